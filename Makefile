@@ -63,7 +63,7 @@ LIBDDP     := $(WORKER) $(wildcard rendezvous/client/*.c) rendezvous/store/ops.c
 # libddp_cuda is loaded by libddp, which gives it what it needs of it; what both use and keeps no state it has for itself.
 LIBDDP_CUDA := $(WORKER_CUDA) worker/core/call.c rendezvous/base/error.c rendezvous/base/clock.c
 # What both load from NVIDIA.
-TRAIN_CUDA := worker/cuda/gpu.c worker/cuda/lib_open.c
+TRAIN_CUDA := worker/cuda/gpu.c
 FAKE_GPU   := $(wildcard tests/fake/*.c)
 TEST_LIB   := $(wildcard tests/lib/*.c)
 TEST_SRC   := $(wildcard tests/unit/test_*.c tests/sim/test_*.c tests/socket/test_*.c tests/e2e/test_*.c)

@@ -376,6 +376,6 @@ fi
 unset DDP_CUDA_DRIVER_LIBRARY DDP_CUDART_LIBRARY DDP_CUBLASLT_LIBRARY DDP_NCCL_LIBRARY
 suites 'kernels and models, fake GPU' "${gpu_tests[@]}" "$BUILD/tests/e2e/test_train_gpu" "$BUILD/tests/e2e/test_train_gpu_world" \
     "$BUILD/tests/socket/test_shares"
-suites 'tests of the NCCL backend, fake GPU' "$BUILD/tests/unit/test_nccl_core" "$BUILD/tests/socket/test_nccl" \
+suites 'tests of the NCCL backend, fake GPU' "$BUILD/tests/unit/test_nccl_plan" "$BUILD/tests/socket/test_nccl" \
     "$BUILD/tests/socket/test_reducer_gpu" "$BUILD/tests/e2e/test_ddp_bench"
 finish

@@ -120,10 +120,6 @@ DDP_API ddp_status ddp_progress(ddp_ctx *ctx, uint64_t step);
 DDP_API ddp_status ddp_grow_waiting(ddp_ctx *ctx, uint32_t *nodes);
 DDP_API ddp_status ddp_grow_agree(ddp_ctx *ctx);
 
-/* The words of the last failed call on this thread: rank, operation, sequence number, what was expected. "" if none.
- * Valid until the next failing call on this thread. */
-DDP_API const char *ddp_last_error(void);
-
 /* The store behind MASTER_ADDR:MASTER_PORT (store.h), connected; NULL in a world of one, or of a ctx that is NULL. Owned by the
  * context. */
 struct ddp_store;

@@ -1,8 +1,8 @@
 /* error.h -- an error is a code and a sentence.
  *
- * Every function that can fail returns a ddp_status. The words are either put into a `struct ddp_err` that the
- * caller passes (the store client and everything below libddp's context), or kept per thread and read with
- * ddp_last_error() (the calls of ddp.h, group.h, reducer.h ...). Nothing here allocates, prints or exits. */
+ * Every call that can fail returns a ddp_status, and ddp_last_error() returns the sentence. Calls that need no context (the
+ * store's, those for checkpoints, sampler and arithmetic) also copy both into a `struct ddp_err`, which may be NULL. Nothing here
+ * allocates, prints or exits. */
 #ifndef DDP_ERROR_H
 #define DDP_ERROR_H
 
@@ -53,6 +53,10 @@ DDP_API const char *ddp_status_text(ddp_status status);
 /* What a worker exits with when it only gives up because another rank has died or gave up first. The launcher then
  * looks for that other one and names it as the cause, even when its end is seen later. (sysexits.h: EX_TEMPFAIL) */
 #define DDP_EXIT_PEER_LOST 75
+
+/* The sentence of the last failure on this thread: rank, operation, sequence number, what was expected. "" if none.
+ * Valid until the next failing call on this thread; after a call that succeeds it means nothing. */
+DDP_API const char *ddp_last_error(void);
 
 /* The exit code that a program may use for an error of this library: 0 for DDP_OK, 2 for DDP_ERR_ARG,
  * DDP_EXIT_PEER_LOST for DDP_ERR_PEER_LOST and DDP_ERR_ABORTED, else 1. */

@@ -4,7 +4,7 @@
  * put in front where it was: "checkpoint 'a.ckpt': ", "rank 3: ". So the finished sentence reads from the
  * outside in. The text has a fixed size and lives with the caller: reporting that memory is short must not
  * need any. */
-#include "ddp/error.h"
+#include "base/not_null.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -51,16 +51,25 @@ int ddp_exit_code(ddp_status status)
     }
 }
 
-/* Returns the code so that noticing and leaving are one statement: return ddp_fail(err, ...). */
+void (*error_keep)(const char *msg);
+
+/* Return the code, so that detecting and leaving are one statement: return ddp_fail(err, ...). The text is formatted aside, because
+ * an argument may be ddp_last_error(). */
 ddp_status ddp_fail(struct ddp_err *err, ddp_status code, const char *fmt, ...)
 {
-    if (err == NULL)
-        return code;
+    char msg[sizeof(err->msg)];
     va_list ap;
+    if (err == NULL && error_keep == NULL)
+        return code;
     va_start(ap, fmt);
-    err->code = code;
-    vsnprintf(err->msg, sizeof(err->msg), fmt, ap);
+    vsnprintf(msg, sizeof(msg), fmt, ap);
     va_end(ap);
+    if (err != NULL) {
+        err->code = code;
+        memcpy(err->msg, msg, strlen(msg) + 1);
+    }
+    if (error_keep != NULL)
+        error_keep(msg);
     return code;
 }
 
@@ -85,5 +94,7 @@ ddp_status ddp_wrap(struct ddp_err *err, const char *fmt, ...)
         front[used + rest] = '\0';
     }
     memcpy(err->msg, front, sizeof(front));
+    if (error_keep != NULL)
+        error_keep(err->msg);
     return err->code;
 }

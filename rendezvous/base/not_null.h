@@ -8,6 +8,10 @@
 
 #include <stddef.h>
 
+/* Receives the text of each failure. libddp sets it when it is loaded (worker/core/error.c), for ddp_last_error(); NULL in programs
+ * that do not call that. */
+extern void (*error_keep)(const char *msg);
+
 static inline ddp_status null_argument(struct ddp_err *err, const char *call, const char *argument)
 {
     return ddp_fail(err, DDP_ERR_ARG, "%s: `%s` is NULL", call, argument);

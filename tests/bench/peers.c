@@ -1,5 +1,5 @@
-/* peers.c -- see peers.h. */
-#include "peers.h"
+/* barrier.c -- see barrier.h. */
+#include "barrier.h"
 
 #include <stdio.h>
 #include <stdlib.h>

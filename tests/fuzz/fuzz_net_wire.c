@@ -1,6 +1,5 @@
 /* Any bytes as a hello, an answer, the head of a call, a reason and a range of ports: nothing is read beyond its end, texts
  * end, and nobody is welcome who does not know the nonce. */
-#include "cpu/net_ports.h"
 #include "cpu/net_wire.h"
 
 #include <stdlib.h>

@@ -17,12 +17,13 @@ static void kept(ddp_status status, const char *words)
     expect_words(status, ddp_last_error(), words);
 }
 
-/* Words in `err`. */
+/* Words in `err`, and kept for the thread as well. */
 static struct ddp_err err;
 
 static void told(ddp_status status, const char *words)
 {
     expect_words(status, err.msg, words);
+    expect_words(status, ddp_last_error(), words);
     err = (struct ddp_err){ .code = DDP_OK };
 }
 
@@ -169,4 +170,17 @@ Test(null_arguments, of_stores)
     told(ddp_store_barrier(NULL, "b", NULL, 0, 0, &err), "`store` is NULL");
     told(ddp_store_control(NULL, "{}", 0, &reply, &err), "`store` is NULL");
     told(ddp_store_local_address(NULL, address, sizeof(address), &err), "`store` is NULL");
+}
+
+Test(null_arguments, without_err_the_words_are_kept)
+{
+    ddp_sampler *sampler;
+    ddp_scaler scaler = DDP_SCALER_INIT;
+    const ddp_ckpt_block block = { "a", &scaler, sizeof(scaler) };
+    kept(ddp_sampler_create(0, 1, 0, 0, 0, &sampler, NULL), "sampler: 0 samples");
+    kept(ddp_scaler_step(&scaler, NULL, NULL), "ddp_scaler_step: `go` is NULL");
+    kept(ddp_ckpt_save(NULL, &block, 1, NULL), "ddp_ckpt_save: `path` is NULL");
+    kept(ddp_store_set(NULL, "a", "b", 1, NULL), "ddp_store_set: `store` is NULL");
+    cr_expect_eq(ddp_ckpt_load("/nowhere/at/all", &block, 1, NULL), DDP_ERR_IO);
+    cr_expect(strstr(ddp_last_error(), "/nowhere/at/all: open") != NULL, "%s", ddp_last_error());
 }

@@ -1,5 +1,4 @@
 /* What is said between hosts: every byte of a hello counts, heads are compared, reasons survive the store. */
-#include "cpu/net_ports.h"
 #include "cpu/net_wire.h"
 
 #include <criterion/criterion.h>

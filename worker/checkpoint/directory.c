@@ -185,7 +185,7 @@ void ckpt_dir_tidy(const struct ckpt_dir *dir, uint64_t step, unsigned last, uin
 /* --- writing -------------------------------------------------------------------------------------------- */
 
 /* Flush and close; close is where network file systems report a full disk. */
-static int finish(int fd)
+static int flush_and_close(int fd)
 {
     int bad = fsync(fd);
     int saved = errno;
@@ -196,8 +196,8 @@ static int finish(int fd)
 }
 
 /* One file of the checkpoint: pieces one behind the other. */
-static ddp_status write_file(const struct ckpt_dir *dir, int at, const char *name,
-                             const ddp_ckpt_block *pieces, size_t n, struct ddp_err *err)
+static ddp_status write_pieces(const struct ckpt_dir *dir, int at, const char *name,
+                               const ddp_ckpt_block *pieces, size_t n, struct ddp_err *err)
 {
     int fd = openat(at, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0)
@@ -209,11 +209,11 @@ static ddp_status write_file(const struct ckpt_dir *dir, int at, const char *nam
             return DDP_ERR_IO;
         }
     }
-    return finish(fd) == 0 ? DDP_OK : fail_errno(dir, name, "flush to the disk", err);
+    return flush_and_close(fd) == 0 ? DDP_OK : fail_errno(dir, name, "flush to the disk", err);
 }
 
 /* The manifest of these blocks; yours. */
-static char *describe(const ddp_ckpt_point *point, const ddp_ckpt_block *blocks, size_t n)
+static char *make_manifest(const ddp_ckpt_point *point, const ddp_ckpt_block *blocks, size_t n)
 {
     struct manifest m = { .point = *point, .n = n, .blocks = calloc(n, sizeof(*m.blocks)) };
     if (m.blocks == NULL)
@@ -230,16 +230,16 @@ static char *describe(const ddp_ckpt_point *point, const ddp_ckpt_block *blocks,
 }
 
 /* Both files into the directory open as `at`, and the directory itself to the disk. */
-static ddp_status fill(const struct ckpt_dir *dir, int at, const ddp_ckpt_point *point,
-                       const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
+static ddp_status write_files(const struct ckpt_dir *dir, int at, const ddp_ckpt_point *point,
+                              const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
-    char *text = describe(point, blocks, n);
+    char *text = make_manifest(point, blocks, n);
     if (text == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "%s: no memory for a manifest of %zu blocks", dir->path, n);
     const ddp_ckpt_block manifest = { "manifest", text, strlen(text) };
-    ddp_status status = write_file(dir, at, MANIFEST_FILE, blocks, n, err);
+    ddp_status status = write_pieces(dir, at, MANIFEST_FILE, blocks, n, err);
     if (status == DDP_OK)
-        status = write_file(dir, at, "manifest.json", &manifest, 1, err);
+        status = write_pieces(dir, at, "manifest.json", &manifest, 1, err);
     if (status == DDP_OK && fsync(at) != 0)
         status = fail_errno(dir, "", "flush to the disk", err);
     free(text);
@@ -284,7 +284,7 @@ static ddp_status write_in(const struct ckpt_dir *dir, int fd, const ddp_ckpt_po
     int at = openat(fd, temporary, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (at < 0)
         return fail_errno(dir, temporary, "open", err);
-    ddp_status status = fill(dir, at, point, blocks, n, err);
+    ddp_status status = write_files(dir, at, point, blocks, n, err);
     close(at);
     if (status == DDP_OK && (appear(fd, temporary, temporary + 5) != 0 || fsync(fd) != 0))
         status = fail_errno(dir, temporary + 5, "rename", err);
@@ -297,7 +297,7 @@ static ddp_status write_in(const struct ckpt_dir *dir, int fd, const ddp_ckpt_po
 static int flush_parent(int fd)
 {
     int parent = openat(fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return parent < 0 ? -1 : finish(parent);
+    return parent < 0 ? -1 : flush_and_close(parent);
 }
 
 /* Everything happens relative to the directory as it was opened: moving it meanwhile does no harm. */
@@ -336,8 +336,8 @@ static ddp_status not_opened(const struct reader *r)
     return ddp_fail(r->err, damage ? DDP_ERR_CORRUPT : DDP_ERR_IO, "%s: open: %s", r->name, strerror(errno));
 }
 
-static ddp_status open_file(struct reader *r, const struct ckpt_dir *dir, uint64_t step, const char *name,
-                            struct ddp_err *err)
+static ddp_status open_step_file(struct reader *r, const struct ckpt_dir *dir, uint64_t step,
+                                 const char *name, struct ddp_err *err)
 {
     struct stat st;
     r->err = err;
@@ -356,7 +356,7 @@ static ddp_status open_file(struct reader *r, const struct ckpt_dir *dir, uint64
 }
 
 /* An end of the file in here is damage: nobody asks for more than the size has promised. */
-static ddp_status read_at(struct reader *r, uint64_t at, void *to, size_t len)
+static ddp_status read_range(struct reader *r, uint64_t at, void *to, size_t len)
 {
     const ssize_t n = file_read(r->fd, at, to, len);
     if (n < 0)
@@ -374,7 +374,7 @@ static ddp_status read_manifest(const struct ckpt_dir *dir, uint64_t step, struc
                                 struct ddp_err *err)
 {
     struct reader r;
-    ddp_status status = open_file(&r, dir, step, "manifest.json", err);
+    ddp_status status = open_step_file(&r, dir, step, "manifest.json", err);
     if (status != DDP_OK)
         return status;
     char *text = r.size <= MANIFEST_BYTES ? malloc((size_t)r.size + 1) : NULL;
@@ -384,7 +384,7 @@ static ddp_status read_manifest(const struct ckpt_dir *dir, uint64_t step, struc
     else if (text == NULL)
         status = ddp_fail(err, DDP_ERR_NOMEM, "%s: no memory for %" PRIu64 " bytes", r.name, r.size);
     else
-        status = read_at(&r, 0, text, (size_t)r.size);
+        status = read_range(&r, 0, text, (size_t)r.size);
     if (status == DDP_OK)
         status = manifest_read(m, r.name, text, (size_t)r.size, err);
     if (status == DDP_OK && m->point.step != step) {
@@ -412,7 +412,7 @@ static ddp_status verify_block(struct reader *r, const struct manifest_block *bl
     for (uint64_t done = 0; done < block->bytes;) {
         const uint64_t left = block->bytes - done;
         const size_t len = left < WINDOW ? (size_t)left : WINDOW;
-        ddp_status status = read_at(r, block->at + done, window, len);
+        ddp_status status = read_range(r, block->at + done, window, len);
         if (status != DDP_OK)
             return status;
         crc = crc32c(crc, window, len);
@@ -448,7 +448,7 @@ static ddp_status read_blocks(struct reader *r, const struct manifest *m, const 
 {
     for (size_t i = 0; i < n; i++) {
         const struct manifest_block *block = &m->blocks[number[i]];
-        ddp_status status = read_at(r, block->at, blocks[i].data, blocks[i].bytes);
+        ddp_status status = read_range(r, block->at, blocks[i].data, blocks[i].bytes);
         if (status != DDP_OK)
             return status;
         if (crc32c(0, blocks[i].data, blocks[i].bytes) != block->crc)
@@ -462,7 +462,7 @@ static ddp_status read_tensors(const struct ckpt_dir *dir, const struct manifest
                                const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
     struct reader r;
-    ddp_status status = open_file(&r, dir, m->point.step, MANIFEST_FILE, err);
+    ddp_status status = open_step_file(&r, dir, m->point.step, MANIFEST_FILE, err);
     if (status != DDP_OK)
         return status;
     size_t *number = malloc(n * sizeof(*number));

@@ -68,7 +68,7 @@ struct atomic_file {
     char *temporary; /* NULL: `path` is no plain file and is written to directly */
 };
 
-static const char *name_of(const struct atomic_file *file)
+static const char *written_name(const struct atomic_file *file)
 {
     return file->temporary != NULL ? file->temporary : file->path;
 }
@@ -94,7 +94,7 @@ static void atomic_discard(struct atomic_file *file)
 /* Blame the system call `what`, then clean up: errno must be read before anything else touches it. */
 static ddp_status atomic_fail(struct atomic_file *file, const char *what, struct ddp_err *err)
 {
-    ddp_fail(err, DDP_ERR_IO, "%s: %s: %s", name_of(file), what, strerror(errno));
+    ddp_fail(err, DDP_ERR_IO, "%s: %s: %s", written_name(file), what, strerror(errno));
     atomic_discard(file);
     return DDP_ERR_IO;
 }
@@ -148,7 +148,7 @@ static ddp_status atomic_open(struct atomic_file *file, const char *path, struct
     }
     file->fd = open_for_writing(file);
     if (file->fd < 0) {
-        ddp_fail(err, DDP_ERR_IO, "%s: open: %s", name_of(file), strerror(errno));
+        ddp_fail(err, DDP_ERR_IO, "%s: open: %s", written_name(file), strerror(errno));
         atomic_forget(file);
         return DDP_ERR_IO;
     }

@@ -52,10 +52,11 @@ struct ddp_ckpts {
 static ddp_status write_and_tidy(const ddp_ckpts *c, const ddp_ckpt_point *point,
                                  const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
-    ddp_status status = ckpt_dir_write(&c->dir, point, blocks, n, err);
-    if (status != DDP_OK)
-        return ddp_wrap(err, "checkpoint of step %" PRIu64 " not written, those before are untouched",
-                        point->step);
+    struct ddp_err why = { 0 };
+    if (ckpt_dir_write(&c->dir, point, blocks, n, &why) != DDP_OK) {
+        ddp_wrap(&why, "checkpoint of step %" PRIu64 " not written, those before are untouched", point->step);
+        return ddp_fail(err, why.code, "%s", why.msg);
+    }
     ckpt_dir_tidy(&c->dir, point->step, c->options.keep_last, c->options.keep_every);
     return DDP_OK;
 }
@@ -136,7 +137,8 @@ ddp_status ddp_ckpts_wait(ddp_ckpts *c, struct ddp_err *err)
 
 /* --- open and close ------------------------------------------------------------------------------------- */
 
-static ddp_status read_options(const ddp_ckpts_options *given, ddp_ckpts_options *out, struct ddp_err *err)
+static ddp_status read_ckpts_options(const ddp_ckpts_options *given, ddp_ckpts_options *out,
+                                     struct ddp_err *err)
 {
     *out = (ddp_ckpts_options)DDP_CKPTS_OPTIONS_INIT;
     if (given == NULL || given->size < sizeof(given->size) || given->size > sizeof(*out))
@@ -169,7 +171,7 @@ ddp_status ddp_ckpts_open(const ddp_ckpts_options *given, ddp_ckpts **out, struc
     NOT_NULL(out, err);
     ddp_ckpts_options options;
     *out = NULL;
-    ddp_status status = read_options(given, &options, err);
+    ddp_status status = read_ckpts_options(given, &options, err);
     if (status != DDP_OK)
         return status;
     if (__BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__)
@@ -233,7 +235,7 @@ static ddp_status check_point(const ddp_ckpt_point *point, struct ddp_err *err)
 }
 
 /* Memory for n blocks of `total` bytes: what there is, or new. */
-static bool make_room(struct copy *copy, size_t n, size_t total)
+static bool reserve_copy(struct copy *copy, size_t n, size_t total)
 {
     if (n <= copy->room_blocks && total <= copy->room)
         return true;
@@ -281,7 +283,7 @@ ddp_status ddp_ckpts_save(ddp_ckpts *c, const ddp_ckpt_point *point, const ddp_c
         return status;
     const size_t total = ckpt_total_bytes(blocks, n);
     const bool allowed = c->options.max_bytes == 0 || total <= c->options.max_bytes;
-    if (!allowed || !make_room(&c->copy, n, total) || start_writer(c, err) != DDP_OK)
+    if (!allowed || !reserve_copy(&c->copy, n, total) || start_writer(c, err) != DDP_OK)
         return write_and_tidy(c, point, blocks, n, err);
     fill_copy(&c->copy, point, blocks, n);
     set_state(c, BUSY);
@@ -346,7 +348,7 @@ struct news {
 };
 
 /* Rank 0's part; whatever happens is told, or the others would wait for blocks. */
-static void look(ddp_ckpts *c, const ddp_ckpt_block *blocks, size_t n, struct news *news)
+static void load_on_root(ddp_ckpts *c, const ddp_ckpt_block *blocks, size_t n, struct news *news)
 {
     struct ddp_err err = { 0 };
     int found = 0;
@@ -360,14 +362,14 @@ static void look(ddp_ckpts *c, const ddp_ckpt_block *blocks, size_t n, struct ne
 ddp_status ddp_ckpts_resume(ddp_ckpts *c, ddp_group *group, const ddp_ckpt_block *blocks, size_t n,
                             ddp_ckpt_point *point, int *found)
 {
-    NOT_NULL_KEPT(group);
-    NOT_NULL_KEPT(point);
-    NOT_NULL_KEPT(found);
+    NOT_NULL(group, NULL);
+    NOT_NULL(point, NULL);
+    NOT_NULL(found, NULL);
     struct news news = { 0 };
     struct ddp_err err;
     *found = 0;
     if (ddp_rank(group->ctx) == 0)
-        look(c, blocks, n, &news);
+        load_on_root(c, blocks, n, &news);
     ddp_status status = ddp_broadcast(group, &news, sizeof(news), DDP_U8, 0, NULL, NULL);
     if (status == DDP_OK && news.status != DDP_OK) {
         ddp_fail(&err, (ddp_status)news.status, "%.*s", (int)sizeof(news.words) - 1, news.words);

@@ -64,7 +64,7 @@ static bool add_blocks(cJSON *json, const struct manifest *m)
 }
 
 /* The checksum must be the first member: its place in the text is then known. */
-static bool add_all(cJSON *json, const struct manifest *m)
+static bool add_members(cJSON *json, const struct manifest *m)
 {
     bool ok = cJSON_AddStringToObject(json, "crc32c", "00000000") != NULL &&
               cJSON_AddStringToObject(json, "format", format) != NULL &&
@@ -82,7 +82,7 @@ static bool add_all(cJSON *json, const struct manifest *m)
 char *manifest_write(const struct manifest *m)
 {
     cJSON *json = cJSON_CreateObject();
-    char *text = json != NULL && add_all(json, m) ? cJSON_PrintUnformatted(json) : NULL;
+    char *text = json != NULL && add_members(json, m) ? cJSON_PrintUnformatted(json) : NULL;
     cJSON_Delete(json);
     if (text == NULL)
         return NULL;
@@ -209,7 +209,7 @@ void manifest_free(struct manifest *m)
 /* --- what a caller wants -------------------------------------------------------------------------------- */
 
 /* Programs mostly ask in the order in which they wrote, so the guess is mostly right. */
-static const struct manifest_block *find(const struct manifest *m, const char *block, size_t guess)
+static const struct manifest_block *find_block(const struct manifest *m, const char *block, size_t guess)
 {
     if (guess < m->n && strcmp(m->blocks[guess].name, block) == 0)
         return &m->blocks[guess];
@@ -225,7 +225,7 @@ ddp_status manifest_match(const struct manifest *m, const char *name, const ddp_
                           size_t *number, struct ddp_err *err)
 {
     for (size_t i = 0; i < n; i++) {
-        const struct manifest_block *block = find(m, want[i].name, i);
+        const struct manifest_block *block = find_block(m, want[i].name, i);
         if (block == NULL)
             return ddp_fail(err, DDP_ERR_MISMATCH, "%s: holds no block '%s'", name, want[i].name);
         if (block->bytes != want[i].bytes)

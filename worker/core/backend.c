@@ -99,7 +99,7 @@ static ddp_status check_name(const char *name, int device, struct ddp_err *err)
     return DDP_OK;
 }
 
-static ddp_status forget(struct ddp_err *err)
+static ddp_status go_without(struct ddp_err *err)
 {
     *err = (struct ddp_err){ 0 };
     return DDP_OK;
@@ -122,7 +122,7 @@ ddp_status backend_find(const char *name, int device, const struct worker_env *e
     if (status == DDP_OK)
         status = cuda->devices(&paths, &count, err);
     if (status != DDP_OK)
-        return device == DDP_DEVICE_AUTO && !nccl ? forget(err) : status;
+        return device == DDP_DEVICE_AUTO && !nccl ? go_without(err) : status;
     out->ops = name == NULL || nccl ? cuda->nccl : cuda->staged;
     out->device = device >= 0 ? device : env->local_rank;
     if (env->share_gpu)

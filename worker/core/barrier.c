@@ -22,8 +22,8 @@ static void pause_ms(uint32_t ms)
 }
 
 /* Asked again, because some may have come since. */
-static ddp_status too_late(struct ddp_ctx *ctx, const char *key, const char *name, uint32_t timeout_ms,
-                           struct ddp_err *err)
+static ddp_status barrier_late(struct ddp_ctx *ctx, const char *key, const char *name, uint32_t timeout_ms,
+                               struct ddp_err *err)
 {
     int64_t came = 0;
     ddp_status status = ddp_store_add(ctx->store, key, 0, &came, err);
@@ -53,7 +53,7 @@ static ddp_status ask_until_open(struct ddp_ctx *ctx, const char *key, const cha
         if (ctx->world.comm->ops->check(ctx->world.comm, err) != DDP_OK)
             return ddp_wrap(err, "barrier \"%.100s\"", name);
         if (clock_ms() >= deadline)
-            return too_late(ctx, key, name, timeout_ms, err);
+            return barrier_late(ctx, key, name, timeout_ms, err);
         pause_ms(pause);
         pause = pause * 2 < LONGEST_PAUSE_MS ? pause * 2 : LONGEST_PAUSE_MS;
     }
@@ -82,7 +82,7 @@ static ddp_status counted_barrier(struct ddp_ctx *ctx, const char *name, uint32_
 
 ddp_status ddp_barrier_named(ddp_ctx *ctx, const char *name, uint32_t timeout_ms)
 {
-    NOT_NULL_KEPT(ctx);
+    NOT_NULL(ctx, NULL);
     struct ddp_err err = ctx_enter(ctx);
     ddp_status status;
 

@@ -17,7 +17,7 @@ enum { KEY = CTX_PREFIX + 64, SLICE_MS = 100 };
 /* --- the text of a call --------------------------------------------------------------------------------- */
 
 /* Names of parameters are the program's, and may be anything. */
-static void put_line(char *to, size_t room, const char *line)
+static void put_record_line(char *to, size_t room, const char *line)
 {
     snprintf(to, room, "\n%s", line);
     for (char *c = to + 1; *c != '\0'; c++)
@@ -30,7 +30,7 @@ size_t collective_check_encode(char text[CHECK_TEXT], const struct call_record *
     const char *const lines[] = { said->call, said->what, said->before };
     size_t len = (size_t)snprintf(text, CHECK_TEXT, "%d", said->rank);
     for (size_t i = 0; i < 3; i++) {
-        put_line(text + len, CHECK_TEXT - len, lines[i]);
+        put_record_line(text + len, CHECK_TEXT - len, lines[i]);
         len += strlen(text + len);
     }
     return len;
@@ -117,7 +117,7 @@ static void key_of(char key[KEY], const struct ddp_ctx *ctx, uint64_t seq, const
 /* --- the verdict ---------------------------------------------------------------------------------------- */
 
 /* All ranks have come to this call, so nobody asks for the one before any more. */
-static void clear(struct ddp_ctx *ctx, uint64_t seq)
+static void clear_keys(struct ddp_ctx *ctx, uint64_t seq)
 {
     static const char *const whats[] = { "first", "count", "go" };
     char key[KEY];
@@ -128,7 +128,7 @@ static void clear(struct ddp_ctx *ctx, uint64_t seq)
 }
 
 /* What has been said about the call: "+", or why not. */
-static ddp_status take_go(const char *go, struct ddp_err *err)
+static ddp_status read_verdict(const char *go, struct ddp_err *err)
 {
     if (go[0] != '-')
         return DDP_OK;
@@ -138,7 +138,7 @@ static ddp_status take_go(const char *go, struct ddp_err *err)
 
 /* The first that says anything is right: a rank that differs may come while another one gives up, and the last one while a
  * rank's time runs out. DDP_OK when all are told to go on, else *err is what they are told; ours when the store is gone. */
-static ddp_status say_no(struct ddp_ctx *ctx, uint64_t seq, struct ddp_err *err)
+static ddp_status refuse_call(struct ddp_ctx *ctx, uint64_t seq, struct ddp_err *err)
 {
     char key[KEY], reason[CALL_REASON];
     struct ddp_err ignored;
@@ -147,13 +147,13 @@ static ddp_status say_no(struct ddp_ctx *ctx, uint64_t seq, struct ddp_err *err)
     ddp_status status = err->code;
     key_of(key, ctx, seq, "go");
     if (ddp_store_compare_set(ctx->check.store, key, "", 0, reason, len, &go, &len, &ignored) == DDP_OK)
-        status = take_go(go, err);
+        status = read_verdict(go, err);
     free(go);
     return status;
 }
 
 /* The last to come; one that came in time may have given up just before. */
-static ddp_status say_yes(struct ddp_ctx *ctx, uint64_t seq, struct ddp_err *err)
+static ddp_status allow_call(struct ddp_ctx *ctx, uint64_t seq, struct ddp_err *err)
 {
     char key[KEY];
     void *go = NULL;
@@ -161,15 +161,15 @@ static ddp_status say_yes(struct ddp_ctx *ctx, uint64_t seq, struct ddp_err *err
     key_of(key, ctx, seq, "go");
     ddp_status status = ddp_store_compare_set(ctx->check.store, key, "", 0, "+", 1, &go, &len, err);
     if (status == DDP_OK)
-        status = take_go(go, err);
+        status = read_verdict(go, err);
     free(go);
     if (status == DDP_OK && seq > 1)
-        clear(ctx, seq - 1);
+        clear_keys(ctx, seq - 1);
     return status;
 }
 
-static ddp_status too_late(struct ddp_ctx *ctx, const struct call *call, uint64_t seq, uint32_t waited_ms,
-                           struct ddp_err *err)
+static ddp_status ranks_missing(struct ddp_ctx *ctx, const struct call *call, uint64_t seq,
+                                uint32_t waited_ms, struct ddp_err *err)
 {
     char key[KEY], text[CALL_TEXT];
     int64_t came = 0;
@@ -178,7 +178,7 @@ static ddp_status too_late(struct ddp_ctx *ctx, const struct call *call, uint64_
     ddp_fail(err, DDP_ERR_TIMEOUT,
              "waited %u ms for all ranks to come to %s: %lld of %d have (DDPRUN_DEBUG=detail)", waited_ms,
              call_text(text, call, seq), (long long)came, ctx->env.world_size);
-    return say_no(ctx, seq, err);
+    return refuse_call(ctx, seq, err);
 }
 
 /* In slices, because the store of another launcher does not know of the ranks' ends, and the backend does. */
@@ -196,18 +196,19 @@ static ddp_status wait_for_go(struct ddp_ctx *ctx, const struct call *call, uint
         if (comm->ops->check(comm, err) != DDP_OK)
             return ddp_wrap(err, "before %s", call_text(text, call, seq));
         if (clock_ms() >= deadline_ms)
-            return too_late(ctx, call, seq, timeout_ms, err);
+            return ranks_missing(ctx, call, seq, timeout_ms, err);
         status = ddp_store_get(ctx->check.store, key, SLICE_MS, &go, &len, err);
     }
     if (status == DDP_OK)
-        status = take_go(go, err);
+        status = read_verdict(go, err);
     free(go);
     return status;
 }
 
 /* --- a call --------------------------------------------------------------------------------------------- */
 
-static void say(const struct ddp_ctx *ctx, const struct call *call, uint64_t seq, struct call_record *said)
+static void record_call(const struct ddp_ctx *ctx, const struct call *call, uint64_t seq,
+                        struct call_record *said)
 {
     char text[CALL_TEXT];
     said->rank = ctx->env.rank;
@@ -218,14 +219,15 @@ static void say(const struct ddp_ctx *ctx, const struct call *call, uint64_t seq
 
 /* Ours is compared with that of the first, who may be ourselves. A difference is told here even if another rank has said no for
  * a reason of its own. */
-static ddp_status compare(struct ddp_ctx *ctx, const struct call *call, uint64_t seq, struct ddp_err *err)
+static ddp_status compare_with_first(struct ddp_ctx *ctx, const struct call *call, uint64_t seq,
+                                     struct ddp_err *err)
 {
     char key[KEY], text[CHECK_TEXT];
     struct call_record mine, theirs;
     struct ddp_err told;
     void *first = NULL;
     size_t len;
-    say(ctx, call, seq, &mine);
+    record_call(ctx, call, seq, &mine);
     const size_t n = collective_check_encode(text, &mine);
     key_of(key, ctx, seq, "first");
     ddp_status status = ddp_store_compare_set(ctx->check.store, key, "", 0, text, n, &first, &len, err);
@@ -237,30 +239,30 @@ static ddp_status compare(struct ddp_ctx *ctx, const struct call *call, uint64_t
         status = collective_check_compare(&mine, &theirs, err);
     if (status == DDP_ERR_MISMATCH) {
         told = *err;
-        say_no(ctx, seq, &told);
+        refuse_call(ctx, seq, &told);
     }
     free(first);
     return status;
 }
 
-static ddp_status meet(struct ddp_ctx *ctx, const struct call *call, uint64_t seq, struct ddp_err *err)
+static ddp_status meet_ranks(struct ddp_ctx *ctx, const struct call *call, uint64_t seq, struct ddp_err *err)
 {
     char key[KEY];
     int64_t came;
-    ddp_status status = compare(ctx, call, seq, err);
+    ddp_status status = compare_with_first(ctx, call, seq, err);
     if (status != DDP_OK)
         return status;
     key_of(key, ctx, seq, "count");
     status = ddp_store_add(ctx->check.store, key, 1, &came, err);
     if (status == DDP_OK && came == ctx->env.world_size)
-        return say_yes(ctx, seq, err);
+        return allow_call(ctx, seq, err);
     return status == DDP_OK ? wait_for_go(ctx, call, seq, err) : status;
 }
 
 ddp_status collective_check_enter(struct ddp_ctx *ctx, const struct call *call, uint64_t seq,
                                   struct ddp_err *err)
 {
-    ddp_status status = meet(ctx, call, seq, err);
+    ddp_status status = meet_ranks(ctx, call, seq, err);
     ctx->check.what[0] = ctx->check.before[0] = '\0';
     return status == DDP_OK ? DDP_OK : ddp_wrap(err, "DDPRUN_DEBUG=detail");
 }
@@ -270,7 +272,7 @@ ddp_status collective_check_enter(struct ddp_ctx *ctx, const struct call *call, 
 void collective_check_leave(struct ddp_ctx *ctx, const struct call *call, uint64_t seq)
 {
     if (ctx->check.store != NULL && call->kind == CALL_FINALIZE && ctx->env.rank == 0)
-        clear(ctx, seq);
+        clear_keys(ctx, seq);
     if (!ctx->check.on || ctx->world.comm->ops != &cpu_comm_ops || !collective_check_leaves_same(call->kind))
         return;
     const size_t bytes = call_out_bytes(call, ctx->env.rank, ctx->env.world_size);

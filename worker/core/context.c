@@ -86,7 +86,7 @@ static const char *lookup(void *user, const char *name)
 
 /* A program that was compiled against an older header passes a shorter struct; what it does not know is
  * 0. */
-static ddp_status read_options(const ddp_options *given, ddp_options *out, struct ddp_err *err)
+static ddp_status read_ddp_options(const ddp_options *given, ddp_options *out, struct ddp_err *err)
 {
     *out = (ddp_options)DDP_OPTIONS_INIT;
     if (given == NULL)
@@ -164,7 +164,7 @@ static ddp_status prepare_context(struct ddp_ctx *ctx, const ddp_options *given,
                                   struct ddp_err *err)
 {
     ddp_options options;
-    ddp_status status = read_options(given, &options, err);
+    ddp_status status = read_ddp_options(given, &options, err);
     if (status == DDP_OK)
         status = worker_env_read(&ctx->env, lookup, NULL, err);
     if (status == DDP_OK)
@@ -196,7 +196,7 @@ static void ctx_free(struct ddp_ctx *ctx)
 
 ddp_status ddp_init_from_env(const ddp_options *options, ddp_ctx **out)
 {
-    NOT_NULL_KEPT(out);
+    NOT_NULL(out, NULL);
     struct ddp_err err = { 0 };
     struct backend backend = { 0 };
     struct ddp_ctx *ctx = calloc(1, sizeof(*ctx));
@@ -387,7 +387,7 @@ static ddp_status set_progress(struct ddp_ctx *ctx, uint64_t step, struct ddp_er
 
 ddp_status ddp_progress(ddp_ctx *ctx, uint64_t step)
 {
-    NOT_NULL_KEPT(ctx);
+    NOT_NULL(ctx, NULL);
     struct ddp_err err;
     recorder_step(&ctx->recorder, step);
     uint64_t now_ms = clock_ms();
@@ -433,8 +433,8 @@ static ddp_status read_waiting_nodes(struct ddp_store *store, uint32_t *nodes, s
 
 ddp_status ddp_grow_waiting(ddp_ctx *ctx, uint32_t *nodes)
 {
-    NOT_NULL_KEPT(ctx);
-    NOT_NULL_KEPT(nodes);
+    NOT_NULL(ctx, NULL);
+    NOT_NULL(nodes, NULL);
     struct ddp_err err;
     struct ddp_store *store;
     *nodes = 0;
@@ -446,7 +446,7 @@ ddp_status ddp_grow_waiting(ddp_ctx *ctx, uint32_t *nodes)
 
 ddp_status ddp_grow_agree(ddp_ctx *ctx)
 {
-    NOT_NULL_KEPT(ctx);
+    NOT_NULL(ctx, NULL);
     char key[64];
     struct ddp_err err;
     struct ddp_store *store;

@@ -49,17 +49,17 @@ struct reader {
 };
 
 /* Empty counts as missing. */
-static const char *value_of(const struct reader *r, const char *name)
+static const char *env_value(const struct reader *r, const char *name)
 {
     const char *value = r->lookup(r->user, name);
     return value != NULL && value[0] != '\0' ? value : NULL;
 }
 
 /* Decimal, whole, within the row's limits; anything else is refused rather than half read, as atoi would. */
-static ddp_status read_number(const struct reader *r, const struct number_row *row)
+static ddp_status read_env_number(const struct reader *r, const struct number_row *row)
 {
     int *field = (int *)(void *)((char *)r->out + row->at);
-    const char *value = value_of(r, row->name);
+    const char *value = env_value(r, row->name);
     char *end;
 
     *field = row->missing;
@@ -75,9 +75,9 @@ static ddp_status read_number(const struct reader *r, const struct number_row *r
 }
 
 /* Cut it is never: half a host name is a name, too, and somebody else's. */
-static ddp_status read_text(const struct reader *r, const struct text_row *row)
+static ddp_status read_env_text(const struct reader *r, const struct text_row *row)
 {
-    const char *value = value_of(r, row->name);
+    const char *value = env_value(r, row->name);
     if (value == NULL)
         value = row->missing;
     size_t len = strlen(value);
@@ -104,10 +104,10 @@ static ddp_status check_core(const struct reader *r)
 
     for (size_t i = 0; i < COUNT(numbers); i++)
         if (numbers[i].core)
-            note(lists, counts, value_of(r, numbers[i].name) != NULL, numbers[i].name);
+            note(lists, counts, env_value(r, numbers[i].name) != NULL, numbers[i].name);
     for (size_t i = 0; i < COUNT(texts); i++)
         if (texts[i].core)
-            note(lists, counts, value_of(r, texts[i].name) != NULL, texts[i].name);
+            note(lists, counts, env_value(r, texts[i].name) != NULL, texts[i].name);
     if (counts[false] == 0 || counts[true] == 0)
         return DDP_OK;
     return ddp_fail(
@@ -149,9 +149,9 @@ ddp_status worker_env_read(struct worker_env *out, env_lookup lookup, void *user
     ddp_status status = check_core(&r);
 
     for (size_t i = 0; status == DDP_OK && i < COUNT(numbers); i++)
-        status = read_number(&r, &numbers[i]);
+        status = read_env_number(&r, &numbers[i]);
     for (size_t i = 0; status == DDP_OK && i < COUNT(texts); i++)
-        status = read_text(&r, &texts[i]);
+        status = read_env_text(&r, &texts[i]);
     if (status == DDP_OK)
         status = check_below(&r, "RANK", out->rank, "WORLD_SIZE", out->world_size);
     return status == DDP_OK ? settle_local(&r) : status;

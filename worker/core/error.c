@@ -1,8 +1,8 @@
-/* error.c -- see error.h. The text is thread-local, so two contexts cannot share it by accident. */
+/* error.c -- see error.h.
+ *
+ * Every failure of libddp passes ddp_fail, which copies its text here; so ddp_last_error() has it whether a call takes a
+ * struct ddp_err or not. Thread-local, so two contexts cannot share it by accident. */
 #include "core/error.h"
-
-#include "base/not_null.h"
-#include "ddp/context.h"
 
 #include <cjson/cJSON.h>
 
@@ -14,18 +14,21 @@
 
 static _Thread_local char last_error[sizeof(((struct ddp_err *)0)->msg)];
 
-ddp_status last_error_keep(const struct ddp_err *err)
+static void keep_text(const char *msg)
 {
-    memcpy(last_error, err->msg, sizeof(last_error));
-    last_error[sizeof(last_error) - 1] = '\0';
-    return err->code;
+    snprintf(last_error, sizeof(last_error), "%s", msg);
 }
 
-ddp_status last_error_null(const char *call, const char *argument)
+/* Before main, so no thread can fail earlier. This file is linked where ddp_last_error is called. */
+__attribute__((constructor)) static void start_keeping(void)
 {
-    struct ddp_err err;
-    null_argument(&err, call, argument);
-    return last_error_keep(&err);
+    error_keep = keep_text;
+}
+
+ddp_status last_error_keep(const struct ddp_err *err)
+{
+    keep_text(err->msg);
+    return err->code;
 }
 
 const char *ddp_last_error(void)

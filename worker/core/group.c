@@ -24,7 +24,7 @@ ddp_group *ddp_world(ddp_ctx *ctx)
 }
 
 /* What the program puts on its stream from now on comes after the call. */
-static ddp_status follow(ddp_group *group, uint64_t ticket, void *stream)
+static ddp_status follow_call(ddp_group *group, uint64_t ticket, void *stream)
 {
     struct ddp_err err = { 0 };
     if (ticket == 0)
@@ -34,14 +34,14 @@ static ddp_status follow(ddp_group *group, uint64_t ticket, void *stream)
 
 /* The way of every data-moving call. Arguments are checked before anybody else is involved, so a mistake
  * on one rank is an error on that rank, and the call can be made again. */
-static ddp_status run(ddp_group *group, const struct call *call, ddp_work **work)
+static ddp_status run_checked(ddp_group *group, const struct call *call, ddp_work **work)
 {
     struct ddp_err err = { 0 };
 
     if (work != NULL)
         *work = NULL;
     if (group == NULL)
-        return last_error_null(call_rules[call->kind].word, "group");
+        return null_argument(NULL, call_rules[call->kind].word, "group");
     const struct ddp_ctx *ctx = group->ctx;
     if (call_check(call, ctx->env.rank, ctx->env.world_size, &err) != DDP_OK)
         return ctx_fail(ctx, &err);
@@ -53,7 +53,7 @@ static ddp_status run(ddp_group *group, const struct call *call, ddp_work **work
     }
     ddp_status status = ctx_run(group->ctx, call);
     if (work == NULL)
-        return status == DDP_OK ? follow(group, group->comm->ticket, call->stream) : status;
+        return status == DDP_OK ? follow_call(group, group->comm->ticket, call->stream) : status;
     if (status != DDP_OK) {
         free(handle);
         return status;
@@ -67,55 +67,55 @@ ddp_status ddp_all_reduce(ddp_group *group, const void *in, void *out, size_t n,
                           void *stream, ddp_work **work)
 {
     const struct call call = { CALL_ALL_REDUCE, in, out, n, dtype, op, 0, stream, 0 };
-    return run(group, &call, work);
+    return run_checked(group, &call, work);
 }
 
 ddp_status ddp_reduce(ddp_group *group, const void *in, void *out, size_t n, ddp_dtype dtype, ddp_op op,
                       int root, void *stream, ddp_work **work)
 {
     const struct call call = { CALL_REDUCE, in, out, n, dtype, op, root, stream, 0 };
-    return run(group, &call, work);
+    return run_checked(group, &call, work);
 }
 
 ddp_status ddp_broadcast(ddp_group *group, void *buf, size_t n, ddp_dtype dtype, int root, void *stream,
                          ddp_work **work)
 {
     const struct call call = { CALL_BROADCAST, buf, buf, n, dtype, DDP_SUM, root, stream, 0 };
-    return run(group, &call, work);
+    return run_checked(group, &call, work);
 }
 
 ddp_status ddp_all_gather(ddp_group *group, const void *in, void *out, size_t n_per_rank, ddp_dtype dtype,
                           void *stream, ddp_work **work)
 {
     const struct call call = { CALL_ALL_GATHER, in, out, n_per_rank, dtype, DDP_SUM, 0, stream, 0 };
-    return run(group, &call, work);
+    return run_checked(group, &call, work);
 }
 
 ddp_status ddp_gather(ddp_group *group, const void *in, void *out, size_t n_per_rank, ddp_dtype dtype,
                       int root, void *stream, ddp_work **work)
 {
     const struct call call = { CALL_GATHER, in, out, n_per_rank, dtype, DDP_SUM, root, stream, 0 };
-    return run(group, &call, work);
+    return run_checked(group, &call, work);
 }
 
 ddp_status ddp_scatter(ddp_group *group, const void *in, void *out, size_t n_per_rank, ddp_dtype dtype,
                        int root, void *stream, ddp_work **work)
 {
     const struct call call = { CALL_SCATTER, in, out, n_per_rank, dtype, DDP_SUM, root, stream, 0 };
-    return run(group, &call, work);
+    return run_checked(group, &call, work);
 }
 
 ddp_status ddp_reduce_scatter(ddp_group *group, const void *in, void *out, size_t n_per_rank, ddp_dtype dtype,
                               ddp_op op, void *stream, ddp_work **work)
 {
     const struct call call = { CALL_REDUCE_SCATTER, in, out, n_per_rank, dtype, op, 0, stream, 0 };
-    return run(group, &call, work);
+    return run_checked(group, &call, work);
 }
 
 /* Nothing to check and nothing to wait for afterwards. */
 ddp_status ddp_barrier(ddp_group *group, uint32_t timeout_ms)
 {
-    NOT_NULL_KEPT(group);
+    NOT_NULL(group, NULL);
     const struct call call = { .kind = CALL_BARRIER, .timeout_ms = timeout_ms };
     return ctx_run(group->ctx, &call);
 }
@@ -123,8 +123,8 @@ ddp_status ddp_barrier(ddp_group *group, uint32_t timeout_ms)
 /* A broken group answers at once with what broke it: a collective on it would wait for ranks that are gone. */
 ddp_status ddp_shared_alloc(ddp_group *group, size_t bytes, void **out)
 {
-    NOT_NULL_KEPT(group);
-    NOT_NULL_KEPT(out);
+    NOT_NULL(group, NULL);
+    NOT_NULL(out, NULL);
     struct ddp_err err = ctx_enter(group->ctx);
     *out = NULL;
     if (err.code != DDP_OK)
@@ -136,7 +136,7 @@ ddp_status ddp_shared_alloc(ddp_group *group, size_t bytes, void **out)
 /* NULL as with free(), but then on all ranks: it is a collective call. */
 ddp_status ddp_shared_free(ddp_group *group, void *block)
 {
-    NOT_NULL_KEPT(group);
+    NOT_NULL(group, NULL);
     struct ddp_err err = ctx_enter(group->ctx);
     if (block == NULL)
         return DDP_OK;
@@ -148,9 +148,9 @@ ddp_status ddp_shared_free(ddp_group *group, void *block)
 
 ddp_status ddp_copy(ddp_group *group, void *to, const void *from, size_t bytes, void *stream)
 {
-    NOT_NULL_KEPT(group);
+    NOT_NULL(group, NULL);
     if (bytes > 0 && (to == NULL || from == NULL))
-        return last_error_null(__func__, to == NULL ? "to" : "from");
+        return null_argument(NULL, __func__, to == NULL ? "to" : "from");
     struct ddp_err err = { 0 };
     struct comm *comm = group->comm;
     if (comm->ops->copy == NULL) {
@@ -166,14 +166,14 @@ ddp_status ddp_copy(ddp_group *group, void *to, const void *from, size_t bytes, 
 
 ddp_status ddp_work_wait(ddp_work *work)
 {
-    NOT_NULL_KEPT(work);
-    return follow(work->group, work->ticket, work->stream);
+    NOT_NULL(work, NULL);
+    return follow_call(work->group, work->ticket, work->stream);
 }
 
 /* Still under way after its time is no error of the group: the call has its own deadline. */
 ddp_status ddp_work_sync(ddp_work *work, uint32_t timeout_ms)
 {
-    NOT_NULL_KEPT(work);
+    NOT_NULL(work, NULL);
     struct ddp_err err = { 0 };
     struct comm *comm = work->group->comm;
     const struct ddp_ctx *ctx = work->group->ctx;

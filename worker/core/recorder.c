@@ -112,7 +112,7 @@ static struct flight *map_own(void)
     return base != MAP_FAILED ? base : NULL;
 }
 
-static void put_words(struct flight *f)
+static void put_names(struct flight *f)
 {
     for (unsigned i = 0; i < CALL_KINDS && i < FLIGHT_KINDS; i++)
         snprintf(f->kinds[i], FLIGHT_WORD, "%s", call_rules[i].word);
@@ -123,7 +123,7 @@ static void put_words(struct flight *f)
 }
 
 /* A process may have several contexts, one after the other: the page tells of the last one. */
-static void put_head(struct flight *f, const struct recorder_setup *s)
+static void put_flight_head(struct flight *f, const struct recorder_setup *s)
 {
     memset(f, 0, sizeof(*f));
     f->rank = s->rank;
@@ -135,7 +135,7 @@ static void put_head(struct flight *f, const struct recorder_setup *s)
     snprintf(f->backend, sizeof(f->backend), "%.*s", FLIGHT_WORD - 1, s->backend);
     if (gethostname(f->host, sizeof(f->host) - 1) != 0)
         f->host[0] = '\0';
-    put_words(f);
+    put_names(f);
     atomic_store_explicit(&f->magic, FLIGHT_MAGIC, memory_order_release);
 }
 
@@ -167,7 +167,7 @@ void recorder_open(struct recorder *r, const struct recorder_setup *s)
         r->flight = map_own();
     if (r->flight == NULL)
         return;
-    put_head(r->flight, s);
+    put_flight_head(r->flight, s);
     if (s->pattern[0] == '\0' || !flight_path(r->path, sizeof(r->path) - sizeof(end), s->pattern, s->rank)) {
         r->path[0] = '\0';
         return;
@@ -258,7 +258,7 @@ void recorder_step(struct recorder *r, uint64_t step)
 
 /* --- the file ------------------------------------------------------------------------------------------- */
 
-static bool write_file(struct recorder *r, const char *why)
+static bool write_flight(struct recorder *r, const char *why)
 {
     const bool ok = flight_file_write(r->flight, r->temporary, why) && rename(r->temporary, r->path) == 0;
     if (ok)
@@ -273,7 +273,7 @@ bool recorder_write(struct recorder *r, const char *why)
     if (r->flight == NULL || r->path[0] == '\0' || atomic_exchange(&r->busy, 1) != 0)
         return false;
     const int error = errno;
-    const bool ok = write_file(r, why);
+    const bool ok = write_flight(r, why);
     errno = error;
     atomic_store(&r->busy, 0);
     return ok;

@@ -1,17 +1,21 @@
-/* cpu_comm.c -- the cpu backend: shared memory between the ranks of one host, TCP between hosts. See cpu.h for the
- * other files.
+/* cpu_comm.c -- the cpu backend: shared memory between the ranks of one host, TCP between hosts.
  *
  * A call goes one of five ways: between hosts (net.h); nothing to move (a barrier alone), a world of one (a copy), in
  * place when all buffers lie in shared memory, or else through the slots. All ranks choose the same, because they
  * look only at what they have compared. */
-#include "cpu/cpu.h"
-
 #include "core/bootstrap.h"
+#include "cpu/host.h"
 #include "cpu/net.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* A call without values goes the way of all calls. */
+static ddp_status cpu_meet(struct cpu_comm *cpu, const struct call *call, struct ddp_err *err)
+{
+    return cpu->net != NULL ? net_run(cpu->net, call, err) : barrier_pass(&cpu->barrier, true, err);
+}
 
 /* --- open and close ------------------------------------------------------------------------------------- */
 
@@ -29,7 +33,7 @@ static void cpu_close(struct comm *comm)
 }
 
 /* A world of one has the same page in memory of its own, so that everything else is the same code. */
-static ddp_status get_page(struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
+static ddp_status cpu_get_page(struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
 {
     struct shm_meeting *m = &cpu->meeting;
     ddp_status status;
@@ -52,7 +56,7 @@ static ddp_status get_page(struct cpu_comm *cpu, const struct comm_setup *setup,
 }
 
 /* Everything that needs the page: whom to watch, and other hosts. */
-static ddp_status get_peers(struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
+static ddp_status cpu_get_peers(struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
 {
     ddp_status status = barrier_open(&cpu->barrier, cpu->control, cpu->rank, cpu->world, err);
     if (status == DDP_OK && cpu->meeting.hosts > 1)
@@ -106,10 +110,10 @@ static ddp_status cpu_open(const struct comm_setup *setup, struct comm **out, st
     cpu->out = calloc(world, sizeof(*cpu->out));
 
     ddp_status status = cpu->in != NULL && cpu->out != NULL
-                            ? get_page(cpu, setup, err)
+                            ? cpu_get_page(cpu, setup, err)
                             : ddp_fail(err, DDP_ERR_NOMEM, "no memory for %zu ranks", world);
     if (status == DDP_OK)
-        status = get_peers(cpu, setup, err);
+        status = cpu_get_peers(cpu, setup, err);
     if (status == DDP_OK)
         status = first_barrier(cpu, setup, err);
     if (status != DDP_OK)
@@ -129,36 +133,6 @@ static void run_alone(const struct call *call)
         memcpy(call->out, call->in, bytes);
 }
 
-/* How many ranks have buffers in everybody's reach, and how many of those have something to give. */
-static int count_in_reach(const struct cpu_comm *cpu, const struct call *call, int *with_input)
-{
-    int count = 0;
-    *with_input = 0;
-    for (int r = 0; r < cpu->world; r++) {
-        if (!cpu_in_reach(cpu, call, r))
-            continue;
-        count++;
-        *with_input += call_in_bytes(call, r, cpu->world) > 0;
-    }
-    return count;
-}
-
-/* After the first barrier every rank has seen every mark, and so all choose the same way. Where some
- * buffers are private and others not, some have given and some have not: all begin again. */
-static ddp_status run_together(struct cpu_comm *cpu, const struct call *call, struct ddp_err *err)
-{
-    int with_input;
-    if (!cpu_in_reach(cpu, call, cpu->rank))
-        cpu_slots_give(cpu, call);
-    ddp_status status = barrier_pass(&cpu->barrier, true, err);
-    if (status != DDP_OK)
-        return status;
-    if (count_in_reach(cpu, call, &with_input) < cpu->world)
-        return cpu_slots_run(cpu, call, with_input == 0, err);
-    cpu_direct_run(cpu, call);
-    return barrier_pass(&cpu->barrier, false, err);
-}
-
 static ddp_status cpu_run(struct comm *comm, const struct call *call, struct ddp_err *err)
 {
     struct cpu_comm *cpu = (struct cpu_comm *)comm;
@@ -169,12 +143,139 @@ static ddp_status cpu_run(struct comm *comm, const struct call *call, struct ddp
     if (call_rules[call->kind].in == AT_NONE || call->n == 0)
         return barrier_pass(&cpu->barrier, true, err);
     if (cpu->world > 1)
-        return run_together(cpu, call, err);
+        return host_run(cpu, call, err);
     ddp_status status = shm_aborted(cpu->control, err);
     if (status == DDP_OK)
         run_alone(call);
     return status;
 }
+
+/* --- shared memory ---------------------------------------------------------------------------------------- */
+
+/* Making and giving back blocks of shared memory, together. Each host has its own.
+ *
+ * The host's first rank makes the memory file and describes it in the control page; barrier; the others map it and vote
+ * whether they could; barrier; only when all could, the block exists. So lack of memory on one rank is an
+ * ordinary error on all of them, after which the job may go on. */
+
+/* Rank 0, or the only rank, makes the memory; the others have nothing to do yet. */
+static ddp_status make_block(struct cpu_comm *cpu, struct region *region, size_t bytes, struct ddp_err *err)
+{
+    if (cpu->world == 1)
+        return segment_create_private(&region->segment, bytes, err);
+    if (cpu->rank != 0)
+        return DDP_OK;
+    ddp_status status = segment_create(&region->segment, bytes, err);
+    if (status == DDP_OK)
+        status = segment_describe(&region->segment, &cpu->control->offer, err);
+    return status;
+}
+
+/* After the first barrier: did rank 0 make anything to attach? */
+static ddp_status attach_block(struct cpu_comm *cpu, struct region *region, size_t bytes, struct ddp_err *err)
+{
+    struct shm_control *control = cpu->control;
+    if (cpu->rank == 0 || control->ranks[0].made != DDP_OK)
+        return (ddp_status)control->ranks[0].made;
+    return segment_attach(&region->segment, &control->offer, bytes, err);
+}
+
+/* Our own words stay when we have failed ourselves. */
+static ddp_status count_votes(const struct cpu_comm *cpu, size_t bytes, struct ddp_err *err)
+{
+    for (int r = 0; r < cpu->world; r++) {
+        ddp_status vote = (ddp_status)cpu->control->ranks[r].mapped;
+        if (vote != DDP_OK && err->code == DDP_OK)
+            return ddp_fail(err, vote, "rank %d could not provide or map %zu bytes of shared memory",
+                            cpu->control->ranks[r].rank, bytes);
+    }
+    return err->code;
+}
+
+/* Hosts may differ, too: the worst of all of them counts. */
+static ddp_status agree_abroad(struct cpu_comm *cpu, size_t bytes, struct ddp_err *err)
+{
+    int32_t ours = (int32_t)err->code, worst = ours;
+    struct ddp_err reason = *err;
+    const struct call call = { CALL_ALL_REDUCE, &ours, &worst, 1, DDP_I32, DDP_MAX, 0, NULL, 0 };
+
+    cpu_begin(cpu, &call);
+    ddp_status status = net_run(cpu->net, &call, err);
+    if (status != DDP_OK)
+        return status;
+    *err = reason;
+    if (err->code != DDP_OK || worst == DDP_OK)
+        return err->code;
+    return ddp_fail(err, (ddp_status)worst,
+                    "another host could not provide or map %zu bytes of shared memory", bytes);
+}
+
+/* The collective part: `region` is this rank's new one; on an error it is to be closed. The two votes have
+ * places of their own, so that a rank which is already in the next call does not overwrite what others
+ * still count. */
+static ddp_status agree_on_block(struct cpu_comm *cpu, struct region *region, size_t bytes,
+                                 struct ddp_err *err)
+{
+    const struct call call = { .kind = CALL_SHARED_ALLOC, .n = region->bytes };
+    struct shm_rank *self = &cpu->control->ranks[cpu->rank];
+    struct ddp_err reason = { 0 };
+
+    cpu_begin(cpu, &call);
+    self->made = make_block(cpu, region, bytes, &reason);
+    ddp_status status = cpu_meet(cpu, &call, err);
+    if (status != DDP_OK)
+        return status;
+    self->mapped = attach_block(cpu, region, bytes, &reason);
+    status = barrier_pass(&cpu->barrier, false, err);
+    if (status != DDP_OK)
+        return status;
+    segment_hide(&region->segment);
+    *err = reason;
+    status = count_votes(cpu, bytes, err);
+    return cpu->net != NULL ? agree_abroad(cpu, bytes, err) : status;
+}
+
+static ddp_status cpu_shared_alloc(struct comm *comm, size_t bytes, void **out, struct ddp_err *err)
+{
+    struct cpu_comm *cpu = (struct cpu_comm *)comm;
+    struct region region = { .segment = { .fd = -1 }, .bytes = bytes };
+    int32_t number;
+    size_t total = region_segment_bytes(bytes, cpu->world, &region.stride);
+
+    *out = NULL;
+    if (bytes == 0 || total == 0)
+        return ddp_fail(err, DDP_ERR_ARG, "shared_alloc: %zu bytes for each of %d ranks cannot be", bytes,
+                        cpu->world);
+    ddp_status status = regions_reserve(&cpu->regions, &number, err);
+    if (status == DDP_OK)
+        status = agree_on_block(cpu, &region, total, err);
+    if (status != DDP_OK) {
+        region_close(&region);
+        return status;
+    }
+    cpu->regions.list[number] = region;
+    *out = regions_at(&cpu->regions, cpu->rank, (struct shm_place){ number, 0 }, bytes);
+    return DDP_OK;
+}
+
+/* The barrier is there so that nobody still copies out of a peer's block that is about to go. It also
+ * finds ranks that free different blocks: the number is part of the call. */
+static ddp_status cpu_shared_free(struct comm *comm, void *block, struct ddp_err *err)
+{
+    struct cpu_comm *cpu = (struct cpu_comm *)comm;
+    struct shm_place place = regions_find(&cpu->regions, block, 0);
+
+    if (place.region < 0 || place.offset != 0)
+        return ddp_fail(err, DDP_ERR_ARG, "shared_free: %p does not come from ddp_shared_alloc", block);
+    const struct call call = { .kind = CALL_SHARED_FREE, .n = (uint64_t)place.region };
+    cpu_begin(cpu, &call);
+    ddp_status status = cpu_meet(cpu, &call, err);
+    if (status == DDP_OK)
+        region_close(&cpu->regions.list[place.region]);
+    return status;
+}
+
+/* --- the table ------------------------------------------------------------------------------------------- */
 
 static ddp_status cpu_check(struct comm *comm, struct ddp_err *err)
 {

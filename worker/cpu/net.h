@@ -1,22 +1,28 @@
-/* net.h -- the cpu backend between hosts, shared by its files, from the top down:
- *
- *     net_comm.c     made and closed with the backend; what a barrier asks about other hosts
- *     net_run.c      a collective in steps: the same turns as cpu_slots.c, with hosts in between
- *     net_values.c   what a turn sends, receives and computes
- *     net_join.c     every connection is made
- *     net_dial.c     ... by whom connects        net_door.c     ... by whom is connected to
- *     net_link.c     values on connections       net_tell.c     one reason for all hosts
- *     net_address.c  sockets and addresses
- *
- * and pure: net_layout.c (who is where), net_plan.c (what goes where), net_wire.c (how it is said), net_ports.c. */
-#ifndef WORKER_NET_H
-#define WORKER_NET_H
+/* net.h -- the cpu backend between hosts: net_join.c connects the hosts, net_run.c carries out collectives. See net_plan.h for what goes
+ * where, net_wire.h for what is said, net_link.h for how values are transferred. */
+#ifndef WORKER_CPU_NET_H
+#define WORKER_CPU_NET_H
 
-#include "core/backend.h"
-#include "cpu/cpu.h"
+#include "cpu/host.h"
 #include "cpu/net_link.h"
 #include "cpu/net_plan.h"
-#include "cpu/net_tell.h"
+
+/* Why a job of several hosts is over: one reason for all of them, kept in the store.
+ *
+ *     ddp/<job>/<attempt>/over/<nonce>      "-5 rank 3 (pid 77 on node2) has ended while ..."
+ *
+ * The first host that gives up sets the key, all others take over its words. Then it shuts its connections, and a rank
+ * that sees the end of a connection reads the reason in the store. */
+struct net_tell {
+    char key[BOOTSTRAP_KEY];
+    ddp_status (*reconnect)(void *user, uint32_t timeout_ms, struct ddp_store **out, struct ddp_err *err);
+    void *user;
+};
+
+void net_tell_open(struct net_tell *tell, const struct bootstrap *bootstrap, const uint8_t nonce[SHM_NONCE]);
+
+/* We give up because of `err`: it gets the words of who was first. Without a store it stays as it is. */
+void net_tell(const struct net_tell *tell, struct ddp_err *err);
 
 struct net {
     struct cpu_comm *cpu; /* borrowed */
@@ -42,8 +48,6 @@ void net_close(struct net *net);
 /* One call, already begun. */
 ddp_status net_run(struct net *net, const struct call *call, struct ddp_err *err);
 
-/* --- between the files of net --- */
-
 /* Our i-th lane. */
 static inline int net_lane(const struct net *net, int i)
 {
@@ -55,30 +59,5 @@ static inline struct net_link *net_link_to(const struct net *net, int i, int hos
 {
     return &net->links.list[i * net->layout.hosts + host];
 }
-
-/* Connect all links. */
-ddp_status net_join(struct net *net, const struct comm_setup *setup, struct ddp_err *err);
-
-/* A call under way, and one step of it. */
-struct net_call {
-    struct net *net;
-    const struct call *call;
-    struct net_way way;
-    bool direct; /* inputs are read where they lie */
-    size_t steps;
-    size_t first, second, take, last; /* turns: of step 0's phases, its taking, and the last one of all */
-};
-
-struct net_step {
-    size_t at, n;
-    unsigned pair;
-};
-
-/* Stages of a step. `queue`: compute what is ours to give, and let the links have what goes out and comes in. */
-void net_give(const struct net_call *c, const struct net_step *step);
-void net_queue_first(const struct net_call *c, const struct net_step *step);
-void net_end_first(const struct net_call *c, const struct net_step *step);
-void net_queue_second(const struct net_call *c, const struct net_step *step);
-void net_take(const struct net_call *c, const struct net_step *step);
 
 #endif

@@ -1,13 +1,13 @@
-/* net_join.c -- all links of a rank are connected.
+/* net_join.c -- hosts join and part; see net.h.
  *
  * Each rank that serves a lane listens and leaves in the store where. For each pair of hosts the one with the
  * higher number connects; so every rank connects to some and is connected to by others, both in one loop. Meanwhile
- * it looks whether somebody has given up: on this host in the page, elsewhere by the key in the store. */
+ * it checks whether somebody has given up: on this host in the page, elsewhere by the key in the store. */
 #include "cpu/net.h"
 
 #include "base/clock.h"
-#include "cpu/net_dial.h"
-#include "cpu/net_door.h"
+#include "cpu/net_connect.h"
+#include "cpu/net_wire.h"
 
 #include <cjson/cJSON.h>
 #include <poll.h>
@@ -16,6 +16,59 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+/* The first reason stands: compare_set lets one rank write, and whoever comes later reads what it says. A
+ * thousand ranks that give up because of one another then name the one cause. A connection of its own is
+ * made for it, since the rank's usual one may be in the middle of a request that does not end. */
+
+/* Peers are to know within a second; a store that takes longer than this will not bring us together. */
+enum { STORE_MS = 500 };
+
+/* With the nonce of this meeting in the key, the end of another one under the same prefix is not taken for
+ * ours. */
+void net_tell_open(struct net_tell *tell, const struct bootstrap *bootstrap, const uint8_t nonce[SHM_NONCE])
+{
+    char *to = tell->key;
+    to += snprintf(to, BOOTSTRAP_KEY - 2 * SHM_NONCE - 1, "%s/over/", bootstrap->prefix);
+    for (int i = 0; i < SHM_NONCE; i++)
+        to += sprintf(to, "%02x", nonce[i]);
+    tell->reconnect = bootstrap->reconnect;
+    tell->user = bootstrap->user;
+}
+
+void net_tell(const struct net_tell *tell, struct ddp_err *err)
+{
+    struct ddp_store *store;
+    struct ddp_err ignored;
+    char reason[CALL_REASON];
+    void *first = NULL;
+    size_t len = call_encode_reason(reason, err), found;
+
+    if (tell->reconnect(tell->user, STORE_MS, &store, &ignored) != DDP_OK)
+        return;
+    if (ddp_store_compare_set(store, tell->key, "", 0, reason, len, &first, &found, &ignored) == DDP_OK)
+        call_decode_reason(first, err);
+    free(first);
+    ddp_store_close(store);
+}
+
+static ddp_status net_told(const struct net_tell *tell, struct ddp_store *store, struct ddp_err *err)
+{
+    const char *const keys[] = { tell->key };
+    void *reason = NULL;
+    size_t len;
+    int there = 0;
+
+    if (ddp_store_check(store, keys, 1, &there, NULL) != DDP_OK || !there)
+        return DDP_OK;
+    ddp_status status = ddp_store_get(store, tell->key, STORE_MS, &reason, &len, err);
+    if (status == DDP_OK)
+        call_decode_reason(reason, err);
+    free(reason);
+    return err->code;
+}
+
+/* --- all links -------------------------------------------------------------------------------------------- */
 
 enum { SLICE_MS = 50, ASK_MS = 300 };
 
@@ -79,7 +132,7 @@ static ddp_status open_door(struct joining *j, const struct comm_setup *setup, s
 /* --- others ---------------------------------------------------------------------------------------------- */
 
 /* Those who connect to us are marked: there the port that is closed is ours. */
-static ddp_status too_late(const struct joining *j, struct ddp_err *err)
+static ddp_status links_missing(const struct joining *j, struct ddp_err *err)
 {
     const struct net_links *links = &j->net->links;
     char list[400] = "";
@@ -99,7 +152,7 @@ static ddp_status too_late(const struct joining *j, struct ddp_err *err)
 
 /* Has anybody given up, or is the time over? This host's page costs nothing to look at, the store a round
  * trip, hence ASK_MS: slow enough for 1000 ranks that ask, and soon enough to be told within the second. */
-static ddp_status look_around(struct joining *j, struct ddp_err *err)
+static ddp_status check_joining(struct joining *j, struct ddp_err *err)
 {
     uint64_t now = clock_ms();
     ddp_status status = barrier_check(&j->net->cpu->barrier, true, err);
@@ -109,7 +162,7 @@ static ddp_status look_around(struct joining *j, struct ddp_err *err)
         status = net_told(&j->net->tell, j->bootstrap->store, err);
     }
     if (status == DDP_OK && now >= j->bootstrap->deadline_ms)
-        status = too_late(j, err);
+        status = links_missing(j, err);
     return status;
 }
 
@@ -120,7 +173,7 @@ static ddp_status wait_for_card(struct joining *j, const char *key, struct ddp_e
 {
     struct timespec pause = { .tv_nsec = 1000000 };
     while (!bootstrap_is_given(j->bootstrap, key)) {
-        ddp_status status = look_around(j, err);
+        ddp_status status = check_joining(j, err);
         if (status != DDP_OK)
             return status;
         nanosleep(&pause, NULL);
@@ -223,7 +276,7 @@ static ddp_status connect_all(struct joining *j, struct ddp_err *err)
     ddp_status status = begin_all(j, err);
     while (status == DDP_OK && j->left > 0) {
         if (poll(j->polls, (nfds_t)list_polls(j), SLICE_MS) <= 0)
-            status = look_around(j, err);
+            status = check_joining(j, err);
         if (status == DDP_OK)
             status = serve_all(j, err);
     }
@@ -245,7 +298,7 @@ static void close_joining(struct joining *j)
 }
 
 /* The card may go when all links stand: nobody else needs it. A rank without a lane needs nobody. */
-ddp_status net_join(struct net *net, const struct comm_setup *setup, struct ddp_err *err)
+static ddp_status net_join(struct net *net, const struct comm_setup *setup, struct ddp_err *err)
 {
     struct joining j = { .net = net, .bootstrap = setup->bootstrap, .door = { .fd = -1 } };
     size_t links = (size_t)net->links.count;
@@ -263,4 +316,120 @@ ddp_status net_join(struct net *net, const struct comm_setup *setup, struct ddp_
         status = connect_all(&j, err);
     close_joining(&j);
     return status;
+}
+
+/* --- open and close --------------------------------------------------------------------------------------- */
+
+enum {
+    LANES = 4,      /* connections between two hosts at most, see worker/README.md */
+    AREA = 4 << 20, /* bytes of pieces; pages that no call needs are never touched */
+    LARGEST_ELEMENT = 8
+};
+
+/* --- what a barrier asks -------------------------------------------------------------------------------- */
+
+static ddp_status check_abroad(void *user, struct ddp_err *err)
+{
+    struct net *net = user;
+    return net->leaving ? DDP_OK : net_links_check(&net->links, err);
+}
+
+static void tell_abroad(void *user, struct ddp_err *err)
+{
+    struct net *net = user;
+    net_tell(&net->tell, err);
+    net_links_shut(&net->links);
+}
+
+/* --- open and close ------------------------------------------------------------------------------------- */
+
+static ddp_status no_net_memory(const struct net *net, struct ddp_err *err)
+{
+    return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %d ranks on %d hosts", net->layout.world,
+                    net->layout.hosts);
+}
+
+/* All memory is had at the beginning: a collective must not fail in its middle for want of it, on one rank
+ * of a thousand. Untouched pages cost nothing, so the area may be generous. */
+static ddp_status make_buffers(struct net *net, struct ddp_err *err)
+{
+    const struct net_layout *l = &net->layout;
+    size_t least = net_area_least(l), links = (size_t)(net->served > 0 ? net->served : 1) * (size_t)l->hosts;
+
+    net->slot_bytes = shm_slot_bytes(l->most);
+    net->area_bytes = least > AREA ? least : AREA;
+    if ((size_t)l->world * LARGEST_ELEMENT > net->slot_bytes)
+        return ddp_fail(
+            err, DDP_ERR_UNSUPPORTED,
+            "%d ranks with %d on a host: an element for each does not fit into %zu bytes of shared memory",
+            l->world, l->most, net->slot_bytes);
+    net->area = malloc(net->area_bytes);
+    net->finished[0] = malloc(2 * net->slot_bytes);
+    net->partials = calloc((size_t)l->piece_count, sizeof(*net->partials));
+    net->pieces_in = calloc(links, sizeof(*net->pieces_in));
+    if (!net->area || !net->finished[0] || !net->partials || !net->pieces_in)
+        return no_net_memory(net, err);
+    net->finished[1] = net->finished[0] + net->slot_bytes;
+    return net_links_open(&net->links, net->served * l->hosts, 2 * (size_t)l->most + 4, net->rank, err);
+}
+
+/* Who is at the other end of each link. */
+static void address_links(struct net *net)
+{
+    for (int i = 0; i < net->served; i++) {
+        for (int h = 0; h < net->layout.hosts; h++) {
+            struct net_link *link = net_link_to(net, i, h);
+            link->host = h;
+            link->lane = net_lane(net, i);
+            link->rank = h == net->host ? -1 : net_server(&net->layout, h, link->lane);
+        }
+    }
+}
+
+static ddp_status net_prepare(struct net *net, struct ddp_err *err)
+{
+    const struct shm_meeting *m = &net->cpu->meeting;
+
+    if (!net_layout_open(&net->layout, m->host_of, net->cpu->group_size, m->hosts, LANES))
+        return no_net_memory(net, err);
+    while (net_lane(net, net->served) < net->layout.lanes)
+        net->served++;
+    ddp_status status = make_buffers(net, err);
+    if (status == DDP_OK)
+        address_links(net);
+    return status;
+}
+
+ddp_status net_open(struct net **out, struct cpu_comm *cpu, const struct comm_setup *setup,
+                    struct ddp_err *err)
+{
+    struct net *net = calloc(1, sizeof(*net));
+
+    *out = net;
+    if (net == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for other hosts");
+    net->cpu = cpu;
+    net->rank = setup->rank;
+    net->host = cpu->meeting.host;
+    net->abroad = (struct barrier_abroad){ net, check_abroad, tell_abroad };
+    net_tell_open(&net->tell, setup->bootstrap, cpu->meeting.nonce);
+    cpu->barrier.abroad = &net->abroad;
+    net->leaving = true; /* connections are made one by one: the joining looks after them */
+    ddp_status status = net_prepare(net, err);
+    if (status == DDP_OK)
+        status = net_join(net, setup, err);
+    return status;
+}
+
+void net_close(struct net *net)
+{
+    if (net == NULL)
+        return;
+    net_links_close(&net->links);
+    net_layout_close(&net->layout);
+    free(net->area);
+    free(net->finished[0]);
+    free(net->partials);
+    free(net->pieces_in);
+    free(net);
 }

@@ -6,7 +6,7 @@
  * to each other would both stop at full socket buffers. */
 #include "cpu/net_link.h"
 
-#include "cpu/shm_barrier.h"
+#include "cpu/barrier.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -76,7 +76,7 @@ void net_link_attach(struct net_link *link, int fd)
 
 /* A queue that has run empty begins at its front again: there is room for the ranges of one call and not of
  * all that follow. */
-static void queue(struct net_queue *q, void *at, size_t n)
+static void queue_range(struct net_queue *q, void *at, size_t n)
 {
     if (n == 0)
         return;
@@ -87,12 +87,12 @@ static void queue(struct net_queue *q, void *at, size_t n)
 
 void net_link_send(struct net_link *link, const void *from, size_t n)
 {
-    queue(&link->out, (void *)(uintptr_t)from, n);
+    queue_range(&link->out, (void *)(uintptr_t)from, n);
 }
 
 void net_link_receive(struct net_link *link, void *to, size_t n)
 {
-    queue(&link->in, to, n);
+    queue_range(&link->in, to, n);
 }
 
 void net_link_begin(struct net_link *link, const uint8_t head[NET_HEAD])
@@ -123,8 +123,8 @@ static void advance(struct net_queue *q, size_t n)
 
 /* A peer that has gone is mostly not the cause, but names the call in which it was missed; the agent finds
  * who went first. */
-static ddp_status lost(const struct net_links *links, const struct net_link *link, const char *how,
-                       struct ddp_err *err)
+static ddp_status link_lost(const struct net_links *links, const struct net_link *link, const char *how,
+                            struct ddp_err *err)
 {
     char text[CALL_TEXT];
     return ddp_fail(
@@ -135,8 +135,8 @@ static ddp_status lost(const struct net_links *links, const struct net_link *lin
 }
 
 /* One system call on one queue. 1 = something moved, 0 = nothing can now, -1 = the connection is over (*err). */
-static int move(struct net_links *links, struct net_link *link, struct net_queue *q, bool out,
-                struct ddp_err *err)
+static int move_bytes(struct net_links *links, struct net_link *link, struct net_queue *q, bool out,
+                      struct ddp_err *err)
 {
     size_t left = q->count - q->next;
     struct msghdr message = { .msg_iov = q->list + q->next, .msg_iovlen = left < AT_ONCE ? left : AT_ONCE };
@@ -150,7 +150,7 @@ static int move(struct net_links *links, struct net_link *link, struct net_queue
     }
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
         return 0;
-    lost(links, link, n == 0 ? "was closed" : strerror(errno), err);
+    link_lost(links, link, n == 0 ? "was closed" : strerror(errno), err);
     return -1;
 }
 
@@ -168,12 +168,12 @@ static ddp_status pump_link(struct net_links *links, struct net_link *link, stru
 {
     int moved = 1;
     while (moved > 0 && !is_done(&link->in)) {
-        moved = move(links, link, &link->in, false, err);
+        moved = move_bytes(links, link, &link->in, false, err);
         if (moved > 0 && look_at_head(link, err) != DDP_OK)
             return err->code;
     }
     while (moved >= 0 && !is_done(&link->out)) {
-        moved = move(links, link, &link->out, true, err);
+        moved = move_bytes(links, link, &link->out, true, err);
         if (moved == 0)
             break;
     }
@@ -211,7 +211,7 @@ static int list_waits(struct net_links *links)
 
 /* Three states are told apart, because each is mended elsewhere: who has not called hangs in its program,
  * who has sent a part only has a network that hangs, who does not read is in another call. */
-static ddp_status too_late(const struct net_links *links, uint32_t timeout_ms, struct ddp_err *err)
+static ddp_status links_late(const struct net_links *links, uint32_t timeout_ms, struct ddp_err *err)
 {
     enum { LISTED = 3 };
     char list[640] = "", text[CALL_TEXT];
@@ -239,7 +239,7 @@ static ddp_status wait_once(struct net_links *links, struct shm_barrier *barrier
 {
     uint32_t slice_ms = 0;
     if (!barrier_has_time(barrier, &slice_ms))
-        return too_late(links, barrier->timeout_ms, err);
+        return links_late(links, barrier->timeout_ms, err);
     if (poll(links->polls, (nfds_t)links->count, (int)slice_ms) > 0)
         return DDP_OK;
     return barrier_check(barrier, true, err);
@@ -269,7 +269,7 @@ ddp_status net_links_check(struct net_links *links, struct ddp_err *err)
         return DDP_OK;
     for (int i = 0; i < links->count; i++)
         if (links->polls[i].revents != 0)
-            return lost(links, &links->list[i], "was closed", err);
+            return link_lost(links, &links->list[i], "was closed", err);
     return DDP_OK;
 }
 

@@ -6,8 +6,8 @@
  *
  * It goes wrong when: the peer is gone (end, reset, or no answer to anything for the user time-out of TCP), the
  * deadline passes, heads differ, or somebody on this host gives up. */
-#ifndef WORKER_NET_LINK_H
-#define WORKER_NET_LINK_H
+#ifndef WORKER_CPU_NET_LINK_H
+#define WORKER_CPU_NET_LINK_H
 
 #include "base/endpoint.h"
 #include "cpu/net_wire.h"

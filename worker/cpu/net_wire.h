@@ -7,10 +7,11 @@
  *
  * All fields have fixed places and little-endian order. Values travel as they are in memory; the hello has a number in
  * native order, so that a machine of the other order is refused. */
-#ifndef WORKER_NET_WIRE_H
-#define WORKER_NET_WIRE_H
+#ifndef WORKER_CPU_NET_WIRE_H
+#define WORKER_CPU_NET_WIRE_H
 
 #include "core/call.h"
+#include "ddp/error.h"
 
 enum { NET_HELLO = 264, NET_ANSWER = 8, NET_HEAD = 40, NET_RUN = 112, NET_NONCE = 16, NET_HOST = 64 };
 
@@ -61,5 +62,20 @@ bool net_take_head(const uint8_t bytes[NET_HEAD], struct call *call, uint64_t *s
 /* DDP_OK, or DDP_ERR_MISMATCH with both calls, the lower rank's first. */
 ddp_status net_compare_heads(const uint8_t mine[NET_HEAD], const uint8_t theirs[NET_HEAD],
                              struct ddp_err *err);
+
+/* --- DDP_PORT_RANGE --------------------------------------------------------------------------------------- */
+
+/* "20000-20100", the ports that the ranks of a job may listen on. Pure. */
+
+struct net_ports {
+    int low, high; /* 0, 0: the kernel chooses */
+};
+
+/* "" = the kernel chooses, "20000" = one port. DDP_ERR_ENV says what was expected. */
+ddp_status net_ports_parse(const char *text, struct net_ports *out, struct ddp_err *err);
+
+/* The `turn`-th port that local rank `rank` tries, 0 = the kernel's choice, or -1 when it has tried all. Ranks begin
+ * apart, so that they do not all try the same. */
+int net_ports_try(const struct net_ports *ports, int rank, int turn);
 
 #endif

@@ -8,7 +8,7 @@ struct block {
     void *memory;
 };
 
-static void release(struct blocks *blocks, struct block **at)
+static void blocks_release(struct blocks *blocks, struct block **at)
 {
     struct block *block = *at;
     *at = block->next;
@@ -16,16 +16,16 @@ static void release(struct blocks *blocks, struct block **at)
     free(block);
 }
 
-static void take_back(struct blocks *blocks, const void *memory)
+static void blocks_take_back(struct blocks *blocks, const void *memory)
 {
     struct block **at = &blocks->first;
     while (*at != NULL && (*at)->memory != memory)
         at = &(*at)->next;
     if (*at != NULL)
-        release(blocks, at);
+        blocks_release(blocks, at);
 }
 
-static void *get(struct blocks *blocks, size_t bytes, struct ddp_err *err)
+static void *blocks_get(struct blocks *blocks, size_t bytes, struct ddp_err *err)
 {
     struct block *block = calloc(1, sizeof(*block));
     if (block == NULL)
@@ -40,7 +40,7 @@ static void *get(struct blocks *blocks, size_t bytes, struct ddp_err *err)
 }
 
 /* All have got theirs, or none has: lack of memory on one rank is an ordinary error on all. */
-static ddp_status vote(const struct blocks *blocks, size_t bytes, struct ddp_err *err)
+static ddp_status blocks_vote(const struct blocks *blocks, size_t bytes, struct ddp_err *err)
 {
     struct ddp_err ours = *err;
     int32_t mine = (int32_t)err->code, worst = mine;
@@ -58,11 +58,11 @@ static ddp_status vote(const struct blocks *blocks, size_t bytes, struct ddp_err
 ddp_status blocks_alloc(struct blocks *blocks, size_t bytes, void **out, struct ddp_err *err)
 {
     err->code = DDP_OK;
-    *out = get(blocks, bytes, err);
-    ddp_status status = vote(blocks, bytes, err);
+    *out = blocks_get(blocks, bytes, err);
+    ddp_status status = blocks_vote(blocks, bytes, err);
     if (status == DDP_OK)
         return DDP_OK;
-    take_back(blocks, *out);
+    blocks_take_back(blocks, *out);
     *out = NULL;
     return status;
 }
@@ -71,12 +71,12 @@ ddp_status blocks_alloc(struct blocks *blocks, size_t bytes, void **out, struct 
 ddp_status blocks_free(struct blocks *blocks, void *memory, struct ddp_err *err)
 {
     const struct call call = { .kind = CALL_BARRIER };
-    take_back(blocks, memory);
+    blocks_take_back(blocks, memory);
     return blocks->run(blocks->user, &call, err);
 }
 
 void blocks_close(struct blocks *blocks)
 {
     while (blocks->first != NULL)
-        release(blocks, &blocks->first);
+        blocks_release(blocks, &blocks->first);
 }

@@ -1,9 +1,12 @@
-/* blocks.h -- device memory that ddp_shared_alloc has handed out, for both backends: every rank gets its own, or none does. */
-#ifndef CUDA_BLOCKS_H
-#define CUDA_BLOCKS_H
+/* blocks.h -- what both backends of libddp_cuda share: device memory that ddp_shared_alloc has handed out. Every rank gets its own,
+ * or none does. */
+#ifndef WORKER_CUDA_BLOCKS_H
+#define WORKER_CUDA_BLOCKS_H
 
 #include "core/backend.h"
 #include "cuda/gpu.h"
+
+extern const struct comm_ops nccl_comm_ops, staged_comm_ops;
 
 struct block;
 

@@ -1,13 +1,10 @@
 /* nccl.h -- the insides of the NCCL backend, shared by its files, from the top down:
  *
  *     nccl_comm.c     opens, closes, takes a call and chooses the way; memory
- *     nccl_join.c     the ranks find each other: cards, unique ids, the interface
- *     nccl_calls.c    a call becomes functions of NCCL on a stream
+ *     nccl_join.c     the ranks find each other: the library, cards, unique ids, the interface
  *     nccl_watch.c    the thread that looks after what is under way; how a communicator fails
- *     nccl_flight.c   what is under way: events, numbers
  *
- * and pure: nccl_plan.c (which function), nccl_state.c (the life of a communicator), nccl_settings.c (the environment, ids),
- * nccl_words.c (errors).
+ * and pure: nccl_plan.c (which function, the life of a communicator, the environment, errors in words).
  *
  * Happy path of a call: an event on the program's stream, ours waits for it -> NCCL's function on ours -> an event behind it,
  * which the program's stream waits for when the program wants the result. The host waits for nothing.
@@ -15,15 +12,24 @@
  * A cpu communicator stands beside it: it carries what lies in host memory and barriers, knows of dead peers, and tells all
  * ranks one reason. `cpu_lock` is held in its calls, `lock` for all that is below it in the struct; who holds lock only tries
  * cpu_lock, and never waits for it. */
-#ifndef CUDA_NCCL_H
-#define CUDA_NCCL_H
+#ifndef WORKER_CUDA_NCCL_H
+#define WORKER_CUDA_NCCL_H
 
 #include "core/backend.h"
 #include "cuda/blocks.h"
-#include "cuda/nccl_lib.h"
-#include "cuda/nccl_state.h"
+#include "cuda/nccl_abi.h"
+#include "cuda/nccl_plan.h"
 
 #include <pthread.h>
+
+/* NCCL as a table of functions. */
+struct nccl_lib {
+    void *handle; /* of dlopen; NCCL has threads of its own, and stays loaded */
+    int version;  /* 22809 */
+#define X(member, symbol, needed, result, parameters) result(*member) parameters;
+    NCCL_FUNCTION_LIST(X)
+#undef X
+};
 
 /* Fewer than a stream takes before a launch blocks, so that we wait in a place of our own. */
 enum { NCCL_FLIGHTS = 256 };
@@ -67,7 +73,7 @@ struct nccl_comm {
     struct nccl_flight flights[NCCL_FLIGHTS]; /* of call k: [k % NCCL_FLIGHTS] */
 };
 
-/* --- nccl_flight.c; `lock` is held in all of these ------------------------------------------------------------- */
+/* --- nccl_watch.c: calls under way; `lock` is held in all of these --------------------------------------- */
 
 /* Is there room for one more call? */
 bool flight_has_room(const struct nccl_comm *n);
@@ -84,7 +90,7 @@ ddp_status flight_retire(struct nccl_comm *n, struct ddp_err *err);
 const struct nccl_flight *flight_oldest(const struct nccl_comm *n);
 const char *flight_text(const struct nccl_comm *n, char text[CALL_TEXT]);
 
-/* --- nccl_watch.c ----------------------------------------------------------------------------------------------- */
+/* --- nccl_watch.c: the watch ----------------------------------------------------------------------------- */
 
 ddp_status watch_start(struct nccl_comm *n, struct ddp_err *err);
 void watch_stop(struct nccl_comm *n);
@@ -98,20 +104,18 @@ void watch_pause(struct nccl_comm *n, uint32_t us);
 /* `lock` is held: DDP_OK while calls may be made, or else why not. */
 ddp_status watch_alive(struct nccl_comm *n, struct ddp_err *err);
 
+/* A call of the cpu communicator. */
+ddp_status cpu_call(struct nccl_comm *n, const struct call *call, struct ddp_err *err);
+
 /* --- nccl_join.c ------------------------------------------------------------------------------------------------ */
+
+/* Load NCCL; `path` "" = the usual places. DDP_ERR_UNSUPPORTED: not there, or too old. */
+ddp_status nccl_lib_open(struct nccl_lib *lib, const char *path, struct ddp_err *err);
 
 /* Collective, when the cpu communicator is open: the communicator is ready. */
 ddp_status join_all(struct nccl_comm *n, const struct comm_setup *setup, struct ddp_err *err);
 
 /* A world of one is ready at once. */
 ddp_status join_nobody(struct nccl_comm *n, struct ddp_err *err);
-
-/* --- nccl_calls.c ----------------------------------------------------------------------------------------------- */
-
-/* The buffers lie on the device. */
-ddp_status calls_run(struct nccl_comm *n, const struct call *call, struct ddp_err *err);
-
-/* A call of the cpu communicator. */
-ddp_status cpu_call(struct nccl_comm *n, const struct call *call, struct ddp_err *err);
 
 #endif

@@ -8,8 +8,7 @@
 #include "cuda/nccl.h"
 
 #include "base/clock.h"
-#include "cuda/nccl_settings.h"
-#include "cuda/nccl_words.h"
+#include "cuda/gpu.h"
 
 #include <ifaddrs.h>
 #include <netdb.h>
@@ -18,6 +17,44 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+static const char *const places[] = { "libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2",
+                                      "/usr/local/lib/libnccl.so.2", NULL };
+
+static const struct lib_kind kind = {
+    "NCCL", "DDP_NCCL_LIBRARY", places,
+    "Install libnccl2 from NVIDIA's repository, or `pip install nvidia-nccl-cu13` (or -cu12), whose file is "
+    "site-packages/nvidia/nccl/lib/libnccl.so.2"
+};
+
+static const struct lib_symbol symbols[] = {
+#define X(member, symbol, needed, result, parameters) { #symbol, needed, offsetof(struct nccl_lib, member) },
+    NCCL_FUNCTION_LIST(X)
+#undef X
+};
+
+/* The version first: an old library also lacks functions, and its number says more than their names. */
+static ddp_status check_version(struct nccl_lib *lib, struct ddp_err *err)
+{
+    ddp_status status = lib_symbols(&kind, lib->handle, symbols, 1, lib, err);
+    if (status != DDP_OK)
+        return status;
+    if (lib->get_version(&lib->version) != NCCL_SUCCESS)
+        lib->version = 0;
+    return nccl_check_version(lib->version, err);
+}
+
+ddp_status nccl_lib_open(struct nccl_lib *lib, const char *path, struct ddp_err *err)
+{
+    size_t place = 0;
+    *lib = (struct nccl_lib){ 0 };
+    ddp_status status = lib_open(&kind, path, &place, &lib->handle, err);
+    if (status == DDP_OK)
+        status = check_version(lib, err);
+    if (status == DDP_OK)
+        status = lib_symbols(&kind, lib->handle, symbols, sizeof(symbols) / sizeof(symbols[0]), lib, err);
+    return status;
+}
 
 /* --- the environment of NCCL ------------------------------------------------------------------------------------- */
 
@@ -145,7 +182,7 @@ static ddp_status clear_ids(struct nccl_comm *n, const struct comm_setup *setup,
 /* --- the communicator ----------------------------------------------------------------------------------------------- */
 
 /* NCCL has its own words in a result other than "in progress"; else the watch goes on from here. */
-static ddp_status create(struct nccl_comm *n, nccl_id *ids, int count, struct ddp_err *err)
+static ddp_status create_nccl(struct nccl_comm *n, nccl_id *ids, int count, struct ddp_err *err)
 {
     nccl_config config = { .size = sizeof(config),
                            .magic = (unsigned)NCCL_CONFIG_MAGIC_HIGH << 16 | NCCL_CONFIG_MAGIC_LOW,
@@ -168,7 +205,7 @@ static ddp_status create_and_wait(struct nccl_comm *n, const struct comm_setup *
     n->creating_until_ms = clock_ms() + setup->host->left_ms(setup->bootstrap);
     ddp_status status = watch_start(n, err);
     if (status == DDP_OK)
-        status = create(n, ids, count, err);
+        status = create_nccl(n, ids, count, err);
     while (status == DDP_OK && n->state == NCCL_CREATING) {
         pthread_cond_wait(&n->changed, &n->lock);
         status = watch_alive(n, err);

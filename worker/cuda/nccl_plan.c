@@ -1,6 +1,59 @@
 /* nccl_plan.c -- see nccl_plan.h. */
 #include "cuda/nccl_plan.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define NO(state)                    \
+    {                                \
+        NCCL_##state, NCCL_WISH_NONE \
+    }
+#define GO(state)                    \
+    {                                \
+        NCCL_##state, NCCL_WISH_NONE \
+    }
+#define ABORT                         \
+    {                                 \
+        NCCL_FAILING, NCCL_WISH_ABORT \
+    }
+#define WAIT                         \
+    {                                \
+        NCCL_FAILING, NCCL_WISH_WAIT \
+    }
+#define DESTROY                        \
+    {                                  \
+        NCCL_CLOSED, NCCL_WISH_DESTROY \
+    }
+
+/* Whoever closes what failed on the way aborts it first, and closes it then. */
+static const struct nccl_step table[NCCL_STATES][NCCL_EVENTS] = {
+    /*                   MET           FAULT        LEFT          GONE         CLOSE      */
+    [NCCL_CREATING] = { GO(READY), ABORT, NO(CREATING), NO(CREATING), ABORT },
+    [NCCL_READY] = { NO(READY), ABORT, GO(LEAVING), NO(READY), DESTROY },
+    [NCCL_LEAVING] = { NO(LEAVING), ABORT, NO(LEAVING), NO(LEAVING), DESTROY },
+    [NCCL_FAILING] = { NO(FAILING), NO(FAILING), NO(FAILING), GO(ABORTED), WAIT },
+    [NCCL_ABORTED] = { NO(ABORTED), NO(ABORTED), NO(ABORTED), NO(ABORTED), GO(CLOSED) },
+    [NCCL_CLOSED] = { NO(CLOSED), NO(CLOSED), NO(CLOSED), NO(CLOSED), NO(CLOSED) },
+};
+
+struct nccl_step nccl_step(enum nccl_state state, enum nccl_event event)
+{
+    return table[state][event];
+}
+
+static const char *const names[NCCL_STATES] = {
+    [NCCL_CREATING] = "creating", [NCCL_READY] = "ready",     [NCCL_LEAVING] = "leaving",
+    [NCCL_FAILING] = "failing",   [NCCL_ABORTED] = "aborted", [NCCL_CLOSED] = "closed",
+};
+
+const char *nccl_state_name(enum nccl_state state)
+{
+    return names[state];
+}
+
+/* --- which function does which call ----------------------------------------------------------------------- */
+
 static const enum nccl_way ways[CALL_KINDS] = {
     [CALL_ALL_REDUCE] = NCCL_WAY_ALL_REDUCE,
     [CALL_REDUCE] = NCCL_WAY_REDUCE,
@@ -61,4 +114,186 @@ bool nccl_move(const struct call *call, int rank, int world, int i, struct nccl_
     else
         return false;
     return true;
+}
+
+/* --- the environment of NCCL ------------------------------------------------------------------------------ */
+
+/* Several ranks on one GPU: NCCL refuses two ranks with the same host and the same GPU, so each is given a host id of its own,
+ * and they talk over loopback sockets. Contexts of different processes take turns on a GPU, so a kernel that waits for another
+ * rank is interrupted for it; one block for each keeps that cheap. Slow, and meant for tests alone. */
+
+/* name, value; what --share_gpu adds to a host id of its own */
+static const struct nccl_setting sharing[] = {
+    { "NCCL_SOCKET_IFNAME", "=lo" }, { "NCCL_ALGO", "Ring" },       { "NCCL_PROTO", "Simple" },
+    { "NCCL_MAX_CTAS", "1" },        { "NCCL_NVLS_ENABLE", "0" },   { "NCCL_IB_DISABLE", "1" },
+    { "NCCL_RAS_ENABLE", "0" },      { "NCCL_NET_PLUGIN", "none" }, { "NCCL_MNNVL_ENABLE", "0" },
+};
+
+/* The job is part of it: ranks of two jobs on one GPU must not look like one host either. */
+static void host_id_setting(const struct nccl_facts *facts, struct nccl_setting *out)
+{
+    snprintf(out->name, sizeof(out->name), "NCCL_HOSTID");
+    snprintf(out->value, sizeof(out->value), "ddprun-%.280s-%d", facts->run, facts->rank);
+}
+
+/* '=': this interface, and not all whose names begin so. */
+static void iface_setting(const struct nccl_facts *facts, struct nccl_setting *out)
+{
+    snprintf(out->name, sizeof(out->name), "NCCL_SOCKET_IFNAME");
+    snprintf(out->value, sizeof(out->value), "=%.60s", facts->iface);
+}
+
+int nccl_settings(const struct nccl_facts *facts, struct nccl_setting out[NCCL_SETTINGS_MAX])
+{
+    int n = 0;
+    if (facts->share_gpu) {
+        host_id_setting(facts, &out[n++]);
+        for (size_t i = 0; i < sizeof(sharing) / sizeof(sharing[0]); i++)
+            out[n++] = sharing[i];
+    } else if (facts->iface[0] != '\0') {
+        iface_setting(facts, &out[n++]);
+    }
+    return n;
+}
+
+int nccl_id_count(int world, int version)
+{
+    int count = (world + NCCL_RANKS_PER_ID - 1) / NCCL_RANKS_PER_ID;
+    return version < NCCL_SCALABLE || count < 1 ? 1 : count < NCCL_IDS_MAX ? count : NCCL_IDS_MAX;
+}
+
+/* Spread over the ranks, and so over the hosts. */
+int nccl_id_maker(int i, int count, int world)
+{
+    return (int)((long long)i * world / count);
+}
+
+const char *nccl_id_key(char key[NCCL_KEY], int i)
+{
+    snprintf(key, NCCL_KEY, "nccl_id/%d", i);
+    return key;
+}
+
+/* --- errors in words -------------------------------------------------------------------------------------- */
+
+/* Up to 2.8 a minor version had one digit. */
+const char *nccl_version_text(char text[NCCL_VERSION_TEXT], int version)
+{
+    if (version < 10000)
+        snprintf(text, NCCL_VERSION_TEXT, "%d.%d.%d", version / 1000, version % 1000 / 100, version % 100);
+    else
+        snprintf(text, NCCL_VERSION_TEXT, "%d.%d.%d", version / 10000, version % 10000 / 100, version % 100);
+    return text;
+}
+
+ddp_status nccl_check_version(int version, struct ddp_err *err)
+{
+    char found[NCCL_VERSION_TEXT], least[NCCL_VERSION_TEXT];
+    if (version >= NCCL_LEAST)
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_UNSUPPORTED,
+                    "NCCL %s is too old: %s or newer is needed, which can be asked not to block. Install it, "
+                    "and name its "
+                    "libnccl.so.2 in DDP_NCCL_LIBRARY when the old one has to stay",
+                    nccl_version_text(found, version), nccl_version_text(least, NCCL_LEAST));
+}
+
+struct result_row {
+    const char *name, *words;
+};
+
+static const struct result_row results[] = {
+#define X(ours, theirs, value, words) [value] = { #theirs, words },
+    NCCL_RESULT_LIST(X)
+#undef X
+};
+
+static const char *result_name(nccl_result result)
+{
+    return result < sizeof(results) / sizeof(results[0]) ? results[result].name : "an unknown error";
+}
+
+static const char *result_words(nccl_result result)
+{
+    return result < sizeof(results) / sizeof(results[0]) ? results[result].words
+                                                         : "of a newer NCCL than this library knows";
+}
+
+ddp_status nccl_status_of(nccl_result result)
+{
+    switch (result) {
+    case NCCL_SUCCESS:
+        return DDP_OK;
+    case NCCL_IN_PROGRESS:
+        return DDP_IN_PROGRESS;
+    case NCCL_INVALID_ARGUMENT:
+        return DDP_ERR_ARG;
+    case NCCL_REMOTE_ERROR:
+        return DDP_ERR_PEER_LOST;
+    default:
+        return DDP_ERR_NCCL;
+    }
+}
+
+ddp_status nccl_fail(struct ddp_err *err, int rank, const char *call, nccl_result result, const char *detail)
+{
+    bool more = detail != NULL && detail[0] != '\0';
+    return ddp_fail(err, nccl_status_of(result), "at rank %d: %.120s: %s (%s)%s%.300s%s", rank, call,
+                    result_name(result), result_words(result), more ? "; NCCL says: " : "",
+                    more ? detail : "", more ? "" : "; NCCL_DEBUG=WARN lets NCCL say more");
+}
+
+ddp_status nccl_late(struct ddp_err *err, int rank, const char *call, uint32_t timeout_ms,
+                     const struct nccl_progress *progress)
+{
+    return ddp_fail(err, DDP_ERR_TIMEOUT,
+                    "at rank %d: %.120s on the GPU is not done after %u ms; done are %" PRIu64
+                    " calls, %" PRIu64
+                    " were begun. A rank that says nothing is the one that has not come, or computes; "
+                    "DDPRUN_STEP_TIMEOUT_MS is the limit",
+                    rank, call, timeout_ms, progress->done, progress->begun);
+}
+
+ddp_status nccl_init_late(struct ddp_err *err, int world, uint32_t timeout_ms, const char *iface)
+{
+    return ddp_fail(
+        err, DDP_ERR_TIMEOUT,
+        "NCCL has not brought %d ranks together within %u ms, though all have joined: its connections use "
+        "NCCL_SOCKET_IFNAME=%.60s; is there a firewall between the hosts? NCCL_DEBUG=INFO shows how far it "
+        "came",
+        world, timeout_ms, iface[0] ? iface : "(not set)");
+}
+
+static ddp_status check_versions(const struct nccl_card *cards, int world, struct ddp_err *err)
+{
+    char first[NCCL_VERSION_TEXT], other[NCCL_VERSION_TEXT];
+    for (int r = 1; r < world; r++)
+        if (cards[r].version != cards[0].version)
+            return ddp_fail(err, DDP_ERR_MISMATCH,
+                            "rank 0 has loaded NCCL %s, rank %d NCCL %s: install one version, or name one in "
+                            "DDP_NCCL_LIBRARY",
+                            nccl_version_text(first, cards[0].version), r,
+                            nccl_version_text(other, cards[r].version));
+    return DDP_OK;
+}
+
+static bool same_gpu(const struct nccl_card *a, const struct nccl_card *b)
+{
+    return a->host == b->host && memcmp(a->bus_id, b->bus_id, sizeof(a->bus_id)) == 0;
+}
+
+/* NCCL finds that out, too, and calls it invalid usage. */
+ddp_status nccl_check_cards(const struct nccl_card *cards, int world, struct ddp_err *err)
+{
+    ddp_status status = check_versions(cards, world, err);
+    for (int a = 0; a < world && status == DDP_OK; a++)
+        for (int b = a + 1; b < world && status == DDP_OK; b++)
+            if (same_gpu(&cards[a], &cards[b]) && !(cards[a].share && cards[b].share))
+                status = ddp_fail(
+                    err, DDP_ERR_ARG,
+                    "ranks %d and %d have the same GPU (device %d, %.31s), which NCCL refuses: let each take "
+                    "its own "
+                    "(ddp_options.device, CUDA_VISIBLE_DEVICES), or start with ddprun --share_gpu, for tests",
+                    a, b, cards[a].device, cards[a].bus_id);
+    return status;
 }

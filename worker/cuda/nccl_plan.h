@@ -1,9 +1,59 @@
-/* nccl_plan.h -- which function of NCCL does which call, with which values. Pure. */
-#ifndef CUDA_NCCL_PLAN_H
-#define CUDA_NCCL_PLAN_H
+/* nccl_plan.h -- what the NCCL backend decides: the life of a communicator, which function does which call, the environment, and
+ * errors in words. Pure. */
+#ifndef WORKER_CUDA_NCCL_PLAN_H
+#define WORKER_CUDA_NCCL_PLAN_H
 
 #include "core/call.h"
 #include "cuda/nccl_abi.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* The life of a communicator, as a table. Pure.
+ *
+ *     creating -> ready -> leaving -> closed
+ *         \         |         /
+ *          `----> failing ---'-> aborted -> closed
+ *
+ * Any thread may bring the event, under one lock; who gets a wish carries it out. A communicator is aborted once, by whoever
+ * is told to, and never used again. */
+
+enum nccl_state {
+    NCCL_CREATING,
+    NCCL_READY,
+    NCCL_LEAVING,
+    NCCL_FAILING,
+    NCCL_ABORTED,
+    NCCL_CLOSED,
+    NCCL_STATES
+};
+
+enum nccl_event {
+    NCCL_MET,   /* all ranks are connected */
+    NCCL_FAULT, /* a time-out, an error of NCCL or CUDA, a peer's end, or somebody gives up */
+    NCCL_LEFT,  /* the program's last call */
+    NCCL_GONE,  /* the abort is done */
+    NCCL_CLOSE, /* the owner frees it */
+    NCCL_EVENTS
+};
+
+enum nccl_wish {
+    NCCL_WISH_NONE,
+    NCCL_WISH_ABORT,   /* tell the other ranks, and ncclCommAbort */
+    NCCL_WISH_DESTROY, /* ncclCommFinalize and ncclCommDestroy */
+    NCCL_WISH_WAIT,    /* another thread aborts: until NCCL_GONE */
+};
+
+struct nccl_step {
+    enum nccl_state next;
+    enum nccl_wish wish;
+};
+
+struct nccl_step nccl_step(enum nccl_state state, enum nccl_event event);
+
+const char *nccl_state_name(enum nccl_state state);
+
+/* --- which function does which call ----------------------------------------------------------------------- */
 
 enum nccl_way {
     NCCL_WAY_NOTHING, /* no values to move */
@@ -34,5 +84,75 @@ struct nccl_move {
 /* The i-th that this rank takes part in; false: there are no more. A root that gathers in place, or scatters so, sends
  * nothing to itself. */
 bool nccl_move(const struct call *call, int rank, int world, int i, struct nccl_move *move);
+
+/* --- the environment of NCCL ------------------------------------------------------------------------------ */
+
+/* What NCCL is told by its environment, and how its ranks find each other. Pure. */
+
+struct nccl_setting {
+    char name[32], value[320];
+};
+
+enum { NCCL_SETTINGS_MAX = 16 };
+
+struct nccl_facts {
+    const char *run;   /* job and attempt, "ddp/<job>/<attempt>" */
+    const char *iface; /* the interface on the way to the store, "" = unknown */
+    bool share_gpu;    /* several ranks on one GPU */
+    int rank;
+};
+
+/* What is to be set where the user has set nothing; returns how many. */
+int nccl_settings(const struct nccl_facts *facts, struct nccl_setting out[NCCL_SETTINGS_MAX]);
+
+/* How many unique ids `world` ranks use with NCCL `version`, and which rank makes the i-th. One rank answers at most
+ * NCCL_RANKS_PER_ID others while they connect. */
+enum { NCCL_RANKS_PER_ID = 128, NCCL_IDS_MAX = 1 << 13 };
+int nccl_id_count(int world, int version);
+int nccl_id_maker(int i, int count, int world);
+
+/* The name of the i-th in the store, behind bootstrap's prefix of job and attempt. */
+enum { NCCL_KEY = 32 };
+const char *nccl_id_key(char key[NCCL_KEY], int i);
+
+/* --- errors in words -------------------------------------------------------------------------------------- */
+
+/* Errors of the NCCL backend, in words. Pure. */
+
+/* "2.28.9" of 22809, "2.8.4" of 2804; returns `text`. */
+enum { NCCL_VERSION_TEXT = 24 };
+const char *nccl_version_text(char text[NCCL_VERSION_TEXT], int version);
+
+/* DDP_ERR_UNSUPPORTED when it is too old. */
+ddp_status nccl_check_version(int version, struct ddp_err *err);
+
+/* A call that NCCL refused, or that it has given up. `detail` is NCCL's own last sentence, may be "" or NULL. */
+ddp_status nccl_fail(struct ddp_err *err, int rank, const char *call, nccl_result result, const char *detail);
+
+/* Does the communicator live on after this result of a call? Only where nothing has begun. */
+ddp_status nccl_status_of(nccl_result result);
+
+/* How far a rank is: for time-outs. */
+struct nccl_progress {
+    uint64_t done, begun; /* numbers of calls */
+};
+
+/* `call` (call_text) was not done in time. */
+ddp_status nccl_late(struct ddp_err *err, int rank, const char *call, uint32_t timeout_ms,
+                     const struct nccl_progress *progress);
+
+/* Not all ranks came together in time. `iface` is NCCL_SOCKET_IFNAME, "" = not set. */
+ddp_status nccl_init_late(struct ddp_err *err, int world, uint32_t timeout_ms, const char *iface);
+
+/* What each rank has brought, for the comparison before NCCL is asked. */
+struct nccl_card {
+    int32_t version, device;
+    int32_t share; /* --share_gpu */
+    int32_t host;  /* equal numbers = one host */
+    char bus_id[32];
+};
+
+/* Versions must be equal, and GPUs different unless they are to be shared. `cards`: one for each rank. */
+ddp_status nccl_check_cards(const struct nccl_card *cards, int world, struct ddp_err *err);
 
 #endif

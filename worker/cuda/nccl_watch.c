@@ -1,4 +1,4 @@
-/* nccl_watch.c -- see nccl.h: who looks after calls that are under way, and after a communicator in the making.
+/* nccl_watch.c -- who looks after calls that are under way, and after a communicator in the making.
  *
  * The program's thread may be anywhere, mostly in a wait of CUDA for what will never come; so a thread of ours looks around
  * every LOOK_MS while something is under way, and sleeps without a clock otherwise. It ends the wait when
@@ -13,10 +13,103 @@
 #include "cuda/nccl.h"
 
 #include "base/clock.h"
-#include "cuda/nccl_words.h"
 #include "core/thread_util.h"
 
+#include <stdio.h>
 #include <string.h>
+
+/* One stream runs calls in order, so the first event that has not come ends the look. */
+
+static struct nccl_flight *flight_of(struct nccl_comm *n, uint64_t number)
+{
+    return &n->flights[number % NCCL_FLIGHTS];
+}
+
+struct nccl_flight *flight_begin(struct nccl_comm *n, const struct call *call)
+{
+    struct nccl_flight *flight = flight_of(n, ++n->begun);
+    flight->call = *call;
+    flight->queued = false;
+    flight->since_ms = clock_ms();
+    flight->timeout_ms = call->timeout_ms ? call->timeout_ms : n->step_timeout_ms;
+    pthread_cond_signal(&n->wanted);
+    return flight;
+}
+
+void flight_undo(struct nccl_comm *n)
+{
+    n->begun--;
+}
+
+ddp_status flight_queued(struct nccl_comm *n, struct nccl_flight *flight, struct ddp_err *err)
+{
+    const struct cudart *call = &n->gpu.call;
+    cuda_error error = CUDA_SUCCESS_;
+    if (flight->after == NULL)
+        error = call->event_make(&flight->after, CUDA_EVENT_NO_TIMING);
+    if (error == CUDA_SUCCESS_)
+        error = call->event_record(flight->after, n->stream);
+    if (error != CUDA_SUCCESS_)
+        return gpu_fail(&n->gpu, error, "an event behind the call", err);
+    flight->queued = true;
+    return DDP_OK;
+}
+
+/* The next one's time begins now: it had to wait for this one. */
+static void retire_one(struct nccl_comm *n)
+{
+    n->done++;
+    n->host->settle(n->recorder, n->done);
+    flight_of(n, n->done + 1)->since_ms = clock_ms();
+}
+
+ddp_status flight_retire(struct nccl_comm *n, struct ddp_err *err)
+{
+    uint64_t before = n->done;
+    cuda_error error = CUDA_SUCCESS_;
+    while (n->done < n->begun && flight_of(n, n->done + 1)->queued) {
+        error = gpu_query(&n->gpu, flight_of(n, n->done + 1)->after);
+        if (error != CUDA_SUCCESS_)
+            break;
+        retire_one(n);
+    }
+    if (n->done != before)
+        pthread_cond_broadcast(&n->changed);
+    if (error == CUDA_SUCCESS_ || error == CUDA_NOT_READY)
+        return DDP_OK;
+    char text[CALL_TEXT], doing[CALL_TEXT + 64];
+    snprintf(doing, sizeof(doing), "rank %d: %s on the GPU", n->rank, flight_text(n, text));
+    return gpu_fail(&n->gpu, error, doing, err);
+}
+
+bool flight_has_room(const struct nccl_comm *n)
+{
+    return n->begun - n->done < NCCL_FLIGHTS - 1;
+}
+
+const struct nccl_flight *flight_oldest(const struct nccl_comm *n)
+{
+    return n->done < n->begun ? &n->flights[(n->done + 1) % NCCL_FLIGHTS] : NULL;
+}
+
+const char *flight_text(const struct nccl_comm *n, char text[CALL_TEXT])
+{
+    const struct nccl_flight *oldest = flight_oldest(n);
+    const struct call none = { .kind = CALL_INIT };
+    return call_text(text, oldest != NULL ? &oldest->call : &none, n->done + 1);
+}
+
+/* --- the cpu communicator -------------------------------------------------------------------------------- */
+
+ddp_status cpu_call(struct nccl_comm *n, const struct call *call, struct ddp_err *err)
+{
+    pthread_mutex_lock(&n->cpu_lock);
+    ddp_status status = n->cpu->ops->run(n->cpu, call, err);
+    pthread_mutex_unlock(&n->cpu_lock);
+    return status;
+}
+
+/* --- the watch -------------------------------------------------------------------------------------------- */
 
 enum { LOOK_MS = 50, SUSPECT_MS = 400 };
 
@@ -38,7 +131,7 @@ static void tell_and_abort(struct nccl_comm *n, struct ddp_err *err)
     n->nccl = NULL;
 }
 
-static void wait_for_words(struct nccl_comm *n)
+static void wait_for_failure(struct nccl_comm *n)
 {
     while (n->failed.code == DDP_OK)
         pthread_cond_wait(&n->changed, &n->lock);
@@ -60,7 +153,7 @@ ddp_status watch_alive(struct nccl_comm *n, struct ddp_err *err)
 {
     if (n->state != NCCL_FAILING && n->state != NCCL_ABORTED)
         return DDP_OK;
-    wait_for_words(n);
+    wait_for_failure(n);
     *err = n->failed;
     return err->code;
 }
@@ -88,7 +181,7 @@ static const char *last_words(const struct nccl_comm *n)
     return n->lib.last_error != NULL ? n->lib.last_error(n->nccl) : NULL;
 }
 
-static void suspect(struct nccl_comm *n, nccl_result result)
+static void note_suspect(struct nccl_comm *n, nccl_result result)
 {
     char text[CALL_TEXT] = "connecting the ranks";
     if (n->suspect.code != DDP_OK)
@@ -112,7 +205,7 @@ static void look_at_nccl(struct nccl_comm *n)
         n->state = nccl_step(n->state, NCCL_MET).next;
         pthread_cond_broadcast(&n->changed);
     } else if (result != NCCL_SUCCESS && result != NCCL_IN_PROGRESS) {
-        suspect(n, result);
+        note_suspect(n, result);
     }
 }
 
@@ -135,7 +228,7 @@ static ddp_status look_at_clock(const struct nccl_comm *n, struct ddp_err *err)
     return nccl_late(err, n->rank, flight_text(n, text), oldest->timeout_ms, &progress);
 }
 
-static void look(struct nccl_comm *n)
+static void watch_look(struct nccl_comm *n)
 {
     struct ddp_err err = { 0 };
     ddp_status status = flight_retire(n, &err);
@@ -158,7 +251,7 @@ static bool has_work(const struct nccl_comm *n)
            ((n->state == NCCL_READY || n->state == NCCL_LEAVING) && flight_oldest(n) != NULL);
 }
 
-static void *run(void *user)
+static void *watch_run(void *user)
 {
     struct nccl_comm *n = user;
     n->gpu.call.set_device(n->gpu.device); /* a thread begins with device 0 */
@@ -168,7 +261,7 @@ static void *run(void *user)
             pthread_cond_wait(&n->wanted, &n->lock);
             continue;
         }
-        look(n);
+        watch_look(n);
         if (has_work(n) && !n->closing)
             watch_pause(n, n->state == NCCL_CREATING ? 2000 : LOOK_MS * 1000);
     }
@@ -178,7 +271,7 @@ static void *run(void *user)
 
 ddp_status watch_start(struct nccl_comm *n, struct ddp_err *err)
 {
-    int error = thread_start(&n->watch, run, n);
+    int error = thread_start(&n->watch, watch_run, n);
     if (error != 0)
         return ddp_fail(err, DDP_ERR_LIMIT, "no thread to look after NCCL: %s; `ulimit -u` shows the limit",
                         strerror(error));

@@ -5,15 +5,59 @@
  * out. The slots lie in the cpu communicator's shared memory: nothing is copied once more there.
  *
  * It goes wrong as calls of the cpu backend do, and when the program's stream does not come to the call within its time. */
-#include "core/backend.h"
-#include "cuda/blocks.h"
-#include "cuda/cuda_backends.h"
-#include "cuda/staged_plan.h"
+#include "cuda/staged.h"
 
 #include "base/clock.h"
+#include "core/backend.h"
+#include "cuda/blocks.h"
 
 #include <stdlib.h>
 #include <time.h>
+
+static bool has_part_for_each(enum call_side side)
+{
+    return side == AT_ALL_WORLD || side == AT_ROOT_WORLD;
+}
+
+static size_t rows(enum call_side side, size_t bytes, int world)
+{
+    if (bytes == 0)
+        return 0;
+    return has_part_for_each(side) ? (size_t)world : 1;
+}
+
+/* At least one element, whatever the room: a slot is larger than any world times any type. */
+static uint64_t most(const struct call *call, int world, size_t room)
+{
+    const struct call_rule *rule = &call_rules[call->kind];
+    bool wide = has_part_for_each(rule->in) || has_part_for_each(rule->out);
+    size_t fit = room / ddp_dtype_size(call->dtype) / (wide ? (size_t)world : 1);
+    return fit > 0 ? fit : 1;
+}
+
+bool staged_chunk(const struct call *call, int rank, int world, size_t room, size_t k,
+                  struct staged_chunk *chunk)
+{
+    const struct call_rule *rule = &call_rules[call->kind];
+    uint64_t step = most(call, world, room), first = k * step;
+    size_t size = ddp_dtype_size(call->dtype);
+
+    if (first >= call->n)
+        return false;
+    *chunk = (struct staged_chunk){ .k = k,
+                                    .count = call->n - first < step ? call->n - first : step,
+                                    .pitch = (size_t)call->n * size,
+                                    .in_rows = rows(rule->in, call_in_bytes(call, rank, world), world),
+                                    .out_rows = rows(rule->out, call_out_bytes(call, rank, world), world) };
+    if (call->kind == CALL_BROADCAST && rank == call->root) /* one buffer, which stays as it is */
+        chunk->out_rows = 0;
+    chunk->width = (size_t)chunk->count * size;
+    if (chunk->in_rows > 0)
+        chunk->in = (const char *)call->in + first * size;
+    if (chunk->out_rows > 0)
+        chunk->out = (char *)call->out + first * size;
+    return true;
+}
 
 enum { SLOT = 1 << 20, SLOTS = 2 };
 
@@ -96,7 +140,7 @@ static ddp_status get_slots(struct staged *s, struct ddp_err *err)
 }
 
 /* A rank without a GPU comes to the meeting all the same, to tell the others. */
-static ddp_status open_both(struct staged *s, const struct comm_setup *setup, struct ddp_err *err)
+static ddp_status staged_open_both(struct staged *s, const struct comm_setup *setup, struct ddp_err *err)
 {
     struct ddp_err loading = { 0 };
     take_gpu(s, setup, &loading);
@@ -107,7 +151,7 @@ static ddp_status open_both(struct staged *s, const struct comm_setup *setup, st
     return err->code;
 }
 
-static ddp_status agree(void *user, const struct call *call, struct ddp_err *err)
+static ddp_status staged_agree(void *user, const struct call *call, struct ddp_err *err)
 {
     struct staged *s = user;
     return s->cpu->ops->run(s->cpu, call, err);
@@ -123,8 +167,8 @@ static ddp_status staged_open(const struct comm_setup *setup, struct comm **out,
     s->world = setup->world_size;
     s->step_timeout_ms = setup->step_timeout_ms;
     s->gpu.device = -1;
-    s->blocks = (struct blocks){ .gpu = &s->gpu, .run = agree, .user = s };
-    ddp_status status = open_both(s, setup, err);
+    s->blocks = (struct blocks){ .gpu = &s->gpu, .run = staged_agree, .user = s };
+    ddp_status status = staged_open_both(s, setup, err);
     if (status == DDP_OK) {
         *out = &s->comm;
         return DDP_OK;
@@ -174,8 +218,8 @@ struct limit {
 };
 
 /* Until the event has come. The program's stream may have work for long before it; the others are looked after meanwhile. */
-static ddp_status wait_for(struct staged *s, struct CUevent_st *event, const struct limit *limit,
-                           struct ddp_err *err)
+static ddp_status wait_event(struct staged *s, struct CUevent_st *event, const struct limit *limit,
+                             struct ddp_err *err)
 {
     enum { BUSY_LOOKS = 2000, CHECK_EVERY = 500 };
     cuda_error error = gpu_query(&s->gpu, event);
@@ -222,7 +266,7 @@ static ddp_status run_chunks(struct staged *s, const struct call *call, const st
         error = bring_in(s, &now);
     while (more && status == DDP_OK && error == CUDA_SUCCESS_) {
         more = staged_chunk(call, s->rank, s->world, SLOT, now.k + 1, &next);
-        status = wait_for(s, s->ready[now.k % SLOTS], limit, err);
+        status = wait_event(s, s->ready[now.k % SLOTS], limit, err);
         if (status == DDP_OK && more)
             error = bring_in(s, &next);
         if (status == DDP_OK && error == CUDA_SUCCESS_)
@@ -251,7 +295,7 @@ static ddp_status run_device(struct staged *s, const struct call *call, struct d
     if (status != DDP_OK)
         return status;
     error = cuda->event_record(s->before, s->stream);
-    return error == CUDA_SUCCESS_ ? wait_for(s, s->before, &limit, err)
+    return error == CUDA_SUCCESS_ ? wait_event(s, s->before, &limit, err)
                                   : gpu_fail(&s->gpu, error, call_rules[call->kind].word, err);
 }
 

@@ -88,7 +88,7 @@ static void complete_options(ddp_loader_options *o)
 /* --- the queue: memory ------------------------------------------------------------------------------------------------ */
 
 /* Where the arrays of a slot begin, and that all of it is less than memory can hold. */
-static ddp_status lay_out(struct queue *queue, struct ddp_err *err)
+static ddp_status lay_out_arrays(struct queue *queue, struct ddp_err *err)
 {
     const ddp_loader_options *o = &queue->options;
     queue->slots = o->ahead + o->held;
@@ -137,7 +137,7 @@ static ddp_status queue_open(struct queue *queue, const ddp_loader_options *opti
         return status;
     queue->options = *options;
     complete_options(&queue->options);
-    status = lay_out(queue, err);
+    status = lay_out_arrays(queue, err);
     if (status == DDP_OK)
         status = make_samplers(queue, err);
     if (status != DDP_OK)
@@ -262,7 +262,7 @@ static void fill_slot(ddp_loader *loader, struct slot *slot)
 }
 
 /* With the mutex. NULL: nothing may be begun now. */
-static struct slot *take_slot(ddp_loader *loader)
+static struct slot *begin_batch(ddp_loader *loader)
 {
     uint64_t number;
     if (!queue_take(&loader->queue, &number))
@@ -292,7 +292,7 @@ static void *read_batches(void *user)
     ddp_loader *loader = user;
     pthread_mutex_lock(&loader->mutex);
     while (!loader->closing) {
-        struct slot *slot = take_slot(loader);
+        struct slot *slot = begin_batch(loader);
         if (slot != NULL)
             read_one(loader, slot);
         else
@@ -310,7 +310,7 @@ static struct timespec deadline_of(const ddp_loader *loader)
 }
 
 /* With the mutex. Which sample of which batch is not there: one that is being read, the lowest first. */
-static ddp_status too_late(const ddp_loader *loader, struct ddp_err *err)
+static ddp_status sample_late(const ddp_loader *loader, struct ddp_err *err)
 {
     for (uint64_t k = loader->queue.released; k < loader->queue.taken; k++) {
         const struct slot *slot = &loader->slot[k % loader->queue.slots];
@@ -334,14 +334,14 @@ static ddp_status stop_reading(ddp_loader *loader)
     atomic_store_explicit(&loader->stopping, true, memory_order_relaxed);
     while (loader->busy > 0) {
         if (pthread_cond_timedwait(&loader->done, &loader->mutex, &deadline) == ETIMEDOUT && loader->busy > 0)
-            return too_late(loader, &loader->failed);
+            return sample_late(loader, &loader->failed);
     }
     atomic_store_explicit(&loader->stopping, false, memory_order_relaxed);
     return DDP_OK;
 }
 
 /* With the mutex. Until it is taken, the slot still is that of a former batch. */
-static bool is_there(const ddp_loader *loader, const struct slot *slot)
+static bool is_batch_ready(const ddp_loader *loader, const struct slot *slot)
 {
     return loader->queue.taken > loader->queue.given && slot->ready;
 }
@@ -351,10 +351,10 @@ static ddp_status wait_ready(ddp_loader *loader, const struct slot *slot, struct
 {
     const struct timespec deadline = deadline_of(loader);
     pthread_cond_broadcast(&loader->work); /* a slot has been given back */
-    while (!is_there(loader, slot)) {
+    while (!is_batch_ready(loader, slot)) {
         if (pthread_cond_timedwait(&loader->done, &loader->mutex, &deadline) == ETIMEDOUT &&
-            !is_there(loader, slot))
-            return too_late(loader, err);
+            !is_batch_ready(loader, slot))
+            return sample_late(loader, err);
     }
     return DDP_OK;
 }
@@ -366,7 +366,7 @@ static ddp_status obtain(ddp_loader *loader, struct slot *slot, struct ddp_err *
 {
     ddp_status status = DDP_OK;
     if (loader->threads == 0)
-        read_one(loader, take_slot(loader));
+        read_one(loader, begin_batch(loader));
     else
         status = wait_ready(loader, slot, err);
     if (status == DDP_OK && slot->status != DDP_OK) {
@@ -398,8 +398,8 @@ static ddp_status next_batch(ddp_loader *loader, const ddp_batch **out)
 
 ddp_status ddp_loader_next(ddp_loader *loader, const ddp_batch **out)
 {
-    NOT_NULL_KEPT(loader);
-    NOT_NULL_KEPT(out);
+    NOT_NULL(loader, NULL);
+    NOT_NULL(out, NULL);
     *out = NULL;
     pthread_mutex_lock(&loader->mutex);
     ddp_status status = next_batch(loader, out);
@@ -413,7 +413,7 @@ ddp_status ddp_loader_next(ddp_loader *loader, const ddp_batch **out)
 
 ddp_status ddp_loader_start(ddp_loader *loader, uint64_t epoch, uint64_t done)
 {
-    NOT_NULL_KEPT(loader);
+    NOT_NULL(loader, NULL);
     pthread_mutex_lock(&loader->mutex);
     ddp_status status = stop_reading(loader);
     if (status == DDP_OK) {
@@ -441,7 +441,7 @@ static size_t all_bytes(const ddp_loader *loader)
 }
 
 /* What is written for the first time by the thread that fills it lies near that thread's core, so nothing is zeroed here. */
-static ddp_status allocate(ddp_loader *loader, struct ddp_err *err)
+static ddp_status allocate_slots(ddp_loader *loader, struct ddp_err *err)
 {
     const ddp_loader_options *o = &loader->queue.options;
     const size_t slots = loader->queue.slots;
@@ -547,8 +547,8 @@ ddp_status ddp_loader_free(ddp_loader *loader)
 
 ddp_status ddp_loader_create(const ddp_loader_options *options, ddp_loader **out)
 {
-    NOT_NULL_KEPT(options);
-    NOT_NULL_KEPT(out);
+    NOT_NULL(options, NULL);
+    NOT_NULL(out, NULL);
     struct ddp_err err;
     *out = NULL;
     ddp_loader *loader = calloc(1, sizeof(*loader));
@@ -559,7 +559,7 @@ ddp_status ddp_loader_create(const ddp_loader_options *options, ddp_loader **out
     init_locks(loader);
     ddp_status status = queue_open(&loader->queue, options, &err);
     if (status == DDP_OK)
-        status = allocate(loader, &err);
+        status = allocate_slots(loader, &err);
     if (status == DDP_OK) {
         point_slots(loader);
         status = start_threads(loader, &err);

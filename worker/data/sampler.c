@@ -73,7 +73,7 @@ void ddp_sampler_set_epoch(ddp_sampler *s, uint64_t epoch)
 
 /* Longer lists are refused: torch may draw those with 64-bit numbers, and an index is kept in 32 bits
  * here. */
-static ddp_status check(uint64_t n, int world_size, int rank, unsigned flags, struct ddp_err *err)
+static ddp_status check_sampler(uint64_t n, int world_size, int rank, unsigned flags, struct ddp_err *err)
 {
     if (n < 1 || n > INT32_MAX)
         return ddp_fail(err, DDP_ERR_ARG, "sampler: %" PRIu64 " samples, expected 1 to %d", n, INT32_MAX);
@@ -94,7 +94,7 @@ ddp_status ddp_sampler_create(uint64_t n, int world_size, int rank, uint64_t see
 {
     NOT_NULL(out, err);
     *out = NULL;
-    ddp_status status = check(n, world_size, rank, flags, err);
+    ddp_status status = check_sampler(n, world_size, rank, flags, err);
     if (status != DDP_OK)
         return status;
     ddp_sampler *s = malloc(sizeof(*s) + n * sizeof(s->order[0]));

@@ -643,8 +643,8 @@ static ddp_status reducer_unite(ddp_reducer *reducer)
 ddp_status ddp_reducer_create(ddp_group *group, const ddp_param *params, size_t n,
                               const ddp_reducer_options *options, ddp_reducer **out)
 {
-    NOT_NULL_KEPT(group);
-    NOT_NULL_KEPT(out);
+    NOT_NULL(group, NULL);
+    NOT_NULL(out, NULL);
     struct ddp_err err = { 0 };
     ddp_reducer *reducer = calloc(1, sizeof(*reducer));
 
@@ -744,7 +744,7 @@ static ddp_status check_join(const ddp_reducer *reducer)
 /* Ends when all the others have ended, too: their batches are finite, and each wait for them has the step's time-out. */
 ddp_status ddp_reducer_join(ddp_reducer *reducer)
 {
-    NOT_NULL_KEPT(reducer);
+    NOT_NULL(reducer, NULL);
     ddp_status status = bucket_wait(reducer);
     if (status == DDP_OK)
         status = check_join(reducer);
@@ -773,7 +773,7 @@ void ddp_reducer_set_sync(ddp_reducer *reducer, int on)
 /* Misuse is looked for before the roll call, which would make the others wait for a step that does not come. */
 ddp_status ddp_reducer_forward(ddp_reducer *reducer)
 {
-    NOT_NULL_KEPT(reducer);
+    NOT_NULL(reducer, NULL);
     struct step_effects effects;
     struct ddp_err err;
     ddp_status status = bucket_wait(reducer);
@@ -793,7 +793,7 @@ ddp_status ddp_reducer_forward(ddp_reducer *reducer)
 
 ddp_status ddp_reducer_ready(ddp_reducer *reducer, size_t i)
 {
-    NOT_NULL_KEPT(reducer);
+    NOT_NULL(reducer, NULL);
     struct ddp_err err;
     if (step_ready(&reducer->step, i, &err) != DDP_OK)
         return reducer_fail(reducer, &err);
@@ -802,7 +802,7 @@ ddp_status ddp_reducer_ready(ddp_reducer *reducer, size_t i)
 
 ddp_status ddp_reducer_unused(ddp_reducer *reducer, size_t i)
 {
-    NOT_NULL_KEPT(reducer);
+    NOT_NULL(reducer, NULL);
     struct ddp_err err;
     bool blank;
     if (step_unused(&reducer->step, i, &blank, &err) != DDP_OK)
@@ -815,7 +815,7 @@ ddp_status ddp_reducer_unused(ddp_reducer *reducer, size_t i)
 /* What was not marked is taken for unused, one after the other, so that its buckets are launched as if it had been said. */
 ddp_status ddp_reducer_finish(ddp_reducer *reducer)
 {
-    NOT_NULL_KEPT(reducer);
+    NOT_NULL(reducer, NULL);
     struct ddp_err err;
     size_t i;
     ddp_status status = DDP_OK;

@@ -127,7 +127,7 @@ void step_close(struct reducer_step *step)
 
 /* Nothing is ready, nothing is launched. The flag counts from here on: changing it in the middle of a step would let a
  * bucket be reduced on some ranks and not on others. */
-static void begin(struct reducer_step *step, enum step_phase phase)
+static void begin_step(struct reducer_step *step, enum step_phase phase)
 {
     memset(step->ready, 0, step->n * sizeof(*step->ready));
     for (size_t b = 0; b < step->plan->count; b++)
@@ -151,14 +151,14 @@ ddp_status step_forward(struct reducer_step *step, struct step_effects *effects,
         return words_unfinished(step, err);
     effects->rebuild = step->recorded && !step->rebuilt && !step->keep_order && !step->find_unused;
     effects->send_buffers = step->buffers_due;
-    begin(step, STEP_FORWARD);
+    begin_step(step, STEP_FORWARD);
     step->buffers_were_due = step->buffers_due;
     step->buffers_due = step->sync;
     return DDP_OK;
 }
 
 /* Once: later steps may have other orders, and a plan that followed them would move gradients again and again. */
-static void record(struct reducer_step *step, size_t i)
+static void record_order(struct reducer_step *step, size_t i)
 {
     if (!step->recorded)
         step->order[step->ordered++] = i;
@@ -166,28 +166,28 @@ static void record(struct reducer_step *step, size_t i)
 
 /* Both marks. A step without sync may run several backward passes, so there a mark is no news. With uneven inputs others
  * wait for this rank's answer, which forward gives, before they reduce anything. */
-static ddp_status mark(struct reducer_step *step, size_t i, struct ddp_err *err)
+static ddp_status mark_param(struct reducer_step *step, size_t i, struct ddp_err *err)
 {
     if (i >= step->n)
         return words_no_such(step, i, err);
     if (step->phase == STEP_IDLE && step->uneven)
         return words_no_forward(step, i, err);
     if (step->phase == STEP_IDLE)
-        begin(step, STEP_IDLE);
+        begin_step(step, STEP_IDLE);
     if (step->sync && step->ready[i])
         return words_twice(step, i, err);
     step->phase = STEP_BACKWARD;
     if (step->sync) {
         step->ready[i] = true;
         step->pending[step->plan->bucket_of[i]]--;
-        record(step, i);
+        record_order(step, i);
     }
     return DDP_OK;
 }
 
 ddp_status step_ready(struct reducer_step *step, size_t i, struct ddp_err *err)
 {
-    ddp_status status = mark(step, i, err);
+    ddp_status status = mark_param(step, i, err);
     if (status == DDP_OK)
         step->used[i] = true;
     return status;
@@ -198,7 +198,7 @@ ddp_status step_unused(struct reducer_step *step, size_t i, bool *blank, struct 
     *blank = false;
     if (!step->find_unused)
         return words_not_expected(step, i, err);
-    ddp_status status = mark(step, i, err);
+    ddp_status status = mark_param(step, i, err);
     *blank = status == DDP_OK && step->sync && !step->used[i];
     return status;
 }
@@ -210,7 +210,7 @@ void step_shadow(struct reducer_step *step, bool sync)
     memset(step->used, 0, step->n * sizeof(*step->used));
     for (size_t i = 0; i < step->n && sync; i++) {
         step->ready[i] = true;
-        record(step, i);
+        record_order(step, i);
     }
     memset(step->pending, 0, step->n * sizeof(*step->pending));
     step->phase = STEP_BACKWARD;
@@ -265,7 +265,7 @@ void step_end(struct reducer_step *step)
 void step_rebuilt(struct reducer_step *step)
 {
     step->rebuilt = true;
-    begin(step, step->phase);
+    begin_step(step, step->phase);
 }
 
 bool step_is_order(const int64_t *order, size_t n, bool *seen)
@@ -299,7 +299,7 @@ static int first_without(const int32_t *answers, int world)
 }
 
 /* Which of the two forgot something nobody can tell, so both are named. */
-static ddp_status differ(const struct roll *roll, int other, struct ddp_err *err)
+static ddp_status sync_differs(const struct roll *roll, int other, struct ddp_err *err)
 {
     int syncs = roll->sync ? roll->first : other, does_not = roll->sync ? other : roll->first;
     return ddp_fail(err, DDP_ERR_MISMATCH,
@@ -321,7 +321,7 @@ ddp_status roll_read(struct roll *out, const int32_t *answers, int world, ddp_un
     roll.sync = roll.active > 0 && answers[roll.first] == ROLL_SYNC;
     int other = roll.active > 0 ? other_mind(answers, world, roll.first) : -1;
     if (other >= 0)
-        return differ(&roll, other, err);
+        return sync_differs(&roll, other, err);
     if (uneven == DDP_UNEVEN_STOP && roll.active > 0 && roll.active < world)
         return ddp_fail(
             err, DDP_ERR_ARG,

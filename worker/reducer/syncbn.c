@@ -15,13 +15,14 @@
 #include <string.h>
 
 /* A rank without a group has no number to put in front. */
-static ddp_status fail(ddp_group *group, struct ddp_err *err)
+static ddp_status syncbn_fail(ddp_group *group, struct ddp_err *err)
 {
     return group != NULL ? ctx_fail(group->ctx, err) : last_error_keep(err);
 }
 
 /* After this, no product of sizes can overflow. */
-static ddp_status check(const ddp_syncbn *bn, const float *x, const float *y, size_t n, struct ddp_err *err)
+static ddp_status check_arrays(const ddp_syncbn *bn, const float *x, const float *y, size_t n,
+                               struct ddp_err *err)
 {
     if (bn->channels == 0 || bn->spatial == 0)
         return ddp_fail(err, DDP_ERR_ARG,
@@ -44,7 +45,7 @@ static ddp_status check(const ddp_syncbn *bn, const float *x, const float *y, si
 static ddp_status check_training(const ddp_syncbn *bn, const float *x, const float *y, size_t n,
                                  struct ddp_err *err)
 {
-    ddp_status status = check(bn, x, y, n, err);
+    ddp_status status = check_arrays(bn, x, y, n, err);
     if (status == DDP_OK && bn->saved == NULL)
         return ddp_fail(err, DDP_ERR_ARG, "batch normalisation: `saved` is NULL, expected 2 x %zu doubles",
                         bn->channels);
@@ -52,7 +53,7 @@ static ddp_status check_training(const ddp_syncbn *bn, const float *x, const flo
 }
 
 /* Room for `n` doubles for each of `ranks`, yours; NULL and the words in *err when memory is short. */
-static double *numbers(size_t n, size_t ranks, struct ddp_err *err)
+static double *alloc_numbers(size_t n, size_t ranks, struct ddp_err *err)
 {
     double *room = calloc(n, ranks * sizeof(*room));
     if (room == NULL)
@@ -61,7 +62,7 @@ static double *numbers(size_t n, size_t ranks, struct ddp_err *err)
 }
 
 /* `batches` has room for every rank's; afterwards the first is all of them together. */
-static ddp_status unite(ddp_group *group, double *batches, size_t channels)
+static ddp_status merge_batches(ddp_group *group, double *batches, size_t channels)
 {
     const size_t words = batch_words(channels), world = (size_t)ddp_world_size(group->ctx);
     double *mine = batches + words * (size_t)ddp_rank(group->ctx);
@@ -85,19 +86,19 @@ static ddp_status check_count(double count, struct ddp_err *err)
 /* Nothing of *bn changes before all ranks have agreed that the batch is good. */
 ddp_status ddp_syncbn_forward(ddp_group *group, ddp_syncbn *bn, const float *x, size_t n, float *y)
 {
-    NOT_NULL_KEPT(bn);
+    NOT_NULL(bn, NULL);
     FLUSH_SUBNORMALS(true);
     struct ddp_err err;
     const size_t world = group != NULL ? (size_t)ddp_world_size(group->ctx) : 1;
     ddp_status status = check_training(bn, x, y, n, &err);
-    double *batches = status == DDP_OK ? numbers(batch_words(bn->channels), world, &err) : NULL;
+    double *batches = status == DDP_OK ? alloc_numbers(batch_words(bn->channels), world, &err) : NULL;
     if (batches == NULL)
-        return fail(group, &err);
+        return syncbn_fail(group, &err);
     batch_measure(bn, x, n, batches);
     if (group != NULL)
-        status = unite(group, batches, bn->channels);
+        status = merge_batches(group, batches, bn->channels);
     if (status == DDP_OK && check_count(batches[2 * bn->channels], &err) != DDP_OK)
-        status = fail(group, &err);
+        status = syncbn_fail(group, &err);
     if (status == DDP_OK) {
         batch_learn(bn, batches);
         batch_normalise(bn, bn->saved, bn->saved + bn->channels, x, n, y);
@@ -121,15 +122,15 @@ static void local_gradients(const ddp_syncbn *bn, const double *sums, float *dwe
 ddp_status ddp_syncbn_backward(ddp_group *group, const ddp_syncbn *bn, const float *x, const float *dy,
                                size_t n, float *dx, float *dweight, float *dbias)
 {
-    NOT_NULL_KEPT(bn);
+    NOT_NULL(bn, NULL);
     FLUSH_SUBNORMALS(true);
     struct ddp_err err;
     ddp_status status = check_training(bn, x, dx, n, &err);
     if (status == DDP_OK && n > 0 && dy == NULL)
         status = ddp_fail(&err, DDP_ERR_ARG, "batch normalisation: %zu samples, but dy is NULL", n);
-    double *sums = status == DDP_OK ? numbers(2 * bn->channels, 1, &err) : NULL;
+    double *sums = status == DDP_OK ? alloc_numbers(2 * bn->channels, 1, &err) : NULL;
     if (sums == NULL)
-        return fail(group, &err);
+        return syncbn_fail(group, &err);
     batch_sums(bn, x, dy, n, sums);
     local_gradients(bn, sums, dweight, dbias);
     if (group != NULL)
@@ -143,13 +144,13 @@ ddp_status ddp_syncbn_backward(ddp_group *group, const ddp_syncbn *bn, const flo
 /* A sample's result must not depend on its batch here, so no other rank is asked. */
 ddp_status ddp_syncbn_infer(const ddp_syncbn *bn, const float *x, size_t n, float *y)
 {
-    NOT_NULL_KEPT(bn);
+    NOT_NULL(bn, NULL);
     FLUSH_SUBNORMALS(true);
     struct ddp_err err;
-    ddp_status status = check(bn, x, y, n, &err);
+    ddp_status status = check_arrays(bn, x, y, n, &err);
     if (status == DDP_OK && (bn->running_mean == NULL || bn->running_var == NULL))
         status = ddp_fail(&err, DDP_ERR_ARG, "batch normalisation: no running numbers to evaluate with");
-    double *mean = status == DDP_OK ? numbers(2 * bn->channels, 1, &err) : NULL;
+    double *mean = status == DDP_OK ? alloc_numbers(2 * bn->channels, 1, &err) : NULL;
     if (mean == NULL)
         return last_error_keep(&err);
     for (size_t c = 0; c < bn->channels; c++) {

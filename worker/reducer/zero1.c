@@ -55,7 +55,7 @@ static size_t rounded_up(size_t n, size_t to)
 
 /* After this no sum can overflow: four float arrays of everything, padding included, fit the address
  * space. */
-static ddp_status check(const ddp_param *params, size_t n, struct ddp_err *err)
+static ddp_status check_param(const ddp_param *params, size_t n, struct ddp_err *err)
 {
     size_t left = SIZE_MAX / 64;
     for (size_t i = 0; i < n; i++) {
@@ -76,7 +76,7 @@ static ddp_status check(const ddp_param *params, size_t n, struct ddp_err *err)
 }
 
 /* Buckets are numbered as they are opened; `elements` is what the parameters take so far. */
-static void assign(struct zero1_plan *plan, const ddp_param *params, size_t n, size_t limit)
+static void assign_buckets(struct zero1_plan *plan, const ddp_param *params, size_t n, size_t limit)
 {
     long open[TYPES];
     for (int t = 0; t < TYPES; t++)
@@ -97,7 +97,7 @@ static void assign(struct zero1_plan *plan, const ddp_param *params, size_t n, s
 }
 
 /* Padding goes to the end of a bucket, where it is cut off nobody's parameter. */
-static void lay_out(struct zero1_plan *plan, size_t world)
+static void lay_out_shares(struct zero1_plan *plan, size_t world)
 {
     for (size_t b = 0; b < plan->count; b++) {
         struct zero1_bucket *bucket = &plan->buckets[b];
@@ -121,7 +121,7 @@ static ddp_status zero1_plan_make(struct zero1_plan *plan, const ddp_param *para
         return ddp_fail(err, DDP_ERR_ARG, "zero1: no parameters");
     ddp_status status = reducer_check_list("parameter", params, n, err);
     if (status == DDP_OK)
-        status = check(params, n, err);
+        status = check_param(params, n, err);
     if (status != DDP_OK)
         return status;
     plan->buckets = calloc(n, sizeof(*plan->buckets));
@@ -129,8 +129,8 @@ static ddp_status zero1_plan_make(struct zero1_plan *plan, const ddp_param *para
     plan->at = calloc(n, sizeof(*plan->at));
     if (plan->buckets == NULL || plan->bucket_of == NULL || plan->at == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "zero1: no memory for %zu parameters", n);
-    assign(plan, params, n, limit);
-    lay_out(plan, (size_t)world);
+    assign_buckets(plan, params, n, limit);
+    lay_out_shares(plan, (size_t)world);
     return DDP_OK;
 }
 
@@ -172,7 +172,7 @@ struct ddp_zero1 {
     enum stage stage;
 };
 
-static ddp_status fail(const ddp_zero1 *zero, struct ddp_err *err)
+static ddp_status zero1_fail(const ddp_zero1 *zero, struct ddp_err *err)
 {
     return ctx_fail(zero->group->ctx, err);
 }
@@ -208,7 +208,7 @@ static size_t overlap(const ddp_zero1 *zero, size_t i, size_t *first, size_t *sh
 /* --- create and free ------------------------------------------------------------------------------------ */
 
 /* The one place that frees; the gradients' memory belongs to the backend. */
-static void release(ddp_zero1 *zero)
+static void zero1_release(ddp_zero1 *zero)
 {
     zero1_plan_free(&zero->plan);
     for (int s = 0; s < SLOTS; s++)
@@ -221,7 +221,8 @@ static void release(ddp_zero1 *zero)
 }
 
 /* `size` says how much of the struct the caller's header knew; what it did not know has its default. */
-static ddp_status read_options(const ddp_zero1_options *given, ddp_zero1_options *out, struct ddp_err *err)
+static ddp_status read_zero1_options(const ddp_zero1_options *given, ddp_zero1_options *out,
+                                     struct ddp_err *err)
 {
     *out = (ddp_zero1_options)DDP_ZERO1_OPTIONS_INIT;
     if (given != NULL && (given->size < sizeof(given->size) || given->size > sizeof(*out)))
@@ -235,8 +236,8 @@ static ddp_status read_options(const ddp_zero1_options *given, ddp_zero1_options
 }
 
 /* calloc: padding must begin as zero. All of it now: a step must not fail for want of memory on one rank of many. */
-static ddp_status allocate(ddp_zero1 *zero, const ddp_param *params, const unsigned char *no_decay,
-                           struct ddp_err *err)
+static ddp_status zero1_allocate(ddp_zero1 *zero, const ddp_param *params, const unsigned char *no_decay,
+                                 struct ddp_err *err)
 {
     const size_t shard = zero->plan.shard > 0 ? zero->plan.shard : 1;
     bool ok = (zero->params = calloc(zero->n, sizeof(*params))) != NULL;
@@ -266,20 +267,20 @@ static ddp_status check_place(const ddp_zero1 *zero, struct ddp_err *err)
 }
 
 /* Everything that needs no other rank. */
-static ddp_status build(ddp_zero1 *zero, const ddp_param *params, size_t n, const ddp_zero1_options *given,
-                        struct ddp_err *err)
+static ddp_status zero1_build(ddp_zero1 *zero, const ddp_param *params, size_t n,
+                              const ddp_zero1_options *given, struct ddp_err *err)
 {
     ddp_zero1_options options;
     ddp_status status = check_place(zero, err);
     if (status == DDP_OK)
-        status = read_options(given, &options, err);
+        status = read_zero1_options(given, &options, err);
     if (status != DDP_OK)
         return status;
     zero->optim = options.optim;
     zero->bucket_bytes = options.bucket_bytes;
     zero->n = n;
     status = zero1_plan_make(&zero->plan, params, n, options.bucket_bytes, (int)zero->world, err);
-    return status == DDP_OK ? allocate(zero, params, options.no_decay, err) : status;
+    return status == DDP_OK ? zero1_allocate(zero, params, options.no_decay, err) : status;
 }
 
 /* The float32 copies begin as what rank 0 has sent. */
@@ -296,7 +297,7 @@ static void copy_masters(ddp_zero1 *zero)
 }
 
 /* The collective part. Bucket sizes are compared along, as they decide what is sent when. */
-static ddp_status unite(ddp_zero1 *zero)
+static ddp_status zero1_unite(ddp_zero1 *zero)
 {
     void *block = NULL;
     ddp_reducer_options same = DDP_REDUCER_OPTIONS_INIT;
@@ -322,8 +323,8 @@ static ddp_status unite(ddp_zero1 *zero)
 ddp_status ddp_zero1_create(ddp_group *group, const ddp_param *params, size_t n,
                             const ddp_zero1_options *options, ddp_zero1 **out)
 {
-    NOT_NULL_KEPT(group);
-    NOT_NULL_KEPT(out);
+    NOT_NULL(group, NULL);
+    NOT_NULL(out, NULL);
     struct ddp_err err = { 0 };
     ddp_zero1 *zero = calloc(1, sizeof(*zero));
     *out = NULL;
@@ -334,10 +335,10 @@ ddp_status ddp_zero1_create(ddp_group *group, const ddp_param *params, size_t n,
     zero->group = group;
     zero->rank = (size_t)ddp_rank(group->ctx);
     zero->world = (size_t)ddp_world_size(group->ctx);
-    ddp_status status = build(zero, params, n, options, &err);
-    status = status != DDP_OK ? fail(zero, &err) : unite(zero);
+    ddp_status status = zero1_build(zero, params, n, options, &err);
+    status = status != DDP_OK ? zero1_fail(zero, &err) : zero1_unite(zero);
     if (status != DDP_OK) {
-        release(zero);
+        zero1_release(zero);
         return status;
     }
     *out = zero;
@@ -350,7 +351,7 @@ ddp_status ddp_zero1_free(ddp_zero1 *zero)
     if (zero == NULL)
         return DDP_OK;
     ddp_status status = ddp_shared_free(zero->group, zero->grads);
-    release(zero);
+    zero1_release(zero);
     return status;
 }
 
@@ -375,7 +376,7 @@ void ddp_zero1_zero_grad(ddp_zero1 *zero)
 
 /* Reduced twice, gradients would be averages of averages; not at all, each rank would train a model of its
  * own; and after a step what lies there is no gradient. */
-static ddp_status expect(const ddp_zero1 *zero, enum stage stage, const char *call)
+static ddp_status expect_stage(const ddp_zero1 *zero, enum stage stage, const char *call)
 {
     static const char *const is[] = {
         [ADDING] = "the gradients of this step are not reduced yet; ddp_zero1_reduce comes first",
@@ -387,14 +388,14 @@ static ddp_status expect(const ddp_zero1 *zero, enum stage stage, const char *ca
     if (zero->stage == stage)
         return DDP_OK;
     ddp_fail(&err, DDP_ERR_ARG, "%s: %s", call, is[zero->stage]);
-    return fail(zero, &err);
+    return zero1_fail(zero, &err);
 }
 
 /* AVG: one rounding for the sum in float32 and the division, as in the reducer. */
 ddp_status ddp_zero1_reduce(ddp_zero1 *zero)
 {
-    NOT_NULL_KEPT(zero);
-    ddp_status status = expect(zero, ADDING, "ddp_zero1_reduce");
+    NOT_NULL(zero, NULL);
+    ddp_status status = expect_stage(zero, ADDING, "ddp_zero1_reduce");
     for (size_t k = 0; k < zero->plan.count && status == DDP_OK; k++) {
         const struct zero1_bucket *b = &zero->plan.buckets[k];
         status = ddp_reduce_scatter(zero->group, zero->grads + b->at, my_share(zero, b), b->share, b->dtype,
@@ -411,20 +412,20 @@ ddp_status ddp_zero1_reduce(ddp_zero1 *zero)
  * before anything is divided: twice would be a wrong gradient. */
 ddp_status ddp_zero1_unscale(ddp_zero1 *zero, ddp_scaler *scaler)
 {
-    NOT_NULL_KEPT(zero);
-    NOT_NULL_KEPT(scaler);
+    NOT_NULL(zero, NULL);
+    NOT_NULL(scaler, NULL);
     FLUSH_SUBNORMALS(true);
     struct ddp_err err;
     ddp_scaler trial = *scaler;
-    ddp_status status = expect(zero, REDUCED, "ddp_zero1_unscale");
+    ddp_status status = expect_stage(zero, REDUCED, "ddp_zero1_unscale");
     if (status == DDP_OK && ddp_scaler_unscaled(&trial, 0, &err) != DDP_OK)
-        status = fail(zero, &err);
+        status = zero1_fail(zero, &err);
     if (status != DDP_OK)
         return status;
     int32_t found = ddp_unscale(zero->grad, DDP_F32, scaler->scale, zero->grad, zero->plan.shard);
     status = ddp_all_reduce(zero->group, &found, &found, 1, DDP_I32, DDP_MAX, NULL, NULL);
     if (status == DDP_OK && ddp_scaler_unscaled(scaler, found, &err) != DDP_OK)
-        status = fail(zero, &err);
+        status = zero1_fail(zero, &err);
     return status;
 }
 
@@ -444,11 +445,11 @@ static double norm_of(const ddp_zero1 *zero, const double *leaves)
 /* A few bytes for each block of 256 travel, so that every rank adds up the same tree. */
 ddp_status ddp_zero1_clip(ddp_zero1 *zero, double max_norm, double *norm)
 {
-    NOT_NULL_KEPT(zero);
+    NOT_NULL(zero, NULL);
     FLUSH_SUBNORMALS(true);
     const size_t mine = zero->plan.shard / NORM_LEAF;
     double *leaves = zero->leaves;
-    ddp_status status = expect(zero, REDUCED, "ddp_zero1_clip");
+    ddp_status status = expect_stage(zero, REDUCED, "ddp_zero1_clip");
     if (status != DDP_OK)
         return status;
     for (size_t k = 0; k < mine; k++)
@@ -493,7 +494,7 @@ static ddp_status check_states(const ddp_zero1 *zero)
              "it with "
              "this rule, or a momentum above 0",
              needs, zero->states);
-    return fail(zero, &err);
+    return zero1_fail(zero, &err);
 }
 
 /* One array for the rule: where one parameter ends and the next begins means nothing to it, unless some are not to decay. */
@@ -519,8 +520,8 @@ static void update_shard(ddp_zero1 *zero)
 
 ddp_status ddp_zero1_step(ddp_zero1 *zero)
 {
-    NOT_NULL_KEPT(zero);
-    ddp_status status = expect(zero, REDUCED, "ddp_zero1_step");
+    NOT_NULL(zero, NULL);
+    ddp_status status = expect_stage(zero, REDUCED, "ddp_zero1_step");
     if (status == DDP_OK)
         status = check_states(zero);
     if (status != DDP_OK)
@@ -539,7 +540,7 @@ static ddp_status check_slot(const ddp_zero1 *zero, int slot)
     if (slot >= 0 && slot < SLOTS && zero->slot[slot] != NULL)
         return DDP_OK;
     ddp_fail(&err, DDP_ERR_ARG, "zero1: there is no slot %d, 0 to %d was expected", slot, zero->states);
-    return fail(zero, &err);
+    return zero1_fail(zero, &err);
 }
 
 /* One bucket at a time, so that no rank needs room for a second model. */
@@ -558,7 +559,7 @@ static ddp_status export_bucket(ddp_zero1 *zero, size_t k, const float *shard, f
 /* Every rank takes part, whoever wants the result: its share is needed. */
 ddp_status ddp_zero1_export(ddp_zero1 *zero, int slot, float *const out[])
 {
-    NOT_NULL_KEPT(zero);
+    NOT_NULL(zero, NULL);
     ddp_status status = check_slot(zero, slot);
     if (status != DDP_OK)
         return status;
@@ -566,7 +567,7 @@ ddp_status ddp_zero1_export(ddp_zero1 *zero, int slot, float *const out[])
     if (room == NULL) {
         struct ddp_err err;
         ddp_fail(&err, DDP_ERR_NOMEM, "zero1: no memory for a bucket of %zu elements", zero->plan.widest);
-        return fail(zero, &err);
+        return zero1_fail(zero, &err);
     }
     for (size_t k = 0; k < zero->plan.count && status == DDP_OK; k++)
         status = export_bucket(zero, k, zero->slot[slot], room, out);
@@ -577,8 +578,8 @@ ddp_status ddp_zero1_export(ddp_zero1 *zero, int slot, float *const out[])
 /* Not collective: all of it is here already. */
 ddp_status ddp_zero1_import(ddp_zero1 *zero, int slot, const float *const in[])
 {
-    NOT_NULL_KEPT(zero);
-    NOT_NULL_KEPT(in);
+    NOT_NULL(zero, NULL);
+    NOT_NULL(in, NULL);
     size_t first, at;
     ddp_status status = check_slot(zero, slot);
     for (size_t i = 0; i < zero->n && status == DDP_OK; i++) {

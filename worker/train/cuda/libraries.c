@@ -1,7 +1,7 @@
 /* libraries.c -- see libraries.h. */
 #include "train/cuda/libraries.h"
 
-#include "cuda/lib_open.h"
+#include "cuda/gpu.h"
 #include "train/train_options.h"
 
 #include <errno.h>

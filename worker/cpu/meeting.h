@@ -1,9 +1,9 @@
-/* shm_join.h -- the ranks learn who shares a host with whom, and those of one host find their control page. */
-#ifndef WORKER_SHM_JOIN_H
-#define WORKER_SHM_JOIN_H
+/* meeting.h -- the ranks learn who shares a host with whom, and those of one host find their control page. */
+#ifndef WORKER_CPU_MEETING_H
+#define WORKER_CPU_MEETING_H
 
 #include "core/bootstrap.h"
-#include "cpu/shm_control.h"
+#include "cpu/shm.h"
 
 enum { SHM_NONCE = 16 };
 

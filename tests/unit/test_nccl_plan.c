@@ -1,10 +1,7 @@
 /* The pure part of the NCCL backend: which function for which call, the life of a communicator, what NCCL is told by its
  * environment, errors in words, and how calls are cut for the way through the host. */
 #include "cuda/nccl_plan.h"
-#include "cuda/nccl_settings.h"
-#include "cuda/nccl_state.h"
-#include "cuda/nccl_words.h"
-#include "cuda/staged_plan.h"
+#include "cuda/staged.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -1,4 +1,157 @@
-/* cpu_slots.c -- collectives on private memory, in steps through slots that all ranks can see.
+/* host.c -- see host.h.
+ *
+ * In place: after the first barrier each rank knows from the marks where each rank's buffers lie. A reduction is
+ * shared out: each rank combines its part of the elements from all inputs, and writes the result into all
+ * outputs. The others just copy what they want out of a peer's input. The barrier that follows keeps
+ * inputs alive until all have read them. */
+#include "cpu/host.h"
+
+#include "cpu/part.h"
+#include "reducer/reduce.h"
+
+#include <string.h>
+
+/* The mark says what we are about to do and where our buffers lie. Peers may still read the one of the
+ * previous call, which need not end with a barrier; that of the call before it lies behind a barrier for
+ * everybody, so two places are enough. */
+void cpu_begin(struct cpu_comm *cpu, const struct call *call)
+{
+    int rank = cpu->control->ranks[cpu->rank].rank;
+    const struct shm_mark mark = {
+        .seq = ++cpu->comm.seq,
+        .call = *call,
+        .in = regions_find(&cpu->regions, call->in, call_in_bytes(call, rank, cpu->group_size)),
+        .out = regions_find(&cpu->regions, call->out, call_out_bytes(call, rank, cpu->group_size)),
+    };
+    barrier_begin(&cpu->barrier, &mark, call->timeout_ms ? call->timeout_ms : cpu->step_timeout_ms);
+}
+
+size_t cpu_in_bytes(const struct cpu_comm *cpu, const struct call *call, int rank)
+{
+    return call_in_bytes(call, cpu->control->ranks[rank].rank, cpu->group_size);
+}
+
+static size_t out_bytes(const struct cpu_comm *cpu, const struct call *call, int rank)
+{
+    return call_out_bytes(call, cpu->control->ranks[rank].rank, cpu->group_size);
+}
+
+void *cpu_input_of(const struct cpu_comm *cpu, const struct call *call, int rank)
+{
+    return regions_at(&cpu->regions, rank, shm_mark_of(cpu->control, rank, cpu->comm.seq)->in,
+                      cpu_in_bytes(cpu, call, rank));
+}
+
+static void *output_of(const struct cpu_comm *cpu, const struct call *call, int rank)
+{
+    return regions_at(&cpu->regions, rank, shm_mark_of(cpu->control, rank, cpu->comm.seq)->out,
+                      out_bytes(cpu, call, rank));
+}
+
+/* Is a buffer needed at `rank` but out of reach? A rank that passes none needs none. */
+static bool out_of_reach(const void *found, size_t bytes)
+{
+    return found == NULL && bytes > 0;
+}
+
+bool cpu_in_reach(const struct cpu_comm *cpu, const struct call *call, int rank)
+{
+    /* Only these, on one host, write into a peer's output; else each rank fills its own, which may be private. */
+    bool writes_outputs = cpu->net == NULL && (call->kind == CALL_ALL_REDUCE || call->kind == CALL_REDUCE);
+
+    if (out_of_reach(cpu_input_of(cpu, call, rank), cpu_in_bytes(cpu, call, rank)))
+        return false;
+    return !writes_outputs || !out_of_reach(output_of(cpu, call, rank), out_bytes(cpu, call, rank));
+}
+
+static void collect_inputs(struct cpu_comm *cpu, const struct call *call)
+{
+    for (int r = 0; r < cpu->world; r++)
+        cpu->in[r] = cpu_input_of(cpu, call, r);
+}
+
+/* Everybody writes his part of the result into everybody's output. In place that is safe: only we read
+ * and write these elements between the two barriers. */
+static void direct_all_reduce(struct cpu_comm *cpu, const struct call *call)
+{
+    size_t at, n;
+    collect_inputs(cpu, call);
+    for (int r = 0; r < cpu->world; r++)
+        cpu->out[r] = output_of(cpu, call, r);
+    part_of(call->n, ddp_dtype_size(call->dtype), cpu->rank, cpu->world, &at, &n);
+    reduce_range(call->dtype, call->op, cpu->in, (size_t)cpu->world, at, n, cpu->out, (size_t)cpu->world);
+}
+
+/* The same work shared out in the same way, but there is one output only. */
+static void direct_reduce(struct cpu_comm *cpu, const struct call *call)
+{
+    size_t at, n;
+    collect_inputs(cpu, call);
+    cpu->out[0] = output_of(cpu, call, call->root);
+    part_of(call->n, ddp_dtype_size(call->dtype), cpu->rank, cpu->world, &at, &n);
+    reduce_range(call->dtype, call->op, cpu->in, (size_t)cpu->world, at, n, cpu->out, 1);
+}
+
+/* Part `rank` of every input, which begins rank * n elements into it. */
+static void direct_reduce_scatter(struct cpu_comm *cpu, const struct call *call)
+{
+    size_t skip = (size_t)cpu->rank * call->n * ddp_dtype_size(call->dtype);
+    for (int r = 0; r < cpu->world; r++)
+        cpu->in[r] = (char *)cpu_input_of(cpu, call, r) + skip;
+    cpu->out[0] = call->out;
+    reduce_range(call->dtype, call->op, cpu->in, (size_t)cpu->world, 0, call->n, cpu->out, 1);
+}
+
+/* In place there is nothing to do. */
+static void copy_unless_same(void *to, const void *from, size_t bytes)
+{
+    if (to != from)
+        memcpy(to, from, bytes);
+}
+
+static void direct_broadcast(struct cpu_comm *cpu, const struct call *call)
+{
+    copy_unless_same(call->out, cpu_input_of(cpu, call, call->root),
+                     call_out_bytes(call, cpu->rank, cpu->world));
+}
+
+static void direct_all_gather(struct cpu_comm *cpu, const struct call *call)
+{
+    size_t part = call->n * ddp_dtype_size(call->dtype);
+    for (int r = 0; r < cpu->world; r++)
+        copy_unless_same((char *)call->out + (size_t)r * part, cpu_input_of(cpu, call, r), part);
+}
+
+static void direct_gather(struct cpu_comm *cpu, const struct call *call)
+{
+    if (cpu->rank == call->root)
+        direct_all_gather(cpu, call);
+}
+
+static void direct_scatter(struct cpu_comm *cpu, const struct call *call)
+{
+    size_t part = call->n * ddp_dtype_size(call->dtype);
+    copy_unless_same(call->out, (char *)cpu_input_of(cpu, call, call->root) + (size_t)cpu->rank * part, part);
+}
+
+static void (*const direct[CALL_KINDS])(struct cpu_comm *, const struct call *) = {
+    [CALL_ALL_REDUCE] = direct_all_reduce,
+    [CALL_REDUCE] = direct_reduce,
+    [CALL_BROADCAST] = direct_broadcast,
+    [CALL_ALL_GATHER] = direct_all_gather,
+    [CALL_GATHER] = direct_gather,
+    [CALL_SCATTER] = direct_scatter,
+    [CALL_REDUCE_SCATTER] = direct_reduce_scatter,
+};
+
+static void run_in_place(struct cpu_comm *cpu, const struct call *call)
+{
+    direct[call->kind](cpu, call);
+}
+
+/* --- through slots ---------------------------------------------------------------------------------------- */
+
+/* Collectives on private memory, in steps through slots that all ranks can see.
  *
  * A collective is three stages: give (copy my values into a slot), combine (reduce one part of all slots,
  * for those who need it), take (copy the result out). They run as a pipeline with a barrier after each
@@ -20,12 +173,6 @@
  *
  * The first turn lies before the first barrier of the call, the one that compares marks: a rank with
  * private buffers knows without the others that the call goes through the slots. */
-#include "cpu/cpu.h"
-
-#include "cpu/part.h"
-#include "reducer/reduce.h"
-
-#include <string.h>
 
 /* Elements [at, at + n) of the call, through slot `pair` of each pair. */
 struct step {
@@ -203,7 +350,7 @@ static const struct plan plans[CALL_KINDS] = {
 };
 
 /* Every rank must choose the same plan, so it may only look at what all calls have in common. */
-static struct plan choose(const struct cpu_comm *cpu, const struct call *call)
+static struct plan choose_plan(const struct cpu_comm *cpu, const struct call *call)
 {
     struct plan plan = plans[call->kind];
     if (plan.combine != NULL && is_small(cpu, call)) {
@@ -224,7 +371,7 @@ struct pipeline {
 
 static struct pipeline make_pipeline(struct cpu_comm *cpu, const struct call *call)
 {
-    struct pipeline p = { .cpu = cpu, .call = call, .plan = choose(cpu, call) };
+    struct pipeline p = { .cpu = cpu, .call = call, .plan = choose_plan(cpu, call) };
     p.per_step = shm_slot_bytes(cpu->world) / ddp_dtype_size(call->dtype);
     if (p.plan.slot_holds_world)
         p.per_step /= (size_t)cpu->world;
@@ -243,7 +390,7 @@ static void run_stage(const struct pipeline *p, stage_fn stage, size_t number)
     stage(p->cpu, p->call, &step);
 }
 
-static void run_turn(const struct pipeline *p, size_t turn)
+static void run_pipeline_turn(const struct pipeline *p, size_t turn)
 {
     const struct plan *plan = &p->plan;
     bool at_root = p->cpu->rank == p->call->root;
@@ -256,23 +403,56 @@ static void run_turn(const struct pipeline *p, size_t turn)
         run_stage(p, plan->take, turn - p->depth);
 }
 
-void cpu_slots_give(struct cpu_comm *cpu, const struct call *call)
+static void give_first_step(struct cpu_comm *cpu, const struct call *call)
 {
     const struct pipeline p = make_pipeline(cpu, call);
-    run_turn(&p, 0);
+    run_pipeline_turn(&p, 0);
 }
 
-ddp_status cpu_slots_run(struct cpu_comm *cpu, const struct call *call, bool given, struct ddp_err *err)
+static ddp_status run_through_slots(struct cpu_comm *cpu, const struct call *call, bool given,
+                                    struct ddp_err *err)
 {
     const struct pipeline p = make_pipeline(cpu, call);
     size_t last = p.steps + p.depth - 1;
 
     for (size_t turn = given ? 1 : 0; turn <= last; turn++) {
-        run_turn(&p, turn);
+        run_pipeline_turn(&p, turn);
         ddp_status status = turn < last ? barrier_pass(&cpu->barrier, false, err) : DDP_OK;
         if (status != DDP_OK)
             return status;
     }
     cpu->turn += p.steps;
     return DDP_OK;
+}
+
+/* --- either way ------------------------------------------------------------------------------------------ */
+
+/* How many ranks have buffers in everybody's reach, and how many of those have something to give. */
+static int count_in_reach(const struct cpu_comm *cpu, const struct call *call, int *with_input)
+{
+    int count = 0;
+    *with_input = 0;
+    for (int r = 0; r < cpu->world; r++) {
+        if (!cpu_in_reach(cpu, call, r))
+            continue;
+        count++;
+        *with_input += call_in_bytes(call, r, cpu->world) > 0;
+    }
+    return count;
+}
+
+/* After the first barrier every rank has seen every mark, and so all choose the same way. Where some
+ * buffers are private and others not, some have given and some have not: all begin again. */
+ddp_status host_run(struct cpu_comm *cpu, const struct call *call, struct ddp_err *err)
+{
+    int with_input;
+    if (!cpu_in_reach(cpu, call, cpu->rank))
+        give_first_step(cpu, call);
+    ddp_status status = barrier_pass(&cpu->barrier, true, err);
+    if (status != DDP_OK)
+        return status;
+    if (count_in_reach(cpu, call, &with_input) < cpu->world)
+        return run_through_slots(cpu, call, with_input == 0, err);
+    run_in_place(cpu, call);
+    return barrier_pass(&cpu->barrier, false, err);
 }

@@ -1,9 +1,9 @@
-/* test_shm_join.c -- cpu/shm_join.h: one rank meets others, which are keys that the test writes. */
-#include "cpu/shm_join.h"
+/* test_meeting.c -- cpu/meeting.h: one rank meets others, which are keys that the test writes. */
+#include "cpu/meeting.h"
 
 #include "base/clock.h"
 #include "core/backend.h"
-#include "cpu/net_layout.h"
+#include "cpu/net_plan.h"
 #include "served.h"
 
 #include <criterion/criterion.h>

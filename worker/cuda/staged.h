@@ -1,6 +1,6 @@
-/* staged_plan.h -- how a call is cut into chunks that fit into a slot. Pure. */
-#ifndef CUDA_STAGED_PLAN_H
-#define CUDA_STAGED_PLAN_H
+/* staged.h -- how the staged backend cuts a call into chunks that fit into a slot. */
+#ifndef WORKER_CUDA_STAGED_H
+#define WORKER_CUDA_STAGED_H
 
 #include "core/call.h"
 

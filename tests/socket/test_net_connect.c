@@ -1,7 +1,6 @@
 /* The port that a rank opens for other hosts: who is let in, who is not and what he is told; and what a rank says that
  * cannot connect. */
-#include "cpu/net_dial.h"
-#include "cpu/net_door.h"
+#include "cpu/net_connect.h"
 
 #include <criterion/criterion.h>
 #include <poll.h>

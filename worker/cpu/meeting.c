@@ -1,12 +1,12 @@
-/* shm_join.c -- see shm_join.h.
+/* meeting.c -- see meeting.h.
  *
  * Rank 0 gathers the cards of all ranks, numbers the hosts, makes the page of its own host and gives both to all
  * through the store. On every other host the lowest rank makes the page and gives its description to the ranks
  * there. So on one host it takes a single message. Who cannot gives the reason instead, so that everybody fails
  * at once and with the same words, and nobody by time-out. */
-#include "cpu/shm_join.h"
+#include "cpu/meeting.h"
 
-#include "cpu/net_layout.h"
+#include "cpu/net_plan.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -159,8 +159,8 @@ static ddp_status find_page(const struct bootstrap *b, const char *key, const st
 /* --- roles ---------------------------------------------------------------------------------------------- */
 
 /* Rank 0's part. Whatever fails here, the others are told. */
-static ddp_status lead(const struct bootstrap *b, struct bootstrap_card *cards, int *first,
-                       struct hello *hello, struct shm_meeting *m, struct ddp_err *err)
+static ddp_status lead_hosts(const struct bootstrap *b, struct bootstrap_card *cards, int *first,
+                             struct hello *hello, struct shm_meeting *m, struct ddp_err *err)
 {
     ddp_status status = bootstrap_meet(b, cards, err);
     if (status == DDP_OK && getrandom(hello->nonce, SHM_NONCE, 0) != SHM_NONCE)
@@ -184,7 +184,7 @@ static ddp_status lead_all(const struct bootstrap *b, struct hello *hello, struc
     struct bootstrap_card *cards = calloc((size_t)b->world_size, sizeof(*cards));
     int *first = calloc((size_t)b->world_size, sizeof(*first));
     ddp_status status = cards != NULL && first != NULL
-                            ? lead(b, cards, first, hello, m, err)
+                            ? lead_hosts(b, cards, first, hello, m, err)
                             : ddp_fail(err, DDP_ERR_NOMEM, "no memory for %d ranks", b->world_size);
     free(cards);
     free(first);
@@ -192,8 +192,8 @@ static ddp_status lead_all(const struct bootstrap *b, struct hello *hello, struc
 }
 
 /* Everybody else's part. */
-static ddp_status follow(const struct bootstrap *b, struct hello *hello, struct shm_meeting *m,
-                         struct ddp_err *err)
+static ddp_status follow_host(const struct bootstrap *b, struct hello *hello, struct shm_meeting *m,
+                              struct ddp_err *err)
 {
     struct segment_offer offer;
     char key[32];
@@ -222,7 +222,7 @@ ddp_status shm_join(const struct bootstrap *bootstrap, struct shm_meeting *out, 
     if (hello == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %d ranks", world);
     ddp_status status =
-        bootstrap->rank == 0 ? lead_all(bootstrap, hello, out, err) : follow(bootstrap, hello, out, err);
+        bootstrap->rank == 0 ? lead_all(bootstrap, hello, out, err) : follow_host(bootstrap, hello, out, err);
     free(hello);
     if (status != DDP_OK)
         shm_meeting_close(out);

@@ -1,15 +1,24 @@
-/* shm_barrier.h -- all ranks of a host come to one point, or learn why not.
+/* barrier.h -- all ranks of a host come to one point, or learn why not.
  *
  * Happy path: mark what I am doing -> count myself in -> the last one compares all marks, moves the phase
  * on and wakes the others. Waiting is a moment of spinning (only when every rank can have a core of its
  * own), a few sched_yield, then sleep. It goes wrong when: a peer's process ends (noticed at the end of a
  * slice of sleep), the deadline passes, the marks differ, or somebody aborts. Each of these is written
  * into the control page, so all ranks return with the same words, and so do all later barriers. */
-#ifndef WORKER_SHM_BARRIER_H
-#define WORKER_SHM_BARRIER_H
+#ifndef WORKER_CPU_BARRIER_H
+#define WORKER_CPU_BARRIER_H
 
-#include "cpu/peers.h"
-#include "cpu/shm_control.h"
+#include "cpu/shm.h"
+#include "ddp/error.h"
+
+#include <stdint.h>
+
+struct pollfd;
+
+struct peers {
+    struct pollfd *fds; /* one for each rank; our own is -1, which poll ignores */
+    int world;
+};
 
 /* What a barrier does about ranks on other hosts. */
 struct barrier_abroad {

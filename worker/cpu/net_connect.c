@@ -1,0 +1,451 @@
+/* net_connect.c -- see net_connect.h. */
+#include "cpu/net_connect.h"
+
+#include "base/clock.h"
+#include "base/endpoint.h"
+#include "cpu/net_wire.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* --- which address -------------------------------------------------------------------------------------- */
+
+/* An address of ours as text; false for what is neither IPv4 nor IPv6, and for link-local ones, which mean nothing
+ * on another host. */
+static bool address_of(const struct ifaddrs *i, char address[NET_ADDRESS])
+{
+    int family = i->ifa_addr != NULL ? i->ifa_addr->sa_family : AF_UNSPEC;
+    socklen_t len = family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+
+    if ((family != AF_INET && family != AF_INET6) || (i->ifa_flags & IFF_UP) == 0)
+        return false;
+    return getnameinfo(i->ifa_addr, len, address, NET_ADDRESS, NULL, 0, NI_NUMERICHOST) == 0 &&
+           strchr(address, '%') == NULL;
+}
+
+/* With what there is, since the user who names one is on another machine than the one that lacks it. */
+static ddp_status no_such_interface(const struct ifaddrs *all, const char *iface, struct ddp_err *err)
+{
+    char list[600] = "", address[NET_ADDRESS];
+    for (const struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
+        size_t used = strlen(list);
+        if (address_of(i, address) && used + 100 < sizeof(list))
+            snprintf(list + used, sizeof(list) - used, "%s%s (%s)", used ? ", " : "", i->ifa_name, address);
+    }
+    return ddp_fail(err, DDP_ERR_ENV,
+                    "DDP_IFACE=%.63s is no interface or address of this host that is up; there are: %s",
+                    iface, list);
+}
+
+/* The name wins over its order in the list only by being found first: IPv4 comes before IPv6 there. */
+static ddp_status find_interface(const char *iface, char address[NET_ADDRESS], struct ddp_err *err)
+{
+    struct ifaddrs *all;
+    ddp_status status = DDP_OK;
+
+    if (getifaddrs(&all) != 0)
+        return ddp_fail(err, DDP_ERR_IO, "getifaddrs: %s", strerror(errno));
+    const struct ifaddrs *i = all;
+    while (i != NULL &&
+           !(address_of(i, address) && (strcmp(i->ifa_name, iface) == 0 || strcmp(address, iface) == 0)))
+        i = i->ifa_next;
+    if (i == NULL)
+        status = no_such_interface(all, iface, err);
+    freeifaddrs(all);
+    return status;
+}
+
+/* The way to the store is known to work, and the other hosts have come by it, too. */
+ddp_status net_address_choose(const char *iface, const struct ddp_store *store, char address[NET_ADDRESS],
+                              struct ddp_err *err)
+{
+    if (iface[0] != '\0')
+        return find_interface(iface, address, err);
+    return ddp_store_local_address(store, address, NET_ADDRESS, err);
+}
+
+bool net_is_loopback(const char *address)
+{
+    return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0 ||
+           strncmp(address, "::ffff:127.", 11) == 0;
+}
+
+/* --- sockets -------------------------------------------------------------------------------------------- */
+
+/* Numeric only, so nothing is asked of a name server. */
+static bool read_address(const char *address, int port, struct sockaddr_storage *out, socklen_t *len)
+{
+    const struct addrinfo hints = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM };
+    struct addrinfo *found;
+    char service[16];
+
+    snprintf(service, sizeof(service), "%d", port);
+    if (getaddrinfo(address, service, &hints, &found) != 0)
+        return false;
+    memcpy(out, found->ai_addr, found->ai_addrlen);
+    *len = found->ai_addrlen;
+    freeaddrinfo(found);
+    return true;
+}
+
+static int make_socket(const struct sockaddr_storage *addr)
+{
+    return socket(addr->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+}
+
+/* SO_REUSEADDR: a port of the range may have been used by the attempt before. */
+static int bind_and_listen(const char *address, int port)
+{
+    const int on = 1;
+    struct sockaddr_storage addr;
+    socklen_t len;
+
+    if (!read_address(address, port, &addr, &len)) {
+        errno = EADDRNOTAVAIL;
+        return -1;
+    }
+    int fd = make_socket(&addr);
+    if (fd < 0)
+        return -1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (bind(fd, (struct sockaddr *)&addr, len) == 0 && listen(fd, SOMAXCONN) == 0)
+        return fd;
+    int error = errno;
+    close(fd);
+    errno = error;
+    return -1;
+}
+
+static int port_of(int fd)
+{
+    struct sockaddr_storage own;
+    socklen_t len = sizeof(own);
+    if (getsockname(fd, (struct sockaddr *)&own, &len) != 0)
+        return -1;
+    return ntohs(own.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&own)->sin6_port
+                                           : ((struct sockaddr_in *)&own)->sin_port);
+}
+
+ddp_status net_listen(const char *address, const char *range, int local_rank, int *fd, int *port,
+                      struct ddp_err *err)
+{
+    struct net_ports ports;
+    ddp_status status = net_ports_parse(range, &ports, err);
+    *fd = -1;
+    if (status != DDP_OK)
+        return status;
+    for (int turn = 0, next; *fd < 0 && (next = net_ports_try(&ports, local_rank, turn)) >= 0; turn++) {
+        *fd = bind_and_listen(address, next);
+        if (*fd < 0 && errno != EADDRINUSE && errno != EACCES)
+            break;
+    }
+    if (*fd < 0)
+        return ddp_fail(err, DDP_ERR_IO, "no port of %s to listen on for other hosts%s%s: %s", address,
+                        range[0] ? ", DDP_PORT_RANGE=" : "", range, strerror(errno));
+    *port = port_of(*fd);
+    return DDP_OK;
+}
+
+int net_connect(const char *address, int port, const char *source, int *fd)
+{
+    struct sockaddr_storage to, from;
+    socklen_t len, from_len;
+
+    *fd = -1;
+    if (!read_address(address, port, &to, &len)) {
+        errno = EADDRNOTAVAIL;
+        return -1;
+    }
+    *fd = make_socket(&to);
+    if (*fd < 0)
+        return -1;
+    if (source[0] != '\0' && read_address(source, 0, &from, &from_len) && from.ss_family == to.ss_family &&
+        bind(*fd, (struct sockaddr *)&from, from_len) != 0)
+        return -1;
+    return connect(*fd, (struct sockaddr *)&to, len) == 0 || errno == EINPROGRESS ? 0 : -1;
+}
+
+/* --- to connect ------------------------------------------------------------------------------------------- */
+
+/* A refusal is tried again for a second, silence is waited for once: who refuses is up, and may only be on
+ * its way out or in, but a second try at a silent address would meet the same firewall. */
+
+enum {
+    REFUSED_MS = 1000, /* as long as those who know of a death may take to say so */
+    PAUSE_MS = 100,
+    SILENT_MS = 10000 /* no network needs that long; TCP has tried four times by then */
+};
+
+/* Both hosts and the direction are named, since the user has to open a port on one of them; a loopback
+ * address of another host is the one case in which no firewall is to blame. */
+static ddp_status unreachable(const struct net_dial *d, const char *how, struct ddp_err *err)
+{
+    char where[ENDPOINT_TEXT_MAX];
+    bool lost = net_is_loopback(d->card.address) && strcmp(d->card.host, d->hello->host) != 0;
+
+    return ddp_fail(
+        err, DDP_ERR_IO,
+        "rank %d on %s (%s) cannot connect to rank %d on %s at %s: %s. %s Open the ports between the "
+        "two hosts in this direction, or name some that are open by DDP_PORT_RANGE=LOW-HIGH on all hosts; "
+        "another network: DDP_IFACE=NAME or ADDRESS (without it, the one that leads to the store)",
+        d->hello->from, d->hello->host, d->address, d->link->rank, d->card.host,
+        endpoint_print(d->card.address, d->card.port, where), how,
+        lost ? "That address is good within one host only." : "The store answers, so the hosts are up.");
+}
+
+static ddp_status closed(struct net_dial *d, const char *how, struct ddp_err *err)
+{
+    char where[ENDPOINT_TEXT_MAX];
+    snprintf(d->closed, sizeof(d->closed), "cannot connect to rank %d on %.63s at %s: %.80s", d->link->rank,
+             d->card.host, endpoint_print(d->card.address, d->card.port, where), how);
+    return unreachable(d, how, err);
+}
+
+void net_dial_close(struct net_dial *dial)
+{
+    if (dial->fd >= 0)
+        close(dial->fd);
+    dial->fd = -1;
+}
+
+/* `source` binds our end to the network that the user has chosen, else the kernel would go out through the
+ * default route. */
+static void start_dial(struct net_dial *d)
+{
+    d->try_ms = clock_ms();
+    d->said = false;
+    d->got = 0;
+    d->error = net_connect(d->card.address, d->card.port, d->source, &d->fd) == 0 ? 0 : errno;
+}
+
+void net_dial_begin(struct net_dial *dial)
+{
+    dial->began_ms = clock_ms();
+    start_dial(dial);
+}
+
+/* The link has the socket from then on. */
+bool net_dial_done(const struct net_dial *dial)
+{
+    return dial->link->fd >= 0;
+}
+
+struct pollfd net_dial_poll(const struct net_dial *dial)
+{
+    return (struct pollfd){ .fd = dial->fd, .events = dial->said ? POLLIN : POLLOUT };
+}
+
+/* A peer that is being killed refuses before anybody has said that it is dead. */
+static ddp_status try_again(struct net_dial *d, int error, struct ddp_err *err)
+{
+    net_dial_close(d);
+    if (clock_ms() - d->began_ms >= REFUSED_MS)
+        return closed(d, strerror(error), err);
+    d->try_ms = clock_ms() + PAUSE_MS;
+    return DDP_OK;
+}
+
+/* What has failed on the spot leaves no trace on the socket. SO_ERROR is 0 while the connection is being made, too:
+ * then there is no peer yet. */
+static ddp_status look_at_connection(struct net_dial *d, struct ddp_err *err)
+{
+    struct sockaddr_storage peer;
+    socklen_t len = sizeof(int), peer_len = sizeof(peer);
+    int error = d->error;
+    uint8_t bytes[NET_HELLO];
+    struct net_hello hello = *d->hello;
+
+    if (error == 0 && getsockopt(d->fd, SOL_SOCKET, SO_ERROR, &error, &len) != 0)
+        error = errno;
+    if (error != 0)
+        return try_again(d, error, err);
+    if (getpeername(d->fd, (struct sockaddr *)&peer, &peer_len) != 0)
+        return clock_ms() - d->try_ms < SILENT_MS ? DDP_OK : closed(d, "no answer for 10 s", err);
+    hello.to = d->link->rank;
+    hello.lane = d->link->lane;
+    net_put_hello(bytes, &hello);
+    /* A fresh connection has room for it. */
+    if (send(d->fd, bytes, sizeof(bytes), MSG_NOSIGNAL) != sizeof(bytes))
+        return try_again(d, errno, err);
+    d->said = true;
+    return DDP_OK;
+}
+
+/* The other rank answers when it has come as far as we have: there is no hurry. So there is no limit here:
+ * look_around in net_join.c has the time of the whole. Exactly the answer is read, for what follows belongs
+ * to the link. */
+static ddp_status read_answer(struct net_dial *d, struct ddp_err *err)
+{
+    ssize_t n = recv(d->fd, d->answer + d->got, NET_ANSWER - d->got, 0);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return DDP_OK;
+    if (n <= 0)
+        return try_again(d, n == 0 ? ECONNRESET : errno, err);
+    d->got += (size_t)n;
+    if (d->got < NET_ANSWER)
+        return DDP_OK;
+    enum net_answer answer = net_take_answer(d->answer);
+    if (answer != NET_WELCOME)
+        return unreachable(d, net_answer_words(answer), err);
+    memcpy(d->link->name, d->card.host, NET_HOST);
+    d->link->pid = d->card.pid;
+    endpoint_print(d->card.address, d->card.port, d->link->where);
+    net_link_attach(d->link, d->fd);
+    d->fd = -1;
+    return DDP_OK;
+}
+
+ddp_status net_dial_serve(struct net_dial *dial, struct ddp_err *err)
+{
+    if (net_dial_done(dial))
+        return DDP_OK;
+    if (dial->fd < 0 && clock_ms() < dial->try_ms)
+        return DDP_OK;
+    if (dial->fd < 0)
+        start_dial(dial);
+    if (!dial->said)
+        return look_at_connection(dial, err);
+    return read_answer(dial, err);
+}
+
+/* --- to be connected to ----------------------------------------------------------------------------------- */
+
+/* Nothing of a guest is believed before its hello is whole and right, and nothing is allocated for it: a
+ * scanner costs one of 32 places for five seconds. */
+
+enum { HELLO_MS = 5000 };
+
+void net_door_open(struct net_door *door, int fd, const struct net_hello *mine)
+{
+    *door = (struct net_door){ .fd = fd, .mine = mine };
+    for (int i = 0; i < NET_GUESTS; i++)
+        door->guests[i].fd = -1;
+}
+
+static void show_out(struct net_guest *guest)
+{
+    close(guest->fd);
+    guest->fd = -1;
+}
+
+void net_door_close(struct net_door *door)
+{
+    for (int i = 0; i < NET_GUESTS; i++)
+        if (door->guests[i].fd >= 0)
+            show_out(&door->guests[i]);
+    if (door->fd >= 0)
+        close(door->fd);
+    door->fd = -1;
+}
+
+int net_door_polls(const struct net_door *door, struct pollfd *polls)
+{
+    int n = 0;
+    polls[n++] = (struct pollfd){ .fd = door->fd, .events = POLLIN };
+    for (int i = 0; i < NET_GUESTS; i++)
+        if (door->guests[i].fd >= 0)
+            polls[n++] = (struct pollfd){ .fd = door->guests[i].fd, .events = POLLIN };
+    return n;
+}
+
+/* --- guests --------------------------------------------------------------------------------------------- */
+
+/* A free place, or that of the one who has been silent for longest. A rank says its hello with its first
+ * packet, so whoever is silent for longest is the least likely to be one. */
+static struct net_guest *find_place(struct net_door *door)
+{
+    struct net_guest *oldest = &door->guests[0];
+    for (int i = 0; i < NET_GUESTS; i++) {
+        if (door->guests[i].fd < 0)
+            return &door->guests[i];
+        if (door->guests[i].since_ms < oldest->since_ms)
+            oldest = &door->guests[i];
+    }
+    show_out(oldest);
+    return oldest;
+}
+
+/* Until the queue is empty: thousands of ranks come at the same moment, and the kernel drops what it has no
+ * room for. */
+static void accept_all(struct net_door *door)
+{
+    int fd;
+    while ((fd = accept4(door->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0)
+        *find_place(door) = (struct net_guest){ .fd = fd, .since_ms = clock_ms() };
+}
+
+/* The link that waits for the sender of `hello`; NULL: none does. */
+static struct net_link *expected(struct net_links *links, const struct net_hello *hello)
+{
+    for (int i = 0; i < links->count; i++)
+        if (links->list[i].rank == hello->from && links->list[i].lane == hello->lane)
+            return &links->list[i];
+    return NULL;
+}
+
+/* A hello is complete: in, or out with an answer. */
+static bool answer_hello(struct net_guest *guest, const struct net_hello *mine, struct net_links *links)
+{
+    struct net_hello hello;
+    uint8_t bytes[NET_ANSWER];
+    enum net_answer answer = net_take_hello(guest->bytes, mine, &hello);
+    struct net_link *link = expected(links, &hello);
+
+    if (answer == NET_WELCOME && link == NULL)
+        answer = NET_OTHER_RANK;
+    if (answer == NET_WELCOME && link->fd >= 0)
+        answer = NET_TWICE;
+    net_put_answer(bytes, answer);
+    /* A fresh connection has room for 8 bytes; if it is broken, the link will say so. */
+    if (send(guest->fd, bytes, sizeof(bytes), MSG_NOSIGNAL) != sizeof(bytes) || answer != NET_WELCOME) {
+        show_out(guest);
+        return false;
+    }
+    struct sockaddr_storage peer;
+    socklen_t len = sizeof(peer);
+    if (getpeername(guest->fd, (struct sockaddr *)&peer, &len) == 0)
+        endpoint_of_sockaddr((struct sockaddr *)&peer, link->where);
+    link->pid = hello.pid;
+    memcpy(link->name, hello.host, NET_HOST);
+    net_link_attach(link, guest->fd);
+    guest->fd = -1;
+    return true;
+}
+
+/* True: let in. Exactly the hello is read: what follows belongs to the link. */
+static bool listen_to(struct net_guest *guest, const struct net_hello *mine, struct net_links *links)
+{
+    ssize_t n = recv(guest->fd, guest->bytes + guest->got, NET_HELLO - guest->got, 0);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+        if (clock_ms() - guest->since_ms > HELLO_MS)
+            show_out(guest);
+        return false;
+    }
+    if (n > 0)
+        guest->got += (size_t)n;
+    if (n <= 0 || !net_may_be_hello(guest->bytes, guest->got))
+        show_out(guest);
+    else if (guest->got == NET_HELLO)
+        return answer_hello(guest, mine, links);
+    return false;
+}
+
+/* All places are looked at, whatever poll has said: a recv that finds nothing is cheaper than to find out
+ * whom it meant. */
+int net_door_serve(struct net_door *door, struct net_links *links)
+{
+    int let_in = 0;
+    accept_all(door);
+    for (int i = 0; i < NET_GUESTS; i++)
+        if (door->guests[i].fd >= 0)
+            let_in += listen_to(&door->guests[i], door->mine, links);
+    return let_in;
+}

@@ -1,0 +1,105 @@
+/* net_connect.h -- where this rank listens for ranks of other hosts. */
+#ifndef WORKER_CPU_NET_CONNECT_H
+#define WORKER_CPU_NET_CONNECT_H
+
+#include "cpu/net_link.h"
+#include "ddp/store.h"
+
+#include <poll.h>
+#include <stdbool.h>
+
+enum { NET_ADDRESS = 64 };
+
+/* The numeric address to offer: that of DDP_IFACE=`iface` (an interface's name or one of our addresses), or when it is
+ * "" the one that leads to the store. DDP_ERR_ENV lists what there is. */
+ddp_status net_address_choose(const char *iface, const struct ddp_store *store, char address[NET_ADDRESS],
+                              struct ddp_err *err);
+
+/* Listen on `address`, on a port that DDP_PORT_RANGE=`range` allows. */
+ddp_status net_listen(const char *address, const char *range, int local_rank, int *fd, int *port,
+                      struct ddp_err *err);
+
+/* A non-blocking socket that connects to address:port, from `source` unless that is "". 0, or -1 with errno. */
+int net_connect(const char *address, int port, const char *source, int *fd);
+
+bool net_is_loopback(const char *address);
+
+/* --- to connect ------------------------------------------------------------------------------------------- */
+
+/* Connect one link to the rank at its other end.
+ *
+ *     connecting -> hello sent, answer awaited -> the link has its socket
+ *         \________________ refused: again, for a second
+ *
+ * The other rank listens before it says where, so a refusal is a firewall or a death, and silence is a firewall or a
+ * wrong address: both are reported soon, with everything that one needs to know to mend it. */
+
+/* Where a rank can be reached: what it leaves in the store. */
+struct net_card {
+    char address[NET_ADDRESS];
+    char host[NET_HOST];
+    int32_t port, pid;
+};
+
+enum { NET_CLOSED = 256 };
+
+struct net_dial {
+    struct net_link *link;         /* borrowed */
+    const struct net_hello *hello; /* borrowed; `to` and `lane` are filled in for each */
+    const char *address, *source;  /* borrowed: what we offer, and what DDP_IFACE asks for ("" = any) */
+    struct net_card card;
+    int fd;                    /* -1: between two tries, or done */
+    int error;                 /* errno of a connection that could not even be begun, else 0 */
+    bool said;                 /* the hello is out */
+    uint64_t began_ms, try_ms; /* the first try; when to try again */
+    size_t got;
+    uint8_t answer[NET_ANSWER];
+    char closed
+        [NET_CLOSED]; /* nobody can be reached there: "cannot connect to rank 0 ..."; "" = it is not so */
+};
+
+/* Begin. What is wrong shows in net_dial_serve. */
+void net_dial_begin(struct net_dial *dial);
+void net_dial_close(struct net_dial *dial);
+
+bool net_dial_done(const struct net_dial *dial);
+
+/* The entry for poll; its fd is -1 when there is nothing to wait for but time. */
+struct pollfd net_dial_poll(const struct net_dial *dial);
+
+/* Go on as far as it goes, whatever poll has said. */
+ddp_status net_dial_serve(struct net_dial *dial, struct ddp_err *err);
+
+/* --- to be connected to ----------------------------------------------------------------------------------- */
+
+/* The port on which ranks of other hosts are let in, and nobody else.
+ *
+ * Who connects has to say a hello (net_wire.h) with the nonce of this run, which is only in the store. A stranger is
+ * closed with the first byte that is no hello, a silent one after some seconds or when the table is full; a hello of an
+ * older attempt or another job gets an answer that says so. The port is closed when all who are expected are there. */
+
+enum { NET_GUESTS = 32 };
+
+struct net_guest {
+    int fd; /* -1: a free place */
+    uint64_t since_ms;
+    size_t got;
+    uint8_t bytes[NET_HELLO];
+};
+
+struct net_door {
+    int fd;                       /* -1: closed */
+    const struct net_hello *mine; /* borrowed */
+    struct net_guest guests[NET_GUESTS];
+};
+
+void net_door_open(struct net_door *door, int fd, const struct net_hello *mine);
+void net_door_close(struct net_door *door);
+
+/* Entries for poll: the port and those who have not said their hello yet; returns how many, at most 1 + NET_GUESTS. */
+int net_door_polls(const struct net_door *door, struct pollfd *polls);
+
+/* Let in whom poll has announced: their links get their sockets. Returns how many. */
+int net_door_serve(struct net_door *door, struct net_links *links);
+
+#endif

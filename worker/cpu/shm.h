@@ -1,0 +1,194 @@
+/* shm.h -- memory of several processes that has no name.
+ *
+ * One rank makes a memory file (memfd) and tells the others "pid, descriptor"; they open
+ * /proc/<pid>/fd/<descriptor> and map the same pages. There is no name to clean up: when the last process
+ * is gone, by whatever end, the memory is gone. The maker reserves all pages at once, so a machine that is
+ * short of memory says so here and not by SIGBUS in the middle of a step, and seals the size, so nobody
+ * can cut the file under the others' feet. */
+#ifndef WORKER_CPU_SHM_H
+#define WORKER_CPU_SHM_H
+
+#include "core/call.h"
+#include "cpu/part.h"
+#include "ddp/error.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+/* What segments are divided into: a page of most machines. Where pages are larger parts of two ranks may share one, which
+ * costs nothing but the wish to have them apart. */
+enum { SEGMENT_PAGE = 4096 };
+
+struct segment {
+    void *base;
+    size_t bytes;
+    int fd; /* -1 once nobody needs to find it any more */
+};
+
+/* Where another process finds a segment, and how it recognises it (a pid could be another's by now). */
+struct segment_offer {
+    int32_t pid, fd;
+    uint64_t device, inode;
+};
+
+/* `bytes` zeroed bytes that others may attach. DDP_ERR_NOMEM or DDP_ERR_IO. Close with segment_close. */
+ddp_status segment_create(struct segment *out, size_t bytes, struct ddp_err *err);
+
+/* The same for a world of one: memory that is nobody else's. */
+ddp_status segment_create_private(struct segment *out, size_t bytes, struct ddp_err *err);
+
+/* Fill `offer` for a segment of ours that is not hidden. */
+ddp_status segment_describe(const struct segment *segment, struct segment_offer *offer, struct ddp_err *err);
+
+/* Map what `offer` describes; it must be a sealed memory file of exactly `bytes` bytes, else
+ * DDP_ERR_CORRUPT. */
+ddp_status segment_attach(struct segment *out, const struct segment_offer *offer, size_t bytes,
+                          struct ddp_err *err);
+
+/* Everybody has attached: give the descriptor back, the mapping stays. */
+void segment_hide(struct segment *segment);
+
+/* Unmap and give back. A zeroed or closed segment is left alone. */
+void segment_close(struct segment *segment);
+
+/* --- the control page ------------------------------------------------------------------------------------- */
+
+/* The page that all ranks of a host share, and how it is laid out.
+ *
+ * Here and in everything that stands on it "rank" is the number among the ranks of this host, and "world" how many
+ * they are: on one host the same as in the group. Only messages use the world's numbers.
+ *
+ * It holds what a barrier needs (how many have arrived, which phase it is), what each rank is doing (so
+ * that a difference is found, and a late rank can be named), and one place for the reason why the job is
+ * over. Behind it lie the slots through which private memory travels. Every rank computes the layout from
+ * the world size; nothing in the page is ever used as a size. A world of one has the same page in memory
+ * of its own.
+ *
+ *     page 0   arrivals | phase, sleepers | abort | offer | rank 0 | rank 1 | ...
+ *     page 1   slots of rank 0, slots of rank 1, ...
+ *
+ * Who writes what: everybody adds to `arrivals` and `sleepers`; the last to arrive writes `phase`; the
+ * first to give up writes the abort words; rank 0 writes `offer` and, before anybody else is there, pids
+ * and host; a rank writes its own entry. Each of these has cache lines of its own, so that ranks do not
+ * disturb each other. Plain fields are handed over by the atomics around them. */
+
+/* Ranks on one host. The limit keeps arrays on the stack and the number of descriptors in bounds. */
+enum { SHM_WORLD_MAX = 1024 };
+
+/* Where a buffer of a call lies: in block `region` of shared memory at `offset`, or nowhere that others
+ * can see. */
+struct shm_place {
+    int32_t region; /* -1 = private memory */
+    uint64_t offset;
+};
+
+/* What a rank is doing. Written by the rank itself before it arrives, read by others after. */
+struct shm_mark {
+    uint64_t seq;
+    struct call call; /* its pointers mean nothing to others */
+    struct shm_place in, out;
+};
+
+struct shm_rank {
+    _Alignas(PART_LINE) _Atomic uint32_t arrived; /* phases this rank has arrived at */
+    int32_t pid, rank;        /* filled in by the maker of the page; the rank is that in the world */
+    int32_t made, mapped;     /* shared_alloc: ddp_status of its two steps */
+    struct shm_mark marks[2]; /* of calls with even and odd numbers */
+};
+
+struct shm_control {
+    _Alignas(PART_LINE) _Atomic uint64_t
+        arrivals; /* of all ranks, ever: the one that makes it world * phases is last */
+    _Alignas(PART_LINE) _Atomic uint32_t phase; /* futex: phases that are over */
+    _Atomic uint32_t sleepers;                  /* ranks that sleep on `phase` and must be woken */
+
+    _Alignas(PART_LINE) _Atomic uint32_t abort_claimed; /* 1: somebody writes the reason */
+    _Atomic uint32_t abort_ready;                       /* 1: the reason is there, the job is over */
+    int32_t abort_code;
+    char abort_words[sizeof(((struct ddp_err *)0)->msg)];
+
+    char host[64];              /* for messages; written by the maker of the page */
+    struct segment_offer offer; /* the first rank's new block in shared_alloc */
+    struct shm_rank ranks[];
+};
+
+/* Bytes of the page and of one slot of one rank for a world of `world` ranks. A rank has SHM_SLOTS slots:
+ * two to give and two to take, so that one may be filled while the other is read. */
+enum { SHM_SLOTS = 4 };
+size_t shm_control_bytes(int world);
+size_t shm_slot_bytes(int world);
+size_t shm_total_bytes(int world);
+
+/* Slot `which` (0, 1 = give; 2, 3 = take) of `rank`. */
+void *shm_slot(struct shm_control *control, int world, int rank, unsigned which);
+
+/* The mark of `rank` for call number `seq`, and that of the last call it has begun. */
+const struct shm_mark *shm_mark_of(const struct shm_control *control, int rank, uint64_t seq);
+const struct shm_mark *shm_last_mark(const struct shm_control *control, int rank);
+
+/* Break off: the first reason wins, all sleepers wake. Any thread, any process. False: somebody was first. Who has
+ * claimed it must publish words, and may take a moment to find better ones. */
+bool shm_abort_claim(struct shm_control *control);
+void shm_abort_publish(struct shm_control *control, ddp_status code, const char *words);
+
+/* Has somebody broken off? DDP_OK, or the code and words of the one who did. */
+ddp_status shm_aborted(struct shm_control *control, struct ddp_err *err);
+
+/* --- blocks of ddp_shared_alloc --------------------------------------------------------------------------- */
+
+/* The blocks of ddp_shared_alloc: memory that every rank has at the same place of the
+ * same file.
+ *
+ * A region is one segment of world equal blocks; block r is rank r's. Regions have the same number on all
+ * ranks, because making one is a collective call, so "region 3, offset 512" means something to a peer. */
+
+struct region {
+    struct segment segment; /* base NULL: a free place in the table */
+    size_t stride;          /* from one rank's block to the next one's */
+    size_t bytes;           /* of a block, as asked for */
+};
+
+struct regions {
+    struct region *list;
+    size_t count;
+    int rank, world;
+};
+
+/* Room for one more region, whose number is *number. DDP_ERR_NOMEM. */
+ddp_status regions_reserve(struct regions *regions, int32_t *number, struct ddp_err *err);
+
+/* Bytes of the segment behind blocks of `bytes` for `world` ranks, with what lies between the blocks. 0 =
+ * too large. */
+size_t region_segment_bytes(size_t bytes, int world, size_t *stride);
+
+/* Which region and offset `block` of `bytes` bytes is, in our own block. {-1, 0} for private memory. */
+struct shm_place regions_find(const struct regions *regions, const void *block, size_t bytes);
+
+/* `rank`'s memory at `place`, or NULL when it is private or not wholly inside a block (a peer's word is
+ * not believed). */
+void *regions_at(const struct regions *regions, int rank, struct shm_place place, size_t bytes);
+
+void region_close(struct region *region);
+void regions_close(struct regions *regions);
+
+/* --- sleeping in shared memory, over futex(2) ------------------------------------------------------------ */
+
+/* Return when *word is not `seen`, at a wake-up, or after `ms`; the caller looks for itself which it was. */
+static inline void futex_wait(_Atomic uint32_t *word, uint32_t seen, uint32_t ms)
+{
+    struct timespec limit = { .tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000 };
+    syscall(SYS_futex, word, FUTEX_WAIT, seen, &limit, NULL, 0);
+}
+
+static inline void futex_wake_all(_Atomic uint32_t *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+#endif

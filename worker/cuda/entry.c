@@ -1,0 +1,17 @@
+/* entry.c -- what libddp_cuda shows to the world: one function. */
+#include "cuda/blocks.h"
+#include "ddp/context.h"
+
+static ddp_status count_devices(const struct comm_paths *paths, int *count, struct ddp_err *err)
+{
+    struct gpu gpu;
+    return gpu_open(&gpu, paths->cudart, count, err);
+}
+
+static const struct cuda_entry entry = { DDP_VERSION, count_devices, &nccl_comm_ops, &staged_comm_ops };
+
+DDP_API const struct cuda_entry *ddp_cuda_entry(void);
+const struct cuda_entry *ddp_cuda_entry(void)
+{
+    return &entry;
+}

@@ -7,7 +7,7 @@
 #include "hub/json.h"
 #include "hub/session.h"
 
-#include "base/json_integer.h"
+#include "base/text.h"
 
 #include <stdlib.h>
 

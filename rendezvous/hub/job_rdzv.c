@@ -1,8 +1,7 @@
 /* job_rdzv.c -- see job_rdzv.h. */
 #include "hub/job_rdzv.h"
 
-#include "base/grow_keys.h"
-#include "base/progress_key.h"
+#include "base/limits.h"
 #include "hub/control_push.h"
 #include "store/decimal.h"
 #include "diagnosis/diagnose.h"

@@ -26,7 +26,7 @@ static void cpu_close(struct comm *comm)
     net_close(cpu->net);
     regions_close(&cpu->regions);
     barrier_close(&cpu->barrier);
-    shm_meeting_close(&cpu->meeting);
+    meeting_close(&cpu->meeting);
     free(cpu->in);
     free(cpu->out);
     free(cpu);
@@ -35,13 +35,13 @@ static void cpu_close(struct comm *comm)
 /* A world of one has the same page in memory of its own, so that everything else is the same code. */
 static ddp_status cpu_get_page(struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
 {
-    struct shm_meeting *m = &cpu->meeting;
+    struct meeting *m = &cpu->meeting;
     ddp_status status;
 
     if (setup->world_size > 1) {
-        status = shm_join(setup->bootstrap, m, err);
+        status = meeting_join(setup->bootstrap, m, err);
     } else {
-        *m = (struct shm_meeting){ .hosts = 1, .locals = 1 };
+        *m = (struct meeting){ .hosts = 1, .locals = 1 };
         status = segment_create_private(&m->segment, shm_control_bytes(1), err);
     }
     if (status != DDP_OK)
@@ -73,7 +73,7 @@ static ddp_status first_barrier(struct cpu_comm *cpu, const struct comm_setup *s
     cpu_begin(cpu, &call);
     ddp_status status = cpu_meet(cpu, &call, err);
     if (status == DDP_OK && setup->bootstrap != NULL)
-        status = shm_joined(setup->bootstrap, &cpu->meeting, err);
+        status = meeting_over(setup->bootstrap, &cpu->meeting, err);
     return status;
 }
 
@@ -93,7 +93,7 @@ static void give_up_start(struct cpu_comm *cpu, const struct comm_setup *setup, 
     if (cpu->control != NULL)
         barrier_give_up(&cpu->barrier, err);
     if (cpu->control != NULL && setup->bootstrap != NULL)
-        shm_take_back(setup->bootstrap, &cpu->meeting, err);
+        meeting_refuse(setup->bootstrap, &cpu->meeting, err);
     cpu_close(&cpu->comm);
 }
 

@@ -16,7 +16,7 @@ struct cpu_comm {
     int group_size;   /* ranks on all hosts */
     struct net *net;  /* owned; NULL when all ranks are on this host */
     uint32_t step_timeout_ms;
-    struct shm_meeting meeting;
+    struct meeting meeting;
     struct shm_control *control; /* at the start of the meeting's segment */
     struct shm_barrier barrier;
     struct regions regions;

@@ -388,7 +388,7 @@ static void address_links(struct net *net)
 
 static ddp_status net_prepare(struct net *net, struct ddp_err *err)
 {
-    const struct shm_meeting *m = &net->cpu->meeting;
+    const struct meeting *m = &net->cpu->meeting;
 
     if (!net_layout_open(&net->layout, m->host_of, net->cpu->group_size, m->hosts, LANES))
         return no_net_memory(net, err);

@@ -87,7 +87,8 @@ ddp_status collective_check_compare(const struct call_record *a, const struct ca
     return DDP_OK;
 }
 
-bool collective_check_leaves_same(enum call_kind kind)
+/* Does a call of that kind leave the same values on all ranks? */
+static bool collective_check_leaves_same(enum call_kind kind)
 {
     return kind == CALL_ALL_REDUCE || kind == CALL_BROADCAST || kind == CALL_ALL_GATHER;
 }

@@ -41,9 +41,6 @@ bool collective_check_decode(const char *text, struct call_record *said);
 ddp_status collective_check_compare(const struct call_record *a, const struct call_record *b,
                                     struct ddp_err *err);
 
-/* Does a call of that kind leave the same values on all ranks? */
-bool collective_check_leaves_same(enum call_kind kind);
-
 struct collective_check {
     bool on;
     struct ddp_store

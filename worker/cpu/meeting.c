@@ -105,8 +105,8 @@ static ddp_status read_hello(const struct bootstrap *b, const struct hello *hell
 
 /* The pids go in before anybody can see the page: every rank needs them to watch the others from the
  * first barrier on. `cards` may be NULL, then they are asked for. */
-static ddp_status make_page(const struct bootstrap *b, const struct bootstrap_card *cards,
-                            struct meeting *m, struct segment_offer *offer, struct ddp_err *err)
+static ddp_status make_page(const struct bootstrap *b, const struct bootstrap_card *cards, struct meeting *m,
+                            struct segment_offer *offer, struct ddp_err *err)
 {
     ddp_status status = segment_create(&m->segment, shm_total_bytes(m->locals), err);
     struct shm_control *control = m->segment.base;
@@ -248,7 +248,7 @@ ddp_status meeting_over(const struct bootstrap *bootstrap, struct meeting *meeti
 }
 
 void meeting_refuse(const struct bootstrap *bootstrap, const struct meeting *meeting,
-                   const struct ddp_err *reason)
+                    const struct ddp_err *reason)
 {
     char key[32];
     page_key(key, meeting->host);

@@ -25,6 +25,6 @@ ddp_status meeting_over(const struct bootstrap *bootstrap, struct meeting *meeti
 /* This rank gives up before all have the page. Its maker, before it closes it, lets those who come late know why; the
  * others find that in the page itself. */
 void meeting_refuse(const struct bootstrap *bootstrap, const struct meeting *meeting,
-                   const struct ddp_err *reason);
+                    const struct ddp_err *reason);
 
 #endif

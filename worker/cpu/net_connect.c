@@ -72,7 +72,7 @@ ddp_status net_address_choose(const char *iface, const struct ddp_store *store, 
     return ddp_store_local_address(store, address, NET_ADDRESS, err);
 }
 
-bool net_is_loopback(const char *address)
+static bool net_is_loopback(const char *address)
 {
     return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0 ||
            strncmp(address, "::ffff:127.", 11) == 0;

@@ -22,8 +22,6 @@ ddp_status net_listen(const char *address, const char *range, int local_rank, in
 /* A non-blocking socket that connects to address:port, from `source` unless that is "". 0, or -1 with errno. */
 int net_connect(const char *address, int port, const char *source, int *fd);
 
-bool net_is_loopback(const char *address);
-
 /* --- to connect ------------------------------------------------------------------------------------------- */
 
 /* Connect one link to the rank at its other end.

@@ -86,9 +86,8 @@ void flight_undo(struct nccl_comm *n);
 /* Ask the events which calls are done. */
 ddp_status flight_retire(struct nccl_comm *n, struct ddp_err *err);
 
-/* What the oldest one is called; its flight, NULL when nothing is under way. */
+/* The flight of the oldest call, NULL when nothing is under way. */
 const struct nccl_flight *flight_oldest(const struct nccl_comm *n);
-const char *flight_text(const struct nccl_comm *n, char text[CALL_TEXT]);
 
 /* --- nccl_watch.c: the watch ----------------------------------------------------------------------------- */
 

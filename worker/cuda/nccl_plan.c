@@ -42,16 +42,6 @@ struct nccl_step nccl_step(enum nccl_state state, enum nccl_event event)
     return table[state][event];
 }
 
-static const char *const names[NCCL_STATES] = {
-    [NCCL_CREATING] = "creating", [NCCL_READY] = "ready",     [NCCL_LEAVING] = "leaving",
-    [NCCL_FAILING] = "failing",   [NCCL_ABORTED] = "aborted", [NCCL_CLOSED] = "closed",
-};
-
-const char *nccl_state_name(enum nccl_state state)
-{
-    return names[state];
-}
-
 /* --- which function does which call ----------------------------------------------------------------------- */
 
 static const enum nccl_way ways[CALL_KINDS] = {

@@ -51,8 +51,6 @@ struct nccl_step {
 
 struct nccl_step nccl_step(enum nccl_state state, enum nccl_event event);
 
-const char *nccl_state_name(enum nccl_state state);
-
 /* --- which function does which call ----------------------------------------------------------------------- */
 
 enum nccl_way {

@@ -55,6 +55,19 @@ ddp_status flight_queued(struct nccl_comm *n, struct nccl_flight *flight, struct
     return DDP_OK;
 }
 
+const struct nccl_flight *flight_oldest(const struct nccl_comm *n)
+{
+    return n->done < n->begun ? &n->flights[(n->done + 1) % NCCL_FLIGHTS] : NULL;
+}
+
+/* The name of the oldest call. */
+static const char *flight_text(const struct nccl_comm *n, char text[CALL_TEXT])
+{
+    const struct nccl_flight *oldest = flight_oldest(n);
+    const struct call none = { .kind = CALL_INIT };
+    return call_text(text, oldest != NULL ? &oldest->call : &none, n->done + 1);
+}
+
 /* The next one's time begins now: it had to wait for this one. */
 static void retire_one(struct nccl_comm *n)
 {
@@ -85,18 +98,6 @@ ddp_status flight_retire(struct nccl_comm *n, struct ddp_err *err)
 bool flight_has_room(const struct nccl_comm *n)
 {
     return n->begun - n->done < NCCL_FLIGHTS - 1;
-}
-
-const struct nccl_flight *flight_oldest(const struct nccl_comm *n)
-{
-    return n->done < n->begun ? &n->flights[(n->done + 1) % NCCL_FLIGHTS] : NULL;
-}
-
-const char *flight_text(const struct nccl_comm *n, char text[CALL_TEXT])
-{
-    const struct nccl_flight *oldest = flight_oldest(n);
-    const struct call none = { .kind = CALL_INIT };
-    return call_text(text, oldest != NULL ? &oldest->call : &none, n->done + 1);
 }
 
 /* --- the cpu communicator -------------------------------------------------------------------------------- */

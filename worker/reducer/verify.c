@@ -24,23 +24,41 @@
 
 /* --- options --------------------------------------------------------------------------------------------- */
 
+/* Options that must be equal on all ranks, one row each: name, value as a number */
+#define REDUCER_COMPARED(X)                               \
+    X(first_bucket_bytes, (int64_t)o->first_bucket_bytes) \
+    X(bucket_cap_bytes, (int64_t)o->bucket_cap_bytes)     \
+    X(keep_buffers, o->keep_buffers)                      \
+    X(keep_order, o->keep_order)                          \
+    X(find_unused, o->find_unused)                        \
+    X(uneven, (int64_t)o->uneven)                         \
+    X(wire, o->compress ? (int64_t)o->wire + 1 : 0)       \
+    X(predivide, (int64_t)(o->predivide * 1e9))           \
+    X(hook, o->hook != NULL)
+
+enum {
+#define X(name, value) COMPARED_##name,
+    REDUCER_COMPARED(X)
+#undef X
+        COMPARED_OPTIONS
+};
+
 /* PyTorch's defaults. A small first bucket, because it is full before the others and its reduction can begin soonest; 25
  * MiB, where the cost of a call no longer shows beside that of moving the bytes. */
 enum { FIRST_BUCKET = 1 << 20, BUCKET_CAP = 25 << 20 };
 
-/* From the rows of reducer_options.h: a new option that must be equal on all ranks is one row there. */
 static const char *const option_names[] = {
 #define X(name, value) #name,
     REDUCER_COMPARED(X)
 #undef X
 };
 
-const char *reducer_option_name(size_t which)
+static const char *reducer_option_name(size_t which)
 {
     return which < COMPARED_OPTIONS ? option_names[which] : "?";
 }
 
-int64_t reducer_option_value(const ddp_reducer_options *o, size_t which)
+static int64_t reducer_option_value(const ddp_reducer_options *o, size_t which)
 {
     const int64_t values[] = {
 #define X(name, value) value,

@@ -32,7 +32,7 @@ static void cpu_close(struct comm *comm)
     free(cpu);
 }
 
-/* A world of one has the same page in memory of its own, so that everything else is the same code. */
+/* A world of one has the same page in private memory, so that everything else is the same code. */
 static ddp_status cpu_get_page(struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
 {
     struct meeting *m = &cpu->meeting;
@@ -55,7 +55,7 @@ static ddp_status cpu_get_page(struct cpu_comm *cpu, const struct comm_setup *se
     return DDP_OK;
 }
 
-/* Everything that needs the page: whom to watch, and other hosts. */
+/* Everything that needs the page: the processes to watch, and other hosts. */
 static ddp_status cpu_get_peers(struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
 {
     ddp_status status = barrier_open(&cpu->barrier, cpu->control, cpu->rank, cpu->world, err);
@@ -210,9 +210,8 @@ static ddp_status agree_abroad(struct cpu_comm *cpu, size_t bytes, struct ddp_er
                     "another host could not provide or map %zu bytes of shared memory", bytes);
 }
 
-/* The collective part: `region` is this rank's new one; on an error it is to be closed. The two votes have
- * places of their own, so that a rank which is already in the next call does not overwrite what others
- * still count. */
+/* The collective part: `region` is this rank's new one; the caller closes it after an error. The two votes have
+ * separate places, so that a rank which is already in the next call does not overwrite what others still count. */
 static ddp_status agree_on_block(struct cpu_comm *cpu, struct region *region, size_t bytes,
                                  struct ddp_err *err)
 {
@@ -258,8 +257,8 @@ static ddp_status cpu_shared_alloc(struct comm *comm, size_t bytes, void **out, 
     return DDP_OK;
 }
 
-/* The barrier is there so that nobody still copies out of a peer's block that is about to go. It also
- * finds ranks that free different blocks: the number is part of the call. */
+/* After the barrier no rank copies out of a peer's block that is about to go. It also finds ranks that free different
+ * blocks: the number is part of the call. */
 static ddp_status cpu_shared_free(struct comm *comm, void *block, struct ddp_err *err)
 {
     struct cpu_comm *cpu = (struct cpu_comm *)comm;

@@ -11,9 +11,9 @@
 
 #include <string.h>
 
-/* The mark says what we are about to do and where our buffers lie. Peers may still read the one of the
- * previous call, which need not end with a barrier; that of the call before it lies behind a barrier for
- * everybody, so two places are enough. */
+/* The mark says what we are about to do and where our buffers lie. Peers may still read the one of the previous call,
+ * which need not end with a barrier; that of the call before it lies before a barrier that all ranks have passed, so
+ * two places are enough. */
 void cpu_begin(struct cpu_comm *cpu, const struct call *call)
 {
     int rank = cpu->control->ranks[cpu->rank].rank;
@@ -70,8 +70,8 @@ static void collect_inputs(struct cpu_comm *cpu, const struct call *call)
         cpu->in[r] = cpu_input_of(cpu, call, r);
 }
 
-/* Everybody writes his part of the result into everybody's output. In place that is safe: only we read
- * and write these elements between the two barriers. */
+/* Each rank writes its part of the result into all outputs. In place that is safe: only we read and write these
+ * elements between the two barriers. */
 static void direct_all_reduce(struct cpu_comm *cpu, const struct call *call)
 {
     size_t at, n;
@@ -237,7 +237,7 @@ static void give_others(struct cpu_comm *cpu, const struct call *call, const str
     cpu_copy(slot + behind * size, in_at(call, step->at + behind), (step->n - behind) * size);
 }
 
-/* The root fills everybody's slot. */
+/* The root fills the slots of all ranks. */
 static void give_each(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     for (int r = 0; r < cpu->world; r++)
@@ -427,7 +427,7 @@ static ddp_status run_through_slots(struct cpu_comm *cpu, const struct call *cal
 
 /* --- either way ------------------------------------------------------------------------------------------ */
 
-/* How many ranks have buffers in everybody's reach, and how many of those have something to give. */
+/* How many ranks have buffers that all ranks can reach, and how many of those have something to give. */
 static int count_in_reach(const struct cpu_comm *cpu, const struct call *call, int *with_input)
 {
     int count = 0;

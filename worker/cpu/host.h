@@ -22,7 +22,7 @@ struct cpu_comm {
     struct regions regions;
     uint64_t turn;   /* slot steps done; its parity says which slot of a pair is next */
     const void **in; /* world places for reduce_range, so that no call allocates */
-    void **out;      /* likewise */
+    void **out;      /* as `in` */
 };
 
 /* Start the next call: its sequence number, its mark, its time. */

@@ -1,9 +1,9 @@
 /* meeting.c -- see meeting.h.
  *
  * Rank 0 gathers the cards of all ranks, numbers the hosts, makes the page of its own host and gives both to all
- * through the store. On every other host the lowest rank makes the page and gives its description to the ranks
- * there. So on one host it takes a single message. Who cannot gives the reason instead, so that everybody fails
- * at once and with the same words, and nobody by time-out. */
+ * through the store. On every other host the lowest rank makes the page and gives its description to the ranks there.
+ * So on one host it takes a single message. A rank that fails gives the reason instead, so that all fail at once and
+ * with the same text, and none by time-out. */
 #include "cpu/meeting.h"
 
 #include "cpu/net_plan.h"
@@ -14,7 +14,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-/* What rank 0 gives to all. */
+/* The message of rank 0 to all. */
 struct hello {
     struct segment_offer offer; /* of host 0's page */
     uint8_t nonce[SHM_NONCE];
@@ -29,7 +29,7 @@ static size_t hello_bytes(int world)
     return sizeof(struct hello) + (size_t)world * sizeof(uint16_t);
 }
 
-/* What the first rank of `host` gives to the others there. */
+/* The key of the message from the first rank of `host` to the others there. */
 static void page_key(char key[32], int host)
 {
     snprintf(key, 32, "page/%d", host);
@@ -75,7 +75,7 @@ static bool is_numbered(const uint16_t *host_of, int world, uint32_t hosts)
     return seen == hosts;
 }
 
-/* Where are we in it? Everything is computed from the one table, which is compared with what can be. */
+/* Find our place in the table. Everything is computed from this one table, which is checked first. */
 static ddp_status read_hello(const struct bootstrap *b, const struct hello *hello, struct meeting *out,
                              struct ddp_err *err)
 {
@@ -140,8 +140,8 @@ static ddp_status make_page_here(const struct bootstrap *b, struct meeting *m, s
     return status;
 }
 
-/* The size of the page is computed, not received. A page that cannot be had may have been taken back by a maker
- * that failed meanwhile: then it is its reason that counts. */
+/* The size of the page is computed, not received. A page that is missing may have been removed by a maker that failed
+ * meanwhile: then the reason of that rank counts. */
 static ddp_status find_page(const struct bootstrap *b, const char *key, const struct segment_offer *offer,
                             struct meeting *m, struct ddp_err *err)
 {
@@ -158,7 +158,7 @@ static ddp_status find_page(const struct bootstrap *b, const char *key, const st
 
 /* --- roles ---------------------------------------------------------------------------------------------- */
 
-/* Rank 0's part. Whatever fails here, the others are told. */
+/* Rank 0's part. The others get the reason of each failure. */
 static ddp_status lead_hosts(const struct bootstrap *b, struct bootstrap_card *cards, int *first,
                              struct hello *hello, struct meeting *m, struct ddp_err *err)
 {
@@ -191,7 +191,7 @@ static ddp_status lead_all(const struct bootstrap *b, struct hello *hello, struc
     return status;
 }
 
-/* Everybody else's part. */
+/* The part of all other ranks. */
 static ddp_status follow_host(const struct bootstrap *b, struct hello *hello, struct meeting *m,
                               struct ddp_err *err)
 {

@@ -1,4 +1,4 @@
-/* meeting.h -- the ranks learn who shares a host with whom, and those of one host find their control page. */
+/* meeting.h -- the ranks learn which of them share a host, and those of one host find their control page. */
 #ifndef WORKER_CPU_MEETING_H
 #define WORKER_CPU_MEETING_H
 

@@ -1,15 +1,16 @@
-/* nccl_watch.c -- who looks after calls that are under way, and after a communicator in the making.
+/* nccl_watch.c -- the thread that watches calls under way and a communicator in the making.
  *
- * The program's thread may be anywhere, mostly in a wait of CUDA for what will never come; so a thread of ours looks around
+ * The program's thread may be anywhere, mostly in a wait of CUDA for what will never come; so a second thread checks
  * every LOOK_MS while something is under way, and sleeps without a clock otherwise. It ends the wait when
  *
- *     a peer has died, or somebody gives up         the cpu communicator knows, and says who
+ *     a peer has died, or a rank gives up           the cpu communicator knows, and says who
  *     NCCL has an error                             ncclCommGetAsyncError; SUSPECT_MS later, if no peer's end explains it
  *     CUDA has an error                             the event of a call
  *     the oldest call is late                       the clock
  *
- * by ncclCommAbort, which lets the kernels on the GPU go, after it has told the others why. NCCL allows that when no other
- * thread is in one of its functions: all calls are made under `lock`, and none waits, since the communicator is non-blocking. */
+ * by ncclCommAbort, which lets the kernels on the GPU go, after it has told the others why. NCCL allows that when no
+ * other thread is in one of its functions: all calls are made under `lock`, and none waits, since the communicator is
+ * non-blocking. */
 #include "cuda/nccl.h"
 
 #include "base/clock.h"

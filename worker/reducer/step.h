@@ -41,7 +41,7 @@ ddp_status step_open(struct reducer_step *step, const struct bucket_plan *plan, 
                      size_t n, struct ddp_err *err);
 void step_close(struct reducer_step *step);
 
-/* What the shell has to do in a forward before anything else happens. */
+/* What reducer.c does first in a forward. */
 struct step_effects {
     bool rebuild;      /* make a plan in the order of readiness, then step_rebuilt() */
     bool send_buffers; /* rank 0's for all */
@@ -64,10 +64,10 @@ bool step_launch(struct reducer_step *step, size_t *bucket);
 ddp_status step_finish(const struct reducer_step *step, struct ddp_err *err);
 bool step_missing(const struct reducer_step *step, size_t *i);
 
-/* The step that has just begun will not be: all is as before its forward, as on ranks that have not come to it. */
+/* Undo the forward of a step that will not happen, so the state is that of ranks which have not begun it. */
 void step_cancel(struct reducer_step *step);
 
-/* All that was launched has come back. */
+/* All launched buckets are reduced. */
 void step_end(struct reducer_step *step);
 
 /* `plan` has been made anew. */

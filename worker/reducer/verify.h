@@ -16,7 +16,7 @@ ddp_status reducer_options_read(const ddp_reducer_options *given, ddp_reducer_op
 /* With gradients on a device: DDP_ERR_UNSUPPORTED names an option that needs them on the host. */
 ddp_status reducer_check_device(const ddp_reducer_options *options, struct ddp_err *err);
 
-/* Names, data, shapes, types of a list of "parameter"s or "buffer"s, and what the options ask of them. */
+/* Names, data, shapes, types of a list of "parameter"s or "buffer"s, and the demands of the options. */
 ddp_status reducer_check_list(const char *what, const ddp_param *list, size_t n, struct ddp_err *err);
 ddp_status reducer_check_types(const ddp_param *params, size_t n, const ddp_reducer_options *options,
                                struct ddp_err *err);

@@ -153,9 +153,8 @@ static void run_in_place(struct cpu_comm *cpu, const struct call *call)
 
 /* Collectives on private memory, in steps through slots that all ranks can see.
  *
- * A collective is three stages: give (copy my values into a slot), combine (reduce one part of all slots,
- * for those who need it), take (copy the result out). They run as a pipeline with a barrier after each
- * turn:
+ * A collective is three stages: give (copy my values into a slot), combine (reduce one part of all slots, for those
+ * who need it), take (copy the result out). They run as a pipeline with a barrier after each turn:
  *
  *     turn                1        2        3        4        5
  *     give             step 0   step 1   step 2
@@ -163,16 +162,16 @@ static void run_in_place(struct cpu_comm *cpu, const struct call *call)
  *     take                               step 0   step 1   step 2
  *     pair of slots       a        b        a                       (odd and even steps)
  *
- * Why two slots are enough: in turn 3 the fastest rank gives step 2 into slot a, which was last read in
- * turn 2, by combine of step 0, and the barrier after turn 2 is behind everybody. The same holds for the
- * take slots one turn later, and across the end of a call, because the parity runs on from call to call:
- * no barrier is needed after the last turn either.
+ * Why two slots are enough: in turn 3 the fastest rank gives step 2 into slot a, which was last read in turn 2, by
+ * combine of step 0, and all ranks have passed the barrier after turn 2. The same holds for the take slots one turn
+ * later, and across the end of a call, because the parity runs on from call to call: no barrier is needed after the
+ * last turn either.
  *
- * Calls without anything to combine have two stages. A small call is one step and one barrier: everybody
- * combines everything for himself.
+ * Calls without anything to combine have two stages. A small call is one step and one barrier: each rank combines
+ * everything.
  *
- * The first turn lies before the first barrier of the call, the one that compares marks: a rank with
- * private buffers knows without the others that the call goes through the slots. */
+ * The first turn lies before the first barrier of the call, the one that compares marks: a rank with private buffers
+ * knows without the others that the call goes through the slots. */
 
 /* Elements [at, at + n) of the call, through slot `pair` of each pair. */
 struct step {

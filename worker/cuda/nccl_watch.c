@@ -19,7 +19,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* One stream runs calls in order, so the first event that has not come ends the look. */
+/* One stream runs calls in order, so the search ends at the first event that has not occurred. */
 
 static struct nccl_flight *flight_of(struct nccl_comm *n, uint64_t number)
 {
@@ -246,7 +246,7 @@ static void watch_look(struct nccl_comm *n)
 
 /* --- the thread --------------------------------------------------------------------------------------------------- */
 
-/* What does not live any more is left alone. */
+/* A communicator that has failed needs no watch. */
 static bool has_work(const struct nccl_comm *n)
 {
     return n->state == NCCL_CREATING ||

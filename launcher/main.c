@@ -6,9 +6,9 @@
  * them. */
 #include "contain/job_record.h"
 #include "node/guardian.h"
-#include "node/node_run.h"
-#include "node/own_addresses.h"
-#include "node/host_look.h"
+#include "node/node.h"
+#include "net/store_host.h"
+#include "report/host_checks.h"
 #include "plan/gpu_look.h"
 #include "plan/plan.h"
 #include "plan/worker.h"

@@ -11,7 +11,7 @@
 #
 # and inside launcher/, where all may use the table of diagnosis/findings.h, and each directory those before it (see below()):
 #
-#     tables  cli  plan  agent  contain  output  report  node
+#     tables  cli  plan  agent  net  contain  output  report  node
 #
 # and inside worker/:
 #
@@ -28,17 +28,19 @@ below() {
     cli) names='tables' ;;
     plan) names='tables cli' ;;
     agent) names='tables' ;;
+    net) names='tables cli plan agent' ;;
     contain) names='tables cli plan' ;;
-    report) names='tables cli plan agent contain output' ;;
     output) names='tables cli plan agent' ;;
-    node) names='tables cli plan agent contain output report' ;;
+    report) names='tables cli plan agent net contain output' ;;
+    node) names='tables cli plan agent net contain output report' ;;
     esac
     for name in $names; do
         echo -n "launcher/$name "
     done
     case $1 in
     output) echo uv.h ;;
-    node) echo uv.h protocol rendezvous/server ;;
+    net) echo uv.h protocol rendezvous/server ;;
+    node) echo uv.h rendezvous/server ;;
     esac
 }
 

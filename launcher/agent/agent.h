@@ -1,7 +1,7 @@
 /* agent.h -- one node's life: join the job, start the workers, watch them, stop them, hear what comes next, be done.
  * Decisions only.
  *
- * agent_step takes what happened and returns wishes; node_wishes.c carries the wishes out. No process, no clock,
+ * agent_step takes what happened and returns wishes; effects.c carries the wishes out. No process, no clock,
  * no signal, no socket in here: a 30-second grace time costs a test nothing. The whole machine is the table in
  * agent.c.
  *
@@ -19,8 +19,8 @@
  *
  * An attempt is the life of all workers of a round, from the first start until nothing of them is left. The store
  * hears of its first failure at once, of its end when the last output is taken, and answers with the verdict. */
-#ifndef LAUNCHER_AGENT_H
-#define LAUNCHER_AGENT_H
+#ifndef LAUNCHER_AGENT_AGENT_H
+#define LAUNCHER_AGENT_AGENT_H
 
 #include "tables/exit_codes.h"
 
@@ -223,7 +223,7 @@ bool agent_overstays(const struct agent *agent);
 /* Something could not be killed. */
 bool agent_is_stuck(const struct agent *agent);
 
-/* What ddprun exits with (agent_facts.c):
+/* What ddprun exits with (agent.c):
  *   124       something could not be killed, whatever else happened
  *   what the verdict says for --exit_code; without one, what is known here:
  *   128 + n   the user stopped it with signal n before anything failed

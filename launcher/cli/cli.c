@@ -1,6 +1,6 @@
 /* cli.c -- see cli.h.
  *
- *     ddprun { OPTION } [ "--" ] PROGRAM { ARGUMENT }
+ * ddprun { OPTION } [ "--" ] PROGRAM { ARGUMENT }
  *     OPTION = "--name" | "--name=value" | "--name" value | "-x" | "-xvalue" | "-x=value" | "-x" value
  *
  * Values come in three rounds, each replacing the one before: defaults, PET_* variables, command line. All go
@@ -8,14 +8,242 @@
  * first word that is no option: what follows is the program's, even when it looks like one of ours.
  *
  * Nothing is read and then ignored: an option is in the table because something obeys it. */
+#include "cli/cli.h"
+
 #include "cli/cli_table.h"
-#include "tables/worker_env.h"
 #include "tables/text.h"
+#include "tables/worker_env.h"
 
 #include <ctype.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* The rows of options.h. */
+
+const struct cli_row cli_rows[OPTIONS] = {
+#define X(id, name, letter, kind, field, value, preset, in_environment, whose, section, help) \
+    { name,  letter, KIND_##kind,    cli_value_##kind, offsetof(struct cli, field),           \
+      value, preset, in_environment, WHOSE_##whose,    SECTION_##section,                     \
+      help },
+    DDPRUN_OPTIONS(X)
+#undef X
+};
+
+/* torchrun's rule: PET_ and the option's name in capitals. */
+void cli_pet_name(char out[CLI_PET_MAX], const struct cli_row *row)
+{
+    snprintf(out, CLI_PET_MAX, "PET_%s", row->name);
+    for (char *p = out; *p != '\0'; p++)
+        *p = (char)toupper((unsigned char)*p);
+}
+
+/* --- cli torchrun ----------------------------------------------------------------------------------------- */
+
+/* The defaults of a ddprun that is called torchrun, and which of its options may be empty. */
+
+/* Defaults that differ. What depends on other options is decided where they meet: the job id in plan.c,
+ * prefixes in plan.c, files in worker.c, Python in worker.c. */
+static const struct {
+    enum cli_option option;
+    const char *preset;
+} torchruns[] = {
+    { OPT_NPROC_PER_NODE, "1" },
+    { OPT_NODE_RANK, "0" },
+    { OPT_SCHEDULER, "none" },
+    { OPT_SIGNALS, "SIGTERM,SIGINT,SIGHUP,SIGQUIT" },
+};
+
+const char *cli_preset(const struct cli *cli, enum cli_option option)
+{
+    for (size_t i = 0; cli->torchrun && i < sizeof(torchruns) / sizeof(torchruns[0]); i++)
+        if (torchruns[i].option == option)
+            return torchruns[i].preset;
+    return cli_rows[option].preset;
+}
+
+/* An empty value of these is torchrun's default, as of --rdzv_endpoint=$UNSET in a script: Python's `if not value`. (Of signals
+ * it is none, after a traceback; that nobody wants.) That of others is an error there, too, or a text that is empty
+ * (--role=), or no ranks and no words. */
+#define FIELD(name) offsetof(struct cli, name), sizeof(((struct cli *)NULL)->name)
+static const struct {
+    enum cli_option option;
+    size_t at, size;
+} can_be_empty[] = {
+    { OPT_RDZV_ENDPOINT, FIELD(endpoint) },  { OPT_RDZV_ID, FIELD(job) },
+    { OPT_MASTER_ADDR, FIELD(master_addr) }, { OPT_LOCAL_ADDR, FIELD(local_addr) },
+    { OPT_LOG_DIR, FIELD(log_dir) },         { OPT_PREFIX_TEMPLATE, FIELD(prefix_template) },
+    { OPT_SIGNALS, FIELD(stop_signals) },
+};
+#undef FIELD
+
+bool cli_forget(struct cli *cli, enum cli_option option)
+{
+    for (size_t i = 0; i < sizeof(can_be_empty) / sizeof(can_be_empty[0]); i++)
+        if (can_be_empty[i].option == option) {
+            memset((char *)cli + can_be_empty[i].at, 0, can_be_empty[i].size);
+            return true;
+        }
+    return false;
+}
+
+bool cli_is_torchrun(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return strcmp(slash != NULL ? slash + 1 : path, "torchrun") == 0;
+}
+
+/* --- cli check -------------------------------------------------------------------------------------------- */
+
+/* What does not go together, because it takes two options to be wrong. What depends on the machine
+ * is plan.c's.
+ *
+ * A wrong pair is refused here, on every node at once and before anything is started, since many of them would
+ * otherwise show as nodes that wait for each other until the time is up. Every check is one function and a row
+ * in checks[]; the first that finds something speaks. */
+
+bool cli_gives(const struct cli *cli, enum cli_option option)
+{
+    return cli->origin[option] != FROM_DEFAULT;
+}
+
+/* torchrun's default is static, with N:N too, and it would wait for all of a range; that can only be meant as elastic. */
+bool cli_is_elastic(const struct cli *cli)
+{
+    return cli->backend == BACKEND_C10D ||
+           (cli->backend == BACKEND_UNSAID && cli->nnodes.min != cli->nnodes.max);
+}
+
+/* Each side is named as it was given: the variable when it came from the environment. */
+static ddp_status exclude(const struct cli *cli, enum cli_option a, enum cli_option b, struct ddp_err *err)
+{
+    char pet_a[CLI_PET_MAX], pet_b[CLI_PET_MAX];
+    cli_pet_name(pet_a, &cli_rows[a]);
+    cli_pet_name(pet_b, &cli_rows[b]);
+    return ddp_fail(err, DDP_ERR_ARG, "%s%s and %s%s exclude each other",
+                    cli->origin[a] == FROM_ENVIRONMENT ? "" : "--",
+                    cli->origin[a] == FROM_ENVIRONMENT ? pet_a : cli_rows[a].name,
+                    cli->origin[b] == FROM_ENVIRONMENT ? "" : "--",
+                    cli->origin[b] == FROM_ENVIRONMENT ? pet_b : cli_rows[b].name);
+}
+
+static ddp_status check_program(const struct cli *cli, struct ddp_err *err)
+{
+    if (cli->program == NULL && !cli->why)
+        return ddp_fail(err, DDP_ERR_ARG, "no program given. Usage: ddprun [options] PROGRAM [args...]");
+    if (cli->program != NULL && cli->program[0] == '\0')
+        return ddp_fail(err, DDP_ERR_ARG, "the program's name is empty");
+    return DDP_OK;
+}
+
+static ddp_status check_pairs(const struct cli *cli, struct ddp_err *err)
+{
+    const enum cli_origin *origin = cli->origin;
+    if (cli->module && cli->no_python && !cli->run_path)
+        return exclude(cli, OPT_MODULE, OPT_NO_PYTHON, err);
+    if (cli->per_task && cli->standalone)
+        return exclude(cli, OPT_PER_TASK, OPT_STANDALONE, err);
+    if (cli->per_task && cli->origin[OPT_NPROC_PER_NODE] > FROM_SCHEDULER)
+        return exclude(cli, OPT_PER_TASK, OPT_NPROC_PER_NODE, err);
+    if (origin[OPT_GRACE] == FROM_COMMAND_LINE && origin[OPT_SHUTDOWN_TIMEOUT] == FROM_COMMAND_LINE)
+        return exclude(cli, OPT_GRACE, OPT_SHUTDOWN_TIMEOUT, err);
+    if (cli->quiet && cli->verbose)
+        return exclude(cli, OPT_QUIET, OPT_VERBOSE, err);
+    if (origin[OPT_PREFIX] == FROM_COMMAND_LINE && origin[OPT_NO_PREFIX] == FROM_COMMAND_LINE)
+        return exclude(cli, OPT_PREFIX, OPT_NO_PREFIX, err);
+    return DDP_OK;
+}
+
+/* A node rank that nobody gave would be 0 with torchrun, on every node that forgot it: then two nodes want to be
+ * the first, and the others wait. Only who is called torchrun must take it so. */
+static ddp_status check_node_rank(const struct cli *cli, struct ddp_err *err)
+{
+    if (cli_gives(cli, OPT_NODE_RANK) && cli->node_rank >= cli->nnodes.max)
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "--node_rank=%d is not valid; expected: less than --nnodes, which is %d",
+                        cli->node_rank, cli->nnodes.max);
+    if (cli->nnodes.max > 1 && !cli_is_elastic(cli) && !cli_gives(cli, OPT_NODE_RANK) && !cli->torchrun)
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "--nnodes=%d needs --node_rank on each node: 0 on the one that has the master address, "
+            "up to %d on the others; or --rdzv_backend=c10d, which numbers the nodes itself",
+            cli->nnodes.max, cli->nnodes.max - 1);
+    return DDP_OK;
+}
+
+static ddp_status check_mode(const struct cli *cli, struct ddp_err *err)
+{
+    const struct cli_nnodes *nodes = &cli->nnodes;
+    if (cli->standalone && nodes->max > 1)
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "--standalone is a job of this node alone, but --nnodes=%d:%d asks for more; leave one "
+            "of them out",
+            nodes->min, nodes->max);
+    if (cli->backend == BACKEND_STATIC && nodes->min != nodes->max)
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "--rdzv_backend=static needs one number of nodes, but --nnodes=%d:%d is a range; say "
+                        "--rdzv_backend=c10d for nodes that come and go",
+                        nodes->min, nodes->max);
+    return DDP_OK;
+}
+
+/* Both name the same thing; when they differ one of them is a mistake, and which one only the user knows. */
+static ddp_status check_one_place(const struct cli *cli, struct ddp_err *err)
+{
+    const struct endpoint *at = &cli->endpoint;
+    if (cli_gives(cli, OPT_MASTER_ADDR) && strcmp(cli->master_addr, at->host) != 0)
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "--master_addr=%.200s and --rdzv_endpoint's host %.200s name two places for one store; "
+            "leave one of them out",
+            cli->master_addr, at->host);
+    if (cli_gives(cli, OPT_MASTER_PORT) && at->port >= 0 && at->port != cli->master_port)
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "--master_port=%d and --rdzv_endpoint's port %d differ; leave one of them out",
+                        cli->master_port, at->port);
+    return DDP_OK;
+}
+
+/* Several nodes can only meet where all of them know it beforehand. A job that can run with one node may take a free port: others
+ * can join once they are told which. */
+static ddp_status check_meeting(const struct cli *cli, struct ddp_err *err)
+{
+    const bool endpoint = cli_gives(cli, OPT_RDZV_ENDPOINT) && !cli->standalone;
+    const bool open_port =
+        (cli_gives(cli, OPT_MASTER_PORT) && cli->master_port == 0) || (endpoint && cli->endpoint.port == 0);
+    if (endpoint && check_one_place(cli, err) != DDP_OK)
+        return DDP_ERR_ARG;
+    if (cli->nnodes.max > 1 && !endpoint && !cli_gives(cli, OPT_MASTER_ADDR) && !cli->torchrun)
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "--nnodes=%d needs the address where the nodes meet: --master_addr=HOST (node 0's) or "
+            "--rdzv_endpoint=HOST[:PORT], the same on every node",
+            cli->nnodes.max);
+    if (cli->nnodes.min > 1 && open_port)
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "port 0 (any free one) cannot be with --nnodes=%d: the other nodes could not know it",
+                        cli->nnodes.max);
+    if (cli->host_store == HOST_STORE_NO && !endpoint && cli->nnodes.max == 1)
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "--host_store=no needs --rdzv_endpoint: nobody else has the store of "
+                        "a job of one node");
+    return DDP_OK;
+}
+
+ddp_status cli_check(const struct cli *cli, struct ddp_err *err)
+{
+    static ddp_status (*const checks[])(const struct cli *, struct ddp_err *) = { check_program, check_pairs,
+                                                                                  check_mode, check_meeting,
+                                                                                  check_node_rank };
+    ddp_status status = DDP_OK;
+    for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]) && status == DDP_OK; i++)
+        status = checks[i](cli, err);
+    return status;
+}
+
+/* --- cli -------------------------------------------------------------------------------------------------- */
 
 enum { NAME_MAX_LEN = 63, SHOWN_MAX = 200 };
 

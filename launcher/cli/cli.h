@@ -4,8 +4,8 @@
  * argparse's, because users come from torchrun: "--name value" or "--name=value", dashes and underscores are
  * the same, a name may be cut short as long as it is unambiguous, and everything after PROGRAM belongs to
  * PROGRAM. */
-#ifndef LAUNCHER_CLI_H
-#define LAUNCHER_CLI_H
+#ifndef LAUNCHER_CLI_CLI_H
+#define LAUNCHER_CLI_CLI_H
 
 #include "base/buf.h"
 #include "base/completion.h"
@@ -14,8 +14,8 @@
 #include "cli/options.h"
 #include "ddp/error.h"
 #include "tables/exit_codes.h"
-#include "tables/signals.h"
 #include "tables/rank_set.h"
+#include "tables/signals.h"
 
 #include <stdbool.h>
 #include <stddef.h>

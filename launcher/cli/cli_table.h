@@ -86,7 +86,7 @@ struct cli_row {
     const char *help;
 };
 
-/* cli_rows.c */
+/* cli.c */
 extern const struct cli_row cli_rows[OPTIONS];
 
 /* A row without a name for its value takes none. */
@@ -117,7 +117,7 @@ bool cli_whole_number(const char *text, long low, long high, int *to);
 int cli_word_in(const char *text, const char *const words[], size_t n);
 #define CLI_WORD_IN(text, words) cli_word_in(text, words, sizeof(words) / sizeof((words)[0]))
 
-/* cli_words.c: the words that options of this kind accept. The index of `text` among them, -1 when it is none of them. */
+/* values.c: the words that options of this kind accept. The index of `text` among them, -1 when it is none of them. */
 int cli_word_of(enum cli_kind kind, const char *text);
 
 /* The list itself, with `*n` places, of which some may be NULL. *n = 0: the kind has no words. */

@@ -359,7 +359,7 @@ static int make_owned(const char *dir)
 }
 
 /* cgroup.kill came with Linux 5.14; without it a group is no better than a list of pids, so ENOSYS sends the caller to the other way.
- * Open, as a child is born into a descriptor (birth.c). */
+ * Open, as a child is born into a descriptor (spawn.c). */
 int cgroup_make(const char *dir)
 {
     const int fd = make_owned(dir);

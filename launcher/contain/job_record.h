@@ -1,4 +1,6 @@
-/* job_record.h -- whether files may be created in a directory by name: TMPDIR and XDG_RUNTIME_DIR may come from another user,
+/* job_record.h -- the record that a running job leaves in the runtime directory, so that a later start finds and ends what is left of it.
+ *
+ * Whether files may be created in a directory by name: TMPDIR and XDG_RUNTIME_DIR may come from another user,
  * as with `sudo -E`, who could replace what lies in a directory of his by a link.
  *
  * Safe is a directory when it and every directory above it belong to this user or to root, and only the owner may rename or

@@ -15,7 +15,7 @@
 #include "base/log.h"
 #include "contain/descendants.h"
 #include "contain/job_record.h"
-#include "node/signal_watch.h"
+#include "node/signals.h"
 #include "output/disk_watch.h"
 #include "tables/exit_codes.h"
 

@@ -1,4 +1,6 @@
-/* log_files.h -- one log file on disk: created once, never over another, rotated by size.
+/* log_files.h -- the files of the workers' output: their directories, names, rotation, filters, and the sinks that write them.
+ *
+ * One log file on disk: created once, never over another, rotated by size.
  *
  * Used by one thread, the writer's, after it was made; only log_file_news is for others. With a limit the
  * full file gets a number and a new one takes its name: `out.log.1` is the oldest part, `out.log` the

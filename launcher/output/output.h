@@ -108,7 +108,7 @@ void output_started(struct output *o, int local_rank, pid_t pid);
 /* A sentence of ours: "ddprun: ..." on stderr, or an event. It never tears a worker's line. */
 void output_note(struct output *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Whole lines for stdout: events of event_json.h. They are copied. */
+/* Whole lines for stdout: events of events.h. They are copied. */
 void output_put(struct output *o, const struct buf *lines);
 
 /* A whole line for stderr, for programs that read it. It never tears a worker's line. */

@@ -1,4 +1,6 @@
-/* gpu_look.h -- how many GPUs and CPUs this machine offers, without CUDA. */
+/* gpu_look.h -- the GPUs of this machine and the processors near them, without CUDA.
+ *
+ * How many GPUs and CPUs this machine offers, without CUDA. */
 #ifndef LAUNCHER_PLAN_GPU_LOOK_H
 #define LAUNCHER_PLAN_GPU_LOOK_H
 

@@ -1,12 +1,31 @@
 /* hints.h -- last words of workers that everybody meets sooner or later, and what they mean. */
-#ifndef LAUNCHER_HINTS_H
-#define LAUNCHER_HINTS_H
+#ifndef LAUNCHER_REPORT_HINTS_H
+#define LAUNCHER_REPORT_HINTS_H
 
 #include "base/buf.h"
 #include "base/slice.h"
+#include "diagnosis/findings.h"
 
 #include <stdbool.h>
 #include <stdint.h>
+
+/* What a node says that has lost its store: whose fault it is, as far as it can know. */
+
+/* All texts are borrowed. */
+struct store_loss {
+    const char *host;         /* this one */
+    int node_rank;            /* -1 = it has none yet */
+    int pid;                  /* of this ddprun's agent */
+    const char *how;          /* "the store closed the connection" */
+    const char *dropped;      /* the store's last word, "silent for 3000 ms"; "" = it has said none */
+    uint64_t stood_ms;        /* this process stood still for so long just before; 0 = it did not */
+    uint64_t node_timeout_ms; /* the limit that it was judged by */
+};
+
+/* False when it is not this node that the loss is about: then `how` is all there is to say. */
+bool store_loss_finding(const struct store_loss *loss, struct finding *out);
+
+/* --- hints ------------------------------------------------------------------------------------------------ */
 
 /* What a hint depends on besides the text. Zeroed: nothing is known, no option is set. */
 struct hint_facts {

@@ -1,10 +1,10 @@
-/* report_cause.c -- see report_cause.h. The words themselves are in tables: start_words.c for a program
- * that could not be started, end_words.c for the end of one that ran, hints.c for what it wrote last. */
+/* report_cause.c -- see report_cause.h. The words themselves are in tables: spawn_error_text.c for a program
+ * that could not be started, exit_text.c for the end of one that ran, hints.c for what it wrote last. */
 #include "report/report_cause.h"
 
-#include "agent/ending.h"
+#include "agent/failure.h"
 #include "report/hints.h"
-#include "report/start_words.h"
+#include "report/spawn_error_text.h"
 #include "tables/text.h"
 
 #include "diagnosis/findings.h"

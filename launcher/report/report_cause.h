@@ -3,7 +3,7 @@
 #ifndef LAUNCHER_REPORT_CAUSE_H
 #define LAUNCHER_REPORT_CAUSE_H
 
-#include "report/report.h"
+#include "report/report_text.h"
 
 /* Local rank of the first failure, -1 when none failed, or first a worker of another node. */
 int cause_first(const struct report *r);

@@ -2,7 +2,7 @@
  * what the user looks for. */
 #include "report/status.h"
 
-#include "agent/ending.h"
+#include "agent/failure.h"
 
 #include "base/text.h"
 

@@ -1,4 +1,6 @@
-/* call.h -- one thread at a time, and nobody waits longer than he said.
+/* call.h -- one request and its reply, one thread at a time.
+ *
+ * One thread at a time, and nobody waits longer than he said.
  *
  * A mutex with a deadline, by the monotonic clock. pthread_mutex_clocklock would be just that, but gcc 12's
  * ThreadSanitizer does not know it and takes every unlock for a mistake; so it is a mutex, a condition and a

@@ -1,4 +1,6 @@
-/* connect.h -- how long a client waits between two tries to reach a store. Pure. */
+/* connect.h -- from a host name to a connection on which requests can be made.
+ *
+ * How long a client waits between two tries to reach a store. Pure. */
 #ifndef RENDEZVOUS_CLIENT_CONNECT_H
 #define RENDEZVOUS_CLIENT_CONNECT_H
 

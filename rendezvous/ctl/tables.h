@@ -1,4 +1,6 @@
-/* tables.h -- JSON rows as a table with aligned columns, for people. */
+/* tables.h -- answers of a store as tables with aligned columns.
+ *
+ * JSON rows as a table with aligned columns, for people. */
 #ifndef RENDEZVOUS_CTL_TABLES_H
 #define RENDEZVOUS_CTL_TABLES_H
 

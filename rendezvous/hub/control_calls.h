@@ -21,7 +21,7 @@ bool control_worker_started(struct hub *hub, struct session *s, const cJSON *req
 bool control_worker_exited(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
 bool control_barrier_cancel(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
 
-/* control_rdzv.c, vouch.c: a node joins, and what it says from then on. */
+/* control_rdzv.c, peer_lookup.c: a node joins, and what it says from then on. */
 bool control_join(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
 bool control_failed(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);
 bool control_cause(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer);

@@ -1,7 +1,7 @@
 /* job_nodes.c -- see job_nodes.h.
  *
  * Between a connection and the rendezvous: a session is a node from its welcome until it ends, and as long
- * as it is one it stands among the hub's agents, whom vouch.c asks. */
+ * as it is one it stands among the hub's agents, whom peer_lookup.c asks. */
 #include "hub/job_nodes.h"
 
 #include "hub/job_events.h"

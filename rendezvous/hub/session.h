@@ -7,7 +7,7 @@
  *     torch_watch.c       where PyTorch's ranks are while their groups come together: hooks of the requests
  *     control.c           the JSON calls of agents and operators: which there are
  *     control_*.c         ... and what each does
- *     vouch.c             whose process a plain connection is
+ *     peer_lookup.c             whose process a plain connection is
  *     job_rdzv.c          a job's rendezvous: what it decides is done
  *     jobs.c              time passes for the jobs
  *     attempt.c           attempts begin and end
@@ -157,7 +157,7 @@ bool attempt_begin(struct job *job, const struct job_name *name, bool by_agent);
 /* The keys go, all waits end silently, the ranks are forgotten. */
 void attempt_end(struct job *job);
 
-/* vouch.c: ask the agents at its address whose it is, once. */
+/* peer_lookup.c: ask the agents at its address whose it is, once. */
 void vouch_ask(struct hub *hub, struct session *s);
 /* The same, and what process it is if it is none of their workers: that is slow, and only asked when there is trouble. False:
  * it was not asked now. */

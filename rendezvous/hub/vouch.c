@@ -1,4 +1,4 @@
-/* vouch.c -- whose process is behind a plain c10d connection?
+/* peer_lookup.c -- whose process is behind a plain c10d connection?
  *
  * PyTorch's client cannot introduce itself. The agents at the address it comes from are asked once, at its first
  * request for a key (`who`); the one whose process it is answers `vouch`. From then on the session counts as that

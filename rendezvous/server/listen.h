@@ -1,4 +1,6 @@
-/* listen.h -- has the kernel dropped connections that waited to be accepted? It tells nobody but its counters.
+/* listen.h -- the listening socket of a store: open it, take clients from it, see what the kernel has dropped.
+ *
+ * Has the kernel dropped connections that waited to be accepted? It tells nobody but its counters.
  *
  * The counters are the socket's own, so other programs' troubles are not taken for ours, and asking costs one system call,
  * not the printing of /proc/net/netstat. */

@@ -1,5 +1,5 @@
 /* What workers, or anybody, may write to the FIFO of the file timer, in pieces of any size; time passes meanwhile. */
-#include "node/timer_table.h"
+#include "node/file_timer.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #ifndef TESTS_LIB_LINK_CASE_H
 #define TESTS_LIB_LINK_CASE_H
 
-#include "node/store_link.h"
+#include "net/store_link.h"
 #include "server/server.h"
 
 #include <cjson/cJSON.h>

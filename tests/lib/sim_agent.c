@@ -1,7 +1,7 @@
 /* sim_agent.c -- see sim_agent.h. */
 #include "sim_agent.h"
 
-#include "agent/ending.h"
+#include "agent/failure.h"
 
 #include <criterion/criterion.h>
 #include <signal.h>

@@ -168,7 +168,7 @@ static void feed(struct cluster *c, int i, struct agent_event event)
 
 /* --- the clock ------------------------------------------------------------------------------------------ */
 
-/* What the store has said arrives, as node_job.c takes it. */
+/* What the store has said arrives, as store_events.c takes it. */
 static void arrive(struct cluster *c, const struct cluster_event *e)
 {
     struct cluster_node *node = &c->node[e->node];

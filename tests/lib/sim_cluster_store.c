@@ -1,7 +1,7 @@
 /* sim_cluster_store.c -- the store's side of sim_cluster.h: the real rendezvous, what it tells, what it hears. */
 #include "sim_cluster_core.h"
 
-#include "agent/cause.h"
+#include "agent/failure.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* Work that hangs is left behind, and frees what it has when it comes to its end after all. */
-#include "node/aside.h"
+#include "report/aside.h"
 
 #include <criterion/criterion.h>
 #include <pthread.h>

@@ -1,6 +1,6 @@
 /* test_join_dial.c -- the way to the store with real sockets: a store, servers that are none, and networks that lead
  * nowhere. Each failure is checked by its code and its sentence. */
-#include "node/join_dial.h"
+#include "net/dial.h"
 
 #include "daemon.h"
 #include "job.h"

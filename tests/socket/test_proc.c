@@ -3,8 +3,8 @@
 #include "contain/hurry.h"
 #include "contain/procfs.h"
 #include "plan/gpu_look.h"
-#include "node/proc.h"
-#include "report/program_see.h"
+#include "node/spawn.h"
+#include "report/program_file.h"
 
 #include "patience.h"
 

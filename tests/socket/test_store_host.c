@@ -1,7 +1,7 @@
 /* test_store_host.c -- does this node start the store, or join one? With a plan as the command line makes it. */
 #include "command_line.h"
 #include "free_port.h"
-#include "node/store_host.h"
+#include "net/store_host.h"
 
 #include "rude.h"
 

@@ -1,6 +1,6 @@
 /* Whose connection is that? Real sockets, real processes. */
 #include "base/endpoint.h"
-#include "node/vouch.h"
+#include "net/peer_lookup.h"
 #include "patience.h"
 #include "peer.h"
 #include "served.h"

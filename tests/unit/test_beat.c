@@ -1,5 +1,5 @@
 /* What a beat tells of a worker: what is news, once. */
-#include "node/beat.h"
+#include "node/heartbeat.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>

@@ -1,5 +1,5 @@
 /* What the kernel writes, and which end it explains. */
-#include "report/evidence_text.h"
+#include "report/exit_text.h"
 
 #include <criterion/criterion.h>
 #include <elf.h>

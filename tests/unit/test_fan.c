@@ -1,5 +1,5 @@
 /* test_fan.c -- one input for several readers: all get all of it, and nobody who has left is waited for. */
-#include "node/fan.h"
+#include "node/stdin.h"
 
 #include <criterion/criterion.h>
 

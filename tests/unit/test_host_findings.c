@@ -1,5 +1,5 @@
 /* Limits of a machine that a job will run into. */
-#include "report/host_findings.h"
+#include "report/host_checks.h"
 
 #include <criterion/criterion.h>
 

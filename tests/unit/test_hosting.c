@@ -1,5 +1,5 @@
 /* Which node has the store: by address, whatever the machines are called. */
-#include "plan/hosting.h"
+#include "net/hosting.h"
 
 #include <criterion/criterion.h>
 #include <string.h>

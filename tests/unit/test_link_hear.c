@@ -1,5 +1,5 @@
 /* What the store pushes, read as structs; and what is not there, or of the wrong type. */
-#include "node/link_hear.h"
+#include "net/messages.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>

@@ -1,5 +1,5 @@
 /* What the report says of attempts, of why there is no other, and of what is left behind. */
-#include "report/report_attempts.h"
+#include "report/report_text.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
@@ -45,7 +45,7 @@ static void tear_down(void)
     buf_free(&text);
 }
 
-/* As node_tell.c writes it down. */
+/* As effects.c writes it down. */
 static void note(int code, int reached, const char *words)
 {
     struct failed_attempt *a = &failed[report.n_failed];

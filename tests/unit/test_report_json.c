@@ -1,6 +1,6 @@
 /* What programs read: the report as JSON, and the events of a job. */
 #include "output/events.h"
-#include "report/event_json.h"
+#include "report/events.h"
 #include "report_case.h"
 
 static const char *member(const cJSON *o, const char *name)

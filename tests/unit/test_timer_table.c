@@ -1,5 +1,5 @@
 /* torchrun's file timers: lines in, who is late out. */
-#include "node/timer_table.h"
+#include "node/file_timer.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -1,0 +1,115 @@
+/* failure.c -- see failure.h. */
+#include "agent/failure.h"
+
+#include "ddp/error.h"
+#include "tables/exit_codes.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A lost node has no code to offer; 125 says that it was not the program. (125 as in `env`, `timeout` and
+ * `docker run`: the launcher itself could not.) */
+int cause_code(const struct cause *c)
+{
+    const struct agent_worker how = { .verdict = c->error != 0 ? WORKER_NOT_STARTED : WORKER_FAILED,
+                                      .exit_code = c->exit_code,
+                                      .signal = c->signal,
+                                      .error = c->error };
+    if (strcmp(c->why, "node_lost") == 0 || strcmp(c->why, "timeout") == 0 || strcmp(c->why, "refused") == 0)
+        return EXIT_CODE_DDPRUN;
+    return ending_code(&how);
+}
+
+bool cause_is_victim(const struct cause *c)
+{
+    return c->rank >= 0 && c->victim;
+}
+
+/* --- ending ----------------------------------------------------------------------------------------------- */
+
+/* The report, the events and the verbose log all ask here, so that the same end has
+ * the same words everywhere and a search finds all of them. Texts come from the C library's tables that do
+ * not depend on the locale. */
+
+/* "SIGSEGV". Real-time signals have no names of their own; they are counted from the first, as in kill -l. */
+void signal_name(char out[ENDING_MAX], int sig)
+{
+    const char *abbrev = sigabbrev_np(sig);
+    if (abbrev != NULL)
+        snprintf(out, ENDING_MAX, "SIG%s", abbrev);
+    else if (sig >= SIGRTMIN && sig <= SIGRTMAX)
+        snprintf(out, ENDING_MAX, "SIGRTMIN+%d", sig - SIGRTMIN);
+    else
+        snprintf(out, ENDING_MAX, "signal %d", sig);
+}
+
+/* How a process ended, when it was not our business to say why. */
+static void exit_text(char out[ENDING_MAX], const struct agent_worker *worker)
+{
+    char name[ENDING_MAX];
+    if (worker->signal == 0) {
+        snprintf(out, ENDING_MAX, "exit %d", worker->exit_code);
+        return;
+    }
+    signal_name(name, worker->signal);
+    snprintf(out, ENDING_MAX, "killed by %.40s (signal %d)", name, worker->signal);
+}
+
+/* Errors of execve and fork; strerror would depend on the locale. */
+static void start_error_text(char out[ENDING_MAX], int error)
+{
+    const char *why = strerrordesc_np(error);
+    if (why != NULL)
+        snprintf(out, ENDING_MAX, "could not be started: %.60s", why);
+    else
+        snprintf(out, ENDING_MAX, "could not be started: error %d", error);
+}
+
+/* The verdict decides what is known of a worker: only one that ran has an exit. */
+void ending_text(char out[ENDING_MAX], const struct agent_worker *worker)
+{
+    switch (worker->verdict) {
+    case WORKER_PENDING:
+        snprintf(out, ENDING_MAX, "not started");
+        break;
+    case WORKER_ALIVE:
+        snprintf(out, ENDING_MAX, "still running");
+        break;
+    case WORKER_NOT_STARTED:
+        start_error_text(out, worker->error);
+        break;
+    case WORKER_OK:
+    case WORKER_FAILED:
+    case WORKER_CONSEQUENCE:
+        exit_text(out, worker);
+        break;
+    case WORKER_VICTIM:
+        snprintf(out, ENDING_MAX, "exit %d, gave up because another rank was lost", worker->exit_code);
+        break;
+    }
+}
+
+/* As a shell would report it, so that `ddprun ...; echo $?` needs no explanation. */
+int ending_code(const struct agent_worker *worker)
+{
+    if (worker->verdict == WORKER_NOT_STARTED)
+        return worker->error == ENOENT ? EXIT_CODE_NOT_FOUND : EXIT_CODE_CANNOT_RUN;
+    return worker->signal != 0 ? EXIT_CODE_SIGNAL + worker->signal : worker->exit_code;
+}
+
+/* Read by scripts in events and report.json: these words do not change. */
+const char *verdict_name(enum worker_verdict verdict)
+{
+    static const char *const names[] = {
+        [WORKER_PENDING] = "pending",
+        [WORKER_ALIVE] = "alive",
+        [WORKER_OK] = "ok",
+        [WORKER_FAILED] = "failed",
+        [WORKER_NOT_STARTED] = "not_started",
+        [WORKER_CONSEQUENCE] = "consequence",
+        [WORKER_VICTIM] = "victim",
+    };
+    return names[verdict];
+}

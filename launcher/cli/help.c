@@ -1,0 +1,387 @@
+/* help.c -- --help, the manual page, and the completion of shells, from the rows that parse the options.
+ *
+ * --print_completion: what makes a shell complete our options, from the rows that parse them.
+ *
+ *     ddprun --print_completion=bash >/etc/bash_completion.d/ddprun */
+#include "base/events.h"
+#include "cli/cli_table.h"
+#include "ddp/context.h"
+#include "diagnosis/findings.h"
+#include "tables/exit_codes.h"
+#include "tables/prefix.h"
+#include "tables/schedulers.h"
+#include "tables/signals.h"
+#include "tables/worker_env.h"
+
+#include <stdio.h>
+#include <string.h>
+
+bool cli_print_completion(const struct cli *cli, struct buf *out)
+{
+    struct completion_option options[OPTIONS];
+    const struct completion c = { .program = cli->torchrun ? "torchrun" : "ddprun",
+                                  .options = options,
+                                  .n_options = OPTIONS };
+    for (int i = 0; i < OPTIONS; i++) {
+        const struct cli_row *row = &cli_rows[i];
+        options[i] = (struct completion_option){ .name = row->name,
+                                                 .letter = row->letter,
+                                                 .value = cli_is_switch(row) ? NULL : row->value,
+                                                 .help = row->help };
+        options[i].words = cli_words(row->kind, &options[i].n_words);
+    }
+    return completion_print(cli->completion, &c, out);
+}
+
+/* --- cli help --------------------------------------------------------------------------------------------- */
+
+/* --help, --version and the manual page, printed from the same tables that parse, set the
+ * environment and define the exit codes, so that they cannot disagree.
+ *
+ *     options.h     -> options, their defaults, PET_* names        worker_env.h -> what a worker finds
+ *     exit_codes.h  -> exit status                                 examples[]   -> both texts
+ *     diagnosis/findings.h -> what ddprun finds out about a job         base/events.h -> what --events writes
+ *
+ * The manual is printed by the program and not kept as a file: `make install` asks for it, so it is that of the version
+ * that is installed. Memory may run short anywhere; the answers are chained with && and asked once at the end.
+ *
+ * Each option is shown with underscores, as torchrun's users type it. */
+
+enum { HELP_WIDTH = 80, HELP_COLUMN = 26 };
+
+static const char *const section_titles[SECTIONS] = {
+#define X(id, title) title,
+    OPTION_SECTIONS(X)
+#undef X
+};
+
+static const struct {
+    const char *command, *what;
+} examples[] = {
+    { "ddprun --nproc_per_node=4 ./train --epochs 2", "four workers on this machine" },
+    { "ddprun train.py", "a PyTorch script, one worker per visible GPU" },
+    { "ddprun -m package.module args", "a Python module" },
+    { "ddprun --nproc_per_node=2 --log_dir=logs ./train", "keep each worker's output in files, too" },
+    { "ddprun --nproc_per_node=8 --dry_run ./train", "show what would be started" },
+    { "srun --nodes=4 --ntasks-per-node=1 ddprun ./train",
+      "under Slurm, on four nodes; --why shows what it says" },
+    { "ddprun --nnodes=2 --node_rank=1 --master_addr=10.0.0.1 ./train", "the second of two nodes" },
+    { "ddprun --nnodes=2:4 --rdzv_endpoint=10.0.0.1 --rdzv_id=job7 ./train",
+      "two to four nodes, the same on each" },
+};
+enum { EXAMPLES = sizeof(examples) / sizeof(examples[0]) };
+
+/* What --help explains; --help=all explains every option. */
+static const enum cli_option important[] = { OPT_NPROC_PER_NODE, OPT_STANDALONE, OPT_NNODES, OPT_NODE_RANK,
+                                             OPT_RDZV_ENDPOINT,  OPT_RDZV_ID,    OPT_MODULE, OPT_MAX_RESTARTS,
+                                             OPT_LOG_DIR,        OPT_DRY_RUN };
+enum { IMPORTANT = sizeof(important) / sizeof(important[0]), SHORT_EXAMPLES = 3 };
+
+/* `text` cut into lines of at most HELP_WIDTH, each after the first indented by `column`; `at` is where the
+ * first begins. */
+static bool wrap(struct buf *out, const char *text, size_t at, size_t column)
+{
+    bool ok = true, first = true;
+    while (*text != '\0') {
+        size_t len = strcspn(text, " ");
+        if (!first && at + 1 + len > HELP_WIDTH) {
+            ok = ok && buf_printf(out, "\n%*s", (int)column, "");
+            at = column;
+            first = true;
+        }
+        ok = ok && buf_printf(out, "%s%.*s", first ? "" : " ", (int)len, text);
+        at += len + (first ? 0 : 1);
+        first = false;
+        text += len + strspn(text + len, " ");
+    }
+    return ok && buf_printf(out, "\n");
+}
+
+/* Name on the left, text on the right; a long name pushes its text to the next line. */
+static bool help_row(struct buf *out, const struct cli_row *row, const char *preset)
+{
+    char left[80], letter[8] = "";
+    if (row->letter != 0)
+        snprintf(letter, sizeof(letter), "-%c, ", row->letter);
+    int len = snprintf(left, sizeof(left), "  %s--%s%s%s", letter, row->name, cli_is_switch(row) ? "" : "=",
+                       row->value);
+    bool long_left = len + 2 > HELP_COLUMN;
+    bool ok = long_left ? buf_printf(out, "%s\n%*s", left, HELP_COLUMN, "")
+                        : buf_printf(out, "%-*s", HELP_COLUMN, left);
+    if (preset == NULL)
+        return ok && wrap(out, row->help, HELP_COLUMN, HELP_COLUMN);
+    char text[512];
+    snprintf(text, sizeof(text), "%s (default: %s)", row->help, preset);
+    return ok && wrap(out, text, HELP_COLUMN, HELP_COLUMN);
+}
+
+/* Rows are shown in the order of the table. */
+static bool help_section(struct buf *out, const struct cli *cli, enum cli_section section)
+{
+    bool ok = buf_printf(out, "\n%s:\n", section_titles[section]);
+    for (int i = 0; i < OPTIONS; i++)
+        if (cli_rows[i].section == section)
+            ok = ok && help_row(out, &cli_rows[i], cli_preset(cli, (enum cli_option)i));
+    return ok;
+}
+
+static bool help_all_sections(struct buf *out, const struct cli *cli)
+{
+    bool ok = true;
+    for (int s = 0; s < SECTIONS; s++)
+        ok = ok && help_section(out, cli, (enum cli_section)s);
+    return ok;
+}
+
+static bool is_important(int option)
+{
+    for (int i = 0; i < IMPORTANT; i++)
+        if (important[i] == (enum cli_option)option)
+            return true;
+    return false;
+}
+
+/* The names alone of all other options, a paragraph for each section. */
+static bool help_other_names(struct buf *out)
+{
+    bool ok = buf_printf(out, "\nMore options (--help=all explains all of them):\n");
+    for (int s = 0; s < SECTIONS; s++) {
+        struct buf names = { 0 };
+        for (int i = 0; i < OPTIONS; i++)
+            if (cli_rows[i].section == (enum cli_section)s && !is_important(i))
+                ok = ok && buf_printf(&names, "--%s ", cli_rows[i].name);
+        ok = ok && buf_printf(out, "  %s: ", section_titles[s]) && buf_append(&names, "", 1) &&
+             wrap(out, (const char *)names.data, 4 + strlen(section_titles[s]), 4);
+        buf_free(&names);
+    }
+    return ok;
+}
+
+static bool help_important(struct buf *out, const struct cli *cli)
+{
+    bool ok = buf_printf(out, "\nOptions that matter first:\n");
+    for (int i = 0; i < IMPORTANT; i++)
+        ok = ok && help_row(out, &cli_rows[important[i]], cli_preset(cli, important[i]));
+    return ok && help_other_names(out);
+}
+
+static const char purpose[] = "Start the workers of a data-parallel job on this machine, carry their output, "
+                              "and stop them all when one fails. Everything after PROGRAM is PROGRAM's.";
+static const char rules[] =
+    "Names may be written with dashes and cut short. PET_<NAME> in the environment "
+    "sets a default (switches: an integer, 0 = off). The exit code is that of the worker that failed first; "
+    "ddprun --print_man has them all.";
+
+bool cli_print_help(const struct cli *cli, struct buf *out)
+{
+    const char *name = cli->torchrun ? "torchrun" : "ddprun";
+    const bool all = cli->help == HELP_ALL;
+    bool ok = buf_printf(out, "Usage: %s [options] PROGRAM [args...]\n\n", name) &&
+              wrap(out, purpose, 0, 0) && (all ? help_all_sections(out, cli) : help_important(out, cli)) &&
+              buf_printf(out, "\n") && wrap(out, rules, 0, 0) && buf_printf(out, "\nExamples:\n");
+    for (int i = 0; i < (all ? EXAMPLES : SHORT_EXAMPLES); i++)
+        ok = ok && (all ? buf_printf(out, "  %s\n      %s\n", examples[i].command, examples[i].what)
+                        : buf_printf(out, "  %s  # %s\n", examples[i].command, examples[i].what));
+    return ok;
+}
+
+bool cli_print_version(struct buf *out)
+{
+    return buf_printf(out, "ddprun %s\n", DDP_VERSION);
+}
+
+/* --- manual page ---------------------------------------------------------------------------------------- */
+
+/* A dash must be \- in roff, or it is printed as a hyphen that cannot be pasted; a dot or quote may not begin
+ * a line. */
+static bool roff(struct buf *out, const char *text)
+{
+    bool ok = text[0] != '.' && text[0] != '\'' ? true : buf_append(out, "\\&", 2);
+    for (; *text != '\0'; text++) {
+        if (*text == '-')
+            ok = ok && buf_append(out, "\\-", 2);
+        else if (*text == '\\')
+            ok = ok && buf_append(out, "\\e", 2);
+        else
+            ok = ok && buf_append(out, text, 1);
+    }
+    return ok;
+}
+
+/* One entry of a tagged list: the tag in bold, then the text. */
+static bool man_entry(struct buf *out, const char *tag, const char *text)
+{
+    return buf_printf(out, ".TP\n\\fB") && roff(out, tag) && buf_printf(out, "\\fR\n") && roff(out, text) &&
+           buf_printf(out, "\n");
+}
+
+/* .TP, then names in bold and the value in italics, as man-pages(7) wants it. */
+static bool man_option(struct buf *out, const struct cli_row *row)
+{
+    char pet[CLI_PET_MAX];
+    bool ok = buf_printf(out, ".TP\n");
+    if (row->letter != 0)
+        ok = ok && buf_printf(out, "\\fB\\-%c\\fR, ", row->letter);
+    ok = ok && buf_printf(out, "\\fB\\-\\-%s\\fR", row->name);
+    if (row->value[0] != '\0')
+        ok = ok && buf_printf(out, "%s\\fI%s\\fR", cli_is_switch(row) ? "" : "=", row->value);
+    ok = ok && buf_printf(out, "\n") && roff(out, row->help) && buf_printf(out, ".");
+    if (row->preset != NULL)
+        ok = ok && buf_printf(out, " Default: ") && roff(out, row->preset) && buf_printf(out, ".");
+    cli_pet_name(pet, row);
+    if (row->in_environment)
+        ok = ok && buf_printf(out, " Environment: %s.", pet);
+    return ok && buf_printf(out, "\n");
+}
+
+/* The sections of --help, in the same order: who knows one finds his way in the other. */
+static bool man_options(struct buf *out)
+{
+    bool ok = buf_printf(out, ".SH OPTIONS\n");
+    for (int s = 0; s < SECTIONS; s++) {
+        ok = ok && buf_printf(out, ".SS %s\n", section_titles[s]);
+        for (int i = 0; i < OPTIONS; i++)
+            if (cli_rows[i].section == (enum cli_section)s)
+                ok = ok && man_option(out, &cli_rows[i]);
+    }
+    return ok;
+}
+
+/* What ddprun reads is said in words; what it sets comes from the rows that set it. */
+static bool man_environment(struct buf *out)
+{
+    bool ok = buf_printf(
+        out, ".SH ENVIRONMENT\nRead by ddprun: PET_<NAME> for the options above (a switch: an integer, "
+             "0 = off; empty = not set), PYTHON_EXEC (the Python that runs scripts and modules), "
+             "CUDA_VISIBLE_DEVICES, TMPDIR.\n.PP\nSet for each worker:\n");
+#define X(name, format, value, when, text) ok = ok && man_entry(out, #name, text);
+    WORKER_ENV_LIST(X)
+#undef X
+    return ok;
+}
+
+static bool man_exit_codes(struct buf *out)
+{
+    char code[16];
+    bool ok = buf_printf(out, ".SH EXIT STATUS\n");
+#define X(number, name, text)                   \
+    snprintf(code, sizeof(code), "%d", number); \
+    ok = ok && man_entry(out, code, text);
+    EXIT_CODE_LIST(X)
+#undef X
+    return ok && man_entry(out, "other", "the exit code of the worker that failed first");
+}
+
+/* Two processes of ours and a worker: three answers to each signal, in this order. */
+static bool man_signals(struct buf *out)
+{
+    bool ok = buf_printf(
+        out, ".SH SIGNALS\nA signal may reach ddprun, its agent process (ddprun's only child, which "
+             "starts the workers), or a worker. What is ignored when ddprun is started (nohup) stays "
+             "ignored. Whoever sends a signal that stops the job is named, with process id and user "
+             "id. --signals_to_handle makes more signals stop the job.\n");
+#define X(name, act, may_stop, guardian, agent, worker) \
+    ok = ok && man_entry(out, "SIG" #name, "ddprun: " guardian ". Agent: " agent ". Worker: " worker ".");
+    SIGNAL_LIST(X)
+#undef X
+    return ok;
+}
+
+static bool man_prefix_fields(struct buf *out)
+{
+    bool ok =
+        buf_printf(out, ".SH PREFIX\nFields of \\-\\-log_line_prefix_template are written ${name} or $name; "
+                        "$$ is a dollar.\n");
+#define X(id, name, meaning) ok = ok && man_entry(out, name, meaning);
+    PREFIX_FIELDS(X)
+#undef X
+    return ok;
+}
+
+static bool man_findings(struct buf *out)
+{
+    return buf_printf(out, ".SH FINDINGS\nWhat is found out about a job that does not come together, hangs "
+                           "or fails, each "
+                           "with its code. Words in capitals stand for what was found.\n") &&
+           findings_print_man(out);
+}
+
+/* The rule and what it gives, one entry for each. */
+static bool man_schedulers(struct buf *out)
+{
+    bool ok = buf_printf(
+        out, ".SH SCHEDULERS\nWhat neither the command line nor a PET_* variable says comes from the "
+             "scheduler that has "
+             "started ddprun, the first of these whose variables are set. \\-\\-why prints each value and "
+             "where it "
+             "comes from; \\-\\-scheduler=none asks nobody. It takes one ddprun for each node (srun "
+             "\\-\\-ntasks\\-per\\-node=1 ddprun ...), or, with \\-\\-per_task, one for each worker.\n");
+#define X(id, name, title, rule, tells) ok = ok && man_entry(out, name, title ": " rule ". Tells " tells ".");
+    SCHEDULERS(X)
+#undef X
+    return ok;
+}
+
+/* What stands in each line says the schema. */
+static bool man_events(struct buf *out)
+{
+    bool ok = buf_printf(
+        out,
+        ".SH EVENTS\n\\-\\-events writes one JSON object per line: event, time (UTC), job, store_ms (the "
+        "store's monotonic clock, the same on all nodes), ms (this host's), and what belongs to the event; "
+        "share/ddprun/events.schema.json has it all. A log that cannot be written costs one warning, not the "
+        "job. One of the nodes that keep a log writes what the store tells: ");
+#define X(name, word) ok = ok && buf_printf(out, "%s, ", word);
+    EVENTS_OF_RENDEZVOUS(X)
+    EVENTS_OF_STORE(X)
+    ok = ok && buf_printf(out, "and each what it knows itself: ");
+    EVENTS_OF_AGENT(X)
+#undef X
+    return ok && buf_printf(out, "all with the job's round. 'ddpctl timeline' draws them.\n");
+}
+
+static bool man_examples(struct buf *out)
+{
+    bool ok = buf_printf(out, ".SH EXAMPLES\n");
+    for (int i = 0; i < EXAMPLES; i++)
+        ok = ok && man_entry(out, examples[i].command, examples[i].what);
+    return ok;
+}
+
+static bool man_torchrun(struct buf *out)
+{
+    return buf_printf(
+        out,
+        ".SH TORCHRUN\nOptions, variables and log directories of PyTorch's torchrun are understood as they "
+        "are "
+        "there. 'make install\\-torchrun\\-alias' installs the name torchrun for ddprun; started under that "
+        "name "
+        "it also has torchrun's defaults: one worker, every program is run by Python unless \\-\\-no_python "
+        "is "
+        "given, SIGQUIT stops the job, no scheduler is asked, only streams of \\-\\-tee have a prefix, "
+        "\\-\\-log_dir alone redirects nothing, and a job that names its place is called 'none'. Python "
+        "plug\\-ins and etcd are refused, and so is a rendezvous together with torchrun's own agents.\n");
+}
+
+bool cli_print_man(struct buf *out)
+{
+    return buf_printf(out, ".TH DDPRUN 1 \"%s\" \"ddprun %s\" \"User Commands\"\n", DDP_VERSION_DATE,
+                      DDP_VERSION) &&
+           buf_printf(
+               out,
+               ".SH NAME\nddprun \\- start the workers of a data\\-parallel job\n"
+               ".SH SYNOPSIS\n.B ddprun\n[\\fIoptions\\fR] \\fIPROGRAM\\fR [\\fIargs\\fR...]\n"
+               ".SH DESCRIPTION\n"
+               "Starts one process per GPU (or as many as asked for) with torchrun's environment, serves the "
+               "store through which they meet, carries their output line by line, and stops them all when "
+               "one fails. The report at the end names the first failure; its exit code is ddprun's.\n.PP\n"
+               "A first SIGINT, SIGTERM or SIGHUP is passed on to the workers, which then have the "
+               "grace time to end; the second one kills them. SIGQUIT (Ctrl-\\e) prints what each worker "
+               "does. Nothing that was started is left behind.\n"
+               ".PP\nOption names may be written with dashes or underscores and cut short where that is "
+               "unambiguous; everything after PROGRAM belongs to PROGRAM.\n") &&
+           man_options(out) && man_environment(out) && man_exit_codes(out) && man_signals(out) &&
+           man_torchrun(out) && man_prefix_fields(out) && man_events(out) && man_schedulers(out) &&
+           man_findings(out) && man_examples(out) &&
+           buf_printf(out, ".SH SEE ALSO\n.BR ddpctl (1),\n.BR libddp (3),\n.BR ddp\\-rendezvous (8)\n");
+}

@@ -1,0 +1,856 @@
+/* values.c -- what the values of options may be: numbers, times, node counts, lists of ranks, redirects, key=value lists.
+ *
+ * The values of --tee and --redirects: "3" for all workers, or "0:3,1:1" by local rank, where
+ * workers that the map does not name have 0. torchrun reads only ranks of one digit; here any rank goes. */
+#include "cli/cli_table.h"
+#include "tables/log_pattern.h"
+#include "tables/schedulers.h"
+#include "tables/signals.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char right_form[] = "0, 1, 2 or 3, or a map RANK:0-3,RANK:0-3 that names each rank once";
+
+static int by_rank(const void *a, const void *b)
+{
+    const struct std_map_item *x = a, *y = b;
+    return (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+/* One "RANK:STREAMS", moved behind it and the comma that follows. */
+static bool std_item(const char **at, struct std_map_item *item)
+{
+    const char *p = *at;
+    if (!rank_read(&p, CLI_RANK_MAX + 1, &item->rank) || p[0] != ':' || p[1] < '0' || p[1] > '3')
+        return false;
+    item->streams = p[1] - '0';
+    p += 2;
+    if (*p == ',' && p[1] != '\0')
+        p++;
+    else if (*p != '\0')
+        return false;
+    *at = p;
+    return true;
+}
+
+/* "1:1,1:2" could mean either; it is refused rather than guessed. Items are sorted. */
+static bool has_twins(const struct std_map_item *items, size_t n)
+{
+    for (size_t i = 1; i < n; i++)
+        if (items[i].rank == items[i - 1].rank)
+            return true;
+    return false;
+}
+
+/* Upper bound by the commas, so that the array is allocated once and its limit checked before. */
+static size_t count_items(const char *text)
+{
+    size_t n = 1;
+    for (; *text != '\0'; text++)
+        n += *text == ',';
+    return n;
+}
+
+/* Sorted, so that a lookup among 4096 workers' ranks stays cheap. */
+static bool read_items(const char *text, struct std_map_item *items, size_t *n)
+{
+    for (*n = 0; *text != '\0'; (*n)++)
+        if (!std_item(&text, &items[*n]))
+            return false;
+    qsort(items, *n, sizeof(*items), by_rank);
+    return !has_twins(items, *n);
+}
+
+/* The whole map or nothing: after an error the array is still in the struct, and cli_free takes it. */
+ddp_status cli_value_STD_MAP(const char *text, void *to, struct ddp_err *err)
+{
+    struct std_map *map = to;
+    free(map->items); /* the command line replaces what the environment said */
+    *map = (struct std_map){ 0 };
+    if (text[0] >= '0' && text[0] <= '3' && text[1] == '\0') {
+        map->all = text[0] - '0';
+        return DDP_OK;
+    }
+    size_t most = count_items(text);
+    if (text[0] == '\0' || most > CLI_STDMAP_ITEMS_MAX)
+        return ddp_fail(err, DDP_ERR_ARG, "%s", right_form);
+    map->items = calloc(most, sizeof(*map->items));
+    if (map->items == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
+    if (!read_items(text, map->items, &map->n))
+        return ddp_fail(err, DDP_ERR_ARG, "%s", right_form);
+    return DDP_OK;
+}
+
+/* Who is not named has `all`, which is 0 when a map was given. */
+int std_map_get(const struct std_map *map, int local_rank)
+{
+    struct std_map_item key = { .rank = local_rank };
+    const struct std_map_item *found =
+        map->n > 0 ? bsearch(&key, map->items, map->n, sizeof(key), by_rank) : NULL;
+    return found != NULL ? found->streams : map->all;
+}
+
+int std_map_highest(const struct std_map *map)
+{
+    return map->n > 0 ? map->items[map->n - 1].rank : -1;
+}
+
+/* --- cli words -------------------------------------------------------------------------------------------- */
+
+/* The words that options of some kinds accept as values. Parsers and shell completions read
+ * the same lists, so a new word is completed as soon as it is parsed. The index of a word is the value of its enum. */
+
+#define SCHEDULER_NAME(id, name, ...)             name,
+#define STOPPING_SIGNAL(name, act, may_stop, ...) may_stop ? "SIG" #name : NULL,
+
+#define WORD_KINDS(X)                                                                                       \
+    X(NPROC, [NPROC_GPU] = "gpu", [NPROC_CPU] = "cpu", [NPROC_AUTO] = "auto")                               \
+    X(CONTAIN, [CONTAIN_AUTO] = "auto", [CONTAIN_PLAIN] = "plain", [CONTAIN_CGROUP] = "cgroup",             \
+      [CONTAIN_PIDNS] = "pidns")                                                                            \
+    X(INPUT, "all", "none")                                                                                 \
+    X(EXIT_POLICY, [EXIT_POLICY_FIRST] = "first", [EXIT_POLICY_MAX] = "max", [EXIT_POLICY_RANK0] = "rank0", \
+      [EXIT_POLICY_WORKERS] = "workers")                                                                    \
+    X(SIGNALS, SIGNAL_LIST(STOPPING_SIGNAL))                                                                \
+    X(POLICY, [LOG_BLOCK] = "block", [LOG_DROP] = "drop")                                                   \
+    X(SHELL, [SHELL_BASH] = "bash", [SHELL_ZSH] = "zsh", [SHELL_FISH] = "fish", [SHELL_TCSH] = "tcsh")      \
+    X(BACKEND, [BACKEND_STATIC] = "static", [BACKEND_C10D] = "c10d")                                        \
+    X(HOST_STORE, [HOST_STORE_AUTO] = "auto", [HOST_STORE_YES] = "yes", [HOST_STORE_NO] = "no")             \
+    X(TORCH_STORE, [TORCH_STORE_AUTO] = "auto", [TORCH_STORE_LAUNCHER] = "launcher",                        \
+      [TORCH_STORE_RANK0] = "rank0")                                                                        \
+    X(GROW, [GROW_AGREED] = "agreed", [GROW_NOW] = "now", [GROW_NEVER] = "never")                           \
+    X(NODE_TIMEOUT, "fast")                                                                                 \
+    X(SCHEDULER, "auto", "none", SCHEDULERS(SCHEDULER_NAME))                                                \
+    X(START_METHOD, "spawn", "fork", "forkserver")                                                          \
+    X(RANK_ARGUMENT, "local-rank", "local_rank")                                                            \
+    X(BINDING, [NUMA_NODE] = "node", [NUMA_SOCKET] = "socket", [NUMA_EXCLUSIVE] = "exclusive",              \
+      [NUMA_CORE_COMPLEX] = "core-complex")                                                                 \
+    X(EVENT_HANDLER, "null", "console")                                                                     \
+    X(LOGS_SPECS, "default")                                                                                \
+    X(HELP_PAGE, [HELP_ALL] = "all")
+
+#define X(kind, ...) static const char *const words_##kind[] = { __VA_ARGS__ };
+WORD_KINDS(X)
+#undef X
+
+static const struct {
+    const char *const *words;
+    size_t n;
+} lists[KINDS] = {
+#define X(kind, ...) [KIND_##kind] = { words_##kind, sizeof(words_##kind) / sizeof(words_##kind[0]) },
+    WORD_KINDS(X)
+#undef X
+};
+
+int cli_word_in(const char *text, const char *const words[], size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (words[i] != NULL && strcmp(text, words[i]) == 0)
+            return (int)i;
+    return -1;
+}
+
+int cli_word_of(enum cli_kind kind, const char *text)
+{
+    return cli_word_in(text, lists[kind].words, lists[kind].n);
+}
+
+const char *const *cli_words(enum cli_kind kind, size_t *n)
+{
+    *n = lists[kind].n;
+    return lists[kind].words;
+}
+
+/* --- cli values ------------------------------------------------------------------------------------------- */
+
+/* Numbers are read with strtol and must end where the text ends: "4x" is an
+ * error, not 4. Blanks around one are no part of it, as for Python: scripts put them into variables.
+ *
+ * An error says what would be right and leaves the rest to the caller, which knows where the text came from:
+ * "PET_MASTER_PORT=http is not valid; expected: " + "a port from 1 to 65535, or 0 for any free one". */
+
+/* Limits that no job comes near: a typing error is found, and no sum of such numbers overflows. */
+enum { MS_PER_DAY = 86400000, DAYS_MAX = 365, LOG_ROTATE_MIN = 1024 };
+
+bool cli_whole_number(const char *text, long low, long high, int *to)
+{
+    char *end;
+    errno = 0;
+    text += strspn(text, " \t\n");
+    long value = strtol(text, &end, 10);
+    end += strspn(end, " \t\n");
+    bool digits = isdigit((unsigned char)text[0]) || (text[0] == '-' && isdigit((unsigned char)text[1]));
+    if (!digits || *end != '\0' || errno != 0 || value < low || value > high)
+        return false;
+    *to = (int)value;
+    return true;
+}
+
+/* Words first: a number is tried last, so that its error can list everything that is allowed. */
+ddp_status cli_value_NPROC(const char *text, void *to, struct ddp_err *err)
+{
+    struct cli_nproc *nproc = to;
+    const int word = cli_word_of(KIND_NPROC, text);
+    nproc->kind = word >= 0 ? (enum nproc_kind)word : NPROC_NUMBER;
+    if (word >= 0 || cli_whole_number(text, 1, CLI_NPROC_MAX, &nproc->count))
+        return DDP_OK;
+    if (isalpha((unsigned char)text[0]))
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "a number from 1 to %d, 'gpu' (NVIDIA's), 'cpu' or 'auto'; of devices of other kinds say "
+            "the number, only PyTorch can count them",
+            CLI_NPROC_MAX);
+    return ddp_fail(err, DDP_ERR_ARG, "a number from 1 to %d, 'gpu', 'cpu' or 'auto'", CLI_NPROC_MAX);
+}
+
+/* Only the form; that it is below nnodes needs both options and is checked when both are read. */
+ddp_status cli_value_NODE_RANK(const char *text, void *to, struct ddp_err *err)
+{
+    if (cli_whole_number(text, 0, CLI_NODES_MAX - 1, to))
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_ARG, "a number from 0 to nnodes - 1");
+}
+
+/* On the command line a switch has no value and arrives as "1"; PET_<NAME> may be any integer, 0 = off, as in
+ * torchrun. */
+static ddp_status switch_value(const char *text, bool *on, struct ddp_err *err)
+{
+    int value;
+    if (!cli_whole_number(text, -1000000, 1000000, &value))
+        return ddp_fail(err, DDP_ERR_ARG, "an integer, 0 for off and 1 for on");
+    *on = value != 0;
+    return DDP_OK;
+}
+
+ddp_status cli_value_SWITCH(const char *text, void *to, struct ddp_err *err)
+{
+    return switch_value(text, to, err);
+}
+
+/* --prefix and --no_prefix write to one field, so the later of two rounds wins; one that is off says nothing. */
+static ddp_status prefix_value(const char *text, enum prefix_mode *mode, enum prefix_mode wish,
+                               struct ddp_err *err)
+{
+    bool on = false;
+    ddp_status status = switch_value(text, &on, err);
+    if (status == DDP_OK && on)
+        *mode = wish;
+    return status;
+}
+
+ddp_status cli_value_PREFIX(const char *text, void *to, struct ddp_err *err)
+{
+    return prefix_value(text, to, PREFIX_ON, err);
+}
+
+ddp_status cli_value_NO_PREFIX(const char *text, void *to, struct ddp_err *err)
+{
+    return prefix_value(text, to, PREFIX_OFF, err);
+}
+
+/* An empty host or directory is a variable that was not set in the user's script, hardly ever meant. */
+ddp_status cli_value_TEXT(const char *text, void *to, struct ddp_err *err)
+{
+    const char **field = to;
+    if (text[0] == '\0')
+        return ddp_fail(err, DDP_ERR_ARG, "not empty");
+    *field = text;
+    return DDP_OK;
+}
+
+/* The names of schedulers, and of none; plan/scheduler.c lists them when the name is unknown. */
+ddp_status cli_value_SCHEDULER(const char *text, void *to, struct ddp_err *err)
+{
+    return cli_value_TEXT(text, to, err);
+}
+
+/* The job id becomes part of a directory's name and of what the user reads: it neither leaves the one nor
+ * commands the other's terminal. */
+ddp_status cli_value_JOB(const char *text, void *to, struct ddp_err *err)
+{
+    const char **field = to;
+    size_t len = strlen(text);
+    bool bad = strcmp(text, ".") == 0 || strcmp(text, "..") == 0;
+    for (size_t i = 0; i < len; i++)
+        bad = bad || text[i] == '/' || iscntrl((unsigned char)text[i]) != 0;
+    if (len == 0 || len > 128 || bad)
+        return ddp_fail(err, DDP_ERR_ARG, "1 to 128 characters without '/' and control characters");
+    *field = text;
+    return DDP_OK;
+}
+
+/* 0 is allowed: the store takes a free port and workers are told which. */
+ddp_status cli_value_PORT(const char *text, void *to, struct ddp_err *err)
+{
+    if (cli_whole_number(text, 0, 65535, to))
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_ARG, "a port from 1 to 65535, or 0 for any free one");
+}
+
+/* Whether the layer is there is found out by contain_open. */
+ddp_status cli_value_CONTAIN(const char *text, void *to, struct ddp_err *err)
+{
+    enum contain_kind *kind = to;
+    const int word = cli_word_of(KIND_CONTAIN, text);
+    if (word < 0)
+        return ddp_fail(err, DDP_ERR_ARG, "'auto', 'plain', 'cgroup' or 'pidns'");
+    *kind = (enum contain_kind)word;
+    return DDP_OK;
+}
+
+/* The one option that adds up instead of replacing. */
+ddp_status cli_value_ENV(const char *text, void *to, struct ddp_err *err)
+{
+    struct cli_env *env = to;
+    const char *equals = strchr(text, '=');
+    if (equals == NULL || equals == text)
+        return ddp_fail(err, DDP_ERR_ARG, "NAME=VALUE");
+    const char **items = realloc(env->items, (env->n + 1) * sizeof(*items));
+    if (items == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
+    env->items = items;
+    env->items[env->n++] = text;
+    return DDP_OK;
+}
+
+/* Local ranks. torchrun's default is an empty text: all of them. */
+ddp_status cli_value_RANKS(const char *text, void *to, struct ddp_err *err)
+{
+    struct rank_set *ranks = to;
+    if (text[0] != '\0')
+        return rank_set_parse(ranks, text, CLI_NPROC_MAX, err);
+    rank_set_free(ranks);
+    return DDP_OK;
+}
+
+/* Words first, as for the number of workers. */
+ddp_status cli_value_INPUT(const char *text, void *to, struct ddp_err *err)
+{
+    struct cli_input *input = to;
+    struct rank_set ranks = { 0 };
+    const bool word = cli_word_of(KIND_INPUT, text) >= 0, all = word && text[0] == 'a';
+    ddp_status status = word ? DDP_OK : rank_set_parse(&ranks, text, CLI_NPROC_MAX, err);
+    if (status == DDP_ERR_ARG)
+        return ddp_fail(err, status, "'all', 'none', or ranks as 0,2-5");
+    if (status != DDP_OK)
+        return status;
+    rank_set_free(&input->ranks);
+    *input = (struct cli_input){ .all = all, .ranks = ranks };
+    return DDP_OK;
+}
+
+ddp_status cli_value_COUNT(const char *text, void *to, struct ddp_err *err)
+{
+    if (cli_whole_number(text, 0, CLI_COUNT_MAX, to))
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_ARG, "a number from 0 to %d", CLI_COUNT_MAX);
+}
+
+ddp_status cli_value_EXIT_POLICY(const char *text, void *to, struct ddp_err *err)
+{
+    enum exit_policy *policy = to;
+    const int word = cli_word_of(KIND_EXIT_POLICY, text);
+    if (word < 0)
+        return ddp_fail(err, DDP_ERR_ARG, "'first', 'max', 'rank0' or 'workers'");
+    *policy = (enum exit_policy)word;
+    return DDP_OK;
+}
+
+bool cli_duration(const char *text, uint64_t *to_ms)
+{
+    static const struct {
+        const char *unit;
+        double ms;
+    } units[] = { { "", 1000 }, { "ms", 1 }, { "s", 1000 }, { "m", 60000 }, { "h", 3600000 } };
+    char *end;
+    size_t digits = strspn(text, "0123456789.");
+    double value = strtod(text, &end);
+    if (digits == 0 || end != text + digits)
+        return false;
+    for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
+        double ms = value * units[i].ms;
+        if (strcmp(end, units[i].unit) == 0 && ms <= (double)MS_PER_DAY * DAYS_MAX) {
+            *to_ms = (uint64_t)(ms + 0.5);
+            return true;
+        }
+    }
+    return false;
+}
+
+ddp_status cli_value_SIGNALS(const char *text, void *to, struct ddp_err *err)
+{
+    return signals_parse(text, to, err);
+}
+
+/* 0 is allowed: --grace=0 kills at once. */
+ddp_status cli_value_DURATION(const char *text, void *to, struct ddp_err *err)
+{
+    if (cli_duration(text, to))
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_ARG, "a time of at most %d days, as 30, 1500ms, 30s, 2m or 1h", DAYS_MAX);
+}
+
+/* The form is that of --grace, but 0 would mean that nobody can ever join. */
+ddp_status cli_value_TIMEOUT(const char *text, void *to, struct ddp_err *err)
+{
+    uint64_t *ms = to;
+    if (cli_duration(text, ms) && *ms > 0)
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_ARG, "a time above 0 and of at most %d days, as 90, 30s or 2m", DAYS_MAX);
+}
+
+/* Checked here, where an error can name the option; made into names when the workers' ranks are known. */
+ddp_status cli_value_PATTERN(const char *text, void *to, struct ddp_err *err)
+{
+    const char **field = to;
+    *field = text;
+    return log_pattern_check(text, err);
+}
+
+/* "4096", "64M": bytes, at *text, moved behind them. 0 when that is no size, or above a PiB. */
+static uint64_t size(const char **text)
+{
+    static const char units[] = "KMGT";
+    uint64_t value = 0;
+    const char *p = *text, *unit;
+    for (; isdigit((unsigned char)*p) && value < (uint64_t)1 << 50; p++)
+        value = value * 10 + (uint64_t)(*p - '0');
+    if (*p != '\0' && (unit = strchr(units, toupper((unsigned char)*p))) != NULL) {
+        value = value >> 50 == 0 ? value << 10 * (unit - units + 1) : 0;
+        p++;
+    }
+    *text = p;
+    return value >> 50 == 0 ? value : 0;
+}
+
+/* A size first, then how many parts to keep, as one option: the second means nothing without the first. */
+ddp_status cli_value_ROTATE(const char *text, void *to, struct ddp_err *err)
+{
+    struct log_rotate *rotate = to;
+    *rotate = (struct log_rotate){ .bytes = size(&text) };
+    const bool keep_fits =
+        *text == '\0' || (*text == ',' && cli_whole_number(text + 1, 1, 1000000, &rotate->keep));
+    if (rotate->bytes >= LOG_ROTATE_MIN && keep_fits)
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_ARG,
+                    "a size of at least %d bytes, as 500K, 64M or 2G, and after a comma how many "
+                    "full files to keep",
+                    LOG_ROTATE_MIN);
+}
+
+ddp_status cli_value_POLICY(const char *text, void *to, struct ddp_err *err)
+{
+    enum log_policy *policy = to;
+    const int word = cli_word_of(KIND_POLICY, text);
+    if (word < 0)
+        return ddp_fail(err, DDP_ERR_ARG, "'block' or 'drop'");
+    *policy = (enum log_policy)word;
+    return DDP_OK;
+}
+
+ddp_status cli_value_SHELL(const char *text, void *to, struct ddp_err *err)
+{
+    enum completion_shell *shell = to;
+    const int word = cli_word_of(KIND_SHELL, text);
+    if (word < 0)
+        return ddp_fail(err, DDP_ERR_ARG, "'bash', 'zsh', 'fish' or 'tcsh'");
+    *shell = (enum completion_shell)word;
+    return DDP_OK;
+}
+
+/* "--help" alone arrives as "1", like every switch. */
+ddp_status cli_value_HELP_PAGE(const char *text, void *to, struct ddp_err *err)
+{
+    enum cli_help *page = to;
+    const int word = cli_word_of(KIND_HELP_PAGE, text);
+    if (word < 0 && strcmp(text, "1") != 0)
+        return ddp_fail(err, DDP_ERR_ARG, "--help for the most important options, --help=all for all");
+    *page = word >= 0 ? (enum cli_help)word : HELP_SHORT;
+    return DDP_OK;
+}
+
+/* --- cli nodes -------------------------------------------------------------------------------------------- */
+
+/* The values of the options about several nodes; see cli_table.h for what a parser returns.
+ *
+ * The keys of --rdzv_conf are torchrun's. A row says where its value goes, or why it has nothing to do here: a
+ * script that comes from torchrun goes on working, and its user reads which words of it are idle. A key that
+ * torchrun does not have either is an error, because it is a slip of the finger; called torchrun we pass it over with a
+ * note, as torchrun does without one. */
+
+enum { CONF_VALUE_MAX = 256, FAST_MS = 1500, NODE_TIMEOUT_MIN_MS = 500 };
+
+/* The part before or after the colon of MIN:MAX. */
+static bool nodes_part(const char *text, size_t len, int *to)
+{
+    char part[16];
+    if (len >= sizeof(part))
+        return false;
+    memcpy(part, text, len);
+    part[len] = '\0';
+    return cli_whole_number(part, 1, CLI_NODES_MAX, to);
+}
+
+/* Written only when both parts are right: what the option was before must stay when it is not. */
+ddp_status cli_value_NNODES(const char *text, void *to, struct ddp_err *err)
+{
+    struct cli_nnodes *nodes = to, read;
+    const char *colon = strchr(text, ':');
+    size_t len = colon != NULL ? (size_t)(colon - text) : strlen(text);
+    const char *last = colon != NULL ? colon + 1 : text;
+    if (!nodes_part(text, len, &read.min) || !nodes_part(last, strlen(last), &read.max) ||
+        read.min > read.max)
+        return ddp_fail(err, DDP_ERR_ARG, "N or MIN:MAX, with 1 <= MIN <= MAX <= %d", CLI_NODES_MAX);
+    *nodes = read;
+    return DDP_OK;
+}
+
+/* torchrun's etcd backends are refused rather than passed over: a user who names one has a server that
+ * would not be asked. */
+ddp_status cli_value_BACKEND(const char *text, void *to, struct ddp_err *err)
+{
+    enum rdzv_backend *backend = to;
+    const int word = cli_word_of(KIND_BACKEND, text);
+    if (word < 0)
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "'static' or 'c10d'; etcd is not needed and torchrun's plug-ins are Python: ddprun "
+                        "brings its own store for both, in a node or in ddp-rendezvous");
+    *backend = (enum rdzv_backend)word;
+    return DDP_OK;
+}
+
+/* No port is -1, because 0 is one: any. */
+ddp_status cli_value_ENDPOINT(const char *text, void *to, struct ddp_err *err)
+{
+    struct ddp_err why;
+    struct endpoint *field = to, read;
+    if (endpoint_parse(text, -1, &read, &why) != DDP_OK)
+        return ddp_fail(err, DDP_ERR_ARG, "HOST, HOST:PORT or [IPv6 address]:PORT (%.300s)", why.msg);
+    if (read.host[0] == '\0')
+        return ddp_fail(err, DDP_ERR_ARG, "HOST or HOST:PORT; the host is missing");
+    *field = read;
+    return DDP_OK;
+}
+
+/* "h:29500" or "[::1]:29500"; several colons without brackets are an address. */
+static bool has_port(const char *text)
+{
+    const char *colon = strchr(text, ':');
+    return text[0] == '[' ? text[strlen(text) - 1] != ']' : colon != NULL && strchr(colon + 1, ':') == NULL;
+}
+
+/* torchrun wants brackets around an IPv6 address here, too; without them it is one as well. A port would be looked up as
+ * part of the name until the time is up. */
+ddp_status cli_value_HOST(const char *text, void *to, struct ddp_err *err)
+{
+    const size_t len = strlen(text), bracket = len > 2 && text[0] == '[' && text[len - 1] == ']';
+    if (len == 0 || len >= ENDPOINT_HOST_MAX)
+        return ddp_fail(err, DDP_ERR_ARG, "a name or an address, not empty");
+    if (has_port(text))
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "a name or an address alone; a port has an option of its own (--master_port), or "
+                        "both go into --rdzv_endpoint=HOST:PORT");
+    snprintf(to, ENDPOINT_HOST_MAX, "%.*s", (int)(len - 2 * bracket), text + bracket);
+    return DDP_OK;
+}
+
+ddp_status cli_value_HOST_STORE(const char *text, void *to, struct ddp_err *err)
+{
+    enum host_store *host = to;
+    const int word = cli_word_of(KIND_HOST_STORE, text);
+    if (word < 0)
+        return ddp_fail(err, DDP_ERR_ARG, "'yes', 'no' or 'auto'");
+    *host = (enum host_store)word;
+    return DDP_OK;
+}
+
+ddp_status cli_value_TORCH_STORE(const char *text, void *to, struct ddp_err *err)
+{
+    enum torch_store *store = to;
+    const int word = cli_word_of(KIND_TORCH_STORE, text);
+    if (word < 0)
+        return ddp_fail(err, DDP_ERR_ARG, "'launcher', 'rank0' or 'auto'");
+    *store = (enum torch_store)word;
+    return DDP_OK;
+}
+
+ddp_status cli_value_GROW(const char *text, void *to, struct ddp_err *err)
+{
+    enum grow_policy *grow = to;
+    const int word = cli_word_of(KIND_GROW, text);
+    if (word < 0)
+        return ddp_fail(err, DDP_ERR_ARG, "'agreed', 'now' or 'never'");
+    *grow = (enum grow_policy)word;
+    return DDP_OK;
+}
+
+/* Beats come every third of it; a shorter time than this would call a busy machine dead. */
+ddp_status cli_value_NODE_TIMEOUT(const char *text, void *to, struct ddp_err *err)
+{
+    uint64_t *ms = to;
+    if (cli_word_of(KIND_NODE_TIMEOUT, text) >= 0)
+        *ms = FAST_MS;
+    else if (!cli_duration(text, ms) || *ms < NODE_TIMEOUT_MIN_MS)
+        return ddp_fail(err, DDP_ERR_ARG, "'fast' (1.5s) or a time of at least %dms, as 3s",
+                        NODE_TIMEOUT_MIN_MS);
+    return DDP_OK;
+}
+
+/* --- --rdzv_conf ---------------------------------------------------------------------------------------- */
+
+static bool conf_join(struct cli_rdzv_conf *conf, const char *value)
+{
+    return cli_duration(value, &conf->join_ms) && conf->join_ms > 0;
+}
+
+static bool conf_last_call(struct cli_rdzv_conf *conf, const char *value)
+{
+    return cli_duration(value, &conf->last_call_ms) && conf->last_call_ms > 0;
+}
+
+/* With conf_attempts it becomes our --node_timeout, see plan.c. */
+static bool conf_keep_alive(struct cli_rdzv_conf *conf, const char *value)
+{
+    return cli_duration(value, &conf->keep_alive_ms) && conf->keep_alive_ms > 0;
+}
+
+static bool conf_attempts(struct cli_rdzv_conf *conf, const char *value)
+{
+    return cli_whole_number(value, 1, CLI_COUNT_MAX, &conf->keep_alive_attempts);
+}
+
+/* torchrun's spellings. */
+static bool conf_is_host(struct cli_rdzv_conf *conf, const char *value)
+{
+    static const char *const words[] = { "1", "true", "t", "yes", "y", "0", "false", "f", "no", "n" };
+    const int word = CLI_WORD_IN(value, words);
+    conf->is_host = word < 5 ? HOST_STORE_YES : HOST_STORE_NO;
+    return word >= 0;
+}
+
+/* The one value that is true anyway; a file store would have to be obeyed, and cannot be. */
+static bool conf_tcp(struct cli_rdzv_conf *conf, const char *value)
+{
+    (void)conf;
+    return strcmp(value, "tcp") == 0;
+}
+
+/* A row without a parser is idle, and says why. */
+static const struct {
+    const char *key;
+    bool (*parse)(struct cli_rdzv_conf *conf, const char *value);
+    const char *right; /* what a value looks like */
+    const char *idle;
+} conf_rows[] = {
+    { "join_timeout", conf_join, "seconds above 0", NULL },
+    { "timeout", conf_join, "seconds above 0", NULL },
+    { "last_call_timeout", conf_last_call, "seconds above 0", NULL },
+    { "keep_alive_interval", conf_keep_alive, "seconds above 0", NULL },
+    { "keep_alive_max_attempt", conf_attempts, "a number from 1 to 10000", NULL },
+    { "is_host", conf_is_host, "true or false", NULL },
+    { "store_type", conf_tcp, "tcp (ddprun has no store in a file)", NULL },
+    { "close_timeout", NULL, NULL, "a rendezvous of ddprun is closed without waiting" },
+    { "heartbeat_timeout", NULL, NULL, "--node_timeout says when a silent node is lost" },
+    { "read_timeout", NULL, NULL, "a store that does not answer is lost after --node_timeout" },
+};
+enum { CONF_ROWS = sizeof(conf_rows) / sizeof(conf_rows[0]) };
+
+/* All keys, for the user who mistyped one. */
+static ddp_status unknown_key(struct cli_rdzv_conf *conf, const char *key, struct ddp_err *err)
+{
+    snprintf(conf->unknown, sizeof(conf->unknown), "%s", key);
+    if (conf->lenient)
+        return DDP_OK;
+    char list[300] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < CONF_ROWS && used < sizeof(list); i++)
+        used +=
+            (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", i > 0 ? ", " : "", conf_rows[i].key);
+    return ddp_fail(err, DDP_ERR_ARG, "KEY=VALUE,...; there is no key '%s', the keys are %s", key, list);
+}
+
+static ddp_status set_key(struct cli_rdzv_conf *conf, const char *key, const char *value, struct ddp_err *err)
+{
+    size_t i = 0;
+    while (i < CONF_ROWS && strcmp(key, conf_rows[i].key) != 0)
+        i++;
+    if (i == CONF_ROWS)
+        return unknown_key(conf, key, err);
+    if (conf_rows[i].parse == NULL) {
+        conf->idle = conf_rows[i].key;
+        conf->idle_why = conf_rows[i].idle;
+    } else if (!conf_rows[i].parse(conf, value)) {
+        return ddp_fail(err, DDP_ERR_ARG, "%s=... with %s", key, conf_rows[i].right);
+    }
+    return DDP_OK;
+}
+
+/* The `len` bytes without the blanks around them, as a text; false when it has no room. */
+static bool trim(const char *from, size_t len, char *to, size_t size)
+{
+    for (; len > 0 && *from == ' '; len--)
+        from++;
+    while (len > 0 && from[len - 1] == ' ')
+        len--;
+    return len < size && snprintf(to, size, "%.*s", (int)len, from) >= 0;
+}
+
+/* One "KEY=VALUE" of `len` bytes; blanks around each of the two are left out, as torchrun does. */
+static ddp_status read_item(struct cli_rdzv_conf *conf, const char *item, size_t len, struct ddp_err *err)
+{
+    char key[CLI_CONF_KEY_MAX], value[CONF_VALUE_MAX];
+    const char *equals = memchr(item, '=', len);
+    const size_t key_len = equals != NULL ? (size_t)(equals - item) : 0;
+    if (equals == NULL || !trim(item, key_len, key, sizeof(key)) || key[0] == '\0' ||
+        !trim(equals + 1, len - key_len - 1, value, sizeof(value)) || value[0] == '\0')
+        return ddp_fail(err, DDP_ERR_ARG, "KEY=VALUE,... as in join_timeout=600,last_call_timeout=30");
+    return set_key(conf, key, value, err);
+}
+
+ddp_status cli_value_RDZV_CONF(const char *text, void *to, struct ddp_err *err)
+{
+    struct cli_rdzv_conf *field = to, conf = { .lenient = field->lenient };
+    ddp_status status = DDP_OK;
+    text += strspn(text, " ");
+    while (*text != '\0' && status == DDP_OK) {
+        const size_t len = strcspn(text, ",");
+        status = read_item(&conf, text, len, err);
+        text += len + (text[len] == ',');
+    }
+    if (status == DDP_OK)
+        *field = conf;
+    return status;
+}
+
+/* --- cli torchrun values ---------------------------------------------------------------------------------- */
+
+/* The values of options that are here because torchrun has them; see cli_table.h for what a parser
+ * returns.
+ *
+ * Options are of three kinds. Some have a meaning here (--role, --shutdown_timeout). Some are about how torchrun works inside and
+ * need nothing done: they are checked all the same, because a wrong value is refused by torchrun, too. And some name a
+ * piece of Python that torchrun would load: a C program cannot, so what ddprun has of it is accepted, and all else is
+ * refused with a sentence that names what to use instead. */
+
+enum { ROLE_MAX = 128 };
+
+/* It ends up in a variable, in prefixes and in reports, where a control character would be obeyed. */
+ddp_status cli_value_ROLE(const char *text, void *to, struct ddp_err *err)
+{
+    const char **field = to;
+    const size_t len = strlen(text);
+    bool bad = len > ROLE_MAX;
+    for (size_t i = 0; i < len; i++)
+        bad = bad || iscntrl((unsigned char)text[i]) != 0;
+    if (bad)
+        return ddp_fail(err, DDP_ERR_ARG, "at most %d characters without control characters", ROLE_MAX);
+    *field = text;
+    return DDP_OK;
+}
+
+/* One of a few words, kept as it was typed. */
+static ddp_status one_of(enum cli_kind kind, const char *text, void *to)
+{
+    const char **field = to;
+    if (cli_word_of(kind, text) < 0)
+        return DDP_ERR_ARG;
+    *field = text;
+    return DDP_OK;
+}
+
+ddp_status cli_value_START_METHOD(const char *text, void *to, struct ddp_err *err)
+{
+    if (one_of(KIND_START_METHOD, text, to) == DDP_OK)
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_ARG, "'spawn', 'fork' or 'forkserver'");
+}
+
+ddp_status cli_value_RANK_ARGUMENT(const char *text, void *to, struct ddp_err *err)
+{
+    if (one_of(KIND_RANK_ARGUMENT, text, to) == DDP_OK)
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_ARG, "'local-rank' or 'local_rank'");
+}
+
+ddp_status cli_value_BINDING(const char *text, void *to, struct ddp_err *err)
+{
+    enum numa_binding *field = to;
+    const int word = cli_word_of(KIND_BINDING, text);
+    if (word < 0)
+        return ddp_fail(err, DDP_ERR_ARG, "'node', 'socket', 'exclusive' or 'core-complex'");
+    *field = (enum numa_binding)word;
+    return DDP_OK;
+}
+
+ddp_status cli_value_EVENT_HANDLER(const char *text, void *to, struct ddp_err *err)
+{
+    bool *field = to;
+    const int word = cli_word_of(KIND_EVENT_HANDLER, text);
+    if (word < 0)
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "'null' or 'console'; other handlers are Python code registered inside of torchrun, "
+                        "use --events=FILE or --json");
+    *field = word == 1;
+    return DDP_OK;
+}
+
+ddp_status cli_value_LOGS_SPECS(const char *text, void *to, struct ddp_err *err)
+{
+    if (one_of(KIND_LOGS_SPECS, text, to) == DDP_OK)
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_ARG,
+                    "'default'; others are entry points of Python packages (torchrun.logs_specs), use "
+                    "--log_file=PATTERN to name the log files");
+}
+
+/* Words with commas between them; two commas are one in a word. Pointers first, their texts behind them. */
+ddp_status cli_value_FILTERS(const char *text, void *to, struct ddp_err *err)
+{
+    struct cli_filters *filters = to;
+    const size_t most = strlen(text) + 1;
+    char **items = malloc(most * (sizeof(*items) + 1));
+    if (items == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
+    char *p = (char *)(items + most);
+    free(filters->items);
+    *filters = (struct cli_filters){ .items = items };
+    items[filters->n++] = p;
+    for (; *text != '\0'; text++) {
+        if (text[0] == ',' && text[1] != ',') {
+            *p++ = '\0';
+            items[filters->n++] = p;
+        } else {
+            *p++ = *text;
+            text += text[0] == ',';
+        }
+    }
+    *p = '\0';
+    return DDP_OK;
+}
+
+/* torchrun's integer; our longer forms are for --grace. */
+ddp_status cli_value_SECONDS(const char *text, void *to, struct ddp_err *err)
+{
+    uint64_t *ms = to;
+    int seconds;
+    if (!cli_whole_number(text, 0, 31536000, &seconds))
+        return ddp_fail(err, DDP_ERR_ARG, "whole seconds, 0 or more");
+    *ms = (uint64_t)seconds * 1000;
+    return DDP_OK;
+}
+
+ddp_status cli_value_INTERVAL(const char *text, void *to, struct ddp_err *err)
+{
+    const char **field = to;
+    char *end;
+    const double value = strtod(text, &end);
+    if (end == text || *end != '\0' || !isfinite(value))
+        return ddp_fail(err, DDP_ERR_ARG, "seconds, as 0.1");
+    *field = text;
+    return DDP_OK;
+}

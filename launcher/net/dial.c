@@ -1,0 +1,645 @@
+/* dial.c -- see dial.h.
+ *
+ * Loop and thread share one object; whoever leaves last frees it. The thread wakes the loop while it holds the lock
+ * and only if the loop is still there, so the wake-up never meets a handle that is closed.
+ *
+ * A thread of its own and not libuv's pool: getaddrinfo cannot be interrupted, and with a name server that
+ * is silent it may hang for half a minute or more; four such would fill the pool, and at its end a process
+ * would wait for them. */
+#include "net/dial.h"
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "net/dial_messages.h"
+#include "store/encode.h"
+#include "store/ops.h"
+
+#include <ctype.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+struct name_lookup {
+    pthread_mutex_t lock;
+    int users;   /* thread, and loop with its handle */
+    bool wanted; /* the loop still waits for the answer */
+    uv_async_t wake;
+    void (*done)(void *user, const struct name_found *found);
+    void *user;
+    struct name_found found;
+    char host[];
+};
+
+/* Is `host` one of the words behind the address? Names are compared without case, as resolvers do. */
+static bool names_host(const char *line, const char *host)
+{
+    const size_t len = strlen(host);
+    line += strcspn(line, " \t");
+    while (*line != '\0' && *line != '#') {
+        line += strspn(line, " \t");
+        const size_t word = strcspn(line, " \t#");
+        if (word == len && strncasecmp(line, host, len) == 0)
+            return true;
+        line += word;
+    }
+    return false;
+}
+
+/* The first line that names the host, as the C library reads the file. A longer line is cut. It is shown
+ * when the name leads to loopback: the user must then know that the mistake is in this file and not in DNS.
+ * Control characters become blanks, for it goes to a terminal. */
+static void find_hosts_line(const char *host, char line[LOOKUP_LINE_MAX])
+{
+    char text[1024];
+    FILE *file = fopen("/etc/hosts", "re");
+    line[0] = '\0';
+    while (file != NULL && line[0] == '\0' && fgets(text, sizeof(text), file) != NULL) {
+        text[strcspn(text, "\r\n")] = '\0';
+        for (char *p = text; *p != '\0'; p++)
+            if (iscntrl((unsigned char)*p))
+                *p = ' ';
+        if (names_host(text, host))
+            snprintf(line, LOOKUP_LINE_MAX, "%.*s", LOOKUP_LINE_MAX - 1, text);
+    }
+    if (file != NULL)
+        fclose(file);
+}
+
+/* In the resolver's order, which is RFC 6724's: what it puts first is what a program would have tried
+ * first. */
+static void put_addresses(const struct addrinfo *list, struct name_found *found)
+{
+    for (; list != NULL && found->n < DIAL_ADDRESSES_MAX; list = list->ai_next)
+        if (getnameinfo(list->ai_addr, list->ai_addrlen, found->addresses[found->n], DIAL_TEXT_MAX, NULL, 0,
+                        NI_NUMERICHOST) == 0)
+            found->n++;
+}
+
+/* Both families are asked for even if this machine has no address of one (no AI_ADDRCONFIG): that flag
+ * ignores loopback, and a test or a laptop without a network would find nothing. */
+void name_look_up(const char *host, bool only_literal, struct name_found *found)
+{
+    const struct addrinfo hints = { .ai_socktype = SOCK_STREAM,
+                                    .ai_flags = only_literal ? AI_NUMERICHOST : 0 };
+    struct addrinfo *list = NULL;
+    *found = (struct name_found){ .error = getaddrinfo(host, NULL, &hints, &list) };
+    if (found->error == 0) {
+        put_addresses(list, found);
+        freeaddrinfo(list);
+        if (found->n == 0)
+            found->error = EAI_NONAME;
+    }
+    if (!only_literal)
+        find_hosts_line(host, found->hosts_line);
+}
+
+/* The caller holds the lock and gives up its share. Who leaves last must unlock before it destroys; nobody
+ * else can come any more, since the count was 0. */
+static void leave(struct name_lookup *l)
+{
+    const bool last = --l->users == 0;
+    pthread_mutex_unlock(&l->lock);
+    if (last) {
+        pthread_mutex_destroy(&l->lock);
+        free(l);
+    }
+}
+
+/* The long part without the lock: the loop must be able to leave meanwhile. */
+static void *thread_main(void *arg)
+{
+    struct name_lookup *l = arg;
+    struct name_found found;
+    name_look_up(l->host, false, &found);
+    pthread_mutex_lock(&l->lock);
+    l->found = found;
+    if (l->wanted)
+        uv_async_send(&l->wake);
+    leave(l);
+    return NULL;
+}
+
+/* The loop's share, and only now: libuv has let go of the handle, which lies within the object. Whoever of
+ * the two comes last frees it. */
+static void on_closed(uv_handle_t *handle)
+{
+    struct name_lookup *l = handle->data;
+    pthread_mutex_lock(&l->lock);
+    leave(l);
+}
+
+/* Its writes are seen: the thread sent the wake-up after it had written, under the lock. uv_async may wake
+ * us once for several sends, and is sent once here. */
+static void on_wake(uv_async_t *wake)
+{
+    struct name_lookup *l = wake->data;
+    l->done(l->user, &l->found);
+}
+
+void name_lookup_end(struct name_lookup *l)
+{
+    if (l == NULL)
+        return;
+    pthread_mutex_lock(&l->lock);
+    l->wanted = false;
+    pthread_mutex_unlock(&l->lock);
+    uv_close((uv_handle_t *)&l->wake, on_closed);
+}
+
+/* Detached, and deaf to signals: those are the loop's. 0, or an errno. The mask is inherited, so it is set
+ * around the creation and not in the thread, which would be open to signals for a moment. */
+static int start_thread(struct name_lookup *l)
+{
+    pthread_t thread;
+    pthread_attr_t attr;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_attr_init(&attr);
+    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int rc = pthread_create(&thread, &attr, thread_main, l);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attr);
+    return rc;
+}
+
+struct name_lookup *name_lookup_begin(uv_loop_t *loop, const char *host,
+                                      void (*done)(void *user, const struct name_found *found), void *user)
+{
+    struct name_lookup *l = calloc(1, sizeof(*l) + strlen(host) + 1);
+    if (l == NULL)
+        return NULL;
+    if (uv_async_init(loop, &l->wake, on_wake) != 0) {
+        free(l);
+        return NULL;
+    }
+    pthread_mutex_init(&l->lock, NULL);
+    l->wake.data = l;
+    l->users = 2;
+    l->wanted = true;
+    l->done = done;
+    l->user = user;
+    strcpy(l->host, host);
+    if (start_thread(l) == 0)
+        return l;
+    l->users = 1;
+    name_lookup_end(l);
+    return NULL;
+}
+
+/* --- join dial -------------------------------------------------------------------------------------------- */
+
+/* Dial_plan.h decides, this file has the sockets.
+ *
+ * Whatever happens ends in pump(): it asks for wishes until there are none, says what is to be said, and sets the one
+ * timer. A runner is one connection to one address:
+ *
+ *     connect() -> writable -> VALIDATE, PING and a CONTROL request in one write -> the echo -> one JSON object -> found
+ *
+ * The echo alone could come from PyTorch's store, which then closes at the unknown request. All three in one write keep
+ * it at one round trip. Sockets are polled and not libuv streams, since a stream does not show errno as the kernel gave
+ * it, and since the one that arrives is handed on. */
+
+enum { ANSWER_MAX = 4096, ECHO_BYTES = 4, HEAD_BYTES = ECHO_BYTES + 8, NOTE_BYTES = 1536 };
+
+static const char hello[] = "{\"op\":\"hello\"}";
+
+struct runner {
+    uv_poll_t poll;
+    struct join_dial *dial;
+    int index, fd;
+    bool greets;
+    uint8_t in[ANSWER_MAX];
+    size_t n;
+};
+
+struct join_dial {
+    struct join_dial_options options;
+    struct dial plan;
+    uv_timer_t timer;
+    struct name_lookup *lookup; /* NULL = none is under way */
+    struct runner *runners[DIAL_ADDRESSES_MAX];
+    uint32_t nonce;
+    int handles;
+    bool closing;
+    char host[ENDPOINT_HOST_MAX], who[64], note[NOTE_BYTES];
+};
+
+static void pump(struct join_dial *j);
+
+/* --- the end -------------------------------------------------------------------------------------------- */
+
+static void let_go(struct join_dial *j)
+{
+    if (--j->handles == 0)
+        free(j);
+}
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+    let_go(handle->data);
+}
+
+static void on_runner_closed(uv_handle_t *handle)
+{
+    struct runner *r = handle->data;
+    let_go(r->dial);
+    free(r);
+}
+
+/* Its socket is closed unless it was handed on. Polling stops before the descriptor is closed, else epoll
+ * would go on reporting a number that may be another file's by then. The struct lives until its close
+ * callback. */
+static void end_runner(struct join_dial *j, int index)
+{
+    struct runner *r = j->runners[index];
+    if (r == NULL)
+        return;
+    j->runners[index] = NULL;
+    uv_poll_stop(&r->poll);
+    if (r->fd >= 0)
+        close(r->fd);
+    uv_close((uv_handle_t *)&r->poll, on_runner_closed);
+}
+
+void join_dial_close(struct join_dial *j)
+{
+    if (j == NULL || j->closing)
+        return;
+    j->closing = true;
+    for (int i = 0; i < DIAL_ADDRESSES_MAX; i++)
+        end_runner(j, i);
+    name_lookup_end(j->lookup);
+    uv_close((uv_handle_t *)&j->timer, on_timer_closed);
+}
+
+/* --- hello ---------------------------------------------------------------------------------------------- */
+
+/* `r` must not be touched behind it, by the caller neither. */
+static void fail(struct runner *r, bool on_the_spot, int error)
+{
+    struct join_dial *j = r->dial;
+    const int index = r->index;
+    dial_failed(&j->plan, index, on_the_spot, error, slice_of(r->in, r->n), clock_ms());
+    end_runner(j, index);
+}
+
+/* The peer's or our own address, numeric. "?" when it is not to be had. */
+static void name_of(int fd, int (*get)(int, struct sockaddr *, socklen_t *), char *text, size_t size)
+{
+    struct sockaddr_storage addr = { 0 };
+    socklen_t len = sizeof(addr);
+    if (get(fd, (struct sockaddr *)&addr, &len) != 0 ||
+        getnameinfo((struct sockaddr *)&addr, len, text, (socklen_t)size, NULL, 0, NI_NUMERICHOST) != 0)
+        snprintf(text, size, "?");
+}
+
+/* The runner gives its socket away; everything else of the dial waits to be closed by its owner. */
+static void arrive(struct runner *r)
+{
+    struct join_dial *j = r->dial;
+    struct join_dial_found found = { .fd = r->fd, .port = j->options.port };
+    name_of(r->fd, getpeername, found.address, sizeof(found.address));
+    name_of(r->fd, getsockname, found.source, sizeof(found.source));
+    dial_arrived(&j->plan, r->index, clock_ms());
+    r->fd = -1;
+    for (int i = 0; i < DIAL_ADDRESSES_MAX; i++)
+        end_runner(j, i);
+    j->options.found(j->options.user, &found);
+}
+
+/* A store of PyTorch's echoes, and closes at what it does not know. Told apart from a foreign service,
+ * since the cure is another one: somebody runs torchrun there. */
+static int closed_kind(const struct runner *r)
+{
+    uint8_t echo[ECHO_BYTES];
+    write_le(echo, r->dial->nonce, ECHO_BYTES);
+    if (r->n >= ECHO_BYTES && memcmp(r->in, echo, ECHO_BYTES) == 0)
+        return HELLO_TORCH;
+    return dial_answer_kind(slice_of(r->in, r->n));
+}
+
+/* Enough to know? A foreign service shows in the first four bytes, and is given the rest of its line to be named by. */
+static void look_at_answer(struct runner *r)
+{
+    uint8_t echo[ECHO_BYTES];
+    write_le(echo, r->dial->nonce, ECHO_BYTES);
+    if (r->n < ECHO_BYTES)
+        return;
+    if (memcmp(r->in, echo, ECHO_BYTES) != 0) {
+        fail(r, false, dial_answer_kind(slice_of(r->in, r->n)));
+    } else if (r->n >= HEAD_BYTES) {
+        const uint64_t len = get_u64(r->in + ECHO_BYTES);
+        if (len > ANSWER_MAX - HEAD_BYTES)
+            fail(r, false, HELLO_OTHER);
+        else if (r->n >= HEAD_BYTES + len)
+            arrive(r);
+    }
+}
+
+/* A reset is an answer like a close: a service that does not like our first bytes and has unread ones left
+ * closes with RST. */
+static void read_answer(struct runner *r)
+{
+    const ssize_t n = read(r->fd, r->in + r->n, sizeof(r->in) - r->n);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n > 0) {
+        r->n += (size_t)n;
+        look_at_answer(r);
+    } else if (n < 0 && errno != ECONNRESET) {
+        fail(r, false, errno);
+    } else {
+        fail(r, false, closed_kind(r));
+    }
+}
+
+/* Some fifty bytes: they fit into any socket that was just made. errno is set before, because a buffer that
+ * could not be made leaves none. */
+static bool say_hello(struct runner *r)
+{
+    struct buf bytes = { 0 };
+    bool ok = put_u8(&bytes, (uint8_t)op_table[OP_VALIDATE].code[DIALECT_C]) && put_u32(&bytes, WIRE_MAGIC) &&
+              put_u8(&bytes, (uint8_t)op_table[OP_PING].code[DIALECT_C]) && put_u32(&bytes, r->dial->nonce) &&
+              put_u8(&bytes, (uint8_t)op_table[OP_CONTROL].code[DIALECT_C]) &&
+              put_blob(&bytes, slice_str(hello));
+    errno = ENOMEM;
+    ok = ok && send(r->fd, bytes.data, bytes.len, MSG_NOSIGNAL) == (ssize_t)bytes.len;
+    buf_free(&bytes);
+    return ok;
+}
+
+/* --- connections ---------------------------------------------------------------------------------------- */
+
+/* On loopback a connect to a free port of the ephemeral range may meet itself, and would take the port from
+ * the store. (TCP's simultaneous open: source port and destination are the same by chance. It happens on a
+ * node that waits for its own store, one in some 28,000 tries, and every 2 s for hours.) */
+static bool met_itself(int fd)
+{
+    struct sockaddr_storage here = { 0 }, there = { 0 };
+    socklen_t here_len = sizeof(here), there_len = sizeof(there);
+    return getsockname(fd, (struct sockaddr *)&here, &here_len) == 0 &&
+           getpeername(fd, (struct sockaddr *)&there, &there_len) == 0 && here_len == there_len &&
+           memcmp(&here, &there, here_len) == 0;
+}
+
+static void on_event(uv_poll_t *poll, int status, int events);
+
+static void connected(struct runner *r)
+{
+    char source[DIAL_TEXT_MAX];
+    name_of(r->fd, getsockname, source, sizeof(source));
+    dial_connected(&r->dial->plan, r->index, source, clock_ms());
+    r->greets = true;
+    if (!say_hello(r))
+        fail(r, false, errno == ECONNRESET || errno == EPIPE ? HELLO_CLOSED : errno);
+    else
+        uv_poll_start(&r->poll, UV_READABLE, on_event);
+}
+
+/* What became of the connect. libuv reports an error as readiness, too; the socket knows which. */
+static void look_at_connect(struct runner *r)
+{
+    int error = 0;
+    socklen_t len = sizeof(error);
+    getsockopt(r->fd, SOL_SOCKET, SO_ERROR, &error, &len);
+    if (error == 0 && met_itself(r->fd))
+        error = ECONNREFUSED;
+    if (error != 0)
+        fail(r, false, error);
+    else
+        connected(r);
+}
+
+static void on_event(uv_poll_t *poll, int status, int events)
+{
+    struct runner *r = poll->data;
+    struct join_dial *j = r->dial;
+    (void)status, (void)events;
+    if (r->greets)
+        read_answer(r);
+    else
+        look_at_connect(r);
+    pump(j);
+}
+
+/* A socket that connects; -errno when the kernel refuses on the spot. getaddrinfo with AI_NUMERICHOST only
+ * parses, and knows a scope ("fe80::1%eth0"), which inet_pton does not. */
+static int begin_connect(const char *address, int port)
+{
+    const struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV };
+    struct addrinfo *at;
+    char service[8];
+    const int on = 1;
+    snprintf(service, sizeof(service), "%d", port);
+    if (getaddrinfo(address, service, &hints, &at) != 0)
+        return -EADDRNOTAVAIL;
+    int fd = socket(at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int error = fd < 0 ? errno : 0;
+    if (fd >= 0)
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    if (fd >= 0 && connect(fd, at->ai_addr, at->ai_addrlen) != 0 && errno != EINPROGRESS) {
+        error = errno;
+        close(fd);
+    }
+    freeaddrinfo(at);
+    return error != 0 ? -error : fd;
+}
+
+/* NULL: no memory. `fd` is the runner's from then on. */
+static struct runner *runner_new(struct join_dial *j, int index, int fd)
+{
+    struct runner *r = calloc(1, sizeof(*r));
+    if (r == NULL || uv_poll_init(j->options.loop, &r->poll, fd) != 0) {
+        free(r);
+        return NULL;
+    }
+    *r = (struct runner){ .poll = r->poll, .dial = j, .index = index, .fd = fd };
+    r->poll.data = r;
+    j->handles++;
+    return r;
+}
+
+static void start_runner(struct join_dial *j, int index)
+{
+    const int fd = begin_connect(j->plan.runners[index].address, j->options.port);
+    struct runner *r = fd >= 0 ? runner_new(j, index, fd) : NULL;
+    if (r == NULL) {
+        dial_failed(&j->plan, index, true, fd >= 0 ? ENOMEM : -fd, slice_of(NULL, 0), clock_ms());
+        if (fd >= 0)
+            close(fd);
+        return;
+    }
+    j->runners[index] = r;
+    uv_poll_start(&r->poll, UV_WRITABLE, on_event);
+}
+
+/* --- names ---------------------------------------------------------------------------------------------- */
+
+static void take_addresses(struct join_dial *j, const struct name_found *found)
+{
+    const char *addresses[DIAL_ADDRESSES_MAX];
+    for (int i = 0; i < found->n; i++)
+        addresses[i] = found->addresses[i];
+    if (found->error != 0)
+        dial_unresolved(&j->plan, found->error, clock_ms());
+    else
+        dial_resolved(&j->plan, addresses, found->n, found->hosts_line[0] != '\0' ? found->hosts_line : NULL,
+                      clock_ms());
+}
+
+/* The lookup ends last: `found` lies in it. */
+static void on_looked_up(void *user, const struct name_found *found)
+{
+    struct join_dial *j = user;
+    struct name_lookup *lookup = j->lookup;
+    j->lookup = NULL;
+    take_addresses(j, found);
+    name_lookup_end(lookup);
+    pump(j);
+}
+
+/* A literal asks nobody, and costs no thread. Whether it is one the C library decides, which also knows
+ * 127.1 and scopes. */
+static void look_up(struct join_dial *j)
+{
+    struct name_found found;
+    name_look_up(j->host, true, &found);
+    j->plan.options.literal = found.error == 0;
+    if (found.error == 0) {
+        take_addresses(j, &found);
+        return;
+    }
+    j->lookup = name_lookup_begin(j->options.loop, j->host, on_looked_up, j);
+    if (j->lookup == NULL)
+        dial_unresolved(&j->plan, EAI_MEMORY, clock_ms());
+}
+
+/* --- what now ------------------------------------------------------------------------------------------- */
+
+static void on_timer(uv_timer_t *timer)
+{
+    pump(timer->data);
+}
+
+static void say(struct join_dial *j)
+{
+    struct buf words = { 0 };
+    if (dial_say(&j->plan, &words, clock_ms()) && buf_append(&words, "", 1))
+        j->options.say(j->options.user, (const char *)words.data);
+    buf_free(&words);
+}
+
+/* One that only asked whether a store is there has its reason already, and no report: not finding one is
+ * its answer. `failed` may close the dial, so everything it needs is kept until it returns. */
+static void give_up(struct join_dial *j)
+{
+    struct buf report = { 0 };
+    const bool asked = j->options.code != NULL;
+    const bool ok = asked || (dial_report(&j->plan, &report, clock_ms()) && buf_append(&report, "", 1));
+    const char *words = asked ? j->note : (const char *)report.data;
+    for (int i = 0; i < DIAL_ADDRESSES_MAX; i++)
+        end_runner(j, i);
+    j->options.failed(j->options.user, asked ? j->options.code : dial_code(j->plan.finding),
+                      ok ? words : "the store cannot be reached, and memory is short");
+    buf_free(&report);
+}
+
+/* Giving up and waiting are pump's own: they end its loop. */
+static void carry_out(struct join_dial *j, const struct dial_wish *wish)
+{
+    switch (wish->what) {
+    case DIAL_LOOK_UP:
+        look_up(j);
+        break;
+    case DIAL_CONNECT:
+        start_runner(j, wish->runner);
+        break;
+    case DIAL_DROP:
+        end_runner(j, wish->runner);
+        break;
+    case DIAL_GIVE_UP:
+    case DIAL_WAIT:
+        break;
+    }
+}
+
+/* The earlier of what is to be tried and what is to be said. libuv's clock stands still during a turn of
+ * the loop; without the update a wait would begin in the past. */
+static void set_timer(struct join_dial *j, uint64_t wish_at_ms)
+{
+    const uint64_t say_ms = dial_say_at(&j->plan), at_ms = wish_at_ms < say_ms ? wish_at_ms : say_ms;
+    const uint64_t now_ms = clock_ms();
+    uv_update_time(j->options.loop);
+    uv_timer_start(&j->timer, on_timer, at_ms > now_ms ? at_ms - now_ms : 0, 0);
+}
+
+/* Nothing may be touched behind `failed`, which may have closed the dial. The same is true of `say`, which
+ * ends in the owner's hands as well. */
+static void pump(struct join_dial *j)
+{
+    struct dial_wish wish = { .what = DIAL_WAIT };
+    if (j->closing || j->plan.phase == DIAL_ARRIVED || j->plan.phase == DIAL_OVER)
+        return;
+    do {
+        wish = dial_next(&j->plan, clock_ms());
+        carry_out(j, &wish);
+    } while (wish.what != DIAL_WAIT && wish.what != DIAL_GIVE_UP);
+    if (wish.what == DIAL_GIVE_UP) {
+        give_up(j);
+        return;
+    }
+    say(j);
+    if (!j->closing)
+        set_timer(j, wish.at_ms);
+}
+
+/* --- begin ---------------------------------------------------------------------------------------------- */
+
+/* The third byte of a nonce must not be 0, else an old store of PyTorch would take it for a length that it can wait for. */
+static uint32_t make_nonce(uint32_t seed)
+{
+    return 0x51500000u | (seed & 0xFFFFu);
+}
+
+/* Texts are copied: the owner's may be on its stack, and a dial lasts up to the whole time for joining.
+ * Randomness is for the jitter and must never be waited for, which a machine that has just booted would do. */
+ddp_status join_dial_start(const struct join_dial_options *options, struct join_dial **out,
+                           struct ddp_err *err)
+{
+    struct join_dial *j = calloc(1, sizeof(*j));
+    uint32_t seed = 0;
+    if (j == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory to look for the store");
+    if (getrandom(&seed, sizeof(seed), GRND_NONBLOCK) != sizeof(seed))
+        seed = (uint32_t)getpid();
+    j->options = *options;
+    snprintf(j->host, sizeof(j->host), "%s", options->host);
+    snprintf(j->who, sizeof(j->who), "%s", options->who);
+    snprintf(j->note, sizeof(j->note), "%s", options->note != NULL ? options->note : "");
+    j->nonce = make_nonce(seed);
+    j->handles = 1;
+    uv_timer_init(options->loop, &j->timer);
+    j->timer.data = j;
+    const struct dial_options plan = { .host = j->host,
+                                       .port = options->port,
+                                       .master = options->master,
+                                       .who = j->who,
+                                       .here = options->this_host,
+                                       .knob = options->knob,
+                                       .note = j->note,
+                                       .local_only = options->local_only,
+                                       .budget_ms = options->budget_ms,
+                                       .seed = seed };
+    dial_begin(&j->plan, &plan, clock_ms());
+    uv_timer_start(&j->timer, on_timer, 0, 0);
+    *out = j;
+    return DDP_OK;
+}

@@ -1,0 +1,422 @@
+/* dial_plan.c -- see dial_plan.h.
+ *
+ * A round tries every address of the name once. Its most telling failure is the one that came farthest: with an IPv6
+ * address that has no route beside an IPv4 one that refuses, the refusal is what the user must hear. The round's finding
+ * stands until another round ends otherwise, and while a new round runs.
+ *
+ * The first round begins at once and pauses are short at first, since the usual case is a store that is
+ * just being started; they grow because the next usual case is one that comes in minutes, and a thousand
+ * nodes ask it. */
+#include "net/dial_plan.h"
+
+#include "net/dial_messages.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    FIRST_PAUSE_MS = 50,
+    LONGEST_PAUSE_MS = 2000,
+    HEAD_START_MS = 250,
+    CONNECT_MS = 5000, /* the kernel asks four times until then, and has given up on ARP */
+    HELLO_MS = 3000,
+    LOOK_UP_MS =
+        5000, /* a name service that is silent for longer is told; an old answer is asked for again */
+    LONGEST_DOUBLINGS = 6
+};
+
+/* UINT64_MAX is "never", and loses against every time. */
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static void enter(struct dial *d, enum dial_phase phase, uint64_t now_ms)
+{
+    d->phase = phase;
+    d->since_ms = now_ms;
+}
+
+/* All nodes of a job begin together; their tries should not stay together. (xorshift) */
+static uint32_t jitter(struct dial *d, uint32_t below)
+{
+    d->random ^= d->random << 13;
+    d->random ^= d->random >> 17;
+    d->random ^= d->random << 5;
+    return d->random % below;
+}
+
+static bool is_loopback(const char *address)
+{
+    return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0 ||
+           strncmp(address, "::ffff:127.", 11) == 0;
+}
+
+/* --- what was met --------------------------------------------------------------------------------------- */
+
+/* Errors that mean the same to the user. A packet filter on this machine says EPERM, one that answers over
+ * IPv6 EACCES; a name server without a record of the right kind says EAI_NODATA, one without the name
+ * EAI_NONAME. The cure is the same. */
+static int plain_error(int error)
+{
+    switch (error) {
+    case EAI_NODATA:
+        return EAI_NONAME;
+    case EPERM:
+        return EACCES;
+    case EAFNOSUPPORT:
+        return EADDRNOTAVAIL;
+    case ENFILE:
+        return EMFILE;
+    default:
+        return error;
+    }
+}
+
+/* The first line alone, of what may be a whole web page, and safe for a terminal. */
+static void put_printable(char out[DIAL_BYTES_MAX], struct slice bytes)
+{
+    const unsigned char *p = bytes.data;
+    size_t n = 0;
+    for (; n < bytes.len && n + 1 < DIAL_BYTES_MAX && p[n] != '\r' && p[n] != '\n'; n++)
+        out[n] = (char)(p[n] >= ' ' && p[n] <= '~' ? p[n] : '.');
+    out[n] = '\0';
+}
+
+static bool begins(struct slice bytes, const char *text)
+{
+    return bytes.len >= strlen(text) && memcmp(bytes.data, text, strlen(text)) == 0;
+}
+
+/* A TLS record is handshake (22) or alert (21), then major version 3. An alert is what a TLS server sends
+ * to one who does not speak TLS. */
+int dial_answer_kind(struct slice bytes)
+{
+    const unsigned char *p = bytes.data;
+    if (bytes.len == 0)
+        return HELLO_CLOSED;
+    if (begins(bytes, "HTTP"))
+        return HELLO_HTTP;
+    if (begins(bytes, "SSH-"))
+        return HELLO_SSH;
+    if (bytes.len >= 2 && (p[0] == 21 || p[0] == 22) && p[1] == 3)
+        return HELLO_TLS;
+    return HELLO_OTHER;
+}
+
+/* Keep what came farthest in this round. Of two that came equally far the first stays: addresses are tried
+ * in the resolver's order of preference. */
+static void meet(struct dial *d, const struct dial_met *met)
+{
+    if (d->round_met && met->stage <= d->worst.stage)
+        return;
+    d->worst = *met;
+    d->round_met = true;
+}
+
+/* The same finding again makes its row longer, not the list: hours of "refused" are one row. The middle is
+ * what is lost when the list is full, for a report needs the beginning and the end. */
+static void remember(struct dial *d, uint64_t now_ms)
+{
+    const uint64_t at_ms = now_ms - d->begun_ms;
+    struct dial_past *last = d->n_past > 0 ? &d->history[d->n_past - 1] : NULL;
+    if (last != NULL && last->finding == d->finding) {
+        last->to_ms = at_ms;
+        last->times++;
+        return;
+    }
+    if (d->n_past == DIAL_HISTORY_MAX) { /* the first one stays: it tells how it began */
+        memmove(&d->history[1], &d->history[2], (DIAL_HISTORY_MAX - 2) * sizeof(d->history[0]));
+        d->n_past--;
+        d->past_lost++;
+    }
+    d->history[d->n_past++] = (struct dial_past){ d->finding, at_ms, at_ms, 1 };
+}
+
+/* `finding_since_ms` only moves with the finding: how long something has been wrong decides when it is
+ * said. */
+static void judge(struct dial *d, const struct dial_met *met, uint64_t now_ms)
+{
+    const enum finding_code finding = dial_finding_of(met);
+    d->verdict = *met;
+    if (finding != d->finding)
+        d->finding_since_ms = now_ms;
+    d->finding = finding;
+    remember(d, now_ms);
+}
+
+/* --- rounds --------------------------------------------------------------------------------------------- */
+
+static void begin_race(struct dial *d, uint64_t now_ms)
+{
+    for (int i = 0; i < d->n; i++)
+        d->runners[i].state = RUNNER_WAITS;
+    d->round_met = false;
+    d->next_ms = now_ms;
+    enter(d, DIAL_RACING, now_ms);
+}
+
+/* Old addresses are forgotten first: a pod that was moved has another one. */
+static void begin_look_up(struct dial *d, uint64_t now_ms)
+{
+    d->n = 0;
+    d->next_ms = now_ms; /* the wish is still to be told */
+    d->seen[STAGE_RESOLVE].tries++;
+    enter(d, DIAL_LOOKING_UP, now_ms);
+}
+
+/* A name that leads to this machine explains every failure behind it. The pause is jittered by a quarter to
+ * both sides, which is enough to part nodes that have begun in the same millisecond. */
+static void end_round(struct dial *d, const struct dial_met *met, uint64_t now_ms)
+{
+    struct dial_met loopback = *met;
+    const unsigned doublings = d->failed_rounds < LONGEST_DOUBLINGS ? d->failed_rounds : LONGEST_DOUBLINGS;
+    const uint32_t base = FIRST_PAUSE_MS << doublings;
+    const uint32_t pause = base < LONGEST_PAUSE_MS ? base : LONGEST_PAUSE_MS;
+    if (d->only_loopback && met->stage != STAGE_RESOLVE) {
+        loopback.stage = STAGE_RESOLVE;
+        loopback.error = DIAL_LOOPBACK;
+    }
+    judge(d, &loopback, now_ms);
+    d->failed_rounds++;
+    enter(d, DIAL_PAUSING, now_ms);
+    d->next_ms = now_ms + pause * 3 / 4 + jitter(d, pause / 2);
+}
+
+/* Nobody writes "localhost" by mistake of a file; what is wrong with it shows when it refuses. */
+static bool means_us(const struct dial *d)
+{
+    bool all =
+        d->n > 0 && !d->options.master && !d->options.literal && strcmp(d->options.host, "localhost") != 0;
+    for (int i = 0; i < d->n; i++)
+        all = all && d->runners[i].loopback;
+    return all;
+}
+
+/* xorshift never leaves 0, and never comes to it from anything else. */
+void dial_begin(struct dial *d, const struct dial_options *options, uint64_t now_ms)
+{
+    *d = (struct dial){ .options = *options, .begun_ms = now_ms };
+    d->random = options->seed != 0 ? options->seed : 1; /* 0 would stay 0 */
+    begin_look_up(d, now_ms);
+}
+
+/* An answer that comes when it is no longer waited for is dropped, like one of a name server that was slow.
+ * Of more than DIAL_ADDRESSES_MAX addresses the first are taken; the others would only make a round longer. */
+void dial_resolved(struct dial *d, const char *const *addresses, int n, const char *hosts_line,
+                   uint64_t now_ms)
+{
+    if (d->phase != DIAL_LOOKING_UP)
+        return;
+    d->seen[STAGE_RESOLVE].done++;
+    d->seen[STAGE_RESOLVE].took_ms = now_ms - d->since_ms;
+    d->looked_up_ms = now_ms;
+    for (d->n = 0; d->n < n && d->n < DIAL_ADDRESSES_MAX; d->n++) {
+        struct dial_runner *r = &d->runners[d->n];
+        snprintf(r->address, sizeof(r->address), "%s", addresses[d->n]);
+        r->loopback = is_loopback(r->address);
+    }
+    snprintf(d->hosts_line, sizeof(d->hosts_line), "%s", hosts_line != NULL ? hosts_line : "");
+    d->only_loopback = means_us(d);
+    begin_race(d, now_ms);
+}
+
+void dial_unresolved(struct dial *d, int error, uint64_t now_ms)
+{
+    if (d->phase != DIAL_LOOKING_UP)
+        return;
+    const struct dial_met met = { .stage = STAGE_RESOLVE,
+                                  .error = plain_error(error),
+                                  .took_ms = now_ms - d->since_ms };
+    end_round(d, &met, now_ms);
+}
+
+/* --- one runner ----------------------------------------------------------------------------------------- */
+
+/* Connected is not arrived: a port may be taken by anything. The stages before count as done for the
+ * report, which shows how far it came. */
+void dial_connected(struct dial *d, int runner, const char *source, uint64_t now_ms)
+{
+    struct dial_runner *r = &d->runners[runner];
+    d->seen[STAGE_ROUTE].done++;
+    d->seen[STAGE_CONNECT].done++;
+    d->seen[STAGE_CONNECT].took_ms = now_ms - r->since_ms;
+    d->seen[STAGE_HELLO].tries++;
+    snprintf(d->source, sizeof(d->source), "%s", source);
+    r->state = RUNNER_GREETS;
+    r->since_ms = now_ms;
+}
+
+/* A refusal by this machine itself, where the store is not to be, is told apart: the address is wrong and
+ * not the store late. */
+static void fail(struct dial *d, struct dial_runner *r, const struct dial_met *what, uint64_t now_ms)
+{
+    struct dial_met met = *what;
+    met.took_ms = now_ms - r->since_ms;
+    snprintf(met.address, sizeof(met.address), "%s", r->address);
+    if (met.error == ECONNREFUSED && r->loopback && !d->options.master)
+        met.error = DIAL_REFUSED_HERE;
+    r->state = RUNNER_FAILED;
+    if (met.stage == STAGE_CONNECT)
+        d->seen[STAGE_ROUTE].done++;
+    meet(d, &met);
+}
+
+/* On the spot the kernel has found no way; only a refusal by this machine comes as fast, and a lack of descriptors. */
+static enum dial_stage stage_of(const struct dial_runner *r, bool on_the_spot, int error)
+{
+    if (r->state == RUNNER_GREETS)
+        return STAGE_HELLO;
+    return on_the_spot && error != ECONNREFUSED && error != EMFILE ? STAGE_ROUTE : STAGE_CONNECT;
+}
+
+/* Twice is once: the plan itself may have dropped it for being late. */
+void dial_failed(struct dial *d, int runner, bool on_the_spot, int error, struct slice answer,
+                 uint64_t now_ms)
+{
+    struct dial_runner *r = &d->runners[runner];
+    struct dial_met met = { .error = plain_error(error) };
+    if (r->state == RUNNER_FAILED)
+        return;
+    met.stage = stage_of(r, on_the_spot, met.error);
+    put_printable(met.bytes, answer);
+    fail(d, r, &met, now_ms);
+}
+
+/* The first that answers wins; the shell ends the others. */
+void dial_arrived(struct dial *d, int runner, uint64_t now_ms)
+{
+    d->seen[STAGE_HELLO].done++;
+    d->seen[STAGE_HELLO].took_ms = now_ms - d->runners[runner].since_ms;
+    enter(d, DIAL_ARRIVED, now_ms);
+}
+
+/* --- what now ------------------------------------------------------------------------------------------- */
+
+static struct dial_wish wait_until(uint64_t at_ms)
+{
+    return (struct dial_wish){ .what = DIAL_WAIT, .at_ms = at_ms };
+}
+
+/* The wish itself is told once. A name service that is silent is a finding while we go on waiting for it. */
+static struct dial_wish next_look_up(struct dial *d, uint64_t now_ms)
+{
+    const struct dial_met silent = { .stage = STAGE_RESOLVE, .error = ETIMEDOUT, .took_ms = LOOK_UP_MS };
+    if (d->next_ms != UINT64_MAX) {
+        d->next_ms = UINT64_MAX;
+        return (struct dial_wish){ .what = DIAL_LOOK_UP };
+    }
+    if (now_ms < d->since_ms + LOOK_UP_MS)
+        return wait_until(d->since_ms + LOOK_UP_MS);
+    if (d->finding != FINDING_RESOLVER_SILENT)
+        judge(d, &silent, now_ms);
+    return wait_until(UINT64_MAX);
+}
+
+/* When this runner has taken too long; UINT64_MAX: it does not run. A connection and an answer have limits
+ * of their own: a host that is down is silent at the first, a foreign service, or a store that hangs, at
+ * the second. */
+static uint64_t limit_of(const struct dial_runner *r)
+{
+    if (r->state == RUNNER_CONNECTS)
+        return r->since_ms + CONNECT_MS;
+    return r->state == RUNNER_GREETS ? r->since_ms + HELLO_MS : UINT64_MAX;
+}
+
+/* The first that has taken too long is dropped. One for each question: the shell asks until there is
+ * nothing left to do. */
+static bool drop_late(struct dial *d, struct dial_wish *wish, uint64_t now_ms)
+{
+    for (int i = 0; i < d->n; i++) {
+        struct dial_runner *r = &d->runners[i];
+        const bool greets = r->state == RUNNER_GREETS;
+        const struct dial_met met = { .stage = greets ? STAGE_HELLO : STAGE_CONNECT,
+                                      .error = greets ? HELLO_SILENT : ETIMEDOUT };
+        if (limit_of(r) > now_ms)
+            continue;
+        fail(d, r, &met, now_ms);
+        *wish = (struct dial_wish){ .what = DIAL_DROP, .runner = i };
+        return true;
+    }
+    return false;
+}
+
+/* The head start is that of "happy eyeballs" (RFC 8305): a quarter of a second is longer than any round
+ * trip, and short against the seconds that a dead address takes. */
+static struct dial_wish start_runner(struct dial *d, int i, uint64_t now_ms)
+{
+    d->runners[i].state = RUNNER_CONNECTS;
+    d->runners[i].since_ms = now_ms;
+    d->next_ms = now_ms + HEAD_START_MS;
+    d->seen[STAGE_ROUTE].tries++;
+    d->seen[STAGE_CONNECT].tries++;
+    return (struct dial_wish){ .what = DIAL_CONNECT, .runner = i };
+}
+
+/* Start the next runner when the head start of the last is over, or when nobody runs any more. */
+static struct dial_wish next_race(struct dial *d, uint64_t now_ms)
+{
+    struct dial_wish wish;
+    uint64_t at_ms = UINT64_MAX;
+    int waiting = -1;
+    if (drop_late(d, &wish, now_ms))
+        return wish;
+    for (int i = d->n - 1; i >= 0; i--) {
+        if (d->runners[i].state == RUNNER_WAITS)
+            waiting = i;
+        at_ms = earlier(at_ms, limit_of(&d->runners[i]));
+    }
+    if (waiting >= 0 && (now_ms >= d->next_ms || at_ms == UINT64_MAX))
+        return start_runner(d, waiting, now_ms);
+    if (waiting < 0 && at_ms == UINT64_MAX) {
+        end_round(d, &d->worst, now_ms);
+        return wait_until(now_ms);
+    }
+    return wait_until(waiting >= 0 ? earlier(at_ms, d->next_ms) : at_ms);
+}
+
+/* A name may have got another address meanwhile, a literal not. An answer is used for LOOK_UP_MS, so the
+ * short pauses at the beginning do not ask the name server each time. */
+static struct dial_wish next_after_pause(struct dial *d, uint64_t now_ms)
+{
+    if (now_ms < d->next_ms)
+        return wait_until(d->next_ms);
+    if (d->n > 0 && (d->options.literal || now_ms < d->looked_up_ms + LOOK_UP_MS))
+        begin_race(d, now_ms);
+    else
+        begin_look_up(d, now_ms);
+    return wait_until(now_ms);
+}
+
+static struct dial_wish next_in_phase(struct dial *d, uint64_t now_ms)
+{
+    switch (d->phase) {
+    case DIAL_LOOKING_UP:
+        return next_look_up(d, now_ms);
+    case DIAL_RACING:
+        return next_race(d, now_ms);
+    case DIAL_PAUSING:
+        return next_after_pause(d, now_ms);
+    case DIAL_ARRIVED:
+    case DIAL_OVER:
+        break;
+    }
+    return wait_until(UINT64_MAX);
+}
+
+/* A wait that is over at once is a change of phase. The budget ends everything but an arrival, and is
+ * looked at first: a plan that is over must not begin another round. */
+struct dial_wish dial_next(struct dial *d, uint64_t now_ms)
+{
+    const uint64_t end_ms = d->begun_ms + d->options.budget_ms;
+    if (d->phase != DIAL_ARRIVED && now_ms >= end_ms) {
+        d->phase = DIAL_OVER;
+        return (struct dial_wish){ .what = DIAL_GIVE_UP };
+    }
+    struct dial_wish wish = next_in_phase(d, now_ms);
+    while (wish.what == DIAL_WAIT && wish.at_ms <= now_ms)
+        wish = next_in_phase(d, now_ms);
+    if (wish.what == DIAL_WAIT && d->phase != DIAL_ARRIVED)
+        wish.at_ms = earlier(wish.at_ms, end_ms);
+    return wish;
+}

@@ -1,0 +1,126 @@
+/* dial_plan.h -- when a node tries what on its way to the store, and what it has met there. Pure: the shell
+ * (dial.c) carries the wishes out and tells how they ended, with the time.
+ *
+ *     LOOKING_UP --addresses--> RACING --all failed--> PAUSING --time--> LOOKING_UP or RACING ...
+ *         '--unknown--> PAUSING    '--one answered--> ARRIVED          budget used up: OVER
+ *
+ * The addresses of a name race each other with a short head start each, so that a dead one costs no time. A pause
+ * begins at 50 ms and doubles up to 2 s, with jitter, because all nodes of a job start at once. */
+#ifndef LAUNCHER_NET_DIAL_PLAN_H
+#define LAUNCHER_NET_DIAL_PLAN_H
+
+#include "base/endpoint.h"
+#include "base/slice.h"
+#include "tables/dial_findings.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    DIAL_ADDRESSES_MAX = 8,
+    DIAL_HISTORY_MAX = 24,
+    DIAL_TEXT_MAX = 64, /* a numeric address, with its scope */
+    DIAL_BYTES_MAX = 24,
+    DIAL_HOSTS_MAX = 160
+};
+
+struct dial_options {
+    const char *host; /* as the user wrote it; borrowed, like all text here */
+    int port;
+    bool literal;     /* it is an address: nothing to look up */
+    bool master;      /* the store is, or should be, on this node */
+    const char *who;  /* "the store", "node 0's store" */
+    const char *here; /* name of this node */
+    const char *knob;
+    const char *note;       /* a line for the full words, or "" */
+    const char *local_only; /* a warning for each waiting line and the report; "" or NULL */
+    uint64_t budget_ms;
+    uint32_t seed; /* of the jitter */
+};
+
+/* What a try has met. `took_ms` is of its last stage alone. */
+struct dial_met {
+    enum dial_stage stage;
+    int error;
+    uint64_t took_ms;
+    char address[DIAL_TEXT_MAX];
+    char bytes[DIAL_BYTES_MAX]; /* the first of a foreign answer, printable */
+};
+
+/* One line of the history: the same, so often in a row. */
+struct dial_past {
+    enum finding_code finding;
+    uint64_t from_ms, to_ms; /* since the begin */
+    unsigned times;
+};
+
+enum dial_phase { DIAL_LOOKING_UP, DIAL_RACING, DIAL_PAUSING, DIAL_ARRIVED, DIAL_OVER };
+
+struct dial {
+    struct dial_options options;
+    enum dial_phase phase;
+    uint64_t begun_ms;
+    uint64_t since_ms; /* of the phase */
+    uint64_t next_ms;  /* when a pause or a head start is over */
+    uint64_t looked_up_ms;
+    uint32_t random;
+    unsigned failed_rounds;
+    struct dial_runner {
+        char address[DIAL_TEXT_MAX];
+        enum dial_runner_state { RUNNER_WAITS, RUNNER_CONNECTS, RUNNER_GREETS, RUNNER_FAILED } state;
+        uint64_t since_ms;
+        bool loopback;
+    } runners[DIAL_ADDRESSES_MAX];
+    int n;
+    char hosts_line[DIAL_HOSTS_MAX]; /* of /etc/hosts, when the name means this machine */
+    bool only_loopback;
+    struct dial_stage_seen {
+        unsigned tries, done;
+        uint64_t took_ms; /* the last that was done */
+    } seen[DIAL_STAGES];
+    char source[DIAL_TEXT_MAX];
+    struct dial_met worst; /* of this round */
+    bool round_met;
+    struct dial_met verdict; /* of the last full round; stands when `finding` is one */
+    enum finding_code finding;
+    uint64_t finding_since_ms;
+    struct dial_past history[DIAL_HISTORY_MAX];
+    unsigned n_past, past_lost; /* lost: older ones that had to go, the first always stays */
+    struct dial_said {
+        uint64_t at_ms;
+        enum finding_code finding;
+        bool anything, in_full;
+    } said;
+};
+
+enum dial_do { DIAL_WAIT, DIAL_LOOK_UP, DIAL_CONNECT, DIAL_DROP, DIAL_GIVE_UP };
+
+struct dial_wish {
+    enum dial_do what;
+    int runner;     /* for CONNECT and DROP (close its socket, it has taken too long) */
+    uint64_t at_ms; /* WAIT: ask again then, or after the next event */
+};
+
+void dial_begin(struct dial *d, const struct dial_options *options, uint64_t now_ms);
+
+/* What now? Ask until it is WAIT or GIVE_UP. */
+struct dial_wish dial_next(struct dial *d, uint64_t now_ms);
+
+/* The name has these addresses (numeric; at most DIAL_ADDRESSES_MAX count). `hosts_line`: what /etc/hosts says of the
+ * name, or NULL. */
+void dial_resolved(struct dial *d, const char *const *addresses, int n, const char *hosts_line,
+                   uint64_t now_ms);
+void dial_unresolved(struct dial *d, int error, uint64_t now_ms);
+
+/* A runner is connected, from our address `source`, and says hello now. */
+void dial_connected(struct dial *d, int runner, const char *source, uint64_t now_ms);
+
+/* It has failed, in the stage that it was in (or in ROUTE, on the spot); `answer`: the first bytes that came, if any. */
+void dial_failed(struct dial *d, int runner, bool on_the_spot, int error, struct slice answer,
+                 uint64_t now_ms);
+void dial_arrived(struct dial *d, int runner, uint64_t now_ms);
+
+/* What the first bytes of an answer that is no store's are. */
+int dial_answer_kind(struct slice bytes);
+
+#endif

@@ -1,0 +1,275 @@
+/* hosting.c -- see hosting.h.
+ *
+ * mode       who                             the endpoint's address is ...
+ *                                                ours     ours, loopback of a name   not ours
+ *     static     node 0, or --host_store=yes     HOST     ERROR                      ERROR (yes: HOST everywhere)
+ *     static     the others, --host_store=no     JOIN     JOIN                       JOIN
+ *     elastic    all                             TRY      ERROR                      JOIN
+ *     elastic    --host_store=yes                HOST     HOST                       HOST everywhere
+ *
+ * A name that means 127.0.1.1 on the machine that has it (Debian's installer writes such a line) would make every node
+ * its own host, or the host deaf to the others; an address of a container bridge exists on many machines. Both look like
+ * a firewall later, so they are told now.
+ *
+ * Facts in, decision out: the addresses of this machine and those of the name are given, so that every row
+ * of the table is a test. */
+#include "net/hosting.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool is_loopback(const char *address)
+{
+    return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
+}
+
+/* All of 127/8 is this machine's, though only 127.0.0.1 is listed. A scope ("fe80::1%eth0") is part of both texts. */
+static const struct own_address *own_of(const struct hosting_facts *f, const char *address)
+{
+    static const struct own_address loopback = { .interface = "lo" };
+    for (int i = 0; i < f->n_own; i++)
+        if (strcmp(f->own[i].text, address) == 0)
+            return &f->own[i];
+    return is_loopback(address) ? &loopback : NULL;
+}
+
+/* The address of ours that the endpoint has; one that others can reach before a loopback one. A name may
+ * have both, when /etc/hosts and a name server each tell one. */
+static const char *ours(const struct hosting_facts *f, const struct own_address **which)
+{
+    const char *found = NULL;
+    for (int i = 0; i < f->n_resolved; i++) {
+        const struct own_address *own = own_of(f, f->resolved[i]);
+        if (own == NULL || (found != NULL && !is_loopback(found)))
+            continue;
+        if (found == NULL || !is_loopback(f->resolved[i])) {
+            found = f->resolved[i];
+            *which = own;
+        }
+    }
+    return found;
+}
+
+/* As many as fit, other machines' first choice first: "10.1.0.5 (eth0), 127.0.0.1 (lo)". snprintf counts
+ * what it would have written, so `used` passes `size` at the first that does not fit. */
+static void list_own(const struct hosting_facts *f, char *text, size_t size)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int loopback = 0; loopback < 2; loopback++)
+        for (int i = 0; i < f->n_own && used < size; i++)
+            if (is_loopback(f->own[i].text) == (loopback == 1))
+                used += (size_t)snprintf(text + used, size - used, "%s%s (%s)", used > 0 ? ", " : "",
+                                         f->own[i].text, f->own[i].interface);
+    if (used >= size)
+        snprintf(text + size - 4, 4, "...");
+}
+
+/* Link-local addresses need a scope that differs from host to host, so other hosts cannot use them. */
+static bool is_reachable(const struct own_address *own)
+{
+    return !is_loopback(own->text) && strncmp(own->text, "fe80:", 5) != 0;
+}
+
+/* The first that others could use; NULL when there is none. */
+static const char *reachable(const struct hosting_facts *f)
+{
+    for (int i = 0; i < f->n_own; i++)
+        if (is_reachable(&f->own[i]))
+            return f->own[i].text;
+    return NULL;
+}
+
+/* The same for advice. */
+static const char *such_as(const struct hosting_facts *f)
+{
+    const char *address = reachable(f);
+    return address != NULL ? address : "ADDRESS";
+}
+
+/* Interfaces of containers and virtual machines: the same address is on many machines. By the beginning of
+ * their names, which is all that their makers have in common. Who has named his own bridge in another way
+ * gets no warning; a wrong one would worry those whose network is fine. */
+static bool is_bridge(const char *interface)
+{
+    static const char *const fronts[] = {
+        "docker", "veth", "br-", "virbr", "cni", "flannel", "lxc", "podman"
+    };
+    for (size_t i = 0; i < sizeof(fronts) / sizeof(fronts[0]); i++)
+        if (strncmp(interface, fronts[i], strlen(fronts[i])) == 0)
+            return true;
+    return false;
+}
+
+/* Sentence, advice and code, as they are shown. An error and a warning look the same; `choice` tells which
+ * it is. */
+static void say(struct hosting *out, const struct finding *f)
+{
+    out->code = finding_code_name(f->code);
+    snprintf(out->words, sizeof(out->words), "%s\n  try      %s\n  finding  %s", f->sentence, f->advice,
+             out->code);
+}
+
+/* On every address: then this node, too, takes one that others know it by. */
+static void host_on(const struct hosting_facts *f, struct hosting *out, enum hosting_choice choice,
+                    const char *address)
+{
+    const char *other = reachable(f);
+    const char *dial = address[0] != '\0' ? address : other != NULL ? other : "127.0.0.1";
+    out->choice = choice;
+    out->here = true;
+    snprintf(out->address, sizeof(out->address), "%s", address);
+    snprintf(out->dial, sizeof(out->dial), "%s", dial);
+}
+
+/* --- the cases ------------------------------------------------------------------------------------------ */
+
+/* In any of its spellings: 127.1, 0:0:0:0:0:0:0:1. No name has a colon, or digits and dots alone. */
+static bool is_literal(const struct hosting_facts *f)
+{
+    const char *host = f->meeting->host;
+    return strchr(host, ':') != NULL || host[strspn(host, "0123456789.")] == '\0';
+}
+
+/* The user's own choice of a loopback address, by number or as "localhost", is a job on one machine.
+ * Several nodes on one host are how people try things out. */
+static bool is_deaf(const struct hosting_facts *f, const char *address)
+{
+    return f->meeting->nnodes_max > 1 && is_loopback(address) && !is_literal(f) &&
+           strcmp(f->meeting->host, "localhost") != 0;
+}
+
+/* An error and no warning: the others would wait out their whole time for a store that cannot hear them. */
+static void refuse_loopback(const struct hosting_facts *f, const char *address, struct hosting *out)
+{
+    struct finding finding;
+    finding_make(&finding, FINDING_MASTER_NAME_IS_LOOPBACK, f->meeting->host, "host", f->here, "address",
+                 address, "such", such_as(f), NULL);
+    out->choice = HOSTING_ERROR;
+    say(out, &finding);
+}
+
+/* Node 0 of a static job whose address belongs to somebody else. When a store answers there, this node is hardly the only
+ * one that was told to be node 0, and that store can say so; else nobody would ever serve. */
+static void refuse_foreign(const struct hosting_facts *f, struct hosting *out)
+{
+    char own[300], subject[FINDING_SUBJECT_MAX];
+    struct finding finding;
+    list_own(f, own, sizeof(own));
+    snprintf(subject, sizeof(subject), "%.80s (%s)", f->meeting->host,
+             f->n_resolved > 0 ? f->resolved[0] : "unknown");
+    finding_make(&finding, FINDING_NOBODY_SERVES, subject, "host", f->here, "addresses", own, NULL);
+    out->choice = f->n_resolved > 0 ? HOSTING_ASK : HOSTING_ERROR;
+    say(out, &finding);
+}
+
+/* In an elastic job everybody has the same command line, and when the address is nobody's all would wait
+ * for each other: so each says what it has seen. Static nodes know by their rank that somebody else is to
+ * have it. */
+static void join(const struct hosting_facts *f, struct hosting *out)
+{
+    char own[300];
+    out->choice = HOSTING_JOIN;
+    if (!f->meeting->elastic || f->n_resolved == 0 || out->here)
+        return;
+    list_own(f, own, sizeof(own));
+    snprintf(
+        out->words, sizeof(out->words),
+        "%s is none of the addresses of %s (%s): another node of the job, or a ddp-rendezvous, must have the "
+        "store there; --host_store=yes would make it this node",
+        f->resolved[0], f->here, own);
+}
+
+/* Its address is the same on every machine: whoever dials it meets himself. */
+static void warn_of_bridge(const struct hosting_facts *f, const char *address,
+                           const struct own_address *which, struct hosting *out)
+{
+    struct finding finding;
+    if (f->meeting->nnodes_max == 1 || !is_bridge(which->interface))
+        return;
+    finding_make(&finding, FINDING_BRIDGE_ADDRESS, address, "interface", which->interface, "host", f->here,
+                 "such", such_as(f), NULL);
+    say(out, &finding);
+}
+
+/* List the addresses that other hosts may reach, interfaces of containers last. */
+static void list_reachable(const struct hosting_facts *f, char *text, size_t size)
+{
+    size_t used = 0;
+    snprintf(text, size, "none found");
+    for (int bridge = 0; bridge < 2; bridge++)
+        for (int i = 0; i < f->n_own && used < size; i++)
+            if (is_reachable(&f->own[i]) && is_bridge(f->own[i].interface) == (bridge == 1))
+                used += (size_t)snprintf(text + used, size - used, "%s%s (%s)", used > 0 ? ", " : "",
+                                         f->own[i].text, f->own[i].interface);
+    if (used >= size)
+        snprintf(text + size - 4, 4, "...");
+}
+
+/* A node that joins does not resolve names here, so "localhost" is compared as text. */
+static bool is_loopback_endpoint(const struct hosting_facts *f, const char *address)
+{
+    return address != NULL ? is_loopback(address) : strcmp(f->meeting->host, "localhost") == 0;
+}
+
+/* Several nodes on one host may use loopback. On two hosts each host would silently become a job of its own. */
+static void warn_of_loopback(const struct hosting_facts *f, const char *address, struct hosting *out)
+{
+    char such[300];
+    struct finding finding;
+    if (f->meeting->nnodes_max == 1 || !is_loopback_endpoint(f, address))
+        return;
+    list_reachable(f, such, sizeof(such));
+    finding_make(&finding, FINDING_LOOPBACK_ADDRESS, f->meeting->host, "host", f->here, "such", such, NULL);
+    snprintf(out->local_only, sizeof(out->local_only), "%.*s", PLAN_SENTENCE_MAX - 1, finding.sentence);
+    say(out, &finding);
+}
+
+/* It is on this machine: on that address alone. A store on every address of a machine would be open to
+ * networks that the user has not named. */
+static void host_ours(const struct hosting_facts *f, const char *address, const struct own_address *which,
+                      struct hosting *out)
+{
+    const bool may = f->meeting->elastic && f->meeting->host_store != HOST_STORE_YES;
+    host_on(f, out, may ? HOSTING_TRY : HOSTING_HOST, address);
+    warn_of_bridge(f, address, which, out);
+    warn_of_loopback(f, address, out);
+}
+
+/* Nodes above 0 look for the store elsewhere; a loopback address is hardly what they mean. */
+static bool is_another_node(const struct plan_meeting *m)
+{
+    return !m->elastic && m->node_rank > 0 && m->host_store == HOST_STORE_AUTO;
+}
+
+/* Must or may this node have it? */
+static bool is_candidate(const struct plan_meeting *m)
+{
+    if (m->host_store != HOST_STORE_AUTO)
+        return m->host_store == HOST_STORE_YES;
+    return m->elastic || m->node_rank == 0;
+}
+
+void hosting_decide(const struct hosting_facts *f, struct hosting *out)
+{
+    const struct plan_meeting *m = f->meeting;
+    const struct own_address *which = NULL;
+    const char *address = ours(f, &which);
+    const bool forced = m->host_store == HOST_STORE_YES;
+    *out = (struct hosting){ .here = address != NULL && !(is_loopback(address) && is_another_node(m)) };
+    if (!is_candidate(m)) {
+        join(f, out);
+        if (address != NULL)
+            warn_of_bridge(f, address, which, out);
+        warn_of_loopback(f, address, out);
+    } else if (forced && (address == NULL || is_deaf(f, address)))
+        host_on(f, out, HOSTING_HOST, "");
+    else if (address != NULL && is_deaf(f, address))
+        refuse_loopback(f, address, out);
+    else if (address != NULL)
+        host_ours(f, address, which, out);
+    else if (m->elastic)
+        join(f, out);
+    else
+        refuse_foreign(f, out);
+}

@@ -1,0 +1,211 @@
+/* peer_lookup.c -- see peer_lookup.h.
+ *
+ * One walk through /proc finds the sockets of all workers, and the store asks in bursts: when a hundred workers have
+ * connected, the first question pays for the walk and the list answers the others. A question about a younger socket waits
+ * for the next walk, at least WALK_EVERY_MS later: a stranger who connects again and again must not keep the agent busy.
+ * Sockets of other users are recognized by their uid, without a walk. */
+#include "net/peer_lookup.h"
+
+#include "base/endpoint.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* --- the connection's owner ------------------------------------------------------------------------------- */
+
+/* Return false when the text is no literal address with a port. */
+static bool parse_end(const char *text, struct sockaddr_storage *out)
+{
+    struct endpoint end;
+    struct sockaddr_in *v4 = (void *)out;
+    struct sockaddr_in6 *v6 = (void *)out;
+    *out = (struct sockaddr_storage){ 0 };
+    if (endpoint_parse(text, 0, &end, NULL) != DDP_OK)
+        return false;
+    v4->sin_port = htons((uint16_t)end.port); /* at the same place in both */
+    if (inet_pton(AF_INET, end.host, &v4->sin_addr) == 1) {
+        out->ss_family = AF_INET;
+        return true;
+    }
+    out->ss_family = AF_INET6;
+    return inet_pton(AF_INET6, end.host, &v6->sin6_addr) == 1;
+}
+
+bool vouch_owner(struct vouch *v, const char *ours, const char *theirs, struct socket_owner *owner)
+{
+    struct sockaddr_storage near, far;
+    return parse_end(ours, &near) && parse_end(theirs, &far) &&
+           socket_owner_find(&v->owners, (struct sockaddr *)&near, (struct sockaddr *)&far, owner) ==
+               SOCKET_OPEN;
+}
+
+/* --- the sockets of our workers --------------------------------------------------------------------------- */
+
+enum { WALK_EVERY_MS = 100, QUESTIONS_MAX = 4096 };
+
+struct vouch_socket {
+    uint64_t inode;
+    struct vouch_process process;
+};
+
+/* Of 32-bit numbers a difference would do; inodes have 64. */
+static int by_inode(const void *a, const void *b)
+{
+    uint64_t x = ((const struct vouch_socket *)a)->inode, y = ((const struct vouch_socket *)b)->inode;
+    return (x > y) - (x < y);
+}
+
+/* "socket:[88213]" -> 88213, 0 for anything else. */
+static uint64_t inode_of_link(int dir, const char *name)
+{
+    char link[64];
+    unsigned long long inode;
+    ssize_t n = readlinkat(dir, name, link, sizeof(link) - 1);
+    if (n <= 0)
+        return 0;
+    link[n] = '\0';
+    return sscanf(link, "socket:[%llu]", &inode) == 1 ? inode : 0;
+}
+
+/* Memory that is short leaves sockets out: they are nobody's then. */
+static void look_at_process(struct vouch *v, struct vouch_process process)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%d/fd", (int)process.pid);
+    DIR *dir = opendir(path);
+    for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;) {
+        struct vouch_socket s = { inode_of_link(dirfd(dir), entry->d_name), process };
+        if (s.inode != 0)
+            (void)buf_append(&v->sockets, &s, sizeof(s));
+    }
+    if (dir != NULL)
+        closedir(dir);
+}
+
+/* The children of one thread are put behind `family`. They inherit the rank: a data loader's connection is
+ * its worker's. */
+static void add_children(struct buf *family, const char *path, int rank)
+{
+    int pid;
+    FILE *file = fopen(path, "re");
+    while (file != NULL && fscanf(file, "%d", &pid) == 1) {
+        struct vouch_process child = { pid, rank };
+        if (!buf_append(family, &child, sizeof(child)))
+            break;
+    }
+    if (file != NULL)
+        fclose(file);
+}
+
+/* A child belongs to the thread that has made it. */
+static void add_all_children(struct buf *family, struct vouch_process of)
+{
+    char path[400];
+    snprintf(path, sizeof(path), "/proc/%d/task", (int)of.pid);
+    DIR *dir = opendir(path);
+    for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;) {
+        if (entry->d_name[0] == '.')
+            continue;
+        snprintf(path, sizeof(path), "/proc/%d/task/%s/children", (int)of.pid, entry->d_name);
+        add_children(family, path, of.rank);
+    }
+    if (dir != NULL)
+        closedir(dir);
+}
+
+/* The list grows while it is walked: workers first, then children, then theirs. So each entry is copied out
+ * before anything is appended, which may move the array. A family cannot be circular, and one that forks on
+ * while we look is cut by its own speed: what is not seen now is looked for with the next question. */
+static void look(struct vouch *v, const struct vouch_process *workers, size_t n)
+{
+    struct buf family = { 0 };
+    v->sockets.len = 0;
+    bool ok = buf_append(&family, workers, n * sizeof(*workers));
+    for (size_t i = 0; ok && i < family.len / sizeof(*workers); i++) {
+        struct vouch_process process = ((const struct vouch_process *)(const void *)family.data)[i];
+        look_at_process(v, process);
+        add_all_children(&family, process);
+    }
+    buf_free(&family);
+    if (v->sockets.len > 0)
+        qsort(v->sockets.data, v->sockets.len / sizeof(struct vouch_socket), sizeof(struct vouch_socket),
+              by_inode);
+}
+
+/* A socket may be held by several, a worker and what it has forked: any of them names the rank. */
+static bool known(const struct vouch *v, uint64_t inode, struct vouch_process *found)
+{
+    struct vouch_socket key = { .inode = inode };
+    const struct vouch_socket *s = NULL;
+    if (v->sockets.len > 0)
+        s = bsearch(&key, v->sockets.data, v->sockets.len / sizeof(key), sizeof(key), by_inode);
+    if (s != NULL)
+        *found = s->process;
+    return s != NULL;
+}
+
+/* An inode's number may be used again by another process's socket; so the list is believed only about a process that
+ * still lives, which is as good as looking again for what it is used for. */
+static bool known_and_alive(const struct vouch *v, uint64_t inode, struct vouch_process *found)
+{
+    char path[64];
+    if (!known(v, inode, found))
+        return false;
+    snprintf(path, sizeof(path), "/proc/%d/fd", (int)found->pid);
+    return access(path, F_OK) == 0;
+}
+
+/* --- questions -------------------------------------------------------------------------------------------- */
+
+enum vouch_answer vouch_find(struct vouch *v, const char *ours, const char *theirs,
+                             struct vouch_process *found, struct socket_owner *owner)
+{
+    if (!vouch_owner(v, ours, theirs, owner))
+        return VOUCH_CLOSED;
+    if (owner->uid != geteuid())
+        return VOUCH_FOREIGN;
+    return known_and_alive(v, owner->inode, found) ? VOUCH_FOUND : VOUCH_UNKNOWN;
+}
+
+uint64_t vouch_put_off(struct vouch *v, const struct vouch_question *question, uint64_t now_ms)
+{
+    if (v->questions.len / sizeof(*question) >= QUESTIONS_MAX ||
+        !buf_append(&v->questions, question, sizeof(*question)))
+        return UINT64_MAX;
+    return v->next_walk_ms > now_ms ? v->next_walk_ms : now_ms;
+}
+
+void vouch_walk(struct vouch *v, const struct vouch_process *workers, size_t n, uint64_t now_ms)
+{
+    v->walks++;
+    v->next_walk_ms = now_ms + WALK_EVERY_MS;
+    look(v, workers, n);
+}
+
+bool vouch_next(struct vouch *v, struct vouch_question *question, bool *is_found, struct vouch_process *found)
+{
+    if (v->questions.len < sizeof(*question))
+        return false;
+    v->questions.len -= sizeof(*question);
+    memcpy(question, v->questions.data + v->questions.len, sizeof(*question));
+    *is_found = known(v, question->inode, found);
+    return true;
+}
+
+bool vouch_knows(const struct vouch *v, uint64_t inode)
+{
+    struct vouch_process found;
+    return known(v, inode, &found);
+}
+
+void vouch_free(struct vouch *v)
+{
+    socket_owners_close(&v->owners);
+    buf_free(&v->questions);
+    buf_free(&v->sockets);
+}

@@ -1,0 +1,410 @@
+/* store_host.c -- see store_host.h.
+ *
+ * find -> literal --> decide -> listen -> found
+ *          '-> name: look it up -> known: decide ...
+ *                    ^   '-> not known: say so after 2 s, and every 30 s; wait 1 s
+ *                    '-----------------------------------------------------'      until the budget is used up
+ *
+ * A name may appear later (a pod's), so only the budget ends the search for it. What was decided needs no second try. */
+#include "net/store_host.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "net/dial.h"
+#include "net/dial_messages.h"
+#include "server/port_holder.h"
+
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* As numbers, in the text that getnameinfo makes of resolved names too, so that
+ * the two can be compared. */
+
+static socklen_t size_of(const struct sockaddr *addr)
+{
+    return addr->sa_family == AF_INET    ? sizeof(struct sockaddr_in)
+           : addr->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
+                                         : 0;
+}
+
+/* Of interfaces that are up; how many were found.
+ * Interfaces that are down have addresses, too, on which nobody can be reached. Without a list (no memory,
+ * a strange kernel) nothing is ours, and the table of hosting.c decides as for another machine. */
+static int own_addresses(struct own_address own[OWN_ADDRESSES_MAX])
+{
+    struct ifaddrs *list = NULL;
+    int n = 0;
+    if (getifaddrs(&list) != 0)
+        return 0;
+    for (const struct ifaddrs *at = list; at != NULL && n < OWN_ADDRESSES_MAX; at = at->ifa_next) {
+        const socklen_t size = at->ifa_addr != NULL ? size_of(at->ifa_addr) : 0;
+        if (size == 0 || (at->ifa_flags & IFF_UP) == 0)
+            continue;
+        snprintf(own[n].interface, sizeof(own[n].interface), "%.15s", at->ifa_name);
+        if (getnameinfo(at->ifa_addr, size, own[n].text, sizeof(own[n].text), NULL, 0, NI_NUMERICHOST) == 0)
+            n++;
+    }
+    freeifaddrs(list);
+    return n;
+}
+
+/* With all that there are: the right one is to be copied from the message. */
+static ddp_status refuse(const char *address, const struct own_address *own, int n, struct ddp_err *err)
+{
+    char list[400] = "";
+    size_t used = 0;
+    for (int i = 0; i < n && used < sizeof(list); i++)
+        used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s (%s)", i > 0 ? ", " : "",
+                                 own[i].text, own[i].interface);
+    return ddp_fail(err, DDP_ERR_ARG, "--local_addr=%.64s is none of this machine's addresses, which are %s",
+                    address, list);
+}
+
+/* All of 127/8 is ours, though only 127.0.0.1 is listed. */
+ddp_status own_address_check(const char *address, struct ddp_err *err)
+{
+    struct own_address own[OWN_ADDRESSES_MAX];
+    const int n = own_addresses(own);
+    for (int i = 0; i < n; i++)
+        if (strcmp(own[i].text, address) == 0)
+            return DDP_OK;
+    return strncmp(address, "127.", 4) == 0 ? DDP_OK : refuse(address, own, n, err);
+}
+
+/* --- port hold -------------------------------------------------------------------------------------------- */
+
+/* As PyTorch's server: IPv6 with IPv4 in it where there is IPv6, else IPv4. */
+
+static bool bind_any(int fd, int family)
+{
+    const int yes = 1, no = 0;
+    const struct sockaddr_in6 six = { .sin6_family = AF_INET6, .sin6_addr = IN6ADDR_ANY_INIT };
+    const struct sockaddr_in four = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY) };
+    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) != 0)
+        return false;
+    if (family == AF_INET)
+        return bind(fd, (const struct sockaddr *)&four, sizeof(four)) == 0;
+    return setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no)) == 0 &&
+           bind(fd, (const struct sockaddr *)&six, sizeof(six)) == 0;
+}
+
+/* The port lies at the same place in both kinds of address. */
+static bool port_of(int fd, int *port)
+{
+    struct sockaddr_in6 at;
+    socklen_t len = sizeof(at);
+    if (getsockname(fd, (struct sockaddr *)&at, &len) != 0)
+        return false;
+    *port = ntohs(at.sin6_port);
+    return true;
+}
+
+static int hold(int family, int *port)
+{
+    const int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -1;
+    if (bind_any(fd, family) && port_of(fd, port))
+        return fd;
+    close(fd);
+    return -1;
+}
+
+int port_hold(int *port)
+{
+    const int fd = hold(AF_INET6, port);
+    return fd >= 0 ? fd : hold(AF_INET, port);
+}
+
+/* --- store host ------------------------------------------------------------------------------------------- */
+
+enum { RETRY_MS = 1000 };
+
+struct store_host {
+    struct store_host_options options;
+    struct dial
+        waiting; /* of which only the name's part is used: when to say what about a name that is not known */
+    struct name_lookup *lookup;
+    uv_timer_t timer;
+    bool closing;
+};
+
+/* --- listening ------------------------------------------------------------------------------------------ */
+
+/* The plan learns the port as soon as it is had: port 0 means "any", and the workers must hear which. */
+static ddp_status listen_on(struct plan *plan, const char *host, int port, struct store_server **out,
+                            struct ddp_err *err)
+{
+    const struct store_server_options options = {
+        .host = host,
+        .port = port,
+        .limits = HUB_LIMITS_DEFAULT,
+        .insecure = plan->cli->insecure,
+        .log_peers = plan->cli->verbose,
+    };
+    ddp_status status = store_server_start(&options, out, err);
+    if (status != DDP_OK)
+        return status;
+    plan->master_port = store_server_port(*out);
+    if (plan->cli->insecure)
+        log_warn("--insecure: every user of this host can read and change the store of this job");
+    return DDP_OK;
+}
+
+/* Nothing is to be done about it, so it is told without advice. Only a taken port is cured by another one: what else may be
+ * wrong with the default is wrong with the address. */
+static void note_port(char note[NOTE_MAX], int taken, int port)
+{
+    struct port_holder holder = { 0 };
+    char who[400];
+    port_holder_find(taken, &holder);
+    snprintf(note, NOTE_MAX, "using port %d, because %d is in use by %s", port, taken,
+             port_holder_words(&holder, who, sizeof(who)));
+}
+
+ddp_status store_host_start(struct plan *plan, struct store_server **out, char note[NOTE_MAX],
+                            struct ddp_err *err)
+{
+    const int port = plan->master_port;
+    note[0] = '\0';
+    ddp_status status = listen_on(plan, plan->master_addr, port, out, err);
+    if (status == DDP_ERR_IO && plan->meeting.port_may_change && port != 0) {
+        struct ddp_err second;
+        /* Another port does not cure every error; then the first one is what the user should read. */
+        if (listen_on(plan, plan->master_addr, 0, out, &second) == DDP_OK) {
+            status = DDP_OK;
+            note_port(note, port, plan->master_port);
+        }
+    }
+    return status;
+}
+
+/* --- what was decided ----------------------------------------------------------------------------------- */
+
+/* The owner ends the node from within it: nothing may follow. */
+static void fail(const struct store_host_options *o, const char *code, const char *words)
+{
+    o->failed(o->user, code, words);
+}
+
+/* Why it could not listen: the port's holder, whom the sentence names, or an address that is not to be had. */
+static const char *listen_code(int port)
+{
+    struct port_holder holder;
+    const bool held = port != 0 && (port_holder_find(port, &holder) || holder.leftover);
+    return held ? finding_code_name(FINDING_PORT_IN_USE) : "CANNOT_LISTEN";
+}
+
+/* A port in use ends it for who must have the store; who only may joins what is there. Several elastic
+ * nodes on one machine race for the port, and the kernel decides: one can listen there. So there is no
+ * election, and no moment in which two have it. */
+static void host(const struct store_host_options *o, const struct hosting *decided)
+{
+    struct ddp_err err;
+    struct store_place place = { .here = true };
+    ddp_status status = listen_on(o->plan, decided->address, o->plan->meeting.port, &place.server, &err);
+    if (status != DDP_OK && decided->choice == HOSTING_HOST) {
+        char words[NOTE_MAX];
+        snprintf(words, sizeof(words), "%.600s%s%s", err.msg,
+                 o->plan->meeting.elsewhere ? "; --host_store=no joins a ddp-rendezvous that has it" : "",
+                 o->plan->meeting.nnodes_max > 1 && !o->plan->meeting.elastic
+                     ? "; if it is node 0 of this job, this node needs another --node_rank"
+                     : "");
+        fail(o, listen_code(o->plan->meeting.port), words);
+        return;
+    }
+    place.port = status == DDP_OK ? o->plan->master_port : o->plan->meeting.port;
+    snprintf(place.host, sizeof(place.host), "%s", decided->dial);
+    if (status != DDP_OK) /* no news: all nodes on this machine but one come here */
+        snprintf(place.report_note, sizeof(place.report_note), "%s", err.msg);
+    if (decided->code != NULL && (status == DDP_OK || decided->local_only[0] != '\0'))
+        snprintf(place.note, sizeof(place.note), "%s", decided->words);
+    o->found(o->user, &place);
+}
+
+/* A note that has a code is said now, another only in the report: as a rule a node that joins elsewhere is
+ * well. */
+static void join(const struct store_host_options *o, const struct hosting *decided)
+{
+    struct store_place place = { .port = o->plan->meeting.port, .here = decided->here };
+    if (decided->choice == HOSTING_ASK)
+        place.code = decided->code;
+    snprintf(place.host, sizeof(place.host), "%s", o->plan->meeting.host);
+    snprintf(decided->code != NULL ? place.note : place.report_note, sizeof(place.note), "%s",
+             decided->words);
+    o->found(o->user, &place);
+}
+
+/* The facts are read here and judged in hosting.c, so that its table can be tested on machines that nobody
+ * has. */
+static void decide(const struct store_host_options *o, const struct name_found *name)
+{
+    struct own_address own[OWN_ADDRESSES_MAX];
+    const char *resolved[DIAL_ADDRESSES_MAX];
+    struct hosting decided;
+    for (int i = 0; i < name->n; i++)
+        resolved[i] = name->addresses[i];
+    const struct hosting_facts facts = { .meeting = &o->plan->meeting,
+                                         .here = o->plan->facts->host,
+                                         .resolved = resolved,
+                                         .n_resolved = name->n,
+                                         .own = own,
+                                         .n_own = own_addresses(own) };
+    hosting_decide(&facts, &decided);
+    snprintf(o->plan->meeting.local_only, sizeof(o->plan->meeting.local_only), "%s", decided.local_only);
+    if (decided.choice == HOSTING_ERROR)
+        fail(o, decided.code, decided.words);
+    else if (decided.choice == HOSTING_JOIN || decided.choice == HOSTING_ASK)
+        join(o, &decided);
+    else
+        host(o, &decided);
+}
+
+/* --- one node ------------------------------------------------------------------------------------------- */
+
+/* Nobody else has to find it, so a port in use is exchanged for a free one where that is allowed. */
+static void find_alone(const struct store_host_options *o)
+{
+    struct ddp_err err;
+    struct endpoint at;
+    struct store_place place = { .here = true };
+    if (store_host_start(o->plan, &place.server, place.note, &err) != DDP_OK) {
+        fail(o, listen_code(o->plan->meeting.port), err.msg);
+        return;
+    }
+    place.port = o->plan->master_port;
+    if (endpoint_parse(store_server_address(place.server), 0, &at, &err) == DDP_OK)
+        snprintf(place.host, sizeof(place.host), "%s", at.host);
+    o->found(o->user, &place);
+}
+
+/* --- names ---------------------------------------------------------------------------------------------- */
+
+static void on_closed(uv_handle_t *handle)
+{
+    free(handle->data);
+}
+
+void store_host_close(struct store_host *h)
+{
+    if (h == NULL || h->closing)
+        return;
+    h->closing = true;
+    name_lookup_end(h->lookup);
+    uv_close((uv_handle_t *)&h->timer, on_closed);
+}
+
+static void pump(struct store_host *h);
+
+static void on_timer(uv_timer_t *timer)
+{
+    pump(timer->data);
+}
+
+/* What was decided is final: from here on the timer would only ask for a name that is known. */
+static void on_looked_up(void *user, const struct name_found *name)
+{
+    struct store_host *h = user;
+    name_lookup_end(h->lookup);
+    h->lookup = NULL;
+    if (name->error != 0) {
+        dial_unresolved(&h->waiting, name->error, clock_ms());
+        pump(h);
+        return;
+    }
+    h->waiting.phase = DIAL_ARRIVED;
+    uv_timer_stop(&h->timer);
+    decide(&h->options, name);
+}
+
+static void give_up(struct store_host *h)
+{
+    struct buf report = { 0 };
+    const bool ok = dial_report(&h->waiting, &report, clock_ms()) && buf_append(&report, "", 1);
+    fail(&h->options, dial_code(h->waiting.finding),
+         ok ? (const char *)report.data : "the name is not known");
+    buf_free(&report);
+}
+
+static void say(struct store_host *h)
+{
+    struct buf words = { 0 };
+    if (dial_say(&h->waiting, &words, clock_ms()) && buf_append(&words, "", 1))
+        h->options.say(h->options.user, (const char *)words.data);
+    buf_free(&words);
+}
+
+/* The dial's plan asks for nothing but look-ups as long as there is no address. It is borrowed for its
+ * pauses and its words, so that a name which is not known reads the same in both places. */
+static void pump(struct store_host *h)
+{
+    struct dial_wish wish = dial_next(&h->waiting, clock_ms());
+    if (wish.what == DIAL_LOOK_UP) {
+        h->lookup = name_lookup_begin(h->options.loop, h->options.plan->meeting.host, on_looked_up, h);
+        if (h->lookup == NULL)
+            dial_unresolved(&h->waiting, EAI_MEMORY, clock_ms());
+        wish = dial_next(&h->waiting, clock_ms());
+    }
+    if (wish.what == DIAL_GIVE_UP) {
+        give_up(h);
+        return;
+    }
+    say(h);
+    if (!h->closing)
+        uv_timer_start(&h->timer, on_timer, RETRY_MS, 0);
+}
+
+static struct store_host *host_new(const struct store_host_options *o)
+{
+    struct store_host *h = calloc(1, sizeof(*h));
+    const struct plan_meeting *m = &o->plan->meeting;
+    const struct dial_options name = { .host = m->host,
+                                       .port = m->port,
+                                       .who = "the store",
+                                       .here = o->plan->facts->host,
+                                       .knob = m->join_knob,
+                                       .budget_ms = m->join_ms };
+    if (h == NULL)
+        return NULL;
+    h->options = *o;
+    uv_timer_init(o->loop, &h->timer);
+    h->timer.data = h;
+    dial_begin(&h->waiting, &name, clock_ms());
+    return h;
+}
+
+/* Who only joins needs no address here: join_dial looks names up itself, and tells more about them. */
+static bool only_joins(const struct plan_meeting *m)
+{
+    return m->host_store == HOST_STORE_NO ||
+           (!m->elastic && m->node_rank != 0 && m->host_store == HOST_STORE_AUTO);
+}
+
+ddp_status store_host_find(const struct store_host_options *o, struct store_host **out, struct ddp_err *err)
+{
+    const struct plan_meeting *m = &o->plan->meeting;
+    struct name_found literal = { 0 };
+    *out = NULL;
+    if (!m->elsewhere) {
+        find_alone(o);
+        return DDP_OK;
+    }
+    name_look_up(m->host, true, &literal);
+    if (literal.error == 0 || only_joins(m)) {
+        decide(o, &literal);
+        return DDP_OK;
+    }
+    *out = host_new(o);
+    if (*out == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory to look for the store");
+    pump(*out);
+    return DDP_OK;
+}

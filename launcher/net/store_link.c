@@ -1,0 +1,668 @@
+/* store_link.c -- see store_link.h.
+ *
+ * the connection, and what goes out. store_link.h has the other files of the link.
+ *
+ * It can go wrong when: nobody listens, we are refused, the store goes away, sends nonsense, does not read or says
+ * nothing. Each ends in `lost`, once, and never inside a call of the owner's: he may be in the middle of a step.
+ *
+ * Requests gather in `out` while `sending` is being written, so there is one write at a time and its buffer
+ * never moves under the kernel. A queue that is full or had no memory is only noted where it happens, and
+ * told before the loop waits again. */
+#include "net/store_link.h"
+
+#include "base/clock.h"
+#include "base/json_integer.h"
+#include "base/limits.h"
+
+#include <cjson/cJSON.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static void link_lose(struct store_link *link, const char *why);
+
+static void link_take_welcome(struct store_link *link, uint8_t status, struct slice text);
+
+static void link_take_answer(struct store_link *link, struct slice text);
+
+/* Lengths are little-endian on the wire, whatever machine this is.
+ *
+ * The launcher has its own few lines of the protocol beside the hub's: it sends two kinds of requests and
+ * reads one kind of answer, and is fed like the hub's parser: more bytes needed, one answer, or nonsense. */
+
+enum { LENGTH_BYTES = 8 };
+
+static void put_u64(struct buf *out, uint64_t value)
+{
+    uint8_t bytes[LENGTH_BYTES];
+    for (int i = 0; i < LENGTH_BYTES; i++)
+        bytes[i] = (uint8_t)(value >> (8 * i));
+    buf_append(out, bytes, sizeof(bytes));
+}
+
+/* PyTorch's greeting: it makes the connection one of dialect C, in which our requests have their numbers.
+ * The greeting of PyTorch's clients, which every store expects before anything else; the first bytes of a
+ * queue that is empty always fit. */
+static void link_queue_validate(struct link_queue *q)
+{
+    const uint32_t magic = WIRE_MAGIC;
+    const uint8_t bytes[] = { (uint8_t)op_table[OP_VALIDATE].code[DIALECT_C], magic & 0xff,
+                              (magic >> 8) & 0xff, (magic >> 16) & 0xff, magic >> 24 };
+    buf_append(&q->bytes, bytes, sizeof(bytes));
+}
+
+/* Once it was full nothing more is taken: a gap in what the store hears would be worse than a loss. The
+ * limit is compared by subtraction, which cannot run over. */
+static bool has_room(struct link_queue *q, size_t bytes)
+{
+    q->full = q->full || bytes > LINK_QUEUE_MAX - q->bytes.len;
+    q->no_memory = q->no_memory || (!q->full && buf_reserve(&q->bytes, bytes) == NULL);
+    return !q->full && !q->no_memory;
+}
+
+/* Takes the tree over in any case. Room for all three parts is made before the first is written, so a frame
+ * is never there by half. */
+bool link_queue_add(struct link_queue *q, enum op_id op, cJSON *json)
+{
+    char *text = json != NULL ? cJSON_PrintUnformatted(json) : NULL;
+    const size_t len = text != NULL ? strlen(text) : 0;
+    const uint8_t code = (uint8_t)op_table[op].code[DIALECT_C];
+    cJSON_Delete(json);
+    q->no_memory = q->no_memory || text == NULL;
+    const bool fits = has_room(q, 1 + LENGTH_BYTES + len);
+    if (fits) {
+        buf_append(&q->bytes, &code, 1);
+        put_u64(&q->bytes, len);
+        buf_append(&q->bytes, text, len);
+    }
+    cJSON_free(text);
+    return fits;
+}
+
+static void link_queue_free(struct link_queue *q)
+{
+    buf_free(&q->bytes);
+}
+
+/* The first answer of `in`, which has a status in front when `status` is not NULL: 1 = *text is its JSON (borrowed
+ * from `in`) and *used the bytes it takes, 0 = not all of it is here, -1 = no sane length.
+ * A length is compared with its limit before anything is done with it. What is left is subtracted and not
+ * added up, which cannot run over. */
+static int link_answer(const struct buf *in, uint8_t *status, struct slice *text, size_t *used)
+{
+    const size_t at = status != NULL ? 1 : 0;
+    uint64_t len = 0;
+    if (in->len < at + LENGTH_BYTES)
+        return 0;
+    for (int i = 0; i < LENGTH_BYTES; i++)
+        len |= (uint64_t)in->data[at + (size_t)i] << (8 * i);
+    if (len > WIRE_MAX_JSON)
+        return -1;
+    if (in->len - at - LENGTH_BYTES < len)
+        return 0;
+    if (status != NULL)
+        *status = in->data[0];
+    *text = slice_of(in->data + at + LENGTH_BYTES, (size_t)len);
+    *used = at + LENGTH_BYTES + (size_t)len;
+    return 1;
+}
+
+/* --- store link ------------------------------------------------------------------------------------------- */
+
+enum { PATIENCE_MS = 3, KEEPALIVE_S = 1, KEEPALIVE_PROBES = 3 };
+
+/* --- requests ------------------------------------------------------------------------------------------- */
+
+static void on_written(uv_write_t *write, int status);
+
+/* One write at a time: its buffer is being read by the kernel. */
+static bool can_flush(const struct store_link *link)
+{
+    return link->connected && !link->writing && !link->closing && link->out.bytes.len > 0;
+}
+
+/* The buffers change places and both keep their memory: after the first messages the queue allocates
+ * nothing. */
+static void flush(struct store_link *link)
+{
+    if (!can_flush(link))
+        return;
+    struct buf empty = link->sending;
+    link->sending = link->out.bytes;
+    link->out.bytes = empty;
+    uv_buf_t bytes = uv_buf_init((char *)link->sending.data, (unsigned)link->sending.len);
+    link->writing = true;
+    link->urgent = false;
+    int rc = uv_write(&link->write, (uv_stream_t *)&link->tcp, &bytes, 1, on_written);
+    if (rc != 0)
+        on_written(&link->write, rc);
+}
+
+static void on_written(uv_write_t *write, int status)
+{
+    struct store_link *link = write->data;
+    link->writing = false;
+    link->sending.len = 0;
+    if (status < 0)
+        link_lose(link, uv_strerror(status));
+    else
+        flush(link);
+}
+
+/* It has stopped, or hangs: who keeps on telling it would need more and more memory. */
+static void lose_because_full(struct store_link *link)
+{
+    char why[128];
+    snprintf(why, sizeof(why), "it does not take our messages: %llu of them have no answer, %zu bytes wait",
+             (unsigned long long)(link->asked - link->answered), link->out.bytes.len);
+    link_lose(link, why);
+}
+
+static void on_patience_over(uv_timer_t *patience)
+{
+    flush(patience->data);
+}
+
+/* All that one turn of the loop had to tell goes out at once; what is only mentioned waits a moment for
+ * more. Twenty workers that end within PATIENCE_MS cost one packet. uv_prepare runs last before the loop
+ * waits, when everything that this turn had to say has been said. */
+static void on_before_poll(uv_prepare_t *prepare)
+{
+    struct store_link *link = prepare->data;
+    if (link->out.full)
+        lose_because_full(link);
+    else if (link->out.no_memory)
+        link_lose(link, "out of memory");
+    else if (link->urgent)
+        flush(link);
+    else if (can_flush(link) && !uv_is_active((uv_handle_t *)&link->patience))
+        uv_timer_start(&link->patience, on_patience_over, PATIENCE_MS, 0);
+}
+
+/* After a loss nothing is queued: nobody would take it away. */
+static void request(struct store_link *link, cJSON *json)
+{
+    if (link_is_over(link))
+        cJSON_Delete(json);
+    else
+        link->asked += link_queue_add(&link->out, OP_CONTROL, json);
+}
+
+/* With the round, so that the store can tell what has been overtaken. Takes `json` over, also when there is
+ * no link. */
+void store_link_mention(struct store_link *link, cJSON *json)
+{
+    if (link == NULL) {
+        cJSON_Delete(json);
+        return;
+    }
+    json_add_integer(json, "round", link->round);
+    request(link, json);
+}
+
+void store_link_tell(struct store_link *link, cJSON *json)
+{
+    if (link != NULL)
+        link->urgent = true; /* and so is what waits before it */
+    store_link_mention(link, json);
+}
+
+/* Its number is remembered: answers carry no name, and this is the one whose answer is looked into. */
+void store_link_join(struct store_link *link)
+{
+    request(link, say_join(link->options.plan, &link->options.who, link->instance));
+    link->asked_join = link->asked;
+    link->urgent = true;
+}
+
+/* All of it goes out together with the first bytes: one round trip, and the answer is the round. */
+static void introduce(struct store_link *link)
+{
+    const struct plan *plan = link->options.plan;
+    cJSON *who = cJSON_CreateObject();
+    if (link->options.fd < 0)
+        link_queue_validate(&link->out);
+    cJSON_AddStringToObject(who, "role", "agent");
+    cJSON_AddStringToObject(who, "job", plan->job);
+    cJSON_AddStringToObject(who, "host", plan->facts->host);
+    json_add_integer(who, "pid", link->options.who.pid);
+    link_queue_add(&link->out, OP_IDENTIFY, who);
+    store_link_join(link);
+}
+
+/* Not before the first answer: until then it is not sure that the other side can take a question at all. */
+bool store_link_ask_status(struct store_link *link)
+{
+    if (link == NULL || link->answered == 0 || link_is_over(link))
+        return false;
+    store_link_tell(link, say("status"));
+    return true;
+}
+
+/* --- the beat ------------------------------------------------------------------------------------------- */
+
+/* A process that stood still must not take its own sleep for the store's. (SIGSTOP, a VM that moved: the clock has run
+ * on, and the store's answers lie unread in our socket.) No more than the sleep is forgiven: on a crowded machine every
+ * beat may be late, and the store would never be missed. When it goes on, what it reads may come before its beat is
+ * due: so both look. What was heard after the beat was due, but before the sleep, was not heard in the future. */
+static void feel_pulse(struct store_link *link, uint64_t now_ms)
+{
+    if (now_ms <= link->beat_at_ms + STOOD_STILL_MS)
+        return;
+    link->stood_ms = now_ms - link->beat_at_ms;
+    link->woke_ms = link->beat_at_ms = now_ms;
+    link->heard_ms += link->stood_ms;
+    if (link->heard_ms > now_ms)
+        link->heard_ms = now_ms;
+}
+
+static bool is_silent(struct store_link *link, uint64_t now_ms)
+{
+    feel_pulse(link, now_ms);
+    link->beat_at_ms = now_ms + link->options.beat_ms;
+    return link->options.silent_ms > 0 && now_ms - link->heard_ms > link->options.silent_ms;
+}
+
+/* It also carries what is new of the workers' processes, for a diagnosis needs to know who computes and who
+ * hangs. */
+static void on_heartbeat(uv_timer_t *timer)
+{
+    struct store_link *link = timer->data;
+    char why[96];
+    if (is_silent(link, clock_ms())) {
+        snprintf(why, sizeof(why), "it has said nothing for %.3g s (--node_timeout)",
+                 (double)link->options.silent_ms / 1000);
+        link_lose(link, why);
+        return;
+    }
+    cJSON *beat = say("heartbeat");
+    link->options.calls.beat(link->options.user, beat);
+    store_link_tell(link, beat);
+}
+
+/* --- the connection ------------------------------------------------------------------------------------- */
+
+/* Take one whole answer off the front. False when there is none, or no more is wanted. */
+static bool take_one(struct store_link *link)
+{
+    uint8_t status = 0;
+    struct slice text;
+    size_t used;
+    int found = link_is_over(link) ? 0 : link_answer(&link->in, link->welcome ? NULL : &status, &text, &used);
+    if (found < 0)
+        link_lose(link, "what answers there is not a store of ddprun");
+    if (found <= 0)
+        return false;
+    if (link->welcome)
+        link_take_answer(link, text);
+    else
+        link_take_welcome(link, status, text);
+    buf_consume(&link->in, used);
+    return true;
+}
+
+/* One chunk of the link's own: on_read copies at once, and libuv's 64 KiB for each read would be allocated
+ * and freed for an answer of fifty bytes. */
+static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
+{
+    (void)suggested;
+    struct store_link *link = handle->data;
+    *buf = uv_buf_init(link->chunk, sizeof(link->chunk));
+}
+
+static void on_read(uv_stream_t *tcp, ssize_t n, const uv_buf_t *buf)
+{
+    struct store_link *link = tcp->data;
+    const uint64_t now_ms = clock_ms();
+    feel_pulse(link, now_ms);
+    link->heard_ms = now_ms;
+    if (n < 0)
+        link_lose(link, n == UV_EOF ? "the store closed the connection" : uv_strerror((int)n));
+    else if (!buf_append(&link->in, buf->base, (size_t)n))
+        link_lose(link, "out of memory");
+    while (take_one(link))
+        continue;
+}
+
+/* The kernel gives up on a host that has gone without a word: after so long bytes of ours have no answer, or, while
+ * nobody speaks, its probes. */
+static void watch_host(struct store_link *link)
+{
+    int fd = -1, interval = KEEPALIVE_S, probes = KEEPALIVE_PROBES;
+    unsigned limit_ms = (unsigned)link->options.silent_ms;
+    uv_tcp_keepalive(&link->tcp, 1, KEEPALIVE_S);
+    if (limit_ms == 0 || uv_fileno((uv_handle_t *)&link->tcp, &fd) != 0)
+        return;
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(interval));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms, sizeof(limit_ms));
+}
+
+/* Without Nagle: a message here is what somebody waits for. */
+static void begin(struct store_link *link)
+{
+    link->connected = true;
+    link->heard_ms = clock_ms();
+    link->beat_at_ms = link->heard_ms + link->options.beat_ms;
+    uv_tcp_nodelay(&link->tcp, 1);
+    watch_host(link);
+    uv_read_start((uv_stream_t *)&link->tcp, on_alloc, on_read);
+    uv_timer_start(&link->heartbeat, on_heartbeat, link->options.beat_ms, link->options.beat_ms);
+}
+
+static void on_connected(uv_connect_t *connect, int status)
+{
+    struct store_link *link = connect->data;
+    if (status < 0)
+        link_lose(link, uv_strerror(status));
+    else
+        begin(link);
+}
+
+/* Only literals: the store has told us the address that it listens on, and a name server may take
+ * seconds. */
+static int resolve(const char *address, int port, struct sockaddr_storage *out)
+{
+    int rc = uv_ip4_addr(address, port, (struct sockaddr_in *)out);
+    return rc == 0 ? 0 : uv_ip6_addr(address, port, (struct sockaddr_in6 *)out);
+}
+
+/* A socket that was handed over is ours also when it cannot be used; join_dial has greeted on it already. */
+static int start(struct store_link *link)
+{
+    struct sockaddr_storage to;
+    int rc;
+    if (link->options.fd < 0) {
+        rc = resolve(link->options.address, link->options.port, &to);
+        return rc != 0
+                   ? rc
+                   : uv_tcp_connect(&link->connect, &link->tcp, (const struct sockaddr *)&to, on_connected);
+    }
+    rc = uv_tcp_open(&link->tcp, link->options.fd);
+    if (rc == 0)
+        begin(link);
+    else
+        close(link->options.fd);
+    return rc;
+}
+
+ddp_status store_link_open(const struct store_link_options *options, struct store_link **out,
+                           struct ddp_err *err)
+{
+    struct store_link *link = calloc(1, sizeof(*link));
+    if (link == NULL && options->fd >= 0) /* it has been handed over */
+        close(options->fd);
+    if (link == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the connection to the store");
+    link->options = *options;
+    link->tcp.data = link->heartbeat.data = link->patience.data = link->before_poll.data = link;
+    link->connect.data = link->write.data = link;
+    uv_tcp_init(options->loop, &link->tcp);
+    uv_timer_init(options->loop, &link->heartbeat);
+    uv_timer_init(options->loop, &link->patience);
+    uv_prepare_init(options->loop, &link->before_poll);
+    uv_prepare_start(&link->before_poll, on_before_poll);
+    link->open_handles = 4;
+    introduce(link);
+    int rc = start(link);
+    if (rc == 0) {
+        *out = link;
+        return DDP_OK;
+    }
+    store_link_close(link);
+    return ddp_fail(err, DDP_ERR_IO, "cannot connect to the store at %s:%d: %s", options->address,
+                    options->port, uv_strerror(rc));
+}
+
+/* --- link answers ----------------------------------------------------------------------------------------- */
+
+/* What the store says, and who is told of it.
+ *
+ * Answers come in the order of the requests, so counting is enough: the first is IDENTIFY's, and of those that follow
+ * the link remembers the number of the latest join. The store may push objects of its own between them, they carry
+ * "push". A message about a round that is over meanwhile is refused (STALE_ROUND): it crossed the store's own word
+ * about that, and nobody has to know. A refused claim to a connection (VOUCH_REFUSED) is passed over, too: a worker that
+ * introduces itself while its agent still answers for it causes one. */
+
+/* The answer to IDENTIFY, and one JSON object after it.
+ * IDENTIFY's answer, the only one with a status byte in front. */
+static void link_take_welcome(struct store_link *link, uint8_t status, struct slice text)
+{
+    char why[512];
+    if (status == 0) {
+        link->welcome = true;
+        return;
+    }
+    snprintf(why, sizeof(why), "the store refused this agent: %.*s", (int)text.len, (const char *)text.data);
+    link_lose(link, why);
+}
+
+/* The instance names this life of the job: with it we join again, and a store that was started anew meanwhile sees
+ * that we belong to another. */
+static void take_join(struct store_link *link, const cJSON *answer)
+{
+    const char *instance = hear_text(answer, "instance");
+    if (!cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(answer, "ok"))) {
+        link->options.calls.refused(link->options.user, hear_text(answer, "code"), hear_text(answer, "error"),
+                                    hear_text(answer, "advice"));
+        return;
+    }
+    snprintf(link->instance, sizeof(link->instance), "%.*s", LINK_INSTANCE_MAX - 1, instance);
+    const double ms = cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(answer, "ms"));
+    link->options.calls.joined(link->options.user, strcmp(hear_text(answer, "state"), "spare") == 0,
+                               link->instance, ms >= 0 && ms < 1e15 ? (uint64_t)ms : 0);
+}
+
+/* Any other "no" is a message that the store does not understand or does not believe. To go on would mean a
+ * job whose store knows less than we think. */
+static void take_no(struct store_link *link, const cJSON *answer)
+{
+    char why[512];
+    const char *error = hear_text(answer, "error"), *code = hear_text(answer, "code");
+    if (strcmp(code, "STALE_ROUND") == 0 || strcmp(code, "NO_MEMBER") == 0 ||
+        strcmp(code, "VOUCH_REFUSED") == 0)
+        return;
+    snprintf(why, sizeof(why), "the store said no: %s", error[0] != '\0' ? error : "(no reason)");
+    link_lose(link, why);
+}
+
+/* Most answers only matter when they say no. */
+static void take_reply(struct store_link *link, const cJSON *json)
+{
+    link->answered++;
+    if (link->answered == link->asked_join && cJSON_IsObject(json))
+        take_join(link, json);
+    else if (!cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "ok")))
+        take_no(link, json);
+    else if (cJSON_GetObjectItemCaseSensitive(json, "members") != NULL) /* only the status has them */
+        link->options.calls.status(link->options.user, json);
+}
+
+/* --- pushes --------------------------------------------------------------------------------------------- */
+
+/* Only who has joined since the last one is in a round, their numbers rise, and a given node rank stays. */
+static bool is_sane_round(const struct store_link *link, const cJSON *push, struct heard_round *round)
+{
+    const struct plan *plan = link->options.plan;
+    const bool keeps_rank = !plan->meeting.elastic && plan->meeting.node_rank >= 0;
+    return hear_round(push, plan->nproc, round) && link->asked_join != link->begun_join &&
+           round->round > link->round && (!keeps_rank || round->node_rank == plan->meeting.node_rank);
+}
+
+static void push_round(struct store_link *link, const cJSON *push)
+{
+    struct heard_round *round = malloc(sizeof(*round)); /* too large for a stack */
+    if (round == NULL || !is_sane_round(link, push, round)) {
+        link_lose(link, round == NULL ? "out of memory" : "it announces a round that makes no sense");
+    } else {
+        link->round = round->round;
+        link->begun_join = link->asked_join;
+        link->options.calls.round(link->options.user, round);
+    }
+    free(round);
+}
+
+/* Missing fields are 0 here: it is for a line on the screen, and no decision hangs on it. */
+static void push_waiting(struct store_link *link, const cJSON *push)
+{
+    struct heard_waiting waiting;
+    hear_waiting(push, &waiting);
+    link->options.calls.waiting(link->options.user, &waiting);
+}
+
+/* About another round than ours it says nothing to us: it crossed our own word about that one. */
+static void push_stop(struct store_link *link, const cJSON *push)
+{
+    struct cause cause;
+    if (hear_whose_round(push) != link->round)
+        return;
+    hear_stop(push, &cause);
+    link->options.calls.stop(link->options.user, &cause);
+}
+
+/* One about a later round ends the wait of a node that is in none. */
+static void push_verdict(struct store_link *link, const cJSON *push)
+{
+    struct heard_verdict verdict;
+    if (hear_whose_round(push) < link->round)
+        return;
+    if (hear_verdict(push, &verdict))
+        link->options.calls.verdict(link->options.user, &verdict);
+    else
+        link_lose(link, "its verdict makes no sense");
+}
+
+/* Handed on as it is, and valid during the call only. */
+static void push_findings(struct store_link *link, const cJSON *push)
+{
+    link->options.calls.findings(link->options.user, push);
+}
+
+static void push_who(struct store_link *link, const cJSON *push)
+{
+    const cJSON *conn = cJSON_GetObjectItemCaseSensitive(push, "conn");
+    if (cJSON_IsNumber(conn) && conn->valuedouble >= 1 && conn->valuedouble < 1e15)
+        link->options.calls.who(link->options.user, (int64_t)conn->valuedouble, hear_text(push, "peer"),
+                                hear_text(push, "store"),
+                                cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(push, "owner")));
+}
+
+/* Handed on as it is: the event log of this node holds the store's events beside its own. */
+static void push_event(struct store_link *link, const cJSON *push)
+{
+    const cJSON *event = cJSON_GetObjectItemCaseSensitive(push, "event");
+    if (cJSON_IsObject(event))
+        link->options.calls.event(link->options.user, event);
+}
+
+/* Its last word to this node. */
+static void push_dropped(struct store_link *link, const cJSON *push)
+{
+    snprintf(link->fate.dropped, sizeof(link->fate.dropped), "%.*s", LINK_DROPPED_MAX - 1,
+             hear_text(push, "why"));
+    link_lose(link, "the store has given this node up");
+}
+
+/* As findings, and for the report as well. */
+static void push_left_waiting(struct store_link *link, const cJSON *push)
+{
+    link->options.calls.left_waiting(link->options.user, push);
+}
+
+/* What the store tells unasked. Kinds that we do not know are of a newer store and passed over. */
+static void take_push(struct store_link *link, const cJSON *push)
+{
+    static const struct {
+        const char *kind;
+        void (*take)(struct store_link *link, const cJSON *push);
+    } kinds[] = {
+        { "round", push_round },     { "waiting", push_waiting },           { "stop", push_stop },
+        { "verdict", push_verdict }, { "findings", push_findings },         { "who", push_who },
+        { "event", push_event },     { "left_waiting", push_left_waiting }, { "dropped", push_dropped },
+    };
+    const char *kind = hear_text(push, "push");
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+        if (strcmp(kind, kinds[i].kind) == 0)
+            kinds[i].take(link, push);
+}
+
+/* Pushed objects are no answers and must not be counted as such. */
+static void link_take_answer(struct store_link *link, struct slice text)
+{
+    cJSON *json = cJSON_ParseWithLength(text.data, text.len);
+    if (cJSON_GetObjectItemCaseSensitive(json, "push") != NULL)
+        take_push(link, json);
+    else
+        take_reply(link, json);
+    cJSON_Delete(json);
+}
+
+/* --- link end --------------------------------------------------------------------------------------------- */
+
+/* How the link ends. It is lost, by whatever goes wrong; then its owner closes it, and the
+ * last of its handles frees it. Both may happen within a callback, and either may come first. */
+
+/* A pause that is over for long, or was too short to be noticed by anybody, is not what the store is lost by. */
+static bool stood_still(const struct store_link *link, uint64_t now_ms)
+{
+    const uint64_t limit_ms = link->options.silent_ms;
+    return link->stood_ms > 0 && 2 * link->stood_ms >= limit_ms && now_ms - link->woke_ms <= limit_ms;
+}
+
+const struct link_fate *store_link_fate(const struct store_link *link)
+{
+    return &link->fate;
+}
+
+/* After this nothing more is heard from the link. It stays allocated until its owner closes it, who
+ * may do that from within the callback.
+ * Told once: `lost` is taken out before it is called, so whatever it leads to finds the link over. The
+ * heartbeat stops with it, since beats for nobody would fill the queue. */
+static void link_lose(struct store_link *link, const char *why)
+{
+    if (link_is_over(link))
+        return;
+    void (*lost)(void *, const char *) = link->options.calls.lost;
+    link->options.calls.lost = NULL;
+    link->fate.stood_ms = stood_still(link, clock_ms()) ? link->stood_ms : 0;
+    uv_read_stop((uv_stream_t *)&link->tcp);
+    uv_timer_stop(&link->heartbeat);
+    lost(link->options.user, why);
+}
+
+/* libuv may touch a handle until its close callback has run; all four must have. */
+static void handle_closed(uv_handle_t *handle)
+{
+    struct store_link *link = handle->data;
+    if (--link->open_handles > 0)
+        return;
+    link_queue_free(&link->out);
+    buf_free(&link->sending);
+    buf_free(&link->in);
+    free(link);
+}
+
+/* A write of this turn of the loop may be done and its callback yet to come, so libuv is asked and not `writing`: behind
+ * one that is really under way it takes nothing. */
+static void send_last(struct store_link *link)
+{
+    const uv_buf_t bytes = uv_buf_init((char *)link->out.bytes.data, (unsigned)link->out.bytes.len);
+    if (link->connected && bytes.len > 0)
+        uv_try_write((uv_stream_t *)&link->tcp, &bytes, 1);
+}
+
+/* What was told last goes out if there is room: the kernel sends it before the end. */
+void store_link_close(struct store_link *link)
+{
+    if (link == NULL || link->closing)
+        return;
+    link->options.calls.lost = NULL;
+    send_last(link);
+    link->closing = true;
+    uv_close((uv_handle_t *)&link->tcp, handle_closed);
+    uv_close((uv_handle_t *)&link->heartbeat, handle_closed);
+    uv_close((uv_handle_t *)&link->patience, handle_closed);
+    uv_close((uv_handle_t *)&link->before_poll, handle_closed);
+}

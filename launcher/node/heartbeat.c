@@ -1,0 +1,94 @@
+/* heartbeat.c -- see heartbeat.h. */
+#include "node/heartbeat.h"
+
+#include <cjson/cJSON.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Of the time since the look before; of several threads it may be more than 100. */
+static int cpu_percent(const struct beat_known *k, const struct beat_look *look, uint64_t ticks_per_s)
+{
+    const uint64_t us = look->at_us - k->at_us;
+    if (k->at_us == 0 || us == 0 || look->cpu_ticks < k->cpu_ticks)
+        return 0;
+    return (int)((look->cpu_ticks - k->cpu_ticks) * 100000000 / ticks_per_s / us);
+}
+
+/* On a crowded machine a process that always wants to run may get no more. */
+static bool has_share(int percent)
+{
+    return percent >= BEAT_CPU_SHARE;
+}
+
+static bool is_news(const struct beat_known *k, const struct beat_look *look, int percent)
+{
+    return k->state != look->state || strcmp(k->where, look->where) != 0 ||
+           abs(k->cpu_percent - percent) >= BEAT_CPU_STEP || has_share(k->cpu_percent) != has_share(percent);
+}
+
+static void add_row(struct cJSON *workers, int local_rank, const struct beat_known *k)
+{
+    const char state[2] = { k->state, '\0' };
+    cJSON *row = cJSON_CreateArray();
+    cJSON_AddItemToArray(row, cJSON_CreateNumber(local_rank));
+    cJSON_AddItemToArray(row, cJSON_CreateString(state));
+    cJSON_AddItemToArray(row, cJSON_CreateNumber(k->cpu_percent));
+    cJSON_AddItemToArray(row, cJSON_CreateString(k->where));
+    if (!cJSON_AddItemToArray(workers, row))
+        cJSON_Delete(row);
+}
+
+/* A process that runs changes between R and S with every look, and where it sleeps: what it does is told by its share
+ * of time then, and not by chance. */
+static void settle(struct beat_look *look, int percent)
+{
+    if (percent >= BEAT_CPU_STEP && (look->state == 'R' || look->state == 'S')) {
+        look->state = 'R';
+        look->where[0] = '\0';
+    }
+}
+
+void beat_take(struct beat_known *k, int local_rank, int pid, const struct beat_look *seen,
+               uint64_t ticks_per_s, struct cJSON *workers)
+{
+    struct beat_look look = *seen;
+    if (k->pid != pid)
+        *k = (struct beat_known){ .pid = pid };
+    if (look.state == '\0')
+        return;
+    const int percent = cpu_percent(k, &look, ticks_per_s);
+    settle(&look, percent);
+    k->at_us = look.at_us;
+    k->cpu_ticks = look.cpu_ticks;
+    if (!is_news(k, &look, percent))
+        return;
+    k->state = look.state;
+    k->cpu_percent = percent;
+    memcpy(k->where, look.where, sizeof(k->where));
+    add_row(workers, local_rank, k);
+}
+
+/* --- steps ---------------------------------------------------------------------------------------------- */
+
+static void add_step(struct cJSON *steps, int local_rank, const struct beat_step_look *look)
+{
+    cJSON *row = cJSON_CreateArray();
+    cJSON_AddItemToArray(row, cJSON_CreateNumber(local_rank));
+    cJSON_AddItemToArray(row, cJSON_CreateNumber(look->step > 0 ? (double)(look->step - 1) : -1));
+    cJSON_AddItemToArray(row, cJSON_CreateNumber((double)flight_seq(look->call)));
+    cJSON_AddItemToArray(row, cJSON_CreateString(look->word));
+    if (!cJSON_AddItemToArray(steps, row))
+        cJSON_Delete(row);
+}
+
+/* Who moves is told where he is now; who stands still was told so, and the store counts the time. */
+void beat_take_step(struct beat_step *k, int local_rank, int pid, const struct beat_step_look *look,
+                    struct cJSON *steps)
+{
+    if (steps == NULL || look->records == 0)
+        return;
+    if (k->pid == pid && k->step == look->step && k->call == look->call)
+        return;
+    *k = (struct beat_step){ .pid = pid, .step = look->step, .call = look->call };
+    add_step(steps, local_rank, look);
+}

@@ -1,0 +1,684 @@
+/* node.c -- see node.h.
+ *
+ * Time becomes an event for the core, once what came earlier is taken in. */
+#include "node/node.h"
+
+#include "base/clock.h"
+#include "base/endpoint.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "contain/descendants.h"
+#include "contain/procfs.h"
+#include "report/aside.h"
+#include "node/guardian.h"
+#include "node/core.h"
+#include "node/signals.h"
+#include "output/log_files.h"
+#include "report/host_checks.h"
+#include "tables/exit_codes.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Much too late (clock.h): what came meanwhile are ends of workers and answers of the store. */
+static bool stood_still(struct node *n)
+{
+    n->caught_up = !n->caught_up && clock_ms() > n->due_ms + STOOD_STILL_MS;
+    if (n->caught_up)
+        uv_timer_start(&n->timer, node_on_timer, CLOCK_CATCH_UP_MS, 0);
+    return n->caught_up;
+}
+
+/* Local rank of a worker that the kernel takes apart, -1 = of none. */
+static int find_dying(const struct node *n)
+{
+    struct proc_stat stat;
+    for (int i = 0; i < n->plan->nproc; i++)
+        if (n->pids[i] != 0 && procfs_stat(n->pids[i], &stat) && proc_stat_is_dying(&stat))
+            return i;
+    return -1;
+}
+
+static void tick(struct node *n)
+{
+    const int dying = agent_state(n->agent) == AGENT_DOUBTING ? find_dying(n) : -1;
+    node_feed(n, (struct agent_event){
+                     .type = AGENT_TICK, .local_rank = dying >= 0 ? dying : 0, .dying = dying >= 0 });
+}
+
+void node_on_timer(uv_timer_t *timer)
+{
+    struct node *n = timer->data;
+    if (stood_still(n))
+        return;
+    if (clock_ms() >= n->store_deadline_ms) {
+        node_on_lost(n, "it did not answer in time (--timeout)");
+        return;
+    }
+    if (clock_ms() >= n->unread_deadline_ms) {
+        node_leave_output(n);
+        return;
+    }
+    tick(n);
+    node_pump(n);
+}
+
+/* --- node meet -------------------------------------------------------------------------------------------- */
+
+/* The store is started here or looked for elsewhere, and the job joined.
+ *
+ * The agent is a client of its own store, over TCP like everybody: with the store on another host nothing changes but
+ * the way there. A store in this process dies with it, so its silence is never judged. */
+
+/* ASK_MS: time for a store that is there to answer; shorter than the first word about waiting. */
+enum { BEATS_TO_LOSS = 3, BEAT_MIN_MS = 100, ASK_MS = 1500, TELL_OTHERS_MS = 2000 };
+
+/* The process as other nodes' users may find it. The boot's id tells two machines from two containers of one; without
+ * /proc it stays empty and is not compared. An address with a scope ("fe80::1%eth0") reads different elsewhere. */
+static struct link_who who_am_i(const char *own)
+{
+    struct link_who who = { .pid = getpid(), .pid_start = procfs_own_start(), .boot_id = procfs_boot_id() };
+    if (strpbrk(own, "%?") == NULL)
+        snprintf(who.own, sizeof(who.own), "%.63s", own);
+    return who;
+}
+
+/* Three beats within the time after which a node counts as lost, so that one that is late, or two, cost
+ * nothing. */
+static ddp_status open_link(struct node *n, const struct join_dial_found *at, struct ddp_err *err)
+{
+    const uint64_t timeout_ms = n->plan->meeting.node_timeout_ms, beat_ms = timeout_ms / BEATS_TO_LOSS;
+    const struct store_link_options options = { .loop = &n->loop,
+                                                .fd = at->fd,
+                                                .address = at->address,
+                                                .port = at->port,
+                                                .plan = n->plan,
+                                                .who = who_am_i(at->source),
+                                                .beat_ms = beat_ms > BEAT_MIN_MS ? beat_ms : BEAT_MIN_MS,
+                                                .silent_ms = n->store != NULL ? 0 : timeout_ms,
+                                                .calls = node_store_calls,
+                                                .user = n };
+    node_expect_answer(n);
+    node_offer_port(n);
+    return store_link_open(&options, &n->link, err);
+}
+
+/* A store of this process: connected to at once, everything goes out with the first bytes. */
+static ddp_status join_own(struct node *n, const char *host, int port, struct ddp_err *err)
+{
+    n->plan->master_port = port;
+    if (n->plan->meeting.elsewhere)
+        snprintf(n->plan->master_addr, sizeof(n->plan->master_addr), "%s", host);
+    struct join_dial_found at = { .fd = -1, .port = port };
+    contain_name_store(n->contain, host, port);
+    snprintf(at.address, sizeof(at.address), "%s", host);
+    return open_link(n, &at, err);
+}
+
+/* The address is asked of the server: a port that was in use may have been exchanged for a free one. */
+static ddp_status have_store(struct node *n, struct ddp_err *err)
+{
+    struct endpoint store;
+    ddp_status status = store_host_start(n->plan, &n->store, n->port_note, err);
+    if (status == DDP_OK)
+        status = endpoint_parse(store_server_address(n->store), 0, &store, err);
+    return status == DDP_OK ? join_own(n, store.host, store.port, err) : status;
+}
+
+/* --- several nodes -------------------------------------------------------------------------------------- */
+
+/* Several lines: the first is the error, the rest its explanation. A report has a line for its code; a sentence gets it
+ * behind. */
+static void give_up_with(struct node *n, const char *code, const char *words)
+{
+    size_t len = strcspn(words, "\n");
+    if (code == NULL || strstr(words, code) != NULL)
+        log_error("%.*s", (int)len, words);
+    else
+        log_error("%.*s [%s]", (int)len, words, code);
+    while (words[len] != '\0') {
+        words += len + 1;
+        len = strcspn(words, "\n");
+        log_info("%.*s", (int)len, words);
+    }
+    node_finish(n, EXIT_CODE_DDPRUN);
+}
+
+static void give_up(struct node *n, const char *words)
+{
+    give_up_with(n, NULL, words);
+}
+
+/* The workers get the address that has just answered, and not the name: it may mean several, of which
+ * others are dead, and a thousand workers would ask the name server at the same moment. */
+static void on_found(void *user, const struct join_dial_found *found)
+{
+    struct node *n = user;
+    struct ddp_err err;
+    snprintf(n->plan->master_addr, sizeof(n->plan->master_addr), "%s", found->address);
+    n->plan->master_port = found->port;
+    join_dial_close(n->dial);
+    n->dial = NULL;
+    if (open_link(n, found, &err) != DDP_OK)
+        give_up(n, err.msg);
+}
+
+static void on_failed(void *user, const char *code, const char *words)
+{
+    give_up_with(user, code, words);
+}
+
+/* Line by line, since each gets a prefix of its own. */
+static void on_say(void *user, const char *words)
+{
+    struct node *n = user;
+    while (!n->plan->cli->quiet && *words != '\0') {
+        const size_t len = strcspn(words, "\n");
+        output_note(n->output, "%.*s", (int)len, words);
+        words += len + (words[len] != '\0');
+    }
+}
+
+/* With a `code` it is only asked whether a store is there at all: then a moment must do, and its sentence
+ * is ready. */
+static ddp_status dial(struct node *n, const struct store_place *place, struct ddp_err *err)
+{
+    const struct plan_meeting *m = &n->plan->meeting;
+    const struct join_dial_options options = { .loop = &n->loop,
+                                               .host = place->host,
+                                               .port = place->port,
+                                               .master = place->here,
+                                               .budget_ms = place->code != NULL ? ASK_MS : m->join_ms,
+                                               .knob = m->join_knob,
+                                               .who = m->elastic ? "the store" : "node 0's store",
+                                               .this_host = n->plan->facts->host,
+                                               .note = place->code != NULL ? place->note : place->report_note,
+                                               .local_only = m->local_only,
+                                               .code = place->code,
+                                               .found = on_found,
+                                               .failed = on_failed,
+                                               .say = on_say,
+                                               .user = n };
+    contain_name_store(n->contain, place->host, place->port);
+    return join_dial_start(&options, &n->dial, err);
+}
+
+/* The server is ours as soon as it is named, also when what follows fails: it is stopped with the node. */
+static void on_place(void *user, const struct store_place *place)
+{
+    struct node *n = user;
+    struct ddp_err err;
+    n->store = place->server;
+    if (place->code == NULL)
+        on_say(n, place->note); /* now: the others may never come */
+    const ddp_status status =
+        n->store != NULL ? join_own(n, place->host, place->port, &err) : dial(n, place, &err);
+    if (status != DDP_OK)
+        give_up(n, err.msg);
+}
+
+/* --- a program that is not here ------------------------------------------------------------------------- */
+
+static int missing_code(const struct node *n)
+{
+    return n->missing == ENOENT ? EXIT_CODE_NOT_FOUND : EXIT_CODE_CANNOT_RUN;
+}
+
+static void give_up_missing(struct node *n)
+{
+    node_say_not_started(n, n->missing);
+    node_finish(n, missing_code(n));
+}
+
+/* With a round the attempt reports it, on every node. */
+static void on_missing_timer(uv_timer_t *timer)
+{
+    struct node *n = timer->data;
+    if (n->round == NULL)
+        give_up_missing(n);
+}
+
+/* A node that the others need joins when it can do so within TELL_OTHERS_MS: then the attempt fails on all nodes with this
+ * reason. A job that may begin without this node is not disturbed. */
+void node_check_program(struct node *n)
+{
+    const struct plan_meeting *m = &n->plan->meeting;
+    n->missing = m->elsewhere ? spawner_find(&n->spawner) : 0;
+    if (n->missing != ENOENT && n->missing != EACCES)
+        return;
+    if (m->nnodes_max > 1 && m->nnodes_min == m->nnodes_max)
+        uv_timer_start(&n->missing_timer, on_missing_timer, TELL_OTHERS_MS, 0);
+    else
+        give_up_missing(n);
+}
+
+/* A single node looks for nothing and waits for nobody: its store listens before the first worker is made. */
+ddp_status node_meet(struct node *n, struct ddp_err *err)
+{
+    const struct store_host_options options = {
+        .loop = &n->loop, .plan = n->plan, .found = on_place, .failed = on_failed, .say = on_say, .user = n
+    };
+    return n->plan->meeting.elsewhere ? store_host_find(&options, &n->host, err) : have_store(n, err);
+}
+
+/* --- node signals ----------------------------------------------------------------------------------------- */
+
+/* Signals come by two ways: what was sent to the guardian arrives as messages in the lifeline, what was sent to
+ * this process by a signalfd. libuv's own signal handles would not say who sent it. All are blocked in every thread
+ * of ours for the whole life of the process, so none ever acts by its default.
+ *
+ * signals.h says what each does; here it is done. The death of the guardian shows as the end of the lifeline. */
+
+/* --- what signals do ------------------------------------------------------------------------------------ */
+
+static void go_on(struct node *n)
+{
+    n->resting = false;
+    descendants_signal(SIGCONT);
+}
+
+/* Workers, or what they have left behind. */
+static bool attempt_runs(const struct agent *agent)
+{
+    const enum agent_state state = agent_state(agent);
+    return state >= AGENT_RUNNING && state <= AGENT_SWEEPING;
+}
+
+/* The first request is graceful, the second means now: the core counts them. */
+static void stop_asked(struct node *n, const struct signal_heard *heard)
+{
+    const bool first = agent_stop_signal(n->agent) == 0;
+    if (!signals_is_new_stop(&n->stop_memory, heard, clock_ms()))
+        return;
+    if (agent_state(n->agent) == AGENT_DONE) {
+        node_leave_output(n);
+        return;
+    }
+    if (first)
+        n->stop_heard = *heard;
+    if (n->resting) /* who is to end must go on, and so must those it waits for */
+        go_on(n);
+    announce_stop(&n->announce, heard, first, attempt_runs(n->agent));
+    node_feed(n, (struct agent_event){ .type = AGENT_STOP, .signal = heard->signal });
+}
+
+/* The worker alone: a helper that it has started, a data loader, knows nothing of this signal and would die. */
+static void pass_on(struct node *n, const struct signal_heard *heard)
+{
+    int passed = 0;
+    if (!signals_is_new_stop(&n->pass_memory, heard, clock_ms()))
+        return;
+    for (int i = 0; i < n->plan->nproc; i++)
+        passed += n->pids[i] != 0 && kill(n->pids[i], heard->signal) == 0;
+    announce_passed(&n->announce, heard, passed);
+}
+
+/* SIGSTOP and not SIGTSTP: a worker may ignore that, and would go on alone. A second round reaches those who were
+ * born while the first went through the tree; behind it nobody runs who could make more. This process goes on: the
+ * store and the output live here. */
+static void rest(struct node *n)
+{
+    n->resting = true;
+    descendants_signal(SIGSTOP);
+    descendants_signal(SIGSTOP);
+}
+
+/* A worker that somebody has stopped keeps all the others waiting, so it is said; not when we have stopped it. */
+static void say_who_stopped(struct node *n)
+{
+    siginfo_t info = { 0 };
+    while (waitid(P_ALL, 0, &info, WSTOPPED | WNOHANG) == 0 && info.si_pid != 0) {
+        for (int i = 0; i < n->plan->nproc; i++)
+            if (n->pids[i] == info.si_pid && !n->resting)
+                announce_worker_stopped(&n->announce, i, agent_worker(n->agent, i)->pid, info.si_status);
+        info.si_pid = 0;
+    }
+}
+
+static void hear(struct node *n, const struct signal_heard *heard)
+{
+    switch (signals_act(n->plan->cli->stop_signals, heard->signal)) {
+    case SIGNAL_STOP:
+        stop_asked(n, heard);
+        break;
+    case SIGNAL_STATUS:
+        node_status(n, heard);
+        break;
+    case SIGNAL_PASS:
+        pass_on(n, heard);
+        break;
+    case SIGNAL_REST:
+        rest(n);
+        break;
+    case SIGNAL_RESUME:
+        go_on(n);
+        break;
+    case SIGNAL_CHILD:
+        n->reap = true; /* in the loop's next turn, once for all who have ended by then */
+        say_who_stopped(n);
+        break;
+    case SIGNAL_NONE:
+        break;
+    }
+}
+
+/* --- how they come -------------------------------------------------------------------------------------- */
+
+/* The guardian wakes us where we stood, and the kernel when the guardian dies: that is no word to the job. */
+static bool is_wake(const struct node *n, const struct signalfd_siginfo *info)
+{
+    return info->ssi_signo == SIGCONT && (pid_t)info->ssi_pid == n->guardian;
+}
+
+static void on_signal(uv_poll_t *poll, int status, int events)
+{
+    struct node *n = poll->data;
+    struct signalfd_siginfo info;
+    (void)status, (void)events;
+    while (!n->ended && read(n->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+        const struct signal_heard heard = {
+            .signal = (int)info.ssi_signo,
+            .sender = signal_watch_sender(info.ssi_code, (int)info.ssi_pid, info.ssi_uid),
+        };
+        if (!is_wake(n, &info))
+            hear(n, &heard);
+    }
+    node_pump(n);
+}
+
+/* The store goes before our own connection to it: nodes that it told of our loss would end otherwise than those that
+ * only see the loss of the store. */
+static void finish_without_guardian(struct node *n)
+{
+    const int code = guardian_is_gone(n->contain);
+    store_server_stop(n->store);
+    n->store = NULL;
+    node_finish(n, code);
+}
+
+/* Messages of the guardian. At their end it is dead, killed most likely: there is nobody to report to; what matters
+ * is that nothing stays behind. */
+static void on_lifeline(uv_poll_t *poll, int status, int events)
+{
+    struct node *n = poll->data;
+    struct signal_heard heard;
+    ssize_t got = 0;
+    (void)status, (void)events;
+    while (!n->ended && (got = read(n->lifeline_fd, &heard, sizeof(heard))) == (ssize_t)sizeof(heard))
+        hear(n, &heard);
+    if (!n->ended && (got == 0 || errno != EAGAIN))
+        finish_without_guardian(n);
+    node_pump(n);
+}
+
+static void poll_fd(struct node *n, uv_poll_t *poll, int fd, uv_poll_cb cb)
+{
+    uv_poll_init(&n->loop, poll, fd);
+    poll->data = n;
+    uv_poll_start(poll, UV_READABLE | UV_DISCONNECT, cb);
+}
+
+bool node_watch_signals(struct node *n, int lifeline)
+{
+    sigset_t watched;
+    signal_watch_block(&watched);
+    n->guardian = getppid();
+    n->lifeline_fd = lifeline;
+    n->signal_fd = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (n->signal_fd < 0)
+        return false;
+    poll_fd(n, &n->lifeline, lifeline, on_lifeline);
+    poll_fd(n, &n->signals, n->signal_fd, on_signal);
+    node_open_status(n);
+    return true;
+}
+
+/* --- node run --------------------------------------------------------------------------------------------- */
+
+/* And node.h.
+ *
+ * Happy path: store and link -> a round -> AGENT_START -> WISH_SPAWN ... -> SIGCHLD -> AGENT_EXITED ... ->
+ * AGENT_ALONE -> the verdict -> WISH_FINISH -> the output is drained -> report -> exit code. */
+
+enum { LOG_DIR_MS = 8000, LINGER_MS = 5000, LINGER_STOPPED_MS = 2000, LINGER_REFUSED_MS = 3000 };
+
+/* All output of an attempt is written: of the last one, or of one that may be followed by another. */
+static void on_output_idle(void *user)
+{
+    struct node *n = user;
+    if (n->finishing) {
+        node_finish(n, n->exit_code);
+    } else {
+        node_feed(n, (struct agent_event){ .type = AGENT_DRAINED });
+        node_pump(n);
+    }
+}
+
+/* Before the output is there, or after it has gone, to stderr. */
+static void on_event_log_trouble(void *user, const char *words)
+{
+    struct node *n = user;
+    if (n->output != NULL && !n->ended)
+        output_note(n->output, "%s", words);
+    else
+        log_info("%s", words);
+}
+
+/* Signals first: from here on a stop of the user is heard, even before there is anything to stop. */
+static bool init_handles(struct node *n, int lifeline)
+{
+    if (!node_watch_signals(n, lifeline))
+        return false;
+    uv_timer_init(&n->loop, &n->timer);
+    uv_timer_init(&n->loop, &n->waiting_timer);
+    uv_timer_init(&n->loop, &n->vouch_timer);
+    uv_timer_init(&n->loop, &n->port_timer);
+    uv_timer_init(&n->loop, &n->missing_timer);
+    uv_idle_init(&n->loop, &n->more);
+    n->timer.data = n->waiting_timer.data = n->vouch_timer.data = n->port_timer.data = n->missing_timer.data =
+        n->more.data = n;
+    return true;
+}
+
+/* The agent is pure and knows no command line: what it needs of that is copied. A log of events wants the store's verdict,
+ * too. */
+static struct agent_options agent_options_of(const struct plan *plan)
+{
+    const struct cli *cli = plan->cli;
+    const uint64_t loss_ms = plan->meeting.node_timeout_ms + AGENT_DOUBT_MS;
+    return (struct agent_options){ .nproc = plan->nproc,
+                                   .grace_ms = cli->grace_ms,
+                                   .doubt_ms = plan->meeting.nnodes_max > 1 ? loss_ms : 0,
+                                   .linger_ms = cli->exit_barrier_ms,
+                                   .exit_policy = cli->exit_policy,
+                                   .max_restarts = cli->max_restarts,
+                                   .alone = !plan->meeting.elsewhere && cli->events == NULL };
+}
+
+/* One turn of the loop sees the connection, the next one writes. The store's thread then reads the greeting and
+ * answers while this one makes ready. */
+static void send_greeting(struct node *n)
+{
+    for (int turn = 0; turn < 2 && !n->ended; turn++)
+        uv_run(&n->loop, UV_RUN_NOWAIT);
+}
+
+/* Where the rendezvous can change nothing, the first attempt is made ready while the store answers. */
+static ddp_status make_ready(struct node *n, struct ddp_err *err)
+{
+    const struct plan_round first = plan_same_round(n->plan, 0);
+    if (!n->plan->settled)
+        return DDP_OK;
+    ddp_status status = node_begin_attempt(n, &first, err);
+    if (status == DDP_OK)
+        node_begin_prepared(n);
+    return status;
+}
+
+/* What the thread that makes the log directory needs. It may outlive the node and the plan. */
+struct log_dir_work {
+    char *root;
+    bool latest;
+    struct ddp_err err;
+    ddp_status status;
+};
+
+static void log_dir_run(void *user)
+{
+    struct log_dir_work *work = user;
+    work->status = logdir_make(work->root, work->latest, &work->err);
+}
+
+static void log_dir_free(void *user)
+{
+    struct log_dir_work *work = user;
+    free(work->root);
+    free(work);
+}
+
+/* The first touch of the log directory is where a file system that does not answer shows. */
+static ddp_status make_log_dir(const struct plan *plan, struct ddp_err *err)
+{
+    if (plan->log_root == NULL)
+        return DDP_OK;
+    struct log_dir_work *work = calloc(1, sizeof(*work));
+    char *root = strdup(plan->log_root);
+    if (work == NULL || root == NULL) {
+        free(work);
+        free(root);
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the log directory");
+    }
+    *work = (struct log_dir_work){ .root = root, .latest = plan->cli->log_dir != NULL };
+    if (!aside_run(&(struct aside){ log_dir_run, log_dir_free, work }, LOG_DIR_MS))
+        return ddp_fail(
+            err, DDP_ERR_IO,
+            "cannot make the log directory %s: the file system has not answered for %d s; check the "
+            "file system or give another --log_dir",
+            plan->log_root, LOG_DIR_MS / 1000);
+    const ddp_status status = work->status;
+    if (err != NULL && status != DDP_OK)
+        *err = work->err;
+    log_dir_free(work);
+    return status;
+}
+
+/* Files and directories of the user first: what is wrong with them is said before a port is taken. Then the
+ * store, whose thread begins on another processor while this one goes on. What was opened is closed by
+ * node_finish(), also when a later step fails. */
+static ddp_status open_node(struct node *n, struct ddp_err *err)
+{
+    const struct agent_options options = agent_options_of(n->plan);
+    const struct output_options output = {
+        .loop = &n->loop, .plan = n->plan, .started_ms = n->started_ms, .idle = on_output_idle, .user = n
+    };
+    n->pids = calloc((size_t)n->plan->nproc, sizeof(*n->pids));
+    n->asked = calloc((size_t)n->plan->nproc, sizeof(*n->asked));
+    n->known = calloc((size_t)n->plan->nproc, sizeof(*n->known));
+    n->steps = calloc((size_t)n->plan->nproc, sizeof(*n->steps));
+    n->agent = agent_new(&options);
+    if (n->pids == NULL || n->asked == NULL || n->known == NULL || n->steps == NULL || n->agent == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %d workers", n->plan->nproc);
+    ddp_status status = spawner_init(&n->spawner, n->plan, err);
+    if (status == DDP_OK)
+        status = make_log_dir(n->plan, err);
+    if (status == DDP_OK)
+        status = output_new(&output, &n->output, err);
+    if (status == DDP_OK)
+        status = input_new(&n->loop, n->plan, n->guardian, &n->input, err);
+    if (status == DDP_OK)
+        status = node_open_timers(n, err);
+    n->announce = (struct announce){ .plan = n->plan, .output = n->output, .started_ms = n->started_ms };
+    if (n->plan->cli->events != NULL)
+        n->announce.events = event_log_new(n->plan, on_event_log_trouble, n);
+    announce_launched(&n->announce);
+    n->spawner.output = n->output;
+    n->spawner.contain = n->contain;
+    n->spawner.input = n->input;
+    n->spawner.hurry = &n->hurry;
+    exits_open(&n->exits);
+    if (status == DDP_OK)
+        node_check_program(n);
+    if (status == DDP_OK && !n->ended)
+        status = node_meet(n, err);
+    n->evidence = evidence_new(contain_mounts(n->contain), contain_groups(n->contain));
+    if (status == DDP_OK && !n->ended)
+        send_greeting(n);
+    return status == DDP_OK && !n->ended ? make_ready(n, err) : status;
+}
+
+/* Other nodes may still be on their way to the verdict. They are not waited for long, least of all by a user who wants
+ * the end. */
+static void linger(struct node *n)
+{
+    if (n->store != NULL && n->refused) /* by the rules of one who came before: that one is to hear of it */
+        store_server_linger(n->store, LINGER_REFUSED_MS);
+    const bool others = n->round != NULL && n->round->nnodes > 1;
+    if (n->store != NULL && (others || n->waiting.joined > 1))
+        store_server_linger(n->store, agent_stop_signal(n->agent) != 0 ? LINGER_STOPPED_MS : LINGER_MS);
+}
+
+/* The loop first: node_finish() has closed all handles, and what their callbacks used is freed behind them. The store's
+ * thread ends meanwhile. Only when nobody is left may the control group go. */
+static void close_node(struct node *n)
+{
+    uv_loop_close(&n->loop);
+    if (n->held_port >= 0)
+        close(n->held_port);
+    input_free(n->input);
+    linger(n);
+    store_server_begin_stop(n->store);
+    agent_free(n->agent);
+    evidence_free(n->evidence);
+    event_log_close(n->announce.events);
+    if (n->alone)
+        contain_leave(n->contain);
+    buf_free(&n->wishes);
+    buf_free(&n->failed);
+    free(n->round);
+    free(n->pids);
+    free(n->asked);
+    free(n->known);
+    free(n->steps);
+    rank_pages_close(&n->pages);
+    vouch_free(&n->vouch);
+    spawner_close(&n->spawner);
+    exits_close(&n->exits);
+    store_server_stop(n->store);
+}
+
+/* On the stack, since this process does nothing else and returns the exit code. Whatever fails once there is a
+ * loop, it runs until all handles are closed: there is one way out. */
+int node_run(void *arg, int lifeline)
+{
+    const struct node_job *job = arg;
+    struct ddp_err err;
+    struct node n = { .plan = job->plan,
+                      .contain = job->contain,
+                      .started_ms = clock_ms(),
+                      .gathers_ms = clock_ms(),
+                      .on_timer = node_on_timer,
+                      .exits.epoll = -1,
+                      .alone = true,
+                      .held_port = -1,
+                      .step = -1,
+                      .best_step = -1,
+                      .store_deadline_ms = UINT64_MAX,
+                      .unread_deadline_ms = UINT64_MAX };
+    if (uv_loop_init(&n.loop) != 0 || !init_handles(&n, lifeline)) {
+        log_error("cannot make an event loop: out of descriptors or memory");
+        return EXIT_CODE_DDPRUN;
+    }
+    if (open_node(&n, &err) != DDP_OK) {
+        log_error("%s", err.msg);
+        node_finish(&n, EXIT_CODE_DDPRUN);
+    }
+    uv_run(&n.loop, UV_RUN_DEFAULT);
+    close_node(&n);
+    return n.exit_code;
+}

@@ -1,0 +1,506 @@
+/* spawn.c -- see spawn.h.
+ *
+ * A process that moves into a group by writing to cgroup.procs makes the kernel wait until all processors have
+ * noticed: 7 ms for the first one here. Born in it, it costs nothing. But the group at birth is for clone3 alone, which
+ * the C library does not offer, and no C function can return on another stack: hence a few lines of assembly. Where we
+ * have none, ENOSYS sends the caller to the other way. */
+#include "node/spawn.h"
+
+#include "tables/signals.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { FLAGS = CLONE_VM | CLONE_VFORK | CLONE_FILES };
+
+#if defined(__x86_64__)
+
+/* The child wakes up with our registers and an empty stack; it calls, and never comes back. */
+static long call_on_new_stack(struct clone_args *args, size_t size, int (*child)(void *), void *arg)
+{
+    long result;
+    register void *a __asm__("r12") = arg;
+    register int (*f)(void *) __asm__("r13") = child;
+    __asm__ volatile("syscall\n\t"
+                     "test %%rax, %%rax\n\t"
+                     "jnz 1f\n\t"
+                     "xor %%ebp, %%ebp\n\t"
+                     "mov %[a], %%rdi\n\t"
+                     "call *%[f]\n\t"
+                     "hlt\n"
+                     "1:"
+                     : "=a"(result)
+                     : "0"(SYS_clone3), "D"(args), "S"(size), [a] "r"(a), [f] "r"(f)
+                     : "rcx", "r11", "memory", "cc");
+    return result;
+}
+
+#elif defined(__aarch64__)
+
+static long call_on_new_stack(struct clone_args *args, size_t size, int (*child)(void *), void *arg)
+{
+    register long x8 __asm__("x8") = SYS_clone3;
+    register long x0 __asm__("x0") = (long)args;
+    register long x1 __asm__("x1") = (long)size;
+    register void *a __asm__("x19") = arg;
+    register int (*f)(void *) __asm__("x20") = child;
+    __asm__ volatile("svc #0\n\t"
+                     "cbnz x0, 1f\n\t"
+                     "mov x29, #0\n\t"
+                     "mov x30, #0\n\t"
+                     "mov x0, %[a]\n\t"
+                     "blr %[f]\n\t"
+                     "brk #0\n"
+                     "1:"
+                     : "+r"(x0)
+                     : "r"(x8), "r"(x1), [a] "r"(a), [f] "r"(f)
+                     : "memory", "cc");
+    return x0;
+}
+
+#else
+
+static long call_on_new_stack(struct clone_args *args, size_t size, int (*child)(void *), void *arg)
+{
+    (void)args;
+    (void)size;
+    (void)child;
+    (void)arg;
+    return -ENOSYS;
+}
+
+#endif
+
+/* E2BIG, EINVAL: clone3 without groups (before 5.7). EPERM: a filter of system calls. */
+static bool is_missing(long error)
+{
+    return error == -ENOSYS || error == -E2BIG || error == -EINVAL || error == -EPERM;
+}
+
+/* Without a group the C library's clone is as good, where there is no clone3. */
+pid_t birth(int (*child)(void *), void *arg, void *stack, size_t size, int cgroup_fd)
+{
+    const bool grouped = cgroup_fd >= 0;
+    struct clone_args args = { .flags = FLAGS | (grouped ? CLONE_INTO_CGROUP : 0),
+                               .exit_signal = SIGCHLD,
+                               .stack = (uintptr_t)stack,
+                               .stack_size = size,
+                               .cgroup = grouped ? (uint64_t)cgroup_fd : 0 };
+    long pid = call_on_new_stack(&args, sizeof(args), child, arg);
+    if (pid >= 0)
+        return (pid_t)pid;
+    if (is_missing(pid) && !grouped)
+        return clone(child, (char *)stack + size, FLAGS | SIGCHLD, arg);
+    errno = is_missing(pid) ? ENOSYS : (int)-pid;
+    return -1;
+}
+
+/* --- proc ------------------------------------------------------------------------------------------------- */
+
+/* Why not fork, posix_spawn or uv_spawn: fork copies page tables for nothing; the other two cannot
+ * arm the parent-death signal. clone(CLONE_VM | CLONE_VFORK) borrows our memory until execve, as
+ * vfork does, but on a stack of its own, so nothing of ours can be damaged; and execve's errno
+ * simply lies in memory when we wake up.
+ *
+ * In the child, until execve: no allocation, no lock, no stdio; signals are blocked, so no handler
+ * of ours runs there. */
+
+enum { CHILD_STACK = 64 * 1024, NOT_EXECUTED = 127, FD_GAP = 1024 };
+
+/* What the child reads and writes. It lies on the parent's stack, which stands still meanwhile. */
+struct child {
+    const struct proc_slots *slots;
+    const struct proc_spec *spec;
+    pid_t parent;
+    int join; /* directory of the group that it must join by itself, -1 = none: it was born there */
+    /* Written by the child, read by us after it is gone or has become the program: */
+    bool lived;
+    int error, join_error;
+};
+
+/* --- the child ------------------------------------------------------------------------------------------ */
+
+/* The child leaves these functions by execve, not by return, so what AddressSanitizer marks on their stack would stay
+ * marked when the memory is an ordinary part of our stack again. So nothing is marked there. */
+#define IN_CHILD __attribute__((no_sanitize_address))
+
+/* As the kernel has it, 8 bytes of mask. */
+struct kernel_sigaction {
+    void (*handler)(int);
+    unsigned long flags;
+    void (*restorer)(void);
+    uint64_t mask;
+};
+
+/* execve brings caught signals back to default by itself; until then our handlers must not run in
+ * borrowed memory. These are bare system calls because a library may keep its own record of
+ * handlers (ThreadSanitizer does), and that record is our parent's. */
+IN_CHILD static void default_signals(void)
+{
+    const struct kernel_sigaction dfl = { 0 };
+    const uint64_t none = 0;
+    for (int i = 0; i < SIGNAL_ROWS; i++) {
+        const int sig = signal_rows[i].number;
+        struct kernel_sigaction now = { 0 };
+        syscall(SYS_rt_sigaction, sig, NULL, &now, sizeof(now.mask));
+        /* What the user wants ignored stays so; what we ignore ourselves does not. */
+        if (now.handler != SIG_DFL && (now.handler != SIG_IGN || signal_rows[i].act == SIGNAL_NONE))
+            syscall(SYS_rt_sigaction, sig, &dfl, NULL, sizeof(dfl.mask));
+    }
+    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof(none));
+}
+
+/* For old kernels, and for filters that forbid the call. What we open ourselves closes at execve; this is
+ * for what the user's shell had open. Many programs have a limit of a million descriptors and none of them
+ * above a thousand, so a long gap ends it. */
+IN_CHILD static void close_one_by_one(void)
+{
+    for (int fd = 3, gap = 0; gap < FD_GAP; fd++)
+        gap = close(fd) == 0 ? 0 : gap + 1;
+}
+
+/* Until the first call in here the table of descriptors is our parent's. Asked to close everything above
+ * the slots in a table of its own, the kernel copies only what is below: a handful. Where it cannot, all
+ * is copied, and what we opened closes at execve. */
+IN_CHILD static bool place_fds(const struct proc_slots *slots)
+{
+    const unsigned above = (unsigned)slots->at[2] + 1;
+    if (close_range(above, UINT32_MAX, CLOSE_RANGE_UNSHARE) != 0 && unshare(CLONE_FILES) != 0)
+        return false;
+    for (int i = 0; i < 3; i++)
+        if (dup2(slots->at[i], i) < 0)
+            return false;
+    if (close_range(3, UINT32_MAX, 0) != 0)
+        close_one_by_one();
+    return true;
+}
+
+/* The slow way into a control group. A worker outside of it is better than none: the sweep finds it all the same. */
+IN_CHILD static void join_group(struct child *c)
+{
+    int fd = openat(c->join, "cgroup.procs", O_WRONLY | O_CLOEXEC);
+    if (fd < 0 || write(fd, "0", 1) != 1)
+        c->join_error = errno;
+    if (fd >= 0)
+        close(fd);
+}
+
+/* The kernel's mask of CPUs is an array of long, as the set's bits are. */
+IN_CHILD static bool bind_cpus(const struct rank_set *cpus)
+{
+    return cpus == NULL || cpus->limit == 0 ||
+           syscall(SYS_sched_setaffinity, 0, (size_t)cpus->limit / 8, cpus->bits) == 0;
+}
+
+/* The group comes first, so that a signal to ours does not meet a half-made worker.
+ *
+ * A group and not a session, as one might expect: there is no terminal to get away from, the agent has left it already.
+ * And Linux gives each session a share of the processor of its own (autogroup). A start that moves into a new share has
+ * to wait for its turn there, while we wait for its execve: on a busy machine 64 workers took half as long again. */
+IN_CHILD static bool become_worker(const struct child *c)
+{
+    if (setpgid(0, 0) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || !place_fds(c->slots))
+        return false;
+    if (c->spec->nofile != NULL)
+        setrlimit(RLIMIT_NOFILE, c->spec->nofile);
+    if (!bind_cpus(c->spec->cpus))
+        return false;
+    if (c->spec->hurry != NULL)
+        hurry_inherit(c->spec->hurry);
+    /* Our parent may have died before the signal was armed; then it will never come. */
+    if (getppid() != c->parent) {
+        errno = ESRCH;
+        return false;
+    }
+    default_signals();
+    return true;
+}
+
+IN_CHILD static int child_main(void *arg)
+{
+    struct child *c = arg;
+    c->lived = true;
+    if (c->join >= 0)
+        join_group(c);
+    if (become_worker(c))
+        execve(c->spec->path, c->spec->argv, c->spec->envp);
+    c->error = errno;
+    _exit(NOT_EXECUTED);
+}
+
+/* --- the parent ----------------------------------------------------------------------------------------- */
+
+bool proc_slots_open(struct proc_slots *slots)
+{
+    slots->null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (int i = 0; i < 3; i++)
+        slots->at[i] = slots->null < 0 ? -1 : fcntl(slots->null, F_DUPFD_CLOEXEC, slots->null);
+    return slots->at[2] >= 0;
+}
+
+void proc_slots_close(struct proc_slots *slots)
+{
+    for (int i = 0; i < 3; i++)
+        if (slots->at[i] > STDERR_FILENO)
+            close(slots->at[i]);
+    if (slots->null > STDERR_FILENO)
+        close(slots->null);
+}
+
+/* Lay `fds` into the slots; NULL takes them out again. The numbers themselves stay taken, so that no
+ * other thread's socket can get one. */
+static bool fill_slots(const struct proc_slots *slots, const int fds[3])
+{
+    for (int i = 0; i < 3; i++)
+        if (dup3(fds != NULL ? fds[i] : slots->null, slots->at[i], O_CLOEXEC) < 0)
+            return false;
+    return true;
+}
+
+/* All signals are blocked around the clone: a handler that ran in the child would act on our memory
+ * in our name. */
+static pid_t clone_child(struct child *c)
+{
+    _Alignas(16) char stack[CHILD_STACK];
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pid_t pid = birth(child_main, c, stack, sizeof(stack), c->join < 0 ? c->spec->cgroup_fd : -1);
+    if (pid < 0)
+        c->error = errno;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return pid;
+}
+
+/* Into the group at birth, or when that does not work after it. It does not work without clone3; and some kernels kill
+ * whoever is born into a group by a parent whose own group was killed once (cgroup.kill): that child never lived. */
+static pid_t clone_into_group(struct child *c)
+{
+    static bool by_joining; /* the same for our whole life */
+    c->join = by_joining ? c->spec->cgroup_fd : -1;
+    pid_t pid = clone_child(c);
+    bool stillborn = pid > 0 && !c->lived;
+    if (c->spec->cgroup_fd < 0 || by_joining || (!stillborn && (pid > 0 || c->error != ENOSYS)))
+        return pid;
+    if (stillborn)
+        waitpid(pid, NULL, 0);
+    by_joining = true;
+    c->error = 0;
+    c->join = c->spec->cgroup_fd;
+    return clone_child(c);
+}
+
+pid_t proc_spawn(const struct proc_slots *slots, const struct proc_spec *spec, int *error)
+{
+    struct child c = { .slots = slots, .spec = spec, .parent = getpid() };
+    pid_t pid = -1;
+    if (fill_slots(slots, spec->fds))
+        pid = clone_into_group(&c);
+    else
+        c.error = errno;
+    fill_slots(slots, NULL);
+    if (pid > 0 && c.error != 0) {
+        waitpid(pid, NULL, 0);
+        pid = -1;
+    }
+    *error = pid > 0 ? c.join_error : c.error;
+    return pid;
+}
+
+/* 0 when `path` is a file that may be executed, else an errno. execve has the last word; this is
+ * for the search, and for an answer before anything is started. */
+static int check_executable(const char *path)
+{
+    struct stat st;
+    if (stat(path, &st) != 0)
+        return errno == ENOTDIR ? ENOENT : errno;
+    return S_ISREG(st.st_mode) && access(path, X_OK) == 0 ? 0 : EACCES;
+}
+
+int proc_find(const char *program, const char *path, char *out, size_t size)
+{
+    if (strchr(program, '/') != NULL)
+        return (size_t)snprintf(out, size, "%s", program) < size ? check_executable(out) : ENAMETOOLONG;
+    int found = ENOENT;
+    const char *dir = path != NULL ? path : "/usr/local/bin:/usr/bin:/bin";
+    while (dir != NULL) {
+        const char *end = strchrnul(dir, ':');
+        /* An empty entry of PATH means the current directory. */
+        const char *glue = end == dir ? "./" : "/";
+        if ((size_t)snprintf(out, size, "%.*s%s%s", (int)(end - dir), dir, glue, program) < size) {
+            int error = check_executable(out);
+            if (error == 0)
+                return 0;
+            if (error == EACCES)
+                found = EACCES; /* execvp looks on, and says this when nothing better comes */
+        }
+        dir = *end == ':' ? end + 1 : NULL;
+    }
+    return found;
+}
+
+/* --- spawner ---------------------------------------------------------------------------------------------- */
+
+/* Everything that can fail before execve fails here, in the agent, where there are words for it:
+ * descriptors, memory, the way to the program. What is left for the child is short (spawn.c).
+ *
+ * The descriptor limit: a launcher of many workers needs more descriptors than the usual 1,024, a
+ * worker must not get more than the user gave. A program that calls select() breaks on descriptors
+ * over 1,024, and some close every descriptor up to the limit at their start. So we raise ours, and
+ * each worker gets the user's limit back. */
+
+enum {
+    FDS_OF_OURS = 64,   /* descriptors needed besides those of the workers */
+    FDS_PER_WORKER = 9, /* three pipes while it is started, two files, its pidfd */
+};
+
+/* As far as the hard limit allows; if that is not enough the first worker without a pipe says so. */
+static void raise_fd_limit(struct spawner *s)
+{
+    getrlimit(RLIMIT_NOFILE, &s->nofile);
+    struct rlimit more = s->nofile;
+    rlim_t need = FDS_OF_OURS + FDS_PER_WORKER * (rlim_t)s->plan->nproc;
+    if (more.rlim_cur == RLIM_INFINITY || more.rlim_cur >= need)
+        return;
+    more.rlim_cur = need < more.rlim_max ? need : more.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &more);
+}
+
+/* Grow the table of descriptors to its final size while this process has one thread. The kernel grows a table that threads
+ * share only after an RCU grace period, which cost 10 ms at descriptor 64: between the tenth worker and the eleventh. */
+static void reserve_descriptors(const struct plan *plan)
+{
+    const int fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, FDS_OF_OURS + FDS_PER_WORKER * plan->nproc - 1);
+    if (fd >= 0)
+        close(fd);
+}
+
+ddp_status spawner_init(struct spawner *s, const struct plan *plan, struct ddp_err *err)
+{
+    *s = (struct spawner){ .plan = plan };
+    raise_fd_limit(s);
+    reserve_descriptors(plan);
+    if (!proc_slots_open(&s->slots))
+        return ddp_fail(err, DDP_ERR_IO, "cannot open /dev/null: %s", strerror(errno));
+    return DDP_OK;
+}
+
+void spawner_close(struct spawner *s)
+{
+    proc_slots_close(&s->slots);
+}
+
+/* Only a missing file is an error here: Python has words for everything else. */
+static bool lacks_script(const char *script)
+{
+    struct stat st;
+    return script != NULL && stat(script, &st) != 0 && (errno == ENOENT || errno == ENOTDIR);
+}
+
+/* Find the program once; it is the same for all. The search uses the worker's own PATH, which --env
+ * may have changed: what counts is what the worker would find. */
+static int find_program(struct spawner *s, const char *program, char *const *envp)
+{
+    if (s->path[0] != '\0')
+        return 0;
+    int error = proc_find(program, env_find(envp, "PATH"), s->path, sizeof(s->path));
+    s->failed = error != 0 ? program : NULL;
+    if (error == 0 && lacks_script(s->plan->script)) {
+        s->failed = s->plan->script;
+        error = ENOENT;
+    }
+    if (error != 0)
+        s->path[0] = '\0';
+    return error;
+}
+
+int spawner_find(struct spawner *s)
+{
+    struct ddp_err err;
+    struct worker_env env;
+    if (plan_env(s->plan, 0, &env, &err) != DDP_OK)
+        return ENOMEM;
+    const int error = find_program(s, s->plan->workers[0].argv[0], env.block);
+    worker_env_free(&env);
+    return error;
+}
+
+/* Once: it is the same for all. */
+static void note_outside(struct spawner *s, int error)
+{
+    if (!s->outside_noted)
+        output_note(s->output, "warning: cannot put workers into their control group: %s", strerror(error));
+    s->outside_noted = true;
+}
+
+/* The environment is made for one worker at a time and freed at once: for 256 workers it would be
+ * megabytes. */
+static int start_with(struct spawner *s, int local_rank, const int fds[3], pid_t *pid)
+{
+    struct ddp_err err;
+    struct worker_env env;
+    if (plan_env(s->plan, local_rank, &env, &err) != DDP_OK)
+        return ENOMEM;
+    const struct proc_spec spec = { .path = s->path,
+                                    .argv = s->plan->workers[local_rank].argv,
+                                    .envp = env.block,
+                                    .fds = { fds[0], fds[1], fds[2] },
+                                    .nofile = &s->nofile,
+                                    .hurry = s->hurry,
+                                    .cpus = &s->plan->workers[local_rank].cpus,
+                                    .cgroup_fd = contain_cgroup_fd(s->contain) };
+    int error = find_program(s, spec.argv[0], env.block);
+    if (error == 0 && (*pid = proc_spawn(&s->slots, &spec, &error)) < 0) {
+        s->failed = s->path;
+        /* The file was found a moment ago, so it is its interpreter or loader that is missing. */
+        error = error == ENOENT ? ELIBACC : error;
+    } else if (error != 0 && *pid > 0) {
+        note_outside(s, error);
+        error = 0;
+    }
+    worker_env_free(&env);
+    return error;
+}
+
+/* Its stdin, and what starts with it. */
+static int start_with_input(struct spawner *s, int local_rank, const int out[2], pid_t *pid)
+{
+    const int in = input_open(s->input, local_rank);
+    if (in < 0) {
+        output_note(s->output, "error: cannot make a pipe for the input of a worker: %s", strerror(errno));
+        return EMFILE;
+    }
+    int error = start_with(s, local_rank, (const int[]){ in, out[0], out[1] }, pid);
+    input_spawned(s->input, local_rank, in, error == 0);
+    return error;
+}
+
+/* The worker's ends of the pipes are closed here in every case. If we kept one, its end of file
+ * would never come. */
+int spawner_start(struct spawner *s, int local_rank, pid_t *pid)
+{
+    struct ddp_err err;
+    int fds[2];
+    if (output_open(s->output, local_rank, fds, &err) != DDP_OK) {
+        output_note(s->output, "error: %s", err.msg);
+        return EMFILE;
+    }
+    int error = start_with_input(s, local_rank, fds, pid);
+    output_spawned(fds);
+    if (error == 0)
+        output_started(s->output, local_rank, *pid);
+    return error;
+}

@@ -1,0 +1,435 @@
+/* stdin.c -- see stdin.h. */
+#include "node/stdin.h"
+
+#include "contain/procfs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+bool fan_init(struct fan *fan, int n)
+{
+    *fan = (struct fan){ .readers = calloc((size_t)n, sizeof(*fan->readers)), .n = n };
+    if (fan->readers == NULL)
+        fan->n = 0;
+    return fan->readers != NULL;
+}
+
+void fan_free(struct fan *fan)
+{
+    free(fan->readers);
+    *fan = (struct fan){ 0 };
+}
+
+void fan_expect(struct fan *fan, int reader)
+{
+    fan->readers[reader] = (struct fan_reader){ .state = FAN_EXPECTED };
+}
+
+/* A chunk that was taken for readers who are gone by now is the first of those who come. */
+void fan_open(struct fan *fan, int reader)
+{
+    fan->readers[reader] = (struct fan_reader){ .state = FAN_OPEN };
+}
+
+/* Also one who was only expected, and could not be started: to wait for him would hold up the others for ever. Who
+ * does not read at all stays as he is. */
+void fan_close(struct fan *fan, int reader)
+{
+    if (fan->readers[reader].state != FAN_ABSENT)
+        fan->readers[reader].state = FAN_CLOSED;
+}
+
+void fan_forget(struct fan *fan)
+{
+    fan->len = 0;
+    for (int i = 0; i < fan->n; i++)
+        fan->readers[i].done = 0;
+}
+
+/* One who lags behind, or is still to come, holds up all: the chunk in memory is the only copy of what he has not
+ * got. And with nobody left to read, what is typed is left to whoever comes after us. */
+bool fan_wants(const struct fan *fan)
+{
+    bool somebody = false;
+    for (int i = 0; i < fan->n; i++) {
+        const struct fan_reader *r = &fan->readers[i];
+        if (r->state == FAN_EXPECTED || (r->state == FAN_OPEN && r->done < fan->len))
+            return false;
+        somebody |= r->state == FAN_OPEN;
+    }
+    return somebody && !fan->ended;
+}
+
+void fan_fill(struct fan *fan, size_t len)
+{
+    fan_forget(fan);
+    fan->len = len;
+    fan->ended = len == 0;
+}
+
+size_t fan_due(const struct fan *fan, int reader, size_t *at)
+{
+    const struct fan_reader *r = &fan->readers[reader];
+    *at = r->done;
+    return r->state == FAN_OPEN ? fan->len - r->done : 0;
+}
+
+void fan_gave(struct fan *fan, int reader, size_t len)
+{
+    fan->readers[reader].done += len;
+}
+
+/* Not before the last byte: who sees the end of a file stops to read. */
+bool fan_is_over(const struct fan *fan, int reader)
+{
+    const struct fan_reader *r = &fan->readers[reader];
+    return fan->ended && r->state == FAN_OPEN && r->done == fan->len;
+}
+
+/* To inherit is best where it can be had: isatty(), line editing, seeking in a file work as without ddprun. With
+ * two readers each would get some of the bytes, nobody all. */
+enum input_way input_way(int n_readers, bool terminal, bool background)
+{
+    if (n_readers == 0)
+        return INPUT_NONE;
+    return n_readers == 1 && !(terminal && background) ? INPUT_DIRECT : INPUT_COPIED;
+}
+
+/* --- input ------------------------------------------------------------------------------------------------ */
+
+/* Our stdin belongs to others, too: the shell, or whoever is at the other side of a pipe, shares its flags. So it is never
+ * made non-blocking. What can be polled is opened again where the system allows that, and watched through an epoll set of
+ * our own, since libuv changes the flags of what it watches itself; a plain file is read at once where the kernel has it at
+ * hand, else by libuv's threads. Nobody can stop us by SIGTTIN, because the agent has left the terminal's session. That also
+ * means that nobody would keep us from taking what is typed for the shell, so before each read from a terminal the
+ * guardian's place there is looked up. */
+
+enum {
+    CHUNK = 64 * 1024,  /* as much as a pipe holds: a worker that is ready takes all of it at once */
+    LOOK_AGAIN_MS = 300 /* until "fg" is noticed; the kernel tells nobody when the foreground changes */
+};
+
+/* Our end of a worker's pipe. It frees itself when it is closed. */
+struct pipe_end {
+    uv_poll_t poll;
+    struct input *input;
+    int local_rank, fd;
+};
+
+struct input {
+    uv_loop_t *loop;
+    const struct plan *plan;
+    pid_t guardian;
+    enum input_way way;
+    struct fan fan;
+    struct pipe_end **ends; /* by local rank; NULL = closed */
+    int source, null;       /* what is read; /dev/null */
+    bool terminal, closing;
+
+    bool polled;      /* else it is a file, or a device that is always ready */
+    bool regular;     /* a file with an end */
+    int epoll;        /* holds `source` */
+    uv_poll_t ready;  /* of `epoll` */
+    uv_timer_t later; /* while we are in the background */
+    uv_fs_t request;  /* of a file */
+    bool reading;     /* `request` is under way */
+    char *chunk;      /* CHUNK bytes; NULL when nothing is copied */
+};
+
+static void give(struct input *in, int local_rank);
+static void take_if_wanted(struct input *in);
+static void go_on(struct input *in);
+
+/* --- the terminal ----------------------------------------------------------------------------------------- */
+
+/* Is the guardian's process group another than the one that the terminal listens to? */
+static bool in_background(const struct input *in)
+{
+    struct proc_stat stat;
+    return in->terminal && procfs_stat(in->guardian, &stat) && stat.foreground > 0 &&
+           stat.group != stat.foreground;
+}
+
+/* --- to the workers --------------------------------------------------------------------------------------- */
+
+static void free_end(uv_handle_t *handle)
+{
+    free(handle->data);
+}
+
+/* The handle dies a turn later, the descriptor now: the worker is to see the end of its input without delay. */
+static void close_end(struct input *in, int local_rank)
+{
+    struct pipe_end *end = in->ends[local_rank];
+    fan_close(&in->fan, local_rank);
+    in->ends[local_rank] = NULL;
+    if (end == NULL)
+        return;
+    uv_close((uv_handle_t *)&end->poll, free_end);
+    close(end->fd);
+}
+
+static void on_room(uv_poll_t *poll, int status, int events)
+{
+    (void)status, (void)events; /* the write will tell */
+    struct pipe_end *end = poll->data;
+    struct input *in = end->input;
+    give(in, end->local_rank);
+    take_if_wanted(in);
+}
+
+/* As much as the pipe takes. A worker that has closed its stdin is let go: it does not want more. */
+static void give(struct input *in, int local_rank)
+{
+    struct pipe_end *end = in->ends[local_rank];
+    size_t at, due = end != NULL ? fan_due(&in->fan, local_rank, &at) : 0;
+    ssize_t n = due > 0 ? write(end->fd, in->chunk + at, due) : 0;
+    if (n > 0)
+        fan_gave(&in->fan, local_rank, (size_t)n);
+    if ((n < 0 && errno != EAGAIN && errno != EINTR) || fan_is_over(&in->fan, local_rank))
+        close_end(in, local_rank);
+    else if (end != NULL && fan_due(&in->fan, local_rank, &at) > 0)
+        uv_poll_start(&end->poll, UV_WRITABLE, on_room);
+    else if (end != NULL)
+        uv_poll_stop(&end->poll);
+}
+
+/* --- from outside ----------------------------------------------------------------------------------------- */
+
+static void on_file_read(uv_fs_t *request)
+{
+    struct input *in = request->data;
+    ssize_t n = request->result;
+    in->reading = false;
+    uv_fs_req_cleanup(request);
+    if (in->closing)
+        return;
+    fan_fill(&in->fan, n > 0 ? (size_t)n : 0);
+    go_on(in);
+}
+
+static void on_ready(uv_poll_t *poll, int status, int events);
+
+static void on_later(uv_timer_t *timer)
+{
+    go_on(timer->data);
+}
+
+/* What cannot be read any more, a terminal that is gone, has ended like a file. */
+static void on_ready(uv_poll_t *poll, int status, int events)
+{
+    struct input *in = poll->data;
+    (void)status, (void)events;
+    if (in_background(in)) {
+        uv_poll_stop(poll);
+        uv_timer_start(&in->later, on_later, LOOK_AGAIN_MS, 0);
+        return;
+    }
+    ssize_t n = read(in->source, in->chunk, CHUNK);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    fan_fill(&in->fan, n > 0 ? (size_t)n : 0);
+    go_on(in);
+}
+
+/* What the kernel has at hand: /dev/null, a file that was read or written before. Not only because it is faster: a thread
+ * of libuv's wakes the loop in two steps, and a loop that is served first comes in between and turns in a circle (see
+ * output/output.c). Of a file that is not at hand Linux 5.9 and 5.10 may say that it has ended here; its end is only believed
+ * to a read that may wait. */
+static bool take_at_once(struct input *in)
+{
+    const struct iovec into = { .iov_base = in->chunk, .iov_len = CHUNK };
+    const ssize_t n = preadv2(in->source, &into, 1, -1, RWF_NOWAIT);
+    if (n < 0 || (n == 0 && in->regular))
+        return false;
+    fan_fill(&in->fan, (size_t)n);
+    uv_timer_start(&in->later, on_later, 0, 0);
+    return true;
+}
+
+/* A read that cannot even be asked for ends the input: nobody would call us again. */
+static void take(struct input *in)
+{
+    if (in->polled) {
+        uv_poll_start(&in->ready, UV_READABLE, on_ready);
+        return;
+    }
+    if (take_at_once(in))
+        return;
+    uv_buf_t into = uv_buf_init(in->chunk, CHUNK);
+    in->request.data = in;
+    in->reading = uv_fs_read(in->loop, &in->request, in->source, &into, 1, -1, on_file_read) == 0;
+    if (!in->reading)
+        fan_fill(&in->fan, 0);
+}
+
+/* Whatever has happened: give what is there, take more when there is room. */
+static void go_on(struct input *in)
+{
+    for (int i = 0; i < in->fan.n && in->way == INPUT_COPIED && !in->reading; i++)
+        give(in, i);
+    take_if_wanted(in);
+}
+
+static void take_if_wanted(struct input *in)
+{
+    if (in->way != INPUT_COPIED || in->closing || in->reading)
+        return;
+    if (fan_wants(&in->fan))
+        take(in);
+    else if (in->polled)
+        uv_poll_stop(&in->ready);
+}
+
+/* --- workers come and go ---------------------------------------------------------------------------------- */
+
+/* Each attempt reads on where the one before has stopped: what somebody typed cannot be had twice. What was taken
+ * for the old workers and not given is left. */
+void input_attempt(struct input *in)
+{
+    fan_forget(&in->fan);
+    for (int i = 0; i < in->fan.n; i++) {
+        close_end(in, i);
+        if (plan_gets_input(in->plan, i))
+            fan_expect(&in->fan, i);
+    }
+}
+
+/* A pipe whose end with us does not block, though the worker's does. */
+static int open_pipe(struct input *in, int local_rank)
+{
+    int fds[2];
+    struct pipe_end *end = malloc(sizeof(*end));
+    if (end == NULL || pipe2(fds, O_CLOEXEC) != 0) {
+        free(end);
+        return -1;
+    }
+    *end = (struct pipe_end){ .input = in, .local_rank = local_rank, .fd = fds[1] };
+    uv_poll_init(in->loop, &end->poll, end->fd);
+    end->poll.data = end;
+    in->ends[local_rank] = end;
+    return fds[0];
+}
+
+/* /dev/null for those who get nothing: with a closed descriptor 0 the first file that a worker opens would become
+ * its stdin. */
+int input_open(struct input *in, int local_rank)
+{
+    if (!plan_gets_input(in->plan, local_rank))
+        return in->null;
+    return in->way == INPUT_DIRECT ? STDIN_FILENO : open_pipe(in, local_rank);
+}
+
+void input_spawned(struct input *in, int local_rank, int fd, bool runs)
+{
+    if (fd > STDERR_FILENO && fd != in->null)
+        close(fd);
+    if (!runs)
+        close_end(in, local_rank);
+    else if (in->ends[local_rank] != NULL)
+        fan_open(&in->fan, local_rank);
+    go_on(in);
+}
+
+void input_ended(struct input *in, int local_rank)
+{
+    close_end(in, local_rank);
+    go_on(in);
+}
+
+/* --- the beginning and the end ---------------------------------------------------------------------------- */
+
+/* Our stdin under a descriptor that nobody shares, where that is possible: a file must keep the common position. */
+static int open_source(bool is_file)
+{
+    int fd = is_file ? -1 : open("/proc/self/fd/0", O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    return fd >= 0 ? fd : fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
+}
+
+/* epoll refuses files: they are always ready. */
+static bool open_copied(struct input *in)
+{
+    struct epoll_event event = { .events = EPOLLIN };
+    struct stat is;
+    in->regular = fstat(STDIN_FILENO, &is) == 0 && S_ISREG(is.st_mode);
+    in->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (in->epoll < 0)
+        return false;
+    bool is_file = epoll_ctl(in->epoll, EPOLL_CTL_ADD, STDIN_FILENO, &event) != 0;
+    if (!is_file)
+        epoll_ctl(in->epoll, EPOLL_CTL_DEL, STDIN_FILENO, NULL);
+    in->source = open_source(is_file);
+    in->polled = in->source >= 0 && epoll_ctl(in->epoll, EPOLL_CTL_ADD, in->source, &event) == 0;
+    uv_poll_init(in->loop, &in->ready, in->epoll);
+    uv_timer_init(in->loop, &in->later);
+    in->ready.data = in->later.data = in;
+    return in->source >= 0;
+}
+
+/* Of this node: which workers get input is the plan's to know. */
+static int count_readers(const struct plan *plan)
+{
+    int n = 0;
+    for (int i = 0; i < plan->nproc; i++)
+        n += plan_gets_input(plan, i);
+    return n;
+}
+
+ddp_status input_new(uv_loop_t *loop, const struct plan *plan, pid_t guardian, struct input **out,
+                     struct ddp_err *err)
+{
+    struct input *in = calloc(1, sizeof(*in));
+    *out = in;
+    if (in == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the workers' input");
+    *in = (struct input){ .loop = loop, .plan = plan, .guardian = guardian, .source = -1, .epoll = -1 };
+    in->terminal = isatty(STDIN_FILENO) == 1;
+    in->null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    in->ends = calloc((size_t)plan->nproc, sizeof(struct pipe_end *));
+    in->way = input_way(count_readers(plan), in->terminal, in_background(in));
+    if (in->way == INPUT_COPIED)
+        in->chunk = malloc(CHUNK);
+    if (in->ends == NULL || (in->way == INPUT_COPIED && in->chunk == NULL) ||
+        !fan_init(&in->fan, plan->nproc))
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the workers' input");
+    if (in->null < 0 || (in->way == INPUT_COPIED && !open_copied(in)))
+        return ddp_fail(err, DDP_ERR_IO, "cannot open the workers' input: %s", strerror(errno));
+    return DDP_OK;
+}
+
+/* A read of a file that a thread has begun cannot be taken back; on_file_read comes and finds `closing`. */
+void input_close(struct input *in)
+{
+    if (in == NULL || in->closing)
+        return;
+    in->closing = true;
+    for (int i = 0; i < in->fan.n; i++)
+        close_end(in, i);
+    if (in->ready.data == NULL) /* nothing was copied */
+        return;
+    uv_close((uv_handle_t *)&in->ready, NULL);
+    uv_close((uv_handle_t *)&in->later, NULL);
+    if (in->reading)
+        uv_cancel((uv_req_t *)&in->request);
+}
+
+void input_free(struct input *in)
+{
+    if (in == NULL)
+        return;
+    for (int i = 0; i < 3; i++) {
+        int fd = (int[]){ in->source, in->epoll, in->null }[i];
+        if (fd >= 0)
+            close(fd);
+    }
+    fan_free(&in->fan);
+    free(in->ends);
+    free(in->chunk);
+    free(in);
+}

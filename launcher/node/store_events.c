@@ -1,0 +1,645 @@
+/* store_events.c -- what the store says becomes an event for the agent, and an answer where it asks: beats, whose connection, the port of rank 0.
+ *
+ * With each beat one look at the workers' processes: a small file of /proc for each, and
+ * another one for who sleeps. What is not news is not told. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "contain/contain.h"
+#include "contain/procfs.h"
+#include "node/core.h"
+#include "report/hints.h"
+#include "report/host_checks.h"
+#include "server/port_holder.h"
+#include "tables/exit_codes.h"
+
+#include <cjson/cJSON.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Who runs sleeps nowhere; "0" is the kernel's word for that, or for one who may not know. (Without ptrace
+ * rights on the process /proc/PID/wchan reads "0", and no error.) */
+static void look_where(pid_t pid, struct beat_look *look)
+{
+    if (look->state != 'R')
+        procfs_line(pid, "wchan", look->where, sizeof(look->where));
+    if (strcmp(look->where, "0") == 0)
+        look->where[0] = '\0';
+}
+
+static struct beat_look look_at(pid_t pid)
+{
+    struct beat_look look = { .at_us = clock_us() };
+    struct proc_stat stat;
+    if (!procfs_stat(pid, &stat))
+        return look;
+    look.state = stat.state;
+    look.cpu_ticks = stat.cpu_ticks;
+    look_where(pid, &look);
+    return look;
+}
+
+/* beat_take compares with the last look and adds a row only for news: in a healthy job of 64 workers a beat
+ * stays empty. */
+static struct beat_step_look look_at_step(const struct flight *f)
+{
+    struct beat_step_look look = { 0 };
+    if (f == NULL)
+        return look;
+    look.step = atomic_load_explicit(&f->step, memory_order_relaxed);
+    look.records = atomic_load_explicit(&f->records, memory_order_relaxed);
+    look.call = atomic_load_explicit(&f->call, memory_order_relaxed);
+    const enum flight_state state = flight_state(look.call);
+    if (state == FLIGHT_STARTED || state == FLIGHT_SCHEDULED)
+        flight_word(look.word, f->kinds, FLIGHT_KINDS, flight_kind(look.call));
+    return look;
+}
+
+void node_on_beat(void *user, struct cJSON *beat)
+{
+    struct node *n = user;
+    const uint64_t ticks_per_s = (uint64_t)sysconf(_SC_CLK_TCK);
+    cJSON *workers = cJSON_AddArrayToObject(beat, "workers");
+    cJSON *steps = n->pages.n > 0 ? cJSON_AddArrayToObject(beat, "steps") : NULL;
+    for (int i = 0; i < n->plan->nproc; i++) {
+        if (n->pids[i] == 0)
+            continue;
+        const struct beat_look look = look_at(n->pids[i]);
+        beat_take(&n->known[i], i, n->pids[i], &look, ticks_per_s, workers);
+        const struct beat_step_look step = look_at_step(rank_page(&n->pages, i));
+        beat_take_step(&n->steps[i], i, n->pids[i], &step, steps);
+    }
+}
+
+/* --- node vouch ------------------------------------------------------------------------------------------- */
+
+/* The store asks whose a connection is that cannot introduce itself; who of us has it
+ * answers, everybody else is silent. */
+
+/* Looking for a process may take a tenth of a second, in which the node gives no sign of life; it may take a tenth of our time,
+ * and half a second at once. */
+enum { WHOSE_SHARE = 10, WHOSE_AT_ONCE_MS = 500 };
+
+static bool find_holder(struct node *n, uint64_t inode, struct port_holder *holder)
+{
+    const uint64_t now_ms = clock_ms();
+    if (n->whose_ms < now_ms)
+        n->whose_ms = now_ms;
+    if (n->whose_ms - now_ms > WHOSE_SHARE * WHOSE_AT_ONCE_MS)
+        return false;
+    const bool found = port_holder_of_socket(inode, holder);
+    n->whose_ms += WHOSE_SHARE * (clock_ms() - now_ms);
+    return found;
+}
+
+/* All of this machine is looked at: the store asks so only when more take part in a group than belong there. Whom we may not
+ * see we say nothing of, nor of those that too many are asked with. The pid is as below; the age would be told long after. */
+static void say_whose(struct node *n, int64_t conn, uint64_t inode)
+{
+    char words[256];
+    struct port_holder holder;
+    if (!find_holder(n, inode, &holder))
+        return;
+    holder.pid = contain_shown_pid(n->contain, holder.pid);
+    holder.age_s = 0;
+    store_link_tell(n->link, say_owner(conn, holder.pid, port_holder_words(&holder, words, sizeof(words))));
+}
+
+/* The pid is the one that users see, since the agent may run in a pid namespace of its own. */
+static void say_worker(struct node *n, int64_t conn, const struct vouch_process *found)
+{
+    store_link_tell(n->link, say_vouch(conn, found->rank, contain_shown_pid(n->contain, found->pid)));
+}
+
+static void walk(struct node *n)
+{
+    size_t count = 0;
+    struct vouch_process *workers = calloc((size_t)n->plan->nproc, sizeof(*workers));
+    for (int i = 0; workers != NULL && i < n->plan->nproc; i++)
+        if (n->pids[i] != 0)
+            workers[count++] = (struct vouch_process){ .pid = n->pids[i], .rank = node_rank(n, i) };
+    vouch_walk(&n->vouch, workers, count, clock_ms());
+    free(workers);
+}
+
+bool node_has_socket(struct node *n, uint64_t inode)
+{
+    walk(n);
+    return vouch_knows(&n->vouch, inode);
+}
+
+static void answer_all(struct node *n)
+{
+    struct vouch_question question;
+    struct vouch_process found;
+    bool is_found;
+    walk(n);
+    while (vouch_next(&n->vouch, &question, &is_found, &found)) {
+        if (is_found)
+            say_worker(n, question.conn, &found);
+        else if (question.any)
+            say_whose(n, question.conn, question.inode);
+    }
+}
+
+static void on_walk(uv_timer_t *timer)
+{
+    answer_all(timer->data);
+}
+
+static void put_off(struct node *n, const struct vouch_question *question)
+{
+    const uint64_t now_ms = clock_ms(), walk_ms = vouch_put_off(&n->vouch, question, now_ms);
+    if (walk_ms == now_ms)
+        answer_all(n);
+    else if (walk_ms != UINT64_MAX && !uv_is_active((uv_handle_t *)&n->vouch_timer))
+        uv_timer_start(&n->vouch_timer, on_walk, walk_ms - now_ms, 0);
+}
+
+/* The client's "peer" at the store is our side of its socket, hence the order. */
+void node_on_who(void *user, int64_t conn, const char *peer, const char *store, bool any)
+{
+    struct node *n = user;
+    struct vouch_process found;
+    struct socket_owner owner;
+    const enum vouch_answer answer = vouch_find(&n->vouch, peer, store, &found, &owner);
+    if (answer == VOUCH_FOUND)
+        say_worker(n, conn, &found);
+    else if (answer == VOUCH_UNKNOWN)
+        put_off(n, &(struct vouch_question){ .conn = conn, .inode = owner.inode, .any = any });
+    else if (answer == VOUCH_FOREIGN && any)
+        say_whose(n, conn, owner.inode);
+}
+
+/* --- node port -------------------------------------------------------------------------------------------- */
+
+/* Watch the port that is held for the store of rank 0.
+ *
+ * The held socket is bound and does not listen, so the kernel lets any user listen there who names the port, and rank 0 may
+ * need seconds to come so far. Ranks that met at a stranger's store would run code from it. So the port is looked at before
+ * the workers start, and then until something listens: a listener of this user ends the watch, another one the attempt. */
+
+enum {
+    LOOK_MS = 20,     /* a look costs 20 us */
+    QUICK_MS = 60000, /* after that a rank 0 without a store must not cost more */
+    LOOK_LATER_MS = 1000
+};
+
+/* Root's workers may have become another user. */
+static bool is_foreign(struct node *n, const struct socket_owner *owner)
+{
+    return owner->uid != geteuid() && !(geteuid() == 0 && node_has_socket(n, owner->inode));
+}
+
+static void print_taken(const struct node *n, const struct socket_owner *owner, char *words, size_t size)
+{
+    snprintf(words, size,
+             "port %d, held for the store of rank 0, is taken: uid %u listens there; the ranks must not meet "
+             "at it "
+             "('ss -ltnp sport = :%d' as root names the process)",
+             n->plan->offered_port, owner->uid, n->plan->offered_port);
+}
+
+/* Its end is reported as the first failure, and takes those of the other ranks with it. */
+static void kill_rank0(struct node *n, const struct socket_owner *owner)
+{
+    char words[NOTE_MAX];
+    print_taken(n, owner, words, sizeof(words));
+    output_note(n->output, "error: %s", words);
+    evidence_port_taken(n->evidence, 0, n->plan->offered_port, owner->uid);
+    kill(-n->pids[0], SIGKILL);
+}
+
+static void on_look(uv_timer_t *timer)
+{
+    struct node *n = timer->data;
+    struct socket_owner owner;
+    const enum socket_state state =
+        socket_listener_find(&n->vouch.owners, n->plan->offered_port, geteuid(), &owner);
+    if (agent_state(n->agent) != AGENT_RUNNING)
+        return;
+    const bool taken = state == SOCKET_OPEN && is_foreign(n, &owner);
+    if (taken && n->pids[0] != 0) {
+        kill_rank0(n, &owner);
+        return;
+    }
+    if (state == SOCKET_OPEN && !taken)
+        return;
+    const bool is_early = clock_ms() - n->attempt_started_ms < QUICK_MS;
+    uv_timer_start(timer, on_look, is_early ? LOOK_MS : LOOK_LATER_MS, 0);
+}
+
+ddp_status node_watch_port(struct node *n, struct ddp_err *err)
+{
+    struct socket_owner owner;
+    char words[NOTE_MAX];
+    uv_timer_stop(&n->port_timer);
+    if (n->held_port < 0 || n->plan->rank0_port != n->plan->offered_port || n->plan->node_rank != 0)
+        return DDP_OK;
+    const enum socket_state state =
+        socket_listener_find(&n->vouch.owners, n->plan->offered_port, geteuid(), &owner);
+    if (state == SOCKET_UNKNOWN) {
+        output_note(n->output,
+                    "warning: port %d, held for the store of rank 0: cannot check which user listens "
+                    "there: this kernel has no sock_diag",
+                    n->plan->offered_port);
+        return DDP_OK;
+    }
+    if (state == SOCKET_OPEN && is_foreign(n, &owner)) {
+        print_taken(n, &owner, words, sizeof(words));
+        return ddp_fail(err, DDP_ERR_IO, "%s", words);
+    }
+    uv_timer_start(&n->port_timer, on_look, LOOK_MS, 0);
+    return DDP_OK;
+}
+
+/* --- node job --------------------------------------------------------------------------------------------- */
+
+/* What the store says about the job becomes an event for the core, and words for the user.
+ *
+ * A round is only begun when this node is ready for it: log files that carry a rank in their names cannot be made
+ * before. Where the rendezvous can change nothing (one node), that was done while the store was answering.
+ *
+ * The callbacks below come from the link, in the order in which the store has spoken, and each ends by
+ * pumping the core: a step may wish for something that has to be done before the next word is heard. */
+
+/* Nodes come within a moment of each other, mostly. While nobody comes, a line now and then says that this goes on. */
+enum { WAITING_SAID_MS = 2000, STILL_WAITING_MS = 60000 };
+
+/* --- a round -------------------------------------------------------------------------------------------- */
+
+/* What belongs to an attempt is emptied first, so that nothing of the last one can be reported as this
+ * one's. Containment comes before output: a control group that cannot be made ends it before there are
+ * files. */
+ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, struct ddp_err *err)
+{
+    n->left_waiting[0] = '\0';
+    n->cause = (struct cause){ .node_rank = -1, .rank = -1, .local_rank = -1 };
+    n->step = -1;
+    n->spawner.failed = NULL;
+    n->attempt_started_ms = clock_ms();
+    input_attempt(n->input);
+    n->kept_flights = false;
+    rank_pages_close(&n->pages);
+    rank_pages_open(&n->pages, n->plan->nproc);
+    n->plan->page = rank_pages_first(&n->pages);
+    ddp_status status = contain_attempt(n->contain, err);
+    evidence_attempt(n->evidence, contain_cgroup_fd(n->contain));
+    return status == DDP_OK ? output_round(n->output, round, err) : status;
+}
+
+static bool is_loopback(const char *address)
+{
+    return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
+}
+
+/* Rank 0's node decides for all. A node that the store sees at a loopback address is on the store's host: others find it where
+ * they have found the store. */
+static void take_rank0_store(const struct node *n, const struct heard_round *r, struct plan_round *round)
+{
+    const struct heard_node *first = &r->nodes[0];
+    if (r->n_nodes == 0 || first->node_rank != 0 || first->store_port == 0)
+        return;
+    round->rank0_port = first->store_port;
+    round->rank0_addr = is_loopback(first->addr) ? n->plan->master_addr : first->addr;
+}
+
+/* Ours may be unable to use the launcher's, and would fail with words that do not lead to another node. */
+static void warn_of_rank0_store(const struct node *n, const struct heard_round *r)
+{
+    const struct heard_node *first = &r->nodes[0];
+    if (!n->plan->rank0_store || r->n_nodes == 0 || first->node_rank != 0 || first->store_port != 0)
+        return;
+    output_note(
+        n->output,
+        "warning: the workers here were to use a store that rank 0 hosts, but node 0 (%s) has not been "
+        "asked for one, so they get the launcher's; say --torch_store=rank0 on every node",
+        first->host);
+}
+
+/* The plan knows nothing of the wire: it gets the numbers that it needs and no more. */
+static struct plan_round plan_round_of(const struct node *n, const struct heard_round *r)
+{
+    struct plan_round round = { .attempt = r->attempt,
+                                .restarts = r->restarts,
+                                .node_rank = r->node_rank,
+                                .nnodes = r->nnodes,
+                                .first_rank = r->first_rank,
+                                .role_rank = r->role_rank,
+                                .role_size = r->role_size,
+                                .world_size = r->world_size };
+    take_rank0_store(n, r, &round);
+    return round;
+}
+
+/* Its files, its control group, or its port: said where it happened, and the others do not wait for this node. */
+static void cannot_begin(struct node *n, const struct ddp_err *err)
+{
+    output_note(n->output, "error: %s", err->msg);
+    node_feed(n, (struct agent_event){ .type = AGENT_NOT_READY });
+    node_pump(n);
+}
+
+/* The job is announced once, by the node that is still gathering in its first round; a restart has words of
+ * its own. */
+static void begin(struct node *n)
+{
+    struct ddp_err err;
+    uv_timer_stop(&n->waiting_timer);
+    n->waiting_due = n->waiting_said = false;
+    if (node_watch_port(n, &err) != DDP_OK) {
+        cannot_begin(n, &err);
+        return;
+    }
+    if (n->announce.events != NULL)
+        event_log_round(n->announce.events, n->round->round);
+    if (agent_state(n->agent) == AGENT_GATHERING && n->round->round == 1)
+        announce_job(&n->announce, n->port_note);
+    announce_round(&n->announce, clock_ms() - n->gathers_ms);
+    node_feed(n, (struct agent_event){
+                     .type = AGENT_START, .attempt = n->round->attempt, .hosts = n->store != NULL });
+    node_pump(n);
+}
+
+/* Preparing and the store's answer race; whoever comes second begins. */
+void node_begin_prepared(struct node *n)
+{
+    n->prepared = true;
+    if (n->round != NULL)
+        begin(n);
+}
+
+/* The first one is kept on the heap for its list of nodes and used again for those that follow. Without
+ * memory for it nothing sensible can be told any more: an end by abort() is seen by the guardian and,
+ * through the closed connection, by the store. */
+static void on_round(void *user, const struct heard_round *heard)
+{
+    struct node *n = user;
+    struct ddp_err err;
+    const bool is_first = n->round == NULL;
+    const struct plan_round round = plan_round_of(n, heard);
+    node_expect_nothing(n);
+    if (is_first)
+        n->plan->first_nnodes = heard->nnodes;
+    if (is_first)
+        n->round = malloc(sizeof(*n->round));
+    if (n->round == NULL)
+        abort(); /* the guardian cleans up */
+    *n->round = *heard;
+    if (is_first)
+        warn_of_rank0_store(n, heard);
+    if (is_first && n->plan->settled) {
+        if (n->prepared)
+            begin(n);
+        return;
+    }
+    if (node_begin_attempt(n, &round, &err) == DDP_OK)
+        begin(n);
+    else
+        cannot_begin(n, &err);
+}
+
+/* --- while it gathers ----------------------------------------------------------------------------------- */
+
+/* It shows what is known now, not what was when it was set. */
+static void on_waiting_timer(uv_timer_t *timer)
+{
+    struct node *n = timer->data;
+    struct heard_waiting now = n->waiting;
+    const int64_t since_ms = (int64_t)(clock_ms() - n->waiting_heard_ms);
+    n->waiting_due = false;
+    if (agent_state(n->agent) != AGENT_GATHERING)
+        return;
+    if (now.left_ms >= 0)
+        now.left_ms = now.left_ms > since_ms ? now.left_ms - since_ms : 0;
+    n->waiting_said = true;
+    announce_gathering(&n->announce, &now);
+    uv_timer_start(timer, on_waiting_timer, STILL_WAITING_MS, 0);
+}
+
+/* One of the nodes that keep a log is told the store's. */
+static void on_event(void *user, const cJSON *event)
+{
+    struct node *n = user;
+    char *text = n->announce.events != NULL ? cJSON_PrintUnformatted(event) : NULL;
+    if (text != NULL)
+        event_log_put_store(n->announce.events, slice_str(text));
+    cJSON_free(text);
+}
+
+/* Only a change is news. Spares have been told that they are, and whose job it is that runs. Changes are gathered for
+ * WAITING_SAID_MS: when a scheduler starts 100 nodes, one line tells more than a hundred. */
+static void on_waiting(void *user, const struct heard_waiting *waiting)
+{
+    struct node *n = user;
+    const bool changed =
+        strcmp(n->waiting.hosts, waiting->hosts) != 0 || strcmp(n->waiting.missing, waiting->missing) != 0;
+    n->waiting = *waiting;
+    n->waiting_heard_ms = clock_ms();
+    if (agent_state(n->agent) != AGENT_GATHERING || waiting->spare > 0 || (n->waiting_said && !changed))
+        return;
+    if (!n->waiting_due)
+        uv_timer_start(&n->waiting_timer, on_waiting_timer, WAITING_SAID_MS, 0);
+    n->waiting_due = true;
+}
+
+/* The text is made by the store, the same for all nodes; here it is only shown. What it says last is also for the report,
+ * which has one line for it. */
+static void on_findings(void *user, const cJSON *push)
+{
+    struct node *n = user;
+    hear_first_cause(push, n->first_cause, sizeof(n->first_cause));
+    announce_findings(&n->announce, hear_text(push, "text"), push);
+}
+
+/* Our own user has read them already; the others wait for this node. */
+static void tell_notices(struct node *n)
+{
+    struct finding found[HOST_FINDINGS_MAX];
+    const int count = host_look(n->plan->nproc, n->plan->facts->host, found);
+    for (int i = 0; i < count; i++)
+        store_link_tell(n->link, say_notice(&found[i]));
+}
+
+/* The store is there; the rest may take as long as it allows. */
+static void on_joined(void *user, bool spare, const char *instance, uint64_t store_ms)
+{
+    struct node *n = user;
+    node_expect_nothing(n);
+    if (n->round == NULL && n->plan->meeting.elsewhere)
+        tell_notices(n);
+    if (n->announce.events != NULL)
+        event_log_clock(n->announce.events, n->store != NULL ? clock_ms() : store_ms,
+                        instance); /* the same clock */
+    if (spare && !n->plan->cli->quiet)
+        output_note(n->output, "the job runs already; this node waits to be taken in when it begins anew");
+}
+
+/* Before the first round a word to the user is all; between two, the core has a failed job to report. Its
+ * workers have ended by then, but their report and their logs are still to be written. */
+static void on_refused(void *user, const char *code, const char *why, const char *advice)
+{
+    struct node *n = user;
+    const char *semicolon = advice[0] != '\0' ? "; " : "";
+    n->refused = true;
+    node_expect_nothing(n);
+    if (n->round == NULL) {
+        log_error("this node may not join the job: %s%s%s [%s]", why, semicolon, advice, code);
+        node_finish(n, EXIT_CODE_DDPRUN);
+        return;
+    }
+    output_note(n->output, "error: this node may not join the next round: %s%s%s [%s]", why, semicolon,
+                advice, code);
+    node_feed(n, (struct agent_event){ .type = AGENT_NOT_READY });
+    node_pump(n);
+}
+
+/* --- the end -------------------------------------------------------------------------------------------- */
+
+/* The store gives up before it has anybody to name. So the words are made of what it said last about whom it waits for,
+ * and why. */
+static void describe_timeout(struct node *n)
+{
+    const struct heard_waiting *w = &n->waiting;
+    struct cause *c = &n->cause;
+    *c = (struct cause){ .node_rank = -1, .rank = -1, .local_rank = -1 };
+    snprintf(c->why, sizeof(c->why), "timeout");
+    snprintf(c->words, sizeof(c->words), "only %d of %d nodes came together within %.10g s (%s)%s%.120s%s%s",
+             w->joined, w->min, (double)n->plan->meeting.join_ms / 1000, n->plan->meeting.join_knob,
+             w->missing[0] == '\0'             ? ""
+             : strchr(w->missing, ',') != NULL ? "; missing: node ranks "
+                                               : "; missing: node rank ",
+             w->missing, n->first_cause[0] != '\0' ? "; the first cause: " : "", n->first_cause);
+}
+
+/* A verdict without words must not wipe out the cause that came with the stop. */
+static void take_cause(struct node *n, const struct cause *cause)
+{
+    if (cause->words[0] != '\0')
+        n->cause = *cause;
+    else if (strcmp(cause->why, "timeout") == 0)
+        describe_timeout(n);
+}
+
+/* Of our own failure, or our own user's stop, we know already; now the store does. The core has begun to stop by itself
+ * then, and has no use for hearing it again. */
+static void on_stop(void *user, const struct cause *cause)
+{
+    struct node *n = user;
+    take_cause(n, cause);
+    if (node_cause_is_elsewhere(n)) {
+        announce_told_to_stop(&n->announce, cause);
+        node_feed(n, (struct agent_event){ .type = AGENT_TOLD_TO_STOP, .exit_code = cause_code(cause) });
+    } else {
+        if (n->round != NULL && n->round->nnodes > 1 && cause->rank >= 0) /* as on all other nodes */
+            announce_told_to_stop(&n->announce, cause);
+        node_feed(n, (struct agent_event){ .type = AGENT_HEARD });
+    }
+    node_pump(n);
+}
+
+/* More may be known of the cause by now than when the stop was told. Behind a final verdict there is nothing to say,
+ * and the store must not have to wait for whoever reads our output slowly. */
+static void on_verdict(void *user, const struct heard_verdict *verdict)
+{
+    struct node *n = user;
+    take_cause(n, &verdict->cause);
+    n->step = verdict->step;
+    n->best_step = verdict->best > n->best_step ? verdict->best : n->best_step;
+    n->next_attempt = verdict->attempt;
+    node_feed(n, (struct agent_event){ .type = AGENT_VERDICT, .verdict = verdict->what });
+    if (agent_state(n->agent) == AGENT_DONE) {
+        store_link_close(n->link);
+        n->link = NULL;
+    }
+    node_pump(n);
+}
+
+/* The first of them is the one to know: the others follow from the same mistake. It is no failure by itself: a
+ * program may end a rank early on purpose, and one that gave up may go on without the others. */
+static void on_left_waiting(void *user, const cJSON *push)
+{
+    struct node *n = user;
+    if (n->left_waiting[0] != '\0')
+        return;
+    snprintf(n->left_waiting, sizeof(n->left_waiting), "%s", hear_first_sentence(push));
+    snprintf(n->left_subject, sizeof(n->left_subject), "%s", hear_first_subject(push));
+    n->left_code = hear_first_code(push);
+    announce_findings(&n->announce, hear_text(push, "text"), push);
+}
+
+/* " on node 0 (n0)", whose address the store has; "" when it is no node's, or may be that of several. */
+static void name_store_node(const struct node *n, char *out, size_t size)
+{
+    const struct heard_node *found = NULL;
+    int same = 0;
+    for (int i = 0; n->round != NULL && i < n->round->n_nodes; i++) {
+        const bool is_there = strcmp(n->round->nodes[i].addr, n->plan->master_addr) == 0;
+        same += is_there;
+        if (is_there && found == NULL)
+            found = &n->round->nodes[i];
+    }
+    out[0] = '\0';
+    if (found != NULL && (same == 1 || !n->plan->meeting.elastic))
+        snprintf(out, size, " on node %d (%s)", found->node_rank, found->host);
+}
+
+/* `code`: "  [NODE_STOOD_STILL]", or untouched. */
+static void explain_loss(struct node *n, const char *why, char code[FINDING_SUBJECT_MAX])
+{
+    const struct link_fate *fate = store_link_fate(n->link);
+    const struct store_loss loss = { .host = n->plan->facts->host,
+                                     .node_rank = n->round != NULL ? n->round->node_rank : -1,
+                                     .pid = getpid(),
+                                     .how = why,
+                                     .dropped = fate->dropped,
+                                     .stood_ms = fate->stood_ms,
+                                     .node_timeout_ms = n->plan->meeting.node_timeout_ms };
+    snprintf(n->store_lost, sizeof(n->store_lost), "%s", why);
+    if (!store_loss_finding(&loss, &n->store_finding))
+        return;
+    snprintf(n->store_lost, sizeof(n->store_lost), "%s", n->store_finding.sentence);
+    snprintf(code, FINDING_SUBJECT_MAX, "  [%s]", finding_code_name(n->store_finding.code));
+}
+
+/* Who has heard the end of the job does not need it any more. */
+void node_on_lost(void *user, const char *why)
+{
+    struct node *n = user;
+    const enum agent_state state = agent_state(n->agent);
+    char code[FINDING_SUBJECT_MAX] = "";
+    node_expect_nothing(n);
+    if (state == AGENT_DONE)
+        return;
+    explain_loss(n, why, code);
+    if (state == AGENT_GATHERING && n->round == NULL) {
+        log_error("cannot use the store at %s:%d: %s%s", n->plan->master_addr, n->plan->master_port,
+                  n->store_lost, code);
+        node_finish(n, EXIT_CODE_DDPRUN);
+        return;
+    }
+    name_store_node(n, n->store_node, sizeof(n->store_node));
+    output_note(n->output, "warning: lost the store of the job at %s:%d%s: %s%s%s", n->plan->master_addr,
+                n->plan->master_port, n->store_node, n->store_lost,
+                state == AGENT_RUNNING || state == AGENT_DOUBTING ? "; stopping the workers" : "", code);
+    node_feed(n, (struct agent_event){ .type = AGENT_STORE_LOST });
+    if (agent_lost_store(n->agent) && cause_is_victim(&n->cause)) /* of what took the store away */
+        n->cause = (struct cause){ .node_rank = -1, .rank = -1, .local_rank = -1 };
+    node_pump(n);
+}
+
+const struct store_link_calls node_store_calls = { .round = on_round,
+                                                   .waiting = on_waiting,
+                                                   .stop = on_stop,
+                                                   .verdict = on_verdict,
+                                                   .findings = on_findings,
+                                                   .joined = on_joined,
+                                                   .event = on_event,
+                                                   .refused = on_refused,
+                                                   .beat = node_on_beat,
+                                                   .who = node_on_who,
+                                                   .status = node_on_status,
+                                                   .left_waiting = on_left_waiting,
+                                                   .lost = node_on_lost };

@@ -1,0 +1,612 @@
+/* exit_text.c -- see exit_text.h.
+ *
+ * how a core file is called, and what its notes say. */
+#include "report/exit_text.h"
+
+#include "agent/failure.h"
+#include "tables/text.h"
+
+#include <elf.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* A core file is as much to be believed as anything a worker has written: numbers in it are compared with what has been
+ * read, and loops end. The offsets are those of siginfo_t on machines of 64 bits. */
+enum { SEGMENTS_MAX = 4096, NOTES_MAX = 4096, SI_CODE_AT = 8, SI_ADDR_AT = 16, SI_FROM_KERNEL = 0x80 };
+
+/* False when there is no room. */
+static bool put(char glob[PATH_MAX], size_t *n, const char *text)
+{
+    size_t len = strlen(text);
+    if (*n + len >= PATH_MAX)
+        return false;
+    memcpy(glob + *n, text, len + 1);
+    *n += len;
+    return true;
+}
+
+/* One plain character, so that fnmatch takes it for itself. */
+static bool put_plain(char glob[PATH_MAX], size_t *n, char c)
+{
+    const char text[] = { c, '\0' }, escaped[] = { '\\', c, '\0' };
+    return put(glob, n, strchr("*?[\\", c) != NULL ? escaped : text);
+}
+
+/* See core(5). Only the pid and the signal are known here for sure. */
+bool core_glob(const char *pattern, bool uses_pid, int pid, int signal, char glob[PATH_MAX])
+{
+    char pid_text[16], signal_text[16];
+    size_t n = 0;
+    bool has_pid = false, ok = *pattern != '|';
+    snprintf(pid_text, sizeof(pid_text), "%d", pid);
+    snprintf(signal_text, sizeof(signal_text), "%d", signal);
+    glob[0] = '\0';
+    for (; *pattern != '\0' && *pattern != '\n' && ok; pattern++) {
+        if (*pattern != '%') {
+            ok = put_plain(glob, &n, *pattern);
+            continue;
+        }
+        if (*++pattern == '\0')
+            break;
+        has_pid = has_pid || *pattern == 'p';
+        ok = put(glob, &n,
+                 *pattern == 'p'   ? pid_text
+                 : *pattern == 's' ? signal_text
+                 : *pattern == '%' ? "%"
+                                   : "*");
+    }
+    if (uses_pid && !has_pid)
+        ok = ok && put(glob, &n, ".") && put(glob, &n, pid_text);
+    return ok;
+}
+
+/* Only of a fault that the processor met; a signal that somebody sent has a pid in that place. */
+static bool fault_in_siginfo(const uint8_t *siginfo, uint64_t *address)
+{
+    int code;
+    memcpy(&code, siginfo + SI_CODE_AT, sizeof(code));
+    memcpy(address, siginfo + SI_ADDR_AT, sizeof(*address));
+    return code > 0 && code < SI_FROM_KERNEL;
+}
+
+/* Notes come one after the other: three numbers, a name, the content, each padded to four bytes. */
+static bool fault_in_notes(struct slice notes, uint64_t *address)
+{
+    const uint8_t *p = notes.data;
+    size_t left = notes.len;
+    for (int i = 0; i < NOTES_MAX && left >= sizeof(Elf64_Nhdr); i++) {
+        Elf64_Nhdr note;
+        memcpy(&note, p, sizeof(note));
+        uint64_t name = ((uint64_t)note.n_namesz + 3) & ~UINT64_C(3),
+                 size = ((uint64_t)note.n_descsz + 3) & ~UINT64_C(3);
+        if (name + size > left - sizeof(note))
+            return false;
+        if (note.n_type == NT_SIGINFO && note.n_descsz >= SI_ADDR_AT + sizeof(*address))
+            return fault_in_siginfo(p + sizeof(note) + name, address);
+        p += sizeof(note) + name + size;
+        left -= sizeof(note) + name + size;
+    }
+    return false;
+}
+
+/* Written by this very kernel: its numbers are ours. Only 64 bits; others do not run workers. */
+bool core_fault(struct slice head, uint64_t *address)
+{
+    const uint8_t *p = head.data;
+    Elf64_Ehdr elf;
+    if (head.len < sizeof(elf))
+        return false;
+    memcpy(&elf, p, sizeof(elf));
+    if (memcmp(elf.e_ident, ELFMAG, SELFMAG) != 0 || elf.e_ident[EI_CLASS] != ELFCLASS64 ||
+        elf.e_type != ET_CORE)
+        return false;
+    for (size_t i = 0; i < elf.e_phnum && i < SEGMENTS_MAX; i++) {
+        Elf64_Phdr segment;
+        if (elf.e_phoff > head.len || head.len - elf.e_phoff < (i + 1) * sizeof(segment))
+            return false;
+        memcpy(&segment, p + elf.e_phoff + i * sizeof(segment), sizeof(segment));
+        if (segment.p_type != PT_NOTE || segment.p_offset > head.len)
+            continue;
+        size_t room = head.len - segment.p_offset;
+        return fault_in_notes(
+            slice_of(p + segment.p_offset, segment.p_filesz < room ? segment.p_filesz : room), address);
+    }
+    return false;
+}
+
+/* --- evidence text ---------------------------------------------------------------------------------------- */
+
+/* Kernels differ in what they write, and a container may hide half
+ * of it: what is not there is never an error, only one fact less. */
+
+/* The next line of `text`, without its newline; false at the end. */
+static bool next_line(struct slice *text, struct slice *line)
+{
+    if (text->len == 0)
+        return false;
+    const char *p = text->data, *end = memchr(p, '\n', text->len);
+    line->data = p;
+    line->len = end != NULL ? (size_t)(end - p) : text->len;
+    size_t used = line->len + (end != NULL);
+    *text = slice_of(p + used, text->len - used);
+    return true;
+}
+
+/* A number of 10 or 16; false when there is none. Stops at the first other character. */
+static bool number_at(const char *p, size_t len, int base, unsigned long long *value)
+{
+    char digits[24];
+    char *end;
+    size_t n = len < sizeof(digits) - 1 ? len : sizeof(digits) - 1;
+    memcpy(digits, p, n);
+    digits[n] = '\0';
+    if (n == 0 || digits[0] == '-' || digits[0] == '+' || digits[0] == ' ')
+        return false;
+    *value = strtoull(digits, &end, base);
+    return end != digits;
+}
+
+/* The key must begin the line and end before a blank: "oom_kill" is not "oom_kill_group", and "oom" neither. */
+bool counter_in(struct slice text, const char *key, unsigned long long *value)
+{
+    size_t len = strlen(key);
+    struct slice line;
+    while (next_line(&text, &line)) {
+        const char *p = line.data;
+        if (line.len > len + 1 && memcmp(p, key, len) == 0 && p[len] == ' ')
+            return number_at(p + len + 1, line.len - len - 1, 10, value);
+    }
+    return false;
+}
+
+uint64_t limit_in(struct slice text)
+{
+    const unsigned long long none_in_v1 = UINT64_C(1)
+                                          << 62; /* it writes the highest multiple of a page below 2^63 */
+    unsigned long long value;
+    return number_at(text.data, text.len, 10, &value) && value < none_in_v1 ? value : 0;
+}
+
+/* --- out of memory -------------------------------------------------------------------------------------- */
+
+/* A counter that fell belongs to another group of the same name, made anew meanwhile. */
+static unsigned long long rise(unsigned long long before, unsigned long long now)
+{
+    return now > before ? now - before : 0;
+}
+
+/* The limit was reached: the counter of refused pages rose, and the peak is as high as the limit. Without
+ * the latter a v1 group counts every page of cache that it had to give back. */
+static bool at_limit(const struct oom_watch *w)
+{
+    bool reached = w->peak == 0 || w->peak >= w->limit - w->limit / 50;
+    return w->limit > 0 && rise(w->before.hits, w->now.hits) > 0 && reached;
+}
+
+/* The innermost group that was at its limit: those around it are only as full as their children make them. */
+static void blame(const struct oom_watch *w, struct worker_evidence *e)
+{
+    e->oom = OOM_CGROUP;
+    snprintf(e->cgroup, sizeof(e->cgroup), "%s", w->name);
+    e->cgroup_v2 = w->v2;
+    e->limit = w->limit;
+    e->peak = w->peak;
+}
+
+/* By how many the kernel's kills in any of the groups rose: version 2 counts them outwards, version 1 where
+ * the victim was. */
+static unsigned long long kills_in(const struct oom_watch *watches, size_t n)
+{
+    unsigned long long kills = 0;
+    for (size_t i = 0; i < n; i++) {
+        unsigned long long more = rise(watches[i].before.kills, watches[i].now.kills);
+        if (more > kills && !watches[i].late)
+            kills = more;
+    }
+    return kills;
+}
+
+/* A group counts its victims also when it was the machine that had no memory; so where groups can be read,
+ * the machine's own counter has nothing to add. And when none of our groups was at its limit, the whole
+ * machine was, or a group around our container. */
+void oom_judge(const struct oom_watch *watches, size_t n, unsigned long long system_kills,
+               struct worker_evidence *e)
+{
+    unsigned long long kills = kills_in(watches, n);
+    e->oom_likely = n == 0 && !e->oom_named && system_kills > 0;
+    if (kills == 0 && !e->oom_named && !e->oom_likely)
+        return;
+    e->kills = kills > 0 ? kills : e->oom_likely ? system_kills : 1;
+    for (size_t i = 0; i < n && e->oom != OOM_SYSTEM; i++)
+        if (at_limit(&watches[i])) {
+            blame(&watches[i], e);
+            return;
+        }
+    if (e->oom == OOM_NONE)
+        e->oom = OOM_SYSTEM;
+    if (e->oom == OOM_CGROUP && e->cgroup[0] == '\0')
+        snprintf(e->cgroup, sizeof(e->cgroup), "(not visible from here)");
+}
+
+/* --- the kernel's log ----------------------------------------------------------------------------------- */
+
+/* Where `what` ends in the line, NULL when it is not there. */
+static const char *behind(struct slice line, const char *what)
+{
+    const char *p = memmem(line.data, line.len, what, strlen(what));
+    return p != NULL ? p + strlen(what) : NULL;
+}
+
+static struct slice rest_of(struct slice line, const char *from)
+{
+    return slice_of(from, line.len - (size_t)(from - (const char *)line.data));
+}
+
+/* "Memory cgroup out of memory: Killed process 77 (train)", or without "Memory cgroup" for the whole machine. */
+static void killed_line(struct slice line, int pid, struct worker_evidence *e)
+{
+    unsigned long long who;
+    char victim[32];
+    const char *group = behind(line, "oom_memcg=");
+    snprintf(victim, sizeof(victim), ",pid=%d,", pid);
+    if (group != NULL && behind(line, victim) != NULL)
+        snprintf(e->cgroup, sizeof(e->cgroup), "%.*s", (int)(rest_of(line, group).len), group);
+    e->cgroup[strcspn(e->cgroup, ",")] = '\0';
+    const char *p = behind(line, "Killed process ");
+    if (p == NULL || !number_at(p, rest_of(line, p).len, 10, &who) || who != (unsigned long long)pid)
+        return;
+    e->oom_named = true;
+    e->oom = behind(line, "Memory cgroup out of memory") != NULL ? OOM_CGROUP : OOM_SYSTEM;
+}
+
+/* "... ip 00007f11 sp ... in libc.so.6[152a89,7f00+1000]", or "libc.so.6[7f00+1000]" from older kernels. */
+static void object_in(struct slice line, struct worker_evidence *e)
+{
+    unsigned long long ip = 0, base = 0;
+    const char *name = behind(line, " in "), *at = behind(line, " ip ");
+    const char *bracket = name != NULL ? memchr(name, '[', rest_of(line, name).len) : NULL;
+    if (bracket == NULL || bracket == name)
+        return;
+    size_t left = rest_of(line, bracket).len - 1, n = (size_t)(bracket - name);
+    bool offset_given = memchr(bracket, ',', left) != NULL;
+    at = at != NULL ? at : behind(line, " ip:");
+    if (!number_at(bracket + 1, left, 16, &base) || n >= OBJECT_SHOWN - 20)
+        return;
+    if (!offset_given && (at == NULL || !number_at(at, rest_of(line, at).len, 16, &ip) || ip < base))
+        return;
+    snprintf(e->object, sizeof(e->object), "%.*s+0x%llx", (int)n, name, offset_given ? base : ip - base);
+}
+
+/* "train[77]: segfault at 10 ip ...", and without an address "traps: train[77] general protection fault ip:...". */
+static void crash_line(struct slice line, int pid, struct worker_evidence *e)
+{
+    char who[32];
+    unsigned long long address;
+    snprintf(who, sizeof(who), "[%d]", pid);
+    const char *p = behind(line, who);
+    if (p == NULL)
+        return;
+    struct slice rest = rest_of(line, p);
+    const char *at = behind(rest, " segfault at ");
+    if (at != NULL && number_at(at, rest_of(rest, at).len, 16, &address)) {
+        e->fault_known = true;
+        e->fault = address;
+    }
+    object_in(rest, e);
+}
+
+void kernel_log_line(struct slice line, int pid, struct worker_evidence *e)
+{
+    killed_line(line, pid, e);
+    crash_line(line, pid, e);
+}
+
+/* --- end words -------------------------------------------------------------------------------------------- */
+
+/* One table: the first row whose signal and condition fit has the words. A signal's own meaning comes last,
+ * what the facts make of it before that. Nothing is claimed that was not seen: where a fact only makes a
+ * cause likely, the sentence says so. */
+
+enum { NO_SIGNAL = 0 };
+
+/* Below this much a /dev/shm was made for something smaller than training. */
+static const uint64_t SMALL_SHM = UINT64_C(1) << 30;
+
+/* --- conditions ----------------------------------------------------------------------------------------- */
+
+static bool always(const struct worker_evidence *e)
+{
+    (void)e;
+    return true;
+}
+
+static bool oom_cgroup(const struct worker_evidence *e)
+{
+    return e->oom == OOM_CGROUP;
+}
+
+static bool oom_system(const struct worker_evidence *e)
+{
+    return e->oom == OOM_SYSTEM && !e->oom_likely;
+}
+
+/* Only the machine's counter rose: somebody was killed for memory, perhaps not this one. */
+static bool oom_likely(const struct worker_evidence *e)
+{
+    return e->oom_likely;
+}
+
+static bool oom_unseen(const struct worker_evidence *e)
+{
+    return e->oom_unseen;
+}
+
+static bool object_known(const struct worker_evidence *e)
+{
+    return e->object[0] != '\0';
+}
+
+/* Pages come 4 KiB at a time, and not the last few are what a worker asks for: a hundredth is as good as nothing. */
+static bool shm_full(const struct worker_evidence *e)
+{
+    return e->shm_size > 0 && e->shm_free <= e->shm_size / 100;
+}
+
+/* By the time that we look the dead worker's memory has been given back, so a full /dev/shm may look empty. A
+ * small one is the usual cause all the same: 64 MiB is what docker gives. */
+static bool shm_small(const struct worker_evidence *e)
+{
+    return e->shm_size > 0 && e->shm_size < SMALL_SHM;
+}
+
+static bool fault_in(const struct worker_evidence *e)
+{
+    return e->fault_known && e->object[0] != '\0';
+}
+
+static bool fault_known(const struct worker_evidence *e)
+{
+    return e->fault_known;
+}
+
+/* SIGPIPE from our own pipes comes when whoever reads ddprun has gone; that is nobody's failure. */
+static bool stdout_gone(const struct worker_evidence *e)
+{
+    return e->stdout_gone;
+}
+
+static bool stderr_gone(const struct worker_evidence *e)
+{
+    return e->stderr_gone;
+}
+
+static bool cpu_limit(const struct worker_evidence *e)
+{
+    return e->cpu_limit_s > 0;
+}
+
+static bool file_limit(const struct worker_evidence *e)
+{
+    return e->file_limit > 0;
+}
+
+static bool cpu_named(const struct worker_evidence *e)
+{
+    return e->cpu[0] != '\0';
+}
+
+static bool timer_ran_out(const struct worker_evidence *e)
+{
+    return e->timer[0] != '\0';
+}
+
+static bool port_taken(const struct worker_evidence *e)
+{
+    return e->port != 0;
+}
+
+/* --- the table ------------------------------------------------------------------------------------------ */
+
+#define SHM_REMEDY                                                                                          \
+    "docker run --shm-size=8g (or --ipc=host), or mount -o remount,size=8g /dev/shm; ls -l /dev/shm shows " \
+    "what earlier jobs left"
+/* Said in each row about memory, in front of what else helps there. */
+#define LESS_MEMORY "use less memory: a smaller batch, fewer loader workers, less pinned memory"
+
+/* clang-format off */
+static const struct row {
+    int signal;
+    bool (*fits)(const struct worker_evidence *e);
+    const char *headline; /* NULL = how it ended, as everywhere */
+    const char *cause, *remedy;
+} rows[] = {
+    { SIGKILL, timer_ran_out, "its timer ran out (SIGKILL)",
+      "it set a timer for \"{timer}\" (torch.distributed.elastic.timer) and did not release it in time, so it was killed",
+      "its last lines may say what it waited for; py-spy dump --pid shows that while it waits" },
+    { SIGKILL, port_taken, "another user took the port of its store (SIGKILL)",
+      "uid {port_uid} listens on port {port}, which was held for the store of rank 0 (--torch_store=rank0); ddprun killed rank 0 "
+      "before the ranks meet there",
+      "find that process: ss -ltnp sport = :{port} (as root); the next start holds another port" },
+    { SIGKILL, oom_cgroup, "out of memory (SIGKILL)",
+      "out of memory: limit {limit} of cgroup {cgroup}, peak {peak}; the kernel killed {kills} there",
+      LESS_MEMORY "; or raise the limit: {limit_file} of that cgroup, --mem of the scheduler, --memory of the container" },
+    { SIGKILL, oom_system, "out of memory (SIGKILL)",
+      "out of memory: the machine had none left, not a cgroup; the kernel killed {kills}",
+      LESS_MEMORY "; or run fewer jobs on this machine" },
+    { SIGKILL, oom_likely, "most likely out of memory (SIGKILL)",
+      "most likely out of memory: meanwhile the kernel killed {kills} on this machine for that, and control groups cannot be read here",
+      LESS_MEMORY "; or run fewer jobs on this machine" },
+    { SIGKILL, oom_unseen, "killed by someone else, or out of memory (SIGKILL)",
+      "ddprun did not send this signal; perhaps the kernel did, out of memory: the control group's counter of such kills cannot be read here",
+      "look into the kernel's log (dmesg) of the host; else for a kill -9, a time limit of the scheduler, a container that was stopped" },
+    { SIGKILL, always, "killed by someone else (SIGKILL)",
+      "killed by someone else: ddprun did not send this signal, and no memory limit was hit; Linux does not tell who did",
+      "look for a kill -9 by hand or in a script, a time limit of the scheduler, a container that was stopped" },
+    { SIGTERM, always, "told to stop by someone else (SIGTERM)",
+      "someone else sent SIGTERM to this worker alone: ddprun did not; Linux does not tell a parent who did",
+      "look for a kill by hand or in a script, and for the scheduler's notice before a time limit or a preemption" },
+    { SIGBUS, shm_full, "/dev/shm is full (SIGBUS)",
+      "/dev/shm is full: {shm_size}, of which {shm_free} is free; touching shared memory that has no room behind it is SIGBUS",
+      SHM_REMEDY },
+    { SIGBUS, shm_small, NULL,
+      "most likely /dev/shm was full: it has {shm_size} only ({shm_free} free, now that the worker's own is freed)",
+      SHM_REMEDY },
+    { SIGBUS, fault_known, NULL,
+      "it touched address {fault}, a page of a mapped file that has nothing behind it: the file was cut short, or its disk is full",
+      "see df, and who writes the files that it maps" },
+    { SIGBUS, always, NULL,
+      "it touched a page of a mapped file that has nothing behind it: the file was cut short, or its disk is full",
+      "see df, and who writes the files that it maps" },
+    { SIGSEGV, fault_in, NULL, "it accessed memory that is not its own, at address {fault}, in {object}", NULL },
+    { SIGSEGV, fault_known, NULL, "it accessed memory that is not its own, at address {fault}", NULL },
+    { SIGSEGV, object_known, NULL, "it used an address that cannot exist, in {object}", NULL },
+    { SIGSEGV, always, NULL, "it accessed memory that is not its own (the kernel does not tell here at which address)", NULL },
+    { SIGILL, cpu_named, NULL,
+      "it met an instruction that this processor does not have, or a deliberate trap; the processor is {cpu}",
+      "build it for this processor (-march), or install a build for older ones" },
+    { SIGILL, always, NULL, "it met an instruction that this processor does not have, or a deliberate trap",
+      "build it for this processor (-march), or install a build for older ones" },
+    { SIGABRT, always, NULL,
+      "it gave up by itself (abort): a failed assertion, an uncaught C++ exception, damaged memory found by malloc, a watchdog",
+      "its last lines usually say which" },
+    { SIGFPE, object_known, NULL, "an integer was divided by zero, or overflowed in a division, in {object}", NULL },
+    { SIGFPE, always, NULL, "an integer was divided by zero, or overflowed in a division", NULL },
+    { SIGSYS, always, NULL, "it made a system call that a seccomp filter forbids", "see the container's seccomp profile" },
+    { SIGPIPE, stdout_gone, "the reader of stdout has gone (SIGPIPE)",
+      "no fault of the worker: whoever read ddprun's stdout has ended, as head does in `ddprun ... | head`",
+      "let the reader read to the end, or write to files with --log_dir and --redirects" },
+    { SIGPIPE, stderr_gone, "the reader of stderr has gone (SIGPIPE)",
+      "no fault of the worker: whoever read ddprun's stderr has ended",
+      "let the reader read to the end, or write to files with --log_dir and --redirects" },
+    { SIGPIPE, always, NULL, "it wrote to a pipe or socket whose other end was closed", NULL },
+    { SIGXCPU, cpu_limit, NULL, "it used up its limit of {cpu_limit} s of processor time", "raise it: ulimit -t" },
+    { SIGXCPU, always, NULL, "it used up its limit of processor time", "raise it: ulimit -t" },
+    { SIGXFSZ, file_limit, NULL, "it wrote a file beyond the limit of {file_limit}", "raise it: ulimit -f" },
+    { SIGXFSZ, always, NULL, "it wrote a file beyond the size limit", "raise it: ulimit -f" },
+    { SIGALRM, always, NULL, "a timer that it set itself (alarm) ran out, and it had no handler for that", NULL },
+    { SIGUSR1, always, NULL, "someone sent it SIGUSR1, and it had no handler for that", NULL },
+    { SIGUSR2, always, NULL, "someone sent it SIGUSR2, and it had no handler for that", NULL },
+    { NO_SIGNAL, oom_cgroup, NULL,
+      "memory ran out meanwhile: limit {limit} of cgroup {cgroup}, peak {peak}; the kernel killed {kills} there, a helper most likely",
+      LESS_MEMORY "; or raise the limit: {limit_file} of that cgroup" },
+    { NO_SIGNAL, oom_system, NULL,
+      "memory ran out meanwhile: the machine had none left; the kernel killed {kills}, a helper most likely", LESS_MEMORY },
+};
+/* clang-format on */
+
+/* NULL when there is nothing to add to how it ended. */
+static const struct row *row_of(const struct agent_worker *w, const struct worker_evidence *e)
+{
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        if (rows[i].signal == w->signal && rows[i].fits(e))
+            return &rows[i];
+    return NULL;
+}
+
+static const char *size_or_unknown(char out[SIZE_TEXT_MAX], uint64_t bytes)
+{
+    return bytes > 0 ? words_size(out, bytes) : "unknown";
+}
+
+/* All gaps are offered to all sentences; one that a sentence does not have costs a few formatted digits, and the
+ * table needs no column for it. */
+static bool fill(const struct worker_evidence *e, const char *sentence, struct buf *out)
+{
+    char limit[SIZE_TEXT_MAX], peak[SIZE_TEXT_MAX], shm_size[SIZE_TEXT_MAX], shm_free[SIZE_TEXT_MAX];
+    char file[SIZE_TEXT_MAX], kills[40], cpu_s[24], fault[24], port[16], port_uid[16];
+    snprintf(port, sizeof(port), "%d", e->port);
+    snprintf(port_uid, sizeof(port_uid), "%u", e->port_uid);
+    snprintf(kills, sizeof(kills), "%llu process%s", e->kills, e->kills == 1 ? "" : "es");
+    snprintf(cpu_s, sizeof(cpu_s), "%llu", (unsigned long long)e->cpu_limit_s);
+    snprintf(fault, sizeof(fault), "0x%llx", (unsigned long long)e->fault);
+    const struct word words[] = {
+        { "limit", size_or_unknown(limit, e->limit) },
+        { "peak", size_or_unknown(peak, e->peak) },
+        { "cgroup", e->cgroup },
+        { "limit_file", CGROUP_LIMIT_FILE(e->cgroup_v2) },
+        { "kills", kills },
+        { "shm_size", words_size(shm_size, e->shm_size) },
+        { "shm_free", e->shm_free > 0 ? words_size(shm_free, e->shm_free) : "nothing" },
+        { "fault", fault },
+        { "object", e->object },
+        { "cpu", e->cpu },
+        { "cpu_limit", cpu_s },
+        { "timer", e->timer },
+        { "port", port },
+        { "port_uid", port_uid },
+        { "file_limit", words_size(file, e->file_limit) },
+    };
+    return words_fill(out, sentence, words, sizeof(words) / sizeof(words[0]));
+}
+
+/* Of a worker that nobody looked at (kernel_evidence.c looks at the first few only): every condition on a fact is false
+ * of it. */
+static const struct worker_evidence nothing;
+
+bool end_headline(const struct agent_worker *w, const struct worker_evidence *e, struct buf *out)
+{
+    char how[ENDING_MAX];
+    const struct row *row = row_of(w, e != NULL ? e : &nothing);
+    if (row != NULL && row->headline != NULL)
+        return fill(e != NULL ? e : &nothing, row->headline, out);
+    ending_text(how, w);
+    return buf_printf(out, "%s", how);
+}
+
+bool end_cause(const struct agent_worker *w, const struct worker_evidence *e, struct buf *out)
+{
+    const struct row *row = row_of(w, e != NULL ? e : &nothing);
+    return row == NULL || row->cause == NULL || fill(e != NULL ? e : &nothing, row->cause, out);
+}
+
+bool end_remedy(const struct agent_worker *w, const struct worker_evidence *e, struct buf *out)
+{
+    const struct row *row = row_of(w, e != NULL ? e : &nothing);
+    return row == NULL || row->remedy == NULL || fill(e != NULL ? e : &nothing, row->remedy, out);
+}
+
+/* --- the core file -------------------------------------------------------------------------------------- */
+
+/* A sentence for each way that a core may go, with the command that shows it: most users meet gdb or coredumpctl
+ * once a year. */
+static const char *core_sentence(const struct worker_evidence *e)
+{
+    switch (e->core_kind) {
+    case CORE_FILE:
+        return "{core} ({size}); gdb {program} {core} shows where it happened";
+    case CORE_PIPED:
+        if (strstr(e->core, "systemd-coredump") != NULL)
+            return "kept by systemd-coredump; coredumpctl gdb {pid} shows where it happened";
+        if (strstr(e->core, "apport") != NULL)
+            return "given to apport; look in /var/crash and /var/lib/apport/coredump";
+        return "given by the kernel to {core}";
+    case CORE_LOST:
+        return "written, in the worker's directory or where the kernel's pattern '{core}' points";
+    case CORE_NO_LIMIT:
+        return "none, because the limit for core files is 0; get one with ulimit -c unlimited before ddprun";
+    case CORE_NO_PATTERN:
+        return "none, because the kernel's pattern is empty; get one with sysctl "
+               "kernel.core_pattern=core.%e.%p";
+    case CORE_NOT_DUMPED:
+        return "none was written (the kernel's pattern is '{core}'); its directory may be read-only, or the "
+               "disk full";
+    case CORE_UNKNOWN:
+        break;
+    }
+    return "";
+}
+
+bool end_core(const struct agent_worker *w, const struct worker_evidence *e, const char *program,
+              struct buf *out)
+{
+    char size[SIZE_TEXT_MAX], pid[24];
+    if (e == NULL)
+        return true;
+    snprintf(pid, sizeof(pid), "%d", w->pid);
+    const struct word words[] = { { "core", e->core },
+                                  { "size", words_size(size, e->core_size) },
+                                  { "program", program },
+                                  { "pid", pid } };
+    return words_fill(out, core_sentence(e), words, sizeof(words) / sizeof(words[0]));
+}

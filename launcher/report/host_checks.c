@@ -1,0 +1,142 @@
+/* host_checks.c -- see host_checks.h.
+ *
+ * Limits are compared with what so many workers will need at least, before they are started: running into
+ * one later looks like anything but a limit (a pipe that is not made, a bus error in /dev/shm, "cannot
+ * allocate memory" of a network card). */
+#include "report/host_checks.h"
+
+#include "base/log.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+enum {
+    FDS = 28,                  /* the guardian's and the agent's own, with the store and its clients */
+    FDS_PER_WORKER = 4,        /* two pipes, a pidfd, a connection to the store */
+    PROCESSES = 3,             /* guardian, agent, the store's thread */
+    SHM_PER_WORKER = 16 << 20, /* buckets, segments of NCCL, queues of data loaders: less is trouble soon */
+};
+
+typedef char amount[48];
+
+static const char *number(amount out, uint64_t n)
+{
+    snprintf(out, sizeof(amount), "%llu", (unsigned long long)n);
+    return out;
+}
+
+static const char *bytes(amount out, uint64_t n)
+{
+    static const char *const units[] = { "bytes", "KiB", "MiB", "GiB", "TiB" };
+    size_t unit = 0;
+    double amount_of = (double)n;
+    for (; amount_of >= 1024 && unit + 1 < sizeof(units) / sizeof(units[0]); unit++)
+        amount_of /= 1024;
+    snprintf(out, sizeof(amount), "%.4g %s", amount_of, units[unit]);
+    return out;
+}
+
+/* InfiniBand pins the memory it sends from, so only with a card does a limit on locked memory matter, and
+ * then any. */
+static void look_at_limits(const struct host_facts *f, uint64_t workers, const char *host,
+                           struct finding *out, int *n)
+{
+    amount have, need;
+    const uint64_t files = FDS + FDS_PER_WORKER * workers, processes = PROCESSES + workers;
+    if (f->nofile < files)
+        finding_make(&out[(*n)++], FINDING_LIMIT_NOFILE, host, "have", number(have, f->nofile), "need",
+                     number(need, files), NULL);
+    if (f->nproc < processes)
+        finding_make(&out[(*n)++], FINDING_LIMIT_NPROC, host, "have", number(have, f->nproc), "need",
+                     number(need, processes), NULL);
+    if (f->has_infiniband && f->memlock != HOST_NO_LIMIT)
+        finding_make(&out[(*n)++], FINDING_LIMIT_MEMLOCK, host, "have", bytes(have, f->memlock), NULL);
+}
+
+/* One worker alone shares nothing with anybody. */
+static void look_at_shm(const struct host_facts *f, uint64_t workers, const char *host, struct finding *out,
+                        int *n)
+{
+    amount have, need, who;
+    const uint64_t wanted = SHM_PER_WORKER * workers;
+    if (f->shm_size == 0 || workers < 2 || f->shm_free >= wanted)
+        return;
+    snprintf(who, sizeof(who), "%llu workers", (unsigned long long)workers);
+    finding_make(&out[(*n)++], FINDING_SHM_SMALL, host, "have", bytes(have, f->shm_free), "need",
+                 bytes(need, wanted), "workers", who, NULL);
+}
+
+int host_findings(const struct host_facts *facts, int workers, const char *host,
+                  struct finding out[HOST_FINDINGS_MAX])
+{
+    int n = 0;
+    look_at_limits(facts, (uint64_t)workers, host, out, &n);
+    look_at_shm(facts, (uint64_t)workers, host, out, &n);
+    return n;
+}
+
+/* --- host look -------------------------------------------------------------------------------------------- */
+
+/* Only reading of limits here; which of them are too small for so many workers is decided in
+ * report/host_checks.c. */
+
+static uint64_t limit_of(rlim_t limit)
+{
+    return limit == RLIM_INFINITY ? HOST_NO_LIMIT : (uint64_t)limit;
+}
+
+/* Of files the hard limit, to which the agent raises its own soft one; of the others the one that counts.
+ * Root is not held to RLIMIT_NPROC by the kernel. */
+static void read_limits(struct host_facts *f)
+{
+    struct rlimit limit;
+    f->nofile = f->nproc = f->memlock = HOST_NO_LIMIT;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
+        f->nofile = limit_of(limit.rlim_max);
+    if (geteuid() != 0 && getrlimit(RLIMIT_NPROC, &limit) == 0)
+        f->nproc = limit_of(limit.rlim_cur);
+    if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0)
+        f->memlock = limit_of(limit.rlim_cur);
+}
+
+/* A directory with something in it besides itself and the one above. The kernel makes /sys/class/infiniband
+ * as soon as the module is there, with or without a card. */
+static bool is_used(const char *path)
+{
+    DIR *dir = opendir(path);
+    int entries = 0;
+    while (dir != NULL && readdir(dir) != NULL)
+        entries++;
+    if (dir != NULL)
+        closedir(dir);
+    return entries > 2;
+}
+
+/* What an ordinary user may have (f_bavail): the blocks kept for root help no worker. */
+static void read_shm(struct host_facts *f)
+{
+    struct statvfs fs;
+    if (statvfs("/dev/shm", &fs) != 0)
+        return;
+    f->shm_size = (uint64_t)fs.f_blocks * fs.f_frsize;
+    f->shm_free = (uint64_t)fs.f_bavail * fs.f_frsize;
+}
+
+int host_look(int workers, const char *host, struct finding out[HOST_FINDINGS_MAX])
+{
+    struct host_facts facts = { .has_infiniband = is_used("/sys/class/infiniband") };
+    read_limits(&facts);
+    read_shm(&facts);
+    return host_findings(&facts, workers, host, out);
+}
+
+void host_warn(int workers, const char *host)
+{
+    struct finding found[HOST_FINDINGS_MAX];
+    const int n = host_look(workers, host, found);
+    for (int i = 0; i < n; i++)
+        log_warn("%s; %s [%s]", found[i].sentence, found[i].advice, finding_code_name(found[i].code));
+}

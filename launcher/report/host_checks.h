@@ -1,0 +1,37 @@
+/* host_checks.h -- what a job will run into on this machine, said before it does. Pure: facts in, findings out.
+ *
+ * What fails later for want of these says "too many open files", "cannot allocate memory" or "bus error", whoever happens
+ * to ask. */
+#ifndef LAUNCHER_REPORT_HOST_CHECKS_H
+#define LAUNCHER_REPORT_HOST_CHECKS_H
+
+#include "diagnosis/findings.h"
+
+#define HOST_NO_LIMIT UINT64_MAX
+
+/* 0 stands for "not known" only in the last two. */
+struct host_facts {
+    uint64_t nofile;  /* hard limit: the agent raises the soft one by itself */
+    uint64_t nproc;   /* of this user; HOST_NO_LIMIT for root, who has none */
+    uint64_t memlock; /* soft: that is what workers get */
+    bool has_infiniband;
+    uint64_t shm_size, shm_free; /* bytes */
+};
+
+enum { HOST_FINDINGS_MAX = 4 };
+
+/* For `workers` workers on `host`; returns how many there are. */
+int host_findings(const struct host_facts *facts, int workers, const char *host,
+                  struct finding out[HOST_FINDINGS_MAX]);
+
+/* --- host look -------------------------------------------------------------------------------------------- */
+
+/* The facts behind host_checks.h, from this machine. */
+
+/* What `workers` workers on `host` will run into here; returns how many. */
+int host_look(int workers, const char *host, struct finding out[HOST_FINDINGS_MAX]);
+
+/* Log a warning for each. */
+void host_warn(int workers, const char *host);
+
+#endif

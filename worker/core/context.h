@@ -31,8 +31,8 @@ struct ddp_ctx {
     struct collective_check check; /* used by the thread that calls collectives */
     uint64_t calls; /* number of the last one, by the backend's count where it has one of all its calls */
     char prefix[CTX_PREFIX]; /* of our keys in the store: "ddp/<job>/<attempt>" */
-    struct ddp_err
-        broken; /* code DDP_OK while collectives may be called; written on the thread that calls them */
+    /* Code DDP_OK while collectives may be called; written on the thread that calls them. */
+    struct ddp_err broken;
 };
 
 /* Have a thread for collectives, if the backend needs one to let the program go on meanwhile. */

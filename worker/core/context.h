@@ -38,7 +38,7 @@ struct ddp_ctx {
 /* Have a thread for collectives, if the backend needs one to let the program go on meanwhile. */
 ddp_status ctx_start_thread(struct ddp_ctx *ctx, struct ddp_err *err);
 
-/* Before the communicator or `broken` is touched: what the lane has to do comes first, so that only one thread at a time
+/* Before the communicator or `broken` is touched: jobs of the communication thread are finished first, so that only one thread at a time
  * is in a collective, in the order of the program. Returns why no more collectives can be called. */
 struct ddp_err ctx_enter(struct ddp_ctx *ctx);
 

@@ -38,7 +38,7 @@ struct ddp_reducer {
     uint16_t *wire;        /* shared block: a bucket on its way; NULL without compression */
     size_t wire_elements;  /* room in it */
     struct comm_job *jobs; /* for each bucket */
-    bool threaded;         /* buckets go to the context's lane */
+    bool threaded;         /* buckets go to the thread for communication */
     ddp_work *last; /* owned; of the last bucket, where calls go on by themselves; NULL = none is under way */
     /* The error after which no step is possible: of the first bucket that was not reduced, or of a rebuild. Written by the
      * thread that reduces, read after a drain. */

@@ -99,7 +99,7 @@ static ddp_status atomic_fail(struct atomic_file *file, const char *what, struct
     return DDP_ERR_IO;
 }
 
-/* a and b in memory of their own; NULL when there is none. */
+/* Return a and b joined, allocated; NULL when memory is short. */
 static char *joined(const char *a, const char *b)
 {
     size_t len_a = strlen(a), len_b = strlen(b);
@@ -118,7 +118,7 @@ static bool is_special(const char *path)
     return lstat(path, &there) == 0 && (stat(path, &there) != 0 || !S_ISREG(there.st_mode));
 }
 
-/* Where the bytes are to appear, in new memory: behind a link its target. */
+/* Return the path of the file to replace, allocated: of a link its target. */
 static char *target_of(const char *path)
 {
     struct stat there;
@@ -131,7 +131,7 @@ static int open_for_writing(struct atomic_file *file)
 {
     if (file->temporary == NULL)
         return open(file->path, O_WRONLY | O_CREAT | O_TRUNC | O_NOCTTY | O_CLOEXEC, 0666);
-    /* O_EXCL after unlink: never write through a link that somebody else has put there. */
+    /* O_EXCL after unlink: never write through a link that another user has put there. */
     unlink(file->temporary);
     return open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 }
@@ -174,7 +174,7 @@ static int sync_directory_of(const char *path)
     return failed;
 }
 
-/* Bytes to the disk. A terminal, a pipe or a device that has no disk behind it says EINVAL; that is no failure. */
+/* Bytes to the disk. A terminal, a pipe or a device without a disk returns EINVAL, which is no failure. */
 static int sync_data(const struct atomic_file *file)
 {
     int failed = fsync(file->fd);
@@ -321,7 +321,7 @@ static ddp_status damaged_at(struct reader *r, uint64_t offset, const char *what
     return ddp_fail(r->err, DDP_ERR_CORRUPT, "%s: offset %" PRIu64 ": %s", r->path, offset, what);
 }
 
-/* An end of the file in here is damage: nobody asks for more than the header has promised. */
+/* An end of the file in here is damage: no read asks for more than the header has promised. */
 static ddp_status read_exactly(struct reader *r, void *to, size_t len)
 {
     const ssize_t n = file_read(r->fd, r->at, to, len);

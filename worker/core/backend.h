@@ -52,14 +52,14 @@ struct comm_ops {
     /* Collective. The block belongs to the backend, and dies with it at the latest. */
     ddp_status (*shared_alloc)(struct comm *comm, size_t bytes, void **out, struct ddp_err *err);
     ddp_status (*shared_free)(struct comm *comm, void *block, struct ddp_err *err);
-    /* Between calls: has somebody died or given up? Never waits. */
+    /* Between calls: has a rank died or given up? Never waits. */
     ddp_status (*check)(struct comm *comm, struct ddp_err *err);
     /* Let every rank's current and later calls fail with `err`, which gets the words of who was first. Any thread. */
     void (*give_up)(struct comm *comm, struct ddp_err *err);
     /* Frees; not collective. */
     void (*close)(struct comm *comm);
 
-    /* NULL in backends that block. What is put on `stream` from now on waits for the call with that ticket. */
+    /* NULL in backends that block. Work that is put on `stream` from now on waits for the call with that ticket. */
     ddp_status (*follow)(struct comm *comm, uint64_t ticket, void *stream, struct ddp_err *err);
     /* NULL in backends that block. Wait until it is done; DDP_IN_PROGRESS when it is not after `timeout_ms`. */
     ddp_status (*await)(struct comm *comm, uint64_t ticket, uint32_t timeout_ms, struct ddp_err *err);
@@ -80,7 +80,7 @@ extern const struct comm_ops cpu_comm_ops;
  * calls back through struct comm_host of its comm_setup. Both are private: libraries of different versions reject each other by
  * `version`, which is the first member for that reason. */
 
-/* What a backend of libddp_cuda may use of libddp: bootstrap.h, and the cpu backend for what is on the host. */
+/* The parts of libddp that a backend of libddp_cuda may use: bootstrap.h, and the cpu backend for values on the host. */
 struct comm_host {
     const struct comm_ops *cpu;
     ddp_status (*give)(const struct bootstrap *bootstrap, const char *what, const void *data, size_t len,
@@ -95,7 +95,7 @@ struct comm_host {
 
 struct cuda_entry {
     const char *version; /* DDP_VERSION */
-    /* How many GPUs this process may use. An error says why there are none. */
+    /* How many GPUs this process may use. The error of a process without GPUs gives the reason. */
     ddp_status (*devices)(const struct comm_paths *paths, int *count, struct ddp_err *err);
     const struct comm_ops *nccl;
     const struct comm_ops *staged; /* the cpu backend, for buffers in device memory */

@@ -123,7 +123,7 @@ static ddp_status put_on_stream(struct nccl_comm *n, const struct call *call, st
     return status == DDP_OK ? DDP_OK : watch_fault(n, err);
 }
 
-/* Waits while there is none. */
+/* Wait until there is room for one more call. */
 static ddp_status wait_for_room(struct nccl_comm *n, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -404,7 +404,7 @@ static ddp_status nccl_check(struct comm *comm, struct ddp_err *err)
     return status;
 }
 
-/* Any thread. The watch, here as on the other ranks, hears of it from the cpu communicator and lets the GPU go. */
+/* Any thread. The watch, here as on the other ranks, learns it from the cpu communicator and releases the GPU. */
 static void nccl_give_up(struct comm *comm, struct ddp_err *err)
 {
     struct nccl_comm *n = (struct nccl_comm *)comm;

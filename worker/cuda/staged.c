@@ -217,7 +217,8 @@ struct limit {
     uint64_t end_ms;
 };
 
-/* Until the event has come. The program's stream may have work for long before it; the others are looked after meanwhile. */
+/* Wait until the event has occurred. The program's stream may have work for long before it; the others are looked
+ * after meanwhile. */
 static ddp_status wait_event(struct staged *s, struct CUevent_st *event, const struct limit *limit,
                              struct ddp_err *err)
 {

@@ -101,7 +101,7 @@ enum scaler_call { UNSCALED, STEP, UPDATE };
 
 static const char *const call_name[] = { "ddp_scaler_unscaled", "ddp_scaler_step", "ddp_scaler_update" };
 
-/* What is wrong with a call in a stage; NULL: nothing. */
+/* The mistake of a call in a stage; NULL: the call is allowed. */
 static const char *const refusal[3][3] = {
     /*             READY                                 UNSCALED  STEPPED */
     [UNSCALED] = { NULL, "the gradients of this step are unscaled already",

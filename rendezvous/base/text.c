@@ -5,9 +5,6 @@
  * UTF-8 without a decoder. */
 #include "text.h"
 
-#include <cjson/cJSON.h>
-#include <stdio.h>
-
 static bool is_printable(uint8_t c)
 {
     return c >= 0x20 && c < 0x7f;
@@ -81,11 +78,4 @@ struct date date_of(uint64_t day)
     struct date date = { .day = (int)(d - (153 * m + 2) / 5 + 1), .month = (int)(m < 10 ? m + 3 : m - 9) };
     date.year = (int)(y + 400 * cycle + (date.month <= 2));
     return date;
-}
-
-void json_add_integer(struct cJSON *o, const char *name, int64_t value)
-{
-    char text[24];
-    snprintf(text, sizeof(text), "%lld", (long long)value);
-    cJSON_AddRawToObject(o, name, text);
 }

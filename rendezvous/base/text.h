@@ -1,4 +1,4 @@
-/* text.h -- foreign bytes, durations and days as text that a terminal and a JSON string can take; whole numbers in JSON. */
+/* text.h -- foreign bytes, durations and days as text that a terminal and a JSON string can take. */
 #ifndef BASE_TEXT_H
 #define BASE_TEXT_H
 
@@ -26,12 +26,5 @@ struct date {
 
 /* Return the day that is `day` days after 1970-01-01. The C library's own calendar reads files, and knows one time zone only. */
 struct date date_of(uint64_t day);
-
-struct cJSON;
-
-/* Add the member `name` to `o`. cJSON prints every number as a floating one and reads it back to see what was lost, which takes
- * two thirds of the time of a short message; and it would round above 2^53. Such a member is text for the printer: in the object
- * it cannot be read as a number. When memory is short it is left out, as by cJSON. */
-void json_add_integer(struct cJSON *o, const char *name, int64_t value);
 
 #endif

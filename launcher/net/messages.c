@@ -5,7 +5,7 @@
  * for once, in the queue, and not at every field. */
 #include "net/messages.h"
 
-#include "base/json_integer.h"
+#include "base/json.h"
 #include "ddp/context.h"
 #include "diagnosis/findings.h"
 #include "tables/exit_codes.h"

@@ -11,7 +11,7 @@
 #include "net/store_link.h"
 
 #include "base/clock.h"
-#include "base/json_integer.h"
+#include "base/json.h"
 #include "base/limits.h"
 
 #include <cjson/cJSON.h>

@@ -5,7 +5,7 @@
  * them sent to every rank that came. The counts are always whole. */
 #include "diagnosis/barrier_report.h"
 
-#include "hub/json.h"
+#include "base/json.h"
 #include "base/text.h"
 
 #include <cjson/cJSON.h>

@@ -12,7 +12,6 @@
 #include "contain/descendants.h"
 
 #include "base/clock.h"
-#include "contain/hurry.h"
 #include "contain/procfs.h"
 
 #include <dirent.h>
@@ -292,7 +291,6 @@ static bool kill_until(uint64_t end_ms, const sigset_t *child_ended)
     return !left;
 }
 
-/* Mostly there is nobody, and then nothing is to be hurried. */
 bool descendants_kill_all(uint64_t limit_ms)
 {
     sigset_t child_ended, before;
@@ -304,10 +302,7 @@ bool descendants_kill_all(uint64_t limit_ms)
     sigaddset(&child_ended, SIGCHLD);
     /* Blocked, so that sigtimedwait sees it and no handler takes it away. */
     pthread_sigmask(SIG_BLOCK, &child_ended, &before);
-    struct hurry hurry = { 0 };
-    hurry_begin(&hurry);
     const bool gone = kill_until(clock_ms() + limit_ms, &child_ended);
-    hurry_end(&hurry);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return gone;
 }

@@ -1,8 +1,7 @@
 /* job_rdzv.c -- see job_rdzv.h. */
 #include "hub/job_rdzv.h"
 
-#include "base/grow_keys.h"
-#include "base/progress_key.h"
+#include "base/limits.h"
 #include "base/json.h"
 #include "hub/messages.h"
 #include "store/decimal.h"

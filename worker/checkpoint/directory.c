@@ -4,9 +4,10 @@
  *     step-00001200/        a checkpoint; before it is removed, it is renamed to
  *     .old-step-00001200/   whose files are removed then
  *
- * So a name without a dot always belongs to a whole checkpoint, whenever the process ends. A file is read twice: once through a
- * small window, to check every block, and once into the blocks. Damage near the end is found while the caller's model is
- * still what it was, without a second model in memory; the second pass mostly comes from the page cache. */
+ * So a name without a dot always belongs to a whole checkpoint, whenever the process ends. A file is read twice: once
+ * through a small window, to check every block, and once into the blocks. Damage near the end is found while the
+ * caller's model is still what it was, without a second model in memory; the second pass mostly comes from the page
+ * cache. */
 #include "checkpoint/directory.h"
 
 #include "checkpoint/file.h"
@@ -328,8 +329,8 @@ struct reader {
     struct ddp_err *err;
 };
 
-/* A missing file is damage, because every checkpoint has both; so is something else in its place. A file that cannot be opened
- * for another reason may be whole. */
+/* A missing file is damage, because every checkpoint has both; so is something else in its place. A file that cannot
+ * be opened for another reason may be whole. */
 static ddp_status not_opened(const struct reader *r)
 {
     const bool damage = errno == ENOENT || errno == ENOTDIR || errno == ENXIO;

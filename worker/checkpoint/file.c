@@ -1,9 +1,10 @@
 /* file.c -- files that are written whole or not at all, and checkpoints of one file; see ddp/ckpt.h.
  *
- * A file appears in this order: its bytes go to PATH.tmp in the same directory and to the disk (fsync), the rename follows, then
- * the fsync of the directory. A crash between any two steps leaves the old file. One writer per path: the PATH.tmp of a killed
- * run is removed by the next one. A rename onto /dev/null would replace it by a plain file for all users of the machine, and one
- * onto a link would leave the link's target old. So a link is followed first, and a device or a pipe is written to directly.
+ * A file appears in this order: its bytes go to PATH.tmp in the same directory and to the disk (fsync), the rename
+ * follows, then the fsync of the directory. A crash between any two steps leaves the old file. One writer per path:
+ * the PATH.tmp of a killed run is removed by the next one. A rename onto /dev/null would replace it by a plain file
+ * for all users of the machine, and one onto a link would leave the link's target old. So a link is followed first,
+ * and a device or a pipe is written to directly.
  *
  * Layout of a checkpoint, little-endian:
  *
@@ -13,9 +14,9 @@
  *            24   table: per block 64 bytes name (NUL padded), u64 length, u32 CRC-32 of the data, u32 zero
  *                 the data of the blocks, one after the other, nothing behind
  *
- * Every byte is under exactly one check (zeros are compared), so every flipped bit is detected. A load compares the number of
- * blocks and their lengths with the caller's before it reads what follows, and reads into memory of its own: a file that is
- * damaged near its end cannot leave half a model behind. */
+ * Every byte is under exactly one check (zeros are compared), so every flipped bit is detected. A load compares the
+ * number of blocks and their lengths with the caller's before it reads what follows, and reads into memory of its
+ * own: a file that is damaged near its end cannot leave half a model behind. */
 #include "checkpoint/file.h"
 
 #include "base/not_null.h"

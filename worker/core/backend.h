@@ -17,8 +17,8 @@ struct recorder;
 struct comm {
     const struct comm_ops *ops;
     uint64_t seq; /* number of the last call, INIT is 1; 0 = the backend does not count all of them */
-    uint64_t
-        ticket; /* of the call that run() has taken last, 0 = it is done; used by backends that do not block */
+    /* Of the last call of run(), 0 = it is done; used by backends that do not block. */
+    uint64_t ticket;
 };
 
 /* Where libraries are that may be loaded, "" = the usual places. */
@@ -30,22 +30,19 @@ struct comm_paths {
 struct comm_setup {
     int rank, world_size;
     uint32_t step_timeout_ms;
-    const char *iface, *port_range; /* DDP_IFACE, DDP_PORT_RANGE; "" = any */
-    const struct bootstrap
-        *bootstrap; /* how to reach the others before the backend can; NULL in a world of one */
+    const char *iface, *port_range;    /* DDP_IFACE, DDP_PORT_RANGE; "" = any */
+    const struct bootstrap *bootstrap; /* reaches the others before the backend can; NULL in a world of one */
     /* For backends of libddp_cuda. */
     int device;     /* of the GPU */
     bool share_gpu; /* several ranks have the same one */
     struct comm_paths paths;
     const struct comm_host *host;
-    struct recorder
-        *recorder; /* a backend that does not block tells it which calls are done: comm_host.settle */
+    struct recorder *recorder; /* a backend that does not block reports finished calls: comm_host.settle */
 };
 
 struct comm_ops {
     const char *name;
-    bool
-        blocks; /* run() waits for the other ranks; else it only says what is to happen on the call's stream */
+    bool blocks; /* run() waits for the other ranks; else it only puts the call on its stream */
     /* Collective. DDP_OK: *out is the caller's until close. */
     ddp_status (*open)(const struct comm_setup *setup, struct comm **out, struct ddp_err *err);
     ddp_status (*run)(struct comm *comm, const struct call *call, struct ddp_err *err);
@@ -76,9 +73,9 @@ extern const struct comm_ops cpu_comm_ops;
 
 /* --- between libddp and libddp_cuda ------------------------------------------------------------------------ */
 
-/* libddp_cuda is loaded at run time, so neither links the other. libddp asks it for one struct cuda_entry; a backend in there
- * calls back through struct comm_host of its comm_setup. Both are private: libraries of different versions reject each other by
- * `version`, which is the first member for that reason. */
+/* libddp_cuda is loaded at run time, so neither links the other. libddp asks it for one struct cuda_entry; a backend
+ * in there calls back through struct comm_host of its comm_setup. Both are private: libraries of different versions
+ * reject each other by `version`, which is the first member for that reason. */
 
 /* The parts of libddp that a backend of libddp_cuda may use: bootstrap.h, and the cpu backend for values on the host. */
 struct comm_host {
@@ -111,8 +108,8 @@ struct backend {
     int device; /* -1 = none */
 };
 
-/* `name` may be NULL; `device` is as in ddp_options. Loads libddp_cuda when a device is asked for. DDP_ERR_UNSUPPORTED names
- * what is missing, and where it was looked for. */
+/* `name` may be NULL; `device` is as in ddp_options. Loads libddp_cuda when a device is asked for.
+ * DDP_ERR_UNSUPPORTED names what is missing, and where it was looked for. */
 ddp_status backend_find(const char *name, int device, const struct worker_env *env, struct backend *out,
                         struct ddp_err *err);
 

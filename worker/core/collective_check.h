@@ -36,15 +36,14 @@ size_t collective_check_encode(char text[CHECK_TEXT], const struct call_record *
 /* False when `text`, which ends with a NUL, is none. */
 bool collective_check_decode(const char *text, struct call_record *said);
 
-/* DDP_ERR_MISMATCH names both ranks, the lower one first, and what differs: the call, else what it is for, else what was left by
- * the one before. */
+/* DDP_ERR_MISMATCH names both ranks, the lower one first, and what differs: the call, else what it is for, else what
+ * was left by the one before. */
 ddp_status collective_check_compare(const struct call_record *a, const struct call_record *b,
                                     struct ddp_err *err);
 
 struct collective_check {
     bool on;
-    struct ddp_store
-        *store; /* owned; a separate connection, because the context's may be in use on another thread */
+    struct ddp_store *store; /* owned; not the context's, which may be in use on another thread */
     char what[CHECK_LINE];   /* what the next call is for, "" = not known */
     char before[CHECK_LINE]; /* what the last one has left */
 };

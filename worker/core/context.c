@@ -10,8 +10,7 @@
 #include "ddp/context.h"
 
 #include "base/clock.h"
-#include "base/grow_keys.h"
-#include "base/progress_key.h"
+#include "base/limits.h"
 #include "core/backend.h"
 #include "core/context.h"
 #include "core/error.h"
@@ -51,7 +50,8 @@ static ddp_status ctx_connect(const struct ddp_ctx *ctx, struct ddp_store **out,
     return ddp_store_connect(ctx->env.master_addr, ctx->env.master_port, &options, out, err);
 }
 
-/* Without a role, for any thread and any time: for the store, the end of a connection with a role is the end of the rank. */
+/* Without a role, for any thread and any time: for the store, the end of a connection with a role is the end of the
+ * rank. */
 static ddp_status ctx_reconnect(void *user, uint32_t timeout_ms, struct ddp_store **out, struct ddp_err *err)
 {
     const struct ddp_ctx *ctx = user;
@@ -61,8 +61,8 @@ static ddp_status ctx_reconnect(void *user, uint32_t timeout_ms, struct ddp_stor
     return ddp_store_connect(ctx->env.master_addr, ctx->env.master_port, &options, out, err);
 }
 
-/* The connection of this context. A world of one opens its own when it has something to set. A store that cannot be reached is not
- * tried again, because each step would wait for it: then *out is NULL. */
+/* The connection of this context. A world of one opens its own when it has something to set. A store that cannot be
+ * reached is not tried again, because each step would wait for it: then *out is NULL. */
 static ddp_status ctx_any_store(struct ddp_ctx *ctx, struct ddp_store **out, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -399,8 +399,8 @@ ddp_status ddp_progress(ddp_ctx *ctx, uint64_t step)
 
 /* --- a job that grows ------------------------------------------------------------------------------------- */
 
-/* Both are keys of the store, so that a program without libddp can do the same. The launcher acts when all ranks have agreed,
- * because one that has not may be in the middle of something. */
+/* Both are keys of the store, so that a program without libddp can do the same. The launcher acts when all ranks have
+ * agreed, because one that has not may be in the middle of something. */
 
 enum { NODES_MAX = 1 << 20 }; /* more is no number of nodes */
 

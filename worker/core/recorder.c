@@ -1,13 +1,13 @@
 /* recorder.c -- see recorder.h.
  *
- * Signals belong to the program. So a handler for SIGUSR1 is set only where the signal would end the process: an existing handler
- * stays, and one that the program sets later replaces ours. The handler calls only functions of POSIX's list, and reads what is
- * global, hence the table of listeners. */
+ * Signals belong to the program. So a handler for SIGUSR1 is set only where the signal would end the process: an
+ * existing handler stays, and one that the program sets later replaces ours. The handler calls only functions of
+ * POSIX's list, and reads what is global, hence the table of listeners. */
 #include "core/recorder.h"
 
 #include "base/clock.h"
 #include "base/flight_file.h"
-#include "base/flight_page.h"
+#include "base/flight.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 /* barrier.c -- see barrier.h.
  *
- * Each rank holds a pidfd of every other one. The kernel makes it readable at the moment the process ends, and it can never mean
- * another process that got the same number later. kill(pid, 0) would not do: it succeeds for a zombie, and for a foreign process
- * that has got the number since. */
+ * Each rank holds a pidfd of every other one. The kernel makes it readable at the moment the process ends, and it can
+ * never mean another process that got the same number later. kill(pid, 0) would not do: it succeeds for a zombie, and
+ * for a foreign process that has got the number since. */
 #include "cpu/barrier.h"
 
 #include "base/clock.h"
@@ -119,8 +119,8 @@ static const char *peers_state(int32_t pid)
 
 /* --- what is wrong between ranks ------------------------------------------------------------------------- */
 
-/* From the control page. This reads marks of ranks that may be at work, so it believes nothing that it reads: a torn mark makes a
- * strange sentence, never a crash. */
+/* From the control page. This reads marks of ranks that may be at work, so it believes nothing that it reads: a torn
+ * mark makes a strange sentence, never a crash. */
 
 /* The call of a rank, or its last one: its mark stays for another call. */
 static const char *mark_text(char text[CALL_TEXT], const struct shm_control *control, int rank)
@@ -129,8 +129,8 @@ static const char *mark_text(char text[CALL_TEXT], const struct shm_control *con
     return call_text(text, &mark->call, mark->seq);
 }
 
-/* "rank 2 (pid 123 on host) has ended while rank 0 waited in all_reduce #17 (f32 x 1024, sum)"; of a rank that was not in a call
- * "... has ended; the last call of rank 0 was all_reduce #17 (f32 x 1024, sum)" */
+/* "rank 2 (pid 123 on host) has ended while rank 0 waited in all_reduce #17 (f32 x 1024, sum)"; of a rank that was
+ * not in a call "... has ended; the last call of rank 0 was all_reduce #17 (f32 x 1024, sum)" */
 static ddp_status words_ended(const struct shm_control *control, int rank, int ended, bool in_call,
                               struct ddp_err *err)
 {

@@ -1,5 +1,5 @@
-/* host.h -- collectives among the ranks of one host, by shared memory: on the buffers where they lie when all ranks can see them, or
- * else through slots, in steps. */
+/* host.h -- collectives among the ranks of one host, by shared memory: on the buffers where they lie when all ranks
+ * can see them, or else through slots, in steps. */
 #ifndef WORKER_CPU_HOST_H
 #define WORKER_CPU_HOST_H
 

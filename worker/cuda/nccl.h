@@ -65,7 +65,7 @@ struct nccl_comm {
     struct ncclComm *nccl; /* NULL before it is created, and after */
     uint64_t creating_until_ms;
     struct ddp_err
-        suspect; /* what NCCL says; a peer's end explains it better, and may be known a moment later */
+        suspect; /* NCCL's error; a peer's end explains it better, and may be detected a moment later */
     uint64_t suspect_since_ms;
     struct CUstream_st *stream;               /* ours */
     struct CUevent_st *before;                /* on the program's stream, at the moment of a call */

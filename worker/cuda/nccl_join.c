@@ -1,8 +1,8 @@
 /* nccl_join.c -- see nccl.h: from a cpu communicator to one of NCCL.
  *
- * Happy path: the environment is completed -> every rank says what it has loaded and which GPU it has -> one rank in 128 makes
- * a unique id and leaves it in the store, under the job and its attempt -> ncclCommInitRankConfig, which does not wait -> the
- * watch sees it through -> a barrier, and the ids are taken out of the store.
+ * Happy path: the environment is completed -> every rank says what it has loaded and which GPU it has -> one rank in
+ * 128 makes a unique id and leaves it in the store, under the job and its attempt -> ncclCommInitRankConfig, which
+ * does not wait -> the watch sees it through -> a barrier, and the ids are taken out of the store.
  *
  * A unique id is the address of a thread in the process that made it; a new attempt makes new ones, under other keys. */
 #include "cuda/nccl.h"

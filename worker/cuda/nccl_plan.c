@@ -80,8 +80,9 @@ static char *part(const struct call *call, const void *base, int rank)
     return (char *)(uintptr_t)base + (size_t)rank * (size_t)call->n * ddp_dtype_size(call->dtype);
 }
 
-/* Gathering and scattering are the same moves with the arrows turned round: `inner` is what each rank has, `outer` the root's
- * buffer with a part for each. The root's 0th move is its own half of the copy to itself, 1 to world are the others'. */
+/* Gathering and scattering are the same moves with the arrows turned round: `inner` is what each rank has, `outer`
+ * the root's buffer with a part for each. The root's 0th move is its own half of the copy to itself, 1 to world are
+ * the others'. */
 bool nccl_move(const struct call *call, int rank, int world, int i, struct nccl_move *move)
 {
     bool gather = call->kind == CALL_GATHER;

@@ -168,8 +168,8 @@ static void queue_stop(struct queue *queue)
     queue->total = queue->taken;
 }
 
-/* The program asks for one more batch and so gives one back: its number, or false at the end. The number stays the same until
- * `given` is counted up. */
+/* The program asks for one more batch and so gives one back: its number, or false at the end. The number stays the
+ * same until `given` is counted up. */
 static bool queue_ask(struct queue *queue, uint64_t *number)
 {
     if (queue->given + 1 > queue->options.held)
@@ -178,7 +178,8 @@ static bool queue_ask(struct queue *queue, uint64_t *number)
     return queue->given < queue->total;
 }
 
-/* Take the number of the next batch, if one may be begun. Every batch is drawn right after it is taken, because samplers advance. */
+/* Take the number of the next batch, if one may be begun. Every batch is drawn right after it is taken, because
+ * samplers advance. */
 static bool queue_take(struct queue *queue, uint64_t *number)
 {
     if (queue->taken == queue->total || queue->taken >= queue->released + queue->slots)
@@ -242,8 +243,8 @@ struct ddp_loader {
 
 /* --- reading ----------------------------------------------------------------------------------------------- */
 
-/* Samples one by one; the first that fails ends the batch, and the words say which it was. Subnormals are flushed with threads and
- * without, so both make the same bytes. */
+/* Samples one by one; the first that fails ends the batch, and the words say which it was. Subnormals are flushed
+ * with threads and without, so both make the same bytes. */
 static void fill_slot(ddp_loader *loader, struct slot *slot)
 {
     FLUSH_SUBNORMALS(true);
@@ -327,8 +328,8 @@ static ddp_status sample_late(const ddp_loader *loader, struct ddp_err *err)
                     loader->queue.given, loader->queue.options.timeout_ms);
 }
 
-/* With the mutex: until no thread reads any more. Nothing new is begun; and where one does not end, nothing that was given up
- * half-read is handed out later. */
+/* With the mutex: until no thread reads any more. Nothing new is begun; and where one does not end, nothing that was
+ * given up half-read is handed out later. */
 static ddp_status stop_reading(ddp_loader *loader)
 {
     const struct timespec deadline = deadline_of(loader);

@@ -1,8 +1,8 @@
 /* reducer.c -- see include/ddp/reducer.h.
  *
- * Gradients are never copied: ddp_reducer_grad points into the arena, and the reduction works there on all ranks' arenas at
- * once. step.c decides which call is allowed and which bucket comes next; this file carries it out. Everything collective happens in
- * the same order on all ranks, because step.c decides from what all of them know. */
+ * Gradients are never copied: ddp_reducer_grad points into the arena, and the reduction works there on all ranks'
+ * arenas at once. step.c decides which call is allowed and which bucket comes next; this file carries it out.
+ * Everything collective happens in the same order on all ranks, because step.c decides from what all of them know. */
 #include "core/context.h"
 #include "core/crc32c.h"
 #include "core/error.h"
@@ -38,15 +38,14 @@ struct ddp_reducer {
     uint16_t *wire;        /* shared block: a bucket on its way; NULL without compression */
     size_t wire_elements;  /* room in it */
     struct comm_job *jobs; /* for each bucket */
-    bool threaded;         /* buckets go to the context's lane */
+    bool threaded;         /* buckets go to the thread for communication */
     ddp_work *last; /* owned; of the last bucket, where calls go on by themselves; NULL = none is under way */
-    struct ddp_err
-        failed; /* what no step can follow: the first bucket that was not reduced, a rebuild that went wrong;
-                              written by who reduces, read after a drain */
+    /* The error after which no step is possible: of the first bucket that was not reduced, or of a rebuild. Written by the
+     * thread that reduces, read after a drain. */
+    struct ddp_err failed;
 
     int32_t *used; /* find_unused: how many ranks have used each parameter, in the step before */
-    char
-        *kept; /* find_unused: gradients as they were before they counted as zero; as the arena is laid out */
+    char *kept;    /* find_unused: gradients from before they counted as zero; laid out as the arena */
     struct sync_spare spare;
     bool *blank;      /* ... of which parameters, in this step */
     struct roll roll; /* the last roll call */
@@ -111,9 +110,9 @@ static void reducer_settle(ddp_reducer *reducer)
  *     compressed        f32 -> 16 bits   all_reduce  16 bits -> f32, with the same factors
  *     hook              whatever it does
  *
- * The plain average is one call of the backend (DDP_AVG), which divides where it sums. The backend sums 16-bit types in
- * f32 and rounds once, so only what a rank sends has lost digits. A backend whose calls do not block needs neither thread nor wait:
- * the same jobs then only queue work on a stream. */
+ * The plain average is one call of the backend (DDP_AVG), which divides where it sums. The backend sums 16-bit types
+ * in f32 and rounds once, so only what a rank sends has lost digits. A backend whose calls do not block needs neither
+ * thread nor wait: the same jobs then only queue work on a stream. */
 
 /* The factors before and after the all-reduce, and its operation. */
 struct averaging {
@@ -138,7 +137,8 @@ static struct averaging averaging_of(const ddp_reducer *reducer)
     return (struct averaging){ 1, world / divisor, DDP_AVG };
 }
 
-/* Where calls go on by themselves, the stream waits for the last one at the end of the step: they come one after the other. */
+/* Where calls go on by themselves, the stream waits for the last one at the end of the step: they come one after the
+ * other. */
 static ddp_status all_reduce(ddp_reducer *reducer, void *values, size_t n, ddp_dtype dtype, ddp_op op)
 {
     ddp_work *work = NULL, **goes_on = reducer->group->comm->ops->blocks ? NULL : &work;
@@ -205,7 +205,8 @@ static ddp_status reduce_bucket(ddp_reducer *reducer, size_t index)
     return reduce_plain(reducer, b, grads, n);
 }
 
-/* For DDPRUN_DEBUG=detail: which bucket it is, and of which parameters, the first by name and all by a hash of their names. */
+/* For DDPRUN_DEBUG=detail: which bucket it is, and of which parameters, the first by name and all by a hash of their
+ * names. */
 static void note_bucket(ddp_reducer *reducer, size_t index)
 {
     struct collective_check *check = &reducer->group->ctx->check;

@@ -2,8 +2,8 @@
  *
  * Buckets are launched in the plan's order and in no other: bucket 3 waits for bucket 2 even when it is full already,
  * because gradients may become ready in different orders on different ranks, and collectives must not. So one number,
- * how many are launched, is the whole state. Messages name parameters and list up to eight of them, which is enough to see which
- * layer it is. */
+ * how many are launched, is the whole state. Messages name parameters and list up to eight of them, which is enough
+ * to see which layer it is. */
 #include "reducer/step.h"
 
 #include <stdio.h>

@@ -48,14 +48,16 @@ struct step_effects {
     bool send_buffers; /* rank 0's for all */
 };
 
-/* DDP_ERR_ARG, also of the next three, says which parameters and buckets are in the wrong state; nothing has changed then. */
+/* DDP_ERR_ARG, also of the next three, says which parameters and buckets are in the wrong state; nothing has changed
+ * then. */
 ddp_status step_forward(struct reducer_step *step, struct step_effects *effects, struct ddp_err *err);
 
 /* In a step with sync, once for each parameter. *blank: this rank has no gradient of it, and must count as zero. */
 ddp_status step_ready(struct reducer_step *step, size_t i, struct ddp_err *err);
 ddp_status step_unused(struct reducer_step *step, size_t i, bool *blank, struct ddp_err *err);
 
-/* This rank has no batch: its part in the step is to count as zero everywhere. Behind step_forward, in place of all ready. */
+/* This rank has no batch: its part in the step is to count as zero everywhere. Behind step_forward, in place of all
+ * ready. */
 void step_shadow(struct reducer_step *step, bool sync);
 
 /* The next bucket to launch, if it is its turn: to be asked after every ready. */

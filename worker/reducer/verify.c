@@ -393,8 +393,8 @@ ddp_status reducer_verify(ddp_group *group, const struct model *model)
 
 /* --- optimisers of all ranks ----------------------------------------------------------------------------- */
 
-/* A rank with another rate would update its share by it, and no other rank could ever detect that, because the parameters agree all
- * along. So the numbers of all ranks are gathered once, and all find the same difference. */
+/* A rank with another rate would update its share by it, and no other rank could ever detect that, because the
+ * parameters agree all along. So the numbers of all ranks are gathered once, and all find the same difference. */
 
 /* field, and which rules look at it */
 #define OPTIM_FIELDS(X)           \

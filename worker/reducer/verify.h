@@ -1,5 +1,5 @@
-/* verify.h -- what must be equal on all ranks: the model, the options of the reducer, the optimiser. Each rank checks its own first,
- * so a mistake of one rank alone is found before anything collective. */
+/* verify.h -- what must be equal on all ranks: the model, the options of the reducer, the optimiser. Each rank checks
+ * its own first, so a mistake of one rank alone is found before anything collective. */
 #ifndef WORKER_REDUCER_VERIFY_H
 #define WORKER_REDUCER_VERIFY_H
 

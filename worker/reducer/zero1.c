@@ -497,7 +497,8 @@ static ddp_status check_states(const ddp_zero1 *zero)
     return zero1_fail(zero, &err);
 }
 
-/* One array for the rule: where one parameter ends and the next begins means nothing to it, unless some are not to decay. */
+/* One array for the rule: where one parameter ends and the next begins means nothing to it, unless some are not to
+ * decay. */
 static void update_shard(ddp_zero1 *zero)
 {
     ddp_optim without = zero->optim;

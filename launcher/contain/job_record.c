@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "contain/cgroup.h"
+#include "contain/descendants.h"
 #include "contain/procfs.h"
 #include "tables/worker_env.h"
 
@@ -405,8 +406,10 @@ static bool leftovers_kill(struct leftovers *l, uint64_t limit_ms)
 {
     uint64_t end = clock_ms() + limit_ms;
     int before = 0, clean_looks = 0;
+    struct killer_priority priority;
     if (!pids_can_hold())
         return false;
+    killer_priority_raise(&priority);
     while (clean_looks < 2 && clock_ms() < end) {
         int found = kill_pass(l);
         l->killed += found > before ? found - before : 0;
@@ -417,6 +420,7 @@ static bool leftovers_kill(struct leftovers *l, uint64_t limit_ms)
         }
         before = found;
     }
+    killer_priority_restore(&priority);
     return clean_looks == 2;
 }
 
@@ -638,7 +642,8 @@ static bool bury(const struct record *r, bool quiet)
     return all;
 }
 
-/* Wait until no other start cleans up, because the dying need the processors, too; but not for one that takes too long. */
+/* Wait until no other start cleans up, because two of raised priority would leave the dying no processor; but not for one that
+ * takes too long. */
 static void take_turn(int dir)
 {
     const uint64_t end = clock_ms() + SWEEP_LIMIT_MS;

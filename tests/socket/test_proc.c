@@ -1,5 +1,6 @@
 /* test_proc.c -- finding and starting programs, and getting rid of everything that came from them. */
 #include "contain/descendants.h"
+#include "contain/descendants.h"
 #include "contain/procfs.h"
 #include "plan/gpu_look.h"
 #include "node/spawn.h"
@@ -43,6 +44,28 @@ static pid_t spawn_on(const struct rank_set *cpus, const char *path, char *const
 static pid_t spawn(const char *path, char *const *argv, int *error)
 {
     return spawn_on(NULL, path, argv, error);
+}
+
+Test(proc, who_would_be_killed_for_it_keeps_its_priority)
+{
+    struct killer_priority priority;
+    cr_assert_eq(setrlimit(RLIMIT_RTTIME, &(struct rlimit){ .rlim_cur = 1000, .rlim_max = 2000 }), 0);
+    killer_priority_raise(&priority);
+    cr_expect_not(priority.raised);
+    cr_expect_eq(sched_getscheduler(0), SCHED_OTHER);
+}
+
+Test(proc, the_old_priority_comes_back)
+{
+    struct killer_priority priority;
+    cr_assert_eq(sched_setscheduler(0, SCHED_BATCH, &(struct sched_param){ 0 }), 0);
+    cr_assert_eq(setpriority(PRIO_PROCESS, 0, 7), 0);
+    cr_assert_eq(prctl(PR_SET_TIMERSLACK, 70000UL), 0);
+    killer_priority_raise(&priority);
+    killer_priority_restore(&priority);
+    cr_expect_eq(sched_getscheduler(0), SCHED_BATCH);
+    cr_expect_eq(getpriority(PRIO_PROCESS, 0), 7);
+    cr_expect_eq(prctl(PR_GET_TIMERSLACK), 70000);
 }
 
 Test(proc, a_name_is_looked_up_along_path)

@@ -315,20 +315,26 @@ bool torch_key_same_setup(const struct torch_key *a, const struct torch_key *b)
 
 /* Its last step begins so. The last step is short, and keys that are counters of others end at the first byte that is
  * compared. */
+/* The first one is of counters, the others are of groups that are set up. */
+const char *const torch_key_prefixes[] = {
+    "store_based_barrier_key:", "/default_pg/", "//worker/attempt_", "/rpc_prefix_", "init/", NULL
+};
+
 bool torch_key_counts(struct slice key)
 {
-    static const char name[] = "store_based_barrier_key:";
     const char *p = key.data;
     size_t at = key.len;
     while (at > 0 && p[at - 1] != '/')
         at--;
-    return begins_with(behind(key, at), name);
+    return begins_with(behind(key, at), torch_key_prefixes[0]);
 }
 
 bool torch_key_may_set_up(struct slice key)
 {
-    return begins_with(key, "/default_pg/") || begins_with(key, "//worker/attempt_") ||
-           begins_with(key, "/rpc_prefix_") || begins_with(key, "init/");
+    for (const char *const *prefix = torch_key_prefixes + 1; *prefix != NULL; prefix++)
+        if (begins_with(key, *prefix))
+            return true;
+    return false;
 }
 
 /* --- as JSON -------------------------------------------------------------------------------------------- */

@@ -102,7 +102,9 @@ bool torch_key_is_for_all(const struct torch_key *key);
 bool torch_key_same_setup(const struct torch_key *a, const struct torch_key *b);
 /* Quick, for every ADD: does a store-based barrier count here? */
 bool torch_key_counts(struct slice key);
-/* Quick, for every SET: may this be a key by which a group is set up? */
+/* Beginnings of the keys above, or of their last component, for store_observe(); ends with NULL. */
+extern const char *const torch_key_prefixes[];
+/* Quick: may this be a key by which a group is set up? */
 bool torch_key_may_set_up(struct slice key);
 
 /* {"kind":"nccl_id","text":"rank 0's NCCL id","group":"0","rank":0}; yours (cJSON_Delete), NULL when memory is short. */

@@ -185,6 +185,8 @@ bool on_barrier_named(struct hub *hub, struct session *s, const struct request *
         .now_ms = hub->now_ms,
     };
     session_begin_wait(hub, s, req->op);
+    if (s->torch != NULL)
+        s->torch->waits = false;
     if (barriers_arrive(&s->job->barriers, &s->seat, &call))
         return true;
     session_leave_wait(s);

@@ -17,6 +17,7 @@ struct store {
     struct slots slots;
     store_wake wake;
     void *user;
+    struct store_observer observer; /* no prefixes: nobody observes */
 };
 
 struct store *store_new(struct quota *quota, store_wake wake, void *user)
@@ -31,6 +32,29 @@ struct store *store_new(struct quota *quota, store_wake wake, void *user)
     s->wake = wake;
     s->user = user;
     return s;
+}
+
+void store_observe(struct store *s, const struct store_observer *observer)
+{
+    s->observer = *observer;
+}
+
+/* Has somebody subscribed to this key? */
+static bool is_observed(const struct store *s, struct slice key)
+{
+    const char *text = key.data;
+    size_t last = key.len;
+    if (s->observer.prefixes == NULL)
+        return false;
+    while (last > 0 && text[last - 1] != '/')
+        last--;
+    for (const char *const *prefix = s->observer.prefixes; *prefix != NULL; prefix++) {
+        const size_t len = strlen(*prefix);
+        if ((key.len >= len && memcmp(text, *prefix, len) == 0) ||
+            (key.len - last >= len && memcmp(text + last, *prefix, len) == 0))
+            return true;
+    }
+    return false;
 }
 
 /* Take everybody out of the line without telling them. */
@@ -95,7 +119,13 @@ static enum store_status written(struct store *s, struct slot *slot, bool done)
 enum store_status store_set(struct store *s, struct slice key, struct slice value)
 {
     struct slot *slot = slot_make(&s->slots, key, value.len);
-    return slot ? written(s, slot, slot_set(&s->slots, slot, value)) : STORE_FULL;
+    if (slot == NULL)
+        return STORE_FULL;
+    const bool anew = slot_value(slot).len > 0;
+    const enum store_status status = written(s, slot, slot_set(&s->slots, slot, value));
+    if (status == STORE_OK && is_observed(s, key))
+        s->observer.written(s->observer.user, key, anew);
+    return status;
 }
 
 void store_expect(const struct store *s, const uint32_t *hashes, uint32_t n)
@@ -151,7 +181,9 @@ enum store_status store_add(struct store *s, struct slice key, int64_t delta, in
         return STORE_FULL;
     enum store_status status = add_to_slot(s, slot, delta, sum);
     if (status != STORE_NOT_A_NUMBER)
-        return written(s, slot, status == STORE_OK);
+        status = written(s, slot, status == STORE_OK);
+    if (status == STORE_OK && is_observed(s, key))
+        s->observer.counted(s->observer.user, key, delta, *sum);
     return status;
 }
 
@@ -226,12 +258,22 @@ bool store_check(const struct store *s, struct slice keys)
 /* Two walks over the list: the first only looks, so that the common case (everything is there) makes
  * nothing, and the wait gets exactly the room it needs. A slot made for a key that is missing is kept
  * alive by the link in its line. */
+static enum store_status begun(struct store *s, struct store_waiter *w)
+{
+    if (s->observer.prefixes != NULL)
+        s->observer.waits(s->observer.user, w);
+    return STORE_WAITS;
+}
+
 enum store_status store_wait(struct store *s, struct store_waiter *w, struct slice keys)
 {
     store_leave(s, w);
     uint32_t missing = count_missing(s, keys);
-    if (missing == 0)
+    if (missing == 0) {
+        if (s->observer.prefixes != NULL)
+            s->observer.found(s->observer.user, w, keys);
         return STORE_OK;
+    }
     struct wait *wait = wait_new(&s->slots, w, missing);
     if (wait == NULL)
         return STORE_FULL;
@@ -245,7 +287,7 @@ enum store_status store_wait(struct store *s, struct store_waiter *w, struct sli
             wait_add(wait, slot);
     }
     w->wait = wait;
-    return STORE_WAITS;
+    return begun(s, w);
 }
 
 /* The wait is made before the count: when memory is short the counter is not one too high. */
@@ -259,7 +301,7 @@ enum store_status store_barrier(struct store *s, struct store_waiter *w, struct 
     if (status == STORE_OK && arrived < world_size) {
         wait_add(wait, slot);
         w->wait = wait;
-        return STORE_WAITS;
+        return begun(s, w);
     }
     if (wait != NULL)
         wait_free(&s->slots, wait);

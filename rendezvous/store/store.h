@@ -4,7 +4,9 @@
  * may cover many keys. A wait ends in one of three ways: the last missing key arrives (the `wake`
  * callback), the connection does something else or goes away (store_leave, silent), or the key space is
  * wiped (store_clear, silent). Leaving costs as much as the wait is long, never as much as the store is
- * big. */
+ * big.
+ *
+ * The store knows nothing of who uses it. Somebody who wants to know what happens to some keys gives it an observer. */
 #ifndef RENDEZVOUS_STORE_H
 #define RENDEZVOUS_STORE_H
 
@@ -24,6 +26,20 @@ struct store_waiter {
     struct slot *offer; /* a queue this connection was woken for and has not acted on; borrowed */
 };
 
+/* Told of changes as they happen; it must not change the store. Without one no request looks into its key. */
+struct store_observer {
+    void *user;
+    /* Beginnings of keys, or of their last component ("a/b/NAME"), whose writes are told: an array that ends with NULL. */
+    const char *const *prefixes;
+    /* SET of such a key has been carried out; `anew`: it had a value before. */
+    void (*written)(void *user, struct slice key, bool anew);
+    /* ADD of `delta` to such a key has made it `sum`. */
+    void (*counted)(void *user, struct slice key, int64_t delta, int64_t sum);
+    /* A wait for any key begins, or ends at once because all of `keys` are there. */
+    void (*waits)(void *user, struct store_waiter *waiter);
+    void (*found)(void *user, struct store_waiter *waiter, struct slice keys);
+};
+
 enum store_status {
     STORE_OK,
     STORE_WAITS,        /* `wake` will be called, unless store_leave comes first */
@@ -35,6 +51,8 @@ enum store_status {
  * borrowed. NULL when memory is short. */
 typedef void (*store_wake)(void *user, struct store_waiter *waiter);
 struct store *store_new(struct quota *quota, store_wake wake, void *user);
+/* The observer is copied; what it points to is borrowed. */
+void store_observe(struct store *s, const struct store_observer *observer);
 /* No waiter may be pending. */
 void store_free(struct store *s);
 

@@ -22,7 +22,7 @@ static uint32_t next_missing(const struct barrier *barrier, uint32_t from)
 }
 
 /* "  rank 3: never connected", one line for each. What else is known of a rank is in the list of JSON. */
-static bool put_lines(const struct barrier *barrier, const struct barrier_env *env, struct buf *out)
+static bool put_lines(const struct barrier *barrier, barrier_facts facts_of, void *user, struct buf *out)
 {
     uint32_t missing = barrier->members - barrier->arrived, lines = 0;
     bool ok =
@@ -31,7 +31,7 @@ static bool put_lines(const struct barrier *barrier, const struct barrier_env *e
          rank = next_missing(barrier, rank + 1), lines++) {
         struct rank_facts facts;
         struct finding finding;
-        env->facts(env->user, rank, &facts);
+        facts_of(user, rank, &facts);
         diagnose_rank(&facts, &finding);
         ok = buf_printf(out, "\n  %s", finding.sentence);
     }
@@ -40,11 +40,11 @@ static bool put_lines(const struct barrier *barrier, const struct barrier_env *e
     return ok;
 }
 
-static bool put_message(const struct barrier *barrier, struct slice name, const struct barrier_env *env,
+static bool put_message(const struct barrier *barrier, struct slice name, barrier_facts facts_of, void *user,
                         const char *because, struct buf *out)
 {
     return buf_printf(out, "barrier '") && text_put(out, name, 200) && buf_printf(out, "' %s", because) &&
-           (barrier == NULL || put_lines(barrier, env, out)) && buf_append(out, "", 1);
+           (barrier == NULL || put_lines(barrier, facts_of, user, out)) && buf_append(out, "", 1);
 }
 
 /* What is known of the rank, and which finding it is. */
@@ -55,14 +55,14 @@ static cJSON *missing_row(const struct rank_facts *facts)
     return row;
 }
 
-static void add_missing(cJSON *o, const struct barrier *barrier, const struct barrier_env *env)
+static void add_missing(cJSON *o, const struct barrier *barrier, barrier_facts facts_of, void *user)
 {
     cJSON *array = cJSON_AddArrayToObject(o, "missing");
     uint32_t n = 0;
     for (uint32_t rank = next_missing(barrier, 0); rank < barrier->world_size && n < RANKS_MAX;
          rank = next_missing(barrier, rank + 1), n++) {
         struct rank_facts facts;
-        env->facts(env->user, rank, &facts);
+        facts_of(user, rank, &facts);
         json_append(array, missing_row(&facts));
     }
     cJSON_AddNumberToObject(o, "missing_count", barrier->members - barrier->arrived);
@@ -77,16 +77,16 @@ static void add_name(cJSON *o, struct slice name)
     buf_free(&text);
 }
 
-bool barrier_report(const struct barrier *barrier, struct slice name, const struct barrier_env *env,
+bool barrier_report(const struct barrier *barrier, struct slice name, barrier_facts facts_of, void *user,
                     enum barrier_outcome outcome, const char *because, struct buf *out)
 {
     struct buf message = { 0 };
     cJSON *o = cJSON_CreateObject();
     add_name(o, name);
-    if (put_message(barrier, name, env, because, &message))
+    if (put_message(barrier, name, facts_of, user, because, &message))
         cJSON_AddStringToObject(o, "message", (const char *)message.data);
     if (outcome != BARRIER_MISUSE)
-        add_missing(o, barrier, env);
+        add_missing(o, barrier, facts_of, user);
     char *json = cJSON_PrintUnformatted(o);
     bool ok = json != NULL && buf_append(out, json, strlen(json));
     cJSON_free(json);

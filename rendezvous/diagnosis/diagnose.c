@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "diagnosis/torch_keys.h"
+#include "job/members.h"
 
 #include <cjson/cJSON.h>
 #include <signal.h>
@@ -30,6 +31,29 @@ static bool hangs_in_kernel(const struct rank_facts *f)
 static bool computes(const struct rank_facts *f)
 {
     return f->proc_state != 0 && f->cpu_percent >= (f->proc_state == 'R' ? SHARE_PERCENT : BUSY_PERCENT);
+}
+
+/* What the table alone knows; facts.c adds what the open connections show. */
+struct rank_facts member_facts(const struct members *m, uint32_t rank)
+{
+    const struct member *member = &m->member[rank];
+    return (struct rank_facts){
+        .rank = rank,
+        .host = member->host,
+        .pid = member->pid,
+        .started = member->process_pid != 0,
+        .met = member->met,
+        .exited = member->exited,
+        .exit_code = member->exit_code,
+        .signal = member->signal,
+        .proc_state = member->proc_state,
+        .cpu_percent = member->cpu_percent,
+        .wchan = member->wchan[0] ? member->wchan : NULL,
+        .has_steps = member->has_steps,
+        .step = member->step,
+        .call_seq = member->call_seq,
+        .call = member->call,
+    };
 }
 
 /* The end of a process outweighs everything else, then what it does now, then what it did. */

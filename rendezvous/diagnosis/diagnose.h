@@ -46,6 +46,9 @@ struct rank_facts {
     uint64_t still_ms; /* for how long none of this has changed */
 };
 
+/* Facts without those that only its connections know (connected, silent_ms, waits_for). */
+struct rank_facts member_facts(const struct members *m, uint32_t rank);
+
 /* Why it does not come. */
 enum finding_code diagnose_rank_code(const struct rank_facts *facts);
 void diagnose_rank(const struct rank_facts *facts, struct finding *finding);

@@ -164,8 +164,7 @@ static bool put_outcome(struct buf *out, enum barrier_outcome outcome, struct sl
 static bool refuse_barrier(struct hub *hub, struct slice name, const char *why)
 {
     struct buf report = { 0 };
-    struct barrier_env env = job_barrier_env(NULL);
-    bool ok = barrier_report(NULL, name, &env, BARRIER_MISUSE, why, &report) &&
+    bool ok = barrier_report(NULL, name, NULL, NULL, BARRIER_MISUSE, why, &report) &&
               put_outcome(&hub->out, BARRIER_MISUSE, buf_slice(&report));
     buf_free(&report);
     return ok;

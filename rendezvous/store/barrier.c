@@ -8,7 +8,6 @@
  * its struct, and after a failure the report and the bitmaps, for those who come late. */
 #include "store/barrier.h"
 
-#include "diagnosis/barrier_report.h"
 #include "base/text.h"
 
 #include <inttypes.h>
@@ -16,6 +15,8 @@
 
 #define TEN_YEARS_MS \
     (10ll * 365 * 24 * 3600 * 1000) /* a longer time-out is cut to this, so that sums stay small */
+
+enum { BARRIER_END_MAX = 800 };
 
 struct event {
     enum barrier_event type;
@@ -114,7 +115,7 @@ static enum barrier_state fail(struct barriers *b, struct barrier *barrier, enum
                                const char *because)
 {
     barrier->outcome = outcome;
-    barrier_report(barrier, barrier_name(barrier), &b->env, outcome, because, &barrier->report);
+    b->env.report(b->env.user, barrier, barrier_name(barrier), outcome, because, &barrier->report);
     quota_charge(b->quota, barrier->report.cap);
     log_end(b, barrier, because);
     if (b->env.ended != NULL)
@@ -136,7 +137,7 @@ static enum barrier_state pass(struct barriers *b, struct barrier *barrier)
 static void answer_misuse(struct barriers *b, struct barrier_seat *seat, struct slice name, const char *why)
 {
     struct buf report = { 0 };
-    barrier_report(NULL, name, &b->env, BARRIER_MISUSE, why, &report);
+    b->env.report(b->env.user, NULL, name, BARRIER_MISUSE, why, &report);
     b->env.answer(b->env.user, seat, BARRIER_MISUSE, buf_slice(&report));
     buf_free(&report);
 }
@@ -167,13 +168,9 @@ static void open_barrier(struct barriers *b, struct barrier *barrier, const stru
  * here. Its sentence becomes the first line, since it is the cause. */
 static enum barrier_state lose(struct barriers *b, struct barrier *barrier, uint32_t rank)
 {
-    char because[FINDING_TEXT_MAX + FINDING_SUBJECT_MAX];
-    struct finding finding;
-    struct rank_facts facts;
-    b->env.facts(b->env.user, rank, &facts);
-    diagnose_rank(&facts, &finding);
-    snprintf(because, sizeof(because), "cannot complete: %s %s", finding.subject,
-             finding_predicate(&finding));
+    char end[BARRIER_END_MAX], because[BARRIER_END_MAX + 32];
+    b->env.end_of(b->env.user, rank, end, sizeof(end));
+    snprintf(because, sizeof(because), "cannot complete: %s", end);
     barrier_strike_out(barrier, rank);
     if (b->env.lost != NULL)
         b->env.lost(b->env.user, barrier, rank);

@@ -10,7 +10,7 @@
 #define RENDEZVOUS_BARRIER_ROLL_H
 
 #include "base/list.h"
-#include "diagnosis/diagnose.h"
+#include "base/buf.h"
 #include "store/quota.h"
 #include "store/table.h"
 
@@ -51,8 +51,12 @@ struct barrier_env {
     void *user;
     /* The seat has its answer and is free again; `json` is empty for RELEASED and valid during the call. */
     void (*answer)(void *user, struct barrier_seat *seat, enum barrier_outcome outcome, struct slice json);
-    /* What is known of a rank of the world. */
-    void (*facts)(void *user, uint32_t rank, struct rank_facts *facts);
+    /* Append what every member is told, JSON, when it does not open; `because` ends a sentence about it. `barrier` is NULL for
+     * BARRIER_MISUSE, which the caller of `name` alone hears of. When memory is short nothing is appended. */
+    void (*report)(void *user, const struct barrier *barrier, struct slice name, enum barrier_outcome outcome,
+                   const char *because, struct buf *out);
+    /* How the process of this rank has ended, as a sentence without a stop, cut to `size`. */
+    void (*end_of)(void *user, uint32_t rank, char *text, size_t size);
     bool (*has_ended)(void *user, uint32_t rank);
     void (*log)(void *user, const char *line);
     /* `rank`, which has ended, keeps the barrier from ever opening; its seats are still taken. NULL = nobody asks. */

@@ -247,7 +247,7 @@ bool control_keys(struct hub *hub, struct session *s, const cJSON *request, cJSO
         !json_integer_or(request, "limit", 0, INT32_MAX, &limit, &hub->err))
         return false;
     struct listing list = begin_list(answer, "keys");
-    const struct slot *at = NULL;
+    const struct entry *at = NULL;
     struct slice key, value;
     while (store_next(job->store, &at, &key, &value)) {
         if (!begins_with(key, prefix))

@@ -3,7 +3,7 @@
 #include "store/encode.h"
 #include "hub/job_events.h"
 #include "hub/job_left.h"
-#include "diagnosis/barrier_report.h"
+#include "diagnosis/ranks.h"
 
 #include <stdio.h>
 

@@ -4,8 +4,8 @@
 #include "base/grow_keys.h"
 #include "base/progress_key.h"
 #include "hub/control_push.h"
-#include "store/decimal.h"
-#include "diagnosis/diagnose.h"
+#include "store/store.h"
+#include "diagnosis/diagnosis.h"
 #include "hub/job_events.h"
 #include "hub/job_left.h"
 #include "hub/job_nodes.h"
@@ -55,7 +55,7 @@ static bool begin(void *user, const struct rdzv_round *world)
 static int64_t progress(void *user)
 {
     const struct job *job = user;
-    const struct slot *at = NULL;
+    const struct entry *at = NULL;
     struct slice key, value, prefix = slice_str("/" PROGRESS_KEY); /* clients of c10d put it in front */
     int64_t best = -1, step;
     while (store_next(job->store, &at, &key, &value))

@@ -4,7 +4,7 @@
  * and the caller is our own code, whose user should read what to do. */
 #include "hub/job_rdzv.h"
 
-#include "diagnosis/barrier_report.h"
+#include "diagnosis/ranks.h"
 #include "hub/control.h"
 #include "store/encode.h"
 #include "hub/json.h"

@@ -171,7 +171,7 @@ static bool on_delete_key(struct hub *hub, struct session *s, const struct reque
 /* Measured, counted and walked in one go: nothing changes the store while one request is worked on. */
 static bool on_list_keys(struct hub *hub, struct session *s, const struct request *req)
 {
-    const struct slot *at = NULL;
+    const struct entry *at = NULL;
     struct slice key, value;
     uint64_t total = 8;
     while (store_next(s->job->store, &at, &key, &value))

@@ -38,8 +38,7 @@
 #include "hub/hub.h"
 #include "hub/job.h"
 #include "store/quota.h"
-#include "diagnosis/refusals.h"
-#include "diagnosis/rejects.h"
+#include "diagnosis/rejected.h"
 #include "store/table.h"
 #include "store/wire.h"
 

@@ -1,5 +1,5 @@
 /* torch_watch.h -- hooks behind the requests of PyTorch's ranks: what they do while their process groups come together is
- * noted (torch_notes.h). It decides nothing but when the job is looked at (job_watch.h). */
+ * noted (torch_keys.h). It decides nothing but when the job is looked at (job_watch.h). */
 #ifndef RENDEZVOUS_TORCH_WATCH_H
 #define RENDEZVOUS_TORCH_WATCH_H
 

@@ -7,23 +7,34 @@
  * big.
  *
  * The store knows nothing of who uses it. Somebody who wants to know what happens to some keys gives it an observer. */
-#ifndef RENDEZVOUS_STORE_H
-#define RENDEZVOUS_STORE_H
+#ifndef RENDEZVOUS_STORE_STORE_H
+#define RENDEZVOUS_STORE_STORE_H
 
-#include "store/quota.h"
 #include "base/slice.h"
+#include "store/quota.h"
 
 #include <stdint.h>
 
+/* Counters as PyTorch keeps them: decimal text, read by the rules of C++ stoll. */
+
+enum { DECIMAL_MAX = 24 }; /* "-9223372036854775808" and room */
+
+/* Blanks, a sign, digits; stops at the first other byte ("12ab" is 12). False with no digit or past 64
+ * bits. */
+bool decimal_parse(struct slice text, int64_t *value);
+
+/* Writes into `text` (DECIMAL_MAX bytes, the caller's) and returns a view of it. */
+struct slice decimal_print(int64_t value, char *text);
+
 struct shared;
 struct store;
-struct slot;
+struct entry;
 struct wait;
 
 /* Embedded in a connection, zeroed before first use. */
 struct store_waiter {
-    struct wait *wait;  /* the pending one, NULL = none; owned by the store */
-    struct slot *offer; /* a queue this connection was woken for and has not acted on; borrowed */
+    struct wait *wait;   /* the pending one, NULL = none; owned by the store */
+    struct entry *offer; /* a queue this connection was woken for and has not acted on; borrowed */
 };
 
 /* Told of changes as they happen; it must not change the store. Without one no request looks into its key. */
@@ -111,6 +122,6 @@ uint32_t store_queue_len(const struct store *s, struct slice queue);
 
 /* Walk the keys that have a value: start with NULL; false at the end. The store must not change
  * meanwhile. */
-bool store_next(const struct store *s, const struct slot **at, struct slice *key, struct slice *value);
+bool store_next(const struct store *s, const struct entry **at, struct slice *key, struct slice *value);
 
 #endif

@@ -1,9 +1,9 @@
-/* barrier_report.h -- why a barrier did not open, in words. */
-#ifndef RENDEZVOUS_BARRIER_REPORT_H
-#define RENDEZVOUS_BARRIER_REPORT_H
+/* ranks.h -- why a barrier did not open, for its members; diagnosis.h has the other questions about ranks. */
+#ifndef RENDEZVOUS_DIAGNOSIS_RANKS_H
+#define RENDEZVOUS_DIAGNOSIS_RANKS_H
 
-#include "diagnosis/diagnose.h"
-#include "store/barrier_roll.h"
+#include "diagnosis/diagnosis.h"
+#include "store/barrier.h"
 
 /* What is known of a rank of the world. */
 typedef void (*barrier_facts)(void *user, uint32_t rank, struct rank_facts *facts);

@@ -1,9 +1,9 @@
-/* diagnose.h -- from what is known to findings. Pure: facts in, words out.
+/* diagnosis.h -- from what is known to findings. Pure: facts in, words out.
  *
  *     diagnose_rank   one rank that others wait for: which row of findings.h fits it
  *     diagnose_job    the whole job: a snapshot in, a short list of findings out, causes before consequences */
-#ifndef RENDEZVOUS_DIAGNOSE_H
-#define RENDEZVOUS_DIAGNOSE_H
+#ifndef RENDEZVOUS_DIAGNOSIS_H
+#define RENDEZVOUS_DIAGNOSIS_H
 
 #include "diagnosis/findings.h"
 

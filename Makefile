@@ -143,7 +143,16 @@ $(FIBERS): private ALL_CFLAGS += $(if $(SANITIZE),,-O3) -fno-strict-aliasing
 $(FIBERS): private override SANITIZE := $(filter-out -fsanitize=thread,$(SANITIZE))
 $(call obj,$(filter-out $(HARNESS_LIB),$(TEST_LIB)) $(TEST_SRC) $(NODES_SRC) $(SOAK_SRC)): | $(BUILD)/deps-test
 
-$(BUILD)/librendezvous.a: $(call obj,$(RDZV) $(BASE))
+# ddpctl carries the page that draws a timeline; it is ASCII.
+TIMELINE_PAGE := $(BUILD)/obj/rendezvous/ctl/timeline_page
+$(TIMELINE_PAGE).c: rendezvous/ctl/timeline.html
+	@mkdir -p $(@D)
+	$(Q){ echo 'extern const char timeline_page[];'; echo 'const char timeline_page[] = {'; \
+		od -An -v -tx1 $< | sed 's/ \(..\)/0x\1,/g'; echo '0};'; } >$@
+$(TIMELINE_PAGE).o: $(TIMELINE_PAGE).c $(BUILD)/flags | $(BUILD)/deps-build
+	$(Q)$(CC) $(ALL_CFLAGS) -c $< -o $@
+
+$(BUILD)/librendezvous.a: $(call obj,$(RDZV) $(BASE)) $(TIMELINE_PAGE).o
 $(BUILD)/liblauncher.a:   $(call obj,$(LAUNCHER))
 $(BUILD)/libtrain.a:      $(call obj,$(TRAIN) $(TRAIN_CUDA))
 $(BUILD)/libddp.a:        $(call obj,$(LIBDDP))

@@ -49,7 +49,8 @@ set_layer() {
     case $1 in
     include/ddp/*) layer=include/ddp allowed='include/ddp' ;;
     rendezvous/base/*) layer=rendezvous/base allowed='include/ddp rendezvous/base cjson/cJSON.h' ;;
-    rendezvous/store/ops.h | rendezvous/store/encode.h) layer=protocol allowed='rendezvous/base' ;;
+    rendezvous/store/ops.h | rendezvous/store/encode.h | rendezvous/hub/messages.[ch]) layer=protocol
+        allowed='include/ddp rendezvous/base protocol findings cjson/cJSON.h' ;;
     rendezvous/diagnosis/findings.[ch]) layer=findings allowed='rendezvous/base findings' ;;
     rendezvous/store/* | rendezvous/job/* | rendezvous/diagnosis/* | rendezvous/hub/*) layer=rendezvous/core
         allowed='include/ddp rendezvous/base protocol findings rendezvous/core cjson/cJSON.h' ;;

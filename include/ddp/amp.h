@@ -56,7 +56,7 @@ typedef struct ddp_scaler {
         65536.0f, 2.0, 0.5, 2000, 0, (ddp_scaler_stage)0, 0 \
     }
 
-/* What each call does in each stage; "error" is DDP_ERR_ARG, names call and stage, and changes nothing:
+/* The effect of each call in each stage; "error" is DDP_ERR_ARG, names call and stage, and changes nothing:
  *
  *                 READY          UNSCALED         STEPPED
  *     unscaled    -> UNSCALED    error            error
@@ -75,7 +75,7 @@ DDP_API ddp_status ddp_scaler_step(ddp_scaler *scaler, int *go, struct ddp_err *
  * `interval` good ones in a row. */
 DDP_API ddp_status ddp_scaler_update(ddp_scaler *scaler, struct ddp_err *err);
 
-/* What a checkpoint keeps: scale, growth, backoff, interval, tracker. */
+/* The state in a checkpoint: scale, growth, backoff, interval, tracker. */
 enum { DDP_SCALER_STATE = 5 };
 DDP_API void ddp_scaler_save(const ddp_scaler *scaler, double state[DDP_SCALER_STATE]);
 

@@ -31,8 +31,8 @@ typedef struct ddp_ckpt_block {
 DDP_API ddp_status ddp_ckpt_save(const char *path, const ddp_ckpt_block *blocks, size_t n,
                                  struct ddp_err *err);
 
-/* Fill `blocks` from `path`: same names and sizes, else DDP_ERR_MISMATCH naming both; DDP_ERR_CORRUPT names
- * path and offset of what is damaged. On an error the blocks are unchanged. */
+/* Fill `blocks` from `path`: same names and sizes, else DDP_ERR_MISMATCH naming both; DDP_ERR_CORRUPT names path and
+ * offset of the damage. On an error the blocks are unchanged. */
 DDP_API ddp_status ddp_ckpt_load(const char *path, const ddp_ckpt_block *blocks, size_t n,
                                  struct ddp_err *err);
 
@@ -54,7 +54,7 @@ DDP_API ddp_status ddp_file_replace(const char *path, const void *data, size_t l
  * full disk or a power cut leave the ones before as they were, and what is left over is removed by the
  * next save. One writer per directory. */
 
-/* Where a run stands. name, in words; whole numbers up to 10^15 */
+/* Where a run stands. name, meaning; whole numbers up to 10^15 */
 #define DDP_CKPT_POINT_LIST(X)                                            \
     X(step, "updates done")                                               \
     X(epoch, "epochs done")                                               \
@@ -76,10 +76,11 @@ typedef struct ddp_ckpts_options {
     size_t size;         /* sizeof, set by the INIT macro */
     const char *dir;     /* copied; made by the first save when it is missing (not its parents) */
     unsigned keep_last;  /* so many of the newest stay, 0 = 3 */
-    uint64_t keep_every; /* those of a step that is a multiple of this stay for ever; 0 = none */
+    uint64_t keep_every; /* those of a step that is a multiple of this are never removed; 0 = none */
     size_t max_bytes;    /* largest copy to make, 0 = any; what is larger is written before save returns */
     uint32_t timeout_ms; /* how long a call waits for the writer, 0 = 600 000 */
-    ddp_ckpt_warn *warn; /* hears what is passed over or cannot be removed; NULL = nobody */
+    ddp_ckpt_warn
+        *warn; /* receives warnings: checkpoints that are passed over or cannot be removed. NULL = none */
     void *user;
 } ddp_ckpts_options;
 
@@ -103,12 +104,11 @@ DDP_API ddp_status ddp_ckpts_save(ddp_ckpts *ckpts, const ddp_ckpt_point *point,
  * still being written. */
 DDP_API ddp_status ddp_ckpts_wait(ddp_ckpts *ckpts, struct ddp_err *err);
 
-/* Fill the blocks (in any order; all that are in the checkpoint) from the newest one that is whole; *found
- * = 0: there are none at all, and blocks and *point are unchanged. Damaged ones are passed over with a
- * warning, nothing of them is removed; if all are, DDP_ERR_CORRUPT says what is wrong with the newest.
- * DDP_ERR_MISMATCH: other names or sizes, both named. DDP_ERR_UNSUPPORTED: written by a later version.
- * DDP_ERR_IO: the system cannot read one (its rights, the disk); no older one is taken for it.
- * Every byte is checked before the first block is touched. */
+/* Fill the blocks (in any order; all that are in the checkpoint) from the newest one that is whole; *found = 0: the
+ * directory has no checkpoint, and blocks and *point are unchanged. Damaged ones are passed over with a warning,
+ * nothing of them is removed; if all are, DDP_ERR_CORRUPT says what is wrong with the newest. DDP_ERR_MISMATCH: other
+ * names or sizes, both named. DDP_ERR_UNSUPPORTED: written by a later version. DDP_ERR_IO: the system cannot read one
+ * (its rights, the disk); no older one is taken for it. Every byte is checked before the first block is touched. */
 DDP_API ddp_status ddp_ckpts_load(ddp_ckpts *ckpts, const ddp_ckpt_block *blocks, size_t n,
                                   ddp_ckpt_point *point, int *found, struct ddp_err *err);
 

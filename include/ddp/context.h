@@ -52,8 +52,8 @@ typedef struct ddp_options {
  * values go through memory of the host: slower, but the same bits as on CPUs, and several ranks may have one GPU. */
 typedef enum ddp_device_choice {
     DDP_DEVICE_NONE = -1, /* the default: host memory alone; with backend "nccl" as DDP_DEVICE_LOCAL */
-    DDP_DEVICE_AUTO = -2, /* device LOCAL_RANK if there is any GPU to be used, else none */
-    DDP_DEVICE_LOCAL = -3 /* device LOCAL_RANK; DDP_ERR_UNSUPPORTED says why there is none */
+    DDP_DEVICE_AUTO = -2, /* device LOCAL_RANK if a GPU can be used, else no device */
+    DDP_DEVICE_LOCAL = -3 /* device LOCAL_RANK; DDP_ERR_UNSUPPORTED gives the reason without a GPU */
 } ddp_device_choice;
 
 /* Every INIT macro of these headers lists all members in their order, because C++17 has no designated initializers. */
@@ -73,8 +73,8 @@ DDP_API ddp_status ddp_init_from_env(const ddp_options *options, ddp_ctx **out);
 DDP_API ddp_status ddp_finalize(ddp_ctx *ctx);
 
 /* Give up: writes {"message": ...} to TORCHELASTIC_ERROR_FILE when it is set, frees every peer that waits (they get
- * DDP_ERR_ABORTED with `why`), and returns at once; with ranks on other hosts it tells the store first, which takes half a
- * second at most. Any thread. The caller then exits with `code`. NULL is allowed: there is nobody to tell. */
+ * DDP_ERR_ABORTED with `why`), and returns at once; with ranks on other hosts it tells the store first, which takes
+ * half a second at most. Any thread. The caller then exits with `code`. NULL is allowed and does nothing. */
 DDP_API void ddp_abort(ddp_ctx *ctx, int code, const char *why);
 
 /* Subnormal numbers: f32 and bf16 below 1.2e-38, f64 below 2.2e-308. Some processors compute with them many times more slowly,

@@ -50,7 +50,7 @@ DDP_API const char *ddp_status_name(ddp_status status);
 /* "deadline passed". Never NULL, never freed. */
 DDP_API const char *ddp_status_text(ddp_status status);
 
-/* What a worker exits with when it only gives up because another rank has died or gave up first. The launcher then
+/* The exit code of a worker that only gives up because another rank has died or gave up first. The launcher then
  * looks for that other one and names it as the cause, even when its end is seen later. (sysexits.h: EX_TEMPFAIL) */
 #define DDP_EXIT_PEER_LOST 75
 

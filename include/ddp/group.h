@@ -1,25 +1,26 @@
 /* group.h -- collectives.
  *
  * Every rank of a group calls the same collectives in the same order with the same sizes, types and operations; a
- * difference is found and reported as DDP_ERR_MISMATCH with both calls. Results are the same bits on every rank and in
- * every run: values are combined in the fixed binary tree ((x0+x1)+(x2+x3))+..., f16 and bf16 in f32 with one
+ * difference is found and reported as DDP_ERR_MISMATCH with both calls. Results are the same bits on every rank and
+ * in every run: values are combined in the fixed binary tree ((x0+x1)+(x2+x3))+..., f16 and bf16 in f32 with one
  * rounding at the end; how many hosts the ranks are on makes no difference to the bits. A peer that dies frees every
  * waiter within a second with DDP_ERR_PEER_LOST, which names it, also on other hosts.
  *
  * Without a device `stream` is NULL, and a call is finished when it returns.
  *
- * A group with a device (ddp_options.device) takes buffers in the host's memory, for which all of the above holds, and in the
- * device's: both of a call in the same kind of memory, on all ranks alike. `stream` is a cudaStream_t (NULL = the default one):
- * the call begins when that stream has come to it, and runs on a stream of the library, so the program's goes on.
+ * A group with a device (ddp_options.device) takes buffers in the host's memory, for which all of the above holds,
+ * and in the device's: both of a call in the same kind of memory, on all ranks alike. `stream` is a cudaStream_t
+ * (NULL = the default one): the call begins when that stream gets to it, and runs on a stream of the library, so the
+ * program's goes on.
  *
  *     work NULL     what is put on `stream` afterwards waits for the call
  *     *work         ddp_work_wait() does that later: gradients are reduced while the backward pass goes on
  *
- * In both cases the host waits for nothing. Buffers must live until the call is done. What goes wrong on the way (a time-out,
- * a rank that dies, an error of NCCL) ends the call on the GPU, so that no stream waits for ever; the next call of the group
- * says what it was. Device values are combined by NCCL in its own order: equal on all ranks, not the bits of the cpu backend.
- * Backend "cpu" with a device finishes inside the call, with the bits of the cpu backend. A call makes the device of the group
- * that of its thread. */
+ * In both cases the host waits for nothing. Buffers must live until the call is done. A failure on the way (a
+ * time-out, a rank that dies, an error of NCCL) ends the call on the GPU, so that no stream waits without end; the
+ * next call of the group returns the error. Device values are combined by NCCL in its own order: equal on all ranks,
+ * not the bits of the cpu backend. Backend "cpu" with a device finishes inside the call, with the bits of the cpu
+ * backend. A call makes the device of the group that of its thread. */
 #ifndef DDP_GROUP_H
 #define DDP_GROUP_H
 
@@ -32,7 +33,7 @@ extern "C" {
 typedef struct ddp_group ddp_group;
 typedef struct ddp_work ddp_work;
 
-/* name, in words, bytes */
+/* name, text, bytes */
 #define DDP_DTYPE_LIST(X) \
     X(F32, "f32", 4)      \
     X(F64, "f64", 8)      \
@@ -51,7 +52,7 @@ typedef enum ddp_dtype {
 /* AVG divides the sum by the world size: floats with one correctly rounded division (f16 and bf16 still in f32),
  * integers towards zero. Integer sums and products wrap around; the sum inside an AVG of u8 does not. MIN and MAX
  * of a NaN and anything are NaN. SUM, AVG and PROD of f32, f64 and bf16 treat subnormals as zero (context.h). */
-/* name, in words */
+/* name, text */
 #define DDP_OP_LIST(X) \
     X(SUM, "sum")      \
     X(AVG, "avg")      \
@@ -107,7 +108,7 @@ DDP_API ddp_status ddp_barrier(ddp_group *group, uint32_t timeout_ms);
 
 /* From now on the call's stream waits for it; the host does not. */
 DDP_API ddp_status ddp_work_wait(ddp_work *work);
-/* The host waits, timeout_ms at most (0 = until it is done or has failed, as it has a deadline of its own);
+/* The host waits, timeout_ms at most (0 = until it is done or has failed, as the call has a deadline);
  * DDP_IN_PROGRESS: it is still under way. */
 DDP_API ddp_status ddp_work_sync(ddp_work *work, uint32_t timeout_ms);
 /* 1: it is done, or has failed. */

@@ -1,4 +1,5 @@
-/* loader.h -- batches that are made ahead of the step that needs them, by threads; which and how does not depend on them.
+/* loader.h -- batches that are made ahead of the step that needs them, by threads; which and how does not depend on
+ * them.
  *
  *     ddp_loader_options o = DDP_LOADER_OPTIONS_INIT;
  *     o.samples = 50000;  o.world_size = world;  o.rank = rank;  o.batch = 32;  o.seed = 7;
@@ -10,12 +11,12 @@
  *                      step(batch->array[0], batch->array[1], batch->rows);
  *     ddp_loader_free(loader)
  *
- * Which samples a batch has is said by ddp/sampler.h, so by torch's rule. Chance (a crop, a flip) is drawn from a
- * generator of each sample's own, seeded with (seed, epoch, sample) and never with the rank: a sample looks the same in an
- * epoch whatever the number of ranks and of threads, and in which batch it is.
+ * ddp/sampler.h decides which samples a batch has, by torch's rule. Chance (a crop, a flip) is drawn from a generator
+ * for each sample, seeded with (seed, epoch, sample) and never with the rank: a sample looks the same in an epoch
+ * whatever the number of ranks and of threads, and in which batch it is.
  *
- * Threads belong to the library; they take no signals. Without any (threads = 0) ddp_loader_next makes the batch itself,
- * the same bytes. One thread of yours uses a loader at a time. Words of an error are in ddp_last_error(). */
+ * Threads belong to the library; they take no signals. Without any (threads = 0) ddp_loader_next makes the batch
+ * itself, the same bytes. One thread of yours uses a loader at a time. ddp_last_error() returns the text of an error. */
 #ifndef DDP_LOADER_H
 #define DDP_LOADER_H
 
@@ -48,10 +49,10 @@ typedef struct ddp_loader_row {
         *to[DDP_LOADER_ARRAYS]; /* row_bytes[a] bytes each; what a former batch left there is still in them */
 } ddp_loader_row;
 
-/* Write sample row->index to row->to[]. Called by several threads at once, for different rows, in any order; subnormals are flushed
- * meanwhile (context.h). What it
- * returns other than DDP_OK ends the epoch: ddp_loader_next returns it with *err's words when it comes to that batch.
- * It must return some time: nobody can take a thread away from it. */
+/* Write sample row->index to row->to[]. Called by several threads at once, for different rows, in any order;
+ * subnormals are flushed meanwhile (context.h). A return value other than DDP_OK ends the epoch: ddp_loader_next
+ * returns it with *err's words when it gets to that batch. It must return some time, because its thread cannot be
+ * stopped. */
 typedef ddp_status (*ddp_loader_fill)(void *user, ddp_loader_row *row, struct ddp_err *err);
 
 /* In place of the library's own memory for batches, e.g. pinned: `bytes` bytes at an address that is a multiple of 256, or NULL.
@@ -103,16 +104,16 @@ DDP_API ddp_status ddp_loader_create(const ddp_loader_options *options, ddp_load
  * another one, or after an error. Threads begin to work. DDP_ERR_TIMEOUT when one still reads for the epoch before. */
 DDP_API ddp_status ddp_loader_start(ddp_loader *loader, uint64_t epoch, uint64_t done);
 
-/* The next batch, in the one order there is; *out is NULL at the end of the epoch. Waits for it: DDP_ERR_TIMEOUT names the
- * sample that is not there. What fill returned for a sample of this batch: its words, with the sample in front. After an
+/* The next batch, in the one order there is; *out is NULL at the end of the epoch. Waits for it: DDP_ERR_TIMEOUT
+ * names the sample that is not there. An error of fill is returned with its text, and the sample in front. After an
  * error all further calls return the same, until ddp_loader_start. */
 DDP_API ddp_status ddp_loader_next(ddp_loader *loader, const ddp_batch **out);
 
 /* How many batches the epoch has from where it was started. */
 DDP_API uint64_t ddp_loader_batches(const ddp_loader *loader);
 
-/* Also in the middle of an epoch; waits for the samples that are being read, no others. DDP_ERR_TIMEOUT: a thread is still in
- * `fill`, and nothing has been freed; try again, or leave it, and what `user` points to, for ever. NULL is allowed. */
+/* Also in the middle of an epoch; waits for the samples that are being read, no others. DDP_ERR_TIMEOUT: a thread is
+ * still in `fill`, and nothing has been freed; try again, or never free it and the data of `user`. NULL is allowed. */
 DDP_API ddp_status ddp_loader_free(ddp_loader *loader);
 
 #ifdef __cplusplus

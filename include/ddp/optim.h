@@ -23,7 +23,7 @@
 extern "C" {
 #endif
 
-/* name, in words, largest number of state arrays. With g the gradient and t the step, counted from 1:
+/* name, text, largest number of state arrays. With g the gradient and t the step, counted from 1:
  *   SGD    g += weight_decay p;  s0 = g in step 1, then momentum s0 + (1 - dampening) g;
  *          p -= lr s0, with nesterov lr (g + momentum s0), without momentum lr g (and no state at all)
  *   ADAM   g += weight_decay p;  s0 = beta1 s0 + (1 - beta1) g;  s1 = beta2 s1 + (1 - beta2) g^2;

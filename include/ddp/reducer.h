@@ -7,25 +7,26 @@
  *                 ddp_reducer_finish(reducer)                    now every gradient is the average
  *
  * Buckets follow PyTorch's rule (c10d reducer, compute_bucket_assignment_by_size): parameters are taken in order, a
- * bucket is closed as soon as it holds at least its limit, 1 MiB for the first and 25 MiB for the others, and the list
- * is reversed, because gradients become ready from the last layer back. The order in which they really became ready in
- * the first step is taken over, rank 0's for all ranks, by the second ddp_reducer_forward. Full buckets are launched
- * strictly in order, so ranks never disagree. Gradients live in shared memory that the reducer owns: the reduction
- * copies nothing.
+ * bucket is closed as soon as it holds at least its limit, 1 MiB for the first and 25 MiB for the others, and the
+ * list is reversed, because gradients become ready from the last layer back. The order in which they really became
+ * ready in the first step is taken over, rank 0's for all ranks, by the second ddp_reducer_forward. Full buckets are
+ * launched strictly in order, so ranks never disagree. Gradients live in shared memory that the reducer owns: the
+ * reduction copies nothing.
  *
  * With a core to spare for each rank a thread of the library reduces, while yours goes on with the backward pass.
  * From the first ddp_reducer_ready to ddp_reducer_finish a rank then must not write a gradient that it has marked
- * ready. Other collectives wait for the buckets that are under way. As these are launched when they are full, a collective
- * in between must come where all ranks have marked the same gradients, or it meets a bucket of another rank
- * (DDP_ERR_MISMATCH). With find_unused and, say, batch normalisation over all ranks: mark what is unused before the
- * backward pass begins.
+ * ready. Other collectives wait for the buckets that are under way. As these are launched when they are full, a
+ * collective in between must come where all ranks have marked the same gradients, or it meets a bucket of another
+ * rank (DDP_ERR_MISMATCH). With find_unused and, say, batch normalisation over all ranks: mark unused parameters
+ * before the backward pass begins.
  *
- * With a device (ddp_options.device) gradients lie in its memory, and so may parameters and buffers. Nothing waits on the host:
- * ddp_reducer_ready means that the gradient is complete when `stream` has come so far, and what is put on `stream` after
- * ddp_reducer_finish sees the averages. `compress`, `predivide` and DDP_UNEVEN_ACTIVE need gradients on the host.
+ * With a device (ddp_options.device) gradients lie in its memory, and so may parameters and buffers. Nothing waits on
+ * the host: ddp_reducer_ready means that the gradient is complete when `stream` gets so far, and work that is put on
+ * `stream` after ddp_reducer_finish sees the averages. `compress`, `predivide` and DDP_UNEVEN_ACTIVE need gradients
+ * on the host.
  *
- * Accumulation: ddp_reducer_set_sync(reducer, 0) before a forward makes its step a local one; gradients are added up by
- * whoever writes them (+=), and the first step with sync averages the sum. */
+ * Accumulation: ddp_reducer_set_sync(reducer, 0) before a forward makes its step a local one; the program adds
+ * gradients up (+=), and the first step with sync averages the sum. */
 #ifndef DDP_REDUCER_H
 #define DDP_REDUCER_H
 
@@ -66,8 +67,8 @@ typedef struct ddp_bucket {
 typedef ddp_status (*ddp_comm_hook)(void *user, ddp_group *group, const ddp_bucket *bucket);
 
 typedef enum ddp_overlap {
-    DDP_OVERLAP_AUTO, /* a thread of its own when the ranks of the host leave cores for them, and there may be one more */
-    DDP_OVERLAP_OFF, /* reduce inside ddp_reducer_ready */
+    DDP_OVERLAP_AUTO, /* a thread when the ranks of the host leave cores for it, and one more may be started */
+    DDP_OVERLAP_OFF,  /* reduce inside ddp_reducer_ready */
     DDP_OVERLAP_ON,
 } ddp_overlap;
 
@@ -83,7 +84,7 @@ typedef struct ddp_reducer_options {
     size_t size;               /* sizeof, set by the INIT macro */
     size_t first_bucket_bytes; /* 0 = 1 MiB */
     size_t bucket_cap_bytes;   /* 0 = 25 MiB */
-    const ddp_param *buffers; /* not trained, but rank 0's on all ranks: running means and the like. Copied */
+    const ddp_param *buffers; /* not trained, but rank 0's on all ranks: running means, for example. Copied */
     size_t buffer_count;
     int keep_buffers;    /* 1: do not broadcast them again at each forward */
     int keep_order;      /* 1: never rebuild buckets in the order of readiness */
@@ -124,10 +125,10 @@ DDP_API ddp_status ddp_reducer_forward(ddp_reducer *reducer);
  * the parameter was used, and may be called again. */
 DDP_API ddp_status ddp_reducer_ready(ddp_reducer *reducer, size_t i);
 
-/* With find_unused: parameter i takes no part in this step, so that its bucket need not wait until finish, where all that
- * were not marked are taken for unused. This rank counts as a zero, unless it has accumulated something before. What no
- * rank has used keeps its gradient as it was; leave out the optimiser's update then, as asked with ddp_reducer_used, and
- * its step, too: see ddp_optim_begin. */
+/* With find_unused: parameter i takes no part in this step, so that its bucket need not wait until finish, where all
+ * that were not marked are taken for unused. This rank counts as a zero, unless it has accumulated something before.
+ * A parameter that no rank has used keeps its gradient; leave out the optimiser's update then, as asked with
+ * ddp_reducer_used, and its step, too: see ddp_optim_begin. */
 DDP_API ddp_status ddp_reducer_unused(ddp_reducer *reducer, size_t i);
 
 /* All buckets are reduced when this returns. DDP_ERR_ARG names parameters that were not marked ready. */

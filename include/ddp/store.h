@@ -31,9 +31,9 @@ typedef struct ddp_store ddp_store;
 typedef struct ddp_store_options {
     size_t size;                 /* sizeof(ddp_store_options), set by DDP_STORE_OPTIONS_INIT */
     uint32_t connect_timeout_ms; /* 0 = 60 000; refused connections are tried again, with growing pauses */
-    uint32_t timeout_ms;         /* deadline of each call that takes none of its own; 0 = 300 000 */
-    /* Who is calling, told to a ddprun store (opcode IDENTIFY) so that a diagnosis can name this connection.
-     * It is sent only when `role` is not NULL; a genuine TCPStore would close the connection on it. */
+    uint32_t timeout_ms;         /* deadline of each call that takes no time-out; 0 = 300 000 */
+    /* The identity of the caller, sent to a ddprun store (opcode IDENTIFY) so that a diagnosis can name this
+     * connection. It is sent only when `role` is not NULL; a genuine TCPStore would close the connection on it. */
     const char *role; /* "worker", "agent", "ctl" */
     const char *job;  /* job id, NULL = "none" */
     int rank;         /* -1 = none */
@@ -59,8 +59,8 @@ DDP_API void ddp_store_close(ddp_store *store);
 DDP_API ddp_status ddp_store_set(ddp_store *store, const char *key, const void *value, size_t len,
                                  struct ddp_err *err);
 
-/* Wait until the key exists, then return its value in malloc'ed memory that is yours (free it); a NUL is put
- * behind it, not counted in *len. timeout_ms 0 = the handle's. DDP_ERR_TIMEOUT names the key. */
+/* Wait until the key exists, then return its value in malloc'ed memory that is yours (free it); a NUL follows it, not
+ * counted in *len. timeout_ms 0 = the handle's. DDP_ERR_TIMEOUT names the key. */
 DDP_API ddp_status ddp_store_get(ddp_store *store, const char *key, uint32_t timeout_ms, void **value,
                                  size_t *len, struct ddp_err *err);
 

@@ -1,5 +1,4 @@
-/* syncbn.h -- batch normalisation over the batches of all ranks: the same result as one rank with the
- * whole batch.
+/* syncbn.h -- batch normalisation over the batches of all ranks: the same result as one rank with the whole batch.
  *
  *     double saved[2 * 16];
  *     ddp_syncbn bn = DDP_SYNCBN_INIT;
@@ -9,16 +8,15 @@
  *     ddp_syncbn_backward(world, &bn, x, dy, n, dx, dw, db)
  *     ddp_syncbn_infer(&bn, x, n, y)                                evaluation: with the running numbers
  *
- * Arrays are float32 with the channel in the middle: x[(sample * channels + c) * spatial + i], as torch's
- * (N, C, H, W) and (N, C); x, y, dy and dx have n * channels * spatial elements. Sums are kept in double; subnormals are flushed
- * (context.h).
- * The algorithm is that of torch.nn.SyncBatchNorm: mean, squares and count of each rank are gathered and
- * merged (Chan, Golub & LeVeque 1979), so ranks may differ in n; the backward pass adds up two sums per
+ * Arrays are float32 with the channel in the middle: x[(sample * channels + c) * spatial + i], as torch's (N, C, H,
+ * W) and (N, C); x, y, dy and dx have n * channels * spatial elements. Sums are kept in double; subnormals are
+ * flushed (context.h). The algorithm is that of torch.nn.SyncBatchNorm: mean, squares and count of each rank are
+ * gathered and merged (Chan, Golub & LeVeque 1979), so ranks may differ in n; the backward pass adds up two sums per
  * channel over the ranks.
  *
- * Every rank calls with the same channels (else DDP_ERR_MISMATCH), even when its batch is empty. Words of
- * an error are in ddp_last_error(). After DDP_ERR_ARG for a description, or DDP_ERR_NOMEM, which are this
- * rank's alone, the others wait in their call until their step's time-out, unless this rank calls again or ends. */
+ * Every rank calls with the same channels (else DDP_ERR_MISMATCH), even when its batch is empty. ddp_last_error()
+ * returns the text of an error. After DDP_ERR_ARG for a description, or DDP_ERR_NOMEM, which are this rank's alone,
+ * the others wait in their call until their step's time-out, unless this rank calls again or ends. */
 #ifndef DDP_SYNCBN_H
 #define DDP_SYNCBN_H
 

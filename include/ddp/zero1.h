@@ -1,5 +1,4 @@
-/* zero1.h -- an optimiser whose state is shared out over the ranks (ZeRO stage 1; Rajbhandari et al.
- * 2020).
+/* zero1.h -- an optimiser whose state is shared out over the ranks (ZeRO stage 1; Rajbhandari et al. 2020).
  *
  *     ddp_zero1_create(world, params, np, &options, &zero)       verifies, broadcasts rank 0's values
  *     each step:  add gradients into ddp_zero1_grad(zero, i)
@@ -9,17 +8,16 @@
  *                 ddp_zero1_step(zero)                          update my share, gather all parameters
  *                 ddp_zero1_zero_grad(zero)
  *
- * Instead of every rank keeping moments and float32 copy of the whole model, each keeps 1/world of them;
- * the traffic is that of an all-reduce. Parameters lie in flat buckets of one type each (25 MiB, then the
- * next), padded with zeros so that every bucket is cut into equal shares, whatever the sizes. The result
- * has the same bits as ddp_reducer followed by ddp_optim_update on every rank, with any number of ranks
- * for which the averages have.
+ * Instead of every rank keeping moments and float32 copy of the whole model, each keeps 1/world of them; the traffic
+ * is that of an all-reduce. Parameters lie in flat buckets of one type each (25 MiB, then the next), padded with
+ * zeros so that every bucket is cut into equal shares, whatever the sizes. The result has the same bits as
+ * ddp_reducer followed by ddp_optim_update on every rank, with any number of ranks for which the averages have.
  *
  * All of it is in the host's memory: a group with a device is refused (DDP_ERR_UNSUPPORTED).
  *
- * Parameters are F32, F16 or BF16; gradients have the parameter's type and are summed in float32; the
- * update is made on a float32 copy. All calls but _grad, _zero_grad, _optim and _import are collective.
- * Words of errors: ddp_last_error(). */
+ * Parameters are F32, F16 or BF16; gradients have the parameter's type and are summed in float32; the update is made
+ * on a float32 copy. All calls but _grad, _zero_grad, _optim and _import are collective. ddp_last_error() returns the
+ * text of an error. */
 #ifndef DDP_ZERO1_H
 #define DDP_ZERO1_H
 
@@ -75,8 +73,8 @@ DDP_API ddp_status ddp_zero1_step(ddp_zero1 *zero);
 
 DDP_API void ddp_zero1_zero_grad(ddp_zero1 *zero);
 
-/* The rule and its numbers, for changing lr, and for `step` in a checkpoint; all ranks change the same. Belongs
- * to `zero`. What needs more state arrays than at create (a first momentum) is DDP_ERR_ARG in the next step. */
+/* The rule and its numbers, for changing lr, and for `step` in a checkpoint; all ranks change the same. Belongs to
+ * `zero`. A change that needs more state arrays than at create (a first momentum) is DDP_ERR_ARG in the next step. */
 DDP_API ddp_optim *ddp_zero1_optim(ddp_zero1 *zero);
 
 /* For checkpoints that do not depend on the world size. Slot 0 is the float32 copy of the parameters,

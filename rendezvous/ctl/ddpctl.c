@@ -142,7 +142,10 @@ static bool ctl_watch_wait(void)
 
 /* Reads and writes files; what they say is timeline.h's business. */
 
-enum { COMPLAINTS_MAX = 20, ROWS_BEFORE_FOLDING = 64, LOG_READ_BYTES = 64 << 10 };
+enum { COMPLAINTS_MAX = 20, LOG_READ_BYTES = 64 << 10 };
+
+/* timeline.html; the Makefile makes an object of it. */
+extern const char timeline_page[];
 
 static void complain(void *user, const char *file, size_t line, const char *what)
 {
@@ -195,8 +198,8 @@ static bool draw(const struct ctl_options *o, const struct timeline_events *even
     struct timeline t;
     struct buf out = { 0 };
     const bool is_page = strcmp(o->output + strlen(o->output) - 5, ".html") == 0;
-    bool ok = timeline_make(&t, events) && (!is_page || timeline_fold(&t, ROWS_BEFORE_FOLDING)) &&
-              (is_page ? timeline_html(&t, &out) : timeline_trace(&t, &out));
+    bool ok = timeline_make(&t, events) &&
+              (is_page ? timeline_html(&t, timeline_page, &out) : timeline_trace(&t, &out));
     if (!ok)
         log_error("out of memory");
     ok = ok && write_file(o->output, &out);

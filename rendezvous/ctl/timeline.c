@@ -1,11 +1,37 @@
-/* timeline.c -- see timeline.h. Events are walked once, in order; each moves the row it is about to another bar.
+/* timeline.c -- see timeline.h. Rows, bars and marks are made in one walk over the events, and printed.
  *
- * A log may lack any line, so nothing is believed to follow from what came before: an event says what its row does
- * from now on, and the bar that was open ends there. */
-#include "ctl/timeline_core.h"
+ * A log may lack any line, so no event relies on an earlier one: an event says what its row does from now on, and the bar that
+ * was open ends there. Rows, bars and marks are arrays that double, and refer to each other by index, because realloc moves them. A
+ * lack of memory is noted in `no_memory` and checked once at the end; until then TIMELINE_JOB, "no row", stands for what could
+ * not be allocated, and every function accepts it. */
+#include "ctl/timeline.h"
+
+#include "base/text.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+
+enum { TIMELINE_RANKS_MAX = 1 << 17 };
+
+/* A barrier whose end no event has reported yet. */
+struct open_barrier {
+    const char *name; /* borrowed from its event */
+    size_t row;       /* of the rank that opened it */
+    int64_t since_ms;
+};
+
+struct making {
+    struct timeline *t;
+    const struct timeline_events *events;
+    int64_t zero_ms, now_ms;
+    uint32_t round;
+    size_t last_joined; /* row of the node that joined last */
+    size_t rows_room, bars_room, marks_room, bands_room;
+    size_t *row_of_agent, *row_of_rank; /* owned; TIMELINE_JOB = none yet */
+    struct open_barrier *open;          /* owned */
+    size_t n_open, open_room;
+    bool no_memory;
+};
 
 #define X(name, word, words) word,
 static const char *const bar_words[] = { TIMELINE_BARS(X) }, *const mark_words[] = { TIMELINE_MARKS(X) };
@@ -14,46 +40,262 @@ static const char *const bar_words[] = { TIMELINE_BARS(X) }, *const mark_words[]
 static const char *const bar_texts[] = { TIMELINE_BARS(X) }, *const mark_texts[] = { TIMELINE_MARKS(X) };
 #undef X
 
-const char *timeline_bar_word(enum timeline_bar_kind kind)
+/* Append a zeroed element to a list; NULL when memory is short, which leaves the list as it was. */
+static void *append_zeroed(struct making *m, void **list, size_t *room, size_t *n, size_t size)
 {
-    return bar_words[kind];
+    if (*n == *room) {
+        const size_t more = *room > 0 ? 2 * *room : 64;
+        void *larger = realloc(*list, more * size);
+        m->no_memory = m->no_memory || larger == NULL;
+        if (larger == NULL)
+            return NULL;
+        *list = larger;
+        *room = more;
+    }
+    void *at = (char *)*list + *n * size;
+    memset(at, 0, size);
+    ++*n;
+    return at;
 }
 
-const char *timeline_bar_words(enum timeline_bar_kind kind)
+#define APPEND(m, list) \
+    append_zeroed(m, (void **)&(m)->t->list, &(m)->list##_room, &(m)->t->n_##list, sizeof(*(m)->t->list))
+
+static size_t add_row(struct making *m)
 {
-    return bar_texts[kind];
+    struct timeline_row *row = APPEND(m, rows);
+    if (row == NULL)
+        return TIMELINE_JOB;
+    row->number = -1;
+    row->node = row->agent = TIMELINE_JOB;
+    row->made_as = m->t->n_rows - 1;
+    return m->t->n_rows - 1;
 }
 
-const char *timeline_mark_word(enum timeline_mark_kind kind)
+/* Maps from an agent or a rank to its row, because every event needs one. */
+static bool allocate_map(struct making *m, size_t **map, size_t n)
 {
-    return mark_words[kind];
+    if (*map != NULL)
+        return true;
+    *map = malloc((n + 1) * sizeof(**map));
+    for (size_t i = 0; *map != NULL && i < n; i++)
+        (*map)[i] = TIMELINE_JOB;
+    m->no_memory = m->no_memory || *map == NULL;
+    return *map != NULL;
 }
 
-const char *timeline_mark_words(enum timeline_mark_kind kind)
+/* Return the row of a node, made when it is new: a log may begin anywhere. */
+static size_t find_node_row(struct making *m, size_t agent)
 {
-    return mark_texts[kind];
+    if (agent >= m->events->n_agents || !allocate_map(m, &m->row_of_agent, m->events->n_agents))
+        return TIMELINE_JOB;
+    if (m->row_of_agent[agent] == TIMELINE_JOB) {
+        const size_t row = m->row_of_agent[agent] = add_row(m);
+        if (row != TIMELINE_JOB)
+            m->t->rows[row].agent = agent;
+    }
+    return m->row_of_agent[agent];
 }
 
-/* --- nodes ---------------------------------------------------------------------------------------------- */
+/* Return the row of a rank, made when it is new. A rank from a file is compared with its limit before it indexes anything. */
+static size_t find_rank_row(struct making *m, int64_t rank)
+{
+    if (rank < 0 || rank >= TIMELINE_RANKS_MAX || !allocate_map(m, &m->row_of_rank, TIMELINE_RANKS_MAX))
+        return TIMELINE_JOB;
+    if (m->row_of_rank[rank] == TIMELINE_JOB) {
+        const size_t row = m->row_of_rank[rank] = add_row(m);
+        if (row != TIMELINE_JOB) {
+            m->t->rows[row].is_rank = true;
+            m->t->rows[row].number = rank;
+        }
+    }
+    return m->row_of_rank[rank];
+}
 
-/* The end of the wait for a round names whom it was for. A row does one thing at a time, so to begin one is
- * to end the other. */
-static void enter(struct making *m, size_t row, enum timeline_bar_kind kind, size_t waited_for)
+/* Add a bar from `bar`, which has everything but the text. A bar without a length is left out; clocks of two machines may even put
+ * its end before its beginning. */
+static void add_bar(struct making *m, const struct timeline_bar *bar, const char *text)
+{
+    if (bar->row == TIMELINE_JOB || bar->to_ms <= bar->from_ms || m->no_memory)
+        return;
+    struct timeline_bar *added = APPEND(m, bars);
+    if (added == NULL)
+        return;
+    *added = *bar;
+    added->text = strdup(text);
+    m->no_memory = added->text == NULL;
+}
+
+/* End the bar that is open in the row. It keeps the round in which it began. */
+static void close_bar(struct making *m, size_t row, size_t waited_for, const char *text)
+{
+    struct timeline_row *r = &m->t->rows[row];
+    const struct timeline_bar bar = { .kind = r->kind,
+                                      .row = row,
+                                      .waited_for = waited_for,
+                                      .round = r->round,
+                                      .from_ms = r->since_ms,
+                                      .to_ms = m->now_ms };
+    if (r->open)
+        add_bar(m, &bar, text);
+    r->open = false;
+}
+
+/* Add a mark; TIMELINE_JOB as row means the whole job. The text is copied, because the log frees its own. */
+static void add_mark(struct making *m, enum timeline_mark_kind kind, size_t row, const char *text)
+{
+    struct timeline_mark *mark = m->no_memory ? NULL : APPEND(m, marks);
+    if (mark == NULL)
+        return;
+    *mark = (struct timeline_mark){ .kind = kind, .row = row, .at_ms = m->now_ms, .text = strdup(text) };
+    m->no_memory = mark->text == NULL;
+}
+
+static void begin_band(struct making *m)
+{
+    struct timeline_band *band = APPEND(m, bands);
+    if (band != NULL)
+        *band = (struct timeline_band){ .round = m->round, .from_ms = m->now_ms, .to_ms = -1 };
+}
+
+/* Remember a barrier until its end is reported. Those left at the end of a round never opened. */
+static void add_open_barrier(struct making *m, size_t row, const char *name)
+{
+    struct open_barrier *open = append_zeroed(m, (void **)&m->open, &m->open_room, &m->n_open, sizeof(*open));
+    if (open != NULL)
+        *open = (struct open_barrier){ .name = name, .row = row, .since_ms = m->now_ms };
+}
+
+/* Forget the latest barrier of that name. */
+static void remove_open_barrier(struct making *m, const char *name)
+{
+    for (size_t i = m->n_open; i-- > 0;)
+        if (strcmp(m->open[i].name, name) == 0) {
+            m->open[i] = m->open[--m->n_open];
+            return;
+        }
+}
+
+/* The rank that opened a barrier without an end has waited until now: the bar that explains a hang. */
+static void close_open_barriers(struct making *m)
+{
+    char text[256];
+    for (size_t i = 0; i < m->n_open; i++) {
+        const struct open_barrier *open = &m->open[i];
+        const struct timeline_bar bar = { .kind = TIMELINE_BARRIER,
+                                          .row = open->row,
+                                          .waited_for = TIMELINE_JOB,
+                                          .round = m->round,
+                                          .from_ms = open->since_ms,
+                                          .to_ms = m->now_ms };
+        snprintf(text, sizeof(text), "barrier '%.200s', which never opened", open->name);
+        add_bar(m, &bar, text);
+    }
+    m->n_open = 0;
+}
+
+/* The round is over, and with it every barrier without an end. */
+static void end_band(struct making *m)
+{
+    close_open_barriers(m);
+    struct timeline_band *last = m->t->n_bands > 0 ? &m->t->bands[m->t->n_bands - 1] : NULL;
+    if (last != NULL && last->to_ms < 0)
+        last->to_ms = m->now_ms;
+}
+
+/* Return the name of a row, from everything that the logs say about it. */
+static char *format_row_name(const struct making *m, const struct timeline_row *row)
+{
+    char name[320];
+    const struct timeline_agent *agent = row->agent != TIMELINE_JOB
+                                             ? &m->events->agents[row->agent]
+                                             : &(struct timeline_agent){ .host = (char[]){ "" } };
+    if (row->is_rank)
+        snprintf(name, sizeof(name), "rank %lld", (long long)row->number);
+    else if (row->number >= 0)
+        snprintf(name, sizeof(name), "node %lld (%.256s)", (long long)row->number, agent->host);
+    else
+        snprintf(name, sizeof(name), "%.256s (pid %d)", agent->host, agent->pid);
+    return strdup(name);
+}
+
+/* Nodes before ranks, by number; rows without a number last, in the order in which they were made. */
+static int compare_rows(const void *a, const void *b)
+{
+    const struct timeline_row *x = a, *y = b;
+    if (x->is_rank != y->is_rank)
+        return x->is_rank - y->is_rank;
+    if (x->number != y->number)
+        return (x->number < 0) != (y->number < 0) ? (x->number < 0) - (y->number < 0)
+                                                  : (x->number > y->number) - (x->number < y->number);
+    return (x->made_as > y->made_as) - (x->made_as < y->made_as);
+}
+
+static size_t map_row(const size_t *to, size_t row)
+{
+    return row != TIMELINE_JOB ? to[row] : TIMELINE_JOB;
+}
+
+/* Sort the rows and correct every index. `made_as` holds the old place of a row; it also makes the order stable. */
+static void sort_rows(struct making *m)
+{
+    struct timeline *t = m->t;
+    size_t *to = malloc((t->n_rows + 1) * sizeof(*to));
+    m->no_memory = m->no_memory || to == NULL;
+    if (to == NULL || t->n_rows == 0) {
+        free(to);
+        return;
+    }
+    qsort(t->rows, t->n_rows, sizeof(*t->rows), compare_rows);
+    for (size_t i = 0; i < t->n_rows; i++)
+        to[t->rows[i].made_as] = i;
+    for (size_t i = 0; i < t->n_rows; i++) {
+        t->rows[i].made_as = i;
+        t->rows[i].node = map_row(to, t->rows[i].node);
+    }
+    for (size_t i = 0; i < t->n_bars; i++) {
+        t->bars[i].row = to[t->bars[i].row];
+        t->bars[i].waited_for = map_row(to, t->bars[i].waited_for);
+    }
+    for (size_t i = 0; i < t->n_marks; i++)
+        t->marks[i].row = map_row(to, t->marks[i].row);
+    free(to);
+}
+
+/* Close what is still open: a job that hangs writes nothing about it. A log of one moment lasts a millisecond. */
+static void finish_timeline(struct making *m)
+{
+    struct timeline *t = m->t;
+    t->end_ms = m->now_ms > 0 ? m->now_ms : 1;
+    m->now_ms = t->end_ms;
+    end_band(m);
+    for (size_t i = 0; i < t->n_rows && !m->no_memory; i++) {
+        close_bar(m, i, TIMELINE_JOB, "still so at the end of the log");
+        t->rows[i].name = format_row_name(m, &t->rows[i]);
+        m->no_memory = m->no_memory || t->rows[i].name == NULL;
+    }
+    sort_rows(m);
+    free(m->open);
+    free(m->row_of_agent);
+    free(m->row_of_rank);
+}
+
+/* Begin a bar in the row, which ends the one that was open. */
+static void begin_bar(struct making *m, size_t row, enum timeline_bar_kind kind, size_t waited_for)
 {
     if (row == TIMELINE_JOB)
         return;
-    making_close(m, row, waited_for, "");
+    close_bar(m, row, waited_for, "");
     m->t->rows[row].open = true;
     m->t->rows[row].kind = kind;
     m->t->rows[row].since_ms = m->now_ms;
     m->t->rows[row].round = m->round;
 }
 
-/* Numbers come late: a node has its process from the start, its connection's id with the join, its rank
- * with the round. */
-static size_t node_of(struct making *m, const struct timeline_event *event)
+/* Return the row of the event's node. Its numbers come late: its connection's id with the join, its rank with the round. */
+static size_t update_node_row(struct making *m, const struct timeline_event *event)
 {
-    const size_t row = making_node(m, event->agent);
+    const size_t row = find_node_row(m, event->agent);
     const int64_t number = timeline_number(event, "node_rank"), id = timeline_number(event, "node");
     if (row != TIMELINE_JOB && number >= 0)
         m->t->rows[row].number = number;
@@ -64,22 +306,22 @@ static size_t node_of(struct making *m, const struct timeline_event *event)
 
 static void on_launched(struct making *m, const struct timeline_event *event)
 {
-    enter(m, node_of(m, event), TIMELINE_LOOKING, TIMELINE_JOB);
+    begin_bar(m, update_node_row(m, event), TIMELINE_LOOKING, TIMELINE_JOB);
 }
 
 static void on_join(struct making *m, const struct timeline_event *event)
 {
-    const size_t row = node_of(m, event);
+    const size_t row = update_node_row(m, event);
     const bool waits =
         row != TIMELINE_JOB && m->t->rows[row].open && m->t->rows[row].kind == TIMELINE_WAITING;
-    if (!waits) { /* else it is only another word about the same */
-        enter(m, row, event->kind == EVENT_SPARE ? TIMELINE_SPARE : TIMELINE_WAITING, TIMELINE_JOB);
+    if (!waits) {
+        begin_bar(m, row, event->kind == EVENT_SPARE ? TIMELINE_SPARE : TIMELINE_WAITING, TIMELINE_JOB);
         m->last_joined = row;
     }
 }
 
-/* The store names members by its connections; few nodes, and once for each member of a round. */
-static size_t row_of_id(const struct making *m, int64_t id)
+/* Return the row of the node with this connection id. */
+static size_t find_store_id(const struct making *m, int64_t id)
 {
     for (size_t i = 0; i < m->t->n_rows; i++)
         if (!m->t->rows[i].is_rank && m->t->rows[i].store_id == (uint64_t)id)
@@ -87,135 +329,131 @@ static size_t row_of_id(const struct making *m, int64_t id)
     return TIMELINE_JOB;
 }
 
-/* "members": [[node, node_rank, first rank, workers], ...] Who joined last is whom all the others have
- * waited for, and is told with their bars. */
+/* "members": [[node, node_rank, first rank, workers], ...] All other nodes have waited for the one that joined last. */
 static void on_round(struct making *m, const struct timeline_event *event)
 {
     const cJSON *members = cJSON_GetObjectItemCaseSensitive(event->o, "members"), *member;
-    making_end_band(m);
+    end_band(m);
     m->round = (uint32_t)timeline_number(event, "round");
-    making_band(m);
+    begin_band(m);
     cJSON_ArrayForEach(member, members)
     {
         const cJSON *id = cJSON_GetArrayItem(member, 0), *number = cJSON_GetArrayItem(member, 1);
-        const size_t row = cJSON_IsNumber(id) ? row_of_id(m, (int64_t)id->valuedouble) : TIMELINE_JOB;
+        const size_t row = cJSON_IsNumber(id) ? find_store_id(m, (int64_t)id->valuedouble) : TIMELINE_JOB;
         if (row == TIMELINE_JOB)
             continue;
         if (cJSON_IsNumber(number))
             m->t->rows[row].number = number->valueint;
-        enter(m, row, TIMELINE_RUNNING, m->last_joined != row ? m->last_joined : TIMELINE_JOB);
+        begin_bar(m, row, TIMELINE_RUNNING, m->last_joined != row ? m->last_joined : TIMELINE_JOB);
     }
 }
 
 static void on_node_done(struct making *m, const struct timeline_event *event)
 {
-    enter(m, node_of(m, event), TIMELINE_STOPPED, TIMELINE_JOB);
+    begin_bar(m, update_node_row(m, event), TIMELINE_STOPPED, TIMELINE_JOB);
 }
 
-/* For events that are about the round: the store does not write one for each node. */
-static void move_all(struct making *m, enum timeline_bar_kind from, enum timeline_bar_kind to)
+/* For events about the round, which the store does not write for each node. */
+static void move_nodes(struct making *m, enum timeline_bar_kind from, enum timeline_bar_kind to)
 {
     for (size_t i = 0; i < m->t->n_rows; i++)
         if (!m->t->rows[i].is_rank && m->t->rows[i].open && m->t->rows[i].kind == from)
-            enter(m, i, to, TIMELINE_JOB);
+            begin_bar(m, i, to, TIMELINE_JOB);
 }
 
 static void on_stop(struct making *m, const struct timeline_event *event)
 {
-    making_mark(m, TIMELINE_MARK_STOP, TIMELINE_JOB, timeline_text(event, "words"));
-    move_all(m, TIMELINE_RUNNING, TIMELINE_STOPPING);
+    add_mark(m, TIMELINE_MARK_STOP, TIMELINE_JOB, timeline_text(event, "words"));
+    move_nodes(m, TIMELINE_RUNNING, TIMELINE_STOPPING);
 }
 
-/* Only from STOPPED: a node that was lost has no pause to wait for. */
+/* Only from STOPPED: a lost node waits for nothing. */
 static void on_verdict(struct making *m, const struct timeline_event *event)
 {
     (void)event;
-    making_end_band(m);
-    move_all(m, TIMELINE_STOPPED, TIMELINE_BACKOFF);
+    end_band(m);
+    move_nodes(m, TIMELINE_STOPPED, TIMELINE_BACKOFF);
 }
 
-/* Nobody is left there who could write how they ended. */
-static void lose(struct making *m, size_t node, const char *words)
+/* A lost node writes nothing about the end of its workers. */
+static void close_lost_node(struct making *m, size_t node, const char *words)
 {
-    making_close(m, node, TIMELINE_JOB, words);
+    close_bar(m, node, TIMELINE_JOB, words);
     for (size_t i = 0; i < m->t->n_rows; i++)
         if (m->t->rows[i].is_rank && m->t->rows[i].node == node)
-            making_close(m, i, TIMELINE_JOB, words);
+            close_bar(m, i, TIMELINE_JOB, words);
 }
 
 static void on_node_goes(struct making *m, const struct timeline_event *event)
 {
-    const size_t row = event->agent != SIZE_MAX ? node_of(m, event) : TIMELINE_JOB;
-    making_mark(m, TIMELINE_MARK_NODE, row, timeline_text(event, "words"));
+    const size_t row = event->agent != SIZE_MAX ? update_node_row(m, event) : TIMELINE_JOB;
+    add_mark(m, TIMELINE_MARK_NODE, row, timeline_text(event, "words"));
     if (event->kind == EVENT_LOST && row != TIMELINE_JOB)
-        lose(m, row, timeline_text(event, "words"));
+        close_lost_node(m, row, timeline_text(event, "words"));
 }
 
-/* A wait for a next round that never came is none. */
+/* A wait for a round that never came is not drawn. */
 static void on_finished(struct making *m, const struct timeline_event *event)
 {
     char text[64];
     const int64_t code = timeline_number(event, "exit_code");
-    const size_t row = node_of(m, event);
+    const size_t row = update_node_row(m, event);
     snprintf(text, sizeof(text), "ddprun ends with %d", (int)code);
-    making_mark(m, code == 0 ? TIMELINE_MARK_ENDED : TIMELINE_MARK_FAILED, row, text);
+    add_mark(m, code == 0 ? TIMELINE_MARK_ENDED : TIMELINE_MARK_FAILED, row, text);
     if (row != TIMELINE_JOB && m->t->rows[row].kind == TIMELINE_BACKOFF)
         m->t->rows[row].open = false;
     if (row != TIMELINE_JOB)
-        making_close(m, row, TIMELINE_JOB, "");
+        close_bar(m, row, TIMELINE_JOB, "");
 }
 
-/* --- ranks ---------------------------------------------------------------------------------------------- */
-
-/* Again in each attempt, perhaps on another node: a rank's row stays one. */
+/* A rank keeps its row in each attempt, on whichever node it runs. */
 static void on_worker_started(struct making *m, const struct timeline_event *event)
 {
-    const size_t node = node_of(m, event), row = making_rank(m, timeline_number(event, "rank"));
+    const size_t node = update_node_row(m, event), row = find_rank_row(m, timeline_number(event, "rank"));
     if (row == TIMELINE_JOB)
         return;
     m->t->rows[row].node = node;
-    enter(m, row, TIMELINE_RUNNING, TIMELINE_JOB);
+    begin_bar(m, row, TIMELINE_RUNNING, TIMELINE_JOB);
 }
 
-/* One that was stopped on purpose has ended, too, but has not failed: red is kept for the cause. */
+/* A worker that was stopped on purpose has ended, but not failed. */
 static void on_worker_ended(struct making *m, const struct timeline_event *event)
 {
     const char *verdict = timeline_text(event, "verdict");
-    const size_t row = making_rank(m, timeline_number(event, "rank"));
+    const size_t row = find_rank_row(m, timeline_number(event, "rank"));
     const bool failed = strcmp(verdict, "failed") == 0 || strcmp(verdict, "not_started") == 0;
     if (row == TIMELINE_JOB)
         return;
-    making_close(m, row, TIMELINE_JOB, timeline_text(event, "ending"));
-    making_mark(m, failed ? TIMELINE_MARK_FAILED : TIMELINE_MARK_ENDED, row, timeline_text(event, "ending"));
+    close_bar(m, row, TIMELINE_JOB, timeline_text(event, "ending"));
+    add_mark(m, failed ? TIMELINE_MARK_FAILED : TIMELINE_MARK_ENDED, row, timeline_text(event, "ending"));
 }
 
 static void on_worker_stopped(struct making *m, const struct timeline_event *event)
 {
-    making_mark(m, TIMELINE_MARK_SIGNAL, making_rank(m, timeline_number(event, "rank")),
-                timeline_text(event, "signal_name"));
+    add_mark(m, TIMELINE_MARK_SIGNAL, find_rank_row(m, timeline_number(event, "rank")),
+             timeline_text(event, "signal_name"));
 }
 
-/* Who came last, or the first of those who never came. */
+/* Return the row of the rank that came last, or of the first that never came. */
 static size_t awaited_rank(struct making *m, const struct timeline_event *event)
 {
     const cJSON *missing = cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(event->o, "missing"), 0);
     const int64_t last = timeline_number(event, "last");
     if (last >= 0)
-        return making_rank(m, last);
-    return cJSON_IsNumber(missing) ? making_rank(m, missing->valueint) : TIMELINE_JOB;
+        return find_rank_row(m, last);
+    return cJSON_IsNumber(missing) ? find_rank_row(m, missing->valueint) : TIMELINE_JOB;
 }
 
 static void on_barrier_open(struct making *m, const struct timeline_event *event)
 {
-    making_open_barrier(m, making_rank(m, timeline_number(event, "opened_by")),
-                        timeline_text(event, "barrier"));
+    add_open_barrier(m, find_rank_row(m, timeline_number(event, "opened_by")),
+                     timeline_text(event, "barrier"));
 }
 
-/* "arrived": [[rank, ms after the first], ...] One line of the log makes the bars of all ranks, which is
- * why the store writes it at the end and not at each arrival. The awaited rank has no bar: it did not wait. */
+/* "arrived": [[rank, ms after the first], ...] The awaited rank has no bar, because it did not wait. */
 static void on_barrier_end(struct making *m, const struct timeline_event *event)
 {
-    making_end_barrier(m, timeline_text(event, "barrier"));
+    remove_open_barrier(m, timeline_text(event, "barrier"));
     const cJSON *arrived = cJSON_GetObjectItemCaseSensitive(event->o, "arrived"), *pair;
     const int64_t began_ms = timeline_time(event, "began_ms") - m->zero_ms;
     const size_t awaited = awaited_rank(m, event);
@@ -228,29 +466,27 @@ static void on_barrier_end(struct making *m, const struct timeline_event *event)
         if (!cJSON_IsNumber(rank) || !cJSON_IsNumber(after) || after->valueint < 0)
             continue;
         struct timeline_bar bar = { .kind = TIMELINE_BARRIER,
-                                    .row = making_rank(m, rank->valueint),
+                                    .row = find_rank_row(m, rank->valueint),
                                     .waited_for = awaited,
                                     .round = m->round,
                                     .from_ms = began_ms + after->valueint,
                                     .to_ms = m->now_ms };
         if (bar.row != awaited)
-            making_bar(m, &bar, text);
+            add_bar(m, &bar, text);
     }
 }
-
-/* --- others --------------------------------------------------------------------------------------------- */
 
 static void on_restart(struct making *m, const struct timeline_event *event)
 {
     char text[256];
     snprintf(text, sizeof(text), "attempt %d of the job follows",
              (int)timeline_number(event, "next_attempt"));
-    making_mark(m, TIMELINE_MARK_RESTART, node_of(m, event), text);
+    add_mark(m, TIMELINE_MARK_RESTART, update_node_row(m, event), text);
 }
 
 static void on_signal(struct making *m, const struct timeline_event *event)
 {
-    making_mark(m, TIMELINE_MARK_SIGNAL, node_of(m, event), timeline_text(event, "signal_name"));
+    add_mark(m, TIMELINE_MARK_SIGNAL, update_node_row(m, event), timeline_text(event, "signal_name"));
 }
 
 static void on_finding(struct making *m, const struct timeline_event *event)
@@ -258,10 +494,10 @@ static void on_finding(struct making *m, const struct timeline_event *event)
     char text[1024];
     snprintf(text, sizeof(text), "%.64s: %.900s", timeline_text(event, "code"),
              timeline_text(event, "words"));
-    making_mark(m, TIMELINE_MARK_FINDING, TIMELINE_JOB, text);
+    add_mark(m, TIMELINE_MARK_FINDING, TIMELINE_JOB, text);
 }
 
-/* What is not here draws nothing. */
+/* Events without a handler draw nothing. */
 static void (*const handlers[EVENT_N_KINDS])(struct making *m, const struct timeline_event *event) = {
     [EVENT_LAUNCHED] = on_launched,
     [EVENT_JOIN] = on_join,
@@ -286,7 +522,6 @@ static void (*const handlers[EVENT_N_KINDS])(struct making *m, const struct time
     [EVENT_FINISHED] = on_finished,
 };
 
-/* Times count from the first event. The walk goes on over whatever it cannot draw. */
 bool timeline_make(struct timeline *t, const struct timeline_events *events)
 {
     struct making m = { .t = t, .events = events, .last_joined = TIMELINE_JOB };
@@ -298,6 +533,135 @@ bool timeline_make(struct timeline *t, const struct timeline_events *events)
         if (handlers[event->kind] != NULL)
             handlers[event->kind](&m, event);
     }
-    making_finish(&m);
+    finish_timeline(&m);
     return !m.no_memory;
+}
+
+void timeline_free(struct timeline *t)
+{
+    for (size_t i = 0; i < t->n_rows; i++)
+        free(t->rows[i].name);
+    for (size_t i = 0; i < t->n_bars; i++)
+        free(t->bars[i].text);
+    for (size_t i = 0; i < t->n_marks; i++)
+        free(t->marks[i].text);
+    free(t->rows);
+    free(t->bars);
+    free(t->marks);
+    free(t->bands);
+    *t = (struct timeline){ 0 };
+}
+
+enum { NAME_BYTES = 300, TEXT_BYTES = 600 };
+
+/* text_put leaves ASCII without control characters. '<' is escaped, too: the trace may stand in a page, where "</script>" would end it. */
+static bool print_string(struct buf *out, const char *text, size_t most)
+{
+    struct buf plain = { 0 };
+    bool ok = text_put(&plain, slice_str(text), most) && buf_append(out, "\"", 1);
+    for (size_t i = 0; ok && i < plain.len; i++) {
+        if (plain.data[i] == '<')
+            ok = buf_printf(out, "\\u003c");
+        else if (plain.data[i] == '"' || plain.data[i] == '\\')
+            ok = buf_printf(out, "\\%c", plain.data[i]);
+        else
+            ok = buf_append(out, &plain.data[i], 1);
+    }
+    buf_free(&plain);
+    return ok && buf_append(out, "\"", 1);
+}
+
+/* Process 0 is the job. */
+static size_t trace_pid(const struct timeline *t, size_t row)
+{
+    if (row == TIMELINE_JOB)
+        return 0;
+    const size_t node = t->rows[row].is_rank ? t->rows[row].node : row;
+    return node != TIMELINE_JOB ? node + 1 : 0;
+}
+
+static long long trace_tid(const struct timeline *t, size_t row)
+{
+    return row != TIMELINE_JOB && t->rows[row].is_rank ? (long long)t->rows[row].number + 1 : 0;
+}
+
+/* Print the beginning of an object. */
+static bool print_head(const struct timeline *t, struct buf *out, const char *phase, size_t row)
+{
+    return buf_printf(out, "%s{\"ph\":\"%s\",\"pid\":%zu,\"tid\":%lld,\"name\":",
+                      out->data[out->len - 1] == '[' ? "" : ",\n", phase, trace_pid(t, row),
+                      trace_tid(t, row));
+}
+
+static bool print_name(const struct timeline *t, struct buf *out, const char *what, size_t row,
+                       const char *name)
+{
+    return print_head(t, out, "M", row) && buf_printf(out, "\"%s\",\"args\":{\"name\":", what) &&
+           print_string(out, name, NAME_BYTES) && buf_printf(out, "}}");
+}
+
+static bool print_rows(const struct timeline *t, struct buf *out)
+{
+    bool ok = print_name(t, out, "process_name", TIMELINE_JOB, "the job");
+    for (size_t i = 0; ok && i < t->n_rows; i++) {
+        const char *name = t->rows[i].name;
+        if (!t->rows[i].is_rank)
+            ok = print_name(t, out, "process_name", i, name);
+        ok = ok && print_name(t, out, "thread_name", i, name);
+    }
+    return ok;
+}
+
+static bool print_bar(const struct timeline *t, struct buf *out, const struct timeline_bar *bar)
+{
+    bool ok = print_head(t, out, "X", bar->row) &&
+              buf_printf(out, "\"%s\",\"cat\":\"%s\",\"ts\":%lld,\"dur\":%lld,\"args\":{\"round\":%u",
+                         bar_texts[bar->kind], bar_words[bar->kind], (long long)bar->from_ms * 1000,
+                         (long long)(bar->to_ms - bar->from_ms) * 1000, bar->round);
+    if (ok && bar->waited_for != TIMELINE_JOB)
+        ok = buf_printf(out, ",\"waited_for\":") &&
+             print_string(out, t->rows[bar->waited_for].name, NAME_BYTES);
+    if (ok && bar->text[0] != '\0')
+        ok = buf_printf(out, ",\"text\":") && print_string(out, bar->text, TEXT_BYTES);
+    return ok && buf_printf(out, "}}");
+}
+
+/* A mark of the whole job goes through all rows ("g"). */
+static bool print_mark(const struct timeline *t, struct buf *out, const struct timeline_mark *mark)
+{
+    return print_head(t, out, "i", mark->row) &&
+           buf_printf(out, "\"%s\",\"cat\":\"%s\",\"s\":\"%s\",\"ts\":%lld,\"args\":{\"text\":",
+                      mark_texts[mark->kind], mark_words[mark->kind], mark->row == TIMELINE_JOB ? "g" : "t",
+                      (long long)mark->at_ms * 1000) &&
+           print_string(out, mark->text, TEXT_BYTES) && buf_printf(out, "}}");
+}
+
+static bool print_band(const struct timeline *t, struct buf *out, const struct timeline_band *band)
+{
+    return print_head(t, out, "X", TIMELINE_JOB) &&
+           buf_printf(out, "\"attempt %u\",\"cat\":\"attempt\",\"ts\":%lld,\"dur\":%lld,\"args\":{}}",
+                      band->round - 1, (long long)band->from_ms * 1000,
+                      (long long)(band->to_ms - band->from_ms) * 1000);
+}
+
+bool timeline_trace(const struct timeline *t, struct buf *out)
+{
+    bool ok = buf_printf(out, "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"job\":") &&
+              print_string(out, t->job, NAME_BYTES) && buf_printf(out, "},\"traceEvents\":[") &&
+              print_rows(t, out);
+    for (size_t i = 0; ok && i < t->n_bands; i++)
+        ok = print_band(t, out, &t->bands[i]);
+    for (size_t i = 0; ok && i < t->n_bars; i++)
+        ok = print_bar(t, out, &t->bars[i]);
+    for (size_t i = 0; ok && i < t->n_marks; i++)
+        ok = print_mark(t, out, &t->marks[i]);
+    return ok && buf_printf(out, "\n]}\n");
+}
+
+bool timeline_html(const struct timeline *t, const char *page, struct buf *out)
+{
+    static const char no_trace[] = ">null</script>";
+    const char *trace = strstr(page, no_trace) + 1;
+    return buf_append(out, page, (size_t)(trace - page)) && timeline_trace(t, out) &&
+           buf_printf(out, "%s", trace + strlen("null"));
 }

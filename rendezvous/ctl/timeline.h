@@ -1,17 +1,17 @@
-/* timeline.h -- who was where when, and who waited for whom: events as rows, bars, marks and bands.
+/* timeline.h -- what each node and rank did when, and for whom it waited: events as rows, bars, marks and bands.
  *
  *              |  round 1  |        |  round 2        |      bands
  *     node 0   wwwrrrrrrrrrss.bbbbbb.rrrrrrrrrrrrrrrrr       rows of bars: waits, runs, stops, backs off
  *     rank 0      rrrrrrrr|          rrrrrBBBBBrrrrrr        B: in a barrier, for rank 1
  *     rank 1      rrrrrrr X          rrrrrrrrrrrrrrrr        X: a mark, here a failure
  *
- * Pure. Two printers draw it: timeline_html.c and timeline_trace.c. Times are ms from the first event. */
+ * Pure. It is printed as a trace in JSON, and as a page that draws the trace. Times are ms from the first event. */
 #ifndef RENDEZVOUS_TIMELINE_H
 #define RENDEZVOUS_TIMELINE_H
 
-#include "ctl/timeline_events.h"
+#include "ctl/event_reader.h"
 
-/* Name, word (a class in the page, a category in the trace), what the one in the row does. */
+/* Name, category in the trace (in the page a class), description. */
 #define TIMELINE_BARS(X)                                      \
     X(LOOKING, "looking", "looks for the store")              \
     X(WAITING, "waiting", "waits for other nodes")            \
@@ -69,11 +69,10 @@ struct timeline_band {
 
 struct timeline_row {
     bool is_rank;
-    int64_t number;    /* rank, or node rank; -1 = none yet */
-    size_t node;       /* of a rank: the row of the node it ran on last */
-    size_t drawn_with; /* itself, or the row that stands for it and others like it */
-    uint32_t alike;    /* rows that it stands for, itself among them */
-    char *name;        /* owned */
+    int64_t number; /* rank, or node rank; -1 = none yet */
+    size_t node;    /* of a rank: the row of the node it ran on last */
+    size_t made_as; /* its index before the rows were sorted */
+    char *name;     /* owned */
     /* While it is made: the bar that is open. */
     bool open;
     enum timeline_bar_kind kind;
@@ -96,22 +95,15 @@ struct timeline {
     size_t n_bands;
 };
 
-const char *timeline_bar_word(enum timeline_bar_kind kind);
-const char *timeline_bar_words(enum timeline_bar_kind kind);
-const char *timeline_mark_word(enum timeline_mark_kind kind);
-const char *timeline_mark_words(enum timeline_mark_kind kind);
-
 /* From settled events. False when memory is short; free it in any case. */
 bool timeline_make(struct timeline *t, const struct timeline_events *events);
 void timeline_free(struct timeline *t);
 
-/* timeline_fold.c: rows with the same bars at the same times, as far as a picture shows, are drawn as one, when there are
- * more than `most` nodes, or ranks. False when memory is short. */
-bool timeline_fold(struct timeline *t, size_t most);
-
-/* Append one self-contained page. False when memory is short. */
-bool timeline_html(const struct timeline *t, struct buf *out);
-/* Append a trace for chrome://tracing and Perfetto: JSON, times in µs, a process for each node. */
+/* Append the trace: the Trace Event Format of chrome://tracing and Perfetto, JSON, times in microseconds. A process is a node, its thread 0
+ * the node itself, thread N+1 rank N; process 0 is the job with its attempts. A rank belongs to the node it ran on last, because a viewer
+ * cannot move a thread. False when memory is short. */
 bool timeline_trace(const struct timeline *t, struct buf *out);
+/* Append `page`, which is timeline.html, with the trace in it. False when memory is short. */
+bool timeline_html(const struct timeline *t, const char *page, struct buf *out);
 
 #endif

@@ -8,7 +8,7 @@
 #include "diagnosis/diagnosis.h"
 #include "diagnosis/text.h"
 #include "diagnosis/torch_keys.h"
-#include "hub/json.h"
+#include "base/json.h"
 #include "job/members.h"
 #include "store/barrier.h"
 

@@ -1,72 +1,609 @@
-/* control.c -- see control.h: which calls there are, and who may make them. */
+/* control.c -- see control.h: what each call of an agent does, and who may make it.
+ *
+ * The dispatcher compares a request with the rows of messages.h before its handler gets it as a struct. What the values mean
+ * together is the business of the rendezvous.
+ *
+ * `join` chooses the job of its connection. Every later call is about a round and names it: an agent that was cut off for a
+ * while reports about a round that is over, and must learn that before it disturbs the next one.
+ *
+ * An agent's report about its own workers is taken as true, because it has started them and the kernel reports their end to it.
+ *
+ * A refusal is an answer like any other: "ok" false, a code, and advice. The connection stays, because closing it would look
+ * like a store that is gone. */
 #include "hub/control.h"
 
-#include "hub/control_calls.h"
+#include "base/endpoint.h"
+#include "hub/inspect.h"
+#include "hub/job_nodes.h"
+#include "hub/job_rdzv.h"
 #include "store/encode.h"
-#include "hub/json.h"
 
-/* A launcher on its way here: that there is an answer is all it asks. */
-static bool call_hello(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
+#include <stdio.h>
+
+/* --- about the caller ----------------------------------------------------------------------------------- */
+
+static bool refuse(struct hub *hub, cJSON *answer, const char *code, const char *advice)
 {
-    (void)hub, (void)s, (void)request, (void)answer;
+    message_add_refusal(&(struct message_refusal){ .code = code, .advice = advice }, answer);
+    if (hub->err.msg[0] == '\0')
+        ddp_fail(&hub->err, DDP_ERR_MISMATCH, "refused: %s", code);
+    return false;
+}
+
+static bool is_node(struct hub *hub, const struct session *s)
+{
+    if (!s->is_node)
+        ddp_fail(&hub->err, DDP_ERR_ARG, "this connection is no node of a job: join first");
+    return s->is_node;
+}
+
+/* True when it was acted on. What is stale is refused, and the agent goes on: the verdict of that round was
+ * sent before, and is on its way to it. */
+static bool answered(struct hub *hub, struct rdzv *r, uint32_t round, enum rdzv_answer how, cJSON *answer)
+{
+    struct rdzv_facts facts;
+    if (how == RDZV_OK)
+        return true;
+    rdzv_facts(r, &facts);
+    if (how == RDZV_STALE_ROUND)
+        ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP, "round %u is over, now is round %u", round, facts.round);
+    else
+        ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP, "this node is not in round %u", facts.round);
+    return refuse(hub, answer, how == RDZV_STALE_ROUND ? "STALE_ROUND" : "NO_MEMBER", NULL);
+}
+
+/* Does this node run the rank in the current round? */
+static bool owns_rank(struct hub *hub, const struct session *s, int64_t rank, cJSON *answer)
+{
+    struct rdzv_node_facts node;
+    const enum rdzv_answer how = rdzv_check_rank(s->job->rdzv, s->id, rank);
+    if (how != RDZV_OTHER_RANK)
+        return answered(hub, s->job->rdzv, 0, how, answer);
+    rdzv_node_facts(s->job->rdzv, s->id, &node);
+    ddp_fail(&hub->err, DDP_ERR_ARG, "rank %lld is not on this node, which runs ranks %u to %u",
+             (long long)rank, node.first_rank, node.first_rank + node.nproc - 1);
+    return false;
+}
+
+/* For reports about workers: one that was on its way when the next round began would be taken for a report about the
+ * worker that has the same rank now. Without a number it is believed, for agents that know no rounds. */
+static bool is_stale(struct hub *hub, const struct session *s, int64_t round, cJSON *answer)
+{
+    struct rdzv_facts facts;
+    if (!s->is_node || round == MESSAGE_NONE)
+        return false;
+    rdzv_facts(s->job->rdzv, &facts);
+    if (round == facts.round)
+        return false;
+    answered(hub, s->job->rdzv, (uint32_t)round, RDZV_STALE_ROUND, answer);
     return true;
 }
 
-/* Who may change what is known of workers is whoever started them; to look is free for all. What thousands of nodes say
- * again and again comes first. */
-static const struct {
-    const char *op;
-    bool agents_only;
-    control_call call;
-} call_table[] = {
-    { "heartbeat", true, control_heartbeat },
-    { "hello", false, call_hello },
-    { "job", true, control_declare },
-    { "worker_started", true, control_worker_started },
-    { "worker_exited", true, control_worker_exited },
-    { "join", true, control_join },
-    { "failed", true, control_failed },
-    { "cause", true, control_cause },
-    { "done", true, control_done },
-    { "stopped", true, control_stopped },
-    { "leave", true, control_leave },
-    { "vouch", true, control_vouch },
-    { "owner", true, control_owner },
-    { "notice", true, control_notice },
-    { "trouble", false, control_trouble },
-    { "barrier_cancel", false, control_barrier_cancel },
-    { "jobs", false, control_jobs },
-    { "rejects", false, control_rejects },
-    { "why", false, control_why },
-    { "status", false, control_status },
-    { "keys", false, control_keys },
-    { "waiters", false, control_waiters },
-    { "barriers", false, control_barriers },
-};
+/* --- a job without a rendezvous, and its workers -------------------------------------------------------- */
 
-/* Few rows: looking at each is faster than anything cleverer. */
-static bool dispatch(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
+/* A new attempt may be declared by any agent of the same job, a new job only when no agent of the old one
+ * is left. */
+static bool other_agents(const struct job *job, const struct session *but)
 {
-    const char *op;
-    if (!json_text(request, "op", 64, &op, &hub->err))
-        return false;
-    for (size_t i = 0; i < sizeof(call_table) / sizeof(call_table[0]); i++) {
-        if (strcmp(op, call_table[i].op) != 0)
-            continue;
-        if (!call_table[i].agents_only || s->role == ROLE_AGENT)
-            return call_table[i].call(hub, s, request, answer);
-        ddp_fail(&hub->err, DDP_ERR_ARG, "\"%s\" is for agents: IDENTIFY as one first", op);
+    LIST_EACH(node, &job->sessions)
+    {
+        const struct session *s = LIST_ENTRY(node, struct session, in_job);
+        if (s != but && s->role == ROLE_AGENT)
+            return true;
+    }
+    return false;
+}
+
+/* The store belongs to one job at a time. What is refused here would otherwise take the keys away from under
+ * workers that run: a second job on the same port, an agent that was cut off and comes back with an attempt of the
+ * past. */
+static bool may_begin(const struct job *job, const struct session *s, const struct job_name *name)
+{
+    struct hub *hub = job->hub;
+    const struct members *m = &job->members;
+    if (job->rdzv != NULL) {
+        ddp_fail(&hub->err, DDP_ERR_MISMATCH,
+                 "the nodes of job '%s' join it, and its rendezvous places the ranks", job->name);
         return false;
     }
-    ddp_fail(&hub->err, DDP_ERR_UNSUPPORTED, "op \"%s\" is not known", op);
+    if (!m->known)
+        return true;
+    bool same_job = strcmp(job->name, name->job) == 0;
+    if (!same_job && other_agents(job, s))
+        ddp_fail(&hub->err, DDP_ERR_MISMATCH, "job '%s' is running here", job->name);
+    else if (same_job && name->attempt < m->attempt)
+        ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP, "attempt %lld is running already", (long long)m->attempt);
+    else if (same_job && name->attempt == m->attempt && name->world_size != m->world_size)
+        ddp_fail(&hub->err, DDP_ERR_MISMATCH, "attempt %lld has %u ranks already", (long long)m->attempt,
+                 m->world_size);
+    else
+        return true;
     return false;
+}
+
+/* Declaring what is declared already is no error: every agent of a job does it, and again after it lost its connection. */
+static bool call_declare(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
+{
+    (void)answer;
+    const struct job_name name = { .job = m->job.job != NULL ? m->job.job : "none",
+                                   .attempt = m->job.attempt,
+                                   .world_size = (uint32_t)m->job.world_size };
+    if (s->is_node) {
+        ddp_fail(&hub->err, DDP_ERR_ARG,
+                 "this connection is a node of job '%s', and its rendezvous places the ranks", s->job->name);
+        return false;
+    }
+    struct job *job = job_claim(hub, s, name.job);
+    if (job == NULL ||
+        (!job_is_at(job, &name) && (!may_begin(job, s, &name) || !attempt_begin(job, &name, true))))
+        return false;
+    job->members.by_agent = true;
+    session_enter(s, job);
+    return true;
+}
+
+/* The worker that a report is about. Only the node that runs a rank reports about it: any other connection could end a rank
+ * of another node. */
+static struct member *reported_worker(struct hub *hub, struct session *s, int64_t rank, int64_t round,
+                                      cJSON *answer)
+{
+    if (is_stale(hub, s, round, answer) || !owns_rank(hub, s, rank, answer))
+        return NULL;
+    return members_at(&s->job->members, (uint32_t)rank);
+}
+
+/* Also takes back an exit: a rank may be started again within an attempt by hand. */
+static bool call_worker_started(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
+{
+    const struct message_worker_started *started = &m->worker_started;
+    struct member *member = reported_worker(hub, s, started->rank, started->round, answer);
+    if (member == NULL)
+        return false;
+    member->process_pid = (int)started->pid;
+    member->exited = member->told = false;
+    return member_place(member, started->host, (int)started->pid);
+}
+
+/* A report about another pid than the one that was started last is about a process of the past. */
+static bool call_worker_exited(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
+{
+    const struct message_worker_exited *exited = &m->worker_exited;
+    struct member *member = reported_worker(hub, s, exited->rank, exited->round, answer);
+    if (member == NULL)
+        return false;
+    if (exited->pid != 0 && member->process_pid != 0 && exited->pid != member->process_pid) {
+        ddp_fail(&hub->err, DDP_ERR_MISMATCH, "rank %d is pid %d, not %d", (int)exited->rank,
+                 member->process_pid, (int)exited->pid);
+        return false;
+    }
+    member->exited = true;
+    member->told = exited->told;
+    member->exit_code = (int)exited->exit_code;
+    member->signal = (int)exited->signal;
+    barriers_member_ended(&s->job->barriers, (uint32_t)exited->rank, hub->now_ms);
+    job_watch_torch_exit(s->job);
+    return true;
+}
+
+/* For operators, too: a job that hangs at a barrier is let go with an error that names who has cancelled it. */
+static bool call_barrier_cancel(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
+{
+    (void)answer;
+    const char *name = m->barrier_cancel.name;
+    struct job *job = inspect_job(hub, s, m->barrier_cancel.job);
+    if (job == NULL)
+        return false;
+    if (barriers_cancel(&job->barriers, slice_str(name), s->peer, hub->now_ms))
+        return true;
+    ddp_fail(&hub->err, DDP_ERR_ARG, "no barrier '%.200s' is open", name);
+    return false;
+}
+
+/* --- join ----------------------------------------------------------------------------------------------- */
+
+/* The index of a word, 0 when it is missing. An unknown word is refused, because it would be a rule of the job that one node
+ * follows alone. */
+static bool find_word(const char *name, const char *word, const char *const words[], int n, int *which,
+                      struct ddp_err *err)
+{
+    *which = 0;
+    if (word[0] == '\0')
+        return true;
+    for (; *which < n; ++*which)
+        if (strcmp(word, words[*which]) == 0)
+            return true;
+    ddp_fail(err, DDP_ERR_ARG, "\"%s\" \"%s\" is not known", name, word);
+    return false;
+}
+
+static bool read_join(const struct message_join *m, struct rdzv_join *join, struct ddp_err *err)
+{
+    static const char *const modes[] = { "static", "elastic" };
+    static const char *const grows[] = {
+        [RDZV_GROW_AGREED] = "agreed", [RDZV_GROW_NOW] = "now", [RDZV_GROW_NEVER] = "never"
+    };
+    int elastic, grow;
+    if (!find_word("mode", m->mode, modes, 2, &elastic, err) ||
+        !find_word("grow", m->grow, grows, 3, &grow, err))
+        return false;
+    *join = (struct rdzv_join){
+        .job = m->job,
+        .instance = m->instance,
+        .version = m->version,
+        .host = m->host,
+        .boot_id = m->boot_id,
+        .addr = m->addr,
+        .own = m->own,
+        .task = m->task,
+        .role = m->role,
+        .program = m->program,
+        .store_port = (uint32_t)m->store_port,
+        .pid = (int)m->pid,
+        .pid_start = (uint64_t)m->pid_start,
+        .elastic = elastic == 1,
+        .nnodes_min = (uint32_t)m->nnodes_min,
+        .nnodes_max = (uint32_t)m->nnodes_max,
+        .node_rank = (int32_t)m->node_rank,
+        .nproc = (uint32_t)m->nproc,
+        .nproc_given = m->nproc_given,
+        .uneven = m->uneven,
+        .max_restarts = (uint32_t)m->max_restarts,
+        .max_no_progress = (uint32_t)m->max_no_progress,
+        .backoff_ms = (uint64_t)m->backoff_ms,
+        .backoff_cap_ms = (uint64_t)m->backoff_cap_ms,
+        .last_call_ms = (uint64_t)m->last_call_ms,
+        .join_timeout_ms = (uint64_t)m->join_timeout_ms,
+        .join_knob = m->join_knob,
+        .node_timeout_ms = (uint64_t)m->node_timeout_ms,
+        .grow = (enum rdzv_grow)grow,
+        .grace_ms = (uint64_t)m->grace_ms,
+    };
+    return true;
+}
+
+/* The job whose rendezvous a node that says `join` means. NULL: refused. Who is a node already stays in its
+ * job, whatever it names: the rendezvous then refuses the name in its own words. A store that nobody has
+ * named yet takes the name of its first node. */
+static struct job *joined_job(struct hub *hub, struct session *s, const struct rdzv_join *join, cJSON *answer)
+{
+    struct job *job = s->is_node ? s->job : job_claim(hub, s, join->job);
+    if (job != NULL && job->name[0] == '\0')
+        job_rename(job, join->job);
+    if (job == NULL || job_rdzv(job) == NULL) {
+        ddp_fail(&hub->err, DDP_ERR_NOMEM, "the store has no room for job '%s'", join->job);
+        refuse(hub, answer, rdzv_refused_code(RDZV_REFUSED_STORE_FULL),
+               rdzv_refused_advice(RDZV_REFUSED_STORE_FULL));
+        return NULL;
+    }
+    return job;
+}
+
+/* "10.0.0.2" of "10.0.0.2:41234": the address that the store sees is one that others may try. `peer` is the
+ * caller's, since the join borrows its text. */
+static void fill_address(struct rdzv_join *join, const struct session *s, struct endpoint *peer)
+{
+    if (join->addr[0] == '\0' && endpoint_parse(s->peer, 0, peer, NULL) == DDP_OK)
+        join->addr = peer->host;
+}
+
+/* The store's clock goes along for nodes that keep the event log: they write its times beside their own. */
+static bool welcome(struct session *s, struct job *job, cJSON *answer)
+{
+    session_enter(s, job);
+    job_node_joined(s);
+    const bool is_spare = rdzv_is_spare(job->rdzv, s->id);
+    if (is_spare)
+        job_watch_spare(job);
+    message_add_joined(
+        &(struct message_joined){ .job = job->name,
+                                  .instance = rdzv_instance(job->rdzv),
+                                  .ms = s->takes_events ? (int64_t)job->hub->now_ms : MESSAGE_NONE,
+                                  .state = is_spare ? "spare" : "waiting" },
+        answer);
+    return true;
+}
+
+/* What follows from it is told behind the answer: see on_control. Events are asked for before the join,
+ * because the join is itself an event. One that is refused takes none, and tells the others soon: they wait
+ * for it. The job's deadline is then read again, which the hurry has brought forward. */
+static bool call_join(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
+{
+    struct rdzv_join join;
+    struct rdzv_refusal refusal = { .code = RDZV_WELCOME };
+    struct endpoint peer;
+    if (!read_join(&m->join, &join, &hub->err))
+        return refuse(hub, answer, rdzv_refused_code(RDZV_REFUSED_BAD_JOIN), NULL);
+    struct job *job = job_node_room(s) ? joined_job(hub, s, &join, answer) : NULL;
+    if (job == NULL)
+        return false;
+    fill_address(&join, s, &peer);
+    if (m->join.events)
+        job_events_ask(job, s);
+    if (rdzv_join(job->rdzv, s->id, &join, hub->now_ms, &refusal) == RDZV_WELCOME)
+        return welcome(s, job, answer);
+    job_watch_hurry(job);
+    if (!s->is_node)
+        job_events_leave(job, s);
+    job_touch(job);
+    refusals_note(&hub->refusals, &join, &refusal, hub->now_ms);
+    ddp_fail(&hub->err, DDP_ERR_MISMATCH, "%s", refusal.sentence);
+    return refuse(hub, answer, rdzv_refused_code(refusal.code), rdzv_refused_advice(refusal.code));
+}
+
+/* --- about a round -------------------------------------------------------------------------------------- */
+
+/* Unknown words allow another attempt: a newer agent's reason is no reason for this store. */
+static enum rdzv_no_restart find_no_retry(const char *word)
+{
+    static const enum rdzv_no_restart known[] = { RDZV_NO_RESTART_CANNOT_START, RDZV_NO_RESTART_USAGE,
+                                                  RDZV_NO_RESTART_IMPORT };
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+        if (strcmp(word, rdzv_no_restart_word(known[i])) == 0)
+            return known[i];
+    return RDZV_NO_RESTART_NONE;
+}
+
+/* `lines` is the caller's, with room for RDZV_STDERR_MAX; more lines, and items that are no text, are left out. Texts stay in
+ * the request, and the rendezvous copies them. */
+static struct rdzv_failure read_failure(const struct message_failed *m, const char *lines[])
+{
+    struct rdzv_failure f = { .rank = (int32_t)m->rank,
+                              .local_rank = (int32_t)m->local_rank,
+                              .pid = (int)m->pid,
+                              .exit_code = (int)m->exit_code,
+                              .signal = (int)m->signal,
+                              .error = (int)m->error,
+                              .no_retry = find_no_retry(m->no_retry),
+                              .words = m->words,
+                              .log = m->log,
+                              .stderr_lines = lines,
+                              .from_stdout = m->from_stdout,
+                              .victim = m->victim };
+    const cJSON *line;
+    cJSON_ArrayForEach(line, m->stderr)
+    {
+        if (f.n_stderr_lines < RDZV_STDERR_MAX && cJSON_IsString(line))
+            lines[f.n_stderr_lines++] = line->valuestring;
+    }
+    return f;
+}
+
+/* `failed` and `cause` carry the same members: the first at once, so that the others can stop, the second when the last lines
+ * of the worker have been read. */
+typedef enum rdzv_answer (*report_failure)(struct rdzv *r, uint64_t node, uint32_t round,
+                                           const struct rdzv_failure *failure, uint64_t now_ms);
+
+static bool about_failure(struct hub *hub, struct session *s, const struct message_failed *m, cJSON *answer,
+                          report_failure report)
+{
+    const char *lines[RDZV_STDERR_MAX];
+    const struct rdzv_failure failure = read_failure(m, lines);
+    struct rdzv *r = s->job->rdzv;
+    const enum rdzv_answer how = report(r, s->id, (uint32_t)m->round, &failure, hub->now_ms);
+    return how == RDZV_OTHER_RANK ? owns_rank(hub, s, failure.rank, answer)
+                                  : answered(hub, r, (uint32_t)m->round, how, answer);
+}
+
+static bool call_failed(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
+{
+    return about_failure(hub, s, &m->failed, answer, rdzv_failed);
+}
+
+static bool call_explain(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
+{
+    return about_failure(hub, s, &m->failed, answer, rdzv_explain);
+}
+
+static bool call_done(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
+{
+    struct rdzv *r = s->job->rdzv;
+    const uint32_t round = (uint32_t)m->done.round;
+    return answered(hub, r, round, rdzv_done(r, s->id, round, hub->now_ms), answer);
+}
+
+static bool call_stopped(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
+{
+    struct rdzv *r = s->job->rdzv;
+    const uint32_t round = (uint32_t)m->stopped.round;
+    const bool has_rank0 = m->stopped.rank0_code != MESSAGE_NONE;
+    const struct rdzv_stopped how = { .unkillable = m->stopped.unkillable,
+                                      .max_code = (int)m->stopped.max_code,
+                                      .has_rank0 = has_rank0,
+                                      .rank0_code = has_rank0 ? (int)m->stopped.rank0_code : 0 };
+    return answered(hub, r, round, rdzv_stopped(r, s->id, round, &how, hub->now_ms), answer);
+}
+
+/* Allowed at any time, because a node that is in no round has a user, too, who may stop it. */
+static bool call_leave(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
+{
+    (void)answer;
+    if (s->is_node)
+        rdzv_leave(s->job->rdzv, s->id, (int)m->leave.signal, m->leave.by, hub->now_ms);
+    return true;
+}
+
+/* --- heartbeat -------------------------------------------------------------------------------------------- */
+
+/* A whole number that a double holds. */
+static bool is_count(const cJSON *item, double least)
+{
+    return cJSON_IsNumber(item) && item->valuedouble >= least && item->valuedouble < 9e15;
+}
+
+/* [local_rank, "D", percent, "wchan"] about a worker of this node; what is no such row is passed over. */
+static void note_worker(struct job *job, const struct rdzv_node_facts *node, const cJSON *row)
+{
+    const cJSON *local = cJSON_GetArrayItem(row, 0), *percent = cJSON_GetArrayItem(row, 2);
+    const char *letter = cJSON_GetStringValue(cJSON_GetArrayItem(row, 1));
+    const char *wchan = cJSON_GetStringValue(cJSON_GetArrayItem(row, 3));
+    if (!cJSON_IsNumber(local) || local->valueint < 0 || (uint32_t)local->valueint >= node->nproc)
+        return;
+    struct member *member = members_at(&job->members, node->first_rank + (uint32_t)local->valueint);
+    if (member != NULL)
+        member_look(member, letter != NULL ? letter[0] : '\0',
+                    cJSON_IsNumber(percent) ? percent->valueint : -1, wchan, job->hub->now_ms);
+}
+
+/* [local_rank, step, number, "all_reduce"]. A rank that waits sets a time at which somebody looks for whom. */
+static void note_step(struct job *job, const struct rdzv_node_facts *node, const cJSON *row)
+{
+    const cJSON *local = cJSON_GetArrayItem(row, 0), *step = cJSON_GetArrayItem(row, 1);
+    const cJSON *seq = cJSON_GetArrayItem(row, 2);
+    const char *call = cJSON_GetStringValue(cJSON_GetArrayItem(row, 3));
+    if (!cJSON_IsNumber(local) || local->valueint < 0 || (uint32_t)local->valueint >= node->nproc ||
+        !is_count(step, -1) || !is_count(seq, 0))
+        return;
+    struct member *member = members_at(&job->members, node->first_rank + (uint32_t)local->valueint);
+    if (member == NULL)
+        return;
+    member_step(member, (int64_t)step->valuedouble, (uint64_t)seq->valuedouble, call, job->hub->now_ms);
+    if (member->call[0] != '\0')
+        job_watch_call(job);
+}
+
+/* That it lives has been noted with its bytes. A beat also is the moment to see whether all ranks have
+ * agreed to grow, so a job that asks for it waits one beat at most and no SET pays for the question. */
+static bool call_heartbeat(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
+{
+    struct rdzv_node_facts node;
+    const cJSON *row;
+    if (is_stale(hub, s, m->heartbeat.round, answer))
+        return false;
+    if (!s->is_node || !rdzv_node_facts(s->job->rdzv, s->id, &node) ||
+        rdzv_check_rank(s->job->rdzv, s->id, node.first_rank) != RDZV_OK) /* a spare runs no ranks */
+        return true;
+    cJSON_ArrayForEach(row, m->heartbeat.workers)
+    {
+        note_worker(s->job, &node, row);
+    }
+    cJSON_ArrayForEach(row, m->heartbeat.steps)
+    {
+        note_step(s->job, &node, row);
+    }
+    job_touch(s->job);
+    job_look_at_grow_keys(s->job);
+    return true;
+}
+
+/* --- findings of nodes and ranks ------------------------------------------------------------------------ */
+
+/* Texts of a peer: cut to what a finding holds, and shown as they are only when they are plain. The others
+ * are told soon: a node that is short of /dev/shm may be the reason they will wait. */
+static bool call_notice(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
+{
+    (void)hub, (void)answer;
+    struct job *job = s->job;
+    notices_add(&job->notices, m->notice.code, m->notice.subject, m->notice.sentence, m->notice.advice);
+    job_watch_hurry(job);
+    job_touch(job);
+    return true;
+}
+
+/* What ranks may say; the others are for the store to find out, or for agents. */
+static bool is_of_ranks(enum finding_code code)
+{
+    return code == FINDING_PORTS_CLOSED;
+}
+
+static void subject_of(const struct session *s, char subject[FINDING_SUBJECT_MAX])
+{
+    struct rank_facts facts;
+    facts_of_rank(s->job, s->rank, &facts);
+    if (facts.host != NULL)
+        snprintf(subject, FINDING_SUBJECT_MAX, "rank %u (%.100s, pid %d)", s->rank, facts.host, facts.pid);
+    else
+        snprintf(subject, FINDING_SUBJECT_MAX, "rank %u", s->rank);
+}
+
+/* Whose rank it is was said with IDENTIFY, and is not asked again; the sentence and the advice are our table's. The first
+ * is told to all at once, the others to who asks; all are forgotten with the attempt. */
+static bool call_trouble(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
+{
+    (void)answer;
+    const char *code = m->trouble.code;
+    char subject[FINDING_SUBJECT_MAX];
+    struct finding f;
+    if (s->role != ROLE_WORKER || !is_of_ranks(finding_by_name(code))) {
+        ddp_fail(&hub->err, DDP_ERR_ARG, "only ranks say `trouble`, and '%.60s' is none that they say", code);
+        return false;
+    }
+    subject_of(s, subject);
+    finding_make(&f, finding_by_name(code), subject, "words", m->trouble.words, NULL);
+    if (s->job->troubles.count == 0) /* a rack that is cut off comes at once */
+        job_watch_trouble(s->job);
+    notices_add(&s->job->troubles, code, f.subject, f.sentence, f.advice);
+    job_touch(s->job);
+    return true;
+}
+
+/* --- the calls ------------------------------------------------------------------------------------------ */
+
+/* That there is an answer is all that a launcher asks. */
+static bool call_hello(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
+{
+    (void)hub, (void)s, (void)m, (void)answer;
+    return true;
+}
+
+/* Only agents may change what is known of workers; to look is free for all. Some calls are for nodes, which have joined. */
+static const struct {
+    control_call handle;
+    bool nodes_only;
+} calls[MESSAGE_COUNT] = {
+    [MESSAGE_HEARTBEAT] = { call_heartbeat, false },
+    [MESSAGE_HELLO] = { call_hello, false },
+    [MESSAGE_JOB] = { call_declare, false },
+    [MESSAGE_WORKER_STARTED] = { call_worker_started, true },
+    [MESSAGE_WORKER_EXITED] = { call_worker_exited, true },
+    [MESSAGE_JOIN] = { call_join, false },
+    [MESSAGE_FAILED] = { call_failed, true },
+    [MESSAGE_EXPLAIN] = { call_explain, true },
+    [MESSAGE_DONE] = { call_done, true },
+    [MESSAGE_STOPPED] = { call_stopped, true },
+    [MESSAGE_LEAVE] = { call_leave, false },
+    [MESSAGE_VOUCH] = { control_vouch, false },
+    [MESSAGE_OWNER] = { control_owner, true },
+    [MESSAGE_NOTICE] = { call_notice, true },
+    [MESSAGE_TROUBLE] = { call_trouble, false },
+    [MESSAGE_BARRIER_CANCEL] = { call_barrier_cancel, false },
+    [MESSAGE_JOBS] = { inspect_jobs, false },
+    [MESSAGE_REJECTS] = { inspect_rejects, false },
+    [MESSAGE_WHY] = { inspect_why, false },
+    [MESSAGE_STATUS] = { inspect_status, false },
+    [MESSAGE_KEYS] = { inspect_keys, false },
+    [MESSAGE_WAITERS] = { inspect_waiters, false },
+    [MESSAGE_BARRIERS] = { inspect_barriers, false },
+};
+
+static enum message_id find_call(struct hub *hub, const struct session *s, const cJSON *request)
+{
+    struct message_op op;
+    if (!message_decode(MESSAGE_OP, request, &op, &hub->err))
+        return MESSAGE_COUNT;
+    const enum message_id id = message_find_call(op.op);
+    if (id == MESSAGE_COUNT)
+        ddp_fail(&hub->err, DDP_ERR_UNSUPPORTED, "op \"%s\" is not known", op.op);
+    if (id == MESSAGE_COUNT || message_class(id) != MESSAGE_IS_AGENT_CALL || s->role == ROLE_AGENT)
+        return id;
+    ddp_fail(&hub->err, DDP_ERR_ARG, "\"%s\" is for agents: IDENTIFY as one first", op.op);
+    return MESSAGE_COUNT;
+}
+
+static bool dispatch_call(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
+{
+    union message message;
+    const enum message_id id = find_call(hub, s, request);
+    if (id == MESSAGE_COUNT || (calls[id].nodes_only && !is_node(hub, s)))
+        return false;
+    if (message_decode(id, request, &message, &hub->err))
+        return calls[id].handle(hub, s, &message, answer);
+    return id == MESSAGE_JOIN && refuse(hub, answer, rdzv_refused_code(RDZV_REFUSED_BAD_JOIN), NULL);
 }
 
 static bool put_answer(struct hub *hub, cJSON *answer, bool ok)
 {
-    cJSON_AddBoolToObject(answer, "ok", ok);
-    if (!ok)
-        cJSON_AddStringToObject(answer, "error", hub->err.msg[0] ? hub->err.msg : "out of memory");
+    const char *error = hub->err.msg[0] ? hub->err.msg : "out of memory";
+    message_add_answer(&(struct message_answer){ .ok = ok, .error = ok ? NULL : error }, answer);
     char *printed = answer ? cJSON_PrintUnformatted(answer) : NULL;
     const bool put = printed != NULL && put_blob(&hub->out, slice_str(printed));
     cJSON_free(printed);
@@ -76,9 +613,9 @@ static bool put_answer(struct hub *hub, cJSON *answer, bool ok)
 /* One object back for every call, so that no caller waits for an answer that does not come. */
 bool control_answer(struct hub *hub, struct session *s, struct slice text)
 {
-    cJSON *request = json_object(text, &hub->err);
+    cJSON *request = message_parse(text, &hub->err);
     cJSON *answer = cJSON_CreateObject();
-    const bool ok = request != NULL && dispatch(hub, s, request, answer);
+    const bool ok = request != NULL && dispatch_call(hub, s, request, answer);
     const bool put = put_answer(hub, answer, ok);
     cJSON_Delete(request);
     cJSON_Delete(answer);

@@ -10,7 +10,7 @@
 
 #include "hub/session.h"
 #include "hub/job_rdzv.h"
-#include "hub/json.h"
+#include "base/json.h"
 #include "base/text.h"
 
 enum {

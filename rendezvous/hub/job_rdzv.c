@@ -1,11 +1,11 @@
 /* job_rdzv.c -- see job_rdzv.h. */
 #include "hub/job_rdzv.h"
 
-#include "base/grow_keys.h"
-#include "base/progress_key.h"
-#include "hub/control_push.h"
-#include "store/store.h"
+#include "base/json.h"
+#include "base/limits.h"
 #include "diagnosis/diagnosis.h"
+#include "hub/messages.h"
+#include "store/store.h"
 #include "hub/job_events.h"
 #include "hub/job_left.h"
 #include "hub/job_nodes.h"
@@ -17,6 +17,181 @@
 /* Clients of c10d put the stroke in front. */
 #define WAITING_KEY "/" GROW_WAITING_KEY
 #define AGREED_KEY  "/" GROW_AGREED_KEY
+
+/* --- what nodes are told -------------------------------------------------------------------------------- */
+
+/* A list that cannot be whole need not be long: every one of thousands gets it, so all of it grows with the square of
+ * their number, and each shows a few to its user; its own numbers stand beside the list. Printed once, when the round begins,
+ * because it is the same for all. Yours (cJSON_free); NULL when memory is short. */
+static char *print_nodes(const struct rdzv_round *world)
+{
+    const uint32_t n = world->nnodes <= RDZV_LIST_MAX ? world->nnodes : RDZV_SHORT_LIST_MAX;
+    cJSON *array = cJSON_CreateArray();
+    for (uint32_t i = 0; i < n; i++) {
+        const struct rdzv_seat *seat = &world->seats[i];
+        json_append(array,
+                    message_encode_node(&(struct message_node){
+                        .node_rank = seat->node_rank,
+                        .host = seat->host,
+                        .nproc = seat->nproc,
+                        .addr = seat->addr,
+                        .store_port = seat->store_port != 0 ? (int64_t)seat->store_port : MESSAGE_NONE }));
+    }
+    char *text = cJSON_PrintUnformatted(array);
+    cJSON_Delete(array);
+    return text;
+}
+
+/* What the nodes that are told to stop read is a finding as well; a job that grows has none, and a rank that gave up because of
+ * another is not what was found. */
+static enum finding_code finding_of(const struct rdzv_cause *cause)
+{
+    switch (cause->why) {
+    case RDZV_WHY_FAILED:
+        if (cause->is_victim)
+            return FINDING_NONE;
+        return cause->error != 0 ? FINDING_PROGRAM_MISSING_ON_NODE : FINDING_WORKER_FAILED;
+    case RDZV_WHY_NODE_LOST:
+        return cause->silent ? FINDING_NODE_LOST_SILENT : FINDING_NODE_LOST_CLOSED;
+    case RDZV_WHY_NODE_LEFT:
+        return FINDING_NODE_LEFT;
+    default:
+        return FINDING_NONE;
+    }
+}
+
+static cJSON *encode_lines(const struct rdzv_cause *cause)
+{
+    cJSON *lines = cJSON_CreateArray();
+    for (uint32_t i = 0; i < cause->n_stderr_lines; i++)
+        json_append(lines, cJSON_CreateString(cause->stderr_lines[i]));
+    return lines;
+}
+
+/* NULL when there is none. About a node there is its user's signal, and nothing else about a worker. */
+static cJSON *encode_cause(const struct rdzv_cause *cause)
+{
+    if (cause == NULL)
+        return NULL;
+    const bool by_signal = cause->error == 0 && cause->signal != 0, is_worker = cause->rank >= 0;
+    struct message_cause m = {
+        .why = rdzv_why_word(cause->why),
+        .node_rank = cause->node_rank,
+        .host = cause->host,
+        .after_ms = (int64_t)cause->after_ms,
+        .words = cause->words,
+        .code = finding_of(cause) != FINDING_NONE ? finding_code_name(finding_of(cause)) : NULL,
+        .rank = MESSAGE_NONE,
+        .local_rank = MESSAGE_NONE,
+        .pid = MESSAGE_NONE,
+        .error = cause->error != 0 ? cause->error : MESSAGE_NONE,
+        .signal = by_signal ? cause->signal : MESSAGE_NONE,
+        .exit_code = cause->error == 0 && !by_signal ? cause->exit_code : MESSAGE_NONE,
+        .victim = MESSAGE_NONE,
+        .stderr = encode_lines(cause),
+        .from_stdout = cause->from_stdout,
+    };
+    if (is_worker) {
+        m.rank = cause->rank;
+        m.local_rank = cause->local_rank;
+        m.pid = cause->pid;
+        m.no_retry = rdzv_no_restart_word(cause->no_retry);
+        m.victim = cause->is_victim;
+        m.log = cause->log[0] != '\0' ? cause->log : NULL;
+    }
+    return message_encode_cause(&m);
+}
+
+static int64_t limit_ms(uint64_t ms)
+{
+    return ms == UINT64_MAX ? MESSAGE_NONE : (int64_t)ms;
+}
+
+/* The list of nodes is text already: thousands of nodes are told at the same moment. */
+static cJSON *encode_round(const struct job *job, const struct rdzv_tell *tell)
+{
+    const struct rdzv_round *w = tell->world;
+    return message_encode_round(&(struct message_round){
+        .round = w->round,
+        .attempt = w->attempt,
+        .restarts = w->restarts,
+        .node_rank = tell->node_rank,
+        .nnodes = w->nnodes,
+        .first_rank = tell->first_rank,
+        .world_size = w->world_size,
+        .nodes = cJSON_CreateRaw(job->round_nodes),
+        .role_rank = tell->role_size != 0 ? (int64_t)tell->role_rank : MESSAGE_NONE,
+        .role_size = tell->role_size != 0 ? (int64_t)tell->role_size : MESSAGE_NONE });
+}
+
+/* Lists are short and the counts whole, see RDZV_SHORT_LIST_MAX: this goes to every node, again and again
+ * while they wait. */
+static cJSON *encode_waiting(const struct job *job, const struct rdzv_tell *tell)
+{
+    (void)job;
+    const struct rdzv_waiting *w = tell->waiting;
+    cJSON *nodes = cJSON_CreateArray(), *missing = cJSON_CreateArray();
+    for (uint32_t i = 0; i < w->n_hosts; i++)
+        json_append(nodes, cJSON_CreateString(w->hosts[i]));
+    for (uint32_t i = 0; i < w->n_missing_listed; i++)
+        json_append(missing, cJSON_CreateNumber(w->missing[i]));
+    return message_encode_waiting(&(struct message_waiting){ .state = rdzv_state_word(w->state),
+                                                             .joined = w->joined,
+                                                             .min = w->min,
+                                                             .max = w->max,
+                                                             .spare = w->spare,
+                                                             .returning = w->returning,
+                                                             .left_ms = limit_ms(w->left_ms),
+                                                             .last_call_ms = limit_ms(w->last_call_ms),
+                                                             .backoff_ms = (int64_t)w->backoff_ms,
+                                                             .nodes = nodes,
+                                                             .missing = missing,
+                                                             .missing_count = w->n_missing });
+}
+
+static cJSON *encode_stop(const struct job *job, const struct rdzv_tell *tell)
+{
+    (void)job;
+    return message_encode_stop(&(struct message_stop){
+        .round = tell->round, .why = rdzv_why_word(tell->why), .cause = encode_cause(tell->cause) });
+}
+
+/* All three exit codes, because --exit_code is a choice of each node's user and not of the job. */
+static cJSON *encode_verdict(const struct job *job, const struct rdzv_tell *tell)
+{
+    (void)job;
+    cJSON *codes = message_encode_exit(&(struct message_exit){
+        .first = tell->exit.first, .max = tell->exit.max, .rank0 = tell->exit.rank0 });
+    return message_encode_verdict(
+        &(struct message_verdict){ .round = tell->round,
+                                   .why = rdzv_why_word(tell->why),
+                                   .cause = encode_cause(tell->cause),
+                                   .next = tell->restart ? "restart" : "finish",
+                                   .attempt = tell->attempt,
+                                   .backoff_ms = (int64_t)tell->backoff_ms,
+                                   .no_restart = rdzv_no_restart_word(tell->no_restart),
+                                   .step = tell->step,
+                                   .best_step = tell->best_step,
+                                   .exit = codes });
+}
+
+/* A node whose connection is gone will be reported to the rendezvous in a moment. */
+static void push_to_node(void *user, uint64_t node, const struct rdzv_tell *tell)
+{
+    static cJSON *(*const encode[])(const struct job *job, const struct rdzv_tell *tell) = {
+        [RDZV_TELL_ROUND] = encode_round,
+        [RDZV_TELL_WAITING] = encode_waiting,
+        [RDZV_TELL_STOP] = encode_stop,
+        [RDZV_TELL_VERDICT] = encode_verdict,
+    };
+    struct job *job = user;
+    struct session *s = session_find(job->hub, node);
+    if (s == NULL)
+        return;
+    cJSON *o = encode[tell->kind](job, tell);
+    hub_push(job->hub, s, o);
+    cJSON_Delete(o);
+}
 
 /* --- what the rendezvous asks for ------------------------------------------------------------------------- */
 
@@ -37,7 +212,7 @@ static bool begin(void *user, const struct rdzv_round *world)
 {
     struct job *job = user;
     struct job_name name = { .job = job->name, .attempt = world->attempt, .world_size = world->world_size };
-    char *nodes = control_round_nodes(world);
+    char *nodes = print_nodes(world);
     if (nodes == NULL || !attempt_begin(job, &name, true)) {
         free(nodes);
         return false;
@@ -77,9 +252,7 @@ static void waiting_nodes(void *user, uint32_t count)
 /* A node that was frozen finds this when it goes on; without it it would only see a connection that ends. */
 static void say_farewell(struct hub *hub, struct session *s, const char *why)
 {
-    cJSON *o = cJSON_CreateObject();
-    cJSON_AddStringToObject(o, "push", "dropped");
-    cJSON_AddStringToObject(o, "why", why);
+    cJSON *o = message_encode_dropped(&(struct message_dropped){ .why = why });
     hub_push(hub, s, o);
     cJSON_Delete(o);
 }
@@ -122,7 +295,7 @@ static struct rdzv *make(struct job *job)
     struct hub *hub = job->hub;
     char instance[RDZV_TEXT_MAX];
     struct rdzv_env env = { .user = job,
-                            .tell = control_push,
+                            .tell = push_to_node,
                             .begin = begin,
                             .progress = progress,
                             .waiting_nodes = waiting_nodes,

@@ -1,8 +1,7 @@
 /* job_rdzv.h -- a job's rendezvous, tied to the hub: its nodes are connections of agents, what it decides becomes
  * key spaces and JSON. The decisions are rendezvous.h's; here is only the wiring.
  *
- *     agent's call -> control_rdzv.c -> rdzv -> job_rdzv.c (begin an attempt, drop a node, log)
- *                                            -> control_push.c (round, waiting, stop, verdict as JSON) */
+ *     agent's call -> control.c -> rendezvous -> job_rdzv.c (begin an attempt, drop a node, push round, waiting, stop, verdict) */
 #ifndef RENDEZVOUS_JOB_RDZV_H
 #define RENDEZVOUS_JOB_RDZV_H
 

@@ -7,7 +7,6 @@
 #include "diagnosis/ranks.h"
 #include "hub/control.h"
 #include "store/encode.h"
-#include "hub/json.h"
 
 #include <stdio.h>
 
@@ -27,11 +26,8 @@ static const char *const role_names[ROLE_COUNT] = {
 };
 
 /* "plain" is a role nobody can claim: the loop begins behind it. */
-static bool read_role(const cJSON *o, enum role *role, struct ddp_err *err)
+static bool find_role(const char *text, enum role *role, struct ddp_err *err)
 {
-    const char *text;
-    if (!json_text(o, "role", 16, &text, err))
-        return false;
     for (*role = ROLE_WORKER; *role < ROLE_COUNT; (*role)++)
         if (strcmp(text, role_names[*role]) == 0)
             return true;
@@ -42,19 +38,25 @@ static bool read_role(const cJSON *o, enum role *role, struct ddp_err *err)
 /* Only a worker says which rank of which world it is; for the others the role is enough. */
 static bool read_introduction(const cJSON *o, struct introduction *who, struct ddp_err *err)
 {
-    int64_t world_size = 0;
-    *who = (struct introduction){ .job.job = "none" };
-    bool ok = read_role(o, &who->role, err) &&
-              json_text_or(o, "job", MEMBER_TEXT_MAX - 1, &who->job.job, err) &&
-              json_text_or(o, "host", MEMBER_TEXT_MAX - 1, &who->host, err) &&
-              json_integer_or(o, "pid", 0, INT32_MAX, &who->pid, err) &&
-              json_integer_or(o, "attempt", 0, INT32_MAX, &who->job.attempt, err);
-    if (!ok || who->role != ROLE_WORKER)
-        return ok;
-    ok = json_integer(o, "world_size", 1, WIRE_MAX_RANKS, &world_size, err) &&
-         json_integer(o, "rank", 0, world_size - 1, &who->rank, err);
-    who->job.world_size = (uint32_t)world_size;
-    return ok;
+    struct message_identify m;
+    if (!message_decode(MESSAGE_IDENTIFY, o, &m, err) || !find_role(m.role, &who->role, err))
+        return false;
+    who->job.job = m.job != NULL ? m.job : "none";
+    who->job.attempt = m.attempt;
+    who->host = m.host;
+    who->pid = m.pid;
+    if (who->role != ROLE_WORKER)
+        return true;
+    who->job.world_size = m.world_size != MESSAGE_NONE ? (uint32_t)m.world_size : 0;
+    who->rank = m.rank;
+    if (m.world_size == MESSAGE_NONE || m.rank == MESSAGE_NONE)
+        ddp_fail(err, DDP_ERR_ARG, "\"%s\" is missing", m.world_size == MESSAGE_NONE ? "world_size" : "rank");
+    else if (m.rank >= m.world_size)
+        ddp_fail(err, DDP_ERR_ARG, "\"rank\" must be a whole number from 0 to %lld",
+                 (long long)m.world_size - 1);
+    else
+        return true;
+    return false;
 }
 
 /* The first difference that is found is the one a user can act on. */
@@ -141,7 +143,7 @@ static bool welcome(struct hub *hub, struct session *s, const struct introductio
 bool on_identify(struct hub *hub, struct session *s, const struct request *req)
 {
     struct introduction who = { .job.job = "" };
-    cJSON *o = json_object(req->blob[0], &hub->err);
+    cJSON *o = message_parse(req->blob[0], &hub->err);
     bool ok = o != NULL && read_introduction(o, &who, &hub->err) && welcome(hub, s, &who);
     if (!ok)
         snprintf(hub->asked_job, sizeof(hub->asked_job), "%s", who.job.job);

@@ -103,3 +103,22 @@ bool session_new(struct hub *hub, conn_id conn, const char *peer)
     table_put(&hub->sessions, &s->node);
     return true;
 }
+
+/* Those that are connected and have said nothing belong to it as long as they are silent: they are counted when
+ * somebody asks, into a copy. NULL when memory is short; yours (free). */
+struct rejects *hub_all_rejects(struct hub *hub)
+{
+    struct rejects *all = malloc(sizeof(*all));
+    if (all == NULL)
+        return NULL;
+    *all = hub->rejects;
+    EACH_NODE(node, &hub->sessions)
+    {
+        const struct session *s = TABLE_ENTRY(node, struct session, node);
+        if (!s->has_spoken && s->n_first == 0)
+            rejects_note(all,
+                         &(struct reject_facts){ .peer = s->peer, .why = "connected, and has said nothing" },
+                         s->heard_ms);
+    }
+    return all;
+}

@@ -6,7 +6,7 @@
  *     requests.c, ours.c  the handlers: PyTorch's requests, our own
  *     torch_watch.c       where PyTorch's ranks are while their groups come together: hooks of the requests
  *     control.c           the JSON calls of agents and operators: which there are
- *     control_*.c         ... and what each does
+ *     inspect.c           ... and those that only look
  *     peer_lookup.c             whose process a plain connection is
  *     job_rdzv.c          a job's rendezvous: what it decides is done
  *     jobs.c              time passes for the jobs
@@ -22,8 +22,6 @@
  *     facts.c             what is known of a rank
  *     job_nodes.c         sessions of agents as nodes
  *     job_events.c        what happens in a job, for an event log
- *     control_push.c      what a rendezvous tells its nodes
- *     control_rejects.c   who did not find what it came for
  *     job_watch.c         when a job that waits is looked at
  *     hub_out.c           what goes out
  *     session.c           a session is made, found, waits, speaks for a rank
@@ -211,7 +209,7 @@ void session_reject(struct hub *hub, struct session *s, const char *why);
 /* Only remembered. True when a line in the log is due. */
 bool session_note_reject(struct hub *hub, const struct session *s, const char *why);
 
-/* control_rejects.c: the rejects, with those that are connected and silent; yours (free). NULL when memory is short. */
+/* The rejects, with those that are connected and silent; yours (free). NULL when memory is short. */
 struct rejects *hub_all_rejects(struct hub *hub);
 
 /* hub_out.c: `bytes` to any session, in order with what is in hub->out. */

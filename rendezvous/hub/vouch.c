@@ -14,12 +14,11 @@
  * without a second one. Two claims close the connection. */
 #include "hub/job_rdzv.h"
 
-#include "hub/control_calls.h"
-#include "hub/json.h"
+#include "hub/control.h"
 
 #include <stdio.h>
 
-enum { HOLD_MS = 3000, CLAIM_MS = 300, HELD_MAX = 1 << 20, ADDRESS_MAX = ENDPOINT_TEXT_MAX, OWNER_MAX = 256 };
+enum { HOLD_MS = 3000, CLAIM_MS = 300, HELD_MAX = 1 << 20, ADDRESS_MAX = ENDPOINT_TEXT_MAX };
 
 /* --- who is at an address --------------------------------------------------------------------------------- */
 
@@ -67,13 +66,8 @@ static void ask(struct hub *hub, struct session *s, bool for_owner)
     s->was_asked_for = true;
     if (hub->sink.here != NULL)
         hub->sink.here(hub->sink.user, s->id, here);
-    cJSON *o = cJSON_CreateObject();
-    cJSON_AddStringToObject(o, "push", "who");
-    cJSON_AddNumberToObject(o, "conn", (double)s->id);
-    cJSON_AddStringToObject(o, "peer", s->peer);
-    cJSON_AddStringToObject(o, "store", here);
-    if (for_owner)
-        cJSON_AddTrueToObject(o, "owner");
+    cJSON *o = message_encode_who(
+        &(struct message_who){ .conn = (int64_t)s->id, .peer = s->peer, .store = here, .owner = for_owner });
     for (struct session *agent = NULL; (agent = next_agent(hub, s, agent)) != NULL;)
         hub_push(hub, agent, o);
     cJSON_Delete(o);
@@ -209,7 +203,7 @@ void vouch_tick(struct hub *hub)
 /* The agent goes on after this: the connection may have introduced itself while the claim was on its way. */
 static bool refuse_claim(cJSON *answer)
 {
-    cJSON_AddStringToObject(answer, "code", "VOUCH_REFUSED");
+    message_add_refusal(&(struct message_refusal){ .code = "VOUCH_REFUSED" }, answer);
     return false;
 }
 
@@ -255,17 +249,13 @@ static bool may_vouch(struct hub *hub, const struct session *agent, const struct
 /* The era tells a connection of an attempt before from one of this: its rank would be another process's. It
  * enters the job before it gets its rank, so that what it has sent is worked off for the job that it belongs
  * to. */
-bool control_vouch(struct hub *hub, struct session *agent, const cJSON *request, cJSON *answer)
+bool control_vouch(struct hub *hub, struct session *agent, const union message *m, cJSON *answer)
 {
-    int64_t conn, rank = -1, pid = 0;
+    const int64_t conn = m->vouch.conn, rank = m->vouch.rank, pid = m->vouch.pid;
     if (!agent->is_node) {
         ddp_fail(&hub->err, DDP_ERR_ARG, "this connection is no node of a job: join first");
         return refuse_claim(answer);
     }
-    if (!json_integer(request, "conn", 1, 1ll << 53, &conn, &hub->err) ||
-        !json_integer_or(request, "rank", -1, WIRE_MAX_RANKS, &rank, &hub->err) ||
-        !json_integer_or(request, "pid", 0, INT32_MAX, &pid, &hub->err))
-        return false;
     struct session *s = session_find(hub, (conn_id)conn);
     if (s == NULL || pid == 0)
         return true;
@@ -306,21 +296,11 @@ static void note_owner(const struct session *agent, struct session *s, int pid, 
 
 /* The words are shown to users, who are told elsewhere that names come from other machines: screen.c takes what a
  * terminal would obey out of them. */
-bool control_owner(struct hub *hub, struct session *agent, const cJSON *request, cJSON *answer)
+bool control_owner(struct hub *hub, struct session *agent, const union message *m, cJSON *answer)
 {
     (void)answer;
-    int64_t conn, pid;
-    const char *words;
-    if (!agent->is_node) {
-        ddp_fail(&hub->err, DDP_ERR_ARG, "this connection is no node of a job: join first");
-        return false;
-    }
-    if (!json_integer(request, "conn", 1, 1ll << 53, &conn, &hub->err) ||
-        !json_integer(request, "pid", 1, INT32_MAX, &pid, &hub->err) ||
-        !json_text(request, "words", OWNER_MAX, &words, &hub->err))
-        return false;
-    struct session *s = session_find(hub, (conn_id)conn);
+    struct session *s = session_find(hub, (conn_id)m->owner.conn);
     if (s != NULL && s->role == ROLE_PLAIN && s->job == agent->job && may_know(agent, s))
-        note_owner(agent, s, (int)pid, words);
+        note_owner(agent, s, (int)m->owner.pid, m->owner.words);
     return true;
 }

@@ -6,6 +6,8 @@
  * once. */
 #include "store/store.h"
 
+#include "store/entry.h"
+
 #include "store/ops.h"
 #include "store/wire.h"
 

@@ -1,23 +1,24 @@
-/* Any event log: read, drawn and folded; what is drawn must be a trace that a parser takes. */
+/* Any event log: read and drawn; the trace must be JSON, and safe inside a page. */
 #include "ctl/timeline.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void draw(const struct timeline_events *events)
 {
     struct timeline t;
-    struct buf page = { 0 }, trace = { 0 };
-    if (!timeline_make(&t, events) || !timeline_trace(&t, &trace) || !timeline_fold(&t, 2) ||
-        !timeline_html(&t, &page))
+    struct buf trace = { 0 };
+    if (!timeline_make(&t, events) || !timeline_trace(&t, &trace))
+        abort();
+    if (memchr(trace.data, '<', trace.len) != NULL)
         abort();
     cJSON *parsed = cJSON_ParseWithLength((const char *)trace.data, trace.len);
     if (parsed == NULL)
         abort();
     cJSON_Delete(parsed);
     timeline_free(&t);
-    buf_free(&page);
     buf_free(&trace);
 }
 

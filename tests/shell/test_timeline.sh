@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# test_timeline.sh -- event logs of a real job become a page that a real parser reads, with the bars that must be there.
+# test_timeline.sh -- event logs of a real job become a trace and a page; a headless Chromium opens the page and shows what it draws.
 # The job fails once and starts again; in its second attempt rank 0 waits in a barrier for rank 1.
 # shellcheck source=tests/shell/tap.sh disable=SC2317  # `check` calls the functions
 . "$(dirname "$0")/tap.sh"
@@ -15,35 +15,33 @@ cat >"$tmp/worker" <<END
 exec "$(realpath "$BUILD")/tests/prog/worker_probe" barrier 'meet <script>alert(1)</script>'
 END
 
-# Every tag is closed, nothing is asked of the network, one script (ours); the bars are where they should be.
+# What the browser has made of the page: the bars are where they should be, and no text of a log has become markup.
 cat >"$tmp/look.py" <<'END'
 import html.parser, sys
 class Page(html.parser.HTMLParser):
     def __init__(self):
         super().__init__()
-        self.open, self.count, self.titles, self.rects = [], {}, [], []
+        self.inside, self.count, self.titles, self.rects, self.cells, self.text = '', {}, [], [], [], {}
     def handle_starttag(self, tag, attrs):
         attrs = dict(attrs)
         assert not {'src', 'href', 'onclick', 'onload'} & attrs.keys(), (tag, attrs)
         self.count[tag] = self.count.get(tag, 0) + 1
-        if tag not in ('meta', 'rect', 'path'):
-            self.open.append(tag)
-        if tag == 'rect':
-            self.rects.append((attrs['class'], self.titles[-1] if 'title' in self.count else ''))
-    def handle_startendtag(self, tag, attrs):
-        self.handle_starttag(tag, attrs)
+        self.inside = attrs.get('id', tag)
+        if tag == 'title':
+            self.titles.append('')
+        elif tag == 'rect':
+            self.rects.append((attrs['class'], self.titles[-1]))
     def handle_endtag(self, tag):
-        assert self.open.pop() == tag, tag
+        self.inside = ''
     def handle_data(self, data):
-        if self.open and self.open[-1] == 'title':
-            self.titles.append(data)
-text = open(sys.argv[1], encoding='utf-8').read()
+        if self.inside == 'title' and self.titles:
+            self.titles[-1] += data
+        self.text[self.inside] = self.text.get(self.inside, '') + data
 page = Page()
-page.feed(text)
+page.feed(open(sys.argv[1], encoding='utf-8').read())
 page.close()
-assert page.open == [], page.open
-assert page.count['script'] == 1, page.count
-assert 'http:' not in text and 'https:' not in text
+assert page.count['script'] == 2, page.count
+assert page.text['summary'].startswith('1 node, 2 ranks, 2 attempts, '), page.text['summary']
 bars = [title for kind, title in page.rects if kind == 'barrier']
 assert any("rank 0: waits in a barrier, the last was rank 1; barrier 'meet <script>alert(1)</script>', released" in b
            or "rank 0: waits in a barrier, the last was rank 1; barrier 'ddp/" in b for b in bars), bars
@@ -52,6 +50,7 @@ assert len(waits) == 1, bars
 assert sum(kind == 'band' for kind, _ in page.rects) == 2, page.rects
 assert any(kind == 'backoff' for kind, _ in page.rects), page.rects
 assert any('rank 1: exit 7' in t for t in page.titles), page.titles
+assert 'exit 7' in page.text['td'], page.text['td']
 END
 
 cat >"$tmp/trace.py" <<'END'
@@ -71,9 +70,48 @@ job() {
 check "a job with --events ends well" job
 log=$(echo "$tmp"/*-0.jsonl)
 check "a page is drawn" "$BUILD/ddpctl" timeline "$log" -o "$tmp/out.html"
-check "a parser reads it, and finds who was waited for" python3 "$tmp/look.py" "$tmp/out.html"
+check "the page asks nothing of the network" fails grep -nE 'https?://(www\.)?[^w]' "$tmp/out.html"
 check "a trace is drawn" "$BUILD/ddpctl" timeline "$log" --output "$tmp/out.json"
 check "a parser reads it, too" python3 "$tmp/trace.py" "$tmp/out.json"
+
+# The page's script draws before the document is complete, so --dump-dom has it all.
+browser=$(command -v chromium chromium-browser google-chrome chromium-headless-shell | head -n 1) || true
+opens() {
+    timeout 60 "$browser" --headless --no-sandbox --disable-gpu --virtual-time-budget=1000 --user-data-dir="$tmp/browser" --dump-dom "$1" >"$tmp/dom" 2>"$tmp/browser.log" ||
+        { cat "$tmp/browser.log"; return 1; }
+}
+if [ -n "$browser" ]; then
+    check "a browser draws the page" opens "file://$tmp/out.html"
+    check "it shows who was waited for" python3 "$tmp/look.py" "$tmp/dom"
+    many() {
+        for rank in $(seq 0 199); do
+            for event in worker_started worker_ended; do
+                ms=$([ $event = worker_started ] && echo 0 || echo $((rank == 77 ? 1500 : 1000)))
+                echo "{\"event\":\"$event\",\"ms\":$ms,\"store_ms\":$ms,\"job\":\"a\",\"instance\":\"i\",\"agent_host\":\"n\"," \
+                    "\"agent_pid\":1,\"rank\":$rank,\"verdict\":\"ok\",\"ending\":\"exit 0\"}"
+            done
+        done >"$tmp/many.jsonl"
+        "$BUILD/ddpctl" timeline "$tmp/many.jsonl" -o "$tmp/many.html" && opens "file://$tmp/many.html" &&
+            grep -q '>rank 0 and 198 like it<' "$tmp/dom" && grep -q '>rank 77<' "$tmp/dom"
+    }
+    check "of two hundred ranks it draws those alike as one row" many
+    live() {
+        cp rendezvous/ctl/timeline.html "$tmp/live.html"
+        cp "$tmp/out.json" "$tmp/trace.json"
+        python3 -u -m http.server --bind 127.0.0.1 --directory "$tmp" 0 >"$tmp/server" 2>/dev/null &
+        local server=$! ok=1
+        until grep -q 'port [0-9]' "$tmp/server"; do sleep 0.05; done
+        opens "http://127.0.0.1:$(sed 's/.*port \([0-9]*\).*/\1/' "$tmp/server")/live.html" && ok=0
+        kill "$server"
+        [ $ok = 0 ] && python3 "$tmp/look.py" "$tmp/dom"
+    }
+    check "without a trace in it the page fetches one from its own origin" live
+else
+    for what in "a browser draws the page" "it shows who was waited for" "of two hundred ranks it draws those alike as one row" \
+        "without a trace in it the page fetches one from its own origin"; do
+        skip "$what" "there is no Chromium"
+    done
+fi
 
 head -c -20 "$log" >"$tmp/cut"
 says() {

@@ -54,7 +54,7 @@ static void tear_down(void)
     serve_end();
 }
 
-TestSuite(shm_join, .init = set_up, .fini = tear_down, .timeout = 60);
+TestSuite(meeting_join, .init = set_up, .fini = tear_down, .timeout = 60);
 
 static void put(const char *key, const void *value, size_t len)
 {
@@ -75,11 +75,11 @@ static void put_hello(const struct hello *hello)
 
 static void expect_failure(int rank, ddp_status status, const char *words)
 {
-    struct shm_meeting meeting;
+    struct meeting meeting;
     bootstrap.rank = rank;
-    cr_expect_eq(shm_join(&bootstrap, &meeting, &err), status, "%s", err.msg);
+    cr_expect_eq(meeting_join(&bootstrap, &meeting, &err), status, "%s", err.msg);
     cr_expect_not_null(strstr(err.msg, words), "%s", err.msg);
-    shm_meeting_close(&meeting); /* as whoever holds it does, too */
+    meeting_close(&meeting); /* as whoever holds it does, too */
 }
 
 /* --- the table of hosts ------------------------------------------------------------------------------------------- */
@@ -92,14 +92,14 @@ static void expect_no_table(uint32_t hosts, uint16_t first, uint16_t second)
     cr_assert_eq(ddp_store_delete(store, "ddp/j/0/rank/1", NULL, &err), DDP_OK);
 }
 
-Test(shm_join, a_table_with_a_host_without_ranks_is_refused)
+Test(meeting_join, a_table_with_a_host_without_ranks_is_refused)
 {
     expect_no_table(2, 0, 0);
     expect_no_table(0, 0, 0);
     expect_no_table(NET_HOSTS_MAX + 1, 0, 1);
 }
 
-Test(shm_join, a_table_that_is_not_in_the_order_of_ranks_is_refused)
+Test(meeting_join, a_table_that_is_not_in_the_order_of_ranks_is_refused)
 {
     expect_no_table(2, 1, 0);
     expect_no_table(2, 1, 1);
@@ -110,7 +110,7 @@ Test(shm_join, a_table_that_is_not_in_the_order_of_ranks_is_refused)
 
 #define CARD_1 "4711 1 another-kernel node7"
 
-Test(shm_join, rank_0_does_not_overwrite_a_table_of_somebody_else)
+Test(meeting_join, rank_0_does_not_overwrite_a_table_of_somebody_else)
 {
     void *value;
     size_t len;
@@ -122,25 +122,25 @@ Test(shm_join, rank_0_does_not_overwrite_a_table_of_somebody_else)
     free(value);
 }
 
-Test(shm_join, a_card_without_a_process_is_refused)
+Test(meeting_join, a_card_without_a_process_is_refused)
 {
     put_text("ddp/j/0/rank/1", "0 1 another-kernel node7");
     expect_failure(0, DDP_ERR_CORRUPT, "ddp/j/0/rank/1");
 }
 
-Test(shm_join, a_refusal_with_an_unknown_status_is_told)
+Test(meeting_join, a_refusal_with_an_unknown_status_is_told)
 {
     put_text("ddp/j/0/hosts", "-99 the words");
     expect_failure(1, DDP_ERR_CORRUPT, "the words");
 }
 
-Test(shm_join, an_empty_message_is_refused)
+Test(meeting_join, an_empty_message_is_refused)
 {
     put("ddp/j/0/hosts", "", 0);
     expect_failure(1, DDP_ERR_CORRUPT, "holds 0 bytes");
 }
 
-Test(shm_join, a_negative_count_of_meetings_is_refused)
+Test(meeting_join, a_negative_count_of_meetings_is_refused)
 {
     bootstrap.ddprun_store = true;
     put_text("ddp/j/0/met", "-3");
@@ -160,7 +160,7 @@ static void offer_as_nobody(int fd)
     _exit(1);
 }
 
-Test(shm_join, memory_of_another_user_is_refused)
+Test(meeting_join, memory_of_another_user_is_refused)
 {
     int ends[2];
     struct segment segment;
@@ -181,7 +181,7 @@ Test(shm_join, memory_of_another_user_is_refused)
 
 /* --- a late failure ----------------------------------------------------------------------------------------------- */
 
-/* The communicator closes what shm_join has closed already. */
+/* The communicator closes what meeting_join has closed already. */
 static ddp_status open_communicator(int rank)
 {
     struct comm *comm;
@@ -196,7 +196,7 @@ static ddp_status open_communicator(int rank)
 }
 
 /* The table is known, and the memory cannot be had: a limit on files counts for it, as a full /dev/shm would. */
-Test(shm_join, rank_0_without_memory_for_the_page_frees_once)
+Test(meeting_join, rank_0_without_memory_for_the_page_frees_once)
 {
     struct rlimit limit = { 100, RLIM_INFINITY };
     put_text("ddp/j/0/rank/1", CARD_1);
@@ -208,7 +208,7 @@ Test(shm_join, rank_0_without_memory_for_the_page_frees_once)
     cr_expect_eq(status, DDP_ERR_NOMEM, "%s", err.msg);
 }
 
-Test(shm_join, a_rank_that_finds_no_page_frees_once)
+Test(meeting_join, a_rank_that_finds_no_page_frees_once)
 {
     const struct hello hello = { .offer = { .pid = getpid(), .fd = 999999 }, .hosts = 1 };
     put_hello(&hello);

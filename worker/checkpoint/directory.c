@@ -4,9 +4,10 @@
  *     step-00001200/        a checkpoint; before it is removed, it is renamed to
  *     .old-step-00001200/   whose files are removed then
  *
- * So a name without a dot always belongs to a whole checkpoint, whenever the process ends. A file is read twice: once through a
- * small window, to check every block, and once into the blocks. Damage near the end is found while the caller's model is
- * still what it was, without a second model in memory; the second pass mostly comes from the page cache. */
+ * So a name without a dot always belongs to a whole checkpoint, whenever the process ends. A file is read twice: once
+ * through a small window, to check every block, and once into the blocks. Damage near the end is found while the
+ * caller's model is still what it was, without a second model in memory; the second pass mostly comes from the page
+ * cache. */
 #include "checkpoint/directory.h"
 
 #include "checkpoint/file.h"
@@ -138,14 +139,14 @@ static void remove_step(const struct ckpt_dir *dir, int fd, uint64_t step)
     }
 }
 
-/* Only what we make ourselves; other hidden files are somebody's. */
+/* Only names that this file makes; other hidden files belong to the user. */
 static bool is_leftover(const char *name)
 {
     uint64_t step;
     return (strncmp(name, ".tmp-", 5) == 0 || strncmp(name, ".old-", 5) == 0) && step_of(name + 5, &step);
 }
 
-/* There is one writer, so whatever has such a name is nobody's work in progress. */
+/* There is one writer, so a directory with such a name is not in use. */
 static void remove_leftovers(const struct ckpt_dir *dir, int fd)
 {
     DIR *there = opendir(dir->path);
@@ -195,7 +196,7 @@ static int flush_and_close(int fd)
     return bad;
 }
 
-/* One file of the checkpoint: pieces one behind the other. */
+/* One file of the checkpoint: pieces one after the other. */
 static ddp_status write_pieces(const struct ckpt_dir *dir, int at, const char *name,
                                const ddp_ckpt_block *pieces, size_t n, struct ddp_err *err)
 {
@@ -273,7 +274,7 @@ static int appear(int fd, const char *temporary, const char *name)
     return 0;
 }
 
-/* Whatever goes wrong, nothing is left under the temporary name, as far as the disk still lets us. */
+/* After a failure nothing is left under the temporary name, as far as the disk allows. */
 static ddp_status write_in(const struct ckpt_dir *dir, int fd, const ddp_ckpt_point *point,
                            const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
@@ -328,8 +329,8 @@ struct reader {
     struct ddp_err *err;
 };
 
-/* A missing file is damage, because every checkpoint has both; so is something else in its place. A file that cannot be opened
- * for another reason may be whole. */
+/* A missing file is damage, because every checkpoint has both; so is something else in its place. A file that cannot
+ * be opened for another reason may be whole. */
 static ddp_status not_opened(const struct reader *r)
 {
     const bool damage = errno == ENOENT || errno == ENOTDIR || errno == ENXIO;
@@ -355,7 +356,7 @@ static ddp_status open_step_file(struct reader *r, const struct ckpt_dir *dir, u
     return DDP_OK;
 }
 
-/* An end of the file in here is damage: nobody asks for more than the size has promised. */
+/* An end of the file in here is damage: no read asks for more than the size of the file. */
 static ddp_status read_range(struct reader *r, uint64_t at, void *to, size_t len)
 {
     const ssize_t n = file_read(r->fd, at, to, len);
@@ -442,7 +443,7 @@ static ddp_status verify(struct reader *r, const struct manifest *m)
     return status;
 }
 
-/* The second pass. A sum that is wrong only now: somebody writes to the file. */
+/* The second pass. A sum that is wrong only now means that another process writes to the file. */
 static ddp_status read_blocks(struct reader *r, const struct manifest *m, const ddp_ckpt_block *blocks,
                               const size_t *number, size_t n)
 {
@@ -457,7 +458,7 @@ static ddp_status read_blocks(struct reader *r, const struct manifest *m, const 
     return DDP_OK;
 }
 
-/* What does not fit the request is told as such, even if the file is damaged, too: it will never fit. */
+/* A mismatch with the request is reported as such, even if the file is damaged, too: it will never fit. */
 static ddp_status read_tensors(const struct ckpt_dir *dir, const struct manifest *m,
                                const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {

@@ -4,7 +4,7 @@
 
 #include "ddp/ckpt.h"
 
-/* Where, and who hears of what is no error; all borrowed. */
+/* The path, and the callback for warnings; all borrowed. */
 struct ckpt_dir {
     const char *path;
     ddp_ckpt_warn *warn;
@@ -13,8 +13,8 @@ struct ckpt_dir {
 
 void ckpt_dir_warn(const struct ckpt_dir *dir, const struct ddp_err *err);
 
-/* The steps there are, ascending, in memory that is yours (also when there are none). A directory that is
- * missing has none. */
+/* List all steps, ascending, in memory that the caller frees (also if the list is empty). A missing directory has no
+ * steps. */
 ddp_status ckpt_dir_list(const struct ckpt_dir *dir, uint64_t **steps, size_t *n, struct ddp_err *err);
 
 /* Write step point->step, whole or not at all. */

@@ -1,9 +1,10 @@
 /* file.c -- files that are written whole or not at all, and checkpoints of one file; see ddp/ckpt.h.
  *
- * A file appears in this order: its bytes go to PATH.tmp in the same directory and to the disk (fsync), the rename follows, then
- * the fsync of the directory. A crash between any two steps leaves the old file. One writer per path: the PATH.tmp of a killed
- * run is removed by the next one. A rename onto /dev/null would replace it by a plain file for all users of the machine, and one
- * onto a link would leave the link's target old. So a link is followed first, and a device or a pipe is written to directly.
+ * A file appears in this order: its bytes go to PATH.tmp in the same directory and to the disk (fsync), the rename
+ * follows, then the fsync of the directory. A crash between any two steps leaves the old file. One writer per path:
+ * the PATH.tmp of a killed run is removed by the next one. A rename onto /dev/null would replace it by a plain file
+ * for all users of the machine, and one onto a link would leave the link's target old. So a link is followed first,
+ * and a device or a pipe is written to directly.
  *
  * Layout of a checkpoint, little-endian:
  *
@@ -13,9 +14,9 @@
  *            24   table: per block 64 bytes name (NUL padded), u64 length, u32 CRC-32 of the data, u32 zero
  *                 the data of the blocks, one after the other, nothing behind
  *
- * Every byte is under exactly one check (zeros are compared), so every flipped bit is detected. A load compares the number of
- * blocks and their lengths with the caller's before it reads what follows, and reads into memory of its own: a file that is
- * damaged near its end cannot leave half a model behind. */
+ * Every byte is under exactly one check (zeros are compared), so every flipped bit is detected. A load compares the
+ * number of blocks and their lengths with the caller's before it reads what follows, and reads into memory of its
+ * own: a file that is damaged near its end cannot leave half a model behind. */
 #include "checkpoint/file.h"
 
 #include "base/not_null.h"
@@ -99,7 +100,7 @@ static ddp_status atomic_fail(struct atomic_file *file, const char *what, struct
     return DDP_ERR_IO;
 }
 
-/* a and b in memory of their own; NULL when there is none. */
+/* Return a and b joined, allocated; NULL when memory is short. */
 static char *joined(const char *a, const char *b)
 {
     size_t len_a = strlen(a), len_b = strlen(b);
@@ -118,7 +119,7 @@ static bool is_special(const char *path)
     return lstat(path, &there) == 0 && (stat(path, &there) != 0 || !S_ISREG(there.st_mode));
 }
 
-/* Where the bytes are to appear, in new memory: behind a link its target. */
+/* Return the path of the file to replace, allocated: of a link its target. */
 static char *target_of(const char *path)
 {
     struct stat there;
@@ -131,7 +132,7 @@ static int open_for_writing(struct atomic_file *file)
 {
     if (file->temporary == NULL)
         return open(file->path, O_WRONLY | O_CREAT | O_TRUNC | O_NOCTTY | O_CLOEXEC, 0666);
-    /* O_EXCL after unlink: never write through a link that somebody else has put there. */
+    /* O_EXCL after unlink: never write through a link that another user has put there. */
     unlink(file->temporary);
     return open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 }
@@ -174,7 +175,7 @@ static int sync_directory_of(const char *path)
     return failed;
 }
 
-/* Bytes to the disk. A terminal, a pipe or a device that has no disk behind it says EINVAL; that is no failure. */
+/* Bytes to the disk. A terminal, a pipe or a device without a disk returns EINVAL, which is no failure. */
 static int sync_data(const struct atomic_file *file)
 {
     int failed = fsync(file->fd);
@@ -321,7 +322,7 @@ static ddp_status damaged_at(struct reader *r, uint64_t offset, const char *what
     return ddp_fail(r->err, DDP_ERR_CORRUPT, "%s: offset %" PRIu64 ": %s", r->path, offset, what);
 }
 
-/* An end of the file in here is damage: nobody asks for more than the header has promised. */
+/* An end of the file in here is damage: no read asks for more than the header has promised. */
 static ddp_status read_exactly(struct reader *r, void *to, size_t len)
 {
     const ssize_t n = file_read(r->fd, r->at, to, len);

@@ -26,7 +26,7 @@ enum { NAME = 64, KEEP_LAST = 3, TIMEOUT_MS = 600000, MOST_TIMEOUT_MS = 1u << 31
 
 enum state { IDLE, BUSY, STOP };
 
-/* The copy of what is to be written. */
+/* The copy of the blocks to write. */
 struct copy {
     ddp_ckpt_point point;
     ddp_ckpt_block *blocks; /* names in `names`, data in `data` */
@@ -44,7 +44,7 @@ struct ddp_ckpts {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     enum state state;
-    struct ddp_err outcome; /* of the last job, until somebody has heard it */
+    struct ddp_err outcome; /* of the last job, until a call has returned it */
 };
 
 /* --- the writer ----------------------------------------------------------------------------------------- */
@@ -68,7 +68,7 @@ static void *writer(void *user)
     pthread_mutex_lock(&c->lock);
     while (c->state != STOP) {
         if (c->state == IDLE) {
-            pthread_cond_wait(&c->changed, &c->lock); /* for save or close; nobody waits for us meanwhile */
+            pthread_cond_wait(&c->changed, &c->lock); /* for save or close; no call waits for us meanwhile */
             continue;
         }
         pthread_mutex_unlock(&c->lock);
@@ -119,7 +119,7 @@ static ddp_status wait_idle(ddp_ckpts *c, struct ddp_err *err)
     return status;
 }
 
-/* Whoever waits looks again. */
+/* Waiting threads check again. */
 static void set_state(ddp_ckpts *c, enum state state)
 {
     pthread_mutex_lock(&c->lock);
@@ -154,7 +154,7 @@ static ddp_status read_ckpts_options(const ddp_ckpts_options *given, ddp_ckpts_o
     return DDP_OK;
 }
 
-/* Time-outs by the clock that nobody sets. */
+/* Time-outs by the monotonic clock. */
 static void init_lock(ddp_ckpts *c)
 {
     pthread_condattr_t monotonic;
@@ -316,7 +316,7 @@ static ddp_status load_newest(const ddp_ckpts *c, const uint64_t *steps, size_t 
                     n_steps, newest.msg);
 }
 
-/* Not while one of our own is on its way: it would be the newest. If it failed, that is told first. */
+/* Not while one of our own is on its way: it would be the newest. If it failed, this call returns that error. */
 ddp_status ddp_ckpts_load(ddp_ckpts *c, const ddp_ckpt_block *blocks, size_t n, ddp_ckpt_point *point,
                           int *found, struct ddp_err *err)
 {
@@ -340,14 +340,14 @@ ddp_status ddp_ckpts_load(ddp_ckpts *c, const ddp_ckpt_block *blocks, size_t n, 
     return status;
 }
 
-/* What rank 0 tells first, so that all take the same way. */
+/* The first message of rank 0, so that all ranks do the same. */
 struct news {
     int64_t status, found;
     ddp_ckpt_point point;
     char words[1024];
 };
 
-/* Rank 0's part; whatever happens is told, or the others would wait for blocks. */
+/* Rank 0's part; every outcome is sent, or the others would wait for blocks. */
 static void load_on_root(ddp_ckpts *c, const ddp_ckpt_block *blocks, size_t n, struct news *news)
 {
     struct ddp_err err = { 0 };

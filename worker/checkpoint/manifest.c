@@ -37,7 +37,7 @@ static void hex(char digits[DIGITS + 1], uint32_t crc)
     snprintf(digits, DIGITS + 1, "%08" PRIx32, crc);
 }
 
-/* Of the text with zeros in place of its own digits. */
+/* Of the text with zeros in place of the digits of the sum. */
 static uint32_t text_crc(const char *text, size_t len)
 {
     const size_t at = sizeof(prefix) - 1;

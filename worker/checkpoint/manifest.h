@@ -1,11 +1,11 @@
-/* manifest.h -- the table of contents of a checkpoint directory, as JSON with a checksum of its own. Pure.
+/* manifest.h -- the table of contents of a checkpoint directory, as JSON with a checksum. Pure.
  *
  *     {"crc32c":"5d0f1e9a","format":"ddprun checkpoint","version":1,"byte_order":"little","step":1200,"epoch":3,"samples":6400,
  *      "world_size":4,"file":"tensors.bin","bytes":1592,"blocks":[{"name":"weights","bytes":1568,"crc32c":"02cc9d33"}, ...]}
  *
- * The checksum is that of the whole text with eight zeros in its place, so every byte is under it. Blocks
- * lie one behind the other in the file, in the order of the list, nothing between. Nothing in here depends
- * on how many ranks wrote it; world_size is for people. A reader refuses versions it does not know. */
+ * The checksum is that of the whole text with eight zeros in its place, so every byte is under it. Blocks lie one
+ * behind the other in the file, in the order of the list, nothing between. Nothing in here depends on how many ranks
+ * wrote it; world_size is for people. A reader refuses versions it does not know. */
 #ifndef WORKER_CHECKPOINT_MANIFEST_H
 #define WORKER_CHECKPOINT_MANIFEST_H
 
@@ -34,8 +34,8 @@ struct manifest {
 /* The text, NUL-terminated, yours; NULL when memory is short. */
 char *manifest_write(const struct manifest *m);
 
-/* Read `len` bytes, at most MANIFEST_BYTES. DDP_ERR_CORRUPT: `name` and what is wrong.
- * DDP_ERR_UNSUPPORTED: of a later version. DDP_OK: manifest_free frees the blocks. */
+/* Read `len` bytes, at most MANIFEST_BYTES. DDP_ERR_CORRUPT names `name` and the damage. DDP_ERR_UNSUPPORTED: of a
+ * later version. DDP_OK: manifest_free frees the blocks. */
 ddp_status manifest_read(struct manifest *m, const char *name, const char *text, size_t len,
                          struct ddp_err *err);
 void manifest_free(struct manifest *m);

@@ -17,8 +17,8 @@ struct recorder;
 struct comm {
     const struct comm_ops *ops;
     uint64_t seq; /* number of the last call, INIT is 1; 0 = the backend does not count all of them */
-    uint64_t
-        ticket; /* of the call that run() has taken last, 0 = it is done; used by backends that do not block */
+    /* Of the last call of run(), 0 = it is done; used by backends that do not block. */
+    uint64_t ticket;
 };
 
 /* Where libraries are that may be loaded, "" = the usual places. */
@@ -30,36 +30,33 @@ struct comm_paths {
 struct comm_setup {
     int rank, world_size;
     uint32_t step_timeout_ms;
-    const char *iface, *port_range; /* DDP_IFACE, DDP_PORT_RANGE; "" = any */
-    const struct bootstrap
-        *bootstrap; /* how to reach the others before the backend can; NULL in a world of one */
+    const char *iface, *port_range;    /* DDP_IFACE, DDP_PORT_RANGE; "" = any */
+    const struct bootstrap *bootstrap; /* reaches the others before the backend can; NULL in a world of one */
     /* For backends of libddp_cuda. */
     int device;     /* of the GPU */
     bool share_gpu; /* several ranks have the same one */
     struct comm_paths paths;
     const struct comm_host *host;
-    struct recorder
-        *recorder; /* a backend that does not block tells it which calls are done: comm_host.settle */
+    struct recorder *recorder; /* a backend that does not block reports finished calls: comm_host.settle */
 };
 
 struct comm_ops {
     const char *name;
-    bool
-        blocks; /* run() waits for the other ranks; else it only says what is to happen on the call's stream */
+    bool blocks; /* run() waits for the other ranks; else it only puts the call on its stream */
     /* Collective. DDP_OK: *out is the caller's until close. */
     ddp_status (*open)(const struct comm_setup *setup, struct comm **out, struct ddp_err *err);
     ddp_status (*run)(struct comm *comm, const struct call *call, struct ddp_err *err);
     /* Collective. The block belongs to the backend, and dies with it at the latest. */
     ddp_status (*shared_alloc)(struct comm *comm, size_t bytes, void **out, struct ddp_err *err);
     ddp_status (*shared_free)(struct comm *comm, void *block, struct ddp_err *err);
-    /* Between calls: has somebody died or given up? Never waits. */
+    /* Between calls: has a rank died or given up? Never waits. */
     ddp_status (*check)(struct comm *comm, struct ddp_err *err);
     /* Let every rank's current and later calls fail with `err`, which gets the words of who was first. Any thread. */
     void (*give_up)(struct comm *comm, struct ddp_err *err);
     /* Frees; not collective. */
     void (*close)(struct comm *comm);
 
-    /* NULL in backends that block. What is put on `stream` from now on waits for the call with that ticket. */
+    /* NULL in backends that block. Work that is put on `stream` from now on waits for the call with that ticket. */
     ddp_status (*follow)(struct comm *comm, uint64_t ticket, void *stream, struct ddp_err *err);
     /* NULL in backends that block. Wait until it is done; DDP_IN_PROGRESS when it is not after `timeout_ms`. */
     ddp_status (*await)(struct comm *comm, uint64_t ticket, uint32_t timeout_ms, struct ddp_err *err);
@@ -76,11 +73,11 @@ extern const struct comm_ops cpu_comm_ops;
 
 /* --- between libddp and libddp_cuda ------------------------------------------------------------------------ */
 
-/* libddp_cuda is loaded at run time, so neither links the other. libddp asks it for one struct cuda_entry; a backend in there
- * calls back through struct comm_host of its comm_setup. Both are private: libraries of different versions reject each other by
- * `version`, which is the first member for that reason. */
+/* libddp_cuda is loaded at run time, so neither links the other. libddp asks it for one struct cuda_entry; a backend
+ * in there calls back through struct comm_host of its comm_setup. Both are private: libraries of different versions
+ * reject each other by `version`, which is the first member for that reason. */
 
-/* What a backend of libddp_cuda may use of libddp: bootstrap.h, and the cpu backend for what is on the host. */
+/* The parts of libddp that a backend of libddp_cuda may use: bootstrap.h, and the cpu backend for values on the host. */
 struct comm_host {
     const struct comm_ops *cpu;
     ddp_status (*give)(const struct bootstrap *bootstrap, const char *what, const void *data, size_t len,
@@ -95,7 +92,7 @@ struct comm_host {
 
 struct cuda_entry {
     const char *version; /* DDP_VERSION */
-    /* How many GPUs this process may use. An error says why there are none. */
+    /* How many GPUs this process may use. The error of a process without GPUs gives the reason. */
     ddp_status (*devices)(const struct comm_paths *paths, int *count, struct ddp_err *err);
     const struct comm_ops *nccl;
     const struct comm_ops *staged; /* the cpu backend, for buffers in device memory */
@@ -111,8 +108,8 @@ struct backend {
     int device; /* -1 = none */
 };
 
-/* `name` may be NULL; `device` is as in ddp_options. Loads libddp_cuda when a device is asked for. DDP_ERR_UNSUPPORTED names
- * what is missing, and where it was looked for. */
+/* `name` may be NULL; `device` is as in ddp_options. Loads libddp_cuda when a device is asked for.
+ * DDP_ERR_UNSUPPORTED names what is missing, and where it was looked for. */
 ddp_status backend_find(const char *name, int device, const struct worker_env *env, struct backend *out,
                         struct ddp_err *err);
 

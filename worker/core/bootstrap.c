@@ -1,7 +1,7 @@
 /* bootstrap.c -- see bootstrap.h.
  *
- * A card is one line of text, "pid namespace boot-id host", so that `ddpctl keys` shows who has come. What
- * rank 0 gives begins with '+', a refusal with '-' and a status number. */
+ * A card is one line of text, "pid namespace boot-id host", so that `ddpctl keys` shows which ranks are there. A
+ * value of rank 0 begins with '+', a refusal with '-' and a status number. */
 #include "core/bootstrap.h"
 
 #include "base/clock.h"
@@ -15,11 +15,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The others wait a little longer than rank 0, which then still has the time to tell them what went
- * wrong. */
+/* The others wait a little longer than rank 0, which then still has time to send the reason. */
 enum { KEY = BOOTSTRAP_KEY, CARD = 160, SLACK_MS = 500 };
 
-/* At least 1, because 0 would mean "as long as you like" to the store. */
+/* At least 1, because 0 means "no limit" to the store. */
 uint32_t bootstrap_left_ms(const struct bootstrap *bootstrap)
 {
     uint64_t now = clock_ms();
@@ -69,7 +68,7 @@ static void make_card(char text[CARD], const char *test_host)
              host[0] ? host : "unknown");
 }
 
-/* Compare-and-set: what somebody else has put there stays, and *theirs (yours; free it) is not NULL. */
+/* Compare-and-set: a value of another process stays, and *theirs (the caller frees it) is not NULL. */
 static ddp_status set_new(const struct bootstrap *b, const char *key, const void *value, size_t len,
                           char **theirs, struct ddp_err *err)
 {
@@ -108,8 +107,7 @@ static ddp_status leave_card(const struct bootstrap *b, struct ddp_err *err)
 
 /* --- the others' cards ---------------------------------------------------------------------------------- */
 
-/* Whose card is not there, as "1, 3"; returns how many. A store that does not answer any more counts
- * nobody. */
+/* List the ranks whose card is missing, as "1, 3"; return how many. If the store stops answering, the list ends. */
 static int list_missing(const struct bootstrap *b, char *list, size_t room)
 {
     int missing = 0;
@@ -173,8 +171,8 @@ ddp_status bootstrap_card(const struct bootstrap *bootstrap, int rank, struct bo
     return status;
 }
 
-/* A name is good for one barrier, and this may be the second program that this worker runs, or the second context of one: so rank 0
- * counts the meetings, once all are in one. Nobody comes to the next before it has. */
+/* A name is good for one barrier, and this may be the second program that this worker runs, or the second context of
+ * one: so rank 0 counts the meetings, once all are in one. No rank starts the next before that. */
 static ddp_status meet_by_name(const struct bootstrap *b, struct ddp_err *err)
 {
     char counter[KEY], name[KEY + 24];
@@ -235,7 +233,7 @@ void bootstrap_refuse(const struct bootstrap *bootstrap, const char *what, const
     ddp_store_set(bootstrap->store, key, message, (size_t)len, NULL);
 }
 
-/* "-4 words": rank 0's status and reason, to be told as if it were ours. */
+/* "-4 words": rank 0's status and reason, which become ours. */
 static ddp_status read_refusal(const char *message, struct ddp_err *err)
 {
     char *words;
@@ -245,7 +243,7 @@ static ddp_status read_refusal(const char *message, struct ddp_err *err)
                     *words == ' ' ? words + 1 : words);
 }
 
-/* Somebody's time may be as long as can be said. */
+/* The time-out may be the longest one. */
 static uint32_t left_with_slack_ms(const struct bootstrap *b)
 {
     const uint32_t left_ms = bootstrap_left_ms(b);
@@ -288,7 +286,7 @@ bool bootstrap_is_given(const struct bootstrap *bootstrap, const char *what)
     return ddp_store_check(bootstrap->store, keys, 1, &there, NULL) == DDP_OK && there;
 }
 
-/* Somebody may run a second job by hand against the same store: it must find nothing of this one. */
+/* A user may run a second job by hand against the same store: it must find no keys of this one. */
 ddp_status bootstrap_clear(const struct bootstrap *bootstrap, const char *what, struct ddp_err *err)
 {
     char key[KEY];

@@ -1,10 +1,9 @@
 /* bootstrap.h -- the ranks meet through the store, before they have anything better.
  *
- * Each rank leaves a card (who and where it is) under <prefix>/rank/<r>; rank 0 waits for all cards, then
- * gives the others what they need under <prefix>/<what>. That is two messages per rank, not one per pair
- * of ranks. The prefix holds job and attempt, so what an earlier attempt has left is never read, and
- * everything is deleted when all have met. A second process with the same rank finds a card that is not
- * its own, and says so.
+ * Each rank leaves a card (who and where it is) under <prefix>/rank/<r>; rank 0 waits for all cards, then gives the
+ * others what they need under <prefix>/<what>. That is two messages per rank, not one per pair of ranks. The prefix
+ * holds job and attempt, so keys of an earlier attempt are never read, and everything is deleted when all have met. A
+ * second process with the same rank finds a card of another process, and fails.
  *
  *     ddp/<job>/<attempt>/rank/0     "4711 4026531836 6f1c...-boot-id node7"
  *     ddp/<job>/<attempt>/rank/1     ...

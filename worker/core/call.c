@@ -71,7 +71,7 @@ static size_t side_bytes(const struct call *call, enum call_side side, int rank,
     return 0;
 }
 
-/* No overflow: check_values() has let nobody through with more than half of the address space. */
+/* No overflow: check_values() has rejected calls with more than half of the address space. */
 size_t call_in_bytes(const struct call *call, int rank, int world)
 {
     return side_bytes(call, call_rules[call->kind].in, rank, world);

@@ -1,5 +1,5 @@
-/* call.h -- one call of a collective, described once for everybody: checking of arguments, the comparison
- * between ranks, the words of errors, and the backends. Pure. */
+/* call.h -- one call of a collective, described once for the check of arguments, the comparison between ranks, the
+ * texts of errors, and the backends. Pure. */
 #ifndef WORKER_CORE_CALL_H
 #define WORKER_CORE_CALL_H
 
@@ -8,8 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Who passes a buffer, and how big it is: AT_ALL_WORLD = every rank, n elements for each rank of the
- * world. */
+/* The ranks that pass a buffer, and its size: AT_ALL_WORLD = every rank, n elements for each rank of the world. */
 enum call_side { AT_NONE, AT_ALL, AT_ROOT, AT_ALL_WORLD, AT_ROOT_WORLD };
 
 /* kind, word, input, output, has a reduce operation, has a root */

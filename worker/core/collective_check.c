@@ -36,7 +36,7 @@ size_t collective_check_encode(char text[CHECK_TEXT], const struct call_record *
     return len;
 }
 
-/* Up to the next newline; what is too long is no line of ours. */
+/* Up to the next newline; a line that is too long is invalid. */
 static bool take_line(const char **at, char line[CHECK_LINE])
 {
     if (**at != '\n')
@@ -87,7 +87,8 @@ ddp_status collective_check_compare(const struct call_record *a, const struct ca
     return DDP_OK;
 }
 
-bool collective_check_leaves_same(enum call_kind kind)
+/* Does a call of that kind leave the same values on all ranks? */
+static bool collective_check_leaves_same(enum call_kind kind)
 {
     return kind == CALL_ALL_REDUCE || kind == CALL_BROADCAST || kind == CALL_ALL_GATHER;
 }
@@ -116,7 +117,7 @@ static void key_of(char key[KEY], const struct ddp_ctx *ctx, uint64_t seq, const
 
 /* --- the verdict ---------------------------------------------------------------------------------------- */
 
-/* All ranks have come to this call, so nobody asks for the one before any more. */
+/* All ranks are in this call, so no rank reads the keys of the one before. */
 static void clear_keys(struct ddp_ctx *ctx, uint64_t seq)
 {
     static const char *const whats[] = { "first", "count", "go" };
@@ -127,7 +128,7 @@ static void clear_keys(struct ddp_ctx *ctx, uint64_t seq)
     }
 }
 
-/* What has been said about the call: "+", or why not. */
+/* The verdict about the call: "+", or the reason against it. */
 static ddp_status read_verdict(const char *go, struct ddp_err *err)
 {
     if (go[0] != '-')
@@ -136,8 +137,8 @@ static ddp_status read_verdict(const char *go, struct ddp_err *err)
     return err->code;
 }
 
-/* The first that says anything is right: a rank that differs may come while another one gives up, and the last one while a
- * rank's time runs out. DDP_OK when all are told to go on, else *err is what they are told; ours when the store is gone. */
+/* The first verdict counts: a rank that differs may arrive while another one gives up, and the last one while a
+ * rank's time runs out. DDP_OK when all go on, else *err is the verdict; ours when the store is gone. */
 static ddp_status refuse_call(struct ddp_ctx *ctx, uint64_t seq, struct ddp_err *err)
 {
     char key[KEY], reason[CALL_REASON];
@@ -181,7 +182,7 @@ static ddp_status ranks_missing(struct ddp_ctx *ctx, const struct call *call, ui
     return refuse_call(ctx, seq, err);
 }
 
-/* In slices, because the store of another launcher does not know of the ranks' ends, and the backend does. */
+/* In slices, because the store of another launcher does not detect the end of a rank, and the backend does. */
 static ddp_status wait_for_go(struct ddp_ctx *ctx, const struct call *call, uint64_t seq, struct ddp_err *err)
 {
     struct comm *comm = ctx->world.comm;
@@ -217,8 +218,8 @@ static void record_call(const struct ddp_ctx *ctx, const struct call *call, uint
     snprintf(said->before, sizeof(said->before), "%s", ctx->check.before);
 }
 
-/* Ours is compared with that of the first, who may be ourselves. A difference is told here even if another rank has said no for
- * a reason of its own. */
+/* Compare our record with that of the first rank, which may be ours. A difference is reported here even if another
+ * rank has given another reason. */
 static ddp_status compare_with_first(struct ddp_ctx *ctx, const struct call *call, uint64_t seq,
                                      struct ddp_err *err)
 {
@@ -267,8 +268,8 @@ ddp_status collective_check_enter(struct ddp_ctx *ctx, const struct call *call, 
     return status == DDP_OK ? DDP_OK : ddp_wrap(err, "DDPRUN_DEBUG=detail");
 }
 
-/* Of memory that this process may read: other backends than the cpu's have it on a device. Behind the last call of all nobody comes
- * who would clear up, and all have passed. */
+/* Of memory that this process may read: other backends than the cpu's have it on a device. After the last call no
+ * later one clears its keys, and all ranks have passed. */
 void collective_check_leave(struct ddp_ctx *ctx, const struct call *call, uint64_t seq)
 {
     if (ctx->check.store != NULL && call->kind == CALL_FINALIZE && ctx->env.rank == 0)

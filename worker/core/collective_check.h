@@ -1,15 +1,15 @@
-/* collective_check.h -- DDPRUN_DEBUG=detail: before each call the ranks tell each other through the store what they are about to do, and go on
- * when all have told the same.
+/* collective_check.h -- DDPRUN_DEBUG=detail: before each call the ranks compare through the store which call they are
+ * about to make, and go on when all agree.
  *
- *     <prefix>/detail/<number>/first     what the first rank said; each rank compares its own with it
- *     <prefix>/detail/<number>/count     ranks that have told the same
+ *     <prefix>/detail/<number>/first     the record of the first rank; each rank compares its own with it
+ *     <prefix>/detail/<number>/count     ranks that agree
  *     <prefix>/detail/<number>/go        "+" when all have, or "-7 words" by the first that differs
  *
- * Whatever the backend, ranks that differ then do not enter a call that would hang, and each is told both calls. A call costs a few
- * round trips to the store, and waits for all ranks: it is for looking for a mistake, not for training. The cpu backend compares
- * kind, size, type, operation and root by itself in every run; here also what the call is for (bucket, parameters), and the values
- * that the call before has left. The text of a call lies in the store, where people read it with `ddpctl keys`; its last three
- * lines must be the same on every rank:
+ * With every backend, ranks that differ do not enter a call that would hang, and each reports both calls. A call
+ * costs a few round trips to the store, and waits for all ranks: it is for looking for a mistake, not for training.
+ * The cpu backend compares kind, size, type, operation and root by itself in every run; here also what the call is
+ * for (bucket, parameters), and the values that the call before has left. The text of a call lies in the store, where
+ * people read it with `ddpctl keys`; its last three lines must be the same on every rank:
  *
  *     2                                             rank
  *     all_reduce #17 (f32 x 1024, sum)              the call
@@ -36,19 +36,15 @@ size_t collective_check_encode(char text[CHECK_TEXT], const struct call_record *
 /* False when `text`, which ends with a NUL, is none. */
 bool collective_check_decode(const char *text, struct call_record *said);
 
-/* DDP_ERR_MISMATCH names both ranks, the lower one first, and what differs: the call, else what it is for, else what was left by
- * the one before. */
+/* DDP_ERR_MISMATCH names both ranks, the lower one first, and what differs: the call, else what it is for, else what
+ * was left by the one before. */
 ddp_status collective_check_compare(const struct call_record *a, const struct call_record *b,
                                     struct ddp_err *err);
 
-/* Does a call of that kind leave the same values on all ranks? */
-bool collective_check_leaves_same(enum call_kind kind);
-
 struct collective_check {
     bool on;
-    struct ddp_store
-        *store;            /* owned; a connection of its own, the context's may be in use on another thread */
-    char what[CHECK_LINE]; /* what the next call is for, "" = not known */
+    struct ddp_store *store; /* owned; not the context's, which may be in use on another thread */
+    char what[CHECK_LINE];   /* what the next call is for, "" = not known */
     char before[CHECK_LINE]; /* what the last one has left */
 };
 
@@ -57,8 +53,8 @@ ddp_status collective_check_open(struct collective_check *check, const struct wo
                                  struct ddp_err *err);
 void collective_check_close(struct collective_check *check);
 
-/* Call number `seq` is about to be made. DDP_ERR_MISMATCH on all ranks when they differ, DDP_ERR_TIMEOUT when not all come, or
- * what the backend knows of a peer that has gone. */
+/* Call number `seq` is about to be made. DDP_ERR_MISMATCH on all ranks when they differ, DDP_ERR_TIMEOUT when not all
+ * come, or the error of the backend about a peer that has gone. */
 ddp_status collective_check_enter(struct ddp_ctx *ctx, const struct call *call, uint64_t seq,
                                   struct ddp_err *err);
 

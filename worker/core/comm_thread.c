@@ -1,5 +1,5 @@
-/* comm_thread.c -- see comm_thread.h. One mutex, two conditions: "there is a job", "all jobs are done". The mutex is never held while a
- * job runs. */
+/* comm_thread.c -- see comm_thread.h. One mutex, two conditions: "there is a job", "all jobs are done". The mutex is
+ * never held while a job runs. */
 #include "core/comm_thread.h"
 
 #include "core/thread_util.h"

@@ -1,8 +1,8 @@
 /* comm_thread.h -- a thread that carries out jobs one after the other, in the order in which they were given.
  *
- * It is how a backend whose calls block (comm.h) works while the program goes on: the program posts, computes, and later
- * drains. A job is a collective, which has a deadline of its own and knows of dead peers; so a drain ends, too, and needs
- * no other clock. Whatever a job finds out it leaves in memory of its own: after a drain the poster may read it. */
+ * A backend whose calls block (backend.h) works on it while the program goes on: the program posts, computes, and
+ * later drains. A job is a collective, which has a deadline and detects dead peers; so a drain ends, too, and needs
+ * no clock. A job leaves its result in memory of the poster, which may read it after a drain. */
 #ifndef WORKER_CORE_COMM_THREAD_H
 #define WORKER_CORE_COMM_THREAD_H
 
@@ -19,7 +19,7 @@ struct comm_job {
     void (*run)(void *user, size_t what);
     void *user;
     size_t what;
-    uint64_t posted_ns;    /* when, for who wants to know */
+    uint64_t posted_ns;    /* when, for the flight recorder */
     struct comm_job *next; /* the thread's */
 };
 

@@ -1,18 +1,16 @@
 /* context.c -- the start and the end of a worker's life in a group, include/ddp/context.h.
  *
- * Happy path: read the environment -> connect to the store -> the backend brings the ranks together ->
- * calls -> finalize, a last barrier, and everything is freed. A world of one skips the store.
+ * Happy path: read the environment -> connect to the store -> the backend brings the ranks together -> calls ->
+ * finalize, a last barrier, and everything is freed. A world of one skips the store.
  *
- * It goes wrong when: the environment is incomplete (DDP_ERR_ENV), nobody answers or a rank does not come
- * in time (DDP_ERR_TIMEOUT), or the ranks cannot share memory (DDP_ERR_UNSUPPORTED). Then nothing is left
- * behind and the words are in ddp_last_error(). Later, an error that means "ranks are out of step" is
- * kept in the context, and every further collective returns it without waiting, so a program that
- * overlooks one error does not hang in the next call. */
+ * It goes wrong when: the environment is incomplete (DDP_ERR_ENV), no store answers or a rank does not arrive in time
+ * (DDP_ERR_TIMEOUT), or the ranks cannot share memory (DDP_ERR_UNSUPPORTED). Then everything is freed and the text is
+ * in ddp_last_error(). Later, an error that means "ranks are out of step" is kept in the context, and every further
+ * collective returns it without waiting, so a program that overlooks one error does not hang in the next call. */
 #include "ddp/context.h"
 
 #include "base/clock.h"
-#include "base/grow_keys.h"
-#include "base/progress_key.h"
+#include "base/limits.h"
 #include "core/backend.h"
 #include "core/context.h"
 #include "core/error.h"
@@ -37,7 +35,7 @@ ddp_status ctx_fail(const struct ddp_ctx *ctx, struct ddp_err *err)
 
 /* --- connections to the store ----------------------------------------------------------------------------- */
 
-/* Only a store of ddprun is told the role, because a genuine TCPStore closes the connection at an unknown opcode. */
+/* Only a store of ddprun receives the role, because a genuine TCPStore closes the connection at an unknown opcode. */
 static ddp_status ctx_connect(const struct ddp_ctx *ctx, struct ddp_store **out, struct ddp_err *err)
 {
     ddp_store_options options = DDP_STORE_OPTIONS_INIT;
@@ -52,7 +50,8 @@ static ddp_status ctx_connect(const struct ddp_ctx *ctx, struct ddp_store **out,
     return ddp_store_connect(ctx->env.master_addr, ctx->env.master_port, &options, out, err);
 }
 
-/* Without a role, for any thread and any time: for the store, the end of a connection with a role is the end of the rank. */
+/* Without a role, for any thread and any time: for the store, the end of a connection with a role is the end of the
+ * rank. */
 static ddp_status ctx_reconnect(void *user, uint32_t timeout_ms, struct ddp_store **out, struct ddp_err *err)
 {
     const struct ddp_ctx *ctx = user;
@@ -62,8 +61,8 @@ static ddp_status ctx_reconnect(void *user, uint32_t timeout_ms, struct ddp_stor
     return ddp_store_connect(ctx->env.master_addr, ctx->env.master_port, &options, out, err);
 }
 
-/* The connection of this context. A world of one opens its own when it has something to set. A store that cannot be reached is not
- * tried again, because each step would wait for it: then *out is NULL. */
+/* The connection of this context. A world of one opens its own when it has something to set. A store that cannot be
+ * reached is not tried again, because each step would wait for it: then *out is NULL. */
 static ddp_status ctx_any_store(struct ddp_ctx *ctx, struct ddp_store **out, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -158,7 +157,7 @@ static ddp_status open_world(struct ddp_ctx *ctx, const struct backend *backend,
     return open_backend(ctx, backend, &setup, err);
 }
 
-/* What needs no other process. An option that is given wins over the environment, which wins over the
+/* The part that needs no other process. An option that is given wins over the environment, which wins over the
  * default. */
 static ddp_status prepare_context(struct ddp_ctx *ctx, const ddp_options *given, struct backend *backend,
                                   struct ddp_err *err)
@@ -251,7 +250,7 @@ ddp_status ctx_start_thread(struct ddp_ctx *ctx, struct ddp_err *err)
     return comm_thread_open(&ctx->thread, err);
 }
 
-/* Allocations in shared memory are calls of a kind of their own to the backend. */
+/* Allocations in shared memory are separate functions of the backend. */
 static ddp_status run_call(struct comm *comm, const struct call *call, struct ddp_err *err)
 {
     if (call->kind == CALL_SHARED_ALLOC)
@@ -261,7 +260,7 @@ static ddp_status run_call(struct comm *comm, const struct call *call, struct dd
     return comm->ops->run(comm, call, err);
 }
 
-/* DDPRUN_DEBUG=detail has a connection of its own, because the context's may be in use on another thread. */
+/* DDPRUN_DEBUG=detail has a separate connection, because the context's may be in use on another thread. */
 static ddp_status check_before(struct ddp_ctx *ctx, const struct call *call, struct ddp_err *err)
 {
     struct collective_check *check = &ctx->check;
@@ -299,7 +298,7 @@ ddp_status ctx_run(struct ddp_ctx *ctx, const struct call *call)
 
 /* --- end ------------------------------------------------------------------------------------------------ */
 
-/* The last barrier lets nobody leave while another could still take its absence for a death. */
+/* The last barrier keeps each rank until its absence cannot look like a death to another one. */
 ddp_status ddp_finalize(ddp_ctx *ctx)
 {
     if (ctx == NULL)
@@ -368,8 +367,8 @@ void ddp_flush_subnormals(void)
 
 /* --- progress --------------------------------------------------------------------------------------------- */
 
-/* The launcher reads the keys of all ranks when an attempt has failed. A step may take microseconds, so it is set every 200 ms at
- * most. A SET has no answer, so it blocks nobody. */
+/* The launcher reads the keys of all ranks when an attempt has failed. A step may take microseconds, so it is set
+ * every 200 ms at most. A SET has no answer, so it never blocks. */
 
 enum { PROGRESS_EVERY_MS = 200 };
 
@@ -400,12 +399,12 @@ ddp_status ddp_progress(ddp_ctx *ctx, uint64_t step)
 
 /* --- a job that grows ------------------------------------------------------------------------------------- */
 
-/* Both are keys of the store, so that a program without libddp can do the same. The launcher acts when all ranks have agreed,
- * because one that has not may be in the middle of something. */
+/* Both are keys of the store, so that a program without libddp can do the same. The launcher acts when all ranks have
+ * agreed, because one that has not may be in the middle of something. */
 
 enum { NODES_MAX = 1 << 20 }; /* more is no number of nodes */
 
-/* Another launcher has no nodes that wait; a world of one may, and has no connection of its own yet. */
+/* Another launcher has no nodes that wait; a world of one may, and has no connection yet. */
 static ddp_status find_grow_store(struct ddp_ctx *ctx, struct ddp_store **store, struct ddp_err *err)
 {
     if (!ctx->env.ddprun_store)

@@ -31,14 +31,14 @@ struct ddp_ctx {
     struct collective_check check; /* used by the thread that calls collectives */
     uint64_t calls; /* number of the last one, by the backend's count where it has one of all its calls */
     char prefix[CTX_PREFIX]; /* of our keys in the store: "ddp/<job>/<attempt>" */
-    struct ddp_err
-        broken; /* code DDP_OK while collectives may be called; written on the thread that calls them */
+    /* Code DDP_OK while collectives may be called; written on the thread that calls them. */
+    struct ddp_err broken;
 };
 
 /* Have a thread for collectives, if the backend needs one to let the program go on meanwhile. */
 ddp_status ctx_start_thread(struct ddp_ctx *ctx, struct ddp_err *err);
 
-/* Before the communicator or `broken` is touched: what the lane has to do comes first, so that only one thread at a time
+/* Before the communicator or `broken` is touched: jobs of the communication thread are finished first, so that only one thread at a time
  * is in a collective, in the order of the program. Returns why no more collectives can be called. */
 struct ddp_err ctx_enter(struct ddp_ctx *ctx);
 

@@ -1,8 +1,7 @@
 /* environment.c -- see environment.h.
  *
- * The tables there are expanded into rows here, with the place of each field in the struct; one loop
- * reads them all. So a new variable is one line in environment.h. What a table cannot say, how values depend on
- * each other, comes at the end. */
+ * The tables there are expanded into rows here, with the place of each field in the struct; one loop reads them all.
+ * So a new variable is one line in environment.h. The rules between several values come at the end. */
 #include "core/environment.h"
 
 #include <errno.h>
@@ -74,7 +73,7 @@ static ddp_status read_env_number(const struct reader *r, const struct number_ro
     return DDP_OK;
 }
 
-/* Cut it is never: half a host name is a name, too, and somebody else's. */
+/* A value is never cut, because half a host name is the name of another host. */
 static ddp_status read_env_text(const struct reader *r, const struct text_row *row)
 {
     const char *value = env_value(r, row->name);

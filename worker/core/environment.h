@@ -3,8 +3,8 @@
  * Pure: the lookup of a variable is passed in, so a test needs no process. Three cases:
  *   - RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are all missing: a world of one;
  *   - all four are there: a world; everything else has a default;
- *   - some are there: an error that names what is missing, because guessing would make a rank wait for ever.
- * An empty value counts as missing (torchrun sets TORCHELASTIC_ERROR_FILE to "" when there is none). */
+ *   - some are there: an error that names what is missing, because guessing could make a rank wait without end.
+ * An empty value counts as missing (torchrun sets TORCHELASTIC_ERROR_FILE to "" when it has no error file). */
 #ifndef WORKER_CORE_ENVIRONMENT_H
 #define WORKER_CORE_ENVIRONMENT_H
 
@@ -56,7 +56,7 @@ struct worker_env {
 /* The value of a variable (borrowed), or NULL when it is not set. */
 typedef const char *(*env_lookup)(void *user, const char *name);
 
-/* DDP_ERR_ENV names the variable, its value and what was expected; *out is undefined then. */
+/* DDP_ERR_ENV names the variable, its value and the expected one; *out is undefined then. */
 ddp_status worker_env_read(struct worker_env *out, env_lookup lookup, void *user, struct ddp_err *err);
 
 /* Rounds of an elastic job are not all restarts; a launcher that is not ddprun knows only those. */

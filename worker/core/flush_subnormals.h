@@ -3,12 +3,12 @@
  *     FLUSH_SUBNORMALS(true);      until the end of the block: subnormal operands and results are zero
  *     FLUSH_SUBNORMALS(false);     until the end of the block: they are kept, whatever the mode was
  *
- * A subnormal operand or result can take a processor more than a hundred cycles, and gradients become subnormal while a model
- * converges. The mode belongs to the thread: on x86 it is FTZ and DAZ in MXCSR, on Arm FZ in FPCR; other processors have none, and
- * there the macro does nothing. A new thread inherits it (POSIX: pthread_create).
+ * A subnormal operand or result can take a processor more than a hundred cycles, and gradients become subnormal while
+ * a model converges. The mode belongs to the thread: on x86 it is FTZ and DAZ in MXCSR, on Arm FZ in FPCR; other
+ * processors have none, and there the macro does nothing. A new thread inherits it (POSIX: pthread_create).
  *
- * The end of the block restores these bits alone, so a callback may change the rounding mode and raise exception flags. The memory
- * clobbers keep loads and stores of the block, and what is computed from them, between its ends. */
+ * The end of the block restores these bits alone, so a callback may change the rounding mode and raise exception
+ * flags. The memory clobbers keep loads and stores of the block, and what is computed from them, between its ends. */
 #ifndef WORKER_CORE_FLUSH_SUBNORMALS_H
 #define WORKER_CORE_FLUSH_SUBNORMALS_H
 
@@ -64,8 +64,8 @@ static inline void flush_subnormals_write(uint64_t word)
 
 #endif
 
-/* Set the mode of this thread to `bits` (of FLUSH_SUBNORMALS_BITS). The register is written only when it changes, because writing
- * it takes longer than reading. */
+/* Set the mode of this thread to `bits` (of FLUSH_SUBNORMALS_BITS). The register is written only when it changes,
+ * because writing it takes longer than reading. */
 static inline void flush_subnormals_set(uint64_t bits)
 {
     const uint64_t word = flush_subnormals_read();

@@ -1,8 +1,7 @@
-/* group.c -- the collectives of include/ddp/group.h: each becomes one struct call, which is checked and
- * run.
+/* group.c -- the collectives of include/ddp/group.h: each becomes one struct call, which is checked and run.
  *
- * The table in call.h knows who passes which buffer and how big it is, so there is nothing to be said
- * here for each of them but how its arguments are named. */
+ * The table in call.h lists which rank passes which buffer and its size, so each function here only names its
+ * arguments. */
 #include "ddp/group.h"
 
 #include "core/context.h"
@@ -23,7 +22,7 @@ ddp_group *ddp_world(ddp_ctx *ctx)
     return ctx != NULL ? &ctx->world : NULL;
 }
 
-/* What the program puts on its stream from now on comes after the call. */
+/* Work that the program puts on its stream from now on comes after the call. */
 static ddp_status follow_call(ddp_group *group, uint64_t ticket, void *stream)
 {
     struct ddp_err err = { 0 };

@@ -1,9 +1,9 @@
 /* half.h -- f16 and bf16 to f32 and back, bit by bit. Pure.
  *
- * No float operation here has a subnormal operand or result that matters, so flushing subnormals (flush_subnormals.h) changes no bit.
- * Back means: round to the nearest, ties to even; what is too big becomes infinity; a NaN stays a NaN.
- * There are no branches that depend on the value, only selections, so the compiler turns loops over these
- * into vector code. */
+ * No float operation here has a subnormal operand or result that matters, so flushing subnormals (flush_subnormals.h)
+ * changes no bit. Back means: round to the nearest, ties to even; what is too big becomes infinity; a NaN stays a
+ * NaN. There are no branches that depend on the value, only selections, so the compiler turns loops over these into
+ * vector code. */
 #ifndef WORKER_CORE_HALF_H
 #define WORKER_CORE_HALF_H
 
@@ -37,8 +37,8 @@ static inline uint16_t f32_to_bf16(float value)
     return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
 }
 
-/* Exponent and mantissa are moved to f32's places, and 112 corrects the exponent's bias. A subnormal f16 is a normal f32: its
- * mantissa follows a 1 with exponent -14, and the subtraction removes the 1. */
+/* Exponent and mantissa are moved to f32's places, and 112 corrects the exponent's bias. A subnormal f16 is a normal
+ * f32: its mantissa follows a 1 with exponent -14, and the subtraction removes the 1. */
 static inline float f16_to_f32(uint16_t h)
 {
     uint32_t magnitude = ((uint32_t)h & 0x7fff) << 13;

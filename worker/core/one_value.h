@@ -1,5 +1,5 @@
-/* one_value.h -- one element of a block whose type is known when the program runs: for those who look at values one by one, and
- * need not be fast. Pure. */
+/* one_value.h -- one element of a block whose type is known when the program runs: for those who look at values one
+ * by one, and need not be fast. Pure. */
 #ifndef WORKER_CORE_ONE_VALUE_H
 #define WORKER_CORE_ONE_VALUE_H
 

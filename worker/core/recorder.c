@@ -1,13 +1,13 @@
 /* recorder.c -- see recorder.h.
  *
- * Signals belong to the program. So a handler for SIGUSR1 is set only where the signal would end the process: an existing handler
- * stays, and one that the program sets later replaces ours. The handler calls only functions of POSIX's list, and reads what is
- * global, hence the table of listeners. */
+ * Signals belong to the program. So a handler for SIGUSR1 is set only where the signal would end the process: an
+ * existing handler stays, and one that the program sets later replaces ours. The handler calls only functions of
+ * POSIX's list, and reads what is global, hence the table of listeners. */
 #include "core/recorder.h"
 
 #include "base/clock.h"
 #include "base/flight_file.h"
-#include "base/flight_page.h"
+#include "base/flight.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -63,8 +63,8 @@ void sigusr1_listen(struct sigusr1 *listener)
         sigaction(SIGUSR1, &ours, NULL);
 }
 
-/* The handler stays: without it a signal that comes too late would end the program. One that has just read our place, on another
- * thread, may still be writing; it is waited for, but not for ever, should the disk hang. */
+/* The handler stays: without it a signal that comes too late would end the program. One that has just read our place,
+ * on another thread, may still be writing; it is waited for, but only for a while, because the disk may hang. */
 bool sigusr1_leave(struct sigusr1 *listener)
 {
     for (int i = 0; i < PLACES; i++) {
@@ -122,7 +122,7 @@ static void put_names(struct flight *f)
         snprintf(f->ops[i], FLIGHT_WORD, "%s", ddp_op_name((ddp_op)i));
 }
 
-/* A process may have several contexts, one after the other: the page tells of the last one. */
+/* A process may have several contexts, one after the other: the page describes the last one. */
 static void put_flight_head(struct flight *f, const struct recorder_setup *s)
 {
     memset(f, 0, sizeof(*f));

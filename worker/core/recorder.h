@@ -1,11 +1,12 @@
 /* recorder.h -- the flight recorder of one context: what it writes into (base/flight.h), and the file that it leaves.
  *
- * It records when somebody can read it: under ddprun, which shares the memory with each worker (DDPRUN_PAGE), or when a file is
- * asked for (DDP_FLIGHT_RECORDER). Else `flight` is NULL, and every call below does nothing. A call costs two looks at the clock
- * and a dozen plain stores.
+ * It records when the record can be read: under ddprun, which shares the memory with each worker (DDPRUN_PAGE), or
+ * when a file is asked for (DDP_FLIGHT_RECORDER). Else `flight` is NULL, and every call below does nothing. A call
+ * costs two looks at the clock and a dozen plain stores.
  *
  * The file is written when a collective has failed in a way that puts ranks out of step, by ddp_abort, and at SIGUSR1
- * (`kill -USR1` of ddprun reaches all of its workers). Of a rank that cannot write it any more (stopped, killed) ddprun writes it, from the same memory. */
+ * (`kill -USR1` of ddprun reaches all of its workers). Of a rank that cannot write it any more (stopped, killed)
+ * ddprun writes it, from the same memory. */
 #ifndef WORKER_CORE_RECORDER_H
 #define WORKER_CORE_RECORDER_H
 
@@ -39,7 +40,7 @@ struct recorder {
     _Atomic uint64_t done; /* the highest ticket that is settled */
 };
 
-/* Who records; texts are copied. */
+/* The rank that records; texts are copied. */
 struct recorder_setup {
     int rank, world_size, attempt;
     const char *job, *backend;
@@ -67,8 +68,8 @@ void recorder_settle(struct recorder *r, uint64_t ticket);
 /* Step `step` is done. */
 void recorder_step(struct recorder *r, uint64_t step);
 
-/* Write the file, whole or not at all. False when there is none to write, it could not be written, or another thread is about
- * it. Any thread, and signal handlers. */
+/* Write the file, whole or not at all. False when no file is asked for, it could not be written, or another thread is
+ * writing it. Any thread, and signal handlers. */
 bool recorder_write(struct recorder *r, const char *why);
 
 #endif

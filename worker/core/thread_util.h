@@ -6,8 +6,8 @@
 #include <sched.h>
 #include <signal.h>
 
-/* Start a thread that receives no signal, because signals belong to the program. Returns 0 or an errno, as pthread_create. The mask
- * is inherited, so it is set around the call. */
+/* Start a thread that receives no signal, because signals belong to the program. Returns 0 or an errno, as
+ * pthread_create. The mask is inherited, so it is set around the call. */
 static inline int thread_start(pthread_t *thread, void *(*run)(void *), void *user)
 {
     sigset_t all, before;

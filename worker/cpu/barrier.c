@@ -1,8 +1,8 @@
 /* barrier.c -- see barrier.h.
  *
- * Each rank holds a pidfd of every other one. The kernel makes it readable at the moment the process ends, and it can never mean
- * another process that got the same number later. kill(pid, 0) would not do: it succeeds for a zombie, and for a foreign process
- * that has got the number since. */
+ * Each rank holds a pidfd of every other one. The kernel makes it readable at the moment the process ends, and it can
+ * never mean another process that got the same number later. kill(pid, 0) would not do: it succeeds for a zombie, and
+ * for a foreign process that has got the number since. */
 #include "cpu/barrier.h"
 
 #include "base/clock.h"
@@ -73,8 +73,7 @@ static ddp_status peers_open(struct peers *peers, const int32_t *pids, int world
     return status;
 }
 
-/* One system call for all peers. A zombie counts as ended: the kernel says so before its parent has
- * waited for it. */
+/* One system call for all peers. A zombie counts as ended: its pidfd is readable before its parent has waited for it. */
 static int peers_ended(const struct peers *peers)
 {
     if (poll(peers->fds, (nfds_t)peers->world, 0) <= 0)
@@ -85,7 +84,7 @@ static int peers_ended(const struct peers *peers)
     return -1;
 }
 
-/* The letter behind the command name in /proc/<pid>/stat; '?' when it cannot be read. */
+/* The letter after the command name in /proc/<pid>/stat; '?' when it cannot be read. */
 static char state_letter(int32_t pid)
 {
     char path[32], line[512];
@@ -120,18 +119,18 @@ static const char *peers_state(int32_t pid)
 
 /* --- what is wrong between ranks ------------------------------------------------------------------------- */
 
-/* From the control page. This reads marks of ranks that may be at work, so it believes nothing that it reads: a torn mark makes a
- * strange sentence, never a crash. */
+/* From the control page. This reads marks of ranks that may be at work, so it believes nothing that it reads: a torn
+ * mark makes a strange sentence, never a crash. */
 
-/* What a rank is doing, or did last: its mark stays for another call. */
+/* The call of a rank, or its last one: its mark stays for another call. */
 static const char *mark_text(char text[CALL_TEXT], const struct shm_control *control, int rank)
 {
     const struct shm_mark *mark = shm_last_mark(control, rank);
     return call_text(text, &mark->call, mark->seq);
 }
 
-/* "rank 2 (pid 123 on host) has ended while rank 0 waited in all_reduce #17 (f32 x 1024, sum)"; of a rank that was not in a call
- * "... has ended; the last call of rank 0 was all_reduce #17 (f32 x 1024, sum)" */
+/* "rank 2 (pid 123 on host) has ended while rank 0 waited in all_reduce #17 (f32 x 1024, sum)"; of a rank that was
+ * not in a call "... has ended; the last call of rank 0 was all_reduce #17 (f32 x 1024, sum)" */
 static ddp_status words_ended(const struct shm_control *control, int rank, int ended, bool in_call,
                               struct ddp_err *err)
 {
@@ -153,7 +152,7 @@ static void list_rank(char *list, size_t room, const struct shm_control *control
              r->pid, peers_state(r->pid), r->arrived == 0 ? "no call" : mark_text(text, control, rank));
 }
 
-/* The ranks that have not arrived at phase `phase`, with what they do and what they did last. */
+/* The ranks that have not arrived at phase `phase`, with their state and their last call. */
 static ddp_status words_missing(const struct shm_control *control, int world, int rank, uint32_t phase,
                                 uint32_t waited_ms, struct ddp_err *err)
 {
@@ -235,15 +234,15 @@ void barrier_begin(struct shm_barrier *barrier, const struct shm_mark *mark, uin
     barrier->slack_ms = 0;
 }
 
-/* The acquire pairs with release_all's store: whoever sees the new phase sees everything that all ranks
- * wrote before they arrived, slots and gradients included. */
+/* The acquire pairs with release_all's store: a rank that sees the new phase sees everything that all ranks wrote
+ * before they arrived, slots and gradients included. */
 static bool is_over(const struct shm_barrier *b)
 {
     return atomic_load_explicit(&b->control->phase, memory_order_acquire) == (uint32_t)b->passed;
 }
 
-/* Whoever was first has the word. It may be asking other hosts for theirs; ours stand only if it does not come
- * back from that. */
+/* The reason of the first rank counts. That rank may be waiting for the reason of other hosts; ours counts only if it
+ * does not return. */
 static void wait_for_words(const struct shm_barrier *b, struct ddp_err *err)
 {
     uint64_t limit = clock_ms() + WORDS_MS;
@@ -328,9 +327,9 @@ static ddp_status sleep_until_over(struct shm_barrier *b, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Spinning is the fastest way when the others are about to arrive on cores of their own; with fewer cores
- * than ranks it would only keep them from arriving. Yielding serves that case: nearly always the phase is
- * over when we get the core back, and neither side has paid for sleeping and waking. */
+/* Spinning is the fastest way when the others are about to arrive on other cores; with fewer cores than ranks it
+ * would only keep them from arriving. Yielding serves that case: nearly always the phase is over when we get the core
+ * back, and neither side has paid for sleeping and waking. */
 static ddp_status wait_for_others(struct shm_barrier *b, struct ddp_err *err)
 {
     for (int i = 0; i < b->spins; i++) {

@@ -1,10 +1,10 @@
 /* barrier.h -- all ranks of a host come to one point, or learn why not.
  *
- * Happy path: mark what I am doing -> count myself in -> the last one compares all marks, moves the phase
- * on and wakes the others. Waiting is a moment of spinning (only when every rank can have a core of its
- * own), a few sched_yield, then sleep. It goes wrong when: a peer's process ends (noticed at the end of a
- * slice of sleep), the deadline passes, the marks differ, or somebody aborts. Each of these is written
- * into the control page, so all ranks return with the same words, and so do all later barriers. */
+ * Happy path: mark what I am doing -> count myself in -> the last one compares all marks, moves the phase on and
+ * wakes the others. Waiting is a moment of spinning (only when every rank can have a core of its own), a few
+ * sched_yield, then sleep. It goes wrong when: a peer's process ends (noticed at the end of a slice of sleep), the
+ * deadline passes, the marks differ, or a rank aborts. Each of these is written into the control page, so all ranks
+ * return with the same words, and so do all later barriers. */
 #ifndef WORKER_CPU_BARRIER_H
 #define WORKER_CPU_BARRIER_H
 
@@ -20,7 +20,7 @@ struct peers {
     int world;
 };
 
-/* What a barrier does about ranks on other hosts. */
+/* The calls of a barrier that concern other hosts. */
 struct barrier_abroad {
     void *user;
     /* Has anybody there gone? Never waits. */
@@ -50,10 +50,11 @@ void barrier_close(struct shm_barrier *barrier);
 /* A new call begins: its mark, its time. */
 void barrier_begin(struct shm_barrier *barrier, const struct shm_mark *mark, uint32_t timeout_ms);
 
-/* Wait until all ranks have come as often as we have. `compare`: their marks must be equal. */
+/* Wait until all ranks have called this as often as we have. `compare`: their marks must be equal. */
 ddp_status barrier_pass(struct shm_barrier *barrier, bool compare, struct ddp_err *err);
 
-/* DDP_OK while nobody has ended or aborted. Never waits. `in_call`: this rank is in the call of its mark, else behind it. */
+/* DDP_OK while no rank has ended or aborted. Never waits. `in_call`: this rank is in the call of its mark, else after
+ * it. */
 ddp_status barrier_check(struct shm_barrier *barrier, bool in_call, struct ddp_err *err);
 
 /* Break off for all ranks because of `err`, which gets the words of who was first; returns its code. Any thread. */

@@ -26,22 +26,22 @@ static void cpu_close(struct comm *comm)
     net_close(cpu->net);
     regions_close(&cpu->regions);
     barrier_close(&cpu->barrier);
-    shm_meeting_close(&cpu->meeting);
+    meeting_close(&cpu->meeting);
     free(cpu->in);
     free(cpu->out);
     free(cpu);
 }
 
-/* A world of one has the same page in memory of its own, so that everything else is the same code. */
+/* A world of one has the same page in private memory, so that everything else is the same code. */
 static ddp_status cpu_get_page(struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
 {
-    struct shm_meeting *m = &cpu->meeting;
+    struct meeting *m = &cpu->meeting;
     ddp_status status;
 
     if (setup->world_size > 1) {
-        status = shm_join(setup->bootstrap, m, err);
+        status = meeting_join(setup->bootstrap, m, err);
     } else {
-        *m = (struct shm_meeting){ .hosts = 1, .locals = 1 };
+        *m = (struct meeting){ .hosts = 1, .locals = 1 };
         status = segment_create_private(&m->segment, shm_control_bytes(1), err);
     }
     if (status != DDP_OK)
@@ -55,7 +55,7 @@ static ddp_status cpu_get_page(struct cpu_comm *cpu, const struct comm_setup *se
     return DDP_OK;
 }
 
-/* Everything that needs the page: whom to watch, and other hosts. */
+/* Everything that needs the page: the processes to watch, and other hosts. */
 static ddp_status cpu_get_peers(struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
 {
     ddp_status status = barrier_open(&cpu->barrier, cpu->control, cpu->rank, cpu->world, err);
@@ -73,7 +73,7 @@ static ddp_status first_barrier(struct cpu_comm *cpu, const struct comm_setup *s
     cpu_begin(cpu, &call);
     ddp_status status = cpu_meet(cpu, &call, err);
     if (status == DDP_OK && setup->bootstrap != NULL)
-        status = shm_joined(setup->bootstrap, &cpu->meeting, err);
+        status = meeting_over(setup->bootstrap, &cpu->meeting, err);
     return status;
 }
 
@@ -93,7 +93,7 @@ static void give_up_start(struct cpu_comm *cpu, const struct comm_setup *setup, 
     if (cpu->control != NULL)
         barrier_give_up(&cpu->barrier, err);
     if (cpu->control != NULL && setup->bootstrap != NULL)
-        shm_take_back(setup->bootstrap, &cpu->meeting, err);
+        meeting_refuse(setup->bootstrap, &cpu->meeting, err);
     cpu_close(&cpu->comm);
 }
 
@@ -210,9 +210,8 @@ static ddp_status agree_abroad(struct cpu_comm *cpu, size_t bytes, struct ddp_er
                     "another host could not provide or map %zu bytes of shared memory", bytes);
 }
 
-/* The collective part: `region` is this rank's new one; on an error it is to be closed. The two votes have
- * places of their own, so that a rank which is already in the next call does not overwrite what others
- * still count. */
+/* The collective part: `region` is this rank's new one; the caller closes it after an error. The two votes have
+ * separate places, so that a rank which is already in the next call does not overwrite what others still count. */
 static ddp_status agree_on_block(struct cpu_comm *cpu, struct region *region, size_t bytes,
                                  struct ddp_err *err)
 {
@@ -258,8 +257,8 @@ static ddp_status cpu_shared_alloc(struct comm *comm, size_t bytes, void **out, 
     return DDP_OK;
 }
 
-/* The barrier is there so that nobody still copies out of a peer's block that is about to go. It also
- * finds ranks that free different blocks: the number is part of the call. */
+/* After the barrier no rank copies out of a peer's block that is about to go. It also finds ranks that free different
+ * blocks: the number is part of the call. */
 static ddp_status cpu_shared_free(struct comm *comm, void *block, struct ddp_err *err)
 {
     struct cpu_comm *cpu = (struct cpu_comm *)comm;

@@ -11,9 +11,9 @@
 
 #include <string.h>
 
-/* The mark says what we are about to do and where our buffers lie. Peers may still read the one of the
- * previous call, which need not end with a barrier; that of the call before it lies behind a barrier for
- * everybody, so two places are enough. */
+/* The mark says what we are about to do and where our buffers lie. Peers may still read the one of the previous call,
+ * which need not end with a barrier; that of the call before it lies before a barrier that all ranks have passed, so
+ * two places are enough. */
 void cpu_begin(struct cpu_comm *cpu, const struct call *call)
 {
     int rank = cpu->control->ranks[cpu->rank].rank;
@@ -70,8 +70,8 @@ static void collect_inputs(struct cpu_comm *cpu, const struct call *call)
         cpu->in[r] = cpu_input_of(cpu, call, r);
 }
 
-/* Everybody writes his part of the result into everybody's output. In place that is safe: only we read
- * and write these elements between the two barriers. */
+/* Each rank writes its part of the result into all outputs. In place that is safe: only we read and write these
+ * elements between the two barriers. */
 static void direct_all_reduce(struct cpu_comm *cpu, const struct call *call)
 {
     size_t at, n;
@@ -153,9 +153,8 @@ static void run_in_place(struct cpu_comm *cpu, const struct call *call)
 
 /* Collectives on private memory, in steps through slots that all ranks can see.
  *
- * A collective is three stages: give (copy my values into a slot), combine (reduce one part of all slots,
- * for those who need it), take (copy the result out). They run as a pipeline with a barrier after each
- * turn:
+ * A collective is three stages: give (copy my values into a slot), combine (reduce one part of all slots, for those
+ * who need it), take (copy the result out). They run as a pipeline with a barrier after each turn:
  *
  *     turn                1        2        3        4        5
  *     give             step 0   step 1   step 2
@@ -163,16 +162,16 @@ static void run_in_place(struct cpu_comm *cpu, const struct call *call)
  *     take                               step 0   step 1   step 2
  *     pair of slots       a        b        a                       (odd and even steps)
  *
- * Why two slots are enough: in turn 3 the fastest rank gives step 2 into slot a, which was last read in
- * turn 2, by combine of step 0, and the barrier after turn 2 is behind everybody. The same holds for the
- * take slots one turn later, and across the end of a call, because the parity runs on from call to call:
- * no barrier is needed after the last turn either.
+ * Why two slots are enough: in turn 3 the fastest rank gives step 2 into slot a, which was last read in turn 2, by
+ * combine of step 0, and all ranks have passed the barrier after turn 2. The same holds for the take slots one turn
+ * later, and across the end of a call, because the parity runs on from call to call: no barrier is needed after the
+ * last turn either.
  *
- * Calls without anything to combine have two stages. A small call is one step and one barrier: everybody
- * combines everything for himself.
+ * Calls without anything to combine have two stages. A small call is one step and one barrier: each rank combines
+ * everything.
  *
- * The first turn lies before the first barrier of the call, the one that compares marks: a rank with
- * private buffers knows without the others that the call goes through the slots. */
+ * The first turn lies before the first barrier of the call, the one that compares marks: a rank with private buffers
+ * knows without the others that the call goes through the slots. */
 
 /* Elements [at, at + n) of the call, through slot `pair` of each pair. */
 struct step {
@@ -237,7 +236,7 @@ static void give_others(struct cpu_comm *cpu, const struct call *call, const str
     cpu_copy(slot + behind * size, in_at(call, step->at + behind), (step->n - behind) * size);
 }
 
-/* The root fills everybody's slot. */
+/* The root fills the slots of all ranks. */
 static void give_each(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     for (int r = 0; r < cpu->world; r++)
@@ -427,7 +426,7 @@ static ddp_status run_through_slots(struct cpu_comm *cpu, const struct call *cal
 
 /* --- either way ------------------------------------------------------------------------------------------ */
 
-/* How many ranks have buffers in everybody's reach, and how many of those have something to give. */
+/* How many ranks have buffers that all ranks can reach, and how many of those have something to give. */
 static int count_in_reach(const struct cpu_comm *cpu, const struct call *call, int *with_input)
 {
     int count = 0;

@@ -1,5 +1,5 @@
-/* host.h -- collectives among the ranks of one host, by shared memory: on the buffers where they lie when all ranks can see them, or
- * else through slots, in steps. */
+/* host.h -- collectives among the ranks of one host, by shared memory: on the buffers where they lie when all ranks
+ * can see them, or else through slots, in steps. */
 #ifndef WORKER_CPU_HOST_H
 #define WORKER_CPU_HOST_H
 
@@ -16,13 +16,13 @@ struct cpu_comm {
     int group_size;   /* ranks on all hosts */
     struct net *net;  /* owned; NULL when all ranks are on this host */
     uint32_t step_timeout_ms;
-    struct shm_meeting meeting;
+    struct meeting meeting;
     struct shm_control *control; /* at the start of the meeting's segment */
     struct shm_barrier barrier;
     struct regions regions;
     uint64_t turn;   /* slot steps done; its parity says which slot of a pair is next */
     const void **in; /* world places for reduce_range, so that no call allocates */
-    void **out;      /* likewise */
+    void **out;      /* as `in` */
 };
 
 /* Start the next call: its sequence number, its mark, its time. */

@@ -1,9 +1,9 @@
 /* meeting.c -- see meeting.h.
  *
  * Rank 0 gathers the cards of all ranks, numbers the hosts, makes the page of its own host and gives both to all
- * through the store. On every other host the lowest rank makes the page and gives its description to the ranks
- * there. So on one host it takes a single message. Who cannot gives the reason instead, so that everybody fails
- * at once and with the same words, and nobody by time-out. */
+ * through the store. On every other host the lowest rank makes the page and gives its description to the ranks there.
+ * So on one host it takes a single message. A rank that fails gives the reason instead, so that all fail at once and
+ * with the same text, and none by time-out. */
 #include "cpu/meeting.h"
 
 #include "cpu/net_plan.h"
@@ -14,7 +14,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-/* What rank 0 gives to all. */
+/* The message of rank 0 to all. */
 struct hello {
     struct segment_offer offer; /* of host 0's page */
     uint8_t nonce[SHM_NONCE];
@@ -29,7 +29,7 @@ static size_t hello_bytes(int world)
     return sizeof(struct hello) + (size_t)world * sizeof(uint16_t);
 }
 
-/* What the first rank of `host` gives to the others there. */
+/* The key of the message from the first rank of `host` to the others there. */
 static void page_key(char key[32], int host)
 {
     snprintf(key, 32, "page/%d", host);
@@ -75,8 +75,8 @@ static bool is_numbered(const uint16_t *host_of, int world, uint32_t hosts)
     return seen == hosts;
 }
 
-/* Where are we in it? Everything is computed from the one table, which is compared with what can be. */
-static ddp_status read_hello(const struct bootstrap *b, const struct hello *hello, struct shm_meeting *out,
+/* Find our place in the table. Everything is computed from this one table, which is checked first. */
+static ddp_status read_hello(const struct bootstrap *b, const struct hello *hello, struct meeting *out,
                              struct ddp_err *err)
 {
     size_t bytes = (size_t)b->world_size * sizeof(*out->host_of);
@@ -105,8 +105,8 @@ static ddp_status read_hello(const struct bootstrap *b, const struct hello *hell
 
 /* The pids go in before anybody can see the page: every rank needs them to watch the others from the
  * first barrier on. `cards` may be NULL, then they are asked for. */
-static ddp_status make_page(const struct bootstrap *b, const struct bootstrap_card *cards,
-                            struct shm_meeting *m, struct segment_offer *offer, struct ddp_err *err)
+static ddp_status make_page(const struct bootstrap *b, const struct bootstrap_card *cards, struct meeting *m,
+                            struct segment_offer *offer, struct ddp_err *err)
 {
     ddp_status status = segment_create(&m->segment, shm_total_bytes(m->locals), err);
     struct shm_control *control = m->segment.base;
@@ -126,7 +126,7 @@ static ddp_status make_page(const struct bootstrap *b, const struct bootstrap_ca
 }
 
 /* The first rank of a host that is not the first. */
-static ddp_status make_page_here(const struct bootstrap *b, struct shm_meeting *m, struct ddp_err *err)
+static ddp_status make_page_here(const struct bootstrap *b, struct meeting *m, struct ddp_err *err)
 {
     struct segment_offer offer;
     char key[32];
@@ -140,10 +140,10 @@ static ddp_status make_page_here(const struct bootstrap *b, struct shm_meeting *
     return status;
 }
 
-/* The size of the page is computed, not received. A page that cannot be had may have been taken back by a maker
- * that failed meanwhile: then it is its reason that counts. */
+/* The size of the page is computed, not received. A page that is missing may have been removed by a maker that failed
+ * meanwhile: then the reason of that rank counts. */
 static ddp_status find_page(const struct bootstrap *b, const char *key, const struct segment_offer *offer,
-                            struct shm_meeting *m, struct ddp_err *err)
+                            struct meeting *m, struct ddp_err *err)
 {
     struct hello *again = malloc(hello_bytes(b->world_size));
     struct ddp_err refusal = { 0 };
@@ -158,9 +158,9 @@ static ddp_status find_page(const struct bootstrap *b, const char *key, const st
 
 /* --- roles ---------------------------------------------------------------------------------------------- */
 
-/* Rank 0's part. Whatever fails here, the others are told. */
+/* Rank 0's part. The others get the reason of each failure. */
 static ddp_status lead_hosts(const struct bootstrap *b, struct bootstrap_card *cards, int *first,
-                             struct hello *hello, struct shm_meeting *m, struct ddp_err *err)
+                             struct hello *hello, struct meeting *m, struct ddp_err *err)
 {
     ddp_status status = bootstrap_meet(b, cards, err);
     if (status == DDP_OK && getrandom(hello->nonce, SHM_NONCE, 0) != SHM_NONCE)
@@ -178,7 +178,7 @@ static ddp_status lead_hosts(const struct bootstrap *b, struct bootstrap_card *c
     return status;
 }
 
-static ddp_status lead_all(const struct bootstrap *b, struct hello *hello, struct shm_meeting *m,
+static ddp_status lead_all(const struct bootstrap *b, struct hello *hello, struct meeting *m,
                            struct ddp_err *err)
 {
     struct bootstrap_card *cards = calloc((size_t)b->world_size, sizeof(*cards));
@@ -191,8 +191,8 @@ static ddp_status lead_all(const struct bootstrap *b, struct hello *hello, struc
     return status;
 }
 
-/* Everybody else's part. */
-static ddp_status follow_host(const struct bootstrap *b, struct hello *hello, struct shm_meeting *m,
+/* The part of all other ranks. */
+static ddp_status follow_host(const struct bootstrap *b, struct hello *hello, struct meeting *m,
                               struct ddp_err *err)
 {
     struct segment_offer offer;
@@ -211,10 +211,10 @@ static ddp_status follow_host(const struct bootstrap *b, struct hello *hello, st
     return status == DDP_OK ? find_page(b, key, &offer, m, err) : status;
 }
 
-ddp_status shm_join(const struct bootstrap *bootstrap, struct shm_meeting *out, struct ddp_err *err)
+ddp_status meeting_join(const struct bootstrap *bootstrap, struct meeting *out, struct ddp_err *err)
 {
     int world = bootstrap->world_size;
-    *out = (struct shm_meeting){ .segment = { .fd = -1 } };
+    *out = (struct meeting){ .segment = { .fd = -1 } };
     if (world > NET_WORLD_MAX)
         return ddp_fail(err, DDP_ERR_UNSUPPORTED, "a world of %d ranks: the cpu backend joins at most %d",
                         world, NET_WORLD_MAX);
@@ -225,18 +225,18 @@ ddp_status shm_join(const struct bootstrap *bootstrap, struct shm_meeting *out, 
         bootstrap->rank == 0 ? lead_all(bootstrap, hello, out, err) : follow_host(bootstrap, hello, out, err);
     free(hello);
     if (status != DDP_OK)
-        shm_meeting_close(out);
+        meeting_close(out);
     return status;
 }
 
-void shm_meeting_close(struct shm_meeting *meeting)
+void meeting_close(struct meeting *meeting)
 {
     segment_close(&meeting->segment);
     free(meeting->host_of);
     meeting->host_of = NULL;
 }
 
-ddp_status shm_joined(const struct bootstrap *bootstrap, struct shm_meeting *meeting, struct ddp_err *err)
+ddp_status meeting_over(const struct bootstrap *bootstrap, struct meeting *meeting, struct ddp_err *err)
 {
     char key[32];
     segment_hide(&meeting->segment);
@@ -247,8 +247,8 @@ ddp_status shm_joined(const struct bootstrap *bootstrap, struct shm_meeting *mee
     return bootstrap_clear(bootstrap, meeting->host == 0 ? all_hosts : key, err);
 }
 
-void shm_take_back(const struct bootstrap *bootstrap, const struct shm_meeting *meeting,
-                   const struct ddp_err *reason)
+void meeting_refuse(const struct bootstrap *bootstrap, const struct meeting *meeting,
+                    const struct ddp_err *reason)
 {
     char key[32];
     page_key(key, meeting->host);

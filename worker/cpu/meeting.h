@@ -1,4 +1,4 @@
-/* meeting.h -- the ranks learn who shares a host with whom, and those of one host find their control page. */
+/* meeting.h -- the ranks learn which of them share a host, and those of one host find their control page. */
 #ifndef WORKER_CPU_MEETING_H
 #define WORKER_CPU_MEETING_H
 
@@ -7,7 +7,7 @@
 
 enum { SHM_NONCE = 16 };
 
-struct shm_meeting {
+struct meeting {
     struct segment segment;   /* control page and slots, pids and ranks filled in */
     uint16_t *host_of;        /* of each rank of the world; hosts are numbered by their lowest rank */
     int hosts, host;          /* how many, and ours */
@@ -16,15 +16,15 @@ struct shm_meeting {
 };
 
 /* Collective, through the store. DDP_OK: close *out with shm_meeting_close when the page is no longer needed. */
-ddp_status shm_join(const struct bootstrap *bootstrap, struct shm_meeting *out, struct ddp_err *err);
-void shm_meeting_close(struct shm_meeting *meeting);
+ddp_status meeting_join(const struct bootstrap *bootstrap, struct meeting *out, struct ddp_err *err);
+void meeting_close(struct meeting *meeting);
 
 /* All ranks are known to have met: take back what was needed for it. */
-ddp_status shm_joined(const struct bootstrap *bootstrap, struct shm_meeting *meeting, struct ddp_err *err);
+ddp_status meeting_over(const struct bootstrap *bootstrap, struct meeting *meeting, struct ddp_err *err);
 
 /* This rank gives up before all have the page. Its maker, before it closes it, lets those who come late know why; the
  * others find that in the page itself. */
-void shm_take_back(const struct bootstrap *bootstrap, const struct shm_meeting *meeting,
-                   const struct ddp_err *reason);
+void meeting_refuse(const struct bootstrap *bootstrap, const struct meeting *meeting,
+                    const struct ddp_err *reason);
 
 #endif

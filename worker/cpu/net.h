@@ -1,5 +1,5 @@
-/* net.h -- the cpu backend between hosts: net_join.c connects the hosts, net_run.c carries out collectives. See net_plan.h for what goes
- * where, net_wire.h for what is said, net_link.h for how values are transferred. */
+/* net.h -- the cpu backend between hosts: net_join.c connects the hosts, net_run.c carries out collectives. See
+ * net_plan.h for the plan, net_wire.h for messages, net_link.h for the transfer of values. */
 #ifndef WORKER_CPU_NET_H
 #define WORKER_CPU_NET_H
 
@@ -28,7 +28,7 @@ struct net {
     struct cpu_comm *cpu; /* borrowed */
     struct net_layout layout;
     int host, rank;
-    int served;             /* lanes of ours: our local rank, and every `locals` on */
+    int served;             /* our lanes: our local rank, and every `locals` on */
     struct net_links links; /* served x hosts; those to our own host stay empty */
     struct net_tell tell;
     struct barrier_abroad abroad;

@@ -18,8 +18,8 @@
 
 /* --- which address -------------------------------------------------------------------------------------- */
 
-/* An address of ours as text; false for what is neither IPv4 nor IPv6, and for link-local ones, which mean nothing
- * on another host. */
+/* An address of this host as text; false for one that is neither IPv4 nor IPv6, and for link-local ones, which mean
+ * nothing on another host. */
 static bool address_of(const struct ifaddrs *i, char address[NET_ADDRESS])
 {
     int family = i->ifa_addr != NULL ? i->ifa_addr->sa_family : AF_UNSPEC;
@@ -63,7 +63,7 @@ static ddp_status find_interface(const char *iface, char address[NET_ADDRESS], s
     return status;
 }
 
-/* The way to the store is known to work, and the other hosts have come by it, too. */
+/* The way to the store works, and the other hosts use it, too. */
 ddp_status net_address_choose(const char *iface, const struct ddp_store *store, char address[NET_ADDRESS],
                               struct ddp_err *err)
 {
@@ -72,7 +72,7 @@ ddp_status net_address_choose(const char *iface, const struct ddp_store *store, 
     return ddp_store_local_address(store, address, NET_ADDRESS, err);
 }
 
-bool net_is_loopback(const char *address)
+static bool net_is_loopback(const char *address)
 {
     return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0 ||
            strncmp(address, "::ffff:127.", 11) == 0;
@@ -179,7 +179,7 @@ int net_connect(const char *address, int port, const char *source, int *fd)
  * its way out or in, but a second try at a silent address would meet the same firewall. */
 
 enum {
-    REFUSED_MS = 1000, /* as long as those who know of a death may take to say so */
+    REFUSED_MS = 1000, /* the time in which a death is reported */
     PAUSE_MS = 100,
     SILENT_MS = 10000 /* no network needs that long; TCP has tried four times by then */
 };
@@ -253,7 +253,7 @@ static ddp_status try_again(struct net_dial *d, int error, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* What has failed on the spot leaves no trace on the socket. SO_ERROR is 0 while the connection is being made, too:
+/* A connect that fails at once leaves no trace on the socket. SO_ERROR is 0 while the connection is being made, too:
  * then there is no peer yet. */
 static ddp_status look_at_connection(struct net_dial *d, struct ddp_err *err)
 {
@@ -279,9 +279,9 @@ static ddp_status look_at_connection(struct net_dial *d, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* The other rank answers when it has come as far as we have: there is no hurry. So there is no limit here:
- * look_around in net_join.c has the time of the whole. Exactly the answer is read, for what follows belongs
- * to the link. */
+/* The other rank answers when it gets as far as we are, which may take a while. So there is no limit here:
+ * look_around in net_join.c has the time of the whole. Exactly the answer is read, for what follows belongs to the
+ * link. */
 static ddp_status read_answer(struct net_dial *d, struct ddp_err *err)
 {
     ssize_t n = recv(d->fd, d->answer + d->got, NET_ANSWER - d->got, 0);
@@ -358,8 +358,8 @@ int net_door_polls(const struct net_door *door, struct pollfd *polls)
 
 /* --- guests --------------------------------------------------------------------------------------------- */
 
-/* A free place, or that of the one who has been silent for longest. A rank says its hello with its first
- * packet, so whoever is silent for longest is the least likely to be one. */
+/* A free place, or that of the guest that has been silent for longest. A rank sends its hello with its first packet,
+ * so this guest is the least likely to be a rank. */
 static struct net_guest *find_place(struct net_door *door)
 {
     struct net_guest *oldest = &door->guests[0];
@@ -404,7 +404,7 @@ static bool answer_hello(struct net_guest *guest, const struct net_hello *mine, 
     if (answer == NET_WELCOME && link->fd >= 0)
         answer = NET_TWICE;
     net_put_answer(bytes, answer);
-    /* A fresh connection has room for 8 bytes; if it is broken, the link will say so. */
+    /* A fresh connection has room for 8 bytes; if it is broken, the link reports it. */
     if (send(guest->fd, bytes, sizeof(bytes), MSG_NOSIGNAL) != sizeof(bytes) || answer != NET_WELCOME) {
         show_out(guest);
         return false;
@@ -438,8 +438,8 @@ static bool listen_to(struct net_guest *guest, const struct net_hello *mine, str
     return false;
 }
 
-/* All places are looked at, whatever poll has said: a recv that finds nothing is cheaper than to find out
- * whom it meant. */
+/* All places are looked at, whatever poll has said: a recv that finds nothing is cheaper than to search for the right
+ * one. */
 int net_door_serve(struct net_door *door, struct net_links *links)
 {
     int let_in = 0;

@@ -22,8 +22,6 @@ ddp_status net_listen(const char *address, const char *range, int local_rank, in
 /* A non-blocking socket that connects to address:port, from `source` unless that is "". 0, or -1 with errno. */
 int net_connect(const char *address, int port, const char *source, int *fd);
 
-bool net_is_loopback(const char *address);
-
 /* --- to connect ------------------------------------------------------------------------------------------- */
 
 /* Connect one link to the rank at its other end.
@@ -55,10 +53,10 @@ struct net_dial {
     size_t got;
     uint8_t answer[NET_ANSWER];
     char closed
-        [NET_CLOSED]; /* nobody can be reached there: "cannot connect to rank 0 ..."; "" = it is not so */
+        [NET_CLOSED]; /* the address cannot be reached: "cannot connect to rank 0 ..."; "" = it is not so */
 };
 
-/* Begin. What is wrong shows in net_dial_serve. */
+/* Begin. net_dial_serve reports errors. */
 void net_dial_begin(struct net_dial *dial);
 void net_dial_close(struct net_dial *dial);
 
@@ -72,11 +70,12 @@ ddp_status net_dial_serve(struct net_dial *dial, struct ddp_err *err);
 
 /* --- to be connected to ----------------------------------------------------------------------------------- */
 
-/* The port on which ranks of other hosts are let in, and nobody else.
+/* The port that accepts ranks of other hosts only.
  *
- * Who connects has to say a hello (net_wire.h) with the nonce of this run, which is only in the store. A stranger is
- * closed with the first byte that is no hello, a silent one after some seconds or when the table is full; a hello of an
- * older attempt or another job gets an answer that says so. The port is closed when all who are expected are there. */
+ * A peer has to send a hello (net_wire.h) with the nonce of this run, which is only in the store. A stranger is
+ * closed with the first byte that is no hello, a silent one after some seconds or when the table is full; a hello of
+ * an older attempt or another job gets an answer that says so. The port is closed when all who are expected are
+ * there. */
 
 enum { NET_GUESTS = 32 };
 
@@ -99,7 +98,7 @@ void net_door_close(struct net_door *door);
 /* Entries for poll: the port and those who have not said their hello yet; returns how many, at most 1 + NET_GUESTS. */
 int net_door_polls(const struct net_door *door, struct pollfd *polls);
 
-/* Let in whom poll has announced: their links get their sockets. Returns how many. */
+/* Accept the ranks that poll has announced: their links get their sockets. Returns how many. */
 int net_door_serve(struct net_door *door, struct net_links *links);
 
 #endif

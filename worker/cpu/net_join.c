@@ -1,8 +1,8 @@
 /* net_join.c -- hosts join and part; see net.h.
  *
- * Each rank that serves a lane listens and leaves in the store where. For each pair of hosts the one with the
- * higher number connects; so every rank connects to some and is connected to by others, both in one loop. Meanwhile
- * it checks whether somebody has given up: on this host in the page, elsewhere by the key in the store. */
+ * Each rank that serves a lane listens and leaves in the store where. For each pair of hosts the one with the higher
+ * number connects; so every rank connects to some and is connected to by others, both in one loop. Meanwhile it
+ * checks whether a rank has given up: on this host in the page, elsewhere by the key in the store. */
 #include "cpu/net.h"
 
 #include "base/clock.h"
@@ -17,9 +17,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The first reason stands: compare_set lets one rank write, and whoever comes later reads what it says. A
- * thousand ranks that give up because of one another then name the one cause. A connection of its own is
- * made for it, since the rank's usual one may be in the middle of a request that does not end. */
+/* The first reason stands: compare_set lets one rank write, and later ranks read that. A thousand ranks that give up
+ * because of one another then name the one cause. A separate connection is made for it, since the rank's usual one
+ * may be in the middle of a request that does not end. */
 
 /* Peers are to know within a second; a store that takes longer than this will not bring us together. */
 enum { STORE_MS = 500 };
@@ -150,8 +150,8 @@ static ddp_status links_missing(const struct joining *j, struct ddp_err *err)
                     list, j->bootstrap->timeout_ms, j->address);
 }
 
-/* Has anybody given up, or is the time over? This host's page costs nothing to look at, the store a round
- * trip, hence ASK_MS: slow enough for 1000 ranks that ask, and soon enough to be told within the second. */
+/* Has anybody given up, or is the time over? This host's page costs nothing to look at, the store a round trip, hence
+ * ASK_MS: slow enough for 1000 ranks that ask, and fast enough to learn it within a second. */
 static ddp_status check_joining(struct joining *j, struct ddp_err *err)
 {
     uint64_t now = clock_ms();
@@ -166,9 +166,9 @@ static ddp_status check_joining(struct joining *j, struct ddp_err *err)
     return status;
 }
 
-/* --- whom we need --------------------------------------------------------------------------------------- */
+/* --- ranks to connect to --------------------------------------------------------------------------------------- */
 
-/* Cards come within milliseconds, or when a slow host is ready, or never: then somebody says why. */
+/* Cards come within milliseconds, or when a slow host is ready, or never: then a rank gives the reason. */
 static ddp_status wait_for_card(struct joining *j, const char *key, struct ddp_err *err)
 {
     struct timespec pause = { .tv_nsec = 1000000 };
@@ -204,9 +204,8 @@ static ddp_status find_peer(struct joining *j, struct net_link *link, struct ddp
     return DDP_OK;
 }
 
-/* To hosts before ours we connect; those behind connect to us. One rule for both ends, so that each pair
- * has one connection and never two that cross. Who waits for a card here is not deaf: connections to us
- * gather in the kernel's queue meanwhile. */
+/* To hosts before ours we connect; later ones connect to us. One rule for both ends, so that each pair has one
+ * connection and never two that cross. Meanwhile connections to us gather in the kernel's queue. */
 static ddp_status begin_all(struct joining *j, struct ddp_err *err)
 {
     struct net *net = j->net;
@@ -243,9 +242,9 @@ static ddp_status serve_all(struct joining *j, struct ddp_err *err)
     return status;
 }
 
-/* Our words go to the user by the program, if it prints them; the store is told as well, by a code, so that all nodes of
- * the job hear at once which way is closed, also of a program that prints nothing. A store that is not ddprun's has no
- * use for it, and a failure here changes nothing. */
+/* The program may print our message; the store gets a code as well, so that all nodes of the job learn at once which
+ * port is closed, even if the program prints nothing. A store that is not ddprun's has no use for it, and a failure
+ * here changes nothing. */
 static void tell_closed(const struct joining *j, const char *closed)
 {
     enum { TELL_MS = 500 };
@@ -269,7 +268,7 @@ static void tell_what_is_closed(const struct joining *j)
             tell_closed(j, j->dials[i].closed);
 }
 
-/* SLICE_MS bounds how late somebody's end is seen, since neither the page nor the store can wake us out of
+/* SLICE_MS bounds how late the end of a rank is detected, since neither the page nor the store can wake us out of
  * poll. */
 static ddp_status connect_all(struct joining *j, struct ddp_err *err)
 {
@@ -297,7 +296,7 @@ static void close_joining(struct joining *j)
     free(j->polls);
 }
 
-/* The card may go when all links stand: nobody else needs it. A rank without a lane needs nobody. */
+/* The card may go when all links stand: no other rank needs it. A rank without a lane needs no links. */
 static ddp_status net_join(struct net *net, const struct comm_setup *setup, struct ddp_err *err)
 {
     struct joining j = { .net = net, .bootstrap = setup->bootstrap, .door = { .fd = -1 } };
@@ -373,7 +372,7 @@ static ddp_status make_buffers(struct net *net, struct ddp_err *err)
     return net_links_open(&net->links, net->served * l->hosts, 2 * (size_t)l->most + 4, net->rank, err);
 }
 
-/* Who is at the other end of each link. */
+/* The rank at the other end of each link. */
 static void address_links(struct net *net)
 {
     for (int i = 0; i < net->served; i++) {
@@ -388,7 +387,7 @@ static void address_links(struct net *net)
 
 static ddp_status net_prepare(struct net *net, struct ddp_err *err)
 {
-    const struct shm_meeting *m = &net->cpu->meeting;
+    const struct meeting *m = &net->cpu->meeting;
 
     if (!net_layout_open(&net->layout, m->host_of, net->cpu->group_size, m->hosts, LANES))
         return no_net_memory(net, err);

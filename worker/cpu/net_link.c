@@ -196,7 +196,7 @@ ddp_status net_pump(struct net_links *links, struct ddp_err *err)
 
 /* --- waiting -------------------------------------------------------------------------------------------- */
 
-/* What is not done yet, for poll. Returns how many. */
+/* Fill polls with the links that are not done. Returns how many. */
 static int list_waits(struct net_links *links)
 {
     int waits = 0;
@@ -209,8 +209,8 @@ static int list_waits(struct net_links *links)
     return waits;
 }
 
-/* Three states are told apart, because each is mended elsewhere: who has not called hangs in its program,
- * who has sent a part only has a network that hangs, who does not read is in another call. */
+/* Three states are distinguished, because their causes differ: a rank that has not called hangs in its program, one
+ * that has sent a part has a network that hangs, one that does not read is in another call. */
 static ddp_status links_late(const struct net_links *links, uint32_t timeout_ms, struct ddp_err *err)
 {
     enum { LISTED = 3 };

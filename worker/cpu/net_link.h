@@ -1,11 +1,12 @@
 /* net_link.h -- connected sockets on which calls exchange values, many at once, with one deadline.
  *
- * Happy path: a call queues what goes out and what comes in, as ranges of memory that stay where they are; net_pump moves
- * what can be moved without waiting; net_finish polls until all queues are empty. The head of a call goes through
- * the same queues and is compared as soon as it is there, before anybody waits for values that may never come.
+ * Happy path: a call queues what goes out and what comes in, as ranges of memory that stay where they are; net_pump
+ * moves what can be moved without waiting; net_finish polls until all queues are empty. The head of a call goes
+ * through the same queues and is compared as soon as it is there, before a rank waits for values that may never
+ * arrive.
  *
  * It goes wrong when: the peer is gone (end, reset, or no answer to anything for the user time-out of TCP), the
- * deadline passes, heads differ, or somebody on this host gives up. */
+ * deadline passes, heads differ, or a rank on this host gives up. */
 #ifndef WORKER_CPU_NET_LINK_H
 #define WORKER_CPU_NET_LINK_H
 

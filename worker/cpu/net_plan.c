@@ -158,7 +158,7 @@ static size_t pieces_bytes(const struct net_way *way, size_t n)
     return (most * all_of(way, n) + (size_t)l->piece_count * own_of(way, n)) * way->partial;
 }
 
-/* Whole lines, so that parts of a step are as even as can be. */
+/* Whole lines, so that parts of a step are as even as possible. */
 static size_t fit(const struct net_way *way, size_t slot_bytes, size_t area_bytes)
 {
     size_t line = PART_LINE / way->element, n = slot_bytes / way->element;
@@ -187,8 +187,8 @@ static bool is_small(const struct net_way *way)
     return all_of(way, way->n) * way->element * (size_t)(way->layout->hosts - 1) <= SMALL;
 }
 
-/* A small call takes one lane, since four would be four times the system calls for a packet's worth, and
- * where shares could be given to hosts, everybody joins everything: more data, and one trip less. */
+/* A small call takes one lane, since four would be four times the system calls for a packet's worth, and where shares
+ * could be given to hosts, every host joins everything: more data, and one trip less. */
 struct net_way net_way_of(const struct net_layout *layout, const struct call *call, size_t slot_bytes,
                           size_t area_bytes)
 {

@@ -1,7 +1,7 @@
 /* net_plan.h -- how a collective travels between hosts: the one table of it, and all its arithmetic. Pure.
  *
- * A collective is done in steps that fit into the slots of shared memory. The elements of a step form columns;
- * a column has an owner, a host. There are at most two phases:
+ * A collective is done in steps that fit into the slots of shared memory. The elements of a step form columns; a
+ * column has an owner, a host. There are at most two phases:
  *
  *     first    REDUCE  every host sends its pieces of a column (reduce.h, unfinished) to the owner, which joins them
  *              SPREAD  the root's host sends the column to its owner
@@ -17,8 +17,8 @@
  *     gather           one for each rank           -         to the root's host
  *     small ones       one, everybody's            as above  -                one trip instead of two
  *
- * Sender and receiver compute from the same call and the same layout what passes between them, so nothing of it is
- * said on the wire. Lane k has the k-th part of every column. */
+ * Sender and receiver compute from the same call and the same layout what passes between them, so none of it is sent.
+ * Lane k has the k-th part of every column. */
 #ifndef WORKER_CPU_NET_PLAN_H
 #define WORKER_CPU_NET_PLAN_H
 
@@ -27,17 +27,17 @@
 
 #include <stdbool.h>
 
-/* Which rank is on which host, and what follows from it: who talks to whom, and which nodes of the
- * reduction tree (reduce.h) a host can combine by itself. Pure.
+/* Which rank is on which host, and what follows from it: which ranks connect, and which nodes of the reduction tree
+ * (reduce.h) a host can combine by itself. Pure.
  *
- * A host is a number, given in the order of its lowest rank. The work of a collective is shared out among
- * `lanes`: lane k is the k-th part of everything, and on every host one rank serves it, so that each lane is a
- * mesh of one connection for each pair of hosts. With as many lanes as ranks on the largest host, every
- * rank has a share; on a smaller host a rank serves several lanes.
+ * A host is a number, given in the order of its lowest rank. The work of a collective is shared out among `lanes`:
+ * lane k is the k-th part of everything, and on every host one rank serves it, so that each lane is a mesh of one
+ * connection for each pair of hosts. With as many lanes as ranks on the largest host, every rank has a share; on a
+ * smaller host a rank serves several lanes.
  *
- * Pieces: the tree is walked from the top; a node whose ranks are all on one host is a piece of that host.
- * Six ranks on hosts of three: {0,1} {2} | {3} {4,5}. Ranks of a host may lie anywhere; that only makes more
- * and smaller pieces. */
+ * Pieces: the tree is walked from the top; a node whose ranks are all on one host is a piece of that host. Six ranks
+ * on hosts of three: {0,1} {2} | {3} {4,5}. Ranks of a host may lie anywhere; that only makes more and smaller
+ * pieces. */
 
 /* Hosts are joined by a mesh, and numbered in 16 bits. */
 enum { NET_HOSTS_MAX = 4096, NET_WORLD_MAX = 65536 };
@@ -105,7 +105,7 @@ struct net_way net_way_of(const struct net_layout *layout, const struct call *ca
                           size_t area_bytes);
 size_t net_steps(const struct net_way *way);
 
-/* What a rank's buffer for pieces must hold at least, so that every call has a step that fits. */
+/* The least size of a rank's buffer for pieces, so that every call has a step that fits. */
 size_t net_area_least(const struct net_layout *layout);
 
 /* The columns of a step of `n` elements, and lane `lane`'s part of one. */

@@ -1,7 +1,7 @@
 /* net_run.c -- a collective between hosts, in steps.
  *
- * Each host has the turns of host.c, a barrier of its own ranks after each; in between the hosts exchange. With two
- * phases and private buffers:
+ * Each host has the turns of host.c, a barrier of the ranks of this host after each; in between the hosts exchange.
+ * With two phases and private buffers:
  *
  *     turn              1        2        3        4        5        6
  *     give           step 0   step 1   step 2
@@ -9,12 +9,12 @@
  *     second phase                     step 0   step 1   step 2
  *     take                                      step 0   step 1   step 2
  *
- * The values of a turn's two phases travel together, so a turn waits for the network once, and never for an answer
- * to what it has sent itself. A stage that a call does not need has no turn: no give where all buffers of the host are in
- * reach. Hosts may differ in that: what passes between them has the same order anyway.
+ * The values of a turn's two phases travel together, so a turn waits for the network once, and never for an answer to
+ * what it has sent itself. A stage that a call does not need has no turn: no give where all buffers of the host are
+ * in reach. Hosts may differ in that: what passes between them has the same order anyway.
  *
- * Why two slots of a kind are enough is said in host.c: the parity of steps runs on from call to call. What a rank has
- * finished between the phases lies in memory of its own, for the take slot of its step is still being read. */
+ * host.c explains why two slots of a kind are enough: the parity of steps runs on from call to call. Values that a
+ * rank has finished between the phases lie in private memory, because the take slot of its step is still being read. */
 #include "cpu/net.h"
 
 #include <string.h>
@@ -127,7 +127,7 @@ static void net_take(const struct net_call *c, const struct net_step *step)
 
 /* --- the first phase: pieces ---------------------------------------------------------------------------- */
 
-/* Our host's pieces of one part, one behind the other. Returns where they end. */
+/* Our host's pieces of one part, one after the other. Returns where they end. */
 static uint8_t *combine_pieces(const struct net_call *c, const struct net_step *step,
                                const struct net_column *column, int number, const struct net_range *part,
                                uint8_t *to)
@@ -171,7 +171,7 @@ static size_t owned_elements(const struct net_call *c, const struct net_step *st
     return n;
 }
 
-/* Others' pieces of what we own come behind our own in the area. */
+/* Others' pieces of our elements follow our own in the area. */
 static uint8_t *receive_pieces(const struct net_call *c, const struct net_step *step, int i, uint8_t *to)
 {
     struct net *net = c->net;
@@ -210,7 +210,7 @@ static uint8_t *send_pieces(const struct net_call *c, const struct net_step *ste
     return end;
 }
 
-/* The finished values of what we own: on to the second phase, or into the take slot. */
+/* The finished values of our elements: on to the second phase, or into the take slot. */
 static char *finished_at(const struct net_call *c, const struct net_step *step, size_t at)
 {
     if (c->way.second == NET_NO_SECOND)
@@ -266,7 +266,7 @@ static void queue_spread(const struct net_call *c, const struct net_step *step, 
 
 /* --- the phases ----------------------------------------------------------------------------------------- */
 
-/* Receiving first: what has come meanwhile is moved while we combine. */
+/* Receiving first: values that arrive meanwhile are moved while we combine. */
 static void net_queue_first(const struct net_call *c, const struct net_step *step)
 {
     uint8_t *to = c->net->area;
@@ -409,7 +409,7 @@ static void set_turns(struct net_call *c, bool direct)
     c->last = c->take + c->steps - 1;
 }
 
-/* How many ranks of this host have buffers in everybody's reach, and how many of those have something to give. A
+/* How many ranks of this host have buffers that all ranks can reach, and how many of those have something to give. A
  * rank that is alone on its host reaches what it has. */
 static int count_net_reach(const struct net_call *c, int *with_input)
 {
@@ -448,7 +448,7 @@ static ddp_status run_steps(struct net_call *c, struct ddp_err *err)
     return status;
 }
 
-/* A failure between hosts is everybody's: whichever rank of whichever host was first has the words. */
+/* A failure between hosts fails all ranks; the reason of the first rank counts. */
 static ddp_status net_settle(struct net *net, ddp_status status, struct ddp_err *err)
 {
     if (status == DDP_OK)

@@ -178,7 +178,7 @@ ddp_status net_compare_heads(const uint8_t mine[NET_HEAD], const uint8_t theirs[
 /* The ranks of a host begin at different ports of the range, each at its own number, so that with enough
  * ports none meets another; after that they go round once. */
 
-/* Digits only: strtol alone would take blanks and signs. Moves *text behind them; -1 = there is no port. */
+/* Digits only: strtol alone would take blanks and signs. Moves *text past them; -1 = there is no port. */
 static int take_port(const char **text)
 {
     char *end;

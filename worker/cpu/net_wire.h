@@ -1,12 +1,12 @@
-/* net_wire.h -- what ranks on different hosts say to each other besides values. Pure.
+/* net_wire.h -- the messages between ranks on different hosts, besides values. Pure.
  *
  *     connecting rank                        accepting rank
  *       hello: run, nonce, who, to whom  ->
  *                                         <-  answer: welcome, or why not
  *     then, both ways, for each call: a head, and the values that net_plan.h computes
  *
- * All fields have fixed places and little-endian order. Values travel as they are in memory; the hello has a number in
- * native order, so that a machine of the other order is refused. */
+ * All fields have fixed places and little-endian order. Values travel as they are in memory; the hello has a number
+ * in native order, so that a machine of the other order is refused. */
 #ifndef WORKER_CPU_NET_WIRE_H
 #define WORKER_CPU_NET_WIRE_H
 
@@ -25,7 +25,7 @@ struct net_hello {
     int32_t world;
 };
 
-/* name, words for whoever is refused */
+/* name, text for the rejected peer */
 #define NET_ANSWER_LIST(X)                                                      \
     X(WELCOME, "welcome")                                                       \
     X(FOREIGN, "this is not ddprun's, or of another version or byte order")     \

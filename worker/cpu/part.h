@@ -7,9 +7,9 @@
 /* Bytes that no two writers share: two cache lines, because processors fetch neighbours in pairs. */
 enum { PART_LINE = 128 };
 
-/* Compute the part [*at, *at + *n) of `total` elements that number `which` of `count` works on. Parts end at PART_LINE, so that two
- * ranks never write into one cache line. Division first, because total * which could overflow. The remainder is spread, so
- * parts differ by one line at most. */
+/* Compute the part [*at, *at + *n) of `total` elements that number `which` of `count` works on. Parts end at
+ * PART_LINE, so that two ranks never write into one cache line. Division first, because total * which could overflow.
+ * The remainder is spread, so parts differ by one line at most. */
 static inline void part_of(size_t total, size_t element_bytes, int which, int count, size_t *at, size_t *n)
 {
     size_t line = PART_LINE / element_bytes;

@@ -1,9 +1,8 @@
 /* shm.c -- see shm.h.
  *
- * Why not shm_open: its names stay in /dev/shm when all ranks are killed before somebody unlinks them.
- * Why not a descriptor sent through a Unix socket: that needs a socket with a name or an inherited one,
- * so it would not work under torchrun or by hand. /proc/<pid>/fd works wherever the ranks may watch each
- * other, which they must anyway. */
+ * Why not shm_open: its names stay in /dev/shm when all ranks are killed before the names are unlinked. Why not a
+ * descriptor sent through a Unix socket: that needs a socket with a name or an inherited one, so it would not work
+ * under torchrun or by hand. /proc/<pid>/fd works wherever the ranks may watch each other, which they must anyway. */
 #include "cpu/shm.h"
 
 #include <errno.h>
@@ -74,8 +73,8 @@ ddp_status segment_describe(const struct segment *segment, struct segment_offer 
     return DDP_OK;
 }
 
-/* Is it the very file that was offered, of the size that everybody computes for himself, unable to
- * shrink, and this user's? Another user could change it while we use it. */
+/* Is it the very file that was offered, of the size that every rank computes, unable to shrink, and this user's?
+ * Another user could change it while we use it. */
 static ddp_status recognise(int fd, const struct segment_offer *offer, size_t bytes, struct ddp_err *err)
 {
     struct stat st;
@@ -191,8 +190,8 @@ void shm_abort_publish(struct shm_control *control, ddp_status code, const char 
     futex_wake_all(&control->phase);
 }
 
-/* One load when all is well: every barrier of every call asks. The length is limited by ourselves, not by
- * a NUL that somebody else has to write. */
+/* One load when all is well: every barrier of every call asks. The length is limited by ourselves, not by a NUL that
+ * another rank has to write. */
 ddp_status shm_aborted(struct shm_control *control, struct ddp_err *err)
 {
     if (!atomic_load_explicit(&control->abort_ready, memory_order_acquire))
@@ -203,8 +202,8 @@ ddp_status shm_aborted(struct shm_control *control, struct ddp_err *err)
 
 /* --- blocks of ddp_shared_alloc --------------------------------------------------------------------------- */
 
-/* Blocks begin on pages of their own, and one more lies between them: blocks that are exactly a power of
- * two apart would fight for the same places in the caches. */
+/* Each block begins on a new page, and one more page lies between them: blocks that are exactly a power of two apart
+ * would fight for the same places in the caches. */
 enum { BETWEEN = SEGMENT_PAGE };
 
 /* The lowest free number, found in the same way on every rank: all make and free regions in the same

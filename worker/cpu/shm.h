@@ -21,14 +21,14 @@
 #include <time.h>
 #include <unistd.h>
 
-/* What segments are divided into: a page of most machines. Where pages are larger parts of two ranks may share one, which
- * costs nothing but the wish to have them apart. */
+/* The unit of segments: a page of most machines. Where pages are larger parts of two ranks may share one, which costs
+ * nothing but the wish to have them apart. */
 enum { SEGMENT_PAGE = 4096 };
 
 struct segment {
     void *base;
     size_t bytes;
-    int fd; /* -1 once nobody needs to find it any more */
+    int fd; /* -1 once no rank needs to find it any more */
 };
 
 /* Where another process finds a segment, and how it recognises it (a pid could be another's by now). */
@@ -40,10 +40,10 @@ struct segment_offer {
 /* `bytes` zeroed bytes that others may attach. DDP_ERR_NOMEM or DDP_ERR_IO. Close with segment_close. */
 ddp_status segment_create(struct segment *out, size_t bytes, struct ddp_err *err);
 
-/* The same for a world of one: memory that is nobody else's. */
+/* The same for a world of one: private memory. */
 ddp_status segment_create_private(struct segment *out, size_t bytes, struct ddp_err *err);
 
-/* Fill `offer` for a segment of ours that is not hidden. */
+/* Fill `offer` for a segment of this rank that is not hidden. */
 ddp_status segment_describe(const struct segment *segment, struct segment_offer *offer, struct ddp_err *err);
 
 /* Map what `offer` describes; it must be a sealed memory file of exactly `bytes` bytes, else
@@ -51,7 +51,7 @@ ddp_status segment_describe(const struct segment *segment, struct segment_offer 
 ddp_status segment_attach(struct segment *out, const struct segment_offer *offer, size_t bytes,
                           struct ddp_err *err);
 
-/* Everybody has attached: give the descriptor back, the mapping stays. */
+/* All ranks have attached: close the descriptor, the mapping stays. */
 void segment_hide(struct segment *segment);
 
 /* Unmap and give back. A zeroed or closed segment is left alone. */
@@ -88,7 +88,7 @@ struct shm_place {
     uint64_t offset;
 };
 
-/* What a rank is doing. Written by the rank itself before it arrives, read by others after. */
+/* The call of a rank. Written by the rank itself before it arrives, read by others after. */
 struct shm_mark {
     uint64_t seq;
     struct call call; /* its pointers mean nothing to others */
@@ -108,7 +108,7 @@ struct shm_control {
     _Alignas(PART_LINE) _Atomic uint32_t phase; /* futex: phases that are over */
     _Atomic uint32_t sleepers;                  /* ranks that sleep on `phase` and must be woken */
 
-    _Alignas(PART_LINE) _Atomic uint32_t abort_claimed; /* 1: somebody writes the reason */
+    _Alignas(PART_LINE) _Atomic uint32_t abort_claimed; /* 1: a rank writes the reason */
     _Atomic uint32_t abort_ready;                       /* 1: the reason is there, the job is over */
     int32_t abort_code;
     char abort_words[sizeof(((struct ddp_err *)0)->msg)];
@@ -132,12 +132,12 @@ void *shm_slot(struct shm_control *control, int world, int rank, unsigned which)
 const struct shm_mark *shm_mark_of(const struct shm_control *control, int rank, uint64_t seq);
 const struct shm_mark *shm_last_mark(const struct shm_control *control, int rank);
 
-/* Break off: the first reason wins, all sleepers wake. Any thread, any process. False: somebody was first. Who has
- * claimed it must publish words, and may take a moment to find better ones. */
+/* Break off: the first reason wins, all sleepers wake. Any thread, any process. False: another rank was first. A rank
+ * that has claimed it must publish the text, and may take a moment to find a better one. */
 bool shm_abort_claim(struct shm_control *control);
 void shm_abort_publish(struct shm_control *control, ddp_status code, const char *words);
 
-/* Has somebody broken off? DDP_OK, or the code and words of the one who did. */
+/* DDP_OK, or the code and text of the rank that has aborted. */
 ddp_status shm_aborted(struct shm_control *control, struct ddp_err *err);
 
 /* --- blocks of ddp_shared_alloc --------------------------------------------------------------------------- */

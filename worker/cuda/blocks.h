@@ -1,5 +1,5 @@
-/* blocks.h -- what both backends of libddp_cuda share: device memory that ddp_shared_alloc has handed out. Every rank gets its own,
- * or none does. */
+/* blocks.h -- what both backends of libddp_cuda share: device memory that ddp_shared_alloc has handed out. Every rank
+ * gets its own, or none does. */
 #ifndef WORKER_CUDA_BLOCKS_H
 #define WORKER_CUDA_BLOCKS_H
 

@@ -1,4 +1,5 @@
-/* cublaslt_abi.h -- what we use of cuBLASLt, declared by ourselves; see nccl_abi.h. The same in CUDA 11, 12 and 13. Pure. */
+/* cublaslt_abi.h -- what we use of cuBLASLt, declared by ourselves; see nccl_abi.h. The same in CUDA 11, 12 and 13.
+ * Pure. */
 #ifndef CUDA_CUBLASLT_ABI_H
 #define CUDA_CUBLASLT_ABI_H
 

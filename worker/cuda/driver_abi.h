@@ -1,5 +1,5 @@
-/* driver_abi.h -- what we use of the CUDA driver (libcuda), declared by ourselves; see nccl_abi.h. Kernels are loaded and started by it:
- * the runtime has had no call for that in all versions. Pure. */
+/* driver_abi.h -- what we use of the CUDA driver (libcuda), declared by ourselves; see nccl_abi.h. Kernels are loaded
+ * and started by it: the runtime has had no call for that in all versions. Pure. */
 #ifndef CUDA_DRIVER_ABI_H
 #define CUDA_DRIVER_ABI_H
 

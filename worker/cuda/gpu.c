@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What the loader itself says is kept for the first place only: the others mostly do not
- * exist, while the first may be there and be damaged, or lack a library of its own. */
+/* The message of the loader is kept for the first place only: the others mostly do not exist, while the first may be
+ * damaged, or lack a library that it needs. */
 
 static ddp_status not_found(const struct lib_kind *kind, const char *tried, const char *why,
                             struct ddp_err *err)
@@ -100,7 +100,7 @@ ddp_status gpu_check(const struct gpu *gpu, cuda_error error, const char *doing,
     return error == CUDA_SUCCESS_ ? DDP_OK : gpu_fail(gpu, error, doing, err);
 }
 
-/* Driver 0 is CUDA's way to say that there is none. */
+/* CUDA reports a missing driver as version 0. */
 static ddp_status no_device(const struct gpu *gpu, cuda_error error, struct ddp_err *err)
 {
     int driver = 0, runtime = 0;
@@ -137,7 +137,7 @@ static ddp_status try_place(struct gpu *gpu, const char *path, size_t *place, in
     return *error == CUDA_SUCCESS_ && *count > 0 ? DDP_OK : no_device(gpu, *error, err);
 }
 
-/* What the first runtime found wrong is told, not what the last one did. */
+/* The error of the first runtime is reported, not that of the last one. */
 ddp_status gpu_open(struct gpu *gpu, const char *path, int *count, struct ddp_err *err)
 {
     struct ddp_err first = { 0 };

@@ -1,4 +1,5 @@
-/* gpu.h -- libraries of NVIDIA that may be there, the CUDA runtime among them, and one device of it, as far as collectives need them. */
+/* gpu.h -- libraries of NVIDIA that may be there, the CUDA runtime among them, and one device of it, as far as
+ * collectives need them. */
 #ifndef WORKER_CUDA_GPU_H
 #define WORKER_CUDA_GPU_H
 

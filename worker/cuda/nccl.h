@@ -4,14 +4,14 @@
  *     nccl_join.c     the ranks find each other: the library, cards, unique ids, the interface
  *     nccl_watch.c    the thread that looks after what is under way; how a communicator fails
  *
- * and pure: nccl_plan.c (which function, the life of a communicator, the environment, errors in words).
+ * and pure: nccl_plan.c (which function, the life of a communicator, the environment, error texts).
  *
- * Happy path of a call: an event on the program's stream, ours waits for it -> NCCL's function on ours -> an event behind it,
- * which the program's stream waits for when the program wants the result. The host waits for nothing.
+ * Happy path of a call: an event on the program's stream, ours waits for it -> NCCL's function on ours -> an event
+ * after it, which the program's stream waits for when the program wants the result. The host waits for nothing.
  *
- * A cpu communicator stands beside it: it carries what lies in host memory and barriers, knows of dead peers, and tells all
- * ranks one reason. `cpu_lock` is held in its calls, `lock` for all that is below it in the struct; who holds lock only tries
- * cpu_lock, and never waits for it. */
+ * A cpu communicator stands beside it: it carries what lies in host memory and barriers, detects dead peers, and
+ * tells all ranks one reason. `cpu_lock` is held in its calls, `lock` for all that is below it in the struct; who
+ * holds lock only tries cpu_lock, and never waits for it. */
 #ifndef WORKER_CUDA_NCCL_H
 #define WORKER_CUDA_NCCL_H
 
@@ -24,7 +24,7 @@
 
 /* NCCL as a table of functions. */
 struct nccl_lib {
-    void *handle; /* of dlopen; NCCL has threads of its own, and stays loaded */
+    void *handle; /* of dlopen; NCCL has threads, and stays loaded */
     int version;  /* 22809 */
 #define X(member, symbol, needed, result, parameters) result(*member) parameters;
     NCCL_FUNCTION_LIST(X)
@@ -36,7 +36,7 @@ enum { NCCL_FLIGHTS = 256 };
 
 /* A call under way. */
 struct nccl_flight {
-    struct CUevent_st *after; /* behind it on our stream; made when first needed */
+    struct CUevent_st *after; /* after it on our stream; made when first needed */
     struct call call;         /* for words; its pointers are not used */
     bool queued;              /* `after` is on the stream */
     uint64_t since_ms;        /* it could run: it was begun, and the one before was done */
@@ -65,7 +65,7 @@ struct nccl_comm {
     struct ncclComm *nccl; /* NULL before it is created, and after */
     uint64_t creating_until_ms;
     struct ddp_err
-        suspect; /* what NCCL says; a peer's end explains it better, and may be known a moment later */
+        suspect; /* NCCL's error; a peer's end explains it better, and may be detected a moment later */
     uint64_t suspect_since_ms;
     struct CUstream_st *stream;               /* ours */
     struct CUevent_st *before;                /* on the program's stream, at the moment of a call */
@@ -86,9 +86,8 @@ void flight_undo(struct nccl_comm *n);
 /* Ask the events which calls are done. */
 ddp_status flight_retire(struct nccl_comm *n, struct ddp_err *err);
 
-/* What the oldest one is called; its flight, NULL when nothing is under way. */
+/* The flight of the oldest call, NULL when nothing is under way. */
 const struct nccl_flight *flight_oldest(const struct nccl_comm *n);
-const char *flight_text(const struct nccl_comm *n, char text[CALL_TEXT]);
 
 /* --- nccl_watch.c: the watch ----------------------------------------------------------------------------- */
 

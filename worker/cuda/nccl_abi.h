@@ -19,7 +19,7 @@ typedef unsigned nccl_redop;
 typedef struct {
     char internal[128];
 } nccl_id;
-/* As long as NCCL 2.14's: newer ones take its size for what it is, and defaults for the rest. */
+/* As long as NCCL 2.14's: newer ones read its size and take defaults for the rest. */
 typedef struct {
     size_t size;
     unsigned int magic;
@@ -33,7 +33,7 @@ enum { NCCL_CONFIG_MAGIC_HIGH = 0xcafe, NCCL_CONFIG_MAGIC_LOW = 0xbeef };
 /* First release that can be asked not to block, and the one that takes several ids. */
 enum { NCCL_LEAST = 21400, NCCL_SCALABLE = 22300 };
 
-/* ours, NCCL's, value, in words: what it means to a user */
+/* ours, NCCL's, value, meaning for a user */
 #define NCCL_RESULT_LIST(X)                                                                                 \
     X(NCCL_SUCCESS, ncclSuccess, 0, "no error")                                                             \
     X(NCCL_CUDA_ERROR, ncclUnhandledCudaError, 1, "a CUDA call of NCCL failed")                             \

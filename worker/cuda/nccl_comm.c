@@ -1,7 +1,7 @@
 /* nccl_comm.c -- the NCCL backend; see nccl.h for the other files.
  *
- * A call goes one of two ways: to the cpu communicator when there is nothing to move or its buffers lie in host memory, else to
- * NCCL, which a world of one does without. */
+ * A call goes one of two ways: to the cpu communicator when there is nothing to move or its buffers lie in host
+ * memory, else to NCCL, which a world of one does without. */
 #include "cuda/nccl.h"
 
 #include "base/clock.h"
@@ -63,8 +63,8 @@ static ddp_status copy_alone(const struct nccl_comm *n, const struct call *call,
     return gpu_check(&n->gpu, error, call_rules[call->kind].word, err);
 }
 
-/* A communicator that does not block may need a while to connect before it can put a call on the stream. Meanwhile the watch
- * has its turns, and may abort. */
+/* A communicator that does not block may need a while to connect before it can put a call on the stream. Meanwhile
+ * the watch has its turns, and may abort. */
 static ddp_status until_taken(struct nccl_comm *n, nccl_result *result, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -123,7 +123,7 @@ static ddp_status put_on_stream(struct nccl_comm *n, const struct call *call, st
     return status == DDP_OK ? DDP_OK : watch_fault(n, err);
 }
 
-/* Waits while there is none. */
+/* Wait until there is room for one more call. */
 static ddp_status wait_for_room(struct nccl_comm *n, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -404,7 +404,7 @@ static ddp_status nccl_check(struct comm *comm, struct ddp_err *err)
     return status;
 }
 
-/* Any thread. The watch, here as on the other ranks, hears of it from the cpu communicator and lets the GPU go. */
+/* Any thread. The watch, here as on the other ranks, learns it from the cpu communicator and releases the GPU. */
 static void nccl_give_up(struct comm *comm, struct ddp_err *err)
 {
     struct nccl_comm *n = (struct nccl_comm *)comm;

@@ -1,8 +1,8 @@
 /* nccl_join.c -- see nccl.h: from a cpu communicator to one of NCCL.
  *
- * Happy path: the environment is completed -> every rank says what it has loaded and which GPU it has -> one rank in 128 makes
- * a unique id and leaves it in the store, under the job and its attempt -> ncclCommInitRankConfig, which does not wait -> the
- * watch sees it through -> a barrier, and the ids are taken out of the store.
+ * Happy path: the environment is completed -> every rank says what it has loaded and which GPU it has -> one rank in
+ * 128 makes a unique id and leaves it in the store, under the job and its attempt -> ncclCommInitRankConfig, which
+ * does not wait -> the watch sees it through -> a barrier, and the ids are taken out of the store.
  *
  * A unique id is the address of a thread in the process that made it; a new attempt makes new ones, under other keys. */
 #include "cuda/nccl.h"
@@ -68,7 +68,7 @@ static bool has_address(const struct ifaddrs *i, const char *address)
            strcmp(text, address) == 0;
 }
 
-/* The interface on the way to the store, "" when it cannot be told: NCCL then chooses itself. */
+/* The interface on the way to the store, "" when it is unknown: NCCL then chooses itself. */
 static void find_iface(const struct comm_setup *setup, char name[64])
 {
     char address[64];
@@ -86,7 +86,7 @@ static void find_iface(const struct comm_setup *setup, char name[64])
     freeifaddrs(all);
 }
 
-/* NCCL takes it from nowhere else. What the user has set stays. */
+/* NCCL reads these settings from the environment only. Variables that the user has set stay. */
 static void set_environment(struct nccl_comm *n, const struct comm_setup *setup)
 {
     struct nccl_setting settings[NCCL_SETTINGS_MAX];

@@ -26,7 +26,7 @@
         NCCL_CLOSED, NCCL_WISH_DESTROY \
     }
 
-/* Whoever closes what failed on the way aborts it first, and closes it then. */
+/* A communicator that failed is aborted before it is closed. */
 static const struct nccl_step table[NCCL_STATES][NCCL_EVENTS] = {
     /*                   MET           FAULT        LEFT          GONE         CLOSE      */
     [NCCL_CREATING] = { GO(READY), ABORT, NO(CREATING), NO(CREATING), ABORT },
@@ -40,16 +40,6 @@ static const struct nccl_step table[NCCL_STATES][NCCL_EVENTS] = {
 struct nccl_step nccl_step(enum nccl_state state, enum nccl_event event)
 {
     return table[state][event];
-}
-
-static const char *const names[NCCL_STATES] = {
-    [NCCL_CREATING] = "creating", [NCCL_READY] = "ready",     [NCCL_LEAVING] = "leaving",
-    [NCCL_FAILING] = "failing",   [NCCL_ABORTED] = "aborted", [NCCL_CLOSED] = "closed",
-};
-
-const char *nccl_state_name(enum nccl_state state)
-{
-    return names[state];
 }
 
 /* --- which function does which call ----------------------------------------------------------------------- */
@@ -90,8 +80,9 @@ static char *part(const struct call *call, const void *base, int rank)
     return (char *)(uintptr_t)base + (size_t)rank * (size_t)call->n * ddp_dtype_size(call->dtype);
 }
 
-/* Gathering and scattering are the same moves with the arrows turned round: `inner` is what each rank has, `outer` the root's
- * buffer with a part for each. The root's 0th move is its own half of the copy to itself, 1 to world are the others'. */
+/* Gathering and scattering are the same moves with the arrows turned round: `inner` is what each rank has, `outer`
+ * the root's buffer with a part for each. The root's 0th move is its own half of the copy to itself, 1 to world are
+ * the others'. */
 bool nccl_move(const struct call *call, int rank, int world, int i, struct nccl_move *move)
 {
     bool gather = call->kind == CALL_GATHER;
@@ -118,11 +109,11 @@ bool nccl_move(const struct call *call, int rank, int world, int i, struct nccl_
 
 /* --- the environment of NCCL ------------------------------------------------------------------------------ */
 
-/* Several ranks on one GPU: NCCL refuses two ranks with the same host and the same GPU, so each is given a host id of its own,
- * and they talk over loopback sockets. Contexts of different processes take turns on a GPU, so a kernel that waits for another
- * rank is interrupted for it; one block for each keeps that cheap. Slow, and meant for tests alone. */
+/* Several ranks on one GPU: NCCL refuses two ranks with the same host and the same GPU, so each gets a different host
+ * id, and they talk over loopback sockets. Contexts of different processes take turns on a GPU, so a kernel that
+ * waits for another rank is interrupted for it; one block for each keeps that cheap. Slow, and meant for tests alone. */
 
-/* name, value; what --share_gpu adds to a host id of its own */
+/* name, value; what --share_gpu adds to the host id */
 static const struct nccl_setting sharing[] = {
     { "NCCL_SOCKET_IFNAME", "=lo" }, { "NCCL_ALGO", "Ring" },       { "NCCL_PROTO", "Simple" },
     { "NCCL_MAX_CTAS", "1" },        { "NCCL_NVLS_ENABLE", "0" },   { "NCCL_IB_DISABLE", "1" },
@@ -174,7 +165,7 @@ const char *nccl_id_key(char key[NCCL_KEY], int i)
     return key;
 }
 
-/* --- errors in words -------------------------------------------------------------------------------------- */
+/* --- error texts -------------------------------------------------------------------------------------- */
 
 /* Up to 2.8 a minor version had one digit. */
 const char *nccl_version_text(char text[NCCL_VERSION_TEXT], int version)

@@ -1,5 +1,5 @@
-/* nccl_plan.h -- what the NCCL backend decides: the life of a communicator, which function does which call, the environment, and
- * errors in words. Pure. */
+/* nccl_plan.h -- what the NCCL backend decides: the life of a communicator, which function does which call, the
+ * environment, and error texts. Pure. */
 #ifndef WORKER_CUDA_NCCL_PLAN_H
 #define WORKER_CUDA_NCCL_PLAN_H
 
@@ -15,8 +15,8 @@
  *         \         |         /
  *          `----> failing ---'-> aborted -> closed
  *
- * Any thread may bring the event, under one lock; who gets a wish carries it out. A communicator is aborted once, by whoever
- * is told to, and never used again. */
+ * Any thread may bring the event, under one lock; the caller carries out the effect that it gets. A communicator is
+ * aborted once and never used again. */
 
 enum nccl_state {
     NCCL_CREATING,
@@ -30,7 +30,7 @@ enum nccl_state {
 
 enum nccl_event {
     NCCL_MET,   /* all ranks are connected */
-    NCCL_FAULT, /* a time-out, an error of NCCL or CUDA, a peer's end, or somebody gives up */
+    NCCL_FAULT, /* a time-out, an error of NCCL or CUDA, a peer's end, or a rank gives up */
     NCCL_LEFT,  /* the program's last call */
     NCCL_GONE,  /* the abort is done */
     NCCL_CLOSE, /* the owner frees it */
@@ -50,8 +50,6 @@ struct nccl_step {
 };
 
 struct nccl_step nccl_step(enum nccl_state state, enum nccl_event event);
-
-const char *nccl_state_name(enum nccl_state state);
 
 /* --- which function does which call ----------------------------------------------------------------------- */
 
@@ -87,7 +85,7 @@ bool nccl_move(const struct call *call, int rank, int world, int i, struct nccl_
 
 /* --- the environment of NCCL ------------------------------------------------------------------------------ */
 
-/* What NCCL is told by its environment, and how its ranks find each other. Pure. */
+/* The environment of NCCL, and how its ranks find each other. Pure. */
 
 struct nccl_setting {
     char name[32], value[320];
@@ -102,7 +100,7 @@ struct nccl_facts {
     int rank;
 };
 
-/* What is to be set where the user has set nothing; returns how many. */
+/* Fill `out` with variables to set unless the user has set them; returns how many. */
 int nccl_settings(const struct nccl_facts *facts, struct nccl_setting out[NCCL_SETTINGS_MAX]);
 
 /* How many unique ids `world` ranks use with NCCL `version`, and which rank makes the i-th. One rank answers at most
@@ -115,9 +113,9 @@ int nccl_id_maker(int i, int count, int world);
 enum { NCCL_KEY = 32 };
 const char *nccl_id_key(char key[NCCL_KEY], int i);
 
-/* --- errors in words -------------------------------------------------------------------------------------- */
+/* --- error texts -------------------------------------------------------------------------------------- */
 
-/* Errors of the NCCL backend, in words. Pure. */
+/* Error texts of the NCCL backend. Pure. */
 
 /* "2.28.9" of 22809, "2.8.4" of 2804; returns `text`. */
 enum { NCCL_VERSION_TEXT = 24 };
@@ -144,7 +142,7 @@ ddp_status nccl_late(struct ddp_err *err, int rank, const char *call, uint32_t t
 /* Not all ranks came together in time. `iface` is NCCL_SOCKET_IFNAME, "" = not set. */
 ddp_status nccl_init_late(struct ddp_err *err, int world, uint32_t timeout_ms, const char *iface);
 
-/* What each rank has brought, for the comparison before NCCL is asked. */
+/* The facts of each rank that are compared before NCCL is called. */
 struct nccl_card {
     int32_t version, device;
     int32_t share; /* --share_gpu */
@@ -152,7 +150,7 @@ struct nccl_card {
     char bus_id[32];
 };
 
-/* Versions must be equal, and GPUs different unless they are to be shared. `cards`: one for each rank. */
+/* Versions must be equal, and GPUs different unless they may be shared. `cards`: one for each rank. */
 ddp_status nccl_check_cards(const struct nccl_card *cards, int world, struct ddp_err *err);
 
 #endif

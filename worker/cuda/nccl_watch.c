@@ -1,15 +1,16 @@
-/* nccl_watch.c -- who looks after calls that are under way, and after a communicator in the making.
+/* nccl_watch.c -- the thread that watches calls under way and a communicator in the making.
  *
- * The program's thread may be anywhere, mostly in a wait of CUDA for what will never come; so a thread of ours looks around
+ * The program's thread may be anywhere, mostly in a wait of CUDA for what will never come; so a second thread checks
  * every LOOK_MS while something is under way, and sleeps without a clock otherwise. It ends the wait when
  *
- *     a peer has died, or somebody gives up         the cpu communicator knows, and says who
+ *     a peer has died, or a rank gives up           the cpu communicator knows, and says who
  *     NCCL has an error                             ncclCommGetAsyncError; SUSPECT_MS later, if no peer's end explains it
  *     CUDA has an error                             the event of a call
  *     the oldest call is late                       the clock
  *
- * by ncclCommAbort, which lets the kernels on the GPU go, after it has told the others why. NCCL allows that when no other
- * thread is in one of its functions: all calls are made under `lock`, and none waits, since the communicator is non-blocking. */
+ * by ncclCommAbort, which lets the kernels on the GPU go, after it has told the others why. NCCL allows that when no
+ * other thread is in one of its functions: all calls are made under `lock`, and none waits, since the communicator is
+ * non-blocking. */
 #include "cuda/nccl.h"
 
 #include "base/clock.h"
@@ -18,7 +19,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* One stream runs calls in order, so the first event that has not come ends the look. */
+/* One stream runs calls in order, so the search ends at the first event that has not occurred. */
 
 static struct nccl_flight *flight_of(struct nccl_comm *n, uint64_t number)
 {
@@ -55,6 +56,19 @@ ddp_status flight_queued(struct nccl_comm *n, struct nccl_flight *flight, struct
     return DDP_OK;
 }
 
+const struct nccl_flight *flight_oldest(const struct nccl_comm *n)
+{
+    return n->done < n->begun ? &n->flights[(n->done + 1) % NCCL_FLIGHTS] : NULL;
+}
+
+/* The name of the oldest call. */
+static const char *flight_text(const struct nccl_comm *n, char text[CALL_TEXT])
+{
+    const struct nccl_flight *oldest = flight_oldest(n);
+    const struct call none = { .kind = CALL_INIT };
+    return call_text(text, oldest != NULL ? &oldest->call : &none, n->done + 1);
+}
+
 /* The next one's time begins now: it had to wait for this one. */
 static void retire_one(struct nccl_comm *n)
 {
@@ -85,18 +99,6 @@ ddp_status flight_retire(struct nccl_comm *n, struct ddp_err *err)
 bool flight_has_room(const struct nccl_comm *n)
 {
     return n->begun - n->done < NCCL_FLIGHTS - 1;
-}
-
-const struct nccl_flight *flight_oldest(const struct nccl_comm *n)
-{
-    return n->done < n->begun ? &n->flights[(n->done + 1) % NCCL_FLIGHTS] : NULL;
-}
-
-const char *flight_text(const struct nccl_comm *n, char text[CALL_TEXT])
-{
-    const struct nccl_flight *oldest = flight_oldest(n);
-    const struct call none = { .kind = CALL_INIT };
-    return call_text(text, oldest != NULL ? &oldest->call : &none, n->done + 1);
 }
 
 /* --- the cpu communicator -------------------------------------------------------------------------------- */
@@ -244,7 +246,7 @@ static void watch_look(struct nccl_comm *n)
 
 /* --- the thread --------------------------------------------------------------------------------------------------- */
 
-/* What does not live any more is left alone. */
+/* A communicator that has failed needs no watch. */
 static bool has_work(const struct nccl_comm *n)
 {
     return n->state == NCCL_CREATING ||

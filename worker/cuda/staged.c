@@ -1,10 +1,12 @@
 /* staged.c -- the cpu backend for buffers in device memory: through slots of host memory that the device can reach.
  *
- * Happy path: the call is cut into chunks; a chunk is copied into its slot, the cpu communicator does its part of the call, and
- * the result is copied back. There are two slots, so that the next chunk comes in while this one is reduced, and the last goes
- * out. The slots lie in the cpu communicator's shared memory: nothing is copied once more there.
+ * Happy path: the call is cut into chunks; a chunk is copied into its slot, the cpu communicator does its part of the
+ * call, and the result is copied back. There are two slots, so that the next chunk comes in while this one is
+ * reduced, and the last goes out. The slots lie in the cpu communicator's shared memory: nothing is copied once more
+ * there.
  *
- * It goes wrong as calls of the cpu backend do, and when the program's stream does not come to the call within its time. */
+ * It goes wrong as calls of the cpu backend do, and when the program's stream does not come to the call within its
+ * time. */
 #include "cuda/staged.h"
 
 #include "base/clock.h"
@@ -217,7 +219,8 @@ struct limit {
     uint64_t end_ms;
 };
 
-/* Until the event has come. The program's stream may have work for long before it; the others are looked after meanwhile. */
+/* Wait until the event has occurred. The program's stream may have work for long before it; the others are looked
+ * after meanwhile. */
 static ddp_status wait_event(struct staged *s, struct CUevent_st *event, const struct limit *limit,
                              struct ddp_err *err)
 {

@@ -14,8 +14,8 @@ struct staged_chunk {
     char *out;
 };
 
-/* Chunk `k` of a call, with slots of `room` bytes; false: there are no more. Depends on nothing but what is the same on all ranks, so
- * all cut alike. */
+/* Chunk `k` of a call, with slots of `room` bytes; false: there are no more. Depends on nothing but what is the same
+ * on all ranks, so all cut alike. */
 bool staged_chunk(const struct call *call, int rank, int world, size_t room, size_t k,
                   struct staged_chunk *chunk);
 

@@ -1,18 +1,20 @@
 /* loader.c -- see ddp/loader.h.
  *
- * Batch k lies in slot k % slots. Up to `ahead` batches are made before they are asked for, and the last `held` that were
- * handed out stay unchanged; so there are ahead + held slots, and batch k may be made once batch k - slots is given back.
+ * Batch k lies in slot k % slots. Up to `ahead` batches are made before they are asked for, and the last `held` that
+ * were handed out stay unchanged; so there are ahead + held slots, and batch k may be made once batch k - slots is
+ * given back.
  *
  *     given back | held by the program | made ahead, or being made | not begun
  *                ^ released            ^ given                     ^ taken             ^ total
  *
- * struct queue holds these four numbers and decides which batch comes next; it knows no thread. One mutex, two conditions:
- * "there may be something to begin", "a batch is ready, or a thread has stopped". A thread takes a batch and draws its samples
- * under the mutex, in the order of batches, and reads them without it. So the order in which threads finish changes only when a
- * batch is ready. An error is returned when its batch is asked for and not when it occurs, which is the same moment in every run.
+ * struct queue holds these four numbers and decides which batch comes next, without threads. One mutex, two
+ * conditions: "there may be something to begin", "a batch is ready, or a thread has stopped". A thread takes a batch
+ * and draws its samples under the mutex, in the order of batches, and reads them without it. So the order in which
+ * threads finish changes only when a batch is ready. An error is returned when its batch is asked for and not when it
+ * occurs, which is the same moment in every run.
  *
- * `stopping` is read between two samples: ddp_loader_free and ddp_loader_start wait for one sample of each thread, not for a
- * batch. */
+ * `stopping` is read between two samples: ddp_loader_free and ddp_loader_start wait for one sample of each thread,
+ * not for a batch. */
 #include "base/clock.h"
 #include "core/flush_subnormals.h"
 #include "core/error.h"
@@ -80,7 +82,7 @@ static void complete_options(ddp_loader_options *o)
     o->held = o->held == 0 ? 1 : o->held;
     o->timeout_ms = o->timeout_ms == 0 ? TIMEOUT_MS : o->timeout_ms;
     if (o->threads == 0)
-        o->ahead = 0; /* nobody would make them */
+        o->ahead = 0; /* no thread would make them */
     else if (o->ahead == 0)
         o->ahead = (size_t)o->threads * AHEAD_PER_THREAD;
 }
@@ -128,7 +130,7 @@ static void queue_close(struct queue *queue)
     queue->sampler = NULL;
 }
 
-/* DDP_ERR_ARG, _LIMIT, _NOMEM; nothing is to be closed then. No epoch is begun. */
+/* DDP_ERR_ARG, _LIMIT, _NOMEM; nothing needs to be closed then. No epoch is begun. */
 static ddp_status queue_open(struct queue *queue, const ddp_loader_options *options, struct ddp_err *err)
 {
     *queue = (struct queue){ 0 };
@@ -147,8 +149,8 @@ static ddp_status queue_open(struct queue *queue, const ddp_loader_options *opti
 
 /* --- the queue: an epoch ---------------------------------------------------------------------------------------------- */
 
-/* Streams take turns, so all have as many batches as the longest: with NO_PAD the others' last one may be empty. The first is
- * never shorter than those behind it. */
+/* Streams take turns, so all have as many batches as the longest: with NO_PAD the others' last one may be empty. The
+ * first is never shorter than a later one. */
 static void queue_start(struct queue *queue, uint64_t epoch, uint64_t done)
 {
     const ddp_loader_options *o = &queue->options;
@@ -166,8 +168,8 @@ static void queue_stop(struct queue *queue)
     queue->total = queue->taken;
 }
 
-/* The program asks for one more batch and so gives one back: its number, or false at the end. The number stays the same until
- * `given` is counted up. */
+/* The program asks for one more batch and so gives one back: its number, or false at the end. The number stays the
+ * same until `given` is counted up. */
 static bool queue_ask(struct queue *queue, uint64_t *number)
 {
     if (queue->given + 1 > queue->options.held)
@@ -176,7 +178,8 @@ static bool queue_ask(struct queue *queue, uint64_t *number)
     return queue->given < queue->total;
 }
 
-/* Take the number of the next batch, if one may be begun. Every batch is drawn right after it is taken, because samplers advance. */
+/* Take the number of the next batch, if one may be begun. Every batch is drawn right after it is taken, because
+ * samplers advance. */
 static bool queue_take(struct queue *queue, uint64_t *number)
 {
     if (queue->taken == queue->total || queue->taken >= queue->released + queue->slots)
@@ -240,8 +243,8 @@ struct ddp_loader {
 
 /* --- reading ----------------------------------------------------------------------------------------------- */
 
-/* Samples one by one; the first that fails ends the batch, and the words say which it was. Subnormals are flushed with threads and
- * without, so both make the same bytes. */
+/* Samples one by one; the first that fails ends the batch, and the words say which it was. Subnormals are flushed
+ * with threads and without, so both make the same bytes. */
 static void fill_slot(ddp_loader *loader, struct slot *slot)
 {
     FLUSH_SUBNORMALS(true);
@@ -286,7 +289,7 @@ static void read_one(ddp_loader *loader, struct slot *slot)
     pthread_cond_broadcast(&loader->done);
 }
 
-/* No look at a clock: whoever closes the loader wakes it. */
+/* Waits without a time-out, because closing the loader wakes it. */
 static void *read_batches(void *user)
 {
     ddp_loader *loader = user;
@@ -325,8 +328,8 @@ static ddp_status sample_late(const ddp_loader *loader, struct ddp_err *err)
                     loader->queue.given, loader->queue.options.timeout_ms);
 }
 
-/* With the mutex: until no thread reads any more. Nothing new is begun; and where one does not end, nothing that was given up
- * half-read is handed out later. */
+/* With the mutex: until no thread reads any more. Nothing new is begun; and where one does not end, nothing that was
+ * given up half-read is handed out later. */
 static ddp_status stop_reading(ddp_loader *loader)
 {
     const struct timespec deadline = deadline_of(loader);
@@ -440,7 +443,7 @@ static size_t all_bytes(const ddp_loader *loader)
     return loader->queue.slots * loader->queue.slot_bytes;
 }
 
-/* What is written for the first time by the thread that fills it lies near that thread's core, so nothing is zeroed here. */
+/* Memory lies near the core of the thread that writes it first, so nothing is zeroed here. */
 static ddp_status allocate_slots(ddp_loader *loader, struct ddp_err *err)
 {
     const ddp_loader_options *o = &loader->queue.options;
@@ -517,7 +520,7 @@ static void init_locks(ddp_loader *loader)
     pthread_condattr_destroy(&attr);
 }
 
-/* Whoever has stopped reading sees `closing` at its next look, without a clock. */
+/* A thread that has stopped reading sees `closing` when it wakes. */
 static void end_threads(ddp_loader *loader)
 {
     pthread_mutex_lock(&loader->mutex);

@@ -1,5 +1,5 @@
-/* random.c -- see ddp/random.h: Mersenne Twister, with the constants of the paper of 1998, and Philox4x32-10, with those of the
- * paper of 2011. */
+/* random.c -- see ddp/random.h: Mersenne Twister, with the constants of the paper of 1998, and Philox4x32-10, with
+ * those of the paper of 2011. */
 #include "ddp/random.h"
 
 enum { SHIFT = 397 };
@@ -49,8 +49,8 @@ float ddp_random_uniform(ddp_random *random)
 
 /* --- philox ----------------------------------------------------------------------------------------------- */
 
-/* The counter is encrypted: ten rounds of two products whose halves change places, with a key that moves on by a fixed step from
- * round to round. */
+/* The counter is encrypted: ten rounds of two products whose halves change places, with a key that moves on by a
+ * fixed step from round to round. */
 enum { ROUNDS = 10 };
 
 static void philox_round(uint32_t word[4], uint32_t key0, uint32_t key1)

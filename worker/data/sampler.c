@@ -87,8 +87,8 @@ static ddp_status check_sampler(uint64_t n, int world_size, int rank, unsigned f
     return DDP_OK;
 }
 
-/* One piece of memory: the order stands behind the struct. It is made here already, so that a sampler without
- * set_epoch gives epoch 0, as torch's does. */
+/* One piece of memory: the order follows the struct. It is made here already, so that a sampler without set_epoch
+ * gives epoch 0, as torch's does. */
 ddp_status ddp_sampler_create(uint64_t n, int world_size, int rank, uint64_t seed, unsigned flags,
                               ddp_sampler **out, struct ddp_err *err)
 {

@@ -1,7 +1,8 @@
 /* amp.c -- see ddp/amp.h: arrays of 16-bit numbers to float32 and back, and the scale of the loss.
  *
- * One loop per type, free of branches, for the vectoriser: half.h only selects. For the scale one table says which call is allowed
- * in which stage. Calls that compute with the scale keep subnormals: a scale that has backed off that far is still above 0. */
+ * One loop per type, free of branches, for the vectoriser: half.h only selects. For the scale one table says which
+ * call is allowed in which stage. Calls that compute with the scale keep subnormals: a scale that has backed off that
+ * far is still above 0. */
 #include "ddp/amp.h"
 
 #include "base/not_null.h"
@@ -101,7 +102,7 @@ enum scaler_call { UNSCALED, STEP, UPDATE };
 
 static const char *const call_name[] = { "ddp_scaler_unscaled", "ddp_scaler_step", "ddp_scaler_update" };
 
-/* What is wrong with a call in a stage; NULL: nothing. */
+/* The mistake of a call in a stage; NULL: the call is allowed. */
 static const char *const refusal[3][3] = {
     /*             READY                                 UNSCALED  STEPPED */
     [UNSCALED] = { NULL, "the gradients of this step are unscaled already",
@@ -191,8 +192,9 @@ void ddp_scaler_save(const ddp_scaler *scaler, double state[DDP_SCALER_STATE])
     state[4] = scaler->tracker;
 }
 
-/* Between these, and neither of them: whole or any numbers; NaN is in no range. The scale's are where a float32 becomes 0 or
- * infinite: one that has backed off to 0 never comes back, and would leave out every step of a run that goes on. */
+/* Between these, and neither of them: whole or any numbers; NaN is in no range. The scale's are where a float32
+ * becomes 0 or infinite: one that has backed off to 0 never comes back, and would leave out every step of a run that
+ * goes on. */
 static const struct {
     const char *name;
     double above, below;

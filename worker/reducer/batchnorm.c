@@ -95,7 +95,7 @@ BODY scale_run_body(float *y, const float *x, size_t n, double mean, double fact
 WIDE(scale_run, (float *y, const float *x, size_t n, double mean, double factor, double shift),
      (y, x, n, mean, factor, shift))
 
-/* dx may be dy. The two loops are the same but for what the compiler knows of that. */
+/* dx may be dy. The two loops differ only in whether the compiler may assume that the arrays overlap. */
 BODY slope_run_body(float *dx, const float *x, const float *dy, size_t n, double mean, double mean_dy,
                     double slope, double factor)
 {
@@ -111,7 +111,7 @@ WIDE(slope_run,
       double factor),
      (dx, x, dy, n, mean, mean_dy, slope, factor))
 
-/* An empty batch has count 0 and numbers that nobody looks at. */
+/* An empty batch has count 0, and its other numbers are not read. */
 void batch_measure(const ddp_syncbn *bn, const float *x, size_t n, double *batch)
 {
     double *mean = batch, *squares = batch + bn->channels;
@@ -144,7 +144,7 @@ void batch_merge(double *batch, const double *other, size_t channels)
     batch[2 * channels] = all;
 }
 
-/* torch's way round: momentum is the share of what is new. */
+/* As in torch, momentum is the share of the new value. */
 static float moved(float running, double now, double momentum)
 {
     return (float)((1 - momentum) * running + momentum * now);
@@ -182,7 +182,7 @@ void batch_normalise(const ddp_syncbn *bn, const double *mean, const double *inv
     }
 }
 
-/* What the backward pass must know of all samples, and no more. */
+/* The two sums over all samples that the backward pass needs. */
 void batch_sums(const ddp_syncbn *bn, const float *x, const float *dy, size_t n, double *sums)
 {
     memset(sums, 0, 2 * bn->channels * sizeof(*sums));

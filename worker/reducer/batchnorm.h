@@ -4,9 +4,9 @@
 
 #include "ddp/syncbn.h"
 
-/* What is known of one rank's values: per channel the mean and the sum of squared distances from it, and
- * how many values each channel has. As doubles in one piece it travels between ranks: mean[channels],
- * squares[channels], count. */
+/* The statistics of one rank's values: per channel the mean and the sum of squared distances from it, and how many
+ * values each channel has. As doubles in one piece it travels between ranks: mean[channels], squares[channels],
+ * count. */
 static inline size_t batch_words(size_t channels)
 {
     return 2 * channels + 1;

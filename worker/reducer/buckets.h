@@ -23,8 +23,8 @@
 
 #include <stdbool.h>
 
-/* Of each gradient in the arena: good for vector loads, and parts can be cut anywhere. What lies between is
- * zero and is reduced along. */
+/* Of each gradient in the arena: good for vector loads, and parts can be cut anywhere. The gaps between gradients are
+ * zero and are reduced with them. */
 enum { BUCKET_ALIGN = 256 };
 
 struct bucket {

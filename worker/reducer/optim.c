@@ -127,7 +127,7 @@ static void sgd_momentum(const ddp_optim *o, float *restrict param, const float 
 
 /* --- Adam ----------------------------------------------------------------------------------------------- */
 
-/* What is the same for every parameter of one step. */
+/* The numbers that all parameters of a step share. */
 struct scale {
     float step_size;  /* lr / (1 - beta1^t) */
     float root_bias2; /* sqrt(1 - beta2^t) */
@@ -195,8 +195,7 @@ void ddp_optim_update(const ddp_optim *o, float *param, const float *grad, float
  * sums fill the processor's vector units; they, too, are joined in a fixed order. */
 enum { LANES = 8 };
 
-/* The rest behind the last eight goes into the lanes it would be in if zeros followed, so padding changes
- * no bit. */
+/* The rest after the last eight goes into the lanes it would be in if zeros followed, so padding changes no bit. */
 double norm_leaf(const float *x, size_t n)
 {
     double lane[LANES] = { 0 };

@@ -1,9 +1,9 @@
-/* optim.h -- the norm of gradients: the sum of squares of many numbers, in an order that depends on nothing but their places.
- * Pure.
+/* optim.h -- the norm of gradients: the sum of squares of many numbers, in an order that depends on nothing but their
+ * places. Pure.
  *
- * Leaves are sums over blocks of NORM_LEAF elements; an array's last block may be shorter, none spans two
- * arrays. Leaves are pushed in order and joined as a binary tree, ((l0+l1)+(l2+l3))+..., so that ranks
- * that each hold some of the leaves come to the same bits as one that holds them all. */
+ * Leaves are sums over blocks of NORM_LEAF elements; an array's last block may be shorter, none spans two arrays.
+ * Leaves are pushed in order and joined as a binary tree, ((l0+l1)+(l2+l3))+..., so that ranks that each hold some of
+ * the leaves come to the same bits as one that holds them all. */
 #ifndef WORKER_REDUCER_OPTIM_H
 #define WORKER_REDUCER_OPTIM_H
 

@@ -1,8 +1,8 @@
 /* reducer.c -- see include/ddp/reducer.h.
  *
- * Gradients are never copied: ddp_reducer_grad points into the arena, and the reduction works there on all ranks' arenas at
- * once. step.c decides which call is allowed and which bucket comes next; this file carries it out. Everything collective happens in
- * the same order on all ranks, because step.c decides from what all of them know. */
+ * Gradients are never copied: ddp_reducer_grad points into the arena, and the reduction works there on all ranks'
+ * arenas at once. step.c decides which call is allowed and which bucket comes next; this file carries it out.
+ * Everything collective happens in the same order on all ranks, because step.c decides from what all of them know. */
 #include "core/context.h"
 #include "core/crc32c.h"
 #include "core/error.h"
@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the rebuild works in, until it is over; NULLs when there will be none. */
+/* Memory of the rebuild, until it is over; NULLs when there will be no rebuild. */
 struct sync_spare {
     int64_t *sent;
     size_t *order;
@@ -38,15 +38,14 @@ struct ddp_reducer {
     uint16_t *wire;        /* shared block: a bucket on its way; NULL without compression */
     size_t wire_elements;  /* room in it */
     struct comm_job *jobs; /* for each bucket */
-    bool threaded;         /* buckets go to the context's lane */
+    bool threaded;         /* buckets go to the thread for communication */
     ddp_work *last; /* owned; of the last bucket, where calls go on by themselves; NULL = none is under way */
-    struct ddp_err
-        failed; /* what no step can follow: the first bucket that was not reduced, a rebuild that went wrong;
-                              written by who reduces, read after a drain */
+    /* The error after which no step is possible: of the first bucket that was not reduced, or of a rebuild. Written by the
+     * thread that reduces, read after a drain. */
+    struct ddp_err failed;
 
     int32_t *used; /* find_unused: how many ranks have used each parameter, in the step before */
-    char
-        *kept; /* find_unused: gradients as they were before they counted as zero; as the arena is laid out */
+    char *kept;    /* find_unused: gradients from before they counted as zero; laid out as the arena */
     struct sync_spare spare;
     bool *blank;      /* ... of which parameters, in this step */
     struct roll roll; /* the last roll call */
@@ -111,11 +110,11 @@ static void reducer_settle(ddp_reducer *reducer)
  *     compressed        f32 -> 16 bits   all_reduce  16 bits -> f32, with the same factors
  *     hook              whatever it does
  *
- * The plain average is one call of the backend (DDP_AVG), which divides where it sums. The backend sums 16-bit types in
- * f32 and rounds once, so only what a rank sends has lost digits. A backend whose calls do not block needs neither thread nor wait:
- * the same jobs then only queue work on a stream. */
+ * The plain average is one call of the backend (DDP_AVG), which divides where it sums. The backend sums 16-bit types
+ * in f32 and rounds once, so only what a rank sends has lost digits. A backend whose calls do not block needs neither
+ * thread nor wait: the same jobs then only queue work on a stream. */
 
-/* What happens to a value before and after the all-reduce, and which that is. */
+/* The factors before and after the all-reduce, and its operation. */
 struct averaging {
     double before, after;
     ddp_op op;
@@ -138,7 +137,8 @@ static struct averaging averaging_of(const ddp_reducer *reducer)
     return (struct averaging){ 1, world / divisor, DDP_AVG };
 }
 
-/* Where calls go on by themselves, the stream waits for the last one at the end of the step: they come one after the other. */
+/* Where calls go on by themselves, the stream waits for the last one at the end of the step: they come one after the
+ * other. */
 static ddp_status all_reduce(ddp_reducer *reducer, void *values, size_t n, ddp_dtype dtype, ddp_op op)
 {
     ddp_work *work = NULL, **goes_on = reducer->group->comm->ops->blocks ? NULL : &work;
@@ -205,7 +205,8 @@ static ddp_status reduce_bucket(ddp_reducer *reducer, size_t index)
     return reduce_plain(reducer, b, grads, n);
 }
 
-/* For DDPRUN_DEBUG=detail: which bucket it is, and of which parameters, the first by name and all by a hash of their names. */
+/* For DDPRUN_DEBUG=detail: which bucket it is, and of which parameters, the first by name and all by a hash of their
+ * names. */
 static void note_bucket(ddp_reducer *reducer, size_t index)
 {
     struct collective_check *check = &reducer->group->ctx->check;
@@ -224,8 +225,9 @@ static void note_bucket(ddp_reducer *reducer, size_t index)
              names);
 }
 
-/* After a failure the buckets behind it are left alone: the ranks may be out of step. The words are of this thread, and
- * the program will ask for them on another. Subnormals are flushed here, on either thread, so a hook computes the same bits on both. */
+/* After a failure the later buckets are skipped, because the ranks may be out of step. The error is copied, because
+ * the program reads it on another thread. Subnormals are flushed here, on either thread, so a hook computes the same
+ * bits on both. */
 static void run_bucket_job(void *user, size_t index)
 {
     ddp_reducer *reducer = user;
@@ -398,7 +400,7 @@ static ddp_status plan_anew(ddp_reducer *reducer, struct bucket_plan *plan, stru
     return bucket_plan_make(plan, reducer->params, reducer->n, &rule, err);
 }
 
-/* What gradients hold is the program's: it may be accumulating. */
+/* Gradients keep their values, because the program may be accumulating. */
 static void move_gradients(ddp_reducer *reducer, const struct bucket_plan *to)
 {
     char *copy = reducer->spare.copy;
@@ -451,8 +453,8 @@ static void sync_blank(ddp_reducer *reducer, size_t i)
     reducer->blank[i] = true;
 }
 
-/* A sum and not a maximum, as in PyTorch: 0 is what matters, and how many it was may help somebody who debugs. Behind the
- * last bucket, where nobody waits for it yet. */
+/* A sum and not a maximum, as in PyTorch: 0 is what matters, and the count may help to find a mistake. It follows the
+ * last bucket, when no rank waits for it yet. */
 static ddp_status share_used(ddp_reducer *reducer)
 {
     for (size_t i = 0; i < reducer->n; i++)
@@ -550,8 +552,8 @@ static bool wants_thread(const ddp_reducer *reducer)
     return ddp_world_size(ctx) > 1 && cores_allowed() >= 2 * ddp_local_world_size(ctx);
 }
 
-/* A backend that does not block makes none, whatever was asked for. Where nothing was, one that cannot be had is no error:
- * the same is done without. */
+/* A backend that does not block starts none. If the program did not ask for a thread, failing to start one is no
+ * error: the reducer works without it. */
 static ddp_status reducer_start_thread(ddp_reducer *reducer, struct ddp_err *err)
 {
     ddp_status status = wants_thread(reducer) ? ctx_start_thread(reducer->group->ctx, err) : DDP_OK;
@@ -559,7 +561,7 @@ static ddp_status reducer_start_thread(ddp_reducer *reducer, struct ddp_err *err
     return reducer->options.overlap == DDP_OVERLAP_AUTO ? DDP_OK : status;
 }
 
-/* Everything that needs no other rank. On an error `reducer` is to be released. */
+/* The part that needs no other rank. After an error the caller releases `reducer`. */
 static ddp_status reducer_build(ddp_reducer *reducer, const ddp_param *params, size_t n,
                                 const ddp_reducer_options *given, struct ddp_err *err)
 {
@@ -606,8 +608,8 @@ static ddp_status free_shared(ddp_reducer *reducer)
     return status == DDP_OK ? ddp_shared_free(reducer->group, reducer->arena) : status;
 }
 
-/* Memory for the gradients and what travels beside them. All ranks hear whether all have got theirs, so on an error all are
- * here to give back what there is; the error's words are kept over that. */
+/* Memory for the gradients and what travels beside them. All ranks learn whether all have got theirs, so on an error
+ * all of them free what they have; the text of the error is kept. */
 static ddp_status alloc_shared(ddp_reducer *reducer)
 {
     void *arena = NULL;
@@ -812,7 +814,8 @@ ddp_status ddp_reducer_unused(ddp_reducer *reducer, size_t i)
     return bucket_launch(reducer);
 }
 
-/* What was not marked is taken for unused, one after the other, so that its buckets are launched as if it had been said. */
+/* Parameters that were not marked count as unused. They are marked one after the other, so that their buckets are
+ * launched. */
 ddp_status ddp_reducer_finish(ddp_reducer *reducer)
 {
     NOT_NULL(reducer, NULL);

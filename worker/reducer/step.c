@@ -2,15 +2,15 @@
  *
  * Buckets are launched in the plan's order and in no other: bucket 3 waits for bucket 2 even when it is full already,
  * because gradients may become ready in different orders on different ranks, and collectives must not. So one number,
- * how many are launched, is the whole state. Messages name parameters and list up to eight of them, which is enough to see which
- * layer it is. */
+ * how many are launched, is the whole state. Messages name parameters and list up to eight of them, which is enough
+ * to see which layer it is. */
 #include "reducer/step.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* --- wrong calls in words -------------------------------------------------------------------------------- */
+/* --- texts of wrong calls -------------------------------------------------------------------------------- */
 
 enum { LISTED = 8, LIST = 720 };
 
@@ -137,14 +137,14 @@ static void begin_step(struct reducer_step *step, enum step_phase phase)
     step->phase = phase;
 }
 
-/* Evaluation has forwards without a backward. With uneven inputs there is none: ranks without a batch count steps by
- * forwards. */
+/* Evaluation has forwards without a backward. With uneven inputs this is not allowed, because ranks without a batch
+ * count steps by forwards. */
 static bool may_forward(const struct reducer_step *step)
 {
     return step->phase == STEP_IDLE || (step->phase == STEP_FORWARD && !step->uneven);
 }
 
-/* `buffers_due` looks back one step: behind a step without sync the ranks' buffers are meant to differ (PyTorch, too). */
+/* `buffers_due` looks back one step: after a step without sync the ranks' buffers differ on purpose (PyTorch, too). */
 ddp_status step_forward(struct reducer_step *step, struct step_effects *effects, struct ddp_err *err)
 {
     if (!may_forward(step))
@@ -234,7 +234,7 @@ bool step_missing(const struct reducer_step *step, size_t *i)
     return false;
 }
 
-/* Between steps finish is misuse in any case; with find_unused it would launch a whole step of zeros that nobody meant. */
+/* Between steps finish is misuse in any case; with find_unused it would launch a whole step of zeros. */
 ddp_status step_finish(const struct reducer_step *step, struct ddp_err *err)
 {
     size_t i;
@@ -251,7 +251,7 @@ void step_cancel(struct reducer_step *step)
     step->buffers_due = step->buffers_were_due;
 }
 
-/* What was used counts until a step with sync has made something of it. */
+/* A parameter stays marked as used until a step with sync has reduced it. */
 void step_end(struct reducer_step *step)
 {
     step->phase = STEP_IDLE;
@@ -298,7 +298,7 @@ static int first_without(const int32_t *answers, int world)
     return r;
 }
 
-/* Which of the two forgot something nobody can tell, so both are named. */
+/* It is unknown which of the two made the mistake, so both are named. */
 static ddp_status sync_differs(const struct roll *roll, int other, struct ddp_err *err)
 {
     int syncs = roll->sync ? roll->first : other, does_not = roll->sync ? other : roll->first;

@@ -1,14 +1,15 @@
-/* step.h -- a step of the reducer: which call may follow which, when a bucket is launched, which parameters were used, and what the
- * answers of all ranks to a roll call mean. Pure: it touches no gradient and calls no rank. reducer.c reports what has happened and
- * carries out the effects.
+/* step.h -- a step of the reducer: which call may follow which, when a bucket is launched, which parameters were
+ * used, and the meaning of the answers of all ranks to a roll call. Pure: it touches no gradient and calls no rank.
+ * reducer.c reports what has happened and carries out the effects.
  *
  *             forward            ready, unused      finish
  *   IDLE      -> FORWARD         -> BACKWARD        refused: nothing is ready
  *   FORWARD   -> FORWARD         -> BACKWARD        as below; all may be unused
  *   BACKWARD  refused            stays              IDLE, when all are ready
  *
- * A step begins with forward, or with the first ready of a program that leaves forward out (not with uneven inputs). Steps without sync only
- * remember which parameters were used: whatever was used since the last step with sync has a gradient that counts. */
+ * A step begins with forward, or with the first ready of a program that leaves forward out (not with uneven inputs).
+ * Steps without sync only remember which parameters were used: whatever was used since the last step with sync has a
+ * gradient that counts. */
 #ifndef WORKER_REDUCER_STEP_H
 #define WORKER_REDUCER_STEP_H
 
@@ -41,20 +42,22 @@ ddp_status step_open(struct reducer_step *step, const struct bucket_plan *plan, 
                      size_t n, struct ddp_err *err);
 void step_close(struct reducer_step *step);
 
-/* What the shell has to do in a forward before anything else happens. */
+/* The effects that reducer.c carries out first in a forward. */
 struct step_effects {
     bool rebuild;      /* make a plan in the order of readiness, then step_rebuilt() */
     bool send_buffers; /* rank 0's for all */
 };
 
-/* DDP_ERR_ARG, also of the next three, says which parameters and buckets are in the wrong state; nothing has changed then. */
+/* DDP_ERR_ARG, also of the next three, says which parameters and buckets are in the wrong state; nothing has changed
+ * then. */
 ddp_status step_forward(struct reducer_step *step, struct step_effects *effects, struct ddp_err *err);
 
 /* In a step with sync, once for each parameter. *blank: this rank has no gradient of it, and must count as zero. */
 ddp_status step_ready(struct reducer_step *step, size_t i, struct ddp_err *err);
 ddp_status step_unused(struct reducer_step *step, size_t i, bool *blank, struct ddp_err *err);
 
-/* This rank has no batch: its part in the step is to count as zero everywhere. Behind step_forward, in place of all ready. */
+/* This rank has no batch: its part in the step is to count as zero everywhere. Behind step_forward, in place of all
+ * ready. */
 void step_shadow(struct reducer_step *step, bool sync);
 
 /* The next bucket to launch, if it is its turn: to be asked after every ready. */
@@ -64,10 +67,10 @@ bool step_launch(struct reducer_step *step, size_t *bucket);
 ddp_status step_finish(const struct reducer_step *step, struct ddp_err *err);
 bool step_missing(const struct reducer_step *step, size_t *i);
 
-/* The step that has just begun will not be: all is as before its forward, as on ranks that have not come to it. */
+/* Undo the forward of a step that will not happen, so the state is that of ranks which have not begun it. */
 void step_cancel(struct reducer_step *step);
 
-/* All that was launched has come back. */
+/* All launched buckets are reduced. */
 void step_end(struct reducer_step *step);
 
 /* `plan` has been made anew. */

@@ -24,23 +24,41 @@
 
 /* --- options --------------------------------------------------------------------------------------------- */
 
+/* Options that must be equal on all ranks, one row each: name, value as a number */
+#define REDUCER_COMPARED(X)                               \
+    X(first_bucket_bytes, (int64_t)o->first_bucket_bytes) \
+    X(bucket_cap_bytes, (int64_t)o->bucket_cap_bytes)     \
+    X(keep_buffers, o->keep_buffers)                      \
+    X(keep_order, o->keep_order)                          \
+    X(find_unused, o->find_unused)                        \
+    X(uneven, (int64_t)o->uneven)                         \
+    X(wire, o->compress ? (int64_t)o->wire + 1 : 0)       \
+    X(predivide, (int64_t)(o->predivide * 1e9))           \
+    X(hook, o->hook != NULL)
+
+enum {
+#define X(name, value) COMPARED_##name,
+    REDUCER_COMPARED(X)
+#undef X
+        COMPARED_OPTIONS
+};
+
 /* PyTorch's defaults. A small first bucket, because it is full before the others and its reduction can begin soonest; 25
  * MiB, where the cost of a call no longer shows beside that of moving the bytes. */
 enum { FIRST_BUCKET = 1 << 20, BUCKET_CAP = 25 << 20 };
 
-/* From the rows of reducer_options.h: a new option that must be equal on all ranks is one row there. */
 static const char *const option_names[] = {
 #define X(name, value) #name,
     REDUCER_COMPARED(X)
 #undef X
 };
 
-const char *reducer_option_name(size_t which)
+static const char *reducer_option_name(size_t which)
 {
     return which < COMPARED_OPTIONS ? option_names[which] : "?";
 }
 
-int64_t reducer_option_value(const ddp_reducer_options *o, size_t which)
+static int64_t reducer_option_value(const ddp_reducer_options *o, size_t which)
 {
     const int64_t values[] = {
 #define X(name, value) value,
@@ -69,8 +87,8 @@ static ddp_status check_values(const ddp_reducer_options *o, struct ddp_err *err
     return DDP_OK;
 }
 
-/* `size` says how much of the struct the caller's header knew: a program built with an older one keeps working,
- * and what it does not know has its default. */
+/* `size` says how much of the struct the caller's header knew: a program built with an older one keeps working, and
+ * newer options have their defaults. */
 ddp_status reducer_options_read(const ddp_reducer_options *given, ddp_reducer_options *out,
                                 struct ddp_err *err)
 {
@@ -123,7 +141,7 @@ ddp_status reducer_check_list(const char *what, const ddp_param *list, size_t n,
     return DDP_OK;
 }
 
-/* What the reducer computes itself, it computes with the processor. */
+/* The reducer itself computes on the processor only. */
 ddp_status reducer_check_device(const ddp_reducer_options *options, struct ddp_err *err)
 {
     const char *what = options->compress                      ? "compress"
@@ -138,7 +156,7 @@ ddp_status reducer_check_device(const ddp_reducer_options *options, struct ddp_e
         what);
 }
 
-/* Fractions of integers are nobody's gradient. */
+/* Integers cannot be averaged. */
 ddp_status reducer_check_types(const ddp_param *params, size_t n, const ddp_reducer_options *options,
                                struct ddp_err *err)
 {
@@ -165,7 +183,7 @@ struct card {
     int64_t count; /* elements, or an option's value; NONE when the rank has none of this number */
     int64_t shape[DDP_MAX_DIMS];
     int32_t dims, dtype;
-    int32_t list; /* which one: OPTIONS are behind the lists of the model */
+    int32_t list; /* its number: OPTIONS follow the lists of the model */
 };
 
 enum { NONE = -1, OPTIONS = MODEL_LISTS };
@@ -178,8 +196,7 @@ static size_t length_of(const struct model *model, int list)
     return list == OPTIONS ? (size_t)COMPARED_OPTIONS : model->count[list];
 }
 
-/* A long name loses its end, on all ranks alike; dims has its limit in reducer_check_list(), and here for whoever forgets
- * that. */
+/* A long name loses its end, on all ranks alike; dims is limited in reducer_check_list(), and checked here again. */
 static void describe_param(struct card *card, const ddp_param *param)
 {
     snprintf(card->name, sizeof(card->name), "%s", param->name);
@@ -216,7 +233,7 @@ static uint64_t hash_bytes(uint64_t hash, const void *data, size_t len)
     return hash;
 }
 
-/* Over cards, so that what is compared in the end is what was hashed. */
+/* Over cards, because cards are compared later. */
 static struct summary summarise(const struct model *model)
 {
     uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
@@ -312,7 +329,7 @@ static void word_difference(struct ddp_err *err, const struct card *root, const 
              card_text(roots, root), who, card_text(ours, other));
 }
 
-/* Everybody hears of the first rank that differs, and tells the same story. `all`: a card for each rank. */
+/* All ranks report the first rank that differs with the same text. `all`: a card for each rank. */
 static ddp_status name_difference(ddp_group *group, const struct model *model, const struct card *mine,
                                   struct card *all)
 {
@@ -335,8 +352,7 @@ static ddp_status name_difference(ddp_group *group, const struct model *model, c
     return ctx_fail(group->ctx, &err);
 }
 
-/* Only reached when summaries differ, which they do on all ranks alike: everybody sees the same list of
- * them. */
+/* Only reached when summaries differ. All ranks see the same list of summaries, so all come here. */
 static ddp_status find_and_name(ddp_group *group, const struct model *model, const struct summary *root)
 {
     struct card mine, *all = calloc((size_t)ddp_world_size(group->ctx), sizeof(*all));
@@ -377,8 +393,8 @@ ddp_status reducer_verify(ddp_group *group, const struct model *model)
 
 /* --- optimisers of all ranks ----------------------------------------------------------------------------- */
 
-/* A rank with another rate would update its share by it, and no other rank could ever detect that, because the parameters agree all
- * along. So the numbers of all ranks are gathered once, and all find the same difference. */
+/* A rank with another rate would update its share by it, and no other rank could ever detect that, because the
+ * parameters agree all along. So the numbers of all ranks are gathered once, and all find the same difference. */
 
 /* field, and which rules look at it */
 #define OPTIM_FIELDS(X)           \
@@ -406,7 +422,7 @@ static const char *const field_names[] = {
 #undef X
 };
 
-/* What the rule does not look at is 0, whatever it is. */
+/* Numbers that the rule does not use count as 0. */
 static void numbers_of(const ddp_optim *optim, double numbers[FIELDS])
 {
     const ddp_rule rule = optim->rule;

@@ -1,5 +1,5 @@
-/* verify.h -- what must be equal on all ranks: the model, the options of the reducer, the optimiser. Each rank checks its own first,
- * so a mistake of one rank alone is found before anything collective. */
+/* verify.h -- what must be equal on all ranks: the model, the options of the reducer, the optimiser. Each rank checks
+ * its own first, so a mistake of one rank alone is found before anything collective. */
 #ifndef WORKER_REDUCER_VERIFY_H
 #define WORKER_REDUCER_VERIFY_H
 
@@ -9,28 +9,6 @@
 
 /* --- on one rank ----------------------------------------------------------------------------------------- */
 
-/* name, type, as a number to compare with other ranks' */
-#define REDUCER_COMPARED(X)                               \
-    X(first_bucket_bytes, (int64_t)o->first_bucket_bytes) \
-    X(bucket_cap_bytes, (int64_t)o->bucket_cap_bytes)     \
-    X(keep_buffers, o->keep_buffers)                      \
-    X(keep_order, o->keep_order)                          \
-    X(find_unused, o->find_unused)                        \
-    X(uneven, (int64_t)o->uneven)                         \
-    X(wire, o->compress ? (int64_t)o->wire + 1 : 0)       \
-    X(predivide, (int64_t)(o->predivide * 1e9))           \
-    X(hook, o->hook != NULL)
-
-enum {
-#define X(name, value) COMPARED_##name,
-    REDUCER_COMPARED(X)
-#undef X
-        COMPARED_OPTIONS
-};
-
-const char *reducer_option_name(size_t which);
-int64_t reducer_option_value(const ddp_reducer_options *options, size_t which);
-
 /* NULL = the defaults. DDP_ERR_ARG names the option and its value. */
 ddp_status reducer_options_read(const ddp_reducer_options *given, ddp_reducer_options *out,
                                 struct ddp_err *err);
@@ -38,7 +16,7 @@ ddp_status reducer_options_read(const ddp_reducer_options *given, ddp_reducer_op
 /* With gradients on a device: DDP_ERR_UNSUPPORTED names an option that needs them on the host. */
 ddp_status reducer_check_device(const ddp_reducer_options *options, struct ddp_err *err);
 
-/* Names, data, shapes, types of a list of "parameter"s or "buffer"s, and what the options ask of them. */
+/* Names, data, shapes, types of a list of "parameter"s or "buffer"s, and the demands of the options. */
 ddp_status reducer_check_list(const char *what, const ddp_param *list, size_t n, struct ddp_err *err);
 ddp_status reducer_check_types(const ddp_param *params, size_t n, const ddp_reducer_options *options,
                                struct ddp_err *err);

@@ -96,7 +96,7 @@ static void assign_buckets(struct zero1_plan *plan, const ddp_param *params, siz
     }
 }
 
-/* Padding goes to the end of a bucket, where it is cut off nobody's parameter. */
+/* Padding goes to the end of a bucket, where no parameter loses by it. */
 static void lay_out_shares(struct zero1_plan *plan, size_t world)
 {
     for (size_t b = 0; b < plan->count; b++) {
@@ -152,7 +152,7 @@ static size_t zero1_leaf(const struct zero1_plan *plan, size_t b, size_t k)
 
 enum { BUCKET_BYTES = 25 << 20, SLOTS = 3, ALIGN = 256 };
 
-/* What the memory of the gradients holds. */
+/* Contents of the memory of the gradients. */
 enum stage { ADDING, REDUCED, STEPPED /* parameters, until zero_grad */ };
 
 struct ddp_zero1 {
@@ -408,8 +408,8 @@ ddp_status ddp_zero1_reduce(ddp_zero1 *zero)
     return status;
 }
 
-/* Each rank sees only its share, so what it finds must be told to the others. Will the scaler hear of it? A copy is asked
- * before anything is divided: twice would be a wrong gradient. */
+/* Each rank sees only its share, so the ranks combine their findings. A copy of the scaler is asked first whether the
+ * call is allowed, because dividing twice would be a wrong gradient. */
 ddp_status ddp_zero1_unscale(ddp_zero1 *zero, ddp_scaler *scaler)
 {
     NOT_NULL(zero, NULL);
@@ -497,7 +497,8 @@ static ddp_status check_states(const ddp_zero1 *zero)
     return zero1_fail(zero, &err);
 }
 
-/* One array for the rule: where one parameter ends and the next begins means nothing to it, unless some are not to decay. */
+/* One array for the rule: where one parameter ends and the next begins means nothing to it, unless some are not to
+ * decay. */
 static void update_shard(ddp_zero1 *zero)
 {
     ddp_optim without = zero->optim;
@@ -556,7 +557,7 @@ static ddp_status export_bucket(ddp_zero1 *zero, size_t k, const float *shard, f
     return status;
 }
 
-/* Every rank takes part, whoever wants the result: its share is needed. */
+/* Every rank takes part, because its share is needed. */
 ddp_status ddp_zero1_export(ddp_zero1 *zero, int slot, float *const out[])
 {
     NOT_NULL(zero, NULL);

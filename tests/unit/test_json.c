@@ -1,5 +1,5 @@
 /* Whole numbers of JSON objects as they go out. */
-#include "base/json_integer.h"
+#include "base/json.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>

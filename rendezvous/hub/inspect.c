@@ -1,26 +1,39 @@
-/* control_report.c -- the calls that only look: status, keys, waiters, barriers.
+/* inspect.c -- see inspect.h.
  *
  * They walk what is there and keep nothing, so asking costs the asker's time only and no request pays for
  * being observable. An answer is one JSON object of at most 1 MiB, like every other: a list counts what its
  * rows will take when printed, ends early when there is no room, and "cut":true says so. */
-#include "hub/control_calls.h"
+#include "hub/inspect.h"
 
-#include "hub/json.h"
+#include "base/json.h"
+#include "hub/job_look.h"
+#include "diagnosis/screen.h"
 #include "job/rendezvous.h"
 #include "diagnosis/torch_keys.h"
 #include "base/text.h"
 
-#include <inttypes.h>
+#include <stdlib.h>
 
 enum {
     LIST_ROOM = 900 << 10, /* bytes of a list; what is left is for the rest of the answer */
     ITEM_BYTES = 24,       /* a number, or the punctuation around a text */
     VALUE_SHOWN = 256,     /* bytes of a value */
     KEY_SHOWN = 512,
-    KEYS_DEFAULT = 1000,
     KEYS_SHOWN = 16,    /* keys of one waiter */
     RANKS_SHOWN = 1024, /* ranks of one barrier */
 };
+
+/* An operator names the job, an agent has entered one; where there is only one, nobody needs to. */
+struct job *inspect_job(struct hub *hub, const struct session *s, const char *name)
+{
+    struct job *job = name != NULL ? job_find(hub, name) : s->job != NULL ? s->job : job_only(hub);
+    if (job == NULL && name != NULL)
+        ddp_fail(&hub->err, DDP_ERR_ARG, "no job '%s' is known here ('ddpctl jobs' lists them)", name);
+    else if (job == NULL)
+        ddp_fail(&hub->err, DDP_ERR_ARG, "%u jobs are served here: say which one (\"job\", ddpctl --job ID)",
+                 hub->jobs.count);
+    return job;
+}
 
 /* An array of the answer that counts what goes into it. */
 struct listing {
@@ -102,9 +115,9 @@ static cJSON *job_row(const struct job *job)
 }
 
 /* One without a name, keys and connections is there only because a hub is never without a job. */
-bool control_jobs(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
+bool inspect_jobs(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
-    (void)s, (void)request;
+    (void)s, (void)m;
     struct listing list = begin_list(answer, "jobs");
     EACH_NODE(node, &hub->jobs)
     {
@@ -161,17 +174,15 @@ static uint32_t count_waiters(const struct job *job)
 /* Times are "ago": the reader's clock is not the store's. */
 static cJSON *node_row(const struct rdzv_node_facts *f, uint64_t now_ms)
 {
-    cJSON *row = cJSON_CreateObject();
-    if (f->node_rank >= 0)
-        cJSON_AddNumberToObject(row, "node_rank", f->node_rank);
-    cJSON_AddStringToObject(row, "host", f->host);
-    cJSON_AddStringToObject(row, "addr", f->addr);
-    cJSON_AddNumberToObject(row, "pid", f->pid);
-    cJSON_AddNumberToObject(row, "nproc", f->nproc);
-    cJSON_AddStringToObject(row, "state", f->is_spare ? "spare" : rdzv_node_state_word(f->state));
-    cJSON_AddNumberToObject(row, "joined_ms", (double)(now_ms - f->joined_ms));
-    cJSON_AddNumberToObject(row, "heard_ms", (double)(now_ms - f->heard_ms));
-    return row;
+    return message_encode_node_status(
+        &(struct message_node_status){ .node_rank = f->node_rank >= 0 ? f->node_rank : MESSAGE_NONE,
+                                       .host = f->host,
+                                       .addr = f->addr,
+                                       .pid = f->pid,
+                                       .nproc = f->nproc,
+                                       .state = f->is_spare ? "spare" : rdzv_node_state_word(f->state),
+                                       .joined_ms = (int64_t)(now_ms - f->joined_ms),
+                                       .heard_ms = (int64_t)(now_ms - f->heard_ms) });
 }
 
 /* In the order in which they joined. */
@@ -190,9 +201,9 @@ static void add_nodes(const struct job *job, cJSON *answer)
 }
 
 /* Numbers first and lists at the end: where the lists have to be cut, the numbers are whole. */
-bool control_status(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
+bool inspect_status(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
-    struct job *job = control_job(hub, s, request);
+    struct job *job = inspect_job(hub, s, m->status.job);
     if (job == NULL)
         return false;
     if (job->name[0] != '\0')
@@ -238,19 +249,17 @@ static bool begins_with(struct slice key, const char *prefix)
 }
 
 /* In the table's order, which is none. */
-bool control_keys(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
+bool inspect_keys(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
-    const char *prefix = "";
-    int64_t limit = KEYS_DEFAULT;
-    struct job *job = control_job(hub, s, request);
-    if (job == NULL || !json_text_or(request, "prefix", WIRE_MAX_KEY, &prefix, &hub->err) ||
-        !json_integer_or(request, "limit", 0, INT32_MAX, &limit, &hub->err))
+    int64_t limit = m->keys.limit;
+    struct job *job = inspect_job(hub, s, m->keys.job);
+    if (job == NULL)
         return false;
     struct listing list = begin_list(answer, "keys");
     const struct entry *at = NULL;
     struct slice key, value;
     while (store_next(job->store, &at, &key, &value)) {
-        if (!begins_with(key, prefix))
+        if (!begins_with(key, m->keys.prefix))
             continue;
         if (limit-- == 0) {
             cJSON_AddTrueToObject(answer, "cut");
@@ -320,9 +329,9 @@ static cJSON *waiter_row(struct hub *hub, const struct session *s)
 }
 
 /* `waiter` is somebody else than `s`, who asks and therefore does not wait. */
-bool control_waiters(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
+bool inspect_waiters(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
-    struct job *job = control_job(hub, s, request);
+    struct job *job = inspect_job(hub, s, m->waiters.job);
     if (job == NULL)
         return false;
     struct listing list = begin_list(answer, "waiters");
@@ -351,9 +360,9 @@ static void add_ranks(cJSON *row, const char *name, const struct barrier *barrie
 }
 
 /* Open ones only: those that have ended are in the event log. */
-bool control_barriers(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
+bool inspect_barriers(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
-    struct job *job = control_job(hub, s, request);
+    struct job *job = inspect_job(hub, s, m->barriers.job);
     if (job == NULL)
         return false;
     struct listing list = begin_list(answer, "barriers");
@@ -370,4 +379,75 @@ bool control_barriers(struct hub *hub, struct session *s, const cJSON *request, 
             break;
     }
     return true;
+}
+
+/* --- rejects -------------------------------------------------------------------------------------------- */
+
+/* Every text comes from strangers and will be shown on a terminal: first bytes go out as hex, words escaped. */
+
+/* Times are "ago": the reader's clock is not ours. */
+static cJSON *reject_row(const struct reject *r, uint64_t now_ms)
+{
+    cJSON *row = cJSON_CreateObject();
+    cJSON_AddStringToObject(row, "source", r->source);
+    cJSON_AddStringToObject(row, "kind", reject_kind_word(r->kind));
+    if (r->job[0] != '\0')
+        add_text(row, "job", slice_str(r->job), REJECT_WHY_MAX, text_put);
+    if (r->n_first > 0)
+        add_text(row, "first", slice_of(r->first, r->n_first), REJECT_WHY_MAX, text_put_hex);
+    add_text(row, "why", slice_str(r->why), REJECT_WHY_MAX, text_put);
+    cJSON_AddNumberToObject(row, "times", r->times);
+    cJSON_AddNumberToObject(row, "first_ms", (double)(now_ms - r->first_ms));
+    cJSON_AddNumberToObject(row, "last_ms", (double)(now_ms - r->last_ms));
+    return row;
+}
+
+static cJSON *refusal_row(const struct refusal *r, uint64_t now_ms)
+{
+    cJSON *row = cJSON_CreateObject();
+    cJSON_AddStringToObject(row, "code", rdzv_refused_code(r->code));
+    cJSON_AddStringToObject(row, "job", r->job);
+    cJSON_AddStringToObject(row, "host", r->host);
+    cJSON_AddNumberToObject(row, "pid", r->pid);
+    cJSON_AddNumberToObject(row, "node_rank", r->node_rank);
+    cJSON_AddStringToObject(row, "sentence", r->sentence);
+    cJSON_AddStringToObject(row, "advice", rdzv_refused_advice(r->code));
+    cJSON_AddNumberToObject(row, "times", r->times);
+    cJSON_AddNumberToObject(row, "last_ms", (double)(now_ms - r->last_ms));
+    return row;
+}
+
+/* Both lists are short by themselves. */
+bool inspect_rejects(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
+{
+    (void)s, (void)m;
+    struct rejects *all = hub_all_rejects(hub);
+    if (all == NULL)
+        return false;
+    cJSON *rows = cJSON_AddArrayToObject(answer, "rejects");
+    for (uint32_t i = 0; i < all->count; i++)
+        json_append(rows, reject_row(&all->row[i], hub->now_ms));
+    free(all);
+    cJSON *refused = cJSON_AddArrayToObject(answer, "refused");
+    for (uint32_t i = 0; i < hub->refusals.count; i++)
+        json_append(refused, refusal_row(&hub->refusals.row[i], hub->now_ms));
+    return true;
+}
+
+/* --- what is wrong? ------------------------------------------------------------------------------------- */
+
+/* The look borrows from the job, so it is let go before anything else is worked off. */
+bool inspect_why(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
+{
+    struct job_look look;
+    struct diagnosis *d = malloc(sizeof(*d)); /* 18 KB are much for a stack */
+    struct job *job = inspect_job(hub, s, m->why.job);
+    bool ok = job != NULL && d != NULL && job_look(job, &look);
+    if (ok) {
+        diagnose_job(&look.snapshot, d);
+        ok = screen_add(answer, &look.snapshot, d);
+        job_look_free(&look);
+    }
+    free(d);
+    return ok;
 }

@@ -1,0 +1,319 @@
+/* messages.c -- see messages.h.
+ *
+ * One walk over the rows for each purpose. cJSON parses and prints; what a member may be is compared with its row here,
+ * so every refusal names the member and what it should have been. */
+#include "hub/messages.h"
+
+#include "base/json.h"
+
+#include <string.h>
+
+enum { CODE_WRONG = 125 }; /* an exit code that makes no sense: a failure of ddprun itself */
+
+#define X(name, words) KIND_##name,
+enum kind { MESSAGE_KINDS(X) };
+#undef X
+
+struct row {
+    const char *name;
+    enum kind kind;
+    size_t at; /* in the message's struct */
+    int64_t least, most, missing;
+    const char *what;
+};
+
+/* The rows of each message; a row without a name ends them. */
+#define ROW(kind, name, least, most, missing, what) \
+    { #name, KIND_##kind, offsetof(this_message, name), least, most, missing, what },
+#define X(ID, name, ...)                                                                          \
+    static const struct row *fields_of_##name(void)                                               \
+    {                                                                                             \
+        typedef struct message_##name this_message;                                               \
+        static const struct row rows[] = { FIELDS_OF_##name(ROW){ .at = sizeof(this_message) } }; \
+        return rows;                                                                              \
+    }
+MESSAGES(X)
+#undef X
+#undef ROW
+
+static const struct {
+    const char *name;
+    enum message_class class;
+    size_t size;
+    const struct row *(*fields)(void);
+    const char *what;
+} messages[MESSAGE_COUNT] = {
+#define X(ID, name, words, class, what) \
+    { words, MESSAGE_IS_##class, sizeof(struct message_##name), fields_of_##name, what },
+    MESSAGES(X)
+#undef X
+};
+
+enum message_class message_class(enum message_id id)
+{
+    return messages[id].class;
+}
+
+const char *message_name(enum message_id id)
+{
+    return messages[id].name;
+}
+
+/* Few rows: comparing each is faster than anything cleverer. What is sent most often stands first. */
+enum message_id message_find_call(const char *op)
+{
+    for (int id = 0; id < MESSAGE_COUNT; id++)
+        if (messages[id].class <= MESSAGE_IS_CALL && strcmp(messages[id].name, op) == 0)
+            return (enum message_id)id;
+    return MESSAGE_COUNT;
+}
+
+enum message_id message_find_push(const char *push)
+{
+    for (int id = 0; id < MESSAGE_COUNT; id++)
+        if (messages[id].class == MESSAGE_IS_PUSH && strcmp(messages[id].name, push) == 0)
+            return (enum message_id)id;
+    return MESSAGE_COUNT;
+}
+
+/* --- encode --------------------------------------------------------------------------------------------- */
+
+/* Taken over in any case: cJSON leaves an item with the caller when it cannot be added. */
+static void add_item(cJSON *o, const char *name, cJSON *item)
+{
+    if (!cJSON_AddItemToObjectCS(o, name, item))
+        cJSON_Delete(item);
+}
+
+static void add_whole(cJSON *o, const struct row *f, int64_t value)
+{
+    if (value == MESSAGE_NONE && f->kind == KIND_LIMIT)
+        cJSON_AddNullToObject(o, f->name);
+    else if (value != MESSAGE_NONE && f->kind == KIND_MAYBE)
+        cJSON_AddBoolToObject(o, f->name, value != 0);
+    else if (value != MESSAGE_NONE)
+        json_add_integer(o, f->name, value);
+}
+
+static void add_field(cJSON *o, const struct row *f, const void *at)
+{
+    switch (f->kind) {
+    case KIND_WHOLE:
+    case KIND_LIMIT:
+    case KIND_CODE:
+    case KIND_MAYBE:
+        add_whole(o, f, *(const int64_t *)at);
+        break;
+    case KIND_TEXT:
+        if (*(const char *const *)at != NULL)
+            cJSON_AddStringToObject(o, f->name, *(const char *const *)at);
+        break;
+    case KIND_FLAG:
+        cJSON_AddBoolToObject(o, f->name, *(const bool *)at);
+        break;
+    case KIND_MARK:
+        if (*(const bool *)at)
+            cJSON_AddTrueToObject(o, f->name);
+        break;
+    case KIND_LIST:
+        if (*(cJSON *const *)at != NULL)
+            add_item(o, f->name, *(cJSON *const *)at);
+        break;
+    case KIND_OBJECT:
+        add_item(o, f->name, *(cJSON *const *)at != NULL ? *(cJSON *const *)at : cJSON_CreateNull());
+        break;
+    }
+}
+
+void message_add(enum message_id id, const void *message, cJSON *o)
+{
+    for (const struct row *f = messages[id].fields(); f->name != NULL; f++)
+        add_field(o, f, (const char *)message + f->at);
+}
+
+cJSON *message_encode(enum message_id id, const void *message)
+{
+    cJSON *o = cJSON_CreateObject();
+    if (messages[id].class <= MESSAGE_IS_CALL)
+        cJSON_AddStringToObject(o, "op", messages[id].name);
+    else if (messages[id].class == MESSAGE_IS_PUSH)
+        cJSON_AddStringToObject(o, "push", messages[id].name);
+    message_add(id, message, o);
+    return o;
+}
+
+/* --- decode --------------------------------------------------------------------------------------------- */
+
+cJSON *message_parse(struct slice text, struct ddp_err *err)
+{
+    const char *end = NULL;
+    cJSON *o = text.len ? cJSON_ParseWithLengthOpts(text.data, text.len, &end, false) : NULL;
+    if (cJSON_IsObject(o))
+        return o;
+    cJSON_Delete(o);
+    ddp_fail(err, DDP_ERR_CORRUPT, "the request is not a JSON object");
+    return NULL;
+}
+
+/* cJSON keeps numbers as double: compared with the limits before the cast, which would be undefined past them. */
+static bool is_whole(const struct row *f, const cJSON *item)
+{
+    return cJSON_IsNumber(item) && item->valuedouble >= (double)f->least &&
+           item->valuedouble <= (double)f->most && (double)(int64_t)item->valuedouble == item->valuedouble;
+}
+
+static bool read_whole(const struct row *f, const cJSON *item, int64_t *value, struct ddp_err *err)
+{
+    if (is_whole(f, item)) {
+        *value = (int64_t)item->valuedouble;
+        return true;
+    }
+    if (f->kind == KIND_CODE)
+        *value = CODE_WRONG;
+    ddp_fail(err, DDP_ERR_ARG, "\"%s\" must be a whole number from %lld to %lld", f->name,
+             (long long)f->least, (long long)f->most);
+    return false;
+}
+
+static bool read_text(const struct row *f, const cJSON *item, const char **value, struct ddp_err *err)
+{
+    const char *text = cJSON_GetStringValue(item);
+    if (text != NULL && (err == NULL || strlen(text) <= (size_t)f->most)) {
+        *value = text;
+        return true;
+    }
+    ddp_fail(err, DDP_ERR_ARG, "\"%s\" must be a text of at most %zu bytes", f->name, (size_t)f->most);
+    return false;
+}
+
+/* A list or an object of another type is a missing one. */
+static bool read_field(const struct row *f, cJSON *item, void *at, struct ddp_err *err)
+{
+    switch (f->kind) {
+    case KIND_WHOLE:
+    case KIND_LIMIT:
+    case KIND_CODE:
+        return read_whole(f, item, at, err);
+    case KIND_TEXT:
+        return read_text(f, item, at, err);
+    case KIND_MAYBE:
+        *(int64_t *)at = cJSON_IsTrue(item);
+        return true;
+    case KIND_FLAG:
+    case KIND_MARK:
+        *(bool *)at = cJSON_IsTrue(item);
+        return true;
+    case KIND_LIST:
+        *(cJSON **)at = cJSON_IsArray(item) ? item : NULL;
+        return true;
+    case KIND_OBJECT:
+        *(cJSON **)at = cJSON_IsObject(item) ? item : NULL;
+        return true;
+    }
+    return true;
+}
+
+static bool is_number(enum kind kind)
+{
+    return kind == KIND_WHOLE || kind == KIND_LIMIT || kind == KIND_CODE || kind == KIND_MAYBE;
+}
+
+/* Everything else is NULL or false already. */
+static void set_missing(const struct row *f, void *at)
+{
+    if (is_number(f->kind))
+        *(int64_t *)at = f->missing;
+    else if (f->kind == KIND_TEXT && f->missing != MESSAGE_NONE)
+        *(const char **)at = "";
+}
+
+/* null is the same as nothing. */
+bool message_decode(enum message_id id, const cJSON *o, void *message, struct ddp_err *err)
+{
+    memset(message, 0, messages[id].size);
+    memcpy(message, &o, sizeof(o)); /* `object`, the first member of each */
+    for (const struct row *f = messages[id].fields(); f->name != NULL; f++) {
+        cJSON *item = cJSON_GetObjectItemCaseSensitive(o, f->name);
+        void *at = (char *)message + f->at;
+        set_missing(f, at);
+        if (item != NULL && !cJSON_IsNull(item)) {
+            if (!read_field(f, item, at, err) && err != NULL)
+                return false;
+        } else if (f->missing == MESSAGE_NEEDED && err != NULL) {
+            ddp_fail(err, DDP_ERR_ARG, "\"%s\" is missing", f->name);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* --- printed -------------------------------------------------------------------------------------------- */
+
+static const char *kind_words(enum kind kind)
+{
+#define X(name, words) words,
+    static const char *const words[] = { MESSAGE_KINDS(X) };
+#undef X
+    return words[kind];
+}
+
+static bool print_limits(struct buf *out, const struct row *f)
+{
+    switch (f->kind) {
+    case KIND_WHOLE:
+    case KIND_LIMIT:
+    case KIND_CODE:
+        return buf_printf(out, "%lld to %lld", (long long)f->least, (long long)f->most);
+    case KIND_TEXT:
+        return buf_printf(out, "%lld bytes", (long long)f->most);
+    case KIND_LIST:
+        return f->most == 0 || buf_printf(out, "%lld", (long long)f->most);
+    default:
+        return true;
+    }
+}
+
+static bool print_message(struct buf *out, enum message_id id)
+{
+    bool ok = buf_printf(out, "\n**%s**: %s\n", messages[id].name, messages[id].what);
+    const struct row *f = messages[id].fields();
+    if (f->name != NULL)
+        ok = ok && buf_printf(out, "\n| member | type | limits | needed | |\n|---|---|---|---|---|\n");
+    for (; ok && f->name != NULL; f++)
+        ok = buf_printf(out, "| `%s` | %s | ", f->name, kind_words(f->kind)) && print_limits(out, f) &&
+             buf_printf(out, " | %s | %s |\n", f->missing == MESSAGE_NEEDED ? "yes" : "", f->what);
+    return ok;
+}
+
+bool messages_print_markdown(struct buf *out)
+{
+    static const char *const titles[MESSAGE_CLASSES] = {
+        [MESSAGE_IS_AGENT_CALL] = "Calls of agents",
+        [MESSAGE_IS_CALL] = "Calls of anybody",
+        [MESSAGE_IS_ANSWER] = "Answers",
+        [MESSAGE_IS_PUSH] = "Pushes",
+        [MESSAGE_IS_PART] = "Parts",
+    };
+    bool ok = true;
+    for (int class = 0; ok && class < MESSAGE_CLASSES; class ++) {
+        ok = buf_printf(out, "\n## %s\n", titles[class]);
+        for (int id = 0; ok && id < MESSAGE_COUNT; id++)
+            ok = (int)messages[id].class != class || print_message(out, (enum message_id)id);
+    }
+    return ok && buf_printf(out, "\n");
+}
+
+/* Calls with each of their members; a name that several messages share stands there several times, which does no harm. */
+bool messages_print_dictionary(struct buf *out)
+{
+    bool ok =
+        buf_printf(out, "# print_protocol prints this file from the rows of messages.h (make protocol)\n");
+    for (int id = 0; ok && id < MESSAGE_COUNT; id++) {
+        if (messages[id].class > MESSAGE_IS_CALL)
+            continue;
+        ok = buf_printf(out, "\"{\\\"op\\\":\\\"%s\\\"\"\n", messages[id].name);
+        for (const struct row *f = messages[id].fields(); ok && f->name != NULL; f++)
+            ok = buf_printf(out, "\",\\\"%s\\\":\"\n", f->name);
+    }
+    return ok;
+}

@@ -93,6 +93,7 @@ if [ "$install" = yes ]; then
     ddp_install torch || echo "== continuing without PyTorch"
     ddp_install nodes || echo "== continuing without tests of several hosts"
     ddp_install slurm || echo "== continuing without Slurm"
+    ddp_install page || echo "== continuing without Chromium"
     [ "$quick" = yes ] || ddp_install root || echo "== continuing without debootstrap"
 else
     scripts/check-deps.sh build || exit

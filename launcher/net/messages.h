@@ -1,18 +1,16 @@
-/* messages.h -- what the agent says to the store and hears from it, as JSON objects of CONTROL.
+/* messages.h -- what the agent sends to the store and gets from it, between its own structs and the rows of hub/messages.h.
  *
- * What the agent tells the store, as JSON objects of CONTROL. Each is the caller's to free with
- * cJSON_Delete; one that lacks a member because memory is short is refused by the store, which says what it lacks. */
+ * A request is a tree, the caller's (cJSON_Delete); the link adds the round. One that lacks a member because memory is short is
+ * refused by the store, which names the member. A push is never believed: a wrong number counts as a missing one. */
 #ifndef LAUNCHER_NET_MESSAGES_H
 #define LAUNCHER_NET_MESSAGES_H
 
 #include "agent/agent.h"
 #include "agent/failure.h"
-#include "diagnosis/findings.h"
+#include "hub/messages.h"
 #include "plan/plan.h"
 
 #include <stddef.h>
-
-struct cJSON;
 
 /* Who this process is: "launched twice on one node" and "yesterday's launcher" are told apart by it. */
 struct link_who {
@@ -23,34 +21,28 @@ struct link_who {
 };
 
 /* `instance`: what the store gave with the first join, "" before that. */
-struct cJSON *say_join(const struct plan *plan, const struct link_who *who, const char *instance);
+cJSON *encode_join(const struct plan *plan, const struct link_who *who, const char *instance);
 
 /* A finding of this node about itself, for all. */
-struct cJSON *say_notice(const struct finding *finding);
+cJSON *encode_notice(const struct finding *finding);
 
-struct cJSON *say_started(int rank, int local_rank, int pid, const char *host);
-struct cJSON *say_exited(int rank, int pid, int exit_code, int signal);
+cJSON *encode_started(int rank, int local_rank, int pid, const char *host);
+cJSON *encode_exited(int rank, int pid, int exit_code, int signal, bool told);
 
-/* `op` is "failed" or, with more words about the same failure, "cause". */
-struct cJSON *say_failure(const char *op, const struct cause *cause, enum no_restart never_again);
+/* FAILED or, with more about the same failure, EXPLAIN. */
+cJSON *encode_failure(enum message_id id, const struct cause *cause, enum no_restart never_again);
 
 /* `rank0` -1 = this node does not have rank 0, or it has no code of its own. */
-struct cJSON *say_stopped(bool unkillable, int max_code, int rank0);
-struct cJSON *say_leave(int signal, const char *by);
+cJSON *encode_stopped(bool unkillable, int max_code, int rank0);
+cJSON *encode_leave(int signal, const char *by);
 
 /* The connection `conn` is of process `pid`, which belongs to worker `rank`. */
-struct cJSON *say_vouch(int64_t conn, int rank, int pid);
-struct cJSON *say_owner(int64_t conn, int pid, const char *words);
+cJSON *encode_vouch(int64_t conn, int rank, int pid);
+cJSON *encode_owner(int64_t conn, int pid, const char *words);
 
-/* An object with nothing but an "op". */
-struct cJSON *say(const char *op);
+cJSON *encode_done(void);
 
-/* --- link hear -------------------------------------------------------------------------------------------- */
-
-/* What the store pushes, as structs. Pure: nothing in an object is believed to be there, or to be of the
- * type it should be; numbers that are no sane ones become those that mean "none". */
-
-struct cJSON;
+/* --- pushes --------------------------------------------------------------------------------------------- */
 
 enum { HEARD_NODES_MAX = LIMIT_LISTED, HEARD_NAME_MAX = 64, HEARD_LIST_MAX = 512 };
 
@@ -89,25 +81,19 @@ struct heard_verdict {
 
 /* False when it is no sane object of its kind: then it is not a store of ours that talks. The round must have room for
  * the `nproc` workers of this node. */
-bool hear_round(const struct cJSON *push, int nproc, struct heard_round *round);
-void hear_waiting(const struct cJSON *push, struct heard_waiting *waiting);
+bool decode_round(const cJSON *push, int nproc, struct heard_round *round);
+void decode_waiting(const cJSON *push, struct heard_waiting *waiting);
 /* Of "findings": the first error that says why, "sentence  [CODE]"; "" when there is none but warnings and who is missing. */
-void hear_first_cause(const struct cJSON *push, char *out, size_t size);
-/* The sentence of the first finding, "" when there is none. Borrowed. */
-const char *hear_first_sentence(const struct cJSON *push);
-const char *hear_first_subject(const struct cJSON *push);
-/* Its code, FINDING_NONE when it is none that is known here. */
-enum finding_code hear_first_code(const struct cJSON *push);
+void decode_first_cause(const cJSON *push, char *out, size_t size);
+/* The first finding of a "findings" or "left_waiting"; its texts are borrowed, "" when there is none. */
+void decode_first_finding(const cJSON *push, struct message_finding *first);
 /* Which round a "stop" or "verdict" is about, -1 = it does not say. */
-int hear_whose_round(const struct cJSON *push);
+int decode_whose_round(const cJSON *push);
 /* The cause of a "stop". */
-void hear_stop(const struct cJSON *push, struct cause *cause);
-bool hear_verdict(const struct cJSON *push, struct heard_verdict *verdict);
+void decode_stop(const cJSON *push, struct cause *cause);
+bool decode_verdict(const cJSON *push, struct heard_verdict *verdict);
 
 /* Of a "status": the other nodes that are not done with the round, "node 1 (n1), node 3 (n3)"; "" = none, or not told. */
-void hear_unfinished(const struct cJSON *status, int node_rank, char out[HEARD_LIST_MAX]);
-
-/* A text member, "" when there is none. Borrowed. */
-const char *hear_text(const struct cJSON *object, const char *name);
+void decode_unfinished(const cJSON *status, int node_rank, char out[HEARD_LIST_MAX]);
 
 #endif

@@ -11,7 +11,6 @@
 #include "net/store_link.h"
 
 #include "base/clock.h"
-#include "base/json.h"
 #include "base/limits.h"
 
 #include <cjson/cJSON.h>
@@ -198,7 +197,7 @@ void store_link_mention(struct store_link *link, cJSON *json)
         cJSON_Delete(json);
         return;
     }
-    json_add_integer(json, "round", link->round);
+    message_add_sender(&(struct message_sender){ .round = link->round }, json);
     request(link, json);
 }
 
@@ -212,7 +211,7 @@ void store_link_tell(struct store_link *link, cJSON *json)
 /* Its number is remembered: answers carry no name, and this is the one whose answer is looked into. */
 void store_link_join(struct store_link *link)
 {
-    request(link, say_join(link->options.plan, &link->options.who, link->instance));
+    request(link, encode_join(link->options.plan, &link->options.who, link->instance));
     link->asked_join = link->asked;
     link->urgent = true;
 }
@@ -221,14 +220,16 @@ void store_link_join(struct store_link *link)
 static void introduce(struct store_link *link)
 {
     const struct plan *plan = link->options.plan;
-    cJSON *who = cJSON_CreateObject();
+    const struct message_identify who = { .role = "agent",
+                                          .job = plan->job,
+                                          .host = plan->facts->host,
+                                          .pid = link->options.who.pid,
+                                          .attempt = MESSAGE_NONE,
+                                          .world_size = MESSAGE_NONE,
+                                          .rank = MESSAGE_NONE };
     if (link->options.fd < 0)
         link_queue_validate(&link->out);
-    cJSON_AddStringToObject(who, "role", "agent");
-    cJSON_AddStringToObject(who, "job", plan->job);
-    cJSON_AddStringToObject(who, "host", plan->facts->host);
-    json_add_integer(who, "pid", link->options.who.pid);
-    link_queue_add(&link->out, OP_IDENTIFY, who);
+    link_queue_add(&link->out, OP_IDENTIFY, message_encode_identify(&who));
     store_link_join(link);
 }
 
@@ -237,7 +238,7 @@ bool store_link_ask_status(struct store_link *link)
 {
     if (link == NULL || link->answered == 0 || link_is_over(link))
         return false;
-    store_link_tell(link, say("status"));
+    store_link_tell(link, message_encode_status(&(struct message_status){ .round = MESSAGE_NONE }));
     return true;
 }
 
@@ -277,9 +278,9 @@ static void on_heartbeat(uv_timer_t *timer)
         link_lose(link, why);
         return;
     }
-    cJSON *beat = say("heartbeat");
-    link->options.calls.beat(link->options.user, beat);
-    store_link_tell(link, beat);
+    struct message_heartbeat beat = { .round = MESSAGE_NONE };
+    link->options.calls.beat(link->options.user, &beat);
+    store_link_tell(link, message_encode_heartbeat(&beat));
 }
 
 /* --- the connection ------------------------------------------------------------------------------------- */
@@ -441,26 +442,28 @@ static void link_take_welcome(struct store_link *link, uint8_t status, struct sl
 
 /* The instance names this life of the job: with it we join again, and a store that was started anew meanwhile sees
  * that we belong to another. */
-static void take_join(struct store_link *link, const cJSON *answer)
+static void take_join(struct store_link *link, const cJSON *json)
 {
-    const char *instance = hear_text(answer, "instance");
-    if (!cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(answer, "ok"))) {
-        link->options.calls.refused(link->options.user, hear_text(answer, "code"), hear_text(answer, "error"),
-                                    hear_text(answer, "advice"));
+    struct message_answer answer;
+    struct message_joined joined;
+    struct message_refusal refusal;
+    message_read_answer(json, &answer);
+    message_read_joined(json, &joined);
+    message_read_refusal(json, &refusal);
+    if (!answer.ok) {
+        link->options.calls.refused(link->options.user, refusal.code, answer.error, refusal.advice);
         return;
     }
-    snprintf(link->instance, sizeof(link->instance), "%.*s", LINK_INSTANCE_MAX - 1, instance);
-    const double ms = cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(answer, "ms"));
-    link->options.calls.joined(link->options.user, strcmp(hear_text(answer, "state"), "spare") == 0,
-                               link->instance, ms >= 0 && ms < 1e15 ? (uint64_t)ms : 0);
+    snprintf(link->instance, sizeof(link->instance), "%.*s", LINK_INSTANCE_MAX - 1, joined.instance);
+    link->options.calls.joined(link->options.user, strcmp(joined.state, "spare") == 0, link->instance,
+                               (uint64_t)joined.ms);
 }
 
-/* Any other "no" is a message that the store does not understand or does not believe. To go on would mean a
- * job whose store knows less than we think. */
-static void take_no(struct store_link *link, const cJSON *answer)
+/* Any other "no" is about a message that the store does not understand or does not believe. To go on would mean a
+ * job whose store knows less than its agents think. */
+static void take_no(struct store_link *link, const char *code, const char *error)
 {
     char why[512];
-    const char *error = hear_text(answer, "error"), *code = hear_text(answer, "code");
     if (strcmp(code, "STALE_ROUND") == 0 || strcmp(code, "NO_MEMBER") == 0 ||
         strcmp(code, "VOUCH_REFUSED") == 0)
         return;
@@ -468,15 +471,21 @@ static void take_no(struct store_link *link, const cJSON *answer)
     link_lose(link, why);
 }
 
-/* Most answers only matter when they say no. */
+/* Most answers only matter when they say no. Only the status has members. */
 static void take_reply(struct store_link *link, const cJSON *json)
 {
+    struct message_answer answer;
+    struct message_refusal refusal;
+    struct message_status_lists status;
+    message_read_answer(json, &answer);
+    message_read_refusal(json, &refusal);
+    message_read_status_lists(json, &status);
     link->answered++;
     if (link->answered == link->asked_join && cJSON_IsObject(json))
         take_join(link, json);
-    else if (!cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "ok")))
-        take_no(link, json);
-    else if (cJSON_GetObjectItemCaseSensitive(json, "members") != NULL) /* only the status has them */
+    else if (!answer.ok)
+        take_no(link, refusal.code, answer.error);
+    else if (status.members != NULL)
         link->options.calls.status(link->options.user, json);
 }
 
@@ -487,7 +496,7 @@ static bool is_sane_round(const struct store_link *link, const cJSON *push, stru
 {
     const struct plan *plan = link->options.plan;
     const bool keeps_rank = !plan->meeting.elastic && plan->meeting.node_rank >= 0;
-    return hear_round(push, plan->nproc, round) && link->asked_join != link->begun_join &&
+    return decode_round(push, plan->nproc, round) && link->asked_join != link->begun_join &&
            round->round > link->round && (!keeps_rank || round->node_rank == plan->meeting.node_rank);
 }
 
@@ -508,7 +517,7 @@ static void push_round(struct store_link *link, const cJSON *push)
 static void push_waiting(struct store_link *link, const cJSON *push)
 {
     struct heard_waiting waiting;
-    hear_waiting(push, &waiting);
+    decode_waiting(push, &waiting);
     link->options.calls.waiting(link->options.user, &waiting);
 }
 
@@ -516,9 +525,9 @@ static void push_waiting(struct store_link *link, const cJSON *push)
 static void push_stop(struct store_link *link, const cJSON *push)
 {
     struct cause cause;
-    if (hear_whose_round(push) != link->round)
+    if (decode_whose_round(push) != link->round)
         return;
-    hear_stop(push, &cause);
+    decode_stop(push, &cause);
     link->options.calls.stop(link->options.user, &cause);
 }
 
@@ -526,9 +535,9 @@ static void push_stop(struct store_link *link, const cJSON *push)
 static void push_verdict(struct store_link *link, const cJSON *push)
 {
     struct heard_verdict verdict;
-    if (hear_whose_round(push) < link->round)
+    if (decode_whose_round(push) < link->round)
         return;
-    if (hear_verdict(push, &verdict))
+    if (decode_verdict(push, &verdict))
         link->options.calls.verdict(link->options.user, &verdict);
     else
         link_lose(link, "its verdict makes no sense");
@@ -542,26 +551,27 @@ static void push_findings(struct store_link *link, const cJSON *push)
 
 static void push_who(struct store_link *link, const cJSON *push)
 {
-    const cJSON *conn = cJSON_GetObjectItemCaseSensitive(push, "conn");
-    if (cJSON_IsNumber(conn) && conn->valuedouble >= 1 && conn->valuedouble < 1e15)
-        link->options.calls.who(link->options.user, (int64_t)conn->valuedouble, hear_text(push, "peer"),
-                                hear_text(push, "store"),
-                                cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(push, "owner")));
+    struct message_who who;
+    message_read_who(push, &who);
+    if (who.conn >= 1)
+        link->options.calls.who(link->options.user, who.conn, who.peer, who.store, who.owner);
 }
 
 /* Handed on as it is: the event log of this node holds the store's events beside its own. */
 static void push_event(struct store_link *link, const cJSON *push)
 {
-    const cJSON *event = cJSON_GetObjectItemCaseSensitive(push, "event");
-    if (cJSON_IsObject(event))
-        link->options.calls.event(link->options.user, event);
+    struct message_event m;
+    message_read_event(push, &m);
+    if (m.event != NULL)
+        link->options.calls.event(link->options.user, m.event);
 }
 
 /* Its last word to this node. */
 static void push_dropped(struct store_link *link, const cJSON *push)
 {
-    snprintf(link->fate.dropped, sizeof(link->fate.dropped), "%.*s", LINK_DROPPED_MAX - 1,
-             hear_text(push, "why"));
+    struct message_dropped m;
+    message_read_dropped(push, &m);
+    snprintf(link->fate.dropped, sizeof(link->fate.dropped), "%.*s", LINK_DROPPED_MAX - 1, m.why);
     link_lose(link, "the store has given this node up");
 }
 
@@ -571,29 +581,29 @@ static void push_left_waiting(struct store_link *link, const cJSON *push)
     link->options.calls.left_waiting(link->options.user, push);
 }
 
-/* What the store tells unasked. Kinds that we do not know are of a newer store and passed over. */
-static void take_push(struct store_link *link, const cJSON *push)
+/* Kinds that are not known here are a newer store's, and are passed over. */
+static void take_push(struct store_link *link, const cJSON *json, const char *kind)
 {
-    static const struct {
-        const char *kind;
-        void (*take)(struct store_link *link, const cJSON *push);
-    } kinds[] = {
-        { "round", push_round },     { "waiting", push_waiting },           { "stop", push_stop },
-        { "verdict", push_verdict }, { "findings", push_findings },         { "who", push_who },
-        { "event", push_event },     { "left_waiting", push_left_waiting }, { "dropped", push_dropped },
+    static void (*const take[MESSAGE_COUNT + 1])(struct store_link * link, const cJSON *push) = {
+        [MESSAGE_ROUND] = push_round,       [MESSAGE_WAITING] = push_waiting,
+        [MESSAGE_STOP] = push_stop,         [MESSAGE_VERDICT] = push_verdict,
+        [MESSAGE_FINDINGS] = push_findings, [MESSAGE_WHO] = push_who,
+        [MESSAGE_EVENT] = push_event,       [MESSAGE_LEFT_WAITING] = push_left_waiting,
+        [MESSAGE_DROPPED] = push_dropped,
     };
-    const char *kind = hear_text(push, "push");
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
-        if (strcmp(kind, kinds[i].kind) == 0)
-            kinds[i].take(link, push);
+    const enum message_id id = message_find_push(kind);
+    if (take[id] != NULL)
+        take[id](link, json);
 }
 
 /* Pushed objects are no answers and must not be counted as such. */
 static void link_take_answer(struct store_link *link, struct slice text)
 {
     cJSON *json = cJSON_ParseWithLength(text.data, text.len);
-    if (cJSON_GetObjectItemCaseSensitive(json, "push") != NULL)
-        take_push(link, json);
+    struct message_push push;
+    message_read_push(json, &push);
+    if (push.push[0] != '\0')
+        take_push(link, json, push.push);
     else
         take_reply(link, json);
     cJSON_Delete(json);

@@ -59,7 +59,7 @@ struct store_link_calls {
     /* The store does not want this node in the job; `code` is a word of view.h, `advice` may be "". */
     void (*refused)(void *user, const char *code, const char *why, const char *advice);
     /* A beat goes out: add what has changed since the last one. */
-    void (*beat)(void *user, struct cJSON *beat);
+    void (*beat)(void *user, struct message_heartbeat *beat);
     /* Whose is the connection `conn` from `peer` to `store`, both "ADDRESS:PORT"? Answered by say_vouch; with `any` by
      * say_owner, when it is a process of somebody else's. */
     void (*who)(void *user, int64_t conn, const char *peer, const char *store, bool any);

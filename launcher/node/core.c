@@ -185,7 +185,7 @@ void node_on_status(void *user, const struct cJSON *answer)
     struct node *n = user;
     if (n->waiting_asked) {
         n->waiting_asked = false;
-        hear_unfinished(answer, n->plan->node_rank, n->unfinished);
+        decode_unfinished(answer, n->plan->node_rank, n->unfinished);
         announce_waiting_for_end(&n->announce, n->unfinished, n->agent);
     }
     if (n->status_asked)

@@ -172,7 +172,7 @@ void node_on_status(void *user, const struct cJSON *answer);
 /* --- store_events.c --- */
 
 /* Add what is new of each worker's process and steps; for store_link_options. */
-void node_on_beat(void *user, struct cJSON *beat);
+void node_on_beat(void *user, struct message_heartbeat *beat);
 
 /* --- effects.c --- */
 

@@ -356,7 +356,7 @@ static void tell_failed(struct node *n)
 {
     struct cause c;
     describe_failure(n, &c);
-    store_link_tell(n->link, say_failure("failed", &c, agent_never_again(n->agent)));
+    store_link_tell(n->link, encode_failure(MESSAGE_FAILED, &c, agent_never_again(n->agent)));
 }
 
 /* Now that its last words are in. They come from stderr; from stdout when it has said nothing there, see
@@ -375,7 +375,7 @@ static void tell_cause(struct node *n)
     c.from_stdout = got > 0 && from_stdout;
     if (got > 0 && buf_append(&lines, "", 1))
         add_lines(&c, (const char *)lines.data, got);
-    store_link_tell(n->link, say_failure("cause", &c, agent_never_again(n->agent)));
+    store_link_tell(n->link, encode_failure(MESSAGE_EXPLAIN, &c, agent_never_again(n->agent)));
     buf_free(&lines);
 }
 
@@ -384,9 +384,7 @@ static void tell_cause(struct node *n)
 static void tell_exited(struct node *n, int local_rank)
 {
     const struct agent_worker *w = agent_worker(n->agent, local_rank);
-    cJSON *json = say_exited(node_rank(n, local_rank), w->pid, w->exit_code, w->signal);
-    if (w->told_to_stop)
-        cJSON_AddTrueToObject(json, "told");
+    cJSON *json = encode_exited(node_rank(n, local_rank), w->pid, w->exit_code, w->signal, w->told_to_stop);
     if (w->exit_code == 0 && w->signal == 0)
         store_link_mention(n->link, json);
     else
@@ -397,7 +395,7 @@ static void tell_exited(struct node *n, int local_rank)
 static void tell_stopped(struct node *n)
 {
     const int rank0 = node_rank(n, 0) == 0 ? agent_rank0_code(n->agent) : -1;
-    store_link_tell(n->link, say_stopped(agent_is_stuck(n->agent), agent_max_code(n->agent), rank0));
+    store_link_tell(n->link, encode_stopped(agent_is_stuck(n->agent), agent_max_code(n->agent), rank0));
 }
 
 /* A signal whose sender is not known goes without one. */
@@ -405,9 +403,9 @@ static void tell_leave(struct node *n)
 {
     struct buf by = { 0 };
     if (agent_stop_signal(n->agent) != 0 && signal_sender_text(&n->stop_heard, &by) && buf_append(&by, "", 1))
-        store_link_tell(n->link, say_leave(agent_stop_signal(n->agent), (const char *)by.data));
+        store_link_tell(n->link, encode_leave(agent_stop_signal(n->agent), (const char *)by.data));
     else
-        store_link_tell(n->link, say_leave(agent_stop_signal(n->agent), ""));
+        store_link_tell(n->link, encode_leave(agent_stop_signal(n->agent), ""));
     buf_free(&by);
 }
 
@@ -537,7 +535,7 @@ void node_tell(struct node *n, struct agent_wish wish)
         tell_stopped(n);
         break;
     case WISH_TELL_DONE:
-        store_link_tell(n->link, say("done"));
+        store_link_tell(n->link, encode_done());
         break;
     case WISH_LEAVE:
         tell_leave(n);
@@ -598,7 +596,8 @@ static void spawn(struct node *n, int local_rank)
     if (n->resting) /* the others have been stopped already */
         kill(pid, SIGSTOP);
     pid = contain_shown_pid(n->contain, pid); /* from here on it is for people */
-    store_link_mention(n->link, say_started(node_rank(n, local_rank), local_rank, pid, n->plan->facts->host));
+    store_link_mention(n->link,
+                       encode_started(node_rank(n, local_rank), local_rank, pid, n->plan->facts->host));
     announce_worker_started(&n->announce, local_rank, pid);
     node_feed(n, (struct agent_event){ .type = AGENT_SPAWNED, .local_rank = local_rank, .pid = pid });
 }

@@ -4,7 +4,6 @@
 #define LAUNCHER_NODE_FLIGHT_PAGES_H
 
 #include "base/flight.h"
-#include "base/flight_page.h"
 
 /* Zeroed: there are none. */
 struct rank_pages {

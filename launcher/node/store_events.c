@@ -57,19 +57,19 @@ static struct beat_step_look look_at_step(const struct flight *f)
     return look;
 }
 
-void node_on_beat(void *user, struct cJSON *beat)
+void node_on_beat(void *user, struct message_heartbeat *beat)
 {
     struct node *n = user;
     const uint64_t ticks_per_s = (uint64_t)sysconf(_SC_CLK_TCK);
-    cJSON *workers = cJSON_AddArrayToObject(beat, "workers");
-    cJSON *steps = n->pages.n > 0 ? cJSON_AddArrayToObject(beat, "steps") : NULL;
+    beat->workers = cJSON_CreateArray();
+    beat->steps = n->pages.n > 0 ? cJSON_CreateArray() : NULL;
     for (int i = 0; i < n->plan->nproc; i++) {
         if (n->pids[i] == 0)
             continue;
         const struct beat_look look = look_at(n->pids[i]);
-        beat_take(&n->known[i], i, n->pids[i], &look, ticks_per_s, workers);
+        beat_take(&n->known[i], i, n->pids[i], &look, ticks_per_s, beat->workers);
         const struct beat_step_look step = look_at_step(rank_page(&n->pages, i));
-        beat_take_step(&n->steps[i], i, n->pids[i], &step, steps);
+        beat_take_step(&n->steps[i], i, n->pids[i], &step, beat->steps);
     }
 }
 
@@ -104,13 +104,14 @@ static void say_whose(struct node *n, int64_t conn, uint64_t inode)
         return;
     holder.pid = contain_shown_pid(n->contain, holder.pid);
     holder.age_s = 0;
-    store_link_tell(n->link, say_owner(conn, holder.pid, port_holder_words(&holder, words, sizeof(words))));
+    store_link_tell(n->link,
+                    encode_owner(conn, holder.pid, port_holder_words(&holder, words, sizeof(words))));
 }
 
 /* The pid is the one that users see, since the agent may run in a pid namespace of its own. */
 static void say_worker(struct node *n, int64_t conn, const struct vouch_process *found)
 {
-    store_link_tell(n->link, say_vouch(conn, found->rank, contain_shown_pid(n->contain, found->pid)));
+    store_link_tell(n->link, encode_vouch(conn, found->rank, contain_shown_pid(n->contain, found->pid)));
 }
 
 static void walk(struct node *n)
@@ -450,8 +451,10 @@ static void on_waiting(void *user, const struct heard_waiting *waiting)
 static void on_findings(void *user, const cJSON *push)
 {
     struct node *n = user;
-    hear_first_cause(push, n->first_cause, sizeof(n->first_cause));
-    announce_findings(&n->announce, hear_text(push, "text"), push);
+    struct message_findings m;
+    message_read_findings(push, &m);
+    decode_first_cause(push, n->first_cause, sizeof(n->first_cause));
+    announce_findings(&n->announce, m.text, push);
 }
 
 /* Our own user has read them already; the others wait for this node. */
@@ -460,7 +463,7 @@ static void tell_notices(struct node *n)
     struct finding found[HOST_FINDINGS_MAX];
     const int count = host_look(n->plan->nproc, n->plan->facts->host, found);
     for (int i = 0; i < count; i++)
-        store_link_tell(n->link, say_notice(&found[i]));
+        store_link_tell(n->link, encode_notice(&found[i]));
 }
 
 /* The store is there; the rest may take as long as it allows. */
@@ -562,12 +565,16 @@ static void on_verdict(void *user, const struct heard_verdict *verdict)
 static void on_left_waiting(void *user, const cJSON *push)
 {
     struct node *n = user;
+    struct message_findings m;
+    struct message_finding first;
     if (n->left_waiting[0] != '\0')
         return;
-    snprintf(n->left_waiting, sizeof(n->left_waiting), "%s", hear_first_sentence(push));
-    snprintf(n->left_subject, sizeof(n->left_subject), "%s", hear_first_subject(push));
-    n->left_code = hear_first_code(push);
-    announce_findings(&n->announce, hear_text(push, "text"), push);
+    message_read_findings(push, &m);
+    decode_first_finding(push, &first);
+    snprintf(n->left_waiting, sizeof(n->left_waiting), "%s", first.sentence);
+    snprintf(n->left_subject, sizeof(n->left_subject), "%s", first.subject);
+    n->left_code = finding_by_name(first.code);
+    announce_findings(&n->announce, m.text, push);
 }
 
 /* " on node 0 (n0)", whose address the store has; "" when it is no node's, or may be that of several. */

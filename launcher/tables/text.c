@@ -4,7 +4,7 @@
  * first. */
 #include "tables/text.h"
 
-#include "base/date.h"
+#include "base/text.h"
 
 #include <cjson/cJSON.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* events.c -- see events.h. */
 #include "base/events.h"
 
-#include "base/date.h"
+#include "base/text.h"
 
 #include <stdio.h>
 

@@ -1,10 +1,18 @@
-/* flight.c -- see flight.h: entries are written, and names made. flight_json.c prints. */
+/* flight.c -- see flight.h: calls are recorded, and printed as JSON.
+ *
+ * The JSON has the field names of PyTorch's flight recorder where it has the same facts. It is written without printf and without
+ * memory of the heap, because a signal handler does so, too. Whatever a worker's memory holds is taken as a number, or as a word with a
+ * limit. */
 #include "base/flight.h"
 
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* No store of another kind than these: a reader in another process must see whole numbers. */
-static void set(_Atomic uint64_t *word, uint64_t value)
+static void word_set(_Atomic uint64_t *word, uint64_t value)
 {
     atomic_store_explicit(word, value, memory_order_relaxed);
 }
@@ -15,21 +23,21 @@ struct flight_op *flight_add(struct flight *f, const struct flight_begin *b)
     const uint64_t record = atomic_load_explicit(&f->records, memory_order_relaxed);
     const uint64_t call = flight_call(b->seq, b->kind, b->state);
     struct flight_op *op = &f->op[record % FLIGHT_OPS];
-    set(&op->call, 0);
+    word_set(&op->call, 0);
     atomic_thread_fence(memory_order_release);
-    set(&op->record, record);
-    set(&op->n, b->n);
-    set(&op->bytes, b->bytes);
-    set(&op->values, (b->dtype & 0xff) | (b->op & 0xff) << 8 | (uint64_t)b->root << 32);
-    set(&op->place, (uint32_t)(b->bucket + 1) | (uint64_t)b->timeout_ms << 32);
-    set(&op->created_ns, b->created_ns != 0 ? b->created_ns : b->now_ns);
-    set(&op->started_ns, b->state == FLIGHT_STARTED ? b->now_ns : 0);
-    set(&op->ended_ns, 0);
-    set(&op->ticket, 0);
-    set(&op->step, atomic_load_explicit(&f->step, memory_order_relaxed));
+    word_set(&op->record, record);
+    word_set(&op->n, b->n);
+    word_set(&op->bytes, b->bytes);
+    word_set(&op->values, (b->dtype & 0xff) | (b->op & 0xff) << 8 | (uint64_t)b->root << 32);
+    word_set(&op->place, (uint32_t)(b->bucket + 1) | (uint64_t)b->timeout_ms << 32);
+    word_set(&op->created_ns, b->created_ns != 0 ? b->created_ns : b->now_ns);
+    word_set(&op->started_ns, b->state == FLIGHT_STARTED ? b->now_ns : 0);
+    word_set(&op->ended_ns, 0);
+    word_set(&op->ticket, 0);
+    word_set(&op->step, atomic_load_explicit(&f->step, memory_order_relaxed));
     atomic_store_explicit(&op->call, call, memory_order_release);
-    set(&f->records, record + 1);
-    set(&f->call, call);
+    word_set(&f->records, record + 1);
+    word_set(&f->call, call);
     return op;
 }
 
@@ -38,27 +46,27 @@ void flight_settle(struct flight *f, struct flight_op *op, enum flight_state sta
 {
     const uint64_t before = atomic_load_explicit(&op->call, memory_order_relaxed);
     const uint64_t call = (before & ~(uint64_t)0xff) | (uint64_t)state;
-    set(state == FLIGHT_STARTED ? &op->started_ns : &op->ended_ns, now_ns);
+    word_set(state == FLIGHT_STARTED ? &op->started_ns : &op->ended_ns, now_ns);
     atomic_store_explicit(&op->call, call, memory_order_release);
     if (atomic_load_explicit(&f->call, memory_order_relaxed) == before)
-        set(&f->call, call);
+        word_set(&f->call, call);
 }
 
-static uint64_t get(const _Atomic uint64_t *word)
+static uint64_t word_get(const _Atomic uint64_t *word)
 {
     return atomic_load_explicit(word, memory_order_relaxed);
 }
 
 void flight_note_kept(struct flight *f)
 {
-    set(&f->kept_records, get(&f->records));
-    set(&f->kept_call, get(&f->call));
+    word_set(&f->kept_records, word_get(&f->records));
+    word_set(&f->kept_call, word_get(&f->call));
 }
 
 bool flight_is_kept(const struct flight *f)
 {
-    return get(&f->records) > 0 && get(&f->kept_records) == get(&f->records) &&
-           get(&f->kept_call) == get(&f->call);
+    return word_get(&f->records) > 0 && word_get(&f->kept_records) == word_get(&f->records) &&
+           word_get(&f->kept_call) == word_get(&f->call);
 }
 
 const char *flight_word(char out[FLIGHT_WORD], const char (*words)[FLIGHT_WORD], size_t n, unsigned index)
@@ -73,14 +81,267 @@ const char *flight_word(char out[FLIGHT_WORD], const char (*words)[FLIGHT_WORD],
     return out;
 }
 
-/* --- names of files ------------------------------------------------------------------------------------- */
+enum { PIECE = 1024 };
 
-struct name {
+struct out {
+    flight_put put;
+    void *user;
+    bool ok;
+    size_t len;
+    char piece[PIECE];
+};
+
+static void flush_piece(struct out *o)
+{
+    if (o->len > 0 && o->ok)
+        o->ok = o->put(o->user, o->piece, o->len);
+    o->len = 0;
+}
+
+static void write_char(struct out *o, char c)
+{
+    if (o->len == PIECE)
+        flush_piece(o);
+    o->piece[o->len++] = c;
+}
+
+static void write_text(struct out *o, const char *text)
+{
+    for (; *text != '\0'; text++)
+        write_char(o, *text);
+}
+
+static void write_number(struct out *o, uint64_t n)
+{
+    char digits[24];
+    size_t at = sizeof(digits);
+    do {
+        digits[--at] = (char)('0' + n % 10);
+        n /= 10;
+    } while (n > 0);
+    while (at < sizeof(digits))
+        write_char(o, digits[at++]);
+}
+
+static void write_signed(struct out *o, int64_t n)
+{
+    if (n < 0)
+        write_char(o, '-');
+    write_number(o, n < 0 ? 0 - (uint64_t)n : (uint64_t)n);
+}
+
+/* At most `max` bytes of it; what JSON or a terminal might stumble over becomes '?'. Each is read once: a worker may be writing. */
+static void write_string(struct out *o, const char *text, size_t max)
+{
+    const volatile char *from = text;
+    write_char(o, '"');
+    for (size_t i = 0; i < max; i++) {
+        const char c = from[i];
+        if (c == '\0')
+            break;
+        write_char(o, c >= ' ' && c <= '~' && c != '"' && c != '\\' ? c : '?');
+    }
+    write_char(o, '"');
+}
+
+/* ,"name": */
+static void write_name(struct out *o, const char *name)
+{
+    write_text(o, ",\"");
+    write_text(o, name);
+    write_text(o, "\":");
+}
+
+static void write_field(struct out *o, const char *name, uint64_t n)
+{
+    write_name(o, name);
+    write_number(o, n);
+}
+
+static const char *state_word(enum flight_state state)
+{
+    static const char *const words[] = {
+#define X(name, word) word,
+        FLIGHT_STATES(X)
+#undef X
+    };
+    return (size_t)state < sizeof(words) / sizeof(*words) ? words[state] : "none";
+}
+
+/* Since 1970, null for what has not happened. */
+static void write_time(struct out *o, const struct flight *f, const char *name, uint64_t ns)
+{
+    write_name(o, name);
+    if (ns == 0)
+        write_text(o, "null");
+    else
+        write_signed(o, (int64_t)(ns + (uint64_t)f->wall_ns));
+}
+
+/* In ms with three places, as far as it has come. */
+static void write_duration(struct out *o, uint64_t from_ns, uint64_t to_ns)
+{
+    const uint64_t us = to_ns > from_ns ? (to_ns - from_ns) / 1000 : 0;
+    write_name(o, "duration_ms");
+    if (from_ns == 0 || to_ns == 0) {
+        write_text(o, "null");
+        return;
+    }
+    write_number(o, us / 1000);
+    write_char(o, '.');
+    write_char(o, (char)('0' + us / 100 % 10));
+    write_char(o, (char)('0' + us / 10 % 10));
+    write_char(o, (char)('0' + us % 10));
+}
+
+/* A call without values has none to tell of, and no type. */
+static void write_sizes(struct out *o, const struct flight *f, const struct flight_op *op, unsigned dtype)
+{
+    char word[FLIGHT_WORD];
+    if (dtype >= FLIGHT_NAMES) {
+        write_text(o, ",\"input_sizes\":[],\"input_dtypes\":[]");
+        return;
+    }
+    write_name(o, "input_sizes");
+    write_text(o, "[[");
+    write_number(o, word_get(&op->n));
+    write_text(o, "]]");
+    write_name(o, "input_dtypes");
+    write_char(o, '[');
+    write_string(o, flight_word(word, f->dtypes, FLIGHT_NAMES, dtype), FLIGHT_WORD);
+    write_char(o, ']');
+}
+
+static void write_values(struct out *o, const struct flight *f, const struct flight_op *op)
+{
+    const uint64_t values = word_get(&op->values), place = word_get(&op->place);
+    const unsigned reduce = values >> 8 & 0xff;
+    char word[FLIGHT_WORD];
+    write_sizes(o, f, op, values & 0xff);
+    write_field(o, "bytes", word_get(&op->bytes));
+    write_name(o, "reduce_op");
+    if (reduce < FLIGHT_NAMES)
+        write_string(o, flight_word(word, f->ops, FLIGHT_NAMES, reduce), FLIGHT_WORD);
+    else
+        write_text(o, "null");
+    write_field(o, "root", values >> 32);
+    write_field(o, "timeout_ms", place >> 32);
+    write_name(o, "bucket");
+    if ((uint32_t)place == 0)
+        write_text(o, "null");
+    else
+        write_number(o, (uint32_t)place - 1);
+}
+
+static void write_step(struct out *o, uint64_t step)
+{
+    write_name(o, "step");
+    if (step == 0)
+        write_text(o, "null");
+    else
+        write_number(o, step - 1);
+}
+
+static void write_call(struct out *o, const struct flight *f, const struct flight_op *op)
+{
+    const uint64_t call = word_get(&op->call), started_ns = word_get(&op->started_ns),
+                   ended_ns = word_get(&op->ended_ns);
+    char word[FLIGHT_WORD], name[2 * FLIGHT_WORD + 1];
+    size_t len = strnlen(f->backend, FLIGHT_WORD - 1);
+    memcpy(name, f->backend, len);
+    name[len++] = ':';
+    strcpy(name + len, flight_word(word, f->kinds, FLIGHT_KINDS, flight_kind(call)));
+    write_text(o, "{\"record_id\":");
+    write_number(o, word_get(&op->record));
+    write_text(o, ",\"pg_id\":0,\"process_group\":[\"0\",\"world\"]");
+    write_field(o, "collective_seq_id", flight_seq(call));
+    write_field(o, "op_id", word_get(&op->ticket));
+    write_name(o, "profiling_name");
+    write_string(o, name, sizeof(name));
+    write_values(o, f, op);
+    write_step(o, word_get(&op->step));
+    write_time(o, f, "time_created_ns", word_get(&op->created_ns));
+    write_time(o, f, "time_discovered_started_ns", started_ns);
+    write_time(o, f, "time_discovered_completed_ns", ended_ns);
+    write_duration(o, started_ns, ended_ns);
+    write_name(o, "state");
+    write_string(o, state_word(flight_state(call)), FLIGHT_WORD);
+    write_char(o, '}');
+}
+
+/* The highest number that has got so far; with asynchronous backends these differ. */
+static uint64_t highest_call(const struct flight *f, enum flight_state least, enum flight_state most)
+{
+    uint64_t best = 0;
+    for (size_t i = 0; i < FLIGHT_OPS; i++) {
+        const uint64_t call = word_get(&f->op[i].call);
+        const enum flight_state state = flight_state(call);
+        if (state >= least && state <= most && flight_seq(call) > best)
+            best = flight_seq(call);
+    }
+    return best;
+}
+
+static void write_status(struct out *o, const struct flight *f)
+{
+    write_name(o, "pg_status");
+    write_text(o, "{\"0\":{\"last_enqueued_collective\":");
+    write_number(o, highest_call(f, FLIGHT_SCHEDULED, FLIGHT_FAILED));
+    write_field(o, "last_started_collective", highest_call(f, FLIGHT_STARTED, FLIGHT_FAILED));
+    write_field(o, "last_completed_collective", highest_call(f, FLIGHT_COMPLETED, FLIGHT_COMPLETED));
+    write_text(o, "}}");
+}
+
+static void write_head(struct out *o, const struct flight *f, const char *why, uint64_t now_ns)
+{
+    write_text(o, "{\"format\":\"ddp-flight\",\"version\":\"1.0\",\"rank\":");
+    write_signed(o, f->rank);
+    write_name(o, "world_size");
+    write_signed(o, f->world_size);
+    write_name(o, "pid");
+    write_signed(o, f->pid);
+    write_name(o, "host");
+    write_string(o, f->host, FLIGHT_NAME);
+    write_name(o, "job");
+    write_string(o, f->job, FLIGHT_NAME);
+    write_name(o, "attempt");
+    write_signed(o, f->attempt);
+    write_name(o, "backend");
+    write_string(o, f->backend, FLIGHT_WORD);
+    write_name(o, "why");
+    write_string(o, why, 4 * PIECE);
+    write_time(o, f, "time_ns", now_ns);
+    write_step(o, word_get(&f->step));
+    write_status(o, f);
+}
+
+/* The oldest first. An entry that is just being written has no call yet. */
+bool flight_json(const struct flight *f, const char *why, uint64_t now_ns, flight_put to, void *user)
+{
+    struct out o = { .put = to, .user = user, .ok = true };
+    const uint64_t records = word_get(&f->records);
+    const char *between = "\n";
+    write_head(&o, f, why, now_ns);
+    write_text(&o, ",\n\"entries\":[");
+    for (uint64_t r = records > FLIGHT_OPS ? records - FLIGHT_OPS : 0; r < records && o.ok; r++) {
+        const struct flight_op *op = &f->op[r % FLIGHT_OPS];
+        if (flight_state(word_get(&op->call)) == FLIGHT_NONE)
+            continue;
+        write_text(&o, between);
+        write_call(&o, f, op);
+        between = ",\n";
+    }
+    write_text(&o, "]}\n");
+    flush_piece(&o);
+    return o.ok;
+}
+
+struct file_name {
     char *to, *end;
     bool fits;
 };
 
-static void add(struct name *name, const char *text, size_t len)
+static void name_append(struct file_name *name, const char *text, size_t len)
 {
     if ((size_t)(name->end - name->to) <= len) {
         name->fits = false;
@@ -91,7 +352,7 @@ static void add(struct name *name, const char *text, size_t len)
     *name->to = '\0';
 }
 
-static void add_rank(struct name *name, int rank)
+static void name_append_rank(struct file_name *name, int rank)
 {
     char digits[12];
     size_t at = sizeof(digits);
@@ -100,26 +361,58 @@ static void add_rank(struct name *name, int rank)
         digits[--at] = (char)('0' + left % 10);
         left /= 10;
     } while (left > 0);
-    add(name, digits + at, sizeof(digits) - at);
+    name_append(name, digits + at, sizeof(digits) - at);
 }
 
 bool flight_path(char *out, size_t size, const char *pattern, int rank)
 {
-    struct name name = { out, out + size, size > 0 };
+    struct file_name name = { out, out + size, size > 0 };
     const char *at = pattern, *found;
     while ((found = strstr(at, "%r")) != NULL) {
-        add(&name, at, (size_t)(found - at));
-        add_rank(&name, rank);
+        name_append(&name, at, (size_t)(found - at));
+        name_append_rank(&name, rank);
         at = found + 2;
     }
-    add(&name, at, strlen(at));
+    name_append(&name, at, strlen(at));
     if (at == pattern) {
         const size_t len = strlen(pattern);
         if (len == 0 || pattern[len - 1] != '/')
-            add(&name, "/", 1);
-        add(&name, "flight_", 7);
-        add_rank(&name, rank);
-        add(&name, ".json", 5);
+            name_append(&name, "/", 1);
+        name_append(&name, "flight_", 7);
+        name_append_rank(&name, rank);
+        name_append(&name, ".json", 5);
     }
     return name.fits;
+}
+
+void flight_page_print(char out[FLIGHT_PAGE_TEXT], const struct flight_page *page)
+{
+    snprintf(out, FLIGHT_PAGE_TEXT, "%d:%d:%" PRIu64 ":%" PRIu64 ":%" PRIu64, page->pid, page->fd,
+             page->device, page->inode, page->index);
+}
+
+/* Digits and then `end`. What is too large for the largest number is not what was printed, and will not be found. */
+static bool read_digits(const char **at, char end, uint64_t most, uint64_t *out)
+{
+    char *rest;
+    if (**at < '0' || **at > '9')
+        return false;
+    *out = strtoull(*at, &rest, 10);
+    if (*rest != end || *out > most)
+        return false;
+    *at = rest + (end != '\0');
+    return true;
+}
+
+bool flight_page_parse(const char *text, struct flight_page *page)
+{
+    uint64_t pid, fd;
+    if (!read_digits(&text, ':', INT_MAX, &pid) || !read_digits(&text, ':', INT_MAX, &fd) ||
+        !read_digits(&text, ':', UINT64_MAX, &page->device) ||
+        !read_digits(&text, ':', UINT64_MAX, &page->inode) ||
+        !read_digits(&text, '\0', INT_MAX, &page->index))
+        return false;
+    page->pid = (int)pid;
+    page->fd = (int)fd;
+    return true;
 }

@@ -122,4 +122,22 @@ bool flight_json(const struct flight *f, const char *why, uint64_t now_ns, fligh
  * False when it does not fit. */
 bool flight_path(char *out, size_t size, const char *pattern, int rank);
 
+/* How a worker finds its page, the value of DDPRUN_PAGE:
+ *
+ *     4711:9:1:52713:3      descriptor 9 of process 4711, which is file 52713 of device 1; page 3 of it
+ *
+ * A memory file without a name leaves nothing behind when processes are killed; it is opened as /proc/4711/fd/9. Device and inode
+ * say whether that is still the file that was meant. */
+struct flight_page {
+    int pid, fd;
+    uint64_t device, inode, index;
+};
+
+enum { FLIGHT_PAGE_TEXT = 128 };
+
+void flight_page_print(char out[FLIGHT_PAGE_TEXT], const struct flight_page *page);
+
+/* False when `text` is none; *page is undefined then. */
+bool flight_page_parse(const char *text, struct flight_page *page);
+
 #endif

@@ -1,5 +1,5 @@
-/* limits.h -- limits and defaults that several programs keep, or several layers of one: who sends and who reads must agree,
- * and what the command line lets pass the store must take. */
+/* limits.h -- limits, defaults and keys on which several programs agree, or several layers of one: the sender and the reader of a message,
+ * the command line and the store. */
 #ifndef BASE_LIMITS_H
 #define BASE_LIMITS_H
 
@@ -17,5 +17,12 @@ enum {
     /* A timer that rings so much too late says that this process stood still (stopped, or its virtual machine was). */
     STOOD_STILL_MS = 500,
 };
+
+/* How many nodes could be taken into the job now, in decimal digits; without the key there are none. */
+#define GROW_WAITING_KEY "ddprun/waiting_nodes"
+/* GROW_AGREED_KEY<rank>, whatever it holds: this rank agrees to be started again for a larger world. */
+#define GROW_AGREED_KEY "ddprun/grow/"
+/* PROGRESS_KEY<rank> holds the highest step that the rank has finished, in decimal digits. */
+#define PROGRESS_KEY "ddprun/progress/"
 
 #endif

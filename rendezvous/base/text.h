@@ -1,4 +1,4 @@
-/* text.h -- foreign bytes as text that a terminal and a JSON string can take. */
+/* text.h -- foreign bytes, durations and days as text that a terminal and a JSON string can take. */
 #ifndef BASE_TEXT_H
 #define BASE_TEXT_H
 
@@ -19,5 +19,12 @@ bool text_put_hex(struct buf *out, struct slice bytes, size_t max);
 
 /* Append a duration: "850 ms", "1.2 s", "12 min". */
 bool text_put_ms(struct buf *out, uint64_t ms);
+
+struct date {
+    int year, month, day; /* month and day from 1 */
+};
+
+/* Return the day that is `day` days after 1970-01-01. The C library's own calendar reads files, and knows one time zone only. */
+struct date date_of(uint64_t day);
 
 #endif

@@ -9,7 +9,7 @@
 #ifndef RENDEZVOUS_TIMELINE_H
 #define RENDEZVOUS_TIMELINE_H
 
-#include "ctl/event_log.h"
+#include "ctl/event_reader.h"
 
 /* Name, category in the trace (in the page a class), description. */
 #define TIMELINE_BARS(X)                                      \

@@ -174,17 +174,15 @@ static uint32_t count_waiters(const struct job *job)
 /* Times are "ago": the reader's clock is not the store's. */
 static cJSON *node_row(const struct rdzv_node_facts *f, uint64_t now_ms)
 {
-    cJSON *row = cJSON_CreateObject();
-    if (f->node_rank >= 0)
-        cJSON_AddNumberToObject(row, "node_rank", f->node_rank);
-    cJSON_AddStringToObject(row, "host", f->host);
-    cJSON_AddStringToObject(row, "addr", f->addr);
-    cJSON_AddNumberToObject(row, "pid", f->pid);
-    cJSON_AddNumberToObject(row, "nproc", f->nproc);
-    cJSON_AddStringToObject(row, "state", f->is_spare ? "spare" : rdzv_node_state_word(f->state));
-    cJSON_AddNumberToObject(row, "joined_ms", (double)(now_ms - f->joined_ms));
-    cJSON_AddNumberToObject(row, "heard_ms", (double)(now_ms - f->heard_ms));
-    return row;
+    return message_encode_node_status(
+        &(struct message_node_status){ .node_rank = f->node_rank >= 0 ? f->node_rank : MESSAGE_NONE,
+                                       .host = f->host,
+                                       .addr = f->addr,
+                                       .pid = f->pid,
+                                       .nproc = f->nproc,
+                                       .state = f->is_spare ? "spare" : rdzv_node_state_word(f->state),
+                                       .joined_ms = (int64_t)(now_ms - f->joined_ms),
+                                       .heard_ms = (int64_t)(now_ms - f->heard_ms) });
 }
 
 /* In the order in which they joined. */
@@ -258,7 +256,7 @@ bool inspect_keys(struct hub *hub, struct session *s, const union message *m, cJ
     if (job == NULL)
         return false;
     struct listing list = begin_list(answer, "keys");
-    const struct slot *at = NULL;
+    const struct entry *at = NULL;
     struct slice key, value;
     while (store_next(job->store, &at, &key, &value)) {
         if (!begins_with(key, m->keys.prefix))

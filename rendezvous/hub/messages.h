@@ -62,7 +62,8 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 /* --- calls ---------------------------------------------------------------------------------------------- */
 
 /* What every call begins with. */
-#define FIELDS_OF_op(X) X(TEXT, op, 0, 64, MESSAGE_NEEDED, "name of the call")
+#define FIELDS_OF_sender(X) ROUND_OF_SENDER(X)
+#define FIELDS_OF_op(X)     X(TEXT, op, 0, 64, MESSAGE_NEEDED, "name of the call")
 
 #define FIELDS_OF_push(X) X(TEXT, push, 0, 64, 0, "name of the push; answers have none")
 
@@ -224,6 +225,21 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WHOLE, ms, 0, MESSAGE_NUMBER_MAX, 0, "the store's clock; only with events") \
     X(TEXT, state, 0, 16, 0, "waiting or spare")
 
+/* Of the answer to `status`: what agents read. */
+#define FIELDS_OF_status_lists(X)                                                  \
+    X(LIST, nodes, 0, 0, 0, "nodes of a job that they join, see node of a status") \
+    X(LIST, members, 0, 0, 0, "ranks")
+
+#define FIELDS_OF_node_status(X)                                                                    \
+    X(WHOLE, node_rank, 0, INT32_MAX, -1, "node rank")                                              \
+    X(TEXT, host, 0, LIMIT_TEXT - 1, 0, "host name")                                                \
+    X(TEXT, addr, 0, LIMIT_TEXT - 1, 0, "address")                                                  \
+    X(WHOLE, pid, 0, INT32_MAX, 0, "process of the agent")                                          \
+    X(WHOLE, nproc, 0, INT32_MAX, 0, "workers")                                                     \
+    X(TEXT, state, 0, 16, 0, "waiting, spare, running, done, stopping, stopped, resting, finished") \
+    X(WHOLE, joined_ms, 0, MESSAGE_NUMBER_MAX, 0, "time since it joined")                           \
+    X(WHOLE, heard_ms, 0, MESSAGE_NUMBER_MAX, 0, "time since the last byte from it")
+
 /* --- pushes --------------------------------------------------------------------------------------------- */
 
 #define FIELDS_OF_round(X)                                                                          \
@@ -347,6 +363,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(ANSWER, answer, "every answer", ANSWER, "ends with these, behind what was asked for")             \
     X(REFUSAL, refusal, "a refusal", ANSWER, "begins with these")                                       \
     X(JOINED, joined, "join", ANSWER, "the node is in")                                                 \
+    X(STATUS_LISTS, status_lists, "status", ANSWER, "its lists")                                        \
     X(ROUND, round, "round", PUSH, "all nodes are here and the key space is empty: start the workers")  \
     X(WAITING, waiting, "waiting", PUSH, "what the round waits for")                                    \
     X(STOP, stop, "stop", PUSH, "stop your workers, then send `stopped`")                               \
@@ -356,10 +373,12 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(FINDINGS, findings, "findings", PUSH, "what is wrong while nodes or ranks wait")                  \
     X(LEFT_WAITING, left_waiting, "left_waiting", PUSH, "a rank has ended for which others wait")       \
     X(EVENT, event, "event", PUSH, "one event, to the node that keeps the log")                         \
-    X(OP, op, "call", PART, "every call")                                                               \
+    X(SENDER, sender, "sender", PART, "every call of a node but join ends with it")                     \
+    X(OP, op, "call", PART, "every call begins with it")                                                \
     X(PUSH, push, "push", PART, "every push")                                                           \
     X(IDENTIFY, identify, "IDENTIFY", PART, "the object of the request IDENTIFY")                       \
     X(NODE, node, "node", PART, "a row of `nodes` in round")                                            \
+    X(NODE_STATUS, node_status, "node of a status", PART, "a row of `nodes` in the answer to status")   \
     X(CAUSE, cause, "cause", PART, "why a round ends")                                                  \
     X(EXIT, exit, "exit", PART,                                                                         \
       "exit codes; which one counts is a choice of each node's user (--exit_code)")                     \

@@ -78,7 +78,7 @@ static inline void on_refused(void *user, const char *code, const char *why, con
     snprintf(why_refused, sizeof(why_refused), "%s: %s; %s", code, why, advice);
 }
 
-static inline void on_beat(void *user, cJSON *beat)
+static inline void on_beat(void *user, struct message_heartbeat *beat)
 {
     (void)user, (void)beat;
 }
@@ -104,7 +104,9 @@ static inline void on_left_waiting(void *user, const cJSON *push)
 {
     (void)user;
     left++;
-    snprintf(left_words, sizeof(left_words), "%s", hear_text(push, "text"));
+    struct message_findings m;
+    message_read_findings(push, &m);
+    snprintf(left_words, sizeof(left_words), "%s", m.text);
 }
 
 static inline void start_server(void)

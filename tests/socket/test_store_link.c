@@ -38,9 +38,9 @@ Test(store_link, the_job_is_told_and_then_its_workers, .init = start_server, .fi
 {
     open_link(store_server_port(server));
     until(&ready);
-    store_link_mention(link_, say_started(1, 1, 4711, "n1"));
+    store_link_mention(link_, encode_started(1, 1, 4711, "n1"));
     until_state(1, "never_connected");
-    store_link_tell(link_, say_exited(1, 4711, 0, 9));
+    store_link_tell(link_, encode_exited(1, 4711, 0, 9, false));
     until_state(1, "exited");
     cr_expect_eq(lost, 0, "%s", why_lost);
     cr_expect_eq(ready, 1);
@@ -52,7 +52,7 @@ Test(store_link, early_words_go_out_later, .init = start_server, .fini = close_a
     plan.meeting.nnodes_min = plan.meeting.nnodes_max = 2;
     plan.meeting.node_rank = 1;
     open_link(store_server_port(server));
-    store_link_tell(link_, say_leave(15, "the user"));
+    store_link_tell(link_, encode_leave(15, "the user"));
     until(&judged);
     cr_expect_eq(ready, 0);
     cr_expect_not(verdict.what.restart);
@@ -158,9 +158,9 @@ Test(store_link, a_failure_is_judged_and_the_next_round_has_no_old_keys, .init =
     set(worker, "ddprun/progress/7", "many");
     cr_assert(has(worker, "ddprun/progress/7")); /* SET has no answer, this one comes after all of them */
     ddp_store_close(worker);
-    store_link_tell(link_, say_failure("failed", &failure, RESTART_ALLOWED));
-    store_link_tell(link_, say_failure("cause", &failure, RESTART_ALLOWED));
-    store_link_tell(link_, say_stopped(false, 7, -1));
+    store_link_tell(link_, encode_failure(MESSAGE_FAILED, &failure, RESTART_ALLOWED));
+    store_link_tell(link_, encode_failure(MESSAGE_EXPLAIN, &failure, RESTART_ALLOWED));
+    store_link_tell(link_, encode_stopped(false, 7, -1));
     until(&judged);
     cr_expect(verdict.what.restart);
     cr_expect_eq(verdict.step, 100, "the rank that came furthest counts");
@@ -182,9 +182,9 @@ Test(store_link, a_message_about_an_old_round_changes_nothing, .init = start_ser
 {
     open_link(store_server_port(server));
     until(&ready);
-    store_link_tell(link_, say("done"));
+    store_link_tell(link_, encode_done());
     until(&judged);
-    store_link_tell(link_, say_stopped(false, 0, -1));
+    store_link_tell(link_, encode_stopped(false, 0, -1));
     work_ms(100);
     cr_expect_eq(lost, 0, "%s", why_lost);
     cr_expect_eq(verdict.what.exit_first, 0);
@@ -204,8 +204,8 @@ Test(store_link, who_ends_with_0_while_another_waits_is_told, .init = start_serv
     struct ddp_err err;
     open_link(store_server_port(server));
     until(&ready);
-    store_link_mention(link_, say_started(0, 0, 4711, "n1"));
-    store_link_tell(link_, say_exited(0, 4711, 0, 0));
+    store_link_mention(link_, encode_started(0, 0, 4711, "n1"));
+    store_link_tell(link_, encode_exited(0, 4711, 0, 0, false));
     work_ms(100);
     cr_expect_eq(left, 0, "nobody waits for it");
     struct ddp_store *worker = connect_as("worker", 1, 0);

@@ -202,7 +202,7 @@ enum { ROUND = 1000, ROUNDS_MAX = 1000 };
 static void tell_much(void)
 {
     for (int i = 0; i < ROUND; i++)
-        store_link_tell(link_, say_exited(i, i, 0, 0));
+        store_link_tell(link_, encode_exited(i, i, 0, 0, false));
 }
 
 Test(store_link_peers, a_store_that_does_not_read_is_lost_before_memory_is, .init = start_server,

@@ -1,6 +1,5 @@
 /* A rank's flight recorder in memory: what is kept, how it is printed, and what damaged memory can do. */
 #include "base/flight.h"
-#include "base/flight_page.h"
 
 #include "base/buf.h"
 

@@ -10,8 +10,7 @@
 #include "ddp/context.h"
 
 #include "base/clock.h"
-#include "base/grow_keys.h"
-#include "base/progress_key.h"
+#include "base/limits.h"
 #include "core/backend.h"
 #include "core/context.h"
 #include "core/error.h"

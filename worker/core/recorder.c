@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/flight_file.h"
-#include "base/flight_page.h"
+#include "base/flight.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,31 +1,31 @@
 /* Days since 1970 as dates. */
-#include "base/date.h"
+#include "base/text.h"
 
 #include <criterion/criterion.h>
 #include <stdbool.h>
 
-static void expect(uint64_t day, int year, int month, int of_month)
+static void expect_day(uint64_t day, int year, int month, int of_month)
 {
     const struct date d = date_of(day);
     cr_expect(d.year == year && d.month == month && d.day == of_month, "day %llu is %d-%d-%d",
               (unsigned long long)day, d.year, d.month, d.day);
 }
 
-Test(date, days_that_are_easy_to_get_wrong)
+Test(text, days_that_are_easy_to_get_wrong)
 {
-    expect(0, 1970, 1, 1);
-    expect(58, 1970, 2, 28);
-    expect(59, 1970, 3, 1);
-    expect(11016, 2000, 2, 29);
-    expect(11017, 2000, 3, 1);
-    expect(19782, 2024, 2, 29);
-    expect(20088, 2024, 12, 31);
-    expect(47540, 2100, 2, 28);
-    expect(47541, 2100, 3, 1);
+    expect_day(0, 1970, 1, 1);
+    expect_day(58, 1970, 2, 28);
+    expect_day(59, 1970, 3, 1);
+    expect_day(11016, 2000, 2, 29);
+    expect_day(11017, 2000, 3, 1);
+    expect_day(19782, 2024, 2, 29);
+    expect_day(20088, 2024, 12, 31);
+    expect_day(47540, 2100, 2, 28);
+    expect_day(47541, 2100, 3, 1);
 }
 
 /* One day follows the other, for four centuries. */
-Test(date, every_day_is_the_next_one)
+Test(text, every_day_is_the_next_one)
 {
     static const int days[] = { 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31 };
     struct date before = date_of(0);

@@ -1,10 +1,10 @@
-/* event_log.h -- the lines of event logs as one list in the order of the store's clock.
+/* event_reader.h -- the lines of event logs as one list in the order of the store's clock.
  *
  * Logs come from several nodes, and from runs that died in the middle of a line. What is no event is told with file
  * and line and passed over; what stands in two logs is taken once; lines from before a node knew the store's clock get
  * their place by that node's own, and those of a node that never reached the store by the wall clocks. */
-#ifndef RENDEZVOUS_EVENT_LOG_H
-#define RENDEZVOUS_EVENT_LOG_H
+#ifndef RENDEZVOUS_EVENT_READER_H
+#define RENDEZVOUS_EVENT_READER_H
 
 #include "base/buf.h"
 #include "base/events.h"

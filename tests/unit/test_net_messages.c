@@ -14,7 +14,7 @@ static struct cause cause;
 static bool round_of(const char *text)
 {
     cJSON *json = cJSON_Parse(text);
-    const bool ok = hear_round(json, 2, &round_);
+    const bool ok = decode_round(json, 2, &round_);
     cJSON_Delete(json);
     return ok;
 }
@@ -22,7 +22,7 @@ static bool round_of(const char *text)
 static bool verdict_of(const char *text)
 {
     cJSON *json = cJSON_Parse(text);
-    const bool ok = hear_verdict(json, &verdict);
+    const bool ok = decode_verdict(json, &verdict);
     cJSON_Delete(json);
     return ok;
 }
@@ -30,14 +30,14 @@ static bool verdict_of(const char *text)
 static void stop_of(const char *text)
 {
     cJSON *json = cJSON_Parse(text);
-    hear_stop(json, &cause);
+    decode_stop(json, &cause);
     cJSON_Delete(json);
 }
 
 static void waiting_of(const char *text)
 {
     cJSON *json = cJSON_Parse(text);
-    hear_waiting(json, &waiting);
+    decode_waiting(json, &waiting);
     cJSON_Delete(json);
 }
 
@@ -45,7 +45,7 @@ static void waiting_of(const char *text)
     "\"round\":3,\"attempt\":2,\"restarts\":1,\"node_rank\":1,\"nnodes\":2,\"first_rank\":4,\"world_size\":" \
     "12"
 
-Test(link_hear, a_store_of_rank_0)
+Test(net_messages, a_store_of_rank_0)
 {
     cr_assert(round_of("{" ROUND ",\"nodes\":[{\"node_rank\":0,\"addr\":\"10.0.0.2\",\"store_port\":4711},"
                        "{\"node_rank\":1,\"store_port\":65536},{\"node_rank\":2,\"store_port\":-1}]}"));
@@ -54,7 +54,7 @@ Test(link_hear, a_store_of_rank_0)
     cr_expect_eq(round_.nodes[2].store_port, 0);
 }
 
-Test(link_hear, a_round)
+Test(net_messages, a_round)
 {
     cr_assert(round_of("{" ROUND ",\"nodes\":[{\"node_rank\":0,\"host\":\"n0\",\"nproc\":4},"
                        "{\"node_rank\":1,\"host\":\"n1\",\"nproc\":8}]}"));
@@ -71,7 +71,7 @@ Test(link_hear, a_round)
     cr_expect_not(round_of("{" ROUND ",\"role_rank\":6,\"role_size\":6}"));
 }
 
-Test(link_hear, a_round_that_makes_no_sense_is_none)
+Test(net_messages, a_round_that_makes_no_sense_is_none)
 {
     static const char *const wrong[] = {
         "{}",
@@ -98,7 +98,7 @@ Test(link_hear, a_round_that_makes_no_sense_is_none)
 }
 
 /* A job of thousands of nodes, or a store gone mad. */
-Test(link_hear, long_lists_and_names_are_cut)
+Test(net_messages, long_lists_and_names_are_cut)
 {
     char text[64 * 1024] = "{" ROUND ",\"nodes\":[", host[300];
     memset(host, 'n', sizeof(host));
@@ -114,7 +114,7 @@ Test(link_hear, long_lists_and_names_are_cut)
     cr_expect_eq(round_.nodes[200].node_rank, -1);
 }
 
-Test(link_hear, a_stop_with_its_cause)
+Test(net_messages, a_stop_with_its_cause)
 {
     stop_of(
         "{\"round\":3,\"why\":\"failed\",\"cause\":{\"node_rank\":1,\"host\":\"n1\",\"rank\":5,\"local_"
@@ -131,7 +131,7 @@ Test(link_hear, a_stop_with_its_cause)
 }
 
 /* A worker's code, errno, a user's signal, a node that has none to offer, and no failure at all. */
-Test(link_hear, the_code_of_a_cause)
+Test(net_messages, the_code_of_a_cause)
 {
     stop_of("{\"why\":\"failed\",\"cause\":{\"rank\":0,\"exit_code\":7}}");
     cr_expect_eq(cause_code(&cause), 7);
@@ -147,7 +147,7 @@ Test(link_hear, the_code_of_a_cause)
     cr_expect_eq(cause.rank, -1);
 }
 
-Test(link_hear, a_verdict_to_begin_again)
+Test(net_messages, a_verdict_to_begin_again)
 {
     cr_assert(verdict_of(
         "{\"round\":3,\"why\":\"failed\",\"next\":\"restart\",\"backoff_ms\":2000,\"attempt\":3,"
@@ -160,7 +160,7 @@ Test(link_hear, a_verdict_to_begin_again)
     cr_expect_eq(verdict.what.no_restart, RESTART_ALLOWED);
 }
 
-Test(link_hear, a_verdict_to_end_says_why_and_with_what)
+Test(net_messages, a_verdict_to_end_says_why_and_with_what)
 {
     static const struct {
         const char *word;
@@ -190,7 +190,7 @@ Test(link_hear, a_verdict_to_end_says_why_and_with_what)
 }
 
 /* exit() would cut 256 to 0. */
-Test(link_hear, a_code_that_no_process_ends_with_is_no_success)
+Test(net_messages, a_code_that_no_process_ends_with_is_no_success)
 {
     cr_assert(verdict_of("{\"next\":\"finish\",\"exit\":{\"first\":256,\"max\":512,\"rank0\":-1}}"));
     cr_expect_eq(verdict.what.exit_first, 125);
@@ -200,7 +200,7 @@ Test(link_hear, a_code_that_no_process_ends_with_is_no_success)
     cr_expect_eq(cause_code(&cause), 125);
 }
 
-Test(link_hear, neither_again_nor_the_end_is_no_verdict)
+Test(net_messages, neither_again_nor_the_end_is_no_verdict)
 {
     cr_expect_not(verdict_of("{}"));
     cr_expect_not(verdict_of("{\"next\":\"maybe\"}"));
@@ -208,7 +208,7 @@ Test(link_hear, neither_again_nor_the_end_is_no_verdict)
     cr_expect_eq(verdict.what.backoff_ms, 0);
 }
 
-Test(link_hear, who_is_waited_for)
+Test(net_messages, who_is_waited_for)
 {
     waiting_of("{\"joined\":2,\"min\":4,\"max\":4,\"left_ms\":899000,\"last_call_ms\":null,"
                "\"nodes\":[\"n0\",\"n3\"],\"missing\":[1,2],\"spare\":0}");
@@ -219,7 +219,7 @@ Test(link_hear, who_is_waited_for)
     cr_expect_str_eq(waiting.missing, "1, 2");
 }
 
-Test(link_hear, a_list_that_is_too_long_ends_in_dots)
+Test(net_messages, a_list_that_is_too_long_ends_in_dots)
 {
     char text[16 * 1024] = "{\"missing\":[";
     for (int i = 0; i < 1000; i++)
@@ -230,16 +230,16 @@ Test(link_hear, a_list_that_is_too_long_ends_in_dots)
     cr_expect_str_eq(waiting.missing + strlen(waiting.missing) - 5, ", ...");
 }
 
-Test(link_hear, who_is_not_done_yet)
+Test(net_messages, who_is_not_done_yet)
 {
     char names[HEARD_LIST_MAX];
     cJSON *status = cJSON_Parse("{\"nodes\":[{\"node_rank\":0,\"host\":\"n0\",\"state\":\"done\"},"
                                 "{\"node_rank\":1,\"host\":\"n1\",\"state\":\"running\"},"
                                 "{\"node_rank\":2,\"host\":\"n2\",\"state\":\"running\"},"
                                 "{\"node_rank\":3,\"host\":\"n3\",\"state\":\"stopping\"},{}]}");
-    hear_unfinished(status, 1, names);
+    decode_unfinished(status, 1, names);
     cr_expect_str_eq(names, "node 2 (n2), node 3 (n3)");
-    hear_unfinished(NULL, 1, names);
+    decode_unfinished(NULL, 1, names);
     cr_expect_str_eq(names, "");
     cJSON_Delete(status);
 }
@@ -248,12 +248,12 @@ static const char *first_of(const char *text)
 {
     static char first[256];
     cJSON *json = cJSON_Parse(text);
-    hear_first_cause(json, first, sizeof(first));
+    decode_first_cause(json, first, sizeof(first));
     cJSON_Delete(json);
     return first;
 }
 
-Test(link_hear, the_first_error_is_why)
+Test(net_messages, the_first_error_is_why)
 {
     cr_expect_str_eq(first_of("{\"findings\":[{\"code\":\"NNODES_DIFFERS\",\"sentence\":\"3 there, 2 here\"},"
                               "{\"code\":\"NODE_WAS_REFUSED\",\"sentence\":\"x\"}]}"),

@@ -7,7 +7,7 @@
 
 #include "output/disk_watch.h"
 #include "output/log_files.h"
-#include "tables/log_pattern.h"
+#include "tables/text.h"
 
 #include "base/clock.h"
 #include "base/events.h"

@@ -394,7 +394,7 @@ static void console_is_closed(struct output *o, int sink)
 }
 
 /* What a user should hear about a sink. With many files on one full disk the first few stand for all. */
-static void tell(struct output *o, const struct sink_event *e)
+static void output_report_loss(struct output *o, const struct sink_event *e)
 {
     static const char *const what[] = { [SINK_RECOVERED] = "can be written again",
                                         [SINK_MADE_AGAIN] = "was deleted; it is made again, and begins anew",
@@ -426,7 +426,7 @@ static void look_for_failures(struct output *o)
     while (sinks_next_event(o->sinks, &e)) {
         if (e.news == SINK_FAILED && e.error == EPIPE && e.sink < SINK_FILES)
             console_is_closed(o, e.sink);
-        tell(o, &e);
+        output_report_loss(o, &e);
     }
     o->looking = false;
 }

@@ -107,7 +107,7 @@ struct machine {
     int (*shut_down)(void);
 };
 
-static const char *read_file(void *user, const char *path)
+static const char *sysfs_read(void *user, const char *path)
 {
     struct machine *m = user;
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -192,7 +192,7 @@ static ddp_status read_affinity(struct rank_set *allowed, struct ddp_err *err)
 ddp_status numa_look_open(struct numa_look *look, struct ddp_err *err)
 {
     struct machine *m = calloc(1, sizeof(*m));
-    *look = (struct numa_look){ .read = read_file, .pci_address = pci_address, .user = m };
+    *look = (struct numa_look){ .read = sysfs_read, .pci_address = pci_address, .user = m };
     if (m == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
     const ddp_status status = read_affinity(&look->allowed, err);

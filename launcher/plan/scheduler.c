@@ -117,10 +117,10 @@ static int scheduler_number(const struct scheduler_facts *f, const char *name)
     return *end == '\0' && value < NUMBER_MAX ? (int)value : -1;
 }
 
-static void put(struct scheduler *s, enum scheduler_value_id id, const char *text, const char *from,
-                va_list ap) __attribute__((format(printf, 4, 0)));
-static void put(struct scheduler *s, enum scheduler_value_id id, const char *text, const char *from,
-                va_list ap)
+static void scheduler_vput(struct scheduler *s, enum scheduler_value_id id, const char *text,
+                           const char *from, va_list ap) __attribute__((format(printf, 4, 0)));
+static void scheduler_vput(struct scheduler *s, enum scheduler_value_id id, const char *text,
+                           const char *from, va_list ap)
 {
     struct scheduler_value *v = &s->values[id];
     snprintf(v->text, sizeof(v->text), "%s", text);
@@ -133,7 +133,7 @@ static void scheduler_put(struct scheduler *s, enum scheduler_value_id id, const
 {
     va_list ap;
     va_start(ap, from);
-    put(s, id, text, from, ap);
+    scheduler_vput(s, id, text, from, ap);
     va_end(ap);
 }
 
@@ -144,7 +144,7 @@ static void scheduler_put_number(struct scheduler *s, enum scheduler_value_id id
     va_list ap;
     snprintf(text, sizeof(text), "%d", number);
     va_start(ap, from);
-    put(s, id, text, from, ap);
+    scheduler_vput(s, id, text, from, ap);
     va_end(ap);
 }
 
@@ -611,7 +611,7 @@ static ddp_status not_here(const char *wanted, struct ddp_err *err)
 }
 
 /* -1 = none, and why. A worker of ddprun has all its variables from the job around it. */
-static int choose(struct scheduler *s, const char *wanted, const struct scheduler_facts *f)
+static int scheduler_choose(struct scheduler *s, const char *wanted, const struct scheduler_facts *f)
 {
     const bool any = strcmp(wanted, "auto") == 0;
     if (strcmp(wanted, "none") == 0) {
@@ -643,7 +643,7 @@ ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct 
                           struct ddp_err *err)
 {
     *s = (struct scheduler){ .kind = -1, .name = "none", .title = "no scheduler" };
-    s->kind = choose(s, wanted, f);
+    s->kind = scheduler_choose(s, wanted, f);
     if (s->kind < 0 && strcmp(wanted, "auto") != 0 && strcmp(wanted, "none") != 0)
         return not_here(wanted, err);
     if (s->kind >= 0) {
@@ -711,7 +711,7 @@ static void note_conflicts(struct scheduler *s, const struct cli *cli)
 /* --- giving values -------------------------------------------------------------------------------------- */
 
 /* Is there a use for it? */
-static bool is_wanted(const struct cli *cli, enum scheduler_value_id id)
+static bool scheduler_value_counts(const struct cli *cli, enum scheduler_value_id id)
 {
     const bool endpoint = says_user(cli, OPT_RDZV_ENDPOINT), meet = cli->nnodes.max > 1 && !cli->standalone;
     switch (id) {
@@ -780,7 +780,7 @@ static bool is_wrong_layout(const struct scheduler *s, const struct cli *cli)
     return t->known && t->tasks > t->nodes && !cli->per_task && !by_hand;
 }
 
-static void find(struct scheduler *s, const struct cli *cli)
+static void scheduler_find(struct scheduler *s, const struct cli *cli)
 {
     const struct scheduler_tasks *t = &s->tasks;
     const int nodes = number_of(s, SCHEDULER_NODES);
@@ -805,11 +805,11 @@ ddp_status scheduler_apply(struct scheduler *s, struct cli *cli, struct ddp_err 
     for (int i = 0; i < SCHEDULER_VALUE_COUNT && status == DDP_OK; i++) {
         const struct scheduler_value *v = &s->values[i];
         if (v->text[0] != '\0' && !says_user(cli, scheduler_options[i]) &&
-            is_wanted(cli, (enum scheduler_value_id)i))
+            scheduler_value_counts(cli, (enum scheduler_value_id)i))
             status = cli_offer(cli, scheduler_options[i], v->text, v->from, err);
     }
     give_task(s, cli);
-    find(s, cli);
+    scheduler_find(s, cli);
     if (s->restarts > 0)
         scheduler_note(s, "%s has started this job again (%d time%s)", s->title, s->restarts,
                        s->restarts == 1 ? "" : "s");

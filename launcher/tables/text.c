@@ -424,7 +424,7 @@ static bool is_known(char letter)
 
 /* The list is made from the table, so that it never lacks a token. Without memory for it the sentence is just
  * shorter. */
-static ddp_status refuse(struct ddp_err *err)
+static ddp_status log_pattern_refuse(struct ddp_err *err)
 {
     struct buf list = { 0 };
     for (int i = 0; i < TOKENS; i++)
@@ -443,7 +443,7 @@ ddp_status log_pattern_check(const char *pattern, struct ddp_err *err)
     bool ok = len > 0 && len <= LOG_PATTERN_MAX && pattern[len - 1] != '/';
     for (const char *p = pattern; ok && (p = strchr(p, '%')) != NULL; p += 2)
         ok = is_known(p[1]);
-    return ok ? DDP_OK : refuse(err);
+    return ok ? DDP_OK : log_pattern_refuse(err);
 }
 
 /* Two characters at a time, so that the letter behind "%%" is no token. */

@@ -255,7 +255,7 @@ static ddp_status try_again(struct net_dial *d, int error, struct ddp_err *err)
 
 /* A connect that fails at once leaves no trace on the socket. SO_ERROR is 0 while the connection is being made, too:
  * then there is no peer yet. */
-static ddp_status look_at_connection(struct net_dial *d, struct ddp_err *err)
+static ddp_status check_connection(struct net_dial *d, struct ddp_err *err)
 {
     struct sockaddr_storage peer;
     socklen_t len = sizeof(int), peer_len = sizeof(peer);
@@ -312,7 +312,7 @@ ddp_status net_dial_serve(struct net_dial *dial, struct ddp_err *err)
     if (dial->fd < 0)
         start_dial(dial);
     if (!dial->said)
-        return look_at_connection(dial, err);
+        return check_connection(dial, err);
     return read_answer(dial, err);
 }
 

@@ -1,5 +1,5 @@
-/* The pure part of the NCCL backend: which function for which call, the life of a communicator, what NCCL is told by its
- * environment, errors in words, and how calls are cut for the way through the host. */
+/* The pure part of the NCCL backend: which function for which call, the life of a communicator, the environment of
+ * NCCL, error texts, and how calls are cut for the way through the host. */
 #include "cuda/nccl_plan.h"
 #include "cuda/staged.h"
 

@@ -77,13 +77,13 @@ static enum net_answer say(const struct net_hello *hello)
     uint8_t bytes[NET_HELLO], answer[NET_ANSWER];
     int fd = connect_to_door();
 
-    net_put_hello(bytes, hello);
+    net_encode_hello(bytes, hello);
     cr_assert_eq(write(fd, bytes, sizeof(bytes)), (ssize_t)sizeof(bytes));
     for (int i = 0; i < 3 && poll(&(struct pollfd){ .fd = fd, .events = POLLIN }, 1, 0) == 0; i++)
         serve_once();
     cr_assert_eq(recv(fd, answer, sizeof(answer), MSG_WAITALL), (ssize_t)sizeof(answer));
     close(fd);
-    return net_take_answer(answer);
+    return net_decode_answer(answer);
 }
 
 Test(net_door, the_ranks_that_are_expected_are_let_in)

@@ -18,6 +18,7 @@ fuzz_one() {
     mkdir -p "$corpus"
     set -- "$corpus"
     [ ! -d "$seeds" ] || set -- "$corpus" "$seeds"
+    case $name in hub | session) set -- -dict=tests/fuzz/messages.dict "$@" ;; esac
     timeout -k 5 $((seconds + 60)) "$BUILD/tests/fuzz/fuzz_$name" -max_total_time="$seconds" -timeout=10 \
         -rss_limit_mb=2048 -print_final_stats=1 -artifact_prefix="$BUILD/findings/$name-" "$@" \
         >"$BUILD/$name.log" 2>&1 </dev/null

@@ -49,8 +49,8 @@ if [ -x "${DDP_BUILD:-}/ddprun" ] && ! "$DDP_BUILD/ddprun" --version >/dev/null 
     without_random_layout=(setarch -R)
 fi
 
-# An agent that is served first (launcher/contain/hurry.h) would push aside the very thread for which ThreadSanitizer lets it spin.
-# Where this limit is finite, it does not ask to be.
+# A ddprun that runs before all others while it kills would push aside the very thread for which ThreadSanitizer lets it spin.
+# Where this limit is finite, it does not.
 [ -z "${DDP_BUILD:-}" ] || ulimit -S -R 1000000 2>/dev/null || true
 
 # The tests are not about where they are run: what a scheduler, another launcher or the user has set for jobs is not for theirs.

@@ -12,16 +12,17 @@
 #include "contain/descendants.h"
 
 #include "base/clock.h"
-#include "contain/hurry.h"
 #include "contain/procfs.h"
 
 #include <dirent.h>
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -281,6 +282,26 @@ static void wait_a_moment(const sigset_t *child_ended)
     sigtimedwait(child_ended, NULL, &(struct timespec){ .tv_nsec = RESCAN_MS * 1000000 });
 }
 
+void killer_priority_raise(struct killer_priority *before)
+{
+    struct rlimit rttime;
+    *before =
+        (struct killer_priority){ .policy = sched_getscheduler(0), .slack_ns = prctl(PR_GET_TIMERSLACK) };
+    const int policy = before->policy;
+    if ((policy == SCHED_OTHER || policy == SCHED_BATCH || policy == SCHED_IDLE) &&
+        getrlimit(RLIMIT_RTTIME, &rttime) == 0 && rttime.rlim_cur == RLIM_INFINITY)
+        before->raised = sched_setscheduler(0, SCHED_RR, &(struct sched_param){ .sched_priority = 1 }) == 0;
+}
+
+/* The kernel keeps the niceness, and of the slack only what the process was born with. */
+void killer_priority_restore(const struct killer_priority *before)
+{
+    if (!before->raised)
+        return;
+    sched_setscheduler(0, before->policy, &(struct sched_param){ 0 });
+    prctl(PR_SET_TIMERSLACK, (unsigned long)before->slack_ns);
+}
+
 static bool kill_until(uint64_t end_ms, const sigset_t *child_ended)
 {
     bool left = true;
@@ -292,7 +313,6 @@ static bool kill_until(uint64_t end_ms, const sigset_t *child_ended)
     return !left;
 }
 
-/* Mostly there is nobody, and then nothing is to be hurried. */
 bool descendants_kill_all(uint64_t limit_ms)
 {
     sigset_t child_ended, before;
@@ -304,10 +324,10 @@ bool descendants_kill_all(uint64_t limit_ms)
     sigaddset(&child_ended, SIGCHLD);
     /* Blocked, so that sigtimedwait sees it and no handler takes it away. */
     pthread_sigmask(SIG_BLOCK, &child_ended, &before);
-    struct hurry hurry = { 0 };
-    hurry_begin(&hurry);
+    struct killer_priority priority;
+    killer_priority_raise(&priority);
     const bool gone = kill_until(clock_ms() + limit_ms, &child_ended);
-    hurry_end(&hurry);
+    killer_priority_restore(&priority);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return gone;
 }

@@ -31,6 +31,17 @@ static inline pid_t descendants_at(const struct buf *pids, size_t i)
  * children meanwhile. */
 bool descendants_kill_all(uint64_t limit_ms);
 
+/* While processes are killed: run before all others, where CAP_SYS_NICE allows it. Linux shares the processor between sessions
+ * (autogroup), so a job that forks without end leaves its killer one part in a hundred, and is never caught. Nothing changes for a
+ * process with another policy of its own, nor where the kernel would kill it for this (RLIMIT_RTTIME). Start no child meanwhile. */
+struct killer_priority {
+    bool raised;
+    int policy, slack_ns; /* as they were; a timer may be late by the slack */
+};
+
+void killer_priority_raise(struct killer_priority *before);
+void killer_priority_restore(const struct killer_priority *before);
+
 /* "1234 (name), 1240 (name)" of what is left, for a message. At most eight are named. */
 void descendants_names(struct buf *out);
 

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "contain/cgroup.h"
-#include "contain/hurry.h"
+#include "contain/descendants.h"
 #include "contain/procfs.h"
 #include "tables/worker_env.h"
 
@@ -406,10 +406,10 @@ static bool leftovers_kill(struct leftovers *l, uint64_t limit_ms)
 {
     uint64_t end = clock_ms() + limit_ms;
     int before = 0, clean_looks = 0;
-    struct hurry hurry = { 0 };
+    struct killer_priority priority;
     if (!pids_can_hold())
         return false;
-    hurry_begin(&hurry);
+    killer_priority_raise(&priority);
     while (clean_looks < 2 && clock_ms() < end) {
         int found = kill_pass(l);
         l->killed += found > before ? found - before : 0;
@@ -420,7 +420,7 @@ static bool leftovers_kill(struct leftovers *l, uint64_t limit_ms)
         }
         before = found;
     }
-    hurry_end(&hurry);
+    killer_priority_restore(&priority);
     return clean_looks == 2;
 }
 
@@ -642,8 +642,8 @@ static bool bury(const struct record *r, bool quiet)
     return all;
 }
 
-/* Only one start buries at a time: it takes a processor for itself (hurry.h), and with a second one of its kind nothing would be
- * left for the dying to die on. Behind one that takes too long we go on all the same. */
+/* Wait until no other start cleans up, because two of raised priority would leave the dying no processor; but not for one that
+ * takes too long. */
 static void take_turn(int dir)
 {
     const uint64_t end = clock_ms() + SWEEP_LIMIT_MS;

@@ -24,7 +24,6 @@
 
 #include "agent/agent.h"
 #include "contain/descendants.h"
-#include "contain/hurry.h"
 #include "net/dial.h"
 #include "net/peer_lookup.h"
 #include "net/store_host.h"
@@ -100,7 +99,6 @@ struct node {
     uv_timer_t vouch_timer;        /* the next walk for them */
     bool *asked;                   /* by local rank: a signal of ours went out while it still ran */
     bool alone;                    /* no child is left */
-    struct hurry hurry;            /* while workers are being started or stopped */
     struct evidence *evidence;     /* NULL = none is taken */
     bool prepared;                 /* the first attempt is, before its round has come */
     bool finishing;                /* only output is left, then the report */

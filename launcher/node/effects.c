@@ -581,7 +581,6 @@ enum {
 static void spawn(struct node *n, int local_rank)
 {
     pid_t pid = 0;
-    hurry_begin(&n->hurry);
     int error = spawner_start(&n->spawner, local_rank, &pid);
     if (error != 0) {
         node_feed(
@@ -657,7 +656,6 @@ static void carry_out(struct node *n, struct agent_wish wish)
         spawn(n, wish.local_rank);
         break;
     case WISH_SIGNAL:
-        hurry_begin(&n->hurry);
         signal_worker(n, wish.local_rank, wish.signal);
         break;
     case WISH_SIGNAL_REST:
@@ -667,7 +665,6 @@ static void carry_out(struct node *n, struct agent_wish wish)
         output_drain(n->output, DRAIN_MS); /* on_output_idle answers */
         break;
     case WISH_FINISH:
-        hurry_end(&n->hurry);
         begin_to_finish(n, wish.exit_code);
         break;
     default:
@@ -693,11 +690,6 @@ static void on_more(uv_idle_t *idle)
     node_pump(n);
 }
 
-static bool is_stopping(enum agent_state state)
-{
-    return state == AGENT_STOPPING || state == AGENT_KILLING || state == AGENT_SWEEPING;
-}
-
 /* Between two turns the loop reads pipes, sees ends and signals. Without that, a start of 256
  * workers would be deaf for a tenth of a second, also for a worker that fails at once. */
 void node_pump(struct node *n)
@@ -708,8 +700,6 @@ void node_pump(struct node *n)
     if (n->ended)
         return;
     node_set_timer(n);
-    if (n->wishes.len == 0 && !is_stopping(agent_state(n->agent)))
-        hurry_end(&n->hurry);
     if (n->wishes.len > 0 || n->reap)
         uv_idle_start(&n->more, on_more);
     else

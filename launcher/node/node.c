@@ -600,7 +600,6 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
     n->spawner.output = n->output;
     n->spawner.contain = n->contain;
     n->spawner.input = n->input;
-    n->spawner.hurry = &n->hurry;
     exits_open(&n->exits);
     if (status == DDP_OK)
         node_check_program(n);

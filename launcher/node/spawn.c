@@ -218,8 +218,6 @@ IN_CHILD static bool become_worker(const struct child *c)
         setrlimit(RLIMIT_NOFILE, c->spec->nofile);
     if (!bind_cpus(c->spec->cpus))
         return false;
-    if (c->spec->hurry != NULL)
-        hurry_inherit(c->spec->hurry);
     /* Our parent may have died before the signal was armed; then it will never come. */
     if (getppid() != c->parent) {
         errno = ESRCH;
@@ -459,7 +457,6 @@ static int start_with(struct spawner *s, int local_rank, const int fds[3], pid_t
                                     .envp = env.block,
                                     .fds = { fds[0], fds[1], fds[2] },
                                     .nofile = &s->nofile,
-                                    .hurry = s->hurry,
                                     .cpus = &s->plan->workers[local_rank].cpus,
                                     .cgroup_fd = contain_cgroup_fd(s->contain) };
     int error = find_program(s, spec.argv[0], env.block);

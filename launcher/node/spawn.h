@@ -5,7 +5,6 @@
 #define LAUNCHER_NODE_SPAWN_H
 
 #include "contain/contain.h"
-#include "contain/hurry.h"
 #include "node/stdin.h"
 #include "output/output.h"
 #include "plan/plan.h"
@@ -50,7 +49,6 @@ struct proc_spec {
     int fds[3];                  /* become 0, 1 and 2; stay open here */
     const struct rlimit *nofile; /* descriptor limit of the worker; NULL = as here */
     const struct rank_set *cpus; /* CPUs that it may use; NULL or empty = as here */
-    const struct hurry *hurry;   /* the one that we may be in; NULL = none */
     int cgroup_fd;               /* directory of the control group where it is born; -1 = ours */
 };
 
@@ -73,7 +71,6 @@ struct spawner {
     struct output *output;
     const struct contain *contain;
     struct input *input;
-    const struct hurry *hurry;
     struct proc_slots slots;
     struct rlimit nofile; /* as the user gave it; ours is raised */
     char path[PATH_MAX];  /* the program, found at the first start; "" before */
@@ -82,8 +79,7 @@ struct spawner {
 };
 
 /* Early, before many descriptors are open. Raises our own limit of them to what so many workers need.
- * The plan is borrowed, and so are `output`, `contain`,
- * `input` and `hurry`, which must be set before the first start. */
+ * The plan is borrowed, and so are `output`, `contain` and `input`, which must be set before the first start. */
 ddp_status spawner_init(struct spawner *s, const struct plan *plan, struct ddp_err *err);
 
 /* Look for the program, and for the script that Python is to run. Returns 0 or an errno; then `failed` is the one that is

@@ -1,61 +1,47 @@
 /* torch_look.c -- see torch_look.h.
  *
- *     python3 -> /usr/bin/python3.13    its real name says the version, its directory the prefix (a virtual environment has
- *                                       its own, with a pyvenv.cfg, which may let in the packages of the system)
- *     PREFIX/lib/python3.13/site-packages, Debian's dist-packages, PYTHONPATH, the user's own
- *     torch/version.py                  which version
- *     torch/lib/libtorch_cpu.so         does it have libuv? The client would refuse, but the reason is what the library lacks
+ *     python3 -> /usr/bin/python3.13    the real name gives the version, its directory the prefix; a virtual environment has a
+ *                                       prefix of its own, and its pyvenv.cfg may admit the packages of the system
+ *     torch/lib/libtorch_cpu.so         has libuv if it needs libuv.so or if its hash table has uv_listen
  *
- * Who is led to a wrong one loses little: rank 0 may host the store with every PyTorch, and one that is not found fails with a
- * sentence for which the report has a hint. An interpreter whose name tells no version (pyenv's shims are scripts) is not
- * guessed about. */
+ * A wrong answer costs little: the report has a hint. An interpreter whose name gives no version (pyenv's shims) gets none. */
 #include "plan/torch_look.h"
 
-#include "plan/elf_symbols.h"
-#include <ctype.h>
+#include <elf.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
-/* From 2.4 on a client asks for libuv unless it is told not to. */
-enum { TEXT_SIZE = 1024, VERSION_SIZE = 16, LIBUV_SINCE_MAJOR = 2, LIBUV_SINCE_MINOR = 4 };
+#define UV_SINCE "2.4" /* from this version on, a client asks for libuv by default */
+enum { TEXT_SIZE = 1024, SEGMENTS_MAX = 64, ENTRIES_MAX = 1024, CHAIN_MAX = 4096 };
 
-struct search {
-    char own[PATH_MAX]; /* the virtual environment; "" = it is none */
-    char
-        prefix[PATH_MAX]; /* of the interpreter itself; "" = it does not count: an environment shuts it out */
-    char version[VERSION_SIZE]; /* "3.13" */
-    const struct env_sources *env;
-    struct torch_look *look;
+struct interpreter {
+    char own[PATH_MAX];    /* the virtual environment; "" = none */
+    char prefix[PATH_MAX]; /* of the interpreter itself; "" = the environment excludes it */
+    char version[16];      /* "3.13" */
 };
 
-static bool is_file(const char *directory, const char *name)
+/* Open DIR/NAME; -1 on failure. O_NONBLOCK, because the name may be a pipe's. */
+static int open_in(const char *dir, const char *name)
 {
-    char path[PATH_MAX];
-    return (size_t)snprintf(path, sizeof(path), "%s/%s", directory, name) < sizeof(path) &&
-           access(path, R_OK) == 0;
+    char path[PATH_MAX + 64]; /* a name that is too long fails */
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    return open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 }
 
-/* At most TEXT_SIZE - 1 of its bytes, as text; "" when it cannot be read. */
-static void read_text(const char *directory, const char *name, char text[TEXT_SIZE])
+/* Read the beginning of DIR/NAME as text, "" on failure. */
+static void read_text(const char *dir, const char *name, char text[TEXT_SIZE])
 {
-    char path[PATH_MAX];
-    text[0] = '\0';
-    if ((size_t)snprintf(path, sizeof(path), "%s/%s", directory, name) >= sizeof(path))
-        return;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* of a pipe nothing is waited for */
+    const int fd = open_in(dir, name);
     const ssize_t n = fd >= 0 ? read(fd, text, TEXT_SIZE - 1) : -1;
     if (fd >= 0)
         close(fd);
     text[n > 0 ? n : 0] = '\0';
 }
 
-/* --- the interpreter ------------------------------------------------------------------------------------ */
-
-/* The part of a list with colons that begins at `at`; returns where the next one does, NULL behind the last. */
+/* Copy the part of a colon-separated list at `at`; return the next part, or NULL after the last. */
 static const char *next_part(const char *at, char part[PATH_MAX])
 {
     const size_t len = strcspn(at, ":");
@@ -78,160 +64,137 @@ bool torch_look_python(const char *name, const struct env_sources *env, char pat
     return false;
 }
 
-/* "/usr/bin/python3.13" -> "/usr", also for "bin/python3.13" in /usr. The program itself may be a link, and is not followed:
- * that of a virtual environment leads out of it. */
+/* "/usr/bin/python3.13" -> "/usr". Only the directory is resolved: in a virtual environment the program is a link out of it. */
 static bool cut_prefix(const char *program, char prefix[PATH_MAX])
 {
-    char dir[PATH_MAX];
-    const char *slash = strrchr(program, '/'); /* a path, and not a name */
-    snprintf(dir, sizeof(dir), "%.*s", (int)(slash - program) + 1, program);
-    if (realpath(dir, prefix) == NULL)
+    char dir[PATH_MAX + sizeof("/..")];
+    snprintf(dir, sizeof(dir), "%.*s/..", (int)(strrchr(program, '/') - program), program);
+    return realpath(dir, prefix) != NULL;
+}
+
+/* "include-system-site-packages = true" counts in any case and with any blanks, as for Python. */
+static bool find_python(struct interpreter *s, const char *python, const struct env_sources *env)
+{
+    static const char key[] = "include-system-site-packages";
+    char program[PATH_MAX], real[PATH_MAX], settings[TEXT_SIZE];
+    int minor;
+    if (!torch_look_python(python, env, program) || realpath(program, real) == NULL ||
+        sscanf(strrchr(real, '/'), "/python3.%3d", &minor) != 1 || !cut_prefix(program, s->own))
         return false;
-    *strrchr(prefix, '/') = '\0'; /* a real path has one */
-    return true;
+    snprintf(s->version, sizeof(s->version), "3.%d", minor);
+    read_text(s->own, "pyvenv.cfg", settings);
+    s->own[0] = settings[0] != '\0' ? s->own[0] : '\0';
+    const char *at = strcasestr(settings, key);
+    at = at != NULL ? at + strlen(key) + strspn(at + strlen(key), " \t=") : "";
+    return (s->own[0] != '\0' && strncasecmp(at, "true", 4) != 0) || cut_prefix(real, s->prefix);
 }
 
-static const char *skip_blanks(const char *at)
+static bool read_at(int fd, uint64_t at, void *to, size_t n)
 {
-    return at + strspn(at, " \t");
+    return at < INT64_MAX && pread(fd, to, n, (off_t)at) == (ssize_t)n;
 }
 
-/* "include-system-site-packages = true", as Python reads that line: in any case, with any blanks. */
-static bool lets_system_in(const char *venv)
+/* Return where the file has what is mapped at `address`; UINT64_MAX = nowhere. */
+static uint64_t file_offset(const Elf64_Phdr *segments, size_t n, uint64_t address)
 {
-    static const char key[] = "include-system-site-packages", yes[] = "true";
-    char text[TEXT_SIZE];
-    read_text(venv, "pyvenv.cfg", text);
-    for (const char *line = text; *line != '\0'; line += line[0] == '\n') {
-        const char *at = skip_blanks(line);
-        if (strncasecmp(at, key, strlen(key)) == 0) {
-            at = skip_blanks(at + strlen(key));
-            at = *at == '=' ? skip_blanks(at + 1) : "";
-            return strncasecmp(at, yes, strlen(yes)) == 0 && !isalnum((unsigned char)at[strlen(yes)]);
-        }
-        line += strcspn(line, "\n");
+    for (const Elf64_Phdr *s = segments; s < segments + n; s++)
+        if (s->p_type == PT_LOAD && address >= s->p_vaddr && address - s->p_vaddr < s->p_filesz)
+            return s->p_offset <= INT64_MAX ? s->p_offset + (address - s->p_vaddr) : UINT64_MAX;
+    return UINT64_MAX;
+}
+
+/* True if the GNU hash table at `table` has no `name`: number of buckets, first symbol, size of the filter, its shift. A bucket
+ * holds the index of its chain's first symbol, and the lowest bit of a hash ends the chain. An equal hash counts as the name. */
+static bool hash_table_lacks(int fd, uint64_t table, const char *name)
+{
+    uint32_t hash = 5381, head[4], index, link;
+    for (; *name != '\0'; name++)
+        hash = hash * 33 + (unsigned char)*name;
+    if (!read_at(fd, table, head, sizeof(head)) || head[0] == 0)
+        return false;
+    const uint64_t buckets = table + sizeof(head) + (uint64_t)head[2] * sizeof(uint64_t);
+    const uint64_t chains = buckets + (uint64_t)head[0] * sizeof(index);
+    if (!read_at(fd, buckets + (uint64_t)(hash % head[0]) * sizeof(index), &index, sizeof(index)))
+        return false;
+    for (int i = 0; index != 0 && index >= head[1] && i < CHAIN_MAX; i++, index++) {
+        if (!read_at(fd, chains + (uint64_t)(index - head[1]) * sizeof(link), &link, sizeof(link)) ||
+            (link | 1) == (hash | 1))
+            return false;
+        if (link & 1)
+            return true;
     }
-    return false;
+    return index == 0;
 }
 
-static bool find_python(struct search *s, const char *python)
+/* True if the library needs no libuv.so and defines no uv_listen; false also when it cannot be read. */
+static bool lacks_libuv(int fd)
 {
-    static const char stem[] = "python3.";
-    char program[PATH_MAX], real[PATH_MAX];
-    if (!torch_look_python(python, s->env, program) || realpath(program, real) == NULL)
+    static const char libuv[] = "libuv.so";
+    Elf64_Ehdr header;
+    Elf64_Phdr segments[SEGMENTS_MAX];
+    Elf64_Dyn entries[ENTRIES_MAX] = { 0 }; /* up to a DT_NULL */
+    uint64_t names = UINT64_MAX, table = UINT64_MAX;
+    char needed[sizeof(libuv)] = { 0 };
+    if (!read_at(fd, 0, &header, sizeof(header)) || memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
+        header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_phnum > SEGMENTS_MAX ||
+        !read_at(fd, header.e_phoff, segments, header.e_phnum * sizeof(segments[0])))
         return false;
-    const char *name = strrchr(real, '/') + 1; /* a real path has one */
-    if (strncmp(name, stem, strlen(stem)) != 0)
-        return false;
-    snprintf(s->version, sizeof(s->version), "3.%.*s", (int)strspn(name + strlen(stem), "0123456789"),
-             name + strlen(stem));
-    if (!cut_prefix(program, s->own) || !is_file(s->own, "pyvenv.cfg"))
-        s->own[0] = '\0';
-    return (s->own[0] != '\0' && !lets_system_in(s->own)) || cut_prefix(real, s->prefix);
+    for (const Elf64_Phdr *s = segments; s < segments + header.e_phnum; s++)
+        if (s->p_type == PT_DYNAMIC &&
+            (s->p_filesz >= sizeof(entries) || !read_at(fd, s->p_offset, entries, s->p_filesz)))
+            return false;
+    for (const Elf64_Dyn *e = entries; e->d_tag != DT_NULL; e++)
+        if (e->d_tag == DT_STRTAB || e->d_tag == DT_GNU_HASH)
+            *(e->d_tag == DT_STRTAB ? &names : &table) = file_offset(segments, header.e_phnum, e->d_un.d_ptr);
+    for (const Elf64_Dyn *e = entries; e->d_tag != DT_NULL; e++)
+        if (e->d_tag == DT_NEEDED && e->d_un.d_val < UINT32_MAX && names < INT64_MAX &&
+            read_at(fd, names + e->d_un.d_val, needed, strlen(libuv)) && strcmp(needed, libuv) == 0)
+            return false;
+    return names < INT64_MAX && table < INT64_MAX && hash_table_lacks(fd, table, "uv_listen");
 }
 
-/* --- the library ---------------------------------------------------------------------------------------- */
-
-static bool read_file_at(void *user, uint64_t at, void *to, size_t n)
-{
-    const int *fd = user;
-    return at < INT64_MAX && pread(*fd, to, n, (off_t)at) == (ssize_t)n;
-}
-
-/* What cannot be told is taken for what almost all are. */
-static bool lacks_libuv(const char *dir)
-{
-    char path[PATH_MAX];
-    if ((size_t)snprintf(path, sizeof(path), "%s/torch/lib/libtorch_cpu.so", dir) >= sizeof(path))
-        return false;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        return false;
-    const struct elf_source source = { read_file_at, &fd };
-    const enum elf_has has = elf_has(&source, "uv_listen", "libuv.so");
-    close(fd);
-    return has == ELF_HAS_NOT;
-}
-
-/* __version__ = '2.6.0+debian' */
-static void read_version(const char *dir, char version[TORCH_VERSION_SIZE])
+static bool find_in_list(struct torch_look *look, const char *list)
 {
     static const char mark[] = "__version__ = '";
     char text[TEXT_SIZE];
-    version[0] = '\0';
-    read_text(dir, "torch/version.py", text);
-    const char *at = strstr(text, mark);
-    if (at != NULL)
-        snprintf(version, TORCH_VERSION_SIZE, "%.*s", (int)strcspn(at + strlen(mark), "'\n"),
-                 at + strlen(mark));
-}
-
-static bool asks_for_libuv(const char *version)
-{
-    int major = 0, minor = 0;
-    return sscanf(version, "%d.%d", &major, &minor) == 2 &&
-           (major > LIBUV_SINCE_MAJOR || (major == LIBUV_SINCE_MAJOR && minor >= LIBUV_SINCE_MINOR));
-}
-
-/* --- the places ----------------------------------------------------------------------------------------- */
-
-static bool look_in(struct search *s, const char *dir)
-{
-    struct torch_look *look = s->look;
-    if (!is_file(dir, "torch/lib/libtorch_cpu.so"))
-        return false;
-    snprintf(look->dir, sizeof(look->dir), "%s", dir);
-    read_version(dir, look->version);
-    look->refuses_stores = asks_for_libuv(look->version) && lacks_libuv(dir);
-    return true;
-}
-
-static bool look_in_list(struct search *s, const char *list)
-{
-    char dir[PATH_MAX];
     while (list != NULL) {
-        list = next_part(list, dir);
-        if (dir[0] != '\0' && look_in(s, dir))
-            return true;
+        list = next_part(list, look->dir);
+        const int fd = look->dir[0] != '\0' ? open_in(look->dir, "torch/lib/libtorch_cpu.so") : -1;
+        if (fd < 0)
+            continue;
+        read_text(look->dir, "torch/version.py", text);
+        const char *at = strstr(text, mark);
+        at = at != NULL ? at + strlen(mark) : "";
+        snprintf(look->version, TORCH_VERSION_SIZE, "%.*s", (int)strcspn(at, "'\n"), at);
+        look->refuses_stores = strverscmp(look->version, UV_SINCE) >= 0 && lacks_libuv(fd);
+        close(fd);
+        return true;
     }
     return false;
 }
 
-static bool look_at_home(struct search *s)
+static bool find_in_prefix(struct torch_look *look, const char *prefix, const char *version)
 {
-    const char *home = env_sources_find(s->env, "HOME");
-    char dir[PATH_MAX];
-    return home != NULL && s->prefix[0] != '\0' &&
-           (size_t)snprintf(dir, sizeof(dir), "%s/.local/lib/python%s/site-packages", home, s->version) <
-               sizeof(dir) &&
-           look_in(s, dir);
+    char list[5 * PATH_MAX];
+    snprintf(list, sizeof(list),
+             "%1$s/lib/python%2$s/site-packages:%1$s/lib64/python%2$s/site-packages:"
+             "%1$s/local/lib/python%2$s/dist-packages:%1$s/lib/python3/dist-packages",
+             prefix, version);
+    return prefix[0] != '\0' && find_in_list(look, list);
 }
 
-static bool look_in_prefix(struct search *s, const char *prefix)
-{
-    static const struct {
-        const char *before, *behind;
-    } places[] = {
-        { "/lib/python", "/site-packages" },
-        { "/lib64/python", "/site-packages" },
-        { "/local/lib/python", "/dist-packages" },
-    };
-    char dir[PATH_MAX];
-    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++)
-        if ((size_t)snprintf(dir, sizeof(dir), "%s%s%s%s", prefix, places[i].before, s->version,
-                             places[i].behind) < sizeof(dir) &&
-            look_in(s, dir))
-            return true;
-    return (size_t)snprintf(dir, sizeof(dir), "%s/lib/python3/dist-packages", prefix) < sizeof(dir) &&
-           look_in(s, dir);
-}
-
-/* In the order of sys.path. */
+/* In the order of sys.path. The user's own packages count where those of the system do. */
 bool torch_look(const char *python, const struct env_sources *env, struct torch_look *look)
 {
-    struct search s = { .env = env, .look = look };
+    const char *home = env_sources_find(env, "HOME");
+    struct interpreter i = { 0 };
+    char user[2 * PATH_MAX];
     *look = (struct torch_look){ 0 };
-    return find_python(&s, python) && (look_in_list(&s, env_sources_find(env, "PYTHONPATH")) ||
-                                       (s.own[0] != '\0' && look_in_prefix(&s, s.own)) || look_at_home(&s) ||
-                                       (s.prefix[0] != '\0' && look_in_prefix(&s, s.prefix)));
+    if (!find_python(&i, python, env))
+        return false;
+    snprintf(user, sizeof(user), "%s/.local/lib/python%s/site-packages", home != NULL ? home : "", i.version);
+    return find_in_list(look, env_sources_find(env, "PYTHONPATH")) ||
+           find_in_prefix(look, i.own, i.version) ||
+           (home != NULL && i.prefix[0] != '\0' && find_in_list(look, user)) ||
+           find_in_prefix(look, i.prefix, i.version);
 }

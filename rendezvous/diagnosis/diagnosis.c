@@ -1,53 +1,416 @@
-/* diagnosis.c -- the list of findings: in the order of the table, where causes stand above their consequences, and short
- * enough for a screen. See diagnose.h, and diagnose_job.c for who fills it. */
-#include "diagnosis/diagnose_words.h"
+/* diagnosis.c -- the whole job: what a snapshot shows, as findings. See diagnosis.h.
+ *
+ * Each function below looks for one kind of trouble and says it through ADD. They need not be called in any order:
+ * text.c keeps the list in the order of the table, where causes stand above their consequences, and keeps it short. What
+ * explains something better takes its place: a rank of a lost node is not told when the node is.
+ *
+ * A finding is only made when it has lasted: nodes of one job come seconds apart and ranks reach a barrier
+ * one after the other, so whoever looks early sees "missing" everywhere. A wrong finding costs more than a
+ * late one, since after it nobody believes the right one. `is_final` lifts these limits, for nothing will
+ * be seen later. */
+#include "diagnosis/text.h"
 
-/* How often a code is in the list, and where last: there `more` is counted, so that "and 396 more like
- * this" stands under the last one that is shown. `last` stays as it is when there is none. */
-static uint32_t count_code(const struct diagnosis *d, enum finding_code code, uint32_t *last)
+#include <stdio.h>
+
+enum {
+    SETTLED_MS = 3000, /* what has not come within so long is worth a word */
+    WAITS_MS = 10000,  /* so long a wait is worth one while nobody has asked */
+    STOP_MS = 15000,
+};
+
+/* One more finding, if there is room for it: the pairs of finding_make follow. */
+#define ADD(d, code, ...)                                           \
+    do {                                                            \
+        struct finding *slot_ = diagnosis_slot(d, FINDING_##code);  \
+        if (slot_ != NULL)                                          \
+            finding_make(slot_, FINDING_##code, __VA_ARGS__, NULL); \
+    } while (0)
+
+/* --- how the nodes were started ------------------------------------------------------------------------- */
+
+static bool same_machine(const char *a, const char *b)
 {
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < d->n; i++) {
-        if (d->list[i].code != code)
+    return a[0] != '\0' && strcmp(a, b) == 0;
+}
+
+/* On all nodes it has the code that the refused one was given. Which ranks nobody has claimed is only known
+ * now, not when it was refused: the others may have come since. A copied --node_rank shows in exactly this
+ * pair, one taken twice and another free. */
+static void look_at_refusal(struct diagnosis *d, const struct snapshot *s, const struct snapshot_refused *r)
+{
+    words who, time, unclaimed = "";
+    const enum finding_code code = finding_by_name(r->code);
+    struct finding *slot = code != FINDING_NONE ? diagnosis_slot(d, code) : NULL;
+    if (slot == NULL)
+        return;
+    if (code == FINDING_NODE_RANK_TAKEN)
+        unclaimed_ranks(unclaimed, s);
+    finding_make(slot, code, process(who, r->host, r->pid), "time", duration(time, r->ago_ms), "words",
+                 r->words, "unclaimed", unclaimed, NULL);
+}
+
+/* The rows outlive what they tell of: the user mends the command and starts it again, while its first try
+ * is still in the table. */
+static void look_at_refused(struct diagnosis *d, const struct snapshot *s)
+{
+    for (uint32_t i = 0; i < s->n_refused; i++)
+        if (!came_in_later(s, &s->refused[i]))
+            look_at_refusal(d, s, &s->refused[i]);
+}
+
+/* --- how they differ ------------------------------------------------------------------------------------ */
+
+/* "world would be 15" while it gathers; then it is so. One pair of nodes stands for all: with both hosts
+ * named the user knows where to compare, and a list of 1000 counts would not tell more. */
+static void look_at_nproc(struct diagnosis *d, const struct snapshot *s)
+{
+    const struct snapshot_node *most = s->nodes, *least = s->nodes;
+    words world, who, other;
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < s->n_nodes; i++) {
+        const struct snapshot_node *node = &s->nodes[i];
+        most = node->nproc > most->nproc ? node : most;
+        least = node->nproc < least->nproc ? node : least;
+        sum += node->nproc;
+    }
+    if (s->n_nodes < 2 || most->nproc == least->nproc)
+        return;
+    snprintf(world, sizeof(world), "together %llu", (unsigned long long)sum);
+    ADD(d, NPROC_UNEVEN, node_words(who, most), "most", counted((words){ 0 }, most->nproc, "worker"), "other",
+        node_words(other, least), "least", number((words){ 0 }, least->nproc), "world", world);
+}
+
+/* The address that a mesh's sidecar puts in place of its client's. (Istio's inbound passthrough.) */
+static bool is_sidecar(const char *address)
+{
+    return strcmp(address, "127.0.0.6") == 0;
+}
+
+/* Who comes through a sidecar has that one's address, which is told as what it is. */
+bool diagnose_is_translated(const char *own, const char *seen)
+{
+    return own != NULL && own[0] != '\0' && seen != NULL && seen[0] != '\0' && !is_sidecar(seen) &&
+           strcmp(own, seen) != 0;
+}
+
+static bool is_translated(const struct snapshot_node *node)
+{
+    return diagnose_is_translated(node->own, node->addr);
+}
+
+static void look_at_translation(struct diagnosis *d, const struct snapshot *s)
+{
+    words who;
+    for (uint32_t i = 0; i < s->n_nodes; i++) {
+        const struct snapshot_node *node = &s->nodes[i];
+        if (is_translated(node))
+            ADD(d, ADDRESS_TRANSLATED, node_words(who, node), "own", node->own, "seen", node->addr);
+    }
+}
+
+/* Two machines cannot have one address; 127.0.0.1 or docker0's is what they then have. Behind a router that translates
+ * they do, and are none the worse for it. The boot id tells
+ * two machines from two containers of one, where the same address is right. One finding is enough, the
+ * mistake is in the network and not in the pair. */
+static void look_at_addresses(struct diagnosis *d, const struct snapshot *s)
+{
+    enum { ENOUGH = 64 }; /* each with each: who has more nodes has the same mistake among the first */
+    words who, other;
+    const uint32_t n = s->n_nodes < ENOUGH ? s->n_nodes : ENOUGH;
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t j = i + 1; j < n; j++) {
+            const struct snapshot_node *a = &s->nodes[i], *b = &s->nodes[j];
+            if (!same_machine(a->addr, b->addr) || a->boot_id[0] == '\0' || b->boot_id[0] == '\0' ||
+                strcmp(a->boot_id, b->boot_id) == 0 || is_translated(a) || is_translated(b))
+                continue;
+            ADD(d, ADDRESS_NOT_UNIQUE, node_words(who, a), "other", node_words(other, b), "address", a->addr);
+            return;
+        }
+}
+
+/* --- who knocked, and whom the store could not serve ---------------------------------------------------- */
+
+/* A node's workers connect from its address, too: what comes from there and does not say who it is belongs
+ * to the job. */
+static bool joined_from(const struct snapshot *s, const char *address)
+{
+    for (uint32_t i = 0; i < s->n_nodes; i++)
+        if (strcmp(s->nodes[i].addr, address) == 0)
+            return true;
+    return false;
+}
+
+/* The first row that fits is told. The sidecar stands first: behind its address nobody can be told from
+ * anybody, so what it speaks says less than that it is there. PyTorch's protocol is only suspicious from
+ * where no node has joined. */
+static void look_at_stranger(struct diagnosis *d, const struct snapshot *s, const struct snapshot_stranger *x)
+{
+    words times = "";
+    if (x->times > 1)
+        snprintf(times, sizeof(times), ", %u times", x->times);
+    if (is_sidecar(x->address))
+        ADD(d, PROXY_BETWEEN, x->address, "times", times);
+    else if (x->kind == REJECT_TLS)
+        ADD(d, TLS_CLIENT, x->address, "times", times);
+    else if ((x->kind == REJECT_C10D_1 || x->kind == REJECT_C10D_2) && !joined_from(s, x->address))
+        ADD(d, TORCHRUN_INSTEAD, x->address, "times", times);
+    else if (x->kind == REJECT_OURS && x->job[0] != '\0')
+        ADD(d, OTHER_JOB, x->address, "job", x->job, "times", times, "here", s->job);
+    else if (x->kind == REJECT_SILENT && !joined_from(s, x->address))
+        ADD(d, SILENT_CLIENT, x->address, "times", times);
+    else if (x->kind == REJECT_HTTP || x->kind == REJECT_SSH || x->kind == REJECT_OTHER)
+        ADD(d, FOREIGN_CLIENT, x->address, "times", times, "kind", reject_kind_words(x->kind), "bytes",
+            x->bytes);
+}
+
+/* The kernel drops connections beyond the accept queue without a word, and the client asks again after 1 s,
+ * 3 s, 7 s: to the user the store is slow, not full. Advice needs one number: what a whole job needs at
+ * once, or twice what has just proved too little. Room is called short before it is gone (a 64th is left),
+ * since after that the workers tell it themselves. */
+static void look_at_store(struct diagnosis *d, const struct snapshot *s)
+{
+    const struct snapshot_store *store = &s->store;
+    words count, somaxconn, wanted;
+    const uint64_t nodes = s->max > store->somaxconn ? s->max : 2 * store->somaxconn;
+    for (uint32_t i = 0; i < s->n_strangers; i++)
+        look_at_stranger(d, s, &s->strangers[i]);
+    if (store->accept_overflows > 0)
+        ADD(d, ACCEPT_QUEUE_OVERFLOWED, store->host, "count", number(count, store->accept_overflows),
+            "somaxconn", number(somaxconn, store->somaxconn), "wanted", number(wanted, nodes));
+    if (store->refused_no_fd > 0)
+        ADD(d, STORE_WITHOUT_FILES, store->host, "count", number(count, store->refused_no_fd));
+    if (store->max > 0 && store->used > store->max - store->max / 64)
+        ADD(d, STORE_OUT_OF_ROOM, store->host, "used", number(count, store->used), "max",
+            number(wanted, store->max));
+}
+
+/* --- who is not here ------------------------------------------------------------------------------------ */
+
+/* A node that died before the round, and has not come back. Without it in the round that runs, one that
+ * never ran is missed by nobody. By its end it is told apart whether its user, its machine or its network
+ * took it away, because these are mended in different places. */
+static void look_at_gone(struct diagnosis *d, const struct snapshot *s, const struct snapshot_gone *gone)
+{
+    words who, time, stayed;
+    node_named(who, gone->node_rank, gone->host, gone->pid);
+    duration(time, gone->gone_ms);
+    if (node_with_rank(s, gone->node_rank) != NULL || (!gone->ran && s->phase != PHASE_GATHERING))
+        return;
+    if (!gone->lost)
+        ADD(d, NODE_LEFT, who, "time", time, "words", gone->how);
+    else if (!gone->ran)
+        ADD(d, NODE_CAME_AND_DIED, who, "stayed", duration(stayed, gone->stayed_ms), "time", time, "words",
+            gone->how);
+    else if (gone->silent)
+        ADD(d, NODE_LOST_SILENT, who, "time", time, "words", gone->how);
+    else
+        ADD(d, NODE_LOST_CLOSED, who, "time", time, "words", gone->how);
+}
+
+/* Is this one why a node is missing? Of several tries of one node the last counts. An elastic job that has enough
+ * misses nobody; what was refused for a place that is taken is a stray. */
+static bool is_missed(const struct snapshot *s, const struct snapshot_refused *r)
+{
+    if (s->elastic || r->node_rank < 0)
+        return s->n_nodes < s->min && !came_in_later(s, r);
+    return (uint32_t)r->node_rank < s->max && node_with_rank(s, r->node_rank) == NULL &&
+           refused_as(s, r->node_rank) == r;
+}
+
+/* It ends when it is refused, and its user may not know that the others go on waiting for it; theirs may not know that
+ * they wait for something that will not come by itself. */
+static void look_at_turned_away(struct diagnosis *d, const struct snapshot *s)
+{
+    words who, left, then = ", and the other nodes, too";
+    if (!s->is_final)
+        snprintf(then, sizeof(then), ": the job waits for it, %.40s at most (%.60s); Ctrl-C ends it now",
+                 duration(left, s->left_ms), s->knob);
+    for (uint32_t i = 0; i < s->n_refused; i++) {
+        const struct snapshot_refused *r = &s->refused[i];
+        if (is_missed(s, r))
+            ADD(d, NODE_WAS_REFUSED, node_named(who, s->elastic ? -1 : r->node_rank, r->host, r->pid), "code",
+                r->code, "then", then);
+    }
+}
+
+/* Static: some of the node ranks. */
+static void look_at_never_came(struct diagnosis *d, const struct snapshot *s)
+{
+    uint32_t never = 0;
+    words who, time;
+    for (uint32_t rank = 0; rank < s->max; rank++)
+        never += never_came(s, (int32_t)rank);
+    if (never > 0)
+        ADD(d, NODE_NEVER_CAME, missing_nodes(who, s, never), "have", never == 1 ? "has" : "have", "time",
+            duration(time, s->waited_ms), "endpoint", s->store.endpoint);
+}
+
+/* Elastic jobs have no list of who should come: only a number can be missing, and whom it misses the user
+ * finds by the hosts that are here. */
+static void look_at_too_few(struct diagnosis *d, const struct snapshot *s)
+{
+    words who, hosts, time;
+    if (s->n_nodes >= s->min)
+        return;
+    snprintf(who, sizeof(who), "%u of at least %u nodes", s->n_nodes, s->min);
+    ADD(d, TOO_FEW_NODES, who, "have", s->n_nodes == 1 ? "has" : "have", "time", duration(time, s->waited_ms),
+        "hosts", all_hosts(hosts, s), "endpoint", s->store.endpoint);
+}
+
+/* They ran together before, so there is nothing to wait for before it is said: whoever shall come in the
+ * place of those that have gone has yet to be started. Those that are about to join again are here. */
+static void look_at_too_few_left(struct diagnosis *d, const struct snapshot *s)
+{
+    const uint32_t here = s->n_nodes + s->returning;
+    words who, missing, left, limit;
+    if (here >= s->min)
+        return;
+    snprintf(who, sizeof(who), "%u of at least %u nodes", here, s->min);
+    ADD(d, TOO_FEW_LEFT, who, "are", here == 1 ? "is" : "are", "missing",
+        counted(missing, s->min - here, "more node"), "left", duration(left, s->left_ms), "knob", s->knob,
+        "limit", duration(limit, s->limit_ms), "endpoint", s->store.endpoint);
+}
+
+/* Those that have gone are told at once, they are a fact; those that have not come only when the others
+ * have come. */
+static void look_at_missing_nodes(struct diagnosis *d, const struct snapshot *s)
+{
+    for (uint32_t i = 0; i < s->n_gone; i++)
+        look_at_gone(d, s, &s->gone[i]);
+    if (s->phase != PHASE_GATHERING)
+        return;
+    look_at_turned_away(d, s);
+    if (s->elastic && s->round > 0)
+        look_at_too_few_left(d, s);
+    else if (s->waited_ms < SETTLED_MS && !s->is_final)
+        return;
+    else if (s->elastic)
+        look_at_too_few(d, s);
+    else
+        look_at_never_came(d, s);
+}
+
+/* A spare is told while the round runs, for its user sees a node that does nothing. A node that does not
+ * stop is told late: it may take its whole grace time, and that is nothing to worry about. */
+static void look_at_members(struct diagnosis *d, const struct snapshot *s)
+{
+    words who, members, time;
+    for (uint32_t i = 0; i < s->n_nodes; i++) {
+        const struct snapshot_node *node = &s->nodes[i];
+        node_words(who, node);
+        if (node->is_spare && s->phase == PHASE_RUNNING)
+            ADD(d, LATE_NODE_IS_SPARE, who, "members", counted(members, members_of(s), "node"));
+        if (node->is_stopping && s->phase == PHASE_STOPPING && s->waited_ms >= STOP_MS)
+            ADD(d, NODE_DOES_NOT_STOP, who, "time", duration(time, s->waited_ms));
+    }
+}
+
+/* ENOENT, ENOEXEC ... on one node is told to all. A lost node is told by what is known of the node. */
+static void look_at_cause(struct diagnosis *d, const struct snapshot *s)
+{
+    const struct snapshot_cause *cause = &s->cause;
+    words who, time;
+    if (!cause->known || cause->rank < 0)
+        return;
+    if (cause->error != 0) {
+        ADD(d, PROGRAM_MISSING_ON_NODE, node_named(who, cause->node_rank, cause->host, 0), "words",
+            cause->words);
+        return;
+    }
+    snprintf(who, sizeof(who), "rank %d (%s, pid %d)", cause->rank, cause->host, cause->pid);
+    ADD(d, WORKER_FAILED, who, "words", cause->words, "time", duration(time, cause->after_ms));
+}
+
+/* --- who does not come to where others wait ------------------------------------------------------------- */
+
+/* Those that others wait for: they do not wait themselves, or in another place than most. Where most ranks
+ * wait is taken for the right place; a vote is all that a store can go by, which sees requests and no
+ * program. The slot is asked for before the words are made: of thousands of late ranks four are told, and
+ * the rest is counted. */
+static void look_at_ranks(struct diagnosis *d, const struct snapshot *s)
+{
+    const struct snapshot_wait *most = main_wait(s);
+    for (uint32_t i = 0; most != NULL && i < s->n_ranks; i++) {
+        const struct rank_facts *f = &s->ranks[i];
+        if (waits_in(f, most))
             continue;
-        *last = i;
-        n++;
+        struct finding *slot = diagnosis_slot(d, diagnose_rank_code(f));
+        if (slot != NULL)
+            diagnose_rank(f, slot);
     }
-    return n;
 }
 
-/* Behind all that stand above it in the table; when there is no room, the last one has to go. A full list
- * still takes a cause: what falls off its end is the least of the consequences. Of one code only the first
- * DIAGNOSIS_SAME are spelled out, else four hundred nodes that have not come would push the reason off the
- * screen. Insertion into an array is enough for a dozen rows, and equal codes stay in the order of their
- * numbers. */
-struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code)
+/* Two barriers at one time: the surest sign that ranks have gone different ways. */
+static void look_at_ways(struct diagnosis *d, const struct snapshot *s)
 {
-    uint32_t last = 0, at = d->n;
-    if (count_code(d, code, &last) >= DIAGNOSIS_SAME) {
-        d->list[last].more++;
-        return NULL;
-    }
-    while (at > 0 && d->list[at - 1].code > code)
-        at--;
-    if (d->n == DIAGNOSIS_MAX)
-        d->left_out++;
-    if (at == DIAGNOSIS_MAX)
-        return NULL;
-    const uint32_t behind = (d->n < DIAGNOSIS_MAX ? d->n : DIAGNOSIS_MAX - 1) - at;
-    memmove(&d->list[at + 1], &d->list[at], behind * sizeof(d->list[0]));
-    d->n += d->n < DIAGNOSIS_MAX;
-    return &d->list[at];
+    const struct snapshot_wait *most = main_wait(s), *other = NULL;
+    words what, elsewhere, who, others;
+    for (uint32_t i = 0; most != NULL && i < s->n_waits && other == NULL; i++)
+        if (&s->waits[i] != most && s->waits[i].is_barrier && s->waits[i].waiting > 0)
+            other = &s->waits[i];
+    if (other == NULL || !most->is_barrier)
+        return;
+    ADD(d, UNEVEN_INPUTS, waiters_of(who, other), "what", place(what, other), "other",
+        waiters_of(others, most), "elsewhere", place(elsewhere, most));
 }
 
-/* For one who has a single question and takes the whole diagnosis for it: two ways to the same finding
- * would in time give two answers. */
-bool diagnosis_keep(struct diagnosis *d, enum finding_code code)
+/* The wait itself, behind its reasons in the table. It stays away while it is short: a checkpoint of a
+ * minute is a wait, too, but nobody asked whether something is wrong. */
+static void look_at_waits(struct diagnosis *d, const struct snapshot *s)
 {
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < d->n; i++)
-        if (d->list[i].code == code)
-            d->list[kept++] = d->list[i];
-    d->n = kept;
-    return kept > 0;
+    const struct snapshot_wait *w = main_wait(s);
+    words what, time;
+    if (w == NULL || diagnose_torch_setup(d, s, w))
+        return;
+    if (w->for_ms < WAITS_MS && !s->is_final && !diagnose_is_torch_wait(w))
+        return;
+    place(what, w);
+    duration(time, w->for_ms);
+    if (w->is_barrier)
+        ADD(d, BARRIER_WAITS, what, "arrived", number((words){ 0 }, w->waiting), "members",
+            number((words){ 0 }, w->members), "missing", number((words){ 0 }, w->members - w->waiting),
+            "time", time);
+    else
+        ADD(d, KEY_AWAITED, what, "waiters", named_waiters((words){ 0 }, s, w), "time", time);
+}
+
+/* --- all of it ------------------------------------------------------------------------------------------ */
+
+/* Nodes send sentences that are ready, since what they have seen (limits, drivers) is not in the snapshot.
+ * They take their place in the table's order like our own. */
+static void look_at_notices(struct diagnosis *d, const struct snapshot *s)
+{
+    for (uint32_t i = 0; i < s->n_notices; i++) {
+        const struct snapshot_notice *notice = &s->notices[i];
+        struct finding *f = diagnosis_slot(d, notice->code);
+        if (f == NULL)
+            continue;
+        *f = (struct finding){ .code = notice->code };
+        snprintf(f->subject, sizeof(f->subject), "%s", notice->subject);
+        snprintf(f->sentence, sizeof(f->sentence), "%s", notice->sentence);
+        snprintf(f->advice, sizeof(f->advice), "%s", notice->advice);
+    }
+}
+
+/* Ranks are only looked at in a round that runs: while it stops they end in any order, and each would be
+ * "missing" for a moment. */
+void diagnose_job(const struct snapshot *s, struct diagnosis *out)
+{
+    out->n = out->left_out = 0;
+    look_at_notices(out, s);
+    look_at_refused(out, s);
+    look_at_nproc(out, s);
+    look_at_translation(out, s);
+    look_at_addresses(out, s);
+    look_at_store(out, s);
+    look_at_missing_nodes(out, s);
+    look_at_members(out, s);
+    look_at_cause(out, s);
+    diagnose_torch_too_many(out, s);
+    if (s->phase != PHASE_RUNNING)
+        return;
+    look_at_ranks(out, s);
+    diagnose_still(out, s);
+    look_at_ways(out, s);
+    look_at_waits(out, s);
 }

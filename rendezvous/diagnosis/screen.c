@@ -12,7 +12,7 @@
 #include "diagnosis/screen.h"
 
 #include "base/text.h"
-#include "diagnosis/diagnose_words.h"
+#include "diagnosis/text.h"
 
 #include <cjson/cJSON.h>
 #include <stdio.h>

@@ -5,8 +5,8 @@
 #ifndef RENDEZVOUS_SNAPSHOT_H
 #define RENDEZVOUS_SNAPSHOT_H
 
-#include "diagnosis/diagnose.h"
-#include "diagnosis/rejects.h"
+#include "diagnosis/diagnosis.h"
+#include "diagnosis/rejected.h"
 #include "diagnosis/torch_keys.h"
 
 enum snapshot_phase { PHASE_GATHERING, PHASE_RUNNING, PHASE_STOPPING, PHASE_OVER };

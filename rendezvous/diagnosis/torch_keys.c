@@ -10,6 +10,8 @@
 
 #include <cjson/cJSON.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 enum { NAME_SHOWN = 60, DIGITS_MAX = 9 };
 
@@ -315,20 +317,26 @@ bool torch_key_same_setup(const struct torch_key *a, const struct torch_key *b)
 
 /* Its last step begins so. The last step is short, and keys that are counters of others end at the first byte that is
  * compared. */
+/* The first one is of counters, the others are of groups that are set up. */
+const char *const torch_key_prefixes[] = {
+    "store_based_barrier_key:", "/default_pg/", "//worker/attempt_", "/rpc_prefix_", "init/", NULL
+};
+
 bool torch_key_counts(struct slice key)
 {
-    static const char name[] = "store_based_barrier_key:";
     const char *p = key.data;
     size_t at = key.len;
     while (at > 0 && p[at - 1] != '/')
         at--;
-    return begins_with(behind(key, at), name);
+    return begins_with(behind(key, at), torch_key_prefixes[0]);
 }
 
 bool torch_key_may_set_up(struct slice key)
 {
-    return begins_with(key, "/default_pg/") || begins_with(key, "//worker/attempt_") ||
-           begins_with(key, "/rpc_prefix_") || begins_with(key, "init/");
+    for (const char *const *prefix = torch_key_prefixes + 1; *prefix != NULL; prefix++)
+        if (begins_with(key, *prefix))
+            return true;
+    return false;
 }
 
 /* --- as JSON -------------------------------------------------------------------------------------------- */
@@ -350,4 +358,50 @@ cJSON *torch_key_json(const struct torch_key *key)
         cJSON_AddNumberToObject(o, "number", (double)key->number);
     buf_free(&text);
     return o;
+}
+
+/* --- torch notes ------------------------------------------------------------------------------------------ */
+
+/* A barrier's place is its id modulo their number, so finding the one of a client and
+ * letting the oldest go are the same step. */
+
+struct torch_client *torch_client_at(struct torch_client **at)
+{
+    if (*at == NULL)
+        *at = calloc(1, sizeof(**at));
+    return *at;
+}
+
+void torch_client_free(struct torch_client **at)
+{
+    if (*at != NULL)
+        free((*at)->owner);
+    free(*at);
+    *at = NULL;
+}
+
+const struct torch_meet *torch_meets_of_id(const struct torch_meets *meets, uint32_t id)
+{
+    const struct torch_meet *meet = &meets->meet[id % TORCH_MEETS_MAX];
+    return id != 0 && meet->id == id ? meet : NULL;
+}
+
+/* The latest first, as it is nearly always meant. */
+struct torch_meet *torch_meets_find(struct torch_meets *meets, struct slice key)
+{
+    for (uint32_t i = 0; i < TORCH_MEETS_MAX && i < meets->last_id; i++) {
+        struct torch_meet *meet = &meets->meet[(meets->last_id - i) % TORCH_MEETS_MAX];
+        if (slice_equal(torch_meet_key(meet), key))
+            return meet;
+    }
+    return NULL;
+}
+
+struct torch_meet *torch_meets_make(struct torch_meets *meets, struct slice key)
+{
+    const uint32_t id = ++meets->last_id;
+    struct torch_meet *meet = &meets->meet[id % TORCH_MEETS_MAX];
+    *meet = (struct torch_meet){ .id = id, .len = (uint32_t)key.len };
+    memcpy(meet->key, key.data, key.len);
+    return meet;
 }

@@ -7,6 +7,7 @@
 #include "hub/session.h"
 #include "hub/job_nodes.h"
 #include "hub/job_rdzv.h"
+#include "hub/torch_watch.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -202,6 +203,7 @@ struct hub *hub_new(const struct hub_limits *limits, const struct hub_sink *sink
         return NULL;
     hub->limits = *limits;
     hub->sink = *sink;
+    hub->observer = torch_observer(hub);
     hub->quota.max = limits->max_bytes;
     hub->strangers.whole = &hub->quota;
     list_init(&hub->midway[0]);

@@ -256,7 +256,7 @@ bool inspect_keys(struct hub *hub, struct session *s, const union message *m, cJ
     if (job == NULL)
         return false;
     struct listing list = begin_list(answer, "keys");
-    const struct slot *at = NULL;
+    const struct entry *at = NULL;
     struct slice key, value;
     while (store_next(job->store, &at, &key, &value)) {
         if (!begins_with(key, m->keys.prefix))

@@ -61,6 +61,8 @@ struct job *job_new(struct hub *hub)
     list_init(&job->sessions);
     struct barrier_env env = job_barrier_env(job);
     job->store = store_new(job->quota, wake, hub);
+    if (job->store != NULL)
+        store_observe(job->store, &hub->observer);
     bool ok = barriers_init(&job->barriers, job->quota, &env) && job->store != NULL;
     put(job);
     if (ok)

@@ -16,9 +16,9 @@
 #include "hub/job_events.h"
 #include "hub/job_watch.h"
 #include "job/members.h"
-#include "hub/notices.h"
+#include "diagnosis/rejected.h"
 #include "store/store.h"
-#include "diagnosis/torch_notes.h"
+#include "diagnosis/torch_keys.h"
 
 struct hub;
 struct job_source;

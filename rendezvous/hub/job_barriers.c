@@ -3,6 +3,9 @@
 #include "store/encode.h"
 #include "hub/job_events.h"
 #include "hub/job_left.h"
+#include "diagnosis/ranks.h"
+
+#include <stdio.h>
 
 /* No buffer in between, so that a released barrier needs no memory. */
 static void answer_barrier(void *user, struct barrier_seat *seat, enum barrier_outcome outcome,
@@ -18,9 +21,24 @@ static void answer_barrier(void *user, struct barrier_seat *seat, enum barrier_o
         hub_send(hub, s, json);
 }
 
-static void barrier_facts(void *user, uint32_t rank, struct rank_facts *facts)
+static void facts_for(void *user, uint32_t rank, struct rank_facts *facts)
 {
     facts_of_rank(user, rank, facts);
+}
+
+static void report_barrier(void *user, const struct barrier *barrier, struct slice name,
+                           enum barrier_outcome outcome, const char *because, struct buf *out)
+{
+    barrier_report(barrier, name, facts_for, user, outcome, because, out);
+}
+
+static void put_end(void *user, uint32_t rank, char *text, size_t size)
+{
+    struct rank_facts facts;
+    struct finding finding;
+    facts_of_rank(user, rank, &facts);
+    diagnose_rank(&facts, &finding);
+    snprintf(text, size, "%s %s", finding.subject, finding_predicate(&finding));
 }
 
 /* By its agent's word: a connection that has closed may only be a worker that connects anew. */
@@ -50,7 +68,8 @@ struct barrier_env job_barrier_env(struct job *job)
 {
     return (struct barrier_env){ .user = job,
                                  .answer = answer_barrier,
-                                 .facts = barrier_facts,
+                                 .report = report_barrier,
+                                 .end_of = put_end,
                                  .has_ended = barrier_rank_ended,
                                  .log = barrier_log,
                                  .lost = barrier_lost,

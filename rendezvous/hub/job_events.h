@@ -7,7 +7,7 @@
 #ifndef RENDEZVOUS_JOB_EVENTS_H
 #define RENDEZVOUS_JOB_EVENTS_H
 
-#include "store/barrier_roll.h"
+#include "store/barrier.h"
 
 struct job;
 struct session;

@@ -3,7 +3,7 @@
 #ifndef RENDEZVOUS_JOB_LEFT_H
 #define RENDEZVOUS_JOB_LEFT_H
 
-#include "store/barrier_roll.h"
+#include "store/barrier.h"
 
 struct job;
 

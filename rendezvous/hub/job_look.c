@@ -34,7 +34,7 @@ void job_look_free(struct job_look *l)
 
 /* --- nodes ---------------------------------------------------------------------------------------------- */
 
-/* diagnose_words.c finds nodes by halves and relies on this order. Comparing and not subtracting: ranks are
+/* text.c finds nodes by halves and relies on this order. Comparing and not subtracting: ranks are
  * signed and a difference may run over. */
 static int by_node_rank(const void *a, const void *b)
 {

@@ -1,11 +1,11 @@
 /* job_rdzv.c -- see job_rdzv.h. */
 #include "hub/job_rdzv.h"
 
-#include "base/limits.h"
 #include "base/json.h"
+#include "base/limits.h"
+#include "diagnosis/diagnosis.h"
 #include "hub/messages.h"
-#include "store/decimal.h"
-#include "diagnosis/diagnose.h"
+#include "store/store.h"
 #include "hub/job_events.h"
 #include "hub/job_left.h"
 #include "hub/job_nodes.h"
@@ -230,7 +230,7 @@ static bool begin(void *user, const struct rdzv_round *world)
 static int64_t progress(void *user)
 {
     const struct job *job = user;
-    const struct slot *at = NULL;
+    const struct entry *at = NULL;
     struct slice key, value, prefix = slice_str("/" PROGRESS_KEY); /* clients of c10d put it in front */
     int64_t best = -1, step;
     while (store_next(job->store, &at, &key, &value))

@@ -20,7 +20,7 @@
 #ifndef RENDEZVOUS_JOB_WATCH_H
 #define RENDEZVOUS_JOB_WATCH_H
 
-#include "diagnosis/diagnose.h"
+#include "diagnosis/diagnosis.h"
 
 struct job;
 

@@ -306,8 +306,7 @@ bool messages_print_markdown(struct buf *out)
 /* Calls with each of their members; a name that several messages share stands there several times, which does no harm. */
 bool messages_print_dictionary(struct buf *out)
 {
-    bool ok =
-        buf_printf(out, "# print_protocol prints this file from the rows of messages.h (make protocol)\n");
+    bool ok = true;
     for (int id = 0; ok && id < MESSAGE_COUNT; id++) {
         if (messages[id].class > MESSAGE_IS_CALL)
             continue;

@@ -4,7 +4,7 @@
  * and the caller is our own code, whose user should read what to do. */
 #include "hub/job_rdzv.h"
 
-#include "diagnosis/barrier_report.h"
+#include "diagnosis/ranks.h"
 #include "hub/control.h"
 #include "store/encode.h"
 
@@ -166,8 +166,7 @@ static bool put_outcome(struct buf *out, enum barrier_outcome outcome, struct sl
 static bool refuse_barrier(struct hub *hub, struct slice name, const char *why)
 {
     struct buf report = { 0 };
-    struct barrier_env env = job_barrier_env(NULL);
-    bool ok = barrier_report(NULL, name, &env, BARRIER_MISUSE, why, &report) &&
+    bool ok = barrier_report(NULL, name, NULL, NULL, BARRIER_MISUSE, why, &report) &&
               put_outcome(&hub->out, BARRIER_MISUSE, buf_slice(&report));
     buf_free(&report);
     return ok;
@@ -187,6 +186,8 @@ bool on_barrier_named(struct hub *hub, struct session *s, const struct request *
         .now_ms = hub->now_ms,
     };
     session_begin_wait(hub, s, req->op);
+    if (s->torch != NULL)
+        s->torch->waits = false;
     if (barriers_arrive(&s->job->barriers, &s->seat, &call))
         return true;
     session_leave_wait(s);

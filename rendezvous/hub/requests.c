@@ -5,7 +5,6 @@
  * limits (wire.c), an earlier wait is over and the connection may ask (dispatch.c). The protocol has no
  * error answer, so what cannot be done closes the connection; the sentence goes to the log. */
 #include "hub/session.h"
-#include "hub/torch_watch.h"
 
 #include "store/encode.h"
 
@@ -52,7 +51,6 @@ static bool on_ping(struct hub *hub, struct session *s, const struct request *re
 
 static bool on_set(struct hub *hub, struct session *s, const struct request *req)
 {
-    torch_on_set(s, req->blob[0]);
     return done(hub, s, req, store_set(s->job->store, req->blob[0], req->blob[1]));
 }
 
@@ -122,8 +120,6 @@ static bool on_add(struct hub *hub, struct session *s, const struct request *req
 {
     int64_t sum;
     enum store_status status = store_add(s->job->store, req->blob[0], req->number, &sum);
-    if (status == STORE_OK)
-        torch_on_add(s, req->blob[0], req->number, sum);
     return done(hub, s, req, status) && put_i64(&hub->out, sum);
 }
 
@@ -132,28 +128,19 @@ static bool on_check(struct hub *hub, struct session *s, const struct request *r
     return put_u8(&hub->out, !store_check(s->job->store, req->blob[0]));
 }
 
-/* WAIT and BARRIER: answered now, later, or never. */
-static bool answer_or_wait(struct hub *hub, struct session *s, const struct request *req,
-                           enum store_status status)
+/* WAIT and BARRIER: answered now, later, or never. The wait is noted before the store is asked, because its observer looks at it. */
+static bool on_wait_or_barrier(struct hub *hub, struct session *s, const struct request *req)
 {
-    if (status != STORE_WAITS)
-        return done(hub, s, req, status) && put_u8(&hub->out, 0);
+    const uint64_t since_ms = s->waits_since_ms;
     session_begin_wait(hub, s, req->op);
-    torch_on_wait(s);
-    return true;
-}
-
-static bool on_wait(struct hub *hub, struct session *s, const struct request *req)
-{
-    const enum store_status status = store_wait(s->job->store, &s->waiter, req->blob[0]);
-    if (status == STORE_OK)
-        torch_on_found(s, req->blob[0]);
-    return answer_or_wait(hub, s, req, status);
-}
-
-static bool on_barrier(struct hub *hub, struct session *s, const struct request *req)
-{
-    return answer_or_wait(hub, s, req, store_barrier(s->job->store, &s->waiter, req->blob[0], req->number));
+    const enum store_status status =
+        req->op->id == OP_WAIT ? store_wait(s->job->store, &s->waiter, req->blob[0])
+                               : store_barrier(s->job->store, &s->waiter, req->blob[0], req->number);
+    if (status == STORE_WAITS)
+        return true;
+    s->waits_in = 0;
+    s->waits_since_ms = since_ms;
+    return done(hub, s, req, status) && put_u8(&hub->out, 0);
 }
 
 /* The wait has been left already, as before every request. */
@@ -184,7 +171,7 @@ static bool on_delete_key(struct hub *hub, struct session *s, const struct reque
 /* Measured, counted and walked in one go: nothing changes the store while one request is worked on. */
 static bool on_list_keys(struct hub *hub, struct session *s, const struct request *req)
 {
-    const struct slot *at = NULL;
+    const struct entry *at = NULL;
     struct slice key, value;
     uint64_t total = 8;
     while (store_next(s->job->store, &at, &key, &value))
@@ -231,13 +218,13 @@ const request_handler request_handlers[OPS] = {
     [OP_VALIDATE]    = on_validate,    [OP_SET]           = on_set,
     [OP_COMPARE_SET] = on_compare_set, [OP_GET]           = on_get,
     [OP_ADD]         = on_add,         [OP_CHECK]         = on_check,
-    [OP_WAIT]        = on_wait,        [OP_GETNUMKEYS]    = on_getnumkeys,
+    [OP_WAIT]        = on_wait_or_barrier, [OP_GETNUMKEYS]    = on_getnumkeys,
     [OP_WATCH_KEY]   = on_watch_key,   [OP_DELETE_KEY]    = on_delete_key,
     [OP_APPEND]      = on_append,      [OP_MULTI_GET]     = on_multi_get,
     [OP_MULTI_SET]   = on_multi_set,   [OP_CANCEL_WAIT]   = on_cancel_wait,
     [OP_PING]        = on_ping,        [OP_QUEUE_PUSH]    = on_queue_push,
     [OP_QUEUE_POP]   = on_queue_pop,   [OP_QUEUE_LEN]     = on_queue_len,
-    [OP_LIST_KEYS]   = on_list_keys,   [OP_BARRIER]       = on_barrier,
+    [OP_LIST_KEYS]   = on_list_keys,   [OP_BARRIER]       = on_wait_or_barrier,
     [OP_IDENTIFY]    = on_identify,    [OP_BARRIER_NAMED] = on_barrier_named,
     [OP_CONTROL]     = on_control,     /* AUTH is reserved: closed politely */
 };

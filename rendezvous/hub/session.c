@@ -33,8 +33,6 @@ void session_begin_wait(struct hub *hub, struct session *s, const struct op *op)
 {
     s->waits_in = (uint8_t)(1 + op->id);
     s->waits_since_ms = hub->now_ms;
-    if (s->torch != NULL)
-        s->torch->waits = false; /* torch_on_wait knows better */
 }
 
 /* Only one of the two is ever pending, and both are free to leave when nothing is. */

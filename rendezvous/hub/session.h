@@ -36,8 +36,7 @@
 #include "hub/hub.h"
 #include "hub/job.h"
 #include "store/quota.h"
-#include "diagnosis/refusals.h"
-#include "diagnosis/rejects.h"
+#include "diagnosis/rejected.h"
 #include "store/table.h"
 #include "store/wire.h"
 
@@ -102,7 +101,8 @@ struct session {
 struct hub {
     struct hub_limits limits;
     struct hub_sink sink;
-    uint64_t now_ms; /* of the call that is being worked on */
+    struct store_observer observer; /* of the stores of all jobs */
+    uint64_t now_ms;                /* of the call that is being worked on */
     struct quota quota;
     struct quota strangers; /* the share of all connections without a job, where the hub serves many jobs */
     struct table jobs;      /* owns them; there is always one */

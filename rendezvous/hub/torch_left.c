@@ -5,7 +5,7 @@
  * little later all have given up, and the one that did not come is stopped with them. */
 #include "hub/torch_watch.h"
 
-#include "diagnosis/diagnose_words.h"
+#include "diagnosis/text.h"
 #include "hub/session.h"
 
 #include <stdio.h>

@@ -66,9 +66,12 @@ static void count_in(struct session *s, struct torch_meet *meet, int64_t delta)
     job_touch(s->job);
 }
 
-void torch_on_add(struct session *s, struct slice key, int64_t delta, int64_t sum)
+/* A counter has changed, or was read (delta 0). */
+static void on_count(void *user, struct slice key, int64_t delta, int64_t sum)
 {
-    if (key.len > TORCH_MEET_KEY_MAX || !torch_key_counts(key) || torch_client_at(&s->torch) == NULL)
+    struct session *s = ((struct hub *)user)->feeding;
+    if (s == NULL || key.len > TORCH_MEET_KEY_MAX || !torch_key_counts(key) ||
+        torch_client_at(&s->torch) == NULL)
         return;
     struct torch_meet *meet = torch_meets_find(&s->job->meets, key);
     if (meet == NULL)
@@ -81,15 +84,16 @@ void torch_on_add(struct session *s, struct slice key, int64_t delta, int64_t su
 
 /* A rank gives its address once in an attempt. When it is there already, either the same process has begun anew or two
  * claim to be the same rank; who they are is asked, and then it is looked at. */
-void torch_on_set(struct session *s, struct slice key)
+static void on_set(void *user, struct slice key, bool anew)
 {
+    struct session *s = ((struct hub *)user)->feeding;
     struct torch_key read;
-    if (!torch_key_may_set_up(key) || !torch_key_read(key, &read) || read.rank < 0 ||
+    if (s == NULL || !torch_key_may_set_up(key) || !torch_key_read(key, &read) || read.rank < 0 ||
         torch_client_at(&s->torch) == NULL || strcmp(read.group, "0") != 0 ||
         torch_key_when(&read) == TORCH_LATER)
         return;
     s->torch->rank = (uint32_t)read.rank + 1;
-    if (store_get(s->job->store, key).len > 0)
+    if (anew)
         suspect(s);
 }
 
@@ -112,10 +116,14 @@ static void note_wait(struct session *s, uint32_t awaited, const struct torch_ke
         torch->tried_ms = now_ms;
 }
 
-void torch_on_wait(struct session *s)
+static void on_wait(void *user, struct store_waiter *waiter)
 {
+    struct session *s = TABLE_ENTRY(waiter, struct session, waiter);
     struct slice name;
     struct torch_key read;
+    (void)user;
+    if (s->torch != NULL)
+        s->torch->waits = false;
     if (!facts_awaited(s, 0, &name) || !torch_key_read(name, &read)) {
         if (s->torch != NULL)
             s->torch->left_ms = 0;
@@ -131,11 +139,23 @@ void torch_on_wait(struct session *s)
 }
 
 /* The first key tells enough: those of one setup are asked for together. */
-void torch_on_found(struct session *s, struct slice keys)
+static void on_found(void *user, struct store_waiter *waiter, struct slice keys)
 {
+    const struct session *s = TABLE_ENTRY(waiter, struct session, waiter);
     struct slice first;
+    (void)user;
     struct torch_key read;
     if (s->torch != NULL && wire_next(&keys, &first) && torch_key_may_set_up(first) &&
         torch_key_read(first, &read) && torch_key_when(&read) == TORCH_SETUP)
         s->torch->tried_ms = s->job->hub->now_ms;
+}
+
+struct store_observer torch_observer(struct hub *hub)
+{
+    return (struct store_observer){ .user = hub,
+                                    .prefixes = torch_key_prefixes,
+                                    .written = on_set,
+                                    .counted = on_count,
+                                    .waits = on_wait,
+                                    .found = on_found };
 }

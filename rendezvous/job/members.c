@@ -95,26 +95,3 @@ bool member_has_left(const struct member *member)
 {
     return member->exited && !member->told && member->exit_code == 0 && member->signal == 0;
 }
-
-/* What the table alone knows; facts.c adds what the open connections show. */
-struct rank_facts member_facts(const struct members *m, uint32_t rank)
-{
-    const struct member *member = &m->member[rank];
-    return (struct rank_facts){
-        .rank = rank,
-        .host = member->host,
-        .pid = member->pid,
-        .started = member->process_pid != 0,
-        .met = member->met,
-        .exited = member->exited,
-        .exit_code = member->exit_code,
-        .signal = member->signal,
-        .proc_state = member->proc_state,
-        .cpu_percent = member->cpu_percent,
-        .wchan = member->wchan[0] ? member->wchan : NULL,
-        .has_steps = member->has_steps,
-        .step = member->step,
-        .call_seq = member->call_seq,
-        .call = member->call,
-    };
-}

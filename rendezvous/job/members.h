@@ -7,7 +7,6 @@
 #define RENDEZVOUS_MEMBERS_H
 
 #include "base/list.h"
-#include "diagnosis/diagnose.h"
 #include "store/quota.h"
 
 #include <stdint.h>
@@ -77,8 +76,5 @@ void member_look(struct member *member, char proc_state, int cpu_percent, const 
 
 /* It has moved: `call` is the name of the collective that it is in, number `call_seq`; "" or NULL = none. */
 void member_step(struct member *member, int64_t step, uint64_t call_seq, const char *call, uint64_t now_ms);
-
-/* Facts without those that only its connections know (connected, silent_ms, waits_for). */
-struct rank_facts member_facts(const struct members *m, uint32_t rank);
 
 #endif

@@ -8,14 +8,189 @@
  * its struct, and after a failure the report and the bitmaps, for those who come late. */
 #include "store/barrier.h"
 
-#include "diagnosis/barrier_report.h"
 #include "base/text.h"
+#include "store/encode.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
+
+/* Memory: one block for the barrier and its name, one for both bitmaps, so that the bitmaps of a barrier that
+ * was passed can go while its name stays. At 100,000 ranks the bitmaps are 25 KB, the rest is under 200
+ * bytes; a job that passes a barrier each second for a week would otherwise fill the store with them. */
+
+static bool bit(const uint8_t *bits, uint32_t rank)
+{
+    return bits[rank / 8] >> rank % 8 & 1;
+}
+
+static void set_bit(uint8_t *bits, uint32_t rank)
+{
+    bits[rank / 8] |= (uint8_t)(1u << rank % 8);
+}
+
+static void clear_bit(uint8_t *bits, uint32_t rank)
+{
+    bits[rank / 8] &= (uint8_t) ~(1u << rank % 8);
+}
+
+/* Both may be asked of any barrier and rank: without its bitmaps nobody belongs to it. */
+bool barrier_needs(const struct barrier *barrier, uint32_t rank)
+{
+    return barrier->is_member != NULL && rank < barrier->world_size && bit(barrier->is_member, rank);
+}
+
+bool barrier_has(const struct barrier *barrier, uint32_t rank)
+{
+    return barrier->has_arrived != NULL && rank < barrier->world_size && bit(barrier->has_arrived, rank);
+}
+
+/* --- memory ---------------------------------------------------------------------------------------------- */
+
+static size_t bitmap_bytes(uint32_t world_size)
+{
+    return (world_size + 7) / 8;
+}
+
+/* What a barrier takes of the limit of memory, the same when it is taken and given: the name is freed with the
+ * struct. */
+static uint64_t cost(struct slice name)
+{
+    return sizeof(struct barrier) + name.len;
+}
+
+/* Only the name counts from now on: give the bitmaps back early. */
+static void barrier_forget_roll(struct quota *quota, struct barrier *barrier)
+{
+    if (barrier->is_member != NULL)
+        quota_give(quota, 2 * bitmap_bytes(barrier->world_size));
+    free(barrier->is_member);
+    barrier->is_member = barrier->has_arrived = NULL;
+}
+
+/* The one place that frees a barrier; it must be in no table and no list, with nobody seated. */
+static void barrier_free(struct quota *quota, struct barrier *barrier)
+{
+    barrier_forget_roll(quota, barrier);
+    quota_give(quota, cost(barrier_name(barrier)) + barrier->report.cap);
+    buf_free(&barrier->report);
+    free(barrier);
+}
+
+/* Both blocks or none. */
+static struct barrier *alloc(struct quota *quota, const struct barrier_call *call)
+{
+    size_t bitmap = bitmap_bytes(call->world_size);
+    uint64_t bytes = cost(call->name) + 2 * bitmap;
+    if (!quota_take(quota, bytes))
+        return NULL;
+    struct barrier *barrier = calloc(1, sizeof(*barrier) + call->name.len);
+    uint8_t *bits = calloc(2, bitmap);
+    if (barrier == NULL || bits == NULL) {
+        quota_give(quota, bytes);
+        free(barrier);
+        free(bits);
+        return NULL;
+    }
+    barrier->is_member = bits;
+    barrier->has_arrived = bits + bitmap;
+    return barrier;
+}
+
+/* Room for a barrier of that call's name and world, charged to `quota`; nobody belongs to it yet. NULL when
+ * memory or budget is short. Yours: barrier_free. */
+static struct barrier *barrier_new(struct quota *quota, const struct barrier_call *call)
+{
+    struct barrier *barrier = alloc(quota, call);
+    if (barrier == NULL)
+        return NULL;
+    if (call->name.len > 0)
+        memcpy(barrier->name, call->name.data, call->name.len);
+    barrier->node = (struct table_node){ .key = barrier->name,
+                                         .key_len = (uint32_t)call->name.len,
+                                         .hash = table_hash(call->name) };
+    barrier->world_size = call->world_size;
+    list_init(&barrier->open);
+    list_init(&barrier->seats);
+    return barrier;
+}
+
+/* --- who comes ------------------------------------------------------------------------------------------ */
+
+/* A rank is here, or is not any more; doing either twice changes nothing.
+ * Counts change only when the bit does, so that a rank may come twice (its connection broke, it came again). */
+static void barrier_tick_off(struct barrier *barrier, uint32_t rank)
+{
+    barrier->arrived += !bit(barrier->has_arrived, rank);
+    set_bit(barrier->has_arrived, rank);
+}
+
+static void barrier_strike_out(struct barrier *barrier, uint32_t rank)
+{
+    barrier->arrived -= bit(barrier->has_arrived, rank);
+    clear_bit(barrier->has_arrived, rank);
+}
+
+/* The seat is free before its owner hears of it: it may sit down elsewhere in the very next request. */
+static void barrier_stand_up(struct barrier_seat *seat)
+{
+    list_remove(&seat->node);
+    seat->barrier = NULL;
+}
+
+/* The call's rank is here, and takes its seat. Standing up leaves it here. */
+static void barrier_sit_down(struct barrier *barrier, struct barrier_seat *seat,
+                             const struct barrier_call *call)
+{
+    seat->barrier = barrier;
+    seat->rank = call->rank;
+    list_insert(&barrier->seats, &seat->node);
+    barrier_tick_off(barrier, call->rank);
+}
+
+/* The i-th rank of a call's list. */
+static uint32_t barrier_member_at(const struct barrier_call *call, size_t i)
+{
+    return get_u32((const uint8_t *)call->members.data + 4 * i);
+}
+
+/* The members of a new barrier, as its first caller names them.
+ * An empty list means the whole world. Naming a rank twice changes nothing. */
+static void barrier_take_members(struct barrier *barrier, const struct barrier_call *call)
+{
+    size_t n = call->members.len / 4, all = n == 0 ? call->world_size : n;
+    for (size_t i = 0; i < all; i++) {
+        uint32_t rank = n == 0 ? (uint32_t)i : barrier_member_at(call, i);
+        barrier->members += !bit(barrier->is_member, rank);
+        set_bit(barrier->is_member, rank);
+    }
+}
+
+/* Does a later caller name the same ones?
+ * A list may name a rank twice. So that no second bitmap is needed, the members' own bits are cleared
+ * while counting how many different ones the list has, and set again. */
+static bool barrier_has_same_members(const struct barrier *barrier, const struct barrier_call *call)
+{
+    size_t n = call->members.len / 4;
+    uint32_t distinct = n == 0 ? call->world_size : 0;
+    for (size_t i = 0; i < n; i++)
+        if (!bit(barrier->is_member, barrier_member_at(call, i)))
+            return false;
+    for (size_t i = 0; i < n; i++) {
+        distinct += bit(barrier->is_member, barrier_member_at(call, i));
+        clear_bit(barrier->is_member, barrier_member_at(call, i));
+    }
+    for (size_t i = 0; i < n; i++)
+        set_bit(barrier->is_member, barrier_member_at(call, i));
+    return distinct == barrier->members;
+}
+
+/* --- barrier ---------------------------------------------------------------------------------------------- */
 
 #define TEN_YEARS_MS \
     (10ll * 365 * 24 * 3600 * 1000) /* a longer time-out is cut to this, so that sums stay small */
+
+enum { BARRIER_END_MAX = 800 };
 
 struct event {
     enum barrier_event type;
@@ -114,7 +289,7 @@ static enum barrier_state fail(struct barriers *b, struct barrier *barrier, enum
                                const char *because)
 {
     barrier->outcome = outcome;
-    barrier_report(barrier, barrier_name(barrier), &b->env, outcome, because, &barrier->report);
+    b->env.report(b->env.user, barrier, barrier_name(barrier), outcome, because, &barrier->report);
     quota_charge(b->quota, barrier->report.cap);
     log_end(b, barrier, because);
     if (b->env.ended != NULL)
@@ -136,7 +311,7 @@ static enum barrier_state pass(struct barriers *b, struct barrier *barrier)
 static void answer_misuse(struct barriers *b, struct barrier_seat *seat, struct slice name, const char *why)
 {
     struct buf report = { 0 };
-    barrier_report(NULL, name, &b->env, BARRIER_MISUSE, why, &report);
+    b->env.report(b->env.user, NULL, name, BARRIER_MISUSE, why, &report);
     b->env.answer(b->env.user, seat, BARRIER_MISUSE, buf_slice(&report));
     buf_free(&report);
 }
@@ -167,13 +342,9 @@ static void open_barrier(struct barriers *b, struct barrier *barrier, const stru
  * here. Its sentence becomes the first line, since it is the cause. */
 static enum barrier_state lose(struct barriers *b, struct barrier *barrier, uint32_t rank)
 {
-    char because[FINDING_TEXT_MAX + FINDING_SUBJECT_MAX];
-    struct finding finding;
-    struct rank_facts facts;
-    b->env.facts(b->env.user, rank, &facts);
-    diagnose_rank(&facts, &finding);
-    snprintf(because, sizeof(because), "cannot complete: %s %s", finding.subject,
-             finding_predicate(&finding));
+    char end[BARRIER_END_MAX], because[BARRIER_END_MAX + 32];
+    b->env.end_of(b->env.user, rank, end, sizeof(end));
+    snprintf(because, sizeof(because), "cannot complete: %s", end);
     barrier_strike_out(barrier, rank);
     if (b->env.lost != NULL)
         b->env.lost(b->env.user, barrier, rank);

@@ -11,10 +11,98 @@
  *
  * A rank arrives through a `struct barrier_seat` that its connection owns. All answers go through `answer`, the
  * arriving rank's too, possibly before barriers_arrive returns. */
-#ifndef RENDEZVOUS_BARRIER_H
-#define RENDEZVOUS_BARRIER_H
+#ifndef RENDEZVOUS_STORE_BARRIER_H
+#define RENDEZVOUS_STORE_BARRIER_H
 
-#include "store/barrier_roll.h"
+#include "base/buf.h"
+#include "base/list.h"
+#include "store/quota.h"
+#include "store/table.h"
+
+#include <stdint.h>
+
+/* One barrier's roll: who belongs to it, who has come. Private to the barriers; see
+ * barrier.h for what they do with it.
+ *
+ *     members {0, 2, 3}        is_member    1 0 1 1
+ *     rank 2 has come          has_arrived  0 0 1 0        members 3, arrived 1
+ *
+ * Bitmaps, because a world may have 100,000 ranks and every arrival asks "is it one of us, is it here
+ * already?". The counts beside them make "was that the last one?" one comparison. */
+
+enum barrier_outcome { /* values of the protocol */
+                       BARRIER_RELEASED = 0,
+                       BARRIER_TIMED_OUT = 1,
+                       BARRIER_LOST = 2,
+                       BARRIER_CANCELLED = 3,
+                       BARRIER_MISUSE = 4,
+};
+
+enum barrier_state { BARRIER_NEW, BARRIER_OPEN, BARRIER_PASSED, BARRIER_FAILED, BARRIER_STATES };
+struct barrier {
+    struct table_node node; /* by name */
+    struct list open;       /* in barriers.open, earliest deadline first */
+    struct list seats;      /* who waits in it */
+    enum barrier_state state;
+    enum barrier_outcome outcome; /* once FAILED */
+    uint32_t world_size;          /* ranks the bitmaps have room for */
+    uint32_t members, arrived;    /* how many */
+    uint8_t *is_member;           /* owned bitmap; NULL once it is not needed any more */
+    uint8_t *has_arrived;         /* the second half of the same memory */
+    uint64_t began_ms, deadline_ms;
+    struct buf report; /* once FAILED: the JSON that every member gets */
+    char name[];
+};
+
+/* Embedded in a connection, zeroed before first use. */
+struct barrier_seat {
+    struct list node;
+    struct barrier *barrier; /* NULL = not seated */
+    uint32_t rank;           /* while seated: whose it is */
+};
+
+struct barrier_env {
+    void *user;
+    /* The seat has its answer and is free again; `json` is empty for RELEASED and valid during the call. */
+    void (*answer)(void *user, struct barrier_seat *seat, enum barrier_outcome outcome, struct slice json);
+    /* Append what every member is told, JSON, when it does not open; `because` ends a sentence about it. `barrier` is NULL for
+     * BARRIER_MISUSE, which the caller of `name` alone hears of. When memory is short nothing is appended. */
+    void (*report)(void *user, const struct barrier *barrier, struct slice name, enum barrier_outcome outcome,
+                   const char *because, struct buf *out);
+    /* How the process of this rank has ended, as a sentence without a stop, cut to `size`. */
+    void (*end_of)(void *user, uint32_t rank, char *text, size_t size);
+    bool (*has_ended)(void *user, uint32_t rank);
+    void (*log)(void *user, const char *line);
+    /* `rank`, which has ended, keeps the barrier from ever opening; its seats are still taken. NULL = nobody asks. */
+    void (*lost)(void *user, const struct barrier *barrier, uint32_t rank);
+    /* It was opened, or ends: for an event log. Its seats, in the order of their arrival, are still taken. `why` ends
+     * a sentence about a failure. NULL = nobody asks. */
+    void (*opened)(void *user, const struct barrier *barrier);
+    void (*ended)(void *user, const struct barrier *barrier, enum barrier_outcome outcome, const char *why);
+};
+
+/* One call of BARRIER_NAMED. Slices are borrowed. */
+struct barrier_call {
+    struct slice name;
+    int64_t timeout_ms;
+    struct slice members; /* u32 ranks, little-endian; empty = all */
+    uint32_t rank;
+    uint32_t world_size;
+    uint64_t now_ms;
+};
+
+static inline struct slice barrier_name(const struct barrier *barrier)
+{
+    return slice_of(barrier->name, barrier->node.key_len);
+}
+bool barrier_needs(const struct barrier *barrier, uint32_t rank);
+bool barrier_has(const struct barrier *barrier, uint32_t rank);
+static inline bool barrier_is_complete(const struct barrier *barrier)
+{
+    return barrier->arrived == barrier->members;
+}
+
+/* --- barrier ---------------------------------------------------------------------------------------------- */
 
 enum barrier_event {
     BARRIER_ARRIVES,

@@ -6,57 +6,244 @@
  * once. */
 #include "store/store.h"
 
-#include "store/decimal.h"
+#include "store/entry.h"
+
 #include "store/ops.h"
-#include "store/waits.h"
 #include "store/wire.h"
 
 #include <stdlib.h>
 
+/* Not strtoll: the bytes have no final NUL, the blanks would depend on the locale, and errno has no
+ * business in a module that only computes. */
+
+static bool is_blank(char c)
+{
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+/* The limit differs by one between the signs, so it is chosen before the first digit; comparing with
+ * (limit - digit) / 10 keeps the product from ever overflowing. */
+bool decimal_parse(struct slice text, int64_t *value)
+{
+    const char *p = text.data, *end = p + text.len;
+    while (p < end && is_blank(*p))
+        p++;
+    bool negative = p < end && *p == '-';
+    if (p < end && (*p == '-' || *p == '+'))
+        p++;
+    const char *digits = p;
+    uint64_t limit = (uint64_t)INT64_MAX + negative, sum = 0;
+    for (; p < end && *p >= '0' && *p <= '9'; p++) {
+        unsigned digit = (unsigned)(*p - '0');
+        if (sum > (limit - digit) / 10)
+            return false;
+        sum = sum * 10 + digit;
+    }
+    *value = (int64_t)(negative ? 0 - sum : sum);
+    return p > digits;
+}
+
+/* Written from the end of the room, where the last digit goes; the magnitude is unsigned, since INT64_MIN
+ * has none. */
+struct slice decimal_print(int64_t value, char *text)
+{
+    uint64_t left = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+    char *end = text + DECIMAL_MAX, *p = end;
+    do
+        *--p = (char)('0' + left % 10);
+    while ((left /= 10) > 0);
+    if (value < 0)
+        *--p = '-';
+    return slice_of(p, (size_t)(end - p));
+}
+
+/* --- waits ------------------------------------------------------------------------------------------------ */
+
+/* The bookkeeping behind store_wait: one wait, one link for each key it misses.
+ *
+ *                    entry "/a"   entry "/b"   entry "/c"
+ *     wait of conn 1:  link -------link                   misses 2
+ *     wait of conn 2:              link --------link      misses 2
+ *                                   |
+ *                         the line of "/b", from top to bottom
+ *
+ * A link sits in the entry's line and in the wait's array, so both ends find it without searching: a key that
+ * arrives walks its line, a connection that leaves walks its own array. */
+
+struct wait_link {
+    struct entry *entry; /* NULL once the key has come */
+    struct wait *wait;
+    struct wait_link *prev, *next; /* the first one's `prev` is the last */
+};
+
+struct wait {
+    struct store_waiter *owner;
+    uint32_t missing; /* links that still have an entry */
+    uint32_t links;
+    uint32_t room; /* links there is memory for */
+    struct wait_link link[];
+};
+
+/* A link has three lives: in line (entry set), satisfied (entry NULL, its wait still misses others), and
+ * gone with its wait. `missing` counts the first kind, and a wait is freed by whoever takes it to zero or
+ * by its owner's leaving. */
+
+static uint64_t cost(uint32_t links)
+{
+    return sizeof(struct wait) + links * sizeof(struct wait_link);
+}
+
+/* A wait of `owner` with room for `links`; NULL when memory or budget is short.
+ * Room for all links at once: a connection that waits for 100,000 keys costs one block, and frees it in
+ * one go. */
+static struct wait *wait_new(struct entries *entries, struct store_waiter *owner, uint32_t links)
+{
+    if (!quota_take(entries->quota, cost(links)))
+        return NULL;
+    struct wait *wait = malloc(cost(links));
+    if (wait == NULL) {
+        quota_give(entries->quota, cost(links));
+        return NULL;
+    }
+    *wait = (struct wait){ .owner = owner, .room = links };
+    return wait;
+}
+
+/* Stand in the line of `entry`, unless this wait stands there already (a key named twice).
+ * All links of one wait are added in one go, so a key named twice finds its own wait at the end of the
+ * line. */
+static void wait_add(struct wait *wait, struct entry *entry)
+{
+    struct wait_link *last = entry->first != NULL ? entry->first->prev : NULL;
+    if (last != NULL && last->wait == wait)
+        return;
+    struct wait_link *link = &wait->link[wait->links++];
+    *link = (struct wait_link){ .entry = entry, .wait = wait, .prev = last != NULL ? last : link };
+    if (last != NULL)
+        last->next = link;
+    else
+        entry->first = link;
+    entry->first->prev = link;
+    wait->missing++;
+}
+
+/* From anywhere in the line, without a walk: that is what the links' two pointers are for. */
+static void unlink_from_line(struct wait_link *link)
+{
+    struct entry *entry = link->entry;
+    if (entry->first == link)
+        entry->first = link->next;
+    else
+        link->prev->next = link->next;
+    if (link->next != NULL)
+        link->next->prev = link->prev;
+    else if (entry->first != NULL)
+        entry->first->prev = link->prev;
+    link->entry = NULL;
+    link->wait->missing--;
+}
+
+/* Leave all lines and free the wait; entries that nobody needs any more go with it.
+ * The entry of a key that does not exist lives only as long as somebody waits there, hence the settling. */
+static void wait_free(struct entries *entries, struct wait *wait)
+{
+    for (uint32_t i = 0; i < wait->links; i++) {
+        struct entry *entry = wait->link[i].entry;
+        if (entry == NULL)
+            continue;
+        unlink_from_line(&wait->link[i]);
+        entry_settle(entries, entry);
+    }
+    quota_give(entries->quota, cost(wait->room));
+    free(wait);
+}
+
+/* The key of this link has come. Returns the waiter when that was the last one its wait missed; the wait is
+ * freed then. The entry is not settled.
+ * The owner hears of it only after the wait is gone, so whatever it does next finds no wait half taken
+ * apart. */
+static struct store_waiter *wait_satisfy(struct entries *entries, struct wait_link *link)
+{
+    struct wait *wait = link->wait;
+    unlink_from_line(link);
+    if (wait->missing > 0)
+        return NULL;
+    struct store_waiter *owner = wait->owner;
+    owner->wait = NULL;
+    wait_free(entries, wait);
+    return owner;
+}
+
+/* --- store ------------------------------------------------------------------------------------------------ */
+
 struct store {
-    struct slots slots;
+    struct entries entries;
     store_wake wake;
     void *user;
+    struct store_observer observer; /* no prefixes: nobody observes */
 };
 
 struct store *store_new(struct quota *quota, store_wake wake, void *user)
 {
     struct store *s = calloc(1, sizeof(*s));
-    if (s == NULL || !table_init(&s->slots.table)) {
+    if (s == NULL || !table_init(&s->entries.table)) {
         free(s);
         return NULL;
     }
-    s->slots.table.is_busy = true;
-    s->slots.quota = quota;
+    s->entries.table.is_busy = true;
+    s->entries.quota = quota;
     s->wake = wake;
     s->user = user;
     return s;
 }
 
+void store_observe(struct store *s, const struct store_observer *observer)
+{
+    s->observer = *observer;
+}
+
+/* Has somebody subscribed to this key? */
+static bool is_observed(const struct store *s, struct slice key)
+{
+    const char *text = key.data;
+    size_t last = key.len;
+    if (s->observer.prefixes == NULL)
+        return false;
+    while (last > 0 && text[last - 1] != '/')
+        last--;
+    for (const char *const *prefix = s->observer.prefixes; *prefix != NULL; prefix++) {
+        const size_t len = strlen(*prefix);
+        if ((key.len >= len && memcmp(text, *prefix, len) == 0) ||
+            (key.len - last >= len && memcmp(text + last, *prefix, len) == 0))
+            return true;
+    }
+    return false;
+}
+
 /* Take everybody out of the line without telling them. */
-static void end_line(struct slots *slots, struct slot *slot)
+static void end_line(struct entries *entries, struct entry *entry)
 {
-    while (slot->first != NULL)
-        wait_satisfy(slots, slot->first);
+    while (entry->first != NULL)
+        wait_satisfy(entries, entry->first);
 }
 
-static void empty_slot(struct slots *slots, struct slot *slot)
+static void empty_entry(struct entries *entries, struct entry *entry)
 {
-    slot_unset(slots, slot);
-    for (struct queue_item *item; (item = slot_pop(slot)) != NULL;)
-        slot_item_free(slots, item);
-    end_line(slots, slot);
+    entry_unset(entries, entry);
+    for (struct queue_item *item; (item = entry_pop(entry)) != NULL;)
+        entry_item_free(entries, item);
+    end_line(entries, entry);
 }
 
-/* A slot that was offered to a connection stays until that connection has acted (store_acted). */
+/* An entry that was offered to a connection stays until that connection has acted (store_acted). */
 void store_clear(struct store *s)
 {
-    struct table_node *node = table_next(&s->slots.table, NULL);
+    struct table_node *node = table_next(&s->entries.table, NULL);
     while (node != NULL) {
-        struct slot *slot = TABLE_ENTRY(node, struct slot, node);
-        node = table_next(&s->slots.table, node);
-        empty_slot(&s->slots, slot);
-        slot_settle(&s->slots, slot);
+        struct entry *entry = TABLE_ENTRY(node, struct entry, node);
+        node = table_next(&s->entries.table, node);
+        empty_entry(&s->entries, entry);
+        entry_settle(&s->entries, entry);
     }
 }
 
@@ -65,54 +252,60 @@ void store_free(struct store *s)
     if (s == NULL)
         return;
     store_clear(s);
-    table_free(&s->slots.table);
+    table_free(&s->entries.table);
     free(s);
 }
 
 /* Everybody in line has this key now; those who miss nothing else are told. Each turn takes one link off
  * the line, so a callback that led to a new wait here could not make it endless. */
-static void wake_line(struct store *s, struct slot *slot)
+static void wake_line(struct store *s, struct entry *entry)
 {
-    while (slot->first != NULL) {
-        struct store_waiter *done = wait_satisfy(&s->slots, slot->first);
+    while (entry->first != NULL) {
+        struct store_waiter *done = wait_satisfy(&s->entries, entry->first);
         if (done != NULL)
             s->wake(s->user, done);
     }
 }
 
-/* The common end of every write: wake when it worked, drop a slot that was made for nothing when it did
+/* The common end of every write: wake when it worked, drop an entry that was made for nothing when it did
  * not. */
-static enum store_status written(struct store *s, struct slot *slot, bool done)
+static enum store_status written(struct store *s, struct entry *entry, bool done)
 {
     if (done)
-        wake_line(s, slot);
+        wake_line(s, entry);
     else
-        slot_settle(&s->slots, slot);
+        entry_settle(&s->entries, entry);
     return done ? STORE_OK : STORE_FULL;
 }
 
 /* The hot path: one look-up, one copy, and no allocation when the key is there and the value fits. */
 enum store_status store_set(struct store *s, struct slice key, struct slice value)
 {
-    struct slot *slot = slot_make(&s->slots, key, value.len);
-    return slot ? written(s, slot, slot_set(&s->slots, slot, value)) : STORE_FULL;
+    struct entry *entry = entry_make(&s->entries, key, value.len);
+    if (entry == NULL)
+        return STORE_FULL;
+    const bool anew = entry_value(entry).len > 0;
+    const enum store_status status = written(s, entry, entry_set(&s->entries, entry, value));
+    if (status == STORE_OK && is_observed(s, key))
+        s->observer.written(s->observer.user, key, anew);
+    return status;
 }
 
 void store_expect(const struct store *s, const uint32_t *hashes, uint32_t n)
 {
-    slots_expect(&s->slots, hashes, n);
+    entries_expect(&s->entries, hashes, n);
 }
 
 struct slice store_get(const struct store *s, struct slice key)
 {
-    const struct slot *slot = slot_find(&s->slots, key);
-    return slot ? slot_value(slot) : slice_of("", 0);
+    const struct entry *entry = entry_find(&s->entries, key);
+    return entry ? entry_value(entry) : slice_of("", 0);
 }
 
 struct shared *store_holder(const struct store *s, struct slice key, struct slice value)
 {
-    struct slot *slot = value.len >= SHARED_MIN ? slot_find(&s->slots, key) : NULL;
-    return slot != NULL && slot->value == value.data ? slot_holder(slot) : NULL;
+    struct entry *entry = value.len >= SHARED_MIN ? entry_find(&s->entries, key) : NULL;
+    return entry != NULL && entry->value == value.data ? entry_holder(entry) : NULL;
 }
 
 /* A missing key equals an empty `expected`; with any other one the caller gets its own `expected` back,
@@ -120,67 +313,69 @@ struct shared *store_holder(const struct store *s, struct slice key, struct slic
 enum store_status store_compare_set(struct store *s, struct slice key, struct slice expected,
                                     struct slice desired, struct slice *current)
 {
-    struct slot *slot = slot_find(&s->slots, key);
-    bool exists = slot != NULL && slot->exists;
-    *current = exists ? slot_value(slot) : expected;
+    struct entry *entry = entry_find(&s->entries, key);
+    bool exists = entry != NULL && entry->exists;
+    *current = exists ? entry_value(entry) : expected;
     if (!slice_equal(*current, expected) || (!exists && expected.len > 0))
         return STORE_OK;
     *current = desired;
     if (exists)
-        return slot_set(&s->slots, slot, desired) ? STORE_OK : STORE_FULL;
+        return entry_set(&s->entries, entry, desired) ? STORE_OK : STORE_FULL;
     return store_set(s, key, desired);
 }
 
-/* The counter at `slot` plus `delta`, as PyTorch counts: decimal text, 64 bits that wrap around. */
-static enum store_status add_to_slot(struct store *s, struct slot *slot, int64_t delta, int64_t *sum)
+/* The counter at `entry` plus `delta`, as PyTorch counts: decimal text, 64 bits that wrap around. */
+static enum store_status add_to_entry(struct store *s, struct entry *entry, int64_t delta, int64_t *sum)
 {
     char text[DECIMAL_MAX];
     int64_t old = 0;
-    if (slot->exists && !decimal_parse(slot_value(slot), &old))
+    if (entry->exists && !decimal_parse(entry_value(entry), &old))
         return STORE_NOT_A_NUMBER;
     *sum = (int64_t)((uint64_t)old + (uint64_t)delta);
-    return slot_set(&s->slots, slot, decimal_print(*sum, text)) ? STORE_OK : STORE_FULL;
+    return entry_set(&s->entries, entry, decimal_print(*sum, text)) ? STORE_OK : STORE_FULL;
 }
 
-/* A value that is no number is left alone, and its slot with it: it existed before, so there is nothing
+/* A value that is no number is left alone, and its entry with it: it existed before, so there is nothing
  * to settle. */
 enum store_status store_add(struct store *s, struct slice key, int64_t delta, int64_t *sum)
 {
-    struct slot *slot = slot_make(&s->slots, key, DECIMAL_MAX);
-    if (slot == NULL)
+    struct entry *entry = entry_make(&s->entries, key, DECIMAL_MAX);
+    if (entry == NULL)
         return STORE_FULL;
-    enum store_status status = add_to_slot(s, slot, delta, sum);
+    enum store_status status = add_to_entry(s, entry, delta, sum);
     if (status != STORE_NOT_A_NUMBER)
-        return written(s, slot, status == STORE_OK);
+        status = written(s, entry, status == STORE_OK);
+    if (status == STORE_OK && is_observed(s, key))
+        s->observer.counted(s->observer.user, key, delta, *sum);
     return status;
 }
 
 /* No value grows past what a single SET could have sent, or nobody could set it back with COMPARE_SET. */
 enum store_status store_append(struct store *s, struct slice key, struct slice value)
 {
-    struct slot *slot = slot_make(&s->slots, key, value.len);
-    if (slot == NULL)
+    struct entry *entry = entry_make(&s->entries, key, value.len);
+    if (entry == NULL)
         return STORE_FULL;
-    bool fits = slot->len + value.len <= WIRE_MAX_VALUE;
-    return written(s, slot, fits && slot_append(&s->slots, slot, value));
+    bool fits = entry->len + value.len <= WIRE_MAX_VALUE;
+    return written(s, entry, fits && entry_append(&s->entries, entry, value));
 }
 
 /* Waits that counted this key as there are not armed again: PyTorch's server does not, and clients rely
  * on neither. A queue of the same name stays. */
 bool store_delete(struct store *s, struct slice key)
 {
-    struct slot *slot = slot_find(&s->slots, key);
-    if (slot == NULL || !slot->exists)
+    struct entry *entry = entry_find(&s->entries, key);
+    if (entry == NULL || !entry->exists)
         return false;
-    slot_unset(&s->slots, slot);
-    slot_settle(&s->slots, slot);
+    entry_unset(&s->entries, entry);
+    entry_settle(&s->entries, entry);
     return true;
 }
 
-/* What GETNUMKEYS returns; kept up to date, see mark_existing in slot.c. */
+/* What GETNUMKEYS returns; kept up to date, see mark_existing in entry.c. */
 uint64_t store_count(const struct store *s)
 {
-    return s->slots.existing;
+    return s->entries.existing;
 }
 
 /* All or nothing: what the pairs could take at most is compared with the quota before the first is set.
@@ -190,8 +385,8 @@ enum store_status store_multi_set(struct store *s, struct slice pairs)
     struct slice key, value;
     uint64_t need = 0;
     for (struct slice rest = pairs; wire_next(&rest, &key) && wire_next(&rest, &value);)
-        need += slot_cost(key.len) + value.len + DECIMAL_MAX;
-    if (need > quota_left(s->slots.quota))
+        need += entry_cost(key.len) + value.len + DECIMAL_MAX;
+    if (need > quota_left(s->entries.quota))
         return STORE_FULL;
     enum store_status status = STORE_OK;
     while (status == STORE_OK && wire_next(&pairs, &key) && wire_next(&pairs, &value))
@@ -202,8 +397,8 @@ enum store_status store_multi_set(struct store *s, struct slice pairs)
 /* For CHECK and WAIT a queue with something in it is as good as a key. */
 static bool is_there(const struct store *s, struct slice key)
 {
-    const struct slot *slot = slot_find(&s->slots, key);
-    return slot != NULL && slot_is_there(slot);
+    const struct entry *entry = entry_find(&s->entries, key);
+    return entry != NULL && entry_is_there(entry);
 }
 
 static uint32_t count_missing(const struct store *s, struct slice keys)
@@ -224,49 +419,59 @@ bool store_check(const struct store *s, struct slice keys)
 }
 
 /* Two walks over the list: the first only looks, so that the common case (everything is there) makes
- * nothing, and the wait gets exactly the room it needs. A slot made for a key that is missing is kept
+ * nothing, and the wait gets exactly the room it needs. An entry made for a key that is missing is kept
  * alive by the link in its line. */
+static enum store_status begun(struct store *s, struct store_waiter *w)
+{
+    if (s->observer.prefixes != NULL)
+        s->observer.waits(s->observer.user, w);
+    return STORE_WAITS;
+}
+
 enum store_status store_wait(struct store *s, struct store_waiter *w, struct slice keys)
 {
     store_leave(s, w);
     uint32_t missing = count_missing(s, keys);
-    if (missing == 0)
+    if (missing == 0) {
+        if (s->observer.prefixes != NULL)
+            s->observer.found(s->observer.user, w, keys);
         return STORE_OK;
-    struct wait *wait = wait_new(&s->slots, w, missing);
+    }
+    struct wait *wait = wait_new(&s->entries, w, missing);
     if (wait == NULL)
         return STORE_FULL;
     for (struct slice key; wire_next(&keys, &key);) {
-        struct slot *slot = slot_make(&s->slots, key, 0);
-        if (slot == NULL) {
-            wait_free(&s->slots, wait);
+        struct entry *entry = entry_make(&s->entries, key, 0);
+        if (entry == NULL) {
+            wait_free(&s->entries, wait);
             return STORE_FULL;
         }
-        if (!slot_is_there(slot))
-            wait_add(wait, slot);
+        if (!entry_is_there(entry))
+            wait_add(wait, entry);
     }
     w->wait = wait;
-    return STORE_WAITS;
+    return begun(s, w);
 }
 
 /* The wait is made before the count: when memory is short the counter is not one too high. */
 enum store_status store_barrier(struct store *s, struct store_waiter *w, struct slice key, int64_t world_size)
 {
     store_leave(s, w);
-    struct slot *slot = slot_make(&s->slots, key, DECIMAL_MAX);
-    struct wait *wait = slot ? wait_new(&s->slots, w, 1) : NULL;
+    struct entry *entry = entry_make(&s->entries, key, DECIMAL_MAX);
+    struct wait *wait = entry ? wait_new(&s->entries, w, 1) : NULL;
     int64_t arrived = 0;
-    enum store_status status = wait ? add_to_slot(s, slot, 1, &arrived) : STORE_FULL;
+    enum store_status status = wait ? add_to_entry(s, entry, 1, &arrived) : STORE_FULL;
     if (status == STORE_OK && arrived < world_size) {
-        wait_add(wait, slot);
+        wait_add(wait, entry);
         w->wait = wait;
-        return STORE_WAITS;
+        return begun(s, w);
     }
     if (wait != NULL)
-        wait_free(&s->slots, wait);
+        wait_free(&s->entries, wait);
     if (status == STORE_OK)
-        wake_line(s, slot);
-    else if (slot != NULL)
-        slot_settle(&s->slots, slot);
+        wake_line(s, entry);
+    else if (entry != NULL)
+        entry_settle(&s->entries, entry);
     return status;
 }
 
@@ -275,7 +480,7 @@ void store_leave(struct store *s, struct store_waiter *w)
 {
     if (w->wait == NULL)
         return;
-    wait_free(&s->slots, w->wait);
+    wait_free(&s->entries, w->wait);
     w->wait = NULL;
 }
 
@@ -288,21 +493,21 @@ uint32_t store_awaited_count(const struct store_waiter *w)
 struct slice store_awaited(const struct store_waiter *w, uint32_t n)
 {
     const struct wait_link *link = w->wait->link;
-    while (link->slot == NULL || n-- > 0)
+    while (link->entry == NULL || n-- > 0)
         link++;
-    return slot_key(link->slot);
+    return entry_key(link->entry);
 }
 
 /* One item wakes one connection: the first in line that lacks nothing else. Those before it that wait for
  * more keys count the queue as there and go on waiting for the rest. */
-static bool wake_one(struct store *s, struct slot *slot)
+static bool wake_one(struct store *s, struct entry *entry)
 {
-    while (slot->first != NULL) {
-        struct store_waiter *done = wait_satisfy(&s->slots, slot->first);
+    while (entry->first != NULL) {
+        struct store_waiter *done = wait_satisfy(&s->entries, entry->first);
         if (done == NULL)
             continue;
-        done->offer = slot;
-        slot->woken++;
+        done->offer = entry;
+        entry->woken++;
         s->wake(s->user, done);
         return true;
     }
@@ -311,9 +516,9 @@ static bool wake_one(struct store *s, struct slot *slot)
 
 /* Items that nobody has been woken for wake somebody. `woken` are promises: an item is not promised
  * twice. */
-static void offer(struct store *s, struct slot *slot)
+static void offer(struct store *s, struct entry *entry)
 {
-    while (slot_queue_len(slot) > slot->woken && wake_one(s, slot))
+    while (entry_queue_len(entry) > entry->woken && wake_one(s, entry))
         ;
 }
 
@@ -321,41 +526,41 @@ static void offer(struct store *s, struct slot *slot)
  * counts. */
 void store_acted(struct store *s, struct store_waiter *w)
 {
-    struct slot *slot = w->offer;
-    if (slot == NULL)
+    struct entry *entry = w->offer;
+    if (entry == NULL)
         return;
     w->offer = NULL;
-    slot->woken--;
-    offer(s, slot);
-    slot_settle(&s->slots, slot);
+    entry->woken--;
+    offer(s, entry);
+    entry_settle(&s->entries, entry);
 }
 
 enum store_status store_push(struct store *s, struct slice queue, struct slice value)
 {
-    struct slot *slot = slot_make(&s->slots, queue, 0);
-    if (slot == NULL)
+    struct entry *entry = entry_make(&s->entries, queue, 0);
+    if (entry == NULL)
         return STORE_FULL;
-    bool pushed = slot_push(&s->slots, slot, value);
+    bool pushed = entry_push(&s->entries, entry, value);
     if (pushed)
-        offer(s, slot);
-    slot_settle(&s->slots, slot);
+        offer(s, entry);
+    entry_settle(&s->entries, entry);
     return pushed ? STORE_OK : STORE_FULL;
 }
 
 /* The length before tells the client an empty queue from an empty item. */
 const struct queue_item *store_front(const struct store *s, struct slice queue)
 {
-    const struct slot *slot = slot_find(&s->slots, queue);
-    return slot != NULL ? slot_front(slot) : NULL;
+    const struct entry *entry = entry_find(&s->entries, queue);
+    return entry != NULL ? entry_front(entry) : NULL;
 }
 
 struct queue_item *store_pop(struct store *s, struct slice queue, uint32_t *len_before)
 {
-    struct slot *slot = slot_find(&s->slots, queue);
-    *len_before = slot ? slot_queue_len(slot) : 0;
-    struct queue_item *item = slot ? slot_pop(slot) : NULL;
+    struct entry *entry = entry_find(&s->entries, queue);
+    *len_before = entry ? entry_queue_len(entry) : 0;
+    struct queue_item *item = entry ? entry_pop(entry) : NULL;
     if (item != NULL)
-        slot_settle(&s->slots, slot);
+        entry_settle(&s->entries, entry);
     return item;
 }
 
@@ -366,26 +571,26 @@ struct slice store_item_value(const struct queue_item *item)
 
 void store_item_free(struct store *s, struct queue_item *item)
 {
-    slot_item_free(&s->slots, item);
+    entry_item_free(&s->entries, item);
 }
 
 uint32_t store_queue_len(const struct store *s, struct slice queue)
 {
-    const struct slot *slot = slot_find(&s->slots, queue);
-    return slot ? slot_queue_len(slot) : 0;
+    const struct entry *entry = entry_find(&s->entries, queue);
+    return entry ? entry_queue_len(entry) : 0;
 }
 
 /* Slots that only hold a queue or a line are no keys. */
-bool store_next(const struct store *s, const struct slot **at, struct slice *key, struct slice *value)
+bool store_next(const struct store *s, const struct entry **at, struct slice *key, struct slice *value)
 {
     const struct table_node *node = *at ? &(*at)->node : NULL;
-    while ((node = table_next(&s->slots.table, node)) != NULL) {
-        const struct slot *slot = TABLE_ENTRY(node, const struct slot, node);
-        if (!slot->exists)
+    while ((node = table_next(&s->entries.table, node)) != NULL) {
+        const struct entry *entry = TABLE_ENTRY(node, const struct entry, node);
+        if (!entry->exists)
             continue;
-        *at = slot;
-        *key = slot_key(slot);
-        *value = slot_value(slot);
+        *at = entry;
+        *key = entry_key(entry);
+        *value = entry_value(entry);
         return true;
     }
     return false;

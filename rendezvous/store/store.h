@@ -4,24 +4,51 @@
  * may cover many keys. A wait ends in one of three ways: the last missing key arrives (the `wake`
  * callback), the connection does something else or goes away (store_leave, silent), or the key space is
  * wiped (store_clear, silent). Leaving costs as much as the wait is long, never as much as the store is
- * big. */
-#ifndef RENDEZVOUS_STORE_H
-#define RENDEZVOUS_STORE_H
+ * big.
+ *
+ * The store knows nothing of who uses it. Somebody who wants to know what happens to some keys gives it an observer. */
+#ifndef RENDEZVOUS_STORE_STORE_H
+#define RENDEZVOUS_STORE_STORE_H
 
-#include "store/quota.h"
 #include "base/slice.h"
+#include "store/quota.h"
 
 #include <stdint.h>
 
+/* Counters as PyTorch keeps them: decimal text, read by the rules of C++ stoll. */
+
+enum { DECIMAL_MAX = 24 }; /* "-9223372036854775808" and room */
+
+/* Blanks, a sign, digits; stops at the first other byte ("12ab" is 12). False with no digit or past 64
+ * bits. */
+bool decimal_parse(struct slice text, int64_t *value);
+
+/* Writes into `text` (DECIMAL_MAX bytes, the caller's) and returns a view of it. */
+struct slice decimal_print(int64_t value, char *text);
+
 struct shared;
 struct store;
-struct slot;
+struct entry;
 struct wait;
 
 /* Embedded in a connection, zeroed before first use. */
 struct store_waiter {
-    struct wait *wait;  /* the pending one, NULL = none; owned by the store */
-    struct slot *offer; /* a queue this connection was woken for and has not acted on; borrowed */
+    struct wait *wait;   /* the pending one, NULL = none; owned by the store */
+    struct entry *offer; /* a queue this connection was woken for and has not acted on; borrowed */
+};
+
+/* Told of changes as they happen; it must not change the store. Without one no request looks into its key. */
+struct store_observer {
+    void *user;
+    /* Beginnings of keys, or of their last component ("a/b/NAME"), whose writes are told: an array that ends with NULL. */
+    const char *const *prefixes;
+    /* SET of such a key has been carried out; `anew`: it had a value before. */
+    void (*written)(void *user, struct slice key, bool anew);
+    /* ADD of `delta` to such a key has made it `sum`. */
+    void (*counted)(void *user, struct slice key, int64_t delta, int64_t sum);
+    /* A wait for any key begins, or ends at once because all of `keys` are there. */
+    void (*waits)(void *user, struct store_waiter *waiter);
+    void (*found)(void *user, struct store_waiter *waiter, struct slice keys);
 };
 
 enum store_status {
@@ -35,6 +62,8 @@ enum store_status {
  * borrowed. NULL when memory is short. */
 typedef void (*store_wake)(void *user, struct store_waiter *waiter);
 struct store *store_new(struct quota *quota, store_wake wake, void *user);
+/* The observer is copied; what it points to is borrowed. */
+void store_observe(struct store *s, const struct store_observer *observer);
 /* No waiter may be pending. */
 void store_free(struct store *s);
 
@@ -93,6 +122,6 @@ uint32_t store_queue_len(const struct store *s, struct slice queue);
 
 /* Walk the keys that have a value: start with NULL; false at the end. The store must not change
  * meanwhile. */
-bool store_next(const struct store *s, const struct slot **at, struct slice *key, struct slice *value);
+bool store_next(const struct store *s, const struct entry **at, struct slice *key, struct slice *value);
 
 #endif

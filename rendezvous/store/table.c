@@ -1,7 +1,7 @@
 /* table.c -- see table.h.
  *
  * Chained, because a chain costs one pointer in an object that exists anyway, and because a node then
- * never moves: slots are pointed at by waits, sessions by their members. The hash is kept in the node, so
+ * never moves: entries are pointed at by waits, sessions by their members. The hash is kept in the node, so
  * that growing and most failing comparisons never touch a key. */
 #include "store/table.h"
 

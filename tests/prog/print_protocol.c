@@ -2,6 +2,7 @@
  *
  * A table stands between two marker lines; everything else is copied. `make protocol` puts the output in place. */
 #include "diagnosis/findings.h"
+#include "hub/messages.h"
 #include "store/ops.h"
 
 #include <stdio.h>
@@ -12,6 +13,8 @@ static const struct {
     bool (*print)(struct buf *out);
 } tables[] = {
     { "<!-- requests: ", "<!-- end of requests -->", ops_print_markdown },
+    { "<!-- messages: ", "<!-- end of messages -->", messages_print_markdown },
+    { "# messages: ", "# end of messages", messages_print_dictionary },
     { "<!-- findings: ", "<!-- end of findings -->", findings_print_markdown },
 };
 enum { TABLES = sizeof(tables) / sizeof(tables[0]) };

@@ -1,5 +1,5 @@
-/* The port that a rank opens for other hosts: who is let in, who is not and what he is told; and what a rank says that
- * cannot connect. */
+/* The port that a rank opens for other hosts: which peers it accepts, the answers to others, and the error of a rank
+ * that cannot connect. */
 #include "cpu/net_connect.h"
 
 #include <criterion/criterion.h>
@@ -77,13 +77,13 @@ static enum net_answer say(const struct net_hello *hello)
     uint8_t bytes[NET_HELLO], answer[NET_ANSWER];
     int fd = connect_to_door();
 
-    net_put_hello(bytes, hello);
+    net_encode_hello(bytes, hello);
     cr_assert_eq(write(fd, bytes, sizeof(bytes)), (ssize_t)sizeof(bytes));
     for (int i = 0; i < 3 && poll(&(struct pollfd){ .fd = fd, .events = POLLIN }, 1, 0) == 0; i++)
         serve_once();
     cr_assert_eq(recv(fd, answer, sizeof(answer), MSG_WAITALL), (ssize_t)sizeof(answer));
     close(fd);
-    return net_take_answer(answer);
+    return net_decode_answer(answer);
 }
 
 Test(net_door, the_ranks_that_are_expected_are_let_in)
@@ -204,7 +204,7 @@ Test(net_door, a_dial_with_an_old_nonce_is_told_what_it_is)
     expect_words(&err, (const char *const[]){ "another job, attempt or run", NULL });
 }
 
-/* No route leads to a broadcast address for TCP: connect(2) says so at once, and the socket forgets it. */
+/* No route leads to a broadcast address for TCP: connect(2) fails at once, and the socket does not keep the error. */
 Test(net_door, what_the_kernel_refuses_at_once_is_its_own_words)
 {
     const struct net_hello hello = hello_of(1, 0);

@@ -1,6 +1,6 @@
 /* test_proc.c -- finding and starting programs, and getting rid of everything that came from them. */
 #include "contain/descendants.h"
-#include "contain/hurry.h"
+#include "contain/descendants.h"
 #include "contain/procfs.h"
 #include "plan/gpu_look.h"
 #include "node/spawn.h"
@@ -26,8 +26,6 @@ extern char **environ;
 
 static int child_stdout = STDOUT_FILENO;
 
-static struct hurry hurry;
-
 static pid_t spawn_on(const struct rank_set *cpus, const char *path, char *const *argv, int *error)
 {
     struct proc_slots slots;
@@ -36,7 +34,6 @@ static pid_t spawn_on(const struct rank_set *cpus, const char *path, char *const
                                     .envp = environ,
                                     .fds = { 0, child_stdout, 2 },
                                     .cpus = cpus,
-                                    .hurry = &hurry,
                                     .cgroup_fd = -1 };
     cr_assert(proc_slots_open(&slots));
     pid_t pid = proc_spawn(&slots, &spec, error);
@@ -49,45 +46,26 @@ static pid_t spawn(const char *path, char *const *argv, int *error)
     return spawn_on(NULL, path, argv, error);
 }
 
-static long timer_slack_of(pid_t pid)
+Test(proc, who_would_be_killed_for_it_keeps_its_priority)
 {
-    char path[64];
-    struct buf text = { 0 };
-    snprintf(path, sizeof(path), "/proc/%d/timerslack_ns", (int)pid);
-    const long slack = procfs_read(path, &text) ? atol((const char *)text.data) : -1;
-    buf_free(&text);
-    return slack;
+    struct killer_priority priority;
+    cr_assert_eq(setrlimit(RLIMIT_RTTIME, &(struct rlimit){ .rlim_cur = 1000, .rlim_max = 2000 }), 0);
+    killer_priority_raise(&priority);
+    cr_expect_not(priority.raised);
+    cr_expect_eq(sched_getscheduler(0), SCHED_OTHER);
 }
 
-Test(proc, a_child_is_served_as_if_nobody_had_been_in_a_hurry)
+Test(proc, the_old_priority_comes_back)
 {
-    int error;
-    char *const argv[] = { "sleep", "600", NULL };
+    struct killer_priority priority;
     cr_assert_eq(sched_setscheduler(0, SCHED_BATCH, &(struct sched_param){ 0 }), 0);
     cr_assert_eq(setpriority(PRIO_PROCESS, 0, 7), 0);
     cr_assert_eq(prctl(PR_SET_TIMERSLACK, 70000UL), 0);
-    hurry_begin(&hurry);
-    if (!hurry.on)
-        cr_skip_test("skipped, because nobody may be in a hurry here");
-    const pid_t pid = spawn("/bin/sleep", argv, &error);
-    hurry_end(&hurry);
-    cr_assert_gt(pid, 0);
-    cr_expect_eq(sched_getscheduler(pid), SCHED_BATCH);
-    cr_expect_eq(getpriority(PRIO_PROCESS, (id_t)pid), 7);
-    cr_expect_eq(timer_slack_of(pid), 70000);
+    killer_priority_raise(&priority);
+    killer_priority_restore(&priority);
     cr_expect_eq(sched_getscheduler(0), SCHED_BATCH);
     cr_expect_eq(getpriority(PRIO_PROCESS, 0), 7);
     cr_expect_eq(prctl(PR_GET_TIMERSLACK), 70000);
-    kill(pid, SIGKILL);
-    waitpid(pid, NULL, 0);
-}
-
-Test(proc, who_would_be_killed_for_it_is_in_no_hurry)
-{
-    cr_assert_eq(setrlimit(RLIMIT_RTTIME, &(struct rlimit){ .rlim_cur = 1000, .rlim_max = 2000 }), 0);
-    hurry_begin(&hurry);
-    cr_expect_not(hurry.on);
-    cr_expect_eq(sched_getscheduler(0), SCHED_OTHER);
 }
 
 Test(proc, a_name_is_looked_up_along_path)

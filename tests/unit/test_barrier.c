@@ -25,10 +25,18 @@ static void answer(void *user, struct barrier_seat *s, enum barrier_outcome resu
     outcome[s - seat] = result;
 }
 
-static void facts(void *user, uint32_t rank, struct rank_facts *out)
+static void report(void *user, const struct barrier *barrier, struct slice name, enum barrier_outcome how,
+                   const char *because, struct buf *out)
+{
+    (void)user, (void)name, (void)because;
+    cr_assert_eq(barrier == NULL, how == BARRIER_MISUSE);
+    cr_assert(buf_printf(out, "{}"));
+}
+
+static void end_of(void *user, uint32_t rank, char *text, size_t size)
 {
     (void)user;
-    *out = (struct rank_facts){ .rank = rank, .exited = ended[rank] };
+    snprintf(text, size, "rank %u has ended", rank);
 }
 
 static bool has_ended(void *user, uint32_t rank)
@@ -44,7 +52,9 @@ static void ignore_log(void *user, const char *line)
 
 static void set_up(void)
 {
-    struct barrier_env env = { .answer = answer, .facts = facts, .has_ended = has_ended, .log = ignore_log };
+    struct barrier_env env = {
+        .answer = answer, .report = report, .end_of = end_of, .has_ended = has_ended, .log = ignore_log
+    };
     quota = (struct quota){ .max = 1 << 20 };
     cr_assert(barriers_init(&barriers, &quota, &env));
     for (int i = 0; i < WORLD; i++)

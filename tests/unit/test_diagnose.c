@@ -1,6 +1,6 @@
 /* From facts to sentences, and the small helpers that print foreign bytes. */
-#include "store/decimal.h"
-#include "diagnosis/diagnose.h"
+#include "store/store.h"
+#include "diagnosis/diagnosis.h"
 #include "job/members.h"
 #include "base/text.h"
 

@@ -1,4 +1,4 @@
-/* What is said between hosts: every byte of a hello counts, heads are compared, reasons survive the store. */
+/* Messages between hosts: every byte of a hello counts, heads are compared, reasons survive the store. */
 #include "cpu/net_wire.h"
 
 #include <criterion/criterion.h>
@@ -13,7 +13,7 @@ static struct net_hello make_hello(void)
     return hello;
 }
 
-/* What rank 1 is, to whom it is said. */
+/* Rank 1, which receives the hello. */
 static struct net_hello make_mine(void)
 {
     struct net_hello mine = make_hello();
@@ -25,8 +25,8 @@ static enum net_answer answer_to(const struct net_hello *said, struct net_hello 
 {
     const struct net_hello mine = make_mine();
     uint8_t bytes[NET_HELLO];
-    net_put_hello(bytes, said);
-    return net_take_hello(bytes, &mine, heard);
+    net_encode_hello(bytes, said);
+    return net_decode_hello(bytes, &mine, heard);
 }
 
 Test(net_wire, a_hello_comes_through_as_it_was_said)
@@ -57,13 +57,13 @@ Test(net_wire, no_changed_byte_of_what_tells_runs_apart_is_welcome)
     const struct net_hello said = make_hello(), mine = make_mine();
     struct net_hello heard;
     uint8_t bytes[NET_HELLO];
-    net_put_hello(bytes, &said);
+    net_encode_hello(bytes, &said);
     for (int i = 0; i < 16 + NET_NONCE + 9; i++) {
         bytes[i] ^= 0x20;
-        cr_assert_neq(net_take_hello(bytes, &mine, &heard), NET_WELCOME, "byte %d", i);
+        cr_assert_neq(net_decode_hello(bytes, &mine, &heard), NET_WELCOME, "byte %d", i);
         bytes[i] ^= 0x20;
     }
-    cr_assert_eq(net_take_hello(bytes, &mine, &heard), NET_WELCOME);
+    cr_assert_eq(net_decode_hello(bytes, &mine, &heard), NET_WELCOME);
 }
 
 /* Texts of a peer need not end. */
@@ -72,9 +72,9 @@ Test(net_wire, texts_without_an_end_are_cut)
     const struct net_hello said = make_hello(), mine = make_mine();
     struct net_hello heard;
     uint8_t bytes[NET_HELLO];
-    net_put_hello(bytes, &said);
+    net_encode_hello(bytes, &said);
     memset(bytes + 16 + NET_NONCE, 'x', NET_RUN + NET_HOST);
-    cr_assert_eq(net_take_hello(bytes, &mine, &heard), NET_OTHER_RUN);
+    cr_assert_eq(net_decode_hello(bytes, &mine, &heard), NET_OTHER_RUN);
     cr_assert_eq(strlen(heard.run), NET_RUN - 1);
     cr_assert_eq(strlen(heard.host), NET_HOST - 1);
 }
@@ -83,25 +83,25 @@ Test(net_wire, a_stranger_is_known_by_its_first_byte)
 {
     const struct net_hello said = make_hello();
     uint8_t bytes[NET_HELLO];
-    net_put_hello(bytes, &said);
+    net_encode_hello(bytes, &said);
     for (size_t n = 0; n <= NET_HELLO; n++)
-        cr_assert(net_may_be_hello(bytes, n));
-    cr_assert_not(net_may_be_hello((const uint8_t *)"GET / HTTP/1.1", 1));
-    cr_assert_not(net_may_be_hello((const uint8_t *)"ddpNET1\n", 8));
+        cr_assert(net_is_hello_prefix(bytes, n));
+    cr_assert_not(net_is_hello_prefix((const uint8_t *)"GET / HTTP/1.1", 1));
+    cr_assert_not(net_is_hello_prefix((const uint8_t *)"ddpNET1\n", 8));
 }
 
 Test(net_wire, an_answer_is_one_of_the_list_or_none)
 {
     uint8_t bytes[NET_ANSWER];
     for (int a = 0; a < NET_ANSWERS; a++) {
-        net_put_answer(bytes, (enum net_answer)a);
-        cr_assert_eq(net_take_answer(bytes), (enum net_answer)a);
-        cr_assert_str_not_empty(net_answer_words((enum net_answer)a));
+        net_encode_answer(bytes, (enum net_answer)a);
+        cr_assert_eq(net_decode_answer(bytes), (enum net_answer)a);
+        cr_assert_str_not_empty(net_answer_text((enum net_answer)a));
     }
     bytes[7] = 1;
-    cr_assert_eq(net_take_answer(bytes), NET_ANSWERS);
-    cr_assert_eq(net_take_answer((const uint8_t *)"HTTP/1.1"), NET_ANSWERS);
-    cr_assert_not_null(net_answer_words(NET_ANSWERS));
+    cr_assert_eq(net_decode_answer(bytes), NET_ANSWERS);
+    cr_assert_eq(net_decode_answer((const uint8_t *)"HTTP/1.1"), NET_ANSWERS);
+    cr_assert_not_null(net_answer_text(NET_ANSWERS));
 }
 
 /* --- calls ---------------------------------------------------------------------------------------------- */
@@ -117,10 +117,10 @@ Test(net_wire, equal_calls_of_two_ranks_match)
     uint64_t seq;
     int rank;
 
-    net_put_head(a, &call, 99, 0);
-    net_put_head(b, &call, 99, 5);
+    net_encode_head(a, &call, 99, 0);
+    net_encode_head(b, &call, 99, 5);
     cr_assert_eq(net_compare_heads(a, b, &err), DDP_OK);
-    cr_assert(net_take_head(b, &heard, &seq, &rank));
+    cr_assert(net_decode_head(b, &heard, &seq, &rank));
     cr_assert_eq(rank, 5);
     cr_assert_eq(seq, 99);
     cr_assert_eq(heard.n, call.n);
@@ -139,14 +139,14 @@ Test(net_wire, any_difference_names_both_calls_the_lower_rank_first)
     others[2].dtype = DDP_BF16;
     others[3].op = DDP_MIN;
     others[4].root = 1;
-    net_put_head(mine, &call, 3, 4);
+    net_encode_head(mine, &call, 3, 4);
     for (int i = 0; i < 5; i++) {
-        net_put_head(theirs, &others[i], 3, 2);
+        net_encode_head(theirs, &others[i], 3, 2);
         cr_assert_eq(net_compare_heads(mine, theirs, &err), DDP_ERR_MISMATCH);
         cr_assert(strstr(err.msg, ", rank 4 called all_reduce #3 (f32 x 5, sum)") != NULL, "%s", err.msg);
         cr_assert(strstr(err.msg, "disagree: rank 2 called ") != NULL, "%s", err.msg);
     }
-    net_put_head(theirs, &call, 4, 2);
+    net_encode_head(theirs, &call, 4, 2);
     cr_assert_eq(net_compare_heads(mine, theirs, &err), DDP_ERR_MISMATCH);
     memset(theirs, 'x', sizeof(theirs));
     cr_assert_eq(net_compare_heads(mine, theirs, &err), DDP_ERR_MISMATCH);

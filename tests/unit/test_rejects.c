@@ -1,5 +1,5 @@
 /* Connections that came to nothing: told apart by their first bytes, counted, shown. */
-#include "diagnosis/rejects.h"
+#include "diagnosis/rejected.h"
 #include "sim_job.h"
 
 #include <criterion/criterion.h>

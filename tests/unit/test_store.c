@@ -59,7 +59,7 @@ Test(store, thousands_of_keys_are_found_again)
 
 Test(store, listing_names_each_key_once)
 {
-    const struct slot *at = NULL;
+    const struct entry *at = NULL;
     struct slice key, value;
     int seen = 0;
     store_set(store, K("a"), K("1"));
@@ -214,7 +214,7 @@ Test(store, a_short_value_is_not_held)
     cr_assert_null(store_holder(store, K("k"), store_get(store, K("k"))));
 }
 
-/* The slot outlives its value while somebody waits for a queue of the same name, or for nothing but the value. */
+/* The entry outlives its value while somebody waits for a queue of the same name, or for nothing but the value. */
 Test(store, a_slot_that_was_made_for_a_wait_takes_any_value)
 {
     static char bytes[1000];

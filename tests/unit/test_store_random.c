@@ -1,7 +1,7 @@
 /* A hundred thousand random steps against a model of the store that is too simple to be wrong: an array of keys, and
  * for each connection the set of keys its wait still misses. */
 #include "store/encode.h"
-#include "store/slot.h"
+#include "store/entry.h"
 #include "store/store.h"
 
 #include <criterion/criterion.h>
@@ -138,7 +138,7 @@ static void check_queue(uint32_t k)
 {
     uint32_t promised = 0, waiting = 0;
     for (int c = 0; c < CONNS; c++) {
-        promised += waiter[c].offer != NULL && slice_equal(slot_key(waiter[c].offer), name(k));
+        promised += waiter[c].offer != NULL && slice_equal(entry_key(waiter[c].offer), name(k));
         waiting +=
             waiter[c].wait != NULL && misses[c] == 0 && slice_equal(store_awaited(&waiter[c], 0), name(k));
     }

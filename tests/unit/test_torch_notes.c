@@ -1,5 +1,5 @@
 /* Notes of what PyTorch's ranks do: the barriers of a job, and what is kept of a client. */
-#include "diagnosis/torch_notes.h"
+#include "diagnosis/torch_keys.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -356,20 +356,6 @@ static ddp_status open_step_file(struct reader *r, const struct ckpt_dir *dir, u
     return DDP_OK;
 }
 
-/* An end of the file in here is damage: no read asks for more than the size of the file. */
-static ddp_status read_range(struct reader *r, uint64_t at, void *to, size_t len)
-{
-    const ssize_t n = file_read(r->fd, at, to, len);
-    if (n < 0)
-        return ddp_fail(r->err, DDP_ERR_IO, "%s: read from offset %" PRIu64 ": %s", r->name, at,
-                        strerror(errno));
-    if ((size_t)n < len)
-        return ddp_fail(r->err, DDP_ERR_CORRUPT,
-                        "%s: offset %" PRIu64 ": the file ends here, %zu bytes too early", r->name,
-                        at + (uint64_t)n, len - (size_t)n);
-    return DDP_OK;
-}
-
 /* Its size has a limit before it is memory, and it must be of the step it is found under. */
 static ddp_status read_manifest(const struct ckpt_dir *dir, uint64_t step, struct manifest *m,
                                 struct ddp_err *err)
@@ -385,7 +371,7 @@ static ddp_status read_manifest(const struct ckpt_dir *dir, uint64_t step, struc
     else if (text == NULL)
         status = ddp_fail(err, DDP_ERR_NOMEM, "%s: no memory for %" PRIu64 " bytes", r.name, r.size);
     else
-        status = read_range(&r, 0, text, (size_t)r.size);
+        status = file_read(r.name, r.fd, 0, text, (size_t)r.size, r.err);
     if (status == DDP_OK)
         status = manifest_read(m, r.name, text, (size_t)r.size, err);
     if (status == DDP_OK && m->point.step != step) {
@@ -413,7 +399,7 @@ static ddp_status verify_block(struct reader *r, const struct manifest_block *bl
     for (uint64_t done = 0; done < block->bytes;) {
         const uint64_t left = block->bytes - done;
         const size_t len = left < WINDOW ? (size_t)left : WINDOW;
-        ddp_status status = read_range(r, block->at + done, window, len);
+        ddp_status status = file_read(r->name, r->fd, block->at + done, window, len, r->err);
         if (status != DDP_OK)
             return status;
         crc = crc32c(crc, window, len);
@@ -449,7 +435,7 @@ static ddp_status read_blocks(struct reader *r, const struct manifest *m, const 
 {
     for (size_t i = 0; i < n; i++) {
         const struct manifest_block *block = &m->blocks[number[i]];
-        ddp_status status = read_range(r, block->at, blocks[i].data, blocks[i].bytes);
+        ddp_status status = file_read(r->name, r->fd, block->at, blocks[i].data, blocks[i].bytes, r->err);
         if (status != DDP_OK)
             return status;
         if (crc32c(0, blocks[i].data, blocks[i].bytes) != block->crc)

@@ -45,7 +45,8 @@ int file_write(int fd, const void *data, size_t len)
     return 0;
 }
 
-ssize_t file_read(int fd, uint64_t at, void *to, size_t len)
+/* Return how many bytes there were, less than `len` where the file ends; or -1 and errno. */
+static ssize_t read_all(int fd, uint64_t at, void *to, size_t len)
 {
     char *into = to;
     size_t done = 0;
@@ -58,6 +59,18 @@ ssize_t file_read(int fd, uint64_t at, void *to, size_t len)
         done += n > 0 ? (size_t)n : 0;
     }
     return (ssize_t)done;
+}
+
+ddp_status file_read(const char *path, int fd, uint64_t at, void *to, size_t len, struct ddp_err *err)
+{
+    const ssize_t n = read_all(fd, at, to, len);
+    if (n < 0)
+        return ddp_fail(err, DDP_ERR_IO, "%s: read from offset %" PRIu64 ": %s", path, at, strerror(errno));
+    if ((size_t)n < len)
+        return ddp_fail(err, DDP_ERR_CORRUPT,
+                        "%s: offset %" PRIu64 ": the file ends here, %zu bytes too early", path,
+                        at + (uint64_t)n, len - (size_t)n);
+    return DDP_OK;
 }
 
 /* --- a file that appears whole ------------------------------------------------------------------------------ */
@@ -322,26 +335,18 @@ static ddp_status damaged_at(struct reader *r, uint64_t offset, const char *what
     return ddp_fail(r->err, DDP_ERR_CORRUPT, "%s: offset %" PRIu64 ": %s", r->path, offset, what);
 }
 
-/* An end of the file in here is damage: no read asks for more than the header has promised. */
-static ddp_status read_exactly(struct reader *r, void *to, size_t len)
+static ddp_status read_next(struct reader *r, void *to, size_t len)
 {
-    const ssize_t n = file_read(r->fd, r->at, to, len);
-    if (n < 0)
-        return ddp_fail(r->err, DDP_ERR_IO, "%s: read from offset %" PRIu64 ": %s", r->path, r->at,
-                        strerror(errno));
-    r->at += (uint64_t)n;
-    if ((size_t)n < len)
-        return ddp_fail(r->err, DDP_ERR_CORRUPT,
-                        "%s: offset %" PRIu64 ": the file ends here, %zu bytes too early", r->path, r->at,
-                        len - (size_t)n);
-    return DDP_OK;
+    ddp_status status = file_read(r->path, r->fd, r->at, to, len, r->err);
+    r->at += len;
+    return status;
 }
 
 /* The sum is checked before the count is looked at, so a count that differs is a difference and not
  * damage. */
 static ddp_status read_head(struct reader *r, uint8_t head[HEAD], size_t n)
 {
-    ddp_status status = read_exactly(r, head, HEAD);
+    ddp_status status = read_next(r, head, HEAD);
     if (status != DDP_OK)
         return status;
     if (memcmp(head, magic, sizeof(magic)) != 0)
@@ -373,7 +378,7 @@ static ddp_status read_table(struct reader *r, uint32_t crc, uint8_t *table, con
                              size_t n)
 {
     uint64_t end = HEAD + n * ENTRY;
-    ddp_status status = read_exactly(r, table, n * ENTRY);
+    ddp_status status = read_next(r, table, n * ENTRY);
     if (status == DDP_OK && crc_of(table, n * ENTRY) != crc)
         status = damaged_at(r, HEAD, "the table of blocks does not match its CRC-32");
     for (size_t i = 0; i < n && status == DDP_OK; i++) {
@@ -391,7 +396,7 @@ static ddp_status read_data(struct reader *r, const uint8_t *table, uint8_t *to,
 {
     for (size_t i = 0; i < n; i++) {
         uint64_t start = r->at;
-        ddp_status status = read_exactly(r, to, blocks[i].bytes);
+        ddp_status status = read_next(r, to, blocks[i].bytes);
         if (status != DDP_OK)
             return status;
         if (crc_of(to, blocks[i].bytes) != get_u32(table + i * ENTRY + MAX_NAME + 8))

@@ -6,13 +6,13 @@
 
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/types.h>
 
 /* Write all `len` bytes. Returns 0, or -1 and errno; on a full disk what fits is written first. */
 int file_write(int fd, const void *data, size_t len);
 
-/* Read from offset `at`. Returns the number of bytes, less than `len` where the file ends; or -1 and errno. */
-ssize_t file_read(int fd, uint64_t at, void *to, size_t len);
+/* Read `len` bytes from offset `at` of the file `path`. DDP_ERR_CORRUPT when it ends before: the caller has compared `len` with a
+ * size that the file or its header has promised. */
+ddp_status file_read(const char *path, int fd, uint64_t at, void *to, size_t len, struct ddp_err *err);
 
 /* The same rules for saving and loading: at least one block, names of 1 to 63 bytes, no two alike. */
 ddp_status ckpt_check_blocks(const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err);

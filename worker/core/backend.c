@@ -13,10 +13,10 @@
 enum { PATH_ROOM = 4352 };
 
 const struct comm_host backend_host = { .cpu = &cpu_comm_ops,
-                                        .give = bootstrap_give,
-                                        .take = bootstrap_take,
+                                        .give = bootstrap_publish,
+                                        .take = bootstrap_fetch,
                                         .clear = bootstrap_clear,
-                                        .left_ms = bootstrap_left_ms,
+                                        .left_ms = bootstrap_remaining_ms,
                                         .settle = recorder_settle,
                                         .local_address = ddp_store_local_address };
 

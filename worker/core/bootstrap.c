@@ -19,7 +19,7 @@
 enum { KEY = BOOTSTRAP_KEY, CARD = 160, SLACK_MS = 500 };
 
 /* At least 1, because 0 means "no limit" to the store. */
-uint32_t bootstrap_left_ms(const struct bootstrap *bootstrap)
+uint32_t bootstrap_remaining_ms(const struct bootstrap *bootstrap)
 {
     uint64_t now = clock_ms();
     return now < bootstrap->deadline_ms ? (uint32_t)(bootstrap->deadline_ms - now) : 1;
@@ -155,7 +155,8 @@ ddp_status bootstrap_card(const struct bootstrap *bootstrap, int rank, struct bo
     size_t len;
 
     rank_key(key, bootstrap, rank);
-    ddp_status status = ddp_store_get(bootstrap->store, key, bootstrap_left_ms(bootstrap), &text, &len, err);
+    ddp_status status =
+        ddp_store_get(bootstrap->store, key, bootstrap_remaining_ms(bootstrap), &text, &len, err);
     if (status == DDP_ERR_TIMEOUT)
         return name_missing(bootstrap, err);
     if (status != DDP_OK)
@@ -185,7 +186,7 @@ static ddp_status meet_by_name(const struct bootstrap *b, struct ddp_err *err)
         return ddp_fail(err, DDP_ERR_CORRUPT,
                         "the store's key %s holds %" PRId64 ", which no rank has written", counter, met);
     snprintf(name, sizeof(name), met > 0 ? "%s/%" PRId64 : "%s", b->prefix, met);
-    status = ddp_store_barrier(b->store, name, NULL, 0, bootstrap_left_ms(b), err);
+    status = ddp_store_barrier(b->store, name, NULL, 0, bootstrap_remaining_ms(b), err);
     return status == DDP_OK && b->rank == 0 ? ddp_store_add(b->store, counter, 1, NULL, err) : status;
 }
 
@@ -204,8 +205,8 @@ ddp_status bootstrap_meet(const struct bootstrap *bootstrap, struct bootstrap_ca
 
 /* --- what rank 0 has for the others --------------------------------------------------------------------- */
 
-ddp_status bootstrap_give(const struct bootstrap *bootstrap, const char *what, const void *data, size_t len,
-                          struct ddp_err *err)
+ddp_status bootstrap_publish(const struct bootstrap *bootstrap, const char *what, const void *data,
+                             size_t len, struct ddp_err *err)
 {
     char key[KEY], *theirs = NULL, *message = malloc(len + 1);
     if (message == NULL)
@@ -225,7 +226,8 @@ ddp_status bootstrap_give(const struct bootstrap *bootstrap, const char *what, c
     return status;
 }
 
-void bootstrap_refuse(const struct bootstrap *bootstrap, const char *what, const struct ddp_err *reason)
+void bootstrap_publish_error(const struct bootstrap *bootstrap, const char *what,
+                             const struct ddp_err *reason)
 {
     char key[KEY], message[sizeof(reason->msg) + 32];
     int len = snprintf(message, sizeof(message), "-%d %s", (int)reason->code, reason->msg);
@@ -246,12 +248,12 @@ static ddp_status read_refusal(const char *message, struct ddp_err *err)
 /* The time-out may be the longest one. */
 static uint32_t left_with_slack_ms(const struct bootstrap *b)
 {
-    const uint32_t left_ms = bootstrap_left_ms(b);
+    const uint32_t left_ms = bootstrap_remaining_ms(b);
     return left_ms < UINT32_MAX - SLACK_MS ? left_ms + SLACK_MS : UINT32_MAX;
 }
 
-ddp_status bootstrap_take(const struct bootstrap *bootstrap, const char *what, void *data, size_t len,
-                          struct ddp_err *err)
+ddp_status bootstrap_fetch(const struct bootstrap *bootstrap, const char *what, void *data, size_t len,
+                           struct ddp_err *err)
 {
     char key[KEY];
     void *message = NULL;
@@ -277,7 +279,7 @@ ddp_status bootstrap_take(const struct bootstrap *bootstrap, const char *what, v
     return status;
 }
 
-bool bootstrap_is_given(const struct bootstrap *bootstrap, const char *what)
+bool bootstrap_is_published(const struct bootstrap *bootstrap, const char *what)
 {
     char key[KEY];
     const char *const keys[] = { key };

@@ -49,24 +49,25 @@ ddp_status bootstrap_meet(const struct bootstrap *bootstrap, struct bootstrap_ca
 ddp_status bootstrap_card(const struct bootstrap *bootstrap, int rank, struct bootstrap_card *card,
                           struct ddp_err *err);
 
-/* Give `len` bytes to all who take `what`, or let all their bootstrap_take fail with `reason`. One rank gives, which
+/* Give `len` bytes to all who take `what`, or let all their bootstrap_fetch fail with `reason`. One rank gives, which
  * is rank 0 unless all know another one. DDP_ERR_MISMATCH: the key had another value. */
-ddp_status bootstrap_give(const struct bootstrap *bootstrap, const char *what, const void *data, size_t len,
-                          struct ddp_err *err);
-void bootstrap_refuse(const struct bootstrap *bootstrap, const char *what, const struct ddp_err *reason);
+ddp_status bootstrap_publish(const struct bootstrap *bootstrap, const char *what, const void *data,
+                             size_t len, struct ddp_err *err);
+void bootstrap_publish_error(const struct bootstrap *bootstrap, const char *what,
+                             const struct ddp_err *reason);
 
 /* The others: exactly `len` bytes into `data`, or the giver's reason. */
-ddp_status bootstrap_take(const struct bootstrap *bootstrap, const char *what, void *data, size_t len,
-                          struct ddp_err *err);
+ddp_status bootstrap_fetch(const struct bootstrap *bootstrap, const char *what, void *data, size_t len,
+                           struct ddp_err *err);
 
 /* Is `what` there to be taken? False also when the store does not answer. Never waits. */
-bool bootstrap_is_given(const struct bootstrap *bootstrap, const char *what);
+bool bootstrap_is_published(const struct bootstrap *bootstrap, const char *what);
 
 /* When all have taken `what`: the giver removes it from the store, and each rank its card. */
 ddp_status bootstrap_clear(const struct bootstrap *bootstrap, const char *what, struct ddp_err *err);
 ddp_status bootstrap_clear_card(const struct bootstrap *bootstrap, struct ddp_err *err);
 
 /* Milliseconds until the deadline, at least 1. */
-uint32_t bootstrap_left_ms(const struct bootstrap *bootstrap);
+uint32_t bootstrap_remaining_ms(const struct bootstrap *bootstrap);
 
 #endif

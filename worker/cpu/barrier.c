@@ -131,8 +131,8 @@ static const char *mark_text(char text[CALL_TEXT], const struct shm_control *con
 
 /* "rank 2 (pid 123 on host) has ended while rank 0 waited in all_reduce #17 (f32 x 1024, sum)"; of a rank that was
  * not in a call "... has ended; the last call of rank 0 was all_reduce #17 (f32 x 1024, sum)" */
-static ddp_status words_ended(const struct shm_control *control, int rank, int ended, bool in_call,
-                              struct ddp_err *err)
+static ddp_status fail_peer_ended(const struct shm_control *control, int rank, int ended, bool in_call,
+                                  struct ddp_err *err)
 {
     char text[CALL_TEXT];
     const struct shm_rank *r = &control->ranks[ended];
@@ -153,8 +153,8 @@ static void list_rank(char *list, size_t room, const struct shm_control *control
 }
 
 /* The ranks that have not arrived at phase `phase`, with their state and their last call. */
-static ddp_status words_missing(const struct shm_control *control, int world, int rank, uint32_t phase,
-                                uint32_t waited_ms, struct ddp_err *err)
+static ddp_status fail_peers_missing(const struct shm_control *control, int world, int rank, uint32_t phase,
+                                     uint32_t waited_ms, struct ddp_err *err)
 {
     enum { LISTED = 4 }; /* more would not fit into the words of an error */
     char list[800] = "", text[CALL_TEXT];
@@ -178,7 +178,7 @@ static bool same_call(const struct shm_mark *a, const struct shm_mark *b)
 }
 
 /* Compare what all ranks have called: DDP_OK, or DDP_ERR_MISMATCH with rank 0's call and the first that differs. */
-static ddp_status words_compare(const struct shm_control *control, int world, struct ddp_err *err)
+static ddp_status compare_marks(const struct shm_control *control, int world, struct ddp_err *err)
 {
     char first[CALL_TEXT], other[CALL_TEXT];
     const struct shm_mark *mark = shm_last_mark(control, 0);
@@ -262,21 +262,21 @@ ddp_status barrier_give_up(const struct shm_barrier *barrier, struct ddp_err *er
         return err->code;
     }
     if (barrier->abroad != NULL)
-        barrier->abroad->tell(barrier->abroad->user, err);
+        barrier->abroad->publish(barrier->abroad->user, err);
     shm_abort_publish(barrier->control, err->code, err->msg);
     return err->code;
 }
 
 /* A peer may end right after it has passed the last barrier of its life, so the phase is asked again after
  * the peers. */
-static ddp_status look_after_peers(const struct shm_barrier *b, struct ddp_err *err)
+static ddp_status check_peers(const struct shm_barrier *b, struct ddp_err *err)
 {
     int ended = peers_ended(&b->peers);
     ddp_status status = ended < 0 && b->abroad != NULL ? b->abroad->check(b->abroad->user, err) : DDP_OK;
     if ((ended < 0 && status == DDP_OK) || is_over(b))
         return err->code = DDP_OK;
     if (ended >= 0)
-        words_ended(b->control, b->rank, ended, true, err);
+        fail_peer_ended(b->control, b->rank, ended, true, err);
     return barrier_give_up(b, err);
 }
 
@@ -294,12 +294,12 @@ bool barrier_has_time(struct shm_barrier *barrier, uint32_t *slice_ms)
 
 /* The deadline is set at the first real wait of a call, and holds for all its barriers together.
  * *slice_ms gets how long to sleep before looking around again. */
-static ddp_status look_at_clock(struct shm_barrier *b, uint32_t *slice_ms, struct ddp_err *err)
+static ddp_status check_clock(struct shm_barrier *b, uint32_t *slice_ms, struct ddp_err *err)
 {
     *slice_ms = 1;
     if (barrier_has_time(b, slice_ms) || is_over(b))
         return DDP_OK;
-    words_missing(b->control, b->world, b->rank, (uint32_t)b->passed, b->timeout_ms, err);
+    fail_peers_missing(b->control, b->world, b->rank, (uint32_t)b->passed, b->timeout_ms, err);
     return barrier_give_up(b, err);
 }
 
@@ -315,13 +315,13 @@ static ddp_status sleep_until_over(struct shm_barrier *b, struct ddp_err *err)
     while (!is_over(b)) {
         ddp_status status = shm_aborted(control, err);
         if (status == DDP_OK)
-            status = look_at_clock(b, &slice_ms, err);
+            status = check_clock(b, &slice_ms, err);
         if (status != DDP_OK)
             return status;
         atomic_fetch_add(&control->sleepers, 1);
         futex_wait(&control->phase, (uint32_t)b->passed - 1, slice_ms);
         atomic_fetch_sub(&control->sleepers, 1);
-        if (!is_over(b) && (status = look_after_peers(b, err)) != DDP_OK)
+        if (!is_over(b) && (status = check_peers(b, err)) != DDP_OK)
             return status;
     }
     return DDP_OK;
@@ -348,7 +348,7 @@ static ddp_status wait_for_others(struct shm_barrier *b, struct ddp_err *err)
 /* The last one to come. On a mismatch the phase stays, and the others find the reason. */
 static ddp_status release_all(struct shm_barrier *b, bool compare, struct ddp_err *err)
 {
-    if (compare && words_compare(b->control, b->world, err) != DDP_OK)
+    if (compare && compare_marks(b->control, b->world, err) != DDP_OK)
         return barrier_give_up(b, err);
     atomic_store(&b->control->phase, (uint32_t)b->passed);
     if (atomic_load(&b->control->sleepers) > 0)
@@ -382,7 +382,7 @@ ddp_status barrier_check(struct shm_barrier *barrier, bool in_call, struct ddp_e
         return status;
     int ended = peers_ended(&barrier->peers);
     if (ended >= 0)
-        words_ended(barrier->control, barrier->rank, ended, in_call, err);
+        fail_peer_ended(barrier->control, barrier->rank, ended, in_call, err);
     else if (barrier->abroad == NULL || barrier->abroad->check(barrier->abroad->user, err) == DDP_OK)
         return DDP_OK;
     return barrier_give_up(barrier, err);

@@ -27,7 +27,7 @@ struct barrier_abroad {
     ddp_status (*check)(void *user, struct ddp_err *err);
     /* This host gives up because of `err`. Tell the other hosts, and take over the words of the host that was first;
      * takes a moment. Any thread. */
-    void (*tell)(void *user, struct ddp_err *err);
+    void (*publish)(void *user, struct ddp_err *err);
 };
 
 struct shm_barrier {

@@ -69,7 +69,8 @@ static ddp_status cpu_get_peers(struct cpu_comm *cpu, const struct comm_setup *s
 static ddp_status first_barrier(struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
 {
     const struct call call = { .kind = CALL_INIT,
-                               .timeout_ms = setup->bootstrap ? bootstrap_left_ms(setup->bootstrap) : 1 };
+                               .timeout_ms =
+                                   setup->bootstrap ? bootstrap_remaining_ms(setup->bootstrap) : 1 };
     cpu_begin(cpu, &call);
     ddp_status status = cpu_meet(cpu, &call, err);
     if (status == DDP_OK && setup->bootstrap != NULL)
@@ -78,18 +79,18 @@ static ddp_status first_barrier(struct cpu_comm *cpu, const struct comm_setup *s
 }
 
 /* Other hosts have no connection with us yet. */
-static void tell_other_hosts(const struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
+static void publish_to_hosts(const struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
 {
-    struct net_tell tell;
-    net_tell_open(&tell, setup->bootstrap, cpu->meeting.nonce);
-    net_tell(&tell, err);
+    struct net_end end;
+    net_end_open(&end, setup->bootstrap, cpu->meeting.nonce);
+    net_end_set(&end, err);
 }
 
 /* The others may wait in the first barrier already, or be on their way to the page: let them know at once. */
 static void give_up_start(struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
 {
     if (cpu->meeting.hosts > 1 && cpu->net == NULL)
-        tell_other_hosts(cpu, setup, err);
+        publish_to_hosts(cpu, setup, err);
     if (cpu->control != NULL)
         barrier_give_up(&cpu->barrier, err);
     if (cpu->control != NULL && setup->bootstrap != NULL)

@@ -134,9 +134,9 @@ static ddp_status make_page_here(const struct bootstrap *b, struct meeting *m, s
     page_key(key, m->host);
     ddp_status status = make_page(b, NULL, m, &offer, err);
     if (status == DDP_OK)
-        status = bootstrap_give(b, key, &offer, sizeof(offer), err);
+        status = bootstrap_publish(b, key, &offer, sizeof(offer), err);
     if (status != DDP_OK)
-        bootstrap_refuse(b, key, err);
+        bootstrap_publish_error(b, key, err);
     return status;
 }
 
@@ -150,7 +150,7 @@ static ddp_status find_page(const struct bootstrap *b, const char *key, const st
     size_t bytes = strcmp(key, all_hosts) == 0 ? hello_bytes(b->world_size) : sizeof(*offer);
     ddp_status status = segment_attach(&m->segment, offer, shm_total_bytes(m->locals), err);
 
-    if (status != DDP_OK && again != NULL && bootstrap_take(b, key, again, bytes, &refusal) != DDP_OK)
+    if (status != DDP_OK && again != NULL && bootstrap_fetch(b, key, again, bytes, &refusal) != DDP_OK)
         *err = refusal;
     free(again);
     return err->code;
@@ -172,9 +172,9 @@ static ddp_status lead_hosts(const struct bootstrap *b, struct bootstrap_card *c
     if (status == DDP_OK)
         status = make_page(b, cards, m, &hello->offer, err);
     if (status == DDP_OK)
-        status = bootstrap_give(b, all_hosts, hello, hello_bytes(b->world_size), err);
+        status = bootstrap_publish(b, all_hosts, hello, hello_bytes(b->world_size), err);
     if (status != DDP_OK)
-        bootstrap_refuse(b, all_hosts, err);
+        bootstrap_publish_error(b, all_hosts, err);
     return status;
 }
 
@@ -199,7 +199,7 @@ static ddp_status follow_host(const struct bootstrap *b, struct hello *hello, st
     char key[32];
     ddp_status status = bootstrap_meet(b, NULL, err);
     if (status == DDP_OK)
-        status = bootstrap_take(b, all_hosts, hello, hello_bytes(b->world_size), err);
+        status = bootstrap_fetch(b, all_hosts, hello, hello_bytes(b->world_size), err);
     if (status == DDP_OK)
         status = read_hello(b, hello, m, err);
     if (status != DDP_OK || m->host == 0)
@@ -207,7 +207,7 @@ static ddp_status follow_host(const struct bootstrap *b, struct hello *hello, st
     if (m->local_rank == 0)
         return make_page_here(b, m, err);
     page_key(key, m->host);
-    status = bootstrap_take(b, key, &offer, sizeof(offer), err);
+    status = bootstrap_fetch(b, key, &offer, sizeof(offer), err);
     return status == DDP_OK ? find_page(b, key, &offer, m, err) : status;
 }
 
@@ -253,5 +253,5 @@ void meeting_refuse(const struct bootstrap *bootstrap, const struct meeting *mee
     char key[32];
     page_key(key, meeting->host);
     if (meeting->local_rank == 0)
-        bootstrap_refuse(bootstrap, meeting->host == 0 ? all_hosts : key, reason);
+        bootstrap_publish_error(bootstrap, meeting->host == 0 ? all_hosts : key, reason);
 }

@@ -13,16 +13,16 @@
  *
  * The first host that gives up sets the key, all others take over its words. Then it shuts its connections, and a rank
  * that sees the end of a connection reads the reason in the store. */
-struct net_tell {
+struct net_end {
     char key[BOOTSTRAP_KEY];
     ddp_status (*reconnect)(void *user, uint32_t timeout_ms, struct ddp_store **out, struct ddp_err *err);
     void *user;
 };
 
-void net_tell_open(struct net_tell *tell, const struct bootstrap *bootstrap, const uint8_t nonce[SHM_NONCE]);
+void net_end_open(struct net_end *end, const struct bootstrap *bootstrap, const uint8_t nonce[SHM_NONCE]);
 
 /* We give up because of `err`: it gets the words of who was first. Without a store it stays as it is. */
-void net_tell(const struct net_tell *tell, struct ddp_err *err);
+void net_end_set(const struct net_end *end, struct ddp_err *err);
 
 struct net {
     struct cpu_comm *cpu; /* borrowed */
@@ -30,7 +30,7 @@ struct net {
     int host, rank;
     int served;             /* our lanes: our local rank, and every `locals` on */
     struct net_links links; /* served x hosts; those to our own host stay empty */
-    struct net_tell tell;
+    struct net_end end;
     struct barrier_abroad abroad;
     bool leaving; /* in finalize: an end of a connection is no death */
     size_t slot_bytes, area_bytes;

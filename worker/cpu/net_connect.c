@@ -255,7 +255,7 @@ static ddp_status try_again(struct net_dial *d, int error, struct ddp_err *err)
 
 /* A connect that fails at once leaves no trace on the socket. SO_ERROR is 0 while the connection is being made, too:
  * then there is no peer yet. */
-static ddp_status look_at_connection(struct net_dial *d, struct ddp_err *err)
+static ddp_status check_connection(struct net_dial *d, struct ddp_err *err)
 {
     struct sockaddr_storage peer;
     socklen_t len = sizeof(int), peer_len = sizeof(peer);
@@ -271,7 +271,7 @@ static ddp_status look_at_connection(struct net_dial *d, struct ddp_err *err)
         return clock_ms() - d->try_ms < SILENT_MS ? DDP_OK : closed(d, "no answer for 10 s", err);
     hello.to = d->link->rank;
     hello.lane = d->link->lane;
-    net_put_hello(bytes, &hello);
+    net_encode_hello(bytes, &hello);
     /* A fresh connection has room for it. */
     if (send(d->fd, bytes, sizeof(bytes), MSG_NOSIGNAL) != sizeof(bytes))
         return try_again(d, errno, err);
@@ -292,9 +292,9 @@ static ddp_status read_answer(struct net_dial *d, struct ddp_err *err)
     d->got += (size_t)n;
     if (d->got < NET_ANSWER)
         return DDP_OK;
-    enum net_answer answer = net_take_answer(d->answer);
+    enum net_answer answer = net_decode_answer(d->answer);
     if (answer != NET_WELCOME)
-        return unreachable(d, net_answer_words(answer), err);
+        return unreachable(d, net_answer_text(answer), err);
     memcpy(d->link->name, d->card.host, NET_HOST);
     d->link->pid = d->card.pid;
     endpoint_print(d->card.address, d->card.port, d->link->where);
@@ -312,7 +312,7 @@ ddp_status net_dial_serve(struct net_dial *dial, struct ddp_err *err)
     if (dial->fd < 0)
         start_dial(dial);
     if (!dial->said)
-        return look_at_connection(dial, err);
+        return check_connection(dial, err);
     return read_answer(dial, err);
 }
 
@@ -396,14 +396,14 @@ static bool answer_hello(struct net_guest *guest, const struct net_hello *mine, 
 {
     struct net_hello hello;
     uint8_t bytes[NET_ANSWER];
-    enum net_answer answer = net_take_hello(guest->bytes, mine, &hello);
+    enum net_answer answer = net_decode_hello(guest->bytes, mine, &hello);
     struct net_link *link = expected(links, &hello);
 
     if (answer == NET_WELCOME && link == NULL)
         answer = NET_OTHER_RANK;
     if (answer == NET_WELCOME && link->fd >= 0)
         answer = NET_TWICE;
-    net_put_answer(bytes, answer);
+    net_encode_answer(bytes, answer);
     /* A fresh connection has room for 8 bytes; if it is broken, the link reports it. */
     if (send(guest->fd, bytes, sizeof(bytes), MSG_NOSIGNAL) != sizeof(bytes) || answer != NET_WELCOME) {
         show_out(guest);
@@ -431,7 +431,7 @@ static bool listen_to(struct net_guest *guest, const struct net_hello *mine, str
     }
     if (n > 0)
         guest->got += (size_t)n;
-    if (n <= 0 || !net_may_be_hello(guest->bytes, guest->got))
+    if (n <= 0 || !net_is_hello_prefix(guest->bytes, guest->got))
         show_out(guest);
     else if (guest->got == NET_HELLO)
         return answer_hello(guest, mine, links);

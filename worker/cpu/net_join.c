@@ -26,17 +26,17 @@ enum { STORE_MS = 500 };
 
 /* With the nonce of this meeting in the key, the end of another one under the same prefix is not taken for
  * ours. */
-void net_tell_open(struct net_tell *tell, const struct bootstrap *bootstrap, const uint8_t nonce[SHM_NONCE])
+void net_end_open(struct net_end *end, const struct bootstrap *bootstrap, const uint8_t nonce[SHM_NONCE])
 {
-    char *to = tell->key;
+    char *to = end->key;
     to += snprintf(to, BOOTSTRAP_KEY - 2 * SHM_NONCE - 1, "%s/over/", bootstrap->prefix);
     for (int i = 0; i < SHM_NONCE; i++)
         to += sprintf(to, "%02x", nonce[i]);
-    tell->reconnect = bootstrap->reconnect;
-    tell->user = bootstrap->user;
+    end->reconnect = bootstrap->reconnect;
+    end->user = bootstrap->user;
 }
 
-void net_tell(const struct net_tell *tell, struct ddp_err *err)
+void net_end_set(const struct net_end *end, struct ddp_err *err)
 {
     struct ddp_store *store;
     struct ddp_err ignored;
@@ -44,24 +44,24 @@ void net_tell(const struct net_tell *tell, struct ddp_err *err)
     void *first = NULL;
     size_t len = call_encode_reason(reason, err), found;
 
-    if (tell->reconnect(tell->user, STORE_MS, &store, &ignored) != DDP_OK)
+    if (end->reconnect(end->user, STORE_MS, &store, &ignored) != DDP_OK)
         return;
-    if (ddp_store_compare_set(store, tell->key, "", 0, reason, len, &first, &found, &ignored) == DDP_OK)
+    if (ddp_store_compare_set(store, end->key, "", 0, reason, len, &first, &found, &ignored) == DDP_OK)
         call_decode_reason(first, err);
     free(first);
     ddp_store_close(store);
 }
 
-static ddp_status net_told(const struct net_tell *tell, struct ddp_store *store, struct ddp_err *err)
+static ddp_status net_end_read(const struct net_end *end, struct ddp_store *store, struct ddp_err *err)
 {
-    const char *const keys[] = { tell->key };
+    const char *const keys[] = { end->key };
     void *reason = NULL;
     size_t len;
     int there = 0;
 
     if (ddp_store_check(store, keys, 1, &there, NULL) != DDP_OK || !there)
         return DDP_OK;
-    ddp_status status = ddp_store_get(store, tell->key, STORE_MS, &reason, &len, err);
+    ddp_status status = ddp_store_get(store, end->key, STORE_MS, &reason, &len, err);
     if (status == DDP_OK)
         call_decode_reason(reason, err);
     free(reason);
@@ -126,7 +126,7 @@ static ddp_status open_door(struct joining *j, const struct comm_setup *setup, s
     memcpy(card.address, j->address, NET_ADDRESS);
     memcpy(card.host, j->hello.host, NET_HOST);
     card_key(key, j->net->rank);
-    return bootstrap_give(j->bootstrap, key, &card, sizeof(card), err);
+    return bootstrap_publish(j->bootstrap, key, &card, sizeof(card), err);
 }
 
 /* --- others ---------------------------------------------------------------------------------------------- */
@@ -159,7 +159,7 @@ static ddp_status check_joining(struct joining *j, struct ddp_err *err)
 
     if (status == DDP_OK && now - j->asked_ms >= ASK_MS) {
         j->asked_ms = now;
-        status = net_told(&j->net->tell, j->bootstrap->store, err);
+        status = net_end_read(&j->net->end, j->bootstrap->store, err);
     }
     if (status == DDP_OK && now >= j->bootstrap->deadline_ms)
         status = links_missing(j, err);
@@ -172,7 +172,7 @@ static ddp_status check_joining(struct joining *j, struct ddp_err *err)
 static ddp_status wait_for_card(struct joining *j, const char *key, struct ddp_err *err)
 {
     struct timespec pause = { .tv_nsec = 1000000 };
-    while (!bootstrap_is_given(j->bootstrap, key)) {
+    while (!bootstrap_is_published(j->bootstrap, key)) {
         ddp_status status = check_joining(j, err);
         if (status != DDP_OK)
             return status;
@@ -195,7 +195,7 @@ static ddp_status find_peer(struct joining *j, struct net_link *link, struct ddp
     card_key(key, link->rank);
     ddp_status status = wait_for_card(j, key, err);
     if (status == DDP_OK)
-        status = bootstrap_take(j->bootstrap, key, &dial->card, sizeof(dial->card), err);
+        status = bootstrap_fetch(j->bootstrap, key, &dial->card, sizeof(dial->card), err);
     if (status != DDP_OK)
         return status;
     dial->card.address[NET_ADDRESS - 1] = dial->card.host[NET_HOST - 1] = '\0';
@@ -245,7 +245,7 @@ static ddp_status serve_all(struct joining *j, struct ddp_err *err)
 /* The program may print our message; the store gets a code as well, so that all nodes of the job learn at once which
  * port is closed, even if the program prints nothing. A store that is not ddprun's has no use for it, and a failure
  * here changes nothing. */
-static void tell_closed(const struct joining *j, const char *closed)
+static void report_closed(const struct joining *j, const char *closed)
 {
     enum { TELL_MS = 500 };
     char *reply = NULL;
@@ -261,11 +261,11 @@ static void tell_closed(const struct joining *j, const char *closed)
     cJSON_Delete(o);
 }
 
-static void tell_what_is_closed(const struct joining *j)
+static void report_closed_ports(const struct joining *j)
 {
     for (int i = 0; i < j->dial_count; i++)
         if (j->dials[i].closed[0] != '\0')
-            tell_closed(j, j->dials[i].closed);
+            report_closed(j, j->dials[i].closed);
 }
 
 /* SLICE_MS bounds how late the end of a rank is detected, since neither the page nor the store can wake us out of
@@ -280,7 +280,7 @@ static ddp_status connect_all(struct joining *j, struct ddp_err *err)
             status = serve_all(j, err);
     }
     if (status != DDP_OK)
-        tell_what_is_closed(j);
+        report_closed_ports(j);
     return status;
 }
 
@@ -333,10 +333,10 @@ static ddp_status check_abroad(void *user, struct ddp_err *err)
     return net->leaving ? DDP_OK : net_links_check(&net->links, err);
 }
 
-static void tell_abroad(void *user, struct ddp_err *err)
+static void publish_abroad(void *user, struct ddp_err *err)
 {
     struct net *net = user;
-    net_tell(&net->tell, err);
+    net_end_set(&net->end, err);
     net_links_shut(&net->links);
 }
 
@@ -410,8 +410,8 @@ ddp_status net_open(struct net **out, struct cpu_comm *cpu, const struct comm_se
     net->cpu = cpu;
     net->rank = setup->rank;
     net->host = cpu->meeting.host;
-    net->abroad = (struct barrier_abroad){ net, check_abroad, tell_abroad };
-    net_tell_open(&net->tell, setup->bootstrap, cpu->meeting.nonce);
+    net->abroad = (struct barrier_abroad){ net, check_abroad, publish_abroad };
+    net_end_open(&net->end, setup->bootstrap, cpu->meeting.nonce);
     cpu->barrier.abroad = &net->abroad;
     net->leaving = true; /* connections are made one by one: the joining looks after them */
     ddp_status status = net_prepare(net, err);

@@ -348,7 +348,7 @@ static bool is_on(const struct net_call *c, size_t from, size_t turn, struct net
 static void net_begin(struct net *net, const struct call *call, int lanes)
 {
     uint8_t head[NET_HEAD];
-    net_put_head(head, call, net->cpu->comm.seq, net->rank);
+    net_encode_head(head, call, net->cpu->comm.seq, net->rank);
     for (int i = 0; i < net->served && net_lane(net, i) < lanes; i++)
         for (int h = 0; h < net->layout.hosts; h++)
             if (h != net->host)

@@ -42,7 +42,7 @@ static uint8_t *put_bytes(uint8_t *to, const void *from, size_t n)
     return to + n;
 }
 
-void net_put_hello(uint8_t bytes[NET_HELLO], const struct net_hello *hello)
+void net_encode_hello(uint8_t bytes[NET_HELLO], const struct net_hello *hello)
 {
     uint8_t *to = bytes;
 
@@ -60,7 +60,7 @@ void net_put_hello(uint8_t bytes[NET_HELLO], const struct net_hello *hello)
 }
 
 /* Asked with every byte that comes, so that a stranger is out with the first one. */
-bool net_may_be_hello(const uint8_t *bytes, size_t n)
+bool net_is_hello_prefix(const uint8_t *bytes, size_t n)
 {
     return memcmp(bytes, hello_magic, n < sizeof(hello_magic) ? n : sizeof(hello_magic)) == 0;
 }
@@ -73,13 +73,13 @@ static const uint8_t *take_text(const uint8_t *from, char *to, size_t n)
     return from + n;
 }
 
-enum net_answer net_take_hello(const uint8_t bytes[NET_HELLO], const struct net_hello *mine,
-                               struct net_hello *out)
+enum net_answer net_decode_hello(const uint8_t bytes[NET_HELLO], const struct net_hello *mine,
+                                 struct net_hello *out)
 {
     const uint8_t *from = bytes + sizeof(hello_magic) + sizeof(native);
 
     *out = (struct net_hello){ .from = -1 };
-    if (!net_may_be_hello(bytes, NET_HELLO) ||
+    if (!net_is_hello_prefix(bytes, NET_HELLO) ||
         memcmp(bytes + sizeof(hello_magic), &native, sizeof(native)) != 0)
         return NET_FOREIGN;
     memcpy(out->nonce, from, NET_NONCE);
@@ -95,12 +95,12 @@ enum net_answer net_take_hello(const uint8_t bytes[NET_HELLO], const struct net_
     return out->to == mine->to && out->world == mine->world ? NET_WELCOME : NET_OTHER_RANK;
 }
 
-void net_put_answer(uint8_t bytes[NET_ANSWER], enum net_answer answer)
+void net_encode_answer(uint8_t bytes[NET_ANSWER], enum net_answer answer)
 {
     put_number(put_bytes(bytes, answer_magic, sizeof(answer_magic)), answer, 4);
 }
 
-enum net_answer net_take_answer(const uint8_t bytes[NET_ANSWER])
+enum net_answer net_decode_answer(const uint8_t bytes[NET_ANSWER])
 {
     const uint8_t *from = bytes + sizeof(answer_magic);
     uint64_t number = take_number(&from, 4);
@@ -109,7 +109,7 @@ enum net_answer net_take_answer(const uint8_t bytes[NET_ANSWER])
                : NET_ANSWERS;
 }
 
-const char *net_answer_words(enum net_answer answer)
+const char *net_answer_text(enum net_answer answer)
 {
     static const char *const words[] = {
 #define X(name, text) text,
@@ -122,7 +122,7 @@ const char *net_answer_words(enum net_answer answer)
 /* --- calls ---------------------------------------------------------------------------------------------- */
 
 /* Everything that decides how many bytes a call has. Pointers and time-outs are each rank's own affair. */
-void net_put_head(uint8_t bytes[NET_HEAD], const struct call *call, uint64_t seq, int rank)
+void net_encode_head(uint8_t bytes[NET_HEAD], const struct call *call, uint64_t seq, int rank)
 {
     uint8_t *to = put_bytes(bytes, head_magic, sizeof(head_magic));
     to = put_number(to, (uint32_t)rank, 4);
@@ -134,7 +134,7 @@ void net_put_head(uint8_t bytes[NET_HEAD], const struct call *call, uint64_t seq
     put_number(to, (uint32_t)call->root, 4);
 }
 
-bool net_take_head(const uint8_t bytes[NET_HEAD], struct call *call, uint64_t *seq, int *rank)
+bool net_decode_head(const uint8_t bytes[NET_HEAD], struct call *call, uint64_t *seq, int *rank)
 {
     const uint8_t *from = bytes + sizeof(head_magic);
 
@@ -161,8 +161,8 @@ ddp_status net_compare_heads(const uint8_t mine[NET_HEAD], const uint8_t theirs[
 
     if (memcmp(mine + CALL_AT, theirs + CALL_AT, NET_HEAD - CALL_AT) == 0)
         return DDP_OK;
-    net_take_head(mine, &calls[0], &seq[0], &rank[0]);
-    if (!net_take_head(theirs, &calls[1], &seq[1], &rank[1]))
+    net_decode_head(mine, &calls[0], &seq[0], &rank[0]);
+    if (!net_decode_head(theirs, &calls[1], &seq[1], &rank[1]))
         return ddp_fail(
             err, DDP_ERR_MISMATCH,
             "ranks disagree: rank %d called %s, and from another host came something else than a call",
@@ -179,7 +179,7 @@ ddp_status net_compare_heads(const uint8_t mine[NET_HEAD], const uint8_t theirs[
  * ports none meets another; after that they go round once. */
 
 /* Digits only: strtol alone would take blanks and signs. Moves *text past them; -1 = there is no port. */
-static int take_port(const char **text)
+static int parse_port(const char **text)
 {
     char *end;
     if (**text < '0' || **text > '9')
@@ -196,10 +196,10 @@ ddp_status net_ports_parse(const char *text, struct net_ports *out, struct ddp_e
     *out = (struct net_ports){ 0, 0 };
     if (*text == '\0')
         return DDP_OK;
-    out->low = out->high = take_port(&at);
+    out->low = out->high = parse_port(&at);
     if (*at == '-') {
         at++;
-        out->high = take_port(&at);
+        out->high = parse_port(&at);
     }
     if (*at != '\0' || out->low < 0 || out->high < out->low)
         return ddp_fail(err, DDP_ERR_ENV,

@@ -40,24 +40,24 @@ enum net_answer {
         NET_ANSWERS
 };
 
-void net_put_hello(uint8_t bytes[NET_HELLO], const struct net_hello *hello);
+void net_encode_hello(uint8_t bytes[NET_HELLO], const struct net_hello *hello);
 
 /* The answer to a hello of NET_HELLO bytes: `mine` has our nonce, run, world, and in `to` our rank. *out is filled in
  * as far as the hello is ours; the caller knows which ranks and lanes it waits for. */
-enum net_answer net_take_hello(const uint8_t bytes[NET_HELLO], const struct net_hello *mine,
-                               struct net_hello *out);
+enum net_answer net_decode_hello(const uint8_t bytes[NET_HELLO], const struct net_hello *mine,
+                                 struct net_hello *out);
 
 /* Could these `n` bytes be the beginning of a hello? */
-bool net_may_be_hello(const uint8_t *bytes, size_t n);
+bool net_is_hello_prefix(const uint8_t *bytes, size_t n);
 
-void net_put_answer(uint8_t bytes[NET_ANSWER], enum net_answer answer);
+void net_encode_answer(uint8_t bytes[NET_ANSWER], enum net_answer answer);
 /* NET_ANSWERS: these bytes are no answer. */
-enum net_answer net_take_answer(const uint8_t bytes[NET_ANSWER]);
-const char *net_answer_words(enum net_answer answer);
+enum net_answer net_decode_answer(const uint8_t bytes[NET_ANSWER]);
+const char *net_answer_text(enum net_answer answer);
 
 /* The head of a call: number `seq`, as `rank` has called it. False: no head. */
-void net_put_head(uint8_t bytes[NET_HEAD], const struct call *call, uint64_t seq, int rank);
-bool net_take_head(const uint8_t bytes[NET_HEAD], struct call *call, uint64_t *seq, int *rank);
+void net_encode_head(uint8_t bytes[NET_HEAD], const struct call *call, uint64_t seq, int rank);
+bool net_decode_head(const uint8_t bytes[NET_HEAD], struct call *call, uint64_t *seq, int *rank);
 
 /* DDP_OK, or DDP_ERR_MISMATCH with both calls, the lower rank's first. */
 ddp_status net_compare_heads(const uint8_t mine[NET_HEAD], const uint8_t theirs[NET_HEAD],

@@ -14,14 +14,14 @@
 
 enum { LISTED = 8, LIST = 720 };
 
-static ddp_status words_no_such(const struct reducer_step *step, size_t i, struct ddp_err *err)
+static ddp_status misuse_no_such_param(const struct reducer_step *step, size_t i, struct ddp_err *err)
 {
     return ddp_fail(err, DDP_ERR_ARG, "reducer: there is no parameter %zu, 0 to %zu was expected", i,
                     step->n - 1);
 }
 
 /* Twice in one step would reduce a half-written bucket; it mostly means that the last step was not finished. */
-static ddp_status words_twice(const struct reducer_step *step, size_t i, struct ddp_err *err)
+static ddp_status misuse_ready_twice(const struct reducer_step *step, size_t i, struct ddp_err *err)
 {
     return ddp_fail(err, DDP_ERR_ARG,
                     "reducer: parameter %zu \"%.100s\" (bucket %zu) is marked ready twice in one step; was "
@@ -29,10 +29,10 @@ static ddp_status words_twice(const struct reducer_step *step, size_t i, struct 
                     i, step->params[i].name, step->plan->bucket_of[i]);
 }
 
-static ddp_status words_not_expected(const struct reducer_step *step, size_t i, struct ddp_err *err)
+static ddp_status misuse_unexpected_unused(const struct reducer_step *step, size_t i, struct ddp_err *err)
 {
     if (i >= step->n)
-        return words_no_such(step, i, err);
+        return misuse_no_such_param(step, i, err);
     return ddp_fail(
         err, DDP_ERR_ARG,
         "reducer: parameter %zu \"%.100s\" (bucket %zu) is marked unused, but all must be used; set "
@@ -59,7 +59,7 @@ static size_t list_unready(const struct reducer_step *step, char list[LIST])
 }
 
 /* Only with uneven inputs: else a step may begin so. */
-static ddp_status words_no_forward(const struct reducer_step *step, size_t i, struct ddp_err *err)
+static ddp_status misuse_no_forward(const struct reducer_step *step, size_t i, struct ddp_err *err)
 {
     return ddp_fail(err, DDP_ERR_ARG,
                     "reducer: parameter %zu \"%.100s\" is marked, but no step was begun; with "
@@ -68,7 +68,7 @@ static ddp_status words_no_forward(const struct reducer_step *step, size_t i, st
 }
 
 /* A layer that took no part in the loss is the usual cause. */
-static ddp_status words_unready(const struct reducer_step *step, struct ddp_err *err)
+static ddp_status misuse_unready(const struct reducer_step *step, struct ddp_err *err)
 {
     char list[LIST];
     size_t missing = list_unready(step, list);
@@ -78,7 +78,7 @@ static ddp_status words_unready(const struct reducer_step *step, struct ddp_err 
 }
 
 /* The other ranks wait in a bucket that this one has not launched: going on would only move the error elsewhere. */
-static ddp_status words_unfinished(const struct reducer_step *step, struct ddp_err *err)
+static ddp_status misuse_unfinished(const struct reducer_step *step, struct ddp_err *err)
 {
     char list[LIST];
     size_t missing = step->sync ? list_unready(step, list) : 0;
@@ -93,7 +93,7 @@ static ddp_status words_unfinished(const struct reducer_step *step, struct ddp_e
 }
 
 /* Otherwise nothing tells this from a step in which every parameter is unused. */
-static ddp_status words_nothing_begun(struct ddp_err *err)
+static ddp_status misuse_nothing_begun(struct ddp_err *err)
 {
     return ddp_fail(
         err, DDP_ERR_ARG,
@@ -148,7 +148,7 @@ static bool may_forward(const struct reducer_step *step)
 ddp_status step_forward(struct reducer_step *step, struct step_effects *effects, struct ddp_err *err)
 {
     if (!may_forward(step))
-        return words_unfinished(step, err);
+        return misuse_unfinished(step, err);
     effects->rebuild = step->recorded && !step->rebuilt && !step->keep_order && !step->find_unused;
     effects->send_buffers = step->buffers_due;
     begin_step(step, STEP_FORWARD);
@@ -169,13 +169,13 @@ static void record_order(struct reducer_step *step, size_t i)
 static ddp_status mark_param(struct reducer_step *step, size_t i, struct ddp_err *err)
 {
     if (i >= step->n)
-        return words_no_such(step, i, err);
+        return misuse_no_such_param(step, i, err);
     if (step->phase == STEP_IDLE && step->uneven)
-        return words_no_forward(step, i, err);
+        return misuse_no_forward(step, i, err);
     if (step->phase == STEP_IDLE)
         begin_step(step, STEP_IDLE);
     if (step->sync && step->ready[i])
-        return words_twice(step, i, err);
+        return misuse_ready_twice(step, i, err);
     step->phase = STEP_BACKWARD;
     if (step->sync) {
         step->ready[i] = true;
@@ -197,7 +197,7 @@ ddp_status step_unused(struct reducer_step *step, size_t i, bool *blank, struct 
 {
     *blank = false;
     if (!step->find_unused)
-        return words_not_expected(step, i, err);
+        return misuse_unexpected_unused(step, i, err);
     ddp_status status = mark_param(step, i, err);
     *blank = status == DDP_OK && step->sync && !step->used[i];
     return status;
@@ -239,9 +239,9 @@ ddp_status step_finish(const struct reducer_step *step, struct ddp_err *err)
 {
     size_t i;
     if (step->phase == STEP_IDLE && step->find_unused)
-        return words_nothing_begun(err);
+        return misuse_nothing_begun(err);
     if (step->phase == STEP_IDLE || (!step->find_unused && step_missing(step, &i)))
-        return words_unready(step, err);
+        return misuse_unready(step, err);
     return DDP_OK;
 }
 

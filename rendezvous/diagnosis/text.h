@@ -1,10 +1,9 @@
-/* diagnose_words.h -- pieces of sentences for diagnose_job.c and screen.c, and the small questions to a snapshot. Private
- * to them.
+/* text.h -- the list of findings, pieces of their sentences, and the small questions to a snapshot. Private to the diagnosis.
  *
  * Each function that makes words writes them into its first argument, cut if need be, and returns it: so a sentence can
  * be put together in one call. */
-#ifndef RENDEZVOUS_DIAGNOSE_WORDS_H
-#define RENDEZVOUS_DIAGNOSE_WORDS_H
+#ifndef RENDEZVOUS_DIAGNOSIS_TEXT_H
+#define RENDEZVOUS_DIAGNOSIS_TEXT_H
 
 #include "diagnosis/snapshot.h"
 
@@ -29,13 +28,13 @@ const char *missing_nodes(words out, const struct snapshot *s, uint32_t never);
 const char *unclaimed_ranks(words out, const struct snapshot *s);
 /* Room for one more finding in the order of the table; NULL when there is none. diagnosis.c. */
 struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code);
-/* diagnose_torch.c: false when it is no setup of a group, or one of some ranks only. */
+/* torch.c: false when it is no setup of a group, or one of some ranks only. */
 bool diagnose_torch_setup(struct diagnosis *d, const struct snapshot *s, const struct snapshot_wait *w);
 /* For what all ranks of PyTorch's need at the start? */
 bool diagnose_is_torch_wait(const struct snapshot_wait *wait);
 void diagnose_torch_too_many(struct diagnosis *d, const struct snapshot *s);
 
-/* diagnose_still.c: who stands still while others wait for it in a collective. */
+/* ranks.c: who stands still while others wait for it in a collective. */
 void diagnose_still(struct diagnosis *d, const struct snapshot *s);
 
 /* "rank 3 (n1, pid 77) waits", "ranks 0-2 wait", and as below when their ranks are not known. */

@@ -1,12 +1,16 @@
-/* rejects.h -- connections that came to nothing: who, from where, and what their first bytes look like.
+/* rejected.h -- what is kept for a diagnosis: connections that came to nothing, nodes that were refused, what nodes say of themselves.
+ *
+ * Of connections: who, from where, and what their first bytes look like.
  *
  * A port that is open to a network hears more than its job: yesterday's launcher, a browser, a health check, a scanner.
  * For a job that does not come together they are evidence ("n7 does connect, but speaks TLS"), so they are kept, a row
  * for each source, kind and job. The oldest row gives way: a scanner costs 64 rows, not memory. */
-#ifndef RENDEZVOUS_REJECTS_H
-#define RENDEZVOUS_REJECTS_H
+#ifndef RENDEZVOUS_DIAGNOSIS_REJECTED_H
+#define RENDEZVOUS_DIAGNOSIS_REJECTED_H
 
 #include "base/slice.h"
+#include "diagnosis/findings.h"
+#include "job/rendezvous.h"
 
 #include <stdint.h>
 
@@ -72,5 +76,53 @@ struct reject_facts {
 
 /* Count it. True when a line in the log is due: one for each source and minute. */
 bool rejects_note(struct rejects *r, const struct reject_facts *what, uint64_t now_ms);
+
+/* --- refusals --------------------------------------------------------------------------------------------- */
+
+/* Nodes that were not let into a job: the agents' counterpart of rejected.h.
+ *
+ * An agent that is refused prints why and ends. On the other nodes, which wait for it, that is the answer to "why does
+ * node 3 not come?", so the last of them are kept, the same one only once. */
+
+enum { REFUSALS_MAX = 32 };
+
+struct refusal {
+    enum rdzv_refused code;
+    char job[RDZV_TEXT_MAX], host[RDZV_TEXT_MAX], boot_id[RDZV_TEXT_MAX];
+    char sentence[3 * RDZV_WORDS_MAX];
+    int32_t node_rank; /* that it asked for, -1 = any */
+    int pid;
+    uint32_t times;
+    uint64_t first_ms, last_ms;
+};
+
+/* `count` rows, the oldest gives way. Zeroed before first use. */
+struct refusals {
+    struct refusal row[REFUSALS_MAX];
+    uint32_t count;
+};
+
+void refusals_note(struct refusals *r, const struct rdzv_join *join, const struct rdzv_refusal *why,
+                   uint64_t now_ms);
+
+/* --- notices ---------------------------------------------------------------------------------------------- */
+
+/* What nodes have found out about themselves and want all to know: limits that are too low, a port that is
+ * taken, a neighbour that cannot be reached. The last of them are kept, the same one only once. */
+
+enum { NOTICES_MAX = 16 };
+
+/* Zeroed before first use. */
+struct notices {
+    struct finding *list; /* owned; room for NOTICES_MAX once there is one */
+    uint32_t count, next; /* `next`: where the next one goes when there is no more room */
+};
+
+/* `code` is that of another version's table, perhaps: one that is not known here is passed over. */
+void notices_add(struct notices *n, const char *code, const char *subject, const char *sentence,
+                 const char *advice);
+/* `subject` NULL = any. */
+bool notices_have(const struct notices *n, enum finding_code code, const char *subject);
+void notices_free(struct notices *n);
 
 #endif

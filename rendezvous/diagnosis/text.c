@@ -1,17 +1,90 @@
-/* diagnose_words.c -- see diagnose_words.h.
- *
- * Every word is a text of fixed size that the caller has on its stack: a diagnosis is made when things go
- * wrong, and must not fail because memory is short as well. What does not fit is cut, host names shorter
- * than the rest, so that pid and rank behind them are always to be read. */
-#include "diagnosis/diagnose_words.h"
+/* text.c -- see text.h. */
+#include "diagnosis/text.h"
 
 #include "base/text.h"
+#include "diagnosis/torch_keys.h"
 
 #include <stdio.h>
+
+/* --- the list of findings: in the order of the table, and short enough for a screen --------------------- */
+
+/* How often a code is in the list, and where last: there `more` is counted, so that "and 396 more like
+ * this" stands under the last one that is shown. `last` stays as it is when there is none. */
+static uint32_t count_code(const struct diagnosis *d, enum finding_code code, uint32_t *last)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < d->n; i++) {
+        if (d->list[i].code != code)
+            continue;
+        *last = i;
+        n++;
+    }
+    return n;
+}
+
+/* Behind all that stand above it in the table; when there is no room, the last one has to go. A full list
+ * still takes a cause: what falls off its end is the least of the consequences. Of one code only the first
+ * DIAGNOSIS_SAME are spelled out, else four hundred nodes that have not come would push the reason off the
+ * screen. Insertion into an array is enough for a dozen rows, and equal codes stay in the order of their
+ * numbers. */
+struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code)
+{
+    uint32_t last = 0, at = d->n;
+    if (count_code(d, code, &last) >= DIAGNOSIS_SAME) {
+        d->list[last].more++;
+        return NULL;
+    }
+    while (at > 0 && d->list[at - 1].code > code)
+        at--;
+    if (d->n == DIAGNOSIS_MAX)
+        d->left_out++;
+    if (at == DIAGNOSIS_MAX)
+        return NULL;
+    const uint32_t behind = (d->n < DIAGNOSIS_MAX ? d->n : DIAGNOSIS_MAX - 1) - at;
+    memmove(&d->list[at + 1], &d->list[at], behind * sizeof(d->list[0]));
+    d->n += d->n < DIAGNOSIS_MAX;
+    return &d->list[at];
+}
+
+/* For one who has a single question and takes the whole diagnosis for it: two ways to the same finding
+ * would in time give two answers. */
+bool diagnosis_keep(struct diagnosis *d, enum finding_code code)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < d->n; i++)
+        if (d->list[i].code == code)
+            d->list[kept++] = d->list[i];
+    d->n = kept;
+    return kept > 0;
+}
+
+/* Every word is a text of fixed size that the caller has on its stack: a diagnosis is made when things go
+ * wrong, and must not fail because memory is short as well. What does not fit is cut, host names shorter
+ * than the rest, so that pid and rank behind them are always to be read. */
 
 enum { MOMENT_MS = 1000, HOSTS_SHOWN = 6, RANGES_SHOWN = 8 };
 
 /* --- words ---------------------------------------------------------------------------------------------- */
+
+/* The bytes stay behind the words: who looks for the key in a program or a log needs them. */
+bool diagnose_put_place(struct slice name, bool is_barrier, struct buf *out)
+{
+    struct torch_key key;
+    const bool is_torch = !is_barrier && torch_key_read(name, &key);
+    bool ok = !is_torch || (torch_key_put(&key, out) && buf_printf(out, " ("));
+    return ok && buf_printf(out, is_barrier ? "barrier '" : "key '") &&
+           text_put(out, name, DIAGNOSE_NAME_SHOWN) && buf_printf(out, is_torch ? "')" : "'");
+}
+
+bool diagnose_is_place(struct slice a, bool a_is_barrier, struct slice b, bool b_is_barrier)
+{
+    struct torch_key x, y;
+    if (a_is_barrier != b_is_barrier)
+        return false;
+    if (a_is_barrier || slice_equal(a, b) || !torch_key_may_set_up(a) || !torch_key_may_set_up(b))
+        return slice_equal(a, b);
+    return torch_key_read(a, &x) && torch_key_read(b, &y) && torch_key_same_setup(&x, &y);
+}
 
 /* What has gathered in `text`, which is freed. Memory that was short leaves the word shorter, which is
  * better than no finding. */

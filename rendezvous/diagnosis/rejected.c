@@ -1,14 +1,17 @@
-/* rejects.c -- see rejects.h.
+/* rejected.c -- see rejected.h.
  *
  * What a client speaks is told from its first eight bytes, without parsing: they are all that is kept, and
  * they are enough, since every protocol that knocks here begins with a constant. A guess that is wrong
  * costs a word in a diagnosis; the connection is closed anyway. */
-#include "diagnosis/rejects.h"
+#include "diagnosis/rejected.h"
 
+#include "base/text.h"
 #include "store/encode.h"
 #include "store/ops.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 enum { TELL_EVERY_MS = 60000 };
 
@@ -152,4 +155,113 @@ bool rejects_note(struct rejects *r, const struct reject_facts *what, uint64_t n
     row->times++;
     r->total++;
     return tell(r, row, now_ms);
+}
+
+/* --- refusals --------------------------------------------------------------------------------------------- */
+
+/* Thirty-two rows, all looked at each time: refusals are few, and a user who has started 1000 nodes with
+ * the wrong option learns no more from the thousandth. */
+
+/* An agent that tries again every second is one row. Another code is another mistake of the same process,
+ * and gets a row of its own: the first was mended. */
+static bool is_same_node(const struct refusal *row, const struct rdzv_join *join, enum rdzv_refused code)
+{
+    return row->code == code && row->node_rank == join->node_rank && row->pid == join->pid &&
+           strcmp(row->host, join->host) == 0 && strcmp(row->job, join->job) == 0;
+}
+
+/* A row that is taken from another begins to count anew. */
+static struct refusal *row_of_node(struct refusals *r, const struct rdzv_join *join, enum rdzv_refused code)
+{
+    struct refusal *oldest = &r->row[0];
+    for (uint32_t i = 0; i < r->count; i++) {
+        if (is_same_node(&r->row[i], join, code))
+            return &r->row[i];
+        if (r->row[i].last_ms < oldest->last_ms)
+            oldest = &r->row[i];
+    }
+    if (r->count < REFUSALS_MAX)
+        oldest = &r->row[r->count++];
+    oldest->times = 0;
+    return oldest;
+}
+
+/* The sentence is the last one: the other node that it names may be another by now. */
+void refusals_note(struct refusals *r, const struct rdzv_join *join, const struct rdzv_refusal *why,
+                   uint64_t now_ms)
+{
+    struct refusal *row = row_of_node(r, join, why->code);
+    if (row->times++ == 0)
+        row->first_ms = now_ms;
+    row->code = why->code;
+    row->node_rank = join->node_rank;
+    row->pid = join->pid;
+    row->last_ms = now_ms;
+    snprintf(row->job, sizeof(row->job), "%s", join->job);
+    snprintf(row->host, sizeof(row->host), "%s", join->host);
+    snprintf(row->boot_id, sizeof(row->boot_id), "%s", join->boot_id);
+    snprintf(row->sentence, sizeof(row->sentence), "%s", why->sentence);
+}
+
+/* --- notices ---------------------------------------------------------------------------------------------- */
+
+/* What nodes have found on themselves, once each: a node that joins again says the same again, and its row
+ * is written over. The list is made with the first, for most jobs have none. */
+
+static struct finding *find(const struct notices *n, enum finding_code code, const char *subject)
+{
+    for (uint32_t i = 0; i < n->count; i++)
+        if (n->list[i].code == code && (subject == NULL || strcmp(n->list[i].subject, subject) == 0))
+            return &n->list[i];
+    return NULL;
+}
+
+bool notices_have(const struct notices *n, enum finding_code code, const char *subject)
+{
+    return find(n, code, subject) != NULL;
+}
+
+/* When it is full the rows are used again in turn: the newest are about the nodes that are here. */
+static struct finding *slot_for(struct notices *n, enum finding_code code, const char *subject)
+{
+    struct finding *same = find(n, code, subject);
+    if (same != NULL)
+        return same;
+    if (n->list == NULL)
+        n->list = calloc(NOTICES_MAX, sizeof(*n->list));
+    if (n->list == NULL)
+        return NULL;
+    if (n->count < NOTICES_MAX)
+        return &n->list[n->count++];
+    return &n->list[n->next++ % NOTICES_MAX];
+}
+
+/* It will be shown on terminals. */
+static void put_plain(char *to, size_t size, const char *text)
+{
+    struct buf out = { 0 };
+    const bool ok = text_put(&out, slice_str(text), size);
+    snprintf(to, size, "%.*s", ok ? (int)out.len : 0, ok && out.len > 0 ? (const char *)out.data : "");
+    buf_free(&out);
+}
+
+/* A code that is not in our table has no place in its order, and is not shown. */
+void notices_add(struct notices *n, const char *code, const char *subject, const char *sentence,
+                 const char *advice)
+{
+    const enum finding_code known = finding_by_name(code);
+    struct finding *f = known != FINDING_NONE ? slot_for(n, known, subject) : NULL;
+    if (f == NULL)
+        return;
+    f->code = known;
+    f->more = 0;
+    put_plain(f->subject, sizeof(f->subject), subject);
+    put_plain(f->sentence, sizeof(f->sentence), sentence);
+    put_plain(f->advice, sizeof(f->advice), advice);
+}
+
+void notices_free(struct notices *n)
+{
+    free(n->list);
+    *n = (struct notices){ 0 };
 }

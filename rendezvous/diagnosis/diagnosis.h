@@ -1,9 +1,9 @@
-/* diagnose.h -- from what is known to findings. Pure: facts in, words out.
+/* diagnosis.h -- from what is known to findings. Pure: facts in, words out.
  *
  *     diagnose_rank   one rank that others wait for: which row of findings.h fits it
  *     diagnose_job    the whole job: a snapshot in, a short list of findings out, causes before consequences */
-#ifndef RENDEZVOUS_DIAGNOSE_H
-#define RENDEZVOUS_DIAGNOSE_H
+#ifndef RENDEZVOUS_DIAGNOSIS_H
+#define RENDEZVOUS_DIAGNOSIS_H
 
 #include "diagnosis/findings.h"
 
@@ -45,6 +45,9 @@ struct rank_facts {
     const char *call;  /* its name, while it is in it; "" = it is in none */
     uint64_t still_ms; /* for how long none of this has changed */
 };
+
+/* Facts without those that only its connections know (connected, silent_ms, waits_for). */
+struct rank_facts member_facts(const struct members *m, uint32_t rank);
 
 /* Why it does not come. */
 enum finding_code diagnose_rank_code(const struct rank_facts *facts);

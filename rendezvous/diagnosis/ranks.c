@@ -1,0 +1,630 @@
+/* ranks.c -- ranks that others wait for: which finding fits, and what it says. See diagnosis.h and ranks.h.
+ *
+ * Two witnesses are put together: the store knows what a rank has asked of it, its agent what the kernel
+ * says of its process. Neither alone can tell one that computes from one that hangs. */
+#include "diagnosis/ranks.h"
+
+#include "base/text.h"
+#include "diagnosis/diagnosis.h"
+#include "diagnosis/text.h"
+#include "diagnosis/torch_keys.h"
+#include "base/json.h"
+#include "job/members.h"
+#include "store/barrier.h"
+
+#include <cjson/cJSON.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+
+enum {
+    STUCK_MS = 2000,     /* a moment in the kernel is no trouble */
+    BUSY_PERCENT = 50,   /* of one CPU */
+    SHARE_PERCENT = 5,   /* what it may be left with on a crowded machine, when it would run right now */
+    RANK_WORD_MAX = 256, /* of one word of a sentence */
+};
+
+/* 'D' is also every read from a disk; only one that lasts is a dead NFS server, or a device that does not
+ * answer. */
+static bool hangs_in_kernel(const struct rank_facts *f)
+{
+    return f->proc_state == 'D' && f->state_ms >= STUCK_MS;
+}
+
+/* One that would run right now ('R') may get little of a crowded machine; one that sleeps must have
+ * computed most of the time, for a thread that polls uses some, too. */
+static bool computes(const struct rank_facts *f)
+{
+    return f->proc_state != 0 && f->cpu_percent >= (f->proc_state == 'R' ? SHARE_PERCENT : BUSY_PERCENT);
+}
+
+/* What the table alone knows; facts.c adds what the open connections show. */
+struct rank_facts member_facts(const struct members *m, uint32_t rank)
+{
+    const struct member *member = &m->member[rank];
+    return (struct rank_facts){
+        .rank = rank,
+        .host = member->host,
+        .pid = member->pid,
+        .started = member->process_pid != 0,
+        .met = member->met,
+        .exited = member->exited,
+        .exit_code = member->exit_code,
+        .signal = member->signal,
+        .proc_state = member->proc_state,
+        .cpu_percent = member->cpu_percent,
+        .wchan = member->wchan[0] ? member->wchan : NULL,
+        .has_steps = member->has_steps,
+        .step = member->step,
+        .call_seq = member->call_seq,
+        .call = member->call,
+    };
+}
+
+/* The end of a process outweighs everything else, then what it does now, then what it did. */
+enum finding_code diagnose_rank_code(const struct rank_facts *f)
+{
+    if (f->exited)
+        return f->signal ? FINDING_RANK_KILLED : FINDING_RANK_EXITED;
+    if (f->node_lost)
+        return FINDING_RANK_NODE_LOST;
+    if (f->proc_state == 'T' || f->proc_state == 't')
+        return FINDING_RANK_STOPPED;
+    if (hangs_in_kernel(f))
+        return FINDING_RANK_IN_KERNEL;
+    if (f->connected && f->waits.name.data != NULL)
+        return FINDING_RANK_WAITS_ELSEWHERE;
+    if (computes(f))
+        return FINDING_RANK_BURNS_CPU;
+    if (f->connected)
+        return FINDING_RANK_HAS_NOT_COME;
+    if (f->met)
+        return FINDING_RANK_DISCONNECTED;
+    return f->started ? FINDING_RANK_NOT_CONNECTED : FINDING_RANK_UNKNOWN;
+}
+
+/* The state in JSON is coarser: it is what the store itself has seen. */
+static const char *state_word(const struct rank_facts *f)
+{
+    if (f->exited)
+        return "exited";
+    if (f->connected)
+        return "connected";
+    return f->met ? "disconnected" : "never_connected";
+}
+
+/* "SIGKILL", or NULL for a signal that has no name of its own here. */
+static const char *signal_name(int signal)
+{
+#define NAME(sig) \
+    case sig:     \
+        return #sig;
+    switch (signal) {
+        NAME(SIGHUP)
+        NAME(SIGINT)
+        NAME(SIGQUIT)
+        NAME(SIGILL)
+        NAME(SIGTRAP)
+        NAME(SIGABRT)
+        NAME(SIGBUS)
+        NAME(SIGFPE)
+        NAME(SIGKILL)
+        NAME(SIGUSR1)
+        NAME(SIGSEGV)
+        NAME(SIGUSR2)
+        NAME(SIGPIPE)
+        NAME(SIGALRM)
+        NAME(SIGTERM)
+        NAME(SIGXCPU)
+        NAME(SIGXFSZ)
+        NAME(SIGSYS)
+    }
+#undef NAME
+    return NULL;
+}
+
+/* --- the words that stand for facts --------------------------------------------------------------------- */
+
+typedef char rank_word[RANK_WORD_MAX];
+
+/* What `put` puts, as a text; what is too long is cut. */
+static const char *word_of(rank_word word, const struct buf *out)
+{
+    snprintf(word, RANK_WORD_MAX, "%.*s", (int)out->len, out->data != NULL ? (const char *)out->data : "");
+    return word;
+}
+
+/* " (n1, pid 77)" with as much of it as is known, or nothing at all. */
+static const char *where_word(const struct rank_facts *f, rank_word word)
+{
+    const char *host = f->host != NULL ? f->host : "";
+    word[0] = '\0';
+    if (f->pid != 0)
+        snprintf(word, RANK_WORD_MAX, " (%s%spid %d)", host, f->host != NULL ? ", " : "", f->pid);
+    else if (f->host != NULL)
+        snprintf(word, RANK_WORD_MAX, " (%s)", host);
+    return word;
+}
+
+/* In the units that fit, like everywhere; memory that is short leaves it empty. */
+static const char *time_word(uint64_t ms, rank_word word)
+{
+    struct buf out = { 0 };
+    text_put_ms(&out, ms);
+    word_of(word, &out);
+    buf_free(&out);
+    return word;
+}
+
+/* "last heard 1.2 s ago" */
+static const char *heard_word(const struct rank_facts *f, rank_word word)
+{
+    rank_word silent;
+    if (!f->met)
+        return "it has never connected";
+    snprintf(word, RANK_WORD_MAX, "last heard %.32s ago", time_word(f->silent_ms, silent));
+    return word;
+}
+
+/* ", for 12.3 s now" */
+static const char *since_word(const struct rank_facts *f, rank_word word)
+{
+    rank_word since;
+    if (f->state_ms == 0)
+        return "";
+    snprintf(word, RANK_WORD_MAX, ", for %.32s now", time_word(f->state_ms, since));
+    return word;
+}
+
+/* "key '/x' and 2 more"; nothing when it does not wait. */
+static bool put_wait(const struct rank_wait *wait, struct buf *out)
+{
+    if (wait->name.data == NULL)
+        return true;
+    return diagnose_put_place(wait->name, wait->in_barrier, out) &&
+           (wait->more == 0 || buf_printf(out, " and %u more", wait->more));
+}
+
+static const char *waits_word(const struct rank_facts *f, rank_word word)
+{
+    struct buf out = { 0 };
+    put_wait(&f->waits, &out);
+    word_of(word, &out);
+    buf_free(&out);
+    return word;
+}
+
+static const char *signal_word(const struct rank_facts *f, rank_word word)
+{
+    const char *name = signal_name(f->signal);
+    snprintf(word, RANK_WORD_MAX, "%d%s%s", f->signal, name != NULL ? ", " : "", name != NULL ? name : "");
+    return word;
+}
+
+static const char *number_word(int n, rank_word word)
+{
+    snprintf(word, RANK_WORD_MAX, "%d", n);
+    return word;
+}
+
+/* The kernel's own name of where it sleeps: to one who knows it tells NFS from a GPU. */
+static const char *wchan_word(const struct rank_facts *f, rank_word word)
+{
+    snprintf(word, RANK_WORD_MAX, "%s%.64s", f->wchan != NULL ? ", in " : "",
+             f->wchan != NULL ? f->wchan : "");
+    return word;
+}
+
+/* "; it sleeps in nfs_wait_bit_killable": of one that is not to be blamed for anything. */
+static const char *does_word(const struct rank_facts *f, rank_word word)
+{
+    if (f->proc_state != 'S')
+        return "";
+    snprintf(word, RANK_WORD_MAX, "; it sleeps%s%.64s", f->wchan != NULL ? " in " : "",
+             f->wchan != NULL ? f->wchan : "");
+    return word;
+}
+
+/* All words are made, whichever the sentence uses: the table then may change its sentences without this
+ * file. */
+void diagnose_rank(const struct rank_facts *f, struct finding *finding)
+{
+    rank_word subject, where, silent, heard, since, waits, code, signal, cpu, wchan, does, pid;
+    snprintf(subject, sizeof(subject), "rank %u", f->rank);
+    finding_make(finding, diagnose_rank_code(f), subject, "where", where_word(f, where), "silent",
+                 time_word(f->silent_ms, silent), "heard", heard_word(f, heard), "since",
+                 since_word(f, since), "waits", waits_word(f, waits), "code", number_word(f->exit_code, code),
+                 "signal", signal_word(f, signal), "cpu", number_word(f->cpu_percent, cpu), "wchan",
+                 wchan_word(f, wchan), "does", does_word(f, does), "pid", number_word(f->pid, pid), NULL);
+}
+
+/* --- as JSON -------------------------------------------------------------------------------------------- */
+
+static void add_wait(cJSON *o, const struct rank_facts *f)
+{
+    struct torch_key key;
+    struct buf text = { 0 };
+    if (f->waits.name.data != NULL && put_wait(&f->waits, &text) && buf_append(&text, "", 1))
+        cJSON_AddStringToObject(o, "waits_for", (const char *)text.data);
+    buf_free(&text);
+    if (!f->waits.in_barrier && torch_key_read(f->waits.name, &key))
+        cJSON_AddItemToObject(o, "waits_for_torch", torch_key_json(&key));
+}
+
+/* What its agent saw of the process. */
+static void add_look(cJSON *o, const struct rank_facts *f)
+{
+    cJSON_AddStringToObject(o, "proc", (const char[]){ f->proc_state, '\0' });
+    if (f->cpu_percent >= 0)
+        cJSON_AddNumberToObject(o, "cpu", f->cpu_percent);
+    if (f->wchan != NULL)
+        cJSON_AddStringToObject(o, "wchan", f->wchan);
+}
+
+static void add_steps(cJSON *o, const struct rank_facts *f)
+{
+    char text[RANK_WORD_MAX];
+    if (f->step >= 0)
+        cJSON_AddNumberToObject(o, "step", (double)f->step);
+    snprintf(text, sizeof(text), "%.24s #%llu", f->call, (unsigned long long)f->call_seq);
+    if (f->call[0] != '\0')
+        cJSON_AddStringToObject(o, "call", text);
+    cJSON_AddNumberToObject(o, "beat_ms", (double)f->still_ms);
+}
+
+/* Fields that are not known are left out; cJSON's functions let a NULL object pass, so memory that is
+ * short shows only at the end. */
+cJSON *diagnose_json(const struct rank_facts *f)
+{
+    cJSON *o = cJSON_CreateObject();
+    cJSON_AddNumberToObject(o, "rank", f->rank);
+    cJSON_AddStringToObject(o, "state", state_word(f));
+    if (f->host != NULL)
+        cJSON_AddStringToObject(o, "host", f->host);
+    if (f->pid != 0)
+        cJSON_AddNumberToObject(o, "pid", f->pid);
+    if (f->met)
+        cJSON_AddNumberToObject(o, "silent_ms", (double)f->silent_ms);
+    add_wait(o, f);
+    if (f->exited)
+        cJSON_AddNumberToObject(o, f->signal ? "signal" : "exit_code", f->signal ? f->signal : f->exit_code);
+    else if (f->proc_state != '\0')
+        add_look(o, f);
+    if (f->has_steps)
+        add_steps(o, f);
+    return o;
+}
+
+/* --- who stands still while others wait for it in a collective or a barrier ---------------------------- */
+
+/* Collectives of libddp pass the store by, but each worker notes in memory that it shares with its agent how far it is, and beats
+ * tell it on. Ranks in a call are at a place where all come together; one that is not there, and does not move, is what they wait
+ * for. Which finding fits is decided by position alone; what its process does meanwhile is told along with it, for it decides
+ * what a user does about it. */
+
+enum { STILL_MS = 3000, STILL_BUSY_PERCENT = 5, UNKNOWN_FACTOR = 3 };
+
+static bool waits(const struct rank_facts *f)
+{
+    return f->has_steps && f->call[0] != '\0' && !f->exited;
+}
+
+/* The call that most have come to: with calls that are only posted, ranks are several of them apart. */
+static const struct rank_facts *furthest(const struct snapshot *s, uint64_t least_ms)
+{
+    const struct rank_facts *most = NULL;
+    for (uint32_t i = 0; i < s->n_ranks; i++) {
+        const struct rank_facts *f = &s->ranks[i];
+        if (waits(f) && f->still_ms >= least_ms && (most == NULL || f->call_seq > most->call_seq))
+            most = f;
+    }
+    return most;
+}
+
+static bool is_at(const struct rank_facts *f, const struct rank_facts *most)
+{
+    return waits(f) && f->call_seq == most->call_seq;
+}
+
+/* One whose node is lost is told by what is known of the node. */
+static bool is_behind(const struct rank_facts *f, const struct rank_facts *most, uint64_t least_ms)
+{
+    if (!f->has_steps || f->node_lost || is_at(f, most))
+        return false;
+    return f->exited || (f->still_ms >= least_ms && (!waits(f) || f->call_seq < most->call_seq));
+}
+
+uint64_t diagnose_still_waits(const struct snapshot *s)
+{
+    const struct rank_facts *most = furthest(s, 1);
+    return most != NULL ? most->still_ms : 0;
+}
+
+bool diagnose_stands_still(const struct snapshot *s, uint64_t least_ms)
+{
+    const struct rank_facts *most = furthest(s, least_ms);
+    for (uint32_t i = 0; most != NULL && i < s->n_ranks; i++)
+        if (is_behind(&s->ranks[i], most, least_ms))
+            return true;
+    return false;
+}
+
+/* --- barriers ------------------------------------------------------------------------------------------- */
+
+uint64_t diagnose_barrier_waits(const struct snapshot *s)
+{
+    uint64_t longest_ms = 0;
+    for (uint32_t i = 0; i < s->n_waits; i++)
+        if (s->waits[i].is_barrier && s->waits[i].for_ms > longest_ms)
+            longest_ms = s->waits[i].for_ms;
+    return longest_ms;
+}
+
+/* Who moves may be on the way; of a rank that tells no steps it is not known, so it is given more time. */
+static bool stays_away(const struct rank_facts *f, const struct snapshot_wait *place, uint64_t least_ms)
+{
+    const bool stopped = f->proc_state == 'T' || f->proc_state == 't';
+    if (waits_in(f, place))
+        return false;
+    if (stopped || f->exited || f->waits.for_ms >= least_ms)
+        return true;
+    return f->has_steps ? f->still_ms >= least_ms : place->for_ms >= UNKNOWN_FACTOR * least_ms;
+}
+
+bool diagnose_barrier_hangs(const struct snapshot *s, uint64_t least_ms)
+{
+    const struct snapshot_wait *place = main_wait(s);
+    if (place == NULL || !place->is_barrier || place->for_ms < least_ms)
+        return false;
+    for (uint32_t i = 0; i < s->n_ranks; i++)
+        if (stays_away(&s->ranks[i], place, least_ms))
+            return true;
+    return false;
+}
+
+/* --- words ---------------------------------------------------------------------------------------------- */
+
+static const char *does(words out, const struct rank_facts *f)
+{
+    words in = "";
+    if (f->wchan != NULL)
+        snprintf(in, sizeof(in), " in %.64s", f->wchan);
+    if (f->proc_state == 'T' || f->proc_state == 't')
+        snprintf(out, WORDS_LEN, "is stopped (state T)");
+    else if (f->proc_state == 'D')
+        snprintf(out, WORDS_LEN, "hangs in the kernel (state D%.80s)", in);
+    else if (f->proc_state != 0 && f->cpu_percent >= STILL_BUSY_PERCENT)
+        snprintf(out, WORDS_LEN, "computes (%d %% CPU)", f->cpu_percent);
+    else if (f->proc_state == 'S')
+        snprintf(out, WORDS_LEN, "sleeps%.80s", in);
+    else
+        snprintf(out, WORDS_LEN, "is seen by no agent");
+    return out;
+}
+
+/* "rank 3 (n1, pid 77)" */
+static const char *who_is(words out, const struct rank_facts *f)
+{
+    if (f->host != NULL)
+        snprintf(out, WORDS_LEN, "rank %u (%.100s, pid %d)", f->rank, f->host, f->pid);
+    else
+        snprintf(out, WORDS_LEN, "rank %u", f->rank);
+    return out;
+}
+
+/* Where it was last: in an older call, or behind a step. */
+static const char *last(words out, const struct rank_facts *f)
+{
+    out[0] = '\0';
+    if (waits(f))
+        snprintf(out, WORDS_LEN, " (it is in %.24s #%llu)", f->call, (unsigned long long)f->call_seq);
+    else if (f->step >= 0)
+        snprintf(out, WORDS_LEN, " (the last one was %lld)", (long long)f->step);
+    return out;
+}
+
+static uint32_t count_at(const struct snapshot *s, const struct rank_facts *most)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->n_ranks; i++)
+        n += is_at(&s->ranks[i], most);
+    return n;
+}
+
+static void tell(struct finding *slot, const struct snapshot *s, const struct rank_facts *f,
+                 const struct rank_facts *most)
+{
+    words who, time, step, others, call, what, pid = "PID";
+    const uint32_t n = count_at(s, most);
+    snprintf(others, sizeof(others), "%u %s", n, n == 1 ? "other waits" : "others wait");
+    if (f->pid > 0)
+        number(pid, (uint64_t)f->pid);
+    snprintf(call, sizeof(call), "%.24s #%llu", most->call, (unsigned long long)most->call_seq);
+    finding_make(slot, FINDING_RANK_STANDS_STILL, who_is(who, f), "time", duration(time, f->still_ms), "last",
+                 last(step, f), "others", others, "call", call, "does", does(what, f), "pid", pid, NULL);
+}
+
+/* The end of a process needs no more words than it has elsewhere. */
+void diagnose_still(struct diagnosis *d, const struct snapshot *s)
+{
+    const uint64_t least_ms = s->is_final ? 1 : STILL_MS;
+    const struct rank_facts *most = furthest(s, least_ms);
+    for (uint32_t i = 0; most != NULL && i < s->n_ranks; i++) {
+        const struct rank_facts *f = &s->ranks[i];
+        if (!is_behind(f, most, least_ms))
+            continue;
+        struct finding *slot =
+            diagnosis_slot(d, f->exited ? diagnose_rank_code(f) : FINDING_RANK_STANDS_STILL);
+        if (slot != NULL && f->exited)
+            diagnose_rank(f, slot);
+        else if (slot != NULL)
+            tell(slot, s, f, most);
+    }
+}
+
+/* --- who has ended as if all were well, while others can never go on without it --------------------- */
+
+static bool has_come(const void *barrier, uint32_t rank)
+{
+    return barrier_has(barrier, rank);
+}
+
+static bool has_left(const void *members, uint32_t rank)
+{
+    return member_has_left(members_at(members, rank));
+}
+
+static uint32_t count_left(const struct members *members, uint32_t *first)
+{
+    uint32_t n = 0;
+    for (uint32_t rank = members->world_size; rank-- > 0;)
+        if (has_left(members, rank)) {
+            *first = rank;
+            n++;
+        }
+    return n;
+}
+
+/* "rank 1", "ranks 0-2, 4" */
+static void put_some(struct buf *out, const void *of, uint32_t n, uint32_t count,
+                     bool (*is)(const void *of, uint32_t rank))
+{
+    buf_printf(out, count == 1 ? "rank " : "ranks ");
+    put_ranges(out, of, n, is);
+}
+
+/* Memory that is short leaves the words out and not the finding. */
+static const char *text_in(struct buf *text)
+{
+    return buf_append(text, "", 1) ? (const char *)text->data : "";
+}
+
+/* "rank 3 (n1, pid 77)" */
+static void put_rank(struct buf *out, const struct rank_facts *f)
+{
+    buf_printf(out, "rank %u", f->rank);
+    if (f->host != NULL)
+        buf_printf(out, " (%.100s, pid %d)", f->host, f->pid);
+}
+
+void diagnose_left_barrier(const struct barrier *barrier, const struct rank_facts *f, struct finding *finding)
+{
+    struct buf who = { 0 }, waiters = { 0 }, where = { 0 };
+    put_rank(&who, f);
+    put_some(&waiters, barrier, barrier->world_size, barrier->arrived, has_come);
+    buf_printf(&where, "at ");
+    diagnose_put_place(barrier_name(barrier), true, &where);
+    finding_make(finding, FINDING_RANK_LEFT_EARLY, text_in(&who), "waiters", text_in(&waiters), "it", "it",
+                 "where", text_in(&where), NULL);
+    buf_free(&who);
+    buf_free(&waiters);
+    buf_free(&where);
+}
+
+bool diagnose_left_call(const struct members *members, uint32_t waiter, int64_t lost, struct finding *finding)
+{
+    struct buf who = { 0 };
+    uint32_t first = lost >= 0 ? (uint32_t)lost : 0;
+    words waits;
+    const uint32_t n = lost >= 0 ? 1 : count_left(members, &first);
+    const struct rank_facts f = n > 0 ? member_facts(members, first) : (struct rank_facts){ 0 };
+    if (n == 1)
+        put_rank(&who, &f);
+    else
+        put_some(&who, members, members->world_size, n, has_left);
+    snprintf(waits, sizeof(waits), "rank %u", waiter);
+    if (n > 0)
+        finding_make(finding, FINDING_RANK_LEFT_EARLY, text_in(&who), "waiters", waits, "it",
+                     n == 1 ? "it" : "them", "where", "in a collective", NULL);
+    buf_free(&who);
+    return n > 0;
+}
+
+/* --- why a barrier did not open, for the program (JSON) and for a person (its "message") --------------- */
+
+/* Both lists are cut: a job of 100,000 ranks whose switch died needs its first ranks named, not 20 MB of
+ * them sent to every rank that came. The counts are always whole. */
+
+enum { LINES_MAX = 16, RANKS_MAX = 256 };
+
+/* Ranks that are members and have not come; start with from = 0. Returns world_size at the end. */
+static uint32_t next_missing(const struct barrier *barrier, uint32_t from)
+{
+    while (from < barrier->world_size && (!barrier_needs(barrier, from) || barrier_has(barrier, from)))
+        from++;
+    return from;
+}
+
+/* "  rank 3: never connected", one line for each. What else is known of a rank is in the list of JSON. */
+static bool put_lines(const struct barrier *barrier, barrier_facts facts_of, void *user, struct buf *out)
+{
+    uint32_t missing = barrier->members - barrier->arrived, lines = 0;
+    bool ok =
+        buf_printf(out, "; %" PRIu32 " of %" PRIu32 " ranks have come", barrier->arrived, barrier->members);
+    for (uint32_t rank = next_missing(barrier, 0); ok && rank < barrier->world_size && lines < LINES_MAX;
+         rank = next_missing(barrier, rank + 1), lines++) {
+        struct rank_facts facts;
+        struct finding finding;
+        facts_of(user, rank, &facts);
+        diagnose_rank(&facts, &finding);
+        ok = buf_printf(out, "\n  %s", finding.sentence);
+    }
+    if (missing > lines)
+        ok = ok && buf_printf(out, "\n  and %" PRIu32 " more", missing - lines);
+    return ok;
+}
+
+static bool put_message(const struct barrier *barrier, struct slice name, barrier_facts facts_of, void *user,
+                        const char *because, struct buf *out)
+{
+    return buf_printf(out, "barrier '") && text_put(out, name, 200) && buf_printf(out, "' %s", because) &&
+           (barrier == NULL || put_lines(barrier, facts_of, user, out)) && buf_append(out, "", 1);
+}
+
+/* What is known of the rank, and which finding it is. */
+static cJSON *missing_row(const struct rank_facts *facts)
+{
+    cJSON *row = diagnose_json(facts);
+    cJSON_AddStringToObject(row, "code", finding_code_name(diagnose_rank_code(facts)));
+    return row;
+}
+
+static void add_missing(cJSON *o, const struct barrier *barrier, barrier_facts facts_of, void *user)
+{
+    cJSON *array = cJSON_AddArrayToObject(o, "missing");
+    uint32_t n = 0;
+    for (uint32_t rank = next_missing(barrier, 0); rank < barrier->world_size && n < RANKS_MAX;
+         rank = next_missing(barrier, rank + 1), n++) {
+        struct rank_facts facts;
+        facts_of(user, rank, &facts);
+        json_append(array, missing_row(&facts));
+    }
+    cJSON_AddNumberToObject(o, "missing_count", barrier->members - barrier->arrived);
+}
+
+/* The name goes back as text that JSON can hold; a client compares the bytes it has sent, not this. */
+static void add_name(cJSON *o, struct slice name)
+{
+    struct buf text = { 0 };
+    if (text_put(&text, name, name.len) && buf_append(&text, "", 1))
+        cJSON_AddStringToObject(o, "barrier", (const char *)text.data);
+    buf_free(&text);
+}
+
+bool barrier_report(const struct barrier *barrier, struct slice name, barrier_facts facts_of, void *user,
+                    enum barrier_outcome outcome, const char *because, struct buf *out)
+{
+    struct buf message = { 0 };
+    cJSON *o = cJSON_CreateObject();
+    add_name(o, name);
+    if (put_message(barrier, name, facts_of, user, because, &message))
+        cJSON_AddStringToObject(o, "message", (const char *)message.data);
+    if (outcome != BARRIER_MISUSE)
+        add_missing(o, barrier, facts_of, user);
+    char *json = cJSON_PrintUnformatted(o);
+    bool ok = json != NULL && buf_append(out, json, strlen(json));
+    cJSON_free(json);
+    cJSON_Delete(o);
+    buf_free(&message);
+    return ok;
+}

@@ -1,0 +1,228 @@
+/* entry.c -- see entry.h.
+ *
+ * The budget is asked before malloc, and gets back exactly what it gave: what an entry has taken can always
+ * be computed from the entry itself (key length, room, capacity, items), so no second account can drift away
+ * from the first. */
+#include "store/entry.h"
+
+#include <stdlib.h>
+
+enum {
+    VALUE_MIN = 24, /* holds any counter, so ADD never allocates after the first time */
+    ROOM_MAX = 512, /* a longer value has a block of its own: room is only given back with the entry */
+};
+
+_Static_assert(sizeof(void *) != 8 || sizeof(struct entry) == 64, "see entry.h");
+
+static uint16_t room_for(size_t value_len)
+{
+    if (value_len > ROOM_MAX)
+        return 0;
+    return value_len < VALUE_MIN ? VALUE_MIN : (uint16_t)value_len;
+}
+
+/* The key may live without a value: an entry is also where people wait, and where a queue is. See entry_is_there. */
+struct entry *entry_find(const struct entries *entries, struct slice key)
+{
+    struct table_node *node = table_find(&entries->table, key, table_hash(key));
+    return node ? TABLE_ENTRY(node, struct entry, node) : NULL;
+}
+
+/* The first with the hash is nearly always meant. Of a long value the processor fetches the rest by itself. */
+void entries_expect(const struct entries *entries, const uint32_t *hashes, uint32_t n)
+{
+    enum { LINE = 64, LINES = 3 };
+    table_expect(&entries->table, hashes, n);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct table_node *node = table_first(&entries->table, hashes[i]);
+        const uint8_t *value = node ? TABLE_ENTRY(node, const struct entry, node)->value : NULL;
+        for (int line = 0; value != NULL && line < LINES; line++)
+            __builtin_prefetch(value + line * LINE, 1);
+    }
+}
+
+/* The key's bytes live behind the struct: one block for a key, and the table's node points into it. */
+struct entry *entry_make(struct entries *entries, struct slice key, size_t value_len)
+{
+    const uint32_t hash = table_hash(key);
+    const uint16_t room = room_for(value_len);
+    struct table_node *node = table_find(&entries->table, key, hash);
+    if (node != NULL)
+        return TABLE_ENTRY(node, struct entry, node);
+    if (!quota_take(entries->quota, entry_cost(key.len) + room))
+        return NULL;
+    struct entry *entry = malloc(sizeof(*entry) + key.len + room);
+    if (entry == NULL) {
+        quota_give(entries->quota, entry_cost(key.len) + room);
+        return NULL;
+    }
+    *entry = (struct entry){
+        .node = { .key = entry->key, .key_len = (uint32_t)key.len, .hash = hash },
+        .room = room,
+    };
+    if (key.len > 0)
+        memcpy(entry->key, key.data, key.len);
+    table_put(&entries->table, &entry->node);
+    return entry;
+}
+
+/* Called after everything that may have been the last use. A woken connection counts as a use: it holds a
+ * pointer to the entry until it has acted. */
+void entry_settle(struct entries *entries, struct entry *entry)
+{
+    if (entry_is_there(entry) || entry->first != NULL || entry->woken > 0)
+        return;
+    table_remove(&entries->table, &entry->node);
+    quota_give(entries->quota, entry_cost(entry->node.key_len) + entry->room);
+    free(entry);
+}
+
+static uint8_t *room_of(struct entry *entry)
+{
+    return (uint8_t *)entry->key + entry->node.key_len;
+}
+
+/* Not the entry's room, which is paid for with the entry. Where there is no room, a block may begin just where the entry ends. */
+struct shared *entry_holder(struct entry *entry)
+{
+    const bool is_behind_key = entry->room > 0 && entry->value == room_of(entry);
+    return entry->value == NULL || is_behind_key
+               ? NULL
+               : (struct shared *)(void *)(entry->value - offsetof(struct shared, bytes));
+}
+
+static uint32_t block_cost(struct entry *entry)
+{
+    return entry_holder(entry) != NULL ? entry->cap : 0;
+}
+
+/* A block of exactly `cap` bytes; the first `keep` bytes of the value stay. */
+static bool resize(struct entries *entries, struct entry *entry, uint32_t cap, uint32_t keep)
+{
+    const uint32_t old = block_cost(entry);
+    if (cap > old && !quota_take(entries->quota, cap - old))
+        return false;
+    struct shared *block = shared_resize(entry_holder(entry), cap, keep);
+    if (block == NULL) {
+        if (cap > old)
+            quota_give(entries->quota, cap - old);
+        return false;
+    }
+    if (cap < old)
+        quota_give(entries->quota, old - cap);
+    if (old == 0 && keep > 0)
+        memcpy(block->bytes, entry->value, keep);
+    entry->value = block->bytes;
+    entry->cap = cap;
+    return true;
+}
+
+/* GETNUMKEYS must not walk the table, so existing keys are counted as they come and go. */
+static void mark_existing(struct entries *entries, struct entry *entry)
+{
+    if (!entry->exists)
+        entries->existing++;
+    entry->exists = true;
+}
+
+/* The old buffer is used again when nobody else holds it, it fits and is not absurdly big for what comes: a counter or a
+ * heartbeat key never allocates after the first time, and a key that once held 8 MiB does not keep them. */
+static bool make_room(struct entries *entries, struct entry *entry, uint32_t cap)
+{
+    if (entry->value == NULL && cap <= entry->room) {
+        entry->value = room_of(entry);
+        entry->cap = entry->room;
+    }
+    const bool too_small = cap > entry->cap, wasteful = cap < block_cost(entry) / 4;
+    return (!too_small && !wasteful && !shared_is_held_twice(entry_holder(entry))) ||
+           resize(entries, entry, cap, 0);
+}
+
+bool entry_set(struct entries *entries, struct entry *entry, struct slice value)
+{
+    if (!make_room(entries, entry, value.len < VALUE_MIN ? VALUE_MIN : (uint32_t)value.len))
+        return false;
+    if (value.len > 0)
+        memcpy(entry->value, value.data, value.len);
+    entry->len = (uint32_t)value.len;
+    mark_existing(entries, entry);
+    return true;
+}
+
+/* Grows by half, so that many small appends stay cheap. Other holders do not look behind the value's end. */
+bool entry_append(struct entries *entries, struct entry *entry, struct slice value)
+{
+    if (!entry->exists)
+        return entry_set(entries, entry, value);
+    uint64_t need = (uint64_t)entry->len + value.len;
+    if (need > entry->cap && !resize(entries, entry, (uint32_t)(need + need / 2), entry->len) &&
+        !resize(entries, entry, (uint32_t)need, entry->len))
+        return false;
+    if (value.len > 0)
+        memcpy(entry->value + entry->len, value.data, value.len);
+    entry->len = (uint32_t)need;
+    return true;
+}
+
+/* Also used on an entry without a value, where it does nothing. */
+void entry_unset(struct entries *entries, struct entry *entry)
+{
+    entries->existing -= entry->exists;
+    quota_give(entries->quota, block_cost(entry));
+    shared_release(entry_holder(entry));
+    entry->value = NULL;
+    entry->len = entry->cap = 0;
+    entry->exists = false;
+}
+
+static void put_last(struct entry *entry, struct queue_item *item)
+{
+    struct queue_item *before = entry->push_end;
+    item->number = before != NULL ? before->number + 1 : 0;
+    item->next = before != NULL ? before->next : item;
+    if (before != NULL)
+        before->next = item;
+    entry->push_end = item;
+}
+
+/* Items are blocks of their own: queues of the real thing are short, and an item is popped once. */
+bool entry_push(struct entries *entries, struct entry *entry, struct slice value)
+{
+    uint64_t cost = sizeof(struct queue_item) + value.len;
+    if (!quota_take(entries->quota, cost))
+        return false;
+    struct queue_item *item = malloc(cost);
+    if (item == NULL) {
+        quota_give(entries->quota, cost);
+        return false;
+    }
+    item->len = (uint32_t)value.len;
+    if (value.len > 0)
+        memcpy(item->data, value.data, value.len);
+    put_last(entry, item);
+    return true;
+}
+
+/* The item is the caller's, so that its bytes can be sent before they are freed. */
+const struct queue_item *entry_front(const struct entry *entry)
+{
+    return entry->push_end != NULL ? entry->push_end->next : NULL;
+}
+
+struct queue_item *entry_pop(struct entry *entry)
+{
+    struct queue_item *last = entry->push_end;
+    if (last == NULL)
+        return NULL;
+    struct queue_item *first = last->next;
+    if (first == last)
+        entry->push_end = NULL;
+    last->next = first->next;
+    return first;
+}
+
+void entry_item_free(struct entries *entries, struct queue_item *item)
+{
+    quota_give(entries->quota, sizeof(*item) + item->len);
+    free(item);
+}

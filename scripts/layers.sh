@@ -74,7 +74,7 @@ set_layer() {
         allowed="include/ddp rendezvous/base worker/core $layer zlib.h cjson/cJSON.h" ;;
     worker/bench/*) layer=worker/bench allowed='include/ddp rendezvous/base worker/core worker/bench' ;;
     worker/train/cuda/*) layer=worker/train/cuda allowed='include/ddp worker/cuda worker/train worker/train/cuda' ;;
-    worker/train/*) layer=worker/train allowed='include/ddp worker/train worker/train/cuda zlib.h cjson/cJSON.h cblas.h' ;;
+    worker/train/*) layer=worker/train allowed='include/ddp rendezvous/base worker/train worker/train/cuda zlib.h cjson/cJSON.h cblas.h' ;;
     worker/cpu/* | worker/cuda/*) layer=${1%/*} allowed="include/ddp rendezvous/base worker/core worker/reducer $layer cjson/cJSON.h" ;;
     *) layer=tests allowed= ;;
     esac

@@ -20,25 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The rows of options.h. */
-
-const struct cli_row cli_rows[OPTIONS] = {
-#define X(id, name, letter, kind, field, value, preset, in_environment, whose, section, help) \
-    { name,  letter, KIND_##kind,    cli_value_##kind, offsetof(struct cli, field),           \
-      value, preset, in_environment, WHOSE_##whose,    SECTION_##section,                     \
-      help },
-    DDPRUN_OPTIONS(X)
-#undef X
-};
-
-/* torchrun's rule: PET_ and the option's name in capitals. */
-void cli_pet_name(char out[CLI_PET_MAX], const struct cli_row *row)
-{
-    snprintf(out, CLI_PET_MAX, "PET_%s", row->name);
-    for (char *p = out; *p != '\0'; p++)
-        *p = (char)toupper((unsigned char)*p);
-}
-
 /* --- cli torchrun ----------------------------------------------------------------------------------------- */
 
 /* The defaults of a ddprun that is called torchrun, and which of its options may be empty. */
@@ -118,9 +99,9 @@ bool cli_is_elastic(const struct cli *cli)
 /* Each side is named as it was given: the variable when it came from the environment. */
 static ddp_status exclude(const struct cli *cli, enum cli_option a, enum cli_option b, struct ddp_err *err)
 {
-    char pet_a[CLI_PET_MAX], pet_b[CLI_PET_MAX];
-    cli_pet_name(pet_a, &cli_rows[a]);
-    cli_pet_name(pet_b, &cli_rows[b]);
+    char pet_a[OPTION_PET_MAX], pet_b[OPTION_PET_MAX];
+    options_pet_name(pet_a, &cli_rows[a]);
+    options_pet_name(pet_b, &cli_rows[b]);
     return ddp_fail(err, DDP_ERR_ARG, "%s%s and %s%s exclude each other",
                     cli->origin[a] == FROM_ENVIRONMENT ? "" : "--",
                     cli->origin[a] == FROM_ENVIRONMENT ? pet_a : cli_rows[a].name,
@@ -247,26 +228,11 @@ ddp_status cli_check(const struct cli *cli, struct ddp_err *err)
 
 enum { NAME_MAX_LEN = 63, SHOWN_MAX = 200 };
 
-/* Where the parser stands in argv. */
-struct reader {
-    struct cli *cli;
-    char *const *at; /* next word */
-    struct ddp_err *err;
-};
-
 /* Give `text` to the row's parser; `spelled` is what the user typed, for the error. */
-static ddp_status set(struct cli *cli, enum cli_option option, const char *text, const char *spelled,
-                      struct ddp_err *err)
+static ddp_status set_option(struct cli *cli, enum cli_option option, const char *text, const char *spelled,
+                             struct ddp_err *err)
 {
-    const struct cli_row *row = &cli_rows[option];
-    struct ddp_err local = { 0 };
-    ddp_status status = row->parse(text, (char *)cli + row->at, &local);
-    if (status == DDP_ERR_ARG)
-        return ddp_fail(err, status, "%s=%.*s is not valid; expected: %s", spelled, SHOWN_MAX, text,
-                        local.msg);
-    if (status != DDP_OK)
-        return ddp_fail(err, status, "%s: %s", spelled, local.msg);
-    return DDP_OK;
+    return options_store(&cli_table, &cli_rows[option], text, spelled, cli, err);
 }
 
 /* First round. A default that its own parser refuses would be an error in the table; the tests would see it. */
@@ -276,7 +242,7 @@ static ddp_status read_defaults(struct cli *cli, struct ddp_err *err)
     for (int i = 0; i < OPTIONS && status == DDP_OK; i++) {
         const char *preset = cli_preset(cli, (enum cli_option)i);
         if (preset != NULL)
-            status = set(cli, (enum cli_option)i, preset, cli_rows[i].name, err);
+            status = set_option(cli, (enum cli_option)i, preset, cli_rows[i].name, err);
     }
     return status;
 }
@@ -289,7 +255,7 @@ static ddp_status read_variable(struct cli *cli, enum cli_option option, const c
     const char *text = env_find(block, name);
     if (text == NULL || text[0] == '\0')
         return DDP_OK;
-    ddp_status status = set(cli, option, text, name, err);
+    ddp_status status = set_option(cli, option, text, name, err);
     if (status == DDP_OK)
         cli->origin[option] = FROM_ENVIRONMENT;
     return status;
@@ -311,13 +277,13 @@ static bool has_pets(char *const *block)
 /* torchrun has one default in a variable of another name; it is the weakest, so it comes first. */
 static ddp_status read_environment(struct cli *cli, char *const *block, struct ddp_err *err)
 {
-    char name[CLI_PET_MAX];
+    char name[OPTION_PET_MAX];
     ddp_status status =
         read_variable(cli, OPT_SHUTDOWN_TIMEOUT, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", block, err);
     if (!has_pets(block))
         return status;
     for (int i = 0; i < OPTIONS && status == DDP_OK; i++) {
-        cli_pet_name(name, &cli_rows[i]);
+        options_pet_name(name, &cli_rows[i]);
         if (cli_rows[i].in_environment)
             status = read_variable(cli, (enum cli_option)i, name, block, err);
     }
@@ -325,11 +291,11 @@ static ddp_status read_environment(struct cli *cli, char *const *block, struct d
 }
 
 /* Whose variable is "PET_X=..."? NULL: no option's. */
-static const struct cli_row *row_of_pet(const char *entry)
+static const struct option_row *row_of_pet(const char *entry)
 {
-    char name[CLI_PET_MAX];
+    char name[OPTION_PET_MAX];
     for (int i = 0; i < OPTIONS; i++) {
-        cli_pet_name(name, &cli_rows[i]);
+        options_pet_name(name, &cli_rows[i]);
         const size_t len = strlen(name);
         if (strncmp(entry, name, len) == 0 && entry[len] == '=')
             return &cli_rows[i];
@@ -340,7 +306,7 @@ static const struct cli_row *row_of_pet(const char *entry)
 const char *cli_idle_pet(char *const *block, const char **option)
 {
     for (; *block != NULL; block++) {
-        const struct cli_row *row = is_pet(*block) ? row_of_pet(*block) : NULL;
+        const struct option_row *row = is_pet(*block) ? row_of_pet(*block) : NULL;
         *option = row != NULL ? row->name : NULL;
         if (is_pet(*block) && (row == NULL || !row->in_environment))
             return *block;
@@ -364,156 +330,51 @@ static size_t distance_to(const char *name, const char *option)
     return cut < whole ? cut : whole;
 }
 
-/* The nearest name is offered only when it is near: a wild guess would mislead more than none. */
-static ddp_status unknown_option(const char *name, const char *spelled, struct ddp_err *err)
+static ddp_status append_hint(struct ddp_err *err, const char *name)
 {
-    size_t best = strlen(name) / 3 + 2; /* farther away is no longer a slip of the finger */
+    const size_t len = strlen(err->msg);
+    snprintf(err->msg + len, sizeof(err->msg) - len, "; did you mean --%s?", name);
+    return DDP_ERR_ARG;
+}
+
+/* Extend the error about an unknown option by the nearest name, when it is near: a wild guess would mislead more than none. */
+static ddp_status suggest_option(const char *word, struct ddp_err *err)
+{
+    char name[NAME_MAX_LEN + 1];
+    const size_t len = strcspn(word + 2, "=");
     const char *nearest = NULL;
-    for (int i = 0; i < OPTIONS; i++) {
-        size_t d = distance_to(name, cli_rows[i].name);
-        if (d < best) {
-            best = d;
+    if (word[1] != '-')
+        return err->msg[strlen("unknown option -")] == 'n' ? append_hint(err, "nproc_per_node") : DDP_ERR_ARG;
+    snprintf(name, sizeof(name), "%.*s", (int)len, word + 2);
+    for (char *p = name; *p != '\0'; p++)
+        *p = *p == '-' ? '_' : *p;
+    size_t best = strlen(name) / 3 + 2; /* farther away is no longer a slip of the finger */
+    for (int i = 0; i < OPTIONS && len <= NAME_MAX_LEN; i++) {
+        const size_t distance = distance_to(name, cli_rows[i].name);
+        if (distance < best) {
+            best = distance;
             nearest = cli_rows[i].name;
         }
     }
-    if (nearest != NULL)
-        return ddp_fail(err, DDP_ERR_ARG, "unknown option %.*s; did you mean --%s?", SHOWN_MAX, spelled,
-                        nearest);
-    return ddp_fail(err, DDP_ERR_ARG, "unknown option %.*s", SHOWN_MAX, spelled);
+    return nearest == NULL ? DDP_ERR_ARG : append_hint(err, nearest);
 }
-
-/* All that the user may have meant, in the order of the table. */
-static ddp_status ambiguous_option(const char *name, const char *spelled, struct ddp_err *err)
-{
-    char list[512] = "";
-    size_t used = 0;
-    for (int i = 0; i < OPTIONS; i++) {
-        if (strncmp(cli_rows[i].name, name, strlen(name)) == 0 && used < sizeof(list))
-            used += (size_t)snprintf(list + used, sizeof(list) - used, "%s--%s", used > 0 ? ", " : "",
-                                     cli_rows[i].name);
-    }
-    return ddp_fail(err, DDP_ERR_ARG, "option %.*s is ambiguous: %s", SHOWN_MAX, spelled, list);
-}
-
-/* How many options of `whose` begin with `name`; *found is the last of them. */
-static int find_among(const char *name, enum cli_whose whose, enum cli_option *found)
-{
-    int matches = 0;
-    for (int i = 0; i < OPTIONS; i++) {
-        if (cli_rows[i].whose != whose || strncmp(cli_rows[i].name, name, strlen(name)) != 0)
-            continue;
-        *found = (enum cli_option)i;
-        matches++;
-    }
-    return matches;
-}
-
-static bool find_exact(const char *name, enum cli_option *found)
-{
-    for (int i = 0; i < OPTIONS; i++)
-        if (strcmp(cli_rows[i].name, name) == 0) {
-            *found = (enum cli_option)i;
-            return true;
-        }
-    return false;
-}
-
-/* `name` has underscores only. An exact name wins over those that it begins. A short form that a torchrun takes means
- * the same here: options that it does not have cannot make it ambiguous. */
-static ddp_status find_long(const char *name, const char *spelled, enum cli_option *found,
-                            struct ddp_err *err)
-{
-    int matches = find_exact(name, found) ? 1 : 0;
-    for (int whose = WHOSE_FIRST; matches == 0 && whose <= WHOSE_OURS; whose++)
-        matches = find_among(name, (enum cli_whose)whose, found);
-    if (matches == 1)
-        return DDP_OK;
-    return matches > 0 ? ambiguous_option(name, spelled, err) : unknown_option(name, spelled, err);
-}
-
-/* Row of a short option, -1 when there is none. */
-static int find_letter(char letter)
-{
-    for (int i = 0; i < OPTIONS; i++)
-        if (cli_rows[i].letter == letter)
-            return i;
-    return -1;
-}
-
-/* --- reading words -------------------------------------------------------------------------------------- */
 
 /* What a variable has said is taken back. */
-static ddp_status set_default(struct reader *r, enum cli_option option, const char *spelled)
+static ddp_status set_default(struct cli *cli, enum cli_option option, const char *spelled,
+                              struct ddp_err *err)
 {
-    const char *preset = cli_preset(r->cli, option);
-    r->cli->origin[option] = FROM_DEFAULT;
-    return preset != NULL ? set(r->cli, option, preset, spelled, r->err) : DDP_OK;
+    const char *preset = cli_preset(cli, option);
+    cli->origin[option] = FROM_DEFAULT;
+    return preset != NULL ? set_option(cli, option, preset, spelled, err) : DDP_OK;
 }
 
-/* Errors show the full name, however short it was typed: that is the one to look up. */
-static ddp_status set_from_line(struct reader *r, enum cli_option option, const char *text)
+static ddp_status set_from_line(struct cli *cli, enum cli_option option, const char *text,
+                                const char *spelled, struct ddp_err *err)
 {
-    char spelled[NAME_MAX_LEN + 3];
-    snprintf(spelled, sizeof(spelled), "--%s", cli_rows[option].name);
-    if (r->cli->torchrun && text[0] == '\0' && cli_forget(r->cli, option))
-        return set_default(r, option, spelled);
-    r->cli->origin[option] = FROM_COMMAND_LINE;
-    return set(r->cli, option, text, spelled, r->err);
-}
-
-/* The value is the next word, unless that looks like an option itself: then it was forgotten. */
-static ddp_status take_next_word(struct reader *r, enum cli_option option)
-{
-    const char *word = *r->at;
-    if (word == NULL || (word[0] == '-' && word[1] != '\0' && !isdigit((unsigned char)word[1])))
-        return ddp_fail(r->err, DDP_ERR_ARG, "--%s needs a value: --%s=%s", cli_rows[option].name,
-                        cli_rows[option].name, cli_rows[option].value);
-    r->at++;
-    return set_from_line(r, option, word);
-}
-
-/* "--name" or "--name=value"; `word` has been taken from argv already. */
-static ddp_status read_long(struct reader *r, const char *word)
-{
-    char name[NAME_MAX_LEN + 1];
-    size_t len = strcspn(word + 2, "=");
-    const char *value = word[2 + len] == '=' ? word + 2 + len + 1 : NULL;
-    enum cli_option option = OPTIONS;
-
-    if (len > NAME_MAX_LEN)
-        return ddp_fail(r->err, DDP_ERR_ARG, "unknown option %.60s...", word);
-    for (size_t i = 0; i < len; i++)
-        name[i] = word[2 + i] == '-' ? '_' : word[2 + i];
-    name[len] = '\0';
-    ddp_status status = find_long(name, word, &option, r->err);
-    if (status != DDP_OK)
-        return status;
-    if (cli_is_switch(&cli_rows[option]) && value != NULL && !cli_may_have_value(&cli_rows[option]))
-        return ddp_fail(r->err, DDP_ERR_ARG, "--%s is a switch and takes no value, but got '%.*s'",
-                        cli_rows[option].name, SHOWN_MAX, value);
-    if (cli_is_switch(&cli_rows[option]) && value == NULL)
-        return set_from_line(r, option, "1");
-    return value != NULL ? set_from_line(r, option, value) : take_next_word(r, option);
-}
-
-/* "-m", "-qm" (switches together), "-r3", "-r=3", "-r 3". */
-static ddp_status read_short(struct reader *r, const char *word)
-{
-    for (const char *p = word + 1; *p != '\0'; p++) {
-        int option = find_letter(*p);
-        if (option < 0)
-            return ddp_fail(r->err, DDP_ERR_ARG, "unknown option -%c in '%.*s'%s", *p, SHOWN_MAX, word,
-                            *p == 'n' ? "; did you mean --nproc_per_node?" : "");
-        if (!cli_is_switch(&cli_rows[option])) {
-            const char *value = p[1] == '=' ? p + 2 : p + 1;
-            return p[1] == '\0' ? take_next_word(r, (enum cli_option)option)
-                                : set_from_line(r, (enum cli_option)option, value);
-        }
-        ddp_status status = set_from_line(r, (enum cli_option)option, "1");
-        if (status != DDP_OK)
-            return status;
-    }
-    return DDP_OK;
+    if (cli->torchrun && text[0] == '\0' && cli_forget(cli, option))
+        return set_default(cli, option, spelled, err);
+    cli->origin[option] = FROM_COMMAND_LINE;
+    return set_option(cli, option, text, spelled, err);
 }
 
 /* --help wins over everything behind it, and over errors there: who asks for help is not to be corrected. */
@@ -522,36 +383,35 @@ bool cli_only_prints(const struct cli *cli)
     return cli->help != HELP_NONE || cli->version || cli->print_man || cli->completion != SHELL_NONE;
 }
 
-/* Options until the first word that is none. A lone "-" is a program's name, "--" ends the options. */
-static ddp_status read_line(struct reader *r)
+/* Options until the first word that is none; the program and its arguments follow. */
+static ddp_status read_line(struct cli *cli, char *const *argv, struct ddp_err *err)
 {
-    ddp_status status = DDP_OK;
-    while (status == DDP_OK && !cli_only_prints(r->cli) && *r->at != NULL) {
-        const char *word = *r->at;
-        if (word[0] != '-' || word[1] == '\0')
+    struct option_reader reader = { .table = &cli_table, .at = argv };
+    const struct option_row *row;
+    const char *text;
+    while (!cli_only_prints(cli)) {
+        ddp_status status = options_next(&reader, &row, &text, err);
+        if (status != DDP_OK)
+            return row == NULL && strncmp(err->msg, "unknown", 7) == 0 ? suggest_option(reader.at[-1], err)
+                                                                       : status;
+        if (row == NULL)
             break;
-        r->at++;
-        if (strcmp(word, "--") == 0)
-            break;
-        status = word[1] == '-' ? read_long(r, word) : read_short(r, word);
+        status = set_from_line(cli, (enum cli_option)(row - cli_rows), text, reader.spelled, err);
+        if (status != DDP_OK)
+            return status;
     }
-    return status;
+    cli->program = *reader.at;
+    cli->args = *reader.at != NULL ? reader.at + 1 : reader.at;
+    return DDP_OK;
 }
 
-/* The three rounds, then PROGRAM and the rest of argv. */
+/* The three rounds. */
 static ddp_status read_all(struct cli *cli, char *const *argv, char *const *block, struct ddp_err *err)
 {
-    struct reader r = { .cli = cli, .at = argv, .err = err };
     ddp_status status = read_defaults(cli, err);
     if (status == DDP_OK)
         status = read_environment(cli, block, err);
-    if (status == DDP_OK)
-        status = read_line(&r);
-    if (status != DDP_OK || cli_only_prints(cli))
-        return status;
-    cli->program = *r.at;
-    cli->args = *r.at != NULL ? r.at + 1 : r.at;
-    return DDP_OK;
+    return status == DDP_OK ? read_line(cli, argv, err) : status;
 }
 
 ddp_status cli_read(struct cli *cli, int argc, char *const *argv, char *const *block, struct ddp_err *err)
@@ -569,7 +429,7 @@ ddp_status cli_offer(struct cli *cli, enum cli_option option, const char *text, 
 {
     char spelled[SHOWN_MAX];
     snprintf(spelled, sizeof(spelled), "--%s (from %s)", cli_rows[option].name, from);
-    ddp_status status = set(cli, option, text, spelled, err);
+    ddp_status status = set_option(cli, option, text, spelled, err);
     if (status == DDP_OK)
         cli->origin[option] = FROM_SCHEDULER;
     return status;

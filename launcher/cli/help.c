@@ -18,18 +18,7 @@
 
 bool cli_print_completion(const struct cli *cli, struct buf *out)
 {
-    struct completion_option options[OPTIONS];
-    const struct completion c = { .program = cli->torchrun ? "torchrun" : "ddprun",
-                                  .options = options,
-                                  .n_options = OPTIONS };
-    for (int i = 0; i < OPTIONS; i++) {
-        const struct cli_row *row = &cli_rows[i];
-        options[i] = (struct completion_option){ .name = row->name,
-                                                 .letter = row->letter,
-                                                 .value = cli_is_switch(row) ? NULL : row->value,
-                                                 .help = row->help };
-        options[i].words = cli_words(row->kind, &options[i].n_words);
-    }
+    const struct completion c = { .program = cli->torchrun ? "torchrun" : "ddprun", .options = &cli_table };
     return completion_print(cli->completion, &c, out);
 }
 
@@ -46,8 +35,6 @@ bool cli_print_completion(const struct cli *cli, struct buf *out)
  * that is installed. Memory may run short anywhere; the answers are chained with && and asked once at the end.
  *
  * Each option is shown with underscores, as torchrun's users type it. */
-
-enum { HELP_WIDTH = 80, HELP_COLUMN = 26 };
 
 static const char *const section_titles[SECTIONS] = {
 #define X(id, title) title,
@@ -77,51 +64,13 @@ static const enum cli_option important[] = { OPT_NPROC_PER_NODE, OPT_STANDALONE,
                                              OPT_LOG_DIR,        OPT_DRY_RUN };
 enum { IMPORTANT = sizeof(important) / sizeof(important[0]), SHORT_EXAMPLES = 3 };
 
-/* `text` cut into lines of at most HELP_WIDTH, each after the first indented by `column`; `at` is where the
- * first begins. */
-static bool wrap(struct buf *out, const char *text, size_t at, size_t column)
-{
-    bool ok = true, first = true;
-    while (*text != '\0') {
-        size_t len = strcspn(text, " ");
-        if (!first && at + 1 + len > HELP_WIDTH) {
-            ok = ok && buf_printf(out, "\n%*s", (int)column, "");
-            at = column;
-            first = true;
-        }
-        ok = ok && buf_printf(out, "%s%.*s", first ? "" : " ", (int)len, text);
-        at += len + (first ? 0 : 1);
-        first = false;
-        text += len + strspn(text + len, " ");
-    }
-    return ok && buf_printf(out, "\n");
-}
-
-/* Name on the left, text on the right; a long name pushes its text to the next line. */
-static bool help_row(struct buf *out, const struct cli_row *row, const char *preset)
-{
-    char left[80], letter[8] = "";
-    if (row->letter != 0)
-        snprintf(letter, sizeof(letter), "-%c, ", row->letter);
-    int len = snprintf(left, sizeof(left), "  %s--%s%s%s", letter, row->name, cli_is_switch(row) ? "" : "=",
-                       row->value);
-    bool long_left = len + 2 > HELP_COLUMN;
-    bool ok = long_left ? buf_printf(out, "%s\n%*s", left, HELP_COLUMN, "")
-                        : buf_printf(out, "%-*s", HELP_COLUMN, left);
-    if (preset == NULL)
-        return ok && wrap(out, row->help, HELP_COLUMN, HELP_COLUMN);
-    char text[512];
-    snprintf(text, sizeof(text), "%s (default: %s)", row->help, preset);
-    return ok && wrap(out, text, HELP_COLUMN, HELP_COLUMN);
-}
-
 /* Rows are shown in the order of the table. */
 static bool help_section(struct buf *out, const struct cli *cli, enum cli_section section)
 {
     bool ok = buf_printf(out, "\n%s:\n", section_titles[section]);
     for (int i = 0; i < OPTIONS; i++)
-        if (cli_rows[i].section == section)
-            ok = ok && help_row(out, &cli_rows[i], cli_preset(cli, (enum cli_option)i));
+        if (cli_rows[i].group == section)
+            ok = ok && options_help_row(&cli_table, &cli_rows[i], cli_preset(cli, (enum cli_option)i), out);
     return ok;
 }
 
@@ -148,10 +97,10 @@ static bool help_other_names(struct buf *out)
     for (int s = 0; s < SECTIONS; s++) {
         struct buf names = { 0 };
         for (int i = 0; i < OPTIONS; i++)
-            if (cli_rows[i].section == (enum cli_section)s && !is_important(i))
+            if (cli_rows[i].group == s && !is_important(i))
                 ok = ok && buf_printf(&names, "--%s ", cli_rows[i].name);
         ok = ok && buf_printf(out, "  %s: ", section_titles[s]) && buf_append(&names, "", 1) &&
-             wrap(out, (const char *)names.data, 4 + strlen(section_titles[s]), 4);
+             options_wrap(out, (const char *)names.data, 4 + strlen(section_titles[s]), 4);
         buf_free(&names);
     }
     return ok;
@@ -161,7 +110,7 @@ static bool help_important(struct buf *out, const struct cli *cli)
 {
     bool ok = buf_printf(out, "\nOptions that matter first:\n");
     for (int i = 0; i < IMPORTANT; i++)
-        ok = ok && help_row(out, &cli_rows[important[i]], cli_preset(cli, important[i]));
+        ok = ok && options_help_row(&cli_table, &cli_rows[important[i]], cli_preset(cli, important[i]), out);
     return ok && help_other_names(out);
 }
 
@@ -177,8 +126,9 @@ bool cli_print_help(const struct cli *cli, struct buf *out)
     const char *name = cli->torchrun ? "torchrun" : "ddprun";
     const bool all = cli->help == HELP_ALL;
     bool ok = buf_printf(out, "Usage: %s [options] PROGRAM [args...]\n\n", name) &&
-              wrap(out, purpose, 0, 0) && (all ? help_all_sections(out, cli) : help_important(out, cli)) &&
-              buf_printf(out, "\n") && wrap(out, rules, 0, 0) && buf_printf(out, "\nExamples:\n");
+              options_wrap(out, purpose, 0, 0) &&
+              (all ? help_all_sections(out, cli) : help_important(out, cli)) && buf_printf(out, "\n") &&
+              options_wrap(out, rules, 0, 0) && buf_printf(out, "\nExamples:\n");
     for (int i = 0; i < (all ? EXAMPLES : SHORT_EXAMPLES); i++)
         ok = ok && (all ? buf_printf(out, "  %s\n      %s\n", examples[i].command, examples[i].what)
                         : buf_printf(out, "  %s  # %s\n", examples[i].command, examples[i].what));
@@ -192,46 +142,11 @@ bool cli_print_version(struct buf *out)
 
 /* --- manual page ---------------------------------------------------------------------------------------- */
 
-/* A dash must be \- in roff, or it is printed as a hyphen that cannot be pasted; a dot or quote may not begin
- * a line. */
-static bool roff(struct buf *out, const char *text)
-{
-    bool ok = text[0] != '.' && text[0] != '\'' ? true : buf_append(out, "\\&", 2);
-    for (; *text != '\0'; text++) {
-        if (*text == '-')
-            ok = ok && buf_append(out, "\\-", 2);
-        else if (*text == '\\')
-            ok = ok && buf_append(out, "\\e", 2);
-        else
-            ok = ok && buf_append(out, text, 1);
-    }
-    return ok;
-}
-
 /* One entry of a tagged list: the tag in bold, then the text. */
 static bool man_entry(struct buf *out, const char *tag, const char *text)
 {
-    return buf_printf(out, ".TP\n\\fB") && roff(out, tag) && buf_printf(out, "\\fR\n") && roff(out, text) &&
-           buf_printf(out, "\n");
-}
-
-/* .TP, then names in bold and the value in italics, as man-pages(7) wants it. */
-static bool man_option(struct buf *out, const struct cli_row *row)
-{
-    char pet[CLI_PET_MAX];
-    bool ok = buf_printf(out, ".TP\n");
-    if (row->letter != 0)
-        ok = ok && buf_printf(out, "\\fB\\-%c\\fR, ", row->letter);
-    ok = ok && buf_printf(out, "\\fB\\-\\-%s\\fR", row->name);
-    if (row->value[0] != '\0')
-        ok = ok && buf_printf(out, "%s\\fI%s\\fR", cli_is_switch(row) ? "" : "=", row->value);
-    ok = ok && buf_printf(out, "\n") && roff(out, row->help) && buf_printf(out, ".");
-    if (row->preset != NULL)
-        ok = ok && buf_printf(out, " Default: ") && roff(out, row->preset) && buf_printf(out, ".");
-    cli_pet_name(pet, row);
-    if (row->in_environment)
-        ok = ok && buf_printf(out, " Environment: %s.", pet);
-    return ok && buf_printf(out, "\n");
+    return buf_printf(out, ".TP\n\\fB") && options_roff(out, tag) && buf_printf(out, "\\fR\n") &&
+           options_roff(out, text) && buf_printf(out, "\n");
 }
 
 /* The sections of --help, in the same order: who knows one finds his way in the other. */
@@ -241,8 +156,8 @@ static bool man_options(struct buf *out)
     for (int s = 0; s < SECTIONS; s++) {
         ok = ok && buf_printf(out, ".SS %s\n", section_titles[s]);
         for (int i = 0; i < OPTIONS; i++)
-            if (cli_rows[i].section == (enum cli_section)s)
-                ok = ok && man_option(out, &cli_rows[i]);
+            if (cli_rows[i].group == s)
+                ok = ok && options_man_row(&cli_table, &cli_rows[i], out);
     }
     return ok;
 }

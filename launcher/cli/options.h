@@ -1,8 +1,8 @@
 /* options.h -- every option of ddprun, one row each. cli.c makes the parser, the PET_* defaults, --help and
  * the manual page from these rows; a new option is a row here and a field in struct cli.
  *
- * Columns: id, name (underscores; dashes are accepted everywhere), short letter or 0, kind (its parser, see cli_table.h),
- * field of struct cli, name of the value in the help ("" = a switch, "[=X]" = a switch that accepts the value X), default as it would be typed (NULL = none), whether
+ * Columns: id, name (underscores; dashes are accepted everywhere), short letter or 0, kind (its parser, value_KIND in values.c; WORD and
+ * NAME: one of the words that are listed there), field of struct cli, name of the value in the help (NULL = a switch, "[=X]" = a switch that accepts the value X), default as it would be typed (NULL = none), whether
  * PET_<NAME> is read, whose it is (of the FIRST torchrun, 1.13, and all later; of later ones, THEIRS; OURS: what is a clear
  * abbreviation for an earlier one stays one here), section of the help, help. */
 #ifndef LAUNCHER_OPTIONS_H
@@ -22,7 +22,7 @@
     X(NPROC_PER_NODE, "nproc_per_node", 0, NPROC, nproc, "N", NULL, true, FIRST, JOB,                               \
       "workers on this node: a number, 'gpu' (one per visible GPU), 'cpu' (one per usable CPU) or 'auto' "   \
       "(GPUs, else CPUs); without it one per visible GPU, or 1")                                             \
-    X(STANDALONE, "standalone", 0, SWITCH, standalone, "", NULL, true, FIRST, JOB,                                  \
+    X(STANDALONE, "standalone", 0, SWITCH, standalone, NULL, NULL, true, FIRST, JOB,                                  \
       "a job of this node alone: takes any free port unless --master_port names one")                        \
     X(MASTER_ADDR, "master_addr", 0, HOST, master_addr, "HOST", "127.0.0.1", true, FIRST, JOB,                      \
       "where the store listens: an address of this host; of node 0 when there are several")                  \
@@ -37,7 +37,7 @@
       "number of nodes; MIN:MAX for a job that goes on with fewer and takes in more; N:N is N")               \
     X(NODE_RANK, "node_rank", 0, NODE_RANK, node_rank, "N", NULL, true, FIRST, NODES,                               \
       "rank of this node, from 0 to nnodes - 1; elastic jobs number the nodes themselves")                   \
-    X(RDZV_BACKEND, "rdzv_backend", 0, BACKEND, backend, "NAME", NULL, true, FIRST, NODES,                          \
+    X(RDZV_BACKEND, "rdzv_backend", 0, WORD, backend, "NAME", NULL, true, FIRST, NODES,                          \
       "'static': --nnodes and --node_rank say who is who; 'c10d': elastic, nodes come and go. Without it "   \
       "a range of nodes, as 2:4, is elastic, and one number, as 2 or 2:2, static")                            \
     X(RDZV_ENDPOINT, "rdzv_endpoint", 0, ENDPOINT, endpoint, "HOST[:PORT]", NULL, true, FIRST, NODES,               \
@@ -48,17 +48,17 @@
       "keep_alive_max_attempt, all in seconds, and is_host, as torchrun's")                                  \
     X(LOCAL_ADDR, "local_addr", 0, TEXT, local_addr, "ADDR", NULL, true, THEIRS, NODES,                              \
       "the address that this node gives to the others, in place of the one it reaches the store from")       \
-    X(HOST_STORE, "host_store", 0, HOST_STORE, host_store, "yes|no|auto", "auto", true, OURS, NODES,               \
+    X(HOST_STORE, "host_store", 0, WORD, host_store, "yes|no|auto", "auto", true, OURS, NODES,               \
       "whether this node has the store; auto: node 0, or the node that owns --rdzv_endpoint's address")      \
-    X(INSECURE, "insecure", 0, SWITCH, insecure, "", NULL, true, OURS, NODES,                                       \
+    X(INSECURE, "insecure", 0, SWITCH, insecure, NULL, NULL, true, OURS, NODES,                                       \
       "let every user of this host use the store; without it the store serves only the processes of the "    \
       "user who started ddprun, and root's")                                                                 \
-    X(TORCH_STORE, "torch_store", 0, TORCH_STORE, torch_store, "WHOSE", "auto", true, OURS, NODES,                 \
+    X(TORCH_STORE, "torch_store", 0, WORD, torch_store, "WHOSE", "auto", true, OURS, NODES,                 \
       "where PyTorch's workers meet: in the store of the 'launcher', or in one that 'rank0' hosts; auto: the "  \
       "launcher's, but for a PyTorch from 2.4 on without libuv, which refuses any but its own")              \
-    X(UNEVEN, "uneven", 0, SWITCH, uneven, "", NULL, true, OURS, NODES,                                            \
+    X(UNEVEN, "uneven", 0, SWITCH, uneven, NULL, NULL, true, OURS, NODES,                                            \
       "nodes of an elastic job may bring different numbers of workers")                                      \
-    X(GROW, "grow", 0, GROW, grow, "WHEN", "agreed", true, OURS, NODES,                                            \
+    X(GROW, "grow", 0, WORD, grow, "WHEN", "agreed", true, OURS, NODES,                                            \
       "when waiting nodes are taken into an elastic job that runs: when all workers have 'agreed', 'now' "   \
       "(workers are started again), or 'never' before the next restart")                                     \
     X(NODE_TIMEOUT, "node_timeout", 0, NODE_TIMEOUT, node_timeout_ms, "TIME", "3s", true, OURS, NODES,             \
@@ -68,41 +68,41 @@
     X(SCHEDULER, "scheduler", 0, SCHEDULER, scheduler, "NAME", "auto", true, OURS, NODES,                               \
       "whose variables say what the options above leave open: 'auto' (whoever has started this process), "   \
       "'none', slurm, openmpi, hydra, pytorchjob, kubernetes, pbs or lsf")                                   \
-    X(PER_TASK, "per_task", 0, SWITCH, per_task, "", NULL, true, OURS, NODES,                                      \
+    X(PER_TASK, "per_task", 0, SWITCH, per_task, NULL, NULL, true, OURS, NODES,                                      \
       "run one worker in this task of the scheduler, which has started a ddprun for each worker")            \
-    X(WHY, "why", 0, SWITCH, why, "", NULL, false, OURS, NODES,                                                    \
+    X(WHY, "why", 0, SWITCH, why, NULL, NULL, false, OURS, NODES,                                                    \
       "print what the scheduler says, and where each value comes from, and start nothing; with --json as JSON") \
-    X(MODULE, "module", 'm', SWITCH, module, "", NULL, true, FIRST, PROGRAM,                                        \
+    X(MODULE, "module", 'm', SWITCH, module, NULL, NULL, true, FIRST, PROGRAM,                                        \
       "PROGRAM is a Python module: run 'python3 -u -m PROGRAM'")                                             \
-    X(NO_PYTHON, "no_python", 0, SWITCH, no_python, "", NULL, true, FIRST, PROGRAM,                                 \
+    X(NO_PYTHON, "no_python", 0, SWITCH, no_python, NULL, NULL, true, FIRST, PROGRAM,                                 \
       "execute PROGRAM itself also when its name ends in .py")                                               \
-    X(RUN_PATH, "run_path", 0, SWITCH, run_path, "", NULL, true, FIRST, PROGRAM,                            \
+    X(RUN_PATH, "run_path", 0, SWITCH, run_path, NULL, NULL, true, FIRST, PROGRAM,                            \
       "PROGRAM is a Python script: run it by runpy.run_path, in a Python for each worker; wins over "        \
       "--no_python and --module")                                                                            \
-    X(START_METHOD, "start_method", 0, START_METHOD, start_method, "NAME", "spawn", true, FIRST, PROGRAM,   \
+    X(START_METHOD, "start_method", 0, NAME, start_method, "NAME", "spawn", true, FIRST, PROGRAM,   \
       "'spawn', 'fork' or 'forkserver', for --run_path: each worker is a new process here, as with spawn")   \
-    X(PASS_LOCAL_RANK, "pass_local_rank", 0, RANK_ARGUMENT, rank_argument, "NAME", NULL, true, OURS, PROGRAM, \
+    X(PASS_LOCAL_RANK, "pass_local_rank", 0, NAME, rank_argument, "NAME", NULL, true, OURS, PROGRAM, \
       "put --NAME=N, the local rank, in front of PROGRAM's arguments, as python -m torch.distributed.launch "  \
       "does: 'local-rank', or 'local_rank' (PyTorch before 2.0)")                                            \
-    X(USE_ENV, "use_env", 0, SWITCH, use_env, "", NULL, false, FIRST, PROGRAM,                              \
+    X(USE_ENV, "use_env", 0, SWITCH, use_env, NULL, NULL, false, FIRST, PROGRAM,                              \
       "the local rank is in LOCAL_RANK alone: takes --pass_local_rank back")                                 \
-    X(VIRTUAL_LOCAL_RANK, "virtual_local_rank", 0, SWITCH, virtual_local_rank, "", NULL, true, THEIRS, PROGRAM, \
+    X(VIRTUAL_LOCAL_RANK, "virtual_local_rank", 0, SWITCH, virtual_local_rank, NULL, NULL, true, THEIRS, PROGRAM, \
       "each worker has LOCAL_RANK=0 and sees one GPU: its own")                                              \
-    X(SHARE_GPU, "share_gpu", 0, SWITCH, share_gpu, "", NULL, true, OURS, PROGRAM,                            \
+    X(SHARE_GPU, "share_gpu", 0, SWITCH, share_gpu, NULL, NULL, true, OURS, PROGRAM,                            \
       "more workers than GPUs: worker N gets GPU N modulo their number, and NCCL is told to bear it; for tests, "  \
       "as it is slow")                                                                                       \
-    X(NUMA_BINDING, "numa_binding", 0, BINDING, numa_binding, "WHERE", NULL, true, THEIRS, PROGRAM,         \
+    X(NUMA_BINDING, "numa_binding", 0, WORD, numa_binding, "WHERE", NULL, true, THEIRS, PROGRAM,         \
       "let each worker use only the CPUs near its GPU: those of the GPU's 'node' or 'socket', an 'exclusive' "  \
       "share of the node, or one 'core-complex' (a group with a common cache)")                              \
     X(ENV, "env", 0, ENV, env, "K=V", NULL, false, OURS, PROGRAM,                                                  \
       "set a variable for the workers; may be given several times")                                          \
-    X(CONTAIN, "contain", 0, CONTAIN, contain, "LAYER", "auto", true, OURS, PROGRAM,                               \
+    X(CONTAIN, "contain", 0, WORD, contain, "LAYER", "auto", true, OURS, PROGRAM,                               \
       "how processes of the job are kept together: 'plain', 'cgroup' (needs a writable cgroup v2), 'pidns' " \
       "(a PID namespace: workers see other process ids) or 'auto' (cgroup, else plain)")                     \
     X(STDIN, "stdin", 0, INPUT, input, "RANKS", "0", true, OURS, PROGRAM,                                          \
       "workers that read ddprun's stdin: ranks as in 0,2-5, 'all' (each gets everything) or 'none'; the "    \
       "others read nothing")                                                                                 \
-    X(DRY_RUN, "dry_run", 0, SWITCH, dry_run, "", NULL, true, OURS, PROGRAM,                                       \
+    X(DRY_RUN, "dry_run", 0, SWITCH, dry_run, NULL, NULL, true, OURS, PROGRAM,                                       \
       "print the plan (rank, GPU, environment, command) and start nothing; with --json as JSON")             \
     X(LOG_DIR, "log_dir", 0, TEXT, log_dir, "DIR", NULL, true, FIRST, OUTPUT,                                       \
       "write each worker's stdout and stderr also to files below DIR, and the report")                       \
@@ -113,22 +113,22 @@
     X(LOG_FILE, "log_file", 0, PATTERN, log_file, "PATTERN", NULL, true, OURS, OUTPUT,                             \
       "name of each log file, in place of DIR's layout: %h host, %r rank, %l local rank, %n node rank, %t "  \
       "time of the start, %j job, %a attempt, %s stdout or stderr, %% a percent sign")                       \
-    X(LOG_MERGE, "log_merge", 0, SWITCH, log_merge, "", NULL, true, OURS, OUTPUT,                                  \
+    X(LOG_MERGE, "log_merge", 0, SWITCH, log_merge, NULL, NULL, true, OURS, OUTPUT,                                  \
       "let workers share a log file where PATTERN gives them the same name; lines stay whole")               \
     X(LOG_ROTATE, "log_rotate", 0, ROTATE, log_rotate, "SIZE[,KEEP]", NULL, true, OURS, OUTPUT,                    \
       "begin a new log file at this size (as 500K, 64M, 2G); full ones get .1, .2 ... at the end, the newest KEEP "  \
       "of them stay, or all")                                                                                \
-    X(LOG_POLICY, "log_policy", 0, POLICY, log_policy, "POLICY", "block", true, OURS, OUTPUT,                      \
+    X(LOG_POLICY, "log_policy", 0, WORD, log_policy, "POLICY", "block", true, OURS, OUTPUT,                      \
       "when output comes faster than it can be written, or a disk is full: 'block' lets the workers wait, "  \
       "'drop' loses and counts it")                                                                          \
-    X(PREFIX, "prefix", 0, PREFIX, prefix, "", NULL, true, OURS, OUTPUT,                                           \
+    X(PREFIX, "prefix", 0, PREFIX, prefix, NULL, NULL, true, OURS, OUTPUT,                                           \
       "put '[rank] ' in front of each line, also with one worker")                                           \
-    X(NO_PREFIX, "no_prefix", 0, NO_PREFIX, prefix, "", NULL, true, OURS, OUTPUT,                                  \
+    X(NO_PREFIX, "no_prefix", 0, NO_PREFIX, prefix, NULL, NULL, true, OURS, OUTPUT,                                  \
       "no prefix; without either there is one when several workers write")                                   \
     X(PREFIX_TEMPLATE, "log_line_prefix_template", 0, TEXT, prefix_template, "TEMPLATE", NULL, true, THEIRS, OUTPUT, \
       "what to put in front of each line, '[${rank}] ' if not given; ddprun(1) lists the fields. Given here, "  \
       "one worker's lines have it, too")                                                                     \
-    X(TIMESTAMPS, "timestamps", 0, SWITCH, timestamps, "", NULL, true, OURS, OUTPUT,                               \
+    X(TIMESTAMPS, "timestamps", 0, SWITCH, timestamps, NULL, NULL, true, OURS, OUTPUT,                               \
       "put the time at which it was read in front of each line (UTC, microseconds)")                         \
     X(LOCAL_RANKS_FILTER, "local_ranks_filter", 0, RANKS, console_ranks, "RANKS", NULL, true, THEIRS, OUTPUT,        \
       "show only these local ranks' lines, as 0,2-5; files and the report still have all")                   \
@@ -137,20 +137,20 @@
       "attempt_N/filtered_stdout.log")                                                                       \
     X(STDERR_FILTERS, "duplicate_stderr_filters", 0, FILTERS, filters[1], "WORDS", NULL, true, THEIRS, OUTPUT, \
       "the same for stderr")                                                                                 \
-    X(FOLD, "fold", 0, SWITCH, fold, "", NULL, true, OURS, OUTPUT,                                                 \
+    X(FOLD, "fold", 0, SWITCH, fold, NULL, NULL, true, OURS, OUTPUT,                                                 \
       "show a line that several workers print only once, with their ranks in front")                         \
-    X(JSON, "json", 0, SWITCH, json, "", NULL, true, OURS, OUTPUT,                                                 \
+    X(JSON, "json", 0, SWITCH, json, NULL, NULL, true, OURS, OUTPUT,                                                 \
       "print events as JSON lines on stdout, the workers' output among them")                                \
     X(EVENTS, "events", 0, PATTERN, events, "FILE", NULL, true, OURS, OUTPUT,                                       \
       "append what happens on this node, and in the job, to FILE as JSON lines for 'ddpctl timeline'; with %h host, "  \
       "%n node rank, %j job, %t time of the start in its name; a new file gets mode 0600")                   \
     X(EVENT_LOG_HANDLER, "event_log_handler", 0, EVENT_HANDLER, torch_events, "NAME", "null", true, THEIRS, OUTPUT, \
       "'console' prints torchrun's events as JSON lines on stderr, 'null' does not")                         \
-    X(LOGS_SPECS, "logs_specs", 0, LOGS_SPECS, logs_specs, "NAME", NULL, false, THEIRS, OUTPUT,              \
+    X(LOGS_SPECS, "logs_specs", 0, NAME, logs_specs, "NAME", NULL, false, THEIRS, OUTPUT,              \
       "'default': the layout of --log_dir; torchrun's plug-ins are Python")                                  \
-    X(QUIET, "quiet", 'q', SWITCH, quiet, "", NULL, true, OURS, OUTPUT,                                            \
+    X(QUIET, "quiet", 'q', SWITCH, quiet, NULL, NULL, true, OURS, OUTPUT,                                            \
       "say nothing but errors")                                                                              \
-    X(VERBOSE, "verbose", 'v', SWITCH, verbose, "", NULL, true, OURS, OUTPUT,                                      \
+    X(VERBOSE, "verbose", 'v', SWITCH, verbose, NULL, NULL, true, OURS, OUTPUT,                                      \
       "say more: what is started and how it ended, also after a success")                                    \
     X(SIGNALS, "signals_to_handle", 0, SIGNALS, stop_signals, "LIST", "SIGTERM,SIGINT,SIGHUP", true, THEIRS, TIME,   \
       "signals that stop the job besides SIGTERM, SIGINT and SIGHUP, which always do: SIGQUIT, SIGUSR1, "    \
@@ -172,16 +172,16 @@
     X(MAX_NO_PROGRESS, "max_no_progress", 0, COUNT, max_no_progress, "N", "3", true, OURS, FAILURE,                \
       "no further restart after N attempts in a row that came no further than one before; 0 is any number. " \
       "Only for workers that tell their progress (ddp_progress)")                                            \
-    X(EXIT_CODE, "exit_code", 0, EXIT_POLICY, exit_policy, "WHOSE", "first", true, OURS, FAILURE,                  \
+    X(EXIT_CODE, "exit_code", 0, WORD, exit_policy, "WHOSE", "first", true, OURS, FAILURE,                  \
       "whose exit code is ddprun's when workers fail: the 'first' that failed, the highest ('max') or "      \
       "that of 'rank0'; 'workers' is 'first', but 0 when a signal stopped the job and every worker of "      \
       "this node ended with 0")                                                                                     \
     X(HELP, "help", 'h', HELP_PAGE, help, "[=all]", NULL, false, FIRST, INFO,                                 \
       "print the most important options; --help=all prints all of them")                                     \
-    X(VERSION, "version", 'V', SWITCH, version, "", NULL, false, OURS, INFO, "print the version")                  \
-    X(PRINT_COMPLETION, "print_completion", 0, SHELL, completion, "SHELL", NULL, false, THEIRS, INFO,        \
+    X(VERSION, "version", 'V', SWITCH, version, NULL, NULL, false, OURS, INFO, "print the version")                  \
+    X(PRINT_COMPLETION, "print_completion", 0, WORD, completion, "SHELL", NULL, false, THEIRS, INFO,        \
       "print the completion of these options for 'bash', 'zsh', 'fish' or 'tcsh'")                           \
-    X(PRINT_MAN, "print_man", 0, SWITCH, print_man, "", NULL, false, OURS, INFO,                                   \
+    X(PRINT_MAN, "print_man", 0, SWITCH, print_man, NULL, NULL, false, OURS, INFO,                                   \
       "print the manual page; 'ddprun --print_man | man -l -' shows it")
 /* clang-format on */
 

@@ -10,9 +10,54 @@
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* The words that options accept as values. Parsers and shell completions read the same lists. The index of a word is the value of its
+ * enum. */
+#define SCHEDULER_NAME(id, name, ...)             name,
+#define STOPPING_SIGNAL(name, act, may_stop, ...) may_stop ? "SIG" #name : NULL,
+static const struct option_words words[OPTIONS] = {
+    [OPT_NPROC_PER_NODE] =
+        OPTION_WORDS(NULL, [NPROC_GPU] = "gpu", [NPROC_CPU] = "cpu", [NPROC_AUTO] = "auto"),
+    [OPT_CONTAIN] =
+        OPTION_WORDS("'auto', 'plain', 'cgroup' or 'pidns'", [CONTAIN_AUTO] = "auto",
+                     [CONTAIN_PLAIN] = "plain", [CONTAIN_CGROUP] = "cgroup", [CONTAIN_PIDNS] = "pidns"),
+    [OPT_STDIN] = OPTION_WORDS(NULL, "all", "none"),
+    [OPT_EXIT_CODE] = OPTION_WORDS(
+        "'first', 'max', 'rank0' or 'workers'", [EXIT_POLICY_FIRST] = "first", [EXIT_POLICY_MAX] = "max",
+        [EXIT_POLICY_RANK0] = "rank0", [EXIT_POLICY_WORKERS] = "workers"),
+    [OPT_SIGNALS] = OPTION_WORDS(NULL, SIGNAL_LIST(STOPPING_SIGNAL) NULL),
+    [OPT_LOG_POLICY] = OPTION_WORDS("'block' or 'drop'", [LOG_BLOCK] = "block", [LOG_DROP] = "drop"),
+    [OPT_PRINT_COMPLETION] = OPTION_WORDS("'bash', 'zsh', 'fish' or 'tcsh'", [SHELL_BASH] = "bash",
+                                          [SHELL_ZSH] = "zsh", [SHELL_FISH] = "fish", [SHELL_TCSH] = "tcsh"),
+    /* torchrun's etcd backends are refused rather than passed over: a user who names one has a server that would not be asked. */
+    [OPT_RDZV_BACKEND] =
+        OPTION_WORDS("'static' or 'c10d'; etcd is not needed and torchrun's plug-ins are Python: ddprun "
+                     "brings its own store for both, in a node or in ddp-rendezvous",
+                     [BACKEND_STATIC] = "static", [BACKEND_C10D] = "c10d"),
+    [OPT_HOST_STORE] = OPTION_WORDS("'yes', 'no' or 'auto'", [HOST_STORE_AUTO] = "auto",
+                                    [HOST_STORE_YES] = "yes", [HOST_STORE_NO] = "no"),
+    [OPT_TORCH_STORE] = OPTION_WORDS("'launcher', 'rank0' or 'auto'", [TORCH_STORE_AUTO] = "auto",
+                                     [TORCH_STORE_LAUNCHER] = "launcher", [TORCH_STORE_RANK0] = "rank0"),
+    [OPT_GROW] = OPTION_WORDS(
+        "'agreed', 'now' or 'never'", [GROW_AGREED] = "agreed", [GROW_NOW] = "now", [GROW_NEVER] = "never"),
+    [OPT_NODE_TIMEOUT] = OPTION_WORDS(NULL, "fast"),
+    [OPT_SCHEDULER] = OPTION_WORDS(NULL, "auto", "none", SCHEDULERS(SCHEDULER_NAME) NULL),
+    [OPT_START_METHOD] = OPTION_WORDS("'spawn', 'fork' or 'forkserver'", "spawn", "fork", "forkserver"),
+    [OPT_PASS_LOCAL_RANK] = OPTION_WORDS("'local-rank' or 'local_rank'", "local-rank", "local_rank"),
+    [OPT_NUMA_BINDING] = OPTION_WORDS(
+        "'node', 'socket', 'exclusive' or 'core-complex'", [NUMA_NODE] = "node", [NUMA_SOCKET] = "socket",
+        [NUMA_EXCLUSIVE] = "exclusive", [NUMA_CORE_COMPLEX] = "core-complex"),
+    [OPT_EVENT_LOG_HANDLER] = OPTION_WORDS(NULL, "null", "console"),
+    [OPT_LOGS_SPECS] =
+        OPTION_WORDS("'default'; others are entry points of Python packages (torchrun.logs_specs), use "
+                     "--log_file=PATTERN to name the log files",
+                     "default"),
+    [OPT_HELP] = OPTION_WORDS(NULL, [HELP_ALL] = "all"),
+};
 
 static const char right_form[] = "0, 1, 2 or 3, or a map RANK:0-3,RANK:0-3 that names each rank once";
 
@@ -67,7 +112,7 @@ static bool read_items(const char *text, struct std_map_item *items, size_t *n)
 }
 
 /* The whole map or nothing: after an error the array is still in the struct, and cli_free takes it. */
-ddp_status cli_value_STD_MAP(const char *text, void *to, struct ddp_err *err)
+static ddp_status value_STD_MAP(const char *text, void *to, struct ddp_err *err)
 {
     struct std_map *map = to;
     free(map->items); /* the command line replaces what the environment said */
@@ -101,71 +146,6 @@ int std_map_highest(const struct std_map *map)
     return map->n > 0 ? map->items[map->n - 1].rank : -1;
 }
 
-/* --- cli words -------------------------------------------------------------------------------------------- */
-
-/* The words that options of some kinds accept as values. Parsers and shell completions read
- * the same lists, so a new word is completed as soon as it is parsed. The index of a word is the value of its enum. */
-
-#define SCHEDULER_NAME(id, name, ...)             name,
-#define STOPPING_SIGNAL(name, act, may_stop, ...) may_stop ? "SIG" #name : NULL,
-
-#define WORD_KINDS(X)                                                                                       \
-    X(NPROC, [NPROC_GPU] = "gpu", [NPROC_CPU] = "cpu", [NPROC_AUTO] = "auto")                               \
-    X(CONTAIN, [CONTAIN_AUTO] = "auto", [CONTAIN_PLAIN] = "plain", [CONTAIN_CGROUP] = "cgroup",             \
-      [CONTAIN_PIDNS] = "pidns")                                                                            \
-    X(INPUT, "all", "none")                                                                                 \
-    X(EXIT_POLICY, [EXIT_POLICY_FIRST] = "first", [EXIT_POLICY_MAX] = "max", [EXIT_POLICY_RANK0] = "rank0", \
-      [EXIT_POLICY_WORKERS] = "workers")                                                                    \
-    X(SIGNALS, SIGNAL_LIST(STOPPING_SIGNAL))                                                                \
-    X(POLICY, [LOG_BLOCK] = "block", [LOG_DROP] = "drop")                                                   \
-    X(SHELL, [SHELL_BASH] = "bash", [SHELL_ZSH] = "zsh", [SHELL_FISH] = "fish", [SHELL_TCSH] = "tcsh")      \
-    X(BACKEND, [BACKEND_STATIC] = "static", [BACKEND_C10D] = "c10d")                                        \
-    X(HOST_STORE, [HOST_STORE_AUTO] = "auto", [HOST_STORE_YES] = "yes", [HOST_STORE_NO] = "no")             \
-    X(TORCH_STORE, [TORCH_STORE_AUTO] = "auto", [TORCH_STORE_LAUNCHER] = "launcher",                        \
-      [TORCH_STORE_RANK0] = "rank0")                                                                        \
-    X(GROW, [GROW_AGREED] = "agreed", [GROW_NOW] = "now", [GROW_NEVER] = "never")                           \
-    X(NODE_TIMEOUT, "fast")                                                                                 \
-    X(SCHEDULER, "auto", "none", SCHEDULERS(SCHEDULER_NAME))                                                \
-    X(START_METHOD, "spawn", "fork", "forkserver")                                                          \
-    X(RANK_ARGUMENT, "local-rank", "local_rank")                                                            \
-    X(BINDING, [NUMA_NODE] = "node", [NUMA_SOCKET] = "socket", [NUMA_EXCLUSIVE] = "exclusive",              \
-      [NUMA_CORE_COMPLEX] = "core-complex")                                                                 \
-    X(EVENT_HANDLER, "null", "console")                                                                     \
-    X(LOGS_SPECS, "default")                                                                                \
-    X(HELP_PAGE, [HELP_ALL] = "all")
-
-#define X(kind, ...) static const char *const words_##kind[] = { __VA_ARGS__ };
-WORD_KINDS(X)
-#undef X
-
-static const struct {
-    const char *const *words;
-    size_t n;
-} lists[KINDS] = {
-#define X(kind, ...) [KIND_##kind] = { words_##kind, sizeof(words_##kind) / sizeof(words_##kind[0]) },
-    WORD_KINDS(X)
-#undef X
-};
-
-int cli_word_in(const char *text, const char *const words[], size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (words[i] != NULL && strcmp(text, words[i]) == 0)
-            return (int)i;
-    return -1;
-}
-
-int cli_word_of(enum cli_kind kind, const char *text)
-{
-    return cli_word_in(text, lists[kind].words, lists[kind].n);
-}
-
-const char *const *cli_words(enum cli_kind kind, size_t *n)
-{
-    *n = lists[kind].n;
-    return lists[kind].words;
-}
-
 /* --- cli values ------------------------------------------------------------------------------------------- */
 
 /* Numbers are read with strtol and must end where the text ends: "4x" is an
@@ -177,7 +157,7 @@ const char *const *cli_words(enum cli_kind kind, size_t *n)
 /* Limits that no job comes near: a typing error is found, and no sum of such numbers overflows. */
 enum { MS_PER_DAY = 86400000, DAYS_MAX = 365, LOG_ROTATE_MIN = 1024 };
 
-bool cli_whole_number(const char *text, long low, long high, int *to)
+static bool read_whole_number(const char *text, long low, long high, int *to)
 {
     char *end;
     errno = 0;
@@ -192,12 +172,12 @@ bool cli_whole_number(const char *text, long low, long high, int *to)
 }
 
 /* Words first: a number is tried last, so that its error can list everything that is allowed. */
-ddp_status cli_value_NPROC(const char *text, void *to, struct ddp_err *err)
+static ddp_status value_NPROC(const char *text, void *to, struct ddp_err *err)
 {
     struct cli_nproc *nproc = to;
-    const int word = cli_word_of(KIND_NPROC, text);
+    const int word = options_word(&words[OPT_NPROC_PER_NODE], text);
     nproc->kind = word >= 0 ? (enum nproc_kind)word : NPROC_NUMBER;
-    if (word >= 0 || cli_whole_number(text, 1, CLI_NPROC_MAX, &nproc->count))
+    if (word >= 0 || read_whole_number(text, 1, CLI_NPROC_MAX, &nproc->count))
         return DDP_OK;
     if (isalpha((unsigned char)text[0]))
         return ddp_fail(
@@ -209,9 +189,9 @@ ddp_status cli_value_NPROC(const char *text, void *to, struct ddp_err *err)
 }
 
 /* Only the form; that it is below nnodes needs both options and is checked when both are read. */
-ddp_status cli_value_NODE_RANK(const char *text, void *to, struct ddp_err *err)
+static ddp_status value_NODE_RANK(const char *text, void *to, struct ddp_err *err)
 {
-    if (cli_whole_number(text, 0, CLI_NODES_MAX - 1, to))
+    if (read_whole_number(text, 0, CLI_NODES_MAX - 1, to))
         return DDP_OK;
     return ddp_fail(err, DDP_ERR_ARG, "a number from 0 to nnodes - 1");
 }
@@ -221,13 +201,13 @@ ddp_status cli_value_NODE_RANK(const char *text, void *to, struct ddp_err *err)
 static ddp_status switch_value(const char *text, bool *on, struct ddp_err *err)
 {
     int value;
-    if (!cli_whole_number(text, -1000000, 1000000, &value))
+    if (!read_whole_number(text, -1000000, 1000000, &value))
         return ddp_fail(err, DDP_ERR_ARG, "an integer, 0 for off and 1 for on");
     *on = value != 0;
     return DDP_OK;
 }
 
-ddp_status cli_value_SWITCH(const char *text, void *to, struct ddp_err *err)
+static ddp_status value_SWITCH(const char *text, void *to, struct ddp_err *err)
 {
     return switch_value(text, to, err);
 }
@@ -243,18 +223,18 @@ static ddp_status prefix_value(const char *text, enum prefix_mode *mode, enum pr
     return status;
 }
 
-ddp_status cli_value_PREFIX(const char *text, void *to, struct ddp_err *err)
+static ddp_status value_PREFIX(const char *text, void *to, struct ddp_err *err)
 {
     return prefix_value(text, to, PREFIX_ON, err);
 }
 
-ddp_status cli_value_NO_PREFIX(const char *text, void *to, struct ddp_err *err)
+static ddp_status value_NO_PREFIX(const char *text, void *to, struct ddp_err *err)
 {
     return prefix_value(text, to, PREFIX_OFF, err);
 }
 
 /* An empty host or directory is a variable that was not set in the user's script, hardly ever meant. */
-ddp_status cli_value_TEXT(const char *text, void *to, struct ddp_err *err)
+static ddp_status value_TEXT(const char *text, void *to, struct ddp_err *err)
 {
     const char **field = to;
     if (text[0] == '\0')
@@ -264,14 +244,14 @@ ddp_status cli_value_TEXT(const char *text, void *to, struct ddp_err *err)
 }
 
 /* The names of schedulers, and of none; plan/scheduler.c lists them when the name is unknown. */
-ddp_status cli_value_SCHEDULER(const char *text, void *to, struct ddp_err *err)
+static ddp_status value_SCHEDULER(const char *text, void *to, struct ddp_err *err)
 {
-    return cli_value_TEXT(text, to, err);
+    return value_TEXT(text, to, err);
 }
 
 /* The job id becomes part of a directory's name and of what the user reads: it neither leaves the one nor
  * commands the other's terminal. */
-ddp_status cli_value_JOB(const char *text, void *to, struct ddp_err *err)
+static ddp_status value_JOB(const char *text, void *to, struct ddp_err *err)
 {
     const char **field = to;
     size_t len = strlen(text);
@@ -285,26 +265,15 @@ ddp_status cli_value_JOB(const char *text, void *to, struct ddp_err *err)
 }
 
 /* 0 is allowed: the store takes a free port and workers are told which. */
-ddp_status cli_value_PORT(const char *text, void *to, struct ddp_err *err)
+static ddp_status value_PORT(const char *text, void *to, struct ddp_err *err)
 {
-    if (cli_whole_number(text, 0, 65535, to))
+    if (read_whole_number(text, 0, 65535, to))
         return DDP_OK;
     return ddp_fail(err, DDP_ERR_ARG, "a port from 1 to 65535, or 0 for any free one");
 }
 
-/* Whether the layer is there is found out by contain_open. */
-ddp_status cli_value_CONTAIN(const char *text, void *to, struct ddp_err *err)
-{
-    enum contain_kind *kind = to;
-    const int word = cli_word_of(KIND_CONTAIN, text);
-    if (word < 0)
-        return ddp_fail(err, DDP_ERR_ARG, "'auto', 'plain', 'cgroup' or 'pidns'");
-    *kind = (enum contain_kind)word;
-    return DDP_OK;
-}
-
 /* The one option that adds up instead of replacing. */
-ddp_status cli_value_ENV(const char *text, void *to, struct ddp_err *err)
+static ddp_status value_ENV(const char *text, void *to, struct ddp_err *err)
 {
     struct cli_env *env = to;
     const char *equals = strchr(text, '=');
@@ -319,7 +288,7 @@ ddp_status cli_value_ENV(const char *text, void *to, struct ddp_err *err)
 }
 
 /* Local ranks. torchrun's default is an empty text: all of them. */
-ddp_status cli_value_RANKS(const char *text, void *to, struct ddp_err *err)
+static ddp_status value_RANKS(const char *text, void *to, struct ddp_err *err)
 {
     struct rank_set *ranks = to;
     if (text[0] != '\0')
@@ -329,11 +298,11 @@ ddp_status cli_value_RANKS(const char *text, void *to, struct ddp_err *err)
 }
 
 /* Words first, as for the number of workers. */
-ddp_status cli_value_INPUT(const char *text, void *to, struct ddp_err *err)
+static ddp_status value_INPUT(const char *text, void *to, struct ddp_err *err)
 {
     struct cli_input *input = to;
     struct rank_set ranks = { 0 };
-    const bool word = cli_word_of(KIND_INPUT, text) >= 0, all = word && text[0] == 'a';
+    const bool word = options_word(&words[OPT_STDIN], text) >= 0, all = word && text[0] == 'a';
     ddp_status status = word ? DDP_OK : rank_set_parse(&ranks, text, CLI_NPROC_MAX, err);
     if (status == DDP_ERR_ARG)
         return ddp_fail(err, status, "'all', 'none', or ranks as 0,2-5");
@@ -344,24 +313,14 @@ ddp_status cli_value_INPUT(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-ddp_status cli_value_COUNT(const char *text, void *to, struct ddp_err *err)
+static ddp_status value_COUNT(const char *text, void *to, struct ddp_err *err)
 {
-    if (cli_whole_number(text, 0, CLI_COUNT_MAX, to))
+    if (read_whole_number(text, 0, CLI_COUNT_MAX, to))
         return DDP_OK;
     return ddp_fail(err, DDP_ERR_ARG, "a number from 0 to %d", CLI_COUNT_MAX);
 }
 
-ddp_status cli_value_EXIT_POLICY(const char *text, void *to, struct ddp_err *err)
-{
-    enum exit_policy *policy = to;
-    const int word = cli_word_of(KIND_EXIT_POLICY, text);
-    if (word < 0)
-        return ddp_fail(err, DDP_ERR_ARG, "'first', 'max', 'rank0' or 'workers'");
-    *policy = (enum exit_policy)word;
-    return DDP_OK;
-}
-
-bool cli_duration(const char *text, uint64_t *to_ms)
+static bool read_duration(const char *text, uint64_t *to_ms)
 {
     static const struct {
         const char *unit;
@@ -382,30 +341,30 @@ bool cli_duration(const char *text, uint64_t *to_ms)
     return false;
 }
 
-ddp_status cli_value_SIGNALS(const char *text, void *to, struct ddp_err *err)
+static ddp_status value_SIGNALS(const char *text, void *to, struct ddp_err *err)
 {
     return signals_parse(text, to, err);
 }
 
 /* 0 is allowed: --grace=0 kills at once. */
-ddp_status cli_value_DURATION(const char *text, void *to, struct ddp_err *err)
+static ddp_status value_DURATION(const char *text, void *to, struct ddp_err *err)
 {
-    if (cli_duration(text, to))
+    if (read_duration(text, to))
         return DDP_OK;
     return ddp_fail(err, DDP_ERR_ARG, "a time of at most %d days, as 30, 1500ms, 30s, 2m or 1h", DAYS_MAX);
 }
 
 /* The form is that of --grace, but 0 would mean that nobody can ever join. */
-ddp_status cli_value_TIMEOUT(const char *text, void *to, struct ddp_err *err)
+static ddp_status value_TIMEOUT(const char *text, void *to, struct ddp_err *err)
 {
     uint64_t *ms = to;
-    if (cli_duration(text, ms) && *ms > 0)
+    if (read_duration(text, ms) && *ms > 0)
         return DDP_OK;
     return ddp_fail(err, DDP_ERR_ARG, "a time above 0 and of at most %d days, as 90, 30s or 2m", DAYS_MAX);
 }
 
 /* Checked here, where an error can name the option; made into names when the workers' ranks are known. */
-ddp_status cli_value_PATTERN(const char *text, void *to, struct ddp_err *err)
+static ddp_status value_PATTERN(const char *text, void *to, struct ddp_err *err)
 {
     const char **field = to;
     *field = text;
@@ -429,12 +388,12 @@ static uint64_t size(const char **text)
 }
 
 /* A size first, then how many parts to keep, as one option: the second means nothing without the first. */
-ddp_status cli_value_ROTATE(const char *text, void *to, struct ddp_err *err)
+static ddp_status value_ROTATE(const char *text, void *to, struct ddp_err *err)
 {
     struct log_rotate *rotate = to;
     *rotate = (struct log_rotate){ .bytes = size(&text) };
     const bool keep_fits =
-        *text == '\0' || (*text == ',' && cli_whole_number(text + 1, 1, 1000000, &rotate->keep));
+        *text == '\0' || (*text == ',' && read_whole_number(text + 1, 1, 1000000, &rotate->keep));
     if (rotate->bytes >= LOG_ROTATE_MIN && keep_fits)
         return DDP_OK;
     return ddp_fail(err, DDP_ERR_ARG,
@@ -443,31 +402,11 @@ ddp_status cli_value_ROTATE(const char *text, void *to, struct ddp_err *err)
                     LOG_ROTATE_MIN);
 }
 
-ddp_status cli_value_POLICY(const char *text, void *to, struct ddp_err *err)
-{
-    enum log_policy *policy = to;
-    const int word = cli_word_of(KIND_POLICY, text);
-    if (word < 0)
-        return ddp_fail(err, DDP_ERR_ARG, "'block' or 'drop'");
-    *policy = (enum log_policy)word;
-    return DDP_OK;
-}
-
-ddp_status cli_value_SHELL(const char *text, void *to, struct ddp_err *err)
-{
-    enum completion_shell *shell = to;
-    const int word = cli_word_of(KIND_SHELL, text);
-    if (word < 0)
-        return ddp_fail(err, DDP_ERR_ARG, "'bash', 'zsh', 'fish' or 'tcsh'");
-    *shell = (enum completion_shell)word;
-    return DDP_OK;
-}
-
 /* "--help" alone arrives as "1", like every switch. */
-ddp_status cli_value_HELP_PAGE(const char *text, void *to, struct ddp_err *err)
+static ddp_status value_HELP_PAGE(const char *text, void *to, struct ddp_err *err)
 {
     enum cli_help *page = to;
-    const int word = cli_word_of(KIND_HELP_PAGE, text);
+    const int word = options_word(&words[OPT_HELP], text);
     if (word < 0 && strcmp(text, "1") != 0)
         return ddp_fail(err, DDP_ERR_ARG, "--help for the most important options, --help=all for all");
     *page = word >= 0 ? (enum cli_help)word : HELP_SHORT;
@@ -493,11 +432,11 @@ static bool nodes_part(const char *text, size_t len, int *to)
         return false;
     memcpy(part, text, len);
     part[len] = '\0';
-    return cli_whole_number(part, 1, CLI_NODES_MAX, to);
+    return read_whole_number(part, 1, CLI_NODES_MAX, to);
 }
 
 /* Written only when both parts are right: what the option was before must stay when it is not. */
-ddp_status cli_value_NNODES(const char *text, void *to, struct ddp_err *err)
+static ddp_status value_NNODES(const char *text, void *to, struct ddp_err *err)
 {
     struct cli_nnodes *nodes = to, read;
     const char *colon = strchr(text, ':');
@@ -510,22 +449,8 @@ ddp_status cli_value_NNODES(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* torchrun's etcd backends are refused rather than passed over: a user who names one has a server that
- * would not be asked. */
-ddp_status cli_value_BACKEND(const char *text, void *to, struct ddp_err *err)
-{
-    enum rdzv_backend *backend = to;
-    const int word = cli_word_of(KIND_BACKEND, text);
-    if (word < 0)
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "'static' or 'c10d'; etcd is not needed and torchrun's plug-ins are Python: ddprun "
-                        "brings its own store for both, in a node or in ddp-rendezvous");
-    *backend = (enum rdzv_backend)word;
-    return DDP_OK;
-}
-
 /* No port is -1, because 0 is one: any. */
-ddp_status cli_value_ENDPOINT(const char *text, void *to, struct ddp_err *err)
+static ddp_status value_ENDPOINT(const char *text, void *to, struct ddp_err *err)
 {
     struct ddp_err why;
     struct endpoint *field = to, read;
@@ -546,7 +471,7 @@ static bool has_port(const char *text)
 
 /* torchrun wants brackets around an IPv6 address here, too; without them it is one as well. A port would be looked up as
  * part of the name until the time is up. */
-ddp_status cli_value_HOST(const char *text, void *to, struct ddp_err *err)
+static ddp_status value_HOST(const char *text, void *to, struct ddp_err *err)
 {
     const size_t len = strlen(text), bracket = len > 2 && text[0] == '[' && text[len - 1] == ']';
     if (len == 0 || len >= ENDPOINT_HOST_MAX)
@@ -559,43 +484,13 @@ ddp_status cli_value_HOST(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-ddp_status cli_value_HOST_STORE(const char *text, void *to, struct ddp_err *err)
-{
-    enum host_store *host = to;
-    const int word = cli_word_of(KIND_HOST_STORE, text);
-    if (word < 0)
-        return ddp_fail(err, DDP_ERR_ARG, "'yes', 'no' or 'auto'");
-    *host = (enum host_store)word;
-    return DDP_OK;
-}
-
-ddp_status cli_value_TORCH_STORE(const char *text, void *to, struct ddp_err *err)
-{
-    enum torch_store *store = to;
-    const int word = cli_word_of(KIND_TORCH_STORE, text);
-    if (word < 0)
-        return ddp_fail(err, DDP_ERR_ARG, "'launcher', 'rank0' or 'auto'");
-    *store = (enum torch_store)word;
-    return DDP_OK;
-}
-
-ddp_status cli_value_GROW(const char *text, void *to, struct ddp_err *err)
-{
-    enum grow_policy *grow = to;
-    const int word = cli_word_of(KIND_GROW, text);
-    if (word < 0)
-        return ddp_fail(err, DDP_ERR_ARG, "'agreed', 'now' or 'never'");
-    *grow = (enum grow_policy)word;
-    return DDP_OK;
-}
-
 /* Beats come every third of it; a shorter time than this would call a busy machine dead. */
-ddp_status cli_value_NODE_TIMEOUT(const char *text, void *to, struct ddp_err *err)
+static ddp_status value_NODE_TIMEOUT(const char *text, void *to, struct ddp_err *err)
 {
     uint64_t *ms = to;
-    if (cli_word_of(KIND_NODE_TIMEOUT, text) >= 0)
+    if (options_word(&words[OPT_NODE_TIMEOUT], text) >= 0)
         *ms = FAST_MS;
-    else if (!cli_duration(text, ms) || *ms < NODE_TIMEOUT_MIN_MS)
+    else if (!read_duration(text, ms) || *ms < NODE_TIMEOUT_MIN_MS)
         return ddp_fail(err, DDP_ERR_ARG, "'fast' (1.5s) or a time of at least %dms, as 3s",
                         NODE_TIMEOUT_MIN_MS);
     return DDP_OK;
@@ -605,30 +500,32 @@ ddp_status cli_value_NODE_TIMEOUT(const char *text, void *to, struct ddp_err *er
 
 static bool conf_join(struct cli_rdzv_conf *conf, const char *value)
 {
-    return cli_duration(value, &conf->join_ms) && conf->join_ms > 0;
+    return read_duration(value, &conf->join_ms) && conf->join_ms > 0;
 }
 
 static bool conf_last_call(struct cli_rdzv_conf *conf, const char *value)
 {
-    return cli_duration(value, &conf->last_call_ms) && conf->last_call_ms > 0;
+    return read_duration(value, &conf->last_call_ms) && conf->last_call_ms > 0;
 }
 
 /* With conf_attempts it becomes our --node_timeout, see plan.c. */
 static bool conf_keep_alive(struct cli_rdzv_conf *conf, const char *value)
 {
-    return cli_duration(value, &conf->keep_alive_ms) && conf->keep_alive_ms > 0;
+    return read_duration(value, &conf->keep_alive_ms) && conf->keep_alive_ms > 0;
 }
 
 static bool conf_attempts(struct cli_rdzv_conf *conf, const char *value)
 {
-    return cli_whole_number(value, 1, CLI_COUNT_MAX, &conf->keep_alive_attempts);
+    return read_whole_number(value, 1, CLI_COUNT_MAX, &conf->keep_alive_attempts);
 }
 
-/* torchrun's spellings. */
+/* torchrun's spellings; the first five are yes. */
+static const struct option_words yes_and_no =
+    OPTION_WORDS(NULL, "1", "true", "t", "yes", "y", "0", "false", "f", "no", "n");
+
 static bool conf_is_host(struct cli_rdzv_conf *conf, const char *value)
 {
-    static const char *const words[] = { "1", "true", "t", "yes", "y", "0", "false", "f", "no", "n" };
-    const int word = CLI_WORD_IN(value, words);
+    const int word = options_word(&yes_and_no, value);
     conf->is_host = word < 5 ? HOST_STORE_YES : HOST_STORE_NO;
     return word >= 0;
 }
@@ -712,7 +609,7 @@ static ddp_status read_item(struct cli_rdzv_conf *conf, const char *item, size_t
     return set_key(conf, key, value, err);
 }
 
-ddp_status cli_value_RDZV_CONF(const char *text, void *to, struct ddp_err *err)
+static ddp_status value_RDZV_CONF(const char *text, void *to, struct ddp_err *err)
 {
     struct cli_rdzv_conf *field = to, conf = { .lenient = field->lenient };
     ddp_status status = DDP_OK;
@@ -740,7 +637,7 @@ ddp_status cli_value_RDZV_CONF(const char *text, void *to, struct ddp_err *err)
 enum { ROLE_MAX = 128 };
 
 /* It ends up in a variable, in prefixes and in reports, where a control character would be obeyed. */
-ddp_status cli_value_ROLE(const char *text, void *to, struct ddp_err *err)
+static ddp_status value_ROLE(const char *text, void *to, struct ddp_err *err)
 {
     const char **field = to;
     const size_t len = strlen(text);
@@ -753,44 +650,10 @@ ddp_status cli_value_ROLE(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* One of a few words, kept as it was typed. */
-static ddp_status one_of(enum cli_kind kind, const char *text, void *to)
-{
-    const char **field = to;
-    if (cli_word_of(kind, text) < 0)
-        return DDP_ERR_ARG;
-    *field = text;
-    return DDP_OK;
-}
-
-ddp_status cli_value_START_METHOD(const char *text, void *to, struct ddp_err *err)
-{
-    if (one_of(KIND_START_METHOD, text, to) == DDP_OK)
-        return DDP_OK;
-    return ddp_fail(err, DDP_ERR_ARG, "'spawn', 'fork' or 'forkserver'");
-}
-
-ddp_status cli_value_RANK_ARGUMENT(const char *text, void *to, struct ddp_err *err)
-{
-    if (one_of(KIND_RANK_ARGUMENT, text, to) == DDP_OK)
-        return DDP_OK;
-    return ddp_fail(err, DDP_ERR_ARG, "'local-rank' or 'local_rank'");
-}
-
-ddp_status cli_value_BINDING(const char *text, void *to, struct ddp_err *err)
-{
-    enum numa_binding *field = to;
-    const int word = cli_word_of(KIND_BINDING, text);
-    if (word < 0)
-        return ddp_fail(err, DDP_ERR_ARG, "'node', 'socket', 'exclusive' or 'core-complex'");
-    *field = (enum numa_binding)word;
-    return DDP_OK;
-}
-
-ddp_status cli_value_EVENT_HANDLER(const char *text, void *to, struct ddp_err *err)
+static ddp_status value_EVENT_HANDLER(const char *text, void *to, struct ddp_err *err)
 {
     bool *field = to;
-    const int word = cli_word_of(KIND_EVENT_HANDLER, text);
+    const int word = options_word(&words[OPT_EVENT_LOG_HANDLER], text);
     if (word < 0)
         return ddp_fail(err, DDP_ERR_ARG,
                         "'null' or 'console'; other handlers are Python code registered inside of torchrun, "
@@ -799,17 +662,8 @@ ddp_status cli_value_EVENT_HANDLER(const char *text, void *to, struct ddp_err *e
     return DDP_OK;
 }
 
-ddp_status cli_value_LOGS_SPECS(const char *text, void *to, struct ddp_err *err)
-{
-    if (one_of(KIND_LOGS_SPECS, text, to) == DDP_OK)
-        return DDP_OK;
-    return ddp_fail(err, DDP_ERR_ARG,
-                    "'default'; others are entry points of Python packages (torchrun.logs_specs), use "
-                    "--log_file=PATTERN to name the log files");
-}
-
 /* Words with commas between them; two commas are one in a word. Pointers first, their texts behind them. */
-ddp_status cli_value_FILTERS(const char *text, void *to, struct ddp_err *err)
+static ddp_status value_FILTERS(const char *text, void *to, struct ddp_err *err)
 {
     struct cli_filters *filters = to;
     const size_t most = strlen(text) + 1;
@@ -834,17 +688,17 @@ ddp_status cli_value_FILTERS(const char *text, void *to, struct ddp_err *err)
 }
 
 /* torchrun's integer; our longer forms are for --grace. */
-ddp_status cli_value_SECONDS(const char *text, void *to, struct ddp_err *err)
+static ddp_status value_SECONDS(const char *text, void *to, struct ddp_err *err)
 {
     uint64_t *ms = to;
     int seconds;
-    if (!cli_whole_number(text, 0, 31536000, &seconds))
+    if (!read_whole_number(text, 0, 31536000, &seconds))
         return ddp_fail(err, DDP_ERR_ARG, "whole seconds, 0 or more");
     *ms = (uint64_t)seconds * 1000;
     return DDP_OK;
 }
 
-ddp_status cli_value_INTERVAL(const char *text, void *to, struct ddp_err *err)
+static ddp_status value_INTERVAL(const char *text, void *to, struct ddp_err *err)
 {
     const char **field = to;
     char *end;
@@ -854,3 +708,28 @@ ddp_status cli_value_INTERVAL(const char *text, void *to, struct ddp_err *err)
     *field = text;
     return DDP_OK;
 }
+
+/* --- the rows ------------------------------------------------------------------------------------------- */
+
+#define value_WORD NULL, .type = OPTION_WORD
+#define value_NAME NULL, .type = OPTION_NAME
+
+const struct option_row cli_rows[OPTIONS] = {
+#define X(id, option_name, option_letter, kind, field, value_name, default_text, pet, whose, section, \
+          help_text)                                                                                  \
+    { .name = option_name,                                                                            \
+      .letter = option_letter,                                                                        \
+      .value = value_name,                                                                            \
+      .parse = value_##kind,                                                                          \
+      .at = offsetof(struct cli, field),                                                              \
+      .preset = default_text,                                                                         \
+      .words = &words[OPT_##id],                                                                      \
+      .group = SECTION_##section,                                                                     \
+      .rank = WHOSE_##whose,                                                                          \
+      .in_environment = pet,                                                                          \
+      .help = help_text },
+    DDPRUN_OPTIONS(X)
+#undef X
+};
+
+const struct option_table cli_table = { cli_rows, OPTIONS, OPTIONS_ARGPARSE };

@@ -85,9 +85,9 @@ static void print_origin(const struct scheduler *s, const struct cli *cli, enum 
             ? OPT_RDZV_ENDPOINT
             : scheduler_options[id];
     const struct scheduler_value *v = &s->values[id];
-    char pet[CLI_PET_MAX];
+    char pet[OPTION_PET_MAX];
     int used = 0;
-    cli_pet_name(pet, &cli_rows[option]);
+    options_pet_name(pet, &cli_rows[option]);
     switch (cli->origin[option]) {
     case FROM_DEFAULT:
         used = snprintf(shown->from, FROM_MAX, "default");

@@ -7,13 +7,18 @@
 
 #include <string.h>
 
+static bool is_shown(const struct option_row *o)
+{
+    return o->help != NULL;
+}
+
 enum value_kind { VALUE_NONE, VALUE_WORDS, VALUE_FILE, VALUE_DIR };
 
-static enum value_kind kind_of(const struct completion_option *o)
+static enum value_kind kind_of(const struct option_row *o)
 {
-    if (o->n_words > 0)
+    if (o->words != NULL && o->words->list != NULL)
         return VALUE_WORDS;
-    if (o->value == NULL)
+    if (options_is_switch(o))
         return VALUE_NONE;
     if (strcmp(o->value, "DIR") == 0)
         return VALUE_DIR;
@@ -34,9 +39,9 @@ static bool put_names(struct buf *out, const struct completion *c, bool with_val
 {
     const char *blank = "";
     bool ok = true;
-    for (size_t i = 0; i < c->n_options; i++)
-        if (c->options[i].name[1] != '\0' && (c->options[i].value != NULL) == with_value) {
-            ok = ok && buf_printf(out, "%s--%s", blank, c->options[i].name);
+    for (size_t i = 0; i < c->options->n; i++)
+        if (is_shown(&c->options->rows[i]) && options_is_switch(&c->options->rows[i]) != with_value) {
+            ok = ok && buf_printf(out, "%s--%s", blank, c->options->rows[i].name);
             blank = " ";
         }
     return ok;
@@ -47,24 +52,23 @@ static bool put_letters(struct buf *out, const struct completion *c)
 {
     const char *blank = "";
     bool ok = true;
-    for (size_t i = 0; i < c->n_options; i++) {
-        const struct completion_option *o = &c->options[i];
-        const char letter = o->name[1] == '\0' ? o->name[0] : o->letter;
-        if (letter != 0 && o->value != NULL) {
-            ok = ok && buf_printf(out, "%s%c", blank, letter);
+    for (size_t i = 0; i < c->options->n; i++) {
+        const struct option_row *o = &c->options->rows[i];
+        if (o->letter != 0 && !options_is_switch(o)) {
+            ok = ok && buf_printf(out, "%s%c", blank, o->letter);
             blank = " ";
         }
     }
     return ok;
 }
 
-static bool put_words(struct buf *out, const struct completion_option *o)
+static bool put_words(struct buf *out, const struct option_row *o)
 {
     const char *blank = "";
     bool ok = true;
-    for (size_t i = 0; i < o->n_words; i++)
-        if (o->words[i] != NULL) {
-            ok = ok && buf_printf(out, "%s%s", blank, o->words[i]);
+    for (size_t i = 0; i < options_word_count(o->words); i++)
+        if (o->words->list[i] != NULL) {
+            ok = ok && buf_printf(out, "%s%s", blank, o->words->list[i]);
             blank = " ";
         }
     return ok;
@@ -84,12 +88,15 @@ static bool put_cases(struct buf *out, const struct completion *c, const char *b
                       const char *file, const char *dir)
 {
     bool ok = true;
-    for (size_t i = 0; i < c->n_options; i++) {
-        const struct completion_option *o = &c->options[i];
+    for (size_t i = 0; i < c->options->n; i++) {
+        const struct option_row *o = &c->options->rows[i];
         const enum value_kind kind = kind_of(o);
         if (kind == VALUE_NONE)
             continue;
-        ok = ok && buf_printf(out, "    ") && put_key(out, o->name) && buf_printf(out, ") ");
+        ok = ok && buf_printf(out, "    ") && put_key(out, o->name);
+        if (o->letter != 0)
+            ok = ok && buf_printf(out, "|%c", o->letter);
+        ok = ok && buf_printf(out, ") ");
         if (kind == VALUE_WORDS)
             ok = ok && buf_printf(out, "%s", before) && put_words(out, o) && buf_printf(out, "%s", after);
         else
@@ -251,9 +258,9 @@ static const char zsh_program_rest[] =
 static bool put_described(struct buf *out, const struct completion *c, bool with_value)
 {
     bool ok = true;
-    for (size_t i = 0; i < c->n_options; i++) {
-        const struct completion_option *o = &c->options[i];
-        if (o->name[1] != '\0' && (o->value != NULL) == with_value)
+    for (size_t i = 0; i < c->options->n; i++) {
+        const struct option_row *o = &c->options->rows[i];
+        if (is_shown(o) && options_is_switch(o) != with_value)
             ok = ok && buf_printf(out, "\n        '--%s:", o->name) && put_help(out, o->help, false) &&
                  buf_printf(out, "'");
     }
@@ -325,26 +332,25 @@ static const char fish_dashes[] =
 static bool put_fish_valued(struct buf *out, const struct completion *c)
 {
     bool ok = put(out, c, "set -g __`_valued");
-    for (size_t i = 0; i < c->n_options; i++) {
-        const struct completion_option *o = &c->options[i];
-        const char letter = o->name[1] == '\0' ? o->name[0] : o->letter;
-        if (o->value != NULL && o->name[1] != '\0')
+    for (size_t i = 0; i < c->options->n; i++) {
+        const struct option_row *o = &c->options->rows[i];
+        if (is_shown(o) && !options_is_switch(o))
             ok = ok && buf_printf(out, " __") && put_key(out, o->name);
-        if (o->value != NULL && letter != 0)
-            ok = ok && buf_printf(out, " -%c", letter);
+        if (!options_is_switch(o) && o->letter != 0)
+            ok = ok && buf_printf(out, " -%c", o->letter);
     }
     return ok && buf_printf(out, "\n");
 }
 
-static bool put_fish_option(struct buf *out, const struct completion *c, const struct completion_option *o,
+static bool put_fish_option(struct buf *out, const struct completion *c, const struct option_row *o,
                             bool dashes)
 {
     const enum value_kind kind = kind_of(o);
-    const bool switch_only = o->value == NULL;
+    const bool switch_only = options_is_switch(o);
     bool ok = put(out, c, c->n_commands == 0 ? "complete -c ` -n 'not __`_has_word" : "complete -c `");
     if (c->n_commands == 0)
         ok = ok && put(out, c, dashes ? "; and __`_dashes'" : "'");
-    ok = ok && buf_printf(out, o->name[1] == '\0' ? " -s " : " -l ");
+    ok = ok && buf_printf(out, " -l ");
     for (const char *p = o->name; *p != '\0'; p++)
         ok = ok && buf_append(out, dashes && *p == '_' ? "-" : p, 1);
     if (o->letter != 0 && !dashes)
@@ -355,8 +361,7 @@ static bool put_fish_option(struct buf *out, const struct completion *c, const s
         ok = ok && buf_printf(out, " -a '") && put_words(out, o) && buf_printf(out, "'");
     if (kind == VALUE_DIR)
         ok = ok && buf_printf(out, " -a '(__fish_complete_directories)'");
-    return ok && buf_printf(out, " -d '") && put_help(out, o->help != NULL ? o->help : "", true) &&
-           buf_printf(out, "'\n");
+    return ok && buf_printf(out, " -d '") && put_help(out, o->help, true) && buf_printf(out, "'\n");
 }
 
 static bool put_fish_words(struct buf *out, const struct completion *c)
@@ -391,9 +396,11 @@ static bool print_fish(const struct completion *c, struct buf *out)
         put(out, c,
             "        end\n    end\nend\nfunction __`_has_word\n    test (count (__`_words)) -gt 0\nend\n") &&
         put(out, c, fish_dashes) && put(out, c, "complete -c ` -f\n");
-    for (size_t i = 0; i < c->n_options && ok; i++)
-        ok = put_fish_option(out, c, &c->options[i], false) &&
-             (strchr(c->options[i].name, '_') == NULL || put_fish_option(out, c, &c->options[i], true));
+    for (size_t i = 0; i < c->options->n && ok; i++) {
+        const struct option_row *o = &c->options->rows[i];
+        ok = !is_shown(o) || (put_fish_option(out, c, o, false) &&
+                              (strchr(o->name, '_') == NULL || put_fish_option(out, c, o, true)));
+    }
     return ok && put_fish_words(out, c);
 }
 
@@ -402,16 +409,17 @@ static bool print_fish(const struct completion *c, struct buf *out)
 static bool print_tcsh(const struct completion *c, struct buf *out)
 {
     bool ok = put(out, c, "complete ` 'c/--/(");
-    for (size_t i = 0; i < c->n_options; i++)
-        if (c->options[i].name[1] != '\0')
-            ok = ok && buf_printf(out, "%s%s%s", i > 0 ? " " : "", c->options[i].name,
-                                  c->options[i].value != NULL ? "=" : "");
+    for (size_t i = 0; i < c->options->n; i++)
+        if (is_shown(&c->options->rows[i]))
+            ok = ok && buf_printf(out, "%s%s%s", i > 0 ? " " : "", c->options->rows[i].name,
+                                  options_is_switch(&c->options->rows[i]) ? "" : "=");
     return ok && buf_printf(out, ")/'\n");
 }
 
-const char *const completion_shells[SHELLS] = {
+static const char *const shells[SHELLS] = {
     [SHELL_BASH] = "bash", [SHELL_ZSH] = "zsh", [SHELL_FISH] = "fish", [SHELL_TCSH] = "tcsh"
 };
+const struct option_words completion_shells = { "'bash', 'zsh', 'fish' or 'tcsh'", shells, SHELLS };
 
 bool completion_print(enum completion_shell shell, const struct completion *c, struct buf *out)
 {

@@ -5,16 +5,7 @@
 #ifndef BASE_COMPLETION_H
 #define BASE_COMPLETION_H
 
-#include "buf.h"
-
-struct completion_option {
-    const char *name;         /* without dashes */
-    char letter;              /* 0 = no short form */
-    const char *value;        /* its name in the help; NULL = the option takes none, or only one behind '=' */
-    const char *const *words; /* n_words that the value may be; places may be NULL */
-    size_t n_words;
-    const char *help;
-};
+#include "options.h"
 
 struct completion_command {
     const char *name, *help;
@@ -23,16 +14,15 @@ struct completion_command {
 
 struct completion {
     const char *program;
-    const struct completion_option *options;
-    size_t n_options;
+    const struct option_table *options;
     const struct completion_command *commands; /* what the first word may be; */
     size_t n_commands;                         /* 0 = a program to run, whose own completion follows */
 };
 
 enum completion_shell { SHELL_NONE, SHELL_BASH, SHELL_ZSH, SHELL_FISH, SHELL_TCSH, SHELLS };
 
-/* "bash", "zsh" ...; NULL for SHELL_NONE. */
-extern const char *const completion_shells[SHELLS];
+/* For OPTION_WORD: the index of a word is its enum completion_shell. */
+extern const struct option_words completion_shells;
 
 /* Append the script for `shell`, which is not SHELL_NONE. False when memory is short. For tcsh it has the names of options only. */
 bool completion_print(enum completion_shell shell, const struct completion *c, struct buf *out);

@@ -1,111 +1,484 @@
 /* options.c -- see options.h.
  *
- * Not getopt_long, because its table knows neither help texts nor where values go, and it prints
- * its errors itself. A row is all there is of an option, for example of ddp-rendezvous:
- *
- *     { "listen", "HOST:PORT", "where to listen", set_listen }
- *
- * gives --listen A, --listen=A, its lines in --help and in the manual page, and errors that begin "--listen: ", or as it was typed. */
+ * Not getopt_long, because its table has neither help texts nor the places of values, and it prints its errors itself. A default is a
+ * text that goes through the same parser as a value from the user, so it cannot be outside of its own limits, and the help prints
+ * what happens. */
 #include "options.h"
 
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { HELP_COLUMN = 24 };
+enum { SHOWN_MAX = 200, VALUE_MAX = 40, HELP_WIDTH = 80, HELP_COLUMN = 26 };
 
-static const struct option_row *find(const struct option_row *table, const char *name, size_t len)
+bool options_is_switch(const struct option_row *row)
 {
-    for (; table->name != NULL; table++)
-        if (strlen(table->name) == len && memcmp(table->name, name, len) == 0)
-            return table;
+    return row->value == NULL || row->value[0] == '[';
+}
+
+/* --- values --------------------------------------------------------------------------------------------- */
+
+size_t options_word_count(const struct option_words *words)
+{
+    size_t n = words->n;
+    while (words->n == 0 && words->list != NULL && words->list[n] != NULL)
+        n++;
+    return n;
+}
+
+int options_word(const struct option_words *words, const char *text)
+{
+    for (size_t i = 0; i < options_word_count(words); i++)
+        if (words->list[i] != NULL && strcmp(text, words->list[i]) == 0)
+            return (int)i;
+    return -1;
+}
+
+/* Decimal digits only: strtoull would take " 7", "+7" and "-7". */
+static bool read_count(const char *text, uint64_t min, uint64_t max, uint64_t *out)
+{
+    char *end;
+    errno = 0;
+    const unsigned long long value = strtoull(text, &end, 10);
+    if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno != 0 || value < min || value > max)
+        return false;
+    *out = value;
+    return true;
+}
+
+/* No infinity, no NaN, nothing below 0. */
+static bool read_real(const char *text, bool with_0, double *out)
+{
+    char *end;
+    const double value = strtod(text, &end);
+    if (end == text || *end != '\0' || !isfinite(value) || value < 0 || (value == 0 && !with_0))
+        return false;
+    *out = value;
+    return true;
+}
+
+bool options_size(const char *text, uint64_t most, uint64_t *out)
+{
+    static const char units[] = "KMG";
+    char *end = NULL;
+    errno = 0;
+    *out = 0;
+    const unsigned long long n = text[0] >= '0' && text[0] <= '9' ? strtoull(text, &end, 10) : 0;
+    const char *unit = end != NULL && *end != '\0' ? strchr(units, *end) : NULL;
+    const unsigned shift = unit != NULL ? 10u * (unsigned)(unit - units + 1) : 0;
+    if (end == NULL || end[unit != NULL] != '\0')
+        return false;
+    *out = UINT64_MAX;
+    if (errno != 0 || n > most >> shift)
+        return false;
+    *out = (uint64_t)n << shift;
+    return true;
+}
+
+/* What a right value looks like. */
+static void describe_value(const struct option_row *row, char out[256])
+{
+    switch (row->type) {
+    case OPTION_INT:
+    case OPTION_COUNT:
+        snprintf(out, 256, "a number from %" PRIu64 " to %" PRIu64, row->min, row->max);
+        return;
+    case OPTION_REAL:
+    case OPTION_REAL_0:
+        snprintf(out, 256, "a number %s", row->type == OPTION_REAL ? "above 0" : "from 0 on");
+        return;
+    case OPTION_FLAG:
+    case OPTION_SET:
+    case OPTION_TEXT:
+    case OPTION_WORD:
+    case OPTION_NAME:
+        break;
+    }
+    size_t used = 0;
+    out[0] = '\0';
+    if (row->words != NULL && row->words->expected != NULL)
+        snprintf(out, 256, "%s", row->words->expected);
+    else
+        for (size_t i = 0; row->words != NULL && i < options_word_count(row->words) && used < 256; i++)
+            if (row->words->list[i] != NULL)
+                used += (size_t)snprintf(out + used, 256 - used, "%s%s", used > 0 ? " or " : "",
+                                         row->words->list[i]);
+}
+
+/* Into the field of that type. */
+static bool store_by_type(const struct option_row *row, const char *text, void *field)
+{
+    uint64_t n = 0;
+    int word;
+    switch (row->type) {
+    case OPTION_FLAG:
+        *(bool *)field = true;
+        return true;
+    case OPTION_SET:
+        *(int *)field = (int)row->min;
+        return true;
+    case OPTION_INT:
+        if (!read_count(text, row->min, row->max, &n))
+            return false;
+        *(int *)field = (int)n;
+        return true;
+    case OPTION_COUNT:
+        return read_count(text, row->min, row->max, field);
+    case OPTION_REAL:
+    case OPTION_REAL_0:
+        return read_real(text, row->type == OPTION_REAL_0, field);
+    case OPTION_TEXT:
+        *(const char **)field = text;
+        return true;
+    case OPTION_WORD:
+    case OPTION_NAME:
+        word = options_word(row->words, text);
+        if (word >= 0 && row->type == OPTION_WORD)
+            *(int *)field = word;
+        else if (word >= 0)
+            *(const char **)field = text;
+        return word >= 0;
+    }
+    return false;
+}
+
+ddp_status options_store(const struct option_table *table, const struct option_row *row, const char *text,
+                         const char *spelled, void *into, struct ddp_err *err)
+{
+    struct ddp_err why = { 0 };
+    void *field = (char *)into + row->at;
+    ddp_status status = DDP_OK;
+    if (row->parse != NULL)
+        status = row->parse(text, field, &why);
+    else if (!store_by_type(row, text, field))
+        status = DDP_ERR_ARG;
+    if (status == DDP_OK)
+        return DDP_OK;
+    if (row->parse == NULL)
+        describe_value(row, why.msg);
+    if (status != DDP_ERR_ARG || (row->parse != NULL && table->style == OPTIONS_PLAIN))
+        return ddp_fail(err, status, "%s: %s", spelled, why.msg);
+    if (table->style == OPTIONS_ARGPARSE)
+        return ddp_fail(err, status, "%s=%.*s is not valid; expected: %s", spelled, SHOWN_MAX, text, why.msg);
+    if (table->style == OPTIONS_EXPECTED)
+        return ddp_fail(err, status, "--%s '%s': expected %s", row->name, text, why.msg);
+    return ddp_fail(err, status, "%s: '%.*s' is not %s", spelled, VALUE_MAX, text, why.msg);
+}
+
+/* --- finding an option ---------------------------------------------------------------------------------- */
+
+/* Does `name` begin with the `len` bytes of `typed`, where '-' and '_' are the same? */
+static bool begins_with(const char *name, const char *typed, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        if (name[i] == '\0' || (typed[i] == '-' ? '_' : typed[i]) != (name[i] == '-' ? '_' : name[i]))
+            return false;
+    return true;
+}
+
+static const struct option_row *find_letter(const struct option_table *t, char letter)
+{
+    for (size_t i = 0; i < t->n; i++)
+        if (t->rows[i].letter == letter)
+            return &t->rows[i];
     return NULL;
 }
 
-/* argv[*i] is an option; *i moves on to its value when that is the next argument. */
-static ddp_status parse_one(const struct option_row *table, int argc, char *const argv[], int *i, void *into,
-                            struct ddp_err *err)
+static const struct option_row *find_name(const struct option_table *t, const char *typed, size_t len)
 {
-    const char *typed = argv[*i];
-    const int typed_len = (int)strcspn(typed, "=");
-    const bool is_short = typed[1] != '-';
-    const char *name = typed + (is_short ? 1 : 2);
-    size_t len = strcspn(name, "=");
-    const char *value = name[len] == '=' ? name + len + 1 : NULL;
-    const struct option_row *row = find(table, name, len);
-    if (row == NULL || (is_short && len != 1))
-        return ddp_fail(err, DDP_ERR_ARG, "unknown option '%.*s'; see --help", typed_len, typed);
-    if (row->value == NULL && value != NULL)
-        return ddp_fail(err, DDP_ERR_ARG, "%.*s takes no value, but '%s' was given", typed_len, typed, value);
-    if (row->value != NULL && value == NULL) {
-        if (*i + 1 >= argc)
-            return ddp_fail(err, DDP_ERR_ARG, "%.*s needs a value: %s %s", typed_len, typed, typed,
-                            row->value);
-        value = argv[++*i];
-    }
-    ddp_status status = row->set(into, value != NULL ? value : "", err);
-    return status == DDP_OK || err == NULL ? status : ddp_wrap(err, "%.*s", typed_len, typed);
+    for (size_t i = 0; i < t->n; i++)
+        if (begins_with(t->rows[i].name, typed, len) && t->rows[i].name[len] == '\0')
+            return &t->rows[i];
+    return t->style != OPTIONS_ARGPARSE && len == 1 ? find_letter(t, typed[0]) : NULL;
 }
 
-/* A lone "-" is an argument by custom (standard input), and "--" ends the options even before one that looks like it. */
-ddp_status options_parse(const struct option_row *table, int argc, char *const argv[], void *into, int *rest,
-                         struct ddp_err *err)
+/* A name cut short. One of a lower rank wins; *matches counts those of the rank that has any. */
+static const struct option_row *find_abbreviation(const struct option_table *t, const char *typed, size_t len,
+                                                  int *matches)
 {
-    int i = 1;
-    for (; i < argc && argv[i][0] == '-' && argv[i][1] != '\0'; i++) {
-        if (strcmp(argv[i], "--") == 0) {
-            i++;
-            break;
-        }
-        ddp_status status = parse_one(table, argc, argv, &i, into, err);
-        if (status != DDP_OK)
-            return status;
-    }
-    if (rest != NULL)
-        *rest = i;
-    else if (i < argc)
-        return ddp_fail(err, DDP_ERR_ARG, "what is '%s'? Only options are expected; see --help", argv[i]);
-    return DDP_OK;
-}
-
-/* Options on the left, help on the right; every line of the help text under the first. */
-bool options_help(const struct option_row *table, struct buf *out)
-{
-    bool ok = true;
-    char left[128];
-    for (; table->name != NULL; table++) {
-        const char *line = table->help;
-        snprintf(left, sizeof(left), "  --%s %s", table->name, table->value != NULL ? table->value : "");
-        while (line != NULL && ok) {
-            int len = (int)strcspn(line, "\n");
-            ok = buf_printf(out, "%-*s%s%.*s\n", HELP_COLUMN, left, strlen(left) < HELP_COLUMN ? "" : " ",
-                            len, line);
-            left[0] = '\0';
-            line = line[len] == '\n' ? line + len + 1 : NULL;
-        }
-    }
-    return ok;
-}
-
-/* For roff a bare '-' is a hyphen, which nobody could copy into a shell. */
-static bool roff_text(const char *text, struct buf *out)
-{
-    bool ok = true;
-    for (; *text != '\0' && ok; text++)
-        ok = buf_printf(out, *text == '-' || *text == '\\' ? "\\%c" : "%c", *text);
-    return ok;
-}
-
-bool options_man(const struct option_row *table, struct buf *out)
-{
-    bool ok = true;
-    for (; table->name != NULL && ok; table++) {
-        if (table->help == NULL)
+    const struct option_row *found = NULL;
+    *matches = 0;
+    for (size_t i = 0; i < t->n; i++) {
+        const struct option_row *row = &t->rows[i];
+        if (!begins_with(row->name, typed, len) || (found != NULL && row->rank > found->rank))
             continue;
-        ok = buf_printf(out, ".TP\n.BR \\-\\-") && roff_text(table->name, out);
-        if (table->value != NULL)
-            ok = ok && buf_printf(out, " \" \\fI") && roff_text(table->value, out) &&
-                 buf_printf(out, "\\fR\"");
-        ok = ok && buf_printf(out, "\n") && roff_text(table->help, out) && buf_printf(out, "\n");
+        *matches = found != NULL && row->rank == found->rank ? *matches + 1 : 1;
+        found = row;
     }
+    return found;
+}
+
+/* All that the user may have meant, in the order of the table. */
+static ddp_status ambiguous_option(const struct option_table *t, const char *word, size_t len,
+                                   struct ddp_err *err)
+{
+    char list[512] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < t->n; i++)
+        if (begins_with(t->rows[i].name, word + 2, len) && used < sizeof(list))
+            used += (size_t)snprintf(list + used, sizeof(list) - used, "%s--%s", used > 0 ? ", " : "",
+                                     t->rows[i].name);
+    return ddp_fail(err, DDP_ERR_ARG, "option %.*s is ambiguous: %s", SHOWN_MAX, word, list);
+}
+
+static ddp_status unknown_option(enum option_style style, const char *word, struct ddp_err *err)
+{
+    const int len = (int)strcspn(word, "=");
+    if (style == OPTIONS_EXPECTED && word[1] != '-')
+        return ddp_fail(err, DDP_ERR_ARG, "'%s' is not an option; --help lists all", word);
+    if (style == OPTIONS_PLAIN)
+        return ddp_fail(err, DDP_ERR_ARG, "unknown option '%.*s'; see --help", len, word);
+    if (style == OPTIONS_EXPECTED)
+        return ddp_fail(err, DDP_ERR_ARG, "there is no option '%.*s'; --help lists all", len, word);
+    return len >= 2 + OPTION_PET_MAX ? ddp_fail(err, DDP_ERR_ARG, "unknown option %.60s...", word)
+                                     : ddp_fail(err, DDP_ERR_ARG, "unknown option %.*s", SHOWN_MAX, word);
+}
+
+/* --- reading words -------------------------------------------------------------------------------------- */
+
+/* NULL at the end. */
+static const char *next_word(const struct option_reader *r)
+{
+    return r->at != r->end ? *r->at : NULL;
+}
+
+/* The value is the next word. With argparse's rules one that looks like an option is none: then the value was forgotten. */
+static ddp_status take_value(struct option_reader *r, const struct option_row *row, const char **text,
+                             struct ddp_err *err)
+{
+    const char *word = next_word(r);
+    const bool is_option =
+        word != NULL && word[0] == '-' && word[1] != '\0' && !isdigit((unsigned char)word[1]);
+    if (word != NULL && !(is_option && r->table->style == OPTIONS_ARGPARSE)) {
+        r->at++;
+        *text = word;
+        return DDP_OK;
+    }
+    if (r->table->style == OPTIONS_ARGPARSE)
+        return ddp_fail(err, DDP_ERR_ARG, "%s needs a value: %s=%s", r->spelled, r->spelled, row->value);
+    if (r->table->style == OPTIONS_EXPECTED)
+        return ddp_fail(err, DDP_ERR_ARG, "%s needs a value: %s", r->spelled, row->value);
+    return ddp_fail(err, DDP_ERR_ARG, "%s needs a value: %s %s", r->spelled, r->spelled, row->value);
+}
+
+static ddp_status unwanted_value(const struct option_reader *r, const char *value, struct ddp_err *err)
+{
+    if (r->table->style == OPTIONS_ARGPARSE)
+        return ddp_fail(err, DDP_ERR_ARG, "%s is a switch and takes no value, but got '%.*s'", r->spelled,
+                        SHOWN_MAX, value);
+    if (r->table->style == OPTIONS_EXPECTED)
+        return ddp_fail(err, DDP_ERR_ARG, "%s takes no value, '%s' was given", r->spelled, value);
+    return ddp_fail(err, DDP_ERR_ARG, "%s takes no value, but '%s' was given", r->spelled, value);
+}
+
+/* Errors show the full name where it may be cut short, else the word as it was typed. */
+static void set_spelled(struct option_reader *r, const struct option_row *row, const char *word)
+{
+    if (r->table->style == OPTIONS_PLAIN)
+        snprintf(r->spelled, sizeof(r->spelled), "%.*s", (int)strcspn(word, "="), word);
+    else
+        snprintf(r->spelled, sizeof(r->spelled), "--%s", row->name);
+}
+
+/* "--name" or "--name=value"; also "-x" and "-x=value" where letters stand alone. The word has been taken. */
+static ddp_status read_word(struct option_reader *r, const char *word, const struct option_row **row,
+                            const char **text, struct ddp_err *err)
+{
+    const size_t dashes = word[1] == '-' ? 2 : 1, len = strcspn(word + dashes, "=");
+    const char *value = word[dashes + len] == '=' ? word + dashes + len + 1 : NULL;
+    int matches = 1;
+    *row = dashes == 2 ? find_name(r->table, word + 2, len)
+           : len == 1  ? find_letter(r->table, word[1])
+                       : NULL;
+    if (*row == NULL && r->table->style == OPTIONS_ARGPARSE && len < OPTION_PET_MAX)
+        *row = find_abbreviation(r->table, word + 2, len, &matches);
+    if (matches > 1) {
+        *row = NULL;
+        return ambiguous_option(r->table, word, len, err);
+    }
+    if (*row == NULL)
+        return unknown_option(r->table->style, word, err);
+    set_spelled(r, *row, word);
+    if (options_is_switch(*row) && value != NULL && (*row)->value == NULL)
+        return unwanted_value(r, value, err);
+    *text = value != NULL ? value : "1";
+    return options_is_switch(*row) || value != NULL ? DDP_OK : take_value(r, *row, text, err);
+}
+
+/* One of "-qm" (switches together), "-r3", "-r=3", "-r 3". */
+static ddp_status read_letter(struct option_reader *r, const char *word, const struct option_row **row,
+                              const char **text, struct ddp_err *err)
+{
+    const char letter = *r->letters++, *rest = r->letters;
+    *row = find_letter(r->table, letter);
+    if (*row == NULL)
+        return ddp_fail(err, DDP_ERR_ARG, "unknown option -%c in '%.*s'", letter, SHOWN_MAX, word);
+    set_spelled(r, *row, word);
+    *text = "1";
+    if (*rest == '\0' || !options_is_switch(*row))
+        r->letters = NULL;
+    if (options_is_switch(*row))
+        return DDP_OK;
+    *text = *rest == '=' ? rest + 1 : rest;
+    return *rest != '\0' ? DDP_OK : take_value(r, *row, text, err);
+}
+
+/* A lone "-" is a word by custom (standard input), and "--" ends the options even before a word that looks like one. */
+ddp_status options_next(struct option_reader *r, const struct option_row **row, const char **text,
+                        struct ddp_err *err)
+{
+    *row = NULL;
+    if (r->letters != NULL)
+        return read_letter(r, r->at[-1], row, text, err);
+    const char *word = next_word(r);
+    if (word == NULL || word[0] != '-' || word[1] == '\0')
+        return DDP_OK;
+    r->at++;
+    if (strcmp(word, "--") == 0)
+        return DDP_OK;
+    if (word[1] == '-' || r->table->style != OPTIONS_ARGPARSE)
+        return read_word(r, word, row, text, err);
+    r->letters = word + 1;
+    return read_letter(r, word, row, text, err);
+}
+
+static ddp_status store_presets(const struct option_table *table, void *into, struct ddp_err *err)
+{
+    ddp_status status = DDP_OK;
+    for (size_t i = 0; i < table->n && status == DDP_OK; i++)
+        if (table->rows[i].preset != NULL)
+            status =
+                options_store(table, &table->rows[i], table->rows[i].preset, table->rows[i].name, into, err);
+    return status;
+}
+
+ddp_status options_parse(const struct option_table *table, int argc, char *const argv[], void *into,
+                         int *rest, struct ddp_err *err)
+{
+    struct option_reader reader = { .table = table, .at = argv + (argc > 0), .end = argv + argc };
+    const struct option_row *row = NULL;
+    const char *text = NULL;
+    ddp_status status = store_presets(table, into, err);
+    do {
+        if (status == DDP_OK)
+            status = options_next(&reader, &row, &text, err);
+        if (status == DDP_OK && row != NULL)
+            status = options_store(table, row, text, reader.spelled, into, err);
+    } while (status == DDP_OK && row != NULL);
+    if (rest != NULL)
+        *rest = (int)(reader.at - argv);
+    if (status != DDP_OK || rest != NULL || next_word(&reader) == NULL)
+        return status;
+    return table->style == OPTIONS_EXPECTED
+               ? ddp_fail(err, DDP_ERR_ARG, "'%s' is not an option; --help lists all", *reader.at)
+               : ddp_fail(err, DDP_ERR_ARG, "what is '%s'? Only options are expected; see --help",
+                          *reader.at);
+}
+
+/* --- texts ---------------------------------------------------------------------------------------------- */
+
+void options_pet_name(char out[OPTION_PET_MAX], const struct option_row *row)
+{
+    snprintf(out, OPTION_PET_MAX, "PET_%s", row->name);
+    for (char *p = out; *p != '\0'; p++)
+        *p = (char)toupper((unsigned char)*p);
+}
+
+bool options_wrap(struct buf *out, const char *text, size_t at, size_t column)
+{
+    bool ok = true, first = true;
+    while (*text != '\0') {
+        const size_t len = strcspn(text, " ");
+        if (!first && at + 1 + len > HELP_WIDTH) {
+            ok = ok && buf_printf(out, "\n%*s", (int)column, "");
+            at = column;
+            first = true;
+        }
+        ok = ok && buf_printf(out, "%s%.*s", first ? "" : " ", (int)len, text);
+        at += len + (first ? 0 : 1);
+        first = false;
+        text += len + strspn(text + len, " ");
+    }
+    return ok && buf_printf(out, "\n");
+}
+
+/* The value behind the name: "=N" or " N", "" for a switch. */
+static const char *before_value(const struct option_table *table, const struct option_row *row)
+{
+    if (options_is_switch(row))
+        return "";
+    return table->style == OPTIONS_ARGPARSE ? "=" : " ";
+}
+
+/* Name on the left, text on the right; a long name pushes its text to the next line. */
+bool options_help_row(const struct option_table *table, const struct option_row *row, const char *preset,
+                      struct buf *out)
+{
+    char left[80], letter[8] = "", text[1024];
+    if (row->letter != 0)
+        snprintf(letter, sizeof(letter), "-%c, ", row->letter);
+    const int len = snprintf(left, sizeof(left), "  %s--%s%s%s", letter, row->name, before_value(table, row),
+                             row->value != NULL ? row->value : "");
+    snprintf(text, sizeof(text), "%s%s%s%s", row->help, preset != NULL ? " (default: " : "",
+             preset != NULL ? preset : "", preset != NULL ? ")" : "");
+    const bool ok = len + 2 > HELP_COLUMN ? buf_printf(out, "%s\n%*s", left, HELP_COLUMN, "")
+                                          : buf_printf(out, "%-*s", HELP_COLUMN, left);
+    return ok && options_wrap(out, text, HELP_COLUMN, HELP_COLUMN);
+}
+
+bool options_help(const struct option_table *table, struct buf *out)
+{
+    bool ok = true;
+    for (size_t i = 0; ok && i < table->n; i++)
+        if (table->rows[i].help != NULL)
+            ok = options_help_row(table, &table->rows[i], table->rows[i].preset, out);
+    return ok;
+}
+
+/* A dash must be \- in roff, or it is printed as a hyphen that cannot be pasted; a dot or quote may not begin a line. */
+bool options_roff(struct buf *out, const char *text)
+{
+    bool ok = text[0] != '.' && text[0] != '\'' ? true : buf_append(out, "\\&", 2);
+    for (; *text != '\0'; text++) {
+        if (*text == '-')
+            ok = ok && buf_append(out, "\\-", 2);
+        else if (*text == '\\')
+            ok = ok && buf_append(out, "\\e", 2);
+        else
+            ok = ok && buf_append(out, text, 1);
+    }
+    return ok;
+}
+
+/* .TP, then names in bold and the value in italics, as man-pages(7) wants it. */
+bool options_man_row(const struct option_table *table, const struct option_row *row, struct buf *out)
+{
+    char pet[OPTION_PET_MAX];
+    bool ok = buf_printf(out, ".TP\n");
+    if (row->letter != 0)
+        ok = ok && buf_printf(out, "\\fB\\-%c\\fR, ", row->letter);
+    ok = ok && buf_printf(out, "\\fB\\-\\-") && options_roff(out, row->name) && buf_printf(out, "\\fR");
+    if (row->value != NULL)
+        ok = ok && buf_printf(out, "%s\\fI", before_value(table, row)) && options_roff(out, row->value) &&
+             buf_printf(out, "\\fR");
+    ok = ok && buf_printf(out, "\n") && options_roff(out, row->help) && buf_printf(out, ".");
+    if (row->preset != NULL)
+        ok = ok && buf_printf(out, " Default: ") && options_roff(out, row->preset) && buf_printf(out, ".");
+    options_pet_name(pet, row);
+    if (row->in_environment)
+        ok = ok && buf_printf(out, " Environment: %s.", pet);
+    return ok && buf_printf(out, "\n");
+}
+
+bool options_man(const struct option_table *table, struct buf *out)
+{
+    bool ok = true;
+    for (size_t i = 0; ok && i < table->n; i++)
+        if (table->rows[i].help != NULL)
+            ok = options_man_row(table, &table->rows[i], out);
     return ok;
 }

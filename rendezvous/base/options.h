@@ -1,31 +1,122 @@
-/* options.h -- command-line options as rows of a table; parsing, help text and man page come from the same
- * rows.
+/* options.h -- command lines as tables of rows: the parser, --help, the manual page and shell completions (completion.h) come
+ * from the same rows, for all programs.
  *
- * Both "--name value" and "--name=value" are understood; "--" ends the options. */
+ *     { .name = "max-bytes", .value = "N", .parse = set_max_bytes, .help = "keep at most N bytes" }
+ *
+ * gives --max-bytes N, --max-bytes=N and --max_bytes=N: '-' and '_' are the same. Pure: nothing is printed. */
 #ifndef BASE_OPTIONS_H
 #define BASE_OPTIONS_H
 
 #include "buf.h"
 #include "ddp/error.h"
 
-struct option_row {
-    const char *name;  /* without dashes; one of a single letter has one dash, or two */
-    const char *value; /* what stands for the value in the help; NULL = the option takes none */
-    const char *help;  /* one line or more, separated by '\n' */
-    /* Store the value ("" when the option takes none). On an error `err` says what is wrong with the value;
-     * the option's name is put in front by options_parse. */
-    ddp_status (*set)(void *into, const char *value, struct ddp_err *err);
+#include <stdint.h>
+
+/* The type of a field, and which values it takes. */
+enum option_type {
+    OPTION_FLAG,   /* bool: a switch */
+    OPTION_SET,    /* int, or an enum: a switch that stores `min` */
+    OPTION_INT,    /* int, min to max */
+    OPTION_COUNT,  /* uint64_t, min to max */
+    OPTION_REAL,   /* double above 0 */
+    OPTION_REAL_0, /* double, 0 or more */
+    OPTION_TEXT,   /* const char *, borrowed from argv */
+    OPTION_WORD,   /* int, or an enum: the index of one of the words */
+    OPTION_NAME,   /* const char *: one of the words, borrowed from argv */
 };
 
-/* A row without help is understood, but not shown. The last row has no name. */
+struct option_words {
+    const char *expected;    /* for errors: "'first' or 'max'"; NULL = made from the list */
+    const char *const *list; /* places may be NULL; NULL = no words */
+    size_t n;                /* 0 = a NULL ends the list */
+};
+#define OPTION_WORDS(expected, ...)                                       \
+    {                                                                     \
+        expected, (const char *const[]){ __VA_ARGS__ },                   \
+            sizeof((const char *const[]){ __VA_ARGS__ }) / sizeof(char *) \
+    }
 
-/* Parse argv[1..]; *rest (may be NULL) gets the index of the first argument that is no option, where parsing
- * ends. With `rest` NULL such an argument is an error. DDP_ERR_ARG: err names the option and what to do. */
-ddp_status options_parse(const struct option_row *table, int argc, char *const argv[], void *into, int *rest,
-                         struct ddp_err *err);
+struct option_row {
+    const char *name; /* without dashes in front */
+    char letter;      /* of the short form; 0 = none */
+    const char
+        *value; /* its name in the help; NULL = a switch; "[=X]" = a switch that accepts X behind '=' */
+    enum option_type type;
+    /* In place of the type, NULL = none: read `text` ("1" for a switch) into the field. An error says what is wrong; options_store adds the option. */
+    ddp_status (*parse)(const char *text, void *to, struct ddp_err *err);
+    size_t at;          /* offset of the field */
+    const char *preset; /* default as it would be typed, parsed like a value; NULL = none */
+    uint64_t min, max;
+    const struct option_words *words; /* for OPTION_WORD, OPTION_NAME and completions; NULL = no words */
+    unsigned char group;              /* index into the table's groups */
+    unsigned char rank;               /* abbreviations: a name of a lower rank wins */
+    bool in_environment;              /* PET_<NAME> is read */
+    const char *help;                 /* NULL = hidden */
+};
 
-/* The lines of the options for --help, or for the man page (roff). False when memory is short. */
-bool options_help(const struct option_row *table, struct buf *out);
-bool options_man(const struct option_row *table, struct buf *out);
+/* How errors are worded, and what a program's users are used to. */
+enum option_style {
+    OPTIONS_PLAIN, /* "--limit: '0' is not a number from 1 to 9" */
+    OPTIONS_ARGPARSE, /* "--limit=0 is not valid; expected: ..."; names may be cut short, letters written together */
+    OPTIONS_EXPECTED, /* "--limit '0': expected a number from 1 to 9" */
+};
+
+struct option_table {
+    const struct option_row *rows;
+    size_t n;
+    enum option_style style;
+};
+#define OPTION_TABLE(rows, style)                     \
+    {                                                 \
+        rows, sizeof(rows) / sizeof((rows)[0]), style \
+    }
+
+/* Parse presets, then argv[1..], into the struct `into`. *rest gets the index of the first word that is no option, where parsing
+ * ends; with `rest` NULL such a word is an error. DDP_ERR_ARG: err names the option and what to do. */
+ddp_status options_parse(const struct option_table *table, int argc, char *const argv[], void *into,
+                         int *rest, struct ddp_err *err);
+
+/* The same step by step. `spelled` is the option of the last step as errors show it. */
+struct option_reader {
+    const struct option_table *table;
+    char *const *at;     /* the next word */
+    char *const *end;    /* behind the last; NULL = a NULL ends them */
+    const char *letters; /* the rest of a word of short options, NULL = none */
+    char spelled[80];
+};
+
+/* Take the next option and its value. *row is NULL at the first word that is no option; a "--" is taken. DDP_ERR_ARG with *row NULL:
+ * there is no such option. */
+ddp_status options_next(struct option_reader *reader, const struct option_row **row, const char **text,
+                        struct ddp_err *err);
+
+/* Store `text` as the value of the row's option in `into`. */
+ddp_status options_store(const struct option_table *table, const struct option_row *row, const char *text,
+                         const char *spelled, void *into, struct ddp_err *err);
+
+/* The number of places in the list; the index of `text` in it, -1 when it is none of the words. */
+size_t options_word_count(const struct option_words *words);
+int options_word(const struct option_words *words, const char *text);
+
+/* "123", "64K", "64M", "2G", at most `most`. False when it is none; *out is UINT64_MAX then when it is too large. */
+bool options_size(const char *text, uint64_t most, uint64_t *out);
+
+bool options_is_switch(const struct option_row *row);
+
+/* Append a row of --help, all rows of --help, or an entry or all entries of the manual page (roff). False when memory is short. */
+bool options_help_row(const struct option_table *table, const struct option_row *row, const char *preset,
+                      struct buf *out);
+bool options_help(const struct option_table *table, struct buf *out);
+bool options_man_row(const struct option_table *table, const struct option_row *row, struct buf *out);
+bool options_man(const struct option_table *table, struct buf *out);
+
+/* Append `text` in lines of at most 80 bytes. The first begins at column `at`, the others are indented by `column`. */
+bool options_wrap(struct buf *out, const char *text, size_t at, size_t column);
+/* Append `text` for roff. */
+bool options_roff(struct buf *out, const char *text);
+
+/* "PET_NPROC_PER_NODE" */
+enum { OPTION_PET_MAX = 64 };
+void options_pet_name(char out[OPTION_PET_MAX], const struct option_row *row);
 
 #endif

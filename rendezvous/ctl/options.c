@@ -11,11 +11,11 @@
 #include "ctl/tables.h"
 #include "ddp/context.h"
 
-#include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { DEFAULT_TIMEOUT_MS = 5000, MAX_TIMEOUT_S = 86400, HELP_COLUMN = 24 };
+enum { DEFAULT_TIMEOUT_MS = 5000, MAX_TIMEOUT_S = 86400, HELP_COLUMN = 26 };
 
 /* The one list of commands; the op's answer is described in rendezvous/README.md. */
 static const struct ctl_command commands[] = {
@@ -45,126 +45,100 @@ static const struct ctl_command commands[] = {
 
 /* A port alone is one of this machine. A default port would be a guess: ddprun and ddp-rendezvous have different ones, and a
  * job may have any. */
-static ddp_status set_addr(void *into, const char *value, struct ddp_err *err)
+static ddp_status parse_addr(const char *value, void *to, struct ddp_err *err)
 {
-    struct ctl_options *o = into;
-    ddp_status status = endpoint_parse(value, 0, &o->addr, err);
-    if (status == DDP_OK && o->addr.port == 0)
+    struct endpoint *addr = to;
+    ddp_status status = endpoint_parse(value, 0, addr, err);
+    if (status == DDP_OK && addr->port == 0)
         return ddp_fail(err, DDP_ERR_ARG, "'%s': expected HOST:PORT, or a port of this machine", value);
-    if (status == DDP_OK && o->addr.host[0] == '\0')
-        snprintf(o->addr.host, sizeof(o->addr.host), "127.0.0.1");
+    if (status == DDP_OK && addr->host[0] == '\0')
+        snprintf(addr->host, sizeof(addr->host), "127.0.0.1");
     return status;
 }
 
-static ddp_status set_json(void *into, const char *value, struct ddp_err *err)
-{
-    (void)value;
-    (void)err;
-    ((struct ctl_options *)into)->json = true;
-    return DDP_OK;
-}
-
-static ddp_status set_watch(void *into, const char *value, struct ddp_err *err)
-{
-    (void)value;
-    (void)err;
-    ((struct ctl_options *)into)->watch = true;
-    return DDP_OK;
-}
-
-static ddp_status set_prefix(void *into, const char *value, struct ddp_err *err)
-{
-    (void)err;
-    ((struct ctl_options *)into)->prefix = value;
-    return DDP_OK;
-}
-
-static ddp_status set_job(void *into, const char *value, struct ddp_err *err)
-{
-    (void)err;
-    ((struct ctl_options *)into)->job = value;
-    return DDP_OK;
-}
-
-static ddp_status set_output(void *into, const char *value, struct ddp_err *err)
-{
-    (void)err;
-    ((struct ctl_options *)into)->output = value;
-    return DDP_OK;
-}
-
-static ddp_status set_limit(void *into, const char *value, struct ddp_err *err)
-{
-    char *end;
-    errno = 0;
-    long n = strtol(value, &end, 10);
-    if (*value == '\0' || *end != '\0' || errno != 0 || n < 1 || n > 1000000)
-        return ddp_fail(err, DDP_ERR_ARG, "'%s' is not a number from 1 to 1000000", value);
-    ((struct ctl_options *)into)->limit = (int)n;
-    return DDP_OK;
-}
-
 /* Written as "not in the range" in order to refuse nan, too. */
-static ddp_status set_timeout(void *into, const char *value, struct ddp_err *err)
+static ddp_status parse_timeout(const char *value, void *to, struct ddp_err *err)
 {
     char *end;
     double seconds = strtod(value, &end);
     if (*value == '\0' || *end != '\0' || !(seconds >= 0.001 && seconds <= MAX_TIMEOUT_S))
         return ddp_fail(err, DDP_ERR_ARG, "'%s' is not a number of seconds above 0", value);
-    ((struct ctl_options *)into)->timeout_ms = (uint32_t)(seconds * 1000);
+    *(uint32_t *)to = (uint32_t)(seconds * 1000);
     return DDP_OK;
 }
 
-/* Options that ask for a text need neither a command nor a store; ctl_options_parse ends where one is met. */
-#define SET_ACTION(name, wanted)                                               \
-    static ddp_status name(void *into, const char *value, struct ddp_err *err) \
-    {                                                                          \
-        (void)value;                                                           \
-        (void)err;                                                             \
-        ((struct ctl_options *)into)->action = wanted;                         \
-        return DDP_OK;                                                         \
-    }
-SET_ACTION(set_help, CTL_HELP)
-SET_ACTION(set_help_man, CTL_HELP_MAN)
-SET_ACTION(set_version, CTL_VERSION)
-
-static ddp_status set_completion(void *into, const char *value, struct ddp_err *err)
+static ddp_status parse_shell(const char *value, void *to, struct ddp_err *err)
 {
-    struct ctl_options *o = into;
-    for (int i = SHELL_BASH; i < SHELLS; i++)
-        if (strcmp(completion_shells[i], value) == 0) {
-            o->action = CTL_COMPLETION;
-            o->shell = (enum completion_shell)i;
-            return DDP_OK;
-        }
-    return ddp_fail(err, DDP_ERR_ARG, "'%.60s' is none of bash, zsh, fish and tcsh", value);
+    struct ctl_options *o = to;
+    const int shell = options_word(&completion_shells, value);
+    if (shell < 0)
+        return ddp_fail(err, DDP_ERR_ARG, "'%.60s' is none of bash, zsh, fish and tcsh", value);
+    o->action = CTL_COMPLETION;
+    o->shell = (enum completion_shell)shell;
+    return DDP_OK;
 }
 
-static const struct option_row table[] = {
-    { "addr", "HOST:PORT",
-      "the store, or its port on this machine (default: $DDPRUN_STORE_ADDR, else\n"
-      "$MASTER_ADDR:$MASTER_PORT, else the store of your job on this machine)",
-      set_addr },
-    { "json", NULL, "print the answer as JSON", set_json },
-    { "job", "ID", "which job, where several of yours run here, or a ddp-rendezvous serves several",
-      set_job },
-    { "watch", NULL, "ask again every second, until q or Ctrl-C", set_watch },
-    { "prefix", "P", "keys: only those that begin with P (most begin with '/')", set_prefix },
-    { "limit", "N", "keys: at most N of them", set_limit },
-    { "output", "FILE",
-      "timeline, also -o: FILE.html is a page for browsers, FILE.json a trace for\n"
-      "Perfetto and chrome://tracing",
-      set_output },
-    { "o", "FILE", NULL, set_output },
-    { "timeout", "S", "give up after S seconds (5)", set_timeout },
-    { "help", NULL, "print this and exit, also -h", set_help },
-    { "h", NULL, NULL, set_help },
-    { "version", NULL, "print the version and exit", set_version },
-    { "print-completion", "SHELL", "print the completion of this command line for bash, zsh, fish or tcsh",
-      set_completion },
-    { "help-man", NULL, NULL, set_help_man },
-    { 0 },
+#define AT(field) offsetof(struct ctl_options, field)
+static const struct option_row rows[] = {
+    { .name = "addr",
+      .value = "HOST:PORT",
+      .parse = parse_addr,
+      .at = AT(addr),
+      .help = "the store, or its port on this machine (default: $DDPRUN_STORE_ADDR, else "
+              "$MASTER_ADDR:$MASTER_PORT, else the store of your job on this machine)" },
+    { .name = "json", .type = OPTION_FLAG, .at = AT(json), .help = "print the answer as JSON" },
+    { .name = "job",
+      .value = "ID",
+      .type = OPTION_TEXT,
+      .at = AT(job),
+      .help = "which job, where several of yours run here, or a ddp-rendezvous serves several" },
+    { .name = "watch",
+      .type = OPTION_FLAG,
+      .at = AT(watch),
+      .help = "ask again every second, until q or Ctrl-C" },
+    { .name = "prefix",
+      .value = "P",
+      .type = OPTION_TEXT,
+      .at = AT(prefix),
+      .help = "keys: only those that begin with P (most begin with '/')" },
+    { .name = "limit",
+      .value = "N",
+      .type = OPTION_INT,
+      .at = AT(limit),
+      .min = 1,
+      .max = 1000000,
+      .help = "keys: at most N of them" },
+    { .name = "output",
+      .letter = 'o',
+      .value = "FILE",
+      .type = OPTION_TEXT,
+      .at = AT(output),
+      .help =
+          "timeline: FILE.html is a page for browsers, FILE.json a trace for Perfetto and chrome://tracing" },
+    { .name = "timeout",
+      .value = "S",
+      .parse = parse_timeout,
+      .at = AT(timeout_ms),
+      .help = "give up after S seconds (5)" },
+    { .name = "help",
+      .letter = 'h',
+      .type = OPTION_SET,
+      .at = AT(action),
+      .min = CTL_HELP,
+      .help = "print this and exit" },
+    { .name = "version",
+      .type = OPTION_SET,
+      .at = AT(action),
+      .min = CTL_VERSION,
+      .help = "print the version and exit" },
+    { .name = "print-completion",
+      .value = "SHELL",
+      .parse = parse_shell,
+      .words = &completion_shells,
+      .help = "print the completion of this command line for bash, zsh, fish or tcsh" },
+    { .name = "help-man", .type = OPTION_SET, .at = AT(action), .min = CTL_HELP_MAN },
 };
+static const struct option_table table = OPTION_TABLE(rows, OPTIONS_PLAIN);
 
 /* --- parsing -------------------------------------------------------------------------------------------- */
 
@@ -224,7 +198,7 @@ static ddp_status address_from_env(struct ctl_options *o, char *(*env)(const cha
         addr = endpoint_print(host, atoi(port), text);
     if (addr == NULL)
         return DDP_OK;
-    ddp_status status = set_addr(o, addr, err);
+    ddp_status status = parse_addr(addr, &o->addr, err);
     return status == DDP_OK || err == NULL ? status : ddp_wrap(err, "the environment's address");
 }
 
@@ -236,7 +210,7 @@ ddp_status ctl_options_parse(int argc, char *const argv[], char *(*env)(const ch
     *out = (struct ctl_options){ .timeout_ms = DEFAULT_TIMEOUT_MS };
     for (int at = 0; at < argc;) { /* argv[at] is the program's name or a word; options follow it */
         int more;
-        ddp_status status = options_parse(table, argc - at, argv + at, out, &more, err);
+        ddp_status status = options_parse(&table, argc - at, argv + at, out, &more, err);
         at += more;
         if (status == DDP_OK && out->action == CTL_ASK && at < argc)
             status = take_word(out, argv[at], err);
@@ -307,21 +281,10 @@ static const char head[] =
 /* As with grep and diff: 1 is an answer, 2 a mistake in the question, so that scripts can tell them apart. */
 static const char tail[] = "\nexit status: 0 done, 1 the store cannot be reached or says no, 2 wrong usage\n";
 
-/* From the rows that parse. What is hidden is not completed; "-o" is. */
 static bool print_completion(enum completion_shell shell, struct buf *out)
 {
-    struct completion_option options[sizeof(table) / sizeof(table[0])];
     struct completion_command words[sizeof(commands) / sizeof(commands[0])];
-    struct completion c = { .program = "ddpctl", .options = options, .commands = words };
-    for (const struct option_row *row = table; row->name != NULL; row++) {
-        const bool shells = row->set == set_completion;
-        if (row->help != NULL || row->name[1] == '\0')
-            options[c.n_options++] = (struct completion_option){ .name = row->name,
-                                                                 .value = row->value,
-                                                                 .words = completion_shells,
-                                                                 .n_words = shells ? SHELLS : 0,
-                                                                 .help = row->help };
-    }
+    struct completion c = { .program = "ddpctl", .options = &table, .commands = words };
     for (const struct ctl_command *row = commands; row->name != NULL; row++)
         words[c.n_commands++] =
             (struct completion_command){ .name = row->name, .help = row->help, .files = row->op == NULL };
@@ -335,10 +298,10 @@ bool ctl_options_text(const struct ctl_options *options, struct buf *out)
         return print_completion(options->shell, out);
     case CTL_HELP:
         return buf_printf(out, "%s", head) && command_help(out) && buf_printf(out, "\noptions:\n") &&
-               options_help(table, out) && buf_printf(out, "%s", tail);
+               options_help(&table, out) && buf_printf(out, "%s", tail);
     case CTL_HELP_MAN:
         return buf_printf(out, ".SH COMMANDS\n") && command_man(out) && buf_printf(out, ".SH OPTIONS\n") &&
-               options_man(table, out);
+               options_man(&table, out);
     case CTL_VERSION:
         return buf_printf(out, "ddpctl %s\n", DDP_VERSION);
     case CTL_ASK:

@@ -8,7 +8,7 @@
 #define TESTS_BENCH_PEER_JOB_H
 
 #include "notes.h"
-#include "barrier.h"
+#include "peers.h"
 
 #include <stdbool.h>
 #include <stdint.h>

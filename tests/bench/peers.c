@@ -1,5 +1,5 @@
-/* barrier.c -- see barrier.h. */
-#include "barrier.h"
+/* peers.c -- see peers.h. */
+#include "peers.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* barrier.h -- the launchers that are compared, and how each is asked for workers of this machine. */
+/* peers.h -- the launchers that are compared, and how each is asked for workers of this machine. */
 #ifndef TESTS_BENCH_PEERS_H
 #define TESTS_BENCH_PEERS_H
 

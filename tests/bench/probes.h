@@ -2,7 +2,7 @@
 #ifndef TESTS_BENCH_PROBES_H
 #define TESTS_BENCH_PROBES_H
 
-#include "barrier.h"
+#include "peers.h"
 
 enum { PROBE_ARGS = 5, PROBE_CELL = 160 };
 

@@ -2,7 +2,7 @@
 #ifndef TESTS_BENCH_TORN_H
 #define TESTS_BENCH_TORN_H
 
-#include "barrier.h"
+#include "peers.h"
 
 enum { TORN_WORKERS = 16, TORN_LINES = 2000, TORN_ALL = TORN_WORKERS * TORN_LINES };
 

@@ -66,7 +66,7 @@ static pid_t start_rank(struct rank *me, rank_main rank_function)
     _exit(0);
 }
 
-/* The server comes last: its thread could hold AddressSanitizer's locks at a fork, and a rank would find them held for ever. */
+/* The server comes last: its thread could hold AddressSanitizer's locks at a fork, and a rank would never get them. */
 struct ranks ranks_run(int n, rank_main main, unsigned flags, const void *user)
 {
     const struct store_server_options options = { .host = "127.0.0.1", .limits = HUB_LIMITS_DEFAULT };

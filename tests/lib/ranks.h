@@ -21,8 +21,7 @@
 
 enum { RANKS_MAX = 16 };
 
-/* What a rank leaves behind; `status` and `words` are for the rank's own use, e.g. the error that it was
- * to get. */
+/* The result of a rank; `status` and `words` are free for the rank, e.g. for the expected error. */
 struct rank {
     int rank, world;
     unsigned flags;

@@ -100,7 +100,7 @@ void toy_backward(struct rank *me, ddp_reducer *reducer, int step)
     }
 }
 
-/* What the reducer's options make of a sum. */
+/* The result of the reducer's options for a sum. */
 double toy_averaged(const ddp_reducer_options *o, size_t p, double sum, double divisor)
 {
     bool small = p != 2;

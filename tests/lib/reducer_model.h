@@ -38,7 +38,7 @@ ddp_reducer *toy_open(struct rank *me, ddp_ctx *ctx, const ddp_reducer_options *
 /* The gradient of element e of parameter p that `rank` finds in `step`. */
 double toy_gradient(int rank, int step, size_t p, size_t e);
 
-/* What the reducer holds. */
+/* The arrays of the reducer. */
 double toy_get(ddp_reducer *reducer, size_t p, size_t e);
 void toy_set(ddp_reducer *reducer, size_t p, size_t e, double value);
 void toy_clear(ddp_reducer *reducer);
@@ -47,7 +47,7 @@ void toy_accumulate(ddp_reducer *reducer, int rank, int step, size_t p);
 /* The backward pass, in an order that differs from rank to rank and from step to step. */
 void toy_backward(struct rank *me, ddp_reducer *reducer, int step);
 
-/* What the options make of a sum over ranks, and whether the reducer has found the same for all steps first .. last. */
+/* Compare the results of the reducer for all steps first .. last with the sums over ranks and the options. */
 double toy_averaged(const ddp_reducer_options *o, size_t p, double sum, double divisor);
 void model_expect_average(struct rank *me, ddp_reducer *reducer, const ddp_reducer_options *o, int first,
                           int last);

@@ -1,6 +1,7 @@
-/* Several ranks' reducers without ranks: each marks its gradients in an order of its own, some do not use all of them, some
- * run out of batches. A bucket is reduced when all have launched it, as a collective would be; so what is checked is what keeps
- * a job from hanging: all ranks launch the same buckets in the same order, whatever happens on each of them. */
+/* Several ranks' reducers without ranks: each marks its gradients in a different order, some do not use all of them,
+ * some run out of batches. A bucket is reduced when all have launched it, as a collective would be; so what is
+ * checked is what keeps a job from hanging: all ranks launch the same buckets in the same order, whatever happens on
+ * each of them. */
 #include "reducer/step.h"
 
 #include <criterion/criterion.h>

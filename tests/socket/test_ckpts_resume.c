@@ -145,7 +145,7 @@ Test(ckpts_resume, other_worlds_go_on_in_the_middle_of_an_epoch_with_the_same_bi
     cr_expect_eq(run_until(4, 10), straight);
 }
 
-/* --- errors reach everybody ----------------------------------------------------------------------------- */
+/* --- errors reach all ranks ----------------------------------------------------------------------------- */
 
 static void refused(struct rank *me)
 {

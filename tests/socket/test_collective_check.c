@@ -1,4 +1,4 @@
-/* DDPRUN_DEBUG=detail: ranks that differ are told before they enter the call. */
+/* DDPRUN_DEBUG=detail: ranks that differ get an error before they enter the call. */
 #include "core/collective_check.h"
 #include "core/context.h"
 #include "ddp/store.h"

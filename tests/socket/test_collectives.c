@@ -1,5 +1,5 @@
-/* Every collective with real processes: types, operations, sizes, roots, private and shared memory, exact
- * values. What is compared with what: trials.h. */
+/* Every collective with real processes: types, operations, sizes, roots, private and shared memory, exact values.
+ * trials.h has the comparisons. */
 #include "trials.h"
 
 #include <criterion/criterion.h>
@@ -136,7 +136,7 @@ Test(collectives, a_work_handle_is_waited_for_and_freed, .timeout = 180)
     ranks_all_well(3, work_handles, RANKS_PLAIN_STORE, NULL);
 }
 
-/* A store of ours and another's: what the first meeting has left there is not in the way of the next. */
+/* A ddprun store and a foreign one: keys of the first meeting do not disturb the next. */
 static void three_contexts(struct rank *me)
 {
     for (int round = 0; round < 3; round++) {

@@ -69,7 +69,7 @@ Test(collectives_net, two_hosts_with_two_ranks_each_move_large_counts, .timeout 
     expect_all_well("aabb", large_counts);
 }
 
-/* More ranks on a host than lanes: the last ones talk to nobody abroad. */
+/* More ranks on a host than lanes: the last ones have no connection to other hosts. */
 Test(collectives_net, six_ranks_and_one, .timeout = 120)
 {
     expect_all_well("abbbbbb", all_types);
@@ -394,7 +394,7 @@ Test(collectives_net, leaving_after_finalize_is_not_dying, .timeout = 120)
     ranks_free(&run);
 }
 
-/* What has brought hosts together goes from the store again, as on one host. */
+/* Keys for the meeting of hosts are removed from the store, as on one host. */
 static void count_keys(struct rank *me)
 {
     int64_t keys = 0;

@@ -1,4 +1,5 @@
-/* ddp_grow_waiting and ddp_grow_agree: what they read and leave in a store of ours, and that no other launcher can grow. */
+/* ddp_grow_waiting and ddp_grow_agree: the keys that they read and set in a ddprun store; other launchers cannot
+ * grow. */
 #include "served.h"
 
 #include "ddp/ddp.h"

@@ -16,7 +16,7 @@ TestSuite(loader, .timeout = 60);
 
 enum { SAMPLES = 103, BATCH = 8, NEVER = 1 << 30 };
 
-/* What the tests' samples do; one for all threads. */
+/* The behaviour of the samples, shared by all threads. */
 static struct world {
     uint64_t bad;   /* this sample cannot be read */
     uint64_t stuck; /* this one waits for `release` */
@@ -436,7 +436,7 @@ Test(loader, the_rest_of_a_batch_is_not_read_when_nobody_wants_it)
     cr_expect_eq(atomic_load(&world.filled), 4);
 }
 
-/* What does not come is named, and nobody waits for ever: neither in next nor in start nor in free. */
+/* A missing sample is named, and no call waits without end: neither next nor start nor free. */
 Test(loader, a_sample_that_does_not_come_is_named)
 {
     const ddp_batch *batch;

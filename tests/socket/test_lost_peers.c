@@ -1,5 +1,5 @@
-/* What the others are told when a rank dies, hangs, gives up or does something else: who, where, in which
- * call. And that they are told at all, soon, and the same words again when they ask again. */
+/* When a rank dies, hangs, gives up or makes another call, the others get an error with rank, host and call, soon,
+ * and the same text at each later call. */
 #include "job.h"
 #include "ranks.h"
 
@@ -92,7 +92,7 @@ Test(lost_peers, a_rank_that_dies_inside_a_collective_is_named, .timeout = 120)
     ranks_free(&run);
 }
 
-/* The collective itself has succeeded for everybody; the next one fails. */
+/* The collective itself has succeeded on all ranks; the next one fails. */
 static void die_after(struct rank *me)
 {
     ddp_ctx *ctx = init_and_warm_up(me);

@@ -16,7 +16,7 @@
 
 enum { NOBODY = 65534, WORLD = 2, BYTES = 4096 };
 
-/* What rank 0 gives, as it stands in the store behind a '+': the size of this with an empty table, and the table. */
+/* The value of rank 0 as in the store, after a '+': this struct, then the table. */
 struct hello {
     struct segment_offer offer;
     uint8_t nonce[SHM_NONCE];
@@ -79,7 +79,7 @@ static void expect_failure(int rank, ddp_status status, const char *words)
     bootstrap.rank = rank;
     cr_expect_eq(meeting_join(&bootstrap, &meeting, &err), status, "%s", err.msg);
     cr_expect_not_null(strstr(err.msg, words), "%s", err.msg);
-    meeting_close(&meeting); /* as whoever holds it does, too */
+    meeting_close(&meeting); /* as the process that holds it does, too */
 }
 
 /* --- the table of hosts ------------------------------------------------------------------------------------------- */
@@ -195,7 +195,7 @@ static ddp_status open_communicator(int rank)
     return cpu_comm_ops.open(&setup, &comm, &err);
 }
 
-/* The table is known, and the memory cannot be had: a limit on files counts for it, as a full /dev/shm would. */
+/* The table is known, and the memory is missing: a limit on files counts for it, as a full /dev/shm would. */
 Test(meeting_join, rank_0_without_memory_for_the_page_frees_once)
 {
     struct rlimit limit = { 100, RLIM_INFINITY };

@@ -1,5 +1,5 @@
-/* The NCCL backend, and the cpu backend with device buffers, on a fake NCCL and CUDA (tests/fake/fake_gpu.h) between real
- * processes: right values, and what the ranks are told when something goes wrong. */
+/* The NCCL backend, and the cpu backend with device buffers, on a fake NCCL and CUDA (tests/fake/fake_gpu.h) between
+ * real processes: right values, and the errors of the ranks when something goes wrong. */
 #include "pretend_gpu.h"
 #include "trials.h"
 
@@ -62,7 +62,7 @@ Test(staged, three_ranks_agree_on_every_type_and_operation, .timeout = 120)
     expect_all_well(3, some_types, RANKS_PLAIN_STORE, &staged_options);
 }
 
-/* What lies in one piece may be longer than CUDA lets rows lie apart: as if that were a megabyte. */
+/* One piece may be longer than the largest distance of rows in CUDA, which is a megabyte here. */
 Test(staged, two_ranks_move_large_counts, .timeout = 120)
 {
     setenv("FAKE_CUDA_PITCH", "1000000", 1);
@@ -83,7 +83,7 @@ static ddp_status sum(ddp_ctx *ctx, float *x, size_t n, ddp_work **work)
     return ddp_all_reduce(ddp_world(ctx), x, x, n, DDP_F32, DDP_SUM, NULL, work);
 }
 
-/* What a program that asks CUDA after a kernel of its own would be told. */
+/* The error that CUDA would return to a program after one of its kernels. */
 static unsigned error_of_cuda(void)
 {
     void *cuda = dlopen(getenv("DDP_CUDART_LIBRARY"), RTLD_NOW | RTLD_NOLOAD);

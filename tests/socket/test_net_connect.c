@@ -1,5 +1,5 @@
-/* The port that a rank opens for other hosts: who is let in, who is not and what he is told; and what a rank says that
- * cannot connect. */
+/* The port that a rank opens for other hosts: which peers it accepts, the answers to others, and the error of a rank
+ * that cannot connect. */
 #include "cpu/net_connect.h"
 
 #include <criterion/criterion.h>
@@ -204,7 +204,7 @@ Test(net_door, a_dial_with_an_old_nonce_is_told_what_it_is)
     expect_words(&err, (const char *const[]){ "another job, attempt or run", NULL });
 }
 
-/* No route leads to a broadcast address for TCP: connect(2) says so at once, and the socket forgets it. */
+/* No route leads to a broadcast address for TCP: connect(2) fails at once, and the socket does not keep the error. */
 Test(net_door, what_the_kernel_refuses_at_once_is_its_own_words)
 {
     const struct net_hello hello = hello_of(1, 0);

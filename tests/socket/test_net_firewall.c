@@ -1,5 +1,5 @@
-/* Hosts between which the port of the store is open and others are not. Each test is in a network namespace of its own,
- * with a loopback and rules of nft; that needs root. */
+/* Hosts between which the port of the store is open and others are not. Each test is in a new network namespace, with
+ * a loopback and rules of nft; that needs root. */
 #include "ranks.h"
 
 #include <criterion/criterion.h>
@@ -28,7 +28,7 @@ static void bring_loopback_up(void)
     close(fd);
 }
 
-/* A network of our own, in which nobody gets through to the ports of ranks. */
+/* A private network, in which no packet reaches the ports of ranks. */
 static void close_ports(const char *how)
 {
     char rules[256];
@@ -78,7 +78,7 @@ Test(net_firewall, a_port_that_is_silent_is_named_long_before_the_time_to_start_
                                      "no answer for 10 s", NULL });
 }
 
-/* Does somebody in this network wait for an answer of one of the ports? */
+/* Does a process in this network wait for an answer of one of the ports? */
 static bool somebody_connects(void)
 {
     char line[256];

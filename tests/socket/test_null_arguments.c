@@ -1,4 +1,4 @@
-/* NULL for a handle or for the place of a result: an error in words, not a crash. In a world of one, without a store. */
+/* NULL for a handle or for the place of a result: an error text, not a crash. In a world of one, without a store. */
 #include "ddp/ddp.h"
 
 #include <criterion/criterion.h>

@@ -37,7 +37,7 @@ static ddp_status all_reduce(ddp_ctx *ctx, size_t n)
     return ddp_all_reduce(ddp_world(ctx), x, x, n, DDP_F32, DDP_SUM, NULL, NULL);
 }
 
-/* The record of `rank`, which the caller deletes; NULL when there is none. No other user may read one. */
+/* The record of `rank`, which the caller deletes; NULL when it is missing. No other user may read one. */
 static cJSON *record_of(int rank)
 {
     char name[32], path[512];
@@ -184,7 +184,7 @@ Test(recorder, the_programs_own_handler_stays)
     ranks_free(&run);
 }
 
-/* A handler that waits for its disk: it says that it has begun, and ends when it is told to. */
+/* A handler that waits for its disk: it posts that it has begun, and ends when the test posts. */
 struct slow_disk {
     struct sigusr1 sigusr1;
     sem_t begun, go_on;

@@ -1,5 +1,4 @@
-/* The reducer with real processes: rank 0's parameters, averages, order of buckets, and what it says about
- * misuse. */
+/* The reducer with real processes: rank 0's parameters, averages, order of buckets, and its errors for misuse. */
 #include "ranks.h"
 #include "reducer_model.h"
 
@@ -362,7 +361,7 @@ static void expect_used(struct rank *me, ddp_reducer *reducer, int step, size_t 
     }
 }
 
-/* Marked or not, in half of the steps each. What nobody uses keeps what was in it, different on every rank. */
+/* Marked or not, in half of the steps each. An unused parameter keeps its gradient, different on every rank. */
 static void unused(struct rank *me)
 {
     ddp_ctx *ctx = toy_join(me);
@@ -421,8 +420,8 @@ static void uneven_step(struct rank *me, ddp_reducer *reducer, const ddp_reducer
     model_mean[7] = (float)(step + 1000 * me->rank);
 }
 
-/* The later the rank, the fewer batches: rank 0 is alone in the end, and its model is everybody's. A second epoch shows
- * that all are in step again. */
+/* The later the rank, the fewer batches: rank 0 is alone in the end, and all get its model. A second epoch shows that
+ * all are in step again. */
 static void uneven(struct rank *me, ddp_uneven how)
 {
     const ddp_param list[] = { { .name = "bn.mean", .data = model_mean, .count = 33, .dtype = DDP_F32 } };
@@ -512,7 +511,7 @@ Test(reducer_join, a_new_epoch_follows_an_early_end, .timeout = 30)
     model_run_on("aa", stop_between_syncs);
 }
 
-/* The reducer's gradients beside those of PyTorch's DistributedDataParallel, which tests/interop/torch_reducer.py has
+/* The reducer's gradients compared with PyTorch DistributedDataParallel, which tests/interop/torch_reducer.py has
  * written down. PyTorch divides before it sums, so the last digit may differ. */
 
 enum { WORLD = 3, TORCH_PARAMS = 3, VALUES = 7 };
@@ -544,7 +543,7 @@ static ddp_reducer *open_reducer(struct rank *me, ddp_ctx *ctx, const ddp_reduce
     return reducer;
 }
 
-/* `used` parameters, from the first; `add` to what is there. */
+/* `used` parameters, from the first; `add` to the present values. */
 static void step(struct rank *me, ddp_reducer *reducer, int number, size_t used, bool add)
 {
     rank_expect_ok(me, ddp_reducer_forward(reducer));

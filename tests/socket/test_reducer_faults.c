@@ -40,7 +40,7 @@ int __wrap_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set)
     return 0;
 }
 
-/* Who has asked for a thread hears that there is none; who has not gets the same averages without. */
+/* A program that has asked for a thread gets an error; others get the same averages without a thread. */
 static void no_thread(struct rank *me)
 {
     ddp_ctx *ctx = toy_join(me);
@@ -97,7 +97,7 @@ Test(reducer_faults, a_rebuild_that_fails_ends_the_reducer, .timeout = 30)
     model_run_on("aa", no_memory_for_rebuild);
 }
 
-/* Mapped memory files of ours. */
+/* Mapped memory files of the library. */
 static int mapped_blocks(void)
 {
     char line[512];
@@ -280,7 +280,7 @@ Test(reducer_faults, forward_before_finish_is_named_and_can_be_repaired, .timeou
     model_run_on("aa", forward_too_early);
 }
 
-/* Other collectives between ready and finish have their turn behind the buckets that are under way. */
+/* Other collectives between ready and finish run after the buckets that are under way. */
 static void collective_between(struct rank *me)
 {
     ddp_ctx *ctx = toy_join(me);
@@ -312,7 +312,7 @@ Test(reducer_faults, other_collectives_wait_for_the_buckets_under_way, .timeout 
     model_run_on("ab", collective_between);
 }
 
-/* The thread finds it, the program hears of it. */
+/* The thread detects it, and a call of the program returns it. */
 static void lose_a_rank(struct rank *me)
 {
     ddp_ctx *ctx = toy_join(me);

@@ -24,7 +24,7 @@ static void *block(struct rank *me, ddp_ctx *ctx, size_t bytes)
     return memory;
 }
 
-/* Parameters of different values on the ranks: rank 0's are to be everybody's. */
+/* Parameters of different values on the ranks: all must get those of rank 0. */
 static struct model model_open(struct rank *me, const ddp_options *context, ddp_reducer_options options)
 {
     static const char *const names[] = { "a", "b", "c", "d", "e", "mean" };
@@ -131,7 +131,7 @@ static void unused(struct rank *me)
     options.find_unused = 1;
     struct model m = model_open(me, me->user, options);
     step(&m, 1, -1);
-    step(&m, 2, 1); /* nobody uses b: its gradient stays */
+    step(&m, 2, 1); /* no rank uses b: its gradient stays */
     expect_average(&m, 1, 1);
     expect_average(&m, 2, 0);
     rank_expect(me, !ddp_reducer_used(m.reducer, 1) && ddp_reducer_used(m.reducer, 0), "who used what");

@@ -20,7 +20,7 @@ struct scene {
     const size_t *parts; /* samples of each rank */
 };
 
-/* What a rank works with: its part begins at `first` of all values. */
+/* The data of a rank: its part begins at `first` of all values. */
 struct part {
     ddp_syncbn bn;
     size_t n, first, values;

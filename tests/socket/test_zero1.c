@@ -178,8 +178,7 @@ Test(zero1, f16_has_a_master_copy_and_an_infinity_on_one_rank_stops_all)
 
 /* --- checkpoints ---------------------------------------------------------------------------------------- */
 
-/* What a world of any size exports: the same arrays, here as a hash. Import of them continues with the
- * same bits. */
+/* A world of any size exports the same arrays, here as a hash. Import of them continues with the same bits. */
 static void export_rank(struct rank *me)
 {
     static float master[HALVES], momentum[HALVES];
@@ -255,7 +254,7 @@ Test(zero1, calls_in_the_wrong_order_say_which_comes_first)
     ranks_all_well(2, wrong_order, RANKS_PLAIN_STORE, NULL);
 }
 
-/* Divided twice, gradients would be too small by the scale, and nobody would see it. */
+/* Divided twice, gradients would be too small by the scale, without an error. */
 static void unscaled_twice(struct rank *me)
 {
     ddp_ctx *ctx = rank_init(me, NULL);
@@ -325,7 +324,7 @@ Test(zero1, another_rate_on_one_rank_is_named_on_all)
     ranks_free(&ranks);
 }
 
-/* Nobody says so of a parameter that decays on all. */
+/* A parameter that decays on all ranks causes no error. */
 static void other_decay(struct rank *me)
 {
     static float x[2][3];

@@ -20,7 +20,7 @@
 
 static char top[] = "/tmp/ddp-ckpts-XXXXXX", dir[64];
 static struct ddp_err err;
-static char heard[4096]; /* all warnings, one behind the other */
+static char heard[4096]; /* all warnings, one after the other */
 static int warnings;
 
 static void hear(void *user, const char *words)
@@ -181,7 +181,7 @@ Test(ckpts, an_empty_or_missing_directory_has_none)
     cr_expect_eq(load(c, 0), DDP_OK);
     mkdir(dir, 0777);
     mkdir(path_of(0, ""), 0777);
-    rename(path_of(0, ""), strcat(strcpy((char[128]){ 0 }, dir), "/step-7")); /* not a name of ours */
+    rename(path_of(0, ""), strcat(strcpy((char[128]){ 0 }, dir), "/step-7")); /* not a name of the library */
     cr_expect_eq(load(c, 0), DDP_OK);
     close_well(c);
     close_well(NULL);
@@ -484,8 +484,8 @@ Test(ckpts, numbers_up_to_the_limit_come_back_and_larger_ones_are_refused)
 
 /* --- a disk that fails ----------------------------------------------------------------------------------- */
 
-/* A directory of checkpoints on a disk that fails, or cannot do everything. The linker sends the library's calls here, where
- * a test says what comes of them. */
+/* A directory of checkpoints on a disk that fails, or cannot do everything. The linker sends the library's calls
+ * here, where a test decides their result. */
 
 int __real_renameat(int from, const char *old, int to, const char *new);
 int __real_renameat2(int from, const char *old, int to, const char *new, unsigned flags);
@@ -654,7 +654,7 @@ Test(ckpts_disk, what_cannot_be_read_is_not_taken_for_damaged)
     expect_loaded("two");
 }
 
-/* Opening it would wait for somebody who writes. */
+/* Opening it would wait for a writer. */
 Test(ckpts_disk, a_pipe_in_place_of_a_file_is_damage_and_not_waited_for, .timeout = 30)
 {
     cr_assert_eq(save_text(1, "one"), DDP_OK, "%s", err.msg);

@@ -304,10 +304,10 @@ Test(cli_options, every_letter_is_read)
 Test(cli_options, every_default_can_come_from_the_environment)
 {
     for (int i = 0; i < OPTIONS; i++) {
-        char name[CLI_PET_MAX], entry[256];
+        char name[OPTION_PET_MAX], entry[256];
         if (!cli_rows[i].in_environment)
             continue;
-        cli_pet_name(name, &cli_rows[i]);
+        options_pet_name(name, &cli_rows[i]);
         snprintf(entry, sizeof(entry), "%s=%s", name, samples[i] != NULL ? samples[i] : "1");
         char *environment[] = { "HOME=/", entry, NULL };
         expect_set(i, FROM_ENVIRONMENT, environment, WORDS("prog"));

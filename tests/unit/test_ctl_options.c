@@ -128,7 +128,7 @@ Test(ctl_options, help_and_version_need_nothing_else)
     cr_assert(ctl_options_text(&o, &text));
     o.action = CTL_HELP_MAN;
     cr_assert(ctl_options_text(&o, &text) && buf_append(&text, "", 1));
-    cr_assert_not_null(strstr((char *)text.data, "  cancel NAME           cancel a named barrier"));
+    cr_assert_not_null(strstr((char *)text.data, "  cancel NAME             cancel a named barrier"));
     cr_assert_not_null(strstr((char *)text.data, ".BR cancel \" \\fINAME\\fR\""));
     buf_free(&text);
 }

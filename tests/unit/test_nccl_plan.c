@@ -1,5 +1,5 @@
-/* The pure part of the NCCL backend: which function for which call, the life of a communicator, what NCCL is told by its
- * environment, errors in words, and how calls are cut for the way through the host. */
+/* The pure part of the NCCL backend: which function for which call, the life of a communicator, the environment of
+ * NCCL, error texts, and how calls are cut for the way through the host. */
 #include "cuda/nccl_plan.h"
 #include "cuda/staged.h"
 
@@ -84,18 +84,18 @@ Test(nccl_state, it_is_born_works_and_is_destroyed_once)
     state = nccl_step(state, NCCL_LEFT).next;
     cr_assert_eq(state, NCCL_LEAVING);
     struct nccl_step step = nccl_step(state, NCCL_CLOSE);
-    cr_assert(step.next == NCCL_CLOSED && step.wish == NCCL_WISH_DESTROY);
-    cr_assert_eq(nccl_step(step.next, NCCL_CLOSE).wish, NCCL_WISH_NONE);
+    cr_assert(step.next == NCCL_CLOSED && step.effect == NCCL_EFFECT_DESTROY);
+    cr_assert_eq(nccl_step(step.next, NCCL_CLOSE).effect, NCCL_EFFECT_NONE);
 }
 
 Test(nccl_state, whoever_brings_the_first_fault_aborts_and_nobody_else)
 {
     for (int from = NCCL_CREATING; from <= NCCL_LEAVING; from++) {
         struct nccl_step step = nccl_step((enum nccl_state)from, NCCL_FAULT);
-        cr_assert(step.next == NCCL_FAILING && step.wish == NCCL_WISH_ABORT, "from state %d", (int)from);
+        cr_assert(step.next == NCCL_FAILING && step.effect == NCCL_EFFECT_ABORT, "from state %d", (int)from);
     }
-    cr_assert_eq(nccl_step(NCCL_FAILING, NCCL_FAULT).wish, NCCL_WISH_NONE);
-    cr_assert_eq(nccl_step(NCCL_FAILING, NCCL_CLOSE).wish, NCCL_WISH_WAIT);
+    cr_assert_eq(nccl_step(NCCL_FAILING, NCCL_FAULT).effect, NCCL_EFFECT_NONE);
+    cr_assert_eq(nccl_step(NCCL_FAILING, NCCL_CLOSE).effect, NCCL_EFFECT_WAIT);
     cr_assert_eq(nccl_step(NCCL_FAILING, NCCL_GONE).next, NCCL_ABORTED);
 }
 
@@ -116,7 +116,7 @@ Test(nccl_state, everything_can_be_closed)
         enum nccl_state state = (enum nccl_state)from;
         for (int i = 0; i < 4 && state != NCCL_CLOSED; i++) {
             struct nccl_step step = nccl_step(state, NCCL_CLOSE);
-            bool aborts = step.wish == NCCL_WISH_ABORT || step.wish == NCCL_WISH_WAIT;
+            bool aborts = step.effect == NCCL_EFFECT_ABORT || step.effect == NCCL_EFFECT_WAIT;
             state = aborts ? nccl_step(step.next, NCCL_GONE).next : step.next;
         }
         cr_assert_eq(state, NCCL_CLOSED, "from state %d", from);

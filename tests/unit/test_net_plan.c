@@ -1,5 +1,5 @@
-/* Ranks on hosts, without any host: pieces of the tree give the same bits as the tree, whoever has them; every value
- * of every collective gets where it is wanted, once; steps fit into their buffers. */
+/* Ranks on hosts, without any host: pieces of the tree give the same bits as the tree, on whichever host they are;
+ * every value of every collective gets where it is wanted, once; steps fit into their buffers. */
 #include "cpu/net_plan.h"
 
 #include <criterion/criterion.h>
@@ -31,7 +31,7 @@ static void fill(ddp_dtype dtype)
         }
 }
 
-/* What hosts do: each its pieces, one of them the rest. */
+/* The work of hosts: each combines its pieces, one of them the rest. */
 static void check_bits(const struct net_layout *l, ddp_dtype dtype, ddp_op op)
 {
     static double partial[WORLD_MOST][N];

@@ -1,4 +1,4 @@
-/* What is said between hosts: every byte of a hello counts, heads are compared, reasons survive the store. */
+/* Messages between hosts: every byte of a hello counts, heads are compared, reasons survive the store. */
 #include "cpu/net_wire.h"
 
 #include <criterion/criterion.h>
@@ -13,7 +13,7 @@ static struct net_hello make_hello(void)
     return hello;
 }
 
-/* What rank 1 is, to whom it is said. */
+/* Rank 1, which receives the hello. */
 static struct net_hello make_mine(void)
 {
     struct net_hello mine = make_hello();

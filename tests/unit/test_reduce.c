@@ -55,7 +55,7 @@ Test(reduce, f32_sums_follow_the_binary_tree_for_every_world_size, .init = fill_
     }
 }
 
-/* For 2 and 4 ranks there is a loop of its own: it must give the same bits to everybody. */
+/* For 2 and 4 ranks there are special loops: they must give the same bits. */
 Test(reduce, in_place_gives_the_same_bits_as_out_of_place, .init = fill_with_noise)
 {
     for (size_t world = 2; world <= 4; world += 2) {
@@ -76,8 +76,8 @@ Test(reduce, in_place_gives_the_same_bits_as_out_of_place, .init = fill_with_noi
     }
 }
 
-/* Ranks x[0 .. world) in place, elements [at, at + n), against the tree element by element. What lies around
- * them must stay. */
+/* Ranks x[0 .. world) in place, elements [at, at + n), against the tree element by element. The elements around them
+ * must stay. */
 static void check_in_place(float *const x[], size_t world, ddp_op op, size_t at, size_t n, size_t length)
 {
     const void *in[RANKS];

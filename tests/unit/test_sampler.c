@@ -13,7 +13,7 @@ static ddp_sampler *sampler(uint64_t n, int world, int rank, uint64_t seed, unsi
     return s;
 }
 
-/* What a rank gets in an epoch, as text: "4 1 7", padding in brackets. */
+/* The samples of a rank in an epoch, as text: "4 1 7", padding in brackets. */
 static const char *deal(uint64_t n, int world, int rank, uint64_t seed, uint64_t epoch, unsigned flags)
 {
     static char text[256];
@@ -135,7 +135,7 @@ Test(sampler, without_padding_every_sample_comes_exactly_once)
     }
 }
 
-/* What training relies on: N ranks with batches of B/N take the same samples in step t as one rank with B. */
+/* Training relies on this: N ranks with batches of B/N take the same samples in step t as one rank with B. */
 Test(sampler, a_global_batch_is_the_same_set_for_any_world_size)
 {
     enum { N = 24, BATCH = 8 };

@@ -1,4 +1,4 @@
-/* A step of the reducer, told as a story: what the program says, and which buckets are launched for it. */
+/* A step of the reducer, as a trace: the calls of the program, and the buckets that are launched. */
 #include "reducer/step.h"
 
 #include <criterion/criterion.h>

@@ -47,7 +47,7 @@ Test(values, a_trip_over_the_wire_rounds_once)
     }
 }
 
-/* What lies between gradients. */
+/* The gaps between gradients. */
 Test(values, zeros_stay_zeros)
 {
     float zero[3] = { 0 };

@@ -7,8 +7,8 @@
 
 struct bench_options {
     size_t least, most, step, factor; /* bytes; step 0 = by factor */
-    int iters, warmup;
-    bool check, json, help, help_man, version;
+    int iters, warmup, check;         /* check: 0 = no */
+    bool json, help, help_man, version;
     bool all_kinds;
     enum bench_kind kind;
     ddp_dtype dtype;
@@ -19,7 +19,7 @@ struct bench_options {
     bool private_memory; /* not of ddp_shared_alloc */
 };
 
-extern const struct option_row bench_option_rows[];
+extern const struct option_table bench_option_table;
 
 /* Defaults, then argv. */
 ddp_status bench_options_parse(int argc, char *const argv[], struct bench_options *out, struct ddp_err *err);

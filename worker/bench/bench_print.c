@@ -22,7 +22,7 @@ void bench_print_head(FILE *to, const struct bench_run *run, enum bench_kind kin
             "# %10s %12s %7s %6s %6s %9s %7s %7s %6s %9s %7s %7s %6s\n"
             "# %10s %12s %7s %6s %6s %9s %7s %7s %6s %9s %7s %7s %6s\n",
             DDP_VERSION, bench_rules[kind].name, run->backend, memory_of(run), run->world,
-            run->world == 1 ? "" : "s", o->warmup, o->iters, o->check, "out-of-place",
+            run->world == 1 ? "" : "s", o->warmup, o->iters, o->check != 0, "out-of-place",
             "                        in-place", "size", "count", "type", "redop", "root", "time", "algbw",
             "busbw", "#wrong", "time", "algbw", "busbw", "#wrong", "(B)", "(elements)", "", "", "", "(us)",
             "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)", "");

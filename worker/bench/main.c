@@ -9,7 +9,7 @@
 static int print_help(bool man)
 {
     struct buf out = { 0 };
-    bool ok = man ? options_man(bench_option_rows, &out) : options_help(bench_option_rows, &out);
+    bool ok = man ? options_man(&bench_option_table, &out) : options_help(&bench_option_table, &out);
     if (!man)
         printf("Usage: ddprun --nproc_per_node=N ddp-bench [OPTIONS]\n\nTimes collectives of libddp and "
                "checks their values, "

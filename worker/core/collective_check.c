@@ -17,7 +17,7 @@ enum { KEY = CTX_PREFIX + 64, SLICE_MS = 100 };
 /* --- the text of a call --------------------------------------------------------------------------------- */
 
 /* Names of parameters are the program's, and may be anything. */
-static void put_record_line(char *to, size_t room, const char *line)
+static void format_line(char *to, size_t room, const char *line)
 {
     snprintf(to, room, "\n%s", line);
     for (char *c = to + 1; *c != '\0'; c++)
@@ -30,14 +30,14 @@ size_t collective_check_encode(char text[CHECK_TEXT], const struct call_record *
     const char *const lines[] = { said->call, said->what, said->before };
     size_t len = (size_t)snprintf(text, CHECK_TEXT, "%d", said->rank);
     for (size_t i = 0; i < 3; i++) {
-        put_record_line(text + len, CHECK_TEXT - len, lines[i]);
+        format_line(text + len, CHECK_TEXT - len, lines[i]);
         len += strlen(text + len);
     }
     return len;
 }
 
 /* Up to the next newline; a line that is too long is invalid. */
-static bool take_line(const char **at, char line[CHECK_LINE])
+static bool parse_line(const char **at, char line[CHECK_LINE])
 {
     if (**at != '\n')
         return false;
@@ -58,7 +58,7 @@ bool collective_check_decode(const char *text, struct call_record *said)
     if (end == text || rank < 0 || rank > (1 << 20))
         return false;
     said->rank = (int)rank;
-    return take_line(&at, said->call) && take_line(&at, said->what) && take_line(&at, said->before) &&
+    return parse_line(&at, said->call) && parse_line(&at, said->what) && parse_line(&at, said->before) &&
            *at == '\0';
 }
 

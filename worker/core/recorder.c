@@ -39,7 +39,7 @@ static void on_sigusr1(int sig)
     atomic_fetch_sub(&inside, 1);
 }
 
-static bool take_place(struct sigusr1 *listener)
+static bool reserve_listener(struct sigusr1 *listener)
 {
     for (int i = 0; i < PLACES; i++) {
         struct sigusr1 *none = NULL;
@@ -59,7 +59,7 @@ void sigusr1_listen(struct sigusr1 *listener)
 {
     struct sigaction now, ours = { .sa_handler = on_sigusr1, .sa_flags = SA_RESTART };
     sigemptyset(&ours.sa_mask);
-    if (take_place(listener) && sigaction(SIGUSR1, NULL, &now) == 0 && is_unhandled(&now))
+    if (reserve_listener(listener) && sigaction(SIGUSR1, NULL, &now) == 0 && is_unhandled(&now))
         sigaction(SIGUSR1, &ours, NULL);
 }
 
@@ -112,7 +112,7 @@ static struct flight *map_own(void)
     return base != MAP_FAILED ? base : NULL;
 }
 
-static void put_names(struct flight *f)
+static void fill_names(struct flight *f)
 {
     for (unsigned i = 0; i < CALL_KINDS && i < FLIGHT_KINDS; i++)
         snprintf(f->kinds[i], FLIGHT_WORD, "%s", call_rules[i].word);
@@ -123,7 +123,7 @@ static void put_names(struct flight *f)
 }
 
 /* A process may have several contexts, one after the other: the page describes the last one. */
-static void put_flight_head(struct flight *f, const struct recorder_setup *s)
+static void fill_flight_head(struct flight *f, const struct recorder_setup *s)
 {
     memset(f, 0, sizeof(*f));
     f->rank = s->rank;
@@ -135,7 +135,7 @@ static void put_flight_head(struct flight *f, const struct recorder_setup *s)
     snprintf(f->backend, sizeof(f->backend), "%.*s", FLIGHT_WORD - 1, s->backend);
     if (gethostname(f->host, sizeof(f->host) - 1) != 0)
         f->host[0] = '\0';
-    put_names(f);
+    fill_names(f);
     atomic_store_explicit(&f->magic, FLIGHT_MAGIC, memory_order_release);
 }
 
@@ -167,7 +167,7 @@ void recorder_open(struct recorder *r, const struct recorder_setup *s)
         r->flight = map_own();
     if (r->flight == NULL)
         return;
-    put_flight_head(r->flight, s);
+    fill_flight_head(r->flight, s);
     if (s->pattern[0] == '\0' || !flight_path(r->path, sizeof(r->path) - sizeof(end), s->pattern, s->rank)) {
         r->path[0] = '\0';
         return;

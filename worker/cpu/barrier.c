@@ -269,7 +269,7 @@ ddp_status barrier_give_up(const struct shm_barrier *barrier, struct ddp_err *er
 
 /* A peer may end right after it has passed the last barrier of its life, so the phase is asked again after
  * the peers. */
-static ddp_status look_after_peers(const struct shm_barrier *b, struct ddp_err *err)
+static ddp_status check_peers(const struct shm_barrier *b, struct ddp_err *err)
 {
     int ended = peers_ended(&b->peers);
     ddp_status status = ended < 0 && b->abroad != NULL ? b->abroad->check(b->abroad->user, err) : DDP_OK;
@@ -294,7 +294,7 @@ bool barrier_has_time(struct shm_barrier *barrier, uint32_t *slice_ms)
 
 /* The deadline is set at the first real wait of a call, and holds for all its barriers together.
  * *slice_ms gets how long to sleep before looking around again. */
-static ddp_status look_at_clock(struct shm_barrier *b, uint32_t *slice_ms, struct ddp_err *err)
+static ddp_status check_clock(struct shm_barrier *b, uint32_t *slice_ms, struct ddp_err *err)
 {
     *slice_ms = 1;
     if (barrier_has_time(b, slice_ms) || is_over(b))
@@ -315,13 +315,13 @@ static ddp_status sleep_until_over(struct shm_barrier *b, struct ddp_err *err)
     while (!is_over(b)) {
         ddp_status status = shm_aborted(control, err);
         if (status == DDP_OK)
-            status = look_at_clock(b, &slice_ms, err);
+            status = check_clock(b, &slice_ms, err);
         if (status != DDP_OK)
             return status;
         atomic_fetch_add(&control->sleepers, 1);
         futex_wait(&control->phase, (uint32_t)b->passed - 1, slice_ms);
         atomic_fetch_sub(&control->sleepers, 1);
-        if (!is_over(b) && (status = look_after_peers(b, err)) != DDP_OK)
+        if (!is_over(b) && (status = check_peers(b, err)) != DDP_OK)
             return status;
     }
     return DDP_OK;

@@ -155,7 +155,7 @@ static int move_bytes(struct net_links *links, struct net_link *link, struct net
 }
 
 /* The head is the first range of a call: once a later one is next, it is there. */
-static ddp_status look_at_head(struct net_link *link, struct ddp_err *err)
+static ddp_status check_head(struct net_link *link, struct ddp_err *err)
 {
     if (!link->head_due || (link->in.next == 0 && !is_done(&link->in)))
         return DDP_OK;
@@ -169,7 +169,7 @@ static ddp_status pump_link(struct net_links *links, struct net_link *link, stru
     int moved = 1;
     while (moved > 0 && !is_done(&link->in)) {
         moved = move_bytes(links, link, &link->in, false, err);
-        if (moved > 0 && look_at_head(link, err) != DDP_OK)
+        if (moved > 0 && check_head(link, err) != DDP_OK)
             return err->code;
     }
     while (moved >= 0 && !is_done(&link->out)) {

@@ -179,7 +179,7 @@ ddp_status net_compare_heads(const uint8_t mine[NET_HEAD], const uint8_t theirs[
  * ports none meets another; after that they go round once. */
 
 /* Digits only: strtol alone would take blanks and signs. Moves *text past them; -1 = there is no port. */
-static int take_port(const char **text)
+static int parse_port(const char **text)
 {
     char *end;
     if (**text < '0' || **text > '9')
@@ -196,10 +196,10 @@ ddp_status net_ports_parse(const char *text, struct net_ports *out, struct ddp_e
     *out = (struct net_ports){ 0, 0 };
     if (*text == '\0')
         return DDP_OK;
-    out->low = out->high = take_port(&at);
+    out->low = out->high = parse_port(&at);
     if (*at == '-') {
         at++;
-        out->high = take_port(&at);
+        out->high = parse_port(&at);
     }
     if (*at != '\0' || out->low < 0 || out->high < out->low)
         return ddp_fail(err, DDP_ERR_ENV,

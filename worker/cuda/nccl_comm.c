@@ -195,13 +195,13 @@ static void end_nccl(struct nccl_comm *n)
     pthread_mutex_lock(&n->lock);
     while (n->state != NCCL_CLOSED) {
         struct nccl_step step = nccl_step(n->state, NCCL_CLOSE);
-        if (step.wish == NCCL_WISH_ABORT)
+        if (step.effect == NCCL_EFFECT_ABORT)
             watch_fault(n, &why);
-        else if (step.wish == NCCL_WISH_WAIT)
+        else if (step.effect == NCCL_EFFECT_WAIT)
             pthread_cond_wait(&n->changed, &n->lock);
         else
             n->state = step.next;
-        if (step.wish == NCCL_WISH_DESTROY && n->nccl != NULL)
+        if (step.effect == NCCL_EFFECT_DESTROY && n->nccl != NULL)
             destroy_nccl(n);
     }
     pthread_mutex_unlock(&n->lock);

@@ -5,25 +5,25 @@
 #include <stdio.h>
 #include <string.h>
 
-#define NO(state)                    \
-    {                                \
-        NCCL_##state, NCCL_WISH_NONE \
-    }
-#define GO(state)                    \
-    {                                \
-        NCCL_##state, NCCL_WISH_NONE \
-    }
-#define ABORT                         \
-    {                                 \
-        NCCL_FAILING, NCCL_WISH_ABORT \
-    }
-#define WAIT                         \
-    {                                \
-        NCCL_FAILING, NCCL_WISH_WAIT \
-    }
-#define DESTROY                        \
+#define NO(state)                      \
     {                                  \
-        NCCL_CLOSED, NCCL_WISH_DESTROY \
+        NCCL_##state, NCCL_EFFECT_NONE \
+    }
+#define GO(state)                      \
+    {                                  \
+        NCCL_##state, NCCL_EFFECT_NONE \
+    }
+#define ABORT                           \
+    {                                   \
+        NCCL_FAILING, NCCL_EFFECT_ABORT \
+    }
+#define WAIT                           \
+    {                                  \
+        NCCL_FAILING, NCCL_EFFECT_WAIT \
+    }
+#define DESTROY                          \
+    {                                    \
+        NCCL_CLOSED, NCCL_EFFECT_DESTROY \
     }
 
 /* A communicator that failed is aborted before it is closed. */

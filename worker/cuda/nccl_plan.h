@@ -37,16 +37,16 @@ enum nccl_event {
     NCCL_EVENTS
 };
 
-enum nccl_wish {
-    NCCL_WISH_NONE,
-    NCCL_WISH_ABORT,   /* tell the other ranks, and ncclCommAbort */
-    NCCL_WISH_DESTROY, /* ncclCommFinalize and ncclCommDestroy */
-    NCCL_WISH_WAIT,    /* another thread aborts: until NCCL_GONE */
+enum nccl_effect {
+    NCCL_EFFECT_NONE,
+    NCCL_EFFECT_ABORT,   /* tell the other ranks, and ncclCommAbort */
+    NCCL_EFFECT_DESTROY, /* ncclCommFinalize and ncclCommDestroy */
+    NCCL_EFFECT_WAIT,    /* another thread aborts: until NCCL_GONE */
 };
 
 struct nccl_step {
     enum nccl_state next;
-    enum nccl_wish wish;
+    enum nccl_effect effect;
 };
 
 struct nccl_step nccl_step(enum nccl_state state, enum nccl_event event);

@@ -118,7 +118,7 @@ enum { LOOK_MS = 50, SUSPECT_MS = 400 };
 /* --- failing ------------------------------------------------------------------------------------------------------ */
 
 /* Without the lock: the state keeps all others out. The words first, for those who wait for them. */
-static void tell_and_abort(struct nccl_comm *n, struct ddp_err *err)
+static void publish_and_abort(struct nccl_comm *n, struct ddp_err *err)
 {
     struct ncclComm *nccl = n->nccl;
     pthread_mutex_unlock(&n->lock);
@@ -143,8 +143,8 @@ ddp_status watch_fault(struct nccl_comm *n, struct ddp_err *err)
 {
     struct nccl_step step = nccl_step(n->state, NCCL_FAULT);
     n->state = step.next;
-    if (step.wish == NCCL_WISH_ABORT) {
-        tell_and_abort(n, err);
+    if (step.effect == NCCL_EFFECT_ABORT) {
+        publish_and_abort(n, err);
         n->state = nccl_step(n->state, NCCL_GONE).next;
         pthread_cond_broadcast(&n->changed);
     }
@@ -169,7 +169,7 @@ void watch_pause(struct nccl_comm *n, uint32_t us)
 /* --- looking ------------------------------------------------------------------------------------------------------ */
 
 /* While a call of the cpu communicator runs, that call looks after the peers. */
-static ddp_status look_at_peers(struct nccl_comm *n, struct ddp_err *err)
+static ddp_status check_peers(struct nccl_comm *n, struct ddp_err *err)
 {
     if (pthread_mutex_trylock(&n->cpu_lock) != 0)
         return DDP_OK;
@@ -195,7 +195,7 @@ static void note_suspect(struct nccl_comm *n, nccl_result result)
 }
 
 /* The first success of a communicator in the making is its birth. */
-static void look_at_nccl(struct nccl_comm *n)
+static void check_nccl(struct nccl_comm *n)
 {
     nccl_result asked, result = NCCL_IN_PROGRESS;
     if (n->nccl == NULL)
@@ -211,7 +211,7 @@ static void look_at_nccl(struct nccl_comm *n)
     }
 }
 
-static ddp_status look_at_clock(const struct nccl_comm *n, struct ddp_err *err)
+static ddp_status check_clock(const struct nccl_comm *n, struct ddp_err *err)
 {
     uint64_t now = clock_ms();
     const struct nccl_flight *oldest = flight_oldest(n);
@@ -235,11 +235,11 @@ static void watch_look(struct nccl_comm *n)
     struct ddp_err err = { 0 };
     ddp_status status = flight_retire(n, &err);
     if (status == DDP_OK)
-        look_at_nccl(n);
+        check_nccl(n);
     if (status == DDP_OK)
-        status = look_at_peers(n, &err);
+        status = check_peers(n, &err);
     if (status == DDP_OK)
-        status = look_at_clock(n, &err);
+        status = check_clock(n, &err);
     if (status != DDP_OK)
         watch_fault(n, &err);
 }

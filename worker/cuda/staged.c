@@ -109,7 +109,7 @@ static void staged_close(struct comm *comm)
     free(s);
 }
 
-static ddp_status take_gpu(struct staged *s, const struct comm_setup *setup, struct ddp_err *err)
+static ddp_status open_gpu(struct staged *s, const struct comm_setup *setup, struct ddp_err *err)
 {
     int count;
     ddp_status status = gpu_open(&s->gpu, setup->paths.cudart, &count, err);
@@ -145,7 +145,7 @@ static ddp_status get_slots(struct staged *s, struct ddp_err *err)
 static ddp_status staged_open_both(struct staged *s, const struct comm_setup *setup, struct ddp_err *err)
 {
     struct ddp_err loading = { 0 };
-    take_gpu(s, setup, &loading);
+    open_gpu(s, setup, &loading);
     ddp_status status = setup->host->cpu->open(setup, &s->cpu, err);
     if (status != DDP_OK || loading.code == DDP_OK)
         return status == DDP_OK ? get_slots(s, err) : status;

@@ -1,10 +1,11 @@
 /* make_data.c -- the program make-data: a learnable set in each format that train reads, under the names that are usual. */
-#include "args.h"
+#include "base/options.h"
 #include "data/makers.h"
 #include "ddp/context.h"
 #include "files.h"
 
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 
 struct make_options {
@@ -17,23 +18,58 @@ struct make_options {
 #define AT(field) offsetof(struct make_options, field)
 enum { MOST = 1 << 30, MOST_FILES = 10000 };
 
-static const struct arg_row rows[] = {
-    { "out", "DIR", ARG_TEXT, AT(order.out), NULL, 0, 0, NULL,
-      "directory to write to; made if it is not there" },
-    { "format", "NAME", ARG_CHOICE, AT(format), "idx", 0, 0, maker_names,
-      "idx: digits, 28x28, Fashion-MNIST's four files; cifar10: digits in colour, 32x32, its binary files; "
-      "tokens: letters of a made-up language, llm.c's files" },
-    { "samples", "N", ARG_COUNT, AT(order.samples), NULL, 1, MOST, NULL,
-      "pictures or tokens for training (if nothing is said: 30000, 5000, 1000000)" },
-    { "test_samples", "N", ARG_COUNT, AT(order.test_samples), NULL, 1, MOST, NULL,
-      "pictures or tokens for the test (if nothing is said: 2000, 1000, 50000)" },
-    { "files", "N", ARG_COUNT, AT(order.files), "1", 1, MOST_FILES, NULL, "of tokens for training" },
-    { "seed", "S", ARG_COUNT, AT(seed), "1", 0, UINT32_MAX, NULL, "equal seeds give equal files" },
-    { "gzip", NULL, ARG_FLAG, AT(order.gzip), NULL, 0, 0, NULL, "write .gz files (pictures)" },
-    { "help", NULL, ARG_FLAG, AT(help), NULL, 0, 0, NULL, "print this" },
-    { "version", NULL, ARG_FLAG, AT(version), NULL, 0, 0, NULL, "print the version" },
+static const struct option_words formats = { .list = maker_names };
+
+static const struct option_row rows[] = {
+    { .name = "out",
+      .value = "DIR",
+      .type = OPTION_TEXT,
+      .at = AT(order.out),
+      .help = "directory to write to; made if it is not there" },
+    { .name = "format",
+      .value = "NAME",
+      .type = OPTION_WORD,
+      .at = AT(format),
+      .preset = "idx",
+      .words = &formats,
+      .help = "idx: digits, 28x28, Fashion-MNIST's four files; cifar10: digits in colour, 32x32, its binary "
+              "files; "
+              "tokens: letters of a made-up language, llm.c's files" },
+    { .name = "samples",
+      .value = "N",
+      .type = OPTION_COUNT,
+      .at = AT(order.samples),
+      .min = 1,
+      .max = MOST,
+      .help = "pictures or tokens for training (if nothing is said: 30000, 5000, 1000000)" },
+    { .name = "test_samples",
+      .value = "N",
+      .type = OPTION_COUNT,
+      .at = AT(order.test_samples),
+      .min = 1,
+      .max = MOST,
+      .help = "pictures or tokens for the test (if nothing is said: 2000, 1000, 50000)" },
+    { .name = "files",
+      .value = "N",
+      .type = OPTION_COUNT,
+      .at = AT(order.files),
+      .preset = "1",
+      .min = 1,
+      .max = MOST_FILES,
+      .help = "of tokens for training" },
+    { .name = "seed",
+      .value = "S",
+      .type = OPTION_COUNT,
+      .at = AT(seed),
+      .preset = "1",
+      .min = 0,
+      .max = UINT32_MAX,
+      .help = "equal seeds give equal files" },
+    { .name = "gzip", .type = OPTION_FLAG, .at = AT(order.gzip), .help = "write .gz files (pictures)" },
+    { .name = "help", .letter = 'h', .type = OPTION_FLAG, .at = AT(help), .help = "print this" },
+    { .name = "version", .type = OPTION_FLAG, .at = AT(version), .help = "print the version" },
 };
-enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
+static const struct option_table table = OPTION_TABLE(rows, OPTIONS_EXPECTED);
 
 static ddp_status make(struct make_options *o, struct ddp_err *err)
 {
@@ -55,7 +91,10 @@ static void print_help(void)
 {
     printf("usage: make-data --out DIR [options]\n"
            "Write a made-up set for train to learn.\n\n");
-    args_help(stdout, rows, ROWS);
+    struct buf help = { 0 };
+    if (options_help(&table, &help))
+        fwrite(help.data, 1, help.len, stdout);
+    buf_free(&help);
 }
 
 /* Exit: 0 done, 1 could not write, 2 wrong option. */
@@ -63,7 +102,7 @@ int main(int argc, char **argv)
 {
     struct make_options o = { 0 };
     struct ddp_err err;
-    ddp_status status = args_parse(rows, ROWS, &o, argc, argv, &err);
+    ddp_status status = options_parse(&table, argc, argv, &o, NULL, &err);
     if (status == DDP_OK && o.help) {
         print_help();
         return 0;

@@ -7,124 +7,310 @@
 #include "llmc.h"
 #include "models.h"
 
+#include <inttypes.h>
+#include <stddef.h>
 #include <string.h>
 
 #define AT(field) offsetof(struct train_options, field)
 enum { MOST = 1 << 30 }; /* of anything that is counted: products of two still fit in 64 bits */
 
-static const char *const rule_names[] = {
-#define X(name, word, states) word,
-    DDP_RULE_LIST(X)
-#undef X
-        NULL
-};
-static const char *const precision_names[] = {
-#define X(name, word) word,
-    PRECISION_LIST(X)
-#undef X
-        NULL
-};
-static const char *const determinism_names[] = { "run", "world", NULL };
-static const char *const device_names[] = { "auto", "cpu", "cuda", NULL };
+#define RULE_NAME(name, word, states) word,
+#define PRECISION_NAME(name, word)    word,
+static const struct option_words model_words = { .list = model_names };
+static const struct option_words schedule_words = { .list = schedule_name };
+static const struct option_words rule_words = OPTION_WORDS(NULL, DDP_RULE_LIST(RULE_NAME) NULL);
+static const struct option_words precision_words = OPTION_WORDS(NULL, PRECISION_LIST(PRECISION_NAME) NULL);
+static const struct option_words determinism_words = OPTION_WORDS(NULL, "run", "world");
+static const struct option_words device_words = OPTION_WORDS(NULL, "auto", "cpu", "cuda");
 
-static const struct arg_row rows[] = {
-    { "data", "DIR", ARG_TEXT, AT(data), "data", 0, 0, NULL,
-      "Fashion-MNIST's four files or CIFAR-10's binary ones, plain or .gz; llm.c's tokens, also as a "
-      "pattern" },
-    { "loader_threads", "N", ARG_COUNT, AT(loader_threads), "0", 0, 64, NULL,
-      "threads that read batches ahead; 0 = each is read when it is needed" },
-    { "augment", NULL, ARG_FLAG, AT(augment), NULL, 0, 0, NULL,
-      "move and mirror CIFAR-10's training pictures, each time anew" },
-    { "length", "N", ARG_COUNT, AT(length), NULL, 1, 1 << 20, NULL,
-      "tokens of a sample (if nothing is said: the model's)" },
-    { "model", "NAME", ARG_CHOICE, AT(model), "mlp", 0, 0, model_names,
-      "784-200-200-10 as mlp (ReLU) or seqnet (sigmoid, log_softmax); resnet20; GPT-2 as gpt2:SIZE, tiny or "
-      "10M (bytes "
-      "as tokens), 124M, 355M, 774M, 1558M" },
-    { "init_from", "FILE", ARG_TEXT, AT(init_from), NULL, 0, 0, NULL,
-      "begin with the parameters of a model of llm.c, e.g. gpt2_124M.bin" },
-    { "export", "FILE", ARG_TEXT, AT(export_to), NULL, 0, 0, NULL,
-      "at the end write the parameters as a model of llm.c (float32)" },
-    { "batch", "N", ARG_COUNT, AT(batch), NULL, 1, MOST, NULL,
-      "samples per worker and step (100 if nothing is said)" },
-    { "global_batch", "N", ARG_COUNT, AT(global_batch), NULL, 1, MOST, NULL,
-      "samples per step of all workers together, in place of --batch" },
-    { "accumulate", "N", ARG_COUNT, AT(accumulate), "1", 1, 1024, NULL,
-      "go through N batches one after the other before each update" },
-    { "epochs", "N", ARG_COUNT, AT(epochs), "10", 1, MOST, NULL, "passes over the training set" },
-    { "optimizer", "NAME", ARG_CHOICE, AT(optimizer), "adam", 0, 0, rule_names,
-      "sgd, adam or adamw, as torch's" },
-    { "lr", "X", ARG_REAL, AT(lr), "0.01", 0, 0, NULL, "learning rate" },
-    { "schedule", "NAME", ARG_CHOICE, AT(schedule), "constant", 0, 0, schedule_name,
-      "of the rate until the last epoch's end: constant, cosine or linear" },
-    { "warmup", "N", ARG_COUNT, AT(warmup), "0", 0, MOST, NULL, "steps in which the rate grows up to --lr" },
-    { "final_lr", "X", ARG_FROM_0, AT(final_lr), "0", 0, 0, NULL, "where cosine and linear end" },
-    { "clip", "X", ARG_REAL, AT(clip), NULL, 0, 0, NULL, "shorten gradients whose norm is above X" },
-    { "weight_decay", "X", ARG_FROM_0, AT(weight_decay), NULL, 0, 0, NULL,
-      "(if nothing is said: adamw 0.01, others 0)" },
-    { "momentum", "X", ARG_FROM_0, AT(momentum), "0", 0, 0, NULL, "of sgd" },
-    { "nesterov", NULL, ARG_FLAG, AT(nesterov), NULL, 0, 0, NULL, "Nesterov's momentum, of sgd" },
-    { "beta1", "X", ARG_FROM_0, AT(beta1), "0.9", 0, 0, NULL, "of adam and adamw" },
-    { "beta2", "X", ARG_FROM_0, AT(beta2), "0.999", 0, 0, NULL, "of adam and adamw" },
-    { "zero1", NULL, ARG_FLAG, AT(zero1), NULL, 0, 0, NULL,
-      "each worker keeps its share of the optimiser's state only (ZeRO-1)" },
-    { "precision", "NAME", ARG_CHOICE, AT(precision), "fp32", 0, 0, precision_names,
-      "fp32, bf16 or fp16, with parameters kept in fp32; fp16 scales the loss" },
-    { "determinism", "NAME", ARG_CHOICE, AT(determinism), "run", 0, 0, determinism_names,
-      "run: the same run gives the same bits; world: and so do 1, 2, 4 and 8 workers" },
-    { "sync_bn", NULL, ARG_FLAG, AT(sync_bn), NULL, 0, 0, NULL,
-      "of resnet20: batch normalisation over the batches of all workers" },
-    { "device", "NAME", ARG_CHOICE, AT(device), "auto", 0, 0, device_names,
-      "cpu, cuda (one GPU for each worker; says what is missing), or auto: cuda where it is there" },
-    { "seed", "S", ARG_COUNT, AT(seed), "0", 0, UINT32_MAX, NULL,
-      "of first parameters and of the shuffling" },
-    { "threads", "N", ARG_COUNT, AT(threads), NULL, 1, 1024, NULL,
-      "BLAS threads per worker (if nothing is said: $OPENBLAS_NUM_THREADS, $OMP_NUM_THREADS, or 1)" },
-    { "checkpoint", "DIR", ARG_TEXT, AT(checkpoint), NULL, 0, 0, NULL,
-      "save DIR/step-N after each epoch, and at the end" },
-    { "checkpoint_every", "N", ARG_COUNT, AT(checkpoint_every), NULL, 1, MOST, NULL,
-      "and after each N steps" },
-    { "keep_last", "N", ARG_COUNT, AT(keep_last), "3", 1, MOST, NULL,
-      "remove all but the newest N checkpoints" },
-    { "keep_every", "N", ARG_COUNT, AT(keep_every), NULL, 1, MOST, NULL,
-      "but not those of steps that are a multiple of N" },
-    { "resume", NULL, ARG_FLAG, AT(resume), NULL, 0, 0, NULL, "go on from that checkpoint, if there is one" },
-    { "grow", NULL, ARG_FLAG, AT(grow), NULL, 0, 0, NULL,
-      "agree after each epoch's checkpoint to go on with nodes that have come late" },
-    { "eval", NULL, ARG_FLAG, AT(eval), NULL, 0, 0, NULL, "only test the newest checkpoint" },
-    { "eval_every", "N", ARG_COUNT, AT(eval_every), "1", 1, MOST, NULL,
-      "test after each N epochs, and after the last one" },
-    { "check_every", "N", ARG_COUNT, AT(check_every), NULL, 1, MOST, NULL,
-      "compare the parameters of all workers after each N steps; at the end they are compared anyway" },
-    { "metrics", "FILE", ARG_TEXT, AT(metrics), NULL, 0, 0, NULL,
-      "write a JSON line for each step and epoch" },
-    { "hash_steps", NULL, ARG_FLAG, AT(hash_steps), NULL, 0, 0, NULL,
-      "with the parameters' hash in the line of each step" },
-    { "peak_tflops", "X", ARG_REAL, AT(peak_tflops), NULL, 0, 0, NULL,
-      "what a worker's device can do at most, for the metrics' mfu (if nothing is said: what NVIDIA says of "
-      "this GPU, where it is known)" },
-    { "profile", "FILE", ARG_TEXT, AT(profile), NULL, 0, 0, NULL,
-      "write a trace of all workers for chrome://tracing or ui.perfetto.dev" },
-    { "summary", "FILE", ARG_TEXT, AT(summary), NULL, 0, 0, NULL, "write one JSON object at the end" },
-    { "limit_steps", "N", ARG_COUNT, AT(limit_steps), NULL, 1, MOST, NULL, "stop after N steps" },
-    { "dump_gradients", "FILE", ARG_TEXT, AT(dump_gradients), NULL, 0, 0, NULL,
-      "write the averaged gradient of each step as raw float32" },
-    { "quiet", NULL, ARG_FLAG, AT(quiet), NULL, 0, 0, NULL, "print errors only" },
-    { "help", NULL, ARG_FLAG, AT(help), NULL, 0, 0, NULL, "print this" },
-    { "version", NULL, ARG_FLAG, AT(version), NULL, 0, 0, NULL, "print the version" },
+static const struct option_row rows[] = {
+    { .name = "data",
+      .value = "DIR",
+      .type = OPTION_TEXT,
+      .at = AT(data),
+      .preset = "data",
+      .help = "Fashion-MNIST's four files or CIFAR-10's binary ones, plain or .gz; llm.c's tokens, also as a "
+              "pattern" },
+    { .name = "loader_threads",
+      .value = "N",
+      .type = OPTION_COUNT,
+      .at = AT(loader_threads),
+      .preset = "0",
+      .min = 0,
+      .max = 64,
+      .help = "threads that read batches ahead; 0 = each is read when it is needed" },
+    { .name = "augment",
+      .type = OPTION_FLAG,
+      .at = AT(augment),
+      .help = "move and mirror CIFAR-10's training pictures, each time anew" },
+    { .name = "length",
+      .value = "N",
+      .type = OPTION_COUNT,
+      .at = AT(length),
+      .min = 1,
+      .max = 1 << 20,
+      .help = "tokens of a sample (if nothing is said: the model's)" },
+    { .name = "model",
+      .value = "NAME",
+      .type = OPTION_WORD,
+      .at = AT(model),
+      .preset = "mlp",
+      .words = &model_words,
+      .help = "784-200-200-10 as mlp (ReLU) or seqnet (sigmoid, log_softmax); resnet20; GPT-2 as gpt2:SIZE, "
+              "tiny or "
+              "10M (bytes "
+              "as tokens), 124M, 355M, 774M, 1558M" },
+    { .name = "init_from",
+      .value = "FILE",
+      .type = OPTION_TEXT,
+      .at = AT(init_from),
+      .help = "begin with the parameters of a model of llm.c, e.g. gpt2_124M.bin" },
+    { .name = "export",
+      .value = "FILE",
+      .type = OPTION_TEXT,
+      .at = AT(export_to),
+      .help = "at the end write the parameters as a model of llm.c (float32)" },
+    { .name = "batch",
+      .value = "N",
+      .type = OPTION_COUNT,
+      .at = AT(batch),
+      .min = 1,
+      .max = MOST,
+      .help = "samples per worker and step (100 if nothing is said)" },
+    { .name = "global_batch",
+      .value = "N",
+      .type = OPTION_COUNT,
+      .at = AT(global_batch),
+      .min = 1,
+      .max = MOST,
+      .help = "samples per step of all workers together, in place of --batch" },
+    { .name = "accumulate",
+      .value = "N",
+      .type = OPTION_COUNT,
+      .at = AT(accumulate),
+      .preset = "1",
+      .min = 1,
+      .max = 1024,
+      .help = "go through N batches one after the other before each update" },
+    { .name = "epochs",
+      .value = "N",
+      .type = OPTION_COUNT,
+      .at = AT(epochs),
+      .preset = "10",
+      .min = 1,
+      .max = MOST,
+      .help = "passes over the training set" },
+    { .name = "optimizer",
+      .value = "NAME",
+      .type = OPTION_WORD,
+      .at = AT(optimizer),
+      .preset = "adam",
+      .words = &rule_words,
+      .help = "sgd, adam or adamw, as torch's" },
+    { .name = "lr",
+      .value = "X",
+      .type = OPTION_REAL,
+      .at = AT(lr),
+      .preset = "0.01",
+      .help = "learning rate" },
+    { .name = "schedule",
+      .value = "NAME",
+      .type = OPTION_WORD,
+      .at = AT(schedule),
+      .preset = "constant",
+      .words = &schedule_words,
+      .help = "of the rate until the last epoch's end: constant, cosine or linear" },
+    { .name = "warmup",
+      .value = "N",
+      .type = OPTION_COUNT,
+      .at = AT(warmup),
+      .preset = "0",
+      .min = 0,
+      .max = MOST,
+      .help = "steps in which the rate grows up to --lr" },
+    { .name = "final_lr",
+      .value = "X",
+      .type = OPTION_REAL_0,
+      .at = AT(final_lr),
+      .preset = "0",
+      .help = "where cosine and linear end" },
+    { .name = "clip",
+      .value = "X",
+      .type = OPTION_REAL,
+      .at = AT(clip),
+      .help = "shorten gradients whose norm is above X" },
+    { .name = "weight_decay",
+      .value = "X",
+      .type = OPTION_REAL_0,
+      .at = AT(weight_decay),
+      .help = "(if nothing is said: adamw 0.01, others 0)" },
+    { .name = "momentum",
+      .value = "X",
+      .type = OPTION_REAL_0,
+      .at = AT(momentum),
+      .preset = "0",
+      .help = "of sgd" },
+    { .name = "nesterov", .type = OPTION_FLAG, .at = AT(nesterov), .help = "Nesterov's momentum, of sgd" },
+    { .name = "beta1",
+      .value = "X",
+      .type = OPTION_REAL_0,
+      .at = AT(beta1),
+      .preset = "0.9",
+      .help = "of adam and adamw" },
+    { .name = "beta2",
+      .value = "X",
+      .type = OPTION_REAL_0,
+      .at = AT(beta2),
+      .preset = "0.999",
+      .help = "of adam and adamw" },
+    { .name = "zero1",
+      .type = OPTION_FLAG,
+      .at = AT(zero1),
+      .help = "each worker keeps its share of the optimiser's state only (ZeRO-1)" },
+    { .name = "precision",
+      .value = "NAME",
+      .type = OPTION_WORD,
+      .at = AT(precision),
+      .preset = "fp32",
+      .words = &precision_words,
+      .help = "fp32, bf16 or fp16, with parameters kept in fp32; fp16 scales the loss" },
+    { .name = "determinism",
+      .value = "NAME",
+      .type = OPTION_WORD,
+      .at = AT(determinism),
+      .preset = "run",
+      .words = &determinism_words,
+      .help = "run: the same run gives the same bits; world: and so do 1, 2, 4 and 8 workers" },
+    { .name = "sync_bn",
+      .type = OPTION_FLAG,
+      .at = AT(sync_bn),
+      .help = "of resnet20: batch normalisation over the batches of all workers" },
+    { .name = "device",
+      .value = "NAME",
+      .type = OPTION_WORD,
+      .at = AT(device),
+      .preset = "auto",
+      .words = &device_words,
+      .help = "cpu, cuda (one GPU for each worker; says what is missing), or auto: cuda where it is there" },
+    { .name = "seed",
+      .value = "S",
+      .type = OPTION_COUNT,
+      .at = AT(seed),
+      .preset = "0",
+      .min = 0,
+      .max = UINT32_MAX,
+      .help = "of first parameters and of the shuffling" },
+    { .name = "threads",
+      .value = "N",
+      .type = OPTION_COUNT,
+      .at = AT(threads),
+      .min = 1,
+      .max = 1024,
+      .help = "BLAS threads per worker (if nothing is said: $OPENBLAS_NUM_THREADS, $OMP_NUM_THREADS, or 1)" },
+    { .name = "checkpoint",
+      .value = "DIR",
+      .type = OPTION_TEXT,
+      .at = AT(checkpoint),
+      .help = "save DIR/step-N after each epoch, and at the end" },
+    { .name = "checkpoint_every",
+      .value = "N",
+      .type = OPTION_COUNT,
+      .at = AT(checkpoint_every),
+      .min = 1,
+      .max = MOST,
+      .help = "and after each N steps" },
+    { .name = "keep_last",
+      .value = "N",
+      .type = OPTION_COUNT,
+      .at = AT(keep_last),
+      .preset = "3",
+      .min = 1,
+      .max = MOST,
+      .help = "remove all but the newest N checkpoints" },
+    { .name = "keep_every",
+      .value = "N",
+      .type = OPTION_COUNT,
+      .at = AT(keep_every),
+      .min = 1,
+      .max = MOST,
+      .help = "but not those of steps that are a multiple of N" },
+    { .name = "resume",
+      .type = OPTION_FLAG,
+      .at = AT(resume),
+      .help = "go on from that checkpoint, if there is one" },
+    { .name = "grow",
+      .type = OPTION_FLAG,
+      .at = AT(grow),
+      .help = "agree after each epoch's checkpoint to go on with nodes that have come late" },
+    { .name = "eval", .type = OPTION_FLAG, .at = AT(eval), .help = "only test the newest checkpoint" },
+    { .name = "eval_every",
+      .value = "N",
+      .type = OPTION_COUNT,
+      .at = AT(eval_every),
+      .preset = "1",
+      .min = 1,
+      .max = MOST,
+      .help = "test after each N epochs, and after the last one" },
+    { .name = "check_every",
+      .value = "N",
+      .type = OPTION_COUNT,
+      .at = AT(check_every),
+      .min = 1,
+      .max = MOST,
+      .help =
+          "compare the parameters of all workers after each N steps; at the end they are compared anyway" },
+    { .name = "metrics",
+      .value = "FILE",
+      .type = OPTION_TEXT,
+      .at = AT(metrics),
+      .help = "write a JSON line for each step and epoch" },
+    { .name = "hash_steps",
+      .type = OPTION_FLAG,
+      .at = AT(hash_steps),
+      .help = "with the parameters' hash in the line of each step" },
+    { .name = "peak_tflops",
+      .value = "X",
+      .type = OPTION_REAL,
+      .at = AT(peak_tflops),
+      .help = "what a worker's device can do at most, for the metrics' mfu (if nothing is said: what NVIDIA "
+              "says of "
+              "this GPU, where it is known)" },
+    { .name = "profile",
+      .value = "FILE",
+      .type = OPTION_TEXT,
+      .at = AT(profile),
+      .help = "write a trace of all workers for chrome://tracing or ui.perfetto.dev" },
+    { .name = "summary",
+      .value = "FILE",
+      .type = OPTION_TEXT,
+      .at = AT(summary),
+      .help = "write one JSON object at the end" },
+    { .name = "limit_steps",
+      .value = "N",
+      .type = OPTION_COUNT,
+      .at = AT(limit_steps),
+      .min = 1,
+      .max = MOST,
+      .help = "stop after N steps" },
+    { .name = "dump_gradients",
+      .value = "FILE",
+      .type = OPTION_TEXT,
+      .at = AT(dump_gradients),
+      .help = "write the averaged gradient of each step as raw float32" },
+    { .name = "quiet", .type = OPTION_FLAG, .at = AT(quiet), .help = "print errors only" },
+    { .name = "help", .letter = 'h', .type = OPTION_FLAG, .at = AT(help), .help = "print this" },
+    { .name = "version", .type = OPTION_FLAG, .at = AT(version), .help = "print the version" },
 };
+static const struct option_table table = OPTION_TABLE(rows, OPTIONS_EXPECTED);
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 
 const char *train_options_word(const char *name, int64_t value)
 {
-    for (size_t row = 0; row < ROWS; row++) {
-        if (rows[row].kind != ARG_CHOICE || strcmp(rows[row].name, name) != 0)
-            continue;
-        for (int64_t i = 0; rows[row].choices[i] != NULL; i++) {
-            if (i == value)
-                return rows[row].choices[i];
-        }
-    }
+    for (size_t row = 0; row < ROWS; row++)
+        if (rows[row].type == OPTION_WORD && strcmp(rows[row].name, name) == 0)
+            return value >= 0 && (size_t)value < options_word_count(rows[row].words)
+                       ? rows[row].words->list[value]
+                       : NULL;
     return NULL;
 }
 
@@ -140,13 +326,61 @@ static bool is_own(const char *name)
     return false;
 }
 
+/* The value of the row, as a number that can be compared with another process's: of a text only whether there is one. */
+static uint64_t option_fact(const struct option_row *row, const void *from)
+{
+    const void *field = (const char *)from + row->at;
+    uint64_t fact = 0;
+    switch (row->type) {
+    case OPTION_FLAG:
+        return *(const bool *)field;
+    case OPTION_COUNT:
+        return *(const uint64_t *)field;
+    case OPTION_REAL:
+    case OPTION_REAL_0:
+        memcpy(&fact, field, sizeof(fact));
+        return fact;
+    case OPTION_TEXT:
+        return *(const char *const *)field != NULL;
+    case OPTION_WORD:
+        return (uint64_t) * (const int *)field;
+    case OPTION_SET:
+    case OPTION_INT:
+    case OPTION_NAME:
+        break;
+    }
+    return 0;
+}
+
+static const char *choice_word(const struct option_row *row, uint64_t value)
+{
+    return value < options_word_count(row->words) && row->words->list[value] != NULL ? row->words->list[value]
+                                                                                     : "unknown";
+}
+
+/* Such a number as text: "0.01", "adamw", "given". What a row would refuse stands for an option that was not given. */
+static void print_fact(const struct option_row *row, uint64_t fact, char to[32])
+{
+    const bool is_given = (row->type == OPTION_FLAG || row->type == OPTION_TEXT) && fact != 0;
+    double real;
+    memcpy(&real, &fact, sizeof(real));
+    if (row->type == OPTION_WORD)
+        snprintf(to, 32, "%s", choice_word(row, fact));
+    else if (row->type == OPTION_COUNT && fact >= row->min)
+        snprintf(to, 32, "%" PRIu64, fact);
+    else if (row->type == OPTION_REAL_0 ? real >= 0 : row->type == OPTION_REAL && real > 0)
+        snprintf(to, 32, "%.9g", real);
+    else
+        snprintf(to, 32, "%s", is_given ? "given" : "not given");
+}
+
 void train_options_facts(const struct train_options *o, int64_t facts[TRAIN_FACTS])
 {
     _Static_assert((int)ROWS <= (int)TRAIN_FACTS, "one for each option");
     memset(facts, 0, TRAIN_FACTS * sizeof(*facts));
     for (size_t row = 0; row < ROWS; row++) {
         if (!is_own(rows[row].name))
-            facts[row] = (int64_t)args_fact(&rows[row], o);
+            facts[row] = (int64_t)option_fact(&rows[row], o);
     }
 }
 
@@ -159,8 +393,8 @@ ddp_status train_options_same(const int64_t first[TRAIN_FACTS], const int64_t th
         row++;
     if (row == ROWS)
         return DDP_OK;
-    args_fact_text(&rows[row], (uint64_t)first[row], here);
-    args_fact_text(&rows[row], (uint64_t)theirs[row], there);
+    print_fact(&rows[row], (uint64_t)first[row], here);
+    print_fact(&rows[row], (uint64_t)theirs[row], there);
     return ddp_fail(err, DDP_ERR_ARG,
                     "--%s differs: on rank 0 it is %s, on rank %d it is %s; all workers need the same",
                     rows[row].name, here, rank, there);
@@ -254,7 +488,7 @@ static ddp_status check_device(const struct train_options *o, struct ddp_err *er
 ddp_status train_options_parse(struct train_options *o, int argc, char *const argv[], struct ddp_err *err)
 {
     *o = (struct train_options){ .weight_decay = -1 };
-    ddp_status status = args_parse(rows, ROWS, o, argc, argv, err);
+    ddp_status status = options_parse(&table, argc, argv, o, NULL, err);
     if (status == DDP_OK)
         status = check_optimizer(o, err);
     if (status == DDP_OK)
@@ -282,7 +516,10 @@ void train_options_help(FILE *to)
     fprintf(to, "usage: train [options]                            one worker\n"
                 "       ddprun --nproc_per_node=4 train [options]  four\n"
                 "Train a classifier of pictures or a GPT-2, data-parallel over all workers.\n\n");
-    args_help(to, rows, ROWS);
+    struct buf help = { 0 };
+    if (options_help(&table, &help))
+        fwrite(help.data, 1, help.len, to);
+    buf_free(&help);
     fprintf(to, "\nExit: 0 done, 1 failed, 2 wrong option or a loss that is no number, 75 another\n"
                 "worker failed.\n");
 }

@@ -2,12 +2,13 @@
 #ifndef TRAIN_TRAIN_OPTIONS_H
 #define TRAIN_TRAIN_OPTIONS_H
 
-#include "args.h"
+#include "base/options.h"
 
 #include "ddp/optim.h"
 #include "schedule.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 
 /* name, in words: what parameters and gradients are computed with */
 #define PRECISION_LIST(X) \

@@ -1,4 +1,5 @@
 /* The rules of a round's life, one by one. Whole stories are in tests/sim/test_rdzv_sim.c. */
+#include "job/rendezvous_core.h"
 #include "sim_rdzv.h"
 
 #include <criterion/criterion.h>
@@ -29,7 +30,7 @@ static void end(void)
     rsim_free(&sim);
 }
 
-TestSuite(rdzv, .init = two_static, .fini = end);
+TestSuite(rendezvous, .init = two_static, .fini = end);
 
 static struct rdzv_facts facts(void)
 {
@@ -46,7 +47,7 @@ static void stop_all(uint32_t round, int first, int last)
 
 /* --- causes and codes ------------------------------------------------------------------------------------ */
 
-Test(rdzv, the_first_failure_to_arrive_is_the_cause)
+Test(rendezvous, the_first_failure_to_arrive_is_the_cause)
 {
     rsim_at(&sim, 100);
     rsim_fail(&sim, 1, 1, 2, 11);
@@ -60,7 +61,7 @@ Test(rdzv, the_first_failure_to_arrive_is_the_cause)
     rsim_expect_part(&sim, "n0 < finish: failed, exit 139/139/139\n");
 }
 
-Test(rdzv, a_worker_that_gave_up_gives_way_to_one_that_failed)
+Test(rendezvous, a_worker_that_gave_up_gives_way_to_one_that_failed)
 {
     rsim_fail(&sim, 0, 1, 0, -75);
     cr_assert(facts().cause->is_victim);
@@ -72,7 +73,7 @@ Test(rdzv, a_worker_that_gave_up_gives_way_to_one_that_failed)
 }
 
 /* PyTorch's workers have no exit code for it; their node has read it. */
-Test(rdzv, one_that_says_so_in_words_gives_way_too)
+Test(rendezvous, one_that_says_so_in_words_gives_way_too)
 {
     const struct rdzv_failure says = { .rank = 0, .exit_code = 1, .victim = true, .words = "", .log = "" };
     rdzv_failed(sim.r, 1, 1, &says, sim.now_ms); /* the id of the simulation's node 0 */
@@ -82,7 +83,7 @@ Test(rdzv, one_that_says_so_in_words_gives_way_too)
     cr_assert_not(facts().cause->is_victim);
 }
 
-Test(rdzv, the_words_come_later_and_change_neither_order_nor_time)
+Test(rendezvous, the_words_come_later_and_change_neither_order_nor_time)
 {
     const char *lines[20];
     for (int i = 0; i < 20; i++)
@@ -117,20 +118,20 @@ static void fail_to_start(int error)
     stop_all(1, 0, 1);
 }
 
-Test(rdzv, a_program_that_is_not_there_ends_with_127)
+Test(rendezvous, a_program_that_is_not_there_ends_with_127)
 {
     fail_to_start(ENOENT);
     rsim_expect_part(&sim, "n1 < finish: failed, exit 127/127/127\n");
 }
 
-Test(rdzv, a_program_that_cannot_run_ends_with_126)
+Test(rendezvous, a_program_that_cannot_run_ends_with_126)
 {
     fail_to_start(EACCES);
     rsim_expect_part(&sim, "n1 < finish: failed, exit 126/126/126\n");
 }
 
 /* Each policy has its number: the first cause, the highest of all, and that of rank 0. */
-Test(rdzv, the_codes_of_all_policies_come_with_the_verdict)
+Test(rendezvous, the_codes_of_all_policies_come_with_the_verdict)
 {
     rsim_fail(&sim, 1, 1, 2, -3);
     rdzv_stopped(sim.r, 1, 1, &(struct rdzv_stopped){ .max_code = 1, .has_rank0 = true, .rank0_code = 1 },
@@ -140,7 +141,7 @@ Test(rdzv, the_codes_of_all_policies_come_with_the_verdict)
     rsim_expect_part(&sim, "n0 < finish: failed, exit 3/9/1\n");
 }
 
-Test(rdzv, a_node_that_stops_without_a_word_is_a_failure)
+Test(rendezvous, a_node_that_stops_without_a_word_is_a_failure)
 {
     rdzv_stopped(sim.r, 2, 1, &(struct rdzv_stopped){ .max_code = 4 }, sim.now_ms);
     cr_assert_eq(rsim_state(&sim), RDZV_STOPPING);
@@ -151,7 +152,7 @@ Test(rdzv, a_node_that_stops_without_a_word_is_a_failure)
 
 /* --- who is done ----------------------------------------------------------------------------------------- */
 
-Test(rdzv, a_node_that_is_done_may_go_before_the_others)
+Test(rendezvous, a_node_that_is_done_may_go_before_the_others)
 {
     rsim_done(&sim, 1, 1);
     rsim_lost(&sim, 1);
@@ -161,7 +162,7 @@ Test(rdzv, a_node_that_is_done_may_go_before_the_others)
     cr_assert_eq(rsim_state(&sim), RDZV_OVER);
 }
 
-Test(rdzv, done_is_counted_once)
+Test(rendezvous, done_is_counted_once)
 {
     rsim_done(&sim, 1, 1);
     rsim_done(&sim, 1, 1);
@@ -170,7 +171,7 @@ Test(rdzv, done_is_counted_once)
     cr_assert_eq(facts().done, 1);
 }
 
-Test(rdzv, a_node_that_is_done_is_stopped_with_the_others)
+Test(rendezvous, a_node_that_is_done_is_stopped_with_the_others)
 {
     rsim_done(&sim, 1, 1);
     rsim_fail(&sim, 0, 1, 0, 9);
@@ -180,7 +181,7 @@ Test(rdzv, a_node_that_is_done_is_stopped_with_the_others)
     rsim_expect_part(&sim, "n1 < stop round 1: failed\n");
 }
 
-Test(rdzv, a_done_node_that_leaves_is_done_all_the_same)
+Test(rendezvous, a_done_node_that_leaves_is_done_all_the_same)
 {
     rsim_done(&sim, 1, 1);
     rsim_leave(&sim, 1, 0);
@@ -191,7 +192,7 @@ Test(rdzv, a_done_node_that_leaves_is_done_all_the_same)
 
 /* --- stale ----------------------------------------------------------------------------------------------- */
 
-Test(rdzv, what_is_said_of_another_round_changes_nothing)
+Test(rendezvous, what_is_said_of_another_round_changes_nothing)
 {
     cr_assert_eq(rsim_fail(&sim, 0, 0, 0, 9), RDZV_STALE_ROUND);
     cr_assert_eq(rsim_done(&sim, 0, 2), RDZV_STALE_ROUND);
@@ -200,7 +201,7 @@ Test(rdzv, what_is_said_of_another_round_changes_nothing)
     cr_assert_eq(rsim_state(&sim), RDZV_RUNNING);
 }
 
-Test(rdzv, a_node_between_two_rounds_is_in_none, .init = three_elastic)
+Test(rendezvous, a_node_between_two_rounds_is_in_none, .init = three_elastic)
 {
     rsim_fail(&sim, 0, 1, 0, 9);
     cr_assert_eq(rsim_stopped(&sim, 0, 1), RDZV_OK);
@@ -212,7 +213,7 @@ Test(rdzv, a_node_between_two_rounds_is_in_none, .init = three_elastic)
 
 /* --- leaving --------------------------------------------------------------------------------------------- */
 
-Test(rdzv, a_static_job_that_waits_for_its_next_attempt_is_stopped_as_a_whole)
+Test(rendezvous, a_static_job_that_waits_for_its_next_attempt_is_stopped_as_a_whole)
 {
     rsim_init(&sim);
     sim.join.max_restarts = 5;
@@ -228,7 +229,7 @@ Test(rdzv, a_static_job_that_waits_for_its_next_attempt_is_stopped_as_a_whole)
                       "[     0]   n1 < finish: node_left, exit 7/7/7, stopped\n");
 }
 
-Test(rdzv, all_nodes_of_an_elastic_job_leave, .init = three_elastic)
+Test(rendezvous, all_nodes_of_an_elastic_job_leave, .init = three_elastic)
 {
     for (int i = 0; i < 3; i++)
         rsim_leave(&sim, i, 15);
@@ -244,7 +245,7 @@ Test(rdzv, all_nodes_of_an_elastic_job_leave, .init = three_elastic)
 }
 
 /* No user has stopped it: it has no memory, say, for its log files. */
-Test(rdzv, an_agent_that_gives_up_is_not_a_success)
+Test(rendezvous, an_agent_that_gives_up_is_not_a_success)
 {
     rdzv_leave(sim.r, 2, 0, "no log directory", sim.now_ms);
     cr_assert_str_eq(facts().cause->words, "node 1 (n1) gave up: no log directory");
@@ -254,14 +255,14 @@ Test(rdzv, an_agent_that_gives_up_is_not_a_success)
     rsim_expect_part(&sim, "n0 < finish: node_left, exit 125/125/125, stopped\n");
 }
 
-Test(rdzv, a_failure_without_a_code_is_a_failure)
+Test(rendezvous, a_failure_without_a_code_is_a_failure)
 {
     rsim_fail(&sim, 0, 1, 0, 0);
     stop_all(1, 0, 1);
     rsim_expect_part(&sim, "n0 < finish: failed, exit 1/1/1\n");
 }
 
-Test(rdzv, too_few_are_left_and_new_ones_come_with_a_last_call, .init = three_elastic)
+Test(rendezvous, too_few_are_left_and_new_ones_come_with_a_last_call, .init = three_elastic)
 {
     rsim_lost(&sim, 0);
     rsim_lost(&sim, 2);
@@ -277,7 +278,7 @@ Test(rdzv, too_few_are_left_and_new_ones_come_with_a_last_call, .init = three_el
     cr_assert_eq(rsim_rank(&sim, 7), 1);
 }
 
-Test(rdzv, too_few_are_left_and_nobody_comes, .init = three_elastic)
+Test(rendezvous, too_few_are_left_and_nobody_comes, .init = three_elastic)
 {
     rsim_lost(&sim, 0);
     rsim_lost(&sim, 2);
@@ -288,7 +289,7 @@ Test(rdzv, too_few_are_left_and_nobody_comes, .init = three_elastic)
 }
 
 /* It has been told to join again and does not: its place is kept for a last call, then the others go on. */
-Test(rdzv, a_survivor_that_does_not_come_back_is_not_waited_for_long, .init = three_elastic)
+Test(rendezvous, a_survivor_that_does_not_come_back_is_not_waited_for_long, .init = three_elastic)
 {
     rsim_leave(&sim, 0, 15);
     stop_all(1, 0, 2);
@@ -303,7 +304,7 @@ Test(rdzv, a_survivor_that_does_not_come_back_is_not_waited_for_long, .init = th
 
 /* --- growing --------------------------------------------------------------------------------------------- */
 
-Test(rdzv, workers_are_asked_before_the_job_grows, .init = three_elastic)
+Test(rendezvous, workers_are_asked_before_the_job_grows, .init = three_elastic)
 {
     rsim_join(&sim, 3);
     rsim_join(&sim, 4);
@@ -318,7 +319,7 @@ Test(rdzv, workers_are_asked_before_the_job_grows, .init = three_elastic)
     cr_assert_eq(rsim_state(&sim), RDZV_STOPPING);
 }
 
-Test(rdzv, growth_is_not_charged_and_not_waited_for, .init = three_elastic)
+Test(rendezvous, growth_is_not_charged_and_not_waited_for, .init = three_elastic)
 {
     rsim_join(&sim, 3);
     rdzv_grow_agreed(sim.r, sim.now_ms);
@@ -331,7 +332,7 @@ Test(rdzv, growth_is_not_charged_and_not_waited_for, .init = three_elastic)
     cr_assert_eq(rsim_rank(&sim, 3), 3);
 }
 
-Test(rdzv, a_job_that_never_grows_does_not_ask)
+Test(rendezvous, a_job_that_never_grows_does_not_ask)
 {
     rsim_init_elastic(&sim, 1, 4);
     sim.join.grow = RDZV_GROW_NEVER;
@@ -345,7 +346,7 @@ Test(rdzv, a_job_that_never_grows_does_not_ask)
     rsim_expect_part(&sim, "n1 < finish: done, exit 0/0/0\n"); /* the spare learns it, too */
 }
 
-Test(rdzv, growth_may_need_no_agreement)
+Test(rendezvous, growth_may_need_no_agreement)
 {
     rsim_init_elastic(&sim, 1, 4);
     sim.join.grow = RDZV_GROW_NOW;
@@ -357,7 +358,7 @@ Test(rdzv, growth_may_need_no_agreement)
 
 /* --- restarts -------------------------------------------------------------------------------------------- */
 
-Test(rdzv, what_cannot_be_killed_ends_the_job)
+Test(rendezvous, what_cannot_be_killed_ends_the_job)
 {
     rsim_init(&sim);
     sim.join.max_restarts = 5;
@@ -368,7 +369,7 @@ Test(rdzv, what_cannot_be_killed_ends_the_job)
     rsim_expect_part(&sim, "n0 < finish: failed, exit 137/137/137, unkillable\n");
 }
 
-Test(rdzv, the_progress_of_the_workers_is_asked_before_the_keys_go)
+Test(rendezvous, the_progress_of_the_workers_is_asked_before_the_keys_go)
 {
     rsim_init(&sim);
     sim.join.max_restarts = 9;
@@ -385,7 +386,7 @@ Test(rdzv, the_progress_of_the_workers_is_asked_before_the_keys_go)
     rsim_expect_part(&sim, "n0 < finish: failed, exit 137/137/137, no_progress\n");
 }
 
-Test(rdzv, a_lost_static_node_without_restarts_ends_the_job)
+Test(rendezvous, a_lost_static_node_without_restarts_ends_the_job)
 {
     rsim_lost(&sim, 1);
     rsim_stopped(&sim, 0, 1);
@@ -393,7 +394,7 @@ Test(rdzv, a_lost_static_node_without_restarts_ends_the_job)
     cr_assert_str_eq(facts().cause->words, "node 1 (n1) is lost: its connection was closed");
 }
 
-Test(rdzv, a_store_without_memory_for_the_keys_ends_the_job)
+Test(rendezvous, a_store_without_memory_for_the_keys_ends_the_job)
 {
     rsim_init(&sim);
     sim.no_memory = true;
@@ -404,7 +405,7 @@ Test(rdzv, a_store_without_memory_for_the_keys_ends_the_job)
 
 /* --- those who look -------------------------------------------------------------------------------------- */
 
-Test(rdzv, a_rank_finds_its_node)
+Test(rendezvous, a_rank_finds_its_node)
 {
     const uint64_t nodes[] = { 1, 1, 2, 2, 0 };
     for (uint32_t rank = 0; rank < 5; rank++)
@@ -415,7 +416,7 @@ Test(rdzv, a_rank_finds_its_node)
     cr_assert_eq(rdzv_node_of_rank(sim.r, 2), 2);
 }
 
-Test(rdzv, who_has_gone_is_remembered)
+Test(rendezvous, who_has_gone_is_remembered)
 {
     rsim_at(&sim, 5000);
     rsim_lost(&sim, 1);
@@ -430,7 +431,7 @@ Test(rdzv, who_has_gone_is_remembered)
     cr_assert_eq(rdzv_next_node(sim.r, 1), 0);
 }
 
-Test(rdzv, every_word_of_the_protocol_is_there)
+Test(rendezvous, every_word_of_the_protocol_is_there)
 {
     cr_assert_str_eq(rdzv_state_word(RDZV_OVER), "over");
     cr_assert_str_eq(rdzv_why_word(RDZV_WHY_REFUSED), "refused");
@@ -438,4 +439,130 @@ Test(rdzv, every_word_of_the_protocol_is_there)
     cr_assert_str_eq(rdzv_refused_code(RDZV_REFUSED_STORE_FULL), "STORE_FULL");
     cr_assert_str_eq(rdzv_node_state_word(RDZV_NODE_FINISHED), "finished");
     cr_assert_str_eq(rdzv_state_word(RDZV_N_STATES), "?");
+}
+
+/* --- the table ------------------------------------------------------------------------------------------- */
+
+/* An elastic job of two to three nodes in each state: n0 has joined in all of them, n1 in all but the first. */
+static void enter_state(enum rdzv_state state)
+{
+    rsim_init_elastic(&sim, 2, 3);
+    sim.join.max_restarts = 3;
+    rsim_join(&sim, 0);
+    if (state == RDZV_GATHERING)
+        return;
+    rsim_join(&sim, 1);
+    if (state == RDZV_LAST_CALL)
+        return;
+    rsim_at(&sim, 30000);
+    if (state == RDZV_OVER) {
+        rsim_done(&sim, 0, 1);
+        rsim_done(&sim, 1, 1);
+    }
+    if (state == RDZV_STOPPING || state == RDZV_BACKING_OFF)
+        rsim_fail(&sim, 0, 1, 0, 11);
+    if (state == RDZV_BACKING_OFF)
+        stop_all(1, 0, 1);
+}
+
+/* The cell itself: messages that a member may not send now are answered before the table. */
+static void step(enum rdzv_event_type type)
+{
+    const struct rdzv_failure failure = { .rank = 0, .signal = 6, .words = "was killed", .log = "" };
+    const struct rdzv_stopped stopped = { .max_code = 1 };
+    struct rdzv_join join = sim.join;
+    join.host = "n7";
+    join.pid = 107;
+    struct rdzv_joining joining = { .id = 8, .join = &join, .refusal = &sim.refusal };
+    const struct rdzv_event event = { .type = type,
+                                      .joining = &joining,
+                                      .failure = &failure,
+                                      .how = &stopped,
+                                      .signal = 15,
+                                      .words = "it is gone" };
+    const bool has_node = type <= RDZV_LOST;
+    sim.r->now_ms = sim.now_ms;
+    rdzv_step(sim.r, has_node ? rdzv_find(sim.r, 1) : NULL, &event);
+}
+
+/* The first line of the log since the last rsim_forget, which begins behind the time; "" when there is none. */
+static void print_log(struct buf *out)
+{
+    enum { TIME = 9 };
+    const char *line = sim.trace.len > 0 ? (const char *)sim.trace.data : "";
+    cr_assert(buf_append(&sim.trace, "", 1));
+    for (; *line != '\0'; line += strcspn(line, "\n") + 1)
+        if (line[TIME] != ' ') {
+            cr_assert(buf_printf(out, ": %.*s", (int)strcspn(line + TIME, "\n"), line + TIME));
+            return;
+        }
+}
+
+static void walk(struct buf *out)
+{
+    static const char *const names[RDZV_N_EVENTS] = {
+        [RDZV_FAILED] = "failed",   [RDZV_EXPLAINED] = "explained", [RDZV_DONE] = "done",
+        [RDZV_STOPPED] = "stopped", [RDZV_LEAVE] = "leave",         [RDZV_LOST] = "lost",
+        [RDZV_GROW] = "grow",       [RDZV_SETTLE] = "settle",       [RDZV_TIME_UP] = "time is up",
+        [RDZV_JOIN] = "join",
+    };
+    static const char *const kinds[] = { "round", "waiting", "stop", "verdict" };
+    for (int state = 0; state < RDZV_N_STATES; state++)
+        for (int event = 0; event < RDZV_N_EVENTS; event++) {
+            enter_state((enum rdzv_state)state);
+            cr_assert_eq((int)rsim_state(&sim), state);
+            memset(sim.told, 0, sizeof(sim.told));
+            rsim_forget(&sim);
+            sim.refusal.code = RDZV_WELCOME;
+            step((enum rdzv_event_type)event);
+            const size_t before = out->len;
+            cr_assert(buf_printf(out, "%s, %s: ", rdzv_state_word((enum rdzv_state)state), names[event]));
+            const size_t named = out->len;
+            if ((int)rsim_state(&sim) != state)
+                cr_assert(buf_printf(out, "%s", rdzv_state_word(rsim_state(&sim))));
+            for (int i = 0; i <= RDZV_TELL_VERDICT; i++)
+                if (sim.told[i] > 0)
+                    cr_assert(buf_printf(out, ", %u %s", sim.told[i], kinds[i]));
+            print_log(out);
+            if (out->len > named)
+                cr_assert(buf_append(out, "\n", 1));
+            else
+                out->len = before;
+        }
+    cr_assert(buf_append(out, "", 1));
+}
+
+/* For every cell that does something: the next state, unless it is the same, what nodes are told, and the first line of the log. */
+Test(rendezvous, every_cell_of_the_table)
+{
+    static const char *const expected =
+        "gathering, leave: , 1 verdict: node n0 leaves: SIGTERM from it is gone\n"
+        "gathering, lost: : node n0 is lost: it is gone\n"
+        "gathering, time is up: over, 1 verdict: too few nodes: 1 of 2 within 600000 ms\n"
+        "gathering, join: : node n7 joined (2 of 2 to 3)\n"
+        "last call, leave: , 1 verdict: node n0 leaves: SIGTERM from it is gone\n"
+        "last call, lost: : node n0 is lost: it is gone\n"
+        "last call, time is up: running, 2 round: attempt 0 begins: 2 nodes, 4 ranks\n"
+        "last call, join: : node n7 joined (3 of 2 to 3)\n"
+        "running, failed: stopping, 2 stop: attempt 0 stops: rank 0 on n0 was killed\n"
+        "running, done: : node 0 (n0) is done (1 of 2)\n"
+        "running, stopped: stopping, 1 stop: attempt 0 stops: node 0 (n0) stopped without saying why\n"
+        "running, leave: stopping, 1 stop: node 0 (n0) leaves its round: SIGTERM from it is gone\n"
+        "running, lost: stopping, 1 stop: node 0 (n0) is lost: it is gone\n"
+        "running, join: : node n7 joined as a spare: a round is running\n"
+        "stopping, stopped: : node 0 (n0) has stopped\n"
+        "stopping, leave: : node 0 (n0) leaves its round: SIGTERM from it is gone\n"
+        "stopping, lost: : node 0 (n0) is lost: it is gone\n"
+        "stopping, time is up: over: node 0 (n0) is lost: it has not stopped its workers in time\n"
+        "stopping, join: : node n7 joined as a spare: a round is running\n"
+        "backing off, leave: , 1 verdict: node 0 (n0) leaves: SIGTERM from it is gone\n"
+        "backing off, lost: : node 0 (n0) is lost: it is gone\n"
+        "backing off, time is up: gathering\n"
+        "backing off, join: : node n7 joined (1 of 2 to 3)\n"
+        "over, join: : refused (JOB_OVER): job 'j', which n7 (pid 107) wants to join, is over; start the job "
+        "again, under another --rdzv_id if the old one is still ending\n";
+    struct buf walked = { 0 };
+    walk(&walked);
+    cr_assert_str_eq((char *)walked.data, expected);
+    buf_free(&walked);
 }

@@ -188,7 +188,7 @@ $(FAKE_KERNELS): $(BUILD)/tests/fake/train_kernels.%.fatbin: | $(FAKE_LIB)
 $(BUILD)/train_kernels.%.fatbin: $(wildcard worker/train/cuda/*.cu) worker/train/cuda/kernels.h Makefile
 	@mkdir -p $(@D)
 	$(call say,NVCC,$@)
-	$(Q)$(NVCC) -fatbin -O3 -DVALUE_$(shell echo $* | tr a-z A-Z) $(foreach arch,$(KERNEL_ARCHS),-gencode \
+	$(Q)$(NVCC) -Iworker -fatbin -O3 -DVALUE_$(shell echo $* | tr a-z A-Z) $(foreach arch,$(KERNEL_ARCHS),-gencode \
 		arch=compute_$(arch),code=sm_$(arch)) $(addprefix -gencode arch=compute_,$(addsuffix \
 		$(comma)code=compute_$(lastword $(KERNEL_ARCHS)),$(lastword $(KERNEL_ARCHS)))) worker/train/cuda/kernels.cu -o $@ || \
 		{ rm -f $@; echo "$(NVCC) has not built $@: train --device cuda will miss it"; }

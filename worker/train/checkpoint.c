@@ -2,11 +2,11 @@
  *
  * Files are libddp's (ddp/ckpt.h): it knows whether a checkpoint is whole and which is the newest, this module whether it
  * belongs to this run. */
-#include "checkpoint.h"
+#include "train/checkpoint.h"
 
-#include "files.h"
-#include "library.h"
-#include "models.h"
+#include "train/files.h"
+#include "train/library.h"
+#include "train/models.h"
 
 #include <dirent.h>
 #include <errno.h>

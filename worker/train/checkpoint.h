@@ -10,7 +10,7 @@
 #define TRAIN_CHECKPOINT_H
 
 #include "ddp/ckpt.h"
-#include "optimizer.h"
+#include "train/optimizer.h"
 
 /* Name, what it is, 1 if a run that goes on must have the same. Order and size are the file's: add at the
  * end. */

@@ -8,11 +8,11 @@
 #ifndef TRAIN_COMPUTE_H
 #define TRAIN_COMPUTE_H
 
-#include "layers/activation.h"
-#include "layers/attention.h"
-#include "layers/conv.h"
-#include "layers/shortcut.h"
-#include "model.h"
+#include "train/layers/activation.h"
+#include "train/layers/attention.h"
+#include "train/layers/conv.h"
+#include "train/layers/shortcut.h"
+#include "train/model.h"
 
 #include "ddp/optim.h"
 

@@ -1,12 +1,12 @@
 /* compute_cpu.c -- see compute.h: the layers as they are. */
-#include "compute.h"
+#include "train/compute.h"
 
-#include "layers/cross_entropy.h"
-#include "layers/embedding.h"
-#include "layers/gelu.h"
-#include "layers/layer_norm.h"
-#include "layers/linear.h"
-#include "layers/pool.h"
+#include "train/layers/cross_entropy.h"
+#include "train/layers/embedding.h"
+#include "train/layers/gelu.h"
+#include "train/layers/layer_norm.h"
+#include "train/layers/linear.h"
+#include "train/layers/pool.h"
 
 #include <stdlib.h>
 

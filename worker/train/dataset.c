@@ -2,10 +2,10 @@
  *
  * Every rank opens the whole set: any may need any sample. Pictures are read into memory (CIFAR-10 is 180 MB), as that is
  * cheaper than handing parts around; tokens stay in their files. */
-#include "dataset.h"
+#include "train/dataset.h"
 
-#include "data/augment.h"
-#include "data/whole_file.h"
+#include "train/data/augment.h"
+#include "train/data/whole_file.h"
 
 #include <inttypes.h>
 #include <limits.h>

@@ -9,11 +9,11 @@
 #ifndef TRAIN_DATASET_H
 #define TRAIN_DATASET_H
 
-#include "data/cifar.h"
-#include "data/idx.h"
-#include "data/tokens.h"
+#include "train/data/cifar.h"
+#include "train/data/idx.h"
+#include "train/data/tokens.h"
 #include "ddp/random.h"
-#include "model.h"
+#include "train/model.h"
 
 #include <stdbool.h>
 

@@ -3,11 +3,11 @@
  * Padding, which training needs to keep ranks in step, would count some samples twice and make the accuracy
  * depend on the number of workers. So the test set is dealt out without: ranks may differ by one sample, and
  * only counts are summed, in integers, which have no rounding. */
-#include "evaluate.h"
+#include "train/evaluate.h"
 
-#include "compute.h"
+#include "train/compute.h"
 #include "ddp/sampler.h"
-#include "library.h"
+#include "train/library.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

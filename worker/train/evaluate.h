@@ -2,9 +2,9 @@
 #ifndef TRAIN_EVALUATE_H
 #define TRAIN_EVALUATE_H
 
-#include "dataset.h"
+#include "train/dataset.h"
 #include "ddp/group.h"
-#include "model.h"
+#include "train/model.h"
 
 struct accuracy {
     int64_t correct, samples; /* of tokens: how many of them */

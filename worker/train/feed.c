@@ -2,9 +2,9 @@
  *
  * One stream of the loader per shard, each with a sampler and an order of its own (4 bytes a sample), rather than one that is
  * told to skip: what shard s gets is then, by construction, what torch gives to rank s. */
-#include "feed.h"
+#include "train/feed.h"
 
-#include "library.h"
+#include "train/library.h"
 
 #include <stdlib.h>
 

@@ -5,10 +5,10 @@
 #ifndef TRAIN_FEED_H
 #define TRAIN_FEED_H
 
-#include "dataset.h"
+#include "train/dataset.h"
 #include "ddp/loader.h"
-#include "model.h"
-#include "split.h"
+#include "train/model.h"
+#include "train/split.h"
 
 struct feed_options {
     uint64_t seed;

@@ -1,5 +1,5 @@
 /* files.c -- see files.h. */
-#include "files.h"
+#include "train/files.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -1,9 +1,9 @@
 /* gpt2.c -- see gpt2.h. What each block has computed is kept for backward; what attention's scores were is not, they are as many as
  * the square of the length (attention.c makes them again). */
-#include "gpt2.h"
+#include "train/gpt2.h"
 
-#include "compute.h"
-#include "normal.h"
+#include "train/compute.h"
+#include "train/normal.h"
 
 #include <stdlib.h>
 

@@ -5,9 +5,9 @@
  *
  * What is added behind the last shard is added parameter by parameter, as the backward pass gives them: then each is ready
  * while the next is still computed. */
-#include "gradient.h"
+#include "train/gradient.h"
 
-#include "compute.h"
+#include "train/compute.h"
 
 #include <stdlib.h>
 

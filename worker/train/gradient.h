@@ -2,10 +2,10 @@
 #ifndef TRAIN_GRADIENT_H
 #define TRAIN_GRADIENT_H
 
-#include "feed.h"
-#include "model.h"
-#include "phases.h"
-#include "tree.h"
+#include "train/feed.h"
+#include "train/model.h"
+#include "train/phases.h"
+#include "train/tree.h"
 
 enum { GRADIENT_BUFFERS = 32 }; /* of a tree of as many shards as there can be */
 

@@ -3,7 +3,7 @@
  * Lines go to stdout, where a user redirects them; the bar goes to a terminal only (our own, or the one
  * that ddprun tells of and draws on), so a log never contains one. In JSON a number that is not finite
  * becomes null, as JSON has no word for it. */
-#include "journal.h"
+#include "train/journal.h"
 
 #include "ddp/ckpt.h"
 

@@ -2,7 +2,7 @@
  *
  * libddp keeps its words per thread and puts "rank N: " in front; this program puts the rank in front of every
  * error itself, in main.c, so here the library's is taken off again. */
-#include "library.h"
+#include "train/library.h"
 
 #include "ddp/context.h"
 

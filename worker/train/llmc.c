@@ -1,7 +1,7 @@
 /* llmc.c -- see llmc.h. */
-#include "llmc.h"
+#include "train/llmc.h"
 
-#include "gpt2.h"
+#include "train/gpt2.h"
 
 #include <inttypes.h>
 #include <string.h>

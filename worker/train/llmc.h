@@ -9,7 +9,7 @@
 #ifndef TRAIN_LLMC_H
 #define TRAIN_LLMC_H
 
-#include "models.h"
+#include "train/models.h"
 
 enum { LLMC_MAGIC = 20240326, LLMC_FLOAT = 3, LLMC_BFLOAT = 5, LLMC_HEADER = 1024, LLMC_PADDING = 128 };
 

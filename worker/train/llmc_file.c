@@ -1,8 +1,8 @@
 /* llmc_file.c -- see llmc_file.h. A file is taken into memory as a whole, once its header and its size fit the model. */
-#include "llmc_file.h"
+#include "train/llmc_file.h"
 
 #include "ddp/ckpt.h"
-#include "files.h"
+#include "train/files.h"
 
 #include <errno.h>
 #include <fcntl.h>

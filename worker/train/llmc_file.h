@@ -2,7 +2,7 @@
 #ifndef TRAIN_LLMC_FILE_H
 #define TRAIN_LLMC_FILE_H
 
-#include "llmc.h"
+#include "train/llmc.h"
 
 /* Parameters from `path`; on an error they are as they were. The message begins with the path. */
 ddp_status llmc_load(const char *path, const struct model_kind *kind, const struct model_tensors *params,

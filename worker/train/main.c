@@ -3,8 +3,8 @@
  * The order of a run: read the options, meet the other ranks, open (data, model, checkpoint), train, close,
  * part. A rank that fails says why, frees the others with ddp_abort and exits; they then say that they were
  * freed, and by whom. */
-#include "cuda/cuda.h"
-#include "trainer.h"
+#include "train/cuda/cuda.h"
+#include "train/trainer.h"
 
 #include <signal.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* make_data.c -- the program make-data: a learnable set in each format that train reads, under the names that are usual. */
 #include "base/options.h"
-#include "data/makers.h"
+#include "train/data/makers.h"
 #include "ddp/context.h"
-#include "files.h"
+#include "train/files.h"
 
 #include <inttypes.h>
 #include <stddef.h>

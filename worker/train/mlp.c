@@ -1,7 +1,7 @@
 /* mlp.c -- see mlp.h. */
-#include "mlp.h"
+#include "train/mlp.h"
 
-#include "compute.h"
+#include "train/compute.h"
 
 #include "ddp/random.h"
 

@@ -5,8 +5,8 @@
 #ifndef TRAIN_MLP_H
 #define TRAIN_MLP_H
 
-#include "layers/activation.h"
-#include "models.h"
+#include "train/layers/activation.h"
+#include "train/models.h"
 
 enum { MLP_LAYERS = 3, MLP_HIDDEN = 200 };
 

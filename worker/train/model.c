@@ -1,8 +1,8 @@
 /* model.c -- see model.h. What is the same for all models. */
-#include "model.h"
+#include "train/model.h"
 
-#include "compute.h"
-#include "models.h"
+#include "train/compute.h"
+#include "train/models.h"
 
 #include <stdarg.h>
 #include <stdio.h>

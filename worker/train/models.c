@@ -1,9 +1,9 @@
 /* models.c -- see models.h. */
-#include "models.h"
+#include "train/models.h"
 
-#include "gpt2.h"
-#include "mlp.h"
-#include "resnet.h"
+#include "train/gpt2.h"
+#include "train/mlp.h"
+#include "train/resnet.h"
 
 /* name, create, config, whether it normalises over a batch */
 #define PICTURE_MODELS(X)                       \

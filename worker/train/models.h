@@ -2,7 +2,7 @@
 #ifndef TRAIN_MODELS_H
 #define TRAIN_MODELS_H
 
-#include "model.h"
+#include "train/model.h"
 
 /* A row: one word of --model. Sizes of a family are rows of their own, FAMILY:SIZE. */
 struct model_kind {

@@ -3,7 +3,7 @@
  * Box and Muller: two uniform numbers give a length and an angle, those two normal ones. torch draws all uniform numbers
  * first and pairs the k-th of eight with the k-th of the next eight; what is left of sixteen at the end is drawn again,
  * together with as many before it as make sixteen. */
-#include "normal.h"
+#include "train/normal.h"
 
 #include <math.h>
 

@@ -1,8 +1,8 @@
 /* normalise.c -- see normalise.h. */
-#include "normalise.h"
+#include "train/normalise.h"
 
 #include "ddp/syncbn.h"
-#include "library.h"
+#include "train/library.h"
 
 static size_t ranks_of(const struct normalise *n)
 {

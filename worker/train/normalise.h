@@ -6,7 +6,7 @@
 #ifndef TRAIN_NORMALISE_H
 #define TRAIN_NORMALISE_H
 
-#include "compute.h"
+#include "train/compute.h"
 
 #include "ddp/context.h"
 

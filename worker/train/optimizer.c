@@ -4,9 +4,9 @@
  * left for it would lose others of them when 8 workers' shares are larger than one worker's. So the weights are those of the
  * whole batch from the beginning, and the reducer's hook only adds. (ZeRO-1 knows averages only: there both are exact powers
  * of two apart, but for such numbers.) */
-#include "optimizer.h"
+#include "train/optimizer.h"
 
-#include "library.h"
+#include "train/library.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -11,11 +11,11 @@
 #ifndef TRAIN_OPTIMIZER_H
 #define TRAIN_OPTIMIZER_H
 
-#include "compute.h"
+#include "train/compute.h"
 #include "ddp/zero1.h"
-#include "model.h"
-#include "shares.h"
-#include "train_options.h"
+#include "train/model.h"
+#include "train/shares.h"
+#include "train/train_options.h"
 
 enum { OPTIMIZER_SLOTS = 3 }; /* of float32 arrays as long as the model: its parameters, the rule's state */
 

@@ -1,8 +1,8 @@
 /* optimizer_device.c -- see optimizer.h: parameters, gradients and the rule's state are in the memory of a device, and so is the norm;
  * the host only says in which order. With fp16 it waits for the norm once a step, as that decides whether the step is made. */
-#include "optimizer.h"
+#include "train/optimizer.h"
 
-#include "shares_plan.h"
+#include "train/shares_plan.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* peaks.c -- see peaks.h. Figures are NVIDIA's, from the page that each row names; where that has a figure "with sparsity" only, half of
  * it. */
-#include "peaks.h"
+#include "train/peaks.h"
 
 #include <stddef.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* phases.c -- see phases.h. */
-#include "phases.h"
+#include "train/phases.h"
 
 #include <assert.h>
 

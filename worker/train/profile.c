@@ -2,10 +2,10 @@
  *
  * Ranks send their pieces to rank 0 after each step, when they have met anyway: one file shows who waits for whom, and what
  * was written before a crash can be looked at. */
-#include "profile.h"
+#include "train/profile.h"
 
-#include "library.h"
-#include "trace.h"
+#include "train/library.h"
+#include "train/trace.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #define TRAIN_PROFILE_H
 
 #include "ddp/group.h"
-#include "phases.h"
+#include "train/phases.h"
 
 #include <stdio.h>
 

@@ -6,12 +6,12 @@
  *
  * Kept for the backward pass: what each convolution gave, which normalisation needs, and what each ReLU gave. A test keeps
  * nothing, so it goes through a large batch in pieces that lie in the same memory. */
-#include "resnet.h"
+#include "train/resnet.h"
 
-#include "compute.h"
+#include "train/compute.h"
 #include "ddp/random.h"
 #include "ddp/syncbn.h"
-#include "normalise.h"
+#include "train/normalise.h"
 
 #include <stdlib.h>
 #include <string.h>

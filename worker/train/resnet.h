@@ -10,7 +10,7 @@
 #ifndef TRAIN_RESNET_H
 #define TRAIN_RESNET_H
 
-#include "models.h"
+#include "train/models.h"
 
 enum { RESNET_STAGES = 3, RESNET_WIDTH = 16 };
 

@@ -1,7 +1,7 @@
 /* schedule.c -- see schedule.h.
  *
  * The warm-up is llm.c's: step 0 has lr / warmup, not 0, which would be a step for nothing, and step warmup - 1 has lr. */
-#include "schedule.h"
+#include "train/schedule.h"
 
 #include <math.h>
 #include <stddef.h>

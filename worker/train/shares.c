@@ -8,10 +8,10 @@
  *
  * All of it is in the order of the device's stream; collectives run on the library's own, behind what was on ours when they were called,
  * and ours waits for them where their result is read. Of two rows of `rows` one is filled while the other is added up. */
-#include "shares.h"
+#include "train/shares.h"
 
-#include "library.h"
-#include "shares_plan.h"
+#include "train/library.h"
+#include "train/shares_plan.h"
 
 #include <stdlib.h>
 

@@ -14,7 +14,7 @@
 #ifndef TRAIN_SHARES_H
 #define TRAIN_SHARES_H
 
-#include "compute.h"
+#include "train/compute.h"
 #include "ddp/reducer.h"
 
 enum { SHARES_SLOTS = 3 };

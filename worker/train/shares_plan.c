@@ -1,7 +1,7 @@
 /* shares_plan.c -- see shares_plan.h. */
-#include "shares_plan.h"
+#include "train/shares_plan.h"
 
-#include "compute.h"
+#include "train/compute.h"
 
 #include <stdlib.h>
 

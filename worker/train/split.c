@@ -1,7 +1,7 @@
 /* split.c -- see split.h.
  *
  * All of it follows from the size of the batch, of the set and of the world; ranks need not talk to agree. */
-#include "split.h"
+#include "train/split.h"
 
 #include <inttypes.h>
 

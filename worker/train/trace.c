@@ -1,5 +1,5 @@
 /* trace.c -- see trace.h. */
-#include "trace.h"
+#include "train/trace.h"
 
 #include <inttypes.h>
 #include <stdio.h>

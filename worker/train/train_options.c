@@ -2,10 +2,10 @@
  *
  * Add an option: a row here, a field there, and whoever uses it. Names are those of the torch world where it
  * has one. */
-#include "train_options.h"
+#include "train/train_options.h"
 
-#include "llmc.h"
-#include "models.h"
+#include "train/llmc.h"
+#include "train/models.h"
 
 #include <inttypes.h>
 #include <stddef.h>

@@ -5,7 +5,7 @@
 #include "base/options.h"
 
 #include "ddp/optim.h"
-#include "schedule.h"
+#include "train/schedule.h"
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -6,10 +6,10 @@
  * Whatever decides how the run goes on (the loss, the limit of steps) is the same number on all ranks. A decision
  * from anything else would leave the others waiting in a collective. Where there is none, as with a full disk on
  * rank 0, the error ends the rank, and main.c frees the others with ddp_abort. */
-#include "trainer.h"
+#include "train/trainer.h"
 
-#include "library.h"
-#include "llmc_file.h"
+#include "train/library.h"
+#include "train/llmc_file.h"
 
 #include <inttypes.h>
 #include <math.h>

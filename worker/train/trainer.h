@@ -7,7 +7,7 @@
 #ifndef TRAIN_TRAINER_H
 #define TRAIN_TRAINER_H
 
-#include "trainer_state.h"
+#include "train/trainer_state.h"
 
 /* Collective. On an error call trainer_close as well. */
 ddp_status trainer_open(struct trainer *t, const struct train_options *options, ddp_ctx *ctx,

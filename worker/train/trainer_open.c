@@ -3,12 +3,12 @@
  *
  * Cheap things that a user may have misspelt come first (files to write), then the data, then memory, and last what all
  * ranks must be there for: the reducer, and the checkpoint that rank 0 reads for all. */
-#include "trainer.h"
+#include "train/trainer.h"
 
-#include "cuda/cuda.h"
-#include "files.h"
-#include "library.h"
-#include "llmc_file.h"
+#include "train/cuda/cuda.h"
+#include "train/files.h"
+#include "train/library.h"
+#include "train/llmc_file.h"
 
 #include <cblas.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* trainer_save.c -- see trainer_state.h: the run as it is now into a checkpoint, and back. */
-#include "trainer_state.h"
+#include "train/trainer_state.h"
 
 #include <inttypes.h>
 

@@ -7,15 +7,15 @@
 #ifndef TRAIN_TRAINER_STATE_H
 #define TRAIN_TRAINER_STATE_H
 
-#include "checkpoint.h"
-#include "evaluate.h"
-#include "compute.h"
-#include "gradient.h"
-#include "journal.h"
-#include "models.h"
-#include "optimizer.h"
-#include "profile.h"
-#include "train_options.h"
+#include "train/checkpoint.h"
+#include "train/evaluate.h"
+#include "train/compute.h"
+#include "train/gradient.h"
+#include "train/journal.h"
+#include "train/models.h"
+#include "train/optimizer.h"
+#include "train/profile.h"
+#include "train/train_options.h"
 
 /* A device tells the loss of a step while the next is computed; this is what else is told of that step then. */
 struct late {

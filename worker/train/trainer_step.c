@@ -3,9 +3,9 @@
  *     forward and backward on my part of the batch     gradient.c, writes into memory of the reducer (or ZeRO-1)
  *     each gradient is ready, all are averaged          optimizer.c, the first while the last are still computed
  *     clip and update                                   every rank for itself, and all come to the same bits */
-#include "trainer_state.h"
+#include "train/trainer_state.h"
 
-#include "library.h"
+#include "train/library.h"
 
 #include <errno.h>
 #include <string.h>

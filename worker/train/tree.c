@@ -1,5 +1,5 @@
 /* tree.c -- see tree.h. */
-#include "tree.h"
+#include "train/tree.h"
 
 /* Walk from the root: each turn to the right leaves a sum in its buffer and goes on in the next one. When the part is
  * done, so are all trees whose last part it is: as many as there were turns to the right without one to the left behind. */

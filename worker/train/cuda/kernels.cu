@@ -3,7 +3,7 @@
  *
  * They are written in what CUDA and C have in common. So tests/fake/ compiles the same files for the CPU, where threads of a block
  * are fibers (tests/fake/shim.h), and every kernel is compared with its layer in worker/train/layers/ on machines without a GPU. */
-#include "kernels.h"
+#include "train/cuda/kernels.h"
 
 #include "value.cu"
 

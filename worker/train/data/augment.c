@@ -1,5 +1,5 @@
 /* augment.c -- see augment.h. */
-#include "augment.h"
+#include "train/data/augment.h"
 
 /* Nine places each way: the remainder of 32 bits favours none by more than 2^-29. */
 struct augment augment_draw(ddp_philox *luck)

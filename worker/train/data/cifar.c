@@ -2,9 +2,9 @@
  *
  * The format has neither magic nor header: that a file is one of these shows in its length and in a label below ten at every
  * 3073rd byte, so both are checked once and completely. A foreign file fails at its first byte nine times out of ten. */
-#include "cifar.h"
+#include "train/data/cifar.h"
 
-#include "whole_file.h"
+#include "train/data/whole_file.h"
 
 #include <limits.h>
 #include <stdio.h>

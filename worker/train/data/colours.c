@@ -2,10 +2,10 @@
  *
  * Ink of any colour on a ground of any other: one is dark and the other is light, but which is chance, so brightness says
  * nothing about the class. Over it lies a light that grows from one side to the other, and some pixels are off. */
-#include "colours.h"
+#include "train/data/colours.h"
 
-#include "cifar.h"
-#include "glyphs.h"
+#include "train/data/cifar.h"
+#include "train/data/glyphs.h"
 
 struct scene {
     float ground[CIFAR_CHANNELS], ink[CIFAR_CHANNELS];

@@ -4,7 +4,7 @@
  * of its own; a pixel is as dark as it is near to a stroke; on top come noise over the whole picture and a
  * scratch that belongs to no digit. Hard enough that a model must learn something, easy enough for 95 % after
  * two short epochs. */
-#include "glyphs.h"
+#include "train/data/glyphs.h"
 
 #include <math.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #ifndef TRAIN_GLYPHS_H
 #define TRAIN_GLYPHS_H
 
-#include "../dataset.h"
+#include "train/dataset.h"
 #include "ddp/random.h"
 
 /* Every class equally often (up to one), in random order; `apart` bytes from one label to the next. */

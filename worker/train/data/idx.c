@@ -7,9 +7,9 @@
  *     offset 16  the values, one byte each; then the file ends
  *
  * The header is checked before anything behind it is read. */
-#include "idx.h"
+#include "train/data/idx.h"
 
-#include "whole_file.h"
+#include "train/data/whole_file.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

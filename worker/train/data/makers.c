@@ -1,12 +1,12 @@
 /* makers.c -- see makers.h. A part is made in memory, then written. */
-#include "makers.h"
+#include "train/data/makers.h"
 
-#include "../dataset.h"
-#include "../files.h"
-#include "colours.h"
+#include "train/dataset.h"
+#include "train/files.h"
+#include "train/data/colours.h"
 #include "ddp/ckpt.h"
-#include "glyphs.h"
-#include "speech.h"
+#include "train/data/glyphs.h"
+#include "train/data/speech.h"
 
 #include <inttypes.h>
 #include <limits.h>

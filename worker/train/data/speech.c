@@ -1,5 +1,5 @@
 /* speech.c -- see speech.h. */
-#include "speech.h"
+#include "train/data/speech.h"
 
 #include <string.h>
 

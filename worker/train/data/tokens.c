@@ -1,7 +1,7 @@
 /* tokens.c -- see tokens.h. */
-#include "tokens.h"
+#include "train/data/tokens.h"
 
-#include "../files.h"
+#include "train/files.h"
 
 #include <errno.h>
 #include <fcntl.h>

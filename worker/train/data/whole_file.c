@@ -1,5 +1,5 @@
 /* whole_file.c -- see whole_file.h. zlib's gz functions pass plain files through, so there is one path for both. */
-#include "whole_file.h"
+#include "train/data/whole_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

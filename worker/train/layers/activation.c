@@ -1,7 +1,7 @@
 /* activation.c -- see activation.h. */
-#include "activation.h"
+#include "train/layers/activation.h"
 
-#include "cross_entropy.h"
+#include "train/layers/cross_entropy.h"
 
 /* The gradient at 0 is 0, as in torch. */
 static void relu(real *y, size_t rows, size_t n)

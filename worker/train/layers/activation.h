@@ -4,7 +4,7 @@
 #ifndef TRAIN_LAYERS_ACTIVATION_H
 #define TRAIN_LAYERS_ACTIVATION_H
 
-#include "real.h"
+#include "train/layers/real.h"
 
 /* A table for who computes elsewhere: which of them it is. */
 enum activation_kind { ACTIVATION_RELU, ACTIVATION_SIGMOID, ACTIVATION_LOG_SOFTMAX };

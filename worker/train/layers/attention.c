@@ -8,9 +8,9 @@
  *     dV = P^T dY    dP = dY V^T    dS = softmax backward    dQ = dS K    dK = dS^T Q
  *
  * Keys and values get gradients from several blocks. The last block reaches all of them; it goes first and overwrites. */
-#include "attention.h"
+#include "train/layers/attention.h"
 
-#include "softmax.h"
+#include "train/layers/softmax.h"
 
 #include <stdbool.h>
 

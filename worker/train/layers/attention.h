@@ -2,7 +2,7 @@
 #ifndef TRAIN_LAYERS_ATTENTION_H
 #define TRAIN_LAYERS_ATTENTION_H
 
-#include "real.h"
+#include "train/layers/real.h"
 
 struct attention {
     size_t rows, length, heads, width; /* width of all heads together */

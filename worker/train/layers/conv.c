@@ -11,9 +11,9 @@
  *
  * For the gradient of the weight the channels of a pixel are put side by side: then what a line of the kernel sees is one row of
  * numbers, and these are what lies in the registers. */
-#include "conv.h"
+#include "train/layers/conv.h"
 
-#include "conv_tile.h"
+#include "train/layers/conv_tile.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
 #ifndef TRAIN_LAYERS_CONV_H
 #define TRAIN_LAYERS_CONV_H
 
-#include "real.h"
+#include "train/layers/real.h"
 
 enum { CONV_MOST_KERNEL = 8 };
 

@@ -3,26 +3,26 @@
  * OUTS channels at three registers' width of places are summed up together: each number that is read serves several sums, and
  * there are as many sums as the processor has registers for, so that its multipliers are the limit and not its loads. The
  * Makefile lets the compiler fuse multiplication and addition in this file, as BLAS does. */
-#include "conv_tile.h"
+#include "train/layers/conv_tile.h"
 
 #ifdef __x86_64__
 #define FOR(name) name##_avx512
 #define TARGET    __attribute__((target("avx512f")))
 #define BYTES     64
 #define OUTS      8
-#include "conv_tile_body.h"
+#include "train/layers/conv_tile_body.h"
 
 #define FOR(name) name##_avx2
 #define TARGET    __attribute__((target("avx2,fma")))
 #define BYTES     32
 #define OUTS      4
-#include "conv_tile_body.h"
+#include "train/layers/conv_tile_body.h"
 
 #define FOR(name) name##_plain
 #define TARGET
 #define BYTES 16
 #define OUTS  4
-#include "conv_tile_body.h"
+#include "train/layers/conv_tile_body.h"
 
 void conv_tile_sum(const struct conv_sum *s, real *y, size_t pitch, size_t n, const real *x,
                    const real *weight)
@@ -49,7 +49,7 @@ void conv_tile_product(const struct conv_product *p, real *dw, const real *dy, c
 #define TARGET
 #define BYTES 16
 #define OUTS  8 /* arm64 has 32 registers */
-#include "conv_tile_body.h"
+#include "train/layers/conv_tile_body.h"
 
 void conv_tile_sum(const struct conv_sum *s, real *y, size_t pitch, size_t n, const real *x,
                    const real *weight)

@@ -5,7 +5,7 @@
 #ifndef TRAIN_LAYERS_CONV_TILE_H
 #define TRAIN_LAYERS_CONV_TILE_H
 
-#include "real.h"
+#include "train/layers/real.h"
 
 /* Channels of a result that are summed up side by side; the numbers of a line are rounded up to CONV_LANES. */
 enum { CONV_OUTS = 8, CONV_LANES = 16 };

@@ -2,7 +2,7 @@
 #ifndef TRAIN_LAYERS_CROSS_ENTROPY_H
 #define TRAIN_LAYERS_CROSS_ENTROPY_H
 
-#include "real.h"
+#include "train/layers/real.h"
 
 /* log(sum(exp(z))), with the largest taken out first so that nothing overflows. */
 real log_sum_exp(const real *z, size_t n);

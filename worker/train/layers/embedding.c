@@ -1,5 +1,5 @@
 /* embedding.c -- see embedding.h. Added in the order of the batch: the same token twice is no race here. */
-#include "embedding.h"
+#include "train/layers/embedding.h"
 
 void embedding_forward(real *y, const int32_t *token, const real *tokens, const real *places, size_t rows,
                        size_t length, size_t n)

@@ -2,7 +2,7 @@
 #ifndef TRAIN_LAYERS_EMBEDDING_H
 #define TRAIN_LAYERS_EMBEDDING_H
 
-#include "real.h"
+#include "train/layers/real.h"
 
 /* y: rows x length x n; `token` rows x length, each below the rows of `tokens`; `places` has at least `length` rows. */
 void embedding_forward(real *y, const int32_t *token, const real *tokens, const real *places, size_t rows,

@@ -2,9 +2,9 @@
  *
  * tanh comes from exp: 1 - 2 / (exp(2u) + 1). Its absolute error near 0 is that of exp, and as 1 is added to it no digit is
  * lost. */
-#include "gelu.h"
+#include "train/layers/gelu.h"
 
-#include "lanes.h"
+#include "train/layers/lanes.h"
 
 static const real slope = (real)0.7978845608028654, cube = (real)0.044715;
 

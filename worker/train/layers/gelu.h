@@ -2,7 +2,7 @@
 #ifndef TRAIN_LAYERS_GELU_H
 #define TRAIN_LAYERS_GELU_H
 
-#include "real.h"
+#include "train/layers/real.h"
 
 void gelu_forward(real *y, const real *x, size_t n);
 

@@ -5,7 +5,7 @@
 #ifndef TRAIN_LAYERS_LANES_H
 #define TRAIN_LAYERS_LANES_H
 
-#include "real.h"
+#include "train/layers/real.h"
 
 enum { LANES = 16 };
 

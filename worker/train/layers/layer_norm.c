@@ -1,9 +1,9 @@
 /* layer_norm.c -- see layer_norm.h.
  *
  * With h = (x - mean) scale and g = dy weight:  dx = scale (g - mean of g - h times mean of g h). */
-#include "layer_norm.h"
+#include "train/layers/layer_norm.h"
 
-#include "lanes.h"
+#include "train/layers/lanes.h"
 
 static const real epsilon = (real)1e-5;
 

@@ -2,7 +2,7 @@
 #ifndef TRAIN_LAYERS_LAYER_NORM_H
 #define TRAIN_LAYERS_LAYER_NORM_H
 
-#include "real.h"
+#include "train/layers/real.h"
 
 /* x, y: rows x n. Keeps mean and 1 / sqrt(variance + 1e-5) of each row for backward. */
 void layer_norm_forward(real *y, real *mean, real *scale, const real *x, const real *weight, const real *bias,

@@ -1,5 +1,5 @@
 /* linear.c -- see linear.h. Matrix products are BLAS's. */
-#include "linear.h"
+#include "train/layers/linear.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
 #ifndef TRAIN_LAYERS_LINEAR_H
 #define TRAIN_LAYERS_LINEAR_H
 
-#include "real.h"
+#include "train/layers/real.h"
 
 /* y: rows x out. `bias` may be NULL. */
 void linear_forward(real *y, const real *x, const real *weight, const real *bias, size_t rows, size_t in,

@@ -1,5 +1,5 @@
 /* pool.c -- see pool.h. */
-#include "pool.h"
+#include "train/layers/pool.h"
 
 void pool_forward(real *y, const real *x, size_t planes, size_t n)
 {

@@ -2,7 +2,7 @@
 #ifndef TRAIN_LAYERS_POOL_H
 #define TRAIN_LAYERS_POOL_H
 
-#include "real.h"
+#include "train/layers/real.h"
 
 /* x: planes x n values; y: one for each plane. */
 void pool_forward(real *y, const real *x, size_t planes, size_t n);

@@ -1,5 +1,5 @@
 /* shortcut.c -- see shortcut.h. */
-#include "shortcut.h"
+#include "train/layers/shortcut.h"
 
 #include <string.h>
 

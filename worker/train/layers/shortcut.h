@@ -3,7 +3,7 @@
 #ifndef TRAIN_LAYERS_SHORTCUT_H
 #define TRAIN_LAYERS_SHORTCUT_H
 
-#include "real.h"
+#include "train/layers/real.h"
 
 struct shortcut {
     size_t in, out, side; /* channels of x and y (in <= out), side of x */

@@ -1,7 +1,7 @@
 /* softmax.c -- see softmax.h. The largest element is taken out first, so nothing overflows. */
-#include "softmax.h"
+#include "train/layers/softmax.h"
 
-#include "lanes.h"
+#include "train/layers/lanes.h"
 
 REAL_BODY real largest(const real *x, size_t n)
 {

@@ -2,7 +2,7 @@
 #ifndef TRAIN_LAYERS_SOFTMAX_H
 #define TRAIN_LAYERS_SOFTMAX_H
 
-#include "real.h"
+#include "train/layers/real.h"
 
 /* x becomes the softmax of scale x; *log_sum is log(sum(exp(scale x))). */
 void softmax(real *x, real scale, size_t n, real *log_sum);

@@ -163,7 +163,7 @@ struct cli {
     bool torch_events;                                        /* torchrun's event lines on stderr */
     const char *start_method, *monitor_interval, *logs_specs; /* right, and nothing follows from them */
     const char *log_dir;                                      /* NULL = none */
-    const char *log_file;                                     /* pattern of log_pattern.h; NULL = none */
+    const char *log_file;                                     /* pattern of text.h; NULL = none */
     const char *events;                                       /* pattern, too; NULL = no event log */
     bool log_merge;
     struct log_rotate log_rotate;

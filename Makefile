@@ -312,7 +312,7 @@ $(BUILD)/tests/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(PRODUCT_LIBS)
 	$(call say,LD,$@)
 	$(LINK) -fsanitize=fuzzer $(PRODUCT_LDLIBS)
 
-purity: all ## the pure modules import no clock, socket, process, thread, file or GPU symbol; the layers keep their arrows, no file comes back to itself
+purity: all ## the pure modules import no clock, socket, process, thread, file or GPU symbol; the layers keep their arrows, no file and no concept comes back to itself
 	@BUILD=$(BUILD) scripts/purity.sh
 	@scripts/layers.sh
 	@BUILD=$(BUILD) scripts/circles.sh

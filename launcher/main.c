@@ -9,10 +9,9 @@
 #include "node/node.h"
 #include "net/store_host.h"
 #include "report/host_checks.h"
-#include "plan/gpu_look.h"
+#include "plan/machine.h"
 #include "plan/plan.h"
 #include "plan/worker.h"
-#include "plan/scheduler_look.h"
 #include "plan/torch_look.h"
 #include "tables/exit_codes.h"
 
@@ -292,7 +291,7 @@ static int cannot_be_meant(const struct scheduler_finding *f)
 /* What the user leaves open the scheduler may say. */
 static ddp_status ask_scheduler(struct scheduler *s, struct cli *cli, const char *host, struct ddp_err *err)
 {
-    char *file = scheduler_look(scheduler_file(environ));
+    char *file = scheduler_read_file(scheduler_file(environ));
     const struct scheduler_facts facts = {
         .environ_block = environ, .host = host, .file = file, .per_task = cli->per_task
     };

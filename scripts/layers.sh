@@ -5,7 +5,7 @@
 #
 # and inside rendezvous/, where everything may use base/:
 #
-#     server -> store, job, diagnosis, hub <- client (only the table of requests and the encoding)      ctl -> client
+#     server -> hub -> diagnosis -> job -> store      store <- client (only the table of requests and the encoding)      ctl -> client
 #
 # (ddpctl's main program also reads the records of running jobs, launcher/contain)
 #
@@ -52,10 +52,15 @@ set_layer() {
     rendezvous/store/ops.h | rendezvous/store/encode.h | rendezvous/hub/messages.[ch]) layer=protocol
         allowed='include/ddp rendezvous/base protocol findings cjson/cJSON.h' ;;
     rendezvous/diagnosis/findings.[ch]) layer=findings allowed='rendezvous/base findings' ;;
-    rendezvous/store/* | rendezvous/job/* | rendezvous/diagnosis/* | rendezvous/hub/*) layer=rendezvous/core
-        allowed='include/ddp rendezvous/base protocol findings rendezvous/core cjson/cJSON.h' ;;
+    rendezvous/store/*) layer=rendezvous/store allowed='include/ddp rendezvous/base protocol rendezvous/store' ;;
+    rendezvous/job/*) layer=rendezvous/job
+        allowed='include/ddp rendezvous/base protocol findings rendezvous/store rendezvous/job' ;;
+    rendezvous/diagnosis/*) layer=rendezvous/diagnosis
+        allowed='include/ddp rendezvous/base protocol findings rendezvous/store rendezvous/job rendezvous/diagnosis cjson/cJSON.h' ;;
+    rendezvous/hub/*) layer=rendezvous/hub
+        allowed='include/ddp rendezvous/base protocol findings rendezvous/store rendezvous/job rendezvous/diagnosis rendezvous/hub cjson/cJSON.h' ;;
     rendezvous/server/*) layer=rendezvous/server
-        allowed='include/ddp rendezvous/base protocol rendezvous/core rendezvous/server uv.h' ;;
+        allowed='include/ddp rendezvous/base protocol rendezvous/store rendezvous/job rendezvous/diagnosis rendezvous/hub rendezvous/server uv.h' ;;
     rendezvous/client/*) layer=rendezvous/client
         allowed='include/ddp rendezvous/base protocol rendezvous/client cjson/cJSON.h' ;;
     rendezvous/ctl/ddpctl.c) layer=rendezvous/ctl # reads the records of this user's jobs

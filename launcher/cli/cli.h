@@ -163,7 +163,7 @@ struct cli {
     const char *event_log_handler, *start_method, *monitor_interval,
         *logs_specs;      /* checked; nothing follows from them */
     const char *log_dir;  /* NULL = none */
-    const char *log_file; /* pattern of log_pattern.h; NULL = none */
+    const char *log_file; /* pattern of text.h; NULL = none */
     const char *events;   /* pattern, too; NULL = no event log */
     bool log_merge;
     struct log_rotate log_rotate;

@@ -3,7 +3,7 @@
  * The values of --tee and --redirects: "3" for all workers, or "0:3,1:1" by local rank, where
  * workers that the map does not name have 0. torchrun reads only ranks of one digit; here any rank goes. */
 #include "cli/cli_table.h"
-#include "tables/log_pattern.h"
+#include "tables/text.h"
 #include "tables/schedulers.h"
 #include "tables/signals.h"
 

@@ -91,7 +91,7 @@ static bool lists(const char *names, size_t len, const char *word)
 }
 
 /* At "- cgroup cgroup rw,memory". */
-static bool is_wanted(const char *fs, const char *super, bool v2)
+static bool is_cgroup_mount(const char *fs, const char *super, bool v2)
 {
     if (v2)
         return strncmp(fs, "- cgroup2 ", 10) == 0;
@@ -110,7 +110,7 @@ static bool parse_mount(const char *line, bool v2, struct cgroup_mount *m)
     while (fs != NULL && strncmp(fs, "- ", 2) != 0)
         fs = skip_words(fs, 1);
     const char *super = fs != NULL ? skip_words(fs, 3) : NULL;
-    if (fs == NULL || !is_wanted(fs, super, v2))
+    if (fs == NULL || !is_cgroup_mount(fs, super, v2))
         return false;
     m->writable = begins_rw(options) && (super == NULL || begins_rw(super));
     return unescape(root, word_end(root), m->root) && unescape(where, word_end(where), m->where);
@@ -233,7 +233,7 @@ static bool may_write(const char *dir, const char *name)
 }
 
 /* The text of a file; "" when it is not there, as in the topmost group. Free `text`. */
-static const char *read_file(const char *dir, const char *name, struct buf *text)
+static const char *cgroup_read(const char *dir, const char *name, struct buf *text)
 {
     char path[CGROUP_PATH_MAX];
     return make_path(path, dir, name) && procfs_read(path, text) ? (const char *)text->data : "";
@@ -300,7 +300,7 @@ static bool locate(const char *groups, const char *mounts, char dir[CGROUP_PATH_
 static bool is_threaded(const char *dir)
 {
     struct buf text = { 0 };
-    const char *type = read_file(dir, "cgroup.type", &text);
+    const char *type = cgroup_read(dir, "cgroup.type", &text);
     bool threaded = type[0] != '\0' && strcmp(type, "domain\n") != 0;
     buf_free(&text);
     return threaded;
@@ -412,7 +412,7 @@ static int lines_in(const char *text)
 static int count_below(const char *dir, int depth)
 {
     struct buf text = { 0 };
-    int n = lines_in(read_file(dir, "cgroup.procs", &text));
+    int n = lines_in(cgroup_read(dir, "cgroup.procs", &text));
     char path[CGROUP_PATH_MAX];
     DIR *d = depth < DEPTH_MAX ? opendir(dir) : NULL;
     for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;)

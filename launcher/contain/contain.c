@@ -173,7 +173,7 @@ static bool find_group(struct contain *c, char own[CGROUP_PATH_MAX], char why[CG
 }
 
 /* The control group needs the cookie for its name. */
-static ddp_status choose(struct contain *c, enum contain_kind kind, struct ddp_err *err)
+static ddp_status contain_choose(struct contain *c, enum contain_kind kind, struct ddp_err *err)
 {
     char own[CGROUP_PATH_MAX], why[CGROUP_WHY_MAX] = "there are no random numbers for its name";
     c->may_fall_back = kind == CONTAIN_AUTO;
@@ -214,7 +214,7 @@ ddp_status contain_open(const struct contain_options *options, struct contain **
         read_all_mounts(c);
     c->job = strdup(options->job);
     c->cookie = strdup(options->cookie != NULL ? options->cookie : "");
-    ddp_status status = c->job != NULL && c->cookie != NULL ? choose(c, options->kind, err)
+    ddp_status status = c->job != NULL && c->cookie != NULL ? contain_choose(c, options->kind, err)
                                                             : ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
     if (status != DDP_OK) {
         contain_close(c);

@@ -347,7 +347,7 @@ static int rank_of(pid_t pid, const pid_t *pids, const struct plan *plan)
 }
 
 /* What is known of `pid`, unless it is dead and only waits to be taken. */
-static bool describe(struct stuck *s, pid_t pid, int rank)
+static bool stuck_describe(struct stuck *s, pid_t pid, int rank)
 {
     struct proc_stat stat;
     const bool seen = procfs_stat(pid, &stat);
@@ -367,7 +367,7 @@ size_t stuck_find(struct stuck found[STUCK_MAX], const pid_t *pids, const struct
     size_t stuck = 0;
     for (size_t i = 0; i < n && stuck < STUCK_MAX; i++) {
         const pid_t pid = descendants_at(&children, i);
-        stuck += describe(&found[stuck], pid, rank_of(pid, pids, plan));
+        stuck += stuck_describe(&found[stuck], pid, rank_of(pid, pids, plan));
     }
     buf_free(&children);
     return stuck;

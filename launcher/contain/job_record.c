@@ -195,7 +195,7 @@ bool record_print(struct buf *out, const struct record *r)
 
 /* The value behind "name " in the line at *at, copied; *at moves to the next line. False when the line is another one,
  * or its value does not fit. */
-static bool take(const char **at, const char *name, char *value, size_t size)
+static bool record_take_field(const char **at, const char *name, char *value, size_t size)
 {
     size_t len = strlen(name), n = strcspn(*at, "\n");
     if (n <= len || strncmp(*at, name, len) != 0 || (*at)[len] != ' ' || (*at)[n] != '\n' || n - len > size)
@@ -224,7 +224,7 @@ static bool take_process(const char **at, const char *name, struct record_proces
     char value[64];
     const char *p = value;
     uint64_t pid;
-    if (!take(at, name, value, sizeof(value)) || !take_number(&p, INT32_MAX, &pid) ||
+    if (!record_take_field(at, name, value, sizeof(value)) || !take_number(&p, INT32_MAX, &pid) ||
         !take_number(&p, UINT64_MAX, &to->start_ticks))
         return false;
     to->pid = (int)pid;
@@ -235,7 +235,8 @@ static bool take_namespace(const char **at, uint64_t *to)
 {
     char value[32];
     const char *p = value;
-    return take(at, "pid_namespace", value, sizeof(value)) && take_number(&p, UINT64_MAX, to) && *p == '\0';
+    return record_take_field(at, "pid_namespace", value, sizeof(value)) && take_number(&p, UINT64_MAX, to) &&
+           *p == '\0';
 }
 
 static bool is_cookie(const char *text)
@@ -257,13 +258,14 @@ bool record_parse(const char *text, struct record *out)
     char version[8];
     const char *at = text;
     *out = (struct record){ 0 };
-    return take(&at, "ddprun-record", version, sizeof(version)) && strcmp(version, "1") == 0 &&
-           take(&at, "boot", out->boot, sizeof(out->boot)) && take_namespace(&at, &out->pid_namespace) &&
-           take_process(&at, "guardian", &out->guardian) && take_process(&at, "agent", &out->agent) &&
-           take(&at, "cookie", out->cookie, sizeof(out->cookie)) && is_cookie(out->cookie) &&
-           take(&at, "cgroup", out->cgroup, sizeof(out->cgroup)) &&
+    return record_take_field(&at, "ddprun-record", version, sizeof(version)) && strcmp(version, "1") == 0 &&
+           record_take_field(&at, "boot", out->boot, sizeof(out->boot)) &&
+           take_namespace(&at, &out->pid_namespace) && take_process(&at, "guardian", &out->guardian) &&
+           take_process(&at, "agent", &out->agent) &&
+           record_take_field(&at, "cookie", out->cookie, sizeof(out->cookie)) && is_cookie(out->cookie) &&
+           record_take_field(&at, "cgroup", out->cgroup, sizeof(out->cgroup)) &&
            (out->cgroup[0] == '\0' || is_our_group(out->cgroup, out->cookie)) &&
-           take(&at, "job", out->job, sizeof(out->job)) && *at == '\0';
+           record_take_field(&at, "job", out->job, sizeof(out->job)) && *at == '\0';
 }
 
 /* --- leftovers -------------------------------------------------------------------------------------------- */
@@ -617,7 +619,7 @@ static bool is_running(const struct record *r, const struct record *here)
 }
 
 /* One line for the user, whose processes have just been killed without his asking. */
-static void say(const struct record *r, int killed, bool all)
+static void record_log_burial(const struct record *r, int killed, bool all)
 {
     if (killed > 0)
         log_info("job '%s' was left without ddprun (pids %d and %d were killed); its %d remaining process%s "
@@ -638,7 +640,7 @@ static bool bury(const struct record *r, bool quiet)
     if (r->cgroup[0] != '\0')
         all = cgroup_remove(r->cgroup, SWEEP_LIMIT_MS) && all;
     if (!quiet)
-        say(r, in_group > l.killed ? in_group : l.killed, all);
+        record_log_burial(r, in_group > l.killed ? in_group : l.killed, all);
     return all;
 }
 

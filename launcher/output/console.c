@@ -33,7 +33,7 @@ static bool has_colour(const struct plan *plan, int fd)
 }
 
 /* Harmless text is for every terminal, also one without a cursor. */
-static struct line_row *row_of(struct console *c, int fd)
+static struct line_row *console_row(struct console *c, int fd)
 {
     if (is_screen(c->plan, fd))
         return &c->screen;
@@ -47,8 +47,8 @@ void console_init(struct console *c, const struct plan *plan, struct sinks *sink
     c->colour[1] = has_colour(plan, STDERR_FILENO);
     c->screen = (struct line_row){ .escape = true, .terminal = true };
     c->dumb.escape = true;
-    c->rows[0] = row_of(c, STDOUT_FILENO);
-    c->rows[1] = row_of(c, STDERR_FILENO);
+    c->rows[0] = console_row(c, STDOUT_FILENO);
+    c->rows[1] = console_row(c, STDERR_FILENO);
 }
 
 void console_free(struct console *c)

@@ -7,7 +7,7 @@
 
 #include "output/disk_watch.h"
 #include "output/log_files.h"
-#include "tables/log_pattern.h"
+#include "tables/text.h"
 
 #include "base/clock.h"
 #include "base/events.h"
@@ -91,7 +91,7 @@ static bool waits_for_name(const struct event_log *log)
 }
 
 /* What no longer fits before the name is known is left out: it is a quarter of a megabyte about waiting. */
-static void put_line(struct event_log *log, struct slice line)
+static void event_log_line(struct event_log *log, struct slice line)
 {
     if (log->path == NULL && !waits_for_name(log))
         open_file(log);
@@ -152,7 +152,7 @@ static void finish(struct event_log *log, struct slice object, const struct buf 
 {
     struct buf line = { 0 };
     if (ok && event_line(&line, object, buf_slice(more)))
-        put_line(log, buf_slice(&line));
+        event_log_line(log, buf_slice(&line));
     buf_free(&line);
 }
 

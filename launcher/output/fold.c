@@ -19,8 +19,8 @@
 /* The prefix stands in front of every line, whatever was in it, so no line of a worker can be taken for one of ours or
  * of another worker. */
 
-static bool put_line(struct buf *out, const struct line_row *row, struct slice prefix, struct slice text,
-                     enum line_kind kind)
+static bool fold_put_line(struct buf *out, const struct line_row *row, struct slice prefix, struct slice text,
+                          enum line_kind kind)
 {
     static const char cut_mark[] = " [line continues]";
     size_t mark = kind == LINE_CUT ? sizeof(cut_mark) - 1 : 0;
@@ -42,7 +42,7 @@ bool line_show(struct buf *out, struct line_row *row, struct slice prefix, struc
     size_t before = out->len;
     bool drawn = row->drawn;
     const char *wipe = line_row_wipe(row);
-    if (!buf_append(out, wipe, strlen(wipe)) || !put_line(out, row, prefix, text, kind)) {
+    if (!buf_append(out, wipe, strlen(wipe)) || !fold_put_line(out, row, prefix, text, kind)) {
         out->len = before;
         row->drawn = drawn;
         return false;
@@ -191,7 +191,7 @@ static bool may_fold(enum line_kind kind)
 }
 
 /* The oldest line with this text that comes after all that its rank printed; NULL when there is none. */
-static struct waiting *find(const struct fold *f, const struct fold_line *line, uint64_t hash)
+static struct waiting *fold_find(const struct fold *f, const struct fold_line *line, uint64_t hash)
 {
     struct waiting *found = NULL, *w = f->newest[hash % BUCKETS];
     for (; w != NULL && w->number > f->last[line->rank]; w = w->older)
@@ -201,7 +201,7 @@ static struct waiting *find(const struct fold *f, const struct fold_line *line, 
 }
 
 /* Nobody is left to join a line that all have printed. False when memory is short. */
-static bool join(struct fold *f, struct waiting *w, const struct fold_line *line)
+static bool fold_join(struct fold *f, struct waiting *w, const struct fold_line *line)
 {
     if (w->count == 1) {
         if (!rank_set_init(&w->ranks, f->ranks))
@@ -222,8 +222,8 @@ bool fold_put(struct fold *f, const struct fold_line *line)
     const bool was_empty = f->first == NULL;
     const size_t len = line->text.len;
     uint64_t hash = hash_of(line->text);
-    struct waiting *same = may_fold(line->kind) ? find(f, line, hash) : NULL;
-    if (same != NULL && join(f, same, line))
+    struct waiting *same = may_fold(line->kind) ? fold_find(f, line, hash) : NULL;
+    if (same != NULL && fold_join(f, same, line))
         return false;
     while (f->first != NULL && (f->lines >= FOLD_LINES_MAX || f->bytes + len > FOLD_BYTES_MAX))
         deliver_first(f);

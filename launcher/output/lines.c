@@ -53,7 +53,7 @@ static void deliver_cut(struct lines *l)
 
 /* More of the unfinished segment. When memory is short its parts are delivered as they come: nothing is
  * lost. */
-static void add_text(struct lines *l, const char *p, size_t len)
+static void lines_add(struct lines *l, const char *p, size_t len)
 {
     while (len > 0) {
         if (l->text.len == l->limit)
@@ -110,12 +110,12 @@ static void add_segments(struct lines *l, const char *p, size_t len)
     const char *cr;
     while (len > 0 && (cr = memchr(p, '\r', len)) != NULL) {
         size_t part = (size_t)(cr - p);
-        add_text(l, p, part);
+        lines_add(l, p, part);
         end_update(l);
         p += part + 1;
         len -= part + 1;
     }
-    add_text(l, p, len);
+    lines_add(l, p, len);
 }
 
 /* A line that lies in the fed bytes as a whole and needs no care: the common case, delivered uncopied. */
@@ -174,7 +174,7 @@ void lines_finish(struct lines *l)
 enum { TAIL_MIN = 1024 };
 
 /* Room for `need` bytes, as far as TAIL_BYTES. Only called while start is 0. */
-static bool grow(struct tail *t, size_t need)
+static bool tail_grow(struct tail *t, size_t need)
 {
     size_t cap = t->cap > 0 ? t->cap : TAIL_MIN;
     while (cap < need && cap < TAIL_BYTES)
@@ -193,7 +193,7 @@ void tail_feed(struct tail *t, struct slice bytes)
 {
     const uint8_t *p = bytes.data;
     size_t len = bytes.len;
-    if (t->cap < TAIL_BYTES && t->len + len > t->cap && !grow(t, t->len + len))
+    if (t->cap < TAIL_BYTES && t->len + len > t->cap && !tail_grow(t, t->len + len))
         return;
     if (len > t->cap) {
         p += len - t->cap;
@@ -259,20 +259,20 @@ void tail_free(struct tail *t)
 /* --- merge ------------------------------------------------------------------------------------------------ */
 
 /* One line, or a piece of one, with its prefix where it begins. */
-static bool put(struct merge *m, const void *data, size_t len, struct buf *out)
+static bool merge_put(struct merge *m, const void *data, size_t len, struct buf *out)
 {
     const bool begins = !m->midline && m->rest.len == 0;
     return (!begins || buf_append(out, m->prefix, strlen(m->prefix))) && buf_append(out, data, len);
 }
 
 /* The beginning of the line that was kept for its end. */
-static bool put_rest(struct merge *m, struct buf *out)
+static bool merge_put_rest(struct merge *m, struct buf *out)
 {
     struct buf rest = m->rest;
     if (rest.len == 0)
         return true;
     m->rest = (struct buf){ 0 };
-    bool ok = put(m, rest.data, rest.len, out);
+    bool ok = merge_put(m, rest.data, rest.len, out);
     buf_free(&rest);
     m->midline = true;
     return ok;
@@ -283,20 +283,20 @@ bool merge_feed(struct merge *m, struct slice bytes, struct buf *out)
     const char *p = bytes.data, *end = p + bytes.len, *newline;
     bool ok = true;
     while (p < end && (newline = memchr(p, '\n', (size_t)(end - p))) != NULL) {
-        ok = put_rest(m, out) && put(m, p, (size_t)(newline + 1 - p), out) && ok;
+        ok = merge_put_rest(m, out) && merge_put(m, p, (size_t)(newline + 1 - p), out) && ok;
         m->midline = false;
         p = newline + 1;
     }
     ok = buf_append(&m->rest, p, (size_t)(end - p)) && ok;
     if (m->rest.len > MERGE_LINE_MAX)
-        ok = put_rest(m, out) && ok;
+        ok = merge_put_rest(m, out) && ok;
     return ok;
 }
 
 bool merge_finish(struct merge *m, struct buf *out)
 {
     const bool open = m->midline || m->rest.len > 0;
-    bool ok = put_rest(m, out);
+    bool ok = merge_put_rest(m, out);
     m->midline = false;
     return !open || (buf_append(out, "\n", 1) && ok);
 }

@@ -62,7 +62,7 @@ struct log_file *log_file_create(const char *path, struct log_rotate rotate, str
 /* --- rotation ------------------------------------------------------------------------------------------- */
 
 /* Where a part may end among the next bytes: behind the last newline that fits, else where it is full. */
-static size_t room_for(const struct log_file *f, const uint8_t *data, size_t len)
+static size_t log_file_room(const struct log_file *f, const uint8_t *data, size_t len)
 {
     const uint64_t left = f->size < f->full ? f->full - f->size : 0;
     if (len <= left)
@@ -188,7 +188,7 @@ static size_t target_write(void *user, const uint8_t *data, size_t len, int *err
     disk_begin(DISK_FILES, f->path);
     look_if_deleted(f);
     while (done < len && *error == 0) {
-        size_t part = room_for(f, data + done, len - done);
+        size_t part = log_file_room(f, data + done, len - done);
         done += write_some(f, data + done, part, error);
         if (*error == 0 && done < len)
             rotate(f);
@@ -356,7 +356,7 @@ void filtered_free(struct filtered *f)
     *f = (struct filtered){ 0 };
 }
 
-static void put(struct filtered *f)
+static void filtered_put(struct filtered *f)
 {
     sinks_put(f->sinks, f->sink, buf_slice(&f->out));
     f->out.len = 0;
@@ -367,7 +367,7 @@ void filtered_feed(struct filtered *f, struct slice bytes)
     if (f->words == NULL)
         return;
     lines_feed(&f->lines, bytes);
-    put(f);
+    filtered_put(f);
 }
 
 void filtered_finish(struct filtered *f)
@@ -375,7 +375,7 @@ void filtered_finish(struct filtered *f)
     if (f->words == NULL)
         return;
     lines_finish(&f->lines);
-    put(f);
+    filtered_put(f);
 }
 
 bool filtered_is_behind(const struct filtered *f, bool resume)

@@ -3,7 +3,7 @@
  * Happy path: output_round makes the files -> output_open makes pipes -> streams are read, lines queued
  * -> the writer's thread writes, wakes the loop (on_progress) -> end of file -> output_drain -> idle.
  *
- * It can go wrong when: a sink is slower than the workers (their streams wait, see output.c); stdout or
+ * It can go wrong when: a sink is slower than the workers (their streams wait); stdout or
  * stderr is closed by its reader (the pipes behind it are closed, so the workers get SIGPIPE, as if they
  * had written there themselves); a disk is full (told once, the job goes on); somebody outside the job
  * holds a pipe open (given up after the drain time). */
@@ -23,10 +23,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* Uv_async_send marks its handle, wakes the loop, and marks it once more; a loop that comes in between waits for the
- * second mark, turning in a circle. While the loop's thread is served first (contain/hurry.h) it comes in between each
- * time that both share a processor: the wake-up takes it from the other thread, which then cannot make its mark before
- * the kernel takes pity, after a second. A counter in the kernel needs no second mark. */
+/* An eventfd instead of uv_async: uv_async_send marks its handle, wakes the loop and marks the handle once more, and a loop that
+ * comes in between spins until the second mark. If ddprun has a real-time priority (chrt), it takes the processor from the sender
+ * at each wake-up, and spins for a second. */
 
 static void on_ring(uv_poll_t *poll, int status, int events)
 {
@@ -394,7 +393,7 @@ static void console_is_closed(struct output *o, int sink)
 }
 
 /* What a user should hear about a sink. With many files on one full disk the first few stand for all. */
-static void tell(struct output *o, const struct sink_event *e)
+static void output_report_loss(struct output *o, const struct sink_event *e)
 {
     static const char *const what[] = { [SINK_RECOVERED] = "can be written again",
                                         [SINK_MADE_AGAIN] = "was deleted; it is made again, and begins anew",
@@ -426,7 +425,7 @@ static void look_for_failures(struct output *o)
     while (sinks_next_event(o->sinks, &e)) {
         if (e.news == SINK_FAILED && e.error == EPIPE && e.sink < SINK_FILES)
             console_is_closed(o, e.sink);
-        tell(o, &e);
+        output_report_loss(o, &e);
     }
     o->looking = false;
 }

@@ -19,9 +19,7 @@
 #include <stdbool.h>
 #include <uv.h>
 
-/* Another thread wakes the loop; several rings before it wakes may be one. As uv_async, but who is woken never
- * waits for who has rung. */
-
+/* Wakes the loop from another thread. Several rings before it wakes may be one. */
 struct doorbell {
     uv_poll_t poll;
     int fd; /* -1: there is none */

@@ -401,7 +401,7 @@ void writer_release(struct writer *w, int slot)
 }
 
 /* With the lock held. */
-static bool start_thread(struct writer *w)
+static bool writer_start_thread(struct writer *w)
 {
     sigset_t all, before;
     if (w->started)
@@ -421,7 +421,7 @@ static uint64_t slot_queued(const struct slot *s)
 }
 
 /* With the lock held: lost behind what is waiting. The loop is woken to tell the user when it begins. */
-static void drop(struct writer *w, struct slot *s, size_t len)
+static void writer_drop(struct writer *w, struct slot *s, size_t len)
 {
     uint64_t *hole = &s->hole[s->waiting.len > 0 ? BEHIND : BEFORE_WAITING];
     if (*hole == 0)
@@ -440,7 +440,7 @@ static void write_here(struct writer *w, struct slot *s, struct slice bytes)
     s->error = error;
     s->dead = s->dead || error == EPIPE;
     if (n < bytes.len)
-        drop(w, s, bytes.len - n);
+        writer_drop(w, s, bytes.len - n);
 }
 
 /* The caller is the event loop, so this never waits for the file: at worst for the lock, which
@@ -451,10 +451,10 @@ void writer_put(struct writer *w, int slot, struct slice bytes)
     pthread_mutex_lock(&w->lock);
     struct slot *s = w->slots[slot];
     const bool full = w->policy == WRITER_DROP && slot_queued(s) > w->limit;
-    if (!start_thread(w))
+    if (!writer_start_thread(w))
         write_here(w, s, bytes);
     else if (s->hole[BEHIND] > 0 || full || !buf_append(&s->waiting, bytes.data, bytes.len))
-        drop(w, s, bytes.len);
+        writer_drop(w, s, bytes.len);
     else
         w->queued += bytes.len;
     pthread_cond_signal(&w->work);

@@ -312,7 +312,8 @@ static ddp_status keep_complex(const struct question *q, int before, struct rank
     return status;
 }
 
-static ddp_status choose(const struct question *q, enum numa_binding mode, int device, struct rank_set *cpus)
+static ddp_status numa_choose_mode(const struct question *q, enum numa_binding mode, int device,
+                                   struct rank_set *cpus)
 {
     int node = 0, all, before;
     ddp_status status = node_of_gpu(q, device, &node);
@@ -341,7 +342,7 @@ ddp_status numa_choose(enum numa_binding mode, const struct numa_look *look, con
             device);
     if (!rank_set_init(cpus, NUMA_CPUS_MAX))
         return DDP_ERR_NOMEM;
-    ddp_status status = choose(&q, mode, device, cpus);
+    ddp_status status = numa_choose_mode(&q, mode, device, cpus);
     if (status == DDP_OK && lowest(cpus) < 0)
         status =
             ddp_fail(err, DDP_ERR_ARG,

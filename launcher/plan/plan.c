@@ -1,28 +1,21 @@
-/* plan.c -- see plan.h.
- *
- * the plan itself, see plan.h: its texts, its end, and what is asked about it. Who decides what stands in it is in
- * plan_parts.h. */
-#include "plan/plan.h"
-
-#include "base/limits.h"
-#include "plan/plan.h"
-#include "plan/worker.h"
-
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-/* Where, when and how the nodes meet, from the options alone.
+/* plan.c -- see plan.h. Where and when the nodes meet, from the options alone; notes about what they cannot do here.
  *
  *     nodes       backend   port    budget                          ranks
  *     1           -         29500   -                               known
  *     N           static    29500   --timeout, rdzv_conf, 900 s     by --node_rank
  *     MIN:MAX     c10d      29400   --timeout, rdzv_conf, 600 s     by the rendezvous
  *
- * --rdzv_endpoint replaces address and port of the table. The defaults are torchrun's.
- *
- * Nothing is looked up or opened here: --dry_run and the tests get the same answers as a real start. */
+ * --rdzv_endpoint replaces address and port of the table. The defaults are torchrun's. Nothing is looked up or opened here, so
+ * --dry_run and the tests get the same answers as a real start. */
+#include "plan/plan.h"
+
+#include "base/limits.h"
+#include "plan/worker.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #define RANK0_SWITCH "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 
@@ -157,10 +150,7 @@ static bool plan_meet(struct plan *plan)
     return plan->job != NULL;
 }
 
-/* --- plan notes ------------------------------------------------------------------------------------------- */
-
-/* Sentences for the user about the plan: what was asked for and does nothing here, and what follows
- * from what was not said. None of them stops the job. */
+/* --- notes for the user; none of them stops the job -------------------------------------------------------- */
 
 #define FILTERS_NEED "it is about lines that --tee writes to files"
 

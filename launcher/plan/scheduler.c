@@ -1,11 +1,11 @@
 /* scheduler.c -- see scheduler.h.
  *
- * Who is here is one look at the first variables of the table; what each
- * scheduler tells is read in a file of its own.
+ * A scheduler is a row of `kinds`: the variables that show it, those that it tells with, and how one launcher for each node is
+ * started. Code of their own have only Slurm's and Kubernetes' formats.
  *
- * Variables are read from the block that was handed in, and files as text: no function here looks at the
- * machine, so a scheduler that is not installed is tested by its variables. What is no number or makes no
- * sense is passed over as if it were not there, for a wrong guess would start a job of the wrong size. */
+ * Variables come from the block that was handed in, and files as text, so a scheduler that is not installed is tested by its
+ * variables. A value that is no number or makes no sense counts as not there, because a wrong guess would start a job of the
+ * wrong size. */
 #include "plan/scheduler.h"
 
 #include "tables/worker_env.h"
@@ -15,6 +15,76 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum scheduler_id {
+#define X(id, ...) ID_##id,
+    SCHEDULERS(X)
+#undef X
+        IDS
+};
+
+typedef void read_scheduler(struct scheduler *s, const struct scheduler_facts *f);
+static read_scheduler read_slurm, read_kubernetes, read_pytorchjob, read_mpi, read_batch;
+
+/* One scheduler. It is here when all of `all` are set, and one of `one_of` if any. */
+static const struct kind {
+    const char *all[4], *one_of[2];
+    const char *launch; /* starts one ddprun on each node */
+    read_scheduler *read;
+    const char *size, *rank, *local_size,
+        *local_rank;         /* of tasks: mpirun's variables; `rank` also that of a batch script, 1 */
+    const char *job, *index; /* the job's id, and its number in an array; NULL = none */
+    const char *hosts, *counted_hosts; /* a list of hosts; one with a number behind each */
+    bool in_file;                      /* `hosts` names a file */
+} kinds[IDS] = {
+    [ID_OPEN_MPI] = { .all = { "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE" },
+                      .launch = "mpirun --map-by ppr:1:node ddprun",
+                      .read = read_mpi,
+                      .size = "OMPI_COMM_WORLD_SIZE",
+                      .rank = "OMPI_COMM_WORLD_RANK",
+                      .local_size = "OMPI_COMM_WORLD_LOCAL_SIZE",
+                      .local_rank = "OMPI_COMM_WORLD_LOCAL_RANK",
+                      .job = "PMIX_NAMESPACE" },
+    [ID_HYDRA] = { .all = { "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID" },
+                   .launch = "mpiexec -ppn 1 ddprun",
+                   .read = read_mpi,
+                   .size = "PMI_SIZE",
+                   .rank = "PMI_RANK",
+                   .local_size = "MPI_LOCALNRANKS",
+                   .local_rank = "MPI_LOCALRANKID" },
+    [ID_SLURM] = { .all = { "SLURM_JOB_ID" },
+                   .launch = "srun --ntasks-per-node=1 ddprun",
+                   .read = read_slurm },
+    [ID_PYTORCHJOB] = { .all = { "KUBERNETES_SERVICE_HOST", "MASTER_ADDR", "WORLD_SIZE", "RANK" },
+                        .launch = "ddprun",
+                        .read = read_pytorchjob },
+    [ID_KUBERNETES] = { .all = { "KUBERNETES_SERVICE_HOST", "JOB_COMPLETION_INDEX" },
+                        .launch = "ddprun",
+                        .read = read_kubernetes },
+    [ID_PBS] = { .all = { "PBS_JOBID", "PBS_NODEFILE" },
+                 .launch = "pbsdsh -u -- ddprun",
+                 .read = read_batch,
+                 .rank = "PBS_TASKNUM",
+                 .job = "PBS_JOBID",
+                 .hosts = "PBS_NODEFILE",
+                 .in_file = true },
+    [ID_LSF] = { .all = { "LSB_JOBID" },
+                 .one_of = { "LSB_MCPU_HOSTS", "LSB_HOSTS" },
+                 .launch = "blaunch -z \"$LSB_HOSTS\" ddprun",
+                 .read = read_batch,
+                 .job = "LSB_JOBID",
+                 .index = "LSB_JOBINDEX",
+                 .hosts = "LSB_HOSTS",
+                 .counted_hosts = "LSB_MCPU_HOSTS" },
+};
+
+static const struct {
+    const char *name, *title, *rule;
+} names[IDS] = {
+#define X(id, name, title, rule, tells) { name, title, rule },
+    SCHEDULERS(X)
+#undef X
+};
 
 /* How the readers look at variables, and how they say what they have found. */
 
@@ -47,10 +117,9 @@ static int scheduler_number(const struct scheduler_facts *f, const char *name)
     return *end == '\0' && value < NUMBER_MAX ? (int)value : -1;
 }
 
-static void put(struct scheduler *s, enum scheduler_value_id id, const char *text, const char *from,
-                va_list ap) __attribute__((format(printf, 4, 0)));
-static void put(struct scheduler *s, enum scheduler_value_id id, const char *text, const char *from,
-                va_list ap)
+__attribute__((format(printf, 4, 0))) static void scheduler_vput(struct scheduler *s,
+                                                                 enum scheduler_value_id id, const char *text,
+                                                                 const char *from, va_list ap)
 {
     struct scheduler_value *v = &s->values[id];
     snprintf(v->text, sizeof(v->text), "%s", text);
@@ -58,29 +127,29 @@ static void put(struct scheduler *s, enum scheduler_value_id id, const char *tex
 }
 
 /* A value, and the variable where it comes from, or words. */
-static void scheduler_put(struct scheduler *s, enum scheduler_value_id id, const char *text, const char *from,
-                          ...)
+__attribute__((format(printf, 4, 5))) static void
+scheduler_put(struct scheduler *s, enum scheduler_value_id id, const char *text, const char *from, ...)
 {
     va_list ap;
     va_start(ap, from);
-    put(s, id, text, from, ap);
+    scheduler_vput(s, id, text, from, ap);
     va_end(ap);
 }
 
-static void scheduler_put_number(struct scheduler *s, enum scheduler_value_id id, int number,
-                                 const char *from, ...)
+__attribute__((format(printf, 4, 5))) static void
+scheduler_put_number(struct scheduler *s, enum scheduler_value_id id, int number, const char *from, ...)
 {
     char text[16];
     va_list ap;
     snprintf(text, sizeof(text), "%d", number);
     va_start(ap, from);
-    put(s, id, text, from, ap);
+    scheduler_vput(s, id, text, from, ap);
     va_end(ap);
 }
 
 /* A sentence for the user; left out when there is no room.
  * Notes beyond the room are dropped; they explain, nothing depends on them. */
-static void scheduler_note(struct scheduler *s, const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static void scheduler_note(struct scheduler *s, const char *fmt, ...)
 {
     va_list ap;
     int i = 0;
@@ -236,7 +305,7 @@ static void slurm_tasks(struct scheduler *s, const struct scheduler_facts *f, in
                t->here <= t->tasks;
 }
 
-void scheduler_read_SLURM(struct scheduler *s, const struct scheduler_facts *f)
+static void read_slurm(struct scheduler *s, const struct scheduler_facts *f)
 {
     const bool step = is_step(f);
     const char *name = of(step, "SLURM_STEP_NUM_NODES", "SLURM_JOB_NUM_NODES");
@@ -270,24 +339,18 @@ void scheduler_read_SLURM(struct scheduler *s, const struct scheduler_facts *f)
  * Nor do they tell the number of the node. With one process on each it is the process' own. With several it follows from the
  * order in which processes were dealt out, which the local number shows: node by node (their default), or in turn. */
 
-/* The variables of one of the two. */
-struct names {
-    const char *size, *rank, *local_size, *local_rank;
-    const char *job; /* NULL = it names its jobs nowhere */
-};
-
 static int node_of(const struct scheduler_tasks *t)
 {
     const bool in_turn = t->local != t->task % t->here && t->local == t->task / t->nodes;
     return in_turn ? t->task % t->nodes : t->task / t->here;
 }
 
-static void mpi_tasks(struct scheduler_tasks *t, const struct scheduler_facts *f, const struct names *names)
+static void mpi_tasks(struct scheduler_tasks *t, const struct scheduler_facts *f, const struct kind *k)
 {
-    t->tasks = scheduler_number(f, names->size);
-    t->task = scheduler_number(f, names->rank);
-    t->here = scheduler_number(f, names->local_size);
-    t->local = scheduler_number(f, names->local_rank);
+    t->tasks = scheduler_number(f, k->size);
+    t->task = scheduler_number(f, k->rank);
+    t->here = scheduler_number(f, k->local_size);
+    t->local = scheduler_number(f, k->local_rank);
     t->known = t->tasks > 0 && t->task >= 0 && t->task < t->tasks && t->here > 0 && t->here <= t->tasks &&
                t->local >= 0 && t->local < t->here;
     if (!t->known)
@@ -312,11 +375,11 @@ static void mpi_address(struct scheduler *s, const struct scheduler_facts *f)
 }
 
 /* Two jobs of mpirun on the same nodes need names of their own; the same text stands on all nodes. */
-static void mpi_job(struct scheduler *s, const struct scheduler_facts *f, const struct names *names)
+static void mpi_job(struct scheduler *s, const struct scheduler_facts *f, const struct kind *k)
 {
     const char *const around[] = { "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID" };
     char job[SCHEDULER_TEXT_MAX];
-    const char *name = names->job, *id = name != NULL ? scheduler_env(f, name) : NULL;
+    const char *name = k->job, *id = name != NULL ? scheduler_env(f, name) : NULL;
     for (size_t i = 0; id == NULL && i < sizeof(around) / sizeof(around[0]); i++)
         id = scheduler_env(f, name = around[i]);
     if (id == NULL)
@@ -328,31 +391,18 @@ static void mpi_job(struct scheduler *s, const struct scheduler_facts *f, const 
     scheduler_put_job(s, job, name);
 }
 
-static void read_mpi(struct scheduler *s, const struct scheduler_facts *f, const struct names *names)
+static void read_mpi(struct scheduler *s, const struct scheduler_facts *f)
 {
+    const struct kind *k = &kinds[s->kind];
     struct scheduler_tasks *t = &s->tasks;
-    mpi_tasks(t, f, names);
+    mpi_tasks(t, f, k);
     if (!t->known)
         return;
-    scheduler_put_number(s, SCHEDULER_NODES, t->nodes, "%s / %s", names->size, names->local_size);
-    scheduler_put_number(s, SCHEDULER_NODE_RANK, t->node, "%s, %s", names->rank, names->local_rank);
+    scheduler_put_number(s, SCHEDULER_NODES, t->nodes, "%s / %s", k->size, k->local_size);
+    scheduler_put_number(s, SCHEDULER_NODE_RANK, t->node, "%s, %s", k->rank, k->local_rank);
     if (t->nodes > 1)
         mpi_address(s, f);
-    mpi_job(s, f, names);
-}
-
-void scheduler_read_OPEN_MPI(struct scheduler *s, const struct scheduler_facts *f)
-{
-    static const struct names names = { "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK",
-                                        "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-                                        "PMIX_NAMESPACE" };
-    read_mpi(s, f, &names);
-}
-
-void scheduler_read_HYDRA(struct scheduler *s, const struct scheduler_facts *f)
-{
-    static const struct names names = { "PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS", "MPI_LOCALRANKID", NULL };
-    read_mpi(s, f, &names);
+    mpi_job(s, f, k);
 }
 
 /* --- scheduler batch -------------------------------------------------------------------------------------- */
@@ -375,45 +425,42 @@ static void put_hosts(struct scheduler *s, const struct host_list *list, const s
         scheduler_note(s, "this host, %.80s, is not in %s; say --node_rank", f->host, name);
 }
 
-/* "1234.server" and "1234[7].server" without the server's name: it may be written differently on other nodes. */
-void scheduler_read_PBS(struct scheduler *s, const struct scheduler_facts *f)
+/* "pbs-1234" and "lsf-1234.7": without the server's name, which may be written differently on other nodes. */
+static void batch_job(struct scheduler *s, const struct scheduler_facts *f, const struct kind *k)
 {
-    const char *id = scheduler_env(f, "PBS_JOBID");
-    const int task = scheduler_number(f, "PBS_TASKNUM");
-    struct host_list list;
-    char job[SCHEDULER_TEXT_MAX];
-    snprintf(job, sizeof(job), "pbs-%.*s", (int)(strcspn(id, ".") < 60 ? strcspn(id, ".") : 60), id);
-    scheduler_put_job(s, job, "PBS_JOBID");
-    s->reach = task == 1 ? REACH_ONE : task < 0 ? REACH_PERHAPS_ONE : REACH_ALL;
-    if (f->file == NULL || !host_list_words(f->file, false, f->host, &list)) {
-        scheduler_note(
-            s, "PBS_NODEFILE=%.120s cannot be read on this host; say --nnodes, --node_rank and --master_addr",
-            scheduler_env(f, "PBS_NODEFILE"));
-        return;
-    }
-    put_hosts(s, &list, f, "PBS_NODEFILE");
-    if (list.here != 0)
-        s->reach = REACH_ALL; /* somebody has started us here */
+    const char *id = scheduler_env(f, k->job);
+    const int index = k->index != NULL ? scheduler_number(f, k->index) : -1, len = (int)strcspn(id, ".");
+    char job[SCHEDULER_TEXT_MAX], number[16] = "", from[64];
+    if (index > 0)
+        snprintf(number, sizeof(number), ".%d", index);
+    snprintf(job, sizeof(job), "%s-%.*s%s", s->name, len < 60 ? len : 60, id, number);
+    snprintf(from, sizeof(from), index > 0 ? "%s, %s" : "%s", k->job, k->index);
+    scheduler_put_job(s, job, from);
 }
 
-void scheduler_read_LSF(struct scheduler *s, const struct scheduler_facts *f)
+static void read_batch(struct scheduler *s, const struct scheduler_facts *f)
 {
-    const char *id = scheduler_env(f, "LSB_JOBID"), *counted = scheduler_env(f, "LSB_MCPU_HOSTS");
-    const char *name = counted != NULL ? "LSB_MCPU_HOSTS" : "LSB_HOSTS";
-    const int index = scheduler_number(f, "LSB_JOBINDEX");
+    const struct kind *k = &kinds[s->kind];
+    const bool counted = k->counted_hosts != NULL && scheduler_env(f, k->counted_hosts) != NULL;
+    const char *name = counted ? k->counted_hosts : k->hosts,
+               *text = k->in_file ? f->file : scheduler_env(f, name);
+    const int task = k->rank != NULL ? scheduler_number(f, k->rank) : -1;
     struct host_list list;
-    char job[SCHEDULER_TEXT_MAX];
-    if (index > 0)
-        snprintf(job, sizeof(job), "lsf-%.60s.%d", id, index);
-    else
-        snprintf(job, sizeof(job), "lsf-%.60s", id);
-    scheduler_put_job(s, job, index > 0 ? "LSB_JOBID, LSB_JOBINDEX" : "LSB_JOBID");
-    if (!host_list_words(scheduler_env(f, name), counted != NULL, f->host, &list)) {
+    batch_job(s, f, k);
+    if (text != NULL && host_list_words(text, counted, f->host, &list)) {
+        put_hosts(s, &list, f, name);
+        /* on another host than the first, something has started this process */
+        s->reach = list.here != 0 ? REACH_ALL
+                   : task == 1    ? REACH_ONE
+                   : task < 0     ? REACH_PERHAPS_ONE
+                                  : REACH_ALL;
+    } else if (k->in_file) {
+        scheduler_note(s,
+                       "%s=%.120s cannot be read on this host; say --nnodes, --node_rank and --master_addr",
+                       name, scheduler_env(f, name));
+    } else {
         scheduler_note(s, "%s names too many hosts; say --nnodes and --node_rank", name);
-        return;
     }
-    put_hosts(s, &list, f, name);
-    s->reach = list.here == 0 ? REACH_PERHAPS_ONE : REACH_ALL;
 }
 
 /* --- scheduler kubernetes --------------------------------------------------------------------------------- */
@@ -478,7 +525,7 @@ static void put_pod_0(struct scheduler *s, const struct scheduler_facts *f)
     scheduler_put(s, SCHEDULER_ADDRESS, name, "host name %.80s, with 0 for its number", host);
 }
 
-void scheduler_read_KUBERNETES(struct scheduler *s, const struct scheduler_facts *f)
+static void read_kubernetes(struct scheduler *s, const struct scheduler_facts *f)
 {
     const char *host = host_of(f);
     char job[SCHEDULER_TEXT_MAX];
@@ -507,7 +554,7 @@ static void put_job_name(struct scheduler *s, const char *host)
     }
 }
 
-void scheduler_read_PYTORCHJOB(struct scheduler *s, const struct scheduler_facts *f)
+static void read_pytorchjob(struct scheduler *s, const struct scheduler_facts *f)
 {
     const int pods = scheduler_number(f, "WORLD_SIZE"), pod = scheduler_number(f, "RANK");
     const int port = scheduler_number(f, "MASTER_PORT");
@@ -524,47 +571,17 @@ void scheduler_read_PYTORCHJOB(struct scheduler *s, const struct scheduler_facts
 
 /* --- scheduler -------------------------------------------------------------------------------------------- */
 
-enum scheduler_id {
-#define X(id, ...) ID_##id,
-    SCHEDULERS(X)
-#undef X
-        IDS
-};
-
-static const struct {
-    const char *name, *title, *rule;
-    void (*read)(struct scheduler *, const struct scheduler_facts *);
-} kinds[IDS] = {
-#define X(id, name, title, rule, tells) { name, title, rule, scheduler_read_##id },
-    SCHEDULERS(X)
-#undef X
-};
-
-/* The variables that must all be there, and one of the last two if any. Asked in the order of schedulers.h:
- * under both, mpirun's word about tasks is nearer to this process than Slurm's. */
-static const struct {
-    const char *all[4], *one_of[2];
-} signs[IDS] = {
-    [ID_OPEN_MPI] = { .all = { "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE" } },
-    [ID_HYDRA] = { .all = { "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID" } },
-    [ID_SLURM] = { .all = { "SLURM_JOB_ID" } },
-    [ID_PYTORCHJOB] = { .all = { "KUBERNETES_SERVICE_HOST", "MASTER_ADDR", "WORLD_SIZE", "RANK" } },
-    [ID_KUBERNETES] = { .all = { "KUBERNETES_SERVICE_HOST", "JOB_COMPLETION_INDEX" } },
-    [ID_PBS] = { .all = { "PBS_JOBID", "PBS_NODEFILE" } },
-    [ID_LSF] = { .all = { "LSB_JOBID" }, .one_of = { "LSB_MCPU_HOSTS", "LSB_HOSTS" } },
-};
-
 /* --- who is here ---------------------------------------------------------------------------------------- */
 
 /* The same question for all, from the table above: no scheduler is recognised by code of its own. */
 static bool is_here(int id, const struct scheduler_facts *f)
 {
-    bool one = signs[id].one_of[0] == NULL;
-    for (int i = 0; i < 4 && signs[id].all[i] != NULL; i++)
-        if (scheduler_env(f, signs[id].all[i]) == NULL)
+    bool one = kinds[id].one_of[0] == NULL;
+    for (int i = 0; i < 4 && kinds[id].all[i] != NULL; i++)
+        if (scheduler_env(f, kinds[id].all[i]) == NULL)
             return false;
-    for (int i = 0; i < 2 && signs[id].one_of[i] != NULL; i++)
-        one = one || scheduler_env(f, signs[id].one_of[i]) != NULL;
+    for (int i = 0; i < 2 && kinds[id].one_of[i] != NULL; i++)
+        one = one || scheduler_env(f, kinds[id].one_of[i]) != NULL;
     return one;
 }
 
@@ -572,7 +589,7 @@ static bool is_here(int id, const struct scheduler_facts *f)
 static int named(const char *name)
 {
     int id = 0;
-    while (id < IDS && strcmp(kinds[id].name, name) != 0)
+    while (id < IDS && strcmp(names[id].name, name) != 0)
         id++;
     return id;
 }
@@ -586,14 +603,14 @@ static ddp_status not_here(const char *wanted, struct ddp_err *err)
     if (id < IDS)
         return ddp_fail(err, DDP_ERR_ARG,
                         "--scheduler=%s, but %s did not start this process: it would be there if %s", wanted,
-                        kinds[id].title, kinds[id].rule);
+                        names[id].title, names[id].rule);
     for (int i = 0; i < IDS; i++)
-        used += (size_t)snprintf(list + used, sizeof(list) - used, ", %s", kinds[i].name);
+        used += (size_t)snprintf(list + used, sizeof(list) - used, ", %s", names[i].name);
     return ddp_fail(err, DDP_ERR_ARG, "--scheduler=%.60s is not valid; expected: auto, none%s", wanted, list);
 }
 
 /* -1 = none, and why. A worker of ddprun has all its variables from the job around it. */
-static int choose(struct scheduler *s, const char *wanted, const struct scheduler_facts *f)
+static int scheduler_choose(struct scheduler *s, const char *wanted, const struct scheduler_facts *f)
 {
     const bool any = strcmp(wanted, "auto") == 0;
     if (strcmp(wanted, "none") == 0) {
@@ -605,7 +622,7 @@ static int choose(struct scheduler *s, const char *wanted, const struct schedule
         return -1;
     }
     for (int id = 0; id < IDS; id++)
-        if ((any || strcmp(wanted, kinds[id].name) == 0) && is_here(id, f))
+        if ((any || strcmp(wanted, names[id].name) == 0) && is_here(id, f))
             return id;
     snprintf(s->rule, sizeof(s->rule), "no variables of a scheduler are set");
     return -1;
@@ -625,13 +642,13 @@ ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct 
                           struct ddp_err *err)
 {
     *s = (struct scheduler){ .kind = -1, .name = "none", .title = "no scheduler" };
-    s->kind = choose(s, wanted, f);
+    s->kind = scheduler_choose(s, wanted, f);
     if (s->kind < 0 && strcmp(wanted, "auto") != 0 && strcmp(wanted, "none") != 0)
         return not_here(wanted, err);
     if (s->kind >= 0) {
-        s->name = kinds[s->kind].name;
-        s->title = kinds[s->kind].title;
-        snprintf(s->rule, sizeof(s->rule), "%s", kinds[s->kind].rule);
+        s->name = names[s->kind].name;
+        s->title = names[s->kind].title;
+        snprintf(s->rule, sizeof(s->rule), "%s", names[s->kind].rule);
         kinds[s->kind].read(s, f);
     }
     if (f->per_task && !s->tasks.known)
@@ -693,7 +710,7 @@ static void note_conflicts(struct scheduler *s, const struct cli *cli)
 /* --- giving values -------------------------------------------------------------------------------------- */
 
 /* Is there a use for it? */
-static bool is_wanted(const struct cli *cli, enum scheduler_value_id id)
+static bool scheduler_value_counts(const struct cli *cli, enum scheduler_value_id id)
 {
     const bool endpoint = says_user(cli, OPT_RDZV_ENDPOINT), meet = cli->nnodes.max > 1 && !cli->standalone;
     switch (id) {
@@ -724,20 +741,6 @@ static void give_task(const struct scheduler *s, struct cli *cli)
 
 /* --- findings ------------------------------------------------------------------------------------------- */
 
-/* How one launcher for each node is started. */
-static const char *one_each(const struct scheduler *s)
-{
-    static const char *const rows[][2] = {
-        { "slurm", "srun --ntasks-per-node=1 ddprun" }, { "openmpi", "mpirun --map-by ppr:1:node ddprun" },
-        { "hydra", "mpiexec -ppn 1 ddprun" },           { "pbs", "pbsdsh -u -- ddprun" },
-        { "lsf", "blaunch -z \"$LSB_HOSTS\" ddprun" },
-    };
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        if (strcmp(s->name, rows[i][0]) == 0)
-            return rows[i][1];
-    return "ddprun";
-}
-
 static void find_tasks(struct scheduler *s)
 {
     const struct scheduler_tasks *t = &s->tasks;
@@ -763,7 +766,7 @@ static void find_nodes(struct scheduler *s, enum finding_code code, int nodes)
     snprintf(launched, sizeof(launched), "%d", s->tasks.nodes);
     snprintf(subject, sizeof(subject), "job %.120s", job[0] != '\0' ? job : "of this user");
     finding_make(&s->finding.found, code, subject, "scheduler", s->title, "count", count, "launched",
-                 launched, "who", who, "launch", one_each(s), NULL);
+                 launched, "who", who, "launch", kinds[s->kind].launch, NULL);
     s->finding.fatal = code == FINDING_LAUNCHED_ON_ONE_NODE && s->reach == REACH_ONE;
 }
 
@@ -776,7 +779,7 @@ static bool is_wrong_layout(const struct scheduler *s, const struct cli *cli)
     return t->known && t->tasks > t->nodes && !cli->per_task && !by_hand;
 }
 
-static void find(struct scheduler *s, const struct cli *cli)
+static void scheduler_find(struct scheduler *s, const struct cli *cli)
 {
     const struct scheduler_tasks *t = &s->tasks;
     const int nodes = number_of(s, SCHEDULER_NODES);
@@ -801,11 +804,11 @@ ddp_status scheduler_apply(struct scheduler *s, struct cli *cli, struct ddp_err 
     for (int i = 0; i < SCHEDULER_VALUE_COUNT && status == DDP_OK; i++) {
         const struct scheduler_value *v = &s->values[i];
         if (v->text[0] != '\0' && !says_user(cli, scheduler_options[i]) &&
-            is_wanted(cli, (enum scheduler_value_id)i))
+            scheduler_value_counts(cli, (enum scheduler_value_id)i))
             status = cli_offer(cli, scheduler_options[i], v->text, v->from, err);
     }
     give_task(s, cli);
-    find(s, cli);
+    scheduler_find(s, cli);
     if (s->restarts > 0)
         scheduler_note(s, "%s has started this job again (%d time%s)", s->title, s->restarts,
                        s->restarts == 1 ? "" : "s");

@@ -97,22 +97,7 @@ ddp_status scheduler_apply(struct scheduler *s, struct cli *cli, struct ddp_err 
 bool scheduler_print(const struct scheduler *s, const struct cli *cli, struct buf *out);
 bool scheduler_print_json(const struct scheduler *s, const struct cli *cli, struct buf *out);
 
-/* --- scheduler parts -------------------------------------------------------------------------------------- */
-
-/* Private to the files that read schedulers.
- *
- *     scheduler.c        who is here
- *     scheduler_*.c      ... and what it tells: a reader for each kind
- *     scheduler.c   what the readers have in common */
-
-/* Each fills in what its scheduler tells; what it does not tell stays unknown. */
-#define X(id, ...) void scheduler_read_##id(struct scheduler *s, const struct scheduler_facts *f);
-SCHEDULERS(X)
-#undef X
-
-/* --- scheduler.c --- */
-
-/* The option that says the same as a value. */
+/* The option that sets the same as a value. */
 extern const enum cli_option scheduler_options[SCHEDULER_VALUE_COUNT];
 
 #endif

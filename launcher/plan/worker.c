@@ -11,7 +11,7 @@
 #include "plan/worker.h"
 
 #include "plan/plan.h"
-#include "tables/log_pattern.h"
+#include "tables/text.h"
 
 #include <ctype.h>
 #include <stdarg.h>

@@ -22,7 +22,7 @@ static const char *const names[PREFIX_FIELD_COUNT] = {
 /* --- the template --------------------------------------------------------------------------------------- */
 
 /* All names, because the one that was meant is hardly ever the nearest. */
-static ddp_status refuse(struct ddp_err *err, const char *what, const char *name, size_t len)
+static ddp_status prefix_refuse(struct ddp_err *err, const char *what, const char *name, size_t len)
 {
     char all[256];
     size_t at = 0;
@@ -41,7 +41,7 @@ static ddp_status add_piece(struct prefix *p, struct prefix_piece piece, struct 
     return DDP_OK;
 }
 
-static ddp_status add_text(struct prefix *p, const char *text, size_t len, struct ddp_err *err)
+static ddp_status prefix_add_text(struct prefix *p, const char *text, size_t len, struct ddp_err *err)
 {
     if (len == 0)
         return DDP_OK;
@@ -58,7 +58,7 @@ static ddp_status add_field(struct prefix *p, const char *name, size_t len, stru
             return add_piece(p, (struct prefix_piece){ .field = (enum prefix_field)i }, err);
         }
     }
-    return refuse(err, "there is no field", name, len);
+    return prefix_refuse(err, "there is no field", name, len);
 }
 
 /* "$5" is a price. */
@@ -77,13 +77,13 @@ static ddp_status add_dollar(struct prefix *p, const char **at, struct ddp_err *
     const char *name = dollar + (dollar[1] == '{' ? 2 : 1);
     size_t len = name_length(name);
     if (dollar[1] == '{' && name[len] != '}')
-        return refuse(err, "a field does not end:", dollar, strlen(dollar));
+        return prefix_refuse(err, "a field does not end:", dollar, strlen(dollar));
     *at = name + len + (dollar[1] == '{');
     if (dollar[1] == '{' || len > 0)
         return add_field(p, name, len, err);
     if (dollar[1] == '$')
         (*at)++;
-    return add_text(p, dollar, 1, err);
+    return prefix_add_text(p, dollar, 1, err);
 }
 
 /* A newline in it would tear every line, and an escape sequence is ours to write. */
@@ -102,7 +102,7 @@ ddp_status prefix_add(struct prefix *p, const char *template, struct ddp_err *er
         return ddp_fail(err, DDP_ERR_ARG, "it has control characters, and a prefix is printable text");
     while (*template != '\0' && status == DDP_OK) {
         size_t text = strcspn(template, "$");
-        status = add_text(p, template, text, err);
+        status = prefix_add_text(p, template, text, err);
         template += text;
         if (*template == '$' && status == DDP_OK)
             status = add_dollar(p, &template, err);

@@ -17,7 +17,7 @@ const struct signal_row signal_rows[SIGNAL_ROWS] = {
 #undef X
 };
 
-static const struct signal_row *row_of(int signal)
+static const struct signal_row *signal_row_of(int signal)
 {
     for (int i = 0; i < SIGNAL_ROWS; i++)
         if (signal_rows[i].number == signal)
@@ -80,7 +80,7 @@ ddp_status signals_parse(const char *text, signal_set *set, struct ddp_err *err)
 
 enum signal_act signals_act(signal_set stop, int signal)
 {
-    const struct signal_row *row = row_of(signal);
+    const struct signal_row *row = signal_row_of(signal);
     if (row == NULL)
         return SIGNAL_NONE;
     return row->may_stop && (stop & bit(signal)) != 0 ? SIGNAL_STOP : row->act;
@@ -110,7 +110,7 @@ static const char *kernel_words(int signal)
 /* The sender is what a user asks for first ("who killed my job?"), and the kernel tells it only at that moment. */
 bool signal_heard_text(const struct signal_heard *heard, struct buf *out)
 {
-    const struct signal_row *row = row_of(heard->signal);
+    const struct signal_row *row = signal_row_of(heard->signal);
     return buf_printf(out, "SIG%s from ", row != NULL ? row->name : "?") && signal_sender_text(heard, out);
 }
 

@@ -38,7 +38,7 @@ static bool computes(const struct rank_facts *f)
     return f->proc_state != 0 && f->cpu_percent >= (f->proc_state == 'R' ? SHARE_PERCENT : BUSY_PERCENT);
 }
 
-/* What the table alone knows; facts.c adds what the open connections show. */
+/* What the table alone knows; session.c adds what the open connections show. */
 struct rank_facts member_facts(const struct members *m, uint32_t rank)
 {
     const struct member *member = &m->member[rank];

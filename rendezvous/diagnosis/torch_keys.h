@@ -119,7 +119,7 @@ struct cJSON *torch_key_json(const struct torch_key *key);
  * store-based barrier, which torch 1.13 then asks for a hundred times a second instead of waiting; and as which rank a client
  * has given its address. With them a look tells who is missing, and whether more have come than there are ranks.
  *
- * Written by torch_watch.c, forgotten with the attempt. */
+ * Written by torch_observer.c, forgotten with the attempt. */
 
 enum { TORCH_MEETS_MAX = 16, TORCH_MEET_KEY_MAX = 160 };
 

@@ -1,10 +1,134 @@
-/* attempt.c -- a job or an attempt of it begins.
+/* attempt.c -- a job or an attempt of it begins; a session enters a job, leaves it, and is freed.
  *
  * A key space belongs to one attempt. When the next one begins the launcher has made sure that the old
  * workers are dead, so what still looks like one of them is let go: identified workers are closed at
  * once, plain c10d connections at their next request (a silent one may be the callback connection of
  * torch 1.13, whose owner would abort when it is closed under it). Agents and operators stay. */
+#include "hub/job.h"
+#include "hub/lost_peer.h"
 #include "hub/session.h"
+#include "hub/torch_observer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* A session enters a job, leaves it, and is freed, in one place.
+ *
+ * A session is known in up to six places: the table by id, the line of unfinished requests (`midway`), its job's
+ * list, the store's waits, a barrier's seat, its rank's list. Freeing it takes it out of all of them, so nobody else
+ * has to ask whether a session that it holds still lives. */
+
+/* --- the job it belongs to ------------------------------------------------------------------------------ */
+
+struct quota *session_quota(struct hub *hub, const struct session *s)
+{
+    if (s->job != NULL)
+        return s->job->quota;
+    return hub->limits.many_jobs ? &hub->strangers : &hub->quota;
+}
+
+/* Change the job, and with it the quota that pays for the unfinished request. */
+static void set_job(struct hub *hub, struct session *s, struct job *job)
+{
+    quota_give(session_quota(hub, s), s->in.cap);
+    s->job = job;
+    quota_charge(session_quota(hub, s), s->in.cap);
+}
+
+static void leave_job(struct session *s, const char *how)
+{
+    struct job *job = s->job;
+    if (job == NULL)
+        return;
+    job_node_gone(s, how);
+    lost_peer_leaves(s);
+    session_leave_wait(s);
+    store_acted(job->store, &s->waiter);
+    session_detach(s);
+    list_remove(&s->in_job);
+    set_job(job->hub, s, NULL);
+    job->left_ms = job->hub->now_ms;
+    job_touch(job);
+}
+
+void session_enter(struct session *s, struct job *job)
+{
+    if (s->job == job)
+        return;
+    leave_job(s, "it joined another job");
+    set_job(job->hub, s, job);
+    list_insert(&job->sessions, &s->in_job);
+    if (s->role == ROLE_PLAIN && job->watch.waits) /* no worker was started yet: a torchrun, perhaps */
+        schedule_hurry(job);
+}
+
+/* --- the end -------------------------------------------------------------------------------------------- */
+
+/* The one place that frees a session; whoever else knows of it is told here. */
+void session_free(struct hub *hub, struct session *s, const char *how)
+{
+    leave_job(s, how);
+    list_remove(&s->midway);
+    quota_give(session_quota(hub, s), s->in.cap);
+    buf_free(&s->in);
+    table_remove(&hub->sessions, &s->node);
+    free(s->as_node);
+    torch_client_free(&s->torch);
+    free(s->peer);
+    free(s);
+}
+
+/* Forgotten first, closed after: the shell may reuse or free its side in the callback. */
+static void drop(struct hub *hub, struct session *s, const char *why, bool is_news)
+{
+    conn_id conn = s->id;
+    hub->closed_by_us++;
+    session_free(hub, s, why);
+    hub->sink.close(hub->sink.user, conn, why, is_news);
+}
+
+void session_drop(struct hub *hub, struct session *s, const char *why)
+{
+    drop(hub, s, why, true);
+}
+
+/* Whose node it would have been is not known. */
+static void hurry_all_jobs(struct hub *hub)
+{
+    EACH_NODE(node, &hub->jobs)
+    {
+        struct job *job = TABLE_ENTRY(node, struct job, node);
+        schedule_hurry(job);
+        job_touch(job);
+    }
+}
+
+bool session_note_reject(struct hub *hub, const struct session *s, const char *why)
+{
+    struct reject_facts facts = { .peer = s->peer,
+                                  .job = hub->asked_job[0] ? hub->asked_job : NULL,
+                                  .why = why,
+                                  .first = slice_of(s->first, s->n_first),
+                                  .is_ours = s->role != ROLE_PLAIN || hub->asked_job[0] };
+    bool is_news = rejects_note(&hub->rejects, &facts, hub->now_ms);
+    if (is_news && (facts.is_ours || reject_may_be_a_node(reject_kind_of(facts.first))))
+        hurry_all_jobs(hub);
+    hub->asked_job[0] = '\0';
+    return is_news;
+}
+
+/* What a stranger speaks is said where the bytes tell it: somebody will look for the browser or the proxy. */
+void session_reject(struct hub *hub, struct session *s, const char *why)
+{
+    char words[512];
+    enum reject_kind kind = reject_kind_of(slice_of(s->first, s->n_first));
+    bool is_stranger = !s->has_spoken && kind >= REJECT_HTTP && kind <= REJECT_SSH;
+    bool is_news = session_note_reject(hub, s, why);
+    snprintf(words, sizeof(words), "%s (it speaks %s)", why, reject_kind_words(kind));
+    drop(hub, s, is_stranger ? words : why, is_news);
+}
+
+/* --- attempt ---------------------------------------------------------------------------------------------- */
 
 /* The rendezvous owns its nodes: it drops one by itself, and may be using one now. Dispatch still uses the session that is
  * being fed; its next request is refused because its attempt is over. */

@@ -14,8 +14,8 @@
 
 #include "base/endpoint.h"
 #include "hub/inspect.h"
-#include "hub/job_nodes.h"
-#include "hub/job_rdzv.h"
+#include "hub/job.h"
+#include "hub/rounds.h"
 #include "store/encode.h"
 
 #include <stdio.h>
@@ -181,7 +181,7 @@ static bool call_worker_exited(struct hub *hub, struct session *s, const union m
     member->exit_code = (int)exited->exit_code;
     member->signal = (int)exited->signal;
     barriers_member_ended(&s->job->barriers, (uint32_t)exited->rank, hub->now_ms);
-    job_watch_torch_exit(s->job);
+    schedule_torch_exit(s->job);
     return true;
 }
 
@@ -269,7 +269,7 @@ static struct job *joined_job(struct hub *hub, struct session *s, const struct r
     struct job *job = s->is_node ? s->job : job_claim(hub, s, join->job);
     if (job != NULL && job->name[0] == '\0')
         job_rename(job, join->job);
-    if (job == NULL || job_rdzv(job) == NULL) {
+    if (job == NULL || job_rendezvous(job) == NULL) {
         ddp_fail(&hub->err, DDP_ERR_NOMEM, "the store has no room for job '%s'", join->job);
         refuse(hub, answer, rdzv_refused_code(RDZV_REFUSED_STORE_FULL),
                rdzv_refused_advice(RDZV_REFUSED_STORE_FULL));
@@ -293,7 +293,7 @@ static bool welcome(struct session *s, struct job *job, cJSON *answer)
     job_node_joined(s);
     const bool is_spare = rdzv_is_spare(job->rdzv, s->id);
     if (is_spare)
-        job_watch_spare(job);
+        schedule_spare(job);
     message_add_joined(
         &(struct message_joined){ .job = job->name,
                                   .instance = rdzv_instance(job->rdzv),
@@ -318,12 +318,12 @@ static bool call_join(struct hub *hub, struct session *s, const union message *m
         return false;
     fill_address(&join, s, &peer);
     if (m->join.events)
-        job_events_ask(job, s);
+        events_ask(job, s);
     if (rdzv_join(job->rdzv, s->id, &join, hub->now_ms, &refusal) == RDZV_WELCOME)
         return welcome(s, job, answer);
-    job_watch_hurry(job);
+    schedule_hurry(job);
     if (!s->is_node)
-        job_events_leave(job, s);
+        events_leave(job, s);
     job_touch(job);
     refusals_note(&hub->refusals, &join, &refusal, hub->now_ms);
     ddp_fail(&hub->err, DDP_ERR_MISMATCH, "%s", refusal.sentence);
@@ -458,7 +458,7 @@ static void note_step(struct job *job, const struct rdzv_node_facts *node, const
         return;
     member_step(member, (int64_t)step->valuedouble, (uint64_t)seq->valuedouble, call, job->hub->now_ms);
     if (member->call[0] != '\0')
-        job_watch_call(job);
+        schedule_call(job);
 }
 
 /* That it lives has been noted with its bytes. A beat also is the moment to see whether all ranks have
@@ -481,7 +481,7 @@ static bool call_heartbeat(struct hub *hub, struct session *s, const union messa
         note_step(s->job, &node, row);
     }
     job_touch(s->job);
-    job_look_at_grow_keys(s->job);
+    rounds_look_at_grow_keys(s->job);
     return true;
 }
 
@@ -494,7 +494,7 @@ static bool call_notice(struct hub *hub, struct session *s, const union message 
     (void)hub, (void)answer;
     struct job *job = s->job;
     notices_add(&job->notices, m->notice.code, m->notice.subject, m->notice.sentence, m->notice.advice);
-    job_watch_hurry(job);
+    schedule_hurry(job);
     job_touch(job);
     return true;
 }
@@ -530,7 +530,7 @@ static bool call_trouble(struct hub *hub, struct session *s, const union message
     subject_of(s, subject);
     finding_make(&f, finding_by_name(code), subject, "words", m->trouble.words, NULL);
     if (s->job->troubles.count == 0) /* a rack that is cut off comes at once */
-        job_watch_trouble(s->job);
+        schedule_trouble(s->job);
     notices_add(&s->job->troubles, code, f.subject, f.sentence, f.advice);
     job_touch(s->job);
     return true;

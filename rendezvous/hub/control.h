@@ -11,7 +11,7 @@ bool control_answer(struct hub *hub, struct session *s, struct slice request);
 /* A handler fills `answer`, or returns false and hub->err says why not. The message is the one of its call. */
 typedef bool (*control_call)(struct hub *hub, struct session *s, const union message *m, cJSON *answer);
 
-/* vouch.c: an agent answers `who`. */
+/* peer_identity.c: an agent answers `who`. */
 bool control_vouch(struct hub *hub, struct session *s, const union message *m, cJSON *answer);
 bool control_owner(struct hub *hub, struct session *s, const union message *m, cJSON *answer);
 

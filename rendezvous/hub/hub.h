@@ -9,8 +9,8 @@
  *
  * All calls happen on one thread. A sink callback must not call back into the hub; what the hub does to
  * *other* connections (a SET that wakes a waiter) it does through the same sink, in the same call. */
-#ifndef RENDEZVOUS_HUB_H
-#define RENDEZVOUS_HUB_H
+#ifndef RENDEZVOUS_HUB_HUB_H
+#define RENDEZVOUS_HUB_HUB_H
 
 #include "base/endpoint.h"
 #include "base/slice.h"

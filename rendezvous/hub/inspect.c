@@ -6,7 +6,7 @@
 #include "hub/inspect.h"
 
 #include "base/json.h"
-#include "hub/job_look.h"
+#include "hub/look.h"
 #include "diagnosis/screen.h"
 #include "job/rendezvous.h"
 #include "diagnosis/torch_keys.h"
@@ -439,14 +439,14 @@ bool inspect_rejects(struct hub *hub, struct session *s, const union message *m,
 /* The look borrows from the job, so it is let go before anything else is worked off. */
 bool inspect_why(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
-    struct job_look look;
+    struct look look;
     struct diagnosis *d = malloc(sizeof(*d)); /* 18 KB are much for a stack */
     struct job *job = inspect_job(hub, s, m->why.job);
-    bool ok = job != NULL && d != NULL && job_look(job, &look);
+    bool ok = job != NULL && d != NULL && look_at_job(job, &look);
     if (ok) {
         diagnose_job(&look.snapshot, d);
         ok = screen_add(answer, &look.snapshot, d);
-        job_look_free(&look);
+        look_free(&look);
     }
     free(d);
     return ok;

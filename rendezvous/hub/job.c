@@ -1,13 +1,255 @@
-/* job.c -- see job.h: jobs are made, found by name, freed, and know when they want to be looked at.
+/* job.c -- see job.h.
+ *
+ * Jobs are made, found by name, freed, and know when they want to be looked at.
  *
  * A daemon lives for months, and jobs end without a word: one that nobody is connected to any more is forgotten
  * after a while, keys and all. Only where many are served: the store of a launcher goes with its launcher. */
-#include "hub/job_source.h"
-#include "job/rendezvous.h"
+#include "hub/job.h"
 #include "hub/session.h"
 
+#include "diagnosis/ranks.h"
+#include "hub/events.h"
+#include "hub/lost_peer.h"
+#include "hub/session.h"
+#include "job/rendezvous.h"
+#include "store/encode.h"
+
+#include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+/* The sources that declare jobs, see job.h. */
+
+enum { KEY_MAX = 64, NETWORK_BYTES = 8 };
+
+struct job_source {
+    struct table_node node; /* in hub->sources, by key */
+    struct quota share;     /* of hub->quota; its jobs have shares of it */
+    uint32_t jobs;
+    char key[KEY_MAX];
+};
+
+/* One host may use every address of its /64 network. */
+static bool format_network(struct slice address, char key[static KEY_MAX])
+{
+    char text[INET6_ADDRSTRLEN + 2];
+    uint8_t bytes[16];
+    snprintf(text, sizeof(text), "%.*s", (int)address.len, (const char *)address.data);
+    text[strcspn(text, "]%")] = '\0';
+    if (text[0] != '[' || inet_pton(AF_INET6, text + 1, bytes) != 1)
+        return false;
+    int n = snprintf(key, KEY_MAX, "net ");
+    for (int i = 0; i < NETWORK_BYTES; i++)
+        n += snprintf(key + n, (size_t)(KEY_MAX - n), "%02x", bytes[i]);
+    return true;
+}
+
+static void format_key(const struct session *s, char key[static KEY_MAX])
+{
+    struct slice address = session_address(s);
+    if (s->uid != SESSION_NO_UID)
+        snprintf(key, KEY_MAX, "uid %u", s->uid);
+    else if (!format_network(address, key))
+        snprintf(key, KEY_MAX, "%.*s", (int)address.len, (const char *)address.data);
+}
+
+/* Return the source of the connection `s`, in hub->sources; NULL when memory is short. A new one has no job: pass it to
+ * job_set_source or job_source_release. */
+static struct job_source *job_source_of(struct hub *hub, const struct session *s)
+{
+    char key[KEY_MAX];
+    format_key(s, key);
+    const uint32_t hash = table_hash(slice_str(key));
+    struct table_node *node = table_find(&hub->sources, slice_str(key), hash);
+    if (node != NULL)
+        return TABLE_ENTRY(node, struct job_source, node);
+    struct job_source *source = calloc(1, sizeof(*source));
+    if (source == NULL)
+        return NULL;
+    snprintf(source->key, sizeof(source->key), "%s", key);
+    source->share.whole = &hub->quota;
+    source->node =
+        (struct table_node){ .key = source->key, .key_len = (uint32_t)strlen(source->key), .hash = hash };
+    table_put(&hub->sources, &source->node);
+    return source;
+}
+
+/* Free `source` if it has no job; NULL is allowed. */
+static void job_source_release(struct hub *hub, struct job_source *source)
+{
+    if (source == NULL || source->jobs > 0)
+        return;
+    table_remove(&hub->sources, &source->node);
+    free(source);
+}
+
+static bool job_source_has_room(const struct job_source *source, uint64_t bytes)
+{
+    return quota_left(&source->share) >= bytes;
+}
+
+void job_set_source(struct job *job, struct job_source *source)
+{
+    struct job_source *before = job->source;
+    quota_move(&job->share, source != NULL ? &source->share : &job->hub->quota);
+    job->source = source;
+    if (source != NULL)
+        source->jobs++;
+    if (before != NULL)
+        before->jobs--;
+    job_source_release(job->hub, before);
+}
+
+/* --- job barriers ----------------------------------------------------------------------------------------- */
+
+/* What the barriers of a job ask of it: who they speak for, and who hears how they end. */
+
+/* No buffer in between, so that a released barrier needs no memory. */
+static void answer_barrier(void *user, struct barrier_seat *seat, enum barrier_outcome outcome,
+                           struct slice json)
+{
+    struct session *s = TABLE_ENTRY(seat, struct session, seat);
+    uint8_t head[1 + 8] = { (uint8_t)outcome };
+    struct hub *hub = ((struct job *)user)->hub;
+    write_le(head + 1, json.len, 8);
+    s->waits_in = 0;
+    hub_send(hub, s, slice_of(head, sizeof(head)));
+    if (json.len > 0)
+        hub_send(hub, s, json);
+}
+
+static void facts_for(void *user, uint32_t rank, struct rank_facts *facts)
+{
+    facts_of_rank(user, rank, facts);
+}
+
+static void report_barrier(void *user, const struct barrier *barrier, struct slice name,
+                           enum barrier_outcome outcome, const char *because, struct buf *out)
+{
+    barrier_report(barrier, name, facts_for, user, outcome, because, out);
+}
+
+static void put_end(void *user, uint32_t rank, char *text, size_t size)
+{
+    struct rank_facts facts;
+    struct finding finding;
+    facts_of_rank(user, rank, &facts);
+    diagnose_rank(&facts, &finding);
+    snprintf(text, size, "%s %s", finding.subject, finding_predicate(&finding));
+}
+
+/* By its agent's word: a connection that has closed may only be a worker that connects anew. */
+static bool barrier_rank_ended(void *user, uint32_t rank)
+{
+    const struct job *job = user;
+    return members_at(&job->members, rank)->exited;
+}
+
+static void barrier_log(void *user, const char *line)
+{
+    hub_log(((struct job *)user)->hub, "%s", line);
+}
+
+static void barrier_lost(void *user, const struct barrier *barrier, uint32_t rank)
+{
+    lost_peer_in_barrier(user, barrier, rank);
+}
+
+static void barrier_opened(void *user, const struct barrier *barrier)
+{
+    events_opened(user, barrier);
+    schedule_barrier(user);
+}
+
+struct barrier_env job_barrier_env(struct job *job)
+{
+    return (struct barrier_env){ .user = job,
+                                 .answer = answer_barrier,
+                                 .report = report_barrier,
+                                 .end_of = put_end,
+                                 .has_ended = barrier_rank_ended,
+                                 .log = barrier_log,
+                                 .lost = barrier_lost,
+                                 .opened = barrier_opened,
+                                 .ended = events_ended };
+}
+
+/* --- job nodes -------------------------------------------------------------------------------------------- */
+
+/* Between a connection and the rendezvous: a session is a node from its welcome until it ends, and as long
+ * as it is one it stands among the hub's agents, whom peer_lookup.c asks. */
+
+enum { STOOD_LONG_MS = 1000, JUST_NOW_MS = 1000 };
+
+bool job_node_room(struct session *s)
+{
+    if (s->as_node == NULL && (s->as_node = calloc(1, sizeof(*s->as_node))) != NULL)
+        s->as_node->session = s;
+    return s->as_node != NULL;
+}
+
+/* Counted once, however often it joins on the same connection; moved to the end of the line of agents. */
+void job_node_joined(struct session *s)
+{
+    const struct slice address = session_address(s);
+    if (s->is_node)
+        return;
+    s->job->hub->n_nodes++;
+    s->is_node = true;
+    s->as_node->joined_ms = s->job->hub->now_ms;
+    s->as_node->by_address = (struct table_node){ .key = address.data,
+                                                  .key_len = (uint32_t)address.len,
+                                                  .hash = table_hash(address) };
+    table_put(&s->job->hub->agents, &s->as_node->by_address);
+}
+
+/* With every byte and not only with beats: a node that talks is alive. */
+void job_node_heard(struct session *s)
+{
+    if (s->is_node)
+        rdzv_heard(s->job->rdzv, s->id, s->job->hub->now_ms);
+}
+
+/* The events go to another node from here on. */
+void job_node_ends(struct session *s)
+{
+    events_leave(s->job, s);
+    s->is_node = false;
+    s->job->hub->n_nodes--;
+    table_remove(&s->job->hub->agents, &s->as_node->by_address);
+}
+
+/* A node that closes its connection just when this store goes on has given it up meanwhile, and is not to blame. */
+static bool just_stood_still(const struct hub *hub)
+{
+    return hub->stood_ms >= STOOD_LONG_MS && hub->now_ms - hub->woke_ms <= JUST_NOW_MS;
+}
+
+/* The nodes that wait should hear of it soon: it is one more that is missing. */
+void job_node_gone(struct session *s, const char *how)
+{
+    char words[256];
+    struct hub *hub;
+    if (!s->is_node)
+        return;
+    hub = s->job->hub;
+    job_node_ends(s);
+    snprintf(words, sizeof(words), "%s", how);
+    if (just_stood_still(hub))
+        snprintf(words, sizeof(words),
+                 "%.120s, after the store itself had stood still for %.3g s: frozen, or its machine was", how,
+                 (double)hub->stood_ms / 1000);
+    rdzv_lost(s->job->rdzv, s->id, words, hub->now_ms);
+    schedule_hurry(s->job);
+}
+
+void job_pardon(struct job *job)
+{
+    if (job->rdzv != NULL)
+        rdzv_pardon(job->rdzv, job->hub->now_ms);
+}
+
+/* --- job -------------------------------------------------------------------------------------------------- */
 
 /* One that is over is kept for those who ask how it ended. It stands in nobody's way: who joins again begins anew. */
 enum { FORGET_OVER_MS = 60 * 1000 };
@@ -80,7 +322,7 @@ void job_free(struct job *job)
     free(job->round_nodes);
     notices_free(&job->notices);
     notices_free(&job->troubles);
-    job_events_free(&job->events);
+    events_free(&job->events);
     store_free(job->store);
     barriers_free(&job->barriers);
     members_free(&job->members);
@@ -170,7 +412,7 @@ static uint64_t earlier(uint64_t a, uint64_t b)
 static uint64_t job_deadline(const struct job *job)
 {
     uint64_t others = earlier(job_forget_at(job), barriers_deadline(&job->barriers));
-    return job->rdzv != NULL ? earlier(earlier(others, job_watch_deadline(job)), rdzv_deadline(job->rdzv))
+    return job->rdzv != NULL ? earlier(earlier(others, schedule_deadline(job)), rdzv_deadline(job->rdzv))
                              : others;
 }
 

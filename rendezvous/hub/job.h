@@ -9,16 +9,19 @@
  *
  * A connection enters its job when that is known: when it says so (IDENTIFY, a call of its agent), or at its first
  * request for a key when there is only one job. */
-#ifndef RENDEZVOUS_JOB_H
-#define RENDEZVOUS_JOB_H
+#ifndef RENDEZVOUS_HUB_JOB_H
+#define RENDEZVOUS_HUB_JOB_H
 
-#include "store/barrier.h"
-#include "hub/job_events.h"
-#include "hub/job_watch.h"
-#include "job/members.h"
 #include "diagnosis/rejected.h"
-#include "store/store.h"
 #include "diagnosis/torch_keys.h"
+#include "hub/events.h"
+#include "hub/schedule.h"
+#include "job/members.h"
+#include "store/barrier.h"
+#include "store/store.h"
+
+#include <stdbool.h>
+#include <stdint.h>
 
 struct hub;
 struct job_source;
@@ -38,7 +41,7 @@ struct job {
     struct rdzv *rdzv;       /* owned; NULL = its ranks are placed by others */
     char *round_nodes;       /* owned: the nodes of the round as JSON, told to all of them */
     uint32_t spares, agreed; /* nodes a bigger round could take in; ranks that agreed to it, counted from 0 */
-    struct job_watch watch;
+    struct schedule_state watch;
     struct torch_meets meets; /* of PyTorch's ranks in this attempt */
     struct finding given_up;  /* what the first of them has waited for in vain, */
     uint64_t given_up_ms;     /* ... and when that was; 0 = nobody has */
@@ -72,7 +75,40 @@ bool job_is_at(const struct job *job, const struct job_name *name);
 uint64_t job_forget_at(const struct job *job);
 /* A job has changed: hub->jobs_deadline_ms is no later than what it needs. */
 void job_touch(struct job *job);
-/* jobs.c: what is due in any of them; hub->jobs_deadline_ms may be too early, never too late. */
+/* hub.c: what is due in any of them; hub->jobs_deadline_ms may be too early, never too late. */
 void jobs_tick(struct hub *hub);
+
+/* --- job source ------------------------------------------------------------------------------------------- */
+
+/* Who declared a job, where the hub serves many jobs: the unit that the store's quota is divided by.
+ *
+ * A source is the uid of a process on this host, otherwise an address; the /64 network counts for IPv6. A source exists as
+ * long as it has a job. */
+
+struct hub;
+struct job;
+struct job_source;
+struct session;
+
+/* From now on the job's share is a part of the share of `source`; NULL: of the whole store. */
+void job_set_source(struct job *job, struct job_source *source);
+
+/* --- job nodes -------------------------------------------------------------------------------------------- */
+
+/* The nodes of a job: connections of agents that have joined its rendezvous. */
+
+/* What a node needs that other sessions do not have. Asked for before it joins; false when memory is short. */
+bool job_node_room(struct session *s);
+/* This session, which has room, is a node from now on. */
+void job_node_joined(struct session *s);
+/* Bytes have come from it. */
+void job_node_heard(struct session *s);
+/* It is none any more: its connection is gone, `how` says what happened to it. */
+void job_node_gone(struct session *s, const char *how);
+/* It is none any more, and the rendezvous knows. */
+void job_node_ends(struct session *s);
+
+/* Everybody gets another full time to be heard of: it was we who stood still. */
+void job_pardon(struct job *job);
 
 #endif

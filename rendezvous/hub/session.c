@@ -1,9 +1,17 @@
-/* session.c -- a session: made when a connection is accepted, found by its id, tied to what it waits for and to the rank it
+/* session.c -- see session.h.
+ *
+ * A session is made when a connection is accepted, found by its id, and tied to what it waits for and to the rank it
  * speaks for. Who calls these is above: hub.c for connections that come and go, the handlers for waits and ranks. How a
- * session leaves its job, and ends, is in session_job.c. */
+ * session leaves its job, and ends, is in attempt.c. */
 #include "hub/session.h"
-#include "hub/job_rdzv.h"
 
+#include "base/shared.h"
+#include "hub/rounds.h"
+#include "job/rendezvous.h"
+#include "store/encode.h"
+
+#include <cjson/cJSON.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -121,4 +129,188 @@ struct rejects *hub_all_rejects(struct hub *hub)
                          s->heard_ms);
     }
     return all;
+}
+
+/* --- hub out ---------------------------------------------------------------------------------------------- */
+
+/* What goes out: bytes to connections, lines to the log.
+ *
+ * While one connection's bytes are worked off (`feeding`) its answers gather in `out` and leave in one piece
+ * at the end; whatever goes to others in between (a SET that wakes) leaves at once. So each connection gets
+ * its bytes in order, and a pipeline of a hundred requests costs one send:
+ *
+ *     A sends  SET x, GET x, GET y   ->   to B: the zero byte of its WAIT x   (at once)
+ *                                         to A: value of x, value of y        (one send, at the end)
+ *
+ * Everything that answers stands on this file; it knows nobody above it. */
+
+enum {
+    OUT_DIRECT = SHARED_MIN, /* a value this big goes out from where it lies, and gathered answers leave when
+                            * they pile up so high */
+    OUT_KEPT = 1 << 20,      /* an output buffer grown beyond this is given back */
+};
+
+/* Small replies are not asked for: the shell stops reading before they grow. */
+bool hub_may_reply(struct hub *hub, uint64_t bytes)
+{
+    if (bytes >= OUT_DIRECT && hub->sink.may_reply != NULL)
+        hub->must_repeat = !hub->sink.may_reply(hub->sink.user, hub->feeding->id, bytes);
+    return !hub->must_repeat;
+}
+
+static void check_backlog(struct hub *hub)
+{
+    if (hub->sink.may_reply != NULL)
+        hub->is_backed_up = !hub->sink.may_reply(hub->sink.user, hub->feeding->id, 0);
+}
+
+/* The buffer is kept for the next call unless a big answer has blown it up. */
+void hub_flush(struct hub *hub)
+{
+    if (hub->out.len > 0) {
+        hub->sink.send(hub->sink.user, hub->feeding->id, buf_slice(&hub->out), NULL);
+        check_backlog(hub);
+    }
+    hub->out.len = 0;
+    if (hub->out.cap > OUT_KEPT)
+        buf_free(&hub->out);
+}
+
+/* To the one being fed: first what has gathered for it. */
+void hub_send(struct hub *hub, struct session *s, struct slice bytes)
+{
+    if (s == hub->feeding)
+        hub_flush(hub);
+    hub->sink.send(hub->sink.user, s->id, bytes, NULL);
+    if (s == hub->feeding)
+        check_backlog(hub);
+}
+
+/* Memory that is short costs this push, never half of it. */
+void hub_push_text(struct hub *hub, struct session *s, struct slice text)
+{
+    struct buf direct = { 0 }, *out = s == hub->feeding ? &hub->out : &direct;
+    size_t before = out->len;
+    if (!put_blob(out, text))
+        out->len = before;
+    else if (s != hub->feeding)
+        hub_send(hub, s, buf_slice(&direct));
+    buf_free(&direct);
+}
+
+void hub_push(struct hub *hub, struct session *s, const struct cJSON *o)
+{
+    enum { USUAL_BYTES = 1024 };
+    char *text = o != NULL ? cJSON_PrintBuffered(o, USUAL_BYTES, false) : NULL;
+    if (text != NULL)
+        hub_push_text(hub, s, slice_str(text));
+    cJSON_free(text);
+}
+
+bool hub_reply_blob(struct hub *hub, struct slice value, struct shared *holder)
+{
+    if (!put_u64(&hub->out, value.len))
+        return false;
+    if (hub->out.len >= OUT_DIRECT || value.len >= OUT_DIRECT)
+        hub_flush(hub);
+    if (value.len < OUT_DIRECT)
+        return buf_append(&hub->out, value.data, value.len);
+    hub->sink.send(hub->sink.user, hub->feeding->id, value, holder);
+    check_backlog(hub);
+    return true;
+}
+
+/* On the stack, cut when it is longer: a log line is no reason to fail. */
+void hub_log(struct hub *hub, const char *fmt, ...)
+{
+    char line[1024];
+    if (hub->sink.log == NULL)
+        return;
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof(line), fmt, ap);
+    va_end(ap);
+    hub->sink.log(hub->sink.user, line);
+}
+
+/* --- facts ------------------------------------------------------------------------------------------------ */
+
+/* What is known of a rank now: what the members' table holds, and what its open connections show.
+ *
+ * Nothing is written down when a wait begins or a byte comes; the connections are asked when somebody wants
+ * to know. That is rare (a time-out, an operator), and requests are not. */
+
+/* The barrier of PyTorch's whose count it asks for again and again; NULL = none, or it is complete. */
+static const struct torch_meet *polled(const struct session *s)
+{
+    const struct job *job = s->job;
+    if (s->torch == NULL || !s->torch->polls || job == NULL)
+        return NULL;
+    const struct torch_meet *meet = torch_meets_of_id(&job->meets, s->torch->meet);
+    return meet != NULL && !(job->members.known && meet->count == job->members.world_size) ? meet : NULL;
+}
+
+/* A barrier counts as the one thing that is awaited, and so does one of PyTorch's that is asked for its count. */
+bool facts_awaited(const struct session *s, uint32_t n, struct slice *name)
+{
+    const uint32_t keys = store_awaited_count(&s->waiter);
+    const struct torch_meet *meet = keys == 0 && n == 0 ? polled(s) : NULL;
+    const bool in_barrier = s->seat.barrier != NULL && n == 0;
+    if (in_barrier)
+        *name = barrier_name(s->seat.barrier);
+    else if (n < keys)
+        *name = store_awaited(&s->waiter, n);
+    else if (meet != NULL)
+        *name = torch_meet_key(meet);
+    return in_barrier || n < keys || meet != NULL;
+}
+
+const char *facts_waits_by(const struct session *s)
+{
+    if (s->waits_in != 0)
+        return op_table[s->waits_in - 1].name;
+    return polled(s) != NULL ? "ADD" : NULL;
+}
+
+static struct rank_wait wait_of(const struct session *s)
+{
+    struct rank_wait wait = { .in_barrier = s->seat.barrier != NULL };
+    const uint32_t keys = store_awaited_count(&s->waiter);
+    if (facts_waits_by(s) == NULL || !facts_awaited(s, 0, &wait.name))
+        return (struct rank_wait){ 0 };
+    wait.more = keys > 1 ? keys - 1 : 0;
+    wait.for_ms = s->job->hub->now_ms - s->waits_since_ms;
+    return wait;
+}
+
+/* While a round runs every rank has a node, unless that is gone. */
+static bool node_is_lost(const struct job *job, uint32_t rank)
+{
+    struct rdzv_facts facts;
+    if (job->rdzv == NULL)
+        return false;
+    rdzv_facts(job->rdzv, &facts);
+    return (facts.state == RDZV_RUNNING || facts.state == RDZV_STOPPING) && rank < facts.world_size &&
+           rdzv_node_of_rank(job->rdzv, rank) == 0;
+}
+
+/* A rank may have several connections: the youngest byte of any counts, and the first wait that is found. */
+void facts_of_rank(struct job *job, uint32_t rank, struct rank_facts *facts)
+{
+    struct hub *hub = job->hub;
+    struct member *member = members_at(&job->members, rank);
+    uint64_t heard_ms = member->heard_ms;
+    *facts = member_facts(&job->members, rank);
+    facts->connected = !list_is_empty(&member->sessions);
+    LIST_EACH(node, &member->sessions)
+    {
+        const struct session *s = LIST_ENTRY(node, struct session, by_rank);
+        heard_ms = s->heard_ms > heard_ms ? s->heard_ms : heard_ms;
+        if (facts->waits.name.data == NULL)
+            facts->waits = wait_of(s);
+    }
+    facts->silent_ms = hub->now_ms - heard_ms;
+    facts->state_ms = facts->proc_state != 0 ? hub->now_ms - member->state_since_ms : 0;
+    facts->still_ms = member->has_steps ? hub->now_ms - member->stepped_ms : 0;
+    facts->node_lost = node_is_lost(job, rank);
 }

@@ -1,42 +1,32 @@
 /* session.h -- one connection's conversation, and the hub it happens in. Private to the core; the shell knows
  * hub.h only. From the top down, and each file uses only those below it:
  *
- *     hub.c               connections come and go; bytes come in; time
- *     dispatch.c          bytes -> requests -> the handler of each, with what every request has in common
- *     requests.c, ours.c  the handlers: PyTorch's requests, our own
- *     torch_watch.c       where PyTorch's ranks are while their groups come together: hooks of the requests
- *     control.c           the JSON calls of agents and operators: which there are
- *     inspect.c           ... and those that only look
- *     peer_lookup.c             whose process a plain connection is
- *     job_rdzv.c          a job's rendezvous: what it decides is done
- *     jobs.c              time passes for the jobs
- *     attempt.c           attempts begin and end
- *     job_tell.c          why a job does not come together
- *     session_job.c       a session enters a job, leaves it, is freed
- *     job.c               jobs are made, found, freed
- *     job_source.c        the sources that declare jobs
- *     job_look.c          what the store can see of a job
- *     job_barriers.c      what a job's barriers ask of it
- *     job_left.c          a rank ends well while others wait for it
- *     torch_crowd.c       who takes part where more have come than belong there
- *     facts.c             what is known of a rank
- *     job_nodes.c         sessions of agents as nodes
- *     job_events.c        what happens in a job, for an event log
- *     job_watch.c         when a job that waits is looked at
- *     hub_out.c           what goes out
- *     session.c           a session is made, found, waits, speaks for a rank
+ *     hub.c               connections come and go; bytes become requests; time passes for the jobs
+ *     requests.c          the handlers of PyTorch's requests and of our own
+ *     control.c           the JSON calls of agents and operators; inspect.c: those that only look
+ *     rounds.c            a job's rendezvous: what it decides is done, and its nodes are told
+ *     monitor.c           looks at a job while something waits, and tells its nodes what is new
+ *     look.c              a snapshot of a job, for the diagnosis
+ *     torch_observer.c    what PyTorch's ranks do while their groups come together
+ *     peer_identity.c     whose process a plain connection is
+ *     attempt.c           attempts begin and end; a session enters a job, leaves it, is freed
+ *     job.c               jobs are made, found, freed; who declares them, their barriers, their nodes
+ *     lost_peer.c         a rank ends while others wait for it
+ *     schedule.c          when a job that waits is looked at
+ *     events.c            what happens in a job, for an event log
+ *     session.c           a session is made, found, waits, speaks for a rank; what goes out; what is known of a rank
  *
  * A handler answers by appending to hub->out, which goes to the connection that asks once all its bytes are
  * worked off; it returns false, with hub->err saying why, when the connection must be closed. */
-#ifndef RENDEZVOUS_SESSION_H
-#define RENDEZVOUS_SESSION_H
+#ifndef RENDEZVOUS_HUB_SESSION_H
+#define RENDEZVOUS_HUB_SESSION_H
 
 #include "base/list.h"
 #include "ddp/error.h"
+#include "diagnosis/rejected.h"
 #include "hub/hub.h"
 #include "hub/job.h"
 #include "store/quota.h"
-#include "diagnosis/rejected.h"
 #include "store/table.h"
 #include "store/wire.h"
 
@@ -59,7 +49,7 @@ struct session_node {
     struct session *session;      /* whose it is */
     struct table_node by_address; /* in hub->agents */
     uint64_t joined_ms;           /* for the first time */
-    uint32_t told_wait;           /* job_watch.wait in which it was told what is missing */
+    uint32_t told_wait;           /* schedule_state.wait in which it was told what is missing */
 };
 
 #define SESSION_NO_UID UINT32_MAX /* no user has it */
@@ -106,7 +96,7 @@ struct hub {
     struct quota quota;
     struct quota strangers; /* the share of all connections without a job, where the hub serves many jobs */
     struct table jobs;      /* owns them; there is always one */
-    struct table sources;   /* of these jobs (job_source.h), by key; owns them */
+    struct table sources;   /* of these jobs (job.h), by key; owns them */
     uint64_t jobs_deadline_ms;  /* no later than the nearest deadline of any job */
     uint64_t stood_ms, woke_ms; /* how long this process stood still last, and until when */
     uint32_t era;               /* counts the attempts of all jobs */
@@ -133,7 +123,7 @@ struct hub {
     uint64_t requests, closed_by_us;
 };
 
-/* dispatch.c: work off `bytes`. False: close the connection, hub->err says why (no words = memory is short).
+/* hub.c: work off `bytes`. False: close the connection, hub->err says why (no words = memory is short).
  */
 bool dispatch_bytes(struct hub *hub, struct session *s, struct slice bytes);
 
@@ -141,12 +131,12 @@ bool dispatch_bytes(struct hub *hub, struct session *s, struct slice bytes);
 typedef bool (*request_handler)(struct hub *hub, struct session *s, const struct request *req);
 extern const request_handler request_handlers[OPS];
 
-/* ours.c: the handlers of our own requests. */
+/* requests.c: the handlers of our own requests. */
 bool on_identify(struct hub *hub, struct session *s, const struct request *req);
 bool on_barrier_named(struct hub *hub, struct session *s, const struct request *req);
 bool on_control(struct hub *hub, struct session *s, const struct request *req);
 
-/* job_barriers.c: what the barriers of a job ask of it. */
+/* job.c: what the barriers of a job ask of it. */
 struct barrier_env job_barrier_env(struct job *job);
 
 /* attempt.c: an attempt of the job begins under `name`, declared by an agent or by its first worker; the sessions of
@@ -156,18 +146,18 @@ bool attempt_begin(struct job *job, const struct job_name *name, bool by_agent);
 void attempt_end(struct job *job);
 
 /* peer_lookup.c: ask the agents at its address whose it is, once. */
-void vouch_ask(struct hub *hub, struct session *s);
+void peer_ask(struct hub *hub, struct session *s);
 /* The same, and what process it is if it is none of their workers: that is slow, and only asked when there is trouble. False:
  * it was not asked now. */
-bool vouch_ask_owner(struct hub *hub, struct session *s);
+bool peer_ask_owner(struct hub *hub, struct session *s);
 /* Its unfinished business waits until its job is known. */
-bool vouch_hold(struct hub *hub, struct session *s);
+bool peer_hold(struct hub *hub, struct session *s);
 /* Is there room for what a held one goes on sending? */
-bool vouch_holds(struct hub *hub, const struct session *s);
-uint64_t vouch_deadline(const struct hub *hub);
-void vouch_tick(struct hub *hub);
+bool peer_holds(struct hub *hub, const struct session *s);
+uint64_t peer_deadline(const struct hub *hub);
+void peer_tick(struct hub *hub);
 
-/* facts.c: what is known of a rank now. Texts are valid until the next call. */
+/* session.c: what is known of a rank now. Texts are valid until the next call. */
 void facts_of_rank(struct job *job, uint32_t rank, struct rank_facts *facts);
 /* The n-th key, or the barrier, that a session waits for; false when there are no more. */
 bool facts_awaited(const struct session *s, uint32_t n, struct slice *name);
@@ -195,7 +185,7 @@ static inline bool session_is_operator(const struct session *s)
     return s->role == ROLE_AGENT || s->role == ROLE_CTL;
 }
 
-/* session_job.c: it belongs to this job from now on; whatever it had in another one ends. */
+/* attempt.c: it belongs to this job from now on; whatever it had in another one ends. */
 void session_enter(struct session *s, struct job *job);
 
 /* The quota that pays for this connection: that of its job, or the share of all connections without one. */
@@ -212,7 +202,7 @@ bool session_note_reject(struct hub *hub, const struct session *s, const char *w
 /* The rejects, with those that are connected and silent; yours (free). NULL when memory is short. */
 struct rejects *hub_all_rejects(struct hub *hub);
 
-/* hub_out.c: `bytes` to any session, in order with what is in hub->out. */
+/* session.c: `bytes` to any session, in order with what is in hub->out. */
 void hub_send(struct hub *hub, struct session *s, struct slice bytes);
 struct cJSON;
 /* A JSON object of ours to an agent, in one write with what has gathered for it; `o` stays yours. */

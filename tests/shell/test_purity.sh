@@ -40,6 +40,16 @@ names_both() {
 echo 'int ping(int n); int pong(int n); int ping(int n) { return n > 0 ? pong(n - 1) : 0; }' | compile ping
 echo 'int ping(int n); int pong(int n); int pong(int n) { return n > 0 ? ping(n - 1) : 0; }' | compile pong
 
+# No file calls back, but the two files of one concept are called by what they call.
+names_the_concepts() {
+    ! scripts/circles.sh "$tmp/left_a.o" "$tmp/left_b.o" "$tmp/right.o" >"$tmp/circles" &&
+        grep -q 'circle of concepts' "$tmp/circles" && grep -qx " *$tmp/left" "$tmp/circles" && ! grep -q 'circle of files' "$tmp/circles"
+}
+
+echo 'int left_a(void); int right(void); int left_a(void) { return right(); }' | compile left_a
+echo 'int left_b(void); int left_b(void) { return 1; }' | compile left_b
+echo 'int right(void); int left_b(void); int right(void) { return left_b(); }' | compile right
+
 check "a module that asks the clock is not pure" fails scripts/purity.sh "$tmp/clock.o"
 check "the message names the module and the symbol" names_the_clock
 check "a module that only counts letters is pure" complains_about_no_object_but "$tmp/text.o"
@@ -47,5 +57,6 @@ check "an include against the arrows is found" includes_against_the_arrows
 check "all pure modules are pure" scripts/purity.sh
 check "all includes follow the arrows" scripts/layers.sh
 check "files that call each other are found, and named" names_both
-check "no file comes back to itself" scripts/circles.sh
+check "a circle of concepts is found where files have none" names_the_concepts
+check "no file and no concept comes back to itself" scripts/circles.sh
 finish

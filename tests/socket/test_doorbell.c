@@ -1,4 +1,4 @@
-/* test_doorbell.c -- a loop that another thread wakes, also while the loop's thread is served first. */
+/* test_doorbell.c -- a loop that another thread wakes, also while the loop's thread has a real-time priority. */
 #include "output/output.h"
 
 #include <criterion/criterion.h>

@@ -2,7 +2,7 @@
 #include "contain/descendants.h"
 #include "contain/descendants.h"
 #include "contain/procfs.h"
-#include "plan/gpu_look.h"
+#include "plan/machine.h"
 #include "node/spawn.h"
 #include "report/program_file.h"
 

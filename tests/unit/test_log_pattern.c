@@ -1,5 +1,5 @@
 /* test_log_pattern.c -- names of log files. */
-#include "tables/log_pattern.h"
+#include "tables/text.h"
 
 #include <criterion/criterion.h>
 

@@ -46,7 +46,7 @@ int file_write(int fd, const void *data, size_t len)
 }
 
 /* Return how many bytes there were, less than `len` where the file ends; or -1 and errno. */
-static ssize_t read_all(int fd, uint64_t at, void *to, size_t len)
+static ssize_t pread_all(int fd, uint64_t at, void *to, size_t len)
 {
     char *into = to;
     size_t done = 0;
@@ -63,7 +63,7 @@ static ssize_t read_all(int fd, uint64_t at, void *to, size_t len)
 
 ddp_status file_read(const char *path, int fd, uint64_t at, void *to, size_t len, struct ddp_err *err)
 {
-    const ssize_t n = read_all(fd, at, to, len);
+    const ssize_t n = pread_all(fd, at, to, len);
     if (n < 0)
         return ddp_fail(err, DDP_ERR_IO, "%s: read from offset %" PRIu64 ": %s", path, at, strerror(errno));
     if ((size_t)n < len)

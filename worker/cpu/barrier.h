@@ -1,10 +1,10 @@
 /* barrier.h -- all ranks of a host come to one point, or learn why not.
  *
  * Happy path: mark what I am doing -> count myself in -> the last one compares all marks, moves the phase on and
- * wakes the others. Waiting is a moment of spinning (only when every rank can have a core of its own), a few
- * sched_yield, then sleep. It goes wrong when: a peer's process ends (noticed at the end of a slice of sleep), the
- * deadline passes, the marks differ, or a rank aborts. Each of these is written into the control page, so all ranks
- * return with the same words, and so do all later barriers. */
+ * wakes the others. Waiting is a moment of spinning (only when every rank can have a core), a few sched_yield, then
+ * sleep. It goes wrong when: a peer's process ends (noticed at the end of a slice of sleep), the deadline passes, the
+ * marks differ, or a rank aborts. Each of these is written into the control page, so all ranks return with the same
+ * words, and so do all later barriers. */
 #ifndef WORKER_CPU_BARRIER_H
 #define WORKER_CPU_BARRIER_H
 

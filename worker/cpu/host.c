@@ -330,7 +330,7 @@ static void take_all(struct cpu_comm *cpu, const struct call *call, const struct
 
 /* --- the pipeline --------------------------------------------------------------------------------------- */
 
-/* So small that each rank combines all values for himself. */
+/* So small that each rank combines all values. */
 static bool is_small(const struct cpu_comm *cpu, const struct call *call)
 {
     enum { SMALL_TOGETHER = 128 << 10 }; /* bytes that every rank then reads */

@@ -16,7 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* --- which address -------------------------------------------------------------------------------------- */
+/* --- the address of this rank -------------------------------------------------------------------------------------- */
 
 /* An address of this host as text; false for one that is neither IPv4 nor IPv6, and for link-local ones, which mean
  * nothing on another host. */
@@ -173,7 +173,8 @@ int net_connect(const char *address, int port, const char *source, int *fd)
     return connect(*fd, (struct sockaddr *)&to, len) == 0 || errno == EINPROGRESS ? 0 : -1;
 }
 
-/* --- to connect ------------------------------------------------------------------------------------------- */
+/* --- dial: connect to a rank
+ * ------------------------------------------------------------------------------------------- */
 
 /* A refusal is tried again for a second, silence is waited for once: who refuses is up, and may only be on
  * its way out or in, but a second try at a silent address would meet the same firewall. */
@@ -316,7 +317,7 @@ ddp_status net_dial_serve(struct net_dial *dial, struct ddp_err *err)
     return read_answer(dial, err);
 }
 
-/* --- to be connected to ----------------------------------------------------------------------------------- */
+/* --- door: accept ranks ----------------------------------------------------------------------------------- */
 
 /* Nothing of a guest is believed before its hello is whole and right, and nothing is allocated for it: a
  * scanner costs one of 32 places for five seconds. */

@@ -1,4 +1,5 @@
-/* net_connect.h -- where this rank listens for ranks of other hosts. */
+/* net_connect.h -- connections between ranks of different hosts: the address of this rank, connecting (dial), and
+ * accepting (door). */
 #ifndef WORKER_CPU_NET_CONNECT_H
 #define WORKER_CPU_NET_CONNECT_H
 
@@ -22,7 +23,8 @@ ddp_status net_listen(const char *address, const char *range, int local_rank, in
 /* A non-blocking socket that connects to address:port, from `source` unless that is "". 0, or -1 with errno. */
 int net_connect(const char *address, int port, const char *source, int *fd);
 
-/* --- to connect ------------------------------------------------------------------------------------------- */
+/* --- dial: connect to a rank
+ * ------------------------------------------------------------------------------------------- */
 
 /* Connect one link to the rank at its other end.
  *
@@ -68,7 +70,7 @@ struct pollfd net_dial_poll(const struct net_dial *dial);
 /* Go on as far as it goes, whatever poll has said. */
 ddp_status net_dial_serve(struct net_dial *dial, struct ddp_err *err);
 
-/* --- to be connected to ----------------------------------------------------------------------------------- */
+/* --- door: accept ranks ----------------------------------------------------------------------------------- */
 
 /* The port that accepts ranks of other hosts only.
  *

@@ -1,10 +1,10 @@
-/* shm.h -- memory of several processes that has no name.
+/* shm.h -- the shared memory of the ranks of one host: segments without a name, the control page with the slots, and
+ * the blocks of ddp_shared_alloc.
  *
- * One rank makes a memory file (memfd) and tells the others "pid, descriptor"; they open
- * /proc/<pid>/fd/<descriptor> and map the same pages. There is no name to clean up: when the last process
- * is gone, by whatever end, the memory is gone. The maker reserves all pages at once, so a machine that is
- * short of memory says so here and not by SIGBUS in the middle of a step, and seals the size, so nobody
- * can cut the file under the others' feet. */
+ * One rank makes a memory file (memfd) and sends the others "pid, descriptor"; they open /proc/<pid>/fd/<descriptor>
+ * and map the same pages. There is no name to clean up: when the last process ends, for whatever reason, the memory
+ * is freed. The maker reserves all pages at once, so a lack of memory is an error here and not a SIGBUS in the middle
+ * of a step, and seals the size, so no rank can shrink the file while others use it. */
 #ifndef WORKER_CPU_SHM_H
 #define WORKER_CPU_SHM_H
 
@@ -64,19 +64,18 @@ void segment_close(struct segment *segment);
  * Here and in everything that stands on it "rank" is the number among the ranks of this host, and "world" how many
  * they are: on one host the same as in the group. Only messages use the world's numbers.
  *
- * It holds what a barrier needs (how many have arrived, which phase it is), what each rank is doing (so
- * that a difference is found, and a late rank can be named), and one place for the reason why the job is
- * over. Behind it lie the slots through which private memory travels. Every rank computes the layout from
- * the world size; nothing in the page is ever used as a size. A world of one has the same page in memory
- * of its own.
+ * It holds what a barrier needs (how many have arrived, which phase it is), what each rank is doing (so that a
+ * difference is found, and a late rank can be named), and one place for the reason why the job is over. Behind it lie
+ * the slots through which private memory travels. Every rank computes the layout from the world size; nothing in the
+ * page is ever used as a size. A world of one has the same page in memory of its own.
  *
  *     page 0   arrivals | phase, sleepers | abort | offer | rank 0 | rank 1 | ...
  *     page 1   slots of rank 0, slots of rank 1, ...
  *
- * Who writes what: everybody adds to `arrivals` and `sleepers`; the last to arrive writes `phase`; the
- * first to give up writes the abort words; rank 0 writes `offer` and, before anybody else is there, pids
- * and host; a rank writes its own entry. Each of these has cache lines of its own, so that ranks do not
- * disturb each other. Plain fields are handed over by the atomics around them. */
+ * Who writes what: every rank adds to `arrivals` and `sleepers`; the last to arrive writes `phase`; the first to give
+ * up writes the abort words; rank 0 writes `offer` and, before anybody else is there, pids and host; a rank writes
+ * its own entry. Each of these has separate cache lines, so that ranks do not disturb each other. Plain fields are
+ * handed over by the atomics around them. */
 
 /* Ranks on one host. The limit keeps arrays on the stack and the number of descriptors in bounds. */
 enum { SHM_WORLD_MAX = 1024 };

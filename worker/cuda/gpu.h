@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* How a library is called, and what a user can do who has not got it. */
+/* The name of a library, and how a user gets it. */
 struct lib_kind {
     const char *what;          /* "NCCL" */
     const char *variable;      /* that names its file */

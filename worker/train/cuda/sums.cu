@@ -87,7 +87,7 @@ KERNEL(squares)
         a.part[blockIdx.x] = sum;
 }
 
-/* The factor is worker/reducer/norm.c's; the comparison lets a NaN through. */
+/* The factor is worker/reducer/optim.c's; the comparison lets a NaN through. */
 KERNEL(join_squares)
 {
     double sum = 0;

@@ -1,4 +1,4 @@
-/* torch.c -- what PyTorch's ranks wait for, and whether more of them have come than belong there. See diagnosis.h.
+/* pytorch.c -- what PyTorch's ranks wait for, and whether more of them have come than belong there. See diagnosis.h.
  *
  * PyTorch itself counts: it says after half an hour that 4 workers of 2 have come, or 3 of 4, and not who. Here the same
  * is said while it happens, with names. Groups of some ranks are left to the general findings: who belongs to them the

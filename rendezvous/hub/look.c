@@ -1,23 +1,190 @@
-/* job_look.c -- see job_look.h.
+/* look.c -- see look.h.
  *
- * Each part counts first, takes memory for so many, and fills it. An array that stays empty needs none.
+ * Who takes part in something of PyTorch's that has more members than ranks:
  *
- * Texts are borrowed from the job, the hub and the rendezvous, so a look is over before the next message is
- * worked off. Every array has one row more than it needs: calloc(0) may answer NULL, which here means that
- * memory is short. */
-#include "hub/job_look.h"
+ *     a barrier counts 4 of 2 ranks        all that have counted in it
+ *     two processes are rank 0             all that have given their address
+ *
+ * A second address from the same process is no second process, so the pids are compared. torch 2.x says its own; of
+ * older clients their agent does, and where there is none nothing is claimed. */
+#include "hub/look.h"
 
 #include "base/text.h"
 #include "hub/session.h"
 #include "job/rendezvous.h"
-#include "hub/torch_crowd.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
+/* --- one that takes part -------------------------------------------------------------------------------- */
+
+static bool is_attached(const struct session *s)
+{
+    return !list_is_empty(&s->by_rank);
+}
+
+static struct snapshot_claim claim_of(const struct session *s)
+{
+    struct snapshot_claim claim = { .rank = (int64_t)s->torch->rank - 1,
+                                    .pid = s->pid,
+                                    .address = session_address(s),
+                                    .owner = s->torch->owner != NULL ? s->torch->owner : "" };
+    if (!is_attached(s))
+        return claim;
+    const struct member *member = members_at(&s->job->members, s->rank);
+    claim.is_ours = true;
+    claim.rank = s->rank;
+    claim.host = member->host;
+    claim.is_child = claim.pid != 0 && member->process_pid != 0 && claim.pid != member->process_pid;
+    return claim;
+}
+
+/* By rank, and those of this job first. */
+static int by_rank(const void *a, const void *b)
+{
+    const struct snapshot_claim *x = a, *y = b;
+    if (x->is_ours != y->is_ours)
+        return y->is_ours - x->is_ours;
+    if (x->rank != y->rank)
+        return x->rank < y->rank ? -1 : 1;
+    return (x->pid > y->pid) - (x->pid < y->pid);
+}
+
+/* --- a barrier that has too many ------------------------------------------------------------------------ */
+
+/* It still stands there: who has gone on had the right count before its eyes. */
+static bool is_stuck_in(const struct session *s, const struct torch_meet *meet)
+{
+    struct slice name;
+    struct torch_key key;
+    if (s->torch == NULL || s->torch->meet != meet->id)
+        return false;
+    return s->torch->polls ||
+           (facts_awaited(s, 0, &name) && torch_key_read(name, &key) && key.kind == TORCH_KEY_BARRIER_LAST);
+}
+
+static bool is_crowd(const struct job *job, const struct torch_meet *meet, struct torch_key *key)
+{
+    if (meet->id == 0 || !job->members.known || meet->count <= job->members.world_size ||
+        !torch_key_read(torch_meet_key(meet), key) || !key->of_all)
+        return false;
+    LIST_EACH(node, &job->sessions)
+    {
+        if (is_stuck_in(LIST_ENTRY(node, struct session, in_job), meet))
+            return true;
+    }
+    return false;
+}
+
+static const struct torch_meet *find_crowd(const struct job *job, struct torch_key *key)
+{
+    for (int i = 0; i < TORCH_MEETS_MAX; i++)
+        if (is_crowd(job, &job->meets.meet[i], key))
+            return &job->meets.meet[i];
+    return NULL;
+}
+
+/* --- a rank that is claimed twice ----------------------------------------------------------------------- */
+
+static bool is_other_process(const struct snapshot_claim *a, const struct snapshot_claim *b)
+{
+    return a->pid != 0 && b->pid != 0 && (a->pid != b->pid || !slice_equal(a->address, b->address));
+}
+
+/* Each with the first of its rank that is known; is one another process than some third one, it is another than that. */
+static bool are_double(const struct snapshot_claim *claims, uint32_t n)
+{
+    const struct snapshot_claim *first = claims;
+    for (uint32_t i = 0; i < n; i++) {
+        if (claims[i].said != first->said || first->pid == 0)
+            first = &claims[i];
+        if (is_other_process(first, &claims[i]))
+            return true;
+    }
+    return false;
+}
+
+static int by_said(const void *a, const void *b)
+{
+    const struct snapshot_claim *x = a, *y = b;
+    return (x->said > y->said) - (x->said < y->said);
+}
+
+/* --- all of it ------------------------------------------------------------------------------------------ */
+
+/* Of those that have counted in `meet`, or with NULL of those that have given an address. */
+static uint32_t collect(const struct job *job, const struct torch_meet *meet, struct snapshot_claim *claims)
+{
+    uint32_t n = 0;
+    LIST_EACH(node, &job->sessions)
+    {
+        const struct session *s = LIST_ENTRY(node, struct session, in_job);
+        if (s->torch == NULL || (meet != NULL ? s->torch->meet != meet->id : s->torch->rank == 0))
+            continue;
+        claims[n] = claim_of(s);
+        claims[n++].said = s->torch->rank;
+    }
+    return n;
+}
+
+static bool is_same_claim(const struct snapshot_claim *a, const struct snapshot_claim *b)
+{
+    return a->pid != 0 && a->is_ours == b->is_ours && a->rank == b->rank && !is_other_process(a, b) &&
+           a->pid == b->pid;
+}
+
+/* Of a process that has begun anew there are two connections, which stand side by side. How many are left. */
+static uint32_t join_same(struct snapshot_claim *claims, uint32_t n)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (kept == 0 || !is_same_claim(&claims[kept - 1], &claims[i]))
+            claims[kept++] = claims[i];
+    return kept;
+}
+
+static uint32_t count_clients(const struct job *job)
+{
+    uint32_t n = 0;
+    LIST_EACH(node, &job->sessions)
+    {
+        n += LIST_ENTRY(node, struct session, in_job)->torch != NULL;
+    }
+    return n;
+}
+
+bool torch_crowd(const struct job *job, struct snapshot *s, struct snapshot_claim **claims)
+{
+    const struct torch_meet *meet = find_crowd(job, &s->crowd.key);
+    struct snapshot_claim *list = *claims = calloc(count_clients(job) + 1, sizeof(*list));
+    if (list == NULL)
+        return false;
+    s->crowd.n = collect(job, meet, list);
+    s->crowd.claims = list;
+    if (meet == NULL) {
+        s->crowd.key = (struct torch_key){ 0 };
+        qsort(list, s->crowd.n, sizeof(*list), by_said);
+        if (!are_double(list, s->crowd.n))
+            s->crowd.n = 0;
+    }
+    s->crowd.is_double = meet == NULL;
+    qsort(list, s->crowd.n, sizeof(*list), by_rank);
+    s->crowd.n = join_same(list, s->crowd.n);
+    s->crowd.count = meet != NULL ? (uint64_t)meet->count : s->crowd.n;
+    return true;
+}
+
+/* --- job look --------------------------------------------------------------------------------------------- */
+
+/* Each part counts first, takes memory for so many, and fills it. An array that stays empty needs none.
+ *
+ * Texts are borrowed from the job, the hub and the rendezvous, so a look is over before the next message is
+ * worked off. Every array has one row more than it needs: calloc(0) may answer NULL, which here means that
+ * memory is short. */
+
 enum { WAITS_MAX = 64 }; /* different things that are waited for; more is no case for a diagnosis */
 
-void job_look_free(struct job_look *l)
+void look_free(struct look *l)
 {
     free(l->nodes);
     free(l->gone);
@@ -29,7 +196,7 @@ void job_look_free(struct job_look *l)
     free(l->ranks);
     free(l->rejects);
     free(l->bytes);
-    *l = (struct job_look){ 0 };
+    *l = (struct look){ 0 };
 }
 
 /* --- nodes ---------------------------------------------------------------------------------------------- */
@@ -70,7 +237,7 @@ static bool counts(const struct rdzv_node_facts *f)
 
 /* One at a time by id, as rendezvous.h offers it, since its nodes are private to it. `n` is compared again: the
  * count and the list are two answers. */
-static bool look_at_nodes(const struct job *job, const struct rdzv_facts *facts, struct job_look *l)
+static bool look_at_nodes(const struct job *job, const struct rdzv_facts *facts, struct look *l)
 {
     struct rdzv_node_facts f;
     uint32_t n = 0;
@@ -86,7 +253,7 @@ static bool look_at_nodes(const struct job *job, const struct rdzv_facts *facts,
 }
 
 /* The latest first: of a node that came and went several times its last end is the one to know. */
-static bool look_at_gone(const struct job *job, const struct rdzv_facts *facts, struct job_look *l)
+static bool look_at_gone(const struct job *job, const struct rdzv_facts *facts, struct look *l)
 {
     const uint32_t n = facts->n_gone < RDZV_GONE_MAX ? facts->n_gone : RDZV_GONE_MAX;
     l->gone = calloc(n + 1, sizeof(*l->gone));
@@ -139,7 +306,7 @@ static void look_at_cause(const struct rdzv_facts *facts, struct snapshot *s)
 
 /* Times become "for how long" here, so that the diagnosis needs no clock, and two looks at the same state
  * give the same words. */
-static bool look_at_rendezvous(const struct job *job, struct job_look *l)
+static bool look_at_rendezvous(const struct job *job, struct look *l)
 {
     struct rdzv_facts facts;
     struct snapshot *s = &l->snapshot;
@@ -167,7 +334,7 @@ static bool look_at_rendezvous(const struct job *job, struct job_look *l)
 
 /* Where one job is served, a node that asked for another one is shown as well: a mistyped --rdzv_id is just
  * what keeps it from coming. With many jobs that is somebody else's affair. */
-static bool look_at_refused(const struct job *job, struct job_look *l)
+static bool look_at_refused(const struct job *job, struct look *l)
 {
     const struct refusals *refusals = &job->hub->refusals;
     uint32_t n = 0;
@@ -220,7 +387,7 @@ static void add_bare_clients(const struct job *job, struct rejects *all)
 
 /* A copy of the hub's rows, with the clients that are still connected noted in it: they are no rejects yet,
  * and the hub's count of these must not grow because somebody looked. */
-static bool look_at_strangers(const struct job *job, struct job_look *l)
+static bool look_at_strangers(const struct job *job, struct look *l)
 {
     struct rejects *all = l->rejects = hub_all_rejects(job->hub);
     if (all == NULL)
@@ -244,7 +411,7 @@ static bool look_at_strangers(const struct job *job, struct job_look *l)
     return l->strangers != NULL && l->bytes != NULL;
 }
 
-static void add_notices(const struct notices *notices, struct job_look *l)
+static void add_notices(const struct notices *notices, struct look *l)
 {
     for (uint32_t i = 0; i < notices->count; i++)
         l->notices[l->snapshot.n_notices++] = (struct snapshot_notice){ .code = notices->list[i].code,
@@ -253,7 +420,7 @@ static void add_notices(const struct notices *notices, struct job_look *l)
                                                                         .advice = notices->list[i].advice };
 }
 
-static bool look_at_notices(const struct job *job, struct job_look *l)
+static bool look_at_notices(const struct job *job, struct look *l)
 {
     l->notices = calloc(job->notices.count + job->troubles.count + 1, sizeof(*l->notices));
     l->snapshot.notices = l->notices;
@@ -267,7 +434,7 @@ static bool look_at_notices(const struct job *job, struct job_look *l)
 /* --- who waits for what --------------------------------------------------------------------------------- */
 
 /* The ranks of a job wait in one place or two, so the row is found at once, however many ranks there are. */
-static struct snapshot_wait *wait_named(struct job_look *l, struct slice name, bool is_barrier)
+static struct snapshot_wait *wait_named(struct look *l, struct slice name, bool is_barrier)
 {
     struct snapshot *s = &l->snapshot;
     for (uint32_t i = 0; i < s->n_waits; i++)
@@ -281,7 +448,7 @@ static struct snapshot_wait *wait_named(struct job_look *l, struct slice name, b
 
 /* A session that waits for several keys counts for the first of them: it is one rank that waits. The
  * longest wait stands for the place, since that is how long the first one has been without an answer. */
-static void add_waiter(struct job_look *l, const struct session *s, uint64_t now_ms)
+static void add_waiter(struct look *l, const struct session *s, uint64_t now_ms)
 {
     struct slice name;
     const bool in_barrier = s->seat.barrier != NULL;
@@ -297,7 +464,7 @@ static void add_waiter(struct job_look *l, const struct session *s, uint64_t now
         wait->members = s->seat.barrier->members;
 }
 
-static bool look_at_waits(const struct job *job, struct job_look *l)
+static bool look_at_waits(const struct job *job, struct look *l)
 {
     l->waits = calloc(WAITS_MAX, sizeof(*l->waits));
     l->snapshot.waits = l->waits;
@@ -312,7 +479,7 @@ static bool look_at_waits(const struct job *job, struct job_look *l)
 }
 
 /* Only while a round runs, for nobody else asks for them: there may be 100,000. */
-static bool look_at_ranks(struct job *job, struct job_look *l)
+static bool look_at_ranks(struct job *job, struct look *l)
 {
     const uint32_t n = job->members.known && l->snapshot.phase == PHASE_RUNNING ? job->members.world_size : 0;
     l->ranks = calloc((size_t)n + 1, sizeof(*l->ranks));
@@ -338,18 +505,18 @@ static void look_at_store(const struct hub *hub, struct snapshot *s)
 
 /* Without a rendezvous (workers started by hand, a store on its own) what is known are its ranks. Half a
  * look is none: what was not seen would be taken for what is not there. */
-bool job_look(struct job *job, struct job_look *l)
+bool look_at_job(struct job *job, struct look *l)
 {
-    *l = (struct job_look){ .snapshot = { .job = job->name,
-                                          .knob = "--timeout",
-                                          .left_ms = UINT64_MAX,
-                                          .phase = job->members.known ? PHASE_RUNNING : PHASE_GATHERING,
-                                          .world_size = job->members.world_size } };
+    *l = (struct look){ .snapshot = { .job = job->name,
+                                      .knob = "--timeout",
+                                      .left_ms = UINT64_MAX,
+                                      .phase = job->members.known ? PHASE_RUNNING : PHASE_GATHERING,
+                                      .world_size = job->members.world_size } };
     look_at_store(job->hub, &l->snapshot);
     if ((job->rdzv == NULL || look_at_rendezvous(job, l)) && look_at_refused(job, l) &&
         look_at_strangers(job, l) && look_at_notices(job, l) && look_at_waits(job, l) &&
         look_at_ranks(job, l) && torch_crowd(job, &l->snapshot, &l->claims))
         return true;
-    job_look_free(l);
+    look_free(l);
     return false;
 }

@@ -1,4 +1,4 @@
-/* peer_lookup.c -- whose process is behind a plain c10d connection?
+/* peer_identity.c -- peer_lookup.c -- whose process is behind a plain c10d connection?
  *
  * PyTorch's client cannot introduce itself. The agents at the address it comes from are asked once, at its first
  * request for a key (`who`); the one whose process it is answers `vouch`. From then on the session counts as that
@@ -12,9 +12,8 @@
  * On the store's host the kernel names the user of both connections, and an agent vouches for its own user's only. On
  * other hosts an agent's word is all there is: if agents of several jobs share an address, a claim counts after CLAIM_MS
  * without a second one. Two claims close the connection. */
-#include "hub/job_rdzv.h"
-
 #include "hub/control.h"
+#include "hub/rounds.h"
 
 #include <stdio.h>
 
@@ -74,13 +73,13 @@ static void ask(struct hub *hub, struct session *s, bool for_owner)
 }
 
 /* Every request of a plain client comes by here, so that what it seldom needs is kept apart. */
-void vouch_ask(struct hub *hub, struct session *s)
+void peer_ask(struct hub *hub, struct session *s)
 {
     if (s->role == ROLE_PLAIN && !s->was_asked_for && hub->agents.count > 0)
         ask(hub, s, false);
 }
 
-bool vouch_ask_owner(struct hub *hub, struct session *s)
+bool peer_ask_owner(struct hub *hub, struct session *s)
 {
     if (s->role != ROLE_PLAIN || s->torch == NULL || s->torch->asked || hub->agents.count == 0)
         return false;
@@ -93,18 +92,18 @@ bool vouch_ask_owner(struct hub *hub, struct session *s)
 
 /* It leaves the line of unfinished requests, whose time-out would close it, for one that has a time of its
  * own. */
-bool vouch_hold(struct hub *hub, struct session *s)
+bool peer_hold(struct hub *hub, struct session *s)
 {
     s->is_held = true;
     s->midway_since_ms = hub->now_ms;
     list_remove(&s->midway);
     list_insert(&hub->held, &s->midway);
-    vouch_ask(hub, s);
+    peer_ask(hub, s);
     return true;
 }
 
 /* A client that is not known yet must not fill the memory of jobs that are. */
-bool vouch_holds(struct hub *hub, const struct session *s)
+bool peer_holds(struct hub *hub, const struct session *s)
 {
     if (s->in.len <= HELD_MAX)
         return true;
@@ -127,7 +126,7 @@ static uint64_t claimed_deadline(const struct hub *hub)
     return LIST_ENTRY(hub->claimed.next, struct session, midway)->midway_since_ms + CLAIM_MS;
 }
 
-uint64_t vouch_deadline(const struct hub *hub)
+uint64_t peer_deadline(const struct hub *hub)
 {
     const uint64_t held = held_deadline(hub), claimed = claimed_deadline(hub);
     if (!list_is_empty(&hub->released))
@@ -188,7 +187,7 @@ static void give_up_waiting(struct hub *hub, struct session *s)
 }
 
 /* Each line is in the order of coming and all in it have the same time, so its first is the next to be late. */
-void vouch_tick(struct hub *hub)
+void peer_tick(struct hub *hub)
 {
     while (claimed_deadline(hub) <= hub->now_ms) {
         struct session *s = LIST_ENTRY(hub->claimed.next, struct session, midway);

@@ -1,4 +1,4 @@
-/* job_events.c -- see job_events.h.
+/* events.c -- see events.h.
  *
  * Nobody asks in most jobs: then each call ends at its first line. An event is printed once, and that text is kept
  * for the next taker and put into the message for this one.
@@ -6,12 +6,12 @@
  * One node takes them and not all: a log that is kept on every node would be the same a thousand times.
  * When the taker goes, the next that asked is told the last RECENT_BYTES again, so that what happened
  * between the two is not lost; who reads both logs knows an event by its number. */
-#include "hub/job_events.h"
+#include "hub/events.h"
 
-#include "hub/session.h"
-#include "hub/job_rdzv.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "hub/rounds.h"
+#include "hub/session.h"
 
 enum {
     RECENT_BYTES = 64 << 10, /* are told again to the next taker */
@@ -61,7 +61,7 @@ static struct session *find_taker(struct job *job)
     return NULL;
 }
 
-void job_events_ask(struct job *job, struct session *s)
+void events_ask(struct job *job, struct session *s)
 {
     s->takes_events = true;
     if (!job->events.asked || session_find(job->hub, job->events.taker) == NULL)
@@ -70,14 +70,14 @@ void job_events_ask(struct job *job, struct session *s)
 }
 
 /* Who was refused is no node and must not be a taker. */
-void job_events_leave(struct job *job, struct session *s)
+void events_leave(struct job *job, struct session *s)
 {
     s->takes_events = false;
     if (job->events.taker == s->id)
         job->events.taker = 0;
 }
 
-void job_events_free(struct job_events *events)
+void events_free(struct job_events *events)
 {
     buf_free(&events->recent);
     cJSON_free(events->members);
@@ -156,7 +156,7 @@ static bool is_too_many(struct job *job)
 /* --- the rendezvous --------------------------------------------------------------------------------------- */
 
 /* Numbers alone, in rows: there may be thousands. */
-void job_events_members(struct job *job, const struct rdzv_round *world)
+void events_members(struct job *job, const struct rdzv_round *world)
 {
     struct buf rows = { 0 };
     cJSON_free(job->events.members);
@@ -197,7 +197,7 @@ static void add_node(cJSON *o, const struct rdzv_record *record)
 }
 
 /* The kinds of records are the first of all kinds. These are few, and never too many. */
-void job_events_record(void *user, const struct rdzv_record *record)
+void events_record(void *user, const struct rdzv_record *record)
 {
     struct job *job = user;
     if (!is_wanted(job))
@@ -240,7 +240,7 @@ static cJSON *barrier_event(struct job *job, enum event_kind kind, const struct 
     return o;
 }
 
-void job_events_opened(void *user, const struct barrier *barrier)
+void events_opened(void *user, const struct barrier *barrier)
 {
     struct job *job = user;
     if (is_wanted(job) && !is_too_many(job))
@@ -273,8 +273,7 @@ static void add_missing(cJSON *o, const struct barrier *barrier)
         }
 }
 
-void job_events_ended(void *user, const struct barrier *barrier, enum barrier_outcome outcome,
-                      const char *why)
+void events_ended(void *user, const struct barrier *barrier, enum barrier_outcome outcome, const char *why)
 {
     static const char *const outcomes[] = { [BARRIER_RELEASED] = "released",
                                             [BARRIER_TIMED_OUT] = "timed_out",
@@ -302,7 +301,7 @@ void job_events_ended(void *user, const struct barrier *barrier, enum barrier_ou
 /* --- the diagnosis ---------------------------------------------------------------------------------------- */
 
 /* Not the advice: a log is read when it is too late for that. */
-void job_events_finding(struct job *job, const struct finding *finding)
+void events_finding(struct job *job, const struct finding *finding)
 {
     if (!is_wanted(job))
         return;

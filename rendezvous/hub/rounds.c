@@ -1,14 +1,14 @@
-/* job_rdzv.c -- see job_rdzv.h. */
-#include "hub/job_rdzv.h"
+/* rounds.c -- see rounds.h. */
+#include "hub/rounds.h"
 
 #include "base/json.h"
 #include "base/limits.h"
 #include "diagnosis/diagnosis.h"
+#include "hub/events.h"
+#include "hub/job.h"
+#include "hub/lost_peer.h"
 #include "hub/messages.h"
 #include "store/store.h"
-#include "hub/job_events.h"
-#include "hub/job_left.h"
-#include "hub/job_nodes.h"
 
 #include <cjson/cJSON.h>
 #include <stdio.h>
@@ -220,9 +220,9 @@ static bool begin(void *user, const struct rdzv_round *world)
     free(job->round_nodes);
     job->round_nodes = nodes;
     if (!is_ordinary(world))
-        job_watch_round(job);
+        schedule_round(job);
     job->agreed = 0;
-    job_events_members(job, world);
+    events_members(job, world);
     return true;
 }
 
@@ -282,8 +282,8 @@ static void log_line_of(void *user, const char *line)
 static void record(void *user, const struct rdzv_record *what)
 {
     if (what->kind == RDZV_RECORD_VERDICT)
-        job_left_verdict(user);
-    job_events_record(user, what);
+        lost_peer_verdict(user);
+    events_record(user, what);
 }
 
 /* --- its life --------------------------------------------------------------------------------------------- */
@@ -308,7 +308,7 @@ static struct rdzv *make(struct job *job)
 
 /* Where one job is served, its end is the end: who comes later is told so. Without room for a new one the old one stays, since
  * nodes may still be in it. */
-struct rdzv *job_rdzv(struct job *job)
+struct rdzv *job_rendezvous(struct job *job)
 {
     const bool is_over = job->rdzv != NULL && job->hub->limits.many_jobs && rdzv_is_over(job->rdzv);
     if (job->rdzv != NULL && !is_over)
@@ -326,7 +326,7 @@ struct rdzv *job_rdzv(struct job *job)
 
 /* Looked at with the heartbeats, from the first rank on that had not agreed last time: a request for a key costs
  * nothing, and a world of thousands is walked once. */
-void job_look_at_grow_keys(struct job *job)
+void rounds_look_at_grow_keys(struct job *job)
 {
     if (job->rdzv == NULL || job->spares == 0)
         return;

@@ -1,11 +1,11 @@
-/* torch_watch.c -- see torch_watch.h.
+/* torch_observer.c -- see torch_observer.h.
  *
  * The hooks stand behind requests that a busy store gets a million times a second. Each asks first for what nearly
  * all others fail (a name, a few bytes of a prefix), and only a client that passes gets the memory for notes. */
-#include "hub/torch_watch.h"
+#include "hub/torch_observer.h"
 
-#include "hub/session.h"
 #include "diagnosis/torch_keys.h"
+#include "hub/session.h"
 
 /* Who waits again so soon has only had a time-out of its own: torch's barriers wait in turns of ten seconds. */
 enum {
@@ -27,7 +27,7 @@ static void ask_owner(struct job *job, struct session *s)
 {
     if (job->meets.owners_asked < OWNERS_MAX && s->torch != NULL &&
         (s->torch->meet != 0 || s->torch->rank != 0) && list_is_empty(&s->by_rank) &&
-        vouch_ask_owner(job->hub, s))
+        peer_ask_owner(job->hub, s))
         job->meets.owners_asked++;
 }
 
@@ -37,13 +37,13 @@ static void suspect(struct session *newcomer)
 {
     struct job *job = newcomer->job;
     ask_owner(job, newcomer);
-    if (job_watch_torch_is_crowded(job))
+    if (schedule_torch_is_crowded(job))
         return;
     LIST_EACH(node, &job->sessions)
     {
         ask_owner(job, LIST_ENTRY(node, struct session, in_job));
     }
-    job_watch_torch(job, true);
+    schedule_torch(job, true);
     job_touch(job);
 }
 
@@ -62,7 +62,7 @@ static void count_in(struct session *s, struct torch_meet *meet, int64_t delta)
     s->waits_since_ms = s->torch->tried_ms = s->job->hub->now_ms;
     if (is_crowded(s->job, torch_meet_key(meet), meet->count))
         suspect(s);
-    job_watch_torch(s->job, false);
+    schedule_torch(s->job, false);
     job_touch(s->job);
 }
 
@@ -134,7 +134,7 @@ static void on_wait(void *user, struct store_waiter *waiter)
     note_wait(s, table_hash(name), &read);
     if (torch_key_when(&read) == TORCH_LATER)
         return;
-    job_watch_torch(s->job, false);
+    schedule_torch(s->job, false);
     job_touch(s->job);
 }
 

@@ -1,14 +1,22 @@
-/* torch_left.c -- see torch_watch.h. A rank of PyTorch's gives up waiting for the others of a group.
+/* lost_peer.c -- see lost_peer.h.
+ *
+ * A rank of PyTorch's gives up waiting for the others of a group.
  *
  * Its last words then name a key ("wait timeout after 20000ms, keys: /default_pg/0//cpu//0/1"), or not even that ("Socket
  * Timeout"), and it is the one that fails first. Whom it has waited for, and what that one did, is known at this moment only: a
  * little later all have given up, and the one that did not come is stopped with them. */
-#include "hub/torch_watch.h"
+#include "hub/lost_peer.h"
 
+#include "diagnosis/screen.h"
 #include "diagnosis/text.h"
+#include "hub/events.h"
 #include "hub/session.h"
+#include "hub/torch_observer.h"
+#include "job/rendezvous.h"
 
+#include <cjson/cJSON.h>
 #include <stdio.h>
+#include <string.h>
 
 enum {
     LEAST_MS = 1000,     /* who gives up sooner has not waited in earnest */
@@ -73,7 +81,7 @@ static const char *text_of(struct buf *text)
     return buf_append(text, "", 1) ? (const char *)text->data : "";
 }
 
-static void tell(struct session *s, const struct torch_key *key, uint64_t waited_ms)
+static void give_up_said(struct session *s, const struct torch_key *key, uint64_t waited_ms)
 {
     struct job *job = s->job;
     const struct rank_facts own = member_facts(&job->members, s->rank);
@@ -107,7 +115,7 @@ static uint64_t last_try(const struct member *member)
 }
 
 /* Who has tried again since, mostly on a connection of its own, ends of something else. */
-void torch_on_leave(struct session *s)
+void lost_peer_leaves(struct session *s)
 {
     struct job *job = s->job;
     struct torch_key key;
@@ -121,7 +129,7 @@ void torch_on_leave(struct session *s)
     if (waited_ms < LEAST_MS || went_on || torch_key_when(&key) != TORCH_SETUP || !torch_key_is_for_all(&key))
         return;
     if (job->given_up_ms == 0 || now_ms - job->given_up_ms > TOGETHER_MS) {
-        tell(s, &key, waited_ms);
+        give_up_said(s, &key, waited_ms);
         job->given_up_ms = now_ms;
     }
     member->gave_up_ms = now_ms;
@@ -132,11 +140,12 @@ static void see_those_open(struct member *member)
 {
     LIST_EACH(node, &member->sessions)
     {
-        torch_on_leave(LIST_ENTRY(node, struct session, by_rank));
+        lost_peer_leaves(LIST_ENTRY(node, struct session, by_rank));
     }
 }
 
-const struct finding *torch_given_up(struct job *job, uint32_t rank)
+/* NULL: rank `rank` has given up nothing, or it is long ago. */
+static const struct finding *torch_given_up(struct job *job, uint32_t rank)
 {
     struct member *member = members_at(&job->members, rank);
     if (member == NULL)
@@ -146,4 +155,81 @@ const struct finding *torch_given_up(struct job *job, uint32_t rank)
     if (gave_up_ms == 0 || last_try(member) >= gave_up_ms || job->hub->now_ms - gave_up_ms > FRESH_MS)
         return NULL;
     return &job->given_up;
+}
+
+/* --- job left --------------------------------------------------------------------------------------------- */
+
+/* A barrier names who is missed. Collectives pass the store by: there only what is left is known, ranks that gave up and ranks that
+ * ended well, and that every other has told its end before the round was over. */
+
+/* {"push":"left_waiting","text":"rank 0 ...","findings":[...]} Before those that wait are freed, or the verdict comes:
+ * their words are then read for what they are. */
+static void tell(struct job *job, const struct finding *f)
+{
+    cJSON *o = cJSON_CreateObject();
+    cJSON_AddStringToObject(o, "push", "left_waiting");
+    cJSON_AddFalseToObject(o, "final");
+    const bool whole = screen_add_one(o, f);
+    LIST_EACH(node, &job->sessions)
+    {
+        struct session *s = LIST_ENTRY(node, struct session, in_job);
+        if (whole && s->is_node)
+            hub_push(job->hub, s, o);
+    }
+    cJSON_Delete(o);
+    events_finding(job, f);
+    notices_add(&job->troubles, finding_code_name(f->code), f->subject, f->sentence, f->advice);
+}
+
+/* The first place where it is missed is the one to know. */
+void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32_t rank)
+{
+    struct rank_facts facts;
+    struct finding f;
+    if (!member_has_left(members_at(&job->members, rank)))
+        return;
+    facts_of_rank(job, rank, &facts);
+    diagnose_left_barrier(barrier, &facts, &f);
+    if (!notices_have(&job->troubles, f.code, f.subject))
+        tell(job, &f);
+}
+
+/* libddp says whom it has lost, "rank 3 (pid 203 on n1) has ended while ...". Others may well have ended before: who has sent its
+ * part to the root of a gather has no more to do with it. -1: the words name nobody who has left. */
+static int64_t lost_in_words(const struct members *members, const struct rdzv_cause *cause)
+{
+    char name[64];
+    for (uint32_t rank = 0; rank < members->world_size; rank++) {
+        const struct member *member = members_at(members, rank);
+        if (!member_has_left(member))
+            continue;
+        snprintf(name, sizeof(name), "rank %u (pid %d on ", rank, member->pid);
+        for (uint32_t i = 0; i < cause->n_stderr_lines; i++)
+            if (strstr(cause->stderr_lines[i], name) != NULL)
+                return rank;
+    }
+    return -1;
+}
+
+/* Who was killed has given up nothing. */
+static void tell_given_up(struct job *job, const struct rdzv_cause *cause)
+{
+    const struct finding *f = cause->signal == 0 ? torch_given_up(job, (uint32_t)cause->rank) : NULL;
+    if (f != NULL)
+        tell(job, f);
+}
+
+void lost_peer_verdict(struct job *job)
+{
+    struct rdzv_facts facts;
+    struct finding f;
+    rdzv_facts(job->rdzv, &facts);
+    if (facts.cause == NULL || facts.cause->rank < 0)
+        return;
+    tell_given_up(job, facts.cause);
+    if (!facts.cause->is_victim || notices_have(&job->troubles, FINDING_RANK_LEFT_EARLY, NULL))
+        return;
+    if (diagnose_left_call(&job->members, (uint32_t)facts.cause->rank,
+                           lost_in_words(&job->members, facts.cause), &f))
+        tell(job, &f);
 }

@@ -1,11 +1,11 @@
-/* job_events.h -- what happens in a job, for an event log: who joined and left, rounds, stops, verdicts, barriers.
+/* events.h -- what happens in a job, for an event log: who joined and left, rounds, stops, verdicts, barriers.
  *
  * The store does not write files. Each event is one JSON object (base/events.h; launcher/README.md, "Event log")
  * that goes to the server's own log, if it keeps one, and to *one* agent of the job that has asked for it with its
  * `join`. When that one goes, the next takes over and is first told again the latest events: some may have been on
  * their way. Each carries "instance" and "n", so that a reader of several logs knows which it has seen. */
-#ifndef RENDEZVOUS_JOB_EVENTS_H
-#define RENDEZVOUS_JOB_EVENTS_H
+#ifndef RENDEZVOUS_HUB_EVENTS_H
+#define RENDEZVOUS_HUB_EVENTS_H
 
 #include "store/barrier.h"
 
@@ -31,19 +31,18 @@ struct event_limit {
 };
 
 /* This connection would write them. */
-void job_events_ask(struct job *job, struct session *s);
+void events_ask(struct job *job, struct session *s);
 /* It is none of the job's any more. */
-void job_events_leave(struct job *job, struct session *s);
-void job_events_free(struct job_events *events);
+void events_leave(struct job *job, struct session *s);
+void events_free(struct job_events *events);
 
 /* The seats of a round; the event comes with the record of it. */
-void job_events_members(struct job *job, const struct rdzv_round *world);
+void events_members(struct job *job, const struct rdzv_round *world);
 /* rdzv_env.record, barrier_env.opened and .ended; `job` is a struct job. */
-void job_events_record(void *job, const struct rdzv_record *record);
-void job_events_opened(void *job, const struct barrier *barrier);
-void job_events_ended(void *job, const struct barrier *barrier, enum barrier_outcome outcome,
-                      const char *why);
+void events_record(void *job, const struct rdzv_record *record);
+void events_opened(void *job, const struct barrier *barrier);
+void events_ended(void *job, const struct barrier *barrier, enum barrier_outcome outcome, const char *why);
 /* The nodes are told of a finding. */
-void job_events_finding(struct job *job, const struct finding *finding);
+void events_finding(struct job *job, const struct finding *finding);
 
 #endif

@@ -1,4 +1,6 @@
-/* job_tell.c -- see job_tell.h. All nodes get the same text.
+/* monitor.c -- see monitor.h.
+ *
+ * All nodes get the same text.
  *
  * Everything is told once: who has been told hears what is new, and nothing when nothing is. A node that comes later has
  * heard none of it; it gets all of it with the next news, or when it has waited as long as the others before they did.
@@ -6,10 +8,10 @@
  * What was told last is kept as numbers and not as text: times in the text grow from look to look, and
  * 18 KB for each job that waits would be paid by all that are well. Two findings with the same digest cost
  * one word too few, which "time is up" makes good. */
-#include "hub/job_tell.h"
+#include "hub/monitor.h"
 
-#include "hub/job_look.h"
 #include "diagnosis/screen.h"
+#include "hub/look.h"
 #include "hub/session.h"
 
 #include <cjson/cJSON.h>
@@ -43,15 +45,15 @@ static uint64_t digest_of(const struct finding *f)
     return finding_is_count(f->code) ? digest : mix(digest, f->subject);
 }
 
-static bool was_told(const struct job_watch *w, uint64_t digest)
+static bool was_told(const struct schedule_state *w, uint64_t digest)
 {
-    for (uint32_t i = 0; i < w->n_told && i < JOB_WATCH_TOLD_MAX; i++)
+    for (uint32_t i = 0; i < w->n_told && i < SCHEDULE_TOLD_MAX; i++)
         if (w->told[i] == digest)
             return true;
     return false;
 }
 
-static void sort_out(const struct job_watch *w, struct findings_now *now)
+static void sort_out(const struct schedule_state *w, struct findings_now *now)
 {
     now->trouble = false;
     for (uint32_t i = 0; i < now->all.n; i++) {
@@ -66,7 +68,7 @@ static void sort_out(const struct job_watch *w, struct findings_now *now)
 }
 
 /* What is over by now, and comes again, is news again. */
-static void keep(struct job_watch *w, const struct findings_now *now)
+static void keep(struct schedule_state *w, const struct findings_now *now)
 {
     w->n_told = 0;
     for (uint32_t i = 0; now->trouble && i < now->all.n; i++)
@@ -129,7 +131,8 @@ static void push(struct hub *hub, struct session *s, const char *text)
 /* It has waited as long as nobody is told anything. */
 static bool has_waited(const struct session *s, const struct snapshot *now, uint64_t now_ms)
 {
-    return now->waited_ms >= JOB_WATCH_FIRST_MS && now_ms - s->as_node->joined_ms >= JOB_WATCH_FIRST_MS;
+    return now->waited_ms >= schedule[SITUATION_NODES_MISSING].first_ms &&
+           now_ms - s->as_node->joined_ms >= schedule[SITUATION_NODES_MISSING].first_ms;
 }
 
 static bool gets_all(const struct job *job, const struct session *s, const struct telling *t)
@@ -162,7 +165,7 @@ static void tell(struct job *job, const struct snapshot *s, const struct finding
     struct telling t = { .s = s, .now = now };
     tell_nodes(job, &t);
     for (uint32_t i = 0; i < log->n; i++)
-        job_events_finding(job, &log->list[i]);
+        events_finding(job, &log->list[i]);
     cJSON_free(t.all);
     cJSON_free(t.news);
 }
@@ -186,9 +189,9 @@ static void tell_line(struct job *job, const struct diagnosis *d, uint32_t i)
 /* Memory that is short leaves the user with the verdict alone. */
 static void look(struct job *job, bool is_final)
 {
-    struct job_look l;
+    struct look l;
     struct findings_now *now = calloc(1, sizeof(*now));
-    if (now == NULL || !job_look(job, &l)) {
+    if (now == NULL || !look_at_job(job, &l)) {
         free(now);
         return;
     }
@@ -198,17 +201,17 @@ static void look(struct job *job, bool is_final)
     if (is_final || now->trouble)
         tell(job, &l.snapshot, now);
     keep(&job->watch, now);
-    job_look_free(&l);
+    look_free(&l);
     free(now);
 }
 
 /* Only what is new is kept beside what was told: a rank that computes now and sleeps then is told once. The oldest gives
  * way. */
-static void keep_more(struct job_watch *w, const struct findings_now *now)
+static void keep_more(struct schedule_state *w, const struct findings_now *now)
 {
     for (uint32_t i = 0; i < now->all.n; i++)
         if (now->digest[i] != 0 && !was_told(w, now->digest[i]))
-            w->told[w->n_told++ % JOB_WATCH_TOLD_MAX] = now->digest[i];
+            w->told[w->n_told++ % SCHEDULE_TOLD_MAX] = now->digest[i];
 }
 
 static void tell_news(struct job *job, const struct snapshot *s, struct findings_now *now)
@@ -224,8 +227,8 @@ static void tell_torch(struct job *job, const struct snapshot *s, struct finding
 {
     const uint64_t waited_ms = diagnose_torch_waits(s);
     const bool is_crowded = diagnose_torch_crowd(s);
-    const bool is_due = is_crowded || (waited_ms > 0 && waited_ms >= job_watch_torch_limit(&job->watch));
-    job_watch_torch_seen(job, s->crowd.n > 0 ? JOB_WATCH_TORCH_MS : waited_ms, is_due);
+    const bool is_due = is_crowded || (waited_ms > 0 && waited_ms >= schedule_torch_limit(&job->watch));
+    schedule_torch_seen(job, s->crowd.n > 0 ? schedule[SITUATION_TORCH_WAITS].first_ms : waited_ms, is_due);
     if (!is_due)
         return;
     diagnose_job(s, &now->all);
@@ -251,10 +254,10 @@ static bool somebody_is_stopped(const struct snapshot *s)
 static bool is_the_jobs_way(const struct job *job, const struct snapshot *s, const struct diagnosis *d,
                             uint64_t waited_ms)
 {
-    if (!job_watch_is_usual(&job->watch, waited_ms) || somebody_is_stopped(s))
+    if (!schedule_is_usual(&job->watch, waited_ms) || somebody_is_stopped(s))
         return false;
     for (uint32_t i = 0; i < d->n; i++)
-        if (shows_the_way(&d->list[i]) && !job_watch_knows(&job->watch, digest_of(&d->list[i])))
+        if (shows_the_way(&d->list[i]) && !schedule_knows(&job->watch, digest_of(&d->list[i])))
             return false;
     return true;
 }
@@ -263,29 +266,29 @@ static void tell_still(struct job *job, const struct snapshot *s, struct finding
 {
     const uint64_t in_call_ms = diagnose_still_waits(s), in_barrier_ms = diagnose_barrier_waits(s);
     const uint64_t waited_ms = in_call_ms > in_barrier_ms ? in_call_ms : in_barrier_ms;
-    bool is_due =
-        diagnose_stands_still(s, JOB_WATCH_STILL_MS) || diagnose_barrier_hangs(s, JOB_WATCH_STILL_MS);
+    bool is_due = diagnose_stands_still(s, schedule[SITUATION_STANDS_STILL].first_ms) ||
+                  diagnose_barrier_hangs(s, schedule[SITUATION_STANDS_STILL].first_ms);
     if (is_due) {
         diagnose_job(s, &now->all);
         is_due = !is_the_jobs_way(job, s, &now->all, waited_ms);
     }
-    job_watch_still_seen(job, waited_ms, is_due);
+    schedule_still_seen(job, waited_ms, is_due);
     if (!is_due)
         return;
     tell_news(job, s, now);
     for (uint32_t i = 0; i < now->all.n; i++)
         if (shows_the_way(&now->all.list[i]))
-            job_watch_get_to_know(&job->watch, digest_of(&now->all.list[i]));
+            schedule_learn(&job->watch, digest_of(&now->all.list[i]));
 }
 
 static void look_with(struct job *job,
                       void (*then)(struct job *job, const struct snapshot *s, struct findings_now *now))
 {
-    struct job_look l;
+    struct look l;
     struct findings_now *now = calloc(1, sizeof(*now));
-    if (now != NULL && job_look(job, &l)) {
+    if (now != NULL && look_at_job(job, &l)) {
         then(job, &l.snapshot, now);
-        job_look_free(&l);
+        look_free(&l);
     }
     free(now);
 }
@@ -307,20 +310,20 @@ static uint32_t first_line(const struct diagnosis *d, enum finding_code code)
  * screen, if it is still true. */
 static void note(struct job *job, enum finding_code code)
 {
-    struct job_look l;
+    struct look l;
     struct diagnosis *d = malloc(sizeof(*d));
-    if (d != NULL && job_look(job, &l)) {
+    if (d != NULL && look_at_job(job, &l)) {
         diagnose_job(&l.snapshot, d);
         for (uint32_t i = diagnosis_keep(d, code) ? first_line(d, code) : d->n; i < d->n; i++)
             tell_line(job, d, i);
-        job_look_free(&l);
+        look_free(&l);
     }
     free(d);
 }
 
-void job_tell_if_due(struct job *job)
+void monitor_run(struct job *job)
 {
-    const struct job_watch_due due = job_watch_due(job);
+    const struct schedule_due due = schedule_due(job);
     if (due.compares) {
         note(job, FINDING_NPROC_UNEVEN);
         note(job, FINDING_ADDRESS_TRANSLATED);

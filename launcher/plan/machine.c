@@ -1,9 +1,11 @@
-/* gpu_look.c -- see gpu_look.h.
+/* machine.c -- see machine.h.
  *
  * The management library is loaded, not linked: it comes with the driver. It is preferred to /proc
  * because it leaves out GPUs that a container or a batch system has taken away. CUDA itself would
  * cost a second and a context per GPU. */
-#include "plan/gpu_look.h"
+#include "plan/machine.h"
+
+#include "plan/scheduler.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -15,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { CPUS_MAX = 16384 };
@@ -104,7 +107,7 @@ struct machine {
     int (*shut_down)(void);
 };
 
-static const char *read_file(void *user, const char *path)
+static const char *sysfs_read(void *user, const char *path)
 {
     struct machine *m = user;
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -189,7 +192,7 @@ static ddp_status read_affinity(struct rank_set *allowed, struct ddp_err *err)
 ddp_status numa_look_open(struct numa_look *look, struct ddp_err *err)
 {
     struct machine *m = calloc(1, sizeof(*m));
-    *look = (struct numa_look){ .read = read_file, .pci_address = pci_address, .user = m };
+    *look = (struct numa_look){ .read = sysfs_read, .pci_address = pci_address, .user = m };
     if (m == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
     const ddp_status status = read_affinity(&look->allowed, err);
@@ -209,4 +212,35 @@ void numa_look_close(struct numa_look *look)
     }
     free(m);
     rank_set_free(&look->allowed);
+}
+
+/* Return the file's text, or NULL: half a list of hosts would be a smaller job that looks right. A file that has become shorter
+ * meanwhile counts as it is, and one that has grown to its old end. */
+static char *read_whole(int fd, size_t size)
+{
+    char *text = malloc(size + 1);
+    size_t used = 0;
+    ssize_t n = 0;
+    while (text != NULL && used < size && (n = read(fd, text + used, size - used)) > 0)
+        used += (size_t)n;
+    if (text == NULL || n < 0) {
+        free(text);
+        return NULL;
+    }
+    text[used] = '\0';
+    return text;
+}
+
+/* O_NONBLOCK and S_ISREG, because the path comes from a variable, and opening a FIFO would wait for a writer for ever. */
+char *scheduler_read_file(const char *path)
+{
+    struct stat st;
+    const int fd = path != NULL ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
+    char *text = NULL;
+    if (fd < 0)
+        return NULL;
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size <= SCHEDULER_FILE_MAX)
+        text = read_whole(fd, (size_t)st.st_size);
+    close(fd);
+    return text;
 }

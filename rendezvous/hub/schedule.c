@@ -1,28 +1,29 @@
-/* job_watch.c -- see job_watch.h.
+/* schedule.c -- see schedule.h.
  *
  * The first look comes later than the nodes of a healthy job take to start, and early enough that nobody has opened a
  * second terminal yet. A hurry waits 200 ms all the same: a node that is refused also closes its connection, and both
  * belong on one screen.
  *
- * Looking and telling are apart (job_tell.c): when to look is a question of a few times, and is tested as one. What is
- * told costs a walk over the whole job, so it is asked for seldom: at most every LOOK_MS while a job gathers, and never
+ * Looking and telling are apart (monitor.c): when to look is a question of a few times, and is tested as one. What is
+ * told costs a walk over the whole job, so it is asked for seldom: at most every few seconds while a job gathers, and never
  * in one that runs well. */
-#include "hub/job_watch.h"
+#include "hub/schedule.h"
 
-#include "job/rendezvous.h"
 #include "hub/session.h"
+#include "job/rendezvous.h"
 
-enum {
-    LOOK_MS = 5000,
-    HURRY_MS = 200,
-    SPARES_MS = 1000,
-    CROWD_MS = 800,  /* agents need a moment to say who it is; a group that is right goes on meanwhile */
-    ENDED_MS = 2500, /* when somebody has ended who may be waited for */
-    EARLY_MS = 500,  /* who began to wait a little later than the one that set the time counts, too */
-    TORCH_AGAIN_MS = 30000,
-    STILL_AGAIN_MS = 30000,
-    USUAL_FACTOR = 2,
+enum { EARLY_MS = 500 }; /* who began to wait a little later than the one that set the time counts, too */
+
+const struct schedule_row schedule[SITUATIONS] = {
+#define X(name, first, again, factor, told) { first, again, factor },
+    SCHEDULE(X)
+#undef X
 };
+
+static uint64_t first_ms(enum situation situation)
+{
+    return schedule[situation].first_ms;
+}
 
 /* A rendezvous that nobody has joined has nobody to tell. */
 static bool is_gathering(const struct rdzv_facts *facts)
@@ -37,7 +38,7 @@ static uint64_t earlier(uint64_t a, uint64_t b)
     return x < y ? x : y;
 }
 
-uint64_t job_watch_deadline(const struct job *job)
+uint64_t schedule_deadline(const struct job *job)
 {
     struct rdzv_facts facts;
     if (job->rdzv == NULL)
@@ -50,7 +51,7 @@ uint64_t job_watch_deadline(const struct job *job)
     return job->watch.waits ? job->watch.look_ms : job->hub->now_ms;
 }
 
-static void begin(struct job_watch *w, uint64_t look_ms)
+static void begin(struct schedule_state *w, uint64_t look_ms)
 {
     w->waits = true;
     w->look_ms = look_ms;
@@ -66,13 +67,14 @@ static bool is_short(const struct rdzv_facts *facts)
 
 /* A job that waits is looked at from its first moment on, whatever it did before. The time runs from when
  * the rendezvous began to gather, not from when we noticed. */
-static void begin_to_wait(struct job_watch *w, const struct rdzv_facts *facts)
+static void begin_to_wait(struct schedule_state *w, const struct rdzv_facts *facts)
 {
     if (!w->waits)
-        begin(w, facts->since_ms + (is_short(facts) ? HURRY_MS : JOB_WATCH_FIRST_MS));
+        begin(w, facts->since_ms +
+                     (is_short(facts) ? first_ms(SITUATION_NODES_LEFT) : first_ms(SITUATION_NODES_MISSING)));
 }
 
-static void forget_torch(struct job_watch *w)
+static void forget_torch(struct schedule_state *w)
 {
     w->torch_ms = 0;
     w->torch_crowd = false;
@@ -81,7 +83,7 @@ static void forget_torch(struct job_watch *w)
 /* Barriers that have all been passed are not worth a walk over the job. */
 static bool still_is_due(struct job *job, const struct rdzv_facts *facts)
 {
-    struct job_watch *w = &job->watch;
+    struct schedule_state *w = &job->watch;
     const bool runs = facts->state == RDZV_RUNNING, due = w->still_ms != 0 && w->still_ms <= job->hub->now_ms;
     const bool waits = w->calls || job->barriers.open_count > 0;
     if (due || !runs) {
@@ -91,14 +93,14 @@ static bool still_is_due(struct job *job, const struct rdzv_facts *facts)
     return runs && due && waits;
 }
 
-struct job_watch_due job_watch_due(struct job *job)
+struct schedule_due schedule_due(struct job *job)
 {
     struct rdzv_facts facts;
-    struct job_watch *w = &job->watch;
+    struct schedule_state *w = &job->watch;
     const uint64_t now_ms = job->hub->now_ms;
-    struct job_watch_due due = { .compares = w->compares, .trouble = w->trouble };
+    struct schedule_due due = { .compares = w->compares, .trouble = w->trouble };
     if (job->rdzv == NULL)
-        return (struct job_watch_due){ 0 };
+        return (struct schedule_due){ 0 };
     due.spares = w->spare_ms != 0 && w->spare_ms <= now_ms;
     if (due.spares)
         w->spare_ms = 0;
@@ -114,41 +116,41 @@ struct job_watch_due job_watch_due(struct job *job)
     }
     w->still_ms = 0;
     w->still_told = false;
-    w->usual = (struct job_watch_usual){ 0 };
+    w->usual = (struct schedule_usual){ 0 };
     forget_torch(w);
     w->torch_told = w->torch_ended = false;
     begin_to_wait(w, &facts);
     due.is_final = facts.deadline_ms <= now_ms;
     due.looks = due.is_final || now_ms >= w->look_ms;
     if (due.looks)
-        w->look_ms = now_ms + LOOK_MS;
+        w->look_ms = now_ms + schedule[SITUATION_NODES_MISSING].again_ms;
     return due;
 }
 
 /* Not now: the round is being told to its nodes, and a line about it must come behind. */
-void job_watch_round(struct job *job)
+void schedule_round(struct job *job)
 {
     job->watch.compares = true;
 }
 
 /* The call is answered first. */
-void job_watch_trouble(struct job *job)
+void schedule_trouble(struct job *job)
 {
     job->watch.trouble = true;
 }
 
 /* A late rack comes at once, and one line is enough for it. */
-void job_watch_spare(struct job *job)
+void schedule_spare(struct job *job)
 {
     if (job->watch.spare_ms == 0)
-        job->watch.spare_ms = job->hub->now_ms + SPARES_MS;
+        job->watch.spare_ms = job->hub->now_ms + first_ms(SITUATION_NODE_LATE);
 }
 
 /* Only ever sooner, so that a node which is refused once a second cannot put the look off for ever. */
-void job_watch_hurry(struct job *job)
+void schedule_hurry(struct job *job)
 {
-    struct job_watch *w = &job->watch;
-    const uint64_t soon_ms = job->hub->now_ms + HURRY_MS;
+    struct schedule_state *w = &job->watch;
+    const uint64_t soon_ms = job->hub->now_ms + first_ms(SITUATION_NODES_LEFT);
     if (!w->waits)
         begin(w, soon_ms);
     else if (w->look_ms > soon_ms)
@@ -157,42 +159,43 @@ void job_watch_hurry(struct job *job)
 
 /* --- PyTorch's ranks ------------------------------------------------------------------------------------ */
 
-static void look_at_torch(struct job_watch *w, uint64_t at_ms)
+static void look_at_torch(struct schedule_state *w, uint64_t at_ms)
 {
     w->torch_ms = earlier(w->torch_ms, at_ms);
 }
 
 /* Whoever waits first sets the time for all; those that come later are not looked at later. */
-void job_watch_torch(struct job *job, bool is_crowded)
+void schedule_torch(struct job *job, bool is_crowded)
 {
-    const uint64_t after_ms = job->watch.torch_ended ? ENDED_MS : JOB_WATCH_TORCH_MS;
-    look_at_torch(&job->watch, job->hub->now_ms + (is_crowded ? CROWD_MS : after_ms));
+    const uint64_t after_ms =
+        job->watch.torch_ended ? first_ms(SITUATION_TORCH_ENDED) : first_ms(SITUATION_TORCH_WAITS);
+    look_at_torch(&job->watch, job->hub->now_ms + (is_crowded ? first_ms(SITUATION_TORCH_CROWD) : after_ms));
     job->watch.torch_crowd |= is_crowded;
 }
 
-bool job_watch_torch_is_crowded(const struct job *job)
+bool schedule_torch_is_crowded(const struct job *job)
 {
     return job->watch.torch_crowd;
 }
 
-void job_watch_torch_exit(struct job *job)
+void schedule_torch_exit(struct job *job)
 {
     job->watch.torch_ended = true;
     if (job->watch.torch_ms != 0)
-        look_at_torch(&job->watch, job->hub->now_ms + ENDED_MS);
+        look_at_torch(&job->watch, job->hub->now_ms + first_ms(SITUATION_TORCH_ENDED));
 }
 
 /* Who has ended will not come any more, so that is told as soon as the wait is more than a moment. */
-uint64_t job_watch_torch_limit(const struct job_watch *w)
+uint64_t schedule_torch_limit(const struct schedule_state *w)
 {
-    return (w->torch_ended ? ENDED_MS : JOB_WATCH_TORCH_MS) - EARLY_MS;
+    return (w->torch_ended ? first_ms(SITUATION_TORCH_ENDED) : first_ms(SITUATION_TORCH_WAITS)) - EARLY_MS;
 }
 
 /* Each trouble is told whole once, and then what is new; when nobody waits any more it is over. */
-void job_watch_torch_seen(struct job *job, uint64_t waited_ms, bool tell)
+void schedule_torch_seen(struct job *job, uint64_t waited_ms, bool tell)
 {
-    struct job_watch *w = &job->watch;
-    const uint64_t limit_ms = job_watch_torch_limit(w);
+    struct schedule_state *w = &job->watch;
+    const uint64_t limit_ms = schedule_torch_limit(w);
     if (tell && !w->torch_told) {
         w->wait++;
         w->n_told = 0;
@@ -200,24 +203,25 @@ void job_watch_torch_seen(struct job *job, uint64_t waited_ms, bool tell)
     w->torch_told = tell || (w->torch_told && waited_ms > 0);
     forget_torch(w);
     if (w->torch_told)
-        look_at_torch(w, job->hub->now_ms + TORCH_AGAIN_MS);
+        look_at_torch(w, job->hub->now_ms + schedule[SITUATION_TORCH_WAITS].again_ms);
     else if (waited_ms > 0)
-        look_at_torch(w, job->hub->now_ms + (waited_ms < limit_ms ? limit_ms - waited_ms : ENDED_MS));
+        look_at_torch(w, job->hub->now_ms +
+                             (waited_ms < limit_ms ? limit_ms - waited_ms : first_ms(SITUATION_TORCH_ENDED)));
 }
 
 /* --- collectives ---------------------------------------------------------------------------------------- */
 
-void job_watch_barrier(struct job *job)
+void schedule_barrier(struct job *job)
 {
-    struct job_watch *w = &job->watch;
+    struct schedule_state *w = &job->watch;
     if (w->still_ms == 0)
-        w->still_ms = job->hub->now_ms + JOB_WATCH_STILL_MS;
+        w->still_ms = job->hub->now_ms + first_ms(SITUATION_STANDS_STILL);
 }
 
 /* Nearly all that wait go on at once; the look then finds nobody. */
-void job_watch_call(struct job *job)
+void schedule_call(struct job *job)
 {
-    job_watch_barrier(job);
+    schedule_barrier(job);
     job->watch.calls = true;
 }
 
@@ -226,16 +230,18 @@ void job_watch_call(struct job *job)
 static uint64_t still_again(bool is_told, uint64_t waited_ms)
 {
     if (is_told)
-        return STILL_AGAIN_MS;
-    return waited_ms < JOB_WATCH_STILL_MS ? JOB_WATCH_STILL_MS - waited_ms + EARLY_MS : waited_ms / 5;
+        return schedule[SITUATION_STANDS_STILL].again_ms;
+    return waited_ms < first_ms(SITUATION_STANDS_STILL)
+               ? first_ms(SITUATION_STANDS_STILL) - waited_ms + EARLY_MS
+               : waited_ms / 5;
 }
 
-bool job_watch_is_usual(const struct job_watch *w, uint64_t waited_ms)
+bool schedule_is_usual(const struct schedule_state *w, uint64_t waited_ms)
 {
-    return !w->still_told && waited_ms < USUAL_FACTOR * w->usual.longest_ms;
+    return !w->still_told && waited_ms < schedule[SITUATION_STANDS_STILL].usual_factor * w->usual.longest_ms;
 }
 
-bool job_watch_knows(const struct job_watch *w, uint64_t digest)
+bool schedule_knows(const struct schedule_state *w, uint64_t digest)
 {
     for (uint32_t i = 0; i < w->usual.n_known && i < DIAGNOSIS_MAX; i++)
         if (w->usual.known[i] == digest)
@@ -243,19 +249,19 @@ bool job_watch_knows(const struct job_watch *w, uint64_t digest)
     return false;
 }
 
-void job_watch_get_to_know(struct job_watch *w, uint64_t digest)
+void schedule_learn(struct schedule_state *w, uint64_t digest)
 {
-    if (!job_watch_knows(w, digest))
+    if (!schedule_knows(w, digest))
         w->usual.known[w->usual.n_known++ % DIAGNOSIS_MAX] = digest;
 }
 
 /* When it ended is seen at the next look, so a wait is rather taken for longer than it was. One that begins before that look is
  * another one. */
-static void measure(struct job_watch_usual *usual, uint64_t waited_ms, uint64_t now_ms)
+static void measure(struct schedule_usual *usual, uint64_t waited_ms, uint64_t now_ms)
 {
-    const bool waits = waited_ms >= JOB_WATCH_STILL_MS;
+    const bool waits = waited_ms >= first_ms(SITUATION_STANDS_STILL);
     const uint64_t since_ms = waits ? now_ms - waited_ms : now_ms;
-    if (usual->waits && since_ms >= usual->since_ms + JOB_WATCH_STILL_MS) {
+    if (usual->waits && since_ms >= usual->since_ms + first_ms(SITUATION_STANDS_STILL)) {
         if (since_ms - usual->since_ms > usual->longest_ms)
             usual->longest_ms = since_ms - usual->since_ms;
         usual->waits = false;
@@ -266,15 +272,15 @@ static void measure(struct job_watch_usual *usual, uint64_t waited_ms, uint64_t 
 }
 
 /* As with PyTorch's: each trouble is told whole once, then what is new, until nobody waits any more. */
-void job_watch_still_seen(struct job *job, uint64_t waited_ms, bool tell)
+void schedule_still_seen(struct job *job, uint64_t waited_ms, bool tell)
 {
-    struct job_watch *w = &job->watch;
+    struct schedule_state *w = &job->watch;
     measure(&w->usual, waited_ms, job->hub->now_ms);
     if (tell && !w->still_told) {
         w->wait++;
         w->n_told = 0;
     }
-    w->still_told = tell || (w->still_told && waited_ms >= JOB_WATCH_STILL_MS);
+    w->still_told = tell || (w->still_told && waited_ms >= first_ms(SITUATION_STANDS_STILL));
     if (waited_ms == 0)
         return;
     w->still_ms = job->hub->now_ms + still_again(w->still_told, waited_ms);

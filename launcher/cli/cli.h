@@ -160,11 +160,11 @@ struct cli {
     const char *rank_argument; /* "local-rank" or "local_rank": passed to PROGRAM; NULL = it is not */
     const char *role;
     enum numa_binding numa_binding;
-    bool torch_events;                                        /* torchrun's event lines on stderr */
-    const char *start_method, *monitor_interval, *logs_specs; /* right, and nothing follows from them */
-    const char *log_dir;                                      /* NULL = none */
-    const char *log_file;                                     /* pattern of text.h; NULL = none */
-    const char *events;                                       /* pattern, too; NULL = no event log */
+    const char *event_log_handler, *start_method, *monitor_interval,
+        *logs_specs;      /* checked; nothing follows from them */
+    const char *log_dir;  /* NULL = none */
+    const char *log_file; /* pattern of text.h; NULL = none */
+    const char *events;   /* pattern, too; NULL = no event log */
     bool log_merge;
     struct log_rotate log_rotate;
     enum log_policy log_policy;

@@ -144,8 +144,8 @@
     X(EVENTS, "events", 0, PATTERN, events, "FILE", NULL, true, OURS, OUTPUT,                                       \
       "append what happens on this node, and in the job, to FILE as JSON lines for 'ddpctl timeline'; with %h host, "  \
       "%n node rank, %j job, %t time of the start in its name; a new file gets mode 0600")                   \
-    X(EVENT_LOG_HANDLER, "event_log_handler", 0, EVENT_HANDLER, torch_events, "NAME", "null", true, THEIRS, OUTPUT, \
-      "'console' prints torchrun's events as JSON lines on stderr, 'null' does not")                         \
+    X(EVENT_LOG_HANDLER, "event_log_handler", 0, NAME, event_log_handler, "NAME", "null", true, THEIRS, OUTPUT, \
+      "'null' or 'console': accepted and not needed, --events and --json write what happens")                         \
     X(LOGS_SPECS, "logs_specs", 0, NAME, logs_specs, "NAME", NULL, false, THEIRS, OUTPUT,              \
       "'default': the layout of --log_dir; torchrun's plug-ins are Python")                                  \
     X(QUIET, "quiet", 'q', SWITCH, quiet, NULL, NULL, true, OURS, OUTPUT,                                            \

@@ -51,7 +51,10 @@ static const struct option_words words[OPTIONS] = {
     [OPT_NUMA_BINDING] = OPTION_WORDS(
         "'node', 'socket', 'exclusive' or 'core-complex'", [NUMA_NODE] = "node", [NUMA_SOCKET] = "socket",
         [NUMA_EXCLUSIVE] = "exclusive", [NUMA_CORE_COMPLEX] = "core-complex"),
-    [OPT_EVENT_LOG_HANDLER] = OPTION_WORDS(NULL, "null", "console"),
+    [OPT_EVENT_LOG_HANDLER] =
+        OPTION_WORDS("'null' or 'console'; other handlers are Python code registered inside of torchrun, use "
+                     "--events=FILE or --json",
+                     "null", "console"),
     [OPT_LOGS_SPECS] =
         OPTION_WORDS("'default'; others are entry points of Python packages (torchrun.logs_specs), use "
                      "--log_file=PATTERN to name the log files",
@@ -647,18 +650,6 @@ static ddp_status value_ROLE(const char *text, void *to, struct ddp_err *err)
     if (bad)
         return ddp_fail(err, DDP_ERR_ARG, "at most %d characters without control characters", ROLE_MAX);
     *field = text;
-    return DDP_OK;
-}
-
-static ddp_status value_EVENT_HANDLER(const char *text, void *to, struct ddp_err *err)
-{
-    bool *field = to;
-    const int word = options_word(&words[OPT_EVENT_LOG_HANDLER], text);
-    if (word < 0)
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "'null' or 'console'; other handlers are Python code registered inside of torchrun, "
-                        "use --events=FILE or --json");
-    *field = word == 1;
     return DDP_OK;
 }
 

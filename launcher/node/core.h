@@ -44,7 +44,6 @@ struct node {
     struct plan *plan;
     struct contain *contain; /* borrowed */
     uint64_t started_ms;
-    uint64_t gathers_ms; /* since when the round is waited for that has come last, or will come */
     struct agent *agent;
     struct output *output;
     struct input *input;

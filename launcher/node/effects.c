@@ -473,7 +473,6 @@ void node_note_failed(struct node *n)
 static void say_restart(struct node *n)
 {
     const size_t before = n->failed.len;
-    n->gathers_ms = clock_ms();
     node_note_failed(n);
     if (n->failed.len > before)
         node_keep_flights(n);

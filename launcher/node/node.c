@@ -660,7 +660,6 @@ int node_run(void *arg, int lifeline)
     struct node n = { .plan = job->plan,
                       .contain = job->contain,
                       .started_ms = clock_ms(),
-                      .gathers_ms = clock_ms(),
                       .on_timer = node_on_timer,
                       .exits.epoll = -1,
                       .alone = true,

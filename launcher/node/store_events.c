@@ -358,7 +358,6 @@ static void begin(struct node *n)
         event_log_round(n->announce.events, n->round->round);
     if (agent_state(n->agent) == AGENT_GATHERING && n->round->round == 1)
         announce_job(&n->announce, n->port_note);
-    announce_round(&n->announce, clock_ms() - n->gathers_ms);
     node_feed(n, (struct agent_event){
                      .type = AGENT_START, .attempt = n->round->attempt, .hosts = n->store != NULL });
     node_pump(n);

@@ -306,7 +306,6 @@ static int stream_open(struct stream *s, struct ddp_err *err)
 enum {
     UPDATE_MS = 1000,    /* how often a progress bar becomes a line of a log */
     REDRAW_MS = 100,     /* ... and is drawn anew on a terminal */
-    LAST_MS = 2000,      /* for a reader of the last line that does not read */
     UNREAD_MS = 5000,    /* how long a sink may take nothing when the workers are gone */
     WATCH_MS = 250,      /* ... and how often that is looked at */
     DISK_TOLD_MS = 5000, /* a disk that does not answer for so long is reported */
@@ -640,20 +639,6 @@ void output_note(struct output *o, const char *fmt, ...)
 void output_put(struct output *o, const struct buf *lines)
 {
     sinks_put(o->sinks, SINK_STDOUT, buf_slice(lines));
-}
-
-void output_line(struct output *o, const struct buf *line)
-{
-    console_line(&o->console, buf_slice(line));
-}
-
-void output_last_line(struct output *o, const struct buf *line)
-{
-    int error = o->console.midline ? patient_write(STDERR_FILENO, slice_str("\n"), LAST_MS) : 0;
-    o->console.midline = false;
-    if (error == 0)
-        error = patient_write(STDERR_FILENO, buf_slice(line), LAST_MS);
-    (void)error; /* nobody is left to tell */
 }
 
 /* --- the end -------------------------------------------------------------------------------------------- */

@@ -109,12 +109,6 @@ void output_note(struct output *o, const char *fmt, ...) __attribute__((format(p
 /* Whole lines for stdout: events of events.h. They are copied. */
 void output_put(struct output *o, const struct buf *lines);
 
-/* A whole line for stderr, for programs that read it. It never tears a worker's line. */
-void output_line(struct output *o, const struct buf *line);
-
-/* The same after the drain, when output_close is next: it is written here, as what is queued then would not go out. */
-void output_last_line(struct output *o, const struct buf *line);
-
 /* The last process of an attempt has ended: take what is left in the pipes, at most `limit_ms` when somebody
  * outside still holds one open, wait until everything is written, then call `idle` once. A sink that takes
  * nothing for some seconds is given up. */

@@ -200,6 +200,30 @@ static void note_ranks(struct plan *plan)
             plan_note(plan, "%s", words);
 }
 
+/* Options of torchrun that are checked and have no effect here; one note names all of them. */
+static void note_ignored(struct plan *plan)
+{
+    const struct cli *cli = plan->cli;
+    const struct {
+        enum cli_option option;
+        const char *text;
+        bool ignored;
+    } options[] = {
+        { OPT_START_METHOD, "--start_method ", strcmp(cli->start_method, "spawn") != 0 },
+        { OPT_MONITOR_INTERVAL, "--monitor_interval ", true },
+        { OPT_EVENT_LOG_HANDLER, "--event_log_handler ", strcmp(cli->event_log_handler, "console") == 0 },
+    };
+    char names[80] = "";
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
+        if (cli->origin[options[i].option] == FROM_COMMAND_LINE && options[i].ignored)
+            strcat(names, options[i].text);
+    if (names[0] != '\0')
+        plan_note(plan,
+                  "%swithout effect: each worker is a new process, its end is noticed at once, and "
+                  "--events or --json write what happens",
+                  names);
+}
+
 static void note_nodes(struct plan *plan)
 {
     const struct cli_rdzv_conf *conf = &plan->cli->rdzv_conf;
@@ -270,6 +294,7 @@ static void plan_note_idle(struct plan *plan)
 {
     note_files(plan);
     note_ranks(plan);
+    note_ignored(plan);
     note_nodes(plan);
     note_idle_default(plan);
     note_scheduler(plan);

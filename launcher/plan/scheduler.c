@@ -117,10 +117,9 @@ static int scheduler_number(const struct scheduler_facts *f, const char *name)
     return *end == '\0' && value < NUMBER_MAX ? (int)value : -1;
 }
 
-static void scheduler_vput(struct scheduler *s, enum scheduler_value_id id, const char *text,
-                           const char *from, va_list ap) __attribute__((format(printf, 4, 0)));
-static void scheduler_vput(struct scheduler *s, enum scheduler_value_id id, const char *text,
-                           const char *from, va_list ap)
+__attribute__((format(printf, 4, 0))) static void scheduler_vput(struct scheduler *s,
+                                                                 enum scheduler_value_id id, const char *text,
+                                                                 const char *from, va_list ap)
 {
     struct scheduler_value *v = &s->values[id];
     snprintf(v->text, sizeof(v->text), "%s", text);
@@ -128,8 +127,8 @@ static void scheduler_vput(struct scheduler *s, enum scheduler_value_id id, cons
 }
 
 /* A value, and the variable where it comes from, or words. */
-static void scheduler_put(struct scheduler *s, enum scheduler_value_id id, const char *text, const char *from,
-                          ...)
+__attribute__((format(printf, 4, 5))) static void
+scheduler_put(struct scheduler *s, enum scheduler_value_id id, const char *text, const char *from, ...)
 {
     va_list ap;
     va_start(ap, from);
@@ -137,8 +136,8 @@ static void scheduler_put(struct scheduler *s, enum scheduler_value_id id, const
     va_end(ap);
 }
 
-static void scheduler_put_number(struct scheduler *s, enum scheduler_value_id id, int number,
-                                 const char *from, ...)
+__attribute__((format(printf, 4, 5))) static void
+scheduler_put_number(struct scheduler *s, enum scheduler_value_id id, int number, const char *from, ...)
 {
     char text[16];
     va_list ap;
@@ -150,7 +149,7 @@ static void scheduler_put_number(struct scheduler *s, enum scheduler_value_id id
 
 /* A sentence for the user; left out when there is no room.
  * Notes beyond the room are dropped; they explain, nothing depends on them. */
-static void scheduler_note(struct scheduler *s, const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static void scheduler_note(struct scheduler *s, const char *fmt, ...)
 {
     va_list ap;
     int i = 0;

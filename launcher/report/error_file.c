@@ -110,14 +110,6 @@ static bool error_text_with_code(struct slice bytes, int code, struct buf *out)
     return false;
 }
 
-bool error_text_whole(struct slice bytes, struct buf *out)
-{
-    if (!json_print(out, parse_object(bytes), false))
-        return false;
-    out->data[out->len - 1] = '\0'; /* the newline */
-    return true;
-}
-
 void error_text_free(struct error_text *text)
 {
     free(text->message);
@@ -198,12 +190,4 @@ ddp_status error_file_read(const char *path, struct error_text *out, struct ddp_
     close(fd);
     buf_free(&bytes);
     return status == DDP_OK ? status : ddp_wrap(err, "%s", path);
-}
-
-bool error_file_whole(const char *path, struct buf *out)
-{
-    struct buf bytes = { 0 };
-    const bool ok = read_bytes(path, &bytes) && error_text_whole(buf_slice(&bytes), out);
-    buf_free(&bytes);
-    return ok;
 }

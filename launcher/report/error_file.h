@@ -24,9 +24,6 @@ struct error_text {
  * wrong with it. DDP_ERR_NOMEM. */
 ddp_status error_text_parse(struct slice bytes, struct error_text *out, struct ddp_err *err);
 
-/* Append the same object on one line, as a text that ends with a NUL. False: it is no object, or memory is short. */
-bool error_text_whole(struct slice bytes, struct buf *out);
-
 void error_text_free(struct error_text *text);
 
 /* --- error read ------------------------------------------------------------------------------------------- */
@@ -42,9 +39,5 @@ ddp_status error_file_read(const char *path, struct error_text *out, struct ddp_
 /* Write what lies at `from` to `to`, with the exit code in it: for a launcher around this one. What cannot be read or
  * written is left alone: the report has it all the same. */
 void error_file_hand_on(const char *from, const char *to, int code);
-
-/* Append the whole object that lies at `path` as a text, as error_text_whole does; false when there is none. Read as
- * above. */
-bool error_file_whole(const char *path, struct buf *out);
 
 #endif

@@ -96,7 +96,8 @@ static void rows_text(struct rows *r, const char *label, struct slice text, int 
     }
 }
 
-static void rows_printf(struct rows *r, const char *label, const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static void rows_printf(struct rows *r, const char *label,
+                                                              const char *fmt, ...)
 {
     char text[1024];
     va_list ap;

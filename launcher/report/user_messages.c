@@ -9,7 +9,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "contain/contain.h"
-#include "report/error_file.h"
 #include "report/events.h"
 
 #include <stdarg.h>
@@ -45,25 +44,6 @@ static void log_event(const struct announce *a, bool made, struct buf *event)
     buf_free(event);
 }
 
-/* --event_log_handler=console. One that could not be made is left out, as above. */
-typedef void (*put_line)(struct output *output, const struct buf *line);
-static void put_torch_event_by(put_line put, const struct announce *a, struct torch_event e)
-{
-    struct buf line = { 0 };
-    if (!a->plan->cli->torch_events || a->output == NULL)
-        return;
-    e.plan = a->plan;
-    e.run_ms = since_start(a);
-    if (torch_event(&line, &e))
-        put(a->output, &line);
-    buf_free(&line);
-}
-
-static void put_torch_event(const struct announce *a, struct torch_event e)
-{
-    put_torch_event_by(output_line, a, e);
-}
-
 void announce_launched(const struct announce *a)
 {
     struct buf event = { 0 };
@@ -76,8 +56,6 @@ void announce_end(const struct announce *a, int exit_code, const char *why)
     struct buf event = { 0 };
     if (a->events != NULL)
         log_event(a, event_ended(&event, since_start(a), exit_code, why), &event);
-    put_torch_event_by(output_last_line, a,
-                       (struct torch_event){ .state = exit_code == 0 ? "SUCCEEDED" : "FAILED" });
 }
 
 /* Before the first worker. Nothing is queued yet, so the line goes out at once: the thread that writes the queue is
@@ -123,39 +101,14 @@ void announce_job(const struct announce *a, const char *note)
         put_event(a, event_started(&event, since_start(a), plan), &event);
 }
 
-/* torchrun gives ranks in a step of its own; here they come with the round. */
-void announce_round(const struct announce *a, uint64_t gathered_ms)
-{
-    put_torch_event(a,
-                    (struct torch_event){ .state = "RENDEZVOUS", .timed = true, .duration_ms = gathered_ms });
-    put_torch_event(a, (struct torch_event){ .state = "ASSIGN_WORKER_RANKS", .timed = true });
-}
-
 void announce_worker_started(const struct announce *a, int local_rank, int pid)
 {
     const struct plan_worker *who = &a->plan->workers[local_rank];
     struct buf event = { 0 };
     if (wants_events(a))
         put_event(a, event_worker_started(&event, since_start(a), who, pid), &event);
-    put_torch_event(a, (struct torch_event){ .state = "START", .who = who, .pid = pid });
     if (a->plan->cli->verbose && !a->plan->cli->json)
         output_note(a->output, "rank %d started, pid %d", who->rank, pid);
-}
-
-/* A worker that was never executed has written no error file, and one that was stopped is told without it. */
-static void put_torch_end(const struct announce *a, const struct plan_worker *who,
-                          const struct agent_worker *how)
-{
-    struct buf error = { 0 };
-    struct torch_event e = { .state = torch_event_state(how->verdict), .who = who, .pid = how->pid };
-    if (how->verdict == WORKER_FAILED) {
-        e.failed = true;
-        e.exit_code = how->signal != 0 ? -how->signal : how->exit_code;
-        if (a->plan->cli->torch_events && error_file_whole(who->error_file, &error))
-            e.error = (const char *)error.data;
-    }
-    put_torch_event(a, e);
-    buf_free(&error);
 }
 
 void announce_worker_ended(const struct announce *a, int local_rank, const struct agent_worker *how)
@@ -165,7 +118,6 @@ void announce_worker_ended(const struct announce *a, int local_rank, const struc
     struct buf event = { 0 };
     if (wants_events(a))
         put_event(a, event_worker_ended(&event, since_start(a), who, how), &event);
-    put_torch_end(a, who, how);
     if (a->plan->cli->verbose && !a->plan->cli->json) {
         ending_text(text, how);
         output_note(a->output, "rank %d: %s", who->rank, text);

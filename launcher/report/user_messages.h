@@ -25,8 +25,6 @@ void announce_end(const struct announce *a, int exit_code, const char *why);
 /* The store listens, the workers will be started. `note`: a sentence besides the plan's own, "" =
  * none. */
 void announce_job(const struct announce *a, const char *note);
-/* The nodes of an attempt are together, after that long. */
-void announce_round(const struct announce *a, uint64_t gathered_ms);
 void announce_worker_started(const struct announce *a, int local_rank, int pid);
 void announce_worker_ended(const struct announce *a, int local_rank, const struct agent_worker *how);
 

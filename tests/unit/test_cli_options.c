@@ -219,7 +219,7 @@ static bool is_torchruns_option_set(enum cli_option option)
     case OPT_VIRTUAL_LOCAL_RANK:
         return cli.virtual_local_rank;
     case OPT_EVENT_LOG_HANDLER:
-        return cli.torch_events;
+        return strcmp(cli.event_log_handler, "console") == 0;
     case OPT_STDOUT_FILTERS:
         return cli.filters[0].n == 3 && strcmp(cli.filters[0].items[1], "b,c") == 0 &&
                strcmp(cli.filters[0].items[2], "") == 0;

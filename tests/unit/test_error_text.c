@@ -98,13 +98,3 @@ Test(error_text, cut_anywhere_is_refused)
     for (size_t len = 0; len < strlen(whole); len++)
         cr_expect_eq(error_text_parse(slice_of(whole, len), &text, &err), DDP_ERR_CORRUPT, "%zu", len);
 }
-
-Test(error_text, is_told_whole_on_one_line)
-{
-    struct buf out = { 0 };
-    cr_assert(error_text_whole(slice_str("{\n  \"message\": {\"message\": \"x\"}\n}\n"), &out));
-    cr_expect_str_eq((const char *)out.data, "{\"message\":{\"message\":\"x\"}}");
-    out.len = 0;
-    cr_expect_not(error_text_whole(slice_str("[1]"), &out) || error_text_whole(slice_str("{"), &out));
-    buf_free(&out);
-}

@@ -113,9 +113,6 @@ static bool tell_everything(const struct plan *plan, struct agent *a, struct buf
          ok;
     ok = event_worker_ended(out, 0, &plan->workers[1], agent_worker(a, 1)) && ok;
     ok = event_finished(out, &report) && ok;
-    ok =
-        torch_event(out, &(struct torch_event){ .plan = plan, .state = "START", .who = &plan->workers[1] }) &&
-        ok;
     for (int r = 0; r < 3; r++)
         tail_free(&tails[r]);
     return ok;

@@ -4,6 +4,7 @@
 #include <criterion/criterion.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* What came out, as "W:text|": W whole, L last, U update, C cut. */
@@ -127,4 +128,162 @@ Test(lines, an_update_that_only_erases_takes_back_the_one_before)
 {
     expect("50%\r\033[K\rdone\n", "W:done|");
     expect("50%\r\033[K\r", "");
+}
+
+/* --- tail: the last words of a stream */
+
+static struct tail tail;
+static struct buf out;
+
+static void tear_down(void)
+{
+    tail_free(&tail);
+    buf_free(&out);
+}
+
+/* The last `max` lines as text. */
+static const char *last(size_t max, size_t expected)
+{
+    out.len = 0;
+    cr_assert_eq(tail_lines(&tail, max, &out), expected);
+    cr_assert(buf_append(&out, "", 1));
+    return (const char *)out.data;
+}
+
+Test(tail, gives_the_last_lines, .fini = tear_down)
+{
+    cr_assert_str_eq(last(3, 0), "");
+    tail_feed(&tail, slice_str("one\ntwo\nthr"));
+    tail_feed(&tail, slice_str("ee\nfour"));
+    cr_assert_str_eq(last(2, 2), "three\nfour\n");
+    cr_assert_str_eq(last(4, 4), "one\ntwo\nthree\nfour\n");
+    cr_assert_str_eq(last(9, 4), "one\ntwo\nthree\nfour\n");
+    cr_assert_str_eq(last(0, 0), "");
+}
+
+Test(tail, leaves_out_blank_lines_at_the_end, .fini = tear_down)
+{
+    tail_feed(&tail, slice_str("\nboom\n\n\r\n"));
+    cr_assert_str_eq(last(1, 1), "boom\n");
+    cr_assert_str_eq(last(5, 2), "\nboom\n");
+}
+
+Test(tail, forgets_the_oldest_beyond_64_kib, .fini = tear_down)
+{
+    char line[64];
+    for (int i = 0; i < 20000; i++) {
+        int n = snprintf(line, sizeof(line), "line %d\n", i);
+        tail_feed(&tail, slice_of(line, (size_t)n));
+    }
+    cr_assert_eq(tail.len, TAIL_BYTES);
+    cr_assert_str_eq(last(2, 2), "line 19998\nline 19999\n");
+}
+
+Test(tail, of_a_huge_piece_keeps_the_end, .fini = tear_down)
+{
+    static char huge[3 * TAIL_BYTES];
+    memset(huge, 'x', sizeof(huge));
+    memcpy(huge + sizeof(huge) - 5, "\nend\n", 5);
+    tail_feed(&tail, slice_str("before\n"));
+    tail_feed(&tail, slice_of(huge, sizeof(huge)));
+    cr_assert_eq(tail.len, TAIL_BYTES);
+    cr_assert_str_eq(last(1, 1), "end\n");
+    tail_feed(&tail, slice_str("more\n"));
+    cr_assert_str_eq(last(2, 2), "end\nmore\n");
+}
+
+Test(tail, is_the_same_in_any_pieces, .fini = tear_down)
+{
+    static char bytes[100000], expected[TAIL_BYTES];
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        bytes[i] = (char)(i % 251);
+    memcpy(expected, bytes + sizeof(bytes) - TAIL_BYTES, TAIL_BYTES);
+    for (size_t step = 997; step < 70000; step = step * 2 + 1) {
+        for (size_t at = 0; at < sizeof(bytes); at += step)
+            tail_feed(&tail, slice_of(bytes + at, sizeof(bytes) - at < step ? sizeof(bytes) - at : step));
+        for (size_t i = 0; i < TAIL_BYTES; i++)
+            cr_assert_eq((char)tail.ring[(tail.start + i) % tail.cap], expected[i], "step %zu byte %zu", step,
+                         i);
+        tail_free(&tail);
+    }
+}
+
+/* --- merge: several streams in one file: whole lines, every byte kept */
+
+static struct merge m;
+static struct buf merge_out;
+
+static void merge_tear_down(void)
+{
+    merge_free(&m);
+    buf_free(&merge_out);
+}
+
+TestSuite(merge, .fini = merge_tear_down);
+
+static void feed(const char *text)
+{
+    cr_assert(merge_feed(&m, slice_str(text), &merge_out));
+}
+
+static void expect_out(const char *text)
+{
+    cr_expect(slice_equal(buf_slice(&merge_out), slice_str(text)), "'%.*s' instead of '%s'", (int)merge_out.len,
+              (const char *)merge_out.data, text);
+}
+
+Test(merge, lines_wait_until_they_are_whole)
+{
+    strcpy(m.prefix, "[3] ");
+    feed("on");
+    expect_out("");
+    feed("e\ntwo\nthr");
+    expect_out("[3] one\n[3] two\n");
+    feed("ee\n");
+    expect_out("[3] one\n[3] two\n[3] three\n");
+}
+
+Test(merge, carriage_returns_and_empty_lines_stay)
+{
+    feed("10%\r20%\r\n\n\nx\r\n");
+    expect_out("10%\r20%\r\n\n\nx\r\n");
+}
+
+Test(merge, a_last_line_gets_its_newline_and_no_line_gets_none)
+{
+    strcpy(m.prefix, "[3] ");
+    feed("last");
+    cr_assert(merge_finish(&m, &merge_out));
+    expect_out("[3] last\n");
+    cr_assert(merge_finish(&m, &merge_out));
+    expect_out("[3] last\n");
+}
+
+/* However the bytes are cut into reads, the file is the same. */
+Test(merge, how_the_bytes_were_cut_makes_no_difference)
+{
+    static const char text[] = "a\n\nbb\r\nccc\rd\ne";
+    for (size_t cut = 0; cut <= sizeof(text) - 1; cut++) {
+        merge_tear_down();
+        m = (struct merge){ .prefix = "> " };
+        merge_out = (struct buf){ 0 };
+        merge_feed(&m, slice_of(text, cut), &merge_out);
+        merge_feed(&m, slice_of(text + cut, sizeof(text) - 1 - cut), &merge_out);
+        merge_finish(&m, &merge_out);
+        expect_out("> a\n> \n> bb\r\n> ccc\rd\n> e\n");
+    }
+}
+
+Test(merge, a_huge_line_comes_in_pieces_with_one_prefix)
+{
+    enum { BIG = MERGE_LINE_MAX + 10 };
+    char *big = malloc(BIG);
+    memset(big, 'x', BIG);
+    strcpy(m.prefix, "> ");
+    cr_assert(merge_feed(&m, slice_of(big, BIG), &merge_out));
+    cr_expect_eq(merge_out.len, BIG + 2);
+    cr_expect_eq(m.rest.len, 0, "memory is bounded");
+    feed("end\n");
+    cr_expect_eq(merge_out.len, BIG + 6);
+    free(big);
 }

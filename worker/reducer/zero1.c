@@ -55,7 +55,7 @@ static size_t rounded_up(size_t n, size_t to)
 
 /* After this no sum can overflow: four float arrays of everything, padding included, fit the address
  * space. */
-static ddp_status check_param(const ddp_param *params, size_t n, struct ddp_err *err)
+static ddp_status check_params(const ddp_param *params, size_t n, struct ddp_err *err)
 {
     size_t left = SIZE_MAX / 64;
     for (size_t i = 0; i < n; i++) {
@@ -121,7 +121,7 @@ static ddp_status zero1_plan_make(struct zero1_plan *plan, const ddp_param *para
         return ddp_fail(err, DDP_ERR_ARG, "zero1: no parameters");
     ddp_status status = reducer_check_list("parameter", params, n, err);
     if (status == DDP_OK)
-        status = check_param(params, n, err);
+        status = check_params(params, n, err);
     if (status != DDP_OK)
         return status;
     plan->buckets = calloc(n, sizeof(*plan->buckets));

@@ -110,7 +110,7 @@ static void tell(struct job *job, cJSON *o)
     if (text == NULL)
         return;
     if (hub->sink.event != NULL)
-        hub->sink.event(hub->sink.user, text);
+        hub->sink.event(hub->sink.event_user, text);
     struct session *taker = job->events.asked ? find_taker(job) : NULL;
     if (taker != NULL)
         push(hub, taker, text);

@@ -203,13 +203,6 @@ void job_node_joined(struct session *s)
     table_put(&s->job->hub->agents, &s->as_node->by_address);
 }
 
-/* With every byte and not only with beats: a node that talks is alive. */
-void job_node_heard(struct session *s)
-{
-    if (s->is_node)
-        rdzv_heard(s->job->rdzv, s->id, s->job->hub->now_ms);
-}
-
 /* The events go to another node from here on. */
 void job_node_ends(struct session *s)
 {
@@ -272,14 +265,6 @@ static uint64_t floor_of(const struct hub *hub)
 
 /* --- made and freed --------------------------------------------------------------------------------------- */
 
-/* WAIT and BARRIER both end with one zero byte. */
-static void wake(void *user, struct store_waiter *waiter)
-{
-    struct session *s = TABLE_ENTRY(waiter, struct session, waiter);
-    s->waits_in = 0;
-    hub_send(user, s, slice_of("\0", 1));
-}
-
 static void put(struct job *job)
 {
     struct slice name = slice_str(job->name);
@@ -302,9 +287,7 @@ struct job *job_new(struct hub *hub)
     job->left_ms = hub->now_ms;
     list_init(&job->sessions);
     struct barrier_env env = job_barrier_env(job);
-    job->store = store_new(job->quota, wake, hub);
-    if (job->store != NULL)
-        store_observe(job->store, &hub->observer);
+    job->store = store_new(job->quota, session_woken, hub);
     bool ok = barriers_init(&job->barriers, job->quota, &env) && job->store != NULL;
     put(job);
     if (ok)

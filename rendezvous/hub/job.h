@@ -36,6 +36,7 @@ struct job {
     struct quota share;  /* of the source's share, else of hub->quota, where the hub serves many jobs */
     struct quota *quota; /* what all of this job is charged to: `share`, or hub->quota itself */
     struct store *store; /* owned */
+    bool is_observed;    /* torch_observe() */
     struct barriers barriers;
     struct members members;
     struct rdzv *rdzv;       /* owned; NULL = its ranks are placed by others */
@@ -75,25 +76,12 @@ bool job_is_at(const struct job *job, const struct job_name *name);
 uint64_t job_forget_at(const struct job *job);
 /* A job has changed: hub->jobs_deadline_ms is no later than what it needs. */
 void job_touch(struct job *job);
-/* hub.c: what is due in any of them; hub->jobs_deadline_ms may be too early, never too late. */
-void jobs_tick(struct hub *hub);
 
-/* --- job source ------------------------------------------------------------------------------------------- */
-
-/* Who declared a job, where the hub serves many jobs: the unit that the store's quota is divided by.
+/* Who declared a job, where the hub serves many jobs: the unit that the store's quota is divided by. A source is the uid of a
+ * process on this host, otherwise an address; the /64 network counts for IPv6. It exists as long as it has a job.
  *
- * A source is the uid of a process on this host, otherwise an address; the /64 network counts for IPv6. A source exists as
- * long as it has a job. */
-
-struct hub;
-struct job;
-struct job_source;
-struct session;
-
-/* From now on the job's share is a part of the share of `source`; NULL: of the whole store. */
+ * From now on the job's share is a part of the share of `source`; NULL: of the whole store. */
 void job_set_source(struct job *job, struct job_source *source);
-
-/* --- job nodes -------------------------------------------------------------------------------------------- */
 
 /* The nodes of a job: connections of agents that have joined its rendezvous. */
 
@@ -101,8 +89,6 @@ void job_set_source(struct job *job, struct job_source *source);
 bool job_node_room(struct session *s);
 /* This session, which has room, is a node from now on. */
 void job_node_joined(struct session *s);
-/* Bytes have come from it. */
-void job_node_heard(struct session *s);
 /* It is none any more: its connection is gone, `how` says what happened to it. */
 void job_node_gone(struct session *s, const char *how);
 /* It is none any more, and the rendezvous knows. */

@@ -1,16 +1,16 @@
 /* session.h -- one connection's conversation, and the hub it happens in. Private to the core; the shell knows
  * hub.h only. From the top down, and each file uses only those below it:
  *
- *     hub.c               connections come and go; bytes become requests; time passes for the jobs
- *     requests.c          the handlers of PyTorch's requests and of our own
+ *     hub.c               connections come and go; time passes for the jobs
+ *     requests.c          bytes become requests; the handlers of PyTorch's and of our own
  *     control.c           the JSON calls of agents and operators; inspect.c: those that only look
  *     rounds.c            a job's rendezvous: what it decides is done, and its nodes are told
  *     monitor.c           looks at a job while something waits, and tells its nodes what is new
  *     look.c              a snapshot of a job, for the diagnosis
  *     torch_observer.c    what PyTorch's ranks do while their groups come together
  *     peer_identity.c     whose process a plain connection is
- *     attempt.c           attempts begin and end; a session enters a job, leaves it, is freed
- *     job.c               jobs are made, found, freed; who declares them, their barriers, their nodes
+ *     attempt.c           a session enters a job, leaves it, is freed; an attempt begins and ends
+ *     job.c               jobs are made, found, freed; who declares them, their barriers and nodes
  *     lost_peer.c         a rank ends while others wait for it
  *     schedule.c          when a job that waits is looked at
  *     events.c            what happens in a job, for an event log
@@ -91,8 +91,7 @@ struct session {
 struct hub {
     struct hub_limits limits;
     struct hub_sink sink;
-    struct store_observer observer; /* of the stores of all jobs */
-    uint64_t now_ms;                /* of the call that is being worked on */
+    uint64_t now_ms; /* of the call that is being worked on */
     struct quota quota;
     struct quota strangers; /* the share of all connections without a job, where the hub serves many jobs */
     struct table jobs;      /* owns them; there is always one */
@@ -123,18 +122,8 @@ struct hub {
     uint64_t requests, closed_by_us;
 };
 
-/* hub.c: work off `bytes`. False: close the connection, hub->err says why (no words = memory is short).
- */
-bool dispatch_bytes(struct hub *hub, struct session *s, struct slice bytes);
-
-/* requests.c: one per row of ops.h, NULL for a request that is not served. */
-typedef bool (*request_handler)(struct hub *hub, struct session *s, const struct request *req);
-extern const request_handler request_handlers[OPS];
-
-/* requests.c: the handlers of our own requests. */
-bool on_identify(struct hub *hub, struct session *s, const struct request *req);
-bool on_barrier_named(struct hub *hub, struct session *s, const struct request *req);
-bool on_control(struct hub *hub, struct session *s, const struct request *req);
+/* requests.c: work off `bytes`. False: close the connection, hub->err says why (no words = memory is short). */
+bool requests_feed(struct hub *hub, struct session *s, struct slice bytes);
 
 /* job.c: what the barriers of a job ask of it. */
 struct barrier_env job_barrier_env(struct job *job);
@@ -172,6 +161,8 @@ struct session *session_find(const struct hub *hub, conn_id conn);
 struct slice session_address(const struct session *s);
 /* The answer to `op` will come later. */
 void session_begin_wait(struct hub *hub, struct session *s, const struct op *op);
+/* store_wake: what it waits for is there. */
+void session_woken(void *hub, struct store_waiter *waiter);
 /* Leave whatever it waits in, silently. */
 void session_leave_wait(struct session *s);
 /* It speaks for this rank from now on, or for none any more. */

@@ -150,12 +150,14 @@ static void on_found(void *user, struct store_waiter *waiter, struct slice keys)
         s->torch->tried_ms = s->job->hub->now_ms;
 }
 
-struct store_observer torch_observer(struct hub *hub)
+void torch_observe(struct job *job)
 {
-    return (struct store_observer){ .user = hub,
-                                    .prefixes = torch_key_prefixes,
-                                    .written = on_set,
-                                    .counted = on_count,
-                                    .waits = on_wait,
-                                    .found = on_found };
+    const struct store_observer observer = { .user = job->hub,
+                                             .prefixes = torch_key_prefixes,
+                                             .written = on_set,
+                                             .counted = on_count,
+                                             .waits = on_wait,
+                                             .found = on_found };
+    store_observe(job->store, &observer);
+    job->is_observed = true;
 }

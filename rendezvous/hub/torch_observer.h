@@ -3,17 +3,10 @@
 #ifndef RENDEZVOUS_HUB_TORCH_OBSERVER_H
 #define RENDEZVOUS_HUB_TORCH_OBSERVER_H
 
-#include "store/store.h"
-
-#include <stdbool.h>
-#include <stdint.h>
-
-struct finding;
-struct hub;
 struct job;
-struct session;
 
-/* For the stores of all jobs of the hub. */
-struct store_observer torch_observer(struct hub *hub);
+/* Subscribe to PyTorch's keys in the store of the job. A job whose clients have all introduced themselves has none of them, and its
+ * store looks into no key. */
+void torch_observe(struct job *job);
 
 #endif

@@ -1,14 +1,14 @@
 /* clients.c -- see clients.h.
  *
- * The happy path: clients_add -> hub_connect; on_bytes -> hub_feed -> clients_send -> conn_send, at once or by way of clients.h;
+ * The happy path: clients_add -> hub_connect; on_bytes -> hub_feed -> reply -> conn_send, at once or by way of `replies`;
  * on_end -> hub_disconnect -> (conn flushes and closes) -> on_closed -> free.
  *
  * It can go wrong when
  *   - the peer speaks nonsense: the hub calls clients_close; the client flushes and lingers until the peer has closed
  *     too, at most ENDING_MS;
  *   - the peer does not read, or writing fails: conn_send says so in the middle of a call of the hub, when the hub must
- *     not be called. So the client is only put on the list of the doomed, gets nothing more, and is cut off by
- *     clients_settle right after that call.
+ *     not be called. So the client is only put on the list of the doomed, gets nothing more, and is cut off at the end
+ *     of the turn.
  *
  * Once a client is DOOMED or ENDING, the hub's bytes for it are ignored. The struct is kept small: it is what an idle
  * connection costs, beside the hub's session. */
@@ -231,7 +231,8 @@ static void send_now(struct clients *clients, conn_id id, struct slice bytes, st
     c->trouble = (uint8_t)conn_send(&c->conn, bytes, holder);
     if (c->trouble != CONN_SENT)
         move_to(c, DOOMED);
-    watch_readers(clients);
+    if (clients->host.queued_bytes > 0)
+        watch_readers(clients);
 }
 
 static void send_kept(void *user, conn_id id, struct slice bytes)
@@ -244,16 +245,10 @@ static void flush(struct clients *clients)
     replies_flush(&clients->replies, send_kept, clients);
 }
 
-bool clients_end_turn(struct clients *clients)
+/* The hub's wish. What is too big to be kept goes out from where it lies, behind all that is kept. */
+static void reply(void *user, conn_id id, struct slice bytes, struct shared *holder)
 {
-    flush(clients);
-    clients->has_replied = false;
-    return !TAILQ_EMPTY(&clients->doomed);
-}
-
-/* What is too big to be kept goes out from where it lies, behind all that is kept. */
-void clients_send(struct clients *clients, conn_id id, struct slice bytes, struct shared *holder)
-{
+    struct clients *clients = user;
     if (clients->has_replied && replies_put(&clients->replies, id, bytes))
         return;
     flush(clients);
@@ -271,8 +266,9 @@ static void set_wants(struct client *c, uint64_t bytes)
     watch_readers(clients);
 }
 
-bool clients_may_reply(struct clients *clients, conn_id id, uint64_t bytes)
+static bool may_reply(void *user, conn_id id, uint64_t bytes)
 {
+    struct clients *clients = user;
     struct client *c = listening(clients, id);
     if (c == NULL)
         return true;
@@ -296,7 +292,6 @@ static void resume(struct client *c)
     conn_start_reading(&c->conn);
     hub_resume(clients->hub, c->id, now_ms(clients));
     stop_if_full(c);
-    clients->stepped(clients->user);
 }
 
 /* The one with the smallest reply: many that ask for much must not delay those that ask for little. */
@@ -380,7 +375,6 @@ static void on_end(struct conn *conn, const char *why)
     flush(c->clients);
     start_ending(c);
     hub_disconnect(c->clients->hub, c->id, why, now_ms(c->clients));
-    c->clients->stepped(c->clients->user);
 }
 
 static const char *const trouble_words[] = {
@@ -412,11 +406,16 @@ static void cut_off(struct client *c)
     hub_disconnect(hub, c->id, trouble_words[c->trouble], now_ms(c->clients));
 }
 
-void clients_settle(struct clients *clients)
+/* Others may be doomed by what the leaving of one tells them, or be told something. */
+void clients_end_turn(struct clients *clients)
 {
     struct client *c;
-    while ((c = TAILQ_FIRST(&clients->doomed)) != NULL)
-        cut_off(c); /* others may be doomed by what its leaving tells them */
+    do {
+        while ((c = TAILQ_FIRST(&clients->doomed)) != NULL)
+            cut_off(c);
+        flush(clients);
+    } while (!TAILQ_EMPTY(&clients->doomed));
+    clients->has_replied = false;
 }
 
 uint64_t clients_deadline(const struct clients *clients)
@@ -457,8 +456,9 @@ void clients_abort_all(struct clients *clients)
 
 /* --- what the hub wishes ------------------------------------------------------------------------------- */
 
-void clients_close(struct clients *clients, conn_id id, const char *why, bool is_news)
+static void close_client(void *user, conn_id id, const char *why, bool is_news)
 {
+    struct clients *clients = user;
     struct client *c = listening(clients, id);
     if (c == NULL)
         return;
@@ -469,14 +469,32 @@ void clients_close(struct clients *clients, conn_id id, const char *why, bool is
     conn_finish(&c->conn, true);
 }
 
-void clients_here(const struct clients *clients, conn_id id, char text[static ENDPOINT_TEXT_MAX])
+/* "" when it is gone. */
+static void address_here(void *user, conn_id id, char text[static ENDPOINT_TEXT_MAX])
 {
+    const struct clients *clients = user;
     struct sockaddr_storage here = { 0 };
     int len = sizeof(here);
     const struct client *c = idmap_get(&clients->map, id);
     text[0] = '\0';
     if (c != NULL && uv_tcp_getsockname(&c->conn.tcp, (struct sockaddr *)&here, &len) == 0)
         endpoint_of_sockaddr((struct sockaddr *)&here, text);
+}
+
+static void log_hub(void *user, const char *line)
+{
+    const struct clients *clients = user;
+    log_line(clients->log_peers ? LOG_INFO : LOG_DEBUG, "%s", line);
+}
+
+struct hub_sink clients_sink(struct clients *clients)
+{
+    return (struct hub_sink){ .user = clients,
+                              .send = reply,
+                              .may_reply = may_reply,
+                              .close = close_client,
+                              .here = address_here,
+                              .log = log_hub };
 }
 
 /* --- clients come and speak ---------------------------------------------------------------------------- */
@@ -486,11 +504,12 @@ static void on_bytes(struct conn *conn, struct slice bytes)
 {
     struct client *c = (struct client *)conn;
     struct clients *clients = c->clients;
+    if (c->place != SERVED)
+        return;
     hub_feed(clients->hub, c->id, bytes, now_ms(clients));
     if (c->admission.is_silent && hub_has_request(clients->hub, c->id))
         admission_spoke(&clients->admission, &c->admission);
     stop_if_full(c);
-    clients->stepped(clients->user);
 }
 
 /* The address is stored in the form that admission.h describes. */
@@ -536,7 +555,6 @@ void clients_close_silent(struct clients *clients, unsigned n)
 {
     while (n > 0 && close_oldest_silent(clients, ADMISSION_OK, NULL))
         n--;
-    clients->stepped(clients->user);
 }
 
 static bool admit(struct clients *clients, struct client *c, int64_t uid)
@@ -587,7 +605,6 @@ bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer, i
     if (uid >= 0)
         hub_set_uid(clients->hub, c->id, (uint32_t)uid);
     log_peer(c, "connected");
-    clients->stepped(clients->user);
     return true;
 }
 

@@ -88,7 +88,7 @@ struct clients {
     struct hub *hub; /* borrowed */
     struct conn_host host;
     struct idmap map;          /* conn_id -> struct client */
-    struct client_list doomed; /* their replies could not be sent; clients_settle cuts them off */
+    struct client_list doomed; /* their replies could not be sent; cut off at the end of the turn */
     struct client_list ending; /* flushing or lingering, the oldest first */
     struct replies replies;    /* not written yet */
     bool has_replied;          /* in this turn of the loop */
@@ -98,12 +98,11 @@ struct clients {
     struct gate dropped; /* for the log */
     bool log_peers;
     void *user;
-    void (*stepped)(void *user); /* something has happened: settle, and look at the deadlines again */
-    void (*freed)(void *user);   /* one client less */
+    void (*freed)(void *user); /* one client less */
 };
 
 /* The rest of the struct is filled by the caller: hub, admission, host.loop, host.max_queue_bytes, host.max_queued_bytes, log_peers, user,
- * stepped, freed. */
+ * freed. */
 void clients_init(struct clients *clients);
 /* There must be no client left (clients_end_all, and the loop has run). */
 void clients_free(struct clients *clients);
@@ -116,24 +115,14 @@ bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer, i
 /* Close up to `n` clients that have sent no request, the oldest first. Not during a call of the hub. */
 void clients_close_silent(struct clients *clients, unsigned n);
 
-/* The address at which the client reached us; "" when it is gone. */
-void clients_here(const struct clients *clients, conn_id id, char text[static ENDPOINT_TEXT_MAX]);
+/* The hub's wishes, all but its event log. They never call the hub: what has to be told to it waits for the end of the turn. The
+ * first reply of a turn of the loop is written at once, so that a single client waits for nothing; small ones after it are kept
+ * back until then, or until there are many. A client that may not be sent a reply now is not read any more; when there is room
+ * again, hub_resume is called for it. */
+struct hub_sink clients_sink(struct clients *clients);
 
-/* The hub's wishes. They never call the hub: what has to be told to it waits for clients_settle. The first reply of a turn of the
- * loop is written at once, so that a single client waits for nothing; small ones after it are kept back until clients_end_turn, or
- * until there are many. */
-void clients_send(struct clients *clients, conn_id id, struct slice bytes, struct shared *holder);
-
-/* May `id` be sent a reply of `bytes` now? False: the client is not read any more; when there is room again, hub_resume is
- * called for it. */
-bool clients_may_reply(struct clients *clients, conn_id id, uint64_t bytes);
-void clients_close(struct clients *clients, conn_id id, const char *why, bool is_news);
-
-/* Write what clients_send has kept back. Call it before the loop sleeps; true: somebody is doomed now. */
-bool clients_end_turn(struct clients *clients);
-
-/* Cut off the doomed. Call it after each call of the hub. */
-void clients_settle(struct clients *clients);
+/* Before the loop sleeps: write what was kept back, and cut off the doomed. */
+void clients_end_turn(struct clients *clients);
 
 /* When the oldest ending client has had its time; UINT64_MAX = none. clients_tick aborts those whose time is over. */
 uint64_t clients_deadline(const struct clients *clients);

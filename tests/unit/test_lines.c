@@ -228,8 +228,8 @@ static void feed(const char *text)
 
 static void expect_out(const char *text)
 {
-    cr_expect(slice_equal(buf_slice(&merge_out), slice_str(text)), "'%.*s' instead of '%s'", (int)merge_out.len,
-              (const char *)merge_out.data, text);
+    cr_expect(slice_equal(buf_slice(&merge_out), slice_str(text)), "'%.*s' instead of '%s'",
+              (int)merge_out.len, (const char *)merge_out.data, text);
 }
 
 Test(merge, lines_wait_until_they_are_whole)

@@ -283,7 +283,7 @@ const char *named_waiters(words out, const struct snapshot *s, const struct snap
 
 /* --- questions ------------------------------------------------------------------------------------------ */
 
-/* A world may have 16,384 nodes, and each of its ranks is asked for. Hence by halves: look.c has sorted
+/* A world may have 16,384 nodes, and each of its ranks is asked for. Hence by halves: monitor.c has sorted
  * them by their rank. Nodes without a rank (-1) stand in front and are never asked for. */
 const struct snapshot_node *node_with_rank(const struct snapshot *s, int32_t node_rank)
 {

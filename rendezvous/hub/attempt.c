@@ -5,7 +5,6 @@
  * once, plain c10d connections at their next request (a silent one may be the callback connection of
  * torch 1.13, whose owner would abort when it is closed under it). Agents and operators stay. */
 #include "hub/job.h"
-#include "hub/lost_peer.h"
 #include "hub/session.h"
 
 #include <stdio.h>

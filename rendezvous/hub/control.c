@@ -13,9 +13,8 @@
 #include "hub/control.h"
 
 #include "base/endpoint.h"
-#include "hub/inspect.h"
 #include "hub/job.h"
-#include "hub/rounds.h"
+#include "hub/session.h"
 #include "store/encode.h"
 
 #include <stdio.h>

@@ -10,7 +10,6 @@
 
 #include "base/json.h"
 #include "base/text.h"
-#include "hub/rounds.h"
 #include "hub/session.h"
 
 enum {

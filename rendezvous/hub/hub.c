@@ -8,9 +8,7 @@
 
 #include "base/limits.h"
 #include "hub/monitor.h"
-#include "hub/rounds.h"
 #include "hub/session.h"
-#include "hub/torch_observer.h"
 #include "job/rendezvous.h"
 
 #include <assert.h>

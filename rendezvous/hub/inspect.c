@@ -1,12 +1,12 @@
-/* inspect.c -- see inspect.h.
+/* inspect.c -- the calls that only look: jobs, status, keys, waiters, barriers, rejects, why.
  *
  * They walk what is there and keep nothing, so asking costs the asker's time only and no request pays for
  * being observable. An answer is one JSON object of at most 1 MiB, like every other: a list counts what its
  * rows will take when printed, ends early when there is no room, and "cut":true says so. */
-#include "hub/inspect.h"
+#include "hub/control.h"
 
 #include "base/json.h"
-#include "hub/look.h"
+#include "hub/monitor.h"
 #include "diagnosis/screen.h"
 #include "job/rendezvous.h"
 #include "diagnosis/torch_keys.h"

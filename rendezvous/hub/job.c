@@ -9,7 +9,6 @@
 
 #include "diagnosis/ranks.h"
 #include "hub/events.h"
-#include "hub/lost_peer.h"
 #include "hub/session.h"
 #include "job/rendezvous.h"
 #include "store/encode.h"
@@ -177,7 +176,7 @@ struct barrier_env job_barrier_env(struct job *job)
 /* --- job nodes -------------------------------------------------------------------------------------------- */
 
 /* Between a connection and the rendezvous: a session is a node from its welcome until it ends, and as long
- * as it is one it stands among the hub's agents, whom peer_lookup.c asks. */
+ * as it is one it stands among the hub's agents, whom peer_identity.c asks. */
 
 enum { STOOD_LONG_MS = 1000, JUST_NOW_MS = 1000 };
 

@@ -1,17 +1,16 @@
-/* lost_peer.c -- see lost_peer.h.
+/* lost_peer.c -- a rank is gone, or has given up, while others count on it.
  *
- * A rank of PyTorch's gives up waiting for the others of a group.
+ * A rank has ended with 0, which looks like a success, while others count on it: all agents hear of it at once, and
+ * whoever asks why. Or a rank of PyTorch's gives up waiting for the others of a group.
  *
  * Its last words then name a key ("wait timeout after 20000ms, keys: /default_pg/0//cpu//0/1"), or not even that ("Socket
  * Timeout"), and it is the one that fails first. Whom it has waited for, and what that one did, is known at this moment only: a
  * little later all have given up, and the one that did not come is stopped with them. */
-#include "hub/lost_peer.h"
 
 #include "diagnosis/screen.h"
 #include "diagnosis/text.h"
 #include "hub/events.h"
 #include "hub/session.h"
-#include "hub/torch_observer.h"
 #include "job/rendezvous.h"
 
 #include <cjson/cJSON.h>

@@ -1,4 +1,4 @@
-/* peer_identity.c -- peer_lookup.c -- whose process is behind a plain c10d connection?
+/* peer_identity.c -- whose process is behind a plain c10d connection?
  *
  * PyTorch's client cannot introduce itself. The agents at the address it comes from are asked once, at its first
  * request for a key (`who`); the one whose process it is answers `vouch`. From then on the session counts as that
@@ -13,7 +13,7 @@
  * other hosts an agent's word is all there is: if agents of several jobs share an address, a claim counts after CLAIM_MS
  * without a second one. Two claims close the connection. */
 #include "hub/control.h"
-#include "hub/rounds.h"
+#include "hub/session.h"
 
 #include <stdio.h>
 

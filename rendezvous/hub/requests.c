@@ -14,9 +14,7 @@
  * answered for those before it. */
 #include "diagnosis/ranks.h"
 #include "hub/control.h"
-#include "hub/rounds.h"
 #include "hub/session.h"
-#include "hub/torch_observer.h"
 #include "store/encode.h"
 
 #include <stdio.h>

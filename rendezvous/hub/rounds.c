@@ -1,12 +1,14 @@
-/* rounds.c -- see rounds.h. */
-#include "hub/rounds.h"
+/* rounds.c -- a job's rendezvous, tied to the hub: its nodes are connections of agents, what it decides becomes
+ * key spaces and JSON. The decisions are rendezvous.h's; here is only the wiring.
+ *
+ *     agent's call -> control.c -> rendezvous -> rounds.c (begin an attempt, drop a node, push round, waiting, stop, verdict) */
+#include "hub/session.h"
 
 #include "base/json.h"
 #include "base/limits.h"
 #include "diagnosis/diagnosis.h"
 #include "hub/events.h"
 #include "hub/job.h"
-#include "hub/lost_peer.h"
 #include "hub/messages.h"
 #include "store/store.h"
 

@@ -1,7 +1,7 @@
 /* schedule.h -- when the monitor looks at a job, and tells its nodes why the job does not go on.
  *
- * The rows below are the whole schedule; monitor.h takes the snapshot and tells what is new in it. A job that comes together at
- * once hears nothing. */
+ * The rows below are the whole schedule; monitor.h takes the snapshot and tells what is new in it, once for all that is due, and
+ * not twice in a second but for the last time. A job that comes together at once hears nothing. */
 #ifndef RENDEZVOUS_HUB_SCHEDULE_H
 #define RENDEZVOUS_HUB_SCHEDULE_H
 
@@ -53,15 +53,16 @@ struct schedule_usual {
 
 /* Zeroed before first use. */
 struct schedule_state {
-    bool waits;        /* it is looked at */
-    bool compares;     /* a round has begun whose nodes have not been compared */
-    bool trouble;      /* a rank has said what it has met */
-    uint64_t spare_ms; /* when the nodes hear of one that has come late; 0 = there is none to tell of */
-    uint64_t look_ms;  /* when the next time */
-    uint64_t torch_ms; /* when it is looked what PyTorch's ranks wait for; 0 = nobody waits */
-    bool torch_ended;  /* a process of this round has ended */
-    bool torch_crowd;  /* that look is because too many may take part */
-    uint64_t still_ms; /* when it is looked whether a rank stands still; 0 = nobody waits for one */
+    bool waits;         /* it is looked at */
+    bool compares;      /* a round has begun whose nodes have not been compared */
+    bool trouble;       /* a rank has said what it has met */
+    uint64_t looked_ms; /* when it was looked at last */
+    uint64_t spare_ms;  /* when the nodes hear of one that has come late; 0 = there is none to tell of */
+    uint64_t look_ms;   /* when the next time */
+    uint64_t torch_ms;  /* when it is looked what PyTorch's ranks wait for; 0 = nobody waits */
+    bool torch_ended;   /* a process of this round has ended */
+    bool torch_crowd;   /* that look is because too many may take part */
+    uint64_t still_ms;  /* when it is looked whether a rank stands still; 0 = nobody waits for one */
     bool calls; /* that look is because ranks are in a collective, or were not all gone on at the last one */
     bool still_told;                  /* that one does */
     struct schedule_usual usual;      /* of this round */
@@ -75,6 +76,7 @@ struct schedule_state {
 uint64_t schedule_deadline(const struct job *job);
 /* What is due now; it is not due again, then. */
 struct schedule_due {
+    bool any;             /* of these */
     bool compares;        /* the nodes of the round that has begun */
     bool trouble;         /* that a rank has met */
     bool spares;          /* nodes that have come late */

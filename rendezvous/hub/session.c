@@ -6,7 +6,6 @@
 #include "hub/session.h"
 
 #include "base/shared.h"
-#include "hub/rounds.h"
 #include "job/rendezvous.h"
 #include "store/encode.h"
 

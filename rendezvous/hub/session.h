@@ -6,7 +6,6 @@
  *     control.c           the JSON calls of agents and operators; inspect.c: those that only look
  *     rounds.c            a job's rendezvous: what it decides is done, and its nodes are told
  *     monitor.c           looks at a job while something waits, and tells its nodes what is new
- *     look.c              a snapshot of a job, for the diagnosis
  *     torch_observer.c    what PyTorch's ranks do while their groups come together
  *     peer_identity.c     whose process a plain connection is
  *     attempt.c           a session enters a job, leaves it, is freed; an attempt begins and ends
@@ -29,6 +28,9 @@
 #include "store/quota.h"
 #include "store/table.h"
 #include "store/wire.h"
+
+struct snapshot;
+struct snapshot_claim;
 
 /* Who is behind a connection, as IDENTIFY says; a plain c10d client never says. */
 #define ROLES(X)        \
@@ -134,7 +136,7 @@ bool attempt_begin(struct job *job, const struct job_name *name, bool by_agent);
 /* The keys go, all waits end silently, the ranks are forgotten. */
 void attempt_end(struct job *job);
 
-/* peer_lookup.c: ask the agents at its address whose it is, once. */
+/* peer_identity.c: ask the agents at its address whose it is, once. */
 void peer_ask(struct hub *hub, struct session *s);
 /* The same, and what process it is if it is none of their workers: that is slow, and only asked when there is trouble. False:
  * it was not asked now. */
@@ -145,6 +147,25 @@ bool peer_hold(struct hub *hub, struct session *s);
 bool peer_holds(struct hub *hub, const struct session *s);
 uint64_t peer_deadline(const struct hub *hub);
 void peer_tick(struct hub *hub);
+
+/* rounds.c: the rendezvous of the job, made when it has none, or when its last one is over and another may begin. NULL when memory
+ * is short. */
+struct rdzv *job_rendezvous(struct job *job);
+/* Have all ranks agreed to a bigger world? Then the next round begins. */
+void rounds_look_at_grow_keys(struct job *job);
+
+/* torch_observer.c: subscribe to PyTorch's keys in the store of the job. A job whose clients have all introduced themselves has
+ * none of them, and its store looks into no key. */
+void torch_observe(struct job *job);
+/* Who takes part in something that has too many, into the snapshot; *claims is yours (free). False when memory is short. */
+bool torch_crowd(const struct job *job, struct snapshot *snapshot, struct snapshot_claim **claims);
+
+/* lost_peer.c: `rank` has ended, and the barrier has failed for it; its seats are still taken. */
+void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32_t rank);
+/* A round is over. A rank that has lost a peer in a collective stands for the cause when nobody has failed. */
+void lost_peer_verdict(struct job *job);
+/* The connection of a client of PyTorch ends. When it gives up the setup of a group, that is noted with the reason. */
+void lost_peer_leaves(struct session *s);
 
 /* session.c: what is known of a rank now. Texts are valid until the next call. */
 void facts_of_rank(struct job *job, uint32_t rank, struct rank_facts *facts);

@@ -215,7 +215,7 @@ Test(findings_sim, who_may_be_a_node_that_was_started_wrongly_is_told_at_once)
     expect_told(N0, "TLS_CLIENT", "peer");
     sim_client(&sim, OPERATOR + 1);
     sim_feed(&sim, OPERATOR + 1, "06 0100000000000000 0100000000000000 78"); /* WAIT x: a torchrun's */
-    live_until(2600);
+    live_until(3300); /* a second after the last look */
     expect_told(N0, "TORCHRUN_INSTEAD", "peer");
 }
 

@@ -4,7 +4,7 @@
 #include <criterion/criterion.h>
 
 static struct restarts a;
-static const struct rdzv_cause crash = { .why = RDZV_WHY_FAILED, .signal = 11 };
+static const struct rdzv_cause crash = { .why = RDZV_WHY_FAILED, .failure.signal = 11 };
 
 static void begin(uint32_t max_restarts, uint32_t max_no_progress)
 {

@@ -2,7 +2,7 @@
  *
  * The three fields are enough because nothing is ever taken from the middle: a connection appends what it has read and
  * consumes whole requests from the front, an answer only grows. */
-#include "buf.h"
+#include "base/buf.h"
 
 #include <stdarg.h>
 #include <stdio.h>

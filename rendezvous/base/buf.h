@@ -5,7 +5,7 @@
 #ifndef BASE_BUF_H
 #define BASE_BUF_H
 
-#include "slice.h"
+#include "base/slice.h"
 
 #include <stdint.h>
 

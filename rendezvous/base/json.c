@@ -1,5 +1,5 @@
 /* json.c -- see json.h. */
-#include "json.h"
+#include "base/json.h"
 
 #include <stdio.h>
 

@@ -3,7 +3,7 @@
  * Not getopt_long, because its table has neither help texts nor the places of values, and it prints its errors itself. A default is a
  * text that goes through the same parser as a value from the user, so it cannot be outside of its own limits, and the help prints
  * what happens. */
-#include "options.h"
+#include "base/options.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -3,7 +3,7 @@
  * Keys, names and peers' texts end up on terminals and in JSON. Escaping everything that is not printable
  * ASCII keeps escape sequences of an attacker off the operator's screen, and makes every result valid
  * UTF-8 without a decoder. */
-#include "text.h"
+#include "base/text.h"
 
 static bool is_printable(uint8_t c)
 {

@@ -2,7 +2,7 @@
 #ifndef BASE_TEXT_H
 #define BASE_TEXT_H
 
-#include "buf.h"
+#include "base/buf.h"
 
 /* True when every byte is printable ASCII. */
 bool text_is_plain(struct slice bytes);

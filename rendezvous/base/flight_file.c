@@ -1,5 +1,5 @@
-/* flight_file.c -- see flight_file.h. All that is called here is on POSIX's list of what a signal handler may call. */
-#include "base/flight_file.h"
+/* flight_file.c -- see flight.h. All that is called here is on POSIX's list of what a signal handler may call. */
+#include "base/flight.h"
 
 #include "base/clock.h"
 

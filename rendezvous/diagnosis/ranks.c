@@ -8,7 +8,6 @@
 #include "diagnosis/diagnosis.h"
 #include "diagnosis/text.h"
 #include "diagnosis/torch_keys.h"
-#include "base/json.h"
 #include "job/members.h"
 #include "store/barrier.h"
 

@@ -8,7 +8,6 @@
  * between the two is not lost; who reads both logs knows an event by its number. */
 #include "hub/events.h"
 
-#include "base/json.h"
 #include "base/text.h"
 #include "hub/session.h"
 

@@ -5,12 +5,11 @@
  * rows will take when printed, ends early when there is no room, and "cut":true says so. */
 #include "hub/control.h"
 
-#include "base/json.h"
+#include "base/text.h"
 #include "hub/monitor.h"
 #include "diagnosis/screen.h"
 #include "job/rendezvous.h"
 #include "diagnosis/torch_keys.h"
-#include "base/text.h"
 
 #include <stdlib.h>
 

@@ -4,7 +4,7 @@
  *     agent's call -> control.c -> rendezvous -> rounds.c (begin an attempt, drop a node, push round, waiting, stop, verdict) */
 #include "hub/session.h"
 
-#include "base/json.h"
+#include "base/text.h"
 #include "base/limits.h"
 #include "diagnosis/diagnosis.h"
 #include "hub/events.h"

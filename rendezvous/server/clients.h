@@ -2,8 +2,8 @@
 #ifndef RENDEZVOUS_SERVER_CLIENTS_H
 #define RENDEZVOUS_SERVER_CLIENTS_H
 
-#include "base/gate.h"
-#include "base/slice.h"
+#include "base/log.h"
+#include "base/buf.h"
 #include "hub/hub.h"
 #include "server/admission.h"
 #include "server/conn.h"

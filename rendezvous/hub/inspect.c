@@ -7,7 +7,7 @@
 
 #include "base/text.h"
 #include "hub/monitor.h"
-#include "diagnosis/screen.h"
+#include "diagnosis/text.h"
 #include "job/rendezvous.h"
 #include "diagnosis/torch_keys.h"
 
@@ -241,7 +241,7 @@ static bool add_key(struct listing *list, struct slice key, struct slice value)
 }
 
 /* Keys are bytes and may hold a 0, hence not as strings. */
-static bool begins_with(struct slice key, const char *prefix)
+static bool key_begins_with(struct slice key, const char *prefix)
 {
     size_t n = strlen(prefix);
     return key.len >= n && slice_equal(slice_of(key.data, n), slice_of(prefix, n));
@@ -258,7 +258,7 @@ bool inspect_keys(struct hub *hub, struct session *s, const union message *m, cJ
     const struct entry *at = NULL;
     struct slice key, value;
     while (store_next(job->store, &at, &key, &value)) {
-        if (!begins_with(key, m->keys.prefix))
+        if (!key_begins_with(key, m->keys.prefix))
             continue;
         if (limit-- == 0) {
             cJSON_AddTrueToObject(answer, "cut");

@@ -1,7 +1,6 @@
 /* What stands between the loop and the hub: numbers that find their pointer in constant time and never somebody else's, replies
  * that wait, lines of the log, and who is let in. */
 #include "base/log.h"
-#include "server/admission.h"
 #include "server/clients.h"
 
 #include <criterion/criterion.h>
@@ -136,7 +135,7 @@ Test(gate, one_line_in_a_second_and_a_count_of_the_rest)
 
 /* --- admission ------------------------------------------------------------------------------------------------ */
 
-/* test_admission.c -- server/admission.h: the limit of each source, and the choice of the connection that is closed. */
+/* The limit of each source, and the choice of the connection that is closed. */
 
 enum { MAX = 16, SELF = 1000, STRANGER = 1001, MANY = 64 };
 

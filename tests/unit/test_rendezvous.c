@@ -1,6 +1,5 @@
 /* The rules of a round's life, one by one. Whole stories are in tests/sim/test_rdzv_sim.c. */
 #include "job/rendezvous_core.h"
-#include "job/restarts.h"
 #include "sim_rdzv.h"
 
 #include <criterion/criterion.h>

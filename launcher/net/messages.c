@@ -7,7 +7,6 @@
  * that they get. Only a round and a verdict are refused when they make no sense, because the agent acts on them. */
 #include "net/messages.h"
 
-#include "base/json.h"
 #include "base/text.h"
 #include "ddp/context.h"
 #include "hub/messages.h"

@@ -3,7 +3,7 @@
  * Sealed, so that a worker cannot make it smaller while we read. Pages that no worker touches cost nothing. */
 #include "node/flight_pages.h"
 
-#include "base/flight_file.h"
+#include "base/flight.h"
 
 #include <fcntl.h>
 #include <limits.h>

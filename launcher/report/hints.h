@@ -3,7 +3,6 @@
 #define LAUNCHER_REPORT_HINTS_H
 
 #include "base/buf.h"
-#include "base/slice.h"
 #include "diagnosis/findings.h"
 
 #include <stdbool.h>

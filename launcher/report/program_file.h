@@ -4,7 +4,7 @@
 #ifndef LAUNCHER_REPORT_PROGRAM_FILE_H
 #define LAUNCHER_REPORT_PROGRAM_FILE_H
 
-#include "base/slice.h"
+#include "base/buf.h"
 #include "report/spawn_error_text.h"
 
 /* Up to `size` bytes, into `bytes`. Empty when the file is not there or cannot be read; never waits. */

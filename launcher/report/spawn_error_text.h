@@ -6,7 +6,6 @@
 #define LAUNCHER_REPORT_SPAWN_ERROR_TEXT_H
 
 #include "base/buf.h"
-#include "base/slice.h"
 
 #include <limits.h>
 

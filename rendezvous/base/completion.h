@@ -5,7 +5,7 @@
 #ifndef BASE_COMPLETION_H
 #define BASE_COMPLETION_H
 
-#include "options.h"
+#include "base/options.h"
 
 struct completion_command {
     const char *name, *help;

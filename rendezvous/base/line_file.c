@@ -70,7 +70,7 @@ static void write_all(struct line_file *f, const struct buf *lines, bool *torn)
 
 /* The lock is held to change the buffers over and not while writing, which may take as long as a disk
  * likes; the callers never wait for it. Both buffers keep their memory. */
-static void *run(void *user)
+static void *run_writer(void *user)
 {
     struct line_file *f = user;
     struct buf lines = { 0 };
@@ -102,7 +102,7 @@ static bool start_thread(struct line_file *f)
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    f->has_thread = pthread_create(&f->thread, NULL, run, f) == 0;
+    f->has_thread = pthread_create(&f->thread, NULL, run_writer, f) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return f->has_thread;
 }

@@ -6,7 +6,7 @@
 #ifndef BASE_LINE_FILE_H
 #define BASE_LINE_FILE_H
 
-#include "base/slice.h"
+#include "base/buf.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -2,9 +2,9 @@
  *
  * The line is put together on the stack and leaves in one write(2), without stdio: no lock, no buffer that a fork would
  * copy, no memory. What is longer than the line is cut, since a log line is no reason to fail. */
-#include "log.h"
+#include "base/log.h"
 
-#include "text.h"
+#include "base/text.h"
 
 #include <poll.h>
 #include <stdarg.h>

@@ -7,7 +7,7 @@
 #ifndef BASE_OPTIONS_H
 #define BASE_OPTIONS_H
 
-#include "buf.h"
+#include "base/buf.h"
 #include "ddp/error.h"
 
 #include <stdint.h>

@@ -3,7 +3,9 @@
  * Keys, names and peers' texts end up on terminals and in JSON. Escaping everything that is not printable
  * ASCII keeps escape sequences of an attacker off the operator's screen, and makes every result valid
  * UTF-8 without a decoder. */
-#include "text.h"
+#include "base/text.h"
+
+#include <stdio.h>
 
 static bool is_printable(uint8_t c)
 {
@@ -90,4 +92,18 @@ struct date date_of(uint64_t day)
     struct date date = { .day = (int)(d - (153 * m + 2) / 5 + 1), .month = (int)(m < 10 ? m + 3 : m - 9) };
     date.year = (int)(y + 400 * cycle + (date.month <= 2));
     return date;
+}
+
+void json_add_integer(cJSON *o, const char *name, int64_t value)
+{
+    char text[24];
+    snprintf(text, sizeof(text), "%lld", (long long)value);
+    cJSON_AddRawToObject(o, name, text);
+}
+
+/* Taken over in any case: cJSON leaves an item with the caller when it cannot be added. */
+void json_append(cJSON *array, cJSON *item)
+{
+    if (!cJSON_AddItemToArray(array, item))
+        cJSON_Delete(item);
 }

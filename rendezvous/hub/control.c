@@ -21,7 +21,7 @@
 
 /* --- about the caller ----------------------------------------------------------------------------------- */
 
-static bool refuse(struct hub *hub, cJSON *answer, const char *code, const char *advice)
+static bool refuse_call(struct hub *hub, cJSON *answer, const char *code, const char *advice)
 {
     message_add_refusal(&(struct message_refusal){ .code = code, .advice = advice }, answer);
     if (hub->err.msg[0] == '\0')
@@ -48,7 +48,7 @@ static bool answered(struct hub *hub, struct rdzv *r, uint32_t round, enum rdzv_
         ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP, "round %u is over, now is round %u", round, facts.round);
     else
         ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP, "this node is not in round %u", facts.round);
-    return refuse(hub, answer, how == RDZV_STALE_ROUND ? "STALE_ROUND" : "NO_MEMBER", NULL);
+    return refuse_call(hub, answer, how == RDZV_STALE_ROUND ? "STALE_ROUND" : "NO_MEMBER", NULL);
 }
 
 /* Does this node run the rank in the current round? */
@@ -270,8 +270,8 @@ static struct job *joined_job(struct hub *hub, struct session *s, const struct r
         job_rename(job, join->job);
     if (job == NULL || job_rendezvous(job) == NULL) {
         ddp_fail(&hub->err, DDP_ERR_NOMEM, "the store has no room for job '%s'", join->job);
-        refuse(hub, answer, rdzv_refused_code(RDZV_REFUSED_STORE_FULL),
-               rdzv_refused_advice(RDZV_REFUSED_STORE_FULL));
+        refuse_call(hub, answer, rdzv_refused_code(RDZV_REFUSED_STORE_FULL),
+                    rdzv_refused_advice(RDZV_REFUSED_STORE_FULL));
         return NULL;
     }
     return job;
@@ -311,7 +311,7 @@ static bool call_join(struct hub *hub, struct session *s, const union message *m
     struct rdzv_refusal refusal = { .code = RDZV_WELCOME };
     struct endpoint peer;
     if (!read_join(&m->join, &join, &hub->err))
-        return refuse(hub, answer, rdzv_refused_code(RDZV_REFUSED_BAD_JOIN), NULL);
+        return refuse_call(hub, answer, rdzv_refused_code(RDZV_REFUSED_BAD_JOIN), NULL);
     struct job *job = job_node_room(s) ? joined_job(hub, s, &join, answer) : NULL;
     if (job == NULL)
         return false;
@@ -326,7 +326,7 @@ static bool call_join(struct hub *hub, struct session *s, const union message *m
     job_touch(job);
     refusals_note(&hub->refusals, &join, &refusal, hub->now_ms);
     ddp_fail(&hub->err, DDP_ERR_MISMATCH, "%s", refusal.sentence);
-    return refuse(hub, answer, rdzv_refused_code(refusal.code), rdzv_refused_advice(refusal.code));
+    return refuse_call(hub, answer, rdzv_refused_code(refusal.code), rdzv_refused_advice(refusal.code));
 }
 
 /* --- about a round -------------------------------------------------------------------------------------- */
@@ -560,7 +560,7 @@ static bool dispatch_call(struct hub *hub, struct session *s, const cJSON *reque
         return false;
     if (message_decode(id, request, &message, &hub->err))
         return calls[id].handle(hub, s, &message, answer);
-    return id == MESSAGE_JOIN && refuse(hub, answer, rdzv_refused_code(RDZV_REFUSED_BAD_JOIN), NULL);
+    return id == MESSAGE_JOIN && refuse_call(hub, answer, rdzv_refused_code(RDZV_REFUSED_BAD_JOIN), NULL);
 }
 
 static bool put_answer(struct hub *hub, cJSON *answer, bool ok)

@@ -6,6 +6,7 @@
  * moment, however long it takes, so a test that gives the times knows every deadline exactly. */
 #include "hub/hub.h"
 
+#include "base/clock.h"
 #include "base/limits.h"
 #include "hub/monitor.h"
 #include "hub/session.h"
@@ -190,15 +191,10 @@ static uint64_t midway_deadline(const struct hub *hub, int spoken)
     return LIST_ENTRY(line->next, struct session, midway)->midway_since_ms + limit;
 }
 
-static uint64_t earlier(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 uint64_t hub_deadline(const struct hub *hub)
 {
-    uint64_t unfinished = earlier(midway_deadline(hub, 0), midway_deadline(hub, 1));
-    return earlier(earlier(unfinished, peer_deadline(hub)), hub->jobs_deadline_ms);
+    uint64_t unfinished = earlier_of(midway_deadline(hub, 0), midway_deadline(hub, 1));
+    return earlier_of(earlier_of(unfinished, peer_deadline(hub)), hub->jobs_deadline_ms);
 }
 
 /* The first request has a limit of its own: who connects and says nothing is a scanner, who stops in the

@@ -13,7 +13,7 @@
 #define RENDEZVOUS_HUB_HUB_H
 
 #include "base/endpoint.h"
-#include "base/slice.h"
+#include "base/buf.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -49,7 +49,7 @@ struct shared;
 struct hub_sink {
     void *user;
     /* Send `bytes` to `conn`, in order. The bytes are valid during the call only, or, unless `holder` is NULL, as long as that is
-     * held (base/shared.h). */
+     * held (base/buf.h). */
     void (*send)(void *user, conn_id conn, struct slice bytes, struct shared *holder);
     /* Drop `conn` after what was sent before is out. `why` is one sentence, valid during the call; for the log if
      * `is_news`: not when a like line about the same source was written a moment ago. The hub has forgotten the

@@ -7,7 +7,8 @@
 #include "hub/job.h"
 #include "hub/session.h"
 
-#include "diagnosis/ranks.h"
+#include "base/clock.h"
+#include "diagnosis/diagnosis.h"
 #include "hub/events.h"
 #include "hub/session.h"
 #include "job/rendezvous.h"
@@ -250,7 +251,7 @@ enum { RESERVE_MAX = 1 << 20, RESERVES = 1024 };
 
 /* What a job costs beside what is in it, with the first chains of its tables. The one of a launcher is free: nobody
  * can make a second. */
-static uint64_t cost(const struct hub *hub)
+static uint64_t job_cost(const struct hub *hub)
 {
     return hub->limits.many_jobs ? sizeof(struct job) + 4096 : 0;
 }
@@ -259,12 +260,12 @@ static uint64_t cost(const struct hub *hub)
 static uint64_t floor_of(const struct hub *hub)
 {
     const uint64_t reserve = hub->limits.max_bytes / RESERVES;
-    return cost(hub) + (reserve < RESERVE_MAX ? reserve : RESERVE_MAX);
+    return job_cost(hub) + (reserve < RESERVE_MAX ? reserve : RESERVE_MAX);
 }
 
 /* --- made and freed --------------------------------------------------------------------------------------- */
 
-static void put(struct job *job)
+static void put_into_hub(struct job *job)
 {
     struct slice name = slice_str(job->name);
     job->node =
@@ -279,7 +280,7 @@ struct job *job_new(struct hub *hub)
         return NULL;
     job->hub = hub;
     if (hub->limits.many_jobs)
-        job->share = (struct quota){ .used = cost(hub), .floor = floor_of(hub) };
+        job->share = (struct quota){ .used = job_cost(hub), .floor = floor_of(hub) };
     quota_move(&job->share, &hub->quota);
     job->quota = hub->limits.many_jobs ? &job->share : &hub->quota;
     job->members.quota = job->quota;
@@ -288,7 +289,7 @@ struct job *job_new(struct hub *hub)
     struct barrier_env env = job_barrier_env(job);
     job->store = store_new(job->quota, session_woken, hub);
     bool ok = barriers_init(&job->barriers, job->quota, &env) && job->store != NULL;
-    put(job);
+    put_into_hub(job);
     if (ok)
         return job;
     job_free(job);
@@ -331,7 +332,7 @@ void job_rename(struct job *job, const char *name)
 {
     table_remove(&job->hub->jobs, &job->node);
     snprintf(job->name, sizeof(job->name), "%s", name);
-    put(job);
+    put_into_hub(job);
 }
 
 /* A job without a name is the only one and keeps its room. */
@@ -386,16 +387,12 @@ uint64_t job_forget_at(const struct job *job)
     return stays ? UINT64_MAX : job->left_ms + keep_ms;
 }
 
-static uint64_t earlier(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 static uint64_t job_deadline(const struct job *job)
 {
-    uint64_t others = earlier(job_forget_at(job), barriers_deadline(&job->barriers));
-    return job->rdzv != NULL ? earlier(earlier(others, schedule_deadline(job)), rdzv_deadline(job->rdzv))
-                             : others;
+    uint64_t others = earlier_of(job_forget_at(job), barriers_deadline(&job->barriers));
+    return job->rdzv != NULL
+               ? earlier_of(earlier_of(others, schedule_deadline(job)), rdzv_deadline(job->rdzv))
+               : others;
 }
 
 void job_touch(struct job *job)

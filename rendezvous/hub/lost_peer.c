@@ -7,7 +7,6 @@
  * Timeout"), and it is the one that fails first. Whom it has waited for, and what that one did, is known at this moment only: a
  * little later all have given up, and the one that did not come is stopped with them. */
 
-#include "diagnosis/screen.h"
 #include "diagnosis/text.h"
 #include "hub/events.h"
 #include "hub/session.h"
@@ -163,7 +162,7 @@ static const struct finding *torch_given_up(struct job *job, uint32_t rank)
 
 /* {"push":"left_waiting","text":"rank 0 ...","findings":[...]} Before those that wait are freed, or the verdict comes:
  * their words are then read for what they are. */
-static void tell(struct job *job, const struct finding *f)
+static void tell_of_loss(struct job *job, const struct finding *f)
 {
     cJSON *o = cJSON_CreateObject();
     cJSON_AddStringToObject(o, "push", "left_waiting");
@@ -190,7 +189,7 @@ void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32
     facts_of_rank(job, rank, &facts);
     diagnose_left_barrier(barrier, &facts, &f);
     if (!notices_have(&job->troubles, f.code, f.subject))
-        tell(job, &f);
+        tell_of_loss(job, &f);
 }
 
 /* libddp says whom it has lost, "rank 3 (pid 203 on n1) has ended while ...". Others may well have ended before: who has sent its
@@ -215,7 +214,7 @@ static void tell_given_up(struct job *job, const struct failure *failure)
 {
     const struct finding *f = failure->signal == 0 ? torch_given_up(job, (uint32_t)failure->rank) : NULL;
     if (f != NULL)
-        tell(job, f);
+        tell_of_loss(job, f);
 }
 
 void lost_peer_verdict(struct job *job)
@@ -230,5 +229,5 @@ void lost_peer_verdict(struct job *job)
         return;
     if (diagnose_left_call(&job->members, (uint32_t)facts.cause->failure.rank,
                            lost_in_words(&job->members, &facts.cause->failure), &f))
-        tell(job, &f);
+        tell_of_loss(job, &f);
 }

@@ -4,7 +4,6 @@
  * so every refusal names the member and what it should have been. */
 #include "hub/messages.h"
 
-#include "base/json.h"
 #include "base/text.h"
 
 #include <string.h>

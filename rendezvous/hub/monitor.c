@@ -11,7 +11,7 @@
 #include "hub/monitor.h"
 
 #include "base/text.h"
-#include "diagnosis/screen.h"
+#include "diagnosis/text.h"
 #include "job/rendezvous.h"
 
 #include <cjson/cJSON.h>
@@ -447,7 +447,7 @@ static char *end_push(cJSON *o, bool whole)
 }
 
 /* What is told, and the two texts it is told in: printed when the first node is to get it, for every node the same. A look
- * every few seconds mostly finds nobody who has not heard it. tell() frees them. */
+ * every few seconds mostly finds nobody who has not heard it. tell_findings() frees them. */
 struct telling {
     const struct snapshot *s;
     const struct findings_now *now;
@@ -510,7 +510,7 @@ static void tell_nodes(struct job *job, struct telling *t)
 }
 
 /* The event log gets one by one what is new, and all at the end. */
-static void tell(struct job *job, const struct snapshot *s, const struct findings_now *now)
+static void tell_findings(struct job *job, const struct snapshot *s, const struct findings_now *now)
 {
     const struct diagnosis *log = s->is_final ? &now->all : &now->news;
     struct telling t = { .s = s, .now = now };
@@ -542,7 +542,7 @@ static void tell_missing(struct job *job, const struct snapshot *s, struct findi
     diagnose_job(s, &now->all);
     sort_out(&job->watch, now);
     if (s->is_final || now->trouble)
-        tell(job, s, now);
+        tell_findings(job, s, now);
     keep(&job->watch, now);
 }
 
@@ -559,7 +559,7 @@ static void tell_news(struct job *job, const struct snapshot *s, struct findings
 {
     sort_out(&job->watch, now);
     if (now->news.n > 0)
-        tell(job, s, now);
+        tell_findings(job, s, now);
     keep_more(&job->watch, now);
 }
 

@@ -293,7 +293,7 @@ static void note_owner(const struct session *agent, struct session *s, int pid, 
         buf_free(&text);
 }
 
-/* The words are shown to users, who are told elsewhere that names come from other machines: screen.c takes what a
+/* The words are shown to users, who are told elsewhere that names come from other machines: text.c takes what a
  * terminal would obey out of them. */
 bool control_owner(struct hub *hub, struct session *agent, const union message *m, cJSON *answer)
 {

@@ -12,7 +12,7 @@
  * error answer, so what cannot be done closes the connection; the sentence goes to the log. It closes, too, when the bytes
  * make no sense, a request may not be asked here, or memory is short. A connection that is closed for one request has been
  * answered for those before it. */
-#include "diagnosis/ranks.h"
+#include "diagnosis/diagnosis.h"
 #include "hub/control.h"
 #include "hub/session.h"
 #include "store/encode.h"

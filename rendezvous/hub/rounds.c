@@ -4,7 +4,7 @@
  *     agent's call -> control.c -> rendezvous -> rounds.c (begin an attempt, drop a node, push round, waiting, stop, verdict) */
 #include "hub/session.h"
 
-#include "base/json.h"
+#include "base/text.h"
 #include "base/limits.h"
 #include "base/text.h"
 #include "diagnosis/diagnosis.h"
@@ -183,7 +183,7 @@ static bool is_ordinary(const struct rdzv_round *world)
 }
 
 /* The ranks' places are told by worker_started, as they come to life. */
-static bool begin(void *user, const struct rdzv_round *world)
+static bool begin_round(void *user, const struct rdzv_round *world)
 {
     struct job *job = user;
     struct job_name name = { .job = job->name, .attempt = world->attempt, .world_size = world->world_size };
@@ -265,13 +265,13 @@ static void record(void *user, const struct rdzv_record *what)
 
 /* The hub's nonce tells this store from one of yesterday on the same port, the number one life of the job from the
  * next. */
-static struct rdzv *make(struct job *job)
+static struct rdzv *make_rendezvous(struct job *job)
 {
     struct hub *hub = job->hub;
     char instance[RDZV_TEXT_MAX];
     struct rdzv_env env = { .user = job,
                             .tell = push_to_node,
-                            .begin = begin,
+                            .begin = begin_round,
                             .progress = progress,
                             .waiting_nodes = waiting_nodes,
                             .drop = drop,
@@ -290,7 +290,7 @@ struct rdzv *job_rendezvous(struct job *job)
         return job->rdzv;
     if (is_over)
         attempt_end(job);
-    struct rdzv *next = make(job);
+    struct rdzv *next = make_rendezvous(job);
     if (next == NULL)
         return NULL;
     rdzv_free(job->rdzv);

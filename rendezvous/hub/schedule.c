@@ -34,8 +34,8 @@ static bool is_gathering(const struct rdzv_facts *facts)
     return facts->state == RDZV_GATHERING && facts->nodes > 0;
 }
 
-/* Of two times, of which 0 is never. */
-static uint64_t earlier(uint64_t a, uint64_t b)
+/* Of two times, of which 0 is never; UINT64_MAX when both are. */
+static uint64_t earlier_set(uint64_t a, uint64_t b)
 {
     const uint64_t x = a != 0 ? a : UINT64_MAX, y = b != 0 ? b : UINT64_MAX;
     return x < y ? x : y;
@@ -47,7 +47,7 @@ static uint64_t wanted_at(const struct schedule_state *w, const struct rdzv_fact
     if (w->compares || w->trouble)
         return 0;
     if (!is_gathering(facts))
-        return earlier(earlier(w->spare_ms, w->torch_ms), w->still_ms);
+        return earlier_set(earlier_set(w->spare_ms, w->torch_ms), w->still_ms);
     return w->waits ? w->look_ms : 0;
 }
 
@@ -66,7 +66,7 @@ uint64_t schedule_deadline(const struct job *job)
                                                         : job->hub->now_ms;
 }
 
-static void begin(struct schedule_state *w, uint64_t look_ms)
+static void begin_wait(struct schedule_state *w, uint64_t look_ms)
 {
     w->waits = true;
     w->look_ms = look_ms;
@@ -85,8 +85,8 @@ static bool is_short(const struct rdzv_facts *facts)
 static void begin_to_wait(struct schedule_state *w, const struct rdzv_facts *facts)
 {
     if (!w->waits)
-        begin(w, facts->since_ms +
-                     (is_short(facts) ? first_ms(SITUATION_NODES_LEFT) : first_ms(SITUATION_NODES_MISSING)));
+        begin_wait(w, facts->since_ms + (is_short(facts) ? first_ms(SITUATION_NODES_LEFT)
+                                                         : first_ms(SITUATION_NODES_MISSING)));
 }
 
 static void forget_torch(struct schedule_state *w)
@@ -182,7 +182,7 @@ void schedule_hurry(struct job *job)
     struct schedule_state *w = &job->watch;
     const uint64_t soon_ms = job->hub->now_ms + first_ms(SITUATION_NODES_LEFT);
     if (!w->waits)
-        begin(w, soon_ms);
+        begin_wait(w, soon_ms);
     else if (w->look_ms > soon_ms)
         w->look_ms = soon_ms;
 }
@@ -191,7 +191,7 @@ void schedule_hurry(struct job *job)
 
 static void look_at_torch(struct schedule_state *w, uint64_t at_ms)
 {
-    w->torch_ms = earlier(w->torch_ms, at_ms);
+    w->torch_ms = earlier_set(w->torch_ms, at_ms);
 }
 
 /* Whoever waits first sets the time for all; those that come later are not looked at later. */

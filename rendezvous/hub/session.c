@@ -5,7 +5,7 @@
  * session enters a job, leaves it and ends is in attempt.c. */
 #include "hub/session.h"
 
-#include "base/shared.h"
+#include "base/buf.h"
 #include "job/rendezvous.h"
 #include "store/encode.h"
 

@@ -229,7 +229,7 @@ static uint64_t own_bytes(void)
     return sizeof(struct rdzv) + RDZV_GONE_MAX * sizeof(struct rdzv_gone);
 }
 
-static struct rdzv *allocate(struct quota *quota)
+static struct rdzv *allocate_rdzv(struct quota *quota)
 {
     if (!quota_take(quota, own_bytes()))
         return NULL;
@@ -241,7 +241,7 @@ static struct rdzv *allocate(struct quota *quota)
 
 struct rdzv *rdzv_new(const struct rdzv_env *env, struct quota *quota, const char *job, const char *instance)
 {
-    struct rdzv *r = allocate(quota);
+    struct rdzv *r = allocate_rdzv(quota);
     if (r == NULL)
         return NULL;
     *r = (struct rdzv){ .env = *env, .quota = quota, .say_ms = UINT64_MAX, .watch_ms = UINT64_MAX };
@@ -296,7 +296,7 @@ bool rdzv_has_node_rank(const struct rdzv *r, uint32_t node_rank)
 
 /* `array` is the address of a pointer of whatever type; going through memcpy keeps its type out of it. On
  * failure the old one stays. */
-static bool grow(void *array, size_t size, uint32_t room)
+static bool grow_array(void *array, size_t size, uint32_t room)
 {
     void *old, *bigger;
     memcpy(&old, array, sizeof(old));
@@ -317,8 +317,8 @@ static bool make_room(struct rdzv *r, uint32_t nodes)
     uint64_t more = room_bytes(room) - room_bytes(r->room);
     if (!quota_take(r->quota, more))
         return false;
-    if (!grow(&r->member, sizeof(*r->member), room) || !grow(&r->order, sizeof(*r->order), room) ||
-        !grow(&r->seats, sizeof(*r->seats), room)) {
+    if (!grow_array(&r->member, sizeof(*r->member), room) ||
+        !grow_array(&r->order, sizeof(*r->order), room) || !grow_array(&r->seats, sizeof(*r->seats), room)) {
         quota_give(r->quota, more);
         return false;
     }
@@ -353,7 +353,7 @@ void rdzv_forget_rules(struct rdzv *r)
 /* --- come ----------------------------------------------------------------------------------------------- */
 
 /* Copies: the join's texts end with its message, a node lives as long as its connection. */
-static void fill(struct node *node, const struct rdzv_join *join)
+static void fill_node(struct node *node, const struct rdzv_join *join)
 {
     text_copy(node->host, sizeof(node->host), join->host);
     text_copy(node->addr, sizeof(node->addr), join->addr);
@@ -379,7 +379,7 @@ struct node *rdzv_add_node(struct rdzv *r, uint64_t id, const struct rdzv_join *
         quota_give(r->quota, sizeof(struct node));
         return NULL;
     }
-    fill(node, join);
+    fill_node(node, join);
     node->id = id;
     node->state = RDZV_NODE_RESTING; /* until rdzv_node_waits; not one of n_resting, since `round` is 0 */
     node->node_rank = -1;

@@ -14,6 +14,7 @@
 
 #include "job/rendezvous_core.h"
 
+#include "base/clock.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -27,7 +28,7 @@ static enum rdzv_state joins_spare(struct rdzv *r, struct node *node, const stru
 static enum rdzv_state joins_late(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 /* No round runs: */
 static enum rdzv_state look(struct rdzv *r, struct node *node, const struct rdzv_event *e);
-static enum rdzv_state give_up(struct rdzv *r, struct node *node, const struct rdzv_event *e);
+static enum rdzv_state give_up_job(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 static enum rdzv_state go_on(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 static enum rdzv_state gather(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 static enum rdzv_state leaves(struct rdzv *r, struct node *node, const struct rdzv_event *e);
@@ -51,7 +52,7 @@ static enum rdzv_state drop_late(struct rdzv *r, struct node *node, const struct
 /* clang-format off */
 static const cell machine[RDZV_N_STATES][RDZV_N_EVENTS] = {
 /*                      FAILED        EXPLAINED DONE     STOPPED        LEAVE         LOST             GROW    SETTLE   TIME_UP    JOIN         */
-[RDZV_GATHERING]    = { ignore,       ignore,   ignore,  ignore,        leaves,       is_lost,         ignore, look,    give_up,   joins       },
+[RDZV_GATHERING]    = { ignore,       ignore,   ignore,  ignore,        leaves,       is_lost,         ignore, look,    give_up_job,   joins       },
 [RDZV_LAST_CALL]    = { ignore,       ignore,   ignore,  ignore,        leaves,       is_lost,         ignore, look,    go_on,     joins       },
 [RDZV_RUNNING]      = { fails,        ignore,   is_done, stops_unasked, leaves_round, lost_from_round, agrees, grow_if, ignore,    joins_spare },
 [RDZV_STOPPING]     = { better_cause, explains, ignore,  has_stopped,   leaves_late,  lost_late,       ignore, ignore,  drop_late, joins_spare },
@@ -145,7 +146,7 @@ static enum rdzv_state look(struct rdzv *r, struct node *node, const struct rdzv
     return RDZV_GATHERING;
 }
 
-static enum rdzv_state give_up(struct rdzv *r, struct node *node, const struct rdzv_event *e)
+static enum rdzv_state give_up_job(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     (void)node, (void)e;
     rdzv_note(r, RDZV_RECORD_VERDICT, NULL, "too few nodes: %" PRIu32 " of %" PRIu32 " within %" PRIu64 " ms",
@@ -551,17 +552,12 @@ void rdzv_settle(struct rdzv *r, uint64_t now_ms)
     }
 }
 
-static uint64_t earlier(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* One time for the shell's one timer. What is still to settle is due now. */
 uint64_t rdzv_deadline(const struct rdzv *r)
 {
     if (r->must_settle)
         return r->now_ms;
-    return earlier(earlier(rdzv_state_deadline(r), r->say_ms), rdzv_watch_deadline(r));
+    return earlier_of(earlier_of(rdzv_state_deadline(r), r->say_ms), rdzv_watch_deadline(r));
 }
 
 /* Dropped before its loss is acted on, so that it cannot speak any more when the others go on. */

@@ -314,7 +314,7 @@ static void list_hosts(const struct rdzv *r, struct rdzv_waiting *w)
     }
 }
 
-static struct rdzv_waiting describe(const struct rdzv *r)
+static struct rdzv_waiting describe_waiting(const struct rdzv *r)
 {
     bool between = r->state != RDZV_RUNNING && r->state != RDZV_STOPPING;
     struct rdzv_waiting w = { .state = r->state,
@@ -342,7 +342,7 @@ void rdzv_say_if_due(struct rdzv *r)
     if (r->n_waiting == 0)
         return;
     r->said_ms = r->now_ms;
-    struct rdzv_waiting waiting = describe(r);
+    struct rdzv_waiting waiting = describe_waiting(r);
     struct rdzv_tell tell = { .kind = RDZV_TELL_WAITING, .waiting = &waiting, .round = r->round };
     LIST_EACH(i, &r->waiting)
     r->env.tell(r->env.user, LIST_ENTRY(i, struct node, waiting)->id, &tell);

@@ -138,7 +138,7 @@ static ddp_status explain(const char *host, int port, int error, struct ddp_err 
     return ddp_fail(err, DDP_ERR_IO, "cannot listen on %s: %s%s", at, strerror(error), remedy);
 }
 
-static ddp_status describe(int fd, struct listener *out)
+static ddp_status describe_listener(int fd, struct listener *out)
 {
     struct sockaddr_storage addr = { 0 };
     socklen_t len = sizeof(addr);
@@ -168,7 +168,7 @@ ddp_status listener_open(const char *host, int port, struct listener *out, struc
         fd = listen_on_first(list, port != 0);
         freeaddrinfo(list);
     }
-    return fd >= 0 ? describe(fd, out) : explain(host, port, -fd, err);
+    return fd >= 0 ? describe_listener(fd, out) : explain(host, port, -fd, err);
 }
 
 /* --- acceptor --------------------------------------------------------------------------------------------- */

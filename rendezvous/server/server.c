@@ -63,17 +63,12 @@ struct store_server {
 
 static void on_time(uv_timer_t *timer);
 
-static uint64_t earlier(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 static uint64_t next_deadline(const struct store_server *s)
 {
-    uint64_t clients_or_force = earlier(clients_deadline(&s->clients), s->force_at_ms);
-    uint64_t linger = earlier(s->linger_at_ms, s->linger_said_ms);
-    return earlier(earlier(clients_or_force, linger),
-                   earlier(hub_deadline(s->hub), acceptor_deadline(&s->acceptor)));
+    uint64_t clients_or_force = earlier_of(clients_deadline(&s->clients), s->force_at_ms);
+    uint64_t linger = earlier_of(s->linger_at_ms, s->linger_said_ms);
+    return earlier_of(earlier_of(clients_or_force, linger),
+                      earlier_of(hub_deadline(s->hub), acceptor_deadline(&s->acceptor)));
 }
 
 static void end_all(struct store_server *s);
@@ -149,7 +144,7 @@ static void look_at_queue(struct store_server *s)
     hub_set_counter(s->hub, HUB_ACCEPT_OVERFLOWS, listen_queue_drops(s->listener.fd));
 }
 
-static void refuse(struct store_server *s, int fd, const struct sockaddr *peer, const char *why)
+static void refuse_client(struct store_server *s, int fd, const struct sockaddr *peer, const char *why)
 {
     char text[ENDPOINT_TEXT_MAX];
     close(fd);
@@ -166,7 +161,7 @@ static void on_client(struct acceptor *a, int fd, const struct sockaddr *peer)
     look_at_queue(s);
     const bool admitted = uid_gate_admits(&s->uid_gate, fd, peer, &uid, why);
     if (!admitted)
-        refuse(s, fd, peer, why);
+        refuse_client(s, fd, peer, why);
     if (!admitted || !clients_add(&s->clients, fd, peer, uid))
         acceptor_put_back(a);
 }
@@ -228,7 +223,7 @@ static void on_stop(uv_async_t *async)
 /* --- start and stop ------------------------------------------------------------------------------------ */
 
 /* The thread. */
-static void run(void *user)
+static void run_loop(void *user)
 {
     struct store_server *s = user;
     uv_run(&s->loop, UV_RUN_DEFAULT);
@@ -243,7 +238,7 @@ static int start_thread(struct store_server *s)
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = uv_thread_create(&s->thread, run, s);
+    int rc = uv_thread_create(&s->thread, run_loop, s);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return rc;
 }
@@ -258,7 +253,7 @@ static void close_handle(uv_handle_t *handle, void *unused)
 static void close_handles(struct store_server *s)
 {
     uv_walk(&s->loop, close_handle, NULL);
-    run(s);
+    run_loop(s);
 }
 
 /* 0 when the thread runs, or a libuv error; the loop is closed then. */

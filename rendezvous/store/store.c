@@ -88,7 +88,7 @@ struct wait {
  * gone with its wait. `missing` counts the first kind, and a wait is freed by whoever takes it to zero or
  * by its owner's leaving. */
 
-static uint64_t cost(uint32_t links)
+static uint64_t wait_cost(uint32_t links)
 {
     return sizeof(struct wait) + links * sizeof(struct wait_link);
 }
@@ -98,11 +98,11 @@ static uint64_t cost(uint32_t links)
  * one go. */
 static struct wait *wait_new(struct entries *entries, struct store_waiter *owner, uint32_t links)
 {
-    if (!quota_take(entries->quota, cost(links)))
+    if (!quota_take(entries->quota, wait_cost(links)))
         return NULL;
-    struct wait *wait = malloc(cost(links));
+    struct wait *wait = malloc(wait_cost(links));
     if (wait == NULL) {
-        quota_give(entries->quota, cost(links));
+        quota_give(entries->quota, wait_cost(links));
         return NULL;
     }
     *wait = (struct wait){ .owner = owner, .room = links };
@@ -154,7 +154,7 @@ static void wait_free(struct entries *entries, struct wait *wait)
         unlink_from_line(&wait->link[i]);
         entry_settle(entries, entry);
     }
-    quota_give(entries->quota, cost(wait->room));
+    quota_give(entries->quota, wait_cost(wait->room));
     free(wait);
 }
 

@@ -5,7 +5,7 @@
 #ifndef TESTS_LIB_PEER_H
 #define TESTS_LIB_PEER_H
 
-#include "base/slice.h"
+#include "base/buf.h"
 
 #include <stdint.h>
 

@@ -2,7 +2,7 @@
 #ifndef TESTS_LIB_SNAPSHOT_CASE_H
 #define TESTS_LIB_SNAPSHOT_CASE_H
 
-#include "diagnosis/screen.h"
+#include "diagnosis/text.h"
 
 #include <criterion/criterion.h>
 

@@ -1,7 +1,7 @@
 /* The store's rules, without a connection: keys, counters, waits, barriers, queues, the quota, and what its observer hears. */
 #include "store/store.h"
 
-#include "base/shared.h"
+#include "base/buf.h"
 #include "store/encode.h"
 #include "store/ops.h"
 

@@ -7,7 +7,6 @@
 #include "base/text.h"
 #include "base/limits.h"
 #include "diagnosis/diagnosis.h"
-#include "hub/events.h"
 #include "hub/job.h"
 #include "hub/messages.h"
 #include "store/store.h"

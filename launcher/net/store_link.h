@@ -47,7 +47,7 @@ enum { LINK_DROPPED_MAX = 128 };
 struct store_link_calls {
     void (*round)(void *user, const struct heard_round *round);
     void (*waiting)(void *user, const struct heard_waiting *waiting);
-    void (*stop)(void *user, const struct cause *cause);
+    void (*stop)(void *user, const struct failure *cause);
     void (*verdict)(void *user, const struct heard_verdict *verdict);
     /* The object of the push "findings". */
     void (*findings)(void *user, const struct cJSON *push);

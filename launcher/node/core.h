@@ -104,14 +104,14 @@ struct node {
     struct stuck stuck[STUCK_MAX]; /* what cannot be killed, for the report */
     size_t n_stuck;
     uint64_t attempt_started_ms;
-    struct cause cause;      /* of the attempt's end, by the store's word; `why` "" = none was told */
+    struct failure cause;    /* of the attempt's end, by the store's word; `why` "" = none was told */
     int64_t step, best_step; /* with the verdict: how far the attempt came, and all of them; -1 = not told */
-    char first_cause[CAUSE_WORDS_MAX / 2]; /* why the nodes did not come together; "" = not told */
-    int next_attempt;                      /* by the verdict */
-    struct buf failed;                     /* array of struct failed_attempt */
-    char store_lost[FINDING_TEXT_MAX];     /* why; "" = it is there */
-    struct finding store_finding;          /* when that is this node's own affair; FINDING_NONE = it is not */
-    char store_node[HEARD_NAME_MAX + 32];  /* " on node 0 (n0)", which it is lost with; "" = not known */
+    char first_cause[LIMIT_WORDS / 2];    /* why the nodes did not come together; "" = not told */
+    int next_attempt;                     /* by the verdict */
+    struct buf failed;                    /* array of struct failed_attempt */
+    char store_lost[FINDING_TEXT_MAX];    /* why; "" = it is there */
+    struct finding store_finding;         /* when that is this node's own affair; FINDING_NONE = it is not */
+    char store_node[HEARD_NAME_MAX + 32]; /* " on node 0 (n0)", which it is lost with; "" = not known */
     char left_subject[FINDING_SUBJECT_MAX]; /* "rank 0 (n1, pid 7)", which left_waiting is about */
     char left_waiting[FINDING_TEXT_MAX];    /* who was waited for in vain in this attempt; "" = nobody */
     enum finding_code left_code;            /* ... and how: RANK_LEFT_EARLY, SETUP_GIVEN_UP */

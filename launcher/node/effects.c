@@ -322,19 +322,20 @@ static bool failure_words(const struct node *n, int local_rank, struct buf *out)
 
 /* The first failure here, as the other nodes are to read it. `error` is only sent of a worker that was never
  * started: how the others ended is in signal or code. */
-static void describe_failure(const struct node *n, struct cause *c)
+static void describe_failure(const struct node *n, struct failure *c)
 {
     const int first = agent_first_failure(n->agent);
     const struct agent_worker *w = agent_worker(n->agent, first);
     const struct plan_worker *who = &n->plan->workers[first];
     struct buf words = { 0 };
-    *c = (struct cause){ .rank = who->rank,
-                         .local_rank = first,
-                         .pid = w->pid,
-                         .exit_code = w->exit_code,
-                         .signal = w->signal,
-                         .victim = w->verdict == WORKER_VICTIM,
-                         .error = w->verdict == WORKER_NOT_STARTED ? w->error : 0 };
+    *c = (struct failure){ .rank = who->rank,
+                           .local_rank = first,
+                           .pid = w->pid,
+                           .exit_code = w->exit_code,
+                           .signal = w->signal,
+                           .victim = w->verdict == WORKER_VICTIM,
+                           .error = w->verdict == WORKER_NOT_STARTED ? w->error : 0 };
+    snprintf(c->no_retry, sizeof(c->no_retry), "%s", no_restart_word(agent_never_again(n->agent)));
     if (failure_words(n, first, &words))
         snprintf(c->words, sizeof(c->words), "%s", (const char *)words.data);
     if (who->log_dir != NULL)
@@ -343,27 +344,27 @@ static void describe_failure(const struct node *n, struct cause *c)
 }
 
 /* Lines that end with a newline each. Cut to what the rendezvous takes, here as well as there. */
-static void add_lines(struct cause *c, const char *text, size_t n)
+static void add_lines(struct failure *c, const char *text, size_t n)
 {
-    for (size_t i = 0; i < n && c->n_lines < CAUSE_LINES_MAX; i++) {
+    for (size_t i = 0; i < n && c->n_lines < LIMIT_LAST_LINES; i++) {
         const size_t len = strcspn(text, "\n");
-        snprintf(c->lines[c->n_lines++], CAUSE_WORDS_MAX, "%.*s", (int)len, text);
+        snprintf(c->lines[c->n_lines++], LIMIT_WORDS, "%.*s", (int)len, text);
         text += len + 1;
     }
 }
 
 static void tell_failed(struct node *n)
 {
-    struct cause c;
+    struct failure c;
     describe_failure(n, &c);
-    store_link_tell(n->link, encode_failure(MESSAGE_FAILED, &c, agent_never_again(n->agent)));
+    store_link_tell(n->link, encode_failure(MESSAGE_FAILED, &c));
 }
 
 /* Now that its last words are in. They come from stderr; from stdout when it has said nothing there, see
  * cause_last_lines. */
 static void tell_cause(struct node *n)
 {
-    struct cause c;
+    struct failure c;
     struct buf lines = { 0 };
     bool from_stdout;
     const struct report r = { .plan = n->plan,
@@ -371,11 +372,11 @@ static void tell_cause(struct node *n)
                               .stdout_tails = output_tails(n->output, STD_OUT),
                               .stderr_tails = output_tails(n->output, STD_ERR) };
     describe_failure(n, &c);
-    const size_t got = cause_last_lines(&r, c.local_rank, CAUSE_LINES_MAX, &lines, &from_stdout);
+    const size_t got = cause_last_lines(&r, c.local_rank, LIMIT_LAST_LINES, &lines, &from_stdout);
     c.from_stdout = got > 0 && from_stdout;
     if (got > 0 && buf_append(&lines, "", 1))
         add_lines(&c, (const char *)lines.data, got);
-    store_link_tell(n->link, encode_failure(MESSAGE_EXPLAIN, &c, agent_never_again(n->agent)));
+    store_link_tell(n->link, encode_failure(MESSAGE_EXPLAIN, &c));
     buf_free(&lines);
 }
 
@@ -414,12 +415,12 @@ static void tell_leave(struct node *n)
 /* Times are put together from ours and the store's difference: clocks of two machines are never compared. */
 static void note_elsewhere(const struct node *n, struct failed_attempt *a)
 {
-    const struct cause *c = &n->cause;
+    const struct failure *c = &n->cause;
     a->rank = c->rank;
     a->local_rank = c->local_rank;
     a->node_rank = c->node_rank;
     a->verdict = c->error != 0 ? WORKER_NOT_STARTED : WORKER_FAILED;
-    a->exit_code = cause_code(c);
+    a->exit_code = failure_code(c);
     a->worker_started_ms = n->attempt_started_ms;
     a->failed_ms = n->attempt_started_ms + c->after_ms;
     snprintf(a->host, sizeof(a->host), "%s", c->host);
@@ -431,7 +432,7 @@ static void note_here(const struct node *n, struct failed_attempt *a)
 {
     const int first = agent_first_failure(n->agent);
     const struct agent_worker *w = agent_worker(n->agent, first);
-    struct cause c;
+    struct failure c;
     describe_failure(n, &c);
     a->rank = c.rank;
     a->local_rank = first;
@@ -457,7 +458,7 @@ void node_note_failed(struct node *n)
     const struct failed_attempt *all = (const struct failed_attempt *)n->failed.data;
     if (count > 0 && all[count - 1].attempt == a.attempt)
         return;
-    if (elsewhere && cause_code(&n->cause) != 0)
+    if (elsewhere && failure_code(&n->cause) != 0)
         note_elsewhere(n, &a);
     else if (!elsewhere && agent_first_failure(n->agent) >= 0)
         note_here(n, &a);

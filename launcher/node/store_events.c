@@ -277,7 +277,7 @@ enum { WAITING_SAID_MS = 2000, STILL_WAITING_MS = 60000 };
 ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, struct ddp_err *err)
 {
     n->left_waiting[0] = '\0';
-    n->cause = (struct cause){ .node_rank = -1, .rank = -1, .local_rank = -1 };
+    n->cause = (struct failure){ .node_rank = -1, .rank = -1, .local_rank = -1 };
     n->step = -1;
     n->spawner.failed = NULL;
     n->attempt_started_ms = clock_ms();
@@ -505,8 +505,8 @@ static void on_refused(void *user, const char *code, const char *why, const char
 static void describe_timeout(struct node *n)
 {
     const struct heard_waiting *w = &n->waiting;
-    struct cause *c = &n->cause;
-    *c = (struct cause){ .node_rank = -1, .rank = -1, .local_rank = -1 };
+    struct failure *c = &n->cause;
+    *c = (struct failure){ .node_rank = -1, .rank = -1, .local_rank = -1 };
     snprintf(c->why, sizeof(c->why), "timeout");
     snprintf(c->words, sizeof(c->words), "only %d of %d nodes came together within %.10g s (%s)%s%.120s%s%s",
              w->joined, w->min, (double)n->plan->meeting.join_ms / 1000, n->plan->meeting.join_knob,
@@ -517,7 +517,7 @@ static void describe_timeout(struct node *n)
 }
 
 /* A verdict without words must not wipe out the cause that came with the stop. */
-static void take_cause(struct node *n, const struct cause *cause)
+static void take_cause(struct node *n, const struct failure *cause)
 {
     if (cause->words[0] != '\0')
         n->cause = *cause;
@@ -527,13 +527,13 @@ static void take_cause(struct node *n, const struct cause *cause)
 
 /* Of our own failure, or our own user's stop, we know already; now the store does. The core has begun to stop by itself
  * then, and has no use for hearing it again. */
-static void on_stop(void *user, const struct cause *cause)
+static void on_stop(void *user, const struct failure *cause)
 {
     struct node *n = user;
     take_cause(n, cause);
     if (node_cause_is_elsewhere(n)) {
         announce_told_to_stop(&n->announce, cause);
-        node_feed(n, (struct agent_event){ .type = AGENT_TOLD_TO_STOP, .exit_code = cause_code(cause) });
+        node_feed(n, (struct agent_event){ .type = AGENT_TOLD_TO_STOP, .exit_code = failure_code(cause) });
     } else {
         if (n->round != NULL && n->round->nnodes > 1 && cause->rank >= 0) /* as on all other nodes */
             announce_told_to_stop(&n->announce, cause);
@@ -631,8 +631,8 @@ void node_on_lost(void *user, const char *why)
                 n->plan->master_port, n->store_node, n->store_lost,
                 state == AGENT_RUNNING || state == AGENT_DOUBTING ? "; stopping the workers" : "", code);
     node_feed(n, (struct agent_event){ .type = AGENT_STORE_LOST });
-    if (agent_lost_store(n->agent) && cause_is_victim(&n->cause)) /* of what took the store away */
-        n->cause = (struct cause){ .node_rank = -1, .rank = -1, .local_rank = -1 };
+    if (agent_lost_store(n->agent) && failure_is_victim(&n->cause)) /* of what took the store away */
+        n->cause = (struct failure){ .node_rank = -1, .rank = -1, .local_rank = -1 };
     node_pump(n);
 }
 

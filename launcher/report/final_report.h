@@ -14,7 +14,7 @@ struct final_facts {
     uint64_t started_ms;
     const struct signal_heard *stop; /* the user's first request to stop, if agent_stop_signal is not 0 */
     const char *program;             /* that could not be started, as found or as named; NULL = all could */
-    const struct cause *elsewhere;   /* as in report_text.h, like the next seven */
+    const struct failure *elsewhere; /* as in report_text.h, like the next seven */
     const struct failed_attempt *failed;
     size_t n_failed;
     int64_t best_step;

@@ -71,7 +71,7 @@ bool cause_is_left_waiting(const struct report *r)
 {
     const struct agent_worker *w = cause_worker(r);
     const bool is_victim =
-        r->elsewhere != NULL ? cause_is_victim(r->elsewhere) : w != NULL && w->verdict == WORKER_VICTIM;
+        r->elsewhere != NULL ? failure_is_victim(r->elsewhere) : w != NULL && w->verdict == WORKER_VICTIM;
     return is_victim && cause_has_left(r, FINDING_RANK_LEFT_EARLY);
 }
 
@@ -101,7 +101,7 @@ const char *cause_code_name(const struct report *r)
 }
 
 /* The words are of the node where it happened, or of the store when it is about a whole node. */
-static bool elsewhere_headline(const struct cause *c, struct buf *out)
+static bool elsewhere_headline(const struct failure *c, struct buf *out)
 {
     char after[TIME_TEXT_MAX];
     if (c->rank < 0)
@@ -220,7 +220,7 @@ size_t cause_last_lines(const struct report *r, int local_rank, size_t max, stru
 }
 
 /* What the other node sent of its last words. */
-static void cause_lines_elsewhere(const struct cause *c, struct buf *out)
+static void cause_lines_elsewhere(const struct failure *c, struct buf *out)
 {
     for (int i = 0; i < c->n_lines; i++)
         buf_printf(out, "%s\n", c->lines[i]);

@@ -185,7 +185,7 @@ static bool add_last_lines(cJSON *f, const struct report *r, int local_rank)
     return ok;
 }
 
-static bool add_lines_elsewhere(cJSON *f, const struct cause *c)
+static bool add_lines_elsewhere(cJSON *f, const struct failure *c)
 {
     struct buf lines = { 0 };
     bool ok = true;
@@ -200,14 +200,14 @@ static bool add_lines_elsewhere(cJSON *f, const struct cause *c)
 /* The same members as of a worker here, as far as the other node has told. */
 static bool add_failure_elsewhere(cJSON *o, const struct report *r)
 {
-    const struct cause *c = r->elsewhere;
+    const struct failure *c = r->elsewhere;
     const enum worker_verdict verdict = c->error != 0 ? WORKER_NOT_STARTED : WORKER_FAILED;
     cJSON *f = cJSON_CreateObject();
     bool ok = json_add(o, "first_failure", f) && json_add_number(f, "rank", c->rank) &&
               json_add_number(f, "local_rank", c->local_rank) && json_add_text(f, "host", c->host) &&
               json_add_number(f, "node_rank", c->node_rank) &&
               json_add_text(f, "verdict", verdict_name(verdict)) && json_add_text(f, "ending", c->words) &&
-              json_add_number(f, "exit_code", cause_code(c));
+              json_add_number(f, "exit_code", failure_code(c));
     if (c->pid > 0)
         ok = ok && json_add_number(f, "pid", c->pid);
     if (c->signal != 0)

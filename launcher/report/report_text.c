@@ -626,7 +626,7 @@ static void first_cause(const struct report *r, struct rows *rows)
 /* It is all here that this node was told; the rest is in the report of the node where it happened. */
 static void cause_elsewhere(const struct report *r, struct rows *rows)
 {
-    const struct cause *c = r->elsewhere;
+    const struct failure *c = r->elsewhere;
     made_row(r, rows, "why", cause_why);
     if (c->rank >= 0 && c->pid > 0)
         rows_printf(rows, "worker", "rank %d (local rank %d), pid %d, host %s, node %d; more is said there",
@@ -722,11 +722,11 @@ static void whose_code(const struct report *r, char *out, size_t size)
 {
     static const char *const policies[] = { "first", "max", "rank0", "workers" };
     const struct agent_worker *w = cause_worker(r);
-    const struct cause *c = r->elsewhere;
+    const struct failure *c = r->elsewhere;
     out[0] = '\0';
     if ((w == NULL && c == NULL) || agent_is_stuck(r->agent))
         return;
-    if (agent_exit_code(r->agent) != (c != NULL ? cause_code(c) : ending_code(w)))
+    if (agent_exit_code(r->agent) != (c != NULL ? failure_code(c) : ending_code(w)))
         snprintf(out, size, ", because of --exit_code=%s", policies[agent_exit_policy(r->agent)]);
     else if (cause_is_left_waiting(r) && r->left_subject != NULL && r->left_subject[0] != '\0')
         snprintf(out, size, ", because of %.200s", r->left_subject);
@@ -748,7 +748,7 @@ static void exit_code(const struct report *r, struct rows *rows)
     int sig = r->elsewhere != NULL ? r->elsewhere->signal
               : w != NULL          ? w->signal
                                    : agent_stop_signal(r->agent);
-    char name[ENDING_MAX], what[ENDING_MAX + 32] = "", whose[ENDING_MAX + CAUSE_HOST_MAX];
+    char name[ENDING_MAX], what[ENDING_MAX + 32] = "", whose[ENDING_MAX + LIMIT_TEXT];
     signal_name(name, sig);
     if (sig != 0 && code == EXIT_CODE_SIGNAL + sig)
         snprintf(what, sizeof(what), " = 128 + %d (%s)", sig, name);

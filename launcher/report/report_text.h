@@ -26,12 +26,12 @@ struct failed_attempt {
     int attempt;          /* from 0 */
     int rank, local_rank; /* of the first failure; -1 = a node was lost or left, no worker failed */
     int node_rank;
-    char host[CAUSE_HOST_MAX];
+    char host[LIMIT_TEXT];
     enum worker_verdict verdict;
     int exit_code; /* as a shell would give it */
     uint64_t started_ms, worker_started_ms, failed_ms, ended_ms;
     int64_t step; /* how far the workers came by their own account; -1 = not told */
-    char words[CAUSE_WORDS_MAX];
+    char words[LIMIT_WORDS];
 };
 
 /* All of it is borrowed. */
@@ -49,7 +49,7 @@ struct report {
     const char *python;                     /* that ran the workers: a path; NULL = not known */
     const struct worker_evidence *evidence; /* about the first failure, or NULL */
     const struct error_text *error;         /* from the first failure's error file, or NULL */
-    const struct cause *elsewhere;       /* the first cause, when it is no worker of this node; else NULL */
+    const struct failure *elsewhere;     /* the first cause, when it is no worker of this node; else NULL */
     const struct failed_attempt *failed; /* n_failed of them, the latest last */
     size_t n_failed;
     int64_t best_step;         /* of all attempts, -1 = no worker told */

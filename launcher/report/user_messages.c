@@ -129,7 +129,7 @@ void announce_worker_ended(const struct announce *a, int local_rank, const struc
 void announce_restart(const struct announce *a, const struct agent *agent,
                       const struct failed_attempt *failed, int next)
 {
-    char who[CAUSE_HOST_MAX + 32] = "", restart[48] = "", when[48];
+    char who[LIMIT_TEXT + 32] = "", restart[48] = "", when[48];
     struct buf event = { 0 };
     if (wants_events(a))
         put_event(a, event_restart(&event, since_start(a), failed, next, agent), &event);
@@ -152,7 +152,7 @@ void announce_restart(const struct announce *a, const struct agent *agent,
                 failed->words, next, restart, when);
 }
 
-void announce_again(const struct announce *a, const struct cause *cause)
+void announce_again(const struct announce *a, const struct failure *cause)
 {
     output_note(a->output, "%s; the workers start again",
                 cause->words[0] != '\0' ? cause->words : "the job grows");
@@ -196,9 +196,9 @@ void announce_findings(const struct announce *a, const char *screen, const struc
     }
 }
 
-void announce_told_to_stop(const struct announce *a, const struct cause *c)
+void announce_told_to_stop(const struct announce *a, const struct failure *c)
 {
-    char code[CAUSE_CODE_MAX + 4] = "";
+    char code[sizeof(c->code) + 4] = "";
     if (a->plan->cli->quiet)
         return;
     char pid[32] = "";

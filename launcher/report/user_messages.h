@@ -33,7 +33,7 @@ void announce_restart(const struct announce *a, const struct agent *agent,
                       const struct failed_attempt *failed, int next);
 
 /* The job begins anew without a failure: it grows. */
-void announce_again(const struct announce *a, const struct cause *cause);
+void announce_again(const struct announce *a, const struct failure *cause);
 
 /* Not all nodes are here yet. */
 void announce_gathering(const struct announce *a, const struct heard_waiting *waiting);
@@ -43,7 +43,7 @@ void announce_gathering(const struct announce *a, const struct heard_waiting *wa
 void announce_findings(const struct announce *a, const char *screen, const struct cJSON *push);
 
 /* Something happened on another node, so the workers here are stopped. */
-void announce_told_to_stop(const struct announce *a, const struct cause *cause);
+void announce_told_to_stop(const struct announce *a, const struct failure *cause);
 
 /* Nothing runs here any more, and the end of the other `nodes` ("" = not known which) is waited for: by `state` after a
  * good end, which has a limit, after another, or no longer. */

@@ -67,6 +67,18 @@ bool text_put_ms(struct buf *out, uint64_t ms)
     return buf_printf(out, "%llu min", (unsigned long long)(ms / 60000));
 }
 
+void text_copy(char *to, size_t size, const char *text)
+{
+    size_t len = text != NULL ? strnlen(text, size) : 0;
+    if (len == size) {
+        len = size - 1;
+        while (len > 0 && ((unsigned char)text[len] & 0xc0) == 0x80)
+            len--;
+    }
+    memcpy(to, text != NULL ? text : "", len);
+    to[len] = '\0';
+}
+
 /* Years begin in March here, so that the leap day is the last of its year; then 153 days are five months of 31, 30, 31, 30, 31 days, from
  * any multiple of five. Four centuries always have the same number of days. */
 struct date date_of(uint64_t day)

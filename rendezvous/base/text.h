@@ -23,6 +23,9 @@ bool text_put_hex(struct buf *out, struct slice bytes, size_t max);
 /* Append a duration: "850 ms", "1.2 s", "12 min". */
 bool text_put_ms(struct buf *out, uint64_t ms);
 
+/* Copy at most `size - 1` bytes and a NUL; a cut is between two characters. `text` NULL: "". */
+void text_copy(char *to, size_t size, const char *text);
+
 struct date {
     int year, month, day; /* month and day from 1 */
 };

@@ -331,53 +331,17 @@ static bool call_join(struct hub *hub, struct session *s, const union message *m
 
 /* --- about a round -------------------------------------------------------------------------------------- */
 
-/* Unknown words allow another attempt: a newer agent's reason is no reason for this store. */
-static enum rdzv_no_restart find_no_retry(const char *word)
-{
-    static const enum rdzv_no_restart known[] = { RDZV_NO_RESTART_CANNOT_START, RDZV_NO_RESTART_USAGE,
-                                                  RDZV_NO_RESTART_IMPORT };
-    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
-        if (strcmp(word, rdzv_no_restart_word(known[i])) == 0)
-            return known[i];
-    return RDZV_NO_RESTART_NONE;
-}
-
-/* `lines` is the caller's, with room for RDZV_STDERR_MAX; more lines, and items that are no text, are left out. Texts stay in
- * the request, and the rendezvous copies them. */
-static struct rdzv_failure read_failure(const struct message_failed *m, const char *lines[])
-{
-    struct rdzv_failure f = { .rank = (int32_t)m->rank,
-                              .local_rank = (int32_t)m->local_rank,
-                              .pid = (int)m->pid,
-                              .exit_code = (int)m->exit_code,
-                              .signal = (int)m->signal,
-                              .error = (int)m->error,
-                              .no_retry = find_no_retry(m->no_retry),
-                              .words = m->words,
-                              .log = m->log,
-                              .stderr_lines = lines,
-                              .from_stdout = m->from_stdout,
-                              .victim = m->victim };
-    const cJSON *line;
-    cJSON_ArrayForEach(line, m->stderr)
-    {
-        if (f.n_stderr_lines < RDZV_STDERR_MAX && cJSON_IsString(line))
-            lines[f.n_stderr_lines++] = line->valuestring;
-    }
-    return f;
-}
-
 /* `failed` and `cause` carry the same members: the first at once, so that the others can stop, the second when the last lines
  * of the worker have been read. */
 typedef enum rdzv_answer (*report_failure)(struct rdzv *r, uint64_t node, uint32_t round,
-                                           const struct rdzv_failure *failure, uint64_t now_ms);
+                                           const struct failure *failure, uint64_t now_ms);
 
 static bool about_failure(struct hub *hub, struct session *s, const struct message_failed *m, cJSON *answer,
                           report_failure report)
 {
-    const char *lines[RDZV_STDERR_MAX];
-    const struct rdzv_failure failure = read_failure(m, lines);
+    struct failure failure;
     struct rdzv *r = s->job->rdzv;
+    message_decode_failure(m->object, &failure);
     const enum rdzv_answer how = report(r, s->id, (uint32_t)m->round, &failure, hub->now_ms);
     return how == RDZV_OTHER_RANK ? owns_rank(hub, s, failure.rank, answer)
                                   : answered(hub, r, (uint32_t)m->round, how, answer);

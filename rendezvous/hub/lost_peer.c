@@ -194,7 +194,7 @@ void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32
 
 /* libddp says whom it has lost, "rank 3 (pid 203 on n1) has ended while ...". Others may well have ended before: who has sent its
  * part to the root of a gather has no more to do with it. -1: the words name nobody who has left. */
-static int64_t lost_in_words(const struct members *members, const struct rdzv_cause *cause)
+static int64_t lost_in_words(const struct members *members, const struct failure *failure)
 {
     char name[64];
     for (uint32_t rank = 0; rank < members->world_size; rank++) {
@@ -202,17 +202,17 @@ static int64_t lost_in_words(const struct members *members, const struct rdzv_ca
         if (!member_has_left(member))
             continue;
         snprintf(name, sizeof(name), "rank %u (pid %d on ", rank, member->pid);
-        for (uint32_t i = 0; i < cause->n_stderr_lines; i++)
-            if (strstr(cause->stderr_lines[i], name) != NULL)
+        for (int i = 0; i < failure->n_lines; i++)
+            if (strstr(failure->lines[i], name) != NULL)
                 return rank;
     }
     return -1;
 }
 
 /* Who was killed has given up nothing. */
-static void tell_given_up(struct job *job, const struct rdzv_cause *cause)
+static void tell_given_up(struct job *job, const struct failure *failure)
 {
-    const struct finding *f = cause->signal == 0 ? torch_given_up(job, (uint32_t)cause->rank) : NULL;
+    const struct finding *f = failure->signal == 0 ? torch_given_up(job, (uint32_t)failure->rank) : NULL;
     if (f != NULL)
         tell_of_loss(job, f);
 }
@@ -222,12 +222,12 @@ void lost_peer_verdict(struct job *job)
     struct rdzv_facts facts;
     struct finding f;
     rdzv_facts(job->rdzv, &facts);
-    if (facts.cause == NULL || facts.cause->rank < 0)
+    if (facts.cause == NULL || facts.cause->failure.rank < 0)
         return;
-    tell_given_up(job, facts.cause);
-    if (!facts.cause->is_victim || notices_have(&job->troubles, FINDING_RANK_LEFT_EARLY, NULL))
+    tell_given_up(job, &facts.cause->failure);
+    if (!facts.cause->failure.victim || notices_have(&job->troubles, FINDING_RANK_LEFT_EARLY, NULL))
         return;
-    if (diagnose_left_call(&job->members, (uint32_t)facts.cause->rank,
-                           lost_in_words(&job->members, facts.cause), &f))
+    if (diagnose_left_call(&job->members, (uint32_t)facts.cause->failure.rank,
+                           lost_in_words(&job->members, &facts.cause->failure), &f))
         tell_of_loss(job, &f);
 }

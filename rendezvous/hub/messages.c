@@ -247,6 +247,84 @@ bool message_decode(enum message_id id, const cJSON *o, void *message, struct dd
     return true;
 }
 
+/* --- failures ------------------------------------------------------------------------------------------- */
+
+static cJSON *encode_lines(const struct failure *f)
+{
+    cJSON *lines = cJSON_CreateArray();
+    for (int i = 0; i < f->n_lines; i++)
+        json_append(lines, cJSON_CreateString(f->lines[i]));
+    return lines;
+}
+
+/* One of error, signal and exit code: that a worker never started outweighs how it ended. */
+#define FACT_MARK(value)      (value)
+#define FACT_WHOLE(value)     ((value) != 0 ? (value) : MESSAGE_NONE)
+#define FACT(kind, name, ...) .name = FACT_##kind(f->name),
+#define MEMBERS_OF_FAILURE(f)                                                                              \
+    .error = (f)->error != 0 ? (f)->error : MESSAGE_NONE,                                                  \
+    .signal = (f)->error == 0 && (f)->signal != 0 ? (f)->signal : MESSAGE_NONE,                            \
+    .exit_code = (f)->error == 0 && (f)->signal == 0 ? (f)->exit_code : MESSAGE_NONE, .words = (f)->words, \
+    .stderr = encode_lines(f), FAILURE_FACTS(FACT)
+
+cJSON *message_encode_failure(enum message_id id, const struct failure *f)
+{
+    return message_encode(id, &(struct message_failed){ MEMBERS_OF_FAILURE(f).rank = f->rank,
+                                                        .local_rank = f->local_rank, .pid = f->pid,
+                                                        .no_retry = f->no_retry, .log = f->log,
+                                                        .victim = f->victim, .round = MESSAGE_NONE });
+}
+
+/* Of a node there is its user's signal, and nothing else about a worker. */
+cJSON *message_encode_failure_cause(const struct failure *f)
+{
+    const bool is_worker = f->rank >= 0;
+    return message_encode_cause(&(struct message_cause){
+        MEMBERS_OF_FAILURE(f).why = f->why, .node_rank = f->node_rank, .host = f->host,
+        .after_ms = (int64_t)f->after_ms, .code = f->code[0] != '\0' ? f->code : NULL,
+        .rank = is_worker ? f->rank : MESSAGE_NONE, .local_rank = is_worker ? f->local_rank : MESSAGE_NONE,
+        .pid = is_worker ? f->pid : MESSAGE_NONE, .no_retry = is_worker ? f->no_retry : NULL,
+        .victim = is_worker ? f->victim : MESSAGE_NONE,
+        .log = is_worker && f->log[0] != '\0' ? f->log : NULL });
+}
+
+static void decode_lines(const cJSON *lines, struct failure *f)
+{
+    const cJSON *line;
+    cJSON_ArrayForEach(line, lines)
+    {
+        if (f->n_lines < LIMIT_LAST_LINES && cJSON_IsString(line))
+            text_copy(f->lines[f->n_lines++], LIMIT_WORDS, line->valuestring);
+    }
+}
+
+/* By the rows of a cause: those of a call are among them. */
+void message_decode_failure(const cJSON *o, struct failure *f)
+{
+    struct message_cause m;
+    message_read_cause(o, &m);
+    memset(f, 0, sizeof(*f));
+    text_copy(f->code, sizeof(f->code), m.code);
+    text_copy(f->why, sizeof(f->why), m.why);
+    text_copy(f->no_retry, sizeof(f->no_retry), m.no_retry);
+    text_copy(f->host, sizeof(f->host), m.host);
+    text_copy(f->words, sizeof(f->words), m.words);
+    text_copy(f->log, sizeof(f->log), m.log);
+    f->node_rank = (int)m.node_rank;
+    f->rank = (int)m.rank;
+    f->local_rank = (int)m.local_rank;
+    f->pid = (int)m.pid;
+    f->exit_code = (int)m.exit_code;
+    f->signal = (int)m.signal;
+    f->error = (int)m.error;
+    f->after_ms = (uint64_t)m.after_ms;
+    f->victim = m.victim == 1;
+#define X(kind, name, ...) f->name = m.name;
+    FAILURE_FACTS(X)
+#undef X
+    decode_lines(m.stderr, f);
+}
+
 /* --- printed -------------------------------------------------------------------------------------------- */
 
 static const char *kind_words(enum kind kind)

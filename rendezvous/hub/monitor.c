@@ -139,13 +139,13 @@ static void look_at_cause(const struct rdzv_facts *facts, struct snapshot *s)
     if (cause == NULL || facts->state == RDZV_RUNNING)
         return;
     s->cause = (struct snapshot_cause){ .known = true,
-                                        .host = cause->host,
-                                        .words = cause->words,
-                                        .node_rank = cause->node_rank,
-                                        .rank = cause->rank,
-                                        .pid = cause->pid,
-                                        .error = cause->error,
-                                        .after_ms = cause->after_ms };
+                                        .host = cause->failure.host,
+                                        .words = cause->failure.words,
+                                        .node_rank = cause->failure.node_rank,
+                                        .rank = cause->failure.rank,
+                                        .pid = cause->failure.pid,
+                                        .error = cause->failure.error,
+                                        .after_ms = cause->failure.after_ms };
 }
 
 /* Times become "for how long" here, so that the diagnosis needs no clock, and two looks at the same state

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "base/limits.h"
+#include "base/text.h"
 #include "diagnosis/diagnosis.h"
 #include "hub/job.h"
 #include "hub/messages.h"
@@ -49,9 +50,9 @@ static enum finding_code finding_of(const struct rdzv_cause *cause)
 {
     switch (cause->why) {
     case RDZV_WHY_FAILED:
-        if (cause->is_victim)
+        if (cause->failure.victim)
             return FINDING_NONE;
-        return cause->error != 0 ? FINDING_PROGRAM_MISSING_ON_NODE : FINDING_WORKER_FAILED;
+        return cause->failure.error != 0 ? FINDING_PROGRAM_MISSING_ON_NODE : FINDING_WORKER_FAILED;
     case RDZV_WHY_NODE_LOST:
         return cause->silent ? FINDING_NODE_LOST_SILENT : FINDING_NODE_LOST_CLOSED;
     case RDZV_WHY_NODE_LEFT:
@@ -61,46 +62,18 @@ static enum finding_code finding_of(const struct rdzv_cause *cause)
     }
 }
 
-static cJSON *encode_lines(const struct rdzv_cause *cause)
-{
-    cJSON *lines = cJSON_CreateArray();
-    for (uint32_t i = 0; i < cause->n_stderr_lines; i++)
-        json_append(lines, cJSON_CreateString(cause->stderr_lines[i]));
-    return lines;
-}
-
-/* NULL when there is none. About a node there is its user's signal, and nothing else about a worker. */
+/* NULL when there is none. */
 static cJSON *encode_cause(const struct rdzv_cause *cause)
 {
+    struct failure failure;
     if (cause == NULL)
         return NULL;
-    const bool by_signal = cause->error == 0 && cause->signal != 0, is_worker = cause->rank >= 0;
-    struct message_cause m = {
-        .why = rdzv_why_word(cause->why),
-        .node_rank = cause->node_rank,
-        .host = cause->host,
-        .after_ms = (int64_t)cause->after_ms,
-        .words = cause->words,
-        .code = finding_of(cause) != FINDING_NONE ? finding_code_name(finding_of(cause)) : NULL,
-        .rank = MESSAGE_NONE,
-        .local_rank = MESSAGE_NONE,
-        .pid = MESSAGE_NONE,
-        .error = cause->error != 0 ? cause->error : MESSAGE_NONE,
-        .signal = by_signal ? cause->signal : MESSAGE_NONE,
-        .exit_code = cause->error == 0 && !by_signal ? cause->exit_code : MESSAGE_NONE,
-        .victim = MESSAGE_NONE,
-        .stderr = encode_lines(cause),
-        .from_stdout = cause->from_stdout,
-    };
-    if (is_worker) {
-        m.rank = cause->rank;
-        m.local_rank = cause->local_rank;
-        m.pid = cause->pid;
-        m.no_retry = rdzv_no_restart_word(cause->no_retry);
-        m.victim = cause->is_victim;
-        m.log = cause->log[0] != '\0' ? cause->log : NULL;
-    }
-    return message_encode_cause(&m);
+    failure = cause->failure;
+    text_copy(failure.why, sizeof(failure.why), rdzv_why_word(cause->why));
+    text_copy(failure.no_retry, sizeof(failure.no_retry), rdzv_no_restart_word(cause->no_retry));
+    text_copy(failure.code, sizeof(failure.code),
+              finding_of(cause) != FINDING_NONE ? finding_code_name(finding_of(cause)) : "");
+    return message_encode_failure_cause(&failure);
 }
 
 static int64_t limit_ms(uint64_t ms)

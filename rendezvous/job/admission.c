@@ -128,7 +128,7 @@ static bool same_nnodes(const struct check *c)
 static bool same_role(const struct check *c)
 {
     char theirs[sizeof(c->r->rules.role)];
-    rdzv_copy_text(theirs, sizeof(theirs), c->join->role);
+    text_copy(theirs, sizeof(theirs), c->join->role);
     return strcmp(theirs, c->r->rules.role) == 0;
 }
 
@@ -272,10 +272,10 @@ static bool take_rules(struct rdzv *r, const struct rdzv_join *j)
                              .node_timeout_ms = cut(j->node_timeout_ms),
                              .grow = j->grow };
     rules->from = rdzv_who(j);
-    rdzv_copy_text(rules->version, sizeof(rules->version), j->version);
-    rdzv_copy_text(rules->role, sizeof(rules->role), j->role);
-    rdzv_copy_text(rules->join_knob, sizeof(rules->join_knob),
-                   j->join_knob != NULL && j->join_knob[0] != '\0' ? j->join_knob : "--timeout");
+    text_copy(rules->version, sizeof(rules->version), j->version);
+    text_copy(rules->role, sizeof(rules->role), j->role);
+    text_copy(rules->join_knob, sizeof(rules->join_knob),
+              j->join_knob != NULL && j->join_knob[0] != '\0' ? j->join_knob : "--timeout");
     if (!rdzv_make_places(r)) {
         *rules = (struct rules){ 0 };
         return false;
@@ -295,7 +295,7 @@ static void add_to_rules(struct rdzv *r, const struct rdzv_join *j)
     struct rules *rules = &r->rules;
     rules->uneven = rules->uneven || j->uneven;
     if (rules->program[0] == '\0')
-        rdzv_copy_text(rules->program, sizeof(rules->program), j->program);
+        text_copy(rules->program, sizeof(rules->program), j->program);
     if (rules->nproc_fixed || !j->nproc_given || j->uneven)
         return;
     rules->nproc_fixed = true;

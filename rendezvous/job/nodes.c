@@ -223,20 +223,6 @@ static uint64_t room_bytes(uint32_t room)
     return (uint64_t)room * (2 * sizeof(struct node *) + sizeof(struct rdzv_seat));
 }
 
-/* Cut at a character's edge: the rest of a UTF-8 sequence would not be text. */
-void rdzv_copy_text(char *to, size_t size, const char *text)
-{
-    text = text != NULL ? text : "";
-    size_t len = strlen(text);
-    if (len >= size) {
-        len = size - 1;
-        while (len > 0 && ((unsigned char)text[len] & 0xc0) == 0x80)
-            len--;
-    }
-    memcpy(to, text, len);
-    to[len] = '\0';
-}
-
 /* What a job takes before anybody has come. */
 static uint64_t own_bytes(void)
 {
@@ -262,8 +248,8 @@ struct rdzv *rdzv_new(const struct rdzv_env *env, struct quota *quota, const cha
     list_init(&r->nodes);
     list_init(&r->watched);
     list_init(&r->waiting);
-    rdzv_copy_text(r->job, sizeof(r->job), job);
-    rdzv_copy_text(r->instance, sizeof(r->instance), instance);
+    text_copy(r->job, sizeof(r->job), job);
+    text_copy(r->instance, sizeof(r->instance), instance);
     r->gone = calloc(RDZV_GONE_MAX, sizeof(*r->gone));
     if (!table_init(&r->by_id) || r->gone == NULL) {
         rdzv_free(r);
@@ -369,12 +355,12 @@ void rdzv_forget_rules(struct rdzv *r)
 /* Copies: the join's texts end with its message, a node lives as long as its connection. */
 static void fill_node(struct node *node, const struct rdzv_join *join)
 {
-    rdzv_copy_text(node->host, sizeof(node->host), join->host);
-    rdzv_copy_text(node->addr, sizeof(node->addr), join->addr);
-    rdzv_copy_text(node->own, sizeof(node->own), join->own);
-    rdzv_copy_text(node->boot_id, sizeof(node->boot_id), join->boot_id);
-    rdzv_copy_text(node->version, sizeof(node->version), join->version);
-    rdzv_copy_text(node->role, sizeof(node->role), join->role);
+    text_copy(node->host, sizeof(node->host), join->host);
+    text_copy(node->addr, sizeof(node->addr), join->addr);
+    text_copy(node->own, sizeof(node->own), join->own);
+    text_copy(node->boot_id, sizeof(node->boot_id), join->boot_id);
+    text_copy(node->version, sizeof(node->version), join->version);
+    text_copy(node->role, sizeof(node->role), join->role);
     node->nproc = join->nproc;
     node->store_port = join->store_port;
     node->pid = join->pid;
@@ -522,6 +508,6 @@ void rdzv_remember_gone(struct rdzv *r, const struct node *node, const struct rd
                                 .gone_ms = r->now_ms,
                                 .lost = how->type == RDZV_LOST,
                                 .silent = how->silent };
-    rdzv_copy_text(gone->host, sizeof(gone->host), node->host);
-    rdzv_copy_text(gone->how, sizeof(gone->how), words);
+    text_copy(gone->host, sizeof(gone->host), node->host);
+    text_copy(gone->how, sizeof(gone->how), words);
 }

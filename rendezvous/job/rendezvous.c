@@ -266,7 +266,7 @@ static enum rdzv_state stops_unasked(struct rdzv *r, struct node *node, const st
         return r->state;
     snprintf(words, sizeof(words), "%.400s stopped without saying why", rdzv_name(node, name, sizeof(name)));
     rdzv_set_cause(r, RDZV_WHY_FAILED, node, 0, words);
-    r->cause.exit_code = e->how->max_code > 0 ? e->how->max_code : RDZV_CODE_NO_NODE;
+    r->cause.failure.exit_code = e->how->max_code > 0 ? e->how->max_code : RDZV_CODE_NO_NODE;
     note_exit(r, node, e->how);
     rdzv_member_becomes(r, node, RDZV_NODE_STOPPED);
     return rdzv_stop_round(r);
@@ -335,7 +335,7 @@ static enum rdzv_state agrees(struct rdzv *r, struct node *node, const struct rd
 /* A worker that has lost its peer says so before that peer's own end is known. */
 static enum rdzv_state better_cause(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
-    if (r->cause.is_victim && !rdzv_is_victim(e->failure))
+    if (r->cause.failure.victim && !rdzv_is_victim(e->failure))
         rdzv_set_failure(r, node, e->failure);
     return r->state;
 }
@@ -343,8 +343,8 @@ static enum rdzv_state better_cause(struct rdzv *r, struct node *node, const str
 /* More about the same worker; what the store has seen itself, the order and the time, stays. */
 static enum rdzv_state explains(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
-    if (r->cause.why == RDZV_WHY_FAILED && r->cause.node_rank == node->node_rank &&
-        r->cause.rank == e->failure->rank)
+    if (r->cause.why == RDZV_WHY_FAILED && r->cause.failure.node_rank == node->node_rank &&
+        r->cause.failure.rank == e->failure->rank)
         rdzv_set_failure(r, node, e->failure);
     return r->state;
 }
@@ -381,7 +381,7 @@ static enum rdzv_state leaves_late(struct rdzv *r, struct node *node, const stru
 static enum rdzv_state lost_late(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     bool member = rdzv_is_member(r, node);
-    if (member && r->cause.is_victim && node->state == RDZV_NODE_STOPPING && !node->leaving)
+    if (member && r->cause.failure.victim && node->state == RDZV_NODE_STOPPING && !node->leaving)
         set_loss(r, node, e);
     lose(r, node, e);
     return member ? rdzv_judge_if_stopped(r) : r->state;
@@ -468,15 +468,15 @@ enum rdzv_answer rdzv_check_rank(const struct rdzv *r, uint64_t id, int64_t rank
     return has_rank(node, rank) ? RDZV_OK : RDZV_OTHER_RANK;
 }
 
-enum rdzv_answer rdzv_failed(struct rdzv *r, uint64_t node, uint32_t round,
-                             const struct rdzv_failure *failure, uint64_t now_ms)
+enum rdzv_answer rdzv_failed(struct rdzv *r, uint64_t node, uint32_t round, const struct failure *failure,
+                             uint64_t now_ms)
 {
     return member_says(r, node, round, &(struct rdzv_event){ .type = RDZV_FAILED, .failure = failure },
                        now_ms);
 }
 
-enum rdzv_answer rdzv_explain(struct rdzv *r, uint64_t node, uint32_t round,
-                              const struct rdzv_failure *failure, uint64_t now_ms)
+enum rdzv_answer rdzv_explain(struct rdzv *r, uint64_t node, uint32_t round, const struct failure *failure,
+                              uint64_t now_ms)
 {
     return member_says(r, node, round, &(struct rdzv_event){ .type = RDZV_EXPLAINED, .failure = failure },
                        now_ms);

@@ -11,6 +11,7 @@
 #define RENDEZVOUS_JOB_RENDEZVOUS_CORE_H
 
 #include "base/list.h"
+#include "base/text.h"
 #include "job/rendezvous.h"
 #include "store/table.h"
 
@@ -160,12 +161,12 @@ struct rdzv_joining {
 
 struct rdzv_event {
     enum rdzv_event_type type;
-    struct rdzv_joining *joining;       /* JOIN */
-    const struct rdzv_failure *failure; /* FAILED, EXPLAINED */
-    const struct rdzv_stopped *how;     /* STOPPED */
-    int signal;                         /* LEAVE */
-    const char *words;                  /* LEAVE: by whom; LOST: how */
-    bool silent;                        /* LOST: nothing was heard of it for too long */
+    struct rdzv_joining *joining;   /* JOIN */
+    const struct failure *failure;  /* FAILED, EXPLAINED */
+    const struct rdzv_stopped *how; /* STOPPED */
+    int signal;                     /* LEAVE */
+    const char *words;              /* LEAVE: by whom; LOST: how */
+    bool silent;                    /* LOST: nothing was heard of it for too long */
 };
 
 /* --- rendezvous.c --- */
@@ -200,8 +201,6 @@ bool rdzv_is_member(const struct rdzv *r, const struct node *node);
 /* The job begins anew: nobody has ever come. */
 void rdzv_forget_rules(struct rdzv *r);
 bool rdzv_make_places(struct rdzv *r);
-/* Cut at a character's edge. */
-void rdzv_copy_text(char *to, size_t size, const char *text);
 
 /* --- round.c --- */
 /* How many of the waiting nodes a round would take now. */
@@ -221,8 +220,8 @@ int rdzv_compare_names(const char *a, const char *b);
 
 /* --- round.c --- */
 /* Did that worker give up because it had lost a peer? */
-bool rdzv_is_victim(const struct rdzv_failure *failure);
-void rdzv_set_failure(struct rdzv *r, const struct node *node, const struct rdzv_failure *failure);
+bool rdzv_is_victim(const struct failure *failure);
+void rdzv_set_failure(struct rdzv *r, const struct node *node, const struct failure *failure);
 void rdzv_set_cause(struct rdzv *r, enum rdzv_why why, const struct node *node, int signal,
                     const char *words);
 /* r->cause says why. All members that are not stopping yet are told. */

@@ -261,61 +261,51 @@ enum { CODE_SIGNAL = 128, CODE_NOT_FOUND = 127, CODE_CANNOT_RUN = 126 }; /* as s
 
 /* --- the cause ------------------------------------------------------------------------------------------ */
 
-/* Everything is written, also what this kind of cause does not have: the struct is used again for each, and
- * a node that is lost must not end with the signal of the failure before. */
 void rdzv_set_cause(struct rdzv *r, enum rdzv_why why, const struct node *node, int signal, const char *words)
 {
-    struct rdzv_cause *cause = &r->cause;
-    cause->why = why;
-    cause->node_rank = node ? node->node_rank : -1;
-    rdzv_copy_text(cause->host, sizeof(cause->host), node ? node->host : "");
-    cause->rank = cause->local_rank = -1;
-    cause->pid = cause->exit_code = cause->error = 0;
-    cause->signal = signal;
-    cause->no_retry = RDZV_NO_RESTART_NONE;
-    cause->after_ms = r->now_ms - r->began_ms;
-    cause->is_victim = cause->silent = false;
-    rdzv_copy_text(cause->words, sizeof(cause->words), words);
-    cause->log[0] = '\0';
-    cause->n_stderr_lines = 0;
+    r->cause = (struct rdzv_cause){ .why = why,
+                                    .failure = { .node_rank = node ? node->node_rank : -1,
+                                                 .rank = -1,
+                                                 .local_rank = -1,
+                                                 .signal = signal,
+                                                 .after_ms = r->now_ms - r->began_ms } };
+    text_copy(r->cause.failure.host, sizeof(r->cause.failure.host), node ? node->host : "");
+    text_copy(r->cause.failure.words, sizeof(r->cause.failure.words), words);
     r->has_cause = true;
 }
 
 /* A worker that gave up because another one was gone says so with its exit code, or PyTorch's in words. It is no cause, only
  * the first to be heard, and gives way to one that is told later. */
-bool rdzv_is_victim(const struct rdzv_failure *failure)
+bool rdzv_is_victim(const struct failure *failure)
 {
     return failure->victim ||
            (failure->signal == 0 && failure->error == 0 && failure->exit_code == DDP_EXIT_PEER_LOST);
 }
 
-/* The last lines are kept when there are too many: an exception's message stands behind its traceback. */
-static void copy_last_words(struct rdzv_cause *cause, const struct rdzv_failure *failure)
+/* Unknown words allow another attempt: a newer agent's reason is no reason for this store. */
+static enum rdzv_no_restart find_no_retry(const char *word)
 {
-    size_t n = failure->n_stderr_lines, skip = n > RDZV_STDERR_MAX ? n - RDZV_STDERR_MAX : 0;
-    cause->from_stdout = failure->from_stdout;
-    cause->n_stderr_lines = (uint32_t)(n - skip);
-    for (uint32_t i = 0; i < cause->n_stderr_lines; i++)
-        rdzv_copy_text(cause->stderr_lines[i], RDZV_WORDS_MAX, failure->stderr_lines[skip + i]);
-    rdzv_copy_text(cause->log, sizeof(cause->log), failure->log);
+    static const enum rdzv_no_restart known[] = { RDZV_NO_RESTART_CANNOT_START, RDZV_NO_RESTART_USAGE,
+                                                  RDZV_NO_RESTART_IMPORT };
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+        if (strcmp(word, rdzv_no_restart_word(known[i])) == 0)
+            return known[i];
+    return RDZV_NO_RESTART_NONE;
 }
 
 /* A cause that takes another's place keeps its time: the round failed when it was first noticed, whoever is
  * found to be behind it. */
-void rdzv_set_failure(struct rdzv *r, const struct node *node, const struct rdzv_failure *failure)
+void rdzv_set_failure(struct rdzv *r, const struct node *node, const struct failure *failure)
 {
-    struct rdzv_cause *cause = &r->cause;
-    uint64_t after_ms = r->has_cause ? cause->after_ms : r->now_ms - r->began_ms;
-    rdzv_set_cause(r, RDZV_WHY_FAILED, node, failure->signal, failure->words);
-    cause->after_ms = after_ms;
-    cause->rank = failure->rank;
-    cause->local_rank = failure->local_rank;
-    cause->pid = failure->pid;
-    cause->exit_code = failure->exit_code;
-    cause->error = failure->error;
-    cause->no_retry = failure->no_retry;
-    cause->is_victim = rdzv_is_victim(failure);
-    copy_last_words(cause, failure);
+    const uint64_t after_ms = r->has_cause ? r->cause.failure.after_ms : r->now_ms - r->began_ms;
+    r->cause = (struct rdzv_cause){ .why = RDZV_WHY_FAILED,
+                                    .no_retry = find_no_retry(failure->no_retry),
+                                    .failure = *failure };
+    r->cause.failure.node_rank = node->node_rank;
+    r->cause.failure.after_ms = after_ms;
+    r->cause.failure.victim = rdzv_is_victim(failure);
+    text_copy(r->cause.failure.host, sizeof(r->cause.failure.host), node->host);
+    r->has_cause = true;
 }
 
 /* A failure is never 0, whatever a peer says of it. Numbers are those of a shell, so that scripts around
@@ -323,26 +313,27 @@ void rdzv_set_failure(struct rdzv *r, const struct node *node, const struct rdzv
  * none. */
 static int code_of(const struct rdzv_cause *cause)
 {
+    const struct failure *failure = &cause->failure;
     bool by_signal = cause->why == RDZV_WHY_FAILED || cause->why == RDZV_WHY_NODE_LEFT;
-    if (by_signal && cause->signal > 0)
-        return CODE_SIGNAL + cause->signal;
+    if (by_signal && failure->signal > 0)
+        return CODE_SIGNAL + failure->signal;
     if (cause->why != RDZV_WHY_FAILED)
         return RDZV_CODE_NO_NODE;
-    if (cause->error != 0)
-        return cause->error == ENOENT ? CODE_NOT_FOUND : CODE_CANNOT_RUN;
-    return cause->exit_code != 0 ? cause->exit_code : 1;
+    if (failure->error != 0)
+        return failure->error == ENOENT ? CODE_NOT_FOUND : CODE_CANNOT_RUN;
+    return failure->exit_code != 0 ? failure->exit_code : 1;
 }
 
 /* --- stop ----------------------------------------------------------------------------------------------- */
 
 static void log_stop(struct rdzv *r)
 {
-    const struct rdzv_cause *cause = &r->cause;
-    if (cause->rank >= 0)
-        rdzv_note(r, RDZV_RECORD_STOP, NULL, "attempt %" PRIu32 " stops: rank %" PRId32 " on %s %s",
-                  r->round - 1, cause->rank, cause->host, cause->words);
+    const struct failure *failure = &r->cause.failure;
+    if (failure->rank >= 0)
+        rdzv_note(r, RDZV_RECORD_STOP, NULL, "attempt %" PRIu32 " stops: rank %d on %s %s", r->round - 1,
+                  failure->rank, failure->host, failure->words);
     else
-        rdzv_note(r, RDZV_RECORD_STOP, NULL, "attempt %" PRIu32 " stops: %s", r->round - 1, cause->words);
+        rdzv_note(r, RDZV_RECORD_STOP, NULL, "attempt %" PRIu32 " stops: %s", r->round - 1, failure->words);
 }
 
 /* One deadline for all, by the longest grace time: whoever has not answered then never will.

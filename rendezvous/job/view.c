@@ -67,8 +67,8 @@ const char *rdzv_node_state_word(enum rdzv_node_state state)
 struct who rdzv_who(const struct rdzv_join *j)
 {
     struct who who = { .node_rank = j->elastic ? -1 : j->node_rank, .pid = j->pid };
-    rdzv_copy_text(who.host, sizeof(who.host), j->host);
-    rdzv_copy_text(who.addr, sizeof(who.addr), j->addr);
+    text_copy(who.host, sizeof(who.host), j->host);
+    text_copy(who.addr, sizeof(who.addr), j->addr);
     return who;
 }
 

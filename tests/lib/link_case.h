@@ -16,7 +16,7 @@ static struct store_link *link_;
 static int ready, joined, refused, lost, left, told, judged, silent_ms;
 static struct heard_round heard;
 static struct heard_verdict verdict;
-static struct cause cause;
+static struct failure cause;
 static char left_words[128];
 static char why_lost[512], why_refused[1024];
 
@@ -46,7 +46,7 @@ static inline void on_waiting(void *user, const struct heard_waiting *waiting)
     (void)user, (void)waiting;
 }
 
-static inline void on_told(void *user, const struct cause *why)
+static inline void on_told(void *user, const struct failure *why)
 {
     (void)user;
     told++;

@@ -21,9 +21,9 @@ static int index_of(const struct cluster *c, uint64_t id)
 
 static int code_of(const struct rdzv_cause *cause)
 {
-    struct cause copy = { .exit_code = cause->exit_code, .signal = cause->signal, .error = cause->error };
+    struct failure copy = cause->failure;
     snprintf(copy.why, sizeof(copy.why), "%s", rdzv_why_word(cause->why));
-    return cause_code(&copy);
+    return failure_code(&copy);
 }
 
 /* Its words are read when they arrive; what they point to lives only now. */
@@ -43,7 +43,7 @@ static void tell(void *user, uint64_t id, const struct rdzv_tell *t)
     case RDZV_TELL_STOP:
         e.event = (struct agent_event){ .type = AGENT_TOLD_TO_STOP,
                                         .exit_code = t->cause != NULL ? code_of(t->cause) : 0,
-                                        .signal = t->cause != NULL ? t->cause->node_rank : -1 };
+                                        .signal = t->cause != NULL ? t->cause->failure.node_rank : -1 };
         e.word = (int)t->why;
         break;
     case RDZV_TELL_VERDICT:
@@ -117,22 +117,21 @@ static void join(struct cluster *c, int i)
     }
 }
 
-static struct rdzv_failure failure_of(const struct cluster_node *node)
+static struct failure failure_of(const struct cluster_node *node)
 {
     const struct agent_worker *w = agent_worker(node->agent, 0);
-    return (struct rdzv_failure){ .rank = node->node_rank,
-                                  .pid = w->pid,
-                                  .exit_code = w->exit_code,
-                                  .signal = w->signal,
-                                  .words = "it failed",
-                                  .log = "" };
+    return (struct failure){ .rank = node->node_rank,
+                             .pid = w->pid,
+                             .exit_code = w->exit_code,
+                             .signal = w->signal,
+                             .words = "it failed" };
 }
 
 /* A word arrives. */
 void cluster_hear(struct cluster *c, const struct cluster_event *e)
 {
     struct cluster_node *node = &c->node[e->node];
-    const struct rdzv_failure failure = failure_of(node);
+    const struct failure failure = failure_of(node);
     const struct rdzv_stopped how = { .max_code = agent_max_code(node->agent),
                                       .has_rank0 = node->node_rank == 0 && agent_rank0_code(node->agent) >= 0,
                                       .rank0_code = agent_rank0_code(node->agent) };

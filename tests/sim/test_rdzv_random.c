@@ -98,13 +98,11 @@ static void come(struct agent *a)
 
 static void fail(struct agent *a)
 {
-    static const char *const line = "line";
-    struct rdzv_failure failure = { .rank = (int)a->first_rank,
-                                    .exit_code = below(3) == 0 ? 75 : 1,
-                                    .words = "failed",
-                                    .log = "",
-                                    .stderr_lines = &line,
-                                    .n_stderr_lines = 1 };
+    struct failure failure = { .rank = (int)a->first_rank,
+                               .exit_code = below(3) == 0 ? 75 : 1,
+                               .words = "failed",
+                               .lines = { "line" },
+                               .n_lines = 1 };
     bool stale = below(10) == 0;
     if (a->phase != RUNNING && a->phase != STOPPING)
         return;

@@ -124,13 +124,13 @@ static bool has(struct ddp_store *store, const char *key)
     return all;
 }
 
-static const struct cause failure = { .rank = 1,
-                                      .local_rank = 1,
-                                      .pid = 4711,
-                                      .exit_code = 7,
-                                      .words = "exit 7",
-                                      .n_lines = 1,
-                                      .lines = { "last words" } };
+static const struct failure failure = { .rank = 1,
+                                        .local_rank = 1,
+                                        .pid = 4711,
+                                        .exit_code = 7,
+                                        .words = "exit 7",
+                                        .n_lines = 1,
+                                        .lines = { "last words" } };
 
 Test(store_link, the_round_is_told_with_the_join, .init = start_server, .fini = close_all)
 {
@@ -158,8 +158,8 @@ Test(store_link, a_failure_is_judged_and_the_next_round_has_no_old_keys, .init =
     set(worker, "ddprun/progress/7", "many");
     cr_assert(has(worker, "ddprun/progress/7")); /* SET has no answer, this one comes after all of them */
     ddp_store_close(worker);
-    store_link_tell(link_, encode_failure(MESSAGE_FAILED, &failure, RESTART_ALLOWED));
-    store_link_tell(link_, encode_failure(MESSAGE_EXPLAIN, &failure, RESTART_ALLOWED));
+    store_link_tell(link_, encode_failure(MESSAGE_FAILED, &failure));
+    store_link_tell(link_, encode_failure(MESSAGE_EXPLAIN, &failure));
     store_link_tell(link_, encode_stopped(false, 7, -1));
     until(&judged);
     cr_expect(verdict.what.restart);

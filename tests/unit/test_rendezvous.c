@@ -4,6 +4,7 @@
 
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 static struct sim_rdzv sim;
@@ -53,10 +54,10 @@ Test(rendezvous, the_first_failure_to_arrive_is_the_cause)
     rsim_fail(&sim, 1, 1, 2, 11);
     rsim_at(&sim, 150);
     rsim_fail(&sim, 0, 1, 0, 6);
-    cr_assert_eq(facts().cause->rank, 2);
-    cr_assert_eq(facts().cause->after_ms, 100);
-    cr_assert_str_eq(facts().cause->host, "n1");
-    cr_assert_eq(facts().cause->node_rank, 1);
+    cr_assert_eq(facts().cause->failure.rank, 2);
+    cr_assert_eq(facts().cause->failure.after_ms, 100);
+    cr_assert_str_eq(facts().cause->failure.host, "n1");
+    cr_assert_eq(facts().cause->failure.node_rank, 1);
     stop_all(1, 0, 1);
     rsim_expect_part(&sim, "n0 < finish: failed, exit 139/139/139\n");
 }
@@ -64,55 +65,54 @@ Test(rendezvous, the_first_failure_to_arrive_is_the_cause)
 Test(rendezvous, a_worker_that_gave_up_gives_way_to_one_that_failed)
 {
     rsim_fail(&sim, 0, 1, 0, -75);
-    cr_assert(facts().cause->is_victim);
+    cr_assert(facts().cause->failure.victim);
     rsim_fail(&sim, 1, 1, 3, -75);
-    cr_assert_eq(facts().cause->rank, 0, "the first of those who gave up stands for the cause");
+    cr_assert_eq(facts().cause->failure.rank, 0, "the first of those who gave up stands for the cause");
     rsim_fail(&sim, 1, 1, 2, 9);
-    cr_assert_eq(facts().cause->rank, 2);
-    cr_assert_not(facts().cause->is_victim);
+    cr_assert_eq(facts().cause->failure.rank, 2);
+    cr_assert_not(facts().cause->failure.victim);
 }
 
 /* PyTorch's workers have no exit code for it; their node has read it. */
 Test(rendezvous, one_that_says_so_in_words_gives_way_too)
 {
-    const struct rdzv_failure says = { .rank = 0, .exit_code = 1, .victim = true, .words = "", .log = "" };
+    const struct failure says = { .rank = 0, .exit_code = 1, .victim = true };
     rdzv_failed(sim.r, 1, 1, &says, sim.now_ms); /* the id of the simulation's node 0 */
-    cr_assert(facts().cause->is_victim);
+    cr_assert(facts().cause->failure.victim);
     rsim_fail(&sim, 1, 1, 2, -1);
-    cr_assert_eq(facts().cause->rank, 2);
-    cr_assert_not(facts().cause->is_victim);
+    cr_assert_eq(facts().cause->failure.rank, 2);
+    cr_assert_not(facts().cause->failure.victim);
 }
 
 Test(rendezvous, the_words_come_later_and_change_neither_order_nor_time)
 {
-    const char *lines[20];
-    for (int i = 0; i < 20; i++)
-        lines[i] = i == 19 ? "the last" : "another";
-    struct rdzv_failure more = { .rank = 2,
-                                 .pid = 77,
-                                 .signal = 11,
-                                 .words = "was killed by signal 11 (SIGSEGV)",
-                                 .log = "/tmp/log",
-                                 .stderr_lines = lines,
-                                 .n_stderr_lines = 20 };
+    struct failure more = { .rank = 2,
+                            .pid = 77,
+                            .signal = 11,
+                            .words = "was killed by signal 11 (SIGSEGV)",
+                            .log = "/tmp/log",
+                            .lines = { "another", "the last" },
+                            .n_lines = 2 };
     rsim_at(&sim, 100);
     rsim_fail(&sim, 1, 1, 2, 11);
     rsim_at(&sim, 900);
     cr_assert_eq(rdzv_explain(sim.r, 2, 1, &more, sim.now_ms), RDZV_OK);
-    const struct rdzv_cause *cause = facts().cause;
+    const struct failure *cause = &facts().cause->failure;
     cr_assert_str_eq(cause->words, "was killed by signal 11 (SIGSEGV)");
-    cr_assert_eq(cause->n_stderr_lines, RDZV_STDERR_MAX);
-    cr_assert_str_eq(cause->stderr_lines[RDZV_STDERR_MAX - 1], "the last");
+    cr_assert_eq(cause->n_lines, 2);
+    cr_assert_str_eq(cause->lines[1], "the last");
     cr_assert_eq(cause->after_ms, 100);
-    more.words = "another node's words";
+    snprintf(more.words, sizeof(more.words), "another node's words");
     rdzv_explain(sim.r, 1, 1, &more, sim.now_ms);
     cr_assert_str_eq(cause->words, "was killed by signal 11 (SIGSEGV)");
 }
 
 static void fail_to_start(int error)
 {
-    struct rdzv_failure failure = {
-        .rank = 0, .error = error, .no_retry = RDZV_NO_RESTART_CANNOT_START, .words = "", .log = ""
+    struct failure failure = {
+        .rank = 0,
+        .error = error,
+        .no_retry = "cannot_start",
     };
     rdzv_failed(sim.r, 1, 1, &failure, sim.now_ms);
     stop_all(1, 0, 1);
@@ -145,7 +145,7 @@ Test(rendezvous, a_node_that_stops_without_a_word_is_a_failure)
 {
     rdzv_stopped(sim.r, 2, 1, &(struct rdzv_stopped){ .max_code = 4 }, sim.now_ms);
     cr_assert_eq(rsim_state(&sim), RDZV_STOPPING);
-    cr_assert_str_eq(facts().cause->words, "node 1 (n1) stopped without saying why");
+    cr_assert_str_eq(facts().cause->failure.words, "node 1 (n1) stopped without saying why");
     rsim_stopped(&sim, 0, 1);
     rsim_expect_part(&sim, "n1 < finish: failed, exit 4/4/4\n");
 }
@@ -248,7 +248,7 @@ Test(rendezvous, all_nodes_of_an_elastic_job_leave, .init = three_elastic)
 Test(rendezvous, an_agent_that_gives_up_is_not_a_success)
 {
     rdzv_leave(sim.r, 2, 0, "no log directory", sim.now_ms);
-    cr_assert_str_eq(facts().cause->words, "node 1 (n1) gave up: no log directory");
+    cr_assert_str_eq(facts().cause->failure.words, "node 1 (n1) gave up: no log directory");
     rsim_stopped(&sim, 1, 1);
     rsim_expect_part(&sim, "n1 < finish: node_left, exit 125/125/125, stopped\n");
     rsim_stopped(&sim, 0, 1);
@@ -391,7 +391,7 @@ Test(rendezvous, a_lost_static_node_without_restarts_ends_the_job)
     rsim_lost(&sim, 1);
     rsim_stopped(&sim, 0, 1);
     rsim_expect_part(&sim, "n0 < finish: node_lost, exit 125/125/125\n");
-    cr_assert_str_eq(facts().cause->words, "node 1 (n1) is lost: its connection was closed");
+    cr_assert_str_eq(facts().cause->failure.words, "node 1 (n1) is lost: its connection was closed");
 }
 
 Test(rendezvous, a_store_without_memory_for_the_keys_ends_the_job)
@@ -468,7 +468,7 @@ static void enter_state(enum rdzv_state state)
 /* The cell itself: messages that a member may not send now are answered before the table. */
 static void step(enum rdzv_event_type type)
 {
-    const struct rdzv_failure failure = { .rank = 0, .signal = 6, .words = "was killed", .log = "" };
+    const struct failure failure = { .rank = 0, .signal = 6, .words = "was killed" };
     const struct rdzv_stopped stopped = { .max_code = 1 };
     struct rdzv_join join = sim.join;
     join.host = "n7";
@@ -970,7 +970,7 @@ Test(rdzv_order, static_nodes_keep_what_they_got, .fini = end)
 /* How many attempts a job gets, and how long it waits before each. */
 
 static struct restarts a;
-static const struct rdzv_cause crash = { .why = RDZV_WHY_FAILED, .signal = 11 };
+static const struct rdzv_cause crash = { .why = RDZV_WHY_FAILED, .failure.signal = 11 };
 
 static void begin(uint32_t max_restarts, uint32_t max_no_progress)
 {

@@ -27,7 +27,7 @@ static void step(enum agent_event_type type, uint64_t now_ms, int r, int code)
     e.exit_code = type == AGENT_EXITED && code > 0 ? code : 0;
     e.signal = type == AGENT_EXITED && code < 0 ? -code : 0;
     if (type == AGENT_TOLD_TO_STOP)
-        e.exit_code = cause_code(report.elsewhere);
+        e.exit_code = failure_code(report.elsewhere);
     agent_step(agent, &e, &n);
 }
 
@@ -59,18 +59,18 @@ static void expect(const char *golden)
 /* What the other node has told is here; our own workers come behind it. */
 Test(report_elsewhere, names_a_failure_on_another_node, .fini = tear_down)
 {
-    const struct cause cause = { .why = "failed",
-                                 .node_rank = 1,
-                                 .host = "n2",
-                                 .rank = 5,
-                                 .local_rank = 1,
-                                 .pid = 77,
-                                 .signal = SIGKILL,
-                                 .after_ms = 2500,
-                                 .words = "out of memory (SIGKILL)",
-                                 .log = "logs/k3x9/attempt_0/1",
-                                 .n_lines = 2,
-                                 .lines = { "loading", "step 7" } };
+    const struct failure cause = { .why = "failed",
+                                   .node_rank = 1,
+                                   .host = "n2",
+                                   .rank = 5,
+                                   .local_rank = 1,
+                                   .pid = 77,
+                                   .signal = SIGKILL,
+                                   .after_ms = 2500,
+                                   .words = "out of memory (SIGKILL)",
+                                   .log = "logs/k3x9/attempt_0/1",
+                                   .n_lines = 2,
+                                   .lines = { "loading", "step 7" } };
     start(2);
     report.elsewhere = &cause;
     step(AGENT_TOLD_TO_STOP, 3500, 0, 0);
@@ -87,12 +87,12 @@ Test(report_elsewhere, names_a_failure_on_another_node, .fini = tear_down)
 
 Test(report_elsewhere, names_a_node_that_was_lost, .fini = tear_down)
 {
-    const struct cause cause = { .why = "node_lost",
-                                 .node_rank = 1,
-                                 .host = "n2",
-                                 .rank = -1,
-                                 .local_rank = -1,
-                                 .words = "node 1 (n2) is lost: silent for 3 s" };
+    const struct failure cause = { .why = "node_lost",
+                                   .node_rank = 1,
+                                   .host = "n2",
+                                   .rank = -1,
+                                   .local_rank = -1,
+                                   .words = "node 1 (n2) is lost: silent for 3 s" };
     start(1);
     report.elsewhere = &cause;
     step(AGENT_TOLD_TO_STOP, 3500, 0, 0);
@@ -135,15 +135,15 @@ Test(report_elsewhere, tells_a_spare_node_that_the_job_is_over, .fini = tear_dow
 /* The one that fails first is not the one to look at, wherever it is. */
 Test(report_elsewhere, who_gave_up_is_told_with_its_reason, .fini = tear_down)
 {
-    const struct cause cause = { .why = "failed",
-                                 .node_rank = 1,
-                                 .host = "n2",
-                                 .rank = 5,
-                                 .local_rank = 1,
-                                 .pid = 77,
-                                 .exit_code = 1,
-                                 .after_ms = 2500,
-                                 .words = "exit 1" };
+    const struct failure cause = { .why = "failed",
+                                   .node_rank = 1,
+                                   .host = "n2",
+                                   .rank = 5,
+                                   .local_rank = 1,
+                                   .pid = 77,
+                                   .exit_code = 1,
+                                   .after_ms = 2500,
+                                   .words = "exit 1" };
     start(2);
     report.elsewhere = &cause;
     report.left_waiting =

@@ -9,7 +9,7 @@
 #include "node/core.h"
 #include "report/hints.h"
 #include "report/host_checks.h"
-#include "server/port_holder.h"
+#include "server/listen.h"
 #include "tables/exit_codes.h"
 
 #include <cjson/cJSON.h>

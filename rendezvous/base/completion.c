@@ -1,9 +1,9 @@
-/* completion.c -- see completion.h.
+/* completion.c -- see options.h.
  *
  * A script is a fixed text with the program's name for each backquote, and between its parts the lists that the options make. The
  * three scripts work alike: walk over the words in front of the cursor, skip options and their values, and so find out whether the
  * cursor is at an option, at the value of one, at the first other word, or behind it. */
-#include "completion.h"
+#include "base/options.h"
 
 #include <string.h>
 

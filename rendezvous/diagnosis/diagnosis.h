@@ -2,8 +2,8 @@
  *
  *     diagnose_rank   one rank that others wait for: which row of findings.h fits it
  *     diagnose_job    the whole job: a snapshot in, a short list of findings out, causes before consequences */
-#ifndef RENDEZVOUS_DIAGNOSIS_H
-#define RENDEZVOUS_DIAGNOSIS_H
+#ifndef RENDEZVOUS_DIAGNOSIS_DIAGNOSIS_H
+#define RENDEZVOUS_DIAGNOSIS_DIAGNOSIS_H
 
 #include "diagnosis/findings.h"
 #include "store/barrier.h"

@@ -29,12 +29,6 @@ const char *missing_nodes(words out, const struct snapshot *s, uint32_t never);
 const char *unclaimed_ranks(words out, const struct snapshot *s);
 /* Room for one more finding in the order of the table; NULL when there is none. diagnosis.c. */
 struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code);
-/* pytorch.c: false when it is no setup of a group, or one of some ranks only. */
-bool diagnose_torch_setup(struct diagnosis *d, const struct snapshot *s, const struct snapshot_wait *w);
-/* For what all ranks of PyTorch's need at the start? */
-bool diagnose_is_torch_wait(const struct snapshot_wait *wait);
-void diagnose_torch_too_many(struct diagnosis *d, const struct snapshot *s);
-
 /* ranks.c: who stands still while others wait for it in a collective. */
 void diagnose_still(struct diagnosis *d, const struct snapshot *s);
 

@@ -1,4 +1,4 @@
-/* events.c -- see events.h.
+/* events.c -- see job.h.
  *
  * Nobody asks in most jobs: then each call ends at its first line. An event is printed once, and that text is kept
  * for the next taker and put into the message for this one.
@@ -6,7 +6,7 @@
  * One node takes them and not all: a log that is kept on every node would be the same a thousand times.
  * When the taker goes, the next that asked is told the last RECENT_BYTES again, so that what happened
  * between the two is not lost; who reads both logs knows an event by its number. */
-#include "hub/events.h"
+#include "hub/job.h"
 
 #include "base/text.h"
 #include "hub/session.h"

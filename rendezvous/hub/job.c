@@ -9,7 +9,6 @@
 
 #include "base/clock.h"
 #include "diagnosis/diagnosis.h"
-#include "hub/events.h"
 #include "hub/session.h"
 #include "job/rendezvous.h"
 #include "store/encode.h"

@@ -8,7 +8,7 @@
  * little later all have given up, and the one that did not come is stopped with them. */
 
 #include "diagnosis/text.h"
-#include "hub/events.h"
+#include "hub/job.h"
 #include "hub/session.h"
 #include "job/rendezvous.h"
 

@@ -8,7 +8,6 @@
 #include "base/limits.h"
 #include "base/text.h"
 #include "diagnosis/diagnosis.h"
-#include "hub/events.h"
 #include "hub/job.h"
 #include "hub/messages.h"
 #include "store/store.h"

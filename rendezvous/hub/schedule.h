@@ -20,6 +20,8 @@ struct job;
     X(ROUND_BEGINS, 0, 0, 0, "a round begins whose nodes bring different numbers of workers")            \
     X(NODE_LATE, 1000, 0, 0, "a node has come late, and waits for the next round")                       \
     X(RANK_TROUBLE, 0, 0, 0, "a rank has met something, such as a port that is closed")                  \
+    X(PEER_LOST, 0, 0, 0,                                                                                \
+      "a rank has ended or given up, and others wait for it: lost_peer.c tells it before they go on")    \
     X(TORCH_CROWD, 800, 30000, 0,                                                                        \
       "more take part in a group of PyTorch's than it has ranks; agents need a moment")                  \
     X(TORCH_WAITS, 10000, 30000, 0, "ranks wait while a group of PyTorch's comes together")              \

@@ -1,5 +1,5 @@
 /* Who holds a port: the kernel's table as text, and the words that come of it. */
-#include "server/port_holder.h"
+#include "server/listen.h"
 
 #include <criterion/criterion.h>
 #include <string.h>

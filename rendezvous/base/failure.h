@@ -15,8 +15,10 @@ enum failure_shown { FAILURE_HIDDEN, FAILURE_BYTES };
 
 /* R(X, kind, name, least, most, when missing, what it is, shown as, label): the first six for X, a row of hub/messages.h of kind
  * WHOLE or MARK, where 0 or false is not known. Reports, text and JSON, show BYTES with the label; HIDDEN has a use of its own. */
-#define FAILURE_ROWS(R, X) \
-    R(X, MARK, from_stdout, 0, 0, 0, "the lines are of stdout: stderr was silent", HIDDEN, "")
+#define FAILURE_ROWS(R, X)                                                                       \
+    R(X, MARK, from_stdout, 0, 0, 0, "the lines are of stdout: stderr was silent", HIDDEN, "")   \
+    R(X, WHOLE, peak_rss, 0, MESSAGE_NUMBER_MAX, 0, "most memory that it held, in bytes", BYTES, \
+      "peak memory")
 
 #define FAILURE_FACT(X, kind, name, least, most, missing, what, ...) X(kind, name, least, most, missing, what)
 #define FAILURE_FACTS(X)                                             FAILURE_ROWS(FAILURE_FACT, X)

@@ -281,10 +281,11 @@ void node_keep_flights(struct node *n)
 
 /* --- to the store --------------------------------------------------------------------------------------- */
 
-/* With its path, and what is wrong with it here: on the other nodes it may well be there. With `remedy` what helps, too. */
-static bool start_words(const struct node *n, int error, bool remedy, struct buf *out)
+/* Print why the program cannot be started, with its path and what is wrong with it here: on other nodes it may well be there. */
+void node_say_not_started(const struct node *n, int error)
 {
     static struct program_look look; /* paths make it too large for a stack */
+    struct buf words = { 0 };
     const char *failed = n->spawner.failed;
     const bool is_script = failed != NULL && failed == n->plan->script;
     const struct start_failure failure = { .error = error,
@@ -292,91 +293,61 @@ static bool start_words(const struct node *n, int error, bool remedy, struct buf
                                            .path = env_find(n->plan->facts->environ_block, "PATH"),
                                            .look = &look };
     memset(&look, 0, sizeof(look));
-    if (is_script)
-        program_see_script(failed, &look);
-    else if (failed != NULL && strchr(failed, '/') != NULL)
-        program_see(failed, &look);
-    bool ok = start_cause(&failure, out);
-    const size_t len = out->len;
-    ok = ok && (!remedy || (buf_printf(out, "; ") && start_remedy(&failure, out)));
-    if (out->len == len + 2) /* no remedy is known */
-        out->len = len;
-    return ok && buf_append(out, "", 1);
-}
-
-void node_say_not_started(const struct node *n, int error)
-{
-    struct buf words = { 0 };
-    if (start_words(n, error, true, &words))
-        log_error("%s", (const char *)words.data);
+    (void)program_see_failed(failed, n->plan->script, &look);
+    bool ok = start_cause(&failure, &words);
+    const size_t len = words.len;
+    ok = ok && buf_printf(&words, "; ") && start_remedy(&failure, &words);
+    if (words.len == len + 2) /* no remedy is known */
+        words.len = len;
+    if (ok)
+        log_error("%.*s", (int)words.len, (const char *)words.data);
     buf_free(&words);
 }
 
-static bool failure_words(const struct node *n, int local_rank, struct buf *out)
+/* What the report knows of the first failure here. */
+static struct report report_now(const struct node *n)
 {
-    const struct agent_worker *w = agent_worker(n->agent, local_rank);
-    if (w->verdict == WORKER_NOT_STARTED)
-        return buf_printf(out, "could not be started: ") && start_words(n, w->error, false, out);
-    return attempt_words(w, evidence_of(n->evidence, local_rank), out);
-}
-
-/* The first failure here, as the other nodes are to read it. `error` is only sent of a worker that was never
- * started: how the others ended is in signal or code. */
-static void describe_failure(const struct node *n, struct failure *c)
-{
-    const int first = agent_first_failure(n->agent);
-    const struct agent_worker *w = agent_worker(n->agent, first);
-    const struct plan_worker *who = &n->plan->workers[first];
-    struct buf words = { 0 };
-    *c = (struct failure){ .rank = who->rank,
-                           .local_rank = first,
-                           .pid = w->pid,
-                           .exit_code = w->exit_code,
-                           .signal = w->signal,
-                           .victim = w->verdict == WORKER_VICTIM,
-                           .error = w->verdict == WORKER_NOT_STARTED ? w->error : 0 };
-    snprintf(c->no_retry, sizeof(c->no_retry), "%s", no_restart_word(agent_never_again(n->agent)));
-    if (failure_words(n, first, &words))
-        snprintf(c->words, sizeof(c->words), "%s", (const char *)words.data);
-    if (who->log_dir != NULL)
-        snprintf(c->log, sizeof(c->log), "%s", who->log_dir);
-    buf_free(&words);
+    static struct program_look look; /* paths make it too large for a stack */
+    const bool seen = program_see_failed(n->spawner.failed, n->plan->script, &look);
+    return (struct report){ .plan = n->plan,
+                            .agent = n->agent,
+                            .stdout_tails = output_tails(n->output, STD_OUT),
+                            .stderr_tails = output_tails(n->output, STD_ERR),
+                            .path = env_find(n->plan->facts->environ_block, "PATH"),
+                            .look = seen ? &look : NULL,
+                            .evidence = evidence_of(n->evidence, agent_first_failure(n->agent)) };
 }
 
 /* Lines that end with a newline each. Cut to what the rendezvous takes, here as well as there. */
-static void add_lines(struct failure *c, const char *text, size_t n)
+static void add_lines(struct failure *f, const char *text, size_t n)
 {
-    for (size_t i = 0; i < n && c->n_lines < LIMIT_LAST_LINES; i++) {
+    for (size_t i = 0; i < n && f->n_lines < LIMIT_LAST_LINES; i++) {
         const size_t len = strcspn(text, "\n");
-        snprintf(c->lines[c->n_lines++], LIMIT_WORDS, "%.*s", (int)len, text);
+        snprintf(f->lines[f->n_lines++], LIMIT_WORDS, "%.*s", (int)len, text);
         text += len + 1;
     }
 }
 
 static void tell_failed(struct node *n)
 {
-    struct failure c;
-    describe_failure(n, &c);
-    store_link_tell(n->link, encode_failure(MESSAGE_FAILED, &c));
+    struct failure room;
+    const struct report r = report_now(n);
+    store_link_tell(n->link, encode_failure(MESSAGE_FAILED, cause_failure(&r, &room)));
 }
 
-/* Now that its last words are in. They come from stderr; from stdout when it has said nothing there, see
- * cause_last_lines. */
+/* Now that its last words are in. */
 static void tell_cause(struct node *n)
 {
-    struct failure c;
+    struct failure f;
     struct buf lines = { 0 };
     bool from_stdout;
-    const struct report r = { .plan = n->plan,
-                              .agent = n->agent,
-                              .stdout_tails = output_tails(n->output, STD_OUT),
-                              .stderr_tails = output_tails(n->output, STD_ERR) };
-    describe_failure(n, &c);
-    const size_t got = cause_last_lines(&r, c.local_rank, LIMIT_LAST_LINES, &lines, &from_stdout);
-    c.from_stdout = got > 0 && from_stdout;
+    const struct report r = report_now(n);
+    (void)cause_failure(&r, &f);
+    const size_t got = cause_last_lines(&r, LIMIT_LAST_LINES, &lines, &from_stdout);
+    f.from_stdout = got > 0 && from_stdout;
     if (got > 0 && buf_append(&lines, "", 1))
-        add_lines(&c, (const char *)lines.data, got);
-    store_link_tell(n->link, encode_failure(MESSAGE_EXPLAIN, &c));
+        add_lines(&f, (const char *)lines.data, got);
+    store_link_tell(n->link, encode_failure(MESSAGE_EXPLAIN, &f));
     buf_free(&lines);
 }
 
@@ -415,34 +386,21 @@ static void tell_leave(struct node *n)
 /* Times are put together from ours and the store's difference: clocks of two machines are never compared. */
 static void note_elsewhere(const struct node *n, struct failed_attempt *a)
 {
-    const struct failure *c = &n->cause;
-    a->rank = c->rank;
-    a->local_rank = c->local_rank;
-    a->node_rank = c->node_rank;
-    a->verdict = c->error != 0 ? WORKER_NOT_STARTED : WORKER_FAILED;
-    a->exit_code = failure_code(c);
+    a->failure = n->cause;
+    a->verdict = n->cause.error != 0 ? WORKER_NOT_STARTED : WORKER_FAILED;
     a->worker_started_ms = n->attempt_started_ms;
-    a->failed_ms = n->attempt_started_ms + c->after_ms;
-    snprintf(a->host, sizeof(a->host), "%s", c->host);
-    snprintf(a->words, sizeof(a->words), "%s", c->words);
+    a->failed_ms = n->attempt_started_ms + n->cause.after_ms;
 }
 
 /* Evidence is forgotten when the next attempt begins; its words are kept. */
 static void note_here(const struct node *n, struct failed_attempt *a)
 {
-    const int first = agent_first_failure(n->agent);
-    const struct agent_worker *w = agent_worker(n->agent, first);
-    struct failure c;
-    describe_failure(n, &c);
-    a->rank = c.rank;
-    a->local_rank = first;
-    a->node_rank = n->plan->node_rank;
+    const struct agent_worker *w = agent_worker(n->agent, agent_first_failure(n->agent));
+    const struct report r = report_now(n);
+    (void)cause_failure(&r, &a->failure);
     a->verdict = w->verdict;
-    a->exit_code = ending_code(w);
     a->worker_started_ms = w->started_ms;
     a->failed_ms = w->ended_ms;
-    snprintf(a->host, sizeof(a->host), "%s", n->plan->facts->host);
-    snprintf(a->words, sizeof(a->words), "%s", c.words);
 }
 
 /* A round that ended because the job grows has not failed. Asked for at several moments of an attempt's

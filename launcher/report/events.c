@@ -59,13 +59,14 @@ bool event_restart(struct buf *out, uint64_t t_ms, const struct failed_attempt *
                    const struct agent *agent)
 {
     cJSON *o = event_new(EVENT_RESTART, t_ms);
-    return event_print(
-        out, o,
-        o != NULL && json_add_number(o, "failed_attempt", failed->attempt) &&
-            json_add_number(o, "rank", failed->rank) && json_add_text(o, "ending", failed->words) &&
-            json_add_number(o, "exit_code", failed->exit_code) && json_add_number(o, "next_attempt", next) &&
-            json_add_number(o, "max_restarts", agent_max_restarts(agent)) &&
-            json_add_number(o, "wait_s", (double)agent_backoff(agent) / 1000.0));
+    return event_print(out, o,
+                       o != NULL && json_add_number(o, "failed_attempt", failed->attempt) &&
+                           json_add_number(o, "rank", failed->failure.rank) &&
+                           json_add_text(o, "ending", failed->failure.words) &&
+                           json_add_number(o, "exit_code", failure_code(&failed->failure)) &&
+                           json_add_number(o, "next_attempt", next) &&
+                           json_add_number(o, "max_restarts", agent_max_restarts(agent)) &&
+                           json_add_number(o, "wait_s", (double)agent_backoff(agent) / 1000.0));
 }
 
 bool event_stop(struct buf *out, uint64_t t_ms, const struct signal_heard *heard)

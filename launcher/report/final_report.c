@@ -132,18 +132,6 @@ struct details {
     struct ddp_err trouble;
 };
 
-/* A name that was searched along PATH is no path: what lies here by that name was not executed. */
-static void look_at_program(struct report *r, struct details *d, const char *program)
-{
-    if (program == NULL || (program != r->plan->script && strchr(program, '/') == NULL))
-        return;
-    if (program == r->plan->script)
-        program_see_script(program, &d->look);
-    else
-        program_see(program, &d->look);
-    r->look = &d->look;
-}
-
 /* Which of several Pythons ran is what a failed import asks for. */
 static void look_for_python(struct report *r, struct details *d)
 {
@@ -252,7 +240,7 @@ void final_report(const struct final_facts *f)
         r.utc_offset_s = utc_offset_s();
     if (r.elsewhere == NULL) {
         r.evidence = evidence_of(f->evidence, agent_first_failure(f->agent));
-        look_at_program(&r, &details, f->program);
+        r.look = program_see_failed(f->program, f->plan->script, &details.look) ? &details.look : NULL;
         look_for_python(&r, &details);
         if (!disk_hangs(DISK_HUNG_MS, NULL)) {
             read_error_file(&r, &details);

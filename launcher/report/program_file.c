@@ -134,8 +134,12 @@ void program_see(const char *path, struct program_look *look)
         look->helper = kind_of(look->elf.interpreter);
 }
 
-void program_see_script(const char *path, struct program_look *look)
+/* A name that was searched along PATH is no path: what lies here by that name was not executed. */
+bool program_see_failed(const char *failed, const char *script, struct program_look *look)
 {
-    program_see(path, look);
-    look->is_python_file = true;
+    if (failed == NULL || (failed != script && strchr(failed, '/') == NULL))
+        return false;
+    program_see(failed, look);
+    look->is_python_file = failed == script;
+    return true;
 }

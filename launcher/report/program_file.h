@@ -17,7 +17,7 @@ struct slice file_head(const char *path, char *bytes, size_t size);
 /* `path` as it was given to execve, or as the user named it when no search found it. */
 void program_see(const char *path, struct program_look *look);
 
-/* The same for a file that Python was to run. */
-void program_see_script(const char *path, struct program_look *look);
+/* Look at `failed`, which could not be started, or the file `script` that Python was to run. False: there is nothing to look at. */
+bool program_see_failed(const char *failed, const char *script, struct program_look *look);
 
 #endif

@@ -3,6 +3,7 @@
 #include "report/report_cause.h"
 
 #include "agent/failure.h"
+#include "base/text.h"
 #include "report/hints.h"
 #include "report/spawn_error_text.h"
 #include "tables/text.h"
@@ -44,21 +45,53 @@ static struct start_failure start_failure(const struct report *r, const struct a
                                    .look = look };
 }
 
-/* Rank, host and how it ended stand in one line, for whoever searches a log of many jobs. */
-static bool failed_headline(const struct report *r, int first, struct buf *out)
+/* How it ended, for every reader: here, on the other nodes and in the list of attempts. */
+static bool put_words(const struct report *r, const struct agent_worker *w, struct buf *out)
 {
-    const struct agent_worker *w = agent_worker(r->agent, first);
-    char after[TIME_TEXT_MAX];
-    if (w->verdict == WORKER_NOT_STARTED) {
-        const struct start_failure failure = start_failure(r, w);
-        return buf_printf(out, "rank %d on %s could not be started: ", r->plan->workers[first].rank,
-                          r->plan->facts->host) &&
-               start_cause(&failure, out);
-    }
-    return buf_printf(out, "rank %d on %s failed%s: ", r->plan->workers[first].rank, r->plan->facts->host,
-                      r->plan->world_size > 1 ? " first" : "") &&
-           end_headline(w, r->evidence, out) &&
-           buf_printf(out, ", %s after its start", words_time(after, w->ended_ms - w->started_ms));
+    if (w->verdict != WORKER_NOT_STARTED)
+        return end_headline(w, r->evidence, out);
+    const struct start_failure failure = start_failure(r, w);
+    return buf_printf(out, "could not be started: ") && start_cause(&failure, out);
+}
+
+static enum finding_code finding_of(enum worker_verdict verdict)
+{
+    return verdict == WORKER_NOT_STARTED ? FINDING_PROGRAM_MISSING_ON_NODE : FINDING_WORKER_FAILED;
+}
+
+/* The one place that fills the record. `error` is only set for a worker that was never started: how the others ended is in
+ * signal or code. */
+static void fill_failure(const struct report *r, int local_rank, struct failure *f)
+{
+    const struct agent_worker *w = agent_worker(r->agent, local_rank);
+    const struct plan_worker *who = &r->plan->workers[local_rank];
+    struct buf words = { 0 };
+    *f = (struct failure){ .node_rank = r->plan->node_rank,
+                           .rank = who->rank,
+                           .local_rank = local_rank,
+                           .pid = w->pid,
+                           .exit_code = w->exit_code,
+                           .signal = w->signal,
+                           .error = w->verdict == WORKER_NOT_STARTED ? w->error : 0,
+                           .after_ms = w->ended_ms - w->started_ms,
+                           .victim = w->verdict == WORKER_VICTIM };
+    if (!f->victim)
+        text_copy(f->code, sizeof(f->code), finding_code_name(finding_of(w->verdict)));
+    text_copy(f->no_retry, sizeof(f->no_retry), no_restart_word(agent_never_again(r->agent)));
+    text_copy(f->host, sizeof(f->host), r->plan->facts->host);
+    text_copy(f->log, sizeof(f->log), who->log_dir);
+    if (put_words(r, w, &words) && buf_append(&words, "", 1))
+        text_copy(f->words, sizeof(f->words), (const char *)words.data);
+    buf_free(&words);
+}
+
+const struct failure *cause_failure(const struct report *r, struct failure *room)
+{
+    const int first = cause_first(r);
+    if (first < 0)
+        return r->elsewhere;
+    fill_failure(r, first, room);
+    return room;
 }
 
 bool cause_has_left(const struct report *r, enum finding_code code)
@@ -67,12 +100,9 @@ bool cause_has_left(const struct report *r, enum finding_code code)
 }
 
 /* Its exit code says that this worker is only a victim, and it is known of whom. */
-bool cause_is_left_waiting(const struct report *r)
+bool cause_is_left_waiting(const struct report *r, const struct failure *f)
 {
-    const struct agent_worker *w = cause_worker(r);
-    const bool is_victim =
-        r->elsewhere != NULL ? failure_is_victim(r->elsewhere) : w != NULL && w->verdict == WORKER_VICTIM;
-    return is_victim && cause_has_left(r, FINDING_RANK_LEFT_EARLY);
+    return f != NULL && f->rank >= 0 && f->victim && cause_has_left(r, FINDING_RANK_LEFT_EARLY);
 }
 
 bool cause_put_left(const struct report *r, struct buf *out)
@@ -85,29 +115,29 @@ static const char *or_null(const char *text)
     return text != NULL && text[0] != '\0' ? text : NULL;
 }
 
-const char *cause_code_name(const struct report *r)
+const char *cause_code_name(const struct report *r, const struct failure *f)
 {
-    const struct agent_worker *w = cause_worker(r);
-    if (cause_is_left_waiting(r))
+    if (cause_is_left_waiting(r, f))
         return finding_code_name(FINDING_RANK_LEFT_EARLY);
-    if (r->elsewhere != NULL)
-        return or_null(r->elsewhere->code);
-    if (w == NULL)
-        return or_null(r->store_code);
-    if (w->verdict == WORKER_VICTIM)
-        return NULL;
-    return finding_code_name(w->verdict == WORKER_NOT_STARTED ? FINDING_PROGRAM_MISSING_ON_NODE
-                                                              : FINDING_WORKER_FAILED);
+    return or_null(f != NULL ? f->code : r->store_code);
 }
 
-/* The words are of the node where it happened, or of the store when it is about a whole node. */
-static bool elsewhere_headline(const struct failure *c, struct buf *out)
+/* Rank, host and how it ended stand in one line, for whoever searches a log of many jobs. Of a node, and of a job, the words say
+ * all. Only the agent knows when its own worker began. */
+static bool failure_headline(const struct report *r, const struct failure *f, struct buf *out)
 {
+    const bool here = r->elsewhere == NULL;
     char after[TIME_TEXT_MAX];
-    if (c->rank < 0)
-        return buf_printf(out, "%s", c->words);
-    return buf_printf(out, "rank %d on %s %s%s, %s after the start", c->rank, c->host,
-                      c->error != 0 ? "" : "failed first: ", c->words, words_time(after, c->after_ms));
+    if (f->rank < 0)
+        return buf_printf(out, "%s", f->words);
+    bool ok = buf_printf(out, "rank %d on %s %s%s", f->rank, f->host,
+                         f->error != 0                      ? ""
+                         : here && r->plan->world_size == 1 ? "failed: "
+                                                            : "failed first: ",
+                         f->words);
+    if (here && f->error != 0)
+        return ok;
+    return ok && buf_printf(out, ", %s after %s start", words_time(after, f->after_ms), here ? "its" : "the");
 }
 
 bool cause_never_began(const struct report *r)
@@ -121,15 +151,14 @@ bool cause_never_began(const struct report *r)
 /* In the order of what a reader wants to know first: what broke, here or elsewhere, who stopped it, all went well. */
 bool cause_headline(const struct report *r, struct buf *out)
 {
-    int first = cause_first(r);
+    struct failure room;
+    const struct failure *f = cause_failure(r, &room);
     int stop = agent_stop_signal(r->agent);
     char name[ENDING_MAX], after[TIME_TEXT_MAX];
-    if (cause_is_left_waiting(r))
+    if (cause_is_left_waiting(r, f))
         return cause_put_left(r, out);
-    if (r->elsewhere != NULL)
-        return elsewhere_headline(r->elsewhere, out);
-    if (first >= 0)
-        return failed_headline(r, first, out);
+    if (f != NULL)
+        return failure_headline(r, f, out);
     if (r->store_lost != NULL)
         return buf_printf(out, "lost the store of the job at %s:%d%s: %s", r->plan->master_addr,
                           r->plan->master_port, r->store_node != NULL ? r->store_node : "", r->store_lost);
@@ -207,23 +236,28 @@ static size_t visible_lines(const struct tail *tail, size_t max, struct buf *out
     return ok ? n : 0;
 }
 
-/* stdout only when stderr is silent: most programs that fail say so there, and one
- * that only prints its log to stdout has its reason there. */
-size_t cause_last_lines(const struct report *r, int local_rank, size_t max, struct buf *out,
-                        bool *from_stdout)
+/* As another node has reported them. */
+static size_t reported_lines(const struct failure *f, size_t max, struct buf *out)
 {
-    size_t n = r->stderr_tails != NULL ? visible_lines(&r->stderr_tails[local_rank], max, out) : 0;
-    *from_stdout = n == 0;
-    if (n == 0 && r->stdout_tails != NULL)
-        n = visible_lines(&r->stdout_tails[local_rank], max, out);
-    return n;
+    const size_t n = (size_t)f->n_lines, skip = n > max ? n - max : 0;
+    for (size_t i = skip; i < n; i++)
+        buf_printf(out, "%s\n", f->lines[i]);
+    return n - skip;
 }
 
-/* What the other node sent of its last words. */
-static void cause_lines_elsewhere(const struct failure *c, struct buf *out)
+/* stdout only when stderr is silent: most programs that fail say so there, and one
+ * that only prints its log to stdout has its reason there. */
+size_t cause_last_lines(const struct report *r, size_t max, struct buf *out, bool *from_stdout)
 {
-    for (int i = 0; i < c->n_lines; i++)
-        buf_printf(out, "%s\n", c->lines[i]);
+    const int first = cause_first(r);
+    *from_stdout = r->elsewhere != NULL && r->elsewhere->from_stdout;
+    if (r->elsewhere != NULL)
+        return reported_lines(r->elsewhere, max, out);
+    size_t n = r->stderr_tails != NULL && first >= 0 ? visible_lines(&r->stderr_tails[first], max, out) : 0;
+    *from_stdout = n == 0;
+    if (n == 0 && r->stdout_tails != NULL && first >= 0)
+        n = visible_lines(&r->stdout_tails[first], max, out);
+    return n;
 }
 
 static struct hint_facts hint_facts(const struct report *r)
@@ -244,13 +278,10 @@ bool cause_hint(const struct report *r, struct buf *out)
     struct buf lines = { 0 };
     bool from_stdout, ok = true;
     const size_t before = out->len;
-    int first = cause_first(r);
     if (r->error != NULL)
         ok = hint_for(slice_str(r->error->message), &facts, out);
-    if (out->len == before && r->elsewhere != NULL)
-        cause_lines_elsewhere(r->elsewhere, &lines);
-    else if (out->len == before && first >= 0)
-        cause_last_lines(r, first, HINT_LINES, &lines, &from_stdout);
+    if (out->len == before)
+        cause_last_lines(r, HINT_LINES, &lines, &from_stdout);
     if (lines.len > 0)
         ok = ok && hint_for(buf_slice(&lines), &facts, out);
     buf_free(&lines);

@@ -52,11 +52,10 @@ enum { REPORT_SCHEMA = 1 }; /* grows when a member changes its meaning; new memb
 /* One word for a script to branch on. */
 static const char *outcome(const struct report *r)
 {
-    const struct agent_worker *w = cause_worker(r);
-    if (w != NULL)
-        return w->verdict == WORKER_NOT_STARTED ? "not_started" : "failed";
-    if (r->elsewhere != NULL)
-        return r->elsewhere->error != 0 ? "not_started" : "failed";
+    struct failure room;
+    const struct failure *f = cause_failure(r, &room);
+    if (f != NULL)
+        return f->error != 0 ? "not_started" : "failed";
     if (r->store_lost != NULL)
         return "store_lost";
     return agent_stop_signal(r->agent) != 0 ? "stopped" : "ok";
@@ -174,68 +173,48 @@ static bool add_error(cJSON *o, const struct report *r)
 }
 
 /* As the text report shows them, so that a program sees what a person would. */
-static bool add_last_lines(cJSON *f, const struct report *r, int local_rank)
+static bool add_last_lines(cJSON *f, const struct report *r)
 {
     struct buf lines = { 0 };
     bool from_stdout;
-    cause_last_lines(r, local_rank, REPORT_STDERR_LINES, &lines, &from_stdout);
+    cause_last_lines(r, REPORT_STDERR_LINES, &lines, &from_stdout);
     bool ok = json_add_text(f, "last_lines_from", from_stdout ? "stdout" : "stderr") &&
               json_add_bytes(f, "last_lines", buf_slice(&lines));
     buf_free(&lines);
     return ok;
 }
 
-static bool add_lines_elsewhere(cJSON *f, const struct failure *c)
+/* Of a worker elsewhere: as far as its node has reported. */
+static bool add_ending_elsewhere(cJSON *o, const struct failure *f)
 {
-    struct buf lines = { 0 };
-    bool ok = true;
-    for (int i = 0; i < c->n_lines && ok; i++)
-        ok = buf_printf(&lines, "%s\n", c->lines[i]);
-    ok = ok && json_add_text(f, "last_lines_from", "stderr") &&
-         json_add_bytes(f, "last_lines", buf_slice(&lines));
-    buf_free(&lines);
+    bool ok = json_add_text(o, "verdict", verdict_name(f->error != 0 ? WORKER_NOT_STARTED : WORKER_FAILED)) &&
+              json_add_text(o, "ending", f->words) && json_add_number(o, "exit_code", failure_code(f));
+    if (f->pid > 0)
+        ok = ok && json_add_number(o, "pid", f->pid);
+    if (f->signal != 0)
+        ok = ok && json_add_signal(o, f->signal);
+    if (f->error != 0)
+        ok = ok && json_add_number(o, "errno", f->error);
     return ok;
-}
-
-/* The same members as of a worker here, as far as the other node has told. */
-static bool add_failure_elsewhere(cJSON *o, const struct report *r)
-{
-    const struct failure *c = r->elsewhere;
-    const enum worker_verdict verdict = c->error != 0 ? WORKER_NOT_STARTED : WORKER_FAILED;
-    cJSON *f = cJSON_CreateObject();
-    bool ok = json_add(o, "first_failure", f) && json_add_number(f, "rank", c->rank) &&
-              json_add_number(f, "local_rank", c->local_rank) && json_add_text(f, "host", c->host) &&
-              json_add_number(f, "node_rank", c->node_rank) &&
-              json_add_text(f, "verdict", verdict_name(verdict)) && json_add_text(f, "ending", c->words) &&
-              json_add_number(f, "exit_code", failure_code(c));
-    if (c->pid > 0)
-        ok = ok && json_add_number(f, "pid", c->pid);
-    if (c->signal != 0)
-        ok = ok && json_add_signal(f, c->signal);
-    if (c->error != 0)
-        ok = ok && json_add_number(f, "errno", c->error);
-    return ok && json_add_null(f, "cause") && json_add_null(f, "remedy") && json_add_null(f, "core") &&
-           add_made(f, r, "hint", cause_hint) && json_add(f, "evidence", cJSON_CreateObject()) &&
-           json_add_null(f, "error") && json_add_text(f, "log_dir", c->log[0] != '\0' ? c->log : NULL) &&
-           add_lines_elsewhere(f, c);
 }
 
 /* The worker's members as in `workers`, and what only the first cause has. */
 static bool add_first_failure(cJSON *o, const struct report *r)
 {
-    int first = cause_first(r);
-    if (r->elsewhere != NULL && r->elsewhere->rank >= 0)
-        return add_failure_elsewhere(o, r);
-    if (first < 0)
+    struct failure room;
+    const struct failure *f = cause_failure(r, &room);
+    const struct agent_worker *w = cause_worker(r);
+    if (f == NULL || f->rank < 0)
         return json_add_null(o, "first_failure");
-    cJSON *f = cJSON_CreateObject();
-    return json_add(o, "first_failure", f) && json_add_number(f, "rank", r->plan->workers[first].rank) &&
-           json_add_number(f, "local_rank", first) && json_add_text(f, "host", r->plan->facts->host) &&
-           json_add_number(f, "node_rank", r->plan->node_rank) &&
-           add_ending(f, r, agent_worker(r->agent, first)) && add_made(f, r, "cause", cause_why) &&
-           add_made(f, r, "remedy", cause_remedy) && add_made(f, r, "core", cause_core) &&
-           add_made(f, r, "hint", cause_hint) && add_evidence(f, r) && add_error(f, r) &&
-           json_add_text(f, "log_dir", r->plan->workers[first].log_dir) && add_last_lines(f, r, first);
+    cJSON *item = cJSON_CreateObject();
+    return json_add(o, "first_failure", item) && json_add_number(item, "rank", f->rank) &&
+           json_add_number(item, "local_rank", f->local_rank) && json_add_text(item, "host", f->host) &&
+           json_add_number(item, "node_rank", f->node_rank) &&
+           (w != NULL ? add_ending(item, r, w) : add_ending_elsewhere(item, f)) &&
+           add_made(item, r, "cause", cause_why) && add_made(item, r, "remedy", cause_remedy) &&
+           add_made(item, r, "core", cause_core) && add_made(item, r, "hint", cause_hint) &&
+           add_evidence(item, r) && add_error(item, r) &&
+           json_add_text(item, "log_dir", f->log[0] != '\0' ? f->log : NULL) && add_last_lines(item, r);
 }
 
 /* --- the job -------------------------------------------------------------------------------------------- */
@@ -277,13 +256,14 @@ static bool add_losses(cJSON *o, const struct report *r)
 /* The same members in every report, null where there is nothing to say: a reader need not ask what exists. */
 static bool add_job(cJSON *o, const struct report *r)
 {
+    struct failure room;
     char stop[ENDING_MAX];
     int stop_signal = agent_stop_signal(r->agent);
     signal_name(stop, stop_signal);
     return json_add_number(o, "schema", REPORT_SCHEMA) && json_add_text(o, "outcome", outcome(r)) &&
            add_headline(o, r) && json_add_number(o, "exit_code", agent_exit_code(r->agent)) &&
-           json_add_text(o, "code", cause_code_name(r)) && json_add_text(o, "job", r->plan->job) &&
-           json_add_text(o, "host", r->plan->facts->host) &&
+           json_add_text(o, "code", cause_code_name(r, cause_failure(r, &room))) &&
+           json_add_text(o, "job", r->plan->job) && json_add_text(o, "host", r->plan->facts->host) &&
            json_add_number(o, "node_rank", r->plan->node_rank) &&
            json_add_number(o, "nnodes", r->plan->nnodes) && add_local_only(o, r) &&
            json_add_text(o, "ended_by", r->elsewhere != NULL ? r->elsewhere->why : NULL) &&

@@ -295,18 +295,11 @@ static void report_others(const struct report *r, struct rows *rows)
 
 enum { ATTEMPTS_SHOWN = 4, STUCK_SHOWN = 4 };
 
-bool attempt_words(const struct agent_worker *cause, const struct worker_evidence *evidence, struct buf *out)
-{
-    char text[ENDING_MAX];
-    ending_text(text, cause);
-    bool ok = cause->verdict == WORKER_NOT_STARTED ? buf_printf(out, "%s", text)
-                                                   : end_headline(cause, evidence, out);
-    return ok && buf_append(out, "", 1);
-}
-
 /* Why there is no further attempt; nothing is appended when there is nothing to explain. */
 static bool no_restart_words(const struct report *r, struct buf *out)
 {
+    struct failure room;
+    const struct failure *f = cause_failure(r, &room);
     const struct agent *agent = r->agent;
     const int max = agent_max_restarts(agent);
     switch (agent_no_restart(agent)) {
@@ -321,8 +314,7 @@ static bool no_restart_words(const struct report *r, struct buf *out)
         return buf_printf(
             out,
             "exit %d within %d s of the start is taken for a usage error, which would only repeat itself",
-            r->elsewhere != NULL ? r->elsewhere->exit_code : cause_worker(r)->exit_code,
-            AGENT_USAGE_MS / 1000);
+            f != NULL ? f->exit_code : 0, AGENT_USAGE_MS / 1000);
     case NO_RESTART_IMPORT:
         return buf_printf(
             out, "the same import error ended every rank within %d s of the start and would do so again",
@@ -353,13 +345,13 @@ static double seconds(uint64_t from_ms, uint64_t to_ms)
 }
 
 /* "rank 1", with its host when there are several; "" when no worker failed but a whole node is gone. */
-static void put_who(const struct report *r, const struct failed_attempt *a, char *out, size_t size)
+static void put_who(const struct report *r, const struct failure *f, char *out, size_t size)
 {
     out[0] = '\0';
-    if (a->rank >= 0 && r->plan->nnodes > 1)
-        snprintf(out, size, "rank %d on %.100s: ", a->rank, a->host);
-    else if (a->rank >= 0)
-        snprintf(out, size, "rank %d: ", a->rank);
+    if (f->rank >= 0 && r->plan->nnodes > 1)
+        snprintf(out, size, "rank %d on %.100s: ", f->rank, f->host);
+    else if (f->rank >= 0)
+        snprintf(out, size, "rank %d: ", f->rank);
 }
 
 /* Times count from the worker's own start: "2 s after its start" tells a crash at the beginning from one in training. */
@@ -367,20 +359,25 @@ static void put_attempt(const struct report *r, struct rows *rows, const char *l
                         const struct failed_attempt *a)
 {
     char who[128], time[TIME_TEXT_MAX], after[TIME_TEXT_MAX + 20] = "", step[40] = "";
-    put_who(r, a, who, sizeof(who));
+    put_who(r, &a->failure, who, sizeof(who));
     if (a->verdict != WORKER_NOT_STARTED)
         snprintf(after, sizeof(after), ", %s after %s start",
-                 words_time(time, a->failed_ms - a->worker_started_ms), a->rank < 0 ? "the" : "its");
+                 words_time(time, a->failed_ms - a->worker_started_ms), a->failure.rank < 0 ? "the" : "its");
     if (a->step >= 0)
         snprintf(step, sizeof(step), ", at step %lld", (long long)a->step);
-    rows_printf(rows, label, "attempt %d: %s%s%s%s", a->attempt, who, a->words, after, step);
+    rows_printf(rows, label, "attempt %d: %s%s%s%s", a->attempt, who, a->failure.words, after, step);
+}
+
+static bool has_failure(const struct report *r)
+{
+    return r->elsewhere != NULL || cause_first(r) >= 0;
 }
 
 /* Those before the one that the headline tells of; all of them when the last attempt did not fail. */
 static void put_attempts(const struct report *r, struct rows *rows)
 {
     size_t n = r->n_failed, first = 0;
-    if (n > 0 && (cause_first(r) >= 0 || r->elsewhere != NULL))
+    if (n > 0 && has_failure(r))
         n--;
     if (n > ATTEMPTS_SHOWN) {
         first = n - ATTEMPTS_SHOWN;
@@ -420,9 +417,10 @@ static void put_left(const struct report *r, struct rows *rows)
 
 void report_attempts(const struct report *r, struct rows *rows)
 {
+    struct failure room;
     put_attempts(r, rows);
     put_no_restart(r, rows);
-    if (cause_has_left(r, FINDING_RANK_LEFT_EARLY) && !cause_is_left_waiting(r))
+    if (cause_has_left(r, FINDING_RANK_LEFT_EARLY) && !cause_is_left_waiting(r, cause_failure(r, &room)))
         put_left(r, rows);
     for (size_t i = 0; i < r->n_stuck && i < STUCK_SHOWN; i++)
         put_stuck(rows, i == 0 ? "alive" : "", &r->stuck[i]);
@@ -436,12 +434,13 @@ void report_attempts(const struct report *r, struct rows *rows)
 /* As the workers' own members in report_json.c, where they have the same meaning. */
 static bool add_attempt(cJSON *array, const struct report *r, const struct failed_attempt *a)
 {
+    const struct failure *f = &a->failure;
     cJSON *o = json_add_object(array);
-    bool ok = o != NULL && json_add_number(o, "attempt", a->attempt) && json_add_number(o, "rank", a->rank) &&
-              json_add_number(o, "local_rank", a->local_rank) &&
-              json_add_number(o, "node_rank", a->node_rank) && json_add_text(o, "host", a->host) &&
-              json_add_text(o, "verdict", verdict_name(a->verdict)) && json_add_text(o, "ending", a->words) &&
-              json_add_number(o, "exit_code", a->exit_code) &&
+    bool ok = o != NULL && json_add_number(o, "attempt", a->attempt) && json_add_number(o, "rank", f->rank) &&
+              json_add_number(o, "local_rank", f->local_rank) &&
+              json_add_number(o, "node_rank", f->node_rank) && json_add_text(o, "host", f->host) &&
+              json_add_text(o, "verdict", verdict_name(a->verdict)) && json_add_text(o, "ending", f->words) &&
+              json_add_number(o, "exit_code", failure_code(f)) &&
               json_add_number(o, "started_s", seconds(r->started_ms, a->started_ms)) &&
               json_add_number(o, "failed_s", seconds(r->started_ms, a->failed_ms)) &&
               json_add_number(o, "ended_s", seconds(r->started_ms, a->ended_ms));
@@ -508,8 +507,7 @@ enum { WHY_LINES = 3, ERROR_LINES = 6, OTHERS_LINES = 8, END_LINES = 7, DAY_S = 
 /* A worker that could not be killed needs telling even when the job was a success. */
 bool report_needed(const struct report *r)
 {
-    if (cause_first(r) >= 0 || agent_stop_signal(r->agent) != 0 || r->elsewhere != NULL ||
-        r->store_lost != NULL)
+    if (has_failure(r) || agent_stop_signal(r->agent) != 0 || r->store_lost != NULL)
         return true;
     for (int i = 0; i < r->plan->nproc; i++)
         if (agent_worker(r->agent, i)->verdict != WORKER_OK)
@@ -539,15 +537,19 @@ static void headline(const struct report *r, struct rows *rows)
     buf_free(&text);
 }
 
-static void who(const struct report *r, struct rows *rows, const struct agent_worker *w)
+/* All that this node knows of a worker elsewhere is here; the rest is in the report of the node where it failed. */
+static void who(const struct report *r, const struct failure *f, struct rows *rows)
 {
-    int local_rank = cause_first(r), rank = r->plan->workers[local_rank].rank;
-    if (w->pid > 0)
-        rows_printf(rows, "worker", "rank %d (local rank %d), pid %d, host %s", rank, local_rank, w->pid,
-                    r->plan->facts->host);
-    else
-        rows_printf(rows, "worker", "rank %d (local rank %d), host %s", rank, local_rank,
-                    r->plan->facts->host);
+    char pid[32] = "", node[64] = "";
+    if (r->elsewhere != NULL)
+        snprintf(node, sizeof(node), ", node %d; more is said there", f->node_rank);
+    if (f->pid > 0)
+        snprintf(pid, sizeof(pid), ", pid %d", f->pid);
+    if (f->rank >= 0 && (f->pid > 0 || r->elsewhere == NULL))
+        rows_printf(rows, "worker", "rank %d (local rank %d)%s, host %s%s", f->rank, f->local_rank, pid,
+                    f->host, node);
+    else if (f->node_rank >= 0)
+        rows_printf(rows, "node", "node %d, host %s", f->node_rank, f->host);
 }
 
 /* Of a worker that never ran both times are the one of the attempt. */
@@ -570,7 +572,7 @@ static bool is_in_last_lines(const struct report *r, const char *message)
 {
     struct buf lines = { 0 };
     bool from_stdout;
-    cause_last_lines(r, cause_first(r), REPORT_STDERR_LINES, &lines, &from_stdout);
+    cause_last_lines(r, REPORT_STDERR_LINES, &lines, &from_stdout);
     bool found = lines.len > 0 && memmem(lines.data, lines.len, message, strcspn(message, "\n")) != NULL;
     buf_free(&lines);
     return found;
@@ -592,58 +594,46 @@ static void last_words(const struct report *r, struct rows *rows)
     bool from_stdout;
     int room = rows->limit - rows->lines - OTHERS_LINES;
     size_t max = room > REPORT_STDERR_LINES ? REPORT_STDERR_LINES : room > 0 ? (size_t)room : 1;
-    size_t n = cause_last_lines(r, cause_first(r), max, &lines, &from_stdout);
+    size_t n = cause_last_lines(r, max, &lines, &from_stdout);
     const char *p = (const char *)lines.data, *label = from_stdout ? "stdout" : "stderr";
-    if (n == 0)
+    if (n == 0 && r->elsewhere == NULL)
         rows_printf(rows, "output", "it wrote nothing");
     for (size_t i = 0; i < n; i++) {
         const char *end = memchr(p, '\n', lines.len - (size_t)(p - (const char *)lines.data));
         rows_quote(rows, i == 0 ? label : "", slice_of(p, (size_t)(end - p)));
         p = end + 1;
     }
-    if (n > 0 && from_stdout)
+    if (n > 0 && from_stdout && r->elsewhere == NULL)
         rows_printf(rows, "", "(it wrote nothing to stderr)");
     buf_free(&lines);
 }
 
 static void first_cause(const struct report *r, struct rows *rows)
 {
+    struct failure room;
+    const struct failure *f = cause_failure(r, &room);
     const struct agent_worker *w = cause_worker(r);
-    if (w == NULL)
+    if (f == NULL)
         return;
     made_row(r, rows, "why", cause_why);
     made_row(r, rows, "try", cause_remedy);
     made_row(r, rows, "core", cause_core);
-    who(r, rows, w);
-    times(r, rows, w);
-    if (w->verdict == WORKER_NOT_STARTED)
+    who(r, f, rows);
+    if (w != NULL)
+        times(r, rows, w);
+    else if (f->log[0] != '\0')
+        rows_printf(rows, "its logs", "%s on %s", f->log, f->host);
+    if (w != NULL && w->verdict == WORKER_NOT_STARTED)
         return;
     recorded(r, rows);
     made_row(r, rows, "hint", cause_hint);
     last_words(r, rows);
 }
 
-/* It is all here that this node was told; the rest is in the report of the node where it happened. */
-static void cause_elsewhere(const struct report *r, struct rows *rows)
-{
-    const struct failure *c = r->elsewhere;
-    made_row(r, rows, "why", cause_why);
-    if (c->rank >= 0 && c->pid > 0)
-        rows_printf(rows, "worker", "rank %d (local rank %d), pid %d, host %s, node %d; more is said there",
-                    c->rank, c->local_rank, c->pid, c->host, c->node_rank);
-    else if (c->node_rank >= 0)
-        rows_printf(rows, "node", "node %d, host %s", c->node_rank, c->host);
-    if (c->log[0] != '\0')
-        rows_printf(rows, "its logs", "%s on %s", c->log, c->host);
-    made_row(r, rows, "hint", cause_hint);
-    for (int i = 0; i < c->n_lines; i++)
-        rows_quote(rows, i > 0 ? "" : c->from_stdout ? "stdout" : "stderr", slice_str(c->lines[i]));
-}
-
 /* The store lives in a launcher or daemon; with that it dies, and with the way there. */
 static void store_gone(const struct report *r, struct rows *rows)
 {
-    if (r->store_lost == NULL || r->elsewhere != NULL || cause_first(r) >= 0)
+    if (r->store_lost == NULL || has_failure(r))
         return;
     if (r->store_advice != NULL && r->store_advice[0] != '\0') {
         rows_text(rows, "try", slice_str(r->store_advice), WHY_LINES);
@@ -718,41 +708,33 @@ static void flights(const struct report *r, struct rows *rows)
 }
 
 /* Whose code it is, as the last words of the report. Empty when that needs no words: the user's stop, or 124. */
-static void whose_code(const struct report *r, char *out, size_t size)
+static void whose_code(const struct report *r, const struct failure *f, char *out, size_t size)
 {
     static const char *const policies[] = { "first", "max", "rank0", "workers" };
-    const struct agent_worker *w = cause_worker(r);
-    const struct failure *c = r->elsewhere;
     out[0] = '\0';
-    if ((w == NULL && c == NULL) || agent_is_stuck(r->agent))
+    if (f == NULL || agent_is_stuck(r->agent))
         return;
-    if (agent_exit_code(r->agent) != (c != NULL ? failure_code(c) : ending_code(w)))
+    if (agent_exit_code(r->agent) != failure_code(f))
         snprintf(out, size, ", because of --exit_code=%s", policies[agent_exit_policy(r->agent)]);
-    else if (cause_is_left_waiting(r) && r->left_subject != NULL && r->left_subject[0] != '\0')
+    else if (cause_is_left_waiting(r, f) && r->left_subject != NULL && r->left_subject[0] != '\0')
         snprintf(out, size, ", because of %.200s", r->left_subject);
-    else if (c != NULL && c->node_rank < 0)
-        return;
-    else if (c != NULL && c->rank < 0)
-        snprintf(out, size, ", because of node %d on %.200s", c->node_rank, c->host);
-    else
-        snprintf(out, size, ", because of rank %d on %.200s",
-                 c != NULL ? c->rank : r->plan->workers[cause_first(r)].rank,
-                 c != NULL ? c->host : r->plan->facts->host);
+    else if (f->rank >= 0)
+        snprintf(out, size, ", because of rank %d on %.200s", f->rank, f->host);
+    else if (f->node_rank >= 0)
+        snprintf(out, size, ", because of node %d on %.200s", f->node_rank, f->host);
 }
 
 /* The last line, where many look first: it names the culprit once more. And 137 says little, 128 + SIGKILL more. */
 static void exit_code(const struct report *r, struct rows *rows)
 {
-    int code = agent_exit_code(r->agent);
-    const struct agent_worker *w = cause_worker(r);
-    int sig = r->elsewhere != NULL ? r->elsewhere->signal
-              : w != NULL          ? w->signal
-                                   : agent_stop_signal(r->agent);
+    struct failure room;
+    const struct failure *f = cause_failure(r, &room);
+    const int code = agent_exit_code(r->agent), sig = f != NULL ? f->signal : agent_stop_signal(r->agent);
     char name[ENDING_MAX], what[ENDING_MAX + 32] = "", whose[ENDING_MAX + LIMIT_TEXT];
     signal_name(name, sig);
     if (sig != 0 && code == EXIT_CODE_SIGNAL + sig)
         snprintf(what, sizeof(what), " = 128 + %d (%s)", sig, name);
-    whose_code(r, whose, sizeof(whose));
+    whose_code(r, f, whose, sizeof(whose));
     rows_printf(rows, "exit", "%d%s%s", code, what, whose);
 }
 
@@ -763,8 +745,6 @@ bool report_text(const struct report *r, struct buf *out)
     headline(r, &rows);
     if (report_needed(r)) {
         first_cause(r, &rows);
-        if (r->elsewhere != NULL)
-            cause_elsewhere(r, &rows);
         store_gone(r, &rows);
         if (!cause_never_began(r))
             report_others(r, &rows);

@@ -23,15 +23,11 @@ enum { REPORT_LINES_MAX = 40, REPORT_STDERR_LINES = LIMIT_LAST_LINES };
 
 /* An attempt that has failed, on whichever node. */
 struct failed_attempt {
-    int attempt;          /* from 0 */
-    int rank, local_rank; /* of the first failure; -1 = a node was lost or left, no worker failed */
-    int node_rank;
-    char host[LIMIT_TEXT];
+    int attempt; /* from 0 */
+    struct failure failure;
     enum worker_verdict verdict;
-    int exit_code; /* as a shell would give it */
     uint64_t started_ms, worker_started_ms, failed_ms, ended_ms;
     int64_t step; /* how far the workers came by their own account; -1 = not told */
-    char words[LIMIT_WORDS];
 };
 
 /* All of it is borrowed. */
@@ -111,10 +107,6 @@ struct rows {
 
 /* Private to report*.c: the part of the report about attempts that were made, why no more are,
  * and what is left behind. */
-
-/* Append how the first failure of an attempt ended, "exit 7" or "out of memory (SIGKILL)", and a NUL. `evidence` NULL =
- * nothing more is known than the exit. False when memory is short. */
-bool attempt_words(const struct agent_worker *cause, const struct worker_evidence *evidence, struct buf *out);
 
 /* The rows; none for a job of one attempt that left nothing behind. */
 void report_attempts(const struct report *r, struct rows *rows);

@@ -135,12 +135,12 @@ void announce_restart(const struct announce *a, const struct agent *agent,
         put_event(a, event_restart(&event, since_start(a), failed, next, agent), &event);
     if (a->plan->cli->json)
         return;
-    if (failed->rank >= 0 && a->plan->nnodes > 1)
-        snprintf(who, sizeof(who), "rank %d on %s: ", failed->rank, failed->host);
-    else if (failed->rank >= 0)
-        snprintf(who, sizeof(who), "rank %d: ", failed->rank);
+    if (failed->failure.rank >= 0 && a->plan->nnodes > 1)
+        snprintf(who, sizeof(who), "rank %d on %s: ", failed->failure.rank, failed->failure.host);
+    else if (failed->failure.rank >= 0)
+        snprintf(who, sizeof(who), "rank %d: ", failed->failure.rank);
     /* A node that an elastic job loses is not charged to --max_restarts. */
-    if (failed->rank >= 0 || !a->plan->meeting.elastic)
+    if (failed->failure.rank >= 0 || !a->plan->meeting.elastic)
         snprintf(restart, sizeof(restart), " (restart %d of %d)", a->plan->restarts + 1,
                  agent_max_restarts(agent));
     if (agent_backoff(agent) == 0 &&
@@ -149,7 +149,7 @@ void announce_restart(const struct announce *a, const struct agent *agent,
     else
         snprintf(when, sizeof(when), "in %.10g s", (double)agent_backoff(agent) / 1000.0);
     output_note(a->output, "attempt %d failed: %s%s; starting attempt %d%s %s", failed->attempt, who,
-                failed->words, next, restart, when);
+                failed->failure.words, next, restart, when);
 }
 
 void announce_again(const struct announce *a, const struct failure *cause)

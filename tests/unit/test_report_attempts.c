@@ -50,17 +50,14 @@ static void note(int code, int reached, const char *words)
 {
     struct failed_attempt *a = &failed[report.n_failed];
     *a = (struct failed_attempt){ .attempt = (int)report.n_failed++,
-                                  .rank = 1,
-                                  .local_rank = 1,
-                                  .host = "n1",
+                                  .failure = { .rank = 1, .local_rank = 1, .host = "n1", .exit_code = code },
                                   .verdict = WORKER_FAILED,
-                                  .exit_code = code,
                                   .started_ms = now_ms - 1000,
                                   .worker_started_ms = now_ms - 1000,
                                   .failed_ms = now_ms,
                                   .ended_ms = now_ms,
                                   .step = reached };
-    snprintf(a->words, sizeof(a->words), "%s", words);
+    snprintf(a->failure.words, sizeof(a->failure.words), "%s", words);
     report.best_step = reached > report.best_step ? reached : report.best_step;
 }
 
@@ -119,8 +116,8 @@ Test(report_attempts, the_words_of_each_attempt_are_kept)
     make(1);
     for (int i = 0; i < 2; i++)
         fail_once(7, -1, i < 1 ? RESTART_ALLOWED : NO_RESTART_USED_UP);
-    cr_assert(attempt_words(&killed, &oom, &words));
-    snprintf(failed[0].words, sizeof(failed[0].words), "%s", (const char *)words.data);
+    cr_assert(end_headline(&killed, &oom, &words) && buf_append(&words, "", 1));
+    snprintf(failed[0].failure.words, sizeof(failed[0].failure.words), "%s", (const char *)words.data);
     expect("  before   attempt 0: rank 1: out of memory (SIGKILL), 1.0 s after its start\n"
            "  restart  none: the restart of --max_restarts=1 is used up\n");
     buf_free(&words);
@@ -135,9 +132,9 @@ Test(report_attempts, attempts_that_failed_elsewhere_name_the_host)
     fail_once(7, -1, RESTART_ALLOWED);
     fail_once(7, -1, NO_RESTART_TOO_FEW_NODES);
     plan.meeting.join_knob = "--timeout";
-    snprintf(failed[0].host, sizeof(failed[0].host), "n2");
-    failed[1].rank = -1;
-    snprintf(failed[1].words, sizeof(failed[1].words), "node 1 (n2) is lost: it is silent");
+    snprintf(failed[0].failure.host, sizeof(failed[0].failure.host), "n2");
+    failed[1].failure.rank = -1;
+    snprintf(failed[1].failure.words, sizeof(failed[1].failure.words), "node 1 (n2) is lost: it is silent");
     expect("  before   attempt 0: rank 1 on n2: exit 7, 1.0 s after its start\n"
            "           attempt 1: node 1 (n2) is lost: it is silent, 1.0 s after the start\n"
            "  restart  none: too few nodes are left, or joined again in time (--nnodes, --timeout)\n");

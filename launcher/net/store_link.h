@@ -56,7 +56,7 @@ struct store_link_calls {
     void (*joined)(void *user, bool spare, const char *instance, uint64_t store_ms);
     /* An event of the store, for the event log: an object of base/events.h. */
     void (*event)(void *user, const struct cJSON *event);
-    /* The store does not want this node in the job; `code` is a word of view.h, `advice` may be "". */
+    /* The store does not want this node in the job; `code` is a row of diagnosis/findings.h, `advice` may be "". */
     void (*refused)(void *user, const char *code, const char *why, const char *advice);
     /* A beat goes out: add what has changed since the last one. */
     void (*beat)(void *user, struct message_heartbeat *beat);

@@ -1,9 +1,9 @@
-/* event_reader.c -- see event_reader.h. Pure: text in, a list out.
+/* event_reader.c -- see timeline.h. Pure: text in, a list out.
  *
  * Four steps: lines are read, whatever their order; one life of one job is chosen; every event is put on
  * the store's clock; what several logs tell is kept once. Only then are they sorted, since before that the
  * times of two nodes cannot be compared. */
-#include "ctl/event_reader.h"
+#include "ctl/timeline.h"
 
 #include <stdio.h>
 #include <stdlib.h>

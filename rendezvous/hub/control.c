@@ -1,4 +1,4 @@
-/* control.c -- see control.h: what each call of an agent does, and who may make it.
+/* control.c -- see session.h: what each call of an agent does, and who may make it.
  *
  * The dispatcher compares a request with the rows of messages.h before its handler gets it as a struct. What the values mean
  * together is the business of the rendezvous.
@@ -10,7 +10,7 @@
  *
  * A refusal is an answer like any other: "ok" false, a code, and advice. The connection stays, because closing it would look
  * like a store that is gone. */
-#include "hub/control.h"
+#include "hub/messages.h"
 
 #include "base/endpoint.h"
 #include "hub/job.h"

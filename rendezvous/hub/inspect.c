@@ -3,7 +3,8 @@
  * They walk what is there and keep nothing, so asking costs the asker's time only and no request pays for
  * being observable. An answer is one JSON object of at most 1 MiB, like every other: a list counts what its
  * rows will take when printed, ends early when there is no room, and "cut":true says so. */
-#include "hub/control.h"
+#include "hub/messages.h"
+#include "hub/session.h"
 
 #include "base/text.h"
 #include "hub/monitor.h"

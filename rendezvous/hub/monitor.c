@@ -12,6 +12,7 @@
 
 #include "base/text.h"
 #include "diagnosis/text.h"
+#include "hub/session.h"
 #include "job/rendezvous.h"
 
 #include <cjson/cJSON.h>

@@ -12,7 +12,7 @@
  * On the store's host the kernel names the user of both connections, and an agent vouches for its own user's only. On
  * other hosts an agent's word is all there is: if agents of several jobs share an address, a claim counts after CLAIM_MS
  * without a second one. Two claims close the connection. */
-#include "hub/control.h"
+#include "hub/messages.h"
 #include "hub/session.h"
 
 #include <stdio.h>

@@ -13,7 +13,7 @@
  * make no sense, a request may not be asked here, or memory is short. A connection that is closed for one request has been
  * answered for those before it. */
 #include "diagnosis/diagnosis.h"
-#include "hub/control.h"
+#include "hub/messages.h"
 #include "hub/session.h"
 #include "store/encode.h"
 

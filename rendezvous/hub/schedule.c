@@ -1,4 +1,4 @@
-/* schedule.c -- see schedule.h.
+/* schedule.c -- see monitor.h.
  *
  * The first look comes later than the nodes of a healthy job take to start, and early enough that nobody has opened a
  * second terminal yet. A hurry waits 200 ms all the same: a node that is refused also closes its connection, and both
@@ -7,7 +7,7 @@
  * Looking and telling are apart (monitor.c): when to look is a question of a few times, and is tested as one. What is
  * told costs a walk over the whole job, so it is asked for seldom: at most every few seconds while a job gathers, and never
  * in one that runs well. */
-#include "hub/schedule.h"
+#include "hub/monitor.h"
 
 #include "hub/session.h"
 #include "job/rendezvous.h"

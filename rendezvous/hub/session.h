@@ -29,8 +29,10 @@
 #include "store/table.h"
 #include "store/wire.h"
 
+struct cJSON;
 struct snapshot;
 struct snapshot_claim;
+union message;
 
 /* Who is behind a connection, as IDENTIFY says; a plain c10d client never says. */
 #define ROLES(X)        \
@@ -148,6 +150,30 @@ bool peer_holds(struct hub *hub, const struct session *s);
 uint64_t peer_deadline(const struct hub *hub);
 void peer_tick(struct hub *hub);
 
+/* control.c: the JSON calls of agents and operators, which messages.h lists. The answer to one call goes into hub->out. False when memory is short. */
+bool control_answer(struct hub *hub, struct session *s, struct slice request);
+
+/* A handler fills `answer`, or returns false and hub->err says why not. The message is the one of its call. */
+typedef bool (*control_call)(struct hub *hub, struct session *s, const union message *m,
+                             struct cJSON *answer);
+
+/* peer_identity.c: an agent answers `who`. */
+bool control_vouch(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
+bool control_owner(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
+
+/* inspect.c: the calls that only look. Any client may make them. */
+bool inspect_jobs(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
+bool inspect_status(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
+bool inspect_keys(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
+bool inspect_waiters(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
+bool inspect_barriers(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
+bool inspect_rejects(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
+bool inspect_why(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
+
+/* The job that a call is about: `name`, else the one that the caller has entered, else the only one. NULL, with hub->err, when
+ * that is not clear. */
+struct job *inspect_job(struct hub *hub, const struct session *s, const char *name);
+
 /* rounds.c: the rendezvous of the job, made when it has none, or when its last one is over and another may begin. NULL when memory
  * is short. */
 struct rdzv *job_rendezvous(struct job *job);
@@ -216,7 +242,6 @@ struct rejects *hub_all_rejects(struct hub *hub);
 
 /* session.c: `bytes` to any session, in order with what is in hub->out. */
 void hub_send(struct hub *hub, struct session *s, struct slice bytes);
-struct cJSON;
 /* A JSON object of ours to an agent, in one write with what has gathered for it; `o` stays yours. */
 void hub_push(struct hub *hub, struct session *s, const struct cJSON *o);
 void hub_push_text(struct hub *hub, struct session *s, struct slice text);

@@ -1,5 +1,5 @@
 /* torch_observer.c -- what PyTorch's ranks do while their process groups come together: noted as it happens (torch_keys.h), and read
- * when somebody looks. It decides nothing but when the job is looked at (schedule.h).
+ * when somebody looks. It decides nothing but when the job is looked at (monitor.h).
  *
  * The hooks stand behind requests that a busy store gets a million times a second. Each asks first for what nearly
  * all others fail (a name, a few bytes of a prefix), and only a client that passes gets the memory for notes. */

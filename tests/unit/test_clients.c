@@ -59,7 +59,7 @@ Test(idmap, grows_and_walks_over_everything)
 
 /* --- replies -------------------------------------------------------------------------------------------------- */
 
-/* test_replies.c -- server/clients.h: in order, no byte lost, and full at its limits. */
+/* In order, no byte lost, and full at its limits. */
 
 static struct replies replies;
 

@@ -1,5 +1,5 @@
-/* When a job is looked at: the table of schedule.h, row by row. */
-#include "hub/schedule.h"
+/* When a job is looked at: the table of monitor.h, row by row. */
+#include "hub/monitor.h"
 
 #include "hub/session.h"
 #include "job/rendezvous.h"

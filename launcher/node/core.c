@@ -68,31 +68,27 @@ bool node_has_workers(const struct node *n)
  * already. */
 static void report(struct node *n)
 {
-    const char *path = env_find(n->plan->facts->environ_block, "PATH");
-    final_report(&(struct final_facts){ .plan = n->plan,
-                                        .agent = n->agent,
-                                        .output = n->out.output,
-                                        .evidence = n->run.evidence,
-                                        .started_ms = n->started_ms,
-                                        .stop = &n->stop_heard,
-                                        .program = n->run.spawner.failed,
-                                        .elsewhere = node_cause_is_elsewhere(n) ? &n->run.cause : NULL,
-                                        .failed = (const struct failed_attempt *)n->run.failed.data,
-                                        .n_failed = n->run.failed.len / sizeof(struct failed_attempt),
-                                        .best_step = n->run.best_step,
-                                        .store_lost = agent_lost_store(n->agent) ? n->meet.store_lost : NULL,
-                                        .store_node = n->meet.store_node,
-                                        .store_advice = n->meet.store_finding.advice,
-                                        .store_code = n->meet.store_finding.code != FINDING_NONE
-                                                          ? finding_code_name(n->meet.store_finding.code)
-                                                          : "",
-                                        .stuck = n->run.stuck,
-                                        .n_stuck = n->run.n_stuck,
-                                        .left_subject = n->run.left_subject,
-                                        .left_waiting = n->run.left_waiting,
-                                        .left_code = n->run.left_code,
-                                        .flights = n->out.kept_flights ? plan_flight(n->plan) : NULL,
-                                        .path = path });
+    const struct finding *loss = &n->meet.store_finding;
+    struct report r = {
+        .plan = n->plan,
+        .agent = n->agent,
+        .started_ms = n->started_ms,
+        .stop = agent_stop_signal(n->agent) != 0 ? &n->stop_heard : NULL,
+        .path = env_find(n->plan->facts->environ_block, "PATH"),
+        .elsewhere = node_cause_is_elsewhere(n) ? &n->run.cause : NULL,
+        .failed = (const struct failed_attempt *)n->run.failed.data,
+        .n_failed = n->run.failed.len / sizeof(struct failed_attempt),
+        .best_step = n->run.best_step,
+        .store = { .how = agent_lost_store(n->agent) ? n->meet.store_lost : NULL,
+                   .node = n->meet.store_node,
+                   .advice = loss->advice,
+                   .code = loss->code != FINDING_NONE ? finding_code_name(loss->code) : "" },
+        .left = { n->run.left_subject, n->run.left_waiting, n->run.left_code },
+        .stuck = n->run.stuck,
+        .n_stuck = n->run.n_stuck,
+        .flights = n->out.kept_flights ? plan_flight(n->plan) : NULL,
+    };
+    final_report(&r, n->out.output, n->run.evidence, n->run.spawner.failed);
 }
 
 /* All signals stay blocked. */

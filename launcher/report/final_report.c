@@ -206,51 +206,33 @@ static void warn_of_local_only(const struct report *r)
 }
 
 /* For the terminal first, then what takes a disk: somebody may be waiting there. */
-void final_report(const struct final_facts *f)
+void final_report(struct report *r, struct output *output, const struct evidence *evidence,
+                  const char *program)
 {
     struct loss lost[LOSSES_MAX];
     static struct details details; /* paths make it too large for a stack */
-    struct report r = { .plan = f->plan,
-                        .agent = f->agent,
-                        .stdout_tails = output_tails(f->output, STD_OUT),
-                        .stderr_tails = output_tails(f->output, STD_ERR),
-                        .started_ms = f->started_ms,
-                        .ended_ms = clock_ms(),
-                        .ended_unix_ms = clock_unix_us() / 1000,
-                        .colour = f->plan->facts->terminal && plan_wants_colour(f->plan),
-                        .elsewhere = f->elsewhere,
-                        .failed = f->failed,
-                        .n_failed = f->n_failed,
-                        .best_step = f->best_step,
-                        .store_lost = f->store_lost,
-                        .store_node = f->store_node,
-                        .store_advice = f->store_advice,
-                        .store_code = f->store_code,
-                        .stuck = f->stuck,
-                        .n_stuck = f->n_stuck,
-                        .left_subject = f->left_subject,
-                        .left_waiting = f->left_waiting,
-                        .left_code = f->left_code,
-                        .flights = f->flights,
-                        .lost = lost,
-                        .n_lost = collect_losses(f->output, lost),
-                        .path = f->path,
-                        .stop = agent_stop_signal(f->agent) != 0 ? f->stop : NULL };
-    if (report_needed(&r))
-        r.utc_offset_s = utc_offset_s();
-    if (r.elsewhere == NULL) {
-        r.evidence = evidence_of(f->evidence, agent_first_failure(f->agent));
-        r.look = program_see_failed(f->program, f->plan->script, &details.look) ? &details.look : NULL;
-        look_for_python(&r, &details);
+    r->stdout_tails = output_tails(output, STD_OUT);
+    r->stderr_tails = output_tails(output, STD_ERR);
+    r->ended_ms = clock_ms();
+    r->ended_unix_ms = clock_unix_us() / 1000;
+    r->colour = r->plan->facts->terminal && plan_wants_colour(r->plan);
+    r->lost = lost;
+    r->n_lost = collect_losses(output, lost);
+    if (report_needed(r))
+        r->utc_offset_s = utc_offset_s();
+    if (r->elsewhere == NULL) {
+        r->evidence = evidence_of(evidence, agent_first_failure(r->agent));
+        r->look = program_see_failed(program, r->plan->script, &details.look) ? &details.look : NULL;
+        look_for_python(r, &details);
         if (!disk_hangs(DISK_HUNG_MS, NULL)) {
-            read_error_file(&r, &details);
-            hand_on_error(&r);
+            read_error_file(r, &details);
+            hand_on_error(r);
         }
     }
-    print_it(&r, output_is_midline(f->output));
-    warn_of_local_only(&r);
-    say_losses(lost, r.n_lost);
-    if (f->plan->log_root != NULL)
-        leave_in_log_dir(&r);
+    print_it(r, output_is_midline(output));
+    warn_of_local_only(r);
+    say_losses(lost, r->n_lost);
+    if (r->plan->log_root != NULL)
+        leave_in_log_dir(r);
     error_text_free(&details.error);
 }

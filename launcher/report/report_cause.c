@@ -97,7 +97,7 @@ const struct failure *cause_failure(const struct report *r, struct failure *room
 
 bool cause_has_left(const struct report *r, enum finding_code code)
 {
-    return r->left_waiting != NULL && r->left_waiting[0] != '\0' && r->left_code == code;
+    return r->left.sentence != NULL && r->left.sentence[0] != '\0' && r->left.code == code;
 }
 
 /* Its exit code says that this worker is only a victim, and it is known of whom. */
@@ -108,7 +108,7 @@ bool cause_is_left_waiting(const struct report *r, const struct failure *f)
 
 bool cause_put_left(const struct report *r, struct buf *out)
 {
-    return buf_printf(out, "%s [%s]", r->left_waiting, finding_code_name(r->left_code));
+    return buf_printf(out, "%s [%s]", r->left.sentence, finding_code_name(r->left.code));
 }
 
 static const char *or_null(const char *text)
@@ -120,7 +120,7 @@ const char *cause_code_name(const struct report *r, const struct failure *f)
 {
     if (cause_is_left_waiting(r, f))
         return finding_code_name(FINDING_RANK_LEFT_EARLY);
-    return or_null(f != NULL ? f->code : r->store_code);
+    return or_null(f != NULL ? f->code : r->store.code);
 }
 
 /* Rank, host and how it ended stand in one line, for whoever searches a log of many jobs. Of a node, and of a job, the words say
@@ -160,9 +160,9 @@ bool cause_headline(const struct report *r, struct buf *out)
         return cause_put_left(r, out);
     if (f != NULL)
         return failure_headline(r, f, out);
-    if (r->store_lost != NULL)
+    if (r->store.how != NULL)
         return buf_printf(out, "lost the store of the job at %s:%d%s: %s", r->plan->master_addr,
-                          r->plan->master_port, r->store_node != NULL ? r->store_node : "", r->store_lost);
+                          r->plan->master_port, r->store.node != NULL ? r->store.node : "", r->store.how);
     words_time(after, r->ended_ms - r->started_ms);
     if (stop == 0 && cause_never_began(r))
         return buf_printf(out, "the job ended without this node, which waited for %s", after);

@@ -56,7 +56,7 @@ static const char *outcome(const struct report *r)
     const struct failure *f = cause_failure(r, &room);
     if (f != NULL)
         return f->error != 0 ? "not_started" : "failed";
-    if (r->store_lost != NULL)
+    if (r->store.how != NULL)
         return "store_lost";
     return agent_stop_signal(r->agent) != 0 ? "stopped" : "ok";
 }

@@ -471,7 +471,7 @@ static bool add_no_restart(cJSON *o, const struct report *r)
 /* Both arrays are always there, empty for most jobs: a reader need not ask whether they exist. */
 bool report_attempts_json(const struct report *r, struct cJSON *o)
 {
-    const char *left = r->left_waiting != NULL && r->left_waiting[0] != '\0' ? r->left_waiting : NULL;
+    const char *left = r->left.sentence != NULL && r->left.sentence[0] != '\0' ? r->left.sentence : NULL;
     cJSON *attempts = cJSON_CreateArray(), *stuck = cJSON_CreateArray();
     bool ok = json_add(o, "failed_attempts", attempts);
     ok = json_add(o, "unkillable", stuck) && ok;
@@ -481,7 +481,7 @@ bool report_attempts_json(const struct report *r, struct cJSON *o)
         ok = add_stuck(stuck, &r->stuck[i]);
     return ok && json_add_number(o, "max_restarts", agent_max_restarts(r->agent)) && add_no_restart(o, r) &&
            json_add_text(o, "left_waiting", left) &&
-           json_add_text(o, "left_waiting_code", left != NULL ? finding_code_name(r->left_code) : NULL);
+           json_add_text(o, "left_waiting_code", left != NULL ? finding_code_name(r->left.code) : NULL);
 }
 
 /* --- report ----------------------------------------------------------------------------------------------- */
@@ -507,7 +507,7 @@ enum { WHY_LINES = 3, ERROR_LINES = 6, OTHERS_LINES = 8, END_LINES = 7, DAY_S = 
 /* A worker that could not be killed needs telling even when the job was a success. */
 bool report_needed(const struct report *r)
 {
-    if (has_failure(r) || agent_stop_signal(r->agent) != 0 || r->store_lost != NULL)
+    if (has_failure(r) || agent_stop_signal(r->agent) != 0 || r->store.how != NULL)
         return true;
     for (int i = 0; i < r->plan->nproc; i++)
         if (agent_worker(r->agent, i)->verdict != WORKER_OK)
@@ -657,10 +657,10 @@ static void first_cause(const struct report *r, struct rows *rows)
 /* The store lives in a launcher or daemon; with that it dies, and with the way there. */
 static void store_gone(const struct report *r, struct rows *rows)
 {
-    if (r->store_lost == NULL || has_failure(r))
+    if (r->store.how == NULL || has_failure(r))
         return;
-    if (r->store_advice != NULL && r->store_advice[0] != '\0') {
-        rows_text(rows, "try", slice_str(r->store_advice), WHY_LINES);
+    if (r->store.advice != NULL && r->store.advice[0] != '\0') {
+        rows_text(rows, "try", slice_str(r->store.advice), WHY_LINES);
         return;
     }
     rows_printf(rows, "why", "%s",
@@ -740,8 +740,8 @@ static void whose_code(const struct report *r, const struct failure *f, char *ou
         return;
     if (agent_exit_code(r->agent) != failure_code(f))
         snprintf(out, size, ", because of --exit_code=%s", policies[agent_exit_policy(r->agent)]);
-    else if (cause_is_left_waiting(r, f) && r->left_subject != NULL && r->left_subject[0] != '\0')
-        snprintf(out, size, ", because of %.200s", r->left_subject);
+    else if (cause_is_left_waiting(r, f) && r->left.subject != NULL && r->left.subject[0] != '\0')
+        snprintf(out, size, ", because of %.200s", r->left.subject);
     else if (f->rank >= 0)
         snprintf(out, size, ", because of rank %d on %.200s", f->rank, f->host);
     else if (f->node_rank >= 0)

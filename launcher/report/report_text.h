@@ -30,6 +30,21 @@ struct failed_attempt {
     int64_t step; /* how far the workers came by their own account; -1 = not told */
 };
 
+/* How the store was lost, when that is the end of this node's job. */
+struct store_end {
+    const char *how;    /* NULL = it was not */
+    const char *node;   /* " on node 0 (n0)", where it was; "" or NULL = not known */
+    const char *advice; /* what to do, when `how` says all about why; "" or NULL */
+    const char *code;   /* ... and that finding's code; "" or NULL */
+};
+
+/* Who was waited for in vain. */
+struct left_early {
+    const char *subject;    /* "rank 0 (n1, pid 7)"; "" or NULL */
+    const char *sentence;   /* "rank 0 (n1, pid 7) ended with 0 while rank 1 waited ..."; "" or NULL */
+    enum finding_code code; /* RANK_LEFT_EARLY, or SETUP_GIVEN_UP */
+};
+
 /* All of it is borrowed. */
 struct report {
     const struct plan *plan;
@@ -48,16 +63,11 @@ struct report {
     const struct failure *elsewhere;     /* the first cause, when it is no worker of this node; else NULL */
     const struct failed_attempt *failed; /* n_failed of them, the latest last */
     size_t n_failed;
-    int64_t best_step;         /* of all attempts, -1 = no worker told */
-    const char *store_lost;    /* how, when that is the end of this node's job; else NULL */
-    const char *store_node;    /* " on node 0 (n0)", where it was; "" or NULL = not known */
-    const char *store_advice;  /* what to do, when `store_lost` says all about why; "" or NULL */
-    const char *store_code;    /* ... and that finding's code; "" or NULL */
+    int64_t best_step; /* of all attempts, -1 = no worker told */
+    struct store_end store;
+    struct left_early left;
     const struct stuck *stuck; /* what cannot be killed, n_stuck of them */
     size_t n_stuck;
-    const char *left_subject;    /* "rank 0 (n1, pid 7)", which `left_waiting` is about; "" or NULL */
-    const char *left_waiting;    /* "rank 0 (n1, pid 7) ended with 0 while rank 1 waited ..."; "" or NULL */
-    enum finding_code left_code; /* of that: RANK_LEFT_EARLY, or SETUP_GIVEN_UP */
     const char *flights;     /* where ranks have left their last calls: see flight_path(); NULL = nowhere */
     const struct loss *lost; /* output that is missing somewhere, n_lost of them */
     size_t n_lost;

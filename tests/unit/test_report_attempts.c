@@ -182,8 +182,8 @@ Test(report_attempts, what_is_left_behind_is_named)
     make(0);
     report.stuck = stuck;
     report.n_stuck = 2;
-    report.left_waiting = "rank 0 (n1, pid 7) ended with 0 while rank 1 waited for it at barrier 'b'";
-    report.left_code = FINDING_RANK_LEFT_EARLY;
+    report.left.sentence = "rank 0 (n1, pid 7) ended with 0 while rank 1 waited for it at barrier 'b'";
+    report.left.code = FINDING_RANK_LEFT_EARLY;
     expect(
         "  left     rank 0 (n1, pid 7) ended with 0 while rank 1 waited for it at barrier 'b'\n"
         "           [RANK_LEFT_EARLY]\n"

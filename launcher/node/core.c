@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "contain/procfs.h"
 #include "report/final_report.h"
-#include "report/status.h"
+#include "report/user_messages.h"
 
 #include <stdlib.h>
 #include <unistd.h>

@@ -34,7 +34,7 @@
 #include "node/flight_pages.h"
 #include "node/spawn.h"
 #include "output/output.h"
-#include "report/kernel_evidence.h"
+#include "report/evidence.h"
 #include "report/user_messages.h"
 #include "tables/signals.h"
 

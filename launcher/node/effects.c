@@ -9,14 +9,11 @@
 #include "base/log.h"
 #include "contain/descendants.h"
 #include "net/store_host.h"
-#include "report/aside.h"
-#include "node/core.h"
 #include "output/disk_watch.h"
-#include "report/hints.h"
-#include "report/program_file.h"
-#include "report/report_cause.h"
-#include "report/report_text.h"
-#include "report/spawn_error_text.h"
+#include "node/core.h"
+#include "report/cause.h"
+#include "report/spawn_error.h"
+#include "report/report.h"
 
 #include <cjson/cJSON.h>
 #include <errno.h>

@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "contain/descendants.h"
 #include "contain/procfs.h"
-#include "report/aside.h"
+#include "output/disk_watch.h"
 #include "node/guardian.h"
 #include "node/core.h"
 #include "node/signals.h"

@@ -7,7 +7,7 @@
 #include "contain/contain.h"
 #include "contain/procfs.h"
 #include "node/core.h"
-#include "report/hints.h"
+#include "report/cause.h"
 #include "report/host_checks.h"
 #include "server/listen.h"
 #include "tables/exit_codes.h"

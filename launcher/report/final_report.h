@@ -3,13 +3,26 @@
 #define LAUNCHER_REPORT_FINAL_REPORT_H
 
 #include "output/output.h"
-#include "report/kernel_evidence.h"
-#include "report/report_text.h"
+#include "report/evidence.h"
+#include "report/report.h"
 
 /* Complete `r` (times, colours, last words, what is left in files), when everything in `output` is written. Then print the report
  * on stderr (a failure; with --verbose a success too), or the last event on stdout with --json, and write report.json in the
  * log directory. `program`: that could not be started, as found or as named; NULL = all could. */
 void final_report(struct report *r, struct output *output, const struct evidence *evidence,
                   const char *program);
+
+/* Signals as members of a JSON object. False when memory is short.
+ *
+ * A signal, and who sent it, as members of a JSON object. False when memory is short. */
+
+struct cJSON;
+
+/* The same facts; schema in report.schema.json. The caller frees it with cJSON_Delete. NULL when memory is
+ * short. */
+struct cJSON *report_json(const struct report *r);
+
+/* Append the last event of --json, which carries the report. */
+bool event_finished(struct buf *out, const struct report *report);
 
 #endif

@@ -1,5 +1,5 @@
 /* The report of a node that did not fail itself: another one did, is lost, or the store is. */
-#include "report/report_text.h"
+#include "report/report.h"
 
 #include <criterion/criterion.h>
 #include <signal.h>

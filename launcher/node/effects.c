@@ -25,6 +25,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -63,7 +64,7 @@ static uint64_t import_error_of(struct node *n, int local_rank, int status)
 }
 
 /* A child was waited for: a worker, or an orphan that was adopted. */
-static void child_ended(struct node *n, pid_t pid, int status)
+static void child_ended(struct node *n, pid_t pid, int status, const struct rusage *usage)
 {
     int local_rank = local_rank_of(n, pid);
     if (local_rank < 0)
@@ -80,18 +81,19 @@ static void child_ended(struct node *n, pid_t pid, int status)
                                        .import_error = import_error_of(n, local_rank, status) });
     const struct agent_worker *w = agent_worker(n->agent, local_rank);
     if (w->verdict == WORKER_FAILED || w->verdict == WORKER_VICTIM)
-        evidence_ended(n->evidence, local_rank, pid, status);
+        evidence_ended(n->evidence, local_rank, pid, status, usage);
     announce_worker_ended(&n->announce, local_rank, w);
 }
 
 /* Workers whom exits knows, in the order of their ends. Returns how many were taken. */
 static int take_workers(struct node *n)
 {
+    struct rusage usage;
     int status, taken = 0;
     pid_t pid;
     for (; taken < REAPED_PER_TURN && (pid = exits_next(&n->exits)) > 0; taken++)
-        if (waitpid(pid, &status, WNOHANG) == pid)
-            child_ended(n, pid, status);
+        if (wait4(pid, &status, WNOHANG, &usage) == pid)
+            child_ended(n, pid, status, &usage);
     return taken;
 }
 
@@ -99,10 +101,11 @@ static int take_workers(struct node *n)
  * whom exits does not know. False when there may be more; `n->alone` is set when no child is left. */
 static bool take_others(struct node *n)
 {
+    struct rusage usage;
     int status, taken = 0;
     pid_t pid = 0;
-    for (; taken < REAPED_PER_TURN && (pid = waitpid(-1, &status, WNOHANG)) > 0; taken++)
-        child_ended(n, pid, status);
+    for (; taken < REAPED_PER_TURN && (pid = wait4(-1, &status, WNOHANG, &usage)) > 0; taken++)
+        child_ended(n, pid, status, &usage);
     n->alone = taken < REAPED_PER_TURN && pid < 0 && errno == ECHILD;
     return taken < REAPED_PER_TURN;
 }

@@ -41,6 +41,7 @@ struct worker_evidence {
     unsigned long long kills;      /* by how much the counter rose */
     char cgroup[CGROUP_SHOWN];     /* which group; "" for the whole machine */
     bool cgroup_v2;                /* decides how the limit's file is called */
+    uint64_t peak_rss;             /* most memory of the worker, or of a child that it waited for; in bytes */
     uint64_t limit, peak;          /* of that group, in bytes; 0 = not known */
     uint64_t shm_size, shm_free;   /* of /dev/shm, in bytes; size 0 = there is none */
     bool stdout_gone, stderr_gone; /* nobody reads ddprun's own stdout (stderr) any more */

@@ -506,12 +506,13 @@ void evidence_attempt(struct evidence *e, int cgroup_fd)
 }
 
 /* The log first: it may name a control group, whose counters are then read, too. */
-void evidence_ended(struct evidence *e, int local_rank, pid_t pid, int status)
+void evidence_ended(struct evidence *e, int local_rank, pid_t pid, int status, const struct rusage *usage)
 {
     if (e == NULL || e->n_looked_at == LOOKED_AT_MAX)
         return;
     struct looked_at *l = &e->looked_at[e->n_looked_at++];
-    *l = (struct looked_at){ .local_rank = local_rank };
+    *l = (struct looked_at){ .local_rank = local_rank,
+                             .facts.peak_rss = (uint64_t)usage->ru_maxrss * 1024 }; /* it is in KiB */
     ask_log(e, pid, &l->facts);
     look_at_memory(e, &l->facts);
     look_at_shm(&l->facts);

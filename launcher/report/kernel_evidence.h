@@ -6,6 +6,7 @@
 
 #include "report/exit_text.h"
 
+#include <sys/resource.h>
 #include <sys/types.h>
 #include <time.h>
 
@@ -31,8 +32,8 @@ void evidence_free(struct evidence *e);
 /* `cgroup_fd` is the attempt's own control group, -1 = none; borrowed for the call. Forgets the attempt before. */
 void evidence_attempt(struct evidence *e, int cgroup_fd);
 
-/* `status` as from waitpid. Only the first few of an attempt are looked at: the others are hardly the first cause. */
-void evidence_ended(struct evidence *e, int local_rank, pid_t pid, int status);
+/* `status` and `usage` as from wait4. Only the first few of an attempt are looked at: the others are hardly the first cause. */
+void evidence_ended(struct evidence *e, int local_rank, pid_t pid, int status, const struct rusage *usage);
 
 /* User `uid` listens on `port`, which was held for the worker's store, and the worker is about to get SIGKILL. */
 void evidence_port_taken(struct evidence *e, int local_rank, int port, unsigned uid);

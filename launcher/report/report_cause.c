@@ -74,7 +74,8 @@ static void fill_failure(const struct report *r, int local_rank, struct failure 
                            .signal = w->signal,
                            .error = w->verdict == WORKER_NOT_STARTED ? w->error : 0,
                            .after_ms = w->ended_ms - w->started_ms,
-                           .victim = w->verdict == WORKER_VICTIM };
+                           .victim = w->verdict == WORKER_VICTIM,
+                           .peak_rss = r->evidence != NULL ? (int64_t)r->evidence->peak_rss : 0 };
     if (!f->victim)
         text_copy(f->code, sizeof(f->code), finding_code_name(finding_of(w->verdict)));
     text_copy(f->no_retry, sizeof(f->no_retry), no_restart_word(agent_never_again(r->agent)));

@@ -198,6 +198,17 @@ static bool add_ending_elsewhere(cJSON *o, const struct failure *f)
     return ok;
 }
 
+static bool add_facts(cJSON *o, const struct failure *f)
+{
+    bool ok = true;
+#define ADD(X, kind, name, least, most, missing, what, shown, label) \
+    ok = ok &&                                                       \
+         (FAILURE_##shown == FAILURE_HIDDEN || add_number_or_null(o, #name, f->name != 0, (double)f->name));
+    FAILURE_ROWS(ADD, )
+#undef ADD
+    return ok;
+}
+
 /* The worker's members as in `workers`, and what only the first cause has. */
 static bool add_first_failure(cJSON *o, const struct report *r)
 {
@@ -213,7 +224,7 @@ static bool add_first_failure(cJSON *o, const struct report *r)
            (w != NULL ? add_ending(item, r, w) : add_ending_elsewhere(item, f)) &&
            add_made(item, r, "cause", cause_why) && add_made(item, r, "remedy", cause_remedy) &&
            add_made(item, r, "core", cause_core) && add_made(item, r, "hint", cause_hint) &&
-           add_evidence(item, r) && add_error(item, r) &&
+           add_facts(item, f) && add_evidence(item, r) && add_error(item, r) &&
            json_add_text(item, "log_dir", f->log[0] != '\0' ? f->log : NULL) && add_last_lines(item, r);
 }
 

@@ -537,19 +537,43 @@ static void headline(const struct report *r, struct rows *rows)
     buf_free(&text);
 }
 
+static bool put_fact(struct buf *out, enum failure_shown shown, const char *label, int64_t value)
+{
+    char size[SIZE_TEXT_MAX];
+    if (shown == FAILURE_HIDDEN || value == 0)
+        return true;
+    return buf_printf(out, ", %s %s", label, words_size(size, (uint64_t)value));
+}
+
+/* ", peak memory 1.2 GiB": the facts that are shown. */
+static bool put_facts(const struct failure *f, struct buf *out)
+{
+    bool ok = true;
+#define PUT(X, kind, name, least, most, missing, what, shown, label) \
+    ok = ok && put_fact(out, FAILURE_##shown, label, f->name);
+    FAILURE_ROWS(PUT, )
+#undef PUT
+    return ok;
+}
+
 /* All that this node knows of a worker elsewhere is here; the rest is in the report of the node where it failed. */
 static void who(const struct report *r, const struct failure *f, struct rows *rows)
 {
-    char pid[32] = "", node[64] = "";
-    if (r->elsewhere != NULL)
-        snprintf(node, sizeof(node), ", node %d; more is said there", f->node_rank);
-    if (f->pid > 0)
-        snprintf(pid, sizeof(pid), ", pid %d", f->pid);
-    if (f->rank >= 0 && (f->pid > 0 || r->elsewhere == NULL))
-        rows_printf(rows, "worker", "rank %d (local rank %d)%s, host %s%s", f->rank, f->local_rank, pid,
-                    f->host, node);
-    else if (f->node_rank >= 0)
+    const bool elsewhere = r->elsewhere != NULL;
+    struct buf text = { 0 };
+    bool ok = true;
+    if (f->rank >= 0 && (f->pid > 0 || !elsewhere)) {
+        ok = buf_printf(&text, "rank %d (local rank %d)", f->rank, f->local_rank) &&
+             (f->pid == 0 || buf_printf(&text, ", pid %d", f->pid)) &&
+             buf_printf(&text, ", host %s", f->host) &&
+             (!elsewhere || buf_printf(&text, ", node %d", f->node_rank)) && put_facts(f, &text) &&
+             (!elsewhere || buf_printf(&text, "; more is said there"));
+        rows_text(rows, "worker", buf_slice(&text), WHY_LINES);
+    } else if (f->node_rank >= 0) {
         rows_printf(rows, "node", "node %d, host %s", f->node_rank, f->host);
+    }
+    rows->ok = rows->ok && ok;
+    buf_free(&text);
 }
 
 /* Of a worker that never ran both times are the one of the attempt. */

@@ -2,7 +2,7 @@
  * the last line of every node's report.
  *
  * The agent fills it (launcher/node), hub/messages.h encodes and decodes it, the store copies it whole, and launcher/report
- * words it. A new fact is a row of FAILURE_FACTS and the place that fills it. */
+ * words it. A new fact is a row of FAILURE_ROWS and the place that fills it. */
 #ifndef BASE_FAILURE_H
 #define BASE_FAILURE_H
 
@@ -11,8 +11,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* X(kind, name, least, most, when missing, what it is), rows of hub/messages.h: WHOLE or MARK. 0 or false: not known. */
-#define FAILURE_FACTS(X) X(MARK, from_stdout, 0, 0, 0, "the lines are of stdout: stderr was silent")
+enum failure_shown { FAILURE_HIDDEN, FAILURE_BYTES };
+
+/* R(X, kind, name, least, most, when missing, what it is, shown as, label): the first six for X, a row of hub/messages.h of kind
+ * WHOLE or MARK, where 0 or false is not known. Reports, text and JSON, show BYTES with the label; HIDDEN has a use of its own. */
+#define FAILURE_ROWS(R, X)                                                                       \
+    R(X, MARK, from_stdout, 0, 0, 0, "the lines are of stdout: stderr was silent", HIDDEN, "")   \
+    R(X, WHOLE, peak_rss, 0, MESSAGE_NUMBER_MAX, 0, "most memory that it held, in bytes", BYTES, \
+      "peak memory")
+
+#define FAILURE_FACT(X, kind, name, least, most, missing, what, ...) X(kind, name, least, most, missing, what)
+#define FAILURE_FACTS(X)                                             FAILURE_ROWS(FAILURE_FACT, X)
 
 #define FAILURE_TYPE_WHOLE              int64_t
 #define FAILURE_TYPE_MARK               bool

@@ -110,12 +110,13 @@ Test(loopback_nodes, the_first_failure_is_named_on_every_node)
     for (int i = 0; i < NODES; i++) {
         says(i, "ddprun: rank 3 on ");
         says(i, "failed first: exit 9, ");
+        says(i, ", peak memory ");
         says(i, "stderr   | no such file");
         says(i, "  exit     9, because of rank 3 on ");
         says(i, "exit 9; stopping the workers here  [WORKER_FAILED]");
     }
     says(0, "ranks 0-1 were stopped by ddprun as a consequence (SIGTERM)");
-    says(0, "node 1; more is said there");
+    says(0, "; more is said");
 }
 
 /* The report in the last event: of the same shape on the node where it happened and on the other. */
@@ -143,6 +144,8 @@ Test(loopback_nodes, the_json_reports_fit_their_schema_on_every_node)
     expect_codes(9, 9);
     for (int i = 0; i < NODES; i++)
         expect_schema(i, "WORKER_FAILED", "\"first_failure\":{\"rank\":1,");
+    for (int i = 0; i < NODES; i++)
+        cr_expect_null(strstr(end[i].out, "\"peak_rss\":null"), "node %d: %s", i, end[i].out);
 }
 
 /* It looks like a success, and is what the others fail of: at a barrier and in a collective. */

@@ -120,11 +120,13 @@ Test(net_messages, a_stop_with_its_cause)
         "{\"round\":3,\"why\":\"failed\",\"cause\":{\"node_rank\":1,\"host\":\"n1\",\"rank\":5,\"local_"
         "rank\":1,"
         "\"pid\":77,\"signal\":9,\"after_ms\":2500,\"words\":\"out of memory (SIGKILL)\",\"log\":\"logs/a\","
+        "\"peak_rss\":1288490189,"
         "\"stderr\":[\"one\",\"two\"]}}");
     cr_expect_str_eq(cause.why, "failed");
     cr_expect_eq(cause.rank, 5);
     cr_expect_eq(cause.pid, 77);
     cr_expect_eq(cause.after_ms, 2500);
+    cr_expect_eq(cause.peak_rss, 1288490189);
     cr_expect_eq(cause.n_lines, 2);
     cr_expect_str_eq(cause.lines[1], "two");
     cr_expect_eq(failure_code(&cause), 128 + 9);

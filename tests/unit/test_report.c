@@ -112,7 +112,8 @@ Test(report, calls_a_cgroup_out_of_memory_by_its_name, .fini = tear_down)
                                  .cgroup = "/job_123",
                                  .cgroup_v2 = true,
                                  .limit = 64 << 20,
-                                 .peak = 64 << 20 };
+                                 .peak = 64 << 20,
+                                 .peak_rss = 1288490189 };
     start(2, NULL);
     report.evidence = &e;
     run_all(2);
@@ -125,7 +126,7 @@ Test(report, calls_a_cgroup_out_of_memory_by_its_name, .fini = tear_down)
            "  try      use less memory: a smaller batch, fewer loader workers, less pinned memory; or raise "
            "the\n"
            "           limit: memory.max of that cgroup, --mem of the scheduler, --memory of the container\n"
-           "  worker   rank 0 (local rank 0), pid 4000, host n1\n"
+           "  worker   rank 0 (local rank 0), pid 4000, host n1, peak memory 1.2 GiB\n"
            "  times    started 2023-11-14 22:13:21.000, ended 22:13:22.000\n"
            "  output   it wrote nothing\n"
            "  then     rank 1 was stopped by ddprun as a consequence (SIGTERM)\n"

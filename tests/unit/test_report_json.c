@@ -22,6 +22,7 @@ Test(report_json, has_the_same_facts, .fini = tear_down)
     start(2, "logs");
     run_all(2);
     tail_feed(&err_tails[1], slice_str("bad \xff byte\n"));
+    report.evidence = &(struct worker_evidence){ .peak_rss = 4096 };
     step(AGENT_EXITED, 3500, 1, -SIGABRT);
     step(AGENT_EXITED, 3600, 0, -SIGTERM);
     cJSON *o = report_json(&report);
@@ -33,6 +34,7 @@ Test(report_json, has_the_same_facts, .fini = tear_down)
     const cJSON *first = cJSON_GetObjectItem(o, "first_failure");
     cr_assert_eq(number(first, "rank"), 1);
     cr_assert_eq(number(first, "ended_s"), 3.0);
+    cr_assert_eq(number(first, "peak_rss"), 4096);
     cr_assert_str_eq(member(first, "signal_name"), "SIGABRT");
     cr_assert_str_eq(member(first, "last_lines"), "bad \xef\xbf\xbd byte\n");
     const cJSON *other = cJSON_GetArrayItem(cJSON_GetObjectItem(o, "workers"), 0);

@@ -1,6 +1,6 @@
 /* event_log.c -- see event_log.h.
  *
- * Lines are made here and written by a thread of line_file.c, so a slow disk costs lines and never time.
+ * Lines are made here and written by a thread of log.c, so a slow disk costs lines and never time.
  * The name may hold the node's rank, which an elastic node does not know before its first round: until then
  * lines wait in memory, EARLY_BYTES of them, and go into the file first. */
 #include "output/event_log.h"
@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/events.h"
 #include "base/limits.h"
-#include "base/line_file.h"
+#include "base/log.h"
 
 #include <errno.h>
 #include <stdio.h>

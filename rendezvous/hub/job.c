@@ -144,9 +144,9 @@ static bool barrier_rank_ended(void *user, uint32_t rank)
     return members_at(&job->members, rank)->exited;
 }
 
-static void barrier_log(void *user, const char *line)
+void job_log(void *job, const char *line)
 {
-    hub_log(((struct job *)user)->hub, "%s", line);
+    hub_log(((struct job *)job)->hub, "%s", line);
 }
 
 static void barrier_lost(void *user, const struct barrier *barrier, uint32_t rank)
@@ -167,7 +167,7 @@ struct barrier_env job_barrier_env(struct job *job)
                                  .report = report_barrier,
                                  .end_of = put_end,
                                  .has_ended = barrier_rank_ended,
-                                 .log = barrier_log,
+                                 .log = job_log,
                                  .lost = barrier_lost,
                                  .opened = barrier_opened,
                                  .ended = events_ended };

@@ -93,6 +93,9 @@ void job_rename(struct job *job, const char *name);
 /* Is it this attempt, with this world, that runs? */
 bool job_is_at(const struct job *job, const struct job_name *name);
 
+/* The log of barriers and the rendezvous. */
+void job_log(void *job, const char *line);
+
 /* When it is forgotten if nothing happens, UINT64_MAX = never. */
 uint64_t job_forget_at(const struct job *job);
 /* A job has changed: hub->jobs_deadline_ms is no later than what it needs. */

@@ -19,12 +19,11 @@ struct row {
     enum kind kind;
     size_t at; /* in the message's struct */
     int64_t least, most, missing;
-    const char *what;
 };
 
 /* The rows of each message; a row without a name ends them. */
 #define ROW(kind, name, least, most, missing, what) \
-    { #name, KIND_##kind, offsetof(this_message, name), least, most, missing, what },
+    { #name, KIND_##kind, offsetof(this_message, name), least, most, missing },
 #define X(ID, name, ...)                                                                          \
     static const struct row *fields_of_##name(void)                                               \
     {                                                                                             \
@@ -41,10 +40,9 @@ static const struct {
     enum message_class class;
     size_t size;
     const struct row *(*fields)(void);
-    const char *what;
 } messages[MESSAGE_COUNT] = {
 #define X(ID, name, words, class, what) \
-    { words, MESSAGE_IS_##class, sizeof(struct message_##name), fields_of_##name, what },
+    { words, MESSAGE_IS_##class, sizeof(struct message_##name), fields_of_##name },
     MESSAGES(X)
 #undef X
 };
@@ -323,74 +321,4 @@ void message_decode_failure(const cJSON *o, struct failure *f)
     FAILURE_FACTS(X)
 #undef X
     decode_lines(m.stderr, f);
-}
-
-/* --- printed -------------------------------------------------------------------------------------------- */
-
-static const char *kind_words(enum kind kind)
-{
-#define X(name, words) words,
-    static const char *const words[] = { MESSAGE_KINDS(X) };
-#undef X
-    return words[kind];
-}
-
-static bool print_limits(struct buf *out, const struct row *f)
-{
-    switch (f->kind) {
-    case KIND_WHOLE:
-    case KIND_LIMIT:
-    case KIND_CODE:
-        return buf_printf(out, "%lld to %lld", (long long)f->least, (long long)f->most);
-    case KIND_TEXT:
-        return buf_printf(out, "%lld bytes", (long long)f->most);
-    case KIND_LIST:
-        return f->most == 0 || buf_printf(out, "%lld", (long long)f->most);
-    default:
-        return true;
-    }
-}
-
-static bool print_message(struct buf *out, enum message_id id)
-{
-    bool ok = buf_printf(out, "\n**%s**: %s\n", messages[id].name, messages[id].what);
-    const struct row *f = messages[id].fields();
-    if (f->name != NULL)
-        ok = ok && buf_printf(out, "\n| member | type | limits | needed | |\n|---|---|---|---|---|\n");
-    for (; ok && f->name != NULL; f++)
-        ok = buf_printf(out, "| `%s` | %s | ", f->name, kind_words(f->kind)) && print_limits(out, f) &&
-             buf_printf(out, " | %s | %s |\n", f->missing == MESSAGE_NEEDED ? "yes" : "", f->what);
-    return ok;
-}
-
-bool messages_print_markdown(struct buf *out)
-{
-    static const char *const titles[MESSAGE_CLASSES] = {
-        [MESSAGE_IS_AGENT_CALL] = "Calls of agents",
-        [MESSAGE_IS_CALL] = "Calls of anybody",
-        [MESSAGE_IS_ANSWER] = "Answers",
-        [MESSAGE_IS_PUSH] = "Pushes",
-        [MESSAGE_IS_PART] = "Parts",
-    };
-    bool ok = true;
-    for (int class = 0; ok && class < MESSAGE_CLASSES; class ++) {
-        ok = buf_printf(out, "\n## %s\n", titles[class]);
-        for (int id = 0; ok && id < MESSAGE_COUNT; id++)
-            ok = (int)messages[id].class != class || print_message(out, (enum message_id)id);
-    }
-    return ok && buf_printf(out, "\n");
-}
-
-/* Calls with each of their members; a name that several messages share stands there several times, which does no harm. */
-bool messages_print_dictionary(struct buf *out)
-{
-    bool ok = true;
-    for (int id = 0; ok && id < MESSAGE_COUNT; id++) {
-        if (messages[id].class > MESSAGE_IS_CALL)
-            continue;
-        ok = buf_printf(out, "\"{\\\"op\\\":\\\"%s\\\"\"\n", messages[id].name);
-        for (const struct row *f = messages[id].fields(); ok && f->name != NULL; f++)
-            ok = buf_printf(out, "\",\\\"%s\\\":\"\n", f->name);
-    }
-    return ok;
 }

@@ -467,11 +467,4 @@ void message_decode_failure(const cJSON *o, struct failure *f);
 /* One JSON object and nothing behind it; yours (cJSON_Delete). NULL: err says what is wrong. */
 cJSON *message_parse(struct slice text, struct ddp_err *err);
 
-/* --- printed -------------------------------------------------------------------------------------------- */
-
-/* The tables of docs/protocol.md. False when memory is short. */
-bool messages_print_markdown(struct buf *out);
-/* Names and words as a dictionary of libFuzzer. */
-bool messages_print_dictionary(struct buf *out);
-
 #endif

@@ -121,8 +121,6 @@ void schedule_spare(struct job *job);
 void schedule_trouble(struct job *job);
 /* A rank waits for what only another one of PyTorch's gives, or it is suspected that too many take part. */
 void schedule_torch(struct job *job, bool is_crowded);
-/* A look at too many is to come already. */
-bool schedule_torch_is_crowded(const struct job *job);
 /* A process has ended: if ranks wait, that may be why. */
 void schedule_torch_exit(struct job *job);
 /* A rank is in a collective. */

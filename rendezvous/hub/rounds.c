@@ -247,11 +247,6 @@ static void drop(void *user, uint64_t node, const char *why)
         session_drop(hub, s, why);
 }
 
-static void log_line_of(void *user, const char *line)
-{
-    hub_log(((struct job *)user)->hub, "%s", line);
-}
-
 /* A verdict is recorded before anybody is told it. */
 static void record(void *user, const struct rdzv_record *what)
 {
@@ -274,7 +269,7 @@ static struct rdzv *make_rendezvous(struct job *job)
                             .progress = progress,
                             .waiting_nodes = waiting_nodes,
                             .drop = drop,
-                            .log = log_line_of,
+                            .log = job_log,
                             .record = record };
     snprintf(instance, sizeof(instance), "%s-%u", hub->limits.instance, ++hub->lives);
     return rdzv_new(&env, job->quota, job->name, instance);

@@ -203,11 +203,6 @@ void schedule_torch(struct job *job, bool is_crowded)
     job->watch.torch_crowd |= is_crowded;
 }
 
-bool schedule_torch_is_crowded(const struct job *job)
-{
-    return job->watch.torch_crowd;
-}
-
 void schedule_torch_exit(struct job *job)
 {
     job->watch.torch_ended = true;

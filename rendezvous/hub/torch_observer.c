@@ -39,7 +39,7 @@ static void suspect_crowd(struct session *newcomer)
 {
     struct job *job = newcomer->job;
     ask_owner(job, newcomer);
-    if (schedule_torch_is_crowded(job))
+    if (job->watch.torch_crowd)
         return;
     LIST_EACH(node, &job->sessions)
     {
@@ -172,18 +172,13 @@ void torch_observe(struct job *job)
  * A second address from the same process is no second process, so the pids are compared. torch 2.x says its own; of
  * older clients their agent does, and where there is none nothing is claimed. */
 
-static bool is_attached(const struct session *s)
-{
-    return !list_is_empty(&s->by_rank);
-}
-
 static struct snapshot_claim claim_of(const struct session *s)
 {
     struct snapshot_claim claim = { .rank = (int64_t)s->torch->rank - 1,
                                     .pid = s->pid,
                                     .address = session_address(s),
                                     .owner = s->torch->owner != NULL ? s->torch->owner : "" };
-    if (!is_attached(s))
+    if (list_is_empty(&s->by_rank))
         return claim;
     const struct member *member = members_at(&s->job->members, s->rank);
     claim.is_ours = true;

@@ -1,10 +1,10 @@
 /* clients.c -- see clients.h.
  *
  * The happy path: clients_add -> hub_connect; on_bytes -> hub_feed -> reply -> conn_send, at once or by way of `replies`;
- * on_end -> hub_disconnect -> (conn flushes and closes) -> on_closed -> free.
+ * on_end -> hub_disconnect -> (conn flushes and closes) -> on_conn_closed -> free.
  *
  * It can go wrong when
- *   - the peer speaks nonsense: the hub calls clients_close; the client flushes and lingers until the peer has closed
+ *   - the peer speaks nonsense: the hub has it closed (close_client); the client flushes and lingers until the peer has closed
  *     too, at most ENDING_MS;
  *   - the peer does not read, or writing fails: conn_send says so in the middle of a call of the hub, when the hub must
  *     not be called. So the client is only put on the list of the doomed, gets nothing more, and is cut off at the end

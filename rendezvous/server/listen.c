@@ -287,11 +287,6 @@ void acceptor_put_back(struct acceptor *a)
         acceptor_tick(a, a->resume_ms);
 }
 
-uint64_t acceptor_deadline(const struct acceptor *a)
-{
-    return a->resume_ms;
-}
-
 void acceptor_tick(struct acceptor *a, uint64_t now_ms)
 {
     if (now_ms < a->resume_ms || is_closed(a))

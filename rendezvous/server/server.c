@@ -68,15 +68,10 @@ static uint64_t next_deadline(const struct store_server *s)
     uint64_t clients_or_force = earlier_of(clients_deadline(&s->clients), s->force_at_ms);
     uint64_t linger = earlier_of(s->linger_at_ms, s->linger_said_ms);
     return earlier_of(earlier_of(clients_or_force, linger),
-                      earlier_of(hub_deadline(s->hub), acceptor_deadline(&s->acceptor)));
+                      earlier_of(hub_deadline(s->hub), s->acceptor.resume_ms));
 }
 
 static void end_all(struct store_server *s);
-
-static bool lingers(const struct store_server *s)
-{
-    return s->linger_at_ms != UINT64_MAX;
-}
 
 static void linger(struct store_server *s, uint64_t now_ms)
 {
@@ -96,7 +91,7 @@ static void on_before_sleep(uv_prepare_t *prepare)
     struct store_server *s = prepare->data;
     const uint64_t now_ms = uv_now(&s->loop);
     clients_end_turn(&s->clients);
-    if (lingers(s))
+    if (s->linger_at_ms != UINT64_MAX)
         linger(s, now_ms);
     const uint64_t at_ms = next_deadline(s);
     if (at_ms >= s->timer_at_ms)

@@ -1,5 +1,5 @@
 /* Lines into a file by a thread of their own: whole, in order, and what happens when the file takes none. */
-#include "base/line_file.h"
+#include "base/log.h"
 #include "job.h"
 
 #include <criterion/criterion.h>

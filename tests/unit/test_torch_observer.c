@@ -1,4 +1,5 @@
 /* Ranks of PyTorch that come together, or do not, through a hub without sockets: when all nodes are told, and what. */
+#include "hub/job.h"
 #include "torch_case.h"
 
 TestSuite(torch_watch, .init = set_up, .fini = tear_down);
@@ -524,4 +525,23 @@ Test(torch_left, who_went_on_for_long_without_the_others_has_not_given_up)
     (void)told();
     sim_disconnect(&sim, RANK0);
     expect_given_up("\"exit_code\":1", false);
+}
+
+/* --- who subscribes ------------------------------------------------------------------------------------------- */
+
+/* No key is looked into for workers that have introduced themselves, nor for nodes. */
+Test(torch_watch, only_a_plain_client_makes_the_store_look_into_keys)
+{
+    const struct job *job = job_only(sim.hub);
+    sim_client(&sim, RANK0);
+    cr_assert_eq(sim_identify(&sim, RANK0,
+                              "{\"role\":\"worker\",\"job\":\"a\",\"attempt\":0,\"rank\":0,\"world_size\":2}",
+                              NULL),
+                 0);
+    set(RANK0, "/k");
+    cr_expect_not(job->is_observed);
+    sim_client(&sim, OTHER0);
+    cr_expect_not(job->is_observed, "it has asked for no key yet");
+    set(OTHER0, "/k");
+    cr_expect(job->is_observed);
 }

@@ -9,7 +9,9 @@
 #include <string.h>
 
 static struct agent *agent;
-static struct plan_worker workers[2] = { { .rank = 0 }, { .rank = 1, .local_rank = 1 } };
+static char *argv[] = { "./train", NULL };
+static struct plan_worker workers[2] = { { .rank = 0, .argv = argv },
+                                         { .rank = 1, .local_rank = 1, .argv = argv } };
 static char *no_environment[] = { NULL };
 static struct plan_facts facts = { .host = "n1", .environ_block = no_environment };
 static struct cli no_options;

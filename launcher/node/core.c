@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "contain/procfs.h"
 #include "report/final_report.h"
-#include "report/status.h"
+#include "report/user_messages.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -32,10 +32,10 @@ void node_feed(struct node *n, struct agent_event event)
 void node_set_timer(struct node *n)
 {
     uint64_t at = agent_deadline(n->agent), now = clock_ms();
-    if (n->store_deadline_ms < at)
-        at = n->store_deadline_ms;
-    if (n->unread_deadline_ms < at)
-        at = n->unread_deadline_ms;
+    if (n->meet.store_deadline_ms < at)
+        at = n->meet.store_deadline_ms;
+    if (n->out.unread_deadline_ms < at)
+        at = n->out.unread_deadline_ms;
     n->due_ms = at;
     if (at == UINT64_MAX || n->ended)
         uv_timer_stop(&n->timer);
@@ -47,19 +47,19 @@ void node_set_timer(struct node *n)
 void node_expect_answer(struct node *n)
 {
     const uint64_t limit_ms = n->plan->cli->timeout_ms;
-    n->store_deadline_ms = clock_ms() + (limit_ms > 0 ? limit_ms : STORE_ANSWER_MS);
+    n->meet.store_deadline_ms = clock_ms() + (limit_ms > 0 ? limit_ms : STORE_ANSWER_MS);
     node_set_timer(n);
 }
 
 void node_expect_nothing(struct node *n)
 {
-    n->store_deadline_ms = UINT64_MAX;
+    n->meet.store_deadline_ms = UINT64_MAX;
 }
 
 bool node_has_workers(const struct node *n)
 {
     for (int i = 0; i < n->plan->nproc; i++)
-        if (n->pids[i] != 0)
+        if (n->run.pids[i] != 0)
             return true;
     return false;
 }
@@ -68,30 +68,27 @@ bool node_has_workers(const struct node *n)
  * already. */
 static void report(struct node *n)
 {
-    const char *path = env_find(n->plan->facts->environ_block, "PATH");
-    final_report(&(struct final_facts){
+    const struct finding *loss = &n->meet.store_finding;
+    struct report r = {
         .plan = n->plan,
         .agent = n->agent,
-        .output = n->output,
-        .evidence = n->evidence,
         .started_ms = n->started_ms,
-        .stop = &n->stop_heard,
-        .program = n->spawner.failed,
-        .elsewhere = node_cause_is_elsewhere(n) ? &n->cause : NULL,
-        .failed = (const struct failed_attempt *)n->failed.data,
-        .n_failed = n->failed.len / sizeof(struct failed_attempt),
-        .best_step = n->best_step,
-        .store_lost = agent_lost_store(n->agent) ? n->store_lost : NULL,
-        .store_node = n->store_node,
-        .store_advice = n->store_finding.advice,
-        .store_code = n->store_finding.code != FINDING_NONE ? finding_code_name(n->store_finding.code) : "",
-        .stuck = n->stuck,
-        .n_stuck = n->n_stuck,
-        .left_subject = n->left_subject,
-        .left_waiting = n->left_waiting,
-        .left_code = n->left_code,
-        .flights = n->kept_flights ? plan_flight(n->plan) : NULL,
-        .path = path });
+        .stop = agent_stop_signal(n->agent) != 0 ? &n->stop_heard : NULL,
+        .path = env_find(n->plan->facts->environ_block, "PATH"),
+        .elsewhere = node_cause_is_elsewhere(n) ? &n->run.cause : NULL,
+        .failed = (const struct failed_attempt *)n->run.failed.data,
+        .n_failed = n->run.failed.len / sizeof(struct failed_attempt),
+        .best_step = n->run.best_step,
+        .store = { .how = agent_lost_store(n->agent) ? n->meet.store_lost : NULL,
+                   .node = n->meet.store_node,
+                   .advice = loss->advice,
+                   .code = loss->code != FINDING_NONE ? finding_code_name(loss->code) : "" },
+        .left = { n->run.left_subject, n->run.left_waiting, n->run.left_code },
+        .stuck = n->run.stuck,
+        .n_stuck = n->run.n_stuck,
+        .flights = n->out.kept_flights ? plan_flight(n->plan) : NULL,
+    };
+    final_report(&r, n->out.output, n->run.evidence, n->run.spawner.failed);
 }
 
 /* All signals stay blocked. */
@@ -99,7 +96,7 @@ static void close_signals(struct node *n)
 {
     uv_close((uv_handle_t *)&n->lifeline, NULL);
     uv_close((uv_handle_t *)&n->signals, NULL);
-    uv_close((uv_handle_t *)&n->status_timer, NULL);
+    uv_close((uv_handle_t *)&n->out.status_timer, NULL);
     close(n->signal_fd);
 }
 
@@ -110,22 +107,22 @@ void node_finish(struct node *n, int exit_code)
         return;
     n->ended = true;
     n->exit_code = exit_code;
-    announce_end(&n->announce, exit_code, exit_code != 0 ? n->cause.words : "");
+    announce_end(&n->out.announce, exit_code, exit_code != 0 ? n->run.cause.words : "");
     close_signals(n);
     uv_close((uv_handle_t *)&n->timer, NULL);
     uv_close((uv_handle_t *)&n->more, NULL);
-    uv_close((uv_handle_t *)&n->waiting_timer, NULL);
-    uv_close((uv_handle_t *)&n->vouch_timer, NULL);
-    uv_close((uv_handle_t *)&n->port_timer, NULL);
-    uv_close((uv_handle_t *)&n->missing_timer, NULL);
-    store_host_close(n->host);
-    join_dial_close(n->dial);
-    input_close(n->input);
-    file_timer_close(n->file_timer);
-    store_link_close(n->link);
+    uv_close((uv_handle_t *)&n->meet.waiting_timer, NULL);
+    uv_close((uv_handle_t *)&n->meet.vouch_timer, NULL);
+    uv_close((uv_handle_t *)&n->meet.port_timer, NULL);
+    uv_close((uv_handle_t *)&n->meet.missing_timer, NULL);
+    store_host_close(n->meet.host);
+    join_dial_close(n->meet.dial);
+    input_close(n->out.input);
+    file_timer_close(n->run.file_timer);
+    store_link_close(n->meet.link);
     if (n->agent != NULL && agent_state(n->agent) == AGENT_DONE)
         report(n);
-    output_close(n->output);
+    output_close(n->out.output);
 }
 
 /* Only output is left, somebody does not read it, and the user has told us to stop. */
@@ -162,12 +159,12 @@ static void print(struct node *n, const struct cJSON *answer)
                                         .now_ms = clock_ms(),
                                         .states = states,
                                         .answer = answer };
-    n->status_asked = false;
-    uv_timer_stop(&n->status_timer);
+    n->out.status_asked = false;
+    uv_timer_stop(&n->out.status_timer);
     for (int i = 0; states != NULL && i < n->plan->nproc; i++)
-        states[i] = n->pids[i] != 0 ? state_of(n->pids[i]) : '\0';
+        states[i] = n->run.pids[i] != 0 ? state_of(n->run.pids[i]) : '\0';
     for (int i = 0; states != NULL && status_line(&facts, i, &text); i++) {
-        output_note(n->output, "%.*s", (int)text.len, (const char *)text.data);
+        output_note(n->out.output, "%.*s", (int)text.len, (const char *)text.data);
         text.len = 0;
     }
     buf_free(&text);
@@ -183,28 +180,28 @@ static void on_no_answer(uv_timer_t *timer)
 void node_on_status(void *user, const struct cJSON *answer)
 {
     struct node *n = user;
-    if (n->waiting_asked) {
-        n->waiting_asked = false;
-        decode_unfinished(answer, n->plan->node_rank, n->unfinished);
-        announce_waiting_for_end(&n->announce, n->unfinished, n->agent);
+    if (n->meet.waiting_asked) {
+        n->meet.waiting_asked = false;
+        decode_unfinished(answer, n->plan->node_rank, n->meet.unfinished);
+        announce_waiting_for_end(&n->out.announce, n->meet.unfinished, n->agent);
     }
-    if (n->status_asked)
+    if (n->out.status_asked)
         print(n, answer);
 }
 
 /* Asked again before the store has answered, it is printed once: who is impatient presses Ctrl-\ twice. */
 void node_status(struct node *n, const struct signal_heard *heard)
 {
-    announce_status(&n->announce, heard);
-    n->status_asked = true;
-    if (store_link_ask_status(n->link))
-        uv_timer_start(&n->status_timer, on_no_answer, STORE_PATIENCE_MS, 0);
+    announce_status(&n->out.announce, heard);
+    n->out.status_asked = true;
+    if (store_link_ask_status(n->meet.link))
+        uv_timer_start(&n->out.status_timer, on_no_answer, STORE_PATIENCE_MS, 0);
     else
         print(n, NULL);
 }
 
 void node_open_status(struct node *n)
 {
-    uv_timer_init(&n->loop, &n->status_timer);
-    n->status_timer.data = n;
+    uv_timer_init(&n->loop, &n->out.status_timer);
+    n->out.status_timer.data = n;
 }

@@ -34,41 +34,93 @@
 #include "node/flight_pages.h"
 #include "node/spawn.h"
 #include "output/output.h"
-#include "report/kernel_evidence.h"
+#include "report/evidence.h"
 #include "report/user_messages.h"
 #include "tables/signals.h"
 
-/* One node's life. The handles are members and closed together by node_finish(); there is no other owner
- * of any of them. */
-struct node {
-    struct plan *plan;
-    struct contain *contain; /* borrowed */
-    uint64_t started_ms;
-    struct agent *agent;
-    struct output *output;
-    struct input *input;
-    struct file_timer *file_timer; /* NULL = not asked for */
-    struct announce announce;
-    struct spawner spawner;
+/* The store, the way to it, and what it says: who takes part, what comes next, why it is lost. */
+struct node_meeting {
     struct store_server *store; /* NULL = another node has it, or a daemon */
     struct store_host *host;    /* while it is found out who has it, */
     struct join_dial *dial;     /* ... and while that is looked for */
     struct store_link *link;
     int held_port; /* the socket of the port that is offered to rank 0; -1 = none is */
     char port_note[NOTE_MAX];
+    uv_timer_t port_timer;        /* the next look at `held_port` */
     struct heard_round *round;    /* of the round that is, or was last; NULL before the first */
     struct heard_waiting waiting; /* what was said last, while it is waited */
     uv_timer_t waiting_timer;
-    int missing; /* errno of a program that is not here, 0 = it is */
-    uv_timer_t missing_timer;
+    uint64_t waiting_heard_ms;
+    bool waiting_due, waiting_said;  /* a line about a change will come; one has come */
     bool waiting_asked;              /* for whose end this node waits, */
     char unfinished[HEARD_LIST_MAX]; /* ... and the answer */
-    uint64_t waiting_heard_ms;
-    bool waiting_due, waiting_said; /* a line about a change will come; one has come */
-    bool refused;                   /* by the store */
+    int missing;                     /* errno of a program that is not here, 0 = it is */
+    uv_timer_t missing_timer;
+    bool refused;                         /* by the store */
+    struct vouch vouch;                   /* connections that were asked for */
+    uv_timer_t vouch_timer;               /* the next walk for them */
+    uint64_t whose_ms;                    /* until when looking for others' sockets is paid for */
+    char first_cause[LIMIT_WORDS / 2];    /* why the nodes did not come together; "" = not told */
+    int next_attempt;                     /* by the verdict */
+    uint64_t store_deadline_ms;           /* of the answer that is waited for */
+    char store_lost[FINDING_TEXT_MAX];    /* why; "" = it is there */
+    struct finding store_finding;         /* when that is this node's own affair; FINDING_NONE = it is not */
+    char store_node[HEARD_NAME_MAX + 32]; /* " on node 0 (n0)", which it is lost with; "" = not known */
+};
+
+/* The workers of an attempt, and how it ended. */
+struct node_run {
+    struct contain *contain; /* borrowed */
+    struct spawner spawner;
+    struct exits exits;
+    pid_t *pids; /* by local rank; 0 = not running. Ours to signal until we have waited for it. */
+    bool *asked; /* by local rank: a signal of ours went out while it still ran */
+    struct beat_known *known;      /* by local rank: what the store has been told of its process, */
+    struct beat_step *steps;       /* ... and of its steps */
+    struct rank_pages pages;       /* where those write that use libddp */
+    struct file_timer *file_timer; /* NULL = not asked for */
+    struct evidence *evidence;     /* NULL = none is taken */
+    bool reap;                     /* children have ended, or may have */
+    bool alone;                    /* no child is left */
+    bool resting;                  /* the whole job is stopped for a while */
+    bool prepared;                 /* the first attempt is, before its round has come */
+    uint64_t attempt_started_ms;
+    struct failure cause;    /* of the attempt's end, by the store's word; `why` "" = none was told */
+    int64_t step, best_step; /* with the verdict: how far the attempt came, and all of them; -1 = not told */
+    struct buf failed;       /* array of struct failed_attempt */
+    char left_subject[FINDING_SUBJECT_MAX]; /* "rank 0 (n1, pid 7)", which left_waiting is about */
+    char left_waiting[FINDING_TEXT_MAX];    /* who was waited for in vain in this attempt; "" = nobody */
+    enum finding_code left_code;            /* ... and how: RANK_LEFT_EARLY, SETUP_GIVEN_UP */
+    struct stuck stuck[STUCK_MAX];          /* what cannot be killed, for the report */
+    size_t n_stuck;
+};
+
+/* What workers write and read, and what the user reads. */
+struct node_output {
+    struct output *output;
+    struct input *input;
+    struct announce announce;
+    uv_timer_t status_timer;
+    bool status_asked;           /* by the user, who still waits for it */
+    bool kept_flights;           /* some of this attempt's records are in files */
+    bool finishing;              /* only output is left, then the report */
+    uint64_t unread_deadline_ms; /* the user wants the end, whoever does not read our output */
+};
+
+/* One node's life. The handles are members and closed together by node_finish(); there is no other owner
+ * of any of them. */
+struct node {
+    struct plan *plan;
+    uint64_t started_ms;
+    struct agent *agent;
+    struct node_meeting meet;
+    struct node_run run;
+    struct node_output out;
 
     uv_loop_t loop;
     uv_timer_t timer;     /* the core's deadline, or the store's */
+    uint64_t due_ms;      /* what it waits for */
+    bool caught_up;       /* it rang much too late; what was missed meanwhile has been taken in */
     uv_timer_cb on_timer; /* node_on_timer: node_set_timer(), below it, cannot name it */
     uv_idle_t more;       /* runs while wishes are left, or children that have ended */
     bool ended;           /* handles are closing */
@@ -78,47 +130,9 @@ struct node {
     pid_t guardian;
     struct stop_memory stop_memory, pass_memory;
     struct signal_heard stop_heard; /* the user's first request to stop, if agent_stop_signal is not 0 */
-    bool resting;                   /* the whole job is stopped for a while */
-    uv_timer_t status_timer;
-    bool status_asked; /* by the user, who still waits for it */
 
     struct buf wishes; /* array of struct agent_wish, carried out up to `done` */
     size_t done;
-    bool reap; /* children have ended, or may have */
-
-    struct exits exits;
-    pid_t *pids; /* by local rank; 0 = not running. Ours to signal until we have waited for it. */
-    struct beat_known *known;      /* by local rank: what the store has been told of its process, */
-    struct beat_step *steps;       /* ... and of its steps */
-    struct rank_pages pages;       /* where those write that use libddp */
-    bool kept_flights;             /* some of this attempt's records are in files */
-    uint64_t whose_ms;             /* until when looking for others' sockets is paid for */
-    struct vouch vouch;            /* sockets of theirs that were asked for */
-    uv_timer_t port_timer;         /* the next look at `held_port` */
-    uv_timer_t vouch_timer;        /* the next walk for them */
-    bool *asked;                   /* by local rank: a signal of ours went out while it still ran */
-    bool alone;                    /* no child is left */
-    struct evidence *evidence;     /* NULL = none is taken */
-    bool prepared;                 /* the first attempt is, before its round has come */
-    bool finishing;                /* only output is left, then the report */
-    struct stuck stuck[STUCK_MAX]; /* what cannot be killed, for the report */
-    size_t n_stuck;
-    uint64_t attempt_started_ms;
-    struct failure cause;    /* of the attempt's end, by the store's word; `why` "" = none was told */
-    int64_t step, best_step; /* with the verdict: how far the attempt came, and all of them; -1 = not told */
-    char first_cause[LIMIT_WORDS / 2];    /* why the nodes did not come together; "" = not told */
-    int next_attempt;                     /* by the verdict */
-    struct buf failed;                    /* array of struct failed_attempt */
-    char store_lost[FINDING_TEXT_MAX];    /* why; "" = it is there */
-    struct finding store_finding;         /* when that is this node's own affair; FINDING_NONE = it is not */
-    char store_node[HEARD_NAME_MAX + 32]; /* " on node 0 (n0)", which it is lost with; "" = not known */
-    char left_subject[FINDING_SUBJECT_MAX]; /* "rank 0 (n1, pid 7)", which left_waiting is about */
-    char left_waiting[FINDING_TEXT_MAX];    /* who was waited for in vain in this attempt; "" = nobody */
-    enum finding_code left_code;            /* ... and how: RANK_LEFT_EARLY, SETUP_GIVEN_UP */
-    uint64_t store_deadline_ms;             /* of the answer that is waited for */
-    uint64_t due_ms;                        /* what the timer waits for */
-    bool caught_up;              /* it rang much too late; what was missed meanwhile has been taken in */
-    uint64_t unread_deadline_ms; /* the user wants the end, whoever does not read our output */
     int exit_code;
 };
 
@@ -130,7 +144,7 @@ static inline int node_rank(const struct node *n, int local_rank)
 /* Has something else than a worker of this node brought the attempt to its end? */
 static inline bool node_cause_is_elsewhere(const struct node *n)
 {
-    return n->cause.why[0] != '\0' && n->cause.node_rank != n->plan->node_rank;
+    return n->run.cause.why[0] != '\0' && n->run.cause.node_rank != n->plan->node_rank;
 }
 
 /* --- core.c --- */
@@ -197,7 +211,7 @@ ddp_status node_open_timers(struct node *n, struct ddp_err *err);
 
 /* --- effects.c --- */
 
-/* Take children that have ended; `n->reap` stays true when there may be more. */
+/* Take children that have ended; `n->run.reap` stays true when there may be more. */
 void node_reap(struct node *n);
 
 /* --- effects.c --- */

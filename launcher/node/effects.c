@@ -9,14 +9,11 @@
 #include "base/log.h"
 #include "contain/descendants.h"
 #include "net/store_host.h"
-#include "report/aside.h"
-#include "node/core.h"
 #include "output/disk_watch.h"
-#include "report/hints.h"
-#include "report/program_file.h"
-#include "report/report_cause.h"
-#include "report/report_text.h"
-#include "report/spawn_error_text.h"
+#include "node/core.h"
+#include "report/cause.h"
+#include "report/spawn_error.h"
+#include "report/report.h"
 
 #include <cjson/cJSON.h>
 #include <errno.h>
@@ -34,7 +31,7 @@ enum { REAPED_PER_TURN = 256, LAST_LINES = 50 };
 static int local_rank_of(const struct node *n, pid_t pid)
 {
     for (int i = 0; i < n->plan->nproc; i++)
-        if (n->pids[i] == pid)
+        if (n->run.pids[i] == pid)
             return i;
     return -1;
 }
@@ -45,7 +42,8 @@ static bool has_lost_peer(struct node *n, int local_rank, int status)
 {
     struct buf lines = { 0 };
     const bool may = WIFSIGNALED(status) ? WTERMSIG(status) == SIGABRT : WEXITSTATUS(status) != 0;
-    const bool lost = may && tail_lines(output_last_words(n->output, local_rank), LAST_LINES, &lines) > 0 &&
+    const bool lost = may &&
+                      tail_lines(output_last_words(n->out.output, local_rank), LAST_LINES, &lines) > 0 &&
                       hint_is_of_lost_rank(buf_slice(&lines));
     buf_free(&lines);
     return lost;
@@ -57,7 +55,7 @@ static uint64_t import_error_of(struct node *n, int local_rank, int status)
     struct buf lines = { 0 };
     uint64_t found = 0;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 1 && n->plan->cli->max_restarts > 0 &&
-        tail_lines(output_last_words(n->output, local_rank), LAST_LINES, &lines) > 0)
+        tail_lines(output_last_words(n->out.output, local_rank), LAST_LINES, &lines) > 0)
         found = hint_import_error(buf_slice(&lines));
     buf_free(&lines);
     return found;
@@ -69,20 +67,20 @@ static void child_ended(struct node *n, pid_t pid, int status, const struct rusa
     int local_rank = local_rank_of(n, pid);
     if (local_rank < 0)
         return;
-    n->pids[local_rank] = 0;
-    input_ended(n->input, local_rank);
+    n->run.pids[local_rank] = 0;
+    input_ended(n->out.input, local_rank);
     node_feed(n, (struct agent_event){ .type = AGENT_EXITED,
                                        .local_rank = local_rank,
                                        .pid = pid,
                                        .exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 0,
                                        .signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0,
-                                       .unasked = !n->asked[local_rank],
+                                       .unasked = !n->run.asked[local_rank],
                                        .lost_peer = has_lost_peer(n, local_rank, status),
                                        .import_error = import_error_of(n, local_rank, status) });
     const struct agent_worker *w = agent_worker(n->agent, local_rank);
     if (w->verdict == WORKER_FAILED || w->verdict == WORKER_VICTIM)
-        evidence_ended(n->evidence, local_rank, pid, status, usage);
-    announce_worker_ended(&n->announce, local_rank, w);
+        evidence_ended(n->run.evidence, local_rank, pid, status, usage);
+    announce_worker_ended(&n->out.announce, local_rank, w);
 }
 
 /* Workers whom exits knows, in the order of their ends. Returns how many were taken. */
@@ -91,14 +89,14 @@ static int take_workers(struct node *n)
     struct rusage usage;
     int status, taken = 0;
     pid_t pid;
-    for (; taken < REAPED_PER_TURN && (pid = exits_next(&n->exits)) > 0; taken++)
+    for (; taken < REAPED_PER_TURN && (pid = exits_next(&n->run.exits)) > 0; taken++)
         if (wait4(pid, &status, WNOHANG, &usage) == pid)
             child_ended(n, pid, status, &usage);
     return taken;
 }
 
 /* Orphans that we have adopted, else they would stay as zombies; libuv's own process handles would leave them. And workers
- * whom exits does not know. False when there may be more; `n->alone` is set when no child is left. */
+ * whom exits does not know. False when there may be more; `n->run.alone` is set when no child is left. */
 static bool take_others(struct node *n)
 {
     struct rusage usage;
@@ -106,7 +104,7 @@ static bool take_others(struct node *n)
     pid_t pid = 0;
     for (; taken < REAPED_PER_TURN && (pid = wait4(-1, &status, WNOHANG, &usage)) > 0; taken++)
         child_ended(n, pid, status, &usage);
-    n->alone = taken < REAPED_PER_TURN && pid < 0 && errno == ECHILD;
+    n->run.alone = taken < REAPED_PER_TURN && pid < 0 && errno == ECHILD;
     return taken < REAPED_PER_TURN;
 }
 
@@ -116,12 +114,12 @@ static bool take_others(struct node *n)
  * exits forget who ended between the two and was taken as one of the others: as long as it names him, the loop is woken. */
 void node_reap(struct node *n)
 {
-    n->reap = true;
+    n->run.reap = true;
     if (take_workers(n) > 0 && node_has_workers(n))
         return;
-    n->reap = !take_others(n);
+    n->run.reap = !take_others(n);
     take_workers(n);
-    if (n->alone)
+    if (n->run.alone)
         node_feed(n, (struct agent_event){ .type = AGENT_ALONE });
 }
 
@@ -139,7 +137,7 @@ static int local_rank_of_group(const struct node *n, pid_t pid)
 {
     const pid_t group = getpgid(pid);
     for (int i = 0; i < n->plan->nproc; i++)
-        if (n->pids[i] != 0 && n->pids[i] == group)
+        if (n->run.pids[i] != 0 && n->run.pids[i] == group)
             return i;
     return -1;
 }
@@ -154,7 +152,7 @@ static void say_timer(struct node *n, const struct timer_row *row, int local_ran
              row->scope,
              local_rank >= 0 && row->signal > 0 ? "it gets signal" : "nothing is done, its signal was",
              row->signal);
-    output_note(n->output, "%s", words);
+    output_note(n->out.output, "%s", words);
 }
 
 static void on_expired(void *user, const struct timer_row *row)
@@ -166,14 +164,14 @@ static void on_expired(void *user, const struct timer_row *row)
     say_timer(n, row, local_rank);
     if (local_rank < 0 || row->signal <= 0)
         return;
-    evidence_timer(n->evidence, local_rank, row->scope);
+    evidence_timer(n->run.evidence, local_rank, row->scope);
     kill(row->pid, row->signal);
 }
 
 static void on_note(void *user, const char *words)
 {
     struct node *n = user;
-    output_note(n->output, "%s", words);
+    output_note(n->out.output, "%s", words);
 }
 
 ddp_status node_open_timers(struct node *n, struct ddp_err *err)
@@ -181,7 +179,7 @@ ddp_status node_open_timers(struct node *n, struct ddp_err *err)
     const struct file_timer_calls calls = { .expired = on_expired, .note = on_note, .user = n };
     if (n->plan->timer_file == NULL)
         return DDP_OK;
-    return file_timer_open(&n->loop, n->plan->timer_file, &calls, &n->file_timer, err);
+    return file_timer_open(&n->loop, n->plan->timer_file, &calls, &n->run.file_timer, err);
 }
 
 /* --- node flights ----------------------------------------------------------------------------------------- */
@@ -229,7 +227,7 @@ static struct records *records_of(const struct node *n, const char *pattern)
     struct records *records = calloc(1, sizeof(*records) + nproc * sizeof(records->each[0]));
     if (records == NULL)
         return NULL;
-    rank_pages_share(&n->pages, &records->pages);
+    rank_pages_share(&n->run.pages, &records->pages);
     records->n = records->pages.n;
     for (int i = 0; i < records->n; i++) {
         records->each[i].rank = node_rank(n, i);
@@ -264,13 +262,13 @@ void node_keep_flights(struct node *n)
     const int limit_ms = hurry ? STOPPED_WRITE_MS : WRITE_MS;
     if (!aside_run(&(struct aside){ write_records, records_free, records }, limit_ms)) {
         output_note(
-            n->output,
+            n->out.output,
             "warning: the ranks' last calls cannot be written to %s: the file system has not answered for "
             "%d ms",
             pattern, limit_ms);
         return;
     }
-    n->kept_flights = n->kept_flights || records->kept;
+    n->out.kept_flights = n->out.kept_flights || records->kept;
     records_free(records);
 }
 
@@ -289,7 +287,7 @@ void node_say_not_started(const struct node *n, int error)
 {
     static struct program_look look; /* paths make it too large for a stack */
     struct buf words = { 0 };
-    const char *failed = n->spawner.failed;
+    const char *failed = n->run.spawner.failed;
     const bool is_script = failed != NULL && failed == n->plan->script;
     const struct start_failure failure = { .error = error,
                                            .program = is_script ? failed : n->plan->workers[0].argv[0],
@@ -311,14 +309,14 @@ void node_say_not_started(const struct node *n, int error)
 static struct report report_now(const struct node *n)
 {
     static struct program_look look; /* paths make it too large for a stack */
-    const bool seen = program_see_failed(n->spawner.failed, n->plan->script, &look);
+    const bool seen = program_see_failed(n->run.spawner.failed, n->plan->script, &look);
     return (struct report){ .plan = n->plan,
                             .agent = n->agent,
-                            .stdout_tails = output_tails(n->output, STD_OUT),
-                            .stderr_tails = output_tails(n->output, STD_ERR),
+                            .stdout_tails = output_tails(n->out.output, STD_OUT),
+                            .stderr_tails = output_tails(n->out.output, STD_ERR),
                             .path = env_find(n->plan->facts->environ_block, "PATH"),
                             .look = seen ? &look : NULL,
-                            .evidence = evidence_of(n->evidence, agent_first_failure(n->agent)) };
+                            .evidence = evidence_of(n->run.evidence, agent_first_failure(n->agent)) };
 }
 
 /* Lines that end with a newline each. Cut to what the rendezvous takes, here as well as there. */
@@ -335,7 +333,7 @@ static void tell_failed(struct node *n)
 {
     struct failure room;
     const struct report r = report_now(n);
-    store_link_tell(n->link, encode_failure(MESSAGE_FAILED, cause_failure(&r, &room)));
+    store_link_tell(n->meet.link, encode_failure(MESSAGE_FAILED, cause_failure(&r, &room)));
 }
 
 /* Now that its last words are in. */
@@ -350,7 +348,7 @@ static void tell_cause(struct node *n)
     f.from_stdout = got > 0 && from_stdout;
     if (got > 0 && buf_append(&lines, "", 1))
         add_lines(&f, (const char *)lines.data, got);
-    store_link_tell(n->link, encode_failure(MESSAGE_EXPLAIN, &f));
+    store_link_tell(n->meet.link, encode_failure(MESSAGE_EXPLAIN, &f));
     buf_free(&lines);
 }
 
@@ -361,16 +359,16 @@ static void tell_exited(struct node *n, int local_rank)
     const struct agent_worker *w = agent_worker(n->agent, local_rank);
     cJSON *json = encode_exited(node_rank(n, local_rank), w->pid, w->exit_code, w->signal, w->told_to_stop);
     if (w->exit_code == 0 && w->signal == 0)
-        store_link_mention(n->link, json);
+        store_link_mention(n->meet.link, json);
     else
-        store_link_tell(n->link, json);
+        store_link_tell(n->meet.link, json);
 }
 
 /* -1 stands for "rank 0 is not here", and is not sent. */
 static void tell_stopped(struct node *n)
 {
     const int rank0 = node_rank(n, 0) == 0 ? agent_rank0_code(n->agent) : -1;
-    store_link_tell(n->link, encode_stopped(agent_is_stuck(n->agent), agent_max_code(n->agent), rank0));
+    store_link_tell(n->meet.link, encode_stopped(agent_is_stuck(n->agent), agent_max_code(n->agent), rank0));
 }
 
 /* A signal whose sender is not known goes without one. */
@@ -378,9 +376,9 @@ static void tell_leave(struct node *n)
 {
     struct buf by = { 0 };
     if (agent_stop_signal(n->agent) != 0 && signal_sender_text(&n->stop_heard, &by) && buf_append(&by, "", 1))
-        store_link_tell(n->link, encode_leave(agent_stop_signal(n->agent), (const char *)by.data));
+        store_link_tell(n->meet.link, encode_leave(agent_stop_signal(n->agent), (const char *)by.data));
     else
-        store_link_tell(n->link, encode_leave(agent_stop_signal(n->agent), ""));
+        store_link_tell(n->meet.link, encode_leave(agent_stop_signal(n->agent), ""));
     buf_free(&by);
 }
 
@@ -389,10 +387,10 @@ static void tell_leave(struct node *n)
 /* Times are put together from ours and the store's difference: clocks of two machines are never compared. */
 static void note_elsewhere(const struct node *n, struct failed_attempt *a)
 {
-    a->failure = n->cause;
-    a->verdict = n->cause.error != 0 ? WORKER_NOT_STARTED : WORKER_FAILED;
-    a->worker_started_ms = n->attempt_started_ms;
-    a->failed_ms = n->attempt_started_ms + n->cause.after_ms;
+    a->failure = n->run.cause;
+    a->verdict = n->run.cause.error != 0 ? WORKER_NOT_STARTED : WORKER_FAILED;
+    a->worker_started_ms = n->run.attempt_started_ms;
+    a->failed_ms = n->run.attempt_started_ms + n->run.cause.after_ms;
 }
 
 /* Evidence is forgotten when the next attempt begins; its words are kept. */
@@ -411,21 +409,21 @@ static void note_here(const struct node *n, struct failed_attempt *a)
 void node_note_failed(struct node *n)
 {
     struct failed_attempt a = { .attempt = agent_attempt(n->agent),
-                                .started_ms = n->attempt_started_ms,
+                                .started_ms = n->run.attempt_started_ms,
                                 .ended_ms = clock_ms(),
-                                .step = n->step };
+                                .step = n->run.step };
     const bool elsewhere = node_cause_is_elsewhere(n);
-    const size_t count = n->failed.len / sizeof(a);
-    const struct failed_attempt *all = (const struct failed_attempt *)n->failed.data;
+    const size_t count = n->run.failed.len / sizeof(a);
+    const struct failed_attempt *all = (const struct failed_attempt *)n->run.failed.data;
     if (count > 0 && all[count - 1].attempt == a.attempt)
         return;
-    if (elsewhere && failure_code(&n->cause) != 0)
+    if (elsewhere && failure_code(&n->run.cause) != 0)
         note_elsewhere(n, &a);
     else if (!elsewhere && agent_first_failure(n->agent) >= 0)
         note_here(n, &a);
     else
         return;
-    buf_append(&n->failed, &a, sizeof(a));
+    buf_append(&n->run.failed, &a, sizeof(a));
 }
 
 /* --- to the user ---------------------------------------------------------------------------------------- */
@@ -434,20 +432,20 @@ void node_note_failed(struct node *n)
  * says so. */
 static void say_restart(struct node *n)
 {
-    const size_t before = n->failed.len;
+    const size_t before = n->run.failed.len;
     node_note_failed(n);
-    if (n->failed.len > before)
+    if (n->run.failed.len > before)
         node_keep_flights(n);
-    if (n->failed.len > before)
-        announce_restart(&n->announce, n->agent, (const struct failed_attempt *)(n->failed.data + before),
-                         n->next_attempt);
+    if (n->run.failed.len > before)
+        announce_restart(&n->out.announce, n->agent,
+                         (const struct failed_attempt *)(n->run.failed.data + before), n->meet.next_attempt);
     else
-        announce_again(&n->announce, &n->cause);
+        announce_again(&n->out.announce, &n->run.cause);
 }
 
 static void say_dying(struct node *n, int local_rank)
 {
-    output_note(n->output,
+    output_note(n->out.output,
                 "another rank was lost: rank %d (pid %d) is ending, and the kernel still frees its memory or "
                 "writes its "
                 "core file; waiting for that, at most %d s",
@@ -457,9 +455,9 @@ static void say_dying(struct node *n, int local_rank)
 /* For whom, the store knows. When it is no longer waited, there is no time to ask it again. */
 static void say_waiting(struct node *n)
 {
-    n->waiting_asked = agent_state(n->agent) != AGENT_DONE && store_link_ask_status(n->link);
-    if (!n->waiting_asked)
-        announce_waiting_for_end(&n->announce, n->unfinished, n->agent);
+    n->meet.waiting_asked = agent_state(n->agent) != AGENT_DONE && store_link_ask_status(n->meet.link);
+    if (!n->meet.waiting_asked)
+        announce_waiting_for_end(&n->out.announce, n->meet.unfinished, n->agent);
 }
 
 static void tell_user(struct node *n, struct agent_wish wish)
@@ -496,14 +494,14 @@ void node_tell(struct node *n, struct agent_wish wish)
         tell_stopped(n);
         break;
     case WISH_TELL_DONE:
-        store_link_tell(n->link, encode_done());
+        store_link_tell(n->meet.link, encode_done());
         break;
     case WISH_LEAVE:
         tell_leave(n);
         break;
     case WISH_JOIN:
         node_offer_port(n);
-        store_link_join(n->link);
+        store_link_join(n->meet.link);
         break;
     default:
         tell_user(n, wish);
@@ -514,11 +512,12 @@ void node_tell(struct node *n, struct agent_wish wish)
 void node_offer_port(struct node *n)
 {
     int port = 0;
-    if (n->held_port >= 0)
-        close(n->held_port);
-    n->held_port = n->plan->rank0_store ? port_hold(&port) : -1;
-    if (n->plan->rank0_store && n->held_port < 0)
-        output_note(n->output, "warning: no free port for the workers' store on rank 0: %s", strerror(errno));
+    if (n->meet.held_port >= 0)
+        close(n->meet.held_port);
+    n->meet.held_port = n->plan->rank0_store ? port_hold(&port) : -1;
+    if (n->plan->rank0_store && n->meet.held_port < 0)
+        output_note(n->out.output, "warning: no free port for the workers' store on rank 0: %s",
+                    strerror(errno));
     plan_offer_port(n->plan, port);
 }
 
@@ -542,23 +541,23 @@ enum {
 static void spawn(struct node *n, int local_rank)
 {
     pid_t pid = 0;
-    int error = spawner_start(&n->spawner, local_rank, &pid);
+    int error = spawner_start(&n->run.spawner, local_rank, &pid);
     if (error != 0) {
         node_feed(
             n, (struct agent_event){ .type = AGENT_SPAWN_FAILED, .local_rank = local_rank, .error = error });
-        announce_worker_ended(&n->announce, local_rank, agent_worker(n->agent, local_rank));
+        announce_worker_ended(&n->out.announce, local_rank, agent_worker(n->agent, local_rank));
         return;
     }
-    exits_watch(&n->exits, pid);
-    n->pids[local_rank] = pid;
-    n->asked[local_rank] = false;
-    n->alone = false;
-    if (n->resting) /* the others have been stopped already */
+    exits_watch(&n->run.exits, pid);
+    n->run.pids[local_rank] = pid;
+    n->run.asked[local_rank] = false;
+    n->run.alone = false;
+    if (n->run.resting) /* the others have been stopped already */
         kill(pid, SIGSTOP);
-    pid = contain_shown_pid(n->contain, pid); /* from here on it is for people */
-    store_link_mention(n->link,
+    pid = contain_shown_pid(n->run.contain, pid); /* from here on it is for people */
+    store_link_mention(n->meet.link,
                        encode_started(node_rank(n, local_rank), local_rank, pid, n->plan->facts->host));
-    announce_worker_started(&n->announce, local_rank, pid);
+    announce_worker_started(&n->out.announce, local_rank, pid);
     node_feed(n, (struct agent_event){ .type = AGENT_SPAWNED, .local_rank = local_rank, .pid = pid });
 }
 
@@ -566,13 +565,13 @@ static void spawn(struct node *n, int local_rank)
  * worker's own end is still to be learnt. The core repeats a SIGKILL that did not reach all. */
 static void signal_rest(struct node *n, int sig)
 {
-    if (!n->alone && sig == SIGKILL)
-        contain_kill(n->contain);
-    if (!n->alone && sig == SIGKILL && !node_has_workers(n))
-        n->alone = descendants_kill_all(KILL_SLICE_MS);
-    else if (!n->alone)
+    if (!n->run.alone && sig == SIGKILL)
+        contain_kill(n->run.contain);
+    if (!n->run.alone && sig == SIGKILL && !node_has_workers(n))
+        n->run.alone = descendants_kill_all(KILL_SLICE_MS);
+    else if (!n->run.alone)
         descendants_signal(sig);
-    if (n->alone)
+    if (n->run.alone)
         node_feed(n, (struct agent_event){ .type = AGENT_ALONE });
 }
 
@@ -580,32 +579,32 @@ static void signal_rest(struct node *n, int sig)
  * (on_output_idle); those of somebody who hangs in the kernel will not come. */
 static void begin_to_finish(struct node *n, int exit_code)
 {
-    n->finishing = true;
+    n->out.finishing = true;
     n->exit_code = exit_code;
     node_note_failed(n);
     if (exit_code != 0)
         node_keep_flights(n);
     if (agent_stop_signal(n->agent) != 0)
-        n->unread_deadline_ms = clock_ms() + UNREAD_MS;
+        n->out.unread_deadline_ms = clock_ms() + UNREAD_MS;
     if (agent_is_stuck(n->agent))
-        n->n_stuck = stuck_find(n->stuck, n->pids, n->plan);
-    for (size_t i = 0; i < n->n_stuck; i++)
-        n->stuck[i].pid = contain_shown_pid(n->contain, n->stuck[i].pid);
-    output_finish(n->output, n->exit_code == 0);
+        n->run.n_stuck = stuck_find(n->run.stuck, n->run.pids, n->plan);
+    for (size_t i = 0; i < n->run.n_stuck; i++)
+        n->run.stuck[i].pid = contain_shown_pid(n->run.contain, n->run.stuck[i].pid);
+    output_finish(n->out.output, n->exit_code == 0);
     const bool stuck = agent_is_stuck(n->agent) || disk_hangs(DISK_HUNG_MS, NULL);
-    output_drain(n->output, stuck ? STUCK_DRAIN_MS : DRAIN_MS);
+    output_drain(n->out.output, stuck ? STUCK_DRAIN_MS : DRAIN_MS);
 }
 
 /* Who has ended already has not ended because of this signal; then `asked` stays false, and the agent hears
  * that. */
 static void signal_worker(struct node *n, int local_rank, int sig)
 {
-    const pid_t pid = n->pids[local_rank];
+    const pid_t pid = n->run.pids[local_rank];
     siginfo_t end = { 0 };
     if (pid == 0)
         return;
     if (waitid(P_PID, (id_t)pid, &end, WEXITED | WNOHANG | WNOWAIT) != 0 || end.si_pid == 0)
-        n->asked[local_rank] = true;
+        n->run.asked[local_rank] = true;
     kill(-pid, sig);
 }
 
@@ -623,7 +622,7 @@ static void carry_out(struct node *n, struct agent_wish wish)
         signal_rest(n, wish.signal);
         break;
     case WISH_DRAIN:
-        output_drain(n->output, DRAIN_MS); /* on_output_idle answers */
+        output_drain(n->out.output, DRAIN_MS); /* on_output_idle answers */
         break;
     case WISH_FINISH:
         begin_to_finish(n, wish.exit_code);
@@ -646,7 +645,7 @@ static bool next_wish(struct node *n, struct agent_wish *wish)
 static void on_more(uv_idle_t *idle)
 {
     struct node *n = idle->data;
-    if (n->reap)
+    if (n->run.reap)
         node_reap(n);
     node_pump(n);
 }
@@ -661,7 +660,7 @@ void node_pump(struct node *n)
     if (n->ended)
         return;
     node_set_timer(n);
-    if (n->wishes.len > 0 || n->reap)
+    if (n->wishes.len > 0 || n->run.reap)
         uv_idle_start(&n->more, on_more);
     else
         uv_idle_stop(&n->more);

@@ -15,7 +15,7 @@ struct event_log;
 struct event_log *event_log_new(const struct plan *plan, void (*warn)(void *user, const char *words),
                                 void *user);
 
-/* One event of events.h: a JSON object. */
+/* One event of user_messages.h: a JSON object. */
 void event_log_put(struct event_log *log, struct slice object);
 /* One event of the store. */
 void event_log_put_store(struct event_log *log, struct slice object);

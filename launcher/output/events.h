@@ -1,4 +1,4 @@
-/* events.h -- events as JSON objects, one on a line: what all of them have, and those about output.
+/* user_messages.h -- events as JSON objects, one on a line: what all of them have, and those about output.
  *
  * An event is built as an object and printed whole, or thrown away when memory was short on the way: half an object on
  * a line would break the reader of all that follow. Functions return false when memory is short. */
@@ -7,6 +7,7 @@
 
 #include "output/lines.h"
 #include "plan/plan.h"
+#include "tables/signals.h"
 
 #include "base/events.h"
 
@@ -28,5 +29,14 @@ bool event_output(struct buf *out, struct line_time at, const struct plan_worker
 
 /* A sentence that would otherwise go to stderr. */
 bool event_note(struct buf *out, uint64_t t_ms, const char *text);
+
+bool json_add_number_or_null(cJSON *o, const char *name, bool known, double value);
+
+/* Add "signal", its number, and "signal_name". */
+bool json_add_signal(cJSON *object, int signal);
+
+/* Add PREFIX_pid, PREFIX_name and PREFIX_uid; null is what is not known, all of them when nobody sent it. `sender`
+ * NULL = not known. */
+bool json_add_sender(cJSON *object, const char *prefix, const struct signal_sender *sender);
 
 #endif

@@ -540,7 +540,7 @@ static bool fill(const struct worker_evidence *e, const char *sentence, struct b
     return words_fill(out, sentence, words, sizeof(words) / sizeof(words[0]));
 }
 
-/* Of a worker that nobody looked at (kernel_evidence.c looks at the first few only): every condition on a fact is false
+/* Of a worker that nobody looked at (evidence.c looks at the first few only): every condition on a fact is false
  * of it. */
 static const struct worker_evidence nothing;
 

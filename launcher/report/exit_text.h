@@ -1,6 +1,6 @@
 /* exit_text.h -- what is known about the end of one worker, beyond its exit code or signal, and the words for it.
  *
- * Only facts and words in here; kernel_evidence.h looks the facts up. */
+ * Only facts and words in here; evidence.h looks the facts up. */
 #ifndef LAUNCHER_REPORT_EXIT_TEXT_H
 #define LAUNCHER_REPORT_EXIT_TEXT_H
 
@@ -76,7 +76,7 @@ bool end_core(const struct agent_worker *w, const struct worker_evidence *e, con
 /* --- evidence text ---------------------------------------------------------------------------------------- */
 
 /* Read what the kernel writes about control groups, kills and crashes. Only text and bytes in here;
- * kernel_evidence.c fetches them. */
+ * evidence.c fetches them. */
 
 /* The number behind `key` in lines like "oom_kill 3"; false when there is no such line. */
 bool counter_in(struct slice text, const char *key, unsigned long long *value);

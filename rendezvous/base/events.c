@@ -1,4 +1,4 @@
-/* events.c -- see events.h. */
+/* user_messages.c -- see user_messages.h. */
 #include "base/events.h"
 
 #include "base/text.h"

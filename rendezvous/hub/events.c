@@ -1,4 +1,4 @@
-/* events.c -- see job.h.
+/* user_messages.c -- see job.h.
  *
  * Nobody asks in most jobs: then each call ends at its first line. An event is printed once, and that text is kept
  * for the next taker and put into the message for this one.

@@ -12,7 +12,7 @@
  *     job.c               jobs are made, found, freed; who declares them, their barriers and nodes
  *     lost_peer.c         a rank ends while others wait for it
  *     schedule.c          when a job that waits is looked at
- *     events.c            what happens in a job, for an event log
+ *     user_messages.c            what happens in a job, for an event log
  *     session.c           a session is made, found, waits, speaks for a rank; what goes out; what is known of a rank
  *
  * A handler answers by appending to hub->out, which goes to the connection that asks once all its bytes are

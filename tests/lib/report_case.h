@@ -3,7 +3,7 @@
 #define TESTS_LIB_REPORT_CASE_H
 
 #include "command_line.h"
-#include "report/report_text.h"
+#include "report/report.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>

@@ -1,5 +1,5 @@
 /* Work that hangs is left behind, and frees what it has when it comes to its end after all. */
-#include "report/aside.h"
+#include "output/disk_watch.h"
 
 #include <criterion/criterion.h>
 #include <pthread.h>

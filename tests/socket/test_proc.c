@@ -4,7 +4,7 @@
 #include "contain/procfs.h"
 #include "plan/machine.h"
 #include "node/spawn.h"
-#include "report/program_file.h"
+#include "report/evidence.h"
 
 #include "patience.h"
 

@@ -1,5 +1,5 @@
 /* The header of a program: of this machine, of others, cut at every place, and with every byte wrong. */
-#include "report/spawn_error_text.h"
+#include "report/spawn_error.h"
 
 #include <criterion/criterion.h>
 #include <elf.h>

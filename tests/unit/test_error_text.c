@@ -1,5 +1,5 @@
 /* torch's error file, in both shapes and in none. */
-#include "report/error_file.h"
+#include "report/evidence.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -2,10 +2,10 @@
  * whole, and give back what it had. malloc and its family are replaced in this program; the n-th call returns NULL. */
 #include "command_line.h"
 #include "output/events.h"
-#include "report/events.h"
+#include "report/user_messages.h"
 #include "output/fold.h"
 #include "output/line_prefix.h"
-#include "report/report_text.h"
+#include "report/final_report.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>

@@ -1,5 +1,5 @@
 /* What the user reads at the end: golden texts. */
-#include "report/hints.h"
+#include "report/cause.h"
 #include "report_case.h"
 
 static void expect(const char *golden)

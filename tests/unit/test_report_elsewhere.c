@@ -1,5 +1,5 @@
 /* The report of a node that did not fail itself: another one did, is lost, or the store is. */
-#include "report/report_text.h"
+#include "report/report.h"
 
 #include <criterion/criterion.h>
 #include <signal.h>
@@ -110,7 +110,7 @@ Test(report_elsewhere, says_what_helps_when_the_store_is_lost, .fini = tear_down
     plan.meeting.elsewhere = true;
     step(AGENT_STORE_LOST, 3500, 0, 0);
     step(AGENT_EXITED, 3600, 0, -SIGTERM);
-    report.store_lost = "it has said nothing for 3 s (--node_timeout)";
+    report.store.how = "it has said nothing for 3 s (--node_timeout)";
     expect(
         "ddprun: lost the store of the job at 127.0.0.1:29500: it has said nothing for 3 s (--node_timeout)\n"
         "  why      the ddprun that hosts it, or its host, has ended or is frozen; or the network between\n"
@@ -146,10 +146,10 @@ Test(report_elsewhere, who_gave_up_is_told_with_its_reason, .fini = tear_down)
                                    .words = "exit 1" };
     start(2);
     report.elsewhere = &cause;
-    report.left_waiting =
+    report.left.sentence =
         "rank 5 (n2, pid 77) gave up init_process_group after 2.0 s of waiting for rank 1's Gloo "
         "address; rank 1: never connected";
-    report.left_code = FINDING_SETUP_GIVEN_UP;
+    report.left.code = FINDING_SETUP_GIVEN_UP;
     step(AGENT_TOLD_TO_STOP, 3500, 0, 0);
     for (int r = 0; r < 2; r++)
         step(AGENT_EXITED, 3600, r, -SIGTERM);

@@ -1,6 +1,7 @@
 /* What programs read: the report as JSON, and the events of a job. */
 #include "output/events.h"
-#include "report/events.h"
+#include "report/final_report.h"
+#include "report/user_messages.h"
 #include "report_case.h"
 
 static const char *member(const cJSON *o, const char *name)

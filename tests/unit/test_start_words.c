@@ -1,5 +1,5 @@
 /* Why a program could not be started, and what helps, in words. */
-#include "report/spawn_error_text.h"
+#include "report/spawn_error.h"
 
 #include <criterion/criterion.h>
 #include <elf.h>

@@ -1,5 +1,5 @@
 /* test_status.c -- what the user reads who asks what the job does. */
-#include "report/status.h"
+#include "report/user_messages.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>

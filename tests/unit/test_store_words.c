@@ -1,5 +1,5 @@
 /* What a node says that has lost its store, when the fault is on its own side. */
-#include "report/hints.h"
+#include "report/host_checks.h"
 
 #include <criterion/criterion.h>
 

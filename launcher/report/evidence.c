@@ -1,14 +1,15 @@
-/* kernel_evidence.c -- see kernel_evidence.h.
+/* evidence.c -- see evidence.h.
  *
- * The kernel tells a parent that a core was dumped, and not where. The name follows from the pattern in
- * /proc/sys/kernel/core_pattern, of which only some parts are known here; so the rest becomes a wildcard, and of
- * the files that fit the newest one that is not older than the attempt is taken. */
-#include "report/kernel_evidence.h"
+ * Everything read here may be anything: counters of another kernel, a file that a worker wrote, a program that somebody named.
+ * So nothing waits (a FIFO has no writer), no link is followed in a worker's directory, and lengths are limited. */
+#include "report/evidence.h"
 
 #include "contain/cgroup.h"
 #include "report/exit_text.h"
-#include "report/program_file.h"
+#include "report/spawn_error.h"
+#include "tables/text.h"
 
+#include <cjson/cJSON.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -17,6 +18,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -549,4 +551,316 @@ const struct worker_evidence *evidence_of(const struct evidence *e, int local_ra
         if (e->looked_at[i].local_rank == local_rank)
             return &e->looked_at[i].facts;
     return NULL;
+}
+
+/* --- error file ------------------------------------------------------------------------------------------- */
+
+/* CJSON reads the file: it has a limit for nesting and stops at the given
+ * length. What is left to do here is to expect each member to be of any type, or missing. */
+
+/* A copy of a member's text, "" when it is none; not UTF-8 is made harmless, for it goes to a terminal and into JSON. NULL
+ * when memory is short. */
+static char *copy_text(const cJSON *item)
+{
+    struct buf out = { 0 };
+    const char *text = cJSON_IsString(item) ? item->valuestring : "";
+    if (utf8_clean(&out, slice_str(text)) && buf_append(&out, "", 1))
+        return (char *)out.data;
+    buf_free(&out);
+    return NULL;
+}
+
+/* Seconds since 1970 as a number or as its digits; 0 for anything that is no moment of our age. */
+static uint64_t moment(const cJSON *item)
+{
+    const double latest = 4102444800.0; /* the year 2100: above it are milliseconds, or nonsense */
+    double seconds = cJSON_IsNumber(item)   ? item->valuedouble
+                     : cJSON_IsString(item) ? strtod(item->valuestring, NULL)
+                                            : 0;
+    return seconds >= 1 && seconds < latest ? (uint64_t)(seconds * 1000) : 0;
+}
+
+/* The shape with an object inside, or the flat one. Anything else has no message. */
+static const cJSON *find(const cJSON *root, const cJSON **callstack, const cJSON **when)
+{
+    const cJSON *message = cJSON_GetObjectItemCaseSensitive(root, "message");
+    const cJSON *extra = cJSON_GetObjectItemCaseSensitive(message, "extraInfo");
+    *callstack = cJSON_GetObjectItemCaseSensitive(extra, "py_callstack");
+    *when = cJSON_GetObjectItemCaseSensitive(extra, "timestamp");
+    if (*when == NULL)
+        *when = cJSON_GetObjectItemCaseSensitive(root, "timestamp");
+    return cJSON_IsObject(message) ? cJSON_GetObjectItemCaseSensitive(message, "message") : message;
+}
+
+/* A file without a message is told as broken rather than shown empty: its worker meant to say something. */
+static ddp_status take(const cJSON *root, struct error_text *out, struct ddp_err *err)
+{
+    const cJSON *callstack, *when;
+    const cJSON *message = find(root, &callstack, &when);
+    if (!cJSON_IsString(message))
+        return ddp_fail(err, DDP_ERR_CORRUPT, "it has no \"message\" that is a text");
+    *out = (struct error_text){ .message = copy_text(message),
+                                .callstack = copy_text(callstack),
+                                .unix_ms = moment(when) };
+    if (out->message != NULL && out->callstack != NULL)
+        return DDP_OK;
+    error_text_free(out);
+    return ddp_fail(err, DDP_ERR_NOMEM, "no memory for it");
+}
+
+/* A limit, then a parser, then a look at types: each step may trust the one before, and none trusts the worker. */
+ddp_status error_text_parse(struct slice bytes, struct error_text *out, struct ddp_err *err)
+{
+    const char *end = NULL;
+    *out = (struct error_text){ 0 };
+    if (bytes.len == 0)
+        return ddp_fail(err, DDP_ERR_CORRUPT, "it is empty");
+    if (bytes.len > ERROR_FILE_MAX)
+        return ddp_fail(err, DDP_ERR_LIMIT, "it has more than %d KiB", ERROR_FILE_MAX / 1024);
+    cJSON *root = cJSON_ParseWithLengthOpts(bytes.data, bytes.len, &end, false);
+    if (root == NULL)
+        return ddp_fail(err, DDP_ERR_CORRUPT, "it is no JSON (byte %zu of %zu)",
+                        end != NULL ? (size_t)(end - (const char *)bytes.data) : 0, bytes.len);
+    ddp_status status = take(root, out, err);
+    cJSON_Delete(root);
+    return status;
+}
+
+/* NULL: it is none, or memory is short. */
+static cJSON *parse_object(struct slice bytes)
+{
+    cJSON *root = bytes.len <= ERROR_FILE_MAX ? cJSON_ParseWithLength(bytes.data, bytes.len) : NULL;
+    if (cJSON_IsObject(root))
+        return root;
+    cJSON_Delete(root);
+    return NULL;
+}
+
+/* Append the same object with `code` as message.errorCode, as torchrun hands it on; a message that is a text has no
+ * place for it. False: it is no object, or memory is short. */
+static bool error_text_with_code(struct slice bytes, int code, struct buf *out)
+{
+    cJSON *root = parse_object(bytes);
+    cJSON *message = cJSON_GetObjectItemCaseSensitive(root, "message");
+    bool ok = root != NULL;
+    if (cJSON_IsObject(message)) {
+        cJSON_DeleteItemFromObjectCaseSensitive(message, "errorCode");
+        ok = json_add_number(message, "errorCode", code);
+    }
+    if (ok)
+        return json_print(out, root, false);
+    cJSON_Delete(root);
+    return false;
+}
+
+void error_text_free(struct error_text *text)
+{
+    free(text->message);
+    free(text->callstack);
+    *text = (struct error_text){ 0 };
+}
+
+/* --- error read ------------------------------------------------------------------------------------------- */
+
+/* The path was told to a worker, and the worker may be anything: what lies there is opened as if a stranger had
+ * put it there. A missing file is the usual case, and no trouble. */
+
+/* O_NONBLOCK, or a FIFO would hold up the report until somebody writes to it. */
+static int open_regular(const char *path, struct ddp_err *err)
+{
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW | O_NOCTTY);
+    if (fd < 0) {
+        ddp_fail(err, errno == ENOENT ? DDP_ERR_CLOSED : DDP_ERR_IO, "%s",
+                 errno == ELOOP ? "it is a symbolic link" : strerror(errno));
+        return -1;
+    }
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
+        return fd;
+    ddp_fail(err, DDP_ERR_CORRUPT, "it is not a regular file");
+    close(fd);
+    return -1;
+}
+
+/* One byte more than allowed, so that the parser sees that there was more. */
+static bool read_all(int fd, struct buf *out)
+{
+    ssize_t n = 1;
+    while (n > 0 && out->len <= ERROR_FILE_MAX) {
+        size_t room = ERROR_FILE_MAX + 1 - out->len;
+        void *to = buf_reserve(out, room < 4096 ? room : 4096);
+        n = to != NULL ? read(fd, to, room < 4096 ? room : 4096) : -1;
+        out->len += n > 0 ? (size_t)n : 0;
+    }
+    return n >= 0;
+}
+
+/* Whole, or false. */
+static bool read_bytes(const char *path, struct buf *out)
+{
+    struct ddp_err err;
+    const int fd = open_regular(path, &err);
+    const bool ok = fd >= 0 && read_all(fd, out);
+    if (fd >= 0)
+        close(fd);
+    return ok;
+}
+
+/* The name is the user's own, or that of the launcher which has started us. */
+void error_file_hand_on(const char *from, const char *to, int code)
+{
+    struct buf bytes = { 0 }, out = { 0 };
+    int fd = -1;
+    if (read_bytes(from, &bytes) && error_text_with_code(buf_slice(&bytes), code, &out) &&
+        (fd = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600)) >= 0 &&
+        write(fd, out.data, out.len) != (ssize_t)out.len)
+        (void)!ftruncate(fd, 0); /* no JSON is better than a part of it */
+    if (fd >= 0)
+        close(fd);
+    buf_free(&bytes);
+    buf_free(&out);
+}
+
+ddp_status error_file_read(const char *path, struct error_text *out, struct ddp_err *err)
+{
+    struct buf bytes = { 0 };
+    *out = (struct error_text){ 0 };
+    int fd = open_regular(path, err);
+    if (fd < 0)
+        return err->code == DDP_ERR_CLOSED ? err->code : ddp_wrap(err, "%s", path);
+    ddp_status status = read_all(fd, &bytes) ? error_text_parse(buf_slice(&bytes), out, err)
+                                             : ddp_fail(err, DDP_ERR_IO, "%s", strerror(errno));
+    close(fd);
+    buf_free(&bytes);
+    return status == DDP_OK ? status : ddp_wrap(err, "%s", path);
+}
+
+/* --- a program that did not start ------------------------------------------------------------------------ */
+
+/* O_NONBLOCK: a FIFO by that name has no writer, and would hold us for ever. */
+struct slice file_head(const char *path, char *bytes, size_t size)
+{
+    size_t len = 0;
+    ssize_t n = -1;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    while (fd >= 0 && len < size && (n = read(fd, bytes + len, size - len)) > 0)
+        len += (size_t)n;
+    if (fd >= 0)
+        close(fd);
+    return slice_of(bytes, len);
+}
+
+/* The file may be anything that somebody named on a command line: it is opened
+ * without waiting (a FIFO has no writer), and read only when it is a regular file. */
+
+/* Headers, table of segments and the loader's name lie in the first page of what linkers write. */
+enum { HEAD_BYTES = 4096, NEAR_SEEN_MAX = 4096 };
+
+/* Where a file system is mounted noexec the kernel refuses whatever the file's own bits allow. */
+static bool on_noexec(const char *path)
+{
+    struct statvfs fs;
+    return statvfs(path, &fs) == 0 && (fs.f_flag & ST_NOEXEC) != 0;
+}
+
+/* On a noexec mount access(2) says no whatever the file's bits are. There the bits alone are looked at, so that
+ * the two reasons can be told apart: chmod helps against one of them only. */
+static enum path_kind kind_of(const char *path)
+{
+    struct stat st;
+    if (stat(path, &st) != 0)
+        return errno == ENOENT || errno == ENOTDIR ? PATH_MISSING : PATH_UNKNOWN;
+    if (S_ISDIR(st.st_mode))
+        return PATH_DIRECTORY;
+    if (!S_ISREG(st.st_mode))
+        return PATH_NO_FILE;
+    bool may = faccessat(AT_FDCWD, path, X_OK, AT_EACCESS) == 0 || on_noexec(path);
+    return (st.st_mode & 0111) != 0 && may ? PATH_EXECUTABLE : PATH_NO_X;
+}
+
+/* Returns how many bytes; 0 also for what cannot be read, *ok says which. */
+static size_t read_head(const char *path, uint8_t head[HEAD_BYTES], bool *ok)
+{
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    ssize_t n = -1;
+    if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
+        n = read(fd, head, HEAD_BYTES);
+    if (fd >= 0)
+        close(fd);
+    *ok = n >= 0;
+    return n > 0 ? (size_t)n : 0;
+}
+
+/* "/data/locked" of "/data/locked/bin/train" when that is the first that may not be entered. */
+static void find_locked(const char *path, char out[PATH_MAX])
+{
+    size_t len = strlen(path);
+    out[0] = '\0';
+    for (size_t i = 1; i < len && i < PATH_MAX; i++) {
+        if (path[i] != '/')
+            continue;
+        snprintf(out, PATH_MAX, "%.*s", (int)i, path);
+        if (faccessat(AT_FDCWD, out, X_OK, AT_EACCESS) != 0 && errno == EACCES)
+            return;
+    }
+    out[0] = '\0';
+}
+
+/* Of a few thousand files beside `path` the one whose name is nearest, when at most a third of its letters differ. */
+static void find_near(const char *path, char out[PATH_MAX])
+{
+    const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
+    const int front = (int)(name - path);
+    size_t best = strlen(name) < 3 ? strlen(name) : strlen(name) / 3 + 2;
+    char dir[PATH_MAX];
+    snprintf(dir, sizeof(dir), "%.*s", front > 0 ? front : 1, front > 0 ? path : ".");
+    DIR *d = opendir(dir);
+    const struct dirent *e;
+    for (int seen = 0; d != NULL && seen < NEAR_SEEN_MAX && (e = readdir(d)) != NULL; seen++) {
+        const size_t distance = words_distance(name, e->d_name);
+        if (e->d_type == DT_DIR || distance >= best)
+            continue;
+        if (snprintf(out, PATH_MAX, "%.*s%s", front, path, e->d_name) < PATH_MAX)
+            best = distance;
+    }
+    if (d != NULL)
+        closedir(d);
+}
+
+/* What our own executable says of its machine is what this kernel runs for sure: compared with it, nothing need be
+ * known about processors. */
+void program_see(const char *path, struct program_look *look)
+{
+    uint8_t head[HEAD_BYTES], ours[HEAD_BYTES];
+    struct rlimit processes;
+    bool ok, self_ok;
+    *look = (struct program_look){ .kind = kind_of(path) };
+    snprintf(look->path, sizeof(look->path), "%s", path);
+    find_locked(path, look->locked);
+    if (look->kind == PATH_MISSING)
+        find_near(path, look->near);
+    if (getrlimit(RLIMIT_NPROC, &processes) == 0 && processes.rlim_cur != RLIM_INFINITY)
+        look->processes_max = processes.rlim_cur;
+    if (look->kind != PATH_EXECUTABLE && look->kind != PATH_NO_X)
+        return;
+    look->noexec = on_noexec(path);
+    size_t n = read_head(path, head, &ok), n_ours = read_head("/proc/self/exe", ours, &self_ok);
+    if (!ok)
+        return;
+    program_look_at_bytes(look, slice_of(head, n), slice_of(ours, n_ours));
+    if (look->interpreter[0] != '\0')
+        look->helper = kind_of(look->interpreter);
+    else if (look->elf.interpreter[0] != '\0')
+        look->helper = kind_of(look->elf.interpreter);
+}
+
+/* A name that was searched along PATH is no path: what lies here by that name was not executed. */
+bool program_see_failed(const char *failed, const char *script, struct program_look *look)
+{
+    if (failed == NULL || (failed != script && strchr(failed, '/') == NULL))
+        return false;
+    program_see(failed, look);
+    look->is_python_file = failed == script;
+    return true;
 }

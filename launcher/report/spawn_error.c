@@ -1,4 +1,4 @@
-/* spawn_error_text.c -- see spawn_error_text.h.
+/* spawn_error.c -- see spawn_error.h.
  *
  * execve says ENOEXEC to a foreign program and ENOENT to one whose loader is missing, without a word about which of
  * the two machines is meant. The header says it:
@@ -9,7 +9,7 @@
  *
  * The file comes from anywhere, so every offset in it is compared with what is really there before it is
  * used, and numbers are put together byte by byte: the file may be of the other byte order. */
-#include "report/spawn_error_text.h"
+#include "report/spawn_error.h"
 
 #include "tables/text.h"
 
@@ -154,7 +154,7 @@ void elf_check(struct slice file, struct slice ours, struct elf_look *look)
 /* --- program look ----------------------------------------------------------------------------------------- */
 
 /* The first line of a script, the header of a program. Only bytes in here;
- * program_file.c fetches them. */
+ * spawn_error.c fetches them. */
 
 /* "#! /usr/bin/env -S python3\r\n" -> "/usr/bin/env". The kernel ends the name at a blank; the \r is part
  * of it, which is why such a script is "not found". */

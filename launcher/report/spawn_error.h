@@ -1,9 +1,7 @@
-/* spawn_error_text.h -- why a program could not be started, in words.
- *
- * Can this machine execute that file? Answered from the first bytes of both: of the file and
- * of a program that is known to run here. Nothing is opened in here. */
-#ifndef LAUNCHER_REPORT_SPAWN_ERROR_TEXT_H
-#define LAUNCHER_REPORT_SPAWN_ERROR_TEXT_H
+/* spawn_error.h -- why a program could not be started, in words, from its first bytes and those of a program that is known to run
+ * here. Pure: evidence.h opens the files. */
+#ifndef LAUNCHER_REPORT_SPAWN_ERROR_H
+#define LAUNCHER_REPORT_SPAWN_ERROR_H
 
 #include "base/buf.h"
 
@@ -41,7 +39,7 @@ const char *elf_machine_name(int machine, char buffer[ELF_MACHINE_NAME_MAX]);
 /* What lies where a program could not be started.
  *
  * execve answers with one number. This is everything that tells apart what the number leaves open; the
- * words are made of it in spawn_error_text.c. */
+ * words are made of it in spawn_error.c. */
 
 /* Of the program, and of the interpreter or loader that it names. */
 enum path_kind {
@@ -77,7 +75,7 @@ void program_look_at_bytes(struct program_look *look, struct slice head, struct 
 /* --- start words ------------------------------------------------------------------------------------------ */
 
 /* Why a program could not be started, and what helps: two sentences made of execve's errno and of what
- * spawn_error_text.h saw. */
+ * spawn_error.h saw. */
 
 struct start_failure {
     int error;           /* of execve, of the search, or of fork */

@@ -1,16 +1,15 @@
-/* report_text.c -- see report_text.h.
+/* report.c -- see report.h.
  *
  * One failure is kept in `ok` and looked at by the caller at the end: a report is a hundred small appends, and
  * half a report is no use, so nobody in between need ask. */
-#include "report/report_text.h"
+#include "report/report.h"
 
 #include "agent/failure.h"
 #include "diagnosis/findings.h"
-#include "report/report_cause.h"
+#include "report/cause.h"
 #include "tables/rank_set.h"
 #include "tables/text.h"
 
-#include <cjson/cJSON.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -19,7 +18,14 @@
 
 /* Two blanks, the label, a blank: where the text begins. 100 columns fit beside another window, and are not so
  * wide that the eye loses the row. */
-enum { LABEL_WIDTH = 8, TEXT_AT = 11, TEXT_WIDTH = ROW_WIDTH - TEXT_AT };
+
+enum {
+    ROW_WIDTH = 100,
+    ROW_QUOTE_MAX = 300,
+    LABEL_WIDTH = 8,
+    TEXT_AT = 11,
+    TEXT_WIDTH = ROW_WIDTH - TEXT_AT
+};
 
 static const char BOLD_RED[] = "\033[1;31m", DIM[] = "\033[2m", PLAIN[] = COLOUR_OFF;
 
@@ -126,7 +132,7 @@ static void rows_quote(struct rows *r, const char *label, struct slice line)
     put(r, cut ? " ...\n" : "\n", cut ? 5 : 1);
 }
 
-/* --- report others ---------------------------------------------------------------------------------------- */
+/* --- the other workers ---------------------------------------------------------------------------------- */
 
 /* Nothing here is called a failure of its own: who ends milliseconds after the first, with a broken
  * connection or by our signal, is told with its time and its code, and the reader sees which came first.
@@ -283,7 +289,7 @@ static void report_others(const struct report *r, struct rows *rows)
     }
 }
 
-/* --- report attempts -------------------------------------------------------------------------------------- */
+/* --- attempts ------------------------------------------------------------------------------------------- */
 
 /* Before   attempt 0: rank 1: exit 7, 2.5 s after its start, at step 100
  *     restart  none: the attempts come no further than step 100 (--max_no_progress)
@@ -296,7 +302,7 @@ static void report_others(const struct report *r, struct rows *rows)
 enum { ATTEMPTS_SHOWN = 4, STUCK_SHOWN = 4 };
 
 /* Why there is no further attempt; nothing is appended when there is nothing to explain. */
-static bool no_restart_words(const struct report *r, struct buf *out)
+bool report_no_restart(const struct report *r, struct buf *out)
 {
     struct failure room;
     const struct failure *f = cause_failure(r, &room);
@@ -338,11 +344,6 @@ static bool no_restart_words(const struct report *r, struct buf *out)
 }
 
 /* --- lines ---------------------------------------------------------------------------------------------- */
-
-static double seconds(uint64_t from_ms, uint64_t to_ms)
-{
-    return (double)(to_ms - from_ms) / 1000.0;
-}
 
 /* "rank 1", with its host when there are several; "" when no worker failed but a whole node is gone. */
 static void put_who(const struct report *r, const struct failure *f, char *out, size_t size)
@@ -391,7 +392,7 @@ static void put_attempts(const struct report *r, struct rows *rows)
 static void put_no_restart(const struct report *r, struct rows *rows)
 {
     struct buf words = { 0 };
-    rows->ok = rows->ok && no_restart_words(r, &words);
+    rows->ok = rows->ok && report_no_restart(r, &words);
     if (words.len > 0)
         rows_printf(rows, "restart", "none: %.*s", (int)words.len, (const char *)words.data);
     buf_free(&words);
@@ -429,63 +430,6 @@ void report_attempts(const struct report *r, struct rows *rows)
                     "it dies when the call it hangs in returns; if that never happens, only a reboot helps");
 }
 
-/* --- JSON ----------------------------------------------------------------------------------------------- */
-
-/* As the workers' own members in report_json.c, where they have the same meaning. */
-static bool add_attempt(cJSON *array, const struct report *r, const struct failed_attempt *a)
-{
-    const struct failure *f = &a->failure;
-    cJSON *o = json_add_object(array);
-    bool ok = o != NULL && json_add_number(o, "attempt", a->attempt) && json_add_number(o, "rank", f->rank) &&
-              json_add_number(o, "local_rank", f->local_rank) &&
-              json_add_number(o, "node_rank", f->node_rank) && json_add_text(o, "host", f->host) &&
-              json_add_text(o, "verdict", verdict_name(a->verdict)) && json_add_text(o, "ending", f->words) &&
-              json_add_number(o, "exit_code", failure_code(f)) &&
-              json_add_number(o, "started_s", seconds(r->started_ms, a->started_ms)) &&
-              json_add_number(o, "failed_s", seconds(r->started_ms, a->failed_ms)) &&
-              json_add_number(o, "ended_s", seconds(r->started_ms, a->ended_ms));
-    return ok && (a->step < 0 ? json_add_null(o, "step") : json_add_number(o, "step", (double)a->step));
-}
-
-static bool add_stuck(cJSON *array, const struct stuck *s)
-{
-    const char state[2] = { s->state, '\0' };
-    cJSON *o = json_add_object(array);
-    return o != NULL && json_add_number(o, "pid", s->pid) &&
-           (s->rank < 0 ? json_add_null(o, "rank") : json_add_number(o, "rank", s->rank)) &&
-           json_add_text(o, "name", s->name) && json_add_text(o, "state", state) &&
-           json_add_text(o, "wchan", s->where[0] != '\0' ? s->where : NULL);
-}
-
-/* The same words as in the text, so that a search finds both. */
-static bool add_no_restart(cJSON *o, const struct report *r)
-{
-    struct buf words = { 0 };
-    bool some = agent_no_restart(r->agent) != RESTART_ALLOWED;
-    bool ok = no_restart_words(r, &words) && (some ? json_add_bytes(o, "not_restarted", buf_slice(&words))
-                                                   : json_add_text(o, "not_restarted", NULL));
-    buf_free(&words);
-    return ok;
-}
-
-/* Both arrays are always there, empty for most jobs: a reader need not ask whether they exist. */
-bool report_attempts_json(const struct report *r, struct cJSON *o)
-{
-    const char *left = r->left_waiting != NULL && r->left_waiting[0] != '\0' ? r->left_waiting : NULL;
-    cJSON *attempts = cJSON_CreateArray(), *stuck = cJSON_CreateArray();
-    bool ok = json_add(o, "failed_attempts", attempts);
-    ok = json_add(o, "unkillable", stuck) && ok;
-    for (size_t i = 0; i < r->n_failed && ok; i++)
-        ok = add_attempt(attempts, r, &r->failed[i]);
-    for (size_t i = 0; i < r->n_stuck && ok; i++)
-        ok = add_stuck(stuck, &r->stuck[i]);
-    return ok && json_add_number(o, "max_restarts", agent_max_restarts(r->agent)) && add_no_restart(o, r) &&
-           json_add_text(o, "left_waiting", left) &&
-           json_add_text(o, "left_waiting_code", left != NULL ? finding_code_name(r->left_code) : NULL);
-}
-
-/* --- report ----------------------------------------------------------------------------------------------- */
-
 /* From top to bottom: the first cause, what is known about it and what helps, who
  * it was and when, its last words, what became of the others, where the logs are, and the exit code:
  *
@@ -507,7 +451,7 @@ enum { WHY_LINES = 3, ERROR_LINES = 6, OTHERS_LINES = 8, END_LINES = 7, DAY_S = 
 /* A worker that could not be killed needs telling even when the job was a success. */
 bool report_needed(const struct report *r)
 {
-    if (has_failure(r) || agent_stop_signal(r->agent) != 0 || r->store_lost != NULL)
+    if (has_failure(r) || agent_stop_signal(r->agent) != 0 || r->store.how != NULL)
         return true;
     for (int i = 0; i < r->plan->nproc; i++)
         if (agent_worker(r->agent, i)->verdict != WORKER_OK)
@@ -657,10 +601,10 @@ static void first_cause(const struct report *r, struct rows *rows)
 /* The store lives in a launcher or daemon; with that it dies, and with the way there. */
 static void store_gone(const struct report *r, struct rows *rows)
 {
-    if (r->store_lost == NULL || has_failure(r))
+    if (r->store.how == NULL || has_failure(r))
         return;
-    if (r->store_advice != NULL && r->store_advice[0] != '\0') {
-        rows_text(rows, "try", slice_str(r->store_advice), WHY_LINES);
+    if (r->store.advice != NULL && r->store.advice[0] != '\0') {
+        rows_text(rows, "try", slice_str(r->store.advice), WHY_LINES);
         return;
     }
     rows_printf(rows, "why", "%s",
@@ -740,8 +684,8 @@ static void whose_code(const struct report *r, const struct failure *f, char *ou
         return;
     if (agent_exit_code(r->agent) != failure_code(f))
         snprintf(out, size, ", because of --exit_code=%s", policies[agent_exit_policy(r->agent)]);
-    else if (cause_is_left_waiting(r, f) && r->left_subject != NULL && r->left_subject[0] != '\0')
-        snprintf(out, size, ", because of %.200s", r->left_subject);
+    else if (cause_is_left_waiting(r, f) && r->left.subject != NULL && r->left.subject[0] != '\0')
+        snprintf(out, size, ", because of %.200s", r->left.subject);
     else if (f->rank >= 0)
         snprintf(out, size, ", because of rank %d on %.200s", f->rank, f->host);
     else if (f->node_rank >= 0)

@@ -124,8 +124,8 @@ static void feed(struct hub *hub, struct session *s, struct slice bytes)
 /* Those whose job has just become known: by another's bytes, or by the time. */
 static void feed_released(struct hub *hub)
 {
-    while (!list_is_empty(&hub->released)) {
-        struct session *s = LIST_ENTRY(hub->released.next, struct session, midway);
+    while (!list_is_empty(&hub->peers.released)) {
+        struct session *s = LIST_ENTRY(hub->peers.released.next, struct session, midway);
         list_remove(&s->midway);
         feed(hub, s, slice_of("", 0));
     }
@@ -163,7 +163,7 @@ void hub_feed(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms
     if (!s->has_spoken)
         note_first(s, bytes);
     feed(hub, s, bytes);
-    if (!list_is_empty(&hub->released))
+    if (!list_is_empty(&hub->peers.released))
         feed_released(hub);
 }
 
@@ -249,9 +249,9 @@ struct hub *hub_new(const struct hub_limits *limits, const struct hub_sink *sink
     hub->strangers.whole = &hub->quota;
     list_init(&hub->midway[0]);
     list_init(&hub->midway[1]);
-    list_init(&hub->held);
-    list_init(&hub->claimed);
-    list_init(&hub->released);
+    list_init(&hub->peers.held);
+    list_init(&hub->peers.claimed);
+    list_init(&hub->peers.released);
     hub->jobs_deadline_ms = UINT64_MAX;
     if (table_init(&hub->sessions) && table_init(&hub->agents) && table_init(&hub->jobs) &&
         table_init(&hub->sources) && job_new(hub) != NULL)

@@ -97,7 +97,7 @@ bool peer_hold(struct hub *hub, struct session *s)
     s->is_held = true;
     s->midway_since_ms = hub->now_ms;
     list_remove(&s->midway);
-    list_insert(&hub->held, &s->midway);
+    list_insert(&hub->peers.held, &s->midway);
     peer_ask(hub, s);
     return true;
 }
@@ -114,22 +114,22 @@ bool peer_holds(struct hub *hub, const struct session *s)
 
 static uint64_t held_deadline(const struct hub *hub)
 {
-    if (list_is_empty(&hub->held))
+    if (list_is_empty(&hub->peers.held))
         return UINT64_MAX;
-    return LIST_ENTRY(hub->held.next, struct session, midway)->midway_since_ms + HOLD_MS;
+    return LIST_ENTRY(hub->peers.held.next, struct session, midway)->midway_since_ms + HOLD_MS;
 }
 
 static uint64_t claimed_deadline(const struct hub *hub)
 {
-    if (list_is_empty(&hub->claimed))
+    if (list_is_empty(&hub->peers.claimed))
         return UINT64_MAX;
-    return LIST_ENTRY(hub->claimed.next, struct session, midway)->midway_since_ms + CLAIM_MS;
+    return LIST_ENTRY(hub->peers.claimed.next, struct session, midway)->midway_since_ms + CLAIM_MS;
 }
 
 uint64_t peer_deadline(const struct hub *hub)
 {
     const uint64_t held = held_deadline(hub), claimed = claimed_deadline(hub);
-    if (!list_is_empty(&hub->released))
+    if (!list_is_empty(&hub->peers.released))
         return 0;
     return held < claimed ? held : claimed;
 }
@@ -143,7 +143,7 @@ static void release(struct session *s, struct job *job)
         return;
     s->is_held = false;
     list_remove(&s->midway);
-    list_insert(&hub->released, &s->midway);
+    list_insert(&hub->peers.released, &s->midway);
 }
 
 /* It is the job's unless another one claims it within CLAIM_MS. */
@@ -155,7 +155,7 @@ static void claim(struct session *s, struct job *job)
     session_enter(s, job);
     s->midway_since_ms = hub->now_ms;
     list_remove(&s->midway);
-    list_insert(&hub->claimed, &s->midway);
+    list_insert(&hub->peers.claimed, &s->midway);
 }
 
 /* The only job with an agent where it comes from; NULL when there is none, or several. */
@@ -190,11 +190,11 @@ static void give_up_waiting(struct hub *hub, struct session *s)
 void peer_tick(struct hub *hub)
 {
     while (claimed_deadline(hub) <= hub->now_ms) {
-        struct session *s = LIST_ENTRY(hub->claimed.next, struct session, midway);
+        struct session *s = LIST_ENTRY(hub->peers.claimed.next, struct session, midway);
         release(s, s->job);
     }
     while (held_deadline(hub) <= hub->now_ms)
-        give_up_waiting(hub, LIST_ENTRY(hub->held.next, struct session, midway));
+        give_up_waiting(hub, LIST_ENTRY(hub->peers.held.next, struct session, midway));
 }
 
 /* --- vouch ------------------------------------------------------------------------------------------------ */

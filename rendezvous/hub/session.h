@@ -83,13 +83,20 @@ struct session {
     uint8_t role;       /* enum role */
     uint8_t waits_in;   /* 1 + op_id of WAIT, BARRIER or BARRIER_NAMED while an answer is owed, else 0 */
     bool was_asked_for; /* agents were asked whose it is */
-    bool is_held;   /* in hub->held or hub->claimed with `midway`: its requests wait until its job is known */
-    bool is_paused; /* `in` holds requests that wait for hub_resume */
-    bool is_node;   /* in job->rdzv, under `id` */
+    bool is_held; /* in hub->peers.held or .claimed with `midway`: its requests wait until its job is known */
+    bool is_paused;    /* `in` holds requests that wait for hub_resume */
+    bool is_node;      /* in job->rdzv, under `id` */
     bool takes_events; /* it would write an event log for its job */
     bool has_spoken;   /* one whole request has come */
     uint8_t n_first;   /* its first bytes, until then */
     uint8_t first[REJECT_FIRST_MAX];
+};
+
+/* Plain connections whose job is asked for (peer_identity.c). */
+struct peer_lines {
+    struct list held;     /* sessions whose job is not known, the one that waits longest first */
+    struct list claimed;  /* held ones that one agent has claimed, the first claim first */
+    struct list released; /* sessions whose job is known by now; what they have sent is worked off next */
 };
 
 struct hub {
@@ -106,10 +113,8 @@ struct hub {
     struct table sessions;      /* owns them */
     struct list
         midway[2]; /* sessions with an unfinished request, oldest first: their [0] first, [1] later one */
-    struct table agents;     /* the sessions that are nodes, of all jobs, by the address they come from */
-    struct list held;        /* sessions whose job is not known, the one that waits longest first */
-    struct list claimed;     /* held ones that one agent has claimed, the first claim first */
-    struct list released;    /* sessions whose job is known by now; what they have sent is worked off next */
+    struct table agents; /* the sessions that are nodes, of all jobs, by the address they come from */
+    struct peer_lines peers;
     struct session *feeding; /* whose bytes are being worked off; `out` is for it */
     struct buf out;
     bool must_repeat;   /* the request that is being worked off: its reply may not be sent yet */

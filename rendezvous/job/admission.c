@@ -284,7 +284,7 @@ static bool take_rules(struct rdzv *r, const struct rdzv_join *j)
     restart.backoff_ms = cut(j->backoff_ms);
     restart.backoff_cap_ms = cut(j->backoff_cap_ms);
     restarts_init(&r->restarts, &restart);
-    r->gather_until_ms = r->now_ms + rules->join_timeout_ms;
+    r->until.gather_ms = r->now_ms + rules->join_timeout_ms;
     r->since_ms = r->now_ms; /* nobody has waited before */
     return true;
 }
@@ -342,7 +342,7 @@ static enum rdzv_refused join_again(struct rdzv *r, struct node *node, const str
     }
     if (node->state != RDZV_NODE_RESTING) {
         word_refusal(c, "%s takes part in attempt %" PRIu32 " already", rdzv_name(node, room, sizeof(room)),
-                     r->round - 1);
+                     r->run.round - 1);
         return refuse_join(r, c, RDZV_REFUSED_ALREADY_IN);
     }
     rdzv_node_waits(r, node);

@@ -85,6 +85,35 @@ struct rules {
     struct who nproc_from; /* and `nproc` */
 };
 
+/* The round that runs, or ran last. */
+struct rdzv_run {
+    uint32_t round; /* 0 = none yet */
+    uint32_t nnodes, world_size;
+    uint32_t n_members; /* still here */
+    uint32_t n_open;    /* of those, not STOPPED; once DONE and gone, not counted */
+    uint32_t n_done;    /* whether they are still here or not */
+    uint64_t began_ms;
+    struct node **member;    /* by node rank, NULL = gone; owned, charged, room for `room` */
+    struct node **order;     /* scratch of nodes.c, the same size */
+    struct rdzv_seat *seats; /* the same size */
+    uint32_t room;
+};
+
+/* Its end. */
+struct rdzv_end {
+    bool has_cause;
+    struct rdzv_cause cause;
+    bool unkillable, stopped_by_user;
+    bool has_rank0;
+    int max_code, rank0_code;
+    enum rdzv_no_restart no_restart;
+};
+
+/* When a state is over if nothing else happens. */
+struct rdzv_until {
+    uint64_t stop_ms, back_off_ms, gather_ms, call_ms;
+};
+
 struct rdzv {
     struct rdzv_env env;
     struct quota *quota; /* borrowed */
@@ -102,32 +131,15 @@ struct rdzv {
     uint32_t n_resting;  /* members of the last round that may still come back */
     struct node **place; /* static: who holds node rank i, rules.max of them; owned, charged */
 
-    /* The round that runs, or ran last. */
-    uint32_t round; /* 0 = none yet */
-    uint32_t nnodes, world_size;
-    uint32_t n_members; /* still here */
-    uint32_t n_open;    /* of those, not STOPPED; once DONE and gone, not counted */
-    uint32_t n_done;    /* whether they are still here or not */
-    uint64_t began_ms;
-    struct node **member;    /* by node rank, NULL = gone; owned, charged, room for `room` */
-    struct node **order;     /* scratch of nodes.c, the same size */
-    struct rdzv_seat *seats; /* the same size */
-    uint32_t room;
-
-    /* Its end. */
-    bool has_cause;
-    struct rdzv_cause cause;
-    bool unkillable, stopped_by_user;
-    bool has_rank0;
-    int max_code, rank0_code;
-    enum rdzv_no_restart no_restart;
+    struct rdzv_run run;
+    struct rdzv_end end;
 
     /* Between rounds. */
     bool grow_agreed;  /* by all ranks of the round */
     bool short_handed; /* newcomers had to be waited for: a last call is due again */
     bool must_settle;  /* somebody has come or gone since rdzv_settle */
     uint64_t since_ms; /* in this state */
-    uint64_t stop_until_ms, back_off_until_ms, gather_until_ms, call_until_ms;
+    struct rdzv_until until;
 
     /* Towards the nodes. */
     uint64_t say_ms, said_ms; /* when to say next what is waited for; when it was said last */

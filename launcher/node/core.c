@@ -10,7 +10,6 @@
 #include "base/log.h"
 #include "contain/procfs.h"
 #include "report/final_report.h"
-#include "report/user_messages.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -130,78 +129,4 @@ void node_leave_output(struct node *n)
 {
     log_warn("stopped before all output was written");
     node_finish(n, n->exit_code);
-}
-
-/* --- node status ------------------------------------------------------------------------------------------ */
-
-/* The user has asked what the job does: the kernel and the store are asked, then it is
- * printed, as notes. The store answers in a moment or, when it is what hangs, not at all; that is waited for a second. */
-
-enum { STORE_PATIENCE_MS = 1000 };
-
-/* As ps shows it; 0 when it is gone. */
-static char state_of(pid_t pid)
-{
-    struct proc_stat stat;
-    return procfs_stat(pid, &stat) ? stat.state : '\0';
-}
-
-/* From one of two callers, the answer or the timer, whichever comes first; `status_asked` is for the answer that
- * comes late and must not print everything again. Without memory for the states nothing is printed: a job is not
- * worth less for that. */
-static void print(struct node *n, const struct cJSON *answer)
-{
-    struct buf text = { 0 };
-    char *states = calloc((size_t)n->plan->nproc, 1);
-    const struct status_facts facts = { .plan = n->plan,
-                                        .agent = n->agent,
-                                        .started_ms = n->started_ms,
-                                        .now_ms = clock_ms(),
-                                        .states = states,
-                                        .answer = answer };
-    n->out.status_asked = false;
-    uv_timer_stop(&n->out.status_timer);
-    for (int i = 0; states != NULL && i < n->plan->nproc; i++)
-        states[i] = n->run.pids[i] != 0 ? state_of(n->run.pids[i]) : '\0';
-    for (int i = 0; states != NULL && status_line(&facts, i, &text); i++) {
-        output_note(n->out.output, "%.*s", (int)text.len, (const char *)text.data);
-        text.len = 0;
-    }
-    buf_free(&text);
-    free(states);
-}
-
-/* A store that does not answer is part of what the user wants to know, so the rest is shown without it. */
-static void on_no_answer(uv_timer_t *timer)
-{
-    print(timer->data, NULL);
-}
-
-void node_on_status(void *user, const struct cJSON *answer)
-{
-    struct node *n = user;
-    if (n->meet.waiting_asked) {
-        n->meet.waiting_asked = false;
-        decode_unfinished(answer, n->plan->node_rank, n->meet.unfinished);
-        announce_waiting_for_end(&n->out.announce, n->meet.unfinished, n->agent);
-    }
-    if (n->out.status_asked)
-        print(n, answer);
-}
-
-/* Asked again before the store has answered, it is printed once: who is impatient presses Ctrl-\ twice. */
-void node_status(struct node *n, const struct signal_heard *heard)
-{
-    announce_status(&n->out.announce, heard);
-    n->out.status_asked = true;
-    if (store_link_ask_status(n->meet.link))
-        uv_timer_start(&n->out.status_timer, on_no_answer, STORE_PATIENCE_MS, 0);
-    else
-        print(n, NULL);
-}
-
-void node_open_status(struct node *n)
-{
-    uv_timer_init(&n->loop, &n->out.status_timer);
-    n->out.status_timer.data = n;
 }

@@ -1,24 +1,14 @@
-/* core.h -- private to node*.c: the agent process around the core of agent.h.
+/* core.h -- private to launcher/node: the agent process around the state machine of agent.h.
  *
- * The files are the rungs of a ladder: each calls only those below it.
+ * A callback turns what happened into an event and calls node_feed(); that asks the agent and queues its wishes; node_pump()
+ * carries them out, some at a time. Each file calls only those below it:
  *
- *     node.c       opens, runs and frees
- *     node.c      has the store or finds it, and joins
- *     node.c   signals of the user, the death of the guardian become events
- *     node.c    time becomes an event
- *     store_events.c       what the store says becomes an event
- *     effects.c    the core's wishes are carried out
- *     effects.c      ... those that are words for the store or the user
- *     effects.c  children that have ended are waited for
- *     core.c    what each worker does, when the user asks
- *     store_events.c      ... and what the store is told of it with every beat
- *     effects.c   ... and did last, for the report
- *     store_events.c     ... and which connections are theirs
- *     effects.c    timers that workers have set run out
- *     core.c      asks the core, arms the timer, closes
- *
- * A callback turns what happened into an event and calls node_feed(); that asks the core and queues its
- * wishes; node_pump() carries them out, some at a time. */
+ *     node.c           opens, runs and frees; the way into the job; time
+ *     signals.c        signals of the user, the death of the guardian
+ *     store_events.c   what the store says and asks
+ *     effects.c        the agent's wishes; children that have ended
+ *     flight_pages.c   the last calls of ranks
+ *     core.c           asks the agent, arms the timer, closes */
 #ifndef LAUNCHER_NODE_CORE_H
 #define LAUNCHER_NODE_CORE_H
 
@@ -170,56 +160,13 @@ void node_leave_output(struct node *n);
 /* Is there a worker that has not been waited for yet? */
 bool node_has_workers(const struct node *n);
 
-/* --- core.c --- */
-
-void node_open_status(struct node *n);
-
-/* Print what each worker does, as soon as the store has said what it knows, or after a second without it. */
-void node_status(struct node *n, const struct signal_heard *heard);
-
-/* The store's answer; for store_link_options. */
-void node_on_status(void *user, const struct cJSON *answer);
-
-/* --- store_events.c --- */
-
-/* Add what is new of each worker's process and steps; for store_link_options. */
-void node_on_beat(void *user, struct message_heartbeat *beat);
-
-/* --- effects.c --- */
-
-/* The attempt has failed, or is stopped: the records of those ranks that could not write them themselves. */
-void node_keep_flights(struct node *n);
-
-/* --- store_events.c --- */
-
-/* Is that connection one of our workers'? For store_link_options. */
-void node_on_who(void *user, int64_t conn, const char *peer, const char *store, bool any);
-
-/* Does a worker, or a descendant of one, hold this socket? Walks through /proc. */
-bool node_has_socket(struct node *n, uint64_t inode);
-
-/* --- store_events.c --- */
-
-/* Before the workers of a round start: if a port is held here for the store of its rank 0, watch who listens there until
- * something does. DDP_ERR_IO: another user does already. */
-ddp_status node_watch_port(struct node *n, struct ddp_err *err);
-
-/* --- effects.c --- */
-
-/* torchrun's file timer, if it is enabled; node_finish() closes it. */
-ddp_status node_open_timers(struct node *n, struct ddp_err *err);
-
-/* --- effects.c --- */
-
-/* Take children that have ended; `n->run.reap` stays true when there may be more. */
-void node_reap(struct node *n);
-
 /* --- effects.c --- */
 
 /* Carry out some wishes; the loop comes back for the others. */
 void node_pump(struct node *n);
 
-/* --- effects.c --- */
+/* torchrun's file timer, if it is enabled; node_finish() closes it. */
+ddp_status node_open_timers(struct node *n, struct ddp_err *err);
 
 /* Before each join: hold a port for a store that rank 0 may host here, if our workers need such a one. A new one each time: what
  * is left of the last attempt cannot reach it. */
@@ -228,43 +175,40 @@ void node_offer_port(struct node *n);
 /* Print why the program of this node cannot be started, `error` of spawner_find(), and what helps. */
 void node_say_not_started(const struct node *n, int error);
 
-/* Carry out a wish that is words for the store or the user. */
-void node_tell(struct node *n, struct agent_wish wish);
+/* --- flight_pages.c --- */
 
-/* The latest attempt, if it has failed, is written down for the report. */
-void node_note_failed(struct node *n);
+/* The attempt has failed, or is stopped: the records of those ranks that could not write them themselves. */
+void node_keep_flights(struct node *n);
 
 /* --- store_events.c --- */
-
-/* The shell's part of an attempt's begin: ranks, containment, log files, fresh lines. */
-ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, struct ddp_err *err);
 
 /* What the store says; for store_link_options. */
 extern const struct store_link_calls node_store_calls;
 
-/* There will be no store: before the first round it is the end, later the core decides. */
-void node_on_lost(void *user, const char *why);
+/* The shell's part of an attempt's begin: ranks, containment, log files, fresh lines. */
+ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, struct ddp_err *err);
 
 /* A round has come for which everything was made ready before. */
 void node_begin_prepared(struct node *n);
+
+/* There will be no store: before the first round it is the end, later the core decides. */
+void node_on_lost(void *user, const char *why);
+
+/* --- signals.c --- */
+
+/* Begin to listen to signals and to the guardian's end of the lifeline; node_finish() ends it. False: no descriptor
+ * (errno); nothing is open then. */
+bool node_watch_signals(struct node *n, int lifeline, uv_poll_cb on_lifeline);
+
+/* Do what the signal is for; the guardian passes on those that it gets. */
+void node_signal(struct node *n, const struct signal_heard *heard);
+
+/* The store's answer; for store_link_options. */
+void node_on_status(void *user, const struct cJSON *answer);
 
 /* --- node.c --- */
 
 /* A deadline has come; for node.on_timer. */
 void node_on_timer(uv_timer_t *timer);
-
-/* --- node.c --- */
-
-/* Where other nodes may take part: end the job before the rendezvous when this node cannot execute the program. */
-void node_check_program(struct node *n);
-
-/* Start the store, or look for it, and join. */
-ddp_status node_meet(struct node *n, struct ddp_err *err);
-
-/* --- node.c --- */
-
-/* Begin to listen to signals and to the guardian's end of the lifeline; node_finish() ends it. False: no descriptor
- * (errno); nothing is open then. */
-bool node_watch_signals(struct node *n, int lifeline);
 
 #endif

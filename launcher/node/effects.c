@@ -1,9 +1,6 @@
-/* effects.c -- what the agent wishes is done: processes start, get signals, are reaped; the store and the user are told.
+/* effects.c -- what the agent wishes is done: processes start, get signals and are waited for; the store and the user are told.
  *
- * Children that have ended are waited for, and the core hears of each.
- *
- * SIGCHLD only sets `reap`; on_more() of effects.c comes here in the loop's next turn, so that all who have ended
- * by then are taken at once. */
+ * SIGCHLD only sets `reap`; on_more() comes here in the loop's next turn, so that all who have ended by then are taken at once. */
 #include "agent/failure.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -112,7 +109,7 @@ static bool take_others(struct node *n)
  * take them, and the loop has other duties, to kill them for one: so there are turns. What follows from a worker's end
  * comes before the orphans, unless it was the last: then it is to be known whether anybody is left. The second look makes
  * exits forget who ended between the two and was taken as one of the others: as long as it names him, the loop is woken. */
-void node_reap(struct node *n)
+static void reap_children(struct node *n)
 {
     n->run.reap = true;
     if (take_workers(n) > 0 && node_has_workers(n))
@@ -123,7 +120,7 @@ void node_reap(struct node *n)
         node_feed(n, (struct agent_event){ .type = AGENT_ALONE });
 }
 
-/* --- node timers ------------------------------------------------------------------------------------------ */
+/* --- timers of workers ------------------------------------------------------------------------------------- */
 
 /* A worker's timer of torchrun's file timer has run out: it gets the signal that it
  * asked for, and its end is a failure like any other, with the timer as its cause.
@@ -182,97 +179,7 @@ ddp_status node_open_timers(struct node *n, struct ddp_err *err)
     return file_timer_open(&n->loop, n->plan->timer_file, &calls, &n->run.file_timer, err);
 }
 
-/* --- node flights ----------------------------------------------------------------------------------------- */
-
-/* A rank that has seen the error has written its record itself (worker/core/recorder.h). One that was
- * stopped, looped or was killed has not, and it is mostly that one which is looked for: its record lies in the memory that we share
- * with it, and is written here.
- *
- * Where they go is the user's choice, perhaps a server that does not answer any more, and the agent has other duties: so it waits
- * a while for the thread that writes, no longer. */
-
-enum { WRITE_MS = 5000, STOPPED_WRITE_MS = 500, WHY = ENDING_MAX + 32 };
-
-/* All that the thread needs, as it may outlive the node. */
-struct records {
-    struct rank_pages pages;
-    char pattern[PATH_MAX];
-    bool kept; /* one of them at least */
-    int n;
-    struct one {
-        int rank;
-        char why[WHY];
-    } each[];
-};
-
-/* As the report says it: "killed by signal 9 (SIGKILL)". */
-static void say_why(const struct node *n, int local_rank, char why[WHY])
-{
-    char how[ENDING_MAX];
-    ending_text(how, agent_worker(n->agent, local_rank));
-    snprintf(why, WHY, "written by ddprun: %s", how);
-}
-
-static void records_free(void *user)
-{
-    struct records *records = user;
-    rank_pages_close(&records->pages);
-    free(records);
-}
-
-/* NULL: there are none, or no memory for them. */
-static struct records *records_of(const struct node *n, const char *pattern)
-{
-    const size_t nproc = (size_t)n->plan->nproc;
-    struct records *records = calloc(1, sizeof(*records) + nproc * sizeof(records->each[0]));
-    if (records == NULL)
-        return NULL;
-    rank_pages_share(&n->run.pages, &records->pages);
-    records->n = records->pages.n;
-    for (int i = 0; i < records->n; i++) {
-        records->each[i].rank = node_rank(n, i);
-        say_why(n, i, records->each[i].why);
-    }
-    if ((size_t)snprintf(records->pattern, PATH_MAX, "%s", pattern) < PATH_MAX && records->n > 0)
-        return records;
-    records_free(records);
-    return NULL;
-}
-
-static void write_records(void *user)
-{
-    struct records *records = user;
-    char path[PATH_MAX];
-    disk_begin(DISK_FLIGHTS, records->pattern);
-    for (int i = 0; i < records->n; i++)
-        if (flight_path(path, sizeof(path), records->pattern, records->each[i].rank) &&
-            rank_page_keep(&records->pages, i, path, records->each[i].why))
-            records->kept = true;
-    disk_end(DISK_FLIGHTS);
-}
-
-void node_keep_flights(struct node *n)
-{
-    const char *pattern = plan_flight(n->plan);
-    struct records *records = pattern != NULL ? records_of(n, pattern) : NULL;
-    if (records == NULL)
-        return;
-    /* A user who stops the job, or a disk that hangs already, leaves less time. */
-    const bool hurry = agent_stop_signal(n->agent) != 0 || disk_hangs(DISK_HUNG_MS, NULL);
-    const int limit_ms = hurry ? STOPPED_WRITE_MS : WRITE_MS;
-    if (!aside_run(&(struct aside){ write_records, records_free, records }, limit_ms)) {
-        output_note(
-            n->out.output,
-            "warning: the ranks' last calls cannot be written to %s: the file system has not answered for "
-            "%d ms",
-            pattern, limit_ms);
-        return;
-    }
-    n->out.kept_flights = n->out.kept_flights || records->kept;
-    records_free(records);
-}
-
-/* --- node tell -------------------------------------------------------------------------------------------- */
+/* --- what the store and the user are told ------------------------------------------------------------------ */
 
 /* Wishes that are words: for the store, which tells the other nodes, and for the user.
  *
@@ -406,7 +313,7 @@ static void note_here(const struct node *n, struct failed_attempt *a)
 
 /* A round that ended because the job grows has not failed. Asked for at several moments of an attempt's
  * end, it notes each attempt once. */
-void node_note_failed(struct node *n)
+static void note_failed(struct node *n)
 {
     struct failed_attempt a = { .attempt = agent_attempt(n->agent),
                                 .started_ms = n->run.attempt_started_ms,
@@ -433,7 +340,7 @@ void node_note_failed(struct node *n)
 static void say_restart(struct node *n)
 {
     const size_t before = n->run.failed.len;
-    node_note_failed(n);
+    note_failed(n);
     if (n->run.failed.len > before)
         node_keep_flights(n);
     if (n->run.failed.len > before)
@@ -478,7 +385,7 @@ static void tell_user(struct node *n, struct agent_wish wish)
 }
 
 /* The core names the wish, and it is told in full here, from the same facts that the report will use. */
-void node_tell(struct node *n, struct agent_wish wish)
+static void effect_of_words(struct node *n, struct agent_wish wish)
 {
     switch (wish.type) {
     case WISH_TELL_FAILED:
@@ -521,7 +428,7 @@ void node_offer_port(struct node *n)
     plan_offer_port(n->plan, port);
 }
 
-/* --- node wishes ------------------------------------------------------------------------------------------ */
+/* --- the wishes -------------------------------------------------------------------------------------------- */
 
 /* What the core wishes is carried out: processes, signals, the store, the end.
  *
@@ -581,7 +488,7 @@ static void begin_to_finish(struct node *n, int exit_code)
 {
     n->out.finishing = true;
     n->exit_code = exit_code;
-    node_note_failed(n);
+    note_failed(n);
     if (exit_code != 0)
         node_keep_flights(n);
     if (agent_stop_signal(n->agent) != 0)
@@ -628,7 +535,7 @@ static void carry_out(struct node *n, struct agent_wish wish)
         begin_to_finish(n, wish.exit_code);
         break;
     default:
-        node_tell(n, wish);
+        effect_of_words(n, wish);
     }
 }
 
@@ -646,7 +553,7 @@ static void on_more(uv_idle_t *idle)
 {
     struct node *n = idle->data;
     if (n->run.reap)
-        node_reap(n);
+        reap_children(n);
     node_pump(n);
 }
 

@@ -57,7 +57,7 @@ static struct beat_step_look look_at_step(const struct flight *f)
     return look;
 }
 
-void node_on_beat(void *user, struct message_heartbeat *beat)
+static void on_beat(void *user, struct message_heartbeat *beat)
 {
     struct node *n = user;
     const uint64_t ticks_per_s = (uint64_t)sysconf(_SC_CLK_TCK);
@@ -73,7 +73,7 @@ void node_on_beat(void *user, struct message_heartbeat *beat)
     }
 }
 
-/* --- node vouch ------------------------------------------------------------------------------------------- */
+/* --- whose connection it is -------------------------------------------------------------------------------- */
 
 /* The store asks whose a connection is that cannot introduce itself; who of us has it
  * answers, everybody else is silent. */
@@ -126,7 +126,7 @@ static void walk(struct node *n)
     free(workers);
 }
 
-bool node_has_socket(struct node *n, uint64_t inode)
+static bool holds_socket(struct node *n, uint64_t inode)
 {
     walk(n);
     return vouch_knows(&n->meet.vouch, inode);
@@ -161,7 +161,7 @@ static void put_off(struct node *n, const struct vouch_question *question)
 }
 
 /* The client's "peer" at the store is our side of its socket, hence the order. */
-void node_on_who(void *user, int64_t conn, const char *peer, const char *store, bool any)
+static void on_who(void *user, int64_t conn, const char *peer, const char *store, bool any)
 {
     struct node *n = user;
     struct vouch_process found;
@@ -175,7 +175,7 @@ void node_on_who(void *user, int64_t conn, const char *peer, const char *store, 
         say_whose(n, conn, owner.inode);
 }
 
-/* --- node port -------------------------------------------------------------------------------------------- */
+/* --- the port of rank 0 ------------------------------------------------------------------------------------ */
 
 /* Watch the port that is held for the store of rank 0.
  *
@@ -192,7 +192,7 @@ enum {
 /* Root's workers may have become another user. */
 static bool is_foreign(struct node *n, const struct socket_owner *owner)
 {
-    return owner->uid != geteuid() && !(geteuid() == 0 && node_has_socket(n, owner->inode));
+    return owner->uid != geteuid() && !(geteuid() == 0 && holds_socket(n, owner->inode));
 }
 
 static void print_taken(const struct node *n, const struct socket_owner *owner, char *words, size_t size)
@@ -233,7 +233,7 @@ static void on_look(uv_timer_t *timer)
     uv_timer_start(timer, on_look, is_early ? LOOK_MS : LOOK_LATER_MS, 0);
 }
 
-ddp_status node_watch_port(struct node *n, struct ddp_err *err)
+static ddp_status watch_port(struct node *n, struct ddp_err *err)
 {
     struct socket_owner owner;
     char words[NOTE_MAX];
@@ -257,7 +257,7 @@ ddp_status node_watch_port(struct node *n, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* --- node job --------------------------------------------------------------------------------------------- */
+/* --- the job ----------------------------------------------------------------------------------------------- */
 
 /* What the store says about the job becomes an event for the core, and words for the user.
  *
@@ -351,7 +351,7 @@ static void begin(struct node *n)
     struct ddp_err err;
     uv_timer_stop(&n->meet.waiting_timer);
     n->meet.waiting_due = n->meet.waiting_said = false;
-    if (node_watch_port(n, &err) != DDP_OK) {
+    if (watch_port(n, &err) != DDP_OK) {
         cannot_begin(n, &err);
         return;
     }
@@ -648,8 +648,8 @@ const struct store_link_calls node_store_calls = { .round = on_round,
                                                    .joined = on_joined,
                                                    .event = on_event,
                                                    .refused = on_refused,
-                                                   .beat = node_on_beat,
-                                                   .who = node_on_who,
+                                                   .beat = on_beat,
+                                                   .who = on_who,
                                                    .status = node_on_status,
                                                    .left_waiting = on_left_waiting,
                                                    .lost = node_on_lost };

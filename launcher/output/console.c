@@ -5,8 +5,8 @@
  * used up. */
 #include "output/console.h"
 
-#include "output/line_prefix.h"
-#include "output/events.h"
+#include "output/lines.h"
+#include "output/event_log.h"
 #include "tables/text.h"
 
 #include "base/clock.h"

@@ -6,7 +6,7 @@
 #ifndef LAUNCHER_CONSOLE_H
 #define LAUNCHER_CONSOLE_H
 
-#include "output/fold.h"
+#include "output/lines.h"
 #include "output/log_files.h"
 #include "plan/plan.h"
 

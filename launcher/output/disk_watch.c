@@ -71,7 +71,7 @@ bool disk_watch_left(void)
     return atomic_load(&watch->left);
 }
 
-/* --- aside ------------------------------------------------------------------------------------------------ */
+/* --- work that may hang ------------------------------------------------------------------------------------ */
 
 /* Who of the two comes first to the mutex decides whose `user` is then, and who comes last frees the rest. */
 

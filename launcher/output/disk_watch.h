@@ -27,7 +27,7 @@ bool disk_hangs(uint64_t ms, char path[DISK_PATH_MAX]);
 void disk_watch_leave(void);
 bool disk_watch_left(void);
 
-/* --- aside ------------------------------------------------------------------------------------------------ */
+/* --- work that may hang ------------------------------------------------------------------------------------ */
 
 /* Work that may hang, as files of a server that does not answer: on a thread of its own, and waited for a while only. */
 

@@ -553,7 +553,7 @@ const struct worker_evidence *evidence_of(const struct evidence *e, int local_ra
     return NULL;
 }
 
-/* --- error file ------------------------------------------------------------------------------------------- */
+/* --- the error file of a worker ---------------------------------------------------------------------------- */
 
 /* CJSON reads the file: it has a limit for nesting and stops at the given
  * length. What is left to do here is to expect each member to be of any type, or missing. */
@@ -660,7 +660,7 @@ void error_text_free(struct error_text *text)
     *text = (struct error_text){ 0 };
 }
 
-/* --- error read ------------------------------------------------------------------------------------------- */
+/* --- reading it -------------------------------------------------------------------------------------------- */
 
 /* The path was told to a worker, and the worker may be anything: what lies there is opened as if a stranger had
  * put it there. A missing file is the usual case, and no trouble. */

@@ -46,7 +46,7 @@ void evidence_timer(struct evidence *e, int local_rank, const char *scope);
 /* NULL when it was not looked at. Valid until the next attempt. */
 const struct worker_evidence *evidence_of(const struct evidence *e, int local_rank);
 
-/* --- error file ------------------------------------------------------------------------------------------- */
+/* --- the error file of a worker ---------------------------------------------------------------------------- */
 
 /* What a worker left in its error file (TORCHELASTIC_ERROR_FILE), understood.
  *

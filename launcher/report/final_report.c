@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "output/disk_watch.h"
-#include "output/events.h"
+#include "output/event_log.h"
 #include "output/lines.h"
 #include "output/log_files.h"
 #include "output/writer.h"

@@ -78,7 +78,7 @@ int host_findings(const struct host_facts *facts, int workers, const char *host,
     return n;
 }
 
-/* --- host look -------------------------------------------------------------------------------------------- */
+/* --- this machine ------------------------------------------------------------------------------------------ */
 
 /* Only reading of limits here; which of them are too small for so many workers is decided in
  * report/host_checks.c. */

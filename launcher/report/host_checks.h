@@ -26,7 +26,7 @@ enum { HOST_FINDINGS_MAX = 4 };
 int host_findings(const struct host_facts *facts, int workers, const char *host,
                   struct finding out[HOST_FINDINGS_MAX]);
 
-/* --- host look -------------------------------------------------------------------------------------------- */
+/* --- this machine ------------------------------------------------------------------------------------------ */
 
 /* The facts behind host_checks.h, from this machine. */
 

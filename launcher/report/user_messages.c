@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "contain/contain.h"
-#include "output/events.h"
+#include "output/event_log.h"
 #include "tables/text.h"
 
 #include <cjson/cJSON.h>

@@ -1,5 +1,5 @@
 /* Identical lines of many ranks are shown once, and no rank's lines ever change places. */
-#include "output/fold.h"
+#include "output/lines.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* What programs read: the report as JSON, and the events of a job. */
-#include "output/events.h"
+#include "output/event_log.h"
 #include "report/final_report.h"
 #include "report/user_messages.h"
 #include "report_case.h"

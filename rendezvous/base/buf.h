@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* A borrowed view of bytes. Whoever made it owns them; a slice is never freed.
+/* A borrowed view of bytes. Its maker owns them; a slice is never freed.
  *
  * Keys and values of the store may hold any byte, also 0, so a pointer alone does not say where they end.
  * Passed by value: two registers. */

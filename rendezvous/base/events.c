@@ -1,4 +1,4 @@
-/* user_messages.c -- see user_messages.h. */
+/* events.c -- see events.h. */
 #include "base/events.h"
 
 #include "base/text.h"

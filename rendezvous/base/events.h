@@ -1,4 +1,4 @@
-/* user_messages.h -- the kinds of lines in an event log, and what all of them have in common.
+/* events.h -- the kinds of lines in an event log, and what all of them have in common.
  *
  * One row each: the word that stands in the line, and who writes it. ddprun --json, ddprun --events, the store and
  * ddpctl timeline take their words from here; launcher/events.schema.json says what else stands in each line. Words

@@ -1,7 +1,5 @@
 /* flight.c -- see flight.h.
  *
- * calls are recorded, and printed as JSON.
- *
  * The JSON has the field names of PyTorch's flight recorder where it has the same facts. It is written without printf and without
  * memory of the heap, because a signal handler does so, too. Whatever a worker's memory holds is taken as a number, or as a word with a
  * limit. */

@@ -1,4 +1,4 @@
-/* log.h -- lines that hold nobody up: one on stderr for an operator ("ddprun: warning: ..."), or many in a file. For shells; the core
+/* log.h -- lines without waiting: one on stderr for an operator ("ddprun: warning: ..."), or many in a file. For shells; the core
  * returns words instead.
  *
  * The program's name and the level are set once in main, before any thread starts. A line goes out in one write(2),

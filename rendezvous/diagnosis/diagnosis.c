@@ -1,6 +1,4 @@
-/* diagnosis.c -- see diagnosis.h.
- *
- * the whole job: what a snapshot shows, as findings. See diagnosis.h.
+/* diagnosis.c -- the whole job: a snapshot becomes a list of findings. See diagnosis.h.
  *
  * Each function below looks for one kind of trouble and says it through ADD. They need not be called in any order:
  * text.c keeps the list in the order of the table, where causes stand above their consequences, and keeps it short. What
@@ -328,11 +326,8 @@ static void look_at_cause(struct diagnosis *d, const struct snapshot *s)
 
 /* --- PyTorch's ranks -------------------------------------------------------------------------------------- */
 
-/* What PyTorch's ranks wait for, and whether more of them have come than belong there.
- *
- * PyTorch itself counts: it says after half an hour that 4 workers of 2 have come, or 3 of 4, and not who. Here the same
- * is said while it happens, with names. Groups of some ranks are left to the general findings: who belongs to them the
- * store is not told. */
+/* PyTorch reports after half an hour that 4 of 2 workers are in a barrier, or 3 of 4, without their names. These findings name
+ * them while it happens. Groups of some ranks get the general findings, because the store cannot know their members. */
 
 enum { CLAIMS_SHOWN = 6, WHO_MAX = 500, TAIL_MAX = 90 /* of what counts the others */ };
 

@@ -374,7 +374,7 @@ bool waits_in(const struct rank_facts *rank, const struct snapshot_wait *wait)
 
 /* --- screen ----------------------------------------------------------------------------------------------- */
 
-/* Job 'k3': 1 of 2 nodes is here after 62.0 s; giving up in 13 min (--timeout is 900 s)
+/*     job 'k3': 1 of 2 nodes is here after 62.0 s; giving up in 13 min (--timeout is 900 s)
  *       NODE  HOST  ADDRESS    PID  WORKERS     SINCE  STATE
  *          0  n0    10.9.0.1   411        4    62.0 s  waits
  *          1  -     -            -        -         -  has not come

@@ -1,6 +1,6 @@
-/* user_messages.c -- see job.h.
+/* events.c -- what happens in a job, for an event log. See job.h.
  *
- * Nobody asks in most jobs: then each call ends at its first line. An event is printed once, and that text is kept
+ * Most jobs have no event log: then each call ends at its first line. An event is printed once, and that text is kept
  * for the next taker and put into the message for this one.
  *
  * One node takes them and not all: a log that is kept on every node would be the same a thousand times.

@@ -121,7 +121,7 @@ void job_node_ends(struct session *s);
 /* Everybody gets another full time to be heard of: it was we who stood still. */
 void job_pardon(struct job *job);
 
-/* --- user_messages.c ----------------------------------------------------------------------------------------------- */
+/* --- events.c ------------------------------------------------------------------------------------------------------ */
 
 /* This connection would write them. */
 void events_ask(struct job *job, struct session *s);

@@ -2,10 +2,10 @@
  * rules.
  *
  * Happy path: bytes come -> whole requests are decoded where they lie -> each is handled -> the rest is kept.
- * Only an unfinished request is copied, into session.in, and only once: later bytes are appended behind it.
+ * Only an unfinished request is copied, into session.in, and only once: later bytes are appended to it.
  *
  *     SET    on_read -> on_bytes (server/) -> hub_feed -> requests_feed -> wire_decode -> on_set -> store_set
- *            -> somebody waits for the key: session_woken -> reply -> conn_send (server/)
+ *            -> another session waits for the key: session_woken -> reply -> conn_send (server/)
  *
  * A handler is a few lines, since everything else has been done: the request is whole and within its
  * limits (wire.c), an earlier wait is over and the connection may ask. PyTorch's protocol has no

@@ -12,7 +12,7 @@
  *     job.c               jobs are made, found, freed; who declares them, their barriers and nodes
  *     lost_peer.c         a rank ends while others wait for it
  *     schedule.c          when a job that waits is looked at
- *     user_messages.c            what happens in a job, for an event log
+ *     events.c            what happens in a job, for an event log
  *     session.c           a session is made, found, waits, speaks for a rank; what goes out; what is known of a rank
  *
  * A handler answers by appending to hub->out, which goes to the connection that asks once all its bytes are
@@ -188,7 +188,7 @@ void rounds_look_at_grow_keys(struct job *job);
 /* torch_observer.c: subscribe to PyTorch's keys in the store of the job. A job whose clients have all introduced themselves has
  * none of them, and its store looks into no key. */
 void torch_observe(struct job *job);
-/* Who takes part in something that has too many, into the snapshot; *claims is yours (free). False when memory is short. */
+/* Add the members of a group that has too many to the snapshot; *claims is yours (free). False when memory is short. */
 bool torch_crowd(const struct job *job, struct snapshot *snapshot, struct snapshot_claim **claims);
 
 /* lost_peer.c: `rank` has ended, and the barrier has failed for it; its seats are still taken. */

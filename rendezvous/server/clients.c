@@ -360,7 +360,7 @@ static void flush(struct clients *clients)
     replies_flush(&clients->replies, send_kept, clients);
 }
 
-/* The hub's wish. What is too big to be kept goes out from where it lies, behind all that is kept. */
+/* The hub's wish. Bytes that are too many to be kept are sent from their place, after all that were kept. */
 static void reply(void *user, conn_id id, struct slice bytes, struct shared *holder)
 {
     struct clients *clients = user;
@@ -521,7 +521,7 @@ static void cut_off(struct client *c)
     hub_disconnect(hub, c->id, trouble_words[c->trouble], now_ms(c->clients));
 }
 
-/* Others may be doomed by what the leaving of one tells them, or be told something. */
+/* Cutting off one client may send something to others, and doom them. */
 void clients_end_turn(struct clients *clients)
 {
     struct client *c;

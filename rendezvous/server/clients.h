@@ -185,7 +185,7 @@ bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer, i
 /* Close up to `n` clients that have sent no request, the oldest first. Not during a call of the hub. */
 void clients_close_silent(struct clients *clients, unsigned n);
 
-/* The hub's wishes, all but its event log. They never call the hub: what has to be told to it waits for the end of the turn. The
+/* The hub's wishes, all but its event log. They never call the hub: the end of a client is reported to it at the end of the turn. The
  * first reply of a turn of the loop is written at once, so that a single client waits for nothing; small ones after it are kept
  * back until then, or until there are many. A client that may not be sent a reply now is not read any more; when there is room
  * again, hub_resume is called for it. */

@@ -75,7 +75,7 @@ void acceptor_close(struct acceptor *a, uv_close_cb closed);
 
 /* --- port holder ------------------------------------------------------------------------------------------ */
 
-/* Who has a TCP port of this machine, for the message "port in use": from the kernel's tables of TCP sockets. */
+/* The process that has a TCP port of this machine, from the kernel's tables, for the message "port in use". */
 struct port_holder {
     unsigned long inode; /* of the socket; 0 = nobody was found */
     unsigned uid;        /* whose socket it is */

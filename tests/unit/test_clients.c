@@ -1,5 +1,5 @@
-/* What stands between the loop and the hub: numbers that find their pointer in constant time and never somebody else's, replies
- * that wait, lines of the log, and who is let in. */
+/* What stands between the loop and the hub: numbers that find their own pointer in constant time, replies
+ * that wait, lines of the log, and the admission of clients. */
 #include "base/log.h"
 #include "server/clients.h"
 

@@ -12,7 +12,7 @@ enum { T = 30000, NODE = SIM_AGENT };
 static struct sim sim;
 static struct job *job;
 
-/* A job of one node that runs, or of `nnodes` of which one has come; at T, and long after anything happened. */
+/* A job of one node, which runs, or of `nnodes` nodes, of which one is here. */
 static void set_up(int nnodes)
 {
     sim_init(&sim, NULL);
@@ -41,7 +41,7 @@ static void at(uint64_t now_ms)
     sim.hub->now_ms = now_ms;
 }
 
-/* --- a row: how it begins, which flag is due, and what the monitor says when it has looked and told -------- */
+/* --- a row: how it begins, which flag is due, and the monitor's report of its look -------------------------- */
 
 static void miss_nodes(void)
 {
@@ -202,7 +202,7 @@ Test(schedule, a_job_is_looked_at_once_a_second_at_most)
     tear_down();
 }
 
-/* Waits of this round that were told and ended by themselves are usual; one that is twice as long is not. */
+/* A wait of this round that was reported and then ended by itself is usual; one that is twice as long is not. */
 Test(schedule, a_wait_is_unusual_when_it_is_longer_than_the_factor_says)
 {
     const uint64_t usual_ms = 15000;

@@ -595,7 +595,7 @@ Test(store, a_queue_counts_for_those_who_wait_for_more)
 
 /* --- the observer ---------------------------------------------------------------------------------------------- */
 
-static char heard[512]; /* what the observer has been told, one word each */
+static char heard[512]; /* the observer's calls, one word each */
 
 static void hear(const char *what, struct slice key, int64_t number)
 {
@@ -694,7 +694,7 @@ Test(store, the_observer_hears_when_a_wait_begins_and_when_there_is_none_to_begi
     cr_expect_str_eq(heard, "waits(a 0) waits(b 1) found(- 2) ");
 }
 
-/* The end of a wait is told by `wake`; a barrier that opens wakes its line. */
+/* `wake` reports the end of a wait; a barrier that opens wakes its line. */
 Test(store, a_wait_ends_once_and_an_observer_does_not_change_that)
 {
     observe();
@@ -706,7 +706,7 @@ Test(store, a_wait_ends_once_and_an_observer_does_not_change_that)
     cr_expect_str_eq(heard, "waits(/group/0 0) waits(b 1) written(/group/0 0) ");
 }
 
-/* Without a subscription nobody is called, so nobody needs to be there. */
+/* Without a subscription no callback is called, so none needs to exist. */
 Test(store, no_observer_is_needed)
 {
     int64_t sum;

@@ -58,6 +58,12 @@ struct node_meeting {
     char store_node[HEARD_NAME_MAX + 32]; /* " on node 0 (n0)", which it is lost with; "" = not known */
 };
 
+/* In which order did the workers end? waitpid tells who has ended in the order of birth. When two fail within one turn of a busy
+ * loop, that would make the lower rank the first cause, whoever it was. */
+struct exits {
+    int epoll; /* one pidfd for each living worker; -1 = this kernel cannot, or no descriptor was left */
+};
+
 /* The workers of an attempt, and how it ended. */
 struct node_run {
     struct contain *contain; /* borrowed */
@@ -161,6 +167,10 @@ void node_leave_output(struct node *n);
 bool node_has_workers(const struct node *n);
 
 /* --- effects.c --- */
+
+/* Without an epoll set only the order of ends is unknown. */
+void exits_open(struct exits *x);
+void exits_close(struct exits *x);
 
 /* Carry out some wishes; the loop comes back for the others. */
 void node_pump(struct node *n);

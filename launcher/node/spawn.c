@@ -24,7 +24,6 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <sys/epoll.h>
 #include <unistd.h>
 
 enum { FLAGS = CLONE_VM | CLONE_VFORK | CLONE_FILES };
@@ -503,48 +502,4 @@ int spawner_start(struct spawner *s, int local_rank, pid_t *pid)
     if (error == 0)
         output_started(s->output, local_rank, *pid);
     return error;
-}
-
-/* --- the order of ends ------------------------------------------------------------------------------------ */
-
-/* The kernel wakes the watchers of a pidfd in the moment its process ends, and an epoll set hands out what is ready in
- * the order in which it became so. That order is all we want from it: SIGCHLD still says when to look, and waitpid how
- * each worker ended, so a pidfd that could not be had costs nothing but the order. */
-
-void exits_open(struct exits *x)
-{
-    x->epoll = epoll_create1(EPOLL_CLOEXEC);
-}
-
-void exits_watch(struct exits *x, pid_t pid)
-{
-    int pidfd = x->epoll < 0 ? -1 : pids_hold(pid);
-    if (pidfd < 0)
-        return;
-    struct epoll_event event = { .events = EPOLLIN, .data.u64 = (uint64_t)pidfd << 32 | (uint32_t)pid };
-    if (epoll_ctl(x->epoll, EPOLL_CTL_ADD, pidfd, &event) != 0)
-        close(pidfd);
-}
-
-pid_t exits_next(struct exits *x)
-{
-    struct epoll_event event;
-    /* One at a time: what is left in the set keeps its place. */
-    if (x->epoll < 0 || epoll_wait(x->epoll, &event, 1, 0) != 1)
-        return 0;
-    const int pidfd = (int)(event.data.u64 >> 32);
-    epoll_ctl(x->epoll, EPOLL_CTL_DEL, pidfd,
-              NULL); /* or it stays in the set as long as anybody has a copy */
-    close(pidfd);
-    return (pid_t)(uint32_t)event.data.u64;
-}
-
-/* Who ended between the last look in here and the waitpid that took him still has his pidfd in the set. */
-void exits_close(struct exits *x)
-{
-    while (exits_next(x) > 0)
-        continue;
-    if (x->epoll >= 0)
-        close(x->epoll);
-    x->epoll = -1;
 }

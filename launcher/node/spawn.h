@@ -91,25 +91,4 @@ int spawner_start(struct spawner *s, int local_rank, pid_t *pid);
 
 void spawner_close(struct spawner *s);
 
-/* --- the order of ends ------------------------------------------------------------------------------------ */
-
-/* In which order did the workers end?
- *
- * waitpid tells who has ended in the order of birth. When two fail within one turn of a busy loop, that would make the
- * lower rank the first cause, whoever it was. */
-
-struct exits {
-    int epoll; /* one pidfd for each living worker; -1 = this kernel cannot, or no descriptor was left */
-};
-
-void exits_open(struct exits *x);
-
-/* `pid` is a child that nobody has waited for. Without a descriptor for it, its end is not told here. */
-void exits_watch(struct exits *x, pid_t pid);
-
-/* The next worker that has ended, earliest first, 0 = no more is known. Its status is still to be waited for. */
-pid_t exits_next(struct exits *x);
-
-void exits_close(struct exits *x);
-
 #endif

@@ -1,4 +1,4 @@
-/* test_status.c -- what the user reads who asks what the job does. */
+/* test_user_messages.c -- what the user reads who asks what the job does. */
 #include "report/user_messages.h"
 
 #include <cjson/cJSON.h>

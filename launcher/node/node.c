@@ -133,7 +133,7 @@ static ddp_status have_store(struct node *n, struct ddp_err *err)
 
 /* Several lines: the first is the error, the rest its explanation. A report has a line for its code; a sentence gets it
  * behind. */
-static void give_up_with(struct node *n, const char *code, const char *words)
+static void give_up_with_code(struct node *n, const char *code, const char *words)
 {
     size_t len = strcspn(words, "\n");
     if (code == NULL || strstr(words, code) != NULL)
@@ -148,9 +148,9 @@ static void give_up_with(struct node *n, const char *code, const char *words)
     node_finish(n, EXIT_CODE_DDPRUN);
 }
 
-static void give_up(struct node *n, const char *words)
+static void give_up_joining(struct node *n, const char *words)
 {
-    give_up_with(n, NULL, words);
+    give_up_with_code(n, NULL, words);
 }
 
 /* The workers get the address that has just answered, and not the name: it may mean several, of which
@@ -164,12 +164,12 @@ static void on_found(void *user, const struct join_dial_found *found)
     join_dial_close(n->meet.dial);
     n->meet.dial = NULL;
     if (open_link(n, found, &err) != DDP_OK)
-        give_up(n, err.msg);
+        give_up_joining(n, err.msg);
 }
 
 static void on_failed(void *user, const char *code, const char *words)
 {
-    give_up_with(user, code, words);
+    give_up_with_code(user, code, words);
 }
 
 /* Line by line, since each gets a prefix of its own. */
@@ -218,7 +218,7 @@ static void on_place(void *user, const struct store_place *place)
     const ddp_status status =
         n->meet.store != NULL ? join_own(n, place->host, place->port, &err) : dial(n, place, &err);
     if (status != DDP_OK)
-        give_up(n, err.msg);
+        give_up_joining(n, err.msg);
 }
 
 /* --- a program that is not here ------------------------------------------------------------------------- */
@@ -464,7 +464,7 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
 
 /* Other nodes may still be on their way to the verdict. They are not waited for long, least of all by a user who wants
  * the end. */
-static void linger(struct node *n)
+static void linger_for_others(struct node *n)
 {
     if (n->meet.store != NULL &&
         n->meet.refused) /* by the rules of one who came before: that one is to hear of it */
@@ -482,7 +482,7 @@ static void close_node(struct node *n)
     if (n->meet.held_port >= 0)
         close(n->meet.held_port);
     input_free(n->out.input);
-    linger(n);
+    linger_for_others(n);
     store_server_begin_stop(n->meet.store);
     agent_free(n->agent);
     evidence_free(n->run.evidence);

@@ -346,7 +346,7 @@ static void cannot_begin(struct node *n, const struct ddp_err *err)
 
 /* The job is announced once, by the node that is still gathering in its first round; a restart has words of
  * its own. */
-static void begin(struct node *n)
+static void begin_round(struct node *n)
 {
     struct ddp_err err;
     uv_timer_stop(&n->meet.waiting_timer);
@@ -370,7 +370,7 @@ void node_begin_prepared(struct node *n)
 {
     n->run.prepared = true;
     if (n->meet.round != NULL)
-        begin(n);
+        begin_round(n);
 }
 
 /* The first one is kept on the heap for its list of nodes and used again for those that follow. Without
@@ -394,11 +394,11 @@ static void on_round(void *user, const struct heard_round *heard)
         warn_of_rank0_store(n, heard);
     if (is_first && n->plan->settled) {
         if (n->run.prepared)
-            begin(n);
+            begin_round(n);
         return;
     }
     if (node_begin_attempt(n, &round, &err) == DDP_OK)
-        begin(n);
+        begin_round(n);
     else
         cannot_begin(n, &err);
 }

@@ -47,7 +47,7 @@ static struct start_failure start_failure(const struct report *r, const struct a
 }
 
 /* How it ended, for every reader: here, on the other nodes and in the list of attempts. */
-static bool put_words(const struct report *r, const struct agent_worker *w, struct buf *out)
+static bool put_ending(const struct report *r, const struct agent_worker *w, struct buf *out)
 {
     if (w->verdict != WORKER_NOT_STARTED)
         return end_headline(w, r->evidence, out);
@@ -82,7 +82,7 @@ static void fill_failure(const struct report *r, int local_rank, struct failure 
     text_copy(f->no_retry, sizeof(f->no_retry), no_restart_word(agent_never_again(r->agent)));
     text_copy(f->host, sizeof(f->host), r->plan->facts->host);
     text_copy(f->log, sizeof(f->log), who->log_dir);
-    if (put_words(r, w, &words) && buf_append(&words, "", 1))
+    if (put_ending(r, w, &words) && buf_append(&words, "", 1))
         text_copy(f->words, sizeof(f->words), (const char *)words.data);
     buf_free(&words);
 }
@@ -434,7 +434,7 @@ static const uint8_t *last_place(struct slice text, const char *piece)
 
 /* The last place of any piece wins, because programs end with their reason; of two at one place the row
  * that comes first. */
-static const struct hint *find(struct slice text, const struct hint_facts *facts)
+static const struct hint *find_hint(struct slice text, const struct hint_facts *facts)
 {
     const struct hint *found = NULL;
     const uint8_t *last = NULL;
@@ -450,7 +450,7 @@ static const struct hint *find(struct slice text, const struct hint_facts *facts
 
 bool hint_for(struct slice text, const struct hint_facts *facts, struct buf *out)
 {
-    const struct hint *found = find(text, facts);
+    const struct hint *found = find_hint(text, facts);
     const struct word words[] = { { "python", facts->python } };
     return found == NULL || words_fill(out, found->sentence, words, 1);
 }
@@ -458,7 +458,7 @@ bool hint_for(struct slice text, const struct hint_facts *facts, struct buf *out
 /* A connection of the program's own may be reset as well: only a process group's means a rank. */
 bool hint_is_of_lost_rank(struct slice text)
 {
-    const struct hint *found = find(text, &(struct hint_facts){ 0 });
+    const struct hint *found = find_hint(text, &(struct hint_facts){ 0 });
     return found != NULL && found->sentence == lost_rank &&
            (contains(text, "gloo/transport/") || contains(text, "ncclRemoteError"));
 }

@@ -245,7 +245,7 @@ static bool is_watched(const struct evidence *e, const char *dir)
 }
 
 /* False when it does not fit: then there is nothing at that path to be read either. */
-static bool join(char out[PATH_MAX], const char *a, const char *b)
+static bool join_path(char out[PATH_MAX], const char *a, const char *b)
 {
     return (size_t)snprintf(out, PATH_MAX, "%s%s", a, b) < PATH_MAX;
 }
@@ -278,10 +278,10 @@ static void forget_watches(struct evidence *e)
 static void watch_upwards(struct evidence *e, const char *below, bool v2, bool late)
 {
     char name[PATH_MAX], dir[PATH_MAX];
-    if (!e->mounted[v2] || !join(name, below, ""))
+    if (!e->mounted[v2] || !join_path(name, below, ""))
         return;
     for (;;) {
-        if (join(dir, e->mounts[v2].where, name))
+        if (join_path(dir, e->mounts[v2].where, name))
             watch(e, dir, name, v2, late);
         char *slash = strrchr(name, '/');
         if (slash == NULL)
@@ -581,7 +581,7 @@ static uint64_t moment(const cJSON *item)
 }
 
 /* The shape with an object inside, or the flat one. Anything else has no message. */
-static const cJSON *find(const cJSON *root, const cJSON **callstack, const cJSON **when)
+static const cJSON *find_message(const cJSON *root, const cJSON **callstack, const cJSON **when)
 {
     const cJSON *message = cJSON_GetObjectItemCaseSensitive(root, "message");
     const cJSON *extra = cJSON_GetObjectItemCaseSensitive(message, "extraInfo");
@@ -593,10 +593,10 @@ static const cJSON *find(const cJSON *root, const cJSON **callstack, const cJSON
 }
 
 /* A file without a message is told as broken rather than shown empty: its worker meant to say something. */
-static ddp_status take(const cJSON *root, struct error_text *out, struct ddp_err *err)
+static ddp_status error_text_take(const cJSON *root, struct error_text *out, struct ddp_err *err)
 {
     const cJSON *callstack, *when;
-    const cJSON *message = find(root, &callstack, &when);
+    const cJSON *message = find_message(root, &callstack, &when);
     if (!cJSON_IsString(message))
         return ddp_fail(err, DDP_ERR_CORRUPT, "it has no \"message\" that is a text");
     *out = (struct error_text){ .message = copy_text(message),
@@ -621,7 +621,7 @@ ddp_status error_text_parse(struct slice bytes, struct error_text *out, struct d
     if (root == NULL)
         return ddp_fail(err, DDP_ERR_CORRUPT, "it is no JSON (byte %zu of %zu)",
                         end != NULL ? (size_t)(end - (const char *)bytes.data) : 0, bytes.len);
-    ddp_status status = take(root, out, err);
+    ddp_status status = error_text_take(root, out, err);
     cJSON_Delete(root);
     return status;
 }
@@ -683,7 +683,7 @@ static int open_regular(const char *path, struct ddp_err *err)
 }
 
 /* One byte more than allowed, so that the parser sees that there was more. */
-static bool read_all(int fd, struct buf *out)
+static bool read_error_file_bytes(int fd, struct buf *out)
 {
     ssize_t n = 1;
     while (n > 0 && out->len <= ERROR_FILE_MAX) {
@@ -700,7 +700,7 @@ static bool read_bytes(const char *path, struct buf *out)
 {
     struct ddp_err err;
     const int fd = open_regular(path, &err);
-    const bool ok = fd >= 0 && read_all(fd, out);
+    const bool ok = fd >= 0 && read_error_file_bytes(fd, out);
     if (fd >= 0)
         close(fd);
     return ok;
@@ -728,8 +728,8 @@ ddp_status error_file_read(const char *path, struct error_text *out, struct ddp_
     int fd = open_regular(path, err);
     if (fd < 0)
         return err->code == DDP_ERR_CLOSED ? err->code : ddp_wrap(err, "%s", path);
-    ddp_status status = read_all(fd, &bytes) ? error_text_parse(buf_slice(&bytes), out, err)
-                                             : ddp_fail(err, DDP_ERR_IO, "%s", strerror(errno));
+    ddp_status status = read_error_file_bytes(fd, &bytes) ? error_text_parse(buf_slice(&bytes), out, err)
+                                                          : ddp_fail(err, DDP_ERR_IO, "%s", strerror(errno));
     close(fd);
     buf_free(&bytes);
     return status == DDP_OK ? status : ddp_wrap(err, "%s", path);

@@ -511,7 +511,7 @@ static const char *size_or_unknown(char out[SIZE_TEXT_MAX], uint64_t bytes)
 
 /* All gaps are offered to all sentences; one that a sentence does not have costs a few formatted digits, and the
  * table needs no column for it. */
-static bool fill(const struct worker_evidence *e, const char *sentence, struct buf *out)
+static bool fill_sentence(const struct worker_evidence *e, const char *sentence, struct buf *out)
 {
     char limit[SIZE_TEXT_MAX], peak[SIZE_TEXT_MAX], shm_size[SIZE_TEXT_MAX], shm_free[SIZE_TEXT_MAX];
     char file[SIZE_TEXT_MAX], kills[40], cpu_s[24], fault[24], port[16], port_uid[16];
@@ -549,7 +549,7 @@ bool end_headline(const struct agent_worker *w, const struct worker_evidence *e,
     char how[ENDING_MAX];
     const struct row *row = row_of(w, e != NULL ? e : &nothing);
     if (row != NULL && row->headline != NULL)
-        return fill(e != NULL ? e : &nothing, row->headline, out);
+        return fill_sentence(e != NULL ? e : &nothing, row->headline, out);
     ending_text(how, w);
     return buf_printf(out, "%s", how);
 }
@@ -557,13 +557,13 @@ bool end_headline(const struct agent_worker *w, const struct worker_evidence *e,
 bool end_cause(const struct agent_worker *w, const struct worker_evidence *e, struct buf *out)
 {
     const struct row *row = row_of(w, e != NULL ? e : &nothing);
-    return row == NULL || row->cause == NULL || fill(e != NULL ? e : &nothing, row->cause, out);
+    return row == NULL || row->cause == NULL || fill_sentence(e != NULL ? e : &nothing, row->cause, out);
 }
 
 bool end_remedy(const struct agent_worker *w, const struct worker_evidence *e, struct buf *out)
 {
     const struct row *row = row_of(w, e != NULL ? e : &nothing);
-    return row == NULL || row->remedy == NULL || fill(e != NULL ? e : &nothing, row->remedy, out);
+    return row == NULL || row->remedy == NULL || fill_sentence(e != NULL ? e : &nothing, row->remedy, out);
 }
 
 /* --- the core file -------------------------------------------------------------------------------------- */

@@ -41,7 +41,7 @@ static void put_colour(struct rows *r, const char *code)
 }
 
 /* Our words, and names that others have given: no colours but those around them. */
-static void put_words(struct rows *r, struct slice text)
+static void rows_put(struct rows *r, struct slice text)
 {
     r->ok = r->ok && escape_put_plain(r->out, text);
 }
@@ -66,7 +66,7 @@ static void rows_headline(struct rows *r, struct slice text)
     r->lines++;
     put_colour(r, BOLD_RED);
     put(r, "ddprun: ", 8);
-    put_words(r, text);
+    rows_put(r, text);
     put_colour(r, PLAIN);
     put(r, "\n", 1);
 }
@@ -94,7 +94,7 @@ static void rows_text(struct rows *r, const char *label, struct slice text, int 
     size_t left = text.len;
     for (int i = 0; i < max && left > 0 && begin_line(r, i == 0 ? label : ""); i++) {
         size_t n = line_length(p, left);
-        put_words(r, slice_of(p, n));
+        rows_put(r, slice_of(p, n));
         n += n < left; /* the blank or newline itself */
         p += n;
         left -= n;
@@ -220,7 +220,7 @@ static void after_text(const struct group *g, char out[AFTER_MAX])
         snprintf(out, AFTER_MAX, " %s to %s later", words_time(a, from), words_time(b, to));
 }
 
-/* Gaps are filled by tell(): "{s}" and "{was}" make one rank and many readable alike. */
+/* Gaps are filled by put_group_sentence(): "{s}" and "{was}" make one rank and many readable alike. */
 static const char *const sentences[] = {
     [NEVER_STARTED] = "rank{s} {ranks} {was} never started",
     [NOT_EXECUTED] = "rank{s} {ranks} could not be started either",
@@ -231,7 +231,7 @@ static const char *const sentences[] = {
     [BY_ITSELF] = "rank{s} {ranks} ended{after}{how}",
 };
 
-static void tell(const struct group *g, const char *ranks, struct rows *rows, const char *label)
+static void put_group_sentence(const struct group *g, const char *ranks, struct rows *rows, const char *label)
 {
     const bool one = strpbrk(ranks, ",-") == NULL;
     char name[ENDING_MAX], after[AFTER_MAX], ending[ENDING_MAX], how[ENDING_MAX + 8];
@@ -263,7 +263,7 @@ static void tell_group(const struct group *g, struct rows *rows, const char *lab
     struct buf ranks = { 0 };
     if (rank_set_print_each(rank_in_group, g, g->r->plan->nproc, RANKS_MAX, &ranks) &&
         buf_append(&ranks, "", 1))
-        tell(g, (const char *)ranks.data, rows, label);
+        put_group_sentence(g, (const char *)ranks.data, rows, label);
     else
         rows->ok = false;
     buf_free(&ranks);

@@ -63,7 +63,7 @@ static uint64_t number(const struct reader *r, uint64_t at, unsigned size)
 }
 
 /* False when it is no ELF file at all. A header that is cut off leaves `wide` and the order as far as they are known. */
-static bool begin(struct reader *r, struct slice file)
+static bool reader_open(struct reader *r, struct slice file)
 {
     *r = (struct reader){ .data = file.data, .len = file.len };
     if (file.len <= EI_DATA || memcmp(file.data, ELFMAG, SELFMAG) != 0)
@@ -136,12 +136,12 @@ void elf_check(struct slice file, struct slice ours, struct elf_look *look)
 {
     struct reader theirs, mine;
     *look = (struct elf_look){ .kind = ELF_NONE };
-    bool known = begin(&mine, ours) && header_is_whole(&mine);
+    bool known = reader_open(&mine, ours) && header_is_whole(&mine);
     if (known) {
         look->our_machine = machine_of(&mine);
         look->our_bits = mine.wide ? 64 : 32;
     }
-    if (!begin(&theirs, file))
+    if (!reader_open(&theirs, file))
         return;
     look->kind =
         judge(&theirs, known ? &mine : &theirs); /* with nothing to compare only its own faults are found */
@@ -370,7 +370,7 @@ static const struct row *row_of(const struct start_failure *f)
 }
 
 /* All gaps are offered to all sentences, as in exit_text.c. */
-static bool fill(const struct start_failure *f, const char *sentence, struct buf *out)
+static bool fill_row(const struct start_failure *f, const char *sentence, struct buf *out)
 {
     char machine[ELF_MACHINE_NAME_MAX], ours[ELF_MACHINE_NAME_MAX], search[PATH_SHOWN + 4], processes[32];
     const char *path = f->path != NULL ? f->path : "which is not set";
@@ -397,11 +397,11 @@ static bool fill(const struct start_failure *f, const char *sentence, struct buf
 
 bool start_cause(const struct start_failure *f, struct buf *out)
 {
-    return fill(f, row_of(f)->cause, out);
+    return fill_row(f, row_of(f)->cause, out);
 }
 
 bool start_remedy(const struct start_failure *f, struct buf *out)
 {
     const char *remedy = row_of(f)->remedy;
-    return remedy == NULL || fill(f, remedy, out);
+    return remedy == NULL || fill_row(f, remedy, out);
 }

@@ -106,7 +106,8 @@ void console_note(struct console *c, const char *text)
     buf_free(&out);
 }
 
-void console_line(struct console *c, struct slice line)
+/* A line for stderr as it is, with its newline: for programs that read it. */
+static void console_line(struct console *c, struct slice line)
 {
     console_fold_finish(c);
     if (c->midline)

@@ -5,7 +5,7 @@
 #include "agent/agent.h"
 #include "base/failure.h"
 
-/* What ddprun exits with because of it; 0 = it is no failure, only a reason to begin anew. */
+/* Return the exit code of ddprun for this failure; 0 = it is a reason to start again, not a failure. */
 int failure_code(const struct failure *cause);
 
 /* A worker that gave up because it had lost another one. */

@@ -63,8 +63,7 @@ bool node_has_workers(const struct node *n)
     return false;
 }
 
-/* Only a life that has come to its end is reported; what failed before the first worker has said so
- * already. */
+/* Report only jobs that began: a failure before the first worker has printed its error already. */
 static void report(struct node *n)
 {
     const struct finding *loss = &n->meet.store_finding;
@@ -124,7 +123,7 @@ void node_finish(struct node *n, int exit_code)
     output_close(n->out.output);
 }
 
-/* Only output is left, somebody does not read it, and the user has told us to stop. */
+/* The user has asked to stop, and the reader of the output does not read. */
 void node_leave_output(struct node *n)
 {
     log_warn("stopped before all output was written");

@@ -28,7 +28,8 @@
 #include "report/user_messages.h"
 #include "tables/signals.h"
 
-/* The store, the way to it, and what it says: who takes part, what comes next, why it is lost. */
+/* The store, the way to it and its messages: the nodes of the round, the next attempt, the reason of its
+ * loss. */
 struct node_meeting {
     struct store_server *store; /* NULL = another node has it, or a daemon */
     struct store_host *host;    /* while it is found out who has it, */
@@ -38,10 +39,10 @@ struct node_meeting {
     char port_note[NOTE_MAX];
     uv_timer_t port_timer;        /* the next look at `held_port` */
     struct heard_round *round;    /* of the round that is, or was last; NULL before the first */
-    struct heard_waiting waiting; /* what was said last, while it is waited */
+    struct heard_waiting waiting; /* the last message of this kind */
     uv_timer_t waiting_timer;
     uint64_t waiting_heard_ms;
-    bool waiting_due, waiting_said;  /* a line about a change will come; one has come */
+    bool waiting_due, waiting_said;  /* a line about a change is due; one was printed */
     bool waiting_asked;              /* for whose end this node waits, */
     char unfinished[HEARD_LIST_MAX]; /* ... and the answer */
     int missing;                     /* errno of a program that is not here, 0 = it is */
@@ -58,8 +59,8 @@ struct node_meeting {
     char store_node[HEARD_NAME_MAX + 32]; /* " on node 0 (n0)", which it is lost with; "" = not known */
 };
 
-/* In which order did the workers end? waitpid tells who has ended in the order of birth. When two fail within one turn of a busy
- * loop, that would make the lower rank the first cause, whoever it was. */
+/* The order in which workers ended. waitpid returns children in the order of their start. When two fail
+ * within one turn of a busy loop, that would make the lower rank the first failure. */
 struct exits {
     int epoll; /* one pidfd for each living worker; -1 = this kernel cannot, or no descriptor was left */
 };
@@ -70,8 +71,8 @@ struct node_run {
     struct spawner spawner;
     struct exits exits;
     pid_t *pids; /* by local rank; 0 = not running. Ours to signal until we have waited for it. */
-    bool *asked; /* by local rank: a signal of ours went out while it still ran */
-    struct beat_known *known;      /* by local rank: what the store has been told of its process, */
+    bool *asked; /* by local rank: it still ran when the agent signalled it */
+    struct beat_known *known;      /* by local rank: the last report to the store of its process, */
     struct beat_step *steps;       /* ... and of its steps */
     struct rank_pages pages;       /* where those write that use libddp */
     struct file_timer *file_timer; /* NULL = not asked for */
@@ -79,19 +80,19 @@ struct node_run {
     bool reap;                     /* children have ended, or may have */
     bool alone;                    /* no child is left */
     bool resting;                  /* the whole job is stopped for a while */
-    bool prepared;                 /* the first attempt is, before its round has come */
+    bool prepared;                 /* the first attempt is ready before its round */
     uint64_t attempt_started_ms;
-    struct failure cause;    /* of the attempt's end, by the store's word; `why` "" = none was told */
+    struct failure cause;    /* of the attempt, as the store reports it; `why` "" = no report */
     int64_t step, best_step; /* with the verdict: how far the attempt came, and all of them; -1 = not told */
     struct buf failed;       /* array of struct failed_attempt */
     char left_subject[FINDING_SUBJECT_MAX]; /* "rank 0 (n1, pid 7)", which left_waiting is about */
-    char left_waiting[FINDING_TEXT_MAX];    /* who was waited for in vain in this attempt; "" = nobody */
+    char left_waiting[FINDING_TEXT_MAX];    /* the rank that left while others waited for it; "" = none */
     enum finding_code left_code;            /* ... and how: RANK_LEFT_EARLY, SETUP_GIVEN_UP */
     struct stuck stuck[STUCK_MAX];          /* what cannot be killed, for the report */
     size_t n_stuck;
 };
 
-/* What workers write and read, and what the user reads. */
+/* The output and input of workers, and messages to the user. */
 struct node_output {
     struct output *output;
     struct input *input;
@@ -100,7 +101,7 @@ struct node_output {
     bool status_asked;           /* by the user, who still waits for it */
     bool kept_flights;           /* some of this attempt's records are in files */
     bool finishing;              /* only output is left, then the report */
-    uint64_t unread_deadline_ms; /* the user wants the end, whoever does not read our output */
+    uint64_t unread_deadline_ms; /* when output that is not read is dropped, after the user's stop */
 };
 
 /* One node's life. The handles are members and closed together by node_finish(); there is no other owner
@@ -160,7 +161,7 @@ void node_expect_nothing(struct node *n);
 /* Close every handle; the loop then ends by itself, and the exit code is ddprun's. */
 void node_finish(struct node *n, int exit_code);
 
-/* Only output is left, somebody does not read it, and the user has told us to stop. */
+/* Finish without the output that is not read, because the user has asked to stop. */
 void node_leave_output(struct node *n);
 
 /* Is there a worker that has not been waited for yet? */
@@ -192,13 +193,13 @@ void node_keep_flights(struct node *n);
 
 /* --- store_events.c --- */
 
-/* What the store says; for store_link_options. */
+/* The messages of the store; for store_link_options. */
 extern const struct store_link_calls node_store_calls;
 
 /* The shell's part of an attempt's begin: ranks, containment, log files, fresh lines. */
 ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, struct ddp_err *err);
 
-/* A round has come for which everything was made ready before. */
+/* Begin the attempt that was prepared, once its round is known. */
 void node_begin_prepared(struct node *n);
 
 /* There will be no store: before the first round it is the end, later the core decides. */
@@ -218,7 +219,7 @@ void node_on_status(void *user, const struct cJSON *answer);
 
 /* --- node.c --- */
 
-/* A deadline has come; for node.on_timer. */
+/* A deadline is reached; for node.on_timer. */
 void node_on_timer(uv_timer_t *timer);
 
 #endif

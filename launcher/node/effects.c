@@ -81,8 +81,8 @@ static int local_rank_of(const struct node *n, pid_t pid)
     return -1;
 }
 
-/* Workers of PyTorch cannot say it by their exit code. It was said before the end, so it is in the pipe. A process group that ends
- * its process by itself does so by abort(). */
+/* Workers of PyTorch have no exit code for it: their last lines, which are in the pipe already, show it. A
+ * process group that ends its process does so by abort(). */
 static bool has_lost_peer(struct node *n, int local_rank, int status)
 {
     struct buf lines = { 0 };
@@ -94,7 +94,7 @@ static bool has_lost_peer(struct node *n, int local_rank, int status)
     return lost;
 }
 
-/* Python ends with 1 for an exception that nobody catches. */
+/* Python exits with 1 after an uncaught exception. */
 static uint64_t import_error_of(struct node *n, int local_rank, int status)
 {
     struct buf lines = { 0 };
@@ -128,7 +128,7 @@ static void child_ended(struct node *n, pid_t pid, int status, const struct rusa
     announce_worker_ended(&n->out.announce, local_rank, w);
 }
 
-/* Workers whom exits knows, in the order of their ends. Returns how many were taken. */
+/* Wait for workers in the order of their ends, as far as it is known. Return how many. */
 static int take_workers(struct node *n)
 {
     struct rusage usage;
@@ -140,8 +140,8 @@ static int take_workers(struct node *n)
     return taken;
 }
 
-/* Orphans that we have adopted, else they would stay as zombies; libuv's own process handles would leave them. And workers
- * whom exits does not know. False when there may be more; `n->run.alone` is set when no child is left. */
+/* Wait for the other children: orphans that were adopted, which would stay as zombies, and workers whose
+ * order is unknown. Return false when there may be more; `alone` is set when no child is left. */
 static bool take_others(struct node *n)
 {
     struct rusage usage;
@@ -153,10 +153,10 @@ static bool take_others(struct node *n)
     return taken < REAPED_PER_TURN;
 }
 
-/* SIGCHLD says only that there is at least one. Processes that fork and die for ever may end as fast as we
- * take them, and the loop has other duties, to kill them for one: so there are turns. What follows from a worker's end
- * comes before the orphans, unless it was the last: then it is to be known whether anybody is left. The second look makes
- * exits forget who ended between the two and was taken as one of the others: as long as it names him, the loop is woken. */
+/* SIGCHLD reports at least one end. Processes that fork and exit without pause may end as fast as they are
+ * waited for, and the loop has other duties, so each turn has a limit. Workers come before orphans, unless
+ * the last worker ended: then the agent needs to know whether any child is left. The second call removes the
+ * pidfds of children that were waited for among the others; otherwise they would wake the loop. */
 static void reap_children(struct node *n)
 {
     n->run.reap = true;
@@ -170,12 +170,11 @@ static void reap_children(struct node *n)
 
 /* --- timers of workers ------------------------------------------------------------------------------------- */
 
-/* A worker's timer of torchrun's file timer has run out: it gets the signal that it
- * asked for, and its end is a failure like any other, with the timer as its cause.
- *
- * torchrun kills itself along with the worker, which leaves the other workers alone and nobody to report; this process
- * lives on and does both. Anybody may write to the FIFO, so only processes in a worker's own group are reached: nobody else's
- * can have its number while the worker has not been waited for. */
+/* When a timer of torchrun's file timer expires, its process gets the signal that it asked for, and its end
+ * is a failure like any other, with the timer as its cause. torchrun kills itself along with the worker,
+ * which leaves the other workers without a report; this process lives on. Every process may write to the
+ * FIFO, so a signal only goes to processes in a worker's own group: the group's number stays reserved until
+ * the worker was waited for. */
 
 /* Of the worker that `pid` is, or belongs to; -1 = of none. */
 static int local_rank_of_group(const struct node *n, pid_t pid)
@@ -227,17 +226,15 @@ ddp_status node_open_timers(struct node *n, struct ddp_err *err)
     return file_timer_open(&n->loop, n->plan->timer_file, &calls, &n->run.file_timer, err);
 }
 
-/* --- what the store and the user are told ------------------------------------------------------------------ */
+/* --- messages to the store and the user -------------------------------------------------------------------- */
 
-/* Wishes that are words: for the store, which tells the other nodes, and for the user.
- *
- * A failure is told twice. `failed` goes out as soon as a worker has ended, since the other nodes compute
- * in vain until they hear of it; `cause` follows when its last lines are in, which may take a moment longer
- * than its end, and makes the others' reports as good as ours. */
+/* Messages to the store, which informs the other nodes, and to the user. A failure is sent twice: `failed`
+ * as soon as a worker has ended, because the other nodes compute for nothing until they know; `cause` once
+ * its last lines are read, which makes the reports of other nodes as good as this one's. */
 
 /* --- to the store --------------------------------------------------------------------------------------- */
 
-/* Print why the program cannot be started, with its path and what is wrong with it here: on other nodes it may well be there. */
+/* Print why the program cannot be started, with its path on this node: on other nodes it may exist. */
 void node_say_not_started(const struct node *n, int error)
 {
     static struct program_look look; /* paths make it too large for a stack */
@@ -260,7 +257,7 @@ void node_say_not_started(const struct node *n, int error)
     buf_free(&words);
 }
 
-/* What the report knows of the first failure here. */
+/* Return the report as far as it is known, to fill and word the first failure. */
 static struct report report_now(const struct node *n)
 {
     static struct program_look look; /* paths make it too large for a stack */
@@ -274,7 +271,7 @@ static struct report report_now(const struct node *n)
                             .evidence = evidence_of(n->run.evidence, agent_first_failure(n->agent)) };
 }
 
-/* Lines that end with a newline each. Cut to what the rendezvous takes, here as well as there. */
+/* Add `n` lines that end with a newline each, cut to the limit of the message. */
 static void add_lines(struct failure *f, const char *text, size_t n)
 {
     for (size_t i = 0; i < n && f->n_lines < LIMIT_LAST_LINES; i++) {
@@ -291,7 +288,7 @@ static void tell_failed(struct node *n)
     store_link_tell(n->meet.link, encode_failure(MESSAGE_FAILED, cause_failure(&r, &room)));
 }
 
-/* Now that its last words are in. */
+/* Sent once its last lines are read. */
 static void tell_cause(struct node *n)
 {
     struct failure f;
@@ -307,8 +304,8 @@ static void tell_cause(struct node *n)
     buf_free(&lines);
 }
 
-/* Whoever waits in a barrier for this rank hears the reason before the others are signalled. An end with 0
- * may wait for more of its kind: nobody is kept from going on by it. */
+/* Ranks that wait in a barrier for this one get the reason before their agents signal them. An end with exit
+ * code 0 may wait for the next message, because it stops no other rank. */
 static void tell_exited(struct node *n, int local_rank)
 {
     const struct agent_worker *w = agent_worker(n->agent, local_rank);
@@ -383,8 +380,7 @@ static void note_failed(struct node *n)
 
 /* --- to the user ---------------------------------------------------------------------------------------- */
 
-/* By its length the list tells whether this attempt has been noted: if not, nobody failed, and the line
- * says so. */
+/* If the list has not grown, no worker failed, and the message has no failure. */
 static void say_restart(struct node *n)
 {
     const size_t before = n->run.failed.len;
@@ -407,7 +403,7 @@ static void say_dying(struct node *n, int local_rank)
                 node_rank(n, local_rank), agent_worker(n->agent, local_rank)->pid, AGENT_DYING_MS / 1000);
 }
 
-/* For whom, the store knows. When it is no longer waited, there is no time to ask it again. */
+/* The store knows the nodes that are still running. After the wait there is no time left to ask. */
 static void say_waiting(struct node *n)
 {
     n->meet.waiting_asked = agent_state(n->agent) != AGENT_DONE && store_link_ask_status(n->meet.link);
@@ -432,7 +428,7 @@ static void tell_user(struct node *n, struct agent_wish wish)
     }
 }
 
-/* The core names the wish, and it is told in full here, from the same facts that the report will use. */
+/* Carry out a wish that is a message, from the same facts as the report. */
 static void effect_of_words(struct node *n, struct agent_wish wish)
 {
     switch (wish.type) {
@@ -478,21 +474,20 @@ void node_offer_port(struct node *n)
 
 /* --- the wishes -------------------------------------------------------------------------------------------- */
 
-/* What the core wishes is carried out: processes, signals, the store, the end.
- *
- * Some wishes at a time, so that a start of many workers does not keep the loop from its other duties. A worker
- * that cannot be started is an event for the core like others. */
+/* Carry out the agent's wishes: processes, signals, the store, the end. A turn carries out some of them, so
+ * that the start of many workers does not keep the loop from its other duties. A worker that cannot be
+ * started is an event for the agent like others. */
 
 enum {
     WISHES_PER_TURN = 32,
-    DRAIN_MS = 1000,      /* for output that somebody outside the job may still hold */
-    STUCK_DRAIN_MS = 200, /* ... or somebody who cannot be killed: to wait for that one is useless */
+    DRAIN_MS = 1000,      /* for pipes that a process outside the job may still hold */
+    STUCK_DRAIN_MS = 200, /* ... or a process that cannot be killed: waiting longer is useless */
     KILL_SLICE_MS = 50,   /* for leftovers, between two turns of the loop */
-    UNREAD_MS = 2000      /* after the user's stop: for output that the reader of ours leaves unread */
+    UNREAD_MS = 2000      /* after the user's stop: for output that is not read */
 };
 
-/* The answer to WISH_SPAWN, which makes the core wish for the next one. A failure is told like any
- * other end. */
+/* Start the worker; the answer makes the agent wish for the next one. A failure is reported like any other
+ * end. */
 static void spawn(struct node *n, int local_rank)
 {
     pid_t pid = 0;
@@ -530,8 +525,8 @@ static void signal_rest(struct node *n, int sig)
         node_feed(n, (struct agent_event){ .type = AGENT_ALONE });
 }
 
-/* Everything is gone, or cannot be killed. The report waits for the last words of the workers
- * (on_output_idle); those of somebody who hangs in the kernel will not come. */
+/* Everything is gone, or cannot be killed. The report waits for the last lines of the workers
+ * (on_output_idle), but not long for those of a process that hangs in the kernel. */
 static void begin_to_finish(struct node *n, int exit_code)
 {
     n->out.finishing = true;
@@ -550,8 +545,8 @@ static void begin_to_finish(struct node *n, int exit_code)
     output_drain(n->out.output, stuck ? STUCK_DRAIN_MS : DRAIN_MS);
 }
 
-/* Who has ended already has not ended because of this signal; then `asked` stays false, and the agent hears
- * that. */
+/* A worker that had ended before this signal did not end because of it: then `asked` stays false, which the
+ * agent reads at its end. */
 static void signal_worker(struct node *n, int local_rank, int sig)
 {
     const pid_t pid = n->run.pids[local_rank];

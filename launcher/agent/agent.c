@@ -36,7 +36,7 @@ struct agent {
     uint64_t linger_until_ms;
     struct agent_verdict verdict; /* once `judged` */
     bool judged;                  /* the job is over, by the store's word */
-    int told_code;                /* exit code of somebody else's failure; 0 = none was told */
+    int told_code;                /* exit code of another node's failure; 0 = none was reported */
     bool told;                    /* to stop */
     bool heard;                   /* the store knows of the failure here */
     bool hosts;                   /* the store is in this process */
@@ -45,7 +45,7 @@ struct agent {
     int spawning; /* asked for, no answer yet; -1 = none */
     int alive;
     struct stop stop;
-    uint64_t doubt_until_ms; /* whoever is still dying then is not waited for */
+    uint64_t doubt_until_ms; /* then the agent stops waiting for workers that the kernel still takes apart */
     bool said_dying;         /* that one is */
     int first_failure,
         first_victim; /* local ranks, -1 = none; one whose peer was lost only counts without another */
@@ -163,7 +163,8 @@ static enum agent_state linger(struct agent *a)
     return AGENT_LINGERING;
 }
 
-/* Nothing is left of it. Last words are taken before the store hears of the end: they may be the job's. */
+/* Nothing is left of it. The last output is read before the end is reported to the store: it may hold the
+ * reason. */
 static enum agent_state attempt_over(struct agent *a, const struct agent_event *e)
 {
     core_settle(a);
@@ -257,7 +258,7 @@ static enum agent_state join_again(struct agent *a, const struct agent_event *e)
     return AGENT_GATHERING;
 }
 
-/* Nothing runs, so there is nobody to stop. */
+/* Nothing runs, so no worker needs a stop. */
 static enum agent_state user_leaves(struct agent *a, const struct agent_event *e)
 {
     core_note_stop(a, e);
@@ -418,7 +419,7 @@ static enum agent_state sweep_if_gone(struct agent *a)
     return a->alive == 0 && a->spawning < 0 ? sweep(a) : a->state;
 }
 
-/* The state is set before anybody is told, so that with nobody left to tell the next step is the sweep. */
+/* Set the state before signalling: if no worker is left to signal, the next step is the sweep. */
 static enum agent_state core_stop_all(struct agent *a, int sig)
 {
     a->state = AGENT_STOPPING;
@@ -427,7 +428,7 @@ static enum agent_state core_stop_all(struct agent *a, int sig)
     return sweep_if_gone(a);
 }
 
-/* The store hears it first: it orders the failures of all nodes by their arrival. */
+/* Report to the store first: it orders the failures of all nodes by their arrival. */
 static void make_cause(struct agent *a, int local_rank)
 {
     a->first_failure = local_rank;
@@ -508,7 +509,7 @@ static enum agent_state run_started(struct agent *a, const struct agent_event *e
     return a->state;
 }
 
-/* One has given up already, and what it waited for will not come: nobody is started after it. */
+/* One worker has given up already, and its peer will not return: start no more workers. */
 static enum agent_state run_started_in_doubt(struct agent *a, const struct agent_event *e)
 {
     mark_started(a, e);
@@ -582,7 +583,8 @@ static enum worker_verdict judge(const struct agent *a, const struct agent_worke
     return e->lost_peer ? WORKER_VICTIM : WORKER_FAILED;
 }
 
-/* The store is told of every end, a good one included: who waits for this rank at a barrier waits in vain. */
+/* Report every end to the store, exit code 0 included, because ranks that wait for this one at a barrier
+ * wait for nothing. */
 static enum agent_state run_ended(struct agent *a, const struct agent_event *e)
 {
     struct agent_worker *w = &a->workers[e->local_rank];
@@ -607,7 +609,7 @@ static enum agent_state run_ended(struct agent *a, const struct agent_event *e)
     return sweep_if_gone(a);
 }
 
-/* The user is told once why nothing happens. */
+/* Print once why nothing happens. */
 static enum agent_state await_end_of(struct agent *a, int local_rank)
 {
     a->deadline_ms = a->now_ms + AGENT_LOOK_MS;
@@ -617,7 +619,7 @@ static enum agent_state await_end_of(struct agent *a, int local_rank)
     return a->state;
 }
 
-/* Nobody else has failed: it stands for the cause. */
+/* No other worker has failed: this one stands for the cause. */
 static enum agent_state run_doubt_ends(struct agent *a, const struct agent_event *e)
 {
     if (e->dying && e->now_ms < a->doubt_until_ms)
@@ -635,7 +637,7 @@ static enum agent_state run_user_stops(struct agent *a, const struct agent_event
     return core_stop_all(a, e->signal);
 }
 
-/* Another node's trouble. What our workers do from here on is a consequence of it. */
+/* Another node's failure. Ends of our workers from here on are consequences of it. */
 static void core_hear_told(struct agent *a, const struct agent_event *e)
 {
     a->told = true;
@@ -648,7 +650,7 @@ static enum agent_state run_told(struct agent *a, const struct agent_event *e)
     return core_stop_all(a, SIGTERM);
 }
 
-/* It failed here, too, or was being stopped already; but somebody else was first. */
+/* It failed here, too, or was being stopped already; but another node was first. */
 static enum agent_state run_told_late(struct agent *a, const struct agent_event *e)
 {
     core_hear_told(a, e);
@@ -689,7 +691,7 @@ static void core_lose_store(struct agent *a)
     a->first_failure = a->first_victim = -1;
 }
 
-/* Nobody could tell these workers any more whether the others are still there. */
+/* Without the store these workers cannot learn whether the others still run. */
 static enum agent_state run_lose_store(struct agent *a, const struct agent_event *e)
 {
     (void)e;
@@ -706,7 +708,7 @@ static enum agent_state run_note_lost(struct agent *a, const struct agent_event 
     return a->state;
 }
 
-/* The grace time is over, or the user said now. What the workers have started goes with them. */
+/* The grace time is over, or the user has insisted. Processes that the workers started are killed with them. */
 static enum agent_state run_kill_all(struct agent *a, const struct agent_event *e)
 {
     (void)e;
@@ -766,7 +768,7 @@ const struct agent_worker *agent_worker(const struct agent *a, int local_rank)
     return &a->workers[local_rank];
 }
 
-/* By time, not by rank; -1 as long as nobody failed. Every report and every code begins here. */
+/* By time, not by rank; -1 = no failure. Every report and every code begins here. */
 int agent_first_failure(const struct agent *a)
 {
     return a->first_failure;
@@ -792,7 +794,7 @@ uint64_t agent_backoff(const struct agent *a)
     return a->verdict.backoff_ms;
 }
 
-/* Why the last failure was the end: a user who has asked for restarts wants to know why there was none. */
+/* The reason why no restart follows, for a user who has asked for restarts. */
 enum no_restart agent_no_restart(const struct agent *a)
 {
     return a->no_restart;
@@ -900,7 +902,7 @@ static int by_policy(const struct agent *a, int first, int max, int rank0)
     return first;
 }
 
-/* Nobody has told what the job as a whole ends with. */
+/* No verdict has come: the code that is known on this node. */
 static int code_known_here(const struct agent *a)
 {
     if (a->told && a->told_code != 0)
@@ -927,8 +929,8 @@ static bool stop_succeeded(const struct agent *a)
     return all_well;
 }
 
-/* What cannot be killed comes first: whoever reads the code should not give this host the next job. A stop that came
- * too late to change the end is still what the user asked for. */
+/* A process that cannot be killed comes first: a scheduler should not give this host the next job. A stop
+ * that came too late to change the end keeps its meaning. */
 int agent_exit_code(const struct agent *a)
 {
     if (a->stop.stuck)

@@ -26,8 +26,8 @@ const struct agent_worker *cause_worker(const struct report *r)
     return first >= 0 ? agent_worker(r->agent, first) : NULL;
 }
 
-/* By the monotonic clock, counted back from one look at the wall clock: times stay in order even when somebody
- * sets that. */
+/* Count back from the wall clock at the end by the monotonic clock: times stay in order even if the wall
+ * clock is set. */
 uint64_t cause_unix_ms(const struct report *r, uint64_t ms)
 {
     return r->ended_unix_ms - (r->ended_ms - ms);
@@ -101,7 +101,7 @@ bool cause_has_left(const struct report *r, enum finding_code code)
     return r->left.sentence != NULL && r->left.sentence[0] != '\0' && r->left.code == code;
 }
 
-/* Its exit code says that this worker is only a victim, and it is known of whom. */
+/* The failed worker is only a victim, and the rank that left is known. */
 bool cause_is_left_waiting(const struct report *r, const struct failure *f)
 {
     return f != NULL && f->rank >= 0 && f->victim && cause_has_left(r, FINDING_RANK_LEFT_EARLY);
@@ -124,8 +124,8 @@ const char *cause_code_name(const struct report *r, const struct failure *f)
     return or_null(f != NULL ? f->code : r->store.code);
 }
 
-/* Rank, host and how it ended stand in one line, for whoever searches a log of many jobs. Of a node, and of a job, the words say
- * all. Only the agent knows when its own worker began. */
+/* Rank, host and end stand in one line, so that a search through the logs of many jobs finds them. For a
+ * node or a job the words are complete. Only the agent knows the start of its own worker. */
 static bool failure_headline(const struct report *r, const struct failure *f, struct buf *out)
 {
     const bool here = r->elsewhere == NULL;
@@ -178,7 +178,8 @@ bool cause_headline(const struct report *r, struct buf *out)
 
 /* --- why, and what helps -------------------------------------------------------------------------------- */
 
-/* For a program that could not be started the headline has said it all. Who gave up waiting is not the one to be looked at. */
+/* For a program that could not be started the headline is complete. A rank that gave up waiting is not the
+ * cause: the one that left is. */
 bool cause_why(const struct report *r, struct buf *out)
 {
     const struct agent_worker *w = cause_worker(r);
@@ -208,7 +209,7 @@ bool cause_core(const struct report *r, struct buf *out)
 
 /* --- last words ----------------------------------------------------------------------------------------- */
 
-/* What of a line is visible on a terminal: what stands behind its last \r. */
+/* Append the part of a line that a terminal shows: the text after its last \r. */
 static bool add_visible(const char *line, size_t len, struct buf *out)
 {
     while (len > 0 && line[len - 1] == '\r')
@@ -247,8 +248,8 @@ static size_t reported_lines(const struct failure *f, size_t max, struct buf *ou
     return n - skip;
 }
 
-/* stdout only when stderr is silent: most programs that fail say so there, and one
- * that only prints its log to stdout has its reason there. */
+/* stdout only if stderr is empty: most programs print their error there, and a program that only logs to
+ * stdout has its reason there. */
 size_t cause_last_lines(const struct report *r, size_t max, struct buf *out, bool *from_stdout)
 {
     const int first = cause_first(r);
@@ -471,7 +472,7 @@ static bool begins_with(struct slice line, const char *front)
     return line.len >= len && memcmp(line.data, front, len) == 0;
 }
 
-/* An exception stands unindented behind the indented last line of its traceback. */
+/* An exception stands unindented after the indented last line of its traceback. */
 static bool is_import_exception(struct slice line, struct slice before)
 {
     static const char *const names[] = { "ImportError:", "ModuleNotFoundError:", "SyntaxError:",
@@ -494,7 +495,7 @@ static uint64_t number_of(struct slice line)
     return hash != 0 ? hash : 1;
 }
 
-/* A later traceback, or another line of -m's kind, takes the place of what was found before. */
+/* A later traceback, or another line of -m's kind, replaces the one before. */
 uint64_t hint_import_error(struct slice text)
 {
     uint64_t found = 0;

@@ -38,7 +38,7 @@ struct store_end {
     const char *code;   /* ... and that finding's code; "" or NULL */
 };
 
-/* Who was waited for in vain. */
+/* A rank that left while others waited for it. */
 struct left_early {
     const char *subject;    /* "rank 0 (n1, pid 7)"; "" or NULL */
     const char *sentence;   /* "rank 0 (n1, pid 7) ended with 0 while rank 1 waited ..."; "" or NULL */
@@ -108,10 +108,10 @@ uint64_t cause_unix_ms(const struct report *r, uint64_t ms);
 /* Is the headline, of failure `f`, about a worker that ended with 0 too early? */
 bool cause_is_left_waiting(const struct report *r, const struct failure *f);
 
-/* Was somebody waited for in vain, in this way? */
+/* Did a rank leave while others waited for it, in this way? */
 bool cause_has_left(const struct report *r, enum finding_code code);
 
-/* Who has left, with the code of that finding. */
+/* Append that finding with its code. */
 bool cause_put_left(const struct report *r, struct buf *out);
 
 /* The finding of the headline, "WORKER_FAILED", of failure `f`; NULL = it is none. */
@@ -119,9 +119,9 @@ const char *cause_code_name(const struct report *r, const struct failure *f);
 
 /* --- hints ------------------------------------------------------------------------------------------------ */
 
-/* Last words of workers that everybody meets sooner or later, and what they mean. */
+/* Common last lines of workers, and their meaning. */
 
-/* What a hint depends on besides the text. Zeroed: nothing is known, no option is set. */
+/* Facts that decide about a hint besides the text. Zeroed: nothing is known, no option is set. */
 struct hint_facts {
     const char *python;  /* the Python that ran the worker; borrowed, NULL = not known */
     bool no_gpu;         /* this machine has none */
@@ -130,11 +130,11 @@ struct hint_facts {
     bool gloo_interface; /* GLOO_SOCKET_IFNAME is set */
 };
 
-/* Append a sentence for what the worker wrote last; nothing when none is known, or its remedy is in force already. Of several
- * the last line's counts. False when memory is short. */
+/* Append the hint for the last line that has one; nothing when its remedy is in force already. False when
+ * memory is short. */
 bool hint_for(struct slice last_lines, const struct hint_facts *facts, struct buf *out);
 
-/* Does a process group of PyTorch's (Gloo, NCCL) say last that the process at its other end is gone? */
+/* Does a process group of PyTorch (Gloo, NCCL) report in these lines that its peer is gone? */
 bool hint_is_of_lost_rank(struct slice last_lines);
 
 /* Does Python end with an ImportError, ModuleNotFoundError or SyntaxError, or with "No module named" of -m? Returns a number

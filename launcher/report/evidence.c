@@ -111,7 +111,7 @@ static void find_core(pid_t pid, int signal, time_t began, struct worker_evidenc
         read_fault(facts->core, facts);
 }
 
-/* Why there is none. */
+/* Find out why no core file was written. */
 static void excuse_core(struct worker_evidence *facts)
 {
     struct rlimit limit;
@@ -220,7 +220,7 @@ static bool count_v2(const char *dir, char bytes[GROUP_FILE_BYTES], struct oom_c
     return true;
 }
 
-/* Version 1 has no count of its own for "the limit was reached and nothing could be freed"; refused pages come
+/* Version 1 does not count how often "the limit was reached and nothing could be freed"; refused pages come
  * nearest. */
 static bool count_v1(const char *dir, char bytes[GROUP_FILE_BYTES], struct oom_count *count)
 {
@@ -288,7 +288,7 @@ static void forget_watches(struct evidence *e)
         free(e->watches[--e->n_watches].dir);
 }
 
-/* What lies at `below` the mount and the groups around it, from the inside outwards. */
+/* Read the group at `below` the mount and the groups around it, from the inside outwards. */
 static void watch_upwards(struct evidence *e, const char *below, bool v2, bool late)
 {
     char name[PATH_MAX], dir[PATH_MAX];
@@ -345,7 +345,8 @@ static void watch_job(struct evidence *e, int cgroup_fd)
         watch_upwards(e, dir + strlen(at), true, false);
 }
 
-/* Counted for the whole machine, and to be read by everybody, also where no control group can be. False: not even that. */
+/* Counted for the whole machine and readable for all users, even where no control group is. False: not
+ * readable either. */
 static bool system_kills(unsigned long long *kills)
 {
     char bytes[FILE_BYTES];
@@ -371,7 +372,7 @@ static void open_log(struct evidence *e)
         lseek(e->log, 0, SEEK_END);
 }
 
-/* In the weeks of a job other things may fill the log; a worker's end is told in its newest lines. */
+/* A job may run for weeks while other messages fill the log; the end of a worker is among the newest lines. */
 static void forget_oldest(struct buf *lines)
 {
     const size_t half = lines->len / 2;
@@ -606,7 +607,8 @@ static const cJSON *find_message(const cJSON *root, const cJSON **callstack, con
     return cJSON_IsObject(message) ? cJSON_GetObjectItemCaseSensitive(message, "message") : message;
 }
 
-/* A file without a message is told as broken rather than shown empty: its worker meant to say something. */
+/* A file without a message is reported as broken rather than shown empty, because its worker had a reason to
+ * write it. */
 static ddp_status error_text_take(const cJSON *root, struct error_text *out, struct ddp_err *err)
 {
     const cJSON *callstack, *when;
@@ -679,7 +681,7 @@ void error_text_free(struct error_text *text)
 /* The path was told to a worker, and the worker may be anything: what lies there is opened as if a stranger had
  * put it there. A missing file is the usual case, and no trouble. */
 
-/* O_NONBLOCK, or a FIFO would hold up the report until somebody writes to it. */
+/* O_NONBLOCK, because a FIFO without a writer would block the report. */
 static int open_regular(const char *path, struct ddp_err *err)
 {
     struct stat st;
@@ -751,8 +753,8 @@ ddp_status error_file_read(const char *path, struct error_text *out, struct ddp_
 
 /* --- a program that did not start ------------------------------------------------------------------------ */
 
-/* The file may be anything that somebody named on a command line: it is opened
- * without waiting (a FIFO has no writer), and read only when it is a regular file. */
+/* The file may be anything that a user named: it is opened without waiting (a FIFO has no writer), and read
+ * only if it is a regular file. */
 
 /* Headers, table of segments and the loader's name lie in the first page of what linkers write. */
 enum { HEAD_BYTES = 4096, NEAR_SEEN_MAX = 4096 };

@@ -44,7 +44,7 @@ struct worker_evidence {
     uint64_t peak_rss;             /* most memory of the worker, or of a child that it waited for; in bytes */
     uint64_t limit, peak;          /* of that group, in bytes; 0 = not known */
     uint64_t shm_size, shm_free;   /* of /dev/shm, in bytes; size 0 = there is none */
-    bool stdout_gone, stderr_gone; /* nobody reads ddprun's own stdout (stderr) any more */
+    bool stdout_gone, stderr_gone; /* the reader of ddprun's own stdout (stderr) is gone */
     bool fault_known;
     uint64_t fault;            /* the address that could not be accessed */
     char object[OBJECT_SHOWN]; /* the program or library in which it happened, with offset; "" = not known */
@@ -66,7 +66,7 @@ bool end_headline(const struct agent_worker *w, const struct worker_evidence *e,
 /* "limit 64 MiB of cgroup /x, peak 64 MiB": what the facts say about the cause. */
 bool end_cause(const struct agent_worker *w, const struct worker_evidence *e, struct buf *out);
 
-/* What helps against that. */
+/* Append the remedy. */
 bool end_remedy(const struct agent_worker *w, const struct worker_evidence *e, struct buf *out);
 
 /* Where the core file is and how to look into it, or how to get one. `program` is what was executed. */
@@ -84,7 +84,7 @@ bool counter_in(struct slice text, const char *key, unsigned long long *value);
 /* A file that holds one number; "max", and what v1 writes for "no limit", are 0. */
 uint64_t limit_in(struct slice text);
 
-/* What one observer of memory saw before the worker started and when it had ended. */
+/* Counters of one memory group, before the worker started and after its end. */
 struct oom_count {
     unsigned long long kills, hits; /* processes killed in the group; how often the limit was in the way */
 };

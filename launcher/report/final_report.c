@@ -126,7 +126,7 @@ static bool add_fault(cJSON *o, const struct worker_evidence *e)
     return ok;
 }
 
-/* Facts behind the sentences, for programs; members that were not seen are left out. */
+/* The facts of the sentences, for programs; members that were not seen are left out. */
 static bool add_evidence(cJSON *o, const struct report *r)
 {
     const struct worker_evidence *e = r->evidence;
@@ -383,7 +383,7 @@ static void write_file(int fd, const char *path, const char *text)
     log_warn("cannot write %s: %s", path, strerror(error));
 }
 
-/* What the thread that writes report.json needs. It may outlive the node. */
+/* For the thread that writes report.json. It may outlive the node. */
 struct report_file {
     char path[PATH_MAX];
     char *text;
@@ -436,10 +436,8 @@ static void leave_in_log_dir(const struct report *r)
         log_warn("%s/report.json is not written: the file system does not answer", r->plan->log_root);
 }
 
-/* A stderr that is closed or full has nobody to complain to.
- *
- * Success is silent, as with every program of a pipeline; a machine that reads events always gets
- * the last one. */
+/* If stderr is closed or full, there is no place for an error. Success is silent, as in every program of a
+ * pipeline; a program that reads events always gets the last one. */
 static void print_it(const struct report *r, bool midline)
 {
     const struct cli *cli = r->plan->cli;
@@ -462,7 +460,7 @@ static int utc_offset_s(void)
     return localtime_r(&now, &local) != NULL ? (int)local.tm_gmtoff : 0;
 }
 
-/* What can be looked up about the first failure alone. */
+/* Looked up for the first failure only. */
 struct details {
     char python[PATH_MAX];
     struct program_look look;
@@ -508,8 +506,8 @@ static void hand_on_error(const struct report *r)
     error_file_hand_on(r->plan->workers[first].error_file, to, w->signal != 0 ? -w->signal : w->exit_code);
 }
 
-/* Nobody shall believe that output is complete when it is not, after a success least of all. A reader that has
- * gone away (head, a pager) wanted no more. */
+/* Incomplete output is reported, after a success most of all. A reader that has gone away (head, a pager)
+ * wanted no more. */
 static void say_losses(const struct loss *lost, size_t n)
 {
     size_t said = 0, more = 0;
@@ -543,7 +541,7 @@ static void warn_of_local_only(const struct report *r)
     buf_free(&text);
 }
 
-/* For the terminal first, then what takes a disk: somebody may be waiting there. */
+/* The terminal first, because a user may be waiting there; then the files. */
 void final_report(struct report *r, struct output *output, const struct evidence *evidence,
                   const char *program)
 {

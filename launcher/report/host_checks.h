@@ -38,7 +38,7 @@ void host_warn(int workers, const char *host);
 
 /* --- the loss of the store ------------------------------------------------------------------------------ */
 
-/* What a node says that has lost its store: whose fault it is, as far as it can know. */
+/* For a node that has lost its store: whose fault it is, as far as it can know. */
 
 /* All texts are borrowed. */
 struct store_loss {

@@ -60,7 +60,7 @@ static bool begin_line(struct rows *r, const char *label)
     return true;
 }
 
-/* Not limited in its length: whoever searches a log of many jobs finds rank, host and cause in this one line. */
+/* Its length has no limit: a search through the logs of many jobs finds rank, host and cause in this line. */
 static void rows_headline(struct rows *r, struct slice text)
 {
     r->lines++;
@@ -134,14 +134,14 @@ static void rows_quote(struct rows *r, const char *label, struct slice line)
 
 /* --- the other workers ---------------------------------------------------------------------------------- */
 
-/* Nothing here is called a failure of its own: who ends milliseconds after the first, with a broken
- * connection or by our signal, is told with its time and its code, and the reader sees which came first.
- * Workers that ended alike are one sentence, with the earliest and the latest time. */
+/* Only the first end is called a failure: ends that follow within milliseconds, by a broken connection or by
+ * our signal, are listed with time and code. Workers that ended alike share one sentence, with the earliest
+ * and the latest time. */
 
 /* A screen has some 24 rows, and the cause above needs most of them. */
 enum { GROUPS_MAX = 6, RANKS_MAX = 60, SENTENCE_LINES = 3, AFTER_MAX = 2 * TIME_TEXT_MAX + 32 };
 
-/* Ways of ending that are told alike. */
+/* Ways of ending; one sentence for each. */
 enum way { NEVER_STARTED, NOT_EXECUTED, RUNS_ON, FINE, STOPPED, KILLED, BY_ITSELF };
 
 struct group {
@@ -149,7 +149,7 @@ struct group {
     const struct agent_worker *like;
 };
 
-/* A signal that goes out in a stop: then it was ours, since a worker that somebody else killed failed. */
+/* A signal that ddprun sends in a stop: a worker that another process killed counts as failed. */
 static bool is_ours(const struct report *r, int sig)
 {
     return sig == SIGTERM || sig == agent_stop_signal(r->agent);
@@ -374,7 +374,7 @@ static bool has_failure(const struct report *r)
     return r->elsewhere != NULL || cause_first(r) >= 0;
 }
 
-/* Those before the one that the headline tells of; all of them when the last attempt did not fail. */
+/* List the attempts before the one of the headline; all of them when the last attempt did not fail. */
 static void put_attempts(const struct report *r, struct rows *rows)
 {
     size_t n = r->n_failed, first = 0;
@@ -388,7 +388,7 @@ static void put_attempts(const struct report *r, struct rows *rows)
         put_attempt(r, rows, i == 0 ? "before" : "", &r->failed[i]);
 }
 
-/* Said whenever restarts were asked for and there is none: without it a user waits for one. */
+/* Printed whenever restarts were allowed and none follows, because the user waits for one. */
 static void put_no_restart(const struct report *r, struct rows *rows)
 {
     struct buf words = { 0 };
@@ -500,7 +500,7 @@ static bool put_facts(const struct failure *f, struct buf *out)
     return ok;
 }
 
-/* All that this node knows of a worker elsewhere is here; the rest is in the report of the node where it failed. */
+/* The row of a worker elsewhere is all that this node has; its own node reports the rest. */
 static void who(const struct report *r, const struct failure *f, struct rows *rows)
 {
     const bool elsewhere = r->elsewhere != NULL;
@@ -535,7 +535,7 @@ static void times(const struct report *r, struct rows *rows, const struct agent_
         rows_printf(rows, "times", "started %s, ended %s", from, to);
 }
 
-/* Does the worker's stderr end with what it recorded? A Python exception is in both. */
+/* Does the worker's stderr end with the recorded error? A Python exception is in both. */
 static bool is_in_last_lines(const struct report *r, const char *message)
 {
     struct buf lines = { 0 };
@@ -546,7 +546,7 @@ static bool is_in_last_lines(const struct report *r, const char *message)
     return found;
 }
 
-/* What torch's @record left, or why it cannot be read: that must not hide anything, so it is one row among others. */
+/* Print the error of torch's @record, or why its file cannot be read, as one row among others. */
 static void recorded(const struct report *r, struct rows *rows)
 {
     if (r->error_trouble != NULL)
@@ -555,7 +555,7 @@ static void recorded(const struct report *r, struct rows *rows)
         rows_text(rows, "error", slice_str(r->error->message), ERROR_LINES);
 }
 
-/* The last lines, as many as leave room for what comes behind them. */
+/* Print the last lines, as many as leave room for the rows that follow. */
 static void last_words(const struct report *r, struct rows *rows)
 {
     struct buf lines = { 0 };
@@ -675,7 +675,7 @@ static void flights(const struct report *r, struct rows *rows)
                 strstr(r->flights, "%r") == NULL ? "/flight_*.json" : "");
 }
 
-/* Whose code it is, as the last words of the report. Empty when that needs no words: the user's stop, or 124. */
+/* Write the owner of the exit code, for the last row. Empty for the user's stop and for 124. */
 static void whose_code(const struct report *r, const struct failure *f, char *out, size_t size)
 {
     static const char *const policies[] = { "first", "max", "rank0", "workers" };

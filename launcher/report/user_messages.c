@@ -265,8 +265,8 @@ void announce_stop(const struct announce *a, const struct signal_heard *heard, b
         note_signal(a, heard, words[runs][first]);
 }
 
-/* Who sends a worker a signal on purpose wants to see that it went there, or why it died of it; a window that gets
- * another size is no news. */
+/* A user who signals a worker on purpose needs to see that the signal was passed on; a changed window size
+ * is no news. */
 void announce_passed(const struct announce *a, const struct signal_heard *heard, int workers)
 {
     char what[64];
@@ -278,7 +278,7 @@ void announce_passed(const struct announce *a, const struct signal_heard *heard,
         note_signal(a, heard, what);
 }
 
-/* Asked for, so it is said with --quiet, too. */
+/* Printed with --quiet, too, because the user asked. */
 void announce_status(const struct announce *a, const struct signal_heard *heard)
 {
     note_signal(a, heard, ": this is what the job does");
@@ -420,7 +420,7 @@ bool event_ended(struct buf *out, uint64_t t_ms, int exit_code, const char *why)
 
 /* --- what is known of one worker ------------------------------------------------------------------------ */
 
-/* What the store says of a rank; NULL when it says nothing. */
+/* Return the entry of a rank in the answer of the store; NULL = none. */
 static const cJSON *member_of(const struct status_facts *f, int rank)
 {
     const cJSON *member;
@@ -474,7 +474,7 @@ static bool put_store(const struct status_facts *f, int rank, struct buf *out)
            text_put_ms(out, (uint64_t)silent->valuedouble) && buf_printf(out, " ago");
 }
 
-/* Two states of a process need somebody's help. */
+/* Two states of a process need the user's help. */
 static bool put_state(char state, int pid, struct buf *out)
 {
     if (state == 'T')

@@ -54,18 +54,18 @@ void announce_waiting_for_end(const struct announce *a, const char *nodes, const
 /* The user asks to stop, for the `first` time or again; `runs`: something of an attempt does here. */
 void announce_stop(const struct announce *a, const struct signal_heard *heard, bool first, bool runs);
 
-/* A signal for the workers went to `workers` of them. One of the terminal is told with --verbose only. */
+/* A signal was passed on to `workers` workers. One from the terminal is printed with --verbose only. */
 void announce_passed(const struct announce *a, const struct signal_heard *heard, int workers);
 
 /* The user asks what the job does; the answer follows. */
 void announce_status(const struct announce *a, const struct signal_heard *heard);
 
-/* Somebody has stopped a worker by `signal`; it will go on when it gets SIGCONT. */
+/* A worker was stopped by `signal`; it goes on after SIGCONT. */
 void announce_worker_stopped(const struct announce *a, int local_rank, int pid, int signal);
 
 /* --- events ----------------------------------------------------------------------------------------------- */
 
-/* What happens in a job as lines of JSON, for --json and --events. */
+/* Events of a job as lines of JSON, for --json and --events. */
 
 /* `--json`: what happens, as JSON lines. Each function appends one object and a newline.
  *
@@ -92,7 +92,7 @@ bool event_stop(struct buf *out, uint64_t t_ms, const struct signal_heard *heard
 /* A signal went on to `workers` workers. */
 bool event_signal_passed(struct buf *out, uint64_t t_ms, const struct signal_heard *heard, int workers);
 
-/* Somebody has stopped a worker. */
+/* A worker was stopped. */
 bool event_worker_stopped(struct buf *out, uint64_t t_ms, const struct plan_worker *who, int pid, int signal);
 
 /* This ddprun looks for the store. */
@@ -101,7 +101,7 @@ bool event_launched(struct buf *out, uint64_t t_ms, const struct plan *plan);
 /* Everything is gone, for --events: as in --json, but without the report. `why` may be "". */
 bool event_ended(struct buf *out, uint64_t t_ms, int exit_code, const char *why);
 
-/* What the store has found out: the fields of its push "findings". */
+/* The findings of the store: the fields of its push "findings". */
 bool event_findings(struct buf *out, uint64_t t_ms, const struct cJSON *push);
 
 /* --- status ----------------------------------------------------------------------------------------------- */

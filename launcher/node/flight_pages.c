@@ -42,7 +42,8 @@ void rank_pages_open(struct rank_pages *pages, int n)
         close(fd);
 }
 
-void rank_pages_share(const struct rank_pages *pages, struct rank_pages *out)
+/* The same pages once more, to be closed by themselves; none without a descriptor. */
+static void rank_pages_share(const struct rank_pages *pages, struct rank_pages *out)
 {
     *out = (struct rank_pages){ 0 };
     const int fd = pages->n > 0 ? fcntl(pages->fd, F_DUPFD_CLOEXEC, 0) : -1;
@@ -92,8 +93,10 @@ static bool write_record(const struct flight *f, const char *path, const char *t
     return ok;
 }
 
-/* What lies there may be of an earlier run. */
-bool rank_page_keep(const struct rank_pages *pages, int i, const char *path, const char *why)
+/* Write worker `i`'s record to `path`, whole or not at all, unless the worker has done it since its last call. True when it is
+ * there then.
+ * What lies there may be of an earlier run. */
+static bool rank_page_keep(const struct rank_pages *pages, int i, const char *path, const char *why)
 {
     char temporary[PATH_MAX];
     const struct flight *f = rank_page(pages, i);

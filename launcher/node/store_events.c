@@ -1,7 +1,8 @@
-/* store_events.c -- what the store says becomes an event for the agent, and an answer where it asks: beats, whose connection, the port of rank 0.
+/* store_events.c -- what the store says becomes an event for the agent, and an answer where it asks: beats, whose connection it is,
+ * the port of rank 0.
  *
- * With each beat one look at the workers' processes: a small file of /proc for each, and
- * another one for who sleeps. What is not news is not told. */
+ * With each beat one look at the workers' processes: a small file of /proc for each, and another one for those that sleep. Only
+ * news is sent. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "contain/contain.h"

@@ -106,15 +106,6 @@ void console_note(struct console *c, const char *text)
     buf_free(&out);
 }
 
-void console_line(struct console *c, struct slice line)
-{
-    console_fold_finish(c);
-    if (c->midline)
-        sinks_put(c->sinks, SINK_STDERR, slice_str("\n"));
-    c->midline = false;
-    sinks_put(c->sinks, SINK_STDERR, line);
-}
-
 /* --- folded lines --------------------------------------------------------------------------------------- */
 
 /* The prefix is made anew, because its ranks were not known when the line was read. Whose stream it was is,

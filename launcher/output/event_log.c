@@ -23,7 +23,7 @@
  *
  *     {"event":"output","t":2.5,"rank":1,"local_rank":1,"stream":"stdout","text":"..."} */
 
-cJSON *event_new_us(enum event_kind kind, uint64_t t_us)
+static cJSON *event_new_us(enum event_kind kind, uint64_t t_us)
 {
     cJSON *o = cJSON_CreateObject();
     if (o != NULL && json_add_text(o, "event", event_word(kind)) &&

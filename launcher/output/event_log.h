@@ -14,7 +14,6 @@
 
 /* An object with what all events have; NULL when memory is short. The caller hands it to event_print(). */
 cJSON *event_new(enum event_kind kind, uint64_t t_ms);
-cJSON *event_new_us(enum event_kind kind, uint64_t t_us);
 
 /* Append the object to `out` if it is complete; frees it in any case. */
 bool event_print(struct buf *out, cJSON *o, bool complete);

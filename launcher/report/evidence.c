@@ -32,6 +32,20 @@ enum {
     FLAG_MAX = 16
 };
 
+/* Up to `size` bytes, into `bytes`. Empty when the file is not there or cannot be read; never waits.
+ * O_NONBLOCK: a FIFO by that name has no writer, and would hold us for ever. */
+static struct slice file_head(const char *path, char *bytes, size_t size)
+{
+    size_t len = 0;
+    ssize_t n = -1;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    while (fd >= 0 && len < size && (n = read(fd, bytes + len, size - len)) > 0)
+        len += (size_t)n;
+    if (fd >= 0)
+        close(fd);
+    return slice_of(bytes, len);
+}
+
 /* The kernel's log may have told the address before, with the library; the file knows it also where the log may
  * not be read. */
 static void read_fault(const char *path, struct worker_evidence *facts)
@@ -736,19 +750,6 @@ ddp_status error_file_read(const char *path, struct error_text *out, struct ddp_
 }
 
 /* --- a program that did not start ------------------------------------------------------------------------ */
-
-/* O_NONBLOCK: a FIFO by that name has no writer, and would hold us for ever. */
-struct slice file_head(const char *path, char *bytes, size_t size)
-{
-    size_t len = 0;
-    ssize_t n = -1;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    while (fd >= 0 && len < size && (n = read(fd, bytes + len, size - len)) > 0)
-        len += (size_t)n;
-    if (fd >= 0)
-        close(fd);
-    return slice_of(bytes, len);
-}
 
 /* The file may be anything that somebody named on a command line: it is opened
  * without waiting (a FIFO has no writer), and read only when it is a regular file. */

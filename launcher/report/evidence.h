@@ -83,14 +83,7 @@ void error_file_hand_on(const char *from, const char *to, int code);
 
 /* --- a program that did not start ------------------------------------------------------------------------ */
 
-/* Open the program that could not be started, as a file that may be anything.
- *
- * The first bytes of a file that may be anything. */
-
-/* Up to `size` bytes, into `bytes`. Empty when the file is not there or cannot be read; never waits. */
-struct slice file_head(const char *path, char *bytes, size_t size);
-
-/* `path` as it was given to execve, or as the user named it when no search found it. */
+/* Look at `path` as it was given to execve, or as the user named it when no search found it. */
 void program_see(const char *path, struct program_look *look);
 
 /* Look at `failed`, which could not be started, or the file `script` that Python was to run. False: there is nothing to look at. */

@@ -1,7 +1,7 @@
 /* user_messages.c -- see user_messages.h.
  *
  * Each fact has one function, and that function knows all its forms: an event, a sentence, or
- * nothing. node*.c call it where the fact becomes true and need not know what the user asked
+ * nothing. launcher/node calls it where the fact becomes true and need not know what the user asked
  * for. */
 #include "report/user_messages.h"
 

@@ -1,11 +1,8 @@
 /* ddpctl as a process, against ddp-rendezvous as another one. */
-#include "daemon.h"
-#include "peer.h"
 #include "run.h"
+#include "store_peers.h"
 
 #include "ddp/store.h"
-#include "fake_store.h"
-#include "patience.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>

@@ -1,7 +1,6 @@
 /* ddpctl without --addr finds the jobs of its user. A user id of the test's own has no other jobs on this machine. */
-#include "free_port.h"
+#include "run.h"
 #include "job.h"
-#include "patience.h"
 
 #include <criterion/criterion.h>
 #include <fcntl.h>

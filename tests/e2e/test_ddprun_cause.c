@@ -1,7 +1,7 @@
 /* test_ddprun_cause.c -- real faults, and what the report says about them: memory, shared memory, crashes,
  * programs that cannot be started, error files. Needs root for some: control groups and mounts. */
 #include "job.h"
-#include "schema.h"
+#include "documents.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>

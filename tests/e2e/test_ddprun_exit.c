@@ -1,7 +1,6 @@
 /* test_ddprun_exit.c -- how a job ends: exit codes, who is to blame, what cannot be started. */
-#include "free_port.h"
+#include "run.h"
 #include "job.h"
-#include "patience.h"
 #include "procstat.h"
 
 #include <criterion/criterion.h>

@@ -1,5 +1,4 @@
 /* test_ddprun_files.c -- names of log files, full disks, and readers that do not read. */
-#include "gate.h"
 #include "job.h"
 
 #include <cjson/cJSON.h>

@@ -1,8 +1,7 @@
 /* Several nodes on one machine, on loopback: how they meet, and what each says when it cannot. */
-#include "free_port.h"
+#include "run.h"
 #include "job.h"
-#include "patience.h"
-#include "rude.h"
+#include "store_peers.h"
 
 #include <arpa/inet.h>
 #include <criterion/criterion.h>

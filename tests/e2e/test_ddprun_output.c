@@ -1,8 +1,6 @@
 /* test_ddprun_output.c -- what the workers print arrives, whole and in the right place. */
-#include "gate.h"
 #include "job.h"
-#include "lines_seen.h"
-#include "patience.h"
+#include "run.h"
 #include "tables/rank_set.h"
 
 #include <criterion/criterion.h>

@@ -1,7 +1,6 @@
 /* test_ddprun_plan.c -- what the workers are given: environment, descriptors, GPUs, the store's port; and the dry run. */
-#include "free_port.h"
+#include "run.h"
 #include "job.h"
-#include "patience.h"
 
 #include <arpa/inet.h>
 #include <cjson/cJSON.h>

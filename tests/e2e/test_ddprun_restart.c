@@ -1,7 +1,7 @@
 /* test_ddprun_restart.c -- attempt after attempt with real processes; the rules themselves are told in
  * tests/sim/test_restart_sim.c. */
 #include "job.h"
-#include "patience.h"
+#include "run.h"
 
 #include <criterion/criterion.h>
 #include <signal.h>

@@ -1,7 +1,7 @@
 /* A rank that stops outside of any call, while the others wait for it in one: it is named before any time-out, and what every rank
  * called last is found in files. */
 #include "job.h"
-#include "patience.h"
+#include "run.h"
 
 #include <criterion/criterion.h>
 #include <signal.h>

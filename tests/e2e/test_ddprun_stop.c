@@ -1,6 +1,6 @@
 /* test_ddprun_stop.c -- the user stops a job; and nothing is left, whatever dies. */
 #include "job.h"
-#include "patience.h"
+#include "run.h"
 #include "procstat.h"
 
 #include <criterion/criterion.h>

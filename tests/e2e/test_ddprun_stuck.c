@@ -3,7 +3,7 @@
  * A frozen cgroup of version 1 is the one way to state D that a test can take back: the worker hangs in the kernel with
  * SIGKILL pending until it is thawed. It needs root and the freezer hierarchy. */
 #include "job.h"
-#include "patience.h"
+#include "run.h"
 #include "procstat.h"
 
 #include <criterion/criterion.h>

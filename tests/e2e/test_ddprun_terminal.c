@@ -1,7 +1,6 @@
 /* test_ddprun_terminal.c -- what stands on a terminal (a pseudo-terminal here): prefixes and colours, whole
  * lines, nothing that would harm it, and folded lines. */
 #include "job.h"
-#include "lines_seen.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

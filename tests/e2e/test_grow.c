@@ -1,9 +1,7 @@
 /* test_grow.c -- elastic jobs that nodes come late to: several ddprun on one machine, each a node. */
-#include "free_port.h"
-#include "gate.h"
+#include "run.h"
 #include "job.h"
-#include "pace.h"
-#include "patience.h"
+#include "training.h"
 
 #include <criterion/criterion.h>
 #include <signal.h>
@@ -117,7 +115,7 @@ Test(grow, never_leaves_a_late_node_waiting)
     says(2, "the job ended without this node");
 }
 
-static void make_data(void)
+static void make_job_data(void)
 {
     const char *argv[] = { bin("make-data"), "--out", dir, "--samples", "1200", NULL };
     struct run_result r = run_command(argv, NULL);
@@ -132,7 +130,7 @@ Test(grow, agreed_takes_a_late_node_in_behind_a_checkpoint)
     char summary[256];
     if (getenv("DDP_BUILD") != NULL && bin_is_sanitized()) /* as `make tsan` does */
         cr_skip_test("skipped, because so many steps take minutes under ThreadSanitizer");
-    make_data();
+    make_job_data();
     snprintf(summary, sizeof(summary), "%s/summary.json", dir);
     pace_open(&pace, dir);
     const char *const args[] = {

@@ -1,6 +1,6 @@
 /* The hosts that the tests of many nodes stand on. */
 #include "hosts.h"
-#include "patience.h"
+#include "run.h"
 
 #include <criterion/criterion.h>
 #include <signal.h>

@@ -1,10 +1,8 @@
 /* test_loopback_nodes.c -- several ddprun on one machine as the nodes of one job; what the rendezvous decides is told in
  * tests/sim/test_job_sim.c. */
-#include "free_port.h"
-#include "gate.h"
+#include "run.h"
 #include "job.h"
-#include "patience.h"
-#include "schema.h"
+#include "documents.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>

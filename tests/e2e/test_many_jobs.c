@@ -1,5 +1,4 @@
 /* Several jobs at once through one ddp-rendezvous, with real ddpruns. */
-#include "daemon.h"
 #include "run.h"
 
 #include <criterion/criterion.h>

@@ -1,5 +1,5 @@
 /* Jobs on several hosts: one case of each kind. `make nodes` has them all. */
-#include "patience.h"
+#include "run.h"
 #include "scene.h"
 
 TestSuite(nodes, .timeout = 120);

@@ -1,11 +1,8 @@
 /* ddp-rendezvous as a process: its ready line, its end, what it refuses and how it says so. */
-#include "daemon.h"
-#include "free_port.h"
-#include "job.h"
-#include "patience.h"
-#include "ddp/store.h"
-#include "peer.h"
 #include "run.h"
+#include "job.h"
+#include "ddp/store.h"
+#include "store_peers.h"
 
 #include <criterion/criterion.h>
 #include <ctype.h>

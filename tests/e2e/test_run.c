@@ -1,5 +1,4 @@
 /* The process runner that the end-to-end tests stand on. */
-#include "patience.h"
 #include "run.h"
 
 #include <criterion/criterion.h>

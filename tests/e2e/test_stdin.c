@@ -1,6 +1,6 @@
 /* test_stdin.c -- ddprun's stdin, for the workers that --stdin names. */
 #include "job.h"
-#include "patience.h"
+#include "run.h"
 #include "procstat.h"
 
 #include <criterion/criterion.h>

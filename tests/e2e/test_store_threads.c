@@ -1,6 +1,5 @@
 /* The store client in a program with threads, against ddp-rendezvous; `make tsan` runs both under
  * ThreadSanitizer. */
-#include "daemon.h"
 #include "run.h"
 
 #include <criterion/criterion.h>

@@ -1,10 +1,8 @@
 /* A store serves the processes of its own user and of root; other users of the host are refused at accept. */
 #include "store/encode.h"
-#include "daemon.h"
-#include "free_port.h"
+#include "run.h"
 #include "job.h"
-#include "patience.h"
-#include "peer.h"
+#include "store_peers.h"
 #include "sim_hub.h" /* hex_read */
 
 #include <arpa/inet.h>

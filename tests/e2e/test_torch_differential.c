@@ -1,6 +1,6 @@
 /* One history of operations against PyTorch's own store and against ours; tests/interop/differential compares. */
 #include "run.h"
-#include "torch.h"
+#include "job.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

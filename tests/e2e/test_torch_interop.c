@@ -1,7 +1,6 @@
 /* Unmodified PyTorch against ddp-rendezvous. Debian's is 1.13 and speaks dialect A. */
-#include "daemon.h"
 #include "run.h"
-#include "torch.h"
+#include "job.h"
 
 #include <criterion/criterion.h>
 #include <signal.h>

@@ -2,7 +2,7 @@
 #include "ddp/store.h"
 
 #include "run.h"
-#include "torch.h"
+#include "job.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -94,7 +94,7 @@ static int loss_curve(double *loss, int room)
         cJSON *json = cJSON_Parse(line);
         cr_assert_not_null(json, "%s", line);
         if (cJSON_HasObjectItem(json, "loss") && n < room)
-            loss[n++] = number(json, "loss");
+            loss[n++] = json_number(json, "loss");
         cJSON_Delete(json);
     }
     free(text);
@@ -230,13 +230,13 @@ Test(train, metrics_tell_rate_norm_and_where_the_time_went)
     train(2, "--data @/data --batch 50 --epochs 2 --warmup 4 --schedule linear --lr 0.004 --peak_tflops 1 "
              "--metrics @/m");
     cJSON *second = json_line("m", 2), *last = json_line("m", 11);
-    cr_expect_float_eq(number(second, "lr"), 0.002, 1e-9);
-    cr_expect_float_eq(number(last, "lr"), 0.004 / 6, 1e-9);
-    cr_expect(number(second, "grad_norm") > 0 && number(second, "mfu") > 0 &&
-              number(second, "samples_s") > 0);
+    cr_expect_float_eq(json_number(second, "lr"), 0.002, 1e-9);
+    cr_expect_float_eq(json_number(last, "lr"), 0.004 / 6, 1e-9);
+    cr_expect(json_number(second, "grad_norm") > 0 && json_number(second, "mfu") > 0 &&
+              json_number(second, "samples_s") > 0);
     cr_expect_not(cJSON_HasObjectItem(second, "tokens_s") || cJSON_HasObjectItem(second, "param_hash"));
     for (int i = 0; i < 5; i++)
-        cr_expect_geq(number(cJSON_GetObjectItem(second, "ms"), phases[i]), 0);
+        cr_expect_geq(json_number(cJSON_GetObjectItem(second, "ms"), phases[i]), 0);
     cJSON_Delete(second);
     cJSON_Delete(last);
 }
@@ -255,8 +255,8 @@ Test(train, a_profile_shows_every_phase_of_every_rank)
         const cJSON *name = cJSON_GetObjectItem(piece, "name");
         if (name == NULL || strcmp(name->valuestring, "backward") != 0)
             continue;
-        seen[(int)number(piece, "pid") % 2]++;
-        steps = (int)number(cJSON_GetObjectItem(piece, "args"), "step");
+        seen[(int)json_number(piece, "pid") % 2]++;
+        steps = (int)json_number(cJSON_GetObjectItem(piece, "args"), "step");
     }
     cr_expect(seen[0] == seen[1] && seen[0] >= 3 && steps == 3, "%d %d %d", seen[0], seen[1], steps);
     cJSON_Delete(json);

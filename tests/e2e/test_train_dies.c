@@ -1,6 +1,6 @@
 /* A worker is killed at every phase of a step and of a checkpoint: the others end with an error that names it, nothing is left
  * over, and a restart from the checkpoints ends where the job would have ended. */
-#include "daemon.h"
+#include "run.h"
 #include "job.h"
 #include "training.h"
 

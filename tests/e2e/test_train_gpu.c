@@ -1,5 +1,5 @@
 /* train --device cuda, on the fake GPU: the losses, the model and the checkpoints are those of the CPU. */
-#include "pretend_gpu.h"
+#include "ranks.h"
 #include "training.h"
 
 #include <criterion/criterion.h>
@@ -39,9 +39,9 @@ static int losses(double loss[MOST], double norm[MOST])
          line = strtok_r(NULL, "\n", &save)) {
         cJSON *json = cJSON_Parse(line);
         if (cJSON_HasObjectItem(json, "loss")) {
-            cr_expect_eq((int)number(json, "step"), n + 1, "%s", line);
-            loss[n] = number(json, "loss");
-            norm[n++] = number(json, "grad_norm");
+            cr_expect_eq((int)json_number(json, "step"), n + 1, "%s", line);
+            loss[n] = json_number(json, "loss");
+            norm[n++] = json_number(json, "grad_norm");
         }
         cJSON_Delete(json);
     }
@@ -132,7 +132,8 @@ static double peak_of(const char *line)
     train(1, line);
     char *text = read_file("metrics", &len);
     cJSON *step = cJSON_Parse(text); /* of several lines the first */
-    const double peak = cJSON_HasObjectItem(step, "mfu") ? number(step, "tokens_s") / number(step, "mfu") : 0;
+    const double peak =
+        cJSON_HasObjectItem(step, "mfu") ? json_number(step, "tokens_s") / json_number(step, "mfu") : 0;
     cJSON_Delete(step);
     free(text);
     return peak;

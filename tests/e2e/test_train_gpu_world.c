@@ -1,6 +1,6 @@
 /* train --device cuda with --determinism world and --zero1, on the fake GPU: the same bits for any number of workers, with and without
  * shares; and what one of them has saved another goes on from. */
-#include "pretend_gpu.h"
+#include "ranks.h"
 #include "training.h"
 
 #include <criterion/criterion.h>

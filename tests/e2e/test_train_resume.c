@@ -1,9 +1,8 @@
 /* train's checkpoints as a user meets them: resumed, refused, passed over, tested alone; a full disk, a restart. */
 #include "job.h"
-#include "pace.h"
-#include "patience.h"
-#include "procstat.h"
 #include "training.h"
+#include "run.h"
+#include "procstat.h"
 
 #include <criterion/criterion.h>
 #include <signal.h>

@@ -2,7 +2,6 @@
  * thread is stopped and its control word read. */
 #include "core/thread_util.h"
 #include "core/flush_subnormals.h"
-#include "patience.h"
 #include "run.h"
 #include "training.h"
 

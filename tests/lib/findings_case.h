@@ -1,10 +1,10 @@
 /* findings_case.h -- nodes that wait for each other on a clock that stands still, and what they are told of what is wrong. */
-#ifndef TESTS_LIB_FINDINGS_CASE_H
-#define TESTS_LIB_FINDINGS_CASE_H
+#ifndef FINDINGS_CASE_H
+#define FINDINGS_CASE_H
 
 #include "store/encode.h"
 #include "store/ops.h"
-#include "sim_job.h"
+#include "sim_hub.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>

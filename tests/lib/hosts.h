@@ -15,8 +15,8 @@
  *
  * How a connection is cut matters, so there are several ways: packets dropped in one direction (host_rules), the cable
  * pulled (host_cable), all processes stopped (host_signal), the machine switched off (host_off: not a packet more). */
-#ifndef TESTS_LIB_HOSTS_H
-#define TESTS_LIB_HOSTS_H
+#ifndef HOSTS_H
+#define HOSTS_H
 
 #include "run.h"
 
@@ -87,5 +87,15 @@ void host_off(struct hosts *net, int index);
 /* How many processes run there, process 1 not counted; waits up to `timeout_ms` for none. `names` (may be NULL) gets
  * what they are. */
 int host_left(const struct host *host, int timeout_ms, char *names, size_t size);
+
+/* --- hosts net -------------------------------------------------------------------------------------------- */
+
+/* The addresses of hosts and the cables between them; for hosts.c. */
+
+/* The address of host `h`, by its index. */
+void hosts_net_address(enum hosts_kind kind, struct host *h);
+
+/* Cables from all hosts to the bridge, whose network namespace is there already; addresses, routes and names. */
+bool hosts_net_join(const struct hosts *net);
 
 #endif

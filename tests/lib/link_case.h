@@ -1,6 +1,6 @@
 /* link_case.h -- the agent's connection to a store on a free port, and what it has told its owner. */
-#ifndef TESTS_LIB_LINK_CASE_H
-#define TESTS_LIB_LINK_CASE_H
+#ifndef LINK_CASE_H
+#define LINK_CASE_H
 
 #include "net/store_link.h"
 #include "server/server.h"

@@ -12,8 +12,8 @@
  * every node that is not KILLED or `silent_on`, within `within_ms` of the fault (of the start when there is none), and
  * `node[i].says` by node i, within its own `within_ms` if it has one; `ends` at any time. A node without an
  * expected exit code is not looked at. Nothing may run on any host in the end. */
-#ifndef TESTS_LIB_SCENE_H
-#define TESTS_LIB_SCENE_H
+#ifndef SCENE_H
+#define SCENE_H
 
 #include "hosts.h"
 
@@ -84,7 +84,6 @@ void scene_start(struct play *play, int i, const char *more_options);
 
 /* Faults, of scene->victim. */
 void fault_kill_launcher(struct play *play); /* guardian and agent, SIGKILL */
-void fault_kill_workers(struct play *play);
 void fault_cable(struct play *play);
 void fault_freeze(struct play *play); /* SIGSTOP to all */
 void fault_power(struct play *play);
@@ -96,5 +95,25 @@ void scene_expect_why(struct play *play, int i, const char *store, const char *t
 /* For `after`. */
 void after_stop_all(struct play *play); /* SIGTERM to every ddprun */
 void after_heal(struct play *play);     /* rules away, cables in, all go on */
+
+/* --- scene train ------------------------------------------------------------------------------------------ */
+
+/* Scenes that train: data of their own on the disk that all hosts see, and what one host makes of the same.
+ *
+ *     SCENE(waits, two_hosts, .options = "--nproc_per_node=1", .before = train_make_data, .program = TRAIN_TEN_STEPS(two_hosts),
+ *           .after = train_expect_one_hosts_bits, ...) */
+
+/* Each scene has a place of its own, by its name. */
+#define TRAIN_PLACE       "/tmp/ddprun-test-train-"
+#define TRAIN_DATA(scene) "train --data " TRAIN_PLACE #scene " "
+/* Ten steps of two ranks, whose gradients are kept. */
+#define TRAIN_TEN_STEPS(scene) \
+    TRAIN_DATA(scene) "--batch=50 --limit_steps=10 --quiet --dump_gradients " TRAIN_PLACE #scene "/bits"
+
+void train_make_data(struct play *play);
+void train_remove_data(struct play *play);
+
+/* Both nodes end well, with the gradients that two ranks of one host compute. */
+void train_expect_one_hosts_bits(struct play *play);
 
 #endif

@@ -1,6 +1,6 @@
 /* subnormals.h -- numbers around the smallest normal one, and the mode of this thread (worker/core/flush_subnormals.h), for tests. */
-#ifndef TESTS_LIB_SUBNORMALS_H
-#define TESTS_LIB_SUBNORMALS_H
+#ifndef SUBNORMALS_H
+#define SUBNORMALS_H
 
 #include "core/flush_subnormals.h"
 

@@ -1,7 +1,7 @@
 /* table_pages.h -- the tables of ops.h, messages.h and findings.h as the pages show them, for `make protocol` and for the tests that
  * compare the pages. All return false when memory is short. */
-#ifndef TESTS_LIB_TABLE_PAGES_H
-#define TESTS_LIB_TABLE_PAGES_H
+#ifndef TABLE_PAGES_H
+#define TABLE_PAGES_H
 
 #include "diagnosis/findings.h"
 #include "hub/messages.h"

@@ -2,7 +2,7 @@
  * still comes once, and the state is what it was. The "model" is a sum over samples of exact numbers, so
  * it is the same however they are dealt out. */
 #include "ranks.h"
-#include "temp_dir.h"
+#include "run.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* Every collective with real processes: types, operations, sizes, roots, private and shared memory, exact values.
- * trials.h has the comparisons. */
-#include "trials.h"
+ * ranks.h has the comparisons. */
+#include "ranks.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -54,7 +54,7 @@ Test(collectives, four_ranks_move_large_counts, .timeout = 180)
 static void sum_noise(struct rank *me)
 {
     enum { N = 70001 };
-    struct room room = room_open(me, N * 4);
+    struct trial_room room = room_open(me, N * 4);
     uint64_t hash[2] = { 0xcbf29ce484222325u, 0xcbf29ce484222325u };
     float *const in[2] = { (float *)room.private_in, room.shared_in };
 

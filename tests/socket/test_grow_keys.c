@@ -1,6 +1,6 @@
 /* ddp_grow_waiting and ddp_grow_agree: the keys that they read and set in a ddprun store; other launchers cannot
  * grow. */
-#include "served.h"
+#include "store_peers.h"
 
 #include "ddp/ddp.h"
 

@@ -3,7 +3,7 @@
 
 #include "ddp/context.h"
 #include "ddp/sampler.h"
-#include "patience.h"
+#include "run.h"
 
 #include <criterion/criterion.h>
 #include <sched.h>

@@ -1,7 +1,6 @@
 /* The NCCL backend, and the cpu backend with device buffers, on a fake NCCL and CUDA (tests/fake/fake_gpu.h) between
  * real processes: right values, and the errors of the ranks when something goes wrong. */
-#include "pretend_gpu.h"
-#include "trials.h"
+#include "ranks.h"
 
 #include <criterion/criterion.h>
 #include <dlfcn.h>

@@ -6,7 +6,7 @@
 #include "node/spawn.h"
 #include "report/evidence.h"
 
-#include "patience.h"
+#include "run.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>

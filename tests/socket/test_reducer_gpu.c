@@ -1,6 +1,5 @@
 /* The reducer with gradients in the memory of a device (tests/fake/fake_gpu.h): averages, also after the buckets were rebuilt;
  * buffers; unused parameters; and that nothing waits on the host before it must. */
-#include "pretend_gpu.h"
 #include "ranks.h"
 
 #include <criterion/criterion.h>

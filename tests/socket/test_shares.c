@@ -1,7 +1,6 @@
 /* worker/train/shares.h with real ranks on the fake GPU: sums, norms, updates and what is saved have the same bits for any number of
  * ranks, with shares and without, through NCCL and through the host. Eight parts of a gradient are added up as a tree, by one rank or by
  * eight. */
-#include "pretend_gpu.h"
 #include "ranks.h"
 
 #include "train/cuda/cuda.h"

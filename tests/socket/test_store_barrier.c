@@ -1,7 +1,7 @@
 /* Named barriers and CONTROL through the client, against ddprun's own store in this process. */
 #include "ddp/store.h"
 
-#include "served.h"
+#include "store_peers.h"
 
 #include <criterion/criterion.h>
 #include <pthread.h>

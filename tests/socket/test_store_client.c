@@ -2,8 +2,8 @@
 #include "ddp/store.h"
 
 #include "base/clock.h"
-#include "fake_store.h"
-#include "free_port.h"
+#include "store_peers.h"
+#include "run.h"
 #include "server/server.h"
 
 #include <criterion/criterion.h>

@@ -1,7 +1,7 @@
 /* What the client says to stores of each make, byte by byte, and what it makes of peers that are none. */
 #include "ddp/store.h"
 
-#include "fake_store.h"
+#include "store_peers.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>

@@ -1,8 +1,7 @@
 /* Two jobs at once on one store, over real sockets: agents that join, workers, plain clients. */
 #include "store/encode.h"
 #include "ddp/store.h"
-#include "peer.h"
-#include "served.h"
+#include "store_peers.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>

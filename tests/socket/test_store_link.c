@@ -1,7 +1,7 @@
 /* test_store_link.c -- the agent's connection, against a real store on a free port. */
 #include "ddp/store.h"
 #include "link_case.h"
-#include "patience.h"
+#include "run.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* test_store_link_peers.c -- the agent's connection to what is no store, or one that makes no sense or takes nothing. */
 #include "store/encode.h"
 #include "link_case.h"
-#include "patience.h"
+#include "run.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,6 @@
 /* The store over real sockets: what live PyTorch clients send, in every cut; waiting; ends; limits. */
 #include "store/encode.h"
-#include "peer.h"
-#include "served.h"
+#include "store_peers.h"
 #include "sim_hub.h" /* hex_read */
 #include "tests/unit/vectors.h"
 

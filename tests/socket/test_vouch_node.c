@@ -1,9 +1,8 @@
 /* Whose connection is that? Real sockets, real processes. */
 #include "base/endpoint.h"
 #include "net/peer_lookup.h"
-#include "patience.h"
-#include "peer.h"
-#include "served.h"
+#include "run.h"
+#include "store_peers.h"
 
 #include <criterion/criterion.h>
 #include <signal.h>

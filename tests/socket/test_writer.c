@@ -1,7 +1,7 @@
 /* test_writer.c -- the writer's thread and the sinks on it: everything comes out, in order, in whole pieces. */
 #include "output/writer.h"
 
-#include "patience.h"
+#include "run.h"
 #include "procstat.h"
 
 #include <criterion/criterion.h>

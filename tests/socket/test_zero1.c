@@ -1,7 +1,6 @@
 /* ZeRO-1 with real processes: the same bits as every rank updating everything, for each rule, world size
  * and type. */
 #include "core/half.h"
-#include "pretend_gpu.h"
 #include "ranks.h"
 
 #include "ddp/zero1.h"

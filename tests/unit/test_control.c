@@ -1,5 +1,5 @@
 /* IDENTIFY and CONTROL: who may say what, what is believed, what the questions answer. */
-#include "sim_job.h"
+#include "sim_hub.h"
 #include "store/encode.h"
 
 #include <cjson/cJSON.h>

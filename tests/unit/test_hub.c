@@ -1,6 +1,5 @@
 /* The hub as its peers see it: waiting, leaving, limits, deadlines, attempts. Bytes in, bytes out. */
 #include "sim_hub.h"
-#include "sim_job.h"
 #include "store/encode.h"
 #include "vectors.h"
 

@@ -1,6 +1,6 @@
 /* Plain c10d connections: agents say whose they are; where several jobs are served, their requests wait for that. */
 #include "store/encode.h"
-#include "sim_job.h"
+#include "sim_hub.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

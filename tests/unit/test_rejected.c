@@ -1,6 +1,6 @@
 /* Connections that came to nothing: told apart by their first bytes, counted, shown. */
 #include "diagnosis/rejected.h"
-#include "sim_job.h"
+#include "sim_hub.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

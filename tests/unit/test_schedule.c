@@ -3,7 +3,7 @@
 
 #include "hub/session.h"
 #include "job/rendezvous.h"
-#include "sim_job.h"
+#include "sim_hub.h"
 
 #include <criterion/criterion.h>
 

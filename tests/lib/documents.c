@@ -1,6 +1,8 @@
-/* schema.c -- see schema.h. A word that is not known here fails the document: a schema must not promise
+/* documents.c -- see documents.h.
+ *
+ * A word that is not known here fails the document: a schema must not promise
  * what nobody checks. */
-#include "schema.h"
+#include "documents.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
@@ -110,4 +112,32 @@ bool schema_fits(const cJSON *schema, const cJSON *value, char *why, size_t size
     const cJSON *word;
     cJSON_ArrayForEach(word, schema) if (!word_fits(schema, word, value, why, size)) return false;
     return true;
+}
+
+/* --- environment ------------------------------------------------------------------------------------------ */
+
+static void read_line(struct environment *e, char *line, size_t *n)
+{
+    const size_t used = strlen(e->file);
+    if (strncmp(line, "#host ", 6) == 0)
+        e->host = line + 6;
+    else if (strncmp(line, "#file ", 6) == 0)
+        snprintf(e->file + used, sizeof(e->file) - used, "%s\n", line + 6);
+    else if (line[0] != '#' && line[0] != '\0' && *n < ENVIRONMENT_VARIABLES_MAX)
+        e->block[(*n)++] = line;
+}
+
+void environment_read(struct environment *e, const char *name)
+{
+    char path[256];
+    size_t n = 0;
+    memset(e, 0, sizeof(*e));
+    snprintf(path, sizeof(path), "tests/data/environments/%s.env", name);
+    FILE *f = fopen(path, "r");
+    cr_assert(f != NULL, "no file %s", path);
+    e->text[fread(e->text, 1, sizeof(e->text) - 1, f)] = '\0';
+    fclose(f);
+    for (char *at = strtok(e->text, "\n"); at != NULL; at = strtok(NULL, "\n"))
+        read_line(e, at, &n);
+    cr_assert(e->host != NULL, "%s names no host", path);
 }

@@ -1,7 +1,6 @@
 /* The process runner that the end-to-end tests stand on. */
-#include "hosts.h"
-#include "run.h"
 #include "scene.h"
+#include "run.h"
 
 #include <criterion/criterion.h>
 #include <signal.h>

@@ -1,7 +1,7 @@
 /* Unmodified PyTorch programs (tests/interop/programs) under ddprun, on one node and on two. What a program prints for each of its
  * parts is what a row expects of every rank. */
 #include "run.h"
-#include "hosts.h"
+#include "scene.h"
 #include "job.h"
 
 #include <criterion/criterion.h>

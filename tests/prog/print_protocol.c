@@ -1,7 +1,7 @@
 /* print_protocol PAGE -- a page with its tables written anew from the tables of the sources, on stdout.
  *
  * A table stands between two marker lines; everything else is copied. `make protocol` puts the output in place. */
-#include "../lib/table_pages.h"
+#include "table_pages.h"
 
 #include <stdio.h>
 #include <string.h>

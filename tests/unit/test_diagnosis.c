@@ -5,7 +5,7 @@
 #include "job/members.h"
 #include "snapshot_case.h"
 #include "store/store.h"
-#include "table_pages.h"
+#include "tests/prog/table_pages.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>

@@ -1,6 +1,6 @@
 /* Control messages by their rows: what is sent, what is believed, and the pages that are printed from them. */
 #include "hub/messages.h"
-#include "table_pages.h"
+#include "tests/prog/table_pages.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #include "store/encode.h"
 #include "store/ops.h"
 #include "store/wire.h"
-#include "table_pages.h"
+#include "tests/prog/table_pages.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

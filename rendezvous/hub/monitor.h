@@ -33,7 +33,7 @@ void look_free(struct look *look);
 /* Tell what is due. Before the rendezvous' own tick: it may end the job. */
 void monitor_run(struct job *job);
 
-/* --- schedule.c: when --------------------------------------------------------------------------------------- */
+/* --- optimizer.c: when --------------------------------------------------------------------------------------- */
 
 /* Situation, ms until the first report, ms until the next look, and how many times as long as a usual wait one has to be (0 = any);
  * what is told. "Usual" is a wait of this round that was told and then ended by itself, such as a model that rank 0 tests after each

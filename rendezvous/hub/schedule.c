@@ -1,4 +1,4 @@
-/* schedule.c -- see monitor.h.
+/* optimizer.c -- see monitor.h.
  *
  * The first look comes later than the nodes of a healthy job take to start, and early enough that nobody has opened a
  * second terminal yet. A hurry waits 200 ms all the same: a node that is refused also closes its connection, and both

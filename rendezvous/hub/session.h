@@ -11,7 +11,7 @@
  *     attempt.c           a session enters a job, leaves it, is freed; an attempt begins and ends
  *     job.c               jobs are made, found, freed; who declares them, their barriers and nodes
  *     lost_peer.c         a rank ends while others wait for it
- *     schedule.c          when a job that waits is looked at
+ *     optimizer.c          when a job that waits is looked at
  *     events.c            what happens in a job, for an event log
  *     session.c           a session is made, found, waits, speaks for a rank; what goes out; what is known of a rank
  *

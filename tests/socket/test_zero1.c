@@ -5,7 +5,6 @@
 #include "ranks.h"
 #include "train/cuda/cuda.h"
 #include "train/shares.h"
-#include "train/shares_plan.h"
 #include "train/train_options.h"
 
 #include <criterion/criterion.h>

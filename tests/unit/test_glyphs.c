@@ -1,5 +1,5 @@
 /* The made-up data set: the same for everybody, balanced, and not empty. */
-#include "train/data/glyphs.h"
+#include "train/data/makers.h"
 
 #include <criterion/criterion.h>
 #include <string.h>

@@ -3,11 +3,11 @@
 #include "train/layers/activation.c"
 #include "train/layers/attention.c"
 #include "train/layers/cross_entropy.c"
-#include "train/layers/embedding.c"
-#include "train/layers/gelu.c"
+#include "train/layers/linear.c"
+#include "train/layers/activation.c"
 #include "train/layers/layer_norm.c"
 #include "train/layers/linear.c"
-#include "train/layers/softmax.c"
+#include "train/layers/attention.c"
 
 #include "numbers.h"
 

@@ -2,7 +2,7 @@
  * value. */
 #include "numbers.h"
 #include "train/gpt2.h"
-#include "train/llmc_file.h"
+#include "train/llmc.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

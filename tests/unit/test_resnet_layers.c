@@ -6,8 +6,8 @@
 #define LAYERS_IN_DOUBLE
 #include "train/layers/conv.c"
 #include "train/layers/conv_tile.c"
-#include "train/layers/pool.c"
-#include "train/layers/shortcut.c"
+#include "train/layers/conv.c"
+#include "train/layers/activation.c"
 
 #include "ddp/error.h"
 #include "ddp/group.h"

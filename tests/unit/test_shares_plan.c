@@ -1,5 +1,5 @@
-/* worker/train/shares_plan.h: every element of every parameter is in one bucket and of one rank, however many ranks there are. */
-#include "train/shares_plan.h"
+/* worker/train/shares.h: every element of every parameter is in one bucket and of one rank, however many ranks there are. */
+#include "train/shares.h"
 
 #include "train/compute.h"
 

@@ -1,8 +1,7 @@
 /* The small deciding modules of train: learning rates, phases of a step, lines of a trace, trees of sums. */
-#include "train/phases.h"
+#include "train/profile.h"
 #include "train/schedule.h"
-#include "train/trace.h"
-#include "train/tree.h"
+#include "train/gradient.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>

@@ -11,7 +11,6 @@
 #include "train/layers/activation.h"
 #include "train/layers/attention.h"
 #include "train/layers/conv.h"
-#include "train/layers/shortcut.h"
 #include "train/model.h"
 
 #include "ddp/optim.h"

@@ -2,11 +2,10 @@
 #include "train/compute.h"
 
 #include "train/layers/cross_entropy.h"
-#include "train/layers/embedding.h"
-#include "train/layers/gelu.h"
-#include "train/layers/layer_norm.h"
 #include "train/layers/linear.h"
-#include "train/layers/pool.h"
+#include "train/layers/activation.h"
+#include "train/layers/layer_norm.h"
+#include "train/layers/conv.h"
 
 #include <stdlib.h>
 

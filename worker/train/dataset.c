@@ -4,8 +4,8 @@
  * cheaper than handing parts around; tokens stay in their files. */
 #include "train/dataset.h"
 
-#include "train/data/augment.h"
-#include "train/data/whole_file.h"
+#include "train/data/cifar.h"
+#include "train/files.h"
 
 #include <inttypes.h>
 #include <limits.h>

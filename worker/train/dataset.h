@@ -67,7 +67,7 @@ bool dataset_varies(const struct dataset *set);
 /* Bytes of one sample's values. */
 size_t dataset_row_bytes(const struct dataset *set);
 
-/* Sample `index` (< n): float or int32 values, `length` targets. `luck` is for what may look different each time (augment.h, for
+/* Sample `index` (< n): float or int32 values, `length` targets. `luck` is for what may look different each time (cifar.h, for
  * pictures in colour); NULL: as it is. Several threads may read at once. */
 ddp_status dataset_read(const struct dataset *set, size_t index, ddp_philox *luck, void *values,
                         int32_t *target, struct ddp_err *err);

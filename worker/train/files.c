@@ -2,9 +2,11 @@
 #include "train/files.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -74,4 +76,91 @@ ddp_status files_size(int fd, uint64_t *bytes, struct ddp_err *err)
         return ddp_fail(err, DDP_ERR_ARG, "not a plain file");
     *bytes = (uint64_t)s.st_size;
     return DDP_OK;
+}
+
+/* --- whole file ------------------------------------------------------------------------------------------- */
+
+/* Zlib's gz functions pass plain files through, so there is one path for both. */
+
+enum { CHUNK = 1 << 20 }; /* how much is read at once */
+
+ddp_status whole_file_open(struct whole_file *f, const char *path, struct ddp_err *err)
+{
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer must not hold us up */
+    *f = (struct whole_file){ 0 };
+    if (fd < 0)
+        return ddp_fail(err, DDP_ERR_IO, "%s: open: %s", path, strerror(errno));
+    if (fstat(fd, &st) != 0 || (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))) {
+        close(fd);
+        return ddp_fail(err, DDP_ERR_IO, "%s: not a regular file", path);
+    }
+    f->file = gzdopen(fd, "rb");
+    if (f->file != NULL)
+        return DDP_OK;
+    close(fd);
+    return ddp_fail(err, DDP_ERR_NOMEM, "%s: no memory to read it", path);
+}
+
+/* Room for one more chunk behind what has been read; doubles, so that growing stays cheap. */
+static uint8_t *reserve(struct whole_file *f, size_t chunk)
+{
+    if (f->capacity - f->len < chunk) {
+        size_t grown = f->capacity + (f->capacity > chunk ? f->capacity : chunk);
+        uint8_t *bytes = realloc(f->bytes, grown);
+        if (bytes == NULL)
+            return NULL;
+        f->bytes = bytes;
+        f->capacity = grown;
+    }
+    return f->bytes + f->len;
+}
+
+/* zlib puts the file's name in front, and so do our callers. */
+static const char *without_name(const char *why)
+{
+    const char *colon = strrchr(why, ':');
+    return colon != NULL && colon[1] == ' ' ? colon + 2 : why;
+}
+
+ddp_status whole_file_fill(struct whole_file *f, size_t want, struct ddp_err *err)
+{
+    while (f->len < want) {
+        int code;
+        size_t chunk = want - f->len < CHUNK ? want - f->len : CHUNK;
+        uint8_t *to = reserve(f, chunk);
+        if (to == NULL)
+            return ddp_fail(err, DDP_ERR_NOMEM, "no memory for more than %zu bytes", f->len);
+        int n = gzread(f->file, to, (unsigned)chunk);
+        const char *why = gzerror(f->file, &code);
+        if (code == Z_ERRNO)
+            return ddp_fail(err, DDP_ERR_IO, "offset %zu: read: %s", f->len, strerror(errno));
+        if (n < 0 || code != Z_OK) /* Z_BUF_ERROR: the packed stream stops short */
+            return ddp_fail(err, DDP_ERR_CORRUPT, "offset %zu: the gzip stream is damaged or cut: %s", f->len,
+                            without_name(why));
+        if (n == 0)
+            break;
+        f->len += (size_t)n;
+    }
+    return DDP_OK;
+}
+
+void whole_file_close(struct whole_file *f)
+{
+    gzclose_r(f->file);
+    f->file = NULL;
+}
+
+/* The plain file first: data sets are published packed, and people unpack them beside. */
+ddp_status whole_file_find(char *path, const char *dir, const char *name, struct ddp_err *err)
+{
+    static const char *const ending[] = { "", ".gz" };
+    for (int i = 0; i < 2; i++) {
+        int len = snprintf(path, PATH_MAX, "%s/%s%s", dir, name, ending[i]);
+        if (len < 0 || len >= PATH_MAX)
+            return ddp_fail(err, DDP_ERR_ARG, "--data %.100s...: the path is too long", dir);
+        if (access(path, F_OK) == 0)
+            return DDP_OK;
+    }
+    return ddp_fail(err, DDP_ERR_IO, "%s/%s: not found, nor %s.gz", dir, name, name);
 }

@@ -3,7 +3,7 @@
 #include "train/gpt2.h"
 
 #include "train/compute.h"
-#include "train/normal.h"
+#include "train/model.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 /* gradient.c -- see gradient.h.
  *
- * The left part of every sum is computed where the result belongs, the right part in memory of its own (tree.h); so a tree
+ * The left part of every sum is computed where the result belongs, the right part in memory of its own (gradient.h); so a tree
  * of depth d needs d spare gradients, and the root ends up in the reducer's buckets without a copy.
  *
  * What is added behind the last shard is added parameter by parameter, as the backward pass gives them: then each is ready
@@ -10,6 +10,34 @@
 #include "train/compute.h"
 
 #include <stdlib.h>
+
+/* Walk from the root: each turn to the right leaves a sum in its buffer and goes on in the next one. When the part is
+ * done, so are all trees whose last part it is: as many as there were turns to the right without one to the left behind. */
+struct tree_part tree_part(int n, int part)
+{
+    struct tree_part p = { 0, 0 };
+    while (n > 1) {
+        int left = n / 2;
+        if (part < left) {
+            n = left;
+            p.merges = 0;
+        } else {
+            part -= left;
+            n -= left;
+            p.buffer++;
+            p.merges++;
+        }
+    }
+    return p;
+}
+
+/* The right half is never the smaller one, so the last part is the deepest. */
+int tree_buffers(int n)
+{
+    return tree_part(n, n - 1).buffer + 1;
+}
+
+/* --- gradient --------------------------------------------------------------------------------------------- */
 
 /* Each gradient begins where a product of a GPU may write it: at a multiple of 256 bytes, as in the reducer's memory. */
 static size_t room_of(const struct model_tensor *t)

@@ -5,7 +5,7 @@
 #define TRAIN_JOURNAL_H
 
 #include "ddp/error.h"
-#include "train/phases.h"
+#include "train/profile.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -6,8 +6,8 @@
  *                  of block 1 ..., in the order of GPT2_BLOCK_TENSORS, then ln_f.weight and ln_f.bias
  *
  * Little-endian. Rows of padding belong to no token: they are zeros in what is written, and skipped in what is read. */
-#ifndef TRAIN_LLMC_H
-#define TRAIN_LLMC_H
+#ifndef WORKER_TRAIN_LLMC_H
+#define WORKER_TRAIN_LLMC_H
 
 #include "train/models.h"
 
@@ -37,5 +37,17 @@ uint64_t llmc_bytes(const struct model_kind *kind);
 /* `values` has the parameters' values, tensor after tensor, wherever it lies; `to` has room for llmc_bytes. */
 void llmc_write(const struct model_kind *kind, const struct model_tensors *params, const float *values,
                 uint8_t *to);
+
+/* --- llmc file -------------------------------------------------------------------------------------------- */
+
+/* Models of llm.c (llmc.h) as files. */
+
+/* Parameters from `path`; on an error they are as they were. The message begins with the path. */
+ddp_status llmc_load(const char *path, const struct model_kind *kind, const struct model_tensors *params,
+                     struct ddp_err *err);
+
+/* `values` as llmc_write takes them. The file whole, or the one that was there before. */
+ddp_status llmc_save(const char *path, const struct model_kind *kind, const struct model_tensors *params,
+                     const float *values, struct ddp_err *err);
 
 #endif

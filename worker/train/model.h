@@ -9,15 +9,24 @@
  * All parameters lie in one array of float, tensor after tensor, and so do the buffers (what is not trained but belongs to
  * the model, as running means do): saving, hashing and sending a model needs no more than that. Gradients go wherever the
  * caller wants them, a pointer for each parameter, e.g. into a reducer's buckets. */
-#ifndef TRAIN_MODEL_H
-#define TRAIN_MODEL_H
+#ifndef WORKER_TRAIN_MODEL_H
+#define WORKER_TRAIN_MODEL_H
 
 #include "ddp/error.h"
 #include "ddp/group.h"
+#include "ddp/random.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* Normally distributed numbers as torch draws them. */
+
+/* torch.normal_(0, deviation) of n floats, n >= 16, but for the last bits: torch's builds have logarithms and cosines of
+ * their own. */
+void normal_fill(float *to, size_t n, float deviation, ddp_random *random);
+
+/* --- model ------------------------------------------------------------------------------------------------ */
 
 enum { MODEL_DIMS = 4, MODEL_NAME = 40 };
 

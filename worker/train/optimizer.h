@@ -8,14 +8,16 @@
  * --determinism world. With 16 bits (--precision) the model's
  * parameters are rounded copies of a float32 master, gradients are rounded as 16-bit kernels would leave them, and for fp16
  * the loss is scaled; sums are float32 all along. */
-#ifndef TRAIN_OPTIMIZER_H
-#define TRAIN_OPTIMIZER_H
+#ifndef WORKER_TRAIN_OPTIMIZER_H
+#define WORKER_TRAIN_OPTIMIZER_H
 
-#include "train/compute.h"
 #include "ddp/zero1.h"
+#include "train/compute.h"
 #include "train/model.h"
 #include "train/shares.h"
 #include "train/train_options.h"
+
+#include <stdint.h>
 
 enum { OPTIMIZER_SLOTS = 3 }; /* of float32 arrays as long as the model: its parameters, the rule's state */
 
@@ -78,18 +80,8 @@ ddp_status optimizer_room(struct optimizer *o, struct ddp_err *err);
 ddp_status optimizer_restore(struct optimizer *o, struct ddp_err *err);
 void optimizer_forget(struct optimizer *o); /* there was nothing to fill it from */
 
-/* --- optimizer_device.c: the parts of it where parameters and gradients are on a device ------------------------ */
+/* --- optimizer.c: the parts of it where parameters and gradients are on a device ------------------------ */
 
-/* Where parameters go, before the ranks compare them; what is there besides, when they are equal. */
-ddp_status optimizer_device_place(struct optimizer *o, struct ddp_err *err);
-ddp_status optimizer_device_open(struct optimizer *o, struct ddp_err *err);
 bool optimizer_device_shares(const struct optimizer *o); /* has, or is to have, shares */
-/* An update: is it to be made? Then each parameter, by `rule`: o->optim, or that without weight decay. Then the end of it. */
-ddp_status optimizer_device_look(struct optimizer *o, int *go, struct ddp_err *err);
-void optimizer_device_one(struct optimizer *o, const ddp_optim *rule, size_t i);
-ddp_status optimizer_device_made(struct optimizer *o, struct ddp_err *err);
-ddp_status optimizer_device_gather(struct optimizer *o, struct ddp_err *err); /* into o->slot */
-ddp_status optimizer_device_restore(struct optimizer *o, struct ddp_err *err);
-void optimizer_device_close(struct optimizer *o);
-
+ddp_status optimizer_device_gather(struct optimizer *o, struct ddp_err *err);
 #endif

@@ -5,12 +5,86 @@
 #include "train/profile.h"
 
 #include "train/library.h"
-#include "train/trace.h"
 
+#include <assert.h>
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+const char *const phase_words[PHASES] = {
+#define X(name, words, key) words,
+    PHASE_LIST(X)
+#undef X
+};
+const char *const phase_key[PHASES] = {
+#define X(name, words, key) key,
+    PHASE_LIST(X)
+#undef X
+};
+
+void phases_start(struct phases *p)
+{
+    for (int i = 0; i < PHASES; i++)
+        p->us[i] = 0;
+    p->count = 0;
+    p->depth = 0;
+}
+
+void phases_begin(struct phases *p, enum phase phase, uint64_t now_us)
+{
+    assert(p->depth < PHASES_DEPTH);
+    p->open[p->depth].phase = phase;
+    p->open[p->depth].begin_us = now_us;
+    p->open[p->depth].inside_us = 0;
+    p->depth++;
+}
+
+/* A clock that went back, which none should, is a phase of nothing. */
+void phases_end(struct phases *p, uint64_t now_us)
+{
+    assert(p->depth > 0);
+    p->depth--;
+    uint64_t begin_us = p->open[p->depth].begin_us;
+    uint64_t us = now_us > begin_us ? now_us - begin_us : 0;
+    uint64_t inside_us = p->open[p->depth].inside_us;
+    p->us[p->open[p->depth].phase] += us > inside_us ? us - inside_us : 0;
+    if (p->depth > 0)
+        p->open[p->depth - 1].inside_us += us;
+    if (p->count < PHASES_PIECES && (p->depth == 0 || us >= PHASES_SHORT_US))
+        p->piece[p->count++] = (struct phases_piece){ p->open[p->depth].phase, begin_us, begin_us + us };
+}
+
+/* --- trace ------------------------------------------------------------------------------------------------ */
+
+const char trace_begin[] = "[\n", trace_end[] = "{}]\n";
+
+/* Names come from tables of this program: they need no escapes, and fit. */
+static size_t fits(int len)
+{
+    return len < 0 ? 0 : len < TRACE_LINE ? (size_t)len : TRACE_LINE - 1;
+}
+
+size_t trace_rank(char to[TRACE_LINE], int rank)
+{
+    return fits(
+        snprintf(to, TRACE_LINE,
+                 "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"rank %d\"}},\n",
+                 rank, rank));
+}
+
+size_t trace_piece(char to[TRACE_LINE], int rank, const char *name, uint64_t begin_us, uint64_t us,
+                   uint64_t step)
+{
+    return fits(snprintf(to, TRACE_LINE,
+                         "{\"name\":\"%.40s\",\"ph\":\"X\",\"pid\":%d,\"tid\":0,\"ts\":%" PRIu64
+                         ",\"dur\":%" PRIu64 ",\"args\":{\"step\":%" PRIu64 "}},\n",
+                         name, rank, begin_us, us, step));
+}
+
+/* --- profile ---------------------------------------------------------------------------------------------- */
 
 static int64_t us_of(clockid_t clock)
 {

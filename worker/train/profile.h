@@ -1,11 +1,83 @@
 /* profile.h -- a trace of all ranks in one file, written by rank 0. */
-#ifndef TRAIN_PROFILE_H
-#define TRAIN_PROFILE_H
+#ifndef WORKER_TRAIN_PROFILE_H
+#define WORKER_TRAIN_PROFILE_H
 
 #include "ddp/group.h"
-#include "train/phases.h"
 
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
+
+/* Where the time of a step went. Pure: the time is an argument.
+ *
+ *     phases_start(&p)                                  a new step
+ *     phases_begin(&p, PHASE_BACKWARD, now)
+ *         phases_begin(&p, PHASE_EXPOSED, now)          inside: does not count as backward
+ *         phases_end(&p, now)
+ *     phases_end(&p, now)
+ *
+ * Sums are exact, however often a phase comes. Single pieces are kept for a trace as long as there is room; what is
+ * shorter than PHASES_SHORT_US and inside of another is left out there, as nobody could see it. */
+
+/* name, in a trace, in metrics. EXPOSED: the program waits for communication, instead of computing meanwhile. */
+#define PHASE_LIST(X)                              \
+    X(DATA, "data", "data")                        \
+    X(FORWARD, "forward", "fwd")                   \
+    X(BACKWARD, "backward", "bwd")                 \
+    X(EXPOSED, "exposed communication", "exposed") \
+    X(OPTIMIZER, "optimizer", "opt")
+
+enum phase {
+#define X(name, words, key) PHASE_##name,
+    PHASE_LIST(X)
+#undef X
+        PHASES
+};
+extern const char *const phase_words[PHASES], *const phase_key[PHASES];
+
+enum { PHASES_PIECES = 128, PHASES_DEPTH = 4, PHASES_SHORT_US = 20 };
+
+struct phases_piece {
+    uint64_t phase, begin_us, end_us;
+};
+
+struct phases {
+    uint64_t us[PHASES]; /* of each phase, without what was inside of it */
+    uint64_t count;      /* of pieces */
+    struct phases_piece piece[PHASES_PIECES];
+    /* What is open now, innermost last. */
+    int depth;
+    struct {
+        enum phase phase;
+        uint64_t begin_us, inside_us;
+    } open[PHASES_DEPTH];
+};
+
+void phases_start(struct phases *p);
+void phases_begin(struct phases *p, enum phase phase, uint64_t now_us);
+void phases_end(struct phases *p, uint64_t now_us);
+
+/* --- trace ------------------------------------------------------------------------------------------------ */
+
+/* The format of Chrome's trace viewer (chrome://tracing, ui.perfetto.dev), one JSON object a line. Pure.
+ *
+ *     [
+ *     {"name":"process_name","ph":"M","pid":0,"args":{"name":"rank 0"}},
+ *     {"name":"forward","ph":"X","pid":0,"tid":0,"ts":12,"dur":340,"args":{"step":1}},
+ *
+ * The viewers take a list that is not closed, so that the file of a run that was killed can be looked at, too. */
+
+enum { TRACE_LINE = 256 }; /* room for any line that is made here */
+
+/* Both write a line with its newline and NUL into `to`, and return its length without NUL. */
+size_t trace_rank(char to[TRACE_LINE], int rank);
+size_t trace_piece(char to[TRACE_LINE], int rank, const char *name, uint64_t begin_us, uint64_t us,
+                   uint64_t step);
+
+/* Before the first line, and behind the last one. The last line's comma needs something to follow it. */
+extern const char trace_begin[], trace_end[];
+
+/* --- profile ---------------------------------------------------------------------------------------------- */
 
 struct profile {
     ddp_ctx *ctx;

@@ -1,4 +1,6 @@
-/* trainer.c -- see trainer.h: epochs, the end. A step is in trainer_step.c.
+/* trainer.c -- see trainer.h.
+ *
+ * epochs, the end. A step is in trainer.c.
  *
  * Losses are summed, not averaged, and divided by the number of samples at the end: parts of a batch may differ in
  * size, and an average of averages would then depend on the number of ranks.
@@ -8,13 +10,581 @@
  * rank 0, the error ends the rank, and main.c frees the others with ddp_abort. */
 #include "train/trainer.h"
 
+#include "train/cuda/cuda.h"
+#include "train/files.h"
 #include "train/library.h"
-#include "train/llmc_file.h"
+#include "train/llmc.h"
 
+#include <cblas.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+/* One step, on every rank at once.
+ *
+ *     forward and backward on my part of the batch     gradient.c, writes into memory of the reducer (or ZeRO-1)
+ *     each gradient is ready, all are averaged          optimizer.c, the first while the last are still computed
+ *     clip and update                                   every rank for itself, and all come to the same bits */
+
+/* The one look at a clock in this program; it goes into reports and decides nothing. */
+static uint64_t trainer_now_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u;
+}
+
+/* --- what happens during the backward pass ------------------------------------------------------------- */
+
+static ddp_status part_done(void *user, size_t i, float *grad, struct ddp_err *err)
+{
+    struct trainer *t = user;
+    return optimizer_round(&t->optimizer, i, grad, err);
+}
+
+/* Without a core for the thread that reduces, this waits for the other ranks whenever a bucket is full. */
+static ddp_status whole_done(void *user, size_t i, struct ddp_err *err)
+{
+    struct trainer *t = user;
+    phases_begin(&t->phases, PHASE_EXPOSED, trainer_now_us());
+    ddp_status status = optimizer_ready(&t->optimizer, i, err);
+    phases_end(&t->phases, trainer_now_us());
+    return status;
+}
+
+static void phase_begins(void *user, enum phase phase)
+{
+    struct trainer *t = user;
+    uint64_t now_us = trainer_now_us();
+    if (t->phases.depth > 0)
+        phases_end(&t->phases, now_us);
+    if (phase < PHASES)
+        phases_begin(&t->phases, phase, now_us);
+}
+
+/* --- for comparing runs with each other ------------------------------------------------------------------ */
+
+/* Tensor after tensor, as in the model. */
+static ddp_status dump_gradient(struct trainer *t, struct ddp_err *err)
+{
+    bool failed = false;
+    if (t->dump == NULL)
+        return DDP_OK;
+    for (size_t i = 0; i < t->model->params.n; i++) {
+        size_t n = t->model->params.each[i].count;
+        failed |= fwrite(t->optimizer.grad[i], sizeof(float), n, t->dump) != n;
+    }
+    return failed ? ddp_fail(err, DDP_ERR_IO, "--dump_gradients %s: write: %s", t->options->dump_gradients,
+                             strerror(errno))
+                  : DDP_OK;
+}
+
+/* --- telling --------------------------------------------------------------------------------------------- */
+
+/* Share of what the workers' devices could do; 0 when that or the work is not known. */
+static double mfu(const struct trainer *t, double samples_per_s)
+{
+    double peak = t->options->peak_tflops;
+    if (peak <= 0 && t->device != NULL)
+        peak = t->device->peak_tflops;
+    return peak > 0 ? t->model->flops * samples_per_s / (double)t->split.world_size / (peak * 1e12) : 0;
+}
+
+static ddp_status write_metrics(struct trainer *t, const struct late *of, double loss, double norm,
+                                uint64_t us, struct ddp_err *err)
+{
+    uint64_t hash = t->options->hash_steps ? model_hash(t->model) : 0;
+    struct journal_step line = {
+        .step = of->step,
+        .epoch = of->epoch,
+        .loss = loss / (of->samples * (double)t->train_set.length),
+        .lr = of->lr,
+        .grad_norm = norm,
+        .samples_per_s = of->samples * 1e6 / (double)(us + 1),
+        .us = of->us,
+        .param_hash = t->options->hash_steps ? &hash : NULL,
+    };
+    line.tokens_per_s = line.samples_per_s * (double)t->length;
+    line.mfu = mfu(t, line.samples_per_s);
+    return journal_step(&t->journal, &line, err);
+}
+
+/* The mean loss of a step costs an all-reduce of its own, so it is only made when somebody wants to read it. */
+static ddp_status tell_step(struct trainer *t, const struct late *of, double loss, double norm, uint64_t us,
+                            struct ddp_err *err)
+{
+    ddp_status status =
+        library(ddp_all_reduce(ddp_world(t->ctx), &loss, &loss, 1, DDP_F64, DDP_SUM, NULL, NULL), err);
+    if (status == DDP_OK && t->options->hash_steps)
+        status = trainer_fetch(t, err);
+    if (status != DDP_OK || !trainer_is_first(t))
+        return status;
+    return write_metrics(t, of, loss, norm, us, err);
+}
+
+/* What the device says now is of the step before, if that still waits; or of all (`now`), and then nothing waits. From one answer to
+ * the next is a step's time. */
+static ddp_status tell_late(struct trainer *t, bool now, struct ddp_err *err)
+{
+    struct compute_report report;
+    struct late of = t->late;
+    ddp_status status = t->device->ops->report(t->device, now, &report, err);
+    if (status != DDP_OK)
+        return status;
+    t->loss_here += report.loss;
+    if (!of.waits)
+        return DDP_OK;
+    t->late.waits = false;
+    t->late.begun_us = trainer_now_us();
+    return tell_step(t, &of, report.loss, report.norm, t->late.begun_us - of.begun_us, err);
+}
+
+/* A hash is one of the parameters after this step, not after the next. */
+static ddp_status tell_of_device(struct trainer *t, const struct late *of, struct ddp_err *err)
+{
+    const uint64_t begun_us = t->late.begun_us;
+    ddp_status status = tell_late(t, false, err);
+    t->late = (struct late){ true, of->step, of->epoch, of->samples, of->lr, t->late.begun_us, { 0 } };
+    memcpy(t->late.us, of->us, sizeof(t->late.us));
+    if (begun_us == 0)
+        t->late.begun_us = of->begun_us;
+    return status == DDP_OK && t->options->hash_steps ? tell_late(t, true, err) : status;
+}
+
+static ddp_status note_step(struct trainer *t, uint64_t step, double loss, double lr, uint64_t start,
+                            struct ddp_err *err)
+{
+    struct late of = { .step = t->steps_done,
+                       .epoch = t->epochs_done + 1,
+                       .samples = (double)split_samples(&t->split, step),
+                       .lr = lr,
+                       .begun_us = start };
+    if (t->options->metrics == NULL)
+        return DDP_OK;
+    memcpy(of.us, t->phases.us, sizeof(of.us));
+    return t->device != NULL ? tell_of_device(t, &of, err)
+                             : tell_step(t, &of, loss, t->optimizer.norm, trainer_now_us() - start, err);
+}
+
+/* --- the step -------------------------------------------------------------------------------------------- */
+
+static ddp_status compute(struct trainer *t, uint64_t step, double *loss, struct ddp_err *err)
+{
+    const struct gradient_watch watch = { part_done, whole_done, phase_begins, t };
+    phase_begins(t, PHASE_EXPOSED);
+    ddp_status status = optimizer_begin(&t->optimizer, err);
+    phase_begins(t, PHASES);
+    t->feed.sum = optimizer_weight(&t->optimizer);
+    return status == DDP_OK ? gradient_compute(&t->gradient, step, t->optimizer.grad, &watch, loss, err)
+                            : status;
+}
+
+static ddp_status average(struct trainer *t, struct ddp_err *err)
+{
+    phase_begins(t, PHASE_EXPOSED);
+    ddp_status status = optimizer_average(&t->optimizer, err);
+    phase_begins(t, PHASES);
+    return status == DDP_OK ? dump_gradient(t, err) : status;
+}
+
+/* The norm is only computed when somebody wants to read it, or to clip. */
+static ddp_status update(struct trainer *t, double lr, struct ddp_err *err)
+{
+    phase_begins(t, PHASE_OPTIMIZER);
+    ddp_status status = optimizer_update(&t->optimizer, lr, t->options->metrics != NULL, err);
+    phase_begins(t, PHASES);
+    return status;
+}
+
+/* trainer.c: collective. Step `step` of the epoch; adds this rank's losses to t->loss_here. */
+static ddp_status trainer_step(struct trainer *t, uint64_t step, struct ddp_err *err)
+{
+    double loss, lr = schedule_lr(&t->schedule, t->steps_done);
+    uint64_t start = trainer_now_us();
+    phases_start(&t->phases);
+    ddp_status status = compute(t, step, &loss, err);
+    if (status == DDP_OK)
+        status = average(t, err);
+    if (status == DDP_OK)
+        status = update(t, lr, err);
+    if (status != DDP_OK)
+        return status;
+    t->loss_here += loss;
+    t->steps_done++;
+    t->steps_here++;
+    ddp_progress(t->ctx, t->steps_done); /* a launcher that does not hear of it is no reason to stop */
+    status = note_step(t, step, loss, lr, start, err);
+    return status == DDP_OK ? profile_step(&t->profile, &t->phases, t->steps_done, err) : status;
+}
+
+/* trainer.c: collective; bring t->epoch_loss up to date.
+ * What this rank has added since then joins the sum of all. */
+static ddp_status trainer_sum_loss(struct trainer *t, struct ddp_err *err)
+{
+    ddp_status status = t->device != NULL ? tell_late(t, true, err) : DDP_OK;
+    double sum = t->loss_here;
+    t->loss_here = 0;
+    if (status == DDP_OK)
+        status = library(ddp_all_reduce(ddp_world(t->ctx), &sum, &sum, 1, DDP_F64, DDP_SUM, NULL, NULL), err);
+    t->epoch_loss += sum;
+    return status;
+}
+
+/* --- trainer save ----------------------------------------------------------------------------------------- */
+
+/* The run as it is now into a checkpoint, and back. */
+
+/* Facts that tell this run from others, and where it stands. */
+static struct checkpoint describe(struct trainer *t)
+{
+    const struct train_options *o = t->options;
+    return (struct checkpoint){
+        .fact = { [FACT_EPOCHS] = (int64_t)t->epochs_done,
+                  [FACT_STEPS] = (int64_t)t->steps_done,
+                  [FACT_MODEL] = models_mark(model_names[o->model]),
+                  [FACT_SEED] = (int64_t)o->seed,
+                  [FACT_GLOBAL_BATCH] = (int64_t)t->split.global_batch,
+                  [FACT_SAMPLES] = (int64_t)t->split.samples,
+                  [FACT_OPTIMIZER] = o->optimizer,
+                  [FACT_PRECISION] = o->precision,
+                  [FACT_DETERMINISM] = o->determinism,
+                  [FACT_ACCUMULATE] = (int64_t)o->accumulate,
+                  [FACT_UPDATES] = optimizer_rule(&t->optimizer)->step },
+        .loss = t->loss,
+        .epoch_loss = t->epoch_loss,
+        .samples = trainer_epoch_samples(t),
+        .optimizer = &t->optimizer,
+    };
+}
+
+/* trainer.c: collective, and does nothing without --checkpoint or when this step has been saved.
+ * The others go on at once; they meet rank 0 again in the next all-reduce. */
+static ddp_status trainer_save(struct trainer *t, struct ddp_err *err)
+{
+    if (t->options->checkpoint == NULL || t->saved_step == t->steps_done)
+        return DDP_OK;
+    t->saved_step = t->steps_done;
+    ddp_status status = trainer_sum_loss(t, err);
+    if (status == DDP_OK)
+        status = optimizer_gather(&t->optimizer, err);
+    if (status != DDP_OK || !trainer_is_first(t))
+        return status;
+    struct checkpoint c = describe(t);
+    return checkpoint_save(t->ckpts, &c, t->split.world_size, err);
+}
+
+static void say_what_it_resumes(struct trainer *t)
+{
+    const char *what = t->options->eval ? "eval: testing the checkpoint" : "resume: going on";
+    if (t->epoch_step == 0)
+        journal_line(&t->journal, "%s after epoch %" PRIu64 " of %s", what, t->epochs_done,
+                     t->options->checkpoint);
+    else
+        journal_line(&t->journal, "%s in epoch %" PRIu64 " after %" PRIu64 " of %" PRIu64 " steps of %s",
+                     what, t->epochs_done + 1, t->epoch_step, t->split.steps, t->options->checkpoint);
+}
+
+static void take_over(struct trainer *t, const struct checkpoint *c)
+{
+    t->epochs_done = t->resumed_epochs = (uint64_t)c->fact[FACT_EPOCHS];
+    t->steps_done = t->saved_step = (uint64_t)c->fact[FACT_STEPS];
+    t->epoch_step = c->samples / t->split.global_batch;
+    t->loss = c->loss;
+    t->epoch_loss = c->epoch_loss;
+}
+
+/* Rank 0 reads, everyone gets what it holds: one reader for a disk that may be slow or somebody else's, and no way for two
+ * ranks to go on from two steps. */
+static ddp_status load(struct trainer *t, struct ddp_err *err)
+{
+    struct checkpoint c = describe(t);
+    int found = 0;
+    ddp_status status = checkpoint_resume(t->ckpts, t->options->checkpoint, &c, &found, err);
+    if (status == DDP_OK && !found && t->options->eval)
+        return ddp_fail(err, DDP_ERR_ARG, "--eval: there is no checkpoint in %s", t->options->checkpoint);
+    if (status == DDP_OK && !found)
+        journal_line(&t->journal, "resume: no checkpoint in %s yet, starting anew", t->options->checkpoint);
+    if (status != DDP_OK || !found)
+        return status;
+    take_over(t, &c);
+    say_what_it_resumes(t);
+    return DDP_OK;
+}
+
+/* Collective. Go on from the newest checkpoint, if there is one. */
+static ddp_status trainer_resume(struct trainer *t, struct ddp_err *err)
+{
+    const struct train_options *o = t->options;
+    ddp_status status = DDP_OK;
+    if (trainer_is_first(t))
+        status = checkpoint_open(o, &t->optimizer, &t->ckpts, err);
+    return status == DDP_OK && (o->resume || o->eval) ? load(t, err) : status;
+}
+
+/* --- trainer open ----------------------------------------------------------------------------------------- */
+
+/* The beginning and the end of trainer.h: what a run needs, in the order in which it can go
+ * wrong.
+ *
+ * Cheap things that a user may have misspelt come first (files to write), then the data, then memory, and last what all
+ * ranks must be there for: the reducer, and the checkpoint that rank 0 reads for all. */
+
+/* More threads than one only get in each other's way when every core has a worker; but the user may know
+ * better. */
+static void set_threads(uint64_t wanted)
+{
+    if (wanted > 0)
+        openblas_set_num_threads((int)wanted);
+    else if (getenv("OPENBLAS_NUM_THREADS") == NULL && getenv("OMP_NUM_THREADS") == NULL)
+        openblas_set_num_threads(1);
+}
+
+/* Who forgot --resume should hear of it while the old checkpoints are still there. Steps of two runs in one directory would
+ * be taken for one run. */
+static ddp_status open_checkpoints(const struct train_options *o, struct ddp_err *err)
+{
+    char newest[64];
+    if (o->checkpoint == NULL)
+        return DDP_OK;
+    if (o->eval) /* which makes no directory, and writes nothing */
+        return checkpoint_exists(o->checkpoint, newest)
+                   ? DDP_OK
+                   : ddp_fail(err, DDP_ERR_ARG, "--eval: there is no checkpoint in %s", o->checkpoint);
+    if (files_make_dir(o->checkpoint, err) != DDP_OK)
+        return ddp_wrap(err, "--checkpoint");
+    if (o->resume || !checkpoint_exists(o->checkpoint, newest))
+        return DDP_OK;
+    return ddp_fail(
+        err, DDP_ERR_ARG,
+        "--checkpoint %s holds %s of an earlier run; --resume goes on from it, another directory (or "
+        "none of it) starts anew",
+        o->checkpoint, newest);
+}
+
+/* Better now than after the last epoch. */
+static ddp_status may_write_at_the_end(const struct train_options *o, struct ddp_err *err)
+{
+    if (o->export_to != NULL && files_may_write(o->export_to, err) != DDP_OK)
+        return ddp_wrap(err, "--export");
+    if (o->summary != NULL && files_may_write(o->summary, err) != DDP_OK)
+        return ddp_wrap(err, "--summary");
+    return DDP_OK;
+}
+
+/* Only rank 0 writes; the others have nothing to open and wait for it in the first collective. */
+static ddp_status open_outputs(struct trainer *t, struct ddp_err *err)
+{
+    const struct train_options *o = t->options;
+    ddp_status status = profile_open(&t->profile, o->profile, t->ctx, err);
+    if (status == DDP_OK)
+        status = journal_open(&t->journal, trainer_is_first(t), o->quiet, o->metrics, err);
+    if (status == DDP_OK && trainer_is_first(t))
+        status = open_checkpoints(o, err);
+    if (status == DDP_OK && trainer_is_first(t))
+        status = may_write_at_the_end(o, err);
+    if (status != DDP_OK || !trainer_is_first(t) || o->dump_gradients == NULL)
+        return status;
+    t->dump = fopen(o->dump_gradients, "wbe");
+    return t->dump != NULL ? DDP_OK
+                           : ddp_fail(err, DDP_ERR_IO, "--dump_gradients %s: open: %s", o->dump_gradients,
+                                      strerror(errno));
+}
+
+/* Every rank reads all of the data: each epoch deals it out anew. */
+static ddp_status open_data(struct trainer *t, struct ddp_err *err)
+{
+    const struct train_options *o = t->options;
+    const struct model_kind *kind = &models[o->model];
+    const struct feed_options how = { o->seed, (int)o->loader_threads, o->augment };
+    const struct dataset_wish what = { kind->input, o->length != 0 ? o->length : kind->length,
+                                       kind->vocabulary };
+    ddp_status status = dataset_load(&t->train_set, o->data, DATASET_TRAIN, &what, err);
+    if (status == DDP_OK)
+        status = dataset_load(&t->test_set, o->data, DATASET_TEST, &what, err);
+    const struct split_wish wish = { .samples = t->train_set.n,
+                                     .batch = o->batch,
+                                     .global_batch = o->global_batch,
+                                     .accumulate = o->accumulate,
+                                     .any_world = o->determinism == DETERMINISM_WORLD,
+                                     .together = o->sync_bn || ddp_device(t->ctx) >= 0 };
+    if (status == DDP_OK)
+        status = split_make(&t->split, &wish, ddp_world_size(t->ctx), ddp_rank(t->ctx), err);
+    return status == DDP_OK ? feed_init(&t->feed, &t->train_set, &t->split, &how, err) : status;
+}
+
+/* --- the same run on all ranks ----------------------------------------------------------------------- */
+
+/* What ranks are compared by. */
+struct run_facts {
+    int64_t options[TRAIN_FACTS], samples[2];
+};
+enum { RUN_FACTS = sizeof(struct run_facts) / sizeof(int64_t) };
+
+static ddp_status compare_samples(const int64_t first[2], const int64_t theirs[2], int rank,
+                                  struct ddp_err *err)
+{
+    if (memcmp(first, theirs, 2 * sizeof(*first)) == 0)
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_ARG,
+                    "--data differs: rank 0 has %" PRId64 " samples for training and %" PRId64
+                    " for the test, rank %d has %" PRId64 " and %" PRId64 "; all workers need the same",
+                    first[0], first[1], rank, theirs[0], theirs[1]);
+}
+
+/* All ranks compare all with rank 0's, so that all come to the same words. */
+static ddp_status compare_runs(const struct run_facts *all, int world, struct ddp_err *err)
+{
+    ddp_status status = DDP_OK;
+    for (int rank = 1; rank < world && status == DDP_OK; rank++) {
+        status = train_options_same(all->options, all[rank].options, rank, err);
+        if (status == DDP_OK)
+            status = compare_samples(all->samples, all[rank].samples, rank, err);
+    }
+    return status;
+}
+
+/* A rank that was told something else would leave the others in a collective that it does not call; or train another model, and
+ * nothing would show. */
+static ddp_status compare_options(const struct trainer *t, struct ddp_err *err)
+{
+    const int world = ddp_world_size(t->ctx);
+    struct run_facts mine = { .samples = { (int64_t)t->train_set.n, (int64_t)t->test_set.n } };
+    struct run_facts *all = calloc((size_t)world, sizeof(*all));
+    if (all == NULL)
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the options of %d ranks", world);
+    train_options_facts(t->options, mine.options);
+    ddp_status status =
+        library(ddp_all_gather(ddp_world(t->ctx), &mine, all, RUN_FACTS, DDP_I64, NULL, NULL), err);
+    if (status == DDP_OK)
+        status = compare_runs(all, world, err);
+    free(all);
+    return status;
+}
+
+/* --- model ------------------------------------------------------------------------------------------- */
+
+/* Rank 0 reads; the others get its parameters in optimizer_open. */
+static ddp_status init_model(struct trainer *t, struct ddp_err *err)
+{
+    const struct train_options *o = t->options;
+    if (o->init_from == NULL || !trainer_is_first(t))
+        return DDP_OK;
+    ddp_status status = llmc_load(o->init_from, &models[o->model], &t->model->params, err);
+    if (status != DDP_OK)
+        return ddp_wrap(err, "--init_from");
+    journal_line(&t->journal, "first parameters: those of %s", o->init_from);
+    return DDP_OK;
+}
+
+/* All ranks begin with the same parameters, from the same seed; optimizer_open makes sure. */
+static ddp_status open_model(struct trainer *t, struct ddp_err *err)
+{
+    size_t rows = split_rows(&t->split, 0);
+    const struct dataset *set = &t->train_set;
+    const struct model_spec spec = {
+        .compute = t->device,
+        .rows = rows > evaluate_rows(set) ? rows : evaluate_rows(set),
+        .train_rows = rows,
+        .length = models[t->options->model].input == MODEL_TOKENS ? set->length : 0,
+        .channels = set->channels,
+        .height = set->height,
+        .width = set->width,
+        .classes = set->classes,
+        .seed = t->options->seed,
+        .ctx = t->options->sync_bn ? t->ctx : NULL,
+    };
+    ddp_status status = model_create(&models[t->options->model], &spec, &t->model, err);
+    if (status != DDP_OK)
+        return status;
+    t->length = spec.length;
+    if (!gradient_init(&t->gradient, t->model, &t->feed))
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for gradients of %zu parameters",
+                        t->model->params.count);
+    status = init_model(t, err);
+    return status == DDP_OK ? optimizer_open(&t->optimizer, t->options, t->model, t->ctx, err) : status;
+}
+
+/* The context has a device if, and only if, train is to compute on it: main.c. */
+static ddp_status open_device(struct trainer *t, struct ddp_err *err)
+{
+    if (ddp_device(t->ctx) < 0)
+        return DDP_OK;
+    return cuda_open(ddp_device(t->ctx), t->options->precision, &t->device, err);
+}
+
+static void open_schedule(struct trainer *t)
+{
+    const struct train_options *o = t->options;
+    t->schedule = (struct schedule){ .kind = (enum schedule_kind)o->schedule,
+                                     .lr = o->lr,
+                                     .final_lr = o->final_lr,
+                                     .warmup = o->warmup,
+                                     .steps = o->epochs * t->split.steps };
+}
+
+ddp_status trainer_open(struct trainer *t, const struct train_options *options, ddp_ctx *ctx,
+                        struct ddp_err *err)
+{
+    *t = (struct trainer){ .options = options, .ctx = ctx, .loss = NAN };
+    set_threads(options->threads);
+    ddp_status status = open_outputs(t, err);
+    if (status == DDP_OK)
+        status = open_data(t, err);
+    if (status == DDP_OK)
+        status = compare_options(t, err);
+    if (status == DDP_OK)
+        status = open_device(t, err);
+    if (status == DDP_OK)
+        status = open_model(t, err);
+    open_schedule(t);
+    if (status == DDP_OK && options->checkpoint != NULL)
+        status = trainer_resume(t, err);
+    if (status == DDP_OK)
+        journal_line(
+            &t->journal,
+            "%s: %zu samples for training, %zu for the test, from %s; %d worker%s, global batch %" PRIu64
+            ", %" PRIu64 " step%s an epoch%s",
+            model_names[options->model], t->train_set.n, t->test_set.n, options->data, t->split.world_size,
+            t->split.world_size == 1 ? "" : "s", t->split.global_batch, t->split.steps,
+            t->split.steps == 1 ? "" : "s", t->device != NULL ? ", on GPUs" : "");
+    return status;
+}
+
+/* fclose is where a full disk shows for what was still in memory. */
+static ddp_status close_dump(struct trainer *t, struct ddp_err *err)
+{
+    if (t->dump == NULL || fclose(t->dump) == 0)
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_IO, "--dump_gradients %s: write: %s", t->options->dump_gradients,
+                    strerror(errno));
+}
+
+/* Everything is tried, whatever fails; the first failure is told. What a step has asked of the device may still use what is freed here. */
+ddp_status trainer_close(struct trainer *t, struct ddp_err *err)
+{
+    enum { CLOSED = 5 };
+    if (t->device != NULL)
+        t->device->ops->wait(t->device);
+    struct ddp_err each[CLOSED];
+    ddp_status status[CLOSED] = { checkpoint_close(t->ckpts, &each[0]), journal_close(&t->journal, &each[1]),
+                                  close_dump(t, &each[2]), profile_close(&t->profile, &each[3]),
+                                  optimizer_close(&t->optimizer, &each[4]) };
+    gradient_free(&t->gradient);
+    model_free(t->model);
+    if (t->device != NULL)
+        t->device->ops->close(t->device);
+    if (feed_free(&t->feed))
+        dataset_free(&t->train_set);
+    dataset_free(&t->test_set);
+    for (int i = 0; i < CLOSED; i++) {
+        if (status[i] != DDP_OK)
+            return ddp_fail(err, status[i], "%s", each[i].msg);
+    }
+    return DDP_OK;
+}
 
 /* --- do all ranks have the same? --------------------------------------------------------------------- */
 

@@ -1,4 +1,4 @@
-/* activations.cu -- one number at a time: layers/gelu.c, layers/activation.c, casts. A thread takes PACK of them. */
+/* activations.cu -- one number at a time: layers/activation.c, layers/activation.c, casts. A thread takes PACK of them. */
 
 /* Calls STATEMENT for i from this thread's first element, where x.each[k] is element i + k; what is behind the last whole pack goes
  * one by one. */

@@ -1,4 +1,4 @@
-/* embedding.cu -- layers/embedding.c. Backward goes through the positions of a token in their order, which the host has sorted:
+/* embedding.cu -- layers/linear.c. Backward goes through the positions of a token in their order, which the host has sorted:
  * additions that raced with each other would come to other bits in every run. */
 
 KERNEL(embedding_forward)

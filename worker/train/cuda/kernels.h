@@ -297,7 +297,7 @@ struct norm_gradient_args {
     int channels, spatial;
 };
 
-/* As layers/shortcut.h; n values of y, or of dx. */
+/* As layers/activation.h; n values of y, or of dx. */
 struct shortcut_args {
     void *to;
     const void *from;

@@ -189,13 +189,13 @@ static void attend_backward(struct compute *base, void *dqkv, const void *dy, co
 
 /* --- activations ------------------------------------------------------------------------------------------------------------ */
 
-static void gelu_forward(struct compute *base, void *y, const void *x, size_t n)
+static void start_gelu(struct compute *base, void *y, const void *x, size_t n)
 {
     struct gelu_forward_args args = { y, x, n };
     cuda_launch(cuda_of(base), KERNEL_gelu_forward, by_packs(cuda_of(base), n), 1, &args);
 }
 
-static void gelu_backward(struct compute *base, void *d, const void *x, size_t n)
+static void start_gelu_backward(struct compute *base, void *d, const void *x, size_t n)
 {
     struct gelu_backward_args args = { d, x, n };
     cuda_launch(cuda_of(base), KERNEL_gelu_backward, by_packs(cuda_of(base), n), 1, &args);
@@ -296,8 +296,8 @@ void cuda_set_layers(struct compute_ops *ops)
     ops->linear_backward_input = linear_backward_input;
     ops->attention_forward = attend_forward;
     ops->attention_backward = attend_backward;
-    ops->gelu_forward = gelu_forward;
-    ops->gelu_backward = gelu_backward;
+    ops->gelu_forward = start_gelu;
+    ops->gelu_backward = start_gelu_backward;
     ops->activation_forward = activation_forward;
     ops->activation_backward = activation_backward;
     ops->cross_entropy = cross_entropy;

@@ -1,4 +1,4 @@
-/* pictures.cu -- layers/shortcut.c and layers/pool.c. */
+/* pictures.cu -- layers/activation.c and layers/conv.c. */
 
 /* A block that neither halves the picture nor has more channels adds its input as it is. */
 __device__ inline bool is_same(const struct shortcut_args *a)

@@ -9,7 +9,7 @@
  * The header is checked before anything behind it is read. */
 #include "train/data/idx.h"
 
-#include "train/data/whole_file.h"
+#include "train/files.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,19 +1,297 @@
-/* makers.c -- see makers.h. A part is made in memory, then written. */
+/* makers.c -- see makers.h.
+ *
+ * A part is made in memory, then written. */
 #include "train/data/makers.h"
 
+#include "ddp/ckpt.h"
+#include "train/data/cifar.h"
 #include "train/dataset.h"
 #include "train/files.h"
-#include "train/data/colours.h"
-#include "ddp/ckpt.h"
-#include "train/data/glyphs.h"
-#include "train/data/speech.h"
 
 #include <inttypes.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 #include <zlib.h>
+
+static void glyph_labels(ddp_random *luck, size_t n, uint8_t *labels, size_t apart);
+
+static void glyph_draw(ddp_random *luck, int label, float *paper);
+
+/* Ink of any colour on a ground of any other: one is dark and the other is light, but which is chance, so brightness says
+ * nothing about the class. Over it lies a light that grows from one side to the other, and some pixels are off. */
+
+struct scene {
+    float ground[CIFAR_CHANNELS], ink[CIFAR_CHANNELS];
+    float right, down; /* how much lighter it is at the other end */
+    int x, y;          /* of the glyph's paper */
+};
+
+static float between(ddp_random *luck, float low, float high)
+{
+    return low + (high - low) * ddp_random_uniform(luck);
+}
+
+static struct scene take_scene(ddp_random *luck)
+{
+    struct scene s;
+    const int room = CIFAR_SIDE - PICTURE_SIDE + 1;
+    int dark_ground = ddp_random_uniform(luck) < 0.5f;
+    for (int c = 0; c < CIFAR_CHANNELS; c++) {
+        float dark = between(luck, 0, 0.4f), light = between(luck, 0.6f, 1);
+        s.ground[c] = dark_ground ? dark : light;
+        s.ink[c] = dark_ground ? light : dark;
+    }
+    s.right = between(luck, -0.2f, 0.2f);
+    s.down = between(luck, -0.2f, 0.2f);
+    s.x = (int)(ddp_random_next(luck) % (unsigned)room);
+    s.y = (int)(ddp_random_next(luck) % (unsigned)room);
+    return s;
+}
+
+/* Outside the paper there is ground. */
+static float ink_at(const struct scene *s, const float *paper, int x, int y)
+{
+    x -= s->x;
+    y -= s->y;
+    return x < 0 || y < 0 || x >= PICTURE_SIDE || y >= PICTURE_SIDE ? 0 : paper[y * PICTURE_SIDE + x];
+}
+
+static uint8_t shade(float value)
+{
+    return (uint8_t)(255 * (value < 0 ? 0 : value > 1 ? 1 : value) + 0.5f);
+}
+
+static void draw_shape(ddp_random *luck, int label, uint8_t *pixels)
+{
+    float paper[PICTURE_PIXELS];
+    struct scene s = take_scene(luck);
+    glyph_draw(luck, label, paper);
+    for (int i = 0; i < CIFAR_PIXELS; i++) {
+        const int c = i / (CIFAR_SIDE * CIFAR_SIDE), y = i / CIFAR_SIDE % CIFAR_SIDE, x = i % CIFAR_SIDE;
+        float value = s.ground[c] + (s.ink[c] - s.ground[c]) * ink_at(&s, paper, x, y);
+        value += s.right * ((float)x / CIFAR_SIDE - 0.5f) + s.down * ((float)y / CIFAR_SIDE - 0.5f);
+        pixels[i] = shade(value + between(luck, -0.05f, 0.05f));
+    }
+}
+
+/* Fill `n` records of CIFAR_RECORD bytes. Every class comes equally often (up to one), in random order. */
+static void colour_fill(ddp_random *luck, size_t n, uint8_t *records)
+{
+    glyph_labels(luck, n, records, CIFAR_RECORD);
+    for (size_t i = 0; i < n; i++)
+        draw_shape(luck, records[i * CIFAR_RECORD], records + i * CIFAR_RECORD + 1);
+}
+
+/* --- glyphs ----------------------------------------------------------------------------------------------- */
+
+/* A digit is a few straight strokes on a grid of 4 x 6. Each sample gets a size, a slant, a place and a pen
+ * of its own; a pixel is as dark as it is near to a stroke; on top come noise over the whole picture and a
+ * scratch that belongs to no digit. Hard enough that a model must learn something, easy enough for 95 % after
+ * two short epochs. */
+
+enum { MAX_STROKES = 7 };
+
+/* One stroke, from (x0, y0) to (x1, y1); a row of equal points ends the list. */
+struct stroke {
+    float x0, y0, x1, y1;
+};
+
+static const struct stroke digit[CLASSES][MAX_STROKES] = {
+    { { 0, 1, 1, 0 },
+      { 1, 0, 3, 0 },
+      { 3, 0, 4, 1 },
+      { 4, 1, 4, 5 },
+      { 4, 5, 3, 6 },
+      { 3, 6, 0, 5 },
+      { 0, 5, 0, 1 } },
+    { { 1, 1, 2, 0 }, { 2, 0, 2, 6 }, { 1, 6, 3, 6 } },
+    { { 0, 1, 2, 0 }, { 2, 0, 4, 1 }, { 4, 1, 4, 2 }, { 4, 2, 0, 6 }, { 0, 6, 4, 6 } },
+    { { 0, 0, 4, 0 }, { 4, 0, 2, 2.5f }, { 2, 2.5f, 4, 4 }, { 4, 4, 3, 6 }, { 3, 6, 0, 6 } },
+    { { 3, 6, 3, 0 }, { 3, 0, 0, 4 }, { 0, 4, 4, 4 } },
+    { { 4, 0, 0, 0 },
+      { 0, 0, 0, 2.5f },
+      { 0, 2.5f, 3, 2.5f },
+      { 3, 2.5f, 4, 4 },
+      { 4, 4, 3, 6 },
+      { 3, 6, 0, 6 } },
+    { { 3, 0, 0, 3 }, { 0, 3, 0, 5 }, { 0, 5, 2, 6 }, { 2, 6, 4, 5 }, { 4, 5, 4, 4 }, { 4, 4, 0, 3.5f } },
+    { { 0, 0, 4, 0 }, { 4, 0, 1, 6 }, { 1, 3, 3.5f, 3 } },
+    { { 0, 0, 4, 0 }, { 4, 0, 0, 6 }, { 0, 6, 4, 6 }, { 4, 6, 0, 0 } },
+    { { 4, 2, 1, 3 }, { 1, 3, 0, 1 }, { 0, 1, 2, 0 }, { 2, 0, 4, 1 }, { 4, 1, 4, 4 }, { 4, 4, 2, 6 } },
+};
+
+/* How one sample is held and written. */
+struct hand {
+    float scale_x, scale_y; /* grid cells to pixels */
+    float slant;            /* pixels to the right per pixel up */
+    float left, top;        /* place of the grid's corner */
+    float pen;              /* half the width of a stroke in pixels */
+    float ink;              /* darkness, 0..1 */
+};
+
+/* Half a grid from the middle, then up to two pixels off it in both directions. */
+static struct hand take_hand(ddp_random *luck)
+{
+    struct hand h;
+    h.scale_x = between(luck, 2.6f, 3.6f);
+    h.scale_y = between(luck, 2.6f, 3.4f);
+    h.slant = between(luck, -0.2f, 0.2f);
+    h.left = 14 - 2 * h.scale_x + between(luck, -2, 2);
+    h.top = 14 - 3 * h.scale_y + between(luck, -2, 2);
+    h.pen = between(luck, 0.7f, 1.5f);
+    h.ink = between(luck, 0.6f, 1.0f);
+    return h;
+}
+
+/* Put a stroke of the grid onto the paper. */
+static struct stroke placed(const struct hand *h, struct stroke s)
+{
+    struct stroke p = { .y0 = h->top + s.y0 * h->scale_y, .y1 = h->top + s.y1 * h->scale_y };
+    p.x0 = h->left + s.x0 * h->scale_x + h->slant * (14 - p.y0);
+    p.x1 = h->left + s.x1 * h->scale_x + h->slant * (14 - p.y1);
+    return p;
+}
+
+/* From a pixel to the nearest point of a stroke: project onto its line, then stay between its ends. */
+static float distance(float x, float y, const struct stroke *s)
+{
+    float dx = s->x1 - s->x0, dy = s->y1 - s->y0;
+    float along = ((x - s->x0) * dx + (y - s->y0) * dy) / (dx * dx + dy * dy);
+    along = along < 0 ? 0 : along > 1 ? 1 : along;
+    float ex = x - (s->x0 + along * dx), ey = y - (s->y0 + along * dy);
+    return sqrtf(ex * ex + ey * ey);
+}
+
+/* Darken every pixel by how much of the pen covers it, with a soft rim of one pixel. */
+static void draw_stroke(float *paper, const struct stroke *s, float pen, float ink)
+{
+    for (int i = 0; i < PICTURE_PIXELS; i++) {
+        float cover = pen + 0.5f - distance((float)(i % PICTURE_SIDE), (float)(i / PICTURE_SIDE), s);
+        float dark = cover <= 0 ? 0 : cover >= 1 ? ink : cover * ink;
+        if (dark > paper[i])
+            paper[i] = dark;
+    }
+}
+
+/* A short stroke anywhere: "dark here" alone must not be proof of a class. */
+static void scratch(ddp_random *luck, float *paper)
+{
+    struct stroke s = { between(luck, 0, 27), between(luck, 0, 27), 0, 0 };
+    s.x1 = s.x0 + between(luck, 1, 6);
+    s.y1 = s.y0 + between(luck, -6, 6);
+    draw_stroke(paper, &s, 0.6f, between(luck, 0.3f, 0.9f));
+}
+
+/* Few pixels, but those much too dark or too light. Many faint ones would be no harder to see through, but
+ * they lift the mean of all pixels, and one step of Adam at 0.01 then drives a sigmoid with 784 inputs into
+ * its flat ends. */
+static float speck(ddp_random *luck)
+{
+    return ddp_random_uniform(luck) < 0.02f ? between(luck, -1, 1) : 0;
+}
+
+/* One digit with its scratch on PICTURE_PIXELS of paper: 0 is bare, 1 is ink. */
+static void glyph_draw(ddp_random *luck, int label, float *paper)
+{
+    struct hand hand = take_hand(luck);
+    memset(paper, 0, PICTURE_PIXELS * sizeof(*paper));
+    for (int i = 0; i < MAX_STROKES; i++) {
+        struct stroke s = digit[label][i];
+        if (s.x0 == s.x1 && s.y0 == s.y1)
+            break;
+        s = placed(&hand, s);
+        draw_stroke(paper, &s, hand.pen, hand.ink);
+    }
+    scratch(luck, paper);
+}
+
+/* One sample of class `label` (0..9) into PICTURE_PIXELS bytes, 0 = paper, 255 = ink. */
+static void draw_digit(ddp_random *luck, int label, uint8_t *pixels)
+{
+    float paper[PICTURE_PIXELS];
+    glyph_draw(luck, label, paper);
+    for (int i = 0; i < PICTURE_PIXELS; i++) {
+        float value = paper[i] + speck(luck);
+        pixels[i] = (uint8_t)(255 * (value < 0 ? 0 : value > 1 ? 1 : value) + 0.5f);
+    }
+}
+
+/* Every class equally often (up to one), in random order; `apart` bytes from one label to the next. */
+static void glyph_labels(ddp_random *luck, size_t n, uint8_t *labels, size_t apart)
+{
+    for (size_t i = 0; i < n; i++)
+        labels[i * apart] = (uint8_t)(i % CLASSES);
+    for (size_t i = n; i > 1; i--) { /* Fisher and Yates */
+        size_t other = ddp_random_next(luck) % i;
+        uint8_t held = labels[(i - 1) * apart];
+        labels[(i - 1) * apart] = labels[other * apart];
+        labels[other * apart] = held;
+    }
+}
+
+/* Labels first, so that order and pictures are drawn from the same luck without depending on each other's
+ * number. */
+void glyph_fill(ddp_random *luck, size_t n, uint8_t *pixels, uint8_t *labels)
+{
+    glyph_labels(luck, n, labels, 1);
+    for (size_t i = 0; i < n; i++)
+        draw_digit(luck, labels[i], pixels + i * PICTURE_PIXELS);
+}
+
+/* --- speech ----------------------------------------------------------------------------------------------- */
+
+enum { MOST_SYLLABLES = 4 };
+
+/* A word of one to four syllables of two letters. */
+static void invent_word(ddp_random *luck, char *word)
+{
+    static const char consonants[] = "bdfgklmnprstvz", vowels[] = "aeiou";
+    int syllables = 1 + (int)(ddp_random_next(luck) % MOST_SYLLABLES);
+    for (int i = 0; i < syllables; i++) {
+        *word++ = consonants[ddp_random_next(luck) % (sizeof(consonants) - 1)];
+        *word++ = vowels[ddp_random_next(luck) % (sizeof(vowels) - 1)];
+    }
+    *word = '\0';
+}
+
+static void speech_invent(ddp_random *luck, struct speech *speech)
+{
+    for (int i = 0; i < SPEECH_WORDS; i++) {
+        invent_word(luck, speech->word[i]);
+        for (int k = 0; k < SPEECH_NEXT; k++)
+            speech->next[i][k] = (uint8_t)(ddp_random_next(luck) % SPEECH_WORDS);
+    }
+}
+
+/* 8 : 4 : 2 : 2 */
+static int follow(ddp_random *luck, const struct speech *speech, int word)
+{
+    unsigned chance = ddp_random_next(luck) % 16;
+    return speech->next[word][chance < 8 ? 0 : chance < 12 ? 1 : chance < 14 ? 2 : 3];
+}
+
+/* `n` letters (ASCII), beginning with a sentence, cut wherever they end.
+ * Every eighth word or so ends a sentence; each begins with the first word. */
+static void speech_write(ddp_random *luck, const struct speech *speech, uint8_t *text, size_t n)
+{
+    int word = 0;
+    for (size_t at = 0; at < n;) {
+        char piece[SPEECH_LETTERS + 2];
+        int last = ddp_random_next(luck) % 8 == 0;
+        strcpy(piece, speech->word[word]);
+        strcat(piece, last ? ".\n" : " ");
+        size_t len = strlen(piece) < n - at ? strlen(piece) : n - at;
+        memcpy(text + at, piece, len);
+        at += len;
+        word = last ? 0 : follow(luck, speech, word);
+    }
+}
+
+/* --- makers ----------------------------------------------------------------------------------------------- */
 
 /* A file while it is made. */
 struct bytes {

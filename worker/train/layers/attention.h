@@ -1,8 +1,21 @@
 /* attention.h -- causal self-attention of several heads: each token looks at itself and those before it. */
-#ifndef TRAIN_LAYERS_ATTENTION_H
-#define TRAIN_LAYERS_ATTENTION_H
+#ifndef WORKER_TRAIN_LAYERS_ATTENTION_H
+#define WORKER_TRAIN_LAYERS_ATTENTION_H
 
 #include "train/layers/real.h"
+
+/* One row of exp(x - log(sum(exp(x)))). */
+
+/* x becomes the softmax of scale x; *log_sum is log(sum(exp(scale x))). */
+void softmax(real *x, real scale, size_t n, real *log_sum);
+
+/* The same from the log_sum of this row, as it was told before. */
+void softmax_again(real *x, real scale, real log_sum, size_t n);
+
+/* d, the gradient of softmax's result p, becomes that of what it was given. */
+void softmax_backward(real *d, const real *p, real scale, size_t n);
+
+/* --- attention -------------------------------------------------------------------------------------------- */
 
 struct attention {
     size_t rows, length, heads, width; /* width of all heads together */

@@ -393,3 +393,24 @@ size_t conv_columns(const struct conv *c)
 {
     return larger(larger(forward_columns(c), input_columns(c)), weight_columns(c));
 }
+
+/* --- pool ------------------------------------------------------------------------------------------------- */
+
+void pool_forward(real *y, const real *x, size_t planes, size_t n)
+{
+    for (size_t plane = 0; plane < planes; plane++, x += n) {
+        real sum = 0;
+        for (size_t i = 0; i < n; i++)
+            sum += x[i];
+        y[plane] = sum / (real)n;
+    }
+}
+
+void pool_backward(real *dx, const real *dy, size_t planes, size_t n)
+{
+    for (size_t plane = 0; plane < planes; plane++, dx += n) {
+        const real each = dy[plane] / (real)n;
+        for (size_t i = 0; i < n; i++)
+            dx[i] = each;
+    }
+}

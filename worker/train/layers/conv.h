@@ -2,8 +2,8 @@
  *
  * Weights are out x in x kernel x kernel. `columns` is memory for conv_columns() values; what is in it before does not matter.
  * Picture after picture, so the bits of one do not depend on how many there are. */
-#ifndef TRAIN_LAYERS_CONV_H
-#define TRAIN_LAYERS_CONV_H
+#ifndef WORKER_TRAIN_LAYERS_CONV_H
+#define WORKER_TRAIN_LAYERS_CONV_H
 
 #include "train/layers/real.h"
 
@@ -31,5 +31,15 @@ void conv_backward_weight(const struct conv *c, real *dweight, const real *dy, c
 /* From dy, overwrite the gradient of x (add = 0), or add to it (add = 1). */
 void conv_backward_input(const struct conv *c, real *dx, const real *dy, const real *weight, size_t rows,
                          int add, real *columns);
+
+/* --- pool ------------------------------------------------------------------------------------------------- */
+
+/* The mean of each channel, as torch's nn.AdaptiveAvgPool2d(1). */
+
+/* x: planes x n values; y: one for each plane. */
+void pool_forward(real *y, const real *x, size_t planes, size_t n);
+
+/* Overwrite dx. */
+void pool_backward(real *dx, const real *dy, size_t planes, size_t n);
 
 #endif

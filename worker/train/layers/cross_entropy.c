@@ -1,7 +1,7 @@
 /* cross_entropy.c -- see cross_entropy.h. */
 #include "train/layers/cross_entropy.h"
 
-#include "train/layers/softmax.h"
+#include "train/layers/attention.h"
 
 real log_sum_exp(const real *z, size_t n)
 {

@@ -10,7 +10,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
-#include "net/dial_messages.h"
+#include "net/dial_plan.h"
 #include "store/encode.h"
 #include "store/ops.h"
 

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "net/dial.h"
-#include "net/dial_messages.h"
+#include "net/dial_plan.h"
 #include "server/port_holder.h"
 
 #include <ifaddrs.h>

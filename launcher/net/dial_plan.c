@@ -157,7 +157,7 @@ static void remember(struct dial *d, uint64_t now_ms)
 
 /* `finding_since_ms` only moves with the finding: how long something has been wrong decides when it is
  * said. */
-static void judge(struct dial *d, const struct dial_met *met, uint64_t now_ms)
+static void dial_count_met(struct dial *d, const struct dial_met *met, uint64_t now_ms)
 {
     const enum finding_code finding = dial_finding_of(met);
     d->verdict = *met;
@@ -199,7 +199,7 @@ static void end_round(struct dial *d, const struct dial_met *met, uint64_t now_m
         loopback.stage = STAGE_RESOLVE;
         loopback.error = DIAL_LOOPBACK;
     }
-    judge(d, &loopback, now_ms);
+    dial_count_met(d, &loopback, now_ms);
     d->failed_rounds++;
     enter(d, DIAL_PAUSING, now_ms);
     d->next_ms = now_ms + pause * 3 / 4 + jitter(d, pause / 2);
@@ -271,7 +271,8 @@ void dial_connected(struct dial *d, int runner, const char *source, uint64_t now
 
 /* A refusal by this machine itself, where the store is not to be, is told apart: the address is wrong and
  * not the store late. */
-static void fail(struct dial *d, struct dial_runner *r, const struct dial_met *what, uint64_t now_ms)
+static void dial_count_failure(struct dial *d, struct dial_runner *r, const struct dial_met *what,
+                               uint64_t now_ms)
 {
     struct dial_met met = *what;
     met.took_ms = now_ms - r->since_ms;
@@ -302,7 +303,7 @@ void dial_failed(struct dial *d, int runner, bool on_the_spot, int error, struct
         return;
     met.stage = stage_of(r, on_the_spot, met.error);
     put_printable(met.bytes, answer);
-    fail(d, r, &met, now_ms);
+    dial_count_failure(d, r, &met, now_ms);
 }
 
 /* The first that answers wins; the shell ends the others. */
@@ -331,7 +332,7 @@ static struct dial_wish next_look_up(struct dial *d, uint64_t now_ms)
     if (now_ms < d->since_ms + LOOK_UP_MS)
         return wait_until(d->since_ms + LOOK_UP_MS);
     if (d->finding != FINDING_RESOLVER_SILENT)
-        judge(d, &silent, now_ms);
+        dial_count_met(d, &silent, now_ms);
     return wait_until(UINT64_MAX);
 }
 
@@ -356,7 +357,7 @@ static bool drop_late(struct dial *d, struct dial_wish *wish, uint64_t now_ms)
                                       .error = greets ? HELLO_SILENT : ETIMEDOUT };
         if (limit_of(r) > now_ms)
             continue;
-        fail(d, r, &met, now_ms);
+        dial_count_failure(d, r, &met, now_ms);
         *wish = (struct dial_wish){ .what = DIAL_DROP, .runner = i };
         return true;
     }

@@ -73,7 +73,7 @@ SOAK_SRC   := tests/nodes/soak.c
 PROG_SRC   := $(wildcard tests/prog/*.c)
 # Programs that start thousands of jobs.
 HARNESS_MAIN := $(addprefix tests/survivors/,survivors.c launches.c reuse.c)
-HARNESS_LIB  := $(filter-out $(HARNESS_MAIN),$(wildcard tests/survivors/*.c)) tests/lib/procstat.c tests/lib/rlimits.c
+HARNESS_LIB  := $(filter-out $(HARNESS_MAIN),$(wildcard tests/survivors/*.c)) tests/lib/procstat.c
 BENCH_SRC  := $(wildcard tests/bench/bench_*.c)
 BENCH_LIB  := $(filter-out $(BENCH_SRC),$(wildcard tests/bench/*.c))
 FUZZ_SRC   := $(wildcard tests/fuzz/fuzz_*.c)

@@ -374,8 +374,7 @@ if [ -n "$tokens" ]; then
     limit=300 peak=${PEAK_FP32_TFLOPS:-} speed 'gpt2:124M, fp32, batch 8 x 1024' --batch 8 # its attention takes long
 fi
 unset DDP_CUDA_DRIVER_LIBRARY DDP_CUDART_LIBRARY DDP_CUBLASLT_LIBRARY DDP_NCCL_LIBRARY
-suites 'kernels and models, fake GPU' "${gpu_tests[@]}" "$BUILD/tests/e2e/test_train_gpu" "$BUILD/tests/e2e/test_train_gpu_world" \
-    "$BUILD/tests/socket/test_shares"
+suites 'kernels and models, fake GPU' "${gpu_tests[@]}" "$BUILD/tests/e2e/test_train_gpu" "$BUILD/tests/socket/test_zero1"
 suites 'tests of the NCCL backend, fake GPU' "$BUILD/tests/unit/test_nccl_plan" "$BUILD/tests/socket/test_nccl" \
-    "$BUILD/tests/socket/test_reducer_gpu" "$BUILD/tests/e2e/test_ddp_bench"
+    "$BUILD/tests/e2e/test_ddp_bench"
 finish

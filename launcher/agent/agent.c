@@ -2,14 +2,13 @@
  *
  * One table, states by events; a cell does its work on the struct, appends wishes and returns the next state.
  * Every cell is filled: where nothing has to happen it says `ignore`, so that a missing answer is a decision
- * and not an oversight. Cells about workers are in agent.c; here are those about the job: what follows when
- * nothing of an attempt is left, and what the store decides.
+ * and not an oversight. Cells about the job come first: what follows when nothing of an
+ * attempt is left, and what the store decides. Those about workers (run_) stand below.
  *
  * The store is told in this order: failed (at once), exited (each worker), cause and stopped (when nothing is left).
  * After `stopped`, or `done` when all ended well, this node does nothing until it hears the verdict. */
 #include "agent/agent.h"
 
-#include "agent/agent_core.h"
 #include "agent/failure.h"
 #include "ddp/error.h"
 #include "tables/exit_codes.h"
@@ -18,6 +17,59 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* The ladder of a stop: how far it has got. */
+struct stop {
+    int by_user, requests; /* signal of the user's first request, 0 = none; how many there were */
+    int signal;            /* what is being sent to workers now; 0 before any stop */
+    bool sweep_hard;       /* leftovers were sent SIGKILL */
+    uint64_t give_up_ms;   /* what lives on after that cannot be killed */
+    bool stuck;            /* something did */
+};
+
+struct agent {
+    struct agent_options options;
+    int nproc;
+    enum agent_state state;
+    uint64_t now_ms, deadline_ms;
+    int attempt; /* from 0 */
+    uint64_t linger_until_ms;
+    struct agent_verdict verdict; /* once `judged` */
+    bool judged;                  /* the job is over, by the store's word */
+    int told_code;                /* exit code of another node's failure; 0 = none was reported */
+    bool told;                    /* to stop */
+    bool heard;                   /* the store knows of the failure here */
+    bool hosts;                   /* the store is in this process */
+    bool left, store_lost, not_ready;
+    enum no_restart no_restart;
+    int spawning; /* asked for, no answer yet; -1 = none */
+    int alive;
+    struct stop stop;
+    uint64_t doubt_until_ms; /* then the agent stops waiting for workers that the kernel still takes apart */
+    bool said_dying;         /* that one is */
+    int first_failure,
+        first_victim; /* local ranks, -1 = none; one whose peer was lost only counts without another */
+    struct agent_worker *workers;
+    struct agent_wish *wishes; /* room for what one step can cause at most */
+    size_t n_wishes;
+};
+
+static void core_wish(struct agent *a, enum agent_wish_type type, int local_rank, int sig);
+static void core_forget(struct agent *a);
+static enum agent_state core_stop_all(struct agent *a, int sig);
+static enum agent_state core_sweep_kill(struct agent *a);
+static void core_settle(struct agent *a);
+static void core_explain(struct agent *a, enum no_restart why);
+static void core_note_stop(struct agent *a, const struct agent_event *e);
+static void core_leave(struct agent *a);
+static void core_lose_store(struct agent *a);
+static void core_hear_told(struct agent *a, const struct agent_event *e);
+
+/* A cell of the table: does its work and returns the next state. */
+typedef enum agent_state agent_cell(struct agent *a, const struct agent_event *e);
+static agent_cell run_started, run_started_in_doubt, run_started_late, run_not_started, run_ended,
+    run_doubt_ends, run_user_stops, run_user_insists, run_heard, run_told, run_told_late, run_lose_store,
+    run_note_lost, run_kill_all, run_begin;
 
 struct agent *agent_new(const struct agent_options *options)
 {
@@ -67,7 +119,7 @@ static enum agent_state finish(struct agent *a, const struct agent_event *e)
 
 static bool in_hurry(const struct agent *a)
 {
-    return a->stop_signal != 0 || a->stuck;
+    return a->stop.by_user != 0 || a->stop.stuck;
 }
 
 /* The user has waited long enough already, and what hangs in the kernel may hang for ever: then the verdict, which
@@ -87,7 +139,7 @@ static enum agent_state await(struct agent *a)
 static enum agent_state give_up(struct agent *a, const struct agent_event *e)
 {
     (void)e;
-    a->stuck = true;
+    a->stop.stuck = true;
     core_settle(a);
     core_explain(a, NO_RESTART_UNKILLABLE);
     return await(a);
@@ -96,7 +148,7 @@ static enum agent_state give_up(struct agent *a, const struct agent_event *e)
 /* Tried once in any case: a grace time that was used up must not mean that leftovers are never killed. */
 static enum agent_state sweep_on(struct agent *a, const struct agent_event *e)
 {
-    return a->sweep_hard && e->now_ms >= a->give_up_ms ? give_up(a, e) : core_sweep_kill(a);
+    return a->stop.sweep_hard && e->now_ms >= a->stop.give_up_ms ? give_up(a, e) : core_sweep_kill(a);
 }
 
 /* All that was started here ended with 0. Where there is no other node the verdict is known, and is not waited for. */
@@ -111,15 +163,16 @@ static enum agent_state linger(struct agent *a)
     return AGENT_LINGERING;
 }
 
-/* Nothing is left of it. Last words are taken before the store hears of the end: they may be the job's. */
+/* Nothing is left of it. The last output is read before the end is reported to the store: it may hold the
+ * reason. */
 static enum agent_state attempt_over(struct agent *a, const struct agent_event *e)
 {
     core_settle(a);
     if (a->store_lost || a->judged)
         return finish(a, e);
-    if (a->first_failure < 0 && !a->told && a->stop_signal == 0)
+    if (a->first_failure < 0 && !a->told && a->stop.by_user == 0)
         return linger(a);
-    if (a->stop_signal != 0)
+    if (a->stop.by_user != 0)
         return await(a);
     a->deadline_ms = UINT64_MAX;
     core_wish(a, WISH_DRAIN, -1, 0);
@@ -163,7 +216,7 @@ static enum agent_state judged_early(struct agent *a, const struct agent_event *
         return a->state;
     a->verdict = e->verdict;
     a->judged = a->told = true;
-    return a->signal == 0 ? core_stop_all(a, SIGTERM) : a->state;
+    return a->stop.signal == 0 ? core_stop_all(a, SIGTERM) : a->state;
 }
 
 /* Another node's workers still run, and one of them has failed. */
@@ -197,7 +250,7 @@ static enum agent_state await_on(struct agent *a, const struct agent_event *e)
     return a->state;
 }
 
-static enum agent_state join(struct agent *a, const struct agent_event *e)
+static enum agent_state join_again(struct agent *a, const struct agent_event *e)
 {
     (void)e;
     a->deadline_ms = UINT64_MAX;
@@ -205,7 +258,7 @@ static enum agent_state join(struct agent *a, const struct agent_event *e)
     return AGENT_GATHERING;
 }
 
-/* Nothing runs, so there is nobody to stop. */
+/* Nothing runs, so no worker needs a stop. */
 static enum agent_state user_leaves(struct agent *a, const struct agent_event *e)
 {
     core_note_stop(a, e);
@@ -221,7 +274,7 @@ static enum agent_state user_hurries(struct agent *a, const struct agent_event *
 
 static enum agent_state user_waits(struct agent *a, const struct agent_event *e)
 {
-    const bool again = a->stop_signal != 0;
+    const bool again = a->stop.by_user != 0;
     core_note_stop(a, e);
     a->deadline_ms = a->now_ms + AGENT_LEAVE_MS;
     return again ? finish(a, e) : a->state;
@@ -259,7 +312,7 @@ static agent_cell *const table[AGENT_STATES][AGENT_EVENTS] = {
     [AGENT_DRAINING]    = { ignore,    ignore,               ignore,          ignore,    user_hurries,     ignore,       drained, run_told_late,  run_heard, judged_early, run_note_lost,  ignore,    ignore         },
     [AGENT_LINGERING]   = { ignore,    ignore,               ignore,          ignore,    user_hurries,     ignore,       ignore,  told_lingering, ignore,    judged,       lost_between,   ignore,    linger_on      },
     [AGENT_AWAITING]    = { ignore,    ignore,               ignore,          ignore,    user_waits,       ignore,       ignore,  run_told_late,  run_heard, judged,       lost_between,   ignore,    await_on       },
-    [AGENT_BACKING_OFF] = { ignore,    ignore,               ignore,          ignore,    user_leaves,      ignore,       ignore,  ignore,         ignore,    judged,       lost_between,   ignore,    join           },
+    [AGENT_BACKING_OFF] = { ignore,    ignore,               ignore,          ignore,    user_leaves,      ignore,       ignore,  ignore,         ignore,    judged,       lost_between,   ignore,    join_again     },
     [AGENT_DONE]        = { ignore,    ignore,               ignore,          ignore,    ignore,           ignore,       ignore,  ignore,         ignore,    ignore,       ignore,         ignore,    ignore         },
 };
 /* clang-format on */
@@ -291,19 +344,19 @@ const struct agent_wish *agent_step(struct agent *a, const struct agent_event *e
  * kernel still takes apart when that time is over has failed, too: its end, and how it ended, is waited for. */
 
 /* As before the first start. */
-void core_forget(struct agent *a)
+static void core_forget(struct agent *a)
 {
     memset(a->workers, 0, (size_t)a->nproc * sizeof(*a->workers));
     a->spawning = a->first_failure = a->first_victim = -1;
-    a->alive = a->signal = a->told_code = 0;
-    a->sweep_hard = a->told = a->heard = a->said_dying = false;
+    a->alive = a->stop.signal = a->told_code = 0;
+    a->stop.sweep_hard = a->told = a->heard = a->said_dying = false;
     a->no_restart = RESTART_ALLOWED;
 }
 
 /* --- wishes --------------------------------------------------------------------------------------------- */
 
 /* Cannot fail: agent_new made room for the most that one step can cause. */
-void core_wish(struct agent *a, enum agent_wish_type type, int local_rank, int sig)
+static void core_wish(struct agent *a, enum agent_wish_type type, int local_rank, int sig)
 {
     a->wishes[a->n_wishes++] = (struct agent_wish){ .type = type, .local_rank = local_rank, .signal = sig };
 }
@@ -317,11 +370,11 @@ static void wish_spawn(struct agent *a, int local_rank)
 
 /* SIGCONT follows a polite signal: a stopped process would not see it, and the end would take the whole grace
  * time. */
-static void tell(struct agent *a, int local_rank)
+static void wish_stop_worker(struct agent *a, int local_rank)
 {
     struct agent_worker *w = &a->workers[local_rank];
-    core_wish(a, WISH_SIGNAL, local_rank, a->signal);
-    if (a->signal != SIGKILL)
+    core_wish(a, WISH_SIGNAL, local_rank, a->stop.signal);
+    if (a->stop.signal != SIGKILL)
         core_wish(a, WISH_SIGNAL, local_rank, SIGCONT);
     w->told_to_stop = true;
 }
@@ -329,19 +382,19 @@ static void tell(struct agent *a, int local_rank)
 /* From here on `signal` is what a late starter gets, too. */
 static void tell_all(struct agent *a, int sig)
 {
-    a->signal = sig;
+    a->stop.signal = sig;
     for (int r = 0; r < a->nproc; r++)
         if (a->workers[r].verdict == WORKER_ALIVE)
-            tell(a, r);
+            wish_stop_worker(a, r);
 }
 
 /* --- going from state to state -------------------------------------------------------------------------- */
 
 /* The last rung of the ladder. Leftovers may go on having children, so it is repeated until none is left or
  * the time is up; whoever had to be killed before has used up some of it. */
-enum agent_state core_sweep_kill(struct agent *a)
+static enum agent_state core_sweep_kill(struct agent *a)
 {
-    a->sweep_hard = true;
+    a->stop.sweep_hard = true;
     a->deadline_ms = a->now_ms + AGENT_RESCAN_MS;
     core_wish(a, WISH_SIGNAL_REST, -1, SIGKILL);
     return AGENT_SWEEPING;
@@ -351,10 +404,10 @@ enum agent_state core_sweep_kill(struct agent *a)
 static enum agent_state sweep(struct agent *a)
 {
     const uint64_t grace_ms = a->options.grace_ms < AGENT_SWEEP_MS ? a->options.grace_ms : AGENT_SWEEP_MS;
-    if (a->signal == SIGKILL)
+    if (a->stop.signal == SIGKILL)
         return core_sweep_kill(a);
     a->deadline_ms = a->now_ms + grace_ms;
-    a->give_up_ms = a->deadline_ms + AGENT_UNKILLABLE_MS;
+    a->stop.give_up_ms = a->deadline_ms + AGENT_UNKILLABLE_MS;
     core_wish(a, WISH_SIGNAL_REST, -1, SIGTERM);
     core_wish(a, WISH_SIGNAL_REST, -1, SIGCONT);
     return AGENT_SWEEPING;
@@ -366,8 +419,8 @@ static enum agent_state sweep_if_gone(struct agent *a)
     return a->alive == 0 && a->spawning < 0 ? sweep(a) : a->state;
 }
 
-/* The state is set before anybody is told, so that with nobody left to tell the next step is the sweep. */
-enum agent_state core_stop_all(struct agent *a, int sig)
+/* Set the state before signalling: if no worker is left to signal, the next step is the sweep. */
+static enum agent_state core_stop_all(struct agent *a, int sig)
 {
     a->state = AGENT_STOPPING;
     a->deadline_ms = a->now_ms + a->options.grace_ms;
@@ -375,7 +428,7 @@ enum agent_state core_stop_all(struct agent *a, int sig)
     return sweep_if_gone(a);
 }
 
-/* The store hears it first: it orders the failures of all nodes by their arrival. */
+/* Report to the store first: it orders the failures of all nodes by their arrival. */
 static void make_cause(struct agent *a, int local_rank)
 {
     a->first_failure = local_rank;
@@ -386,7 +439,7 @@ static void make_cause(struct agent *a, int local_rank)
  * when they are told to. */
 static void note_failure(struct agent *a, int local_rank)
 {
-    if (a->stop_signal != 0 || a->told || a->store_lost)
+    if (a->stop.by_user != 0 || a->told || a->store_lost)
         return;
     if (a->workers[local_rank].verdict == WORKER_VICTIM)
         a->first_victim = a->first_victim < 0 ? local_rank : a->first_victim;
@@ -395,7 +448,7 @@ static void note_failure(struct agent *a, int local_rank)
 }
 
 /* No better cause has shown: then the first one that lost its peer stands for it. */
-void core_settle(struct agent *a)
+static void core_settle(struct agent *a)
 {
     if (a->first_failure < 0 && a->first_victim >= 0 && !a->told && !a->store_lost)
         make_cause(a, a->first_victim);
@@ -407,14 +460,14 @@ static bool has_failed(const struct agent *a)
 }
 
 /* Only a failed job could have been started again. */
-void core_explain(struct agent *a, enum no_restart why)
+static void core_explain(struct agent *a, enum no_restart why)
 {
     if (has_failed(a) && a->options.max_restarts > 0)
         a->no_restart = why;
 }
 
 /* Said once: what comes after it is of no interest to the others. */
-void core_leave(struct agent *a)
+static void core_leave(struct agent *a)
 {
     if (!a->left && !a->store_lost)
         core_wish(a, WISH_LEAVE, -1, 0);
@@ -424,7 +477,7 @@ void core_leave(struct agent *a)
 /* --- cells of the table --------------------------------------------------------------------------------- */
 
 /* All nodes are there, the store is empty. */
-enum agent_state run_begin(struct agent *a, const struct agent_event *e)
+static enum agent_state run_begin(struct agent *a, const struct agent_event *e)
 {
     core_forget(a);
     a->attempt = e->attempt;
@@ -449,30 +502,30 @@ static bool mark_started(struct agent *a, const struct agent_event *e)
 }
 
 /* One after the other: the first that cannot be started keeps the rest from being started at all. */
-enum agent_state run_started(struct agent *a, const struct agent_event *e)
+static enum agent_state run_started(struct agent *a, const struct agent_event *e)
 {
     if (mark_started(a, e) && e->local_rank + 1 < a->nproc)
         wish_spawn(a, e->local_rank + 1);
     return a->state;
 }
 
-/* One has given up already, and what it waited for will not come: nobody is started after it. */
-enum agent_state run_started_in_doubt(struct agent *a, const struct agent_event *e)
+/* One worker has given up already, and its peer will not return: start no more workers. */
+static enum agent_state run_started_in_doubt(struct agent *a, const struct agent_event *e)
 {
     mark_started(a, e);
     return a->state;
 }
 
 /* It was being started when the stop began, and so missed the signal. */
-enum agent_state run_started_late(struct agent *a, const struct agent_event *e)
+static enum agent_state run_started_late(struct agent *a, const struct agent_event *e)
 {
     if (mark_started(a, e))
-        tell(a, e->local_rank);
+        wish_stop_worker(a, e->local_rank);
     return a->state;
 }
 
 /* The others are stopped as after any failure. During a stop it only means one less to wait for. */
-enum agent_state run_not_started(struct agent *a, const struct agent_event *e)
+static enum agent_state run_not_started(struct agent *a, const struct agent_event *e)
 {
     if (e->local_rank != a->spawning)
         return a->state;
@@ -482,7 +535,7 @@ enum agent_state run_not_started(struct agent *a, const struct agent_event *e)
     w->started_ms = w->ended_ms = e->now_ms;
     a->spawning = -1;
     note_failure(a, e->local_rank);
-    return a->signal == 0 ? core_stop_all(a, SIGTERM) : sweep_if_gone(a);
+    return a->stop.signal == 0 ? core_stop_all(a, SIGTERM) : sweep_if_gone(a);
 }
 
 /* Gone, before any stop, because a peer was gone first. Wait for the peer's own end before anything is done. */
@@ -524,14 +577,15 @@ static enum worker_verdict judge(const struct agent *a, const struct agent_worke
         return WORKER_OK;
     if (w->signal == 0 && w->exit_code == DDP_EXIT_PEER_LOST)
         return WORKER_VICTIM;
-    const bool foreign = w->signal == SIGKILL && a->signal != SIGKILL;
+    const bool foreign = w->signal == SIGKILL && a->stop.signal != SIGKILL;
     if (w->told_to_stop && !e->unasked && !foreign)
         return WORKER_CONSEQUENCE;
     return e->lost_peer ? WORKER_VICTIM : WORKER_FAILED;
 }
 
-/* The store is told of every end, a good one included: who waits for this rank at a barrier waits in vain. */
-enum agent_state run_ended(struct agent *a, const struct agent_event *e)
+/* Report every end to the store, exit code 0 included, because ranks that wait for this one at a barrier
+ * wait for nothing. */
+static enum agent_state run_ended(struct agent *a, const struct agent_event *e)
 {
     struct agent_worker *w = &a->workers[e->local_rank];
     if (w->verdict != WORKER_ALIVE)
@@ -546,16 +600,16 @@ enum agent_state run_ended(struct agent *a, const struct agent_event *e)
         note_failure(a, e->local_rank);
     if (!a->store_lost)
         core_wish(a, WISH_TELL_EXITED, e->local_rank, 0);
-    if (w->verdict == WORKER_FAILED && a->signal == 0 && a->alive > 0 && repeats_import_error(a, w))
+    if (w->verdict == WORKER_FAILED && a->stop.signal == 0 && a->alive > 0 && repeats_import_error(a, w))
         return wait_for_same(a);
-    if (w->verdict == WORKER_FAILED && a->signal == 0)
+    if (w->verdict == WORKER_FAILED && a->stop.signal == 0)
         return core_stop_all(a, SIGTERM);
     if (w->verdict == WORKER_VICTIM && a->state == AGENT_RUNNING && (a->alive > 0 || a->spawning >= 0))
         return doubt(a);
     return sweep_if_gone(a);
 }
 
-/* The user is told once why nothing happens. */
+/* Print once why nothing happens. */
 static enum agent_state await_end_of(struct agent *a, int local_rank)
 {
     a->deadline_ms = a->now_ms + AGENT_LOOK_MS;
@@ -565,8 +619,8 @@ static enum agent_state await_end_of(struct agent *a, int local_rank)
     return a->state;
 }
 
-/* Nobody else has failed: it stands for the cause. */
-enum agent_state run_doubt_ends(struct agent *a, const struct agent_event *e)
+/* No other worker has failed: this one stands for the cause. */
+static enum agent_state run_doubt_ends(struct agent *a, const struct agent_event *e)
 {
     if (e->dying && e->now_ms < a->doubt_until_ms)
         return await_end_of(a, e->local_rank);
@@ -574,37 +628,37 @@ enum agent_state run_doubt_ends(struct agent *a, const struct agent_event *e)
     return core_stop_all(a, SIGTERM);
 }
 
-enum agent_state run_user_stops(struct agent *a, const struct agent_event *e)
+static enum agent_state run_user_stops(struct agent *a, const struct agent_event *e)
 {
     core_settle(a); /* who gave up before the user did was first */
-    a->stop_signal = e->signal;
-    a->stop_requests = 1;
+    a->stop.by_user = e->signal;
+    a->stop.requests = 1;
     core_leave(a);
     return core_stop_all(a, e->signal);
 }
 
-/* Another node's trouble. What our workers do from here on is a consequence of it. */
-void core_hear_told(struct agent *a, const struct agent_event *e)
+/* Another node's failure. Ends of our workers from here on are consequences of it. */
+static void core_hear_told(struct agent *a, const struct agent_event *e)
 {
     a->told = true;
     a->told_code = e->exit_code;
 }
 
-enum agent_state run_told(struct agent *a, const struct agent_event *e)
+static enum agent_state run_told(struct agent *a, const struct agent_event *e)
 {
     core_hear_told(a, e);
     return core_stop_all(a, SIGTERM);
 }
 
-/* It failed here, too, or was being stopped already; but somebody else was first. */
-enum agent_state run_told_late(struct agent *a, const struct agent_event *e)
+/* It failed here, too, or was being stopped already; but another node was first. */
+static enum agent_state run_told_late(struct agent *a, const struct agent_event *e)
 {
     core_hear_told(a, e);
     return a->state;
 }
 
 /* From here on it is this node's own failure, whatever becomes of the store. */
-enum agent_state run_heard(struct agent *a, const struct agent_event *e)
+static enum agent_state run_heard(struct agent *a, const struct agent_event *e)
 {
     (void)e;
     a->heard = true;
@@ -623,7 +677,7 @@ static void forget_victim_elsewhere(struct agent *a)
 
 /* Workers talk to the store as well, and some die of its end before this node sees it. A program that could not be
  * started did not. */
-void core_lose_store(struct agent *a)
+static void core_lose_store(struct agent *a)
 {
     const int first = a->first_failure;
     const bool victim = !a->judged && first >= 0 && a->workers[first].verdict == WORKER_VICTIM;
@@ -637,8 +691,8 @@ void core_lose_store(struct agent *a)
     a->first_failure = a->first_victim = -1;
 }
 
-/* Nobody could tell these workers any more whether the others are still there. */
-enum agent_state run_lose_store(struct agent *a, const struct agent_event *e)
+/* Without the store these workers cannot learn whether the others still run. */
+static enum agent_state run_lose_store(struct agent *a, const struct agent_event *e)
 {
     (void)e;
     core_lose_store(a);
@@ -646,7 +700,7 @@ enum agent_state run_lose_store(struct agent *a, const struct agent_event *e)
 }
 
 /* The stop is under way; its end will find no store. */
-enum agent_state run_note_lost(struct agent *a, const struct agent_event *e)
+static enum agent_state run_note_lost(struct agent *a, const struct agent_event *e)
 {
     (void)e;
     core_lose_store(a);
@@ -654,11 +708,11 @@ enum agent_state run_note_lost(struct agent *a, const struct agent_event *e)
     return a->state;
 }
 
-/* The grace time is over, or the user said now. What the workers have started goes with them. */
-enum agent_state run_kill_all(struct agent *a, const struct agent_event *e)
+/* The grace time is over, or the user has insisted. Processes that the workers started are killed with them. */
+static enum agent_state run_kill_all(struct agent *a, const struct agent_event *e)
 {
     (void)e;
-    a->deadline_ms = a->give_up_ms = a->now_ms + AGENT_UNKILLABLE_MS;
+    a->deadline_ms = a->stop.give_up_ms = a->now_ms + AGENT_UNKILLABLE_MS;
     tell_all(a, SIGKILL);
     core_wish(a, WISH_SIGNAL_REST, -1, SIGKILL);
     return AGENT_KILLING;
@@ -667,28 +721,28 @@ enum agent_state run_kill_all(struct agent *a, const struct agent_event *e)
 /* The second request leaves the polite part out; the time until we give up begins anew. */
 static enum agent_state sweep_now(struct agent *a)
 {
-    a->give_up_ms = a->now_ms + AGENT_UNKILLABLE_MS;
+    a->stop.give_up_ms = a->now_ms + AGENT_UNKILLABLE_MS;
     return core_sweep_kill(a);
 }
 
 /* Something has happened already that ends or ended this attempt. */
-void core_note_stop(struct agent *a, const struct agent_event *e)
+static void core_note_stop(struct agent *a, const struct agent_event *e)
 {
-    if (a->stop_signal == 0)
-        a->stop_signal = e->signal;
+    if (a->stop.by_user == 0)
+        a->stop.by_user = e->signal;
     core_explain(a, NO_RESTART_STOPPED);
     core_leave(a);
 }
 
 /* A stop is under way. The user's first request changes nothing; the second means now. */
-enum agent_state run_user_insists(struct agent *a, const struct agent_event *e)
+static enum agent_state run_user_insists(struct agent *a, const struct agent_event *e)
 {
     core_note_stop(a, e);
-    if (++a->stop_requests < 2)
+    if (++a->stop.requests < 2)
         return a->state;
     if (a->state == AGENT_STOPPING)
         return run_kill_all(a, e);
-    if (a->state == AGENT_SWEEPING && !a->sweep_hard)
+    if (a->state == AGENT_SWEEPING && !a->stop.sweep_hard)
         return sweep_now(a);
     return a->state;
 }
@@ -714,7 +768,7 @@ const struct agent_worker *agent_worker(const struct agent *a, int local_rank)
     return &a->workers[local_rank];
 }
 
-/* By time, not by rank; -1 as long as nobody failed. Every report and every code begins here. */
+/* By time, not by rank; -1 = no failure. Every report and every code begins here. */
 int agent_first_failure(const struct agent *a)
 {
     return a->first_failure;
@@ -722,7 +776,7 @@ int agent_first_failure(const struct agent *a)
 
 int agent_stop_signal(const struct agent *a)
 {
-    return a->stop_signal;
+    return a->stop.by_user;
 }
 
 int agent_attempt(const struct agent *a)
@@ -740,7 +794,7 @@ uint64_t agent_backoff(const struct agent *a)
     return a->verdict.backoff_ms;
 }
 
-/* Why the last failure was the end: a user who has asked for restarts wants to know why there was none. */
+/* The reason why no restart follows, for a user who has asked for restarts. */
 enum no_restart agent_no_restart(const struct agent *a)
 {
     return a->no_restart;
@@ -748,7 +802,7 @@ enum no_restart agent_no_restart(const struct agent *a)
 
 bool agent_is_stuck(const struct agent *a)
 {
-    return a->stuck;
+    return a->stop.stuck;
 }
 
 enum exit_policy agent_exit_policy(const struct agent *a)
@@ -848,7 +902,7 @@ static int by_policy(const struct agent *a, int first, int max, int rank0)
     return first;
 }
 
-/* Nobody has told what the job as a whole ends with. */
+/* No verdict has come: the code that is known on this node. */
 static int code_known_here(const struct agent *a)
 {
     if (a->told && a->told_code != 0)
@@ -857,8 +911,8 @@ static int code_known_here(const struct agent *a)
         const int first = ending_code(&a->workers[a->first_failure]), rank0 = agent_rank0_code(a);
         return by_policy(a, first, agent_max_code(a), rank0 >= 0 ? rank0 : first);
     }
-    if (a->stop_signal != 0)
-        return EXIT_CODE_SIGNAL + a->stop_signal;
+    if (a->stop.by_user != 0)
+        return EXIT_CODE_SIGNAL + a->stop.by_user;
     if (a->not_ready)
         return EXIT_CODE_DDPRUN;
     return a->store_lost ? EXIT_CODE_STORE_LOST : EXIT_CODE_OK;
@@ -867,7 +921,7 @@ static int code_known_here(const struct agent *a)
 /* --exit_code=workers: the user stopped the job, nothing had failed before, and every worker of this node ended with 0. */
 static bool stop_succeeded(const struct agent *a)
 {
-    const bool stopped = a->stop_signal != 0 || (a->judged && a->verdict.no_restart == NO_RESTART_STOPPED);
+    const bool stopped = a->stop.by_user != 0 || (a->judged && a->verdict.no_restart == NO_RESTART_STOPPED);
     const int code = a->judged ? a->verdict.exit_first : code_known_here(a);
     bool all_well = stopped && (code == 0 || code > EXIT_CODE_SIGNAL);
     for (int r = 0; r < a->nproc && all_well; r++)
@@ -875,11 +929,11 @@ static bool stop_succeeded(const struct agent *a)
     return all_well;
 }
 
-/* What cannot be killed comes first: whoever reads the code should not give this host the next job. A stop that came
- * too late to change the end is still what the user asked for. */
+/* A process that cannot be killed comes first: a scheduler should not give this host the next job. A stop
+ * that came too late to change the end keeps its meaning. */
 int agent_exit_code(const struct agent *a)
 {
-    if (a->stuck)
+    if (a->stop.stuck)
         return EXIT_CODE_UNKILLABLE;
     if (a->options.exit_policy == EXIT_POLICY_WORKERS && stop_succeeded(a))
         return EXIT_CODE_OK;
@@ -887,5 +941,5 @@ int agent_exit_code(const struct agent *a)
         return code_known_here(a);
     const int code = by_policy(a, a->verdict.exit_first, a->verdict.exit_max, a->verdict.exit_rank0);
     const bool well = a->verdict.exit_first == 0;
-    return well && a->stop_signal != 0 ? EXIT_CODE_SIGNAL + a->stop_signal : code;
+    return well && a->stop.by_user != 0 ? EXIT_CODE_SIGNAL + a->stop.by_user : code;
 }

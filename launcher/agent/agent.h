@@ -55,7 +55,7 @@ enum agent_event_type {
                            would exit with for that, 0 = nobody failed */
     AGENT_HEARD,        /* by the store: it knows of the failure here, and the job is stopped for it */
     AGENT_VERDICT,    /* by the store, when all nodes have told: `verdict` */
-    AGENT_STORE_LOST, /* there is no store any more; nobody will tell anything */
+    AGENT_STORE_LOST, /* the store is gone: no message will follow */
     AGENT_NOT_READY, /* a round came, or was asked for, and this node cannot take part: no log files, refused */
     AGENT_TICK,      /* time has passed; agent_deadline was reached */
     AGENT_EVENTS
@@ -76,7 +76,7 @@ enum no_restart {
     NO_RESTART_STORE_LOST,
 };
 
-/* What the store has decided, the same for every node. */
+/* The decision of the store, the same for every node. */
 struct agent_verdict {
     bool restart;
     uint64_t backoff_ms;                  /* until the next round is joined */
@@ -159,7 +159,7 @@ enum {
     AGENT_SAME_MS = 100,   /* how long the next worker with the same import error is waited for, at least */
     AGENT_LEAVE_MS =
         2000, /* after the user's stop: how long the verdict is waited for, whatever other nodes do */
-    AGENT_SILENT_MS = 5000, /* of waiting for other nodes, before the user is told of it */
+    AGENT_SILENT_MS = 5000, /* of waiting for other nodes, before the user gets a message */
 };
 
 struct agent_options {
@@ -188,10 +188,10 @@ uint64_t agent_deadline(const struct agent *agent);
 enum agent_state agent_state(const struct agent *agent);
 const struct agent_worker *agent_worker(const struct agent *agent, int local_rank);
 
-/* Local rank of the first failure, -1 when there is none. */
+/* Local rank of the first failure, -1 = no failure. */
 int agent_first_failure(const struct agent *agent);
 
-/* Signal of the user's first stop request, 0 when there was none. */
+/* Signal of the user's first stop request, 0 = no request. */
 int agent_stop_signal(const struct agent *agent);
 
 /* Number of the attempt that runs, or ran last; from 0. */

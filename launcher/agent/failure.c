@@ -11,7 +11,7 @@
 
 /* A lost node has no code to offer; 125 says that it was not the program. (125 as in `env`, `timeout` and
  * `docker run`: the launcher itself could not.) */
-int cause_code(const struct cause *c)
+int failure_code(const struct failure *c)
 {
     const struct agent_worker how = { .verdict = c->error != 0 ? WORKER_NOT_STARTED : WORKER_FAILED,
                                       .exit_code = c->exit_code,
@@ -22,7 +22,7 @@ int cause_code(const struct cause *c)
     return ending_code(&how);
 }
 
-bool cause_is_victim(const struct cause *c)
+bool failure_is_victim(const struct failure *c)
 {
     return c->rank >= 0 && c->victim;
 }
@@ -112,4 +112,32 @@ const char *verdict_name(enum worker_verdict verdict)
         [WORKER_VICTIM] = "victim",
     };
     return names[verdict];
+}
+
+/* --- no restart ------------------------------------------------------------------------------------------- */
+
+static const char *const no_restart_words[] = {
+    [RESTART_ALLOWED] = "",
+    [NO_RESTART_USED_UP] = "used_up",
+    [NO_RESTART_CANNOT_START] = "cannot_start",
+    [NO_RESTART_USAGE] = "usage",
+    [NO_RESTART_IMPORT] = "import",
+    [NO_RESTART_NO_PROGRESS] = "no_progress",
+    [NO_RESTART_STOPPED] = "stopped",
+    [NO_RESTART_UNKILLABLE] = "unkillable",
+    [NO_RESTART_TOO_FEW_NODES] = "too_few_nodes",
+    [NO_RESTART_NOT_READY] = "not_ready",
+};
+
+const char *no_restart_word(enum no_restart why)
+{
+    return why < NO_RESTART_STORE_LOST ? no_restart_words[why] : "";
+}
+
+enum no_restart no_restart_find(const char *word)
+{
+    for (int why = 0; why < NO_RESTART_STORE_LOST; why++)
+        if (strcmp(word, no_restart_words[why]) == 0)
+            return (enum no_restart)why;
+    return RESTART_ALLOWED;
 }

@@ -8,7 +8,7 @@
 #define LAUNCHER_CLI_CLI_H
 
 #include "base/buf.h"
-#include "base/completion.h"
+#include "base/options.h"
 #include "base/endpoint.h"
 #include "base/limits.h"
 #include "cli/options.h"

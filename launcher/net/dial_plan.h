@@ -11,8 +11,7 @@
 #define LAUNCHER_NET_DIAL_PLAN_H
 
 #include "base/endpoint.h"
-#include "base/slice.h"
-#include "base/text.h"
+#include "base/buf.h"
 #include "tables/dial_findings.h"
 
 #include <stdbool.h>

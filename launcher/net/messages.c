@@ -7,7 +7,7 @@
  * that they get. Only a round and a verdict are refused when they make no sense, because the agent acts on them. */
 #include "net/messages.h"
 
-#include "base/json.h"
+#include "base/text.h"
 #include "ddp/context.h"
 #include "hub/messages.h"
 #include "tables/exit_codes.h"
@@ -105,53 +105,22 @@ cJSON *encode_exited(int rank, int pid, int exit_code, int signal, bool told)
                                          .round = MESSAGE_NONE });
 }
 
-/* Any bytes may be in a worker's lines: they become UTF-8 here. */
-static cJSON *encode_lines(const struct cause *c)
+static void clean_in_place(char *text, size_t size)
 {
-    cJSON *lines = cJSON_CreateArray();
-    for (int i = 0; i < c->n_lines; i++) {
-        struct buf room = { 0 };
-        const char *line = clean_text(&room, c->lines[i]);
-        if (line != NULL)
-            json_append(lines, cJSON_CreateString(line));
-        buf_free(&room);
-    }
-    return lines;
+    struct buf room = { 0 };
+    text_copy(text, size, clean_text(&room, text));
+    buf_free(&room);
 }
 
-static const char *no_retry_word(enum no_restart never_again)
+/* Any bytes may be in a worker's lines and in paths: they become UTF-8 here. */
+cJSON *encode_failure(enum message_id id, const struct failure *f)
 {
-    return never_again == NO_RESTART_CANNOT_START ? "cannot_start"
-           : never_again == NO_RESTART_USAGE      ? "usage"
-           : never_again == NO_RESTART_IMPORT     ? "import"
-                                                  : "";
-}
-
-/* One of error, signal and exit code: that it was never started outweighs how it ended. Whether another attempt may help is
- * the agent's judgement, which has seen the end; whether there is one, the store's. */
-cJSON *encode_failure(enum message_id id, const struct cause *c, enum no_restart never_again)
-{
-    struct buf words = { 0 }, log = { 0 };
-    const bool by_signal = c->error == 0 && c->signal != 0;
-    const struct message_failed failed = {
-        .rank = c->rank,
-        .local_rank = c->local_rank,
-        .pid = c->pid,
-        .error = c->error != 0 ? c->error : MESSAGE_NONE,
-        .signal = by_signal ? c->signal : MESSAGE_NONE,
-        .exit_code = c->error == 0 && !by_signal ? c->exit_code : MESSAGE_NONE,
-        .no_retry = no_retry_word(never_again),
-        .words = clean_text(&words, c->words),
-        .log = clean_text(&log, c->log),
-        .stderr = encode_lines(c),
-        .victim = c->victim,
-        .from_stdout = c->from_stdout,
-        .round = MESSAGE_NONE,
-    };
-    cJSON *json = message_encode(id, &failed);
-    buf_free(&words);
-    buf_free(&log);
-    return json;
+    struct failure clean = *f;
+    clean_in_place(clean.words, sizeof(clean.words));
+    clean_in_place(clean.log, sizeof(clean.log));
+    for (int i = 0; i < clean.n_lines; i++)
+        clean_in_place(clean.lines[i], sizeof(clean.lines[i]));
+    return message_encode_failure(id, &clean);
 }
 
 cJSON *encode_done(void)
@@ -195,12 +164,6 @@ cJSON *encode_owner(int64_t conn, int pid, const char *words)
 
 /* --- pushes --------------------------------------------------------------------------------------------- */
 
-/* The precision keeps printf from reading on to the end of a megabyte to count what it has left out. */
-static void copy_cut(char *to, size_t size, const char *text)
-{
-    snprintf(to, size, "%.*s", (int)size - 1, text);
-}
-
 /* The store cuts its list, too; the limit here is for a store that does not. */
 static void decode_nodes(const cJSON *list, struct heard_round *r)
 {
@@ -215,8 +178,8 @@ static void decode_nodes(const cJSON *list, struct heard_round *r)
         node->node_rank = (int)m.node_rank;
         node->nproc = (int)m.nproc;
         node->store_port = (int)m.store_port;
-        copy_cut(node->host, sizeof(node->host), m.host);
-        copy_cut(node->addr, sizeof(node->addr), m.addr);
+        text_copy(node->host, sizeof(node->host), m.host);
+        text_copy(node->addr, sizeof(node->addr), m.addr);
     }
 }
 
@@ -256,7 +219,7 @@ static void join_list(const cJSON *array, char *out, size_t size)
     {
         char text[HEARD_NAME_MAX];
         if (cJSON_IsString(item))
-            copy_cut(text, sizeof(text), item->valuestring);
+            text_copy(text, sizeof(text), item->valuestring);
         else
             snprintf(text, sizeof(text), "%d", cJSON_IsNumber(item) ? item->valueint : -1);
         if (len + strlen(text) + sizeof(", ...") >= size) {
@@ -335,7 +298,7 @@ void decode_unfinished(const cJSON *status, int node_rank, char out[HEARD_LIST_M
         message_read_node_status(item, &node);
         if (node.node_rank == node_rank || !is_unfinished(node.state))
             continue;
-        copy_cut(host, sizeof(host), node.host);
+        text_copy(host, sizeof(host), node.host);
         snprintf(text, sizeof(text), "%snode %d (%s)", len > 0 ? ", " : "", (int)node.node_rank, host);
         if (len + strlen(text) + sizeof(", ...") >= HEARD_LIST_MAX) {
             memcpy(out + len, ", ...", sizeof(", ..."));
@@ -345,40 +308,11 @@ void decode_unfinished(const cJSON *status, int node_rank, char out[HEARD_LIST_M
     }
 }
 
-static void decode_lines(const cJSON *lines, struct cause *c)
-{
-    const cJSON *line;
-    cJSON_ArrayForEach(line, lines)
-    {
-        if (c->n_lines == CAUSE_LINES_MAX)
-            return;
-        if (cJSON_IsString(line))
-            copy_cut(c->lines[c->n_lines++], CAUSE_WORDS_MAX, line->valuestring);
-    }
-}
-
 /* `why` stands beside the cause: it is the round's, and the first to be read. */
-static void decode_cause(const cJSON *cause, const char *why, struct cause *c)
+static void decode_cause(const cJSON *cause, const char *why, struct failure *f)
 {
-    struct message_cause m;
-    message_read_cause(cause, &m);
-    memset(c, 0, sizeof(*c));
-    copy_cut(c->why, sizeof(c->why), why);
-    copy_cut(c->host, sizeof(c->host), m.host);
-    c->node_rank = (int)m.node_rank;
-    c->rank = (int)m.rank;
-    c->local_rank = (int)m.local_rank;
-    c->pid = (int)m.pid;
-    c->exit_code = (int)m.exit_code;
-    c->signal = (int)m.signal;
-    c->error = (int)m.error;
-    c->after_ms = (uint64_t)m.after_ms;
-    copy_cut(c->words, sizeof(c->words), m.words);
-    copy_cut(c->code, sizeof(c->code), m.code);
-    copy_cut(c->log, sizeof(c->log), m.log);
-    c->victim = m.victim == 1;
-    c->from_stdout = m.from_stdout;
-    decode_lines(m.stderr, c);
+    message_decode_failure(cause, f);
+    text_copy(f->why, sizeof(f->why), why);
 }
 
 int decode_whose_round(const cJSON *push)
@@ -388,35 +322,11 @@ int decode_whose_round(const cJSON *push)
     return (int)m.round;
 }
 
-void decode_stop(const cJSON *push, struct cause *c)
+void decode_stop(const cJSON *push, struct failure *c)
 {
     struct message_stop m;
     message_read_stop(push, &m);
     decode_cause(m.cause, m.why, c);
-}
-
-/* An unknown one reads as none: the verdict itself says whether there is another
- * attempt. */
-static enum no_restart find_no_restart(const char *word)
-{
-    static const struct {
-        const char *word;
-        enum no_restart why;
-    } words[] = {
-        { "used_up", NO_RESTART_USED_UP },
-        { "cannot_start", NO_RESTART_CANNOT_START },
-        { "usage", NO_RESTART_USAGE },
-        { "import", NO_RESTART_IMPORT },
-        { "no_progress", NO_RESTART_NO_PROGRESS },
-        { "stopped", NO_RESTART_STOPPED },
-        { "unkillable", NO_RESTART_UNKILLABLE },
-        { "too_few_nodes", NO_RESTART_TOO_FEW_NODES },
-        { "not_ready", NO_RESTART_NOT_READY },
-    };
-    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-        if (strcmp(word, words[i].word) == 0)
-            return words[i].why;
-    return RESTART_ALLOWED;
 }
 
 bool decode_verdict(const cJSON *push, struct heard_verdict *v)
@@ -428,7 +338,7 @@ bool decode_verdict(const cJSON *push, struct heard_verdict *v)
     decode_cause(m.cause, m.why, &v->cause);
     v->what = (struct agent_verdict){ .restart = strcmp(m.next, "restart") == 0,
                                       .backoff_ms = (uint64_t)m.backoff_ms,
-                                      .no_restart = find_no_restart(m.no_restart),
+                                      .no_restart = no_restart_find(m.no_restart),
                                       .exit_first = (int)exits.first,
                                       .exit_max = (int)exits.max,
                                       .exit_rank0 = (int)exits.rank0 };

@@ -30,7 +30,7 @@ cJSON *encode_started(int rank, int local_rank, int pid, const char *host);
 cJSON *encode_exited(int rank, int pid, int exit_code, int signal, bool told);
 
 /* FAILED or, with more about the same failure, EXPLAIN. */
-cJSON *encode_failure(enum message_id id, const struct cause *cause, enum no_restart never_again);
+cJSON *encode_failure(enum message_id id, const struct failure *failure);
 
 /* `rank0` -1 = this node does not have rank 0, or it has no code of its own. */
 cJSON *encode_stopped(bool unkillable, int max_code, int rank0);
@@ -76,7 +76,7 @@ struct heard_verdict {
     struct agent_verdict what;
     int attempt;        /* of the next round */
     int64_t step, best; /* how far this attempt came, and the furthest that any did; -1 = no worker told */
-    struct cause cause;
+    struct failure cause;
 };
 
 /* False when it is no sane object of its kind: then it is not a store of ours that talks. The round must have room for
@@ -90,7 +90,7 @@ void decode_first_finding(const cJSON *push, struct message_finding *first);
 /* Which round a "stop" or "verdict" is about, -1 = it does not say. */
 int decode_whose_round(const cJSON *push);
 /* The cause of a "stop". */
-void decode_stop(const cJSON *push, struct cause *cause);
+void decode_stop(const cJSON *push, struct failure *cause);
 bool decode_verdict(const cJSON *push, struct heard_verdict *verdict);
 
 /* Of a "status": the other nodes that are not done with the round, "node 1 (n1), node 3 (n3)"; "" = none, or not told. */

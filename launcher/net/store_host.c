@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "net/dial.h"
 #include "net/dial_plan.h"
-#include "server/port_holder.h"
+#include "server/listen.h"
 
 #include <ifaddrs.h>
 #include <net/if.h>

@@ -524,7 +524,7 @@ static void push_waiting(struct store_link *link, const cJSON *push)
 /* About another round than ours it says nothing to us: it crossed our own word about that one. */
 static void push_stop(struct store_link *link, const cJSON *push)
 {
-    struct cause cause;
+    struct failure cause;
     if (decode_whose_round(push) != link->round)
         return;
     decode_stop(push, &cause);

@@ -47,7 +47,7 @@ enum { LINK_DROPPED_MAX = 128 };
 struct store_link_calls {
     void (*round)(void *user, const struct heard_round *round);
     void (*waiting)(void *user, const struct heard_waiting *waiting);
-    void (*stop)(void *user, const struct cause *cause);
+    void (*stop)(void *user, const struct failure *cause);
     void (*verdict)(void *user, const struct heard_verdict *verdict);
     /* The object of the push "findings". */
     void (*findings)(void *user, const struct cJSON *push);
@@ -56,7 +56,7 @@ struct store_link_calls {
     void (*joined)(void *user, bool spare, const char *instance, uint64_t store_ms);
     /* An event of the store, for the event log: an object of base/events.h. */
     void (*event)(void *user, const struct cJSON *event);
-    /* The store does not want this node in the job; `code` is a word of view.h, `advice` may be "". */
+    /* The store does not want this node in the job; `code` is a row of diagnosis/findings.h, `advice` may be "". */
     void (*refused)(void *user, const char *code, const char *why, const char *advice);
     /* A beat goes out: add what has changed since the last one. */
     void (*beat)(void *user, struct message_heartbeat *beat);

@@ -10,7 +10,6 @@
 #include "base/log.h"
 #include "contain/procfs.h"
 #include "report/final_report.h"
-#include "report/status.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -32,10 +31,10 @@ void node_feed(struct node *n, struct agent_event event)
 void node_set_timer(struct node *n)
 {
     uint64_t at = agent_deadline(n->agent), now = clock_ms();
-    if (n->store_deadline_ms < at)
-        at = n->store_deadline_ms;
-    if (n->unread_deadline_ms < at)
-        at = n->unread_deadline_ms;
+    if (n->meet.store_deadline_ms < at)
+        at = n->meet.store_deadline_ms;
+    if (n->out.unread_deadline_ms < at)
+        at = n->out.unread_deadline_ms;
     n->due_ms = at;
     if (at == UINT64_MAX || n->ended)
         uv_timer_stop(&n->timer);
@@ -47,51 +46,47 @@ void node_set_timer(struct node *n)
 void node_expect_answer(struct node *n)
 {
     const uint64_t limit_ms = n->plan->cli->timeout_ms;
-    n->store_deadline_ms = clock_ms() + (limit_ms > 0 ? limit_ms : STORE_ANSWER_MS);
+    n->meet.store_deadline_ms = clock_ms() + (limit_ms > 0 ? limit_ms : STORE_ANSWER_MS);
     node_set_timer(n);
 }
 
 void node_expect_nothing(struct node *n)
 {
-    n->store_deadline_ms = UINT64_MAX;
+    n->meet.store_deadline_ms = UINT64_MAX;
 }
 
 bool node_has_workers(const struct node *n)
 {
     for (int i = 0; i < n->plan->nproc; i++)
-        if (n->pids[i] != 0)
+        if (n->run.pids[i] != 0)
             return true;
     return false;
 }
 
-/* Only a life that has come to its end is reported; what failed before the first worker has said so
- * already. */
+/* Report only jobs that began: a failure before the first worker has printed its error already. */
 static void report(struct node *n)
 {
-    const char *path = env_find(n->plan->facts->environ_block, "PATH");
-    final_report(&(struct final_facts){
+    const struct finding *loss = &n->meet.store_finding;
+    struct report r = {
         .plan = n->plan,
         .agent = n->agent,
-        .output = n->output,
-        .evidence = n->evidence,
         .started_ms = n->started_ms,
-        .stop = &n->stop_heard,
-        .program = n->spawner.failed,
-        .elsewhere = node_cause_is_elsewhere(n) ? &n->cause : NULL,
-        .failed = (const struct failed_attempt *)n->failed.data,
-        .n_failed = n->failed.len / sizeof(struct failed_attempt),
-        .best_step = n->best_step,
-        .store_lost = agent_lost_store(n->agent) ? n->store_lost : NULL,
-        .store_node = n->store_node,
-        .store_advice = n->store_finding.advice,
-        .store_code = n->store_finding.code != FINDING_NONE ? finding_code_name(n->store_finding.code) : "",
-        .stuck = n->stuck,
-        .n_stuck = n->n_stuck,
-        .left_subject = n->left_subject,
-        .left_waiting = n->left_waiting,
-        .left_code = n->left_code,
-        .flights = n->kept_flights ? plan_flight(n->plan) : NULL,
-        .path = path });
+        .stop = agent_stop_signal(n->agent) != 0 ? &n->stop_heard : NULL,
+        .path = env_find(n->plan->facts->environ_block, "PATH"),
+        .elsewhere = node_cause_is_elsewhere(n) ? &n->run.cause : NULL,
+        .failed = (const struct failed_attempt *)n->run.failed.data,
+        .n_failed = n->run.failed.len / sizeof(struct failed_attempt),
+        .best_step = n->run.best_step,
+        .store = { .how = agent_lost_store(n->agent) ? n->meet.store_lost : NULL,
+                   .node = n->meet.store_node,
+                   .advice = loss->advice,
+                   .code = loss->code != FINDING_NONE ? finding_code_name(loss->code) : "" },
+        .left = { n->run.left_subject, n->run.left_waiting, n->run.left_code },
+        .stuck = n->run.stuck,
+        .n_stuck = n->run.n_stuck,
+        .flights = n->out.kept_flights ? plan_flight(n->plan) : NULL,
+    };
+    final_report(&r, n->out.output, n->run.evidence, n->run.spawner.failed);
 }
 
 /* All signals stay blocked. */
@@ -99,7 +94,7 @@ static void close_signals(struct node *n)
 {
     uv_close((uv_handle_t *)&n->lifeline, NULL);
     uv_close((uv_handle_t *)&n->signals, NULL);
-    uv_close((uv_handle_t *)&n->status_timer, NULL);
+    uv_close((uv_handle_t *)&n->out.status_timer, NULL);
     close(n->signal_fd);
 }
 
@@ -110,101 +105,27 @@ void node_finish(struct node *n, int exit_code)
         return;
     n->ended = true;
     n->exit_code = exit_code;
-    announce_end(&n->announce, exit_code, exit_code != 0 ? n->cause.words : "");
+    announce_end(&n->out.announce, exit_code, exit_code != 0 ? n->run.cause.words : "");
     close_signals(n);
     uv_close((uv_handle_t *)&n->timer, NULL);
     uv_close((uv_handle_t *)&n->more, NULL);
-    uv_close((uv_handle_t *)&n->waiting_timer, NULL);
-    uv_close((uv_handle_t *)&n->vouch_timer, NULL);
-    uv_close((uv_handle_t *)&n->port_timer, NULL);
-    uv_close((uv_handle_t *)&n->missing_timer, NULL);
-    store_host_close(n->host);
-    join_dial_close(n->dial);
-    input_close(n->input);
-    file_timer_close(n->file_timer);
-    store_link_close(n->link);
+    uv_close((uv_handle_t *)&n->meet.waiting_timer, NULL);
+    uv_close((uv_handle_t *)&n->meet.vouch_timer, NULL);
+    uv_close((uv_handle_t *)&n->meet.port_timer, NULL);
+    uv_close((uv_handle_t *)&n->meet.missing_timer, NULL);
+    store_host_close(n->meet.host);
+    join_dial_close(n->meet.dial);
+    input_close(n->out.input);
+    file_timer_close(n->run.file_timer);
+    store_link_close(n->meet.link);
     if (n->agent != NULL && agent_state(n->agent) == AGENT_DONE)
         report(n);
-    output_close(n->output);
+    output_close(n->out.output);
 }
 
-/* Only output is left, somebody does not read it, and the user has told us to stop. */
+/* The user has asked to stop, and the reader of the output does not read. */
 void node_leave_output(struct node *n)
 {
     log_warn("stopped before all output was written");
     node_finish(n, n->exit_code);
-}
-
-/* --- node status ------------------------------------------------------------------------------------------ */
-
-/* The user has asked what the job does: the kernel and the store are asked, then it is
- * printed, as notes. The store answers in a moment or, when it is what hangs, not at all; that is waited for a second. */
-
-enum { STORE_PATIENCE_MS = 1000 };
-
-/* As ps shows it; 0 when it is gone. */
-static char state_of(pid_t pid)
-{
-    struct proc_stat stat;
-    return procfs_stat(pid, &stat) ? stat.state : '\0';
-}
-
-/* From one of two callers, the answer or the timer, whichever comes first; `status_asked` is for the answer that
- * comes late and must not print everything again. Without memory for the states nothing is printed: a job is not
- * worth less for that. */
-static void print(struct node *n, const struct cJSON *answer)
-{
-    struct buf text = { 0 };
-    char *states = calloc((size_t)n->plan->nproc, 1);
-    const struct status_facts facts = { .plan = n->plan,
-                                        .agent = n->agent,
-                                        .started_ms = n->started_ms,
-                                        .now_ms = clock_ms(),
-                                        .states = states,
-                                        .answer = answer };
-    n->status_asked = false;
-    uv_timer_stop(&n->status_timer);
-    for (int i = 0; states != NULL && i < n->plan->nproc; i++)
-        states[i] = n->pids[i] != 0 ? state_of(n->pids[i]) : '\0';
-    for (int i = 0; states != NULL && status_line(&facts, i, &text); i++) {
-        output_note(n->output, "%.*s", (int)text.len, (const char *)text.data);
-        text.len = 0;
-    }
-    buf_free(&text);
-    free(states);
-}
-
-/* A store that does not answer is part of what the user wants to know, so the rest is shown without it. */
-static void on_no_answer(uv_timer_t *timer)
-{
-    print(timer->data, NULL);
-}
-
-void node_on_status(void *user, const struct cJSON *answer)
-{
-    struct node *n = user;
-    if (n->waiting_asked) {
-        n->waiting_asked = false;
-        decode_unfinished(answer, n->plan->node_rank, n->unfinished);
-        announce_waiting_for_end(&n->announce, n->unfinished, n->agent);
-    }
-    if (n->status_asked)
-        print(n, answer);
-}
-
-/* Asked again before the store has answered, it is printed once: who is impatient presses Ctrl-\ twice. */
-void node_status(struct node *n, const struct signal_heard *heard)
-{
-    announce_status(&n->announce, heard);
-    n->status_asked = true;
-    if (store_link_ask_status(n->link))
-        uv_timer_start(&n->status_timer, on_no_answer, STORE_PATIENCE_MS, 0);
-    else
-        print(n, NULL);
-}
-
-void node_open_status(struct node *n)
-{
-    uv_timer_init(&n->loop, &n->status_timer);
-    n->status_timer.data = n;
 }

@@ -1,24 +1,14 @@
-/* core.h -- private to node*.c: the agent process around the core of agent.h.
+/* core.h -- private to launcher/node: the agent process around the state machine of agent.h.
  *
- * The files are the rungs of a ladder: each calls only those below it.
+ * A callback turns what happened into an event and calls node_feed(); that asks the agent and queues its wishes; node_pump()
+ * carries them out, some at a time. Each file calls only those below it:
  *
- *     node.c       opens, runs and frees
- *     node.c      has the store or finds it, and joins
- *     node.c   signals of the user, the death of the guardian become events
- *     node.c    time becomes an event
- *     store_events.c       what the store says becomes an event
- *     effects.c    the core's wishes are carried out
- *     effects.c      ... those that are words for the store or the user
- *     effects.c  children that have ended are waited for
- *     core.c    what each worker does, when the user asks
- *     store_events.c      ... and what the store is told of it with every beat
- *     effects.c   ... and did last, for the report
- *     store_events.c     ... and which connections are theirs
- *     effects.c    timers that workers have set run out
- *     core.c      asks the core, arms the timer, closes
- *
- * A callback turns what happened into an event and calls node_feed(); that asks the core and queues its
- * wishes; node_pump() carries them out, some at a time. */
+ *     node.c           opens, runs and frees; the way into the job; time
+ *     signals.c        signals of the user, the death of the guardian
+ *     store_events.c   what the store says and asks
+ *     effects.c        the agent's wishes; children that have ended
+ *     flight_pages.c   the last calls of ranks
+ *     core.c           asks the agent, arms the timer, closes */
 #ifndef LAUNCHER_NODE_CORE_H
 #define LAUNCHER_NODE_CORE_H
 
@@ -34,41 +24,100 @@
 #include "node/flight_pages.h"
 #include "node/spawn.h"
 #include "output/output.h"
-#include "report/kernel_evidence.h"
+#include "report/evidence.h"
 #include "report/user_messages.h"
 #include "tables/signals.h"
 
-/* One node's life. The handles are members and closed together by node_finish(); there is no other owner
- * of any of them. */
-struct node {
-    struct plan *plan;
-    struct contain *contain; /* borrowed */
-    uint64_t started_ms;
-    struct agent *agent;
-    struct output *output;
-    struct input *input;
-    struct file_timer *file_timer; /* NULL = not asked for */
-    struct announce announce;
-    struct spawner spawner;
+/* The store, the way to it and its messages: the nodes of the round, the next attempt, the reason of its
+ * loss. */
+struct node_meeting {
     struct store_server *store; /* NULL = another node has it, or a daemon */
     struct store_host *host;    /* while it is found out who has it, */
     struct join_dial *dial;     /* ... and while that is looked for */
     struct store_link *link;
     int held_port; /* the socket of the port that is offered to rank 0; -1 = none is */
     char port_note[NOTE_MAX];
+    uv_timer_t port_timer;        /* the next look at `held_port` */
     struct heard_round *round;    /* of the round that is, or was last; NULL before the first */
-    struct heard_waiting waiting; /* what was said last, while it is waited */
+    struct heard_waiting waiting; /* the last message of this kind */
     uv_timer_t waiting_timer;
-    int missing; /* errno of a program that is not here, 0 = it is */
-    uv_timer_t missing_timer;
+    uint64_t waiting_heard_ms;
+    bool waiting_due, waiting_said;  /* a line about a change is due; one was printed */
     bool waiting_asked;              /* for whose end this node waits, */
     char unfinished[HEARD_LIST_MAX]; /* ... and the answer */
-    uint64_t waiting_heard_ms;
-    bool waiting_due, waiting_said; /* a line about a change will come; one has come */
-    bool refused;                   /* by the store */
+    int missing;                     /* errno of a program that is not here, 0 = it is */
+    uv_timer_t missing_timer;
+    bool refused;                         /* by the store */
+    struct vouch vouch;                   /* connections that were asked for */
+    uv_timer_t vouch_timer;               /* the next walk for them */
+    uint64_t whose_ms;                    /* until when looking for others' sockets is paid for */
+    char first_cause[LIMIT_WORDS / 2];    /* why the nodes did not come together; "" = not told */
+    int next_attempt;                     /* by the verdict */
+    uint64_t store_deadline_ms;           /* of the answer that is waited for */
+    char store_lost[FINDING_TEXT_MAX];    /* why; "" = it is there */
+    struct finding store_finding;         /* when that is this node's own affair; FINDING_NONE = it is not */
+    char store_node[HEARD_NAME_MAX + 32]; /* " on node 0 (n0)", which it is lost with; "" = not known */
+};
+
+/* The order in which workers ended. waitpid returns children in the order of their start. When two fail
+ * within one turn of a busy loop, that would make the lower rank the first failure. */
+struct exits {
+    int epoll; /* one pidfd for each living worker; -1 = this kernel cannot, or no descriptor was left */
+};
+
+/* The workers of an attempt, and how it ended. */
+struct node_run {
+    struct contain *contain; /* borrowed */
+    struct spawner spawner;
+    struct exits exits;
+    pid_t *pids; /* by local rank; 0 = not running. Ours to signal until we have waited for it. */
+    bool *asked; /* by local rank: it still ran when the agent signalled it */
+    struct beat_known *known;      /* by local rank: the last report to the store of its process, */
+    struct beat_step *steps;       /* ... and of its steps */
+    struct rank_pages pages;       /* where those write that use libddp */
+    struct file_timer *file_timer; /* NULL = not asked for */
+    struct evidence *evidence;     /* NULL = none is taken */
+    bool reap;                     /* children have ended, or may have */
+    bool alone;                    /* no child is left */
+    bool resting;                  /* the whole job is stopped for a while */
+    bool prepared;                 /* the first attempt is ready before its round */
+    uint64_t attempt_started_ms;
+    struct failure cause;    /* of the attempt, as the store reports it; `why` "" = no report */
+    int64_t step, best_step; /* with the verdict: how far the attempt came, and all of them; -1 = not told */
+    struct buf failed;       /* array of struct failed_attempt */
+    char left_subject[FINDING_SUBJECT_MAX]; /* "rank 0 (n1, pid 7)", which left_waiting is about */
+    char left_waiting[FINDING_TEXT_MAX];    /* the rank that left while others waited for it; "" = none */
+    enum finding_code left_code;            /* ... and how: RANK_LEFT_EARLY, SETUP_GIVEN_UP */
+    struct stuck stuck[STUCK_MAX];          /* what cannot be killed, for the report */
+    size_t n_stuck;
+};
+
+/* The output and input of workers, and messages to the user. */
+struct node_output {
+    struct output *output;
+    struct input *input;
+    struct announce announce;
+    uv_timer_t status_timer;
+    bool status_asked;           /* by the user, who still waits for it */
+    bool kept_flights;           /* some of this attempt's records are in files */
+    bool finishing;              /* only output is left, then the report */
+    uint64_t unread_deadline_ms; /* when output that is not read is dropped, after the user's stop */
+};
+
+/* One node's life. The handles are members and closed together by node_finish(); there is no other owner
+ * of any of them. */
+struct node {
+    struct plan *plan;
+    uint64_t started_ms;
+    struct agent *agent;
+    struct node_meeting meet;
+    struct node_run run;
+    struct node_output out;
 
     uv_loop_t loop;
     uv_timer_t timer;     /* the core's deadline, or the store's */
+    uint64_t due_ms;      /* what it waits for */
+    bool caught_up;       /* it rang much too late; what was missed meanwhile has been taken in */
     uv_timer_cb on_timer; /* node_on_timer: node_set_timer(), below it, cannot name it */
     uv_idle_t more;       /* runs while wishes are left, or children that have ended */
     bool ended;           /* handles are closing */
@@ -78,47 +127,9 @@ struct node {
     pid_t guardian;
     struct stop_memory stop_memory, pass_memory;
     struct signal_heard stop_heard; /* the user's first request to stop, if agent_stop_signal is not 0 */
-    bool resting;                   /* the whole job is stopped for a while */
-    uv_timer_t status_timer;
-    bool status_asked; /* by the user, who still waits for it */
 
     struct buf wishes; /* array of struct agent_wish, carried out up to `done` */
     size_t done;
-    bool reap; /* children have ended, or may have */
-
-    struct exits exits;
-    pid_t *pids; /* by local rank; 0 = not running. Ours to signal until we have waited for it. */
-    struct beat_known *known;      /* by local rank: what the store has been told of its process, */
-    struct beat_step *steps;       /* ... and of its steps */
-    struct rank_pages pages;       /* where those write that use libddp */
-    bool kept_flights;             /* some of this attempt's records are in files */
-    uint64_t whose_ms;             /* until when looking for others' sockets is paid for */
-    struct vouch vouch;            /* sockets of theirs that were asked for */
-    uv_timer_t port_timer;         /* the next look at `held_port` */
-    uv_timer_t vouch_timer;        /* the next walk for them */
-    bool *asked;                   /* by local rank: a signal of ours went out while it still ran */
-    bool alone;                    /* no child is left */
-    struct evidence *evidence;     /* NULL = none is taken */
-    bool prepared;                 /* the first attempt is, before its round has come */
-    bool finishing;                /* only output is left, then the report */
-    struct stuck stuck[STUCK_MAX]; /* what cannot be killed, for the report */
-    size_t n_stuck;
-    uint64_t attempt_started_ms;
-    struct cause cause;      /* of the attempt's end, by the store's word; `why` "" = none was told */
-    int64_t step, best_step; /* with the verdict: how far the attempt came, and all of them; -1 = not told */
-    char first_cause[CAUSE_WORDS_MAX / 2]; /* why the nodes did not come together; "" = not told */
-    int next_attempt;                      /* by the verdict */
-    struct buf failed;                     /* array of struct failed_attempt */
-    char store_lost[FINDING_TEXT_MAX];     /* why; "" = it is there */
-    struct finding store_finding;          /* when that is this node's own affair; FINDING_NONE = it is not */
-    char store_node[HEARD_NAME_MAX + 32];  /* " on node 0 (n0)", which it is lost with; "" = not known */
-    char left_subject[FINDING_SUBJECT_MAX]; /* "rank 0 (n1, pid 7)", which left_waiting is about */
-    char left_waiting[FINDING_TEXT_MAX];    /* who was waited for in vain in this attempt; "" = nobody */
-    enum finding_code left_code;            /* ... and how: RANK_LEFT_EARLY, SETUP_GIVEN_UP */
-    uint64_t store_deadline_ms;             /* of the answer that is waited for */
-    uint64_t due_ms;                        /* what the timer waits for */
-    bool caught_up;              /* it rang much too late; what was missed meanwhile has been taken in */
-    uint64_t unread_deadline_ms; /* the user wants the end, whoever does not read our output */
     int exit_code;
 };
 
@@ -130,7 +141,7 @@ static inline int node_rank(const struct node *n, int local_rank)
 /* Has something else than a worker of this node brought the attempt to its end? */
 static inline bool node_cause_is_elsewhere(const struct node *n)
 {
-    return n->cause.why[0] != '\0' && n->cause.node_rank != n->plan->node_rank;
+    return n->run.cause.why[0] != '\0' && n->run.cause.node_rank != n->plan->node_rank;
 }
 
 /* --- core.c --- */
@@ -150,62 +161,23 @@ void node_expect_nothing(struct node *n);
 /* Close every handle; the loop then ends by itself, and the exit code is ddprun's. */
 void node_finish(struct node *n, int exit_code);
 
-/* Only output is left, somebody does not read it, and the user has told us to stop. */
+/* Finish without the output that is not read, because the user has asked to stop. */
 void node_leave_output(struct node *n);
 
 /* Is there a worker that has not been waited for yet? */
 bool node_has_workers(const struct node *n);
 
-/* --- core.c --- */
-
-void node_open_status(struct node *n);
-
-/* Print what each worker does, as soon as the store has said what it knows, or after a second without it. */
-void node_status(struct node *n, const struct signal_heard *heard);
-
-/* The store's answer; for store_link_options. */
-void node_on_status(void *user, const struct cJSON *answer);
-
-/* --- store_events.c --- */
-
-/* Add what is new of each worker's process and steps; for store_link_options. */
-void node_on_beat(void *user, struct message_heartbeat *beat);
-
 /* --- effects.c --- */
 
-/* The attempt has failed, or is stopped: the records of those ranks that could not write them themselves. */
-void node_keep_flights(struct node *n);
-
-/* --- store_events.c --- */
-
-/* Is that connection one of our workers'? For store_link_options. */
-void node_on_who(void *user, int64_t conn, const char *peer, const char *store, bool any);
-
-/* Does a worker, or a descendant of one, hold this socket? Walks through /proc. */
-bool node_has_socket(struct node *n, uint64_t inode);
-
-/* --- store_events.c --- */
-
-/* Before the workers of a round start: if a port is held here for the store of its rank 0, watch who listens there until
- * something does. DDP_ERR_IO: another user does already. */
-ddp_status node_watch_port(struct node *n, struct ddp_err *err);
-
-/* --- effects.c --- */
-
-/* torchrun's file timer, if it is enabled; node_finish() closes it. */
-ddp_status node_open_timers(struct node *n, struct ddp_err *err);
-
-/* --- effects.c --- */
-
-/* Take children that have ended; `n->reap` stays true when there may be more. */
-void node_reap(struct node *n);
-
-/* --- effects.c --- */
+/* Without an epoll set only the order of ends is unknown. */
+void exits_open(struct exits *x);
+void exits_close(struct exits *x);
 
 /* Carry out some wishes; the loop comes back for the others. */
 void node_pump(struct node *n);
 
-/* --- effects.c --- */
+/* torchrun's file timer, if it is enabled; node_finish() closes it. */
+ddp_status node_open_timers(struct node *n, struct ddp_err *err);
 
 /* Before each join: hold a port for a store that rank 0 may host here, if our workers need such a one. A new one each time: what
  * is left of the last attempt cannot reach it. */
@@ -214,43 +186,40 @@ void node_offer_port(struct node *n);
 /* Print why the program of this node cannot be started, `error` of spawner_find(), and what helps. */
 void node_say_not_started(const struct node *n, int error);
 
-/* Carry out a wish that is words for the store or the user. */
-void node_tell(struct node *n, struct agent_wish wish);
+/* --- flight_pages.c --- */
 
-/* The latest attempt, if it has failed, is written down for the report. */
-void node_note_failed(struct node *n);
+/* The attempt has failed, or is stopped: the records of those ranks that could not write them themselves. */
+void node_keep_flights(struct node *n);
 
 /* --- store_events.c --- */
+
+/* The messages of the store; for store_link_options. */
+extern const struct store_link_calls node_store_calls;
 
 /* The shell's part of an attempt's begin: ranks, containment, log files, fresh lines. */
 ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, struct ddp_err *err);
 
-/* What the store says; for store_link_options. */
-extern const struct store_link_calls node_store_calls;
+/* Begin the attempt that was prepared, once its round is known. */
+void node_begin_prepared(struct node *n);
 
 /* There will be no store: before the first round it is the end, later the core decides. */
 void node_on_lost(void *user, const char *why);
 
-/* A round has come for which everything was made ready before. */
-void node_begin_prepared(struct node *n);
-
-/* --- node.c --- */
-
-/* A deadline has come; for node.on_timer. */
-void node_on_timer(uv_timer_t *timer);
-
-/* --- node.c --- */
-
-/* Where other nodes may take part: end the job before the rendezvous when this node cannot execute the program. */
-void node_check_program(struct node *n);
-
-/* Start the store, or look for it, and join. */
-ddp_status node_meet(struct node *n, struct ddp_err *err);
-
-/* --- node.c --- */
+/* --- signals.c --- */
 
 /* Begin to listen to signals and to the guardian's end of the lifeline; node_finish() ends it. False: no descriptor
  * (errno); nothing is open then. */
-bool node_watch_signals(struct node *n, int lifeline);
+bool node_watch_signals(struct node *n, int lifeline, uv_poll_cb on_lifeline);
+
+/* Do what the signal is for; the guardian passes on those that it gets. */
+void node_signal(struct node *n, const struct signal_heard *heard);
+
+/* The store's answer; for store_link_options. */
+void node_on_status(void *user, const struct cJSON *answer);
+
+/* --- node.c --- */
+
+/* A deadline is reached; for node.on_timer. */
+void node_on_timer(uv_timer_t *timer);
 
 #endif

@@ -1,22 +1,17 @@
-/* effects.c -- what the agent wishes is done: processes start, get signals, are reaped; the store and the user are told.
+/* effects.c -- what the agent wishes is done: processes start, get signals and are waited for; the store and the user are told.
  *
- * Children that have ended are waited for, and the core hears of each.
- *
- * SIGCHLD only sets `reap`; on_more() of effects.c comes here in the loop's next turn, so that all who have ended
- * by then are taken at once. */
+ * SIGCHLD only sets `reap`; on_more() comes here in the loop's next turn, so that all who have ended by then are taken at once. */
 #include "agent/failure.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "contain/descendants.h"
+#include "contain/procfs.h"
 #include "net/store_host.h"
-#include "report/aside.h"
-#include "node/core.h"
 #include "output/disk_watch.h"
-#include "report/hints.h"
-#include "report/program_file.h"
-#include "report/report_cause.h"
-#include "report/report_text.h"
-#include "report/spawn_error_text.h"
+#include "node/core.h"
+#include "report/cause.h"
+#include "report/spawn_error.h"
+#include "report/report.h"
 
 #include <cjson/cJSON.h>
 #include <errno.h>
@@ -25,118 +20,168 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+/* --- the order of ends ------------------------------------------------------------------------------------ */
+
+/* The kernel wakes the watchers of a pidfd in the moment its process ends, and an epoll set hands out what is ready in
+ * the order in which it became so. That order is all we want from it: SIGCHLD still says when to look, and waitpid how
+ * each worker ended, so a pidfd that could not be had costs nothing but the order. */
+
+void exits_open(struct exits *x)
+{
+    x->epoll = epoll_create1(EPOLL_CLOEXEC);
+}
+
+static void exits_watch(struct exits *x, pid_t pid)
+{
+    int pidfd = x->epoll < 0 ? -1 : pids_hold(pid);
+    if (pidfd < 0)
+        return;
+    struct epoll_event event = { .events = EPOLLIN, .data.u64 = (uint64_t)pidfd << 32 | (uint32_t)pid };
+    if (epoll_ctl(x->epoll, EPOLL_CTL_ADD, pidfd, &event) != 0)
+        close(pidfd);
+}
+
+static pid_t exits_next(struct exits *x)
+{
+    struct epoll_event event;
+    /* One at a time: what is left in the set keeps its place. */
+    if (x->epoll < 0 || epoll_wait(x->epoll, &event, 1, 0) != 1)
+        return 0;
+    const int pidfd = (int)(event.data.u64 >> 32);
+    epoll_ctl(x->epoll, EPOLL_CTL_DEL, pidfd,
+              NULL); /* or it stays in the set as long as anybody has a copy */
+    close(pidfd);
+    return (pid_t)(uint32_t)event.data.u64;
+}
+
+/* Who ended between the last look in here and the waitpid that took him still has his pidfd in the set. */
+void exits_close(struct exits *x)
+{
+    while (exits_next(x) > 0)
+        continue;
+    if (x->epoll >= 0)
+        close(x->epoll);
+    x->epoll = -1;
+}
+
+/* --- ends ------------------------------------------------------------------------------------------------- */
 
 enum { REAPED_PER_TURN = 256, LAST_LINES = 50 };
 
 static int local_rank_of(const struct node *n, pid_t pid)
 {
     for (int i = 0; i < n->plan->nproc; i++)
-        if (n->pids[i] == pid)
+        if (n->run.pids[i] == pid)
             return i;
     return -1;
 }
 
-/* Workers of PyTorch cannot say it by their exit code. It was said before the end, so it is in the pipe. A process group that ends
- * its process by itself does so by abort(). */
+/* Workers of PyTorch have no exit code for it: their last lines, which are in the pipe already, show it. A
+ * process group that ends its process does so by abort(). */
 static bool has_lost_peer(struct node *n, int local_rank, int status)
 {
     struct buf lines = { 0 };
     const bool may = WIFSIGNALED(status) ? WTERMSIG(status) == SIGABRT : WEXITSTATUS(status) != 0;
-    const bool lost = may && tail_lines(output_last_words(n->output, local_rank), LAST_LINES, &lines) > 0 &&
+    const bool lost = may &&
+                      tail_lines(output_last_words(n->out.output, local_rank), LAST_LINES, &lines) > 0 &&
                       hint_is_of_lost_rank(buf_slice(&lines));
     buf_free(&lines);
     return lost;
 }
 
-/* Python ends with 1 for an exception that nobody catches. */
+/* Python exits with 1 after an uncaught exception. */
 static uint64_t import_error_of(struct node *n, int local_rank, int status)
 {
     struct buf lines = { 0 };
     uint64_t found = 0;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 1 && n->plan->cli->max_restarts > 0 &&
-        tail_lines(output_last_words(n->output, local_rank), LAST_LINES, &lines) > 0)
+        tail_lines(output_last_words(n->out.output, local_rank), LAST_LINES, &lines) > 0)
         found = hint_import_error(buf_slice(&lines));
     buf_free(&lines);
     return found;
 }
 
 /* A child was waited for: a worker, or an orphan that was adopted. */
-static void child_ended(struct node *n, pid_t pid, int status)
+static void child_ended(struct node *n, pid_t pid, int status, const struct rusage *usage)
 {
     int local_rank = local_rank_of(n, pid);
     if (local_rank < 0)
         return;
-    n->pids[local_rank] = 0;
-    input_ended(n->input, local_rank);
+    n->run.pids[local_rank] = 0;
+    input_ended(n->out.input, local_rank);
     node_feed(n, (struct agent_event){ .type = AGENT_EXITED,
                                        .local_rank = local_rank,
                                        .pid = pid,
                                        .exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 0,
                                        .signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0,
-                                       .unasked = !n->asked[local_rank],
+                                       .unasked = !n->run.asked[local_rank],
                                        .lost_peer = has_lost_peer(n, local_rank, status),
                                        .import_error = import_error_of(n, local_rank, status) });
     const struct agent_worker *w = agent_worker(n->agent, local_rank);
     if (w->verdict == WORKER_FAILED || w->verdict == WORKER_VICTIM)
-        evidence_ended(n->evidence, local_rank, pid, status);
-    announce_worker_ended(&n->announce, local_rank, w);
+        evidence_ended(n->run.evidence, local_rank, pid, status, usage);
+    announce_worker_ended(&n->out.announce, local_rank, w);
 }
 
-/* Workers whom exits knows, in the order of their ends. Returns how many were taken. */
+/* Wait for workers in the order of their ends, as far as it is known. Return how many. */
 static int take_workers(struct node *n)
 {
+    struct rusage usage;
     int status, taken = 0;
     pid_t pid;
-    for (; taken < REAPED_PER_TURN && (pid = exits_next(&n->exits)) > 0; taken++)
-        if (waitpid(pid, &status, WNOHANG) == pid)
-            child_ended(n, pid, status);
+    for (; taken < REAPED_PER_TURN && (pid = exits_next(&n->run.exits)) > 0; taken++)
+        if (wait4(pid, &status, WNOHANG, &usage) == pid)
+            child_ended(n, pid, status, &usage);
     return taken;
 }
 
-/* Orphans that we have adopted, else they would stay as zombies; libuv's own process handles would leave them. And workers
- * whom exits does not know. False when there may be more; `n->alone` is set when no child is left. */
+/* Wait for the other children: orphans that were adopted, which would stay as zombies, and workers whose
+ * order is unknown. Return false when there may be more; `alone` is set when no child is left. */
 static bool take_others(struct node *n)
 {
+    struct rusage usage;
     int status, taken = 0;
     pid_t pid = 0;
-    for (; taken < REAPED_PER_TURN && (pid = waitpid(-1, &status, WNOHANG)) > 0; taken++)
-        child_ended(n, pid, status);
-    n->alone = taken < REAPED_PER_TURN && pid < 0 && errno == ECHILD;
+    for (; taken < REAPED_PER_TURN && (pid = wait4(-1, &status, WNOHANG, &usage)) > 0; taken++)
+        child_ended(n, pid, status, &usage);
+    n->run.alone = taken < REAPED_PER_TURN && pid < 0 && errno == ECHILD;
     return taken < REAPED_PER_TURN;
 }
 
-/* SIGCHLD says only that there is at least one. Processes that fork and die for ever may end as fast as we
- * take them, and the loop has other duties, to kill them for one: so there are turns. What follows from a worker's end
- * comes before the orphans, unless it was the last: then it is to be known whether anybody is left. The second look makes
- * exits forget who ended between the two and was taken as one of the others: as long as it names him, the loop is woken. */
-void node_reap(struct node *n)
+/* SIGCHLD reports at least one end. Processes that fork and exit without pause may end as fast as they are
+ * waited for, and the loop has other duties, so each turn has a limit. Workers come before orphans, unless
+ * the last worker ended: then the agent needs to know whether any child is left. The second call removes the
+ * pidfds of children that were waited for among the others; otherwise they would wake the loop. */
+static void reap_children(struct node *n)
 {
-    n->reap = true;
+    n->run.reap = true;
     if (take_workers(n) > 0 && node_has_workers(n))
         return;
-    n->reap = !take_others(n);
+    n->run.reap = !take_others(n);
     take_workers(n);
-    if (n->alone)
+    if (n->run.alone)
         node_feed(n, (struct agent_event){ .type = AGENT_ALONE });
 }
 
-/* --- node timers ------------------------------------------------------------------------------------------ */
+/* --- timers of workers ------------------------------------------------------------------------------------- */
 
-/* A worker's timer of torchrun's file timer has run out: it gets the signal that it
- * asked for, and its end is a failure like any other, with the timer as its cause.
- *
- * torchrun kills itself along with the worker, which leaves the other workers alone and nobody to report; this process
- * lives on and does both. Anybody may write to the FIFO, so only processes in a worker's own group are reached: nobody else's
- * can have its number while the worker has not been waited for. */
+/* When a timer of torchrun's file timer expires, its process gets the signal that it asked for, and its end
+ * is a failure like any other, with the timer as its cause. torchrun kills itself along with the worker,
+ * which leaves the other workers without a report; this process lives on. Every process may write to the
+ * FIFO, so a signal only goes to processes in a worker's own group: the group's number stays reserved until
+ * the worker was waited for. */
 
 /* Of the worker that `pid` is, or belongs to; -1 = of none. */
 static int local_rank_of_group(const struct node *n, pid_t pid)
 {
     const pid_t group = getpgid(pid);
     for (int i = 0; i < n->plan->nproc; i++)
-        if (n->pids[i] != 0 && n->pids[i] == group)
+        if (n->run.pids[i] != 0 && n->run.pids[i] == group)
             return i;
     return -1;
 }
@@ -151,7 +196,7 @@ static void say_timer(struct node *n, const struct timer_row *row, int local_ran
              row->scope,
              local_rank >= 0 && row->signal > 0 ? "it gets signal" : "nothing is done, its signal was",
              row->signal);
-    output_note(n->output, "%s", words);
+    output_note(n->out.output, "%s", words);
 }
 
 static void on_expired(void *user, const struct timer_row *row)
@@ -163,14 +208,14 @@ static void on_expired(void *user, const struct timer_row *row)
     say_timer(n, row, local_rank);
     if (local_rank < 0 || row->signal <= 0)
         return;
-    evidence_timer(n->evidence, local_rank, row->scope);
+    evidence_timer(n->run.evidence, local_rank, row->scope);
     kill(row->pid, row->signal);
 }
 
 static void on_note(void *user, const char *words)
 {
     struct node *n = user;
-    output_note(n->output, "%s", words);
+    output_note(n->out.output, "%s", words);
 }
 
 ddp_status node_open_timers(struct node *n, struct ddp_err *err)
@@ -178,224 +223,104 @@ ddp_status node_open_timers(struct node *n, struct ddp_err *err)
     const struct file_timer_calls calls = { .expired = on_expired, .note = on_note, .user = n };
     if (n->plan->timer_file == NULL)
         return DDP_OK;
-    return file_timer_open(&n->loop, n->plan->timer_file, &calls, &n->file_timer, err);
+    return file_timer_open(&n->loop, n->plan->timer_file, &calls, &n->run.file_timer, err);
 }
 
-/* --- node flights ----------------------------------------------------------------------------------------- */
+/* --- messages to the store and the user -------------------------------------------------------------------- */
 
-/* A rank that has seen the error has written its record itself (worker/core/recorder.h). One that was
- * stopped, looped or was killed has not, and it is mostly that one which is looked for: its record lies in the memory that we share
- * with it, and is written here.
- *
- * Where they go is the user's choice, perhaps a server that does not answer any more, and the agent has other duties: so it waits
- * a while for the thread that writes, no longer. */
-
-enum { WRITE_MS = 5000, STOPPED_WRITE_MS = 500, WHY = ENDING_MAX + 32 };
-
-/* All that the thread needs, as it may outlive the node. */
-struct records {
-    struct rank_pages pages;
-    char pattern[PATH_MAX];
-    bool kept; /* one of them at least */
-    int n;
-    struct one {
-        int rank;
-        char why[WHY];
-    } each[];
-};
-
-/* As the report says it: "killed by signal 9 (SIGKILL)". */
-static void say_why(const struct node *n, int local_rank, char why[WHY])
-{
-    char how[ENDING_MAX];
-    ending_text(how, agent_worker(n->agent, local_rank));
-    snprintf(why, WHY, "written by ddprun: %s", how);
-}
-
-static void records_free(void *user)
-{
-    struct records *records = user;
-    rank_pages_close(&records->pages);
-    free(records);
-}
-
-/* NULL: there are none, or no memory for them. */
-static struct records *records_of(const struct node *n, const char *pattern)
-{
-    const size_t nproc = (size_t)n->plan->nproc;
-    struct records *records = calloc(1, sizeof(*records) + nproc * sizeof(records->each[0]));
-    if (records == NULL)
-        return NULL;
-    rank_pages_share(&n->pages, &records->pages);
-    records->n = records->pages.n;
-    for (int i = 0; i < records->n; i++) {
-        records->each[i].rank = node_rank(n, i);
-        say_why(n, i, records->each[i].why);
-    }
-    if ((size_t)snprintf(records->pattern, PATH_MAX, "%s", pattern) < PATH_MAX && records->n > 0)
-        return records;
-    records_free(records);
-    return NULL;
-}
-
-static void write_records(void *user)
-{
-    struct records *records = user;
-    char path[PATH_MAX];
-    disk_begin(DISK_FLIGHTS, records->pattern);
-    for (int i = 0; i < records->n; i++)
-        if (flight_path(path, sizeof(path), records->pattern, records->each[i].rank) &&
-            rank_page_keep(&records->pages, i, path, records->each[i].why))
-            records->kept = true;
-    disk_end(DISK_FLIGHTS);
-}
-
-void node_keep_flights(struct node *n)
-{
-    const char *pattern = plan_flight(n->plan);
-    struct records *records = pattern != NULL ? records_of(n, pattern) : NULL;
-    if (records == NULL)
-        return;
-    /* A user who stops the job, or a disk that hangs already, leaves less time. */
-    const bool hurry = agent_stop_signal(n->agent) != 0 || disk_hangs(DISK_HUNG_MS, NULL);
-    const int limit_ms = hurry ? STOPPED_WRITE_MS : WRITE_MS;
-    if (!aside_run(&(struct aside){ write_records, records_free, records }, limit_ms)) {
-        output_note(
-            n->output,
-            "warning: the ranks' last calls cannot be written to %s: the file system has not answered for "
-            "%d ms",
-            pattern, limit_ms);
-        return;
-    }
-    n->kept_flights = n->kept_flights || records->kept;
-    records_free(records);
-}
-
-/* --- node tell -------------------------------------------------------------------------------------------- */
-
-/* Wishes that are words: for the store, which tells the other nodes, and for the user.
- *
- * A failure is told twice. `failed` goes out as soon as a worker has ended, since the other nodes compute
- * in vain until they hear of it; `cause` follows when its last lines are in, which may take a moment longer
- * than its end, and makes the others' reports as good as ours. */
+/* Messages to the store, which informs the other nodes, and to the user. A failure is sent twice: `failed`
+ * as soon as a worker has ended, because the other nodes compute for nothing until they know; `cause` once
+ * its last lines are read, which makes the reports of other nodes as good as this one's. */
 
 /* --- to the store --------------------------------------------------------------------------------------- */
 
-/* With its path, and what is wrong with it here: on the other nodes it may well be there. With `remedy` what helps, too. */
-static bool start_words(const struct node *n, int error, bool remedy, struct buf *out)
+/* Print why the program cannot be started, with its path on this node: on other nodes it may exist. */
+void node_say_not_started(const struct node *n, int error)
 {
     static struct program_look look; /* paths make it too large for a stack */
-    const char *failed = n->spawner.failed;
+    struct buf words = { 0 };
+    const char *failed = n->run.spawner.failed;
     const bool is_script = failed != NULL && failed == n->plan->script;
     const struct start_failure failure = { .error = error,
                                            .program = is_script ? failed : n->plan->workers[0].argv[0],
                                            .path = env_find(n->plan->facts->environ_block, "PATH"),
                                            .look = &look };
     memset(&look, 0, sizeof(look));
-    if (is_script)
-        program_see_script(failed, &look);
-    else if (failed != NULL && strchr(failed, '/') != NULL)
-        program_see(failed, &look);
-    bool ok = start_cause(&failure, out);
-    const size_t len = out->len;
-    ok = ok && (!remedy || (buf_printf(out, "; ") && start_remedy(&failure, out)));
-    if (out->len == len + 2) /* no remedy is known */
-        out->len = len;
-    return ok && buf_append(out, "", 1);
-}
-
-void node_say_not_started(const struct node *n, int error)
-{
-    struct buf words = { 0 };
-    if (start_words(n, error, true, &words))
-        log_error("%s", (const char *)words.data);
+    (void)program_see_failed(failed, n->plan->script, &look);
+    bool ok = start_cause(&failure, &words);
+    const size_t len = words.len;
+    ok = ok && buf_printf(&words, "; ") && start_remedy(&failure, &words);
+    if (words.len == len + 2) /* no remedy is known */
+        words.len = len;
+    if (ok)
+        log_error("%.*s", (int)words.len, (const char *)words.data);
     buf_free(&words);
 }
 
-static bool failure_words(const struct node *n, int local_rank, struct buf *out)
+/* Return the report as far as it is known, to fill and word the first failure. */
+static struct report report_now(const struct node *n)
 {
-    const struct agent_worker *w = agent_worker(n->agent, local_rank);
-    if (w->verdict == WORKER_NOT_STARTED)
-        return buf_printf(out, "could not be started: ") && start_words(n, w->error, false, out);
-    return attempt_words(w, evidence_of(n->evidence, local_rank), out);
+    static struct program_look look; /* paths make it too large for a stack */
+    const bool seen = program_see_failed(n->run.spawner.failed, n->plan->script, &look);
+    return (struct report){ .plan = n->plan,
+                            .agent = n->agent,
+                            .stdout_tails = output_tails(n->out.output, STD_OUT),
+                            .stderr_tails = output_tails(n->out.output, STD_ERR),
+                            .path = env_find(n->plan->facts->environ_block, "PATH"),
+                            .look = seen ? &look : NULL,
+                            .evidence = evidence_of(n->run.evidence, agent_first_failure(n->agent)) };
 }
 
-/* The first failure here, as the other nodes are to read it. `error` is only sent of a worker that was never
- * started: how the others ended is in signal or code. */
-static void describe_failure(const struct node *n, struct cause *c)
+/* Add `n` lines that end with a newline each, cut to the limit of the message. */
+static void add_lines(struct failure *f, const char *text, size_t n)
 {
-    const int first = agent_first_failure(n->agent);
-    const struct agent_worker *w = agent_worker(n->agent, first);
-    const struct plan_worker *who = &n->plan->workers[first];
-    struct buf words = { 0 };
-    *c = (struct cause){ .rank = who->rank,
-                         .local_rank = first,
-                         .pid = w->pid,
-                         .exit_code = w->exit_code,
-                         .signal = w->signal,
-                         .victim = w->verdict == WORKER_VICTIM,
-                         .error = w->verdict == WORKER_NOT_STARTED ? w->error : 0 };
-    if (failure_words(n, first, &words))
-        snprintf(c->words, sizeof(c->words), "%s", (const char *)words.data);
-    if (who->log_dir != NULL)
-        snprintf(c->log, sizeof(c->log), "%s", who->log_dir);
-    buf_free(&words);
-}
-
-/* Lines that end with a newline each. Cut to what the rendezvous takes, here as well as there. */
-static void add_lines(struct cause *c, const char *text, size_t n)
-{
-    for (size_t i = 0; i < n && c->n_lines < CAUSE_LINES_MAX; i++) {
+    for (size_t i = 0; i < n && f->n_lines < LIMIT_LAST_LINES; i++) {
         const size_t len = strcspn(text, "\n");
-        snprintf(c->lines[c->n_lines++], CAUSE_WORDS_MAX, "%.*s", (int)len, text);
+        snprintf(f->lines[f->n_lines++], LIMIT_WORDS, "%.*s", (int)len, text);
         text += len + 1;
     }
 }
 
 static void tell_failed(struct node *n)
 {
-    struct cause c;
-    describe_failure(n, &c);
-    store_link_tell(n->link, encode_failure(MESSAGE_FAILED, &c, agent_never_again(n->agent)));
+    struct failure room;
+    const struct report r = report_now(n);
+    store_link_tell(n->meet.link, encode_failure(MESSAGE_FAILED, cause_failure(&r, &room)));
 }
 
-/* Now that its last words are in. They come from stderr; from stdout when it has said nothing there, see
- * cause_last_lines. */
+/* Sent once its last lines are read. */
 static void tell_cause(struct node *n)
 {
-    struct cause c;
+    struct failure f;
     struct buf lines = { 0 };
     bool from_stdout;
-    const struct report r = { .plan = n->plan,
-                              .agent = n->agent,
-                              .stdout_tails = output_tails(n->output, STD_OUT),
-                              .stderr_tails = output_tails(n->output, STD_ERR) };
-    describe_failure(n, &c);
-    const size_t got = cause_last_lines(&r, c.local_rank, CAUSE_LINES_MAX, &lines, &from_stdout);
-    c.from_stdout = got > 0 && from_stdout;
+    const struct report r = report_now(n);
+    (void)cause_failure(&r, &f);
+    const size_t got = cause_last_lines(&r, LIMIT_LAST_LINES, &lines, &from_stdout);
+    f.from_stdout = got > 0 && from_stdout;
     if (got > 0 && buf_append(&lines, "", 1))
-        add_lines(&c, (const char *)lines.data, got);
-    store_link_tell(n->link, encode_failure(MESSAGE_EXPLAIN, &c, agent_never_again(n->agent)));
+        add_lines(&f, (const char *)lines.data, got);
+    store_link_tell(n->meet.link, encode_failure(MESSAGE_EXPLAIN, &f));
     buf_free(&lines);
 }
 
-/* Whoever waits in a barrier for this rank hears the reason before the others are signalled. An end with 0
- * may wait for more of its kind: nobody is kept from going on by it. */
+/* Ranks that wait in a barrier for this one get the reason before their agents signal them. An end with exit
+ * code 0 may wait for the next message, because it stops no other rank. */
 static void tell_exited(struct node *n, int local_rank)
 {
     const struct agent_worker *w = agent_worker(n->agent, local_rank);
     cJSON *json = encode_exited(node_rank(n, local_rank), w->pid, w->exit_code, w->signal, w->told_to_stop);
     if (w->exit_code == 0 && w->signal == 0)
-        store_link_mention(n->link, json);
+        store_link_mention(n->meet.link, json);
     else
-        store_link_tell(n->link, json);
+        store_link_tell(n->meet.link, json);
 }
 
 /* -1 stands for "rank 0 is not here", and is not sent. */
 static void tell_stopped(struct node *n)
 {
     const int rank0 = node_rank(n, 0) == 0 ? agent_rank0_code(n->agent) : -1;
-    store_link_tell(n->link, encode_stopped(agent_is_stuck(n->agent), agent_max_code(n->agent), rank0));
+    store_link_tell(n->meet.link, encode_stopped(agent_is_stuck(n->agent), agent_max_code(n->agent), rank0));
 }
 
 /* A signal whose sender is not known goes without one. */
@@ -403,9 +328,9 @@ static void tell_leave(struct node *n)
 {
     struct buf by = { 0 };
     if (agent_stop_signal(n->agent) != 0 && signal_sender_text(&n->stop_heard, &by) && buf_append(&by, "", 1))
-        store_link_tell(n->link, encode_leave(agent_stop_signal(n->agent), (const char *)by.data));
+        store_link_tell(n->meet.link, encode_leave(agent_stop_signal(n->agent), (const char *)by.data));
     else
-        store_link_tell(n->link, encode_leave(agent_stop_signal(n->agent), ""));
+        store_link_tell(n->meet.link, encode_leave(agent_stop_signal(n->agent), ""));
     buf_free(&by);
 }
 
@@ -414,90 +339,76 @@ static void tell_leave(struct node *n)
 /* Times are put together from ours and the store's difference: clocks of two machines are never compared. */
 static void note_elsewhere(const struct node *n, struct failed_attempt *a)
 {
-    const struct cause *c = &n->cause;
-    a->rank = c->rank;
-    a->local_rank = c->local_rank;
-    a->node_rank = c->node_rank;
-    a->verdict = c->error != 0 ? WORKER_NOT_STARTED : WORKER_FAILED;
-    a->exit_code = cause_code(c);
-    a->worker_started_ms = n->attempt_started_ms;
-    a->failed_ms = n->attempt_started_ms + c->after_ms;
-    snprintf(a->host, sizeof(a->host), "%s", c->host);
-    snprintf(a->words, sizeof(a->words), "%s", c->words);
+    a->failure = n->run.cause;
+    a->verdict = n->run.cause.error != 0 ? WORKER_NOT_STARTED : WORKER_FAILED;
+    a->worker_started_ms = n->run.attempt_started_ms;
+    a->failed_ms = n->run.attempt_started_ms + n->run.cause.after_ms;
 }
 
 /* Evidence is forgotten when the next attempt begins; its words are kept. */
 static void note_here(const struct node *n, struct failed_attempt *a)
 {
-    const int first = agent_first_failure(n->agent);
-    const struct agent_worker *w = agent_worker(n->agent, first);
-    struct cause c;
-    describe_failure(n, &c);
-    a->rank = c.rank;
-    a->local_rank = first;
-    a->node_rank = n->plan->node_rank;
+    const struct agent_worker *w = agent_worker(n->agent, agent_first_failure(n->agent));
+    const struct report r = report_now(n);
+    (void)cause_failure(&r, &a->failure);
     a->verdict = w->verdict;
-    a->exit_code = ending_code(w);
     a->worker_started_ms = w->started_ms;
     a->failed_ms = w->ended_ms;
-    snprintf(a->host, sizeof(a->host), "%s", n->plan->facts->host);
-    snprintf(a->words, sizeof(a->words), "%s", c.words);
 }
 
 /* A round that ended because the job grows has not failed. Asked for at several moments of an attempt's
  * end, it notes each attempt once. */
-void node_note_failed(struct node *n)
+static void note_failed(struct node *n)
 {
     struct failed_attempt a = { .attempt = agent_attempt(n->agent),
-                                .started_ms = n->attempt_started_ms,
+                                .started_ms = n->run.attempt_started_ms,
                                 .ended_ms = clock_ms(),
-                                .step = n->step };
+                                .step = n->run.step };
     const bool elsewhere = node_cause_is_elsewhere(n);
-    const size_t count = n->failed.len / sizeof(a);
-    const struct failed_attempt *all = (const struct failed_attempt *)n->failed.data;
+    const size_t count = n->run.failed.len / sizeof(a);
+    const struct failed_attempt *all = (const struct failed_attempt *)n->run.failed.data;
     if (count > 0 && all[count - 1].attempt == a.attempt)
         return;
-    if (elsewhere && cause_code(&n->cause) != 0)
+    if (elsewhere && failure_code(&n->run.cause) != 0)
         note_elsewhere(n, &a);
     else if (!elsewhere && agent_first_failure(n->agent) >= 0)
         note_here(n, &a);
     else
         return;
-    buf_append(&n->failed, &a, sizeof(a));
+    buf_append(&n->run.failed, &a, sizeof(a));
 }
 
 /* --- to the user ---------------------------------------------------------------------------------------- */
 
-/* By its length the list tells whether this attempt has been noted: if not, nobody failed, and the line
- * says so. */
+/* If the list has not grown, no worker failed, and the message has no failure. */
 static void say_restart(struct node *n)
 {
-    const size_t before = n->failed.len;
-    node_note_failed(n);
-    if (n->failed.len > before)
+    const size_t before = n->run.failed.len;
+    note_failed(n);
+    if (n->run.failed.len > before)
         node_keep_flights(n);
-    if (n->failed.len > before)
-        announce_restart(&n->announce, n->agent, (const struct failed_attempt *)(n->failed.data + before),
-                         n->next_attempt);
+    if (n->run.failed.len > before)
+        announce_restart(&n->out.announce, n->agent,
+                         (const struct failed_attempt *)(n->run.failed.data + before), n->meet.next_attempt);
     else
-        announce_again(&n->announce, &n->cause);
+        announce_again(&n->out.announce, &n->run.cause);
 }
 
 static void say_dying(struct node *n, int local_rank)
 {
-    output_note(n->output,
+    output_note(n->out.output,
                 "another rank was lost: rank %d (pid %d) is ending, and the kernel still frees its memory or "
                 "writes its "
                 "core file; waiting for that, at most %d s",
                 node_rank(n, local_rank), agent_worker(n->agent, local_rank)->pid, AGENT_DYING_MS / 1000);
 }
 
-/* For whom, the store knows. When it is no longer waited, there is no time to ask it again. */
+/* The store knows the nodes that are still running. After the wait there is no time left to ask. */
 static void say_waiting(struct node *n)
 {
-    n->waiting_asked = agent_state(n->agent) != AGENT_DONE && store_link_ask_status(n->link);
-    if (!n->waiting_asked)
-        announce_waiting_for_end(&n->announce, n->unfinished, n->agent);
+    n->meet.waiting_asked = agent_state(n->agent) != AGENT_DONE && store_link_ask_status(n->meet.link);
+    if (!n->meet.waiting_asked)
+        announce_waiting_for_end(&n->out.announce, n->meet.unfinished, n->agent);
 }
 
 static void tell_user(struct node *n, struct agent_wish wish)
@@ -517,8 +428,8 @@ static void tell_user(struct node *n, struct agent_wish wish)
     }
 }
 
-/* The core names the wish, and it is told in full here, from the same facts that the report will use. */
-void node_tell(struct node *n, struct agent_wish wish)
+/* Carry out a wish that is a message, from the same facts as the report. */
+static void effect_of_words(struct node *n, struct agent_wish wish)
 {
     switch (wish.type) {
     case WISH_TELL_FAILED:
@@ -534,14 +445,14 @@ void node_tell(struct node *n, struct agent_wish wish)
         tell_stopped(n);
         break;
     case WISH_TELL_DONE:
-        store_link_tell(n->link, encode_done());
+        store_link_tell(n->meet.link, encode_done());
         break;
     case WISH_LEAVE:
         tell_leave(n);
         break;
     case WISH_JOIN:
         node_offer_port(n);
-        store_link_join(n->link);
+        store_link_join(n->meet.link);
         break;
     default:
         tell_user(n, wish);
@@ -552,51 +463,51 @@ void node_tell(struct node *n, struct agent_wish wish)
 void node_offer_port(struct node *n)
 {
     int port = 0;
-    if (n->held_port >= 0)
-        close(n->held_port);
-    n->held_port = n->plan->rank0_store ? port_hold(&port) : -1;
-    if (n->plan->rank0_store && n->held_port < 0)
-        output_note(n->output, "warning: no free port for the workers' store on rank 0: %s", strerror(errno));
+    if (n->meet.held_port >= 0)
+        close(n->meet.held_port);
+    n->meet.held_port = n->plan->rank0_store ? port_hold(&port) : -1;
+    if (n->plan->rank0_store && n->meet.held_port < 0)
+        output_note(n->out.output, "warning: no free port for the workers' store on rank 0: %s",
+                    strerror(errno));
     plan_offer_port(n->plan, port);
 }
 
-/* --- node wishes ------------------------------------------------------------------------------------------ */
+/* --- the wishes -------------------------------------------------------------------------------------------- */
 
-/* What the core wishes is carried out: processes, signals, the store, the end.
- *
- * Some wishes at a time, so that a start of many workers does not keep the loop from its other duties. A worker
- * that cannot be started is an event for the core like others. */
+/* Carry out the agent's wishes: processes, signals, the store, the end. A turn carries out some of them, so
+ * that the start of many workers does not keep the loop from its other duties. A worker that cannot be
+ * started is an event for the agent like others. */
 
 enum {
     WISHES_PER_TURN = 32,
-    DRAIN_MS = 1000,      /* for output that somebody outside the job may still hold */
-    STUCK_DRAIN_MS = 200, /* ... or somebody who cannot be killed: to wait for that one is useless */
+    DRAIN_MS = 1000,      /* for pipes that a process outside the job may still hold */
+    STUCK_DRAIN_MS = 200, /* ... or a process that cannot be killed: waiting longer is useless */
     KILL_SLICE_MS = 50,   /* for leftovers, between two turns of the loop */
-    UNREAD_MS = 2000      /* after the user's stop: for output that the reader of ours leaves unread */
+    UNREAD_MS = 2000      /* after the user's stop: for output that is not read */
 };
 
-/* The answer to WISH_SPAWN, which makes the core wish for the next one. A failure is told like any
- * other end. */
+/* Start the worker; the answer makes the agent wish for the next one. A failure is reported like any other
+ * end. */
 static void spawn(struct node *n, int local_rank)
 {
     pid_t pid = 0;
-    int error = spawner_start(&n->spawner, local_rank, &pid);
+    int error = spawner_start(&n->run.spawner, local_rank, &pid);
     if (error != 0) {
         node_feed(
             n, (struct agent_event){ .type = AGENT_SPAWN_FAILED, .local_rank = local_rank, .error = error });
-        announce_worker_ended(&n->announce, local_rank, agent_worker(n->agent, local_rank));
+        announce_worker_ended(&n->out.announce, local_rank, agent_worker(n->agent, local_rank));
         return;
     }
-    exits_watch(&n->exits, pid);
-    n->pids[local_rank] = pid;
-    n->asked[local_rank] = false;
-    n->alone = false;
-    if (n->resting) /* the others have been stopped already */
+    exits_watch(&n->run.exits, pid);
+    n->run.pids[local_rank] = pid;
+    n->run.asked[local_rank] = false;
+    n->run.alone = false;
+    if (n->run.resting) /* the others have been stopped already */
         kill(pid, SIGSTOP);
-    pid = contain_shown_pid(n->contain, pid); /* from here on it is for people */
-    store_link_mention(n->link,
+    pid = contain_shown_pid(n->run.contain, pid); /* from here on it is for people */
+    store_link_mention(n->meet.link,
                        encode_started(node_rank(n, local_rank), local_rank, pid, n->plan->facts->host));
-    announce_worker_started(&n->announce, local_rank, pid);
+    announce_worker_started(&n->out.announce, local_rank, pid);
     node_feed(n, (struct agent_event){ .type = AGENT_SPAWNED, .local_rank = local_rank, .pid = pid });
 }
 
@@ -604,46 +515,46 @@ static void spawn(struct node *n, int local_rank)
  * worker's own end is still to be learnt. The core repeats a SIGKILL that did not reach all. */
 static void signal_rest(struct node *n, int sig)
 {
-    if (!n->alone && sig == SIGKILL)
-        contain_kill(n->contain);
-    if (!n->alone && sig == SIGKILL && !node_has_workers(n))
-        n->alone = descendants_kill_all(KILL_SLICE_MS);
-    else if (!n->alone)
+    if (!n->run.alone && sig == SIGKILL)
+        contain_kill(n->run.contain);
+    if (!n->run.alone && sig == SIGKILL && !node_has_workers(n))
+        n->run.alone = descendants_kill_all(KILL_SLICE_MS);
+    else if (!n->run.alone)
         descendants_signal(sig);
-    if (n->alone)
+    if (n->run.alone)
         node_feed(n, (struct agent_event){ .type = AGENT_ALONE });
 }
 
-/* Everything is gone, or cannot be killed. The report waits for the last words of the workers
- * (on_output_idle); those of somebody who hangs in the kernel will not come. */
+/* Everything is gone, or cannot be killed. The report waits for the last lines of the workers
+ * (on_output_idle), but not long for those of a process that hangs in the kernel. */
 static void begin_to_finish(struct node *n, int exit_code)
 {
-    n->finishing = true;
+    n->out.finishing = true;
     n->exit_code = exit_code;
-    node_note_failed(n);
+    note_failed(n);
     if (exit_code != 0)
         node_keep_flights(n);
     if (agent_stop_signal(n->agent) != 0)
-        n->unread_deadline_ms = clock_ms() + UNREAD_MS;
+        n->out.unread_deadline_ms = clock_ms() + UNREAD_MS;
     if (agent_is_stuck(n->agent))
-        n->n_stuck = stuck_find(n->stuck, n->pids, n->plan);
-    for (size_t i = 0; i < n->n_stuck; i++)
-        n->stuck[i].pid = contain_shown_pid(n->contain, n->stuck[i].pid);
-    output_finish(n->output, n->exit_code == 0);
+        n->run.n_stuck = stuck_find(n->run.stuck, n->run.pids, n->plan);
+    for (size_t i = 0; i < n->run.n_stuck; i++)
+        n->run.stuck[i].pid = contain_shown_pid(n->run.contain, n->run.stuck[i].pid);
+    output_finish(n->out.output, n->exit_code == 0);
     const bool stuck = agent_is_stuck(n->agent) || disk_hangs(DISK_HUNG_MS, NULL);
-    output_drain(n->output, stuck ? STUCK_DRAIN_MS : DRAIN_MS);
+    output_drain(n->out.output, stuck ? STUCK_DRAIN_MS : DRAIN_MS);
 }
 
-/* Who has ended already has not ended because of this signal; then `asked` stays false, and the agent hears
- * that. */
+/* A worker that had ended before this signal did not end because of it: then `asked` stays false, which the
+ * agent reads at its end. */
 static void signal_worker(struct node *n, int local_rank, int sig)
 {
-    const pid_t pid = n->pids[local_rank];
+    const pid_t pid = n->run.pids[local_rank];
     siginfo_t end = { 0 };
     if (pid == 0)
         return;
     if (waitid(P_PID, (id_t)pid, &end, WEXITED | WNOHANG | WNOWAIT) != 0 || end.si_pid == 0)
-        n->asked[local_rank] = true;
+        n->run.asked[local_rank] = true;
     kill(-pid, sig);
 }
 
@@ -661,13 +572,13 @@ static void carry_out(struct node *n, struct agent_wish wish)
         signal_rest(n, wish.signal);
         break;
     case WISH_DRAIN:
-        output_drain(n->output, DRAIN_MS); /* on_output_idle answers */
+        output_drain(n->out.output, DRAIN_MS); /* on_output_idle answers */
         break;
     case WISH_FINISH:
         begin_to_finish(n, wish.exit_code);
         break;
     default:
-        node_tell(n, wish);
+        effect_of_words(n, wish);
     }
 }
 
@@ -684,8 +595,8 @@ static bool next_wish(struct node *n, struct agent_wish *wish)
 static void on_more(uv_idle_t *idle)
 {
     struct node *n = idle->data;
-    if (n->reap)
-        node_reap(n);
+    if (n->run.reap)
+        reap_children(n);
     node_pump(n);
 }
 
@@ -699,7 +610,7 @@ void node_pump(struct node *n)
     if (n->ended)
         return;
     node_set_timer(n);
-    if (n->wishes.len > 0 || n->reap)
+    if (n->wishes.len > 0 || n->run.reap)
         uv_idle_start(&n->more, on_more);
     else
         uv_idle_stop(&n->more);

@@ -65,7 +65,7 @@ static bool take_request(const cJSON *o, struct timer_row *row)
 
 /* --- the table ---------------------------------------------------------------------------------------------- */
 
-static size_t find(const struct timer_table *t, const struct timer_row *like)
+static size_t timer_find(const struct timer_table *t, const struct timer_row *like)
 {
     size_t i = 0;
     while (i < t->n && (t->rows[i].pid != like->pid || strcmp(t->rows[i].scope, like->scope) != 0))
@@ -94,7 +94,7 @@ static bool make_room(struct timer_table *t)
 /* A release of what was never set is no fault: torchrun's clients may release twice. */
 static bool apply(struct timer_table *t, const struct timer_row *row)
 {
-    const size_t at = find(t, row);
+    const size_t at = timer_find(t, row);
     if (row->expires < 0) {
         if (at < t->n)
             forget(t, at);

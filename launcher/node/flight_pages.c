@@ -3,11 +3,15 @@
  * Sealed, so that a worker cannot make it smaller while we read. Pages that no worker touches cost nothing. */
 #include "node/flight_pages.h"
 
-#include "base/flight_file.h"
+#include "agent/failure.h"
+#include "base/flight.h"
+#include "node/core.h"
+#include "output/disk_watch.h"
 
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -38,7 +42,8 @@ void rank_pages_open(struct rank_pages *pages, int n)
         close(fd);
 }
 
-void rank_pages_share(const struct rank_pages *pages, struct rank_pages *out)
+/* The same pages once more, to be closed by themselves; none without a descriptor. */
+static void rank_pages_share(const struct rank_pages *pages, struct rank_pages *out)
 {
     *out = (struct rank_pages){ 0 };
     const int fd = pages->n > 0 ? fcntl(pages->fd, F_DUPFD_CLOEXEC, 0) : -1;
@@ -88,12 +93,104 @@ static bool write_record(const struct flight *f, const char *path, const char *t
     return ok;
 }
 
-/* What lies there may be of an earlier run. */
-bool rank_page_keep(const struct rank_pages *pages, int i, const char *path, const char *why)
+/* Write worker `i`'s record to `path`, whole or not at all, unless the worker has done it since its last call. True when it is
+ * there then.
+ * What lies there may be of an earlier run. */
+static bool rank_page_keep(const struct rank_pages *pages, int i, const char *path, const char *why)
 {
     char temporary[PATH_MAX];
     const struct flight *f = rank_page(pages, i);
     if (f == NULL || snprintf(temporary, sizeof(temporary), "%s.tmp", path) >= PATH_MAX)
         return false;
     return (flight_is_kept(f) && access(path, F_OK) == 0) || write_record(f, path, temporary, why);
+}
+
+/* --- at the end of an attempt ---------------------------------------------------------------------------- */
+
+/* A rank that has seen the error has written its record itself (worker/core/recorder.h). One that was
+ * stopped, looped or was killed has not, and it is mostly that one which is looked for: its record lies in the memory that we share
+ * with it, and is written here.
+ *
+ * Where they go is the user's choice, perhaps a server that does not answer any more, and the agent has other duties: so it waits
+ * a while for the thread that writes, no longer. */
+
+enum { WRITE_MS = 5000, STOPPED_WRITE_MS = 500, REASON_MAX = ENDING_MAX + 32 };
+
+/* All that the thread needs, as it may outlive the node. */
+struct records {
+    struct rank_pages pages;
+    char pattern[PATH_MAX];
+    bool kept; /* one of them at least */
+    int n;
+    struct record {
+        int rank;
+        char why[REASON_MAX];
+    } each[];
+};
+
+/* As the report says it: "killed by signal 9 (SIGKILL)". */
+static void record_reason(const struct node *n, int local_rank, char why[REASON_MAX])
+{
+    char how[ENDING_MAX];
+    ending_text(how, agent_worker(n->agent, local_rank));
+    snprintf(why, REASON_MAX, "written by ddprun: %s", how);
+}
+
+static void records_free(void *user)
+{
+    struct records *records = user;
+    rank_pages_close(&records->pages);
+    free(records);
+}
+
+/* NULL: there are none, or no memory for them. */
+static struct records *records_of(const struct node *n, const char *pattern)
+{
+    const size_t nproc = (size_t)n->plan->nproc;
+    struct records *records = calloc(1, sizeof(*records) + nproc * sizeof(records->each[0]));
+    if (records == NULL)
+        return NULL;
+    rank_pages_share(&n->run.pages, &records->pages);
+    records->n = records->pages.n;
+    for (int i = 0; i < records->n; i++) {
+        records->each[i].rank = node_rank(n, i);
+        record_reason(n, i, records->each[i].why);
+    }
+    if ((size_t)snprintf(records->pattern, PATH_MAX, "%s", pattern) < PATH_MAX && records->n > 0)
+        return records;
+    records_free(records);
+    return NULL;
+}
+
+static void write_records(void *user)
+{
+    struct records *records = user;
+    char path[PATH_MAX];
+    disk_begin(DISK_FLIGHTS, records->pattern);
+    for (int i = 0; i < records->n; i++)
+        if (flight_path(path, sizeof(path), records->pattern, records->each[i].rank) &&
+            rank_page_keep(&records->pages, i, path, records->each[i].why))
+            records->kept = true;
+    disk_end(DISK_FLIGHTS);
+}
+
+void node_keep_flights(struct node *n)
+{
+    const char *pattern = plan_flight(n->plan);
+    struct records *records = pattern != NULL ? records_of(n, pattern) : NULL;
+    if (records == NULL)
+        return;
+    /* A user who stops the job, or a disk that hangs already, leaves less time. */
+    const bool hurry = agent_stop_signal(n->agent) != 0 || disk_hangs(DISK_HUNG_MS, NULL);
+    const int limit_ms = hurry ? STOPPED_WRITE_MS : WRITE_MS;
+    if (!aside_run(&(struct aside){ write_records, records_free, records }, limit_ms)) {
+        output_note(
+            n->out.output,
+            "warning: the ranks' last calls cannot be written to %s: the file system has not answered for "
+            "%d ms",
+            pattern, limit_ms);
+        return;
+    }
+    n->out.kept_flights = n->out.kept_flights || records->kept;
+    records_free(records);
 }

@@ -15,17 +15,10 @@ struct rank_pages {
 void rank_pages_open(struct rank_pages *pages, int n);
 void rank_pages_close(struct rank_pages *pages);
 
-/* The same pages once more, to be closed by themselves; none without a descriptor. */
-void rank_pages_share(const struct rank_pages *pages, struct rank_pages *out);
-
 /* Where worker 0 finds its page; pid 0 when there are none. */
 struct flight_page rank_pages_first(const struct rank_pages *pages);
 
 /* What worker `i` has written so far; NULL when it has not begun, or there are none. */
 const struct flight *rank_page(const struct rank_pages *pages, int i);
-
-/* Write worker `i`'s record to `path`, whole or not at all, unless the worker has done it since its last call. True when it is
- * there then. */
-bool rank_page_keep(const struct rank_pages *pages, int i, const char *path, const char *why);
 
 #endif

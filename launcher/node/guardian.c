@@ -69,7 +69,7 @@ static bool may_not_stand(const struct guardian *g)
 /* Tell the agent, and wake it: an agent that somebody has stopped would not hear it, and the user would
  * wait for ever. A full pipe means that a stopped agent has a thousand messages to read already, a closed one
  * that its SIGCHLD is about to come. */
-static void forward(const struct guardian *g, const struct signal_heard *heard)
+static void guardian_forward(const struct guardian *g, const struct signal_heard *heard)
 {
     if (write(g->lifeline[1], heard, sizeof(*heard)) < 0 && errno != EAGAIN && errno != EPIPE)
         log_warn("cannot reach the agent process: %s", strerror(errno));
@@ -81,7 +81,7 @@ static void forward(const struct guardian *g, const struct signal_heard *heard)
  * cannot be stopped (the first one of a container) the job rests until a SIGCONT comes. */
 static void rest(const struct guardian *g, const struct signal_heard *heard)
 {
-    forward(g, heard);
+    guardian_forward(g, heard);
     raise(SIGSTOP);
 }
 
@@ -98,7 +98,7 @@ static void hand_on(struct guardian *g, const siginfo_t *info)
     if (heard.signal == SIGTSTP)
         rest(g, &heard);
     else
-        forward(g, &heard);
+        guardian_forward(g, &heard);
 }
 
 /* One object of ours: forget its pages of code and constants. They are the file's, so whoever needs one again gets it back

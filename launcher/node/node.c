@@ -1,6 +1,4 @@
-/* node.c -- see node.h.
- *
- * Time becomes an event for the core, once what came earlier is taken in. */
+/* node.c -- see node.h. From its opening to its end: timer, way into the job, order in which things are opened and freed. */
 #include "node/node.h"
 
 #include "base/clock.h"
@@ -9,7 +7,7 @@
 #include "base/log.h"
 #include "contain/descendants.h"
 #include "contain/procfs.h"
-#include "report/aside.h"
+#include "output/disk_watch.h"
 #include "node/guardian.h"
 #include "node/core.h"
 #include "node/signals.h"
@@ -40,7 +38,7 @@ static int find_dying(const struct node *n)
 {
     struct proc_stat stat;
     for (int i = 0; i < n->plan->nproc; i++)
-        if (n->pids[i] != 0 && procfs_stat(n->pids[i], &stat) && proc_stat_is_dying(&stat))
+        if (n->run.pids[i] != 0 && procfs_stat(n->run.pids[i], &stat) && proc_stat_is_dying(&stat))
             return i;
     return -1;
 }
@@ -57,11 +55,11 @@ void node_on_timer(uv_timer_t *timer)
     struct node *n = timer->data;
     if (stood_still(n))
         return;
-    if (clock_ms() >= n->store_deadline_ms) {
+    if (clock_ms() >= n->meet.store_deadline_ms) {
         node_on_lost(n, "it did not answer in time (--timeout)");
         return;
     }
-    if (clock_ms() >= n->unread_deadline_ms) {
+    if (clock_ms() >= n->out.unread_deadline_ms) {
         node_leave_output(n);
         return;
     }
@@ -69,7 +67,7 @@ void node_on_timer(uv_timer_t *timer)
     node_pump(n);
 }
 
-/* --- node meet -------------------------------------------------------------------------------------------- */
+/* --- the way into the job ------------------------------------------------------------------------------- */
 
 /* The store is started here or looked for elsewhere, and the job joined.
  *
@@ -101,12 +99,12 @@ static ddp_status open_link(struct node *n, const struct join_dial_found *at, st
                                                 .plan = n->plan,
                                                 .who = who_am_i(at->source),
                                                 .beat_ms = beat_ms > BEAT_MIN_MS ? beat_ms : BEAT_MIN_MS,
-                                                .silent_ms = n->store != NULL ? 0 : timeout_ms,
+                                                .silent_ms = n->meet.store != NULL ? 0 : timeout_ms,
                                                 .calls = node_store_calls,
                                                 .user = n };
     node_expect_answer(n);
     node_offer_port(n);
-    return store_link_open(&options, &n->link, err);
+    return store_link_open(&options, &n->meet.link, err);
 }
 
 /* A store of this process: connected to at once, everything goes out with the first bytes. */
@@ -116,7 +114,7 @@ static ddp_status join_own(struct node *n, const char *host, int port, struct dd
     if (n->plan->meeting.elsewhere)
         snprintf(n->plan->master_addr, sizeof(n->plan->master_addr), "%s", host);
     struct join_dial_found at = { .fd = -1, .port = port };
-    contain_name_store(n->contain, host, port);
+    contain_name_store(n->run.contain, host, port);
     snprintf(at.address, sizeof(at.address), "%s", host);
     return open_link(n, &at, err);
 }
@@ -125,9 +123,9 @@ static ddp_status join_own(struct node *n, const char *host, int port, struct dd
 static ddp_status have_store(struct node *n, struct ddp_err *err)
 {
     struct endpoint store;
-    ddp_status status = store_host_start(n->plan, &n->store, n->port_note, err);
+    ddp_status status = store_host_start(n->plan, &n->meet.store, n->meet.port_note, err);
     if (status == DDP_OK)
-        status = endpoint_parse(store_server_address(n->store), 0, &store, err);
+        status = endpoint_parse(store_server_address(n->meet.store), 0, &store, err);
     return status == DDP_OK ? join_own(n, store.host, store.port, err) : status;
 }
 
@@ -135,7 +133,7 @@ static ddp_status have_store(struct node *n, struct ddp_err *err)
 
 /* Several lines: the first is the error, the rest its explanation. A report has a line for its code; a sentence gets it
  * behind. */
-static void give_up_with(struct node *n, const char *code, const char *words)
+static void give_up_with_code(struct node *n, const char *code, const char *words)
 {
     size_t len = strcspn(words, "\n");
     if (code == NULL || strstr(words, code) != NULL)
@@ -150,9 +148,9 @@ static void give_up_with(struct node *n, const char *code, const char *words)
     node_finish(n, EXIT_CODE_DDPRUN);
 }
 
-static void give_up(struct node *n, const char *words)
+static void give_up_joining(struct node *n, const char *words)
 {
-    give_up_with(n, NULL, words);
+    give_up_with_code(n, NULL, words);
 }
 
 /* The workers get the address that has just answered, and not the name: it may mean several, of which
@@ -163,15 +161,15 @@ static void on_found(void *user, const struct join_dial_found *found)
     struct ddp_err err;
     snprintf(n->plan->master_addr, sizeof(n->plan->master_addr), "%s", found->address);
     n->plan->master_port = found->port;
-    join_dial_close(n->dial);
-    n->dial = NULL;
+    join_dial_close(n->meet.dial);
+    n->meet.dial = NULL;
     if (open_link(n, found, &err) != DDP_OK)
-        give_up(n, err.msg);
+        give_up_joining(n, err.msg);
 }
 
 static void on_failed(void *user, const char *code, const char *words)
 {
-    give_up_with(user, code, words);
+    give_up_with_code(user, code, words);
 }
 
 /* Line by line, since each gets a prefix of its own. */
@@ -180,7 +178,7 @@ static void on_say(void *user, const char *words)
     struct node *n = user;
     while (!n->plan->cli->quiet && *words != '\0') {
         const size_t len = strcspn(words, "\n");
-        output_note(n->output, "%.*s", (int)len, words);
+        output_note(n->out.output, "%.*s", (int)len, words);
         words += len + (words[len] != '\0');
     }
 }
@@ -205,8 +203,8 @@ static ddp_status dial(struct node *n, const struct store_place *place, struct d
                                                .failed = on_failed,
                                                .say = on_say,
                                                .user = n };
-    contain_name_store(n->contain, place->host, place->port);
-    return join_dial_start(&options, &n->dial, err);
+    contain_name_store(n->run.contain, place->host, place->port);
+    return join_dial_start(&options, &n->meet.dial, err);
 }
 
 /* The server is ours as soon as it is named, also when what follows fails: it is stopped with the node. */
@@ -214,25 +212,25 @@ static void on_place(void *user, const struct store_place *place)
 {
     struct node *n = user;
     struct ddp_err err;
-    n->store = place->server;
+    n->meet.store = place->server;
     if (place->code == NULL)
         on_say(n, place->note); /* now: the others may never come */
     const ddp_status status =
-        n->store != NULL ? join_own(n, place->host, place->port, &err) : dial(n, place, &err);
+        n->meet.store != NULL ? join_own(n, place->host, place->port, &err) : dial(n, place, &err);
     if (status != DDP_OK)
-        give_up(n, err.msg);
+        give_up_joining(n, err.msg);
 }
 
 /* --- a program that is not here ------------------------------------------------------------------------- */
 
 static int missing_code(const struct node *n)
 {
-    return n->missing == ENOENT ? EXIT_CODE_NOT_FOUND : EXIT_CODE_CANNOT_RUN;
+    return n->meet.missing == ENOENT ? EXIT_CODE_NOT_FOUND : EXIT_CODE_CANNOT_RUN;
 }
 
 static void give_up_missing(struct node *n)
 {
-    node_say_not_started(n, n->missing);
+    node_say_not_started(n, n->meet.missing);
     node_finish(n, missing_code(n));
 }
 
@@ -240,165 +238,69 @@ static void give_up_missing(struct node *n)
 static void on_missing_timer(uv_timer_t *timer)
 {
     struct node *n = timer->data;
-    if (n->round == NULL)
+    if (n->meet.round == NULL)
         give_up_missing(n);
 }
 
 /* A node that the others need joins when it can do so within TELL_OTHERS_MS: then the attempt fails on all nodes with this
  * reason. A job that may begin without this node is not disturbed. */
-void node_check_program(struct node *n)
+static void check_program(struct node *n)
 {
     const struct plan_meeting *m = &n->plan->meeting;
-    n->missing = m->elsewhere ? spawner_find(&n->spawner) : 0;
-    if (n->missing != ENOENT && n->missing != EACCES)
+    n->meet.missing = m->elsewhere ? spawner_find(&n->run.spawner) : 0;
+    if (n->meet.missing != ENOENT && n->meet.missing != EACCES)
         return;
     if (m->nnodes_max > 1 && m->nnodes_min == m->nnodes_max)
-        uv_timer_start(&n->missing_timer, on_missing_timer, TELL_OTHERS_MS, 0);
+        uv_timer_start(&n->meet.missing_timer, on_missing_timer, TELL_OTHERS_MS, 0);
     else
         give_up_missing(n);
 }
 
 /* A single node looks for nothing and waits for nobody: its store listens before the first worker is made. */
-ddp_status node_meet(struct node *n, struct ddp_err *err)
+static ddp_status join_job(struct node *n, struct ddp_err *err)
 {
     const struct store_host_options options = {
         .loop = &n->loop, .plan = n->plan, .found = on_place, .failed = on_failed, .say = on_say, .user = n
     };
-    return n->plan->meeting.elsewhere ? store_host_find(&options, &n->host, err) : have_store(n, err);
+    return n->plan->meeting.elsewhere ? store_host_find(&options, &n->meet.host, err) : have_store(n, err);
 }
 
-/* --- node signals ----------------------------------------------------------------------------------------- */
+/* --- the node itself ------------------------------------------------------------------------------------ */
 
-/* Signals come by two ways: what was sent to the guardian arrives as messages in the lifeline, what was sent to
- * this process by a signalfd. libuv's own signal handles would not say who sent it. All are blocked in every thread
- * of ours for the whole life of the process, so none ever acts by its default.
- *
- * signals.h says what each does; here it is done. The death of the guardian shows as the end of the lifeline. */
+/* Happy path: store and link -> a round -> AGENT_START -> WISH_SPAWN ... -> SIGCHLD -> AGENT_EXITED ... ->
+ * AGENT_ALONE -> the verdict -> WISH_FINISH -> the output is drained -> report -> exit code. */
 
-/* --- what signals do ------------------------------------------------------------------------------------ */
+enum { LOG_DIR_MS = 8000, LINGER_MS = 5000, LINGER_STOPPED_MS = 2000, LINGER_REFUSED_MS = 3000 };
 
-static void go_on(struct node *n)
+/* All output of an attempt is written: of the last one, or of one that may be followed by another. */
+static void on_output_idle(void *user)
 {
-    n->resting = false;
-    descendants_signal(SIGCONT);
-}
-
-/* Workers, or what they have left behind. */
-static bool attempt_runs(const struct agent *agent)
-{
-    const enum agent_state state = agent_state(agent);
-    return state >= AGENT_RUNNING && state <= AGENT_SWEEPING;
-}
-
-/* The first request is graceful, the second means now: the core counts them. */
-static void stop_asked(struct node *n, const struct signal_heard *heard)
-{
-    const bool first = agent_stop_signal(n->agent) == 0;
-    if (!signals_is_new_stop(&n->stop_memory, heard, clock_ms()))
-        return;
-    if (agent_state(n->agent) == AGENT_DONE) {
-        node_leave_output(n);
-        return;
-    }
-    if (first)
-        n->stop_heard = *heard;
-    if (n->resting) /* who is to end must go on, and so must those it waits for */
-        go_on(n);
-    announce_stop(&n->announce, heard, first, attempt_runs(n->agent));
-    node_feed(n, (struct agent_event){ .type = AGENT_STOP, .signal = heard->signal });
-}
-
-/* The worker alone: a helper that it has started, a data loader, knows nothing of this signal and would die. */
-static void pass_on(struct node *n, const struct signal_heard *heard)
-{
-    int passed = 0;
-    if (!signals_is_new_stop(&n->pass_memory, heard, clock_ms()))
-        return;
-    for (int i = 0; i < n->plan->nproc; i++)
-        passed += n->pids[i] != 0 && kill(n->pids[i], heard->signal) == 0;
-    announce_passed(&n->announce, heard, passed);
-}
-
-/* SIGSTOP and not SIGTSTP: a worker may ignore that, and would go on alone. A second round reaches those who were
- * born while the first went through the tree; behind it nobody runs who could make more. This process goes on: the
- * store and the output live here. */
-static void rest(struct node *n)
-{
-    n->resting = true;
-    descendants_signal(SIGSTOP);
-    descendants_signal(SIGSTOP);
-}
-
-/* A worker that somebody has stopped keeps all the others waiting, so it is said; not when we have stopped it. */
-static void say_who_stopped(struct node *n)
-{
-    siginfo_t info = { 0 };
-    while (waitid(P_ALL, 0, &info, WSTOPPED | WNOHANG) == 0 && info.si_pid != 0) {
-        for (int i = 0; i < n->plan->nproc; i++)
-            if (n->pids[i] == info.si_pid && !n->resting)
-                announce_worker_stopped(&n->announce, i, agent_worker(n->agent, i)->pid, info.si_status);
-        info.si_pid = 0;
+    struct node *n = user;
+    if (n->out.finishing) {
+        node_finish(n, n->exit_code);
+    } else {
+        node_feed(n, (struct agent_event){ .type = AGENT_DRAINED });
+        node_pump(n);
     }
 }
 
-static void hear(struct node *n, const struct signal_heard *heard)
+/* Before the output is there, or after it has gone, to stderr. */
+static void on_event_log_trouble(void *user, const char *words)
 {
-    switch (signals_act(n->plan->cli->stop_signals, heard->signal)) {
-    case SIGNAL_STOP:
-        stop_asked(n, heard);
-        break;
-    case SIGNAL_STATUS:
-        node_status(n, heard);
-        break;
-    case SIGNAL_PASS:
-        pass_on(n, heard);
-        break;
-    case SIGNAL_REST:
-        rest(n);
-        break;
-    case SIGNAL_RESUME:
-        go_on(n);
-        break;
-    case SIGNAL_CHILD:
-        n->reap = true; /* in the loop's next turn, once for all who have ended by then */
-        say_who_stopped(n);
-        break;
-    case SIGNAL_NONE:
-        break;
-    }
-}
-
-/* --- how they come -------------------------------------------------------------------------------------- */
-
-/* The guardian wakes us where we stood, and the kernel when the guardian dies: that is no word to the job. */
-static bool is_wake(const struct node *n, const struct signalfd_siginfo *info)
-{
-    return info->ssi_signo == SIGCONT && (pid_t)info->ssi_pid == n->guardian;
-}
-
-static void on_signal(uv_poll_t *poll, int status, int events)
-{
-    struct node *n = poll->data;
-    struct signalfd_siginfo info;
-    (void)status, (void)events;
-    while (!n->ended && read(n->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
-        const struct signal_heard heard = {
-            .signal = (int)info.ssi_signo,
-            .sender = signal_watch_sender(info.ssi_code, (int)info.ssi_pid, info.ssi_uid),
-        };
-        if (!is_wake(n, &info))
-            hear(n, &heard);
-    }
-    node_pump(n);
+    struct node *n = user;
+    if (n->out.output != NULL && !n->ended)
+        output_note(n->out.output, "%s", words);
+    else
+        log_info("%s", words);
 }
 
 /* The store goes before our own connection to it: nodes that it told of our loss would end otherwise than those that
  * only see the loss of the store. */
 static void finish_without_guardian(struct node *n)
 {
-    const int code = guardian_is_gone(n->contain);
-    store_server_stop(n->store);
-    n->store = NULL;
+    const int code = guardian_is_gone(n->run.contain);
+    store_server_stop(n->meet.store);
+    n->meet.store = NULL;
     node_finish(n, code);
 }
 
@@ -411,78 +313,25 @@ static void on_lifeline(uv_poll_t *poll, int status, int events)
     ssize_t got = 0;
     (void)status, (void)events;
     while (!n->ended && (got = read(n->lifeline_fd, &heard, sizeof(heard))) == (ssize_t)sizeof(heard))
-        hear(n, &heard);
+        node_signal(n, &heard);
     if (!n->ended && (got == 0 || errno != EAGAIN))
         finish_without_guardian(n);
     node_pump(n);
 }
 
-static void poll_fd(struct node *n, uv_poll_t *poll, int fd, uv_poll_cb cb)
-{
-    uv_poll_init(&n->loop, poll, fd);
-    poll->data = n;
-    uv_poll_start(poll, UV_READABLE | UV_DISCONNECT, cb);
-}
-
-bool node_watch_signals(struct node *n, int lifeline)
-{
-    sigset_t watched;
-    signal_watch_block(&watched);
-    n->guardian = getppid();
-    n->lifeline_fd = lifeline;
-    n->signal_fd = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (n->signal_fd < 0)
-        return false;
-    poll_fd(n, &n->lifeline, lifeline, on_lifeline);
-    poll_fd(n, &n->signals, n->signal_fd, on_signal);
-    node_open_status(n);
-    return true;
-}
-
-/* --- node run --------------------------------------------------------------------------------------------- */
-
-/* And node.h.
- *
- * Happy path: store and link -> a round -> AGENT_START -> WISH_SPAWN ... -> SIGCHLD -> AGENT_EXITED ... ->
- * AGENT_ALONE -> the verdict -> WISH_FINISH -> the output is drained -> report -> exit code. */
-
-enum { LOG_DIR_MS = 8000, LINGER_MS = 5000, LINGER_STOPPED_MS = 2000, LINGER_REFUSED_MS = 3000 };
-
-/* All output of an attempt is written: of the last one, or of one that may be followed by another. */
-static void on_output_idle(void *user)
-{
-    struct node *n = user;
-    if (n->finishing) {
-        node_finish(n, n->exit_code);
-    } else {
-        node_feed(n, (struct agent_event){ .type = AGENT_DRAINED });
-        node_pump(n);
-    }
-}
-
-/* Before the output is there, or after it has gone, to stderr. */
-static void on_event_log_trouble(void *user, const char *words)
-{
-    struct node *n = user;
-    if (n->output != NULL && !n->ended)
-        output_note(n->output, "%s", words);
-    else
-        log_info("%s", words);
-}
-
 /* Signals first: from here on a stop of the user is heard, even before there is anything to stop. */
 static bool init_handles(struct node *n, int lifeline)
 {
-    if (!node_watch_signals(n, lifeline))
+    if (!node_watch_signals(n, lifeline, on_lifeline))
         return false;
     uv_timer_init(&n->loop, &n->timer);
-    uv_timer_init(&n->loop, &n->waiting_timer);
-    uv_timer_init(&n->loop, &n->vouch_timer);
-    uv_timer_init(&n->loop, &n->port_timer);
-    uv_timer_init(&n->loop, &n->missing_timer);
+    uv_timer_init(&n->loop, &n->meet.waiting_timer);
+    uv_timer_init(&n->loop, &n->meet.vouch_timer);
+    uv_timer_init(&n->loop, &n->meet.port_timer);
+    uv_timer_init(&n->loop, &n->meet.missing_timer);
     uv_idle_init(&n->loop, &n->more);
-    n->timer.data = n->waiting_timer.data = n->vouch_timer.data = n->port_timer.data = n->missing_timer.data =
-        n->more.data = n;
+    n->timer.data = n->meet.waiting_timer.data = n->meet.vouch_timer.data = n->meet.port_timer.data =
+        n->meet.missing_timer.data = n->more.data = n;
     return true;
 }
 
@@ -577,35 +426,37 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
     const struct output_options output = {
         .loop = &n->loop, .plan = n->plan, .started_ms = n->started_ms, .idle = on_output_idle, .user = n
     };
-    n->pids = calloc((size_t)n->plan->nproc, sizeof(*n->pids));
-    n->asked = calloc((size_t)n->plan->nproc, sizeof(*n->asked));
-    n->known = calloc((size_t)n->plan->nproc, sizeof(*n->known));
-    n->steps = calloc((size_t)n->plan->nproc, sizeof(*n->steps));
+    n->run.pids = calloc((size_t)n->plan->nproc, sizeof(*n->run.pids));
+    n->run.asked = calloc((size_t)n->plan->nproc, sizeof(*n->run.asked));
+    n->run.known = calloc((size_t)n->plan->nproc, sizeof(*n->run.known));
+    n->run.steps = calloc((size_t)n->plan->nproc, sizeof(*n->run.steps));
     n->agent = agent_new(&options);
-    if (n->pids == NULL || n->asked == NULL || n->known == NULL || n->steps == NULL || n->agent == NULL)
+    if (n->run.pids == NULL || n->run.asked == NULL || n->run.known == NULL || n->run.steps == NULL ||
+        n->agent == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %d workers", n->plan->nproc);
-    ddp_status status = spawner_init(&n->spawner, n->plan, err);
+    ddp_status status = spawner_init(&n->run.spawner, n->plan, err);
     if (status == DDP_OK)
         status = make_log_dir(n->plan, err);
     if (status == DDP_OK)
-        status = output_new(&output, &n->output, err);
+        status = output_new(&output, &n->out.output, err);
     if (status == DDP_OK)
-        status = input_new(&n->loop, n->plan, n->guardian, &n->input, err);
+        status = input_new(&n->loop, n->plan, n->guardian, &n->out.input, err);
     if (status == DDP_OK)
         status = node_open_timers(n, err);
-    n->announce = (struct announce){ .plan = n->plan, .output = n->output, .started_ms = n->started_ms };
+    n->out.announce =
+        (struct announce){ .plan = n->plan, .output = n->out.output, .started_ms = n->started_ms };
     if (n->plan->cli->events != NULL)
-        n->announce.events = event_log_new(n->plan, on_event_log_trouble, n);
-    announce_launched(&n->announce);
-    n->spawner.output = n->output;
-    n->spawner.contain = n->contain;
-    n->spawner.input = n->input;
-    exits_open(&n->exits);
+        n->out.announce.events = event_log_new(n->plan, on_event_log_trouble, n);
+    announce_launched(&n->out.announce);
+    n->run.spawner.output = n->out.output;
+    n->run.spawner.contain = n->run.contain;
+    n->run.spawner.input = n->out.input;
+    exits_open(&n->run.exits);
     if (status == DDP_OK)
-        node_check_program(n);
+        check_program(n);
     if (status == DDP_OK && !n->ended)
-        status = node_meet(n, err);
-    n->evidence = evidence_new(contain_mounts(n->contain), contain_groups(n->contain));
+        status = join_job(n, err);
+    n->run.evidence = evidence_new(contain_mounts(n->run.contain), contain_groups(n->run.contain));
     if (status == DDP_OK && !n->ended)
         send_greeting(n);
     return status == DDP_OK && !n->ended ? make_ready(n, err) : status;
@@ -613,13 +464,14 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
 
 /* Other nodes may still be on their way to the verdict. They are not waited for long, least of all by a user who wants
  * the end. */
-static void linger(struct node *n)
+static void linger_for_others(struct node *n)
 {
-    if (n->store != NULL && n->refused) /* by the rules of one who came before: that one is to hear of it */
-        store_server_linger(n->store, LINGER_REFUSED_MS);
-    const bool others = n->round != NULL && n->round->nnodes > 1;
-    if (n->store != NULL && (others || n->waiting.joined > 1))
-        store_server_linger(n->store, agent_stop_signal(n->agent) != 0 ? LINGER_STOPPED_MS : LINGER_MS);
+    if (n->meet.store != NULL &&
+        n->meet.refused) /* by the rules of one who came before: that one is to hear of it */
+        store_server_linger(n->meet.store, LINGER_REFUSED_MS);
+    const bool others = n->meet.round != NULL && n->meet.round->nnodes > 1;
+    if (n->meet.store != NULL && (others || n->meet.waiting.joined > 1))
+        store_server_linger(n->meet.store, agent_stop_signal(n->agent) != 0 ? LINGER_STOPPED_MS : LINGER_MS);
 }
 
 /* The loop first: node_finish() has closed all handles, and what their callbacks used is freed behind them. The store's
@@ -627,28 +479,28 @@ static void linger(struct node *n)
 static void close_node(struct node *n)
 {
     uv_loop_close(&n->loop);
-    if (n->held_port >= 0)
-        close(n->held_port);
-    input_free(n->input);
-    linger(n);
-    store_server_begin_stop(n->store);
+    if (n->meet.held_port >= 0)
+        close(n->meet.held_port);
+    input_free(n->out.input);
+    linger_for_others(n);
+    store_server_begin_stop(n->meet.store);
     agent_free(n->agent);
-    evidence_free(n->evidence);
-    event_log_close(n->announce.events);
-    if (n->alone)
-        contain_leave(n->contain);
+    evidence_free(n->run.evidence);
+    event_log_close(n->out.announce.events);
+    if (n->run.alone)
+        contain_leave(n->run.contain);
     buf_free(&n->wishes);
-    buf_free(&n->failed);
-    free(n->round);
-    free(n->pids);
-    free(n->asked);
-    free(n->known);
-    free(n->steps);
-    rank_pages_close(&n->pages);
-    vouch_free(&n->vouch);
-    spawner_close(&n->spawner);
-    exits_close(&n->exits);
-    store_server_stop(n->store);
+    buf_free(&n->run.failed);
+    free(n->meet.round);
+    free(n->run.pids);
+    free(n->run.asked);
+    free(n->run.known);
+    free(n->run.steps);
+    rank_pages_close(&n->run.pages);
+    vouch_free(&n->meet.vouch);
+    spawner_close(&n->run.spawner);
+    exits_close(&n->run.exits);
+    store_server_stop(n->meet.store);
 }
 
 /* On the stack, since this process does nothing else and returns the exit code. Whatever fails once there is a
@@ -657,17 +509,14 @@ int node_run(void *arg, int lifeline)
 {
     const struct node_job *job = arg;
     struct ddp_err err;
-    struct node n = { .plan = job->plan,
-                      .contain = job->contain,
-                      .started_ms = clock_ms(),
-                      .on_timer = node_on_timer,
-                      .exits.epoll = -1,
-                      .alone = true,
-                      .held_port = -1,
-                      .step = -1,
-                      .best_step = -1,
-                      .store_deadline_ms = UINT64_MAX,
-                      .unread_deadline_ms = UINT64_MAX };
+    struct node n = {
+        .plan = job->plan,
+        .started_ms = clock_ms(),
+        .on_timer = node_on_timer,
+        .meet = { .held_port = -1, .store_deadline_ms = UINT64_MAX },
+        .run = { .contain = job->contain, .exits.epoll = -1, .alone = true, .step = -1, .best_step = -1 },
+        .out.unread_deadline_ms = UINT64_MAX
+    };
     if (uv_loop_init(&n.loop) != 0 || !init_handles(&n, lifeline)) {
         log_error("cannot make an event loop: out of descriptors or memory");
         return EXIT_CODE_DDPRUN;

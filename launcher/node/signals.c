@@ -1,10 +1,16 @@
-/* signals.c -- see signals.h. */
+/* signals.c -- see signals.h. First what guardian and agent share, then what the agent does for each signal. */
 #include "node/signals.h"
 
+#include "base/clock.h"
+#include "contain/descendants.h"
 #include "contain/procfs.h"
+#include "node/core.h"
+#include "report/user_messages.h"
 
-#include <stdint.h>
-#include <sys/epoll.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* SIGCHLD and SIGCONT are ours whatever was inherited: an ignored SIGCHLD lets children vanish without a status, and
@@ -41,46 +47,223 @@ struct signal_sender signal_watch_sender(int code, int pid, unsigned uid)
     return sender;
 }
 
-/* --- exits ------------------------------------------------------------------------------------------------ */
+/* --- what the job does, when the user asks ---------------------------------------------------------------- */
 
-/* The kernel wakes the watchers of a pidfd in the moment its process ends, and an epoll set hands out what is ready in
- * the order in which it became so. That order is all we want from it: SIGCHLD still says when to look, and waitpid how
- * each worker ended, so a pidfd that could not be had costs nothing but the order. */
+/* The user has asked what the job does: the kernel and the store are asked, then it is
+ * printed, as notes. The store answers in a moment or, when it is what hangs, not at all; that is waited for a second. */
 
-void exits_open(struct exits *x)
+enum { STORE_PATIENCE_MS = 1000 };
+
+/* As ps shows it; 0 when it is gone. */
+static char state_of(pid_t pid)
 {
-    x->epoll = epoll_create1(EPOLL_CLOEXEC);
+    struct proc_stat stat;
+    return procfs_stat(pid, &stat) ? stat.state : '\0';
 }
 
-void exits_watch(struct exits *x, pid_t pid)
+/* From one of two callers, the answer or the timer, whichever comes first; `status_asked` is for the answer that
+ * comes late and must not print everything again. Without memory for the states nothing is printed: a job is not
+ * worth less for that. */
+static void status_print(struct node *n, const struct cJSON *answer)
 {
-    int pidfd = x->epoll < 0 ? -1 : pids_hold(pid);
-    if (pidfd < 0)
+    struct buf text = { 0 };
+    char *states = calloc((size_t)n->plan->nproc, 1);
+    const struct status_facts facts = { .plan = n->plan,
+                                        .agent = n->agent,
+                                        .started_ms = n->started_ms,
+                                        .now_ms = clock_ms(),
+                                        .states = states,
+                                        .answer = answer };
+    n->out.status_asked = false;
+    uv_timer_stop(&n->out.status_timer);
+    for (int i = 0; states != NULL && i < n->plan->nproc; i++)
+        states[i] = n->run.pids[i] != 0 ? state_of(n->run.pids[i]) : '\0';
+    for (int i = 0; states != NULL && status_line(&facts, i, &text); i++) {
+        output_note(n->out.output, "%.*s", (int)text.len, (const char *)text.data);
+        text.len = 0;
+    }
+    buf_free(&text);
+    free(states);
+}
+
+/* A store that does not answer is part of what the user wants to know, so the rest is shown without it. */
+static void on_no_answer(uv_timer_t *timer)
+{
+    status_print(timer->data, NULL);
+}
+
+void node_on_status(void *user, const struct cJSON *answer)
+{
+    struct node *n = user;
+    if (n->meet.waiting_asked) {
+        n->meet.waiting_asked = false;
+        decode_unfinished(answer, n->plan->node_rank, n->meet.unfinished);
+        announce_waiting_for_end(&n->out.announce, n->meet.unfinished, n->agent);
+    }
+    if (n->out.status_asked)
+        status_print(n, answer);
+}
+
+/* Asked again before the store has answered, it is printed once: who is impatient presses Ctrl-\ twice. */
+static void status_begin(struct node *n, const struct signal_heard *heard)
+{
+    announce_status(&n->out.announce, heard);
+    n->out.status_asked = true;
+    if (store_link_ask_status(n->meet.link))
+        uv_timer_start(&n->out.status_timer, on_no_answer, STORE_PATIENCE_MS, 0);
+    else
+        status_print(n, NULL);
+}
+
+static void status_open(struct node *n)
+{
+    uv_timer_init(&n->loop, &n->out.status_timer);
+    n->out.status_timer.data = n;
+}
+
+/* --- the agent's own signals ------------------------------------------------------------------------------- */
+
+/* Signals come by two ways: what was sent to the guardian arrives as messages in the lifeline, what was sent to
+ * this process by a signalfd. libuv's own signal handles would not say who sent it. All are blocked in every thread
+ * of ours for the whole life of the process, so none ever acts by its default.
+ *
+ * tables/signals.h says what each does; here it is done. The death of the guardian shows as the end of the lifeline. */
+
+/* --- what signals do ------------------------------------------------------------------------------------ */
+
+static void go_on(struct node *n)
+{
+    n->run.resting = false;
+    descendants_signal(SIGCONT);
+}
+
+/* Workers, or what they have left behind. */
+static bool attempt_runs(const struct agent *agent)
+{
+    const enum agent_state state = agent_state(agent);
+    return state >= AGENT_RUNNING && state <= AGENT_SWEEPING;
+}
+
+/* The first request is graceful, the second means now: the core counts them. */
+static void stop_asked(struct node *n, const struct signal_heard *heard)
+{
+    const bool first = agent_stop_signal(n->agent) == 0;
+    if (!signals_is_new_stop(&n->stop_memory, heard, clock_ms()))
         return;
-    struct epoll_event event = { .events = EPOLLIN, .data.u64 = (uint64_t)pidfd << 32 | (uint32_t)pid };
-    if (epoll_ctl(x->epoll, EPOLL_CTL_ADD, pidfd, &event) != 0)
-        close(pidfd);
+    if (agent_state(n->agent) == AGENT_DONE) {
+        node_leave_output(n);
+        return;
+    }
+    if (first)
+        n->stop_heard = *heard;
+    if (n->run.resting) /* who is to end must go on, and so must those it waits for */
+        go_on(n);
+    announce_stop(&n->out.announce, heard, first, attempt_runs(n->agent));
+    node_feed(n, (struct agent_event){ .type = AGENT_STOP, .signal = heard->signal });
 }
 
-pid_t exits_next(struct exits *x)
+/* The worker alone: a helper that it has started, a data loader, knows nothing of this signal and would die. */
+static void pass_on(struct node *n, const struct signal_heard *heard)
 {
-    struct epoll_event event;
-    /* One at a time: what is left in the set keeps its place. */
-    if (x->epoll < 0 || epoll_wait(x->epoll, &event, 1, 0) != 1)
-        return 0;
-    const int pidfd = (int)(event.data.u64 >> 32);
-    epoll_ctl(x->epoll, EPOLL_CTL_DEL, pidfd,
-              NULL); /* or it stays in the set as long as anybody has a copy */
-    close(pidfd);
-    return (pid_t)(uint32_t)event.data.u64;
+    int passed = 0;
+    if (!signals_is_new_stop(&n->pass_memory, heard, clock_ms()))
+        return;
+    for (int i = 0; i < n->plan->nproc; i++)
+        passed += n->run.pids[i] != 0 && kill(n->run.pids[i], heard->signal) == 0;
+    announce_passed(&n->out.announce, heard, passed);
 }
 
-/* Who ended between the last look in here and the waitpid that took him still has his pidfd in the set. */
-void exits_close(struct exits *x)
+/* SIGSTOP and not SIGTSTP: a worker may ignore that, and would go on alone. A second round reaches those who were
+ * born while the first went through the tree; behind it nobody runs who could make more. This process goes on: the
+ * store and the output live here. */
+static void rest(struct node *n)
 {
-    while (exits_next(x) > 0)
-        continue;
-    if (x->epoll >= 0)
-        close(x->epoll);
-    x->epoll = -1;
+    n->run.resting = true;
+    descendants_signal(SIGSTOP);
+    descendants_signal(SIGSTOP);
+}
+
+/* A worker that somebody has stopped keeps all the others waiting, so it is said; not when we have stopped it. */
+static void say_who_stopped(struct node *n)
+{
+    siginfo_t info = { 0 };
+    while (waitid(P_ALL, 0, &info, WSTOPPED | WNOHANG) == 0 && info.si_pid != 0) {
+        for (int i = 0; i < n->plan->nproc; i++)
+            if (n->run.pids[i] == info.si_pid && !n->run.resting)
+                announce_worker_stopped(&n->out.announce, i, agent_worker(n->agent, i)->pid, info.si_status);
+        info.si_pid = 0;
+    }
+}
+
+void node_signal(struct node *n, const struct signal_heard *heard)
+{
+    switch (signals_act(n->plan->cli->stop_signals, heard->signal)) {
+    case SIGNAL_STOP:
+        stop_asked(n, heard);
+        break;
+    case SIGNAL_STATUS:
+        status_begin(n, heard);
+        break;
+    case SIGNAL_PASS:
+        pass_on(n, heard);
+        break;
+    case SIGNAL_REST:
+        rest(n);
+        break;
+    case SIGNAL_RESUME:
+        go_on(n);
+        break;
+    case SIGNAL_CHILD:
+        n->run.reap = true; /* in the loop's next turn, once for all who have ended by then */
+        say_who_stopped(n);
+        break;
+    case SIGNAL_NONE:
+        break;
+    }
+}
+
+/* --- how they come -------------------------------------------------------------------------------------- */
+
+/* The guardian wakes us where we stood, and the kernel when the guardian dies: that is no word to the job. */
+static bool is_wake(const struct node *n, const struct signalfd_siginfo *info)
+{
+    return info->ssi_signo == SIGCONT && (pid_t)info->ssi_pid == n->guardian;
+}
+
+static void on_signal(uv_poll_t *poll, int status, int events)
+{
+    struct node *n = poll->data;
+    struct signalfd_siginfo info;
+    (void)status, (void)events;
+    while (!n->ended && read(n->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+        const struct signal_heard heard = {
+            .signal = (int)info.ssi_signo,
+            .sender = signal_watch_sender(info.ssi_code, (int)info.ssi_pid, info.ssi_uid),
+        };
+        if (!is_wake(n, &info))
+            node_signal(n, &heard);
+    }
+    node_pump(n);
+}
+
+static void poll_fd(struct node *n, uv_poll_t *poll, int fd, uv_poll_cb cb)
+{
+    uv_poll_init(&n->loop, poll, fd);
+    poll->data = n;
+    uv_poll_start(poll, UV_READABLE | UV_DISCONNECT, cb);
+}
+
+bool node_watch_signals(struct node *n, int lifeline, uv_poll_cb on_lifeline)
+{
+    sigset_t watched;
+    signal_watch_block(&watched);
+    n->guardian = getppid();
+    n->lifeline_fd = lifeline;
+    n->signal_fd = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (n->signal_fd < 0)
+        return false;
+    poll_fd(n, &n->lifeline, lifeline, on_lifeline);
+    poll_fd(n, &n->signals, n->signal_fd, on_signal);
+    status_open(n);
+    return true;
 }

@@ -6,6 +6,8 @@
  * have none, ENOSYS sends the caller to the other way. */
 #include "node/spawn.h"
 
+#include "contain/procfs.h"
+
 #include "tables/signals.h"
 
 #include <errno.h>

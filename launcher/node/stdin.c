@@ -254,7 +254,7 @@ static bool take_at_once(struct input *in)
 }
 
 /* A read that cannot even be asked for ends the input: nobody would call us again. */
-static void take(struct input *in)
+static void input_take(struct input *in)
 {
     if (in->polled) {
         uv_poll_start(&in->ready, UV_READABLE, on_ready);
@@ -282,7 +282,7 @@ static void take_if_wanted(struct input *in)
     if (in->way != INPUT_COPIED || in->closing || in->reading)
         return;
     if (fan_wants(&in->fan))
-        take(in);
+        input_take(in);
     else if (in->polled)
         uv_poll_stop(&in->ready);
 }

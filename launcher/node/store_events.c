@@ -1,15 +1,16 @@
-/* store_events.c -- what the store says becomes an event for the agent, and an answer where it asks: beats, whose connection, the port of rank 0.
+/* store_events.c -- what the store says becomes an event for the agent, and an answer where it asks: beats, whose connection it is,
+ * the port of rank 0.
  *
- * With each beat one look at the workers' processes: a small file of /proc for each, and
- * another one for who sleeps. What is not news is not told. */
+ * With each beat one look at the workers' processes: a small file of /proc for each, and another one for those that sleep. Only
+ * news is sent. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "contain/contain.h"
 #include "contain/procfs.h"
 #include "node/core.h"
-#include "report/hints.h"
+#include "report/cause.h"
 #include "report/host_checks.h"
-#include "server/port_holder.h"
+#include "server/listen.h"
 #include "tables/exit_codes.h"
 
 #include <cjson/cJSON.h>
@@ -57,23 +58,23 @@ static struct beat_step_look look_at_step(const struct flight *f)
     return look;
 }
 
-void node_on_beat(void *user, struct message_heartbeat *beat)
+static void on_beat(void *user, struct message_heartbeat *beat)
 {
     struct node *n = user;
     const uint64_t ticks_per_s = (uint64_t)sysconf(_SC_CLK_TCK);
     beat->workers = cJSON_CreateArray();
-    beat->steps = n->pages.n > 0 ? cJSON_CreateArray() : NULL;
+    beat->steps = n->run.pages.n > 0 ? cJSON_CreateArray() : NULL;
     for (int i = 0; i < n->plan->nproc; i++) {
-        if (n->pids[i] == 0)
+        if (n->run.pids[i] == 0)
             continue;
-        const struct beat_look look = look_at(n->pids[i]);
-        beat_take(&n->known[i], i, n->pids[i], &look, ticks_per_s, beat->workers);
-        const struct beat_step_look step = look_at_step(rank_page(&n->pages, i));
-        beat_take_step(&n->steps[i], i, n->pids[i], &step, beat->steps);
+        const struct beat_look look = look_at(n->run.pids[i]);
+        beat_take(&n->run.known[i], i, n->run.pids[i], &look, ticks_per_s, beat->workers);
+        const struct beat_step_look step = look_at_step(rank_page(&n->run.pages, i));
+        beat_take_step(&n->run.steps[i], i, n->run.pids[i], &step, beat->steps);
     }
 }
 
-/* --- node vouch ------------------------------------------------------------------------------------------- */
+/* --- whose connection it is -------------------------------------------------------------------------------- */
 
 /* The store asks whose a connection is that cannot introduce itself; who of us has it
  * answers, everybody else is silent. */
@@ -85,12 +86,12 @@ enum { WHOSE_SHARE = 10, WHOSE_AT_ONCE_MS = 500 };
 static bool find_holder(struct node *n, uint64_t inode, struct port_holder *holder)
 {
     const uint64_t now_ms = clock_ms();
-    if (n->whose_ms < now_ms)
-        n->whose_ms = now_ms;
-    if (n->whose_ms - now_ms > WHOSE_SHARE * WHOSE_AT_ONCE_MS)
+    if (n->meet.whose_ms < now_ms)
+        n->meet.whose_ms = now_ms;
+    if (n->meet.whose_ms - now_ms > WHOSE_SHARE * WHOSE_AT_ONCE_MS)
         return false;
     const bool found = port_holder_of_socket(inode, holder);
-    n->whose_ms += WHOSE_SHARE * (clock_ms() - now_ms);
+    n->meet.whose_ms += WHOSE_SHARE * (clock_ms() - now_ms);
     return found;
 }
 
@@ -102,16 +103,17 @@ static void say_whose(struct node *n, int64_t conn, uint64_t inode)
     struct port_holder holder;
     if (!find_holder(n, inode, &holder))
         return;
-    holder.pid = contain_shown_pid(n->contain, holder.pid);
+    holder.pid = contain_shown_pid(n->run.contain, holder.pid);
     holder.age_s = 0;
-    store_link_tell(n->link,
+    store_link_tell(n->meet.link,
                     encode_owner(conn, holder.pid, port_holder_words(&holder, words, sizeof(words))));
 }
 
 /* The pid is the one that users see, since the agent may run in a pid namespace of its own. */
 static void say_worker(struct node *n, int64_t conn, const struct vouch_process *found)
 {
-    store_link_tell(n->link, encode_vouch(conn, found->rank, contain_shown_pid(n->contain, found->pid)));
+    store_link_tell(n->meet.link,
+                    encode_vouch(conn, found->rank, contain_shown_pid(n->run.contain, found->pid)));
 }
 
 static void walk(struct node *n)
@@ -119,16 +121,16 @@ static void walk(struct node *n)
     size_t count = 0;
     struct vouch_process *workers = calloc((size_t)n->plan->nproc, sizeof(*workers));
     for (int i = 0; workers != NULL && i < n->plan->nproc; i++)
-        if (n->pids[i] != 0)
-            workers[count++] = (struct vouch_process){ .pid = n->pids[i], .rank = node_rank(n, i) };
-    vouch_walk(&n->vouch, workers, count, clock_ms());
+        if (n->run.pids[i] != 0)
+            workers[count++] = (struct vouch_process){ .pid = n->run.pids[i], .rank = node_rank(n, i) };
+    vouch_walk(&n->meet.vouch, workers, count, clock_ms());
     free(workers);
 }
 
-bool node_has_socket(struct node *n, uint64_t inode)
+static bool holds_socket(struct node *n, uint64_t inode)
 {
     walk(n);
-    return vouch_knows(&n->vouch, inode);
+    return vouch_knows(&n->meet.vouch, inode);
 }
 
 static void answer_all(struct node *n)
@@ -137,7 +139,7 @@ static void answer_all(struct node *n)
     struct vouch_process found;
     bool is_found;
     walk(n);
-    while (vouch_next(&n->vouch, &question, &is_found, &found)) {
+    while (vouch_next(&n->meet.vouch, &question, &is_found, &found)) {
         if (is_found)
             say_worker(n, question.conn, &found);
         else if (question.any)
@@ -152,20 +154,20 @@ static void on_walk(uv_timer_t *timer)
 
 static void put_off(struct node *n, const struct vouch_question *question)
 {
-    const uint64_t now_ms = clock_ms(), walk_ms = vouch_put_off(&n->vouch, question, now_ms);
+    const uint64_t now_ms = clock_ms(), walk_ms = vouch_put_off(&n->meet.vouch, question, now_ms);
     if (walk_ms == now_ms)
         answer_all(n);
-    else if (walk_ms != UINT64_MAX && !uv_is_active((uv_handle_t *)&n->vouch_timer))
-        uv_timer_start(&n->vouch_timer, on_walk, walk_ms - now_ms, 0);
+    else if (walk_ms != UINT64_MAX && !uv_is_active((uv_handle_t *)&n->meet.vouch_timer))
+        uv_timer_start(&n->meet.vouch_timer, on_walk, walk_ms - now_ms, 0);
 }
 
 /* The client's "peer" at the store is our side of its socket, hence the order. */
-void node_on_who(void *user, int64_t conn, const char *peer, const char *store, bool any)
+static void on_who(void *user, int64_t conn, const char *peer, const char *store, bool any)
 {
     struct node *n = user;
     struct vouch_process found;
     struct socket_owner owner;
-    const enum vouch_answer answer = vouch_find(&n->vouch, peer, store, &found, &owner);
+    const enum vouch_answer answer = vouch_find(&n->meet.vouch, peer, store, &found, &owner);
     if (answer == VOUCH_FOUND)
         say_worker(n, conn, &found);
     else if (answer == VOUCH_UNKNOWN)
@@ -174,7 +176,7 @@ void node_on_who(void *user, int64_t conn, const char *peer, const char *store, 
         say_whose(n, conn, owner.inode);
 }
 
-/* --- node port -------------------------------------------------------------------------------------------- */
+/* --- the port of rank 0 ------------------------------------------------------------------------------------ */
 
 /* Watch the port that is held for the store of rank 0.
  *
@@ -191,7 +193,7 @@ enum {
 /* Root's workers may have become another user. */
 static bool is_foreign(struct node *n, const struct socket_owner *owner)
 {
-    return owner->uid != geteuid() && !(geteuid() == 0 && node_has_socket(n, owner->inode));
+    return owner->uid != geteuid() && !(geteuid() == 0 && holds_socket(n, owner->inode));
 }
 
 static void print_taken(const struct node *n, const struct socket_owner *owner, char *words, size_t size)
@@ -208,9 +210,9 @@ static void kill_rank0(struct node *n, const struct socket_owner *owner)
 {
     char words[NOTE_MAX];
     print_taken(n, owner, words, sizeof(words));
-    output_note(n->output, "error: %s", words);
-    evidence_port_taken(n->evidence, 0, n->plan->offered_port, owner->uid);
-    kill(-n->pids[0], SIGKILL);
+    output_note(n->out.output, "error: %s", words);
+    evidence_port_taken(n->run.evidence, 0, n->plan->offered_port, owner->uid);
+    kill(-n->run.pids[0], SIGKILL);
 }
 
 static void on_look(uv_timer_t *timer)
@@ -218,31 +220,31 @@ static void on_look(uv_timer_t *timer)
     struct node *n = timer->data;
     struct socket_owner owner;
     const enum socket_state state =
-        socket_listener_find(&n->vouch.owners, n->plan->offered_port, geteuid(), &owner);
+        socket_listener_find(&n->meet.vouch.owners, n->plan->offered_port, geteuid(), &owner);
     if (agent_state(n->agent) != AGENT_RUNNING)
         return;
     const bool taken = state == SOCKET_OPEN && is_foreign(n, &owner);
-    if (taken && n->pids[0] != 0) {
+    if (taken && n->run.pids[0] != 0) {
         kill_rank0(n, &owner);
         return;
     }
     if (state == SOCKET_OPEN && !taken)
         return;
-    const bool is_early = clock_ms() - n->attempt_started_ms < QUICK_MS;
+    const bool is_early = clock_ms() - n->run.attempt_started_ms < QUICK_MS;
     uv_timer_start(timer, on_look, is_early ? LOOK_MS : LOOK_LATER_MS, 0);
 }
 
-ddp_status node_watch_port(struct node *n, struct ddp_err *err)
+static ddp_status watch_port(struct node *n, struct ddp_err *err)
 {
     struct socket_owner owner;
     char words[NOTE_MAX];
-    uv_timer_stop(&n->port_timer);
-    if (n->held_port < 0 || n->plan->rank0_port != n->plan->offered_port || n->plan->node_rank != 0)
+    uv_timer_stop(&n->meet.port_timer);
+    if (n->meet.held_port < 0 || n->plan->rank0_port != n->plan->offered_port || n->plan->node_rank != 0)
         return DDP_OK;
     const enum socket_state state =
-        socket_listener_find(&n->vouch.owners, n->plan->offered_port, geteuid(), &owner);
+        socket_listener_find(&n->meet.vouch.owners, n->plan->offered_port, geteuid(), &owner);
     if (state == SOCKET_UNKNOWN) {
-        output_note(n->output,
+        output_note(n->out.output,
                     "warning: port %d, held for the store of rank 0: cannot check which user listens "
                     "there: this kernel has no sock_diag",
                     n->plan->offered_port);
@@ -252,11 +254,11 @@ ddp_status node_watch_port(struct node *n, struct ddp_err *err)
         print_taken(n, &owner, words, sizeof(words));
         return ddp_fail(err, DDP_ERR_IO, "%s", words);
     }
-    uv_timer_start(&n->port_timer, on_look, LOOK_MS, 0);
+    uv_timer_start(&n->meet.port_timer, on_look, LOOK_MS, 0);
     return DDP_OK;
 }
 
-/* --- node job --------------------------------------------------------------------------------------------- */
+/* --- the job ----------------------------------------------------------------------------------------------- */
 
 /* What the store says about the job becomes an event for the core, and words for the user.
  *
@@ -276,19 +278,19 @@ enum { WAITING_SAID_MS = 2000, STILL_WAITING_MS = 60000 };
  * files. */
 ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, struct ddp_err *err)
 {
-    n->left_waiting[0] = '\0';
-    n->cause = (struct cause){ .node_rank = -1, .rank = -1, .local_rank = -1 };
-    n->step = -1;
-    n->spawner.failed = NULL;
-    n->attempt_started_ms = clock_ms();
-    input_attempt(n->input);
-    n->kept_flights = false;
-    rank_pages_close(&n->pages);
-    rank_pages_open(&n->pages, n->plan->nproc);
-    n->plan->page = rank_pages_first(&n->pages);
-    ddp_status status = contain_attempt(n->contain, err);
-    evidence_attempt(n->evidence, contain_cgroup_fd(n->contain));
-    return status == DDP_OK ? output_round(n->output, round, err) : status;
+    n->run.left_waiting[0] = '\0';
+    n->run.cause = (struct failure){ .node_rank = -1, .rank = -1, .local_rank = -1 };
+    n->run.step = -1;
+    n->run.spawner.failed = NULL;
+    n->run.attempt_started_ms = clock_ms();
+    input_attempt(n->out.input);
+    n->out.kept_flights = false;
+    rank_pages_close(&n->run.pages);
+    rank_pages_open(&n->run.pages, n->plan->nproc);
+    n->plan->page = rank_pages_first(&n->run.pages);
+    ddp_status status = contain_attempt(n->run.contain, err);
+    evidence_attempt(n->run.evidence, contain_cgroup_fd(n->run.contain));
+    return status == DDP_OK ? output_round(n->out.output, round, err) : status;
 }
 
 static bool is_loopback(const char *address)
@@ -314,7 +316,7 @@ static void warn_of_rank0_store(const struct node *n, const struct heard_round *
     if (!n->plan->rank0_store || r->n_nodes == 0 || first->node_rank != 0 || first->store_port != 0)
         return;
     output_note(
-        n->output,
+        n->out.output,
         "warning: the workers here were to use a store that rank 0 hosts, but node 0 (%s) has not been "
         "asked for one, so they get the launcher's; say --torch_store=rank0 on every node",
         first->host);
@@ -338,37 +340,38 @@ static struct plan_round plan_round_of(const struct node *n, const struct heard_
 /* Its files, its control group, or its port: said where it happened, and the others do not wait for this node. */
 static void cannot_begin(struct node *n, const struct ddp_err *err)
 {
-    output_note(n->output, "error: %s", err->msg);
+    output_note(n->out.output, "error: %s", err->msg);
     node_feed(n, (struct agent_event){ .type = AGENT_NOT_READY });
     node_pump(n);
 }
 
 /* The job is announced once, by the node that is still gathering in its first round; a restart has words of
  * its own. */
-static void begin(struct node *n)
+static void begin_round(struct node *n)
 {
     struct ddp_err err;
-    uv_timer_stop(&n->waiting_timer);
-    n->waiting_due = n->waiting_said = false;
-    if (node_watch_port(n, &err) != DDP_OK) {
+    uv_timer_stop(&n->meet.waiting_timer);
+    n->meet.waiting_due = n->meet.waiting_said = false;
+    if (watch_port(n, &err) != DDP_OK) {
         cannot_begin(n, &err);
         return;
     }
-    if (n->announce.events != NULL)
-        event_log_round(n->announce.events, n->round->round);
-    if (agent_state(n->agent) == AGENT_GATHERING && n->round->round == 1)
-        announce_job(&n->announce, n->port_note);
-    node_feed(n, (struct agent_event){
-                     .type = AGENT_START, .attempt = n->round->attempt, .hosts = n->store != NULL });
+    if (n->out.announce.events != NULL)
+        event_log_round(n->out.announce.events, n->meet.round->round);
+    if (agent_state(n->agent) == AGENT_GATHERING && n->meet.round->round == 1)
+        announce_job(&n->out.announce, n->meet.port_note);
+    node_feed(n, (struct agent_event){ .type = AGENT_START,
+                                       .attempt = n->meet.round->attempt,
+                                       .hosts = n->meet.store != NULL });
     node_pump(n);
 }
 
 /* Preparing and the store's answer race; whoever comes second begins. */
 void node_begin_prepared(struct node *n)
 {
-    n->prepared = true;
-    if (n->round != NULL)
-        begin(n);
+    n->run.prepared = true;
+    if (n->meet.round != NULL)
+        begin_round(n);
 }
 
 /* The first one is kept on the heap for its list of nodes and used again for those that follow. Without
@@ -378,25 +381,25 @@ static void on_round(void *user, const struct heard_round *heard)
 {
     struct node *n = user;
     struct ddp_err err;
-    const bool is_first = n->round == NULL;
+    const bool is_first = n->meet.round == NULL;
     const struct plan_round round = plan_round_of(n, heard);
     node_expect_nothing(n);
     if (is_first)
         n->plan->first_nnodes = heard->nnodes;
     if (is_first)
-        n->round = malloc(sizeof(*n->round));
-    if (n->round == NULL)
+        n->meet.round = malloc(sizeof(*n->meet.round));
+    if (n->meet.round == NULL)
         abort(); /* the guardian cleans up */
-    *n->round = *heard;
+    *n->meet.round = *heard;
     if (is_first)
         warn_of_rank0_store(n, heard);
     if (is_first && n->plan->settled) {
-        if (n->prepared)
-            begin(n);
+        if (n->run.prepared)
+            begin_round(n);
         return;
     }
     if (node_begin_attempt(n, &round, &err) == DDP_OK)
-        begin(n);
+        begin_round(n);
     else
         cannot_begin(n, &err);
 }
@@ -407,15 +410,15 @@ static void on_round(void *user, const struct heard_round *heard)
 static void on_waiting_timer(uv_timer_t *timer)
 {
     struct node *n = timer->data;
-    struct heard_waiting now = n->waiting;
-    const int64_t since_ms = (int64_t)(clock_ms() - n->waiting_heard_ms);
-    n->waiting_due = false;
+    struct heard_waiting now = n->meet.waiting;
+    const int64_t since_ms = (int64_t)(clock_ms() - n->meet.waiting_heard_ms);
+    n->meet.waiting_due = false;
     if (agent_state(n->agent) != AGENT_GATHERING)
         return;
     if (now.left_ms >= 0)
         now.left_ms = now.left_ms > since_ms ? now.left_ms - since_ms : 0;
-    n->waiting_said = true;
-    announce_gathering(&n->announce, &now);
+    n->meet.waiting_said = true;
+    announce_gathering(&n->out.announce, &now);
     uv_timer_start(timer, on_waiting_timer, STILL_WAITING_MS, 0);
 }
 
@@ -423,9 +426,9 @@ static void on_waiting_timer(uv_timer_t *timer)
 static void on_event(void *user, const cJSON *event)
 {
     struct node *n = user;
-    char *text = n->announce.events != NULL ? cJSON_PrintUnformatted(event) : NULL;
+    char *text = n->out.announce.events != NULL ? cJSON_PrintUnformatted(event) : NULL;
     if (text != NULL)
-        event_log_put_store(n->announce.events, slice_str(text));
+        event_log_put_store(n->out.announce.events, slice_str(text));
     cJSON_free(text);
 }
 
@@ -434,15 +437,15 @@ static void on_event(void *user, const cJSON *event)
 static void on_waiting(void *user, const struct heard_waiting *waiting)
 {
     struct node *n = user;
-    const bool changed =
-        strcmp(n->waiting.hosts, waiting->hosts) != 0 || strcmp(n->waiting.missing, waiting->missing) != 0;
-    n->waiting = *waiting;
-    n->waiting_heard_ms = clock_ms();
-    if (agent_state(n->agent) != AGENT_GATHERING || waiting->spare > 0 || (n->waiting_said && !changed))
+    const bool changed = strcmp(n->meet.waiting.hosts, waiting->hosts) != 0 ||
+                         strcmp(n->meet.waiting.missing, waiting->missing) != 0;
+    n->meet.waiting = *waiting;
+    n->meet.waiting_heard_ms = clock_ms();
+    if (agent_state(n->agent) != AGENT_GATHERING || waiting->spare > 0 || (n->meet.waiting_said && !changed))
         return;
-    if (!n->waiting_due)
-        uv_timer_start(&n->waiting_timer, on_waiting_timer, WAITING_SAID_MS, 0);
-    n->waiting_due = true;
+    if (!n->meet.waiting_due)
+        uv_timer_start(&n->meet.waiting_timer, on_waiting_timer, WAITING_SAID_MS, 0);
+    n->meet.waiting_due = true;
 }
 
 /* The text is made by the store, the same for all nodes; here it is only shown. What it says last is also for the report,
@@ -452,8 +455,8 @@ static void on_findings(void *user, const cJSON *push)
     struct node *n = user;
     struct message_findings m;
     message_read_findings(push, &m);
-    decode_first_cause(push, n->first_cause, sizeof(n->first_cause));
-    announce_findings(&n->announce, m.text, push);
+    decode_first_cause(push, n->meet.first_cause, sizeof(n->meet.first_cause));
+    announce_findings(&n->out.announce, m.text, push);
 }
 
 /* Our own user has read them already; the others wait for this node. */
@@ -462,7 +465,7 @@ static void tell_notices(struct node *n)
     struct finding found[HOST_FINDINGS_MAX];
     const int count = host_look(n->plan->nproc, n->plan->facts->host, found);
     for (int i = 0; i < count; i++)
-        store_link_tell(n->link, encode_notice(&found[i]));
+        store_link_tell(n->meet.link, encode_notice(&found[i]));
 }
 
 /* The store is there; the rest may take as long as it allows. */
@@ -470,13 +473,14 @@ static void on_joined(void *user, bool spare, const char *instance, uint64_t sto
 {
     struct node *n = user;
     node_expect_nothing(n);
-    if (n->round == NULL && n->plan->meeting.elsewhere)
+    if (n->meet.round == NULL && n->plan->meeting.elsewhere)
         tell_notices(n);
-    if (n->announce.events != NULL)
-        event_log_clock(n->announce.events, n->store != NULL ? clock_ms() : store_ms,
+    if (n->out.announce.events != NULL)
+        event_log_clock(n->out.announce.events, n->meet.store != NULL ? clock_ms() : store_ms,
                         instance); /* the same clock */
     if (spare && !n->plan->cli->quiet)
-        output_note(n->output, "the job runs already; this node waits to be taken in when it begins anew");
+        output_note(n->out.output,
+                    "the job runs already; this node waits to be taken in when it begins anew");
 }
 
 /* Before the first round a word to the user is all; between two, the core has a failed job to report. Its
@@ -485,14 +489,14 @@ static void on_refused(void *user, const char *code, const char *why, const char
 {
     struct node *n = user;
     const char *semicolon = advice[0] != '\0' ? "; " : "";
-    n->refused = true;
+    n->meet.refused = true;
     node_expect_nothing(n);
-    if (n->round == NULL) {
+    if (n->meet.round == NULL) {
         log_error("this node may not join the job: %s%s%s [%s]", why, semicolon, advice, code);
         node_finish(n, EXIT_CODE_DDPRUN);
         return;
     }
-    output_note(n->output, "error: this node may not join the next round: %s%s%s [%s]", why, semicolon,
+    output_note(n->out.output, "error: this node may not join the next round: %s%s%s [%s]", why, semicolon,
                 advice, code);
     node_feed(n, (struct agent_event){ .type = AGENT_NOT_READY });
     node_pump(n);
@@ -504,39 +508,40 @@ static void on_refused(void *user, const char *code, const char *why, const char
  * and why. */
 static void describe_timeout(struct node *n)
 {
-    const struct heard_waiting *w = &n->waiting;
-    struct cause *c = &n->cause;
-    *c = (struct cause){ .node_rank = -1, .rank = -1, .local_rank = -1 };
+    const struct heard_waiting *w = &n->meet.waiting;
+    struct failure *c = &n->run.cause;
+    *c = (struct failure){ .node_rank = -1, .rank = -1, .local_rank = -1 };
     snprintf(c->why, sizeof(c->why), "timeout");
     snprintf(c->words, sizeof(c->words), "only %d of %d nodes came together within %.10g s (%s)%s%.120s%s%s",
              w->joined, w->min, (double)n->plan->meeting.join_ms / 1000, n->plan->meeting.join_knob,
              w->missing[0] == '\0'             ? ""
              : strchr(w->missing, ',') != NULL ? "; missing: node ranks "
                                                : "; missing: node rank ",
-             w->missing, n->first_cause[0] != '\0' ? "; the first cause: " : "", n->first_cause);
+             w->missing, n->meet.first_cause[0] != '\0' ? "; the first cause: " : "", n->meet.first_cause);
 }
 
 /* A verdict without words must not wipe out the cause that came with the stop. */
-static void take_cause(struct node *n, const struct cause *cause)
+static void take_cause(struct node *n, const struct failure *cause)
 {
     if (cause->words[0] != '\0')
-        n->cause = *cause;
+        n->run.cause = *cause;
     else if (strcmp(cause->why, "timeout") == 0)
         describe_timeout(n);
 }
 
 /* Of our own failure, or our own user's stop, we know already; now the store does. The core has begun to stop by itself
  * then, and has no use for hearing it again. */
-static void on_stop(void *user, const struct cause *cause)
+static void on_stop(void *user, const struct failure *cause)
 {
     struct node *n = user;
     take_cause(n, cause);
     if (node_cause_is_elsewhere(n)) {
-        announce_told_to_stop(&n->announce, cause);
-        node_feed(n, (struct agent_event){ .type = AGENT_TOLD_TO_STOP, .exit_code = cause_code(cause) });
+        announce_told_to_stop(&n->out.announce, cause);
+        node_feed(n, (struct agent_event){ .type = AGENT_TOLD_TO_STOP, .exit_code = failure_code(cause) });
     } else {
-        if (n->round != NULL && n->round->nnodes > 1 && cause->rank >= 0) /* as on all other nodes */
-            announce_told_to_stop(&n->announce, cause);
+        if (n->meet.round != NULL && n->meet.round->nnodes > 1 &&
+            cause->rank >= 0) /* as on all other nodes */
+            announce_told_to_stop(&n->out.announce, cause);
         node_feed(n, (struct agent_event){ .type = AGENT_HEARD });
     }
     node_pump(n);
@@ -548,13 +553,13 @@ static void on_verdict(void *user, const struct heard_verdict *verdict)
 {
     struct node *n = user;
     take_cause(n, &verdict->cause);
-    n->step = verdict->step;
-    n->best_step = verdict->best > n->best_step ? verdict->best : n->best_step;
-    n->next_attempt = verdict->attempt;
+    n->run.step = verdict->step;
+    n->run.best_step = verdict->best > n->run.best_step ? verdict->best : n->run.best_step;
+    n->meet.next_attempt = verdict->attempt;
     node_feed(n, (struct agent_event){ .type = AGENT_VERDICT, .verdict = verdict->what });
     if (agent_state(n->agent) == AGENT_DONE) {
-        store_link_close(n->link);
-        n->link = NULL;
+        store_link_close(n->meet.link);
+        n->meet.link = NULL;
     }
     node_pump(n);
 }
@@ -566,14 +571,14 @@ static void on_left_waiting(void *user, const cJSON *push)
     struct node *n = user;
     struct message_findings m;
     struct message_finding first;
-    if (n->left_waiting[0] != '\0')
+    if (n->run.left_waiting[0] != '\0')
         return;
     message_read_findings(push, &m);
     decode_first_finding(push, &first);
-    snprintf(n->left_waiting, sizeof(n->left_waiting), "%s", first.sentence);
-    snprintf(n->left_subject, sizeof(n->left_subject), "%s", first.subject);
-    n->left_code = finding_by_name(first.code);
-    announce_findings(&n->announce, m.text, push);
+    snprintf(n->run.left_waiting, sizeof(n->run.left_waiting), "%s", first.sentence);
+    snprintf(n->run.left_subject, sizeof(n->run.left_subject), "%s", first.subject);
+    n->run.left_code = finding_by_name(first.code);
+    announce_findings(&n->out.announce, m.text, push);
 }
 
 /* " on node 0 (n0)", whose address the store has; "" when it is no node's, or may be that of several. */
@@ -581,11 +586,11 @@ static void name_store_node(const struct node *n, char *out, size_t size)
 {
     const struct heard_node *found = NULL;
     int same = 0;
-    for (int i = 0; n->round != NULL && i < n->round->n_nodes; i++) {
-        const bool is_there = strcmp(n->round->nodes[i].addr, n->plan->master_addr) == 0;
+    for (int i = 0; n->meet.round != NULL && i < n->meet.round->n_nodes; i++) {
+        const bool is_there = strcmp(n->meet.round->nodes[i].addr, n->plan->master_addr) == 0;
         same += is_there;
         if (is_there && found == NULL)
-            found = &n->round->nodes[i];
+            found = &n->meet.round->nodes[i];
     }
     out[0] = '\0';
     if (found != NULL && (same == 1 || !n->plan->meeting.elastic))
@@ -595,19 +600,19 @@ static void name_store_node(const struct node *n, char *out, size_t size)
 /* `code`: "  [NODE_STOOD_STILL]", or untouched. */
 static void explain_loss(struct node *n, const char *why, char code[FINDING_SUBJECT_MAX])
 {
-    const struct link_fate *fate = store_link_fate(n->link);
+    const struct link_fate *fate = store_link_fate(n->meet.link);
     const struct store_loss loss = { .host = n->plan->facts->host,
-                                     .node_rank = n->round != NULL ? n->round->node_rank : -1,
+                                     .node_rank = n->meet.round != NULL ? n->meet.round->node_rank : -1,
                                      .pid = getpid(),
                                      .how = why,
                                      .dropped = fate->dropped,
                                      .stood_ms = fate->stood_ms,
                                      .node_timeout_ms = n->plan->meeting.node_timeout_ms };
-    snprintf(n->store_lost, sizeof(n->store_lost), "%s", why);
-    if (!store_loss_finding(&loss, &n->store_finding))
+    snprintf(n->meet.store_lost, sizeof(n->meet.store_lost), "%s", why);
+    if (!store_loss_finding(&loss, &n->meet.store_finding))
         return;
-    snprintf(n->store_lost, sizeof(n->store_lost), "%s", n->store_finding.sentence);
-    snprintf(code, FINDING_SUBJECT_MAX, "  [%s]", finding_code_name(n->store_finding.code));
+    snprintf(n->meet.store_lost, sizeof(n->meet.store_lost), "%s", n->meet.store_finding.sentence);
+    snprintf(code, FINDING_SUBJECT_MAX, "  [%s]", finding_code_name(n->meet.store_finding.code));
 }
 
 /* Who has heard the end of the job does not need it any more. */
@@ -620,19 +625,19 @@ void node_on_lost(void *user, const char *why)
     if (state == AGENT_DONE)
         return;
     explain_loss(n, why, code);
-    if (state == AGENT_GATHERING && n->round == NULL) {
+    if (state == AGENT_GATHERING && n->meet.round == NULL) {
         log_error("cannot use the store at %s:%d: %s%s", n->plan->master_addr, n->plan->master_port,
-                  n->store_lost, code);
+                  n->meet.store_lost, code);
         node_finish(n, EXIT_CODE_DDPRUN);
         return;
     }
-    name_store_node(n, n->store_node, sizeof(n->store_node));
-    output_note(n->output, "warning: lost the store of the job at %s:%d%s: %s%s%s", n->plan->master_addr,
-                n->plan->master_port, n->store_node, n->store_lost,
+    name_store_node(n, n->meet.store_node, sizeof(n->meet.store_node));
+    output_note(n->out.output, "warning: lost the store of the job at %s:%d%s: %s%s%s", n->plan->master_addr,
+                n->plan->master_port, n->meet.store_node, n->meet.store_lost,
                 state == AGENT_RUNNING || state == AGENT_DOUBTING ? "; stopping the workers" : "", code);
     node_feed(n, (struct agent_event){ .type = AGENT_STORE_LOST });
-    if (agent_lost_store(n->agent) && cause_is_victim(&n->cause)) /* of what took the store away */
-        n->cause = (struct cause){ .node_rank = -1, .rank = -1, .local_rank = -1 };
+    if (agent_lost_store(n->agent) && failure_is_victim(&n->run.cause)) /* of what took the store away */
+        n->run.cause = (struct failure){ .node_rank = -1, .rank = -1, .local_rank = -1 };
     node_pump(n);
 }
 
@@ -644,8 +649,8 @@ const struct store_link_calls node_store_calls = { .round = on_round,
                                                    .joined = on_joined,
                                                    .event = on_event,
                                                    .refused = on_refused,
-                                                   .beat = node_on_beat,
-                                                   .who = node_on_who,
+                                                   .beat = on_beat,
+                                                   .who = on_who,
                                                    .status = node_on_status,
                                                    .left_waiting = on_left_waiting,
                                                    .lost = node_on_lost };

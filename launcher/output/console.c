@@ -5,8 +5,8 @@
  * used up. */
 #include "output/console.h"
 
-#include "output/line_prefix.h"
-#include "output/events.h"
+#include "output/lines.h"
+#include "output/event_log.h"
 #include "tables/text.h"
 
 #include "base/clock.h"
@@ -104,15 +104,6 @@ void console_note(struct console *c, const char *text)
         note_line(c, text, &out);
     sinks_put(c->sinks, json ? SINK_STDOUT : SINK_STDERR, buf_slice(&out));
     buf_free(&out);
-}
-
-void console_line(struct console *c, struct slice line)
-{
-    console_fold_finish(c);
-    if (c->midline)
-        sinks_put(c->sinks, SINK_STDERR, slice_str("\n"));
-    c->midline = false;
-    sinks_put(c->sinks, SINK_STDERR, line);
 }
 
 /* --- folded lines --------------------------------------------------------------------------------------- */

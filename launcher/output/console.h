@@ -6,7 +6,7 @@
 #ifndef LAUNCHER_CONSOLE_H
 #define LAUNCHER_CONSOLE_H
 
-#include "output/fold.h"
+#include "output/lines.h"
 #include "output/log_files.h"
 #include "plan/plan.h"
 
@@ -62,9 +62,6 @@ void console_fold_finish(struct console *c);
 
 /* A sentence of ours: "ddprun: ..." on stderr, or an event. It never tears a worker's line. */
 void console_note(struct console *c, const char *text);
-
-/* A line for stderr as it is, with its newline: for programs that read it. */
-void console_line(struct console *c, struct slice line);
 
 /* Does this console have a row on which bars are drawn, or does each update become a line? */
 bool console_is_screen(const struct console_stream *s);

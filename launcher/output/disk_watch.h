@@ -2,8 +2,8 @@
  * does not answer ignores SIGKILL, so the agent's process cannot end. The guardian reads here where it hangs.
  *
  * Each user has one slot in memory that agent and guardian share. */
-#ifndef LAUNCHER_DISK_WATCH_H
-#define LAUNCHER_DISK_WATCH_H
+#ifndef LAUNCHER_OUTPUT_DISK_WATCH_H
+#define LAUNCHER_OUTPUT_DISK_WATCH_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -26,5 +26,20 @@ bool disk_hangs(uint64_t ms, char path[DISK_PATH_MAX]);
 /* The agent has done all it can and exits although an operation hangs. */
 void disk_watch_leave(void);
 bool disk_watch_left(void);
+
+/* --- work that may hang ------------------------------------------------------------------------------------ */
+
+/* Work that may hang, as files of a server that does not answer: on a thread of its own, and waited for a while only. */
+
+struct aside {
+    void (*run)(void *user); /* on the thread */
+    void (*release)(
+        void *user); /* there, too, when it comes to its end too late; else `user` is yours again */
+    void *user;
+};
+
+/* True when `run` came to its end within `limit_ms`. False: `user` is the thread's for ever. Where no thread can be had it runs
+ * here, as long as it takes. */
+bool aside_run(const struct aside *work, int limit_ms);
 
 #endif

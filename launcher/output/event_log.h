@@ -1,12 +1,47 @@
-/* event_log.h -- `--events`: what happens, as JSON lines in a file (launcher/README.md, "Event log").
+/* event_log.h -- events as JSON objects, one on a line, for --json; and the log of --events (launcher/README.md, "Event log").
  *
- * Lines of this agent get the time, by its own clock, by the store's once that is known, and by the wall; and who it
+ * An event is built as an object and printed whole, or dropped when memory was short on the way: half an object on a line would
+ * break the reader of all that follow. Functions return false when memory is short. */
+#ifndef LAUNCHER_OUTPUT_EVENT_LOG_H
+#define LAUNCHER_OUTPUT_EVENT_LOG_H
+
+#include "base/events.h"
+#include "output/lines.h"
+#include "plan/plan.h"
+#include "tables/signals.h"
+
+#include <cjson/cJSON.h>
+
+/* An object with what all events have; NULL when memory is short. The caller hands it to event_print(). */
+cJSON *event_new(enum event_kind kind, uint64_t t_ms);
+
+/* Append the object to `out` if it is complete; frees it in any case. */
+bool event_print(struct buf *out, cJSON *o, bool complete);
+
+/* Global and local rank: a reader of one node's events does not have to compute one from the other. */
+bool event_add_worker(cJSON *o, const struct plan_worker *who);
+
+/* `stream` is STD_OUT or STD_ERR. */
+bool event_output(struct buf *out, struct line_time at, const struct plan_worker *who, int stream,
+                  struct slice text, enum line_kind kind);
+
+/* A sentence that would otherwise go to stderr. */
+bool event_note(struct buf *out, uint64_t t_ms, const char *text);
+
+bool json_add_number_or_null(cJSON *o, const char *name, bool known, double value);
+
+/* Add "signal", its number, and "signal_name". */
+bool json_add_signal(cJSON *object, int signal);
+
+/* Add PREFIX_pid, PREFIX_name and PREFIX_uid; null is what is not known, all of them when nobody sent it. `sender`
+ * NULL = not known. */
+bool json_add_sender(cJSON *object, const char *prefix, const struct signal_sender *sender);
+
+/* --- the log of --events ----------------------------------------------------------------------------------- */
+
+/* Lines of this agent get the time, by its own clock, by the store's once that is known, and by the wall; and who it
  * is. Lines of the store come complete but for the wall's. A name with %n is known when the node has its rank: what
  * comes before waits in memory. A file that takes nothing costs one warning and the log, never the job. */
-#ifndef LAUNCHER_EVENT_LOG_H
-#define LAUNCHER_EVENT_LOG_H
-
-#include "plan/plan.h"
 
 struct event_log;
 
@@ -15,7 +50,7 @@ struct event_log;
 struct event_log *event_log_new(const struct plan *plan, void (*warn)(void *user, const char *words),
                                 void *user);
 
-/* One event of events.h: a JSON object. */
+/* One event of user_messages.h: a JSON object. */
 void event_log_put(struct event_log *log, struct slice object);
 /* One event of the store. */
 void event_log_put_store(struct event_log *log, struct slice object);

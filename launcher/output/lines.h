@@ -18,6 +18,8 @@
 #define LAUNCHER_OUTPUT_LINES_H
 
 #include "base/buf.h"
+#include "plan/plan.h"
+#include "tables/rank_set.h"
 
 #include <stdint.h>
 
@@ -119,5 +121,85 @@ bool merge_feed(struct merge *m, struct slice bytes, struct buf *out);
 bool merge_finish(struct merge *m, struct buf *out);
 
 void merge_free(struct merge *m);
+
+/* --- line prefix ------------------------------------------------------------------------------------------ */
+
+/* The prefix of one line: the plan's template with the numbers of who printed it. */
+
+struct line_origin {
+    int local_rank, which;        /* STD_OUT or STD_ERR */
+    int pid;                      /* 0 = not known */
+    const struct rank_set *ranks; /* local ranks of a line that several printed, else NULL */
+    struct line_time at;
+};
+
+/* Append it, in the rank's colour if `colour`. Where several ranks printed the line they are shown in any case, even
+ * when the template has no field for them. False when memory is short. */
+bool line_prefix(const struct plan *plan, const struct line_origin *from, bool colour, struct buf *out);
+
+/* --- equal lines of several ranks ------------------------------------------------------------------------ */
+
+/* A line that many workers print, shown once with the set of their ranks.
+ *
+ * A line waits a moment for others that are the same, byte for byte. The order of each rank's lines never changes: a
+ * rank joins a waiting line only when all that it printed before comes before that. The clock is an argument. */
+
+/* A worker's line as it appears on the console: behind its prefix, harmless for a terminal, and with progress
+ * bars on the last row. */
+
+/* What the lines appear on. A zeroed struct is a file or a pipe: the text goes there as it is, and each update of a bar
+ * is a line. */
+struct line_row {
+    bool escape;   /* a terminal: it would obey what is in the text, see text.h */
+    bool terminal; /* ... that can move its cursor: an update stays on its last row until a line comes */
+    bool drawn;    /* an update stands there now */
+};
+
+/* What makes the row empty for a line of any other origin: "" when no update stands there. */
+const char *line_row_wipe(struct line_row *row);
+
+/* Append the line with its end. False when memory is short: nothing is appended then. */
+bool line_show(struct buf *out, struct line_row *row, struct slice prefix, struct slice text,
+               enum line_kind kind);
+
+enum {
+    FOLD_QUIET_US = 200 * 1000,     /* a line goes out when nobody joined it for so long ... */
+    FOLD_LONGEST_US = 10000 * 1000, /* ... and after this in any case */
+    FOLD_LINES_MAX = 4096,          /* what waits at most: the oldest lines go out early */
+    FOLD_BYTES_MAX = 1 << 20
+};
+
+#define FOLD_NOTHING UINT64_MAX
+
+struct fold_line {
+    struct slice text;
+    enum line_kind kind;
+    struct line_time at;          /* when the first of them was read */
+    int rank;                     /* who printed it first */
+    const void *origin;           /* given with it */
+    const struct rank_set *ranks; /* all who did; NULL when it is one */
+};
+
+/* A line goes out. Text and set are valid during the call only. */
+typedef void (*fold_fn)(void *user, const struct fold_line *line);
+
+struct fold;
+
+/* For ranks below `ranks`. NULL when memory is short; free with fold_free. */
+struct fold *fold_new(int ranks, fold_fn line, void *user);
+
+/* What waits is not shown any more: call fold_finish before. NULL is allowed. */
+void fold_free(struct fold *f);
+
+/* A line that `rank` printed, with `ranks` NULL; its text is copied. When memory is short, it and all that
+ * waits go out now. True when nothing waited before: fold_flush is to be called FOLD_QUIET_US from now. */
+bool fold_put(struct fold *f, const struct fold_line *line);
+
+/* Deliver what is due at `now_us`, a time like line_time.since_us. Returns when to call again, FOLD_NOTHING
+ * when nothing waits. */
+uint64_t fold_flush(struct fold *f, uint64_t now_us);
+
+/* Deliver all that waits. */
+void fold_finish(struct fold *f);
 
 #endif

@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "output/disk_watch.h"
-#include "output/line_prefix.h"
+#include "output/lines.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -106,7 +106,7 @@ void output_started(struct output *o, int local_rank, pid_t pid);
 /* A sentence of ours: "ddprun: ..." on stderr, or an event. It never tears a worker's line. */
 void output_note(struct output *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Whole lines for stdout: events of events.h. They are copied. */
+/* Whole lines for stdout: events of user_messages.h. They are copied. */
 void output_put(struct output *o, const struct buf *lines);
 
 /* The last process of an attempt has ended: take what is left in the pipes, at most `limit_ms` when somebody

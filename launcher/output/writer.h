@@ -11,7 +11,7 @@
 #ifndef LAUNCHER_OUTPUT_WRITER_H
 #define LAUNCHER_OUTPUT_WRITER_H
 
-#include "base/slice.h"
+#include "base/buf.h"
 
 #include <stdbool.h>
 #include <stdint.h>

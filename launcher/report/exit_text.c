@@ -61,7 +61,7 @@ bool core_glob(const char *pattern, bool uses_pid, int pid, int signal, char glo
     return ok;
 }
 
-/* Only of a fault that the processor met; a signal that somebody sent has a pid in that place. */
+/* Only for a fault that the processor met; a signal from a process has a pid in that place. */
 static bool fault_in_siginfo(const uint8_t *siginfo, uint64_t *address)
 {
     int code;
@@ -331,7 +331,7 @@ static bool oom_system(const struct worker_evidence *e)
     return e->oom == OOM_SYSTEM && !e->oom_likely;
 }
 
-/* Only the machine's counter rose: somebody was killed for memory, perhaps not this one. */
+/* Only the machine's counter rose: a process was killed for memory, perhaps not this one. */
 static bool oom_likely(const struct worker_evidence *e)
 {
     return e->oom_likely;
@@ -370,7 +370,7 @@ static bool fault_known(const struct worker_evidence *e)
     return e->fault_known;
 }
 
-/* SIGPIPE from our own pipes comes when whoever reads ddprun has gone; that is nobody's failure. */
+/* SIGPIPE from our own pipes: the reader of ddprun has gone, which is no failure of the worker. */
 static bool stdout_gone(const struct worker_evidence *e)
 {
     return e->stdout_gone;
@@ -511,7 +511,7 @@ static const char *size_or_unknown(char out[SIZE_TEXT_MAX], uint64_t bytes)
 
 /* All gaps are offered to all sentences; one that a sentence does not have costs a few formatted digits, and the
  * table needs no column for it. */
-static bool fill(const struct worker_evidence *e, const char *sentence, struct buf *out)
+static bool fill_sentence(const struct worker_evidence *e, const char *sentence, struct buf *out)
 {
     char limit[SIZE_TEXT_MAX], peak[SIZE_TEXT_MAX], shm_size[SIZE_TEXT_MAX], shm_free[SIZE_TEXT_MAX];
     char file[SIZE_TEXT_MAX], kills[40], cpu_s[24], fault[24], port[16], port_uid[16];
@@ -540,8 +540,8 @@ static bool fill(const struct worker_evidence *e, const char *sentence, struct b
     return words_fill(out, sentence, words, sizeof(words) / sizeof(words[0]));
 }
 
-/* Of a worker that nobody looked at (kernel_evidence.c looks at the first few only): every condition on a fact is false
- * of it. */
+/* For a worker without evidence (evidence.c collects it for the first few only) every condition on a fact is
+ * false. */
 static const struct worker_evidence nothing;
 
 bool end_headline(const struct agent_worker *w, const struct worker_evidence *e, struct buf *out)
@@ -549,7 +549,7 @@ bool end_headline(const struct agent_worker *w, const struct worker_evidence *e,
     char how[ENDING_MAX];
     const struct row *row = row_of(w, e != NULL ? e : &nothing);
     if (row != NULL && row->headline != NULL)
-        return fill(e != NULL ? e : &nothing, row->headline, out);
+        return fill_sentence(e != NULL ? e : &nothing, row->headline, out);
     ending_text(how, w);
     return buf_printf(out, "%s", how);
 }
@@ -557,13 +557,13 @@ bool end_headline(const struct agent_worker *w, const struct worker_evidence *e,
 bool end_cause(const struct agent_worker *w, const struct worker_evidence *e, struct buf *out)
 {
     const struct row *row = row_of(w, e != NULL ? e : &nothing);
-    return row == NULL || row->cause == NULL || fill(e != NULL ? e : &nothing, row->cause, out);
+    return row == NULL || row->cause == NULL || fill_sentence(e != NULL ? e : &nothing, row->cause, out);
 }
 
 bool end_remedy(const struct agent_worker *w, const struct worker_evidence *e, struct buf *out)
 {
     const struct row *row = row_of(w, e != NULL ? e : &nothing);
-    return row == NULL || row->remedy == NULL || fill(e != NULL ? e : &nothing, row->remedy, out);
+    return row == NULL || row->remedy == NULL || fill_sentence(e != NULL ? e : &nothing, row->remedy, out);
 }
 
 /* --- the core file -------------------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /* exit_text.h -- what is known about the end of one worker, beyond its exit code or signal, and the words for it.
  *
- * Only facts and words in here; kernel_evidence.h looks the facts up. */
+ * Only facts and words in here; evidence.h looks the facts up. */
 #ifndef LAUNCHER_REPORT_EXIT_TEXT_H
 #define LAUNCHER_REPORT_EXIT_TEXT_H
 
@@ -41,9 +41,10 @@ struct worker_evidence {
     unsigned long long kills;      /* by how much the counter rose */
     char cgroup[CGROUP_SHOWN];     /* which group; "" for the whole machine */
     bool cgroup_v2;                /* decides how the limit's file is called */
+    uint64_t peak_rss;             /* most memory of the worker, or of a child that it waited for; in bytes */
     uint64_t limit, peak;          /* of that group, in bytes; 0 = not known */
     uint64_t shm_size, shm_free;   /* of /dev/shm, in bytes; size 0 = there is none */
-    bool stdout_gone, stderr_gone; /* nobody reads ddprun's own stdout (stderr) any more */
+    bool stdout_gone, stderr_gone; /* the reader of ddprun's own stdout (stderr) is gone */
     bool fault_known;
     uint64_t fault;            /* the address that could not be accessed */
     char object[OBJECT_SHOWN]; /* the program or library in which it happened, with offset; "" = not known */
@@ -65,7 +66,7 @@ bool end_headline(const struct agent_worker *w, const struct worker_evidence *e,
 /* "limit 64 MiB of cgroup /x, peak 64 MiB": what the facts say about the cause. */
 bool end_cause(const struct agent_worker *w, const struct worker_evidence *e, struct buf *out);
 
-/* What helps against that. */
+/* Append the remedy. */
 bool end_remedy(const struct agent_worker *w, const struct worker_evidence *e, struct buf *out);
 
 /* Where the core file is and how to look into it, or how to get one. `program` is what was executed. */
@@ -75,7 +76,7 @@ bool end_core(const struct agent_worker *w, const struct worker_evidence *e, con
 /* --- evidence text ---------------------------------------------------------------------------------------- */
 
 /* Read what the kernel writes about control groups, kills and crashes. Only text and bytes in here;
- * kernel_evidence.c fetches them. */
+ * evidence.c fetches them. */
 
 /* The number behind `key` in lines like "oom_kill 3"; false when there is no such line. */
 bool counter_in(struct slice text, const char *key, unsigned long long *value);
@@ -83,7 +84,7 @@ bool counter_in(struct slice text, const char *key, unsigned long long *value);
 /* A file that holds one number; "max", and what v1 writes for "no limit", are 0. */
 uint64_t limit_in(struct slice text);
 
-/* What one observer of memory saw before the worker started and when it had ended. */
+/* Counters of one memory group, before the worker started and after its end. */
 struct oom_count {
     unsigned long long kills, hits; /* processes killed in the group; how often the limit was in the way */
 };

@@ -5,17 +5,22 @@
  * instead of going through the sinks again. */
 #include "report/final_report.h"
 
+#include "agent/failure.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "report/aside.h"
 #include "output/disk_watch.h"
+#include "output/event_log.h"
+#include "output/lines.h"
 #include "output/log_files.h"
 #include "output/writer.h"
 #include "plan/torch_look.h"
 #include "plan/worker.h"
-#include "report/error_file.h"
-#include "report/events.h"
-#include "report/program_file.h"
+#include "report/cause.h"
+#include "report/evidence.h"
+#include "report/user_messages.h"
+#include "report/spawn_error.h"
+#include "report/report.h"
+#include "tables/text.h"
 
 #include <cjson/cJSON.h>
 #include <errno.h>
@@ -25,6 +30,339 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+/* --- the report as one object, for --json and report.json --------------------------------------------- */
+
+/* Times are seconds since the start of ddprun, so that those of different workers can be compared. A member
+ * that does not apply (the pid of a worker that never ran) is left out rather than filled with a number that
+ * means something else. */
+
+enum { REPORT_SCHEMA = 1 }; /* grows when a member changes its meaning; new members do not count */
+
+/* One word for a script to branch on. */
+static const char *outcome(const struct report *r)
+{
+    struct failure room;
+    const struct failure *f = cause_failure(r, &room);
+    if (f != NULL)
+        return f->error != 0 ? "not_started" : "failed";
+    if (r->store.how != NULL)
+        return "store_lost";
+    return agent_stop_signal(r->agent) != 0 ? "stopped" : "ok";
+}
+
+/* A moment twice: since our start, to compare workers, and by the wall clock, to compare machines. */
+static bool add_moment(cJSON *o, const struct report *r, const char *since, const char *unix_s, uint64_t ms)
+{
+    return json_add_number(o, since, (double)(ms - r->started_ms) / 1000.0) &&
+           json_add_number(o, unix_s, (double)cause_unix_ms(r, ms) / 1000.0);
+}
+
+/* Members of a worker's end; those that do not apply are left out. */
+static bool add_ending(cJSON *o, const struct report *r, const struct agent_worker *w)
+{
+    char text[ENDING_MAX];
+    bool ended = w->verdict != WORKER_PENDING && w->verdict != WORKER_ALIVE;
+    bool started = w->verdict != WORKER_PENDING && w->verdict != WORKER_NOT_STARTED;
+    ending_text(text, w);
+    bool ok = json_add_text(o, "verdict", verdict_name(w->verdict)) && json_add_text(o, "ending", text);
+    if (started)
+        ok = ok && json_add_number(o, "pid", w->pid) &&
+             add_moment(o, r, "started_s", "started_unix_s", w->started_ms);
+    if (ended && started)
+        ok = ok && add_moment(o, r, "ended_s", "ended_unix_s", w->ended_ms);
+    if (ended)
+        ok = ok && json_add_number(o, "exit_code", ending_code(w));
+    if (w->signal != 0)
+        ok = ok && json_add_signal(o, w->signal);
+    if (w->verdict == WORKER_NOT_STARTED)
+        ok = ok && json_add_number(o, "errno", w->error);
+    return ok;
+}
+
+/* By index: array and local ranks have the same order, but ranks of the job need not begin at 0 on this node. */
+static bool add_worker(cJSON *array, const struct report *r, int local_rank)
+{
+    cJSON *o = json_add_object(array);
+    return o != NULL && json_add_number(o, "rank", r->plan->workers[local_rank].rank) &&
+           json_add_number(o, "local_rank", local_rank) &&
+           add_ending(o, r, agent_worker(r->agent, local_rank));
+}
+
+/* --- the first failure ---------------------------------------------------------------------------------- */
+
+/* A sentence of cause.h, null when it has nothing to say. */
+static bool add_made(cJSON *o, const struct report *r, const char *name,
+                     bool (*make)(const struct report *r, struct buf *out))
+{
+    struct buf text = { 0 };
+    bool ok = make(r, &text);
+    ok = ok && (text.len > 0 ? json_add_bytes(o, name, buf_slice(&text)) : json_add_text(o, name, NULL));
+    buf_free(&text);
+    return ok;
+}
+
+/* Sizes in bytes; a limit or peak that is not known is left out. */
+static bool add_oom(cJSON *o, const struct worker_evidence *e)
+{
+    cJSON *oom = cJSON_CreateObject();
+    if (!json_add(o, "oom", oom) || !json_add_text(oom, "of", e->oom == OOM_CGROUP ? "cgroup" : "system") ||
+        !json_add_number(oom, "kills", (double)e->kills) || !json_add_bool(oom, "named", e->oom_named))
+        return false;
+    if (e->oom == OOM_CGROUP && !json_add_text(oom, "cgroup", e->cgroup))
+        return false;
+    return (e->limit == 0 || json_add_number(oom, "limit", (double)e->limit)) &&
+           (e->peak == 0 || json_add_number(oom, "peak", (double)e->peak));
+}
+
+/* Numbers over 2^53 do not fit into JSON's; addresses are text. */
+static bool add_fault(cJSON *o, const struct worker_evidence *e)
+{
+    struct buf text = { 0 };
+    bool ok = buf_printf(&text, "0x%llx", (unsigned long long)e->fault) &&
+              json_add_bytes(o, "fault_address", buf_slice(&text)) &&
+              json_add_text(o, "fault_in", e->object[0] != '\0' ? e->object : NULL);
+    buf_free(&text);
+    return ok;
+}
+
+/* The facts of the sentences, for programs; members that were not seen are left out. */
+static bool add_evidence(cJSON *o, const struct report *r)
+{
+    const struct worker_evidence *e = r->evidence;
+    cJSON *facts = cJSON_CreateObject();
+    bool ok = json_add(o, "evidence", facts);
+    if (!ok || e == NULL)
+        return ok;
+    if (e->oom != OOM_NONE)
+        ok = add_oom(facts, e);
+    if (e->shm_size > 0)
+        ok = ok && json_add_number(facts, "shm_size", (double)e->shm_size) &&
+             json_add_number(facts, "shm_free", (double)e->shm_free);
+    if (e->fault_known)
+        ok = ok && add_fault(facts, e);
+    if (e->core_kind == CORE_FILE)
+        ok = ok && json_add_text(facts, "core_file", e->core) &&
+             json_add_number(facts, "core_size", (double)e->core_size);
+    return ok;
+}
+
+/* null when the worker left none. */
+static bool add_error(cJSON *o, const struct report *r)
+{
+    if (r->error_trouble != NULL && !json_add_text(o, "error_file_trouble", r->error_trouble))
+        return false;
+    if (r->error == NULL)
+        return json_add_null(o, "error");
+    cJSON *error = cJSON_CreateObject();
+    if (!json_add(o, "error", error) || !json_add_text(error, "message", r->error->message) ||
+        !json_add_text(error, "callstack", r->error->callstack[0] != '\0' ? r->error->callstack : NULL))
+        return false;
+    return r->error->unix_ms == 0 ? json_add_null(error, "unix_s")
+                                  : json_add_number(error, "unix_s", (double)r->error->unix_ms / 1000.0);
+}
+
+/* As the text report shows them, so that a program sees what a person would. */
+static bool add_last_lines(cJSON *f, const struct report *r)
+{
+    struct buf lines = { 0 };
+    bool from_stdout;
+    cause_last_lines(r, REPORT_STDERR_LINES, &lines, &from_stdout);
+    bool ok = json_add_text(f, "last_lines_from", from_stdout ? "stdout" : "stderr") &&
+              json_add_bytes(f, "last_lines", buf_slice(&lines));
+    buf_free(&lines);
+    return ok;
+}
+
+/* Of a worker elsewhere: as far as its node has reported. */
+static bool add_ending_elsewhere(cJSON *o, const struct failure *f)
+{
+    bool ok = json_add_text(o, "verdict", verdict_name(f->error != 0 ? WORKER_NOT_STARTED : WORKER_FAILED)) &&
+              json_add_text(o, "ending", f->words) && json_add_number(o, "exit_code", failure_code(f));
+    if (f->pid > 0)
+        ok = ok && json_add_number(o, "pid", f->pid);
+    if (f->signal != 0)
+        ok = ok && json_add_signal(o, f->signal);
+    if (f->error != 0)
+        ok = ok && json_add_number(o, "errno", f->error);
+    return ok;
+}
+
+static bool add_facts(cJSON *o, const struct failure *f)
+{
+    bool ok = true;
+#define ADD(X, kind, name, least, most, missing, what, shown, label) \
+    ok = ok && (FAILURE_##shown == FAILURE_HIDDEN ||                 \
+                json_add_number_or_null(o, #name, f->name != 0, (double)f->name));
+    FAILURE_ROWS(ADD, )
+#undef ADD
+    return ok;
+}
+
+/* The worker's members as in `workers`, and what only the first cause has. */
+static bool add_first_failure(cJSON *o, const struct report *r)
+{
+    struct failure room;
+    const struct failure *f = cause_failure(r, &room);
+    const struct agent_worker *w = cause_worker(r);
+    if (f == NULL || f->rank < 0)
+        return json_add_null(o, "first_failure");
+    cJSON *item = cJSON_CreateObject();
+    return json_add(o, "first_failure", item) && json_add_number(item, "rank", f->rank) &&
+           json_add_number(item, "local_rank", f->local_rank) && json_add_text(item, "host", f->host) &&
+           json_add_number(item, "node_rank", f->node_rank) &&
+           (w != NULL ? add_ending(item, r, w) : add_ending_elsewhere(item, f)) &&
+           add_made(item, r, "cause", cause_why) && add_made(item, r, "remedy", cause_remedy) &&
+           add_made(item, r, "core", cause_core) && add_made(item, r, "hint", cause_hint) &&
+           add_facts(item, f) && add_evidence(item, r) && add_error(item, r) &&
+           json_add_text(item, "log_dir", f->log[0] != '\0' ? f->log : NULL) && add_last_lines(item, r);
+}
+
+/* --- attempts ------------------------------------------------------------------------------------------- */
+
+static double seconds(uint64_t from_ms, uint64_t to_ms)
+{
+    return (double)(to_ms - from_ms) / 1000.0;
+}
+
+/* As the workers' own members in final_report.c, where they have the same meaning. */
+static bool add_attempt(cJSON *array, const struct report *r, const struct failed_attempt *a)
+{
+    const struct failure *f = &a->failure;
+    cJSON *o = json_add_object(array);
+    bool ok = o != NULL && json_add_number(o, "attempt", a->attempt) && json_add_number(o, "rank", f->rank) &&
+              json_add_number(o, "local_rank", f->local_rank) &&
+              json_add_number(o, "node_rank", f->node_rank) && json_add_text(o, "host", f->host) &&
+              json_add_text(o, "verdict", verdict_name(a->verdict)) && json_add_text(o, "ending", f->words) &&
+              json_add_number(o, "exit_code", failure_code(f)) &&
+              json_add_number(o, "started_s", seconds(r->started_ms, a->started_ms)) &&
+              json_add_number(o, "failed_s", seconds(r->started_ms, a->failed_ms)) &&
+              json_add_number(o, "ended_s", seconds(r->started_ms, a->ended_ms));
+    return ok && (a->step < 0 ? json_add_null(o, "step") : json_add_number(o, "step", (double)a->step));
+}
+
+static bool add_stuck(cJSON *array, const struct stuck *s)
+{
+    const char state[2] = { s->state, '\0' };
+    cJSON *o = json_add_object(array);
+    return o != NULL && json_add_number(o, "pid", s->pid) &&
+           (s->rank < 0 ? json_add_null(o, "rank") : json_add_number(o, "rank", s->rank)) &&
+           json_add_text(o, "name", s->name) && json_add_text(o, "state", state) &&
+           json_add_text(o, "wchan", s->where[0] != '\0' ? s->where : NULL);
+}
+
+/* The same words as in the text, so that a search finds both. */
+static bool add_no_restart(cJSON *o, const struct report *r)
+{
+    struct buf words = { 0 };
+    bool some = agent_no_restart(r->agent) != RESTART_ALLOWED;
+    bool ok = report_no_restart(r, &words) && (some ? json_add_bytes(o, "not_restarted", buf_slice(&words))
+                                                    : json_add_text(o, "not_restarted", NULL));
+    buf_free(&words);
+    return ok;
+}
+
+/* Both arrays are always there, empty for most jobs: a reader need not ask whether they exist. */
+static bool add_attempts(cJSON *o, const struct report *r)
+{
+    const char *left = r->left.sentence != NULL && r->left.sentence[0] != '\0' ? r->left.sentence : NULL;
+    cJSON *attempts = cJSON_CreateArray(), *stuck = cJSON_CreateArray();
+    bool ok = json_add(o, "failed_attempts", attempts);
+    ok = json_add(o, "unkillable", stuck) && ok;
+    for (size_t i = 0; i < r->n_failed && ok; i++)
+        ok = add_attempt(attempts, r, &r->failed[i]);
+    for (size_t i = 0; i < r->n_stuck && ok; i++)
+        ok = add_stuck(stuck, &r->stuck[i]);
+    return ok && json_add_number(o, "max_restarts", agent_max_restarts(r->agent)) && add_no_restart(o, r) &&
+           json_add_text(o, "left_waiting", left) &&
+           json_add_text(o, "left_waiting_code", left != NULL ? finding_code_name(r->left.code) : NULL);
+}
+
+/* --- the job -------------------------------------------------------------------------------------------- */
+
+/* The text report's first sentence, word for word, so that a search finds both. */
+static bool add_headline(cJSON *o, const struct report *r)
+{
+    struct buf text = { 0 };
+    bool ok = cause_headline(r, &text) && json_add_bytes(o, "message", buf_slice(&text));
+    buf_free(&text);
+    return ok;
+}
+
+static bool add_local_only(cJSON *o, const struct report *r)
+{
+    struct buf text = { 0 };
+    bool ok = report_local_only(r, &text);
+    ok = ok &&
+         (text.len > 0 ? json_add_bytes(o, "local_only", buf_slice(&text)) : json_add_null(o, "local_only"));
+    buf_free(&text);
+    return ok;
+}
+
+/* Output that reached neither console nor file; what is in `last_lines` may be among it. */
+static bool add_losses(cJSON *o, const struct report *r)
+{
+    cJSON *all = cJSON_CreateArray();
+    bool ok = json_add(o, "lost_output", all);
+    for (size_t i = 0; i < r->n_lost && ok; i++) {
+        const struct loss *lost = &r->lost[i];
+        cJSON *item = json_add_object(all);
+        ok = item != NULL && json_add_text(item, "to", lost->name) &&
+             json_add_number(item, "bytes", (double)lost->bytes) &&
+             json_add_text(item, "error", lost->error != 0 ? strerror(lost->error) : NULL);
+    }
+    return ok;
+}
+
+/* The same members in every report, null where there is nothing to say: a reader need not ask what exists. */
+static bool add_job(cJSON *o, const struct report *r)
+{
+    struct failure room;
+    char stop[ENDING_MAX];
+    int stop_signal = agent_stop_signal(r->agent);
+    signal_name(stop, stop_signal);
+    return json_add_number(o, "schema", REPORT_SCHEMA) && json_add_text(o, "outcome", outcome(r)) &&
+           add_headline(o, r) && json_add_number(o, "exit_code", agent_exit_code(r->agent)) &&
+           json_add_text(o, "code", cause_code_name(r, cause_failure(r, &room))) &&
+           json_add_text(o, "job", r->plan->job) && json_add_text(o, "host", r->plan->facts->host) &&
+           json_add_number(o, "node_rank", r->plan->node_rank) &&
+           json_add_number(o, "nnodes", r->plan->nnodes) && add_local_only(o, r) &&
+           json_add_text(o, "ended_by", r->elsewhere != NULL ? r->elsewhere->why : NULL) &&
+           json_add_number(o, "duration_s", (double)(r->ended_ms - r->started_ms) / 1000.0) &&
+           json_add_number(o, "ended_unix_s", (double)r->ended_unix_ms / 1000.0) &&
+           json_add_text(o, "stop_signal", stop_signal != 0 ? stop : NULL) &&
+           json_add_sender(o, "stop_sender", r->stop != NULL ? &r->stop->sender : NULL) &&
+           json_add_text(o, "log_dir", r->plan->log_root) && json_add_text(o, "flight_records", r->flights) &&
+           add_first_failure(o, r) && add_attempts(o, r) && add_losses(o, r);
+}
+
+/* Ownership passes with each json_add: from then on the parent frees. `workers` is made before it has a parent, so
+ * it is freed here when the way there fails. */
+struct cJSON *report_json(const struct report *r)
+{
+    cJSON *o = cJSON_CreateObject();
+    cJSON *workers = cJSON_CreateArray();
+    bool ok = o != NULL && add_job(o, r);
+    if (ok)
+        ok = json_add(o, "workers", workers);
+    else
+        cJSON_Delete(workers);
+    for (int i = 0; ok && i < r->plan->nproc; i++)
+        ok = add_worker(workers, r, i);
+    if (ok)
+        return o;
+    cJSON_Delete(o);
+    return NULL;
+}
+
+/* Everything is gone: the last event carries the report. */
+bool event_finished(struct buf *out, const struct report *report)
+{
+    cJSON *o = event_new(EVENT_FINISHED, report->ended_ms - report->started_ms);
+    return event_print(out, o, o != NULL && json_add(o, "report", report_json(report)));
+}
+
+/* --- printed and left in files -------------------------------------------------------------------------- */
 
 enum {
     UNREAD_MS = 2000, /* for a reader of the report that does not read */
@@ -45,7 +383,7 @@ static void write_file(int fd, const char *path, const char *text)
     log_warn("cannot write %s: %s", path, strerror(error));
 }
 
-/* What the thread that writes report.json needs. It may outlive the node. */
+/* For the thread that writes report.json. It may outlive the node. */
 struct report_file {
     char path[PATH_MAX];
     char *text;
@@ -98,10 +436,8 @@ static void leave_in_log_dir(const struct report *r)
         log_warn("%s/report.json is not written: the file system does not answer", r->plan->log_root);
 }
 
-/* A stderr that is closed or full has nobody to complain to.
- *
- * Success is silent, as with every program of a pipeline; a machine that reads events always gets
- * the last one. */
+/* If stderr is closed or full, there is no place for an error. Success is silent, as in every program of a
+ * pipeline; a program that reads events always gets the last one. */
 static void print_it(const struct report *r, bool midline)
 {
     const struct cli *cli = r->plan->cli;
@@ -124,25 +460,13 @@ static int utc_offset_s(void)
     return localtime_r(&now, &local) != NULL ? (int)local.tm_gmtoff : 0;
 }
 
-/* What can be looked up about the first failure alone. */
+/* Looked up for the first failure only. */
 struct details {
     char python[PATH_MAX];
     struct program_look look;
     struct error_text error;
     struct ddp_err trouble;
 };
-
-/* A name that was searched along PATH is no path: what lies here by that name was not executed. */
-static void look_at_program(struct report *r, struct details *d, const char *program)
-{
-    if (program == NULL || (program != r->plan->script && strchr(program, '/') == NULL))
-        return;
-    if (program == r->plan->script)
-        program_see_script(program, &d->look);
-    else
-        program_see(program, &d->look);
-    r->look = &d->look;
-}
 
 /* Which of several Pythons ran is what a failed import asks for. */
 static void look_for_python(struct report *r, struct details *d)
@@ -182,8 +506,8 @@ static void hand_on_error(const struct report *r)
     error_file_hand_on(r->plan->workers[first].error_file, to, w->signal != 0 ? -w->signal : w->exit_code);
 }
 
-/* Nobody shall believe that output is complete when it is not, after a success least of all. A reader that has
- * gone away (head, a pager) wanted no more. */
+/* Incomplete output is reported, after a success most of all. A reader that has gone away (head, a pager)
+ * wanted no more. */
 static void say_losses(const struct loss *lost, size_t n)
 {
     size_t said = 0, more = 0;
@@ -217,52 +541,34 @@ static void warn_of_local_only(const struct report *r)
     buf_free(&text);
 }
 
-/* For the terminal first, then what takes a disk: somebody may be waiting there. */
-void final_report(const struct final_facts *f)
+/* The terminal first, because a user may be waiting there; then the files. */
+void final_report(struct report *r, struct output *output, const struct evidence *evidence,
+                  const char *program)
 {
     struct loss lost[LOSSES_MAX];
     static struct details details; /* paths make it too large for a stack */
-    struct report r = { .plan = f->plan,
-                        .agent = f->agent,
-                        .stdout_tails = output_tails(f->output, STD_OUT),
-                        .stderr_tails = output_tails(f->output, STD_ERR),
-                        .started_ms = f->started_ms,
-                        .ended_ms = clock_ms(),
-                        .ended_unix_ms = clock_unix_us() / 1000,
-                        .colour = f->plan->facts->terminal && plan_wants_colour(f->plan),
-                        .elsewhere = f->elsewhere,
-                        .failed = f->failed,
-                        .n_failed = f->n_failed,
-                        .best_step = f->best_step,
-                        .store_lost = f->store_lost,
-                        .store_node = f->store_node,
-                        .store_advice = f->store_advice,
-                        .store_code = f->store_code,
-                        .stuck = f->stuck,
-                        .n_stuck = f->n_stuck,
-                        .left_subject = f->left_subject,
-                        .left_waiting = f->left_waiting,
-                        .left_code = f->left_code,
-                        .flights = f->flights,
-                        .lost = lost,
-                        .n_lost = collect_losses(f->output, lost),
-                        .path = f->path,
-                        .stop = agent_stop_signal(f->agent) != 0 ? f->stop : NULL };
-    if (report_needed(&r))
-        r.utc_offset_s = utc_offset_s();
-    if (r.elsewhere == NULL) {
-        r.evidence = evidence_of(f->evidence, agent_first_failure(f->agent));
-        look_at_program(&r, &details, f->program);
-        look_for_python(&r, &details);
+    r->stdout_tails = output_tails(output, STD_OUT);
+    r->stderr_tails = output_tails(output, STD_ERR);
+    r->ended_ms = clock_ms();
+    r->ended_unix_ms = clock_unix_us() / 1000;
+    r->colour = r->plan->facts->terminal && plan_wants_colour(r->plan);
+    r->lost = lost;
+    r->n_lost = collect_losses(output, lost);
+    if (report_needed(r))
+        r->utc_offset_s = utc_offset_s();
+    if (r->elsewhere == NULL) {
+        r->evidence = evidence_of(evidence, agent_first_failure(r->agent));
+        r->look = program_see_failed(program, r->plan->script, &details.look) ? &details.look : NULL;
+        look_for_python(r, &details);
         if (!disk_hangs(DISK_HUNG_MS, NULL)) {
-            read_error_file(&r, &details);
-            hand_on_error(&r);
+            read_error_file(r, &details);
+            hand_on_error(r);
         }
     }
-    print_it(&r, output_is_midline(f->output));
-    warn_of_local_only(&r);
-    say_losses(lost, r.n_lost);
-    if (f->plan->log_root != NULL)
-        leave_in_log_dir(&r);
+    print_it(r, output_is_midline(output));
+    warn_of_local_only(r);
+    say_losses(lost, r->n_lost);
+    if (r->plan->log_root != NULL)
+        leave_in_log_dir(r);
     error_text_free(&details.error);
 }

@@ -3,32 +3,26 @@
 #define LAUNCHER_REPORT_FINAL_REPORT_H
 
 #include "output/output.h"
-#include "report/kernel_evidence.h"
-#include "report/report_text.h"
+#include "report/evidence.h"
+#include "report/report.h"
 
-struct final_facts {
-    const struct plan *plan;
-    const struct agent *agent;
-    struct output *output; /* everything in it is written */
-    const struct evidence *evidence;
-    uint64_t started_ms;
-    const struct signal_heard *stop; /* the user's first request to stop, if agent_stop_signal is not 0 */
-    const char *program;             /* that could not be started, as found or as named; NULL = all could */
-    const struct cause *elsewhere;   /* as in report_text.h, like the next seven */
-    const struct failed_attempt *failed;
-    size_t n_failed;
-    int64_t best_step;
-    const char *store_lost, *store_node, *store_advice, *store_code;
-    const struct stuck *stuck; /* what cannot be killed, n_stuck of them */
-    size_t n_stuck;
-    const char *left_subject, *left_waiting; /* as in report_text.h, with the next */
-    enum finding_code left_code;
-    const char *flights; /* as in report_text.h */
-    const char *path;    /* the PATH it was looked for in */
-};
+/* Complete `r` (times, colours, last words, what is left in files), when everything in `output` is written. Then print the report
+ * on stderr (a failure; with --verbose a success too), or the last event on stdout with --json, and write report.json in the
+ * log directory. `program`: that could not be started, as found or as named; NULL = all could. */
+void final_report(struct report *r, struct output *output, const struct evidence *evidence,
+                  const char *program);
 
-/* The report on stderr (a failure; with --verbose a success too), or the last event on stdout with
- * --json, and report.json in the log directory. */
-void final_report(const struct final_facts *facts);
+/* Signals as members of a JSON object. False when memory is short.
+ *
+ * A signal, and who sent it, as members of a JSON object. False when memory is short. */
+
+struct cJSON;
+
+/* The same facts; schema in report.schema.json. The caller frees it with cJSON_Delete. NULL when memory is
+ * short. */
+struct cJSON *report_json(const struct report *r);
+
+/* Append the last event of --json, which carries the report. */
+bool event_finished(struct buf *out, const struct report *report);
 
 #endif

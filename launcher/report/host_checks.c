@@ -78,7 +78,7 @@ int host_findings(const struct host_facts *facts, int workers, const char *host,
     return n;
 }
 
-/* --- host look -------------------------------------------------------------------------------------------- */
+/* --- this machine ------------------------------------------------------------------------------------------ */
 
 /* Only reading of limits here; which of them are too small for so many workers is decided in
  * report/host_checks.c. */
@@ -139,4 +139,48 @@ void host_warn(int workers, const char *host)
     const int n = host_look(workers, host, found);
     for (int i = 0; i < n; i++)
         log_warn("%s; %s [%s]", found[i].sentence, found[i].advice, finding_code_name(found[i].code));
+}
+
+/* --- the loss of the store ------------------------------------------------------------------------------ */
+
+/* A node that was frozen finds a closed connection when it goes on, and would look for the fault in the store or in the
+ * network. It knows better: its own timers rang too late, and the store has left it a last word. Without a pause of its
+ * own that word means that the way between the two loses what this side says. */
+
+typedef char loss_text[FINDING_SUBJECT_MAX];
+
+/* "this ddprun (node 1, n1, pid 77)": the others name it so, but for the first words. */
+static const char *name_agent(loss_text out, const struct store_loss *l)
+{
+    if (l->node_rank >= 0)
+        snprintf(out, sizeof(loss_text), "this ddprun (node %d, %.100s, pid %d)", l->node_rank, l->host,
+                 l->pid);
+    else
+        snprintf(out, sizeof(loss_text), "this ddprun (%.100s, pid %d)", l->host, l->pid);
+    return out;
+}
+
+static const char *loss_words(char out[FINDING_SUBJECT_MAX * 2], const struct store_loss *l)
+{
+    if (l->dropped[0] != '\0')
+        snprintf(out, FINDING_SUBJECT_MAX * 2, "it was given up as %.120s (--node_timeout is %.3g s)",
+                 l->dropped, (double)l->node_timeout_ms / 1000);
+    else
+        snprintf(out, FINDING_SUBJECT_MAX * 2, "%.200s", l->how);
+    return out;
+}
+
+bool store_loss_finding(const struct store_loss *l, struct finding *out)
+{
+    loss_text name, time;
+    char why[FINDING_SUBJECT_MAX * 2];
+    if (l->stood_ms == 0 && l->dropped[0] == '\0')
+        return false;
+    snprintf(time, sizeof(time), "%.3g s", (double)l->stood_ms / 1000);
+    if (l->stood_ms > 0)
+        finding_make(out, FINDING_NODE_STOOD_STILL, name_agent(name, l), "time", time, "words",
+                     loss_words(why, l), NULL);
+    else
+        finding_make(out, FINDING_NODE_UNHEARD, name_agent(name, l), "words", loss_words(why, l), NULL);
+    return true;
 }

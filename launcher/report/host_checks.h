@@ -7,6 +7,8 @@
 
 #include "diagnosis/findings.h"
 
+#include <stdbool.h>
+
 #define HOST_NO_LIMIT UINT64_MAX
 
 /* 0 stands for "not known" only in the last two. */
@@ -24,7 +26,7 @@ enum { HOST_FINDINGS_MAX = 4 };
 int host_findings(const struct host_facts *facts, int workers, const char *host,
                   struct finding out[HOST_FINDINGS_MAX]);
 
-/* --- host look -------------------------------------------------------------------------------------------- */
+/* --- this machine ------------------------------------------------------------------------------------------ */
 
 /* The facts behind host_checks.h, from this machine. */
 
@@ -33,5 +35,23 @@ int host_look(int workers, const char *host, struct finding out[HOST_FINDINGS_MA
 
 /* Log a warning for each. */
 void host_warn(int workers, const char *host);
+
+/* --- the loss of the store ------------------------------------------------------------------------------ */
+
+/* For a node that has lost its store: whose fault it is, as far as it can know. */
+
+/* All texts are borrowed. */
+struct store_loss {
+    const char *host;         /* this one */
+    int node_rank;            /* -1 = it has none yet */
+    int pid;                  /* of this ddprun's agent */
+    const char *how;          /* "the store closed the connection" */
+    const char *dropped;      /* the store's last word, "silent for 3000 ms"; "" = it has said none */
+    uint64_t stood_ms;        /* this process stood still for so long just before; 0 = it did not */
+    uint64_t node_timeout_ms; /* the limit that it was judged by */
+};
+
+/* False when it is not this node that the loss is about: then `how` is all there is to say. */
+bool store_loss_finding(const struct store_loss *loss, struct finding *out);
 
 #endif

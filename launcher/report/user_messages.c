@@ -1,16 +1,19 @@
 /* user_messages.c -- see user_messages.h.
  *
  * Each fact has one function, and that function knows all its forms: an event, a sentence, or
- * nothing. node*.c call it where the fact becomes true and need not know what the user asked
+ * nothing. launcher/node calls it where the fact becomes true and need not know what the user asked
  * for. */
 #include "report/user_messages.h"
 
 #include "agent/failure.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "contain/contain.h"
-#include "report/events.h"
+#include "output/event_log.h"
+#include "tables/text.h"
 
+#include <cjson/cJSON.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -129,18 +132,18 @@ void announce_worker_ended(const struct announce *a, int local_rank, const struc
 void announce_restart(const struct announce *a, const struct agent *agent,
                       const struct failed_attempt *failed, int next)
 {
-    char who[CAUSE_HOST_MAX + 32] = "", restart[48] = "", when[48];
+    char who[LIMIT_TEXT + 32] = "", restart[48] = "", when[48];
     struct buf event = { 0 };
     if (wants_events(a))
         put_event(a, event_restart(&event, since_start(a), failed, next, agent), &event);
     if (a->plan->cli->json)
         return;
-    if (failed->rank >= 0 && a->plan->nnodes > 1)
-        snprintf(who, sizeof(who), "rank %d on %s: ", failed->rank, failed->host);
-    else if (failed->rank >= 0)
-        snprintf(who, sizeof(who), "rank %d: ", failed->rank);
+    if (failed->failure.rank >= 0 && a->plan->nnodes > 1)
+        snprintf(who, sizeof(who), "rank %d on %s: ", failed->failure.rank, failed->failure.host);
+    else if (failed->failure.rank >= 0)
+        snprintf(who, sizeof(who), "rank %d: ", failed->failure.rank);
     /* A node that an elastic job loses is not charged to --max_restarts. */
-    if (failed->rank >= 0 || !a->plan->meeting.elastic)
+    if (failed->failure.rank >= 0 || !a->plan->meeting.elastic)
         snprintf(restart, sizeof(restart), " (restart %d of %d)", a->plan->restarts + 1,
                  agent_max_restarts(agent));
     if (agent_backoff(agent) == 0 &&
@@ -149,10 +152,10 @@ void announce_restart(const struct announce *a, const struct agent *agent,
     else
         snprintf(when, sizeof(when), "in %.10g s", (double)agent_backoff(agent) / 1000.0);
     output_note(a->output, "attempt %d failed: %s%s; starting attempt %d%s %s", failed->attempt, who,
-                failed->words, next, restart, when);
+                failed->failure.words, next, restart, when);
 }
 
-void announce_again(const struct announce *a, const struct cause *cause)
+void announce_again(const struct announce *a, const struct failure *cause)
 {
     output_note(a->output, "%s; the workers start again",
                 cause->words[0] != '\0' ? cause->words : "the job grows");
@@ -196,9 +199,9 @@ void announce_findings(const struct announce *a, const char *screen, const struc
     }
 }
 
-void announce_told_to_stop(const struct announce *a, const struct cause *c)
+void announce_told_to_stop(const struct announce *a, const struct failure *c)
 {
-    char code[CAUSE_CODE_MAX + 4] = "";
+    char code[sizeof(c->code) + 4] = "";
     if (a->plan->cli->quiet)
         return;
     char pid[32] = "";
@@ -262,8 +265,8 @@ void announce_stop(const struct announce *a, const struct signal_heard *heard, b
         note_signal(a, heard, words[runs][first]);
 }
 
-/* Who sends a worker a signal on purpose wants to see that it went there, or why it died of it; a window that gets
- * another size is no news. */
+/* A user who signals a worker on purpose needs to see that the signal was passed on; a changed window size
+ * is no news. */
 void announce_passed(const struct announce *a, const struct signal_heard *heard, int workers)
 {
     char what[64];
@@ -275,7 +278,7 @@ void announce_passed(const struct announce *a, const struct signal_heard *heard,
         note_signal(a, heard, what);
 }
 
-/* Asked for, so it is said with --quiet, too. */
+/* Printed with --quiet, too, because the user asked. */
 void announce_status(const struct announce *a, const struct signal_heard *heard)
 {
     note_signal(a, heard, ": this is what the job does");
@@ -292,4 +295,257 @@ void announce_worker_stopped(const struct announce *a, int local_rank, int pid, 
     if (!a->plan->cli->json && !a->plan->cli->quiet)
         output_note(a->output, "rank %d was stopped by %s; it goes on after kill -CONT %d", who->rank, name,
                     pid);
+}
+
+/* --- events ----------------------------------------------------------------------------------------------- */
+
+/* {"event":"worker_ended","t":2.5,"rank":1,"local_rank":1,"verdict":"failed","ending":"exit 7",...}
+ *
+ * Each function builds one object and prints it or, when memory was short on the way, frees it: half an object on a line would break the
+ * reader of all that follow. */
+
+/* Everything a program needs to join the job or to find its files, before the first worker runs. */
+bool event_started(struct buf *out, uint64_t t_ms, const struct plan *plan)
+{
+    cJSON *o = event_new(EVENT_STARTED, t_ms);
+    return event_print(out, o,
+                       o != NULL && json_add_text(o, "job", plan->job) &&
+                           json_add_text(o, "host", plan->facts->host) &&
+                           json_add_number(o, "world_size", plan->world_size) &&
+                           json_add_text(o, "master_addr", plan->master_addr) &&
+                           json_add_number(o, "master_port", plan->master_port) &&
+                           json_add_text(o, "log_dir", plan->log_root));
+}
+
+bool event_worker_started(struct buf *out, uint64_t t_ms, const struct plan_worker *who, int pid)
+{
+    cJSON *o = event_new(EVENT_WORKER_STARTED, t_ms);
+    return event_print(out, o,
+                       o != NULL && event_add_worker(o, who) && json_add_number(o, "pid", pid) &&
+                           json_add_text(o, "gpu", who->gpu));
+}
+
+/* `exit_code` is the shell's view (128 + n), `signal` the plain truth: by the first alone nobody can tell an
+ * exit(137) from SIGKILL. */
+bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan_worker *who,
+                        const struct agent_worker *how)
+{
+    char text[ENDING_MAX];
+    cJSON *o = event_new(EVENT_WORKER_ENDED, t_ms);
+    ending_text(text, how);
+    bool ok = o != NULL && event_add_worker(o, who) &&
+              json_add_text(o, "verdict", verdict_name(how->verdict)) && json_add_text(o, "ending", text) &&
+              json_add_number(o, "exit_code", ending_code(how));
+    if (ok && how->verdict != WORKER_NOT_STARTED)
+        ok = json_add_number(o, "pid", how->pid);
+    if (ok && how->signal != 0)
+        ok = json_add_signal(o, how->signal);
+    return event_print(out, o, ok);
+}
+
+/* Attempts are counted from 0 here, like the directories of their logs. */
+bool event_restart(struct buf *out, uint64_t t_ms, const struct failed_attempt *failed, int next,
+                   const struct agent *agent)
+{
+    cJSON *o = event_new(EVENT_RESTART, t_ms);
+    return event_print(out, o,
+                       o != NULL && json_add_number(o, "failed_attempt", failed->attempt) &&
+                           json_add_number(o, "rank", failed->failure.rank) &&
+                           json_add_text(o, "ending", failed->failure.words) &&
+                           json_add_number(o, "exit_code", failure_code(&failed->failure)) &&
+                           json_add_number(o, "next_attempt", next) &&
+                           json_add_number(o, "max_restarts", agent_max_restarts(agent)) &&
+                           json_add_number(o, "wait_s", (double)agent_backoff(agent) / 1000.0));
+}
+
+bool event_stop(struct buf *out, uint64_t t_ms, const struct signal_heard *heard)
+{
+    cJSON *o = event_new(EVENT_STOP_REQUESTED, t_ms);
+    return event_print(out, o,
+                       o != NULL && json_add_signal(o, heard->signal) &&
+                           json_add_sender(o, "sender", &heard->sender));
+}
+
+bool event_signal_passed(struct buf *out, uint64_t t_ms, const struct signal_heard *heard, int workers)
+{
+    cJSON *o = event_new(EVENT_SIGNAL_PASSED, t_ms);
+    return event_print(out, o,
+                       o != NULL && json_add_signal(o, heard->signal) &&
+                           json_add_sender(o, "sender", &heard->sender) &&
+                           json_add_number(o, "workers", workers));
+}
+
+bool event_worker_stopped(struct buf *out, uint64_t t_ms, const struct plan_worker *who, int pid, int signal)
+{
+    cJSON *o = event_new(EVENT_WORKER_STOPPED, t_ms);
+    return event_print(out, o,
+                       o != NULL && event_add_worker(o, who) && json_add_number(o, "pid", pid) &&
+                           json_add_signal(o, signal));
+}
+
+bool event_findings(struct buf *out, uint64_t t_ms, const cJSON *push)
+{
+    cJSON *o = event_new(EVENT_FINDINGS, t_ms);
+    return event_print(
+        out, o,
+        o != NULL && json_add(o, "final", cJSON_Duplicate(cJSON_GetObjectItem(push, "final"), true)) &&
+            json_add(o, "findings", cJSON_Duplicate(cJSON_GetObjectItem(push, "findings"), true)));
+}
+
+bool event_launched(struct buf *out, uint64_t t_ms, const struct plan *plan)
+{
+    const struct plan_meeting *m = &plan->meeting;
+    cJSON *o = event_new(EVENT_LAUNCHED, t_ms);
+    bool ok = o != NULL && json_add_text(o, "store_host", m->host) &&
+              json_add_number(o, "store_port", m->port) && json_add_number(o, "nproc", plan->nproc) &&
+              json_add_number(o, "nnodes_min", m->nnodes_min) &&
+              json_add_number(o, "nnodes_max", m->nnodes_max);
+    if (ok && m->node_rank >= 0)
+        ok = json_add_number(o, "asked_node_rank", m->node_rank);
+    return event_print(out, o, ok);
+}
+
+bool event_ended(struct buf *out, uint64_t t_ms, int exit_code, const char *why)
+{
+    cJSON *o = event_new(EVENT_FINISHED, t_ms);
+    return event_print(out, o,
+                       o != NULL && json_add_number(o, "exit_code", exit_code) &&
+                           (why[0] == '\0' || json_add_text(o, "words", why)));
+}
+
+/* --- status ----------------------------------------------------------------------------------------------- */
+
+/* In a large job those who wait for others are not shown: the one that does not wait is
+ * what the user looks for. */
+
+/* --- what is known of one worker ------------------------------------------------------------------------ */
+
+/* Return the entry of a rank in the answer of the store; NULL = none. */
+static const cJSON *member_of(const struct status_facts *f, int rank)
+{
+    const cJSON *member;
+    cJSON_ArrayForEach(member, cJSON_GetObjectItemCaseSensitive(f->answer, "members"))
+    {
+        const cJSON *number = cJSON_GetObjectItemCaseSensitive(member, "rank");
+        if (cJSON_IsNumber(number) && number->valuedouble == rank)
+            return member;
+    }
+    return NULL;
+}
+
+static const char *text_of(const cJSON *member, const char *name)
+{
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(member, name));
+    return text != NULL ? text : "";
+}
+
+static bool is_running(const struct status_facts *f, int local_rank)
+{
+    return agent_worker(f->agent, local_rank)->verdict == WORKER_ALIVE;
+}
+
+/* ", has waited in all_reduce #5 for 3.7 s, behind step 3" */
+static bool put_steps(const cJSON *member, struct buf *out)
+{
+    const cJSON *step = cJSON_GetObjectItemCaseSensitive(member, "step");
+    const cJSON *ms = cJSON_GetObjectItemCaseSensitive(member, "beat_ms");
+    const char *call = text_of(member, "call");
+    bool ok = call[0] != '\0' ? buf_printf(out, ", has waited in %s for ", call)
+                              : buf_printf(out, ", has been in no collective for ");
+    ok = ok && text_put_ms(out, cJSON_IsNumber(ms) ? (uint64_t)ms->valuedouble : 0);
+    return ok && (!cJSON_IsNumber(step) || buf_printf(out, ", behind step %.0f", step->valuedouble));
+}
+
+/* ", waits for barrier 'x'", or whatever else the store has noticed. */
+static bool put_store(const struct status_facts *f, int rank, struct buf *out)
+{
+    const cJSON *member = member_of(f, rank);
+    const cJSON *silent = cJSON_GetObjectItemCaseSensitive(member, "silent_ms");
+    const char *waits = text_of(member, "waits_for"), *state = text_of(member, "state");
+    if (waits[0] != '\0')
+        return buf_printf(out, ", waits for %s", waits);
+    if (cJSON_HasObjectItem(member, "beat_ms"))
+        return put_steps(member, out);
+    if (strcmp(state, "disconnected") == 0)
+        return buf_printf(out, ", has closed its connection to the store");
+    if (strcmp(state, "connected") != 0 || !cJSON_IsNumber(silent))
+        return true;
+    return buf_printf(out, ", was last heard by the store ") &&
+           text_put_ms(out, (uint64_t)silent->valuedouble) && buf_printf(out, " ago");
+}
+
+/* Two states of a process need the user's help. */
+static bool put_state(char state, int pid, struct buf *out)
+{
+    if (state == 'T')
+        return buf_printf(out, ", is stopped: kill -CONT %d lets it go on", pid);
+    return state != 'D' || buf_printf(out, ", hangs in the kernel (state D; see /proc/%d/wchan)", pid);
+}
+
+static bool put_worker(const struct status_facts *f, int i, struct buf *out)
+{
+    const struct agent_worker *w = agent_worker(f->agent, i);
+    const int rank = f->plan->workers[i].rank;
+    char how[ENDING_MAX];
+    if (is_running(f, i))
+        return buf_printf(out, "rank %d (pid %d) runs for ", rank, w->pid) &&
+               text_put_ms(out, f->now_ms - w->started_ms) && put_state(f->states[i], w->pid, out) &&
+               put_store(f, rank, out);
+    ending_text(how, w);
+    bool ok = buf_printf(out, "rank %d: %s", rank, how);
+    if (w->verdict == WORKER_PENDING || w->verdict == WORKER_NOT_STARTED)
+        return ok;
+    return ok && buf_printf(out, " after ") && text_put_ms(out, w->ended_ms - w->started_ms);
+}
+
+/* --- which lines ---------------------------------------------------------------------------------------- */
+
+static bool is_shown(const struct status_facts *f, int local_rank)
+{
+    if (f->plan->nproc <= STATUS_LINES_MAX)
+        return true;
+    const cJSON *member = member_of(f, f->plan->workers[local_rank].rank);
+    return text_of(member, "waits_for")[0] == '\0' && text_of(member, "call")[0] == '\0';
+}
+
+/* Local rank of the n-th worker that is shown; nproc when there are not so many. */
+static int nth_shown(const struct status_facts *f, int n)
+{
+    int i = 0;
+    for (; i < f->plan->nproc; i++)
+        if (is_shown(f, i) && n-- == 0)
+            break;
+    return i;
+}
+
+static int count(const struct status_facts *f, bool (*is)(const struct status_facts *f, int local_rank))
+{
+    int n = 0;
+    for (int i = 0; i < f->plan->nproc; i++)
+        n += is(f, i);
+    return n;
+}
+
+/* A job that hangs is the usual reason to ask, and a store that does not answer a usual reason to hang. */
+static bool put_headline(const struct status_facts *f, struct buf *out)
+{
+    return text_put_ms(out, f->now_ms - f->started_ms) &&
+           buf_printf(out, " after the start: job %s, %d of %d workers run%s", f->plan->job,
+                      count(f, is_running), f->plan->nproc,
+                      f->answer == NULL ? "; the store does not answer" : "");
+}
+
+/* The last line tells how many were left out, and never when none was. */
+bool status_line(const struct status_facts *f, int i, struct buf *out)
+{
+    const int shown = count(f, is_shown);
+    const int lines = shown < STATUS_LINES_MAX ? shown : STATUS_LINES_MAX;
+    if (i == 0)
+        return put_headline(f, out);
+    if (i <= lines)
+        return put_worker(f, nth_shown(f, i - 1), out);
+    if (i > lines + 1 || lines == f->plan->nproc)
+        return false;
+    return buf_printf(out, "%d more, of whom %d wait for others; 'ddpctl status' shows all",
+                      f->plan->nproc - lines, f->plan->nproc - shown);
 }

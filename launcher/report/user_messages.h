@@ -7,8 +7,10 @@
 #include "agent/failure.h"
 #include "net/messages.h"
 #include "output/event_log.h"
+#include "output/lines.h"
 #include "output/output.h"
-#include "report/report_text.h"
+#include "plan/plan.h"
+#include "report/report.h"
 #include "tables/signals.h"
 
 struct announce {
@@ -33,7 +35,7 @@ void announce_restart(const struct announce *a, const struct agent *agent,
                       const struct failed_attempt *failed, int next);
 
 /* The job begins anew without a failure: it grows. */
-void announce_again(const struct announce *a, const struct cause *cause);
+void announce_again(const struct announce *a, const struct failure *cause);
 
 /* Not all nodes are here yet. */
 void announce_gathering(const struct announce *a, const struct heard_waiting *waiting);
@@ -43,7 +45,7 @@ void announce_gathering(const struct announce *a, const struct heard_waiting *wa
 void announce_findings(const struct announce *a, const char *screen, const struct cJSON *push);
 
 /* Something happened on another node, so the workers here are stopped. */
-void announce_told_to_stop(const struct announce *a, const struct cause *cause);
+void announce_told_to_stop(const struct announce *a, const struct failure *cause);
 
 /* Nothing runs here any more, and the end of the other `nodes` ("" = not known which) is waited for: by `state` after a
  * good end, which has a limit, after another, or no longer. */
@@ -52,13 +54,81 @@ void announce_waiting_for_end(const struct announce *a, const char *nodes, const
 /* The user asks to stop, for the `first` time or again; `runs`: something of an attempt does here. */
 void announce_stop(const struct announce *a, const struct signal_heard *heard, bool first, bool runs);
 
-/* A signal for the workers went to `workers` of them. One of the terminal is told with --verbose only. */
+/* A signal was passed on to `workers` workers. One from the terminal is printed with --verbose only. */
 void announce_passed(const struct announce *a, const struct signal_heard *heard, int workers);
 
 /* The user asks what the job does; the answer follows. */
 void announce_status(const struct announce *a, const struct signal_heard *heard);
 
-/* Somebody has stopped a worker by `signal`; it will go on when it gets SIGCONT. */
+/* A worker was stopped by `signal`; it goes on after SIGCONT. */
 void announce_worker_stopped(const struct announce *a, int local_rank, int pid, int signal);
+
+/* --- events ----------------------------------------------------------------------------------------------- */
+
+/* Events of a job as lines of JSON, for --json and --events. */
+
+/* `--json`: what happens, as JSON lines. Each function appends one object and a newline.
+ *
+ * Every object has "event" and "t" (seconds since the start of ddprun); the rest is in launcher/README.md.
+ * Bytes of workers that are not UTF-8 become U+FFFD. All return false when memory is short, and append
+ * nothing then. */
+
+/* The plan is made and the store listens. */
+bool event_started(struct buf *out, uint64_t t_ms, const struct plan *plan);
+
+bool event_worker_started(struct buf *out, uint64_t t_ms, const struct plan_worker *who, int pid);
+
+/* It has ended, or could not be started: `how` says which. */
+bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan_worker *who,
+                        const struct agent_worker *how);
+
+/* An attempt has failed; attempt `next` begins after agent_backoff(). */
+bool event_restart(struct buf *out, uint64_t t_ms, const struct failed_attempt *failed, int next,
+                   const struct agent *agent);
+
+/* The user asked to stop. */
+bool event_stop(struct buf *out, uint64_t t_ms, const struct signal_heard *heard);
+
+/* A signal went on to `workers` workers. */
+bool event_signal_passed(struct buf *out, uint64_t t_ms, const struct signal_heard *heard, int workers);
+
+/* A worker was stopped. */
+bool event_worker_stopped(struct buf *out, uint64_t t_ms, const struct plan_worker *who, int pid, int signal);
+
+/* This ddprun looks for the store. */
+bool event_launched(struct buf *out, uint64_t t_ms, const struct plan *plan);
+
+/* Everything is gone, for --events: as in --json, but without the report. `why` may be "". */
+bool event_ended(struct buf *out, uint64_t t_ms, int exit_code, const char *why);
+
+/* The findings of the store: the fields of its push "findings". */
+bool event_findings(struct buf *out, uint64_t t_ms, const struct cJSON *push);
+
+/* --- status ----------------------------------------------------------------------------------------------- */
+
+/* What each worker does right now, in one line each, for the user who asks (SIGQUIT, Ctrl-\).
+ *
+ *     12.3 s after the start: job k3x9, 3 of 4 workers run
+ *     rank 0 (pid 100) runs for 12.3 s, waits for barrier 'epoch-3'
+ *     rank 1 (pid 101) runs for 12.3 s, is stopped: kill -CONT 101 lets it go on
+ *     rank 2: exit 0 after 3.0 s
+ *
+ * Pure: what the kernel and the store know is handed in. */
+
+struct cJSON;
+
+enum { STATUS_LINES_MAX = 64 }; /* of workers; the report of a large job must still fit a screen or two */
+
+struct status_facts {
+    const struct plan *plan;
+    const struct agent *agent;
+    uint64_t started_ms, now_ms; /* by the agent's clock */
+    const char *states; /* by local rank, the kernel's letter for what a process does; 0 = not known */
+    const struct cJSON *answer; /* the store's answer to "status"; NULL = it does not answer */
+};
+
+/* Append line `i`, without newline: 0 is the headline, then come the workers. False when there are no more lines, or
+ * memory is short. */
+bool status_line(const struct status_facts *facts, int i, struct buf *out);
 
 #endif

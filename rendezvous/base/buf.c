@@ -2,11 +2,12 @@
  *
  * The three fields are enough because nothing is ever taken from the middle: a connection appends what it has read and
  * consumes whole requests from the front, an answer only grows. */
-#include "buf.h"
+#include "base/buf.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { BUF_MIN = 256 };
 
@@ -74,4 +75,31 @@ void buf_free(struct buf *b)
 {
     free(b->data);
     *b = (struct buf){ 0 };
+}
+
+struct shared *shared_resize(struct shared *old, size_t size, size_t keep)
+{
+    const bool alone = !shared_is_held_twice(old);
+    struct shared *s = alone ? realloc(old, sizeof(*s) + size) : malloc(sizeof(*s) + size);
+    if (s == NULL)
+        return NULL;
+    if (!alone) {
+        memcpy(s->bytes, old->bytes, keep < size ? keep : size);
+        old->holders--;
+    }
+    s->holders = 1;
+    s->size = size;
+    return s;
+}
+
+struct shared *shared_hold(struct shared *s)
+{
+    s->holders++;
+    return s;
+}
+
+void shared_release(struct shared *s)
+{
+    if (s != NULL && --s->holders == 0)
+        free(s);
 }

@@ -1,9 +1,9 @@
-/* completion.c -- see completion.h.
+/* completion.c -- see options.h.
  *
  * A script is a fixed text with the program's name for each backquote, and between its parts the lists that the options make. The
  * three scripts work alike: walk over the words in front of the cursor, skip options and their values, and so find out whether the
  * cursor is at an option, at the value of one, at the first other word, or behind it. */
-#include "completion.h"
+#include "base/options.h"
 
 #include <string.h>
 
@@ -26,7 +26,7 @@ static enum value_kind kind_of(const struct option_row *o)
 }
 
 /* `text` with the program's name for each backquote. */
-static bool put(struct buf *out, const struct completion *c, const char *text)
+static bool put_template(struct buf *out, const struct completion *c, const char *text)
 {
     bool ok = true;
     for (const char *at; (at = strchr(text, '`')) != NULL; text = at + 1)
@@ -190,25 +190,28 @@ static const char bash_command[] = "        *) command=${command:-$word} ;;\n"
 static bool print_bash(const struct completion *c, struct buf *out)
 {
     bool ok =
-        put(out, c,
+        put_template(
+            out, c,
             "# Completes the command line of ` in bash.\n_`_value() {\n    local words=\n    case $name "
             "in\n") &&
         put_cases(out, c, "words='", "'",
                   "mapfile -t COMPREPLY < <(compgen -P \"$prefix\" -f -- \"$cur\"); compopt -o filenames",
                   "mapfile -t COMPREPLY < <(compgen -P \"$prefix\" -d -- \"$cur\"); compopt -o filenames") &&
-        put(out, c,
+        put_template(
+            out, c,
             "    esac\n"
             "    [[ -z $words ]] || mapfile -t COMPREPLY < <(compgen -P \"$prefix\" -W \"$words\" -- "
             "\"$cur\")\n"
             "}\n\n_`() {\n    local command= switches='") &&
         put_names(out, c, false) && buf_printf(out, "' valued='") && put_names(out, c, true) &&
-        buf_printf(out, "' letters='") && put_letters(out, c) && put(out, c, bash_walk);
+        buf_printf(out, "' letters='") && put_letters(out, c) && put_template(out, c, bash_walk);
     if (c->n_commands == 0)
-        ok = ok && put(out, c, bash_program) && put(out, c, bash_value) && put(out, c, bash_program_end) &&
-             put(out, c, bash_options) && put(out, c, bash_program_rest);
+        ok = ok && put_template(out, c, bash_program) && put_template(out, c, bash_value) &&
+             put_template(out, c, bash_program_end) && put_template(out, c, bash_options) &&
+             put_template(out, c, bash_program_rest);
     else
-        ok = ok && put(out, c, bash_command) && put(out, c, bash_value) &&
-             buf_printf(out, "    if [[ $cur == -* ]]; then\n") && put(out, c, bash_options) &&
+        ok = ok && put_template(out, c, bash_command) && put_template(out, c, bash_value) &&
+             buf_printf(out, "    if [[ $cur == -* ]]; then\n") && put_template(out, c, bash_options) &&
              buf_printf(out, "    elif [[ -z $command ]]; then\n"
                              "        mapfile -t COMPREPLY < <(compgen -W '") &&
              put_commands(out, c) &&
@@ -216,7 +219,7 @@ static bool print_bash(const struct completion *c, struct buf *out)
              put_file_commands(out, c) &&
              buf_printf(out, ") mapfile -t COMPREPLY < <(compgen -f -- \"$cur\"); compopt -o filenames ;;\n"
                              "        esac\n    fi\n}\n");
-    return ok && put(out, c, "complete -F _` `\n");
+    return ok && put_template(out, c, "complete -F _` `\n");
 }
 
 /* --- zsh ------------------------------------------------------------------------------------------------ */
@@ -282,24 +285,27 @@ static bool put_zsh_commands(struct buf *out, const struct completion *c)
 
 static bool print_zsh(const struct completion *c, struct buf *out)
 {
-    bool ok = put(out, c,
+    bool ok = put_template(
+                  out, c,
                   "#compdef `\n# Completes the command line of ` in zsh.\n_`_value() {\n    case $1 in\n") &&
               put_cases(out, c, "compadd -- ", "", "_files", "_path_files -/") &&
-              put(out, c,
-                  "    esac\n}\n\n_`() {\n    setopt localoptions extendedglob\n"
-                  "    local cur=$words[CURRENT] i word name= first=0 command= letters='") &&
+              put_template(out, c,
+                           "    esac\n}\n\n_`() {\n    setopt localoptions extendedglob\n"
+                           "    local cur=$words[CURRENT] i word name= first=0 command= letters='") &&
               put_letters(out, c) && buf_printf(out, "'\n    local -a subcommands switches=(") &&
               put_described(out, c, false) && buf_printf(out, ") valued=(") && put_described(out, c, true) &&
-              buf_printf(out, ")\n") && put(out, c, zsh_walk);
+              buf_printf(out, ")\n") && put_template(out, c, zsh_walk);
     if (c->n_commands == 0)
         ok = ok && buf_printf(out, "        (*) first=$i; break ;;\n        esac\n    done\n") &&
-             put(out, c, zsh_value) && buf_printf(out, "    if [[ $first == 0 && $cur == -* ]]; then\n") &&
-             put(out, c, zsh_options) && put(out, c, zsh_program_rest);
+             put_template(out, c, zsh_value) &&
+             buf_printf(out, "    if [[ $first == 0 && $cur == -* ]]; then\n") &&
+             put_template(out, c, zsh_options) && put_template(out, c, zsh_program_rest);
     else
         ok = ok && buf_printf(out, "        (*) command=${command:-$word} ;;\n        esac\n    done\n") &&
-             put(out, c, zsh_value) && buf_printf(out, "    if [[ $cur == -* ]]; then\n") &&
-             put(out, c, zsh_options) && put_zsh_commands(out, c);
-    return ok && put(out, c, "\nif [[ $funcstack[1] == _` ]]; then _` \"$@\"; else compdef _` `; fi\n");
+             put_template(out, c, zsh_value) && buf_printf(out, "    if [[ $cur == -* ]]; then\n") &&
+             put_template(out, c, zsh_options) && put_zsh_commands(out, c);
+    return ok &&
+           put_template(out, c, "\nif [[ $funcstack[1] == _` ]]; then _` \"$@\"; else compdef _` `; fi\n");
 }
 
 /* --- fish ----------------------------------------------------------------------------------------------- */
@@ -331,7 +337,7 @@ static const char fish_dashes[] =
 /* "__nproc_per_node -r": names as __words compares them. */
 static bool put_fish_valued(struct buf *out, const struct completion *c)
 {
-    bool ok = put(out, c, "set -g __`_valued");
+    bool ok = put_template(out, c, "set -g __`_valued");
     for (size_t i = 0; i < c->options->n; i++) {
         const struct option_row *o = &c->options->rows[i];
         if (is_shown(o) && !options_is_switch(o))
@@ -347,9 +353,10 @@ static bool put_fish_option(struct buf *out, const struct completion *c, const s
 {
     const enum value_kind kind = kind_of(o);
     const bool switch_only = options_is_switch(o);
-    bool ok = put(out, c, c->n_commands == 0 ? "complete -c ` -n 'not __`_has_word" : "complete -c `");
+    bool ok =
+        put_template(out, c, c->n_commands == 0 ? "complete -c ` -n 'not __`_has_word" : "complete -c `");
     if (c->n_commands == 0)
-        ok = ok && put(out, c, dashes ? "; and __`_dashes'" : "'");
+        ok = ok && put_template(out, c, dashes ? "; and __`_dashes'" : "'");
     ok = ok && buf_printf(out, " -l ");
     for (const char *p = o->name; *p != '\0'; p++)
         ok = ok && buf_append(out, dashes && *p == '_' ? "-" : p, 1);
@@ -368,34 +375,37 @@ static bool put_fish_words(struct buf *out, const struct completion *c)
 {
     bool ok = true;
     if (c->n_commands == 0)
-        return put(out, c,
-                   "complete -c ` -n 'not __`_has_word' -a '(__fish_complete_path (commandline -ct))'\n"
-                   "complete -c ` -n 'not __`_has_word; and test -n (commandline -ct)' -a "
-                   "'(__fish_complete_command)'\n"
-                   "complete -c ` -n __`_has_word -a '(complete -C (string join -- \" \" (__`_words) "
-                   "(commandline -ct)))'\n");
+        return put_template(
+            out, c,
+            "complete -c ` -n 'not __`_has_word' -a '(__fish_complete_path (commandline -ct))'\n"
+            "complete -c ` -n 'not __`_has_word; and test -n (commandline -ct)' -a "
+            "'(__fish_complete_command)'\n"
+            "complete -c ` -n __`_has_word -a '(complete -C (string join -- \" \" (__`_words) "
+            "(commandline -ct)))'\n");
     for (size_t i = 0; i < c->n_commands; i++)
-        ok = ok && put(out, c, "complete -c ` -n 'not __`_has_word' -a ") &&
+        ok = ok && put_template(out, c, "complete -c ` -n 'not __`_has_word' -a ") &&
              buf_printf(out, "%s -d '", c->commands[i].name) && put_help(out, c->commands[i].help, true) &&
              buf_printf(out, "'\n");
     for (size_t i = 0; i < c->n_commands; i++)
         if (c->commands[i].files)
-            ok = ok && put(out, c, "complete -c ` -F -n 'contains -- ") &&
-                 buf_printf(out, "%s", c->commands[i].name) && put(out, c, " (__`_words)'\n");
+            ok = ok && put_template(out, c, "complete -c ` -F -n 'contains -- ") &&
+                 buf_printf(out, "%s", c->commands[i].name) && put_template(out, c, " (__`_words)'\n");
     return ok;
 }
 
 static bool print_fish(const struct completion *c, struct buf *out)
 {
     bool ok =
-        put(out, c, "# Completes the command line of ` in fish.\n") && put_fish_valued(out, c) &&
-        put(out, c, fish_walk) &&
-        put(out, c,
-            c->n_commands == 0 ? "                printf '%s\\n' $word $words\n                return\n"
-                               : "                printf '%s\\n' $word\n") &&
-        put(out, c,
+        put_template(out, c, "# Completes the command line of ` in fish.\n") && put_fish_valued(out, c) &&
+        put_template(out, c, fish_walk) &&
+        put_template(out, c,
+                     c->n_commands == 0
+                         ? "                printf '%s\\n' $word $words\n                return\n"
+                         : "                printf '%s\\n' $word\n") &&
+        put_template(
+            out, c,
             "        end\n    end\nend\nfunction __`_has_word\n    test (count (__`_words)) -gt 0\nend\n") &&
-        put(out, c, fish_dashes) && put(out, c, "complete -c ` -f\n");
+        put_template(out, c, fish_dashes) && put_template(out, c, "complete -c ` -f\n");
     for (size_t i = 0; i < c->options->n && ok; i++) {
         const struct option_row *o = &c->options->rows[i];
         ok = !is_shown(o) || (put_fish_option(out, c, o, false) &&
@@ -408,7 +418,7 @@ static bool print_fish(const struct completion *c, struct buf *out)
 
 static bool print_tcsh(const struct completion *c, struct buf *out)
 {
-    bool ok = put(out, c, "complete ` 'c/--/(");
+    bool ok = put_template(out, c, "complete ` 'c/--/(");
     for (size_t i = 0; i < c->options->n; i++)
         if (is_shown(&c->options->rows[i]))
             ok = ok && buf_printf(out, "%s%s%s", i > 0 ? " " : "", c->options->rows[i].name,

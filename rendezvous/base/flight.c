@@ -1,4 +1,4 @@
-/* flight.c -- see flight.h: calls are recorded, and printed as JSON.
+/* flight.c -- see flight.h.
  *
  * The JSON has the field names of PyTorch's flight recorder where it has the same facts. It is written without printf and without
  * memory of the heap, because a signal handler does so, too. Whatever a worker's memory holds is taken as a number, or as a word with a

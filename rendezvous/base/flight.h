@@ -7,8 +7,8 @@
  * is ever used as a size or an index before it is compared with its limit.
  *
  * The words for kinds, types and operations are in the page, too: their table is libddp's, and the launcher does not link it. */
-#ifndef BASE_FLIGHT_H
-#define BASE_FLIGHT_H
+#ifndef RENDEZVOUS_BASE_FLIGHT_H
+#define RENDEZVOUS_BASE_FLIGHT_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -121,6 +121,10 @@ bool flight_json(const struct flight *f, const char *why, uint64_t now_ns, fligh
 /* Where rank `rank` leaves its record: `pattern` with the rank for each %r, or else the directory in which flight_RANK.json is.
  * False when it does not fit. */
 bool flight_path(char *out, size_t size, const char *pattern, int rank);
+
+/* flight_file.c: into a new file under that name, mode 0600, by the rank itself or, when it cannot, by its launcher; what had the name
+ * is unlinked before, and no link followed. False leaves a file that is not whole, or none. In signal handlers, too. */
+bool flight_file_write(const struct flight *flight, const char *path, const char *why);
 
 /* How a worker finds its page, the value of DDPRUN_PAGE:
  *

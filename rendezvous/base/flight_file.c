@@ -1,5 +1,5 @@
-/* flight_file.c -- see flight_file.h. All that is called here is on POSIX's list of what a signal handler may call. */
-#include "base/flight_file.h"
+/* flight_file.c -- see flight.h. All that is called here is on POSIX's list of what a signal handler may call. */
+#include "base/flight.h"
 
 #include "base/clock.h"
 
@@ -7,7 +7,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-static bool put(void *user, const char *text, size_t len)
+static bool write_whole(void *user, const char *text, size_t len)
 {
     const int *fd = user;
     while (len > 0) {
@@ -29,6 +29,6 @@ bool flight_file_write(const struct flight *flight, const char *path, const char
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return false;
-    const bool ok = flight_json(flight, why, clock_ns(), put, &fd);
+    const bool ok = flight_json(flight, why, clock_ns(), write_whole, &fd);
     return close(fd) == 0 && ok;
 }

@@ -2,13 +2,20 @@
  *
  * The line is put together on the stack and leaves in one write(2), without stdio: no lock, no buffer that a fork would
  * copy, no memory. What is longer than the line is cut, since a log line is no reason to fail. */
-#include "log.h"
+#include "base/log.h"
 
-#include "text.h"
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/text.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 enum { PATIENCE_MS = 1000 };
@@ -45,4 +52,196 @@ void log_line(enum log_level level, const char *fmt, ...)
     struct pollfd ready = { .fd = STDERR_FILENO, .events = POLLOUT };
     if (poll(&ready, 1, PATIENCE_MS) <= 0 || write(STDERR_FILENO, line, len) < 0)
         return; /* nobody is left to tell */
+}
+
+/* --- lines of a file -------------------------------------------------------------------------------------- */
+
+enum { QUEUE_BYTES = 4 << 20 }; /* some 20,000 lines */
+
+struct line_file {
+    int fd; /* the thread's alone, once it runs */
+    pthread_t thread;
+    pthread_mutex_t mutex; /* of all that follows */
+    pthread_cond_t more, done;
+    struct buf queue; /* whole lines */
+    struct line_file_state state;
+    bool has_thread, ends, has_ended;
+};
+
+/* --- the thread ----------------------------------------------------------------------------------------- */
+
+/* In one write; what a full disk has taken only half of is ended as soon as it takes a byte, so that it spoils no
+ * other line. */
+static int write_line(int fd, const char *line, size_t len, bool *torn)
+{
+    while (*torn) {
+        const ssize_t n = write(fd, "\n", 1);
+        if (n < 0 && errno != EINTR)
+            return errno;
+        *torn = n != 1;
+    }
+    ssize_t n;
+    do
+        n = write(fd, line, len);
+    while (n < 0 && errno == EINTR);
+    if (n == (ssize_t)len)
+        return 0;
+    *torn = n > 0;
+    return n < 0 ? errno : ENOSPC;
+}
+
+static void note_error(struct line_file *f, int error)
+{
+    pthread_mutex_lock(&f->mutex);
+    f->state.lost++;
+    if (f->state.error == 0)
+        f->state.error = error;
+    pthread_mutex_unlock(&f->mutex);
+}
+
+/* A write for each line: with O_APPEND the kernel puts each at the end as one, so several processes may
+ * share a file. */
+static void write_all(struct line_file *f, const struct buf *lines, bool *torn)
+{
+    for (size_t at = 0; at < lines->len;) {
+        const char *line = (const char *)lines->data + at;
+        const size_t len = (size_t)((const char *)memchr(line, '\n', lines->len - at) + 1 - line);
+        const int error = write_line(f->fd, line, len, torn);
+        if (error != 0)
+            note_error(f, error);
+        at += len;
+    }
+}
+
+/* The lock is held to change the buffers over and not while writing, which may take as long as a disk
+ * likes; the callers never wait for it. Both buffers keep their memory. */
+static void *run_writer(void *user)
+{
+    struct line_file *f = user;
+    struct buf lines = { 0 };
+    bool torn = false;
+    pthread_mutex_lock(&f->mutex);
+    while (f->queue.len > 0 || !f->ends) {
+        if (f->queue.len == 0) {
+            pthread_cond_wait(&f->more, &f->mutex);
+            continue;
+        }
+        const struct buf empty = lines;
+        lines = f->queue;
+        f->queue = empty;
+        pthread_mutex_unlock(&f->mutex);
+        write_all(f, &lines, &torn);
+        lines.len = 0;
+        pthread_mutex_lock(&f->mutex);
+    }
+    f->has_ended = true;
+    pthread_cond_signal(&f->done);
+    pthread_mutex_unlock(&f->mutex);
+    buf_free(&lines);
+    return NULL;
+}
+
+/* Signals are the business of the other threads; a pipe that has lost its reader is an errno. */
+static bool start_thread(struct line_file *f)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    f->has_thread = pthread_create(&f->thread, NULL, run_writer, f) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return f->has_thread;
+}
+
+/* --- the callers ---------------------------------------------------------------------------------------- */
+
+/* Without waiting for a pipe's reader; the writes may wait again. */
+static int open_file(const char *path, int *error)
+{
+    const int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600);
+    if (fd < 0 || fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK) != 0)
+        *error = errno;
+    return fd;
+}
+
+struct line_file *line_file_open(const char *path, int *error)
+{
+    pthread_condattr_t monotonic;
+    struct line_file *f = calloc(1, sizeof(*f));
+    *error = ENOMEM;
+    if (f == NULL)
+        return NULL;
+    f->fd = open_file(path, error);
+    if (f->fd < 0) {
+        free(f);
+        return NULL;
+    }
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_mutex_init(&f->mutex, NULL);
+    pthread_cond_init(&f->more, NULL);
+    pthread_cond_init(&f->done, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    return f;
+}
+
+/* Full means lost, and counted: an event log must never slow the job down that it tells of. The thread is
+ * made with the first line, so that a fork before that has none to lose. */
+void line_file_put(struct line_file *f, struct slice line)
+{
+    pthread_mutex_lock(&f->mutex);
+    const bool ok = (f->has_thread || start_thread(f)) && f->queue.len + line.len <= QUEUE_BYTES &&
+                    buf_append(&f->queue, line.data, line.len);
+    if (!ok) {
+        f->state.lost++;
+        if (f->state.error == 0)
+            f->state.error = ENOBUFS;
+    }
+    pthread_cond_signal(&f->more);
+    pthread_mutex_unlock(&f->mutex);
+}
+
+struct line_file_state line_file_state(struct line_file *f)
+{
+    pthread_mutex_lock(&f->mutex);
+    const struct line_file_state state = f->state;
+    pthread_mutex_unlock(&f->mutex);
+    return state;
+}
+
+/* True when the thread has written all. With a limit: a pipe whose reader has stopped would hold the whole
+ * launcher back at its end. */
+static bool end_thread(struct line_file *f, uint64_t limit_ms, struct line_file_state *state)
+{
+    const struct timespec until = clock_after_us(limit_ms * 1000);
+    pthread_mutex_lock(&f->mutex);
+    f->ends = true;
+    pthread_cond_signal(&f->more);
+    int rc = 0;
+    while (f->has_thread && !f->has_ended && rc == 0)
+        rc = pthread_cond_timedwait(&f->done, &f->mutex, &until);
+    const bool ended = !f->has_thread || f->has_ended;
+    *state = f->state;
+    pthread_mutex_unlock(&f->mutex);
+    return ended;
+}
+
+struct line_file_state line_file_close(struct line_file *f, uint64_t limit_ms)
+{
+    struct line_file_state state = { 0 };
+    if (f == NULL)
+        return state;
+    if (!end_thread(f, limit_ms, &state)) {
+        pthread_detach(f->thread);
+        return (struct line_file_state){ .error = state.error != 0 ? state.error : ETIMEDOUT,
+                                         .lost = state.lost + 1 };
+    }
+    if (f->has_thread)
+        pthread_join(f->thread, NULL);
+    close(f->fd);
+    pthread_mutex_destroy(&f->mutex);
+    pthread_cond_destroy(&f->more);
+    pthread_cond_destroy(&f->done);
+    buf_free(&f->queue);
+    free(f);
+    return state;
 }

@@ -1,9 +1,15 @@
-/* log.h -- one line on stderr for an operator: "ddprun: warning: ...". Shells only; the core returns words instead.
+/* log.h -- lines without waiting: one on stderr for an operator ("ddprun: warning: ..."), or many in a file. For shells; the core
+ * returns words instead.
  *
  * The program's name and the level are set once in main, before any thread starts. A line goes out in one write(2),
  * so lines of two processes do not mix. */
-#ifndef BASE_LOG_H
-#define BASE_LOG_H
+#ifndef RENDEZVOUS_BASE_LOG_H
+#define RENDEZVOUS_BASE_LOG_H
+
+#include "base/buf.h"
+
+#include <stdbool.h>
+#include <stdint.h>
 
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
@@ -16,5 +22,54 @@ void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(
 #define log_warn(...)  log_line(LOG_WARN, __VA_ARGS__)
 #define log_info(...)  log_line(LOG_INFO, __VA_ARGS__)
 #define log_debug(...) log_line(LOG_DEBUG, __VA_ARGS__)
+
+enum { GATE_MS = 1000 };
+
+/* Lets one log line of a kind through in a second, and counts the others: strangers decide how often they annoy us, and a port
+ * scanner must not be able to fill the operator's disk. A zeroed struct is an open gate. */
+struct gate {
+    uint64_t next_ms;
+    unsigned left_out;
+};
+
+/* True when a line may be written now; *left_out says how many could not since the last one. */
+static inline bool gate_pass(struct gate *gate, uint64_t now_ms, unsigned *left_out)
+{
+    if (now_ms < gate->next_ms) {
+        gate->left_out++;
+        return false;
+    }
+    *left_out = gate->left_out;
+    *gate = (struct gate){ .next_ms = now_ms + GATE_MS };
+    return true;
+}
+
+/* --- lines of a file -------------------------------------------------------------------------------------- */
+
+/* A file that whole lines are appended to, by a thread of its own: who has a line to write never waits.
+ *
+ * Every line is one write, so several processes may append to the same file, and whoever reads it while it grows sees
+ * no half of one. What the disk is too slow for, or does not take, is lost and counted; the first error is kept for
+ * whoever wants to tell the user, and later lines are tried all the same: there may be room again. */
+
+struct line_file;
+
+/* Open for appending, made with mode 0600 if it is not there; a pipe must have a reader. NULL: `*error` is the errno. The thread
+ * starts with the first line. */
+struct line_file *line_file_open(const char *path, int *error);
+
+/* Queue a copy of one line or several, each with its newline. Any thread may call it; it never blocks on the file. */
+void line_file_put(struct line_file *f, struct slice line);
+
+struct line_file_state {
+    int error;     /* errno of the first line that could not be written, 0 = none; ENOBUFS: it was too slow */
+    uint64_t lost; /* lines */
+};
+struct line_file_state line_file_state(struct line_file *f);
+
+enum { LINE_FILE_CLOSE_MS = 2000 }; /* for a slow disk, when a program is about to end */
+/* Wait at most `limit_ms` until all is written, close, free. A file that hangs keeps its memory and its thread until the
+ * process ends. NULL is allowed. Returns the last state. */
+struct line_file_state line_file_close(struct line_file *f, uint64_t limit_ms);
 
 #endif

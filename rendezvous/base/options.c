@@ -3,7 +3,7 @@
  * Not getopt_long, because its table has neither help texts nor the places of values, and it prints its errors itself. A default is a
  * text that goes through the same parser as a value from the user, so it cannot be outside of its own limits, and the help prints
  * what happens. */
-#include "options.h"
+#include "base/options.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -172,7 +172,7 @@ ddp_status options_store(const struct option_table *table, const struct option_r
 /* --- finding an option ---------------------------------------------------------------------------------- */
 
 /* Does `name` begin with the `len` bytes of `typed`, where '-' and '_' are the same? */
-static bool begins_with(const char *name, const char *typed, size_t len)
+static bool name_begins_with(const char *name, const char *typed, size_t len)
 {
     for (size_t i = 0; i < len; i++)
         if (name[i] == '\0' || (typed[i] == '-' ? '_' : typed[i]) != (name[i] == '-' ? '_' : name[i]))
@@ -191,7 +191,7 @@ static const struct option_row *find_letter(const struct option_table *t, char l
 static const struct option_row *find_name(const struct option_table *t, const char *typed, size_t len)
 {
     for (size_t i = 0; i < t->n; i++)
-        if (begins_with(t->rows[i].name, typed, len) && t->rows[i].name[len] == '\0')
+        if (name_begins_with(t->rows[i].name, typed, len) && t->rows[i].name[len] == '\0')
             return &t->rows[i];
     return t->style != OPTIONS_ARGPARSE && len == 1 ? find_letter(t, typed[0]) : NULL;
 }
@@ -204,7 +204,7 @@ static const struct option_row *find_abbreviation(const struct option_table *t, 
     *matches = 0;
     for (size_t i = 0; i < t->n; i++) {
         const struct option_row *row = &t->rows[i];
-        if (!begins_with(row->name, typed, len) || (found != NULL && row->rank > found->rank))
+        if (!name_begins_with(row->name, typed, len) || (found != NULL && row->rank > found->rank))
             continue;
         *matches = found != NULL && row->rank == found->rank ? *matches + 1 : 1;
         found = row;
@@ -219,7 +219,7 @@ static ddp_status ambiguous_option(const struct option_table *t, const char *wor
     char list[512] = "";
     size_t used = 0;
     for (size_t i = 0; i < t->n; i++)
-        if (begins_with(t->rows[i].name, word + 2, len) && used < sizeof(list))
+        if (name_begins_with(t->rows[i].name, word + 2, len) && used < sizeof(list))
             used += (size_t)snprintf(list + used, sizeof(list) - used, "%s--%s", used > 0 ? ", " : "",
                                      t->rows[i].name);
     return ddp_fail(err, DDP_ERR_ARG, "option %.*s is ambiguous: %s", SHOWN_MAX, word, list);

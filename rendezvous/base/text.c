@@ -3,7 +3,9 @@
  * Keys, names and peers' texts end up on terminals and in JSON. Escaping everything that is not printable
  * ASCII keeps escape sequences of an attacker off the operator's screen, and makes every result valid
  * UTF-8 without a decoder. */
-#include "text.h"
+#include "base/text.h"
+
+#include <stdio.h>
 
 static bool is_printable(uint8_t c)
 {
@@ -65,6 +67,18 @@ bool text_put_ms(struct buf *out, uint64_t ms)
     return buf_printf(out, "%llu min", (unsigned long long)(ms / 60000));
 }
 
+void text_copy(char *to, size_t size, const char *text)
+{
+    size_t len = text != NULL ? strnlen(text, size) : 0;
+    if (len == size) {
+        len = size - 1;
+        while (len > 0 && ((unsigned char)text[len] & 0xc0) == 0x80)
+            len--;
+    }
+    memcpy(to, text != NULL ? text : "", len);
+    to[len] = '\0';
+}
+
 /* Years begin in March here, so that the leap day is the last of its year; then 153 days are five months of 31, 30, 31, 30, 31 days, from
  * any multiple of five. Four centuries always have the same number of days. */
 struct date date_of(uint64_t day)
@@ -78,4 +92,18 @@ struct date date_of(uint64_t day)
     struct date date = { .day = (int)(d - (153 * m + 2) / 5 + 1), .month = (int)(m < 10 ? m + 3 : m - 9) };
     date.year = (int)(y + 400 * cycle + (date.month <= 2));
     return date;
+}
+
+void json_add_integer(cJSON *o, const char *name, int64_t value)
+{
+    char text[24];
+    snprintf(text, sizeof(text), "%lld", (long long)value);
+    cJSON_AddRawToObject(o, name, text);
+}
+
+/* Taken over in any case: cJSON leaves an item with the caller when it cannot be added. */
+void json_append(cJSON *array, cJSON *item)
+{
+    if (!cJSON_AddItemToArray(array, item))
+        cJSON_Delete(item);
 }

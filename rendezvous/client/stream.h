@@ -7,7 +7,7 @@
 #ifndef RENDEZVOUS_CLIENT_STREAM_H
 #define RENDEZVOUS_CLIENT_STREAM_H
 
-#include "base/slice.h"
+#include "base/buf.h"
 #include "ddp/error.h"
 
 #include <stdint.h>

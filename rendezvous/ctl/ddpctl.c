@@ -154,7 +154,7 @@ static void complain(void *user, const char *file, size_t line, const char *what
         log_warn("%s:%zu: %s; the line is left out", file, line, what);
 }
 
-static bool read_all(FILE *file, struct buf *out)
+static bool read_stream(FILE *file, struct buf *out)
 {
     size_t n;
     do {
@@ -171,7 +171,7 @@ static bool read_events(struct timeline_events *events, const char *name)
 {
     struct buf text = { 0 };
     FILE *file = fopen(name, "re");
-    bool ok = file != NULL && read_all(file, &text);
+    bool ok = file != NULL && read_stream(file, &text);
     if (!ok)
         log_error("cannot read %s: %s", name, strerror(errno));
     if (file != NULL)
@@ -193,7 +193,7 @@ static bool write_file(const char *name, const struct buf *text)
     return ok;
 }
 
-static bool draw(const struct ctl_options *o, const struct timeline_events *events)
+static bool write_timeline(const struct ctl_options *o, const struct timeline_events *events)
 {
     struct timeline t;
     struct buf out = { 0 };
@@ -226,7 +226,7 @@ static bool ctl_timeline(const struct ctl_options *o)
         log_info("%zu lines are about other jobs, or an earlier run of this one; drawn is the latest run of "
                  "job '%s'",
                  events.other_lives, events.job);
-    ok = ok && draw(o, &events);
+    ok = ok && write_timeline(o, &events);
     timeline_events_free(&events);
     return ok;
 }

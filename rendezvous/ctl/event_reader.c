@@ -1,9 +1,9 @@
-/* event_reader.c -- see event_reader.h. Pure: text in, a list out.
+/* event_reader.c -- see timeline.h. Pure: text in, a list out.
  *
  * Four steps: lines are read, whatever their order; one life of one job is chosen; every event is put on
  * the store's clock; what several logs tell is kept once. Only then are they sorted, since before that the
  * times of two nodes cannot be compared. */
-#include "ctl/event_reader.h"
+#include "ctl/timeline.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +37,7 @@ int64_t timeline_time(const struct timeline_event *event, const char *name)
 /* --- reading -------------------------------------------------------------------------------------------- */
 
 /* NULL leaves the old list to its owner. */
-static void *grow(void *list, size_t *room, size_t n, size_t size)
+static void *grow_list(void *list, size_t *room, size_t n, size_t size)
 {
     if (n < *room)
         return list;
@@ -55,7 +55,7 @@ static size_t agent_of(struct timeline_events *e, const char *host, int64_t pid)
     for (size_t i = e->n_agents; i-- > 0;)
         if (e->agents[i].pid == (int)pid && strcmp(e->agents[i].host, host) == 0)
             return i;
-    struct timeline_agent *list = grow(e->agents, &e->agents_room, e->n_agents, sizeof(*list));
+    struct timeline_agent *list = grow_list(e->agents, &e->agents_room, e->n_agents, sizeof(*list));
     e->agents = list != NULL ? list : e->agents;
     char *copy = list != NULL ? strdup(host) : NULL;
     e->no_memory = e->no_memory || copy == NULL;
@@ -103,7 +103,7 @@ static void find_agent(struct timeline_events *e, struct timeline_event *event)
 
 static void add_line(struct timeline_events *e, const char *file, size_t number, struct slice line)
 {
-    struct timeline_event *list = grow(e->list, &e->room, e->n, sizeof(*list));
+    struct timeline_event *list = grow_list(e->list, &e->room, e->n, sizeof(*list));
     if (list == NULL) {
         e->no_memory = true;
         return;

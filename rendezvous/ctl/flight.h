@@ -3,7 +3,7 @@
 #ifndef RENDEZVOUS_CTL_FLIGHT_H
 #define RENDEZVOUS_CTL_FLIGHT_H
 
-#include "base/slice.h"
+#include "base/buf.h"
 #include "ddp/error.h"
 
 #include <cjson/cJSON.h>

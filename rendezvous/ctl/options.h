@@ -2,7 +2,6 @@
 #ifndef RENDEZVOUS_CTL_OPTIONS_H
 #define RENDEZVOUS_CTL_OPTIONS_H
 
-#include "base/completion.h"
 #include "base/endpoint.h"
 #include "base/options.h"
 

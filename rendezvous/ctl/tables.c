@@ -91,7 +91,7 @@ struct sorted_row {
     int place; /* in the store's list, decides between equals */
 };
 
-static int compare(const void *a, const void *b)
+static int compare_rows(const void *a, const void *b)
 {
     const struct sorted_row *x = a, *y = b;
     int order = cJSON_IsNumber(y->by) - cJSON_IsNumber(x->by); /* numbers first, then texts, then nothing */
@@ -116,7 +116,7 @@ static struct sorted_row *sort_rows(const cJSON *rows, const char *field, int *n
         sorted[*n] = (struct sorted_row){ row, cJSON_GetObjectItemCaseSensitive(row, field), *n };
         ++*n;
     }
-    qsort(sorted, (size_t)*n, sizeof(*sorted), compare);
+    qsort(sorted, (size_t)*n, sizeof(*sorted), compare_rows);
     return sorted;
 }
 
@@ -124,7 +124,7 @@ static struct sorted_row *sort_rows(const cJSON *rows, const char *field, int *n
 
 /* An empty cell would make a row hard to read, and to cut with awk, so it is a dash. Make the cell in the
  * empty buffer `cell`. */
-static bool make(const struct ctl_column *column, const cJSON *row, struct buf *cell)
+static bool make_cell(const struct ctl_column *column, const cJSON *row, struct buf *cell)
 {
     cell->len = 0;
     return column->cell(row, column->field, cell) && (cell->len > 0 || buf_append(cell, "-", 1));
@@ -138,7 +138,7 @@ static bool measure(const struct ctl_column *columns, const struct sorted_row *r
         width[i] = strlen(columns[i].title);
     for (int r = 0; r < n; r++) {
         for (size_t i = 0; i < COLUMNS_MAX && columns[i].title != NULL; i++) {
-            if (!make(&columns[i], rows[r].row, cell))
+            if (!make_cell(&columns[i], rows[r].row, cell))
                 return false;
             if (cell->len > width[i])
                 width[i] = cell->len;
@@ -164,8 +164,8 @@ static bool print(const struct ctl_column *columns, const struct sorted_row *row
         ok = put_cell(&columns[i], slice_str(columns[i].title), width[i], out);
     for (int r = 0; r < n; r++) {
         for (size_t i = 0; ok && i < COLUMNS_MAX && columns[i].title != NULL; i++)
-            ok =
-                make(&columns[i], rows[r].row, cell) && put_cell(&columns[i], buf_slice(cell), width[i], out);
+            ok = make_cell(&columns[i], rows[r].row, cell) &&
+                 put_cell(&columns[i], buf_slice(cell), width[i], out);
     }
     return ok;
 }

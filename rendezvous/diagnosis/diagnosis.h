@@ -2,14 +2,14 @@
  *
  *     diagnose_rank   one rank that others wait for: which row of findings.h fits it
  *     diagnose_job    the whole job: a snapshot in, a short list of findings out, causes before consequences */
-#ifndef RENDEZVOUS_DIAGNOSIS_H
-#define RENDEZVOUS_DIAGNOSIS_H
+#ifndef RENDEZVOUS_DIAGNOSIS_DIAGNOSIS_H
+#define RENDEZVOUS_DIAGNOSIS_DIAGNOSIS_H
 
 #include "diagnosis/findings.h"
+#include "store/barrier.h"
 
 #include <stdint.h>
 
-struct barrier;
 struct cJSON;
 struct members;
 struct snapshot;
@@ -60,6 +60,15 @@ void diagnose_left_barrier(const struct barrier *barrier, const struct rank_fact
  * with 0 by themselves. False: there are none. */
 bool diagnose_left_call(const struct members *members, uint32_t waiter, int64_t lost,
                         struct finding *finding);
+
+/* What is known of a rank of the world. */
+typedef void (*barrier_facts)(void *user, uint32_t rank, struct rank_facts *facts);
+
+/* Why a barrier did not open, for its members: the JSON of an outcome that is not RELEASED, appended to `out`. `because` ends the first line of the
+ * message: "barrier 'epoch-3' " + "timed out after 30.0 s". For a misuse `barrier` is NULL. False when memory
+ * is short; `out` is as it was. */
+bool barrier_report(const struct barrier *barrier, struct slice name, barrier_facts facts_of, void *user,
+                    enum barrier_outcome outcome, const char *because, struct buf *out);
 
 /* A JSON object with what is known: {"rank":3,"state":"connected","host":...}; yours (cJSON_Delete), NULL
  * when memory is short. */

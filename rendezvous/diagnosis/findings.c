@@ -170,16 +170,6 @@ static bool put_readable(struct buf *out, const char *text)
     return finding_fill(out, text, put_placeholder, NULL);
 }
 
-bool findings_print_markdown(struct buf *out)
-{
-    bool ok = buf_printf(out, "| code | | what is said | what is advised |\n|---|---|---|---|\n");
-    for (int i = FINDING_NONE + 1; ok && i < FINDING_CODES; i++)
-        ok = buf_printf(out, "| `%s` | %s | ", rows[i].code, finding_grade_name((enum finding_code)i)) &&
-             put_readable(out, rows[i].sentence) && buf_printf(out, " | ") &&
-             put_readable(out, rows[i].advice) && buf_printf(out, " |\n");
-    return ok;
-}
-
 /* Text for troff: a line must not begin with a dot or a quote, and a hyphen is a minus. */
 static bool put_troff(struct buf *out, const char *text)
 {

@@ -445,8 +445,7 @@ const char *finding_predicate(const struct finding *f);
 typedef bool (*finding_word)(void *user, struct slice word, struct buf *out);
 bool finding_fill(struct buf *out, const char *text, finding_word put, void *user);
 
-/* The table in Markdown, and as a section of the manual page. False when memory is short. */
-bool findings_print_markdown(struct buf *out);
+/* The table as a section of the manual page. False when memory is short. */
 bool findings_print_man(struct buf *out);
 
 #endif

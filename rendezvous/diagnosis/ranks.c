@@ -2,13 +2,11 @@
  *
  * Two witnesses are put together: the store knows what a rank has asked of it, its agent what the kernel
  * says of its process. Neither alone can tell one that computes from one that hangs. */
-#include "diagnosis/ranks.h"
 
 #include "base/text.h"
 #include "diagnosis/diagnosis.h"
 #include "diagnosis/text.h"
 #include "diagnosis/torch_keys.h"
-#include "base/json.h"
 #include "job/members.h"
 #include "store/barrier.h"
 
@@ -431,8 +429,8 @@ static uint32_t count_at(const struct snapshot *s, const struct rank_facts *most
     return n;
 }
 
-static void tell(struct finding *slot, const struct snapshot *s, const struct rank_facts *f,
-                 const struct rank_facts *most)
+static void add_waited_for(struct finding *slot, const struct snapshot *s, const struct rank_facts *f,
+                           const struct rank_facts *most)
 {
     words who, time, step, others, call, what, pid = "PID";
     const uint32_t n = count_at(s, most);
@@ -458,7 +456,7 @@ void diagnose_still(struct diagnosis *d, const struct snapshot *s)
         if (slot != NULL && f->exited)
             diagnose_rank(f, slot);
         else if (slot != NULL)
-            tell(slot, s, f, most);
+            add_waited_for(slot, s, f, most);
     }
 }
 

@@ -127,7 +127,7 @@ static struct reject *row_for(struct rejects *r, const struct reject *wanted)
 /* The minute is the source's: what it speaks, and for which job, may change from one time to the next. A
  * health check of a balancer knocks every few seconds and must not fill the log. Times are kept one higher,
  * so that 0 can mean "never told". */
-static bool tell(struct rejects *r, struct reject *row, uint64_t now_ms)
+static bool is_worth_a_line(struct rejects *r, struct reject *row, uint64_t now_ms)
 {
     for (uint32_t i = 0; i < r->count; i++)
         if (r->row[i].told_ms != 0 && now_ms + 1 - r->row[i].told_ms < TELL_EVERY_MS &&
@@ -154,7 +154,7 @@ bool rejects_note(struct rejects *r, const struct reject_facts *what, uint64_t n
     row->last_ms = now_ms;
     row->times++;
     r->total++;
-    return tell(r, row, now_ms);
+    return is_worth_a_line(r, row, now_ms);
 }
 
 /* --- refusals --------------------------------------------------------------------------------------------- */
@@ -208,7 +208,7 @@ void refusals_note(struct refusals *r, const struct rdzv_join *join, const struc
 /* What nodes have found on themselves, once each: a node that joins again says the same again, and its row
  * is written over. The list is made with the first, for most jobs have none. */
 
-static struct finding *find(const struct notices *n, enum finding_code code, const char *subject)
+static struct finding *find_notice(const struct notices *n, enum finding_code code, const char *subject)
 {
     for (uint32_t i = 0; i < n->count; i++)
         if (n->list[i].code == code && (subject == NULL || strcmp(n->list[i].subject, subject) == 0))
@@ -218,13 +218,13 @@ static struct finding *find(const struct notices *n, enum finding_code code, con
 
 bool notices_have(const struct notices *n, enum finding_code code, const char *subject)
 {
-    return find(n, code, subject) != NULL;
+    return find_notice(n, code, subject) != NULL;
 }
 
 /* When it is full the rows are used again in turn: the newest are about the nodes that are here. */
 static struct finding *slot_for(struct notices *n, enum finding_code code, const char *subject)
 {
-    struct finding *same = find(n, code, subject);
+    struct finding *same = find_notice(n, code, subject);
     if (same != NULL)
         return same;
     if (n->list == NULL)

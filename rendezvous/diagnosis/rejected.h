@@ -8,7 +8,7 @@
 #ifndef RENDEZVOUS_DIAGNOSIS_REJECTED_H
 #define RENDEZVOUS_DIAGNOSIS_REJECTED_H
 
-#include "base/slice.h"
+#include "base/buf.h"
 #include "diagnosis/findings.h"
 #include "job/rendezvous.h"
 

@@ -1,4 +1,5 @@
-/* text.h -- the list of findings, pieces of their sentences, and the small questions to a snapshot. Private to the diagnosis.
+/* text.h -- the words of the diagnosis: a snapshot and its findings as a screen of text and as JSON; private to the diagnosis, the list
+ * of findings, pieces of their sentences, and the small questions to a snapshot.
  *
  * Each function that makes words writes them into its first argument, cut if need be, and returns it: so a sentence can
  * be put together in one call. */
@@ -28,12 +29,6 @@ const char *missing_nodes(words out, const struct snapshot *s, uint32_t never);
 const char *unclaimed_ranks(words out, const struct snapshot *s);
 /* Room for one more finding in the order of the table; NULL when there is none. diagnosis.c. */
 struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code);
-/* pytorch.c: false when it is no setup of a group, or one of some ranks only. */
-bool diagnose_torch_setup(struct diagnosis *d, const struct snapshot *s, const struct snapshot_wait *w);
-/* For what all ranks of PyTorch's need at the start? */
-bool diagnose_is_torch_wait(const struct snapshot_wait *wait);
-void diagnose_torch_too_many(struct diagnosis *d, const struct snapshot *s);
-
 /* ranks.c: who stands still while others wait for it in a collective. */
 void diagnose_still(struct diagnosis *d, const struct snapshot *s);
 
@@ -59,5 +54,28 @@ uint32_t members_of(const struct snapshot *s);
 /* Where most ranks wait, when somebody has waited for long enough to look at it; NULL: nobody. */
 const struct snapshot_wait *main_wait(const struct snapshot *s);
 bool waits_in(const struct rank_facts *rank, const struct snapshot_wait *wait);
+
+/* --- the screen: ddpctl and every agent print the text as it is, so that all nodes read the same ----------- */
+
+enum {
+    SCREEN_NODES = 8,   /* rows of nodes that are here */
+    SCREEN_MISSING = 4, /* rows of nodes that are not */
+};
+
+/* What is waited for, for how long, and which knob limits it; then the nodes, and the findings with their advice. Lines end
+ * with a newline but for the last one. */
+bool screen_put(const struct snapshot *s, const struct diagnosis *d, struct buf *out);
+/* Adds "findings": [{"code":..,"grade":..,"subject":..,"sentence":..,"advice":..,"more":2}] to an object. False when
+ * memory is short. */
+bool screen_add_findings(struct cJSON *o, const struct diagnosis *d);
+/* The same, with the screen as "text". */
+bool screen_add(struct cJSON *o, const struct snapshot *s, const struct diagnosis *d);
+/* A sentence as "text", of trouble with its code and its advice. */
+bool screen_add_line(struct cJSON *o, const struct finding *f);
+/* The same, and the finding as the only one of "findings". */
+bool screen_add_one(struct cJSON *o, const struct finding *f);
+/* The same with the headline and those findings alone that are news: "before" of the others are as they were. */
+bool screen_add_news(struct cJSON *o, const struct snapshot *s, const struct diagnosis *news,
+                     uint32_t before);
 
 #endif

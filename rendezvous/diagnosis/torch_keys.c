@@ -57,19 +57,19 @@ static struct slice behind(struct slice text, size_t n)
     return slice_of((const char *)text.data + n, text.len - n);
 }
 
-static bool begins_with(struct slice text, const char *with)
+static bool text_begins_with(struct slice text, const char *with)
 {
     const size_t n = strlen(with);
     return text.len >= n && memcmp(text.data, with, n) == 0;
 }
 
-static bool fits(const char *tail, struct slice text, struct torch_key *out);
+static bool fits_tail(const char *tail, struct slice text, struct torch_key *out);
 
 /* All digits at once: "@/#" must not find rank 1 in "0/12". */
 static bool number_fits(const char *tail, struct slice text, struct torch_key *out)
 {
     const size_t n = digits(text);
-    if (n == 0 || !fits(tail + 1, behind(text, n), out))
+    if (n == 0 || !fits_tail(tail + 1, behind(text, n), out))
         return false;
     *(*tail == '#' ? &out->rank : &out->number) = value_of(text.data, n);
     return true;
@@ -96,7 +96,7 @@ static size_t next_place(const char *tail, struct slice text, size_t from)
 static bool text_fits(const char *tail, struct slice text, struct torch_key *out)
 {
     for (size_t n = next_place(tail + 1, text, 0); n <= text.len; n = next_place(tail + 1, text, n + 1)) {
-        if (fits(tail + 1, behind(text, n), out)) {
+        if (fits_tail(tail + 1, behind(text, n), out)) {
             out->name = slice_of(text.data, n);
             return true;
         }
@@ -107,7 +107,7 @@ static bool text_fits(const char *tail, struct slice text, struct torch_key *out
 }
 
 /* Every key that somebody has to wait for is compared with all rows, so letters are compared by the word. */
-static bool fits(const char *tail, struct slice text, struct torch_key *out)
+static bool fits_tail(const char *tail, struct slice text, struct torch_key *out)
 {
     const size_t n = strcspn(tail, "#@*");
     if (text.len < n || memcmp(text.data, tail, n) != 0)
@@ -133,7 +133,7 @@ static bool find_row(struct slice tail, int where, struct torch_key *out)
 {
     for (int kind = TORCH_KEY_NONE + 1; kind < TORCH_KEY_KINDS; kind++) {
         if ((rows[kind].where & where) == 0 || !ends_alike(rows[kind].tail, tail) ||
-            !fits(rows[kind].tail, tail, out))
+            !fits_tail(rows[kind].tail, tail, out))
             continue;
         out->kind = (enum torch_key_kind)kind;
         if (out->rank < 0)
@@ -169,7 +169,7 @@ static bool is_device(struct slice name)
 /* "0//1//cpu//": groups one in the other, of which the innermost counts, then the device. From 2.x on. */
 static struct slice skip_steps(struct slice path, struct torch_key *out)
 {
-    for (struct slice name = step(path); name.len > 0 && begins_with(behind(path, name.len), "//");
+    for (struct slice name = step(path); name.len > 0 && text_begins_with(behind(path, name.len), "//");
          name = step(path)) {
         if (!is_device(name))
             name_group(out, name);
@@ -183,7 +183,7 @@ static struct slice skip_group(struct slice path, struct torch_key *out)
 {
     static const char wrapper[] = "pg_wrapper:";
     const struct slice name = step(path);
-    const bool is_wrapper = begins_with(name, wrapper);
+    const bool is_wrapper = text_begins_with(name, wrapper);
     const bool is_number = out->group[0] == '\0' && name.len > 0 && digits(name) == name.len;
     if (name.len == path.len || (!is_wrapper && !is_number))
         return path;
@@ -211,11 +211,11 @@ static void name_barrier(struct torch_key *out)
 static struct slice skip_attempt(struct slice path)
 {
     static const char prefix[] = "/worker/attempt_";
-    if (!begins_with(path, prefix))
+    if (!text_begins_with(path, prefix))
         return path;
     const struct slice rest = behind(path, sizeof(prefix) - 1);
     const size_t n = digits(rest);
-    return n > 0 && begins_with(behind(rest, n), "/") ? behind(rest, n + 1) : path;
+    return n > 0 && text_begins_with(behind(rest, n), "/") ? behind(rest, n + 1) : path;
 }
 
 static bool read_group(struct slice path, struct torch_key *out)
@@ -231,7 +231,7 @@ static bool read_group(struct slice path, struct torch_key *out)
 static bool read_rpc(struct slice path, struct torch_key *out)
 {
     const size_t n = digits(path);
-    out->is_rpc = n > 0 && begins_with(behind(path, n), "/");
+    out->is_rpc = n > 0 && text_begins_with(behind(path, n), "/");
     return out->is_rpc && find_row(behind(path, n + 1), TORCH_IN_RPC, out);
 }
 
@@ -244,12 +244,13 @@ bool torch_key_read(struct slice key, struct torch_key *out)
     *out = (struct torch_key){ .rank = -1, .number = -1 };
     if (key.len > KEY_MAX || key.len == 0)
         return false;
-    const struct slice path = skip_attempt(begins_with(key, "/") ? behind(key, 1) : key);
-    if (begins_with(path, group))
+    const struct slice path = skip_attempt(text_begins_with(key, "/") ? behind(key, 1) : key);
+    if (text_begins_with(path, group))
         return read_group(behind(path, sizeof(group) - 1), out);
-    if (begins_with(path, rpc))
+    if (text_begins_with(path, rpc))
         return read_rpc(behind(path, sizeof(rpc) - 1), out);
-    if (find_row(path, TORCH_ELSEWHERE, out) && begins_with(key, "/") != (out->kind == TORCH_KEY_CLIENTS))
+    if (find_row(path, TORCH_ELSEWHERE, out) &&
+        text_begins_with(key, "/") != (out->kind == TORCH_KEY_CLIENTS))
         return true;
     out->kind = TORCH_KEY_NONE;
     return false;
@@ -328,13 +329,13 @@ bool torch_key_counts(struct slice key)
     size_t at = key.len;
     while (at > 0 && p[at - 1] != '/')
         at--;
-    return begins_with(behind(key, at), torch_key_prefixes[0]);
+    return text_begins_with(behind(key, at), torch_key_prefixes[0]);
 }
 
 bool torch_key_may_set_up(struct slice key)
 {
     for (const char *const *prefix = torch_key_prefixes + 1; *prefix != NULL; prefix++)
-        if (begins_with(key, *prefix))
+        if (text_begins_with(key, *prefix))
             return true;
     return false;
 }

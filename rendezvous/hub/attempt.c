@@ -1,31 +1,20 @@
-/* attempt.c -- a job or an attempt of it begins; a session enters a job, leaves it, and is freed.
+/* attempt.c -- who belongs to a job: a session enters it, leaves it, is freed; an attempt begins and ends.
  *
  * A key space belongs to one attempt. When the next one begins the launcher has made sure that the old
  * workers are dead, so what still looks like one of them is let go: identified workers are closed at
  * once, plain c10d connections at their next request (a silent one may be the callback connection of
  * torch 1.13, whose owner would abort when it is closed under it). Agents and operators stay. */
 #include "hub/job.h"
-#include "hub/lost_peer.h"
 #include "hub/session.h"
-#include "hub/torch_observer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A session enters a job, leaves it, and is freed, in one place.
- *
- * A session is known in up to six places: the table by id, the line of unfinished requests (`midway`), its job's
- * list, the store's waits, a barrier's seat, its rank's list. Freeing it takes it out of all of them, so nobody else
- * has to ask whether a session that it holds still lives. */
-
 /* --- the job it belongs to ------------------------------------------------------------------------------ */
 
-struct quota *session_quota(struct hub *hub, const struct session *s)
-{
-    if (s->job != NULL)
-        return s->job->quota;
-    return hub->limits.many_jobs ? &hub->strangers : &hub->quota;
-}
+/* A session is known in up to six places: the table by id, the line of unfinished requests (`midway`), its job's
+ * list, the store's waits, a barrier's seat, its rank's list. Freeing it takes it out of all of them, so nobody else
+ * has to ask whether a session that it holds still lives. */
 
 /* Change the job, and with it the quota that pays for the unfinished request. */
 static void set_job(struct hub *hub, struct session *s, struct job *job)

@@ -1,4 +1,4 @@
-/* control.c -- see control.h: what each call of an agent does, and who may make it.
+/* control.c -- see session.h: what each call of an agent does, and who may make it.
  *
  * The dispatcher compares a request with the rows of messages.h before its handler gets it as a struct. What the values mean
  * together is the business of the rendezvous.
@@ -10,19 +10,18 @@
  *
  * A refusal is an answer like any other: "ok" false, a code, and advice. The connection stays, because closing it would look
  * like a store that is gone. */
-#include "hub/control.h"
+#include "hub/messages.h"
 
 #include "base/endpoint.h"
-#include "hub/inspect.h"
 #include "hub/job.h"
-#include "hub/rounds.h"
+#include "hub/session.h"
 #include "store/encode.h"
 
 #include <stdio.h>
 
 /* --- about the caller ----------------------------------------------------------------------------------- */
 
-static bool refuse(struct hub *hub, cJSON *answer, const char *code, const char *advice)
+static bool refuse_call(struct hub *hub, cJSON *answer, const char *code, const char *advice)
 {
     message_add_refusal(&(struct message_refusal){ .code = code, .advice = advice }, answer);
     if (hub->err.msg[0] == '\0')
@@ -49,7 +48,7 @@ static bool answered(struct hub *hub, struct rdzv *r, uint32_t round, enum rdzv_
         ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP, "round %u is over, now is round %u", round, facts.round);
     else
         ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP, "this node is not in round %u", facts.round);
-    return refuse(hub, answer, how == RDZV_STALE_ROUND ? "STALE_ROUND" : "NO_MEMBER", NULL);
+    return refuse_call(hub, answer, how == RDZV_STALE_ROUND ? "STALE_ROUND" : "NO_MEMBER", NULL);
 }
 
 /* Does this node run the rank in the current round? */
@@ -271,8 +270,8 @@ static struct job *joined_job(struct hub *hub, struct session *s, const struct r
         job_rename(job, join->job);
     if (job == NULL || job_rendezvous(job) == NULL) {
         ddp_fail(&hub->err, DDP_ERR_NOMEM, "the store has no room for job '%s'", join->job);
-        refuse(hub, answer, rdzv_refused_code(RDZV_REFUSED_STORE_FULL),
-               rdzv_refused_advice(RDZV_REFUSED_STORE_FULL));
+        refuse_call(hub, answer, rdzv_refused_code(RDZV_REFUSED_STORE_FULL),
+                    rdzv_refused_advice(RDZV_REFUSED_STORE_FULL));
         return NULL;
     }
     return job;
@@ -312,7 +311,7 @@ static bool call_join(struct hub *hub, struct session *s, const union message *m
     struct rdzv_refusal refusal = { .code = RDZV_WELCOME };
     struct endpoint peer;
     if (!read_join(&m->join, &join, &hub->err))
-        return refuse(hub, answer, rdzv_refused_code(RDZV_REFUSED_BAD_JOIN), NULL);
+        return refuse_call(hub, answer, rdzv_refused_code(RDZV_REFUSED_BAD_JOIN), NULL);
     struct job *job = job_node_room(s) ? joined_job(hub, s, &join, answer) : NULL;
     if (job == NULL)
         return false;
@@ -327,58 +326,22 @@ static bool call_join(struct hub *hub, struct session *s, const union message *m
     job_touch(job);
     refusals_note(&hub->refusals, &join, &refusal, hub->now_ms);
     ddp_fail(&hub->err, DDP_ERR_MISMATCH, "%s", refusal.sentence);
-    return refuse(hub, answer, rdzv_refused_code(refusal.code), rdzv_refused_advice(refusal.code));
+    return refuse_call(hub, answer, rdzv_refused_code(refusal.code), rdzv_refused_advice(refusal.code));
 }
 
 /* --- about a round -------------------------------------------------------------------------------------- */
 
-/* Unknown words allow another attempt: a newer agent's reason is no reason for this store. */
-static enum rdzv_no_restart find_no_retry(const char *word)
-{
-    static const enum rdzv_no_restart known[] = { RDZV_NO_RESTART_CANNOT_START, RDZV_NO_RESTART_USAGE,
-                                                  RDZV_NO_RESTART_IMPORT };
-    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
-        if (strcmp(word, rdzv_no_restart_word(known[i])) == 0)
-            return known[i];
-    return RDZV_NO_RESTART_NONE;
-}
-
-/* `lines` is the caller's, with room for RDZV_STDERR_MAX; more lines, and items that are no text, are left out. Texts stay in
- * the request, and the rendezvous copies them. */
-static struct rdzv_failure read_failure(const struct message_failed *m, const char *lines[])
-{
-    struct rdzv_failure f = { .rank = (int32_t)m->rank,
-                              .local_rank = (int32_t)m->local_rank,
-                              .pid = (int)m->pid,
-                              .exit_code = (int)m->exit_code,
-                              .signal = (int)m->signal,
-                              .error = (int)m->error,
-                              .no_retry = find_no_retry(m->no_retry),
-                              .words = m->words,
-                              .log = m->log,
-                              .stderr_lines = lines,
-                              .from_stdout = m->from_stdout,
-                              .victim = m->victim };
-    const cJSON *line;
-    cJSON_ArrayForEach(line, m->stderr)
-    {
-        if (f.n_stderr_lines < RDZV_STDERR_MAX && cJSON_IsString(line))
-            lines[f.n_stderr_lines++] = line->valuestring;
-    }
-    return f;
-}
-
 /* `failed` and `cause` carry the same members: the first at once, so that the others can stop, the second when the last lines
  * of the worker have been read. */
 typedef enum rdzv_answer (*report_failure)(struct rdzv *r, uint64_t node, uint32_t round,
-                                           const struct rdzv_failure *failure, uint64_t now_ms);
+                                           const struct failure *failure, uint64_t now_ms);
 
 static bool about_failure(struct hub *hub, struct session *s, const struct message_failed *m, cJSON *answer,
                           report_failure report)
 {
-    const char *lines[RDZV_STDERR_MAX];
-    const struct rdzv_failure failure = read_failure(m, lines);
+    struct failure failure;
     struct rdzv *r = s->job->rdzv;
+    message_decode_failure(m->object, &failure);
     const enum rdzv_answer how = report(r, s->id, (uint32_t)m->round, &failure, hub->now_ms);
     return how == RDZV_OTHER_RANK ? owns_rank(hub, s, failure.rank, answer)
                                   : answered(hub, r, (uint32_t)m->round, how, answer);
@@ -597,7 +560,7 @@ static bool dispatch_call(struct hub *hub, struct session *s, const cJSON *reque
         return false;
     if (message_decode(id, request, &message, &hub->err))
         return calls[id].handle(hub, s, &message, answer);
-    return id == MESSAGE_JOIN && refuse(hub, answer, rdzv_refused_code(RDZV_REFUSED_BAD_JOIN), NULL);
+    return id == MESSAGE_JOIN && refuse_call(hub, answer, rdzv_refused_code(RDZV_REFUSED_BAD_JOIN), NULL);
 }
 
 static bool put_answer(struct hub *hub, cJSON *answer, bool ok)

@@ -1,16 +1,14 @@
-/* events.c -- see events.h.
+/* events.c -- what happens in a job, for an event log. See job.h.
  *
- * Nobody asks in most jobs: then each call ends at its first line. An event is printed once, and that text is kept
+ * Most jobs have no event log: then each call ends at its first line. An event is printed once, and that text is kept
  * for the next taker and put into the message for this one.
  *
  * One node takes them and not all: a log that is kept on every node would be the same a thousand times.
  * When the taker goes, the next that asked is told the last RECENT_BYTES again, so that what happened
  * between the two is not lost; who reads both logs knows an event by its number. */
-#include "hub/events.h"
+#include "hub/job.h"
 
-#include "base/json.h"
 #include "base/text.h"
-#include "hub/rounds.h"
 #include "hub/session.h"
 
 enum {
@@ -102,7 +100,7 @@ static void remember(struct job_events *events, const char *text)
 }
 
 /* The taker is looked for first: a new one is told what was before, and this is not. */
-static void tell(struct job *job, cJSON *o)
+static void send_event(struct job *job, cJSON *o)
 {
     struct hub *hub = job->hub;
     char *text = cJSON_PrintUnformatted(o);
@@ -110,7 +108,7 @@ static void tell(struct job *job, cJSON *o)
     if (text == NULL)
         return;
     if (hub->sink.event != NULL)
-        hub->sink.event(hub->sink.user, text);
+        hub->sink.event(hub->sink.event_user, text);
     struct session *taker = job->events.asked ? find_taker(job) : NULL;
     if (taker != NULL)
         push(hub, taker, text);
@@ -120,7 +118,7 @@ static void tell(struct job *job, cJSON *o)
 }
 
 /* What every event of the store has. The number is the hub's: with several jobs one log still has an order. */
-static cJSON *begin(struct job *job, enum event_kind kind)
+static cJSON *begin_event(struct job *job, enum event_kind kind)
 {
     struct hub *hub = job->hub;
     cJSON *o = cJSON_CreateObject();
@@ -143,9 +141,9 @@ static bool is_too_many(struct job *job)
         l->second = second;
         l->in_second = l->lost = 0;
         if (lost > 0) {
-            cJSON *o = begin(job, EVENT_EVENTS_LOST);
+            cJSON *o = begin_event(job, EVENT_EVENTS_LOST);
             cJSON_AddNumberToObject(o, "count", lost);
-            tell(job, o);
+            send_event(job, o);
         }
     }
     const bool is_over = ++l->in_second > PER_SECOND;
@@ -202,14 +200,14 @@ void events_record(void *user, const struct rdzv_record *record)
     struct job *job = user;
     if (!is_wanted(job))
         return;
-    cJSON *o = begin(job, (enum event_kind)record->kind);
+    cJSON *o = begin_event(job, (enum event_kind)record->kind);
     cJSON_AddNumberToObject(o, "round", record->round);
     if (record->kind == RDZV_RECORD_ROUND)
         add_world(o, job, record);
     if (record->node != 0)
         add_node(o, record);
     cJSON_AddStringToObject(o, "words", record->words);
-    tell(job, o);
+    send_event(job, o);
 }
 
 /* --- barriers --------------------------------------------------------------------------------------------- */
@@ -228,7 +226,7 @@ static uint64_t came_ms(const struct barrier_seat *seat)
 static cJSON *barrier_event(struct job *job, enum event_kind kind, const struct barrier *barrier)
 {
     struct buf name = { 0 };
-    cJSON *o = begin(job, kind);
+    cJSON *o = begin_event(job, kind);
     if (job->members.by_agent)
         cJSON_AddNumberToObject(o, "round", (double)job->members.attempt + 1);
     if (text_put(&name, barrier_name(barrier), NAME_BYTES) && buf_append(&name, "", 1))
@@ -244,7 +242,7 @@ void events_opened(void *user, const struct barrier *barrier)
 {
     struct job *job = user;
     if (is_wanted(job) && !is_too_many(job))
-        tell(job, barrier_event(job, EVENT_BARRIER_OPEN, barrier));
+        send_event(job, barrier_event(job, EVENT_BARRIER_OPEN, barrier));
 }
 
 /* [[RANK, MS], ...]: when each came, in ms after the first. */
@@ -295,7 +293,7 @@ void events_ended(void *user, const struct barrier *barrier, enum barrier_outcom
     }
     if (why[0] != '\0')
         cJSON_AddStringToObject(o, "words", why);
-    tell(job, o);
+    send_event(job, o);
 }
 
 /* --- the diagnosis ---------------------------------------------------------------------------------------- */
@@ -305,9 +303,9 @@ void events_finding(struct job *job, const struct finding *finding)
 {
     if (!is_wanted(job))
         return;
-    cJSON *o = begin(job, EVENT_FINDING);
+    cJSON *o = begin_event(job, EVENT_FINDING);
     cJSON_AddStringToObject(o, "code", finding_code_name(finding->code));
     cJSON_AddStringToObject(o, "subject", finding->subject);
     cJSON_AddStringToObject(o, "words", finding->sentence);
-    tell(job, o);
+    send_event(job, o);
 }

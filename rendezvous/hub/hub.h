@@ -2,10 +2,10 @@
  *
  * The hub is what all connections share: the keys (store.h), the named barriers (barrier.h), what is
  * known of every member of the job (members.h), and one session (session.h) per connection. The shell
- * (server.c) feeds it bytes and times and carries out two wishes: send these bytes, close that
+ * (server/clients.c) feeds it bytes and times and carries out two wishes: send these bytes, close that
  * connection.
  *
- *     bytes -> hub_feed -> dispatch -> wire -> store | barrier | control -> sink.send(conn, bytes)
+ *     bytes -> hub_feed -> requests_feed -> wire -> store | barrier | control -> sink.send(conn, bytes)
  *
  * All calls happen on one thread. A sink callback must not call back into the hub; what the hub does to
  * *other* connections (a SET that wakes a waiter) it does through the same sink, in the same call. */
@@ -13,7 +13,7 @@
 #define RENDEZVOUS_HUB_HUB_H
 
 #include "base/endpoint.h"
-#include "base/slice.h"
+#include "base/buf.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -49,7 +49,7 @@ struct shared;
 struct hub_sink {
     void *user;
     /* Send `bytes` to `conn`, in order. The bytes are valid during the call only, or, unless `holder` is NULL, as long as that is
-     * held (base/shared.h). */
+     * held (base/buf.h). */
     void (*send)(void *user, conn_id conn, struct slice bytes, struct shared *holder);
     /* Drop `conn` after what was sent before is out. `why` is one sentence, valid during the call; for the log if
      * `is_news`: not when a like line about the same source was written a moment ago. The hub has forgotten the
@@ -62,7 +62,8 @@ struct hub_sink {
      * NULL = no log. */
     void (*log)(void *user, const char *line);
     /* One line of an event log, as a JSON object without the wall time (base/events.h). NULL = none is kept here. */
-    void (*event)(void *user, const char *json);
+    void (*event)(void *event_user, const char *json);
+    void *event_user;
     /* May a reply of `bytes` be sent to `conn` now (0: the next one, whatever its size)? False: its requests wait until
      * hub_resume. NULL = always. */
     bool (*may_reply)(void *user, conn_id conn, uint64_t bytes);

@@ -1,16 +1,16 @@
-/* inspect.c -- see inspect.h.
+/* inspect.c -- the calls that only look: jobs, status, keys, waiters, barriers, rejects, why.
  *
  * They walk what is there and keep nothing, so asking costs the asker's time only and no request pays for
  * being observable. An answer is one JSON object of at most 1 MiB, like every other: a list counts what its
  * rows will take when printed, ends early when there is no room, and "cut":true says so. */
-#include "hub/inspect.h"
+#include "hub/messages.h"
+#include "hub/session.h"
 
-#include "base/json.h"
-#include "hub/look.h"
-#include "diagnosis/screen.h"
+#include "base/text.h"
+#include "hub/monitor.h"
+#include "diagnosis/text.h"
 #include "job/rendezvous.h"
 #include "diagnosis/torch_keys.h"
-#include "base/text.h"
 
 #include <stdlib.h>
 
@@ -242,7 +242,7 @@ static bool add_key(struct listing *list, struct slice key, struct slice value)
 }
 
 /* Keys are bytes and may hold a 0, hence not as strings. */
-static bool begins_with(struct slice key, const char *prefix)
+static bool key_begins_with(struct slice key, const char *prefix)
 {
     size_t n = strlen(prefix);
     return key.len >= n && slice_equal(slice_of(key.data, n), slice_of(prefix, n));
@@ -259,7 +259,7 @@ bool inspect_keys(struct hub *hub, struct session *s, const union message *m, cJ
     const struct entry *at = NULL;
     struct slice key, value;
     while (store_next(job->store, &at, &key, &value)) {
-        if (!begins_with(key, m->keys.prefix))
+        if (!key_begins_with(key, m->keys.prefix))
             continue;
         if (limit-- == 0) {
             cJSON_AddTrueToObject(answer, "cut");

@@ -7,9 +7,8 @@
 #include "hub/job.h"
 #include "hub/session.h"
 
-#include "diagnosis/ranks.h"
-#include "hub/events.h"
-#include "hub/lost_peer.h"
+#include "base/clock.h"
+#include "diagnosis/diagnosis.h"
 #include "hub/session.h"
 #include "job/rendezvous.h"
 #include "store/encode.h"
@@ -145,9 +144,9 @@ static bool barrier_rank_ended(void *user, uint32_t rank)
     return members_at(&job->members, rank)->exited;
 }
 
-static void barrier_log(void *user, const char *line)
+void job_log(void *job, const char *line)
 {
-    hub_log(((struct job *)user)->hub, "%s", line);
+    hub_log(((struct job *)job)->hub, "%s", line);
 }
 
 static void barrier_lost(void *user, const struct barrier *barrier, uint32_t rank)
@@ -168,7 +167,7 @@ struct barrier_env job_barrier_env(struct job *job)
                                  .report = report_barrier,
                                  .end_of = put_end,
                                  .has_ended = barrier_rank_ended,
-                                 .log = barrier_log,
+                                 .log = job_log,
                                  .lost = barrier_lost,
                                  .opened = barrier_opened,
                                  .ended = events_ended };
@@ -177,7 +176,7 @@ struct barrier_env job_barrier_env(struct job *job)
 /* --- job nodes -------------------------------------------------------------------------------------------- */
 
 /* Between a connection and the rendezvous: a session is a node from its welcome until it ends, and as long
- * as it is one it stands among the hub's agents, whom peer_lookup.c asks. */
+ * as it is one it stands among the hub's agents, whom peer_identity.c asks. */
 
 enum { STOOD_LONG_MS = 1000, JUST_NOW_MS = 1000 };
 
@@ -201,13 +200,6 @@ void job_node_joined(struct session *s)
                                                   .key_len = (uint32_t)address.len,
                                                   .hash = table_hash(address) };
     table_put(&s->job->hub->agents, &s->as_node->by_address);
-}
-
-/* With every byte and not only with beats: a node that talks is alive. */
-void job_node_heard(struct session *s)
-{
-    if (s->is_node)
-        rdzv_heard(s->job->rdzv, s->id, s->job->hub->now_ms);
 }
 
 /* The events go to another node from here on. */
@@ -258,7 +250,7 @@ enum { RESERVE_MAX = 1 << 20, RESERVES = 1024 };
 
 /* What a job costs beside what is in it, with the first chains of its tables. The one of a launcher is free: nobody
  * can make a second. */
-static uint64_t cost(const struct hub *hub)
+static uint64_t job_cost(const struct hub *hub)
 {
     return hub->limits.many_jobs ? sizeof(struct job) + 4096 : 0;
 }
@@ -267,20 +259,12 @@ static uint64_t cost(const struct hub *hub)
 static uint64_t floor_of(const struct hub *hub)
 {
     const uint64_t reserve = hub->limits.max_bytes / RESERVES;
-    return cost(hub) + (reserve < RESERVE_MAX ? reserve : RESERVE_MAX);
+    return job_cost(hub) + (reserve < RESERVE_MAX ? reserve : RESERVE_MAX);
 }
 
 /* --- made and freed --------------------------------------------------------------------------------------- */
 
-/* WAIT and BARRIER both end with one zero byte. */
-static void wake(void *user, struct store_waiter *waiter)
-{
-    struct session *s = TABLE_ENTRY(waiter, struct session, waiter);
-    s->waits_in = 0;
-    hub_send(user, s, slice_of("\0", 1));
-}
-
-static void put(struct job *job)
+static void put_into_hub(struct job *job)
 {
     struct slice name = slice_str(job->name);
     job->node =
@@ -295,18 +279,16 @@ struct job *job_new(struct hub *hub)
         return NULL;
     job->hub = hub;
     if (hub->limits.many_jobs)
-        job->share = (struct quota){ .used = cost(hub), .floor = floor_of(hub) };
+        job->share = (struct quota){ .used = job_cost(hub), .floor = floor_of(hub) };
     quota_move(&job->share, &hub->quota);
     job->quota = hub->limits.many_jobs ? &job->share : &hub->quota;
     job->members.quota = job->quota;
     job->left_ms = hub->now_ms;
     list_init(&job->sessions);
     struct barrier_env env = job_barrier_env(job);
-    job->store = store_new(job->quota, wake, hub);
-    if (job->store != NULL)
-        store_observe(job->store, &hub->observer);
+    job->store = store_new(job->quota, session_woken, hub);
     bool ok = barriers_init(&job->barriers, job->quota, &env) && job->store != NULL;
-    put(job);
+    put_into_hub(job);
     if (ok)
         return job;
     job_free(job);
@@ -349,7 +331,7 @@ void job_rename(struct job *job, const char *name)
 {
     table_remove(&job->hub->jobs, &job->node);
     snprintf(job->name, sizeof(job->name), "%s", name);
-    put(job);
+    put_into_hub(job);
 }
 
 /* A job without a name is the only one and keeps its room. */
@@ -404,16 +386,12 @@ uint64_t job_forget_at(const struct job *job)
     return stays ? UINT64_MAX : job->left_ms + keep_ms;
 }
 
-static uint64_t earlier(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 static uint64_t job_deadline(const struct job *job)
 {
-    uint64_t others = earlier(job_forget_at(job), barriers_deadline(&job->barriers));
-    return job->rdzv != NULL ? earlier(earlier(others, schedule_deadline(job)), rdzv_deadline(job->rdzv))
-                             : others;
+    uint64_t others = earlier_of(job_forget_at(job), barriers_deadline(&job->barriers));
+    return job->rdzv != NULL
+               ? earlier_of(earlier_of(others, schedule_deadline(job)), rdzv_deadline(job->rdzv))
+               : others;
 }
 
 void job_touch(struct job *job)

@@ -14,8 +14,7 @@
 
 #include "diagnosis/rejected.h"
 #include "diagnosis/torch_keys.h"
-#include "hub/events.h"
-#include "hub/schedule.h"
+#include "hub/monitor.h"
 #include "job/members.h"
 #include "store/barrier.h"
 #include "store/store.h"
@@ -26,7 +25,29 @@
 struct hub;
 struct job_source;
 struct rdzv;
+struct rdzv_record;
+struct rdzv_round;
 struct session;
+
+/* What happens in a job, for an event log: who joined and left, rounds, stops, verdicts, barriers.
+ *
+ * The store does not write files. Each event is one JSON object (base/events.h; launcher/README.md, "Event log")
+ * that goes to the server's own log, if it keeps one, and to *one* agent of the job that has asked for it with its
+ * `join`. When that one goes, the next takes over and is first told again the latest events: some may have been on
+ * their way. Each carries "instance" and "n", so that a reader of several logs knows which it has seen. */
+struct job_events {
+    bool asked;        /* an agent wants them, or has wanted them */
+    uint64_t taker;    /* its connection; 0 = none, the next event looks for one */
+    struct buf recent; /* the latest events, each with its NUL */
+    char *members;     /* owned: those of the round that begins, as JSON; NULL = none */
+};
+
+/* Of a hub: so many in a second of a busy store are told; what is above is counted, and that is told. */
+struct event_limit {
+    uint64_t number; /* of the latest event */
+    uint64_t second;
+    uint32_t in_second, lost;
+};
 
 struct job {
     struct table_node node;     /* in hub->jobs, by name */
@@ -36,6 +57,7 @@ struct job {
     struct quota share;  /* of the source's share, else of hub->quota, where the hub serves many jobs */
     struct quota *quota; /* what all of this job is charged to: `share`, or hub->quota itself */
     struct store *store; /* owned */
+    bool is_observed;    /* torch_observe() */
     struct barriers barriers;
     struct members members;
     struct rdzv *rdzv;       /* owned; NULL = its ranks are placed by others */
@@ -71,29 +93,19 @@ void job_rename(struct job *job, const char *name);
 /* Is it this attempt, with this world, that runs? */
 bool job_is_at(const struct job *job, const struct job_name *name);
 
+/* The log of barriers and the rendezvous. */
+void job_log(void *job, const char *line);
+
 /* When it is forgotten if nothing happens, UINT64_MAX = never. */
 uint64_t job_forget_at(const struct job *job);
 /* A job has changed: hub->jobs_deadline_ms is no later than what it needs. */
 void job_touch(struct job *job);
-/* hub.c: what is due in any of them; hub->jobs_deadline_ms may be too early, never too late. */
-void jobs_tick(struct hub *hub);
 
-/* --- job source ------------------------------------------------------------------------------------------- */
-
-/* Who declared a job, where the hub serves many jobs: the unit that the store's quota is divided by.
+/* Who declared a job, where the hub serves many jobs: the unit that the store's quota is divided by. A source is the uid of a
+ * process on this host, otherwise an address; the /64 network counts for IPv6. It exists as long as it has a job.
  *
- * A source is the uid of a process on this host, otherwise an address; the /64 network counts for IPv6. A source exists as
- * long as it has a job. */
-
-struct hub;
-struct job;
-struct job_source;
-struct session;
-
-/* From now on the job's share is a part of the share of `source`; NULL: of the whole store. */
+ * From now on the job's share is a part of the share of `source`; NULL: of the whole store. */
 void job_set_source(struct job *job, struct job_source *source);
-
-/* --- job nodes -------------------------------------------------------------------------------------------- */
 
 /* The nodes of a job: connections of agents that have joined its rendezvous. */
 
@@ -101,8 +113,6 @@ void job_set_source(struct job *job, struct job_source *source);
 bool job_node_room(struct session *s);
 /* This session, which has room, is a node from now on. */
 void job_node_joined(struct session *s);
-/* Bytes have come from it. */
-void job_node_heard(struct session *s);
 /* It is none any more: its connection is gone, `how` says what happened to it. */
 void job_node_gone(struct session *s, const char *how);
 /* It is none any more, and the rendezvous knows. */
@@ -110,5 +120,22 @@ void job_node_ends(struct session *s);
 
 /* Everybody gets another full time to be heard of: it was we who stood still. */
 void job_pardon(struct job *job);
+
+/* --- events.c ------------------------------------------------------------------------------------------------------ */
+
+/* This connection would write them. */
+void events_ask(struct job *job, struct session *s);
+/* It is none of the job's any more. */
+void events_leave(struct job *job, struct session *s);
+void events_free(struct job_events *events);
+
+/* The seats of a round; the event comes with the record of it. */
+void events_members(struct job *job, const struct rdzv_round *world);
+/* rdzv_env.record, barrier_env.opened and .ended; `job` is a struct job. */
+void events_record(void *job, const struct rdzv_record *record);
+void events_opened(void *job, const struct barrier *barrier);
+void events_ended(void *job, const struct barrier *barrier, enum barrier_outcome outcome, const char *why);
+/* The nodes are told of a finding. */
+void events_finding(struct job *job, const struct finding *finding);
 
 #endif

@@ -1,17 +1,15 @@
-/* lost_peer.c -- see lost_peer.h.
+/* lost_peer.c -- a rank is gone, or has given up, while others count on it.
  *
- * A rank of PyTorch's gives up waiting for the others of a group.
+ * A rank has ended with 0, which looks like a success, while others count on it: all agents hear of it at once, and
+ * whoever asks why. Or a rank of PyTorch's gives up waiting for the others of a group.
  *
  * Its last words then name a key ("wait timeout after 20000ms, keys: /default_pg/0//cpu//0/1"), or not even that ("Socket
  * Timeout"), and it is the one that fails first. Whom it has waited for, and what that one did, is known at this moment only: a
  * little later all have given up, and the one that did not come is stopped with them. */
-#include "hub/lost_peer.h"
 
-#include "diagnosis/screen.h"
 #include "diagnosis/text.h"
-#include "hub/events.h"
+#include "hub/job.h"
 #include "hub/session.h"
-#include "hub/torch_observer.h"
 #include "job/rendezvous.h"
 
 #include <cjson/cJSON.h>
@@ -164,7 +162,7 @@ static const struct finding *torch_given_up(struct job *job, uint32_t rank)
 
 /* {"push":"left_waiting","text":"rank 0 ...","findings":[...]} Before those that wait are freed, or the verdict comes:
  * their words are then read for what they are. */
-static void tell(struct job *job, const struct finding *f)
+static void tell_of_loss(struct job *job, const struct finding *f)
 {
     cJSON *o = cJSON_CreateObject();
     cJSON_AddStringToObject(o, "push", "left_waiting");
@@ -191,12 +189,12 @@ void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32
     facts_of_rank(job, rank, &facts);
     diagnose_left_barrier(barrier, &facts, &f);
     if (!notices_have(&job->troubles, f.code, f.subject))
-        tell(job, &f);
+        tell_of_loss(job, &f);
 }
 
 /* libddp says whom it has lost, "rank 3 (pid 203 on n1) has ended while ...". Others may well have ended before: who has sent its
  * part to the root of a gather has no more to do with it. -1: the words name nobody who has left. */
-static int64_t lost_in_words(const struct members *members, const struct rdzv_cause *cause)
+static int64_t lost_in_words(const struct members *members, const struct failure *failure)
 {
     char name[64];
     for (uint32_t rank = 0; rank < members->world_size; rank++) {
@@ -204,19 +202,19 @@ static int64_t lost_in_words(const struct members *members, const struct rdzv_ca
         if (!member_has_left(member))
             continue;
         snprintf(name, sizeof(name), "rank %u (pid %d on ", rank, member->pid);
-        for (uint32_t i = 0; i < cause->n_stderr_lines; i++)
-            if (strstr(cause->stderr_lines[i], name) != NULL)
+        for (int i = 0; i < failure->n_lines; i++)
+            if (strstr(failure->lines[i], name) != NULL)
                 return rank;
     }
     return -1;
 }
 
 /* Who was killed has given up nothing. */
-static void tell_given_up(struct job *job, const struct rdzv_cause *cause)
+static void tell_given_up(struct job *job, const struct failure *failure)
 {
-    const struct finding *f = cause->signal == 0 ? torch_given_up(job, (uint32_t)cause->rank) : NULL;
+    const struct finding *f = failure->signal == 0 ? torch_given_up(job, (uint32_t)failure->rank) : NULL;
     if (f != NULL)
-        tell(job, f);
+        tell_of_loss(job, f);
 }
 
 void lost_peer_verdict(struct job *job)
@@ -224,12 +222,12 @@ void lost_peer_verdict(struct job *job)
     struct rdzv_facts facts;
     struct finding f;
     rdzv_facts(job->rdzv, &facts);
-    if (facts.cause == NULL || facts.cause->rank < 0)
+    if (facts.cause == NULL || facts.cause->failure.rank < 0)
         return;
-    tell_given_up(job, facts.cause);
-    if (!facts.cause->is_victim || notices_have(&job->troubles, FINDING_RANK_LEFT_EARLY, NULL))
+    tell_given_up(job, &facts.cause->failure);
+    if (!facts.cause->failure.victim || notices_have(&job->troubles, FINDING_RANK_LEFT_EARLY, NULL))
         return;
-    if (diagnose_left_call(&job->members, (uint32_t)facts.cause->rank,
-                           lost_in_words(&job->members, facts.cause), &f))
-        tell(job, &f);
+    if (diagnose_left_call(&job->members, (uint32_t)facts.cause->failure.rank,
+                           lost_in_words(&job->members, &facts.cause->failure), &f))
+        tell_of_loss(job, &f);
 }

@@ -4,7 +4,7 @@
  * so every refusal names the member and what it should have been. */
 #include "hub/messages.h"
 
-#include "base/json.h"
+#include "base/text.h"
 
 #include <string.h>
 
@@ -19,12 +19,11 @@ struct row {
     enum kind kind;
     size_t at; /* in the message's struct */
     int64_t least, most, missing;
-    const char *what;
 };
 
 /* The rows of each message; a row without a name ends them. */
 #define ROW(kind, name, least, most, missing, what) \
-    { #name, KIND_##kind, offsetof(this_message, name), least, most, missing, what },
+    { #name, KIND_##kind, offsetof(this_message, name), least, most, missing },
 #define X(ID, name, ...)                                                                          \
     static const struct row *fields_of_##name(void)                                               \
     {                                                                                             \
@@ -41,10 +40,9 @@ static const struct {
     enum message_class class;
     size_t size;
     const struct row *(*fields)(void);
-    const char *what;
 } messages[MESSAGE_COUNT] = {
 #define X(ID, name, words, class, what) \
-    { words, MESSAGE_IS_##class, sizeof(struct message_##name), fields_of_##name, what },
+    { words, MESSAGE_IS_##class, sizeof(struct message_##name), fields_of_##name },
     MESSAGES(X)
 #undef X
 };
@@ -247,72 +245,80 @@ bool message_decode(enum message_id id, const cJSON *o, void *message, struct dd
     return true;
 }
 
-/* --- printed -------------------------------------------------------------------------------------------- */
+/* --- failures ------------------------------------------------------------------------------------------- */
 
-static const char *kind_words(enum kind kind)
+static cJSON *encode_lines(const struct failure *f)
 {
-#define X(name, words) words,
-    static const char *const words[] = { MESSAGE_KINDS(X) };
+    cJSON *lines = cJSON_CreateArray();
+    for (int i = 0; i < f->n_lines; i++)
+        json_append(lines, cJSON_CreateString(f->lines[i]));
+    return lines;
+}
+
+/* One of error, signal and exit code: that a worker never started outweighs how it ended. */
+#define FACT_MARK(value)      (value)
+#define FACT_WHOLE(value)     ((value) != 0 ? (value) : MESSAGE_NONE)
+#define FACT(kind, name, ...) .name = FACT_##kind(f->name),
+#define MEMBERS_OF_FAILURE(f)                                                                              \
+    .error = (f)->error != 0 ? (f)->error : MESSAGE_NONE,                                                  \
+    .signal = (f)->error == 0 && (f)->signal != 0 ? (f)->signal : MESSAGE_NONE,                            \
+    .exit_code = (f)->error == 0 && (f)->signal == 0 ? (f)->exit_code : MESSAGE_NONE, .words = (f)->words, \
+    .stderr = encode_lines(f), FAILURE_FACTS(FACT)
+
+cJSON *message_encode_failure(enum message_id id, const struct failure *f)
+{
+    return message_encode(id, &(struct message_failed){ MEMBERS_OF_FAILURE(f).rank = f->rank,
+                                                        .local_rank = f->local_rank, .pid = f->pid,
+                                                        .no_retry = f->no_retry, .log = f->log,
+                                                        .victim = f->victim, .round = MESSAGE_NONE });
+}
+
+/* Of a node there is its user's signal, and nothing else about a worker. */
+cJSON *message_encode_failure_cause(const struct failure *f)
+{
+    const bool is_worker = f->rank >= 0;
+    return message_encode_cause(&(struct message_cause){
+        MEMBERS_OF_FAILURE(f).why = f->why, .node_rank = f->node_rank, .host = f->host,
+        .after_ms = (int64_t)f->after_ms, .code = f->code[0] != '\0' ? f->code : NULL,
+        .rank = is_worker ? f->rank : MESSAGE_NONE, .local_rank = is_worker ? f->local_rank : MESSAGE_NONE,
+        .pid = is_worker ? f->pid : MESSAGE_NONE, .no_retry = is_worker ? f->no_retry : NULL,
+        .victim = is_worker ? f->victim : MESSAGE_NONE,
+        .log = is_worker && f->log[0] != '\0' ? f->log : NULL });
+}
+
+static void decode_lines(const cJSON *lines, struct failure *f)
+{
+    const cJSON *line;
+    cJSON_ArrayForEach(line, lines)
+    {
+        if (f->n_lines < LIMIT_LAST_LINES && cJSON_IsString(line))
+            text_copy(f->lines[f->n_lines++], LIMIT_WORDS, line->valuestring);
+    }
+}
+
+/* By the rows of a cause: those of a call are among them. */
+void message_decode_failure(const cJSON *o, struct failure *f)
+{
+    struct message_cause m;
+    message_read_cause(o, &m);
+    memset(f, 0, sizeof(*f));
+    text_copy(f->code, sizeof(f->code), m.code);
+    text_copy(f->why, sizeof(f->why), m.why);
+    text_copy(f->no_retry, sizeof(f->no_retry), m.no_retry);
+    text_copy(f->host, sizeof(f->host), m.host);
+    text_copy(f->words, sizeof(f->words), m.words);
+    text_copy(f->log, sizeof(f->log), m.log);
+    f->node_rank = (int)m.node_rank;
+    f->rank = (int)m.rank;
+    f->local_rank = (int)m.local_rank;
+    f->pid = (int)m.pid;
+    f->exit_code = (int)m.exit_code;
+    f->signal = (int)m.signal;
+    f->error = (int)m.error;
+    f->after_ms = (uint64_t)m.after_ms;
+    f->victim = m.victim == 1;
+#define X(kind, name, ...) f->name = m.name;
+    FAILURE_FACTS(X)
 #undef X
-    return words[kind];
-}
-
-static bool print_limits(struct buf *out, const struct row *f)
-{
-    switch (f->kind) {
-    case KIND_WHOLE:
-    case KIND_LIMIT:
-    case KIND_CODE:
-        return buf_printf(out, "%lld to %lld", (long long)f->least, (long long)f->most);
-    case KIND_TEXT:
-        return buf_printf(out, "%lld bytes", (long long)f->most);
-    case KIND_LIST:
-        return f->most == 0 || buf_printf(out, "%lld", (long long)f->most);
-    default:
-        return true;
-    }
-}
-
-static bool print_message(struct buf *out, enum message_id id)
-{
-    bool ok = buf_printf(out, "\n**%s**: %s\n", messages[id].name, messages[id].what);
-    const struct row *f = messages[id].fields();
-    if (f->name != NULL)
-        ok = ok && buf_printf(out, "\n| member | type | limits | needed | |\n|---|---|---|---|---|\n");
-    for (; ok && f->name != NULL; f++)
-        ok = buf_printf(out, "| `%s` | %s | ", f->name, kind_words(f->kind)) && print_limits(out, f) &&
-             buf_printf(out, " | %s | %s |\n", f->missing == MESSAGE_NEEDED ? "yes" : "", f->what);
-    return ok;
-}
-
-bool messages_print_markdown(struct buf *out)
-{
-    static const char *const titles[MESSAGE_CLASSES] = {
-        [MESSAGE_IS_AGENT_CALL] = "Calls of agents",
-        [MESSAGE_IS_CALL] = "Calls of anybody",
-        [MESSAGE_IS_ANSWER] = "Answers",
-        [MESSAGE_IS_PUSH] = "Pushes",
-        [MESSAGE_IS_PART] = "Parts",
-    };
-    bool ok = true;
-    for (int class = 0; ok && class < MESSAGE_CLASSES; class ++) {
-        ok = buf_printf(out, "\n## %s\n", titles[class]);
-        for (int id = 0; ok && id < MESSAGE_COUNT; id++)
-            ok = (int)messages[id].class != class || print_message(out, (enum message_id)id);
-    }
-    return ok && buf_printf(out, "\n");
-}
-
-/* Calls with each of their members; a name that several messages share stands there several times, which does no harm. */
-bool messages_print_dictionary(struct buf *out)
-{
-    bool ok = true;
-    for (int id = 0; ok && id < MESSAGE_COUNT; id++) {
-        if (messages[id].class > MESSAGE_IS_CALL)
-            continue;
-        ok = buf_printf(out, "\"{\\\"op\\\":\\\"%s\\\"\"\n", messages[id].name);
-        for (const struct row *f = messages[id].fields(); ok && f->name != NULL; f++)
-            ok = buf_printf(out, "\",\\\"%s\\\":\"\n", f->name);
-    }
-    return ok;
+    decode_lines(m.stderr, f);
 }

@@ -9,6 +9,7 @@
 #define RENDEZVOUS_MESSAGES_H
 
 #include "base/buf.h"
+#include "base/failure.h"
 #include "base/limits.h"
 #include "ddp/error.h"
 #include "diagnosis/findings.h"
@@ -55,9 +56,6 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WHOLE, error, 0, 4095, 0, "errno of the start; then it never ran") \
     X(WHOLE, signal, 0, MESSAGE_SIGNAL_MAX, 0, "signal that ended it")   \
     X(CODE, exit_code, 0, MESSAGE_CODE_MAX, 0, "exit code")
-
-/* What else is known of a failure. A new fact has its row here, and goes with the call and the push. */
-#define FIELDS_OF_EVIDENCE(X) X(MARK, from_stdout, 0, 0, 0, "the lines are of stdout: stderr was silent")
 
 /* --- calls ---------------------------------------------------------------------------------------------- */
 
@@ -148,7 +146,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(TEXT, log, 0, 4096, 0, "path of its log")                                                             \
     X(LIST, stderr, 0, LIMIT_LAST_LINES, 0, "its last lines, oldest first")                                 \
     X(MARK, victim, 0, 0, 0, "it gave up because it lost another rank")                                     \
-    FIELDS_OF_EVIDENCE(X)                                                                                   \
+    FAILURE_FACTS(X)                                                                                        \
     X(WHOLE, round, 0, UINT32_MAX, MESSAGE_NEEDED, "round that it was in")
 
 /* More is known of a failure that was told as `failed`. */
@@ -309,7 +307,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(MAYBE, victim, 0, 0, 0, "it gave up because it lost another rank")       \
     X(TEXT, log, 0, LIMIT_WORDS - 1, 0, "path of its log")                     \
     X(LIST, stderr, 0, LIMIT_LAST_LINES, 0, "its last lines, oldest first")    \
-    FIELDS_OF_EVIDENCE(X)
+    FAILURE_FACTS(X)
 
 #define FIELDS_OF_dropped(X) X(TEXT, why, 0, LIMIT_WORDS, 0, "why the store gives this node up")
 
@@ -457,14 +455,16 @@ bool message_decode(enum message_id id, const cJSON *o, void *message, struct dd
 MESSAGES(X)
 #undef X
 
+/* --- failures ------------------------------------------------------------------------------------------- */
+
+/* `failed` or, with more about the same failure, `explain`: what an agent reports of a worker. */
+cJSON *message_encode_failure(enum message_id id, const struct failure *f);
+/* The part `cause`: what the store reports to all nodes. */
+cJSON *message_encode_failure_cause(const struct failure *f);
+/* Read any of the three. Texts are cut to their room, further lines are left out. */
+void message_decode_failure(const cJSON *o, struct failure *f);
+
 /* One JSON object and nothing behind it; yours (cJSON_Delete). NULL: err says what is wrong. */
 cJSON *message_parse(struct slice text, struct ddp_err *err);
-
-/* --- printed -------------------------------------------------------------------------------------------- */
-
-/* The tables of docs/protocol.md. False when memory is short. */
-bool messages_print_markdown(struct buf *out);
-/* Names and words as a dictionary of libFuzzer. */
-bool messages_print_dictionary(struct buf *out);
 
 #endif

@@ -1,10 +1,142 @@
-/* monitor.h -- all nodes of a job are told why it does not come together; schedule.h says when. */
+/* monitor.h -- looks at a job, and tells its nodes why it does not come together or go on.
+ *
+ * A look is a snapshot of the job for diagnose_job() and the screen. Everything is collected when somebody asks, and nothing is kept for
+ * it: no request pays for being observable. The rows below say when the monitor looks by itself: once for all that is due, and not twice
+ * in a second but for the last time. A job that comes together at once hears nothing. */
 #ifndef RENDEZVOUS_HUB_MONITOR_H
 #define RENDEZVOUS_HUB_MONITOR_H
 
+#include "diagnosis/rejected.h"
+#include "diagnosis/snapshot.h"
+
 struct job;
 
-/* Before the rendezvous' own tick: it may end the job. */
+/* The snapshot and what it stands on. Valid as long as nothing in the hub changes. */
+struct look {
+    struct snapshot snapshot;
+    struct snapshot_node *nodes; /* all owned */
+    struct snapshot_gone *gone;
+    struct snapshot_refused *refused;
+    struct snapshot_stranger *strangers;
+    struct snapshot_notice *notices;
+    struct snapshot_wait *waits;
+    struct snapshot_claim *claims;
+    struct rank_facts *ranks;
+    struct rejects *rejects;
+    char (*bytes)[4 * REJECT_FIRST_MAX + 8]; /* first bytes of strangers, as text */
+};
+
+/* False when memory is short; nothing is to be freed then. */
+bool look_at_job(struct job *job, struct look *look);
+void look_free(struct look *look);
+
+/* Tell what is due. Before the rendezvous' own tick: it may end the job. */
 void monitor_run(struct job *job);
+
+/* --- schedule.c: when --------------------------------------------------------------------------------------- */
+
+/* Situation, ms until the first report, ms until the next look, and how many times as long as a usual wait one has to be (0 = any);
+ * what is told. "Usual" is a wait of this round that was told and then ended by itself, such as a model that rank 0 tests after each
+ * epoch. A row with first 0 is told at once. Every report but the last leaves out what was told before. */
+#define SCHEDULE(X)                                                                                      \
+    X(NODES_MISSING, 8000, 5000, 0, "the job waits for nodes: what is missing, and what is known of it") \
+    X(NODES_LEFT, 200, 5000, 0,                                                                          \
+      "a node was refused, left, or said something about itself, and too few may be left")               \
+    X(TIME_UP, 0, 0, 0, "the time to come together is up: everything, before the verdict")               \
+    X(ROUND_BEGINS, 0, 0, 0, "a round begins whose nodes bring different numbers of workers")            \
+    X(NODE_LATE, 1000, 0, 0, "a node has come late, and waits for the next round")                       \
+    X(RANK_TROUBLE, 0, 0, 0, "a rank has met something, such as a port that is closed")                  \
+    X(PEER_LOST, 0, 0, 0,                                                                                \
+      "a rank has ended or given up, and others wait for it: lost_peer.c tells it before they go on")    \
+    X(TORCH_CROWD, 800, 30000, 0,                                                                        \
+      "more take part in a group of PyTorch's than it has ranks; agents need a moment")                  \
+    X(TORCH_WAITS, 10000, 30000, 0, "ranks wait while a group of PyTorch's comes together")              \
+    X(TORCH_ENDED, 2500, 30000, 0, "the same, and a process that they may wait for has ended")           \
+    X(STANDS_STILL, 10000, 30000, 2,                                                                     \
+      "a rank stands still while others wait for it in a collective or a barrier")
+
+enum situation {
+#define X(name, ...) SITUATION_##name,
+    SCHEDULE(X)
+#undef X
+        SITUATIONS
+};
+
+struct schedule_row {
+    uint32_t first_ms, again_ms, usual_factor;
+};
+extern const struct schedule_row schedule[SITUATIONS];
+
+/* More than one diagnosis has: what is over is remembered for a while. */
+enum { SCHEDULE_TOLD_MAX = 3 * DIAGNOSIS_MAX };
+
+/* Waits that were told and then ended by themselves. */
+struct schedule_usual {
+    bool waits;          /* one goes on that is long enough to be told: */
+    uint64_t since_ms;   /* since when */
+    uint64_t longest_ms; /* 0 = there was none */
+    uint32_t n_known;    /* what was found in them, as digests; a ring, too */
+    uint64_t known[DIAGNOSIS_MAX];
+};
+
+/* Zeroed before first use. */
+struct schedule_state {
+    bool waits;         /* it is looked at */
+    bool compares;      /* a round has begun whose nodes have not been compared */
+    bool trouble;       /* a rank has said what it has met */
+    uint64_t looked_ms; /* when it was looked at last */
+    uint64_t spare_ms;  /* when the nodes hear of one that has come late; 0 = there is none to tell of */
+    uint64_t look_ms;   /* when the next time */
+    uint64_t torch_ms;  /* when it is looked what PyTorch's ranks wait for; 0 = nobody waits */
+    bool torch_ended;   /* a process of this round has ended */
+    bool torch_crowd;   /* that look is because too many may take part */
+    uint64_t still_ms;  /* when it is looked whether a rank stands still; 0 = nobody waits for one */
+    bool calls; /* that look is because ranks are in a collective, or were not all gone on at the last one */
+    bool still_told;                  /* that one does */
+    struct schedule_usual usual;      /* of this round */
+    bool torch_told;                  /* of what they wait for now */
+    uint32_t wait;                    /* counts the waits: a node is told everything once in each */
+    uint32_t n_told;                  /* what was told in this wait, as digests; */
+    uint64_t told[SCHEDULE_TOLD_MAX]; /* a ring, the oldest gives way */
+};
+
+/* When something is due, UINT64_MAX = never. */
+uint64_t schedule_deadline(const struct job *job);
+/* What is due now; it is not due again, then. */
+struct schedule_due {
+    bool any;             /* of these */
+    bool compares;        /* the nodes of the round that has begun */
+    bool trouble;         /* that a rank has met */
+    bool spares;          /* nodes that have come late */
+    bool looks, is_final; /* at what is missing; for the last time */
+    bool still;           /* who stands still while others wait for it in a collective or a barrier */
+    bool torch;           /* what PyTorch's ranks wait for */
+};
+struct schedule_due schedule_due(struct job *job);
+/* A round of nodes that are not all alike begins. */
+void schedule_round(struct job *job);
+/* A node has come while a round runs; for many together there is one line. */
+void schedule_spare(struct job *job);
+/* A rank that runs has met something that all nodes should hear of now. */
+void schedule_trouble(struct job *job);
+/* A rank waits for what only another one of PyTorch's gives, or it is suspected that too many take part. */
+void schedule_torch(struct job *job, bool is_crowded);
+/* A process has ended: if ranks wait, that may be why. */
+void schedule_torch_exit(struct job *job);
+/* A rank is in a collective. */
+void schedule_call(struct job *job);
+/* A barrier has opened. */
+void schedule_barrier(struct job *job);
+/* It was looked at: so long they have been in it (0: nobody is), and it is worth telling. */
+void schedule_still_seen(struct job *job, uint64_t waited_ms, bool tell);
+/* A wait is no longer than the job's waits may be; what is found in it is known from those. */
+bool schedule_is_usual(const struct schedule_state *w, uint64_t waited_ms);
+bool schedule_knows(const struct schedule_state *w, uint64_t digest);
+void schedule_learn(struct schedule_state *w, uint64_t digest);
+/* It was looked at: so long they have waited (0: nobody waits any more), and that is worth telling. */
+uint64_t schedule_torch_limit(const struct schedule_state *w);
+void schedule_torch_seen(struct job *job, uint64_t waited_ms, bool tell);
+/* Something has happened that the others should hear of soon. */
+void schedule_hurry(struct job *job);
 
 #endif

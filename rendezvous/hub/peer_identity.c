@@ -1,4 +1,4 @@
-/* peer_identity.c -- peer_lookup.c -- whose process is behind a plain c10d connection?
+/* peer_identity.c -- whose process is behind a plain c10d connection?
  *
  * PyTorch's client cannot introduce itself. The agents at the address it comes from are asked once, at its first
  * request for a key (`who`); the one whose process it is answers `vouch`. From then on the session counts as that
@@ -12,8 +12,8 @@
  * On the store's host the kernel names the user of both connections, and an agent vouches for its own user's only. On
  * other hosts an agent's word is all there is: if agents of several jobs share an address, a claim counts after CLAIM_MS
  * without a second one. Two claims close the connection. */
-#include "hub/control.h"
-#include "hub/rounds.h"
+#include "hub/messages.h"
+#include "hub/session.h"
 
 #include <stdio.h>
 
@@ -97,7 +97,7 @@ bool peer_hold(struct hub *hub, struct session *s)
     s->is_held = true;
     s->midway_since_ms = hub->now_ms;
     list_remove(&s->midway);
-    list_insert(&hub->held, &s->midway);
+    list_insert(&hub->peers.held, &s->midway);
     peer_ask(hub, s);
     return true;
 }
@@ -114,22 +114,22 @@ bool peer_holds(struct hub *hub, const struct session *s)
 
 static uint64_t held_deadline(const struct hub *hub)
 {
-    if (list_is_empty(&hub->held))
+    if (list_is_empty(&hub->peers.held))
         return UINT64_MAX;
-    return LIST_ENTRY(hub->held.next, struct session, midway)->midway_since_ms + HOLD_MS;
+    return LIST_ENTRY(hub->peers.held.next, struct session, midway)->midway_since_ms + HOLD_MS;
 }
 
 static uint64_t claimed_deadline(const struct hub *hub)
 {
-    if (list_is_empty(&hub->claimed))
+    if (list_is_empty(&hub->peers.claimed))
         return UINT64_MAX;
-    return LIST_ENTRY(hub->claimed.next, struct session, midway)->midway_since_ms + CLAIM_MS;
+    return LIST_ENTRY(hub->peers.claimed.next, struct session, midway)->midway_since_ms + CLAIM_MS;
 }
 
 uint64_t peer_deadline(const struct hub *hub)
 {
     const uint64_t held = held_deadline(hub), claimed = claimed_deadline(hub);
-    if (!list_is_empty(&hub->released))
+    if (!list_is_empty(&hub->peers.released))
         return 0;
     return held < claimed ? held : claimed;
 }
@@ -143,7 +143,7 @@ static void release(struct session *s, struct job *job)
         return;
     s->is_held = false;
     list_remove(&s->midway);
-    list_insert(&hub->released, &s->midway);
+    list_insert(&hub->peers.released, &s->midway);
 }
 
 /* It is the job's unless another one claims it within CLAIM_MS. */
@@ -155,7 +155,7 @@ static void claim(struct session *s, struct job *job)
     session_enter(s, job);
     s->midway_since_ms = hub->now_ms;
     list_remove(&s->midway);
-    list_insert(&hub->claimed, &s->midway);
+    list_insert(&hub->peers.claimed, &s->midway);
 }
 
 /* The only job with an agent where it comes from; NULL when there is none, or several. */
@@ -190,11 +190,11 @@ static void give_up_waiting(struct hub *hub, struct session *s)
 void peer_tick(struct hub *hub)
 {
     while (claimed_deadline(hub) <= hub->now_ms) {
-        struct session *s = LIST_ENTRY(hub->claimed.next, struct session, midway);
+        struct session *s = LIST_ENTRY(hub->peers.claimed.next, struct session, midway);
         release(s, s->job);
     }
     while (held_deadline(hub) <= hub->now_ms)
-        give_up_waiting(hub, LIST_ENTRY(hub->held.next, struct session, midway));
+        give_up_waiting(hub, LIST_ENTRY(hub->peers.held.next, struct session, midway));
 }
 
 /* --- vouch ------------------------------------------------------------------------------------------------ */
@@ -293,7 +293,7 @@ static void note_owner(const struct session *agent, struct session *s, int pid, 
         buf_free(&text);
 }
 
-/* The words are shown to users, who are told elsewhere that names come from other machines: screen.c takes what a
+/* The words are shown to users, who are told elsewhere that names come from other machines: text.c takes what a
  * terminal would obey out of them. */
 bool control_owner(struct hub *hub, struct session *agent, const union message *m, cJSON *answer)
 {

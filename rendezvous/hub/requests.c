@@ -1,12 +1,19 @@
-/* requests.c -- the handlers of PyTorch's requests: unpack, ask the store, answer. See session.h for the
+/* requests.c -- bytes become requests, and each goes to its handler: unpack, ask the store, answer. See session.h for the
  * rules.
  *
+ * Happy path: bytes come -> whole requests are decoded where they lie -> each is handled -> the rest is kept.
+ * Only an unfinished request is copied, into session.in, and only once: later bytes are appended to it.
+ *
+ *     SET    on_read -> on_bytes (server/) -> hub_feed -> requests_feed -> wire_decode -> on_set -> store_set
+ *            -> another session waits for the key: session_woken -> reply -> conn_send (server/)
+ *
  * A handler is a few lines, since everything else has been done: the request is whole and within its
- * limits (wire.c), an earlier wait is over and the connection may ask (hub.c). The protocol has no
- * error answer, so what cannot be done closes the connection; the sentence goes to the log. */
-#include "diagnosis/ranks.h"
-#include "hub/control.h"
-#include "hub/rounds.h"
+ * limits (wire.c), an earlier wait is over and the connection may ask. PyTorch's protocol has no
+ * error answer, so what cannot be done closes the connection; the sentence goes to the log. It closes, too, when the bytes
+ * make no sense, a request may not be asked here, or memory is short. A connection that is closed for one request has been
+ * answered for those before it. */
+#include "diagnosis/diagnosis.h"
+#include "hub/messages.h"
 #include "hub/session.h"
 #include "store/encode.h"
 
@@ -147,7 +154,7 @@ static bool welcome(struct hub *hub, struct session *s, const struct introductio
 }
 
 /* Who is refused is told why, and closed: it must not go on as if it belonged here. */
-bool on_identify(struct hub *hub, struct session *s, const struct request *req)
+static bool on_identify(struct hub *hub, struct session *s, const struct request *req)
 {
     struct introduction who = { .job.job = "" };
     cJSON *o = message_parse(req->blob[0], &hub->err);
@@ -180,7 +187,7 @@ static bool refuse_barrier(struct hub *hub, struct slice name, const char *why)
 }
 
 /* The wait begins before the arrival, because the arrival may end it at once. */
-bool on_barrier_named(struct hub *hub, struct session *s, const struct request *req)
+static bool on_barrier_named(struct hub *hub, struct session *s, const struct request *req)
 {
     if (s->role != ROLE_WORKER)
         return refuse_barrier(hub, req->blob[0], "needs to know who comes: IDENTIFY as a worker first");
@@ -206,7 +213,7 @@ bool on_barrier_named(struct hub *hub, struct session *s, const struct request *
 
 /* What is in the JSON is control.c's business; here it is bytes in and bytes out. What follows from a node's call is
  * told behind the answer to it. */
-bool on_control(struct hub *hub, struct session *s, const struct request *req)
+static bool on_control(struct hub *hub, struct session *s, const struct request *req)
 {
     bool ok = control_answer(hub, s, req->blob[0]);
     if (ok && s->is_node)
@@ -217,10 +224,12 @@ bool on_control(struct hub *hub, struct session *s, const struct request *req)
 /* --- requests --------------------------------------------------------------------------------------------- */
 
 /* The store refuses for two reasons only; both are the asker's business, and the numbers say how to help. */
-static bool give_up(struct hub *hub, const struct session *s, const struct request *req,
-                    enum store_status status)
+static bool check_status(struct hub *hub, const struct session *s, const struct request *req,
+                         enum store_status status)
 {
     const struct quota *share = s->job->quota;
+    if (status == STORE_OK)
+        return true;
     if (status == STORE_NOT_A_NUMBER)
         ddp_fail(&hub->err, DDP_ERR_CORRUPT, "%s on a value that is not a 64-bit number", req->op->name);
     else if (share->whole != NULL)
@@ -234,12 +243,6 @@ static bool give_up(struct hub *hub, const struct session *s, const struct reque
         ddp_fail(&hub->err, DDP_ERR_LIMIT, "%s: the store is full (%llu of %llu bytes)", req->op->name,
                  (unsigned long long)hub->quota.used, (unsigned long long)hub->quota.max);
     return false;
-}
-
-static bool done(struct hub *hub, const struct session *s, const struct request *req,
-                 enum store_status status)
-{
-    return status == STORE_OK || give_up(hub, s, req, status);
 }
 
 /* The greeting is checked by wire.c. */
@@ -259,17 +262,18 @@ static bool on_ping(struct hub *hub, struct session *s, const struct request *re
 
 static bool on_set(struct hub *hub, struct session *s, const struct request *req)
 {
-    return done(hub, s, req, store_set(s->job->store, req->blob[0], req->blob[1]));
+    const enum store_status status = store_set(s->job->store, req->blob[0], req->blob[1]);
+    return status == STORE_OK || check_status(hub, s, req, status);
 }
 
 static bool on_append(struct hub *hub, struct session *s, const struct request *req)
 {
-    return done(hub, s, req, store_append(s->job->store, req->blob[0], req->blob[1]));
+    return check_status(hub, s, req, store_append(s->job->store, req->blob[0], req->blob[1]));
 }
 
 static bool on_multi_set(struct hub *hub, struct session *s, const struct request *req)
 {
-    return done(hub, s, req, store_multi_set(s->job->store, req->blob[0]));
+    return check_status(hub, s, req, store_multi_set(s->job->store, req->blob[0]));
 }
 
 /* The value that a request for `key` has found. */
@@ -289,7 +293,7 @@ static bool on_compare_set(struct hub *hub, struct session *s, const struct requ
         return true;
     enum store_status status =
         store_compare_set(s->job->store, req->blob[0], req->blob[1], req->blob[2], &current);
-    return done(hub, s, req, status) && reply_value(hub, s, req->blob[0], current);
+    return check_status(hub, s, req, status) && reply_value(hub, s, req->blob[0], current);
 }
 
 /* A missing key reads as empty. Clients WAIT first, so this happens when somebody deleted the key in
@@ -328,7 +332,7 @@ static bool on_add(struct hub *hub, struct session *s, const struct request *req
 {
     int64_t sum;
     enum store_status status = store_add(s->job->store, req->blob[0], req->number, &sum);
-    return done(hub, s, req, status) && put_i64(&hub->out, sum);
+    return check_status(hub, s, req, status) && put_i64(&hub->out, sum);
 }
 
 static bool on_check(struct hub *hub, struct session *s, const struct request *req)
@@ -348,7 +352,7 @@ static bool on_wait_or_barrier(struct hub *hub, struct session *s, const struct 
         return true;
     s->waits_in = 0;
     s->waits_since_ms = since_ms;
-    return done(hub, s, req, status) && put_u8(&hub->out, 0);
+    return check_status(hub, s, req, status) && put_u8(&hub->out, 0);
 }
 
 /* The wait has been left already, as before every request. */
@@ -397,7 +401,7 @@ static bool on_list_keys(struct hub *hub, struct session *s, const struct reques
 
 static bool on_queue_push(struct hub *hub, struct session *s, const struct request *req)
 {
-    return done(hub, s, req, store_push(s->job->store, req->blob[0], req->blob[1]));
+    return check_status(hub, s, req, store_push(s->job->store, req->blob[0], req->blob[1]));
 }
 
 /* The length before the pop tells an empty queue from an empty value. */
@@ -421,8 +425,11 @@ static bool on_queue_len(struct hub *hub, struct session *s, const struct reques
     return put_i64(&hub->out, store_queue_len(s->job->store, req->blob[0]));
 }
 
+typedef bool (*request_handler)(struct hub *hub, struct session *s, const struct request *req);
+
+/* One per row of ops.h, NULL for a request that is not served. */
 /* clang-format off */
-const request_handler request_handlers[OPS] = {
+static const request_handler request_handlers[OPS] = {
     [OP_VALIDATE]    = on_validate,    [OP_SET]           = on_set,
     [OP_COMPARE_SET] = on_compare_set, [OP_GET]           = on_get,
     [OP_ADD]         = on_add,         [OP_CHECK]         = on_check,
@@ -437,3 +444,199 @@ const request_handler request_handlers[OPS] = {
     [OP_CONTROL]     = on_control,     /* AUTH is reserved: closed politely */
 };
 /* clang-format on */
+
+/* --- bytes become requests -------------------------------------------------------------------------------- */
+
+enum {
+    REQUEST_MIN =
+        64 << 10,  /* a request so short is read even when the store is full: GET and DELETE must work */
+    AHEAD_MIN = 4, /* for fewer requests it does not pay */
+    AHEAD_MAX = 64,
+    AHEAD_KEYS = 1024, /* a store with fewer is near the processor anyway */
+    IN_KEPT = 256,     /* a buffer so small is not given back between requests */
+};
+
+/* What the request that comes may be long in all. Its own buffer is part of what is used already. */
+static uint64_t request_budget(struct hub *hub, const struct session *s)
+{
+    uint64_t left = quota_left(session_quota(hub, s)) + s->in.cap;
+    return left > REQUEST_MIN ? left : REQUEST_MIN;
+}
+
+/* What asks for keys must belong to a job. A plain c10d client cannot say which: the only one there is. */
+static bool has_job(struct hub *hub, struct session *s, const struct op *op)
+{
+    if (op->id >= OP_IDENTIFY || op->id == OP_VALIDATE || op->id == OP_PING)
+        return true;
+    struct job *job = s->job != NULL ? s->job : job_only(hub);
+    if (job == NULL)
+        return false;
+    if (s->job == NULL)
+        session_enter(s, job);
+    if (s->role == ROLE_PLAIN && !s->was_asked_for)
+        peer_ask(hub, s);
+    if (s->role == ROLE_PLAIN && !job->is_observed)
+        torch_observe(job);
+    return true;
+}
+
+static bool refuse_request(struct hub *hub, const struct session *s, const struct op *op)
+{
+    if (request_handlers[op->id] == NULL)
+        ddp_fail(&hub->err, DDP_ERR_UNSUPPORTED, "%s is not served", op->name);
+    else
+        ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP,
+                 "%s on a connection of an earlier attempt; now is attempt %lld", op->name,
+                 (long long)s->job->members.attempt);
+    return false;
+}
+
+/* What all requests have in common. Whoever sends a request has stopped waiting: a c10d client of torch
+ * 1.13 that timed out says nothing, and would read a late answer as that to its next request. A connection that was
+ * opened in an earlier attempt is a worker that should be dead; its keys are not wanted. */
+static bool apply(struct hub *hub, struct session *s, const struct request *req)
+{
+    const request_handler handler = request_handlers[req->op->id];
+    s->has_spoken = true;
+    hub->requests++;
+    list_remove(&s->midway);
+    if (s->waits_in != 0)
+        session_leave_wait(s);
+    if (s->torch != NULL)
+        s->torch->polls = false;
+    if (handler == NULL || (s->job != NULL && s->era < s->job->era && !session_is_operator(s)))
+        return refuse_request(hub, s, req->op);
+    const bool ok = handler(hub, s, req);
+    if (s->waiter.offer != NULL)
+        store_acted(s->job->store, &s->waiter);
+    return ok;
+}
+
+/* The capacity of `in` has changed. After the fact and even past the maximum: the bytes are here. The next request that
+ * needs more is refused. */
+static void charge(struct hub *hub, const struct session *s, size_t old_cap)
+{
+    struct quota *quota = session_quota(hub, s);
+    quota_give(quota, old_cap);
+    quota_charge(quota, s->in.cap);
+}
+
+/* Keep the unfinished request, which lies at the end of `in` already or in the caller's memory. */
+static bool keep_rest(struct hub *hub, struct session *s, struct slice rest)
+{
+    size_t old_cap = s->in.cap;
+    bool ok = true;
+    if (s->in.len > 0)
+        buf_consume(&s->in, s->in.len - rest.len);
+    else
+        ok = buf_append(&s->in, rest.data, rest.len);
+    if (s->in.len == 0 && s->in.cap > IN_KEPT)
+        buf_free(&s->in);
+    charge(hub, s, old_cap);
+    if (s->in.len > 0 && list_is_empty(&s->midway)) {
+        s->midway_since_ms = hub->now_ms;
+        list_insert(&hub->midway[s->has_spoken], &s->midway);
+    }
+    return ok;
+}
+
+/* Put the new bytes behind the unfinished request. */
+static bool collect(struct hub *hub, struct session *s, struct slice *bytes)
+{
+    size_t old_cap = s->in.cap;
+    bool ok = buf_append(&s->in, bytes->data, bytes->len);
+    charge(hub, s, old_cap);
+    *bytes = buf_slice(&s->in);
+    return ok;
+}
+
+/* Requests that lie behind each other. They are all decoded before the first is worked off, so that their keys come near from
+ * memory meanwhile; a connection without a job has one at a time, since it may have to wait with it. */
+struct ahead {
+    struct request req[AHEAD_MAX];
+    const void *start[AHEAD_MAX];
+    uint32_t n;
+    struct slice rest;       /* behind them */
+    enum wire_status status; /* of the rest; OK = it has not been looked at */
+    struct ddp_err err;
+};
+
+/* What is no key does no harm; a list, which may be long, is none. */
+static void bring_near(const struct store *store, const struct ahead *ahead)
+{
+    uint32_t hashes[AHEAD_MAX];
+    for (uint32_t i = 0; i < ahead->n; i++)
+        hashes[i] = ahead->req[i].count == 0 ? table_hash(ahead->req[i].blob[0]) : 0;
+    store_expect(store, hashes, ahead->n);
+}
+
+static void decode_ahead(struct hub *hub, struct session *s, struct slice bytes, struct ahead *out)
+{
+    const uint32_t most = s->job != NULL ? AHEAD_MAX : 1;
+    const uint64_t budget = request_budget(hub, s);
+    size_t used;
+    out->rest = bytes;
+    for (out->n = 0; out->n < most; out->n++) {
+        out->start[out->n] = out->rest.data;
+        out->status = wire_decode(&s->wire, out->rest, budget, &out->req[out->n], &used, &out->err);
+        if (out->status != WIRE_OK)
+            break;
+        out->rest = slice_of((const char *)out->rest.data + used, out->rest.len - used);
+    }
+    if (out->n >= AHEAD_MIN && s->job != NULL && store_count(s->job->store) >= AHEAD_KEYS)
+        bring_near(s->job->store, out);
+}
+
+/* The bytes behind the first `done` requests. */
+static struct slice rest_after(const struct ahead *ahead, uint32_t done)
+{
+    const char *end = (const char *)ahead->rest.data + ahead->rest.len;
+    const char *start = done < ahead->n ? ahead->start[done] : ahead->rest.data;
+    return slice_of(start, (size_t)(end - start));
+}
+
+/* The client must read, or others must, before these requests are worked off. It is not late meanwhile. */
+static bool pause_session(struct hub *hub, struct session *s, struct slice rest)
+{
+    wire_rewind(&s->wire);
+    s->is_paused = true;
+    const bool ok = keep_rest(hub, s, rest);
+    list_remove(&s->midway);
+    return ok;
+}
+
+/* hub->err without words stands for memory that is short: formatting them needs none, but saying so
+ * everywhere does. */
+bool requests_feed(struct hub *hub, struct session *s, struct slice bytes)
+{
+    struct ahead ahead; /* 5 KB: not zeroed */
+
+    hub->err.msg[0] = '\0';
+    hub->is_backed_up = hub->must_repeat = false;
+    if (s->in.len > 0 && !collect(hub, s, &bytes))
+        return false;
+    if (s->is_paused)
+        return s->in.len > 0 || keep_rest(hub, s, bytes);
+    if (s->is_held)
+        return peer_holds(hub, s);
+    for (ahead.rest = bytes, ahead.status = WIRE_OK; ahead.status == WIRE_OK;) {
+        bytes = ahead.rest;
+        decode_ahead(hub, s, bytes, &ahead);
+        for (uint32_t i = 0; i < ahead.n; i++) {
+            if (hub->is_backed_up)
+                return pause_session(hub, s, rest_after(&ahead, i));
+            if ((s->job == NULL || s->role == ROLE_PLAIN) && !has_job(hub, s, ahead.req[i].op))
+                return keep_rest(hub, s, bytes) && peer_hold(hub, s);
+            if (!apply(hub, s, &ahead.req[i]))
+                return false;
+            if (hub->must_repeat)
+                return pause_session(hub, s, rest_after(&ahead, i));
+        }
+        if (hub->is_backed_up && ahead.rest.len > 0)
+            return pause_session(hub, s, ahead.rest);
+    }
+    if (ahead.status == WIRE_BAD)
+        hub->err = ahead.err;
+    return ahead.status == WIRE_MORE &&
+           ((ahead.rest.len == 0 && s->in.cap == 0) || keep_rest(hub, s, ahead.rest));
+}

@@ -1,12 +1,14 @@
-/* rounds.c -- see rounds.h. */
-#include "hub/rounds.h"
+/* rounds.c -- a job's rendezvous, tied to the hub: its nodes are connections of agents, what it decides becomes
+ * key spaces and JSON. The decisions are rendezvous.h's; here is only the wiring.
+ *
+ *     agent's call -> control.c -> rendezvous -> rounds.c (begin an attempt, drop a node, push round, waiting, stop, verdict) */
+#include "hub/session.h"
 
-#include "base/json.h"
+#include "base/text.h"
 #include "base/limits.h"
+#include "base/text.h"
 #include "diagnosis/diagnosis.h"
-#include "hub/events.h"
 #include "hub/job.h"
-#include "hub/lost_peer.h"
 #include "hub/messages.h"
 #include "store/store.h"
 
@@ -48,9 +50,9 @@ static enum finding_code finding_of(const struct rdzv_cause *cause)
 {
     switch (cause->why) {
     case RDZV_WHY_FAILED:
-        if (cause->is_victim)
+        if (cause->failure.victim)
             return FINDING_NONE;
-        return cause->error != 0 ? FINDING_PROGRAM_MISSING_ON_NODE : FINDING_WORKER_FAILED;
+        return cause->failure.error != 0 ? FINDING_PROGRAM_MISSING_ON_NODE : FINDING_WORKER_FAILED;
     case RDZV_WHY_NODE_LOST:
         return cause->silent ? FINDING_NODE_LOST_SILENT : FINDING_NODE_LOST_CLOSED;
     case RDZV_WHY_NODE_LEFT:
@@ -60,46 +62,18 @@ static enum finding_code finding_of(const struct rdzv_cause *cause)
     }
 }
 
-static cJSON *encode_lines(const struct rdzv_cause *cause)
-{
-    cJSON *lines = cJSON_CreateArray();
-    for (uint32_t i = 0; i < cause->n_stderr_lines; i++)
-        json_append(lines, cJSON_CreateString(cause->stderr_lines[i]));
-    return lines;
-}
-
-/* NULL when there is none. About a node there is its user's signal, and nothing else about a worker. */
+/* NULL when there is none. */
 static cJSON *encode_cause(const struct rdzv_cause *cause)
 {
+    struct failure failure;
     if (cause == NULL)
         return NULL;
-    const bool by_signal = cause->error == 0 && cause->signal != 0, is_worker = cause->rank >= 0;
-    struct message_cause m = {
-        .why = rdzv_why_word(cause->why),
-        .node_rank = cause->node_rank,
-        .host = cause->host,
-        .after_ms = (int64_t)cause->after_ms,
-        .words = cause->words,
-        .code = finding_of(cause) != FINDING_NONE ? finding_code_name(finding_of(cause)) : NULL,
-        .rank = MESSAGE_NONE,
-        .local_rank = MESSAGE_NONE,
-        .pid = MESSAGE_NONE,
-        .error = cause->error != 0 ? cause->error : MESSAGE_NONE,
-        .signal = by_signal ? cause->signal : MESSAGE_NONE,
-        .exit_code = cause->error == 0 && !by_signal ? cause->exit_code : MESSAGE_NONE,
-        .victim = MESSAGE_NONE,
-        .stderr = encode_lines(cause),
-        .from_stdout = cause->from_stdout,
-    };
-    if (is_worker) {
-        m.rank = cause->rank;
-        m.local_rank = cause->local_rank;
-        m.pid = cause->pid;
-        m.no_retry = rdzv_no_restart_word(cause->no_retry);
-        m.victim = cause->is_victim;
-        m.log = cause->log[0] != '\0' ? cause->log : NULL;
-    }
-    return message_encode_cause(&m);
+    failure = cause->failure;
+    text_copy(failure.why, sizeof(failure.why), rdzv_why_word(cause->why));
+    text_copy(failure.no_retry, sizeof(failure.no_retry), rdzv_no_restart_word(cause->no_retry));
+    text_copy(failure.code, sizeof(failure.code),
+              finding_of(cause) != FINDING_NONE ? finding_code_name(finding_of(cause)) : "");
+    return message_encode_failure_cause(&failure);
 }
 
 static int64_t limit_ms(uint64_t ms)
@@ -208,7 +182,7 @@ static bool is_ordinary(const struct rdzv_round *world)
 }
 
 /* The ranks' places are told by worker_started, as they come to life. */
-static bool begin(void *user, const struct rdzv_round *world)
+static bool begin_round(void *user, const struct rdzv_round *world)
 {
     struct job *job = user;
     struct job_name name = { .job = job->name, .attempt = world->attempt, .world_size = world->world_size };
@@ -273,11 +247,6 @@ static void drop(void *user, uint64_t node, const char *why)
         session_drop(hub, s, why);
 }
 
-static void log_line_of(void *user, const char *line)
-{
-    hub_log(((struct job *)user)->hub, "%s", line);
-}
-
 /* A verdict is recorded before anybody is told it. */
 static void record(void *user, const struct rdzv_record *what)
 {
@@ -290,17 +259,17 @@ static void record(void *user, const struct rdzv_record *what)
 
 /* The hub's nonce tells this store from one of yesterday on the same port, the number one life of the job from the
  * next. */
-static struct rdzv *make(struct job *job)
+static struct rdzv *make_rendezvous(struct job *job)
 {
     struct hub *hub = job->hub;
     char instance[RDZV_TEXT_MAX];
     struct rdzv_env env = { .user = job,
                             .tell = push_to_node,
-                            .begin = begin,
+                            .begin = begin_round,
                             .progress = progress,
                             .waiting_nodes = waiting_nodes,
                             .drop = drop,
-                            .log = log_line_of,
+                            .log = job_log,
                             .record = record };
     snprintf(instance, sizeof(instance), "%s-%u", hub->limits.instance, ++hub->lives);
     return rdzv_new(&env, job->quota, job->name, instance);
@@ -315,7 +284,7 @@ struct rdzv *job_rendezvous(struct job *job)
         return job->rdzv;
     if (is_over)
         attempt_end(job);
-    struct rdzv *next = make(job);
+    struct rdzv *next = make_rendezvous(job);
     if (next == NULL)
         return NULL;
     rdzv_free(job->rdzv);

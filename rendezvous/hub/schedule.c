@@ -1,4 +1,4 @@
-/* schedule.c -- see schedule.h.
+/* schedule.c -- see monitor.h.
  *
  * The first look comes later than the nodes of a healthy job take to start, and early enough that nobody has opened a
  * second terminal yet. A hurry waits 200 ms all the same: a node that is refused also closes its connection, and both
@@ -7,12 +7,15 @@
  * Looking and telling are apart (monitor.c): when to look is a question of a few times, and is tested as one. What is
  * told costs a walk over the whole job, so it is asked for seldom: at most every few seconds while a job gathers, and never
  * in one that runs well. */
-#include "hub/schedule.h"
+#include "hub/monitor.h"
 
 #include "hub/session.h"
 #include "job/rendezvous.h"
 
-enum { EARLY_MS = 500 }; /* who began to wait a little later than the one that set the time counts, too */
+enum {
+    EARLY_MS = 500,  /* who began to wait a little later than the one that set the time counts, too */
+    APART_MS = 1000, /* from one look to the next: each is a walk over the job */
+};
 
 const struct schedule_row schedule[SITUATIONS] = {
 #define X(name, first, again, factor, told) { first, again, factor },
@@ -31,27 +34,39 @@ static bool is_gathering(const struct rdzv_facts *facts)
     return facts->state == RDZV_GATHERING && facts->nodes > 0;
 }
 
-/* Of two times, of which 0 is never. */
-static uint64_t earlier(uint64_t a, uint64_t b)
+/* Of two times, of which 0 is never; UINT64_MAX when both are. */
+static uint64_t earlier_set(uint64_t a, uint64_t b)
 {
     const uint64_t x = a != 0 ? a : UINT64_MAX, y = b != 0 ? b : UINT64_MAX;
     return x < y ? x : y;
 }
 
+/* When the next look is wanted; UINT64_MAX = never. */
+static uint64_t wanted_at(const struct schedule_state *w, const struct rdzv_facts *facts)
+{
+    if (w->compares || w->trouble)
+        return 0;
+    if (!is_gathering(facts))
+        return earlier_set(earlier_set(w->spare_ms, w->torch_ms), w->still_ms);
+    return w->waits ? w->look_ms : 0;
+}
+
+/* The last look of all is due with the deadline of the rendezvous. */
 uint64_t schedule_deadline(const struct job *job)
 {
     struct rdzv_facts facts;
     if (job->rdzv == NULL)
         return UINT64_MAX;
-    if (job->watch.compares || job->watch.trouble)
-        return job->hub->now_ms;
     rdzv_facts(job->rdzv, &facts);
-    if (!is_gathering(&facts))
-        return earlier(earlier(job->watch.spare_ms, job->watch.torch_ms), job->watch.still_ms);
-    return job->watch.waits ? job->watch.look_ms : job->hub->now_ms;
+    const uint64_t at_ms = wanted_at(&job->watch, &facts), free_ms = job->watch.looked_ms + APART_MS;
+    if (at_ms == UINT64_MAX)
+        return at_ms;
+    return job->watch.looked_ms != 0 && at_ms < free_ms ? free_ms
+           : at_ms > job->hub->now_ms                   ? at_ms
+                                                        : job->hub->now_ms;
 }
 
-static void begin(struct schedule_state *w, uint64_t look_ms)
+static void begin_wait(struct schedule_state *w, uint64_t look_ms)
 {
     w->waits = true;
     w->look_ms = look_ms;
@@ -70,8 +85,8 @@ static bool is_short(const struct rdzv_facts *facts)
 static void begin_to_wait(struct schedule_state *w, const struct rdzv_facts *facts)
 {
     if (!w->waits)
-        begin(w, facts->since_ms +
-                     (is_short(facts) ? first_ms(SITUATION_NODES_LEFT) : first_ms(SITUATION_NODES_MISSING)));
+        begin_wait(w, facts->since_ms + (is_short(facts) ? first_ms(SITUATION_NODES_LEFT)
+                                                         : first_ms(SITUATION_NODES_MISSING)));
 }
 
 static void forget_torch(struct schedule_state *w)
@@ -93,25 +108,22 @@ static bool still_is_due(struct job *job, const struct rdzv_facts *facts)
     return runs && due && waits;
 }
 
-struct schedule_due schedule_due(struct job *job)
+static struct schedule_due due_now(struct job *job, const struct rdzv_facts *facts)
 {
-    struct rdzv_facts facts;
     struct schedule_state *w = &job->watch;
     const uint64_t now_ms = job->hub->now_ms;
-    struct schedule_due due = { .compares = w->compares, .trouble = w->trouble };
-    if (job->rdzv == NULL)
-        return (struct schedule_due){ 0 };
-    due.spares = w->spare_ms != 0 && w->spare_ms <= now_ms;
+    struct schedule_due due = { .compares = w->compares,
+                                .trouble = w->trouble,
+                                .spares = w->spare_ms != 0 && w->spare_ms <= now_ms };
+    w->compares = w->trouble = false;
     if (due.spares)
         w->spare_ms = 0;
-    w->compares = w->trouble = false;
-    rdzv_facts(job->rdzv, &facts);
-    if (!is_gathering(&facts)) {
+    if (!is_gathering(facts)) {
         w->waits = false;
-        due.torch = facts.state == RDZV_RUNNING && w->torch_ms != 0 && w->torch_ms <= now_ms;
-        if (due.torch || facts.state != RDZV_RUNNING)
+        due.torch = facts->state == RDZV_RUNNING && w->torch_ms != 0 && w->torch_ms <= now_ms;
+        if (due.torch || facts->state != RDZV_RUNNING)
             forget_torch(w);
-        due.still = still_is_due(job, &facts);
+        due.still = still_is_due(job, facts);
         return due;
     }
     w->still_ms = 0;
@@ -119,11 +131,29 @@ struct schedule_due schedule_due(struct job *job)
     w->usual = (struct schedule_usual){ 0 };
     forget_torch(w);
     w->torch_told = w->torch_ended = false;
-    begin_to_wait(w, &facts);
-    due.is_final = facts.deadline_ms <= now_ms;
+    begin_to_wait(w, facts);
+    due.is_final = facts->deadline_ms <= now_ms;
     due.looks = due.is_final || now_ms >= w->look_ms;
     if (due.looks)
         w->look_ms = now_ms + schedule[SITUATION_NODES_MISSING].again_ms;
+    return due;
+}
+
+struct schedule_due schedule_due(struct job *job)
+{
+    struct rdzv_facts facts;
+    struct schedule_state *w = &job->watch;
+    const uint64_t now_ms = job->hub->now_ms;
+    if (job->rdzv == NULL)
+        return (struct schedule_due){ 0 };
+    rdzv_facts(job->rdzv, &facts);
+    if (w->looked_ms != 0 && now_ms < w->looked_ms + APART_MS &&
+        !(is_gathering(&facts) && facts.deadline_ms <= now_ms))
+        return (struct schedule_due){ 0 };
+    struct schedule_due due = due_now(job, &facts);
+    due.any = due.compares || due.trouble || due.spares || due.torch || due.still || due.looks;
+    if (due.any)
+        w->looked_ms = now_ms;
     return due;
 }
 
@@ -152,7 +182,7 @@ void schedule_hurry(struct job *job)
     struct schedule_state *w = &job->watch;
     const uint64_t soon_ms = job->hub->now_ms + first_ms(SITUATION_NODES_LEFT);
     if (!w->waits)
-        begin(w, soon_ms);
+        begin_wait(w, soon_ms);
     else if (w->look_ms > soon_ms)
         w->look_ms = soon_ms;
 }
@@ -161,7 +191,7 @@ void schedule_hurry(struct job *job)
 
 static void look_at_torch(struct schedule_state *w, uint64_t at_ms)
 {
-    w->torch_ms = earlier(w->torch_ms, at_ms);
+    w->torch_ms = earlier_set(w->torch_ms, at_ms);
 }
 
 /* Whoever waits first sets the time for all; those that come later are not looked at later. */
@@ -171,11 +201,6 @@ void schedule_torch(struct job *job, bool is_crowded)
         job->watch.torch_ended ? first_ms(SITUATION_TORCH_ENDED) : first_ms(SITUATION_TORCH_WAITS);
     look_at_torch(&job->watch, job->hub->now_ms + (is_crowded ? first_ms(SITUATION_TORCH_CROWD) : after_ms));
     job->watch.torch_crowd |= is_crowded;
-}
-
-bool schedule_torch_is_crowded(const struct job *job)
-{
-    return job->watch.torch_crowd;
 }
 
 void schedule_torch_exit(struct job *job)

@@ -2,11 +2,10 @@
  *
  * A session is made when a connection is accepted, found by its id, and tied to what it waits for and to the rank it
  * speaks for. Who calls these is above: hub.c for connections that come and go, the handlers for waits and ranks. How a
- * session leaves its job, and ends, is in attempt.c. */
+ * session enters a job, leaves it and ends is in attempt.c. */
 #include "hub/session.h"
 
-#include "base/shared.h"
-#include "hub/rounds.h"
+#include "base/buf.h"
 #include "job/rendezvous.h"
 #include "store/encode.h"
 
@@ -41,6 +40,15 @@ void session_begin_wait(struct hub *hub, struct session *s, const struct op *op)
 {
     s->waits_in = (uint8_t)(1 + op->id);
     s->waits_since_ms = hub->now_ms;
+}
+
+/* WAIT and BARRIER both end with one zero byte. Never the one that is fed: who asks has stopped waiting. */
+void session_woken(void *user, struct store_waiter *waiter)
+{
+    struct hub *hub = user;
+    struct session *s = TABLE_ENTRY(waiter, struct session, waiter);
+    s->waits_in = 0;
+    hub->sink.send(hub->sink.user, s->id, slice_of("\0", 1), NULL);
 }
 
 /* Only one of the two is ever pending, and both are free to leave when nothing is. */
@@ -110,6 +118,13 @@ bool session_new(struct hub *hub, conn_id conn, const char *peer)
     s->era = hub->era;
     table_put(&hub->sessions, &s->node);
     return true;
+}
+
+struct quota *session_quota(struct hub *hub, const struct session *s)
+{
+    if (s->job != NULL)
+        return s->job->quota;
+    return hub->limits.many_jobs ? &hub->strangers : &hub->quota;
 }
 
 /* Those that are connected and have said nothing belong to it as long as they are silent: they are counted when

@@ -1,16 +1,15 @@
 /* session.h -- one connection's conversation, and the hub it happens in. Private to the core; the shell knows
  * hub.h only. From the top down, and each file uses only those below it:
  *
- *     hub.c               connections come and go; bytes become requests; time passes for the jobs
- *     requests.c          the handlers of PyTorch's requests and of our own
+ *     hub.c               connections come and go; time passes for the jobs
+ *     requests.c          bytes become requests; the handlers of PyTorch's and of our own
  *     control.c           the JSON calls of agents and operators; inspect.c: those that only look
  *     rounds.c            a job's rendezvous: what it decides is done, and its nodes are told
  *     monitor.c           looks at a job while something waits, and tells its nodes what is new
- *     look.c              a snapshot of a job, for the diagnosis
  *     torch_observer.c    what PyTorch's ranks do while their groups come together
  *     peer_identity.c     whose process a plain connection is
- *     attempt.c           attempts begin and end; a session enters a job, leaves it, is freed
- *     job.c               jobs are made, found, freed; who declares them, their barriers, their nodes
+ *     attempt.c           a session enters a job, leaves it, is freed; an attempt begins and ends
+ *     job.c               jobs are made, found, freed; who declares them, their barriers and nodes
  *     lost_peer.c         a rank ends while others wait for it
  *     schedule.c          when a job that waits is looked at
  *     events.c            what happens in a job, for an event log
@@ -29,6 +28,11 @@
 #include "store/quota.h"
 #include "store/table.h"
 #include "store/wire.h"
+
+struct cJSON;
+struct snapshot;
+struct snapshot_claim;
+union message;
 
 /* Who is behind a connection, as IDENTIFY says; a plain c10d client never says. */
 #define ROLES(X)        \
@@ -79,20 +83,26 @@ struct session {
     uint8_t role;       /* enum role */
     uint8_t waits_in;   /* 1 + op_id of WAIT, BARRIER or BARRIER_NAMED while an answer is owed, else 0 */
     bool was_asked_for; /* agents were asked whose it is */
-    bool is_held;   /* in hub->held or hub->claimed with `midway`: its requests wait until its job is known */
-    bool is_paused; /* `in` holds requests that wait for hub_resume */
-    bool is_node;   /* in job->rdzv, under `id` */
+    bool is_held; /* in hub->peers.held or .claimed with `midway`: its requests wait until its job is known */
+    bool is_paused;    /* `in` holds requests that wait for hub_resume */
+    bool is_node;      /* in job->rdzv, under `id` */
     bool takes_events; /* it would write an event log for its job */
     bool has_spoken;   /* one whole request has come */
     uint8_t n_first;   /* its first bytes, until then */
     uint8_t first[REJECT_FIRST_MAX];
 };
 
+/* Plain connections whose job is asked for (peer_identity.c). */
+struct peer_lines {
+    struct list held;     /* sessions whose job is not known, the one that waits longest first */
+    struct list claimed;  /* held ones that one agent has claimed, the first claim first */
+    struct list released; /* sessions whose job is known by now; what they have sent is worked off next */
+};
+
 struct hub {
     struct hub_limits limits;
     struct hub_sink sink;
-    struct store_observer observer; /* of the stores of all jobs */
-    uint64_t now_ms;                /* of the call that is being worked on */
+    uint64_t now_ms; /* of the call that is being worked on */
     struct quota quota;
     struct quota strangers; /* the share of all connections without a job, where the hub serves many jobs */
     struct table jobs;      /* owns them; there is always one */
@@ -103,10 +113,8 @@ struct hub {
     struct table sessions;      /* owns them */
     struct list
         midway[2]; /* sessions with an unfinished request, oldest first: their [0] first, [1] later one */
-    struct table agents;     /* the sessions that are nodes, of all jobs, by the address they come from */
-    struct list held;        /* sessions whose job is not known, the one that waits longest first */
-    struct list claimed;     /* held ones that one agent has claimed, the first claim first */
-    struct list released;    /* sessions whose job is known by now; what they have sent is worked off next */
+    struct table agents; /* the sessions that are nodes, of all jobs, by the address they come from */
+    struct peer_lines peers;
     struct session *feeding; /* whose bytes are being worked off; `out` is for it */
     struct buf out;
     bool must_repeat;   /* the request that is being worked off: its reply may not be sent yet */
@@ -123,18 +131,8 @@ struct hub {
     uint64_t requests, closed_by_us;
 };
 
-/* hub.c: work off `bytes`. False: close the connection, hub->err says why (no words = memory is short).
- */
-bool dispatch_bytes(struct hub *hub, struct session *s, struct slice bytes);
-
-/* requests.c: one per row of ops.h, NULL for a request that is not served. */
-typedef bool (*request_handler)(struct hub *hub, struct session *s, const struct request *req);
-extern const request_handler request_handlers[OPS];
-
-/* requests.c: the handlers of our own requests. */
-bool on_identify(struct hub *hub, struct session *s, const struct request *req);
-bool on_barrier_named(struct hub *hub, struct session *s, const struct request *req);
-bool on_control(struct hub *hub, struct session *s, const struct request *req);
+/* requests.c: work off `bytes`. False: close the connection, hub->err says why (no words = memory is short). */
+bool requests_feed(struct hub *hub, struct session *s, struct slice bytes);
 
 /* job.c: what the barriers of a job ask of it. */
 struct barrier_env job_barrier_env(struct job *job);
@@ -145,7 +143,7 @@ bool attempt_begin(struct job *job, const struct job_name *name, bool by_agent);
 /* The keys go, all waits end silently, the ranks are forgotten. */
 void attempt_end(struct job *job);
 
-/* peer_lookup.c: ask the agents at its address whose it is, once. */
+/* peer_identity.c: ask the agents at its address whose it is, once. */
 void peer_ask(struct hub *hub, struct session *s);
 /* The same, and what process it is if it is none of their workers: that is slow, and only asked when there is trouble. False:
  * it was not asked now. */
@@ -156,6 +154,49 @@ bool peer_hold(struct hub *hub, struct session *s);
 bool peer_holds(struct hub *hub, const struct session *s);
 uint64_t peer_deadline(const struct hub *hub);
 void peer_tick(struct hub *hub);
+
+/* control.c: the JSON calls of agents and operators, which messages.h lists. The answer to one call goes into hub->out. False when memory is short. */
+bool control_answer(struct hub *hub, struct session *s, struct slice request);
+
+/* A handler fills `answer`, or returns false and hub->err says why not. The message is the one of its call. */
+typedef bool (*control_call)(struct hub *hub, struct session *s, const union message *m,
+                             struct cJSON *answer);
+
+/* peer_identity.c: an agent answers `who`. */
+bool control_vouch(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
+bool control_owner(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
+
+/* inspect.c: the calls that only look. Any client may make them. */
+bool inspect_jobs(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
+bool inspect_status(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
+bool inspect_keys(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
+bool inspect_waiters(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
+bool inspect_barriers(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
+bool inspect_rejects(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
+bool inspect_why(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
+
+/* The job that a call is about: `name`, else the one that the caller has entered, else the only one. NULL, with hub->err, when
+ * that is not clear. */
+struct job *inspect_job(struct hub *hub, const struct session *s, const char *name);
+
+/* rounds.c: the rendezvous of the job, made when it has none, or when its last one is over and another may begin. NULL when memory
+ * is short. */
+struct rdzv *job_rendezvous(struct job *job);
+/* Have all ranks agreed to a bigger world? Then the next round begins. */
+void rounds_look_at_grow_keys(struct job *job);
+
+/* torch_observer.c: subscribe to PyTorch's keys in the store of the job. A job whose clients have all introduced themselves has
+ * none of them, and its store looks into no key. */
+void torch_observe(struct job *job);
+/* Add the members of a group that has too many to the snapshot; *claims is yours (free). False when memory is short. */
+bool torch_crowd(const struct job *job, struct snapshot *snapshot, struct snapshot_claim **claims);
+
+/* lost_peer.c: `rank` has ended, and the barrier has failed for it; its seats are still taken. */
+void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32_t rank);
+/* A round is over. A rank that has lost a peer in a collective stands for the cause when nobody has failed. */
+void lost_peer_verdict(struct job *job);
+/* The connection of a client of PyTorch ends. When it gives up the setup of a group, that is noted with the reason. */
+void lost_peer_leaves(struct session *s);
 
 /* session.c: what is known of a rank now. Texts are valid until the next call. */
 void facts_of_rank(struct job *job, uint32_t rank, struct rank_facts *facts);
@@ -172,6 +213,8 @@ struct session *session_find(const struct hub *hub, conn_id conn);
 struct slice session_address(const struct session *s);
 /* The answer to `op` will come later. */
 void session_begin_wait(struct hub *hub, struct session *s, const struct op *op);
+/* store_wake: what it waits for is there. */
+void session_woken(void *hub, struct store_waiter *waiter);
 /* Leave whatever it waits in, silently. */
 void session_leave_wait(struct session *s);
 /* It speaks for this rank from now on, or for none any more. */
@@ -204,7 +247,6 @@ struct rejects *hub_all_rejects(struct hub *hub);
 
 /* session.c: `bytes` to any session, in order with what is in hub->out. */
 void hub_send(struct hub *hub, struct session *s, struct slice bytes);
-struct cJSON;
 /* A JSON object of ours to an agent, in one write with what has gathered for it; `o` stays yours. */
 void hub_push(struct hub *hub, struct session *s, const struct cJSON *o);
 void hub_push_text(struct hub *hub, struct session *s, struct slice text);

@@ -34,10 +34,11 @@ static void name_both(struct check *c)
     rdzv_name_who(c->first, &c->r->rules.from, &self);
 }
 
-static bool say(const struct check *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static bool word_refusal(const struct check *c, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 /* False, so that a check can end with it. */
-static bool say(const struct check *c, const char *format, ...)
+static bool word_refusal(const struct check *c, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -53,13 +54,14 @@ static bool is_sound(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
     if (j->nproc < 1 || j->nproc > RDZV_NPROC_MAX)
-        return say(c, "%s brings %" PRIu32 " workers; a node has 1 to %d", c->self, j->nproc, RDZV_NPROC_MAX);
+        return word_refusal(c, "%s brings %" PRIu32 " workers; a node has 1 to %d", c->self, j->nproc,
+                            RDZV_NPROC_MAX);
     if (j->nnodes_min < 1 || j->nnodes_min > j->nnodes_max || j->nnodes_max > RDZV_NODES_MAX)
-        return say(c, "%s says --nnodes=%" PRIu32 ":%" PRIu32 "; a job has 1 to %d nodes", c->self,
-                   j->nnodes_min, j->nnodes_max, RDZV_NODES_MAX);
+        return word_refusal(c, "%s says --nnodes=%" PRIu32 ":%" PRIu32 "; a job has 1 to %d nodes", c->self,
+                            j->nnodes_min, j->nnodes_max, RDZV_NODES_MAX);
     if (!j->elastic && j->nnodes_min != j->nnodes_max)
-        return say(c, "%s joins a static job with --nnodes=%" PRIu32 ":%" PRIu32, c->self, j->nnodes_min,
-                   j->nnodes_max);
+        return word_refusal(c, "%s joins a static job with --nnodes=%" PRIu32 ":%" PRIu32, c->self,
+                            j->nnodes_min, j->nnodes_max);
     return true;
 }
 
@@ -67,15 +69,16 @@ static bool is_sound(const struct check *c)
 static bool same_job(const struct check *c)
 {
     return strcmp(c->r->job, c->join->job) == 0 ||
-           say(c, "%s belongs to job '%.200s', this is the rendezvous of job '%.200s'", c->self, c->join->job,
-               c->r->job);
+           word_refusal(c, "%s belongs to job '%.200s', this is the rendezvous of job '%.200s'", c->self,
+                        c->join->job, c->r->job);
 }
 
 /* A new agent has none: it is as welcome in a later life of the job as in the first. */
 static bool same_instance(const struct check *c)
 {
     return c->join->instance[0] == '\0' || strcmp(c->r->instance, c->join->instance) == 0 ||
-           say(c,
+           word_refusal(
+               c,
                "%s knew an earlier life of job '%.200s' (instance %.60s, this is %.60s): the job was ended "
                "and "
                "begun again since",
@@ -85,7 +88,7 @@ static bool same_instance(const struct check *c)
 static bool not_over(const struct check *c)
 {
     return c->as != RDZV_NOBODY ||
-           say(c, "job '%.200s', which %s wants to join, is over", c->r->job, c->self);
+           word_refusal(c, "job '%.200s', which %s wants to join, is over", c->r->job, c->self);
 }
 
 /* Exactly the same: what a newer agent would say is not known to an older one, and a job whose nodes report
@@ -94,8 +97,8 @@ static bool not_over(const struct check *c)
 static bool same_version(const struct check *c)
 {
     return strcmp(c->r->rules.version, c->join->version) == 0 ||
-           say(c, "%s runs ddprun %.60s, %s runs ddprun %.60s", c->self, c->join->version, c->first,
-               c->r->rules.version);
+           word_refusal(c, "%s runs ddprun %.60s, %s runs ddprun %.60s", c->self, c->join->version, c->first,
+                        c->r->rules.version);
 }
 
 /* As the user has typed it, and with the mode, which is not to be seen from one number. */
@@ -115,16 +118,17 @@ static bool same_nnodes(const struct check *c)
     const struct rdzv_join *j = c->join;
     char theirs[64], ours[64];
     bool same = rules->elastic == j->elastic && rules->min == j->nnodes_min && rules->max == j->nnodes_max;
-    return same || say(c, "%s says %s, %s says %s", c->self,
-                       nnodes_text(theirs, sizeof(theirs), j->nnodes_min, j->nnodes_max, j->elastic),
-                       c->first, nnodes_text(ours, sizeof(ours), rules->min, rules->max, rules->elastic));
+    return same ||
+           word_refusal(c, "%s says %s, %s says %s", c->self,
+                        nnodes_text(theirs, sizeof(theirs), j->nnodes_min, j->nnodes_max, j->elastic),
+                        c->first, nnodes_text(ours, sizeof(ours), rules->min, rules->max, rules->elastic));
 }
 
 /* Another role is another program on purpose, and as many of its workers as it needs. */
 static bool same_role(const struct check *c)
 {
     char theirs[sizeof(c->r->rules.role)];
-    rdzv_copy_text(theirs, sizeof(theirs), c->join->role);
+    text_copy(theirs, sizeof(theirs), c->join->role);
     return strcmp(theirs, c->r->rules.role) == 0;
 }
 
@@ -138,9 +142,9 @@ static bool same_nproc(const struct check *c)
     who_name name, other;
     bool compared = rules->elastic && rules->nproc_fixed && j->nproc_given && !j->uneven && !rules->uneven;
     return !compared || rules->nproc == j->nproc || !same_role(c) ||
-           say(c, "%s says --nproc_per_node=%" PRIu32 ", %s says --nproc_per_node=%" PRIu32,
-               rdzv_name_who(name, &self, &rules->nproc_from), j->nproc,
-               rdzv_name_who(other, &rules->nproc_from, &self), rules->nproc);
+           word_refusal(c, "%s says --nproc_per_node=%" PRIu32 ", %s says --nproc_per_node=%" PRIu32,
+                        rdzv_name_who(name, &self, &rules->nproc_from), j->nproc,
+                        rdzv_name_who(other, &rules->nproc_from, &self), rules->nproc);
 }
 
 /* The commonest stranger is a launcher of another job on the default port, with the default id. Its program
@@ -152,7 +156,8 @@ static bool same_program(const struct check *c)
     const struct rdzv_join *j = c->join;
     bool compared = rules->program[0] != '\0' && j->program[0] != '\0' && !j->uneven && !rules->uneven;
     return !compared || strcmp(rules->program, j->program) == 0 || !same_role(c) ||
-           say(c, "%s starts the program '%.60s', %s '%.60s'", c->self, j->program, c->first, rules->program);
+           word_refusal(c, "%s starts the program '%.60s', %s '%.60s'", c->self, j->program, c->first,
+                        rules->program);
 }
 
 /* Compared with its own --nnodes, which same_nnodes has found to be the job's. */
@@ -160,9 +165,9 @@ static bool rank_is_there(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
     return j->elastic || j->node_rank < (int64_t)j->nnodes_max ||
-           say(c, "%s (pid %d) says --node_rank=%" PRId32 ", but --nnodes=%" PRIu32 "%s%s", j->host, j->pid,
-               j->node_rank, j->nnodes_max, c->r->rules.known ? ", like " : "",
-               c->r->rules.known ? c->first : "");
+           word_refusal(c, "%s (pid %d) says --node_rank=%" PRId32 ", but --nnodes=%" PRIu32 "%s%s", j->host,
+                        j->pid, j->node_rank, j->nnodes_max, c->r->rules.known ? ", like " : "",
+                        c->r->rules.known ? c->first : "");
 }
 
 /* Who has the node rank that it asks for. */
@@ -179,7 +184,8 @@ static bool one_task_a_node(const struct check *c)
     const struct rdzv_join *j = c->join;
     const struct node *holder = holder_of(c);
     return holder == NULL || strcmp(holder->host, j->host) != 0 || j->task == NULL || j->task[0] == '\0' ||
-           say(c,
+           word_refusal(
+               c,
                "%s starts ddprun several times on %s, one for each task: pid %d and pid %d are both node "
                "%" PRId32,
                j->task, j->host, holder->pid, j->pid, j->node_rank);
@@ -192,10 +198,10 @@ static bool launched_once(const struct check *c)
     const struct rdzv_join *j = c->join;
     const struct node *holder = holder_of(c);
     return holder == NULL || strcmp(holder->host, j->host) != 0 ||
-           say(c,
-               "ddprun was started twice on %s: pid %d says --node_rank=%" PRId32
-               ", which pid %d has already",
-               j->host, j->pid, j->node_rank, holder->pid);
+           word_refusal(c,
+                        "ddprun was started twice on %s: pid %d says --node_rank=%" PRId32
+                        ", which pid %d has already",
+                        j->host, j->pid, j->node_rank, holder->pid);
 }
 
 /* The last of the three: whatever they could have named better is told by now. */
@@ -203,8 +209,9 @@ static bool rank_is_free(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
     const struct node *holder = holder_of(c);
-    return holder == NULL || say(c, "%s (pid %d) says --node_rank=%" PRId32 ", which %s (pid %d) has already",
-                                 j->host, j->pid, j->node_rank, holder->host, holder->pid);
+    return holder == NULL ||
+           word_refusal(c, "%s (pid %d) says --node_rank=%" PRId32 ", which %s (pid %d) has already", j->host,
+                        j->pid, j->node_rank, holder->host, holder->pid);
 }
 
 /* An elastic job takes more than it needs: they are spares. Also those that have finished count for memory,
@@ -214,7 +221,8 @@ static bool has_room(const struct check *c)
     const struct rdzv *r = c->r;
     uint32_t limit = r->rules.elastic ? RDZV_NODES_MAX : r->rules.max;
     return (r->n_live < limit && r->by_id.count < 2 * RDZV_NODES_MAX) ||
-           say(c, "%s is one node too many: job '%.200s' has %" PRIu32 " of %" PRIu32 " already, as %s says",
+           word_refusal(
+               c, "%s is one node too many: job '%.200s' has %" PRIu32 " of %" PRIu32 " already, as %s says",
                c->self, r->job, r->n_live, limit, c->first);
 }
 
@@ -264,10 +272,10 @@ static bool take_rules(struct rdzv *r, const struct rdzv_join *j)
                              .node_timeout_ms = cut(j->node_timeout_ms),
                              .grow = j->grow };
     rules->from = rdzv_who(j);
-    rdzv_copy_text(rules->version, sizeof(rules->version), j->version);
-    rdzv_copy_text(rules->role, sizeof(rules->role), j->role);
-    rdzv_copy_text(rules->join_knob, sizeof(rules->join_knob),
-                   j->join_knob != NULL && j->join_knob[0] != '\0' ? j->join_knob : "--timeout");
+    text_copy(rules->version, sizeof(rules->version), j->version);
+    text_copy(rules->role, sizeof(rules->role), j->role);
+    text_copy(rules->join_knob, sizeof(rules->join_knob),
+              j->join_knob != NULL && j->join_knob[0] != '\0' ? j->join_knob : "--timeout");
     if (!rdzv_make_places(r)) {
         *rules = (struct rules){ 0 };
         return false;
@@ -276,7 +284,7 @@ static bool take_rules(struct rdzv *r, const struct rdzv_join *j)
     restart.backoff_ms = cut(j->backoff_ms);
     restart.backoff_cap_ms = cut(j->backoff_cap_ms);
     restarts_init(&r->restarts, &restart);
-    r->gather_until_ms = r->now_ms + rules->join_timeout_ms;
+    r->until.gather_ms = r->now_ms + rules->join_timeout_ms;
     r->since_ms = r->now_ms; /* nobody has waited before */
     return true;
 }
@@ -287,7 +295,7 @@ static void add_to_rules(struct rdzv *r, const struct rdzv_join *j)
     struct rules *rules = &r->rules;
     rules->uneven = rules->uneven || j->uneven;
     if (rules->program[0] == '\0')
-        rdzv_copy_text(rules->program, sizeof(rules->program), j->program);
+        text_copy(rules->program, sizeof(rules->program), j->program);
     if (rules->nproc_fixed || !j->nproc_given || j->uneven)
         return;
     rules->nproc_fixed = true;
@@ -298,7 +306,7 @@ static void add_to_rules(struct rdzv *r, const struct rdzv_join *j)
 /* --- joining -------------------------------------------------------------------------------------------- */
 
 /* It is noted here as well as told, for the user of the node that waits reads this side's log. */
-static enum rdzv_refused refuse(struct rdzv *r, const struct check *c, enum rdzv_refused code)
+static enum rdzv_refused refuse_join(struct rdzv *r, const struct check *c, enum rdzv_refused code)
 {
     c->refusal->code = code;
     rdzv_note(r, RDZV_RECORD_REFUSED, NULL, "refused (%s): %s; %s", rdzv_refused_code(code),
@@ -323,19 +331,19 @@ static enum rdzv_refused join_again(struct rdzv *r, struct node *node, const str
 {
     char room[2 * RDZV_TEXT_MAX];
     if (!same_job(c))
-        return refuse(r, c, RDZV_REFUSED_JOB_DIFFERS);
+        return refuse_join(r, c, RDZV_REFUSED_JOB_DIFFERS);
     if (!same_instance(c))
-        return refuse(r, c, RDZV_REFUSED_STALE_INSTANCE);
+        return refuse_join(r, c, RDZV_REFUSED_STALE_INSTANCE);
     if (node->state == RDZV_NODE_WAITING)
         return RDZV_WELCOME;
     if (node->state == RDZV_NODE_FINISHED) {
-        say(c, "job '%.200s' is over for %s", r->job, c->self);
-        return refuse(r, c, RDZV_REFUSED_JOB_OVER);
+        word_refusal(c, "job '%.200s' is over for %s", r->job, c->self);
+        return refuse_join(r, c, RDZV_REFUSED_JOB_OVER);
     }
     if (node->state != RDZV_NODE_RESTING) {
-        say(c, "%s takes part in attempt %" PRIu32 " already", rdzv_name(node, room, sizeof(room)),
-            r->round - 1);
-        return refuse(r, c, RDZV_REFUSED_ALREADY_IN);
+        word_refusal(c, "%s takes part in attempt %" PRIu32 " already", rdzv_name(node, room, sizeof(room)),
+                     r->run.round - 1);
+        return refuse_join(r, c, RDZV_REFUSED_ALREADY_IN);
     }
     rdzv_node_waits(r, node);
     rdzv_note(r, RDZV_RECORD_JOIN, node, "%s is back", rdzv_name(node, room, sizeof(room)));
@@ -375,14 +383,14 @@ static enum rdzv_refused join_first_time(struct rdzv *r, uint64_t id, const stru
     bool fresh = !r->rules.known;
     enum rdzv_refused objection = find_objection(c);
     if (objection != RDZV_WELCOME)
-        return refuse(r, c, objection);
+        return refuse_join(r, c, objection);
     struct node *node = !fresh || take_rules(r, c->join) ? rdzv_add_node(r, id, c->join) : NULL;
     if (node == NULL) {
         if (fresh)
             rdzv_forget_rules(r);
-        say(c, "the store has no memory left for %s: %" PRIu32 " of its nodes %s here", c->self, r->n_live,
-            r->n_live == 1 ? "is" : "are");
-        return refuse(r, c, RDZV_REFUSED_STORE_FULL);
+        word_refusal(c, "the store has no memory left for %s: %" PRIu32 " of its nodes %s here", c->self,
+                     r->n_live, r->n_live == 1 ? "is" : "are");
+        return refuse_join(r, c, RDZV_REFUSED_STORE_FULL);
     }
     add_to_rules(r, c->join);
     rdzv_node_waits(r, node);

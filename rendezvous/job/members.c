@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint64_t cost(uint32_t world_size)
+static uint64_t members_cost(uint32_t world_size)
 {
     return (uint64_t)world_size * sizeof(struct member);
 }
@@ -19,7 +19,7 @@ void members_free(struct members *m)
     for (uint32_t rank = 0; rank < m->world_size; rank++)
         free(m->member[rank].host);
     free(m->member);
-    quota_give(m->quota, cost(m->world_size));
+    quota_give(m->quota, members_cost(m->world_size));
     m->member = NULL;
     m->world_size = 0;
     m->known = false;
@@ -28,11 +28,11 @@ void members_free(struct members *m)
 /* The new array is there before the old one goes, so that a failure leaves everything as it was. */
 bool members_begin(struct members *m, const struct job_name *name, bool by_agent)
 {
-    if (!quota_take(m->quota, cost(name->world_size)))
+    if (!quota_take(m->quota, members_cost(name->world_size)))
         return false;
     struct member *member = calloc(name->world_size, sizeof(*member));
     if (member == NULL) {
-        quota_give(m->quota, cost(name->world_size));
+        quota_give(m->quota, members_cost(name->world_size));
         return false;
     }
     for (uint32_t rank = 0; rank < name->world_size; rank++)

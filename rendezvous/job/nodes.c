@@ -170,29 +170,29 @@ void rdzv_order_static(struct rdzv *r)
     {
         struct node *node = LIST_ENTRY(i, struct node, waiting);
         if (node->wanted < 0 && (node->node_rank < 0 || r->place[node->node_rank] != node))
-            r->order[n++] = node;
+            r->run.order[n++] = node;
     }
-    sort(r->order, n, by_name);
+    sort(r->run.order, n, by_name);
     for (uint32_t rank = 0; rank < r->rules.max; rank++) {
         if (r->place[rank] == NULL)
-            r->place[rank] = r->order[at++];
-        r->member[rank] = r->place[rank];
+            r->place[rank] = r->run.order[at++];
+        r->run.member[rank] = r->place[rank];
     }
 }
 
-/* The first `n` of r->order are survivors, sorted by rank: they will have the ranks 0 to n - 1. Those whose
+/* The first `n` of r->run.order are survivors, sorted by rank: they will have the ranks 0 to n - 1. Those whose
  * rank is among these keep it, the others fill the gaps, the highest first. */
 static void close_gaps(struct rdzv *r, uint32_t n)
 {
     uint32_t last = n;
     for (uint32_t rank = 0; rank < n; rank++)
-        r->member[rank] = NULL;
+        r->run.member[rank] = NULL;
     for (uint32_t i = 0; i < n; i++)
-        if ((uint32_t)r->order[i]->node_rank < n)
-            r->member[r->order[i]->node_rank] = r->order[i];
+        if ((uint32_t)r->run.order[i]->node_rank < n)
+            r->run.member[r->run.order[i]->node_rank] = r->run.order[i];
     for (uint32_t rank = 0; rank < n; rank++)
-        if (r->member[rank] == NULL)
-            r->member[rank] = r->order[--last];
+        if (r->run.member[rank] == NULL)
+            r->run.member[rank] = r->run.order[--last];
 }
 
 /* Among newcomers who came first is taken first; how they are numbered is another matter. */
@@ -202,16 +202,16 @@ void rdzv_order_elastic(struct rdzv *r, uint32_t n)
     LIST_EACH(i, &r->waiting)
     {
         struct node *node = LIST_ENTRY(i, struct node, waiting);
-        bool survivor = node->round != 0 && node->round == r->round;
+        bool survivor = node->round != 0 && node->round == r->run.round;
         if (survivor)
-            r->order[old++] = node;
+            r->run.order[old++] = node;
         else if (taken < n)
-            r->order[taken++] = node;
+            r->run.order[taken++] = node;
     }
-    sort(r->order, old, by_rank);
-    sort(r->order + old, n - old, by_name);
+    sort(r->run.order, old, by_rank);
+    sort(r->run.order + old, n - old, by_name);
     close_gaps(r, old);
-    memcpy(r->member + old, r->order + old, (n - old) * sizeof(*r->member));
+    memcpy(r->run.member + old, r->run.order + old, (n - old) * sizeof(*r->run.member));
 }
 
 enum { ROOM_MIN = 8 };
@@ -223,27 +223,13 @@ static uint64_t room_bytes(uint32_t room)
     return (uint64_t)room * (2 * sizeof(struct node *) + sizeof(struct rdzv_seat));
 }
 
-/* Cut at a character's edge: the rest of a UTF-8 sequence would not be text. */
-void rdzv_copy_text(char *to, size_t size, const char *text)
-{
-    text = text != NULL ? text : "";
-    size_t len = strlen(text);
-    if (len >= size) {
-        len = size - 1;
-        while (len > 0 && ((unsigned char)text[len] & 0xc0) == 0x80)
-            len--;
-    }
-    memcpy(to, text, len);
-    to[len] = '\0';
-}
-
 /* What a job takes before anybody has come. */
 static uint64_t own_bytes(void)
 {
     return sizeof(struct rdzv) + RDZV_GONE_MAX * sizeof(struct rdzv_gone);
 }
 
-static struct rdzv *allocate(struct quota *quota)
+static struct rdzv *allocate_rdzv(struct quota *quota)
 {
     if (!quota_take(quota, own_bytes()))
         return NULL;
@@ -255,15 +241,15 @@ static struct rdzv *allocate(struct quota *quota)
 
 struct rdzv *rdzv_new(const struct rdzv_env *env, struct quota *quota, const char *job, const char *instance)
 {
-    struct rdzv *r = allocate(quota);
+    struct rdzv *r = allocate_rdzv(quota);
     if (r == NULL)
         return NULL;
     *r = (struct rdzv){ .env = *env, .quota = quota, .say_ms = UINT64_MAX, .watch_ms = UINT64_MAX };
     list_init(&r->nodes);
     list_init(&r->watched);
     list_init(&r->waiting);
-    rdzv_copy_text(r->job, sizeof(r->job), job);
-    rdzv_copy_text(r->instance, sizeof(r->instance), instance);
+    text_copy(r->job, sizeof(r->job), job);
+    text_copy(r->instance, sizeof(r->instance), instance);
     r->gone = calloc(RDZV_GONE_MAX, sizeof(*r->gone));
     if (!table_init(&r->by_id) || r->gone == NULL) {
         rdzv_free(r);
@@ -279,10 +265,10 @@ void rdzv_free(struct rdzv *r)
     while (!list_is_empty(&r->nodes))
         rdzv_remove_node(r, LIST_ENTRY(r->nodes.next, struct node, joined));
     rdzv_forget_rules(r);
-    quota_give(r->quota, room_bytes(r->room) + own_bytes());
-    free(r->member);
-    free(r->order);
-    free(r->seats);
+    quota_give(r->quota, room_bytes(r->run.room) + own_bytes());
+    free(r->run.member);
+    free(r->run.order);
+    free(r->run.seats);
     free(r->gone);
     table_free(&r->by_id);
     free(r);
@@ -310,7 +296,7 @@ bool rdzv_has_node_rank(const struct rdzv *r, uint32_t node_rank)
 
 /* `array` is the address of a pointer of whatever type; going through memcpy keeps its type out of it. On
  * failure the old one stays. */
-static bool grow(void *array, size_t size, uint32_t room)
+static bool grow_array(void *array, size_t size, uint32_t room)
 {
     void *old, *bigger;
     memcpy(&old, array, sizeof(old));
@@ -325,18 +311,19 @@ static bool grow(void *array, size_t size, uint32_t room)
  * the memory of the others. */
 static bool make_room(struct rdzv *r, uint32_t nodes)
 {
-    if (nodes <= r->room)
+    if (nodes <= r->run.room)
         return true;
-    uint32_t room = r->room < ROOM_MIN ? ROOM_MIN : r->room * 2;
-    uint64_t more = room_bytes(room) - room_bytes(r->room);
+    uint32_t room = r->run.room < ROOM_MIN ? ROOM_MIN : r->run.room * 2;
+    uint64_t more = room_bytes(room) - room_bytes(r->run.room);
     if (!quota_take(r->quota, more))
         return false;
-    if (!grow(&r->member, sizeof(*r->member), room) || !grow(&r->order, sizeof(*r->order), room) ||
-        !grow(&r->seats, sizeof(*r->seats), room)) {
+    if (!grow_array(&r->run.member, sizeof(*r->run.member), room) ||
+        !grow_array(&r->run.order, sizeof(*r->run.order), room) ||
+        !grow_array(&r->run.seats, sizeof(*r->run.seats), room)) {
         quota_give(r->quota, more);
         return false;
     }
-    r->room = room;
+    r->run.room = room;
     return true;
 }
 
@@ -367,14 +354,14 @@ void rdzv_forget_rules(struct rdzv *r)
 /* --- come ----------------------------------------------------------------------------------------------- */
 
 /* Copies: the join's texts end with its message, a node lives as long as its connection. */
-static void fill(struct node *node, const struct rdzv_join *join)
+static void fill_node(struct node *node, const struct rdzv_join *join)
 {
-    rdzv_copy_text(node->host, sizeof(node->host), join->host);
-    rdzv_copy_text(node->addr, sizeof(node->addr), join->addr);
-    rdzv_copy_text(node->own, sizeof(node->own), join->own);
-    rdzv_copy_text(node->boot_id, sizeof(node->boot_id), join->boot_id);
-    rdzv_copy_text(node->version, sizeof(node->version), join->version);
-    rdzv_copy_text(node->role, sizeof(node->role), join->role);
+    text_copy(node->host, sizeof(node->host), join->host);
+    text_copy(node->addr, sizeof(node->addr), join->addr);
+    text_copy(node->own, sizeof(node->own), join->own);
+    text_copy(node->boot_id, sizeof(node->boot_id), join->boot_id);
+    text_copy(node->version, sizeof(node->version), join->version);
+    text_copy(node->role, sizeof(node->role), join->role);
     node->nproc = join->nproc;
     node->store_port = join->store_port;
     node->pid = join->pid;
@@ -393,7 +380,7 @@ struct node *rdzv_add_node(struct rdzv *r, uint64_t id, const struct rdzv_join *
         quota_give(r->quota, sizeof(struct node));
         return NULL;
     }
-    fill(node, join);
+    fill_node(node, join);
     node->id = id;
     node->state = RDZV_NODE_RESTING; /* until rdzv_node_waits; not one of n_resting, since `round` is 0 */
     node->node_rank = -1;
@@ -418,7 +405,7 @@ struct node *rdzv_add_node(struct rdzv *r, uint64_t id, const struct rdzv_join *
 /* Was it in the round that ran last? Then it keeps its rank in the next. */
 static bool is_survivor(const struct rdzv *r, const struct node *node)
 {
-    return node->round != 0 && node->round == r->round;
+    return node->round != 0 && node->round == r->run.round;
 }
 
 bool rdzv_is_member(const struct rdzv *r, const struct node *node)
@@ -458,8 +445,8 @@ static bool is_open(enum rdzv_node_state state)
 /* Never back to RUNNING: within a round a member only goes on towards its end. */
 void rdzv_member_becomes(struct rdzv *r, struct node *node, enum rdzv_node_state next)
 {
-    r->n_done += (next == RDZV_NODE_DONE) && node->state != RDZV_NODE_DONE;
-    r->n_open -= is_open(node->state) && !is_open(next);
+    r->run.n_done += (next == RDZV_NODE_DONE) && node->state != RDZV_NODE_DONE;
+    r->run.n_open -= is_open(node->state) && !is_open(next);
     node->state = next;
 }
 
@@ -468,10 +455,10 @@ void rdzv_member_becomes(struct rdzv *r, struct node *node, enum rdzv_node_state
 /* The seat keeps its numbers: a rank of it that is asked for later must still be known to have been there. */
 static void leave_round(struct rdzv *r, struct node *node)
 {
-    r->n_open -= is_open(node->state);
-    r->n_members--;
-    r->member[node->node_rank] = NULL;
-    r->seats[node->node_rank].node = 0;
+    r->run.n_open -= is_open(node->state);
+    r->run.n_members--;
+    r->run.member[node->node_rank] = NULL;
+    r->run.seats[node->node_rank].node = 0;
 }
 
 /* A rank it asked for was its place from the start, any other since its first round. */
@@ -522,6 +509,6 @@ void rdzv_remember_gone(struct rdzv *r, const struct node *node, const struct rd
                                 .gone_ms = r->now_ms,
                                 .lost = how->type == RDZV_LOST,
                                 .silent = how->silent };
-    rdzv_copy_text(gone->host, sizeof(gone->host), node->host);
-    rdzv_copy_text(gone->how, sizeof(gone->how), words);
+    text_copy(gone->host, sizeof(gone->host), node->host);
+    text_copy(gone->how, sizeof(gone->how), words);
 }

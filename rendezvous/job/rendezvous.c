@@ -14,6 +14,7 @@
 
 #include "job/rendezvous_core.h"
 
+#include "base/clock.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -27,7 +28,7 @@ static enum rdzv_state joins_spare(struct rdzv *r, struct node *node, const stru
 static enum rdzv_state joins_late(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 /* No round runs: */
 static enum rdzv_state look(struct rdzv *r, struct node *node, const struct rdzv_event *e);
-static enum rdzv_state give_up(struct rdzv *r, struct node *node, const struct rdzv_event *e);
+static enum rdzv_state give_up_job(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 static enum rdzv_state go_on(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 static enum rdzv_state gather(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 static enum rdzv_state leaves(struct rdzv *r, struct node *node, const struct rdzv_event *e);
@@ -51,7 +52,7 @@ static enum rdzv_state drop_late(struct rdzv *r, struct node *node, const struct
 /* clang-format off */
 static const cell machine[RDZV_N_STATES][RDZV_N_EVENTS] = {
 /*                      FAILED        EXPLAINED DONE     STOPPED        LEAVE         LOST             GROW    SETTLE   TIME_UP    JOIN         */
-[RDZV_GATHERING]    = { ignore,       ignore,   ignore,  ignore,        leaves,       is_lost,         ignore, look,    give_up,   joins       },
+[RDZV_GATHERING]    = { ignore,       ignore,   ignore,  ignore,        leaves,       is_lost,         ignore, look,    give_up_job,   joins       },
 [RDZV_LAST_CALL]    = { ignore,       ignore,   ignore,  ignore,        leaves,       is_lost,         ignore, look,    go_on,     joins       },
 [RDZV_RUNNING]      = { fails,        ignore,   is_done, stops_unasked, leaves_round, lost_from_round, agrees, grow_if, ignore,    joins_spare },
 [RDZV_STOPPING]     = { better_cause, explains, ignore,  has_stopped,   leaves_late,  lost_late,       ignore, ignore,  drop_late, joins_spare },
@@ -65,7 +66,7 @@ static enum rdzv_state nobody_left(struct rdzv *r)
 {
     r->say_ms = UINT64_MAX;
     r->must_settle = false;
-    if (r->round == 0) {
+    if (r->run.round == 0) {
         rdzv_forget_rules(r);
         return RDZV_GATHERING;
     }
@@ -119,7 +120,7 @@ static enum rdzv_state last_call(struct rdzv *r)
         call_ms = RETURN_MS;
     if (call_ms == 0)
         return rdzv_begin_round(r);
-    r->call_until_ms = r->now_ms + call_ms;
+    r->until.call_ms = r->now_ms + call_ms;
     if (r->n_resting == 0)
         rdzv_note(r, RDZV_RECORD_LAST_CALL, NULL,
                   "enough nodes (%" PRIu32 " of %" PRIu32 " to %" PRIu32 "): last call for %" PRIu64 " ms",
@@ -145,7 +146,7 @@ static enum rdzv_state look(struct rdzv *r, struct node *node, const struct rdzv
     return RDZV_GATHERING;
 }
 
-static enum rdzv_state give_up(struct rdzv *r, struct node *node, const struct rdzv_event *e)
+static enum rdzv_state give_up_job(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     (void)node, (void)e;
     rdzv_note(r, RDZV_RECORD_VERDICT, NULL, "too few nodes: %" PRIu32 " of %" PRIu32 " within %" PRIu64 " ms",
@@ -197,7 +198,7 @@ static enum rdzv_state leaves(struct rdzv *r, struct node *node, const struct rd
     rdzv_dismiss(r, node, e->signal);
     r->must_settle = true;
     rdzv_will_say(r);
-    if (r->rules.elastic || r->round == 0 || r->state == RDZV_RUNNING || r->state == RDZV_STOPPING)
+    if (r->rules.elastic || r->run.round == 0 || r->state == RDZV_RUNNING || r->state == RDZV_STOPPING)
         return r->state;
     return rdzv_end_job(r, RDZV_WHY_NODE_LEFT, RDZV_NO_RESTART_STOPPED);
 }
@@ -239,8 +240,8 @@ static enum rdzv_state is_done(struct rdzv *r, struct node *node, const struct r
         return r->state;
     rdzv_member_becomes(r, node, RDZV_NODE_DONE);
     rdzv_note(r, RDZV_RECORD_NODE_DONE, node, "%s is done (%" PRIu32 " of %" PRIu32 ")",
-              rdzv_name(node, name, sizeof(name)), r->n_done, r->nnodes);
-    if (r->n_done < r->nnodes)
+              rdzv_name(node, name, sizeof(name)), r->run.n_done, r->run.nnodes);
+    if (r->run.n_done < r->run.nnodes)
         return r->state;
     return rdzv_end_job(r, RDZV_WHY_DONE, RDZV_NO_RESTART_NONE);
 }
@@ -249,12 +250,12 @@ static enum rdzv_state is_done(struct rdzv *r, struct node *node, const struct r
  * it. */
 static void note_exit(struct rdzv *r, const struct node *node, const struct rdzv_stopped *how)
 {
-    r->unkillable = r->unkillable || (how->unkillable && !node->leaving);
-    r->max_code = how->max_code > r->max_code ? how->max_code : r->max_code;
+    r->end.unkillable = r->end.unkillable || (how->unkillable && !node->leaving);
+    r->end.max_code = how->max_code > r->end.max_code ? how->max_code : r->end.max_code;
     if (!how->has_rank0 || node->first_rank != 0)
         return;
-    r->has_rank0 = true;
-    r->rank0_code = how->rank0_code;
+    r->end.has_rank0 = true;
+    r->end.rank0_code = how->rank0_code;
 }
 
 /* It did not say why. A node that is done has nothing left to stop. */
@@ -265,7 +266,7 @@ static enum rdzv_state stops_unasked(struct rdzv *r, struct node *node, const st
         return r->state;
     snprintf(words, sizeof(words), "%.400s stopped without saying why", rdzv_name(node, name, sizeof(name)));
     rdzv_set_cause(r, RDZV_WHY_FAILED, node, 0, words);
-    r->cause.exit_code = e->how->max_code > 0 ? e->how->max_code : RDZV_CODE_NO_NODE;
+    r->end.cause.failure.exit_code = e->how->max_code > 0 ? e->how->max_code : RDZV_CODE_NO_NODE;
     note_exit(r, node, e->how);
     rdzv_member_becomes(r, node, RDZV_NODE_STOPPED);
     return rdzv_stop_round(r);
@@ -283,7 +284,7 @@ static enum rdzv_state leaves_round(struct rdzv *r, struct node *node, const str
     rdzv_set_cause(r, RDZV_WHY_NODE_LEFT, node, e->signal, words);
     node->leaving = true;
     node->leave_signal = e->signal;
-    r->stopped_by_user = !r->rules.elastic;
+    r->end.stopped_by_user = !r->rules.elastic;
     rdzv_member_becomes(r, node, RDZV_NODE_STOPPING);
     return rdzv_stop_round(r);
 }
@@ -293,7 +294,7 @@ static void set_loss(struct rdzv *r, const struct node *node, const struct rdzv_
     char name[2 * RDZV_TEXT_MAX], words[RDZV_WORDS_MAX];
     snprintf(words, sizeof(words), "%.300s is lost: %.180s", rdzv_name(node, name, sizeof(name)), how->words);
     rdzv_set_cause(r, RDZV_WHY_NODE_LOST, node, 0, words);
-    r->cause.silent = how->silent;
+    r->end.cause.silent = how->silent;
 }
 
 /* A spare takes nothing with it, and a node that was done has done its part. */
@@ -334,7 +335,7 @@ static enum rdzv_state agrees(struct rdzv *r, struct node *node, const struct rd
 /* A worker that has lost its peer says so before that peer's own end is known. */
 static enum rdzv_state better_cause(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
-    if (r->cause.is_victim && !rdzv_is_victim(e->failure))
+    if (r->end.cause.failure.victim && !rdzv_is_victim(e->failure))
         rdzv_set_failure(r, node, e->failure);
     return r->state;
 }
@@ -342,8 +343,8 @@ static enum rdzv_state better_cause(struct rdzv *r, struct node *node, const str
 /* More about the same worker; what the store has seen itself, the order and the time, stays. */
 static enum rdzv_state explains(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
-    if (r->cause.why == RDZV_WHY_FAILED && r->cause.node_rank == node->node_rank &&
-        r->cause.rank == e->failure->rank)
+    if (r->end.cause.why == RDZV_WHY_FAILED && r->end.cause.failure.node_rank == node->node_rank &&
+        r->end.cause.failure.rank == e->failure->rank)
         rdzv_set_failure(r, node, e->failure);
     return r->state;
 }
@@ -367,7 +368,7 @@ static enum rdzv_state leaves_late(struct rdzv *r, struct node *node, const stru
 {
     if (!rdzv_is_member(r, node))
         return leaves(r, node, e);
-    r->stopped_by_user = !r->rules.elastic;
+    r->end.stopped_by_user = !r->rules.elastic;
     if (node->state == RDZV_NODE_STOPPED)
         return leaves(r, node, e);
     if (!node->leaving)
@@ -380,7 +381,7 @@ static enum rdzv_state leaves_late(struct rdzv *r, struct node *node, const stru
 static enum rdzv_state lost_late(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     bool member = rdzv_is_member(r, node);
-    if (member && r->cause.is_victim && node->state == RDZV_NODE_STOPPING && !node->leaving)
+    if (member && r->end.cause.failure.victim && node->state == RDZV_NODE_STOPPING && !node->leaving)
         set_loss(r, node, e);
     lose(r, node, e);
     return member ? rdzv_judge_if_stopped(r) : r->state;
@@ -390,8 +391,8 @@ static enum rdzv_state drop_late(struct rdzv *r, struct node *node, const struct
 {
     const struct rdzv_event how = { .type = RDZV_LOST, .words = "it has not stopped its workers in time" };
     (void)node, (void)e;
-    for (uint32_t i = 0; i < r->nnodes; i++) {
-        struct node *late = r->member[i];
+    for (uint32_t i = 0; i < r->run.nnodes; i++) {
+        struct node *late = r->run.member[i];
         if (late == NULL || late->state != RDZV_NODE_STOPPING)
             continue;
         r->env.drop(r->env.user, late->id, how.words);
@@ -417,11 +418,11 @@ static struct node *hear_member(struct rdzv *r, uint64_t id, uint32_t round, uin
     if (node == NULL || node->state == RDZV_NODE_FINISHED)
         return NULL;
     rdzv_touch(r, node);
-    if (round != r->round) {
+    if (round != r->run.round) {
         *answer = RDZV_STALE_ROUND;
         rdzv_note(r, RDZV_RECORD_STALE, node,
                   "%s speaks of round %" PRIu32 ", this is round %" PRIu32 ": not listened to",
-                  rdzv_name(node, name, sizeof(name)), round, r->round);
+                  rdzv_name(node, name, sizeof(name)), round, r->run.round);
         return NULL;
     }
     *answer = rdzv_is_member(r, node) ? RDZV_OK : RDZV_NO_MEMBER;
@@ -467,15 +468,15 @@ enum rdzv_answer rdzv_check_rank(const struct rdzv *r, uint64_t id, int64_t rank
     return has_rank(node, rank) ? RDZV_OK : RDZV_OTHER_RANK;
 }
 
-enum rdzv_answer rdzv_failed(struct rdzv *r, uint64_t node, uint32_t round,
-                             const struct rdzv_failure *failure, uint64_t now_ms)
+enum rdzv_answer rdzv_failed(struct rdzv *r, uint64_t node, uint32_t round, const struct failure *failure,
+                             uint64_t now_ms)
 {
     return member_says(r, node, round, &(struct rdzv_event){ .type = RDZV_FAILED, .failure = failure },
                        now_ms);
 }
 
-enum rdzv_answer rdzv_explain(struct rdzv *r, uint64_t node, uint32_t round,
-                              const struct rdzv_failure *failure, uint64_t now_ms)
+enum rdzv_answer rdzv_explain(struct rdzv *r, uint64_t node, uint32_t round, const struct failure *failure,
+                              uint64_t now_ms)
 {
     return member_says(r, node, round, &(struct rdzv_event){ .type = RDZV_EXPLAINED, .failure = failure },
                        now_ms);
@@ -551,17 +552,12 @@ void rdzv_settle(struct rdzv *r, uint64_t now_ms)
     }
 }
 
-static uint64_t earlier(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* One time for the shell's one timer. What is still to settle is due now. */
 uint64_t rdzv_deadline(const struct rdzv *r)
 {
     if (r->must_settle)
         return r->now_ms;
-    return earlier(earlier(rdzv_state_deadline(r), r->say_ms), rdzv_watch_deadline(r));
+    return earlier_of(earlier_of(rdzv_state_deadline(r), r->say_ms), rdzv_watch_deadline(r));
 }
 
 /* Dropped before its loss is acted on, so that it cannot speak any more when the others go on. */

@@ -16,6 +16,7 @@
 #ifndef RENDEZVOUS_JOB_RENDEZVOUS_H
 #define RENDEZVOUS_JOB_RENDEZVOUS_H
 
+#include "base/failure.h"
 #include "base/limits.h"
 #include "store/quota.h"
 
@@ -69,7 +70,6 @@ enum {
     RDZV_NPROC_MAX = LIMIT_NPROC,
     RDZV_TEXT_MAX = LIMIT_TEXT,
     RDZV_WORDS_MAX = LIMIT_WORDS,
-    RDZV_STDERR_MAX = LIMIT_LAST_LINES,
     RDZV_LIST_MAX = LIMIT_LISTED, /* nodes in `round`, when it has no more than that; else */
     RDZV_SHORT_LIST_MAX = 32,     /* ... so many; and nodes, or missing ranks, in `waiting` */
     RDZV_GONE_MAX = 32,           /* nodes that have gone and are remembered for a diagnosis */
@@ -130,22 +130,6 @@ struct rdzv_join {
     uint64_t grace_ms; /* of this node, between SIGTERM and SIGKILL */
 };
 
-/* A worker's failure, as its agent tells it. */
-struct rdzv_failure {
-    int32_t rank, local_rank;
-    int pid;
-    int exit_code, signal;         /* `signal` 0: it ended with `exit_code` */
-    int error;                     /* errno, not 0: it could not be started */
-    enum rdzv_no_restart no_retry; /* CANNOT_START, USAGE or IMPORT: the same would happen again; else NONE */
-    const char *words;             /* "was killed by signal 9 (SIGKILL)" */
-    const char *log;               /* path of its log file, "" = none */
-    const char *const *stderr_lines; /* its last words, oldest first */
-    size_t n_stderr_lines;
-    bool from_stdout; /* it was silent on stderr: they are of its stdout */
-    bool
-        victim; /* it says that it has lost another rank, in words: see rdzv_is_victim for those who have a code */
-};
-
 /* Is the message acted on? */
 enum rdzv_answer {
     RDZV_OK,
@@ -159,19 +143,9 @@ enum rdzv_answer {
 /* The first cause of a round's end, as far as it is known. */
 struct rdzv_cause {
     enum rdzv_why why;
-    int32_t node_rank; /* -1 = none */
-    char host[RDZV_TEXT_MAX];
-    int32_t rank, local_rank; /* of the worker; -1 = it is not about one */
-    int pid, exit_code, signal, error;
-    enum rdzv_no_restart no_retry;
-    uint64_t after_ms; /* since the round began, by the store's clock */
-    bool silent;       /* a lost node: nothing was heard of it, else its connection closed */
-    bool is_victim;    /* that worker gave up because it lost a peer: there may be a better cause */
-    char words[RDZV_WORDS_MAX];
-    char log[RDZV_WORDS_MAX];
-    bool from_stdout; /* the lines below */
-    uint32_t n_stderr_lines;
-    char stderr_lines[RDZV_STDERR_MAX][RDZV_WORDS_MAX];
+    enum rdzv_no_restart no_retry; /* CANNOT_START, USAGE or IMPORT: the same would happen again; else NONE */
+    bool silent;                   /* a lost node: nothing was heard of it, else its connection closed */
+    struct failure failure;
 };
 
 /* A member of a round, as told to all others. */
@@ -291,11 +265,11 @@ void rdzv_settle(struct rdzv *r, uint64_t now_ms);
 bool rdzv_is_spare(const struct rdzv *r, uint64_t node);
 
 /* A worker has failed by itself; its node stops its others. */
-enum rdzv_answer rdzv_failed(struct rdzv *r, uint64_t node, uint32_t round,
-                             const struct rdzv_failure *failure, uint64_t now_ms);
+enum rdzv_answer rdzv_failed(struct rdzv *r, uint64_t node, uint32_t round, const struct failure *failure,
+                             uint64_t now_ms);
 /* More is known of the failure that this node has reported. */
-enum rdzv_answer rdzv_explain(struct rdzv *r, uint64_t node, uint32_t round,
-                              const struct rdzv_failure *failure, uint64_t now_ms);
+enum rdzv_answer rdzv_explain(struct rdzv *r, uint64_t node, uint32_t round, const struct failure *failure,
+                              uint64_t now_ms);
 /* All workers of the node have ended with 0. */
 enum rdzv_answer rdzv_done(struct rdzv *r, uint64_t node, uint32_t round, uint64_t now_ms);
 

@@ -11,10 +11,36 @@
 #define RENDEZVOUS_JOB_RENDEZVOUS_CORE_H
 
 #include "base/list.h"
-#include "job/restarts.h"
+#include "base/text.h"
+#include "job/rendezvous.h"
 #include "store/table.h"
 
 #include <inttypes.h>
+
+/* round.c: the failed attempts of a job, whether there is to be another, and when. One budget for all nodes of a job.
+ *
+ * Two kinds of reasons against another one. Some are in the failure itself and known at once
+ * (restarts_failed); whether the job gets any further needs the workers' own account of it, for which the
+ * key space has to be asked first (restarts_progress). */
+struct restarts {
+    uint32_t max_restarts, max_no_progress;
+    uint64_t backoff_ms, backoff_cap_ms;
+    uint32_t failed;   /* attempts; a round that ended for another reason is not one */
+    int64_t step;      /* how far the latest came, if that was asked; -1 = no worker told */
+    int64_t best_step; /* of all attempts so far; -1 = none was told */
+    uint32_t standing; /* attempts in a row, up to the latest, that did not get beyond best_step */
+};
+
+void restarts_init(struct restarts *a, const struct rdzv_join *rules);
+
+/* An attempt has failed. May there be another one, as far as its cause tells? */
+enum rdzv_no_restart restarts_failed(struct restarts *a, const struct rdzv_cause *cause);
+
+/* How far it came; -1 = no worker told. May there still be another one? */
+enum rdzv_no_restart restarts_progress(struct restarts *a, int64_t step);
+
+/* How long to wait before the next one. */
+uint64_t restarts_backoff(const struct restarts *a);
 
 struct node {
     struct table_node by_id;
@@ -59,6 +85,35 @@ struct rules {
     struct who nproc_from; /* and `nproc` */
 };
 
+/* The round that runs, or ran last. */
+struct rdzv_run {
+    uint32_t round; /* 0 = none yet */
+    uint32_t nnodes, world_size;
+    uint32_t n_members; /* still here */
+    uint32_t n_open;    /* of those, not STOPPED; once DONE and gone, not counted */
+    uint32_t n_done;    /* whether they are still here or not */
+    uint64_t began_ms;
+    struct node **member;    /* by node rank, NULL = gone; owned, charged, room for `room` */
+    struct node **order;     /* scratch of nodes.c, the same size */
+    struct rdzv_seat *seats; /* the same size */
+    uint32_t room;
+};
+
+/* Its end. */
+struct rdzv_end {
+    bool has_cause;
+    struct rdzv_cause cause;
+    bool unkillable, stopped_by_user;
+    bool has_rank0;
+    int max_code, rank0_code;
+    enum rdzv_no_restart no_restart;
+};
+
+/* When a state is over if nothing else happens. */
+struct rdzv_until {
+    uint64_t stop_ms, back_off_ms, gather_ms, call_ms;
+};
+
 struct rdzv {
     struct rdzv_env env;
     struct quota *quota; /* borrowed */
@@ -76,32 +131,15 @@ struct rdzv {
     uint32_t n_resting;  /* members of the last round that may still come back */
     struct node **place; /* static: who holds node rank i, rules.max of them; owned, charged */
 
-    /* The round that runs, or ran last. */
-    uint32_t round; /* 0 = none yet */
-    uint32_t nnodes, world_size;
-    uint32_t n_members; /* still here */
-    uint32_t n_open;    /* of those, not STOPPED; once DONE and gone, not counted */
-    uint32_t n_done;    /* whether they are still here or not */
-    uint64_t began_ms;
-    struct node **member;    /* by node rank, NULL = gone; owned, charged, room for `room` */
-    struct node **order;     /* scratch of nodes.c, the same size */
-    struct rdzv_seat *seats; /* the same size */
-    uint32_t room;
-
-    /* Its end. */
-    bool has_cause;
-    struct rdzv_cause cause;
-    bool unkillable, stopped_by_user;
-    bool has_rank0;
-    int max_code, rank0_code;
-    enum rdzv_no_restart no_restart;
+    struct rdzv_run run;
+    struct rdzv_end end;
 
     /* Between rounds. */
     bool grow_agreed;  /* by all ranks of the round */
     bool short_handed; /* newcomers had to be waited for: a last call is due again */
     bool must_settle;  /* somebody has come or gone since rdzv_settle */
     uint64_t since_ms; /* in this state */
-    uint64_t stop_until_ms, back_off_until_ms, gather_until_ms, call_until_ms;
+    struct rdzv_until until;
 
     /* Towards the nodes. */
     uint64_t say_ms, said_ms; /* when to say next what is waited for; when it was said last */
@@ -135,12 +173,12 @@ struct rdzv_joining {
 
 struct rdzv_event {
     enum rdzv_event_type type;
-    struct rdzv_joining *joining;       /* JOIN */
-    const struct rdzv_failure *failure; /* FAILED, EXPLAINED */
-    const struct rdzv_stopped *how;     /* STOPPED */
-    int signal;                         /* LEAVE */
-    const char *words;                  /* LEAVE: by whom; LOST: how */
-    bool silent;                        /* LOST: nothing was heard of it for too long */
+    struct rdzv_joining *joining;   /* JOIN */
+    const struct failure *failure;  /* FAILED, EXPLAINED */
+    const struct rdzv_stopped *how; /* STOPPED */
+    int signal;                     /* LEAVE */
+    const char *words;              /* LEAVE: by whom; LOST: how */
+    bool silent;                    /* LOST: nothing was heard of it for too long */
 };
 
 /* --- rendezvous.c --- */
@@ -175,8 +213,6 @@ bool rdzv_is_member(const struct rdzv *r, const struct node *node);
 /* The job begins anew: nobody has ever come. */
 void rdzv_forget_rules(struct rdzv *r);
 bool rdzv_make_places(struct rdzv *r);
-/* Cut at a character's edge. */
-void rdzv_copy_text(char *to, size_t size, const char *text);
 
 /* --- round.c --- */
 /* How many of the waiting nodes a round would take now. */
@@ -196,8 +232,8 @@ int rdzv_compare_names(const char *a, const char *b);
 
 /* --- round.c --- */
 /* Did that worker give up because it had lost a peer? */
-bool rdzv_is_victim(const struct rdzv_failure *failure);
-void rdzv_set_failure(struct rdzv *r, const struct node *node, const struct rdzv_failure *failure);
+bool rdzv_is_victim(const struct failure *failure);
+void rdzv_set_failure(struct rdzv *r, const struct node *node, const struct failure *failure);
 void rdzv_set_cause(struct rdzv *r, enum rdzv_why why, const struct node *node, int signal,
                     const char *words);
 /* r->cause says why. All members that are not stopping yet are told. */

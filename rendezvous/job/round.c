@@ -17,13 +17,74 @@
  * "Once" is kept by states: a member that has been told to stop is STOPPING and is not told again, one that
  * has its verdict is RESTING or FINISHED, and neither is a member any more. */
 #include "job/rendezvous_core.h"
-#include "job/restarts.h"
 
 #include "ddp/error.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+
+/* --- restarts --------------------------------------------------------------------------------------------- */
+
+/* What cannot change is not tried again: a program that is not there, a usage error, or an import error; the agent, which has
+ * seen the worker's end, says so. Being out of memory is retried like any other failure: a worker that leaks
+ * for hours goes on from its last checkpoint, and one that is too big from the beginning is ended by the rule
+ * about progress or by --max_restarts. */
+
+void restarts_init(struct restarts *a, const struct rdzv_join *rules)
+{
+    *a = (struct restarts){ .max_restarts = rules->max_restarts,
+                            .max_no_progress = rules->max_no_progress,
+                            .backoff_ms = rules->backoff_ms,
+                            .backoff_cap_ms = rules->backoff_cap_ms,
+                            .step = -1,
+                            .best_step = -1 };
+}
+
+/* The reason that helps the user most comes first: the budget is the last to be named. `failed` stops
+ * counting one above the budget, so that it cannot wrap in a job that is judged again and again. */
+enum rdzv_no_restart restarts_failed(struct restarts *a, const struct rdzv_cause *cause)
+{
+    a->step = -1;
+    if (a->failed <= a->max_restarts)
+        a->failed++;
+    if (a->max_restarts == 0)
+        return RDZV_NO_RESTART_NONE; /* nobody asked for one, so there is nothing to explain */
+    if (cause->no_retry != RDZV_NO_RESTART_NONE)
+        return cause->no_retry;
+    return a->failed > a->max_restarts ? RDZV_NO_RESTART_USED_UP : RDZV_NO_RESTART_NONE;
+}
+
+/* Workers that never tell are not judged by it. Once one attempt has told, another that dies before it could
+ * has come no further. */
+enum rdzv_no_restart restarts_progress(struct restarts *a, int64_t step)
+{
+    a->step = step;
+    bool judged = a->best_step >= 0;
+    if (step > a->best_step) {
+        a->best_step = step;
+        a->standing = 0;
+    } else {
+        a->standing++;
+    }
+    bool too_often = judged && a->max_no_progress > 0 && a->standing >= a->max_no_progress;
+    return too_often ? RDZV_NO_RESTART_NO_PROGRESS : RDZV_NO_RESTART_NONE;
+}
+
+/* Doubled with each attempt that stood still, so a job that does get on is not punished for its past. Half of
+ * the cap is compared, not the double of the wait: a huge cap must not make it run over. */
+uint64_t restarts_backoff(const struct restarts *a)
+{
+    uint32_t doublings = a->best_step >= 0 ? a->standing : a->failed > 0 ? a->failed - 1 : 0;
+    uint64_t wait_ms = a->backoff_ms;
+    for (; doublings > 0 && wait_ms > 0 && wait_ms <= a->backoff_cap_ms / 2; doublings--)
+        wait_ms *= 2;
+    if (doublings > 0 && wait_ms > 0)
+        return a->backoff_cap_ms;
+    return wait_ms < a->backoff_cap_ms ? wait_ms : a->backoff_cap_ms;
+}
+
+/* --- rounds ------------------------------------------------------------------------------------------------- */
 
 /* Who is still to come back keeps its place: a spare must not drive a survivor out. A survivor has its
  * rank, and perhaps a checkpoint on its disk; a spare starts from nothing. */
@@ -49,14 +110,14 @@ bool rdzv_is_complete(const struct rdzv *r)
         return false;
     if (!r->rules.elastic)
         return r->n_waiting == r->rules.max;
-    bool all_back = r->round > 0 && r->n_resting == 0 && !r->short_handed;
+    bool all_back = r->run.round > 0 && r->n_resting == 0 && !r->short_handed;
     return rdzv_takes(r) == r->rules.max || (all_back && rdzv_takes(r) >= r->rules.min);
 }
 
 /* Waiting nodes beyond max stay spares: telling the workers of them would end a round for nothing. */
 uint32_t rdzv_can_grow_by(const struct rdzv *r)
 {
-    uint32_t places = r->rules.elastic && r->rules.max > r->nnodes ? r->rules.max - r->nnodes : 0;
+    uint32_t places = r->rules.elastic && r->rules.max > r->run.nnodes ? r->rules.max - r->run.nnodes : 0;
     return r->n_waiting < places ? r->n_waiting : places;
 }
 
@@ -74,45 +135,45 @@ void rdzv_tell_workers_who_waits(struct rdzv *r)
 /* Ranks in the order of node ranks, so that those of a node are neighbours. */
 static void take_seats(struct rdzv *r, uint32_t n)
 {
-    r->world_size = 0;
+    r->run.world_size = 0;
     for (uint32_t i = 0; i < n; i++) {
-        struct node *node = r->member[i];
+        struct node *node = r->run.member[i];
         rdzv_node_stops_waiting(r, node, RDZV_NODE_RUNNING);
         node->node_rank = (int32_t)i;
-        node->first_rank = r->world_size;
-        r->world_size += node->nproc;
-        r->seats[i] = (struct rdzv_seat){ .node = node->id,
-                                          .node_rank = i,
-                                          .first_rank = node->first_rank,
-                                          .nproc = node->nproc,
-                                          .store_port = node->store_port,
-                                          .host = node->host,
-                                          .addr = node->addr,
-                                          .own = node->own };
+        node->first_rank = r->run.world_size;
+        r->run.world_size += node->nproc;
+        r->run.seats[i] = (struct rdzv_seat){ .node = node->id,
+                                              .node_rank = i,
+                                              .first_rank = node->first_rank,
+                                              .nproc = node->nproc,
+                                              .store_port = node->store_port,
+                                              .host = node->host,
+                                              .addr = node->addr,
+                                              .own = node->own };
     }
-    r->round++;
+    r->run.round++;
     for (uint32_t i = 0; i < n; i++)
-        r->member[i]->round = r->round;
+        r->run.member[i]->round = r->run.round;
     r->n_back = r->n_resting = 0; /* who missed this round joins as a newcomer */
-    r->nnodes = r->n_members = r->n_open = n;
-    r->n_done = 0;
+    r->run.nnodes = r->run.n_members = r->run.n_open = n;
+    r->run.n_done = 0;
 }
 
 /* By name and not by memset: the counts of restarts and progress live on from round to round. */
 static void forget_last_end(struct rdzv *r)
 {
-    r->has_cause = r->unkillable = r->stopped_by_user = r->has_rank0 = false;
+    r->end.has_cause = r->end.unkillable = r->end.stopped_by_user = r->end.has_rank0 = false;
     r->grow_agreed = r->short_handed = false;
-    r->max_code = r->rank0_code = 0;
+    r->end.max_code = r->end.rank0_code = 0;
     r->waiting_nodes = 0;
-    r->began_ms = r->now_ms;
+    r->run.began_ms = r->now_ms;
 }
 
 /* Do members have different roles? Hardly ever. */
 static bool has_roles(const struct rdzv *r)
 {
-    for (uint32_t i = 1; i < r->nnodes; i++)
-        if (strcmp(r->member[i]->role, r->member[0]->role) != 0)
+    for (uint32_t i = 1; i < r->run.nnodes; i++)
+        if (strcmp(r->run.member[i]->role, r->run.member[0]->role) != 0)
             return true;
     return false;
 }
@@ -120,28 +181,28 @@ static bool has_roles(const struct rdzv *r)
 /* Where the workers of each node stand among those of one role; node `first` is the first that has it. */
 static void count_role(const struct rdzv *r, uint32_t first)
 {
-    const char *role = r->member[first]->role;
+    const char *role = r->run.member[first]->role;
     uint32_t size = 0;
-    for (uint32_t i = first; i < r->nnodes; i++) {
-        if (strcmp(r->member[i]->role, role) != 0)
+    for (uint32_t i = first; i < r->run.nnodes; i++) {
+        if (strcmp(r->run.member[i]->role, role) != 0)
             continue;
-        r->member[i]->role_rank = size;
-        size += r->member[i]->nproc;
+        r->run.member[i]->role_rank = size;
+        size += r->run.member[i]->nproc;
     }
-    for (uint32_t i = first; i < r->nnodes; i++)
-        if (strcmp(r->member[i]->role, role) == 0)
-            r->member[i]->role_size = size;
+    for (uint32_t i = first; i < r->run.nnodes; i++)
+        if (strcmp(r->run.member[i]->role, role) == 0)
+            r->run.member[i]->role_size = size;
 }
 
 /* Once through the nodes for each role, of which there are few. A size of 0 = all are of one. */
 static void count_roles(const struct rdzv *r)
 {
-    for (uint32_t i = 0; i < r->nnodes; i++)
-        r->member[i]->role_rank = r->member[i]->role_size = 0;
+    for (uint32_t i = 0; i < r->run.nnodes; i++)
+        r->run.member[i]->role_rank = r->run.member[i]->role_size = 0;
     if (!has_roles(r))
         return;
-    for (uint32_t i = 0; i < r->nnodes; i++)
-        if (r->member[i]->role_size == 0)
+    for (uint32_t i = 0; i < r->run.nnodes; i++)
+        if (r->run.member[i]->role_size == 0)
             count_role(r, i);
 }
 
@@ -150,17 +211,17 @@ static void count_roles(const struct rdzv *r)
 static void tell_all(struct rdzv *r, struct rdzv_round *world)
 {
     count_roles(r);
-    world->n_seats = r->nnodes <= RDZV_LIST_MAX ? r->nnodes : RDZV_SHORT_LIST_MAX;
-    for (uint32_t i = 0; i < r->nnodes; i++) {
+    world->n_seats = r->run.nnodes <= RDZV_LIST_MAX ? r->run.nnodes : RDZV_SHORT_LIST_MAX;
+    for (uint32_t i = 0; i < r->run.nnodes; i++) {
         struct rdzv_tell tell = { .kind = RDZV_TELL_ROUND,
                                   .world = world,
-                                  .round = r->round,
+                                  .round = r->run.round,
                                   .attempt = world->attempt,
                                   .node_rank = i,
-                                  .first_rank = r->member[i]->first_rank,
-                                  .role_rank = r->member[i]->role_rank,
-                                  .role_size = r->member[i]->role_size };
-        r->env.tell(r->env.user, r->member[i]->id, &tell);
+                                  .first_rank = r->run.member[i]->first_rank,
+                                  .role_rank = r->run.member[i]->role_rank,
+                                  .role_size = r->run.member[i]->role_size };
+        r->env.tell(r->env.user, r->run.member[i]->id, &tell);
     }
 }
 
@@ -176,20 +237,20 @@ enum rdzv_state rdzv_begin_round(struct rdzv *r)
         rdzv_order_static(r);
     take_seats(r, n);
     forget_last_end(r);
-    struct rdzv_round world = { .round = r->round,
-                                .attempt = r->round - 1,
+    struct rdzv_round world = { .round = r->run.round,
+                                .attempt = r->run.round - 1,
                                 .restarts = r->restarts.failed,
                                 .nnodes = n,
-                                .world_size = r->world_size,
-                                .seats = r->seats,
+                                .world_size = r->run.world_size,
+                                .seats = r->run.seats,
                                 .n_seats = n };
     if (!r->env.begin(r->env.user, &world)) {
         rdzv_set_cause(r, RDZV_WHY_REFUSED, NULL, 0, "the store has no memory for another key space");
         return rdzv_end_job(r, RDZV_WHY_REFUSED, RDZV_NO_RESTART_NOT_READY);
     }
     rdzv_note(r, RDZV_RECORD_ROUND, NULL,
-              "attempt %" PRIu32 " begins: %" PRIu32 " node%s, %" PRIu32 " rank%s", r->round - 1, n,
-              n == 1 ? "" : "s", r->world_size, r->world_size == 1 ? "" : "s");
+              "attempt %" PRIu32 " begins: %" PRIu32 " node%s, %" PRIu32 " rank%s", r->run.round - 1, n,
+              n == 1 ? "" : "s", r->run.world_size, r->run.world_size == 1 ? "" : "s");
     tell_all(r, &world);
     if (r->n_waiting > 0)
         rdzv_will_say(r);
@@ -200,61 +261,51 @@ enum { CODE_SIGNAL = 128, CODE_NOT_FOUND = 127, CODE_CANNOT_RUN = 126 }; /* as s
 
 /* --- the cause ------------------------------------------------------------------------------------------ */
 
-/* Everything is written, also what this kind of cause does not have: the struct is used again for each, and
- * a node that is lost must not end with the signal of the failure before. */
 void rdzv_set_cause(struct rdzv *r, enum rdzv_why why, const struct node *node, int signal, const char *words)
 {
-    struct rdzv_cause *cause = &r->cause;
-    cause->why = why;
-    cause->node_rank = node ? node->node_rank : -1;
-    rdzv_copy_text(cause->host, sizeof(cause->host), node ? node->host : "");
-    cause->rank = cause->local_rank = -1;
-    cause->pid = cause->exit_code = cause->error = 0;
-    cause->signal = signal;
-    cause->no_retry = RDZV_NO_RESTART_NONE;
-    cause->after_ms = r->now_ms - r->began_ms;
-    cause->is_victim = cause->silent = false;
-    rdzv_copy_text(cause->words, sizeof(cause->words), words);
-    cause->log[0] = '\0';
-    cause->n_stderr_lines = 0;
-    r->has_cause = true;
+    r->end.cause = (struct rdzv_cause){ .why = why,
+                                        .failure = { .node_rank = node ? node->node_rank : -1,
+                                                     .rank = -1,
+                                                     .local_rank = -1,
+                                                     .signal = signal,
+                                                     .after_ms = r->now_ms - r->run.began_ms } };
+    text_copy(r->end.cause.failure.host, sizeof(r->end.cause.failure.host), node ? node->host : "");
+    text_copy(r->end.cause.failure.words, sizeof(r->end.cause.failure.words), words);
+    r->end.has_cause = true;
 }
 
 /* A worker that gave up because another one was gone says so with its exit code, or PyTorch's in words. It is no cause, only
  * the first to be heard, and gives way to one that is told later. */
-bool rdzv_is_victim(const struct rdzv_failure *failure)
+bool rdzv_is_victim(const struct failure *failure)
 {
     return failure->victim ||
            (failure->signal == 0 && failure->error == 0 && failure->exit_code == DDP_EXIT_PEER_LOST);
 }
 
-/* The last lines are kept when there are too many: an exception's message stands behind its traceback. */
-static void copy_last_words(struct rdzv_cause *cause, const struct rdzv_failure *failure)
+/* Unknown words allow another attempt: a newer agent's reason is no reason for this store. */
+static enum rdzv_no_restart find_no_retry(const char *word)
 {
-    size_t n = failure->n_stderr_lines, skip = n > RDZV_STDERR_MAX ? n - RDZV_STDERR_MAX : 0;
-    cause->from_stdout = failure->from_stdout;
-    cause->n_stderr_lines = (uint32_t)(n - skip);
-    for (uint32_t i = 0; i < cause->n_stderr_lines; i++)
-        rdzv_copy_text(cause->stderr_lines[i], RDZV_WORDS_MAX, failure->stderr_lines[skip + i]);
-    rdzv_copy_text(cause->log, sizeof(cause->log), failure->log);
+    static const enum rdzv_no_restart known[] = { RDZV_NO_RESTART_CANNOT_START, RDZV_NO_RESTART_USAGE,
+                                                  RDZV_NO_RESTART_IMPORT };
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+        if (strcmp(word, rdzv_no_restart_word(known[i])) == 0)
+            return known[i];
+    return RDZV_NO_RESTART_NONE;
 }
 
 /* A cause that takes another's place keeps its time: the round failed when it was first noticed, whoever is
  * found to be behind it. */
-void rdzv_set_failure(struct rdzv *r, const struct node *node, const struct rdzv_failure *failure)
+void rdzv_set_failure(struct rdzv *r, const struct node *node, const struct failure *failure)
 {
-    struct rdzv_cause *cause = &r->cause;
-    uint64_t after_ms = r->has_cause ? cause->after_ms : r->now_ms - r->began_ms;
-    rdzv_set_cause(r, RDZV_WHY_FAILED, node, failure->signal, failure->words);
-    cause->after_ms = after_ms;
-    cause->rank = failure->rank;
-    cause->local_rank = failure->local_rank;
-    cause->pid = failure->pid;
-    cause->exit_code = failure->exit_code;
-    cause->error = failure->error;
-    cause->no_retry = failure->no_retry;
-    cause->is_victim = rdzv_is_victim(failure);
-    copy_last_words(cause, failure);
+    const uint64_t after_ms = r->end.has_cause ? r->end.cause.failure.after_ms : r->now_ms - r->run.began_ms;
+    r->end.cause = (struct rdzv_cause){ .why = RDZV_WHY_FAILED,
+                                        .no_retry = find_no_retry(failure->no_retry),
+                                        .failure = *failure };
+    r->end.cause.failure.node_rank = node->node_rank;
+    r->end.cause.failure.after_ms = after_ms;
+    r->end.cause.failure.victim = rdzv_is_victim(failure);
+    text_copy(r->end.cause.failure.host, sizeof(r->end.cause.failure.host), node->host);
+    r->end.has_cause = true;
 }
 
 /* A failure is never 0, whatever a peer says of it. Numbers are those of a shell, so that scripts around
@@ -262,26 +313,28 @@ void rdzv_set_failure(struct rdzv *r, const struct node *node, const struct rdzv
  * none. */
 static int code_of(const struct rdzv_cause *cause)
 {
+    const struct failure *failure = &cause->failure;
     bool by_signal = cause->why == RDZV_WHY_FAILED || cause->why == RDZV_WHY_NODE_LEFT;
-    if (by_signal && cause->signal > 0)
-        return CODE_SIGNAL + cause->signal;
+    if (by_signal && failure->signal > 0)
+        return CODE_SIGNAL + failure->signal;
     if (cause->why != RDZV_WHY_FAILED)
         return RDZV_CODE_NO_NODE;
-    if (cause->error != 0)
-        return cause->error == ENOENT ? CODE_NOT_FOUND : CODE_CANNOT_RUN;
-    return cause->exit_code != 0 ? cause->exit_code : 1;
+    if (failure->error != 0)
+        return failure->error == ENOENT ? CODE_NOT_FOUND : CODE_CANNOT_RUN;
+    return failure->exit_code != 0 ? failure->exit_code : 1;
 }
 
 /* --- stop ----------------------------------------------------------------------------------------------- */
 
 static void log_stop(struct rdzv *r)
 {
-    const struct rdzv_cause *cause = &r->cause;
-    if (cause->rank >= 0)
-        rdzv_note(r, RDZV_RECORD_STOP, NULL, "attempt %" PRIu32 " stops: rank %" PRId32 " on %s %s",
-                  r->round - 1, cause->rank, cause->host, cause->words);
+    const struct failure *failure = &r->end.cause.failure;
+    if (failure->rank >= 0)
+        rdzv_note(r, RDZV_RECORD_STOP, NULL, "attempt %" PRIu32 " stops: rank %d on %s %s", r->run.round - 1,
+                  failure->rank, failure->host, failure->words);
     else
-        rdzv_note(r, RDZV_RECORD_STOP, NULL, "attempt %" PRIu32 " stops: %s", r->round - 1, cause->words);
+        rdzv_note(r, RDZV_RECORD_STOP, NULL, "attempt %" PRIu32 " stops: %s", r->run.round - 1,
+                  failure->words);
 }
 
 /* One deadline for all, by the longest grace time: whoever has not answered then never will.
@@ -290,12 +343,12 @@ static void log_stop(struct rdzv *r)
 enum rdzv_state rdzv_stop_round(struct rdzv *r)
 {
     struct rdzv_tell tell = {
-        .kind = RDZV_TELL_STOP, .round = r->round, .why = r->cause.why, .cause = &r->cause
+        .kind = RDZV_TELL_STOP, .round = r->run.round, .why = r->end.cause.why, .cause = &r->end.cause
     };
     uint64_t grace_ms = 0;
     log_stop(r);
-    for (uint32_t i = 0; i < r->nnodes; i++) {
-        struct node *node = r->member[i];
+    for (uint32_t i = 0; i < r->run.nnodes; i++) {
+        struct node *node = r->run.member[i];
         if (node == NULL)
             continue;
         grace_ms = node->grace_ms > grace_ms ? node->grace_ms : grace_ms;
@@ -304,7 +357,7 @@ enum rdzv_state rdzv_stop_round(struct rdzv *r)
         rdzv_member_becomes(r, node, RDZV_NODE_STOPPING);
         r->env.tell(r->env.user, node->id, &tell);
     }
-    r->stop_until_ms = r->now_ms + grace_ms + RDZV_STOP_EXTRA_MS;
+    r->until.stop_ms = r->now_ms + grace_ms + RDZV_STOP_EXTRA_MS;
     return rdzv_judge_if_stopped(r);
 }
 
@@ -313,18 +366,18 @@ enum rdzv_state rdzv_stop_round(struct rdzv *r)
 /* Without a word from rank 0's node its code is the first failure's: 0 would say that all went well. */
 static struct rdzv_tell verdict(const struct rdzv *r, enum rdzv_why why)
 {
-    int first = r->has_cause ? code_of(&r->cause) : 0;
+    int first = r->end.has_cause ? code_of(&r->end.cause) : 0;
     return (struct rdzv_tell){ .kind = RDZV_TELL_VERDICT,
-                               .round = r->round,
+                               .round = r->run.round,
                                .why = why,
-                               .cause = r->has_cause ? &r->cause : NULL,
-                               .attempt = r->round,
+                               .cause = r->end.has_cause ? &r->end.cause : NULL,
+                               .attempt = r->run.round,
                                .step = r->restarts.step,
                                .best_step = r->restarts.best_step,
-                               .no_restart = r->no_restart,
+                               .no_restart = r->end.no_restart,
                                .exit = { .first = first,
-                                         .max = r->max_code > first ? r->max_code : first,
-                                         .rank0 = r->has_rank0 ? r->rank0_code : first } };
+                                         .max = r->end.max_code > first ? r->end.max_code : first,
+                                         .rank0 = r->end.has_rank0 ? r->end.rank0_code : first } };
 }
 
 /* Being told is the last thing that happens to a node here. It stays, unwatched, until its connection ends. */
@@ -341,15 +394,15 @@ static void log_end(struct rdzv *r, enum rdzv_why why)
         rdzv_note(r, RDZV_RECORD_VERDICT, NULL, "the job is done");
     else
         rdzv_note(r, RDZV_RECORD_VERDICT, NULL, "the job is over: %s%s%s", rdzv_why_word(why),
-                  r->no_restart != RDZV_NO_RESTART_NONE ? ", no restart: " : "",
-                  rdzv_no_restart_word(r->no_restart));
+                  r->end.no_restart != RDZV_NO_RESTART_NONE ? ", no restart: " : "",
+                  rdzv_no_restart_word(r->end.no_restart));
 }
 
 /* Too few nodes is nobody's failure, whatever an earlier round ended with. Nodes that left before have had
  * their verdict. `say_ms` is put off for ever: nothing is waited for any more. */
 enum rdzv_state rdzv_end_job(struct rdzv *r, enum rdzv_why why, enum rdzv_no_restart no_restart)
 {
-    r->no_restart = no_restart;
+    r->end.no_restart = no_restart;
     struct rdzv_tell tell = verdict(r, why);
     if (why == RDZV_WHY_TIMEOUT || why == RDZV_WHY_REFUSED)
         tell.exit = (struct rdzv_exit){ RDZV_CODE_NO_NODE, RDZV_CODE_NO_NODE, RDZV_CODE_NO_NODE };
@@ -368,18 +421,19 @@ enum rdzv_state rdzv_end_job(struct rdzv *r, enum rdzv_why why, enum rdzv_no_res
  * losing one costs no attempt, else a day of spot machines would use them up. */
 static bool is_charged(const struct rdzv *r)
 {
-    return r->cause.why == RDZV_WHY_FAILED || (r->cause.why == RDZV_WHY_NODE_LOST && !r->rules.elastic);
+    return r->end.cause.why == RDZV_WHY_FAILED ||
+           (r->end.cause.why == RDZV_WHY_NODE_LOST && !r->rules.elastic);
 }
 
 /* What failed before it left comes before its own user's stop. Its reason is lent to the verdict and taken
  * back: the others' job may well go on. One that was done when it was stopped has nothing to be blamed for. */
 void rdzv_dismiss(struct rdzv *r, struct node *node, int signal)
 {
-    bool failed = r->has_cause && node->round == r->round && is_charged(r);
-    enum rdzv_no_restart job_s = r->no_restart;
-    r->no_restart = RDZV_NO_RESTART_STOPPED;
+    bool failed = r->end.has_cause && node->round == r->run.round && is_charged(r);
+    enum rdzv_no_restart job_s = r->end.no_restart;
+    r->end.no_restart = RDZV_NO_RESTART_STOPPED;
     struct rdzv_tell tell = verdict(r, RDZV_WHY_NODE_LEFT);
-    r->no_restart = job_s;
+    r->end.no_restart = job_s;
     if (!failed) {
         int by_itself = node->state == RDZV_NODE_DONE ? 0 : RDZV_CODE_NO_NODE;
         int code = signal > 0 ? CODE_SIGNAL + signal : by_itself;
@@ -393,30 +447,31 @@ void rdzv_dismiss(struct rdzv *r, struct node *node, int signal)
  * told how long to wait, but the next round begins by our clock and not by theirs. */
 static void tell_restart(struct rdzv *r, uint64_t backoff_ms)
 {
-    struct rdzv_tell tell = verdict(r, r->cause.why);
+    struct rdzv_tell tell = verdict(r, r->end.cause.why);
     tell.restart = true;
     tell.backoff_ms = backoff_ms;
-    for (uint32_t i = 0; i < r->nnodes; i++) {
-        struct node *node = r->member[i];
+    for (uint32_t i = 0; i < r->run.nnodes; i++) {
+        struct node *node = r->run.member[i];
         if (node == NULL)
             continue;
         node->state = RDZV_NODE_RESTING;
-        r->member[i] = NULL;
-        r->seats[i].node = 0;
+        r->run.member[i] = NULL;
+        r->run.seats[i].node = 0;
         r->n_resting++;
         r->env.tell(r->env.user, node->id, &tell);
     }
-    r->n_members = 0;
+    r->run.n_members = 0;
 }
 
 /* The time to gather begins behind the pause, which else would eat it. */
 static enum rdzv_state restart(struct rdzv *r, uint64_t backoff_ms)
 {
     rdzv_note(r, RDZV_RECORD_VERDICT, NULL,
-              "attempt %" PRIu32 " is over: the next one begins in %" PRIu64 " ms", r->round - 1, backoff_ms);
+              "attempt %" PRIu32 " is over: the next one begins in %" PRIu64 " ms", r->run.round - 1,
+              backoff_ms);
     tell_restart(r, backoff_ms);
-    r->back_off_until_ms = r->now_ms + backoff_ms;
-    r->gather_until_ms = r->back_off_until_ms + r->rules.join_timeout_ms;
+    r->until.back_off_ms = r->now_ms + backoff_ms;
+    r->until.gather_ms = r->until.back_off_ms + r->rules.join_timeout_ms;
     r->must_settle = true;
     rdzv_will_say(r);
     return backoff_ms > 0 ? RDZV_BACKING_OFF : RDZV_GATHERING;
@@ -426,25 +481,25 @@ static enum rdzv_state restart(struct rdzv *r, uint64_t backoff_ms)
  * the way even of a job that the user wants to go on. Progress is only asked for when another attempt is
  * still possible: asking counts this one as standing still. `wanted` keeps "no restart because ..." away
  * from those who have asked for none. */
-static enum rdzv_state judge(struct rdzv *r)
+static enum rdzv_state judge_round(struct rdzv *r)
 {
     enum rdzv_no_restart no = RDZV_NO_RESTART_NONE;
     bool charged = is_charged(r), wanted = !charged || r->restarts.max_restarts > 0;
     if (charged)
-        no = restarts_failed(&r->restarts, &r->cause);
-    if (r->stopped_by_user)
+        no = restarts_failed(&r->restarts, &r->end.cause);
+    if (r->end.stopped_by_user)
         no = RDZV_NO_RESTART_STOPPED;
-    if (r->unkillable && wanted)
+    if (r->end.unkillable && wanted)
         no = RDZV_NO_RESTART_UNKILLABLE;
     if (charged && wanted && no == RDZV_NO_RESTART_NONE)
         no = restarts_progress(&r->restarts, r->env.progress(r->env.user));
     if (!wanted || no != RDZV_NO_RESTART_NONE)
-        return rdzv_end_job(r, r->cause.why, no);
+        return rdzv_end_job(r, r->end.cause.why, no);
     return restart(r, charged ? restarts_backoff(&r->restarts) : 0);
 }
 
 /* With nobody left there is nobody to tell; rendezvous.c ends such a job by itself. */
 enum rdzv_state rdzv_judge_if_stopped(struct rdzv *r)
 {
-    return r->n_open > 0 || r->n_live == 0 ? RDZV_STOPPING : judge(r);
+    return r->run.n_open > 0 || r->n_live == 0 ? RDZV_STOPPING : judge_round(r);
 }

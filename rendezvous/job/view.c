@@ -67,8 +67,8 @@ const char *rdzv_node_state_word(enum rdzv_node_state state)
 struct who rdzv_who(const struct rdzv_join *j)
 {
     struct who who = { .node_rank = j->elastic ? -1 : j->node_rank, .pid = j->pid };
-    rdzv_copy_text(who.host, sizeof(who.host), j->host);
-    rdzv_copy_text(who.addr, sizeof(who.addr), j->addr);
+    text_copy(who.host, sizeof(who.host), j->host);
+    text_copy(who.addr, sizeof(who.addr), j->addr);
     return who;
 }
 
@@ -100,13 +100,13 @@ uint64_t rdzv_state_deadline(const struct rdzv *r)
 {
     switch (r->state) {
     case RDZV_GATHERING:
-        return r->rules.known ? r->gather_until_ms : UINT64_MAX;
+        return r->rules.known ? r->until.gather_ms : UINT64_MAX;
     case RDZV_LAST_CALL:
-        return r->call_until_ms;
+        return r->until.call_ms;
     case RDZV_STOPPING:
-        return r->stop_until_ms;
+        return r->until.stop_ms;
     case RDZV_BACKING_OFF:
-        return r->back_off_until_ms;
+        return r->until.back_off_ms;
     default:
         return UINT64_MAX;
     }
@@ -128,27 +128,28 @@ void rdzv_facts(const struct rdzv *r, struct rdzv_facts *facts)
         (struct rdzv_facts){ .job = r->job,
                              .instance = r->instance,
                              .state = r->state,
-                             .round = r->round,
+                             .round = r->run.round,
                              .restarts = restarts_made(r),
                              .max_restarts = r->restarts.max_restarts,
                              .elastic = rules->elastic,
                              .min = rules->min,
                              .max = rules->max,
                              .nodes = r->n_live,
-                             .members = r->n_members,
+                             .members = r->run.n_members,
                              .waiting = r->n_waiting,
                              .returning = r->n_resting,
-                             .done = r->n_done,
-                             .stopped = r->n_members - (r->n_open < r->n_members ? r->n_open : r->n_members),
-                             .world_size = r->world_size,
+                             .done = r->run.n_done,
+                             .stopped = r->run.n_members -
+                                        (r->run.n_open < r->run.n_members ? r->run.n_open : r->run.n_members),
+                             .world_size = r->run.world_size,
                              .since_ms = r->since_ms,
                              .deadline_ms = rdzv_state_deadline(r),
                              .join_timeout_ms = rules->join_timeout_ms,
                              .join_knob = rules->join_knob,
                              .node_timeout_ms = rules->node_timeout_ms,
                              .last_call_ms = rules->last_call_ms,
-                             .no_restart = r->no_restart,
-                             .cause = r->has_cause ? &r->cause : NULL,
+                             .no_restart = r->end.no_restart,
+                             .cause = r->end.has_cause ? &r->end.cause : NULL,
                              .gone = r->gone,
                              .n_gone = r->n_gone };
 }
@@ -204,17 +205,17 @@ uint64_t rdzv_next_node(const struct rdzv *r, uint64_t after)
 uint64_t rdzv_node_of_rank(const struct rdzv *r, uint32_t rank)
 {
     bool runs = r->state == RDZV_RUNNING || r->state == RDZV_STOPPING;
-    uint32_t low = 0, high = r->nnodes;
-    if (!runs || rank >= r->world_size)
+    uint32_t low = 0, high = r->run.nnodes;
+    if (!runs || rank >= r->run.world_size)
         return 0;
     while (high - low > 1) {
         uint32_t middle = low + (high - low) / 2;
-        if (r->seats[middle].first_rank <= rank)
+        if (r->run.seats[middle].first_rank <= rank)
             low = middle;
         else
             high = middle;
     }
-    return r->seats[low].node;
+    return r->run.seats[low].node;
 }
 
 bool rdzv_is_over(const struct rdzv *r)
@@ -256,15 +257,15 @@ void rdzv_note(struct rdzv *r, enum rdzv_record_kind kind, const struct node *no
         return;
     struct rdzv_record record = { .kind = kind,
                                   .now_ms = r->now_ms,
-                                  .round = r->round,
+                                  .round = r->run.round,
                                   .node = node ? node->id : 0,
                                   .node_rank = !node                  ? -1
                                                : node->node_rank >= 0 ? node->node_rank
                                                                       : node->wanted,
                                   .host = node ? node->host : "",
                                   .pid = node ? node->pid : 0,
-                                  .nnodes = kind == RDZV_RECORD_ROUND ? r->nnodes : 0,
-                                  .world_size = kind == RDZV_RECORD_ROUND ? r->world_size : 0,
+                                  .nnodes = kind == RDZV_RECORD_ROUND ? r->run.nnodes : 0,
+                                  .world_size = kind == RDZV_RECORD_ROUND ? r->run.world_size : 0,
                                   .words = line };
     r->env.record(r->env.user, &record);
 }
@@ -314,21 +315,21 @@ static void list_hosts(const struct rdzv *r, struct rdzv_waiting *w)
     }
 }
 
-static struct rdzv_waiting describe(const struct rdzv *r)
+static struct rdzv_waiting describe_waiting(const struct rdzv *r)
 {
     bool between = r->state != RDZV_RUNNING && r->state != RDZV_STOPPING;
     struct rdzv_waiting w = { .state = r->state,
-                              .joined = between ? r->n_waiting : r->n_members,
+                              .joined = between ? r->n_waiting : r->run.n_members,
                               .min = r->rules.min,
                               .max = r->rules.max,
                               .spare = between ? 0 : r->n_waiting,
                               .returning = r->n_resting,
-                              .left_ms = between ? left(r, r->gather_until_ms) : UINT64_MAX,
+                              .left_ms = between ? left(r, r->until.gather_ms) : UINT64_MAX,
                               .last_call_ms = UINT64_MAX };
     if (r->state == RDZV_LAST_CALL)
-        w.last_call_ms = left(r, r->call_until_ms);
+        w.last_call_ms = left(r, r->until.call_ms);
     if (r->state == RDZV_BACKING_OFF)
-        w.backoff_ms = left(r, r->back_off_until_ms);
+        w.backoff_ms = left(r, r->until.back_off_ms);
     list_hosts(r, &w);
     list_missing(r, &w);
     return w;
@@ -342,8 +343,8 @@ void rdzv_say_if_due(struct rdzv *r)
     if (r->n_waiting == 0)
         return;
     r->said_ms = r->now_ms;
-    struct rdzv_waiting waiting = describe(r);
-    struct rdzv_tell tell = { .kind = RDZV_TELL_WAITING, .waiting = &waiting, .round = r->round };
+    struct rdzv_waiting waiting = describe_waiting(r);
+    struct rdzv_tell tell = { .kind = RDZV_TELL_WAITING, .waiting = &waiting, .round = r->run.round };
     LIST_EACH(i, &r->waiting)
     r->env.tell(r->env.user, LIST_ENTRY(i, struct node, waiting)->id, &tell);
 }

@@ -1,14 +1,14 @@
 /* clients.c -- see clients.h.
  *
- * The happy path: clients_add -> hub_connect; on_bytes -> hub_feed -> clients_send -> conn_send, at once or by way of clients.h;
- * on_end -> hub_disconnect -> (conn flushes and closes) -> on_closed -> free.
+ * The happy path: clients_add -> hub_connect; on_bytes -> hub_feed -> reply -> conn_send, at once or by way of `replies`;
+ * on_end -> hub_disconnect -> (conn flushes and closes) -> on_conn_closed -> free.
  *
  * It can go wrong when
- *   - the peer speaks nonsense: the hub calls clients_close; the client flushes and lingers until the peer has closed
+ *   - the peer speaks nonsense: the hub has it closed (close_client); the client flushes and lingers until the peer has closed
  *     too, at most ENDING_MS;
  *   - the peer does not read, or writing fails: conn_send says so in the middle of a call of the hub, when the hub must
- *     not be called. So the client is only put on the list of the doomed, gets nothing more, and is cut off by
- *     clients_settle right after that call.
+ *     not be called. So the client is only put on the list of the doomed, gets nothing more, and is cut off at the end
+ *     of the turn.
  *
  * Once a client is DOOMED or ENDING, the hub's bytes for it are ignored. The struct is kept small: it is what an idle
  * connection costs, beside the hub's session. */
@@ -41,7 +41,7 @@ struct id_slot {
 };
 
 /* Twice as many slots, and the new ones onto the free list. */
-static bool grow(struct idmap *map)
+static bool grow_map(struct idmap *map)
 {
     size_t cap = map->cap > 0 ? map->cap * 2 : FIRST_CAP;
     struct id_slot *at = cap > INDEX_MASK + 1u ? NULL : realloc(map->at, cap * sizeof(*at));
@@ -58,7 +58,7 @@ static bool grow(struct idmap *map)
 
 uint64_t idmap_put(struct idmap *map, void *pointer)
 {
-    if (map->free_top == 0 && !grow(map))
+    if (map->free_top == 0 && !grow_map(map))
         return 0;
     uint32_t index = map->free_top - 1;
     struct id_slot *slot = &map->at[index];
@@ -69,7 +69,7 @@ uint64_t idmap_put(struct idmap *map, void *pointer)
     return slot->number;
 }
 
-static struct id_slot *find(const struct idmap *map, uint64_t number)
+static struct id_slot *find_slot(const struct idmap *map, uint64_t number)
 {
     size_t index = number & INDEX_MASK;
     return number != 0 && index < map->cap && map->at[index].number == number ? &map->at[index] : NULL;
@@ -77,13 +77,13 @@ static struct id_slot *find(const struct idmap *map, uint64_t number)
 
 void *idmap_get(const struct idmap *map, uint64_t number)
 {
-    const struct id_slot *slot = find(map, number);
+    const struct id_slot *slot = find_slot(map, number);
     return slot != NULL ? slot->pointer : NULL;
 }
 
 void idmap_remove(struct idmap *map, uint64_t number)
 {
-    struct id_slot *slot = find(map, number);
+    struct id_slot *slot = find_slot(map, number);
     if (slot == NULL)
         return;
     *slot = (struct id_slot){ .next_free = map->free_top };
@@ -127,6 +127,121 @@ void replies_flush(struct replies *r, void (*send)(void *user, conn_id to, struc
     for (uint32_t i = 0; i < r->n; at += r->of[i++].len)
         send(user, r->of[i].to, slice_of(at, r->of[i].len));
     r->n = r->used = 0;
+}
+
+/* --- admission -------------------------------------------------------------------------------------------- */
+
+/* Connections arrive in the order of time, so the list of silent ones stays sorted without work. A connection leaves it with
+ * its first request, therefore the search at a full table looks at silent connections only. */
+
+void admission_init(struct admission *a, uint32_t max, uint32_t self)
+{
+    a->max = max;
+    a->self = self;
+    for (int i = 0; i < ADMISSION_BUCKETS; i++)
+        LIST_INIT(&a->bucket[i]);
+    TAILQ_INIT(&a->silent);
+}
+
+static bool is_limited(const struct admission *a, const struct admission_key *key)
+{
+    return !key->is_uid || (key->uid != 0 && key->uid != a->self);
+}
+
+uint32_t admission_limit(const struct admission *a, const struct admission_key *key)
+{
+    if (!is_limited(a, key))
+        return a->max;
+    return key->is_uid ? a->max - a->max / 2 : a->max - a->max / 8;
+}
+
+static bool is_same(const struct admission_key *x, const struct admission_key *y)
+{
+    return x->is_uid == y->is_uid && x->uid == y->uid &&
+           memcmp(x->address, y->address, sizeof(x->address)) == 0;
+}
+
+/* FNV-1a. Chosen collisions cost a walk over as many sources, each of which needs an address of its own. */
+static struct admission_sources *find_bucket(struct admission *a, const struct admission_key *key)
+{
+    uint32_t hash = 2166136261u ^ key->uid;
+    for (size_t i = 0; i < sizeof(key->address); i++)
+        hash = (hash ^ key->address[i]) * 16777619u;
+    return &a->bucket[(hash ^ hash >> 16) % ADMISSION_BUCKETS];
+}
+
+static struct admission_source *find_source(struct admission *a, const struct admission_key *key)
+{
+    struct admission_sources *bucket = find_bucket(a, key);
+    struct admission_source *s;
+    LIST_FOREACH(s, bucket, link)
+    if (is_same(&s->key, key))
+        return s;
+    s = calloc(1, sizeof(*s));
+    if (s == NULL)
+        return NULL;
+    s->key = *key;
+    LIST_INSERT_HEAD(bucket, s, link);
+    return s;
+}
+
+static void release_source(struct admission_source *s)
+{
+    if (s->open > 0)
+        return;
+    LIST_REMOVE(s, link);
+    free(s);
+}
+
+enum admission_verdict admission_open(struct admission *a, struct admission_entry *e,
+                                      const struct admission_key *key, uint64_t now_ms)
+{
+    struct admission_source *s = find_source(a, key);
+    if (s == NULL)
+        return ADMISSION_NO_MEMORY;
+    const bool is_full = s->open >= admission_limit(a, key);
+    if (is_full || (is_limited(a, key) && a->limited >= a->max - a->max / 8)) {
+        release_source(s);
+        return is_full ? ADMISSION_FULL : ADMISSION_CROWDED;
+    }
+    s->open++;
+    a->limited += is_limited(a, key);
+    *e = (struct admission_entry){ .source = s, .since_ms = now_ms, .is_silent = true };
+    TAILQ_INSERT_TAIL(&a->silent, e, link);
+    return ADMISSION_OK;
+}
+
+void admission_spoke(struct admission *a, struct admission_entry *e)
+{
+    if (e->is_silent)
+        TAILQ_REMOVE(&a->silent, e, link);
+    e->is_silent = false;
+}
+
+void admission_close(struct admission *a, struct admission_entry *e)
+{
+    admission_spoke(a, e);
+    if (e->source == NULL)
+        return;
+    e->source->open--;
+    a->limited -= is_limited(a, &e->source->key);
+    release_source(e->source);
+    e->source = NULL;
+}
+
+struct admission_entry *admission_oldest_silent(const struct admission *a, enum admission_verdict verdict,
+                                                const struct admission_key *key, uint64_t now_ms)
+{
+    struct admission_entry *e;
+    TAILQ_FOREACH(e, &a->silent, link)
+    {
+        if (now_ms < e->since_ms + ADMISSION_SILENT_MS)
+            return NULL; /* all behind it are younger */
+        if (verdict == ADMISSION_FULL ? is_same(&e->source->key, key)
+                                      : verdict != ADMISSION_CROWDED || is_limited(a, &e->source->key))
+            return e;
+    }
+    return NULL;
 }
 
 /* --- clients ---------------------------------------------------------------------------------------------- */
@@ -231,7 +346,8 @@ static void send_now(struct clients *clients, conn_id id, struct slice bytes, st
     c->trouble = (uint8_t)conn_send(&c->conn, bytes, holder);
     if (c->trouble != CONN_SENT)
         move_to(c, DOOMED);
-    watch_readers(clients);
+    if (clients->host.queued_bytes > 0)
+        watch_readers(clients);
 }
 
 static void send_kept(void *user, conn_id id, struct slice bytes)
@@ -244,16 +360,10 @@ static void flush(struct clients *clients)
     replies_flush(&clients->replies, send_kept, clients);
 }
 
-bool clients_end_turn(struct clients *clients)
+/* The hub's wish. Bytes that are too many to be kept are sent from their place, after all that were kept. */
+static void reply(void *user, conn_id id, struct slice bytes, struct shared *holder)
 {
-    flush(clients);
-    clients->has_replied = false;
-    return !TAILQ_EMPTY(&clients->doomed);
-}
-
-/* What is too big to be kept goes out from where it lies, behind all that is kept. */
-void clients_send(struct clients *clients, conn_id id, struct slice bytes, struct shared *holder)
-{
+    struct clients *clients = user;
     if (clients->has_replied && replies_put(&clients->replies, id, bytes))
         return;
     flush(clients);
@@ -271,8 +381,9 @@ static void set_wants(struct client *c, uint64_t bytes)
     watch_readers(clients);
 }
 
-bool clients_may_reply(struct clients *clients, conn_id id, uint64_t bytes)
+static bool may_reply(void *user, conn_id id, uint64_t bytes)
 {
+    struct clients *clients = user;
     struct client *c = listening(clients, id);
     if (c == NULL)
         return true;
@@ -296,7 +407,6 @@ static void resume(struct client *c)
     conn_start_reading(&c->conn);
     hub_resume(clients->hub, c->id, now_ms(clients));
     stop_if_full(c);
-    clients->stepped(clients->user);
 }
 
 /* The one with the smallest reply: many that ask for much must not delay those that ask for little. */
@@ -357,7 +467,7 @@ static void start_ending(struct client *c)
 }
 
 /* The one place where a client is freed. */
-static void on_closed(struct conn *conn)
+static void on_conn_closed(struct conn *conn)
 {
     struct client *c = (struct client *)conn;
     struct clients *clients = c->clients;
@@ -380,7 +490,6 @@ static void on_end(struct conn *conn, const char *why)
     flush(c->clients);
     start_ending(c);
     hub_disconnect(c->clients->hub, c->id, why, now_ms(c->clients));
-    c->clients->stepped(c->clients->user);
 }
 
 static const char *const trouble_words[] = {
@@ -412,11 +521,16 @@ static void cut_off(struct client *c)
     hub_disconnect(hub, c->id, trouble_words[c->trouble], now_ms(c->clients));
 }
 
-void clients_settle(struct clients *clients)
+/* Cutting off one client may send something to others, and doom them. */
+void clients_end_turn(struct clients *clients)
 {
     struct client *c;
-    while ((c = TAILQ_FIRST(&clients->doomed)) != NULL)
-        cut_off(c); /* others may be doomed by what its leaving tells them */
+    do {
+        while ((c = TAILQ_FIRST(&clients->doomed)) != NULL)
+            cut_off(c);
+        flush(clients);
+    } while (!TAILQ_EMPTY(&clients->doomed));
+    clients->has_replied = false;
 }
 
 uint64_t clients_deadline(const struct clients *clients)
@@ -457,8 +571,9 @@ void clients_abort_all(struct clients *clients)
 
 /* --- what the hub wishes ------------------------------------------------------------------------------- */
 
-void clients_close(struct clients *clients, conn_id id, const char *why, bool is_news)
+static void close_client(void *user, conn_id id, const char *why, bool is_news)
 {
+    struct clients *clients = user;
     struct client *c = listening(clients, id);
     if (c == NULL)
         return;
@@ -469,14 +584,32 @@ void clients_close(struct clients *clients, conn_id id, const char *why, bool is
     conn_finish(&c->conn, true);
 }
 
-void clients_here(const struct clients *clients, conn_id id, char text[static ENDPOINT_TEXT_MAX])
+/* "" when it is gone. */
+static void address_here(void *user, conn_id id, char text[static ENDPOINT_TEXT_MAX])
 {
+    const struct clients *clients = user;
     struct sockaddr_storage here = { 0 };
     int len = sizeof(here);
     const struct client *c = idmap_get(&clients->map, id);
     text[0] = '\0';
     if (c != NULL && uv_tcp_getsockname(&c->conn.tcp, (struct sockaddr *)&here, &len) == 0)
         endpoint_of_sockaddr((struct sockaddr *)&here, text);
+}
+
+static void log_hub(void *user, const char *line)
+{
+    const struct clients *clients = user;
+    log_line(clients->log_peers ? LOG_INFO : LOG_DEBUG, "%s", line);
+}
+
+struct hub_sink clients_sink(struct clients *clients)
+{
+    return (struct hub_sink){ .user = clients,
+                              .send = reply,
+                              .may_reply = may_reply,
+                              .close = close_client,
+                              .here = address_here,
+                              .log = log_hub };
 }
 
 /* --- clients come and speak ---------------------------------------------------------------------------- */
@@ -486,14 +619,15 @@ static void on_bytes(struct conn *conn, struct slice bytes)
 {
     struct client *c = (struct client *)conn;
     struct clients *clients = c->clients;
+    if (c->place != SERVED)
+        return;
     hub_feed(clients->hub, c->id, bytes, now_ms(clients));
     if (c->admission.is_silent && hub_has_request(clients->hub, c->id))
         admission_spoke(&clients->admission, &c->admission);
     stop_if_full(c);
-    clients->stepped(clients->user);
 }
 
-/* The address is stored in the form that admission.h describes. */
+/* The address is stored in the form that struct admission_key describes. */
 static struct admission_key source_of(const struct sockaddr *peer, int64_t uid)
 {
     struct admission_key key = { .is_uid = uid >= 0, .uid = uid >= 0 ? (uint32_t)uid : 0 };
@@ -536,7 +670,6 @@ void clients_close_silent(struct clients *clients, unsigned n)
 {
     while (n > 0 && close_oldest_silent(clients, ADMISSION_OK, NULL))
         n--;
-    clients->stepped(clients->user);
 }
 
 static bool admit(struct clients *clients, struct client *c, int64_t uid)
@@ -587,7 +720,6 @@ bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer, i
     if (uid >= 0)
         hub_set_uid(clients->hub, c->id, (uint32_t)uid);
     log_peer(c, "connected");
-    clients->stepped(clients->user);
     return true;
 }
 
@@ -599,7 +731,7 @@ void clients_init(struct clients *clients)
     clients->host.on_end = on_end;
     clients->host.on_drained = on_drained;
     clients->stall_ms = UINT64_MAX;
-    clients->host.on_closed = on_closed;
+    clients->host.on_closed = on_conn_closed;
 }
 
 void clients_free(struct clients *clients)

@@ -2,10 +2,9 @@
 #ifndef RENDEZVOUS_SERVER_CLIENTS_H
 #define RENDEZVOUS_SERVER_CLIENTS_H
 
-#include "base/gate.h"
-#include "base/slice.h"
+#include "base/buf.h"
+#include "base/log.h"
 #include "hub/hub.h"
-#include "server/admission.h"
 #include "server/conn.h"
 
 #include <netinet/in.h>
@@ -75,6 +74,77 @@ bool replies_put(struct replies *r, conn_id to, struct slice bytes);
 /* Hands out all of them in their order and is empty then. `send` must not put anything here. */
 void replies_flush(struct replies *r, void (*send)(void *user, conn_id to, struct slice bytes), void *user);
 
+/* --- admission -------------------------------------------------------------------------------------------- */
+
+/* Limit the connections of each source, and choose the connection that is closed when descriptors run out.
+ *
+ * A source is a user where the kernel names it, otherwise an address; the /64 network counts for IPv6. Each limit is a share
+ * of all connections, so a job with thousands of ranks at one address needs a descriptor limit and nothing else. Pure. */
+
+enum {
+    ADMISSION_SILENT_MS = 1000, /* a younger connection may still send its first request */
+    ADMISSION_BUCKETS = 256,
+};
+
+/* Zeroed before it is filled, so that memcmp compares it. */
+struct admission_key {
+    bool is_uid;
+    uint32_t uid;
+    uint8_t address[16]; /* IPv4 as IPv4 in IPv6; without the last 8 bytes for IPv6 */
+};
+
+struct admission_source {
+    LIST_ENTRY(admission_source) link;
+    struct admission_key key;
+    uint32_t open;
+};
+
+/* Of one connection; lives inside an object of the caller. */
+struct admission_entry {
+    TAILQ_ENTRY(admission_entry) link;
+    struct admission_source *source; /* NULL = not counted */
+    uint64_t since_ms;
+    bool is_silent;
+};
+TAILQ_HEAD(admission_entries, admission_entry);
+LIST_HEAD(admission_sources, admission_source);
+
+struct admission {
+    uint32_t max;     /* connections of all sources */
+    uint32_t self;    /* the user whose connections, like root's, have no limit of their own */
+    uint32_t limited; /* open connections of all other sources */
+    struct admission_sources bucket[ADMISSION_BUCKETS];
+    struct admission_entries silent; /* without a request, the oldest first */
+};
+
+enum admission_verdict {
+    ADMISSION_OK,
+    ADMISSION_FULL, /* the source has its share */
+    ADMISSION_CROWDED, /* all limited sources together have theirs, 7/8: the rest is for root and the store's user */
+    ADMISSION_NO_MEMORY
+};
+
+void admission_init(struct admission *a, uint32_t max, uint32_t self);
+
+/* How many connections this source may have: half of all for another user of this host, 7/8 for an address. */
+uint32_t admission_limit(const struct admission *a, const struct admission_key *key);
+
+/* Count a new connection. It is not counted unless ADMISSION_OK. */
+enum admission_verdict admission_open(struct admission *a, struct admission_entry *e,
+                                      const struct admission_key *key, uint64_t now_ms);
+
+/* It has sent a request. */
+void admission_spoke(struct admission *a, struct admission_entry *e);
+
+/* It is closing. May be called any number of times. */
+void admission_close(struct admission *a, struct admission_entry *e);
+
+/* Find the oldest connection that has sent no request for ADMISSION_SILENT_MS and whose end would change the verdict about
+ * `key`: one of the same source (FULL), of any limited source (CROWDED), or any at all (OK: no descriptor is left; `key` may be
+ * NULL). NULL = none. */
+struct admission_entry *admission_oldest_silent(const struct admission *a, enum admission_verdict verdict,
+                                                const struct admission_key *key, uint64_t now_ms);
+
 /* --- clients ---------------------------------------------------------------------------------------------- */
 
 enum {
@@ -88,7 +158,7 @@ struct clients {
     struct hub *hub; /* borrowed */
     struct conn_host host;
     struct idmap map;          /* conn_id -> struct client */
-    struct client_list doomed; /* their replies could not be sent; clients_settle cuts them off */
+    struct client_list doomed; /* their replies could not be sent; cut off at the end of the turn */
     struct client_list ending; /* flushing or lingering, the oldest first */
     struct replies replies;    /* not written yet */
     bool has_replied;          /* in this turn of the loop */
@@ -98,12 +168,11 @@ struct clients {
     struct gate dropped; /* for the log */
     bool log_peers;
     void *user;
-    void (*stepped)(void *user); /* something has happened: settle, and look at the deadlines again */
-    void (*freed)(void *user);   /* one client less */
+    void (*freed)(void *user); /* one client less */
 };
 
 /* The rest of the struct is filled by the caller: hub, admission, host.loop, host.max_queue_bytes, host.max_queued_bytes, log_peers, user,
- * stepped, freed. */
+ * freed. */
 void clients_init(struct clients *clients);
 /* There must be no client left (clients_end_all, and the loop has run). */
 void clients_free(struct clients *clients);
@@ -116,24 +185,14 @@ bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer, i
 /* Close up to `n` clients that have sent no request, the oldest first. Not during a call of the hub. */
 void clients_close_silent(struct clients *clients, unsigned n);
 
-/* The address at which the client reached us; "" when it is gone. */
-void clients_here(const struct clients *clients, conn_id id, char text[static ENDPOINT_TEXT_MAX]);
+/* The hub's wishes, all but its event log. They never call the hub: the end of a client is reported to it at the end of the turn. The
+ * first reply of a turn of the loop is written at once, so that a single client waits for nothing; small ones after it are kept
+ * back until then, or until there are many. A client that may not be sent a reply now is not read any more; when there is room
+ * again, hub_resume is called for it. */
+struct hub_sink clients_sink(struct clients *clients);
 
-/* The hub's wishes. They never call the hub: what has to be told to it waits for clients_settle. The first reply of a turn of the
- * loop is written at once, so that a single client waits for nothing; small ones after it are kept back until clients_end_turn, or
- * until there are many. */
-void clients_send(struct clients *clients, conn_id id, struct slice bytes, struct shared *holder);
-
-/* May `id` be sent a reply of `bytes` now? False: the client is not read any more; when there is room again, hub_resume is
- * called for it. */
-bool clients_may_reply(struct clients *clients, conn_id id, uint64_t bytes);
-void clients_close(struct clients *clients, conn_id id, const char *why, bool is_news);
-
-/* Write what clients_send has kept back. Call it before the loop sleeps; true: somebody is doomed now. */
-bool clients_end_turn(struct clients *clients);
-
-/* Cut off the doomed. Call it after each call of the hub. */
-void clients_settle(struct clients *clients);
+/* Before the loop sleeps: write what was kept back, and cut off the doomed. */
+void clients_end_turn(struct clients *clients);
 
 /* When the oldest ending client has had its time; UINT64_MAX = none. clients_tick aborts those whose time is over. */
 uint64_t clients_deadline(const struct clients *clients);

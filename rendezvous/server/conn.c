@@ -103,7 +103,7 @@ static bool add_piece(struct outbox *box)
 }
 
 /* The first piece flies. */
-static bool put(struct outbox *box, struct slice bytes, struct shared *holder)
+static bool put_piece(struct outbox *box, struct slice bytes, struct shared *holder)
 {
     const bool gathers = box->first != NULL && box->last != box->first && box->last->holder == NULL;
     if ((holder != NULL || !gathers) && !add_piece(box))
@@ -273,7 +273,7 @@ static enum conn_sent queue(struct conn *c, struct slice bytes, struct shared *h
     if (c->outbox == NULL && !outbox_new(c))
         return CONN_BROKEN;
     const bool flies = c->outbox->first != NULL;
-    if (!put(c->outbox, bytes, holder) || (!flies && !fly(c->outbox)))
+    if (!put_piece(c->outbox, bytes, holder) || (!flies && !fly(c->outbox)))
         return CONN_BROKEN;
     return CONN_SENT;
 }

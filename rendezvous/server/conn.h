@@ -7,8 +7,7 @@
 #ifndef RENDEZVOUS_CONN_H
 #define RENDEZVOUS_CONN_H
 
-#include "base/shared.h"
-#include "base/slice.h"
+#include "base/buf.h"
 
 #include <uv.h>
 
@@ -62,7 +61,7 @@ enum conn_sent {
  * false: it could not be started and is closing already. */
 bool conn_open(struct conn *conn, struct conn_host *host, int fd);
 
-/* Write now what the socket takes, queue the rest: the bytes themselves if `holder` has them (base/shared.h) and a copy would
+/* Write now what the socket takes, queue the rest: the bytes themselves if `holder` has them (base/buf.h) and a copy would
  * not cost much less, else a copy. After any other result than SENT a part may have been sent,
  * and the caller is expected to call conn_abort. A connection that is not open swallows the bytes. */
 enum conn_sent conn_send(struct conn *conn, struct slice bytes, struct shared *holder);

@@ -1,8 +1,7 @@
-/* listen.h -- the listening socket of a store: open it, take clients from it, see what the kernel has dropped.
+/* listen.h -- the listening socket of a store: open it, take clients from it, see what the kernel has dropped, and who has the port
+ * when it cannot be opened.
  *
- * Has the kernel dropped connections that waited to be accepted? It tells nobody but its counters.
- *
- * The counters are the socket's own, so other programs' troubles are not taken for ours, and asking costs one system call,
+ * Whether the kernel has dropped connections that waited to be accepted it tells nobody but its counters. They are the socket's own, so other programs' troubles are not taken for ours, and asking costs one system call,
  * not the printing of /proc/net/netstat. */
 #ifndef RENDEZVOUS_SERVER_LISTEN_H
 #define RENDEZVOUS_SERVER_LISTEN_H
@@ -10,6 +9,7 @@
 #include "ddp/error.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/socket.h>
 #include <uv.h>
@@ -47,13 +47,14 @@ struct acceptor {
     uv_loop_t *loop;
     int fd;
     unsigned open, max; /* clients taken and not given back; at most so many */
-    uint64_t resume_ms; /* while paused: when to try again; UINT64_MAX otherwise */
-    bool short_of_fds;  /* since the last client that could be taken */
+    uint64_t
+        resume_ms; /* while paused: when to call acceptor_tick, in ms of the loop's clock; UINT64_MAX otherwise */
+    bool short_of_fds; /* since the last client that could be taken */
     void *user;
     /* `fd` is the callee's now. */
     void (*on_client)(struct acceptor *a, int fd, const struct sockaddr *peer);
     /* Descriptors have run out while `waiting` clients (or none yet) are in the kernel's queue: close up to so many that
-     * are not needed, and look at acceptor_deadline again. */
+     * are not needed. */
     void (*make_room)(struct acceptor *a, unsigned waiting);
     /* Clients must wait: `waiting` of them are in the kernel's queue. Once for each time we run out. */
     void (*on_short)(struct acceptor *a, unsigned waiting, const char *why);
@@ -67,11 +68,40 @@ int acceptor_open(struct acceptor *a, uv_loop_t *loop, int fd);
 /* A client that on_client brought has been closed. Accepts again at once if descriptors had run out. */
 void acceptor_put_back(struct acceptor *a);
 
-/* When to call acceptor_tick, in ms of the loop's clock; UINT64_MAX = never. */
-uint64_t acceptor_deadline(const struct acceptor *a);
 void acceptor_tick(struct acceptor *a, uint64_t now_ms);
 
 /* Stop, and close the socket. `closed` comes when the memory may go. */
 void acceptor_close(struct acceptor *a, uv_close_cb closed);
+
+/* --- port holder ------------------------------------------------------------------------------------------ */
+
+/* The process that has a TCP port of this machine, from the kernel's tables, for the message "port in use". */
+struct port_holder {
+    unsigned long inode; /* of the socket; 0 = nobody was found */
+    unsigned uid;        /* whose socket it is */
+    int pid;             /* 0 = not visible to us (another user's, another namespace's) */
+    char name[64];       /* of the program; "" when pid is 0 */
+    bool leftover;       /* only old connections were found, which no process owns any more */
+    char user[32];       /* name of `uid`; "" = not known */
+    long age_s;          /* of the process; 0 = not known */
+    char job[64];        /* the job that it is a worker of; "" = of none, or not to be seen */
+    bool by_torchrun;    /* a job of torchrun's, else of ddprun's */
+    char rank[12];       /* in that job; "" = not known */
+    char command[80];    /* its command line, printable, cut; "" = not known */
+};
+
+/* Look `port` up in `table`, the text of /proc/net/tcp or tcp6. A listening socket wins over others. Fills
+ * inode and uid; false when nobody owns the port (but see `leftover`). Lines that make no sense are skipped. */
+bool port_table_find(const char *table, int port, struct port_holder *out);
+
+/* "redis-server (pid 812, user redis, for 3 h: redis-server *:6379)", "a process of user id 1001 ...", "a process that
+ * cannot be seen from here"; returns `text`. */
+char *port_holder_words(const struct port_holder *holder, char *text, size_t size);
+
+/* Ask the machine. False when nobody is known to own the port (but see `leftover`); pid may still be 0 when true. */
+bool port_holder_find(int port, struct port_holder *out);
+
+/* The process that holds the socket of this inode open, and what is known of it. False when it is not to be seen. */
+bool port_holder_of_socket(unsigned long inode, struct port_holder *out);
 
 #endif

@@ -4,7 +4,6 @@
  * exists and fetched with sigwait, so there is no handler and nothing can interrupt anything. */
 #include "base/clock.h"
 #include "base/events.h"
-#include "base/line_file.h"
 #include "base/log.h"
 #include "server/daemon_options.h"
 #include "server/server.h"

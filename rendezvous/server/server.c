@@ -1,9 +1,9 @@
 /* server.c -- see server.h.
  *
  * One thread, one libuv loop, and on it: an acceptor (who comes), the clients (who is there), one timer, one call before it sleeps
- * (replies go out) and one wake-up for the stop. Whatever happens ends in step(), which lets the clients settle what could
- * not be done while the hub was at work, and sets the timer to the nearest deadline of hub, acceptor and clients: one
- * timer, not one for each feature.
+ * (on_before_sleep) and one wake-up for the stop. Whatever happens in a turn ends before the sleep: the clients get the replies that
+ * were kept back and settle what could not be done while the hub was at work, and the timer is set to the nearest deadline of
+ * hub, acceptor and clients: one timer, not one for each feature.
  *
  * The happy path: store_server_start binds and listens on the caller's thread, so that its errors are the caller's,
  * then starts the thread -> uv_run ... -> store_server_stop -> on_stop closes the acceptor and ends all clients -> the
@@ -53,8 +53,6 @@ struct store_server {
     struct clients clients;
     struct hub *hub; /* owned */
     struct gate short_of_fds;
-    void (*event)(void *user, const char *json); /* NULL = no event log */
-    void *event_user;
     uv_thread_t thread;
     char instance[2 * NONCE_BYTES + 1]; /* the hub's, like the next two */
     char host[HOST_NAME_MAX + 1], endpoint[HOST_NAME_MAX + ENDPOINT_TEXT_MAX];
@@ -65,25 +63,15 @@ struct store_server {
 
 static void on_time(uv_timer_t *timer);
 
-static uint64_t earlier(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 static uint64_t next_deadline(const struct store_server *s)
 {
-    uint64_t clients_or_force = earlier(clients_deadline(&s->clients), s->force_at_ms);
-    uint64_t linger = earlier(s->linger_at_ms, s->linger_said_ms);
-    return earlier(earlier(clients_or_force, linger),
-                   earlier(hub_deadline(s->hub), acceptor_deadline(&s->acceptor)));
+    uint64_t clients_or_force = earlier_of(clients_deadline(&s->clients), s->force_at_ms);
+    uint64_t linger = earlier_of(s->linger_at_ms, s->linger_said_ms);
+    return earlier_of(earlier_of(clients_or_force, linger),
+                      earlier_of(hub_deadline(s->hub), s->acceptor.resume_ms));
 }
 
 static void end_all(struct store_server *s);
-
-static bool lingers(const struct store_server *s)
-{
-    return s->linger_at_ms != UINT64_MAX;
-}
 
 static void linger(struct store_server *s, uint64_t now_ms)
 {
@@ -96,17 +84,18 @@ static void linger(struct store_server *s, uint64_t now_ms)
     }
 }
 
-/* After everything that happened. While thousands of commands come in, the nearest deadline mostly moves away, and then
- * the timer is left alone. */
-static void step(void *user)
+/* The last of all in a turn of the loop, after everything that happened. While thousands of commands come in, the nearest
+ * deadline mostly moves away, and then the timer is left alone: ringing for nothing costs less than setting it anew. */
+static void on_before_sleep(uv_prepare_t *prepare)
 {
-    struct store_server *s = user;
-    clients_settle(&s->clients);
-    if (lingers(s))
-        linger(s, uv_now(&s->loop));
-    uint64_t at_ms = next_deadline(s), now_ms = uv_now(&s->loop);
+    struct store_server *s = prepare->data;
+    const uint64_t now_ms = uv_now(&s->loop);
+    clients_end_turn(&s->clients);
+    if (s->linger_at_ms != UINT64_MAX)
+        linger(s, now_ms);
+    const uint64_t at_ms = next_deadline(s);
     if (at_ms >= s->timer_at_ms)
-        return; /* it rings early enough; ringing for nothing costs less than setting it anew for every command */
+        return;
     s->timer_at_ms = at_ms;
     uv_timer_start(&s->timer, on_time, at_ms > now_ms ? at_ms - now_ms : 0, 0);
 }
@@ -136,41 +125,9 @@ static void on_time(uv_timer_t *timer)
         s->force_at_ms = UINT64_MAX;
         clients_abort_all(&s->clients);
     }
-    step(s);
 }
 
 /* --- events -------------------------------------------------------------------------------------------- */
-
-/* The hub's sink. */
-static void on_send(void *user, conn_id id, struct slice bytes, struct shared *holder)
-{
-    struct store_server *s = user;
-    clients_send(&s->clients, id, bytes, holder);
-}
-
-static bool on_may_reply(void *user, conn_id id, uint64_t bytes)
-{
-    struct store_server *s = user;
-    return clients_may_reply(&s->clients, id, bytes);
-}
-
-static void on_close(void *user, conn_id id, const char *why, bool is_news)
-{
-    struct store_server *s = user;
-    clients_close(&s->clients, id, why, is_news);
-}
-
-static void on_here(void *user, conn_id id, char text[static ENDPOINT_TEXT_MAX])
-{
-    const struct store_server *s = user;
-    clients_here(&s->clients, id, text);
-}
-
-static void on_log(void *user, const char *line)
-{
-    const struct store_server *s = user;
-    log_line(s->clients.log_peers ? LOG_INFO : LOG_DEBUG, "%s", line);
-}
 
 /* Once a second at most, and only while somebody comes: who was dropped tries again. */
 static void look_at_queue(struct store_server *s)
@@ -182,13 +139,7 @@ static void look_at_queue(struct store_server *s)
     hub_set_counter(s->hub, HUB_ACCEPT_OVERFLOWS, listen_queue_drops(s->listener.fd));
 }
 
-static void on_event(void *user, const char *json)
-{
-    const struct store_server *s = user;
-    s->event(s->event_user, json);
-}
-
-static void refuse(struct store_server *s, int fd, const struct sockaddr *peer, const char *why)
+static void refuse_client(struct store_server *s, int fd, const struct sockaddr *peer, const char *why)
 {
     char text[ENDPOINT_TEXT_MAX];
     close(fd);
@@ -205,7 +156,7 @@ static void on_client(struct acceptor *a, int fd, const struct sockaddr *peer)
     look_at_queue(s);
     const bool admitted = uid_gate_admits(&s->uid_gate, fd, peer, &uid, why);
     if (!admitted)
-        refuse(s, fd, peer, why);
+        refuse_client(s, fd, peer, why);
     if (!admitted || !clients_add(&s->clients, fd, peer, uid))
         acceptor_put_back(a);
 }
@@ -225,14 +176,6 @@ static void on_short(struct acceptor *a, unsigned waiting, const char *why)
         log_warn("no file descriptors left (%s): %u clients are connected, %u wait until one leaves; "
                  "'ulimit -n' raises the limit",
                  why, a->open, waiting);
-}
-
-/* The last of all in a turn of the loop. Who is cut off may be the cause of replies to others, which must not stay behind. */
-static void on_before_sleep(uv_prepare_t *prepare)
-{
-    struct store_server *s = prepare->data;
-    while (clients_end_turn(&s->clients))
-        step(s);
 }
 
 /* These two are the last handles: without them the loop ends. */
@@ -259,7 +202,7 @@ static void end_all(struct store_server *s)
     s->force_at_ms = uv_now(&s->loop) + STOPPING_MS;
     acceptor_close(&s->acceptor, NULL);
     clients_end_all(&s->clients);
-    clients_settle(&s->clients);
+    clients_end_turn(&s->clients);
     end_if_empty(s);
 }
 
@@ -270,13 +213,12 @@ static void on_stop(uv_async_t *async)
     uv_close((uv_handle_t *)async, NULL);
     s->linger_at_ms = now_ms + s->linger_ms;
     s->linger_said_ms = now_ms + LINGER_SILENT_MS;
-    step(s);
 }
 
 /* --- start and stop ------------------------------------------------------------------------------------ */
 
 /* The thread. */
-static void run(void *user)
+static void run_loop(void *user)
 {
     struct store_server *s = user;
     uv_run(&s->loop, UV_RUN_DEFAULT);
@@ -291,7 +233,7 @@ static int start_thread(struct store_server *s)
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = uv_thread_create(&s->thread, run, s);
+    int rc = uv_thread_create(&s->thread, run_loop, s);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return rc;
 }
@@ -306,7 +248,7 @@ static void close_handle(uv_handle_t *handle, void *unused)
 static void close_handles(struct store_server *s)
 {
     uv_walk(&s->loop, close_handle, NULL);
-    run(s);
+    run_loop(s);
 }
 
 /* 0 when the thread runs, or a libuv error; the loop is closed then. */
@@ -368,19 +310,13 @@ static struct store_server *server_new(const struct store_server_options *o)
 {
     static uv_once_t hash_key_made = UV_ONCE_INIT;
     struct store_server *s = calloc(1, sizeof(*s));
-    const struct hub_sink sink = { .user = s,
-                                   .send = on_send,
-                                   .may_reply = on_may_reply,
-                                   .close = on_close,
-                                   .here = on_here,
-                                   .log = on_log,
-                                   .event = o->event != NULL ? on_event : NULL };
     if (s == NULL)
         return NULL;
     s->uid_gate.insecure = o->insecure;
-    s->event = o->event;
-    s->event_user = o->event_user;
     clients_init(&s->clients);
+    struct hub_sink sink = clients_sink(&s->clients);
+    sink.event = o->event;
+    sink.event_user = o->event_user;
     struct hub_limits limits = o->limits;
     limits.instance = s->instance;
     limits.host = s->host;
@@ -403,7 +339,6 @@ static struct store_server *server_new(const struct store_server_options *o)
     s->clients.host.max_queue_bytes = o->limits.max_unread + CLIENT_UNREAD_MAX;
     s->clients.host.max_queued_bytes = o->limits.max_replies;
     s->clients.log_peers = o->log_peers;
-    s->clients.stepped = step;
     s->clients.freed = on_freed;
     return s;
 }

@@ -50,7 +50,7 @@ static bool end_of(const struct sockaddr *from, struct end *end)
     return true;
 }
 
-static bool is_loopback(const struct end *end)
+static bool is_loopback_end(const struct end *end)
 {
     static const uint8_t v6_loopback[16] = { [15] = 1 };
     if (end->family == AF_INET)
@@ -143,7 +143,7 @@ static enum socket_place address_place(struct socket_owners *o, const struct soc
     struct end end;
     if (!end_of(address, &end))
         return address->sa_family == AF_UNIX ? THIS_HOST : OTHER_HOST;
-    if (is_loopback(&end))
+    if (is_loopback_end(&end))
         return THIS_HOST;
     const enum socket_place place = place_by_route(o, &end);
     return place != THIS_HOST && source_is(&end) ? THIS_HOST : place;
@@ -153,7 +153,7 @@ enum socket_place socket_peer_place(struct socket_owners *o, const struct sockad
                                     const struct sockaddr *here)
 {
     struct end end;
-    return end_of(here, &end) && is_loopback(&end) ? THIS_HOST : address_place(o, peer);
+    return end_of(here, &end) && is_loopback_end(&end) ? THIS_HOST : address_place(o, peer);
 }
 
 /* --- sock_diag -------------------------------------------------------------------------------------------- */

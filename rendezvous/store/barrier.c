@@ -54,7 +54,7 @@ static size_t bitmap_bytes(uint32_t world_size)
 
 /* What a barrier takes of the limit of memory, the same when it is taken and given: the name is freed with the
  * struct. */
-static uint64_t cost(struct slice name)
+static uint64_t barrier_cost(struct slice name)
 {
     return sizeof(struct barrier) + name.len;
 }
@@ -72,7 +72,7 @@ static void barrier_forget_roll(struct quota *quota, struct barrier *barrier)
 static void barrier_free(struct quota *quota, struct barrier *barrier)
 {
     barrier_forget_roll(quota, barrier);
-    quota_give(quota, cost(barrier_name(barrier)) + barrier->report.cap);
+    quota_give(quota, barrier_cost(barrier_name(barrier)) + barrier->report.cap);
     buf_free(&barrier->report);
     free(barrier);
 }
@@ -81,7 +81,7 @@ static void barrier_free(struct quota *quota, struct barrier *barrier)
 static struct barrier *alloc(struct quota *quota, const struct barrier_call *call)
 {
     size_t bitmap = bitmap_bytes(call->world_size);
-    uint64_t bytes = cost(call->name) + 2 * bitmap;
+    uint64_t bytes = barrier_cost(call->name) + 2 * bitmap;
     if (!quota_take(quota, bytes))
         return NULL;
     struct barrier *barrier = calloc(1, sizeof(*barrier) + call->name.len);
@@ -233,13 +233,13 @@ static const cell machine[BARRIER_STATES][BARRIER_EVENTS] = {
 /* --- by name -------------------------------------------------------------------------------------------- */
 
 /* Also names that are used up are found: a rank that comes late must hear so, and not open it anew. */
-static struct barrier *find(const struct barriers *b, struct slice name)
+static struct barrier *find_barrier(const struct barriers *b, struct slice name)
 {
     struct table_node *node = table_find(&b->by_name, name, table_hash(name));
     return node ? TABLE_ENTRY(node, struct barrier, node) : NULL;
 }
 
-static struct barrier *make(struct barriers *b, const struct barrier_call *call)
+static struct barrier *make_barrier(struct barriers *b, const struct barrier_call *call)
 {
     struct barrier *barrier = barrier_new(b->quota, call);
     if (barrier != NULL)
@@ -285,8 +285,8 @@ static void log_end(struct barriers *b, struct barrier *barrier, const char *wha
 }
 
 /* When memory for the report is short the members still get their answer, without words. */
-static enum barrier_state fail(struct barriers *b, struct barrier *barrier, enum barrier_outcome outcome,
-                               const char *because)
+static enum barrier_state fail_barrier(struct barriers *b, struct barrier *barrier,
+                                       enum barrier_outcome outcome, const char *because)
 {
     barrier->outcome = outcome;
     b->env.report(b->env.user, barrier, barrier_name(barrier), outcome, because, &barrier->report);
@@ -348,7 +348,7 @@ static enum barrier_state lose(struct barriers *b, struct barrier *barrier, uint
     barrier_strike_out(barrier, rank);
     if (b->env.lost != NULL)
         b->env.lost(b->env.user, barrier, rank);
-    return fail(b, barrier, BARRIER_LOST, because);
+    return fail_barrier(b, barrier, BARRIER_LOST, because);
 }
 
 static enum barrier_state comes_first(struct barriers *b, struct barrier *barrier, const struct event *event)
@@ -419,7 +419,7 @@ static enum barrier_state is_cancelled(struct barriers *b, struct barrier *barri
 {
     char because[256];
     snprintf(because, sizeof(because), "was cancelled by %s", event->who);
-    return fail(b, barrier, BARRIER_CANCELLED, because);
+    return fail_barrier(b, barrier, BARRIER_CANCELLED, because);
 }
 
 static enum barrier_state times_out(struct barriers *b, struct barrier *barrier, const struct event *event)
@@ -428,7 +428,7 @@ static enum barrier_state times_out(struct barriers *b, struct barrier *barrier,
     bool ok = buf_printf(&because, "timed out after ") &&
               text_put_ms(&because, event->now_ms - barrier->began_ms) && buf_append(&because, "", 1);
     enum barrier_state next =
-        fail(b, barrier, BARRIER_TIMED_OUT, ok ? (const char *)because.data : "timed out");
+        fail_barrier(b, barrier, BARRIER_TIMED_OUT, ok ? (const char *)because.data : "timed out");
     buf_free(&because);
     return next;
 }
@@ -468,8 +468,8 @@ bool barriers_arrive(struct barriers *b, struct barrier_seat *seat, const struct
         answer_misuse(b, seat, call->name, why);
         return true;
     }
-    struct barrier *barrier = find(b, call->name);
-    if (barrier == NULL && (barrier = make(b, call)) == NULL)
+    struct barrier *barrier = find_barrier(b, call->name);
+    if (barrier == NULL && (barrier = make_barrier(b, call)) == NULL)
         return false;
     step(b, barrier,
          &(struct event){ .type = BARRIER_ARRIVES, .seat = seat, .call = call, .now_ms = call->now_ms });
@@ -495,7 +495,7 @@ void barriers_member_ended(struct barriers *b, uint32_t rank, uint64_t now_ms)
 /* Only what is open can be cancelled: a name that nobody has used yet stays free. */
 bool barriers_cancel(struct barriers *b, struct slice name, const char *who, uint64_t now_ms)
 {
-    struct barrier *barrier = find(b, name);
+    struct barrier *barrier = find_barrier(b, name);
     if (barrier == NULL || barrier->state != BARRIER_OPEN)
         return false;
     step(b, barrier, &(struct event){ .type = BARRIER_CANCEL, .who = who, .now_ms = now_ms });

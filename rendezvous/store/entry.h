@@ -15,7 +15,7 @@
 #ifndef RENDEZVOUS_STORE_ENTRY_H
 #define RENDEZVOUS_STORE_ENTRY_H
 
-#include "base/shared.h"
+#include "base/buf.h"
 #include "store/quota.h"
 #include "store/table.h"
 

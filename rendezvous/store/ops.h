@@ -129,9 +129,7 @@ struct op {
     const char *name;
     int16_t code[DIALECTS]; /* -1: not in this dialect */
     uint8_t field[OP_FIELDS];
-    bool waits, wakes;
-    const char *response;
-    const char *text;
+    bool waits;
 };
 
 extern const struct field field_table[FIELDS];
@@ -139,9 +137,5 @@ extern const struct op op_table[OPS];
 
 /* The request behind an opcode, NULL when the dialect has none. */
 const struct op *op_by_code(enum dialect dialect, uint8_t code);
-
-/* The table of the protocol page, in Markdown; for `make protocol`, which writes README.md, and the test that compares
- * them. False when memory is short. */
-bool ops_print_markdown(struct buf *out);
 
 #endif

@@ -88,7 +88,7 @@ struct wait {
  * gone with its wait. `missing` counts the first kind, and a wait is freed by whoever takes it to zero or
  * by its owner's leaving. */
 
-static uint64_t cost(uint32_t links)
+static uint64_t wait_cost(uint32_t links)
 {
     return sizeof(struct wait) + links * sizeof(struct wait_link);
 }
@@ -98,11 +98,11 @@ static uint64_t cost(uint32_t links)
  * one go. */
 static struct wait *wait_new(struct entries *entries, struct store_waiter *owner, uint32_t links)
 {
-    if (!quota_take(entries->quota, cost(links)))
+    if (!quota_take(entries->quota, wait_cost(links)))
         return NULL;
-    struct wait *wait = malloc(cost(links));
+    struct wait *wait = malloc(wait_cost(links));
     if (wait == NULL) {
-        quota_give(entries->quota, cost(links));
+        quota_give(entries->quota, wait_cost(links));
         return NULL;
     }
     *wait = (struct wait){ .owner = owner, .room = links };
@@ -154,7 +154,7 @@ static void wait_free(struct entries *entries, struct wait *wait)
         unlink_from_line(&wait->link[i]);
         entry_settle(entries, entry);
     }
-    quota_give(entries->quota, cost(wait->room));
+    quota_give(entries->quota, wait_cost(wait->room));
     free(wait);
 }
 
@@ -207,8 +207,6 @@ static bool is_observed(const struct store *s, struct slice key)
 {
     const char *text = key.data;
     size_t last = key.len;
-    if (s->observer.prefixes == NULL)
-        return false;
     while (last > 0 && text[last - 1] != '/')
         last--;
     for (const char *const *prefix = s->observer.prefixes; *prefix != NULL; prefix++) {
@@ -267,7 +265,7 @@ static void wake_line(struct store *s, struct entry *entry)
     }
 }
 
-/* The common end of every write: wake when it worked, drop an entry that was made for nothing when it did
+/* The end of a write: wake when it worked, drop an entry that was made for nothing when it did
  * not. */
 static enum store_status written(struct store *s, struct entry *entry, bool done)
 {
@@ -285,10 +283,15 @@ enum store_status store_set(struct store *s, struct slice key, struct slice valu
     if (entry == NULL)
         return STORE_FULL;
     const bool anew = entry_value(entry).len > 0;
-    const enum store_status status = written(s, entry, entry_set(&s->entries, entry, value));
-    if (status == STORE_OK && is_observed(s, key))
+    if (!entry_set(&s->entries, entry, value)) {
+        entry_settle(&s->entries, entry);
+        return STORE_FULL;
+    }
+    if (entry->first != NULL)
+        wake_line(s, entry);
+    if (s->observer.prefixes != NULL && is_observed(s, key))
         s->observer.written(s->observer.user, key, anew);
-    return status;
+    return STORE_OK;
 }
 
 void store_expect(const struct store *s, const uint32_t *hashes, uint32_t n)
@@ -345,7 +348,7 @@ enum store_status store_add(struct store *s, struct slice key, int64_t delta, in
     enum store_status status = add_to_entry(s, entry, delta, sum);
     if (status != STORE_NOT_A_NUMBER)
         status = written(s, entry, status == STORE_OK);
-    if (status == STORE_OK && is_observed(s, key))
+    if (status == STORE_OK && s->observer.prefixes != NULL && is_observed(s, key))
         s->observer.counted(s->observer.user, key, delta, *sum);
     return status;
 }

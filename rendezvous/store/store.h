@@ -10,7 +10,7 @@
 #ifndef RENDEZVOUS_STORE_STORE_H
 #define RENDEZVOUS_STORE_STORE_H
 
-#include "base/slice.h"
+#include "base/buf.h"
 #include "store/quota.h"
 
 #include <stdint.h>
@@ -76,7 +76,7 @@ void store_expect(const struct store *s, const uint32_t *hashes, uint32_t n);
 /* Bytes are copied. Returned slices are views into the store, valid until its next change. */
 enum store_status store_set(struct store *s, struct slice key, struct slice value);
 struct slice store_get(const struct store *s, struct slice key); /* empty when missing */
-/* What holds `value`, as store_get has returned it, so that it can be kept (base/shared.h); NULL when it is shorter than SHARED_MIN
+/* What holds `value`, as store_get has returned it, so that it can be kept (base/buf.h); NULL when it is shorter than SHARED_MIN
  * or is not the key's value. */
 struct shared *store_holder(const struct store *s, struct slice key, struct slice value);
 enum store_status store_compare_set(struct store *s, struct slice key, struct slice expected,

@@ -142,7 +142,7 @@ struct table_node *table_find_same(const struct table_node *node)
 
 /* All at once: a million keys take a few tens of milliseconds, once, which is less than a client's
  * patience and much less code than growing step by step. */
-static void grow(struct table *t)
+static void grow_chains(struct table *t)
 {
     uint32_t mask = t->mask * 2 + 1;
     struct table_node **chain = calloc((size_t)mask + 1, sizeof(*chain));
@@ -166,7 +166,7 @@ void table_put(struct table *t, struct table_node *node)
 {
     const uint32_t spare = t->is_busy ? t->mask / 4 : 0;
     if (t->count > t->mask - spare && t->mask < UINT32_MAX / 2)
-        grow(t);
+        grow_chains(t);
     node->next = t->chain[node->hash & t->mask];
     t->chain[node->hash & t->mask] = node;
     t->count++;

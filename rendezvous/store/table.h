@@ -6,7 +6,7 @@
 #ifndef RENDEZVOUS_TABLE_H
 #define RENDEZVOUS_TABLE_H
 
-#include "base/slice.h"
+#include "base/buf.h"
 
 #include <stdint.h>
 

@@ -184,7 +184,7 @@ static void fill_request(const struct wire *w, struct slice in, struct request *
 }
 
 /* Back to the start of the next request; what is known of the dialect stays. */
-static void rewind_scan(struct wire *w)
+void wire_rewind(struct wire *w)
 {
     w->op = NULL;
     w->at = 0;
@@ -271,13 +271,8 @@ enum wire_status wire_decode(struct wire *w, struct slice in, uint64_t max_bytes
         return status;
     fill_request(w, in, req);
     *used = w->at;
-    rewind_scan(w);
+    wire_rewind(w);
     return WIRE_OK;
-}
-
-void wire_rewind(struct wire *w)
-{
-    rewind_scan(w);
 }
 
 /* Lengths in a decoded list have been checked by the scan. */

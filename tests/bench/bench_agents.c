@@ -8,7 +8,7 @@
  *
  * Prints a markdown table, and JSON lines on descriptor 3 when it is open. */
 #include "farm.h"
-#include "rlimits.h"
+#include "procstat.h"
 #include "loopback.h"
 #include "results.h"
 #include "timed.h"

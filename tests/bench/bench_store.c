@@ -12,7 +12,7 @@
  * Prints markdown tables, and JSON lines on descriptor 3 when it is open; with --json the lines only, on
  * stdout. */
 #include "crowd.h"
-#include "rlimits.h"
+#include "procstat.h"
 #include "loopback.h"
 #include "results.h"
 #include "timed.h"

@@ -12,7 +12,7 @@
  * scripts/bench_torch.sh runs it, and what is measured with PyTorch's Python client. Prints markdown tables, and JSON lines on
  * descriptor 3 when it is open. */
 #include "crowd.h"
-#include "rlimits.h"
+#include "procstat.h"
 #include "loopback.h"
 #include "results.h"
 #include "timed.h"

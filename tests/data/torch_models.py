@@ -3,7 +3,7 @@
 
     /usr/bin/python3 tests/data/torch_models.py           rewrites tests/data/torch_models.json beside this file
 
-First parameters, pictures and tokens come from formulas that both sides know, here and in tests/lib/known_model.c. Written by
+First parameters, pictures and tokens come from formulas that both sides know, here and in tests/lib/numbers.c. Written by
 Debian's torch 1.13.1 on a CPU.
 """
 import json

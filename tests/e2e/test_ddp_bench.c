@@ -1,6 +1,6 @@
 /* ddp-bench under ddprun: all collectives on the cpu backend, and on both backends with the fake GPU of tests/fake. */
 #include "job.h"
-#include "pretend_gpu.h"
+#include "ranks.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

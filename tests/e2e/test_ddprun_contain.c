@@ -4,7 +4,7 @@
 #include "contain/procfs.h"
 #include "contain/job_record.h"
 #include "job.h"
-#include "patience.h"
+#include "run.h"
 #include "procstat.h"
 
 #include <criterion/criterion.h>

@@ -1,9 +1,8 @@
 /* ddprun --events: the log of a job with real processes, line by line against its schema. */
-#include "free_port.h"
+#include "run.h"
 #include "job.h"
-#include "patience.h"
 #include "procstat.h"
-#include "schema.h"
+#include "documents.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>

@@ -1,14 +1,23 @@
-/* test_ddprun_files.c -- names of log files, full disks, and readers that do not read. */
-#include "gate.h"
+/* Names of log files, full disks, and readers that do not read. */
 #include "job.h"
+#include "run.h"
+#include "store_peers.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/fuse.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -132,8 +141,6 @@ Test(ddprun_files, a_rotated_file_has_every_byte)
     run_free(&r);
 }
 
-/* --- full disks ----------------------------------------------------------------------------------------- */
-
 /* In a mount namespace of its own, with a disk of 8 MiB at $D/disk that has little room left. */
 #define ON_A_FULL_DISK(script)                                                                   \
     "exec unshare -m sh -c 'mkdir $D/disk && mount -t tmpfs -o size=8m none $D/disk || exit 99;" \
@@ -224,8 +231,6 @@ Test(ddprun_files, a_file_at_its_limit_costs_bytes_and_not_the_job)
     run_free(&r);
 }
 
-/* --- readers that do not read --------------------------------------------------------------------------- */
-
 /* ddprun with a full pipe as its stdout; stderr goes to $D/err. */
 static pid_t start_unread(int *reader, const char *script)
 {
@@ -294,8 +299,6 @@ Test(ddprun_files, a_slow_reader_gets_all_in_the_end)
     close(reader);
 }
 
-/* --- last words ----------------------------------------------------------------------------------------- */
-
 Test(ddprun_files, what_a_worker_wrote_before_its_sigkill_is_in_the_report)
 {
     for (int i = 0; i < 20; i++) {
@@ -306,4 +309,518 @@ Test(ddprun_files, what_a_worker_wrote_before_its_sigkill_is_in_the_report)
         cr_assert_not_null(strstr(r.err, "last words"), "%s", r.err);
         run_free(&r);
     }
+}
+
+/* What a job writes is its user's alone: modes of files, and directories of other users that the
+ * environment names. */
+
+enum { NOBODY = 65534 };
+
+static void remove_private_dir(void)
+{
+    job_dir_remove(dir);
+}
+
+TestSuite(ddprun_private, .timeout = 120, .init = make_dir, .fini = remove_private_dir);
+
+#define SAYS(r, words) cr_expect(strstr((r).err, words) != NULL, "'%s' is not in:\n%s", words, (r).err)
+
+static void expect_mode(const char *name, unsigned mode)
+{
+    char path[512];
+    struct stat st;
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    cr_assert_eq(stat(path, &st), 0, "%s is not there", path);
+    cr_expect_eq(st.st_mode & 07777, mode, "%s has mode %o, not %o", path, st.st_mode & 07777, mode);
+}
+
+/* A shell without umask, which takes nothing away from what ddprun asks for. */
+static struct run_result run_without_umask(const char *options)
+{
+    char command[2048];
+    snprintf(command, sizeof(command), "umask 0; cd %s && %s --standalone %s", dir, bin("ddprun"), options);
+    const char *argv[] = { "sh", "-c", command, NULL };
+    return run_command(argv, NULL);
+}
+
+Test(ddprun_private, what_ddprun_writes_is_for_its_user_alone)
+{
+    char options[1024];
+    snprintf(options, sizeof(options), "--log_dir=logs --rdzv_id=j --events=events.jsonl %s exit:7",
+             bin("tests/prog/worker"));
+    struct run_result r = run_without_umask(options);
+    EXPECT(r, 7);
+    expect_mode("events.jsonl", 0600);
+    expect_mode("logs/latest", 0700);
+    expect_mode("logs/latest/report.json", 0600);
+    expect_mode("logs/latest/attempt_0/0/stdout.log", 0666);
+    run_free(&r);
+}
+
+Test(ddprun_private, an_error_that_is_handed_on_is_for_its_user_alone)
+{
+    char command[2048];
+    snprintf(command, sizeof(command),
+             "umask 0; cd %s; TORCHELASTIC_ERROR_FILE=$PWD/outer.json %s --standalone sh -c "
+             "'echo \"{\\\"message\\\":\\\"m\\\"}\" >$TORCHELASTIC_ERROR_FILE; exit 7'",
+             dir, bin("ddprun"));
+    const char *argv[] = { "sh", "-c", command, NULL };
+    struct run_result r = run_command(argv, NULL);
+    EXPECT(r, 7);
+    expect_mode("outer.json", 0600);
+    run_free(&r);
+}
+
+Test(ddprun_private, events_of_a_rendezvous_are_for_its_user_alone)
+{
+    char command[1024];
+    snprintf(command, sizeof(command), "umask 0; exec %s --listen 127.0.0.1:0 --events %s/store.jsonl",
+             bin("ddp-rendezvous"), dir);
+    const char *argv[] = { "sh", "-c", command, NULL };
+    struct run_process *daemon = run_start(argv, NULL);
+    cr_assert(run_until_output(daemon, "listening on", 30000));
+    run_signal(daemon, 15);
+    struct run_result r = run_wait(daemon);
+    expect_mode("store.jsonl", 0600);
+    run_free(&r);
+}
+
+/* A directory in which another user may replace what we make: of that user, or, where this test is not root, open to all. */
+static const char *make_unsafe(void)
+{
+    static char path[300];
+    snprintf(path, sizeof(path), "%s/foreign", dir);
+    cr_assert_eq(mkdir(path, 0700), 0);
+    if (geteuid() == 0)
+        cr_assert_eq(chown(path, NOBODY, NOBODY), 0);
+    else
+        cr_assert_eq(chmod(path, 0777), 0);
+    return path;
+}
+
+static void expect_empty(const char *path)
+{
+    cr_expect_eq(rmdir(path), 0, "something was made in %s", path);
+}
+
+static struct run_result job_with(const char *variable, const char *value, const char *option,
+                                  const char *script)
+{
+    char env[400];
+    snprintf(env, sizeof(env), "%s=%s", variable, value);
+    const struct run_options options = { .env = (const char *const[]){ env, NULL } };
+    return job_run((const char *const[]){ option, "sh", "-c", script, NULL }, &options);
+}
+
+Test(ddprun_private, a_runtime_directory_of_another_user_is_not_used)
+{
+    const char *path = make_unsafe();
+    struct run_result r = job_with("XDG_RUNTIME_DIR", path, "--nproc_per_node=1",
+                                   "echo x >$TORCHELASTIC_ERROR_FILE && echo $TORCHELASTIC_ERROR_FILE");
+    EXPECT(r, 0);
+    cr_expect_eq(r.out[0], '/', "there is another place: %s", r.out);
+    cr_expect_null(strstr(r.out, path), "%s", r.out);
+    SAYS(r, "ddprun: XDG_RUNTIME_DIR is not used: ");
+    SAYS(r, geteuid() == 0
+                ? "/foreign belongs to uid 65534; runtime files are in /"
+                : "/foreign is writable for other users and not sticky (mode 777); runtime files are in /");
+    expect_empty(path);
+    run_free(&r);
+}
+
+Test(ddprun_private, a_temporary_directory_of_another_user_is_not_used)
+{
+    const char *path = make_unsafe();
+    struct run_result r =
+        job_with("TMPDIR", path, "--redirects=3", "echo $TORCHELASTIC_ERROR_FILE >&2; exit 7");
+    EXPECT(r, 7);
+    cr_expect_null(strstr(r.err, "foreign/ddprun"), "%s", r.err);
+    SAYS(r, "ddprun: TMPDIR is not used for log files: ");
+    SAYS(r, "no --log_dir is given; log files are in /tmp/ddprun_");
+    char *root = strstr(r.err, "/tmp/ddprun_");
+    cr_assert_not_null(root);
+    root[strcspn(root, "\n;, ")] = '\0';
+    job_dir_remove(strdup(root));
+    expect_empty(path);
+    run_free(&r);
+}
+
+/* Its owner could exchange the directory in which ours lies. */
+Test(ddprun_private, nor_is_a_directory_below_one)
+{
+    char below[400];
+    snprintf(below, sizeof(below), "%s/mine", make_unsafe());
+    cr_assert_eq(mkdir(below, 0700), 0);
+    struct run_result r =
+        job_with("XDG_RUNTIME_DIR", below, "--nproc_per_node=1", "echo $TORCHELASTIC_ERROR_FILE");
+    EXPECT(r, 0);
+    cr_expect_null(strstr(r.out, below), "%s", r.out);
+    SAYS(r, "ddprun: XDG_RUNTIME_DIR is not used: ");
+    expect_empty(below);
+    run_free(&r);
+}
+
+/* As /tmp is: nobody else may rename what lies there. A link is resolved, because its owner may change it. */
+Test(ddprun_private, a_sticky_directory_is_used_by_its_real_name)
+{
+    char sticky[300], link[300], real[400];
+    snprintf(sticky, sizeof(sticky), "%s/sticky", dir);
+    snprintf(link, sizeof(link), "%s/link", dir);
+    snprintf(real, sizeof(real), "%s/ddprun/", sticky);
+    cr_assert_eq(mkdir(sticky, 0700), 0);
+    cr_assert_eq(chmod(sticky, 01777), 0);
+    cr_assert_eq(symlink("sticky", link), 0);
+    struct run_result r =
+        job_with("XDG_RUNTIME_DIR", link, "--nproc_per_node=1", "echo $TORCHELASTIC_ERROR_FILE");
+    EXPECT(r, 0);
+    cr_expect_eq(strncmp(r.out, real, strlen(real)), 0, "%s", r.out);
+    cr_expect_str_eq(r.err, "");
+    run_free(&r);
+}
+
+/* A log directory on a file system that stops answering: the job goes on, and its user can end it. */
+
+/* a file system that stops answering, as an NFS server does that is gone: FUSE without a library. Needs root.
+ *
+ * It holds names and sizes and no bytes. Once it hangs, a call that is under way sleeps in the kernel, where SIGKILL does not
+ * end it. Mount it in a mount namespace of the test's own (rude_own_mounts). */
+
+enum { NODES = 64, NAME = 128, REQUEST = 256 * 1024 };
+
+static struct disk_state {
+    atomic_bool hangs;
+    atomic_int unanswered;
+} * shared;
+
+static pid_t server;
+
+/* Node numbers are the kernel's: index + 1, the first is the root. */
+static struct file {
+    uint64_t parent; /* 0 = free */
+    mode_t mode;
+    uint64_t size;
+    char name[NAME];
+} files[NODES];
+
+static struct fuse_attr attr_of(uint64_t ino)
+{
+    const struct file *f = &files[ino - 1];
+    return (struct fuse_attr){ .ino = ino, .size = f->size, .mode = f->mode, .nlink = 1, .blksize = 4096 };
+}
+
+static uint64_t find(uint64_t parent, const char *name)
+{
+    for (uint64_t i = 1; i < NODES; i++)
+        if (files[i].parent == parent && strcmp(files[i].name, name) == 0)
+            return i + 1;
+    return 0;
+}
+
+static uint64_t make(uint64_t parent, const char *name, mode_t mode)
+{
+    for (uint64_t i = 1; i < NODES; i++)
+        if (files[i].parent == 0) {
+            files[i] = (struct file){ .parent = parent, .mode = mode };
+            snprintf(files[i].name, NAME, "%s", name);
+            return i + 1;
+        }
+    return 0;
+}
+
+struct answer {
+    int error;
+    size_t len;
+    union {
+        struct fuse_init_out init;
+        struct fuse_attr_out attr;
+        struct fuse_entry_out entry;
+        struct {
+            struct fuse_entry_out entry;
+            struct fuse_open_out open;
+        } create;
+        struct fuse_open_out open;
+        struct fuse_write_out write;
+        struct fuse_statfs_out statfs;
+    } u;
+};
+
+static struct answer entry(uint64_t ino, int error)
+{
+    struct answer a = { .error = ino == 0 ? error : 0, .len = sizeof(a.u.entry) };
+    if (ino != 0)
+        a.u.entry = (struct fuse_entry_out){ .nodeid = ino, .attr = attr_of(ino) };
+    return a;
+}
+
+static struct answer answer_create(uint64_t parent, const void *arg)
+{
+    const struct fuse_create_in *in = arg;
+    const struct answer made =
+        entry(make(parent, (const char *)(in + 1), S_IFREG | (in->mode & 07777)), ENOSPC);
+    struct answer a = { .error = made.error, .len = sizeof(a.u.create) };
+    a.u.create.entry = made.u.entry;
+    return a;
+}
+
+static struct answer answer_rename(uint64_t parent, uint64_t to, const char *name)
+{
+    const uint64_t ino = find(parent, name);
+    const char *new_name = name + strlen(name) + 1;
+    const uint64_t old = find(to, new_name);
+    if (old != 0)
+        files[old - 1].parent = 0;
+    if (ino != 0) {
+        files[ino - 1].parent = to;
+        snprintf(files[ino - 1].name, NAME, "%s", new_name);
+    }
+    return (struct answer){ .error = ino != 0 ? 0 : ENOENT };
+}
+
+static struct answer answer_write(uint64_t ino, const struct fuse_write_in *in)
+{
+    struct answer a = { .len = sizeof(a.u.write), .u.write = { .size = in->size } };
+    if (in->offset + in->size > files[ino - 1].size)
+        files[ino - 1].size = in->offset + in->size;
+    return a;
+}
+
+static struct answer answer_to(const struct fuse_in_header *h, const void *arg)
+{
+    struct answer a = { 0 };
+    switch (h->opcode) {
+    case FUSE_INIT:
+        a.len = sizeof(a.u.init);
+        a.u.init = (struct fuse_init_out){ .major = FUSE_KERNEL_VERSION,
+                                           .minor = FUSE_KERNEL_MINOR_VERSION,
+                                           .max_write = REQUEST / 2 };
+        return a;
+    case FUSE_GETATTR:
+    case FUSE_SETATTR:
+        a.len = sizeof(a.u.attr);
+        a.u.attr.attr = attr_of(h->nodeid);
+        return a;
+    case FUSE_LOOKUP:
+        return entry(find(h->nodeid, arg), ENOENT);
+    case FUSE_MKDIR:
+        return entry(make(h->nodeid, (const char *)((const struct fuse_mkdir_in *)arg + 1), S_IFDIR | 0700),
+                     ENOSPC);
+    case FUSE_SYMLINK:
+        return entry(make(h->nodeid, arg, S_IFLNK | 0777), ENOSPC);
+    case FUSE_CREATE:
+        return answer_create(h->nodeid, arg);
+    case FUSE_RENAME:
+        return answer_rename(h->nodeid, ((const struct fuse_rename_in *)arg)->newdir,
+                             (const char *)((const struct fuse_rename_in *)arg + 1));
+    case FUSE_WRITE:
+        return answer_write(h->nodeid, arg);
+    case FUSE_OPEN:
+    case FUSE_OPENDIR:
+        a.len = sizeof(a.u.open);
+        return a;
+    case FUSE_STATFS:
+        a.len = sizeof(a.u.statfs);
+        return a;
+    case FUSE_READDIR:
+    case FUSE_FLUSH:
+    case FUSE_RELEASE:
+    case FUSE_RELEASEDIR:
+        return a;
+    default:
+        a.error = ENOSYS;
+        return a;
+    }
+}
+
+/* Requests that hang are read, for those that nobody has read can still be taken back by a signal. */
+static void serve_disk(int fd)
+{
+    static char request[REQUEST + 4096];
+    files[0] = (struct file){ .parent = 1, .mode = S_IFDIR | 0755 };
+    for (;;) {
+        const ssize_t n = read(fd, request, sizeof(request));
+        const struct fuse_in_header *h = (const struct fuse_in_header *)request;
+        if (n < 0 && (errno == EINTR || errno == ENOENT || errno == EAGAIN))
+            continue;
+        if (n < 0)
+            _exit(0);
+        if (h->opcode == FUSE_FORGET || h->opcode == FUSE_BATCH_FORGET || h->opcode == FUSE_INTERRUPT)
+            continue;
+        if (shared->hangs) {
+            shared->unanswered++;
+            continue;
+        }
+        struct answer a = answer_to(h, h + 1);
+        const size_t len = a.error == 0 ? a.len : 0;
+        struct fuse_out_header out = { .len = (uint32_t)(sizeof(out) + len),
+                                       .error = -a.error,
+                                       .unique = h->unique };
+        const struct iovec parts[] = { { &out, sizeof(out) }, { &a.u, len } };
+        (void)!writev(fd, parts, 2);
+    }
+}
+
+static void hung_disk_mount(const char *where)
+{
+    char options[128];
+    const int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+    if (fd < 0)
+        cr_skip_test("skipped, because /dev/fuse cannot be opened: %s", strerror(errno));
+    snprintf(options, sizeof(options), "fd=%d,rootmode=40755,user_id=0,group_id=0", fd);
+    if (mount("hung_disk", where, "fuse", 0, options) != 0)
+        cr_skip_test("skipped, because FUSE cannot be mounted: %s", strerror(errno));
+    shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    cr_assert(shared != MAP_FAILED);
+    server = fork();
+    cr_assert_geq(server, 0);
+    if (server == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        serve_disk(fd);
+    }
+    close(fd);
+    struct stat root; /* waits until FUSE_INIT is answered: before that, a signal takes every request back */
+    cr_assert_eq(stat(where, &root), 0, "%s: %s", where, strerror(errno));
+}
+
+static void hung_disk_hang(void)
+{
+    shared->hangs = true;
+}
+
+static int hung_disk_requests(void)
+{
+    return shared->unanswered;
+}
+
+static void hung_disk_end(void)
+{
+    kill(server, SIGKILL);
+    waitpid(server, NULL, 0);
+}
+
+static char hung_dir[64], log_dir[80];
+
+static void set_up(void)
+{
+    rude_own_mounts();
+    snprintf(hung_dir, sizeof(hung_dir), "/tmp/hung-disk-XXXXXX");
+    cr_assert_not_null(mkdtemp(hung_dir));
+    hung_disk_mount(hung_dir);
+    snprintf(log_dir, sizeof(log_dir), "--log_dir=%s", hung_dir);
+}
+
+static void tear_down(void)
+{
+    umount2(hung_dir, MNT_DETACH);
+    rmdir(hung_dir);
+}
+
+TestSuite(hung_disk, .init = set_up, .fini = tear_down, .timeout = 120);
+
+static struct run_process *start(void)
+{
+    const char *argv[] = {
+        bin("ddprun"), "--standalone", log_dir,
+        "--tee=3",     "--no_python",  "--",
+        "/bin/sh",     "-c",           "i=0; while :; do i=$((i+1)); echo tick $i; sleep 0.02; done",
+        NULL
+    };
+    struct run_process *process = run_start(argv, NULL);
+    cr_assert_not_null(process);
+    return process;
+}
+
+static void until(bool condition, struct run_process *process, const char *what)
+{
+    if (condition)
+        return;
+    run_signal(process, SIGKILL);
+    hung_disk_end();
+    struct run_result r = run_wait(process);
+    cr_assert(false, "%s has not come:\n%s", what, r.err);
+}
+
+static void until_hung(struct run_process *process)
+{
+    hung_disk_hang();
+    for (struct patience p = { 0 }; hung_disk_requests() == 0;)
+        until(patience_left(&p), process, "a request");
+}
+
+static bool has_ended(struct run_process *process)
+{
+    siginfo_t end = { 0 };
+    return waitid(P_PID, (id_t)run_pid(process), &end, WEXITED | WNOHANG | WNOWAIT) == 0 && end.si_pid != 0;
+}
+
+/* The agent that is left behind holds the pipes, so the file system ends before the output is read to its end. */
+static struct run_result finish(struct run_process *process)
+{
+    for (struct patience p = { 0 }; !has_ended(process);)
+        until(patience_left(&p), process, "the guardian's end");
+    hung_disk_end();
+    return run_wait(process);
+}
+
+static void expect_named(const struct run_result *r)
+{
+    char words[200];
+    cr_expect_eq(r->exit_code, 124, "exit %d, signal %d\n%s", r->exit_code, r->signal, r->err);
+    snprintf(words, sizeof(words), "error: %s", hung_dir);
+    cr_expect_not_null(strstr(r->err, words), "%s is not named:\n%s", hung_dir, r->err);
+    cr_expect_not_null(strstr(r->err, ": the file system does not answer; the agent process (pid "), "%s",
+                       r->err);
+}
+
+Test(hung_disk, the_console_lives_and_two_ctrl_c_end_the_job)
+{
+    char next[32];
+    struct run_process *process = start();
+    until(run_until_output(process, "tick 3\n", PATIENCE_MS), process, "output");
+    until_hung(process);
+    until(run_until_error(process, ": the file system has not answered for ", PATIENCE_MS), process,
+          "the report of the hang");
+    const char *last = strrchr(run_output(process), 'k');
+    snprintf(next, sizeof(next), "tick %d\n", last != NULL ? atoi(last + 1) + 20 : 100);
+    until(run_until_output(process, next, PATIENCE_MS), process, "output behind the hang");
+    run_signal(process, SIGINT);
+    until(run_until_error(process, "once more kills them at once", PATIENCE_MS), process, "the first answer");
+    run_signal(process, SIGINT);
+    struct run_result r = finish(process);
+    expect_named(&r);
+    cr_expect_not_null(strstr(r.err, "stopped by SIGINT"), "the report is printed:\n%s", r.err);
+    run_free(&r);
+}
+
+Test(hung_disk, one_request_is_enough_when_the_workers_end_in_time)
+{
+    struct run_process *process = start();
+    until(run_until_output(process, "tick 3\n", PATIENCE_MS), process, "output");
+    until_hung(process);
+    run_signal(process, SIGTERM);
+    struct run_result r = finish(process);
+    expect_named(&r);
+    run_free(&r);
+}
+
+Test(hung_disk, a_log_directory_that_hangs_from_the_start_is_reported)
+{
+    hung_disk_hang();
+    struct run_process *process = start();
+    struct run_result r = finish(process);
+    expect_named(&r);
+    cr_expect_not_null(strstr(r.err, "cannot make the log directory"), "%s", r.err);
+    run_free(&r);
+}
+
+Test(hung_disk, a_log_directory_that_hangs_from_the_start_does_not_outlast_two_ctrl_c)
+{
+    hung_disk_hang();
+    struct run_process *process = start();
+    until_hung(process);
+    for (struct patience p = { 0 }; !has_ended(process); run_signal(process, SIGINT))
+        until(patience_left(&p), process, "the guardian's end");
+    struct run_result r = finish(process);
+    expect_named(&r);
+    cr_expect_null(strstr(r.err, "cannot make the log directory"), "it is not waited for:\n%s", r.err);
+    run_free(&r);
 }

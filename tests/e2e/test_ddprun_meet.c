@@ -1,13 +1,16 @@
 /* Several nodes on one machine, on loopback: how they meet, and what each says when it cannot. */
-#include "free_port.h"
+#include "documents.h"
 #include "job.h"
-#include "patience.h"
-#include "rude.h"
+#include "run.h"
+#include "store_peers.h"
 
 #include <arpa/inet.h>
+#include <cjson/cJSON.h>
 #include <criterion/criterion.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -201,4 +204,405 @@ Test(ddprun_meet, a_master_address_of_nobody_ends_node_0_at_once)
 {
     expect_failure(NODE("--nnodes=2", "--node_rank=0", "--master_addr=203.0.113.7"), "NOBODY_SERVES",
                    "is none of the addresses of");
+}
+
+/* Several ddprun on one machine as the nodes of one job; what the rendezvous decides is told in
+ * tests/sim/test_job_sim.c. */
+
+enum { NODES = 2, ARGS_MAX = 24 };
+
+static struct run_process *loopback_node[NODES];
+static struct run_result end[NODES];
+static char port_option[40];
+
+static void choose_port(void)
+{
+    snprintf(port_option, sizeof(port_option), "%s", free_port_option("--master_port="));
+}
+
+static void start(int node_rank, const char *const args[])
+{
+    char rank_option[24];
+    const char *argv[ARGS_MAX] = { bin("ddprun"), "--nnodes=2", rank_option, "--master_addr=127.0.0.1",
+                                   port_option,   "--grace=5s" };
+    int n = 6;
+    snprintf(rank_option, sizeof(rank_option), "--node_rank=%d", node_rank);
+    for (int i = 0; args[i] != NULL; i++)
+        argv[n++] = args[i];
+    argv[n] = NULL;
+    loopback_node[node_rank] = run_start(argv, NULL);
+    cr_assert_not_null(loopback_node[node_rank]);
+}
+
+/* Both nodes with the same arguments, as a user types them. */
+#define START(...) start_both((const char *const[]){ __VA_ARGS__, NULL })
+static void start_both(const char *const args[])
+{
+    choose_port();
+    start(1, args); /* it looks for the store before there is one */
+    start(0, args);
+}
+
+static void finish(void)
+{
+    for (int i = 0; i < NODES; i++)
+        end[i] = run_wait(loopback_node[i]);
+}
+
+static void tear_down(void)
+{
+    for (int i = 0; i < NODES; i++)
+        run_free(&end[i]);
+    gate_gone();
+}
+
+TestSuite(loopback_nodes, .init = gate_shut, .fini = tear_down, .timeout = 120);
+
+static void expect_codes(int code0, int code1)
+{
+    cr_expect_eq(end[0].exit_code, code0, "node 0: exit %d, signal %d:\n%s", end[0].exit_code, end[0].signal,
+                 end[0].err);
+    cr_expect_eq(end[1].exit_code, code1, "node 1: exit %d, signal %d:\n%s", end[1].exit_code, end[1].signal,
+                 end[1].err);
+}
+
+static void says(int i, const char *words)
+{
+    cr_expect_not_null(strstr(end[i].err, words), "'%s' is not in what node %d says:\n%s", words, i,
+                       end[i].err);
+}
+
+static void prints(int i, const char *line)
+{
+    cr_expect_eq(job_count(end[i].out, line), 1, "'%s' is not what node %d prints:\n%s%s", line, i,
+                 end[i].out, end[i].err);
+}
+
+#define SH "--no_python", "--", "/bin/sh", "-c"
+
+Test(loopback_nodes, ranks_follow_the_node_ranks_whatever_each_brings)
+{
+    static const char script[] =
+        "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE";
+    choose_port();
+    start(1, (const char *const[]){ "--nproc_per_node=3", SH, script, NULL });
+    start(0, (const char *const[]){ "--nproc_per_node=2", SH, script, NULL });
+    finish();
+    expect_codes(0, 0);
+    prints(0, "[0] 0/5 0/2 0/2");
+    prints(0, "[1] 1/5 1/2 0/2");
+    prints(1, "[2] 2/5 0/3 1/2");
+    prints(1, "[4] 4/5 2/3 1/2");
+}
+
+/* The words of the node where it happened are in the report of the other. */
+Test(loopback_nodes, the_first_failure_is_named_on_every_node)
+{
+    START("--nproc_per_node=2", SH,
+          ALL_HERE "; if [ $RANK = 3 ]; then echo 'no such file' >&2; exit 9; fi; exec sleep 1000");
+    finish();
+    expect_codes(9, 9);
+    for (int i = 0; i < NODES; i++) {
+        says(i, "ddprun: rank 3 on ");
+        says(i, "failed first: exit 9, ");
+        says(i, ", peak memory ");
+        says(i, "stderr   | no such file");
+        says(i, "  exit     9, because of rank 3 on ");
+        says(i, "exit 9; stopping the workers here  [WORKER_FAILED]");
+    }
+    says(0, "ranks 0-1 were stopped by ddprun as a consequence (SIGTERM)");
+    says(0, "; more is said");
+}
+
+/* The report in the last event: of the same shape on the loopback_node where it happened and on the other. */
+static void expect_schema(int i, const char *code, const char *said)
+{
+    char why[512] = "";
+    char *text = job_file("launcher", "report.schema.json");
+    const char *last = strstr(end[i].out, "{\"event\":\"finished\"");
+    cr_assert_not_null(text, "tests run in the root of the tree");
+    cr_assert_not_null(last, "node %d: %s%s", i, end[i].out, end[i].err);
+    cJSON *schema = cJSON_Parse(text), *event = cJSON_Parse(last);
+    const cJSON *report = cJSON_GetObjectItemCaseSensitive(event, "report");
+    cr_expect(schema_fits(schema, report, why, sizeof(why)), "node %d: %s\n%s", i, why, last);
+    const char *found = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(report, "code"));
+    cr_expect(found != NULL && strcmp(found, code) == 0 && strstr(last, said) != NULL, "%s", last);
+    cJSON_Delete(schema);
+    cJSON_Delete(event);
+    free(text);
+}
+
+Test(loopback_nodes, the_json_reports_fit_their_schema_on_every_node)
+{
+    START("--json", SH, "if [ $RANK = 1 ]; then echo oops >&2; exit 9; fi; exec sleep 1000");
+    finish();
+    expect_codes(9, 9);
+    for (int i = 0; i < NODES; i++)
+        expect_schema(i, "WORKER_FAILED", "\"first_failure\":{\"rank\":1,");
+    for (int i = 0; i < NODES; i++)
+        cr_expect_null(strstr(end[i].out, "\"peak_rss\":null"), "node %d: %s", i, end[i].out);
+}
+
+/* It looks like a success, and is what the others fail of: at a barrier and in a collective. */
+Test(loopback_nodes, a_rank_that_leaves_early_is_named_on_every_node)
+{
+    START("--nproc_per_node=2", bin("tests/prog/member"), "only:3", "exit:0", "all", "barrier:epoch-3");
+    finish();
+    expect_codes(75, 75);
+    for (int i = 0; i < NODES; i++) {
+        says(i, "ddprun: rank 3 (");
+        says(i, ") ended with 0 while rank");
+        says(i, " waited for it at barrier 'epoch-3'  [RANK_LEFT_EARLY]\nddprun:   try    ");
+        says(i, " waited for it at barrier 'epoch-3' [RANK_LEFT_EARLY]\n  ");
+        says(i, "  exit     75, because of rank 3 ("); /* the rank that left, as in the headline */
+    }
+}
+
+Test(loopback_nodes, a_rank_that_leaves_a_collective_early_is_named_in_the_json_of_every_node)
+{
+    START("--json", bin("tests/prog/member"), "only:1", "exit:0", "all", "sum");
+    finish();
+    expect_codes(75, 75);
+    for (int i = 0; i < NODES; i++) {
+        cr_expect_not_null(
+            strstr(end[i].out, "\"findings\":[{\"code\":\"RANK_LEFT_EARLY\",\"grade\":\"warning\","), "%s",
+            end[i].out);
+        expect_schema(i, "RANK_LEFT_EARLY", "\"left_waiting_code\":\"RANK_LEFT_EARLY\"");
+    }
+}
+
+Test(loopback_nodes, a_failure_starts_all_nodes_again)
+{
+    START("--max_restarts=1", "--restart_backoff=10ms", SH,
+          "echo attempt $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit; " ALL_HERE
+          "; [ $RANK = 1 ] && exit 1; exec sleep 1000");
+    finish();
+    expect_codes(0, 0);
+    for (int i = 0; i < NODES; i++) {
+        cr_expect_not_null(strstr(end[i].out, "attempt 0"), "%s", end[i].out);
+        cr_expect_not_null(strstr(end[i].out, "attempt 1"), "%s", end[i].out);
+        says(i, "attempt 0 failed: rank 1 on ");
+        says(i, "starting attempt 1 (restart 1 of 1) in 0.01 s");
+    }
+}
+
+static void until_said(int i, const char *words)
+{
+    cr_assert(run_until_error(loopback_node[i], words, PATIENCE_MS), "node %d does not say '%s'", i, words);
+}
+
+static void until_both_run(void)
+{
+    for (int i = 0; i < NODES; i++)
+        cr_assert(run_until_output(loopback_node[i], "ready", PATIENCE_MS), "node %d: %s", i,
+                  run_output(loopback_node[i]));
+}
+
+Test(loopback_nodes, the_users_stop_of_one_node_stops_the_job)
+{
+    START(SH, "echo ready; exec sleep 1000");
+    until_both_run();
+    run_signal(loopback_node[1], SIGTERM);
+    finish();
+    expect_codes(128 + SIGTERM, 128 + SIGTERM);
+    says(0, "node 1 (");
+    says(0, "was stopped by SIGTERM from ");
+    says(1, "stopped by SIGTERM from ");
+}
+
+Test(loopback_nodes, a_launcher_that_is_killed_ends_the_job)
+{
+    bin_seek_no_leaks(); /* LeakSanitizer's helper dies with the launcher, and the agent would wait for it for ever */
+    START(SH, "echo ready; exec sleep 1000");
+    until_both_run();
+    run_signal(loopback_node[1], SIGKILL);
+    finish();
+    cr_expect_eq(end[0].exit_code, 125, "%s", end[0].err);
+    says(0, "node 1 (");
+    says(0, ") is lost");
+}
+
+/* With it the store is gone. */
+Test(loopback_nodes, the_death_of_the_host_ends_the_job_on_the_others)
+{
+    bin_seek_no_leaks(); /* LeakSanitizer's helper dies with the launcher, and the agent would wait for it for ever */
+    START(SH, "echo ready; exec sleep 1000");
+    until_both_run();
+    run_signal(loopback_node[0], SIGKILL);
+    finish();
+    cr_expect_eq(end[1].exit_code, 123, "exit %d: %s", end[1].exit_code, end[1].err);
+    says(1, "lost the store of the job at 127.0.0.1:");
+    says(1, " on node 0 (");
+}
+
+/* A worker's parent, as the worker says it. */
+static pid_t agent_of(int i)
+{
+    const char *said;
+    until_both_run();
+    said = strstr(run_output(loopback_node[i]), "ready, child of ");
+    cr_assert_not_null(said);
+    return (pid_t)atoi(said + strlen("ready, child of "));
+}
+
+#define READY "echo ready, child of $PPID; exec sleep 30"
+
+/* Until the other has given it up; then it goes on. The agent alone: its guardian does not mind. */
+static void freeze(int i)
+{
+    const pid_t agent = agent_of(i);
+    kill(agent, SIGSTOP);
+    cr_assert(job_until_state(agent, 'T'));
+    end[1 - i] = run_wait(loopback_node[1 - i]);
+    kill(agent, SIGCONT);
+    end[i] = run_wait(loopback_node[i]);
+}
+
+Test(loopback_nodes, a_node_that_was_frozen_says_so_when_it_goes_on, .fini = tear_down)
+{
+    START("--node_timeout=fast", "--contain=plain", SH, READY);
+    freeze(1);
+    expect_codes(125, 123);
+    says(0, ") is lost: silent for ");
+    says(1, "this ddprun (node 1, ");
+    says(1, " stood still for at least ");
+    says(1, "it was given up as silent for ");
+    says(1, "--node_timeout is 1.5 s");
+    says(1, "[NODE_STOOD_STILL]");
+    says(1, "kill -STOP");
+}
+
+/* The other has given it up. */
+Test(loopback_nodes, a_store_that_was_frozen_does_not_blame_the_others, .fini = tear_down)
+{
+    START("--node_timeout=fast", "--contain=plain", SH, READY);
+    freeze(0);
+    expect_codes(125, 123);
+    says(0, ", after the store itself had stood still for ");
+    says(1, "it has said nothing for 1.5 s (--node_timeout)");
+}
+
+/* They notice the end of the store themselves, and are not what the job has died of. */
+Test(loopback_nodes, workers_that_die_of_the_hosts_death_are_not_blamed_for_it)
+{
+    bin_seek_no_leaks(); /* LeakSanitizer's helper dies with the launcher, and the agent would wait for it for ever */
+    START("--no_python", "--", "/bin/bash", "-c",
+          "echo ready; exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT; read -r x <&3; exit 7");
+    until_both_run();
+    run_signal(loopback_node[0], SIGKILL);
+    finish();
+    cr_expect_eq(end[1].exit_code, 123, "exit %d: %s", end[1].exit_code, end[1].err);
+    says(1, "lost the store of the job at 127.0.0.1:");
+}
+
+/* What is missing on one node is told on the other with its path. */
+Test(loopback_nodes, a_program_that_only_one_node_lacks_is_named_on_both)
+{
+    choose_port();
+    start(1, (const char *const[]){ "--no_python", "--uneven", "--", "./not/here", NULL });
+    start(0, (const char *const[]){ "--uneven", SH, "exec sleep 1000", NULL });
+    finish();
+    expect_codes(127, 127);
+    for (int i = 0; i < NODES; i++) {
+        says(i, "could not be started: ./not/here: no such file");
+        says(i, "[PROGRAM_MISSING_ON_NODE]");
+    }
+    cr_expect_null(strstr(end[0].err, "pid 0"), "%s", end[0].err);
+}
+
+static void is_plain(int i)
+{
+    for (const char *p = end[i].err; *p != '\0'; p++)
+        cr_expect((unsigned char)*p >= ' ' || *p == '\n' || *p == '\t', "byte %d of node %d:\n%s",
+                  (unsigned char)*p, i, end[i].err);
+}
+
+/* Names that another node, or a stranger, has given: in a log that somebody looks at with cat, too. */
+Test(loopback_nodes, names_of_others_are_no_commands_to_a_terminal, .fini = tear_down)
+{
+    choose_port();
+    start(1, (const char *const[]){ "--no_python", "--uneven", "--", "./not\033[31m\033[2J/here", NULL });
+    start(0, (const char *const[]){ "--uneven", SH, "exec sleep 30", NULL });
+    finish();
+    expect_codes(127, 127);
+    for (int i = 0; i < NODES; i++) {
+        says(i, "could not be started: ./not");
+        is_plain(i);
+    }
+}
+
+Test(loopback_nodes, last_lines_are_named_after_their_stream_on_every_node)
+{
+    START("--nproc_per_node=2", SH,
+          "echo up; " ALL_HERE "; if [ $RANK = 3 ]; then kill -9 $$; fi; exec sleep 1000");
+    finish();
+    expect_codes(128 + SIGKILL, 128 + SIGKILL);
+    for (int i = 0; i < NODES; i++)
+        says(i, "stdout   | up");
+}
+
+/* Its workers are done long before those of node 0, which is not disturbed by its leaving. */
+Test(loopback_nodes, who_is_done_waits_only_so_long)
+{
+    START("--exit_barrier_timeout=300ms", SH, ALL_HERE "; [ $RANK = 1 ] || " AT_GATE "; echo done");
+    until_said(1, "not within 0.3 s (--exit_barrier_timeout): leaving the job");
+    gate_open();
+    finish();
+    expect_codes(0, 0);
+    prints(0, "done");
+}
+
+/* It must not take the store away from who still runs. */
+Test(loopback_nodes, who_has_the_store_stays_until_the_others_are_done)
+{
+    START("--exit_barrier_timeout=300ms", SH, ALL_HERE "; [ $RANK = 0 ] || " AT_GATE "; echo done");
+    until_said(0,
+               "not within 0.3 s (--exit_barrier_timeout); this node has the store of the job, so it stays");
+    gate_open();
+    finish();
+    expect_codes(0, 0);
+    prints(1, "done");
+}
+
+/* After a user's stop its store still serves a node whose worker takes longer to end. */
+Test(loopback_nodes, a_stopped_host_keeps_its_store_until_the_others_have_ended)
+{
+    START(SH, "[ $RANK = 0 ] || trap '" AT_GATE "; exit 0' TERM; echo ready; while sleep 0.05; do :; done");
+    until_both_run();
+    run_signal(loopback_node[0], SIGTERM);
+    until_said(0, "the store stays until 1 more node has heard how the job ended");
+    gate_open();
+    finish();
+    expect_codes(128 + SIGTERM, 128 + SIGTERM);
+    says(1, "node 0 (");
+    says(1, "was stopped by SIGTERM from ");
+}
+
+Test(loopback_nodes, nodes_that_do_not_agree_are_told_both_values)
+{
+    choose_port();
+    start(0, (const char *const[]){ "--timeout=10s", SH, "exit 0", NULL });
+    until_said(0, "1 of 2 nodes is here");
+    start(1, (const char *const[]){ "--nnodes=3", SH, "exit 0", NULL });
+    until_said(0, "NNODES_DIFFERS"); /* loopback_node 1 was refused, and it is told who had come before */
+    finish();
+    expect_codes(125, 125);
+    for (int i = 0; i < NODES; i++) {
+        says(i, "NNODES_DIFFERS");
+        says(i, "--nnodes=2 (static)");
+        says(i, "--nnodes=3 (static)");
+    }
+    says(0, "NODE_WAS_REFUSED");
+    says(0, "; the first cause: a node was refused"); /* in the report, when the time is up */
+}
+
+Test(loopback_nodes, the_status_can_be_asked_on_each_node)
+{
+    START(SH, "echo ready; " AT_GATE);
+    until_both_run();
+    run_signal(loopback_node[1], SIGQUIT);
+    until_said(1, "rank 1 (pid ");
+    gate_open();
+    finish();
+    expect_codes(0, 0);
 }

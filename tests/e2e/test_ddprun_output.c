@@ -1,16 +1,22 @@
-/* test_ddprun_output.c -- what the workers print arrives, whole and in the right place. */
-#include "gate.h"
+/* What the workers print arrives, whole and in the right place. */
 #include "job.h"
-#include "lines_seen.h"
-#include "patience.h"
+#include "procstat.h"
+#include "run.h"
 #include "tables/rank_set.h"
 
+#include <cjson/cJSON.h>
 #include <criterion/criterion.h>
+#include <dirent.h>
 #include <fcntl.h>
+#include <pty.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 TestSuite(ddprun_output, .timeout = 120);
@@ -303,4 +309,462 @@ Test(ddprun_output, what_ddprun_says_does_not_begin_within_a_workers_line)
     cr_expect_eq(r.exit_code, 0);
     cr_expect_str_eq(r.err, "half");
     run_free(&r);
+}
+
+/* What stands on a terminal (a pseudo-terminal here): prefixes and colours, whole
+ * lines, nothing that would harm it, and folded lines. */
+
+/* Only the end, which says why: Criterion hangs where it is told megabytes. */
+#define EXPECT_CODE(r, code)                                                                        \
+    cr_expect_eq((r).exit_code, code, "exit %d, signal %d, output:\n%s", (r).exit_code, (r).signal, \
+                 (r).out + (strlen((r).out) > 4000 ? strlen((r).out) - 4000 : 0))
+
+TestSuite(ddprun_terminal, .timeout = 120);
+
+static const char *const xterm[] = { "TERM=xterm", NULL };
+
+/* On a terminal, without our own sentences. */
+static struct run_result shown(const char *const args[])
+{
+    const struct run_options options = { .terminal = true, .env = xterm, .timeout_ms = 60000 };
+    return job_run(args, &options);
+}
+
+#define SHOWN(...) shown((const char *const[]){ "--quiet", __VA_ARGS__, NULL })
+
+Test(ddprun_terminal, prefixes_have_the_colour_of_their_rank)
+{
+    struct run_result r = SHOWN("--nproc_per_node=2", WORKER, "say:hello", "err:oh");
+    EXPECT_CODE(r, 0);
+    cr_expect_eq(job_count(r.out, "\033[36m[0]\033[0m hello"), 1, "%s", r.out);
+    cr_expect_eq(job_count(r.out, "\033[32m[1]\033[0m hello"), 1, "%s", r.out);
+    cr_expect_eq(job_count(r.out, "\033[32m[1]\033[0m oh"), 1, "%s", r.out);
+    run_free(&r);
+}
+
+Test(ddprun_terminal, a_worker_can_neither_harm_it_nor_forge_our_lines)
+{
+    struct run_result r = SHOWN("--nproc_per_node=2", WORKER, "only:1", "say:\033[2J\033]0;title\007\233x",
+                                "say:text\rddprun: rank 0 failed", "say:\033[31mred");
+    EXPECT_CODE(r, 0);
+    cr_expect_eq(job_count(r.out, "\033[32m[1]\033[0m \\x1b[2J\\x1b]0;title\\x07\\x9bx"), 1, "%s", r.out);
+    cr_expect_not_null(strstr(r.out, "\033[32m[1]\033[0m ddprun: rank 0 failed\n"), "%s", r.out);
+    cr_expect_eq(job_count(r.out, "\033[32m[1]\033[0m \033[31mred\033[0m"), 1, "%s", r.out);
+    run_free(&r);
+}
+
+Test(ddprun_terminal, files_keep_the_bytes_that_are_not_shown)
+{
+    char option[300];
+    char *dir = job_dir();
+    snprintf(option, sizeof(option), "--log_dir=%s", dir);
+    struct run_result r =
+        SHOWN("--nproc_per_node=2", option, "--rdzv_id=j", WORKER, "say:\033[2J\007", "bar");
+    EXPECT_CODE(r, 0);
+    cr_expect_eq(job_count(r.out, "\033[36m[0]\033[0m \\x1b[2J\\x07"), 1, "%s", r.out);
+    char command[400];
+    snprintf(command, sizeof(command), "cat '%s'/j_*/attempt_0/0/stdout.log", dir);
+    const char *argv[] = { "sh", "-c", command, NULL };
+    struct run_result file = run_command(argv, NULL);
+    cr_expect_str_eq(file.out, "\033[2J\007\n  1%\r 50%\r100%\n");
+    run_free(&file);
+    run_free(&r);
+    job_dir_remove(dir);
+}
+
+Test(ddprun_terminal, a_single_worker_without_prefix_has_it_for_itself)
+{
+    struct run_result r = SHOWN("--nproc_per_node=1", WORKER, "say:\033[2J", "part:prompt> ");
+    EXPECT_CODE(r, 0);
+    cr_expect_str_eq(r.out, "\033[2J\nprompt> ");
+    run_free(&r);
+}
+
+Test(ddprun_terminal, one_without_cursor_gets_neither_colours_nor_escapes)
+{
+    const struct run_options options = { .terminal = true,
+                                         .env = (const char *const[]){ "TERM=dumb", NULL } };
+    const char *args[] = { "--quiet", "--nproc_per_node=2", WORKER, "only:0", "say:\033c", NULL };
+    struct run_result r = job_run(args, &options);
+    EXPECT_CODE(r, 0);
+    cr_expect_str_eq(r.out, "[0] \\x1bc\n");
+    run_free(&r);
+}
+
+/* 32,000 lines in three pieces each, prefixed and coloured, on a terminal. */
+static void expect_whole(const char *workers, const char *lines)
+{
+    struct run_result r = SHOWN("--nproc_per_node", workers, bin("tests/prog/torn_writer"), lines);
+    EXPECT_CODE(r, 0);
+    struct lines_seen seen = lines_seen(r.out, true);
+    cr_expect_eq(seen.torn, 0, "%d lines are torn or out of order", seen.torn);
+    cr_expect_eq(seen.whole, 32000, "only %d lines", seen.whole);
+    run_free(&r);
+}
+
+Test(ddprun_terminal, no_line_of_16_workers_is_torn)
+{
+    expect_whole("16", "2000");
+}
+
+Test(ddprun_terminal, no_line_of_64_workers_is_torn)
+{
+    expect_whole("64", "500");
+}
+
+Test(ddprun_terminal, no_line_of_256_workers_is_torn)
+{
+    expect_whole("256", "125");
+}
+
+Test(ddprun_terminal, a_line_of_4_mib_and_one_without_newline_stay_whole)
+{
+    struct run_result r = SHOWN("--nproc_per_node=2", WORKER, "long:4194304", "part:last");
+    EXPECT_CODE(r, 0);
+    const char *line = strstr(r.out, "\033[32m[1]\033[0m zzz");
+    cr_assert_not_null(line);
+    cr_expect_geq(strcspn(line, "\n"), 4194304);
+    cr_expect_eq(job_count(r.out, "\033[36m[0]\033[0m last"), 1);
+    cr_expect_eq(job_count(r.out, "\033[32m[1]\033[0m last"), 1);
+    run_free(&r);
+}
+
+Test(ddprun_terminal, what_nobody_else_prints_is_not_lost_by_folding)
+{
+    struct run_result r =
+        SHOWN("--nproc_per_node=3", "--fold", WORKER, "only:2", "say:mine", "bar", "say:\033[2J");
+    EXPECT_CODE(r, 0);
+    cr_expect_not_null(strstr(r.out, "\033[33m[2]\033[0m mine\n"), "%s", r.out);
+    cr_expect_not_null(strstr(r.out, "\033[33m[2]\033[0m 100%\n\033[33m[2]\033[0m \\x1b[2J\n"), "%s", r.out);
+    run_free(&r);
+}
+
+/* Log files: the tree, --tee, --redirects, --json. */
+
+TestSuite(ddprun_logs, .timeout = 120);
+
+static char *logs_dir;
+
+static void make_dir(void)
+{
+    logs_dir = job_dir();
+}
+
+static void remove_dir(void)
+{
+    job_dir_remove(logs_dir);
+}
+
+/* The one directory of the job below `logs_dir`. Beside it may lie the link `latest`, and which of them a directory names first
+ * is the file system's affair. */
+static const char *job_root(void)
+{
+    static char root[512];
+    struct stat st;
+    int found = 0;
+    DIR *d = opendir(logs_dir);
+    for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;) {
+        if (e->d_name[0] == '.' || fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
+            !S_ISDIR(st.st_mode))
+            continue;
+        snprintf(root, sizeof(root), "%s/%s", logs_dir, e->d_name);
+        found++;
+    }
+    if (d != NULL)
+        closedir(d);
+    cr_assert_eq(found, 1, "%d directories of jobs in %s", found, logs_dir);
+    return root;
+}
+
+static void expect_file(const char *name, const char *text)
+{
+    char *found = job_file(job_root(), name);
+    cr_assert_not_null(found, "there is no %s in %s", name, job_root());
+    cr_expect_str_eq(found, text, "%s holds '%s'", name, found);
+    free(found);
+}
+
+Test(ddprun_logs, log_dir_keeps_each_stream_in_a_file_and_shows_it, .init = make_dir, .fini = remove_dir)
+{
+    char option[300];
+    snprintf(option, sizeof(option), "--log_dir=%s", logs_dir);
+    struct run_result r =
+        JOB("--rdzv_id=myjob", "--nproc_per_node=2", option, WORKER, "say:out", "bar", "err:err");
+    EXPECT(r, 0);
+    cr_expect_eq(job_count(r.out, "[1] out"), 1, "%s", r.out);
+    cr_expect_not_null(strstr(job_root(), "/myjob_"), "%s", job_root());
+    expect_file("attempt_0/0/stdout.log", "out\n  1%\r 50%\r100%\n");
+    expect_file("attempt_0/1/stdout.log", "out\n  1%\r 50%\r100%\n");
+    expect_file("attempt_0/1/stderr.log", "err\n");
+    char *report = job_file(job_root(), "report.json");
+    cJSON *json = cJSON_Parse(report);
+    cr_expect(cJSON_IsObject(json), "%s", report);
+    cJSON_Delete(json);
+    free(report);
+    run_free(&r);
+}
+
+Test(ddprun_logs, redirects_go_to_the_file_alone_and_the_report_still_has_the_last_words, .init = make_dir,
+     .fini = remove_dir)
+{
+    char option[300];
+    snprintf(option, sizeof(option), "--log_dir=%s", logs_dir);
+    struct run_result r = JOB("--nproc_per_node=2", option, "--redirects=3", WORKER, "say:out",
+                              "err:hidden cause", "only:1", "exit:2");
+    EXPECT(r, 2);
+    cr_expect_str_eq(r.out, "");
+    cr_expect_eq(job_count(r.err, "[1] hidden cause"), 0, "%s", r.err);
+    cr_expect_not_null(strstr(r.err, "hidden cause"), "%s", r.err);
+    expect_file("attempt_0/1/stderr.log", "hidden cause\n");
+    run_free(&r);
+}
+
+Test(ddprun_logs, tee_and_redirects_may_differ_by_rank, .init = make_dir, .fini = remove_dir)
+{
+    char option[300];
+    snprintf(option, sizeof(option), "--log_dir=%s", logs_dir);
+    struct run_result r =
+        JOB("--nproc_per_node=2", option, "--redirects=0:1", "--tee=1:1", WORKER, "say:out");
+    EXPECT(r, 0);
+    cr_expect_str_eq(r.out, "[1] out\n");
+    expect_file("attempt_0/0/stdout.log", "out\n");
+    expect_file("attempt_0/1/stdout.log", "out\n");
+    run_free(&r);
+}
+
+Test(ddprun_logs, without_a_log_dir_a_temporary_one_is_made_and_named, .init = make_dir, .fini = remove_dir)
+{
+    char tmp[300];
+    snprintf(tmp, sizeof(tmp), "TMPDIR=%s", logs_dir);
+    const struct run_options options = { .env = (const char *const[]){ tmp, NULL } };
+    struct run_result r =
+        job_run((const char *const[]){ "--nproc_per_node=2", "--tee=3", WORKER, "say:out", NULL }, &options);
+    EXPECT(r, 0);
+    cr_expect_not_null(strstr(r.err, job_root()), "%s", r.err);
+    expect_file("attempt_0/0/stdout.log", "out\n");
+    run_free(&r);
+}
+
+Test(ddprun_logs, a_log_dir_that_cannot_be_made_is_an_error_before_anything_starts)
+{
+    struct run_result r = JOB("--nproc_per_node=2", "--log_dir=/proc/nowhere", WORKER, "say:never");
+    EXPECT(r, 125);
+    cr_expect_str_eq(r.out, "");
+    cr_expect_not_null(strstr(r.err, "/proc/nowhere"), "%s", r.err);
+    run_free(&r);
+}
+
+Test(ddprun_logs, a_full_disk_is_told_once_and_the_job_goes_on)
+{
+    char command[1024];
+    snprintf(command, sizeof(command),
+             "'%s' --standalone --quiet --nproc_per_node=2 '%s' say:lost err:kept > /dev/full", bin("ddprun"),
+             bin("tests/prog/worker"));
+    const char *argv[] = { "sh", "-c", command, NULL };
+    struct run_result r = run_command(argv, NULL);
+    EXPECT(r, 0);
+    cr_expect_eq(job_count(r.err, "[1] kept"), 1, "%s", r.err);
+    cr_expect_not_null(strstr(r.err, "stdout: No space left on device"), "%s", r.err);
+    run_free(&r);
+}
+
+/* The events of a job: each line is one object. Returns how many have this "event". */
+static int count_events(const char *text, const char *event, const char *part)
+{
+    int n = 0;
+    char *copy = strdup(text), *save = NULL;
+    for (char *line = strtok_r(copy, "\n", &save); line != NULL; line = strtok_r(NULL, "\n", &save)) {
+        cJSON *json = cJSON_Parse(line);
+        cr_expect(cJSON_IsObject(json), "not JSON: %s", line);
+        const cJSON *name = cJSON_GetObjectItemCaseSensitive(json, "event");
+        n += cJSON_IsString(name) && strcmp(name->valuestring, event) == 0 && strstr(line, part) != NULL;
+        cJSON_Delete(json);
+    }
+    free(copy);
+    return n;
+}
+
+Test(ddprun_logs, json_tells_everything_as_events_on_stdout)
+{
+    struct run_result r = JOB("--json", "--nproc_per_node=2", WORKER, "only:1", "say:hello \"you\"", "err:oh",
+                              "exit:3", "all", "forever");
+    EXPECT(r, 3);
+    cr_expect_str_eq(r.err, "");
+    cr_expect_eq(count_events(r.out, "started", ""), 1, "%s", r.out);
+    cr_expect_eq(count_events(r.out, "worker_started", ""), 2, "%s", r.out);
+    cr_expect_eq(count_events(r.out, "output", "hello \\\"you\\\""), 1, "%s", r.out);
+    cr_expect_eq(count_events(r.out, "output", "oh"), 1, "%s", r.out);
+    cr_expect_eq(count_events(r.out, "worker_ended", ""), 2, "%s", r.out);
+    cr_expect_eq(count_events(r.out, "finished", ""), 1, "%s", r.out);
+    run_free(&r);
+}
+
+/* Ddprun's stdin, for the workers that --stdin names. */
+
+TestSuite(stdin_e2e, .timeout = 120);
+
+/* "... | ddprun -q --standalone OPTIONS", by a shell in which $DDPRUN stands for the command up to there. */
+static struct run_result shell(const char *script)
+{
+    char command[4096];
+    snprintf(command, sizeof(command), "D='%s -q --standalone --no_prefix'; %s", bin("ddprun"), script);
+    return run_command((const char *const[]){ "bash", "-c", command, NULL },
+                       &(struct run_options){ .timeout_ms = 100000 });
+}
+
+static void expect_output(const char *script, const char *expected)
+{
+    struct run_result r = shell(script);
+    EXPECT(r, 0);
+    cr_expect_str_eq(r.out, expected, "%s", r.err);
+    run_free(&r);
+}
+
+#define DATA "head -c 33554433 /dev/urandom >$T/data; want=$(sha256sum <$T/data)"
+
+static void expect_same_sums(const char *start, const char *sums)
+{
+    char script[2048], *dir = job_dir();
+    snprintf(script, sizeof(script), "T='%s'; " DATA "; %s sha256sum | grep -cFx \"$want\"", dir, start);
+    expect_output(script, sums);
+    job_dir_remove(dir);
+}
+
+Test(stdin_e2e, a_pipe_arrives_whole_at_every_rank)
+{
+    expect_same_sums("cat $T/data | $D --nproc_per_node=8 --stdin=all", "8\n");
+}
+
+Test(stdin_e2e, a_file_arrives_whole_at_every_rank)
+{
+    expect_same_sums("<$T/data $D --nproc_per_node=4 --stdin=all", "4\n");
+}
+
+/* A pipe that comes in drops, so that the relay sleeps in between. */
+Test(stdin_e2e, a_slow_writer_is_waited_for)
+{
+    expect_output(
+        "for i in 1 2 3; do echo $i; sleep 0.1; done | $D --nproc_per_node=2 --stdin=0-1 cat | sort",
+        "1\n1\n2\n2\n3\n3\n");
+}
+
+Test(stdin_e2e, only_those_who_are_named_get_it)
+{
+    expect_output("echo x | $D --nproc_per_node=4 --stdin=1,3 sh -c 'echo $RANK:$(cat)' | sort",
+                  "0:\n1:x\n2:\n3:x\n");
+    expect_output("echo x | $D --nproc_per_node=2 --stdin=1 sh -c 'echo $RANK:$(cat)' | sort", "0:\n1:x\n");
+    expect_output("echo x | $D --nproc_per_node=2 --stdin=none sh -c 'echo $RANK:$(cat)' | sort", "0:\n1:\n");
+    expect_output("echo x | $D --nproc_per_node=2 sh -c 'echo $RANK:$(cat)' | sort", "0:x\n1:\n");
+}
+
+Test(stdin_e2e, what_is_no_rank_is_refused)
+{
+    struct run_result r = shell("$D --nproc_per_node=2 --stdin=0-2 cat");
+    EXPECT(r, 2);
+    cr_expect_not_null(strstr(r.err, "--stdin names local rank 2"), "%s", r.err);
+    run_free(&r);
+    r = shell("$D --stdin=some cat");
+    EXPECT(r, 2);
+    cr_expect_not_null(strstr(r.err, "'all', 'none', or ranks"), "%s", r.err);
+    run_free(&r);
+}
+
+/* Rank 1 closes its stdin, rank 2 reads a little and ends, leaving a child behind that holds the pipe. */
+Test(stdin_e2e, who_does_not_want_more_does_not_stop_the_others)
+{
+    expect_output("head -c 8000000 /dev/zero | $D --nproc_per_node=4 --stdin=all --grace=0.2 sh -c '"
+                  "case $RANK in"
+                  " 1) exec <&-; sleep 1;;"
+                  " 2) head -c 10 >/dev/null; sleep 60 & ;;"
+                  " *) wc -c;; esac'",
+                  "8000000\n8000000\n");
+}
+
+/* The slowest sets the pace, and what waits for it waits in the pipe, not in our memory. */
+Test(stdin_e2e, a_reader_that_does_not_read_costs_no_memory)
+{
+    char command[1024];
+    snprintf(command, sizeof(command),
+             "yes | exec '%s' --standalone --nproc_per_node=2 --stdin=all '%s' say:ready forever",
+             bin("ddprun"), bin("tests/prog/worker"));
+    struct run_process *p = run_start((const char *const[]){ "bash", "-c", command, NULL }, NULL);
+    cr_assert(run_until_output(p, "[0] ready", PATIENCE_MS) && run_until_output(p, "[1] ready", PATIENCE_MS));
+    usleep(300000);
+    pid_t guardian = procstat_child(run_pid(p), 1), agent = guardian != 0 ? procstat_child(guardian, 0) : 0;
+    if (agent != 0 && !procstat_is_sanitized(agent))
+        cr_expect_lt(procstat_rss_kib(agent), 16 * 1024);
+    kill(guardian, SIGTERM);
+    struct run_result r = run_wait(p);
+    EXPECT(r, 143);
+    run_free(&r);
+}
+
+/* Rank 0 alone: it has the very descriptor, so the next attempt reads on behind what the one before has read. */
+Test(stdin_e2e, an_attempt_reads_on_where_the_last_one_stopped)
+{
+    struct run_result r = shell(
+        "printf 'a\\nb\\n' | $D --max_restarts=1 --restart_backoff=0 sh -c 'read x; echo $x; [ $x = b ]'");
+    EXPECT(r, 0);
+    cr_expect_str_eq(r.out, "a\nb\n");
+    run_free(&r);
+}
+
+/* A session of its own whose leader, a shell so to say, starts ddprun in the background and brings it to the front
+ * when it gets SIGUSR1. */
+static pid_t start_in_background(int *terminal)
+{
+    sigset_t front;
+    const char *ddprun = bin("ddprun"), *worker = bin("tests/prog/worker");
+    sigemptyset(&front);
+    sigaddset(&front, SIGUSR1);
+    pid_t leader = forkpty(terminal, NULL, NULL, NULL);
+    if (leader != 0)
+        return leader;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    sigprocmask(SIG_BLOCK, &front, NULL);
+    signal(SIGTTOU, SIG_IGN);
+    setenv("NO_COLOR", "1", 1);
+    pid_t job = fork();
+    if (job == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        sigprocmask(SIG_UNBLOCK, &front, NULL);
+        setpgid(0, 0);
+        execl(ddprun, "ddprun", "--standalone", "--prefix", worker, "say:ready", "stdin", NULL);
+        _exit(127);
+    }
+    setpgid(job, job);
+    int sig, status = 0;
+    sigwait(&front, &sig);
+    tcsetpgrp(STDIN_FILENO, job);
+    waitpid(job, &status, WUNTRACED);
+    _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 99);
+}
+
+static bool read_until(int fd, char *seen, size_t size, const char *text)
+{
+    for (size_t len = strlen(seen); strstr(seen, text) == NULL;) {
+        ssize_t n = read(fd, seen + len, size - 1 - len);
+        if (n <= 0)
+            return false;
+        len += (size_t)n;
+        seen[len] = '\0';
+    }
+    return true;
+}
+
+Test(stdin_e2e, a_job_in_the_background_leaves_the_terminal_to_the_shell)
+{
+    static char seen[65536];
+    int fd, status = 0;
+    pid_t leader = start_in_background(&fd);
+    cr_assert(read_until(fd, seen, sizeof(seen), "[0] ready"), "%s", seen);
+    pid_t job = procstat_child(leader, 0);
+    cr_assert_eq(write(fd, "typed\n", 6), 6);
+    usleep(500000);
+    cr_expect(job_until_state(job, 'S'), "it was stopped");
+    kill(leader, SIGUSR1);
+    cr_expect(read_until(fd, seen, sizeof(seen), "[0] typed"), "%s", seen);
+    waitpid(leader, &status, 0);
+    cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status %x: %s", status, seen);
+    close(fd);
 }

@@ -139,8 +139,6 @@ Test(make_formats, what_cannot_be_made_is_refused)
                "text_train_000001.bin is left from a set of more files");
 }
 
-/* --- trained with ------------------------------------------------------------------------------------------ */
-
 /* Found by a thread that reads ahead, told by the step that needs it. */
 Test(make_formats, a_damaged_token_ends_the_run_and_is_named)
 {
@@ -173,5 +171,18 @@ Test(make_formats, what_cannot_be_varied_is_refused)
     struct run_result r = run_command(argv, NULL);
     cr_expect_eq(r.exit_code, 2, "%s", r.err);
     cr_expect(strstr(r.err, "--augment is for CIFAR-10's pictures; --data has the format idx"), "%s", r.err);
+    run_free(&r);
+}
+
+/* The loader in a plain program; `make tsan` runs it under ThreadSanitizer. */
+
+TestSuite(loader_threads, .timeout = 120);
+
+Test(loader_threads, make_what_one_would_have_made)
+{
+    const char *argv[] = { bin("tests/prog/loader_threads"), NULL };
+    struct run_result r = run_command(argv, NULL);
+    cr_assert_eq(r.exit_code, 0, "%s", r.err);
+    cr_assert_str_eq(r.out, "same\n");
     run_free(&r);
 }

@@ -1,6 +1,6 @@
 /* A PyTorch without libuv refuses the launcher's store: then rank 0 hosts one. The interpreter here is tests/prog/rank0_store in
  * the place of a Python, and its torch two files; `make interop-nolibuv` has the real one. */
-#include "free_port.h"
+#include "run.h"
 #include "job.h"
 
 #include <cjson/cJSON.h>

@@ -1,13 +1,11 @@
 /* ddp-rendezvous under attack: broken, rude and greedy clients. A normal client goes on beside each of them, and the
  * server's memory and CPU time stay bounded. (The same bytes stopped or inflated genuine TCPStore servers.) */
 #include "base/clock.h"
-#include "daemon.h"
-#include "rlimits.h"
+#include "run.h"
+#include "procstat.h"
 #include "store/encode.h"
 #include "hub/hub.h"
-#include "patience.h"
-#include "peer.h"
-#include "procstat.h"
+#include "store_peers.h"
 #include "sim_hub.h" /* hex_read */
 
 #include <criterion/criterion.h>

@@ -1,6 +1,6 @@
 /* test_signals.c -- each row of launcher/tables/signals.h, sent to the guardian, to the agent and to a worker. */
 #include "job.h"
-#include "patience.h"
+#include "run.h"
 #include "procstat.h"
 
 #include "tables/signals.h"

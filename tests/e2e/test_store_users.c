@@ -1,11 +1,9 @@
 /* A store serves the processes of its own user and of root; other users of the host are refused at accept. */
-#include "store/encode.h"
-#include "daemon.h"
-#include "free_port.h"
 #include "job.h"
-#include "patience.h"
-#include "peer.h"
+#include "run.h"
 #include "sim_hub.h" /* hex_read */
+#include "store/encode.h"
+#include "store_peers.h"
 
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
@@ -32,8 +30,6 @@ static void need_root(void)
     if (geteuid() != 0)
         cr_skip_test("skipped, because only root can run a process of another user");
 }
-
-/* --- clients of another user -------------------------------------------------------------------------------------- */
 
 static int connect_to(struct in_addr host, int port)
 {
@@ -105,8 +101,6 @@ static void expect_no_keys(int port)
     peer_expect(fd, "0000000000000000");
     close(fd);
 }
-
-/* --- the store ---------------------------------------------------------------------------------------------------- */
 
 Test(store_users, another_user_leaves_no_key)
 {
@@ -327,8 +321,6 @@ Test(store_users, a_store_serves_its_user_and_root)
     job_dir_remove(dir);
 }
 
-/* --- a job -------------------------------------------------------------------------------------------------------- */
-
 /* The worker greets the job's store as user nobody and prints how many bytes it is answered with. */
 static struct run_result greet_from_job(const char *option)
 {
@@ -356,4 +348,51 @@ Test(store_users, a_job_serves_every_user_with_insecure)
     cr_expect_eq(job_count(r.out, "answer: 4 bytes"), 1, "%s%s", r.out, r.err);
     cr_expect_not_null(strstr(r.err, "--insecure: every user of this host"), "%s", r.err);
     run_free(&r);
+}
+
+/* The store asks agents whose a plain connection is. A claim that is refused must not hurt the job. */
+
+TestSuite(store_claims, .timeout = 120);
+
+/* SET and IDENTIFY come in one segment: when the agent claims the connection for its rank, the connection has already
+ * introduced itself. The sleep lets the refusal reach the agent while its worker still runs. */
+static const char both_at_once[] =
+    "exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT\n"
+    "t=$(mktemp)\n"
+    "trap 'rm -f \"$t\"' EXIT\n"
+    "json='{\"role\":\"worker\",\"job\":\"'$TORCHELASTIC_RUN_ID'\",\"rank\":0,\"world_size\":1}'\n"
+    "len=$(printf '\\\\x%02x' ${#json})\n"
+    "{ printf '\\x00\\xce\\xf7\\x85\\x3c\\x0d\\xc6\\x10\\x00\\x00'\n"
+    "  printf '\\x01\\x02\\0\\0\\0\\0\\0\\0\\0/k\\x01\\0\\0\\0\\0\\0\\0\\0v'\n"
+    "  printf \"\\\\x80$len\\\\0\\\\0\\\\0\\\\0\\\\0\\\\0\\\\0%s\" \"$json\"; } > \"$t\"\n"
+    "cat \"$t\" >&3\n"
+    "head -c 13 <&3 | tail -c 9 | od -An -tx1 | sed 's/^ */identified:/'\n"
+    "sleep 1\n"
+    "echo the end\n";
+
+Test(store_claims, a_worker_that_sets_and_introduces_itself_at_once_goes_on)
+{
+    struct run_result r = JOB("--no_prefix", "bash", "-c", both_at_once);
+    EXPECT(r, 0);
+    cr_expect_eq(job_count(r.out, "the end"), 1, "%s%s", r.out, r.err);
+    cr_expect_not_null(strstr(r.out, "identified:00"), "%s", r.out);
+    run_free(&r);
+}
+
+/* The store client in a program with threads, against ddp-rendezvous; `make tsan` runs both under
+ * ThreadSanitizer. */
+
+TestSuite(store_threads, .timeout = 120);
+
+Test(store_threads, share_a_handle_and_lose_nothing)
+{
+    struct daemon d = daemon_start("127.0.0.1:0", NULL);
+    char port[16];
+    snprintf(port, sizeof(port), "%d", d.port);
+    const char *argv[] = { bin("tests/prog/store_threads"), "localhost", port, NULL };
+    struct run_result r = run_command(argv, NULL);
+    cr_assert_eq(r.exit_code, 0, "%s", r.err);
+    cr_assert_str_eq(r.out, "sum 1000\n");
+    run_free(&r);
+    daemon_stop(&d);
 }

@@ -1,9 +1,7 @@
 /* What users are told while a process group of a genuine PyTorch does not come together: on every node, long before PyTorch's own
  * time-out, and by `ddpctl`. */
-#include "free_port.h"
-#include "job.h"
 #include "run.h"
-#include "torch.h"
+#include "job.h"
 
 #include <criterion/criterion.h>
 #include <signal.h>

@@ -1,10 +1,8 @@
 /* The store of a job is there until its last worker has gone, however the job ends. A worker with torch 1.13 that loses its store
  * spins for the rest of its life, or aborts: its second connection belongs to a thread that cannot bear the end of it. */
-#include "free_port.h"
+#include "run.h"
 #include "job.h"
 #include "procstat.h"
-#include "run.h"
-#include "torch.h"
 
 #include <criterion/criterion.h>
 #include <poll.h>

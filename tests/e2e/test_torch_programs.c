@@ -1,10 +1,8 @@
 /* Unmodified PyTorch programs (tests/interop/programs) under ddprun, on one node and on two. What a program prints for each of its
  * parts is what a row expects of every rank. */
-#include "free_port.h"
-#include "hosts.h"
-#include "job.h"
 #include "run.h"
-#include "torch.h"
+#include "scene.h"
+#include "job.h"
 
 #include <criterion/criterion.h>
 #include <limits.h>

@@ -4,9 +4,8 @@
  * (python3-torch). A newer one is what DDP_TORCHRUN names, as "/some/venv/bin/python -m torch.distributed.run"; without
  * it ddprun is compared with what 2.15.0 gave when it was recorded (tests/data/torchrun-2.15.0.env; made with
  * DDP_TORCHRUN_RECORD=FILE). What may differ stands in the table `loose` below, and nothing else does. */
-#include "free_port.h"
 #include "run.h"
-#include "torch.h"
+#include "job.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -1,23 +1,31 @@
 /* The programs train and make-data as a user runs them: alone and under ddprun. */
+#include "core/flush_subnormals.h"
+#include "core/thread_util.h"
 #include "run.h"
 #include "training.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
+#include <dirent.h>
+#include <elf.h>
 #include <fcntl.h>
 #include <math.h>
+#include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ptrace.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
+#include <sys/user.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { PARAMS = 199210 }; /* of the mlp */
 
 TestSuite(train, .init = training_open, .fini = training_close, .timeout = 240);
 TestSuite(make_data, .init = training_open, .fini = training_close, .timeout = 120);
-
-/* --- learning -------------------------------------------------------------------------------------------- */
 
 Test(train, one_worker_learns_the_set_in_two_epochs)
 {
@@ -50,8 +58,6 @@ Test(train, the_tutorials_own_model_learns_it_too)
     train(1, "--data @/data --model seqnet --epochs 2 --summary @/summary.json");
     cr_expect_geq(summary().accuracy, 0.95);
 }
-
-/* --- the number of workers makes no difference ------------------------------------------------------------ */
 
 /* ||a - b|| / ||a|| of one step. */
 static double relative_distance(const float *a, const float *b)
@@ -94,7 +100,7 @@ static int loss_curve(double *loss, int room)
         cJSON *json = cJSON_Parse(line);
         cr_assert_not_null(json, "%s", line);
         if (cJSON_HasObjectItem(json, "loss") && n < room)
-            loss[n++] = number(json, "loss");
+            loss[n++] = json_number(json, "loss");
         cJSON_Delete(json);
     }
     free(text);
@@ -180,8 +186,6 @@ Test(train, a_repeated_run_gives_the_same_parameters_and_another_seed_does_not)
     cr_expect_str_neq(summary().hash, first);
 }
 
-/* --- files ------------------------------------------------------------------------------------------------ */
-
 /* A rename onto a device would put a plain file in its place, for the whole machine. (So all names here are links
  * of our own: should this ever fail, only they are lost.) */
 Test(train, a_summary_goes_into_a_pipe_or_behind_a_link_and_replaces_neither)
@@ -207,8 +211,6 @@ Test(train, a_summary_goes_into_a_pipe_or_behind_a_link_and_replaces_neither)
     cr_expect(stat(in_dir("target"), &after) == 0 && after.st_size > 0, "the link was not followed");
 }
 
-/* --- what a step was -------------------------------------------------------------------------------------- */
-
 /* The n-th line of a file of JSON lines; delete it. */
 static cJSON *json_line(const char *name, int n)
 {
@@ -230,13 +232,13 @@ Test(train, metrics_tell_rate_norm_and_where_the_time_went)
     train(2, "--data @/data --batch 50 --epochs 2 --warmup 4 --schedule linear --lr 0.004 --peak_tflops 1 "
              "--metrics @/m");
     cJSON *second = json_line("m", 2), *last = json_line("m", 11);
-    cr_expect_float_eq(number(second, "lr"), 0.002, 1e-9);
-    cr_expect_float_eq(number(last, "lr"), 0.004 / 6, 1e-9);
-    cr_expect(number(second, "grad_norm") > 0 && number(second, "mfu") > 0 &&
-              number(second, "samples_s") > 0);
+    cr_expect_float_eq(json_number(second, "lr"), 0.002, 1e-9);
+    cr_expect_float_eq(json_number(last, "lr"), 0.004 / 6, 1e-9);
+    cr_expect(json_number(second, "grad_norm") > 0 && json_number(second, "mfu") > 0 &&
+              json_number(second, "samples_s") > 0);
     cr_expect_not(cJSON_HasObjectItem(second, "tokens_s") || cJSON_HasObjectItem(second, "param_hash"));
     for (int i = 0; i < 5; i++)
-        cr_expect_geq(number(cJSON_GetObjectItem(second, "ms"), phases[i]), 0);
+        cr_expect_geq(json_number(cJSON_GetObjectItem(second, "ms"), phases[i]), 0);
     cJSON_Delete(second);
     cJSON_Delete(last);
 }
@@ -255,15 +257,13 @@ Test(train, a_profile_shows_every_phase_of_every_rank)
         const cJSON *name = cJSON_GetObjectItem(piece, "name");
         if (name == NULL || strcmp(name->valuestring, "backward") != 0)
             continue;
-        seen[(int)number(piece, "pid") % 2]++;
-        steps = (int)number(cJSON_GetObjectItem(piece, "args"), "step");
+        seen[(int)json_number(piece, "pid") % 2]++;
+        steps = (int)json_number(cJSON_GetObjectItem(piece, "args"), "step");
     }
     cr_expect(seen[0] == seen[1] && seen[0] >= 3 && steps == 3, "%d %d %d", seen[0], seen[1], steps);
     cJSON_Delete(json);
     free(text);
 }
-
-/* --- what is refused -------------------------------------------------------------------------------------- */
 
 Test(train, wrong_words_are_a_usage_error)
 {
@@ -342,8 +342,6 @@ Test(train, a_learning_rate_that_explodes_is_reported)
     train_fails(1, "--data @/data --lr 1e30", 2, "the loss is");
 }
 
-/* --- make-data -------------------------------------------------------------------------------------------- */
-
 static void expect_equal_files(const char *a, const char *b, bool equal)
 {
     size_t len_a, len_b;
@@ -387,4 +385,410 @@ Test(make_data, without_a_place_to_write_it_says_so)
     r = run_command(file, NULL);
     cr_expect(r.exit_code == 1 && strstr(r.err, "make-data: /proc/no: "), "%s", r.err);
     run_free(&r);
+}
+
+/* Gpt2:tiny as a user trains it: tokens from make-data, any number of workers, models of llm.c. */
+
+TestSuite(train_gpt2, .init = training_open, .fini = training_close);
+
+#define RECIPE                                                                                              \
+    "--model gpt2:tiny --data @/tokens --optimizer adamw --lr 0.003 --global_batch 8 --length 32 --epochs " \
+    "1 "                                                                                                    \
+    "--summary @/summary.json "
+
+static void make_tokens(void)
+{
+    make_data("tokens", "4000", "--format=tokens");
+}
+
+Test(train_gpt2, one_two_and_four_workers_come_to_the_same_bits)
+{
+    make_tokens();
+    train(1, RECIPE "--limit_steps 5");
+    struct summary one = summary();
+    cr_expect_leq(one.loss, log(256));
+    for (int workers = 2; workers <= 4; workers *= 2) {
+        train(workers, RECIPE "--limit_steps 5");
+        cr_expect_str_eq(summary().hash, one.hash, "%d workers", workers);
+    }
+}
+
+/* A rate of 1e-30 moves no parameter. */
+Test(train_gpt2, an_exported_model_is_begun_with_by_all_workers)
+{
+    make_tokens();
+    train(1, RECIPE "--limit_steps 3 --export @/model.bin");
+    struct summary exported = summary();
+    train(2, RECIPE "--limit_steps 1 --lr 1e-30 --init_from @/model.bin");
+    cr_expect_str_eq(summary().hash, exported.hash);
+    change_file("model.bin", 16, 3);
+    train_fails(2, RECIPE "--init_from @/model.bin", 1,
+                "model.bin: offset 16: 3 blocks, --model gpt2:tiny has 2");
+}
+
+Test(train_gpt2, what_fits_not_is_refused_before_it_is_trained)
+{
+    make_tokens();
+    train_fails(1, RECIPE "--export @/nowhere/model.bin", 1, "nowhere: cannot write there");
+    train_fails(1, "--model mlp --export @/model.bin", 2, "--export: llm.c's models are GPT-2");
+    train_fails(1, RECIPE "--length 65", 2, "sequences of 65 tokens, 64 at most");
+}
+
+/* --determinism world: after every step the same parameters, bit by bit, whatever the number of workers and of hosts, and
+ * whoever went on where another number had stopped. */
+
+/* Three steps an epoch, the last of which has eight samples in eight shards; so there are six, and an odd end. */
+#define RUN                                                                                          \
+    "--data @/data --global_batch 96 --epochs 2 --determinism world --quiet --hash_steps --metrics " \
+    "@/metrics "
+enum { STEPS = 6 };
+
+TestSuite(world, .init = training_open, .fini = training_close, .timeout = 240);
+
+/* Two hosts, the ranks shared out evenly, or in turn. */
+static const char *const halves[] = { "sh", "-c",
+                                      "DDP_TEST_HOST=h$((RANK * 2 / WORLD_SIZE)) exec \"$0\" \"$@\"", NULL };
+static const char *const turns[] = { "sh", "-c", "DDP_TEST_HOST=h$((RANK % 2)) exec \"$0\" \"$@\"", NULL };
+static const char *const none[] = { NULL };
+
+/* `line` on so many workers and hosts gives the bits of `expected`, from step `from` on. */
+static void expect_equal(int workers, const char *const *hosts, const char *line, const char *expected,
+                         int from)
+{
+    training_prefix = hosts;
+    train(workers, line);
+    char *got = step_hashes();
+    cr_expect(got[0] != '\0' && strncmp(got, expected + from * (HASH + 1), strlen(got)) == 0,
+              "%d workers, %s:\n%s\n%s", workers, line, got, expected + from * (HASH + 1));
+    free(got);
+}
+
+/* One worker's run, in steps. */
+static char *alone(const char *line)
+{
+    train(1, line);
+    char *one = step_hashes();
+    cr_assert_eq(strlen(one), STEPS * (HASH + 1), "%s", one);
+    return one;
+}
+
+Test(world, equal_after_every_step_for_1_2_4_and_8_workers)
+{
+    make_data("data", "200", NULL);
+    char *one = alone(RUN);
+    for (int workers = 2; workers <= 8; workers *= 2)
+        expect_equal(workers, none, RUN, one, 0);
+    expect_equal(2, none, RUN "--zero1", one, 0);
+    free(one);
+}
+
+Test(world, equal_on_several_hosts)
+{
+    make_data("data", "200", NULL);
+    char *one = alone(RUN);
+    expect_equal(2, halves, RUN, one, 0);
+    expect_equal(4, turns, RUN, one, 0);
+    expect_equal(8, halves, RUN, one, 0);
+    free(one);
+}
+
+/* Eight workers stop behind the fourth step, in the middle of the second epoch; two on two hosts go on, then one alone. */
+Test(world, who_goes_on_in_the_middle_of_an_epoch_gets_the_same)
+{
+    make_data("data", "200", NULL);
+    char *one = alone(RUN);
+    train(8, RUN "--limit_steps 4 --checkpoint @/ckpt");
+    expect_equal(2, halves, RUN "--limit_steps 1 --checkpoint @/ckpt --resume", one, 4);
+    expect_equal(1, none, RUN "--checkpoint @/ckpt --resume", one, 5);
+    free(one);
+}
+
+/* Layers that normalise, attend and convolve; pictures that look different each time. */
+Test(world, equal_for_every_kind_of_model)
+{
+    static const char gpt2[] =
+        "--data @/tokens --model gpt2:tiny --global_batch 8 --limit_steps 3 --determinism world "
+        "--quiet --hash_steps --metrics @/metrics";
+    static const char resnet[] = "--data @/cifar --model resnet20 --augment --global_batch 8 --limit_steps 2 "
+                                 "--determinism world --quiet --hash_steps --metrics @/metrics";
+    make_data("tokens", "5000", "--format=tokens --test_samples=200");
+    make_data("cifar", "16", "--format=cifar10 --test_samples=5");
+    train(1, gpt2);
+    char *one = step_hashes();
+    cr_assert_eq(strlen(one), 3 * (HASH + 1), "%s", one);
+    expect_equal(8, none, gpt2, one, 0);
+    free(one);
+    train(1, resnet);
+    one = step_hashes();
+    cr_assert_eq(strlen(one), 2 * (HASH + 1), "%s", one);
+    expect_equal(4, halves, resnet, one, 0);
+    free(one);
+}
+
+/* What rounds, and what a worker goes through in parts, is the same for all, too. */
+Test(world, equal_with_16_bits_shares_of_the_state_and_parts_of_a_batch)
+{
+    static const char line[] = RUN
+        "--precision fp16 --optimizer adamw --clip 0.5 --accumulate 2 --schedule cosine --warmup 2 --lr 1e-3";
+    char shared[512];
+    make_data("data", "200", NULL);
+    char *one = alone(line);
+    snprintf(shared, sizeof(shared), "%s --zero1", line);
+    expect_equal(4, none, line, one, 0);
+    expect_equal(8, halves, shared, one, 0);
+    free(one);
+}
+
+Test(world, what_cannot_be_equal_is_refused)
+{
+    make_data("data", "200", NULL);
+    train_fails(3, "--data @/data --global_batch 96 --determinism world", 2,
+                "3 workers; there can be 1, 2, 4 or 8");
+    train_fails(1, "--data @/data --global_batch 100 --determinism world", 2,
+                "100 cannot be cut into 8 equal parts");
+}
+
+/* `train` with resnet20 on coloured digits: the same whatever the number of workers. Few and small batches, as a picture takes
+ * milliseconds. */
+
+enum { RESNET_STEPS = 2, ROOM = 8 };
+
+static char resnet_dir[] = "/tmp/ddp-e2e-resnet-XXXXXX";
+
+/* Words between spaces; '@' stands for the test's directory. */
+static void run_words(const char *line)
+{
+    char text[1024];
+    const char *argv[48] = { NULL };
+    char *save = NULL;
+    size_t used = 0;
+    int argc = 0;
+    for (const char *c = line; *c != '\0'; c++)
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s",
+                                 *c == '@' ? resnet_dir : (char[]){ *c, '\0' });
+    for (char *word = strtok_r(text, " ", &save); word != NULL; word = strtok_r(NULL, " ", &save))
+        argv[argc++] = word;
+    struct run_result r = run_command(argv, NULL);
+    cr_assert_eq(r.exit_code, 0, "%s: exit %d\n%s%s", line, r.exit_code, r.out, r.err);
+    run_free(&r);
+}
+
+static void make_dir(void)
+{
+    char line[512];
+    cr_assert_not_null(mkdtemp(resnet_dir));
+    snprintf(line, sizeof(line), "%s --format cifar10 --samples 22 --test_samples 20 --out @/data",
+             bin("make-data"));
+    run_words(line);
+}
+
+static void remove_dir(void)
+{
+    run_words("rm -r @");
+}
+
+TestSuite(train_resnet, .init = make_dir, .fini = remove_dir, .timeout = 240);
+
+/* Of all tests: few samples, and a batch for 1, 2 and 3 workers. */
+static void start(int workers, const char *options)
+{
+    char line[1024], program[512];
+    snprintf(program, sizeof(program), "%s", bin("train"));
+    snprintf(
+        line, sizeof(line),
+        "%s --nproc_per_node=%d %s --model resnet20 --data @/data --optimizer sgd --momentum 0.9 --epochs 1 "
+        "--global_batch 12 --metrics @/metrics --summary @/summary %s",
+        bin("ddprun"), workers, program, options);
+    run_words(line);
+}
+
+static void read_text(const char *name, char *text, size_t room)
+{
+    char path[128];
+    snprintf(path, sizeof(path), "%s/%s", resnet_dir, name);
+    FILE *f = fopen(path, "r");
+    cr_assert_not_null(f, "%s", path);
+    text[fread(text, 1, room - 1, f)] = '\0';
+    fclose(f);
+}
+
+/* Yours: cJSON_Delete. */
+static cJSON *resnet_summary(void)
+{
+    char text[8192];
+    read_text("summary", text, sizeof(text));
+    return cJSON_Parse(text);
+}
+
+/* The resnet_summary is yours: cJSON_Delete. */
+static cJSON *resnet_train(int workers, const char *options, double loss[ROOM])
+{
+    char text[8192], *save = NULL;
+    int n = 0;
+    start(workers, options);
+    read_text("metrics", text, sizeof(text));
+    for (char *row = strtok_r(text, "\n", &save); row != NULL; row = strtok_r(NULL, "\n", &save)) {
+        cJSON *json = cJSON_Parse(row), *value = cJSON_GetObjectItem(json, "loss");
+        if (cJSON_GetObjectItem(json, "lr") != NULL && cJSON_IsNumber(value) && n < ROOM)
+            loss[n++] = value->valuedouble;
+        cJSON_Delete(json);
+    }
+    cr_assert_eq(n, RESNET_STEPS);
+    return resnet_summary();
+}
+
+static const char *word(const cJSON *json, const char *key)
+{
+    return cJSON_GetStringValue(cJSON_GetObjectItem(json, key));
+}
+
+static double number(const cJSON *json, const char *key)
+{
+    return cJSON_GetNumberValue(cJSON_GetObjectItem(json, key));
+}
+
+/* Normalised over a shard, so bit by bit; running numbers are those of the first shard wherever it is computed, so the test has
+ * the same result. Pictures are moved and mirrored by sample, whoever reads them. The second batch is a short one. */
+Test(train_resnet, parameters_and_accuracy_are_the_same_for_1_and_2_workers_with_threads_and_without)
+{
+    double loss[2][ROOM];
+    cJSON *one = resnet_train(1, "--augment", loss[0]),
+          *two = resnet_train(2, "--augment --loader_threads 2", loss[1]);
+    cr_expect_str_eq(word(one, "param_hash"), word(two, "param_hash"));
+    cr_expect_eq(number(one, "test_accuracy"), number(two, "test_accuracy"));
+    for (int i = 0; i < RESNET_STEPS; i++)
+        cr_expect_float_eq(loss[0][i], loss[1][i], 1e-6);
+    cJSON *plain = resnet_train(1, "", loss[1]);
+    cr_expect_str_neq(word(one, "param_hash"), word(plain, "param_hash"), "--augment changes nothing");
+    cJSON_Delete(one);
+    cJSON_Delete(two);
+    cJSON_Delete(plain);
+}
+
+/* Normalised over the whole batch, up to rounding: 12 pictures as 12, 6 + 6, 4 + 4 + 4, then 10 as 10, 5 + 5, 4 + 3 + 3. */
+Test(train_resnet, with_sync_bn_ranks_have_the_losses_of_one_large_batch)
+{
+    double one[ROOM], many[ROOM], alone[ROOM];
+    cJSON_Delete(resnet_train(1, "--sync_bn --lr 0.001", one));
+    for (int workers = 2; workers <= 3; workers++) {
+        cJSON_Delete(resnet_train(workers, "--sync_bn --lr 0.001", many));
+        for (int i = 0; i < RESNET_STEPS; i++)
+            cr_expect_float_eq(many[i], one[i], 1e-4, "step %d, %d workers: %.7g, one has %.7g", i, workers,
+                               many[i], one[i]);
+    }
+    cJSON_Delete(resnet_train(3, "--lr 0.001", alone));
+    cr_expect_gt(fabs(alone[0] - one[0]), 1e-3, "it makes no difference: %g and %g", alone[0], one[0]);
+}
+
+/* Running numbers and momentum are in the checkpoint, and a sample is moved and mirrored as it would have been. */
+Test(train_resnet, stopped_in_the_middle_of_an_epoch_it_goes_on_to_the_same_end)
+{
+    double loss[ROOM];
+    cJSON *whole = resnet_train(1, "--augment", loss);
+    start(1, "--augment --checkpoint @/saved --limit_steps 1");
+    start(2, "--augment --checkpoint @/saved --resume");
+    cJSON *resumed = resnet_summary();
+    cr_expect_str_eq(word(whole, "param_hash"), word(resumed, "param_hash"));
+    cr_expect_eq(number(whole, "test_accuracy"), number(resumed, "test_accuracy"));
+    cr_expect_float_eq(number(whole, "test_loss"), number(resumed, "test_loss"), 1e-6);
+    cJSON_Delete(whole);
+    cJSON_Delete(resumed);
+}
+
+/* All threads of train flush subnormals: its own, the loader's, and those that OpenBLAS starts before main. A debugger's view: each
+ * thread is stopped and its control word read. */
+
+TestSuite(train_subnormals, .init = training_open, .fini = training_close, .timeout = 240);
+
+/* Returns false where the kernel refuses. The thread goes on. */
+static bool control_word(pid_t thread, uint64_t *word)
+{
+    int status;
+    if (ptrace(PTRACE_SEIZE, thread, NULL, NULL) != 0)
+        return false;
+    cr_assert_eq(ptrace(PTRACE_INTERRUPT, thread, NULL, NULL), 0);
+    cr_assert_eq(waitpid(thread, &status, __WALL), thread);
+#if defined(__x86_64__)
+    struct user_fpregs_struct registers;
+    struct iovec room = { &registers, sizeof(registers) };
+#elif defined(__aarch64__)
+    struct user_fpsimd_struct registers;
+    struct iovec room = { &registers, sizeof(registers) };
+#else
+    char registers[4096];
+    struct iovec room = { registers, sizeof(registers) };
+#endif
+    const long got = ptrace(PTRACE_GETREGSET, thread, (void *)NT_PRFPREG, &room);
+    ptrace(PTRACE_DETACH, thread, NULL, NULL);
+    cr_assert_eq(got, 0);
+#if defined(__x86_64__)
+    *word = registers.mxcsr;
+#elif defined(__aarch64__)
+    *word = registers.fpcr;
+#else
+    *word = 0;
+#endif
+    return true;
+}
+
+/* How many threads the process has; `keeping` = those of them that keep subnormals, -1 where no thread can be traced. */
+static int look_at_threads(pid_t pid, int *keeping)
+{
+    char path[64];
+    int threads = 0;
+    snprintf(path, sizeof(path), "/proc/%d/task", pid);
+    DIR *dir = opendir(path);
+    cr_assert_not_null(dir);
+    *keeping = 0;
+    for (struct dirent *entry; *keeping >= 0 && (entry = readdir(dir)) != NULL;) {
+        uint64_t word;
+        if (entry->d_name[0] == '.')
+            continue;
+        threads++;
+        if (!control_word((pid_t)atoi(entry->d_name), &word))
+            *keeping = -1;
+        else
+            *keeping += (word & FLUSH_SUBNORMALS_BITS) != FLUSH_SUBNORMALS_BITS;
+    }
+    closedir(dir);
+    return threads;
+}
+
+/* With these, OpenBLAS has `blas` threads besides main; the loader has two. */
+static void expect_all_flush(const char *blas_threads, const char *option, int blas)
+{
+    const char *argv[] = { bin("train"),       "--data", in_dir("data"), "--epochs", "100000",
+                           "--loader_threads", "2",      option,         "2",        NULL };
+    const char *env[] = { "CUDA_VISIBLE_DEVICES=", "OMP_NUM_THREADS", blas_threads, NULL };
+    int keeping;
+    bin_seek_no_leaks();
+    if (FLUSH_SUBNORMALS_BITS == 0)
+        cr_skip_test("skipped, because this processor cannot flush subnormals");
+    make_data("data", "1000", NULL);
+    struct run_process *process = run_start(argv, &(struct run_options){ .env = env });
+    cr_assert_not_null(process);
+    cr_expect(run_until_output(process, "epoch 1/", PATIENCE_MS));
+    const int threads = look_at_threads(run_pid(process), &keeping);
+    run_signal(process, SIGKILL);
+    struct run_result r = run_wait(process);
+    cr_expect_eq(r.signal, SIGKILL, "%s", r.err);
+    run_free(&r);
+    if (keeping < 0)
+        cr_skip_test("skipped, because this system lets no process trace its children");
+    cr_expect_geq(threads, 3 + blas, "%d threads, expected main, 2 of the loader and %d of OpenBLAS", threads,
+                  blas);
+    cr_expect_eq(keeping, 0, "%d of %d threads keep subnormals", keeping, threads);
+}
+
+/* It starts no more threads than there are processors, and --keep_last starts none. */
+Test(train_subnormals, threads_that_openblas_starts_before_main_flush_them)
+{
+    if (cores_allowed() < 2)
+        cr_skip_test("skipped, because OpenBLAS starts no thread on one processor");
+    expect_all_flush("OPENBLAS_NUM_THREADS=2", "--keep_last", 1);
+}
+
+Test(train_subnormals, threads_that_train_asks_for_flush_them)
+{
+    expect_all_flush("OPENBLAS_NUM_THREADS=1", "--threads", 1);
 }

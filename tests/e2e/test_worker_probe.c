@@ -1,5 +1,4 @@
 /* A worker of libddp in the hands of ddprun, of nobody, and of somebody who starts ranks by hand. */
-#include "daemon.h"
 #include "run.h"
 
 #include <criterion/criterion.h>

@@ -4,7 +4,6 @@
 #include "output/lines.h"
 #include "tables/prefix.h"
 #include "tables/rank_set.h"
-#include "output/fold.h"
 #include "tables/text.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* cli_case.h -- a command line as main gets it, what comes of it, and what is said when it is refused. */
-#ifndef TESTS_LIB_CLI_CASE_H
-#define TESTS_LIB_CLI_CASE_H
+#ifndef CLI_CASE_H
+#define CLI_CASE_H
 
 #include "command_line.h"
 

@@ -1,7 +1,7 @@
 /* command_line.h -- the command line as ddprun's main takes it, where no scheduler has a say. For programs of fuzzing,
  * too, which link no library of the tests. */
-#ifndef TESTS_LIB_COMMAND_LINE_H
-#define TESTS_LIB_COMMAND_LINE_H
+#ifndef COMMAND_LINE_H
+#define COMMAND_LINE_H
 
 #include "cli/cli.h"
 

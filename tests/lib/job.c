@@ -1,11 +1,10 @@
 /* job.c -- see job.h. */
 #include "job.h"
 
-#include "patience.h"
-#include "temp_dir.h"
-
 #include "base/buf.h"
+#include "run.h"
 
+#include <criterion/criterion.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -174,4 +173,147 @@ void job_witness_close(struct job_witness *w)
 {
     close(w->fd);
     job_dir_remove(w->dir);
+}
+
+/* --- gate ------------------------------------------------------------------------------------------------- */
+
+/* The gate is open when its file is there. */
+
+static char *dir;
+
+void gate_shut(void)
+{
+    char path[256];
+    dir = job_dir();
+    cr_assert_not_null(dir);
+    snprintf(path, sizeof(path), "%s/gate", dir);
+    setenv("GATE", path, 1);
+}
+
+void gate_open(void)
+{
+    const int fd = open(getenv("GATE"), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    cr_assert_geq(fd, 0);
+    close(fd);
+}
+
+void gate_gone(void)
+{
+    if (dir != NULL)
+        job_dir_remove(dir);
+    dir = NULL;
+    unsetenv("GATE");
+}
+
+/* --- lines seen ------------------------------------------------------------------------------------------- */
+
+enum { WORKERS_MAX = 256, BODY = 300 };
+
+/* Rank of a line's head, which is number `*number` of it; *used = its length. -1 when it is no head. */
+static int read_head(const char *line, bool coloured, int *number, int *used)
+{
+    int prefix, rank, n;
+    *used = 0;
+    if (coloured)
+        n = sscanf(line, "\033[%*dm[%d]\033[0m <%d:%6d:%n", &prefix, &rank, number, used);
+    else
+        n = sscanf(line, "[%d] <%d:%6d:%n", &prefix, &rank, number, used);
+    return n == 3 && *used > 0 && prefix == rank && rank < WORKERS_MAX ? rank : -1;
+}
+
+struct lines_seen lines_seen(char *text, bool coloured)
+{
+    struct lines_seen seen = { 0 };
+    int next[WORKERS_MAX] = { 0 };
+    char body[BODY + 2] = { 0 };
+    memset(body, 'x', BODY / 2);
+    memset(body + BODY / 2, 'y', BODY / 2);
+    body[BODY] = '>';
+    for (char *line = text, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
+        int number, used;
+        *end = '\0';
+        int rank = read_head(line, coloured, &number, &used);
+        bool ok = rank >= 0 && number == next[rank] && strcmp(line + used, body) == 0;
+        if (ok)
+            next[rank]++;
+        seen.whole += ok;
+        seen.torn += !ok;
+    }
+    return seen;
+}
+
+/* --- torch ------------------------------------------------------------------------------------------------ */
+
+const char *torch_python(void)
+{
+    const char *python = getenv("DDP_PYTHON");
+    return python != NULL && *python != '\0' ? python : "/usr/bin/python3";
+}
+
+/* Importing torch takes seconds, finding it or its version does not. */
+static bool python_says(const char *program)
+{
+    const char *argv[] = { torch_python(), "-c", program, NULL };
+    struct run_result r = run_command(argv, NULL);
+    bool yes = r.exit_code == 0;
+    run_free(&r);
+    return yes;
+}
+
+void torch_skip_without(void)
+{
+    if (!python_says("import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"))
+        cr_skip_test("skipped, because %s has no torch (package python3-torch)", torch_python());
+}
+
+void torch_skip_sanitized(void)
+{
+    if (bin_is_sanitized())
+        cr_skip_test("skipped, because most of its time is PyTorch's, and the plain run has asked");
+}
+
+bool torch_is_old(void)
+{
+    return python_says("import importlib.util, os, runpy, sys\n"
+                       "at = os.path.dirname(importlib.util.find_spec('torch').origin)\n"
+                       "version = runpy.run_path(os.path.join(at, 'version.py'))['__version__']\n"
+                       "sys.exit(not version.startswith('1.'))");
+}
+
+/* Asked of PyTorch itself, which takes seconds, and not of what ddprun looks at. */
+bool torch_refuses_stores(void)
+{
+    return !torch_is_old() && python_says("import sys\n"
+                                          "from torch.distributed import TCPStore\n"
+                                          "try:\n"
+                                          "    TCPStore('127.0.0.1', 0, None, True, use_libuv=True)\n"
+                                          "except Exception as error:\n"
+                                          "    sys.exit('without libuv' not in str(error))\n"
+                                          "sys.exit(1)");
+}
+
+void torch_skip_without_libuv(void)
+{
+    torch_skip_without();
+    if (torch_refuses_stores())
+        cr_skip_test(
+            "skipped, because the torch of %s was built without libuv, so its TCPStore refuses other stores",
+            torch_python());
+}
+
+int torch_number(const char *name, int usual)
+{
+    const char *text = getenv(name);
+    const int number = text != NULL ? atoi(text) : 0;
+    if (number > 0)
+        return number;
+    return bin_is_sanitized() ? (usual + 9) / 10 : usual;
+}
+
+const char *const *torch_env(void)
+{
+    static char exec[512];
+    static const char *const env[] = { exec, "OMP_NUM_THREADS=1", NULL };
+    snprintf(exec, sizeof(exec), "PYTHON_EXEC=%s", torch_python());
+    return env;
 }

@@ -3,11 +3,12 @@
  *     struct run_result r = JOB("--nproc_per_node=2", WORKER, "only:1", "exit:7");
  *
  * Jobs run with --standalone (any free port), in a clean environment; WORKER stands for the worker program. */
-#ifndef TESTS_LIB_JOB_H
-#define TESTS_LIB_JOB_H
+#ifndef JOB_H
+#define JOB_H
 
 #include "run.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #define WORKER "(worker)"
@@ -56,5 +57,74 @@ bool job_witness_alone(struct job_witness *w);
 /* Is anybody there now? */
 bool job_witness_sees_some(struct job_witness *w);
 void job_witness_close(struct job_witness *w);
+
+/* --- gate ------------------------------------------------------------------------------------------------- */
+
+/* Workers that stand still until the test, or all the others, are so far. Whatever a test wants to do to a job
+ * that runs is done while its workers stand there: neither can the job be over before, nor need anybody guess how long a
+ * start takes.
+ *
+ *     gate_shut();
+ *     struct run_process *p = JOB_START("sh", "-c", "echo up; " AT_GATE);
+ *     ... until "up" is read, and what has been done to the job shows ...
+ *     gate_open();
+ *
+ * The gate's path is in the environment, as GATE, from gate_shut() to gate_gone(). */
+
+/* For a worker's shell: until the gate is open. */
+#define AT_GATE "until [ -e $GATE ]; do sleep 0.02; done"
+
+/* For a worker's shell: until all workers of this attempt have come here. */
+#define ALL_HERE                                                                                          \
+    ">$GATE.$TORCHELASTIC_RESTART_COUNT.$RANK; until [ $(ls -d $GATE.$TORCHELASTIC_RESTART_COUNT.* | wc " \
+    "-l) "                                                                                                \
+    "-ge $WORLD_SIZE ]; do sleep 0.02; done"
+
+void gate_shut(void);
+void gate_open(void);
+
+/* Take away what gate_shut has made; nothing when there is none. */
+void gate_gone(void);
+
+/* --- lines seen ------------------------------------------------------------------------------------------- */
+
+/* What became of the lines of tests/prog/torn_writer. */
+
+struct lines_seen {
+    int whole, torn; /* torn: also lost ones' successors, and those out of their worker's order */
+};
+
+/* Cuts `text` into lines. They have the prefix "[rank] ", in colour if `coloured`. */
+struct lines_seen lines_seen(char *text, bool coloured);
+
+/* --- torch ------------------------------------------------------------------------------------------------ */
+
+/* A genuine PyTorch for end-to-end tests: which interpreter has it, and jobs of the programs in tests/interop/. */
+
+/* $DDP_PYTHON (`make interop PYTHON=...`), else Debian's. */
+const char *torch_python(void);
+
+/* Skips the test where that interpreter has no torch. */
+void torch_skip_without(void);
+
+/* Skips the test under a sanitizer: most of its time is PyTorch's, and the plain run has asked. */
+void torch_skip_sanitized(void);
+
+/* Is the torch at hand of 1.x? False without one. */
+bool torch_is_old(void);
+
+/* Was the torch at hand built without libuv, so that its clients use no store but those that it hosts? */
+bool torch_refuses_stores(void);
+
+/* Skip the test where that interpreter has no torch, or one whose TCPStore works only with a store that PyTorch hosts without libuv
+ * (Debian 13). */
+void torch_skip_without_libuv(void);
+
+/* The number that $NAME says, else `usual`, a tenth of it with sanitizers: how often `make interop` repeats what `make test`
+ * only samples. */
+int torch_number(const char *name, int usual);
+
+/* Environment for a job whose workers shall run that interpreter: PYTHON_EXEC and no more threads than needed. */
+const char *const *torch_env(void);
 
 #endif

@@ -1,8 +1,15 @@
 /* numbers.h -- what PyTorch has computed: tests/data/torch_NAME.json, made by tests/data/torch_numbers.py. */
-#ifndef TESTS_NUMBERS_H
-#define TESTS_NUMBERS_H
+#ifndef NUMBERS_H
+#define NUMBERS_H
+
+#include "ddp/group.h"
+#include "core/flush_subnormals.h"
+#include "train/compute.h"
+#include "train/models.h"
+#include "train/train_options.h"
 
 #include <cjson/cJSON.h>
+#include <string.h>
 #include <stddef.h>
 
 /* The file "tests/data/torch_NAME.json", or the end of the test. Yours: cJSON_Delete. */
@@ -14,5 +21,175 @@ double numbers_get(const cJSON *row, const char *key, double fallback);
 /* An array of numbers (words as "inf" count as one) into `to`; returns how many. More than `room` end the
  * test. */
 size_t numbers_floats(const cJSON *array, float *to, size_t room);
+
+/* --- known model ------------------------------------------------------------------------------------------ */
+
+/* Models, pictures and tokens from formulas, the same as those of tests/data/torch_models.py. */
+
+enum {
+    KNOWN_ROWS = 20,    /* pictures, 28x28, of 64 that come again and again */
+    KNOWN_COLOURED = 4, /* pictures of resnet's, 3x32x32 */
+    KNOWN_SEQUENCES = 3,
+    KNOWN_LENGTH = 64,
+};
+
+/* The row of models.h; NULL = there is none. */
+const struct model_kind *known_kind(const char *name);
+
+/* The model `name` for batches of the sizes above, with known parameters; or the end of the test. */
+struct model *known_model(const char *name);
+/* The same on a device; send the parameters there. */
+struct model *known_model_on(const char *name, struct compute *on);
+
+/* What a model of this kind is trained with in step `step`; every target weighs the same, 1 together. Valid until the
+ * next call. */
+struct model_batch known_batch(const struct model_kind *kind, int step);
+
+/* --- grad check ------------------------------------------------------------------------------------------- */
+
+/* The gradients of a layer against central differences, in double.
+ *
+ * A test compiles the layer's source with LAYERS_IN_DOUBLE (real.h) and fills a struct grad_check: the arrays whose gradients
+ * the layer computes, and a function that runs it forward and backward. The loss is sum(out x mix), with fixed random
+ * numbers as mix, so backward's input is mix itself. */
+
+enum { GRAD_CHECK_ARRAYS = 4 };
+
+struct grad_check {
+    struct {
+        const char *name;
+        double *value, *grad;
+        size_t n;
+    } in[GRAD_CHECK_ARRAYS]; /* ends with a row without a name */
+    double *out, *mix;
+    size_t n;               /* of out and mix */
+    void (*forward)(void);  /* in -> out */
+    void (*backward)(void); /* mix -> every grad */
+    double tolerance,       /* relative and absolute; 0 = 1e-7 */
+        step;               /* 0 = 1e-5 */
+};
+
+/* The same numbers in every run, in [-1, 1). */
+void grad_check_random(double *value, size_t n, unsigned seed);
+
+/* Fills `in` and `mix` with random numbers, compares every element, and fails the test naming the worst. */
+void grad_check(const struct grad_check *c);
+
+/* The same, with the values that are there. */
+void grad_check_here(const struct grad_check *c);
+
+/* --- devices ---------------------------------------------------------------------------------------------- */
+
+/* A GPU and the CPU side by side: the same call on both, with the same numbers, must come to the same.
+ *
+ * The GPU is the fake one; with DDP_TEST_GPU=1 in the environment it is that of this machine (scripts/gpu_check.sh). Numbers are other
+ * ones in each run, from a seed that is shown when something differs; DEVICES_SEED=N repeats it. */
+
+/* Numbers that both have. `cpu` holds what the device's type leaves of them. */
+struct both {
+    float *cpu;
+    void *gpu;
+    size_t n;
+    bool values; /* of the device's type; else float */
+};
+
+struct devices {
+    struct compute *gpu;
+    int precision;
+    double tolerance; /* of values */
+    struct both all[64];
+    int used;
+};
+
+/* `precision` is one of train_options.h. */
+struct devices devices_open(int precision);
+void devices_close(struct devices *d); /* frees all numbers, too */
+
+/* n numbers of a normal-looking distribution, `scale` wide; 0 = zeros. */
+struct both devices_values(struct devices *d, size_t n, double scale);
+struct both devices_floats(struct devices *d, size_t n, double scale);
+
+/* All of the GPU's numbers are the CPU's: relative to both the whole and the largest of them. */
+void devices_expect_same(struct devices *d, const char *what, struct both x);
+/* In rows of `n` that lie `stride` apart on the GPU and n on the CPU. */
+void devices_expect_rows(struct devices *d, const char *what, struct both x, size_t n, size_t stride);
+
+/* From 0 up to `below`, from the seed of this run. */
+size_t devices_random(size_t below);
+
+/* Open `d`, run `check`, and see that the device could carry all of it out. */
+void devices_check(struct devices *d, int precision, void (*check)(void));
+
+/* EACH_PRECISION (suite, name) { ... } is a test for each precision, with the file's own `static struct devices d`. */
+#define EACH_PRECISION(suite, name)              \
+    static void name(void);                      \
+    Test(suite, name##_in_fp32, .timeout = 120)  \
+    {                                            \
+        devices_check(&d, PRECISION_FP32, name); \
+    }                                            \
+    Test(suite, name##_in_bf16, .timeout = 120)  \
+    {                                            \
+        devices_check(&d, PRECISION_BF16, name); \
+    }                                            \
+    Test(suite, name##_in_fp16, .timeout = 120)  \
+    {                                            \
+        devices_check(&d, PRECISION_FP16, name); \
+    }                                            \
+    static void name(void)
+
+/* The same call on both: `on` is where, `to` the member of struct both. */
+#define BOTH(CALL)                         \
+    do {                                   \
+        struct compute *on = &compute_cpu; \
+        CALL(cpu);                         \
+        on = d.gpu;                        \
+        CALL(gpu);                         \
+    } while (0)
+
+/* --- subnormal numbers --- */
+
+/* Numbers around the smallest normal one, and the mode of this thread (worker/core/flush_subnormals.h). */
+
+enum { KEEP = 0, FLUSH = FLUSH_SUBNORMALS_BITS };
+
+static inline uint64_t subnormals_mode(void)
+{
+    return flush_subnormals_read() & FLUSH_SUBNORMALS_BITS;
+}
+
+/* Does arithmetic of this thread flush now? Asked of the processor, not of its control word. */
+static inline bool subnormals_vanish(void)
+{
+    volatile float smallest = 0x1p-126f;
+    volatile float half = smallest * 0.5f;
+    uint32_t bits;
+    memcpy(&bits, (const void *)&half, sizeof(bits));
+    return bits == 0;
+}
+
+/* Numbers of either sign in turn: subnormal, zero, the smallest normal ones, and near 1. No operation makes them infinite. */
+static inline uint32_t subnormals_f32(uint32_t i)
+{
+    static const uint32_t exponents[] = { 0, 0, 1, 2, 0, 126 };
+    const uint32_t mixed = i * 2654435761u;
+    return (mixed & 1) << 31 | exponents[i % 6] << 23 | (i % 7 == 3 ? 0 : mixed >> 9);
+}
+
+/* The same of each type of floats; n elements. */
+static inline void subnormals_fill(void *to, ddp_dtype dtype, size_t n, uint32_t seed)
+{
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t f32 = subnormals_f32((uint32_t)i + seed * 1000);
+        if (dtype == DDP_F32)
+            ((uint32_t *)to)[i] = f32;
+        else if (dtype == DDP_BF16)
+            ((uint16_t *)to)[i] = (uint16_t)(f32 >> 16);
+        else if (dtype == DDP_F16)
+            ((uint16_t *)to)[i] = (uint16_t)(f32 >> 16 & 0x83ff);
+        else
+            ((uint64_t *)to)[i] = (uint64_t)(f32 & 0x80000000u) << 32 | (uint64_t)(f32 >> 23 & 3) << 52 |
+                                  (uint64_t)(f32 & 0x7fffffu) << 29;
+    }
+}
 
 #endif

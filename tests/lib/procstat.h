@@ -1,9 +1,11 @@
 /* procstat.h -- what /proc says of a running process: its children, and what it uses, for tests that bound the memory and
  * the work of a server. Without Criterion, as the programs that start thousands of jobs link it too. */
-#ifndef TESTS_LIB_PROCSTAT_H
-#define TESTS_LIB_PROCSTAT_H
+#ifndef PROCSTAT_H
+#define PROCSTAT_H
 
 #include <stdbool.h>
+#include <stdint.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
 /* The n-th child of a process, eldest first: of ddprun's pid the agent, of the agent a worker (or an orphan it has
@@ -22,5 +24,16 @@ int procstat_fds(pid_t pid);
 
 /* Is a sanitizer's run-time loaded? Then memory and time are its, not the program's. */
 bool procstat_is_sanitized(pid_t pid);
+
+/* --- rlimits ---------------------------------------------------------------------------------------------- */
+
+/* What this process may have, for itself and for the processes that it starts. (Not limits.h: tests/lib is
+ * in the way to the C library's.) */
+
+/* As many descriptors as the system lets us have: `most` where we are privileged, else up to the hard limit. How many. */
+uint32_t limits_raise_descriptors(uint32_t most);
+
+/* No file may grow beyond that, memory files included: EFBIG comes the same way as ENOSPC. RLIM_INFINITY = as before. */
+void limits_cut_files(rlim_t bytes);
 
 #endif

@@ -11,12 +11,13 @@
  *
  * Each rank is a forked process with RANK, WORLD_SIZE ... set as a launcher would. It reports through
  * memory that it shares with the test, because a Criterion assertion in a forked process would be lost. */
-#ifndef TESTS_RANKS_H
-#define TESTS_RANKS_H
+#ifndef RANKS_H
+#define RANKS_H
 
 #include "ddp/ddp.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 enum { RANKS_MAX = 16 };
@@ -78,5 +79,114 @@ void rank_expect(struct rank *me, bool truth, const char *fmt, ...) __attribute_
 
 /* Open descriptors of this process. */
 int rank_open_files(void);
+
+/* --- pretend gpu ------------------------------------------------------------------------------------------ */
+
+/* Ranks with GPUs on a machine that has none: tests/fake/fake_gpu.h. */
+
+/* In a rank, before ddp_init_from_env: this process finds the fake runtime and NCCL, and the libddp_cuda of this build. */
+void pretend_gpu(void);
+
+/* Options for backend "nccl" on device LOCAL_RANK, and for "cpu" on it. */
+extern const ddp_options nccl_options, staged_options;
+
+/* --- trials ----------------------------------------------------------------------------------------------- */
+
+/* Collectives with values that are known: for tests that run them as real processes.
+ *
+ * Inputs are small integers chosen so that every sum and product is exact in every type; each rank
+ * computes what the result must be from the rule alone, and compares every element. */
+
+enum kind { ALL_REDUCE, REDUCE, BROADCAST, ALL_GATHER, GATHER, SCATTER, REDUCE_SCATTER, KINDS };
+enum memory { PRIVATE, SHARED, IN_SHARED, MIXED, MEMORIES }; /* MIXED: rank 0 private, the others shared */
+
+struct trial {
+    enum kind kind;
+    ddp_dtype dtype;
+    ddp_op op;
+    size_t n;
+    int root;
+    enum memory memory;
+    bool in_place;
+};
+
+/* Four blocks of a rank: in and out, private and shared; with a device the latter lie in its memory. */
+struct trial_room {
+    struct rank *me;
+    ddp_ctx *ctx;
+    bool device;
+    char *private_in, *private_out;
+    void *shared_in, *shared_out;
+    size_t bytes;
+};
+
+/* Initialise the rank and make its blocks; finalize and free. */
+struct trial_room room_open(struct rank *me, size_t bytes);
+
+/* In a rank: with these options from now on. */
+void trials_use(const ddp_options *options);
+void room_close(struct trial_room *room);
+
+/* Run one collective and compare what came out. */
+void trial_run(const struct trial_room *room, const struct trial *trial);
+
+/* Every kind with every type and operation, few elements, all kinds of memory (one in `one_in` of them, the same on
+ * every rank); and with a million elements, every root, in place and not. Each opens and closes a room. */
+void trials_of_all_types(struct rank *me, unsigned one_in);
+void trials_of_large_counts(struct rank *me);
+
+uint64_t trial_hash(uint64_t hash, const void *data, size_t len);
+
+/* --- reducer model ---------------------------------------------------------------------------------------- */
+
+/* A small model for the tests of the reducer, with gradients whose averages each rank can work out for
+ * itself: they are small integers, so every sum is exact in every type.
+ *
+ *     static void step(struct rank *me)
+ *     {
+ *         ddp_ctx *ctx = toy_join(me);
+ *         ddp_reducer_options options = toy_options();
+ *         ddp_reducer *reducer = toy_open(me, ctx, &options);
+ *         toy_backward(me, reducer, 0);
+ *         ...
+ *     }
+ *     Test(x, y) { model_run_on("aab", step); }       three ranks on two hosts */
+
+enum { MODEL_PARAMS = 6 };
+
+/* Parameter 2 is of doubles, in model_scale, 3 has a shape; the others are in model_w. */
+extern const size_t model_counts[MODEL_PARAMS], model_fc2_shape[2];
+extern float model_w[MODEL_PARAMS][500];
+extern double model_scale[9];
+
+/* Buffers for those who want some. */
+extern float model_mean[33], model_seen[1];
+
+void toy_params(ddp_param params[MODEL_PARAMS]);
+
+/* Limits that make four buckets of it. */
+ddp_reducer_options toy_options(void);
+
+/* Run `main` as ranks on hosts, each a letter: "aab". In the rank: join the others there. */
+void model_run_on(const char *hosts, rank_main main);
+ddp_ctx *toy_join(struct rank *me);
+ddp_reducer *toy_open(struct rank *me, ddp_ctx *ctx, const ddp_reducer_options *options);
+
+/* The gradient of element e of parameter p that `rank` finds in `step`. */
+double toy_gradient(int rank, int step, size_t p, size_t e);
+
+/* The arrays of the reducer. */
+double toy_get(ddp_reducer *reducer, size_t p, size_t e);
+void toy_set(ddp_reducer *reducer, size_t p, size_t e, double value);
+void toy_clear(ddp_reducer *reducer);
+void toy_accumulate(ddp_reducer *reducer, int rank, int step, size_t p);
+
+/* The backward pass, in an order that differs from rank to rank and from step to step. */
+void toy_backward(struct rank *me, ddp_reducer *reducer, int step);
+
+/* Compare the results of the reducer for all steps first .. last with the sums over ranks and the options. */
+double toy_averaged(const ddp_reducer_options *o, size_t p, double sum, double divisor);
+void model_expect_average(struct rank *me, ddp_reducer *reducer, const ddp_reducer_options *o, int first,
+                          int last);
 
 #endif

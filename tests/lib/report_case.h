@@ -1,9 +1,9 @@
 /* report_case.h -- a job of local workers that end as a test says, and the report of it. */
-#ifndef TESTS_LIB_REPORT_CASE_H
-#define TESTS_LIB_REPORT_CASE_H
+#ifndef REPORT_CASE_H
+#define REPORT_CASE_H
 
 #include "command_line.h"
-#include "report/report_text.h"
+#include "report/report.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>

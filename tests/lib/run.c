@@ -6,28 +6,122 @@
  * cannot be somebody else's. */
 #include "run.h"
 
-#include "hanging.h"
-#include "patience.h"
-
 #include "base/buf.h"
 #include "base/clock.h"
+#include "procstat.h"
 
+#include <arpa/inet.h>
+#include <criterion/criterion.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <limits.h>
 #include <poll.h>
 #include <pty.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/pidfd.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <termios.h>
-#include <sys/stat.h>
 #include <unistd.h>
+
+enum { REST_MS = 5 };
+
+bool patience_left(struct patience *p)
+{
+    const uint64_t now_ms = clock_ms();
+    if (p->until_ms == 0)
+        p->until_ms = now_ms + PATIENCE_MS;
+    if (now_ms >= p->until_ms)
+        return false;
+    poll(NULL, 0, REST_MS);
+    return true;
+}
+
+bool patience_read(int fd, char *seen, unsigned long size, const char *text)
+{
+    for (size_t len = strlen(seen); strstr(seen, text) == NULL;) {
+        struct pollfd wait = { .fd = fd, .events = POLLIN };
+        const ssize_t n = poll(&wait, 1, PATIENCE_MS) == 1 ? read(fd, seen + len, size - 1 - len) : 0;
+        if (n <= 0)
+            return false;
+        len += (size_t)n;
+        seen[len] = '\0';
+    }
+    return true;
+}
+
+/* --- temp dir --------------------------------------------------------------------------------------------- */
+
+void temp_dir_make(char *path)
+{
+    if (mkdtemp(path) != NULL)
+        return;
+    perror(path);
+    abort();
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    (void)st;
+    (void)type;
+    (void)ftw;
+    return remove(path);
+}
+
+void temp_dir_remove(const char *path)
+{
+    nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* --- free port -------------------------------------------------------------------------------------------- */
+
+/* A port that bind() has chosen and that was closed again may be anybody's a moment later: one of the many connections of
+ * other tests. So it comes from below the range that the kernel chooses from, and from a place there that depends on our
+ * process id, as each test is a process. */
+
+/* Away from 29500, ddprun's own, and from those that tests of port ranges name. */
+enum { LOWEST = 10000, HIGHEST = 19999, APART = 7 };
+
+static bool is_free(int port)
+{
+    struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const bool is = bind(fd, (struct sockaddr *)&at, sizeof(at)) == 0;
+    close(fd);
+    return is;
+}
+
+int free_port(void)
+{
+    static int given;
+    const int count = HIGHEST - LOWEST + 1;
+    for (int tries = 0; tries < count; tries++) {
+        const int port = LOWEST + (int)(((long)getpid() * APART + given++) % count);
+        if (is_free(port))
+            return port;
+    }
+    cr_assert_fail("no port from %d to %d is free", LOWEST, HIGHEST);
+    return -1;
+}
+
+const char *free_port_option(const char *option)
+{
+    static char text[96];
+    snprintf(text, sizeof(text), "%s%d", option, free_port());
+    return text;
+}
+
+/* --- run -------------------------------------------------------------------------------------------------- */
 
 enum { DRAIN_MS = 500, PIPE_BYTES = 1 << 20, READ_BYTES = 64 * 1024 };
 
@@ -371,4 +465,104 @@ bool bin_is_open_to_nobody(void)
 void bin_seek_no_leaks(void)
 {
     setenv("LSAN_OPTIONS", "detect_leaks=0", 1);
+}
+
+/* --- hanging ---------------------------------------------------------------------------------------------- */
+
+enum { DEPTH_MAX = 8, CHILDREN_MAX = 32 };
+
+/* The first line of a thread's file in /proc, without its end. */
+static void first_line(pid_t pid, int thread, const char *file, char *out, int size)
+{
+    char path[96];
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/%s", (int)pid, thread, file);
+    FILE *f = fopen(path, "re");
+    if (f == NULL || fgets(out, size, f) == NULL)
+        snprintf(out, (size_t)size, "?");
+    out[strcspn(out, "\n")] = '\0';
+    if (f != NULL)
+        fclose(f);
+}
+
+static void describe_thread(pid_t pid, int thread, struct buf *out)
+{
+    char stat[512], where[64], name[64];
+    first_line(pid, thread, "stat", stat, sizeof(stat));
+    first_line(pid, thread, "wchan", where, sizeof(where));
+    first_line(pid, thread, "comm", name, sizeof(name));
+    const char *state = strrchr(stat, ')'); /* behind the name, which may hold anything */
+    buf_printf(out, "run: still there: %s, pid %d, thread %d, state%.2s, in %s\n", name, (int)pid, thread,
+               state != NULL ? state + 1 : " ?", where);
+}
+
+static void describe_threads(pid_t pid, struct buf *out)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+    DIR *threads = opendir(path);
+    if (threads == NULL)
+        return;
+    for (struct dirent *e; (e = readdir(threads)) != NULL;)
+        if (e->d_name[0] != '.')
+            describe_thread(pid, atoi(e->d_name), out);
+    closedir(threads);
+}
+
+static void describe(pid_t pid, int depth, struct buf *out)
+{
+    pid_t child;
+    describe_threads(pid, out);
+    for (int n = 0; depth < DEPTH_MAX && n < CHILDREN_MAX && (child = procstat_child(pid, n)) != 0; n++)
+        describe(child, depth + 1, out);
+}
+
+void hanging_describe(pid_t pid, struct buf *out)
+{
+    describe(pid, 0, out);
+}
+
+/* --- daemon ----------------------------------------------------------------------------------------------- */
+
+/* The test's own limit is what counts: with its end the daemon ends, too. */
+static const struct run_options as_long_as_the_test = { .timeout_ms = 600000 };
+
+static struct daemon wait_ready(struct run_process *process)
+{
+    struct daemon d = { .process = process };
+    if (!run_until_output(process, "\n", PATIENCE_MS)) {
+        struct run_result r = run_wait(process);
+        cr_assert_fail("the daemon does not start: %s", r.err);
+    }
+    d.port = atoi(strrchr(run_output(process), ':') + 1);
+    return d;
+}
+
+struct daemon daemon_start(const char *listen, const char *option)
+{
+    const char *argv[] = { bin("ddp-rendezvous"), "--listen", listen, option, NULL };
+    return wait_ready(run_start(argv, &as_long_as_the_test));
+}
+
+struct daemon daemon_start_insecure(const char *max_bytes)
+{
+    const char *argv[] = { bin("ddp-rendezvous"), "--listen", "127.0.0.1:0", "--insecure",
+                           "--max-bytes",         max_bytes,  NULL };
+    return wait_ready(run_start(argv, &as_long_as_the_test));
+}
+
+struct daemon daemon_start_limited(int max_fds)
+{
+    char command[64];
+    snprintf(command, sizeof(command), "ulimit -n %d; exec \"$0\" --listen 127.0.0.1:0", max_fds);
+    const char *argv[] = { "/bin/sh", "-c", command, bin("ddp-rendezvous"), NULL };
+    return wait_ready(run_start(argv, &as_long_as_the_test));
+}
+
+void daemon_stop(struct daemon *d)
+{
+    run_signal(d->process, SIGTERM);
+    struct run_result r = run_wait(d->process);
+    cr_assert_eq(r.exit_code, 0, "the daemon ended with %d, signal %d: %s", r.exit_code, r.signal, r.err);
+    run_free(&r);
+    d->process = NULL;
 }

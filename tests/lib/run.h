@@ -10,11 +10,59 @@
  * The program gets a process group of its own, which is killed when it has ended or its time is up, and it
  * dies with the test (parent-death signal). Nothing here fails a test: what went wrong stands in the result.
  */
-#ifndef TESTS_LIB_RUN_H
-#define TESTS_LIB_RUN_H
+#ifndef RUN_H
+#define RUN_H
+
+#include "base/buf.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
+
+/* Waiting for what must come. A test waits for a condition and never for a time: how long a thing takes is the
+ * machine's affair, and PATIENCE_MS is only reached by what never comes.
+ *
+ *     for (struct patience p = { 0 }; !condition && patience_left(&p);)
+ *         continue; */
+
+enum { PATIENCE_MS = 60000 };
+
+/* { 0 }: the time begins with the first look. */
+struct patience {
+    uint64_t until_ms;
+};
+
+/* Rest for a few milliseconds; false when the time is over. */
+bool patience_left(struct patience *p);
+
+/* Read from a descriptor that is one's own until `text` stands in `seen`, which is a string that may hold some already. False
+ * at the end of the file, when there is no more room, or when nothing has come for PATIENCE_MS. */
+bool patience_read(int fd, char *seen, unsigned long size, const char *text);
+
+/* --- temp dir --------------------------------------------------------------------------------------------- */
+
+/* A directory of a test's own.
+ *
+ *     static char dir[] = "/tmp/ddp-thing-XXXXXX"; */
+
+/* Make it; the Xs become what makes its name new. The test is over where that cannot be done. */
+void temp_dir_make(char *path);
+
+/* Remove it with all that is in it. */
+void temp_dir_remove(const char *path);
+
+/* --- free port -------------------------------------------------------------------------------------------- */
+
+/* A port that a test can promise to several programs before the first of them listens on it. */
+
+/* On 127.0.0.1. Nobody listens there, the kernel hands it to nobody who asks for any, and no other test that runs at the
+ * same time is given it. */
+int free_port(void);
+
+/* "OPTION" and a free port behind it; valid until the next call. */
+const char *free_port_option(const char *option);
+
+/* --- run -------------------------------------------------------------------------------------------------- */
 
 struct run_options {
     const char *const
@@ -79,5 +127,34 @@ bool bin_is_open_to_nobody(void);
 /* From here on nothing that this test starts looks for leaks. LeakSanitizer fails where a program is killed or traced
  * while it looks. */
 void bin_seek_no_leaks(void);
+
+/* --- hanging ---------------------------------------------------------------------------------------------- */
+
+/* What a process that should have ended long ago, and all below it, is doing: for the words of a failed test,
+ * because nobody can look any more when they are read. Without Criterion. */
+
+/* Append a line for each thread: name, numbers, state, and where it sleeps in the kernel. */
+void hanging_describe(pid_t pid, struct buf *out);
+
+/* --- daemon ----------------------------------------------------------------------------------------------- */
+
+/* A ddp-rendezvous process for a test. */
+
+struct daemon {
+    struct run_process *process;
+    int port;
+};
+
+/* Start it on `listen`, with one more option unless NULL, and wait for its ready line; fails the test otherwise. */
+struct daemon daemon_start(const char *listen, const char *option);
+
+/* The same on 127.0.0.1:0 for every user of this host, with that --max-bytes. */
+struct daemon daemon_start_insecure(const char *max_bytes);
+
+/* The same on 127.0.0.1:0, with no more than `max_fds` descriptors. */
+struct daemon daemon_start_limited(int max_fds);
+
+/* SIGTERM; fails the test unless it ends with 0. */
+void daemon_stop(struct daemon *d);
 
 #endif

@@ -3,21 +3,559 @@
 
 #include "base/clock.h"
 
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
+#include <sys/pidfd.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-enum { WORDS_MAX = 64, TEXT = 4096, START_MS = 60000, LIFE_MS = 110000, LEFT_MS = 10000 };
+/* Process 1 of a host is a child of the test, made by one clone() with all its namespaces. It mounts what is its own,
+ * says so through a pipe, and sleeps; the kernel reaps its orphans. The network between them is scene.c's. */
+
+#define GROUP_PREFIX "ddprun-hosts-"
+
+enum { OWN = CLONE_NEWNET | CLONE_NEWUTS | CLONE_NEWNS | CLONE_NEWIPC, TEXT = 8192, PIDS_MAX = 4096 };
+
+static bool put_file(const char *path, const char *text)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    bool ok = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+    if (fd >= 0)
+        close(fd);
+    return ok;
+}
+
+/* --- control groups -------------------------------------------------------------------------------------- */
+
+/* Where version 2 is mounted, "" = nowhere that we may write. */
+static const char *group_root(void)
+{
+    static const char *const roots[] = { "/sys/fs/cgroup/unified", "/sys/fs/cgroup" };
+    for (size_t i = 0; i < sizeof(roots) / sizeof(roots[0]); i++) {
+        char path[64];
+        snprintf(path, sizeof(path), "%s/cgroup.procs", roots[i]);
+        if (access(path, W_OK) == 0)
+            return roots[i];
+    }
+    return "";
+}
+
+/* A group and all below it, which are empty. */
+static void remove_groups(const char *path)
+{
+    DIR *dir = opendir(path);
+    for (struct dirent *e; dir != NULL && (e = readdir(dir)) != NULL;) {
+        char below[512];
+        if (e->d_type != DT_DIR || e->d_name[0] == '.')
+            continue;
+        snprintf(below, sizeof(below), "%s/%s", path, e->d_name);
+        remove_groups(below);
+    }
+    if (dir != NULL)
+        closedir(dir);
+    /* The last to leave may still be on his way out. */
+    for (int i = 0; rmdir(path) != 0 && i < 200 && access(path, F_OK) == 0; i++)
+        poll(NULL, 0, 5);
+}
+
+/* Groups of tests that were killed. */
+static void bury_groups(const char *root)
+{
+    DIR *dir = opendir(root);
+    for (struct dirent *e; dir != NULL && (e = readdir(dir)) != NULL;) {
+        char path[512];
+        int pid = 0;
+        if (sscanf(e->d_name, GROUP_PREFIX "%d", &pid) != 1 || pid <= 0 || kill(pid, 0) == 0)
+            continue;
+        snprintf(path, sizeof(path), "%s/%s", root, e->d_name);
+        remove_groups(path);
+    }
+    if (dir != NULL)
+        closedir(dir);
+}
+
+static void group_path(char path[96])
+{
+    snprintf(path, 96, "%s/" GROUP_PREFIX "%d", group_root(), (int)getpid());
+}
+
+static void make_group(struct host *h)
+{
+    char all[96];
+    group_path(all);
+    if (group_root()[0] == '\0')
+        return;
+    mkdir(all, 0755);
+    if (snprintf(h->group, sizeof(h->group), "%s/%d", all, h->index) < 0 || mkdir(h->group, 0755) != 0)
+        h->group[0] = '\0';
+}
+
+static void join_group(const struct host *h)
+{
+    char path[128];
+    snprintf(path, sizeof(path), "%s/cgroup.procs", h->group);
+    if (h->group[0] != '\0')
+        put_file(path, "0");
+}
+
+/* --- process 1 ------------------------------------------------------------------------------------------- */
+
+/* fork() into new namespaces; the child dies with us. */
+static pid_t fork_apart(unsigned long namespaces)
+{
+    pid_t pid = (pid_t)syscall(SYS_clone, namespaces | SIGCHLD, NULL, NULL, NULL, NULL);
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        signal(SIGCHLD, SIG_IGN);
+        signal(SIGTERM, SIG_DFL);
+    }
+    return pid;
+}
+
+static bool mount_over(const char *file, const char *name)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/run/%s", name);
+    return (access(path, F_OK) == 0 || put_file(path, "hosts: files\n")) &&
+           mount(path, file, NULL, MS_BIND, NULL) == 0;
+}
+
+/* Names come from /etc/hosts alone: no test may ask the machine's name service. */
+static bool furnish(const struct host *h)
+{
+    return sethostname(h->name, strlen(h->name)) == 0 &&
+           mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+           mount("proc", "/proc", "proc", 0, NULL) == 0 &&
+           mount("tmpfs", "/run", "tmpfs", 0, "mode=755") == 0 && mkdir("/run/user", 0755) == 0 &&
+           mkdir("/run/user/0", 0700) == 0 && mount("tmpfs", "/dev/shm", "tmpfs", 0, NULL) == 0 &&
+           put_file("/run/hosts", "") && mount_over("/etc/hosts", "hosts") &&
+           mount_over("/etc/nsswitch.conf", "nsswitch.conf");
+}
+
+_Noreturn static void live(int ready, bool ok)
+{
+    if (!ok || write(ready, "", 1) != 1)
+        _exit(1);
+    close(ready);
+    for (;;)
+        pause();
+}
+
+/* Wait for the byte of live(). */
+static bool is_ready(int ends[2])
+{
+    char byte;
+    close(ends[1]);
+    bool ok = read(ends[0], &byte, 1) == 1;
+    close(ends[0]);
+    return ok;
+}
+
+static bool host_begin(struct host *h)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return false;
+    make_group(h);
+    h->init = fork_apart(OWN | CLONE_NEWPID);
+    if (h->init == 0) {
+        join_group(h);
+        live(ends[1], furnish(h));
+    }
+    return h->init > 0 && is_ready(ends);
+}
+
+/* --- programs on a host ---------------------------------------------------------------------------------- */
+
+/* Process 1 sees what we see, and that may be less than all: where this test runs in a root of its own, entering a mount
+ * namespace would lead out of it. */
+static int open_root(const struct host *h)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%d/root", (int)h->init);
+    return open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+}
+
+/* The child is born into the host's process ids, and enters all else by itself. */
+static pid_t fork_onto(const void *place)
+{
+    const struct host *h = place;
+    int theirs = pidfd_open(h->init, 0), ours = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC),
+        root = open_root(h);
+    pid_t pid = -1;
+    if (theirs >= 0 && setns(theirs, CLONE_NEWPID) == 0)
+        pid = fork();
+    if (pid == 0) {
+        join_group(h);
+        if (setns(theirs, OWN) != 0 || fchdir(root) != 0 || chroot(".") != 0)
+            _exit(126);
+    }
+    setns(ours, CLONE_NEWPID);
+    close(root);
+    close(theirs);
+    close(ours);
+    return pid;
+}
+
+struct run_process *host_start(const struct host *host, const char *const argv[],
+                               const struct run_options *options)
+{
+    struct run_options o = options != NULL ? *options : (struct run_options){ 0 };
+    o.fork = fork_onto;
+    o.place = host;
+    return run_start(argv, &o);
+}
+
+struct run_result host_run(const struct host *host, const char *const argv[])
+{
+    return run_wait(host_start(host, argv, NULL));
+}
+
+static bool shell(const struct host *h, const char *command)
+{
+    const char *argv[] = { "/bin/sh", "-c", command, NULL };
+    struct run_result r = h != NULL ? host_run(h, argv) : run_command(argv, NULL);
+    bool ok = r.exit_code == 0;
+    if (!ok)
+        fprintf(stderr, "%s: '%s' ended with %d: %s\n", h != NULL ? h->name : "hosts", command, r.exit_code,
+                r.err);
+    run_free(&r);
+    return ok;
+}
+
+bool host_sh(const struct host *host, const char *command, ...)
+{
+    char text[TEXT];
+    va_list args;
+    va_start(args, command);
+    vsnprintf(text, sizeof(text), command, args);
+    va_end(args);
+    return shell(host, text);
+}
+
+/* --- faults ---------------------------------------------------------------------------------------------- */
+
+void host_rules(const struct host *host, const char *command, ...)
+{
+    static const char chains[] = "add table inet f; "
+                                 "add chain inet f in { type filter hook input priority 0; }; "
+                                 "add chain inet f out { type filter hook output priority 0; }; ";
+    char text[1024];
+    va_list args;
+    va_start(args, command);
+    vsnprintf(text, sizeof(text), command, args);
+    va_end(args);
+    cr_assert(host_sh(host, "nft '%s %s'", chains, text));
+}
+
+void host_heal(const struct host *host)
+{
+    cr_assert(host_sh(host, "nft flush ruleset"));
+}
+
+void host_cable(const struct hosts *net, int index, bool plugged)
+{
+    cr_assert(host_sh(NULL, "nsenter -t %d -n ip link set p%d %s", (int)net->bridge, index,
+                      plugged ? "up" : "down"));
+}
+
+void host_names(const struct host *host, const char *lines)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%d/root/run/hosts", (int)host->init);
+    cr_assert(put_file(path, lines));
+}
+
+/* Alive (a zombie has no program any more), and in the host's process ids? */
+static bool is_on(const struct host *h, pid_t pid)
+{
+    char path[64], theirs[64] = "", ours[64] = "";
+    snprintf(path, sizeof(path), "/proc/%d/exe", (int)pid);
+    if (readlink(path, theirs, sizeof(theirs)) < 0)
+        return false;
+    memset(theirs, 0, sizeof(theirs));
+    snprintf(path, sizeof(path), "/proc/%d/ns/pid", (int)pid);
+    if (readlink(path, theirs, sizeof(theirs) - 1) < 0)
+        return false;
+    snprintf(path, sizeof(path), "/proc/%d/ns/pid", (int)h->init);
+    return readlink(path, ours, sizeof(ours) - 1) > 0 && strcmp(theirs, ours) == 0;
+}
+
+/* Its processes but process 1. The kernel lists them by ascending id, so parents mostly stand first. */
+static int list_pids(const struct host *host, pid_t pids[PIDS_MAX])
+{
+    int n = 0;
+    DIR *proc = opendir("/proc");
+    for (struct dirent *e; proc != NULL && n < PIDS_MAX && (e = readdir(proc)) != NULL;) {
+        const pid_t pid = (pid_t)strtol(e->d_name, NULL, 10);
+        if (pid > 0 && pid != host->init && is_on(host, pid))
+            pids[n++] = pid;
+    }
+    if (proc != NULL)
+        closedir(proc);
+    return n;
+}
+
+/* What the program calls itself, "" when it is gone. */
+static void name_of(pid_t pid, char name[64])
+{
+    char path[64];
+    name[0] = '\0';
+    snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
+    FILE *f = fopen(path, "re");
+    if (f != NULL && fgets(name, 64, f) != NULL)
+        name[strcspn(name, "\n")] = '\0';
+    if (f != NULL)
+        fclose(f);
+}
+
+int host_signal(const struct host *host, const char *name, int signal)
+{
+    pid_t pids[PIDS_MAX];
+    int signalled = 0;
+    const int n = list_pids(host, pids);
+    for (int i = 0; i < n; i++) {
+        char its[64];
+        name_of(pids[i], its);
+        if (name == NULL || strcmp(its, name) == 0)
+            signalled += kill(pids[i], signal) == 0;
+    }
+    return signalled;
+}
+
+static int count_on(const struct host *host, char *names, size_t size)
+{
+    pid_t pids[PIDS_MAX];
+    const int n = list_pids(host, pids);
+    if (names != NULL)
+        names[0] = '\0';
+    for (int i = 0; names != NULL && i < n; i++) {
+        const size_t len = strlen(names);
+        char name[64];
+        name_of(pids[i], name);
+        snprintf(names + len, size - len, " %s", name);
+    }
+    return n;
+}
+
+int host_left(const struct host *host, int timeout_ms, char *names, size_t size)
+{
+    const uint64_t until_ms = clock_ms() + (uint64_t)timeout_ms;
+    int n;
+    while ((n = count_on(host, names, size)) > 0 && clock_ms() < until_ms)
+        poll(NULL, 0, 10);
+    return n;
+}
+
+static void end_process(pid_t *pid)
+{
+    if (*pid > 0) {
+        kill(*pid, SIGKILL);
+        waitpid(*pid, NULL, 0);
+    }
+    *pid = 0;
+}
+
+void host_off(struct hosts *net, int index)
+{
+    host_cable(net, index, false);
+    /* It is reaped later: the kernel lets it go when the test has waited for all that it has started there. */
+    kill(net->host[index].init, SIGKILL);
+    net->host[index].off = true;
+}
+
+/* --- all of them ----------------------------------------------------------------------------------------- */
+
+const char *hosts_lack(void)
+{
+    static const char *const tools[] = { "/usr/sbin/ip", "/sbin/ip", "/usr/sbin/nft", "/sbin/nft" };
+    if (geteuid() != 0)
+        return "hosts in network namespaces need root";
+    for (int i = 0; i < 4; i += 2)
+        if (access(tools[i], X_OK) != 0 && access(tools[i + 1], X_OK) != 0)
+            return i == 0 ? "there is no ip (iproute2)" : "there is no nft (nftables)";
+    int status = 1;
+    pid_t pid = fork_apart(OWN | CLONE_NEWPID);
+    if (pid == 0)
+        _exit(0);
+    if (pid < 0 || waitpid(pid, &status, 0) != pid)
+        return "the kernel makes no namespaces for us";
+    return NULL;
+}
+
+static bool bridge_begin(struct hosts *net)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return false;
+    net->bridge = fork_apart(CLONE_NEWNET);
+    if (net->bridge == 0)
+        live(ends[1], true);
+    return net->bridge > 0 && is_ready(ends);
+}
+
+struct hosts *hosts_open(int count)
+{
+    return hosts_open_as(HOSTS_V4, count);
+}
+
+struct hosts *hosts_open_as(enum hosts_kind kind, int count)
+{
+    const char *lack = hosts_lack();
+    if (lack != NULL)
+        cr_skip_test("skipped, because %s", lack);
+    struct hosts *net = calloc(1, sizeof(*net));
+    cr_assert(net != NULL && count <= HOSTS_MAX);
+    net->kind = kind;
+    bool ok = bridge_begin(net);
+    if (group_root()[0] != '\0')
+        bury_groups(group_root());
+    for (int i = 0; ok && i < count; i++) {
+        struct host *h = &net->host[net->count++];
+        h->index = i;
+        snprintf(h->name, sizeof(h->name), "node%d", i);
+        hosts_net_address(kind, h);
+        ok = host_begin(h);
+    }
+    ok = ok && hosts_net_join(net);
+    cr_assert(ok, "the hosts cannot be made");
+    return net;
+}
+
+void hosts_close(struct hosts *net)
+{
+    char all[96];
+    for (int i = 0; i < net->count; i++)
+        end_process(&net->host[i].init);
+    end_process(&net->bridge);
+    group_path(all);
+    if (group_root()[0] != '\0')
+        remove_groups(all);
+    free(net);
+}
+
+/* --- hosts net -------------------------------------------------------------------------------------------- */
+
+/* HOSTS_V4, HOSTS_V6          HOSTS_NAT
+ *
+ *     node0 --- p0 .              node0 --- p0 --- br0 (10.9.0.254)
+ *     node1 --- p1 -- br0                           |    all leave as 10.9.0.254, and nobody comes in or across
+ *     node2 --- p2 '              node1 (10.8.1.2) --- p1 (10.8.1.254)
+ *                                 node2 (10.8.2.2) --- p2 (10.8.2.254)
+ *
+ * All but the nodes is in the network namespace of the bridge, which is the router, too. */
+
+/* Behind the router? */
+static bool is_inside(enum hosts_kind kind, int index)
+{
+    return kind == HOSTS_NAT && index > 0;
+}
+
+void hosts_net_address(enum hosts_kind kind, struct host *h)
+{
+    if (kind == HOSTS_V6)
+        snprintf(h->addr, sizeof(h->addr), "fd00::%x", (unsigned)h->index + 1);
+    else if (is_inside(kind, h->index))
+        snprintf(h->addr, sizeof(h->addr), "10.8.%d.2", h->index);
+    else
+        snprintf(h->addr, sizeof(h->addr), "10.9.0.%d", h->index + 1);
+}
+
+/* Our end of its cable: a port of the bridge, or of the router. */
+static int put_port(const struct hosts *net, int i, char *text, size_t size)
+{
+    if (is_inside(net->kind, i))
+        return snprintf(text, size, "addr add 10.8.%d.254/24 dev p%d\nlink set p%d up\n", i, i, i);
+    return snprintf(text, size, "link set p%d master br0 up\n", i);
+}
+
+/* With one batch on the bridge's side. */
+static bool lay_cables(const struct hosts *net)
+{
+    char text[TEXT];
+    int n = snprintf(text, sizeof(text),
+                     "nsenter -t %d -n ip -batch - <<'.'\nlink add br0 type bridge\nlink set br0 up\n",
+                     (int)net->bridge);
+    for (int i = 0; i < net->count; i++) {
+        n += snprintf(text + n, sizeof(text) - (size_t)n, "link add p%d type veth peer name eth0 netns %d\n",
+                      i, (int)net->host[i].init);
+        n += put_port(net, i, text + n, sizeof(text) - (size_t)n);
+    }
+    snprintf(text + n, sizeof(text) - (size_t)n, ".\n");
+    return host_sh(NULL, "%s", text);
+}
+
+/* Without nodad an IPv6 address cannot be used for a second. */
+static bool switch_on(const struct hosts *net, const struct host *h)
+{
+    char router[32] = "10.9.0.254";
+    if (is_inside(net->kind, h->index))
+        snprintf(router, sizeof(router), "10.8.%d.254", h->index);
+    if (net->kind == HOSTS_V6)
+        return host_sh(
+            h, "ip -batch - <<'.'\nlink set lo up\naddr add %s/64 dev eth0 nodad\nlink set eth0 up\n.\n",
+            h->addr);
+    return host_sh(h,
+                   "ip -batch - <<'.'\nlink set lo up\naddr add %s/24 dev eth0\nlink set eth0 up\n"
+                   "route add default via %s\n.\n",
+                   h->addr, router);
+}
+
+static bool translate(const struct hosts *net)
+{
+    return net->kind != HOSTS_NAT ||
+           host_sh(NULL,
+                   "nsenter -t %d -n sh -e <<'.'\n"
+                   "ip addr add 10.9.0.254/24 dev br0\necho 1 >/proc/sys/net/ipv4/ip_forward\n"
+                   "nft 'add table ip n; add chain ip n out { type nat hook postrouting priority 100; }; "
+                   "add rule ip n out oifname br0 masquerade; "
+                   "add chain ip n through { type filter hook forward priority 0; }; "
+                   "add rule ip n through ct state new oifname != br0 drop'\n.\n",
+                   (int)net->bridge);
+}
+
+static void tell_names(const struct hosts *net)
+{
+    char text[1024] = "127.0.0.1 localhost\n::1 localhost\n";
+    for (int i = 0; i < net->count; i++)
+        snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s %s\n", net->host[i].addr,
+                 net->host[i].name);
+    for (int i = 0; i < net->count; i++)
+        host_names(&net->host[i], text);
+}
+
+bool hosts_net_join(const struct hosts *net)
+{
+    bool ok = lay_cables(net) && translate(net);
+    for (int i = 0; ok && i < net->count; i++)
+        ok = switch_on(net, &net->host[i]);
+    if (ok)
+        tell_names(net);
+    return ok;
+}
+
+/* --- scene ------------------------------------------------------------------------------------------------ */
+
+enum { WORDS_MAX = 64, SCENE_TEXT = 4096, START_MS = 60000, LIFE_MS = 110000, LEFT_MS = 10000 };
 
 /* --- starting -------------------------------------------------------------------------------------------- */
 
 /* A command line from texts with spaces between words. */
 struct words {
     const char *argv[WORDS_MAX + 1];
-    char text[TEXT];
+    char text[SCENE_TEXT];
     size_t used;
     int n;
 };
@@ -255,11 +793,6 @@ void fault_kill_launcher(struct play *play)
     host_signal(victim(play), "ddprun", SIGKILL);
 }
 
-void fault_kill_workers(struct play *play)
-{
-    host_signal(victim(play), "worker", SIGKILL);
-}
-
 void fault_cable(struct play *play)
 {
     host_cable(play->net, play->scene->victim, false);
@@ -296,4 +829,37 @@ void after_heal(struct play *play)
         host_heal(&play->net->host[i]);
         host_signal(&play->net->host[i], NULL, SIGCONT);
     }
+}
+
+/* --- scene train ------------------------------------------------------------------------------------------ */
+
+void train_make_data(struct play *play)
+{
+    const char *name = play->scene->name;
+    cr_assert(host_sh(NULL,
+                      "rm -rf " TRAIN_PLACE "%s; %s --out " TRAIN_PLACE
+                      "%s --samples 10000 --test_samples 100 >/dev/null",
+                      name, bin("make-data"), name));
+}
+
+void train_remove_data(struct play *play)
+{
+    host_sh(NULL, "rm -rf " TRAIN_PLACE "%s", play->scene->name);
+}
+
+void train_expect_one_hosts_bits(struct play *play)
+{
+    const char *name = play->scene->name;
+    for (int i = 0; i < 2; i++) {
+        struct run_result r = run_wait(play->node[i]);
+        play->node[i] = NULL;
+        cr_expect_eq(r.exit_code, 0, "node %d ends with %d: %s", i, r.exit_code, r.err);
+        run_free(&r);
+    }
+    cr_expect(host_sh(NULL,
+                      "cd " TRAIN_PLACE "%s && mv bits two && %s --nproc_per_node=2 %s --data . --batch=50 "
+                      "--limit_steps=10 --quiet --dump_gradients bits 2>&1 && cmp bits two",
+                      name, bin("ddprun"), bin("train")),
+              "the gradients differ");
+    train_remove_data(play);
 }

@@ -6,8 +6,8 @@
  *
  * Always checked: a worker is started only in a round that its agent was told of, and never beside one of an older round
  * on any node that is still in the job; ranks are dense and unique; each agent comes to its end. */
-#ifndef TESTS_SIM_CLUSTER_H
-#define TESTS_SIM_CLUSTER_H
+#ifndef SIM_CLUSTER_H
+#define SIM_CLUSTER_H
 
 #include "agent/agent.h"
 #include "base/buf.h"

@@ -1,9 +1,14 @@
 /* sim_hub.c -- see sim_hub.h. */
 #include "sim_hub.h"
 
+#include "store/encode.h"
+#include "store/ops.h"
+
+#include <cjson/cJSON.h>
 #include <criterion/criterion.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static void keep(void *user, conn_id conn, struct slice bytes, struct shared *holder)
 {
@@ -166,4 +171,213 @@ void sim_expect_trace_at(struct sim *sim, const char *text, const char *file, in
     cr_assert_str_eq((char *)sim->trace.data, text, "%s:%d: the trace is\n%s", file, line,
                      (char *)sim->trace.data);
     sim->trace.len = 0;
+}
+
+/* --- sim job ---------------------------------------------------------------------------------------------- */
+
+static conn_id conn_of(int rank)
+{
+    return (conn_id)rank + 1;
+}
+
+static void begin(struct buf *out, enum op_id op)
+{
+    *out = (struct buf){ 0 };
+    cr_assert(put_u8(out, (uint8_t)op_table[op].code[DIALECT_C]));
+}
+
+static void feed_and_free(struct sim *sim, conn_id conn, struct buf *out)
+{
+    sim_feed_bytes(sim, conn, buf_slice(out));
+    buf_free(out);
+}
+
+/* --- what workers read --------------------------------------------------------------------------------------- */
+
+static void note_message(struct sim *sim, int rank, int outcome, struct slice json)
+{
+    cJSON *o = cJSON_ParseWithLength(json.data, json.len);
+    char *text = strdup(cJSON_GetStringValue(cJSON_GetObjectItem(o, "message")));
+    sim_note(sim, "rank %d gets outcome %d: %s", rank, outcome, strtok(text, "\n"));
+    for (char *line; (line = strtok(NULL, "\n")) != NULL;)
+        sim_note(sim, "   %s", line);
+    free(text);
+    cJSON_Delete(o);
+}
+
+/* Read everything that has come for workers. A worker waits in a barrier (u8, blob) or for a key (u8 0); the two
+ * cannot be told apart by their bytes, so the trace looks at the length. */
+static void read_answers(struct sim *sim)
+{
+    for (int rank = 0; rank < SIM_OPERATOR - 1; rank++) {
+        struct buf *out = &sim->conn[conn_of(rank)].out;
+        if (out->len == 1) {
+            sim_note(sim, out->data[0] ? "rank %d has left its wait" : "rank %d has its key", rank);
+        } else if (out->len >= 9) {
+            size_t len = get_u64(out->data + 1);
+            cr_assert_eq(out->len, 9 + len);
+            if (out->data[0] == 0)
+                sim_note(sim, "rank %d passes", rank);
+            else
+                note_message(sim, rank, out->data[0], slice_of(out->data + 9, len));
+        }
+        out->len = 0;
+    }
+}
+
+/* --- what they do -------------------------------------------------------------------------------------------- */
+
+void sim_client(struct sim *sim, conn_id conn)
+{
+    sim_connect(sim, conn);
+    sim_feed(sim, conn, "00 cef7853c");
+}
+
+int sim_identify(struct sim *sim, conn_id conn, const char *json, struct buf *text)
+{
+    struct buf out;
+    struct buf *answer = &sim->conn[conn].out;
+    begin(&out, OP_IDENTIFY);
+    cr_assert(put_blob(&out, slice_str(json)));
+    feed_and_free(sim, conn, &out);
+    cr_assert(answer->len >= 9);
+    if (text != NULL)
+        cr_assert(buf_append(text, answer->data + 9, answer->len - 9) && buf_append(text, "", 1));
+    answer->len = 0;
+    return answer->data[0];
+}
+
+void sim_say(struct sim *sim, conn_id conn, const char *json)
+{
+    struct buf out;
+    begin(&out, OP_CONTROL);
+    cr_assert(put_blob(&out, slice_str(json)));
+    feed_and_free(sim, conn, &out);
+}
+
+const char *sim_control(struct sim *sim, conn_id conn, const char *json)
+{
+    struct buf *answer = &sim->conn[conn].out;
+    answer->len = 0;
+    sim_say(sim, conn, json);
+    cr_assert(answer->len >= 8 && answer->len == 8 + get_u64(answer->data), "no answer to %s", json);
+    cr_assert(buf_append(answer, "", 1));
+    answer->len = 0;
+    return (const char *)answer->data + 8;
+}
+
+static void connect_agent(struct sim *sim)
+{
+    if (sim->conn[SIM_AGENT].open)
+        return;
+    sim_client(sim, SIM_AGENT);
+    cr_assert_eq(sim_identify(sim, SIM_AGENT, "{\"role\":\"agent\",\"job\":\"demo\"}", NULL), 0);
+}
+
+void sim_node(struct sim *sim, int world)
+{
+    char json[256];
+    struct buf *out = &sim->conn[SIM_AGENT].out;
+    connect_agent(sim);
+    snprintf(
+        json, sizeof(json),
+        "{\"op\":\"join\",\"job\":\"demo\",\"version\":\"0.1.0\",\"host\":\"n1\",\"pid\":99,\"nnodes_min\":1,"
+        "\"nnodes_max\":1,\"node_rank\":0,\"nproc\":%d}",
+        world);
+    sim_say(sim, SIM_AGENT, json);
+    cr_assert(memmem(out->data, out->len, "\"push\":\"round\"", 14) != NULL);
+    out->len = 0;
+}
+
+static void agent_says(struct sim *sim, const char *json)
+{
+    const char *answer = sim_control(sim, SIM_AGENT, json);
+    cr_assert_str_eq(answer, "{\"ok\":true}", "%s -> %s", json, answer);
+    read_answers(sim);
+}
+
+void sim_job(struct sim *sim, int attempt, int world)
+{
+    char json[128];
+    connect_agent(sim);
+    snprintf(json, sizeof(json), "{\"op\":\"job\",\"job\":\"demo\",\"attempt\":%d,\"world_size\":%d}",
+             attempt, world);
+    agent_says(sim, json);
+}
+
+void sim_started(struct sim *sim, int rank)
+{
+    char json[128];
+    snprintf(json, sizeof(json), "{\"op\":\"worker_started\",\"rank\":%d,\"pid\":%d,\"host\":\"n1\"}", rank,
+             100 + rank);
+    agent_says(sim, json);
+}
+
+void sim_exited(struct sim *sim, int rank, int exit_code, int signal)
+{
+    char json[128];
+    snprintf(json, sizeof(json), "{\"op\":\"worker_exited\",\"rank\":%d,\"pid\":%d,\"%s\":%d}", rank,
+             100 + rank, signal ? "signal" : "exit_code", signal ? signal : exit_code);
+    agent_says(sim, json);
+}
+
+void sim_worker(struct sim *sim, int rank, int attempt, int world)
+{
+    char json[192];
+    snprintf(
+        json, sizeof(json),
+        "{\"role\":\"worker\",\"job\":\"demo\",\"attempt\":%d,\"rank\":%d,\"world_size\":%d,\"host\":\"n1\","
+        "\"pid\":%d}",
+        attempt, rank, world, 100 + rank);
+    sim_client(sim, conn_of(rank));
+    cr_assert_eq(sim_identify(sim, conn_of(rank), json, NULL), 0);
+}
+
+void sim_barrier(struct sim *sim, int rank, const char *name, int64_t timeout_ms, const char *members)
+{
+    struct buf out, ranks = { 0 };
+    for (char *end; members != NULL && *members != '\0'; members = end)
+        cr_assert(put_u32(&ranks, (uint32_t)strtoul(members, &end, 10)));
+    begin(&out, OP_BARRIER_NAMED);
+    cr_assert(put_blob(&out, slice_str(name)) && put_i64(&out, timeout_ms) &&
+              put_blob(&out, buf_slice(&ranks)));
+    feed_and_free(sim, conn_of(rank), &out);
+    buf_free(&ranks);
+    read_answers(sim);
+}
+
+void sim_cancel_wait(struct sim *sim, int rank)
+{
+    sim_feed(sim, conn_of(rank), "0c");
+    read_answers(sim);
+}
+
+void sim_wait_key(struct sim *sim, int rank, const char *key)
+{
+    struct buf out;
+    begin(&out, OP_WAIT);
+    cr_assert(put_u64(&out, 1) && put_blob(&out, slice_str(key)));
+    feed_and_free(sim, conn_of(rank), &out);
+    read_answers(sim);
+}
+
+void sim_set_key(struct sim *sim, int rank, const char *key)
+{
+    struct buf out;
+    begin(&out, OP_SET);
+    cr_assert(put_blob(&out, slice_str(key)) && put_blob(&out, slice_str("1")));
+    feed_and_free(sim, conn_of(rank), &out);
+    read_answers(sim);
+}
+
+void sim_worker_gone(struct sim *sim, int rank)
+{
+    sim_disconnect(sim, conn_of(rank));
+    read_answers(sim);
+}
+
+void sim_later(struct sim *sim, uint64_t now_ms)
+{
+    sim_at(sim, now_ms);
+    read_answers(sim);
 }

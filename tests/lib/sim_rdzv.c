@@ -213,18 +213,15 @@ void rsim_join_all(struct sim_rdzv *sim, int first, int last)
 
 enum rdzv_answer rsim_fail(struct sim_rdzv *sim, int node, uint32_t round, int rank, int signal)
 {
-    char words[64];
-    const char *last = "Traceback";
-    snprintf(words, sizeof(words), signal > 0 ? "was killed by signal %d" : "ended with exit code %d",
+    struct failure failure = { .rank = rank,
+                               .pid = 1000 + rank,
+                               .exit_code = signal < 0 ? -signal : 0,
+                               .signal = signal > 0 ? signal : 0,
+                               .lines = { "Traceback" },
+                               .n_lines = 1 };
+    snprintf(failure.words, sizeof(failure.words),
+             signal > 0 ? "was killed by signal %d" : "ended with exit code %d",
              signal > 0 ? signal : -signal);
-    struct rdzv_failure failure = { .rank = rank,
-                                    .pid = 1000 + rank,
-                                    .exit_code = signal < 0 ? -signal : 0,
-                                    .signal = signal > 0 ? signal : 0,
-                                    .words = words,
-                                    .log = "",
-                                    .stderr_lines = &last,
-                                    .n_stderr_lines = 1 };
     return rdzv_failed(sim->r, id_of(node), round, &failure, sim->now_ms);
 }
 

@@ -1,8 +1,8 @@
 /* snapshot_case.h -- what is known of a job, written down as it would be told, and the findings that must come out. */
-#ifndef TESTS_LIB_SNAPSHOT_CASE_H
-#define TESTS_LIB_SNAPSHOT_CASE_H
+#ifndef SNAPSHOT_CASE_H
+#define SNAPSHOT_CASE_H
 
-#include "diagnosis/screen.h"
+#include "diagnosis/text.h"
 
 #include <criterion/criterion.h>
 

@@ -1,12 +1,15 @@
 /* training.c -- see training.h. */
 #include "training.h"
 
-#include "patience.h"
+#include "run.h"
 
 #include <criterion/criterion.h>
+#include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 char training_dir[] = "/tmp/ddp-e2e-train-XXXXXX";
@@ -117,7 +120,7 @@ void change_file(const char *name, long offset, int byte)
 
 /* --- what a summary says --------------------------------------------------------------------------------- */
 
-double number(const cJSON *json, const char *key)
+double json_number(const cJSON *json, const char *key)
 {
     const cJSON *item = cJSON_GetObjectItem(json, key);
     cr_assert(cJSON_IsNumber(item), "no number '%s'", key);
@@ -131,12 +134,12 @@ struct summary summary(void)
     char *text = read_file("summary.json", &len);
     cJSON *json = cJSON_Parse(text);
     cr_assert_not_null(json, "%s", text);
-    s.world_size = (int)number(json, "world_size");
-    s.epochs = (int)number(json, "epochs");
-    s.steps = (int)number(json, "steps");
-    s.accuracy = number(json, "test_accuracy");
-    s.loss = number(json, "final_loss");
-    s.samples_per_s = number(json, "samples_per_s");
+    s.world_size = (int)json_number(json, "world_size");
+    s.epochs = (int)json_number(json, "epochs");
+    s.steps = (int)json_number(json, "steps");
+    s.accuracy = json_number(json, "test_accuracy");
+    s.loss = json_number(json, "final_loss");
+    s.samples_per_s = json_number(json, "samples_per_s");
     snprintf(s.hash, sizeof(s.hash), "%s", cJSON_GetObjectItem(json, "param_hash")->valuestring);
     cJSON_Delete(json);
     free(text);
@@ -152,4 +155,41 @@ char *step_hashes(void)
         snprintf(end, HASH + 2, "%.*s ", HASH, at += sizeof(key) - 1);
     free(text);
     return out;
+}
+
+/* --- pace ------------------------------------------------------------------------------------------------- */
+
+enum { PAGE = 4096, METRICS_MAX = 256 * 1024 };
+
+void pace_open(struct pace *p, const char *dir)
+{
+    snprintf(p->path, sizeof(p->path), "%s/metrics", dir);
+    cr_assert_eq(mkfifo(p->path, 0600), 0);
+    p->fd = open(p->path, O_RDWR | O_CLOEXEC);
+    cr_assert_geq(p->fd, 0);
+    fcntl(p->fd, F_SETPIPE_SZ, PAGE);
+}
+
+bool pace_until(struct pace *p, const char *text)
+{
+    static char seen[METRICS_MAX];
+    seen[0] = '\0';
+    return patience_read(p->fd, seen, sizeof(seen), text);
+}
+
+static void *read_all(void *fd)
+{
+    char some[PAGE];
+    while (read(*(const int *)fd, some, sizeof(some)) > 0)
+        continue;
+    return NULL;
+}
+
+void pace_go(struct pace *p)
+{
+    static int fd;
+    pthread_t thread;
+    fd = p->fd;
+    cr_assert_eq(pthread_create(&thread, NULL, read_all, &fd), 0);
+    pthread_detach(thread);
 }

@@ -4,12 +4,13 @@
  *     make_data("data", "2000", NULL);
  *     train(4, "--data @/data --epochs 1 --summary @/summary.json");        @ is the test's directory
  *     cr_expect_str_eq(summary().hash, other); */
-#ifndef TESTS_LIB_TRAINING_H
-#define TESTS_LIB_TRAINING_H
+#ifndef TRAINING_H
+#define TRAINING_H
 
 #include "run.h"
 
 #include <cjson/cJSON.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 /* A new directory, which goes with all that is in it. */
@@ -53,6 +54,31 @@ enum { HASH = 16 };
 char *step_hashes(void);
 
 /* A number of a JSON object, which must have it. */
-double number(const cJSON *json, const char *key);
+double json_number(const cJSON *json, const char *key);
+
+/* --- pace ------------------------------------------------------------------------------------------------- */
+
+/* A training run whose steps wait for the test: its metrics go into a FIFO that holds a page, and a step whose line
+ * finds no room there waits.
+ *
+ *     struct pace pace;
+ *     pace_open(&pace, dir);
+ *     ... start `train --metrics PACE.PATH` ...
+ *     cr_assert(pace_until(&pace, "\"epoch\":2,"));       (the run is in epoch 2, and not some 30 steps further)
+ *     pace_go(&pace);                                     (from here on it waits no more) */
+
+struct pace {
+    char path[256];
+    int fd; /* both ends: whoever writes there never meets a FIFO without reader */
+};
+
+/* The FIFO is dir/metrics, and goes with the directory. */
+void pace_open(struct pace *p, const char *dir);
+
+/* Let it go on until its metrics say `text`, which the next call does not see again. False when it does not get there. */
+bool pace_until(struct pace *p, const char *text);
+
+/* A thread reads the rest. It lives as long as the test. */
+void pace_go(struct pace *p);
 
 #endif

@@ -1,5 +1,5 @@
 /* Networks that are not one of IPv4 addresses which all see each other: IPv6 alone, and a router that translates. */
-#include "scene_train.h"
+#include "scene.h"
 
 TestSuite(networks, .timeout = 120);
 

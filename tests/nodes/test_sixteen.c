@@ -1,6 +1,6 @@
 /* Sixteen hosts that train: the bits of one host with sixteen ranks, and of one with fifteen when a host is lost. */
-#include "patience.h"
-#include "scene_train.h"
+#include "run.h"
+#include "scene.h"
 
 #include "base/clock.h"
 

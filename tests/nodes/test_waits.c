@@ -1,6 +1,6 @@
 /* A barrier or a key that one rank of another host never reaches: who is missing and why is found out at once, by
  * `ddpctl why` on every host, long before a time-out; and in the time-out's words. */
-#include "scene_train.h"
+#include "scene.h"
 
 #include <signal.h>
 #include <stdlib.h>

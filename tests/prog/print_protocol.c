@@ -1,9 +1,7 @@
 /* print_protocol PAGE -- a page with its tables written anew from the tables of the sources, on stdout.
  *
  * A table stands between two marker lines; everything else is copied. `make protocol` puts the output in place. */
-#include "diagnosis/findings.h"
-#include "hub/messages.h"
-#include "store/ops.h"
+#include "table_pages.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -12,10 +10,10 @@ static const struct {
     const char *begin, *end;
     bool (*print)(struct buf *out);
 } tables[] = {
-    { "<!-- requests: ", "<!-- end of requests -->", ops_print_markdown },
-    { "<!-- messages: ", "<!-- end of messages -->", messages_print_markdown },
-    { "# messages: ", "# end of messages", messages_print_dictionary },
-    { "<!-- findings: ", "<!-- end of findings -->", findings_print_markdown },
+    { "<!-- requests: ", "<!-- end of requests -->", page_of_requests },
+    { "<!-- messages: ", "<!-- end of messages -->", page_of_messages },
+    { "# messages: ", "# end of messages", page_of_dictionary },
+    { "<!-- findings: ", "<!-- end of findings -->", page_of_findings },
 };
 enum { TABLES = sizeof(tables) / sizeof(tables[0]) };
 

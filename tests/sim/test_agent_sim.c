@@ -1,5 +1,6 @@
 /* A node's life as stories: what the agent wishes for when workers end, fail, ignore signals or leave
  * something behind. */
+#include "ddp/error.h"
 #include "sim_agent.h"
 
 #include <criterion/criterion.h>
@@ -283,8 +284,6 @@ Test(agent_sim, ctrl_c_during_a_stop_counts_from_one, .init = two_workers, .fini
     cr_assert_eq(agent_stop_signal(sim.agent), SIGINT);
 }
 
-/* --- chance --------------------------------------------------------------------------------------------- */
-
 static uint64_t dice = 88172645463325252u;
 
 static unsigned roll(unsigned sides)
@@ -344,5 +343,366 @@ Test(agent_sim, any_job_comes_to_an_end_with_nothing_alive)
         asim_run(&sim);
         check_end(&sim);
         asim_free(&sim);
+    }
+}
+
+/* One node among several, as stories: what its agent does when another node fails, when the store is lost, and when it
+ * is done before the others. The test speaks for the store. */
+
+/* The store tells nothing by itself. */
+static void one_worker(void)
+{
+    asim_init_with(&sim, &(struct agent_options){
+                             .nproc = 1, .grace_ms = 30000, .linger_ms = 300000, .max_restarts = 1 });
+    sim.verdict_ms = ASIM_FOR_EVER;
+}
+
+static const struct agent_verdict again = { .restart = true, .backoff_ms = 500 };
+
+static struct agent_verdict ends_with(int code)
+{
+    return (struct agent_verdict){
+        .no_restart = NO_RESTART_USED_UP, .exit_first = code, .exit_max = code, .exit_rank0 = code
+    };
+}
+
+Test(agent_nodes, a_failure_elsewhere_stops_the_workers_here, .init = one_worker, .fini = done)
+{
+    const struct agent_verdict end = ends_with(7);
+    sim.worker[0].polite_exit = 3;
+    sim.worker[0].slow_ms = 200;
+    asim_told_at(&sim, 1000, 7);
+    asim_verdict_at(&sim, 2000, &end);
+    asim_run(&sim);
+    asim_expect(&sim, "[     0] begin\n"
+                      "          start worker 0\n"
+                      "[     0] worker 0 runs\n"
+                      "[  1000] the store says stop: exit 7\n"
+                      "          SIGTERM to worker 0\n"
+                      "          SIGCONT to worker 0\n"
+                      "[  1200] worker 0: exit 3, consequence\n"
+                      "          SIGTERM to what is left\n"
+                      "          SIGCONT to what is left\n"
+                      "[  1200] nothing is left\n"
+                      "          take the last output\n"
+                      "[  1200] all output is taken\n"
+                      "          tell: stopped\n"
+                      "[  2000] the verdict\n"
+                      "          finish with 7\n");
+    cr_assert_eq(agent_first_failure(sim.agent), -1);
+}
+
+/* It failed a moment before it heard of the other node's failure: what it told stays told, but is not explained. */
+Test(agent_nodes, who_failed_second_explains_nothing, .init = one_worker, .fini = done)
+{
+    const struct agent_verdict end = ends_with(9);
+    sim.worker[0] = (struct asim_worker){
+        .lives_ms = 999, .exit_code = 3, .leaves_daemon = true, .stubborn_daemon = true
+    };
+    asim_told_at(&sim, 1000, 9);
+    asim_verdict_at(&sim, 9000, &end);
+    asim_run(&sim);
+    asim_expect(&sim, "[     0] begin\n"
+                      "          start worker 0\n"
+                      "[     0] worker 0 runs\n"
+                      "[   999] worker 0: exit 3, failed\n"
+                      "          tell: worker 0 failed\n"
+                      "          SIGTERM to what is left\n"
+                      "          SIGCONT to what is left\n"
+                      "[  1000] the store says stop: exit 9\n"
+                      "[  5999] time is up\n"
+                      "          SIGKILL to what is left\n"
+                      "[  5999] nothing is left\n"
+                      "          take the last output\n"
+                      "[  5999] all output is taken\n"
+                      "          tell: stopped\n"
+                      "[  9000] the verdict\n"
+                      "          finish with 9\n");
+}
+
+Test(agent_nodes, every_node_starts_again_together, .init = one_worker, .fini = done)
+{
+    const struct agent_verdict end = ends_with(0);
+    sim.good_from = 1;
+    asim_told_at(&sim, 1000, 7);
+    asim_verdict_at(&sim, 1500, &again);
+    asim_verdict_at(&sim, 4000, &end);
+    asim_run(&sim);
+    asim_expect(&sim, "[     0] begin\n"
+                      "          start worker 0\n"
+                      "[     0] worker 0 runs\n"
+                      "[  1000] the store says stop: exit 7\n"
+                      "          SIGTERM to worker 0\n"
+                      "          SIGCONT to worker 0\n"
+                      "[  1000] worker 0: killed by SIGTERM (signal 15), consequence\n"
+                      "          SIGTERM to what is left\n"
+                      "          SIGCONT to what is left\n"
+                      "[  1000] nothing is left\n"
+                      "          take the last output\n"
+                      "[  1000] all output is taken\n"
+                      "          tell: stopped\n"
+                      "[  1500] the verdict\n"
+                      "          again in 500 ms\n"
+                      "[  2000] time is up\n"
+                      "          join again\n"
+                      "[  2000] begin\n"
+                      "          start worker 0\n"
+                      "[  2000] worker 0 runs\n"
+                      "[  3000] worker 0: exit 0, ok\n"
+                      "          SIGTERM to what is left\n"
+                      "          SIGCONT to what is left\n"
+                      "[  3000] nothing is left\n"
+                      "          tell: done\n"
+                      "[  4000] the verdict\n"
+                      "          finish with 0\n");
+}
+
+Test(agent_nodes, who_is_done_waits_and_says_so, .init = one_worker, .fini = done)
+{
+    const struct agent_verdict end = ends_with(0);
+    sim.worker[0].lives_ms = 1000;
+    asim_verdict_at(&sim, 60000, &end);
+    asim_run(&sim);
+    asim_expect(&sim, "[     0] begin\n"
+                      "          start worker 0\n"
+                      "[     0] worker 0 runs\n"
+                      "[  1000] worker 0: exit 0, ok\n"
+                      "          SIGTERM to what is left\n"
+                      "          SIGCONT to what is left\n"
+                      "[  1000] nothing is left\n"
+                      "          tell: done\n"
+                      "[  6000] time is up\n"
+                      "          say that others are waited for\n"
+                      "[ 60000] the verdict\n"
+                      "          finish with 0\n");
+}
+
+Test(agent_nodes, who_is_done_does_not_wait_for_ever, .init = one_worker, .fini = done)
+{
+    sim.worker[0].lives_ms = 1000;
+    asim_run(&sim);
+    cr_assert_eq(sim.now_ms, 301000);
+    cr_assert_eq(sim.exit_code, 0);
+}
+
+/* Its workers have ended with 0, and yet the job has failed. */
+Test(agent_nodes, a_failure_elsewhere_is_also_the_failure_of_who_is_done, .init = one_worker, .fini = done)
+{
+    const struct agent_verdict end = ends_with(139);
+    sim.worker[0].lives_ms = 1000;
+    asim_told_at(&sim, 3000, 139);
+    asim_verdict_at(&sim, 3100, &end);
+    asim_run(&sim);
+    cr_assert_eq(sim.exit_code, 139);
+    cr_assert_eq(sim.now_ms, 3100);
+}
+
+Test(agent_nodes, who_is_done_takes_part_in_the_next_attempt, .init = one_worker, .fini = done)
+{
+    const struct agent_verdict end = ends_with(0);
+    sim.worker[0].lives_ms = 1000;
+    asim_told_at(&sim, 3000, 139);
+    asim_verdict_at(&sim, 3100, &again);
+    asim_verdict_at(&sim, 5000, &end);
+    asim_run(&sim);
+    cr_assert_eq(sim.exit_code, 0);
+    cr_assert_eq(agent_attempt(sim.agent), 1);
+}
+
+/* Other nodes may take their whole grace time: that is not what this user waits for. */
+Test(agent_nodes, ctrl_c_waits_a_moment_for_the_verdict_and_no_longer, .init = one_worker, .fini = done)
+{
+    asim_stop_at(&sim, 1000, SIGINT);
+    asim_run(&sim);
+    cr_assert(sim.left && sim.told_end);
+    cr_assert_eq(sim.now_ms, 1000 + AGENT_LEAVE_MS);
+    cr_assert_eq(sim.exit_code, 130);
+}
+
+Test(agent_nodes, ctrl_c_twice_waits_for_nothing, .init = one_worker, .fini = done)
+{
+    asim_told_at(&sim, 1000, 7);
+    asim_stop_at(&sim, 1100, SIGINT);
+    asim_stop_at(&sim, 1200, SIGINT);
+    asim_run(&sim);
+    cr_assert_eq(sim.now_ms, 1200);
+    cr_assert_eq(sim.exit_code, 7, "the failure was first");
+}
+
+Test(agent_nodes, a_verdict_that_comes_in_time_has_the_last_word, .init = one_worker, .fini = done)
+{
+    const struct agent_verdict end = ends_with(9);
+    asim_stop_at(&sim, 1000, SIGINT);
+    asim_verdict_at(&sim, 1500, &end);
+    asim_run(&sim);
+    cr_assert_eq(sim.now_ms, 1500);
+    cr_assert_eq(sim.exit_code, 9, "another node had failed before");
+}
+
+Test(agent_nodes, without_a_store_the_workers_are_stopped, .init = one_worker, .fini = done)
+{
+    sim.worker[0].slow_ms = 100;
+    asim_lost_at(&sim, 1000);
+    asim_run(&sim);
+    cr_assert_eq(sim.now_ms, 1100);
+    cr_assert_eq(sim.exit_code, 123);
+    cr_assert(agent_lost_store(sim.agent));
+    cr_assert_eq(agent_first_failure(sim.agent), -1);
+}
+
+Test(agent_nodes, a_store_lost_after_the_failure_changes_no_code, .init = one_worker, .fini = done)
+{
+    asim_told_at(&sim, 1000, 7);
+    asim_lost_at(&sim, 1500);
+    asim_run(&sim);
+    cr_assert_eq(sim.now_ms, 1500);
+    cr_assert_eq(sim.exit_code, 7);
+    cr_assert_eq(agent_no_restart(sim.agent), NO_RESTART_STORE_LOST);
+}
+
+/* Workers are clients of the store, too: whose end comes with the store's is no cause of anything. */
+Test(agent_nodes, a_failure_that_the_store_never_heard_of_is_a_consequence_of_its_loss, .init = one_worker,
+     .fini = done)
+{
+    sim.worker[0].lives_ms = 1000;
+    sim.worker[0].exit_code = 7;
+    asim_lost_at(&sim, 1002);
+    asim_run(&sim);
+    cr_assert_eq(sim.exit_code, 123);
+    cr_assert(agent_lost_store(sim.agent));
+    cr_assert_eq(agent_first_failure(sim.agent), -1);
+    cr_assert_eq(agent_worker(sim.agent, 0)->verdict, WORKER_CONSEQUENCE);
+}
+
+Test(agent_nodes, a_failure_that_the_store_has_heard_of_outlives_it, .init = one_worker, .fini = done)
+{
+    sim.worker[0].lives_ms = 1000;
+    sim.worker[0].exit_code = 7;
+    asim_heard_at(&sim, 1001);
+    asim_lost_at(&sim, 1002);
+    asim_run(&sim);
+    cr_assert_eq(sim.exit_code, 7);
+    cr_assert_eq(agent_first_failure(sim.agent), 0);
+}
+
+/* What it had lost went with the node that has the store. */
+Test(agent_nodes, a_worker_that_lost_its_peer_is_a_consequence_even_if_the_store_has_heard_of_it,
+     .init = one_worker, .fini = done)
+{
+    sim.worker[0].lives_ms = 1000;
+    sim.worker[0].exit_code = DDP_EXIT_PEER_LOST;
+    asim_heard_at(&sim, 1001);
+    asim_lost_at(&sim, 1002);
+    asim_run(&sim);
+    cr_assert_eq(sim.exit_code, 123);
+    cr_assert(agent_lost_store(sim.agent));
+    cr_assert_eq(agent_first_failure(sim.agent), -1);
+}
+
+Test(agent_nodes, and_so_it_is_on_the_other_nodes, .init = one_worker, .fini = done)
+{
+    asim_told_at(&sim, 1000, DDP_EXIT_PEER_LOST);
+    asim_lost_at(&sim, 1050);
+    asim_run(&sim);
+    cr_assert_eq(sim.exit_code, 123);
+    cr_assert(agent_lost_store(sim.agent));
+}
+
+Test(agent_nodes, a_program_that_cannot_be_started_is_no_consequence, .init = one_worker, .fini = done)
+{
+    sim.worker[0].spawn_error = ENOENT;
+    asim_lost_at(&sim, 2);
+    asim_run(&sim);
+    cr_assert_eq(sim.exit_code, 127);
+}
+
+/* Others need it. Its user's signal is the only thing that could make it leave before they are done. */
+Test(agent_nodes, whoever_has_the_store_stays_beyond_its_time)
+{
+    size_t n;
+    struct agent *a = agent_new(&(struct agent_options){ .nproc = 1, .grace_ms = 1000, .linger_ms = 1000 });
+    const struct agent_event story[] = {
+        { .type = AGENT_START, .hosts = true }, { .type = AGENT_SPAWNED, .pid = 100 },
+        { .type = AGENT_EXITED, .now_ms = 10 }, { .type = AGENT_ALONE, .now_ms = 10 },
+        { .type = AGENT_TICK, .now_ms = 1010 },
+    };
+    for (size_t i = 0; i < sizeof(story) / sizeof(story[0]); i++)
+        agent_step(a, &story[i], &n);
+    cr_assert_eq(agent_state(a), AGENT_LINGERING);
+    cr_assert(agent_overstays(a));
+    cr_assert_eq(agent_deadline(a), UINT64_MAX);
+    agent_step(a, &(struct agent_event){ .type = AGENT_VERDICT, .now_ms = 5000 }, &n);
+    cr_assert_eq(agent_state(a), AGENT_DONE);
+    cr_assert_eq(agent_exit_code(a), 0);
+    agent_free(a);
+}
+
+Test(agent_nodes, between_two_rounds_a_lost_store_is_the_end, .init = one_worker, .fini = done)
+{
+    asim_told_at(&sim, 1000, 7);
+    asim_verdict_at(&sim, 1500, &again);
+    asim_lost_at(&sim, 1700);
+    asim_run(&sim);
+    cr_assert_eq(sim.now_ms, 1700);
+    cr_assert_eq(sim.exit_code, 7);
+    cr_assert_eq(agent_no_restart(sim.agent), NO_RESTART_STORE_LOST);
+}
+
+Test(agent_nodes, who_is_done_and_loses_the_store_does_not_know_how_it_ended, .init = one_worker,
+     .fini = done)
+{
+    sim.worker[0].lives_ms = 1000;
+    asim_lost_at(&sim, 2000);
+    asim_run(&sim);
+    cr_assert_eq(sim.exit_code, 123);
+}
+
+/* A node that was taken for lost: the job went on, or ended, without it. */
+Test(agent_nodes, a_verdict_while_workers_run_stops_them, .init = one_worker, .fini = done)
+{
+    const struct agent_verdict end = ends_with(125);
+    asim_verdict_at(&sim, 1000, &end);
+    asim_run(&sim);
+    cr_assert_eq(sim.now_ms, 1000);
+    cr_assert_eq(sim.exit_code, 125);
+    cr_assert_not(sim.told_end, "nobody listens any more");
+}
+
+/* Whatever the store says and whenever: nothing is left alive, and the store is told of the end of each attempt at
+ * most once (the simulation checks that). */
+Test(agent_nodes, any_words_of_the_store_lead_to_an_end)
+{
+    for (int round = 0; round < 5000; round++) {
+        const struct agent_verdict end = ends_with((int)roll(3));
+        one_worker();
+        sim.worker[0].lives_ms = roll(2) == 0 ? ASIM_FOR_EVER : roll(5000);
+        sim.worker[0].exit_code = (int)roll(3);
+        sim.worker[0].ignores_polite = roll(5) == 0;
+        for (int i = 0; i < 6; i++) {
+            const uint64_t at = 1 + roll(8000);
+            switch (roll(5)) {
+            case 0:
+                asim_told_at(&sim, at, (int)roll(3));
+                break;
+            case 1:
+                asim_verdict_at(&sim, at, &end);
+                break;
+            case 2:
+                asim_verdict_at(&sim, at, &again);
+                break;
+            case 3:
+                asim_lost_at(&sim, at);
+                break;
+            default:
+                asim_stop_at(&sim, at, SIGINT);
+            }
+        }
+        asim_stop_at(&sim, 400000, SIGTERM);
+        asim_stop_at(&sim, 400001, SIGTERM);
+        asim_run(&sim);
+        cr_assert_not(sim.alive[0] && sim.started[0]);
+        cr_assert_eq(agent_deadline(sim.agent), UINT64_MAX);
+        cr_assert_eq(sim.exit_code, agent_exit_code(sim.agent));
+        done();
     }
 }

@@ -1,5 +1,5 @@
 /* Named barriers as a job lives through them: a simulated clock, an agent, and workers that come, wait and die. */
-#include "sim_job.h"
+#include "sim_hub.h"
 
 #include <criterion/criterion.h>
 

@@ -1,9 +1,146 @@
 /* Nodes that wait for each other on a clock that stands still: who is told what is wrong, when, and in which words. */
-#include "findings_case.h"
+#include "sim_hub.h"
+#include "store/encode.h"
+#include "store/ops.h"
+
+#include <cjson/cJSON.h>
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { N0 = 10, N1, N2, N3, OPERATOR = 40, WORKERS = 50 };
+
+static struct sim sim;
+static int more_workers; /* of the next node that joins, than 2 */
+static cJSON *told;      /* the last push "findings" that expect_told has seen */
+
+static void set_up(void)
+{
+    struct hub_limits limits = HUB_LIMITS_DEFAULT;
+    limits.endpoint = "10.0.0.1:29500";
+    limits.host = "n0";
+    sim_init(&sim, &limits);
+    sim_client(&sim, OPERATOR);
+}
+
+static void tear_down(void)
+{
+    cJSON_Delete(told);
+    told = NULL;
+    sim_free(&sim);
+}
+
+/* --- what happens --------------------------------------------------------------------------------------- */
+
+/* Node `node_rank` of a static job of `nnodes` joins; `more` is put into the object. */
+static void join_as(conn_id conn, const char *host, int node_rank, int nnodes, const char *more)
+{
+    char json[1024];
+    const int n = (int)conn - N0;
+    if (!sim.conn[conn].open) {
+        sim_client(&sim, conn);
+        sim_identify(&sim, conn, "{\"role\":\"agent\"}", NULL);
+    }
+    snprintf(
+        json, sizeof(json),
+        "{\"op\":\"join\",\"job\":\"demo\",\"version\":\"0.1.0\",\"host\":\"%s\",\"boot_id\":\"b-%s\","
+        "\"pid\":%d,\"mode\":\"static\",\"nnodes_min\":%d,\"nnodes_max\":%d,\"node_rank\":%d,\"nproc\":%d,"
+        "\"addr\":\"10.0.0.%d\",\"join_timeout_ms\":60000,\"node_timeout_ms\":3000,\"grace_ms\":1000%s}",
+        host, host, 100 + n, nnodes, nnodes, node_rank, 2 + more_workers, n + 1, more);
+    sim_say(&sim, conn, json);
+}
+
+static void join(conn_id conn, int node_rank, int nnodes, const char *more)
+{
+    char host[16];
+    snprintf(host, sizeof(host), "n%d", (int)conn - N0);
+    join_as(conn, host, node_rank, nnodes, more);
+}
+
+/* Time goes on, and all nodes that are there say every second that they live. */
+static void live_until(uint64_t now_ms)
+{
+    while (sim.now_ms < now_ms) {
+        const uint64_t next = sim.now_ms + 1000 < now_ms ? sim.now_ms + 1000 : now_ms;
+        for (conn_id conn = N0; conn <= N3; conn++)
+            if (sim.conn[conn].open && sim.conn[conn].closed[0] == '\0')
+                sim_say(&sim, conn, "{\"op\":\"heartbeat\"}");
+        sim_at(&sim, next);
+    }
+}
+
+/* --- what is heard -------------------------------------------------------------------------------------- */
+
+/* Take everything that `conn` was sent; the last object with "push":kind is returned, yours, or NULL. */
+static cJSON *last_push(conn_id conn, const char *kind)
+{
+    struct buf *out = &sim.conn[conn].out;
+    cJSON *found = NULL;
+    for (size_t at = 0; at + 8 <= out->len;) {
+        const size_t len = get_u64(out->data + at);
+        cJSON *o = cJSON_ParseWithLength((const char *)out->data + at + 8, len);
+        const char *push = cJSON_GetStringValue(cJSON_GetObjectItem(o, "push"));
+        at += 8 + len;
+        if (push != NULL && strcmp(push, kind) == 0) {
+            cJSON_Delete(found);
+            found = o;
+        } else {
+            cJSON_Delete(o);
+        }
+    }
+    out->len = 0;
+    return found;
+}
+
+static const char *text_of(const cJSON *o, const char *name)
+{
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItem(o, name));
+    return text != NULL ? text : "";
+}
+
+/* Is there a finding with this code and subject? */
+static bool has(const cJSON *o, const char *code, const char *subject)
+{
+    const cJSON *row;
+    cJSON_ArrayForEach(row, cJSON_GetObjectItem(o, "findings"))
+    {
+        if (strcmp(text_of(row, "code"), code) == 0 && strcmp(text_of(row, "subject"), subject) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void expect_told_at(conn_id conn, const char *code, const char *subject, int line)
+{
+    cJSON_Delete(told);
+    told = last_push(conn, "findings");
+    cr_assert(has(told, code, subject), "line %d: %s about %s, but: %s", line, code, subject,
+              text_of(told, "text"));
+}
+#define expect_told(conn, code, subject) expect_told_at(conn, code, subject, __LINE__)
+
+static void expect_silence_at(conn_id conn, int line)
+{
+    cJSON *o = last_push(conn, "findings");
+    cr_assert_null(o, "line %d: %s", line, text_of(o, "text"));
+}
+#define expect_silence(conn) expect_silence_at(conn, __LINE__)
+
+static void expect_why_at(const char *code, const char *subject, int line)
+{
+    cJSON *o = cJSON_Parse(sim_control(&sim, OPERATOR, "{\"op\":\"why\"}"));
+    cr_assert(has(o, code, subject), "line %d: %s about %s, but: %s", line, code, subject,
+              text_of(o, "text"));
+    cJSON_Delete(o);
+}
+#define expect_why(code, subject) expect_why_at(code, subject, __LINE__)
+
+static bool says(const char *words)
+{
+    return strstr(text_of(told, "text"), words) != NULL;
+}
 
 TestSuite(findings_sim, .init = set_up, .fini = tear_down);
-
-/* --- gathering ------------------------------------------------------------------------------------------ */
 
 Test(findings_sim, a_job_that_comes_together_soon_hears_nothing)
 {
@@ -150,8 +287,6 @@ Test(findings_sim, different_numbers_of_workers_are_told_in_one_line_when_the_ro
                      "node 0 (n0, pid 100) brings 5 workers and node 1 (n1, pid 101) 2; together 7");
 }
 
-/* --- what was told is not told again -------------------------------------------------------------------- */
-
 Test(findings_sim, the_next_word_has_only_what_is_new)
 {
     join(N0, 0, 4, "");
@@ -198,8 +333,6 @@ Test(findings_sim, a_later_node_hears_all_with_the_next_news)
     cr_assert_not(has(told, "NODE_NEVER_CAME", "node 3"));
 }
 
-/* --- strangers ------------------------------------------------------------------------------------------ */
-
 static void knock(const char *bytes, size_t len)
 {
     sim_connect(&sim, N3);
@@ -215,7 +348,7 @@ Test(findings_sim, who_may_be_a_node_that_was_started_wrongly_is_told_at_once)
     expect_told(N0, "TLS_CLIENT", "peer");
     sim_client(&sim, OPERATOR + 1);
     sim_feed(&sim, OPERATOR + 1, "06 0100000000000000 0100000000000000 78"); /* WAIT x: a torchrun's */
-    live_until(2600);
+    live_until(3300); /* a second after the last look */
     expect_told(N0, "TORCHRUN_INSTEAD", "peer");
 }
 
@@ -232,8 +365,6 @@ Test(findings_sim, another_protocol_is_told_to_a_job_that_waits)
     live_until(30000);
     expect_silence(N0);
 }
-
-/* --- a smaller job -------------------------------------------------------------------------------------- */
 
 static void join_elastic(conn_id conn, int min, int max)
 {
@@ -276,8 +407,6 @@ Test(findings_sim, too_few_nodes_that_are_left_hear_at_once_how_long_they_wait)
     expect_silence(N0);
 }
 
-/* --- at any moment -------------------------------------------------------------------------------------- */
-
 Test(findings_sim, why_answers_before_anything_is_told)
 {
     join(N0, 0, 2, "");
@@ -292,4 +421,464 @@ Test(findings_sim, a_stranger_at_the_door)
     sim_feed_bytes(&sim, N3, slice_str("GET / HTTP/1.0\r\nHost: n0\r\n\r\n"));
     live_until(1000);
     expect_why("FOREIGN_CLIENT", "peer");
+}
+
+/* Ranks that others wait for, and rounds that end: what is found, and told to the others. */
+
+TestSuite(findings_ranks_sim, .init = set_up, .fini = tear_down);
+
+static void enter(int rank, const char *barrier)
+{
+    struct buf out = { 0 };
+    cr_assert(put_u8(&out, (uint8_t)op_table[OP_BARRIER_NAMED].code[DIALECT_C]) &&
+              put_blob(&out, slice_str(barrier)) && put_i64(&out, 60000) &&
+              put_blob(&out, slice_of(NULL, 0)));
+    sim_feed_bytes(&sim, WORKERS + (conn_id)rank, buf_slice(&out));
+    buf_free(&out);
+}
+
+static void start_worker(int rank)
+{
+    char json[256];
+    snprintf(
+        json, sizeof(json),
+        "{\"op\":\"worker_started\",\"round\":1,\"rank\":%d,\"local_rank\":%d,\"pid\":%d,\"host\":\"n%d\"}",
+        rank, rank % 2, 200 + rank, rank / 2);
+    sim_say(&sim, rank < 2 ? N0 : N1, json);
+    snprintf(json, sizeof(json),
+             "{\"role\":\"worker\",\"job\":\"demo\",\"attempt\":0,\"rank\":%d,\"world_size\":4}", rank);
+    sim_client(&sim, WORKERS + (conn_id)rank);
+    cr_assert_eq(sim_identify(&sim, WORKERS + (conn_id)rank, json, NULL), 0);
+}
+
+#define CANNOT                                                          \
+    "{\"op\":\"trouble\",\"code\":\"PORTS_CLOSED\",\"words\":\"cannot " \
+    "connect to rank 0 on n0 at 10.9.0.1:41234: no answer\"}"
+
+Test(findings_ranks_sim, ports_that_are_closed_are_told_to_all_when_a_rank_finds_them)
+{
+    join(N0, 0, 2, "");
+    join(N1, 1, 2, "");
+    start_worker(3);
+    sim_say(&sim, WORKERS + 3, CANNOT);
+    sim_at(&sim, sim.now_ms);
+    for (conn_id conn = N0; conn <= N1; conn++) {
+        expect_told(conn, "PORTS_CLOSED", "rank 3 (n1, pid 203)");
+        cr_assert(
+            says("others are not: rank 3 (n1, pid 203) cannot connect to rank 0 on n0 at 10.9.0.1:41234") &&
+                says("[PORTS_CLOSED]\n  try    "),
+            "%s", text_of(told, "text"));
+    }
+    start_worker(2);
+    sim_say(&sim, WORKERS + 2, CANNOT);
+    sim_at(&sim, sim.now_ms);
+    expect_silence(N0); /* once is enough */
+    expect_why("PORTS_CLOSED", "rank 2 (n1, pid 202)");
+}
+
+Test(findings_ranks_sim, only_ranks_say_what_they_have_met_and_only_what_is_theirs)
+{
+    join(N0, 0, 2, "");
+    join(N1, 1, 2, "");
+    start_worker(0);
+    cr_assert_not_null(strstr(sim_control(&sim, OPERATOR, CANNOT), "only ranks say"));
+    cr_assert_not_null(
+        strstr(sim_control(&sim, WORKERS, "{\"op\":\"trouble\",\"code\":\"RANK_EXITED\",\"words\":\"x\"}"),
+               "only ranks say"));
+}
+
+/* Two nodes of two workers each run; ranks 0 to 2 wait in a barrier. */
+static void three_wait(void)
+{
+    join(N0, 0, 2, "");
+    join(N1, 1, 2, "");
+    for (int rank = 0; rank < 4; rank++)
+        start_worker(rank);
+    for (int rank = 0; rank < 3; rank++)
+        enter(rank, "step-7");
+}
+
+Test(findings_ranks_sim, a_stopped_rank_that_others_wait_for)
+{
+    three_wait();
+    live_until(5000);
+    sim_say(&sim, N1, "{\"op\":\"heartbeat\",\"workers\":[[1,\"T\",0,null]]}");
+    live_until(8000);
+    expect_why("RANK_STOPPED", "rank 3");
+}
+
+/* Without being asked, once, and the same on every node. */
+Test(findings_ranks_sim, a_barrier_that_hangs_is_told_long_before_its_time_out)
+{
+    three_wait();
+    sim_say(&sim, N1, "{\"op\":\"heartbeat\",\"workers\":[[1,\"T\",0,null]]}");
+    last_push(N0, "");
+    last_push(N1, "");
+    live_until(sim.now_ms + 9000);
+    expect_silence(N0);
+    live_until(sim.now_ms + 3000);
+    for (conn_id conn = N0; conn <= N1; conn++) {
+        expect_told(conn, "RANK_STOPPED", "rank 3");
+        cr_expect(has(told, "BARRIER_WAITS", "barrier 'step-7'") && says("3 ranks wait in barrier 'step-7'"),
+                  "%s", text_of(told, "text"));
+    }
+    live_until(sim.now_ms + 35000);
+    expect_silence(N0);
+}
+
+/* It may be on the way: its steps are seen. */
+Test(findings_ranks_sim, a_barrier_whose_last_rank_still_moves_is_left_alone)
+{
+    three_wait();
+    last_push(N0, "");
+    for (int i = 0; i < 40; i++) {
+        char steps[64];
+        snprintf(steps, sizeof(steps), "{\"op\":\"heartbeat\",\"steps\":[[1,%d,%d,\"\"]]}", i, i);
+        sim_say(&sim, N1, steps);
+        live_until(sim.now_ms + 1000);
+    }
+    expect_silence(N0);
+}
+
+/* One that tells no steps is given half a minute. */
+Test(findings_ranks_sim, a_rank_that_does_not_come_and_tells_nothing_is_told_later)
+{
+    three_wait();
+    last_push(N0, "");
+    live_until(sim.now_ms + 28000);
+    expect_silence(N0);
+    live_until(sim.now_ms + 10000);
+    expect_told(N0, "RANK_HAS_NOT_COME", "rank 3");
+}
+
+/* Passed in time, nobody hears of it, and nobody looks. */
+Test(findings_ranks_sim, barriers_that_are_passed_are_no_news)
+{
+    three_wait();
+    enter(3, "step-7");
+    last_push(N0, "");
+    live_until(sim.now_ms + 30000);
+    expect_silence(N0);
+}
+
+Test(findings_ranks_sim, a_rank_in_the_kernel_and_one_that_computes)
+{
+    three_wait();
+    sim_say(&sim, N1, "{\"op\":\"heartbeat\",\"workers\":[[1,\"D\",0,\"nfs_wait_bit\"]]}");
+    live_until(8000);
+    expect_why("RANK_IN_KERNEL", "rank 3");
+    sim_say(&sim, N1, "{\"op\":\"heartbeat\",\"workers\":[[1,\"R\",100,null]]}");
+    expect_why("RANK_BURNS_CPU", "rank 3");
+}
+
+Test(findings_ranks_sim, a_rank_that_waits_in_another_barrier)
+{
+    three_wait();
+    enter(3, "epoch_end");
+    live_until(8000);
+    expect_why("UNEVEN_INPUTS", "rank 3 waits");
+    expect_why("RANK_WAITS_ELSEWHERE", "rank 3");
+}
+
+Test(findings_ranks_sim, a_barrier_s_time_out_has_the_same_codes)
+{
+    three_wait();
+    live_until(2000);
+    sim_say(&sim, N1, "{\"op\":\"heartbeat\",\"workers\":[[1,\"T\",0,null]]}");
+    live_until(60500);
+    struct buf *out = &sim.conn[WORKERS].out;
+    cr_assert(out->len > 9 && buf_append(out, "", 1));
+    const char *json = (const char *)out->data + 9;
+    cr_assert_not_null(strstr(json, "rank 3: is stopped (state T) (n1, pid 203), for"), "%s", json);
+    cr_assert_not_null(strstr(json, "\"code\":\"RANK_STOPPED\""), "%s", json);
+}
+
+static void end_well(int rank)
+{
+    char json[128];
+    snprintf(json, sizeof(json),
+             "{\"op\":\"worker_exited\",\"round\":1,\"rank\":%d,\"pid\":%d,\"exit_code\":0}", rank,
+             200 + rank);
+    sim_say(&sim, rank < 2 ? N0 : N1, json);
+}
+
+static void expect_left(conn_id conn, const char *subject, const char *words)
+{
+    cJSON_Delete(told);
+    told = last_push(conn, "left_waiting");
+    cr_assert(has(told, "RANK_LEFT_EARLY", subject) && says(words), "%s", text_of(told, "text"));
+}
+
+#define LEFT "rank 3 (n1, pid 203)"
+
+Test(findings_ranks_sim, a_rank_that_ends_well_while_others_wait_for_it_is_told_to_all_at_once)
+{
+    three_wait();
+    end_well(3);
+    for (conn_id conn = N0; conn <= N1; conn++)
+        expect_left(conn, LEFT,
+                    LEFT " ended with 0 while ranks 0-2 waited for it at barrier 'step-7'  "
+                         "[RANK_LEFT_EARLY]\n  try    ");
+    expect_why("RANK_LEFT_EARLY", LEFT);
+    enter(0, "step-8"); /* that follows from the same */
+    cr_expect_null(last_push(N0, "left_waiting"));
+}
+
+Test(findings_ranks_sim, a_rank_that_has_ended_before_others_come_is_told_when_they_do)
+{
+    join(N0, 0, 2, "");
+    join(N1, 1, 2, "");
+    for (int rank = 0; rank < 4; rank++)
+        start_worker(rank);
+    end_well(3);
+    cr_expect_null(last_push(N0, "left_waiting"));
+    enter(1, "step-7");
+    expect_left(N0, LEFT, "while rank 1 waited for it at barrier 'step-7'");
+}
+
+/* Somebody ends the job on one node, and its program saves what it has and ends well. */
+Test(findings_ranks_sim, a_rank_that_was_told_to_stop_has_not_left_a_barrier_early)
+{
+    three_wait();
+    sim_say(&sim, N1,
+            "{\"op\":\"worker_exited\",\"round\":1,\"rank\":3,\"pid\":203,\"exit_code\":0,\"told\":true}");
+    cr_expect_null(last_push(N0, "left_waiting"));
+}
+
+/* In a collective the store sees nobody wait: a rank gives up, and nobody has failed. */
+Test(findings_ranks_sim, a_rank_that_ends_well_is_what_one_that_gave_up_has_lost)
+{
+    join(N0, 0, 2, "");
+    join(N1, 1, 2, "");
+    for (int rank = 0; rank < 4; rank++)
+        start_worker(rank);
+    sim_say(&sim, N0, "{\"op\":\"failed\",\"round\":1,\"rank\":0,\"exit_code\":75,\"words\":\"gave up\"}");
+    sim_say(&sim, N1,
+            "{\"op\":\"worker_exited\",\"round\":1,\"rank\":2,\"pid\":202,\"exit_code\":0,\"told\":true}");
+    end_well(3);
+    sim_say(&sim, N0, "{\"op\":\"stopped\",\"round\":1,\"max_code\":75}");
+    sim_say(&sim, N1, "{\"op\":\"stopped\",\"round\":1,\"max_code\":0}");
+    for (conn_id conn = N0; conn <= N1; conn++)
+        expect_left(conn, LEFT,
+                    LEFT " ended with 0 while rank 0 waited for it in a collective  [RANK_LEFT_EARLY]");
+}
+
+/* Ranks 2 and 3 have ended with 0; rank 0 gives up, and `words` are its last. */
+static void two_leave_and_one_gives_up(const char *words)
+{
+    char json[256];
+    join(N0, 0, 2, "");
+    join(N1, 1, 2, "");
+    for (int rank = 0; rank < 4; rank++)
+        start_worker(rank);
+    end_well(2);
+    end_well(3);
+    snprintf(json, sizeof(json),
+             "{\"op\":\"failed\",\"round\":1,\"rank\":0,\"exit_code\":75,\"words\":\"gave "
+             "up\",\"stderr\":[\"%s\"]}",
+             words);
+    sim_say(&sim, N0, json);
+    sim_say(&sim, N0, "{\"op\":\"stopped\",\"round\":1,\"max_code\":75}");
+    sim_say(&sim, N1, "{\"op\":\"stopped\",\"round\":1,\"max_code\":0}");
+}
+
+/* Rank 2 had sent its part, and nothing more to do. */
+Test(findings_ranks_sim, of_those_that_ended_well_the_one_that_was_missed_is_named)
+{
+    two_leave_and_one_gives_up("rank 3 (pid 203 on n1) has ended while rank 0 waited in gather #9");
+    expect_left(N1, LEFT, LEFT " ended with 0 while rank 0 waited for it in a collective  [RANK_LEFT_EARLY]");
+}
+
+Test(findings_ranks_sim, all_that_ended_well_are_named_when_nobody_says_who_was_missed)
+{
+    two_leave_and_one_gives_up("Broken pipe");
+    expect_left(N1, "ranks 2-3",
+                "ranks 2-3 ended with 0 while rank 0 waited for them in a collective  [RANK_LEFT_EARLY]");
+}
+
+static void expect_stopped_by(conn_id conn, const char *code)
+{
+    cJSON *o = last_push(conn, "stop");
+    cr_assert_str_eq(text_of(cJSON_GetObjectItem(o, "cause"), "code"), code);
+    cJSON_Delete(o);
+}
+
+Test(findings_ranks_sim, the_others_hear_at_once_under_which_code_a_round_ends)
+{
+    join(N0, 0, 2, "");
+    join(N1, 1, 2, "");
+    sim_disconnect(&sim, N1);
+    expect_stopped_by(N0, "NODE_LOST_CLOSED");
+}
+
+Test(findings_ranks_sim, a_node_that_falls_silent_is_told_after_three_beats)
+{
+    join(N0, 0, 2, "");
+    join(N1, 1, 2, "");
+    for (int i = 0; i < 4; i++) {
+        sim_say(&sim, N0, "{\"op\":\"heartbeat\"}");
+        sim_at(&sim, sim.now_ms + 1000);
+    }
+    expect_stopped_by(N0, "NODE_LOST_SILENT");
+}
+
+Test(findings_ranks_sim, a_failure_and_a_program_that_is_missing_are_told_to_the_other_node)
+{
+    join(N0, 0, 2, "");
+    join(N1, 1, 2, "");
+    sim_say(&sim, N1, "{\"op\":\"failed\",\"round\":1,\"rank\":2,\"error\":2,\"words\":\"no such file\"}");
+    expect_stopped_by(N0, "PROGRAM_MISSING_ON_NODE");
+    expect_why("PROGRAM_MISSING_ON_NODE", "node 1 (n1)");
+}
+
+Test(findings_ranks_sim, a_lost_node_is_told_by_why)
+{
+    join(N0, 0, 2, ",\"max_restarts\":3");
+    join(N1, 1, 2, "");
+    live_until(2000);
+    sim_disconnect(&sim, N1);
+    expect_why("NODE_LOST_CLOSED", "node 1 (n1, pid 101)");
+}
+
+/* The agent's beats go on; ranks 0 and 1 are on N0, 2 and 3 on N1. */
+static void two_nodes_run(void)
+{
+    join(N0, 0, 2, "");
+    join(N1, 1, 2, "");
+    last_push(N0, "");
+    last_push(N1, "");
+}
+
+static void beat(conn_id conn, const char *steps)
+{
+    char json[512];
+    snprintf(json, sizeof(json), "{\"op\":\"heartbeat\",\"steps\":[%s]}", steps);
+    sim_say(&sim, conn, json);
+}
+
+Test(findings_ranks_sim, a_rank_that_stands_still_is_named_on_all_nodes_while_the_others_wait)
+{
+    two_nodes_run();
+    beat(N0, "[0,120,123,\"all_reduce\"],[1,120,123,\"all_reduce\"]");
+    beat(N1, "[0,120,123,\"all_reduce\"],[1,119,122,\"\"]");
+    sim_say(&sim, N1, "{\"op\":\"heartbeat\",\"workers\":[[1,\"T\",0,\"do_signal_stop\"]]}");
+    live_until(sim.now_ms + 4000);
+    expect_why("RANK_STANDS_STILL", "rank 3");
+    expect_silence(N0);
+    live_until(sim.now_ms + 7000);
+    expect_told(N0, "RANK_STANDS_STILL", "rank 3");
+    cr_expect_not_null(strstr(text_of(told, "text"), "(the last one was 119), and 3 others wait for it in "
+                                                     "all_reduce #123; it is stopped (state T)"),
+                       "%s", text_of(told, "text"));
+    expect_told(N1, "RANK_STANDS_STILL", "rank 3");
+    live_until(sim.now_ms + 100000);
+    expect_silence(N0);
+}
+
+/* The one that is looked for was seen last a moment after the others: that moment is all that is lost. */
+Test(findings_ranks_sim, beats_of_different_times_cost_little)
+{
+    two_nodes_run();
+    beat(N0, "[0,1,9,\"all_reduce\"],[1,1,9,\"all_reduce\"]");
+    live_until(sim.now_ms + 1900);
+    beat(N1, "[0,1,9,\"all_reduce\"],[1,1,8,\"\"]");
+    live_until(sim.now_ms + 9000);
+    expect_silence(N0);
+    live_until(sim.now_ms + 4000);
+    expect_told(N0, "RANK_STANDS_STILL", "rank 3");
+}
+
+/* The others wait for `rank` (2 or 3) in an all_reduce for `ms`; then all go on, for a minute. */
+static void keep_waiting(int number, int rank, uint64_t ms)
+{
+    char all[96], most[96];
+    snprintf(all, sizeof(all), "[0,1,%d,\"all_reduce\"],[1,1,%d,\"all_reduce\"]", number, number);
+    snprintf(most, sizeof(most), "[%d,1,%d,\"all_reduce\"],[%d,1,%d,\"\"]", 3 - rank, number, rank - 2,
+             number - 1);
+    beat(N0, all);
+    beat(N1, most);
+    live_until(sim.now_ms + ms);
+}
+
+static void go_on(int number)
+{
+    char steps[96];
+    snprintf(steps, sizeof(steps), "[0,2,%d,\"\"],[1,2,%d,\"\"]", number, number);
+    beat(N0, steps);
+    beat(N1, steps);
+    live_until(sim.now_ms + 60000);
+    last_push(N1, "");
+}
+
+/* Rank 2 saves a checkpoint, or tests the model, now and then. */
+Test(findings_ranks_sim, a_wait_that_is_usual_for_the_job_is_told_once)
+{
+    two_nodes_run();
+    keep_waiting(10, 2, 12000);
+    expect_told(N0, "RANK_STANDS_STILL", "rank 2");
+    go_on(10);
+    for (int i = 11; i <= 14; i++) {
+        keep_waiting(i, 2, 12000 + (uint64_t)i * 1000);
+        go_on(i);
+        expect_silence(N0);
+    }
+    keep_waiting(15, 2, 300000);
+    expect_told(N0, "RANK_STANDS_STILL", "rank 2");
+}
+
+Test(findings_ranks_sim, another_rank_is_told_at_once_and_so_is_one_that_is_stopped)
+{
+    two_nodes_run();
+    keep_waiting(10, 2, 12000);
+    expect_told(N0, "RANK_STANDS_STILL", "rank 2");
+    go_on(10);
+    keep_waiting(11, 3, 12000);
+    expect_told(N0, "RANK_STANDS_STILL", "rank 3");
+    go_on(11);
+    sim_say(&sim, N1, "{\"op\":\"heartbeat\",\"workers\":[[1,\"T\",0,\"do_signal_stop\"]]}");
+    keep_waiting(12, 3, 12000);
+    expect_told(N0, "RANK_STANDS_STILL", "rank 3");
+}
+
+/* Each epoch has a barrier of another name, and rank 0 comes late to all of them. */
+Test(findings_ranks_sim, barriers_that_are_passed_late_are_told_once)
+{
+    three_wait();
+    last_push(N0, "");
+    live_until(sim.now_ms + 40000);
+    expect_told(N0, "RANK_HAS_NOT_COME", "rank 3");
+    enter(3, "step-7");
+    live_until(sim.now_ms + 40000);
+    last_push(N0, "");
+    for (int rank = 0; rank < 3; rank++)
+        enter(rank, "step-8");
+    live_until(sim.now_ms + 50000);
+    expect_silence(N0);
+    enter(3, "step-8");
+    live_until(sim.now_ms + 40000);
+    expect_silence(N0);
+}
+
+Test(findings_ranks_sim, ranks_that_move_are_left_alone)
+{
+    two_nodes_run();
+    for (int i = 0; i < 30; i++) {
+        char both[96];
+        snprintf(both, sizeof(both), "[0,%d,%d,\"all_reduce\"],[1,%d,%d,\"\"]", i, i, i, i);
+        beat(N0, both);
+        beat(N1, both);
+        live_until(sim.now_ms + 1000);
+    }
+    live_until(sim.now_ms + 6000);
+    expect_silence(N0);
+}
+
+/* What is no row of steps is passed over. */
+Test(findings_ranks_sim, steps_of_nobody_change_nothing)
+{
+    two_nodes_run();
+    beat(N0,
+         "7,[],[9,1,1,\"x\"],[-1,1,1,\"x\"],[0,-2,1,\"x\"],[0,1,-1,\"x\"],[0,1e300,1,\"x\"],[0,1],[0,1,1,5]");
+    live_until(sim.now_ms + 30000);
+    expect_silence(N0);
 }

@@ -1,5 +1,5 @@
 /* From round to round, as stories: what the agent does with a verdict, and who is to blame when several gave up. The
- * rules by which the store grants another attempt are told in test_restarts.c. */
+ * rules by which the store grants another attempt are told in test_rendezvous.c. */
 #include "sim_agent.h"
 
 #include "ddp/error.h"

@@ -1,8 +1,14 @@
 /* Every collective with real processes: types, operations, sizes, roots, private and shared memory, exact values.
- * trials.h has the comparisons. */
-#include "trials.h"
+ * ranks.h has the comparisons. */
+#include "core/collective_check.h"
+#include "core/comm_thread.h"
+#include "core/context.h"
+#include "ddp/store.h"
+#include "ranks.h"
 
 #include <criterion/criterion.h>
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -48,13 +54,11 @@ Test(collectives, four_ranks_move_large_counts, .timeout = 180)
     ranks_all_well(4, trials_of_large_counts, RANKS_PLAIN_STORE, NULL);
 }
 
-/* --- the same bits every time --------------------------------------------------------------------------- */
-
 /* Values whose sum depends on the order of additions, through private and through shared memory. */
 static void sum_noise(struct rank *me)
 {
     enum { N = 70001 };
-    struct room room = room_open(me, N * 4);
+    struct trial_room room = room_open(me, N * 4);
     uint64_t hash[2] = { 0xcbf29ce484222325u, 0xcbf29ce484222325u };
     float *const in[2] = { (float *)room.private_in, room.shared_in };
 
@@ -84,8 +88,6 @@ Test(collectives, equal_runs_give_equal_bits_on_every_rank, .timeout = 180)
         ranks_free(&ranks);
     }
 }
-
-/* --- arguments ------------------------------------------------------------------------------------------ */
 
 static void refuse(struct rank *me, ddp_status status, const char *part)
 {
@@ -172,4 +174,286 @@ static void wait_as_long_as_can_be_said(struct rank *me)
 Test(collectives, the_longest_time_out_is_long, .timeout = 180)
 {
     ranks_all_well(2, wait_as_long_as_can_be_said, RANKS_PLAIN_STORE, NULL);
+}
+
+/* DDPRUN_DEBUG=detail: ranks that differ get an error before they enter the call. */
+
+static void make(void)
+{
+    setenv("DDPRUN_DEBUG", "detail", 1);
+}
+
+static void done(void)
+{
+    unsetenv("DDPRUN_DEBUG");
+}
+
+TestSuite(collective_check, .init = make, .fini = done, .timeout = 120);
+
+static ddp_status all_reduce(ddp_ctx *ctx, size_t n)
+{
+    static float x[64];
+    return ddp_all_reduce(ddp_world(ctx), x, x, n, DDP_F32, DDP_SUM, NULL, NULL);
+}
+
+/* Twenty calls leave as many keys as one. */
+static void go_well(struct rank *me)
+{
+    int64_t keys = 0;
+    void *block;
+    ddp_ctx *ctx = rank_init(me, NULL);
+    for (int i = 0; i < 20; i++)
+        rank_expect_ok(me, all_reduce(ctx, 8));
+    rank_expect_ok(me, ddp_shared_alloc(ddp_world(ctx), 64, &block));
+    rank_expect_ok(me, ddp_barrier(ddp_world(ctx), 0));
+    rank_expect_ok(me, ddp_store_num_keys(ddp_context_store(ctx), &keys, NULL));
+    rank_expect(me, keys < 12, "%lld keys", (long long)keys);
+    rank_expect_ok(me, ddp_finalize(ctx));
+}
+
+Test(collective_check, calls_that_agree_go_on)
+{
+    struct ranks run = ranks_run(3, go_well, RANKS_PLAIN_STORE, NULL);
+    ranks_expect_ok(&run);
+    ranks_free(&run);
+}
+
+static void keep(struct rank *me, ddp_ctx *ctx, ddp_status status)
+{
+    rank_keep(me, status);
+    ddp_finalize(ctx);
+}
+
+static void differ(struct rank *me)
+{
+    ddp_ctx *ctx = rank_init(me, NULL);
+    if (me->rank == 1)
+        keep(me, ctx, ddp_barrier(ddp_world(ctx), 0));
+    else
+        keep(me, ctx, all_reduce(ctx, 8));
+}
+
+Test(collective_check, both_calls_are_named_to_all)
+{
+    struct ranks run = ranks_run(3, differ, RANKS_PLAIN_STORE, NULL);
+    for (int r = 0; r < 3; r++)
+        ranks_expect_error(&run, r, DDP_ERR_MISMATCH,
+                           (const char *const[]){ "DDPRUN_DEBUG=detail: ranks disagree: rank ",
+                                                  "all_reduce #2 (f32 x 8, sum)", "rank 1 called barrier #2",
+                                                  NULL });
+    ranks_free(&run);
+}
+
+/* The reducer says it of each bucket. */
+static void differ_in_purpose(struct rank *me)
+{
+    ddp_ctx *ctx = rank_init(me, NULL);
+    snprintf(ctx->check.what, sizeof(ctx->check.what), "bucket %d of 2", me->rank);
+    keep(me, ctx, all_reduce(ctx, 8));
+}
+
+Test(collective_check, what_a_call_is_for_must_be_the_same)
+{
+    struct ranks run = ranks_run(2, differ_in_purpose, RANKS_PLAIN_STORE, NULL);
+    for (int r = 0; r < 2; r++)
+        ranks_expect_error(&run, r, DDP_ERR_MISMATCH,
+                           (const char *const[]){ "what all_reduce #2 (f32 x 8, sum) is for",
+                                                  "on rank 0 it is bucket 0 of 2, on rank 1 bucket 1 of 2",
+                                                  NULL });
+    ranks_free(&run);
+}
+
+static void differ_in_values(struct rank *me)
+{
+    ddp_ctx *ctx = rank_init(me, NULL);
+    rank_expect_ok(me, all_reduce(ctx, 8));
+    rank_expect(me, ctx->check.before[0] != '\0', "nothing is known of the result");
+    if (me->rank == 1)
+        snprintf(ctx->check.before, sizeof(ctx->check.before), "all_reduce #2 gave 12345678");
+    keep(me, ctx, all_reduce(ctx, 8));
+}
+
+Test(collective_check, results_must_be_the_same)
+{
+    struct ranks run = ranks_run(2, differ_in_values, RANKS_PLAIN_STORE, NULL);
+    for (int r = 0; r < 2; r++)
+        ranks_expect_error(&run, r, DDP_ERR_MISMATCH,
+                           (const char *const[]){ "do not have the same values",
+                                                  "on rank 1 all_reduce #2 gave 12345678", NULL });
+    ranks_free(&run);
+}
+
+static void die(struct rank *me)
+{
+    ddp_ctx *ctx = rank_init(me, NULL);
+    if (me->rank == 1)
+        raise(SIGKILL);
+    keep(me, ctx, all_reduce(ctx, 8));
+}
+
+Test(collective_check, a_rank_that_dies_is_named_with_the_call_that_it_is_missed_in)
+{
+    struct ranks run = ranks_run(2, die, RANKS_PLAIN_STORE, NULL);
+    ranks_expect_error(&run, 0, DDP_ERR_PEER_LOST,
+                       (const char *const[]){ "detail: before all_reduce #2 (f32 x 8, sum): rank 1 (pid ",
+                                              "has ended; the last call of rank 0 was init", NULL });
+    ranks_free(&run);
+}
+
+/* Rank 1 has all the time to come, and comes when rank 0 has given up. */
+static void stay_away(struct rank *me)
+{
+    ddp_options options = DDP_OPTIONS_INIT;
+    options.step_timeout_ms = 300;
+    ddp_ctx *ctx = rank_init(me, &options);
+    ddp_store *store = ddp_context_store(ctx);
+    void *value = NULL;
+    size_t len;
+    if (me->rank == 1)
+        rank_expect_ok(me, ddp_store_get(store, "given-up", 60000, &value, &len, NULL));
+    const ddp_status status = all_reduce(ctx, 8);
+    if (me->rank == 0)
+        rank_expect_ok(me, ddp_store_set(store, "given-up", "1", 1, NULL));
+    free(value);
+    keep(me, ctx, status);
+}
+
+Test(collective_check, who_waits_in_vain_says_so_and_who_comes_late_is_told)
+{
+    struct ranks run = ranks_run(2, stay_away, RANKS_PLAIN_STORE, NULL);
+    for (int r = 0; r < 2; r++)
+        ranks_expect_error(&run, r, DDP_ERR_TIMEOUT,
+                           (const char *const[]){ "waited 300 ms", "all_reduce #2", "1 of 2 have", NULL });
+    ranks_free(&run);
+}
+
+static void expect_unknown(struct rank *me)
+{
+    ddp_ctx *ctx;
+    setenv("DDPRUN_DEBUG", "loud", 1);
+    rank_keep(me, ddp_init_from_env(NULL, &ctx));
+}
+
+Test(collective_check, an_unknown_word_is_refused)
+{
+    struct ranks run = ranks_run(1, expect_unknown, RANKS_PLAIN_STORE, NULL);
+    ranks_expect_error(&run, 0, DDP_ERR_ENV,
+                       (const char *const[]){ "DDPRUN_DEBUG=loud: off or detail", NULL });
+    ranks_free(&run);
+}
+
+static struct call_record said(int rank, const char *call, const char *what, const char *before)
+{
+    struct call_record s = { .rank = rank };
+    snprintf(s.call, sizeof(s.call), "%s", call);
+    snprintf(s.what, sizeof(s.what), "%s", what);
+    snprintf(s.before, sizeof(s.before), "%s", before);
+    return s;
+}
+
+Test(call_record, what_is_put_is_taken)
+{
+    char text[CHECK_TEXT];
+    struct call_record back,
+        s = said(7, "all_reduce #3 (f32 x 4, sum)", "bucket 1 of 2: a\nb and 0 more (0)", "");
+    const size_t len = collective_check_encode(text, &s);
+    cr_assert_eq(len, strlen(text));
+    cr_assert(collective_check_decode(text, &back), "%s", text);
+    cr_expect_eq(back.rank, 7);
+    cr_expect_str_eq(back.call, s.call);
+    cr_expect_str_eq(back.what, "bucket 1 of 2: a b and 0 more (0)");
+    cr_expect_str_eq(back.before, "");
+}
+
+Test(call_record, the_longest_lines_fit)
+{
+    char text[CHECK_TEXT];
+    struct call_record back, s = { .rank = 1048575 };
+    memset(s.call, 'a', CHECK_LINE - 1);
+    memset(s.what, 'b', CHECK_LINE - 1);
+    memset(s.before, 'c', CHECK_LINE - 1);
+    collective_check_encode(text, &s);
+    cr_assert(collective_check_decode(text, &back));
+    cr_expect_str_eq(back.before, s.before);
+}
+
+Test(call_record, what_is_cut_anywhere_is_none)
+{
+    char text[CHECK_TEXT];
+    struct call_record back, s = said(0, "barrier #2", "x", "y");
+    for (size_t cut = collective_check_encode(text, &s) - 2; cut > 0; cut--) {
+        text[cut] = '\0';
+        cr_expect_not(collective_check_decode(text, &back), "'%s'", text);
+    }
+    cr_expect_not(collective_check_decode("", &back));
+    cr_expect_not(collective_check_decode("-1\na\nb\nc", &back));
+    cr_expect_not(collective_check_decode("1\na\nb\nc\nd", &back));
+}
+
+static void expect(struct call_record a, struct call_record b, const char *words)
+{
+    struct ddp_err err = { 0 };
+    cr_expect_eq(collective_check_compare(&a, &b, &err), DDP_ERR_MISMATCH);
+    cr_expect_str_eq(err.msg, words);
+}
+
+Test(call_record, the_call_is_told_before_anything_else)
+{
+    expect(said(3, "barrier #2", "x", "y"), said(1, "broadcast #2 (f32 x 1, root 0)", "", ""),
+           "ranks disagree: rank 1 called broadcast #2 (f32 x 1, root 0), rank 3 called barrier #2");
+    expect(said(0, "all_reduce #9", "bucket 1", ""), said(1, "all_reduce #9", "", ""),
+           "ranks disagree about what all_reduce #9 is for: on rank 0 it is bucket 1, on rank 1 nothing of "
+           "the kind");
+    expect(said(0, "barrier #9", "", "all_reduce #8 gave 1"),
+           said(1, "barrier #9", "", "all_reduce #8 gave 2"),
+           "ranks do not have the same values after a call: on rank 0 all_reduce #8 gave 1, on rank 1 "
+           "all_reduce #8 gave "
+           "2; something wrote into the buffer while the call ran, or memory is damaged");
+}
+
+Test(call_record, the_same_is_the_same_whoever_says_it)
+{
+    struct ddp_err err;
+    struct call_record a = said(0, "barrier #2", "x", "y"), b = said(9, "barrier #2", "x", "y");
+    cr_expect_eq(collective_check_compare(&a, &b, &err), DDP_OK);
+}
+
+/* The communication thread: jobs in order, and a drain that waits for all of them. */
+
+enum { JOBS = 1000 };
+
+static size_t jobs_done[JOBS], count;
+static struct comm_thread *thread;
+
+static void note(void *user, size_t what)
+{
+    (void)user;
+    if (what % 100 == 0)
+        usleep(100); /* so that the poster is sometimes ahead and sometimes not */
+    jobs_done[count++] = what;
+    comm_thread_drain(thread); /* from a job: does not wait for itself */
+}
+
+Test(comm_thread, runs_jobs_in_order_and_is_drained, .timeout = 30)
+{
+    static struct comm_job jobs[JOBS];
+    struct ddp_err err;
+    cr_assert_eq(comm_thread_open(&thread, &err), DDP_OK, "%s", err.msg);
+    for (size_t i = 0; i < JOBS; i++) {
+        jobs[i] = (struct comm_job){ .run = note, .what = i };
+        comm_thread_post(thread, &jobs[i]);
+        if (i % 250 == 0)
+            comm_thread_drain(thread);
+    }
+    comm_thread_drain(thread);
+    cr_assert_eq(count, JOBS);
+    for (size_t i = 0; i < JOBS; i++)
+        cr_assert_eq(jobs_done[i], i);
+    comm_thread_close(thread);
+}
+
+Test(comm_thread, none_at_all_is_drained_and_closed_at_once)
+{
+    comm_thread_drain(NULL);
+    comm_thread_close(NULL);
 }

@@ -2,7 +2,7 @@
  * host, the same bits as on one host, and what happens when a rank of another host dies, hangs, or does something else,
  * or when somebody comes who does not belong to the job. */
 #include "job.h"
-#include "trials.h"
+#include "ranks.h"
 
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
@@ -114,7 +114,7 @@ Test(collectives_net, ranks_of_a_host_that_are_no_neighbours_move_large_counts, 
 /* --- the same bits -------------------------------------------------------------------------------------- */
 
 /* Values whose sum depends on the order of additions, of all types that round. */
-static uint64_t hash_of(const struct room *room, ddp_dtype dtype, ddp_op op, size_t n)
+static uint64_t hash_of(const struct trial_room *room, ddp_dtype dtype, ddp_op op, size_t n)
 {
     struct rank *me = room->me;
     uint64_t hash = 0xcbf29ce484222325u;
@@ -142,7 +142,7 @@ static void hash_everything(struct rank *me)
     static const size_t sizes[] = { 63, 70001 };
     if (me->user != NULL)
         go_to_host(me);
-    struct room room = room_open(me, 70001 * 8);
+    struct trial_room room = room_open(me, 70001 * 8);
     for (int dtype = 0; dtype <= DDP_U8; dtype++)
         for (int op = 0; op <= DDP_PROD; op++)
             for (int s = 0; s < 2; s++)

@@ -2,10 +2,9 @@
  * nowhere. Each failure is checked by its code and its sentence. */
 #include "net/dial.h"
 
-#include "daemon.h"
+#include "run.h"
 #include "job.h"
-#include "rude.h"
-#include "served.h"
+#include "store_peers.h"
 
 #include <criterion/criterion.h>
 #include <signal.h>

@@ -1,6 +1,6 @@
 /* Kernels of train for GPUs (worker/train/cuda/) against the layers of the CPU, for each type of values: sizes that fill no block, new
  * numbers in each run. On machines without a GPU the kernels run on a fake one (tests/fake/shim.h). */
-#include "devices.h"
+#include "numbers.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,5 +1,5 @@
 /* As test_kernels.c, for the layers of pictures: convolutions, batch normalisation, shortcuts, means. */
-#include "devices.h"
+#include "numbers.h"
 #include "train/normalise.h"
 
 #include <criterion/criterion.h>

@@ -1,5 +1,5 @@
 /* test_listener.c -- who of several that come for the same port gets it. */
-#include "free_port.h"
+#include "run.h"
 
 #include "server/listen.h"
 

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "core/backend.h"
 #include "cpu/net_plan.h"
-#include "served.h"
+#include "store_peers.h"
 
 #include <criterion/criterion.h>
 #include <signal.h>

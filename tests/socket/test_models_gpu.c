@@ -1,6 +1,5 @@
 /* Whole models of train on a GPU, the fake one if there is no other: losses, gradients and what a test finds are those of the CPU. */
-#include "devices.h"
-#include "known_model.h"
+#include "numbers.h"
 #include "train/train_options.h"
 
 #include <criterion/criterion.h>

@@ -1,6 +1,6 @@
 /* The flight recorder of real ranks: when its file is written, and whose SIGUSR1 it is. */
 #include "job.h"
-#include "patience.h"
+#include "run.h"
 #include "ranks.h"
 #include "core/recorder.h"
 

@@ -1,6 +1,5 @@
 /* The reducer with real processes: rank 0's parameters, averages, order of buckets, and its errors for misuse. */
 #include "ranks.h"
-#include "reducer_model.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -240,7 +239,7 @@ static void rebuild(struct rank *me)
 
     rank_expect(me, in_head == 0, "the head is in bucket %zu", in_head);
     rank_expect_ok(me, ddp_reducer_forward(reducer));
-    for (size_t k = 0; k < PARAMS; k++) {
+    for (size_t k = 0; k < MODEL_PARAMS; k++) {
         size_t p = me->rank == 0 ? order[k] : k;
         toy_accumulate(reducer, me->rank, 0, p);
         rank_expect_ok(me, ddp_reducer_ready(reducer, p));
@@ -249,8 +248,8 @@ static void rebuild(struct rank *me)
     rank_expect(me, ddp_reducer_bucket_of(reducer, 5) == in_head, "moved too early");
     rank_expect_ok(me, ddp_reducer_forward(reducer));
     /* 3, 0 = 2000 bytes; 5 = 2000; 1, 4 and the doubles are left over. */
-    for (size_t k = 0; k < PARAMS; k++) {
-        static const size_t buckets[PARAMS] = { 0, 0, 1, 2, 2, 3 };
+    for (size_t k = 0; k < MODEL_PARAMS; k++) {
+        static const size_t buckets[MODEL_PARAMS] = { 0, 0, 1, 2, 2, 3 };
         rank_expect(me, ddp_reducer_bucket_of(reducer, order[k]) == buckets[k], "%zu is in bucket %zu",
                     order[k], ddp_reducer_bucket_of(reducer, order[k]));
     }
@@ -371,7 +370,7 @@ static void unused(struct rank *me)
     ddp_reducer *reducer = toy_open(me, ctx, &options);
     for (int step = 0; step < STEPS; step++) {
         rank_expect_ok(me, ddp_reducer_forward(reducer));
-        for (size_t p = PARAMS; p-- > 0;) {
+        for (size_t p = MODEL_PARAMS; p-- > 0;) {
             bool is_used = uses(me->rank, step, p);
             for (size_t e = 0; e < model_counts[p]; e++)
                 toy_set(reducer, p, e, is_used ? toy_gradient(me->rank, step, p, e) : 1000.0 + me->rank);
@@ -381,7 +380,7 @@ static void unused(struct rank *me)
                 rank_expect_ok(me, ddp_reducer_unused(reducer, p));
         }
         rank_expect_ok(me, ddp_reducer_finish(reducer));
-        for (size_t p = 0; p < PARAMS; p++)
+        for (size_t p = 0; p < MODEL_PARAMS; p++)
             expect_used(me, reducer, step, p);
     }
     rank_expect_ok(me, ddp_reducer_free(reducer));
@@ -407,7 +406,7 @@ static void uneven_step(struct rank *me, ddp_reducer *reducer, const ddp_reducer
     toy_clear(reducer);
     toy_backward(me, reducer, step);
     rank_expect_ok(me, ddp_reducer_finish(reducer));
-    for (size_t p = 0; p < PARAMS; p++) {
+    for (size_t p = 0; p < MODEL_PARAMS; p++) {
         double sum = 0, is = toy_get(reducer, p, 3);
         for (int r = 0; r < active; r++)
             sum += toy_gradient(r, step, p, 3);

@@ -1,6 +1,6 @@
 /* Hooks, and what goes wrong: other options on a rank, steps that are not ended, a rank that dies. */
-#include "rlimits.h"
-#include "reducer_model.h"
+#include "procstat.h"
+#include "ranks.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -44,7 +44,7 @@ int __wrap_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set)
 static void no_thread(struct rank *me)
 {
     ddp_ctx *ctx = toy_join(me);
-    ddp_param params[PARAMS];
+    ddp_param params[MODEL_PARAMS];
     ddp_reducer *reducer = NULL;
     ddp_reducer_options options = toy_options();
     no_threads = true;
@@ -57,7 +57,7 @@ static void no_thread(struct rank *me)
     rank_expect_ok(me, ddp_reducer_free(reducer));
     toy_params(params);
     options.overlap = DDP_OVERLAP_ON;
-    ddp_status status = ddp_reducer_create(ddp_world(ctx), params, PARAMS, &options, &reducer);
+    ddp_status status = ddp_reducer_create(ddp_world(ctx), params, MODEL_PARAMS, &options, &reducer);
     rank_expect(me, status == DDP_ERR_LIMIT && reducer == NULL, "%s", ddp_last_error());
     rank_expect_ok(me, ddp_finalize(ctx));
 }
@@ -70,21 +70,21 @@ Test(reducer_faults, a_thread_that_nobody_asked_for_may_be_missing, .timeout = 3
 /* In rank 0's order parameters 3 and 5 share a bucket that is larger than any before. */
 static void no_memory_for_rebuild(struct rank *me)
 {
-    static const size_t order[PARAMS] = { 0, 3, 5, 1, 4, 2 };
+    static const size_t order[MODEL_PARAMS] = { 0, 3, 5, 1, 4, 2 };
     ddp_ctx *ctx = toy_join(me);
     ddp_reducer_options options = toy_options();
     options.compress = 1;
     options.wire = DDP_BF16;
     ddp_reducer *reducer = toy_open(me, ctx, &options);
     rank_expect_ok(me, ddp_reducer_forward(reducer));
-    for (size_t k = 0; k < PARAMS; k++)
+    for (size_t k = 0; k < MODEL_PARAMS; k++)
         rank_expect_ok(me, ddp_reducer_ready(reducer, order[k]));
     rank_expect_ok(me, ddp_reducer_finish(reducer));
     limits_cut_files(0);
     rank_expect(me, ddp_reducer_forward(reducer) == DDP_ERR_NOMEM, "%s", ddp_last_error());
     limits_cut_files(RLIM_INFINITY);
     rank_expect(me, ddp_reducer_forward(reducer) == DDP_ERR_NOMEM, "forward again: %s", ddp_last_error());
-    for (size_t k = 0; k < PARAMS; k++)
+    for (size_t k = 0; k < MODEL_PARAMS; k++)
         ddp_reducer_ready(reducer, order[k]);
     rank_expect(me, ddp_reducer_finish(reducer) == DDP_ERR_NOMEM, "finish: %s", ddp_last_error());
     rank_expect(me, strstr(ddp_last_error(), "shared memory") != NULL, "%s", ddp_last_error());
@@ -116,7 +116,7 @@ static void no_memory_for_buffers(struct rank *me)
     static float big[1 << 20];
     const ddp_param buffer = { .name = "big", .data = big, .count = 1 << 20, .dtype = DDP_F32 };
     ddp_ctx *ctx = toy_join(me);
-    ddp_param params[PARAMS];
+    ddp_param params[MODEL_PARAMS];
     ddp_reducer *reducer = NULL;
     ddp_reducer_options options = toy_options();
     options.buffers = &buffer;
@@ -124,12 +124,12 @@ static void no_memory_for_buffers(struct rank *me)
     toy_params(params);
     const int before = mapped_blocks();
     limits_cut_files(1 << 20);
-    ddp_status status = ddp_reducer_create(ddp_world(ctx), params, PARAMS, &options, &reducer);
+    ddp_status status = ddp_reducer_create(ddp_world(ctx), params, MODEL_PARAMS, &options, &reducer);
     rank_expect(me, status == DDP_ERR_NOMEM && strstr(ddp_last_error(), "shared memory") != NULL, "%s: %s",
                 ddp_status_name(status), ddp_last_error());
     rank_expect(me, mapped_blocks() == before, "%d blocks mapped, %d before", mapped_blocks(), before);
     limits_cut_files(RLIM_INFINITY);
-    rank_expect_ok(me, ddp_reducer_create(ddp_world(ctx), params, PARAMS, &options, &reducer));
+    rank_expect_ok(me, ddp_reducer_create(ddp_world(ctx), params, MODEL_PARAMS, &options, &reducer));
     rank_expect_ok(me, ddp_reducer_free(reducer));
     rank_expect_ok(me, ddp_finalize(ctx));
 }
@@ -217,13 +217,13 @@ Test(reducer_faults, a_hook_that_fails_ends_the_step, .timeout = 30)
 /* The last rank is given other options. */
 static void other_options(struct rank *me)
 {
-    ddp_param params[PARAMS];
+    ddp_param params[MODEL_PARAMS];
     ddp_reducer *reducer = NULL;
     ddp_ctx *ctx = toy_join(me);
     ddp_reducer_options options = toy_options();
     toy_params(params);
     options.find_unused = me->rank == 2;
-    rank_keep(me, ddp_reducer_create(ddp_world(ctx), params, PARAMS, &options, &reducer));
+    rank_keep(me, ddp_reducer_create(ddp_world(ctx), params, MODEL_PARAMS, &options, &reducer));
     rank_expect(me,
                 me->status == DDP_ERR_MISMATCH &&
                     strstr(me->words, "option find_unused differs: rank 0 has 0, rank 2 has 1") != NULL,
@@ -231,7 +231,7 @@ static void other_options(struct rank *me)
     options.find_unused = 0;
     options.buffers = &(ddp_param){ .name = "bn.mean", .data = model_mean, .count = 33, .dtype = DDP_F32 };
     options.buffer_count = me->rank == 1 ? 1 : 0;
-    rank_keep(me, ddp_reducer_create(ddp_world(ctx), params, PARAMS, &options, &reducer));
+    rank_keep(me, ddp_reducer_create(ddp_world(ctx), params, MODEL_PARAMS, &options, &reducer));
     rank_expect(
         me,
         strstr(me->words, "buffer 0 differs: rank 0 has no such buffer, rank 1 has \"bn.mean\" (f32 x 33)") !=
@@ -239,7 +239,7 @@ static void other_options(struct rank *me)
         "%s", me->words);
     options.buffer_count = 0;
     params[3].shape = me->rank == 2 ? (const size_t[]){ 10, 20 } : model_fc2_shape;
-    rank_keep(me, ddp_reducer_create(ddp_world(ctx), params, PARAMS, &options, &reducer));
+    rank_keep(me, ddp_reducer_create(ddp_world(ctx), params, MODEL_PARAMS, &options, &reducer));
     rank_expect(me,
                 strstr(me->words, "parameter 3 differs: rank 0 has \"fc2.weight\" (f32 20x10), rank 2 has "
                                   "\"fc2.weight\" (f32 10x20)") != NULL,
@@ -291,7 +291,7 @@ static void collective_between(struct rank *me)
         float loss = 1;
         rank_expect_ok(me, ddp_reducer_forward(reducer));
         toy_clear(reducer);
-        for (size_t p = PARAMS; p-- > 0;) {
+        for (size_t p = MODEL_PARAMS; p-- > 0;) {
             toy_accumulate(reducer, me->rank, step, p);
             rank_expect_ok(me, ddp_reducer_ready(reducer, p));
             if (p == 3)
@@ -322,7 +322,7 @@ static void lose_a_rank(struct rank *me)
     rank_expect_ok(me, ddp_reducer_forward(reducer));
     if (me->rank == 1)
         _exit(0);
-    for (size_t p = 0; p < PARAMS; p++)
+    for (size_t p = 0; p < MODEL_PARAMS; p++)
         rank_expect_ok(me, ddp_reducer_ready(reducer, p));
     ddp_status status = ddp_reducer_finish(reducer);
     rank_expect(me, status == DDP_ERR_PEER_LOST && strstr(ddp_last_error(), "rank 1") != NULL, "%s: %s",

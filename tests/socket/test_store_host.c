@@ -1,9 +1,9 @@
 /* test_store_host.c -- does this node start the store, or join one? With a plan as the command line makes it. */
 #include "command_line.h"
-#include "free_port.h"
+#include "run.h"
 #include "net/store_host.h"
 
-#include "rude.h"
+#include "store_peers.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

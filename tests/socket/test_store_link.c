@@ -1,10 +1,180 @@
-/* test_store_link.c -- the agent's connection, against a real store on a free port. */
+/* The agent's connection, against a real store on a free port. */
 #include "ddp/store.h"
-#include "link_case.h"
-#include "patience.h"
+#include "net/store_link.h"
+#include "run.h"
+#include "server/server.h"
+#include "store/encode.h"
 
+#include <cjson/cJSON.h>
+#include <criterion/criterion.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static uv_loop_t loop;
+static struct store_server *server;
+static struct store_link *link_;
+static int ready, joined, refused, lost, left, told, judged, silent_ms;
+static struct heard_round heard;
+static struct heard_verdict verdict;
+static struct failure cause;
+static char left_words[128];
+static char why_lost[512], why_refused[1024];
+
+/* One node with two workers, of a job of one node. */
+static struct cli cli = { .nproc = { .kind = NPROC_NUMBER }, .grace_ms = 1000 };
+static struct plan_facts facts = { .host = "n1" };
+static struct plan plan = { .cli = &cli,
+                            .facts = &facts,
+                            .job = "myjob",
+                            .nproc = 2,
+                            .meeting = { .nnodes_min = 1,
+                                         .nnodes_max = 1,
+                                         .join_ms = 60000,
+                                         .last_call_ms = 100,
+                                         .node_timeout_ms = 3000,
+                                         .program = "train" } };
+
+static void on_round(void *user, const struct heard_round *round)
+{
+    (void)user;
+    ready++;
+    heard = *round;
+}
+
+static void on_waiting(void *user, const struct heard_waiting *waiting)
+{
+    (void)user, (void)waiting;
+}
+
+static void on_told(void *user, const struct failure *why)
+{
+    (void)user;
+    told++;
+    cause = *why;
+}
+
+static void on_verdict(void *user, const struct heard_verdict *v)
+{
+    (void)user;
+    judged++;
+    verdict = *v;
+}
+
+static void on_findings(void *user, const cJSON *push)
+{
+    (void)user, (void)push;
+}
+
+static void on_joined(void *user, bool spare, const char *instance, uint64_t store_ms)
+{
+    (void)user, (void)spare, (void)instance, (void)store_ms;
+    joined++;
+}
+
+static void on_refused(void *user, const char *code, const char *why, const char *advice)
+{
+    (void)user;
+    refused++;
+    snprintf(why_refused, sizeof(why_refused), "%s: %s; %s", code, why, advice);
+}
+
+static void on_beat(void *user, struct message_heartbeat *beat)
+{
+    (void)user, (void)beat;
+}
+
+static void on_who(void *user, int64_t conn, const char *peer, const char *store, bool any)
+{
+    (void)user, (void)conn, (void)peer, (void)store, (void)any;
+}
+
+static void on_status(void *user, const cJSON *answer)
+{
+    (void)user, (void)answer;
+}
+
+static void on_lost(void *user, const char *why)
+{
+    (void)user;
+    lost++;
+    snprintf(why_lost, sizeof(why_lost), "%s", why);
+}
+
+static void on_left_waiting(void *user, const cJSON *push)
+{
+    (void)user;
+    left++;
+    struct message_findings m;
+    message_read_findings(push, &m);
+    snprintf(left_words, sizeof(left_words), "%s", m.text);
+}
+
+static void start_server(void)
+{
+    struct ddp_err err;
+    const struct store_server_options options = { .host = "127.0.0.1", .limits = HUB_LIMITS_DEFAULT };
+    cr_assert_eq(store_server_start(&options, &server, &err), DDP_OK, "%s", err.msg);
+    uv_loop_init(&loop);
+}
+
+static void open_link(int port)
+{
+    struct ddp_err err;
+    const struct store_link_options options = { .loop = &loop,
+                                                .fd = -1,
+                                                .address = "127.0.0.1",
+                                                .port = port,
+                                                .plan = &plan,
+                                                .who = { .pid = getpid(), .boot_id = "boot" },
+                                                .beat_ms = 200,
+                                                .silent_ms = (uint64_t)silent_ms,
+                                                .calls = { .round = on_round,
+                                                           .waiting = on_waiting,
+                                                           .stop = on_told,
+                                                           .verdict = on_verdict,
+                                                           .findings = on_findings,
+                                                           .joined = on_joined,
+                                                           .refused = on_refused,
+                                                           .beat = on_beat,
+                                                           .who = on_who,
+                                                           .status = on_status,
+                                                           .left_waiting = on_left_waiting,
+                                                           .lost = on_lost } };
+    cr_assert_eq(store_link_open(&options, &link_, &err), DDP_OK, "%s", err.msg);
+}
+
+static void until(const int *flag)
+{
+    while (*flag == 0)
+        uv_run(&loop, UV_RUN_ONCE);
+}
+
+static void on_stop(uv_timer_t *timer)
+{
+    uv_close((uv_handle_t *)timer, NULL);
+    uv_stop(timer->loop);
+}
+
+/* Let the loop work for a moment. */
+static void work_ms(uint64_t ms)
+{
+    uv_timer_t timer;
+    uv_timer_init(&loop, &timer);
+    uv_timer_start(&timer, on_stop, ms, 0);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    uv_run(&loop, UV_RUN_NOWAIT); /* the timer's close callback */
+}
+
+static void close_all(void)
+{
+    store_link_close(link_);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    cr_expect_eq(uv_loop_close(&loop), 0, "a handle is left open");
+    store_server_stop(server);
+}
 
 TestSuite(store_link, .timeout = 120);
 
@@ -93,8 +263,6 @@ Test(store_link, closing_before_the_connection_stands_is_fine, .init = start_ser
     cr_expect_eq(ready + lost, 0);
 }
 
-/* --- attempts ------------------------------------------------------------------------------------------- */
-
 static struct ddp_store *connect_as(const char *role, int rank, int attempt)
 {
     struct ddp_err err;
@@ -124,13 +292,13 @@ static bool has(struct ddp_store *store, const char *key)
     return all;
 }
 
-static const struct cause failure = { .rank = 1,
-                                      .local_rank = 1,
-                                      .pid = 4711,
-                                      .exit_code = 7,
-                                      .words = "exit 7",
-                                      .n_lines = 1,
-                                      .lines = { "last words" } };
+static const struct failure failure = { .rank = 1,
+                                        .local_rank = 1,
+                                        .pid = 4711,
+                                        .exit_code = 7,
+                                        .words = "exit 7",
+                                        .n_lines = 1,
+                                        .lines = { "last words" } };
 
 Test(store_link, the_round_is_told_with_the_join, .init = start_server, .fini = close_all)
 {
@@ -158,8 +326,8 @@ Test(store_link, a_failure_is_judged_and_the_next_round_has_no_old_keys, .init =
     set(worker, "ddprun/progress/7", "many");
     cr_assert(has(worker, "ddprun/progress/7")); /* SET has no answer, this one comes after all of them */
     ddp_store_close(worker);
-    store_link_tell(link_, encode_failure(MESSAGE_FAILED, &failure, RESTART_ALLOWED));
-    store_link_tell(link_, encode_failure(MESSAGE_EXPLAIN, &failure, RESTART_ALLOWED));
+    store_link_tell(link_, encode_failure(MESSAGE_FAILED, &failure));
+    store_link_tell(link_, encode_failure(MESSAGE_EXPLAIN, &failure));
     store_link_tell(link_, encode_stopped(false, 7, -1));
     until(&judged);
     cr_expect(verdict.what.restart);
@@ -216,4 +384,229 @@ Test(store_link, who_ends_with_0_while_another_waits_is_told, .init = start_serv
                               "'b'  [RANK_LEFT_EARLY]\n  try    "),
                        "%s", left_words);
     ddp_store_close(worker);
+}
+
+/* The agent's connection to what is no store, or one that makes no sense or takes nothing. */
+
+TestSuite(store_link_peers, .timeout = 120);
+
+/* Answers every connection with the same bytes, and reads none. */
+static uv_tcp_t listener, peer;
+static const char *answer;
+static size_t answer_len;
+
+static void on_answered(uv_write_t *write, int status)
+{
+    (void)write;
+    (void)status;
+}
+
+static void on_connection(uv_stream_t *from, int status)
+{
+    static uv_write_t write_request;
+    uv_buf_t bytes = uv_buf_init((char *)(uintptr_t)answer, (unsigned)answer_len);
+    cr_assert_eq(status, 0);
+    uv_tcp_init(&loop, &peer);
+    uv_accept(from, (uv_stream_t *)&peer);
+    uv_write(&write_request, (uv_stream_t *)&peer, &bytes, 1, on_answered);
+}
+
+static int listen_anywhere(void)
+{
+    struct sockaddr_in at;
+    int len = sizeof(at);
+    uv_ip4_addr("127.0.0.1", 0, &at);
+    uv_tcp_init(&loop, &listener);
+    uv_tcp_bind(&listener, (struct sockaddr *)&at, 0);
+    uv_listen((uv_stream_t *)&listener, 1, on_connection);
+    uv_tcp_getsockname(&listener, (struct sockaddr *)&at, &len);
+    return ntohs(at.sin_port);
+}
+
+static void expect_lost(const char *bytes, size_t len, const char *words)
+{
+    answer = bytes;
+    answer_len = len;
+    open_link(listen_anywhere());
+    until(&lost);
+    cr_expect_eq(ready, 0);
+    cr_expect_not_null(strstr(why_lost, words), "%s", why_lost);
+    uv_close((uv_handle_t *)&listener, NULL);
+    uv_close((uv_handle_t *)&peer, NULL);
+}
+
+Test(store_link_peers, a_web_server_is_no_store, .init = start_server, .fini = close_all)
+{
+    static const char http[] = "HTTP/1.1 400 Bad Request\r\n\r\n";
+    expect_lost(http, sizeof(http) - 1, "not a store");
+}
+
+Test(store_link_peers, a_refusal_is_told_in_the_stores_words, .init = start_server, .fini = close_all)
+{
+    static const char no[] = "\1\4\0\0\0\0\0\0\0full";
+    expect_lost(no, sizeof(no) - 1, "refused this agent: full");
+}
+
+Test(store_link_peers, an_answer_that_is_no_json_is_a_no, .init = start_server, .fini = close_all)
+{
+    static const char nonsense[] = "\0\0\0\0\0\0\0\0\0\3\0\0\0\0\0\0\0{[}";
+    expect_lost(nonsense, sizeof(nonsense) - 1, "said no");
+}
+
+/* The connection stands, its owner hangs. */
+Test(store_link_peers, a_store_that_says_nothing_is_lost_in_time, .init = start_server, .fini = close_all)
+{
+    silent_ms = 600;
+    expect_lost("", 0, "said nothing for 0.6 s");
+}
+
+/* On a machine with too much to do every beat is so late that we seem to have slept. */
+Test(store_link_peers, a_silent_store_is_lost_however_late_we_look, .init = start_server, .fini = close_all)
+{
+    silent_ms = 600;
+    answer = "";
+    open_link(listen_anywhere());
+    for (int looks = 0; lost == 0 && looks < 20; looks++) {
+        usleep(750 * 1000);
+        uv_run(&loop, UV_RUN_NOWAIT);
+    }
+    cr_expect_eq(lost, 1);
+    uv_close((uv_handle_t *)&listener, NULL);
+    uv_close((uv_handle_t *)&peer, NULL);
+}
+
+/* Queue what a store would send: the welcome, and then one object after the other. */
+static void put_object(struct buf *out, const char *json)
+{
+    if (out->len == 0)
+        buf_append(out, "\0\0\0\0\0\0\0\0", 9);
+    put_blob(out, slice_str(json));
+}
+
+#define JOINED "{\"ok\":true,\"instance\":\"i\",\"state\":\"waiting\"}"
+#define ROUND_1                                                                                            \
+    "{\"push\":\"round\",\"round\":1,\"attempt\":0,\"node_rank\":0,\"nnodes\":1,\"first_rank\":0,\"world_" \
+    "size\":2}"
+#define ROUND_2                                                                                            \
+    "{\"push\":\"round\",\"round\":2,\"attempt\":1,\"node_rank\":0,\"nnodes\":1,\"first_rank\":0,\"world_" \
+    "size\":2}"
+#define OTHERS_PLACE                                                                                       \
+    "{\"push\":\"round\",\"round\":1,\"attempt\":0,\"node_rank\":1,\"nnodes\":2,\"first_rank\":2,\"world_" \
+    "size\":4}"
+#define STOP_2    "{\"push\":\"stop\",\"round\":2,\"why\":\"failed\",\"cause\":{\"rank\":0}}"
+#define VERDICT_0 "{\"push\":\"verdict\",\"round\":0,\"next\":\"restart\"}"
+
+/* Sleeps from before a beat was due until behind it, and what the store says meanwhile is read before the beat goes out. */
+static void sleep_over_a_beat(uv_idle_t *idle)
+{
+    static char news[] = "\x0f\0\0\0\0\0\0\0{\"push\":\"news\"}";
+    const uv_buf_t bytes = uv_buf_init(news, sizeof(news) - 1);
+    cr_assert_eq(uv_try_write((uv_stream_t *)&peer, &bytes, 1), (int)bytes.len);
+    usleep(250 * 1000);
+    uv_close((uv_handle_t *)idle, NULL);
+}
+
+static void sleep_long(uv_check_t *check)
+{
+    usleep(700 * 1000);
+    uv_close((uv_handle_t *)check, NULL);
+}
+
+/* Our sleep is no silence of the store's, wherever its word fell. */
+Test(store_link_peers, a_store_that_spoke_before_we_slept_is_not_lost, .init = start_server,
+     .fini = close_all)
+{
+    struct buf bytes = { 0 };
+    uv_idle_t idle;
+    uv_check_t check;
+    put_object(&bytes, JOINED);
+    answer = (const char *)bytes.data;
+    answer_len = bytes.len;
+    silent_ms = 3000;
+    open_link(listen_anywhere());
+    until(&joined);
+    uv_idle_init(&loop, &idle);
+    uv_check_init(&loop, &check);
+    uv_idle_start(&idle, sleep_over_a_beat);
+    uv_check_start(&check, sleep_long);
+    work_ms(50);
+    cr_expect_eq(lost, 0, "%s", why_lost);
+    uv_close((uv_handle_t *)&listener, NULL);
+    uv_close((uv_handle_t *)&peer, NULL);
+    buf_free(&bytes);
+}
+
+/* Nobody may be started in a place of others or beside workers that run, nor stopped for another round's sake. */
+Test(store_link_peers, a_round_is_for_whom_it_is_meant, .init = start_server, .fini = close_all)
+{
+    static const struct {
+        const char *say[3];
+        int rounds;
+        bool loses;
+    } cases[] = {
+        { { JOINED, ROUND_1, ROUND_1 }, 1, true },    { { JOINED, ROUND_1, ROUND_2 }, 1, true },
+        { { JOINED, OTHERS_PLACE, NULL }, 0, true },  { { JOINED, ROUND_1, STOP_2 }, 1, false },
+        { { JOINED, ROUND_1, VERDICT_0 }, 1, false },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct buf bytes = { 0 };
+        for (int k = 0; k < 3 && cases[i].say[k] != NULL; k++)
+            put_object(&bytes, cases[i].say[k]);
+        answer = (const char *)bytes.data;
+        answer_len = bytes.len;
+        ready = lost = told = judged = 0;
+        open_link(listen_anywhere());
+        for (struct patience p = { 0 };
+             (ready < cases[i].rounds || lost < cases[i].loses) && patience_left(&p);)
+            work_ms(5);
+        work_ms(100); /* for what must not come */
+        uv_close((uv_handle_t *)&listener, NULL);
+        uv_close((uv_handle_t *)&peer, NULL);
+        store_link_close(link_);
+        link_ = NULL;
+        uv_run(&loop, UV_RUN_DEFAULT);
+        cr_expect_eq(ready, cases[i].rounds, "case %zu", i);
+        cr_expect_eq(lost, cases[i].loses, "case %zu: %s", i, why_lost);
+        cr_expect_eq(told + judged, 0, "case %zu", i);
+        buf_free(&bytes);
+    }
+}
+
+enum { ROUND = 1000, ROUNDS_MAX = 1000 };
+
+static void tell_much(void)
+{
+    for (int i = 0; i < ROUND; i++)
+        store_link_tell(link_, encode_exited(i, i, 0, 0, false));
+}
+
+Test(store_link_peers, a_store_that_does_not_read_is_lost_before_memory_is, .init = start_server,
+     .fini = close_all)
+{
+    int rounds = 0;
+    answer = "";
+    open_link(listen_anywhere());
+    for (; lost == 0 && rounds < ROUNDS_MAX; rounds++) {
+        tell_much();
+        uv_run(&loop, UV_RUN_NOWAIT);
+    }
+    cr_expect_eq(lost, 1, "%d messages were queued", rounds * ROUND);
+    cr_expect_not_null(strstr(why_lost, "does not take our messages"), "%s", why_lost);
+    cr_expect_not_null(strstr(why_lost, "have no answer"), "%s", why_lost);
+    tell_much();
+    uv_run(&loop, UV_RUN_NOWAIT);
+    cr_expect_eq(lost, 1, "once is enough");
+    uv_close((uv_handle_t *)&listener, NULL);
+    uv_close((uv_handle_t *)&peer, NULL);
+}
+
+Test(store_link_peers, the_owner_hears_of_a_full_queue_when_his_step_is_done, .init = start_server,
+     .fini = close_all)
+{
+    open_link(store_server_port(server));
+    for (int i = 0; i < 100; i++)
+        tell_much();
+    cr_expect_eq(lost, 0, "not inside of a call");
+    uv_run(&loop, UV_RUN_NOWAIT);
+    cr_expect_eq(lost, 1);
 }

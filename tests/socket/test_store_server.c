@@ -1,11 +1,17 @@
 /* The store over real sockets: what live PyTorch clients send, in every cut; waiting; ends; limits. */
-#include "store/encode.h"
-#include "peer.h"
-#include "served.h"
+#include "ddp/ddp.h"
+#include "ddp/store.h"
 #include "sim_hub.h" /* hex_read */
+#include "store/encode.h"
+#include "store_peers.h"
 #include "tests/unit/vectors.h"
 
+#include <cjson/cJSON.h>
 #include <criterion/criterion.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +19,6 @@
 #include <unistd.h>
 
 TestSuite(store_server, .init = serve, .fini = serve_end, .timeout = 60);
-
-/* --- the captured vectors ------------------------------------------------------------------------------ */
 
 static void play(const struct vector *vectors, int count, size_t step)
 {
@@ -83,8 +87,6 @@ Test(store_server, both_dialects_see_the_same_keys)
     close(young);
 }
 
-/* --- many connections ---------------------------------------------------------------------------------- */
-
 /* torch 1.13 opens a second connection on which it never says anything. */
 Test(store_server, silent_connections_stay_and_disturb_nobody)
 {
@@ -136,8 +138,6 @@ Test(store_server, small_and_big_replies_keep_their_order)
     free(reply);
     close(fd);
 }
-
-/* --- waiting ------------------------------------------------------------------------------------------- */
 
 Test(store_server, every_way_to_write_a_key_wakes_its_waiter)
 {
@@ -226,8 +226,6 @@ Test(store_server, a_waiter_that_leaves_is_forgotten)
     close(fd);
 }
 
-/* --- the end of a connection --------------------------------------------------------------------------- */
-
 Test(store_server, replies_are_flushed_to_a_client_that_has_said_all_it_wanted)
 {
     enum { BYTES = 6 << 20, REPLY = BYTES + 8 };
@@ -308,8 +306,6 @@ Test(store_server, stops_although_a_client_does_not_take_its_last_bytes, .fini =
     free(value);
 }
 
-/* --- limits -------------------------------------------------------------------------------------------- */
-
 /* One SET with a key and a value of these sizes; true when the server goes on. */
 static bool set_sizes(size_t key_len, size_t value_len)
 {
@@ -372,8 +368,6 @@ Test(store_server, adding_to_a_text_closes_the_connection)
     peer_expect_service(served_port());
 }
 
-/* --- where it listens ---------------------------------------------------------------------------------- */
-
 Test(store_server, a_port_in_use_is_refused_with_the_holder_s_name)
 {
     struct store_server *second = NULL;
@@ -406,4 +400,516 @@ Test(store_server, an_address_that_is_not_ours_is_refused_in_words)
     const struct store_server_options options = { .host = "192.0.2.1", .limits = HUB_LIMITS_DEFAULT };
     cr_assert_eq(store_server_start(&options, &s, &err), DDP_ERR_IO);
     cr_assert_not_null(strstr(err.msg, "no such address"), "%s", err.msg);
+}
+
+/* Two jobs at once on one store, over real sockets: agents that join, workers, plain clients. */
+
+static void serve_many(void)
+{
+    struct store_server_options options = { .host = "127.0.0.1", .limits = HUB_LIMITS_DEFAULT };
+    options.limits.many_jobs = true;
+    serve_with(&options);
+}
+
+TestSuite(store_jobs, .init = serve_many, .fini = serve_end, .timeout = 60);
+
+static void read_all(int fd, void *to, size_t len)
+{
+    for (size_t n = 0; n < len;) {
+        struct pollfd wait = { fd, POLLIN, 0 };
+        cr_assert_eq(poll(&wait, 1, PEER_DEADLINE_MS), 1, "nothing comes");
+        ssize_t got = recv(fd, (char *)to + n, len - n, 0);
+        cr_assert_gt(got, 0, "the store has closed");
+        n += (size_t)got;
+    }
+}
+
+/* The next object; yours. */
+static char *hear(int fd)
+{
+    uint8_t length[8];
+    read_all(fd, length, sizeof(length));
+    size_t len = get_u64(length);
+    char *text = calloc(1, len + 1);
+    read_all(fd, text, len);
+    return text;
+}
+
+/* The next object that has these words; others are passed over. */
+static void hear_of(int fd, const char *words)
+{
+    for (bool found = false; !found;) {
+        char *text = hear(fd);
+        found = strstr(text, words) != NULL;
+        free(text);
+    }
+}
+
+static void say(int fd, uint8_t opcode, const char *json)
+{
+    struct buf out = { 0 };
+    cr_assert(put_u8(&out, opcode) && put_blob(&out, slice_str(json)));
+    cr_assert(peer_send(fd, buf_slice(&out)));
+    buf_free(&out);
+}
+
+static void join(int fd, const char *job, const char *instance)
+{
+    char json[512];
+    snprintf(json, sizeof(json),
+             "{\"op\":\"join\",\"job\":\"%s\",\"instance\":\"%s\",\"version\":\"0.1.0\",\"host\":\"n0\","
+             "\"pid\":%d,"
+             "\"mode\":\"static\",\"nnodes_min\":1,\"nnodes_max\":1,\"node_rank\":0,\"nproc\":1,"
+             "\"join_timeout_ms\":60000,\"max_restarts\":3}",
+             job, instance, (int)getpid());
+    say(fd, 0x82, json);
+}
+
+/* A job of one node with one worker, which runs. */
+static int agent_of(const char *job)
+{
+    int fd = peer_connect_c(served_port());
+    say(fd, 0x80, "{\"role\":\"agent\"}");
+    peer_expect(fd, "00 0000000000000000");
+    join(fd, job, "");
+    hear_of(fd, "\"push\":\"round\"");
+    return fd;
+}
+
+static ddp_store *worker_of(const char *job, int attempt)
+{
+    ddp_store *s;
+    struct ddp_err err;
+    ddp_store_options options = DDP_STORE_OPTIONS_INIT;
+    options.role = "worker";
+    options.job = job;
+    options.attempt = attempt;
+    options.rank = 0;
+    options.world_size = 1;
+    cr_assert_eq(ddp_store_connect("127.0.0.1", served_port(), &options, &s, &err), DDP_OK, "%s", err.msg);
+    return s;
+}
+
+static bool has(ddp_store *s, const char *key)
+{
+    int there = 0;
+    cr_assert_eq(ddp_store_check(s, &key, 1, &there, NULL), DDP_OK);
+    return there;
+}
+
+Test(store_jobs, keys_do_not_mix)
+{
+    int a = agent_of("a"), b = agent_of("b");
+    ddp_store *in_a = worker_of("a", 0), *in_b = worker_of("b", 0);
+    ddp_store_set(in_a, "k", "v", 1, NULL);
+    cr_assert(has(in_a, "k"));
+    cr_assert_not(has(in_b, "k"));
+    ddp_store_close(in_a);
+    ddp_store_close(in_b);
+    close(a);
+    close(b);
+}
+
+Test(store_jobs, a_restart_of_one_leaves_the_other_alone)
+{
+    int a = agent_of("a"), b = agent_of("b");
+    ddp_store *in_b = worker_of("b", 0);
+    ddp_store_set(in_b, "k", "v", 1, NULL);
+    say(a, 0x82,
+        "{\"op\":\"failed\",\"round\":1,\"rank\":0,\"pid\":7,\"exit_code\":3,\"words\":\"ended with 3\"}");
+    say(a, 0x82, "{\"op\":\"stopped\",\"round\":1,\"max_code\":3,\"rank0_code\":3}");
+    hear_of(a, "\"next\":\"restart\"");
+    join(a, "a", "");
+    hear_of(a, "\"push\":\"round\",\"round\":2,\"attempt\":1");
+    ddp_store *in_a = worker_of("a", 1);
+    cr_assert_not(has(in_a, "k"));
+    cr_assert(has(in_b, "k"));
+    ddp_store_close(in_a);
+    ddp_store_close(in_b);
+    close(a);
+    close(b);
+}
+
+/* The other job's agent hears nothing of a death that is not its business. */
+Test(store_jobs, a_death_stays_in_its_job)
+{
+    int a = agent_of("a"), b = agent_of("b");
+    close(a);
+    say(b, 0x82, "{\"op\":\"heartbeat\",\"round\":1}");
+    char *answer = hear(b);
+    cr_assert_str_eq(answer, "{\"ok\":true}");
+    free(answer);
+    close(b);
+}
+
+/* Answer the question whose the next plain connection is. The question names both ends, as the kernel of the agent's machine
+ * knows them. */
+static void vouch_for_next(int agent)
+{
+    char *who = hear(agent);
+    cJSON *push = cJSON_Parse(who);
+    char json[128], store[64];
+    snprintf(store, sizeof(store), "127.0.0.1:%d", served_port());
+    cr_assert_str_eq(cJSON_GetStringValue(cJSON_GetObjectItem(push, "push")), "who");
+    cr_assert_str_eq(cJSON_GetStringValue(cJSON_GetObjectItem(push, "store")), store);
+    snprintf(json, sizeof(json), "{\"op\":\"vouch\",\"conn\":%.0f,\"rank\":0,\"pid\":77}",
+             cJSON_GetObjectItem(push, "conn")->valuedouble);
+    cJSON_Delete(push);
+    free(who);
+    say(agent, 0x82, json);
+}
+
+Test(store_jobs, a_plain_client_is_served_when_its_agent_vouches)
+{
+    int a = agent_of("a"), b = agent_of("b"), plain = peer_connect_c(served_port());
+    peer_send_hex(plain, "07");
+    vouch_for_next(b);
+    peer_expect(plain, "0000000000000000");
+    hear_of(b, "{\"ok\":true}");
+    close(plain);
+    close(a);
+    close(b);
+}
+
+/* Its requests waited for the agent, and then for room: what it asked for is more than it may leave unread. */
+Test(store_jobs, a_plain_client_that_asked_for_much_before_gets_all_of_it)
+{
+    enum { VALUE = 500000, ASKED = 30 };
+    static char value[VALUE], reply[8 + VALUE];
+    const struct timeval limit = { PEER_DEADLINE_MS / 1000, 0 };
+    int a = agent_of("a"), b = agent_of("b"), plain = peer_connect_c(served_port());
+    peer_set(plain, "/big", slice_of(value, VALUE));
+    for (int i = 0; i < ASKED; i++)
+        peer_send_hex(plain, "03 0400000000000000 2f626967");
+    vouch_for_next(b);
+    hear_of(b, "{\"ok\":true}"); /* all has been sent that there is room for */
+    setsockopt(plain, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    for (int i = 0; i < ASKED; i++)
+        cr_assert_eq(recv(plain, reply, sizeof(reply), MSG_WAITALL), (ssize_t)sizeof(reply), "reply %d", i);
+    close(plain);
+    close(a);
+    close(b);
+}
+
+Test(store_jobs, a_plain_client_that_nobody_knows_is_closed_in_time)
+{
+    int a = agent_of("a"), b = agent_of("b"), plain = peer_connect_c(served_port());
+    peer_send_hex(plain, "07");
+    peer_expect_end(plain);
+    close(a);
+    close(b);
+}
+
+/* A dead process's connection is closed by its kernel: that is heard before any heartbeat is missed. */
+Test(store_jobs, a_reset_is_a_loss_at_once)
+{
+    int a = agent_of("a");
+    struct linger now = { .l_onoff = 1 };
+    ddp_store *ctl;
+    ddp_store_options options = DDP_STORE_OPTIONS_INIT;
+    options.role = "ctl";
+    cr_assert_eq(ddp_store_connect("127.0.0.1", served_port(), &options, &ctl, NULL), DDP_OK);
+    setsockopt(a, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+    close(a);
+    for (char *reply = NULL;; free(reply)) {
+        cr_assert_eq(ddp_store_control(ctl, "{\"op\":\"jobs\"}", 5000, &reply, NULL), DDP_OK);
+        if (strstr(reply, "\"connections\":0") != NULL) {
+            free(reply);
+            break;
+        }
+    }
+    ddp_store_close(ctl);
+}
+
+/* The server's end of a connection of ours; both are in this process. */
+static int other_end(int fd)
+{
+    struct sockaddr_in ours = { 0 }, theirs;
+    socklen_t len = sizeof(ours);
+    cr_assert_eq(getsockname(fd, (struct sockaddr *)&ours, &len), 0);
+    for (int other = 0; other < 256; other++) {
+        len = sizeof(theirs);
+        if (getpeername(other, (struct sockaddr *)&theirs, &len) == 0 && theirs.sin_family == AF_INET &&
+            theirs.sin_port == ours.sin_port)
+            return other;
+    }
+    return -1;
+}
+
+static int option_of(int fd, int level, int name)
+{
+    int value = 0;
+    socklen_t len = sizeof(value);
+    cr_assert_eq(getsockopt(fd, level, name, &value, &len), 0);
+    return value;
+}
+
+/* Keep-alive finds an idle host that has vanished, the user timeout one that we have something to send to. */
+Test(store_jobs, a_host_that_vanishes_gives_its_descriptor_back)
+{
+    int fd = peer_connect_c(served_port()), other = other_end(fd);
+    cr_assert_geq(other, 0);
+    cr_assert_eq(option_of(other, SOL_SOCKET, SO_KEEPALIVE), 1);
+    cr_assert_gt(option_of(other, IPPROTO_TCP, TCP_USER_TIMEOUT), 0);
+    close(fd);
+}
+
+/* Named barriers and CONTROL through the client, against ddprun's own store in this process. */
+
+static struct ddp_err err;
+
+TestSuite(store_barrier, .init = serve, .fini = serve_end, .timeout = 120);
+
+static ddp_status connect_rank(int rank, int world_size, ddp_store **store)
+{
+    ddp_store_options options = DDP_STORE_OPTIONS_INIT;
+    options.role = rank >= 0 ? "worker" : "ctl";
+    options.job = "demo";
+    options.rank = rank;
+    options.world_size = world_size;
+    return ddp_store_connect("127.0.0.1", served_port(), &options, store, &err);
+}
+
+static ddp_store *rank_of_2(int rank)
+{
+    ddp_store *store;
+    cr_assert_eq(connect_rank(rank, 2, &store), DDP_OK, "%s", err.msg);
+    cr_assert_eq(ddp_store_dialect(store), 'D');
+    return store;
+}
+
+/* One call on a thread of its own, with its outcome. */
+struct caller {
+    pthread_t thread;
+    ddp_store *store;
+    const char *name;
+    uint32_t timeout_ms;
+    ddp_status status;
+    struct ddp_err err;
+};
+
+static void *join_main(void *arg)
+{
+    struct caller *c = arg;
+    c->status = ddp_store_barrier(c->store, c->name, NULL, 0, c->timeout_ms, &c->err);
+    return NULL;
+}
+
+static void *wait_main(void *arg)
+{
+    struct caller *c = arg;
+    c->status = ddp_store_wait(c->store, &c->name, 1, c->timeout_ms, &c->err);
+    return NULL;
+}
+
+static void call(struct caller *c, void *(*main)(void *))
+{
+    pthread_create(&c->thread, NULL, main, c);
+}
+
+static void ended(struct caller *c, ddp_status expected)
+{
+    pthread_join(c->thread, NULL);
+    cr_assert_eq(c->status, expected, "%s: %s", c->name, c->err.msg);
+}
+
+static void expect_words(const struct ddp_err *e, const char *words)
+{
+    cr_assert_not_null(strstr(e->msg, words), "expected \"%s\" in \"%s\"", words, e->msg);
+}
+
+static char *control(ddp_store *store, const char *request)
+{
+    char *reply;
+    cr_assert_eq(ddp_store_control(store, request, 0, &reply, &err), DDP_OK, "%s", err.msg);
+    return reply;
+}
+
+/* Until the store knows what another thread asked of it: ask until `words` stand in the answer. */
+static void until_answer(ddp_store *ctl, const char *request, const char *words)
+{
+    bool there = false;
+    while (!there) {
+        char *reply = control(ctl, request);
+        there = strstr(reply, words) != NULL;
+        free(reply);
+    }
+}
+
+Test(store_barrier, opens_when_all_ranks_have_come)
+{
+    struct caller one = { .store = rank_of_2(1), .name = "start", .timeout_ms = 10000 };
+    ddp_store *zero = rank_of_2(0);
+    call(&one, join_main);
+    cr_assert_eq(ddp_store_barrier(zero, "start", NULL, 0, 10000, &err), DDP_OK, "%s", err.msg);
+    ended(&one, DDP_OK);
+    ddp_store_close(zero);
+    ddp_store_close(one.store);
+}
+
+Test(store_barrier, may_have_few_members)
+{
+    ddp_store *one = rank_of_2(1);
+    const uint32_t alone[] = { 1 };
+    cr_assert_eq(ddp_store_barrier(one, "alone", alone, 1, 10000, &err), DDP_OK, "%s", err.msg);
+    ddp_store_close(one);
+}
+
+Test(store_barrier, names_who_never_came)
+{
+    ddp_store *zero = rank_of_2(0);
+    cr_assert_eq(ddp_store_barrier(zero, "lonely", NULL, 0, 50, &err), DDP_ERR_TIMEOUT);
+    cr_assert_eq(strncmp(err.msg, "barrier 'lonely' ", 17), 0, "%s", err.msg);
+    expect_words(&err, "rank 1");
+    expect_words(&err, "never connected");
+    ddp_store_close(zero);
+}
+
+Test(store_barrier, names_what_the_missing_rank_waits_for_instead)
+{
+    ddp_store *zero = rank_of_2(0), *ctl;
+    struct caller one = { .store = rank_of_2(1), .name = "batch", .timeout_ms = 10000 };
+    cr_assert_eq(connect_rank(-1, 0, &ctl), DDP_OK, "%s", err.msg);
+    call(&one, wait_main);
+    until_answer(ctl, "{\"op\":\"waiters\"}", "/batch");
+    cr_assert_eq(ddp_store_barrier(zero, "end", NULL, 0, 50, &err), DDP_ERR_TIMEOUT);
+    expect_words(&err, "rank 1");
+    expect_words(&err, "key '/batch'");
+    ddp_store_set(zero, "batch", "", 0, NULL);
+    ended(&one, DDP_OK);
+    ddp_store_close(zero);
+    ddp_store_close(one.store);
+    ddp_store_close(ctl);
+}
+
+Test(store_barrier, can_be_cancelled_from_outside)
+{
+    ddp_store *ctl;
+    struct caller zero = { .store = rank_of_2(0), .name = "stuck", .timeout_ms = 10000 };
+    cr_assert_eq(connect_rank(-1, 0, &ctl), DDP_OK, "%s", err.msg);
+    call(&zero, join_main);
+    until_answer(ctl, "{\"op\":\"barriers\"}", "stuck");
+    free(control(ctl, "{\"op\":\"barrier_cancel\",\"name\":\"stuck\"}"));
+    ended(&zero, DDP_ERR_ABORTED);
+    expect_words(&zero.err, "barrier 'stuck' ");
+    ddp_store_close(zero.store);
+    ddp_store_close(ctl);
+}
+
+Test(store_barrier, is_good_for_one_use)
+{
+    ddp_store *one = rank_of_2(1);
+    const uint32_t alone[] = { 1 };
+    cr_assert_eq(ddp_store_barrier(one, "once", alone, 1, 1000, &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(ddp_store_barrier(one, "once", alone, 1, 1000, &err), DDP_ERR_MISMATCH);
+    cr_assert_eq(ddp_store_add(one, "n", 1, NULL, &err), DDP_OK, "the connection is still good: %s", err.msg);
+    ddp_store_close(one);
+}
+
+/* Who came first set the deadline; who wants to wait less leaves alone, and is still understood
+ * afterwards. */
+Test(store_barrier, can_be_left_early)
+{
+    ddp_store *ctl;
+    struct caller zero = { .name = "slow", .timeout_ms = 8000 };
+    ddp_store *one;
+    cr_assert_eq(connect_rank(0, 3, &zero.store), DDP_OK, "%s", err.msg);
+    cr_assert_eq(connect_rank(1, 3, &one), DDP_OK, "%s", err.msg);
+    cr_assert_eq(connect_rank(-1, 0, &ctl), DDP_OK, "%s", err.msg);
+    call(&zero, join_main);
+    until_answer(ctl, "{\"op\":\"barriers\"}", "slow");
+    cr_assert_eq(ddp_store_barrier(one, "slow", NULL, 0, 20, &err), DDP_ERR_TIMEOUT, "%s", err.msg);
+    cr_assert_eq(ddp_store_add(one, "n", 1, NULL, &err), DDP_OK, "%s", err.msg);
+    free(control(ctl, "{\"op\":\"barrier_cancel\",\"name\":\"slow\"}"));
+    ended(&zero, DDP_ERR_ABORTED);
+    ddp_store_close(zero.store);
+    ddp_store_close(one);
+    ddp_store_close(ctl);
+}
+
+Test(store_barrier, needs_a_rank)
+{
+    ddp_store *ctl;
+    cr_assert_eq(connect_rank(-1, 0, &ctl), DDP_OK, "%s", err.msg);
+    cr_assert_eq(ddp_store_barrier(ctl, "b", NULL, 0, 50, &err), DDP_ERR_ARG);
+    ddp_store_close(ctl);
+}
+
+Test(store_barrier, a_rank_outside_the_world_is_refused)
+{
+    ddp_store *zero = rank_of_2(0), *seven;
+    cr_assert_eq(connect_rank(7, 2, &seven), DDP_ERR_MISMATCH, "%s", err.msg);
+    cr_assert_null(seven);
+    expect_words(&err, "refuses this worker");
+    ddp_store_close(zero);
+}
+
+Test(store_barrier, control_says_no_in_words)
+{
+    ddp_store *ctl;
+    cr_assert_eq(connect_rank(-1, 0, &ctl), DDP_OK, "%s", err.msg);
+    char *reply = control(ctl, "{\"op\":\"dance\"}");
+    cr_assert_not_null(strstr(reply, "\"ok\":false"), "%s", reply);
+    free(reply);
+    ddp_store_close(ctl);
+}
+
+/* Ddp_grow_waiting and ddp_grow_agree: the keys that they read and set in a ddprun store; other launchers cannot
+ * grow. */
+
+static ddp_ctx *ctx;
+
+/* A world of one that ddprun has started, with the store of the test. */
+static void one_rank(const char *ddprun)
+{
+    char port[16];
+    serve();
+    snprintf(port, sizeof(port), "%d", served_port());
+    setenv("RANK", "0", 1);
+    setenv("WORLD_SIZE", "1", 1);
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    setenv("MASTER_PORT", port, 1);
+    setenv("DDPRUN_STORE", ddprun, 1);
+    cr_assert_eq(ddp_init_from_env(NULL, &ctx), DDP_OK, "%s", ddp_last_error());
+}
+
+static void under_ddprun(void)
+{
+    one_rank("1");
+}
+
+static void under_torchrun(void)
+{
+    one_rank("0");
+}
+
+static void tear_down(void)
+{
+    ddp_finalize(ctx);
+    serve_end();
+}
+
+Test(grow_keys, nobody_waits_until_the_store_says_so, .init = under_ddprun, .fini = tear_down)
+{
+    struct ddp_store *store;
+    uint32_t nodes = 7;
+    cr_assert_eq(ddp_grow_waiting(ctx, &nodes), DDP_OK, "%s", ddp_last_error());
+    cr_assert_eq(nodes, 0);
+    cr_assert_eq(ddp_store_connect("127.0.0.1", served_port(), NULL, &store, &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(ddp_store_set(store, "ddprun/waiting_nodes", "2", 1, &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(ddp_store_wait(store, (const char *const[]){ "ddprun/waiting_nodes" }, 1, 0, &err), DDP_OK);
+    cr_assert_eq(ddp_grow_waiting(ctx, &nodes), DDP_OK, "%s", ddp_last_error());
+    cr_assert_eq(nodes, 2);
+    cr_assert_eq(ddp_grow_agree(ctx), DDP_OK, "%s", ddp_last_error());
+    cr_assert_eq(ddp_store_wait(store, (const char *const[]){ "ddprun/grow/0" }, 1, 5000, &err), DDP_OK, "%s",
+                 err.msg);
+    ddp_store_close(store);
+}
+
+Test(grow_keys, another_launcher_cannot_grow, .init = under_torchrun, .fini = tear_down)
+{
+    uint32_t nodes = 7;
+    cr_assert_eq(ddp_grow_waiting(ctx, &nodes), DDP_ERR_UNSUPPORTED);
+    cr_assert_eq(nodes, 0);
+    cr_assert_eq(ddp_grow_agree(ctx), DDP_ERR_UNSUPPORTED);
 }

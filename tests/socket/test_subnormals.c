@@ -1,8 +1,7 @@
 /* Subnormal gradients between real ranks: the results do not depend on the mode of the threads that call, nor on whether a thread of
  * the library computes; and no call changes the caller's mode. One host, several hosts, private and shared memory. */
-#include "reducer_model.h"
-#include "subnormals.h"
-#include "trials.h"
+#include "ranks.h"
+#include "numbers.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>

@@ -1,8 +1,9 @@
-/* test_writer.c -- the writer's thread and the sinks on it: everything comes out, in order, in whole pieces. */
+/* The writer's thread and the sinks on it: everything comes out, in order, in whole pieces. */
+#include "output/disk_watch.h"
+#include "output/output.h"
 #include "output/writer.h"
-
-#include "patience.h"
 #include "procstat.h"
+#include "run.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -10,6 +11,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -176,8 +178,6 @@ Test(writer, without_room_for_a_thread_nothing_is_lost, .init = open_pipe)
     writer_free(w);
     close(pipe_fds[0]);
 }
-
-/* --- targets that do not take everything ---------------------------------------------------------------- */
 
 /* A disk with so much room; what it got. */
 static struct disk {
@@ -371,4 +371,200 @@ Test(writer, a_slot_that_has_ended_is_closed_behind_its_last_byte)
     writer_release(w, slot);
     cr_expect_eq(writer_add(w, -1, false), slot, "the number is given anew");
     writer_free(w);
+}
+
+/* The last words reach who reads slowly, and wait for nobody who does not read. */
+
+enum { MANY = 1 << 20, FOR_EVER_MS = 60000 };
+
+static int ends[2];
+static char *text;
+
+static void make(void)
+{
+    signal(SIGPIPE, SIG_IGN);
+    text = malloc(MANY);
+    memset(text, 'x', MANY);
+    cr_assert_eq(pipe(ends), 0);
+}
+
+static void done(void)
+{
+    close(ends[0]);
+    close(ends[1]);
+    free(text);
+}
+
+TestSuite(patient_write, .init = make, .fini = done, .timeout = 120);
+
+static void *read_slowly(void *got)
+{
+    char bite[1000];
+    for (ssize_t n; *(size_t *)got < MANY && (n = read(ends[0], bite, sizeof(bite))) > 0;)
+        *(size_t *)got += (size_t)n;
+    return NULL;
+}
+
+static void expect_all_read(void)
+{
+    pthread_t thread;
+    size_t got = 0;
+    cr_assert_eq(pthread_create(&thread, NULL, read_slowly, &got), 0);
+    cr_expect_eq(patient_write(ends[1], slice_of(text, MANY), FOR_EVER_MS), 0);
+    pthread_join(thread, NULL);
+    cr_expect_eq(got, MANY);
+}
+
+Test(patient_write, all_of_it_comes_to_a_reader)
+{
+    expect_all_read();
+}
+
+/* Who made it so may be the user's shell. */
+Test(patient_write, also_through_a_descriptor_that_does_not_block)
+{
+    fcntl(ends[1], F_SETFL, O_NONBLOCK);
+    expect_all_read();
+}
+
+/* Nearly full, as a pipe is after a reader has stopped: there is room, but not for all. */
+Test(patient_write, nobody_who_does_not_read_is_waited_for)
+{
+    cr_expect_eq(patient_write(ends[1], slice_of(text, MANY), 1), ETIMEDOUT);
+    cr_expect_eq(read(ends[0], text, 5000), 5000);
+    cr_expect_eq(patient_write(ends[1], slice_of(text, 20000), 1), ETIMEDOUT);
+}
+
+Test(patient_write, a_reader_who_is_gone_is_an_error)
+{
+    close(ends[0]);
+    cr_expect_eq(patient_write(ends[1], slice_of(text, 10), FOR_EVER_MS), EPIPE);
+    ends[0] = open("/dev/null", O_RDONLY);
+}
+
+/* Work that hangs is left behind, and frees what it has when it comes to its end after all. */
+
+enum { HANGS_MS = 60000 };
+
+TestSuite(aside, .timeout = 120);
+
+struct hanging {
+    sem_t go_on, released;
+    pthread_t thread;
+    bool ended;
+};
+
+static void await(sem_t *sem)
+{
+    while (sem_wait(sem) != 0)
+        continue;
+}
+
+static void hang(void *user)
+{
+    struct hanging *hanging = user;
+    hanging->thread = pthread_self();
+    await(&hanging->go_on);
+    hanging->ended = true;
+}
+
+static void release(void *user)
+{
+    sem_post(&((struct hanging *)user)->released);
+}
+
+static void make_work(struct hanging *hanging)
+{
+    *hanging = (struct hanging){ .thread = pthread_self() };
+    sem_init(&hanging->go_on, 0, 0);
+    sem_init(&hanging->released, 0, 0);
+}
+
+Test(aside, what_ends_in_time_is_done_on_another_thread)
+{
+    struct hanging hanging;
+    int released;
+    make_work(&hanging);
+    sem_post(&hanging.go_on);
+    cr_expect(aside_run(&(struct aside){ hang, release, &hanging }, HANGS_MS));
+    cr_expect(hanging.ended);
+    cr_expect(!pthread_equal(hanging.thread, pthread_self()));
+    sem_getvalue(&hanging.released, &released);
+    cr_expect_eq(released, 0, "it is the caller's again");
+}
+
+Test(aside, what_hangs_is_left_behind_with_what_it_has)
+{
+    struct hanging hanging;
+    make_work(&hanging);
+    cr_expect_not(aside_run(&(struct aside){ hang, release, &hanging }, 20));
+    sem_post(&hanging.go_on);
+    await(&hanging.released);
+    cr_expect(hanging.ended);
+}
+
+/* A loop that another thread wakes, also while the loop's thread has a real-time priority. */
+
+TestSuite(doorbell, .timeout = 120);
+
+enum { RINGS = 20 };
+
+static uv_loop_t loop;
+static struct doorbell bell;
+static atomic_int heard;
+
+static void on_rung(void *user)
+{
+    cr_assert_eq(user, &heard);
+    if (atomic_fetch_add(&heard, 1) + 1 == RINGS)
+        doorbell_close(&bell, NULL);
+}
+
+/* Each is heard before the next. */
+static void *ring(void *unused)
+{
+    (void)unused;
+    for (int i = 0; i < RINGS; i++) {
+        doorbell_ring(&bell);
+        while (atomic_load(&heard) == i)
+            sched_yield();
+    }
+    return NULL;
+}
+
+static void listen_to_rings(void)
+{
+    pthread_t ringer;
+    pthread_attr_t usual;
+    cr_assert_eq(uv_loop_init(&loop), 0);
+    cr_assert(doorbell_open(&bell, &loop, on_rung, &heard));
+    pthread_attr_init(&usual);
+    pthread_attr_setinheritsched(&usual, PTHREAD_EXPLICIT_SCHED); /* SCHED_OTHER */
+    cr_assert_eq(pthread_create(&ringer, &usual, ring, NULL), 0);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    pthread_join(ringer, NULL);
+    pthread_attr_destroy(&usual);
+    cr_assert_eq(uv_loop_close(&loop), 0);
+    cr_assert_eq(atomic_load(&heard), RINGS);
+}
+
+Test(doorbell, every_ring_is_heard)
+{
+    listen_to_rings();
+}
+
+/* The ringer is pushed off the processor by each ring. A loop that waited for it there would burn a second for each, until
+ * the kernel takes the processor away from it. */
+Test(doorbell, who_is_served_first_does_not_wait_for_the_ringer)
+{
+    cpu_set_t one;
+    struct rusage used;
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    cr_assert_eq(sched_setaffinity(0, sizeof(one), &one), 0);
+    if (sched_setscheduler(0, SCHED_RR, &(struct sched_param){ .sched_priority = 1 }) != 0)
+        cr_skip_test("skipped, because we may not be served first here: %s", strerror(errno));
+    listen_to_rings();
+    getrusage(RUSAGE_THREAD, &used);
+    cr_expect_lt(used.ru_utime.tv_sec, 2, "%ld s of the processor for %d rings", used.ru_utime.tv_sec, RINGS);
 }

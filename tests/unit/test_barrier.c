@@ -336,3 +336,44 @@ Test(barrier, a_random_walk_releases_only_when_all_have_come_and_each_name_once)
     barriers_clear(&barriers);
     now_ms = 0;
 }
+
+/* --- who asks how it goes ----------------------------------------------------------------------------------------- */
+
+static char heard[256];
+
+static void hear_opened(void *user, const struct barrier *b)
+{
+    (void)user;
+    snprintf(heard + strlen(heard), sizeof(heard) - strlen(heard), "opened %s, ", b->name);
+}
+
+/* Its seats are still taken. */
+static void hear_ended(void *user, const struct barrier *b, enum barrier_outcome how, const char *why)
+{
+    (void)user;
+    cr_expect_not(list_is_empty(&b->seats));
+    snprintf(heard + strlen(heard), sizeof(heard) - strlen(heard), "ended %s %d%s, ", b->name, (int)how,
+             why != NULL && why[0] != '\0' ? " because" : "");
+}
+
+static void hear_lost(void *user, const struct barrier *b, uint32_t rank)
+{
+    (void)user;
+    snprintf(heard + strlen(heard), sizeof(heard) - strlen(heard), "lost %u in %s, ", rank, b->name);
+}
+
+Test(barrier, it_is_told_when_one_begins_is_passed_and_fails)
+{
+    barriers.env.opened = hear_opened;
+    barriers.env.ended = hear_ended;
+    barriers.env.lost = hear_lost;
+    arrive(0, "x", 100, 3);
+    arrive(1, "x", 100, 3);
+    arrive(0, "y", 100, 3);
+    barriers_tick(&barriers, now_ms + 100);
+    arrive(0, "z", 100, 3);
+    barriers_member_ended(&barriers, 1, now_ms);
+    cr_expect_str_eq(
+        heard,
+        "opened x, ended x 0, opened y, ended y 1 because, opened z, lost 1 in z, ended z 2 because, ");
+}

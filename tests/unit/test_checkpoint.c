@@ -1,5 +1,5 @@
 /* A run as a checkpoint: it fits the run that goes on, or says what differs. A world of one. */
-#include "temp_dir.h"
+#include "run.h"
 #include "train/checkpoint.h"
 
 #include "train/models.h"

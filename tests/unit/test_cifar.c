@@ -1,5 +1,5 @@
 /* CIFAR-10's binary files, and what augmentation makes of their pictures. */
-#include "temp_dir.h"
+#include "run.h"
 #include "train/data/augment.h"
 #include "train/dataset.h"
 

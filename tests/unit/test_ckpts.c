@@ -1,8 +1,8 @@
 /* A directory of checkpoints: what was saved comes back, old ones go, damaged ones are passed over, and
  * nothing that happens to a writer harms those before. */
 #include "ddp/ckpt.h"
-#include "rlimits.h"
-#include "temp_dir.h"
+#include "procstat.h"
+#include "run.h"
 
 #include <criterion/criterion.h>
 #include <dirent.h>

@@ -1,7 +1,7 @@
 /* Lines of an event log, and that the schema knows every kind of them. */
 #include "base/events.h"
 
-#include "schema.h"
+#include "documents.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>

@@ -1,202 +1,100 @@
-/* What the kernel writes, and which end it explains. */
-#include "report/exit_text.h"
+/* torch's error file, in both shapes and in none. */
+#include "report/evidence.h"
 
 #include <criterion/criterion.h>
-#include <elf.h>
-#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 
-static struct worker_evidence e;
+static struct error_text text;
+static struct ddp_err err;
 
-Test(evidence_text, counters_and_limits_are_found_by_name)
+static ddp_status parse(const char *json)
 {
-    unsigned long long value = 7;
-    struct slice events = slice_str("low 0\nhigh 0\nmax 12\noom 3\noom_kill 2\noom_group_kill 9\n");
-    cr_expect(counter_in(events, "oom_kill", &value));
-    cr_expect_eq(value, 2);
-    cr_expect(counter_in(events, "oom", &value));
-    cr_expect_eq(value, 3);
-    cr_expect_not(counter_in(events, "oo", &value));
-    cr_expect_not(counter_in(slice_str("oom_kill"), "oom_kill", &value));
-    cr_expect_not(counter_in(slice_str("oom_kill x\n"), "oom_kill", &value));
-    cr_expect_eq(limit_in(slice_str("67108864\n")), 67108864);
-    cr_expect_eq(limit_in(slice_str("max\n")), 0);
-    cr_expect_eq(limit_in(slice_str("9223372036854771712\n")), 0);
-    cr_expect_eq(limit_in(slice_str("")), 0);
+    return error_text_parse(slice_str(json), &text, &err);
 }
 
-/* --- out of memory -------------------------------------------------------------------------------------- */
-
-enum { MIB = 1 << 20 };
-
-static const struct oom_watch INNER = {
-    .name = "/job/step", .v2 = true, .now = { .kills = 1 }, .peak = 60 * MIB
-};
-static const struct oom_watch OUTER = {
-    .name = "/job", .v2 = true, .now = { .kills = 1, .hits = 1 }, .limit = 64 * MIB, .peak = 64 * MIB
-};
-
-Test(oom_judge, blames_the_group_whose_limit_was_reached_not_the_victims)
+Test(error_text, of_record_has_message_trace_and_time)
 {
-    const struct oom_watch watches[] = { INNER, OUTER };
-    e = (struct worker_evidence){ 0 };
-    oom_judge(watches, 2, 1, &e);
-    cr_expect_eq(e.oom, OOM_CGROUP);
-    cr_expect_str_eq(e.cgroup, "/job");
-    cr_expect_eq(e.limit, 64 * MIB);
-    cr_expect_eq(e.kills, 1);
+    cr_assert_eq(parse("{\"message\": {\"message\": \"ValueError: no\", \"extraInfo\": {\"py_callstack\": "
+                       "\"Traceback\\n\", "
+                       "\"timestamp\": \"1700000000\"}, \"errorCode\": 1}}"),
+                 DDP_OK);
+    cr_expect_str_eq(text.message, "ValueError: no");
+    cr_expect_str_eq(text.callstack, "Traceback\n");
+    cr_expect_eq(text.unix_ms, UINT64_C(1700000000000));
+    error_text_free(&text);
 }
 
-Test(oom_judge, without_a_limit_at_its_end_the_machine_had_no_memory)
+Test(error_text, may_be_flat)
 {
-    const struct oom_watch watches[] = { INNER };
-    e = (struct worker_evidence){ 0 };
-    oom_judge(watches, 1, 1, &e);
-    cr_expect_eq(e.oom, OOM_SYSTEM);
-    cr_expect_not(e.oom_likely);
+    cr_assert_eq(parse("{\"message\": \"no\", \"timestamp\": 1700000000.5}"), DDP_OK);
+    cr_expect_str_eq(text.message, "no");
+    cr_expect_str_eq(text.callstack, "");
+    cr_expect_eq(text.unix_ms, UINT64_C(1700000000500));
+    error_text_free(&text);
+    cr_assert_eq(parse("{\"message\": \"no\"}"), DDP_OK);
+    cr_expect_eq(text.unix_ms, 0);
+    error_text_free(&text);
 }
 
-/* The machine's counter also counts other jobs. Where our groups count nothing it was one of those. */
-Test(oom_judge, kills_of_other_jobs_are_not_ours)
+Test(error_text, believes_no_time_that_cannot_be)
 {
-    struct oom_watch quiet = OUTER;
-    quiet.before = quiet.now;
-    e = (struct worker_evidence){ 0 };
-    oom_judge(&quiet, 1, 3, &e);
-    cr_expect_eq(e.oom, OOM_NONE);
-    oom_judge(NULL, 0, 3, &e);
-    cr_expect_eq(e.oom, OOM_SYSTEM);
-    cr_expect(e.oom_likely);
-}
-
-/* A v1 group is "at its limit" whenever its page cache is; then its peak tells nothing new, but no kill was counted. */
-Test(oom_judge, a_full_page_cache_is_no_cause)
-{
-    struct oom_watch cache = OUTER;
-    cache.now.kills = 0;
-    e = (struct worker_evidence){ 0 };
-    oom_judge(&cache, 1, 0, &e);
-    cr_expect_eq(e.oom, OOM_NONE);
-}
-
-Test(oom_judge, a_group_known_only_from_the_log_counts_by_that)
-{
-    struct oom_watch late = OUTER;
-    late.late = true;
-    late.now.kills = 7;
-    e = (struct worker_evidence){ 0 };
-    oom_judge(&late, 1, 0, &e);
-    cr_expect_eq(e.oom, OOM_NONE, "its kills may be old");
-    e = (struct worker_evidence){ .oom_named = true, .oom = OOM_CGROUP };
-    oom_judge(&late, 1, 1, &e);
-    cr_expect_str_eq(e.cgroup, "/job");
-    cr_expect_eq(e.kills, 1);
-    e = (struct worker_evidence){ .oom_named = true, .oom = OOM_CGROUP };
-    oom_judge(NULL, 0, 1, &e);
-    cr_expect_str_eq(e.cgroup, "(not visible from here)");
-}
-
-/* --- the kernel's log ----------------------------------------------------------------------------------- */
-
-static void read_line(const char *line, int pid)
-{
-    e = (struct worker_evidence){ 0 };
-    kernel_log_line(slice_str(line), pid, &e);
-}
-
-Test(kernel_log, names_victims_of_the_oom_killer)
-{
-    read_line("3,1,2,-;Memory cgroup out of memory: Killed process 77 (train) total-vm:1kB", 77);
-    cr_expect(e.oom_named);
-    cr_expect_eq(e.oom, OOM_CGROUP);
-    read_line("3,1,2,-;Out of memory: Killed process 77 (train)", 77);
-    cr_expect_eq(e.oom, OOM_SYSTEM);
-    read_line("3,1,2,-;Out of memory: Killed process 777 (train)", 77);
-    cr_expect_not(e.oom_named);
-    read_line("6,1,2,-;oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),oom_memcg=/job,task_memcg=/job/"
-              "a,task=w,pid=77,uid=0",
-              77);
-    cr_expect_str_eq(e.cgroup, "/job");
-}
-
-Test(kernel_log, tells_address_and_library_of_a_crash)
-{
-    read_line("6,1,2,-;train[77]: segfault at 7fc7 ip 00007fc779f91a89 sp 0 error 4 in "
-              "libc.so.6[152a89,7fc779e65000+156000] "
-              "likely on CPU 0",
-              77);
-    cr_expect(e.fault_known);
-    cr_expect_eq(e.fault, 0x7fc7);
-    cr_expect_str_eq(e.object, "libc.so.6+0x152a89");
-    read_line("train[77]: segfault at 0 ip 0000000000001010 sp 0 error 4 in train[1000+2000]", 77);
-    cr_expect_str_eq(e.object, "train+0x10");
-    read_line("traps: train[77] general protection fault ip:1010 sp:0 error:0 in train[1000+2000]", 77);
-    cr_expect_not(e.fault_known);
-    cr_expect_str_eq(e.object, "train+0x10");
-    read_line("train[78]: segfault at 0 ip 0 sp 0 error 4 in train[1000+2000]", 77);
-    cr_expect_not(e.fault_known);
-}
-
-/* Any process may write lines into the log. */
-Test(kernel_log, cut_or_strange_lines_do_no_harm)
-{
-    const char *line =
-        "[77]: segfault at 10 ip 20 sp 30 error 4 in x[1,2+3] oom_memcg=/a,pid=77, Killed process 77";
-    for (size_t len = 0; len <= strlen(line); len++) {
-        char *part = malloc(len + 1);
-        memcpy(part, line, len);
-        e = (struct worker_evidence){ 0 };
-        kernel_log_line(slice_of(part, len), 77, &e);
-        free(part);
+    const char *times[] = { "-1", "\"soon\"", "1e300", "\"nan\"", "[]", "null", "1700000000000", "\"\"" };
+    for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++) {
+        char json[128];
+        snprintf(json, sizeof(json), "{\"message\": \"no\", \"timestamp\": %s}", times[i]);
+        cr_assert_eq(parse(json), DDP_OK);
+        cr_expect_eq(text.unix_ms, 0, "%s", times[i]);
+        error_text_free(&text);
     }
-    read_line("[77]: segfault at zz in [", 77);
-    cr_expect_not(e.fault_known);
-    read_line("[77]: in a_name_that_is_longer_than_there_is_room_for_in_the_text_that_is_shown[1,2+3]", 77);
-    cr_expect_str_eq(e.object, "");
 }
 
-/* --- core files ----------------------------------------------------------------------------------------- */
-
-Test(core_glob, makes_a_pattern_of_a_pattern)
+Test(error_text, refuses_what_is_no_such_object_and_says_why)
 {
-    static char glob[PATH_MAX];
-    cr_expect(core_glob("core\n", false, 77, SIGSEGV, glob));
-    cr_expect_str_eq(glob, "core");
-    cr_expect(core_glob("core", true, 77, SIGSEGV, glob));
-    cr_expect_str_eq(glob, "core.77");
-    cr_expect(core_glob("/cores/%e.%p.%s-%t%%%", true, 77, SIGSEGV, glob));
-    cr_expect_str_eq(glob, "/cores/*.77.11-*%");
-    cr_expect(core_glob("a*b[", false, 77, SIGSEGV, glob));
-    cr_expect_str_eq(glob, "a\\*b\\[");
-    cr_expect_not(core_glob("|/usr/lib/systemd/systemd-coredump %P", false, 77, SIGSEGV, glob));
-}
-
-Test(core_fault, is_in_the_notes)
-{
-    struct {
-        Elf64_Ehdr header;
-        Elf64_Phdr segment;
-        Elf64_Nhdr note;
-        char name[8];
-        int siginfo[32];
-    } core = { .header = { .e_ident = { ELFMAG0, ELFMAG1, ELFMAG2, ELFMAG3, ELFCLASS64, ELFDATA2LSB },
-                           .e_type = ET_CORE,
-                           .e_phoff = sizeof(Elf64_Ehdr),
-                           .e_phnum = 1 },
-               .segment = { .p_type = PT_NOTE, .p_offset = sizeof(Elf64_Ehdr) + sizeof(Elf64_Phdr) },
-               .note = { .n_namesz = 5, .n_descsz = 128, .n_type = NT_SIGINFO },
-               .name = "CORE",
-               .siginfo = { SIGSEGV, 0, SEGV_MAPERR, 0, 0x1238 } };
-    uint64_t address = 0;
-    core.segment.p_filesz = sizeof(core) - core.segment.p_offset;
-    cr_expect(core_fault(slice_of(&core, sizeof(core)), &address));
-    cr_expect_eq(address, 0x1238);
-    core.siginfo[2] = SI_USER;
-    cr_expect_not(core_fault(slice_of(&core, sizeof(core)), &address), "somebody sent it");
-    for (size_t len = 0; len < sizeof(core); len++) {
-        uint8_t *part = malloc(len + 1);
-        memcpy(part, &core, len);
-        cr_expect_not(core_fault(slice_of(part, len), &address), "%zu", len);
-        free(part);
+    static const struct {
+        const char *json, *says;
+    } cases[] = {
+        { "", "empty" },
+        { "RuntimeError: boom", "no JSON (byte 0 of 18)" },
+        { "{\"message\": {\"mess", "no JSON" },
+        { "[]", "\"message\"" },
+        { "\"text\"", "\"message\"" },
+        { "null", "\"message\"" },
+        { "{\"message\": 7}", "\"message\"" },
+        { "{\"message\": {\"message\": [\"x\"]}}", "\"message\"" },
+        { "{\"message\": {}}", "\"message\"" },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        cr_expect_eq(parse(cases[i].json), DDP_ERR_CORRUPT, "%s", cases[i].json);
+        cr_expect(strstr(err.msg, cases[i].says) != NULL, "%s: %s", cases[i].json, err.msg);
     }
+}
+
+Test(error_text, survives_hostile_bytes)
+{
+    enum { DEEP = 100000 };
+    char *deep = malloc(DEEP + 1);
+    memset(deep, '[', DEEP);
+    deep[DEEP] = '\0';
+    cr_expect_eq(parse(deep), DDP_ERR_CORRUPT);
+    char *large = calloc(1, ERROR_FILE_MAX + 1);
+    cr_expect_eq(error_text_parse(slice_of(large, ERROR_FILE_MAX + 1), &text, &err), DDP_ERR_LIMIT);
+    cr_expect_eq(error_text_parse(slice_of(large, 100), &text, &err), DDP_ERR_CORRUPT);
+    const char nuls[] = "{\"message\": \"a\0b\xff\\u0000c\"}";
+    if (error_text_parse(slice_of(nuls, sizeof(nuls) - 1), &text, &err) == DDP_OK)
+        cr_expect_eq(text.message[0], 'a');
+    error_text_free(&text);
+    cr_assert_eq(parse("{\"message\": \"bad \xff byte\"}"), DDP_OK);
+    cr_expect_str_eq(text.message, "bad \xef\xbf\xbd byte");
+    error_text_free(&text);
+    free(deep);
+    free(large);
+}
+
+/* A worker that is killed while it writes leaves any part of the file. */
+Test(error_text, cut_anywhere_is_refused)
+{
+    const char *whole = "{\"message\": {\"message\": \"x\", \"extraInfo\": {\"timestamp\": \"1\"}}}";
+    for (size_t len = 0; len < strlen(whole); len++)
+        cr_expect_eq(error_text_parse(slice_of(whole, len), &text, &err), DDP_ERR_CORRUPT, "%zu", len);
 }

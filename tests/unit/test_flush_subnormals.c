@@ -7,7 +7,7 @@
 
 #include "core/half.h"
 #include "reducer/reduce.h"
-#include "subnormals.h"
+#include "numbers.h"
 
 #include <criterion/criterion.h>
 #include <fenv.h>

@@ -1,5 +1,5 @@
 /* GPT-2 as a model: its tensors, first values, and what a pass leaves. (Its losses: test_torch_models.c.) */
-#include "known_model.h"
+#include "numbers.h"
 #include "train/gpt2.h"
 
 #include <criterion/criterion.h>

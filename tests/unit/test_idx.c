@@ -1,5 +1,5 @@
 /* Data files: what is whole is read, everything else is refused by name and offset. */
-#include "temp_dir.h"
+#include "run.h"
 #include "train/dataset.h"
 
 #include <criterion/criterion.h>

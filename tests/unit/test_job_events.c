@@ -1,11 +1,11 @@
 /* What a store tells an event log: to one agent that asked, the next one when it goes, and nobody else. */
 #include "store/encode.h"
-#include "sim_job.h"
+#include "sim_hub.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
 
-enum { N0 = SIM_AGENT, N1 = SIM_OPERATOR }; /* which are no workers for sim_job.h */
+enum { N0 = SIM_AGENT, N1 = SIM_OPERATOR }; /* which are no workers for sim_hub.h */
 
 static struct sim sim;
 static char heard[1 << 17]; /* the events that the latest look has found, a line each */

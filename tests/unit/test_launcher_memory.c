@@ -1,11 +1,10 @@
 /* Memory runs short at every single place where the deciding half of the launcher asks for some: it must say so, stay
  * whole, and give back what it had. malloc and its family are replaced in this program; the n-th call returns NULL. */
 #include "command_line.h"
-#include "output/events.h"
-#include "report/events.h"
-#include "output/fold.h"
-#include "output/line_prefix.h"
-#include "report/report_text.h"
+#include "output/event_log.h"
+#include "report/user_messages.h"
+#include "output/lines.h"
+#include "report/final_report.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>

@@ -9,7 +9,7 @@
 #include "train/layers/linear.c"
 #include "train/layers/softmax.c"
 
-#include "grad_check.h"
+#include "numbers.h"
 
 #include <criterion/criterion.h>
 

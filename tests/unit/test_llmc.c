@@ -1,6 +1,6 @@
 /* Models of llm.c: what is written is read again, padding is passed over, and every wrong header is refused by offset and
  * value. */
-#include "known_model.h"
+#include "numbers.h"
 #include "train/gpt2.h"
 #include "train/llmc_file.h"
 

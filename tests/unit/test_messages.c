@@ -1,5 +1,6 @@
 /* Control messages by their rows: what is sent, what is believed, and the pages that are printed from them. */
 #include "hub/messages.h"
+#include "tests/prog/table_pages.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -131,6 +132,6 @@ static void expect_printed(const char *path, bool (*print)(struct buf *out))
 
 Test(messages, the_page_and_the_dictionary_are_what_the_rows_say)
 {
-    expect_printed("docs/protocol.md", messages_print_markdown);
-    expect_printed("tests/fuzz/messages.dict", messages_print_dictionary);
+    expect_printed("docs/protocol.md", page_of_messages);
+    expect_printed("tests/fuzz/messages.dict", page_of_dictionary);
 }

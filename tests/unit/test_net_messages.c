@@ -9,7 +9,7 @@
 static struct heard_round round_;
 static struct heard_verdict verdict;
 static struct heard_waiting waiting;
-static struct cause cause;
+static struct failure cause;
 
 static bool round_of(const char *text)
 {
@@ -120,29 +120,31 @@ Test(net_messages, a_stop_with_its_cause)
         "{\"round\":3,\"why\":\"failed\",\"cause\":{\"node_rank\":1,\"host\":\"n1\",\"rank\":5,\"local_"
         "rank\":1,"
         "\"pid\":77,\"signal\":9,\"after_ms\":2500,\"words\":\"out of memory (SIGKILL)\",\"log\":\"logs/a\","
+        "\"peak_rss\":1288490189,"
         "\"stderr\":[\"one\",\"two\"]}}");
     cr_expect_str_eq(cause.why, "failed");
     cr_expect_eq(cause.rank, 5);
     cr_expect_eq(cause.pid, 77);
     cr_expect_eq(cause.after_ms, 2500);
+    cr_expect_eq(cause.peak_rss, 1288490189);
     cr_expect_eq(cause.n_lines, 2);
     cr_expect_str_eq(cause.lines[1], "two");
-    cr_expect_eq(cause_code(&cause), 128 + 9);
+    cr_expect_eq(failure_code(&cause), 128 + 9);
 }
 
 /* A worker's code, errno, a user's signal, a node that has none to offer, and no failure at all. */
 Test(net_messages, the_code_of_a_cause)
 {
     stop_of("{\"why\":\"failed\",\"cause\":{\"rank\":0,\"exit_code\":7}}");
-    cr_expect_eq(cause_code(&cause), 7);
+    cr_expect_eq(failure_code(&cause), 7);
     stop_of("{\"why\":\"failed\",\"cause\":{\"rank\":0,\"error\":2}}");
-    cr_expect_eq(cause_code(&cause), 127);
+    cr_expect_eq(failure_code(&cause), 127);
     stop_of("{\"why\":\"node_left\",\"cause\":{\"node_rank\":0,\"signal\":15}}");
-    cr_expect_eq(cause_code(&cause), 128 + 15);
+    cr_expect_eq(failure_code(&cause), 128 + 15);
     stop_of("{\"why\":\"node_lost\",\"cause\":{\"node_rank\":0}}");
-    cr_expect_eq(cause_code(&cause), 125);
+    cr_expect_eq(failure_code(&cause), 125);
     stop_of("{\"why\":\"grow\",\"cause\":null}");
-    cr_expect_eq(cause_code(&cause), 0);
+    cr_expect_eq(failure_code(&cause), 0);
     cr_expect_eq(cause.node_rank, -1);
     cr_expect_eq(cause.rank, -1);
 }
@@ -197,7 +199,7 @@ Test(net_messages, a_code_that_no_process_ends_with_is_no_success)
     cr_expect_eq(verdict.what.exit_max, 125);
     cr_expect_eq(verdict.what.exit_rank0, 125);
     stop_of("{\"why\":\"failed\",\"cause\":{\"rank\":0,\"exit_code\":1024}}");
-    cr_expect_eq(cause_code(&cause), 125);
+    cr_expect_eq(failure_code(&cause), 125);
 }
 
 Test(net_messages, neither_again_nor_the_end_is_no_verdict)

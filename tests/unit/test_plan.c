@@ -1,6 +1,6 @@
 /* The plan of a node: what is decided, what is refused, and what --dry_run prints. */
 #include "command_line.h"
-#include "output/line_prefix.h"
+#include "output/lines.h"
 #include "plan/plan.h"
 
 #include <cjson/cJSON.h>

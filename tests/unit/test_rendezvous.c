@@ -4,6 +4,7 @@
 
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 static struct sim_rdzv sim;
@@ -53,10 +54,10 @@ Test(rendezvous, the_first_failure_to_arrive_is_the_cause)
     rsim_fail(&sim, 1, 1, 2, 11);
     rsim_at(&sim, 150);
     rsim_fail(&sim, 0, 1, 0, 6);
-    cr_assert_eq(facts().cause->rank, 2);
-    cr_assert_eq(facts().cause->after_ms, 100);
-    cr_assert_str_eq(facts().cause->host, "n1");
-    cr_assert_eq(facts().cause->node_rank, 1);
+    cr_assert_eq(facts().cause->failure.rank, 2);
+    cr_assert_eq(facts().cause->failure.after_ms, 100);
+    cr_assert_str_eq(facts().cause->failure.host, "n1");
+    cr_assert_eq(facts().cause->failure.node_rank, 1);
     stop_all(1, 0, 1);
     rsim_expect_part(&sim, "n0 < finish: failed, exit 139/139/139\n");
 }
@@ -64,55 +65,54 @@ Test(rendezvous, the_first_failure_to_arrive_is_the_cause)
 Test(rendezvous, a_worker_that_gave_up_gives_way_to_one_that_failed)
 {
     rsim_fail(&sim, 0, 1, 0, -75);
-    cr_assert(facts().cause->is_victim);
+    cr_assert(facts().cause->failure.victim);
     rsim_fail(&sim, 1, 1, 3, -75);
-    cr_assert_eq(facts().cause->rank, 0, "the first of those who gave up stands for the cause");
+    cr_assert_eq(facts().cause->failure.rank, 0, "the first of those who gave up stands for the cause");
     rsim_fail(&sim, 1, 1, 2, 9);
-    cr_assert_eq(facts().cause->rank, 2);
-    cr_assert_not(facts().cause->is_victim);
+    cr_assert_eq(facts().cause->failure.rank, 2);
+    cr_assert_not(facts().cause->failure.victim);
 }
 
 /* PyTorch's workers have no exit code for it; their node has read it. */
 Test(rendezvous, one_that_says_so_in_words_gives_way_too)
 {
-    const struct rdzv_failure says = { .rank = 0, .exit_code = 1, .victim = true, .words = "", .log = "" };
+    const struct failure says = { .rank = 0, .exit_code = 1, .victim = true };
     rdzv_failed(sim.r, 1, 1, &says, sim.now_ms); /* the id of the simulation's node 0 */
-    cr_assert(facts().cause->is_victim);
+    cr_assert(facts().cause->failure.victim);
     rsim_fail(&sim, 1, 1, 2, -1);
-    cr_assert_eq(facts().cause->rank, 2);
-    cr_assert_not(facts().cause->is_victim);
+    cr_assert_eq(facts().cause->failure.rank, 2);
+    cr_assert_not(facts().cause->failure.victim);
 }
 
 Test(rendezvous, the_words_come_later_and_change_neither_order_nor_time)
 {
-    const char *lines[20];
-    for (int i = 0; i < 20; i++)
-        lines[i] = i == 19 ? "the last" : "another";
-    struct rdzv_failure more = { .rank = 2,
-                                 .pid = 77,
-                                 .signal = 11,
-                                 .words = "was killed by signal 11 (SIGSEGV)",
-                                 .log = "/tmp/log",
-                                 .stderr_lines = lines,
-                                 .n_stderr_lines = 20 };
+    struct failure more = { .rank = 2,
+                            .pid = 77,
+                            .signal = 11,
+                            .words = "was killed by signal 11 (SIGSEGV)",
+                            .log = "/tmp/log",
+                            .lines = { "another", "the last" },
+                            .n_lines = 2 };
     rsim_at(&sim, 100);
     rsim_fail(&sim, 1, 1, 2, 11);
     rsim_at(&sim, 900);
     cr_assert_eq(rdzv_explain(sim.r, 2, 1, &more, sim.now_ms), RDZV_OK);
-    const struct rdzv_cause *cause = facts().cause;
+    const struct failure *cause = &facts().cause->failure;
     cr_assert_str_eq(cause->words, "was killed by signal 11 (SIGSEGV)");
-    cr_assert_eq(cause->n_stderr_lines, RDZV_STDERR_MAX);
-    cr_assert_str_eq(cause->stderr_lines[RDZV_STDERR_MAX - 1], "the last");
+    cr_assert_eq(cause->n_lines, 2);
+    cr_assert_str_eq(cause->lines[1], "the last");
     cr_assert_eq(cause->after_ms, 100);
-    more.words = "another node's words";
+    snprintf(more.words, sizeof(more.words), "another node's words");
     rdzv_explain(sim.r, 1, 1, &more, sim.now_ms);
     cr_assert_str_eq(cause->words, "was killed by signal 11 (SIGSEGV)");
 }
 
 static void fail_to_start(int error)
 {
-    struct rdzv_failure failure = {
-        .rank = 0, .error = error, .no_retry = RDZV_NO_RESTART_CANNOT_START, .words = "", .log = ""
+    struct failure failure = {
+        .rank = 0,
+        .error = error,
+        .no_retry = "cannot_start",
     };
     rdzv_failed(sim.r, 1, 1, &failure, sim.now_ms);
     stop_all(1, 0, 1);
@@ -145,7 +145,7 @@ Test(rendezvous, a_node_that_stops_without_a_word_is_a_failure)
 {
     rdzv_stopped(sim.r, 2, 1, &(struct rdzv_stopped){ .max_code = 4 }, sim.now_ms);
     cr_assert_eq(rsim_state(&sim), RDZV_STOPPING);
-    cr_assert_str_eq(facts().cause->words, "node 1 (n1) stopped without saying why");
+    cr_assert_str_eq(facts().cause->failure.words, "node 1 (n1) stopped without saying why");
     rsim_stopped(&sim, 0, 1);
     rsim_expect_part(&sim, "n1 < finish: failed, exit 4/4/4\n");
 }
@@ -248,7 +248,7 @@ Test(rendezvous, all_nodes_of_an_elastic_job_leave, .init = three_elastic)
 Test(rendezvous, an_agent_that_gives_up_is_not_a_success)
 {
     rdzv_leave(sim.r, 2, 0, "no log directory", sim.now_ms);
-    cr_assert_str_eq(facts().cause->words, "node 1 (n1) gave up: no log directory");
+    cr_assert_str_eq(facts().cause->failure.words, "node 1 (n1) gave up: no log directory");
     rsim_stopped(&sim, 1, 1);
     rsim_expect_part(&sim, "n1 < finish: node_left, exit 125/125/125, stopped\n");
     rsim_stopped(&sim, 0, 1);
@@ -391,7 +391,7 @@ Test(rendezvous, a_lost_static_node_without_restarts_ends_the_job)
     rsim_lost(&sim, 1);
     rsim_stopped(&sim, 0, 1);
     rsim_expect_part(&sim, "n0 < finish: node_lost, exit 125/125/125\n");
-    cr_assert_str_eq(facts().cause->words, "node 1 (n1) is lost: its connection was closed");
+    cr_assert_str_eq(facts().cause->failure.words, "node 1 (n1) is lost: its connection was closed");
 }
 
 Test(rendezvous, a_store_without_memory_for_the_keys_ends_the_job)
@@ -468,7 +468,7 @@ static void enter_state(enum rdzv_state state)
 /* The cell itself: messages that a member may not send now are answered before the table. */
 static void step(enum rdzv_event_type type)
 {
-    const struct rdzv_failure failure = { .rank = 0, .signal = 6, .words = "was killed", .log = "" };
+    const struct failure failure = { .rank = 0, .signal = 6, .words = "was killed" };
     const struct rdzv_stopped stopped = { .max_code = 1 };
     struct rdzv_join join = sim.join;
     join.host = "n7";
@@ -565,4 +565,508 @@ Test(rendezvous, every_cell_of_the_table)
     walk(&walked);
     cr_assert_str_eq((char *)walked.data, expected);
     buf_free(&walked);
+}
+
+/* --- rdzv join ------------------------------------------------------------------------------------------------ */
+
+/* Who may join, and what the refused are told: both values, both hosts. */
+
+static void nobody_yet(void)
+{
+    rsim_init(&sim);
+}
+
+static void two_to_four(void)
+{
+    rsim_init_elastic(&sim, 2, 4);
+}
+
+TestSuite(rdzv_join, .init = nobody_yet, .fini = end);
+
+static void expect_refusal(const struct rdzv_join *join, enum rdzv_refused code, const char *sentence)
+{
+    cr_assert_eq(rsim_join_as(&sim, 7, join), code, "%s: %s", rdzv_refused_code(sim.refusal.code),
+                 sim.refusal.sentence);
+    cr_assert_eq(sim.refusal.code, code);
+    cr_assert_str_eq(sim.refusal.sentence, sentence);
+    cr_assert(strlen(rdzv_refused_advice(code)) > 0);
+}
+
+Test(rdzv_join, another_version)
+{
+    struct rdzv_join join = sim.join;
+    rsim_join(&sim, 0);
+    join.version = "1.1";
+    expect_refusal(&join, RDZV_REFUSED_VERSION_DIFFERS,
+                   "n7 (pid 107) runs ddprun 1.1, n0 (pid 100) runs ddprun 1.0");
+}
+
+Test(rdzv_join, another_number_of_nodes)
+{
+    struct rdzv_join join = sim.join;
+    rsim_join(&sim, 0);
+    join.nnodes_min = join.nnodes_max = 3;
+    expect_refusal(&join, RDZV_REFUSED_NNODES_DIFFERS,
+                   "n7 (pid 107) says --nnodes=3 (static), n0 (pid 100) says --nnodes=2 (static)");
+    join.elastic = true;
+    join.nnodes_min = 2;
+    expect_refusal(&join, RDZV_REFUSED_NNODES_DIFFERS,
+                   "n7 (pid 107) says --nnodes=2:3, n0 (pid 100) says --nnodes=2 (static)");
+    join.nnodes_max = 2;
+    expect_refusal(&join, RDZV_REFUSED_NNODES_DIFFERS,
+                   "n7 (pid 107) says --nnodes=2 (elastic), n0 (pid 100) says --nnodes=2 (static)");
+}
+
+Test(rdzv_join, two_nodes_of_one_host_are_told_apart)
+{
+    struct rdzv_join join = sim.join;
+    sim.join.node_rank = 0;
+    rsim_join(&sim, 0);
+    join.host = "n0";
+    join.node_rank = 1;
+    join.nnodes_min = join.nnodes_max = 3;
+    expect_refusal(
+        &join, RDZV_REFUSED_NNODES_DIFFERS,
+        "node 1 (n0, pid 107) says --nnodes=3 (static), node 0 (n0, pid 100) says --nnodes=2 (static)");
+}
+
+/* Both are called "localhost": only their addresses say which terminal to look for. */
+Test(rdzv_join, two_hosts_of_one_name_are_told_apart)
+{
+    struct rdzv_join join = sim.join;
+    sim.join.addr = "10.9.0.1";
+    rsim_join(&sim, 0);
+    join.host = "n0";
+    join.addr = "10.9.0.2";
+    join.version = "1.1";
+    expect_refusal(&join, RDZV_REFUSED_VERSION_DIFFERS,
+                   "n0 (10.9.0.2, pid 107) runs ddprun 1.1, n0 (10.9.0.1, pid 100) runs ddprun 1.0");
+}
+
+Test(rdzv_join, another_job)
+{
+    struct rdzv_join join = sim.join;
+    join.job = "k";
+    expect_refusal(&join, RDZV_REFUSED_JOB_DIFFERS,
+                   "n7 (pid 107) belongs to job 'k', this is the rendezvous of job 'j'");
+}
+
+Test(rdzv_join, another_number_of_workers_is_refused_in_an_elastic_job, .init = two_to_four)
+{
+    struct rdzv_join join = sim.join;
+    rsim_join(&sim, 0);
+    join.nproc = 8;
+    expect_refusal(&join, RDZV_REFUSED_NPROC_DIFFERS,
+                   "n7 (pid 107) says --nproc_per_node=8, n0 (pid 100) says --nproc_per_node=2");
+    join.uneven = true;
+    cr_assert_eq(rsim_join_as(&sim, 7, &join), RDZV_WELCOME);
+    cr_assert_eq(rsim_join_as(&sim, 8, &sim.join), RDZV_WELCOME);
+}
+
+/* A number that a node has found out by itself is what it is. */
+Test(rdzv_join, counted_workers_may_differ, .init = two_to_four)
+{
+    struct rdzv_join join = sim.join;
+    join.nproc_given = false;
+    join.nproc = 8;
+    cr_assert_eq(rsim_join_as(&sim, 1, &join), RDZV_WELCOME);
+    cr_assert_eq(rsim_join(&sim, 2), RDZV_WELCOME);
+    join.nproc = 4;
+    rsim_forget(&sim);
+    cr_assert_eq(rsim_join_as(&sim, 3, &join), RDZV_WELCOME);
+    rsim_expect_part(&sim, "node n3 brings 4 workers, n2 brings 2\n");
+}
+
+Test(rdzv_join, static_nodes_may_bring_different_numbers)
+{
+    struct rdzv_join join = sim.join;
+    rsim_join(&sim, 0);
+    join.nproc = 5;
+    cr_assert_eq(rsim_join_as(&sim, 1, &join), RDZV_WELCOME);
+    rsim_expect_part(&sim, "n1 < round 1: node 1 of 2, ranks from 2 of 7\n");
+}
+
+Test(rdzv_join, another_program)
+{
+    struct rdzv_join join = sim.join;
+    rsim_join(&sim, 0);
+    join.program = "eval.py";
+    expect_refusal(&join, RDZV_REFUSED_PROGRAM_DIFFERS,
+                   "n7 (pid 107) starts the program 'eval.py', n0 (pid 100) 'train.py'");
+    join.uneven = true;
+    cr_assert_eq(rsim_join_as(&sim, 7, &join), RDZV_WELCOME);
+}
+
+Test(rdzv_join, a_node_rank_that_is_taken_or_not_there)
+{
+    struct rdzv_join join = sim.join;
+    sim.join.node_rank = join.node_rank = 1;
+    rsim_join(&sim, 0);
+    expect_refusal(&join, RDZV_REFUSED_NODE_RANK_TAKEN,
+                   "n7 (pid 107) says --node_rank=1, which n0 (pid 100) has already");
+    join.host = "n0";
+    expect_refusal(&join, RDZV_REFUSED_LAUNCHED_TWICE,
+                   "ddprun was started twice on n0: pid 107 says --node_rank=1, which pid 100 has already");
+    join.task = "Slurm";
+    expect_refusal(&join, RDZV_REFUSED_WRONG_TASK_LAYOUT,
+                   "Slurm starts ddprun several times on n0, one for each task: pid 100 and pid 107 are both "
+                   "node 1");
+    join.task = NULL;
+    join.host = NULL;
+    join.node_rank = 2;
+    expect_refusal(&join, RDZV_REFUSED_NODE_RANK_TOO_HIGH,
+                   "n7 (pid 107) says --node_rank=2, but --nnodes=2, like node 1 (n0, pid 100)");
+}
+
+Test(rdzv_join, the_first_node_cannot_bring_nonsense)
+{
+    struct rdzv_join join = sim.join;
+    join.node_rank = 2;
+    expect_refusal(&join, RDZV_REFUSED_NODE_RANK_TOO_HIGH, "n7 (pid 107) says --node_rank=2, but --nnodes=2");
+    join = sim.join;
+    join.nproc = 0;
+    expect_refusal(&join, RDZV_REFUSED_BAD_JOIN, "n7 (pid 107) brings 0 workers; a node has 1 to 4096");
+    join = sim.join;
+    join.nnodes_max = 100000;
+    expect_refusal(&join, RDZV_REFUSED_BAD_JOIN,
+                   "n7 (pid 107) says --nnodes=2:100000; a job has 1 to 16384 nodes");
+    join.nnodes_max = 3;
+    expect_refusal(&join, RDZV_REFUSED_BAD_JOIN, "n7 (pid 107) joins a static job with --nnodes=2:3");
+}
+
+Test(rdzv_join, one_node_too_many_is_refused_in_a_static_job)
+{
+    rsim_join_all(&sim, 0, 1);
+    expect_refusal(&sim.join, RDZV_REFUSED_JOB_FULL,
+                   "n7 (pid 107) is one node too many: job 'j' has 2 of 2 already, as n0 (pid 100) says");
+}
+
+Test(rdzv_join, one_node_too_many_is_a_spare_in_an_elastic_job, .init = two_to_four)
+{
+    rsim_join_all(&sim, 0, 4);
+    cr_assert(rdzv_is_spare(sim.r, 5));
+    cr_assert_not(rdzv_is_spare(sim.r, 4));
+    cr_assert_eq(rsim_state(&sim), RDZV_RUNNING);
+}
+
+Test(rdzv_join, an_agent_of_an_earlier_life)
+{
+    struct rdzv_join join = sim.join;
+    join.instance = "life-0";
+    expect_refusal(&join, RDZV_REFUSED_STALE_INSTANCE,
+                   "n7 (pid 107) knew an earlier life of job 'j' (instance life-0, this is life-1): the job "
+                   "was ended and "
+                   "begun again since");
+}
+
+Test(rdzv_join, a_job_that_is_over)
+{
+    rsim_join_all(&sim, 0, 1);
+    rsim_done(&sim, 0, 1);
+    rsim_done(&sim, 1, 1);
+    expect_refusal(&sim.join, RDZV_REFUSED_JOB_OVER, "job 'j', which n7 (pid 107) wants to join, is over");
+    cr_assert_eq(rsim_rejoin(&sim, 0), RDZV_REFUSED_JOB_OVER);
+    cr_assert(rdzv_is_over(sim.r));
+}
+
+Test(rdzv_join, a_member_cannot_join_twice)
+{
+    cr_assert_eq(rsim_join(&sim, 0), RDZV_WELCOME);
+    cr_assert_eq(rsim_join(&sim, 0), RDZV_WELCOME); /* asked again before any answer: the same */
+    rsim_join(&sim, 1);
+    cr_assert_eq(rsim_join(&sim, 0), RDZV_REFUSED_ALREADY_IN);
+    cr_assert_str_eq(sim.refusal.sentence, "node 0 (n0) takes part in attempt 0 already");
+}
+
+/* Before the first round a mistake can be mended without waiting for anything. */
+Test(rdzv_join, when_all_have_left_before_the_first_round_the_next_brings_new_rules)
+{
+    struct rdzv_join join = sim.join;
+    rsim_join(&sim, 0);
+    rsim_lost(&sim, 0);
+    join.nnodes_min = join.nnodes_max = 1;
+    join.version = "2.0";
+    cr_assert_eq(rsim_join_as(&sim, 1, &join), RDZV_WELCOME);
+    cr_assert_eq(rsim_state(&sim), RDZV_RUNNING);
+}
+
+Test(rdzv_join, what_is_refused_leaves_nothing_behind)
+{
+    struct rdzv_join join = sim.join;
+    join.version = "1.1";
+    rsim_join(&sim, 0);
+    uint64_t used = sim.quota.used;
+    rsim_join_as(&sim, 7, &join);
+    cr_assert_eq(sim.quota.used, used);
+    cr_assert_not(rdzv_node_facts(sim.r, 8, &(struct rdzv_node_facts){ 0 }));
+}
+
+Test(rdzv_join, a_full_store_refuses, .init = two_to_four)
+{
+    sim.quota.max = sim.quota.used + 5000; /* a few nodes */
+    int n = 0;
+    while (n < 20 && rsim_join(&sim, n) == RDZV_WELCOME)
+        n++;
+    cr_assert(n >= 2 && n < 20, "%d", n);
+    cr_assert_eq(sim.refusal.code, RDZV_REFUSED_STORE_FULL);
+    rsim_lost(&sim, 0);
+    cr_assert_eq(rsim_join(&sim, 0), RDZV_WELCOME);
+}
+
+/* 300 bytes of two-byte letters, cut between two letters. */
+Test(rdzv_join, a_long_name_is_cut_between_letters)
+{
+    char host[601];
+    struct rdzv_node_facts facts;
+    for (int i = 0; i < 600; i += 2)
+        memcpy(host + i, "\xc3\xa9", 3);
+    sim.join.host = host;
+    rsim_join(&sim, 0);
+    cr_assert(rdzv_node_facts(sim.r, 1, &facts));
+    cr_assert_eq(strlen(facts.host), 254);
+}
+
+/* --- rdzv order ----------------------------------------------------------------------------------------------- */
+
+/* Which node gets which rank. */
+
+Test(rdzv_order, names_are_compared_as_people_do)
+{
+    const char *const sorted[] = { "",
+                                   "a",
+                                   "a1",
+                                   "a2",
+                                   "a10",
+                                   "a10b",
+                                   "b",
+                                   "node01",
+                                   "node1",
+                                   "node1-9",
+                                   "node1-10",
+                                   "node2",
+                                   "node10",
+                                   "node99999999999999999999999999",
+                                   "node100000000000000000000000000" };
+    const size_t n = sizeof(sorted) / sizeof(sorted[0]);
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j < n; j++) {
+            int order = rdzv_compare_names(sorted[i], sorted[j]);
+            bool right = i < j ? order < 0 : i > j ? order > 0 : order == 0;
+            cr_expect(right, "'%s' and '%s': %d", sorted[i], sorted[j], order);
+        }
+}
+
+static void expect_ranks(const int *nodes, int n)
+{
+    for (int rank = 0; rank < n; rank++)
+        cr_expect_eq(rsim_rank(&sim, nodes[rank]), rank, "n%d has rank %d instead of %d", nodes[rank],
+                     rsim_rank(&sim, nodes[rank]), rank);
+}
+
+Test(rdzv_order, the_first_round_follows_the_names, .fini = end)
+{
+    rsim_init_elastic(&sim, 4, 4);
+    const int come[] = { 10, 9, 100, 2 };
+    for (int i = 0; i < 4; i++)
+        rsim_join(&sim, come[i]);
+    expect_ranks((const int[]){ 2, 9, 10, 100 }, 4);
+}
+
+/* Two agents on one host, in a test or by intent. */
+Test(rdzv_order, the_pid_orders_nodes_of_one_name, .fini = end)
+{
+    rsim_init_elastic(&sim, 2, 2);
+    sim.join.host = "same";
+    rsim_join(&sim, 5);
+    rsim_join(&sim, 3);
+    expect_ranks((const int[]){ 3, 5 }, 2);
+}
+
+/* Stop the round for those who are left of `n`, and let all join again. */
+static void next_round(uint32_t round, int n)
+{
+    for (int i = 0; i < n; i++)
+        rsim_stopped(&sim, i, round);
+    for (int i = n - 1; i >= 0; i--)
+        rsim_rejoin(&sim, i);
+}
+
+Test(rdzv_order, a_gap_is_closed_by_the_highest, .fini = end)
+{
+    rsim_init_elastic(&sim, 2, 6);
+    sim.join.uneven = true;
+    rsim_join_all(&sim, 0, 5);
+    rsim_lost(&sim, 1);
+    rsim_lost(&sim, 2);
+    for (int i = 0; i < 6; i++)
+        rsim_stopped(&sim, i, 1);
+    const int back[] = { 5, 3, 4, 0 };
+    for (int i = 0; i < 4; i++)
+        rsim_rejoin(&sim, back[i]);
+    expect_ranks((const int[]){ 0, 5, 4, 3 }, 4);
+}
+
+/* n7 to n9 wait already, the last one first; ranks 4 and 5 are theirs whatever they are called. */
+Test(rdzv_order, newcomers_go_to_the_end, .fini = end)
+{
+    rsim_init_elastic(&sim, 2, 6);
+    sim.join.last_call_ms = 0;
+    sim.join.grow = RDZV_GROW_NOW;
+    rsim_join_all(&sim, 3, 4);
+    rsim_join(&sim, 9);
+    rsim_stopped(&sim, 3, 1);
+    rsim_join(&sim, 1);
+    rsim_stopped(&sim, 4, 1);
+    rsim_rejoin(&sim, 4);
+    rsim_rejoin(&sim, 3);
+    expect_ranks((const int[]){ 3, 4, 1, 9 }, 4);
+}
+
+Test(rdzv_order, who_came_first_is_taken_first, .fini = end)
+{
+    rsim_init_elastic(&sim, 2, 3);
+    sim.join.grow = RDZV_GROW_NEVER;
+    sim.join.last_call_ms = 0;
+    rsim_join_all(&sim, 0, 1);
+    rsim_join(&sim, 9);
+    rsim_join(&sim, 2);
+    rsim_leave(&sim, 0, 15);
+    next_round(1, 2);
+    expect_ranks((const int[]){ 1, 2, 9 }, 3);
+}
+
+Test(rdzv_order, static_ranks_are_those_given, .fini = end)
+{
+    rsim_init(&sim);
+    sim.join.nnodes_min = sim.join.nnodes_max = 4;
+    const int wanted[] = { 3, -1, 1, -1 };
+    for (int i = 0; i < 4; i++) {
+        sim.join.node_rank = wanted[3 - i];
+        rsim_join(&sim, 3 - i);
+    }
+    expect_ranks((const int[]){ 1, 2, 3, 0 }, 4);
+}
+
+/* n1 and n3 had no rank of their own before the first round; then they keep what they got. */
+Test(rdzv_order, static_nodes_keep_what_they_got, .fini = end)
+{
+    rsim_init(&sim);
+    sim.join.nnodes_min = sim.join.nnodes_max = 3;
+    sim.join.max_restarts = 9;
+    sim.join.backoff_ms = 0;
+    rsim_join_all(&sim, 1, 3);
+    expect_ranks((const int[]){ 1, 2, 3 }, 3);
+    rsim_lost(&sim, 2);
+    rsim_stopped(&sim, 1, 1);
+    rsim_stopped(&sim, 3, 1);
+    rsim_rejoin(&sim, 3);
+    rsim_join(&sim, 0);
+    rsim_rejoin(&sim, 1);
+    expect_ranks((const int[]){ 1, 0, 3 }, 3);
+}
+
+/* --- restarts ------------------------------------------------------------------------------------------------- */
+
+/* How many attempts a job gets, and how long it waits before each. */
+
+static struct restarts a;
+static const struct rdzv_cause crash = { .why = RDZV_WHY_FAILED, .failure.signal = 11 };
+
+static void begin(uint32_t max_restarts, uint32_t max_no_progress)
+{
+    const struct rdzv_join rules = { .max_restarts = max_restarts,
+                                     .max_no_progress = max_no_progress,
+                                     .backoff_ms = 1000,
+                                     .backoff_cap_ms = 10000 };
+    restarts_init(&a, &rules);
+}
+
+/* A failed attempt that came to `step`; how long until the next, or -1 when there is none. */
+static int64_t next_after(int64_t step)
+{
+    if (restarts_failed(&a, &crash) != RDZV_NO_RESTART_NONE)
+        return -1;
+    return restarts_progress(&a, step) == RDZV_NO_RESTART_NONE ? (int64_t)restarts_backoff(&a) : -1;
+}
+
+Test(restarts, the_budget_is_used_up)
+{
+    begin(2, 0);
+    cr_assert_eq(next_after(-1), 1000);
+    cr_assert_eq(next_after(-1), 2000);
+    cr_assert_eq(restarts_failed(&a, &crash), RDZV_NO_RESTART_USED_UP);
+}
+
+Test(restarts, who_asked_for_none_is_told_no_reason)
+{
+    begin(0, 0);
+    cr_assert_eq(restarts_failed(&a, &crash), RDZV_NO_RESTART_NONE);
+}
+
+Test(restarts, what_cannot_change_is_not_tried_again)
+{
+    struct rdzv_cause cause = { .why = RDZV_WHY_FAILED, .no_retry = RDZV_NO_RESTART_USAGE };
+    begin(5, 0);
+    cr_assert_eq(restarts_failed(&a, &cause), RDZV_NO_RESTART_USAGE);
+    cause.no_retry = RDZV_NO_RESTART_IMPORT;
+    cr_assert_eq(restarts_failed(&a, &cause), RDZV_NO_RESTART_IMPORT);
+    cause.no_retry = RDZV_NO_RESTART_CANNOT_START;
+    cr_assert_eq(restarts_failed(&a, &cause), RDZV_NO_RESTART_CANNOT_START);
+}
+
+/* The last of them would be over the budget, too: what is in the failure itself helps more. */
+Test(restarts, a_usage_error_is_named_before_the_budget)
+{
+    const struct rdzv_cause cause = { .why = RDZV_WHY_FAILED, .no_retry = RDZV_NO_RESTART_USAGE };
+    begin(1, 0);
+    next_after(-1);
+    cr_assert_eq(restarts_failed(&a, &cause), RDZV_NO_RESTART_USAGE);
+}
+
+Test(restarts, the_wait_doubles_up_to_its_cap_while_nothing_is_told)
+{
+    begin(100, 0);
+    const int64_t waits[] = { 1000, 2000, 4000, 8000, 10000, 10000 };
+    for (size_t i = 0; i < sizeof(waits) / sizeof(waits[0]); i++)
+        cr_assert_eq(next_after(-1), waits[i], "wait %zu", i);
+}
+
+Test(restarts, who_gets_on_is_not_punished_for_the_past)
+{
+    begin(100, 0);
+    cr_assert_eq(next_after(10), 1000);
+    cr_assert_eq(next_after(10), 2000);
+    cr_assert_eq(next_after(9), 4000);
+    cr_assert_eq(next_after(11), 1000);
+}
+
+Test(restarts, standing_still_ends_the_job)
+{
+    begin(100, 2);
+    cr_assert_eq(next_after(42), 1000);
+    cr_assert_eq(next_after(42), 2000);
+    cr_assert_eq(restarts_failed(&a, &crash), RDZV_NO_RESTART_NONE);
+    cr_assert_eq(restarts_progress(&a, -1), RDZV_NO_RESTART_NO_PROGRESS);
+}
+
+Test(restarts, workers_that_never_tell_are_not_judged_by_it)
+{
+    begin(100, 2);
+    for (int i = 0; i < 50; i++)
+        cr_assert(next_after(-1) > 0);
+}
+
+Test(restarts, odd_waits_do_not_run_over)
+{
+    begin(100, 0);
+    a.backoff_cap_ms = UINT64_MAX;
+    a.backoff_ms = 1ull << 62;
+    next_after(-1);
+    cr_assert_eq(next_after(-1), INT64_MIN); /* 2^63 */
+    next_after(-1);
+    cr_assert_eq(restarts_backoff(&a), UINT64_MAX);
+    a.backoff_ms = 0;
+    cr_assert_eq(restarts_backoff(&a), 0);
+    a.backoff_ms = 5000, a.backoff_cap_ms = 100;
+    cr_assert_eq(restarts_backoff(&a), 100);
 }

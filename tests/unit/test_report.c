@@ -1,6 +1,15 @@
-/* What the user reads at the end: golden texts. */
-#include "report/hints.h"
+/* What the user reads at the end: the first failure here or elsewhere, the other workers, attempts. */
+#include "report/cause.h"
+#include "report/final_report.h"
+#include "report/report.h"
 #include "report_case.h"
+
+#include <cjson/cJSON.h>
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
 
 static void expect(const char *golden)
 {
@@ -112,7 +121,8 @@ Test(report, calls_a_cgroup_out_of_memory_by_its_name, .fini = tear_down)
                                  .cgroup = "/job_123",
                                  .cgroup_v2 = true,
                                  .limit = 64 << 20,
-                                 .peak = 64 << 20 };
+                                 .peak = 64 << 20,
+                                 .peak_rss = 1288490189 };
     start(2, NULL);
     report.evidence = &e;
     run_all(2);
@@ -125,7 +135,7 @@ Test(report, calls_a_cgroup_out_of_memory_by_its_name, .fini = tear_down)
            "  try      use less memory: a smaller batch, fewer loader workers, less pinned memory; or raise "
            "the\n"
            "           limit: memory.max of that cgroup, --mem of the scheduler, --memory of the container\n"
-           "  worker   rank 0 (local rank 0), pid 4000, host n1\n"
+           "  worker   rank 0 (local rank 0), pid 4000, host n1, peak memory 1.2 GiB\n"
            "  times    started 2023-11-14 22:13:21.000, ended 22:13:22.000\n"
            "  output   it wrote nothing\n"
            "  then     rank 1 was stopped by ddprun as a consequence (SIGTERM)\n"
@@ -349,4 +359,403 @@ Test(report, folds_many_ranks_and_cuts_long_lines, .fini = tear_down)
     cr_assert_not_null(strstr((char *)text.data, "xxx ...\n"));
     cr_assert_not_null(strstr((char *)text.data, "ranks 0,2,4,6,8,10,"));
     cr_assert_not_null(strstr((char *)text.data, ",... were stopped by"));
+}
+
+/* --- elsewhere ------------------------------------------------------------------------------------------------ */
+
+/* The report of a node that did not fail itself: another one did, is lost, or the store is. */
+
+static struct cli elsewhere_cli = { .max_restarts = 0 };
+static char *no_environment[] = { NULL };
+static struct plan_facts elsewhere_facts = { .host = "n1", .environ_block = no_environment };
+static struct plan_worker workers[2] = { { .rank = 0 }, { .rank = 1, .local_rank = 1 } };
+static struct plan elsewhere_plan = { .cli = &elsewhere_cli,
+                                      .facts = &elsewhere_facts,
+                                      .master_addr = "127.0.0.1",
+                                      .master_port = 29500,
+                                      .nnodes = 2,
+                                      .world_size = 6,
+                                      .workers = workers };
+static struct agent *elsewhere_agent;
+static struct report elsewhere_report;
+static struct buf elsewhere_text;
+
+static void elsewhere_step(enum agent_event_type type, uint64_t now_ms, int r, int code)
+{
+    size_t n;
+    struct agent_event e = { .type = type, .now_ms = now_ms, .local_rank = r, .pid = 4000 + r };
+    e.exit_code = type == AGENT_EXITED && code > 0 ? code : 0;
+    e.signal = type == AGENT_EXITED && code < 0 ? -code : 0;
+    if (type == AGENT_TOLD_TO_STOP)
+        e.exit_code = failure_code(elsewhere_report.elsewhere);
+    agent_step(elsewhere_agent, &e, &n);
+}
+
+/* A job of `nproc` workers here, which all run since 1000 ms. */
+static void elsewhere_start(int nproc)
+{
+    elsewhere_plan.nproc = nproc;
+    elsewhere_agent = agent_new(&(struct agent_options){ .nproc = nproc, .grace_ms = 30000 });
+    elsewhere_report = (struct report){ .plan = &elsewhere_plan,
+                                        .agent = elsewhere_agent,
+                                        .started_ms = 500,
+                                        .ended_ms = 9000,
+                                        .best_step = -1 };
+    elsewhere_step(AGENT_START, 1000, 0, 0);
+    for (int r = 0; r < nproc; r++)
+        elsewhere_step(AGENT_SPAWNED, 1000, r, 0);
+}
+
+static void elsewhere_tear_down(void)
+{
+    agent_free(elsewhere_agent);
+    buf_free(&elsewhere_text);
+}
+
+static void elsewhere_expect(const char *golden)
+{
+    cr_assert(report_text(&elsewhere_report, &elsewhere_text) && buf_append(&elsewhere_text, "", 1));
+    cr_assert_str_eq((char *)elsewhere_text.data, golden, "the report is:\n%s", (char *)elsewhere_text.data);
+}
+
+/* What the other node has told is here; our own workers come behind it. */
+Test(report_elsewhere, names_a_failure_on_another_node, .fini = elsewhere_tear_down)
+{
+    const struct failure cause = { .why = "failed",
+                                   .node_rank = 1,
+                                   .host = "n2",
+                                   .rank = 5,
+                                   .local_rank = 1,
+                                   .pid = 77,
+                                   .signal = SIGKILL,
+                                   .after_ms = 2500,
+                                   .words = "out of memory (SIGKILL)",
+                                   .log = "logs/k3x9/attempt_0/1",
+                                   .n_lines = 2,
+                                   .lines = { "loading", "step 7" } };
+    elsewhere_start(2);
+    elsewhere_report.elsewhere = &cause;
+    elsewhere_step(AGENT_TOLD_TO_STOP, 3500, 0, 0);
+    for (int r = 0; r < 2; r++)
+        elsewhere_step(AGENT_EXITED, 3600, r, -SIGTERM);
+    elsewhere_expect("ddprun: rank 5 on n2 failed first: out of memory (SIGKILL), 2.5 s after the start\n"
+                     "  worker   rank 5 (local rank 1), pid 77, host n2, node 1; more is said there\n"
+                     "  its logs logs/k3x9/attempt_0/1 on n2\n"
+                     "  stderr   | loading\n"
+                     "           | step 7\n"
+                     "  then     ranks 0-1 were stopped by ddprun as a consequence (SIGTERM)\n"
+                     "  exit     137 = 128 + 9 (SIGKILL), because of rank 5 on n2\n");
+}
+
+Test(report_elsewhere, names_a_node_that_was_lost, .fini = elsewhere_tear_down)
+{
+    const struct failure cause = { .why = "node_lost",
+                                   .node_rank = 1,
+                                   .host = "n2",
+                                   .rank = -1,
+                                   .local_rank = -1,
+                                   .words = "node 1 (n2) is lost: silent for 3 s" };
+    elsewhere_start(1);
+    elsewhere_report.elsewhere = &cause;
+    elsewhere_step(AGENT_TOLD_TO_STOP, 3500, 0, 0);
+    elsewhere_step(AGENT_EXITED, 3600, 0, 75);
+    elsewhere_expect("ddprun: node 1 (n2) is lost: silent for 3 s\n"
+                     "  node     node 1, host n2\n"
+                     "  then     rank 0 ended with exit 75, gave up because another rank was lost\n"
+                     "  exit     125, because of node 1 on n2\n");
+}
+
+/* Nobody has failed, and yet the job cannot go on. */
+Test(report_elsewhere, says_what_helps_when_the_store_is_lost, .fini = elsewhere_tear_down)
+{
+    elsewhere_start(1);
+    elsewhere_plan.meeting.elsewhere = true;
+    elsewhere_step(AGENT_STORE_LOST, 3500, 0, 0);
+    elsewhere_step(AGENT_EXITED, 3600, 0, -SIGTERM);
+    elsewhere_report.store.how = "it has said nothing for 3 s (--node_timeout)";
+    elsewhere_expect(
+        "ddprun: lost the store of the job at 127.0.0.1:29500: it has said nothing for 3 s (--node_timeout)\n"
+        "  why      the ddprun that hosts it, or its host, has ended or is frozen; or the network between\n"
+        "  try      look at what ddprun said on that host; a store of its own (ddp-rendezvous on another\n"
+        "           host, --rdzv_endpoint) survives the death of any node\n"
+        "  then     rank 0 was stopped by ddprun as a consequence (SIGTERM)\n"
+        "  exit     123\n");
+}
+
+/* It was one too many, and the job went well without it. */
+Test(report_elsewhere, tells_a_spare_node_that_the_job_is_over, .fini = elsewhere_tear_down)
+{
+    elsewhere_plan.nproc = 1;
+    elsewhere_agent = agent_new(&(struct agent_options){ .nproc = 1, .grace_ms = 30000 });
+    elsewhere_report = (struct report){ .plan = &elsewhere_plan,
+                                        .agent = elsewhere_agent,
+                                        .started_ms = 500,
+                                        .ended_ms = 9500,
+                                        .best_step = -1 };
+    elsewhere_expect("ddprun: the job ended without this node, which waited for 9.0 s\n"
+                     "  exit     0\n");
+}
+
+/* The one that fails first is not the one to look at, wherever it is. */
+Test(report_elsewhere, who_gave_up_is_told_with_its_reason, .fini = elsewhere_tear_down)
+{
+    const struct failure cause = { .why = "failed",
+                                   .node_rank = 1,
+                                   .host = "n2",
+                                   .rank = 5,
+                                   .local_rank = 1,
+                                   .pid = 77,
+                                   .exit_code = 1,
+                                   .after_ms = 2500,
+                                   .words = "exit 1" };
+    elsewhere_start(2);
+    elsewhere_report.elsewhere = &cause;
+    elsewhere_report.left.sentence =
+        "rank 5 (n2, pid 77) gave up init_process_group after 2.0 s of waiting for rank 1's Gloo "
+        "address; rank 1: never connected";
+    elsewhere_report.left.code = FINDING_SETUP_GIVEN_UP;
+    elsewhere_step(AGENT_TOLD_TO_STOP, 3500, 0, 0);
+    for (int r = 0; r < 2; r++)
+        elsewhere_step(AGENT_EXITED, 3600, r, -SIGTERM);
+    elsewhere_expect(
+        "ddprun: rank 5 on n2 failed first: exit 1, 2.5 s after the start\n"
+        "  why      rank 5 (n2, pid 77) gave up init_process_group after 2.0 s of waiting for rank 1's Gloo\n"
+        "           address; rank 1: never connected [SETUP_GIVEN_UP]\n"
+        "  worker   rank 5 (local rank 1), pid 77, host n2, node 1; more is said there\n"
+        "  then     ranks 0-1 were stopped by ddprun as a consequence (SIGTERM)\n"
+        "  exit     1, because of rank 5 on n2\n");
+}
+
+/* --- attempts ------------------------------------------------------------------------------------------------- */
+
+/* What the report says of attempts, of why there is no other, and of what is left behind. */
+
+static struct agent *attempts_agent;
+static char *argv[] = { "./train", NULL };
+static struct plan_worker attempts_workers[2] = { { .rank = 0, .argv = argv },
+                                                  { .rank = 1, .local_rank = 1, .argv = argv } };
+static char *attempts_no_environment[] = { NULL };
+static struct plan_facts attempts_facts = { .host = "n1", .environ_block = attempts_no_environment };
+static struct cli no_options;
+static struct plan attempts_plan = { .cli = &no_options,
+                                     .nproc = 2,
+                                     .nnodes = 1,
+                                     .world_size = 2,
+                                     .workers = attempts_workers,
+                                     .facts = &attempts_facts };
+static struct report attempts_report;
+static struct buf attempts_text;
+static struct failed_attempt failed[16];
+static uint64_t now_ms;
+
+static void attempts_step(enum agent_event_type type, uint64_t after_ms, int r, int code)
+{
+    size_t n;
+    now_ms += after_ms;
+    struct agent_event e = { .type = type, .now_ms = now_ms, .local_rank = r, .pid = 4000 + r };
+    e.exit_code = type == AGENT_EXITED && code > 0 ? code : 0;
+    e.signal = type == AGENT_EXITED && code < 0 ? -code : type == AGENT_STOP ? code : 0;
+    e.error = type == AGENT_SPAWN_FAILED ? code : 0;
+    e.verdict.restart = code == RESTART_ALLOWED;
+    e.verdict.no_restart = (enum no_restart)code;
+    e.verdict.exit_first = e.verdict.exit_max = e.verdict.exit_rank0 = 7;
+    agent_step(attempts_agent, &e, &n);
+}
+
+static void make(int max_restarts)
+{
+    now_ms = 0;
+    attempts_agent =
+        agent_new(&(struct agent_options){ .nproc = 2, .grace_ms = 1000, .max_restarts = max_restarts });
+    attempts_report =
+        (struct report){ .plan = &attempts_plan, .agent = attempts_agent, .failed = failed, .best_step = -1 };
+}
+
+static void attempts_tear_down(void)
+{
+    agent_free(attempts_agent);
+    buf_free(&attempts_text);
+}
+
+/* As effects.c writes it down. */
+static void note(int code, int reached, const char *words)
+{
+    struct failed_attempt *a = &failed[attempts_report.n_failed];
+    *a = (struct failed_attempt){ .attempt = (int)attempts_report.n_failed++,
+                                  .failure = { .rank = 1, .local_rank = 1, .host = "n1", .exit_code = code },
+                                  .verdict = WORKER_FAILED,
+                                  .started_ms = now_ms - 1000,
+                                  .worker_started_ms = now_ms - 1000,
+                                  .failed_ms = now_ms,
+                                  .ended_ms = now_ms,
+                                  .step = reached };
+    snprintf(a->failure.words, sizeof(a->failure.words), "%s", words);
+    attempts_report.best_step = reached > attempts_report.best_step ? reached : attempts_report.best_step;
+}
+
+/* An attempt in which rank 1 fails after a second, at `reached`; and the way to the next one, or `why` there is none. */
+static void fail_once(int code, int reached, enum no_restart why)
+{
+    char words[32];
+    attempts_step(AGENT_START, 0, 0, 0);
+    attempts_step(AGENT_SPAWNED, 0, 0, 0);
+    attempts_step(AGENT_SPAWNED, 0, 1, 0);
+    attempts_step(AGENT_EXITED, 1000, 1, code);
+    attempts_step(AGENT_EXITED, 0, 0, -SIGTERM);
+    attempts_step(AGENT_ALONE, 0, 0, 0);
+    snprintf(words, sizeof(words), "exit %d", code);
+    note(code, reached, words);
+    attempts_step(AGENT_DRAINED, 0, 0, 0);
+    attempts_step(AGENT_VERDICT, 0, 0, why);
+    if (agent_deadline(attempts_agent) != UINT64_MAX)
+        attempts_step(AGENT_TICK, agent_deadline(attempts_agent) - now_ms, 0, 0);
+}
+
+static void attempts_expect(const char *golden)
+{
+    struct rows rows = { .out = &attempts_text, .limit = 40, .ok = true };
+    attempts_text.len = 0;
+    report_attempts(&attempts_report, &rows);
+    cr_assert(rows.ok && buf_append(&attempts_text, "", 1));
+    cr_assert_str_eq((char *)attempts_text.data, golden, "it says:\n%s", (char *)attempts_text.data);
+}
+
+TestSuite(report_attempts, .fini = attempts_tear_down);
+
+Test(report_attempts, one_attempt_without_restarts_needs_no_word)
+{
+    make(0);
+    fail_once(7, -1, NO_RESTART_USED_UP);
+    attempts_expect("");
+}
+
+Test(report_attempts, the_attempts_before_the_last_one_are_listed)
+{
+    make(2);
+    for (int i = 0; i < 3; i++)
+        fail_once(7 + i, 100 * i, i < 2 ? RESTART_ALLOWED : NO_RESTART_USED_UP);
+    attempts_expect("  before   attempt 0: rank 1: exit 7, 1.0 s after its start, at step 0\n"
+                    "           attempt 1: rank 1: exit 8, 1.0 s after its start, at step 100\n"
+                    "  restart  none: all restarts of --max_restarts=2 are used up\n");
+}
+
+/* What the kernel knew of an attempt is gone when the next one begins; its words are not. */
+Test(report_attempts, the_words_of_each_attempt_are_kept)
+{
+    const struct worker_evidence oom = { .oom = OOM_CGROUP };
+    const struct agent_worker killed = { .verdict = WORKER_FAILED, .signal = SIGKILL };
+    struct buf words = { 0 };
+    make(1);
+    for (int i = 0; i < 2; i++)
+        fail_once(7, -1, i < 1 ? RESTART_ALLOWED : NO_RESTART_USED_UP);
+    cr_assert(end_headline(&killed, &oom, &words) && buf_append(&words, "", 1));
+    snprintf(failed[0].failure.words, sizeof(failed[0].failure.words), "%s", (const char *)words.data);
+    attempts_expect("  before   attempt 0: rank 1: out of memory (SIGKILL), 1.0 s after its start\n"
+                    "  restart  none: the restart of --max_restarts=1 is used up\n");
+    buf_free(&words);
+}
+
+/* With several nodes a rank is found by its host; a node that was lost has no rank to name. */
+Test(report_attempts, attempts_that_failed_elsewhere_name_the_host)
+{
+    make(3);
+    attempts_plan.nnodes = 2;
+    fail_once(7, -1, RESTART_ALLOWED);
+    fail_once(7, -1, RESTART_ALLOWED);
+    fail_once(7, -1, NO_RESTART_TOO_FEW_NODES);
+    attempts_plan.meeting.join_knob = "--timeout";
+    snprintf(failed[0].failure.host, sizeof(failed[0].failure.host), "n2");
+    failed[1].failure.rank = -1;
+    snprintf(failed[1].failure.words, sizeof(failed[1].failure.words), "node 1 (n2) is lost: it is silent");
+    attempts_expect(
+        "  before   attempt 0: rank 1 on n2: exit 7, 1.0 s after its start\n"
+        "           attempt 1: node 1 (n2) is lost: it is silent, 1.0 s after the start\n"
+        "  restart  none: too few nodes are left, or joined again in time (--nnodes, --timeout)\n");
+    attempts_plan.nnodes = 1;
+}
+
+Test(report_attempts, many_are_cut_from_the_front)
+{
+    make(9);
+    for (int i = 0; i < 10; i++)
+        fail_once(7, -1, i < 9 ? RESTART_ALLOWED : NO_RESTART_USED_UP);
+    attempts_expect("  before   5 earlier attempts failed, too\n"
+                    "           attempt 5: rank 1: exit 7, 1.0 s after its start\n"
+                    "           attempt 6: rank 1: exit 7, 1.0 s after its start\n"
+                    "           attempt 7: rank 1: exit 7, 1.0 s after its start\n"
+                    "           attempt 8: rank 1: exit 7, 1.0 s after its start\n"
+                    "  restart  none: all restarts of --max_restarts=9 are used up\n");
+}
+
+Test(report_attempts, standing_still_is_told_with_the_step)
+{
+    make(9);
+    for (int i = 0; i < 3; i++)
+        fail_once(7, 42, i < 2 ? RESTART_ALLOWED : NO_RESTART_NO_PROGRESS);
+    attempts_expect("  before   attempt 0: rank 1: exit 7, 1.0 s after its start, at step 42\n"
+                    "           attempt 1: rank 1: exit 7, 1.0 s after its start, at step 42\n"
+                    "  restart  none: the attempts come no further than step 42 (--max_no_progress)\n");
+}
+
+Test(report_attempts, a_usage_error_is_told_with_its_code)
+{
+    make(1);
+    fail_once(2, -1, NO_RESTART_USAGE);
+    attempts_expect(
+        "  restart  none: exit 2 within 5 s of the start is taken for a usage error, which would only "
+        "repeat\n"
+        "           itself\n");
+}
+
+Test(report_attempts, what_is_left_behind_is_named)
+{
+    const struct stuck stuck[] = {
+        { .pid = 12, .rank = 1, .name = "python3", .state = 'D', .where = "nfs_wait" },
+        { .pid = 13, .rank = -1, .name = "loader", .state = 'D' }
+    };
+    make(0);
+    attempts_report.stuck = stuck;
+    attempts_report.n_stuck = 2;
+    attempts_report.left.sentence =
+        "rank 0 (n1, pid 7) ended with 0 while rank 1 waited for it at barrier 'b'";
+    attempts_report.left.code = FINDING_RANK_LEFT_EARLY;
+    attempts_expect(
+        "  left     rank 0 (n1, pid 7) ended with 0 while rank 1 waited for it at barrier 'b'\n"
+        "           [RANK_LEFT_EARLY]\n"
+        "  alive    pid 12 (rank 1, python3) cannot be killed: state D in nfs_wait\n"
+        "           pid 13 (loader) cannot be killed: state D\n"
+        "           it dies when the call it hangs in returns; if that never happens, only a reboot helps\n");
+}
+
+Test(report_attempts, the_same_is_in_the_json)
+{
+    const struct stuck stuck = { .pid = 12, .rank = -1, .name = "loader", .state = 'D' };
+    make(1);
+    fail_once(7, 5, RESTART_ALLOWED);
+    fail_once(8, -1, NO_RESTART_USED_UP);
+    attempts_report.stuck = &stuck;
+    attempts_report.n_stuck = 1;
+    static const char *const names[] = { "failed_attempts", "unkillable",   "max_restarts",
+                                         "not_restarted",   "left_waiting", "left_waiting_code" };
+    cJSON *all = report_json(&attempts_report), *o = cJSON_CreateObject();
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        cJSON_AddItemToObject(o, names[i], cJSON_DetachItemFromObjectCaseSensitive(all, names[i]));
+    cJSON_Delete(all);
+    char *printed = cJSON_PrintUnformatted(o);
+    cr_expect_str_eq(
+        printed,
+        "{\"failed_attempts\":["
+        "{\"attempt\":0,\"rank\":1,\"local_rank\":1,\"node_rank\":0,\"host\":\"n1\",\"verdict\":\"failed\","
+        "\"ending\":\"exit "
+        "7\",\"exit_code\":7,"
+        "\"started_s\":0,\"failed_s\":1,\"ended_s\":1,\"step\":5},"
+        "{\"attempt\":1,\"rank\":1,\"local_rank\":1,\"node_rank\":0,\"host\":\"n1\",\"verdict\":\"failed\","
+        "\"ending\":\"exit "
+        "8\",\"exit_code\":8,"
+        "\"started_s\":1,\"failed_s\":2,\"ended_s\":2,\"step\":null}],"
+        "\"unkillable\":[{\"pid\":12,\"rank\":null,\"name\":\"loader\",\"state\":\"D\",\"wchan\":null}],"
+        "\"max_restarts\":1,\"not_restarted\":\"the restart of --max_restarts=1 is used "
+        "up\",\"left_waiting\":null,\"left_waiting_code\":null}");
+    cJSON_free(printed);
+    cJSON_Delete(o);
 }

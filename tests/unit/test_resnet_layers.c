@@ -11,7 +11,7 @@
 
 #include "ddp/error.h"
 #include "ddp/group.h"
-#include "grad_check.h"
+#include "numbers.h"
 
 #include <criterion/criterion.h>
 #include <stdbool.h>

@@ -1,5 +1,5 @@
 /* Who has started us, and what follows: recorded environments of schedulers, and the command line that comes of them. */
-#include "environment.h"
+#include "documents.h"
 #include "plan/plan.h"
 
 #include <criterion/criterion.h>

@@ -1,5 +1,5 @@
 /* How a batch is shared out, and that the result does not depend on the number of workers. */
-#include "temp_dir.h"
+#include "run.h"
 #include "train/gradient.h"
 #include "train/models.h"
 

@@ -1,9 +1,70 @@
-/* The store's rules, without a connection: keys, counters, waits, the quota. */
-#include "base/shared.h"
-#include "store/ops.h"
-#include "store_case.h"
+/* The store's rules, without a connection: keys, counters, waits, barriers, queues, the quota, and what its observer hears. */
+#include "store/store.h"
 
+#include "base/buf.h"
+#include "store/encode.h"
+#include "store/ops.h"
+
+#include <criterion/criterion.h>
 #include <stdio.h>
+#include <string.h>
+
+/* --- a store, four who wait in it, and lists as requests carry them --------------------------------------------- */
+
+static struct quota quota;
+static struct store *store;
+static struct store_waiter waiter[4];
+static int woken[4]; /* how often each was */
+
+static void count_wake(void *user, struct store_waiter *w)
+{
+    (void)user;
+    woken[w - waiter]++;
+}
+
+static void set_up(void)
+{
+    quota = (struct quota){ .max = 1 << 20 };
+    store = store_new(&quota, count_wake, NULL);
+    cr_assert_not_null(store);
+}
+
+/* Whatever a test did: when everybody has left and all is cleared, the whole budget is back. */
+static void tear_down(void)
+{
+    for (int i = 0; i < 4; i++) {
+        store_leave(store, &waiter[i]);
+        store_acted(store, &waiter[i]);
+    }
+    store_clear(store);
+    cr_assert_eq(quota.used, 0);
+    store_free(store);
+}
+
+#define K(text) slice_str(text)
+
+static bool has(const char *key, const char *value)
+{
+    return slice_equal(store_get(store, K(key)), K(value));
+}
+
+/* "a b c" as the list that WAIT and CHECK carry. */
+static struct slice list(const char *words)
+{
+    static struct buf out;
+    out.len = 0;
+    for (const char *end; *words; words = *end ? end + 1 : end) {
+        end = strchr(words, ' ');
+        end = end ? end : words + strlen(words);
+        cr_assert(put_blob(&out, slice_of(words, (size_t)(end - words))));
+    }
+    return buf_slice(&out);
+}
+
+static enum store_status wait_for(int i, const char *keys)
+{
+    return store_wait(store, &waiter[i], list(keys));
+}
 
 TestSuite(store, .init = set_up, .fini = tear_down);
 
@@ -407,4 +468,255 @@ Test(store, a_shrunk_value_gives_its_room_back)
     store_set(store, K("a"), slice_of(big, sizeof(big)));
     store_set(store, K("a"), K("small"));
     cr_assert_lt(quota.used, 1000);
+}
+
+/* --- BARRIER ------------------------------------------------------------------------------------------------- */
+
+static enum store_status barrier(int i, int64_t world)
+{
+    return store_barrier(store, &waiter[i], K("b"), world);
+}
+
+Test(store, a_barrier_opens_for_the_last)
+{
+    cr_assert_eq(barrier(0, 3), STORE_WAITS);
+    cr_assert_eq(barrier(1, 3), STORE_WAITS);
+    cr_assert_eq(barrier(2, 3), STORE_OK);
+    cr_assert_eq(woken[0] + woken[1], 2);
+    cr_assert_eq(woken[2], 0);
+    cr_assert_eq(barrier(3, 3), STORE_OK, "a late one passes");
+    cr_assert(has("b", "4"));
+}
+
+Test(store, leaving_a_barrier_does_not_uncount)
+{
+    barrier(0, 2);
+    store_leave(store, &waiter[0]);
+    cr_assert_eq(barrier(1, 2), STORE_OK);
+    cr_assert_eq(woken[0], 0);
+}
+
+/* The counter's creation wakes nobody; the barrier's completion wakes those who waited for the key as well. */
+Test(store, a_barrier_shares_its_line_with_waits)
+{
+    wait_for(0, "b");
+    barrier(1, 2);
+    cr_assert_eq(woken[0], 0);
+    cr_assert_eq(wait_for(3, "b"), STORE_OK);
+    barrier(2, 2);
+    cr_assert_eq(woken[0], 1);
+    cr_assert_eq(woken[1], 1);
+}
+
+Test(store, a_barrier_on_text_is_refused)
+{
+    store_set(store, K("b"), K("text"));
+    cr_assert_eq(barrier(0, 2), STORE_NOT_A_NUMBER);
+}
+
+/* --- queues -------------------------------------------------------------------------------------------------- */
+
+static void expect_pop(const char *want, uint32_t want_len)
+{
+    uint32_t len;
+    struct queue_item *item = store_pop(store, K("q"), &len);
+    cr_assert_eq(len, want_len);
+    cr_assert_eq(item == NULL, want == NULL);
+    if (item == NULL)
+        return;
+    cr_assert(slice_equal(store_item_value(item), K(want)));
+    store_item_free(store, item);
+}
+
+Test(store, a_queue_is_first_in_first_out)
+{
+    expect_pop(NULL, 0);
+    store_push(store, K("q"), K("1"));
+    store_push(store, K("q"), K("2"));
+    cr_assert_eq(store_queue_len(store, K("q")), 2);
+    expect_pop("1", 2);
+    store_push(store, K("q"), K("3"));
+    expect_pop("2", 2);
+    expect_pop("3", 1);
+    expect_pop(NULL, 0);
+}
+
+Test(store, a_queue_exists_for_wait_and_check_only)
+{
+    store_push(store, K("q"), K("1"));
+    cr_assert(store_check(store, list("q")));
+    cr_assert_eq(wait_for(0, "q"), STORE_OK);
+    cr_assert_eq(store_count(store), 0);
+    cr_assert(has("q", ""));
+    cr_assert_not(store_delete(store, K("q")));
+    store_set(store, K("q"), K("value"));
+    store_delete(store, K("q"));
+    expect_pop("1", 1);
+    cr_assert_not(store_check(store, list("q")));
+}
+
+Test(store, a_push_wakes_one_at_a_time)
+{
+    for (int i = 0; i < 3; i++)
+        wait_for(i, "q");
+    store_push(store, K("q"), K("1"));
+    cr_assert_eq(woken[0], 1);
+    cr_assert_eq(woken[1], 0);
+    store_push(store, K("q"), K("2"));
+    cr_assert_eq(woken[1], 1);
+    cr_assert_eq(woken[2], 0);
+    expect_pop("1", 2);
+    store_acted(store, &waiter[0]);
+    cr_assert_eq(woken[2], 0, "the second item is promised to the second in line");
+}
+
+Test(store, who_goes_without_popping_passes_the_item_on)
+{
+    wait_for(0, "q");
+    wait_for(1, "q");
+    store_push(store, K("q"), K("1"));
+    store_leave(store, &waiter[0]);
+    store_acted(store, &waiter[0]);
+    cr_assert_eq(woken[1], 1);
+    expect_pop("1", 1);
+    store_acted(store, &waiter[1]);
+}
+
+Test(store, a_queue_counts_for_those_who_wait_for_more)
+{
+    wait_for(0, "q k");
+    wait_for(1, "q");
+    store_push(store, K("q"), K("1"));
+    cr_assert_eq(woken[0], 0);
+    cr_assert_eq(woken[1], 1);
+    store_set(store, K("k"), K("1"));
+    cr_assert_eq(woken[0], 1);
+}
+
+/* --- the observer ---------------------------------------------------------------------------------------------- */
+
+static char heard[512]; /* the observer's calls, one word each */
+
+static void hear(const char *what, struct slice key, int64_t number)
+{
+    const size_t used = strlen(heard);
+    snprintf(heard + used, sizeof(heard) - used, "%s(%.*s %lld) ", what, (int)key.len, (const char *)key.data,
+             (long long)number);
+}
+
+static void hear_written(void *user, struct slice key, bool anew)
+{
+    cr_assert_eq(user, heard);
+    hear("written", key, anew);
+}
+
+static void hear_counted(void *user, struct slice key, int64_t delta, int64_t sum)
+{
+    cr_assert_eq(user, heard);
+    hear("counted", key, 100 * delta + sum);
+}
+
+/* The wait stands already: what it waits for can be asked. */
+static void hear_wait(void *user, struct store_waiter *w)
+{
+    cr_assert_eq(user, heard);
+    hear("waits", store_awaited(w, 0), w - waiter);
+}
+
+static void hear_found(void *user, struct store_waiter *w, struct slice keys)
+{
+    (void)keys;
+    cr_assert_eq(user, heard);
+    hear("found", K("-"), w - waiter);
+}
+
+static const char *const subscribed[] = { "/group/", "rank_", NULL };
+
+static void observe(void)
+{
+    const struct store_observer observer = { .user = heard,
+                                             .prefixes = subscribed,
+                                             .written = hear_written,
+                                             .counted = hear_counted,
+                                             .waits = hear_wait,
+                                             .found = hear_found };
+    store_observe(store, &observer);
+}
+
+Test(store, the_observer_hears_of_keys_that_it_subscribed_to)
+{
+    int64_t sum;
+    observe();
+    store_set(store, K("/group/0"), K("a"));
+    store_set(store, K("/group/0"), K("b"));
+    store_set(store, K("far/away/rank_3"), K("a"));
+    store_add(store, K("/group/n"), 2, &sum);
+    cr_expect_str_eq(heard, "written(/group/0 0) written(/group/0 1) written(far/away/rank_3 0) "
+                            "counted(/group/n 202) ");
+}
+
+Test(store, the_observer_hears_of_no_other_key)
+{
+    int64_t sum;
+    struct slice current;
+    observe();
+    store_set(store, K("/groups"), K("a"));
+    store_set(store, K("rank_1/of"), K("a")); /* begins with it, all the same */
+    store_set(store, K("a/group/0"), K("a"));
+    store_set(store, K(""), K("a"));
+    store_add(store, K("n"), 1, &sum);
+    store_append(store, K("/group/1"), K("a"));
+    store_compare_set(store, K("other"), K(""), K("a"), &current);
+    store_push(store, K("/group/q"), K("a"));
+    store_delete(store, K("/group/1"));
+    cr_expect_str_eq(heard, "written(rank_1/of 0) ");
+}
+
+Test(store, the_observer_hears_of_no_write_that_failed)
+{
+    int64_t sum;
+    char big[4096] = "";
+    observe();
+    quota.max = quota.used + 1024;
+    cr_assert_eq(store_set(store, K("/group/0"), slice_of(big, sizeof(big))), STORE_FULL);
+    cr_assert_eq(store_set(store, K("word"), K("text")), STORE_OK);
+    cr_assert_eq(store_add(store, K("word"), 1, &sum), STORE_NOT_A_NUMBER);
+    cr_expect_str_eq(heard, "");
+}
+
+Test(store, the_observer_hears_when_a_wait_begins_and_when_there_is_none_to_begin)
+{
+    observe();
+    cr_assert_eq(wait_for(0, "a b"), STORE_WAITS);
+    cr_assert_eq(store_barrier(store, &waiter[1], K("b"), 2), STORE_WAITS);
+    store_set(store, K("a"), K("1"));
+    cr_assert_eq(wait_for(2, "a"), STORE_OK);
+    cr_expect_str_eq(heard, "waits(a 0) waits(b 1) found(- 2) ");
+}
+
+/* `wake` reports the end of a wait; a barrier that opens wakes its line. */
+Test(store, a_wait_ends_once_and_an_observer_does_not_change_that)
+{
+    observe();
+    wait_for(0, "/group/0");
+    store_barrier(store, &waiter[1], K("b"), 2);
+    store_set(store, K("/group/0"), K("a"));
+    cr_assert_eq(store_barrier(store, &waiter[2], K("b"), 2), STORE_OK);
+    cr_assert_eq(woken[0] == 1 && woken[1] == 1 && woken[2] == 0, true);
+    cr_expect_str_eq(heard, "waits(/group/0 0) waits(b 1) written(/group/0 0) ");
+}
+
+/* Without a subscription no callback is called, so none needs to exist. */
+Test(store, no_observer_is_needed)
+{
+    int64_t sum;
+    const struct store_observer nobody = { 0 };
+    store_observe(store, &nobody);
+    store_set(store, K("/group/0"), K("a"));
+    store_add(store, K("/group/n"), 1, &sum);
+    cr_assert_eq(wait_for(0, "/group/1"), STORE_WAITS);
+    cr_assert_eq(wait_for(1, "/group/0"), STORE_OK);
+    cr_assert_eq(store_barrier(store, &waiter[2], K("b"), 2), STORE_WAITS);
+    store_set(store, K("/group/1"), K("a"));
+    cr_assert_eq(woken[0], 1);
 }

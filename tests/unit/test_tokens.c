@@ -1,5 +1,5 @@
 /* llm.c's files of tokens: what is whole is read, everything else is refused by name, offset and value. */
-#include "temp_dir.h"
+#include "run.h"
 #include "train/dataset.h"
 
 #include <criterion/criterion.h>

@@ -1,7 +1,6 @@
 /* Twenty or fifty steps of each model against torch 1.13 (tests/data/torch_models.json): the same first parameters, the same batches, the
  * same losses. */
 #include "ddp/optim.h"
-#include "known_model.h"
 #include "numbers.h"
 
 #include <criterion/criterion.h>

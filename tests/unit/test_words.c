@@ -1,5 +1,5 @@
 /* Sentences with gaps, sizes and times for people, and what last words mean. */
-#include "report/hints.h"
+#include "report/cause.h"
 #include "tables/text.h"
 
 #include <criterion/criterion.h>

@@ -6,7 +6,6 @@
 #include "core/recorder.h"
 
 #include "base/clock.h"
-#include "base/flight_file.h"
 #include "base/flight.h"
 
 #include <errno.h>

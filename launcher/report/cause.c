@@ -1,0 +1,517 @@
+/* cause.c -- see cause.h. The words are in tables: spawn_error.c for a program that could not be started, exit_text.c for the end of
+ * one that ran, and here for what it wrote last. */
+#include "report/cause.h"
+
+#include "agent/failure.h"
+#include "base/text.h"
+#include "diagnosis/findings.h"
+#include "report/spawn_error.h"
+#include "tables/text.h"
+
+#include <stdint.h>
+#include <stdio.h>
+
+/* Lines that are searched for hints: more than are shown, because Python puts the reason before a long
+ * trace of threads. */
+enum { HINT_LINES = 50 };
+
+int cause_first(const struct report *r)
+{
+    return r->elsewhere != NULL ? -1 : agent_first_failure(r->agent);
+}
+
+const struct agent_worker *cause_worker(const struct report *r)
+{
+    int first = cause_first(r);
+    return first >= 0 ? agent_worker(r->agent, first) : NULL;
+}
+
+/* Count back from the wall clock at the end by the monotonic clock: times stay in order even if the wall
+ * clock is set. */
+uint64_t cause_unix_ms(const struct report *r, uint64_t ms)
+{
+    return r->ended_unix_ms - (r->ended_ms - ms);
+}
+
+/* --- headline ------------------------------------------------------------------------------------------- */
+
+static const struct program_look not_looked_at;
+
+static struct start_failure start_failure(const struct report *r, const struct agent_worker *w)
+{
+    const struct program_look *look = r->look != NULL ? r->look : &not_looked_at;
+    return (struct start_failure){ .error = w->error,
+                                   .program = look->is_python_file ? look->path : r->plan->workers[0].argv[0],
+                                   .path = r->path,
+                                   .look = look };
+}
+
+/* How it ended, for every reader: here, on the other nodes and in the list of attempts. */
+static bool put_ending(const struct report *r, const struct agent_worker *w, struct buf *out)
+{
+    if (w->verdict != WORKER_NOT_STARTED)
+        return end_headline(w, r->evidence, out);
+    const struct start_failure failure = start_failure(r, w);
+    return buf_printf(out, "could not be started: ") && start_cause(&failure, out);
+}
+
+static enum finding_code finding_of(enum worker_verdict verdict)
+{
+    return verdict == WORKER_NOT_STARTED ? FINDING_PROGRAM_MISSING_ON_NODE : FINDING_WORKER_FAILED;
+}
+
+/* The one place that fills the record. `error` is only set for a worker that was never started: how the others ended is in
+ * signal or code. */
+static void fill_failure(const struct report *r, int local_rank, struct failure *f)
+{
+    const struct agent_worker *w = agent_worker(r->agent, local_rank);
+    const struct plan_worker *who = &r->plan->workers[local_rank];
+    struct buf words = { 0 };
+    *f = (struct failure){ .node_rank = r->plan->node_rank,
+                           .rank = who->rank,
+                           .local_rank = local_rank,
+                           .pid = w->pid,
+                           .exit_code = w->exit_code,
+                           .signal = w->signal,
+                           .error = w->verdict == WORKER_NOT_STARTED ? w->error : 0,
+                           .after_ms = w->ended_ms - w->started_ms,
+                           .victim = w->verdict == WORKER_VICTIM,
+                           .peak_rss = r->evidence != NULL ? (int64_t)r->evidence->peak_rss : 0 };
+    if (!f->victim)
+        text_copy(f->code, sizeof(f->code), finding_code_name(finding_of(w->verdict)));
+    text_copy(f->no_retry, sizeof(f->no_retry), no_restart_word(agent_never_again(r->agent)));
+    text_copy(f->host, sizeof(f->host), r->plan->facts->host);
+    text_copy(f->log, sizeof(f->log), who->log_dir);
+    if (put_ending(r, w, &words) && buf_append(&words, "", 1))
+        text_copy(f->words, sizeof(f->words), (const char *)words.data);
+    buf_free(&words);
+}
+
+const struct failure *cause_failure(const struct report *r, struct failure *room)
+{
+    const int first = cause_first(r);
+    if (first < 0)
+        return r->elsewhere;
+    fill_failure(r, first, room);
+    return room;
+}
+
+bool cause_has_left(const struct report *r, enum finding_code code)
+{
+    return r->left.sentence != NULL && r->left.sentence[0] != '\0' && r->left.code == code;
+}
+
+/* The failed worker is only a victim, and the rank that left is known. */
+bool cause_is_left_waiting(const struct report *r, const struct failure *f)
+{
+    return f != NULL && f->rank >= 0 && f->victim && cause_has_left(r, FINDING_RANK_LEFT_EARLY);
+}
+
+bool cause_put_left(const struct report *r, struct buf *out)
+{
+    return buf_printf(out, "%s [%s]", r->left.sentence, finding_code_name(r->left.code));
+}
+
+static const char *or_null(const char *text)
+{
+    return text != NULL && text[0] != '\0' ? text : NULL;
+}
+
+const char *cause_code_name(const struct report *r, const struct failure *f)
+{
+    if (cause_is_left_waiting(r, f))
+        return finding_code_name(FINDING_RANK_LEFT_EARLY);
+    return or_null(f != NULL ? f->code : r->store.code);
+}
+
+/* Rank, host and end stand in one line, so that a search through the logs of many jobs finds them. For a
+ * node or a job the words are complete. Only the agent knows the start of its own worker. */
+static bool failure_headline(const struct report *r, const struct failure *f, struct buf *out)
+{
+    const bool here = r->elsewhere == NULL;
+    char after[TIME_TEXT_MAX];
+    if (f->rank < 0)
+        return buf_printf(out, "%s", f->words);
+    bool ok = buf_printf(out, "rank %d on %s %s%s", f->rank, f->host,
+                         f->error != 0                      ? ""
+                         : here && r->plan->world_size == 1 ? "failed: "
+                                                            : "failed first: ",
+                         f->words);
+    if (here && f->error != 0)
+        return ok;
+    return ok && buf_printf(out, ", %s after %s start", words_time(after, f->after_ms), here ? "its" : "the");
+}
+
+bool cause_never_began(const struct report *r)
+{
+    for (int i = 0; i < r->plan->nproc; i++)
+        if (agent_worker(r->agent, i)->verdict != WORKER_PENDING)
+            return false;
+    return true;
+}
+
+/* In the order of what a reader wants to know first: what broke, here or elsewhere, who stopped it, all went well. */
+bool cause_headline(const struct report *r, struct buf *out)
+{
+    struct failure room;
+    const struct failure *f = cause_failure(r, &room);
+    int stop = agent_stop_signal(r->agent);
+    char name[ENDING_MAX], after[TIME_TEXT_MAX];
+    if (cause_is_left_waiting(r, f))
+        return cause_put_left(r, out);
+    if (f != NULL)
+        return failure_headline(r, f, out);
+    if (r->store.how != NULL)
+        return buf_printf(out, "lost the store of the job at %s:%d%s: %s", r->plan->master_addr,
+                          r->plan->master_port, r->store.node != NULL ? r->store.node : "", r->store.how);
+    words_time(after, r->ended_ms - r->started_ms);
+    if (stop == 0 && cause_never_began(r))
+        return buf_printf(out, "the job ended without this node, which waited for %s", after);
+    if (stop == 0)
+        return buf_printf(out, "%s ended with 0 after %s", r->plan->nproc == 1 ? "the worker" : "all workers",
+                          after);
+    signal_name(name, stop);
+    return buf_printf(out, "stopped by ") &&
+           (r->stop != NULL ? signal_heard_text(r->stop, out) : buf_printf(out, "%s", name)) &&
+           buf_printf(out, " after %s", after);
+}
+
+/* --- why, and what helps -------------------------------------------------------------------------------- */
+
+/* For a program that could not be started the headline is complete. A rank that gave up waiting is not the
+ * cause: the one that left is. */
+bool cause_why(const struct report *r, struct buf *out)
+{
+    const struct agent_worker *w = cause_worker(r);
+    if (cause_has_left(r, FINDING_SETUP_GIVEN_UP))
+        return cause_put_left(r, out);
+    return w == NULL || w->verdict == WORKER_NOT_STARTED || end_cause(w, r->evidence, out);
+}
+
+bool cause_remedy(const struct report *r, struct buf *out)
+{
+    const struct agent_worker *w = cause_worker(r);
+    if (w == NULL)
+        return true;
+    if (w->verdict != WORKER_NOT_STARTED)
+        return end_remedy(w, r->evidence, out);
+    const struct start_failure failure = start_failure(r, w);
+    return start_remedy(&failure, out);
+}
+
+bool cause_core(const struct report *r, struct buf *out)
+{
+    const struct agent_worker *w = cause_worker(r);
+    if (w == NULL || w->verdict == WORKER_NOT_STARTED)
+        return true;
+    return end_core(w, r->evidence, r->plan->workers[0].argv[0], out);
+}
+
+/* --- last words ----------------------------------------------------------------------------------------- */
+
+/* Append the part of a line that a terminal shows: the text after its last \r. */
+static bool add_visible(const char *line, size_t len, struct buf *out)
+{
+    while (len > 0 && line[len - 1] == '\r')
+        len--;
+    const char *cr = len > 0 ? memrchr(line, '\r', len) : NULL;
+    if (cr != NULL) {
+        len -= (size_t)(cr + 1 - line);
+        line = cr + 1;
+    }
+    return buf_append(out, line, len) && buf_append(out, "\n", 1);
+}
+
+/* The last lines of one stream, as a terminal would have shown them. */
+static size_t visible_lines(const struct tail *tail, size_t max, struct buf *out)
+{
+    struct buf raw = { 0 };
+    size_t n = tail_lines(tail, max, &raw);
+    const char *p = (const char *)raw.data;
+    bool ok = true;
+    for (size_t i = 0; i < n && ok; i++) {
+        size_t len =
+            (size_t)((const char *)memchr(p, '\n', raw.len - (size_t)(p - (const char *)raw.data)) - p);
+        ok = add_visible(p, len, out);
+        p += len + 1;
+    }
+    buf_free(&raw);
+    return ok ? n : 0;
+}
+
+/* As another node has reported them. */
+static size_t reported_lines(const struct failure *f, size_t max, struct buf *out)
+{
+    const size_t n = (size_t)f->n_lines, skip = n > max ? n - max : 0;
+    for (size_t i = skip; i < n; i++)
+        buf_printf(out, "%s\n", f->lines[i]);
+    return n - skip;
+}
+
+/* stdout only if stderr is empty: most programs print their error there, and a program that only logs to
+ * stdout has its reason there. */
+size_t cause_last_lines(const struct report *r, size_t max, struct buf *out, bool *from_stdout)
+{
+    const int first = cause_first(r);
+    *from_stdout = r->elsewhere != NULL && r->elsewhere->from_stdout;
+    if (r->elsewhere != NULL)
+        return reported_lines(r->elsewhere, max, out);
+    size_t n = r->stderr_tails != NULL && first >= 0 ? visible_lines(&r->stderr_tails[first], max, out) : 0;
+    *from_stdout = n == 0;
+    if (n == 0 && r->stdout_tails != NULL && first >= 0)
+        n = visible_lines(&r->stdout_tails[first], max, out);
+    return n;
+}
+
+static struct hint_facts hint_facts(const struct report *r)
+{
+    const struct plan *plan = r->plan;
+    const struct env_sources env = { plan->cli->env.items, plan->cli->env.n, plan->facts->environ_block };
+    return (struct hint_facts){ .python = r->python,
+                                .no_gpu = plan->facts->physical_gpus == 0,
+                                .rank0_store = plan->rank0_store,
+                                .standalone = plan->cli->standalone,
+                                .gloo_interface = env_sources_find(&env, "GLOO_SOCKET_IFNAME") != NULL };
+}
+
+/* The error file speaks first: it is the worker's own summary. */
+bool cause_hint(const struct report *r, struct buf *out)
+{
+    const struct hint_facts facts = hint_facts(r);
+    struct buf lines = { 0 };
+    bool from_stdout, ok = true;
+    const size_t before = out->len;
+    if (r->error != NULL)
+        ok = hint_for(slice_str(r->error->message), &facts, out);
+    if (out->len == before)
+        cause_last_lines(r, HINT_LINES, &lines, &from_stdout);
+    if (lines.len > 0)
+        ok = ok && hint_for(buf_slice(&lines), &facts, out);
+    buf_free(&lines);
+    return ok;
+}
+
+/* --- hints ------------------------------------------------------------------------------------------------ */
+
+/* One table from a piece of text to a sentence. The pieces are those of the programs that print
+ * them (the C library, Python, PyTorch, NCCL); a sentence says what it means for the person at the launcher, and
+ * nothing that the line says itself. A row may need a second piece of text, or a fact: of two rows for one piece the first
+ * that fits counts. */
+
+/* clang-format off */
+#define LATE_RANK                                                                                                         \
+    "another rank did not come to this collective in time: it is in another call, busy, or gone; py-spy dump --pid PID, for each rank while it hangs, shows where"
+static const char lost_rank[] =
+    "the process at the other end has ended, or left the group, while this one still counted on it; see how the others ended";
+
+static const char no_gpu_here[] =
+    "this machine has no GPU, which NCCL and CUDA need: on CPUs use init_process_group('gloo') and leave out torch.cuda";
+static const char lost_loader[] =
+    "a process of Python's multiprocessing has died, as a rule a DataLoader worker: often for memory, or because /dev/shm is full; num_workers=0 runs its code in the rank itself and shows its error";
+
+static bool lacks_gpu(const struct hint_facts *f)
+{
+    return f->no_gpu;
+}
+
+static bool knows_python(const struct hint_facts *f)
+{
+    return f->python != NULL;
+}
+
+static bool is_launchers_store(const struct hint_facts *f)
+{
+    return !f->rank0_store;
+}
+
+static bool is_standalone(const struct hint_facts *f)
+{
+    return f->standalone;
+}
+
+static bool has_gloo_interface(const struct hint_facts *f)
+{
+    return f->gloo_interface;
+}
+
+/* `sentence` may have the gap {python}. */
+static const struct hint {
+    const char *piece, *sentence;
+    const char *with;                                /* stands somewhere in the text, too; NULL = no condition */
+    bool (*applies)(const struct hint_facts *facts); /* NULL = no condition */
+} hints[] = {
+    { .piece = "unrecognized arguments: --local-rank",
+      "the script's own option is missing, not one of ddprun's: ddprun gives the local rank in the variable LOCAL_RANK and adds no arguments" },
+    { .piece = "unrecognized arguments: --local_rank",
+      "the script's own option is missing, not one of ddprun's: ddprun gives the local rank in the variable LOCAL_RANK and adds no arguments" },
+    { .piece = "unrecognized arguments", "the script did not accept its own arguments; ddprun passes on what stands behind PROGRAM, and adds nothing" },
+    { .piece = "without libuv support", "this PyTorch refuses the launcher's store: --torch_store=rank0 lets rank 0 host one for the workers",
+      .applies = is_launchers_store },
+    { .piece = "Address already in use",
+      "another process has the port that the program itself opened: a job on this machine, or what is left of one; ss -ltnp shows which",
+      .applies = is_standalone },
+    { .piece = "Address already in use",
+      "another process has the port: a job on this machine, or what is left of one; ss -ltnp shows which, --standalone takes a free one for the store" },
+    { .piece = "have NCCL built in", no_gpu_here, .applies = lacks_gpu },
+    { .piece = "have NCCL built in", "this PyTorch was built without NCCL: install one with CUDA, or use init_process_group('gloo')" },
+    { .piece = "no GPUs found", no_gpu_here, .applies = lacks_gpu }, /* torch 1.13 to 2.x */
+    { .piece = "nccl2 requires at least one CUDA device", no_gpu_here, .applies = lacks_gpu }, /* from 2.15 on */
+    { .piece = "Torch not compiled with CUDA enabled", no_gpu_here, .applies = lacks_gpu },
+    { .piece = "'torch._C' has no attribute '_cuda_", no_gpu_here, .applies = lacks_gpu },
+    { .piece = "No CUDA GPUs are available", no_gpu_here, .applies = lacks_gpu },
+    { .piece = "Found no NVIDIA driver", no_gpu_here, .applies = lacks_gpu },
+    { .piece = "NCCL error", no_gpu_here, .applies = lacks_gpu },
+    { .piece = "no CUDA-capable device", no_gpu_here, .applies = lacks_gpu },
+    { .piece = "CUDA out of memory", "the GPU's memory is full; nvidia-smi shows whether another job or an old process holds some of it" },
+    { .piece = "CUDA error: out of memory", "the GPU's memory is full; nvidia-smi shows whether another job or an old process holds some of it" },
+    { .piece = "invalid device ordinal",
+      "the worker chose a GPU that does not exist: its index must be LOCAL_RANK, and no higher than the GPUs in CUDA_VISIBLE_DEVICES" },
+    { .piece = "no CUDA-capable device", "no GPU is visible: CUDA_VISIBLE_DEVICES hides them, or the container was started without --gpus" },
+    { .piece = "CUDA driver version is insufficient", "the driver on this machine is older than the CUDA that the program was built with" },
+    { .piece = "No space left on device", "a disk or /dev/shm is full: df -h, df -i and df -h /dev/shm show which" },
+    { .piece = "Disk quota exceeded", "the user's quota on that file system is used up: quota -s shows it" },
+    { .piece = "Too many open files", "the limit for open files is too low: raise it with ulimit -n before ddprun" },
+    { .piece = "received 0 items of ancdata", "the limit for open files is too low: raise it with ulimit -n before ddprun" },
+    { .piece = "Call to ibv_reg_mr", "the limit for locked memory is too low for InfiniBand: ulimit -l unlimited, LimitMEMLOCK=infinity for a service" },
+    { .piece = "Cannot allocate memory",
+      "free memory, a cgroup's limit, ulimit -v, or (with InfiniBand) the limit for locked memory, ulimit -l: see which is low" },
+    { .piece = "can't start new thread", "the limit for processes and threads is too low: ulimit -u, or pids.max of the cgroup" },
+    { .piece = "Resource temporarily unavailable", "often the limit for processes and threads: ulimit -u, or pids.max of the cgroup" },
+    { .piece = "is killed by signal: Bus error", "a DataLoader worker met a full /dev/shm: docker run --shm-size=8g (or --ipc=host), or fewer loader workers" },
+    { .piece = "is killed by signal: Killed", "a DataLoader worker was killed, most likely for memory: use fewer loader workers, or a smaller batch" },
+    { .piece = "ModuleNotFoundError", "{python}, which ran the program, lacks a module: install it there, or set PYTHON_EXEC to another Python",
+      .applies = knows_python },
+    { .piece = "ModuleNotFoundError", "the Python that the program chose lacks a module; the first line of a script names its Python" },
+    { .piece = "ImportError:", "an import failed in {python}, which ran the program; set PYTHON_EXEC if another Python was meant",
+      .applies = knows_python },
+    { .piece = "is not a package",
+      "the program has a file of its own with the name of the package that it imports, and Python found that one: rename it (a script called torch.py hides PyTorch)" },
+    { .piece = "partially initialized module",
+      "two modules import each other, or a file of the program has the name of the package that it imports: rename it (a script called torch.py hides PyTorch)" },
+    { .piece = "error while loading shared libraries", "a library is not found: see ldd PROGRAM and LD_LIBRARY_PATH" },
+    { .piece = "version `GLIBC_", "the program was built for a newer C library than this system has" },
+    { .piece = "\\r': No such file or directory", "the script has Windows line ends: sed -i 's/\\r$//' SCRIPT" },
+    { .piece = "\r\342\200\231: No such file or directory", "the script has Windows line ends: sed -i 's/\\r$//' SCRIPT" },
+    { .piece = "Connection refused", lost_loader, .with = "/multiprocessing/connection.py" },
+    { .piece = "Connection refused",
+      "nobody listens at the address that it tried; ddprun's store is at MASTER_ADDR and MASTER_PORT; Gloo may have tried that of a process that has gone, or of an earlier group of the same name; GLOO_SOCKET_IFNAME must name an interface that the other hosts reach",
+      .applies = has_gloo_interface },
+    { .piece = "Connection refused", "nobody listens at the address that it tried; ddprun's store is at MASTER_ADDR and MASTER_PORT; Gloo may have tried that of a process that has gone, of an earlier group of the same name, or 127.0.0.1 for another host: GLOO_SOCKET_IFNAME=eth0, say, mends that" },
+    { .piece = "recv operation to complete", LATE_RANK },
+    { .piece = "send operation to complete", LATE_RANK },
+    { .piece = "caught collective operation timeout", LATE_RANK },
+    { .piece = "Connection closed by peer", lost_rank },
+    { .piece = "Connection reset by peer", lost_loader, .with = "/multiprocessing/connection.py" },
+    { .piece = "Connection reset by peer", lost_loader, .with = "object type name: ConnectionResetError" },
+    { .piece = "Connection reset by peer", lost_rank },
+    { .piece = "ncclRemoteError", lost_rank },
+    { .piece = "rank < size", "init_process_group was given a world_size that is smaller than this job: without it, it takes that from WORLD_SIZE" },
+    { .piece = "terminate called without an active exception",
+      "a C++ thread still ran when the process ended: PyTorch's do now and then, less often if the program calls torch.distributed.destroy_process_group() before; why it ended is the error above 'terminate called', and if there is none, its script had come to its end" },
+    { .piece = "Stale file handle", "a file server has lost the file: mount the file system again" },
+    { .piece = "Permission denied", "the worker may not do that as this user; id and ls -l tell which right is missing" },
+};
+/* clang-format on */
+
+static bool contains(struct slice text, const char *piece)
+{
+    return text.len > 0 && memmem(text.data, text.len, piece, strlen(piece)) != NULL;
+}
+
+static bool fits(const struct hint *h, struct slice text, const struct hint_facts *facts)
+{
+    return (h->with == NULL || contains(text, h->with)) && (h->applies == NULL || h->applies(facts));
+}
+
+/* The last place of `piece`; NULL = it is nowhere. */
+static const uint8_t *last_place(struct slice text, const char *piece)
+{
+    const size_t len = strlen(piece);
+    const uint8_t *last = NULL, *at = text.data, *end = at + text.len;
+    while (text.len > 0 && (at = memmem(at, (size_t)(end - at), piece, len)) != NULL)
+        last = at++;
+    return last;
+}
+
+/* The last place of any piece wins, because programs end with their reason; of two at one place the row
+ * that comes first. */
+static const struct hint *find_hint(struct slice text, const struct hint_facts *facts)
+{
+    const struct hint *found = NULL;
+    const uint8_t *last = NULL;
+    for (size_t i = 0; i < sizeof(hints) / sizeof(hints[0]); i++) {
+        const uint8_t *at = last_place(text, hints[i].piece);
+        if (at != NULL && (last == NULL || at > last) && fits(&hints[i], text, facts)) {
+            last = at;
+            found = &hints[i];
+        }
+    }
+    return found;
+}
+
+bool hint_for(struct slice text, const struct hint_facts *facts, struct buf *out)
+{
+    const struct hint *found = find_hint(text, facts);
+    const struct word words[] = { { "python", facts->python } };
+    return found == NULL || words_fill(out, found->sentence, words, 1);
+}
+
+/* A connection of the program's own may be reset as well: only a process group's means a rank. */
+bool hint_is_of_lost_rank(struct slice text)
+{
+    const struct hint *found = find_hint(text, &(struct hint_facts){ 0 });
+    return found != NULL && found->sentence == lost_rank &&
+           (contains(text, "gloo/transport/") || contains(text, "ncclRemoteError"));
+}
+
+/* --- errors at the start of Python ---------------------------------------------------------------------- */
+
+static bool begins_with(struct slice line, const char *front)
+{
+    const size_t len = strlen(front);
+    return line.len >= len && memcmp(line.data, front, len) == 0;
+}
+
+/* An exception stands unindented after the indented last line of its traceback. */
+static bool is_import_exception(struct slice line, struct slice before)
+{
+    static const char *const names[] = { "ImportError:", "ModuleNotFoundError:", "SyntaxError:",
+                                         "IndentationError:", "TabError:" };
+    if (!begins_with(before, " "))
+        return false;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (begins_with(line, names[i]))
+            return true;
+    return false;
+}
+
+/* FNV-1a. */
+static uint64_t number_of(struct slice line)
+{
+    const uint8_t *bytes = line.data;
+    uint64_t hash = 0xcbf29ce484222325;
+    for (size_t i = 0; i < line.len; i++)
+        hash = (hash ^ bytes[i]) * 0x100000001b3;
+    return hash != 0 ? hash : 1;
+}
+
+/* A later traceback, or another line of -m's kind, replaces the one before. */
+uint64_t hint_import_error(struct slice text)
+{
+    uint64_t found = 0;
+    struct slice before = { 0 };
+    const char *at = text.data, *const end = text.len > 0 ? at + text.len : at;
+    while (at < end) {
+        const char *newline = memchr(at, '\n', (size_t)(end - at));
+        const struct slice line = slice_of(at, (size_t)((newline != NULL ? newline : end) - at));
+        const bool is_last = newline == NULL || newline + 1 == end;
+        if (begins_with(line, "Traceback (most recent call last)"))
+            found = 0;
+        if (is_import_exception(line, before) ||
+            (is_last && contains(line, ": No module named ") && found == 0))
+            found = number_of(line);
+        before = line;
+        at = newline != NULL ? newline + 1 : end;
+    }
+    return found;
+}

@@ -1,0 +1,869 @@
+/* evidence.c -- see evidence.h.
+ *
+ * Everything read here may be anything: counters of another kernel, a file that a worker wrote, a program that somebody named.
+ * So nothing waits (a FIFO has no writer), no link is followed in a worker's directory, and lengths are limited. */
+#include "report/evidence.h"
+
+#include "contain/cgroup.h"
+#include "report/exit_text.h"
+#include "report/spawn_error.h"
+#include "tables/text.h"
+
+#include <cjson/cJSON.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    CORE_FILE_BYTES = 64 * 1024, /* of a core file: its notes come first */
+    PATTERN_MAX = 256,           /* the kernel keeps 127 characters */
+    FLAG_MAX = 16
+};
+
+/* Up to `size` bytes, into `bytes`. Empty when the file is not there or cannot be read; never waits.
+ * O_NONBLOCK: a FIFO by that name has no writer, and would hold us for ever. */
+static struct slice file_head(const char *path, char *bytes, size_t size)
+{
+    size_t len = 0;
+    ssize_t n = -1;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    while (fd >= 0 && len < size && (n = read(fd, bytes + len, size - len)) > 0)
+        len += (size_t)n;
+    if (fd >= 0)
+        close(fd);
+    return slice_of(bytes, len);
+}
+
+/* The kernel's log may have told the address before, with the library; the file knows it also where the log may
+ * not be read. */
+static void read_fault(const char *path, struct worker_evidence *facts)
+{
+    char bytes[CORE_FILE_BYTES];
+    uint64_t address;
+    if (!facts->fault_known && core_fault(file_head(path, bytes, CORE_FILE_BYTES), &address)) {
+        facts->fault_known = true;
+        facts->fault = address;
+    }
+}
+
+/* Is it a core file of this attempt? The newest of them wins. */
+static void take_core(const char *path, time_t began, time_t *newest, struct worker_evidence *facts)
+{
+    struct stat st;
+    if (lstat(path, &st) != 0 || !S_ISREG(st.st_mode) || st.st_mtime < began || st.st_mtime < *newest)
+        return;
+    *newest = st.st_mtime;
+    facts->core_kind = CORE_FILE;
+    facts->core_size = (uint64_t)st.st_size;
+    snprintf(facts->core, sizeof(facts->core), "%s", path);
+}
+
+/* Only the last part of the pattern may vary: a directory per program is more than anyone sets up. */
+static void search_core(const char *glob, time_t began, struct worker_evidence *facts)
+{
+    char dir[PATH_MAX], path[PATH_MAX];
+    const char *slash = strrchr(glob, '/'), *last = slash != NULL ? slash + 1 : glob;
+    time_t newest = 0;
+    snprintf(dir, sizeof(dir), "%.*s", slash != NULL ? (int)(slash + 1 - glob) : 2,
+             slash != NULL ? glob : "./");
+    DIR *list = opendir(dir);
+    for (struct dirent *d; list != NULL && (d = readdir(list)) != NULL;) {
+        int n = snprintf(path, sizeof(path), "%s%s", slash != NULL ? dir : "", d->d_name);
+        if (n < PATH_MAX && fnmatch(last, d->d_name, 0) == 0)
+            take_core(path, began, &newest, facts);
+    }
+    if (list != NULL)
+        closedir(list);
+}
+
+/* The kernel's pattern; "" when it has none, or may not be read. */
+static void read_pattern(char out[PATTERN_MAX])
+{
+    struct slice text = file_head("/proc/sys/kernel/core_pattern", out, PATTERN_MAX - 1);
+    out[text.len] = '\0';
+    out[strcspn(out, "\n")] = '\0';
+}
+
+/* A relative pattern is looked for where ddprun runs: a worker that has changed its directory has its core there,
+ * and is told CORE_LOST with the pattern. */
+static void find_core(pid_t pid, int signal, time_t began, struct worker_evidence *facts)
+{
+    char pattern[PATTERN_MAX], uses_pid[FLAG_MAX], glob[PATH_MAX];
+    struct slice flag = file_head("/proc/sys/kernel/core_uses_pid", uses_pid, FLAG_MAX);
+    read_pattern(pattern);
+    facts->core_kind = pattern[0] == '|' ? CORE_PIPED : CORE_LOST;
+    snprintf(facts->core, sizeof(facts->core), "%s", pattern + (pattern[0] == '|'));
+    if (core_glob(pattern, limit_in(flag) != 0, pid, signal, glob))
+        search_core(glob, began, facts);
+    if (facts->core_kind == CORE_FILE)
+        read_fault(facts->core, facts);
+}
+
+/* Find out why no core file was written. */
+static void excuse_core(struct worker_evidence *facts)
+{
+    struct rlimit limit;
+    char pattern[PATTERN_MAX];
+    read_pattern(pattern);
+    if (pattern[0] != '|' && getrlimit(RLIMIT_CORE, &limit) == 0 && limit.rlim_cur == 0)
+        facts->core_kind = CORE_NO_LIMIT;
+    else
+        facts->core_kind = pattern[0] == '\0' ? CORE_NO_PATTERN : CORE_NOT_DUMPED;
+    snprintf(facts->core, sizeof(facts->core), "%s", pattern);
+}
+
+/* All that signal(7) lists with the action "core". */
+static bool writes_core(int signal)
+{
+    static const int signals[] = { SIGQUIT, SIGILL,  SIGTRAP, SIGABRT, SIGBUS,
+                                   SIGFPE,  SIGSEGV, SIGXCPU, SIGXFSZ, SIGSYS };
+    for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
+        if (signals[i] == signal)
+            return true;
+    return false;
+}
+
+/* `status` as from waitpid; `began` is the wall clock before the worker started: older files are not its.
+ * Sets the core members of `facts`, and from the core file the address of the fault when it is not known
+ * yet.
+ * Silent about a signal that never leaves a core: to explain why SIGKILL left none would only distract. */
+static void core_look(pid_t pid, int status, time_t began, struct worker_evidence *facts)
+{
+    if (!WIFSIGNALED(status))
+        return;
+    if (WCOREDUMP(status))
+        find_core(pid, WTERMSIG(status), began, facts);
+    else if (writes_core(WTERMSIG(status)))
+        excuse_core(facts);
+}
+
+/* --- evidence --------------------------------------------------------------------------------------------- */
+
+/* What the files mean is decided in exit_text.c.
+ *
+ * Everything is read in the moment in which the worker is reaped, before others are stopped: a minute later
+ * its control group is gone, /dev/shm has room again, and the log has moved on. That costs the stop of the
+ * others about a tenth of a millisecond, so it is done for the first few failures only. */
+
+enum {
+    WATCHES_MAX = 24,        /* control groups: ours, the job's, those around them, in two hierarchies */
+    LOOKED_AT_MAX = 8,       /* failures of one attempt that are looked at */
+    GROUP_FILE_BYTES = 4096, /* of a control group's: the longest, memory.events, has ten numbers */
+    FILE_BYTES = 64 * 1024,  /* of others */
+    LOG_RECORDS_MAX = 65536, /* of the kernel's log at one time, more than it keeps; a microsecond each */
+    LOG_BYTES_MAX = 256 * 1024,
+};
+
+struct watch {
+    char *dir;               /* owned */
+    char name[CGROUP_SHOWN]; /* as in /proc/PID/cgroup */
+    struct oom_watch counts;
+};
+
+struct evidence {
+    struct cgroup_mount mounts[2]; /* of version 1 and 2 */
+    bool mounted[2];
+    const char *groups; /* our own, as in /proc/self/cgroup; borrowed */
+    struct watch watches[WATCHES_MAX];
+    size_t n_watches;
+    unsigned long long system_kills;
+    int log; /* /dev/kmsg, -1 = not to be read */
+    struct buf lines;
+    time_t began; /* wall clock, for the age of core files */
+    struct looked_at {
+        int local_rank;
+        struct worker_evidence facts;
+    } looked_at[LOOKED_AT_MAX];
+    size_t n_looked_at;
+    int port_rank, port; /* whose port has been taken, and which; 0 = none */
+    unsigned port_uid;
+    int timer_rank;                /* whose timer has run out, */
+    char timer_scope[TIMER_SHOWN]; /* ... and which; "" = none */
+};
+
+/* --- control groups ------------------------------------------------------------------------------------- */
+
+/* One read is the whole: the kernel makes the text of such a file in one piece. */
+static struct slice read_in(const char *dir, const char *name, char bytes[GROUP_FILE_BYTES])
+{
+    char path[PATH_MAX + 64];
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, bytes, GROUP_FILE_BYTES) : 0;
+    if (fd >= 0)
+        close(fd);
+    return slice_of(bytes, n > 0 ? (size_t)n : 0);
+}
+
+/* "oom" counts in the group whose limit it was, so the file that does not count the groups inside is asked first. False: no
+ * such group, or one without the memory controller. */
+static bool count_v2(const char *dir, char bytes[GROUP_FILE_BYTES], struct oom_count *count)
+{
+    const struct slice text = read_in(dir, "memory.events", bytes);
+    if (text.len == 0)
+        return false;
+    counter_in(text, "oom_kill", &count->kills);
+    if (!counter_in(read_in(dir, "memory.events.local", bytes), "oom", &count->hits))
+        counter_in(read_in(dir, "memory.events", bytes), "oom", &count->hits);
+    return true;
+}
+
+/* Version 1 does not count how often "the limit was reached and nothing could be freed"; refused pages come
+ * nearest. */
+static bool count_v1(const char *dir, char bytes[GROUP_FILE_BYTES], struct oom_count *count)
+{
+    const struct slice text = read_in(dir, "memory.oom_control", bytes);
+    if (text.len == 0)
+        return false;
+    counter_in(text, "oom_kill", &count->kills);
+    count->hits = limit_in(read_in(dir, "memory.failcnt", bytes));
+    return true;
+}
+
+static bool read_counts(const char *dir, bool v2, struct oom_count *count)
+{
+    char bytes[GROUP_FILE_BYTES];
+    *count = (struct oom_count){ 0 };
+    return v2 ? count_v2(dir, bytes, count) : count_v1(dir, bytes, count);
+}
+
+/* Read after the end and not before: a limit may be changed while the worker runs, and the peak is complete only
+ * now. */
+static void read_limits(struct watch *w)
+{
+    char bytes[GROUP_FILE_BYTES];
+    bool v2 = w->counts.v2;
+    w->counts.limit = limit_in(read_in(w->dir, CGROUP_LIMIT_FILE(v2), bytes));
+    w->counts.peak = limit_in(read_in(w->dir, v2 ? "memory.peak" : "memory.max_usage_in_bytes", bytes));
+}
+
+/* The job's group lies below our own, so on the way up both meet the same groups. */
+static bool is_watched(const struct evidence *e, const char *dir)
+{
+    for (size_t i = 0; i < e->n_watches; i++)
+        if (strcmp(e->watches[i].dir, dir) == 0)
+            return true;
+    return false;
+}
+
+/* False when it does not fit: then there is nothing at that path to be read either. */
+static bool join_path(char out[PATH_MAX], const char *a, const char *b)
+{
+    return (size_t)snprintf(out, PATH_MAX, "%s%s", a, b) < PATH_MAX;
+}
+
+/* A group without the memory controller has no counters, and is not watched. Where it is met late, what its counters showed
+ * before is not known. */
+static void watch(struct evidence *e, const char *dir, const char *name, bool v2, bool late)
+{
+    struct oom_count before;
+    if (e->n_watches == WATCHES_MAX || is_watched(e, dir) || !read_counts(dir, v2, &before))
+        return;
+    struct watch *w = &e->watches[e->n_watches];
+    w->dir = strdup(dir);
+    if (w->dir == NULL)
+        return;
+    e->n_watches++;
+    snprintf(w->name, sizeof(w->name), "%.*s", CGROUP_SHOWN - 1, *name != '\0' ? name : "/");
+    w->counts = (struct oom_watch){ .name = w->name, .v2 = v2, .late = late };
+    if (!late)
+        w->counts.before = before;
+}
+
+static void forget_watches(struct evidence *e)
+{
+    while (e->n_watches > 0)
+        free(e->watches[--e->n_watches].dir);
+}
+
+/* Read the group at `below` the mount and the groups around it, from the inside outwards. */
+static void watch_upwards(struct evidence *e, const char *below, bool v2, bool late)
+{
+    char name[PATH_MAX], dir[PATH_MAX];
+    if (!e->mounted[v2] || !join_path(name, below, ""))
+        return;
+    for (;;) {
+        if (join_path(dir, e->mounts[v2].where, name))
+            watch(e, dir, name, v2, late);
+        char *slash = strrchr(name, '/');
+        if (slash == NULL)
+            return;
+        *slash = '\0';
+    }
+}
+
+/* A group as /proc/PID/cgroup names it. Of one that cannot be seen from here at least those around it may be; but version 1
+ * counts a kill where the victim was and nowhere else. */
+static void watch_group(struct evidence *e, const char *group, bool v2, bool late)
+{
+    const char *below = cgroup_below(group, e->mounts[v2].root);
+    if (below != NULL || v2)
+        watch_upwards(e, below != NULL ? below : "", v2, late);
+}
+
+/* Our own groups, in both hierarchies. */
+static void watch_own(struct evidence *e)
+{
+    char path[CGROUP_PATH_MAX];
+    for (int v2 = 0; v2 < 2; v2++)
+        if (cgroup_own(e->groups, v2, path))
+            watch_group(e, path, v2, false);
+}
+
+static void find_mounts(struct evidence *e, const char *mounts)
+{
+    for (int v2 = 0; v2 < 2; v2++) {
+        const char *rest = mounts;
+        e->mounted[v2] = cgroup_next_mount(&rest, v2, &e->mounts[v2]);
+    }
+}
+
+/* The job's own group lies at a path that only its descriptor tells. */
+static void watch_job(struct evidence *e, int cgroup_fd)
+{
+    char link[64], dir[PATH_MAX];
+    const char *at = e->mounts[1].where;
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", cgroup_fd);
+    ssize_t n = cgroup_fd >= 0 ? readlink(link, dir, sizeof(dir) - 1) : -1;
+    if (n <= 0)
+        return;
+    dir[n] = '\0';
+    bool below = e->mounted[1] && strncmp(dir, at, strlen(at)) == 0;
+    if (below)
+        watch_upwards(e, dir + strlen(at), true, false);
+}
+
+/* Counted for the whole machine and readable for all users, even where no control group is. False: not
+ * readable either. */
+static bool system_kills(unsigned long long *kills)
+{
+    char bytes[FILE_BYTES];
+    *kills = 0;
+    return counter_in(file_head("/proc/vmstat", bytes, FILE_BYTES), "oom_kill", kills);
+}
+
+/* --- the kernel's log ----------------------------------------------------------------------------------- */
+
+/* The number that the first PID namespace of every machine has: there the log's process ids are ours. */
+static bool in_first_pid_namespace(void)
+{
+    char text[64];
+    ssize_t n = readlink("/proc/self/ns/pid", text, sizeof(text) - 1);
+    return n > 0 && strncmp(text, "pid:[4026531836]", (size_t)n) == 0;
+}
+
+/* From here on only what is new is read; other users may not read it at all. */
+static void open_log(struct evidence *e)
+{
+    e->log = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (e->log >= 0)
+        lseek(e->log, 0, SEEK_END);
+}
+
+/* A job may run for weeks while other messages fill the log; the end of a worker is among the newest lines. */
+static void forget_oldest(struct buf *lines)
+{
+    const size_t half = lines->len / 2;
+    const char *end = lines->len < LOG_BYTES_MAX ? NULL : memchr(lines->data + half, '\n', lines->len - half);
+    if (end != NULL)
+        buf_consume(lines, (size_t)(end + 1 - (const char *)lines->data));
+}
+
+/* Each read is one record, "6,339,5140900,-;text\n". EPIPE: the kernel was faster, and goes on with the oldest it has. */
+static void read_log(struct evidence *e)
+{
+    char record[8192];
+    for (int i = 0; i < LOG_RECORDS_MAX && e->log >= 0; i++) {
+        forget_oldest(&e->lines);
+        ssize_t n = read(e->log, record, sizeof(record));
+        if (n < 0 && (errno == EPIPE || errno == EINTR))
+            continue;
+        if (n <= 0 || !buf_append(&e->lines, record, (size_t)n))
+            return;
+    }
+}
+
+/* All that has come since the start is gone through again for each worker: its line may have come before we heard
+ * of its end. The pids there are the host's, so inside a container they would name strangers. */
+static void ask_log(struct evidence *e, pid_t pid, struct worker_evidence *facts)
+{
+    if (!in_first_pid_namespace())
+        return;
+    read_log(e);
+    const char *p = (const char *)e->lines.data;
+    for (size_t left = e->lines.len; left > 0;) {
+        const char *end = memchr(p, '\n', left);
+        size_t n = end != NULL ? (size_t)(end - p) : left;
+        kernel_log_line(slice_of(p, n), pid, facts);
+        n += end != NULL;
+        p += n;
+        left -= n;
+    }
+}
+
+/* --- the rest ------------------------------------------------------------------------------------------- */
+
+/* Read at once, since the next worker's end gives memory back; what is free now was too little a moment ago. */
+static void look_at_shm(struct worker_evidence *facts)
+{
+    struct statvfs fs;
+    if (statvfs("/dev/shm", &fs) != 0)
+        return;
+    facts->shm_size = (uint64_t)fs.f_blocks * fs.f_frsize;
+    facts->shm_free = (uint64_t)fs.f_bavail * fs.f_frsize;
+}
+
+/* A pipe whose reader has gone is in error; nothing is written for that. */
+static bool reader_is_gone(int fd)
+{
+    struct pollfd p = { .fd = fd, .events = POLLOUT };
+    return poll(&p, 1, 0) == 1 && (p.revents & (POLLERR | POLLHUP)) != 0;
+}
+
+/* Workers inherit our limits, so ours are asked, which needs no permission. */
+static uint64_t soft_limit(int resource)
+{
+    struct rlimit limit;
+    return getrlimit(resource, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY ? limit.rlim_cur : 0;
+}
+
+static void look_at_cpu(struct worker_evidence *facts)
+{
+    char bytes[FILE_BYTES];
+    struct slice text = file_head("/proc/cpuinfo", bytes, FILE_BYTES);
+    const char *p = memmem(text.data, text.len, "model name\t: ", 13);
+    if (p != NULL)
+        snprintf(facts->cpu, sizeof(facts->cpu), "%.*s", (int)strcspn(p + 13, "\n"), p + 13);
+}
+
+/* A tool in front of the program may have moved the worker to a group of its own. Where the log names that,
+ * its counters are read, too. */
+static void look_at_memory(struct evidence *e, struct worker_evidence *facts)
+{
+    struct oom_watch counts[WATCHES_MAX];
+    for (int v2 = 0; v2 < 2 && facts->cgroup[0] == '/'; v2++)
+        watch_group(e, facts->cgroup, v2, true);
+    for (size_t i = 0; i < e->n_watches; i++) {
+        struct watch *w = &e->watches[i];
+        read_counts(w->dir, w->counts.v2, &w->counts.now);
+        read_limits(w);
+        counts[i] = w->counts;
+    }
+    unsigned long long now = 0;
+    facts->oom_unseen = e->n_watches == 0 && !system_kills(&now);
+    oom_judge(counts, e->n_watches, now > e->system_kills ? now - e->system_kills : 0, facts);
+}
+
+/* Each of these looks costs a few system calls, so only those are made that a sentence about this signal could
+ * use. */
+static void look_at_signal(struct evidence *e, pid_t pid, int status, struct worker_evidence *facts)
+{
+    int sig = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    if (sig == SIGPIPE) {
+        facts->stdout_gone = reader_is_gone(STDOUT_FILENO);
+        facts->stderr_gone = reader_is_gone(STDERR_FILENO);
+    }
+    if (sig == SIGILL)
+        look_at_cpu(facts);
+    facts->cpu_limit_s = soft_limit(RLIMIT_CPU);
+    facts->file_limit = soft_limit(RLIMIT_FSIZE);
+    core_look(pid, status, e->began, facts);
+}
+
+/* --- interface ------------------------------------------------------------------------------------------ */
+
+/* The mounts are found once: where the hierarchies lie does not change while a job runs. */
+struct evidence *evidence_new(const char *mounts, const char *groups)
+{
+    struct evidence *e = calloc(1, sizeof(*e));
+    if (e == NULL)
+        return NULL;
+    e->groups = groups;
+    find_mounts(e, mounts);
+    open_log(e);
+    return e;
+}
+
+void evidence_free(struct evidence *e)
+{
+    if (e == NULL)
+        return;
+    if (e->log >= 0)
+        close(e->log);
+    forget_watches(e);
+    buf_free(&e->lines);
+    free(e);
+}
+
+void evidence_attempt(struct evidence *e, int cgroup_fd)
+{
+    if (e == NULL)
+        return;
+    e->n_looked_at = 0;
+    e->timer_scope[0] = '\0';
+    e->port = 0;
+    forget_watches(e);
+    watch_job(e, cgroup_fd);
+    watch_own(e);
+    if (e->n_watches == 0) /* oom_judge looks at it then only */
+        system_kills(&e->system_kills);
+    e->began = time(NULL);
+}
+
+/* The log first: it may name a control group, whose counters are then read, too. */
+void evidence_ended(struct evidence *e, int local_rank, pid_t pid, int status, const struct rusage *usage)
+{
+    if (e == NULL || e->n_looked_at == LOOKED_AT_MAX)
+        return;
+    struct looked_at *l = &e->looked_at[e->n_looked_at++];
+    *l = (struct looked_at){ .local_rank = local_rank,
+                             .facts.peak_rss = (uint64_t)usage->ru_maxrss * 1024 }; /* it is in KiB */
+    ask_log(e, pid, &l->facts);
+    look_at_memory(e, &l->facts);
+    look_at_shm(&l->facts);
+    look_at_signal(e, pid, status, &l->facts);
+    if (e->timer_scope[0] != '\0' && e->timer_rank == local_rank)
+        snprintf(l->facts.timer, sizeof(l->facts.timer), "%s", e->timer_scope);
+    if (e->port_rank == local_rank) {
+        l->facts.port = e->port;
+        l->facts.port_uid = e->port_uid;
+    }
+}
+
+void evidence_port_taken(struct evidence *e, int local_rank, int port, unsigned uid)
+{
+    if (e == NULL)
+        return;
+    e->port_rank = local_rank;
+    e->port = port;
+    e->port_uid = uid;
+}
+
+/* The first one counts: it is the one that ends the attempt. */
+void evidence_timer(struct evidence *e, int local_rank, const char *scope)
+{
+    if (e == NULL || e->timer_scope[0] != '\0')
+        return;
+    e->timer_rank = local_rank;
+    snprintf(e->timer_scope, sizeof(e->timer_scope), "%s", scope);
+}
+
+const struct worker_evidence *evidence_of(const struct evidence *e, int local_rank)
+{
+    for (size_t i = 0; e != NULL && i < e->n_looked_at; i++)
+        if (e->looked_at[i].local_rank == local_rank)
+            return &e->looked_at[i].facts;
+    return NULL;
+}
+
+/* --- the error file of a worker ---------------------------------------------------------------------------- */
+
+/* CJSON reads the file: it has a limit for nesting and stops at the given
+ * length. What is left to do here is to expect each member to be of any type, or missing. */
+
+/* A copy of a member's text, "" when it is none; not UTF-8 is made harmless, for it goes to a terminal and into JSON. NULL
+ * when memory is short. */
+static char *copy_text(const cJSON *item)
+{
+    struct buf out = { 0 };
+    const char *text = cJSON_IsString(item) ? item->valuestring : "";
+    if (utf8_clean(&out, slice_str(text)) && buf_append(&out, "", 1))
+        return (char *)out.data;
+    buf_free(&out);
+    return NULL;
+}
+
+/* Seconds since 1970 as a number or as its digits; 0 for anything that is no moment of our age. */
+static uint64_t moment(const cJSON *item)
+{
+    const double latest = 4102444800.0; /* the year 2100: above it are milliseconds, or nonsense */
+    double seconds = cJSON_IsNumber(item)   ? item->valuedouble
+                     : cJSON_IsString(item) ? strtod(item->valuestring, NULL)
+                                            : 0;
+    return seconds >= 1 && seconds < latest ? (uint64_t)(seconds * 1000) : 0;
+}
+
+/* The shape with an object inside, or the flat one. Anything else has no message. */
+static const cJSON *find_message(const cJSON *root, const cJSON **callstack, const cJSON **when)
+{
+    const cJSON *message = cJSON_GetObjectItemCaseSensitive(root, "message");
+    const cJSON *extra = cJSON_GetObjectItemCaseSensitive(message, "extraInfo");
+    *callstack = cJSON_GetObjectItemCaseSensitive(extra, "py_callstack");
+    *when = cJSON_GetObjectItemCaseSensitive(extra, "timestamp");
+    if (*when == NULL)
+        *when = cJSON_GetObjectItemCaseSensitive(root, "timestamp");
+    return cJSON_IsObject(message) ? cJSON_GetObjectItemCaseSensitive(message, "message") : message;
+}
+
+/* A file without a message is reported as broken rather than shown empty, because its worker had a reason to
+ * write it. */
+static ddp_status error_text_take(const cJSON *root, struct error_text *out, struct ddp_err *err)
+{
+    const cJSON *callstack, *when;
+    const cJSON *message = find_message(root, &callstack, &when);
+    if (!cJSON_IsString(message))
+        return ddp_fail(err, DDP_ERR_CORRUPT, "it has no \"message\" that is a text");
+    *out = (struct error_text){ .message = copy_text(message),
+                                .callstack = copy_text(callstack),
+                                .unix_ms = moment(when) };
+    if (out->message != NULL && out->callstack != NULL)
+        return DDP_OK;
+    error_text_free(out);
+    return ddp_fail(err, DDP_ERR_NOMEM, "no memory for it");
+}
+
+/* A limit, then a parser, then a look at types: each step may trust the one before, and none trusts the worker. */
+ddp_status error_text_parse(struct slice bytes, struct error_text *out, struct ddp_err *err)
+{
+    const char *end = NULL;
+    *out = (struct error_text){ 0 };
+    if (bytes.len == 0)
+        return ddp_fail(err, DDP_ERR_CORRUPT, "it is empty");
+    if (bytes.len > ERROR_FILE_MAX)
+        return ddp_fail(err, DDP_ERR_LIMIT, "it has more than %d KiB", ERROR_FILE_MAX / 1024);
+    cJSON *root = cJSON_ParseWithLengthOpts(bytes.data, bytes.len, &end, false);
+    if (root == NULL)
+        return ddp_fail(err, DDP_ERR_CORRUPT, "it is no JSON (byte %zu of %zu)",
+                        end != NULL ? (size_t)(end - (const char *)bytes.data) : 0, bytes.len);
+    ddp_status status = error_text_take(root, out, err);
+    cJSON_Delete(root);
+    return status;
+}
+
+/* NULL: it is none, or memory is short. */
+static cJSON *parse_object(struct slice bytes)
+{
+    cJSON *root = bytes.len <= ERROR_FILE_MAX ? cJSON_ParseWithLength(bytes.data, bytes.len) : NULL;
+    if (cJSON_IsObject(root))
+        return root;
+    cJSON_Delete(root);
+    return NULL;
+}
+
+/* Append the same object with `code` as message.errorCode, as torchrun hands it on; a message that is a text has no
+ * place for it. False: it is no object, or memory is short. */
+static bool error_text_with_code(struct slice bytes, int code, struct buf *out)
+{
+    cJSON *root = parse_object(bytes);
+    cJSON *message = cJSON_GetObjectItemCaseSensitive(root, "message");
+    bool ok = root != NULL;
+    if (cJSON_IsObject(message)) {
+        cJSON_DeleteItemFromObjectCaseSensitive(message, "errorCode");
+        ok = json_add_number(message, "errorCode", code);
+    }
+    if (ok)
+        return json_print(out, root, false);
+    cJSON_Delete(root);
+    return false;
+}
+
+void error_text_free(struct error_text *text)
+{
+    free(text->message);
+    free(text->callstack);
+    *text = (struct error_text){ 0 };
+}
+
+/* --- reading it -------------------------------------------------------------------------------------------- */
+
+/* The path was told to a worker, and the worker may be anything: what lies there is opened as if a stranger had
+ * put it there. A missing file is the usual case, and no trouble. */
+
+/* O_NONBLOCK, because a FIFO without a writer would block the report. */
+static int open_regular(const char *path, struct ddp_err *err)
+{
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW | O_NOCTTY);
+    if (fd < 0) {
+        ddp_fail(err, errno == ENOENT ? DDP_ERR_CLOSED : DDP_ERR_IO, "%s",
+                 errno == ELOOP ? "it is a symbolic link" : strerror(errno));
+        return -1;
+    }
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
+        return fd;
+    ddp_fail(err, DDP_ERR_CORRUPT, "it is not a regular file");
+    close(fd);
+    return -1;
+}
+
+/* One byte more than allowed, so that the parser sees that there was more. */
+static bool read_error_file_bytes(int fd, struct buf *out)
+{
+    ssize_t n = 1;
+    while (n > 0 && out->len <= ERROR_FILE_MAX) {
+        size_t room = ERROR_FILE_MAX + 1 - out->len;
+        void *to = buf_reserve(out, room < 4096 ? room : 4096);
+        n = to != NULL ? read(fd, to, room < 4096 ? room : 4096) : -1;
+        out->len += n > 0 ? (size_t)n : 0;
+    }
+    return n >= 0;
+}
+
+/* Whole, or false. */
+static bool read_bytes(const char *path, struct buf *out)
+{
+    struct ddp_err err;
+    const int fd = open_regular(path, &err);
+    const bool ok = fd >= 0 && read_error_file_bytes(fd, out);
+    if (fd >= 0)
+        close(fd);
+    return ok;
+}
+
+/* The name is the user's own, or that of the launcher which has started us. */
+void error_file_hand_on(const char *from, const char *to, int code)
+{
+    struct buf bytes = { 0 }, out = { 0 };
+    int fd = -1;
+    if (read_bytes(from, &bytes) && error_text_with_code(buf_slice(&bytes), code, &out) &&
+        (fd = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600)) >= 0 &&
+        write(fd, out.data, out.len) != (ssize_t)out.len)
+        (void)!ftruncate(fd, 0); /* no JSON is better than a part of it */
+    if (fd >= 0)
+        close(fd);
+    buf_free(&bytes);
+    buf_free(&out);
+}
+
+ddp_status error_file_read(const char *path, struct error_text *out, struct ddp_err *err)
+{
+    struct buf bytes = { 0 };
+    *out = (struct error_text){ 0 };
+    int fd = open_regular(path, err);
+    if (fd < 0)
+        return err->code == DDP_ERR_CLOSED ? err->code : ddp_wrap(err, "%s", path);
+    ddp_status status = read_error_file_bytes(fd, &bytes) ? error_text_parse(buf_slice(&bytes), out, err)
+                                                          : ddp_fail(err, DDP_ERR_IO, "%s", strerror(errno));
+    close(fd);
+    buf_free(&bytes);
+    return status == DDP_OK ? status : ddp_wrap(err, "%s", path);
+}
+
+/* --- a program that did not start ------------------------------------------------------------------------ */
+
+/* The file may be anything that a user named: it is opened without waiting (a FIFO has no writer), and read
+ * only if it is a regular file. */
+
+/* Headers, table of segments and the loader's name lie in the first page of what linkers write. */
+enum { HEAD_BYTES = 4096, NEAR_SEEN_MAX = 4096 };
+
+/* Where a file system is mounted noexec the kernel refuses whatever the file's own bits allow. */
+static bool on_noexec(const char *path)
+{
+    struct statvfs fs;
+    return statvfs(path, &fs) == 0 && (fs.f_flag & ST_NOEXEC) != 0;
+}
+
+/* On a noexec mount access(2) says no whatever the file's bits are. There the bits alone are looked at, so that
+ * the two reasons can be told apart: chmod helps against one of them only. */
+static enum path_kind kind_of(const char *path)
+{
+    struct stat st;
+    if (stat(path, &st) != 0)
+        return errno == ENOENT || errno == ENOTDIR ? PATH_MISSING : PATH_UNKNOWN;
+    if (S_ISDIR(st.st_mode))
+        return PATH_DIRECTORY;
+    if (!S_ISREG(st.st_mode))
+        return PATH_NO_FILE;
+    bool may = faccessat(AT_FDCWD, path, X_OK, AT_EACCESS) == 0 || on_noexec(path);
+    return (st.st_mode & 0111) != 0 && may ? PATH_EXECUTABLE : PATH_NO_X;
+}
+
+/* Returns how many bytes; 0 also for what cannot be read, *ok says which. */
+static size_t read_head(const char *path, uint8_t head[HEAD_BYTES], bool *ok)
+{
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    ssize_t n = -1;
+    if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
+        n = read(fd, head, HEAD_BYTES);
+    if (fd >= 0)
+        close(fd);
+    *ok = n >= 0;
+    return n > 0 ? (size_t)n : 0;
+}
+
+/* "/data/locked" of "/data/locked/bin/train" when that is the first that may not be entered. */
+static void find_locked(const char *path, char out[PATH_MAX])
+{
+    size_t len = strlen(path);
+    out[0] = '\0';
+    for (size_t i = 1; i < len && i < PATH_MAX; i++) {
+        if (path[i] != '/')
+            continue;
+        snprintf(out, PATH_MAX, "%.*s", (int)i, path);
+        if (faccessat(AT_FDCWD, out, X_OK, AT_EACCESS) != 0 && errno == EACCES)
+            return;
+    }
+    out[0] = '\0';
+}
+
+/* Of a few thousand files beside `path` the one whose name is nearest, when at most a third of its letters differ. */
+static void find_near(const char *path, char out[PATH_MAX])
+{
+    const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
+    const int front = (int)(name - path);
+    size_t best = strlen(name) < 3 ? strlen(name) : strlen(name) / 3 + 2;
+    char dir[PATH_MAX];
+    snprintf(dir, sizeof(dir), "%.*s", front > 0 ? front : 1, front > 0 ? path : ".");
+    DIR *d = opendir(dir);
+    const struct dirent *e;
+    for (int seen = 0; d != NULL && seen < NEAR_SEEN_MAX && (e = readdir(d)) != NULL; seen++) {
+        const size_t distance = words_distance(name, e->d_name);
+        if (e->d_type == DT_DIR || distance >= best)
+            continue;
+        if (snprintf(out, PATH_MAX, "%.*s%s", front, path, e->d_name) < PATH_MAX)
+            best = distance;
+    }
+    if (d != NULL)
+        closedir(d);
+}
+
+/* What our own executable says of its machine is what this kernel runs for sure: compared with it, nothing need be
+ * known about processors. */
+void program_see(const char *path, struct program_look *look)
+{
+    uint8_t head[HEAD_BYTES], ours[HEAD_BYTES];
+    struct rlimit processes;
+    bool ok, self_ok;
+    *look = (struct program_look){ .kind = kind_of(path) };
+    snprintf(look->path, sizeof(look->path), "%s", path);
+    find_locked(path, look->locked);
+    if (look->kind == PATH_MISSING)
+        find_near(path, look->near);
+    if (getrlimit(RLIMIT_NPROC, &processes) == 0 && processes.rlim_cur != RLIM_INFINITY)
+        look->processes_max = processes.rlim_cur;
+    if (look->kind != PATH_EXECUTABLE && look->kind != PATH_NO_X)
+        return;
+    look->noexec = on_noexec(path);
+    size_t n = read_head(path, head, &ok), n_ours = read_head("/proc/self/exe", ours, &self_ok);
+    if (!ok)
+        return;
+    program_look_at_bytes(look, slice_of(head, n), slice_of(ours, n_ours));
+    if (look->interpreter[0] != '\0')
+        look->helper = kind_of(look->interpreter);
+    else if (look->elf.interpreter[0] != '\0')
+        look->helper = kind_of(look->elf.interpreter);
+}
+
+/* A name that was searched along PATH is no path: what lies here by that name was not executed. */
+bool program_see_failed(const char *failed, const char *script, struct program_look *look)
+{
+    if (failed == NULL || (failed != script && strchr(failed, '/') == NULL))
+        return false;
+    program_see(failed, look);
+    look->is_python_file = failed == script;
+    return true;
+}

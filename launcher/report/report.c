@@ -1,0 +1,729 @@
+/* report.c -- see report.h.
+ *
+ * One failure is kept in `ok` and looked at by the caller at the end: a report is a hundred small appends, and
+ * half a report is no use, so nobody in between need ask. */
+#include "report/report.h"
+
+#include "agent/failure.h"
+#include "diagnosis/findings.h"
+#include "report/cause.h"
+#include "tables/rank_set.h"
+#include "tables/text.h"
+
+#include <limits.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Two blanks, the label, a blank: where the text begins. 100 columns fit beside another window, and are not so
+ * wide that the eye loses the row. */
+
+enum {
+    ROW_WIDTH = 100,
+    ROW_QUOTE_MAX = 300,
+    LABEL_WIDTH = 8,
+    TEXT_AT = 11,
+    TEXT_WIDTH = ROW_WIDTH - TEXT_AT
+};
+
+static const char BOLD_RED[] = "\033[1;31m", DIM[] = "\033[2m", PLAIN[] = COLOUR_OFF;
+
+static void put(struct rows *r, const void *bytes, size_t len)
+{
+    r->ok = r->ok && buf_append(r->out, bytes, len);
+}
+
+static void put_colour(struct rows *r, const char *code)
+{
+    if (r->colour)
+        put(r, code, strlen(code));
+}
+
+/* Our words, and names that others have given: no colours but those around them. */
+static void rows_put(struct rows *r, struct slice text)
+{
+    r->ok = r->ok && escape_put_plain(r->out, text);
+}
+
+/* False when the limit is reached. */
+static bool begin_line(struct rows *r, const char *label)
+{
+    char padded[LABEL_WIDTH + 4];
+    if (r->lines >= r->limit)
+        return false;
+    r->lines++;
+    snprintf(padded, sizeof(padded), "  %-*s ", LABEL_WIDTH, label);
+    put_colour(r, DIM);
+    put(r, padded, TEXT_AT);
+    put_colour(r, PLAIN);
+    return true;
+}
+
+/* Its length has no limit: a search through the logs of many jobs finds rank, host and cause in this line. */
+static void rows_headline(struct rows *r, struct slice text)
+{
+    r->lines++;
+    put_colour(r, BOLD_RED);
+    put(r, "ddprun: ", 8);
+    rows_put(r, text);
+    put_colour(r, PLAIN);
+    put(r, "\n", 1);
+}
+
+/* How much of the text goes on this line: up to the last blank that fits, else (a long path) up to the
+ * first one. A newline ends a line in any case. */
+static size_t line_length(const char *text, size_t len)
+{
+    size_t end = 0, last_blank = 0;
+    while (end < len && text[end] != '\n' && (end <= TEXT_WIDTH || last_blank == 0)) {
+        if (text[end] == ' ' && end > 0)
+            last_blank = end;
+        end++;
+    }
+    if (end <= TEXT_WIDTH && (end == len || text[end] == '\n'))
+        return end;
+    return last_blank > 0 ? last_blank : end;
+}
+
+/* `label` "" = goes on below the row before. An empty text makes no row. At most `max` lines.
+ * The last row that is allowed says by " ..." that there was more. */
+static void rows_text(struct rows *r, const char *label, struct slice text, int max)
+{
+    const char *p = text.data;
+    size_t left = text.len;
+    for (int i = 0; i < max && left > 0 && begin_line(r, i == 0 ? label : ""); i++) {
+        size_t n = line_length(p, left);
+        rows_put(r, slice_of(p, n));
+        n += n < left; /* the blank or newline itself */
+        p += n;
+        left -= n;
+        put(r, i + 1 == max && left > 0 ? " ...\n" : "\n", i + 1 == max && left > 0 ? 5 : 1);
+    }
+}
+
+__attribute__((format(printf, 3, 4))) static void rows_printf(struct rows *r, const char *label,
+                                                              const char *fmt, ...)
+{
+    char text[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    rows_text(r, label,
+              slice_of(text, n < 0                      ? 0
+                             : (size_t)n < sizeof(text) ? (size_t)n
+                                                        : sizeof(text) - 1),
+              3);
+}
+
+/* One line of a worker, cut at ROW_QUOTE_MAX bytes. */
+static void rows_quote(struct rows *r, const char *label, struct slice line)
+{
+    const uint8_t *p = line.data;
+    bool cut = line.len > ROW_QUOTE_MAX;
+    size_t len = cut ? ROW_QUOTE_MAX : line.len;
+    while (cut && len > 0 && (p[len] & 0xc0) == 0x80) /* not within a character */
+        len--;
+    if (!begin_line(r, label))
+        return;
+    put(r, "| ", 2);
+    r->ok = r->ok && escape_put(r->out, slice_of(p, len)); /* a worker's own colours pass */
+    put(r, cut ? " ...\n" : "\n", cut ? 5 : 1);
+}
+
+/* --- the other workers ---------------------------------------------------------------------------------- */
+
+/* Only the first end is called a failure: ends that follow within milliseconds, by a broken connection or by
+ * our signal, are listed with time and code. Workers that ended alike share one sentence, with the earliest
+ * and the latest time. */
+
+/* A screen has some 24 rows, and the cause above needs most of them. */
+enum { GROUPS_MAX = 6, RANKS_MAX = 60, SENTENCE_LINES = 3, AFTER_MAX = 2 * TIME_TEXT_MAX + 32 };
+
+/* Ways of ending; one sentence for each. */
+enum way { NEVER_STARTED, NOT_EXECUTED, RUNS_ON, FINE, STOPPED, KILLED, BY_ITSELF };
+
+struct group {
+    const struct report *r;
+    const struct agent_worker *like;
+};
+
+/* A signal that ddprun sends in a stop: a worker that another process killed counts as failed. */
+static bool is_ours(const struct report *r, int sig)
+{
+    return sig == SIGTERM || sig == agent_stop_signal(r->agent);
+}
+
+/* A victim that ended by itself is told with what it said (its code), like a failure: only its place in time shows
+ * that it came later. Of those that we stopped SIGKILL is told apart, because such a worker did not end in time
+ * when it was asked. */
+static enum way way_of(const struct report *r, const struct agent_worker *w)
+{
+    switch (w->verdict) {
+    case WORKER_PENDING:
+        return NEVER_STARTED;
+    case WORKER_NOT_STARTED:
+        return NOT_EXECUTED;
+    case WORKER_ALIVE:
+        return RUNS_ON;
+    case WORKER_OK:
+        return FINE;
+    case WORKER_FAILED:
+    case WORKER_VICTIM:
+        return BY_ITSELF;
+    case WORKER_CONSEQUENCE:
+        break;
+    }
+    if (w->signal == SIGKILL)
+        return KILLED;
+    return w->signal != 0 && is_ours(r, w->signal) ? STOPPED : BY_ITSELF;
+}
+
+/* The one that the headline is about never is one of the others. */
+static bool same_end(const struct group *g, const struct agent_worker *w)
+{
+    return w != cause_worker(g->r) && way_of(g->r, w) == way_of(g->r, g->like) &&
+           w->exit_code == g->like->exit_code && w->signal == g->like->signal;
+}
+
+static int rank_in_group(const void *user, int local_rank)
+{
+    const struct group *g = user;
+    return same_end(g, agent_worker(g->r->agent, local_rank)) ? g->r->plan->workers[local_rank].rank : -1;
+}
+
+/* " 3 ms later", " 3 ms to 1.2 s later", " at the same moment", " 0.4 s before" (of one that lost its peer); "" when nothing
+ * failed that it could be later than. */
+static void after_text(const struct group *g, char out[AFTER_MAX])
+{
+    const struct agent_worker *first = cause_worker(g->r);
+    uint64_t from = UINT64_MAX, to = 0, before = 0;
+    char a[TIME_TEXT_MAX], b[TIME_TEXT_MAX];
+    out[0] = '\0';
+    for (int i = 0; first != NULL && i < g->r->plan->nproc; i++) {
+        const struct agent_worker *w = agent_worker(g->r->agent, i);
+        uint64_t after = w->ended_ms > first->ended_ms ? w->ended_ms - first->ended_ms : 0;
+        if (!same_end(g, w))
+            continue;
+        before = first->ended_ms > w->ended_ms + before ? first->ended_ms - w->ended_ms : before;
+        from = after < from ? after : from;
+        to = after > to ? after : to;
+    }
+    if (before > 0 && to == 0)
+        snprintf(out, AFTER_MAX, " %s before", words_time(a, before));
+    else if (first != NULL && to == 0)
+        snprintf(out, AFTER_MAX, " at the same moment");
+    else if (first != NULL && from == to)
+        snprintf(out, AFTER_MAX, " %s later", words_time(a, to));
+    else if (first != NULL)
+        snprintf(out, AFTER_MAX, " %s to %s later", words_time(a, from), words_time(b, to));
+}
+
+/* Gaps are filled by put_group_sentence(): "{s}" and "{was}" make one rank and many readable alike. */
+static const char *const sentences[] = {
+    [NEVER_STARTED] = "rank{s} {ranks} {was} never started",
+    [NOT_EXECUTED] = "rank{s} {ranks} could not be started either",
+    [RUNS_ON] = "rank{s} {ranks} cannot be killed, stuck in the kernel",
+    [FINE] = "rank{s} {ranks} ended with 0",
+    [STOPPED] = "rank{s} {ranks} {was} stopped by ddprun as a consequence ({signal})",
+    [KILLED] = "rank{s} {ranks} {was} killed by ddprun as a consequence ({signal})",
+    [BY_ITSELF] = "rank{s} {ranks} ended{after}{how}",
+};
+
+static void put_group_sentence(const struct group *g, const char *ranks, struct rows *rows, const char *label)
+{
+    const bool one = strpbrk(ranks, ",-") == NULL;
+    char name[ENDING_MAX], after[AFTER_MAX], ending[ENDING_MAX], how[ENDING_MAX + 8];
+    struct buf text = { 0 };
+    signal_name(name, g->like->signal);
+    after_text(g, after);
+    ending_text(ending, g->like);
+    snprintf(how, sizeof(how), "%s%s", g->like->signal != 0 ? ", " : " with ", ending);
+    const struct word words[] = {
+        { "s", one ? "" : "s" }, { "ranks", ranks }, { "was", one ? "was" : "were" },
+        { "signal", name },      { "after", after }, { "how", how }
+    };
+    rows->ok = rows->ok &&
+               words_fill(&text, sentences[way_of(g->r, g->like)], words, sizeof(words) / sizeof(words[0]));
+    rows_text(rows, label, buf_slice(&text), SENTENCE_LINES);
+    buf_free(&text);
+}
+
+static bool is_told(const struct group *groups, size_t n, const struct agent_worker *w)
+{
+    for (size_t i = 0; i < n; i++)
+        if (same_end(&groups[i], w))
+            return true;
+    return false;
+}
+
+static void tell_group(const struct group *g, struct rows *rows, const char *label)
+{
+    struct buf ranks = { 0 };
+    if (rank_set_print_each(rank_in_group, g, g->r->plan->nproc, RANKS_MAX, &ranks) &&
+        buf_append(&ranks, "", 1))
+        put_group_sentence(g, (const char *)ranks.data, rows, label);
+    else
+        rows->ok = false;
+    buf_free(&ranks);
+}
+
+/* One sentence for each way of ending, with the set of ranks.
+ * Groups come in the order of their lowest rank; more than a screen can hold are summed up. */
+static void report_others(const struct report *r, struct rows *rows)
+{
+    struct group groups[GROUPS_MAX];
+    size_t n = 0;
+    for (int i = 0; i < r->plan->nproc; i++) {
+        const struct agent_worker *w = agent_worker(r->agent, i);
+        if (w == cause_worker(r) || is_told(groups, n, w))
+            continue;
+        if (n == GROUPS_MAX) {
+            rows_printf(rows, "", "the others ended in still other ways; see the log files or --json");
+            return;
+        }
+        groups[n] = (struct group){ .r = r, .like = w };
+        tell_group(&groups[n], rows, n == 0 ? "then" : "");
+        n++;
+    }
+}
+
+/* --- attempts ------------------------------------------------------------------------------------------- */
+
+/* Before   attempt 0: rank 1: exit 7, 2.5 s after its start, at step 100
+ *     restart  none: the attempts come no further than step 100 (--max_no_progress)
+ *     left     rank 0 (n1, pid 4002) ended with 0 while rank 1 waited for it at barrier 'epoch-3' [RANK_LEFT_EARLY]
+ *     alive    pid 4711 (rank 1, python3) cannot be killed: state D in nfs_wait
+ *
+ * The latest failed attempt is the report's headline and has no line here. Lines have limits like everything in the
+ * report: the earliest attempts are in the JSON. */
+
+enum { ATTEMPTS_SHOWN = 4, STUCK_SHOWN = 4 };
+
+/* Why there is no further attempt; nothing is appended when there is nothing to explain. */
+bool report_no_restart(const struct report *r, struct buf *out)
+{
+    struct failure room;
+    const struct failure *f = cause_failure(r, &room);
+    const struct agent *agent = r->agent;
+    const int max = agent_max_restarts(agent);
+    switch (agent_no_restart(agent)) {
+    case RESTART_ALLOWED:
+        return true;
+    case NO_RESTART_USED_UP:
+        return buf_printf(out, "%s of --max_restarts=%d %s used up",
+                          max == 1 ? "the restart" : "all restarts", max, max == 1 ? "is" : "are");
+    case NO_RESTART_CANNOT_START:
+        return buf_printf(out, "what cannot be executed now cannot be executed the next time");
+    case NO_RESTART_USAGE:
+        return buf_printf(
+            out,
+            "exit %d within %d s of the start is taken for a usage error, which would only repeat itself",
+            f != NULL ? f->exit_code : 0, AGENT_USAGE_MS / 1000);
+    case NO_RESTART_IMPORT:
+        return buf_printf(
+            out, "the same import error ended every rank within %d s of the start and would do so again",
+            AGENT_USAGE_MS / 1000);
+    case NO_RESTART_NO_PROGRESS:
+        return buf_printf(out, "the attempts come no further than step %lld (--max_no_progress)",
+                          (long long)r->best_step);
+    case NO_RESTART_STOPPED:
+        return buf_printf(out, "the user asked to stop");
+    case NO_RESTART_UNKILLABLE:
+        return buf_printf(out, "a process of the failed attempt cannot be killed");
+    case NO_RESTART_NOT_READY:
+        return buf_printf(out, "the next attempt could not be made ready, as said above");
+    case NO_RESTART_TOO_FEW_NODES:
+        return buf_printf(out, "too few nodes are left, or joined again in time (--nnodes, %s)",
+                          r->plan->meeting.join_knob);
+    case NO_RESTART_STORE_LOST:
+        return buf_printf(out, "the store of the job is gone");
+    }
+    return true;
+}
+
+/* --- lines ---------------------------------------------------------------------------------------------- */
+
+/* "rank 1", with its host when there are several; "" when no worker failed but a whole node is gone. */
+static void put_who(const struct report *r, const struct failure *f, char *out, size_t size)
+{
+    out[0] = '\0';
+    if (f->rank >= 0 && r->plan->nnodes > 1)
+        snprintf(out, size, "rank %d on %.100s: ", f->rank, f->host);
+    else if (f->rank >= 0)
+        snprintf(out, size, "rank %d: ", f->rank);
+}
+
+/* Times count from the worker's own start: "2 s after its start" tells a crash at the beginning from one in training. */
+static void put_attempt(const struct report *r, struct rows *rows, const char *label,
+                        const struct failed_attempt *a)
+{
+    char who[128], time[TIME_TEXT_MAX], after[TIME_TEXT_MAX + 20] = "", step[40] = "";
+    put_who(r, &a->failure, who, sizeof(who));
+    if (a->verdict != WORKER_NOT_STARTED)
+        snprintf(after, sizeof(after), ", %s after %s start",
+                 words_time(time, a->failed_ms - a->worker_started_ms), a->failure.rank < 0 ? "the" : "its");
+    if (a->step >= 0)
+        snprintf(step, sizeof(step), ", at step %lld", (long long)a->step);
+    rows_printf(rows, label, "attempt %d: %s%s%s%s", a->attempt, who, a->failure.words, after, step);
+}
+
+static bool has_failure(const struct report *r)
+{
+    return r->elsewhere != NULL || cause_first(r) >= 0;
+}
+
+/* List the attempts before the one of the headline; all of them when the last attempt did not fail. */
+static void put_attempts(const struct report *r, struct rows *rows)
+{
+    size_t n = r->n_failed, first = 0;
+    if (n > 0 && has_failure(r))
+        n--;
+    if (n > ATTEMPTS_SHOWN) {
+        first = n - ATTEMPTS_SHOWN;
+        rows_printf(rows, "before", "%zu earlier attempt%s failed, too", first, first == 1 ? "" : "s");
+    }
+    for (size_t i = first; i < n; i++)
+        put_attempt(r, rows, i == 0 ? "before" : "", &r->failed[i]);
+}
+
+/* Printed whenever restarts were allowed and none follows, because the user waits for one. */
+static void put_no_restart(const struct report *r, struct rows *rows)
+{
+    struct buf words = { 0 };
+    rows->ok = rows->ok && report_no_restart(r, &words);
+    if (words.len > 0)
+        rows_printf(rows, "restart", "none: %.*s", (int)words.len, (const char *)words.data);
+    buf_free(&words);
+}
+
+/* The function it hangs in names the culprit: nfs_..., nvidia_..., __refrigerator. */
+static void put_stuck(struct rows *rows, const char *label, const struct stuck *s)
+{
+    char rank[32] = "";
+    if (s->rank >= 0)
+        snprintf(rank, sizeof(rank), "rank %d, ", s->rank);
+    rows_printf(rows, label, "pid %d (%s%s) cannot be killed: state %c%s%s", s->pid, rank, s->name, s->state,
+                s->where[0] != '\0' ? " in " : "", s->where);
+}
+
+static void put_left(const struct report *r, struct rows *rows)
+{
+    struct buf text = { 0 };
+    rows->ok = rows->ok && cause_put_left(r, &text);
+    rows_printf(rows, "left", "%.*s", (int)text.len, (const char *)text.data);
+    buf_free(&text);
+}
+
+void report_attempts(const struct report *r, struct rows *rows)
+{
+    struct failure room;
+    put_attempts(r, rows);
+    put_no_restart(r, rows);
+    if (cause_has_left(r, FINDING_RANK_LEFT_EARLY) && !cause_is_left_waiting(r, cause_failure(r, &room)))
+        put_left(r, rows);
+    for (size_t i = 0; i < r->n_stuck && i < STUCK_SHOWN; i++)
+        put_stuck(rows, i == 0 ? "alive" : "", &r->stuck[i]);
+    if (r->n_stuck > 0)
+        rows_printf(rows, "",
+                    "it dies when the call it hangs in returns; if that never happens, only a reboot helps");
+}
+
+/* From top to bottom: the first cause, what is known about it and what helps, who
+ * it was and when, its last words, what became of the others, where the logs are, and the exit code:
+ *
+ *     ddprun: rank 2 on n1 failed first: exit 7, 2.5 s after its start
+ *       worker   rank 2 (local rank 2), pid 4002, host n1
+ *       times    started 2026-11-21 12:04:07.113, ended 12:04:09.613
+ *       stderr   | Traceback (most recent call last):
+ *                |   ...
+ *       then     ranks 0-1,3 were stopped by ddprun as a consequence (SIGTERM)
+ *       logs     logs/k3x9, of this worker logs/k3x9/attempt_0/2
+ *       exit     7, because of rank 2 on n1
+ *
+ * Each block has a limit of its own, so that the whole stays under REPORT_LINES_MAX however many workers
+ * there are: a reader's first screen must hold the cause. Details that do not fit are in the JSON and in the
+ * log files. */
+
+enum { WHY_LINES = 3, ERROR_LINES = 6, OTHERS_LINES = 8, END_LINES = 7, DAY_S = 24 * 3600 };
+
+/* A worker that could not be killed needs telling even when the job was a success. */
+bool report_needed(const struct report *r)
+{
+    if (has_failure(r) || agent_stop_signal(r->agent) != 0 || r->store.how != NULL)
+        return true;
+    for (int i = 0; i < r->plan->nproc; i++)
+        if (agent_worker(r->agent, i)->verdict != WORKER_OK)
+            return true;
+    return false;
+}
+
+/* --- the first cause ------------------------------------------------------------------------------------ */
+
+/* A row whose text one of the cause_ functions makes. */
+static void made_row(const struct report *r, struct rows *rows, const char *label,
+                     bool (*make)(const struct report *r, struct buf *out))
+{
+    struct buf text = { 0 };
+    if (make(r, &text))
+        rows_text(rows, label, buf_slice(&text), WHY_LINES);
+    else
+        rows->ok = false;
+    buf_free(&text);
+}
+
+static void headline(const struct report *r, struct rows *rows)
+{
+    struct buf text = { 0 };
+    rows->ok = rows->ok && cause_headline(r, &text);
+    rows_headline(rows, buf_slice(&text));
+    buf_free(&text);
+}
+
+static bool put_fact(struct buf *out, enum failure_shown shown, const char *label, int64_t value)
+{
+    char size[SIZE_TEXT_MAX];
+    if (shown == FAILURE_HIDDEN || value == 0)
+        return true;
+    return buf_printf(out, ", %s %s", label, words_size(size, (uint64_t)value));
+}
+
+/* ", peak memory 1.2 GiB": the facts that are shown. */
+static bool put_facts(const struct failure *f, struct buf *out)
+{
+    bool ok = true;
+#define PUT(X, kind, name, least, most, missing, what, shown, label) \
+    ok = ok && put_fact(out, FAILURE_##shown, label, f->name);
+    FAILURE_ROWS(PUT, )
+#undef PUT
+    return ok;
+}
+
+/* The row of a worker elsewhere is all that this node has; its own node reports the rest. */
+static void who(const struct report *r, const struct failure *f, struct rows *rows)
+{
+    const bool elsewhere = r->elsewhere != NULL;
+    struct buf text = { 0 };
+    bool ok = true;
+    if (f->rank >= 0 && (f->pid > 0 || !elsewhere)) {
+        ok = buf_printf(&text, "rank %d (local rank %d)", f->rank, f->local_rank) &&
+             (f->pid == 0 || buf_printf(&text, ", pid %d", f->pid)) &&
+             buf_printf(&text, ", host %s", f->host) &&
+             (!elsewhere || buf_printf(&text, ", node %d", f->node_rank)) && put_facts(f, &text) &&
+             (!elsewhere || buf_printf(&text, "; more is said there"));
+        rows_text(rows, "worker", buf_slice(&text), WHY_LINES);
+    } else if (f->node_rank >= 0) {
+        rows_printf(rows, "node", "node %d, host %s", f->node_rank, f->host);
+    }
+    rows->ok = rows->ok && ok;
+    buf_free(&text);
+}
+
+/* Of a worker that never ran both times are the one of the attempt. */
+static void times(const struct report *r, struct rows *rows, const struct agent_worker *w)
+{
+    char from[TIME_TEXT_MAX], to[TIME_TEXT_MAX];
+    uint64_t started = cause_unix_ms(r, w->started_ms), ended = cause_unix_ms(r, w->ended_ms);
+    uint64_t offset = (uint64_t)(r->utc_offset_s + DAY_S);
+    bool next_day = (started / 1000 + offset) / DAY_S != (ended / 1000 + offset) / DAY_S;
+    words_clock(from, started, r->utc_offset_s, true);
+    words_clock(to, ended, r->utc_offset_s, next_day);
+    if (w->verdict == WORKER_NOT_STARTED)
+        rows_printf(rows, "times", "tried %s", from);
+    else
+        rows_printf(rows, "times", "started %s, ended %s", from, to);
+}
+
+/* Does the worker's stderr end with the recorded error? A Python exception is in both. */
+static bool is_in_last_lines(const struct report *r, const char *message)
+{
+    struct buf lines = { 0 };
+    bool from_stdout;
+    cause_last_lines(r, REPORT_STDERR_LINES, &lines, &from_stdout);
+    bool found = lines.len > 0 && memmem(lines.data, lines.len, message, strcspn(message, "\n")) != NULL;
+    buf_free(&lines);
+    return found;
+}
+
+/* Print the error of torch's @record, or why its file cannot be read, as one row among others. */
+static void recorded(const struct report *r, struct rows *rows)
+{
+    if (r->error_trouble != NULL)
+        rows_printf(rows, "error", "the worker's error file cannot be used: %s", r->error_trouble);
+    else if (r->error != NULL && !is_in_last_lines(r, r->error->message))
+        rows_text(rows, "error", slice_str(r->error->message), ERROR_LINES);
+}
+
+/* Print the last lines, as many as leave room for the rows that follow. */
+static void last_words(const struct report *r, struct rows *rows)
+{
+    struct buf lines = { 0 };
+    bool from_stdout;
+    int room = rows->limit - rows->lines - OTHERS_LINES;
+    size_t max = room > REPORT_STDERR_LINES ? REPORT_STDERR_LINES : room > 0 ? (size_t)room : 1;
+    size_t n = cause_last_lines(r, max, &lines, &from_stdout);
+    const char *p = (const char *)lines.data, *label = from_stdout ? "stdout" : "stderr";
+    if (n == 0 && r->elsewhere == NULL)
+        rows_printf(rows, "output", "it wrote nothing");
+    for (size_t i = 0; i < n; i++) {
+        const char *end = memchr(p, '\n', lines.len - (size_t)(p - (const char *)lines.data));
+        rows_quote(rows, i == 0 ? label : "", slice_of(p, (size_t)(end - p)));
+        p = end + 1;
+    }
+    if (n > 0 && from_stdout && r->elsewhere == NULL)
+        rows_printf(rows, "", "(it wrote nothing to stderr)");
+    buf_free(&lines);
+}
+
+static void first_cause(const struct report *r, struct rows *rows)
+{
+    struct failure room;
+    const struct failure *f = cause_failure(r, &room);
+    const struct agent_worker *w = cause_worker(r);
+    if (f == NULL)
+        return;
+    made_row(r, rows, "why", cause_why);
+    made_row(r, rows, "try", cause_remedy);
+    made_row(r, rows, "core", cause_core);
+    who(r, f, rows);
+    if (w != NULL)
+        times(r, rows, w);
+    else if (f->log[0] != '\0')
+        rows_printf(rows, "its logs", "%s on %s", f->log, f->host);
+    if (w != NULL && w->verdict == WORKER_NOT_STARTED)
+        return;
+    recorded(r, rows);
+    made_row(r, rows, "hint", cause_hint);
+    last_words(r, rows);
+}
+
+/* The store lives in a launcher or daemon; with that it dies, and with the way there. */
+static void store_gone(const struct report *r, struct rows *rows)
+{
+    if (r->store.how == NULL || has_failure(r))
+        return;
+    if (r->store.advice != NULL && r->store.advice[0] != '\0') {
+        rows_text(rows, "try", slice_str(r->store.advice), WHY_LINES);
+        return;
+    }
+    rows_printf(rows, "why", "%s",
+                r->plan->meeting.elsewhere
+                    ? "the ddprun that hosts it, or its host, has ended or is frozen; or the network between"
+                    : "the store's thread in this ddprun has ended the connection");
+    rows_printf(rows, "try", "%s",
+                "look at what ddprun said on that host; a store of its own (ddp-rendezvous on another host, "
+                "--rdzv_endpoint) survives the death of any node");
+}
+
+bool report_local_only(const struct report *r, struct buf *out)
+{
+    const struct plan_meeting *m = &r->plan->meeting;
+    const int began = r->plan->first_nnodes;
+    if (m->local_only[0] == '\0' || began >= m->nnodes_max)
+        return true;
+    if (began == 0)
+        return buf_printf(out, "the nodes did not come together; %s", m->local_only);
+    return buf_printf(out, "the job began with %d of %d nodes; %s", began, m->nnodes_max, m->local_only);
+}
+
+/* --- the end -------------------------------------------------------------------------------------------- */
+
+/* The files of one worker that --log_file has named; its streams may share one. */
+static void named_files(const struct report *r, const struct plan_worker *w, struct rows *rows)
+{
+    const char *root = r->plan->log_root, *out = w->out.file, *err = w->err.file;
+    if (out == NULL || (err != NULL && strcmp(out, err) == 0)) {
+        out = err;
+        err = NULL;
+    }
+    if (out != NULL)
+        rows_printf(rows, "logs", "%s%s%s%s%s", root != NULL ? root : "",
+                    root != NULL ? ", of this worker in " : "", out, err != NULL ? ", " : "",
+                    err != NULL ? err : "");
+}
+
+static void where(const struct report *r, struct rows *rows)
+{
+    int first = cause_first(r);
+    const struct plan_worker *w = first >= 0 ? &r->plan->workers[first] : NULL;
+    if (w != NULL && r->plan->cli->log_file != NULL)
+        named_files(r, w, rows);
+    else if (w != NULL && w->log_dir != NULL)
+        rows_printf(rows, "logs", "%s, of this worker in %s", r->plan->log_root, w->log_dir);
+    else if (r->plan->log_root != NULL)
+        rows_printf(rows, "logs", "%s", r->plan->log_root);
+}
+
+/* What a shell makes the names of all ranks of: a star for each %r. Cut where a path would be too long, as no record is there. */
+static void pattern_of_all(char out[PATH_MAX], const char *pattern)
+{
+    size_t n = 0;
+    for (const char *at = pattern; *at != '\0' && n + 1 < PATH_MAX; at += strncmp(at, "%r", 2) == 0 ? 2 : 1)
+        out[n++] = strncmp(at, "%r", 2) == 0 ? '*' : *at;
+    out[n] = '\0';
+}
+
+/* The records of all ranks together say who was behind. */
+static void flights(const struct report *r, struct rows *rows)
+{
+    char all[PATH_MAX];
+    if (r->flights == NULL)
+        return;
+    pattern_of_all(all, r->flights);
+    rows_printf(rows, "calls", "ddpctl flight %s%s compares what the ranks called last", all,
+                strstr(r->flights, "%r") == NULL ? "/flight_*.json" : "");
+}
+
+/* Write the owner of the exit code, for the last row. Empty for the user's stop and for 124. */
+static void whose_code(const struct report *r, const struct failure *f, char *out, size_t size)
+{
+    static const char *const policies[] = { "first", "max", "rank0", "workers" };
+    out[0] = '\0';
+    if (f == NULL || agent_is_stuck(r->agent))
+        return;
+    if (agent_exit_code(r->agent) != failure_code(f))
+        snprintf(out, size, ", because of --exit_code=%s", policies[agent_exit_policy(r->agent)]);
+    else if (cause_is_left_waiting(r, f) && r->left.subject != NULL && r->left.subject[0] != '\0')
+        snprintf(out, size, ", because of %.200s", r->left.subject);
+    else if (f->rank >= 0)
+        snprintf(out, size, ", because of rank %d on %.200s", f->rank, f->host);
+    else if (f->node_rank >= 0)
+        snprintf(out, size, ", because of node %d on %.200s", f->node_rank, f->host);
+}
+
+/* The last line, where many look first: it names the culprit once more. And 137 says little, 128 + SIGKILL more. */
+static void exit_code(const struct report *r, struct rows *rows)
+{
+    struct failure room;
+    const struct failure *f = cause_failure(r, &room);
+    const int code = agent_exit_code(r->agent), sig = f != NULL ? f->signal : agent_stop_signal(r->agent);
+    char name[ENDING_MAX], what[ENDING_MAX + 32] = "", whose[ENDING_MAX + LIMIT_TEXT];
+    signal_name(name, sig);
+    if (sig != 0 && code == EXIT_CODE_SIGNAL + sig)
+        snprintf(what, sizeof(what), " = 128 + %d (%s)", sig, name);
+    whose_code(r, f, whose, sizeof(whose));
+    rows_printf(rows, "exit", "%d%s%s", code, what, whose);
+}
+
+bool report_text(const struct report *r, struct buf *out)
+{
+    size_t before = out->len;
+    struct rows rows = { .out = out, .colour = r->colour, .limit = REPORT_LINES_MAX - END_LINES, .ok = true };
+    headline(r, &rows);
+    if (report_needed(r)) {
+        first_cause(r, &rows);
+        store_gone(r, &rows);
+        if (!cause_never_began(r))
+            report_others(r, &rows);
+        report_attempts(r, &rows);
+        rows.limit = REPORT_LINES_MAX;
+        made_row(r, &rows, "nodes", report_local_only);
+        where(r, &rows);
+        flights(r, &rows);
+        exit_code(r, &rows);
+    }
+    if (!rows.ok)
+        out->len = before;
+    return rows.ok;
+}

@@ -1,0 +1,137 @@
+/* store_peers.h -- a store server inside the test, on a free port of 127.0.0.1. Criterion gives every test a process of
+ * its own, so there is one. Its stop asserts that the loop is empty. */
+#ifndef STORE_PEERS_H
+#define STORE_PEERS_H
+
+#include "base/buf.h"
+#include "server/server.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* For `.init =` and `.fini =` of a test. */
+void serve(void);
+void serve_end(void);
+
+/* The port of the running server; and start one with other options. */
+int served_port(void);
+void serve_with(const struct store_server_options *options);
+
+/* --- peer ------------------------------------------------------------------------------------------------- */
+
+/* A client of the store over a real socket, for tests that want to see each byte.
+ *
+ * Bytes are written as hex text, blanks ignored. Every expectation has a deadline of PEER_DEADLINE_MS and fails the
+ * test at the line it stands in. */
+
+enum { PEER_DEADLINE_MS = 30000 };
+
+/* Bytes of the greeting of a dialect C client (VALIDATE, PING), and its answer. */
+#define PEER_GREETING        "00 cef7853c 0d c6100000"
+#define PEER_GREETING_ANSWER "c6100000"
+
+/* Connected to 127.0.0.1, TCP_NODELAY; fails the test otherwise. Close it with close(2). */
+int peer_connect(int port);
+
+/* The same, and greeted in dialect C. */
+int peer_connect_c(int port);
+
+/* Send everything (peer_send_cut: in pieces of `step` bytes, one segment each). False when the server has closed. */
+bool peer_send(int fd, struct slice bytes);
+bool peer_send_hex(int fd, const char *hex);
+bool peer_send_cut(int fd, const char *hex, size_t step);
+
+/* Exactly these bytes come next. */
+#define peer_expect(fd, hex) peer_expect_at(fd, hex, __FILE__, __LINE__)
+void peer_expect_at(int fd, const char *hex, const char *file, int line);
+
+/* Nothing is there to read, and nothing comes before the answer to a request that is sent now. `dialect` 'A' or 'C'. */
+#define peer_expect_silence(fd, dialect) peer_expect_silence_at(fd, dialect, __FILE__, __LINE__)
+void peer_expect_silence_at(int fd, char dialect, const char *file, int line);
+
+/* The server closes: with FIN (a reset fails the test), what comes before it is thrown away. Closes `fd`. */
+#define peer_expect_end(fd) peer_expect_end_at(fd, __FILE__, __LINE__)
+void peer_expect_end_at(int fd, const char *file, int line);
+
+/* Requests of dialect C on a greeted connection; `key` is used as it is. */
+bool peer_set(int fd, const char *key, struct slice value);
+int64_t peer_add(int fd, const char *key, int64_t delta);
+void peer_wait(int fd, const char *key); /* sends only */
+
+/* Is the server there for a new client? */
+#define peer_expect_service(port) peer_expect_service_at(port, __FILE__, __LINE__)
+void peer_expect_service_at(int port, const char *file, int line);
+
+/* --- fake store ------------------------------------------------------------------------------------------- */
+
+/* A peer that says exactly what a test tells it to.
+ *
+ *     struct fake_store *fake = fake_store_start((const char *[]){ "< 00 cef7853c 0d ?? ?? ?? ?? > @", NULL });
+ *     ... connect to fake_store_port(fake) ...
+ *     cr_assert_null(fake_store_stop(fake));
+ *
+ * There is one script for each connection, in order; the last one serves all further connections. Words of a
+ * script:
+ *
+ *     <       what follows is expected, byte by byte: two hex digits (blanks are free), or ?? for any byte
+ *     >       what follows is sent: hex digits, @ (the last 4 bytes that met ??), or a 'text without blanks
+ *     blob    (behind <) any blob, a length and its bytes
+ *     slowly  from here on each byte is sent in a segment of its own
+ *     hangup  close at once
+ *
+ * At the end of its script a connection stays open, silent, until the client closes it. */
+
+struct fake_store;
+
+/* Serve on a free port of 127.0.0.1, on a thread. `scripts` ends with NULL; the texts are borrowed until the
+ * stop. */
+struct fake_store *fake_store_start(const char *const *scripts);
+
+int fake_store_port(const struct fake_store *fake);
+
+/* How many connections have come so far. */
+int fake_store_connections(const struct fake_store *fake);
+
+/* Stop and free. Returns what the clients said against the script, NULL if nothing; valid until the next
+ * stop. */
+const char *fake_store_stop(struct fake_store *fake);
+
+/* A port of 127.0.0.1 that is bound but not listened on: connections are refused. Returns the socket; close
+ * it. */
+int fake_port_reserve(int *port);
+
+/* --- rude ------------------------------------------------------------------------------------------------- */
+
+/* Servers that are no store, each on a free port of 127.0.0.1 and on a thread of its own, and networks that
+ * lead nowhere. */
+
+enum rude_kind {
+    RUDE_SILENT, /* takes connections and says nothing */
+    RUDE_CLOSER, /* takes and closes them */
+    RUDE_HTTP,
+    RUDE_TLS,
+    RUDE_SSH,
+    RUDE_TORCH, /* greets back like PyTorch's store, and closes at what it does not know */
+    RUDE_OTHER
+};
+
+/* Its port. The thread lives until the test's process ends. */
+int rude_start(enum rude_kind kind);
+
+/* A port of 127.0.0.1 where nobody listens. */
+int rude_closed_port(void);
+
+/* A listener whose queue is full: it takes no further connection. */
+int rude_full_port(void);
+
+/* Run the rest of this test in a network (or mount) namespace of its own; skips the test where that is not allowed. */
+void rude_own_network(void);
+void rude_own_mounts(void);
+
+/* `ip ...`; skips the test when it fails. */
+void rude_ip(const char *arguments);
+
+/* Put `text` in place of a file, for this mount namespace. */
+void rude_replace(const char *path, const char *text);
+
+#endif

@@ -1,0 +1,174 @@
+/* table_pages.h -- the tables of ops.h, messages.h and findings.h as the pages show them, for `make protocol` and for the tests that
+ * compare the pages. All return false when memory is short. */
+#ifndef TABLE_PAGES_H
+#define TABLE_PAGES_H
+
+#include "diagnosis/findings.h"
+#include "hub/messages.h"
+#include "store/ops.h"
+
+/* --- requests ------------------------------------------------------------------------------------------- */
+
+static inline bool page_put_code(struct buf *out, int code)
+{
+    return code < 0 ? buf_printf(out, " – |") : buf_printf(out, " 0x%02x |", (unsigned)code);
+}
+
+static inline bool page_put_fields(struct buf *out, const struct op *op)
+{
+    bool ok = buf_printf(out, op->field[0] == FIELD_NIL ? " –" : " ");
+    for (int i = 0; i < OP_FIELDS && op->field[i] != FIELD_NIL; i++)
+        ok = ok && buf_printf(out, "%s`%s`", i ? ", " : "", field_table[op->field[i]].text);
+    return ok && buf_printf(out, " |");
+}
+
+/* Markdown, because the page is read on a web site as well as in an editor; empty cells stay empty. */
+static inline bool page_of_requests(struct buf *out)
+{
+    static const struct {
+        bool wakes;
+        const char *response, *text;
+    } rows[OPS] = {
+#define X(name, c, b, a, f0, f1, f2, waits, wakes, response, text) [OP_##name] = { wakes, response, text },
+        STORE_OPS(X)
+#undef X
+    };
+    bool ok = buf_printf(out, "| request | C | B | A | fields | response | | what it does |\n"
+                              "|---|---|---|---|---|---|---|---|\n");
+    for (int i = 0; i < OPS; i++) {
+        const struct op *op = &op_table[i];
+        const bool waits = op->waits, wakes = rows[i].wakes;
+        ok = ok && buf_printf(out, "| %s |", op->name) && page_put_code(out, op->code[DIALECT_C]) &&
+             page_put_code(out, op->code[DIALECT_B]) && page_put_code(out, op->code[DIALECT_A]) &&
+             page_put_fields(out, op) &&
+             buf_printf(out, " %s | %s | %s |\n", rows[i].response,
+                        waits && wakes ? "waits, wakes"
+                        : waits        ? "waits"
+                        : wakes        ? "wakes"
+                                       : "",
+                        rows[i].text);
+    }
+    return ok;
+}
+
+/* --- control messages ----------------------------------------------------------------------------------- */
+
+#define X(name, words) PAGE_##name,
+enum page_kind { MESSAGE_KINDS(X) };
+#undef X
+
+struct page_row {
+    const char *name;
+    enum page_kind kind;
+    int64_t least, most, missing;
+    const char *what;
+};
+
+/* The rows of each message; a row without a name ends them. */
+#define ROW(kind, name, least, most, missing, what) { #name, PAGE_##kind, least, most, missing, what },
+#define X(ID, name, ...) \
+    static const struct page_row page_rows_##name[] = { FIELDS_OF_##name(ROW){ NULL, 0, 0, 0, 0, NULL } };
+MESSAGES(X)
+#undef X
+#undef ROW
+
+static const struct {
+    const char *name, *what;
+    enum message_class class;
+    const struct page_row *rows;
+} page_messages[MESSAGE_COUNT] = {
+#define X(ID, name, words, class, what) { words, what, MESSAGE_IS_##class, page_rows_##name },
+    MESSAGES(X)
+#undef X
+};
+
+static inline bool page_put_limits(struct buf *out, const struct page_row *f)
+{
+    switch (f->kind) {
+    case PAGE_WHOLE:
+    case PAGE_LIMIT:
+    case PAGE_CODE:
+        return buf_printf(out, "%lld to %lld", (long long)f->least, (long long)f->most);
+    case PAGE_TEXT:
+        return buf_printf(out, "%lld bytes", (long long)f->most);
+    case PAGE_LIST:
+        return f->most == 0 || buf_printf(out, "%lld", (long long)f->most);
+    default:
+        return true;
+    }
+}
+
+static inline bool page_put_message(struct buf *out, int id)
+{
+#define X(name, words) words,
+    static const char *const kinds[] = { MESSAGE_KINDS(X) };
+#undef X
+    const struct page_row *f = page_messages[id].rows;
+    bool ok = buf_printf(out, "\n**%s**: %s\n", page_messages[id].name, page_messages[id].what);
+    if (f->name != NULL)
+        ok = ok && buf_printf(out, "\n| member | type | limits | needed | |\n|---|---|---|---|---|\n");
+    for (; ok && f->name != NULL; f++)
+        ok = buf_printf(out, "| `%s` | %s | ", f->name, kinds[f->kind]) && page_put_limits(out, f) &&
+             buf_printf(out, " | %s | %s |\n", f->missing == MESSAGE_NEEDED ? "yes" : "", f->what);
+    return ok;
+}
+
+static inline bool page_of_messages(struct buf *out)
+{
+    static const char *const titles[MESSAGE_CLASSES] = {
+        [MESSAGE_IS_AGENT_CALL] = "Calls of agents",
+        [MESSAGE_IS_CALL] = "Calls of anybody",
+        [MESSAGE_IS_ANSWER] = "Answers",
+        [MESSAGE_IS_PUSH] = "Pushes",
+        [MESSAGE_IS_PART] = "Parts",
+    };
+    bool ok = true;
+    for (int class = 0; ok && class < MESSAGE_CLASSES; class ++) {
+        ok = buf_printf(out, "\n## %s\n", titles[class]);
+        for (int id = 0; ok && id < MESSAGE_COUNT; id++)
+            ok = (int)page_messages[id].class != class || page_put_message(out, id);
+    }
+    return ok && buf_printf(out, "\n");
+}
+
+/* Calls with each of their members as a dictionary of libFuzzer; a name that several messages share stands there several times, which
+ * does no harm. */
+static inline bool page_of_dictionary(struct buf *out)
+{
+    bool ok = true;
+    for (int id = 0; ok && id < MESSAGE_COUNT; id++) {
+        if (page_messages[id].class > MESSAGE_IS_CALL)
+            continue;
+        ok = buf_printf(out, "\"{\\\"op\\\":\\\"%s\\\"\"\n", page_messages[id].name);
+        for (const struct page_row *f = page_messages[id].rows; ok && f->name != NULL; f++)
+            ok = buf_printf(out, "\",\\\"%s\\\":\"\n", f->name);
+    }
+    return ok;
+}
+
+/* --- findings ------------------------------------------------------------------------------------------- */
+
+/* "${host}" as a person reads it: "HOST". */
+static inline bool page_put_word(void *user, struct slice word, struct buf *out)
+{
+    (void)user;
+    const char *p = word.data;
+    bool ok = true;
+    for (size_t i = 0; ok && i < word.len; i++)
+        ok = buf_printf(out, "%c", p[i] >= 'a' && p[i] <= 'z' ? p[i] - 'a' + 'A' : p[i]);
+    return ok;
+}
+
+static inline bool page_of_findings(struct buf *out)
+{
+    bool ok = buf_printf(out, "| code | | what is said | what is advised |\n|---|---|---|---|\n");
+    for (int i = FINDING_NONE + 1; ok && i < FINDING_CODES; i++) {
+        const enum finding_code code = (enum finding_code)i;
+        ok = buf_printf(out, "| `%s` | %s | ", finding_code_name(code), finding_grade_name(code)) &&
+             finding_fill(out, finding_sentence(code), page_put_word, NULL) && buf_printf(out, " | ") &&
+             finding_fill(out, finding_advice(code), page_put_word, NULL) && buf_printf(out, " |\n");
+    }
+    return ok;
+}
+
+#endif

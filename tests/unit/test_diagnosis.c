@@ -1,0 +1,673 @@
+/* One case each: what is known of a job, and the findings that must come out, causes first. No clock, no socket. */
+#include "base/text.h"
+#include "diagnosis/diagnosis.h"
+#include "diagnosis/findings.h"
+#include "job/members.h"
+#include "snapshot_case.h"
+#include "store/store.h"
+#include "tests/prog/table_pages.h"
+
+#include <cjson/cJSON.h>
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+/* --- who stands still ------------------------------------------------------------------------------------ */
+
+#define STEPPED(n, in, number, ms, ...)                                                                      \
+    {                                                                                                        \
+        .rank = n, .host = "n1", .pid = 70 + (n), .started = true, .has_steps = true, .step = 5, .call = in, \
+        .call_seq = number, .still_ms = ms, __VA_ARGS__                                                      \
+    }
+
+Test(diagnose_job, a_rank_outside_of_the_call_in_which_the_others_wait)
+{
+    EXPECT(CASE(RUNNING, RANKS(STEPPED(0, "all_reduce", 9, 5000), STEPPED(1, "all_reduce", 9, 4000),
+                               STEPPED(2, "", 8, 6000, .proc_state = 'R', .cpu_percent = 99),
+                               STEPPED(3, "all_reduce", 9, 5000))),
+           "RANK_STANDS_STILL", "rank 2 (n1, pid 72)",
+           "has made no step for 6.0 s (the last one was 5), and 3 others wait for it in all_reduce #9; it "
+           "computes (99 % CPU)");
+}
+
+Test(diagnose_job, a_rank_in_an_older_call_is_behind)
+{
+    EXPECT(CASE(RUNNING, RANKS(STEPPED(0, "all_reduce", 9, 5000),
+                               STEPPED(1, "barrier", 7, 6000, .proc_state = 'S', .wchan = "nfs_wait"))),
+           "RANK_STANDS_STILL", "rank 1 (n1, pid 71)",
+           "(it is in barrier #7), and 1 other waits for it in all_reduce #9; it sleeps in nfs_wait");
+}
+
+Test(diagnose_job, a_rank_that_has_ended_is_told_as_what_it_is)
+{
+    EXPECT(CASE(RUNNING, RANKS(STEPPED(0, "all_reduce", 9, 5000), STEPPED(1, "", 7, 6000, .exited = true))),
+           "RANK_EXITED", "rank 1", "has exited with code 0");
+}
+
+Test(diagnose_job, nobody_stands_still_for_a_moment_or_alone)
+{
+    struct diagnosis d =
+        look(CASE(RUNNING, RANKS(STEPPED(0, "all_reduce", 9, 2000), STEPPED(1, "", 8, 60000))));
+    cr_expect_eq(d.n, 0, "%s", d.list[0].sentence);
+    d = look(CASE(RUNNING, RANKS(STEPPED(0, "", 9, 60000), STEPPED(1, "", 8, 60000))));
+    cr_expect_eq(d.n, 0, "%s", d.list[0].sentence);
+    d = look(CASE(RUNNING, RANKS(STEPPED(0, "all_reduce", 9, 60000), STEPPED(1, "", 8, 1000), RANK(2))));
+    cr_expect_eq(d.n, 0, "%s", d.list[0].sentence);
+    d = look(CASE(RUNNING,
+                  RANKS(STEPPED(0, "all_reduce", 9, 60000), STEPPED(1, "", 8, 60000, .node_lost = true))));
+    cr_expect_eq(d.n, 0, "%s", d.list[0].sentence);
+}
+
+/* --- who is not here ------------------------------------------------------------------------------------ */
+
+Test(diagnose_job, a_node_that_never_came)
+{
+    EXPECT(CASE(GATHERING, NODES(NODE(0))), "NODE_NEVER_CAME", "node 1", "has not come");
+}
+
+Test(diagnose_job, many_nodes_that_never_came_are_one_finding)
+{
+    struct snapshot s = CASE(GATHERING, NODES(NODE(1), NODE(5)));
+    s.min = s.max = 500;
+    EXPECT(s, "NODE_NEVER_CAME", "nodes 0, 2-4, 6-499", "in 62.0 s");
+}
+
+Test(diagnose_job, a_moment_of_waiting_is_no_trouble)
+{
+    struct snapshot s = CASE(GATHERING, NODES(NODE(0)));
+    s.waited_ms = 1000;
+    cr_assert_eq(look(s).n, 0);
+}
+
+Test(diagnose_job, too_few_nodes_of_an_elastic_job)
+{
+    struct snapshot s =
+        CASE(GATHERING, .elastic = true, NODES(NODE(0, .node_rank = -1), NODE(1, .node_rank = -1)));
+    s.min = 3, s.max = 4;
+    EXPECT(s, "TOO_FEW_NODES", "2 of at least 3 nodes", "n0, n1");
+}
+
+/* Before the first round, and after it with one of them on its way back. */
+Test(diagnose_job, exactly_the_minimum_of_an_elastic_job_is_enough)
+{
+    struct snapshot s =
+        CASE(GATHERING, .elastic = true, NODES(NODE(0, .node_rank = -1), NODE(1, .node_rank = -1)));
+    s.min = 2, s.max = 4;
+    cr_expect_eq(look(s).n, 0);
+    s.round = 1;
+    cr_expect_eq(look(s).n, 0);
+    s.min = 3;
+    EXPECT(s, "TOO_FEW_LEFT", "2 of at least 3 nodes", "1 more node");
+    s.returning = 1;
+    cr_expect_eq(look(s).n, 0);
+}
+
+Test(diagnose_job, a_node_that_came_and_died)
+{
+    EXPECT(CASE(GATHERING, NODES(NODE(0)),
+                LIST(gone, snapshot_gone,
+                     { .host = "n1",
+                       .how = "its connection was closed",
+                       .node_rank = 1,
+                       .pid = 77,
+                       .lost = true,
+                       .stayed_ms = 3000,
+                       .gone_ms = 10000 })),
+           "NODE_CAME_AND_DIED", "node 1 (n1, pid 77)", "stayed 3.0 s, and has been gone for 10.0 s");
+}
+
+Test(diagnose_job, a_node_that_came_back_is_not_missed)
+{
+    cr_assert_eq(look(CASE(GATHERING, NODES(NODE(0), NODE(1)),
+                           LIST(gone, snapshot_gone,
+                                { .host = "n1", .how = "x", .node_rank = 1, .pid = 77, .lost = true })))
+                     .n,
+                 0);
+}
+
+static struct snapshot lost(bool silent)
+{
+    static struct snapshot_gone gone = { .host = "n1",
+                                         .how = "nothing heard for 3.0 s",
+                                         .node_rank = 1,
+                                         .pid = 401,
+                                         .lost = true,
+                                         .ran = true,
+                                         .gone_ms = 1500 };
+    struct snapshot s = CASE(RUNNING, .gone = &gone, .n_gone = 1);
+    gone.silent = silent;
+    s.n_nodes = 0; /* they would be gone when this returns */
+    s.phase = PHASE_STOPPING;
+    return s;
+}
+
+Test(diagnose_job, a_lost_node_is_silent_or_has_hung_up)
+{
+    EXPECT(lost(true), "NODE_LOST_SILENT", "node 1 (n1, pid 401)", "nothing heard for 3.0 s");
+    EXPECT(lost(false), "NODE_LOST_CLOSED", "node 1 (n1, pid 401)", "has been lost for 1.5 s");
+}
+
+Test(diagnose_job, a_late_node_is_a_spare)
+{
+    struct snapshot s = CASE(RUNNING);
+    const struct snapshot_node nodes[] = { NODE(2, .is_spare = true, .node_rank = -1), NODE(0), NODE(1) };
+    s.nodes = nodes, s.n_nodes = 3, s.elastic = true;
+    EXPECT(s, "LATE_NODE_IS_SPARE", "n2 (pid 402)", "running with 2 nodes");
+    cr_assert_not(finding_is_trouble(FINDING_LATE_NODE_IS_SPARE));
+}
+
+/* --- how they were started ------------------------------------------------------------------------------ */
+
+Test(diagnose_job, one_node_rank_on_two_machines)
+{
+    struct snapshot s =
+        CASE(GATHERING, NODES(NODE(0)),
+             LIST(refused, snapshot_refused,
+                  REFUSED("NODE_RANK_TAKEN", 3, .node_rank = 0, .words = "n3 says 0, which n0 has already")));
+    s.min = s.max = 4;
+    struct diagnosis d = look(s);
+    expect_at(&d, 0, "NODE_RANK_TAKEN", "n3 (pid 903)",
+              "n3 says 0, which n0 has already; nobody has claimed 1-3: was the same --node_rank");
+    expect_at(&d, 1, "NODE_NEVER_CAME", "nodes 1-3", "");
+}
+
+/* The codes of refusals are those of findings: who was refused and who waits for it read the same. */
+Test(diagnose_job, a_refusal_is_told_to_all_under_its_own_code)
+{
+    static const char *const codes[] = {
+#define X(code, ...) #code,
+        FINDINGS_OF_REFUSALS(X)
+#undef X
+    };
+    for (size_t i = 0; i < LEN(codes); i++)
+        EXPECT(CASE(GATHERING, NODES(NODE(0), NODE(1)),
+                    LIST(refused, snapshot_refused, REFUSED(codes[i], 5, .words = "5 there, 4 here"))),
+               codes[i], "n5 (pid 905)", "5 there, 4 here");
+}
+
+Test(diagnose_job, who_was_refused_and_came_in_later_is_not_told)
+{
+    cr_assert_eq(look(CASE(GATHERING, NODES(NODE(0), NODE(1)),
+                           LIST(refused, snapshot_refused, REFUSED("NNODES_DIFFERS", 1, .pid = 401))))
+                     .n,
+                 0);
+}
+
+/* What it was refused for comes first; then what that means for those who wait. */
+Test(diagnose_job, a_node_that_was_refused_is_missed)
+{
+    struct snapshot s = CASE(GATHERING, NODES(NODE(0)),
+                             LIST(refused, snapshot_refused, REFUSED("NNODES_DIFFERS", 1, .ago_ms = 9000),
+                                  REFUSED("NNODES_DIFFERS", 1, .pid = 1001)));
+    struct diagnosis d = look(s);
+    expect_at(&d, 1, "NNODES_DIFFERS", "n1 (pid 1001)", "a node was refused 4.0 s ago: words");
+    expect_at(&d, 2, "NODE_WAS_REFUSED", "node 1 (n1, pid 1001)", "is still missing");
+    cr_assert(strstr(d.list[2].advice, "waits for it, 13 min at most (--timeout)") != NULL, "%s",
+              d.list[2].advice);
+    cr_assert_eq(d.n, 3);
+    s.is_final = true;
+    d = look(s);
+    cr_assert(strstr(d.list[2].advice, "waits") == NULL, "%s", d.list[2].advice);
+}
+
+Test(diagnose_job, an_elastic_job_that_has_enough_misses_nobody_who_was_refused)
+{
+    struct snapshot s = CASE(GATHERING, .elastic = true, NODES(NODE(0), NODE(1)),
+                             LIST(refused, snapshot_refused, REFUSED("NPROC_DIFFERS", -1)));
+    struct diagnosis d = look(s);
+    cr_assert_eq(d.n, 1);
+    s.min = s.max = 3;
+    d = look(s);
+    expect_at(&d, 1, "NODE_WAS_REFUSED", "n-1 (pid 899)", "refused (NPROC_DIFFERS)");
+}
+
+/* It came back with the right command, and was lost after that. */
+Test(diagnose_job, a_node_that_was_let_in_at_last_and_died_is_not_missed_for_its_refusal)
+{
+    struct diagnosis d =
+        look(CASE(GATHERING, NODES(NODE(0)), LIST(refused, snapshot_refused, REFUSED("NNODES_DIFFERS", 1)),
+                  LIST(gone, snapshot_gone,
+                       { .host = "n1", .how = "words", .node_rank = 1, .lost = true, .gone_ms = 1000 })));
+    expect_at(&d, 0, "NNODES_DIFFERS", "n1 (pid 901)", "words");
+    expect_at(&d, 1, "NODE_CAME_AND_DIED", "node 1 (n1)", "has been gone for 1.0 s");
+    cr_assert_eq(d.n, 2);
+}
+
+Test(diagnose_job, different_numbers_of_workers_are_a_note)
+{
+    EXPECT(CASE(GATHERING, NODES(NODE(0, .nproc = 8), NODE(1, .nproc = 7))), "NPROC_UNEVEN",
+           "node 0 (n0, pid 400)", "brings 8 workers and node 1 (n1, pid 401) 7; together 15");
+}
+
+Test(diagnose_job, two_machines_with_one_address)
+{
+    EXPECT(CASE(GATHERING, NODES(NODE(0, .addr = "172.17.0.1"), NODE(1, .addr = "172.17.0.1"))),
+           "ADDRESS_NOT_UNIQUE", "node 0 (n0, pid 400)", "at 172.17.0.1");
+}
+
+/* One router for both: that they have one address is then no mistake. */
+Test(diagnose_job, nodes_behind_a_router_that_translates)
+{
+#define INSIDE(n) NODE(n, .own = "10.8.0.1" #n, .addr = "10.9.0.254")
+    struct diagnosis d = look(CASE(GATHERING, NODES(INSIDE(0), INSIDE(1))));
+    cr_assert_eq(d.n, 2);
+    expect_at(&d, 0, "ADDRESS_TRANSLATED", "node 0 (n0, pid 400)",
+              "the address 10.8.0.10, and comes to the store from 10.9.0.254");
+    expect_at(&d, 1, "ADDRESS_TRANSLATED", "node 1 (n1, pid 401)", "10.8.0.11");
+    cr_assert_eq(look(CASE(GATHERING, NODES(NODE(0, .own = "10.9.0.10"), NODE(1)))).n, 0,
+                 "it is as it sees itself");
+    cr_assert_eq(look(CASE(GATHERING, NODES(NODE(0, .own = "10.9.0.10", .addr = "127.0.0.6"), NODE(1)))).n, 0,
+                 "a sidecar's");
+}
+
+/* --- strangers, and the store itself -------------------------------------------------------------------- */
+
+#define STRANGER(...) LIST(strangers, snapshot_stranger, { .address = "10.2.3.4", .times = 3, __VA_ARGS__ })
+
+Test(diagnose_job, strangers_are_told_apart_by_their_first_bytes)
+{
+    EXPECT(CASE(RUNNING, STRANGER(.kind = REJECT_HTTP, .bytes = "\"GET / HT\"")), "FOREIGN_CLIENT",
+           "10.2.3.4", "turned away, 3 times: it speaks HTTP, its first bytes are \"GET / HT\"");
+    EXPECT(CASE(RUNNING, STRANGER(.kind = REJECT_TLS)), "TLS_CLIENT", "10.2.3.4", "TLS");
+    EXPECT(CASE(RUNNING, STRANGER(.kind = REJECT_SILENT)), "SILENT_CLIENT", "10.2.3.4", "never said");
+    EXPECT(CASE(RUNNING, STRANGER(.kind = REJECT_OURS, .job = "old")), "OTHER_JOB", "10.2.3.4",
+           "asks for job 'old', 3 times, and this store serves job 'k3'");
+}
+
+Test(diagnose_job, a_sidecar_stands_between)
+{
+    EXPECT(CASE(RUNNING, LIST(strangers, snapshot_stranger,
+                              { .kind = REJECT_HTTP, .address = "127.0.0.6", .times = 1, .bytes = "x" })),
+           "PROXY_BETWEEN", "127.0.0.6", "proxy");
+}
+
+Test(diagnose_job, torchrun_in_place_of_ddprun_explains_a_missing_node)
+{
+    struct diagnosis d = look(CASE(GATHERING, NODES(NODE(0)), STRANGER(.kind = REJECT_C10D_2)));
+    expect_at(&d, 0, "TORCHRUN_INSTEAD", "10.2.3.4", "no ddprun has joined from there");
+    expect_at(&d, 1, "NODE_NEVER_CAME", "node 1", "");
+}
+
+Test(diagnose_job, workers_of_pytorch_are_no_strangers)
+{
+    cr_assert_eq(look(CASE(RUNNING, LIST(strangers, snapshot_stranger,
+                                         { .kind = REJECT_C10D_2, .address = "10.9.0.11", .times = 1 })))
+                     .n,
+                 0);
+}
+
+Test(diagnose_job, an_accept_queue_that_overflows)
+{
+    struct snapshot s = CASE(GATHERING, NODES(NODE(0), NODE(1)));
+    s.store.accept_overflows = 18, s.store.somaxconn = 128, s.max = s.min = 2;
+    EXPECT(s, "ACCEPT_QUEUE_OVERFLOWED", "n0", "overflowed 18 times since the store began (somaxconn 128)");
+}
+
+Test(diagnose_job, a_store_without_descriptors_or_room)
+{
+    struct snapshot s = CASE(RUNNING);
+    s.store.refused_no_fd = 5;
+    EXPECT(s, "STORE_WITHOUT_FILES", "n0", "5 connections");
+    s.store.refused_no_fd = 0, s.store.used = s.store.max = 1 << 20;
+    EXPECT(s, "STORE_OUT_OF_ROOM", "n0", "1048576 of 1048576 bytes");
+}
+
+Test(diagnose_job, what_a_node_says_about_itself_comes_first)
+{
+    struct diagnosis d = look(CASE(GATHERING, NODES(NODE(0)),
+                                   LIST(notices, snapshot_notice,
+                                        { .code = FINDING_LIMIT_MEMLOCK,
+                                          .subject = "n0",
+                                          .sentence = "n0 allows 64 KiB",
+                                          .advice = "raise" })));
+    expect_at(&d, 0, "LIMIT_MEMLOCK", "n0", "64 KiB");
+    expect_at(&d, 1, "NODE_NEVER_CAME", "node 1", "");
+}
+
+/* --- while a round runs --------------------------------------------------------------------------------- */
+
+Test(diagnose_job, the_first_cause_stands_above_its_consequences)
+{
+    struct diagnosis d = look(CASE(RUNNING,
+                                   .cause = { .known = true,
+                                              .host = "n1",
+                                              .words = "was killed by signal 9 (SIGKILL)",
+                                              .node_rank = 1,
+                                              .rank = 3,
+                                              .pid = 73,
+                                              .after_ms = 12300 },
+                                   THREE_WAIT, RANKS(THREE, RANK(3, .exited = true, .signal = 9))));
+    expect_at(&d, 0, "WORKER_FAILED", "rank 3 (n1, pid 73)",
+              "was killed by signal 9 (SIGKILL), 12.3 s after");
+    expect_at(&d, 1, "RANK_KILLED", "rank 3", "9, SIGKILL (n1, pid 73)");
+    expect_at(&d, 2, "BARRIER_WAITS", "barrier 'step-7'", "3 of 4 ranks have waited for 60.0 s, 1 missing");
+}
+
+Test(diagnose_job, a_program_that_is_missing_on_one_node)
+{
+    struct snapshot s = CASE(RUNNING, .cause = { .known = true,
+                                                 .host = "n1",
+                                                 .rank = 2,
+                                                 .node_rank = 1,
+                                                 .words = "/opt/train: no such file",
+                                                 .error = ENOENT });
+    EXPECT(s, "PROGRAM_MISSING_ON_NODE", "node 1 (n1)", "/opt/train: no such file");
+}
+
+Test(diagnose_job, workers_that_cannot_reach_each_other)
+{
+    struct diagnosis d = look(CASE(
+        RUNNING,
+        .cause = { .known = true, .host = "n1", .words = "exit 1", .node_rank = 1, .rank = 3, .pid = 73 },
+        LIST(notices, snapshot_notice,
+             { .code = FINDING_PORTS_CLOSED,
+               .subject = "rank 3 (n1, pid 73)",
+               .sentence = "others are not",
+               .advice = "open them" })));
+    expect_at(&d, 0, "PORTS_CLOSED", "rank 3 (n1, pid 73)", "others are not");
+    expect_at(&d, 1, "WORKER_FAILED", "rank 3 (n1, pid 73)", "");
+}
+
+/* The missing rank 3, in all its ways; the barrier is told as the consequence. */
+static void expect_missing(struct rank_facts rank, const char *code, const char *sentence)
+{
+    const struct rank_facts ranks[] = { THREE, rank };
+    struct snapshot s = CASE(RUNNING, THREE_WAIT);
+    s.ranks = ranks, s.n_ranks = 4;
+    struct diagnosis d = look(s);
+    expect_at(&d, 0, code, "rank 3", sentence);
+    expect_at(&d, 1, "BARRIER_WAITS", "barrier 'step-7'", "");
+    cr_assert_eq(d.n, 2);
+}
+
+#define HERE .met = true, .connected = true, .silent_ms = 60000
+
+Test(diagnose_job, why_a_rank_does_not_come)
+{
+    expect_missing((struct rank_facts)RANK(3, .exited = true), "RANK_EXITED",
+                   "has exited with code 0 (n1, pid 73)");
+    expect_missing((struct rank_facts)RANK(3, HERE, .proc_state = 'T', .state_ms = 59000), "RANK_STOPPED",
+                   "is stopped (state T) (n1, pid 73), for 59.0 s now");
+    expect_missing((struct rank_facts)RANK(3, HERE, .proc_state = 'D', .state_ms = 9000,
+                                           .wchan = "nfs_wait_bit_killable"),
+                   "RANK_IN_KERNEL", "state D, in nfs_wait_bit_killable");
+    expect_missing((struct rank_facts)RANK(3, HERE, .proc_state = 'R', .cpu_percent = 99), "RANK_BURNS_CPU",
+                   "computes (99 % CPU) (n1, pid 73) and has not come; last heard 60.0 s ago");
+    expect_missing((struct rank_facts)RANK(3, .proc_state = 'R', .cpu_percent = 100), "RANK_BURNS_CPU",
+                   "it has never connected");
+    expect_missing((struct rank_facts)AT_KEY(3, "/nccl"), "RANK_WAITS_ELSEWHERE", "waits for key '/nccl'");
+    expect_missing((struct rank_facts)RANK(3, HERE, .proc_state = 'S'), "RANK_HAS_NOT_COME",
+                   "last heard 60.0 s ago; it sleeps");
+    expect_missing((struct rank_facts)RANK(3, .met = true), "RANK_DISCONNECTED", "has closed its connection");
+    expect_missing((struct rank_facts)RANK(3), "RANK_NOT_CONNECTED",
+                   "never connected; its process was started (n1, pid 73)");
+    expect_missing((struct rank_facts)RANK(3, .proc_state = 'S', .wchan = "hrtimer_nanosleep"),
+                   "RANK_NOT_CONNECTED", "was started (n1, pid 73); it sleeps in hrtimer_nanosleep");
+    expect_missing((struct rank_facts){ .rank = 3 }, "RANK_UNKNOWN", "never connected");
+}
+
+Test(diagnose_job, a_moment_in_the_kernel_is_no_hang)
+{
+    expect_missing((struct rank_facts)RANK(3, HERE, .proc_state = 'D', .state_ms = 500), "RANK_HAS_NOT_COME",
+                   "");
+}
+
+Test(diagnose_job, uneven_inputs_show_as_two_barriers)
+{
+    struct diagnosis d = look(CASE(RUNNING,
+                                   LIST(waits, snapshot_wait, BARRIER("step-412", 3),
+                                        { .name = { "epoch_end", 9 },
+                                          .is_barrier = true,
+                                          .waiting = 1,
+                                          .members = 4,
+                                          .rank = 3,
+                                          .for_ms = 60000 }),
+                                   RANKS(IN_BARRIER(0, "step-412"), IN_BARRIER(1, "step-412"),
+                                         IN_BARRIER(2, "step-412"), IN_BARRIER(3, "epoch_end"))));
+    expect_at(&d, 0, "UNEVEN_INPUTS", "rank 3 waits",
+              "rank 3 waits in barrier 'epoch_end', while 3 ranks wait in barrier 'step-412'");
+    expect_at(&d, 1, "RANK_WAITS_ELSEWHERE", "rank 3", "barrier 'epoch_end'");
+}
+
+Test(diagnose_job, a_key_that_a_busy_rank_has_not_set)
+{
+    struct diagnosis d = look(CASE(RUNNING, LIST(waits, snapshot_wait, KEY("nccl_id", 3)),
+                                   RANKS(RANK(0, HERE, .proc_state = 'R', .cpu_percent = 100),
+                                         AT_KEY(1, "nccl_id"), AT_KEY(2, "nccl_id"), AT_KEY(3, "nccl_id"))));
+    expect_at(&d, 0, "RANK_BURNS_CPU", "rank 0", "100 % CPU");
+    expect_at(&d, 1, "KEY_AWAITED", "key 'nccl_id'", "ranks 1-3 wait for key 'nccl_id'");
+}
+
+/* --- too much --------------------------------------------------------------------------------------------- */
+
+enum { WORLD = 4096 };
+
+static struct snapshot big_barrier(struct rank_facts *ranks)
+{
+    for (uint32_t i = 0; i < WORLD; i++)
+        ranks[i] = i < WORLD / 2 ? (struct rank_facts){ .rank = i } : (struct rank_facts)IN_BARRIER(i, "b");
+    static const struct snapshot_wait wait = { .name = { "b", 1 },
+                                               .is_barrier = true,
+                                               .waiting = WORLD / 2,
+                                               .members = WORLD,
+                                               .rank = UINT32_MAX,
+                                               .for_ms = 60000 };
+    struct snapshot s = CASE(RUNNING, .waits = &wait, .n_waits = 1);
+    s.ranks = ranks, s.n_ranks = s.world_size = WORLD, s.n_nodes = 0;
+    return s;
+}
+
+Test(diagnose_job, what_is_too_much_for_a_screen_is_counted)
+{
+    static struct rank_facts ranks[WORLD];
+    struct diagnosis d = look(big_barrier(ranks));
+    cr_assert_eq(d.n, DIAGNOSIS_SAME + 1);
+    cr_assert_eq(d.list[DIAGNOSIS_SAME - 1].more, WORLD / 2 - DIAGNOSIS_SAME);
+    expect_at(&d, DIAGNOSIS_SAME, "BARRIER_WAITS", "barrier 'b'", "2048 of 4096");
+}
+
+/* --- diagnose ------------------------------------------------------------------------------------------------- */
+
+/* From facts to sentences, and the small helpers that print foreign bytes. */
+
+static void expect(struct rank_facts facts, const char *sentence, const char *json)
+{
+    struct finding finding;
+    char expected[512];
+    snprintf(expected, sizeof(expected), "rank 3: %s", sentence);
+    diagnose_rank(&facts, &finding);
+    cr_assert_str_eq(finding.sentence, expected);
+    cJSON *o = diagnose_json(&facts);
+    char *printed = cJSON_PrintUnformatted(o);
+    cr_assert_str_eq(printed, json);
+    cJSON_free(printed);
+    cJSON_Delete(o);
+}
+
+#define N1 .rank = 3, .host = "n1", .pid = 77
+
+Test(diagnose, a_rank_that_nobody_has_heard_of)
+{
+    expect((struct rank_facts){ .rank = 3 }, "never connected", "{\"rank\":3,\"state\":\"never_connected\"}");
+}
+
+Test(diagnose, a_process_that_has_not_connected)
+{
+    expect((struct rank_facts){ N1, .started = true },
+           "never connected; its process was started (n1, pid 77)",
+           "{\"rank\":3,\"state\":\"never_connected\",\"host\":\"n1\",\"pid\":77}");
+}
+
+Test(diagnose, a_rank_that_is_busy)
+{
+    expect((struct rank_facts){ N1, .met = true, .connected = true, .silent_ms = 1250 },
+           "connected (n1, pid 77), but has not come; last heard 1.2 s ago",
+           "{\"rank\":3,\"state\":\"connected\",\"host\":\"n1\",\"pid\":77,\"silent_ms\":1250}");
+}
+
+Test(diagnose, a_rank_that_waits_elsewhere)
+{
+    expect(
+        (struct rank_facts){ N1, .met = true, .connected = true, .silent_ms = 5,
+                             .waits.name = slice_str("/x") },
+        "connected (n1, pid 77), but waits for key '/x'; last heard 5 ms ago",
+        "{\"rank\":3,\"state\":\"connected\",\"host\":\"n1\",\"pid\":77,\"silent_ms\":5,\"waits_for\":\"key "
+        "'/x'\"}");
+}
+
+Test(diagnose, a_rank_that_has_closed_its_connection)
+{
+    expect((struct rank_facts){ .rank = 3, .pid = 77, .met = true, .silent_ms = 180000 },
+           "was connected (pid 77), but has closed its connection; last heard 3 min ago",
+           "{\"rank\":3,\"state\":\"disconnected\",\"pid\":77,\"silent_ms\":180000}");
+}
+
+Test(diagnose, a_rank_that_has_exited)
+{
+    expect((struct rank_facts){ N1, .started = true, .exited = true, .exit_code = 1 },
+           "has exited with code 1 (n1, pid 77)",
+           "{\"rank\":3,\"state\":\"exited\",\"host\":\"n1\",\"pid\":77,\"exit_code\":1}");
+}
+
+Test(diagnose, a_rank_that_was_killed)
+{
+    expect((struct rank_facts){ .rank = 3, .host = "n1", .exited = true, .signal = SIGSEGV },
+           "was killed by signal 11, SIGSEGV (n1)",
+           "{\"rank\":3,\"state\":\"exited\",\"host\":\"n1\",\"signal\":11}");
+    expect((struct rank_facts){ .rank = 3, .exited = true, .signal = 64 }, "was killed by signal 64",
+           "{\"rank\":3,\"state\":\"exited\",\"signal\":64}");
+}
+
+/* --- members ------------------------------------------------------------------------------------------------- */
+
+Test(members, a_new_attempt_knows_nobody)
+{
+    struct quota quota = { .max = 1 << 20 };
+    struct members m = { .quota = &quota };
+    cr_assert(members_begin(&m, &(struct job_name){ "demo", 0, 4 }, true));
+    cr_assert(member_place(members_at(&m, 3), "n1", 77));
+    cr_assert(member_place(members_at(&m, 3), "n2", 0));
+    members_at(&m, 3)->exited = true;
+    struct rank_facts facts = member_facts(&m, 3);
+    cr_assert(facts.exited && facts.pid == 77);
+    cr_assert_str_eq(facts.host, "n2");
+    cr_assert_null(members_at(&m, 4));
+    cr_assert(members_begin(&m, &(struct job_name){ "demo", 1, 2 }, true));
+    cr_assert_null(members_at(&m, 3));
+    members_free(&m);
+    cr_assert_eq(quota.used, 0);
+}
+
+Test(members, a_world_too_big_for_the_quota_changes_nothing)
+{
+    struct quota quota = { .max = 1000 };
+    struct members m = { .quota = &quota };
+    cr_assert(members_begin(&m, &(struct job_name){ "demo", 0, 2 }, true));
+    cr_assert_not(members_begin(&m, &(struct job_name){ "demo", 1, 100000 }, true));
+    cr_assert(m.known && m.attempt == 0 && m.world_size == 2);
+    members_free(&m);
+}
+
+/* --- text and decimal ---------------------------------------------------------------------------------------- */
+
+static const char *shown(bool (*put)(struct buf *, struct slice, size_t), struct slice bytes, size_t max)
+{
+    static struct buf out;
+    out.len = 0;
+    cr_assert(put(&out, bytes, max) && buf_append(&out, "", 1));
+    return (char *)out.data;
+}
+
+Test(text, foreign_bytes_are_made_harmless)
+{
+    cr_assert_str_eq(shown(text_put, slice_of("a\0\033[31m\xff", 8), 99), "a\\x00\\x1b[31m\\xff");
+    cr_assert_str_eq(shown(text_put, slice_str("abcdef"), 3), "abc...");
+    cr_assert_str_eq(shown(text_put, slice_str("%s"), 3), "%s");
+    cr_assert_str_eq(shown(text_put_hex, slice_of("\0\xff", 2), 9), "00ff");
+    cr_assert(text_is_plain(slice_str("plain ~")));
+    cr_assert_not(text_is_plain(slice_of("\0", 1)));
+}
+
+static bool parses_to(const char *text, int64_t want)
+{
+    int64_t value;
+    return decimal_parse(slice_str(text), &value) && value == want;
+}
+
+Test(decimal, reads_what_stoll_reads)
+{
+    cr_assert(parses_to("0", 0) && parses_to("-0", 0) && parses_to("+7", 7) &&
+              parses_to(" \t\n\v\f\r-12ab", -12));
+    cr_assert(parses_to("9223372036854775807", INT64_MAX) && parses_to("-9223372036854775808", INT64_MIN));
+    cr_assert(parses_to("0000000000000000000000000000012", 12));
+    int64_t value;
+    const char *const bad[] = { "", "+", "- 1", "--1", "a", "9223372036854775808", "-9223372036854775809" };
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        cr_assert_not(decimal_parse(slice_str(bad[i]), &value), "'%s'", bad[i]);
+}
+
+Test(decimal, what_it_prints_it_reads)
+{
+    const int64_t values[] = { 0, 1, -1, 10, -10, INT64_MAX, INT64_MIN };
+    char room[DECIMAL_MAX];
+    for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
+        int64_t back;
+        cr_assert(decimal_parse(decimal_print(values[i], room), &back));
+        cr_assert_eq(back, values[i]);
+    }
+}
+
+/* --- findings ------------------------------------------------------------------------------------------------- */
+
+/* The table of findings: names, words, and the pages that are printed from it. */
+
+Test(findings, every_code_has_a_name_and_is_found_by_it)
+{
+    for (int i = FINDING_NONE + 1; i < FINDING_CODES; i++)
+        cr_assert_eq(finding_by_name(finding_code_name((enum finding_code)i)), i);
+    cr_assert_eq(finding_by_name("NO_SUCH"), FINDING_NONE);
+}
+
+Test(findings, a_word_that_nobody_gives_is_seen)
+{
+    struct finding f;
+    finding_make(&f, FINDING_LIMIT_NOFILE, "n1", "have", "1024", NULL);
+    cr_assert_str_eq(f.sentence, "n1 allows 1024 open files, and this job needs about ${need} there");
+}
+
+Test(findings, long_words_are_cut)
+{
+    static char name[2000];
+    memset(name, 'x', sizeof(name) - 1);
+    struct finding f;
+    finding_make(&f, FINDING_VERSION_DIFFERS, "n1", "time", "1 s", "words", name, NULL);
+    cr_assert_eq(strlen(f.sentence), FINDING_TEXT_MAX - 1);
+    cr_assert_str_eq(f.sentence + FINDING_TEXT_MAX - 4, "...");
+}
+
+Test(findings, the_page_is_what_the_table_says)
+{
+    static char page[1 << 17];
+    struct buf table = { 0 };
+    FILE *in = fopen("rendezvous/FINDINGS.md", "r");
+    if (in == NULL)
+        cr_skip_test("skipped, because it is not run from the top folder");
+    page[fread(page, 1, sizeof(page) - 1, in)] = '\0';
+    fclose(in);
+    cr_assert(page_of_findings(&table) && buf_append(&table, "", 1));
+    cr_assert_not_null(strstr(page, (char *)table.data), "rendezvous/FINDINGS.md: run `make protocol`");
+    buf_free(&table);
+}
+
+Test(findings, the_manual_has_every_code)
+{
+    struct buf man = { 0 };
+    cr_assert(findings_print_man(&man) && buf_append(&man, "", 1));
+    cr_assert_null(strstr((char *)man.data, "${"));
+#define X(code, ...) cr_assert_not_null(strstr((char *)man.data, "\n.B " #code "\n"));
+    FINDINGS(X)
+#undef X
+    buf_free(&man);
+}

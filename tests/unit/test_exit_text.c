@@ -1,0 +1,202 @@
+/* What the kernel writes, and which end it explains. */
+#include "report/exit_text.h"
+
+#include <criterion/criterion.h>
+#include <elf.h>
+#include <signal.h>
+#include <stdlib.h>
+
+static struct worker_evidence e;
+
+Test(evidence_text, counters_and_limits_are_found_by_name)
+{
+    unsigned long long value = 7;
+    struct slice events = slice_str("low 0\nhigh 0\nmax 12\noom 3\noom_kill 2\noom_group_kill 9\n");
+    cr_expect(counter_in(events, "oom_kill", &value));
+    cr_expect_eq(value, 2);
+    cr_expect(counter_in(events, "oom", &value));
+    cr_expect_eq(value, 3);
+    cr_expect_not(counter_in(events, "oo", &value));
+    cr_expect_not(counter_in(slice_str("oom_kill"), "oom_kill", &value));
+    cr_expect_not(counter_in(slice_str("oom_kill x\n"), "oom_kill", &value));
+    cr_expect_eq(limit_in(slice_str("67108864\n")), 67108864);
+    cr_expect_eq(limit_in(slice_str("max\n")), 0);
+    cr_expect_eq(limit_in(slice_str("9223372036854771712\n")), 0);
+    cr_expect_eq(limit_in(slice_str("")), 0);
+}
+
+/* --- out of memory -------------------------------------------------------------------------------------- */
+
+enum { MIB = 1 << 20 };
+
+static const struct oom_watch INNER = {
+    .name = "/job/step", .v2 = true, .now = { .kills = 1 }, .peak = 60 * MIB
+};
+static const struct oom_watch OUTER = {
+    .name = "/job", .v2 = true, .now = { .kills = 1, .hits = 1 }, .limit = 64 * MIB, .peak = 64 * MIB
+};
+
+Test(oom_judge, blames_the_group_whose_limit_was_reached_not_the_victims)
+{
+    const struct oom_watch watches[] = { INNER, OUTER };
+    e = (struct worker_evidence){ 0 };
+    oom_judge(watches, 2, 1, &e);
+    cr_expect_eq(e.oom, OOM_CGROUP);
+    cr_expect_str_eq(e.cgroup, "/job");
+    cr_expect_eq(e.limit, 64 * MIB);
+    cr_expect_eq(e.kills, 1);
+}
+
+Test(oom_judge, without_a_limit_at_its_end_the_machine_had_no_memory)
+{
+    const struct oom_watch watches[] = { INNER };
+    e = (struct worker_evidence){ 0 };
+    oom_judge(watches, 1, 1, &e);
+    cr_expect_eq(e.oom, OOM_SYSTEM);
+    cr_expect_not(e.oom_likely);
+}
+
+/* The machine's counter also counts other jobs. Where our groups count nothing it was one of those. */
+Test(oom_judge, kills_of_other_jobs_are_not_ours)
+{
+    struct oom_watch quiet = OUTER;
+    quiet.before = quiet.now;
+    e = (struct worker_evidence){ 0 };
+    oom_judge(&quiet, 1, 3, &e);
+    cr_expect_eq(e.oom, OOM_NONE);
+    oom_judge(NULL, 0, 3, &e);
+    cr_expect_eq(e.oom, OOM_SYSTEM);
+    cr_expect(e.oom_likely);
+}
+
+/* A v1 group is "at its limit" whenever its page cache is; then its peak tells nothing new, but no kill was counted. */
+Test(oom_judge, a_full_page_cache_is_no_cause)
+{
+    struct oom_watch cache = OUTER;
+    cache.now.kills = 0;
+    e = (struct worker_evidence){ 0 };
+    oom_judge(&cache, 1, 0, &e);
+    cr_expect_eq(e.oom, OOM_NONE);
+}
+
+Test(oom_judge, a_group_known_only_from_the_log_counts_by_that)
+{
+    struct oom_watch late = OUTER;
+    late.late = true;
+    late.now.kills = 7;
+    e = (struct worker_evidence){ 0 };
+    oom_judge(&late, 1, 0, &e);
+    cr_expect_eq(e.oom, OOM_NONE, "its kills may be old");
+    e = (struct worker_evidence){ .oom_named = true, .oom = OOM_CGROUP };
+    oom_judge(&late, 1, 1, &e);
+    cr_expect_str_eq(e.cgroup, "/job");
+    cr_expect_eq(e.kills, 1);
+    e = (struct worker_evidence){ .oom_named = true, .oom = OOM_CGROUP };
+    oom_judge(NULL, 0, 1, &e);
+    cr_expect_str_eq(e.cgroup, "(not visible from here)");
+}
+
+/* --- the kernel's log ----------------------------------------------------------------------------------- */
+
+static void read_line(const char *line, int pid)
+{
+    e = (struct worker_evidence){ 0 };
+    kernel_log_line(slice_str(line), pid, &e);
+}
+
+Test(kernel_log, names_victims_of_the_oom_killer)
+{
+    read_line("3,1,2,-;Memory cgroup out of memory: Killed process 77 (train) total-vm:1kB", 77);
+    cr_expect(e.oom_named);
+    cr_expect_eq(e.oom, OOM_CGROUP);
+    read_line("3,1,2,-;Out of memory: Killed process 77 (train)", 77);
+    cr_expect_eq(e.oom, OOM_SYSTEM);
+    read_line("3,1,2,-;Out of memory: Killed process 777 (train)", 77);
+    cr_expect_not(e.oom_named);
+    read_line("6,1,2,-;oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),oom_memcg=/job,task_memcg=/job/"
+              "a,task=w,pid=77,uid=0",
+              77);
+    cr_expect_str_eq(e.cgroup, "/job");
+}
+
+Test(kernel_log, tells_address_and_library_of_a_crash)
+{
+    read_line("6,1,2,-;train[77]: segfault at 7fc7 ip 00007fc779f91a89 sp 0 error 4 in "
+              "libc.so.6[152a89,7fc779e65000+156000] "
+              "likely on CPU 0",
+              77);
+    cr_expect(e.fault_known);
+    cr_expect_eq(e.fault, 0x7fc7);
+    cr_expect_str_eq(e.object, "libc.so.6+0x152a89");
+    read_line("train[77]: segfault at 0 ip 0000000000001010 sp 0 error 4 in train[1000+2000]", 77);
+    cr_expect_str_eq(e.object, "train+0x10");
+    read_line("traps: train[77] general protection fault ip:1010 sp:0 error:0 in train[1000+2000]", 77);
+    cr_expect_not(e.fault_known);
+    cr_expect_str_eq(e.object, "train+0x10");
+    read_line("train[78]: segfault at 0 ip 0 sp 0 error 4 in train[1000+2000]", 77);
+    cr_expect_not(e.fault_known);
+}
+
+/* Any process may write lines into the log. */
+Test(kernel_log, cut_or_strange_lines_do_no_harm)
+{
+    const char *line =
+        "[77]: segfault at 10 ip 20 sp 30 error 4 in x[1,2+3] oom_memcg=/a,pid=77, Killed process 77";
+    for (size_t len = 0; len <= strlen(line); len++) {
+        char *part = malloc(len + 1);
+        memcpy(part, line, len);
+        e = (struct worker_evidence){ 0 };
+        kernel_log_line(slice_of(part, len), 77, &e);
+        free(part);
+    }
+    read_line("[77]: segfault at zz in [", 77);
+    cr_expect_not(e.fault_known);
+    read_line("[77]: in a_name_that_is_longer_than_there_is_room_for_in_the_text_that_is_shown[1,2+3]", 77);
+    cr_expect_str_eq(e.object, "");
+}
+
+/* --- core files ----------------------------------------------------------------------------------------- */
+
+Test(core_glob, makes_a_pattern_of_a_pattern)
+{
+    static char glob[PATH_MAX];
+    cr_expect(core_glob("core\n", false, 77, SIGSEGV, glob));
+    cr_expect_str_eq(glob, "core");
+    cr_expect(core_glob("core", true, 77, SIGSEGV, glob));
+    cr_expect_str_eq(glob, "core.77");
+    cr_expect(core_glob("/cores/%e.%p.%s-%t%%%", true, 77, SIGSEGV, glob));
+    cr_expect_str_eq(glob, "/cores/*.77.11-*%");
+    cr_expect(core_glob("a*b[", false, 77, SIGSEGV, glob));
+    cr_expect_str_eq(glob, "a\\*b\\[");
+    cr_expect_not(core_glob("|/usr/lib/systemd/systemd-coredump %P", false, 77, SIGSEGV, glob));
+}
+
+Test(core_fault, is_in_the_notes)
+{
+    struct {
+        Elf64_Ehdr header;
+        Elf64_Phdr segment;
+        Elf64_Nhdr note;
+        char name[8];
+        int siginfo[32];
+    } core = { .header = { .e_ident = { ELFMAG0, ELFMAG1, ELFMAG2, ELFMAG3, ELFCLASS64, ELFDATA2LSB },
+                           .e_type = ET_CORE,
+                           .e_phoff = sizeof(Elf64_Ehdr),
+                           .e_phnum = 1 },
+               .segment = { .p_type = PT_NOTE, .p_offset = sizeof(Elf64_Ehdr) + sizeof(Elf64_Phdr) },
+               .note = { .n_namesz = 5, .n_descsz = 128, .n_type = NT_SIGINFO },
+               .name = "CORE",
+               .siginfo = { SIGSEGV, 0, SEGV_MAPERR, 0, 0x1238 } };
+    uint64_t address = 0;
+    core.segment.p_filesz = sizeof(core) - core.segment.p_offset;
+    cr_expect(core_fault(slice_of(&core, sizeof(core)), &address));
+    cr_expect_eq(address, 0x1238);
+    core.siginfo[2] = SI_USER;
+    cr_expect_not(core_fault(slice_of(&core, sizeof(core)), &address), "somebody sent it");
+    for (size_t len = 0; len < sizeof(core); len++) {
+        uint8_t *part = malloc(len + 1);
+        memcpy(part, &core, len);
+        cr_expect_not(core_fault(slice_of(part, len), &address), "%zu", len);
+        free(part);
+    }
+}

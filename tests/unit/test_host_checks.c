@@ -1,0 +1,116 @@
+/* What a node finds out about its own machine, and about the loss of the store. */
+#include "report/host_checks.h"
+
+#include <criterion/criterion.h>
+
+#define GOOD .nofile = HOST_NO_LIMIT, .nproc = HOST_NO_LIMIT, .memlock = HOST_NO_LIMIT
+
+static void expect(struct host_facts facts, int workers, const char *code, const char *words)
+{
+    struct finding found[HOST_FINDINGS_MAX];
+    const int n = host_findings(&facts, workers, "n1", found);
+    if (code == NULL) {
+        cr_assert_eq(n, 0, "%s", found[0].sentence);
+        return;
+    }
+    cr_assert_eq(n, 1);
+    cr_assert_str_eq(finding_code_name(found[0].code), code);
+    cr_assert_str_eq(found[0].subject, "n1");
+    cr_assert_not_null(strstr(found[0].sentence, words), "%s", found[0].sentence);
+    cr_assert(strstr(found[0].sentence, "${") == NULL && strstr(found[0].advice, "${") == NULL);
+}
+
+Test(host_findings, a_good_machine_has_none)
+{
+    expect((struct host_facts){ GOOD, .shm_size = 1ull << 34, .shm_free = 1ull << 34 }, 8, NULL, NULL);
+    expect((struct host_facts){ GOOD, .has_infiniband = true }, 8, NULL, NULL);
+}
+
+Test(host_findings, too_few_files)
+{
+    struct host_facts facts = { GOOD };
+    facts.nofile = 40;
+    expect(facts, 8, "LIMIT_NOFILE", "n1 allows 40 open files, and this job needs about 60 there");
+    expect(facts, 3, NULL, NULL);
+}
+
+Test(host_findings, too_few_processes)
+{
+    struct host_facts facts = { GOOD };
+    facts.nproc = 10;
+    expect(facts, 8, "LIMIT_NPROC", "10 processes and threads, and this job needs about 11");
+}
+
+Test(host_findings, locked_memory_counts_with_infiniband_only)
+{
+    struct host_facts facts = { GOOD };
+    facts.memlock = 8 << 20;
+    expect(facts, 8, NULL, NULL);
+    facts.has_infiniband = true;
+    expect(facts, 8, "LIMIT_MEMLOCK", "n1 allows 8 MiB of locked memory");
+}
+
+Test(host_findings, a_container_s_shared_memory)
+{
+    const struct host_facts facts = { GOOD, .shm_size = 64 << 20, .shm_free = 61 << 20 };
+    expect(facts, 8, "SHM_SMALL", "/dev/shm on n1 has 61 MiB free, and 8 workers need about 128 MiB");
+    expect(facts, 1, NULL, NULL);
+}
+
+/* --- loss ----------------------------------------------------------------------------------------------------- */
+
+/* What a node says that has lost its store, when the fault is on its own side. */
+
+static struct finding found;
+
+static const struct store_loss loss = { .host = "n1",
+                                        .node_rank = 1,
+                                        .pid = 77,
+                                        .how = "the store closed the connection",
+                                        .dropped = "",
+                                        .node_timeout_ms = 3000 };
+
+static void loss_expect(const char *code, const char *sentence)
+{
+    cr_expect_str_eq(finding_code_name(found.code), code);
+    cr_expect_str_eq(found.sentence, sentence);
+    cr_expect_null(strstr(found.advice, "${"), "%s", found.advice);
+}
+
+Test(store_words, a_store_that_goes_away_is_no_affair_of_ours)
+{
+    cr_expect_not(store_loss_finding(&loss, &found));
+}
+
+Test(store_words, who_was_frozen_and_given_up_says_both)
+{
+    struct store_loss l = loss;
+    l.dropped = "silent for 3012 ms";
+    l.stood_ms = 12300;
+    cr_assert(store_loss_finding(&l, &found));
+    loss_expect("NODE_STOOD_STILL",
+                "this ddprun (node 1, n1, pid 77) stood still for at least 12.3 s, and the job "
+                "goes on without it: it was given up as silent for 3012 ms (--node_timeout is 3 s)");
+}
+
+/* The job was over, and its store, before this node woke up. */
+Test(store_words, who_was_frozen_and_heard_no_last_word)
+{
+    struct store_loss l = loss;
+    l.node_rank = -1;
+    l.stood_ms = 60000;
+    cr_assert(store_loss_finding(&l, &found));
+    loss_expect("NODE_STOOD_STILL",
+                "this ddprun (n1, pid 77) stood still for at least 60 s, and the job goes on "
+                "without it: the store closed the connection");
+}
+
+Test(store_words, who_ran_all_the_time_was_not_heard)
+{
+    struct store_loss l = loss;
+    l.dropped = "silent for 3012 ms";
+    cr_assert(store_loss_finding(&l, &found));
+    loss_expect("NODE_UNHEARD",
+                "the store has given up this ddprun (node 1, n1, pid 77), although it ran all the time: it "
+                "was given up as silent for 3012 ms (--node_timeout is 3 s)");
+}

@@ -1,0 +1,92 @@
+/* Who holds a port: the kernel's table as text, and the words that come of it. */
+#include "server/listen.h"
+
+#include <criterion/criterion.h>
+#include <string.h>
+
+/* From a real machine, shortened: a listener on 127.0.0.1:29400, a client's connection to it from port 40000,
+ * the listener's end of it, and a TIME_WAIT leftover of port 1234. */
+static const char tcp4[] =
+    "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+    "   0: 0100007F:9C40 0100007F:72D8 01 00000000:00000000 00:00000000 00000000  1001        0 777 1 0000 "
+    "20 4 30 10 -1\n"
+    "   1: 0100007F:72D8 0100007F:9C40 01 00000000:00000000 00:00000000 00000000  1000        0 888 1 0000 "
+    "20 4 30 10 -1\n"
+    "   2: 0100007F:72D8 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 4711 1 0000 "
+    "100 0 0 10 0\n"
+    "   3: 0100007F:04D2 0100007F:9C41 06 00000000:00000000 03:00001766 00000000     0        0 0 3 "
+    "0000000000000000\n";
+
+static const char tcp6[] =
+    "  sl  local_address                         remote_address                        st tx_queue rx_queue "
+    "tr ...\n"
+    "   0: 00000000000000000000000000000000:0016 00000000000000000000000000000000:0000 0A 00000000:00000000 "
+    "00:00000000 00000000     0        0 29042 1 0000 100 0 0 10 0\n";
+
+Test(port_table, a_listener_wins_over_its_connections)
+{
+    struct port_holder h;
+    cr_assert(port_table_find(tcp4, 29400, &h));
+    cr_assert_eq(h.inode, 4711);
+    cr_assert_eq(h.uid, 1000);
+}
+
+Test(port_table, a_connection_holds_its_port_too)
+{
+    struct port_holder h;
+    cr_assert(port_table_find(tcp4, 40000, &h));
+    cr_assert_eq(h.inode, 777);
+    cr_assert_eq(h.uid, 1001);
+}
+
+Test(port_table, a_leftover_without_an_owner_is_nobody)
+{
+    struct port_holder h;
+    cr_assert_not(port_table_find(tcp4, 1234, &h));
+    cr_assert(h.leftover);
+    cr_assert_not(port_table_find(tcp4, 29401, &h));
+    cr_assert_not(h.leftover);
+    cr_assert_not(port_table_find("", 29401, &h));
+}
+
+Test(port_table, the_table_of_ipv6_is_read_the_same_way)
+{
+    struct port_holder h;
+    cr_assert(port_table_find(tcp6, 22, &h));
+    cr_assert_eq(h.inode, 29042);
+    cr_assert_eq(h.uid, 0);
+}
+
+Test(port_table, nonsense_in_the_table_is_skipped)
+{
+    struct port_holder h;
+    cr_assert_not(port_table_find("\n\n:::\n  0: zz\n 1: 0100007F:72D8", 29400, &h));
+}
+
+Test(port_table, says_as_much_as_is_known)
+{
+    char text[400];
+    struct port_holder h = { .inode = 1, .uid = 1000, .pid = 812, .name = "redis-server" };
+    cr_assert_str_eq(port_holder_words(&h, text, sizeof(text)), "redis-server (pid 812)");
+    strcpy(h.user, "bob");
+    strcpy(h.command, "redis-server *:6379");
+    h.age_s = 3 * 3600 + 5;
+    cr_assert_str_eq(port_holder_words(&h, text, sizeof(text)),
+                     "redis-server (pid 812, user bob, for 3 h: redis-server *:6379)");
+    strcpy(h.job, "gpt");
+    h.age_s = 119;
+    cr_assert_str_eq(
+        port_holder_words(&h, text, sizeof(text)),
+        "redis-server (pid 812, user bob, for 119 s, a worker of ddprun job gpt: redis-server *:6379)");
+    strcpy(h.rank, "3");
+    h.by_torchrun = true;
+    cr_assert_str_eq(
+        port_holder_words(&h, text, sizeof(text)),
+        "redis-server (pid 812, user bob, for 119 s, rank 3 of torchrun job gpt: redis-server *:6379)");
+    cr_assert_str_eq(port_holder_words(&(struct port_holder){ .inode = 1, .uid = 1001 }, text, sizeof(text)),
+                     "a process of user id 1001 (its pid cannot be seen by this user)");
+    cr_assert_str_eq(port_holder_words(&(struct port_holder){ .leftover = true }, text, sizeof(text)),
+                     "old connections that are still closing (a minute at most)");
+    cr_assert_str_eq(port_holder_words(&(struct port_holder){ 0 }, text, sizeof(text)),
+                     "a process that cannot be seen from here");
+}

@@ -1,0 +1,231 @@
+/* When a job is looked at: the table of monitor.h, row by row. */
+#include "hub/monitor.h"
+
+#include "hub/session.h"
+#include "job/rendezvous.h"
+#include "sim_hub.h"
+
+#include <criterion/criterion.h>
+
+enum { T = 30000, NODE = SIM_AGENT };
+
+static struct sim sim;
+static struct job *job;
+
+/* A job of one node, which runs, or of `nnodes` nodes, of which one is here. */
+static void set_up(int nnodes)
+{
+    sim_init(&sim, NULL);
+    if (nnodes == 1) {
+        sim_node(&sim, 2);
+    } else {
+        sim_client(&sim, NODE);
+        sim_identify(&sim, NODE, "{\"role\":\"agent\"}", NULL);
+        sim_say(
+            &sim, NODE,
+            "{\"op\":\"join\",\"job\":\"demo\",\"version\":\"0\",\"host\":\"n0\",\"boot_id\":\"b\",\"pid\":7,"
+            "\"mode\":\"static\",\"nnodes_min\":2,\"nnodes_max\":2,\"node_rank\":0,\"nproc\":1,"
+            "\"addr\":\"10.0.0.1\",\"join_timeout_ms\":60000,\"node_timeout_ms\":3000,\"grace_ms\":1000}");
+    }
+    job = job_only(sim.hub);
+    cr_assert_not_null(job->rdzv);
+}
+
+static void tear_down(void)
+{
+    sim_free(&sim);
+}
+
+static void at(uint64_t now_ms)
+{
+    sim.hub->now_ms = now_ms;
+}
+
+/* --- a row: how it begins, which flag is due, and the monitor's report of its look -------------------------- */
+
+static void miss_nodes(void)
+{
+    at(0);
+    (void)schedule_due(job); /* it begins with the first of them */
+}
+
+static void lose_node(void)
+{
+    at(T - 2000);
+    (void)schedule_due(job); /* of the nodes that are missing */
+    at(T);
+    schedule_hurry(job);
+}
+
+static void wait_for_torch(void)
+{
+    schedule_torch(job, false);
+}
+
+static void crowd_torch(void)
+{
+    schedule_torch(job, true);
+}
+
+static void end_process(void)
+{
+    schedule_torch(job, false);
+    schedule_torch_exit(job);
+}
+
+static void begin_round(void)
+{
+    schedule_round(job);
+}
+
+static void come_late(void)
+{
+    schedule_spare(job);
+}
+
+static void meet_trouble(void)
+{
+    schedule_trouble(job);
+}
+
+static void stand_still(void)
+{
+    schedule_call(job);
+}
+
+static void torch_told(void)
+{
+    schedule_torch_seen(job, 12000, true);
+}
+
+static void still_told(void)
+{
+    schedule_still_seen(job, 12000, true);
+}
+
+static void nothing_to_say(void)
+{
+}
+
+#define FLAG(field) offsetof(struct schedule_due, field)
+static const struct {
+    int nnodes;
+    void (*begins)(void);
+    size_t flag;
+    void (*told)(void);
+} rows[SITUATIONS] = {
+    [SITUATION_NODES_MISSING] = { 2, miss_nodes, FLAG(looks), nothing_to_say },
+    [SITUATION_NODES_LEFT] = { 2, lose_node, FLAG(looks), nothing_to_say },
+    [SITUATION_TIME_UP] = { 2, NULL, FLAG(is_final), nothing_to_say },
+    [SITUATION_ROUND_BEGINS] = { 1, begin_round, FLAG(compares), nothing_to_say },
+    [SITUATION_NODE_LATE] = { 1, come_late, FLAG(spares), nothing_to_say },
+    [SITUATION_RANK_TROUBLE] = { 1, meet_trouble, FLAG(trouble), nothing_to_say },
+    [SITUATION_PEER_LOST] = { 1, NULL, 0, NULL },
+    [SITUATION_TORCH_CROWD] = { 1, crowd_torch, FLAG(torch), torch_told },
+    [SITUATION_TORCH_WAITS] = { 1, wait_for_torch, FLAG(torch), torch_told },
+    [SITUATION_TORCH_ENDED] = { 1, end_process, FLAG(torch), torch_told },
+    [SITUATION_STANDS_STILL] = { 1, stand_still, FLAG(still), still_told },
+};
+
+static bool is_due(enum situation row)
+{
+    const struct schedule_due due = schedule_due(job);
+    const bool is_set = *((const bool *)&due + rows[row].flag);
+    cr_assert_eq(due.any, due.looks || due.compares || due.trouble || due.spares || due.torch || due.still);
+    return is_set;
+}
+
+static void walk_row(enum situation row)
+{
+    const uint64_t began_ms = row == SITUATION_NODES_MISSING ? 0 : T;
+    const uint64_t first_ms = began_ms + schedule[row].first_ms;
+    at(began_ms);
+    rows[row].begins();
+    cr_expect_eq(schedule_deadline(job), first_ms, "row %d: at %llu", row,
+                 (unsigned long long)schedule_deadline(job));
+    if (schedule[row].first_ms > 0) {
+        at(first_ms - 1);
+        cr_expect_not(is_due(row), "row %d is due too early", row);
+    }
+    at(first_ms);
+    cr_expect(is_due(row), "row %d is not due in time", row);
+    rows[row].told();
+    if (schedule[row].again_ms == 0) {
+        at(first_ms + 5000);
+        cr_expect_not(is_due(row), "row %d is told again", row);
+        return;
+    }
+    cr_expect_eq(schedule_deadline(job), first_ms + schedule[row].again_ms, "row %d, again: at %llu", row,
+                 (unsigned long long)schedule_deadline(job));
+    at(first_ms + schedule[row].again_ms - 1);
+    cr_expect_not(is_due(row), "row %d is due again too early", row);
+    at(first_ms + schedule[row].again_ms);
+    cr_expect(is_due(row), "row %d is not due again", row);
+}
+
+Test(schedule, each_row_is_due_when_it_says)
+{
+    for (int row = 0; row < SITUATIONS; row++) {
+        cr_assert(rows[row].nnodes > 0, "row %d has no test", row);
+        if (rows[row].begins == NULL)
+            continue; /* time that is up: see below; a lost peer: test_torch_observer.c, test_barrier_sim.c */
+        set_up(rows[row].nnodes);
+        walk_row((enum situation)row);
+        tear_down();
+    }
+}
+
+/* Even a moment after another look. */
+Test(schedule, time_that_is_up_is_told_at_once)
+{
+    set_up(2);
+    at(59900);
+    cr_expect(is_due(SITUATION_NODES_MISSING));
+    at(60000);
+    cr_expect(is_due(SITUATION_TIME_UP));
+    tear_down();
+}
+
+Test(schedule, a_job_is_looked_at_once_a_second_at_most)
+{
+    set_up(2);
+    at(20000);
+    cr_expect(is_due(SITUATION_NODES_MISSING));
+    for (int i = 1; i < 10; i++) {
+        at(20000 + (uint64_t)i * 100);
+        schedule_hurry(job);
+        cr_expect_eq(schedule_deadline(job), 21000);
+        cr_expect_not(is_due(SITUATION_NODES_LEFT));
+    }
+    at(21000);
+    cr_expect(is_due(SITUATION_NODES_LEFT));
+    tear_down();
+}
+
+/* A wait of this round that was reported and then ended by itself is usual; one that is twice as long is not. */
+Test(schedule, a_wait_is_unusual_when_it_is_longer_than_the_factor_says)
+{
+    const uint64_t usual_ms = 15000;
+    set_up(1);
+    at(T);
+    schedule_still_seen(job, usual_ms, true);
+    at(T + 1000);
+    schedule_still_seen(job, 0, false);
+    const uint64_t limit_ms = schedule[SITUATION_STANDS_STILL].usual_factor * (usual_ms + 1000);
+    cr_expect(schedule_is_usual(&job->watch, limit_ms - 1));
+    cr_expect_not(schedule_is_usual(&job->watch, limit_ms));
+    cr_expect_not(schedule_knows(&job->watch, 5));
+    schedule_learn(&job->watch, 5);
+    cr_expect(schedule_knows(&job->watch, 5));
+    tear_down();
+}
+
+Test(schedule, a_job_without_a_rendezvous_has_nobody_to_tell)
+{
+    sim_init(&sim, NULL);
+    job = job_only(sim.hub);
+    schedule_hurry(job);
+    cr_expect_eq(schedule_deadline(job), UINT64_MAX);
+    cr_expect_not(is_due(SITUATION_NODES_LEFT));
+    tear_down();
+}

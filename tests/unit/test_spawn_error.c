@@ -1,0 +1,264 @@
+/* Why a program could not be started, and what its first bytes say. */
+#include "report/spawn_error.h"
+
+#include <criterion/criterion.h>
+#include <elf.h>
+#include <errno.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+static struct program_look seen;
+static struct buf told;
+
+static const char *say(bool (*what)(const struct start_failure *f, struct buf *out), int error,
+                       const char *program)
+{
+    const struct start_failure f = {
+        .error = error, .program = program, .path = "/usr/bin:/bin", .look = &seen
+    };
+    told.len = 0;
+    cr_assert(what(&f, &told) && buf_append(&told, "", 1));
+    return (const char *)told.data;
+}
+
+static void expect(int error, const char *cause, const char *remedy)
+{
+    cr_expect_str_eq(say(start_cause, error, "./train"), cause);
+    cr_expect_str_eq(say(start_remedy, error, "./train"), remedy);
+}
+
+static void set(struct program_look now)
+{
+    seen = now;
+    memcpy(seen.path, "./train", 8);
+}
+
+static void forget(void)
+{
+    buf_free(&told);
+}
+
+TestSuite(start_words, .fini = forget);
+
+Test(start_words, of_a_name_that_no_directory_has)
+{
+    cr_expect_str_eq(say(start_cause, ENOENT, "train"), "train: not found in PATH (/usr/bin:/bin)");
+    cr_expect_str_eq(
+        say(start_remedy, ENOENT, "train"),
+        "a program in this directory is written ./train; a Python script without .py at its end runs "
+        "as python3 -u train");
+    cr_expect_str_eq(say(start_remedy, EACCES, "train"),
+                     "chmod +x the one that is meant, or name it with its directory");
+}
+
+Test(start_words, of_a_path_that_is_not_there_or_no_file)
+{
+    set((struct program_look){ .kind = PATH_MISSING });
+    expect(ENOENT, "./train: no such file",
+           "check the path, and that the file system with it is mounted here");
+    set((struct program_look){ .kind = PATH_MISSING, .near = "./trein" });
+    expect(ENOENT, "./train: no such file", "did you mean ./trein?");
+    set((struct program_look){ .kind = PATH_DIRECTORY });
+    expect(EACCES, "./train is a directory, not a program",
+           "a package of Python's runs as python3 -u ./train");
+    set((struct program_look){ .kind = PATH_NO_X });
+    expect(EACCES, "./train is not executable",
+           "chmod +x ./train; a Python script runs without that as python3 -u ./train");
+    set((struct program_look){ .kind = PATH_EXECUTABLE, .noexec = true });
+    expect(EACCES, "./train is on a file system that is mounted noexec",
+           "copy it elsewhere, or mount -o remount,exec that file system");
+    set((struct program_look){ .kind = PATH_UNKNOWN, .locked = "/data/locked" });
+    expect(EACCES, "./train: the directory /data/locked may not be entered",
+           "chmod +x /data/locked, or run as a user who may");
+}
+
+Test(start_words, of_a_script_whose_interpreter_is_not_there)
+{
+    set((struct program_look){ .kind = PATH_EXECUTABLE, .interpreter = "/bin/sh", .carriage_return = true });
+    expect(
+        ELIBACC,
+        "the first line of ./train ends in \\r\\n, so its interpreter is '/bin/sh\\r', which does not exist",
+        "give it Unix line ends: sed -i 's/\\r$//' ./train");
+    set((struct program_look){ .kind = PATH_EXECUTABLE, .interpreter = "/no/sh" });
+    expect(ELIBACC, "./train is there, but its interpreter '/no/sh' (its first line) is not",
+           "install the interpreter, or correct the first line");
+    set((struct program_look){ .kind = PATH_EXECUTABLE, .interpreter = "/etc", .helper = PATH_DIRECTORY });
+    expect(EACCES, "./train: its interpreter '/etc' (its first line) is a directory",
+           "correct the first line");
+}
+
+Test(start_words, of_a_program_for_another_machine)
+{
+    set((struct program_look){ .kind = PATH_EXECUTABLE,
+                               .elf = { .kind = ELF_MACHINE,
+                                        .machine = EM_AARCH64,
+                                        .bits = 64,
+                                        .our_machine = EM_X86_64,
+                                        .our_bits = 64 } });
+    expect(ENOEXEC, "./train was built for aarch64, this machine is x86-64", "build it for x86-64");
+    seen.elf = (struct elf_look){ .kind = ELF_RUNS, .interpreter = "/lib/ld-musl-x86_64.so.1" };
+    expect(ELIBACC,
+           "./train is there, but the loader '/lib/ld-musl-x86_64.so.1' that it needs is not: it was built "
+           "for another system",
+           "build it on this system, or install the C library that it was built with");
+    seen.elf = (struct elf_look){ .kind = ELF_CUT };
+    expect(ENOEXEC, "./train is damaged: the program ends within its own header", "build or copy it again");
+    set((struct program_look){ .kind = PATH_EXECUTABLE, .empty = true });
+    expect(ENOEXEC, "./train is an empty file", "build or copy it again");
+    set((struct program_look){ .kind = PATH_EXECUTABLE });
+    expect(ENOEXEC, "./train is nothing that this machine can execute: neither a program nor a script",
+           "a script needs a first line like #!/bin/sh; one of Python's runs without as python3 -u ./train");
+}
+
+Test(start_words, of_a_system_without_room)
+{
+    set((struct program_look){ .kind = PATH_EXECUTABLE, .processes_max = 100 });
+    expect(
+        EAGAIN, "./train: the system has no room for another process (Resource temporarily unavailable)",
+        "the user's limit is 100 processes and threads (ulimit -u); a cgroup may limit them too (pids.max)");
+    expect(ETXTBSY, "./train is open for writing: somebody builds or copies it at this moment",
+           "wait for that, or find who: fuser -v ./train");
+    expect(ELOOP, "./train: Too many levels of symbolic links", "");
+}
+
+/* --- elf ------------------------------------------------------------------------------------------------------ */
+
+/* The header of a program: of this machine, of others, cut at every place, and with every byte wrong. */
+
+static const char LOADER[] = "/lib64/ld-linux-x86-64.so.2";
+
+/* A program of 64 bits with one segment, the loader's name. */
+struct program {
+    Elf64_Ehdr header;
+    Elf64_Phdr interp;
+    char name[sizeof(LOADER)];
+};
+
+static struct program program(int machine)
+{
+    struct program p = { .header = { .e_ident = { ELFMAG0, ELFMAG1, ELFMAG2, ELFMAG3, ELFCLASS64,
+                                                  ELFDATA2LSB },
+                                     .e_type = ET_DYN,
+                                     .e_machine = (Elf64_Half)machine,
+                                     .e_phoff = sizeof(Elf64_Ehdr),
+                                     .e_phentsize = sizeof(Elf64_Phdr),
+                                     .e_phnum = 1 },
+                         .interp = { .p_type = PT_INTERP,
+                                     .p_offset = offsetof(struct program, name),
+                                     .p_filesz = sizeof(LOADER) } };
+    memcpy(p.name, LOADER, sizeof(LOADER));
+    return p;
+}
+
+static struct elf_look look_at(const struct program *p)
+{
+    struct elf_look look;
+    struct program ours = program(EM_X86_64);
+    elf_check(slice_of(p, sizeof(*p)), slice_of(&ours, sizeof(ours)), &look);
+    return look;
+}
+
+Test(elf_check, a_program_for_this_machine_runs_and_names_its_loader)
+{
+    struct program p = program(EM_X86_64);
+    struct elf_look look = look_at(&p);
+    cr_assert_eq(look.kind, ELF_RUNS);
+    cr_assert_eq(look.bits, 64);
+    cr_assert_str_eq(look.interpreter, LOADER);
+}
+
+Test(elf_check, tells_apart_what_execve_does_not)
+{
+    struct program p = program(EM_AARCH64);
+    char name[ELF_MACHINE_NAME_MAX];
+    struct elf_look look = look_at(&p);
+    cr_expect_eq(look.kind, ELF_MACHINE);
+    cr_expect_str_eq(elf_machine_name(look.machine, name), "aarch64");
+    cr_expect_str_eq(elf_machine_name(look.our_machine, name), "x86-64");
+    cr_expect_str_eq(elf_machine_name(4711, name), "machine type 4711");
+    p = program(EM_X86_64);
+    p.header.e_type = ET_REL;
+    cr_expect_eq(look_at(&p).kind, ELF_NO_PROGRAM);
+    p.header.e_type = ET_EXEC;
+    p.header.e_phnum = 0;
+    cr_expect_eq(look_at(&p).kind, ELF_CUT, "nothing to load");
+    p = program(EM_386);
+    p.header.e_ident[EI_CLASS] = ELFCLASS32;
+    cr_expect_eq(look_at(&p).kind, ELF_BITS);
+    p = program(EM_X86_64);
+    p.header.e_ident[EI_DATA] = ELFDATA2MSB;
+    cr_expect_eq(look_at(&p).kind, ELF_BYTE_ORDER);
+}
+
+Test(elf_check, what_is_no_elf_file_is_nothing_else)
+{
+    struct elf_look look;
+    struct program ours = program(EM_X86_64);
+    const char *texts[] = { "", "\x7f",
+                            "\x7f"
+                            "EL",
+                            "#!/bin/sh\n", "MZ" };
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        elf_check(slice_str(texts[i]), slice_of(&ours, sizeof(ours)), &look);
+        cr_expect_eq(look.kind, ELF_NONE, "%s", texts[i]);
+        cr_expect_eq(look.our_machine, EM_X86_64);
+    }
+}
+
+/* Each part is copied to the end of its own memory, so that a sanitizer sees one byte too many. */
+Test(elf_check, a_file_cut_anywhere_is_read_no_further)
+{
+    struct program p = program(EM_X86_64);
+    for (size_t len = 0; len < sizeof(p); len++) {
+        struct elf_look look;
+        uint8_t *part = malloc(len + 1);
+        memcpy(part, &p, len);
+        elf_check(slice_of(part, len), slice_of(&p, sizeof(p)), &look);
+        cr_assert_eq(look.kind,
+                     len <= EI_DATA             ? ELF_NONE
+                     : len < sizeof(Elf64_Ehdr) ? ELF_CUT
+                                                : ELF_RUNS,
+                     "%zu", len);
+        cr_assert(look.interpreter[0] == '\0' || len >= offsetof(struct program, name) + sizeof(LOADER));
+        free(part);
+    }
+}
+
+/* Every byte takes every value: whatever the offsets say then, the name stays a text within its bounds. */
+Test(elf_check, no_byte_of_the_header_leads_outside)
+{
+    struct program good = program(EM_X86_64);
+    for (size_t at = 0; at < sizeof(good.header) + sizeof(good.interp); at++)
+        for (int value = 0; value < 256; value++) {
+            uint8_t *bad = malloc(sizeof(good));
+            struct elf_look look;
+            memcpy(bad, &good, sizeof(good));
+            bad[at] = (uint8_t)value;
+            elf_check(slice_of(bad, sizeof(good)), slice_of(&good, sizeof(good)), &look);
+            cr_assert_lt(strnlen(look.interpreter, ELF_INTERPRETER_MAX), ELF_INTERPRETER_MAX);
+            elf_check(slice_of(&good, sizeof(good)), slice_of(bad, sizeof(good)), &look);
+            free(bad);
+        }
+}
+
+/* --- the first line of a script ------------------------------------------------------------------------- */
+
+static void expect_script(const char *text, const char *interpreter, bool carriage_return)
+{
+    static struct program_look look;
+    program_look_at_bytes(&look, slice_str(text), slice_of("", 0));
+    cr_expect_str_eq(look.interpreter, interpreter, "of '%s'", text);
+    cr_expect_eq(look.carriage_return, carriage_return, "of '%s'", text);
+}
+
+Test(program_look, reads_the_first_line_as_the_kernel_does)
+{
+    expect_script("#!/bin/sh\necho\n", "/bin/sh", false);
+    expect_script("#! \t/usr/bin/env -S python3 -u\n", "/usr/bin/env", false);
+    expect_script("#!/bin/sh\r\necho\r\n", "/bin/sh", true);
+    expect_script("#!/bin/sh", "/bin/sh", false);
+    expect_script("#!", "", false);
+    expect_script("#!\n", "", false);
+    expect_script("echo\n", "", false);
+    expect_script("", "", false);
+}

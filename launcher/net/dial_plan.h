@@ -10,8 +10,9 @@
 #ifndef LAUNCHER_NET_DIAL_PLAN_H
 #define LAUNCHER_NET_DIAL_PLAN_H
 
-#include "base/endpoint.h"
 #include "base/buf.h"
+#include "base/endpoint.h"
+#include "base/text.h"
 #include "tables/dial_findings.h"
 
 #include <stdbool.h>

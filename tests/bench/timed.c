@@ -111,8 +111,6 @@ struct timed timed_run(char *const argv[], int out_fd, int limit_ms)
     return t;
 }
 
-/* --- results ---------------------------------------------------------------------------------------------- */
-
 enum { RESULTS_FD = 3 };
 
 FILE *results_open(void)

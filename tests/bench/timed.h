@@ -28,8 +28,6 @@ double timed_quantile(double *values, size_t n, double share);
 /* Is there an executable of this name in PATH? */
 bool timed_have(const char *program);
 
-/* --- results ---------------------------------------------------------------------------------------------- */
-
 /* Where a benchmark writes its numbers for build/bench.json. */
 
 /* Descriptor 3, which scripts/bench.sh opens; stdout has the table for people. What is measured does not inherit it. NULL

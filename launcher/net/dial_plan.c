@@ -38,7 +38,7 @@ enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 
 /* Each stage has a row for any error, so there is always one. The first that fits, so special rows stand
  * before general ones. */
-static enum finding_code dial_finding_of(const struct dial_met *met)
+enum finding_code dial_finding_of(const struct dial_met *met)
 {
     for (int i = 0; i < ROWS; i++)
         if (rows[i].stage == met->stage && (rows[i].error == 0 || rows[i].error == met->error) &&

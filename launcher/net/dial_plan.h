@@ -125,6 +125,9 @@ void dial_arrived(struct dial *d, int runner, uint64_t now_ms);
 /* What the first bytes of an answer that is no store's are. */
 int dial_answer_kind(struct slice bytes);
 
+/* Return the finding of the first row that matches `met`. */
+enum finding_code dial_finding_of(const struct dial_met *met);
+
 /* "CONNECT_REFUSED" */
 const char *dial_code(enum finding_code finding);
 

@@ -406,7 +406,7 @@ static ddp_status read_line(struct cli *cli, char *const *argv, struct ddp_err *
 }
 
 /* The three rounds. */
-static ddp_status read_all(struct cli *cli, char *const *argv, char *const *block, struct ddp_err *err)
+static ddp_status cli_read_all(struct cli *cli, char *const *argv, char *const *block, struct ddp_err *err)
 {
     ddp_status status = read_defaults(cli, err);
     if (status == DDP_OK)
@@ -418,7 +418,7 @@ ddp_status cli_read(struct cli *cli, int argc, char *const *argv, char *const *b
 {
     const bool torchrun = argc > 0 && cli_is_torchrun(argv[0]);
     *cli = (struct cli){ .torchrun = torchrun, .rdzv_conf.lenient = torchrun };
-    ddp_status status = read_all(cli, argc > 0 ? argv + 1 : argv, block, err);
+    ddp_status status = cli_read_all(cli, argc > 0 ? argv + 1 : argv, block, err);
     if (status != DDP_OK)
         cli_free(cli);
     return status;

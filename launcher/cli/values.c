@@ -64,7 +64,7 @@ static const struct option_words words[OPTIONS] = {
 
 static const char right_form[] = "0, 1, 2 or 3, or a map RANK:0-3,RANK:0-3 that names each rank once";
 
-static int by_rank(const void *a, const void *b)
+static int compare_map_ranks(const void *a, const void *b)
 {
     const struct std_map_item *x = a, *y = b;
     return (x->rank > y->rank) - (x->rank < y->rank);
@@ -110,7 +110,7 @@ static bool read_items(const char *text, struct std_map_item *items, size_t *n)
     for (*n = 0; *text != '\0'; (*n)++)
         if (!std_item(&text, &items[*n]))
             return false;
-    qsort(items, *n, sizeof(*items), by_rank);
+    qsort(items, *n, sizeof(*items), compare_map_ranks);
     return !has_twins(items, *n);
 }
 
@@ -140,7 +140,7 @@ int std_map_get(const struct std_map *map, int local_rank)
 {
     struct std_map_item key = { .rank = local_rank };
     const struct std_map_item *found =
-        map->n > 0 ? bsearch(&key, map->items, map->n, sizeof(key), by_rank) : NULL;
+        map->n > 0 ? bsearch(&key, map->items, map->n, sizeof(key), compare_map_ranks) : NULL;
     return found != NULL ? found->streams : map->all;
 }
 

@@ -10,7 +10,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
-#include "net/dial_messages.h"
+#include "net/dial_plan.h"
 #include "store/encode.h"
 #include "store/ops.h"
 
@@ -128,7 +128,7 @@ static void *thread_main(void *arg)
 
 /* The loop's share, and only now: libuv has let go of the handle, which lies within the object. Whoever of
  * the two comes last frees it. */
-static void on_closed(uv_handle_t *handle)
+static void lookup_closed(uv_handle_t *handle)
 {
     struct name_lookup *l = handle->data;
     pthread_mutex_lock(&l->lock);
@@ -150,7 +150,7 @@ void name_lookup_end(struct name_lookup *l)
     pthread_mutex_lock(&l->lock);
     l->wanted = false;
     pthread_mutex_unlock(&l->lock);
-    uv_close((uv_handle_t *)&l->wake, on_closed);
+    uv_close((uv_handle_t *)&l->wake, lookup_closed);
 }
 
 /* Detached, and deaf to signals: those are the loop's. 0, or an errno. The mask is inherited, so it is set
@@ -283,7 +283,7 @@ void join_dial_close(struct join_dial *j)
 /* --- hello ---------------------------------------------------------------------------------------------- */
 
 /* `r` must not be touched behind it, by the caller neither. */
-static void fail(struct runner *r, bool on_the_spot, int error)
+static void runner_fail(struct runner *r, bool on_the_spot, int error)
 {
     struct join_dial *j = r->dial;
     const int index = r->index;
@@ -334,11 +334,11 @@ static void look_at_answer(struct runner *r)
     if (r->n < ECHO_BYTES)
         return;
     if (memcmp(r->in, echo, ECHO_BYTES) != 0) {
-        fail(r, false, dial_answer_kind(slice_of(r->in, r->n)));
+        runner_fail(r, false, dial_answer_kind(slice_of(r->in, r->n)));
     } else if (r->n >= HEAD_BYTES) {
         const uint64_t len = get_u64(r->in + ECHO_BYTES);
         if (len > ANSWER_MAX - HEAD_BYTES)
-            fail(r, false, HELLO_OTHER);
+            runner_fail(r, false, HELLO_OTHER);
         else if (r->n >= HEAD_BYTES + len)
             arrive(r);
     }
@@ -355,9 +355,9 @@ static void read_answer(struct runner *r)
         r->n += (size_t)n;
         look_at_answer(r);
     } else if (n < 0 && errno != ECONNRESET) {
-        fail(r, false, errno);
+        runner_fail(r, false, errno);
     } else {
-        fail(r, false, closed_kind(r));
+        runner_fail(r, false, closed_kind(r));
     }
 }
 
@@ -390,7 +390,7 @@ static bool met_itself(int fd)
            memcmp(&here, &there, here_len) == 0;
 }
 
-static void on_event(uv_poll_t *poll, int status, int events);
+static void runner_on_event(uv_poll_t *poll, int status, int events);
 
 static void connected(struct runner *r)
 {
@@ -399,9 +399,9 @@ static void connected(struct runner *r)
     dial_connected(&r->dial->plan, r->index, source, clock_ms());
     r->greets = true;
     if (!say_hello(r))
-        fail(r, false, errno == ECONNRESET || errno == EPIPE ? HELLO_CLOSED : errno);
+        runner_fail(r, false, errno == ECONNRESET || errno == EPIPE ? HELLO_CLOSED : errno);
     else
-        uv_poll_start(&r->poll, UV_READABLE, on_event);
+        uv_poll_start(&r->poll, UV_READABLE, runner_on_event);
 }
 
 /* What became of the connect. libuv reports an error as readiness, too; the socket knows which. */
@@ -413,12 +413,12 @@ static void look_at_connect(struct runner *r)
     if (error == 0 && met_itself(r->fd))
         error = ECONNREFUSED;
     if (error != 0)
-        fail(r, false, error);
+        runner_fail(r, false, error);
     else
         connected(r);
 }
 
-static void on_event(uv_poll_t *poll, int status, int events)
+static void runner_on_event(uv_poll_t *poll, int status, int events)
 {
     struct runner *r = poll->data;
     struct join_dial *j = r->dial;
@@ -478,7 +478,7 @@ static void start_runner(struct join_dial *j, int index)
         return;
     }
     j->runners[index] = r;
-    uv_poll_start(&r->poll, UV_WRITABLE, on_event);
+    uv_poll_start(&r->poll, UV_WRITABLE, runner_on_event);
 }
 
 /* --- names ---------------------------------------------------------------------------------------------- */
@@ -529,7 +529,7 @@ static void on_timer(uv_timer_t *timer)
     pump(timer->data);
 }
 
-static void say(struct join_dial *j)
+static void join_dial_report(struct join_dial *j)
 {
     struct buf words = { 0 };
     if (dial_say(&j->plan, &words, clock_ms()) && buf_append(&words, "", 1))
@@ -539,7 +539,7 @@ static void say(struct join_dial *j)
 
 /* One that only asked whether a store is there has its reason already, and no report: not finding one is
  * its answer. `failed` may close the dial, so everything it needs is kept until it returns. */
-static void give_up(struct join_dial *j)
+static void join_dial_give_up(struct join_dial *j)
 {
     struct buf report = { 0 };
     const bool asked = j->options.code != NULL;
@@ -593,10 +593,10 @@ static void pump(struct join_dial *j)
         carry_out(j, &wish);
     } while (wish.what != DIAL_WAIT && wish.what != DIAL_GIVE_UP);
     if (wish.what == DIAL_GIVE_UP) {
-        give_up(j);
+        join_dial_give_up(j);
         return;
     }
-    say(j);
+    join_dial_report(j);
     if (!j->closing)
         set_timer(j, wish.at_ms);
 }

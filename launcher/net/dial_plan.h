@@ -1,4 +1,5 @@
-/* dial_plan.h -- when a node tries what on its way to the store, and what it has met there. Pure: the shell
+/* dial_plan.h -- when a node tries what on its way to the store, and what it has met there, and what
+ * the user reads about it, while it goes on and when its time is up. Pure: the shell
  * (dial.c) carries the wishes out and tells how they ended, with the time.
  *
  *     LOOKING_UP --addresses--> RACING --all failed--> PAUSING --time--> LOOKING_UP or RACING ...
@@ -9,8 +10,9 @@
 #ifndef LAUNCHER_NET_DIAL_PLAN_H
 #define LAUNCHER_NET_DIAL_PLAN_H
 
-#include "base/endpoint.h"
 #include "base/buf.h"
+#include "base/endpoint.h"
+#include "base/text.h"
 #include "tables/dial_findings.h"
 
 #include <stdbool.h>
@@ -122,5 +124,20 @@ void dial_arrived(struct dial *d, int runner, uint64_t now_ms);
 
 /* What the first bytes of an answer that is no store's are. */
 int dial_answer_kind(struct slice bytes);
+
+/* Return the finding of the first row that matches `met`. */
+enum finding_code dial_finding_of(const struct dial_met *met);
+
+/* "CONNECT_REFUSED" */
+const char *dial_code(enum finding_code finding);
+
+/* Append what is to be said now, and remember that it was; false when there is nothing. */
+bool dial_say(struct dial *d, struct buf *out, uint64_t now_ms);
+
+/* When dial_say should be asked again, without any event. */
+uint64_t dial_say_at(const struct dial *d);
+
+/* Append the whole story: every stage with its times, the history, the finding and the advice. */
+bool dial_report(const struct dial *d, struct buf *out, uint64_t now_ms);
 
 #endif

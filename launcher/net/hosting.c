@@ -18,7 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool is_loopback(const char *address)
+static bool hosting_is_loopback(const char *address)
 {
     return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
 }
@@ -30,7 +30,7 @@ static const struct own_address *own_of(const struct hosting_facts *f, const cha
     for (int i = 0; i < f->n_own; i++)
         if (strcmp(f->own[i].text, address) == 0)
             return &f->own[i];
-    return is_loopback(address) ? &loopback : NULL;
+    return hosting_is_loopback(address) ? &loopback : NULL;
 }
 
 /* The address of ours that the endpoint has; one that others can reach before a loopback one. A name may
@@ -40,9 +40,9 @@ static const char *ours(const struct hosting_facts *f, const struct own_address 
     const char *found = NULL;
     for (int i = 0; i < f->n_resolved; i++) {
         const struct own_address *own = own_of(f, f->resolved[i]);
-        if (own == NULL || (found != NULL && !is_loopback(found)))
+        if (own == NULL || (found != NULL && !hosting_is_loopback(found)))
             continue;
-        if (found == NULL || !is_loopback(f->resolved[i])) {
+        if (found == NULL || !hosting_is_loopback(f->resolved[i])) {
             found = f->resolved[i];
             *which = own;
         }
@@ -58,7 +58,7 @@ static void list_own(const struct hosting_facts *f, char *text, size_t size)
     text[0] = '\0';
     for (int loopback = 0; loopback < 2; loopback++)
         for (int i = 0; i < f->n_own && used < size; i++)
-            if (is_loopback(f->own[i].text) == (loopback == 1))
+            if (hosting_is_loopback(f->own[i].text) == (loopback == 1))
                 used += (size_t)snprintf(text + used, size - used, "%s%s (%s)", used > 0 ? ", " : "",
                                          f->own[i].text, f->own[i].interface);
     if (used >= size)
@@ -68,7 +68,7 @@ static void list_own(const struct hosting_facts *f, char *text, size_t size)
 /* Link-local addresses need a scope that differs from host to host, so other hosts cannot use them. */
 static bool is_reachable(const struct own_address *own)
 {
-    return !is_loopback(own->text) && strncmp(own->text, "fe80:", 5) != 0;
+    return !hosting_is_loopback(own->text) && strncmp(own->text, "fe80:", 5) != 0;
 }
 
 /* The first that others could use; NULL when there is none. */
@@ -103,7 +103,7 @@ static bool is_bridge(const char *interface)
 
 /* Sentence, advice and code, as they are shown. An error and a warning look the same; `choice` tells which
  * it is. */
-static void say(struct hosting *out, const struct finding *f)
+static void hosting_set_words(struct hosting *out, const struct finding *f)
 {
     out->code = finding_code_name(f->code);
     snprintf(out->words, sizeof(out->words), "%s\n  try      %s\n  finding  %s", f->sentence, f->advice,
@@ -135,7 +135,7 @@ static bool is_literal(const struct hosting_facts *f)
  * Several nodes on one host are how people try things out. */
 static bool is_deaf(const struct hosting_facts *f, const char *address)
 {
-    return f->meeting->nnodes_max > 1 && is_loopback(address) && !is_literal(f) &&
+    return f->meeting->nnodes_max > 1 && hosting_is_loopback(address) && !is_literal(f) &&
            strcmp(f->meeting->host, "localhost") != 0;
 }
 
@@ -146,7 +146,7 @@ static void refuse_loopback(const struct hosting_facts *f, const char *address, 
     finding_make(&finding, FINDING_MASTER_NAME_IS_LOOPBACK, f->meeting->host, "host", f->here, "address",
                  address, "such", such_as(f), NULL);
     out->choice = HOSTING_ERROR;
-    say(out, &finding);
+    hosting_set_words(out, &finding);
 }
 
 /* Node 0 of a static job whose address belongs to somebody else. When a store answers there, this node is hardly the only
@@ -160,13 +160,13 @@ static void refuse_foreign(const struct hosting_facts *f, struct hosting *out)
              f->n_resolved > 0 ? f->resolved[0] : "unknown");
     finding_make(&finding, FINDING_NOBODY_SERVES, subject, "host", f->here, "addresses", own, NULL);
     out->choice = f->n_resolved > 0 ? HOSTING_ASK : HOSTING_ERROR;
-    say(out, &finding);
+    hosting_set_words(out, &finding);
 }
 
 /* In an elastic job everybody has the same command line, and when the address is nobody's all would wait
  * for each other: so each says what it has seen. Static nodes know by their rank that somebody else is to
  * have it. */
-static void join(const struct hosting_facts *f, struct hosting *out)
+static void hosting_join_other(const struct hosting_facts *f, struct hosting *out)
 {
     char own[300];
     out->choice = HOSTING_JOIN;
@@ -189,7 +189,7 @@ static void warn_of_bridge(const struct hosting_facts *f, const char *address,
         return;
     finding_make(&finding, FINDING_BRIDGE_ADDRESS, address, "interface", which->interface, "host", f->here,
                  "such", such_as(f), NULL);
-    say(out, &finding);
+    hosting_set_words(out, &finding);
 }
 
 /* List the addresses that other hosts may reach, interfaces of containers last. */
@@ -209,7 +209,7 @@ static void list_reachable(const struct hosting_facts *f, char *text, size_t siz
 /* A node that joins does not resolve names here, so "localhost" is compared as text. */
 static bool is_loopback_endpoint(const struct hosting_facts *f, const char *address)
 {
-    return address != NULL ? is_loopback(address) : strcmp(f->meeting->host, "localhost") == 0;
+    return address != NULL ? hosting_is_loopback(address) : strcmp(f->meeting->host, "localhost") == 0;
 }
 
 /* Several nodes on one host may use loopback. On two hosts each host would silently become a job of its own. */
@@ -222,7 +222,7 @@ static void warn_of_loopback(const struct hosting_facts *f, const char *address,
     list_reachable(f, such, sizeof(such));
     finding_make(&finding, FINDING_LOOPBACK_ADDRESS, f->meeting->host, "host", f->here, "such", such, NULL);
     snprintf(out->local_only, sizeof(out->local_only), "%.*s", PLAN_SENTENCE_MAX - 1, finding.sentence);
-    say(out, &finding);
+    hosting_set_words(out, &finding);
 }
 
 /* It is on this machine: on that address alone. A store on every address of a machine would be open to
@@ -256,9 +256,10 @@ void hosting_decide(const struct hosting_facts *f, struct hosting *out)
     const struct own_address *which = NULL;
     const char *address = ours(f, &which);
     const bool forced = m->host_store == HOST_STORE_YES;
-    *out = (struct hosting){ .here = address != NULL && !(is_loopback(address) && is_another_node(m)) };
+    *out =
+        (struct hosting){ .here = address != NULL && !(hosting_is_loopback(address) && is_another_node(m)) };
     if (!is_candidate(m)) {
-        join(f, out);
+        hosting_join_other(f, out);
         if (address != NULL)
             warn_of_bridge(f, address, which, out);
         warn_of_loopback(f, address, out);
@@ -269,7 +270,7 @@ void hosting_decide(const struct hosting_facts *f, struct hosting *out)
     else if (address != NULL)
         host_ours(f, address, which, out);
     else if (m->elastic)
-        join(f, out);
+        hosting_join_other(f, out);
     else
         refuse_foreign(f, out);
 }

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "net/dial.h"
-#include "net/dial_messages.h"
+#include "net/dial_plan.h"
 #include "server/listen.h"
 
 #include <ifaddrs.h>
@@ -190,7 +190,7 @@ ddp_status store_host_start(struct plan *plan, struct store_server **out, char n
 /* --- what was decided ----------------------------------------------------------------------------------- */
 
 /* The owner ends the node from within it: nothing may follow. */
-static void fail(const struct store_host_options *o, const char *code, const char *words)
+static void store_host_fail(const struct store_host_options *o, const char *code, const char *words)
 {
     o->failed(o->user, code, words);
 }
@@ -218,7 +218,7 @@ static void host(const struct store_host_options *o, const struct hosting *decid
                  o->plan->meeting.nnodes_max > 1 && !o->plan->meeting.elastic
                      ? "; if it is node 0 of this job, this node needs another --node_rank"
                      : "");
-        fail(o, listen_code(o->plan->meeting.port), words);
+        store_host_fail(o, listen_code(o->plan->meeting.port), words);
         return;
     }
     place.port = status == DDP_OK ? o->plan->master_port : o->plan->meeting.port;
@@ -232,7 +232,7 @@ static void host(const struct store_host_options *o, const struct hosting *decid
 
 /* A note that has a code is said now, another only in the report: as a rule a node that joins elsewhere is
  * well. */
-static void join(const struct store_host_options *o, const struct hosting *decided)
+static void store_host_join_other(const struct store_host_options *o, const struct hosting *decided)
 {
     struct store_place place = { .port = o->plan->meeting.port, .here = decided->here };
     if (decided->choice == HOSTING_ASK)
@@ -261,9 +261,9 @@ static void decide(const struct store_host_options *o, const struct name_found *
     hosting_decide(&facts, &decided);
     snprintf(o->plan->meeting.local_only, sizeof(o->plan->meeting.local_only), "%s", decided.local_only);
     if (decided.choice == HOSTING_ERROR)
-        fail(o, decided.code, decided.words);
+        store_host_fail(o, decided.code, decided.words);
     else if (decided.choice == HOSTING_JOIN || decided.choice == HOSTING_ASK)
-        join(o, &decided);
+        store_host_join_other(o, &decided);
     else
         host(o, &decided);
 }
@@ -277,7 +277,7 @@ static void find_alone(const struct store_host_options *o)
     struct endpoint at;
     struct store_place place = { .here = true };
     if (store_host_start(o->plan, &place.server, place.note, &err) != DDP_OK) {
-        fail(o, listen_code(o->plan->meeting.port), err.msg);
+        store_host_fail(o, listen_code(o->plan->meeting.port), err.msg);
         return;
     }
     place.port = o->plan->master_port;
@@ -288,7 +288,7 @@ static void find_alone(const struct store_host_options *o)
 
 /* --- names ---------------------------------------------------------------------------------------------- */
 
-static void on_closed(uv_handle_t *handle)
+static void store_host_closed(uv_handle_t *handle)
 {
     free(handle->data);
 }
@@ -299,7 +299,7 @@ void store_host_close(struct store_host *h)
         return;
     h->closing = true;
     name_lookup_end(h->lookup);
-    uv_close((uv_handle_t *)&h->timer, on_closed);
+    uv_close((uv_handle_t *)&h->timer, store_host_closed);
 }
 
 static void pump(struct store_host *h);
@@ -325,16 +325,16 @@ static void on_looked_up(void *user, const struct name_found *name)
     decide(&h->options, name);
 }
 
-static void give_up(struct store_host *h)
+static void store_host_give_up(struct store_host *h)
 {
     struct buf report = { 0 };
     const bool ok = dial_report(&h->waiting, &report, clock_ms()) && buf_append(&report, "", 1);
-    fail(&h->options, dial_code(h->waiting.finding),
-         ok ? (const char *)report.data : "the name is not known");
+    store_host_fail(&h->options, dial_code(h->waiting.finding),
+                    ok ? (const char *)report.data : "the name is not known");
     buf_free(&report);
 }
 
-static void say(struct store_host *h)
+static void store_host_report(struct store_host *h)
 {
     struct buf words = { 0 };
     if (dial_say(&h->waiting, &words, clock_ms()) && buf_append(&words, "", 1))
@@ -354,10 +354,10 @@ static void pump(struct store_host *h)
         wish = dial_next(&h->waiting, clock_ms());
     }
     if (wish.what == DIAL_GIVE_UP) {
-        give_up(h);
+        store_host_give_up(h);
         return;
     }
-    say(h);
+    store_host_report(h);
     if (!h->closing)
         uv_timer_start(&h->timer, on_timer, RETRY_MS, 0);
 }

@@ -342,7 +342,7 @@ static void watch_host(struct store_link *link)
 }
 
 /* Without Nagle: a message here is what somebody waits for. */
-static void begin(struct store_link *link)
+static void store_link_connected(struct store_link *link)
 {
     link->connected = true;
     link->heard_ms = clock_ms();
@@ -359,7 +359,7 @@ static void on_connected(uv_connect_t *connect, int status)
     if (status < 0)
         link_lose(link, uv_strerror(status));
     else
-        begin(link);
+        store_link_connected(link);
 }
 
 /* Only literals: the store has told us the address that it listens on, and a name server may take
@@ -383,7 +383,7 @@ static int start(struct store_link *link)
     }
     rc = uv_tcp_open(&link->tcp, link->options.fd);
     if (rc == 0)
-        begin(link);
+        store_link_connected(link);
     else
         close(link->options.fd);
     return rc;

@@ -280,7 +280,7 @@ static ddp_status lost(const struct race *r, struct ddp_err *err)
 /* Events are three: a runner becomes writable (arrived or failed), the head start of the last one is over,
  * the deadline. The next runner also starts at once when nobody is running any more, so that a refusal costs
  * no time. Run until one has arrived (its number in *winner), all have failed, or the deadline passes. */
-static ddp_status run(struct race *r, uint64_t deadline_ms, int *winner, struct ddp_err *err)
+static ddp_status race_run(struct race *r, uint64_t deadline_ms, int *winner, struct ddp_err *err)
 {
     uint64_t next_start_ms = 0;
     for (;;) {
@@ -318,7 +318,7 @@ static ddp_status client_dial(const char *host, int port, uint64_t deadline_ms, 
     if (status != DDP_OK)
         return status;
     line_up(&race, found);
-    status = run(&race, deadline_ms, &winner, err);
+    status = race_run(&race, deadline_ms, &winner, err);
     for (size_t i = 0; i < race.started; i++)
         if ((int)i != winner && race.runner[i].fd >= 0)
             close(race.runner[i].fd);

@@ -85,7 +85,7 @@ ddp_status client_stream_send(struct client_stream *s, struct slice bytes, uint6
 }
 
 /* Refill the empty input buffer. Polls first: right after a request there is nothing to read yet. */
-static ddp_status fill(struct client_stream *s, uint64_t deadline_ms, struct ddp_err *err)
+static ddp_status stream_fill(struct client_stream *s, uint64_t deadline_ms, struct ddp_err *err)
 {
     ssize_t n;
     do {
@@ -106,7 +106,7 @@ ddp_status client_stream_read(struct client_stream *s, void *to, size_t len, uin
                               struct ddp_err *err)
 {
     for (size_t have = 0; have < len;) {
-        if (s->at == s->len && fill(s, deadline_ms, err) != DDP_OK)
+        if (s->at == s->len && stream_fill(s, deadline_ms, err) != DDP_OK)
             return err->code;
         size_t n = s->len - s->at < len - have ? s->len - s->at : len - have;
         memcpy((uint8_t *)to + have, s->in + s->at, n);

@@ -10,7 +10,6 @@
 #include "farm.h"
 #include "procstat.h"
 #include "loopback.h"
-#include "results.h"
 #include "timed.h"
 
 #include <math.h>

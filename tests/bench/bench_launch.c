@@ -7,7 +7,6 @@
  * for 0.3 s before each run, because kernel work that waits for an idle period shows only then. Each launcher is started
  * from C (posix_spawn) and from Python (subprocess.run), since users start jobs from both. A run that exceeds its time limit
  * is killed and counted. Prints a Markdown table, and JSON lines on descriptor 3 if it is open. */
-#include "results.h"
 #include "timed.h"
 
 #include <math.h>

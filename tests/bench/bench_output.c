@@ -9,7 +9,6 @@
  * resident set (VmHWM) that any one process of the launcher had. Then 8 workers that sleep, for what the
  * launcher itself costs: resident sets of its processes added up, and PSS, in which shared pages are
  * counted once. Prints markdown tables, and JSON lines on descriptor 3 when it is open. */
-#include "results.h"
 #include "timed.h"
 
 #include <dirent.h>

@@ -8,7 +8,7 @@
  * leave or say is theirs. */
 #include "peer_job.h"
 #include "probes.h"
-#include "results.h"
+#include "timed.h"
 
 #include <signal.h>
 #include <stdio.h>

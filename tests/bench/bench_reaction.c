@@ -8,7 +8,6 @@
  * not signal everybody within the limit three times gets no more. Prints a markdown table, and JSON lines on
  * descriptor 3 when it is open. */
 #include "peer_job.h"
-#include "results.h"
 #include "timed.h"
 
 #include <stdio.h>

@@ -14,7 +14,6 @@
 #include "crowd.h"
 #include "procstat.h"
 #include "loopback.h"
-#include "results.h"
 #include "timed.h"
 
 #include <stdio.h>
@@ -38,8 +37,6 @@ static void need(bool ok, const char *what)
     if (!ok)
         give_up(what);
 }
-
-/* --- round trips ---------------------------------------------------------------------------------------- */
 
 /* Microseconds of one trip, the mean of `trips` in a row. */
 static double trip_us(int fd, const struct buf *request, size_t reply_bytes, int trips)
@@ -111,8 +108,6 @@ static void round_trips(const char *path)
     bench_stay(BENCH_ANYWHERE);
 }
 
-/* --- sets per second ------------------------------------------------------------------------------------ */
-
 static double measure_load(int port, int connections, const struct load *load)
 {
     static struct crowd crowd;
@@ -148,8 +143,6 @@ static void loads(const struct bench_server *store)
         load_free(&load);
     }
 }
-
-/* --- memory --------------------------------------------------------------------------------------------- */
 
 /* A server of its own: what the loads above have left in its heap would serve the first connections for
  * nothing. */

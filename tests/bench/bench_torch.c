@@ -14,7 +14,6 @@
 #include "crowd.h"
 #include "procstat.h"
 #include "loopback.h"
-#include "results.h"
 #include "timed.h"
 
 #include <stdio.h>

@@ -7,7 +7,7 @@
  * that prefix; every line that did not come out so was torn or lost. Prints a markdown table, and JSON lines
  * on descriptor 3 when it is open. */
 #include "peer_job.h"
-#include "results.h"
+#include "timed.h"
 #include "torn.h"
 
 #include <stdio.h>

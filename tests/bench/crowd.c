@@ -28,8 +28,6 @@ static void need(bool ok, const char *what)
     exit(1);
 }
 
-/* --- what they ask ------------------------------------------------------------------------------------------ */
-
 const char crowd_value_key[] = "/bench/value";
 
 static const struct {
@@ -91,8 +89,6 @@ void load_free(struct load *load)
         buf_free(&load->bytes[c]);
 }
 
-/* --- connections -------------------------------------------------------------------------------------------- */
-
 static void join(struct crowd *c, int fd, uint32_t events)
 {
     struct epoll_event event = { .events = events, .data.u32 = (uint32_t)c->n };
@@ -150,8 +146,6 @@ void crowd_prepare(int port, enum dialect dialect)
     close(fd);
     buf_free(&set);
 }
-
-/* --- asking ------------------------------------------------------------------------------------------------- */
 
 static void say(struct crowd *c, uint32_t member, const struct load *load)
 {
@@ -215,8 +209,6 @@ double crowd_wake(struct crowd *c, int port, enum dialect dialect, int turn)
     buf_free(&set);
     return ms;
 }
-
-/* --- all at once -------------------------------------------------------------------------------------------- */
 
 /* On its way; connected when it can be written to. */
 static int begin_connect(int port)

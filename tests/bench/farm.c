@@ -28,8 +28,6 @@ static bool trouble(struct farm *f, const char *format, ...)
     return false;
 }
 
-/* --- what is said ----------------------------------------------------------------------------------------- */
-
 static void must(bool ok)
 {
     if (!ok)
@@ -67,8 +65,6 @@ bool farm_say(struct farm *f, uint32_t i, struct slice bytes)
     ssize_t n = send(f->member[i].fd, bytes.data, bytes.len, MSG_NOSIGNAL);
     return n == (ssize_t)bytes.len || trouble(f, "member %u cannot send: %s", i, strerror(errno));
 }
-
-/* --- what comes ------------------------------------------------------------------------------------------- */
 
 static const struct {
     const char *begins;
@@ -208,8 +204,6 @@ void farm_forget(struct farm *f)
 {
     memset(f->count, 0, sizeof(f->count));
 }
-
-/* --- coming and going ------------------------------------------------------------------------------------- */
 
 /* The kernel picks the port when it knows both ends: so each address has all ports to itself. */
 static bool start_connecting(struct farm *f, uint32_t i, uint32_t number)

@@ -21,8 +21,6 @@ enum { ENVIRONMENT_MAX = 256 * 1024, LOOK_MS = 5, KILL_MS = 5000, TREE_KILL_MS =
 static char scratch[64], cookie[64];
 static struct notes *notes;
 
-/* --- who carries the cookie ----------------------------------------------------------------------------- */
-
 static size_t read_proc(const char *pid, const char *file, char *text, size_t size)
 {
     char path[320];
@@ -92,8 +90,6 @@ static void kill_all(void)
                 "processes are left that cannot be killed; `grep -lz %s /proc/[0-9]*/environ` names them\n",
                 cookie);
 }
-
-/* --- one job -------------------------------------------------------------------------------------------- */
 
 _Noreturn static void become(char *const argv[], int output)
 {
@@ -177,8 +173,6 @@ void peer_job_end(struct peer_job *j)
         fclose(j->out);
     j->out = NULL;
 }
-
-/* --- all of them ---------------------------------------------------------------------------------------- */
 
 const char *peer_jobs_scratch(void)
 {

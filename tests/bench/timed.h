@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 struct timed {
     double ms; /* from before the spawn until the program was reaped */
@@ -26,5 +27,11 @@ double timed_quantile(double *values, size_t n, double share);
 
 /* Is there an executable of this name in PATH? */
 bool timed_have(const char *program);
+
+/* Where a benchmark writes its numbers for build/bench.json. */
+
+/* Descriptor 3, which scripts/bench.sh opens; stdout has the table for people. What is measured does not inherit it. NULL
+ * when the program is run by hand: then the table is all. Close it with fclose. */
+FILE *results_open(void);
 
 #endif

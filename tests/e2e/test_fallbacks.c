@@ -68,8 +68,6 @@ static void need_nobody(void)
         cr_skip_test("skipped, because nobody may not reach %s", bin("ddprun"));
 }
 
-/* --- old kernels ------------------------------------------------------------------------------------------------ */
-
 /* A kernel without `calls`. */
 static void expect_fallback(const char *calls, const char *contain, const char *says)
 {
@@ -110,8 +108,6 @@ Test(fallbacks, without_lists_of_children_nobody_is_left)
     EXPECT(r, 0);
     run_free(&r);
 }
-
-/* --- containers ------------------------------------------------------------------------------------------------- */
 
 Test(fallbacks, it_may_be_process_1_of_a_container)
 {
@@ -156,8 +152,6 @@ Test(fallbacks, nobody_may_use_it_where_proc_hides_others)
     cr_expect_not_null(strstr(r.err, "hidepid"), "%s", r.err);
     run_free(&r);
 }
-
-/* --- limits ----------------------------------------------------------------------------------------------------- */
 
 /* With the limits that `shell` sets. */
 static void expect_named(const char *shell, const char *says)

@@ -64,8 +64,6 @@ static void expect_ctl(const struct nodes *n, const char *command, const char *w
     run_free(&r);
 }
 
-/* --- a rank does not come ------------------------------------------------------------------------------- */
-
 static const struct scene {
     const char *what;
     const char *wait, *reason; /* as told to all */
@@ -132,8 +130,6 @@ Test(torch_diagnosis, who_gave_up_is_reported_with_whom_it_has_waited_for)
     }
 }
 
-/* --- two launches share a store ------------------------------------------------------------------------- */
-
 /* A second ddprun of two workers, whose program has the first one's port. */
 static struct run_process *start_second(int port, const char *how)
 {
@@ -194,8 +190,6 @@ Test(torch_diagnosis, two_processes_that_are_the_same_rank)
 {
     share(NULL, "processes take part, ");
 }
-
-/* --- hints ---------------------------------------------------------------------------------------------- */
 
 static struct run_result run_alone(const char *program, const char *argument)
 {

@@ -68,8 +68,6 @@ Test(torch_outlives, all_when_the_user_stops_the_job)
     expect_outlived(job, 128 + SIGTERM, 0);
 }
 
-/* --- when whoever has the store is killed --------------------------------------------------------------- */
-
 /* All that the workers say on stderr until the last of them has gone; false when some are left. */
 static bool read_to_end(const struct job_witness *w, char seen[SEEN_SIZE])
 {
@@ -138,8 +136,6 @@ Test(torch_outlives, all_when_both_are_killed)
     torch_skip_sanitized();
     expect_quiet(GUARDIAN | AGENT);
 }
-
-/* --- when a node is lost -------------------------------------------------------------------------------- */
 
 static struct run_process *start_node(const char *host_store, const char *endpoint)
 {

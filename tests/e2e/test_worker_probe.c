@@ -120,8 +120,6 @@ Test(worker_probe, half_an_environment_is_refused_with_what_is_missing)
     run_free(&r);
 }
 
-/* --- by hand, against a daemon that lives on ------------------------------------------------------------ */
-
 static struct run_process *start_by_hand(const char *port, const char *rank)
 {
     char rank_text[32], port_text[64];

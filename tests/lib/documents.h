@@ -1,4 +1,6 @@
-/* documents.h -- does a JSON document fit a JSON schema? Knows the words that our schemas use: type, const,
+/* documents.h -- documents that tests read: JSON, which must fit a schema, and recorded environments of schedulers.
+ *
+ * Of a schema it knows the words that our schemas use: type, const,
  * enum, properties, required, additionalProperties (false), items. */
 #ifndef DOCUMENTS_H
 #define DOCUMENTS_H

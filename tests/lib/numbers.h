@@ -1,4 +1,7 @@
-/* numbers.h -- what PyTorch has computed: tests/data/torch_NAME.json, made by tests/data/torch_numbers.py. */
+/* numbers.h -- numbers that tests of arithmetic compare with: what PyTorch has computed, models whose parameters come from
+ * formulas, differences in place of gradients, a GPU beside the CPU, and the smallest numbers there are.
+ *
+ * PyTorch's are in tests/data/torch_NAME.json, made by tests/data/torch_numbers.py. */
 #ifndef NUMBERS_H
 #define NUMBERS_H
 

@@ -1,5 +1,5 @@
 /* procstat.h -- what /proc says of a running process: its children, and what it uses, for tests that bound the memory and
- * the work of a server. Without Criterion, as the programs that start thousands of jobs link it too. */
+ * the work of a server, and what this process may use itself. Without Criterion, as the programs that start thousands of jobs link it too. */
 #ifndef PROCSTAT_H
 #define PROCSTAT_H
 

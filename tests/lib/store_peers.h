@@ -1,4 +1,7 @@
-/* store_peers.h -- a store server inside the test, on a free port of 127.0.0.1. Criterion gives every test a process of
+/* store_peers.h -- both ends of a connection to the store: a server of ours, clients that see each byte, and servers that are no
+ * store or a rude one.
+ *
+ * served_: a store server inside the test, on a free port of 127.0.0.1. Criterion gives every test a process of
  * its own, so there is one. Its stop asserts that the loop is empty. */
 #ifndef STORE_PEERS_H
 #define STORE_PEERS_H

@@ -69,8 +69,6 @@ static void come_too_late(struct play *play)
 SCENE(joins, a_node_that_comes_too_late, .options = "--timeout=9", .fault = come_too_late, .within_ms = 60000,
       .node = { { .exit = 125 }, { .by_hand = true, .exit = 125, .ends = "10.9.0.1:29500|CONNECT_REFUSED" } })
 
-/* --- refused --------------------------------------------------------------------------------------------- */
-
 SCENE(joins, different_programs, .says = "PROGRAM_DIFFERS", .within_ms = CONNECTIONS, .after = after_stop_all,
       .node = { { .exit = 143 },
                 { .exit = 125, .late_ms = 500, .ends = "node1|node0", .program = "member say:up" } })
@@ -113,8 +111,6 @@ SCENE(joins, node_rank_0_on_every_node, .elastic = true, .options = "--nnodes=2 
       .node = {
           { .options = "--node_rank=0", .exit = 143, .says = "node1|NODE_RANK_TAKEN" },
           { .options = "--node_rank=0", .late_ms = 1500, .exit = 125, .says = "node0|NODE_RANK_TAKEN" } })
-
-/* --- twice ----------------------------------------------------------------------------------------------- */
 
 /* Start node 1 once more while the job waits for node 2: the first stays in. */
 static void launch_again(struct play *play)

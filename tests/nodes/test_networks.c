@@ -3,8 +3,6 @@
 
 TestSuite(networks, .timeout = 120);
 
-/* --- IPv6 ------------------------------------------------------------------------------------------------- */
-
 #define V6     .net = HOSTS_V6
 #define V6_10D V6, .elastic = true, .options = "--nnodes=2:2 --rdzv_id=v6 --rdzv_backend=c10d "
 #define V6_JOB "[fd00::1]:29500"
@@ -75,8 +73,6 @@ SCENE(networks, v6_ddpctl, V6, .program = "member say:up only:3 stop all barrier
 SCENE(networks, v6_training_gives_the_bits_of_one_host, V6, .options = "--nproc_per_node=1",
       .before = train_make_data, .program = TRAIN_TEN_STEPS(v6_training_gives_the_bits_of_one_host),
       .after = train_expect_one_hosts_bits, .node = { { .exit = 0 }, { .exit = 0 } })
-
-/* --- a router that translates ------------------------------------------------------------------------------ */
 
 #define NAT        .net = HOSTS_NAT
 #define TRANSLATED "has the address 10.8.1.2, and comes to the store from 10.9.0.254|ADDRESS_TRANSLATED"

@@ -90,8 +90,6 @@ static void unplug_master(struct play *play)
 SCENE(reach, a_machine_that_is_not_there, .cases = "unroutable", .options = SHORT, .before = unplug_master,
       .within_ms = CONNECTIONS, .node = GIVES_UP(.says = "10.9.0.1|HOST_SILENT"))
 
-/* --- names ----------------------------------------------------------------------------------------------- */
-
 SCENE(reach, a_master_whose_name_is_unknown, .cases = "F17 name_unknown", .elastic = true,
       .options = "--nnodes=2 --master_addr=not-in-dns-xyz --timeout=13",
       .says = "not-in-dns-xyz|NAME_UNKNOWN", .within_ms = CONNECTIONS,
@@ -133,8 +131,6 @@ SCENE(reach, a_name_that_comes_late, .cases = "F17", .elastic = true,
                 { .options = "--node_rank=1",
                   .says = "node1 does not find the name 'master-0'",
                   .prints = "[3] up" } })
-
-/* --- others on the port ---------------------------------------------------------------------------------- */
 
 /* A server of one line; it shows nothing of ours. */
 static void listen_with(struct play *play, const char *python)

@@ -10,8 +10,6 @@ TestSuite(rounds, .timeout = 120);
 
 #define STATIC_UP "worker say:up forever"
 
-/* --- restarts of static jobs ------------------------------------------------------------------------------ */
-
 #define FAILS_ONCE "member but:3 forever all sleep:300 exit:7"
 
 SCENE(rounds, a_failure_on_one_node_restarts_all_until_the_budget_is_used,
@@ -24,8 +22,6 @@ SCENE(rounds, a_failure_on_one_node_restarts_all_until_the_budget_is_used,
 SCENE(rounds, what_fails_once_ends_well, .options = "--max_restarts=2 --restart_backoff=200ms",
       .program = "attempt_worker keys 1", .says = "starting attempt 1", .within_ms = 60000,
       .node = { { .exit = 0 }, { .exit = 0 } })
-
-/* --- elastic ---------------------------------------------------------------------------------------------- */
 
 #define ELASTIC                                                                                      \
     .elastic = true,                                                                                 \
@@ -131,8 +127,6 @@ SCENE(rounds, ranks_meet_again_without_a_lost_node, .hosts = 3, ELASTIC,
       .fault = lose_1_of_3_members, .victim = 1, .says = "node 1 (node1) is lost", .within_ms = 60000,
       .never = "failed first", .node = { { .exit = 143 }, { .exit = KILLED }, { .exit = 143 } })
 
-/* --- a store of its own ----------------------------------------------------------------------------------- */
-
 /* ddp-rendezvous on the last host; no node runs there. */
 static void host_store(struct play *play)
 {
@@ -180,8 +174,6 @@ static void kill_store(struct play *play)
 SCENE(rounds, the_death_of_the_rendezvous_is_named, SERVED, .until = "up", .fault = kill_store,
       .says = "lost the store of the job at 10.9.0.3:29400|stopped by ddprun", .within_ms = EXITS,
       .node = { { .exit = ENDED }, { .exit = ENDED }, { .by_hand = true } })
-
-/* --- the end ---------------------------------------------------------------------------------------------- */
 
 SCENE(rounds, a_node_that_is_done_waits_for_the_other, .program = "worker only:3 sleep:4000 all say:up",
       .node = { { .exit = 0 }, { .exit = 0 } })

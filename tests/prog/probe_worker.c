@@ -69,8 +69,6 @@ static void wait_for_moment(long ms)
     sleep_ms(ms);
 }
 
-/* --- verbs ---------------------------------------------------------------------------------------------- */
-
 static void do_exit(const struct action *a)
 {
     wait_for_moment(a->ms);

@@ -50,8 +50,6 @@ static void ignore_polite_signals(void)
         signal(polite[i], SIG_IGN);
 }
 
-/* --- the kinds ---------------------------------------------------------------------------------------------- */
-
 static void be_plain(void)
 {
     say("ready\n");
@@ -175,8 +173,6 @@ static void be_churning(void)
     }
 }
 
-/* --- the second job ----------------------------------------------------------------------------------------- */
-
 static void on_any_signal(int sig)
 {
     (void)sig;
@@ -199,8 +195,6 @@ static void be_bystander(void)
         }
     be_plain();
 }
-
-/* --- memory ------------------------------------------------------------------------------------------------- */
 
 _Noreturn static void be_hog(long delay_ms)
 {

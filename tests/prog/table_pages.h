@@ -7,8 +7,6 @@
 #include "hub/messages.h"
 #include "store/ops.h"
 
-/* --- requests ------------------------------------------------------------------------------------------- */
-
 static inline bool page_put_code(struct buf *out, int code)
 {
     return code < 0 ? buf_printf(out, " – |") : buf_printf(out, " 0x%02x |", (unsigned)code);
@@ -50,8 +48,6 @@ static inline bool page_of_requests(struct buf *out)
     }
     return ok;
 }
-
-/* --- control messages ----------------------------------------------------------------------------------- */
 
 #define X(name, words) PAGE_##name,
 enum page_kind { MESSAGE_KINDS(X) };
@@ -145,8 +141,6 @@ static inline bool page_of_dictionary(struct buf *out)
     }
     return ok;
 }
-
-/* --- findings ------------------------------------------------------------------------------------------- */
 
 /* "${host}" as a person reads it: "HOST". */
 static inline bool page_put_word(void *user, struct slice word, struct buf *out)

@@ -87,8 +87,6 @@ static void rest(void)
     nanosleep(&(struct timespec){ .tv_nsec = 5 * 1000 * 1000 }, NULL);
 }
 
-/* --- in the middle of a collective ----------------------------------------------------------------------- */
-
 /* Does the first thread sleep? In this step there is nothing to sleep for but the last rank. */
 static bool sleeps(void)
 {
@@ -126,8 +124,6 @@ static void be_caught_inside(void)
     else if (number_of("RANK") == number_of("WORLD_SIZE") - 1)
         come_late();
 }
-
-/* --- wrapped ----------------------------------------------------------------------------------------------- */
 
 ddp_status __wrap_ddp_reducer_forward(ddp_reducer *reducer)
 {

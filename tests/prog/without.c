@@ -86,8 +86,6 @@ static bool install(const unsigned numbers[], size_t n)
            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
-/* --- a kernel without /proc/PID/task/TID/children ------------------------------------------------------- */
-
 static void filter_opens(struct sock_filter code[6])
 {
     code[0] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch));

@@ -204,8 +204,6 @@ Test(job_sim, an_elastic_job_goes_on_without_a_lost_node, .fini = done)
     cr_expect_eq(job.node[2].node_rank, 1, "the gap is closed");
 }
 
-/* --- chance --------------------------------------------------------------------------------------------- */
-
 static uint64_t dice;
 
 static unsigned roll(unsigned sides)

@@ -58,8 +58,6 @@ Test(listener, of_those_who_come_at_once_exactly_one_gets_the_port)
                      rivals[2].err.msg);
 }
 
-/* --- the moment that no test can hit: Linux refuses both of two that listen in it ---------------------------- */
-
 static int refusals;
 
 int __real_listen(int fd, int backlog);

@@ -82,8 +82,6 @@ static void expect_failure(int rank, ddp_status status, const char *words)
     meeting_close(&meeting); /* as the process that holds it does, too */
 }
 
-/* --- the table of hosts ------------------------------------------------------------------------------------------- */
-
 static void expect_no_table(uint32_t hosts, uint16_t first, uint16_t second)
 {
     const struct hello hello = { .hosts = hosts, .host_of = { first, second } };
@@ -105,8 +103,6 @@ Test(meeting_join, a_table_that_is_not_in_the_order_of_ranks_is_refused)
     expect_no_table(2, 1, 1);
     expect_no_table(1, 0, 1);
 }
-
-/* --- what others have put there ----------------------------------------------------------------------------------- */
 
 #define CARD_1 "4711 1 another-kernel node7"
 
@@ -147,8 +143,6 @@ Test(meeting_join, a_negative_count_of_meetings_is_refused)
     expect_failure(1, DDP_ERR_CORRUPT, "holds -3");
 }
 
-/* --- memory of another user --------------------------------------------------------------------------------------- */
-
 static void offer_as_nobody(int fd)
 {
     struct segment segment;
@@ -178,8 +172,6 @@ Test(meeting_join, memory_of_another_user_is_refused)
     close(ends[0]);
     close(ends[1]);
 }
-
-/* --- a late failure ----------------------------------------------------------------------------------------------- */
 
 /* The communicator closes what meeting_join has closed already. */
 static ddp_status open_communicator(int rank)

@@ -74,8 +74,6 @@ static void expect_last(int rank, const char *why, const char *call, const char 
     cJSON_Delete(json);
 }
 
-/* --- errors --------------------------------------------------------------------------------------------- */
-
 static void disagree(struct rank *me)
 {
     ddp_ctx *ctx = rank_init(me, NULL);
@@ -132,8 +130,6 @@ Test(recorder, a_job_that_goes_well_leaves_nothing)
     cr_expect_null(record_of(1));
     ranks_free(&run);
 }
-
-/* --- SIGUSR1 -------------------------------------------------------------------------------------------- */
 
 static void ask_myself(struct rank *me)
 {

@@ -39,8 +39,6 @@ static void same_in_each_round(struct rank *me, ddp_ctx *ctx, job run, const cha
     }
 }
 
-/* --- collectives ------------------------------------------------------------------------------------------ */
-
 static uint64_t reduce_in(struct rank *me, ddp_ctx *ctx, void *in, void *out, size_t n)
 {
     static const ddp_dtype types[] = { DDP_F32, DDP_F64, DDP_F16, DDP_BF16 };
@@ -120,8 +118,6 @@ Test(subnormals, collectives_do_not_depend_on_the_callers_mode)
     model_run_on("aab", collectives);
 }
 
-/* --- the reducer ------------------------------------------------------------------------------------------ */
-
 /* A user's own reduction; it counts the calls in which subnormals were kept. */
 static ddp_status halve(void *user, ddp_group *group, const ddp_bucket *bucket)
 {
@@ -187,8 +183,6 @@ Test(subnormals, the_reducer_does_not_depend_on_the_callers_mode)
     model_run_on("ab", reducers);
 }
 
-/* --- ZeRO-1 and batch normalization ----------------------------------------------------------------------- */
-
 static uint64_t update_step(struct rank *me, ddp_ctx *ctx)
 {
     static float w[N];
@@ -240,8 +234,6 @@ Test(subnormals, updates_do_not_depend_on_the_callers_mode)
     model_run_on("aa", updates);
     model_run_on("aab", updates);
 }
-
-/* --- the loader ------------------------------------------------------------------------------------------- */
 
 static ddp_status fill(void *user, ddp_loader_row *row, struct ddp_err *err)
 {

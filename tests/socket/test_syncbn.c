@@ -147,8 +147,6 @@ Test(syncbn, empty_parts_join_in)
     run_case(2, 3, (size_t[]){ 0, 0, 8 });
 }
 
-/* --- limits --------------------------------------------------------------------------------------------- */
-
 static void nothing_at_all(struct rank *me)
 {
     double saved[2];

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 TestSuite(writer, .timeout = 120);
@@ -145,11 +146,25 @@ Test(writer, a_non_blocking_descriptor_is_waited_for, .init = open_pipe)
     close(pipe_fds[0]);
 }
 
-Test(writer, without_bytes_there_is_no_thread)
+static nlink_t tasks(void)
 {
+    struct stat st;
+    cr_assert_eq(stat("/proc/self/task", &st), 0);
+    return st.st_nlink;
+}
+
+Test(writer, without_bytes_there_is_no_thread, .init = open_pipe)
+{
+    char got[1];
+    const nlink_t before = tasks();
     struct writer *w = writer_new(on_progress, NULL);
-    writer_add(w, STDOUT_FILENO, false);
+    int slot = writer_add(w, pipe_fds[1], true);
+    cr_expect_eq(tasks(), before);
+    writer_put(w, slot, slice_str("x"));
+    cr_expect_eq(read_n(got, 1), 1);
+    cr_expect_eq(tasks(), before + 1, "with bytes there is one");
     writer_free(w);
+    close(pipe_fds[0]);
 }
 
 /* No address space is left for a thread's stack. */

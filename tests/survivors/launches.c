@@ -71,8 +71,6 @@ static int count_children(pid_t pid)
     return n;
 }
 
-/* --- one launch --------------------------------------------------------------------------------------------- */
-
 _Noreturn static void become(const char *ddprun, const struct launch *l)
 {
     char workers[32];
@@ -160,8 +158,6 @@ static bool run_launch(const char *ddprun, struct launch *l)
         tree_wait(WAIT_MS);
     return true;
 }
-
-/* --- all of them -------------------------------------------------------------------------------------------- */
 
 static uint64_t pick(uint64_t *random, uint64_t below)
 {

@@ -15,8 +15,6 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-/* --- waiting ------------------------------------------------------------------------------------------------ */
-
 /* A "ready" that two reads share is found in the text, whose older half is dropped when it is full. */
 static void take_output(struct live *l)
 {
@@ -64,8 +62,6 @@ bool live_until_nobody(struct live *l, uint64_t until_us)
             return false;
     return true;
 }
-
-/* --- the job ------------------------------------------------------------------------------------------------ */
 
 /* The launcher's end of what it prints to; our own end is in l->out. */
 static int open_output(struct live *l)

@@ -48,8 +48,6 @@ struct tally {
 
 static struct tally *tally;
 
-/* --- strangers ---------------------------------------------------------------------------------------------- */
-
 static void on_signal(int sig)
 {
     tally->last_signal = sig;
@@ -90,8 +88,6 @@ _Noreturn static void run_swarm(int seed)
     _exit(0);
 }
 
-/* --- jobs --------------------------------------------------------------------------------------------------- */
-
 static pid_t start_job(const char *ddprun, const char *worker, const char *kind)
 {
     pid_t pid = fork();
@@ -131,8 +127,6 @@ static void run_job(const char *ddprun, const char *worker, int i)
     while (!ended && tree_reap(job, &status, &ended) && clock_ms() < end)
         tree_wait(10);
 }
-
-/* --- the namespace ------------------------------------------------------------------------------------------ */
 
 static bool limit_is_of_the_namespace(void)
 {

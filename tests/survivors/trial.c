@@ -99,8 +99,6 @@ static bool start_workers(struct run *x)
         (const char *const[]){ x->live.t->worker, kinds[x->live.t->kind], hog_rank, delay, NULL });
 }
 
-/* --- the fault ---------------------------------------------------------------------------------------------- */
-
 /* The agent is the guardian's child with a session of its own; before it there may be others, which try
  * what the kernel can. It is not ours, so it is opened, and looked for again before anything is sent. */
 static int open_agent(struct run *x)
@@ -195,8 +193,6 @@ static bool until_moment(struct run *x)
     live_wait(&x->live, pick(x, LATER_SPREAD_US));
     return true;
 }
-
-/* --- afterwards --------------------------------------------------------------------------------------------- */
 
 /* A list of /proc may miss one who never is the same process for long; wait() has said that there is at least one. */
 static int count_left(struct run *x)

@@ -1,6 +1,6 @@
 /* A node on its way to the store, on a clock of the test's own: what it tries when, what it makes of what it meets, and
  * when its user hears of it. */
-#include "net/dial_messages.h"
+#include "net/dial_plan.h"
 
 #include <criterion/criterion.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* From gradients to parameters: 16 bits, a loss that is scaled too much, clipping, and a state that comes back. A world of
- * one; many ranks are in tests/e2e/test_train_world.c. */
+ * one; many ranks are in tests/e2e/test_train.c. */
 #include "train/optimizer.h"
 
 #include "train/models.h"

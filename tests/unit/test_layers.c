@@ -4,10 +4,7 @@
 #include "train/layers/attention.c"
 #include "train/layers/cross_entropy.c"
 #include "train/layers/linear.c"
-#include "train/layers/activation.c"
 #include "train/layers/layer_norm.c"
-#include "train/layers/linear.c"
-#include "train/layers/attention.c"
 
 #include "numbers.h"
 

@@ -6,7 +6,6 @@
 #define LAYERS_IN_DOUBLE
 #include "train/layers/conv.c"
 #include "train/layers/conv_tile.c"
-#include "train/layers/conv.c"
 #include "train/layers/activation.c"
 
 #include "ddp/error.h"

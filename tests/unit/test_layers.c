@@ -189,7 +189,7 @@ Test(layers, gelu)
     cr_expect_float_eq(y[0], 0.841191990, 1e-9); /* torch's, approximate="tanh" */
 }
 
-/* --- layer norm: more elements than LANES, and not a multiple of them ---------------------------------- */
+/* --- layer norm: more elements than REAL_LANES, and not a multiple of them ---------------------------------- */
 
 enum { WIDE = 37 };
 static double n_x[ROWS * WIDE], n_dx[ROWS * WIDE], n_w[WIDE], n_dw[WIDE], n_b[WIDE], n_db[WIDE],

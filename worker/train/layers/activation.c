@@ -9,11 +9,11 @@
 /* Tanh comes from exp: 1 - 2 / (exp(2u) + 1). Its absolute error near 0 is that of exp, and as 1 is added to it no digit is
  * lost. */
 
-static const real slope = (real)0.7978845608028654, cube = (real)0.044715;
+static const real gelu_slope = (real)0.7978845608028654, gelu_cube = (real)0.044715;
 
 REAL_BODY real tanh_of(real x)
 {
-    return 1 - 2 / (lanes_exp(2 * (slope * (x + cube * x * x * x))) + 1);
+    return 1 - 2 / (lanes_exp(2 * (gelu_slope * (x + gelu_cube * x * x * x))) + 1);
 }
 
 REAL_BODY void gelu_forward_body(real *restrict y, const real *restrict x, size_t n)
@@ -27,7 +27,7 @@ REAL_BODY void gelu_backward_body(real *restrict d, const real *restrict x, size
 {
     for (size_t i = 0; i < n; i++) {
         real t = tanh_of(x[i]);
-        real inner = slope * (1 + 3 * cube * x[i] * x[i]);
+        real inner = gelu_slope * (1 + 3 * gelu_cube * x[i] * x[i]);
         d[i] *= (real)0.5 * (1 + t) + (real)0.5 * x[i] * (1 - t * t) * inner;
     }
 }
@@ -99,7 +99,7 @@ static void sigmoid(real *y, size_t rows, size_t n)
         y[i] = 1 / (1 + real_exp(-y[i]));
 }
 
-/* y (1 - y) is the slope, from the output alone. */
+/* y (1 - y) is the gelu_slope, from the output alone. */
 static void sigmoid_back(real *d, const real *y, size_t rows, size_t n)
 {
     for (size_t i = 0; i < rows * n; i++)

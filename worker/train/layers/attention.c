@@ -18,18 +18,18 @@
 
 REAL_BODY real largest(const real *x, size_t n)
 {
-    real lanes[LANES];
-    for (int i = 0; i < LANES; i++)
+    real lanes[REAL_LANES];
+    for (int i = 0; i < REAL_LANES; i++)
         lanes[i] = x[0];
     LANES_LOOP(n, lanes, *lane = x[i] > *lane ? x[i] : *lane);
-    for (int i = 1; i < LANES; i++)
+    for (int i = 1; i < REAL_LANES; i++)
         lanes[0] = lanes[i] > lanes[0] ? lanes[i] : lanes[0];
     return lanes[0];
 }
 
 REAL_BODY void softmax_body(real *restrict x, real scale, size_t n, real *restrict log_sum)
 {
-    real lanes[LANES] = { 0 };
+    real lanes[REAL_LANES] = { 0 };
     const real top = largest(x, n) * scale;
     for (size_t i = 0; i < n; i++)
         x[i] = lanes_exp(x[i] * scale - top);
@@ -50,7 +50,7 @@ REAL_WIDE(softmax_again, (real * x, real scale, real log_sum, size_t n), (x, sca
 
 REAL_BODY void softmax_backward_body(real *restrict d, const real *restrict p, real scale, size_t n)
 {
-    real lanes[LANES] = { 0 };
+    real lanes[REAL_LANES] = { 0 };
     LANES_LOOP(n, lanes, *lane += d[i] * p[i]);
     const real mean = lanes_sum(lanes);
     for (size_t i = 0; i < n; i++)

@@ -1,20 +1,20 @@
 /* lanes.h -- arithmetic for loops that the compiler turns into vectors: exp, and sums in a fixed order.
  *
- * A sum of many numbers goes through LANES partial sums, element i into partial sum i mod LANES, which are added as a tree at the
+ * A sum of many numbers goes through REAL_LANES partial sums, element i into partial sum i mod REAL_LANES, which are added as a tree at the
  * end. The order is the source's, so every processor comes to the same bits. */
 #ifndef TRAIN_LAYERS_LANES_H
 #define TRAIN_LAYERS_LANES_H
 
 #include "train/layers/real.h"
 
-enum { LANES = 16 };
+enum { REAL_LANES = 16 };
 
 /* tree over the partial sums */
-REAL_BODY real lanes_sum(const real lane[LANES])
+REAL_BODY real lanes_sum(const real lane[REAL_LANES])
 {
-    real sum[LANES];
+    real sum[REAL_LANES];
     memcpy(sum, lane, sizeof(sum));
-    for (int n = LANES / 2; n > 0; n /= 2) {
+    for (int n = REAL_LANES / 2; n > 0; n /= 2) {
         for (int i = 0; i < n; i++)
             sum[i] += sum[i + n];
     }
@@ -22,21 +22,21 @@ REAL_BODY real lanes_sum(const real lane[LANES])
 }
 
 /* Runs STATEMENT for i from 0 to n-1, with `lane` as the partial sum that element i belongs to. */
-#define LANES_LOOP(n, lanes, STATEMENT)                 \
-    do {                                                \
-        size_t i_ = 0;                                  \
-        for (; i_ + LANES <= (n); i_ += LANES) {        \
-            for (int j_ = 0; j_ < LANES; j_++) {        \
-                const size_t i = i_ + (size_t)j_;       \
-                real *const lane = &(lanes)[j_];        \
-                STATEMENT;                              \
-            }                                           \
-        }                                               \
-        for (int j_ = 0; i_ + (size_t)j_ < (n); j_++) { \
-            const size_t i = i_ + (size_t)j_;           \
-            real *const lane = &(lanes)[j_];            \
-            STATEMENT;                                  \
-        }                                               \
+#define LANES_LOOP(n, lanes, STATEMENT)                    \
+    do {                                                   \
+        size_t i_ = 0;                                     \
+        for (; i_ + REAL_LANES <= (n); i_ += REAL_LANES) { \
+            for (int j_ = 0; j_ < REAL_LANES; j_++) {      \
+                const size_t i = i_ + (size_t)j_;          \
+                real *const lane = &(lanes)[j_];           \
+                STATEMENT;                                 \
+            }                                              \
+        }                                                  \
+        for (int j_ = 0; i_ + (size_t)j_ < (n); j_++) {    \
+            const size_t i = i_ + (size_t)j_;              \
+            real *const lane = &(lanes)[j_];               \
+            STATEMENT;                                     \
+        }                                                  \
     } while (0)
 
 #ifdef LAYERS_IN_DOUBLE

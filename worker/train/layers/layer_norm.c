@@ -9,14 +9,14 @@ static const real epsilon = (real)1e-5;
 
 REAL_BODY real mean_of(const real *x, size_t n)
 {
-    real lanes[LANES] = { 0 };
+    real lanes[REAL_LANES] = { 0 };
     LANES_LOOP(n, lanes, *lane += x[i]);
     return lanes_sum(lanes) / (real)n;
 }
 
 REAL_BODY real variance_of(const real *x, real mean, size_t n)
 {
-    real lanes[LANES] = { 0 };
+    real lanes[REAL_LANES] = { 0 };
     LANES_LOOP(n, lanes, *lane += (x[i] - mean) * (x[i] - mean));
     return lanes_sum(lanes) / (real)n;
 }
@@ -42,7 +42,7 @@ REAL_WIDE(layer_norm_forward,
 REAL_BODY void row_backward(real *restrict dx, const real *restrict dy, const real *restrict x, real mean,
                             real scale, const real *restrict weight, size_t n)
 {
-    real of_g[LANES] = { 0 }, of_gh[LANES] = { 0 };
+    real of_g[REAL_LANES] = { 0 }, of_gh[REAL_LANES] = { 0 };
     LANES_LOOP(n, of_g, *lane += dy[i] * weight[i]);
     LANES_LOOP(n, of_gh, *lane += dy[i] * weight[i] * ((x[i] - mean) * scale));
     const real g = lanes_sum(of_g) / (real)n, gh = lanes_sum(of_gh) / (real)n;

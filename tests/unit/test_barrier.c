@@ -344,7 +344,8 @@ static char heard[256];
 static void hear_opened(void *user, const struct barrier *b)
 {
     (void)user;
-    snprintf(heard + strlen(heard), sizeof(heard) - strlen(heard), "opened %s, ", b->name);
+    snprintf(heard + strlen(heard), sizeof(heard) - strlen(heard), "opened %.*s, ", (int)b->node.key_len,
+             b->name);
 }
 
 /* Its seats are still taken. */
@@ -352,14 +353,15 @@ static void hear_ended(void *user, const struct barrier *b, enum barrier_outcome
 {
     (void)user;
     cr_expect_not(list_is_empty(&b->seats));
-    snprintf(heard + strlen(heard), sizeof(heard) - strlen(heard), "ended %s %d%s, ", b->name, (int)how,
-             why != NULL && why[0] != '\0' ? " because" : "");
+    snprintf(heard + strlen(heard), sizeof(heard) - strlen(heard), "ended %.*s %d%s, ", (int)b->node.key_len,
+             b->name, (int)how, why != NULL && why[0] != '\0' ? " because" : "");
 }
 
 static void hear_lost(void *user, const struct barrier *b, uint32_t rank)
 {
     (void)user;
-    snprintf(heard + strlen(heard), sizeof(heard) - strlen(heard), "lost %u in %s, ", rank, b->name);
+    snprintf(heard + strlen(heard), sizeof(heard) - strlen(heard), "lost %u in %.*s, ", rank,
+             (int)b->node.key_len, b->name);
 }
 
 Test(barrier, it_is_told_when_one_begins_is_passed_and_fails)

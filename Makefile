@@ -56,7 +56,7 @@ RDZV       := $(filter-out $(RDZV_MAINS) $(BASE),$(wildcard rendezvous/*/*.c))
 LAUNCHER   := $(wildcard launcher/*/*.c)
 WORKER     := $(wildcard $(addsuffix /*.c,$(addprefix worker/,core reducer checkpoint data cpu)))
 WORKER_CUDA := $(wildcard worker/cuda/*.c)
-BENCH_CORE := worker/bench/bench_core.c worker/bench/bench_options.c worker/bench/bench_run.c worker/bench/bench_print.c
+BENCH_CORE := worker/bench/bench_core.c worker/bench/bench_core.c worker/bench/bench_run.c worker/bench/bench_run.c
 TRAIN      := $(filter-out worker/train/main.c worker/train/make_data.c,$(wildcard worker/train/*.c worker/train/*/*.c))
 # libddp carries the store client, the table of requests and the base they stand on, nothing else of the server.
 LIBDDP     := $(WORKER) $(wildcard rendezvous/client/*.c) rendezvous/store/ops.c $(filter-out %/log.c %/completion.c,$(BASE))

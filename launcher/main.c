@@ -9,7 +9,6 @@
 #include "node/node.h"
 #include "net/store_host.h"
 #include "report/host_checks.h"
-#include "plan/machine.h"
 #include "plan/plan.h"
 #include "plan/worker.h"
 #include "plan/torch_look.h"

@@ -254,7 +254,7 @@ same_for_all() {
         same_bits "$name, --determinism world --zero1, $ranks workers" "$ranks" "$@" --zero1
     done
 }
-# train knows the peak of many GPUs (worker/train/peaks.c); for another one say PEAK_TFLOPS= and PEAK_FP32_TFLOPS=, of 16 bits and
+# train knows the peak of many GPUs (worker/train/journal.c); for another one say PEAK_TFLOPS= and PEAK_FP32_TFLOPS=, of 16 bits and
 # of fp32.
 peak=${PEAK_TFLOPS:-}
 # speed NAME OPTION... -- the median of 60 steps of GPT-2 124M, without the first ten.

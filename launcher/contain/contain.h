@@ -15,10 +15,20 @@
 #define LAUNCHER_CONTAIN_CONTAIN_H
 
 #include "cli/cli.h"
+#include "ddp/error.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
+
+/* A PID namespace around the agent and everything below it.
+ *
+ * The agent is process 1 of the namespace: when it ends, however it ends, the kernel kills all others in
+ * there. And it dies with the guardian. So nothing is left even when both are killed at once. The price:
+ * the pids that workers see are not those of the host, and without root there is a user namespace around
+ * them, too. */
+
+/* --- contain ---------------------------------------------------------------------------------------------- */
 
 /* What this kernel or container cannot do, and what we do instead. */
 

@@ -70,7 +70,7 @@ struct join_dial_options {
     const char *this_host; /* name of this node, for messages; borrowed */
     /* One of the two is called, once; the dial has ended then, free it with join_dial_close, also from inside. */
     void (*found)(void *user, const struct join_dial_found *found);
-    /* The budget is used up, or it can never work. `code` is a name of dial_findings.h, `report` several lines without
+    /* The budget is used up, or it can never work. `code` is a name of dial_plan.h, `report` several lines without
      * a newline at the end; borrowed until the return. */
     void (*failed)(void *user, const char *code, const char *report);
     /* Words for the user meanwhile, some lines without a newline at the end. */

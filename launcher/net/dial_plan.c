@@ -497,7 +497,7 @@ static bool is_name(struct slice name, const char *wanted)
     return slice_equal(name, slice_str(wanted));
 }
 
-/* The words that sentences in dial_findings.h may use. False for any other. */
+/* The words that sentences in dial_plan.h may use. False for any other. */
 static bool put_value(void *user, struct slice name, struct buf *out)
 {
     const struct dial *d = user;

@@ -3,7 +3,7 @@
  * The management library is loaded, not linked: it comes with the driver. It is preferred to /proc
  * because it leaves out GPUs that a container or a batch system has taken away. CUDA itself would
  * cost a second and a context per GPU. */
-#include "plan/machine.h"
+#include "plan/plan.h"
 
 #include "plan/scheduler.h"
 

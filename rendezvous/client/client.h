@@ -6,7 +6,7 @@
  *     connect.c    which dialect, try again, when to stop
  *     call.c   who we are
  *     call.c       one request and its reply
- *     stream.c, call.c, connect.c, connect.c    deadlines for everything that blocks
+ *     call.c, call.c, connect.c, connect.c    deadlines for everything that blocks
  *
  * Each file uses only those below it.
  *
@@ -17,7 +17,6 @@
 
 #include "base/buf.h"
 #include "base/endpoint.h"
-#include "client/stream.h"
 #include "client/call.h"
 #include "ddp/store.h"
 #include "store/ops.h"

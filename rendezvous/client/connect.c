@@ -2,12 +2,10 @@
  *
  * 20 ms, 30, 45, ... 2 s: a store that is being started is met within a few milliseconds, and one that is away for
  * minutes costs its machine next to nothing. */
-#include "client/connect.h"
 
 #include "base/clock.h"
 #include "client/call.h"
 #include "client/client.h"
-#include "client/stream.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -67,7 +67,7 @@
       "workers talk over ports of the kernel's choice: open all TCP ports between the nodes, or some of them "   \
       "and name those (libddp: DDP_PORT_RANGE=LOW-HIGH)")
 
-/* Between a node and the store; launcher/tables/dial_findings.h says which fits when. ${host} is the name as the user
+/* Between a node and the store; launcher/net/dial_plan.h says which fits when. ${host} is the name as the user
  * wrote it, ${at} the address and port that were tried, ${address} the address alone, ${here} this node, ${took} how
  * long it took, ${bytes} the first bytes of an answer, ${hosts} the line of /etc/hosts. */
 #define FINDINGS_OF_CONNECTIONS(X)                                                                           \

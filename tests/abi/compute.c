@@ -14,11 +14,10 @@ typedef cublasLtMatmulDescAttributes_t lt_desc_attribute;
 typedef cublasLtMatmulPreferenceAttributes_t lt_wish_attribute;
 typedef cublasLtMatmulAlgo_t lt_algorithm;
 typedef cublasLtMatmulHeuristicResult_t lt_choice;
-#include "cuda/cublaslt_abi.h"
+#include "cuda/compute_abi.h"
 
 #define DRIVER_ABI_TYPES
 typedef CUresult driver_result;
-#include "cuda/driver_abi.h"
 
 #define SAME_SIZE(type) _Static_assert(sizeof(type) == sizeof(unsigned), #type)
 SAME_SIZE(cublasStatus_t);

@@ -1,6 +1,6 @@
 /* The programs train and make-data as a user runs them: alone and under ddprun. */
 #include "core/flush_subnormals.h"
-#include "core/thread_util.h"
+#include "core/comm_thread.h"
 #include "run.h"
 #include "training.h"
 

@@ -1,7 +1,7 @@
 /* fake_cublaslt.c -- the cuBLASLt of fake_gpu.h: products of column-major matrices, sums in float in the order of the rows. */
 #include "fake_gpu.h"
 
-#include "cuda/cublaslt_abi.h"
+#include "cuda/compute_abi.h"
 #include "core/half.h"
 
 #include <stdbool.h>

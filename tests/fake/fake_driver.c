@@ -2,7 +2,7 @@
  * on the thread of its stream. */
 #include "fake_gpu.h"
 
-#include "cuda/driver_abi.h"
+#include "cuda/compute_abi.h"
 #include "shim.h"
 #include "train/cuda/kernels.h"
 

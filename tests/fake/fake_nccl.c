@@ -6,7 +6,7 @@
 
 #include "cuda/nccl_abi.h"
 #include "ddp/group.h"
-#include "core/one_value.h"
+#include "core/half.h"
 
 #include <fcntl.h>
 #include <signal.h>

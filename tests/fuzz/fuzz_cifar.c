@@ -1,5 +1,5 @@
 /* Any bytes as a file of CIFAR-10, plain or gzip: refused with words, or every record of it can be read. */
-#include "train/data/cifar.h"
+#include "train/data/pictures.h"
 
 #include "memory_file.h"
 

@@ -1,5 +1,5 @@
 /* Any bytes as a data file, plain or gzip: refused with words, or read completely. */
-#include "train/data/idx.h"
+#include "train/data/pictures.h"
 
 #include "memory_file.h"
 

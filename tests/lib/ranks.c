@@ -2,7 +2,6 @@
 #include "ranks.h"
 
 #include "core/half.h"
-#include "core/one_value.h"
 #include "run.h"
 #include "server/server.h"
 

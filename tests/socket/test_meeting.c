@@ -1,5 +1,5 @@
-/* test_meeting.c -- cpu/meeting.h: one rank meets others, which are keys that the test writes. */
-#include "cpu/meeting.h"
+/* test_meeting.c -- cpu/shm.h: one rank meets others, which are keys that the test writes. */
+#include "cpu/shm.h"
 
 #include "base/clock.h"
 #include "core/backend.h"

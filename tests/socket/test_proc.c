@@ -3,7 +3,7 @@
 #include "contain/procfs.h"
 #include "job.h"
 #include "node/spawn.h"
-#include "plan/machine.h"
+#include "plan/plan.h"
 #include "plan/torch_look.h"
 #include "report/evidence.h"
 #include "run.h"

@@ -1,5 +1,5 @@
 /* ddp-bench: sizes, bandwidths as nccl-tests counts them, known values, and its command line. */
-#include "bench/bench_options.h"
+#include "bench/bench_core.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /* CIFAR-10's binary files, and what augmentation makes of their pictures. */
 #include "run.h"
-#include "train/data/cifar.h"
+#include "train/data/pictures.h"
 #include "train/dataset.h"
 
 #include <criterion/criterion.h>

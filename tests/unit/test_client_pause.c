@@ -1,5 +1,5 @@
 /* The pauses between tries to reach a store: they grow, they differ, they end. */
-#include "client/connect.h"
+#include "client/call.h"
 
 #include <criterion/criterion.h>
 

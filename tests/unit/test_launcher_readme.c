@@ -1,5 +1,5 @@
 /* launcher/README.md says what the tables say. */
-#include "tables/dial_findings.h"
+#include "net/dial_plan.h"
 #include "tables/exit_codes.h"
 #include "tables/schedulers.h"
 #include "tables/prefix.h"

@@ -1,7 +1,7 @@
 /* The pure part of the NCCL backend: which function for which call, the life of a communicator, the environment of
  * NCCL, error texts, and how calls are cut for the way through the host. */
 #include "cuda/nccl_plan.h"
-#include "cuda/staged.h"
+#include "cuda/blocks.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

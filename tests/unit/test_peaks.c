@@ -1,5 +1,5 @@
-/* worker/train/peaks.h */
-#include "train/peaks.h"
+/* worker/train/journal.h */
+#include "train/journal.h"
 
 #include <criterion/criterion.h>
 

@@ -1,9 +1,11 @@
 /* bench_core.c -- see bench_core.h. */
 #include "bench/bench_core.h"
 
-#include "core/one_value.h"
+#include "core/half.h"
 
 #include <math.h>
+#include <stddef.h>
+#include <string.h>
 
 const struct bench_rule bench_rules[BENCH_KINDS] = {
 #define X(kind, name, factor, in, out, reduces, rooted) \
@@ -136,4 +138,199 @@ uint64_t bench_wrong(const struct bench_case *c, int rank, const void *out)
     for (size_t i = 0; i < bench_out_count(c); i++)
         wrong += !is_right(c, one_value_get(out, i, c->dtype), expected(c, rank, i));
     return wrong;
+}
+
+/* --- bench options ---------------------------------------------------------------------------------------- */
+
+/* "8", "64K", "1M", "8G". */
+static ddp_status read_size(const char *value, size_t least, size_t *out, struct ddp_err *err)
+{
+    uint64_t bytes;
+    const bool ok = options_size(value, (uint64_t)1 << 40, &bytes);
+    if (!ok || bytes < least)
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "'%.40s' is not a size from %zu to 1024G (a number, or one with K, M or G)", value,
+                        least);
+    *out = (size_t)bytes;
+    return DDP_OK;
+}
+
+static ddp_status parse_bytes(const char *value, void *to, struct ddp_err *err)
+{
+    return read_size(value, 1, to, err);
+}
+
+static ddp_status parse_step(const char *value, void *to, struct ddp_err *err)
+{
+    return read_size(value, 0, to, err);
+}
+
+static ddp_status parse_factor(const char *value, void *to, struct ddp_err *err)
+{
+    struct bench_options *o = to;
+    o->step = 0;
+    return read_size(value, 2, &o->factor, err);
+}
+
+/* Ours, and nccl-tests' own name of each type. */
+static ddp_status parse_dtype(const char *value, void *to, struct ddp_err *err)
+{
+    struct bench_options *o = to;
+    static const char *const theirs[] = { "float", "double", "half", "bfloat16", "int32", "int64", "uint8" };
+    for (int t = DDP_F32; t <= DDP_U8; t++)
+        if (strcmp(value, ddp_dtype_name((ddp_dtype)t)) == 0 || strcmp(value, theirs[t]) == 0) {
+            o->dtype = (ddp_dtype)t;
+            return DDP_OK;
+        }
+    return ddp_fail(err, DDP_ERR_ARG,
+                    "'%.40s' is no type: f32, f64, f16, bf16, i32, i64 or u8 (float, double, half ...)",
+                    value);
+}
+
+static ddp_status parse_op(const char *value, void *to, struct ddp_err *err)
+{
+    struct bench_options *o = to;
+    for (int op = DDP_SUM; op <= DDP_PROD; op++)
+        if (strcmp(value, ddp_op_name((ddp_op)op)) == 0) {
+            o->op = (ddp_op)op;
+            return DDP_OK;
+        }
+    return ddp_fail(err, DDP_ERR_ARG, "'%.40s' is no operation: sum, avg, min, max or prod", value);
+}
+
+static ddp_status parse_kind(const char *value, void *to, struct ddp_err *err)
+{
+    struct bench_options *o = to;
+    o->all_kinds = strcmp(value, "all") == 0;
+    for (int k = 0; k < BENCH_KINDS; k++)
+        if (strcmp(value, bench_rules[k].name) == 0) {
+            o->kind = (enum bench_kind)k;
+            return DDP_OK;
+        }
+    return o->all_kinds ? DDP_OK
+                        : ddp_fail(err, DDP_ERR_ARG,
+                                   "'%.40s' is no collective: all_reduce, all_gather, broadcast, reduce, "
+                                   "reduce_scatter, gather, scatter, or all of them: all",
+                                   value);
+}
+
+static ddp_status parse_backend(const char *value, void *to, struct ddp_err *err)
+{
+    struct bench_options *o = to;
+    o->backend = value;
+    if (strcmp(value, "cpu") == 0 || strcmp(value, "nccl") == 0)
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_ARG, "'%.40s' is no backend: cpu or nccl", value);
+}
+
+static ddp_status parse_memory(const char *value, void *to, struct ddp_err *err)
+{
+    struct bench_options *o = to;
+    o->private_memory = strcmp(value, "private") == 0;
+    o->gpu = strcmp(value, "gpu") == 0;
+    if (o->private_memory || o->gpu || strcmp(value, "arena") == 0)
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_ARG, "'%.40s' is no memory: arena, private or gpu", value);
+}
+
+#define AT(field) offsetof(struct bench_options, field)
+enum { MOST = 1000000 };
+static const struct option_row rows[] = {
+    { .name = "collective",
+      .value = "NAME",
+      .parse = parse_kind,
+      .help =
+          "all_reduce (default), all_gather, broadcast, reduce, reduce_scatter, gather, scatter, or all" },
+    { .name = "backend",
+      .value = "NAME",
+      .parse = parse_backend,
+      .help = "cpu or nccl; without it nccl where this machine has a GPU, else cpu" },
+    { .name = "memory",
+      .value = "KIND",
+      .parse = parse_memory,
+      .help = "of the cpu backend: arena (ddp_shared_alloc, default), private, or gpu (staged)" },
+    { .name = "minbytes",
+      .letter = 'b',
+      .value = "SIZE",
+      .parse = parse_bytes,
+      .at = AT(least),
+      .help = "smallest size, as 8, 64K, 1M, 2G (4)" },
+    { .name = "maxbytes",
+      .letter = 'e',
+      .value = "SIZE",
+      .parse = parse_bytes,
+      .at = AT(most),
+      .help = "largest size (64M)" },
+    { .name = "stepbytes",
+      .letter = 'i',
+      .value = "SIZE",
+      .parse = parse_step,
+      .at = AT(step),
+      .help = "from size to size so many bytes more" },
+    { .name = "stepfactor",
+      .letter = 'f',
+      .value = "N",
+      .parse = parse_factor,
+      .help = "from size to size so many times more (4)" },
+    { .name = "iters",
+      .letter = 'n',
+      .value = "N",
+      .type = OPTION_INT,
+      .at = AT(iters),
+      .min = 1,
+      .max = MOST,
+      .help = "calls that are timed together (20)" },
+    { .name = "warmup_iters",
+      .letter = 'w',
+      .value = "N",
+      .type = OPTION_INT,
+      .at = AT(warmup),
+      .max = MOST,
+      .help = "calls before that (5)" },
+    { .name = "check",
+      .letter = 'c',
+      .value = "0|1",
+      .type = OPTION_INT,
+      .at = AT(check),
+      .max = MOST,
+      .help = "compare every element of one call with what it must be (1)" },
+    { .name = "datatype",
+      .letter = 'd',
+      .value = "TYPE",
+      .parse = parse_dtype,
+      .help = "f32 (default), f64, f16, bf16, i32, i64 or u8; nccl-tests' names, too" },
+    { .name = "op",
+      .letter = 'o',
+      .value = "OP",
+      .parse = parse_op,
+      .help = "sum (default), avg, min, max or prod" },
+    { .name = "root",
+      .letter = 'r',
+      .value = "RANK",
+      .type = OPTION_INT,
+      .at = AT(root),
+      .max = MOST,
+      .help = "of broadcast, reduce, gather and scatter (0)" },
+    { .name = "json",
+      .type = OPTION_FLAG,
+      .at = AT(json),
+      .help = "one JSON object a line in place of the table" },
+    { .name = "help", .letter = 'h', .type = OPTION_FLAG, .at = AT(help), .help = "this list" },
+    { .name = "help-man", .type = OPTION_FLAG, .at = AT(help_man) },
+    { .name = "version", .type = OPTION_FLAG, .at = AT(version), .help = "the version" },
+};
+const struct option_table bench_option_table = OPTION_TABLE(rows, OPTIONS_PLAIN);
+
+ddp_status bench_options_parse(int argc, char *const argv[], struct bench_options *out, struct ddp_err *err)
+{
+    *out = (struct bench_options){
+        .least = 4, .most = 64 << 20, .factor = 4, .iters = 20, .warmup = 5, .check = true
+    };
+    ddp_status status = options_parse(&bench_option_table, argc, argv, out, NULL, err);
+    if (status == DDP_OK && out->most < out->least)
+        status =
+            ddp_fail(err, DDP_ERR_ARG, "--maxbytes %zu is less than --minbytes %zu", out->most, out->least);
+    if (status == DDP_OK && out->gpu && out->backend == NULL)
+        out->backend = "cpu";
+    return status;
 }

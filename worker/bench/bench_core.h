@@ -1,7 +1,8 @@
 /* bench_core.h -- what ddp-bench measures: sizes, values that are known, and bandwidth as nccl-tests counts it. Pure. */
-#ifndef BENCH_CORE_H
-#define BENCH_CORE_H
+#ifndef WORKER_BENCH_BENCH_CORE_H
+#define WORKER_BENCH_BENCH_CORE_H
 
+#include "base/options.h"
 #include "ddp/group.h"
 
 #include <stdbool.h>
@@ -69,5 +70,28 @@ size_t bench_next(size_t bytes, size_t step, size_t factor);
  * an average may be off by two units in the last place, since NCCL divides before it adds. */
 void bench_fill(const struct bench_case *c, int rank, void *in);
 uint64_t bench_wrong(const struct bench_case *c, int rank, const void *out);
+
+/* --- bench options ---------------------------------------------------------------------------------------- */
+
+/* The command line of ddp-bench. Letters and long names are those of nccl-tests. Pure. */
+
+struct bench_options {
+    size_t least, most, step, factor; /* bytes; step 0 = by factor */
+    int iters, warmup, check;         /* check: 0 = no */
+    bool json, help, help_man, version;
+    bool all_kinds;
+    enum bench_kind kind;
+    ddp_dtype dtype;
+    ddp_op op;
+    int root;
+    const char *backend; /* NULL = nccl with a GPU, else cpu */
+    bool gpu;            /* buffers in the memory of one */
+    bool private_memory; /* not of ddp_shared_alloc */
+};
+
+extern const struct option_table bench_option_table;
+
+/* Defaults, then argv. */
+ddp_status bench_options_parse(int argc, char *const argv[], struct bench_options *out, struct ddp_err *err);
 
 #endif

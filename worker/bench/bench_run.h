@@ -1,8 +1,10 @@
 /* bench_run.h -- one collective is called and timed. */
-#ifndef BENCH_RUN_H
-#define BENCH_RUN_H
+#ifndef WORKER_BENCH_BENCH_RUN_H
+#define WORKER_BENCH_BENCH_RUN_H
 
-#include "bench/bench_options.h"
+#include "bench/bench_core.h"
+
+#include <stdio.h>
 
 /* Buffers of a rank; the library's or ours, as the options say. */
 struct bench_buffers {
@@ -24,5 +26,23 @@ ddp_status bench_buffers_close(struct bench_buffers *b);
 /* Collective. */
 ddp_status bench_measure(const struct bench_buffers *b, int rank, const struct bench_case *c,
                          const struct bench_options *o, struct bench_result *result);
+
+/* --- bench print ------------------------------------------------------------------------------------------ */
+
+/* Results as nccl-tests' table, or as JSON lines. */
+
+/* What is the same for all lines. */
+struct bench_run {
+    const struct bench_options *options;
+    int world, device;
+    const char *backend;
+};
+
+void bench_print_head(FILE *to, const struct bench_run *run, enum bench_kind kind);
+
+/* One size: out of place and in place. */
+void bench_print_row(FILE *to, const struct bench_run *run, const struct bench_case *c,
+                     const struct bench_result results[2]);
+void bench_print_foot(FILE *to, const struct bench_run *run, uint64_t wrong, double busbw);
 
 #endif

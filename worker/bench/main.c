@@ -1,5 +1,5 @@
 /* main.c -- ddp-bench: how fast collectives are, in nccl-tests' columns. A worker: `ddprun --nproc_per_node=4 ddp-bench`. */
-#include "bench/bench_print.h"
+#include "bench/bench_run.h"
 
 #include "base/buf.h"
 #include "ddp/context.h"

@@ -12,7 +12,7 @@
 #include "core/context.h"
 #include "core/error.h"
 #include "checkpoint/manifest.h"
-#include "core/thread_util.h"
+#include "core/comm_thread.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -3,6 +3,7 @@
 #ifndef WORKER_CORE_CALL_H
 #define WORKER_CORE_CALL_H
 
+#include <stddef.h>
 #include "ddp/group.h"
 
 #include <stdbool.h>
@@ -71,5 +72,23 @@ size_t call_encode_reason(char text[CALL_REASON], const struct ddp_err *reason);
 
 /* DDP_ERR_CORRUPT in `reason`: `text` is none. */
 void call_decode_reason(const char *text, struct ddp_err *reason);
+
+/* Share elements out among ranks. Pure. */
+
+/* Bytes that no two writers share: two cache lines, because processors fetch neighbours in pairs. */
+enum { PART_LINE = 128 };
+
+/* Compute the part [*at, *at + *n) of `total` elements that number `which` of `count` works on. Parts end at
+ * PART_LINE, so that two ranks never write into one cache line. Division first, because total * which could overflow.
+ * The remainder is spread, so parts differ by one line at most. */
+static inline void part_of(size_t total, size_t element_bytes, int which, int count, size_t *at, size_t *n)
+{
+    size_t line = PART_LINE / element_bytes;
+    size_t lines = (total + line - 1) / line, w = (size_t)count, r = (size_t)which;
+    size_t from = lines / w * r + lines % w * r / w, to = lines / w * (r + 1) + lines % w * (r + 1) / w;
+
+    *at = from * line < total ? from * line : total;
+    *n = (to * line < total ? to * line : total) - *at;
+}
 
 #endif

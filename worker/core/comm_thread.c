@@ -2,8 +2,6 @@
  * never held while a job runs. */
 #include "core/comm_thread.h"
 
-#include "core/thread_util.h"
-
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

@@ -6,6 +6,9 @@
 #ifndef WORKER_CORE_COMM_THREAD_H
 #define WORKER_CORE_COMM_THREAD_H
 
+#include <signal.h>
+#include <sched.h>
+#include <pthread.h>
 #include "ddp/error.h"
 
 #include <stdbool.h>
@@ -33,5 +36,26 @@ void comm_thread_drain(struct comm_thread *thread);
 
 /* Drains first. NULL is allowed. Not from a job. */
 void comm_thread_close(struct comm_thread *thread);
+
+/* Threads of the library, and the cores that they may use. */
+
+/* Start a thread that receives no signal, because signals belong to the program. Returns 0 or an errno, as
+ * pthread_create. The mask is inherited, so it is set around the call. */
+static inline int thread_start(pthread_t *thread, void *(*run)(void *), void *user)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(thread, NULL, run, user);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
+/* Return how many cores this process may use: in a container often fewer than the machine has. */
+static inline int cores_allowed(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+}
 
 #endif

@@ -6,7 +6,7 @@
 #include "cpu/barrier.h"
 
 #include "base/clock.h"
-#include "core/thread_util.h"
+#include "core/comm_thread.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -6,7 +6,7 @@
  * inputs alive until all have read them. */
 #include "cpu/host.h"
 
-#include "cpu/part.h"
+#include "core/call.h"
 #include "reducer/reduce.h"
 
 #include <string.h>

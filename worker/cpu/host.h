@@ -5,7 +5,6 @@
 
 #include "core/backend.h"
 #include "cpu/barrier.h"
-#include "cpu/meeting.h"
 #include "cpu/shm.h"
 
 struct net;

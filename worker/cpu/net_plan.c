@@ -4,7 +4,7 @@
  * it, so what a rank sends and what its peer expects are answers of the same functions. */
 #include "cpu/net_plan.h"
 
-#include "cpu/part.h"
+#include "core/call.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -8,8 +8,8 @@
 #ifndef WORKER_CPU_SHM_H
 #define WORKER_CPU_SHM_H
 
+#include "core/bootstrap.h"
 #include "core/call.h"
-#include "cpu/part.h"
 #include "ddp/error.h"
 
 #include <limits.h>
@@ -53,9 +53,6 @@ ddp_status segment_attach(struct segment *out, const struct segment_offer *offer
 
 /* All ranks have attached: close the descriptor, the mapping stays. */
 void segment_hide(struct segment *segment);
-
-/* Unmap and give back. A zeroed or closed segment is left alone. */
-void segment_close(struct segment *segment);
 
 /* --- the control page ------------------------------------------------------------------------------------- */
 
@@ -122,7 +119,6 @@ struct shm_control {
 enum { SHM_SLOTS = 4 };
 size_t shm_control_bytes(int world);
 size_t shm_slot_bytes(int world);
-size_t shm_total_bytes(int world);
 
 /* Slot `which` (0, 1 = give; 2, 3 = take) of `rank`. */
 void *shm_slot(struct shm_control *control, int world, int rank, unsigned which);
@@ -189,5 +185,31 @@ static inline void futex_wake_all(_Atomic uint32_t *word)
 {
     syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
+
+/* --- meeting ---------------------------------------------------------------------------------------------- */
+
+/* The ranks learn which of them share a host, and those of one host find their control page. */
+
+enum { SHM_NONCE = 16 };
+
+struct meeting {
+    struct segment segment;   /* control page and slots, pids and ranks filled in */
+    uint16_t *host_of;        /* of each rank of the world; hosts are numbered by their lowest rank */
+    int hosts, host;          /* how many, and ours */
+    int local_rank, locals;   /* our number among the ranks of this host, and how many they are */
+    uint8_t nonce[SHM_NONCE]; /* by chance, the same on all ranks: this run, no other */
+};
+
+/* Collective, through the store. DDP_OK: close *out with shm_meeting_close when the page is no longer needed. */
+ddp_status meeting_join(const struct bootstrap *bootstrap, struct meeting *out, struct ddp_err *err);
+void meeting_close(struct meeting *meeting);
+
+/* All ranks are known to have met: take back what was needed for it. */
+ddp_status meeting_over(const struct bootstrap *bootstrap, struct meeting *meeting, struct ddp_err *err);
+
+/* This rank gives up before all have the page. Its maker, before it closes it, lets those who come late know why; the
+ * others find that in the page itself. */
+void meeting_refuse(const struct bootstrap *bootstrap, const struct meeting *meeting,
+                    const struct ddp_err *reason);
 
 #endif

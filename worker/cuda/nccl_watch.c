@@ -14,7 +14,7 @@
 #include "cuda/nccl.h"
 
 #include "base/clock.h"
-#include "core/thread_util.h"
+#include "core/comm_thread.h"
 
 #include <stdio.h>
 #include <string.h>

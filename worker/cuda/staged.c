@@ -7,11 +7,10 @@
  *
  * It goes wrong as calls of the cpu backend do, and when the program's stream does not come to the call within its
  * time. */
-#include "cuda/staged.h"
+#include "cuda/blocks.h"
 
 #include "base/clock.h"
 #include "core/backend.h"
-#include "cuda/blocks.h"
 
 #include <stdlib.h>
 #include <time.h>

@@ -18,7 +18,7 @@
 #include "base/clock.h"
 #include "core/flush_subnormals.h"
 #include "core/error.h"
-#include "core/thread_util.h"
+#include "core/comm_thread.h"
 #include "ddp/loader.h"
 #include "ddp/sampler.h"
 

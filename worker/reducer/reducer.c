@@ -7,7 +7,7 @@
 #include "core/crc32c.h"
 #include "core/error.h"
 #include "core/flush_subnormals.h"
-#include "core/thread_util.h"
+#include "core/comm_thread.h"
 #include "reducer/step.h"
 #include "reducer/values.h"
 #include "reducer/verify.h"

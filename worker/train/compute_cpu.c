@@ -1,7 +1,7 @@
 /* compute_cpu.c -- see compute.h: the layers as they are. */
 #include "train/compute.h"
 
-#include "train/layers/cross_entropy.h"
+#include "train/layers/attention.h"
 #include "train/layers/linear.h"
 #include "train/layers/activation.h"
 #include "train/layers/layer_norm.h"

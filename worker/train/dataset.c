@@ -4,7 +4,7 @@
  * cheaper than handing parts around; tokens stay in their files. */
 #include "train/dataset.h"
 
-#include "train/data/cifar.h"
+#include "train/data/pictures.h"
 #include "train/files.h"
 
 #include <inttypes.h>

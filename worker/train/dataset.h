@@ -9,8 +9,7 @@
 #ifndef TRAIN_DATASET_H
 #define TRAIN_DATASET_H
 
-#include "train/data/cifar.h"
-#include "train/data/idx.h"
+#include "train/data/pictures.h"
 #include "train/data/tokens.h"
 #include "ddp/random.h"
 #include "train/model.h"
@@ -67,7 +66,7 @@ bool dataset_varies(const struct dataset *set);
 /* Bytes of one sample's values. */
 size_t dataset_row_bytes(const struct dataset *set);
 
-/* Sample `index` (< n): float or int32 values, `length` targets. `luck` is for what may look different each time (cifar.h, for
+/* Sample `index` (< n): float or int32 values, `length` targets. `luck` is for what may look different each time (pictures.h, for
  * pictures in colour); NULL: as it is. Several threads may read at once. */
 ddp_status dataset_read(const struct dataset *set, size_t index, ddp_philox *luck, void *values,
                         int32_t *target, struct ddp_err *err);

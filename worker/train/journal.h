@@ -1,8 +1,8 @@
 /* journal.h -- what rank 0 tells: lines and a bar for people, JSON lines and a summary for programs.
  *
  * Other ranks hold a journal that is silent, so callers need not ask who they are. */
-#ifndef TRAIN_JOURNAL_H
-#define TRAIN_JOURNAL_H
+#ifndef WORKER_TRAIN_JOURNAL_H
+#define WORKER_TRAIN_JOURNAL_H
 
 #include "ddp/error.h"
 #include "train/profile.h"
@@ -10,6 +10,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+
+/* What known GPUs can compute at most, for the metrics' mfu. Pure. */
+
+/* TFLOP/s of dense products of a GPU that the driver calls `name`: of 16-bit values with sums in float32, or of float32 without TF32.
+ * 0 = it is not in the table, or is only a part of one (MIG). */
+double peaks_tflops(const char *name, bool is_float);
+
+/* --- journal ---------------------------------------------------------------------------------------------- */
 
 struct journal {
     bool lines;    /* print */

@@ -7,16 +7,31 @@
 #ifndef WORKER_TRAIN_TRAINER_H
 #define WORKER_TRAIN_TRAINER_H
 
+#include "ddp/group.h"
 #include "train/checkpoint.h"
 #include "train/compute.h"
-#include "train/evaluate.h"
+#include "train/dataset.h"
 #include "train/gradient.h"
 #include "train/journal.h"
+#include "train/model.h"
 #include "train/models.h"
 #include "train/optimizer.h"
 #include "train/profile.h"
 #include "train/schedule.h"
 #include "train/train_options.h"
+
+/* Accuracy on the test set, measured by all ranks together, every sample exactly once. */
+
+struct accuracy {
+    int64_t correct, samples; /* of tokens: how many of them */
+    double loss;              /* their mean */
+};
+
+/* Collective. Fails when the ranks together have not seen each sample once. */
+ddp_status evaluate(struct model *model, const struct dataset *set, ddp_ctx *ctx, struct accuracy *out,
+                    struct ddp_err *err);
+
+/* --- trainer ---------------------------------------------------------------------------------------------- */
 
 /* A device tells the loss of a step while the next is computed; this is what else is told of that step then. */
 struct late {

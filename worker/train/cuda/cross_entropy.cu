@@ -1,4 +1,4 @@
-/* cross_entropy.cu -- layers/cross_entropy.c: a block takes the logits of a target, goes over them once for the sum of exp and who
+/* cross_entropy.cu -- layers/attention.c: a block takes the logits of a target, goes over them once for the sum of exp and who
  * is largest, and once more for the gradient. */
 
 /* A sum of exp(z - top), as numbers come in. It begins with the lowest number: -inf, which fp16 may have among its logits, less -inf

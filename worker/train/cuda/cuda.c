@@ -2,8 +2,7 @@
 #include "train/cuda/cuda.h"
 
 #include "train/cuda/device.h"
-#include "train/cuda/libraries.h"
-#include "train/peaks.h"
+#include "train/journal.h"
 #include "train/train_options.h"
 
 #include <stdlib.h>

@@ -1,14 +1,12 @@
 /* device.h -- inside worker/train/cuda/: a GPU as train uses it. One stream for everything, in the order of the calls; the host
  * is at most a step ahead of it. What cannot be done is kept in `failed` and told at the end of a pass. */
-#ifndef TRAIN_CUDA_DEVICE_H
-#define TRAIN_CUDA_DEVICE_H
+#ifndef WORKER_TRAIN_CUDA_DEVICE_H
+#define WORKER_TRAIN_CUDA_DEVICE_H
 
+#include "cuda/compute_abi.h"
+#include "cuda/gpu.h"
 #include "train/compute.h"
 #include "train/cuda/kernels.h"
-
-#include "cuda/cublaslt_abi.h"
-#include "cuda/driver_abi.h"
-#include "cuda/gpu.h"
 
 /* The functions of libcuda and libcublasLt. */
 struct driver {
@@ -117,6 +115,12 @@ ddp_status cuda_end(struct compute *base, struct ddp_err *err);
 void cuda_set_layers(struct compute_ops *ops);
 void cuda_set_pictures(struct compute_ops *ops);
 void cuda_set_parameters(struct compute_ops *ops);
+
+/* Load libcuda, libcudart and libcublasLt; *count = GPUs that there are. They stay loaded. */
+ddp_status libraries_open(struct cuda *c, int *count, struct ddp_err *err);
+
+/* The file for a precision, and a zero behind it; *image is yours to free. */
+ddp_status libraries_kernels(int precision, char **image, struct ddp_err *err);
 
 static inline struct cuda *cuda_of(struct compute *base)
 {

@@ -251,8 +251,8 @@ static void losses(struct cuda *c, void *z, const struct model_batch *batch, siz
     cuda_launch(c, KERNEL_join_losses, 1, 1, &sum);
 }
 
-static double cross_entropy(struct compute *base, void *d, void *z, const struct model_batch *batch,
-                            size_t classes, bool wide)
+static double start_cross_entropy(struct compute *base, void *d, void *z, const struct model_batch *batch,
+                                  size_t classes, bool wide)
 {
     struct cuda *c = cuda_of(base);
     const size_t bytes = batch->rows * batch->length * compute_stride(base, classes) * base->value_bytes;
@@ -300,7 +300,7 @@ void cuda_set_layers(struct compute_ops *ops)
     ops->gelu_backward = start_gelu_backward;
     ops->activation_forward = activation_forward;
     ops->activation_backward = activation_backward;
-    ops->cross_entropy = cross_entropy;
+    ops->cross_entropy = start_cross_entropy;
     ops->examine = examine;
     ops->add = add;
 }

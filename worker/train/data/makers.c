@@ -4,7 +4,7 @@
 #include "train/data/makers.h"
 
 #include "ddp/ckpt.h"
-#include "train/data/cifar.h"
+#include "train/data/pictures.h"
 #include "train/dataset.h"
 #include "train/files.h"
 

@@ -1,7 +1,7 @@
 /* activation.c -- see activation.h. */
 #include "train/layers/activation.h"
 
-#include "train/layers/cross_entropy.h"
+#include "train/layers/attention.h"
 #include "train/layers/lanes.h"
 
 #include <string.h>

@@ -1,12 +1,12 @@
-/* cifar.h -- CIFAR-10's binary files: records of a label and a picture, nothing else.
+/* pictures.h -- the file format of MNIST and Fashion-MNIST: unsigned bytes with one to three dimensions.
  *
- *     offset 3073 k       the label of record k, 0 to 9
- *            3073 k + 1   3 x 32 x 32 bytes: the red plane row by row, then green, then blue
+ *     offset 0   0x00 0x00 0x08 D          D = number of dimensions
+ *            4   D big-endian u32 sizes
+ *                the values, one byte each, the last dimension fastest
  *
- * Training pictures are in data_batch_1.bin, data_batch_2.bin ... (five of 10,000 records each as published), test pictures
- * in test_batch.bin; each may be packed with gzip. */
-#ifndef WORKER_TRAIN_DATA_CIFAR_H
-#define WORKER_TRAIN_DATA_CIFAR_H
+ * A file may be packed with gzip; offsets in messages then count unpacked bytes. */
+#ifndef WORKER_TRAIN_DATA_PICTURES_H
+#define WORKER_TRAIN_DATA_PICTURES_H
 
 #include "ddp/error.h"
 #include "ddp/random.h"
@@ -14,6 +14,37 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+enum { IDX_MAX_DIMS = 3, IDX_MAX_BYTES = 1 << 30 };
+
+struct idx {
+    uint8_t *file; /* header and values; ours until idx_free */
+    size_t len;
+    uint32_t dim[IDX_MAX_DIMS]; /* unused ones are 1 */
+    const uint8_t *values;      /* inside `file` */
+};
+
+/* Bytes of the header of a file with `dims` dimensions. */
+size_t idx_header_bytes(int dims);
+
+/* Read a whole file, plain or gzip. DDP_ERR_CORRUPT names the offset, DDP_ERR_LIMIT the size that is over
+ * IDX_MAX_BYTES; the message begins with the path, and there is nothing to free. */
+ddp_status idx_load(struct idx *idx, const char *path, int dims, struct ddp_err *err);
+
+void idx_free(struct idx *idx);
+
+/* Header for `dims` sizes, for writers; returns its length (at most 16). */
+size_t idx_make_header(uint8_t *head, int dims, const uint32_t *dim);
+
+/* --- cifar ------------------------------------------------------------------------------------------------ */
+
+/* CIFAR-10's binary files: records of a label and a picture, nothing else.
+ *
+ *     offset 3073 k       the label of record k, 0 to 9
+ *            3073 k + 1   3 x 32 x 32 bytes: the red plane row by row, then green, then blue
+ *
+ * Training pictures are in data_batch_1.bin, data_batch_2.bin ... (five of 10,000 records each as published), test pictures
+ * in test_batch.bin; each may be packed with gzip. */
 
 /* The usual way to make CIFAR's 50,000 training pictures look like more: each is moved by up to four pixels and
  * half of them are mirrored (He et al. 2015, 4.2). Pure; chance is the sample's own. */

@@ -1,7 +1,7 @@
-/* cublaslt_abi.h -- what we use of cuBLASLt, declared by ourselves; see nccl_abi.h. The same in CUDA 11, 12 and 13.
+/* compute_abi.h -- what we use of cuBLASLt, declared by ourselves; see nccl_abi.h. The same in CUDA 11, 12 and 13.
  * Pure. */
-#ifndef CUDA_CUBLASLT_ABI_H
-#define CUDA_CUBLASLT_ABI_H
+#ifndef CUDA_COMPUTE_ABI_H
+#define CUDA_COMPUTE_ABI_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -78,5 +78,30 @@ enum lt_values {
       (lt_handle handle, lt_desc desc, const void *alpha, const void *a, lt_layout a_layout, const void *b,  \
        lt_layout b_layout, const void *beta, const void *c, lt_layout c_layout, void *d, lt_layout d_layout, \
        const lt_algorithm *algorithm, void *workspace, size_t bytes, struct CUstream_st *stream))
+
+/* What we use of the CUDA driver (libcuda), declared by ourselves; see nccl_abi.h. Kernels are loaded
+ * and started by it: the runtime has had no call for that in all versions. Pure. */
+
+struct CUmod_st;
+struct CUfunc_st;
+struct CUstream_st;
+
+#ifndef DRIVER_ABI_TYPES
+#define DRIVER_ABI_TYPES
+typedef unsigned driver_result; /* 0 = success */
+#endif
+
+/* member, symbol, result, parameters; all must be there */
+#define DRIVER_FUNCTION_LIST(X)                                                                     \
+    X(device, cuDeviceGet, driver_result, (int *device, int ordinal))                               \
+    X(device_name, cuDeviceGetName, driver_result, (char *name, int room, int device))              \
+    X(module_load, cuModuleLoadData, driver_result, (struct CUmod_st * *out, const void *image))    \
+    X(module_function, cuModuleGetFunction, driver_result,                                          \
+      (struct CUfunc_st * *out, struct CUmod_st * module, const char *name))                        \
+    X(launch, cuLaunchKernel, driver_result,                                                        \
+      (struct CUfunc_st * function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,  \
+       unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes, \
+       struct CUstream_st *stream, void **parameters, void **extra))                                \
+    X(error_string, cuGetErrorString, driver_result, (driver_result error, const char **words))
 
 #endif

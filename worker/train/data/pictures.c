@@ -1,0 +1,294 @@
+/* pictures.c -- see pictures.h.
+ *
+ * offset 0   00 00 08 03       magic: two zeros, 8 = unsigned bytes, number of dimensions
+ *     offset 4   00 00 ea 60       60 000 pictures, big endian
+ *     offset 8   00 00 00 1c       28 rows
+ *     offset 12  00 00 00 1c       28 columns
+ *     offset 16  the values, one byte each; then the file ends
+ *
+ * The header is checked before anything behind it is read. */
+#include "train/data/pictures.h"
+
+#include "train/files.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { TYPE_U8 = 0x08 }; /* the format's code for bytes */
+
+static uint32_t get_be32(const uint8_t *from)
+{
+    return (uint32_t)from[0] << 24 | (uint32_t)from[1] << 16 | (uint32_t)from[2] << 8 | from[3];
+}
+
+static void put_be32(uint8_t *to, uint32_t value)
+{
+    for (int i = 0; i < 4; i++)
+        to[i] = (uint8_t)(value >> (24 - 8 * i));
+}
+
+size_t idx_header_bytes(int dims)
+{
+    return 4 + 4 * (size_t)dims;
+}
+
+/* For make-data: written by the module that reads it, so the two cannot drift apart. */
+size_t idx_make_header(uint8_t *head, int dims, const uint32_t *dim)
+{
+    put_be32(head, (uint32_t)(TYPE_U8 << 8 | dims));
+    for (int i = 0; i < dims; i++)
+        put_be32(head + 4 + 4 * i, dim[i]);
+    return idx_header_bytes(dims);
+}
+
+/* The most telling number comes first: a page of HTML, a wrong file and swapped files all end here. */
+static ddp_status check_magic(const uint8_t *head, int dims, struct ddp_err *err)
+{
+    uint32_t expected = (uint32_t)(TYPE_U8 << 8 | dims), magic = get_be32(head);
+    if (magic == expected)
+        return DDP_OK;
+    return ddp_fail(err, DDP_ERR_CORRUPT,
+                    "offset 0: magic 0x%08x, expected 0x%08x (IDX, bytes, %d dimension%s)", magic, expected,
+                    dims, dims == 1 ? "" : "s");
+}
+
+/* The sizes, and how long the whole file must be by them. Dimensions that are not used count as 1, so a product over
+ * all three is the number of values. */
+static ddp_status check_header(const uint8_t *head, int dims, uint32_t dim[IDX_MAX_DIMS], size_t *file_bytes,
+                               struct ddp_err *err)
+{
+    uint64_t values = 1;
+    ddp_status status = check_magic(head, dims, err);
+    if (status != DDP_OK)
+        return status;
+    for (int i = 0; i < IDX_MAX_DIMS; i++) {
+        dim[i] = i < dims ? get_be32(head + 4 + 4 * i) : 1;
+        if (dim[i] == 0)
+            return ddp_fail(err, DDP_ERR_CORRUPT, "offset %d: dimension %d is 0", 4 + 4 * i, i + 1);
+        /* Both factors are below 2^32, so the product cannot wrap before it is compared. */
+        values *= dim[i];
+        if (values > IDX_MAX_BYTES)
+            return ddp_fail(err, DDP_ERR_LIMIT,
+                            "offset %d: with dimension %d = %" PRIu32 " it is over the limit of %d bytes",
+                            4 + 4 * i, i + 1, dim[i], IDX_MAX_BYTES);
+    }
+    *file_bytes = idx_header_bytes(dims) + (size_t)values;
+    return DDP_OK;
+}
+
+/* Both ways: a file that is too long is as wrong as one that is too short, it only fails later. */
+static ddp_status check_length(size_t len, size_t total, struct ddp_err *err)
+{
+    if (len < total)
+        return ddp_fail(err, DDP_ERR_CORRUPT, "offset %zu: the file ends here, its header asks for %zu bytes",
+                        len, total);
+    if (len > total)
+        return ddp_fail(err, DDP_ERR_CORRUPT,
+                        "offset %zu: the data ends here by its header, but the file goes on", total);
+    return DDP_OK;
+}
+
+/* The header's bytes, and what they promise. A foreign file that is short is foreign first of all. */
+static ddp_status read_header(struct whole_file *f, int dims, uint32_t dim[IDX_MAX_DIMS], size_t *total,
+                              struct ddp_err *err)
+{
+    size_t head = idx_header_bytes(dims);
+    ddp_status status = whole_file_fill(f, head, err);
+    if (status == DDP_OK && f->len < head && f->len >= 4)
+        status = check_magic(f->bytes, dims, err);
+    if (status == DDP_OK && f->len < head)
+        status = ddp_fail(err, DDP_ERR_CORRUPT, "offset %zu: the file ends inside the header of %zu bytes",
+                          f->len, head);
+    return status == DDP_OK ? check_header(f->bytes, dims, dim, total, err) : status;
+}
+
+/* Header, then what it promises, then the end: one byte more is asked for, to see it. */
+static ddp_status read_all(struct whole_file *f, int dims, uint32_t dim[IDX_MAX_DIMS], struct ddp_err *err)
+{
+    size_t total = 0;
+    ddp_status status = read_header(f, dims, dim, &total, err);
+    if (status == DDP_OK)
+        status = whole_file_fill(f, total + 1, err);
+    return status == DDP_OK ? check_length(f->len, total, err) : status;
+}
+
+/* The path stands in front of every message; the offsets behind it count unpacked bytes. */
+ddp_status idx_load(struct idx *idx, const char *path, int dims, struct ddp_err *err)
+{
+    struct whole_file f;
+    *idx = (struct idx){ 0 };
+    ddp_status status = whole_file_open(&f, path, err);
+    if (status != DDP_OK)
+        return status;
+    status = read_all(&f, dims, idx->dim, err);
+    whole_file_close(&f);
+    idx->file = f.bytes;
+    idx->len = f.len;
+    if (status != DDP_OK) {
+        ddp_wrap(err, "%s", path);
+        idx_free(idx);
+        return status;
+    }
+    idx->values = idx->file + idx_header_bytes(dims);
+    return DDP_OK;
+}
+
+void idx_free(struct idx *idx)
+{
+    free(idx->file);
+    *idx = (struct idx){ 0 };
+}
+
+/* --- cifar ------------------------------------------------------------------------------------------------ */
+
+/* The format has neither magic nor header: that a file is one of these shows in its length and in a label below ten at every
+ * 3073rd byte, so both are checked once and completely. A foreign file fails at its first byte nine times out of ten. */
+
+/* Nine places each way: the remainder of 32 bits favours none by more than 2^-29. */
+struct augment augment_draw(ddp_philox *luck)
+{
+    struct augment a;
+    a.down = (int)(ddp_philox_next(luck) % (2 * AUGMENT_PADDING + 1)) - AUGMENT_PADDING;
+    a.right = (int)(ddp_philox_next(luck) % (2 * AUGMENT_PADDING + 1)) - AUGMENT_PADDING;
+    a.mirrored = (int)(ddp_philox_next(luck) >> 31);
+    return a;
+}
+
+/* One row: cut first, then mirrored, so a column counts from the other end. */
+static void row(const struct augment *a, const uint8_t *from, uint8_t *to, int side)
+{
+    for (int x = 0; x < side; x++) {
+        int at = (a->mirrored ? side - 1 - x : x) + a->right;
+        to[x] = at >= 0 && at < side ? from[at] : 0;
+    }
+}
+
+void augment_apply(const struct augment *a, const uint8_t *from, uint8_t *to, int channels, int side)
+{
+    for (int i = 0; i < channels * side; i++, to += side) {
+        int at = i % side + a->down;
+        if (at >= 0 && at < side)
+            row(a, from + (i / side * side + at) * side, to, side);
+        else
+            for (int x = 0; x < side; x++)
+                to[x] = 0;
+    }
+}
+
+/* --- cifar ------------------------------------------------------------------------------------------------ */
+
+void cifar_file_name(char *to, int number)
+{
+    if (number == 0)
+        snprintf(to, 32, "test_batch.bin");
+    else
+        snprintf(to, 32, "data_batch_%d.bin", number);
+}
+
+/* Labels first: a page of HTML is better told by its '<' than by its length. */
+static ddp_status check(const struct whole_file *f, struct ddp_err *err)
+{
+    if (f->len == 0)
+        return ddp_fail(err, DDP_ERR_CORRUPT, "offset 0: the file is empty");
+    for (size_t at = 0; at < f->len; at += CIFAR_RECORD) {
+        if (f->bytes[at] >= CIFAR_CLASSES)
+            return ddp_fail(err, DDP_ERR_CORRUPT,
+                            "offset %zu: label %d, expected 0 to %d (CIFAR-10, binary version)", at,
+                            f->bytes[at], CIFAR_CLASSES - 1);
+    }
+    if (f->len > CIFAR_MAX_BYTES)
+        return ddp_fail(err, DDP_ERR_LIMIT, "offset %d: over the limit of as many bytes", CIFAR_MAX_BYTES);
+    if (f->len % CIFAR_RECORD != 0)
+        return ddp_fail(err, DDP_ERR_CORRUPT, "offset %zu: the file ends inside record %zu of %d bytes",
+                        f->len, f->len / CIFAR_RECORD, CIFAR_RECORD);
+    return DDP_OK;
+}
+
+ddp_status cifar_add(struct cifar *c, const char *path, struct ddp_err *err)
+{
+    struct whole_file f;
+    ddp_status status = whole_file_open(&f, path, err);
+    if (status != DDP_OK)
+        return status;
+    status = whole_file_fill(&f, (size_t)CIFAR_MAX_BYTES + 1, err);
+    if (status == DDP_OK)
+        status = check(&f, err);
+    whole_file_close(&f);
+    if (status == DDP_OK && c->files == CIFAR_MAX_FILES)
+        status = ddp_fail(err, DDP_ERR_LIMIT, "more than %d files", CIFAR_MAX_FILES);
+    if (status != DDP_OK) {
+        free(f.bytes);
+        return ddp_wrap(err, "%s", path);
+    }
+    c->file[c->files++] = (struct cifar_file){ f.bytes, f.len / CIFAR_RECORD };
+    c->n += f.len / CIFAR_RECORD;
+    return DDP_OK;
+}
+
+bool cifar_find(char *found, const char *dir)
+{
+    static const char *const folder[] = { "", "/cifar-10-batches-bin" };
+    char path[PATH_MAX], name[32];
+    for (int i = 0; i < 4; i++) {
+        int len = snprintf(found, PATH_MAX, "%s%s", dir, folder[i % 2]);
+        cifar_file_name(name, i / 2);
+        if (len > 0 && len < PATH_MAX && whole_file_find(path, found, name, NULL) == DDP_OK)
+            return true;
+    }
+    return false;
+}
+
+/* data_batch_1, _2 ... up to the first that is missing; one behind the gap shows that a download is not complete. */
+static ddp_status load_training(struct cifar *c, const char *dir, struct ddp_err *err)
+{
+    char path[PATH_MAX], name[32];
+    int missing = 0;
+    ddp_status status = DDP_OK;
+    for (int i = 1; i <= CIFAR_MAX_FILES && status == DDP_OK; i++) {
+        cifar_file_name(name, i);
+        bool there = whole_file_find(path, dir, name, missing == 0 ? err : NULL) == DDP_OK;
+        if (!there && missing == 0)
+            missing = i;
+        if (there && missing != 0)
+            return ddp_wrap(err, "%s is there, but", name);
+        if (there)
+            status = cifar_add(c, path, err);
+    }
+    return status == DDP_OK && c->files == 0 ? err->code : status;
+}
+
+static ddp_status load_test(struct cifar *c, const char *dir, struct ddp_err *err)
+{
+    char path[PATH_MAX], name[32];
+    cifar_file_name(name, 0);
+    ddp_status status = whole_file_find(path, dir, name, err);
+    return status == DDP_OK ? cifar_add(c, path, err) : status;
+}
+
+ddp_status cifar_load(struct cifar *c, const char *dir, bool training, struct ddp_err *err)
+{
+    *c = (struct cifar){ 0 };
+    ddp_status status = training ? load_training(c, dir, err) : load_test(c, dir, err);
+    if (status != DDP_OK)
+        cifar_free(c);
+    return status;
+}
+
+void cifar_free(struct cifar *c)
+{
+    for (size_t i = 0; i < c->files; i++)
+        free(c->file[i].bytes);
+    *c = (struct cifar){ 0 };
+}
+
+/* A handful of files: walking along them costs less than the first pixel. */
+const uint8_t *cifar_record(const struct cifar *c, size_t index)
+{
+    const struct cifar_file *f = c->file;
+    for (; index >= f->n; f++)
+        index -= f->n;
+    return f->bytes + index * CIFAR_RECORD;
+}

@@ -2,7 +2,6 @@
 #define LAYERS_IN_DOUBLE
 #include "train/layers/activation.c"
 #include "train/layers/attention.c"
-#include "train/layers/attention.c"
 #include "train/layers/linear.c"
 #include "train/layers/layer_norm.c"
 

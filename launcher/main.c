@@ -241,7 +241,7 @@ static struct plan_facts facts_of(const struct looked_up *l, const struct schedu
 }
 
 /* Carry the command line out. */
-static int run(const struct cli *cli, const struct scheduler *scheduler, const char *host)
+static int run_job(const struct cli *cli, const struct scheduler *scheduler, const char *host)
 {
     struct looked_up looked_up;
     struct ddp_err err;
@@ -317,7 +317,7 @@ static int begin(struct cli *cli)
         return cli->why ? EXIT_CODE_USAGE : cannot_be_meant(&scheduler.finding);
     if (cli_check(cli, &err) != DDP_OK)
         return cannot_begin(&err);
-    return cli->why ? told : run(cli, &scheduler, host);
+    return cli->why ? told : run_job(cli, &scheduler, host);
 }
 
 int main(int argc, char **argv)

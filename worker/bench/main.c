@@ -104,7 +104,7 @@ static ddp_status run_all(struct bench *b, uint64_t *wrong)
     return status == DDP_OK ? bench_buffers_close(&b->buffers) : status;
 }
 
-static int run(const struct bench_options *o)
+static int run_bench(const struct bench_options *o)
 {
     const ddp_options options = context_options(o);
     struct bench b = { 0 };
@@ -151,5 +151,5 @@ int main(int argc, char **argv)
         printf("ddp-bench %s\n", ddp_version());
         return 0;
     }
-    return run(&options);
+    return run_bench(&options);
 }

@@ -259,7 +259,7 @@ static size_t lay_out(struct gpt2 *g, size_t n, size_t length)
 }
 
 /* More than MEMORY_MAX no machine has, and the sum for it might wrap around to little. */
-static bool allocate(struct gpt2 *g, size_t n, size_t length)
+static bool gpt2_allocate(struct gpt2 *g, size_t n, size_t length)
 {
     g->kept = calloc(g->config->blocks, sizeof(*g->kept));
     if (g->kept == NULL || n > MEMORY_MAX / lay_out(g, 1, length))
@@ -304,7 +304,7 @@ static void set_first(struct model_tensor *t, enum first first, float small, ddp
 }
 
 /* Drawn in the order of the tensors, one generator for all. */
-static void draw(struct gpt2 *g, uint64_t seed)
+static void gpt2_draw(struct gpt2 *g, uint64_t seed)
 {
     static const enum first firsts[GPT2_BLOCK] = {
 #define X(id, name, out, in, first) first,
@@ -339,13 +339,13 @@ ddp_status gpt2_create(const struct model_kind *kind, const struct model_spec *s
                         .on = compute_of(spec),
                         .max_length = kind->length };
     add_tensors(g);
-    if (!model_tensors_place(&g->model.params) || !allocate(g, spec->rows * length, length)) {
+    if (!model_tensors_place(&g->model.params) || !gpt2_allocate(g, spec->rows * length, length)) {
         model_free(&g->model);
         return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the model and batches of %zu x %zu tokens",
                         spec->rows, length);
     }
     g->model.flops = flops(g, length);
-    draw(g, spec->seed);
+    gpt2_draw(g, spec->seed);
     *out = &g->model;
     return DDP_OK;
 }

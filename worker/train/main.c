@@ -95,7 +95,7 @@ static ddp_status choose_device(const struct train_options *options, ddp_options
 }
 
 /* Before there is a context, and after it is gone, there is nobody to tell. */
-static int run(const struct train_options *options)
+static int run_training(const struct train_options *options)
 {
     ddp_options context = DDP_OPTIONS_INIT;
     struct ddp_err err;
@@ -135,5 +135,5 @@ int main(int argc, char **argv)
         printf("train %s\n", ddp_version());
         return 0;
     }
-    return run(&options);
+    return run_training(&options);
 }

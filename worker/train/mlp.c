@@ -98,7 +98,7 @@ static void *values(struct compute *on, size_t rows, size_t n)
     return rows > SIZE_MAX / row ? NULL : on->ops->alloc(on, rows * row);
 }
 
-static bool allocate(struct mlp *mlp, size_t rows)
+static bool mlp_allocate(struct mlp *mlp, size_t rows)
 {
     bool complete = true;
     for (int i = 0; i < MLP_LAYERS; i++) {
@@ -114,7 +114,7 @@ static bool allocate(struct mlp *mlp, size_t rows)
 
 /* Weight and bias of a layer share their bound: nn.Linear's kaiming_uniform(a = sqrt(5)) comes out at
  * 1/sqrt(inputs), the same as its rule for the bias. Drawn in this order, one generator for all. */
-static void draw(struct mlp *mlp, uint64_t seed)
+static void mlp_draw(struct mlp *mlp, uint64_t seed)
 {
     ddp_random random;
     ddp_random_seed(&random, seed);
@@ -141,12 +141,12 @@ ddp_status mlp_create(const struct model_kind *kind, const struct model_spec *sp
         .on = compute_of(spec),
         .width = { spec->channels * spec->height * spec->width, MLP_HIDDEN, MLP_HIDDEN, spec->classes },
     };
-    if (!allocate(mlp, spec->rows)) {
+    if (!mlp_allocate(mlp, spec->rows)) {
         model_free(&mlp->model);
         return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the model and batches of %zu rows", spec->rows);
     }
     mlp->model.flops = 6 * (double)mlp->model.params.count;
-    draw(mlp, spec->seed);
+    mlp_draw(mlp, spec->seed);
     *out = &mlp->model;
     return DDP_OK;
 }

@@ -28,7 +28,7 @@ static void turn(float *group, float deviation)
     }
 }
 
-static void draw(float *to, size_t n, ddp_random *random)
+static void model_draw(float *to, size_t n, ddp_random *random)
 {
     for (size_t i = 0; i < n; i++)
         to[i] = ddp_random_uniform(random);
@@ -36,11 +36,11 @@ static void draw(float *to, size_t n, ddp_random *random)
 
 void normal_fill(float *to, size_t n, float deviation, ddp_random *random)
 {
-    draw(to, n, random);
+    model_draw(to, n, random);
     for (size_t i = 0; i + GROUP <= n; i += GROUP)
         turn(to + i, deviation);
     if (n % GROUP != 0 && n > GROUP) {
-        draw(to + n - GROUP, GROUP, random);
+        model_draw(to + n - GROUP, GROUP, random);
         turn(to + n - GROUP, deviation);
     }
 }

@@ -68,7 +68,7 @@ static ddp_status open_shares(struct optimizer *o, struct ddp_err *err)
 }
 
 /* Rank 0's parameters have been written over the masters; where there are none, over the values. */
-static ddp_status fill(struct optimizer *o, struct ddp_err *err)
+static ddp_status optimizer_fill(struct optimizer *o, struct ddp_err *err)
 {
     const struct model_tensors *params = &o->model->params;
     if (params->n > 0 && params->each[0].master == NULL) {
@@ -84,7 +84,7 @@ static ddp_status optimizer_device_open(struct optimizer *o, struct ddp_err *err
     ddp_status status = optimizer_device_shares(o) ? open_shares(o, err) : DDP_OK;
     if (status == DDP_OK && !o->options->zero1)
         status = open_states(o, err);
-    return status == DDP_OK ? fill(o, err) : status;
+    return status == DDP_OK ? optimizer_fill(o, err) : status;
 }
 
 static void optimizer_device_close(struct optimizer *o)

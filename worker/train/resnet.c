@@ -125,8 +125,8 @@ static struct linear head_of(const struct resnet *r, size_t rows)
 }
 
 /* All layers but the loss; logits of the batch's rows into `logits`. */
-static ddp_status run(struct resnet *r, const struct model_batch *batch, enum model_mode mode, void *logits,
-                      struct ddp_err *err)
+static ddp_status resnet_run(struct resnet *r, const struct model_batch *batch, enum model_mode mode,
+                             void *logits, struct ddp_err *err)
 {
     const struct compute_ops *ops = r->on->ops;
     const struct model_tensor *fc = &r->model.params.each[r->fc];
@@ -155,7 +155,7 @@ static ddp_status test_forward(struct resnet *r, const struct model_batch *batch
         struct model_batch piece = *batch;
         piece.rows = batch->rows - at < most ? batch->rows - at : most;
         piece.picture = (const void *)((const char *)batch->picture + at * pixels);
-        status = run(r, &piece, MODEL_TEST, (char *)r->logits + at * logits, err);
+        status = resnet_run(r, &piece, MODEL_TEST, (char *)r->logits + at * logits, err);
     }
     return status;
 }
@@ -174,7 +174,7 @@ static ddp_status forward(struct model *m, const struct model_batch *batch, enum
     struct resnet *r = (struct resnet *)m;
     const struct model_batch part = counted(batch);
     ddp_status status =
-        mode == MODEL_TRAIN ? run(r, &part, mode, r->logits, err) : test_forward(r, batch, err);
+        mode == MODEL_TRAIN ? resnet_run(r, &part, mode, r->logits, err) : test_forward(r, batch, err);
     if (status != DDP_OK)
         return status;
     m->logits = r->on->remote ? NULL : r->logits;
@@ -396,7 +396,8 @@ static size_t room_of(const struct model_spec *spec)
                   spec->rows < TEST_ROWS ? spec->rows : TEST_ROWS);
 }
 
-static bool allocate(struct resnet *r, const struct resnet_config *config, const struct model_spec *spec)
+static bool resnet_allocate(struct resnet *r, const struct resnet_config *config,
+                            const struct model_spec *spec)
 {
     const struct conv first = { spec->channels, RESNET_WIDTH, spec->height, 3, 1, 1 };
     r->block = calloc(r->blocks, sizeof(*r->block));
@@ -421,14 +422,14 @@ static void uniform(struct model_tensor *t, size_t inputs, ddp_random *random)
         t->value[i] = ddp_random_uniform(random) * (bound - -bound) + -bound;
 }
 
-static void fill(struct model_tensor *t, float value)
+static void resnet_fill(struct model_tensor *t, float value)
 {
     for (size_t i = 0; i < t->count; i++)
         t->value[i] = value;
 }
 
 /* torch's defaults, in the order of the layers. nn.Linear's bias has the bound of its weight. */
-static void draw(struct resnet *r, uint64_t seed)
+static void resnet_draw(struct resnet *r, uint64_t seed)
 {
     struct model_tensors *p = &r->model.params;
     ddp_random random;
@@ -440,10 +441,10 @@ static void draw(struct resnet *r, uint64_t seed)
         else if (t->dims > 1)
             uniform(t, t->count / t->shape[0], &random);
         else
-            fill(t, i % PER_UNIT == 1 ? 1 : 0);
+            resnet_fill(t, i % PER_UNIT == 1 ? 1 : 0);
     }
     for (size_t i = 1; i < r->model.buffers.n; i += 2) /* variances */
-        fill(&r->model.buffers.each[i], 1);
+        resnet_fill(&r->model.buffers.each[i], 1);
 }
 
 ddp_status resnet_create(const struct model_kind *kind, const struct model_spec *spec, struct model **out,
@@ -464,11 +465,11 @@ ddp_status resnet_create(const struct model_kind *kind, const struct model_spec 
         .pixels = spec->channels * spec->height * spec->width,
         .blocks = RESNET_STAGES * config->blocks,
     };
-    if (!allocate(r, config, spec)) {
+    if (!resnet_allocate(r, config, spec)) {
         model_free(&r->model);
         return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the model and batches of %zu rows", spec->rows);
     }
-    draw(r, spec->seed);
+    resnet_draw(r, spec->seed);
     *out = &r->model;
     return DDP_OK;
 }

@@ -143,7 +143,7 @@ static bool take(struct shares *s, void **out, size_t elements, size_t bytes)
     return *out != NULL;
 }
 
-static bool allocate(struct shares *s)
+static bool shares_allocate(struct shares *s)
 {
     const struct shares_plan *p = &s->plan;
     bool ok = take(s, (void **)&s->grads, p->count, sizeof(float)) &&
@@ -163,7 +163,7 @@ ddp_status shares_open(struct shares **out, const struct shares_wish *wish, stru
     s->wish = *wish;
     if (shares_plan_make(&s->plan, wish->count, wish->params->n, (size_t)wish->world, (size_t)wish->rank,
                          wish->any_world ? BUCKET_OF_ROWS : BUCKET) &&
-        allocate(s))
+        shares_allocate(s))
         return DDP_OK;
     shares_close(s);
     *out = NULL;

@@ -98,7 +98,7 @@ static ddp_status add_up(ddp_ctx *ctx, int64_t counts[2], double *losses, const 
     return DDP_OK;
 }
 
-static ddp_status allocate(struct examiner *x, struct ddp_err *err)
+static ddp_status trainer_allocate(struct examiner *x, struct ddp_err *err)
 {
     const size_t rows = evaluate_rows(x->set);
     x->values = malloc(rows * dataset_row_bytes(x->set));
@@ -135,7 +135,7 @@ ddp_status evaluate(struct model *model, const struct dataset *set, ddp_ctx *ctx
 {
     struct examiner x = { .model = model, .set = set };
     bool more = true;
-    ddp_status status = allocate(&x, err);
+    ddp_status status = trainer_allocate(&x, err);
     if (status == DDP_OK)
         status = share_buffers(model, ctx, err);
     if (status == DDP_OK)
@@ -429,7 +429,7 @@ static void take_over(struct trainer *t, const struct checkpoint *c)
 
 /* Rank 0 reads, everyone gets what it holds: one reader for a disk that may be slow or somebody else's, and no way for two
  * ranks to go on from two steps. */
-static ddp_status load(struct trainer *t, struct ddp_err *err)
+static ddp_status trainer_load(struct trainer *t, struct ddp_err *err)
 {
     struct checkpoint c = describe(t);
     int found = 0;
@@ -452,7 +452,7 @@ static ddp_status trainer_resume(struct trainer *t, struct ddp_err *err)
     ddp_status status = DDP_OK;
     if (trainer_is_first(t))
         status = checkpoint_open(o, &t->optimizer, &t->ckpts, err);
-    return status == DDP_OK && (o->resume || o->eval) ? load(t, err) : status;
+    return status == DDP_OK && (o->resume || o->eval) ? trainer_load(t, err) : status;
 }
 
 /* --- trainer open ----------------------------------------------------------------------------------------- */

@@ -92,7 +92,8 @@ static void sort(struct cuda *c, const int32_t *token, size_t n, int32_t *order,
         order[at[token[i]]++] = (int32_t)i;
 }
 
-static void fill(struct cuda *c, char *to, const struct layout *l, const struct model_batch *b, size_t pixels)
+static void batch_fill(struct cuda *c, char *to, const struct layout *l, const struct model_batch *b,
+                       size_t pixels)
 {
     const size_t n = b->rows * b->length;
     memcpy(to + l->target, b->target, n * sizeof(int32_t));
@@ -133,7 +134,7 @@ ddp_status cuda_begin(struct compute *base, const struct model_batch *from, size
     char *slot = take_slot(c, l.end), *to = slot != NULL ? cuda_room(c, &c->batch, l.end) : NULL;
     if (slot == NULL || to == NULL)
         return cuda_end(base, err);
-    fill(c, slot, &l, from, pixels);
+    batch_fill(c, slot, &l, from, pixels);
     send(c, slot, to, l.end);
     *on = *from;
     on->target = (const int32_t *)(const void *)(to + l.target);

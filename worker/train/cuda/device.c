@@ -40,8 +40,8 @@ static const char *given(const char *variable)
     return value != NULL ? value : "";
 }
 
-static ddp_status load(const struct lib_kind *kind, size_t place, const struct lib_symbol *symbols, size_t n,
-                       void *table, struct ddp_err *err)
+static ddp_status load_symbols(const struct lib_kind *kind, size_t place, const struct lib_symbol *symbols,
+                               size_t n, void *table, struct ddp_err *err)
 {
     void *handle;
     ddp_status status = lib_open(kind, given(kind->variable), &place, &handle, err);
@@ -59,14 +59,14 @@ static size_t place_of(const struct gpu *gpu)
 /* The driver first: without it there is no GPU, whatever else is missing. */
 ddp_status libraries_open(struct cuda *c, int *count, struct ddp_err *err)
 {
-    ddp_status status = load(&driver_kind, 0, driver_symbols,
-                             sizeof(driver_symbols) / sizeof(driver_symbols[0]), &c->driver, err);
+    ddp_status status = load_symbols(&driver_kind, 0, driver_symbols,
+                                     sizeof(driver_symbols) / sizeof(driver_symbols[0]), &c->driver, err);
     if (status == DDP_OK)
         status = gpu_open(&c->gpu, given("DDP_CUDART_LIBRARY"), count, err);
     if (status != DDP_OK)
         return status;
-    return load(&lt_kind, place_of(&c->gpu), lt_symbols, sizeof(lt_symbols) / sizeof(lt_symbols[0]), &c->lt,
-                err);
+    return load_symbols(&lt_kind, place_of(&c->gpu), lt_symbols, sizeof(lt_symbols) / sizeof(lt_symbols[0]),
+                        &c->lt, err);
 }
 
 /* --- kernels ------------------------------------------------------------------------------------------------------------ */

@@ -66,7 +66,7 @@ LIBDDP_CUDA := $(WORKER_CUDA) worker/core/call.c rendezvous/base/error.c rendezv
 TRAIN_CUDA := worker/cuda/gpu.c
 FAKE_GPU   := $(wildcard tests/fake/*.c)
 TEST_LIB   := $(wildcard tests/lib/*.c)
-TEST_SRC   := $(wildcard tests/unit/test_*.c tests/sim/test_*.c tests/socket/test_*.c tests/e2e/test_*.c)
+TEST_SRC   := $(wildcard tests/unit/*/test_*.c tests/sim/test_*.c tests/socket/test_*.c tests/e2e/test_*.c)
 # Jobs on several hosts of their own (network namespaces), which take minutes: `make nodes`.
 NODES_SRC  := $(wildcard tests/nodes/test_*.c)
 SOAK_SRC   := tests/nodes/soak.c
@@ -135,7 +135,7 @@ $(call obj,$(addprefix worker/reducer/,reduce.c values.c)): private ALL_CFLAGS +
 $(call obj,$(addprefix worker/reducer/,optim.c amp.c batchnorm.c) $(wildcard worker/train/layers/*.c)): private ALL_CFLAGS += $(OPTIM_FLAGS)
 $(BUILD)/obj/worker/train/layers/conv_tile.o: private ALL_CFLAGS += $(CONV_FLAGS)
 # GCC 12 lays out ASan's frames by 32 bytes (GCC bug 110027), and AVX-512 stores to 64 crash there.
-$(call obj,worker/train/layers/conv_tile.c tests/unit/test_resnet_layers.c): private ALL_CFLAGS += \
+$(call obj,worker/train/layers/conv_tile.c tests/unit/train/test_resnet_layers.c): private ALL_CFLAGS += \
 	$(if $(findstring address,$(SANITIZE)),-fno-sanitize=address)
 # Kernels see one piece of memory as bytes, words and values. Fibers are nothing that ThreadSanitizer knows.
 FIBERS := $(call obj,tests/fake/shim.c $(wildcard tests/fake/kernels_*.c))
@@ -225,7 +225,7 @@ $(BUILD)/make-data: $(call obj,worker/train/make_data.c) $(BUILD)/libtrain.a $(B
 	$(call say,LD,$@)
 	$(LINK) -lopenblas -lcjson -lz -lm -ldl
 
-# --- tests: one program per file, tests/LAYER/test_NAME.c -> build/tests/LAYER/test_NAME ------------------------------
+# --- tests: one program per file, tests/LAYER/test_NAME.c -> build/tests/LAYER/test_NAME; unit tests in a folder for each of the product
 PRODUCT_LIBS := $(BUILD)/liblauncher.a $(BUILD)/libtrain.a $(BUILD)/libddp_cuda.a $(BUILD)/libddpbench.a $(BUILD)/libddp.a $(BUILD)/librendezvous.a
 PRODUCT_LDLIBS := -luv -lcjson -lopenblas -lz -lm -ldl
 
@@ -234,14 +234,14 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(BUILD)/libtest.a $(PRODUCT_LIBS)
 	$(call say,LD,$@)
 	$(LINK) -lcriterion $(PRODUCT_LDLIBS)
 # Its malloc family goes through the test, which makes the n-th call fail.
-$(BUILD)/tests/unit/test_hub_nomem: private ALL_LDFLAGS += \
+$(BUILD)/tests/unit/hub/test_hub_nomem: private ALL_LDFLAGS += \
 	-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=free
 # Cores there are, but no thread can be had, when the test says so.
 $(BUILD)/tests/socket/test_reducer_faults: private ALL_LDFLAGS += -Wl,--wrap=pthread_create,--wrap=sched_getaffinity
 # The test says whom the kernel refuses.
 $(BUILD)/tests/socket/test_listener: private ALL_LDFLAGS += -Wl,--wrap=listen
 # The test says what the disk does.
-$(BUILD)/tests/unit/test_ckpts: private ALL_LDFLAGS += \
+$(BUILD)/tests/unit/checkpoint/test_ckpts: private ALL_LDFLAGS += \
 	-Wl,--wrap=renameat,--wrap=renameat2,--wrap=fsync,--wrap=pread,--wrap=readdir
 # Programs that tests start as workers: no Criterion in them, so that they run under ThreadSanitizer too.
 $(BUILD)/tests/prog/%: $(BUILD)/obj/tests/prog/%.o $(PRODUCT_LIBS)

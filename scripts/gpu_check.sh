@@ -375,6 +375,6 @@ if [ -n "$tokens" ]; then
 fi
 unset DDP_CUDA_DRIVER_LIBRARY DDP_CUDART_LIBRARY DDP_CUBLASLT_LIBRARY DDP_NCCL_LIBRARY
 suites 'kernels and models, fake GPU' "${gpu_tests[@]}" "$BUILD/tests/e2e/test_train_gpu" "$BUILD/tests/socket/test_zero1"
-suites 'tests of the NCCL backend, fake GPU' "$BUILD/tests/unit/test_nccl_plan" "$BUILD/tests/socket/test_nccl" \
+suites 'tests of the NCCL backend, fake GPU' "$BUILD/tests/unit/cuda/test_nccl_plan" "$BUILD/tests/socket/test_nccl" \
     "$BUILD/tests/e2e/test_ddp_bench"
 finish

@@ -133,7 +133,7 @@ class Suites:
     def __init__(self, copy):
         self.copy, self.seconds = copy, {}
         tests = os.path.join(copy.build, "tests")
-        self.all = [os.path.relpath(p, tests) for kind in KINDS for p in sorted(glob.glob(f"{tests}/{kind}/test_*"))]
+        self.all = [os.path.relpath(p, tests) for kind in KINDS for p in sorted(glob.glob(f"{tests}/{kind}/**/test_*", recursive=True))]
         self.linked = {s: copy.symbols(f"{tests}/{s}") for s in self.all}
         self.programs = {p: copy.symbols(os.path.join(copy.build, p)) for p in ("ddprun", "ddp-rendezvous", "ddpctl", "train", "ddp-bench")}
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The losses of the models of `train`, as PyTorch computes them, for tests/unit/test_torch_models.c to compare with.
+"""The losses of the models of `train`, as PyTorch computes them, for tests/unit/train/test_torch_models.c to compare with.
 
     /usr/bin/python3 tests/data/torch_models.py           rewrites tests/data/torch_models.json beside this file
 

@@ -356,7 +356,7 @@ Test(ddpctl_jobs, a_record_of_another_user_is_ignored)
 }
 
 /* Ddprun and the variables around it: what it prints, what it refuses, and the one file that it reads. How
- * each scheduler is understood is told in tests/unit/test_scheduler.c. */
+ * each scheduler is understood is told in tests/unit/plan/test_scheduler.c. */
 
 TestSuite(why, .timeout = 120);
 

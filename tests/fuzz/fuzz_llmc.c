@@ -1,6 +1,6 @@
 /* Any bytes as the header of a model of llm.c, before a file of any length: refused with words; or it fits, then what it asks
  * for is read without leaving the file. */
-#include "train/llmc.h"
+#include "train/models/llmc.h"
 
 #include <stdlib.h>
 #include <string.h>

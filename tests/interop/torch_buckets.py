@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Ask PyTorch which gradients travel together, for the tables of tests/unit/test_buckets.c.
+"""Ask PyTorch which gradients travel together, for the tables of tests/unit/reducer/test_buckets.c.
 
-    python3 tests/interop/torch_buckets.py > tests/unit/torch_buckets.h
+    python3 tests/interop/torch_buckets.py > tests/unit/reducer/torch_buckets.h
 """
 import random
 

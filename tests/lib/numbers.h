@@ -8,7 +8,7 @@
 #include "ddp/group.h"
 #include "core/flush_subnormals.h"
 #include "train/compute.h"
-#include "train/models.h"
+#include "train/models/models.h"
 #include "train/train_options.h"
 
 #include <cjson/cJSON.h>

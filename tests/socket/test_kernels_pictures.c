@@ -1,6 +1,6 @@
 /* As test_kernels.c, for the layers of pictures: convolutions, batch normalisation, shortcuts, means. */
 #include "numbers.h"
-#include "train/normalise.h"
+#include "train/models/normalise.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>

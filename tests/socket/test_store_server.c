@@ -4,7 +4,7 @@
 #include "sim_hub.h" /* hex_read */
 #include "store/encode.h"
 #include "store_peers.h"
-#include "tests/unit/vectors.h"
+#include "tests/unit/hub/vectors.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>

@@ -6,7 +6,7 @@
 
 #include "train/files.h"
 #include "train/library.h"
-#include "train/models.h"
+#include "train/models/models.h"
 
 #include <dirent.h>
 #include <errno.h>

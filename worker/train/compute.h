@@ -11,7 +11,7 @@
 #include "train/layers/activation.h"
 #include "train/layers/attention.h"
 #include "train/layers/conv.h"
-#include "train/model.h"
+#include "train/models/model.h"
 
 #include "ddp/optim.h"
 

@@ -12,7 +12,7 @@
 #include "train/data/pictures.h"
 #include "train/data/tokens.h"
 #include "ddp/random.h"
-#include "train/model.h"
+#include "train/models/model.h"
 
 #include <stdbool.h>
 

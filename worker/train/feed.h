@@ -8,7 +8,7 @@
 #include "ddp/error.h"
 #include "ddp/loader.h"
 #include "train/dataset.h"
-#include "train/model.h"
+#include "train/models/model.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -3,7 +3,7 @@
 #define WORKER_TRAIN_GRADIENT_H
 
 #include "train/feed.h"
-#include "train/model.h"
+#include "train/models/model.h"
 #include "train/profile.h"
 
 /* In which order parts are added up as a binary tree, with little memory. Pure arithmetic.

@@ -13,7 +13,7 @@
 
 #include "ddp/zero1.h"
 #include "train/compute.h"
-#include "train/model.h"
+#include "train/models/model.h"
 #include "train/shares.h"
 #include "train/train_options.h"
 

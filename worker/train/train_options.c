@@ -4,8 +4,8 @@
  * has one. */
 #include "train/train_options.h"
 
-#include "train/llmc.h"
-#include "train/models.h"
+#include "train/models/llmc.h"
+#include "train/models/models.h"
 
 #include <inttypes.h>
 #include <stddef.h>

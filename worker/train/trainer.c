@@ -15,7 +15,7 @@
 #include "train/cuda/cuda.h"
 #include "train/files.h"
 #include "train/library.h"
-#include "train/llmc.h"
+#include "train/models/llmc.h"
 
 #include <cblas.h>
 #include <errno.h>

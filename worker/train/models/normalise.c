@@ -1,5 +1,5 @@
 /* normalise.c -- see normalise.h. */
-#include "train/normalise.h"
+#include "train/models/normalise.h"
 
 #include "ddp/syncbn.h"
 #include "train/library.h"

@@ -6,12 +6,12 @@
  *
  * Kept for the backward pass: what each convolution gave, which normalisation needs, and what each ReLU gave. A test keeps
  * nothing, so it goes through a large batch in pieces that lie in the same memory. */
-#include "train/resnet.h"
+#include "train/models/resnet.h"
 
 #include "train/compute.h"
 #include "ddp/random.h"
 #include "ddp/syncbn.h"
-#include "train/normalise.h"
+#include "train/models/normalise.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -10,7 +10,7 @@
 #ifndef TRAIN_RESNET_H
 #define TRAIN_RESNET_H
 
-#include "train/models.h"
+#include "train/models/models.h"
 
 enum { RESNET_STAGES = 3, RESNET_WIDTH = 16 };
 

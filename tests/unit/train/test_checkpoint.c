@@ -2,7 +2,7 @@
 #include "run.h"
 #include "train/checkpoint.h"
 
-#include "train/models.h"
+#include "train/models/models.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* Models of llm.c: what is written is read again, padding is passed over, and every wrong header is refused by offset and
  * value. */
 #include "numbers.h"
-#include "train/gpt2.h"
-#include "train/llmc.h"
+#include "train/models/gpt2.h"
+#include "train/models/llmc.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -9,7 +9,7 @@
 #ifndef WORKER_TRAIN_LLMC_H
 #define WORKER_TRAIN_LLMC_H
 
-#include "train/models.h"
+#include "train/models/models.h"
 
 enum { LLMC_MAGIC = 20240326, LLMC_FLOAT = 3, LLMC_BFLOAT = 5, LLMC_HEADER = 1024, LLMC_PADDING = 128 };
 

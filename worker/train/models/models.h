@@ -2,7 +2,7 @@
 #ifndef TRAIN_MODELS_H
 #define TRAIN_MODELS_H
 
-#include "train/model.h"
+#include "train/models/model.h"
 
 /* A row: one word of --model. Sizes of a family are rows of their own, FAMILY:SIZE. */
 struct model_kind {

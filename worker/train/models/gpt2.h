@@ -8,7 +8,7 @@
 #ifndef TRAIN_GPT2_H
 #define TRAIN_GPT2_H
 
-#include "train/models.h"
+#include "train/models/models.h"
 
 /* Name as behind "gpt2:", blocks, heads, width, longest sequence, vocabulary. `tiny` is for tests, 10M and tiny take bytes
  * as tokens. */

@@ -1,5 +1,5 @@
 /* The command line of train: every row of the table, and what is refused. */
-#include "train/models.h"
+#include "train/models/models.h"
 #include "train/train_options.h"
 
 #include <criterion/criterion.h>

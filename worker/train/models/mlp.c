@@ -1,5 +1,5 @@
 /* mlp.c -- see mlp.h. */
-#include "train/mlp.h"
+#include "train/models/mlp.h"
 
 #include "train/compute.h"
 

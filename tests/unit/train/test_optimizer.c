@@ -2,7 +2,7 @@
  * one; many ranks are in tests/e2e/test_train.c. */
 #include "train/optimizer.h"
 
-#include "train/models.h"
+#include "train/models/models.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,9 +1,9 @@
 /* llmc.c -- see llmc.h. */
-#include "train/llmc.h"
+#include "train/models/llmc.h"
 
 #include "ddp/ckpt.h"
 #include "train/files.h"
-#include "train/gpt2.h"
+#include "train/models/gpt2.h"
 
 #include <errno.h>
 #include <fcntl.h>

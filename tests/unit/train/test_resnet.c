@@ -1,6 +1,6 @@
 /* resnet20 on pictures of 8 x 8: what counts in a batch, what a test does, and what is remembered. The numbers themselves are
  * compared with torch's in test_torch_models.c, each layer with differences in test_resnet_layers.c. */
-#include "train/models.h"
+#include "train/models/models.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>

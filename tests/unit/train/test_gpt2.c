@@ -1,6 +1,6 @@
 /* GPT-2 as a model: its tensors, first values, and what a pass leaves. (Its losses: test_torch_models.c.) */
 #include "numbers.h"
-#include "train/gpt2.h"
+#include "train/models/gpt2.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

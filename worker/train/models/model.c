@@ -1,10 +1,10 @@
 /* model.c -- see model.h.
  *
  * What is the same for all models. */
-#include "train/model.h"
+#include "train/models/model.h"
 
 #include "train/compute.h"
-#include "train/models.h"
+#include "train/models/models.h"
 
 #include <math.h>
 #include <stdarg.h>

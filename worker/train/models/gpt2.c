@@ -1,9 +1,9 @@
 /* gpt2.c -- see gpt2.h. What each block has computed is kept for backward; what attention's scores were is not, they are as many as
  * the square of the length (attention.c makes them again). */
-#include "train/gpt2.h"
+#include "train/models/gpt2.h"
 
 #include "train/compute.h"
-#include "train/model.h"
+#include "train/models/model.h"
 
 #include <stdlib.h>
 

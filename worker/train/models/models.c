@@ -1,9 +1,9 @@
 /* models.c -- see models.h. */
-#include "train/models.h"
+#include "train/models/models.h"
 
-#include "train/gpt2.h"
-#include "train/mlp.h"
-#include "train/resnet.h"
+#include "train/models/gpt2.h"
+#include "train/models/mlp.h"
+#include "train/models/resnet.h"
 
 /* name, create, config, whether it normalises over a batch */
 #define PICTURE_MODELS(X)                       \

@@ -6,7 +6,7 @@
 #define TRAIN_MLP_H
 
 #include "train/layers/activation.h"
-#include "train/models.h"
+#include "train/models/models.h"
 
 enum { MLP_LAYERS = 3, MLP_HIDDEN = 200 };
 

@@ -1,7 +1,7 @@
 /* How a batch is shared out, and that the result does not depend on the number of workers. */
 #include "run.h"
 #include "train/gradient.h"
-#include "train/models.h"
+#include "train/models/models.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* The model against a naive one in double precision, and its gradients against differences. */
-#include "train/models.h"
+#include "train/models/models.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

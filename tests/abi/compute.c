@@ -14,10 +14,9 @@ typedef cublasLtMatmulDescAttributes_t lt_desc_attribute;
 typedef cublasLtMatmulPreferenceAttributes_t lt_wish_attribute;
 typedef cublasLtMatmulAlgo_t lt_algorithm;
 typedef cublasLtMatmulHeuristicResult_t lt_choice;
-#include "cuda/compute_abi.h"
-
 #define DRIVER_ABI_TYPES
 typedef CUresult driver_result;
+#include "cuda/compute_abi.h"
 
 #define SAME_SIZE(type) _Static_assert(sizeof(type) == sizeof(unsigned), #type)
 SAME_SIZE(cublasStatus_t);
@@ -27,7 +26,7 @@ SAME_SIZE(cublasLtMatmulDescAttributes_t);
 SAME_SIZE(cublasLtMatmulPreferenceAttributes_t);
 SAME_SIZE(CUresult);
 
-/* Ours, as cublaslt_abi.h has it where there is no header. */
+/* Ours, as compute_abi.h has it where there is no header. */
 typedef struct {
     lt_algorithm algo;
     size_t workspaceSize;

@@ -54,8 +54,9 @@ compute_same() {
 }
 compute_notices() {
     mkdir -p "$tmp/lt/cuda"
-    cp worker/cuda/driver_abi.h "$tmp/lt/cuda/"
-    sed 's/CUBLASLT_EPILOGUE_BIAS, 4/CUBLASLT_EPILOGUE_BIAS, 5/' worker/cuda/cublaslt_abi.h >"$tmp/lt/cuda/cublaslt_abi.h"
+    cp worker/cuda/compute_abi.h "$tmp/lt/cuda/"
+    compute_same "$tmp/lt" || return 1
+    sed 's/CUBLASLT_EPILOGUE_BIAS, 4/CUBLASLT_EPILOGUE_BIAS, 5/' worker/cuda/compute_abi.h >"$tmp/lt/cuda/compute_abi.h"
     fails compute_same "$tmp/lt"
 }
 what='our declarations agree with cublasLt.h and cuda.h'

@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- cli torchrun ----------------------------------------------------------------------------------------- */
+/* --- torchrun --------------------------------------------------------------------------------------------- */
 
 /* The defaults of a ddprun that is called torchrun, and which of its options may be empty. */
 
@@ -75,7 +75,7 @@ bool cli_is_torchrun(const char *path)
     return strcmp(slash != NULL ? slash + 1 : path, "torchrun") == 0;
 }
 
-/* --- cli check -------------------------------------------------------------------------------------------- */
+/* --- checks ----------------------------------------------------------------------------------------------- */
 
 /* What does not go together, because it takes two options to be wrong. What depends on the machine
  * is plan.c's.
@@ -223,8 +223,6 @@ ddp_status cli_check(const struct cli *cli, struct ddp_err *err)
         status = checks[i](cli, err);
     return status;
 }
-
-/* --- cli -------------------------------------------------------------------------------------------------- */
 
 enum { NAME_MAX_LEN = 63, SHOWN_MAX = 200 };
 

@@ -208,8 +208,6 @@ bool cgroup_is_populated(const char *events)
     return false;
 }
 
-/* --- cgroup ----------------------------------------------------------------------------------------------- */
-
 /* Deeper groups than a worker makes for itself; without a limit one that makes them without end would end us. */
 enum {
     DEPTH_MAX = 16,

@@ -48,8 +48,6 @@ bool cgroup_is_name(const char *name);
 /* Does a file cgroup.events say that somebody is in the group or below? */
 bool cgroup_is_populated(const char *events);
 
-/* --- cgroup ----------------------------------------------------------------------------------------------- */
-
 enum { CGROUP_WHY_MAX = 160 };
 
 /* Append the mounts of control groups at their usual places, as lines like those of /proc/self/mountinfo; false when nothing

@@ -220,8 +220,6 @@ static ddp_status pidns_probe(struct ddp_err *err)
     return n == 0 ? DDP_OK : ddp_fail(err, DDP_ERR_UNSUPPORTED, "%s", text);
 }
 
-/* --- contain ---------------------------------------------------------------------------------------------- */
-
 /* One row for each thing that we use and can do without.
  *
  * Old kernels lack a call, and containers forbid it by a filter; both are found out by trying. What is done
@@ -292,8 +290,6 @@ const char *lacks_words(size_t n, bool only_grave, bool *grave)
     }
     return NULL;
 }
-
-/* --- contain ---------------------------------------------------------------------------------------------- */
 
 enum {
     WORDS_MAX = 1024,

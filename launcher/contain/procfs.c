@@ -64,8 +64,6 @@ pid_t pids_newest(void)
     return pid;
 }
 
-/* --- procfs ----------------------------------------------------------------------------------------------- */
-
 enum {
     PART = 4096,       /* the kernel hands out most of these files a page at a time */
     FILE_MAX = 1 << 20 /* mountinfo of a machine with thousands of containers is below that */

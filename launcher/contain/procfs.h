@@ -58,8 +58,6 @@ bool pids_can_hold(void);
 /* The number that was given away last; none above it is in use until they wrap around. -1: no process can be made. */
 pid_t pids_newest(void);
 
-/* --- procfs ----------------------------------------------------------------------------------------------- */
-
 /* The whole of a file as text in `out`, with a NUL behind its end (not counted); false when it is gone, longer than
  * 1 MiB, or memory is short. The caller frees `out` in any case. */
 bool procfs_read(const char *path, struct buf *out);

@@ -79,7 +79,7 @@ ddp_status own_address_check(const char *address, struct ddp_err *err)
     return strncmp(address, "127.", 4) == 0 ? DDP_OK : refuse(address, own, n, err);
 }
 
-/* --- port hold -------------------------------------------------------------------------------------------- */
+/* --- the held port ---------------------------------------------------------------------------------------- */
 
 /* As PyTorch's server: IPv6 with IPv4 in it where there is IPv6, else IPv4. */
 
@@ -123,8 +123,6 @@ int port_hold(int *port)
     const int fd = hold(AF_INET6, port);
     return fd >= 0 ? fd : hold(AF_INET, port);
 }
-
-/* --- store host ------------------------------------------------------------------------------------------- */
 
 enum { RETRY_MS = 1000 };
 

@@ -17,7 +17,7 @@ enum { OWN_ADDRESSES_MAX = 64 };
 /* Is --local_addr one of them, as a number? DDP_ERR_ARG: a sentence that lists those that would be. */
 ddp_status own_address_check(const char *address, struct ddp_err *err);
 
-/* --- port hold -------------------------------------------------------------------------------------------- */
+/* --- the held port ---------------------------------------------------------------------------------------- */
 
 /* A port that is kept free for a worker to listen on later. Who asks for a free port and closes it again may
  * see it given to any connection of this machine before the worker, seconds later, has come so far. */
@@ -26,8 +26,6 @@ ddp_status own_address_check(const char *address, struct ddp_err *err);
  * lets those who name it with SO_REUSEADDR (as PyTorch's store does) listen there. Returns it, yours to close, and its port; -1
  * (errno) when there is none. */
 int port_hold(int *port);
-
-/* --- store host ------------------------------------------------------------------------------------------- */
 
 enum { NOTE_MAX = HOSTING_WORDS_MAX };
 

@@ -108,8 +108,6 @@ static int link_answer(const struct buf *in, uint8_t *status, struct slice *text
     return 1;
 }
 
-/* --- store link ------------------------------------------------------------------------------------------- */
-
 enum { PATIENCE_MS = 3, KEEPALIVE_S = 1, KEEPALIVE_PROBES = 3 };
 
 /* --- requests ------------------------------------------------------------------------------------------- */
@@ -417,7 +415,7 @@ ddp_status store_link_open(const struct store_link_options *options, struct stor
                     options->port, uv_strerror(rc));
 }
 
-/* --- link answers ----------------------------------------------------------------------------------------- */
+/* --- answers ---------------------------------------------------------------------------------------------- */
 
 /* What the store says, and who is told of it.
  *
@@ -609,7 +607,7 @@ static void link_take_answer(struct store_link *link, struct slice text)
     cJSON_Delete(json);
 }
 
-/* --- link end --------------------------------------------------------------------------------------------- */
+/* --- the end ---------------------------------------------------------------------------------------------- */
 
 /* How the link ends. It is lost, by whatever goes wrong; then its owner closes it, and the
  * last of its handles frees it. Both may happen within a callback, and either may come first. */

@@ -36,8 +36,6 @@ struct link_queue {
  * beginning of the next: it is all of it or nothing. */
 bool link_queue_add(struct link_queue *q, enum op_id op, struct cJSON *json);
 
-/* --- store link ------------------------------------------------------------------------------------------- */
-
 struct cJSON;
 struct store_link;
 
@@ -119,7 +117,7 @@ bool store_link_ask_status(struct store_link *link);
  * comes any more. NULL is allowed. */
 void store_link_close(struct store_link *link);
 
-/* --- link core -------------------------------------------------------------------------------------------- */
+/* --- state ------------------------------------------------------------------------------------------------ */
 
 /* Private to the files of the link: the link itself.
  *
@@ -163,8 +161,6 @@ static inline bool link_is_over(const struct store_link *link)
 {
     return link->closing || link->options.calls.lost == NULL;
 }
-
-/* --- store_link.c --- */
 
 /* --- store_link.c --- */
 

@@ -164,8 +164,6 @@ bool timer_table_take(struct timer_table *t, double now, struct timer_row *row)
     return found;
 }
 
-/* --- file timer ------------------------------------------------------------------------------------------- */
-
 enum { BITE = 16384, REST_MAX_MS = 60000 };
 
 struct file_timer {

@@ -51,8 +51,6 @@ bool timer_table_next(const struct timer_table *t, double *expires);
  * timers are forgotten. False when there is none. */
 bool timer_table_take(struct timer_table *t, double now, struct timer_row *row);
 
-/* --- file timer ------------------------------------------------------------------------------------------- */
-
 struct file_timer;
 
 struct file_timer_calls {

@@ -31,8 +31,6 @@ struct loss {
     int error; /* errno, 0 when it was too slow */
 };
 
-/* --- lines ------------------------------------------------------------------------------------------------ */
-
 enum { LINES_LIMIT = 8 * 1024 * 1024 }; /* the longest line that is delivered whole */
 
 enum line_kind {

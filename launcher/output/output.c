@@ -301,8 +301,6 @@ static int stream_open(struct stream *s, struct ddp_err *err)
     return fd;
 }
 
-/* --- output ----------------------------------------------------------------------------------------------- */
-
 enum {
     UPDATE_MS = 1000,    /* how often a progress bar becomes a line of a log */
     REDRAW_MS = 100,     /* ... and is drawn anew on a terminal */

@@ -76,8 +76,6 @@ struct stream {
 
 void stream_free(struct stream *s);
 
-/* --- output ----------------------------------------------------------------------------------------------- */
-
 struct output;
 
 struct output_options {

@@ -59,8 +59,6 @@ int patient_write(int fd, struct slice bytes, int unread_ms)
     return 0;
 }
 
-/* --- writer ----------------------------------------------------------------------------------------------- */
-
 enum {
     KEEP_BYTES = 64 * 1024,   /* a buffer that a burst has made bigger is given back */
     PIECE_BYTES = 128 * 1024, /* written between two looks at the lock, so that progress can be seen */

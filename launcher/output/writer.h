@@ -21,8 +21,6 @@
 /* All of it: 0, or the errno that kept it from the rest; ETIMEDOUT when for `unread_ms` nothing could be written. */
 int patient_write(int fd, struct slice bytes, int unread_ms);
 
-/* --- writer ----------------------------------------------------------------------------------------------- */
-
 struct writer;
 
 /* Called on the writer's thread after it has written something, and by writer_put when it begins to drop;

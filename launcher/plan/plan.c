@@ -302,8 +302,6 @@ static void plan_note_idle(struct plan *plan)
     note_guess(plan);
 }
 
-/* --- plan ------------------------------------------------------------------------------------------------- */
-
 void plan_free(struct plan *plan)
 {
     for (int r = 0; plan->workers != NULL && r < plan->nproc; r++) {
@@ -365,7 +363,7 @@ struct plan_round plan_same_round(const struct plan *plan, int attempt)
                                 .rank0_port = plan->rank0_port };
 }
 
-/* --- plan make -------------------------------------------------------------------------------------------- */
+/* --- making a plan ---------------------------------------------------------------------------------------- */
 
 /* The order of decisions: how many workers, what the job is called, where it meets,
  * where output goes, and last each worker's command. What cannot be is refused here, before anything is

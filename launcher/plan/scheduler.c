@@ -227,7 +227,7 @@ static void scheduler_per_task(struct scheduler *s)
         scheduler_put(s, SCHEDULER_ADDRESS, "127.0.0.1", "all tasks are on this node");
 }
 
-/* --- scheduler slurm -------------------------------------------------------------------------------------- */
+/* --- Slurm ------------------------------------------------------------------------------------------------ */
 
 /* Slurm's variables.
  *
@@ -329,7 +329,7 @@ static void read_slurm(struct scheduler *s, const struct scheduler_facts *f)
                              "SLURM_STEP_GPUS=%.80s", scheduler_env(f, "SLURM_STEP_GPUS"));
 }
 
-/* --- scheduler mpi ---------------------------------------------------------------------------------------- */
+/* --- MPI -------------------------------------------------------------------------------------------------- */
 
 /* Processes that mpirun or mpiexec has started: Open MPI and MPICH's Hydra.
  *
@@ -405,7 +405,7 @@ static void read_mpi(struct scheduler *s, const struct scheduler_facts *f)
     mpi_job(s, f, k);
 }
 
-/* --- scheduler batch -------------------------------------------------------------------------------------- */
+/* --- batch systems ---------------------------------------------------------------------------------------- */
 
 /* PBS (OpenPBS, PBS Pro, Torque) and LSF: a list of hosts, and this host's place in it.
  *
@@ -463,7 +463,7 @@ static void read_batch(struct scheduler *s, const struct scheduler_facts *f)
     }
 }
 
-/* --- scheduler kubernetes --------------------------------------------------------------------------------- */
+/* --- Kubernetes ------------------------------------------------------------------------------------------- */
 
 /* Pods: indexed Jobs, and PyTorchJobs of Kubeflow's training operator.
  *
@@ -569,8 +569,6 @@ static void read_pytorchjob(struct scheduler *s, const struct scheduler_facts *f
     put_job_name(s, host_of(f));
 }
 
-/* --- scheduler -------------------------------------------------------------------------------------------- */
-
 /* --- who is here ---------------------------------------------------------------------------------------- */
 
 /* The same question for all, from the table above: no scheduler is recognised by code of its own. */
@@ -661,7 +659,7 @@ ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct 
     return DDP_OK;
 }
 
-/* --- scheduler apply -------------------------------------------------------------------------------------- */
+/* --- what the user has said counts more ------------------------------------------------------------------- */
 
 /* From what the scheduler says to the command line, and whether the job was started the right way.
  *

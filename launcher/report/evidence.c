@@ -149,8 +149,6 @@ static void core_look(pid_t pid, int status, time_t began, struct worker_evidenc
         excuse_core(facts);
 }
 
-/* --- evidence --------------------------------------------------------------------------------------------- */
-
 /* What the files mean is decided in exit_text.c.
  *
  * Everything is read in the moment in which the worker is reaped, before others are stopped: a minute later

@@ -12,8 +12,6 @@
 #include <sys/types.h>
 #include <time.h>
 
-/* --- evidence --------------------------------------------------------------------------------------------- */
-
 /* Look up what the kernel knows about the end of a worker, while it still knows it: counters of memory
  * limits, /dev/shm, its log, core files.
  *

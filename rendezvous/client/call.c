@@ -145,8 +145,6 @@ static ddp_status client_stream_check_quiet(struct client_stream *s, struct ddp_
     return ddp_fail(err, DDP_ERR_CORRUPT, "%zu bytes came in that nobody asked for", s->len - s->at);
 }
 
-/* --- call ------------------------------------------------------------------------------------------------- */
-
 /* By default a condition counts wall-clock time; setting the clock back would stretch every deadline. */
 void client_cond_init(pthread_cond_t *cond)
 {
@@ -428,7 +426,7 @@ bool client_cancel_wait(struct client_call *c)
     return client_ok(c) && first == 0;
 }
 
-/* --- client identify -------------------------------------------------------------------------------------- */
+/* --- IDENTIFY --------------------------------------------------------------------------------------------- */
 
 /* Say who we are: the first request to a ddprun store.
  *

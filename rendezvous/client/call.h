@@ -39,8 +39,6 @@ void client_stream_attach(struct client_stream *s, int fd);
 /* Close; allowed any number of times. */
 void client_stream_close(struct client_stream *s);
 
-/* --- call ------------------------------------------------------------------------------------------------- */
-
 struct client_turn {
     pthread_mutex_t lock; /* held for moments only */
     pthread_cond_t given;

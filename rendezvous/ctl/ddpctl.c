@@ -73,7 +73,7 @@ static cJSON *ctl_flight(const struct ctl_options *o)
     return answer;
 }
 
-/* --- ctl watch -------------------------------------------------------------------------------------------- */
+/* --- watch ------------------------------------------------------------------------------------------------ */
 
 /* Plain ANSI: home, each line followed by "erase the rest", then "erase below". Nothing flickers, and what was on the
  * terminal before is still there when one scrolls up. */
@@ -138,7 +138,7 @@ static bool ctl_watch_wait(void)
     return read(STDIN_FILENO, &key, 1) == 1 && key != 'q' && key != CTRL_C && key != CTRL_D;
 }
 
-/* --- ctl timeline ----------------------------------------------------------------------------------------- */
+/* --- timeline --------------------------------------------------------------------------------------------- */
 
 /* Reads and writes files; what they say is timeline.h's business. */
 
@@ -230,8 +230,6 @@ static bool ctl_timeline(const struct ctl_options *o)
     timeline_events_free(&events);
     return ok;
 }
-
-/* --- ddpctl ----------------------------------------------------------------------------------------------- */
 
 enum exit_code { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 enum {

@@ -41,8 +41,6 @@ static const struct ctl_command commands[] = {
     { 0 },
 };
 
-/* --- options -------------------------------------------------------------------------------------------- */
-
 /* A port alone is one of this machine. A default port would be a guess: ddprun and ddp-rendezvous have different ones, and a
  * job may have any. */
 static ddp_status parse_addr(const char *value, void *to, struct ddp_err *err)

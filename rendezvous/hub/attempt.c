@@ -117,8 +117,6 @@ void session_reject(struct hub *hub, struct session *s, const char *why)
     drop(hub, s, is_stranger ? words : why, is_news);
 }
 
-/* --- attempt ---------------------------------------------------------------------------------------------- */
-
 /* The rendezvous owns its nodes: it drops one by itself, and may be using one now. Dispatch still uses the session that is
  * being fed; its next request is refused because its attempt is over. */
 static bool may_be_dropped(const struct session *s)

@@ -60,8 +60,6 @@ static void jobs_tick(struct hub *hub)
     job_touch(TABLE_ENTRY(at, struct job, node));
 }
 
-/* --- hub -------------------------------------------------------------------------------------------------- */
-
 /* Has this process stood still, and perhaps its whole machine? Then nobody could be heard, and each node gets its full
  * time again. When it goes on, the end of a connection may be read before it looks at the clock. */
 static void feel_pulse(struct hub *hub)

@@ -99,7 +99,7 @@ void job_set_source(struct job *job, struct job_source *source)
     job_source_release(job->hub, before);
 }
 
-/* --- job barriers ----------------------------------------------------------------------------------------- */
+/* --- barriers --------------------------------------------------------------------------------------------- */
 
 /* What the barriers of a job ask of it: who they speak for, and who hears how they end. */
 
@@ -173,7 +173,7 @@ struct barrier_env job_barrier_env(struct job *job)
                                  .ended = events_ended };
 }
 
-/* --- job nodes -------------------------------------------------------------------------------------------- */
+/* --- nodes ------------------------------------------------------------------------------------------------ */
 
 /* Between a connection and the rendezvous: a session is a node from its welcome until it ends, and as long
  * as it is one it stands among the hub's agents, whom peer_identity.c asks. */
@@ -240,8 +240,6 @@ void job_pardon(struct job *job)
     if (job->rdzv != NULL)
         rdzv_pardon(job->rdzv, job->hub->now_ms);
 }
-
-/* --- job -------------------------------------------------------------------------------------------------- */
 
 /* One that is over is kept for those who ask how it ended. It stands in nobody's way: who joins again begins anew. */
 enum { FORGET_OVER_MS = 60 * 1000 };

@@ -221,8 +221,6 @@ static bool on_control(struct hub *hub, struct session *s, const struct request 
     return ok;
 }
 
-/* --- requests --------------------------------------------------------------------------------------------- */
-
 /* The store refuses for two reasons only; both are the asker's business, and the numbers say how to help. */
 static bool check_status(struct hub *hub, const struct session *s, const struct request *req,
                          enum store_status status)

@@ -244,8 +244,6 @@ struct admission_entry *admission_oldest_silent(const struct admission *a, enum 
     return NULL;
 }
 
-/* --- clients ---------------------------------------------------------------------------------------------- */
-
 enum {
     ENDING_MS = 5000, /* a client that we told to go has so long to read its replies and close */
     STALL_MS = 2000,  /* while room for replies is short, each client must read STALL_BYTES in this time */

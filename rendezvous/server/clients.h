@@ -145,8 +145,6 @@ void admission_close(struct admission *a, struct admission_entry *e);
 struct admission_entry *admission_oldest_silent(const struct admission *a, enum admission_verdict verdict,
                                                 const struct admission_key *key, uint64_t now_ms);
 
-/* --- clients ---------------------------------------------------------------------------------------------- */
-
 enum {
     CLIENT_UNREAD_MAX = 1 << 20
 }; /* a client with more unread replies must read before its next request */

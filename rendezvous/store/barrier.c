@@ -185,8 +185,6 @@ static bool barrier_has_same_members(const struct barrier *barrier, const struct
     return distinct == barrier->members;
 }
 
-/* --- barrier ---------------------------------------------------------------------------------------------- */
-
 #define TEN_YEARS_MS \
     (10ll * 365 * 24 * 3600 * 1000) /* a longer time-out is cut to this, so that sums stay small */
 

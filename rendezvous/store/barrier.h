@@ -102,8 +102,6 @@ static inline bool barrier_is_complete(const struct barrier *barrier)
     return barrier->arrived == barrier->members;
 }
 
-/* --- barrier ---------------------------------------------------------------------------------------------- */
-
 enum barrier_event {
     BARRIER_ARRIVES,
     BARRIER_LEAVES,

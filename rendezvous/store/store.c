@@ -174,8 +174,6 @@ static struct store_waiter *wait_satisfy(struct entries *entries, struct wait_li
     return owner;
 }
 
-/* --- store ------------------------------------------------------------------------------------------------ */
-
 struct store {
     struct entries entries;
     store_wake wake;

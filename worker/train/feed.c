@@ -104,8 +104,6 @@ size_t split_rows(const struct split *split, uint64_t step)
     return divided_up(split_samples(split, step), (uint64_t)split->shards);
 }
 
-/* --- feed ------------------------------------------------------------------------------------------------- */
-
 enum { VALUES, TARGETS, ARRAYS };
 
 /* On any thread. */

@@ -64,8 +64,6 @@ uint64_t split_samples(const struct split *split, uint64_t step);
 /* Rows of a shard in step `step`, padding included. The same for all shards. */
 size_t split_rows(const struct split *split, uint64_t step);
 
-/* --- feed ------------------------------------------------------------------------------------------------- */
-
 struct feed_options {
     uint64_t seed;
     int threads;  /* that read ahead; 0 = none */

@@ -37,8 +37,6 @@ int tree_buffers(int n)
     return tree_part(n, n - 1).buffer + 1;
 }
 
-/* --- gradient --------------------------------------------------------------------------------------------- */
-
 /* Each gradient begins where a product of a GPU may write it: at a multiple of 256 bytes, as in the reducer's memory. */
 static size_t room_of(const struct model_tensor *t)
 {

@@ -31,8 +31,6 @@ struct tree_part tree_part(int n, int part);
 /* How many buffers a tree of n parts needs, buffer 0 included. */
 int tree_buffers(int n);
 
-/* --- gradient --------------------------------------------------------------------------------------------- */
-
 enum { GRADIENT_BUFFERS = 32 }; /* of a tree of as many shards as there can be */
 
 /* Who wants to know, or to change; each call may be NULL. */

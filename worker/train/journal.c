@@ -70,8 +70,6 @@ double peaks_tflops(const char *name, bool is_float)
     return 0;
 }
 
-/* --- journal ---------------------------------------------------------------------------------------------- */
-
 enum { BAR_CELLS = 30 }; /* leaves room for the numbers in 80 columns */
 
 /* The terminal, through the stream of the lines when there is a choice: bar and lines then keep their order. */

@@ -17,8 +17,6 @@
  * 0 = it is not in the table, or is only a part of one (MIG). */
 double peaks_tflops(const char *name, bool is_float);
 
-/* --- journal ---------------------------------------------------------------------------------------------- */
-
 struct journal {
     bool lines;    /* print */
     FILE *bar;     /* where a progress bar is drawn; NULL = nowhere */

@@ -84,8 +84,6 @@ size_t trace_piece(char to[TRACE_LINE], int rank, const char *name, uint64_t beg
                          name, rank, begin_us, us, step));
 }
 
-/* --- profile ---------------------------------------------------------------------------------------------- */
-
 static int64_t us_of(clockid_t clock)
 {
     struct timespec t;

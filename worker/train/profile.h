@@ -77,8 +77,6 @@ size_t trace_piece(char to[TRACE_LINE], int rank, const char *name, uint64_t beg
 /* Before the first line, and behind the last one. The last line's comma needs something to follow it. */
 extern const char trace_begin[], trace_end[];
 
-/* --- profile ---------------------------------------------------------------------------------------------- */
-
 struct profile {
     ddp_ctx *ctx;
     const char *path;         /* NULL: nobody wants one, all calls do nothing */

@@ -90,8 +90,6 @@ struct shares_piece shares_piece(const struct shares_plan *p, size_t i, size_t f
     return (struct shares_piece){ begin - p->at[i], begin, end - begin };
 }
 
-/* --- shares ----------------------------------------------------------------------------------------------- */
-
 enum { BUCKET = 25 << 18, BUCKET_OF_ROWS = 1 << 20 /* elements */, ROWS = 2 };
 
 /* A bucket that is on its way. */

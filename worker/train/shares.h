@@ -63,8 +63,6 @@ size_t shares_in_shard(const struct shares_plan *p, size_t b, size_t at);
 /* Of parameter i, what lies in the `many` elements from `from` on. */
 struct shares_piece shares_piece(const struct shares_plan *p, size_t i, size_t from, size_t many);
 
-/* --- shares ----------------------------------------------------------------------------------------------- */
-
 enum { SHARES_SLOTS = 3 };
 
 struct shares_wish {

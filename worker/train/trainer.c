@@ -152,8 +152,6 @@ ddp_status evaluate(struct model *model, const struct dataset *set, ddp_ctx *ctx
     return status;
 }
 
-/* --- trainer ---------------------------------------------------------------------------------------------- */
-
 /* One step, on every rank at once.
  *
  *     forward and backward on my part of the batch     gradient.c, writes into memory of the reducer (or ZeRO-1)
@@ -364,7 +362,7 @@ static ddp_status trainer_sum_loss(struct trainer *t, struct ddp_err *err)
     return status;
 }
 
-/* --- trainer save ----------------------------------------------------------------------------------------- */
+/* --- checkpoints ------------------------------------------------------------------------------------------ */
 
 /* The run as it is now into a checkpoint, and back. */
 
@@ -455,7 +453,7 @@ static ddp_status trainer_resume(struct trainer *t, struct ddp_err *err)
     return status == DDP_OK && (o->resume || o->eval) ? trainer_load(t, err) : status;
 }
 
-/* --- trainer open ----------------------------------------------------------------------------------------- */
+/* --- what a run needs ------------------------------------------------------------------------------------- */
 
 /* The beginning and the end of trainer.h: what a run needs, in the order in which it can go
  * wrong.

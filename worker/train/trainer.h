@@ -31,8 +31,6 @@ struct accuracy {
 ddp_status evaluate(struct model *model, const struct dataset *set, ddp_ctx *ctx, struct accuracy *out,
                     struct ddp_err *err);
 
-/* --- trainer ---------------------------------------------------------------------------------------------- */
-
 /* A device tells the loss of a step while the next is computed; this is what else is told of that step then. */
 struct late {
     bool waits;

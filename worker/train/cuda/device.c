@@ -132,8 +132,6 @@ ddp_status libraries_kernels(int precision, char **image, struct ddp_err *err)
     return status;
 }
 
-/* --- device ----------------------------------------------------------------------------------------------- */
-
 static const unsigned threads_of[] = {
 #define X(name, threads) threads,
     KERNEL_LIST(X)

@@ -291,8 +291,6 @@ static void speech_write(ddp_random *luck, const struct speech *speech, uint8_t 
     }
 }
 
-/* --- makers ----------------------------------------------------------------------------------------------- */
-
 /* A file while it is made. */
 struct bytes {
     uint8_t *data; /* ours */

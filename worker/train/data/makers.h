@@ -37,8 +37,6 @@ struct speech {
     uint8_t next[SPEECH_WORDS][SPEECH_NEXT]; /* the first is the most frequent */
 };
 
-/* --- makers ----------------------------------------------------------------------------------------------- */
-
 struct maker_order {
     const char *out;                /* directory; it is there */
     uint64_t samples, test_samples; /* pictures or tokens */

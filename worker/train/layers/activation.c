@@ -78,8 +78,6 @@ void shortcut_backward(const struct shortcut *s, real *dx, const real *dy, size_
     }
 }
 
-/* --- activation ------------------------------------------------------------------------------------------- */
-
 /* The gradient at 0 is 0, as in torch. */
 static void relu(real *y, size_t rows, size_t n)
 {

@@ -29,8 +29,6 @@ void shortcut_forward(const struct shortcut *s, real *y, const real *x, size_t r
 /* Overwrite dx. */
 void shortcut_backward(const struct shortcut *s, real *dx, const real *dy, size_t rows);
 
-/* --- activation ------------------------------------------------------------------------------------------- */
-
 /* A table for who computes elsewhere: which of them it is. */
 enum activation_kind { ACTIVATION_RELU, ACTIVATION_SIGMOID, ACTIVATION_LOG_SOFTMAX };
 

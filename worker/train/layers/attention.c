@@ -58,8 +58,6 @@ REAL_BODY void softmax_backward_body(real *restrict d, const real *restrict p, r
 }
 REAL_WIDE(softmax_backward, (real * d, const real *p, real scale, size_t n), (d, p, scale, n))
 
-/* --- attention -------------------------------------------------------------------------------------------- */
-
 enum { BLOCK = 64 };
 
 /* One head of one sequence, and a block of its queries. */

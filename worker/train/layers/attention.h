@@ -15,8 +15,6 @@ void softmax_again(real *x, real scale, real log_sum, size_t n);
 /* d, the gradient of softmax's result p, becomes that of what it was given. */
 void softmax_backward(real *d, const real *p, real scale, size_t n);
 
-/* --- attention -------------------------------------------------------------------------------------------- */
-
 struct attention {
     size_t rows, length, heads, width; /* width of all heads together */
 };

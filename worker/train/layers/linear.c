@@ -31,8 +31,6 @@ void embedding_backward(real *dtokens, real *dplaces, const real *dy, const int3
     }
 }
 
-/* --- linear ----------------------------------------------------------------------------------------------- */
-
 /* The bias is put where the product will be added (beta = 1), which saves a pass over the output. */
 void linear_forward(real *y, const real *x, const real *weight, const real *bias, size_t rows, size_t in,
                     size_t out)

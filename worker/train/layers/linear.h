@@ -15,8 +15,6 @@ void embedding_forward(real *y, const int32_t *token, const real *tokens, const 
 void embedding_backward(real *dtokens, real *dplaces, const real *dy, const int32_t *token, size_t rows,
                         size_t length, size_t max_length, size_t n);
 
-/* --- linear ----------------------------------------------------------------------------------------------- */
-
 /* y: rows x out. `bias` may be NULL. */
 void linear_forward(real *y, const real *x, const real *weight, const real *bias, size_t rows, size_t in,
                     size_t out);

@@ -45,8 +45,6 @@ void normal_fill(float *to, size_t n, float deviation, ddp_random *random)
     }
 }
 
-/* --- model ------------------------------------------------------------------------------------------------ */
-
 /* A device has them as one piece of floats, in their order. */
 static ddp_status place_buffers(struct model *m, struct ddp_err *err)
 {

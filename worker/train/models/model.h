@@ -26,8 +26,6 @@
  * their own. */
 void normal_fill(float *to, size_t n, float deviation, ddp_random *random);
 
-/* --- model ------------------------------------------------------------------------------------------------ */
-
 enum { MODEL_DIMS = 4, MODEL_NAME = 40 };
 
 enum model_input { MODEL_PICTURES, MODEL_TOKENS };

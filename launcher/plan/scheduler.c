@@ -1,7 +1,8 @@
 /* scheduler.c -- see scheduler.h.
  *
- * A scheduler is a row of `kinds`: the variables that show it, those that it tells with, and how one launcher for each node is
- * started. Code of their own have only Slurm's and Kubernetes' formats.
+ * A scheduler is a row of `rows`: the variables that show it, those of the tasks and of the job, its lists of hosts, and the
+ * command that starts one launcher on each node. read_tasks and read_hosts work from the row. Only Slurm's and Kubernetes'
+ * formats have code of their own.
  *
  * Variables come from the block that was handed in, and files as text, so a scheduler that is not installed is tested by its
  * variables. A value that is no number or makes no sense counts as not there, because a wrong guess would start a job of the
@@ -23,23 +24,26 @@ enum scheduler_id {
         IDS
 };
 
-typedef void read_scheduler(struct scheduler *s, const struct scheduler_facts *f);
-static read_scheduler read_slurm, read_kubernetes, read_pytorchjob, read_mpi, read_batch;
+/* How a list of hosts is written (hosts.h). */
+enum list_format { LIST_SLURM, LIST_WORDS, LIST_COUNTED, LIST_FILE };
 
-/* One scheduler. It is here when all of `all` are set, and one of `one_of` if any. */
-static const struct kind {
+typedef void read_scheduler(struct scheduler *s, const struct scheduler_facts *f);
+static read_scheduler read_slurm, read_kubernetes, read_pytorchjob;
+
+/* One scheduler. It started this process when all of `all` are set, and one of `one_of` if any. */
+static const struct row {
     const char *all[4], *one_of[2];
-    const char *launch; /* starts one ddprun on each node */
-    read_scheduler *read;
-    const char *size, *rank, *local_size,
-        *local_rank;         /* of tasks: mpirun's variables; `rank` also that of a batch script, 1 */
-    const char *job, *index; /* the job's id, and its number in an array; NULL = none */
-    const char *hosts, *counted_hosts; /* a list of hosts; one with a number behind each */
-    bool in_file;                      /* `hosts` names a file */
-} kinds[IDS] = {
+    const char *launch;                                /* starts one ddprun on each node */
+    const char *size, *rank, *local_size, *local_rank; /* of tasks; only `rank`: 1 = the batch script */
+    const char *job, *job_index;                       /* the job's id, and its number in an array */
+    struct list {
+        const char *variable;
+        enum list_format format;
+    } lists[2];           /* the first that is set counts */
+    read_scheduler *code; /* of a format of its own; NULL = the columns say all */
+} rows[IDS] = {
     [ID_OPEN_MPI] = { .all = { "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE" },
                       .launch = "mpirun --map-by ppr:1:node ddprun",
-                      .read = read_mpi,
                       .size = "OMPI_COMM_WORLD_SIZE",
                       .rank = "OMPI_COMM_WORLD_RANK",
                       .local_size = "OMPI_COMM_WORLD_LOCAL_SIZE",
@@ -47,35 +51,32 @@ static const struct kind {
                       .job = "PMIX_NAMESPACE" },
     [ID_HYDRA] = { .all = { "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID" },
                    .launch = "mpiexec -ppn 1 ddprun",
-                   .read = read_mpi,
                    .size = "PMI_SIZE",
                    .rank = "PMI_RANK",
                    .local_size = "MPI_LOCALNRANKS",
                    .local_rank = "MPI_LOCALRANKID" },
     [ID_SLURM] = { .all = { "SLURM_JOB_ID" },
                    .launch = "srun --ntasks-per-node=1 ddprun",
-                   .read = read_slurm },
+                   .job = "SLURM_JOB_ID",
+                   .lists = { { "SLURM_JOB_NODELIST", LIST_SLURM } },
+                   .code = read_slurm },
     [ID_PYTORCHJOB] = { .all = { "KUBERNETES_SERVICE_HOST", "MASTER_ADDR", "WORLD_SIZE", "RANK" },
                         .launch = "ddprun",
-                        .read = read_pytorchjob },
+                        .code = read_pytorchjob },
     [ID_KUBERNETES] = { .all = { "KUBERNETES_SERVICE_HOST", "JOB_COMPLETION_INDEX" },
                         .launch = "ddprun",
-                        .read = read_kubernetes },
+                        .code = read_kubernetes },
     [ID_PBS] = { .all = { "PBS_JOBID", "PBS_NODEFILE" },
                  .launch = "pbsdsh -u -- ddprun",
-                 .read = read_batch,
                  .rank = "PBS_TASKNUM",
                  .job = "PBS_JOBID",
-                 .hosts = "PBS_NODEFILE",
-                 .in_file = true },
+                 .lists = { { "PBS_NODEFILE", LIST_FILE } } },
     [ID_LSF] = { .all = { "LSB_JOBID" },
                  .one_of = { "LSB_MCPU_HOSTS", "LSB_HOSTS" },
                  .launch = "blaunch -z \"$LSB_HOSTS\" ddprun",
-                 .read = read_batch,
                  .job = "LSB_JOBID",
-                 .index = "LSB_JOBINDEX",
-                 .hosts = "LSB_HOSTS",
-                 .counted_hosts = "LSB_MCPU_HOSTS" },
+                 .job_index = "LSB_JOBINDEX",
+                 .lists = { { "LSB_MCPU_HOSTS", LIST_COUNTED }, { "LSB_HOSTS", LIST_WORDS } } },
 };
 
 static const struct {
@@ -174,12 +175,9 @@ static unsigned long long next_number(const char **text)
 }
 
 /* The job's name, and the port that follows from it: 12000 + (a * 31 + b) % 16000, where a and b are the first two numbers in
- * the name. All nodes compute the same, neighbours in the queue get different ones, and it lies below the ports that the
- * kernel gives to connections.
- * Two jobs that share a node must not share a port, and all nodes must find the same one without asking: so
- * it comes from the job's id. An id with two numbers is a task of an array; 31 parts them, so that
- * neighbouring tasks of neighbouring jobs differ. The span ends below 28000, before the ports that the
- * kernel hands out itself (32768 on) and torchrun's own (29400, 29500). */
+ * the name. All nodes compute the same port, and jobs that share a node get different ones: 31 separates neighbouring tasks of
+ * neighbouring arrays. The span ends at 28000, below the ports that the kernel hands out (32768 on) and torchrun's own
+ * (29400, 29500). */
 static void scheduler_put_job(struct scheduler *s, const char *job, const char *from)
 {
     const char *at = job;
@@ -227,6 +225,41 @@ static void scheduler_per_task(struct scheduler *s)
         scheduler_put(s, SCHEDULER_ADDRESS, "127.0.0.1", "all tasks are on this node");
 }
 
+/* The hosts in a list; false when there is none that can be read. */
+static bool list_read(const struct list *l, const struct scheduler_facts *f, struct host_list *out)
+{
+    const char *text = scheduler_env(f, l->variable);
+    if (text != NULL && l->format == LIST_FILE)
+        text = f->file;
+    if (text == NULL)
+        return false;
+    return l->format == LIST_SLURM ? host_list_slurm(text, out)
+                                   : host_list_words(text, l->format == LIST_COUNTED, f->host, out);
+}
+
+/* The first host of a list as the address. */
+static bool put_first_host(struct scheduler *s, const struct scheduler_facts *f, const struct list *l)
+{
+    struct host_list hosts;
+    if (!list_read(l, f, &hosts))
+        return false;
+    if (l->format == LIST_SLURM)
+        scheduler_put(s, SCHEDULER_ADDRESS, hosts.first, "the first of %s=%.120s", l->variable,
+                      scheduler_env(f, l->variable));
+    else
+        scheduler_put(s, SCHEDULER_ADDRESS, hosts.first, "the first of %s", l->variable);
+    return true;
+}
+
+/* The list of hosts of a row that is set; NULL when none is. */
+static const struct list *row_list(const struct row *r, const struct scheduler_facts *f)
+{
+    for (int i = 0; i < 2 && r->lists[i].variable != NULL; i++)
+        if (scheduler_env(f, r->lists[i].variable) != NULL)
+            return &r->lists[i];
+    return NULL;
+}
+
 /* --- Slurm ------------------------------------------------------------------------------------------------ */
 
 /* Slurm's variables.
@@ -268,15 +301,10 @@ static void slurm_job(struct scheduler *s, const struct scheduler_facts *f, bool
 
 static void slurm_address(struct scheduler *s, const struct scheduler_facts *f, bool step)
 {
-    const char *name = of(step, "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST");
-    const char *text = scheduler_env(f, name);
-    struct host_list list;
-    if (text == NULL)
-        return;
-    if (host_list_slurm(text, &list))
-        scheduler_put(s, SCHEDULER_ADDRESS, list.first, "the first of %s=%.120s", name, text);
-    else
-        scheduler_note(s, "%s=%.120s is no list of hosts; say --master_addr", name, text);
+    const struct list list = { of(step, "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"), LIST_SLURM };
+    const char *text = scheduler_env(f, list.variable);
+    if (text != NULL && !put_first_host(s, f, &list))
+        scheduler_note(s, "%s=%.120s is no list of hosts; say --master_addr", list.variable, text);
 }
 
 /* Each component has a job number of its own, and so a rendezvous of its own. */
@@ -329,15 +357,15 @@ static void read_slurm(struct scheduler *s, const struct scheduler_facts *f)
                              "SLURM_STEP_GPUS=%.80s", scheduler_env(f, "SLURM_STEP_GPUS"));
 }
 
-/* --- MPI -------------------------------------------------------------------------------------------------- */
+/* --- tasks of mpirun ---------------------------------------------------------------------------------------- */
 
-/* Processes that mpirun or mpiexec has started: Open MPI and MPICH's Hydra.
+/* Processes that mpirun or mpiexec has started (Open MPI, MPICH's Hydra).
  *
- * Both tell a process its number and how many share its node, and neither tells where number 0 is. So the address comes from
- * the batch system around them where there is one, and from the user elsewhere.
+ * Both give a process its number and the number of processes on its node, and neither gives the address of number 0. The
+ * address comes from the batch system around them if there is one, and from the user elsewhere.
  *
- * Nor do they tell the number of the node. With one process on each it is the process' own. With several it follows from the
- * order in which processes were dealt out, which the local number shows: node by node (their default), or in turn. */
+ * Neither gives the number of the node. With one process on each it is the process' own. With several it follows from the
+ * order in which processes were dealt out, which the local number shows: node by node (the default), or in turn. */
 
 static int node_of(const struct scheduler_tasks *t)
 {
@@ -345,43 +373,26 @@ static int node_of(const struct scheduler_tasks *t)
     return in_turn ? t->task % t->nodes : t->task / t->here;
 }
 
-static void mpi_tasks(struct scheduler_tasks *t, const struct scheduler_facts *f, const struct kind *k)
+/* mpirun fills the hosts of a batch job from the first one. */
+static void tasks_address(struct scheduler *s, const struct scheduler_facts *f)
 {
-    t->tasks = scheduler_number(f, k->size);
-    t->task = scheduler_number(f, k->rank);
-    t->here = scheduler_number(f, k->local_size);
-    t->local = scheduler_number(f, k->local_rank);
-    t->known = t->tasks > 0 && t->task >= 0 && t->task < t->tasks && t->here > 0 && t->here <= t->tasks &&
-               t->local >= 0 && t->local < t->here;
-    if (!t->known)
-        return;
-    t->nodes = (t->tasks + t->here - 1) / t->here;
-    t->node = node_of(t);
+    for (int id = 0; id < IDS; id++) {
+        const struct list *l = row_list(&rows[id], f);
+        if (l != NULL && put_first_host(s, f, l))
+            return;
+    }
+    scheduler_note(s, "%s does not tell where its process 0 is; say --master_addr", s->title);
 }
 
-/* The first host of the batch job that mpirun runs in: mpirun fills the hosts of a job from its first. */
-static void mpi_address(struct scheduler *s, const struct scheduler_facts *f)
+/* The id of mpirun itself, else that of the batch job: two runs of mpirun on the same nodes need different names, and the
+ * same text must stand on all nodes. */
+static void tasks_job(struct scheduler *s, const struct scheduler_facts *f, const struct row *r)
 {
-    const char *slurm = scheduler_env(f, "SLURM_JOB_NODELIST"), *lsf = scheduler_env(f, "LSB_MCPU_HOSTS");
-    struct host_list list;
-    if (slurm != NULL && host_list_slurm(slurm, &list))
-        scheduler_put(s, SCHEDULER_ADDRESS, list.first, "the first of SLURM_JOB_NODELIST=%.120s", slurm);
-    else if (lsf != NULL && host_list_words(lsf, true, f->host, &list))
-        scheduler_put(s, SCHEDULER_ADDRESS, list.first, "the first of LSB_MCPU_HOSTS");
-    else if (f->file != NULL && host_list_words(f->file, false, f->host, &list))
-        scheduler_put(s, SCHEDULER_ADDRESS, list.first, "the first of PBS_NODEFILE");
-    else
-        scheduler_note(s, "%s does not tell where its process 0 is; say --master_addr", s->title);
-}
-
-/* Two jobs of mpirun on the same nodes need names of their own; the same text stands on all nodes. */
-static void mpi_job(struct scheduler *s, const struct scheduler_facts *f, const struct kind *k)
-{
-    const char *const around[] = { "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID" };
     char job[SCHEDULER_TEXT_MAX];
-    const char *name = k->job, *id = name != NULL ? scheduler_env(f, name) : NULL;
-    for (size_t i = 0; id == NULL && i < sizeof(around) / sizeof(around[0]); i++)
-        id = scheduler_env(f, name = around[i]);
+    const char *name = r->job, *id = name != NULL ? scheduler_env(f, name) : NULL;
+    for (int i = ID_SLURM; id == NULL && i < IDS; i++)
+        if ((name = rows[i].job) != NULL)
+            id = scheduler_env(f, name);
     if (id == NULL)
         return;
     snprintf(job, sizeof(job), "mpi-%.100s", id);
@@ -391,70 +402,71 @@ static void mpi_job(struct scheduler *s, const struct scheduler_facts *f, const 
     scheduler_put_job(s, job, name);
 }
 
-static void read_mpi(struct scheduler *s, const struct scheduler_facts *f)
+static void read_tasks(struct scheduler *s, const struct scheduler_facts *f, const struct row *r)
 {
-    const struct kind *k = &kinds[s->kind];
     struct scheduler_tasks *t = &s->tasks;
-    mpi_tasks(t, f, k);
+    t->tasks = scheduler_number(f, r->size);
+    t->task = scheduler_number(f, r->rank);
+    t->here = scheduler_number(f, r->local_size);
+    t->local = scheduler_number(f, r->local_rank);
+    t->known = t->tasks > 0 && t->task >= 0 && t->task < t->tasks && t->here > 0 && t->here <= t->tasks &&
+               t->local >= 0 && t->local < t->here;
     if (!t->known)
         return;
-    scheduler_put_number(s, SCHEDULER_NODES, t->nodes, "%s / %s", k->size, k->local_size);
-    scheduler_put_number(s, SCHEDULER_NODE_RANK, t->node, "%s, %s", k->rank, k->local_rank);
+    t->nodes = (t->tasks + t->here - 1) / t->here;
+    t->node = node_of(t);
+    scheduler_put_number(s, SCHEDULER_NODES, t->nodes, "%s / %s", r->size, r->local_size);
+    scheduler_put_number(s, SCHEDULER_NODE_RANK, t->node, "%s, %s", r->rank, r->local_rank);
     if (t->nodes > 1)
-        mpi_address(s, f);
-    mpi_job(s, f, k);
+        tasks_address(s, f);
+    tasks_job(s, f, r);
 }
 
-/* --- batch systems ---------------------------------------------------------------------------------------- */
+/* --- lists of hosts ------------------------------------------------------------------------------------------ */
 
-/* PBS (OpenPBS, PBS Pro, Torque) and LSF: a list of hosts, and this host's place in it.
+/* PBS (OpenPBS, PBS Pro, Torque) and LSF give a list of hosts. The place of this host in it is the node rank.
  *
- * Both run a job's script on the first host only. What starts something on the others is pbsdsh and blaunch (or an mpirun,
- * which is asked before). PBS tells them apart: the script is task 1. LSF does not, as far as variables go: on the first
- * host it may be either. */
-
-/* What follows from the hosts. The place in the list is the node rank: it is the same list on every host. */
-static void put_hosts(struct scheduler *s, const struct host_list *list, const struct scheduler_facts *f,
-                      const char *name)
-{
-    scheduler_put_number(s, SCHEDULER_NODES, list->n, "hosts in %s", name);
-    scheduler_put(s, SCHEDULER_ADDRESS, list->first, "the first of %s", name);
-    if (list->here >= 0)
-        scheduler_put_number(s, SCHEDULER_NODE_RANK, list->here, "the place of this host in %s", name);
-    else
-        scheduler_note(s, "this host, %.80s, is not in %s; say --node_rank", f->host, name);
-}
+ * Both run a job's script on the first host only; pbsdsh and blaunch start processes on the others (or an mpirun, whose row
+ * comes before). PBS tells them apart: the script is task 1. LSF does not: on the first host it may be either. */
 
 /* "pbs-1234" and "lsf-1234.7": without the server's name, which may be written differently on other nodes. */
-static void batch_job(struct scheduler *s, const struct scheduler_facts *f, const struct kind *k)
+static void batch_job(struct scheduler *s, const struct scheduler_facts *f, const struct row *r)
 {
-    const char *id = scheduler_env(f, k->job);
-    const int index = k->index != NULL ? scheduler_number(f, k->index) : -1, len = (int)strcspn(id, ".");
+    const char *id = scheduler_env(f, r->job);
+    const int index = r->job_index != NULL ? scheduler_number(f, r->job_index) : -1,
+              len = (int)strcspn(id, ".");
     char job[SCHEDULER_TEXT_MAX], number[16] = "", from[64];
     if (index > 0)
         snprintf(number, sizeof(number), ".%d", index);
     snprintf(job, sizeof(job), "%s-%.*s%s", s->name, len < 60 ? len : 60, id, number);
-    snprintf(from, sizeof(from), index > 0 ? "%s, %s" : "%s", k->job, k->index);
+    snprintf(from, sizeof(from), index > 0 ? "%s, %s" : "%s", r->job, r->job_index);
     scheduler_put_job(s, job, from);
 }
 
-static void read_batch(struct scheduler *s, const struct scheduler_facts *f)
+/* A process on another host than the first was started by pbsdsh or blaunch. */
+static enum scheduler_reach batch_reach(const struct scheduler_facts *f, const struct row *r, int place)
 {
-    const struct kind *k = &kinds[s->kind];
-    const bool counted = k->counted_hosts != NULL && scheduler_env(f, k->counted_hosts) != NULL;
-    const char *name = counted ? k->counted_hosts : k->hosts,
-               *text = k->in_file ? f->file : scheduler_env(f, name);
-    const int task = k->rank != NULL ? scheduler_number(f, k->rank) : -1;
-    struct host_list list;
-    batch_job(s, f, k);
-    if (text != NULL && host_list_words(text, counted, f->host, &list)) {
-        put_hosts(s, &list, f, name);
-        /* on another host than the first, something has started this process */
-        s->reach = list.here != 0 ? REACH_ALL
-                   : task == 1    ? REACH_ONE
-                   : task < 0     ? REACH_PERHAPS_ONE
-                                  : REACH_ALL;
-    } else if (k->in_file) {
+    const int task = r->rank != NULL ? scheduler_number(f, r->rank) : -1;
+    if (place != 0 || task > 1 || task == 0)
+        return REACH_ALL;
+    return task == 1 ? REACH_ONE : REACH_PERHAPS_ONE;
+}
+
+static void read_hosts(struct scheduler *s, const struct scheduler_facts *f, const struct row *r)
+{
+    const struct list *l = row_list(r, f);
+    const char *name = l->variable;
+    struct host_list hosts;
+    batch_job(s, f, r);
+    if (list_read(l, f, &hosts)) {
+        scheduler_put_number(s, SCHEDULER_NODES, hosts.n, "hosts in %s", name);
+        scheduler_put(s, SCHEDULER_ADDRESS, hosts.first, "the first of %s", name);
+        if (hosts.here >= 0)
+            scheduler_put_number(s, SCHEDULER_NODE_RANK, hosts.here, "the place of this host in %s", name);
+        else
+            scheduler_note(s, "this host, %.80s, is not in %s; say --node_rank", f->host, name);
+        s->reach = batch_reach(f, r, hosts.here);
+    } else if (l->format == LIST_FILE) {
         scheduler_note(s,
                        "%s=%.120s cannot be read on this host; say --nnodes, --node_rank and --master_addr",
                        name, scheduler_env(f, name));
@@ -569,17 +581,17 @@ static void read_pytorchjob(struct scheduler *s, const struct scheduler_facts *f
     put_job_name(s, host_of(f));
 }
 
-/* --- who is here ---------------------------------------------------------------------------------------- */
+/* --- which scheduler ---------------------------------------------------------------------------------------- */
 
-/* The same question for all, from the table above: no scheduler is recognised by code of its own. */
 static bool is_here(int id, const struct scheduler_facts *f)
 {
-    bool one = kinds[id].one_of[0] == NULL;
-    for (int i = 0; i < 4 && kinds[id].all[i] != NULL; i++)
-        if (scheduler_env(f, kinds[id].all[i]) == NULL)
+    const struct row *r = &rows[id];
+    bool one = r->one_of[0] == NULL;
+    for (int i = 0; i < 4 && r->all[i] != NULL; i++)
+        if (scheduler_env(f, r->all[i]) == NULL)
             return false;
-    for (int i = 0; i < 2 && kinds[id].one_of[i] != NULL; i++)
-        one = one || scheduler_env(f, kinds[id].one_of[i]) != NULL;
+    for (int i = 0; i < 2 && r->one_of[i] != NULL; i++)
+        one = one || scheduler_env(f, r->one_of[i]) != NULL;
     return one;
 }
 
@@ -647,7 +659,13 @@ ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct 
         s->name = names[s->kind].name;
         s->title = names[s->kind].title;
         snprintf(s->rule, sizeof(s->rule), "%s", names[s->kind].rule);
-        kinds[s->kind].read(s, f);
+        const struct row *r = &rows[s->kind];
+        if (r->code != NULL)
+            r->code(s, f);
+        else if (r->size != NULL)
+            read_tasks(s, f, r);
+        else
+            read_hosts(s, f, r);
     }
     if (f->per_task && !s->tasks.known)
         return ddp_fail(err, DDP_ERR_ARG,
@@ -659,7 +677,7 @@ ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct 
     return DDP_OK;
 }
 
-/* --- what the user has said counts more ------------------------------------------------------------------- */
+/* --- into the command line --------------------------------------------------------------------------------- */
 
 /* From what the scheduler says to the command line, and whether the job was started the right way.
  *
@@ -684,8 +702,6 @@ static int number_of(const struct scheduler *s, enum scheduler_value_id id)
     return atoi(s->values[id].text);
 }
 
-/* --- what the user has said otherwise ------------------------------------------------------------------- */
-
 /* Names, addresses and ports are free to choose; a number that differs may be a slip. */
 static void note_conflicts(struct scheduler *s, const struct cli *cli)
 {
@@ -704,8 +720,6 @@ static void note_conflicts(struct scheduler *s, const struct cli *cli)
         scheduler_note(s, "--nproc_per_node=%d counts, though %s gives %s GPUs (%s)", cli->nproc.count,
                        s->title, s->values[SCHEDULER_WORKERS].text, s->values[SCHEDULER_WORKERS].from);
 }
-
-/* --- giving values -------------------------------------------------------------------------------------- */
 
 /* Is there a use for it? */
 static bool scheduler_value_counts(const struct cli *cli, enum scheduler_value_id id)
@@ -737,8 +751,6 @@ static void give_task(const struct scheduler *s, struct cli *cli)
         };
 }
 
-/* --- findings ------------------------------------------------------------------------------------------- */
-
 static void find_tasks(struct scheduler *s)
 {
     const struct scheduler_tasks *t = &s->tasks;
@@ -764,7 +776,7 @@ static void find_nodes(struct scheduler *s, enum finding_code code, int nodes)
     snprintf(launched, sizeof(launched), "%d", s->tasks.nodes);
     snprintf(subject, sizeof(subject), "job %.120s", job[0] != '\0' ? job : "of this user");
     finding_make(&s->finding.found, code, subject, "scheduler", s->title, "count", count, "launched",
-                 launched, "who", who, "launch", kinds[s->kind].launch, NULL);
+                 launched, "who", who, "launch", rows[s->kind].launch, NULL);
     s->finding.fatal = code == FINDING_LAUNCHED_ON_ONE_NODE && s->reach == REACH_ONE;
 }
 

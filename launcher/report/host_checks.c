@@ -6,6 +6,7 @@
 #include "report/host_checks.h"
 
 #include "base/log.h"
+#include "tables/text.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -20,22 +21,11 @@ enum {
     SHM_PER_WORKER = 16 << 20, /* buckets, segments of NCCL, queues of data loaders: less is trouble soon */
 };
 
-typedef char amount[48];
+typedef char amount[SIZE_TEXT_MAX];
 
 static const char *number(amount out, uint64_t n)
 {
     snprintf(out, sizeof(amount), "%llu", (unsigned long long)n);
-    return out;
-}
-
-static const char *bytes(amount out, uint64_t n)
-{
-    static const char *const units[] = { "bytes", "KiB", "MiB", "GiB", "TiB" };
-    size_t unit = 0;
-    double amount_of = (double)n;
-    for (; amount_of >= 1024 && unit + 1 < sizeof(units) / sizeof(units[0]); unit++)
-        amount_of /= 1024;
-    snprintf(out, sizeof(amount), "%.4g %s", amount_of, units[unit]);
     return out;
 }
 
@@ -53,7 +43,7 @@ static void look_at_limits(const struct host_facts *f, uint64_t workers, const c
         finding_make(&out[(*n)++], FINDING_LIMIT_NPROC, host, "have", number(have, f->nproc), "need",
                      number(need, processes), NULL);
     if (f->has_infiniband && f->memlock != HOST_NO_LIMIT)
-        finding_make(&out[(*n)++], FINDING_LIMIT_MEMLOCK, host, "have", bytes(have, f->memlock), NULL);
+        finding_make(&out[(*n)++], FINDING_LIMIT_MEMLOCK, host, "have", words_size(have, f->memlock), NULL);
 }
 
 /* One worker alone shares nothing with anybody. */
@@ -65,8 +55,8 @@ static void look_at_shm(const struct host_facts *f, uint64_t workers, const char
     if (f->shm_size == 0 || workers < 2 || f->shm_free >= wanted)
         return;
     snprintf(who, sizeof(who), "%llu workers", (unsigned long long)workers);
-    finding_make(&out[(*n)++], FINDING_SHM_SMALL, host, "have", bytes(have, f->shm_free), "need",
-                 bytes(need, wanted), "workers", who, NULL);
+    finding_make(&out[(*n)++], FINDING_SHM_SMALL, host, "have", words_size(have, f->shm_free), "need",
+                 words_size(need, wanted), "workers", who, NULL);
 }
 
 int host_findings(const struct host_facts *facts, int workers, const char *host,
@@ -79,9 +69,6 @@ int host_findings(const struct host_facts *facts, int workers, const char *host,
 }
 
 /* --- this machine ------------------------------------------------------------------------------------------ */
-
-/* Only reading of limits here; which of them are too small for so many workers is decided in
- * report/host_checks.c. */
 
 static uint64_t limit_of(rlim_t limit)
 {

@@ -26,21 +26,13 @@ enum { HOST_FINDINGS_MAX = 4 };
 int host_findings(const struct host_facts *facts, int workers, const char *host,
                   struct finding out[HOST_FINDINGS_MAX]);
 
-/* --- this machine ------------------------------------------------------------------------------------------ */
-
-/* The facts behind host_checks.h, from this machine. */
-
 /* What `workers` workers on `host` will run into here; returns how many. */
 int host_look(int workers, const char *host, struct finding out[HOST_FINDINGS_MAX]);
 
 /* Log a warning for each. */
 void host_warn(int workers, const char *host);
 
-/* --- the loss of the store ------------------------------------------------------------------------------ */
-
-/* For a node that has lost its store: whose fault it is, as far as it can know. */
-
-/* All texts are borrowed. */
+/* What a node that has lost its store knows of it. All texts are borrowed. */
 struct store_loss {
     const char *host;         /* this one */
     int node_rank;            /* -1 = it has none yet */

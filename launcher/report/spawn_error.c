@@ -151,10 +151,7 @@ void elf_check(struct slice file, struct slice ours, struct elf_look *look)
         find_interpreter(&theirs, look->interpreter);
 }
 
-/* --- program look ----------------------------------------------------------------------------------------- */
-
-/* The first line of a script, the header of a program. Only bytes in here;
- * spawn_error.c fetches them. */
+/* --- scripts ---------------------------------------------------------------------------------------------- */
 
 /* "#! /usr/bin/env -S python3\r\n" -> "/usr/bin/env". The kernel ends the name at a blank; the \r is part
  * of it, which is why such a script is "not found". */
@@ -185,177 +182,128 @@ void program_look_at_bytes(struct program_look *look, struct slice head, struct 
     elf_check(head, ours, &look->elf);
 }
 
-/* --- start words ------------------------------------------------------------------------------------------ */
+/* --- cause and remedy ------------------------------------------------------------------------------------- */
 
-/* One table: the first row whose errno and condition fit has the words. What the kernel says in one number
- * is told apart by the condition: ENOENT is a missing program, interpreter or loader; EACCES is a missing x
- * bit, a directory, a mount option ...; ENOEXEC is a foreign machine, or no program at all. */
+/* One errno stands for several causes: ENOENT for a missing program, interpreter or loader; EACCES for a missing x bit, a
+ * directory or a mount option; ENOEXEC for a foreign machine, or no program at all. The first row counts whose errno fits and
+ * whose observations were all made. */
 
 /* PATH may have thousands of characters; its beginning shows whether it was set as meant. */
 enum { PATH_SHOWN = 120, ANY_ERROR = 0 };
 
-/* --- conditions ----------------------------------------------------------------------------------------- */
+/* What was seen of the program. */
+enum {
+    ALWAYS = 0,
+    SEARCHED = 1 << 0, /* along PATH, and not found */
+    SCRIPT = 1 << 1,   /* its first line names an interpreter */
+    CR = 1 << 2,       /* which ends in a carriage return */
+    HELPER_DIR =
+        1 << 3,    /* a directory in place of an interpreter: its x bits are set, and execve returns EACCES */
+    NEAR = 1 << 4, /* a file beside it has nearly the same name */
+    FILE_THERE = 1 << 5, /* so ENOENT is about its interpreter or loader */
+    NAMES_LOADER = 1 << 6,
+    DIRECTORY = 1 << 7,
+    NO_FILE = 1 << 8,
+    LOCKED = 1 << 9, /* a directory above it may not be entered */
+    LACKS_X = 1 << 10,
+    NOEXEC = 1 << 11, /* looks like a missing x bit, but chmod does not help */
+    EMPTY = 1 << 12,
+    FOREIGN = 1 << 13, /* built for another machine; no machine differs in byte order alone */
+    OTHER_SIZE = 1 << 14,
+    CUT = 1 << 15,
+    NO_PROGRAM = 1 << 16,
+    HAS_LIMIT = 1 << 17, /* of processes */
+};
 
-static bool always(const struct start_failure *f)
+static unsigned observations(const struct start_failure *f)
 {
-    (void)f;
-    return true;
+    const struct program_look *look = f->look;
+    const enum path_kind kind = look->kind;
+    const enum elf_kind elf = look->elf.kind;
+    const bool script = look->interpreter[0] != '\0', there = kind == PATH_EXECUTABLE || kind == PATH_NO_X;
+    const struct {
+        bool seen;
+        unsigned flag;
+    } all[] = {
+        { strchr(f->program, '/') == NULL && look->path[0] == '\0', SEARCHED },
+        { script, SCRIPT },
+        { look->carriage_return, CR },
+        { script && look->helper == PATH_DIRECTORY, HELPER_DIR },
+        { look->near[0] != '\0', NEAR },
+        { there, FILE_THERE },
+        { look->elf.interpreter[0] != '\0', NAMES_LOADER },
+        { kind == PATH_DIRECTORY, DIRECTORY },
+        { kind == PATH_NO_FILE, NO_FILE },
+        { look->locked[0] != '\0', LOCKED },
+        { kind == PATH_NO_X, LACKS_X },
+        { look->noexec, NOEXEC },
+        { there && look->empty, EMPTY },
+        { elf == ELF_MACHINE || elf == ELF_BYTE_ORDER, FOREIGN },
+        { elf == ELF_BITS, OTHER_SIZE },
+        { elf == ELF_CUT, CUT },
+        { elf == ELF_NO_PROGRAM, NO_PROGRAM },
+        { look->processes_max > 0, HAS_LIMIT },
+    };
+    unsigned seen = 0;
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        seen |= all[i].seen ? all[i].flag : 0;
+    return seen;
 }
-
-/* It was looked for along PATH, and not found. */
-static bool searched(const struct start_failure *f)
-{
-    return strchr(f->program, '/') == NULL && f->look->path[0] == '\0';
-}
-
-static bool is_script(const struct start_failure *f)
-{
-    return f->look->interpreter[0] != '\0';
-}
-
-static bool ends_in_cr(const struct start_failure *f)
-{
-    return f->look->carriage_return;
-}
-
-static bool has_near(const struct start_failure *f)
-{
-    return f->look->near[0] != '\0';
-}
-
-/* The script's interpreter exists, but is itself a foreign or broken program. */
-static bool is_there(const struct start_failure *f)
-{
-    return f->look->kind == PATH_EXECUTABLE || f->look->kind == PATH_NO_X;
-}
-
-/* "#!/usr/bin" instead of "#!/usr/bin/python3": the x bits of the directory are set, and still it is EACCES. */
-static bool helper_is_directory(const struct start_failure *f)
-{
-    return is_script(f) && f->look->helper == PATH_DIRECTORY;
-}
-
-/* The kernel says ENOENT for a program that is there and whose loader is not: the riddle that costs a newcomer an
- * hour. */
-static bool wants_loader(const struct start_failure *f)
-{
-    return f->look->elf.interpreter[0] != '\0';
-}
-
-static bool is_directory(const struct start_failure *f)
-{
-    return f->look->kind == PATH_DIRECTORY;
-}
-
-static bool is_no_file(const struct start_failure *f)
-{
-    return f->look->kind == PATH_NO_FILE;
-}
-
-static bool is_locked(const struct start_failure *f)
-{
-    return f->look->locked[0] != '\0';
-}
-
-static bool lacks_x(const struct start_failure *f)
-{
-    return f->look->kind == PATH_NO_X;
-}
-
-/* A noexec mount looks like a missing x bit, and no chmod helps. */
-static bool is_noexec(const struct start_failure *f)
-{
-    return f->look->noexec;
-}
-
-static bool is_empty(const struct start_failure *f)
-{
-    return is_there(f) && f->look->empty;
-}
-
-/* An image for another machine, as after a build on a laptop. Byte order is part of that: nobody has the one and
- * not the other. */
-static bool is_foreign(const struct start_failure *f)
-{
-    return f->look->elf.kind == ELF_MACHINE || f->look->elf.kind == ELF_BYTE_ORDER;
-}
-
-static bool is_other_size(const struct start_failure *f)
-{
-    return f->look->elf.kind == ELF_BITS;
-}
-
-static bool is_cut(const struct start_failure *f)
-{
-    return f->look->elf.kind == ELF_CUT;
-}
-
-static bool is_no_program(const struct start_failure *f)
-{
-    return f->look->elf.kind == ELF_NO_PROGRAM;
-}
-
-static bool has_limit(const struct start_failure *f)
-{
-    return f->look->processes_max > 0;
-}
-
-/* --- the table ------------------------------------------------------------------------------------------ */
 
 /* clang-format off */
 static const struct row {
     int error;
-    bool (*fits)(const struct start_failure *f);
+    unsigned seen;
     const char *cause;
     const char *remedy; /* NULL = nothing is known to help */
 } rows[] = {
-    { ENOENT, searched, "{program}: not found in PATH ({search})",
+    { ENOENT, SEARCHED, "{program}: not found in PATH ({search})",
       "a program in this directory is written ./{program}; a Python script without .py at its end runs as python3 -u {program}" },
-    { ENOENT, ends_in_cr, "the first line of {program} ends in \\r\\n, so its interpreter is '{interpreter}\\r', which does not exist",
+    { ENOENT, CR, "the first line of {program} ends in \\r\\n, so its interpreter is '{interpreter}\\r', which does not exist",
       "give it Unix line ends: sed -i 's/\\r$//' {program}" },
-    { ENOENT, is_script, "{program} is there, but its interpreter '{interpreter}' (its first line) is not",
+    { ENOENT, SCRIPT, "{program} is there, but its interpreter '{interpreter}' (its first line) is not",
       "install the interpreter, or correct the first line" },
-    { ENOENT, wants_loader, "{program} is there, but the loader '{loader}' that it needs is not: it was built for another system",
+    { ENOENT, NAMES_LOADER, "{program} is there, but the loader '{loader}' that it needs is not: it was built for another system",
       "build it on this system, or install the C library that it was built with" },
-    { ENOENT, is_there, "{program} is there, but the loader that it needs is not: it was built for another system",
+    { ENOENT, FILE_THERE, "{program} is there, but the loader that it needs is not: it was built for another system",
       "build it on this system" },
-    { ENOENT, has_near, "{program}: no such file", "did you mean {near}?" },
-    { ENOENT, always, "{program}: no such file", "check the path, and that the file system with it is mounted here" },
-    { EACCES, searched, "{program}: found in PATH ({search}), but nowhere as a file that may be executed",
+    { ENOENT, NEAR, "{program}: no such file", "did you mean {near}?" },
+    { ENOENT, ALWAYS, "{program}: no such file", "check the path, and that the file system with it is mounted here" },
+    { EACCES, SEARCHED, "{program}: found in PATH ({search}), but nowhere as a file that may be executed",
       "chmod +x the one that is meant, or name it with its directory" },
-    { EACCES, is_directory, "{program} is a directory, not a program", "a package of Python's runs as python3 -u {program}" },
-    { EACCES, is_locked, "{program}: the directory {locked} may not be entered", "chmod +x {locked}, or run as a user who may" },
-    { EACCES, is_no_file, "{program} is a device or a pipe, not a program", NULL },
-    { EACCES, lacks_x, "{program} is not executable", "chmod +x {program}; a Python script runs without that as python3 -u {program}" },
-    { EACCES, is_noexec, "{program} is on a file system that is mounted noexec",
+    { EACCES, DIRECTORY, "{program} is a directory, not a program", "a package of Python's runs as python3 -u {program}" },
+    { EACCES, LOCKED, "{program}: the directory {locked} may not be entered", "chmod +x {locked}, or run as a user who may" },
+    { EACCES, NO_FILE, "{program} is a device or a pipe, not a program", NULL },
+    { EACCES, LACKS_X, "{program} is not executable", "chmod +x {program}; a Python script runs without that as python3 -u {program}" },
+    { EACCES, NOEXEC, "{program} is on a file system that is mounted noexec",
       "copy it elsewhere, or mount -o remount,exec that file system" },
-    { EACCES, helper_is_directory, "{program}: its interpreter '{interpreter}' (its first line) is a directory",
+    { EACCES, HELPER_DIR, "{program}: its interpreter '{interpreter}' (its first line) is a directory",
       "correct the first line" },
-    { EACCES, is_script, "{program}: its interpreter '{interpreter}' (its first line) cannot be executed",
+    { EACCES, SCRIPT, "{program}: its interpreter '{interpreter}' (its first line) cannot be executed",
       "correct the first line, or chmod +x {interpreter}" },
-    { EACCES, always, "{program}: permission denied",
+    { EACCES, ALWAYS, "{program}: permission denied",
       "see whether a security module forbids it: dmesg, or journalctl -t audit" },
-    { ENOEXEC, is_empty, "{program} is an empty file", "build or copy it again" },
-    { ENOEXEC, is_foreign, "{program} was built for {machine}, this machine is {our_machine}", "build it for {our_machine}" },
-    { ENOEXEC, is_other_size, "{program} was built for {machine} ({bits} bits), and this kernel runs {our_machine} ({our_bits} bits) only",
+    { ENOEXEC, EMPTY, "{program} is an empty file", "build or copy it again" },
+    { ENOEXEC, FOREIGN, "{program} was built for {machine}, this machine is {our_machine}", "build it for {our_machine}" },
+    { ENOEXEC, OTHER_SIZE, "{program} was built for {machine} ({bits} bits), and this kernel runs {our_machine} ({our_bits} bits) only",
       "build it for {our_machine}" },
-    { ENOEXEC, is_cut, "{program} is damaged: the program ends within its own header", "build or copy it again" },
-    { ENOEXEC, is_no_program, "{program} is an object file or a core dump, not a program", "link it" },
-    { ENOEXEC, is_script, "{program}: its interpreter '{interpreter}' (its first line) is nothing that this machine can execute",
+    { ENOEXEC, CUT, "{program} is damaged: the program ends within its own header", "build or copy it again" },
+    { ENOEXEC, NO_PROGRAM, "{program} is an object file or a core dump, not a program", "link it" },
+    { ENOEXEC, SCRIPT, "{program}: its interpreter '{interpreter}' (its first line) is nothing that this machine can execute",
       "install an interpreter for {our_machine}, or correct the first line" },
-    { ENOEXEC, always, "{program} is nothing that this machine can execute: neither a program nor a script",
+    { ENOEXEC, ALWAYS, "{program} is nothing that this machine can execute: neither a program nor a script",
       "a script needs a first line like #!/bin/sh; one of Python's runs without as python3 -u {program}" },
-    { ETXTBSY, always, "{program} is open for writing: somebody builds or copies it at this moment",
+    { ETXTBSY, ALWAYS, "{program} is open for writing: somebody builds or copies it at this moment",
       "wait for that, or find who: fuser -v {program}" },
-    { E2BIG, always, "the arguments and the environment of {program} are too long for the system",
+    { E2BIG, ALWAYS, "the arguments and the environment of {program} are too long for the system",
       "shorten them; ulimit -s sets how much is allowed" },
-    { EAGAIN, has_limit, "{program}: the system has no room for another process ({errno})",
+    { EAGAIN, HAS_LIMIT, "{program}: the system has no room for another process ({errno})",
       "the user's limit is {processes} processes and threads (ulimit -u); a cgroup may limit them too (pids.max)" },
-    { EAGAIN, always, "{program}: the system has no room for another process ({errno})",
+    { EAGAIN, ALWAYS, "{program}: the system has no room for another process ({errno})",
       "see ulimit -u, and pids.max of the cgroup" },
-    { ENOMEM, always, "{program}: the system has no memory for another process ({errno})", "free memory, or start fewer workers" },
-    { EMFILE, always, "{program}: ddprun has no descriptors left for its output ({errno})", "raise ulimit -n" },
-    { ANY_ERROR, always, "{program}: {errno}", NULL },
+    { ENOMEM, ALWAYS, "{program}: the system has no memory for another process ({errno})", "free memory, or start fewer workers" },
+    { EMFILE, ALWAYS, "{program}: ddprun has no descriptors left for its output ({errno})", "raise ulimit -n" },
+    { ANY_ERROR, ALWAYS, "{program}: {errno}", NULL },
 };
 /* clang-format on */
 
@@ -363,8 +311,9 @@ static const struct row {
 static const struct row *row_of(const struct start_failure *f)
 {
     int error = f->error == ELIBACC ? ENOENT : f->error;
+    const unsigned seen = observations(f);
     const struct row *row = rows;
-    while (row->error != ANY_ERROR && (row->error != error || !row->fits(f)))
+    while (row->error != ANY_ERROR && (row->error != error || (row->seen & seen) != row->seen))
         row++;
     return row;
 }

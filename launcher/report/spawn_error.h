@@ -34,13 +34,6 @@ void elf_check(struct slice file, struct slice ours, struct elf_look *look);
 enum { ELF_MACHINE_NAME_MAX = 32 };
 const char *elf_machine_name(int machine, char buffer[ELF_MACHINE_NAME_MAX]);
 
-/* --- program look ----------------------------------------------------------------------------------------- */
-
-/* What lies where a program could not be started.
- *
- * execve answers with one number. This is everything that tells apart what the number leaves open; the
- * words are made of it in spawn_error.c. */
-
 /* Of the program, and of the interpreter or loader that it names. */
 enum path_kind {
     PATH_UNKNOWN, /* it was not looked at, or could not be */
@@ -53,6 +46,7 @@ enum path_kind {
 
 enum { INTERPRETER_MAX = 256 };
 
+/* What was seen of a program that could not be started, to tell apart what the errno of execve leaves open. */
 struct program_look {
     char path[PATH_MAX]; /* what was looked at */
     enum path_kind kind;
@@ -71,11 +65,6 @@ struct program_look {
 /* The part that only reads: what `head`, the first bytes of the file, say. `ours` are those of a program
  * that runs here. Sets empty, interpreter, carriage_return and elf. */
 void program_look_at_bytes(struct program_look *look, struct slice head, struct slice ours);
-
-/* --- start words ------------------------------------------------------------------------------------------ */
-
-/* Why a program could not be started, and what helps: two sentences made of execve's errno and of what
- * spawn_error.h saw. */
 
 struct start_failure {
     int error;           /* of execve, of the search, or of fork */

@@ -8,7 +8,6 @@
 #ifndef RENDEZVOUS_CLIENT_CALL_H
 #define RENDEZVOUS_CLIENT_CALL_H
 
-#include <netdb.h>
 #include "base/buf.h"
 #include "ddp/error.h"
 
@@ -55,13 +54,5 @@ void client_turn_give(struct client_turn *turn);
 /* Conditions on that clock. The wait may end for no reason, as always; false when the deadline has passed. */
 void client_cond_init(pthread_cond_t *cond);
 bool client_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t deadline_ms);
-
-/* From a host name to a connection on which requests can be made.
- *
- * How long a client waits between two tries to reach a store. Pure. */
-
-/* Before try number `round` (from 0): growing, and spread by `luck` (any number) so that a thousand workers that
- * were refused together do not come back together. */
-uint32_t client_pause_ms(unsigned round, uint32_t luck);
 
 #endif

@@ -1,14 +1,8 @@
 /* client.h -- what the files of the store client share; the public face is include/ddp/store.h.
  *
- *     client.c      the calls of PyTorch's protocol       \  each is: begin, put.., send, take.., end
- *     client.c     our own: named barriers, CONTROL      /
- *     client.c     connect, begin and end a call, close
- *     connect.c    which dialect, try again, when to stop
- *     call.c   who we are
- *     call.c       one request and its reply
- *     call.c, call.c, connect.c, connect.c    deadlines for everything that blocks
- *
- * Each file uses only those below it.
+ *     client.c     the calls of PyTorch's protocol, named barriers, CONTROL: each is begin, put.., send, take.., end
+ *     connect.c    connect: which dialect, try again, when to stop
+ *     call.c       who we are; one request and its reply, with a deadline for everything that blocks
  *
  * A `client_call` remembers its first failure, and all later steps of it do nothing, so that a call reads as
  * a list of steps with one look at the outcome at the end. `err` is never NULL below the public functions. */

@@ -15,7 +15,6 @@
  * with more patience: a store that is merely busy must not be taken for an old one. */
 #include "base/clock.h"
 #include "base/connector.h"
-#include "client/call.h"
 #include "client/client.h"
 
 #include <ctype.h>

@@ -437,7 +437,7 @@ static bool leftovers_kill(struct leftovers *l, uint64_t limit_ms)
 enum {
     RECORDS_MAX = 256, /* looked at; a user has fewer jobs on one host */
     TURN_MS = 5,       /* between two looks whether it is our turn */
-    DEAF_S = 60,       /* a FIFO is opened right after it was made */
+    LITTER_S = 60,     /* a FIFO is opened, and a draft renamed, right after it was made */
     STORE_NAME_MAX = RUNTIME_NAME_DIGITS + sizeof(".store")
 };
 
@@ -681,13 +681,16 @@ static bool look_at(int dir, const char *name, const struct record *here, bool q
     return bury_in_turn(dir, &r, quiet);
 }
 
-/* A FIFO of workers' timers that nobody reads any more: its job was killed before it had a
- * record. */
-static void remove_deaf(int dir, const char *name)
+/* What a job has left that was killed before it had a record: a FIFO of workers' timers that nobody reads any more, the
+ * draft of a record. */
+static void remove_litter(int dir, const char *name)
 {
     struct stat st;
-    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISFIFO(st.st_mode) ||
-        time(NULL) - st.st_mtime < DEAF_S)
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0 || time(NULL) - st.st_mtime < LITTER_S)
+        return;
+    if (S_ISREG(st.st_mode) && name[0] == '.')
+        unlinkat(dir, name, 0);
+    if (!S_ISFIFO(st.st_mode))
         return;
     const int fd = openat(dir, name, O_WRONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
     if (fd >= 0)
@@ -705,8 +708,8 @@ static int look_through(int dir, const struct record *here, bool quiet)
         return 0;
     rewinddir(d);
     for (struct dirent *e; seen < RECORDS_MAX && (e = readdir(d)) != NULL;) {
-        if (e->d_type == DT_FIFO || e->d_type == DT_UNKNOWN)
-            remove_deaf(dir, e->d_name);
+        if (e->d_type == DT_FIFO || e->d_type == DT_UNKNOWN || e->d_name[0] == '.')
+            remove_litter(dir, e->d_name);
         if (e->d_name[0] == '.' || strlen(e->d_name) != COOKIE_CHARS)
             continue;
         seen++;

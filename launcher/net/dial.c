@@ -1,11 +1,4 @@
-/* dial.c -- see dial.h.
- *
- * Loop and thread share one object; whoever leaves last frees it. The thread wakes the loop while it holds the lock
- * and only if the loop is still there, so the wake-up never meets a handle that is closed.
- *
- * A thread of its own and not libuv's pool: getaddrinfo cannot be interrupted, and with a name server that
- * is silent it may hang for half a minute or more; four such would fill the pool, and at its end a process
- * would wait for them. */
+/* dial.c -- see dial.h. */
 #include "net/dial.h"
 
 #include "base/buf.h"
@@ -26,177 +19,62 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-struct name_lookup {
-    pthread_mutex_t lock;
-    int users;   /* thread, and loop with its handle */
-    bool wanted; /* the loop still waits for the answer */
-    uv_async_t wake;
+/* --- names on the loop ---------------------------------------------------------------------------------- */
+
+struct loop_lookup {
+    uv_poll_t poll;
+    struct name_lookup *lookup;
     void (*done)(void *user, const struct name_found *found);
     void *user;
-    struct name_found found;
-    char host[];
 };
 
-/* Is `host` one of the words behind the address? Names are compared without case, as resolvers do. */
-static bool names_host(const char *line, const char *host)
+static void lookup_on_answer(uv_poll_t *poll, int status, int events)
 {
-    const size_t len = strlen(host);
-    line += strcspn(line, " \t");
-    while (*line != '\0' && *line != '#') {
-        line += strspn(line, " \t");
-        const size_t word = strcspn(line, " \t#");
-        if (word == len && strncasecmp(line, host, len) == 0)
-            return true;
-        line += word;
-    }
-    return false;
-}
-
-/* The first line that names the host, as the C library reads the file. A longer line is cut. It is shown
- * when the name leads to loopback: the user must then know that the mistake is in this file and not in DNS.
- * Control characters become blanks, for it goes to a terminal. */
-static void find_hosts_line(const char *host, char line[LOOKUP_LINE_MAX])
-{
-    char text[1024];
-    FILE *file = fopen("/etc/hosts", "re");
-    line[0] = '\0';
-    while (file != NULL && line[0] == '\0' && fgets(text, sizeof(text), file) != NULL) {
-        text[strcspn(text, "\r\n")] = '\0';
-        for (char *p = text; *p != '\0'; p++)
-            if (iscntrl((unsigned char)*p))
-                *p = ' ';
-        if (names_host(text, host))
-            snprintf(line, LOOKUP_LINE_MAX, "%.*s", LOOKUP_LINE_MAX - 1, text);
-    }
-    if (file != NULL)
-        fclose(file);
-}
-
-/* In the resolver's order, which is RFC 6724's: what it puts first is what a program would have tried
- * first. */
-static void put_addresses(const struct addrinfo *list, struct name_found *found)
-{
-    for (; list != NULL && found->n < DIAL_ADDRESSES_MAX; list = list->ai_next)
-        if (getnameinfo(list->ai_addr, list->ai_addrlen, found->addresses[found->n], DIAL_TEXT_MAX, NULL, 0,
-                        NI_NUMERICHOST) == 0)
-            found->n++;
-}
-
-/* Both families are asked for even if this machine has no address of one (no AI_ADDRCONFIG): that flag
- * ignores loopback, and a test or a laptop without a network would find nothing. */
-void name_look_up(const char *host, bool only_literal, struct name_found *found)
-{
-    const struct addrinfo hints = { .ai_socktype = SOCK_STREAM,
-                                    .ai_flags = only_literal ? AI_NUMERICHOST : 0 };
-    struct addrinfo *list = NULL;
-    *found = (struct name_found){ .error = getaddrinfo(host, NULL, &hints, &list) };
-    if (found->error == 0) {
-        put_addresses(list, found);
-        freeaddrinfo(list);
-        if (found->n == 0)
-            found->error = EAI_NONAME;
-    }
-    if (!only_literal)
-        find_hosts_line(host, found->hosts_line);
-}
-
-/* The caller holds the lock and gives up its share. Who leaves last must unlock before it destroys; nobody
- * else can come any more, since the count was 0. */
-static void leave(struct name_lookup *l)
-{
-    const bool last = --l->users == 0;
-    pthread_mutex_unlock(&l->lock);
-    if (last) {
-        pthread_mutex_destroy(&l->lock);
-        free(l);
-    }
-}
-
-/* The long part without the lock: the loop must be able to leave meanwhile. */
-static void *thread_main(void *arg)
-{
-    struct name_lookup *l = arg;
+    struct loop_lookup *l = poll->data;
     struct name_found found;
-    name_look_up(l->host, false, &found);
-    pthread_mutex_lock(&l->lock);
-    l->found = found;
-    if (l->wanted)
-        uv_async_send(&l->wake);
-    leave(l);
-    return NULL;
+    (void)status, (void)events;
+    uv_poll_stop(poll);
+    if (name_lookup_take(l->lookup, &found))
+        l->done(l->user, &found);
 }
 
-/* The loop's share, and only now: libuv has let go of the handle, which lies within the object. Whoever of
- * the two comes last frees it. */
+struct loop_lookup *loop_lookup_begin(uv_loop_t *loop, const char *host,
+                                      void (*done)(void *user, const struct name_found *found), void *user)
+{
+    struct loop_lookup *l = calloc(1, sizeof(*l));
+    if (l == NULL || name_lookup_begin(host, &l->lookup) != 0) {
+        free(l);
+        return NULL;
+    }
+    l->done = done;
+    l->user = user;
+    l->poll.data = l;
+    if (uv_poll_init(loop, &l->poll, name_lookup_fd(l->lookup)) != 0) {
+        name_lookup_end(l->lookup);
+        free(l);
+        return NULL;
+    }
+    uv_poll_start(&l->poll, UV_READABLE, lookup_on_answer);
+    return l;
+}
+
 static void lookup_closed(uv_handle_t *handle)
 {
-    struct name_lookup *l = handle->data;
-    pthread_mutex_lock(&l->lock);
-    leave(l);
+    free(handle->data);
 }
 
-/* Its writes are seen: the thread sent the wake-up after it had written, under the lock. uv_async may wake
- * us once for several sends, and is sent once here. */
-static void on_wake(uv_async_t *wake)
-{
-    struct name_lookup *l = wake->data;
-    l->done(l->user, &l->found);
-}
-
-void name_lookup_end(struct name_lookup *l)
+void loop_lookup_end(struct loop_lookup *l)
 {
     if (l == NULL)
         return;
-    pthread_mutex_lock(&l->lock);
-    l->wanted = false;
-    pthread_mutex_unlock(&l->lock);
-    uv_close((uv_handle_t *)&l->wake, lookup_closed);
+    uv_poll_stop(&l->poll);
+    name_lookup_end(l->lookup);
+    uv_close((uv_handle_t *)&l->poll, lookup_closed);
 }
 
-/* Detached, and deaf to signals: those are the loop's. 0, or an errno. The mask is inherited, so it is set
- * around the creation and not in the thread, which would be open to signals for a moment. */
-static int start_thread(struct name_lookup *l)
-{
-    pthread_t thread;
-    pthread_attr_t attr;
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_attr_init(&attr);
-    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int rc = pthread_create(&thread, &attr, thread_main, l);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attr);
-    return rc;
-}
+/* --- the dial ------------------------------------------------------------------------------------------- */
 
-struct name_lookup *name_lookup_begin(uv_loop_t *loop, const char *host,
-                                      void (*done)(void *user, const struct name_found *found), void *user)
-{
-    struct name_lookup *l = calloc(1, sizeof(*l) + strlen(host) + 1);
-    if (l == NULL)
-        return NULL;
-    if (uv_async_init(loop, &l->wake, on_wake) != 0) {
-        free(l);
-        return NULL;
-    }
-    pthread_mutex_init(&l->lock, NULL);
-    l->wake.data = l;
-    l->users = 2;
-    l->wanted = true;
-    l->done = done;
-    l->user = user;
-    strcpy(l->host, host);
-    if (start_thread(l) == 0)
-        return l;
-    l->users = 1;
-    name_lookup_end(l);
-    return NULL;
-}
-
-/* --- join dial -------------------------------------------------------------------------------------------- */
-
-/* Dial_plan.h decides, this file has the sockets.
+/* dial_plan.h decides, this file has the sockets.
  *
  * Whatever happens ends in pump(): it asks for wishes until there are none, says what is to be said, and sets the one
  * timer. A runner is one connection to one address:
@@ -224,8 +102,8 @@ struct join_dial {
     struct join_dial_options options;
     struct dial plan;
     uv_timer_t timer;
-    struct name_lookup *lookup; /* NULL = none is under way */
-    struct runner *runners[DIAL_ADDRESSES_MAX];
+    struct loop_lookup *lookup; /* NULL = none is under way */
+    struct runner *runners[RACE_ADDRESSES_MAX];
     uint32_t nonce;
     int handles;
     bool closing;
@@ -274,9 +152,9 @@ void join_dial_close(struct join_dial *j)
     if (j == NULL || j->closing)
         return;
     j->closing = true;
-    for (int i = 0; i < DIAL_ADDRESSES_MAX; i++)
+    for (int i = 0; i < RACE_ADDRESSES_MAX; i++)
         end_runner(j, i);
-    name_lookup_end(j->lookup);
+    loop_lookup_end(j->lookup);
     uv_close((uv_handle_t *)&j->timer, on_timer_closed);
 }
 
@@ -310,7 +188,7 @@ static void arrive(struct runner *r)
     name_of(r->fd, getsockname, found.source, sizeof(found.source));
     dial_arrived(&j->plan, r->index, clock_ms());
     r->fd = -1;
-    for (int i = 0; i < DIAL_ADDRESSES_MAX; i++)
+    for (int i = 0; i < RACE_ADDRESSES_MAX; i++)
         end_runner(j, i);
     j->options.found(j->options.user, &found);
 }
@@ -378,23 +256,11 @@ static bool say_hello(struct runner *r)
 
 /* --- connections ---------------------------------------------------------------------------------------- */
 
-/* On loopback a connect to a free port of the ephemeral range may meet itself, and would take the port from
- * the store. (TCP's simultaneous open: source port and destination are the same by chance. It happens on a
- * node that waits for its own store, one in some 28,000 tries, and every 2 s for hours.) */
-static bool met_itself(int fd)
-{
-    struct sockaddr_storage here = { 0 }, there = { 0 };
-    socklen_t here_len = sizeof(here), there_len = sizeof(there);
-    return getsockname(fd, (struct sockaddr *)&here, &here_len) == 0 &&
-           getpeername(fd, (struct sockaddr *)&there, &there_len) == 0 && here_len == there_len &&
-           memcmp(&here, &there, here_len) == 0;
-}
-
 static void runner_on_event(uv_poll_t *poll, int status, int events);
 
 static void connected(struct runner *r)
 {
-    char source[DIAL_TEXT_MAX];
+    char source[RACE_TEXT_MAX];
     name_of(r->fd, getsockname, source, sizeof(source));
     dial_connected(&r->dial->plan, r->index, source, clock_ms());
     r->greets = true;
@@ -407,11 +273,7 @@ static void connected(struct runner *r)
 /* What became of the connect. libuv reports an error as readiness, too; the socket knows which. */
 static void look_at_connect(struct runner *r)
 {
-    int error = 0;
-    socklen_t len = sizeof(error);
-    getsockopt(r->fd, SOL_SOCKET, SO_ERROR, &error, &len);
-    if (error == 0 && met_itself(r->fd))
-        error = ECONNREFUSED;
+    const int error = connector_error(r->fd);
     if (error != 0)
         runner_fail(r, false, error);
     else
@@ -430,29 +292,6 @@ static void runner_on_event(uv_poll_t *poll, int status, int events)
     pump(j);
 }
 
-/* A socket that connects; -errno when the kernel refuses on the spot. getaddrinfo with AI_NUMERICHOST only
- * parses, and knows a scope ("fe80::1%eth0"), which inet_pton does not. */
-static int begin_connect(const char *address, int port)
-{
-    const struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV };
-    struct addrinfo *at;
-    char service[8];
-    const int on = 1;
-    snprintf(service, sizeof(service), "%d", port);
-    if (getaddrinfo(address, service, &hints, &at) != 0)
-        return -EADDRNOTAVAIL;
-    int fd = socket(at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    int error = fd < 0 ? errno : 0;
-    if (fd >= 0)
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    if (fd >= 0 && connect(fd, at->ai_addr, at->ai_addrlen) != 0 && errno != EINPROGRESS) {
-        error = errno;
-        close(fd);
-    }
-    freeaddrinfo(at);
-    return error != 0 ? -error : fd;
-}
-
 /* NULL: no memory. `fd` is the runner's from then on. */
 static struct runner *runner_new(struct join_dial *j, int index, int fd)
 {
@@ -469,7 +308,7 @@ static struct runner *runner_new(struct join_dial *j, int index, int fd)
 
 static void start_runner(struct join_dial *j, int index)
 {
-    const int fd = begin_connect(j->plan.runners[index].address, j->options.port);
+    const int fd = connector_begin(j->plan.race.runners[index].address, j->options.port);
     struct runner *r = fd >= 0 ? runner_new(j, index, fd) : NULL;
     if (r == NULL) {
         dial_failed(&j->plan, index, true, fd >= 0 ? ENOMEM : -fd, slice_of(NULL, 0), clock_ms());
@@ -485,7 +324,7 @@ static void start_runner(struct join_dial *j, int index)
 
 static void take_addresses(struct join_dial *j, const struct name_found *found)
 {
-    const char *addresses[DIAL_ADDRESSES_MAX];
+    const char *addresses[RACE_ADDRESSES_MAX];
     for (int i = 0; i < found->n; i++)
         addresses[i] = found->addresses[i];
     if (found->error != 0)
@@ -495,29 +334,25 @@ static void take_addresses(struct join_dial *j, const struct name_found *found)
                       clock_ms());
 }
 
-/* The lookup ends last: `found` lies in it. */
 static void on_looked_up(void *user, const struct name_found *found)
 {
     struct join_dial *j = user;
-    struct name_lookup *lookup = j->lookup;
+    loop_lookup_end(j->lookup);
     j->lookup = NULL;
     take_addresses(j, found);
-    name_lookup_end(lookup);
     pump(j);
 }
 
-/* A literal asks nobody, and costs no thread. Whether it is one the C library decides, which also knows
- * 127.1 and scopes. */
+/* A literal costs no thread. */
 static void look_up(struct join_dial *j)
 {
     struct name_found found;
-    name_look_up(j->host, true, &found);
-    j->plan.options.literal = found.error == 0;
-    if (found.error == 0) {
+    j->plan.options.literal = name_is_literal(j->host, &found);
+    if (j->plan.options.literal) {
         take_addresses(j, &found);
         return;
     }
-    j->lookup = name_lookup_begin(j->options.loop, j->host, on_looked_up, j);
+    j->lookup = loop_lookup_begin(j->options.loop, j->host, on_looked_up, j);
     if (j->lookup == NULL)
         dial_unresolved(&j->plan, EAI_MEMORY, clock_ms());
 }
@@ -545,7 +380,7 @@ static void join_dial_give_up(struct join_dial *j)
     const bool asked = j->options.code != NULL;
     const bool ok = asked || (dial_report(&j->plan, &report, clock_ms()) && buf_append(&report, "", 1));
     const char *words = asked ? j->note : (const char *)report.data;
-    for (int i = 0; i < DIAL_ADDRESSES_MAX; i++)
+    for (int i = 0; i < RACE_ADDRESSES_MAX; i++)
         end_runner(j, i);
     j->options.failed(j->options.user, asked ? j->options.code : dial_code(j->plan.finding),
                       ok ? words : "the store cannot be reached, and memory is short");

@@ -1,9 +1,4 @@
-/* dial.h -- from a host name to a connection with the store: every address is tried, the first that answers as a store wins.
- *
- * From a host name to numeric addresses, without waiting.
- *
- * A thread of its own asks the C library, which may take many seconds and cannot be interrupted; libuv's would keep the
- * loop, and with it ddprun, from ending meanwhile. This one is left alone when nobody wants its answer any more. */
+/* dial.h -- from a host name to a connection with the store: every address is tried, the first that answers as a store wins. */
 #ifndef LAUNCHER_NET_DIAL_H
 #define LAUNCHER_NET_DIAL_H
 
@@ -15,34 +10,21 @@
 #include <stdint.h>
 #include <uv.h>
 
-enum { LOOKUP_LINE_MAX = 160 };
+/* base/connector.h's look-up on the loop; libuv's own would keep the loop, and with it ddprun, from ending meanwhile. */
+struct loop_lookup;
 
-struct name_found {
-    int error; /* 0, or EAI_... */
-    int n;
-    char addresses[DIAL_ADDRESSES_MAX][DIAL_TEXT_MAX];
-    char hosts_line[LOOKUP_LINE_MAX]; /* of /etc/hosts, which names the host; "" = none does */
-};
-
-struct name_lookup;
-
-/* Begin; `done` is called on the loop, once. NULL: no memory or no thread. The lookup is yours until name_lookup_end,
- * which may be called at any time, from `done` too; `done` is not called after it. */
-struct name_lookup *name_lookup_begin(uv_loop_t *loop, const char *host,
+/* Begin; `done` is called on the loop, once. NULL: no memory, descriptor or thread. The lookup is yours until
+ * loop_lookup_end, which may be called at any time, from `done` too; `done` is not called after it. */
+struct loop_lookup *loop_lookup_begin(uv_loop_t *loop, const char *host,
                                       void (*done)(void *user, const struct name_found *found), void *user);
-void name_lookup_end(struct name_lookup *lookup); /* NULL is allowed */
-
-/* The same at once: for a literal this asks nobody, a name may take its time. */
-void name_look_up(const char *host, bool only_literal, struct name_found *found);
-
-/* --- join dial -------------------------------------------------------------------------------------------- */
+void loop_lookup_end(struct loop_lookup *lookup); /* NULL is allowed */
 
 /* From the place where the nodes meet to a connection with a store that answers.
  *
  *     resolve -> route -> connect -> hello         again, with growing pauses, until the budget is used up
  *
  * A node dials like this whoever has the store, also when it has just started it itself. Nothing blocks: names
- * are looked up on a thread of libuv's, connections are polled. What each stage met is kept, with its times; the user
+ * are looked up on a thread, connections are polled. What each stage met is kept, with its times; the user
  * hears of it after two seconds, again when it changes and every half minute, and in full when the time is up. */
 
 struct join_dial;

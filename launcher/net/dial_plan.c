@@ -13,14 +13,7 @@
 #include <string.h>
 
 enum {
-    FIRST_PAUSE_MS = 50,
-    LONGEST_PAUSE_MS = 2000,
-    HEAD_START_MS = 250,
-    CONNECT_MS = 5000, /* the kernel asks four times until then, and has given up on ARP */
-    HELLO_MS = 3000,
-    LOOK_UP_MS =
-        5000, /* a name service that is silent for longer is told; an old answer is asked for again */
-    LONGEST_DOUBLINGS = 6
+    LOOK_UP_MS = 5000 /* a name service that is silent for longer is told; an old answer is asked for again */
 };
 
 static const struct row {
@@ -60,12 +53,12 @@ static void enter(struct dial *d, enum dial_phase phase, uint64_t now_ms)
 }
 
 /* All nodes of a job begin together; their tries should not stay together. (xorshift) */
-static uint32_t jitter(struct dial *d, uint32_t below)
+static uint32_t next_random(struct dial *d)
 {
     d->random ^= d->random << 13;
     d->random ^= d->random >> 17;
     d->random ^= d->random << 5;
-    return d->random % below;
+    return d->random;
 }
 
 static bool address_is_loopback(const char *address)
@@ -171,47 +164,40 @@ static void dial_count_met(struct dial *d, const struct dial_met *met, uint64_t 
 
 static void begin_race(struct dial *d, uint64_t now_ms)
 {
-    for (int i = 0; i < d->n; i++)
-        d->runners[i].state = RUNNER_WAITS;
+    race_begin(&d->race, now_ms);
     d->round_met = false;
-    d->next_ms = now_ms;
     enter(d, DIAL_RACING, now_ms);
 }
 
 /* Old addresses are forgotten first: a pod that was moved has another one. */
 static void begin_look_up(struct dial *d, uint64_t now_ms)
 {
-    d->n = 0;
+    d->race.n = 0;
     d->next_ms = now_ms; /* the wish is still to be told */
     d->seen[STAGE_RESOLVE].tries++;
     enter(d, DIAL_LOOKING_UP, now_ms);
 }
 
-/* A name that leads to this machine explains every failure behind it. The pause is jittered by a quarter to
- * both sides, which is enough to part nodes that have begun in the same millisecond. */
+/* A name that leads to this machine explains every failure behind it. */
 static void end_round(struct dial *d, const struct dial_met *met, uint64_t now_ms)
 {
     struct dial_met loopback = *met;
-    const unsigned doublings = d->failed_rounds < LONGEST_DOUBLINGS ? d->failed_rounds : LONGEST_DOUBLINGS;
-    const uint32_t base = FIRST_PAUSE_MS << doublings;
-    const uint32_t pause = base < LONGEST_PAUSE_MS ? base : LONGEST_PAUSE_MS;
     if (d->only_loopback && met->stage != STAGE_RESOLVE) {
         loopback.stage = STAGE_RESOLVE;
         loopback.error = DIAL_LOOPBACK;
     }
     dial_count_met(d, &loopback, now_ms);
-    d->failed_rounds++;
     enter(d, DIAL_PAUSING, now_ms);
-    d->next_ms = now_ms + pause * 3 / 4 + jitter(d, pause / 2);
+    d->next_ms = now_ms + race_pause_ms(d->failed_rounds++, next_random(d));
 }
 
 /* Nobody writes "localhost" by mistake of a file; what is wrong with it shows when it refuses. */
 static bool means_us(const struct dial *d)
 {
-    bool all =
-        d->n > 0 && !d->options.master && !d->options.literal && strcmp(d->options.host, "localhost") != 0;
-    for (int i = 0; i < d->n; i++)
-        all = all && d->runners[i].loopback;
+    bool all = d->race.n > 0 && !d->options.master && !d->options.literal &&
+               strcmp(d->options.host, "localhost") != 0;
+    for (int i = 0; i < d->race.n; i++)
+        all = all && address_is_loopback(d->race.runners[i].address);
     return all;
 }
 
@@ -223,8 +209,7 @@ void dial_begin(struct dial *d, const struct dial_options *options, uint64_t now
     begin_look_up(d, now_ms);
 }
 
-/* An answer that comes when it is no longer waited for is dropped, like one of a name server that was slow.
- * Of more than DIAL_ADDRESSES_MAX addresses the first are taken; the others would only make a round longer. */
+/* An answer that comes when it is no longer waited for is dropped, like one of a name server that was slow. */
 void dial_resolved(struct dial *d, const char *const *addresses, int n, const char *hosts_line,
                    uint64_t now_ms)
 {
@@ -233,11 +218,7 @@ void dial_resolved(struct dial *d, const char *const *addresses, int n, const ch
     d->seen[STAGE_RESOLVE].done++;
     d->seen[STAGE_RESOLVE].took_ms = now_ms - d->since_ms;
     d->looked_up_ms = now_ms;
-    for (d->n = 0; d->n < n && d->n < DIAL_ADDRESSES_MAX; d->n++) {
-        struct dial_runner *r = &d->runners[d->n];
-        snprintf(r->address, sizeof(r->address), "%s", addresses[d->n]);
-        r->loopback = address_is_loopback(r->address);
-    }
+    race_line_up(&d->race, addresses, n);
     snprintf(d->hosts_line, sizeof(d->hosts_line), "%s", hosts_line != NULL ? hosts_line : "");
     d->only_loopback = means_us(d);
     begin_race(d, now_ms);
@@ -259,25 +240,24 @@ void dial_unresolved(struct dial *d, int error, uint64_t now_ms)
  * report, which shows how far it came. */
 void dial_connected(struct dial *d, int runner, const char *source, uint64_t now_ms)
 {
-    struct dial_runner *r = &d->runners[runner];
+    struct race_runner *r = &d->race.runners[runner];
     d->seen[STAGE_ROUTE].done++;
     d->seen[STAGE_CONNECT].done++;
     d->seen[STAGE_CONNECT].took_ms = now_ms - r->since_ms;
     d->seen[STAGE_HELLO].tries++;
     snprintf(d->source, sizeof(d->source), "%s", source);
-    r->state = RUNNER_GREETS;
-    r->since_ms = now_ms;
+    race_connected(&d->race, runner, now_ms);
 }
 
 /* A refusal by this machine itself, where the store is not to be, is told apart: the address is wrong and
  * not the store late. */
-static void dial_count_failure(struct dial *d, struct dial_runner *r, const struct dial_met *what,
+static void dial_count_failure(struct dial *d, struct race_runner *r, const struct dial_met *what,
                                uint64_t now_ms)
 {
     struct dial_met met = *what;
     met.took_ms = now_ms - r->since_ms;
     snprintf(met.address, sizeof(met.address), "%s", r->address);
-    if (met.error == ECONNREFUSED && r->loopback && !d->options.master)
+    if (met.error == ECONNREFUSED && address_is_loopback(r->address) && !d->options.master)
         met.error = DIAL_REFUSED_HERE;
     r->state = RUNNER_FAILED;
     if (met.stage == STAGE_CONNECT)
@@ -286,7 +266,7 @@ static void dial_count_failure(struct dial *d, struct dial_runner *r, const stru
 }
 
 /* On the spot the kernel has found no way; only a refusal by this machine comes as fast, and a lack of descriptors. */
-static enum dial_stage stage_of(const struct dial_runner *r, bool on_the_spot, int error)
+static enum dial_stage stage_of(const struct race_runner *r, bool on_the_spot, int error)
 {
     if (r->state == RUNNER_GREETS)
         return STAGE_HELLO;
@@ -297,7 +277,7 @@ static enum dial_stage stage_of(const struct dial_runner *r, bool on_the_spot, i
 void dial_failed(struct dial *d, int runner, bool on_the_spot, int error, struct slice answer,
                  uint64_t now_ms)
 {
-    struct dial_runner *r = &d->runners[runner];
+    struct race_runner *r = &d->race.runners[runner];
     struct dial_met met = { .error = plain_error(error) };
     if (r->state == RUNNER_FAILED)
         return;
@@ -310,7 +290,7 @@ void dial_failed(struct dial *d, int runner, bool on_the_spot, int error, struct
 void dial_arrived(struct dial *d, int runner, uint64_t now_ms)
 {
     d->seen[STAGE_HELLO].done++;
-    d->seen[STAGE_HELLO].took_ms = now_ms - d->runners[runner].since_ms;
+    d->seen[STAGE_HELLO].took_ms = now_ms - d->race.runners[runner].since_ms;
     enter(d, DIAL_ARRIVED, now_ms);
 }
 
@@ -336,66 +316,30 @@ static struct dial_wish next_look_up(struct dial *d, uint64_t now_ms)
     return wait_until(UINT64_MAX);
 }
 
-/* When this runner has taken too long; UINT64_MAX: it does not run. A connection and an answer have limits
- * of their own: a host that is down is silent at the first, a foreign service, or a store that hangs, at
- * the second. */
-static uint64_t limit_of(const struct dial_runner *r)
-{
-    if (r->state == RUNNER_CONNECTS)
-        return r->since_ms + CONNECT_MS;
-    return r->state == RUNNER_GREETS ? r->since_ms + HELLO_MS : UINT64_MAX;
-}
-
-/* The first that has taken too long is dropped. One for each question: the shell asks until there is
+/* The wishes of the race, with what each means for the report. One for each question: the shell asks until there is
  * nothing left to do. */
-static bool drop_late(struct dial *d, struct dial_wish *wish, uint64_t now_ms)
+static struct dial_wish next_of_race(struct dial *d, uint64_t now_ms)
 {
-    for (int i = 0; i < d->n; i++) {
-        struct dial_runner *r = &d->runners[i];
-        const bool greets = r->state == RUNNER_GREETS;
-        const struct dial_met met = { .stage = greets ? STAGE_HELLO : STAGE_CONNECT,
-                                      .error = greets ? HELLO_SILENT : ETIMEDOUT };
-        if (limit_of(r) > now_ms)
-            continue;
-        dial_count_failure(d, r, &met, now_ms);
-        *wish = (struct dial_wish){ .what = DIAL_DROP, .runner = i };
-        return true;
-    }
-    return false;
-}
-
-/* The head start is that of "happy eyeballs" (RFC 8305): a quarter of a second is longer than any round
- * trip, and short against the seconds that a dead address takes. */
-static struct dial_wish start_runner(struct dial *d, int i, uint64_t now_ms)
-{
-    d->runners[i].state = RUNNER_CONNECTS;
-    d->runners[i].since_ms = now_ms;
-    d->next_ms = now_ms + HEAD_START_MS;
-    d->seen[STAGE_ROUTE].tries++;
-    d->seen[STAGE_CONNECT].tries++;
-    return (struct dial_wish){ .what = DIAL_CONNECT, .runner = i };
-}
-
-/* Start the next runner when the head start of the last is over, or when nobody runs any more. */
-static struct dial_wish next_race(struct dial *d, uint64_t now_ms)
-{
-    struct dial_wish wish;
-    uint64_t at_ms = UINT64_MAX;
-    int waiting = -1;
-    if (drop_late(d, &wish, now_ms))
-        return wish;
-    for (int i = d->n - 1; i >= 0; i--) {
-        if (d->runners[i].state == RUNNER_WAITS)
-            waiting = i;
-        at_ms = dial_earlier(at_ms, limit_of(&d->runners[i]));
-    }
-    if (waiting >= 0 && (now_ms >= d->next_ms || at_ms == UINT64_MAX))
-        return start_runner(d, waiting, now_ms);
-    if (waiting < 0 && at_ms == UINT64_MAX) {
+    const struct race_step step = race_next(&d->race, now_ms);
+    struct race_runner *r = &d->race.runners[step.runner];
+    const bool greets = r->state == RUNNER_GREETS;
+    const struct dial_met late = { .stage = greets ? STAGE_HELLO : STAGE_CONNECT,
+                                   .error = greets ? HELLO_SILENT : ETIMEDOUT };
+    switch (step.what) {
+    case RACE_START:
+        d->seen[STAGE_ROUTE].tries++;
+        d->seen[STAGE_CONNECT].tries++;
+        return (struct dial_wish){ .what = DIAL_CONNECT, .runner = step.runner };
+    case RACE_LATE:
+        dial_count_failure(d, r, &late, now_ms);
+        return (struct dial_wish){ .what = DIAL_DROP, .runner = step.runner };
+    case RACE_LOST:
         end_round(d, &d->worst, now_ms);
         return wait_until(now_ms);
+    case RACE_WAIT:
+        break;
     }
-    return wait_until(waiting >= 0 ? dial_earlier(at_ms, d->next_ms) : at_ms);
+    return wait_until(step.at_ms);
 }
 
 /* A name may have got another address meanwhile, a literal not. An answer is used for LOOK_UP_MS, so the
@@ -404,7 +348,7 @@ static struct dial_wish next_after_pause(struct dial *d, uint64_t now_ms)
 {
     if (now_ms < d->next_ms)
         return wait_until(d->next_ms);
-    if (d->n > 0 && (d->options.literal || now_ms < d->looked_up_ms + LOOK_UP_MS))
+    if (d->race.n > 0 && (d->options.literal || now_ms < d->looked_up_ms + LOOK_UP_MS))
         begin_race(d, now_ms);
     else
         begin_look_up(d, now_ms);
@@ -417,7 +361,7 @@ static struct dial_wish next_in_phase(struct dial *d, uint64_t now_ms)
     case DIAL_LOOKING_UP:
         return next_look_up(d, now_ms);
     case DIAL_RACING:
-        return next_race(d, now_ms);
+        return next_of_race(d, now_ms);
     case DIAL_PAUSING:
         return next_after_pause(d, now_ms);
     case DIAL_ARRIVED:
@@ -487,8 +431,8 @@ static bool put_endpoint(struct buf *out, const char *host, int port)
 static bool put_addresses(struct buf *out, const struct dial *d)
 {
     bool ok = true;
-    for (int i = 0; i < d->n; i++)
-        ok = ok && buf_printf(out, "%s%s", i > 0 ? ", " : "", d->runners[i].address);
+    for (int i = 0; i < d->race.n; i++)
+        ok = ok && buf_printf(out, "%s%s", i > 0 ? ", " : "", d->race.runners[i].address);
     return ok;
 }
 
@@ -528,8 +472,8 @@ static bool fill_in(struct buf *out, const struct dial *d, const char *text)
 /* Before any round has ended. */
 static const char *meanwhile(const struct dial *d)
 {
-    for (int i = 0; i < d->n; i++)
-        if (d->runners[i].state == RUNNER_GREETS)
+    for (int i = 0; i < d->race.n; i++)
+        if (d->race.runners[i].state == RUNNER_GREETS)
             return "it takes connections, but has not said a word yet";
     return d->phase == DIAL_LOOKING_UP ? "its name is being looked up" : "a connection is not answered yet";
 }
@@ -628,7 +572,7 @@ static bool put_stage(struct buf *out, const struct dial *d, enum dial_stage sta
     if (seen->tries == 0)
         return ok && buf_printf(out, "not reached");
     ok = ok && buf_printf(out, "%u of %u worked", seen->done, seen->tries);
-    if (stage == STAGE_RESOLVE && seen->done > 0 && d->n > 0)
+    if (stage == STAGE_RESOLVE && seen->done > 0 && d->race.n > 0)
         ok = ok && buf_printf(out, ": %s is ", d->options.host) && put_addresses(out, d);
     if (stage == STAGE_ROUTE && d->source[0] != '\0')
         ok = ok && buf_printf(out, ": from %s", d->source);

@@ -5,12 +5,12 @@
  *     LOOKING_UP --addresses--> RACING --all failed--> PAUSING --time--> LOOKING_UP or RACING ...
  *         '--unknown--> PAUSING    '--one answered--> ARRIVED          budget used up: OVER
  *
- * The addresses of a name race each other with a short head start each, so that a dead one costs no time. A pause
- * begins at 50 ms and doubles up to 2 s, with jitter, because all nodes of a job start at once. */
+ * The addresses of a name race each other (race.h), and the pauses grow from 20 ms to 2 s. */
 #ifndef LAUNCHER_NET_DIAL_PLAN_H
 #define LAUNCHER_NET_DIAL_PLAN_H
 
 #include "base/buf.h"
+#include "base/connector.h"
 #include "base/endpoint.h"
 #include "base/text.h"
 #include "diagnosis/findings.h"
@@ -86,13 +86,7 @@ enum dial_error {
     X(HELLO_FAILED, HELLO, 0, 0, false)
 /* clang-format on */
 
-enum {
-    DIAL_ADDRESSES_MAX = 8,
-    DIAL_HISTORY_MAX = 24,
-    DIAL_TEXT_MAX = 64, /* a numeric address, with its scope */
-    DIAL_BYTES_MAX = 24,
-    DIAL_HOSTS_MAX = 160
-};
+enum { DIAL_HISTORY_MAX = 24, DIAL_BYTES_MAX = 24 };
 
 struct dial_options {
     const char *host; /* as the user wrote it; borrowed, like all text here */
@@ -113,7 +107,7 @@ struct dial_met {
     enum dial_stage stage;
     int error;
     uint64_t took_ms;
-    char address[DIAL_TEXT_MAX];
+    char address[RACE_TEXT_MAX];
     char bytes[DIAL_BYTES_MAX]; /* the first of a foreign answer, printable */
 };
 
@@ -131,24 +125,18 @@ struct dial {
     enum dial_phase phase;
     uint64_t begun_ms;
     uint64_t since_ms; /* of the phase */
-    uint64_t next_ms;  /* when a pause or a head start is over */
+    uint64_t next_ms;  /* when a pause is over; before a look-up was wished for: then, else UINT64_MAX */
     uint64_t looked_up_ms;
     uint32_t random;
     unsigned failed_rounds;
-    struct dial_runner {
-        char address[DIAL_TEXT_MAX];
-        enum dial_runner_state { RUNNER_WAITS, RUNNER_CONNECTS, RUNNER_GREETS, RUNNER_FAILED } state;
-        uint64_t since_ms;
-        bool loopback;
-    } runners[DIAL_ADDRESSES_MAX];
-    int n;
-    char hosts_line[DIAL_HOSTS_MAX]; /* of /etc/hosts, when the name means this machine */
+    struct race race;
+    char hosts_line[HOSTS_LINE_MAX]; /* of /etc/hosts, when the name means this machine */
     bool only_loopback;
     struct dial_stage_seen {
         unsigned tries, done;
         uint64_t took_ms; /* the last that was done */
     } seen[DIAL_STAGES];
-    char source[DIAL_TEXT_MAX];
+    char source[RACE_TEXT_MAX];
     struct dial_met worst; /* of this round */
     bool round_met;
     struct dial_met verdict; /* of the last full round; stands when `finding` is one */
@@ -176,7 +164,7 @@ void dial_begin(struct dial *d, const struct dial_options *options, uint64_t now
 /* What now? Ask until it is WAIT or GIVE_UP. */
 struct dial_wish dial_next(struct dial *d, uint64_t now_ms);
 
-/* The name has these addresses (numeric; at most DIAL_ADDRESSES_MAX count). `hosts_line`: what /etc/hosts says of the
+/* The name has these addresses (numeric; at most RACE_ADDRESSES_MAX count). `hosts_line`: what /etc/hosts says of the
  * name, or NULL. */
 void dial_resolved(struct dial *d, const char *const *addresses, int n, const char *hosts_line,
                    uint64_t now_ms);

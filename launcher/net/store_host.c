@@ -130,7 +130,7 @@ struct store_host {
     struct store_host_options options;
     struct dial
         waiting; /* of which only the name's part is used: when to say what about a name that is not known */
-    struct name_lookup *lookup;
+    struct loop_lookup *lookup;
     uv_timer_t timer;
     bool closing;
 };
@@ -246,7 +246,7 @@ static void store_host_join_other(const struct store_host_options *o, const stru
 static void decide(const struct store_host_options *o, const struct name_found *name)
 {
     struct own_address own[OWN_ADDRESSES_MAX];
-    const char *resolved[DIAL_ADDRESSES_MAX];
+    const char *resolved[RACE_ADDRESSES_MAX];
     struct hosting decided;
     for (int i = 0; i < name->n; i++)
         resolved[i] = name->addresses[i];
@@ -296,7 +296,7 @@ void store_host_close(struct store_host *h)
     if (h == NULL || h->closing)
         return;
     h->closing = true;
-    name_lookup_end(h->lookup);
+    loop_lookup_end(h->lookup);
     uv_close((uv_handle_t *)&h->timer, store_host_closed);
 }
 
@@ -311,7 +311,7 @@ static void on_timer(uv_timer_t *timer)
 static void on_looked_up(void *user, const struct name_found *name)
 {
     struct store_host *h = user;
-    name_lookup_end(h->lookup);
+    loop_lookup_end(h->lookup);
     h->lookup = NULL;
     if (name->error != 0) {
         dial_unresolved(&h->waiting, name->error, clock_ms());
@@ -346,7 +346,7 @@ static void pump(struct store_host *h)
 {
     struct dial_wish wish = dial_next(&h->waiting, clock_ms());
     if (wish.what == DIAL_LOOK_UP) {
-        h->lookup = name_lookup_begin(h->options.loop, h->options.plan->meeting.host, on_looked_up, h);
+        h->lookup = loop_lookup_begin(h->options.loop, h->options.plan->meeting.host, on_looked_up, h);
         if (h->lookup == NULL)
             dial_unresolved(&h->waiting, EAI_MEMORY, clock_ms());
         wish = dial_next(&h->waiting, clock_ms());
@@ -395,8 +395,7 @@ ddp_status store_host_find(const struct store_host_options *o, struct store_host
         find_alone(o);
         return DDP_OK;
     }
-    name_look_up(m->host, true, &literal);
-    if (literal.error == 0 || only_joins(m)) {
+    if (name_is_literal(m->host, &literal) || only_joins(m)) {
         decide(o, &literal);
         return DDP_OK;
     }

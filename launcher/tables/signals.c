@@ -1,4 +1,4 @@
-/* guardian.c -- see guardian.h.
+/* signals.c -- see signals.h.
  *
  * Why a copy must be told from a second request: the second request kills. `scancel`, `systemctl stop` and `pkill
  * ddprun` send one SIGTERM to every process that they find, so the agent hears it twice, once itself and once from

@@ -1,4 +1,4 @@
-/* guardian.h -- what each signal does, at ddprun (the guardian), at its agent and at a worker. One row each.
+/* signals.h -- what each signal does, at ddprun (the guardian), at its agent and at a worker. One row each.
  *
  * From these rows come: what guardian and agent watch, what spawn.c brings back to default in a worker, which
  * names --signals-to-handle takes, the manual page and the README's table. Pure: a signal that has come is data.

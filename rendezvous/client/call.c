@@ -1,9 +1,8 @@
-/* call.c -- see call.h.
+/* call.c -- one request and its reply; see client.h.
  *
  * The mutex guards only the flag and is held for a few instructions, also by threads that wait: a condition
  * gives it back while they sleep. The turn itself may be held for minutes, by a thread that waits for a
  * key. */
-#include "client/call.h"
 
 #include "base/clock.h"
 #include "client/client.h"
@@ -146,7 +145,7 @@ static ddp_status client_stream_check_quiet(struct client_stream *s, struct ddp_
 }
 
 /* By default a condition counts wall-clock time; setting the clock back would stretch every deadline. */
-void client_cond_init(pthread_cond_t *cond)
+static void cond_init(pthread_cond_t *cond)
 {
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
@@ -155,7 +154,7 @@ void client_cond_init(pthread_cond_t *cond)
     pthread_condattr_destroy(&attr);
 }
 
-bool client_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t deadline_ms)
+static bool cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t deadline_ms)
 {
     const struct timespec until = { .tv_sec = (time_t)(deadline_ms / 1000),
                                     .tv_nsec = (long)(deadline_ms % 1000) * 1000000 };
@@ -165,7 +164,7 @@ bool client_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t dead
 void client_turn_init(struct client_turn *turn)
 {
     pthread_mutex_init(&turn->lock, NULL);
-    client_cond_init(&turn->given);
+    cond_init(&turn->given);
     turn->taken = false;
 }
 
@@ -180,7 +179,7 @@ bool client_turn_take(struct client_turn *turn, uint64_t deadline_ms)
     bool in_time = true;
     pthread_mutex_lock(&turn->lock);
     while (turn->taken && in_time)
-        in_time = client_cond_wait(&turn->given, &turn->lock, deadline_ms);
+        in_time = cond_wait(&turn->given, &turn->lock, deadline_ms);
     const bool mine = !turn->taken; /* even when it was given in the very moment of the deadline */
     turn->taken = true;
     pthread_mutex_unlock(&turn->lock);

@@ -1,14 +1,8 @@
 /* client.h -- what the files of the store client share; the public face is include/ddp/store.h.
  *
- *     client.c      the calls of PyTorch's protocol       \  each is: begin, put.., send, take.., end
- *     client.c     our own: named barriers, CONTROL      /
- *     client.c     connect, begin and end a call, close
- *     connect.c    which dialect, try again, when to stop
- *     call.c   who we are
- *     call.c       one request and its reply
- *     call.c, call.c, connect.c, connect.c    deadlines for everything that blocks
- *
- * Each file uses only those below it.
+ *     client.c     the calls of PyTorch's protocol, named barriers, CONTROL: each is begin, put.., send, take.., end
+ *     connect.c    connect: which dialect, try again, when to stop
+ *     call.c       who we are; one request and its reply, with a deadline for everything that blocks
  *
  * A `client_call` remembers its first failure, and all later steps of it do nothing, so that a call reads as
  * a list of steps with one look at the outcome at the end. `err` is never NULL below the public functions. */
@@ -17,9 +11,51 @@
 
 #include "base/buf.h"
 #include "base/endpoint.h"
-#include "client/call.h"
 #include "ddp/store.h"
 #include "store/ops.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* A connected TCP socket on which every call has a deadline.
+ *
+ * The socket is non-blocking; a call tries first or polls until `deadline_ms` (clock_ms), so that no peer can
+ * hold us longer than we said. What comes in goes through a small buffer: a short reply costs one recv, and
+ * bytes that nobody asked for are found before the next request goes out. The words of an error do not name
+ * the peer; the caller does. */
+
+struct client_stream {
+    int fd;    /* -1: not connected */
+    size_t at; /* in[at .. len) has been received and not been read yet */
+    size_t len;
+    uint8_t in[4096];
+};
+
+/* What is left until `deadline_ms`, in the form that poll(2) wants. */
+int client_remaining_ms(uint64_t deadline_ms);
+
+/* Take over a connected socket. */
+void client_stream_attach(struct client_stream *s, int fd);
+
+/* Close; allowed any number of times. */
+void client_stream_close(struct client_stream *s);
+
+/* One thread at a time, and nobody waits longer than he said: a mutex with a deadline, by the monotonic clock.
+ * pthread_mutex_clocklock would be just that, but gcc 12's ThreadSanitizer does not know it and takes every unlock for a
+ * mistake; so it is a mutex, a condition and a flag. */
+struct client_turn {
+    pthread_mutex_t lock; /* held for moments only */
+    pthread_cond_t given;
+    bool taken;
+};
+
+void client_turn_init(struct client_turn *turn);
+void client_turn_destroy(struct client_turn *turn);
+
+/* False when somebody else has it until `deadline_ms` (clock_ms). */
+bool client_turn_take(struct client_turn *turn, uint64_t deadline_ms);
+void client_turn_give(struct client_turn *turn);
 
 struct ddp_store {
     struct client_turn turn; /* taken from client_begin to client_end */

@@ -1,178 +1,37 @@
-/* connect.c -- see connect.h.
+/* connect.c -- from nothing to a connection on which requests can be made.
  *
- * 20 ms, 30, 45, ... 2 s: a store that is being started is met within a few milliseconds, and one that is away for
- * minutes costs its machine next to nothing. */
-
+ * A store does not say what it is, and each torch understands only its own numbering. So one round is:
+ *
+ *     dial, say VALIDATE+PING (torch 2.5 and newer, ddprun's)      answered? done
+ *     dial, say VALIDATE+DELETE_KEY (torch 2.2 to 2.4)             answered? done
+ *     dial, say GETNUMKEYS in the old numbering (up to torch 2.0)  answered? done
+ *
+ * where "closed without an answer" and "silent for two seconds" lead to the next line, and any wrong answer
+ * ends it all: what listens there is not a store. Rounds are repeated with growing pauses until the deadline,
+ * because workers and the store are started at the same time and a store may be restarted. What the last
+ * round met is what the user reads.
+ *
+ * When the caller has a role to tell, the store is known to be ddprun's. Then only the first line is tried,
+ * with more patience: a store that is merely busy must not be taken for an old one. */
 #include "base/clock.h"
-#include "client/call.h"
+#include "base/connector.h"
 #include "client/client.h"
 
 #include <ctype.h>
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
+#include <netdb.h>
 #include <poll.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-enum { FIRST_PAUSE_MS = 20, LAST_PAUSE_MS = 2000 };
-
-uint32_t client_pause_ms(unsigned round, uint32_t luck)
-{
-    uint32_t pause = FIRST_PAUSE_MS;
-    while (round-- > 0 && pause < LAST_PAUSE_MS)
-        pause += pause / 2;
-    if (pause > LAST_PAUSE_MS)
-        pause = LAST_PAUSE_MS;
-    return pause / 2 + luck % (pause + 1); /* half to one and a half */
-}
-
-/* --- client resolve --------------------------------------------------------------------------------------- */
-
-/* Getaddrinfo with a deadline.
- *
- * getaddrinfo cannot be told when to stop: with a dead name server it blocks for ten seconds and more. So a
- * name (a literal needs no server) is looked up on a thread of its own, and we wait for it no longer than we
- * said. The two share a `lookup`; whoever leaves last frees it, so a thread that is given up still cleans up
- * behind itself. */
-
-struct lookup {
-    pthread_mutex_t lock;
-    pthread_cond_t done;
-    int users; /* 2: both are there, 1: the other one has left */
-    bool finished;
-    int result; /* of getaddrinfo */
-    struct addrinfo *found;
-    char port[8];
-    char host[];
+enum {
+    ANSWER_MS = 2000,       /* to a greeting, from a store of unknown make */
+    ANSWER_OURS_MS = 10000, /* from one that is known to be ddprun's */
 };
 
-/* Both families; the caller tries all addresses that come back. */
-static int resolve(const char *host, const char *port, int flags, struct addrinfo **found)
-{
-    const struct addrinfo hints = { .ai_family = AF_UNSPEC,
-                                    .ai_socktype = SOCK_STREAM,
-                                    .ai_flags = flags | AI_NUMERICSERV };
-    return getaddrinfo(host, port, &hints, found);
-}
-
-/* With both users already counted: the thread may run before we have come to wait for it. NULL: no memory. */
-static struct lookup *lookup_new(const char *host, const char *port)
-{
-    struct lookup *l = calloc(1, sizeof(*l) + strlen(host) + 1);
-    if (l == NULL)
-        return NULL;
-    pthread_mutex_init(&l->lock, NULL);
-    client_cond_init(&l->done);
-    l->users = 2;
-    snprintf(l->port, sizeof(l->port), "%s", port);
-    strcpy(l->host, host);
-    return l;
-}
-
-/* The caller holds the lock and gives up its share. */
-static void lookup_leave(struct lookup *l)
-{
-    bool last = --l->users == 0;
-    pthread_mutex_unlock(&l->lock);
-    if (!last)
-        return;
-    if (l->found != NULL)
-        freeaddrinfo(l->found);
-    pthread_cond_destroy(&l->done);
-    pthread_mutex_destroy(&l->lock);
-    free(l);
-}
-
-static void *lookup_main(void *arg)
-{
-    struct lookup *l = arg;
-    struct addrinfo *found = NULL;
-    int result = resolve(l->host, l->port, 0, &found);
-    pthread_mutex_lock(&l->lock);
-    l->result = result;
-    l->found = result == 0 ? found : NULL;
-    l->finished = true;
-    pthread_cond_signal(&l->done);
-    lookup_leave(l);
-    return NULL;
-}
-
-/* Wait for the thread; false when the deadline passed first. */
-static bool lookup_wait(struct lookup *l, uint64_t deadline_ms, int *result, struct addrinfo **found)
-{
-    bool in_time = true;
-    pthread_mutex_lock(&l->lock);
-    while (!l->finished && in_time)
-        in_time = client_cond_wait(&l->done, &l->lock, deadline_ms);
-    bool finished = l->finished;
-    *result = l->result;
-    *found = l->found;
-    l->found = NULL;
-    lookup_leave(l);
-    return finished;
-}
-
-/* Detached: nobody can join a thread that he may have to leave behind. 0, or an errno. */
-static int lookup_start(struct lookup *l)
-{
-    pthread_t thread;
-    pthread_attr_t attr;
-    pthread_attr_init(&attr);
-    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-    int rc = pthread_create(&thread, &attr, lookup_main, l);
-    pthread_attr_destroy(&attr);
-    return rc;
-}
-
-/* Resolve `host` (copied) and `port`. *found is yours: freeaddrinfo. DDP_ERR_CLOSED: the name is not known
- * (now). DDP_ERR_TIMEOUT: the name service did not answer by `deadline_ms`. */
-static ddp_status client_resolve(const char *host, int port, uint64_t deadline_ms, struct addrinfo **found,
-                                 struct ddp_err *err)
-{
-    char service[8];
-    int result;
-    snprintf(service, sizeof(service), "%d", port);
-    if (resolve(host, service, AI_NUMERICHOST, found) == 0)
-        return DDP_OK;
-    struct lookup *l = lookup_new(host, service);
-    if (l == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
-    int rc = lookup_start(l);
-    if (rc != 0) {
-        l->users = 1;
-        pthread_mutex_lock(&l->lock);
-        lookup_leave(l);
-        return ddp_fail(err, DDP_ERR_IO, "cannot start a thread to look up '%s': %s", host, strerror(rc));
-    }
-    if (!lookup_wait(l, deadline_ms, &result, found))
-        return ddp_fail(err, DDP_ERR_TIMEOUT, "the name service does not answer for '%s'", host);
-    if (result != 0)
-        return ddp_fail(err, DDP_ERR_CLOSED, "the name '%s' is not known (%s)", host, gai_strerror(result));
-    return DDP_OK;
-}
-
-/* --- client dial ------------------------------------------------------------------------------------------ */
-
-/* The addresses of a name race each other.
- *
- * A name may have several addresses of which some lead nowhere: an IPv6 address on a machine without an IPv6
- * route, a network card that is down. They are tried in the resolver's order with the families in turn; each
- * gets a short head start, then the next one starts beside it, and the first that connects wins. So a dead
- * address costs a quarter of a second and not a connect time-out of two minutes. */
-
-enum { MAX_ADDRESSES = 8, HEAD_START_MS = 250 };
-
-struct race {
-    const struct addrinfo *to[MAX_ADDRESSES]; /* borrowed from the resolver's list */
-    struct pollfd runner[MAX_ADDRESSES];      /* fd -1: has failed */
-    size_t addresses, started, running;
-    int error; /* what the last failure was; "refused" is not overwritten, it says most */
-};
+/* --- connections ---------------------------------------------------------------------------------------- */
 
 /* What the user reads; a bare errno text leaves open what to look at. */
 static const char *words_for(int error)
@@ -190,114 +49,96 @@ static const char *words_for(int error)
     }
 }
 
-/* The list with its two families in turn, beginning with the family that the resolver prefers. */
-static void line_up(struct race *r, const struct addrinfo *list)
+/* The name's addresses, or at the deadline none. A literal costs no thread. */
+static ddp_status client_look_up(const char *host, uint64_t deadline_ms, struct name_found *found,
+                                 struct ddp_err *err)
 {
-    const struct addrinfo *same = list, *other = list;
-    while (r->addresses < MAX_ADDRESSES && (same != NULL || other != NULL)) {
-        while (same != NULL && same->ai_family != list->ai_family)
-            same = same->ai_next;
-        while (other != NULL && other->ai_family == list->ai_family)
-            other = other->ai_next;
-        if (same != NULL) {
-            r->to[r->addresses++] = same;
-            same = same->ai_next;
-        }
-        if (other != NULL && r->addresses < MAX_ADDRESSES) {
-            r->to[r->addresses++] = other;
-            other = other->ai_next;
-        }
-    }
+    struct name_lookup *lookup;
+    if (name_is_literal(host, found))
+        return DDP_OK;
+    const int rc = name_lookup_begin(host, &lookup);
+    if (rc != 0)
+        return ddp_fail(err, DDP_ERR_IO, "cannot start a thread to look up '%s': %s", host, strerror(rc));
+    struct pollfd answer = { name_lookup_fd(lookup), POLLIN, 0 };
+    do
+        poll(&answer, 1, client_remaining_ms(deadline_ms));
+    while (answer.revents == 0 && clock_ms() < deadline_ms);
+    const bool finished = name_lookup_take(lookup, found);
+    name_lookup_end(lookup);
+    if (!finished)
+        return ddp_fail(err, DDP_ERR_TIMEOUT, "the name service does not answer for '%s'", host);
+    if (found->error != 0)
+        return ddp_fail(err, DDP_ERR_CLOSED, "the name '%s' is not known (%s)", host,
+                        gai_strerror(found->error));
+    return DDP_OK;
 }
 
-/* Runner `i` has failed with `error` (errno). */
-static void drop_out(struct race *r, size_t i, int error)
+struct client_race {
+    struct race race;
+    struct pollfd runners[RACE_ADDRESSES_MAX]; /* fd -1: does not run */
+    int error; /* what the last failure was; "refused" is not overwritten, it says most */
+};
+
+static void drop_out(struct client_race *r, int i, int error)
 {
-    close(r->runner[i].fd);
-    r->runner[i].fd = -1;
-    r->running--;
+    if (r->runners[i].fd >= 0)
+        close(r->runners[i].fd);
+    r->runners[i].fd = -1;
+    race_failed(&r->race, i);
     if (r->error != ECONNREFUSED)
         r->error = error;
 }
 
-/* A connect that fails on the spot (no route) drops out like one that fails later. False only when we
- * ourselves cannot go on: out of descriptors or memory. */
-static bool start_next(struct race *r)
+/* A connect that fails on the spot (no route) drops out like one that fails later. False when the fault is ours and will
+ * not go away: out of descriptors or memory. */
+static bool runner_start(struct client_race *r, int i, int port)
 {
-    const struct addrinfo *to = r->to[r->started];
-    int on = 1;
-    int fd = socket(to->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    r->runner[r->started] = (struct pollfd){ fd, POLLOUT, 0 };
-    if (fd < 0) {
-        r->started++;
-        r->error = errno;
-        return errno == EAFNOSUPPORT;
-    }
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    r->running++;
-    if (connect(fd, to->ai_addr, to->ai_addrlen) != 0 && errno != EINPROGRESS)
-        drop_out(r, r->started, errno);
-    r->started++;
-    return true;
-}
-
-/* On loopback a connect to a free port in the ephemeral range may meet itself (simultaneous open). It looks
- * like a connection, echoes all that we say, and takes the port from the store that wants to listen there. */
-static bool is_connected_to_itself(int fd)
-{
-    struct sockaddr_storage here = { 0 }, there = { 0 };
-    socklen_t here_len = sizeof(here), there_len = sizeof(there);
-    return getsockname(fd, (struct sockaddr *)&here, &here_len) == 0 &&
-           getpeername(fd, (struct sockaddr *)&there, &there_len) == 0 && here_len == there_len &&
-           memcmp(&here, &there, here_len) == 0;
+    const int fd = connector_begin(r->race.runners[i].address, port);
+    r->runners[i].fd = fd;
+    if (fd < 0)
+        drop_out(r, i, -fd);
+    return fd >= 0 || (fd != -EMFILE && fd != -ENFILE && fd != -ENOBUFS && fd != -ENOMEM);
 }
 
 /* The number of a runner that has arrived; those that have failed drop out. -1: nobody yet. */
-static int look_for_winner(struct race *r)
+static int look_for_winner(struct client_race *r)
 {
-    for (size_t i = 0; i < r->started; i++) {
-        int error = 0;
-        socklen_t len = sizeof(error);
-        if (r->runner[i].fd < 0 || r->runner[i].revents == 0)
+    for (int i = 0; i < r->race.n; i++) {
+        if (r->runners[i].fd < 0 || r->runners[i].revents == 0)
             continue;
-        getsockopt(r->runner[i].fd, SOL_SOCKET, SO_ERROR, &error, &len);
-        if (error == 0 && is_connected_to_itself(r->runner[i].fd))
-            error = ECONNREFUSED;
+        const int error = connector_error(r->runners[i].fd);
         if (error == 0)
-            return (int)i;
+            return i;
         drop_out(r, i, error);
     }
     return -1;
 }
 
-static ddp_status lost(const struct race *r, struct ddp_err *err)
+/* Run until one has arrived (its number in *winner), all have failed, or the deadline passes. */
+static ddp_status race_run(struct client_race *r, int port, uint64_t deadline_ms, int *winner,
+                           struct ddp_err *err)
 {
-    return ddp_fail(err, DDP_ERR_CLOSED, "%s", words_for(r->error));
-}
-
-/* Events are three: a runner becomes writable (arrived or failed), the head start of the last one is over,
- * the deadline. The next runner also starts at once when nobody is running any more, so that a refusal costs
- * no time. Run until one has arrived (its number in *winner), all have failed, or the deadline passes. */
-static ddp_status race_run(struct race *r, uint64_t deadline_ms, int *winner, struct ddp_err *err)
-{
-    uint64_t next_start_ms = 0;
     for (;;) {
-        uint64_t now = clock_ms();
-        if (r->started < r->addresses && (now >= next_start_ms || r->running == 0)) {
-            if (!start_next(r))
+        const struct race_step step = race_next(&r->race, clock_ms());
+        switch (step.what) {
+        case RACE_START:
+            if (!runner_start(r, step.runner, port))
                 return ddp_fail(err, DDP_ERR_IO, "cannot open a socket: %s", strerror(r->error));
-            next_start_ms = now + HEAD_START_MS;
+            continue;
+        case RACE_LATE:
+            drop_out(r, step.runner, ETIMEDOUT);
+            continue;
+        case RACE_LOST:
+            return ddp_fail(err, DDP_ERR_CLOSED, "%s", words_for(r->error));
+        case RACE_WAIT:
+            break;
         }
-        if (r->running == 0 && r->started == r->addresses)
-            return lost(r, err);
-        uint64_t until =
-            r->started < r->addresses && next_start_ms < deadline_ms ? next_start_ms : deadline_ms;
-        if (r->running > 0)
-            poll(r->runner, r->started, client_remaining_ms(until));
+        const uint64_t until_ms = step.at_ms < deadline_ms ? step.at_ms : deadline_ms;
+        poll(r->runners, (nfds_t)r->race.n, client_remaining_ms(until_ms));
         *winner = look_for_winner(r);
         if (*winner >= 0)
             return DDP_OK;
-        if (clock_ms() >= deadline_ms && r->running > 0)
+        if (clock_ms() >= deadline_ms)
             return ddp_fail(err, DDP_ERR_TIMEOUT, "%s", words_for(ETIMEDOUT));
     }
 }
@@ -309,44 +150,26 @@ static ddp_status race_run(struct race *r, uint64_t deadline_ms, int *winner, st
  * them. */
 static ddp_status client_dial(const char *host, int port, uint64_t deadline_ms, int *fd, struct ddp_err *err)
 {
-    struct race race = { 0 };
-    struct addrinfo *found;
+    struct client_race r = { 0 };
+    struct name_found found;
+    const char *addresses[RACE_ADDRESSES_MAX];
     int winner = -1;
-    ddp_status status = client_resolve(host, port, deadline_ms, &found, err);
+    ddp_status status = client_look_up(host, deadline_ms, &found, err);
     if (status != DDP_OK)
         return status;
-    line_up(&race, found);
-    status = race_run(&race, deadline_ms, &winner, err);
-    for (size_t i = 0; i < race.started; i++)
-        if ((int)i != winner && race.runner[i].fd >= 0)
-            close(race.runner[i].fd);
-    freeaddrinfo(found);
-    *fd = winner >= 0 ? race.runner[winner].fd : -1;
+    for (int i = 0; i < found.n; i++)
+        addresses[i] = found.addresses[i];
+    for (int i = 0; i < RACE_ADDRESSES_MAX; i++)
+        r.runners[i] = (struct pollfd){ -1, POLLOUT, 0 };
+    race_line_up(&r.race, addresses, found.n);
+    race_begin(&r.race, clock_ms());
+    status = race_run(&r, port, deadline_ms, &winner, err);
+    for (int i = 0; i < found.n; i++)
+        if (i != winner && r.runners[i].fd >= 0)
+            close(r.runners[i].fd);
+    *fd = winner >= 0 ? r.runners[winner].fd : -1;
     return status;
 }
-
-/* --- client connect --------------------------------------------------------------------------------------- */
-
-/* From nothing to a connection on which requests can be made.
- *
- * A store does not say what it is, and each torch understands only its own numbering. So one round is:
- *
- *     dial, say VALIDATE+PING (torch 2.5 and newer, ddprun's)      answered? done
- *     dial, say VALIDATE+DELETE_KEY (torch 2.2 to 2.4)             answered? done
- *     dial, say GETNUMKEYS in the old numbering (up to torch 2.0)  answered? done
- *
- * where "closed without an answer" and "silent for two seconds" lead to the next line, and any wrong answer
- * ends it all: what listens there is not a store. Rounds are repeated with growing pauses until the deadline,
- * because workers and the store are started at the same time and a store may be restarted. What the last
- * round met is what the user reads.
- *
- * When the caller has a role to tell, the store is known to be ddprun's. Then only the first line is tried,
- * with more patience: a store that is merely busy must not be taken for an old one. */
-
-enum {
-    ANSWER_MS = 2000,       /* to a greeting, from a store of unknown make */
-    ANSWER_OURS_MS = 10000, /* from one that is known to be ddprun's */
-};
 
 /* --- greetings ------------------------------------------------------------------------------------------ */
 
@@ -513,7 +336,7 @@ ddp_status client_connect(struct ddp_store *store, const ddp_store_options *who,
         status = one_round(store, who, deadline_ms, err);
         if (!is_passing(status))
             break;
-        poll(NULL, 0, client_remaining_ms(sooner(deadline_ms, client_pause_ms(round, luck()))));
+        poll(NULL, 0, client_remaining_ms(sooner(deadline_ms, race_pause_ms(round, luck()))));
         if (clock_ms() >= deadline_ms) {
             err->code = status = DDP_ERR_TIMEOUT;
             ddp_wrap(err, "no connection within %llu ms", (unsigned long long)(clock_ms() - start_ms));

@@ -301,8 +301,9 @@ const struct snapshot_node *node_with_rank(const struct snapshot *s, int32_t nod
     return NULL;
 }
 
-/* The last 32 that have gone, in a line: a search would save nothing. */
-bool node_was_here(const struct snapshot *s, int32_t node_rank)
+/* Has it been here and gone again?
+ * The last 32 that have gone, in a line: a search would save nothing. */
+static bool node_was_here(const struct snapshot *s, int32_t node_rank)
 {
     for (uint32_t i = 0; i < s->n_gone; i++)
         if (s->gone[i].node_rank == node_rank)

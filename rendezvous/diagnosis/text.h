@@ -41,8 +41,6 @@ const char *absent_ranks(words out, const struct snapshot *s);
 const char *waiters_of(words out, const struct snapshot_wait *wait);
 
 const struct snapshot_node *node_with_rank(const struct snapshot *s, int32_t node_rank);
-/* Has it been here and gone again? */
-bool node_was_here(const struct snapshot *s, int32_t node_rank);
 /* The last ddprun that asked for this node rank, when it was refused; NULL: it was not. */
 const struct snapshot_refused *refused_as(const struct snapshot *s, int32_t node_rank);
 /* Is the one that was refused in the job by now? */

@@ -1,4 +1,4 @@
-/* optimizer.c -- see monitor.h.
+/* schedule.c -- see monitor.h.
  *
  * The first look comes later than the nodes of a healthy job take to start, and early enough that nobody has opened a
  * second terminal yet. A hurry waits 200 ms all the same: a node that is refused also closes its connection, and both
@@ -51,6 +51,13 @@ static uint64_t wanted_at(const struct schedule_state *w, const struct rdzv_fact
     return w->waits ? w->look_ms : 0;
 }
 
+/* A rank that has met something often ends the round by its exit, and its first word in an attempt is all that is told:
+ * that look does not wait. */
+static bool must_rest(const struct schedule_state *w, uint64_t at_ms)
+{
+    return w->looked_ms != 0 && at_ms < w->looked_ms + APART_MS && !w->trouble;
+}
+
 /* The last look of all is due with the deadline of the rendezvous. */
 uint64_t schedule_deadline(const struct job *job)
 {
@@ -61,9 +68,7 @@ uint64_t schedule_deadline(const struct job *job)
     const uint64_t at_ms = wanted_at(&job->watch, &facts), free_ms = job->watch.looked_ms + APART_MS;
     if (at_ms == UINT64_MAX)
         return at_ms;
-    return job->watch.looked_ms != 0 && at_ms < free_ms ? free_ms
-           : at_ms > job->hub->now_ms                   ? at_ms
-                                                        : job->hub->now_ms;
+    return must_rest(&job->watch, at_ms) ? free_ms : at_ms > job->hub->now_ms ? at_ms : job->hub->now_ms;
 }
 
 static void begin_wait(struct schedule_state *w, uint64_t look_ms)
@@ -147,8 +152,7 @@ struct schedule_due schedule_due(struct job *job)
     if (job->rdzv == NULL)
         return (struct schedule_due){ 0 };
     rdzv_facts(job->rdzv, &facts);
-    if (w->looked_ms != 0 && now_ms < w->looked_ms + APART_MS &&
-        !(is_gathering(&facts) && facts.deadline_ms <= now_ms))
+    if (must_rest(w, now_ms) && !(is_gathering(&facts) && facts.deadline_ms <= now_ms))
         return (struct schedule_due){ 0 };
     struct schedule_due due = due_now(job, &facts);
     due.any = due.compares || due.trouble || due.spares || due.torch || due.still || due.looks;

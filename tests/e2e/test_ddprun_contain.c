@@ -120,25 +120,37 @@ Test(ddprun_contain, a_layer_that_is_not_there_is_refused_with_the_reason, .init
     run_free(&r);
 }
 
-/* Such as a job leaves that was killed before it had a record. One that is new may be about to be opened. */
-Test(ddprun_contain, fifos_that_nobody_reads_are_taken_away, .init = set_up, .fini = tear_down)
+/* Such as a job leaves that was killed before it had a record. One that is new may be about to be used. */
+Test(ddprun_contain, litter_of_killed_jobs_is_taken_away, .init = set_up, .fini = tear_down)
 {
-    static const char *const names[] = { "0123abcd.timer", "4567abcd.timer", "89ababcd.timer" };
+    static const struct litter {
+        const char *name;
+        mode_t type;
+        bool is_old, is_read, stays;
+    } rows[] = {
+        { "0123abcd.timer", S_IFIFO, true, false, false },
+        { "4567abcd.timer", S_IFIFO, true, true, true },
+        { "89ababcd.timer", S_IFIFO, false, false, true },
+        { ".0123abcd.store", S_IFREG, true, false, false },
+        { ".4567abcd.store", S_IFREG, false, false, true },
+    };
+    enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
     const struct timespec long_ago[2] = { { 0 } };
-    char dir[256], path[3][300];
+    char dir[256], path[ROWS][300];
+    int reader = -1;
     snprintf(dir, sizeof(dir), "%s/ddprun", runtime_dir);
     cr_assert_eq(mkdir(dir, 0700), 0);
-    for (int i = 0; i < 3; i++) {
-        snprintf(path[i], sizeof(path[i]), "%s/%s", dir, names[i]);
-        cr_assert_eq(mkfifo(path[i], 0600), 0);
-        cr_assert(i == 2 || utimensat(AT_FDCWD, path[i], long_ago, 0) == 0);
+    for (int i = 0; i < ROWS; i++) {
+        snprintf(path[i], sizeof(path[i]), "%s/%s", dir, rows[i].name);
+        cr_assert_eq(mknod(path[i], rows[i].type | 0600, 0), 0);
+        cr_assert(!rows[i].is_old || utimensat(AT_FDCWD, path[i], long_ago, 0) == 0);
+        if (rows[i].is_read)
+            reader = open(path[i], O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     }
-    const int reader = open(path[1], O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     struct run_result r = RUN("true");
     cr_expect_eq(r.exit_code, 0);
-    cr_expect_neq(access(path[0], F_OK), 0, "nobody reads it");
-    cr_expect_eq(access(path[1], F_OK), 0);
-    cr_expect_eq(access(path[2], F_OK), 0);
+    for (int i = 0; i < ROWS; i++)
+        cr_expect_eq(access(path[i], F_OK) == 0, rows[i].stays, "%s", rows[i].name);
     close(reader);
     run_free(&r);
 }

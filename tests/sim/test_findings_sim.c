@@ -476,6 +476,24 @@ Test(findings_ranks_sim, ports_that_are_closed_are_told_to_all_when_a_rank_finds
     expect_why("PORTS_CLOSED", "rank 2 (n1, pid 202)");
 }
 
+/* The rank is about to end, and the round with it. */
+Test(findings_ranks_sim, what_a_rank_meets_is_told_at_once_also_right_after_another_look)
+{
+    cJSON *looked = NULL;
+    join(N0, 0, 2, "");
+    for (uint64_t at_ms = 500; looked == NULL && at_ms < 60000; at_ms += 500) {
+        live_until(at_ms);
+        looked = last_push(N0, "findings");
+    }
+    cr_assert_not_null(looked);
+    cJSON_Delete(looked);
+    join(N1, 1, 2, "");
+    start_worker(3);
+    sim_say(&sim, WORKERS + 3, CANNOT);
+    sim_at(&sim, sim.now_ms);
+    expect_told(N0, "PORTS_CLOSED", "rank 3 (n1, pid 203)");
+}
+
 Test(findings_ranks_sim, only_ranks_say_what_they_have_met_and_only_what_is_theirs)
 {
     join(N0, 0, 2, "");

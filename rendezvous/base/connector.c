@@ -1,0 +1,226 @@
+/* connector.c -- see connector.h.
+ *
+ * Thread and caller share one object, and who leaves last frees it. A thread of its own and not libuv's pool: with a
+ * silent name server getaddrinfo may hang for half a minute or more; four such would fill the pool, and at its end a
+ * process would wait for them. */
+#include "base/connector.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* --- names ---------------------------------------------------------------------------------------------- */
+
+struct name_lookup {
+    pthread_mutex_t lock;
+    int users; /* thread and caller */
+    int fd;    /* an eventfd */
+    bool finished;
+    struct name_found found;
+    char host[];
+};
+
+/* Is `host` one of the words behind the address? Names are compared without case, as resolvers do. */
+static bool names_host(const char *line, const char *host)
+{
+    const size_t len = strlen(host);
+    line += strcspn(line, " \t");
+    while (*line != '\0' && *line != '#') {
+        line += strspn(line, " \t");
+        const size_t word = strcspn(line, " \t#");
+        if (word == len && strncasecmp(line, host, len) == 0)
+            return true;
+        line += word;
+    }
+    return false;
+}
+
+/* The first line that names the host, as the C library reads the file. A longer line is cut. It is shown when the name
+ * leads to loopback: the user must then know that the mistake is in this file and not in DNS. Control characters become
+ * blanks, for it goes to a terminal. */
+static void find_hosts_line(const char *host, char line[HOSTS_LINE_MAX])
+{
+    char text[1024];
+    FILE *file = fopen("/etc/hosts", "re");
+    line[0] = '\0';
+    while (file != NULL && line[0] == '\0' && fgets(text, sizeof(text), file) != NULL) {
+        text[strcspn(text, "\r\n")] = '\0';
+        for (char *p = text; *p != '\0'; p++)
+            if (iscntrl((unsigned char)*p))
+                *p = ' ';
+        if (names_host(text, host))
+            snprintf(line, HOSTS_LINE_MAX, "%.*s", HOSTS_LINE_MAX - 1, text);
+    }
+    if (file != NULL)
+        fclose(file);
+}
+
+/* Both families are asked for even if this machine has no address of one (no AI_ADDRCONFIG): that flag ignores loopback,
+ * and a test or a laptop without a network would find nothing. The resolver's order (RFC 6724) stays: what it puts first
+ * is what a program would have tried first. */
+static void look_up(const char *host, int flags, struct name_found *found)
+{
+    const struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = flags };
+    struct addrinfo *list = NULL;
+    *found = (struct name_found){ .error = getaddrinfo(host, NULL, &hints, &list) };
+    if (found->error != 0)
+        return;
+    for (const struct addrinfo *at = list; at != NULL && found->n < RACE_ADDRESSES_MAX; at = at->ai_next)
+        if (getnameinfo(at->ai_addr, at->ai_addrlen, found->addresses[found->n], RACE_TEXT_MAX, NULL, 0,
+                        NI_NUMERICHOST) == 0)
+            found->n++;
+    freeaddrinfo(list);
+    if (found->n == 0)
+        found->error = EAI_NONAME;
+}
+
+bool name_is_literal(const char *host, struct name_found *found)
+{
+    look_up(host, AI_NUMERICHOST, found);
+    return found->error == 0;
+}
+
+/* The caller holds the lock and gives up its share. Who leaves last must unlock before it destroys; nobody else can come
+ * any more, since the count was 0. */
+static void lookup_leave(struct name_lookup *l)
+{
+    const bool last = --l->users == 0;
+    pthread_mutex_unlock(&l->lock);
+    if (!last)
+        return;
+    pthread_mutex_destroy(&l->lock);
+    close(l->fd);
+    free(l);
+}
+
+/* The long part without the lock: the caller must be able to leave meanwhile. */
+static void *lookup_main(void *arg)
+{
+    struct name_lookup *l = arg;
+    struct name_found found;
+    look_up(l->host, 0, &found);
+    find_hosts_line(l->host, found.hosts_line);
+    pthread_mutex_lock(&l->lock);
+    l->found = found;
+    l->finished = true;
+    eventfd_write(l->fd, 1);
+    lookup_leave(l);
+    return NULL;
+}
+
+/* Detached, and deaf to signals: those are the caller's. 0, or an errno. The mask is inherited, so it is set around the
+ * creation and not in the thread, which would be open to signals for a moment. */
+static int start_thread(struct name_lookup *l)
+{
+    pthread_t thread;
+    pthread_attr_t attr;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_attr_init(&attr);
+    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int rc = pthread_create(&thread, &attr, lookup_main, l);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attr);
+    return rc;
+}
+
+int name_lookup_begin(const char *host, struct name_lookup **out)
+{
+    struct name_lookup *l = calloc(1, sizeof(*l) + strlen(host) + 1);
+    if (l == NULL)
+        return ENOMEM;
+    l->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (l->fd < 0) {
+        const int error = errno;
+        free(l);
+        return error;
+    }
+    pthread_mutex_init(&l->lock, NULL);
+    l->users = 2; /* the thread may run before this function has returned */
+    strcpy(l->host, host);
+    const int rc = start_thread(l);
+    if (rc == 0) {
+        *out = l;
+        return 0;
+    }
+    l->users = 1;
+    name_lookup_end(l);
+    return rc;
+}
+
+int name_lookup_fd(const struct name_lookup *l)
+{
+    return l->fd;
+}
+
+bool name_lookup_take(struct name_lookup *l, struct name_found *found)
+{
+    pthread_mutex_lock(&l->lock);
+    const bool finished = l->finished;
+    *found = l->found;
+    pthread_mutex_unlock(&l->lock);
+    return finished;
+}
+
+void name_lookup_end(struct name_lookup *l)
+{
+    if (l == NULL)
+        return;
+    pthread_mutex_lock(&l->lock);
+    lookup_leave(l);
+}
+
+/* --- connections ---------------------------------------------------------------------------------------- */
+
+int connector_begin(const char *address, int port)
+{
+    const struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV };
+    struct addrinfo *at;
+    char service[8];
+    const int on = 1;
+    snprintf(service, sizeof(service), "%d", port);
+    if (getaddrinfo(address, service, &hints, &at) != 0)
+        return -EADDRNOTAVAIL;
+    const int fd = socket(at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int error = fd < 0 ? errno : 0;
+    if (fd >= 0)
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    if (fd >= 0 && connect(fd, at->ai_addr, at->ai_addrlen) != 0 && errno != EINPROGRESS) {
+        error = errno;
+        close(fd);
+    }
+    freeaddrinfo(at);
+    return error != 0 ? -error : fd;
+}
+
+/* On loopback a connect to a free port of the ephemeral range may meet itself (TCP's simultaneous open: source port and
+ * destination are the same by chance, one in some 28,000 tries). It looks like a connection, echoes all that is said, and
+ * takes the port from the store that wants to listen there. */
+static bool met_itself(int fd)
+{
+    struct sockaddr_storage here = { 0 }, there = { 0 };
+    socklen_t here_len = sizeof(here), there_len = sizeof(there);
+    return getsockname(fd, (struct sockaddr *)&here, &here_len) == 0 &&
+           getpeername(fd, (struct sockaddr *)&there, &there_len) == 0 && here_len == there_len &&
+           memcmp(&here, &there, here_len) == 0;
+}
+
+int connector_error(int fd)
+{
+    int error = 0;
+    socklen_t len = sizeof(error);
+    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) != 0)
+        return errno;
+    return error == 0 && met_itself(fd) ? ECONNREFUSED : error;
+}

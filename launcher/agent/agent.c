@@ -350,7 +350,7 @@ static void core_forget(struct agent *a)
     a->spawning = a->first_failure = a->first_victim = -1;
     a->alive = a->stop.signal = a->told_code = 0;
     a->stop.sweep_hard = a->told = a->heard = a->said_dying = false;
-    a->no_restart = RESTART_ALLOWED;
+    a->no_restart = NO_RESTART_NONE;
 }
 
 /* --- wishes --------------------------------------------------------------------------------------------- */
@@ -853,12 +853,12 @@ enum no_restart agent_never_again(const struct agent *a)
 {
     const struct agent_worker *w = a->first_failure >= 0 ? &a->workers[a->first_failure] : NULL;
     if (w == NULL)
-        return RESTART_ALLOWED;
+        return NO_RESTART_NONE;
     if (w->verdict == WORKER_NOT_STARTED && !is_shortage(w->error))
         return NO_RESTART_CANNOT_START;
     if (is_import_error_of_all(a, w))
         return NO_RESTART_IMPORT;
-    return is_usage_error(w) ? NO_RESTART_USAGE : RESTART_ALLOWED;
+    return is_usage_error(w) ? NO_RESTART_USAGE : NO_RESTART_NONE;
 }
 
 /* --- exit codes ----------------------------------------------------------------------------------------- */

@@ -22,6 +22,7 @@
 #ifndef LAUNCHER_AGENT_AGENT_H
 #define LAUNCHER_AGENT_AGENT_H
 
+#include "base/failure.h"
 #include "tables/exit_codes.h"
 
 #include <stdbool.h>
@@ -59,21 +60,6 @@ enum agent_event_type {
     AGENT_NOT_READY, /* a round came, or was asked for, and this node cannot take part: no log files, refused */
     AGENT_TICK,      /* time has passed; agent_deadline was reached */
     AGENT_EVENTS
-};
-
-/* Why no further attempt is made although --max_restarts names some. */
-enum no_restart {
-    RESTART_ALLOWED,
-    NO_RESTART_USED_UP,
-    NO_RESTART_CANNOT_START, /* it cannot be executed: that will not change by itself */
-    NO_RESTART_USAGE,        /* ended within AGENT_USAGE_MS with 2, 126 or 127: a wrong command line */
-    NO_RESTART_IMPORT,       /* every worker here ended within AGENT_USAGE_MS with the same import error */
-    NO_RESTART_NO_PROGRESS,
-    NO_RESTART_STOPPED,       /* by the user */
-    NO_RESTART_UNKILLABLE,    /* something of the old attempt lives on */
-    NO_RESTART_TOO_FEW_NODES, /* lost, or they did not come again */
-    NO_RESTART_NOT_READY,     /* no log files, or the store refused this node */
-    NO_RESTART_STORE_LOST,
 };
 
 /* The decision of the store, the same for every node. */
@@ -202,11 +188,11 @@ enum exit_policy agent_exit_policy(const struct agent *agent);
 /* How long the wait before the next round is, in ms. */
 uint64_t agent_backoff(const struct agent *agent);
 
-/* Why there was no further attempt. RESTART_ALLOWED also when nothing failed, or none was asked for. */
+/* Why there was no further attempt. NO_RESTART_NONE also when nothing failed, or none was asked for. */
 enum no_restart agent_no_restart(const struct agent *agent);
 
 /* Does the first failure rule another attempt out, whatever the job's budget? NO_RESTART_CANNOT_START, _USAGE, _IMPORT, or
- * RESTART_ALLOWED. Of an import error it is known when all workers have ended. */
+ * NO_RESTART_NONE. Of an import error it is known when all workers have ended. */
 enum no_restart agent_never_again(const struct agent *agent);
 
 /* The highest code of all workers here that failed by themselves, 0 = none; and that of local rank 0, -1 = it has none

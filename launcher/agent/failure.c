@@ -113,31 +113,3 @@ const char *verdict_name(enum worker_verdict verdict)
     };
     return names[verdict];
 }
-
-/* --- no restart ------------------------------------------------------------------------------------------- */
-
-static const char *const no_restart_words[] = {
-    [RESTART_ALLOWED] = "",
-    [NO_RESTART_USED_UP] = "used_up",
-    [NO_RESTART_CANNOT_START] = "cannot_start",
-    [NO_RESTART_USAGE] = "usage",
-    [NO_RESTART_IMPORT] = "import",
-    [NO_RESTART_NO_PROGRESS] = "no_progress",
-    [NO_RESTART_STOPPED] = "stopped",
-    [NO_RESTART_UNKILLABLE] = "unkillable",
-    [NO_RESTART_TOO_FEW_NODES] = "too_few_nodes",
-    [NO_RESTART_NOT_READY] = "not_ready",
-};
-
-const char *no_restart_word(enum no_restart why)
-{
-    return why < NO_RESTART_STORE_LOST ? no_restart_words[why] : "";
-}
-
-enum no_restart no_restart_find(const char *word)
-{
-    for (int why = 0; why < NO_RESTART_STORE_LOST; why++)
-        if (strcmp(word, no_restart_words[why]) == 0)
-            return (enum no_restart)why;
-    return RESTART_ALLOWED;
-}

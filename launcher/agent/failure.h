@@ -11,8 +11,6 @@ int failure_code(const struct failure *cause);
 /* A worker that gave up because it had lost another one. */
 bool failure_is_victim(const struct failure *cause);
 
-/* --- ending ----------------------------------------------------------------------------------------------- */
-
 /* How a worker ended, in words: one place for "exit 7" and "killed by SIGSEGV (signal 11)". */
 
 enum { ENDING_MAX = 96 };
@@ -29,12 +27,5 @@ int ending_code(const struct agent_worker *worker);
 
 /* Lower-case word for JSON: "pending", "alive", "ok", "failed", "not_started", "consequence", "victim". */
 const char *verdict_name(enum worker_verdict verdict);
-
-/* --- no restart ------------------------------------------------------------------------------------------- */
-
-/* As in the messages, "cannot_start"; "" when there is a restart, or the store is lost. An unknown word allows one: the verdict
- * itself says whether there is another attempt. */
-const char *no_restart_word(enum no_restart why);
-enum no_restart no_restart_find(const char *word);
 
 #endif

@@ -255,7 +255,7 @@ static bool add_stuck(cJSON *array, const struct stuck *s)
 static bool add_no_restart(cJSON *o, const struct report *r)
 {
     struct buf words = { 0 };
-    bool some = agent_no_restart(r->agent) != RESTART_ALLOWED;
+    bool some = agent_no_restart(r->agent) != NO_RESTART_NONE;
     bool ok = report_no_restart(r, &words) && (some ? json_add_bytes(o, "not_restarted", buf_slice(&words))
                                                     : json_add_text(o, "not_restarted", NULL));
     buf_free(&words);

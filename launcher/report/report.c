@@ -309,7 +309,8 @@ bool report_no_restart(const struct report *r, struct buf *out)
     const struct agent *agent = r->agent;
     const int max = agent_max_restarts(agent);
     switch (agent_no_restart(agent)) {
-    case RESTART_ALLOWED:
+    case NO_RESTART_NONE:
+    case N_NO_RESTARTS:
         return true;
     case NO_RESTART_USED_UP:
         return buf_printf(out, "%s of --max_restarts=%d %s used up",

@@ -27,6 +27,30 @@ enum failure_shown { FAILURE_HIDDEN, FAILURE_BYTES };
 #define FAILURE_TYPE_MARK               bool
 #define FAILURE_MEMBER(kind, name, ...) FAILURE_TYPE_##kind name;
 
+/* Why no further attempt is made although --max_restarts names some, and the word in messages. */
+#define NO_RESTARTS(X)                                                                              \
+    X(NONE, "")                       /* there is one, or none was asked for */                     \
+    X(USED_UP, "used_up")             /* --max_restarts */                                          \
+    X(CANNOT_START, "cannot_start")   /* the program cannot be executed */                          \
+    X(USAGE, "usage")                 /* ended soon with 2, 126 or 127: a wrong command line */     \
+    X(IMPORT, "import")               /* every worker of a node ended soon with the same error */   \
+    X(NO_PROGRESS, "no_progress")     /* --max_no_progress */                                       \
+    X(STOPPED, "stopped")             /* by the user */                                             \
+    X(UNKILLABLE, "unkillable")       /* a process of the last attempt lives on */                  \
+    X(TOO_FEW_NODES, "too_few_nodes") /* not enough nodes (came back) in time */                    \
+    X(NOT_READY, "not_ready")         /* no log files, no memory for a key space, a refused node */ \
+    X(STORE_LOST, "")                 /* nobody is left to decide; never sent */
+
+#define X(name, word) NO_RESTART_##name,
+enum no_restart { NO_RESTARTS(X) N_NO_RESTARTS };
+#undef X
+
+/* Return the word of a reason; "?" for a value of no row. */
+const char *no_restart_word(enum no_restart why);
+
+/* Return the reason of a word. An unknown word, of a newer program, is no reason. */
+enum no_restart no_restart_find(const char *word);
+
 /* Most are the failure of a worker. A node that is lost, or that its user has stopped, is one too: then `rank` is -1. */
 struct failure {
     char code[40];        /* of the finding, "WORKER_FAILED"; "" = none */

@@ -70,7 +70,7 @@ static cJSON *encode_cause(const struct rdzv_cause *cause)
         return NULL;
     failure = cause->failure;
     text_copy(failure.why, sizeof(failure.why), rdzv_why_word(cause->why));
-    text_copy(failure.no_retry, sizeof(failure.no_retry), rdzv_no_restart_word(cause->no_retry));
+    text_copy(failure.no_retry, sizeof(failure.no_retry), no_restart_word(cause->no_retry));
     text_copy(failure.code, sizeof(failure.code),
               finding_of(cause) != FINDING_NONE ? finding_code_name(finding_of(cause)) : "");
     return message_encode_failure_cause(&failure);
@@ -136,17 +136,16 @@ static cJSON *encode_verdict(const struct job *job, const struct rdzv_tell *tell
     (void)job;
     cJSON *codes = message_encode_exit(&(struct message_exit){
         .first = tell->exit.first, .max = tell->exit.max, .rank0 = tell->exit.rank0 });
-    return message_encode_verdict(
-        &(struct message_verdict){ .round = tell->round,
-                                   .why = rdzv_why_word(tell->why),
-                                   .cause = encode_cause(tell->cause),
-                                   .next = tell->restart ? "restart" : "finish",
-                                   .attempt = tell->attempt,
-                                   .backoff_ms = (int64_t)tell->backoff_ms,
-                                   .no_restart = rdzv_no_restart_word(tell->no_restart),
-                                   .step = tell->step,
-                                   .best_step = tell->best_step,
-                                   .exit = codes });
+    return message_encode_verdict(&(struct message_verdict){ .round = tell->round,
+                                                             .why = rdzv_why_word(tell->why),
+                                                             .cause = encode_cause(tell->cause),
+                                                             .next = tell->restart ? "restart" : "finish",
+                                                             .attempt = tell->attempt,
+                                                             .backoff_ms = (int64_t)tell->backoff_ms,
+                                                             .no_restart = no_restart_word(tell->no_restart),
+                                                             .step = tell->step,
+                                                             .best_step = tell->best_step,
+                                                             .exit = codes });
 }
 
 /* A node whose connection is gone will be reported to the rendezvous in a moment. */

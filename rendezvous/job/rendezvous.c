@@ -151,7 +151,7 @@ static enum rdzv_state give_up_job(struct rdzv *r, struct node *node, const stru
     (void)node, (void)e;
     rdzv_note(r, RDZV_RECORD_VERDICT, NULL, "too few nodes: %" PRIu32 " of %" PRIu32 " within %" PRIu64 " ms",
               r->n_waiting, r->rules.min, r->rules.join_timeout_ms);
-    return rdzv_end_job(r, RDZV_WHY_TIMEOUT, RDZV_NO_RESTART_TOO_FEW_NODES);
+    return rdzv_end_job(r, RDZV_WHY_TIMEOUT, NO_RESTART_TOO_FEW_NODES);
 }
 
 /* Whoever of the last round is not back has lost its place to a spare. */
@@ -200,7 +200,7 @@ static enum rdzv_state leaves(struct rdzv *r, struct node *node, const struct rd
     rdzv_will_say(r);
     if (r->rules.elastic || r->run.round == 0 || r->state == RDZV_RUNNING || r->state == RDZV_STOPPING)
         return r->state;
-    return rdzv_end_job(r, RDZV_WHY_NODE_LEFT, RDZV_NO_RESTART_STOPPED);
+    return rdzv_end_job(r, RDZV_WHY_NODE_LEFT, NO_RESTART_STOPPED);
 }
 
 /* The one way for a node to be lost, whether its connection says so or its silence. It is remembered before
@@ -243,7 +243,7 @@ static enum rdzv_state is_done(struct rdzv *r, struct node *node, const struct r
               rdzv_name(node, name, sizeof(name)), r->run.n_done, r->run.nnodes);
     if (r->run.n_done < r->run.nnodes)
         return r->state;
-    return rdzv_end_job(r, RDZV_WHY_DONE, RDZV_NO_RESTART_NONE);
+    return rdzv_end_job(r, RDZV_WHY_DONE, NO_RESTART_NONE);
 }
 
 /* What cannot be killed on a node that leaves does not stand in the way of the next round, which is without

@@ -44,19 +44,6 @@
     X(TIMEOUT, "timeout")     /* not enough nodes in time */                     \
     X(REFUSED, "refused")     /* the store could not begin the attempt */
 
-/* Why no further attempt is made. */
-#define RDZV_NO_RESTARTS(X)                                                         \
-    X(NONE, "")                       /* there is one, or nobody asked for any */   \
-    X(USED_UP, "used_up")             /* --max_restarts */                          \
-    X(CANNOT_START, "cannot_start")   /* the program cannot be executed */          \
-    X(USAGE, "usage")                 /* it does not understand its command line */ \
-    X(IMPORT, "import")               /* all of a node end with the same one */     \
-    X(NO_PROGRESS, "no_progress")     /* --max_no_progress */                       \
-    X(STOPPED, "stopped")             /* by the user */                             \
-    X(UNKILLABLE, "unkillable")       /* something of the last attempt lives on */  \
-    X(TOO_FEW_NODES, "too_few_nodes") /* not enough nodes (came back) in time */    \
-    X(NOT_READY, "not_ready")         /* no memory for another key space */
-
 /* What an event log holds. */
 #define RDZV_RECORDS(X) EVENTS_OF_RENDEZVOUS(X)
 
@@ -83,9 +70,6 @@ enum rdzv_state { RDZV_STATES(X) RDZV_N_STATES };
 #define X(name, word) RDZV_WHY_##name,
 enum rdzv_why { RDZV_WHYS(X) RDZV_N_WHYS };
 #undef X
-#define X(name, word) RDZV_NO_RESTART_##name,
-enum rdzv_no_restart { RDZV_NO_RESTARTS(X) RDZV_N_NO_RESTARTS };
-#undef X
 #define X(name, word) RDZV_RECORD_##name,
 enum rdzv_record_kind { RDZV_RECORDS(X) RDZV_N_RECORDS };
 #undef X
@@ -96,7 +80,6 @@ enum rdzv_refused { RDZV_WELCOME, RDZV_REFUSALS(X) RDZV_N_REFUSALS };
 /* The words of the protocol. */
 const char *rdzv_state_word(enum rdzv_state state);
 const char *rdzv_why_word(enum rdzv_why why);
-const char *rdzv_no_restart_word(enum rdzv_no_restart no_restart);
 const char *rdzv_refused_code(enum rdzv_refused refused); /* "VERSION_DIFFERS" */
 const char *rdzv_refused_advice(enum rdzv_refused refused);
 
@@ -143,8 +126,8 @@ enum rdzv_answer {
 /* The first cause of a round's end, as far as it is known. */
 struct rdzv_cause {
     enum rdzv_why why;
-    enum rdzv_no_restart no_retry; /* CANNOT_START, USAGE or IMPORT: the same would happen again; else NONE */
-    bool silent;                   /* a lost node: nothing was heard of it, else its connection closed */
+    enum no_restart no_retry; /* CANNOT_START, USAGE or IMPORT: the same would happen again; else NONE */
+    bool silent;              /* a lost node: nothing was heard of it, else its connection closed */
     struct failure failure;
 };
 
@@ -204,7 +187,7 @@ struct rdzv_tell {
     bool restart;        /* join again; else finish */
     uint32_t attempt;    /* of the next round, if there is one */
     uint64_t backoff_ms; /* before it */
-    enum rdzv_no_restart no_restart;
+    enum no_restart no_restart;
     int64_t step,
         best_step; /* how far the round came, and the furthest of all; -1 = not told, or not asked */
     struct rdzv_exit exit;
@@ -352,7 +335,7 @@ struct rdzv_facts {
     uint64_t deadline_ms; /* of this state, UINT64_MAX = none */
     uint64_t join_timeout_ms, node_timeout_ms, last_call_ms;
     const char *join_knob; /* what sets join_timeout_ms, "--timeout" */
-    enum rdzv_no_restart no_restart;
+    enum no_restart no_restart;
     const struct rdzv_cause *cause; /* of the last round's end; NULL = none */
     const struct rdzv_gone
         *gone;       /* the last ones, ring: entry (n_gone - 1 - i) % RDZV_GONE_MAX is the i-th latest */

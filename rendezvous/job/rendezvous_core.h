@@ -34,10 +34,10 @@ struct restarts {
 void restarts_init(struct restarts *a, const struct rdzv_join *rules);
 
 /* An attempt has failed. May there be another one, as far as its cause tells? */
-enum rdzv_no_restart restarts_failed(struct restarts *a, const struct rdzv_cause *cause);
+enum no_restart restarts_failed(struct restarts *a, const struct rdzv_cause *cause);
 
 /* How far it came; -1 = no worker told. May there still be another one? */
-enum rdzv_no_restart restarts_progress(struct restarts *a, int64_t step);
+enum no_restart restarts_progress(struct restarts *a, int64_t step);
 
 /* How long to wait before the next one. */
 uint64_t restarts_backoff(const struct restarts *a);
@@ -106,7 +106,7 @@ struct rdzv_end {
     bool unkillable, stopped_by_user;
     bool has_rank0;
     int max_code, rank0_code;
-    enum rdzv_no_restart no_restart;
+    enum no_restart no_restart;
 };
 
 /* When a state is over if nothing else happens. */
@@ -241,7 +241,7 @@ enum rdzv_state rdzv_stop_round(struct rdzv *r);
 /* When nothing of the round is left: another one, or the end. Else STOPPING. */
 enum rdzv_state rdzv_judge_if_stopped(struct rdzv *r);
 /* Everybody who has not been told is told how it ended. */
-enum rdzv_state rdzv_end_job(struct rdzv *r, enum rdzv_why why, enum rdzv_no_restart no_restart);
+enum rdzv_state rdzv_end_job(struct rdzv *r, enum rdzv_why why, enum no_restart no_restart);
 /* A verdict of its own for a node that leaves; `signal` 0 = by itself. */
 void rdzv_dismiss(struct rdzv *r, struct node *node, int signal);
 

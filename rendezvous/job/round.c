@@ -43,21 +43,21 @@ void restarts_init(struct restarts *a, const struct rdzv_join *rules)
 
 /* The reason that helps the user most comes first: the budget is the last to be named. `failed` stops
  * counting one above the budget, so that it cannot wrap in a job that is judged again and again. */
-enum rdzv_no_restart restarts_failed(struct restarts *a, const struct rdzv_cause *cause)
+enum no_restart restarts_failed(struct restarts *a, const struct rdzv_cause *cause)
 {
     a->step = -1;
     if (a->failed <= a->max_restarts)
         a->failed++;
     if (a->max_restarts == 0)
-        return RDZV_NO_RESTART_NONE; /* nobody asked for one, so there is nothing to explain */
-    if (cause->no_retry != RDZV_NO_RESTART_NONE)
+        return NO_RESTART_NONE; /* nobody asked for one, so there is nothing to explain */
+    if (cause->no_retry != NO_RESTART_NONE)
         return cause->no_retry;
-    return a->failed > a->max_restarts ? RDZV_NO_RESTART_USED_UP : RDZV_NO_RESTART_NONE;
+    return a->failed > a->max_restarts ? NO_RESTART_USED_UP : NO_RESTART_NONE;
 }
 
 /* Workers that never tell are not judged by it. Once one attempt has told, another that dies before it could
  * has come no further. */
-enum rdzv_no_restart restarts_progress(struct restarts *a, int64_t step)
+enum no_restart restarts_progress(struct restarts *a, int64_t step)
 {
     a->step = step;
     bool judged = a->best_step >= 0;
@@ -68,7 +68,7 @@ enum rdzv_no_restart restarts_progress(struct restarts *a, int64_t step)
         a->standing++;
     }
     bool too_often = judged && a->max_no_progress > 0 && a->standing >= a->max_no_progress;
-    return too_often ? RDZV_NO_RESTART_NO_PROGRESS : RDZV_NO_RESTART_NONE;
+    return too_often ? NO_RESTART_NO_PROGRESS : NO_RESTART_NONE;
 }
 
 /* Doubled with each attempt that stood still, so a job that does get on is not punished for its past. Half of
@@ -246,7 +246,7 @@ enum rdzv_state rdzv_begin_round(struct rdzv *r)
                                 .n_seats = n };
     if (!r->env.begin(r->env.user, &world)) {
         rdzv_set_cause(r, RDZV_WHY_REFUSED, NULL, 0, "the store has no memory for another key space");
-        return rdzv_end_job(r, RDZV_WHY_REFUSED, RDZV_NO_RESTART_NOT_READY);
+        return rdzv_end_job(r, RDZV_WHY_REFUSED, NO_RESTART_NOT_READY);
     }
     rdzv_note(r, RDZV_RECORD_ROUND, NULL,
               "attempt %" PRIu32 " begins: %" PRIu32 " node%s, %" PRIu32 " rank%s", r->run.round - 1, n,
@@ -282,15 +282,13 @@ bool rdzv_is_victim(const struct failure *failure)
            (failure->signal == 0 && failure->error == 0 && failure->exit_code == DDP_EXIT_PEER_LOST);
 }
 
-/* Unknown words allow another attempt: a newer agent's reason is no reason for this store. */
-static enum rdzv_no_restart find_no_retry(const char *word)
+/* Only an agent's own reasons count; an unknown word allows another attempt. */
+static enum no_restart find_no_retry(const char *word)
 {
-    static const enum rdzv_no_restart known[] = { RDZV_NO_RESTART_CANNOT_START, RDZV_NO_RESTART_USAGE,
-                                                  RDZV_NO_RESTART_IMPORT };
-    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
-        if (strcmp(word, rdzv_no_restart_word(known[i])) == 0)
-            return known[i];
-    return RDZV_NO_RESTART_NONE;
+    const enum no_restart why = no_restart_find(word);
+    return why == NO_RESTART_CANNOT_START || why == NO_RESTART_USAGE || why == NO_RESTART_IMPORT
+               ? why
+               : NO_RESTART_NONE;
 }
 
 /* A cause that takes another's place keeps its time: the round failed when it was first noticed, whoever is
@@ -394,13 +392,13 @@ static void log_end(struct rdzv *r, enum rdzv_why why)
         rdzv_note(r, RDZV_RECORD_VERDICT, NULL, "the job is done");
     else
         rdzv_note(r, RDZV_RECORD_VERDICT, NULL, "the job is over: %s%s%s", rdzv_why_word(why),
-                  r->end.no_restart != RDZV_NO_RESTART_NONE ? ", no restart: " : "",
-                  rdzv_no_restart_word(r->end.no_restart));
+                  r->end.no_restart != NO_RESTART_NONE ? ", no restart: " : "",
+                  no_restart_word(r->end.no_restart));
 }
 
 /* Too few nodes is nobody's failure, whatever an earlier round ended with. Nodes that left before have had
  * their verdict. `say_ms` is put off for ever: nothing is waited for any more. */
-enum rdzv_state rdzv_end_job(struct rdzv *r, enum rdzv_why why, enum rdzv_no_restart no_restart)
+enum rdzv_state rdzv_end_job(struct rdzv *r, enum rdzv_why why, enum no_restart no_restart)
 {
     r->end.no_restart = no_restart;
     struct rdzv_tell tell = verdict(r, why);
@@ -430,8 +428,8 @@ static bool is_charged(const struct rdzv *r)
 void rdzv_dismiss(struct rdzv *r, struct node *node, int signal)
 {
     bool failed = r->end.has_cause && node->round == r->run.round && is_charged(r);
-    enum rdzv_no_restart job_s = r->end.no_restart;
-    r->end.no_restart = RDZV_NO_RESTART_STOPPED;
+    enum no_restart job_s = r->end.no_restart;
+    r->end.no_restart = NO_RESTART_STOPPED;
     struct rdzv_tell tell = verdict(r, RDZV_WHY_NODE_LEFT);
     r->end.no_restart = job_s;
     if (!failed) {
@@ -483,17 +481,17 @@ static enum rdzv_state restart(struct rdzv *r, uint64_t backoff_ms)
  * from those who have asked for none. */
 static enum rdzv_state judge_round(struct rdzv *r)
 {
-    enum rdzv_no_restart no = RDZV_NO_RESTART_NONE;
+    enum no_restart no = NO_RESTART_NONE;
     bool charged = is_charged(r), wanted = !charged || r->restarts.max_restarts > 0;
     if (charged)
         no = restarts_failed(&r->restarts, &r->end.cause);
     if (r->end.stopped_by_user)
-        no = RDZV_NO_RESTART_STOPPED;
+        no = NO_RESTART_STOPPED;
     if (r->end.unkillable && wanted)
-        no = RDZV_NO_RESTART_UNKILLABLE;
-    if (charged && wanted && no == RDZV_NO_RESTART_NONE)
+        no = NO_RESTART_UNKILLABLE;
+    if (charged && wanted && no == NO_RESTART_NONE)
         no = restarts_progress(&r->restarts, r->env.progress(r->env.user));
-    if (!wanted || no != RDZV_NO_RESTART_NONE)
+    if (!wanted || no != NO_RESTART_NONE)
         return rdzv_end_job(r, r->end.cause.why, no);
     return restart(r, charged ? restarts_backoff(&r->restarts) : 0);
 }

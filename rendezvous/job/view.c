@@ -16,7 +16,6 @@ static const char *word(const char *const *words, unsigned at, unsigned n)
 #define X(name, word) word,
 static const char *const states[] = { RDZV_STATES(X) };
 static const char *const whys[] = { RDZV_WHYS(X) };
-static const char *const no_restarts[] = { RDZV_NO_RESTARTS(X) };
 #undef X
 #define X(name, ...) #name,
 static const char *const codes[] = { "WELCOME", RDZV_REFUSALS(X) };
@@ -37,11 +36,6 @@ const char *rdzv_state_word(enum rdzv_state state)
 const char *rdzv_why_word(enum rdzv_why why)
 {
     return WORD(whys, why);
-}
-
-const char *rdzv_no_restart_word(enum rdzv_no_restart no_restart)
-{
-    return WORD(no_restarts, no_restart);
 }
 
 const char *rdzv_refused_code(enum rdzv_refused refused)

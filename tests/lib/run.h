@@ -128,14 +128,6 @@ bool bin_is_open_to_nobody(void);
  * while it looks. */
 void bin_seek_no_leaks(void);
 
-/* --- hanging ---------------------------------------------------------------------------------------------- */
-
-/* What a process that should have ended long ago, and all below it, is doing: for the words of a failed test,
- * because nobody can look any more when they are read. Without Criterion. */
-
-/* Append a line for each thread: name, numbers, state, and where it sleeps in the kernel. */
-void hanging_describe(pid_t pid, struct buf *out);
-
 /* --- daemon ----------------------------------------------------------------------------------------------- */
 
 /* A ddp-rendezvous process for a test. */

@@ -376,76 +376,6 @@ void host_off(struct hosts *net, int index)
     net->host[index].off = true;
 }
 
-/* --- all of them ----------------------------------------------------------------------------------------- */
-
-const char *hosts_lack(void)
-{
-    static const char *const tools[] = { "/usr/sbin/ip", "/sbin/ip", "/usr/sbin/nft", "/sbin/nft" };
-    if (geteuid() != 0)
-        return "hosts in network namespaces need root";
-    for (int i = 0; i < 4; i += 2)
-        if (access(tools[i], X_OK) != 0 && access(tools[i + 1], X_OK) != 0)
-            return i == 0 ? "there is no ip (iproute2)" : "there is no nft (nftables)";
-    int status = 1;
-    pid_t pid = fork_apart(OWN | CLONE_NEWPID);
-    if (pid == 0)
-        _exit(0);
-    if (pid < 0 || waitpid(pid, &status, 0) != pid)
-        return "the kernel makes no namespaces for us";
-    return NULL;
-}
-
-static bool bridge_begin(struct hosts *net)
-{
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0)
-        return false;
-    net->bridge = fork_apart(CLONE_NEWNET);
-    if (net->bridge == 0)
-        live(ends[1], true);
-    return net->bridge > 0 && is_ready(ends);
-}
-
-struct hosts *hosts_open(int count)
-{
-    return hosts_open_as(HOSTS_V4, count);
-}
-
-struct hosts *hosts_open_as(enum hosts_kind kind, int count)
-{
-    const char *lack = hosts_lack();
-    if (lack != NULL)
-        cr_skip_test("skipped, because %s", lack);
-    struct hosts *net = calloc(1, sizeof(*net));
-    cr_assert(net != NULL && count <= HOSTS_MAX);
-    net->kind = kind;
-    bool ok = bridge_begin(net);
-    if (group_root()[0] != '\0')
-        bury_groups(group_root());
-    for (int i = 0; ok && i < count; i++) {
-        struct host *h = &net->host[net->count++];
-        h->index = i;
-        snprintf(h->name, sizeof(h->name), "node%d", i);
-        hosts_net_address(kind, h);
-        ok = host_begin(h);
-    }
-    ok = ok && hosts_net_join(net);
-    cr_assert(ok, "the hosts cannot be made");
-    return net;
-}
-
-void hosts_close(struct hosts *net)
-{
-    char all[96];
-    for (int i = 0; i < net->count; i++)
-        end_process(&net->host[i].init);
-    end_process(&net->bridge);
-    group_path(all);
-    if (group_root()[0] != '\0')
-        remove_groups(all);
-    free(net);
-}
-
 /* --- hosts net -------------------------------------------------------------------------------------------- */
 
 /* HOSTS_V4, HOSTS_V6          HOSTS_NAT
@@ -463,7 +393,7 @@ static bool is_inside(enum hosts_kind kind, int index)
     return kind == HOSTS_NAT && index > 0;
 }
 
-void hosts_net_address(enum hosts_kind kind, struct host *h)
+static void hosts_net_address(enum hosts_kind kind, struct host *h)
 {
     if (kind == HOSTS_V6)
         snprintf(h->addr, sizeof(h->addr), "fd00::%x", (unsigned)h->index + 1);
@@ -536,7 +466,8 @@ static void tell_names(const struct hosts *net)
         host_names(&net->host[i], text);
 }
 
-bool hosts_net_join(const struct hosts *net)
+/* Cables from all hosts to the bridge, whose network namespace is there already; addresses, routes and names. */
+static bool hosts_net_join(const struct hosts *net)
 {
     bool ok = lay_cables(net) && translate(net);
     for (int i = 0; ok && i < net->count; i++)
@@ -544,6 +475,77 @@ bool hosts_net_join(const struct hosts *net)
     if (ok)
         tell_names(net);
     return ok;
+}
+
+/* --- all of them ----------------------------------------------------------------------------------------- */
+
+/* The reason why there can be no hosts here; NULL when there can. */
+static const char *hosts_lack(void)
+{
+    static const char *const tools[] = { "/usr/sbin/ip", "/sbin/ip", "/usr/sbin/nft", "/sbin/nft" };
+    if (geteuid() != 0)
+        return "hosts in network namespaces need root";
+    for (int i = 0; i < 4; i += 2)
+        if (access(tools[i], X_OK) != 0 && access(tools[i + 1], X_OK) != 0)
+            return i == 0 ? "there is no ip (iproute2)" : "there is no nft (nftables)";
+    int status = 1;
+    pid_t pid = fork_apart(OWN | CLONE_NEWPID);
+    if (pid == 0)
+        _exit(0);
+    if (pid < 0 || waitpid(pid, &status, 0) != pid)
+        return "the kernel makes no namespaces for us";
+    return NULL;
+}
+
+static bool bridge_begin(struct hosts *net)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return false;
+    net->bridge = fork_apart(CLONE_NEWNET);
+    if (net->bridge == 0)
+        live(ends[1], true);
+    return net->bridge > 0 && is_ready(ends);
+}
+
+static struct hosts *hosts_open_as(enum hosts_kind kind, int count)
+{
+    const char *lack = hosts_lack();
+    if (lack != NULL)
+        cr_skip_test("skipped, because %s", lack);
+    struct hosts *net = calloc(1, sizeof(*net));
+    cr_assert(net != NULL && count <= HOSTS_MAX);
+    net->kind = kind;
+    bool ok = bridge_begin(net);
+    if (group_root()[0] != '\0')
+        bury_groups(group_root());
+    for (int i = 0; ok && i < count; i++) {
+        struct host *h = &net->host[net->count++];
+        h->index = i;
+        snprintf(h->name, sizeof(h->name), "node%d", i);
+        hosts_net_address(kind, h);
+        ok = host_begin(h);
+    }
+    ok = ok && hosts_net_join(net);
+    cr_assert(ok, "the hosts cannot be made");
+    return net;
+}
+
+struct hosts *hosts_open(int count)
+{
+    return hosts_open_as(HOSTS_V4, count);
+}
+
+void hosts_close(struct hosts *net)
+{
+    char all[96];
+    for (int i = 0; i < net->count; i++)
+        end_process(&net->host[i].init);
+    end_process(&net->bridge);
+    group_path(all);
+    if (group_root()[0] != '\0')
+        remove_groups(all);
+    free(net);
 }
 
 /* --- scene ------------------------------------------------------------------------------------------------ */

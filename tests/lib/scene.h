@@ -68,10 +68,6 @@ struct hosts {
 
 /* Hosts that reach each other. Skips the test, with the reason, where they cannot be had. */
 struct hosts *hosts_open(int count);
-struct hosts *hosts_open_as(enum hosts_kind kind, int count);
-
-/* The reason why there can be no hosts here; NULL when there can. */
-const char *hosts_lack(void);
 
 /* All that runs on them is killed, and `net` freed. */
 void hosts_close(struct hosts *net);
@@ -104,16 +100,6 @@ void host_off(struct hosts *net, int index);
 /* How many processes run there, process 1 not counted; waits up to `timeout_ms` for none. `names` (may be NULL) gets
  * what they are. */
 int host_left(const struct host *host, int timeout_ms, char *names, size_t size);
-
-/* --- hosts net -------------------------------------------------------------------------------------------- */
-
-/* The addresses of hosts and the cables between them; for scene.c. */
-
-/* The address of host `h`, by its index. */
-void hosts_net_address(enum hosts_kind kind, struct host *h);
-
-/* Cables from all hosts to the bridge, whose network namespace is there already; addresses, routes and names. */
-bool hosts_net_join(const struct hosts *net);
 
 /* --- scene ------------------------------------------------------------------------------------------------ */
 

@@ -159,13 +159,13 @@ static void tell_exited(struct asim *sim, int r)
 static void tell_end(struct asim *sim, const char *word)
 {
     const bool again = sim->told_failed && !sim->left && sim->restarts > 0 && !agent_is_stuck(sim->agent) &&
-                       agent_never_again(sim->agent) == RESTART_ALLOWED;
+                       agent_never_again(sim->agent) == NO_RESTART_NONE;
     const enum no_restart never = agent_never_again(sim->agent);
     const int code = sim->cause_code;
     const struct agent_verdict verdict = { .restart = again,
                                            .backoff_ms = sim->backoff_ms,
                                            .no_restart = sim->left                    ? NO_RESTART_STOPPED
-                                                         : never != RESTART_ALLOWED   ? never
+                                                         : never != NO_RESTART_NONE   ? never
                                                          : agent_is_stuck(sim->agent) ? NO_RESTART_UNKILLABLE
                                                                                       : NO_RESTART_USED_UP,
                                            .exit_first = code,

@@ -48,7 +48,7 @@ static void trace_end(struct sim_rdzv *sim, int node, const struct rdzv_tell *t)
         trace(sim, "  n%d < restart after %s, in %" PRIu64 " ms", node, rdzv_why_word(t->why), t->backoff_ms);
     else
         trace(sim, "  n%d < finish: %s, exit %d/%d/%d%s%s", node, rdzv_why_word(t->why), t->exit.first,
-              t->exit.max, t->exit.rank0, t->no_restart ? ", " : "", rdzv_no_restart_word(t->no_restart));
+              t->exit.max, t->exit.rank0, t->no_restart ? ", " : "", no_restart_word(t->no_restart));
 }
 
 static void tell(void *user, uint64_t id, const struct rdzv_tell *t)

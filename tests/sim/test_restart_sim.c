@@ -143,16 +143,16 @@ Test(restart_sim, what_cannot_be_found_is_told_as_such)
 /* The machine was short of processes; that may pass. */
 Test(restart_sim, a_shortage_at_the_start_may_pass)
 {
-    cr_expect_eq(after_worker(0, 0, EAGAIN), RESTART_ALLOWED);
-    cr_expect_eq(after_worker(0, 0, ENOMEM), RESTART_ALLOWED);
+    cr_expect_eq(after_worker(0, 0, EAGAIN), NO_RESTART_NONE);
+    cr_expect_eq(after_worker(0, 0, ENOMEM), NO_RESTART_NONE);
 }
 
 /* An hour into the training the same code means something else. */
 Test(restart_sim, a_usage_error_shows_within_five_seconds)
 {
     cr_expect_eq(after_worker(4999, 2, 0), NO_RESTART_USAGE);
-    cr_expect_eq(after_worker(5000, 2, 0), RESTART_ALLOWED);
-    cr_expect_eq(after_worker(100, 3, 0), RESTART_ALLOWED);
+    cr_expect_eq(after_worker(5000, 2, 0), NO_RESTART_NONE);
+    cr_expect_eq(after_worker(100, 3, 0), NO_RESTART_NONE);
 }
 
 /* --- import errors -------------------------------------------------------------------------------------- */
@@ -182,13 +182,13 @@ Test(restart_sim, the_same_import_error_of_all_ranks_would_come_again)
 
 Test(restart_sim, any_other_import_error_is_tried_again)
 {
-    cr_expect_eq(after_imports(30, 30, 8), RESTART_ALLOWED, "another one");
-    cr_expect_eq(after_imports(30, 30, 0), RESTART_ALLOWED, "another failure");
-    cr_expect_eq(after_imports(30, 31 + AGENT_SAME_MS, 7), RESTART_ALLOWED,
+    cr_expect_eq(after_imports(30, 30, 8), NO_RESTART_NONE, "another one");
+    cr_expect_eq(after_imports(30, 30, 0), NO_RESTART_NONE, "another failure");
+    cr_expect_eq(after_imports(30, 31 + AGENT_SAME_MS, 7), NO_RESTART_NONE,
                  "it was still fine when it was stopped");
-    cr_expect_eq(after_imports(30, ASIM_FOR_EVER, 7), RESTART_ALLOWED);
-    cr_expect_eq(after_imports(5000, 5000, 7), RESTART_ALLOWED, "not at the start");
-    cr_expect_eq(after_imports(3000, 3001 + AGENT_DOUBT_MS, 7), RESTART_ALLOWED,
+    cr_expect_eq(after_imports(30, ASIM_FOR_EVER, 7), NO_RESTART_NONE);
+    cr_expect_eq(after_imports(5000, 5000, 7), NO_RESTART_NONE, "not at the start");
+    cr_expect_eq(after_imports(3000, 3001 + AGENT_DOUBT_MS, 7), NO_RESTART_NONE,
                  "waited for a second at most");
 }
 

@@ -435,7 +435,7 @@ Test(rendezvous, every_word_of_the_protocol_is_there)
 {
     cr_assert_str_eq(rdzv_state_word(RDZV_OVER), "over");
     cr_assert_str_eq(rdzv_why_word(RDZV_WHY_REFUSED), "refused");
-    cr_assert_str_eq(rdzv_no_restart_word(RDZV_NO_RESTART_NOT_READY), "not_ready");
+    cr_assert_str_eq(no_restart_word(NO_RESTART_NOT_READY), "not_ready");
     cr_assert_str_eq(rdzv_refused_code(RDZV_REFUSED_STORE_FULL), "STORE_FULL");
     cr_assert_str_eq(rdzv_node_state_word(RDZV_NODE_FINISHED), "finished");
     cr_assert_str_eq(rdzv_state_word(RDZV_N_STATES), "?");
@@ -984,9 +984,9 @@ static void begin(uint32_t max_restarts, uint32_t max_no_progress)
 /* A failed attempt that came to `step`; how long until the next, or -1 when there is none. */
 static int64_t next_after(int64_t step)
 {
-    if (restarts_failed(&a, &crash) != RDZV_NO_RESTART_NONE)
+    if (restarts_failed(&a, &crash) != NO_RESTART_NONE)
         return -1;
-    return restarts_progress(&a, step) == RDZV_NO_RESTART_NONE ? (int64_t)restarts_backoff(&a) : -1;
+    return restarts_progress(&a, step) == NO_RESTART_NONE ? (int64_t)restarts_backoff(&a) : -1;
 }
 
 Test(restarts, the_budget_is_used_up)
@@ -994,33 +994,33 @@ Test(restarts, the_budget_is_used_up)
     begin(2, 0);
     cr_assert_eq(next_after(-1), 1000);
     cr_assert_eq(next_after(-1), 2000);
-    cr_assert_eq(restarts_failed(&a, &crash), RDZV_NO_RESTART_USED_UP);
+    cr_assert_eq(restarts_failed(&a, &crash), NO_RESTART_USED_UP);
 }
 
 Test(restarts, who_asked_for_none_is_told_no_reason)
 {
     begin(0, 0);
-    cr_assert_eq(restarts_failed(&a, &crash), RDZV_NO_RESTART_NONE);
+    cr_assert_eq(restarts_failed(&a, &crash), NO_RESTART_NONE);
 }
 
 Test(restarts, what_cannot_change_is_not_tried_again)
 {
-    struct rdzv_cause cause = { .why = RDZV_WHY_FAILED, .no_retry = RDZV_NO_RESTART_USAGE };
+    struct rdzv_cause cause = { .why = RDZV_WHY_FAILED, .no_retry = NO_RESTART_USAGE };
     begin(5, 0);
-    cr_assert_eq(restarts_failed(&a, &cause), RDZV_NO_RESTART_USAGE);
-    cause.no_retry = RDZV_NO_RESTART_IMPORT;
-    cr_assert_eq(restarts_failed(&a, &cause), RDZV_NO_RESTART_IMPORT);
-    cause.no_retry = RDZV_NO_RESTART_CANNOT_START;
-    cr_assert_eq(restarts_failed(&a, &cause), RDZV_NO_RESTART_CANNOT_START);
+    cr_assert_eq(restarts_failed(&a, &cause), NO_RESTART_USAGE);
+    cause.no_retry = NO_RESTART_IMPORT;
+    cr_assert_eq(restarts_failed(&a, &cause), NO_RESTART_IMPORT);
+    cause.no_retry = NO_RESTART_CANNOT_START;
+    cr_assert_eq(restarts_failed(&a, &cause), NO_RESTART_CANNOT_START);
 }
 
 /* The last of them would be over the budget, too: what is in the failure itself helps more. */
 Test(restarts, a_usage_error_is_named_before_the_budget)
 {
-    const struct rdzv_cause cause = { .why = RDZV_WHY_FAILED, .no_retry = RDZV_NO_RESTART_USAGE };
+    const struct rdzv_cause cause = { .why = RDZV_WHY_FAILED, .no_retry = NO_RESTART_USAGE };
     begin(1, 0);
     next_after(-1);
-    cr_assert_eq(restarts_failed(&a, &cause), RDZV_NO_RESTART_USAGE);
+    cr_assert_eq(restarts_failed(&a, &cause), NO_RESTART_USAGE);
 }
 
 Test(restarts, the_wait_doubles_up_to_its_cap_while_nothing_is_told)
@@ -1045,8 +1045,8 @@ Test(restarts, standing_still_ends_the_job)
     begin(100, 2);
     cr_assert_eq(next_after(42), 1000);
     cr_assert_eq(next_after(42), 2000);
-    cr_assert_eq(restarts_failed(&a, &crash), RDZV_NO_RESTART_NONE);
-    cr_assert_eq(restarts_progress(&a, -1), RDZV_NO_RESTART_NO_PROGRESS);
+    cr_assert_eq(restarts_failed(&a, &crash), NO_RESTART_NONE);
+    cr_assert_eq(restarts_progress(&a, -1), NO_RESTART_NO_PROGRESS);
 }
 
 Test(restarts, workers_that_never_tell_are_not_judged_by_it)

@@ -159,7 +159,7 @@ Test(net_messages, a_verdict_to_begin_again)
     cr_expect_eq(verdict.attempt, 3);
     cr_expect_eq(verdict.step, 100);
     cr_expect_eq(verdict.best, 120);
-    cr_expect_eq(verdict.what.no_restart, RESTART_ALLOWED);
+    cr_expect_eq(verdict.what.no_restart, NO_RESTART_NONE);
 }
 
 Test(net_messages, a_verdict_to_end_says_why_and_with_what)
@@ -176,7 +176,7 @@ Test(net_messages, a_verdict_to_end_says_why_and_with_what)
                   { "unkillable", NO_RESTART_UNKILLABLE },
                   { "too_few_nodes", NO_RESTART_TOO_FEW_NODES },
                   { "not_ready", NO_RESTART_NOT_READY },
-                  { "of a newer store", RESTART_ALLOWED } };
+                  { "of a newer store", NO_RESTART_NONE } };
     char text[256];
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         snprintf(text, sizeof(text),

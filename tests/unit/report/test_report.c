@@ -556,7 +556,7 @@ static void attempts_step(enum agent_event_type type, uint64_t after_ms, int r, 
     e.exit_code = type == AGENT_EXITED && code > 0 ? code : 0;
     e.signal = type == AGENT_EXITED && code < 0 ? -code : type == AGENT_STOP ? code : 0;
     e.error = type == AGENT_SPAWN_FAILED ? code : 0;
-    e.verdict.restart = code == RESTART_ALLOWED;
+    e.verdict.restart = code == NO_RESTART_NONE;
     e.verdict.no_restart = (enum no_restart)code;
     e.verdict.exit_first = e.verdict.exit_max = e.verdict.exit_rank0 = 7;
     agent_step(attempts_agent, &e, &n);
@@ -633,7 +633,7 @@ Test(report_attempts, the_attempts_before_the_last_one_are_listed)
 {
     make(2);
     for (int i = 0; i < 3; i++)
-        fail_once(7 + i, 100 * i, i < 2 ? RESTART_ALLOWED : NO_RESTART_USED_UP);
+        fail_once(7 + i, 100 * i, i < 2 ? NO_RESTART_NONE : NO_RESTART_USED_UP);
     attempts_expect("  before   attempt 0: rank 1: exit 7, 1.0 s after its start, at step 0\n"
                     "           attempt 1: rank 1: exit 8, 1.0 s after its start, at step 100\n"
                     "  restart  none: all restarts of --max_restarts=2 are used up\n");
@@ -647,7 +647,7 @@ Test(report_attempts, the_words_of_each_attempt_are_kept)
     struct buf words = { 0 };
     make(1);
     for (int i = 0; i < 2; i++)
-        fail_once(7, -1, i < 1 ? RESTART_ALLOWED : NO_RESTART_USED_UP);
+        fail_once(7, -1, i < 1 ? NO_RESTART_NONE : NO_RESTART_USED_UP);
     cr_assert(end_headline(&killed, &oom, &words) && buf_append(&words, "", 1));
     snprintf(failed[0].failure.words, sizeof(failed[0].failure.words), "%s", (const char *)words.data);
     attempts_expect("  before   attempt 0: rank 1: out of memory (SIGKILL), 1.0 s after its start\n"
@@ -660,8 +660,8 @@ Test(report_attempts, attempts_that_failed_elsewhere_name_the_host)
 {
     make(3);
     attempts_plan.nnodes = 2;
-    fail_once(7, -1, RESTART_ALLOWED);
-    fail_once(7, -1, RESTART_ALLOWED);
+    fail_once(7, -1, NO_RESTART_NONE);
+    fail_once(7, -1, NO_RESTART_NONE);
     fail_once(7, -1, NO_RESTART_TOO_FEW_NODES);
     attempts_plan.meeting.join_knob = "--timeout";
     snprintf(failed[0].failure.host, sizeof(failed[0].failure.host), "n2");
@@ -678,7 +678,7 @@ Test(report_attempts, many_are_cut_from_the_front)
 {
     make(9);
     for (int i = 0; i < 10; i++)
-        fail_once(7, -1, i < 9 ? RESTART_ALLOWED : NO_RESTART_USED_UP);
+        fail_once(7, -1, i < 9 ? NO_RESTART_NONE : NO_RESTART_USED_UP);
     attempts_expect("  before   5 earlier attempts failed, too\n"
                     "           attempt 5: rank 1: exit 7, 1.0 s after its start\n"
                     "           attempt 6: rank 1: exit 7, 1.0 s after its start\n"
@@ -691,7 +691,7 @@ Test(report_attempts, standing_still_is_told_with_the_step)
 {
     make(9);
     for (int i = 0; i < 3; i++)
-        fail_once(7, 42, i < 2 ? RESTART_ALLOWED : NO_RESTART_NO_PROGRESS);
+        fail_once(7, 42, i < 2 ? NO_RESTART_NONE : NO_RESTART_NO_PROGRESS);
     attempts_expect("  before   attempt 0: rank 1: exit 7, 1.0 s after its start, at step 42\n"
                     "           attempt 1: rank 1: exit 7, 1.0 s after its start, at step 42\n"
                     "  restart  none: the attempts come no further than step 42 (--max_no_progress)\n");
@@ -731,7 +731,7 @@ Test(report_attempts, the_same_is_in_the_json)
 {
     const struct stuck stuck = { .pid = 12, .rank = -1, .name = "loader", .state = 'D' };
     make(1);
-    fail_once(7, 5, RESTART_ALLOWED);
+    fail_once(7, 5, NO_RESTART_NONE);
     fail_once(8, -1, NO_RESTART_USED_UP);
     attempts_report.stuck = &stuck;
     attempts_report.n_stuck = 1;

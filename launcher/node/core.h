@@ -6,9 +6,8 @@
  *     node.c           opens, runs and frees; the way into the job; time
  *     signals.c        signals of the user, the death of the guardian
  *     store_events.c   what the store says and asks
- *     effects.c        the agent's wishes; children that have ended
- *     flight_pages.c   the last calls of ranks
- *     core.c           asks the agent, arms the timer, closes */
+ *     effects.c        asks the agent and carries out its wishes; children that have ended; the timer; the end
+ *     flight_pages.c   the last calls of ranks */
 #ifndef LAUNCHER_NODE_CORE_H
 #define LAUNCHER_NODE_CORE_H
 
@@ -144,7 +143,7 @@ static inline bool node_cause_is_elsewhere(const struct node *n)
     return n->run.cause.why[0] != '\0' && n->run.cause.node_rank != n->plan->node_rank;
 }
 
-/* --- core.c --- */
+/* --- effects.c --- */
 
 /* Ask the core. Its wishes wait for the next node_pump(). */
 void node_feed(struct node *n, struct agent_event event);
@@ -166,8 +165,6 @@ void node_leave_output(struct node *n);
 
 /* Is there a worker that has not been waited for yet? */
 bool node_has_workers(const struct node *n);
-
-/* --- effects.c --- */
 
 /* Without an epoll set only the order of ends is unknown. */
 void exits_open(struct exits *x);

@@ -1,4 +1,5 @@
-/* effects.c -- what the agent wishes is done: processes start, get signals and are waited for; the store and the user are told.
+/* effects.c -- the step between agent and machine: an event goes to the agent (node_feed), and its wishes are carried out some at
+ * a time (node_pump). Processes start, get signals and are waited for; the store and the user are told.
  *
  * SIGCHLD only sets `reap`; on_more() comes here in the loop's next turn, so that all who have ended by then are taken at once. */
 #include "agent/failure.h"
@@ -10,6 +11,7 @@
 #include "output/disk_watch.h"
 #include "node/core.h"
 #include "report/cause.h"
+#include "report/final_report.h"
 #include "report/spawn_error.h"
 #include "report/report.h"
 
@@ -24,6 +26,57 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+/* --- the agent and its deadline --------------------------------------------------------------------------- */
+
+enum { STORE_ANSWER_MS = 60000 }; /* without --timeout */
+
+/* The wishes are copied behind those that still wait: they are valid until the next step only, and carrying one out may
+ * cause the next event. */
+void node_feed(struct node *n, struct agent_event event)
+{
+    size_t count;
+    event.now_ms = clock_ms();
+    const struct agent_wish *wishes = agent_step(n->agent, &event, &count);
+    if (!buf_append(&n->wishes, wishes, count * sizeof(*wishes)))
+        abort(); /* a launcher that cannot remember what to do: the guardian cleans up */
+}
+
+/* Wake up at the core's deadline, or when the store has been silent for too long. */
+void node_set_timer(struct node *n)
+{
+    uint64_t at = agent_deadline(n->agent), now = clock_ms();
+    if (n->meet.store_deadline_ms < at)
+        at = n->meet.store_deadline_ms;
+    if (n->out.unread_deadline_ms < at)
+        at = n->out.unread_deadline_ms;
+    n->due_ms = at;
+    if (at == UINT64_MAX || n->ended)
+        uv_timer_stop(&n->timer);
+    else
+        uv_timer_start(&n->timer, n->on_timer, at > now ? at - now : 0, 0);
+}
+
+/* Nothing else would end the wait for a store that hangs. */
+void node_expect_answer(struct node *n)
+{
+    const uint64_t limit_ms = n->plan->cli->timeout_ms;
+    n->meet.store_deadline_ms = clock_ms() + (limit_ms > 0 ? limit_ms : STORE_ANSWER_MS);
+    node_set_timer(n);
+}
+
+void node_expect_nothing(struct node *n)
+{
+    n->meet.store_deadline_ms = UINT64_MAX;
+}
+
+bool node_has_workers(const struct node *n)
+{
+    for (int i = 0; i < n->plan->nproc; i++)
+        if (n->run.pids[i] != 0)
+            return true;
+    return false;
+}
 
 /* --- the order of ends ------------------------------------------------------------------------------------ */
 
@@ -228,11 +281,8 @@ ddp_status node_open_timers(struct node *n, struct ddp_err *err)
 
 /* --- messages to the store and the user -------------------------------------------------------------------- */
 
-/* Messages to the store, which informs the other nodes, and to the user. A failure is sent twice: `failed`
- * as soon as a worker has ended, because the other nodes compute for nothing until they know; `cause` once
- * its last lines are read, which makes the reports of other nodes as good as this one's. */
-
-/* --- to the store --------------------------------------------------------------------------------------- */
+/* A failure is sent twice: `failed` as soon as a worker has ended, because the other nodes compute for nothing until they
+ * know; `cause` once its last lines are read, which makes the reports of other nodes as good as this one's. */
 
 /* Print why the program cannot be started, with its path on this node: on other nodes it may exist. */
 void node_say_not_started(const struct node *n, int error)
@@ -334,8 +384,6 @@ static void tell_leave(struct node *n)
     buf_free(&by);
 }
 
-/* --- for the report ------------------------------------------------------------------------------------- */
-
 /* Times are put together from ours and the store's difference: clocks of two machines are never compared. */
 static void note_elsewhere(const struct node *n, struct failed_attempt *a)
 {
@@ -378,8 +426,6 @@ static void note_failed(struct node *n)
     buf_append(&n->run.failed, &a, sizeof(a));
 }
 
-/* --- to the user ---------------------------------------------------------------------------------------- */
-
 /* If the list has not grown, no worker failed, and the message has no failure. */
 static void say_restart(struct node *n)
 {
@@ -409,55 +455,6 @@ static void say_waiting(struct node *n)
     n->meet.waiting_asked = agent_state(n->agent) != AGENT_DONE && store_link_ask_status(n->meet.link);
     if (!n->meet.waiting_asked)
         announce_waiting_for_end(&n->out.announce, n->meet.unfinished, n->agent);
-}
-
-static void tell_user(struct node *n, struct agent_wish wish)
-{
-    switch (wish.type) {
-    case WISH_SAY_DYING:
-        say_dying(n, wish.local_rank);
-        break;
-    case WISH_SAY_WAITING:
-        say_waiting(n);
-        break;
-    case WISH_SAY_RESTART:
-        say_restart(n);
-        break;
-    default: /* effects.c has done it */
-        break;
-    }
-}
-
-/* Carry out a wish that is a message, from the same facts as the report. */
-static void effect_of_words(struct node *n, struct agent_wish wish)
-{
-    switch (wish.type) {
-    case WISH_TELL_FAILED:
-        tell_failed(n);
-        break;
-    case WISH_TELL_EXITED:
-        tell_exited(n, wish.local_rank);
-        break;
-    case WISH_TELL_CAUSE:
-        tell_cause(n);
-        break;
-    case WISH_TELL_STOPPED:
-        tell_stopped(n);
-        break;
-    case WISH_TELL_DONE:
-        store_link_tell(n->meet.link, encode_done());
-        break;
-    case WISH_LEAVE:
-        tell_leave(n);
-        break;
-    case WISH_JOIN:
-        node_offer_port(n);
-        store_link_join(n->meet.link);
-        break;
-    default:
-        tell_user(n, wish);
-        break;
-    }
 }
 
 void node_offer_port(struct node *n)
@@ -577,8 +574,37 @@ static void carry_out(struct node *n, struct agent_wish wish)
     case WISH_FINISH:
         begin_to_finish(n, wish.exit_code);
         break;
-    default:
-        effect_of_words(n, wish);
+    case WISH_TELL_FAILED:
+        tell_failed(n);
+        break;
+    case WISH_TELL_EXITED:
+        tell_exited(n, wish.local_rank);
+        break;
+    case WISH_TELL_CAUSE:
+        tell_cause(n);
+        break;
+    case WISH_TELL_STOPPED:
+        tell_stopped(n);
+        break;
+    case WISH_TELL_DONE:
+        store_link_tell(n->meet.link, encode_done());
+        break;
+    case WISH_LEAVE:
+        tell_leave(n);
+        break;
+    case WISH_JOIN:
+        node_offer_port(n);
+        store_link_join(n->meet.link);
+        break;
+    case WISH_SAY_DYING:
+        say_dying(n, wish.local_rank);
+        break;
+    case WISH_SAY_WAITING:
+        say_waiting(n);
+        break;
+    case WISH_SAY_RESTART:
+        say_restart(n);
+        break;
     }
 }
 
@@ -614,4 +640,72 @@ void node_pump(struct node *n)
         uv_idle_start(&n->more, on_more);
     else
         uv_idle_stop(&n->more);
+}
+
+/* --- the end ------------------------------------------------------------------------------------------------ */
+
+/* Report only jobs that began: a failure before the first worker has printed its error already. */
+static void report(struct node *n)
+{
+    const struct finding *loss = &n->meet.store_finding;
+    struct report r = {
+        .plan = n->plan,
+        .agent = n->agent,
+        .started_ms = n->started_ms,
+        .stop = agent_stop_signal(n->agent) != 0 ? &n->stop_heard : NULL,
+        .path = env_find(n->plan->facts->environ_block, "PATH"),
+        .elsewhere = node_cause_is_elsewhere(n) ? &n->run.cause : NULL,
+        .failed = (const struct failed_attempt *)n->run.failed.data,
+        .n_failed = n->run.failed.len / sizeof(struct failed_attempt),
+        .best_step = n->run.best_step,
+        .store = { .how = agent_lost_store(n->agent) ? n->meet.store_lost : NULL,
+                   .node = n->meet.store_node,
+                   .advice = loss->advice,
+                   .code = loss->code != FINDING_NONE ? finding_code_name(loss->code) : "" },
+        .left = { n->run.left_subject, n->run.left_waiting, n->run.left_code },
+        .stuck = n->run.stuck,
+        .n_stuck = n->run.n_stuck,
+        .flights = n->out.kept_flights ? plan_flight(n->plan) : NULL,
+    };
+    final_report(&r, n->out.output, n->run.evidence, n->run.spawner.failed);
+}
+
+/* All signals stay blocked. */
+static void close_signals(struct node *n)
+{
+    uv_close((uv_handle_t *)&n->lifeline, NULL);
+    uv_close((uv_handle_t *)&n->signals, NULL);
+    uv_close((uv_handle_t *)&n->out.status_timer, NULL);
+    close(n->signal_fd);
+}
+
+void node_finish(struct node *n, int exit_code)
+{
+    if (n->ended)
+        return;
+    n->ended = true;
+    n->exit_code = exit_code;
+    announce_end(&n->out.announce, exit_code, exit_code != 0 ? n->run.cause.words : "");
+    close_signals(n);
+    uv_close((uv_handle_t *)&n->timer, NULL);
+    uv_close((uv_handle_t *)&n->more, NULL);
+    uv_close((uv_handle_t *)&n->meet.waiting_timer, NULL);
+    uv_close((uv_handle_t *)&n->meet.vouch_timer, NULL);
+    uv_close((uv_handle_t *)&n->meet.port_timer, NULL);
+    uv_close((uv_handle_t *)&n->meet.missing_timer, NULL);
+    store_host_close(n->meet.host);
+    join_dial_close(n->meet.dial);
+    input_close(n->out.input);
+    file_timer_close(n->run.file_timer);
+    store_link_close(n->meet.link);
+    if (n->agent != NULL && agent_state(n->agent) == AGENT_DONE)
+        report(n);
+    output_close(n->out.output);
+}
+
+/* The user has asked to stop, and the reader of the output does not read. */
+void node_leave_output(struct node *n)
+{
+    log_warn("stopped before all output was written");
+    node_finish(n, n->exit_code);
 }

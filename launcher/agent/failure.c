@@ -22,17 +22,6 @@ int failure_code(const struct failure *c)
     return ending_code(&how);
 }
 
-bool failure_is_victim(const struct failure *c)
-{
-    return c->rank >= 0 && c->victim;
-}
-
-/* --- ending ----------------------------------------------------------------------------------------------- */
-
-/* The report, the events and the verbose log all ask here, so that the same end has
- * the same words everywhere and a search finds all of them. Texts come from the C library's tables that do
- * not depend on the locale. */
-
 /* "SIGSEGV". Real-time signals have no names of their own; they are counted from the first, as in kill -l. */
 void signal_name(char out[ENDING_MAX], int sig)
 {

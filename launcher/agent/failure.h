@@ -8,9 +8,6 @@
 /* Return the exit code of ddprun for this failure; 0 = it is a reason to start again, not a failure. */
 int failure_code(const struct failure *cause);
 
-/* A worker that gave up because it had lost another one. */
-bool failure_is_victim(const struct failure *cause);
-
 /* How a worker ended, in words: one place for "exit 7" and "killed by SIGSEGV (signal 11)". */
 
 enum { ENDING_MAX = 96 };

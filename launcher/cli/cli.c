@@ -59,7 +59,8 @@ static const struct {
 };
 #undef FIELD
 
-bool cli_forget(struct cli *cli, enum cli_option option)
+/* Make the option one that nobody has given, its default apart; false when torchrun refuses an empty value of it. */
+static bool cli_forget(struct cli *cli, enum cli_option option)
 {
     for (size_t i = 0; i < sizeof(can_be_empty) / sizeof(can_be_empty[0]); i++)
         if (can_be_empty[i].option == option) {
@@ -69,7 +70,7 @@ bool cli_forget(struct cli *cli, enum cli_option option)
     return false;
 }
 
-bool cli_is_torchrun(const char *path)
+static bool cli_is_torchrun(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return strcmp(slash != NULL ? slash + 1 : path, "torchrun") == 0;

@@ -21,10 +21,4 @@ extern const struct option_table cli_table;
 /* The option's default, as it would be typed; NULL = none. torchrun's where that differs and we are called so. */
 const char *cli_preset(const struct cli *cli, enum cli_option option);
 
-/* Make the option one that nobody has given, its default apart; false when torchrun refuses an empty value of it. */
-bool cli_forget(struct cli *cli, enum cli_option option);
-
-/* Is this the path of a program called torchrun? */
-bool cli_is_torchrun(const char *path);
-
 #endif

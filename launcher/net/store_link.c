@@ -61,9 +61,9 @@ static bool has_room(struct link_queue *q, size_t bytes)
     return !q->full && !q->no_memory;
 }
 
-/* Takes the tree over in any case. Room for all three parts is made before the first is written, so a frame
- * is never there by half. */
-bool link_queue_add(struct link_queue *q, enum op_id op, cJSON *json)
+/* Append a request that consists of `json`, which is freed in any case. Half a request would be taken for the
+ * beginning of the next, so room for all three parts is made before the first is written. */
+static bool link_queue_add(struct link_queue *q, enum op_id op, cJSON *json)
 {
     char *text = json != NULL ? cJSON_PrintUnformatted(json) : NULL;
     const size_t len = text != NULL ? strlen(text) : 0;

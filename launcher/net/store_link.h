@@ -32,10 +32,6 @@ struct link_queue {
     bool full, no_memory; /* a request did not fit: nothing is taken any more */
 };
 
-/* Append a request that consists of `json`, which is freed in any case. Half a request would be taken for the
- * beginning of the next: it is all of it or nothing. */
-bool link_queue_add(struct link_queue *q, enum op_id op, struct cJSON *json);
-
 struct cJSON;
 struct store_link;
 

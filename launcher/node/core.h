@@ -117,7 +117,7 @@ struct node {
     uv_timer_t timer;     /* the core's deadline, or the store's */
     uint64_t due_ms;      /* what it waits for */
     bool caught_up;       /* it rang much too late; what was missed meanwhile has been taken in */
-    uv_timer_cb on_timer; /* node_on_timer: node_set_timer(), below it, cannot name it */
+    uv_timer_cb on_timer; /* node_on_timer: effects.c, below it, cannot name it */
     uv_idle_t more;       /* runs while wishes are left, or children that have ended */
     bool ended;           /* handles are closing */
 
@@ -148,9 +148,6 @@ static inline bool node_cause_is_elsewhere(const struct node *n)
 /* Ask the core. Its wishes wait for the next node_pump(). */
 void node_feed(struct node *n, struct agent_event event);
 
-/* Wake up at the next deadline: the core's, or the store's. */
-void node_set_timer(struct node *n);
-
 /* The store is being asked: when it has not answered by --timeout (60 s without), it counts as lost. */
 void node_expect_answer(struct node *n);
 
@@ -162,9 +159,6 @@ void node_finish(struct node *n, int exit_code);
 
 /* Finish without the output that is not read, because the user has asked to stop. */
 void node_leave_output(struct node *n);
-
-/* Is there a worker that has not been waited for yet? */
-bool node_has_workers(const struct node *n);
 
 /* Without an epoll set only the order of ends is unknown. */
 void exits_open(struct exits *x);
@@ -213,10 +207,5 @@ void node_signal(struct node *n, const struct signal_heard *heard);
 
 /* The store's answer; for store_link_options. */
 void node_on_status(void *user, const struct cJSON *answer);
-
-/* --- node.c --- */
-
-/* A deadline is reached; for node.on_timer. */
-void node_on_timer(uv_timer_t *timer);
 
 #endif

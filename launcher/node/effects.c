@@ -43,7 +43,7 @@ void node_feed(struct node *n, struct agent_event event)
 }
 
 /* Wake up at the core's deadline, or when the store has been silent for too long. */
-void node_set_timer(struct node *n)
+static void node_set_timer(struct node *n)
 {
     uint64_t at = agent_deadline(n->agent), now = clock_ms();
     if (n->meet.store_deadline_ms < at)
@@ -70,7 +70,8 @@ void node_expect_nothing(struct node *n)
     n->meet.store_deadline_ms = UINT64_MAX;
 }
 
-bool node_has_workers(const struct node *n)
+/* Is there a worker that has not been waited for yet? */
+static bool node_has_workers(const struct node *n)
 {
     for (int i = 0; i < n->plan->nproc; i++)
         if (n->run.pids[i] != 0)

@@ -29,7 +29,7 @@ static bool stood_still(struct node *n)
 {
     n->caught_up = !n->caught_up && clock_ms() > n->due_ms + STOOD_STILL_MS;
     if (n->caught_up)
-        uv_timer_start(&n->timer, node_on_timer, CLOCK_CATCH_UP_MS, 0);
+        uv_timer_start(&n->timer, n->on_timer, CLOCK_CATCH_UP_MS, 0);
     return n->caught_up;
 }
 
@@ -50,7 +50,7 @@ static void tick(struct node *n)
                      .type = AGENT_TICK, .local_rank = dying >= 0 ? dying : 0, .dying = dying >= 0 });
 }
 
-void node_on_timer(uv_timer_t *timer)
+static void node_on_timer(uv_timer_t *timer)
 {
     struct node *n = timer->data;
     if (stood_still(n))

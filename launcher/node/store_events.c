@@ -636,7 +636,8 @@ void node_on_lost(void *user, const char *why)
                 n->plan->master_port, n->meet.store_node, n->meet.store_lost,
                 state == AGENT_RUNNING || state == AGENT_DOUBTING ? "; stopping the workers" : "", code);
     node_feed(n, (struct agent_event){ .type = AGENT_STORE_LOST });
-    if (agent_lost_store(n->agent) && failure_is_victim(&n->run.cause)) /* of what took the store away */
+    if (agent_lost_store(n->agent) && n->run.cause.rank >= 0 &&
+        n->run.cause.victim) /* of what took the store away */
         n->run.cause = (struct failure){ .node_rank = -1, .rank = -1, .local_rank = -1 };
     node_pump(n);
 }

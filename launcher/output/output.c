@@ -130,7 +130,7 @@ static ddp_status stream_init(struct stream *s, struct stream_group *group, int 
     return status;
 }
 
-void stream_free(struct stream *s)
+static void stream_free(struct stream *s)
 {
     console_stream_free(&s->console);
     merge_free(&s->merge);

@@ -74,8 +74,6 @@ struct stream {
     struct tail tail;
 };
 
-void stream_free(struct stream *s);
-
 struct output;
 
 struct output_options {

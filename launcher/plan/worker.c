@@ -316,8 +316,8 @@ const char *plan_flight(const struct plan *plan)
     return own != NULL ? own : plan->flight;
 }
 
-/* Beside the logs of the attempt, where there are any and the user has named no other place. */
-bool plan_set_flight(struct plan *plan)
+/* Where flight records of the attempt go: beside the logs of the attempt, where there are any and the user has named no other place. */
+static bool plan_set_flight(struct plan *plan)
 {
     free(plan->flight);
     plan->flight = NULL;

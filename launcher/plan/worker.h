@@ -32,9 +32,6 @@ ddp_status plan_check_tmp_dir(const struct plan *plan, struct ddp_err *err);
 /* What the environments of all workers have in common. */
 ddp_status plan_environment(struct plan *plan);
 
-/* Where flight records of the attempt go. False when memory is short. */
-bool plan_set_flight(struct plan *plan);
-
 /* New text; NULL when memory is short. */
 char *plan_text_of(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 

@@ -65,9 +65,7 @@ void announce_worker_stopped(const struct announce *a, int local_rank, int pid, 
 
 /* --- events ----------------------------------------------------------------------------------------------- */
 
-/* Events of a job as lines of JSON, for --json and --events. */
-
-/* `--json`: what happens, as JSON lines. Each function appends one object and a newline.
+/* What happens, as lines of JSON for --json and --events. Each function appends one object and a newline.
  *
  * Every object has "event" and "t" (seconds since the start of ddprun); the rest is in launcher/README.md.
  * Bytes of workers that are not UTF-8 become U+FFFD. All return false when memory is short, and append
@@ -82,10 +80,6 @@ bool event_worker_started(struct buf *out, uint64_t t_ms, const struct plan_work
 bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan_worker *who,
                         const struct agent_worker *how);
 
-/* An attempt has failed; attempt `next` begins after agent_backoff(). */
-bool event_restart(struct buf *out, uint64_t t_ms, const struct failed_attempt *failed, int next,
-                   const struct agent *agent);
-
 /* The user asked to stop. */
 bool event_stop(struct buf *out, uint64_t t_ms, const struct signal_heard *heard);
 
@@ -94,15 +88,6 @@ bool event_signal_passed(struct buf *out, uint64_t t_ms, const struct signal_hea
 
 /* A worker was stopped. */
 bool event_worker_stopped(struct buf *out, uint64_t t_ms, const struct plan_worker *who, int pid, int signal);
-
-/* This ddprun looks for the store. */
-bool event_launched(struct buf *out, uint64_t t_ms, const struct plan *plan);
-
-/* Everything is gone, for --events: as in --json, but without the report. `why` may be "". */
-bool event_ended(struct buf *out, uint64_t t_ms, int exit_code, const char *why);
-
-/* The findings of the store: the fields of its push "findings". */
-bool event_findings(struct buf *out, uint64_t t_ms, const struct cJSON *push);
 
 /* --- status ----------------------------------------------------------------------------------------------- */
 

@@ -1,6 +1,5 @@
-/* exit_text.c -- see exit_text.h.
- *
- * how a core file is called, and what its notes say. */
+/* exit_text.c -- see exit_text.h. First what files of the kernel say (core files, counters of control groups, the kernel's
+ * log), then the words. */
 #include "report/exit_text.h"
 
 #include "agent/failure.h"
@@ -302,10 +301,9 @@ void kernel_log_line(struct slice line, int pid, struct worker_evidence *e)
     crash_line(line, pid, e);
 }
 
-/* --- end words -------------------------------------------------------------------------------------------- */
+/* --- the words --------------------------------------------------------------------------------------------- */
 
-/* One table: the first row whose signal and condition fit has the words. A signal's own meaning comes last,
- * what the facts make of it before that. Nothing is claimed that was not seen: where a fact only makes a
+/* One table: the first row counts whose signal fits and whose observations were all made. A signal's own meaning comes last. Nothing is claimed that was not seen: where a fact only makes a
  * cause likely, the sentence says so. */
 
 enum { NO_SIGNAL = 0 };
@@ -313,100 +311,56 @@ enum { NO_SIGNAL = 0 };
 /* Below this much a /dev/shm was made for something smaller than training. */
 static const uint64_t SMALL_SHM = UINT64_C(1) << 30;
 
-/* --- conditions ----------------------------------------------------------------------------------------- */
+/* What was seen of the worker. */
+enum {
+    ALWAYS = 0,
+    OOM_IN_CGROUP = 1 << 0,
+    OOM_OF_SYSTEM = 1 << 1,
+    OOM_LIKELY =
+        1 << 2, /* only the machine's counter rose: a process was killed for memory, perhaps not this one */
+    OOM_UNSEEN = 1 << 3,
+    OBJECT_KNOWN = 1 << 4,
+    FAULT_KNOWN = 1 << 5,
+    SHM_FULL = 1 << 6,
+    SHM_SMALL = 1 << 7,
+    STDOUT_GONE = 1 << 8, /* the reader of ddprun's own output, which is no failure of the worker */
+    STDERR_GONE = 1 << 9,
+    CPU_LIMIT = 1 << 10,
+    FILE_LIMIT = 1 << 11,
+    CPU_NAMED = 1 << 12,
+    TIMER_RAN_OUT = 1 << 13,
+    PORT_TAKEN = 1 << 14,
+};
 
-static bool always(const struct worker_evidence *e)
+/* A /dev/shm is full with a hundredth left, because pages come 4 KiB at a time. When it is read, the dead worker's memory has
+ * been given back, so a full one may look empty; a small one is the usual cause all the same (docker gives 64 MiB). */
+static unsigned observations(const struct worker_evidence *e)
 {
-    (void)e;
-    return true;
+    const struct {
+        bool seen;
+        unsigned flag;
+    } all[] = {
+        { e->oom == OOM_CGROUP, OOM_IN_CGROUP },
+        { e->oom == OOM_SYSTEM && !e->oom_likely, OOM_OF_SYSTEM },
+        { e->oom_likely, OOM_LIKELY },
+        { e->oom_unseen, OOM_UNSEEN },
+        { e->object[0] != '\0', OBJECT_KNOWN },
+        { e->fault_known, FAULT_KNOWN },
+        { e->shm_size > 0 && e->shm_free <= e->shm_size / 100, SHM_FULL },
+        { e->shm_size > 0 && e->shm_size < SMALL_SHM, SHM_SMALL },
+        { e->stdout_gone, STDOUT_GONE },
+        { e->stderr_gone, STDERR_GONE },
+        { e->cpu_limit_s > 0, CPU_LIMIT },
+        { e->file_limit > 0, FILE_LIMIT },
+        { e->cpu[0] != '\0', CPU_NAMED },
+        { e->timer[0] != '\0', TIMER_RAN_OUT },
+        { e->port != 0, PORT_TAKEN },
+    };
+    unsigned seen = 0;
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        seen |= all[i].seen ? all[i].flag : 0;
+    return seen;
 }
-
-static bool oom_cgroup(const struct worker_evidence *e)
-{
-    return e->oom == OOM_CGROUP;
-}
-
-static bool oom_system(const struct worker_evidence *e)
-{
-    return e->oom == OOM_SYSTEM && !e->oom_likely;
-}
-
-/* Only the machine's counter rose: a process was killed for memory, perhaps not this one. */
-static bool oom_likely(const struct worker_evidence *e)
-{
-    return e->oom_likely;
-}
-
-static bool oom_unseen(const struct worker_evidence *e)
-{
-    return e->oom_unseen;
-}
-
-static bool object_known(const struct worker_evidence *e)
-{
-    return e->object[0] != '\0';
-}
-
-/* Pages come 4 KiB at a time, and not the last few are what a worker asks for: a hundredth is as good as nothing. */
-static bool shm_full(const struct worker_evidence *e)
-{
-    return e->shm_size > 0 && e->shm_free <= e->shm_size / 100;
-}
-
-/* By the time that we look the dead worker's memory has been given back, so a full /dev/shm may look empty. A
- * small one is the usual cause all the same: 64 MiB is what docker gives. */
-static bool shm_small(const struct worker_evidence *e)
-{
-    return e->shm_size > 0 && e->shm_size < SMALL_SHM;
-}
-
-static bool fault_in(const struct worker_evidence *e)
-{
-    return e->fault_known && e->object[0] != '\0';
-}
-
-static bool fault_known(const struct worker_evidence *e)
-{
-    return e->fault_known;
-}
-
-/* SIGPIPE from our own pipes: the reader of ddprun has gone, which is no failure of the worker. */
-static bool stdout_gone(const struct worker_evidence *e)
-{
-    return e->stdout_gone;
-}
-
-static bool stderr_gone(const struct worker_evidence *e)
-{
-    return e->stderr_gone;
-}
-
-static bool cpu_limit(const struct worker_evidence *e)
-{
-    return e->cpu_limit_s > 0;
-}
-
-static bool file_limit(const struct worker_evidence *e)
-{
-    return e->file_limit > 0;
-}
-
-static bool cpu_named(const struct worker_evidence *e)
-{
-    return e->cpu[0] != '\0';
-}
-
-static bool timer_ran_out(const struct worker_evidence *e)
-{
-    return e->timer[0] != '\0';
-}
-
-static bool port_taken(const struct worker_evidence *e)
-{
-    return e->port != 0;
-}
-
-/* --- the table ------------------------------------------------------------------------------------------ */
 
 #define SHM_REMEDY                                                                                          \
     "docker run --shm-size=8g (or --ipc=host), or mount -o remount,size=8g /dev/shm; ls -l /dev/shm shows " \
@@ -417,80 +371,80 @@ static bool port_taken(const struct worker_evidence *e)
 /* clang-format off */
 static const struct row {
     int signal;
-    bool (*fits)(const struct worker_evidence *e);
+    unsigned seen;
     const char *headline; /* NULL = how it ended, as everywhere */
     const char *cause, *remedy;
 } rows[] = {
-    { SIGKILL, timer_ran_out, "its timer ran out (SIGKILL)",
+    { SIGKILL, TIMER_RAN_OUT, "its timer ran out (SIGKILL)",
       "it set a timer for \"{timer}\" (torch.distributed.elastic.timer) and did not release it in time, so it was killed",
       "its last lines may say what it waited for; py-spy dump --pid shows that while it waits" },
-    { SIGKILL, port_taken, "another user took the port of its store (SIGKILL)",
+    { SIGKILL, PORT_TAKEN, "another user took the port of its store (SIGKILL)",
       "uid {port_uid} listens on port {port}, which was held for the store of rank 0 (--torch_store=rank0); ddprun killed rank 0 "
       "before the ranks meet there",
       "find that process: ss -ltnp sport = :{port} (as root); the next start holds another port" },
-    { SIGKILL, oom_cgroup, "out of memory (SIGKILL)",
+    { SIGKILL, OOM_IN_CGROUP, "out of memory (SIGKILL)",
       "out of memory: limit {limit} of cgroup {cgroup}, peak {peak}; the kernel killed {kills} there",
       LESS_MEMORY "; or raise the limit: {limit_file} of that cgroup, --mem of the scheduler, --memory of the container" },
-    { SIGKILL, oom_system, "out of memory (SIGKILL)",
+    { SIGKILL, OOM_OF_SYSTEM, "out of memory (SIGKILL)",
       "out of memory: the machine had none left, not a cgroup; the kernel killed {kills}",
       LESS_MEMORY "; or run fewer jobs on this machine" },
-    { SIGKILL, oom_likely, "most likely out of memory (SIGKILL)",
+    { SIGKILL, OOM_LIKELY, "most likely out of memory (SIGKILL)",
       "most likely out of memory: meanwhile the kernel killed {kills} on this machine for that, and control groups cannot be read here",
       LESS_MEMORY "; or run fewer jobs on this machine" },
-    { SIGKILL, oom_unseen, "killed by someone else, or out of memory (SIGKILL)",
+    { SIGKILL, OOM_UNSEEN, "killed by someone else, or out of memory (SIGKILL)",
       "ddprun did not send this signal; perhaps the kernel did, out of memory: the control group's counter of such kills cannot be read here",
       "look into the kernel's log (dmesg) of the host; else for a kill -9, a time limit of the scheduler, a container that was stopped" },
-    { SIGKILL, always, "killed by someone else (SIGKILL)",
+    { SIGKILL, ALWAYS, "killed by someone else (SIGKILL)",
       "killed by someone else: ddprun did not send this signal, and no memory limit was hit; Linux does not tell who did",
       "look for a kill -9 by hand or in a script, a time limit of the scheduler, a container that was stopped" },
-    { SIGTERM, always, "told to stop by someone else (SIGTERM)",
+    { SIGTERM, ALWAYS, "told to stop by someone else (SIGTERM)",
       "someone else sent SIGTERM to this worker alone: ddprun did not; Linux does not tell a parent who did",
       "look for a kill by hand or in a script, and for the scheduler's notice before a time limit or a preemption" },
-    { SIGBUS, shm_full, "/dev/shm is full (SIGBUS)",
+    { SIGBUS, SHM_FULL, "/dev/shm is full (SIGBUS)",
       "/dev/shm is full: {shm_size}, of which {shm_free} is free; touching shared memory that has no room behind it is SIGBUS",
       SHM_REMEDY },
-    { SIGBUS, shm_small, NULL,
+    { SIGBUS, SHM_SMALL, NULL,
       "most likely /dev/shm was full: it has {shm_size} only ({shm_free} free, now that the worker's own is freed)",
       SHM_REMEDY },
-    { SIGBUS, fault_known, NULL,
+    { SIGBUS, FAULT_KNOWN, NULL,
       "it touched address {fault}, a page of a mapped file that has nothing behind it: the file was cut short, or its disk is full",
       "see df, and who writes the files that it maps" },
-    { SIGBUS, always, NULL,
+    { SIGBUS, ALWAYS, NULL,
       "it touched a page of a mapped file that has nothing behind it: the file was cut short, or its disk is full",
       "see df, and who writes the files that it maps" },
-    { SIGSEGV, fault_in, NULL, "it accessed memory that is not its own, at address {fault}, in {object}", NULL },
-    { SIGSEGV, fault_known, NULL, "it accessed memory that is not its own, at address {fault}", NULL },
-    { SIGSEGV, object_known, NULL, "it used an address that cannot exist, in {object}", NULL },
-    { SIGSEGV, always, NULL, "it accessed memory that is not its own (the kernel does not tell here at which address)", NULL },
-    { SIGILL, cpu_named, NULL,
+    { SIGSEGV, FAULT_KNOWN | OBJECT_KNOWN, NULL, "it accessed memory that is not its own, at address {fault}, in {object}", NULL },
+    { SIGSEGV, FAULT_KNOWN, NULL, "it accessed memory that is not its own, at address {fault}", NULL },
+    { SIGSEGV, OBJECT_KNOWN, NULL, "it used an address that cannot exist, in {object}", NULL },
+    { SIGSEGV, ALWAYS, NULL, "it accessed memory that is not its own (the kernel does not tell here at which address)", NULL },
+    { SIGILL, CPU_NAMED, NULL,
       "it met an instruction that this processor does not have, or a deliberate trap; the processor is {cpu}",
       "build it for this processor (-march), or install a build for older ones" },
-    { SIGILL, always, NULL, "it met an instruction that this processor does not have, or a deliberate trap",
+    { SIGILL, ALWAYS, NULL, "it met an instruction that this processor does not have, or a deliberate trap",
       "build it for this processor (-march), or install a build for older ones" },
-    { SIGABRT, always, NULL,
+    { SIGABRT, ALWAYS, NULL,
       "it gave up by itself (abort): a failed assertion, an uncaught C++ exception, damaged memory found by malloc, a watchdog",
       "its last lines usually say which" },
-    { SIGFPE, object_known, NULL, "an integer was divided by zero, or overflowed in a division, in {object}", NULL },
-    { SIGFPE, always, NULL, "an integer was divided by zero, or overflowed in a division", NULL },
-    { SIGSYS, always, NULL, "it made a system call that a seccomp filter forbids", "see the container's seccomp profile" },
-    { SIGPIPE, stdout_gone, "the reader of stdout has gone (SIGPIPE)",
+    { SIGFPE, OBJECT_KNOWN, NULL, "an integer was divided by zero, or overflowed in a division, in {object}", NULL },
+    { SIGFPE, ALWAYS, NULL, "an integer was divided by zero, or overflowed in a division", NULL },
+    { SIGSYS, ALWAYS, NULL, "it made a system call that a seccomp filter forbids", "see the container's seccomp profile" },
+    { SIGPIPE, STDOUT_GONE, "the reader of stdout has gone (SIGPIPE)",
       "no fault of the worker: whoever read ddprun's stdout has ended, as head does in `ddprun ... | head`",
       "let the reader read to the end, or write to files with --log_dir and --redirects" },
-    { SIGPIPE, stderr_gone, "the reader of stderr has gone (SIGPIPE)",
+    { SIGPIPE, STDERR_GONE, "the reader of stderr has gone (SIGPIPE)",
       "no fault of the worker: whoever read ddprun's stderr has ended",
       "let the reader read to the end, or write to files with --log_dir and --redirects" },
-    { SIGPIPE, always, NULL, "it wrote to a pipe or socket whose other end was closed", NULL },
-    { SIGXCPU, cpu_limit, NULL, "it used up its limit of {cpu_limit} s of processor time", "raise it: ulimit -t" },
-    { SIGXCPU, always, NULL, "it used up its limit of processor time", "raise it: ulimit -t" },
-    { SIGXFSZ, file_limit, NULL, "it wrote a file beyond the limit of {file_limit}", "raise it: ulimit -f" },
-    { SIGXFSZ, always, NULL, "it wrote a file beyond the size limit", "raise it: ulimit -f" },
-    { SIGALRM, always, NULL, "a timer that it set itself (alarm) ran out, and it had no handler for that", NULL },
-    { SIGUSR1, always, NULL, "someone sent it SIGUSR1, and it had no handler for that", NULL },
-    { SIGUSR2, always, NULL, "someone sent it SIGUSR2, and it had no handler for that", NULL },
-    { NO_SIGNAL, oom_cgroup, NULL,
+    { SIGPIPE, ALWAYS, NULL, "it wrote to a pipe or socket whose other end was closed", NULL },
+    { SIGXCPU, CPU_LIMIT, NULL, "it used up its limit of {cpu_limit} s of processor time", "raise it: ulimit -t" },
+    { SIGXCPU, ALWAYS, NULL, "it used up its limit of processor time", "raise it: ulimit -t" },
+    { SIGXFSZ, FILE_LIMIT, NULL, "it wrote a file beyond the limit of {file_limit}", "raise it: ulimit -f" },
+    { SIGXFSZ, ALWAYS, NULL, "it wrote a file beyond the size limit", "raise it: ulimit -f" },
+    { SIGALRM, ALWAYS, NULL, "a timer that it set itself (alarm) ran out, and it had no handler for that", NULL },
+    { SIGUSR1, ALWAYS, NULL, "someone sent it SIGUSR1, and it had no handler for that", NULL },
+    { SIGUSR2, ALWAYS, NULL, "someone sent it SIGUSR2, and it had no handler for that", NULL },
+    { NO_SIGNAL, OOM_IN_CGROUP, NULL,
       "memory ran out meanwhile: limit {limit} of cgroup {cgroup}, peak {peak}; the kernel killed {kills} there, a helper most likely",
       LESS_MEMORY "; or raise the limit: {limit_file} of that cgroup" },
-    { NO_SIGNAL, oom_system, NULL,
+    { NO_SIGNAL, OOM_OF_SYSTEM, NULL,
       "memory ran out meanwhile: the machine had none left; the kernel killed {kills}, a helper most likely", LESS_MEMORY },
 };
 /* clang-format on */
@@ -498,8 +452,9 @@ static const struct row {
 /* NULL when there is nothing to add to how it ended. */
 static const struct row *row_of(const struct agent_worker *w, const struct worker_evidence *e)
 {
+    const unsigned seen = observations(e);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        if (rows[i].signal == w->signal && rows[i].fits(e))
+        if (rows[i].signal == w->signal && (rows[i].seen & seen) == rows[i].seen)
             return &rows[i];
     return NULL;
 }

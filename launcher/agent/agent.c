@@ -298,7 +298,7 @@ static enum agent_state lost_between(struct agent *a, const struct agent_event *
     return finish(a, e);
 }
 
-/* The whole machine. Cells named run_ are in agent.c, the others above. */
+/* The whole machine. Cells named run_ are below, the others above. */
 
 /* clang-format off */
 static agent_cell *const table[AGENT_STATES][AGENT_EVENTS] = {
@@ -330,9 +330,9 @@ const struct agent_wish *agent_step(struct agent *a, const struct agent_event *e
     return a->wishes;
 }
 
-/* --- agent run -------------------------------------------------------------------------------------------- */
+/* --- workers ------------------------------------------------------------------------------------------------ */
 
-/* The cells of agent.c's table about workers: start, end, and the ladder of a stop.
+/* The cells about workers: start, end, and the ladder of a stop.
  *
  * Which end of a worker is its own fault: one that we did not ask for. When two workers fail in the same
  * instant we wish for the second one's signal before its end is seen, yet no signal has caused it: the shell

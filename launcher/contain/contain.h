@@ -28,8 +28,6 @@
  * the pids that workers see are not those of the host, and without root there is a user namespace around
  * them, too. */
 
-/* What this kernel or container cannot do, and what we do instead. */
-
 /* The n-th sentence, NULL behind the last. `grave`: it should be said also to those who did not ask, and
  * `only_grave` looks for nothing else. Looks each time. */
 const char *lacks_words(size_t n, bool only_grave, bool *grave);

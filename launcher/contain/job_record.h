@@ -82,9 +82,8 @@ bool record_parse(const char *text, struct record *out);
 
 /* --- leftovers -------------------------------------------------------------------------------------------- */
 
-/* Find the processes of a dead job by the cookie in their environment, and kill them.
- *
- * Needed when nobody is left who is their ancestor: guardian and agent were killed together. */
+/* The processes of a job whose guardian and agent were killed together have no ancestor left; they are found by the cookie in
+ * their environment. */
 
 /* For what a dead agent, or a dead job, has left: long enough for the largest memory to be given back, short enough for
  * a user who waits for the prompt. */

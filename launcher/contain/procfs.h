@@ -8,8 +8,6 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* What a line of /proc/PID/stat says, as far as we need it. */
-
 /* The length of /proc/sys/kernel/random/boot_id, a UUID: pids and start times are worth something on one boot only. */
 enum { BOOT_ID_CHARS = 36 };
 

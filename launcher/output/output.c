@@ -82,6 +82,8 @@ void doorbell_close(struct doorbell *bell, uv_close_cb closed)
  * until libuv has closed it, so that the next attempt may open the stream again at once. */
 
 enum {
+    STREAM_NO_SINK = -1,
+    STREAM_READ_BYTES = 64 * 1024,
     TURN_BYTES = 1 << 20, /* what all streams together may take in one turn of the loop */
     BITE_MIN = 8 * 1024,  /* ... and the least that one gets of it */
     PIPE_BYTES = 1 << 16, /* what a pipe holds */
@@ -92,6 +94,36 @@ enum {
 struct stream_pipe {
     uv_poll_t poll;
     int fd;
+};
+
+/* What the streams of one node share. */
+struct stream_group {
+    uv_loop_t *loop;
+    const struct plan *plan;
+    struct sinks *sinks;
+    struct console *console;
+    char *chunk;                      /* STREAM_READ_BYTES to read into; used up within the callback */
+    struct buf merged;                /* lines for a shared file, made from one read */
+    int open;                         /* pipes that are still read */
+    void (*ended)(void *);            /* one of them is not any more */
+    void (*bar)(void *, bool screen); /* a progress bar waits to be shown */
+    void *user;
+};
+
+/* One of a worker's two streams. Every worker has both from the beginning, whether they need a pipe or not: the report asks
+ * each for its last words. */
+struct stream {
+    struct stream_group *group;
+    struct stream_pipe *pipe; /* NULL when there is none to read from */
+    bool paused;              /* not reading: a sink is behind */
+    int local_rank, which;    /* STD_OUT or STD_ERR */
+    bool to_console;
+    int file;    /* sink of its log file, STREAM_NO_SINK when it has none */
+    bool shared; /* ... which other streams write to */
+    struct merge merge;
+    struct console_stream console;
+    struct filtered filtered;
+    struct tail tail;
 };
 
 static const struct plan_stream *planned(const struct stream *s)

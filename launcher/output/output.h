@@ -35,45 +35,6 @@ void doorbell_ring(const struct doorbell *bell);
 /* `closed` comes with `poll`, whose data is the `user` of the beginning, by a later turn of the loop. */
 void doorbell_close(struct doorbell *bell, uv_close_cb closed);
 
-/* --- stream ----------------------------------------------------------------------------------------------- */
-
-/* One of a worker's two streams: its pipe, and who wants the bytes.
- *
- * Every worker has both streams from the beginning, whether they need a pipe or not: the report asks
- * each for its last words. */
-
-/* What the streams of one node share. Owned by output.c, which gives all of it. */
-struct stream_group {
-    uv_loop_t *loop;
-    const struct plan *plan;
-    struct sinks *sinks;
-    struct console *console;
-    char *chunk;                      /* STREAM_READ_BYTES to read into; used up within the callback */
-    struct buf merged;                /* lines for a shared file, made from one read */
-    int open;                         /* pipes that are still read */
-    void (*ended)(void *);            /* one of them is not any more */
-    void (*bar)(void *, bool screen); /* a progress bar waits to be shown */
-    void *user;
-};
-
-enum { STREAM_READ_BYTES = 64 * 1024, STREAM_NO_SINK = -1 };
-
-struct stream_pipe;
-
-struct stream {
-    struct stream_group *group;
-    struct stream_pipe *pipe; /* NULL when there is none to read from */
-    bool paused;              /* not reading: a sink is behind */
-    int local_rank, which;    /* STD_OUT or STD_ERR */
-    bool to_console;
-    int file;    /* sink of its log file, STREAM_NO_SINK when it has none */
-    bool shared; /* ... which other streams write to */
-    struct merge merge;
-    struct console_stream console;
-    struct filtered filtered;
-    struct tail tail;
-};
-
 struct output;
 
 struct output_options {

@@ -1,4 +1,4 @@
-/* machine.c -- see machine.h.
+/* machine.c -- see plan.h.
  *
  * The management library is loaded, not linked: it comes with the driver. It is preferred to /proc
  * because it leaves out GPUs that a container or a batch system has taken away. CUDA itself would

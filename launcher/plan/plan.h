@@ -158,7 +158,7 @@ ddp_status plan_env(const struct plan *plan, int local_rank, struct worker_env *
 bool plan_print(const struct plan *plan, struct buf *out);
 bool plan_print_json(const struct plan *plan, struct buf *out);
 
-/* What a plan needs from this machine: GPUs without CUDA, CPUs, files of /sys, the file that a scheduler names. */
+/* --- what a plan needs from this machine (machine.c) -------------------------------------------------------- */
 
 /* GPUs that the driver shows to this process, 0 when there is no driver. */
 int gpu_count(void);
@@ -166,9 +166,7 @@ int gpu_count(void);
 /* CPUs that this process may use, at least 1. */
 int cpu_count(void);
 
-/* What --numa_binding asks of this machine: files of /sys, the GPUs' places, our CPUs. */
-
-/* DDP_OK: close with numa_look_close, after the last use of `look`. */
+/* For --numa_binding. DDP_OK: close with numa_look_close, after the last use of `look`. */
 ddp_status numa_look_open(struct numa_look *look, struct ddp_err *err);
 void numa_look_close(struct numa_look *look);
 

@@ -117,9 +117,7 @@ bool cause_put_left(const struct report *r, struct buf *out);
 /* The finding of the headline, "WORKER_FAILED", of failure `f`; NULL = it is none. */
 const char *cause_code_name(const struct report *r, const struct failure *f);
 
-/* --- hints ------------------------------------------------------------------------------------------------ */
-
-/* Common last lines of workers, and their meaning. */
+/* --- common last lines of workers, and their meaning ------------------------------------------------------- */
 
 /* Facts that decide about a hint besides the text. Zeroed: nothing is known, no option is set. */
 struct hint_facts {

@@ -225,7 +225,7 @@ static double seconds(uint64_t from_ms, uint64_t to_ms)
     return (double)(to_ms - from_ms) / 1000.0;
 }
 
-/* As the workers' own members in final_report.c, where they have the same meaning. */
+/* As the workers' own members, where they have the same meaning. */
 static bool add_attempt(cJSON *array, const struct report *r, const struct failed_attempt *a)
 {
     const struct failure *f = &a->failure;

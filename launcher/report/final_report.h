@@ -12,13 +12,9 @@
 void final_report(struct report *r, struct output *output, const struct evidence *evidence,
                   const char *program);
 
-/* Signals as members of a JSON object. False when memory is short.
- *
- * A signal, and who sent it, as members of a JSON object. False when memory is short. */
-
 struct cJSON;
 
-/* The same facts; schema in report.schema.json. The caller frees it with cJSON_Delete. NULL when memory is
+/* The same facts as one object; its schema is report.schema.json. The caller frees it with cJSON_Delete. NULL when memory is
  * short. */
 struct cJSON *report_json(const struct report *r);
 

@@ -94,10 +94,8 @@ bool json_print(struct buf *out, struct cJSON *object, bool indented);
 
 /* --- names of log files ----------------------------------------------------------------------------------- */
 
-/* Names of log files: "logs/%j/%h-%r.%s".
- *
- * Pure. A pattern is checked once, when the command line is read, and then made into the name of each stream's
- * file. */
+/* "logs/%j/%h-%r.%s": a pattern is checked once, when the command line is read, and then made into the name of each
+ * stream's file. */
 
 /* What stands behind a %, what it becomes, and the words for it. */
 #define LOG_PATTERN_TOKENS(X)                       \

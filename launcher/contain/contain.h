@@ -21,14 +21,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* A PID namespace around the agent and everything below it.
- *
- * The agent is process 1 of the namespace: when it ends, however it ends, the kernel kills all others in
- * there. And it dies with the guardian. So nothing is left even when both are killed at once. The price:
- * the pids that workers see are not those of the host, and without root there is a user namespace around
- * them, too. */
-
-/* The n-th sentence, NULL behind the last. `grave`: it should be said also to those who did not ask, and
+/* What this kernel or container cannot do, and what is done instead: the n-th sentence, NULL behind the last. `grave`: it should be said also to those who did not ask, and
  * `only_grave` looks for nothing else. Looks each time. */
 const char *lacks_words(size_t n, bool only_grave, bool *grave);
 

@@ -19,9 +19,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* User_messages.c -- see user_messages.h.
- *
- *     {"event":"output","t":2.5,"rank":1,"local_rank":1,"stream":"stdout","text":"..."} */
+/* {"event":"output","t":2.5,"rank":1,"local_rank":1,"stream":"stdout","text":"..."} */
 
 static cJSON *event_new_us(enum event_kind kind, uint64_t t_us)
 {

@@ -193,16 +193,11 @@ struct evidence {
 
 /* --- control groups ------------------------------------------------------------------------------------- */
 
-/* One read is the whole: the kernel makes the text of such a file in one piece. */
 static struct slice read_in(const char *dir, const char *name, char bytes[GROUP_FILE_BYTES])
 {
     char path[PATH_MAX + 64];
     snprintf(path, sizeof(path), "%s/%s", dir, name);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, bytes, GROUP_FILE_BYTES) : 0;
-    if (fd >= 0)
-        close(fd);
-    return slice_of(bytes, n > 0 ? (size_t)n : 0);
+    return file_head(path, bytes, GROUP_FILE_BYTES);
 }
 
 /* "oom" counts in the group whose limit it was, so the file that does not count the groups inside is asked first. False: no

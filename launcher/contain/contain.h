@@ -21,8 +21,8 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* What this kernel or container cannot do, and what is done instead: the n-th sentence, NULL behind the last. `grave`: it should be said also to those who did not ask, and
- * `only_grave` looks for nothing else. Looks each time. */
+/* What this kernel or container cannot do, and what is done instead: the n-th sentence, NULL behind the last. `grave`: users who
+ * did not ask shall read it, too; `only_grave` looks for nothing else. */
 const char *lacks_words(size_t n, bool only_grave, bool *grave);
 
 struct contain;

@@ -80,11 +80,6 @@ static bool link_queue_add(struct link_queue *q, enum op_id op, cJSON *json)
     return fits;
 }
 
-static void link_queue_free(struct link_queue *q)
-{
-    buf_free(&q->bytes);
-}
-
 /* The first answer of `in`, which has a status in front when `status` is not NULL: 1 = *text is its JSON (borrowed
  * from `in`) and *used the bytes it takes, 0 = not all of it is here, -1 = no sane length.
  * A length is compared with its limit before anything is done with it. What is left is subtracted and not
@@ -646,7 +641,7 @@ static void handle_closed(uv_handle_t *handle)
     struct store_link *link = handle->data;
     if (--link->open_handles > 0)
         return;
-    link_queue_free(&link->out);
+    buf_free(&link->out.bytes);
     buf_free(&link->sending);
     buf_free(&link->in);
     free(link);

@@ -133,7 +133,7 @@ static ddp_status have_store(struct node *n, struct ddp_err *err)
 
 /* Several lines: the first is the error, the rest its explanation. A report has a line for its code; a sentence gets it
  * behind. */
-static void give_up_with_code(struct node *n, const char *code, const char *words)
+static void give_up_joining(struct node *n, const char *code, const char *words)
 {
     size_t len = strcspn(words, "\n");
     if (code == NULL || strstr(words, code) != NULL)
@@ -148,11 +148,6 @@ static void give_up_with_code(struct node *n, const char *code, const char *word
     node_finish(n, EXIT_CODE_DDPRUN);
 }
 
-static void give_up_joining(struct node *n, const char *words)
-{
-    give_up_with_code(n, NULL, words);
-}
-
 /* The workers get the address that has just answered, and not the name: it may mean several, of which
  * others are dead, and a thousand workers would ask the name server at the same moment. */
 static void on_found(void *user, const struct join_dial_found *found)
@@ -164,12 +159,12 @@ static void on_found(void *user, const struct join_dial_found *found)
     join_dial_close(n->meet.dial);
     n->meet.dial = NULL;
     if (open_link(n, found, &err) != DDP_OK)
-        give_up_joining(n, err.msg);
+        give_up_joining(n, NULL, err.msg);
 }
 
 static void on_failed(void *user, const char *code, const char *words)
 {
-    give_up_with_code(user, code, words);
+    give_up_joining(user, code, words);
 }
 
 /* Line by line, since each gets a prefix of its own. */
@@ -218,7 +213,7 @@ static void on_place(void *user, const struct store_place *place)
     const ddp_status status =
         n->meet.store != NULL ? join_own(n, place->host, place->port, &err) : dial(n, place, &err);
     if (status != DDP_OK)
-        give_up_joining(n, err.msg);
+        give_up_joining(n, NULL, err.msg);
 }
 
 /* --- a program that is not here ------------------------------------------------------------------------- */

@@ -92,8 +92,10 @@ static bool is_missing(long error)
     return error == -ENOSYS || error == -E2BIG || error == -EINVAL || error == -EPERM;
 }
 
-/* Without a group the C library's clone is as good, where there is no clone3. */
-pid_t birth(int (*child)(void *), void *arg, void *stack, size_t size, int cgroup_fd)
+/* Run `child(arg)` in a new process on `stack` (16-aligned), sharing our memory and descriptors, while we wait until it executes
+ * a program or ends; it must not return. `cgroup_fd` is the directory of a group, -1 = ours. Returns the pid, or -1 and errno:
+ * ENOSYS when this kernel or machine has no clone3. Without a group the C library's clone is as good. */
+static pid_t clone_on_stack(int (*child)(void *), void *arg, void *stack, size_t size, int cgroup_fd)
 {
     const bool grouped = cgroup_fd >= 0;
     struct clone_args args = { .flags = FLAGS | (grouped ? CLONE_INTO_CGROUP : 0),
@@ -278,7 +280,7 @@ static pid_t clone_child(struct child *c)
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    pid_t pid = birth(child_main, c, stack, sizeof(stack), c->join < 0 ? c->spec->cgroup_fd : -1);
+    pid_t pid = clone_on_stack(child_main, c, stack, sizeof(stack), c->join < 0 ? c->spec->cgroup_fd : -1);
     if (pid < 0)
         c->error = errno;
     pthread_sigmask(SIG_SETMASK, &before, NULL);

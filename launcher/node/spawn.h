@@ -1,6 +1,7 @@
-/* spawn.h -- start a worker: fork, into its control group, exec; and say why where that fails.
+/* spawn.h -- start a worker: find its program, make a child in its control group, exec.
  *
- * A child that borrows our memory until it executes a program, born into a control group. */
+ * A worker gets: its own process group (kill(-pid) reaches its helpers, and nobody else), SIGKILL as parent-death signal,
+ * default signals, an empty signal mask, three descriptors and no other. */
 #ifndef LAUNCHER_NODE_SPAWN_H
 #define LAUNCHER_NODE_SPAWN_H
 
@@ -15,20 +16,6 @@
 #include <stddef.h>
 #include <sys/resource.h>
 #include <sys/types.h>
-
-/* Run `child(arg)` in a new process on `stack` (16-aligned), sharing our memory and descriptors, while we
- * wait until it executes a program or ends; it must not return. `cgroup_fd` is the directory of a group, -1
- * = ours. Returns the pid, or -1 and errno: ENOSYS when this kernel or machine cannot be asked for a group
- * at birth. */
-pid_t birth(int (*child)(void *arg), void *arg, void *stack, size_t size, int cgroup_fd);
-
-/* --- proc ------------------------------------------------------------------------------------------------- */
-
-/* Find a program and start one worker.
- *
- * A worker gets: its own process group (kill(-pid) reaches its helpers, and nobody else),
- * SIGKILL as parent-death signal, default signals, an empty signal mask, three descriptors and no
- * other. */
 
 /* Descriptor numbers below everything else that this process opens, where the three descriptors of
  * the next worker are laid down. A worker is born with our table of descriptors and keeps its bottom
@@ -64,8 +51,7 @@ pid_t proc_spawn(const struct proc_slots *slots, const struct proc_spec *spec, i
 
 /* --- spawner ---------------------------------------------------------------------------------------------- */
 
-/* Start worker N of the plan: program, environment, descriptors. */
-
+/* Starts worker N of the plan: program, environment, descriptors. */
 struct spawner {
     const struct plan *plan;
     struct output *output;

@@ -45,7 +45,7 @@ static void deliver(struct lines *l, struct slice text, enum line_kind kind)
 }
 
 /* The segment goes on: what follows is delivered as a line of its own. */
-static void deliver_cut(struct lines *l)
+void lines_cut(struct lines *l)
 {
     if (l->text.len > 0)
         deliver(l, buf_slice(&l->text), LINE_CUT);
@@ -58,11 +58,11 @@ static void lines_add(struct lines *l, const char *p, size_t len)
 {
     while (len > 0) {
         if (l->text.len == l->limit)
-            deliver_cut(l);
+            lines_cut(l);
         size_t room = l->limit - l->text.len;
         size_t part = len < room ? len : room;
         if (!buf_append(&l->text, p, part)) {
-            deliver_cut(l);
+            lines_cut(l);
             deliver(l, slice_of(p, part), LINE_CUT);
         }
         p += part;
@@ -149,11 +149,6 @@ bool lines_show_update(struct lines *l)
     l->update_shown = true;
     deliver(l, buf_slice(&l->update), LINE_UPDATE);
     return true;
-}
-
-void lines_cut(struct lines *l)
-{
-    deliver_cut(l);
 }
 
 void lines_finish(struct lines *l)

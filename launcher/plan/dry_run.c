@@ -1,4 +1,5 @@
-/* dry_run.c -- --dry_run: the plan in words that can be pasted into a shell, and as JSON.
+/* dry_run.c -- what is printed instead of starting anything, as text and as JSON: --why, and --dry_run, whose words can be pasted
+ * into a shell:
  *
  *     job j: 2 workers on n1, store at 127.0.0.1:29500
  *     GPUs: 2 visible of 4
@@ -11,10 +12,13 @@
  * Both show what the workers would really get: the environment is made by the function that the start uses,
  * too, so that a dry run cannot drift away from the real one. Inherited variables are left out. */
 #include "base/text.h"
+#include "cli/cli_table.h"
 #include "plan/plan.h"
+#include "plan/scheduler.h"
 #include "tables/text.h"
 
 #include <cjson/cJSON.h>
+#include <stdio.h>
 #include <string.h>
 
 /* A word as a POSIX shell would read it back. */
@@ -152,12 +156,6 @@ bool plan_print(const struct plan *plan, struct buf *out)
 
 /* --- JSON ----------------------------------------------------------------------------------------------- */
 
-/* Make an empty object or array below `object`; NULL when memory is short. */
-static cJSON *below(cJSON *object, const char *name, cJSON *item)
-{
-    return json_add(object, name, item) ? item : NULL;
-}
-
 /* Arguments are bytes, JSON is text. */
 static bool add_to_array(cJSON *array, const char *text)
 {
@@ -173,7 +171,7 @@ static bool add_to_array(cJSON *array, const char *text)
 
 static bool add_stream(cJSON *worker, const char *name, const struct plan_stream *stream)
 {
-    cJSON *o = below(worker, name, cJSON_CreateObject());
+    cJSON *o = cJSON_AddObjectToObject(worker, name);
     return o != NULL && json_add_bool(o, "console", stream->console) &&
            json_add_text(o, "file", stream->file);
 }
@@ -193,7 +191,7 @@ static bool add_variable(cJSON *object, const struct plan *plan, const char *ent
 static bool add_environment(cJSON *worker, const struct plan *plan, int local_rank)
 {
     struct worker_env env;
-    cJSON *o = below(worker, "environment", cJSON_CreateObject());
+    cJSON *o = cJSON_AddObjectToObject(worker, "environment");
     if (o == NULL || plan_env(plan, local_rank, &env, NULL) != DDP_OK)
         return false;
     bool ok = true;
@@ -226,7 +224,7 @@ static bool add_worker(cJSON *array, const struct plan *plan, const struct plan_
     cJSON *o = json_add_object(array);
     bool ok = o != NULL && add_rank(o, plan, "rank", w->rank) &&
               json_add_number(o, "local_rank", w->local_rank) && json_add_text(o, "gpu", w->gpu);
-    cJSON *command = below(o, "command", cJSON_CreateArray());
+    cJSON *command = cJSON_AddArrayToObject(o, "command");
     for (char *const *arg = w->argv; *arg != NULL; arg++)
         ok = ok && add_to_array(command, *arg);
     return ok && add_cpus(o, &w->cpus) && add_stream(o, "stdout", &w->out) &&
@@ -263,14 +261,213 @@ bool plan_print_json(const struct plan *plan, struct buf *out)
 {
     cJSON *o = cJSON_CreateObject();
     bool ok = o != NULL && add_job(o, plan);
-    cJSON *notes = ok ? below(o, "notes", cJSON_CreateArray()) : NULL;
-    cJSON *workers = ok ? below(o, "workers", cJSON_CreateArray()) : NULL;
+    cJSON *notes = ok ? cJSON_AddArrayToObject(o, "notes") : NULL;
+    cJSON *workers = ok ? cJSON_AddArrayToObject(o, "workers") : NULL;
     ok = notes != NULL && workers != NULL;
     for (int i = 0; ok && i < PLAN_NOTES_MAX && plan->notes[i] != NULL; i++)
         ok = add_to_array(notes, plan->notes[i]);
     for (int r = 0; ok && r < plan->nproc; r++)
         ok = add_worker(workers, plan, &plan->workers[r]);
     if (ok)
+        return json_print(out, o, true);
+    cJSON_Delete(o);
+    return false;
+}
+
+/* --- --why: what was decided before the plan, and why ------------------------------------------------------- */
+
+/* Values are those that count, read back from the command line after all sources.
+ *
+ *     scheduler       Slurm: SLURM_JOB_ID is set
+ *     task            1 of 2; on this node 0 of 1; node 1 of 2
+ *     nnodes          2            SLURM_STEP_NUM_NODES
+ *     master_port     12031        12000 + (1 * 31 + 0) % 16000, from the job id
+ *     nproc_per_node  4            command line; Slurm says 8 (SLURM_GPUS_ON_NODE)
+ */
+
+enum { FROM_MAX = 2 * SCHEDULER_TEXT_MAX + 100, WIDTH_MIN = 19, WIDTH_MAX = 40 };
+
+/* One value in words. */
+struct shown {
+    const char *name;
+    char text[SCHEDULER_TEXT_MAX], from[FROM_MAX];
+};
+
+/* As it would be typed, so that it can be copied into a command line. */
+static void print_nnodes(const struct cli *cli, char *out, size_t size)
+{
+    const struct cli_nnodes *n = &cli->nnodes;
+    if (n->min == n->max)
+        snprintf(out, size, "%d", n->max);
+    else
+        snprintf(out, size, "%d:%d", n->min, n->max);
+}
+
+static void print_nproc(const struct cli *cli, char *out, size_t size)
+{
+    static const char *const words[] = { [NPROC_DEFAULT] = "one for each visible GPU, or 1",
+                                         [NPROC_GPU] = "gpu",
+                                         [NPROC_CPU] = "cpu",
+                                         [NPROC_AUTO] = "auto" };
+    if (cli->nproc.kind == NPROC_NUMBER)
+        snprintf(out, size, "%d", cli->nproc.count);
+    else
+        snprintf(out, size, "%s", words[cli->nproc.kind]);
+}
+
+/* Not the scheduler's values, but what the options came to: who asks why is misled by a value that was
+ * overruled. */
+static void print_value(const struct cli *cli, enum scheduler_value_id id, char *out, size_t size)
+{
+    switch (id) {
+    case SCHEDULER_NODES:
+        print_nnodes(cli, out, size);
+        break;
+    case SCHEDULER_NODE_RANK:
+        if (cli_is_elastic(cli))
+            snprintf(out, size, "from the rendezvous");
+        else
+            snprintf(out, size, "%d", cli->node_rank);
+        break;
+    case SCHEDULER_ADDRESS:
+        snprintf(out, size, "%s", cli->endpoint.host[0] != '\0' ? cli->endpoint.host : cli->master_addr);
+        break;
+    case SCHEDULER_PORT:
+        snprintf(out, size, "%d", cli->endpoint.port > 0 ? cli->endpoint.port : cli->master_port);
+        break;
+    case SCHEDULER_WORKERS:
+        print_nproc(cli, out, size);
+        break;
+    case SCHEDULER_JOB:
+    case SCHEDULER_VALUE_COUNT:
+        snprintf(out, size, "%s", cli->job != NULL ? cli->job : cli->nnodes.max > 1 ? "none" : "made up");
+        break;
+    }
+}
+
+/* Who has said it; and what the scheduler would have said. An endpoint on the command line overrules
+ * address and port together, though neither option was given. */
+static void print_origin(const struct scheduler *s, const struct cli *cli, enum scheduler_value_id id,
+                         struct shown *shown)
+{
+    const enum cli_option option =
+        (id == SCHEDULER_ADDRESS || id == SCHEDULER_PORT) && cli_gives(cli, OPT_RDZV_ENDPOINT)
+            ? OPT_RDZV_ENDPOINT
+            : scheduler_options[id];
+    const struct scheduler_value *v = &s->values[id];
+    char pet[OPTION_PET_MAX];
+    int used = 0;
+    options_pet_name(pet, &cli_rows[option]);
+    switch (cli->origin[option]) {
+    case FROM_DEFAULT:
+        used = snprintf(shown->from, FROM_MAX, "default");
+        break;
+    case FROM_SCHEDULER:
+        snprintf(shown->from, FROM_MAX, "%s", v->from);
+        return;
+    case FROM_ENVIRONMENT:
+        used = snprintf(shown->from, FROM_MAX, "%s", pet);
+        break;
+    case FROM_COMMAND_LINE:
+        used = snprintf(shown->from, FROM_MAX, "command line (--%s)", cli_rows[option].name);
+        break;
+    }
+    if (v->text[0] != '\0')
+        snprintf(shown->from + used, FROM_MAX - (size_t)used, "; %s says %s (%s)", s->title, v->text,
+                 v->from);
+}
+
+static void show(const struct scheduler *s, const struct cli *cli, enum scheduler_value_id id,
+                 struct shown *shown)
+{
+    shown->name = cli_rows[scheduler_options[id]].name;
+    print_value(cli, id, shown->text, sizeof(shown->text));
+    print_origin(s, cli, id, shown);
+}
+
+/* Counted from 0 like everything that a worker finds in its environment. */
+static bool print_tasks(const struct scheduler *s, const struct cli *cli, struct buf *out)
+{
+    const struct scheduler_tasks *t = &s->tasks;
+    if (!t->known)
+        return true;
+    bool ok = buf_printf(out, "%-16sthis is task %d of %d, on this node %d of %d; node %d of %d\n", "task",
+                         t->task, t->tasks, t->local, t->here, t->node, t->nodes);
+    if (cli->per_task)
+        ok = ok &&
+             buf_printf(out, "%-16sRANK=%d LOCAL_RANK=%d LOCAL_WORLD_SIZE=%d GROUP_RANK=%d WORLD_SIZE=%d\n",
+                        "worker", t->task, t->local, t->here, t->node, t->tasks);
+    return ok;
+}
+
+/* The values' column is as wide as its widest, but a host's name that is longer than most shifts its own line alone. */
+static bool print_values(const struct scheduler *s, const struct cli *cli, struct buf *out)
+{
+    struct shown shown[SCHEDULER_VALUE_COUNT];
+    int width = WIDTH_MIN;
+    bool ok = true;
+    for (int i = 0; i < SCHEDULER_VALUE_COUNT; i++) {
+        show(s, cli, (enum scheduler_value_id)i, &shown[i]);
+        const int len = (int)strlen(shown[i].text);
+        if (len > width && len <= WIDTH_MAX)
+            width = len;
+    }
+    for (int i = 0; ok && i < SCHEDULER_VALUE_COUNT; i++)
+        ok = buf_printf(out, "%-16s%-*s  %s\n", shown[i].name, width, shown[i].text, shown[i].from);
+    return ok;
+}
+
+bool scheduler_print(const struct scheduler *s, const struct cli *cli, struct buf *out)
+{
+    const struct finding *f = &s->finding.found;
+    bool ok = buf_printf(out, "%-16s%s: %s\n", "scheduler", s->title, s->rule) && print_tasks(s, cli, out) &&
+              print_values(s, cli, out);
+    for (int i = 0; ok && i < SCHEDULER_NOTES_MAX && s->notes[i][0] != '\0'; i++)
+        ok = buf_printf(out, "%-16s%s\n", "note", s->notes[i]);
+    if (ok && f->code != FINDING_NONE)
+        ok = buf_printf(out, "%-16s%s: %s\n%-16s%s\n", "finding", finding_code_name(f->code), f->sentence,
+                        "  try", f->advice);
+    return ok;
+}
+
+static bool add_values(cJSON *values, const struct scheduler *s, const struct cli *cli)
+{
+    struct shown shown;
+    bool ok = values != NULL;
+    for (int i = 0; ok && i < SCHEDULER_VALUE_COUNT; i++) {
+        cJSON *o = json_add_object(values);
+        show(s, cli, (enum scheduler_value_id)i, &shown);
+        ok = o != NULL && json_add_text(o, "option", shown.name) && json_add_text(o, "value", shown.text) &&
+             json_add_text(o, "from", shown.from);
+    }
+    return ok;
+}
+
+static bool add_notes(cJSON *notes, const struct scheduler *s)
+{
+    bool ok = notes != NULL;
+    for (int i = 0; ok && i < SCHEDULER_NOTES_MAX && s->notes[i][0] != '\0'; i++)
+        ok = add_to_array(notes, s->notes[i]);
+    return ok;
+}
+
+static bool add_finding(cJSON *o, const struct scheduler *s)
+{
+    const struct finding *f = &s->finding.found;
+    if (f->code == FINDING_NONE)
+        return json_add_null(o, "finding");
+    cJSON *finding = cJSON_AddObjectToObject(o, "finding");
+    return finding != NULL && json_add_text(finding, "code", finding_code_name(f->code)) &&
+           json_add_text(finding, "sentence", f->sentence) && json_add_text(finding, "advice", f->advice) &&
+           json_add_bool(finding, "fatal", s->finding.fatal);
+}
+
+bool scheduler_print_json(const struct scheduler *s, const struct cli *cli, struct buf *out)
+{
+    cJSON *o = cJSON_CreateObject();
+    if (o != NULL && json_add_text(o, "scheduler", s->name) && json_add_text(o, "title", s->title) &&
+        json_add_text(o, "rule", s->rule) && add_values(cJSON_AddArrayToObject(o, "values"), s, cli) &&
+        add_notes(cJSON_AddArrayToObject(o, "notes"), s) && add_finding(o, s))
         return json_print(out, o, true);
     cJSON_Delete(o);
     return false;

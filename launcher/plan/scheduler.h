@@ -93,7 +93,8 @@ ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct 
  * s->finding, and in s->notes what the user has said otherwise. DDP_ERR_ARG: a value cannot be. */
 ddp_status scheduler_apply(struct scheduler *s, struct cli *cli, struct ddp_err *err);
 
-/* --why: the rule and each value with where it comes from, for a person or as one JSON object. False when memory is short. */
+/* --why: the rule and each value with where it comes from, for a person or as one JSON object (dry_run.c). False when memory is
+ * short. */
 bool scheduler_print(const struct scheduler *s, const struct cli *cli, struct buf *out);
 bool scheduler_print_json(const struct scheduler *s, const struct cli *cli, struct buf *out);
 

@@ -298,7 +298,7 @@ static enum agent_state lost_between(struct agent *a, const struct agent_event *
     return finish(a, e);
 }
 
-/* The whole machine. Cells named run_ are below, the others above. */
+/* The whole machine. Cells that begin with run_ are below, the others above. */
 
 /* clang-format off */
 static agent_cell *const table[AGENT_STATES][AGENT_EVENTS] = {

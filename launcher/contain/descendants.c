@@ -7,7 +7,7 @@
  *   - anyone deeper is opened as a pidfd, then its parent field is read, then the parent (held by its own pidfd, or a
  *     child of ours) is checked to be still there. Only then the pidfd is signalled. On a kernel without pidfds the
  *     start time stands in for it.
- * Both lists may miss someone who is being born. That is why killing (descendants.c) repeats until wait says
+ * Both lists may miss someone who is being born. That is why killing repeats until wait says
  * that nobody is left. */
 #include "contain/descendants.h"
 

@@ -430,7 +430,7 @@ static bool leftovers_kill(struct leftovers *l, uint64_t limit_ms)
 
 /* A pid names a process only together with its start time, both only on one boot of one machine and inside one PID
  * namespace: the record has all four, and what does not fit is left alone until its boot or its namespace is over. Who is
- * killed is decided by the cookie (job_record.c) and by the name of the control group, never by a pid from the record.
+ * killed is decided by the cookie and by the name of the control group, never by a pid from the record.
  *
  * At a start without dead jobs all this is four directories that are opened and mostly not there. */
 

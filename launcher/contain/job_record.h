@@ -28,12 +28,12 @@ bool safe_dir(const char *path, char out[PATH_MAX], char why[SAFE_DIR_WHY_MAX]);
 
 /* --- runtime dir ------------------------------------------------------------------------------------------ */
 
-/* A directory of this user's alone, for files that live as long as a job: its record (job_record.h)
+/* A directory of this user's alone, for files that live as long as a job: its record
  * and its workers' error files. A record is named after the job's cookie, error files after its first digits.
  *
  * It is the first usable one of $XDG_RUNTIME_DIR/ddprun, /run/user/UID/ddprun, /tmp/ddprun-UID, $TMPDIR/ddprun-UID and
- * /var/tmp/ddprun-UID. It belongs to this user alone (owner, 0700, no symbolic link) and lies in a safe directory
- * (job_record.h), because workers open their error files there by name. It stays when jobs end: to make and
+ * /var/tmp/ddprun-UID. It belongs to this user alone (owner, 0700, no symbolic link) and lies in a safe directory,
+ * because workers open their error files there by name. It stays when jobs end: to make and
  * remove a directory on a disk takes as long as to start a worker. */
 
 enum { RUNTIME_DIRS = 5, RUNTIME_NAME_DIGITS = 8 };
@@ -49,7 +49,7 @@ bool runtime_dir_find(char path[PATH_MAX]);
 
 /* What a running job leaves in a file about itself, as text.
  *
- * The next start of ddprun on this host reads it (job_record.h). It kills by it, so nothing in it is believed that does
+ * The next start of ddprun on this host reads it. It kills by it, so nothing in it is believed that does
  * not look exactly as we write it. */
 
 enum {
@@ -98,7 +98,7 @@ struct leftovers {
 /* --- record ----------------------------------------------------------------------------------------------- */
 
 /* A file for each running job, by which the next start finds what a killed one has left. It lies in the
- * directory of job_record.h, and so do the workers' error files, which go with it.
+ * runtime directory, and so do the workers' error files, which go with it.
  *
  * A second file beside it, "DIGITS.store", has the address of the job's store: by both, ddpctl finds the jobs of its user. */
 

@@ -1,7 +1,5 @@
 /* file_timer.c -- see file_timer.h.
  *
- * What a line means is file_timer.c's.
- *
  * The FIFO is opened for reading and writing: a client opens it, writes a line and closes it, and with no writer left it
  * would be at its end for ever. The times are those of the wall clock, since the clients' are. */
 #include "node/file_timer.h"

@@ -357,7 +357,7 @@ int proc_find(const char *program, const char *path, char *out, size_t size)
 /* --- spawner ---------------------------------------------------------------------------------------------- */
 
 /* Everything that can fail before execve fails here, in the agent, where there are words for it:
- * descriptors, memory, the way to the program. What is left for the child is short (spawn.c).
+ * descriptors, memory, the way to the program. What is left for the child is short (become_worker).
  *
  * The descriptor limit: a launcher of many workers needs more descriptors than the usual 1,024, a
  * worker must not get more than the user gave. A program that calls select() breaks on descriptors

@@ -74,9 +74,9 @@ enum input_way input_way(int n_readers, bool terminal, bool background);
 
 /* --- input ------------------------------------------------------------------------------------------------ */
 
-/* Ddprun's stdin, for the workers that --stdin names.
+/* ddprun's stdin, for the workers that --stdin names.
  *
- * One reader inherits it. Several get a pipe each, into which this copies (stdin.h). The others read /dev/null. */
+ * One reader inherits it. Several get a pipe each, into which ddprun copies. The others read /dev/null. */
 
 struct input;
 

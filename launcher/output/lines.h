@@ -100,7 +100,7 @@ void tail_free(struct tail *t);
 
 /* Lets several streams share one log file: whole lines, each with the name of its worker.
  *
- * Pure. Unlike lines.h it keeps every byte: what is written to the file, without the prefixes, is what the stream
+ * Pure. Unlike lines of the terminal it keeps every byte: what is written to the file, without the prefixes, is what the stream
  * had, \r and all. */
 
 enum { MERGE_LINE_MAX = 1 << 20, MERGE_PREFIX_MAX = 32 };

@@ -101,7 +101,7 @@ enum sink_news {
     SINK_RECOVERED, /* it takes bytes again; `dropped` of them are missing until now */
     SINK_MADE_AGAIN,
     SINK_DELETED,
-    SINK_NOT_ROTATED /* see log_files.h */
+    SINK_NOT_ROTATED
 };
 
 struct sink_event {

@@ -1,6 +1,7 @@
 /* exit_codes.h -- what ddprun exits with. One row each: code, name, what it means. The manual page, the
  * README's table and the enum come from here. 125 to 127 follow env(1), timeout(1) and the shells, so scripts
- * that know those know ours. Every other value is the exit code of the worker that failed first. */
+ * that know those know ours. Every other value is the exit code of the worker that failed first:
+ * agent_exit_code in agent/agent.c has the rule. */
 #ifndef LAUNCHER_EXIT_CODES_H
 #define LAUNCHER_EXIT_CODES_H
 

@@ -187,7 +187,7 @@ static bool ctl_table(const struct ctl_column *columns, const cJSON *rows, struc
 
 /* --- ctl format ------------------------------------------------------------------------------------------- */
 
-/* Which field stands in which column is a table for each list; tables.c does the rest.
+/* Which field stands in which column is a table for each list; all lists are printed by the same code.
  *
  *     RANK  STATE         HOST  PID  LAST HEARD  END  WAITS FOR
  *        0  connected     n1     71      1.2 s        barrier 'epoch-3'

@@ -79,7 +79,7 @@ bool rejects_note(struct rejects *r, const struct reject_facts *what, uint64_t n
 
 /* --- refusals --------------------------------------------------------------------------------------------- */
 
-/* Nodes that were not let into a job: the agents' counterpart of rejected.h.
+/* Nodes that were not let into a job: what the connections above are for clients, these are for agents.
  *
  * An agent that is refused prints why and ends. On the other nodes, which wait for it, that is the answer to "why does
  * node 3 not come?", so the last of them are kept, the same one only once. */

@@ -33,7 +33,7 @@ void look_free(struct look *look);
 /* Tell what is due. Before the rendezvous' own tick: it may end the job. */
 void monitor_run(struct job *job);
 
-/* --- optimizer.c: when --------------------------------------------------------------------------------------- */
+/* --- schedule.c: when ---------------------------------------------------------------------------------------- */
 
 /* Situation, ms until the first report, ms until the next look, and how many times as long as a usual wait one has to be (0 = any);
  * what is told. "Usual" is a wait of this round that was told and then ended by itself, such as a model that rank 0 tests after each
@@ -47,7 +47,7 @@ void monitor_run(struct job *job);
     X(NODE_LATE, 1000, 0, 0, "a node has come late, and waits for the next round")                       \
     X(RANK_TROUBLE, 0, 0, 0, "a rank has met something, such as a port that is closed")                  \
     X(PEER_LOST, 0, 0, 0,                                                                                \
-      "a rank has ended or given up, and others wait for it: lost_peer.c tells it before they go on")    \
+      "a rank has ended or given up, and others wait for it: lost_rank.c tells it before they go on")    \
     X(TORCH_CROWD, 800, 30000, 0,                                                                        \
       "more take part in a group of PyTorch's than it has ranks; agents need a moment")                  \
     X(TORCH_WAITS, 10000, 30000, 0, "ranks wait while a group of PyTorch's comes together")              \

@@ -21,7 +21,7 @@
 
 /* The handlers of our own requests: IDENTIFY, BARRIER_NAMED, CONTROL.
  *
- * Here a wrong request is told so in words, other than in requests.c: these answers have room for them,
+ * A wrong one is told so in words, other than PyTorch's requests below: these answers have room for them,
  * and the caller is our own code, whose user should read what to do. */
 
 /* --- IDENTIFY ------------------------------------------------------------------------------------------- */

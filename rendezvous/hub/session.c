@@ -157,7 +157,7 @@ struct rejects *hub_all_rejects(struct hub *hub)
  *     A sends  SET x, GET x, GET y   ->   to B: the zero byte of its WAIT x   (at once)
  *                                         to A: value of x, value of y        (one send, at the end)
  *
- * Everything that answers stands on this file; it knows nobody above it. */
+ * Everything that answers stands on this file; it knows no request. */
 
 enum {
     OUT_DIRECT = SHARED_MIN, /* a value this big goes out from where it lies, and gathered answers leave when

@@ -10,8 +10,8 @@
  *     peer_identity.c     whose process a plain connection is
  *     attempt.c           a session enters a job, leaves it, is freed; an attempt begins and ends
  *     job.c               jobs are made, found, freed; who declares them, their barriers and nodes
- *     lost_peer.c         a rank ends while others wait for it
- *     optimizer.c          when a job that waits is looked at
+ *     lost_rank.c         a rank ends while others wait for it
+ *     schedule.c           when a job that waits is looked at
  *     events.c            what happens in a job, for an event log
  *     session.c           a session is made, found, waits, speaks for a rank; what goes out; what is known of a rank
  *
@@ -191,7 +191,7 @@ void torch_observe(struct job *job);
 /* Add the members of a group that has too many to the snapshot; *claims is yours (free). False when memory is short. */
 bool torch_crowd(const struct job *job, struct snapshot *snapshot, struct snapshot_claim **claims);
 
-/* lost_peer.c: `rank` has ended, and the barrier has failed for it; its seats are still taken. */
+/* lost_rank.c: `rank` has ended, and the barrier has failed for it; its seats are still taken. */
 void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32_t rank);
 /* A round is over. A rank that has lost a peer in a collective stands for the cause when nobody has failed. */
 void lost_peer_verdict(struct job *job);

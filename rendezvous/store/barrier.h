@@ -21,8 +21,7 @@
 
 #include <stdint.h>
 
-/* One barrier's roll: who belongs to it, who has come. Private to the barriers; see
- * barrier.h for what they do with it.
+/* One barrier's roll: who belongs to it, who has come. Private to the barriers.
  *
  *     members {0, 2, 3}        is_member    1 0 1 1
  *     rank 2 has come          has_arrived  0 0 1 0        members 3, arrived 1

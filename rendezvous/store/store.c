@@ -419,9 +419,6 @@ bool store_check(const struct store *s, struct slice keys)
     return true;
 }
 
-/* Two walks over the list: the first only looks, so that the common case (everything is there) makes
- * nothing, and the wait gets exactly the room it needs. An entry made for a key that is missing is kept
- * alive by the link in its line. */
 static enum store_status begun(struct store *s, struct store_waiter *w)
 {
     if (s->observer.prefixes != NULL)
@@ -429,6 +426,9 @@ static enum store_status begun(struct store *s, struct store_waiter *w)
     return STORE_WAITS;
 }
 
+/* Two walks over the list: the first only looks, so that the common case (everything is there) makes
+ * nothing, and the wait gets exactly the room it needs. An entry made for a key that is missing is kept
+ * alive by the link in its line. */
 enum store_status store_wait(struct store *s, struct store_waiter *w, struct slice keys)
 {
     store_leave(s, w);

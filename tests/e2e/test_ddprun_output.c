@@ -109,7 +109,7 @@ Test(ddprun_output, the_words_before_a_crash_arrive)
     run_free(&r);
 }
 
-/* Every line of 16 x 2,000, written in three pieces each, comes out whole. On terminals: test_ddprun_terminal.c. */
+/* Every line of 16 x 2,000, written in three pieces each, comes out whole. On terminals: below. */
 Test(ddprun_output, no_line_is_torn)
 {
     struct run_result r = JOB("--nproc_per_node=16", bin("tests/prog/torn_writer"), "2000");

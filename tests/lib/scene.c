@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 /* Process 1 of a host is a child of the test, made by one clone() with all its namespaces. It mounts what is its own,
- * says so through a pipe, and sleeps; the kernel reaps its orphans. The network between them is scene.c's. */
+ * says so through a pipe, and sleeps; the kernel reaps its orphans. The network between them is made below. */
 
 #define GROUP_PREFIX "ddprun-hosts-"
 

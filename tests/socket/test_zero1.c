@@ -400,7 +400,7 @@ Test(zero1, unusable_parameters_are_named)
     ranks_all_well(1, wrong_parameters, RANKS_PLAIN_STORE, NULL);
 }
 
-/* Worker/train/shares.h with real ranks on the fake GPU: sums, norms, updates and what is saved have the same bits for any number of
+/* worker/train/shares.h with real ranks on the fake GPU: sums, norms, updates and what is saved have the same bits for any number of
  * ranks, with shares and without, through NCCL and through the host. Eight parts of a gradient are added up as a tree, by one rank or by
  * eight. */
 

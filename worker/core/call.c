@@ -1,7 +1,7 @@
 /* call.c -- see call.h.
  *
  * What all kinds of calls have in common is done here once, from the rows of the table; a new collective
- * is a new row, a public function in group.c, and a way to do it in each backend. */
+ * is a new row, a public function in collectives.c, and a way to do it in each backend. */
 #include "core/call.h"
 
 #include <inttypes.h>

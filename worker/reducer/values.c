@@ -24,7 +24,7 @@ static void scale_f64(double *v, size_t n, double factor)
         v[i] *= factor;
 }
 
-/* Integers never come here: reducer_options.c refuses options that need fractions of them. */
+/* Integers never come here: the reducer refuses options that need fractions of them. */
 void values_scale(ddp_dtype dtype, void *values, size_t n, double factor)
 {
     if (factor == 1)

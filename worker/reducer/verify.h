@@ -28,7 +28,7 @@ enum { MODEL_LISTS = 2 };
 struct model {
     const ddp_param *list[MODEL_LISTS]; /* parameters, buffers */
     size_t count[MODEL_LISTS];
-    const ddp_reducer_options *options; /* those of reducer_options.h are compared */
+    const ddp_reducer_options *options; /* those that all ranks must share are compared */
 };
 
 /* Collective. Compares counts, names, shapes and types with rank 0. DDP_ERR_MISMATCH on all ranks names the first

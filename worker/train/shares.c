@@ -1,6 +1,6 @@
 /* shares.c -- see shares.h.
  *
- * shares.c says what lies where.
+ * What lies where:
  *
  *     gradients         flat, float32                    | bucket 0 | bucket 1 ...
  *       zero1: reduce_scatter in place                     my share of each bucket is the average

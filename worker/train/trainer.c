@@ -1,7 +1,5 @@
 /* trainer.c -- see trainer.h.
  *
- * epochs, the end. A step is in trainer.c.
- *
  * Losses are summed, not averaged, and divided by the number of samples at the end: parts of a batch may differ in
  * size, and an average of averages would then depend on the number of ranks.
  *
@@ -328,7 +326,7 @@ static ddp_status update(struct trainer *t, double lr, struct ddp_err *err)
     return status;
 }
 
-/* trainer.c: collective. Step `step` of the epoch; adds this rank's losses to t->loss_here. */
+/* Collective. Step `step` of the epoch; adds this rank's losses to t->loss_here. */
 static ddp_status trainer_step(struct trainer *t, uint64_t step, struct ddp_err *err)
 {
     double loss, lr = schedule_lr(&t->schedule, t->steps_done);
@@ -349,7 +347,7 @@ static ddp_status trainer_step(struct trainer *t, uint64_t step, struct ddp_err 
     return status == DDP_OK ? profile_step(&t->profile, &t->phases, t->steps_done, err) : status;
 }
 
-/* trainer.c: collective; bring t->epoch_loss up to date.
+/* Collective. Bring t->epoch_loss up to date.
  * What this rank has added since then joins the sum of all. */
 static ddp_status trainer_sum_loss(struct trainer *t, struct ddp_err *err)
 {
@@ -389,7 +387,7 @@ static struct checkpoint describe(struct trainer *t)
     };
 }
 
-/* trainer.c: collective, and does nothing without --checkpoint or when this step has been saved.
+/* Collective. Does nothing without --checkpoint or when this step has been saved.
  * The others go on at once; they meet rank 0 again in the next all-reduce. */
 static ddp_status trainer_save(struct trainer *t, struct ddp_err *err)
 {

@@ -38,9 +38,7 @@ uint64_t llmc_bytes(const struct model_kind *kind);
 void llmc_write(const struct model_kind *kind, const struct model_tensors *params, const float *values,
                 uint8_t *to);
 
-/* --- llmc file -------------------------------------------------------------------------------------------- */
-
-/* Models of llm.c (llmc.h) as files. */
+/* --- files ------------------------------------------------------------------------------------------------ */
 
 /* Parameters from `path`; on an error they are as they were. The message begins with the path. */
 ddp_status llmc_load(const char *path, const struct model_kind *kind, const struct model_tensors *params,

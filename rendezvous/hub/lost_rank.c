@@ -1,4 +1,4 @@
-/* lost_peer.c -- a rank is gone, or has given up, while others count on it.
+/* lost_rank.c -- a rank is gone, or has given up, while others count on it.
  *
  * A rank has ended with 0, which looks like a success, while others count on it: all agents hear of it at once, and
  * whoever asks why. Or a rank of PyTorch's gives up waiting for the others of a group.

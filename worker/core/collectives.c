@@ -1,4 +1,4 @@
-/* group.c -- the collectives of include/ddp/group.h: each becomes one struct call, which is checked and run.
+/* collectives.c -- the collectives of include/ddp/group.h: each becomes one struct call, which is checked and run.
  *
  * The table in call.h lists which rank passes which buffer and its size, so each function here only names its
  * arguments. */

@@ -103,6 +103,25 @@ Test(scheduler, a_script_runs_on_the_first_node_only)
     }
 }
 
+/* /etc/hosts, which is read in a pod, is no list of mpirun's hosts. */
+Test(scheduler, mpirun_in_a_pod_takes_no_address_from_etc_hosts)
+{
+    char *block[] = { "OMPI_COMM_WORLD_RANK=1",
+                      "OMPI_COMM_WORLD_SIZE=2",
+                      "OMPI_COMM_WORLD_LOCAL_RANK=0",
+                      "OMPI_COMM_WORLD_LOCAL_SIZE=1",
+                      "KUBERNETES_SERVICE_HOST=10.0.0.1",
+                      "JOB_COMPLETION_INDEX=1",
+                      NULL };
+    const struct scheduler_facts facts = { .environ_block = block,
+                                           .host = "gpt-1",
+                                           .file = "127.0.0.1 localhost\n" };
+    cr_assert_eq(scheduler_read(&scheduler, "auto", &facts, &err), DDP_OK, "%s", err.msg);
+    cr_expect_str_eq(scheduler.name, "openmpi");
+    cr_expect_str_eq(scheduler.values[SCHEDULER_ADDRESS].text, "");
+    cr_expect(strstr(scheduler.notes[0], "say --master_addr") != NULL, "%s", scheduler.notes[0]);
+}
+
 Test(scheduler, mpirun_does_not_tell_where_process_0_is)
 {
     cr_assert_eq(in("openmpi-one-per-node", WORDS("p")), DDP_ERR_ARG);

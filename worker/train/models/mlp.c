@@ -1,13 +1,21 @@
-/* mlp.c -- see mlp.h. */
-#include "train/models/mlp.h"
-
+/* mlp.c -- the model of the Fashion-MNIST tutorials: pixels -> 200 -> 200 -> classes, cross-entropy on top.
+ *
+ *     mlp      linear, ReLU, linear, ReLU, linear
+ *     seqnet   linear, sigmoid, linear, log_softmax, linear      (the tutorial's) */
 #include "train/compute.h"
+#include "train/layers/activation.h"
+#include "train/models/models.h"
 
 #include "ddp/random.h"
 
 #include <math.h>
 #include <stdlib.h>
 
+enum { MLP_LAYERS = 3, MLP_HIDDEN = 200 };
+
+struct mlp_config {
+    const struct activation *after[MLP_LAYERS - 1]; /* the last layer: cross-entropy takes the logits */
+};
 const struct mlp_config mlp_relu = { { &activation_relu, &activation_relu } };
 const struct mlp_config mlp_seqnet = { { &activation_sigmoid, &activation_log_softmax } };
 

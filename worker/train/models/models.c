@@ -2,8 +2,6 @@
 #include "train/models/models.h"
 
 #include "train/models/gpt2.h"
-#include "train/models/mlp.h"
-#include "train/models/resnet.h"
 
 /* name, create, config, whether it normalises over a batch */
 #define PICTURE_MODELS(X)                       \

@@ -15,6 +15,18 @@ struct model_kind {
     bool normalises;           /* over a batch */
 };
 
+/* Parameters are drawn as torch.manual_seed(seed) and PyTorch's layers would draw them, but for the last bit of some:
+ * uniform in +-1/sqrt(inputs); normalisations begin as 1 and 0. */
+struct mlp_config;
+extern const struct mlp_config mlp_relu, mlp_seqnet;
+ddp_status mlp_create(const struct model_kind *kind, const struct model_spec *spec, struct model **out,
+                      struct ddp_err *err);
+
+struct resnet_config;
+extern const struct resnet_config resnet20;
+ddp_status resnet_create(const struct model_kind *kind, const struct model_spec *spec, struct model **out,
+                         struct ddp_err *err);
+
 /* Ends with a row without a name. */
 extern const struct model_kind models[];
 extern const char *const model_names[]; /* of the same rows, for the option; ends with NULL */

@@ -203,7 +203,7 @@ static ddp_status make_plan(struct plan *plan, const struct cli *cli, struct pla
 
 /* Looked for where it matters alone: a program that is not Python's, or a user who has decided, needs none. With the workers'
  * variables, and not ours: --env may lead them to another one. */
-static bool look_at_torch(const struct cli *cli, struct torch_look *look)
+static bool check_torch(const struct cli *cli, struct torch_look *look)
 {
     const char *python = program_python(cli, getenv("PYTHON_EXEC"));
     const struct env_sources env = { cli->env.items, cli->env.n, environ };
@@ -219,7 +219,7 @@ static void look_up(struct looked_up *l, const struct cli *cli)
         write_start_time(l->start_time);
     write_error_stem(l->error_stem, l->cookie, cli->dry_run);
     choose_tmp_dir(l);
-    l->has_torch = look_at_torch(cli, &l->torch);
+    l->has_torch = check_torch(cli, &l->torch);
 }
 
 static struct plan_facts facts_of(const struct looked_up *l, const struct scheduler *scheduler,

@@ -1,6 +1,6 @@
 /* agent.c -- see agent.h.
  *
- * One table, states by events; a cell does its work on the struct, appends wishes and returns the next state.
+ * One table, states by events; a cell does its work on the struct, appends effects and returns the next state.
  * Every cell is filled: where nothing has to happen it says `ignore`, so that a missing answer is a decision
  * and not an oversight. Cells about the job come first: what follows when nothing of an
  * attempt is left, and what the store decides. Those about workers (run_) stand below.
@@ -45,30 +45,30 @@ struct agent {
     int spawning; /* asked for, no answer yet; -1 = none */
     int alive;
     struct stop stop;
-    uint64_t doubt_until_ms; /* then the agent stops waiting for workers that the kernel still takes apart */
-    bool said_dying;         /* that one is */
+    uint64_t settle_until_ms; /* then the agent stops waiting for workers that the kernel still takes apart */
+    bool said_dying;          /* that one is */
     int first_failure,
         first_victim; /* local ranks, -1 = none; one whose peer was lost only counts without another */
     struct agent_worker *workers;
-    struct agent_wish *wishes; /* room for what one step can cause at most */
-    size_t n_wishes;
+    struct agent_effect *effects; /* room for what one step can cause at most */
+    size_t n_effects;
 };
 
-static void core_wish(struct agent *a, enum agent_wish_type type, int local_rank, int sig);
-static void core_forget(struct agent *a);
-static enum agent_state core_stop_all(struct agent *a, int sig);
-static enum agent_state core_sweep_kill(struct agent *a);
-static void core_settle(struct agent *a);
-static void core_explain(struct agent *a, enum no_restart why);
-static void core_note_stop(struct agent *a, const struct agent_event *e);
-static void core_leave(struct agent *a);
-static void core_lose_store(struct agent *a);
-static void core_hear_told(struct agent *a, const struct agent_event *e);
+static void agent_emit(struct agent *a, enum agent_effect_type type, int local_rank, int sig);
+static void agent_forget(struct agent *a);
+static enum agent_state agent_stop_all(struct agent *a, int sig);
+static enum agent_state agent_sweep_kill(struct agent *a);
+static void agent_settle(struct agent *a);
+static void agent_explain(struct agent *a, enum no_restart why);
+static void agent_note_stop(struct agent *a, const struct agent_event *e);
+static void agent_leave(struct agent *a);
+static void agent_lose_store(struct agent *a);
+static void agent_hear_told(struct agent *a, const struct agent_event *e);
 
 /* A cell of the table: does its work and returns the next state. */
 typedef enum agent_state agent_cell(struct agent *a, const struct agent_event *e);
-static agent_cell run_started, run_started_in_doubt, run_started_late, run_not_started, run_ended,
-    run_doubt_ends, run_user_stops, run_user_insists, run_heard, run_told, run_told_late, run_lose_store,
+static agent_cell run_started, run_started_settling, run_started_late, run_not_started, run_ended,
+    run_settled, run_user_stops, run_user_insists, run_heard, run_told, run_told_late, run_lose_store,
     run_note_lost, run_kill_all, run_begin;
 
 struct agent *agent_new(const struct agent_options *options)
@@ -79,14 +79,14 @@ struct agent *agent_new(const struct agent_options *options)
         return NULL;
     *a = (struct agent){ .options = *options, .nproc = options->nproc, .deadline_ms = UINT64_MAX };
     a->workers = calloc(nproc, sizeof(*a->workers));
-    a->wishes = calloc(2 * nproc + 8, sizeof(*a->wishes)); /* two signals each, and a few for the job */
-    if (a->options.doubt_ms == 0)
-        a->options.doubt_ms = AGENT_DOUBT_MS;
-    if (a->workers == NULL || a->wishes == NULL) {
+    a->effects = calloc(2 * nproc + 8, sizeof(*a->effects)); /* two signals each, and a few for the job */
+    if (a->options.settle_ms == 0)
+        a->options.settle_ms = AGENT_DOUBT_MS;
+    if (a->workers == NULL || a->effects == NULL) {
         agent_free(a);
         return NULL;
     }
-    core_forget(a);
+    agent_forget(a);
     return a;
 }
 
@@ -95,7 +95,7 @@ void agent_free(struct agent *a)
     if (a == NULL)
         return;
     free(a->workers);
-    free(a->wishes);
+    free(a->effects);
     free(a);
 }
 
@@ -105,13 +105,13 @@ static enum agent_state ignore(struct agent *a, const struct agent_event *e)
     return a->state;
 }
 
-/* The end, for whatever reason; the exit code goes with the wish so that the shell needs no second question. */
+/* The end, for whatever reason; the exit code goes with the effect so that the shell needs no second question. */
 static enum agent_state finish(struct agent *a, const struct agent_event *e)
 {
     (void)e;
     a->deadline_ms = UINT64_MAX;
-    core_wish(a, WISH_FINISH, -1, 0);
-    a->wishes[a->n_wishes - 1].exit_code = agent_exit_code(a);
+    agent_emit(a, EFFECT_FINISH, -1, 0);
+    a->effects[a->n_effects - 1].exit_code = agent_exit_code(a);
     return AGENT_DONE;
 }
 
@@ -129,10 +129,10 @@ static enum agent_state await(struct agent *a)
     if (a->store_lost || a->judged)
         return finish(a, NULL);
     if (a->first_failure >= 0 && !a->told)
-        core_wish(a, WISH_TELL_CAUSE, a->first_failure, 0);
-    core_wish(a, WISH_TELL_STOPPED, -1, 0);
+        agent_emit(a, EFFECT_TELL_CAUSE, a->first_failure, 0);
+    agent_emit(a, EFFECT_TELL_STOPPED, -1, 0);
     a->deadline_ms = a->now_ms + (in_hurry(a) ? AGENT_LEAVE_MS : AGENT_SILENT_MS);
-    return AGENT_AWAITING;
+    return AGENT_WAIT_VERDICT;
 }
 
 /* Not even SIGKILL helped: the rest is the report's. Beside it no new attempt could run. */
@@ -140,34 +140,34 @@ static enum agent_state give_up(struct agent *a, const struct agent_event *e)
 {
     (void)e;
     a->stop.stuck = true;
-    core_settle(a);
-    core_explain(a, NO_RESTART_UNKILLABLE);
+    agent_settle(a);
+    agent_explain(a, NO_RESTART_UNKILLABLE);
     return await(a);
 }
 
 /* Tried once in any case: a grace time that was used up must not mean that leftovers are never killed. */
 static enum agent_state sweep_on(struct agent *a, const struct agent_event *e)
 {
-    return a->stop.sweep_hard && e->now_ms >= a->stop.give_up_ms ? give_up(a, e) : core_sweep_kill(a);
+    return a->stop.sweep_hard && e->now_ms >= a->stop.give_up_ms ? give_up(a, e) : agent_sweep_kill(a);
 }
 
 /* All that was started here ended with 0. Where there is no other node the verdict is known, and is not waited for. */
 static enum agent_state linger(struct agent *a)
 {
-    core_wish(a, WISH_TELL_DONE, -1, 0);
+    agent_emit(a, EFFECT_TELL_DONE, -1, 0);
     if (a->options.alone)
         return finish(a, NULL);
     a->linger_until_ms = a->now_ms + a->options.linger_ms;
     a->deadline_ms =
         a->now_ms + (a->options.linger_ms < AGENT_SILENT_MS ? a->options.linger_ms : AGENT_SILENT_MS);
-    return AGENT_LINGERING;
+    return AGENT_WAIT_PEERS;
 }
 
 /* Nothing is left of it. The last output is read before the end is reported to the store: it may hold the
  * reason. */
 static enum agent_state attempt_over(struct agent *a, const struct agent_event *e)
 {
-    core_settle(a);
+    agent_settle(a);
     if (a->store_lost || a->judged)
         return finish(a, e);
     if (a->first_failure < 0 && !a->told && a->stop.by_user == 0)
@@ -175,7 +175,7 @@ static enum agent_state attempt_over(struct agent *a, const struct agent_event *
     if (a->stop.by_user != 0)
         return await(a);
     a->deadline_ms = UINT64_MAX;
-    core_wish(a, WISH_DRAIN, -1, 0);
+    agent_emit(a, EFFECT_DRAIN, -1, 0);
     return AGENT_DRAINING;
 }
 
@@ -190,7 +190,7 @@ static enum agent_state drained(struct agent *a, const struct agent_event *e)
 static enum agent_state back_off(struct agent *a)
 {
     a->deadline_ms = a->now_ms + agent_backoff(a);
-    core_wish(a, WISH_SAY_RESTART, -1, 0);
+    agent_emit(a, EFFECT_SAY_RESTART, -1, 0);
     return AGENT_BACKING_OFF;
 }
 
@@ -205,7 +205,7 @@ static enum agent_state judged(struct agent *a, const struct agent_event *e)
     if (e->verdict.restart && !in_hurry(a))
         return back_off(a);
     a->judged = !e->verdict.restart;
-    core_explain(a, a->judged ? e->verdict.no_restart : NO_RESTART_STOPPED);
+    agent_explain(a, a->judged ? e->verdict.no_restart : NO_RESTART_STOPPED);
     return finish(a, e);
 }
 
@@ -216,15 +216,15 @@ static enum agent_state judged_early(struct agent *a, const struct agent_event *
         return a->state;
     a->verdict = e->verdict;
     a->judged = a->told = true;
-    return a->stop.signal == 0 ? core_stop_all(a, SIGTERM) : a->state;
+    return a->stop.signal == 0 ? agent_stop_all(a, SIGTERM) : a->state;
 }
 
 /* Another node's workers still run, and one of them has failed. */
-static enum agent_state told_lingering(struct agent *a, const struct agent_event *e)
+static enum agent_state told_waiting(struct agent *a, const struct agent_event *e)
 {
-    core_hear_told(a, e);
+    agent_hear_told(a, e);
     a->deadline_ms = UINT64_MAX;
-    core_wish(a, WISH_DRAIN, -1, 0);
+    agent_emit(a, EFFECT_DRAIN, -1, 0);
     return AGENT_DRAINING;
 }
 
@@ -233,7 +233,7 @@ static enum agent_state told_lingering(struct agent *a, const struct agent_event
 static enum agent_state linger_on(struct agent *a, const struct agent_event *e)
 {
     const bool is_up = e->now_ms >= a->linger_until_ms;
-    core_wish(a, WISH_SAY_WAITING, -1, 0);
+    agent_emit(a, EFFECT_SAY_WAITING, -1, 0);
     if (is_up && !a->hosts)
         return finish(a, e);
     a->deadline_ms = is_up ? UINT64_MAX : a->linger_until_ms;
@@ -245,7 +245,7 @@ static enum agent_state await_on(struct agent *a, const struct agent_event *e)
 {
     if (in_hurry(a))
         return finish(a, e);
-    core_wish(a, WISH_SAY_WAITING, -1, 0);
+    agent_emit(a, EFFECT_SAY_WAITING, -1, 0);
     a->deadline_ms = UINT64_MAX;
     return a->state;
 }
@@ -254,28 +254,28 @@ static enum agent_state join_again(struct agent *a, const struct agent_event *e)
 {
     (void)e;
     a->deadline_ms = UINT64_MAX;
-    core_wish(a, WISH_JOIN, -1, 0);
+    agent_emit(a, EFFECT_JOIN, -1, 0);
     return AGENT_GATHERING;
 }
 
 /* Nothing runs, so no worker needs a stop. */
 static enum agent_state user_leaves(struct agent *a, const struct agent_event *e)
 {
-    core_note_stop(a, e);
+    agent_note_stop(a, e);
     return finish(a, e);
 }
 
 /* Only words are left to be exchanged: a moment for the verdict, and none at the second request. */
 static enum agent_state user_hurries(struct agent *a, const struct agent_event *e)
 {
-    core_note_stop(a, e);
+    agent_note_stop(a, e);
     return await(a);
 }
 
 static enum agent_state user_waits(struct agent *a, const struct agent_event *e)
 {
     const bool again = a->stop.by_user != 0;
-    core_note_stop(a, e);
+    agent_note_stop(a, e);
     a->deadline_ms = a->now_ms + AGENT_LEAVE_MS;
     return again ? finish(a, e) : a->state;
 }
@@ -285,16 +285,16 @@ static enum agent_state user_waits(struct agent *a, const struct agent_event *e)
 static enum agent_state not_ready(struct agent *a, const struct agent_event *e)
 {
     a->not_ready = true;
-    core_explain(a, NO_RESTART_NOT_READY);
-    core_leave(a);
+    agent_explain(a, NO_RESTART_NOT_READY);
+    agent_leave(a);
     return finish(a, e);
 }
 
 /* Between two rounds, or before the first: there will be none. */
 static enum agent_state lost_between(struct agent *a, const struct agent_event *e)
 {
-    core_lose_store(a);
-    core_explain(a, NO_RESTART_STORE_LOST);
+    agent_lose_store(a);
+    agent_explain(a, NO_RESTART_STORE_LOST);
     return finish(a, e);
 }
 
@@ -305,29 +305,29 @@ static agent_cell *const table[AGENT_STATES][AGENT_EVENTS] = {
     /*                      START      SPAWNED               SPAWN_FAILED     EXITED     STOP              ALONE         DRAINED  TOLD_TO_STOP    HEARD      VERDICT       STORE_LOST      NOT_READY  TICK */
     [AGENT_GATHERING]   = { run_begin, ignore,               ignore,          ignore,    user_leaves,      ignore,       ignore,  ignore,         ignore,    judged,       lost_between,   not_ready, ignore         },
     [AGENT_RUNNING]     = { ignore,    run_started,          run_not_started, run_ended, run_user_stops,   ignore,       ignore,  run_told,       run_heard, judged_early, run_lose_store, ignore,    ignore         },
-    [AGENT_DOUBTING]    = { ignore,    run_started_in_doubt, run_not_started, run_ended, run_user_stops,   ignore,       ignore,  run_told,       run_heard, judged_early, run_lose_store, ignore,    run_doubt_ends },
+    [AGENT_SETTLING]    = { ignore,    run_started_settling, run_not_started, run_ended, run_user_stops,   ignore,       ignore,  run_told,       run_heard, judged_early, run_lose_store, ignore,    run_settled },
     [AGENT_STOPPING]    = { ignore,    run_started_late,     run_not_started, run_ended, run_user_insists, ignore,       ignore,  run_told_late,  run_heard, judged_early, run_note_lost,  ignore,    run_kill_all   },
     [AGENT_KILLING]     = { ignore,    run_started_late,     run_not_started, run_ended, run_user_insists, ignore,       ignore,  run_told_late,  run_heard, judged_early, run_note_lost,  ignore,    give_up        },
     [AGENT_SWEEPING]    = { ignore,    ignore,               ignore,          ignore,    run_user_insists, attempt_over, ignore,  run_told_late,  run_heard, judged_early, run_note_lost,  ignore,    sweep_on       },
     [AGENT_DRAINING]    = { ignore,    ignore,               ignore,          ignore,    user_hurries,     ignore,       drained, run_told_late,  run_heard, judged_early, run_note_lost,  ignore,    ignore         },
-    [AGENT_LINGERING]   = { ignore,    ignore,               ignore,          ignore,    user_hurries,     ignore,       ignore,  told_lingering, ignore,    judged,       lost_between,   ignore,    linger_on      },
-    [AGENT_AWAITING]    = { ignore,    ignore,               ignore,          ignore,    user_waits,       ignore,       ignore,  run_told_late,  run_heard, judged,       lost_between,   ignore,    await_on       },
+    [AGENT_WAIT_PEERS]   = { ignore,    ignore,               ignore,          ignore,    user_hurries,     ignore,       ignore,  told_waiting, ignore,    judged,       lost_between,   ignore,    linger_on      },
+    [AGENT_WAIT_VERDICT]    = { ignore,    ignore,               ignore,          ignore,    user_waits,       ignore,       ignore,  run_told_late,  run_heard, judged,       lost_between,   ignore,    await_on       },
     [AGENT_BACKING_OFF] = { ignore,    ignore,               ignore,          ignore,    user_leaves,      ignore,       ignore,  ignore,         ignore,    judged,       lost_between,   ignore,    join_again     },
     [AGENT_DONE]        = { ignore,    ignore,               ignore,          ignore,    ignore,           ignore,       ignore,  ignore,         ignore,    ignore,       ignore,         ignore,    ignore         },
 };
 /* clang-format on */
 
-const struct agent_wish *agent_step(struct agent *a, const struct agent_event *e, size_t *n)
+const struct agent_effect *agent_step(struct agent *a, const struct agent_event *e, size_t *n)
 {
     bool about_worker = e->type == AGENT_SPAWNED || e->type == AGENT_SPAWN_FAILED || e->type == AGENT_EXITED;
     bool known = e->local_rank >= 0 && e->local_rank < a->nproc;
     bool too_early = e->type == AGENT_TICK && e->now_ms < a->deadline_ms;
-    a->n_wishes = 0;
+    a->n_effects = 0;
     a->now_ms = e->now_ms;
     if (e->type < AGENT_EVENTS && (known || !about_worker) && !too_early)
         a->state = table[a->state][e->type](a, e);
-    *n = a->n_wishes;
-    return a->wishes;
+    *n = a->n_effects;
+    return a->effects;
 }
 
 /* --- workers ------------------------------------------------------------------------------------------------ */
@@ -335,16 +335,16 @@ const struct agent_wish *agent_step(struct agent *a, const struct agent_event *e
 /* The cells about workers: start, end, and the ladder of a stop.
  *
  * Which end of a worker is its own fault: one that we did not ask for. When two workers fail in the same
- * instant we wish for the second one's signal before its end is seen, yet no signal has caused it: the shell
+ * instant we effect for the second one's signal before its end is seen, yet no signal has caused it: the shell
  * says so (`unasked`). It is a failure too, but never the first.
  *
  * A worker whose peer dies may be gone before that peer is: its connection breaks while the kernel still takes the dead one
  * apart, or writes its core file. It says so by its exit code (DDP_EXIT_PEER_LOST), or in words (`lost_peer`). Then nobody
- * is stopped for a while (doubt_ms), so that whatever fails in that time has failed by itself and is the cause. One that the
+ * is stopped for a while (settle_ms), so that whatever fails in that time has failed by itself and is the cause. One that the
  * kernel still takes apart when that time is over has failed, too: its end, and how it ended, is waited for. */
 
 /* As before the first start. */
-static void core_forget(struct agent *a)
+static void agent_forget(struct agent *a)
 {
     memset(a->workers, 0, (size_t)a->nproc * sizeof(*a->workers));
     a->spawning = a->first_failure = a->first_victim = -1;
@@ -353,29 +353,30 @@ static void core_forget(struct agent *a)
     a->no_restart = NO_RESTART_NONE;
 }
 
-/* --- wishes --------------------------------------------------------------------------------------------- */
+/* --- effects --------------------------------------------------------------------------------------------- */
 
 /* Cannot fail: agent_new made room for the most that one step can cause. */
-static void core_wish(struct agent *a, enum agent_wish_type type, int local_rank, int sig)
+static void agent_emit(struct agent *a, enum agent_effect_type type, int local_rank, int sig)
 {
-    a->wishes[a->n_wishes++] = (struct agent_wish){ .type = type, .local_rank = local_rank, .signal = sig };
+    a->effects[a->n_effects++] =
+        (struct agent_effect){ .type = type, .local_rank = local_rank, .signal = sig };
 }
 
 /* One start is under way at a time; `spawning` remembers which, so that a stray answer changes nothing. */
-static void wish_spawn(struct agent *a, int local_rank)
+static void effect_spawn(struct agent *a, int local_rank)
 {
     a->spawning = local_rank;
-    core_wish(a, WISH_SPAWN, local_rank, 0);
+    agent_emit(a, EFFECT_SPAWN, local_rank, 0);
 }
 
 /* SIGCONT follows a polite signal: a stopped process would not see it, and the end would take the whole grace
  * time. */
-static void wish_stop_worker(struct agent *a, int local_rank)
+static void effect_stop_worker(struct agent *a, int local_rank)
 {
     struct agent_worker *w = &a->workers[local_rank];
-    core_wish(a, WISH_SIGNAL, local_rank, a->stop.signal);
+    agent_emit(a, EFFECT_SIGNAL, local_rank, a->stop.signal);
     if (a->stop.signal != SIGKILL)
-        core_wish(a, WISH_SIGNAL, local_rank, SIGCONT);
+        agent_emit(a, EFFECT_SIGNAL, local_rank, SIGCONT);
     w->told_to_stop = true;
 }
 
@@ -385,18 +386,18 @@ static void tell_all(struct agent *a, int sig)
     a->stop.signal = sig;
     for (int r = 0; r < a->nproc; r++)
         if (a->workers[r].verdict == WORKER_ALIVE)
-            wish_stop_worker(a, r);
+            effect_stop_worker(a, r);
 }
 
 /* --- going from state to state -------------------------------------------------------------------------- */
 
 /* The last rung of the ladder. Leftovers may go on having children, so it is repeated until none is left or
  * the time is up; whoever had to be killed before has used up some of it. */
-static enum agent_state core_sweep_kill(struct agent *a)
+static enum agent_state agent_sweep_kill(struct agent *a)
 {
     a->stop.sweep_hard = true;
     a->deadline_ms = a->now_ms + AGENT_RESCAN_MS;
-    core_wish(a, WISH_SIGNAL_REST, -1, SIGKILL);
+    agent_emit(a, EFFECT_SIGNAL_REST, -1, SIGKILL);
     return AGENT_SWEEPING;
 }
 
@@ -405,11 +406,11 @@ static enum agent_state sweep(struct agent *a)
 {
     const uint64_t grace_ms = a->options.grace_ms < AGENT_SWEEP_MS ? a->options.grace_ms : AGENT_SWEEP_MS;
     if (a->stop.signal == SIGKILL)
-        return core_sweep_kill(a);
+        return agent_sweep_kill(a);
     a->deadline_ms = a->now_ms + grace_ms;
     a->stop.give_up_ms = a->deadline_ms + AGENT_UNKILLABLE_MS;
-    core_wish(a, WISH_SIGNAL_REST, -1, SIGTERM);
-    core_wish(a, WISH_SIGNAL_REST, -1, SIGCONT);
+    agent_emit(a, EFFECT_SIGNAL_REST, -1, SIGTERM);
+    agent_emit(a, EFFECT_SIGNAL_REST, -1, SIGCONT);
     return AGENT_SWEEPING;
 }
 
@@ -420,7 +421,7 @@ static enum agent_state sweep_if_gone(struct agent *a)
 }
 
 /* Set the state before signalling: if no worker is left to signal, the next step is the sweep. */
-static enum agent_state core_stop_all(struct agent *a, int sig)
+static enum agent_state agent_stop_all(struct agent *a, int sig)
 {
     a->state = AGENT_STOPPING;
     a->deadline_ms = a->now_ms + a->options.grace_ms;
@@ -432,7 +433,7 @@ static enum agent_state core_stop_all(struct agent *a, int sig)
 static void make_cause(struct agent *a, int local_rank)
 {
     a->first_failure = local_rank;
-    core_wish(a, WISH_TELL_FAILED, local_rank, 0);
+    agent_emit(a, EFFECT_TELL_FAILED, local_rank, 0);
 }
 
 /* After a stop by the user or the store, or without a store, nothing is a cause any more: workers may end as they like
@@ -448,7 +449,7 @@ static void note_failure(struct agent *a, int local_rank)
 }
 
 /* No better cause has shown: then the first one that lost its peer stands for it. */
-static void core_settle(struct agent *a)
+static void agent_settle(struct agent *a)
 {
     if (a->first_failure < 0 && a->first_victim >= 0 && !a->told && !a->store_lost)
         make_cause(a, a->first_victim);
@@ -460,17 +461,17 @@ static bool has_failed(const struct agent *a)
 }
 
 /* Only a failed job could have been started again. */
-static void core_explain(struct agent *a, enum no_restart why)
+static void agent_explain(struct agent *a, enum no_restart why)
 {
     if (has_failed(a) && a->options.max_restarts > 0)
         a->no_restart = why;
 }
 
 /* Said once: what comes after it is of no interest to the others. */
-static void core_leave(struct agent *a)
+static void agent_leave(struct agent *a)
 {
     if (!a->left && !a->store_lost)
-        core_wish(a, WISH_LEAVE, -1, 0);
+        agent_emit(a, EFFECT_LEAVE, -1, 0);
     a->left = true;
 }
 
@@ -479,11 +480,11 @@ static void core_leave(struct agent *a)
 /* All nodes are there, the store is empty. */
 static enum agent_state run_begin(struct agent *a, const struct agent_event *e)
 {
-    core_forget(a);
+    agent_forget(a);
     a->attempt = e->attempt;
     a->hosts = e->hosts;
     a->deadline_ms = UINT64_MAX;
-    wish_spawn(a, 0);
+    effect_spawn(a, 0);
     return AGENT_RUNNING;
 }
 
@@ -505,12 +506,12 @@ static bool mark_started(struct agent *a, const struct agent_event *e)
 static enum agent_state run_started(struct agent *a, const struct agent_event *e)
 {
     if (mark_started(a, e) && e->local_rank + 1 < a->nproc)
-        wish_spawn(a, e->local_rank + 1);
+        effect_spawn(a, e->local_rank + 1);
     return a->state;
 }
 
 /* One worker has given up already, and its peer will not return: start no more workers. */
-static enum agent_state run_started_in_doubt(struct agent *a, const struct agent_event *e)
+static enum agent_state run_started_settling(struct agent *a, const struct agent_event *e)
 {
     mark_started(a, e);
     return a->state;
@@ -520,7 +521,7 @@ static enum agent_state run_started_in_doubt(struct agent *a, const struct agent
 static enum agent_state run_started_late(struct agent *a, const struct agent_event *e)
 {
     if (mark_started(a, e))
-        wish_stop_worker(a, e->local_rank);
+        effect_stop_worker(a, e->local_rank);
     return a->state;
 }
 
@@ -535,15 +536,15 @@ static enum agent_state run_not_started(struct agent *a, const struct agent_even
     w->started_ms = w->ended_ms = e->now_ms;
     a->spawning = -1;
     note_failure(a, e->local_rank);
-    return a->stop.signal == 0 ? core_stop_all(a, SIGTERM) : sweep_if_gone(a);
+    return a->stop.signal == 0 ? agent_stop_all(a, SIGTERM) : sweep_if_gone(a);
 }
 
 /* Gone, before any stop, because a peer was gone first. Wait for the peer's own end before anything is done. */
 static enum agent_state doubt(struct agent *a)
 {
-    a->deadline_ms = a->now_ms + a->options.doubt_ms;
-    a->doubt_until_ms = a->deadline_ms + AGENT_DYING_MS;
-    return AGENT_DOUBTING;
+    a->deadline_ms = a->now_ms + a->options.settle_ms;
+    a->settle_until_ms = a->deadline_ms + AGENT_DYING_MS;
+    return AGENT_SETTLING;
 }
 
 /* The same import error ends one worker after the other: another attempt would end like this one, if that is true of all. So
@@ -563,8 +564,8 @@ static enum agent_state wait_for_same(struct agent *a)
     a->deadline_ms = a->now_ms + (took_ms < AGENT_SAME_MS    ? AGENT_SAME_MS
                                   : took_ms < AGENT_DOUBT_MS ? took_ms
                                                              : AGENT_DOUBT_MS);
-    a->doubt_until_ms = a->deadline_ms;
-    return AGENT_DOUBTING;
+    a->settle_until_ms = a->deadline_ms;
+    return AGENT_SETTLING;
 }
 
 /* Whose doing is this end? Ours when it died of a signal that we sent, or of whatever it does when told to
@@ -599,11 +600,11 @@ static enum agent_state run_ended(struct agent *a, const struct agent_event *e)
     if (w->verdict == WORKER_FAILED || w->verdict == WORKER_VICTIM)
         note_failure(a, e->local_rank);
     if (!a->store_lost)
-        core_wish(a, WISH_TELL_EXITED, e->local_rank, 0);
+        agent_emit(a, EFFECT_TELL_EXITED, e->local_rank, 0);
     if (w->verdict == WORKER_FAILED && a->stop.signal == 0 && a->alive > 0 && repeats_import_error(a, w))
         return wait_for_same(a);
     if (w->verdict == WORKER_FAILED && a->stop.signal == 0)
-        return core_stop_all(a, SIGTERM);
+        return agent_stop_all(a, SIGTERM);
     if (w->verdict == WORKER_VICTIM && a->state == AGENT_RUNNING && (a->alive > 0 || a->spawning >= 0))
         return doubt(a);
     return sweep_if_gone(a);
@@ -614,31 +615,31 @@ static enum agent_state await_end_of(struct agent *a, int local_rank)
 {
     a->deadline_ms = a->now_ms + AGENT_LOOK_MS;
     if (!a->said_dying)
-        core_wish(a, WISH_SAY_DYING, local_rank, 0);
+        agent_emit(a, EFFECT_SAY_DYING, local_rank, 0);
     a->said_dying = true;
     return a->state;
 }
 
 /* No other worker has failed: this one stands for the cause. */
-static enum agent_state run_doubt_ends(struct agent *a, const struct agent_event *e)
+static enum agent_state run_settled(struct agent *a, const struct agent_event *e)
 {
-    if (e->dying && e->now_ms < a->doubt_until_ms)
+    if (e->dying && e->now_ms < a->settle_until_ms)
         return await_end_of(a, e->local_rank);
-    core_settle(a);
-    return core_stop_all(a, SIGTERM);
+    agent_settle(a);
+    return agent_stop_all(a, SIGTERM);
 }
 
 static enum agent_state run_user_stops(struct agent *a, const struct agent_event *e)
 {
-    core_settle(a); /* who gave up before the user did was first */
+    agent_settle(a); /* who gave up before the user did was first */
     a->stop.by_user = e->signal;
     a->stop.requests = 1;
-    core_leave(a);
-    return core_stop_all(a, e->signal);
+    agent_leave(a);
+    return agent_stop_all(a, e->signal);
 }
 
 /* Another node's failure. Ends of our workers from here on are consequences of it. */
-static void core_hear_told(struct agent *a, const struct agent_event *e)
+static void agent_hear_told(struct agent *a, const struct agent_event *e)
 {
     a->told = true;
     a->told_code = e->exit_code;
@@ -646,14 +647,14 @@ static void core_hear_told(struct agent *a, const struct agent_event *e)
 
 static enum agent_state run_told(struct agent *a, const struct agent_event *e)
 {
-    core_hear_told(a, e);
-    return core_stop_all(a, SIGTERM);
+    agent_hear_told(a, e);
+    return agent_stop_all(a, SIGTERM);
 }
 
 /* It failed here, too, or was being stopped already; but another node was first. */
 static enum agent_state run_told_late(struct agent *a, const struct agent_event *e)
 {
-    core_hear_told(a, e);
+    agent_hear_told(a, e);
     return a->state;
 }
 
@@ -677,7 +678,7 @@ static void forget_victim_elsewhere(struct agent *a)
 
 /* Workers talk to the store as well, and some die of its end before this node sees it. A program that could not be
  * started did not. */
-static void core_lose_store(struct agent *a)
+static void agent_lose_store(struct agent *a)
 {
     const int first = a->first_failure;
     const bool victim = !a->judged && first >= 0 && a->workers[first].verdict == WORKER_VICTIM;
@@ -695,16 +696,16 @@ static void core_lose_store(struct agent *a)
 static enum agent_state run_lose_store(struct agent *a, const struct agent_event *e)
 {
     (void)e;
-    core_lose_store(a);
-    return core_stop_all(a, SIGTERM);
+    agent_lose_store(a);
+    return agent_stop_all(a, SIGTERM);
 }
 
 /* The stop is under way; its end will find no store. */
 static enum agent_state run_note_lost(struct agent *a, const struct agent_event *e)
 {
     (void)e;
-    core_lose_store(a);
-    core_explain(a, NO_RESTART_STORE_LOST);
+    agent_lose_store(a);
+    agent_explain(a, NO_RESTART_STORE_LOST);
     return a->state;
 }
 
@@ -714,7 +715,7 @@ static enum agent_state run_kill_all(struct agent *a, const struct agent_event *
     (void)e;
     a->deadline_ms = a->stop.give_up_ms = a->now_ms + AGENT_UNKILLABLE_MS;
     tell_all(a, SIGKILL);
-    core_wish(a, WISH_SIGNAL_REST, -1, SIGKILL);
+    agent_emit(a, EFFECT_SIGNAL_REST, -1, SIGKILL);
     return AGENT_KILLING;
 }
 
@@ -722,22 +723,22 @@ static enum agent_state run_kill_all(struct agent *a, const struct agent_event *
 static enum agent_state sweep_now(struct agent *a)
 {
     a->stop.give_up_ms = a->now_ms + AGENT_UNKILLABLE_MS;
-    return core_sweep_kill(a);
+    return agent_sweep_kill(a);
 }
 
 /* Something has happened already that ends or ended this attempt. */
-static void core_note_stop(struct agent *a, const struct agent_event *e)
+static void agent_note_stop(struct agent *a, const struct agent_event *e)
 {
     if (a->stop.by_user == 0)
         a->stop.by_user = e->signal;
-    core_explain(a, NO_RESTART_STOPPED);
-    core_leave(a);
+    agent_explain(a, NO_RESTART_STOPPED);
+    agent_leave(a);
 }
 
 /* A stop is under way. The user's first request changes nothing; the second means now. */
 static enum agent_state run_user_insists(struct agent *a, const struct agent_event *e)
 {
-    core_note_stop(a, e);
+    agent_note_stop(a, e);
     if (++a->stop.requests < 2)
         return a->state;
     if (a->state == AGENT_STOPPING)
@@ -812,7 +813,7 @@ enum exit_policy agent_exit_policy(const struct agent *a)
 
 bool agent_overstays(const struct agent *a)
 {
-    return a->state == AGENT_LINGERING && a->hosts && a->now_ms >= a->linger_until_ms;
+    return a->state == AGENT_WAIT_PEERS && a->hosts && a->now_ms >= a->linger_until_ms;
 }
 
 bool agent_lost_store(const struct agent *a)

@@ -1,7 +1,7 @@
 /* agent.h -- one node's life: join the job, start the workers, watch them, stop them, hear what comes next, be done.
  * Decisions only.
  *
- * agent_step takes what happened and returns wishes; effects.c carries the wishes out. No process, no clock,
+ * agent_step takes what happened and returns effects; effects.c carries the effects out. No process, no clock,
  * no signal, no socket in here: a 30-second grace time costs a test nothing. The whole machine is the table in
  * agent.c.
  *
@@ -9,7 +9,7 @@
  * what it exits with, the store decides for all nodes and tells each: a round (AGENT_START), a stop
  * (AGENT_TOLD_TO_STOP), a verdict (AGENT_VERDICT). A job of one node goes the same way.
  *
- * Workers are started one at a time: each WISH_SPAWN is answered by AGENT_SPAWNED or AGENT_SPAWN_FAILED, and
+ * Workers are started one at a time: each EFFECT_SPAWN is answered by AGENT_SPAWNED or AGENT_SPAWN_FAILED, and
  * that brings the next one. So a failure in the middle simply starts no more.
  *
  * A stop goes: the signal (SIGTERM, or the one the user sent) and SIGCONT, so that stopped processes act on
@@ -32,14 +32,14 @@
 enum agent_state {
     AGENT_GATHERING, /* joined; the other nodes are waited for. Nothing runs. */
     AGENT_RUNNING,   /* workers run (or are being started) */
-    AGENT_DOUBTING,  /* one has given up because a peer is lost; that peer's own end may be seen any moment */
+    AGENT_SETTLING,  /* one has given up because a peer is lost; that peer's own end may be seen any moment */
     AGENT_STOPPING,  /* SIGTERM is out, the grace time runs */
     AGENT_KILLING,   /* SIGKILL is out */
     AGENT_SWEEPING,  /* all workers are gone; what they left behind is being stopped */
     AGENT_DRAINING,  /* nothing is left of a failed attempt; its last output is being taken */
-    AGENT_LINGERING, /* every worker here ended with 0; those of other nodes are waited for */
-    AGENT_AWAITING,  /* the store knows how the attempt ended here; it decides when all nodes have told */
-    AGENT_BACKING_OFF, /* the wait before the next round */
+    AGENT_WAIT_PEERS,   /* every worker here ended with 0; those of other nodes are waited for */
+    AGENT_WAIT_VERDICT, /* the store knows how the attempt ended here; it decides when all nodes have told */
+    AGENT_BACKING_OFF,  /* the wait before the next round */
     AGENT_DONE,
     AGENT_STATES
 };
@@ -50,8 +50,8 @@ enum agent_event_type {
     AGENT_SPAWN_FAILED, /* worker `local_rank` could not be started: `error` (errno) */
     AGENT_EXITED,       /* worker `local_rank` has ended: `exit_code`, or `signal` when not 0 */
     AGENT_STOP,         /* the user asks to stop (`signal`): first time graceful, second time now */
-    AGENT_ALONE,        /* the answer to WISH_SIGNAL_REST, at once or later: no descendant is left */
-    AGENT_DRAINED,      /* the answer to WISH_DRAIN: the attempt's last output is taken */
+    AGENT_ALONE,        /* the answer to EFFECT_SIGNAL_REST, at once or later: no descendant is left */
+    AGENT_DRAINED,      /* the answer to EFFECT_DRAIN: the attempt's last output is taken */
     AGENT_TOLD_TO_STOP, /* by the store: another node failed or is lost, or the job grows. `exit_code`: what the job
                            would exit with for that, 0 = nobody failed */
     AGENT_HEARD,        /* by the store: it knows of the failure here, and the job is stopped for it */
@@ -87,26 +87,26 @@ struct agent_event {
     struct agent_verdict verdict;
 };
 
-enum agent_wish_type {
-    WISH_SPAWN,       /* start worker `local_rank`; exactly one answer */
-    WISH_SIGNAL,      /* send `signal` to the process group of worker `local_rank` */
-    WISH_SIGNAL_REST, /* send `signal` to all descendants that are left; AGENT_ALONE once none is */
-    WISH_TELL_FAILED, /* the store, before anything else: the attempt has failed here, agent_first_failure() says how */
-    WISH_TELL_EXITED,  /* the store: worker `local_rank` has ended; barriers that need it fail now */
-    WISH_DRAIN,        /* take what is left of the output, then AGENT_DRAINED */
-    WISH_TELL_CAUSE,   /* the store: all that is known about the first failure */
-    WISH_TELL_STOPPED, /* the store: nothing of this attempt is left here */
-    WISH_TELL_DONE,    /* the store: every worker here ended with 0 */
-    WISH_LEAVE,     /* the store: this node leaves for good, by the user's stop or because it is not ready */
-    WISH_SAY_DYING, /* tell the user: others have lost worker `local_rank`, which the kernel still takes apart */
-    WISH_SAY_WAITING, /* tell the user: this node waits for the end of the others, or, done, waits no more */
-    WISH_SAY_RESTART, /* tell the user: the attempt is over, the next one begins in agent_backoff() ms */
-    WISH_JOIN,        /* the next round: AGENT_START, or AGENT_NOT_READY */
-    WISH_FINISH,      /* everything is gone: drain output, print the report, exit with `exit_code` */
+enum agent_effect_type {
+    EFFECT_SPAWN,       /* start worker `local_rank`; exactly one answer */
+    EFFECT_SIGNAL,      /* send `signal` to the process group of worker `local_rank` */
+    EFFECT_SIGNAL_REST, /* send `signal` to all descendants that are left; AGENT_ALONE once none is */
+    EFFECT_TELL_FAILED, /* the store, before anything else: the attempt has failed here, agent_first_failure() says how */
+    EFFECT_TELL_EXITED,  /* the store: worker `local_rank` has ended; barriers that need it fail now */
+    EFFECT_DRAIN,        /* take what is left of the output, then AGENT_DRAINED */
+    EFFECT_TELL_CAUSE,   /* the store: all that is known about the first failure */
+    EFFECT_TELL_STOPPED, /* the store: nothing of this attempt is left here */
+    EFFECT_TELL_DONE,    /* the store: every worker here ended with 0 */
+    EFFECT_LEAVE, /* the store: this node leaves for good, by the user's stop or because it is not ready */
+    EFFECT_SAY_DYING, /* tell the user: others have lost worker `local_rank`, which the kernel still takes apart */
+    EFFECT_SAY_WAITING, /* tell the user: this node waits for the end of the others, or, done, waits no more */
+    EFFECT_SAY_RESTART, /* tell the user: the attempt is over, the next one begins in agent_backoff() ms */
+    EFFECT_JOIN,        /* the next round: AGENT_START, or AGENT_NOT_READY */
+    EFFECT_FINISH,      /* everything is gone: drain output, print the report, exit with `exit_code` */
 };
 
-struct agent_wish {
-    enum agent_wish_type type;
+struct agent_effect {
+    enum agent_effect_type type;
     int local_rank;
     int signal;
     int exit_code;
@@ -129,7 +129,7 @@ struct agent_worker {
     int exit_code, signal, error;
     uint64_t started_ms, ended_ms;
     uint64_t import_error; /* as in its AGENT_EXITED */
-    bool told_to_stop;     /* a wish to signal it was given before its end was seen */
+    bool told_to_stop;     /* a effect to signal it was given before its end was seen */
 };
 
 enum {
@@ -152,7 +152,7 @@ struct agent_options {
     int nproc;
     uint64_t grace_ms; /* between SIGTERM and SIGKILL */
     uint64_t
-        doubt_ms; /* 0 = AGENT_DOUBT_MS; with several nodes long enough for the loss of one to be noticed */
+        settle_ms; /* 0 = AGENT_DOUBT_MS; with several nodes long enough for the loss of one to be noticed */
     uint64_t linger_ms; /* how long a node that is done waits for the others */
     enum exit_policy exit_policy;
     int max_restarts; /* only to know whether there is anything to explain: the store counts */
@@ -165,8 +165,8 @@ struct agent;
 struct agent *agent_new(const struct agent_options *options);
 void agent_free(struct agent *agent);
 
-/* Feed one event; returns the wishes it caused (borrowed, valid until the next step), *n of them. */
-const struct agent_wish *agent_step(struct agent *agent, const struct agent_event *event, size_t *n);
+/* Feed one event; returns the effects it caused (borrowed, valid until the next step), *n of them. */
+const struct agent_effect *agent_step(struct agent *agent, const struct agent_event *event, size_t *n);
 
 /* When to send AGENT_TICK next, in ms; UINT64_MAX = never. */
 uint64_t agent_deadline(const struct agent *agent);

@@ -76,7 +76,7 @@ void loop_lookup_end(struct loop_lookup *l)
 
 /* dial_plan.h decides, this file has the sockets.
  *
- * Whatever happens ends in pump(): it asks for wishes until there are none, says what is to be said, and sets the one
+ * Whatever happens ends in pump(): it asks for steps until there are none, says what is to be said, and sets the one
  * timer. A runner is one connection to one address:
  *
  *     connect() -> writable -> VALIDATE, PING and a CONTROL request in one write -> the echo -> one JSON object -> found
@@ -205,7 +205,7 @@ static int closed_kind(const struct runner *r)
 }
 
 /* Enough to know? A foreign service shows in the first four bytes, and is given the rest of its line to be named by. */
-static void look_at_answer(struct runner *r)
+static void check_answer(struct runner *r)
 {
     uint8_t echo[ECHO_BYTES];
     write_le(echo, r->dial->nonce, ECHO_BYTES);
@@ -231,7 +231,7 @@ static void read_answer(struct runner *r)
         return;
     if (n > 0) {
         r->n += (size_t)n;
-        look_at_answer(r);
+        check_answer(r);
     } else if (n < 0 && errno != ECONNRESET) {
         runner_fail(r, false, errno);
     } else {
@@ -271,7 +271,7 @@ static void connected(struct runner *r)
 }
 
 /* What became of the connect. libuv reports an error as readiness, too; the socket knows which. */
-static void look_at_connect(struct runner *r)
+static void check_connect(struct runner *r)
 {
     const int error = connector_error(r->fd);
     if (error != 0)
@@ -288,7 +288,7 @@ static void runner_on_event(uv_poll_t *poll, int status, int events)
     if (r->greets)
         read_answer(r);
     else
-        look_at_connect(r);
+        check_connect(r);
     pump(j);
 }
 
@@ -388,17 +388,17 @@ static void join_dial_give_up(struct join_dial *j)
 }
 
 /* Giving up and waiting are pump's own: they end its loop. */
-static void carry_out(struct join_dial *j, const struct dial_wish *wish)
+static void carry_out(struct join_dial *j, const struct dial_step *step)
 {
-    switch (wish->what) {
+    switch (step->what) {
     case DIAL_LOOK_UP:
         look_up(j);
         break;
     case DIAL_CONNECT:
-        start_runner(j, wish->runner);
+        start_runner(j, step->runner);
         break;
     case DIAL_DROP:
-        end_runner(j, wish->runner);
+        end_runner(j, step->runner);
         break;
     case DIAL_GIVE_UP:
     case DIAL_WAIT:
@@ -408,9 +408,9 @@ static void carry_out(struct join_dial *j, const struct dial_wish *wish)
 
 /* The earlier of what is to be tried and what is to be said. libuv's clock stands still during a turn of
  * the loop; without the update a wait would begin in the past. */
-static void set_timer(struct join_dial *j, uint64_t wish_at_ms)
+static void set_timer(struct join_dial *j, uint64_t step_at_ms)
 {
-    const uint64_t say_ms = dial_say_at(&j->plan), at_ms = wish_at_ms < say_ms ? wish_at_ms : say_ms;
+    const uint64_t say_ms = dial_say_at(&j->plan), at_ms = step_at_ms < say_ms ? step_at_ms : say_ms;
     const uint64_t now_ms = clock_ms();
     uv_update_time(j->options.loop);
     uv_timer_start(&j->timer, on_timer, at_ms > now_ms ? at_ms - now_ms : 0, 0);
@@ -420,20 +420,20 @@ static void set_timer(struct join_dial *j, uint64_t wish_at_ms)
  * ends in the owner's hands as well. */
 static void pump(struct join_dial *j)
 {
-    struct dial_wish wish = { .what = DIAL_WAIT };
+    struct dial_step step = { .what = DIAL_WAIT };
     if (j->closing || j->plan.phase == DIAL_ARRIVED || j->plan.phase == DIAL_OVER)
         return;
     do {
-        wish = dial_next(&j->plan, clock_ms());
-        carry_out(j, &wish);
-    } while (wish.what != DIAL_WAIT && wish.what != DIAL_GIVE_UP);
-    if (wish.what == DIAL_GIVE_UP) {
+        step = dial_next(&j->plan, clock_ms());
+        carry_out(j, &step);
+    } while (step.what != DIAL_WAIT && step.what != DIAL_GIVE_UP);
+    if (step.what == DIAL_GIVE_UP) {
         join_dial_give_up(j);
         return;
     }
     join_dial_report(j);
     if (!j->closing)
-        set_timer(j, wish.at_ms);
+        set_timer(j, step.at_ms);
 }
 
 /* --- begin ---------------------------------------------------------------------------------------------- */

@@ -173,7 +173,7 @@ static void begin_race(struct dial *d, uint64_t now_ms)
 static void begin_look_up(struct dial *d, uint64_t now_ms)
 {
     d->race.n = 0;
-    d->next_ms = now_ms; /* the wish is still to be told */
+    d->next_ms = now_ms; /* the step is still to be told */
     d->seen[STAGE_RESOLVE].tries++;
     enter(d, DIAL_LOOKING_UP, now_ms);
 }
@@ -296,18 +296,18 @@ void dial_arrived(struct dial *d, int runner, uint64_t now_ms)
 
 /* --- what now ------------------------------------------------------------------------------------------- */
 
-static struct dial_wish wait_until(uint64_t at_ms)
+static struct dial_step wait_until(uint64_t at_ms)
 {
-    return (struct dial_wish){ .what = DIAL_WAIT, .at_ms = at_ms };
+    return (struct dial_step){ .what = DIAL_WAIT, .at_ms = at_ms };
 }
 
-/* The wish itself is told once. A name service that is silent is a finding while we go on waiting for it. */
-static struct dial_wish next_look_up(struct dial *d, uint64_t now_ms)
+/* The step itself is told once. A name service that is silent is a finding while we go on waiting for it. */
+static struct dial_step next_look_up(struct dial *d, uint64_t now_ms)
 {
     const struct dial_met silent = { .stage = STAGE_RESOLVE, .error = ETIMEDOUT, .took_ms = LOOK_UP_MS };
     if (d->next_ms != UINT64_MAX) {
         d->next_ms = UINT64_MAX;
-        return (struct dial_wish){ .what = DIAL_LOOK_UP };
+        return (struct dial_step){ .what = DIAL_LOOK_UP };
     }
     if (now_ms < d->since_ms + LOOK_UP_MS)
         return wait_until(d->since_ms + LOOK_UP_MS);
@@ -316,9 +316,9 @@ static struct dial_wish next_look_up(struct dial *d, uint64_t now_ms)
     return wait_until(UINT64_MAX);
 }
 
-/* The wishes of the race, with what each means for the report. One for each question: the shell asks until there is
+/* The steps of the race, with what each means for the report. One for each question: the shell asks until there is
  * nothing left to do. */
-static struct dial_wish next_of_race(struct dial *d, uint64_t now_ms)
+static struct dial_step next_of_race(struct dial *d, uint64_t now_ms)
 {
     const struct race_step step = race_next(&d->race, now_ms);
     struct race_runner *r = &d->race.runners[step.runner];
@@ -329,10 +329,10 @@ static struct dial_wish next_of_race(struct dial *d, uint64_t now_ms)
     case RACE_START:
         d->seen[STAGE_ROUTE].tries++;
         d->seen[STAGE_CONNECT].tries++;
-        return (struct dial_wish){ .what = DIAL_CONNECT, .runner = step.runner };
+        return (struct dial_step){ .what = DIAL_CONNECT, .runner = step.runner };
     case RACE_LATE:
         dial_count_failure(d, r, &late, now_ms);
-        return (struct dial_wish){ .what = DIAL_DROP, .runner = step.runner };
+        return (struct dial_step){ .what = DIAL_DROP, .runner = step.runner };
     case RACE_LOST:
         end_round(d, &d->worst, now_ms);
         return wait_until(now_ms);
@@ -344,7 +344,7 @@ static struct dial_wish next_of_race(struct dial *d, uint64_t now_ms)
 
 /* A name may have got another address meanwhile, a literal not. An answer is used for LOOK_UP_MS, so the
  * short pauses at the beginning do not ask the name server each time. */
-static struct dial_wish next_after_pause(struct dial *d, uint64_t now_ms)
+static struct dial_step next_after_pause(struct dial *d, uint64_t now_ms)
 {
     if (now_ms < d->next_ms)
         return wait_until(d->next_ms);
@@ -355,7 +355,7 @@ static struct dial_wish next_after_pause(struct dial *d, uint64_t now_ms)
     return wait_until(now_ms);
 }
 
-static struct dial_wish next_in_phase(struct dial *d, uint64_t now_ms)
+static struct dial_step next_in_phase(struct dial *d, uint64_t now_ms)
 {
     switch (d->phase) {
     case DIAL_LOOKING_UP:
@@ -373,19 +373,19 @@ static struct dial_wish next_in_phase(struct dial *d, uint64_t now_ms)
 
 /* A wait that is over at once is a change of phase. The budget ends everything but an arrival, and is
  * looked at first: a plan that is over must not begin another round. */
-struct dial_wish dial_next(struct dial *d, uint64_t now_ms)
+struct dial_step dial_next(struct dial *d, uint64_t now_ms)
 {
     const uint64_t end_ms = d->begun_ms + d->options.budget_ms;
     if (d->phase != DIAL_ARRIVED && now_ms >= end_ms) {
         d->phase = DIAL_OVER;
-        return (struct dial_wish){ .what = DIAL_GIVE_UP };
+        return (struct dial_step){ .what = DIAL_GIVE_UP };
     }
-    struct dial_wish wish = next_in_phase(d, now_ms);
-    while (wish.what == DIAL_WAIT && wish.at_ms <= now_ms)
-        wish = next_in_phase(d, now_ms);
-    if (wish.what == DIAL_WAIT && d->phase != DIAL_ARRIVED)
-        wish.at_ms = dial_earlier(wish.at_ms, end_ms);
-    return wish;
+    struct dial_step step = next_in_phase(d, now_ms);
+    while (step.what == DIAL_WAIT && step.at_ms <= now_ms)
+        step = next_in_phase(d, now_ms);
+    if (step.what == DIAL_WAIT && d->phase != DIAL_ARRIVED)
+        step.at_ms = dial_earlier(step.at_ms, end_ms);
+    return step;
 }
 
 /* --- messages -------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 /* dial_plan.h -- when a node tries what on its way to the store, and what it has met there, and what
  * the user reads about it, while it goes on and when its time is up. Pure: the shell
- * (dial.c) carries the wishes out and tells how they ended, with the time.
+ * (dial.c) carries the steps out and tells how they ended, with the time.
  *
  *     LOOKING_UP --addresses--> RACING --all failed--> PAUSING --time--> LOOKING_UP or RACING ...
  *         '--unknown--> PAUSING    '--one answered--> ARRIVED          budget used up: OVER
@@ -153,7 +153,7 @@ struct dial {
 
 enum dial_do { DIAL_WAIT, DIAL_LOOK_UP, DIAL_CONNECT, DIAL_DROP, DIAL_GIVE_UP };
 
-struct dial_wish {
+struct dial_step {
     enum dial_do what;
     int runner;     /* for CONNECT and DROP (close its socket, it has taken too long) */
     uint64_t at_ms; /* WAIT: ask again then, or after the next event */
@@ -162,7 +162,7 @@ struct dial_wish {
 void dial_begin(struct dial *d, const struct dial_options *options, uint64_t now_ms);
 
 /* What now? Ask until it is WAIT or GIVE_UP. */
-struct dial_wish dial_next(struct dial *d, uint64_t now_ms);
+struct dial_step dial_next(struct dial *d, uint64_t now_ms);
 
 /* The name has these addresses (numeric; at most RACE_ADDRESSES_MAX count). `hosts_line`: what /etc/hosts says of the
  * name, or NULL. */

@@ -73,7 +73,7 @@ static uint64_t inode_of_link(int dir, const char *name)
 }
 
 /* Memory that is short leaves sockets out: they are nobody's then. */
-static void look_at_process(struct vouch *v, struct vouch_process process)
+static void check_process(struct vouch *v, struct vouch_process process)
 {
     char path[64];
     snprintf(path, sizeof(path), "/proc/%d/fd", (int)process.pid);
@@ -128,7 +128,7 @@ static void look(struct vouch *v, const struct vouch_process *workers, size_t n)
     bool ok = buf_append(&family, workers, n * sizeof(*workers));
     for (size_t i = 0; ok && i < family.len / sizeof(*workers); i++) {
         struct vouch_process process = ((const struct vouch_process *)(const void *)family.data)[i];
-        look_at_process(v, process);
+        check_process(v, process);
         add_all_children(&family, process);
     }
     buf_free(&family);

@@ -344,14 +344,14 @@ static void store_host_report(struct store_host *h)
  * pauses and its words, so that a name which is not known reads the same in both places. */
 static void pump(struct store_host *h)
 {
-    struct dial_wish wish = dial_next(&h->waiting, clock_ms());
-    if (wish.what == DIAL_LOOK_UP) {
+    struct dial_step step = dial_next(&h->waiting, clock_ms());
+    if (step.what == DIAL_LOOK_UP) {
         h->lookup = loop_lookup_begin(h->options.loop, h->options.plan->meeting.host, on_looked_up, h);
         if (h->lookup == NULL)
             dial_unresolved(&h->waiting, EAI_MEMORY, clock_ms());
-        wish = dial_next(&h->waiting, clock_ms());
+        step = dial_next(&h->waiting, clock_ms());
     }
-    if (wish.what == DIAL_GIVE_UP) {
+    if (step.what == DIAL_GIVE_UP) {
         store_host_give_up(h);
         return;
     }

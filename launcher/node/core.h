@@ -1,12 +1,12 @@
 /* core.h -- private to launcher/node: the agent process around the state machine of agent.h.
  *
- * A callback turns what happened into an event and calls node_feed(); that asks the agent and queues its wishes; node_pump()
+ * A callback turns what happened into an event and calls node_feed(); that asks the agent and queues its effects; node_pump()
  * carries them out, some at a time. Each file calls only those below it:
  *
  *     node.c           opens, runs and frees; the way into the job; time
  *     signals.c        signals of the user, the death of the guardian
  *     store_events.c   what the store says and asks
- *     effects.c        asks the agent and carries out its wishes; children that have ended; the timer; the end
+ *     effects.c        asks the agent and carries out its effects; children that have ended; the timer; the end
  *     flight_pages.c   the last calls of ranks */
 #ifndef LAUNCHER_NODE_CORE_H
 #define LAUNCHER_NODE_CORE_H
@@ -118,7 +118,7 @@ struct node {
     uint64_t due_ms;      /* what it waits for */
     bool caught_up;       /* it rang much too late; what was missed meanwhile has been taken in */
     uv_timer_cb on_timer; /* node_on_timer: effects.c, below it, cannot name it */
-    uv_idle_t more;       /* runs while wishes are left, or children that have ended */
+    uv_idle_t more;       /* runs while effects are left, or children that have ended */
     bool ended;           /* handles are closing */
 
     uv_poll_t lifeline, signals; /* of the two descriptors that follow */
@@ -127,7 +127,7 @@ struct node {
     struct stop_memory stop_memory, pass_memory;
     struct signal_heard stop_heard; /* the user's first request to stop, if agent_stop_signal is not 0 */
 
-    struct buf wishes; /* array of struct agent_wish, carried out up to `done` */
+    struct buf effects; /* array of struct agent_effect, carried out up to `done` */
     size_t done;
     int exit_code;
 };
@@ -145,7 +145,7 @@ static inline bool node_cause_is_elsewhere(const struct node *n)
 
 /* --- effects.c --- */
 
-/* Ask the core. Its wishes wait for the next node_pump(). */
+/* Ask the core. Its effects wait for the next node_pump(). */
 void node_feed(struct node *n, struct agent_event event);
 
 /* The store is being asked: when it has not answered by --timeout (60 s without), it counts as lost. */
@@ -164,7 +164,7 @@ void node_leave_output(struct node *n);
 void exits_open(struct exits *x);
 void exits_close(struct exits *x);
 
-/* Carry out some wishes; the loop comes back for the others. */
+/* Carry out some effects; the loop comes back for the others. */
 void node_pump(struct node *n);
 
 /* torchrun's file timer, if it is enabled; node_finish() closes it. */

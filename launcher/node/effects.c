@@ -1,4 +1,4 @@
-/* effects.c -- the step between agent and machine: an event goes to the agent (node_feed), and its wishes are carried out some at
+/* effects.c -- the step between agent and machine: an event goes to the agent (node_feed), and its effects are carried out some at
  * a time (node_pump). Processes start, get signals and are waited for; the store and the user are told.
  *
  * SIGCHLD only sets `reap`; on_more() comes here in the loop's next turn, so that all who have ended by then are taken at once. */
@@ -31,14 +31,14 @@
 
 enum { STORE_ANSWER_MS = 60000 }; /* without --timeout */
 
-/* The wishes are copied behind those that still wait: they are valid until the next step only, and carrying one out may
+/* The effects are copied behind those that still wait: they are valid until the next step only, and carrying one out may
  * cause the next event. */
 void node_feed(struct node *n, struct agent_event event)
 {
     size_t count;
     event.now_ms = clock_ms();
-    const struct agent_wish *wishes = agent_step(n->agent, &event, &count);
-    if (!buf_append(&n->wishes, wishes, count * sizeof(*wishes)))
+    const struct agent_effect *effects = agent_step(n->agent, &event, &count);
+    if (!buf_append(&n->effects, effects, count * sizeof(*effects)))
         abort(); /* a launcher that cannot remember what to do: the guardian cleans up */
 }
 
@@ -470,21 +470,21 @@ void node_offer_port(struct node *n)
     plan_offer_port(n->plan, port);
 }
 
-/* --- the wishes -------------------------------------------------------------------------------------------- */
+/* --- the effects -------------------------------------------------------------------------------------------- */
 
-/* Carry out the agent's wishes: processes, signals, the store, the end. A turn carries out some of them, so
+/* Carry out the agent's effects: processes, signals, the store, the end. A turn carries out some of them, so
  * that the start of many workers does not keep the loop from its other duties. A worker that cannot be
  * started is an event for the agent like others. */
 
 enum {
-    WISHES_PER_TURN = 32,
+    EFFECTS_PER_TURN = 32,
     DRAIN_MS = 1000,      /* for pipes that a process outside the job may still hold */
     STUCK_DRAIN_MS = 200, /* ... or a process that cannot be killed: waiting longer is useless */
     KILL_SLICE_MS = 50,   /* for leftovers, between two turns of the loop */
     UNREAD_MS = 2000      /* after the user's stop: for output that is not read */
 };
 
-/* Start the worker; the answer makes the agent wish for the next one. A failure is reported like any other
+/* Start the worker; the answer makes the agent effect for the next one. A failure is reported like any other
  * end. */
 static void spawn(struct node *n, int local_rank)
 {
@@ -556,66 +556,66 @@ static void signal_worker(struct node *n, int local_rank, int sig)
     kill(-pid, sig);
 }
 
-/* One case for each wish of agent.h. Answers go back to the core as events, at once or from a callback later. */
-static void carry_out(struct node *n, struct agent_wish wish)
+/* One case for each effect of agent.h. Answers go back to the core as events, at once or from a callback later. */
+static void carry_out(struct node *n, struct agent_effect effect)
 {
-    switch (wish.type) {
-    case WISH_SPAWN:
-        spawn(n, wish.local_rank);
+    switch (effect.type) {
+    case EFFECT_SPAWN:
+        spawn(n, effect.local_rank);
         break;
-    case WISH_SIGNAL:
-        signal_worker(n, wish.local_rank, wish.signal);
+    case EFFECT_SIGNAL:
+        signal_worker(n, effect.local_rank, effect.signal);
         break;
-    case WISH_SIGNAL_REST:
-        signal_rest(n, wish.signal);
+    case EFFECT_SIGNAL_REST:
+        signal_rest(n, effect.signal);
         break;
-    case WISH_DRAIN:
+    case EFFECT_DRAIN:
         output_drain(n->out.output, DRAIN_MS); /* on_output_idle answers */
         break;
-    case WISH_FINISH:
-        begin_to_finish(n, wish.exit_code);
+    case EFFECT_FINISH:
+        begin_to_finish(n, effect.exit_code);
         break;
-    case WISH_TELL_FAILED:
+    case EFFECT_TELL_FAILED:
         tell_failed(n);
         break;
-    case WISH_TELL_EXITED:
-        tell_exited(n, wish.local_rank);
+    case EFFECT_TELL_EXITED:
+        tell_exited(n, effect.local_rank);
         break;
-    case WISH_TELL_CAUSE:
+    case EFFECT_TELL_CAUSE:
         tell_cause(n);
         break;
-    case WISH_TELL_STOPPED:
+    case EFFECT_TELL_STOPPED:
         tell_stopped(n);
         break;
-    case WISH_TELL_DONE:
+    case EFFECT_TELL_DONE:
         store_link_tell(n->meet.link, encode_done());
         break;
-    case WISH_LEAVE:
+    case EFFECT_LEAVE:
         tell_leave(n);
         break;
-    case WISH_JOIN:
+    case EFFECT_JOIN:
         node_offer_port(n);
         store_link_join(n->meet.link);
         break;
-    case WISH_SAY_DYING:
-        say_dying(n, wish.local_rank);
+    case EFFECT_SAY_DYING:
+        say_dying(n, effect.local_rank);
         break;
-    case WISH_SAY_WAITING:
+    case EFFECT_SAY_WAITING:
         say_waiting(n);
         break;
-    case WISH_SAY_RESTART:
+    case EFFECT_SAY_RESTART:
         say_restart(n);
         break;
     }
 }
 
-static bool next_wish(struct node *n, struct agent_wish *wish)
+static bool next_effect(struct node *n, struct agent_effect *effect)
 {
-    if (n->done * sizeof(*wish) == n->wishes.len) {
-        n->done = n->wishes.len = 0;
+    if (n->done * sizeof(*effect) == n->effects.len) {
+        n->done = n->effects.len = 0;
         return false;
     }
-    memcpy(wish, n->wishes.data + n->done++ * sizeof(*wish), sizeof(*wish));
+    memcpy(effect, n->effects.data + n->done++ * sizeof(*effect), sizeof(*effect));
     return true;
 }
 
@@ -631,13 +631,13 @@ static void on_more(uv_idle_t *idle)
  * workers would be deaf for a tenth of a second, also for a worker that fails at once. */
 void node_pump(struct node *n)
 {
-    struct agent_wish wish;
-    for (int i = 0; i < WISHES_PER_TURN && !n->ended && next_wish(n, &wish); i++)
-        carry_out(n, wish);
+    struct agent_effect effect;
+    for (int i = 0; i < EFFECTS_PER_TURN && !n->ended && next_effect(n, &effect); i++)
+        carry_out(n, effect);
     if (n->ended)
         return;
     node_set_timer(n);
-    if (n->wishes.len > 0 || n->run.reap)
+    if (n->effects.len > 0 || n->run.reap)
         uv_idle_start(&n->more, on_more);
     else
         uv_idle_stop(&n->more);

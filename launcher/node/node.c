@@ -45,7 +45,7 @@ static int find_dying(const struct node *n)
 
 static void tick(struct node *n)
 {
-    const int dying = agent_state(n->agent) == AGENT_DOUBTING ? find_dying(n) : -1;
+    const int dying = agent_state(n->agent) == AGENT_SETTLING ? find_dying(n) : -1;
     node_feed(n, (struct agent_event){
                      .type = AGENT_TICK, .local_rank = dying >= 0 ? dying : 0, .dying = dying >= 0 });
 }
@@ -262,8 +262,8 @@ static ddp_status join_job(struct node *n, struct ddp_err *err)
 
 /* --- the node itself ------------------------------------------------------------------------------------ */
 
-/* Happy path: store and link -> a round -> AGENT_START -> WISH_SPAWN ... -> SIGCHLD -> AGENT_EXITED ... ->
- * AGENT_ALONE -> the verdict -> WISH_FINISH -> the output is drained -> report -> exit code. */
+/* Happy path: store and link -> a round -> AGENT_START -> EFFECT_SPAWN ... -> SIGCHLD -> AGENT_EXITED ... ->
+ * AGENT_ALONE -> the verdict -> EFFECT_FINISH -> the output is drained -> report -> exit code. */
 
 enum { LOG_DIR_MS = 8000, LINGER_MS = 5000, LINGER_STOPPED_MS = 2000, LINGER_REFUSED_MS = 3000 };
 
@@ -338,7 +338,7 @@ static struct agent_options agent_options_of(const struct plan *plan)
     const uint64_t loss_ms = plan->meeting.node_timeout_ms + AGENT_DOUBT_MS;
     return (struct agent_options){ .nproc = plan->nproc,
                                    .grace_ms = cli->grace_ms,
-                                   .doubt_ms = plan->meeting.nnodes_max > 1 ? loss_ms : 0,
+                                   .settle_ms = plan->meeting.nnodes_max > 1 ? loss_ms : 0,
                                    .linger_ms = cli->exit_barrier_ms,
                                    .exit_policy = cli->exit_policy,
                                    .max_restarts = cli->max_restarts,
@@ -484,7 +484,7 @@ static void close_node(struct node *n)
     event_log_close(n->out.announce.events);
     if (n->run.alone)
         contain_leave(n->run.contain);
-    buf_free(&n->wishes);
+    buf_free(&n->effects);
     buf_free(&n->run.failed);
     free(n->meet.round);
     free(n->run.pids);

@@ -44,7 +44,7 @@ static struct beat_look look_at(pid_t pid)
 
 /* beat_take compares with the last look and adds a row only for news: in a healthy job of 64 workers a beat
  * stays empty. */
-static struct beat_step_look look_at_step(const struct flight *f)
+static struct beat_step_look check_step(const struct flight *f)
 {
     struct beat_step_look look = { 0 };
     if (f == NULL)
@@ -69,7 +69,7 @@ static void on_beat(void *user, struct message_heartbeat *beat)
             continue;
         const struct beat_look look = look_at(n->run.pids[i]);
         beat_take(&n->run.known[i], i, n->run.pids[i], &look, ticks_per_s, beat->workers);
-        const struct beat_step_look step = look_at_step(rank_page(&n->run.pages, i));
+        const struct beat_step_look step = check_step(rank_page(&n->run.pages, i));
         beat_take_step(&n->run.steps[i], i, n->run.pids[i], &step, beat->steps);
     }
 }
@@ -266,7 +266,7 @@ static ddp_status watch_port(struct node *n, struct ddp_err *err)
  * before. Where the rendezvous can change nothing (one node), that was done while the store was answering.
  *
  * The callbacks below come from the link, in the order in which the store has spoken, and each ends by
- * pumping the core: a step may wish for something that has to be done before the next word is heard. */
+ * pumping the core: a step may effect for something that has to be done before the next word is heard. */
 
 /* Nodes come within a moment of each other, mostly. While nobody comes, a line now and then says that this goes on. */
 enum { WAITING_SAID_MS = 2000, STILL_WAITING_MS = 60000 };
@@ -634,7 +634,7 @@ void node_on_lost(void *user, const char *why)
     name_store_node(n, n->meet.store_node, sizeof(n->meet.store_node));
     output_note(n->out.output, "warning: lost the store of the job at %s:%d%s: %s%s%s", n->plan->master_addr,
                 n->plan->master_port, n->meet.store_node, n->meet.store_lost,
-                state == AGENT_RUNNING || state == AGENT_DOUBTING ? "; stopping the workers" : "", code);
+                state == AGENT_RUNNING || state == AGENT_SETTLING ? "; stopping the workers" : "", code);
     node_feed(n, (struct agent_event){ .type = AGENT_STORE_LOST });
     if (agent_lost_store(n->agent) && n->run.cause.rank >= 0 &&
         n->run.cause.victim) /* of what took the store away */

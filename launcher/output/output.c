@@ -29,7 +29,7 @@
 
 static void on_ring(uv_poll_t *poll, int status, int events)
 {
-    struct doorbell *bell = (struct doorbell *)poll;
+    struct wakeup *bell = (struct wakeup *)poll;
     uint64_t rings;
     (void)status;
     (void)events;
@@ -38,9 +38,9 @@ static void on_ring(uv_poll_t *poll, int status, int events)
         bell->rung(poll->data);
 }
 
-bool doorbell_open(struct doorbell *bell, uv_loop_t *loop, void (*rung)(void *user), void *user)
+bool wakeup_open(struct wakeup *bell, uv_loop_t *loop, void (*rung)(void *user), void *user)
 {
-    *bell = (struct doorbell){ .fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .rung = rung };
+    *bell = (struct wakeup){ .fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .rung = rung };
     if (bell->fd >= 0 && uv_poll_init(loop, &bell->poll, bell->fd) != 0) {
         close(bell->fd);
         bell->fd = -1;
@@ -53,7 +53,7 @@ bool doorbell_open(struct doorbell *bell, uv_loop_t *loop, void (*rung)(void *us
 }
 
 /* It fails only when it is full of rings that nobody has heard. */
-void doorbell_ring(const struct doorbell *bell)
+void wakeup_ring(const struct wakeup *bell)
 {
     const uint64_t one = 1;
     ssize_t ignored = write(bell->fd, &one, sizeof(one));
@@ -61,7 +61,7 @@ void doorbell_ring(const struct doorbell *bell)
 }
 
 /* libuv looks at the descriptor no more from uv_close on. */
-void doorbell_close(struct doorbell *bell, uv_close_cb closed)
+void wakeup_close(struct wakeup *bell, uv_close_cb closed)
 {
     uv_close((uv_handle_t *)&bell->poll, closed);
     close(bell->fd);
@@ -350,7 +350,7 @@ struct output {
     struct stream_group group;
     struct stream *streams; /* two for each worker */
     struct tail *tails;     /* collected for output_tails */
-    struct doorbell progress;
+    struct wakeup progress;
     uv_timer_t update, drain, fold, disk;
     int open_handles;
     int told_files;                /* warnings about log files */
@@ -503,7 +503,7 @@ static void on_progress(void *user)
 static void wake_loop(void *user)
 {
     const struct output *o = user;
-    doorbell_ring(&o->progress);
+    wakeup_ring(&o->progress);
 }
 
 /* Report once that a log file's disk does not answer, and once that it answers again. */
@@ -553,7 +553,7 @@ static bool init_handles(struct output *o)
     uv_timer_init(loop, &o->fold);
     uv_timer_init(loop, &o->disk);
     o->update.data = o->drain.data = o->fold.data = o->disk.data = o;
-    const bool has_bell = doorbell_open(&o->progress, loop, on_progress, o);
+    const bool has_bell = wakeup_open(&o->progress, loop, on_progress, o);
     o->open_handles = 4 + has_bell;
     return has_bell;
 }
@@ -779,7 +779,7 @@ void output_close(struct output *o)
     sinks_free(o->sinks);
     o->sinks = NULL;
     if (o->progress.fd >= 0)
-        doorbell_close(&o->progress, handle_closed);
+        wakeup_close(&o->progress, handle_closed);
     uv_close((uv_handle_t *)&o->update, handle_closed);
     uv_close((uv_handle_t *)&o->drain, handle_closed);
     uv_close((uv_handle_t *)&o->fold, handle_closed);

@@ -20,20 +20,20 @@
 #include <uv.h>
 
 /* Wakes the loop from another thread. Several rings before it wakes may be one. */
-struct doorbell {
+struct wakeup {
     uv_poll_t poll;
     int fd; /* -1: there is none */
     void (*rung)(void *user);
 };
 
 /* False when there is no descriptor for it; then nothing is to be closed. */
-bool doorbell_open(struct doorbell *bell, uv_loop_t *loop, void (*rung)(void *user), void *user);
+bool wakeup_open(struct wakeup *bell, uv_loop_t *loop, void (*rung)(void *user), void *user);
 
-/* From any thread, until doorbell_close is called. */
-void doorbell_ring(const struct doorbell *bell);
+/* From any thread, until wakeup_close is called. */
+void wakeup_ring(const struct wakeup *bell);
 
 /* `closed` comes with `poll`, whose data is the `user` of the beginning, by a later turn of the loop. */
-void doorbell_close(struct doorbell *bell, uv_close_cb closed);
+void wakeup_close(struct wakeup *bell, uv_close_cb closed);
 
 struct output;
 

@@ -52,7 +52,7 @@ static void read_fault(const char *path, struct worker_evidence *facts)
 {
     char bytes[CORE_FILE_BYTES];
     uint64_t address;
-    if (!facts->fault_known && core_fault(file_head(path, bytes, CORE_FILE_BYTES), &address)) {
+    if (!facts->fault_known && coredump_fault(file_head(path, bytes, CORE_FILE_BYTES), &address)) {
         facts->fault_known = true;
         facts->fault = address;
     }
@@ -65,8 +65,8 @@ static void take_core(const char *path, time_t began, time_t *newest, struct wor
     if (lstat(path, &st) != 0 || !S_ISREG(st.st_mode) || st.st_mtime < began || st.st_mtime < *newest)
         return;
     *newest = st.st_mtime;
-    facts->core_kind = CORE_FILE;
-    facts->core_size = (uint64_t)st.st_size;
+    facts->coredump_kind = CORE_FILE;
+    facts->coredump_size = (uint64_t)st.st_size;
     snprintf(facts->core, sizeof(facts->core), "%s", path);
 }
 
@@ -103,11 +103,11 @@ static void find_core(pid_t pid, int signal, time_t began, struct worker_evidenc
     char pattern[PATTERN_MAX], uses_pid[FLAG_MAX], glob[PATH_MAX];
     struct slice flag = file_head("/proc/sys/kernel/core_uses_pid", uses_pid, FLAG_MAX);
     read_pattern(pattern);
-    facts->core_kind = pattern[0] == '|' ? CORE_PIPED : CORE_LOST;
+    facts->coredump_kind = pattern[0] == '|' ? CORE_PIPED : CORE_LOST;
     snprintf(facts->core, sizeof(facts->core), "%s", pattern + (pattern[0] == '|'));
-    if (core_glob(pattern, limit_in(flag) != 0, pid, signal, glob))
+    if (coredump_glob(pattern, limit_in(flag) != 0, pid, signal, glob))
         search_core(glob, began, facts);
-    if (facts->core_kind == CORE_FILE)
+    if (facts->coredump_kind == CORE_FILE)
         read_fault(facts->core, facts);
 }
 
@@ -118,9 +118,9 @@ static void excuse_core(struct worker_evidence *facts)
     char pattern[PATTERN_MAX];
     read_pattern(pattern);
     if (pattern[0] != '|' && getrlimit(RLIMIT_CORE, &limit) == 0 && limit.rlim_cur == 0)
-        facts->core_kind = CORE_NO_LIMIT;
+        facts->coredump_kind = CORE_NO_LIMIT;
     else
-        facts->core_kind = pattern[0] == '\0' ? CORE_NO_PATTERN : CORE_NOT_DUMPED;
+        facts->coredump_kind = pattern[0] == '\0' ? CORE_NO_PATTERN : CORE_NOT_DUMPED;
     snprintf(facts->core, sizeof(facts->core), "%s", pattern);
 }
 
@@ -139,7 +139,7 @@ static bool writes_core(int signal)
  * Sets the core members of `facts`, and from the core file the address of the fault when it is not known
  * yet.
  * Silent about a signal that never leaves a core: to explain why SIGKILL left none would only distract. */
-static void core_look(pid_t pid, int status, time_t began, struct worker_evidence *facts)
+static void coredump_look(pid_t pid, int status, time_t began, struct worker_evidence *facts)
 {
     if (!WIFSIGNALED(status))
         return;
@@ -409,7 +409,7 @@ static void ask_log(struct evidence *e, pid_t pid, struct worker_evidence *facts
 /* --- the rest ------------------------------------------------------------------------------------------- */
 
 /* Read at once, since the next worker's end gives memory back; what is free now was too little a moment ago. */
-static void look_at_shm(struct worker_evidence *facts)
+static void check_shm(struct worker_evidence *facts)
 {
     struct statvfs fs;
     if (statvfs("/dev/shm", &fs) != 0)
@@ -432,7 +432,7 @@ static uint64_t soft_limit(int resource)
     return getrlimit(resource, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY ? limit.rlim_cur : 0;
 }
 
-static void look_at_cpu(struct worker_evidence *facts)
+static void check_cpu(struct worker_evidence *facts)
 {
     char bytes[FILE_BYTES];
     struct slice text = file_head("/proc/cpuinfo", bytes, FILE_BYTES);
@@ -443,7 +443,7 @@ static void look_at_cpu(struct worker_evidence *facts)
 
 /* A tool in front of the program may have moved the worker to a group of its own. Where the log names that,
  * its counters are read, too. */
-static void look_at_memory(struct evidence *e, struct worker_evidence *facts)
+static void check_memory(struct evidence *e, struct worker_evidence *facts)
 {
     struct oom_watch counts[WATCHES_MAX];
     for (int v2 = 0; v2 < 2 && facts->cgroup[0] == '/'; v2++)
@@ -461,7 +461,7 @@ static void look_at_memory(struct evidence *e, struct worker_evidence *facts)
 
 /* Each of these looks costs a few system calls, so only those are made that a sentence about this signal could
  * use. */
-static void look_at_signal(struct evidence *e, pid_t pid, int status, struct worker_evidence *facts)
+static void check_signal(struct evidence *e, pid_t pid, int status, struct worker_evidence *facts)
 {
     int sig = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
     if (sig == SIGPIPE) {
@@ -469,10 +469,10 @@ static void look_at_signal(struct evidence *e, pid_t pid, int status, struct wor
         facts->stderr_gone = reader_is_gone(STDERR_FILENO);
     }
     if (sig == SIGILL)
-        look_at_cpu(facts);
+        check_cpu(facts);
     facts->cpu_limit_s = soft_limit(RLIMIT_CPU);
     facts->file_limit = soft_limit(RLIMIT_FSIZE);
-    core_look(pid, status, e->began, facts);
+    coredump_look(pid, status, e->began, facts);
 }
 
 /* --- interface ------------------------------------------------------------------------------------------ */
@@ -524,9 +524,9 @@ void evidence_ended(struct evidence *e, int local_rank, pid_t pid, int status, c
     *l = (struct looked_at){ .local_rank = local_rank,
                              .facts.peak_rss = (uint64_t)usage->ru_maxrss * 1024 }; /* it is in KiB */
     ask_log(e, pid, &l->facts);
-    look_at_memory(e, &l->facts);
-    look_at_shm(&l->facts);
-    look_at_signal(e, pid, status, &l->facts);
+    check_memory(e, &l->facts);
+    check_shm(&l->facts);
+    check_signal(e, pid, status, &l->facts);
     if (e->timer_scope[0] != '\0' && e->timer_rank == local_rank)
         snprintf(l->facts.timer, sizeof(l->facts.timer), "%s", e->timer_scope);
     if (e->port_rank == local_rank) {

@@ -33,7 +33,7 @@ static bool put_plain(char glob[PATH_MAX], size_t *n, char c)
 }
 
 /* See core(5). Only the pid and the signal are known here for sure. */
-bool core_glob(const char *pattern, bool uses_pid, int pid, int signal, char glob[PATH_MAX])
+bool coredump_glob(const char *pattern, bool uses_pid, int pid, int signal, char glob[PATH_MAX])
 {
     char pid_text[16], signal_text[16];
     size_t n = 0;
@@ -90,7 +90,7 @@ static bool fault_in_notes(struct slice notes, uint64_t *address)
 }
 
 /* Written by this very kernel: its numbers are ours. Only 64 bits; others do not run workers. */
-bool core_fault(struct slice head, uint64_t *address)
+bool coredump_fault(struct slice head, uint64_t *address)
 {
     const uint8_t *p = head.data;
     Elf64_Ehdr elf;
@@ -525,9 +525,9 @@ bool end_remedy(const struct agent_worker *w, const struct worker_evidence *e, s
 
 /* A sentence for each way that a core may go, with the command that shows it: most users meet gdb or coredumpctl
  * once a year. */
-static const char *core_sentence(const struct worker_evidence *e)
+static const char *coredump_sentence(const struct worker_evidence *e)
 {
-    switch (e->core_kind) {
+    switch (e->coredump_kind) {
     case CORE_FILE:
         return "{core} ({size}); gdb {program} {core} shows where it happened";
     case CORE_PIPED:
@@ -560,8 +560,8 @@ bool end_core(const struct agent_worker *w, const struct worker_evidence *e, con
         return true;
     snprintf(pid, sizeof(pid), "%d", w->pid);
     const struct word words[] = { { "core", e->core },
-                                  { "size", words_size(size, e->core_size) },
+                                  { "size", words_size(size, e->coredump_size) },
                                   { "program", program },
                                   { "pid", pid } };
-    return words_fill(out, core_sentence(e), words, sizeof(words) / sizeof(words[0]));
+    return words_fill(out, coredump_sentence(e), words, sizeof(words) / sizeof(words[0]));
 }

@@ -17,7 +17,7 @@ enum oom_kind {
 };
 
 /* Where the core file is, or why there is none. */
-enum core_kind {
+enum coredump_kind {
     CORE_UNKNOWN,    /* not asked: its signal writes none */
     CORE_FILE,       /* found, at `core` */
     CORE_PIPED,      /* the kernel gave it to the program in `core` */
@@ -48,9 +48,9 @@ struct worker_evidence {
     bool fault_known;
     uint64_t fault;            /* the address that could not be accessed */
     char object[OBJECT_SHOWN]; /* the program or library in which it happened, with offset; "" = not known */
-    enum core_kind core_kind;
+    enum coredump_kind coredump_kind;
     char core[PATH_MAX];
-    uint64_t core_size;
+    uint64_t coredump_size;
     char timer[TIMER_SHOWN]; /* scope of its timer that ran out; "" = none did */
     int port;                /* held for its store, and taken by user `port_uid`; 0 = none was */
     unsigned port_uid;
@@ -104,9 +104,9 @@ void kernel_log_line(struct slice line, int pid, struct worker_evidence *e);
 
 /* kernel.core_pattern as a pattern for fnmatch(3): what is not known in advance becomes '*'. False when it
  * is a pipe, or longer than PATH_MAX. */
-bool core_glob(const char *pattern, bool uses_pid, int pid, int signal, char glob[PATH_MAX]);
+bool coredump_glob(const char *pattern, bool uses_pid, int pid, int signal, char glob[PATH_MAX]);
 
 /* The address of the fault, from the first bytes of a core file of this machine. False when they do not tell. */
-bool core_fault(struct slice head, uint64_t *address);
+bool coredump_fault(struct slice head, uint64_t *address);
 
 #endif

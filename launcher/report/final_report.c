@@ -141,9 +141,9 @@ static bool add_evidence(cJSON *o, const struct report *r)
              json_add_number(facts, "shm_free", (double)e->shm_free);
     if (e->fault_known)
         ok = ok && add_fault(facts, e);
-    if (e->core_kind == CORE_FILE)
+    if (e->coredump_kind == CORE_FILE)
         ok = ok && json_add_text(facts, "core_file", e->core) &&
-             json_add_number(facts, "core_size", (double)e->core_size);
+             json_add_number(facts, "core_size", (double)e->coredump_size);
     return ok;
 }
 

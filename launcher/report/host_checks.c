@@ -31,8 +31,8 @@ static const char *number(amount out, uint64_t n)
 
 /* InfiniBand pins the memory it sends from, so only with a card does a limit on locked memory matter, and
  * then any. */
-static void look_at_limits(const struct host_facts *f, uint64_t workers, const char *host,
-                           struct finding *out, int *n)
+static void check_limits(const struct host_facts *f, uint64_t workers, const char *host, struct finding *out,
+                         int *n)
 {
     amount have, need;
     const uint64_t files = FDS + FDS_PER_WORKER * workers, processes = PROCESSES + workers;
@@ -47,8 +47,8 @@ static void look_at_limits(const struct host_facts *f, uint64_t workers, const c
 }
 
 /* One worker alone shares nothing with anybody. */
-static void look_at_shm(const struct host_facts *f, uint64_t workers, const char *host, struct finding *out,
-                        int *n)
+static void check_shm(const struct host_facts *f, uint64_t workers, const char *host, struct finding *out,
+                      int *n)
 {
     amount have, need, who;
     const uint64_t wanted = SHM_PER_WORKER * workers;
@@ -63,8 +63,8 @@ int host_findings(const struct host_facts *facts, int workers, const char *host,
                   struct finding out[HOST_FINDINGS_MAX])
 {
     int n = 0;
-    look_at_limits(facts, (uint64_t)workers, host, out, &n);
-    look_at_shm(facts, (uint64_t)workers, host, out, &n);
+    check_limits(facts, (uint64_t)workers, host, out, &n);
+    check_shm(facts, (uint64_t)workers, host, out, &n);
     return n;
 }
 

@@ -349,7 +349,7 @@ void announce_waiting_for_end(const struct announce *a, const char *nodes, const
                     "this node has the store of the job, so it stays until they have ended; Ctrl-C ends the "
                     "job for all",
                     who, limit_s);
-    else if (state == AGENT_LINGERING)
+    else if (state == AGENT_WAIT_PEERS)
         output_note(a->output,
                     "all workers here ended with 0; waiting for those of %s, at most %.10g s "
                     "(--exit_barrier_timeout)",

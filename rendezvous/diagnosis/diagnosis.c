@@ -39,7 +39,7 @@ static bool same_machine(const char *a, const char *b)
 /* On all nodes it has the code that the refused one was given. Which ranks nobody has claimed is only known
  * now, not when it was refused: the others may have come since. A copied --node_rank shows in exactly this
  * pair, one taken twice and another free. */
-static void look_at_refusal(struct diagnosis *d, const struct snapshot *s, const struct snapshot_refused *r)
+static void check_refusal(struct diagnosis *d, const struct snapshot *s, const struct snapshot_refused *r)
 {
     words who, time, unclaimed = "";
     const enum finding_code code = finding_by_name(r->code);
@@ -54,18 +54,18 @@ static void look_at_refusal(struct diagnosis *d, const struct snapshot *s, const
 
 /* The rows outlive what they tell of: the user mends the command and starts it again, while its first try
  * is still in the table. */
-static void look_at_refused(struct diagnosis *d, const struct snapshot *s)
+static void check_refused(struct diagnosis *d, const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->n_refused; i++)
         if (!came_in_later(s, &s->refused[i]))
-            look_at_refusal(d, s, &s->refused[i]);
+            check_refusal(d, s, &s->refused[i]);
 }
 
 /* --- how they differ ------------------------------------------------------------------------------------ */
 
 /* "world would be 15" while it gathers; then it is so. One pair of nodes stands for all: with both hosts
  * named the user knows where to compare, and a list of 1000 counts would not tell more. */
-static void look_at_nproc(struct diagnosis *d, const struct snapshot *s)
+static void check_nproc(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_node *most = s->nodes, *least = s->nodes;
     words world, who, other;
@@ -101,7 +101,7 @@ static bool is_translated(const struct snapshot_node *node)
     return diagnose_is_translated(node->own, node->addr);
 }
 
-static void look_at_translation(struct diagnosis *d, const struct snapshot *s)
+static void check_translation(struct diagnosis *d, const struct snapshot *s)
 {
     words who;
     for (uint32_t i = 0; i < s->n_nodes; i++) {
@@ -115,7 +115,7 @@ static void look_at_translation(struct diagnosis *d, const struct snapshot *s)
  * they do, and are none the worse for it. The boot id tells
  * two machines from two containers of one, where the same address is right. One finding is enough, the
  * mistake is in the network and not in the pair. */
-static void look_at_addresses(struct diagnosis *d, const struct snapshot *s)
+static void check_addresses(struct diagnosis *d, const struct snapshot *s)
 {
     enum { ENOUGH = 64 }; /* each with each: who has more nodes has the same mistake among the first */
     words who, other;
@@ -146,7 +146,7 @@ static bool joined_from(const struct snapshot *s, const char *address)
 /* The first row that fits is told. The sidecar stands first: behind its address nobody can be told from
  * anybody, so what it speaks says less than that it is there. PyTorch's protocol is only suspicious from
  * where no node has joined. */
-static void look_at_stranger(struct diagnosis *d, const struct snapshot *s, const struct snapshot_stranger *x)
+static void check_stranger(struct diagnosis *d, const struct snapshot *s, const struct snapshot_stranger *x)
 {
     words times = "";
     if (x->times > 1)
@@ -170,13 +170,13 @@ static void look_at_stranger(struct diagnosis *d, const struct snapshot *s, cons
  * 3 s, 7 s: to the user the store is slow, not full. Advice needs one number: what a whole job needs at
  * once, or twice what has just proved too little. Room is called short before it is gone (a 64th is left),
  * since after that the workers tell it themselves. */
-static void look_at_store(struct diagnosis *d, const struct snapshot *s)
+static void check_store(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_store *store = &s->store;
     words count, somaxconn, wanted;
     const uint64_t nodes = s->max > store->somaxconn ? s->max : 2 * store->somaxconn;
     for (uint32_t i = 0; i < s->n_strangers; i++)
-        look_at_stranger(d, s, &s->strangers[i]);
+        check_stranger(d, s, &s->strangers[i]);
     if (store->accept_overflows > 0)
         ADD(d, ACCEPT_QUEUE_OVERFLOWED, store->host, "count", number(count, store->accept_overflows),
             "somaxconn", number(somaxconn, store->somaxconn), "wanted", number(wanted, nodes));
@@ -192,7 +192,7 @@ static void look_at_store(struct diagnosis *d, const struct snapshot *s)
 /* A node that died before the round, and has not come back. Without it in the round that runs, one that
  * never ran is missed by nobody. By its end it is told apart whether its user, its machine or its network
  * took it away, because these are mended in different places. */
-static void look_at_gone(struct diagnosis *d, const struct snapshot *s, const struct snapshot_gone *gone)
+static void check_gone(struct diagnosis *d, const struct snapshot *s, const struct snapshot_gone *gone)
 {
     words who, time, stayed;
     node_named(who, gone->node_rank, gone->host, gone->pid);
@@ -222,7 +222,7 @@ static bool is_missed(const struct snapshot *s, const struct snapshot_refused *r
 
 /* It ends when it is refused, and its user may not know that the others go on waiting for it; theirs may not know that
  * they wait for something that will not come by itself. */
-static void look_at_turned_away(struct diagnosis *d, const struct snapshot *s)
+static void check_turned_away(struct diagnosis *d, const struct snapshot *s)
 {
     words who, left, then = ", and the other nodes, too";
     if (!s->is_final)
@@ -237,7 +237,7 @@ static void look_at_turned_away(struct diagnosis *d, const struct snapshot *s)
 }
 
 /* Static: some of the node ranks. */
-static void look_at_never_came(struct diagnosis *d, const struct snapshot *s)
+static void check_never_came(struct diagnosis *d, const struct snapshot *s)
 {
     uint32_t never = 0;
     words who, time;
@@ -250,7 +250,7 @@ static void look_at_never_came(struct diagnosis *d, const struct snapshot *s)
 
 /* Elastic jobs have no list of who should come: only a number can be missing, and whom it misses the user
  * finds by the hosts that are here. */
-static void look_at_too_few(struct diagnosis *d, const struct snapshot *s)
+static void check_too_few(struct diagnosis *d, const struct snapshot *s)
 {
     words who, hosts, time;
     if (s->n_nodes >= s->min)
@@ -262,7 +262,7 @@ static void look_at_too_few(struct diagnosis *d, const struct snapshot *s)
 
 /* They ran together before, so there is nothing to wait for before it is said: whoever shall come in the
  * place of those that have gone has yet to be started. Those that are about to join again are here. */
-static void look_at_too_few_left(struct diagnosis *d, const struct snapshot *s)
+static void check_too_few_left(struct diagnosis *d, const struct snapshot *s)
 {
     const uint32_t here = s->n_nodes + s->returning;
     words who, missing, left, limit;
@@ -276,26 +276,26 @@ static void look_at_too_few_left(struct diagnosis *d, const struct snapshot *s)
 
 /* Those that have gone are told at once, they are a fact; those that have not come only when the others
  * have come. */
-static void look_at_missing_nodes(struct diagnosis *d, const struct snapshot *s)
+static void check_missing_nodes(struct diagnosis *d, const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->n_gone; i++)
-        look_at_gone(d, s, &s->gone[i]);
+        check_gone(d, s, &s->gone[i]);
     if (s->phase != PHASE_GATHERING)
         return;
-    look_at_turned_away(d, s);
+    check_turned_away(d, s);
     if (s->elastic && s->round > 0)
-        look_at_too_few_left(d, s);
+        check_too_few_left(d, s);
     else if (s->waited_ms < SETTLED_MS && !s->is_final)
         return;
     else if (s->elastic)
-        look_at_too_few(d, s);
+        check_too_few(d, s);
     else
-        look_at_never_came(d, s);
+        check_never_came(d, s);
 }
 
 /* A spare is told while the round runs, for its user sees a node that does nothing. A node that does not
  * stop is told late: it may take its whole grace time, and that is nothing to worry about. */
-static void look_at_members(struct diagnosis *d, const struct snapshot *s)
+static void check_members(struct diagnosis *d, const struct snapshot *s)
 {
     words who, members, time;
     for (uint32_t i = 0; i < s->n_nodes; i++) {
@@ -309,7 +309,7 @@ static void look_at_members(struct diagnosis *d, const struct snapshot *s)
 }
 
 /* ENOENT, ENOEXEC ... on one node is told to all. A lost node is told by what is known of the node. */
-static void look_at_cause(struct diagnosis *d, const struct snapshot *s)
+static void check_cause(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_cause *cause = &s->cause;
     words who, time;
@@ -377,7 +377,7 @@ static void setup_unfinished(struct diagnosis *d, const struct snapshot *s, cons
                      duration(time, w->for_ms), "last", number(last, s->n_ranks - 1), NULL);
 }
 
-static bool look_at_torch_setup(struct diagnosis *d, const struct snapshot *s, const struct snapshot_wait *w)
+static bool check_torch_setup(struct diagnosis *d, const struct snapshot *s, const struct snapshot_wait *w)
 {
     struct torch_key key;
     if (!is_torch_wait(w, &key) || torch_key_when(&key) != TORCH_SETUP)
@@ -489,7 +489,7 @@ static const char *belong(words out, const struct snapshot *s)
     return out;
 }
 
-static void look_at_torch_crowd(struct diagnosis *d, const struct snapshot *s)
+static void check_torch_crowd(struct diagnosis *d, const struct snapshot *s)
 {
     char who[WHO_MAX];
     words setup, count, ranks;
@@ -512,7 +512,7 @@ static void look_at_torch_crowd(struct diagnosis *d, const struct snapshot *s)
  * wait is taken for the right place; a vote is all that a store can go by, which sees requests and no
  * program. The slot is asked for before the words are made: of thousands of late ranks four are told, and
  * the rest is counted. */
-static void look_at_ranks(struct diagnosis *d, const struct snapshot *s)
+static void check_ranks(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *most = main_wait(s);
     for (uint32_t i = 0; most != NULL && i < s->n_ranks; i++) {
@@ -526,7 +526,7 @@ static void look_at_ranks(struct diagnosis *d, const struct snapshot *s)
 }
 
 /* Two barriers at one time: the surest sign that ranks have gone different ways. */
-static void look_at_ways(struct diagnosis *d, const struct snapshot *s)
+static void check_ways(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *most = main_wait(s), *other = NULL;
     words what, elsewhere, who, others;
@@ -541,11 +541,11 @@ static void look_at_ways(struct diagnosis *d, const struct snapshot *s)
 
 /* The wait itself, behind its reasons in the table. It stays away while it is short: a checkpoint of a
  * minute is a wait, too, but nobody asked whether something is wrong. */
-static void look_at_waits(struct diagnosis *d, const struct snapshot *s)
+static void check_waits(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *w = main_wait(s);
     words what, time;
-    if (w == NULL || look_at_torch_setup(d, s, w))
+    if (w == NULL || check_torch_setup(d, s, w))
         return;
     if (w->for_ms < WAITS_MS && !s->is_final && !waits_for_torch(w))
         return;
@@ -563,7 +563,7 @@ static void look_at_waits(struct diagnosis *d, const struct snapshot *s)
 
 /* Nodes send sentences that are ready, since what they have seen (limits, drivers) is not in the snapshot.
  * They take their place in the table's order like our own. */
-static void look_at_notices(struct diagnosis *d, const struct snapshot *s)
+static void check_notices(struct diagnosis *d, const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->n_notices; i++) {
         const struct snapshot_notice *notice = &s->notices[i];
@@ -582,20 +582,20 @@ static void look_at_notices(struct diagnosis *d, const struct snapshot *s)
 void diagnose_job(const struct snapshot *s, struct diagnosis *out)
 {
     out->n = out->left_out = 0;
-    look_at_notices(out, s);
-    look_at_refused(out, s);
-    look_at_nproc(out, s);
-    look_at_translation(out, s);
-    look_at_addresses(out, s);
-    look_at_store(out, s);
-    look_at_missing_nodes(out, s);
-    look_at_members(out, s);
-    look_at_cause(out, s);
-    look_at_torch_crowd(out, s);
+    check_notices(out, s);
+    check_refused(out, s);
+    check_nproc(out, s);
+    check_translation(out, s);
+    check_addresses(out, s);
+    check_store(out, s);
+    check_missing_nodes(out, s);
+    check_members(out, s);
+    check_cause(out, s);
+    check_torch_crowd(out, s);
     if (s->phase != PHASE_RUNNING)
         return;
-    look_at_ranks(out, s);
+    check_ranks(out, s);
     diagnose_still(out, s);
-    look_at_ways(out, s);
-    look_at_waits(out, s);
+    check_ways(out, s);
+    check_waits(out, s);
 }

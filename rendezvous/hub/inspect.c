@@ -442,7 +442,7 @@ bool inspect_why(struct hub *hub, struct session *s, const union message *m, cJS
     struct look look;
     struct diagnosis *d = malloc(sizeof(*d)); /* 18 KB are much for a stack */
     struct job *job = inspect_job(hub, s, m->why.job);
-    bool ok = job != NULL && d != NULL && look_at_job(job, &look);
+    bool ok = job != NULL && d != NULL && snapshot_job(job, &look);
     if (ok) {
         diagnose_job(&look.snapshot, d);
         ok = screen_add(answer, &look.snapshot, d);

@@ -82,7 +82,7 @@ static bool counts(const struct rdzv_node_facts *f)
 
 /* One at a time by id, as rendezvous.h offers it, since its nodes are private to it. `n` is compared again: the
  * count and the list are two answers. */
-static bool look_at_nodes(const struct job *job, const struct rdzv_facts *facts, struct look *l)
+static bool check_nodes(const struct job *job, const struct rdzv_facts *facts, struct look *l)
 {
     struct rdzv_node_facts f;
     uint32_t n = 0;
@@ -98,7 +98,7 @@ static bool look_at_nodes(const struct job *job, const struct rdzv_facts *facts,
 }
 
 /* The latest first: of a node that came and went several times its last end is the one to know. */
-static bool look_at_gone(const struct job *job, const struct rdzv_facts *facts, struct look *l)
+static bool check_gone(const struct job *job, const struct rdzv_facts *facts, struct look *l)
 {
     const uint32_t n = facts->n_gone < RDZV_GONE_MAX ? facts->n_gone : RDZV_GONE_MAX;
     l->gone = calloc(n + 1, sizeof(*l->gone));
@@ -134,7 +134,7 @@ static enum snapshot_phase phase_of(enum rdzv_state state)
 }
 
 /* While a round runs, what ended the one before is history. */
-static void look_at_cause(const struct rdzv_facts *facts, struct snapshot *s)
+static void check_cause(const struct rdzv_facts *facts, struct snapshot *s)
 {
     const struct rdzv_cause *cause = facts->cause;
     if (cause == NULL || facts->state == RDZV_RUNNING)
@@ -151,7 +151,7 @@ static void look_at_cause(const struct rdzv_facts *facts, struct snapshot *s)
 
 /* Times become "for how long" here, so that the diagnosis needs no clock, and two looks at the same state
  * give the same words. */
-static bool look_at_rendezvous(const struct job *job, struct look *l)
+static bool check_rendezvous(const struct job *job, struct look *l)
 {
     struct rdzv_facts facts;
     struct snapshot *s = &l->snapshot;
@@ -171,15 +171,15 @@ static bool look_at_rendezvous(const struct job *job, struct look *l)
     if (s->phase == PHASE_GATHERING)
         s->limit_ms = facts.join_timeout_ms;
     s->knob = facts.join_knob;
-    look_at_cause(&facts, s);
-    return look_at_nodes(job, &facts, l) && look_at_gone(job, &facts, l);
+    check_cause(&facts, s);
+    return check_nodes(job, &facts, l) && check_gone(job, &facts, l);
 }
 
 /* --- who was not let in --------------------------------------------------------------------------------- */
 
 /* Where one job is served, a node that asked for another one is shown as well: a mistyped --rdzv_id is just
  * what keeps it from coming. With many jobs that is somebody else's affair. */
-static bool look_at_refused(const struct job *job, struct look *l)
+static bool check_refused(const struct job *job, struct look *l)
 {
     const struct refusals *refusals = &job->hub->refusals;
     uint32_t n = 0;
@@ -232,7 +232,7 @@ static void add_bare_clients(const struct job *job, struct rejects *all)
 
 /* A copy of the hub's rows, with the clients that are still connected noted in it: they are no rejects yet,
  * and the hub's count of these must not grow because somebody looked. */
-static bool look_at_strangers(const struct job *job, struct look *l)
+static bool check_strangers(const struct job *job, struct look *l)
 {
     struct rejects *all = l->rejects = hub_all_rejects(job->hub);
     if (all == NULL)
@@ -265,7 +265,7 @@ static void add_notices(const struct notices *notices, struct look *l)
                                                                         .advice = notices->list[i].advice };
 }
 
-static bool look_at_notices(const struct job *job, struct look *l)
+static bool check_notices(const struct job *job, struct look *l)
 {
     l->notices = calloc(job->notices.count + job->troubles.count + 1, sizeof(*l->notices));
     l->snapshot.notices = l->notices;
@@ -309,7 +309,7 @@ static void add_waiter(struct look *l, const struct session *s, uint64_t now_ms)
         wait->members = s->seat.barrier->members;
 }
 
-static bool look_at_waits(const struct job *job, struct look *l)
+static bool check_waits(const struct job *job, struct look *l)
 {
     l->waits = calloc(WAITS_MAX, sizeof(*l->waits));
     l->snapshot.waits = l->waits;
@@ -324,7 +324,7 @@ static bool look_at_waits(const struct job *job, struct look *l)
 }
 
 /* Only while a round runs, for nobody else asks for them: there may be 100,000. */
-static bool look_at_ranks(struct job *job, struct look *l)
+static bool check_ranks(struct job *job, struct look *l)
 {
     const uint32_t n = job->members.known && l->snapshot.phase == PHASE_RUNNING ? job->members.world_size : 0;
     l->ranks = calloc((size_t)n + 1, sizeof(*l->ranks));
@@ -337,7 +337,7 @@ static bool look_at_ranks(struct job *job, struct look *l)
 
 /* --- all of it ------------------------------------------------------------------------------------------ */
 
-static void look_at_store(const struct hub *hub, struct snapshot *s)
+static void check_store(const struct hub *hub, struct snapshot *s)
 {
     s->store = (struct snapshot_store){ .host = hub->limits.host,
                                         .endpoint = hub->limits.endpoint,
@@ -350,17 +350,17 @@ static void look_at_store(const struct hub *hub, struct snapshot *s)
 
 /* Without a rendezvous (workers started by hand, a store on its own) what is known are its ranks. Half a
  * look is none: what was not seen would be taken for what is not there. */
-bool look_at_job(struct job *job, struct look *l)
+bool snapshot_job(struct job *job, struct look *l)
 {
     *l = (struct look){ .snapshot = { .job = job->name,
                                       .knob = "--timeout",
                                       .left_ms = UINT64_MAX,
                                       .phase = job->members.known ? PHASE_RUNNING : PHASE_GATHERING,
                                       .world_size = job->members.world_size } };
-    look_at_store(job->hub, &l->snapshot);
-    if ((job->rdzv == NULL || look_at_rendezvous(job, l)) && look_at_refused(job, l) &&
-        look_at_strangers(job, l) && look_at_notices(job, l) && look_at_waits(job, l) &&
-        look_at_ranks(job, l) && torch_crowd(job, &l->snapshot, &l->claims))
+    check_store(job->hub, &l->snapshot);
+    if ((job->rdzv == NULL || check_rendezvous(job, l)) && check_refused(job, l) && check_strangers(job, l) &&
+        check_notices(job, l) && check_waits(job, l) && check_ranks(job, l) &&
+        torch_crowd(job, &l->snapshot, &l->claims))
         return true;
     look_free(l);
     return false;
@@ -647,7 +647,7 @@ void monitor_run(struct job *job)
     if (!due.any)
         return;
     struct findings_now *now = calloc(1, sizeof(*now));
-    if (now == NULL || !look_at_job(job, &l)) {
+    if (now == NULL || !snapshot_job(job, &l)) {
         free(now);
         return;
     }

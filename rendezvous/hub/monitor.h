@@ -27,7 +27,7 @@ struct look {
 };
 
 /* False when memory is short; nothing is to be freed then. */
-bool look_at_job(struct job *job, struct look *look);
+bool snapshot_job(struct job *job, struct look *look);
 void look_free(struct look *look);
 
 /* Tell what is due. Before the rendezvous' own tick: it may end the job. */

@@ -193,7 +193,7 @@ void schedule_hurry(struct job *job)
 
 /* --- PyTorch's ranks ------------------------------------------------------------------------------------ */
 
-static void look_at_torch(struct schedule_state *w, uint64_t at_ms)
+static void check_torch(struct schedule_state *w, uint64_t at_ms)
 {
     w->torch_ms = earlier_set(w->torch_ms, at_ms);
 }
@@ -203,7 +203,7 @@ void schedule_torch(struct job *job, bool is_crowded)
 {
     const uint64_t after_ms =
         job->watch.torch_ended ? first_ms(SITUATION_TORCH_ENDED) : first_ms(SITUATION_TORCH_WAITS);
-    look_at_torch(&job->watch, job->hub->now_ms + (is_crowded ? first_ms(SITUATION_TORCH_CROWD) : after_ms));
+    check_torch(&job->watch, job->hub->now_ms + (is_crowded ? first_ms(SITUATION_TORCH_CROWD) : after_ms));
     job->watch.torch_crowd |= is_crowded;
 }
 
@@ -211,7 +211,7 @@ void schedule_torch_exit(struct job *job)
 {
     job->watch.torch_ended = true;
     if (job->watch.torch_ms != 0)
-        look_at_torch(&job->watch, job->hub->now_ms + first_ms(SITUATION_TORCH_ENDED));
+        check_torch(&job->watch, job->hub->now_ms + first_ms(SITUATION_TORCH_ENDED));
 }
 
 /* Who has ended will not come any more, so that is told as soon as the wait is more than a moment. */
@@ -232,10 +232,10 @@ void schedule_torch_seen(struct job *job, uint64_t waited_ms, bool tell)
     w->torch_told = tell || (w->torch_told && waited_ms > 0);
     forget_torch(w);
     if (w->torch_told)
-        look_at_torch(w, job->hub->now_ms + schedule[SITUATION_TORCH_WAITS].again_ms);
+        check_torch(w, job->hub->now_ms + schedule[SITUATION_TORCH_WAITS].again_ms);
     else if (waited_ms > 0)
-        look_at_torch(w, job->hub->now_ms +
-                             (waited_ms < limit_ms ? limit_ms - waited_ms : first_ms(SITUATION_TORCH_ENDED)));
+        check_torch(w, job->hub->now_ms +
+                           (waited_ms < limit_ms ? limit_ms - waited_ms : first_ms(SITUATION_TORCH_ENDED)));
 }
 
 /* --- collectives ---------------------------------------------------------------------------------------- */

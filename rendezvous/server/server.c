@@ -130,7 +130,7 @@ static void on_time(uv_timer_t *timer)
 /* --- events -------------------------------------------------------------------------------------------- */
 
 /* Once a second at most, and only while somebody comes: who was dropped tries again. */
-static void look_at_queue(struct store_server *s)
+static void check_queue(struct store_server *s)
 {
     const uint64_t now_ms = uv_now(&s->loop);
     if (now_ms < s->looked_ms + QUEUE_LOOK_MS)
@@ -153,7 +153,7 @@ static void on_client(struct acceptor *a, int fd, const struct sockaddr *peer)
     struct store_server *s = a->user;
     char why[UID_GATE_WHY_MAX];
     int64_t uid;
-    look_at_queue(s);
+    check_queue(s);
     const bool admitted = uid_gate_admits(&s->uid_gate, fd, peer, &uid, why);
     if (!admitted)
         refuse_client(s, fd, peer, why);

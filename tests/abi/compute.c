@@ -6,12 +6,12 @@
 typedef cublasLtHandle_t lt_handle;
 typedef cublasLtMatmulDesc_t lt_desc;
 typedef cublasLtMatrixLayout_t lt_layout;
-typedef cublasLtMatmulPreference_t lt_wish;
+typedef cublasLtMatmulPreference_t lt_request;
 typedef cublasStatus_t lt_status;
 typedef cublasComputeType_t lt_compute;
 typedef cudaDataType_t lt_type;
 typedef cublasLtMatmulDescAttributes_t lt_desc_attribute;
-typedef cublasLtMatmulPreferenceAttributes_t lt_wish_attribute;
+typedef cublasLtMatmulPreferenceAttributes_t lt_request_attribute;
 typedef cublasLtMatmulAlgo_t lt_algorithm;
 typedef cublasLtMatmulHeuristicResult_t lt_choice;
 #define DRIVER_ABI_TYPES

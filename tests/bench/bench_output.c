@@ -172,7 +172,7 @@ static void fill_in(struct flood *f, const struct reader *r, double ms)
 }
 
 /* Who they are is found out once, because looking through /proc takes longer than what is measured here. */
-static void look_at_memory(struct flood *f, pid_t pid, const char *worker)
+static void check_memory(struct flood *f, pid_t pid, const char *worker)
 {
     static pid_t of, pids[OTHERS_MAX];
     static size_t n;
@@ -205,7 +205,7 @@ static struct flood run_flood(char *const argv[], const char *worker, const char
         read_on(&r);
         first = first == 0 && r.bytes > 0 ? timed_now() : first;
         if (timed_now() - began > START_MS / 2)
-            look_at_memory(&f, pid, worker);
+            check_memory(&f, pid, worker);
         usleep(500);
     }
     if (pid > 0)

@@ -66,9 +66,9 @@ static bool are_equal(const char *a, const char *b)
 static void load(struct dataset *set, const char *name, enum dataset_part part, enum model_input input)
 {
     char where[128];
-    const struct dataset_wish wish = { .input = input, .length = 16, .vocabulary = 128 };
+    const struct dataset_request request = { .input = input, .length = 16, .vocabulary = 128 };
     snprintf(where, sizeof(where), "%s/%s", dir, name);
-    cr_assert_eq(dataset_load(set, where, part, &wish, &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(dataset_load(set, where, part, &request, &err), DDP_OK, "%s", err.msg);
 }
 
 Test(make_formats, equal_seeds_give_equal_files_and_others_do_not)

@@ -732,7 +732,7 @@ static bool control_word(pid_t thread, uint64_t *word)
 }
 
 /* How many threads the process has; `keeping` = those of them that keep subnormals, -1 where no thread can be traced. */
-static int look_at_threads(pid_t pid, int *keeping)
+static int check_threads(pid_t pid, int *keeping)
 {
     char path[64];
     int threads = 0;
@@ -768,7 +768,7 @@ static void expect_all_flush(const char *blas_threads, const char *option, int b
     struct run_process *process = run_start(argv, &(struct run_options){ .env = env });
     cr_assert_not_null(process);
     cr_expect(run_until_output(process, "epoch 1/", PATIENCE_MS));
-    const int threads = look_at_threads(run_pid(process), &keeping);
+    const int threads = check_threads(run_pid(process), &keeping);
     run_signal(process, SIGKILL);
     struct run_result r = run_wait(process);
     cr_expect_eq(r.signal, SIGKILL, "%s", r.err);

@@ -55,19 +55,19 @@ lt_status cublasLtMatrixLayoutDestroy(lt_layout layout)
 {
     return release(layout);
 }
-lt_status cublasLtMatmulPreferenceCreate(lt_wish *out)
+lt_status cublasLtMatmulPreferenceCreate(lt_request *out)
 {
     return make((void **)out, 1);
 }
-lt_status cublasLtMatmulPreferenceDestroy(lt_wish wish)
+lt_status cublasLtMatmulPreferenceDestroy(lt_request request)
 {
-    return release(wish);
+    return release(request);
 }
 
-lt_status cublasLtMatmulPreferenceSetAttribute(lt_wish wish, lt_wish_attribute attribute, const void *value,
-                                               size_t bytes)
+lt_status cublasLtMatmulPreferenceSetAttribute(lt_request request, lt_request_attribute attribute,
+                                               const void *value, size_t bytes)
 {
-    (void)wish, (void)value;
+    (void)request, (void)value;
     return bytes == (attribute == LT_WISH_WORKSPACE ? 8 : 4) ? LT_SUCCESS : INVALID;
 }
 
@@ -107,11 +107,11 @@ static bool fits(const struct lt_layout_ *m, bool transposed, uint64_t rows, uin
 }
 
 lt_status cublasLtMatmulAlgoGetHeuristic(lt_handle handle, lt_desc desc, lt_layout a, lt_layout b,
-                                         lt_layout c, lt_layout d, lt_wish wish, int wanted, lt_choice out[],
-                                         int *found)
+                                         lt_layout c, lt_layout d, lt_request request, int wanted,
+                                         lt_choice out[], int *found)
 {
     const uint64_t inner = desc->transposed[0] ? a->rows : a->columns;
-    (void)handle, (void)wish;
+    (void)handle, (void)request;
     if (wanted < 1 || !fits(a, desc->transposed[0], d->rows, inner) ||
         !fits(b, desc->transposed[1], inner, d->columns) || !fits(c, false, d->rows, d->columns) ||
         c->type != d->type || a->type != b->type)

@@ -59,7 +59,7 @@ void asim_verdict_at(struct asim *sim, uint64_t at_ms, const struct agent_verdic
     schedule(sim, at_ms, (struct agent_event){ .type = AGENT_VERDICT, .verdict = *verdict });
 }
 
-/* --- what wishes do in this little world ---------------------------------------------------------------- */
+/* --- what effects do in this little world ---------------------------------------------------------------- */
 
 static void spawn(struct asim *sim, int r)
 {
@@ -211,64 +211,64 @@ static void join(struct asim *sim)
                                    .attempt = sim->attempt });
 }
 
-static void carry_out(struct asim *sim, const struct agent_wish *wish)
+static void carry_out(struct asim *sim, const struct agent_effect *effect)
 {
-    int r = wish->local_rank;
+    int r = effect->local_rank;
     char name[ENDING_MAX];
     cr_assert_not(sim->finished, "a wish after the end");
-    signal_name(name, wish->signal);
-    switch (wish->type) {
-    case WISH_SPAWN:
+    signal_name(name, effect->signal);
+    switch (effect->type) {
+    case EFFECT_SPAWN:
         buf_printf(&sim->trace, "          start worker %d\n", r);
         spawn(sim, r);
         break;
-    case WISH_SIGNAL:
+    case EFFECT_SIGNAL:
         buf_printf(&sim->trace, "          %s to worker %d\n", name, r);
-        signal_worker(sim, r, wish->signal);
+        signal_worker(sim, r, effect->signal);
         break;
-    case WISH_SIGNAL_REST:
+    case EFFECT_SIGNAL_REST:
         buf_printf(&sim->trace, "          %s to what is left\n", name);
-        signal_rest(sim, wish->signal);
+        signal_rest(sim, effect->signal);
         break;
-    case WISH_TELL_FAILED:
+    case EFFECT_TELL_FAILED:
         tell_failed(sim, r);
         break;
-    case WISH_TELL_EXITED:
+    case EFFECT_TELL_EXITED:
         tell_exited(sim, r);
         break;
-    case WISH_DRAIN:
+    case EFFECT_DRAIN:
         drain(sim);
         break;
-    case WISH_TELL_CAUSE:
+    case EFFECT_TELL_CAUSE:
         cr_assert(sim->told_failed);
         buf_printf(&sim->trace, "          tell: why it failed\n");
         break;
-    case WISH_TELL_STOPPED:
+    case EFFECT_TELL_STOPPED:
         tell_end(sim, "stopped");
         break;
-    case WISH_TELL_DONE:
+    case EFFECT_TELL_DONE:
         tell_end(sim, "done");
         break;
-    case WISH_LEAVE:
+    case EFFECT_LEAVE:
         leave(sim);
         break;
-    case WISH_SAY_WAITING:
+    case EFFECT_SAY_WAITING:
         buf_printf(&sim->trace, "          say that others are waited for\n");
         break;
-    case WISH_SAY_DYING:
-        buf_printf(&sim->trace, "          say that worker %d is dying\n", wish->local_rank);
+    case EFFECT_SAY_DYING:
+        buf_printf(&sim->trace, "          say that worker %d is dying\n", effect->local_rank);
         break;
-    case WISH_SAY_RESTART:
+    case EFFECT_SAY_RESTART:
         buf_printf(&sim->trace, "          again in %llu ms\n",
                    (unsigned long long)agent_backoff(sim->agent));
         break;
-    case WISH_JOIN:
+    case EFFECT_JOIN:
         join(sim);
         break;
-    case WISH_FINISH:
-        buf_printf(&sim->trace, "          finish with %d\n", wish->exit_code);
+    case EFFECT_FINISH:
+        buf_printf(&sim->trace, "          finish with %d\n", effect->exit_code);
         sim->finished = true;
-        sim->exit_code = wish->exit_code;
+        sim->exit_code = effect->exit_code;
         break;
     }
 }
@@ -313,10 +313,10 @@ static void trace_event(struct asim *sim, const struct agent_event *e)
 static void feed(struct asim *sim, const struct agent_event *e)
 {
     size_t n;
-    const struct agent_wish *wishes = agent_step(sim->agent, e, &n);
+    const struct agent_effect *effects = agent_step(sim->agent, e, &n);
     trace_event(sim, e);
     for (size_t i = 0; i < n; i++)
-        carry_out(sim, &wishes[i]);
+        carry_out(sim, &effects[i]);
     cr_assert_eq(sim->finished, agent_state(sim->agent) == AGENT_DONE);
 }
 

@@ -2,7 +2,7 @@
  * answers it as for a job of one node unless the test says otherwise.
  *
  * The test says how each worker behaves; asim_run plays the job to its end. What happened is written down as
- * a trace, one line per event at its left edge and the agent's wishes indented below it. Each wish is also
+ * a trace, one line per event at its left edge and the agent's effects indented below it. Each effect is also
  * checked for sense. */
 #ifndef TESTS_SIM_AGENT_H
 #define TESTS_SIM_AGENT_H
@@ -76,7 +76,7 @@ void asim_heard_at(struct asim *sim, uint64_t at_ms); /* it knows of the failure
 void asim_lost_at(struct asim *sim, uint64_t at_ms);
 void asim_verdict_at(struct asim *sim, uint64_t at_ms, const struct agent_verdict *verdict);
 
-/* Play until the agent is done. Fails the test when it never is, or wishes for something senseless. */
+/* Play until the agent is done. Fails the test when it never is, or effects for something senseless. */
 void asim_run(struct asim *sim);
 
 /* The trace so far must be this text. */

@@ -243,7 +243,7 @@ static void to_store(struct cluster *c, int i, enum word word)
                                                 .word = word });
 }
 
-/* --- what wishes do ------------------------------------------------------------------------------------- */
+/* --- what effects do ------------------------------------------------------------------------------------- */
 
 static void spawn(struct cluster *c, int i)
 {
@@ -285,47 +285,47 @@ static void finish(struct cluster *c, int i, int exit_code)
         rdzv_lost(c->rdzv, node->id, "it has ended", c->now_ms);
 }
 
-static void carry_out(struct cluster *c, int i, const struct agent_wish *wish)
+static void carry_out(struct cluster *c, int i, const struct agent_effect *effect)
 {
-    switch (wish->type) {
-    case WISH_SPAWN:
+    switch (effect->type) {
+    case EFFECT_SPAWN:
         spawn(c, i);
         break;
-    case WISH_SIGNAL:
-        signal_worker(c, i, wish->signal);
+    case EFFECT_SIGNAL:
+        signal_worker(c, i, effect->signal);
         break;
-    case WISH_SIGNAL_REST:
+    case EFFECT_SIGNAL_REST:
         if (!c->node[i].running)
             cluster_soon(c, i, 0, (struct agent_event){ .type = AGENT_ALONE });
         break;
-    case WISH_DRAIN:
+    case EFFECT_DRAIN:
         cluster_soon(c, i, 0, (struct agent_event){ .type = AGENT_DRAINED });
         break;
-    case WISH_TELL_FAILED:
+    case EFFECT_TELL_FAILED:
         to_store(c, i, W_FAILED);
         break;
-    case WISH_TELL_CAUSE:
+    case EFFECT_TELL_CAUSE:
         to_store(c, i, W_CAUSE);
         break;
-    case WISH_TELL_DONE:
+    case EFFECT_TELL_DONE:
         to_store(c, i, W_DONE);
         break;
-    case WISH_TELL_STOPPED:
+    case EFFECT_TELL_STOPPED:
         to_store(c, i, W_STOPPED);
         break;
-    case WISH_LEAVE:
+    case EFFECT_LEAVE:
         to_store(c, i, W_LEAVE);
         break;
-    case WISH_JOIN:
+    case EFFECT_JOIN:
         to_store(c, i, W_JOIN);
         break;
-    case WISH_FINISH:
-        finish(c, i, wish->exit_code);
+    case EFFECT_FINISH:
+        finish(c, i, effect->exit_code);
         break;
-    case WISH_TELL_EXITED:
-    case WISH_SAY_DYING:
-    case WISH_SAY_WAITING:
-    case WISH_SAY_RESTART:
+    case EFFECT_TELL_EXITED:
+    case EFFECT_SAY_DYING:
+    case EFFECT_SAY_WAITING:
+    case EFFECT_SAY_RESTART:
         break;
     }
 }
@@ -337,9 +337,9 @@ static void feed(struct cluster *c, int i, struct agent_event event)
     if (node->dead || node->done)
         return;
     event.now_ms = c->now_ms;
-    const struct agent_wish *wishes = agent_step(node->agent, &event, &n);
+    const struct agent_effect *effects = agent_step(node->agent, &event, &n);
     for (size_t k = 0; k < n; k++)
-        carry_out(c, i, &wishes[k]);
+        carry_out(c, i, &effects[k]);
 }
 
 /* --- the clock ------------------------------------------------------------------------------------------ */
@@ -510,9 +510,11 @@ void cluster_run(struct cluster *c)
 
 void cluster_init(struct cluster *c, int n, uint32_t max_restarts)
 {
-    const struct agent_options options = {
-        .nproc = 1, .grace_ms = 5000, .doubt_ms = 4000, .linger_ms = 300000, .max_restarts = (int)max_restarts
-    };
+    const struct agent_options options = { .nproc = 1,
+                                           .grace_ms = 5000,
+                                           .settle_ms = 4000,
+                                           .linger_ms = 300000,
+                                           .max_restarts = (int)max_restarts };
     const struct rdzv_env env = cluster_env(c);
     memset(c, 0, sizeof(*c));
     c->n = n;

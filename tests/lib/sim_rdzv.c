@@ -21,7 +21,7 @@ static void trace(struct sim_rdzv *sim, const char *format, ...)
     cr_assert(buf_printf(&sim->trace, "[%6" PRIu64 "] %s\n", sim->now_ms, line));
 }
 
-/* --- what the rendezvous wishes ------------------------------------------------------------------------- */
+/* --- what the rendezvous effects ------------------------------------------------------------------------- */
 
 static uint64_t id_of(int node)
 {

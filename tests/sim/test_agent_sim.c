@@ -1,4 +1,4 @@
-/* A node's life as stories: what the agent wishes for when workers end, fail, ignore signals or leave
+/* A node's life as stories: what the agent effects for when workers end, fail, ignore signals or leave
  * something behind. */
 #include "ddp/error.h"
 #include "sim_agent.h"
@@ -628,7 +628,7 @@ Test(agent_nodes, whoever_has_the_store_stays_beyond_its_time)
     };
     for (size_t i = 0; i < sizeof(story) / sizeof(story[0]); i++)
         agent_step(a, &story[i], &n);
-    cr_assert_eq(agent_state(a), AGENT_LINGERING);
+    cr_assert_eq(agent_state(a), AGENT_WAIT_PEERS);
     cr_assert(agent_overstays(a));
     cr_assert_eq(agent_deadline(a), UINT64_MAX);
     agent_step(a, &(struct agent_event){ .type = AGENT_VERDICT, .now_ms = 5000 }, &n);

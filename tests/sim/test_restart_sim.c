@@ -332,7 +332,7 @@ Test(restart_sim, the_users_stop_ends_the_doubt, .fini = done)
 /* With several nodes the loss of one may take seconds to be noticed; until then its victims are not blamed. */
 Test(restart_sim, the_doubt_lasts_as_long_as_the_job_needs, .fini = done)
 {
-    asim_init_with(&sim, &(struct agent_options){ .nproc = 2, .grace_ms = 30000, .doubt_ms = 4000 });
+    asim_init_with(&sim, &(struct agent_options){ .nproc = 2, .grace_ms = 30000, .settle_ms = 4000 });
     sim.worker[0] = (struct asim_worker){ .lives_ms = 1000, .exit_code = DDP_EXIT_PEER_LOST };
     asim_told_at(&sim, 4500, 125);
     sim.cause_code = 125;

@@ -520,19 +520,19 @@ Test(aside, what_hangs_is_left_behind_with_what_it_has)
 
 /* A loop that another thread wakes, also while the loop's thread has a real-time priority. */
 
-TestSuite(doorbell, .timeout = 120);
+TestSuite(wakeup, .timeout = 120);
 
 enum { RINGS = 20 };
 
 static uv_loop_t loop;
-static struct doorbell bell;
+static struct wakeup bell;
 static atomic_int heard;
 
 static void on_rung(void *user)
 {
     cr_assert_eq(user, &heard);
     if (atomic_fetch_add(&heard, 1) + 1 == RINGS)
-        doorbell_close(&bell, NULL);
+        wakeup_close(&bell, NULL);
 }
 
 /* Each is heard before the next. */
@@ -540,7 +540,7 @@ static void *ring(void *unused)
 {
     (void)unused;
     for (int i = 0; i < RINGS; i++) {
-        doorbell_ring(&bell);
+        wakeup_ring(&bell);
         while (atomic_load(&heard) == i)
             sched_yield();
     }
@@ -552,7 +552,7 @@ static void listen_to_rings(void)
     pthread_t ringer;
     pthread_attr_t usual;
     cr_assert_eq(uv_loop_init(&loop), 0);
-    cr_assert(doorbell_open(&bell, &loop, on_rung, &heard));
+    cr_assert(wakeup_open(&bell, &loop, on_rung, &heard));
     pthread_attr_init(&usual);
     pthread_attr_setinheritsched(&usual, PTHREAD_EXPLICIT_SCHED); /* SCHED_OTHER */
     cr_assert_eq(pthread_create(&ringer, &usual, ring, NULL), 0);
@@ -563,14 +563,14 @@ static void listen_to_rings(void)
     cr_assert_eq(atomic_load(&heard), RINGS);
 }
 
-Test(doorbell, every_ring_is_heard)
+Test(wakeup, every_ring_is_heard)
 {
     listen_to_rings();
 }
 
 /* The ringer is pushed off the processor by each ring. A loop that waited for it there would burn a second for each, until
  * the kernel takes the processor away from it. */
-Test(doorbell, who_is_served_first_does_not_wait_for_the_ringer)
+Test(wakeup, who_is_served_first_does_not_wait_for_the_ringer)
 {
     cpu_set_t one;
     struct rusage used;

@@ -457,17 +457,17 @@ static void open_job(struct job *j, struct rank *me)
         (struct model_tensors){ .each = j->each, .n = SHARES_PARAMS, .values = j->flat, .count = ALL };
     check(j, j->gpu->ops->place(j->gpu, &j->params, shares_multiple((size_t)me->world), !j->how->zero1, &err),
           &err);
-    const struct shares_wish wish = { .group = ddp_world(j->ctx),
-                                      .device = j->gpu,
-                                      .params = &j->params,
-                                      .count = shares_counts,
-                                      .world = me->world,
-                                      .rank = me->rank,
-                                      .dtype = j->how->precision == PRECISION_BF16 ? DDP_BF16 : DDP_F32,
-                                      .zero1 = j->how->zero1,
-                                      .any_world = true,
-                                      .slots = 3 };
-    check(j, shares_open(&j->shares, &wish, &err), &err);
+    const struct shares_request request = { .group = ddp_world(j->ctx),
+                                            .device = j->gpu,
+                                            .params = &j->params,
+                                            .count = shares_counts,
+                                            .world = me->world,
+                                            .rank = me->rank,
+                                            .dtype = j->how->precision == PRECISION_BF16 ? DDP_BF16 : DDP_F32,
+                                            .zero1 = j->how->zero1,
+                                            .any_world = true,
+                                            .slots = 3 };
+    check(j, shares_open(&j->shares, &request, &err), &err);
     if (j->how->zero1)
         check(j, shares_import(j->shares, 0, j->flat, &err), &err);
     j->m = j->gpu->ops->alloc(j->gpu, ALL * sizeof(float));

@@ -14,8 +14,8 @@ struct lt_context;
 typedef struct lt_context *lt_handle;
 typedef struct lt_desc_ *lt_desc;
 typedef struct lt_layout_ *lt_layout;
-typedef struct lt_wish_ *lt_wish;
-typedef unsigned lt_status, lt_compute, lt_type, lt_desc_attribute, lt_wish_attribute;
+typedef struct lt_request_ *lt_request;
+typedef unsigned lt_status, lt_compute, lt_type, lt_desc_attribute, lt_request_attribute;
 typedef struct {
     uint64_t data[8];
 } lt_algorithm;
@@ -67,13 +67,13 @@ enum lt_values {
     X(layout_make, cublasLtMatrixLayoutCreate, lt_status,                                                    \
       (lt_layout * out, lt_type type, uint64_t rows, uint64_t columns, int64_t stride))                      \
     X(layout_free, cublasLtMatrixLayoutDestroy, lt_status, (lt_layout layout))                               \
-    X(wish_make, cublasLtMatmulPreferenceCreate, lt_status, (lt_wish * out))                                 \
-    X(wish_set, cublasLtMatmulPreferenceSetAttribute, lt_status,                                             \
-      (lt_wish wish, lt_wish_attribute attribute, const void *value, size_t bytes))                          \
-    X(wish_free, cublasLtMatmulPreferenceDestroy, lt_status, (lt_wish wish))                                 \
+    X(request_make, cublasLtMatmulPreferenceCreate, lt_status, (lt_request * out))                           \
+    X(request_set, cublasLtMatmulPreferenceSetAttribute, lt_status,                                          \
+      (lt_request request, lt_request_attribute attribute, const void *value, size_t bytes))                 \
+    X(request_free, cublasLtMatmulPreferenceDestroy, lt_status, (lt_request request))                        \
     X(choose, cublasLtMatmulAlgoGetHeuristic, lt_status,                                                     \
-      (lt_handle handle, lt_desc desc, lt_layout a, lt_layout b, lt_layout c, lt_layout d, lt_wish wish,     \
-       int wanted, lt_choice out[], int *found))                                                             \
+      (lt_handle handle, lt_desc desc, lt_layout a, lt_layout b, lt_layout c, lt_layout d,                   \
+       lt_request request, int wanted, lt_choice out[], int *found))                                         \
     X(multiply, cublasLtMatmul, lt_status,                                                                   \
       (lt_handle handle, lt_desc desc, const void *alpha, const void *a, lt_layout a_layout, const void *b,  \
        lt_layout b_layout, const void *beta, const void *c, lt_layout c_layout, void *d, lt_layout d_layout, \

@@ -17,7 +17,7 @@ struct dataset_format {
     bool varies;
     bool (*is_there)(const char *where); /* the last row of an input takes what no other has taken */
     ddp_status (*load)(struct dataset *set, const char *where, enum dataset_part part,
-                       const struct dataset_wish *wish, struct ddp_err *err);
+                       const struct dataset_request *request, struct ddp_err *err);
     ddp_status (*read)(const struct dataset *set, size_t index, ddp_philox *luck, void *values,
                        int32_t *target, struct ddp_err *err);
     void (*free)(struct dataset *set);
@@ -81,11 +81,11 @@ static void idx_set_free(struct dataset *set)
 
 /* Images first: they are what a user most likely has, or has not. */
 static ddp_status idx_set_load(struct dataset *set, const char *dir, enum dataset_part part,
-                               const struct dataset_wish *wish, struct ddp_err *err)
+                               const struct dataset_request *request, struct ddp_err *err)
 {
     char path[PATH_MAX];
     struct idx *images = &set->idx.images, *labels = &set->idx.labels;
-    (void)wish;
+    (void)request;
     ddp_status status = load_file(images, dir, part, DATASET_IMAGES, path, err);
     if (status == DDP_OK)
         status = check_images(images, path, err);
@@ -123,10 +123,10 @@ static bool cifar_is_there(const char *where)
 }
 
 static ddp_status cifar_set_load(struct dataset *set, const char *dir, enum dataset_part part,
-                                 const struct dataset_wish *wish, struct ddp_err *err)
+                                 const struct dataset_request *request, struct ddp_err *err)
 {
     char found[PATH_MAX];
-    (void)wish;
+    (void)request;
     cifar_find(found, dir);
     ddp_status status = cifar_load(&set->cifar, found, part == DATASET_TRAIN, err);
     set->n = set->cifar.n;
@@ -173,13 +173,13 @@ static void cifar_set_free(struct dataset *set)
 /* --- tokens ------------------------------------------------------------------------------------------------ */
 
 static ddp_status tokens_set_load(struct dataset *set, const char *where, enum dataset_part part,
-                                  const struct dataset_wish *wish, struct ddp_err *err)
+                                  const struct dataset_request *request, struct ddp_err *err)
 {
-    tokens_init(&set->tokens, wish->length, wish->vocabulary);
+    tokens_init(&set->tokens, request->length, request->vocabulary);
     ddp_status status = tokens_load(&set->tokens, where, part == DATASET_TRAIN, err);
     set->n = (size_t)set->tokens.n;
-    set->length = wish->length;
-    set->classes = wish->vocabulary;
+    set->length = request->length;
+    set->classes = request->vocabulary;
     return status;
 }
 
@@ -212,10 +212,10 @@ static const struct dataset_format *format_of(const char *where, enum model_inpu
 }
 
 ddp_status dataset_load(struct dataset *set, const char *where, enum dataset_part part,
-                        const struct dataset_wish *wish, struct ddp_err *err)
+                        const struct dataset_request *request, struct ddp_err *err)
 {
-    *set = (struct dataset){ .format = format_of(where, wish->input) };
-    ddp_status status = set->format->load(set, where, part, wish, err);
+    *set = (struct dataset){ .format = format_of(where, request->input) };
+    ddp_status status = set->format->load(set, where, part, request, err);
     if (status != DDP_OK)
         dataset_free(set);
     return status;

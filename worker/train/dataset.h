@@ -1,6 +1,6 @@
 /* dataset.h -- samples to learn from, whatever format their files have.
  *
- *     dataset_load(&set, "data", DATASET_TRAIN, &wish, &err)      looks what is there
+ *     dataset_load(&set, "data", DATASET_TRAIN, &request, &err)      looks what is there
  *     dataset_read(&set, i, luck, values, target, &err)           sample i, into one row of a batch
  *     dataset_free(&set)
  *
@@ -31,7 +31,7 @@ enum dataset_kind { DATASET_IMAGES, DATASET_LABELS };
 const char *dataset_file_name(enum dataset_part part, enum dataset_kind kind);
 
 /* What the model can use. */
-struct dataset_wish {
+struct dataset_request {
     enum model_input input;
     size_t length, vocabulary; /* of tokens: a sample's, and what they are below */
 };
@@ -54,7 +54,7 @@ struct dataset {
 /* One part of what is at `where`, a directory (for tokens also a pattern). Pictures: CIFAR-10's binary files where there are
  * some, else IDX. For a missing file the error names the program that makes a set. On an error nothing is to be freed. */
 ddp_status dataset_load(struct dataset *set, const char *where, enum dataset_part part,
-                        const struct dataset_wish *wish, struct ddp_err *err);
+                        const struct dataset_request *request, struct ddp_err *err);
 void dataset_free(struct dataset *set);
 
 /* "idx", "cifar10", "tokens" */

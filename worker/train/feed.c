@@ -50,11 +50,11 @@ static ddp_status check_world(uint64_t global_batch, uint64_t accumulate, int wo
 }
 
 /* A worker that accumulates has said into how many parts its share is cut; nothing is cut further then. */
-static ddp_status count_shards(const struct split_wish *wish, uint64_t global_batch, int world_size,
+static ddp_status count_shards(const struct split_request *request, uint64_t global_batch, int world_size,
                                int *shards, struct ddp_err *err)
 {
-    uint64_t accumulate = wish->accumulate > 0 ? wish->accumulate : 1, world = (uint64_t)world_size;
-    if (wish->any_world) {
+    uint64_t accumulate = request->accumulate > 0 ? request->accumulate : 1, world = (uint64_t)world_size;
+    if (request->any_world) {
         *shards = (int)(SPLIT_WORLD_SHARDS * accumulate);
         return check_world(global_batch, accumulate, world_size, err);
     }
@@ -65,28 +65,29 @@ static ddp_status count_shards(const struct split_wish *wish, uint64_t global_ba
                         global_batch, world_size, accumulate > 1 ? " with --accumulate" : "",
                         divided_up(global_batch, world * accumulate) * world * accumulate);
     *shards =
-        accumulate > 1 || wish->together ? (int)(world * accumulate) : shards_of(global_batch, world_size);
+        accumulate > 1 || request->together ? (int)(world * accumulate) : shards_of(global_batch, world_size);
     return DDP_OK;
 }
 
-ddp_status split_make(struct split *split, const struct split_wish *wish, int world_size, int rank,
+ddp_status split_make(struct split *split, const struct split_request *request, int world_size, int rank,
                       struct ddp_err *err)
 {
-    uint64_t global_batch = wish->global_batch;
+    uint64_t global_batch = request->global_batch;
     int shards = 1;
     if (global_batch == 0)
-        global_batch = wish->batch * (uint64_t)world_size * (wish->accumulate > 0 ? wish->accumulate : 1);
-    ddp_status status = count_shards(wish, global_batch, world_size, &shards, err);
+        global_batch =
+            request->batch * (uint64_t)world_size * (request->accumulate > 0 ? request->accumulate : 1);
+    ddp_status status = count_shards(request, global_batch, world_size, &shards, err);
     if (status != DDP_OK)
         return status;
     *split = (struct split){
-        .samples = wish->samples,
+        .samples = request->samples,
         .global_batch = global_batch,
         .world_size = world_size,
         .shards = shards,
         .shards_here = shards / world_size,
         .first_shard = rank * (shards / world_size),
-        .steps = divided_up(wish->samples, global_batch),
+        .steps = divided_up(request->samples, global_batch),
     };
     return DDP_OK;
 }

@@ -36,7 +36,7 @@
 enum { SPLIT_SHARDS = 4, SPLIT_WORLD_SHARDS = 8 };
 
 /* What is to be shared out. */
-struct split_wish {
+struct split_request {
     uint64_t samples;             /* of the training set */
     uint64_t batch, global_batch; /* per worker and part, or of all together; the other is 0 */
     uint64_t accumulate;          /* parts that a worker goes through in a step, at least; 0 = 1 */
@@ -55,7 +55,7 @@ struct split {
 };
 
 /* DDP_ERR_ARG when it cannot be shared evenly. */
-ddp_status split_make(struct split *split, const struct split_wish *wish, int world_size, int rank,
+ddp_status split_make(struct split *split, const struct split_request *request, int world_size, int rank,
                       struct ddp_err *err);
 
 /* Distinct samples of step `step`: the global batch, less in the last step. */

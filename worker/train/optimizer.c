@@ -54,17 +54,17 @@ static ddp_status open_shares(struct optimizer *o, struct ddp_err *err)
     static const ddp_dtype read[] = {
         [PRECISION_FP32] = DDP_F32, [PRECISION_BF16] = DDP_BF16, [PRECISION_FP16] = DDP_F16
     };
-    const struct shares_wish wish = { .group = ddp_world(o->ctx),
-                                      .device = o->device,
-                                      .params = &o->model->params,
-                                      .count = o->count,
-                                      .world = ddp_world_size(o->ctx),
-                                      .rank = ddp_rank(o->ctx),
-                                      .dtype = read[o->options->precision],
-                                      .zero1 = o->options->zero1,
-                                      .any_world = o->options->determinism == DETERMINISM_WORLD,
-                                      .slots = o->slots };
-    return shares_open(&o->shares, &wish, err);
+    const struct shares_request request = { .group = ddp_world(o->ctx),
+                                            .device = o->device,
+                                            .params = &o->model->params,
+                                            .count = o->count,
+                                            .world = ddp_world_size(o->ctx),
+                                            .rank = ddp_rank(o->ctx),
+                                            .dtype = read[o->options->precision],
+                                            .zero1 = o->options->zero1,
+                                            .any_world = o->options->determinism == DETERMINISM_WORLD,
+                                            .slots = o->slots };
+    return shares_open(&o->shares, &request, err);
 }
 
 /* Rank 0's parameters have been written over the masters; where there are none, over the values. */
@@ -99,7 +99,7 @@ static void optimizer_device_close(struct optimizer *o)
 
 /* --- one step ---------------------------------------------------------------------------------------- */
 
-static ddp_status look_at_norm(struct optimizer *o, struct ddp_err *err)
+static ddp_status check_norm(struct optimizer *o, struct ddp_err *err)
 {
     const double most = o->options->clip > 0 ? o->options->clip : INFINITY;
     const double unscale = 1 / (double)o->scaler.scale;
@@ -124,7 +124,7 @@ static ddp_status device_scale(struct optimizer *o, int *go, struct ddp_err *err
  * Calls that could not be carried out are told here, whether the step is made or not. */
 static ddp_status optimizer_device_look(struct optimizer *o, int *go, struct ddp_err *err)
 {
-    ddp_status status = look_at_norm(o, err);
+    ddp_status status = check_norm(o, err);
     if (status == DDP_OK && o->options->precision == PRECISION_FP16)
         status = device_scale(o, go, err);
     return status == DDP_OK ? o->device->ops->end(o->device, err) : status;
@@ -547,7 +547,7 @@ static ddp_status make_step(struct optimizer *o, struct ddp_err *err)
 }
 
 /* With a scaled loss: is this step to be made? */
-static ddp_status look_at_scale(struct optimizer *o, bool wants_norm, int *go, struct ddp_err *err)
+static ddp_status check_scale(struct optimizer *o, bool wants_norm, int *go, struct ddp_err *err)
 {
     bool scales = o->options->precision == PRECISION_FP16;
     ddp_status status = scales ? unscale(o, err) : DDP_OK;
@@ -575,7 +575,7 @@ ddp_status optimizer_update(struct optimizer *o, double lr, bool wants_norm, str
     int go = 1;
     if (o->device != NULL)
         return update_on_device(o, lr, err);
-    ddp_status status = look_at_scale(o, wants_norm, &go, err);
+    ddp_status status = check_scale(o, wants_norm, &go, err);
     optimizer_rule(o)->lr = lr;
     if (status == DDP_OK && go)
         status = make_step(o, err);

@@ -100,7 +100,7 @@ struct flight {
 };
 
 struct shares {
-    struct shares_wish wish;
+    struct shares_request request;
     struct shares_plan plan;
     float *grads;              /* of the device, as are the next two */
     float *slot[SHARES_SLOTS]; /* with zero1: this rank's shard of each */
@@ -116,28 +116,28 @@ struct shares {
 
 static const struct compute_ops *ops(const struct shares *s)
 {
-    return s->wish.device->ops;
+    return s->request.device->ops;
 }
 
 static void *stream(const struct shares *s)
 {
-    return ops(s)->stream(s->wish.device);
+    return ops(s)->stream(s->request.device);
 }
 
 static bool alone(const struct shares *s)
 {
-    return s->wish.world == 1;
+    return s->request.world == 1;
 }
 
 /* Layers read the masters themselves. */
 static bool has_masters(const struct shares *s)
 {
-    return s->wish.device->value_bytes != sizeof(float);
+    return s->request.device->value_bytes != sizeof(float);
 }
 
 static bool take(struct shares *s, void **out, size_t elements, size_t bytes)
 {
-    *out = ops(s)->alloc(s->wish.device, elements * bytes);
+    *out = ops(s)->alloc(s->request.device, elements * bytes);
     return *out != NULL;
 }
 
@@ -146,27 +146,27 @@ static bool shares_allocate(struct shares *s)
     const struct shares_plan *p = &s->plan;
     bool ok = take(s, (void **)&s->grads, p->count, sizeof(float)) &&
               take(s, (void **)&s->leaves, p->count / COMPUTE_LEAF, sizeof(double));
-    for (int i = has_masters(s) ? 0 : 1; s->wish.zero1 && i < s->wish.slots && ok; i++)
+    for (int i = has_masters(s) ? 0 : 1; s->request.zero1 && i < s->request.slots && ok; i++)
         ok = take(s, (void **)&s->slot[i], p->count / p->world, sizeof(float));
-    for (int i = 0; s->wish.any_world && !alone(s) && i < ROWS && ok; i++)
+    for (int i = 0; s->request.any_world && !alone(s) && i < ROWS && ok; i++)
         ok = take(s, (void **)&s->flight[i].rows, p->world * p->bucket, sizeof(float));
     return ok && (s->waits = calloc(p->buckets, sizeof(*s->waits))) != NULL;
 }
 
-ddp_status shares_open(struct shares **out, const struct shares_wish *wish, struct ddp_err *err)
+ddp_status shares_open(struct shares **out, const struct shares_request *request, struct ddp_err *err)
 {
     struct shares *s = *out = calloc(1, sizeof(*s));
     if (s == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for shares of %zu parameters", wish->params->count);
-    s->wish = *wish;
-    if (shares_plan_make(&s->plan, wish->count, wish->params->n, (size_t)wish->world, (size_t)wish->rank,
-                         wish->any_world ? BUCKET_OF_ROWS : BUCKET) &&
+        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for shares of %zu parameters", request->params->count);
+    s->request = *request;
+    if (shares_plan_make(&s->plan, request->count, request->params->n, (size_t)request->world,
+                         (size_t)request->rank, request->any_world ? BUCKET_OF_ROWS : BUCKET) &&
         shares_allocate(s))
         return DDP_OK;
     shares_close(s);
     *out = NULL;
     return ddp_fail(err, DDP_ERR_NOMEM, "no device memory for gradients and state of %zu parameters",
-                    wish->params->count);
+                    request->params->count);
 }
 
 /* A call that is still under way may use what is to be freed; one of a broken group is over. */
@@ -188,7 +188,7 @@ void shares_close(struct shares *s)
     for (int i = 0; i < ROWS; i++)
         end(s->flight[i].work);
     for (size_t i = 0; i < sizeof(memory) / sizeof(memory[0]); i++)
-        ops(s)->release(s->wish.device, memory[i]);
+        ops(s)->release(s->request.device, memory[i]);
     shares_plan_free(&s->plan);
     free(s->waits);
     free(s);
@@ -230,10 +230,10 @@ static ddp_status add_up(struct shares *s, struct flight *f, struct ddp_err *err
     if (status != DDP_OK)
         return status;
     const size_t bucket = shares_of_bucket(p, f->bucket);
-    const size_t from = s->wish.zero1 ? shares_mine(p, f->bucket) : shares_begin(p, f->bucket);
-    const size_t many = s->wish.zero1 ? shares_of_rank(p, f->bucket) : bucket;
-    ops(s)->sum_rows(s->wish.device, s->grads + from, f->rows + (from - shares_begin(p, f->bucket)), many,
-                     bucket, s->wish.world);
+    const size_t from = s->request.zero1 ? shares_mine(p, f->bucket) : shares_begin(p, f->bucket);
+    const size_t many = s->request.zero1 ? shares_of_rank(p, f->bucket) : bucket;
+    ops(s)->sum_rows(s->request.device, s->grads + from, f->rows + (from - shares_begin(p, f->bucket)), many,
+                     bucket, s->request.world);
     return DDP_OK;
 }
 
@@ -245,7 +245,7 @@ static ddp_status send_rows(struct shares *s, size_t b, struct ddp_err *err)
     if (status != DDP_OK)
         return status;
     f->bucket = b;
-    return library(ddp_all_gather(s->wish.group, s->grads + shares_begin(&s->plan, b), f->rows,
+    return library(ddp_all_gather(s->request.group, s->grads + shares_begin(&s->plan, b), f->rows,
                                   shares_of_bucket(&s->plan, b), DDP_F32, stream(s), &f->work),
                    err);
 }
@@ -255,7 +255,7 @@ static ddp_status send_shares(struct shares *s, size_t b, struct ddp_err *err)
     const struct shares_plan *p = &s->plan;
     ddp_work *work = NULL;
     ddp_status status =
-        ddp_reduce_scatter(s->wish.group, s->grads + shares_begin(p, b), s->grads + shares_mine(p, b),
+        ddp_reduce_scatter(s->request.group, s->grads + shares_begin(p, b), s->grads + shares_mine(p, b),
                            shares_of_rank(p, b), DDP_F32, DDP_AVG, stream(s), &work);
     if (status == DDP_OK)
         keep(s, work);
@@ -266,7 +266,7 @@ static ddp_status launch(struct shares *s, size_t b, struct ddp_err *err)
 {
     if (alone(s))
         return DDP_OK;
-    return s->wish.any_world ? send_rows(s, b, err) : send_shares(s, b, err);
+    return s->request.any_world ? send_rows(s, b, err) : send_shares(s, b, err);
 }
 
 static bool touches(const struct shares *s, size_t i, size_t b)
@@ -307,7 +307,7 @@ ddp_status shares_average(struct shares *s, struct ddp_err *err)
 /* Each leaf is one rank's, zero on all others: a sum of it and zeros is it, in whatever order. */
 static ddp_status gather_leaves(struct shares *s, size_t leaves, struct ddp_err *err)
 {
-    struct compute *on = s->wish.device;
+    struct compute *on = s->request.device;
     ops(s)->zero(on, s->leaves, leaves * sizeof(*s->leaves));
     for (size_t b = 0; b < s->plan.buckets; b++) {
         const size_t mine = shares_mine(&s->plan, b);
@@ -316,25 +316,26 @@ static ddp_status gather_leaves(struct shares *s, size_t leaves, struct ddp_err 
     if (alone(s))
         return DDP_OK;
     return library(
-        ddp_all_reduce(s->wish.group, s->leaves, s->leaves, leaves, DDP_F64, DDP_SUM, stream(s), NULL), err);
+        ddp_all_reduce(s->request.group, s->leaves, s->leaves, leaves, DDP_F64, DDP_SUM, stream(s), NULL),
+        err);
 }
 
 ddp_status shares_norm(struct shares *s, double most, double unscale, struct ddp_err *err)
 {
     const size_t leaves = s->plan.count / COMPUTE_LEAF;
     ddp_status status = DDP_OK;
-    if (s->wish.zero1)
+    if (s->request.zero1)
         status = gather_leaves(s, leaves, err);
     else
-        ops(s)->squares(s->wish.device, s->leaves, s->grads, s->plan.count);
-    ops(s)->join_squares(s->wish.device, s->leaves, leaves, most, unscale);
+        ops(s)->squares(s->request.device, s->leaves, s->grads, s->plan.count);
+    ops(s)->join_squares(s->request.device, s->leaves, leaves, most, unscale);
     return status;
 }
 
 /* What layers read, from element `at` of the flat array on. */
 static char *weights(const struct shares *s, size_t at)
 {
-    return (char *)(uintptr_t)s->wish.params->each[0].at + at * s->wish.device->value_bytes;
+    return (char *)(uintptr_t)s->request.params->each[0].at + at * s->request.device->value_bytes;
 }
 
 static float *of_slot(const struct shares *s, int slot, size_t at)
@@ -358,7 +359,7 @@ void shares_update(struct shares *s, const ddp_optim *rule, size_t i)
                                           .m = of_slot(s, 1, at),
                                           .v = of_slot(s, 2, at),
                                           .n = piece.n };
-        ops(s)->update(s->wish.device, rule, &u);
+        ops(s)->update(s->request.device, rule, &u);
     }
 }
 
@@ -367,9 +368,9 @@ ddp_status shares_send(struct shares *s, struct ddp_err *err)
     ddp_status status = DDP_OK;
     for (size_t b = 0; b < s->plan.buckets && status == DDP_OK && !alone(s); b++) {
         ddp_work *work = NULL;
-        status = ddp_all_gather(s->wish.group, weights(s, shares_mine(&s->plan, b)),
+        status = ddp_all_gather(s->request.group, weights(s, shares_mine(&s->plan, b)),
                                 weights(s, shares_begin(&s->plan, b)), shares_of_rank(&s->plan, b),
-                                s->wish.dtype, stream(s), &work);
+                                s->request.dtype, stream(s), &work);
         if (status == DDP_OK)
             keep(s, work);
     }
@@ -387,7 +388,7 @@ static ddp_status copy_bucket(struct shares *s, size_t b, const float *room, flo
         const struct shares_piece piece = shares_piece(&s->plan, i, begin, shares_of_bucket(&s->plan, b));
         if (piece.n > 0)
             status =
-                ops(s)->copy(s->wish.device, flat + piece.first, room + (piece.at - begin), piece.n, err);
+                ops(s)->copy(s->request.device, flat + piece.first, room + (piece.at - begin), piece.n, err);
     }
     return status;
 }
@@ -399,7 +400,7 @@ static ddp_status export_bucket(struct shares *s, int slot, size_t b, float *fla
     if (alone(s))
         return copy_bucket(s, b, mine, flat, err);
     ddp_status status = library(
-        ddp_gather(s->wish.group, mine, s->room, shares_of_rank(&s->plan, b), DDP_F32, 0, stream(s), NULL),
+        ddp_gather(s->request.group, mine, s->room, shares_of_rank(&s->plan, b), DDP_F32, 0, stream(s), NULL),
         err);
     return status == DDP_OK && flat != NULL ? copy_bucket(s, b, s->room, flat, err) : status;
 }
@@ -412,7 +413,7 @@ ddp_status shares_export(struct shares *s, int slot, float *flat, struct ddp_err
         return ddp_fail(err, DDP_ERR_NOMEM, "no device memory for a checkpoint");
     for (size_t b = 0; b < s->plan.buckets && status == DDP_OK && s->slot[slot] != NULL; b++)
         status = export_bucket(s, slot, b, flat, err);
-    ops(s)->release(s->wish.device, s->room);
+    ops(s)->release(s->request.device, s->room);
     s->room = NULL;
     return status;
 }
@@ -425,8 +426,9 @@ ddp_status shares_import(struct shares *s, int slot, const float *flat, struct d
             const struct shares_piece piece =
                 shares_piece(&s->plan, i, shares_mine(&s->plan, b), shares_of_rank(&s->plan, b));
             if (piece.n > 0)
-                status = ops(s)->copy(s->wish.device, s->slot[slot] + shares_in_shard(&s->plan, b, piece.at),
-                                      flat + piece.first, piece.n, err);
+                status =
+                    ops(s)->copy(s->request.device, s->slot[slot] + shares_in_shard(&s->plan, b, piece.at),
+                                 flat + piece.first, piece.n, err);
         }
     }
     return status;

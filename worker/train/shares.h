@@ -65,7 +65,7 @@ struct shares_piece shares_piece(const struct shares_plan *p, size_t i, size_t f
 
 enum { SHARES_SLOTS = 3 };
 
-struct shares_wish {
+struct shares_request {
     ddp_group *group; /* borrowed, as are the next three */
     struct compute *device;
     const struct model_tensors *params; /* placed at a multiple of shares_multiple(world) */
@@ -78,7 +78,7 @@ struct shares_wish {
 
 struct shares;
 
-ddp_status shares_open(struct shares **out, const struct shares_wish *wish, struct ddp_err *err);
+ddp_status shares_open(struct shares **out, const struct shares_request *request, struct ddp_err *err);
 void shares_close(struct shares *s); /* NULL is allowed */
 
 float *shares_grad(const struct shares *s, size_t i);

@@ -526,19 +526,19 @@ static ddp_status open_data(struct trainer *t, struct ddp_err *err)
     const struct train_options *o = t->options;
     const struct model_kind *kind = &models[o->model];
     const struct feed_options how = { o->seed, (int)o->loader_threads, o->augment };
-    const struct dataset_wish what = { kind->input, o->length != 0 ? o->length : kind->length,
-                                       kind->vocabulary };
+    const struct dataset_request what = { kind->input, o->length != 0 ? o->length : kind->length,
+                                          kind->vocabulary };
     ddp_status status = dataset_load(&t->train_set, o->data, DATASET_TRAIN, &what, err);
     if (status == DDP_OK)
         status = dataset_load(&t->test_set, o->data, DATASET_TEST, &what, err);
-    const struct split_wish wish = { .samples = t->train_set.n,
-                                     .batch = o->batch,
-                                     .global_batch = o->global_batch,
-                                     .accumulate = o->accumulate,
-                                     .any_world = o->determinism == DETERMINISM_WORLD,
-                                     .together = o->sync_bn || ddp_device(t->ctx) >= 0 };
+    const struct split_request request = { .samples = t->train_set.n,
+                                           .batch = o->batch,
+                                           .global_batch = o->global_batch,
+                                           .accumulate = o->accumulate,
+                                           .any_world = o->determinism == DETERMINISM_WORLD,
+                                           .together = o->sync_bn || ddp_device(t->ctx) >= 0 };
     if (status == DDP_OK)
-        status = split_make(&t->split, &wish, ddp_world_size(t->ctx), ddp_rank(t->ctx), err);
+        status = split_make(&t->split, &request, ddp_world_size(t->ctx), ddp_rank(t->ctx), err);
     return status == DDP_OK ? feed_init(&t->feed, &t->train_set, &t->split, &how, err) : status;
 }
 

@@ -11,8 +11,8 @@ enum { GRACE_MS = 1000 };
 
 static size_t n;
 
-static const struct agent_wish *at(struct agent *a, uint64_t now_ms, enum agent_event_type type, int r,
-                                   int code)
+static const struct agent_effect *at(struct agent *a, uint64_t now_ms, enum agent_event_type type, int r,
+                                     int code)
 {
     struct agent_event e = { .type = type, .now_ms = now_ms, .local_rank = r, .pid = 100 + r };
     e.exit_code = type == AGENT_EXITED ? code : 0;
@@ -39,14 +39,14 @@ static struct agent *in_state(enum agent_state state)
     struct agent *a = agent_new(
         &(struct agent_options){ .nproc = 2, .grace_ms = GRACE_MS, .linger_ms = 1000, .max_restarts = 1 });
     cr_assert_not_null(a);
-    bool good = state == AGENT_SWEEPING || state == AGENT_LINGERING || state == AGENT_DONE;
-    bool over = state == AGENT_DRAINING || state == AGENT_AWAITING || state == AGENT_BACKING_OFF;
+    bool good = state == AGENT_SWEEPING || state == AGENT_WAIT_PEERS || state == AGENT_DONE;
+    bool over = state == AGENT_DRAINING || state == AGENT_WAIT_VERDICT || state == AGENT_BACKING_OFF;
     if (state != AGENT_GATHERING) {
         at(a, 0, AGENT_START, 0, 0);
         at(a, 0, AGENT_SPAWNED, 0, 0);
         at(a, 0, AGENT_SPAWNED, 1, 0);
     }
-    if (state == AGENT_DOUBTING)
+    if (state == AGENT_SETTLING)
         at(a, 10, AGENT_EXITED, 0, DDP_EXIT_PEER_LOST);
     if (state == AGENT_STOPPING || state == AGENT_KILLING || over)
         at(a, 10, AGENT_EXITED, 0, 1);
@@ -58,7 +58,7 @@ static struct agent *in_state(enum agent_state state)
         at(a, 10, AGENT_EXITED, 1, 0);
     if ((good && state != AGENT_SWEEPING) || over)
         at(a, 10, AGENT_ALONE, 0, 0);
-    if (state == AGENT_AWAITING || state == AGENT_BACKING_OFF)
+    if (state == AGENT_WAIT_VERDICT || state == AGENT_BACKING_OFF)
         at(a, 10, AGENT_DRAINED, 0, 0);
     if (state == AGENT_BACKING_OFF || state == AGENT_DONE)
         verdict(a, 10, state == AGENT_BACKING_OFF);
@@ -71,13 +71,13 @@ Test(agent, every_cell_leads_where_it_should)
     enum {
         G = AGENT_GATHERING,
         R = AGENT_RUNNING,
-        U = AGENT_DOUBTING,
+        U = AGENT_SETTLING,
         S = AGENT_STOPPING,
         K = AGENT_KILLING,
         W = AGENT_SWEEPING,
         I = AGENT_DRAINING,
-        L = AGENT_LINGERING,
-        A = AGENT_AWAITING,
+        L = AGENT_WAIT_PEERS,
+        A = AGENT_WAIT_VERDICT,
         B = AGENT_BACKING_OFF,
         D = AGENT_DONE
     };
@@ -113,7 +113,7 @@ Test(agent, a_verdict_to_start_again_leads_on_from_two_states)
 {
     for (int state = 0; state < AGENT_STATES; state++) {
         struct agent *a = in_state((enum agent_state)state);
-        const bool waits = state == AGENT_AWAITING || state == AGENT_LINGERING;
+        const bool waits = state == AGENT_WAIT_VERDICT || state == AGENT_WAIT_PEERS;
         verdict(a, 20, true);
         cr_assert_eq((int)agent_state(a), waits ? AGENT_BACKING_OFF : state, "state %d", state);
         agent_free(a);
@@ -156,17 +156,17 @@ Test(agent, nonsense_is_ignored)
     agent_free(a);
 }
 
-/* The answer to WISH_SPAWN comes after the stop began: the newcomer is stopped as well. */
+/* The answer to EFFECT_SPAWN comes after the stop began: the newcomer is stopped as well. */
 Test(agent, who_starts_too_late_is_told_at_once)
 {
     struct agent *a = agent_new(&(struct agent_options){ .nproc = 2, .grace_ms = GRACE_MS });
     at(a, 0, AGENT_START, 0, 0);
     at(a, 0, AGENT_STOP, 0, SIGHUP);
     cr_assert_eq(agent_state(a), AGENT_STOPPING);
-    const struct agent_wish *wish = at(a, 1, AGENT_SPAWNED, 0, 0);
+    const struct agent_effect *effect = at(a, 1, AGENT_SPAWNED, 0, 0);
     cr_assert_eq(n, 2);
-    cr_assert_eq(wish[0].type, WISH_SIGNAL);
-    cr_assert_eq(wish[0].signal, SIGHUP);
+    cr_assert_eq(effect[0].type, EFFECT_SIGNAL);
+    cr_assert_eq(effect[0].signal, SIGHUP);
     agent_free(a);
 }
 
@@ -338,7 +338,7 @@ static void play(struct agent *a, const struct exit_case *c)
     }
     if (c->stop != 0)
         at(a, 20, AGENT_STOP, 0, c->stop);
-    if (agent_state(a) == AGENT_DOUBTING)
+    if (agent_state(a) == AGENT_SETTLING)
         at(a, agent_deadline(a), AGENT_TICK, 0, 0);
     for (int r = 0; r < 3; r++) { /* who still runs dies of what we send */
         struct agent_event e = { .type = AGENT_EXITED, .now_ms = 2000, .local_rank = r };
@@ -407,7 +407,7 @@ Test(agent, what_cannot_be_killed_has_an_exit_code_of_its_own)
         at(a, 10, AGENT_EXITED, 0, 7);
         at(a, 10 + GRACE_MS, AGENT_TICK, 0, 0);
         at(a, 10 + GRACE_MS + AGENT_UNKILLABLE_MS, AGENT_TICK, 0, 0);
-        cr_assert_eq(agent_state(a), AGENT_AWAITING);
+        cr_assert_eq(agent_state(a), AGENT_WAIT_VERDICT);
         at(a, agent_deadline(a), AGENT_TICK, 0, 0);
         cr_assert_eq(agent_state(a), AGENT_DONE, "for a verdict it waits only a moment");
         cr_assert_eq(agent_exit_code(a), 124);

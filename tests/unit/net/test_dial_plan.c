@@ -29,7 +29,7 @@ static void resolved(const char *a, const char *b)
     dial_resolved(&dial, addresses, b != NULL ? 2 : 1, NULL, now);
 }
 
-static struct dial_wish next(void)
+static struct dial_step next(void)
 {
     return dial_next(&dial, now);
 }
@@ -66,7 +66,7 @@ static int live(uint64_t until, int error, uint64_t took_ms)
 {
     int connects = 0;
     while (now < until) {
-        struct dial_wish w = next();
+        struct dial_step w = next();
         if (w.what == DIAL_GIVE_UP)
             break;
         if (w.what == DIAL_LOOK_UP)
@@ -104,7 +104,7 @@ Test(dial_plan, addresses_race_with_a_head_start)
     next();
     resolved("fe80::1", "10.0.0.1");
     cr_assert_eq(next().runner, 0);
-    struct dial_wish w = next();
+    struct dial_step w = next();
     cr_assert_eq(w.what, DIAL_WAIT);
     cr_assert_eq(w.at_ms, now + 250);
     now = w.at_ms;
@@ -120,7 +120,7 @@ Test(dial_plan, a_dead_address_costs_the_next_one_no_time)
     resolved("fe80::1", "10.0.0.1");
     next();
     fail_runner(0, true, ENETUNREACH);
-    struct dial_wish w = next();
+    struct dial_step w = next();
     cr_assert_eq(w.what, DIAL_CONNECT);
     cr_assert_eq(w.runner, 1);
     fail_runner(1, false, ECONNREFUSED);
@@ -134,7 +134,7 @@ Test(dial_plan, pauses_grow_to_two_seconds_with_jitter)
     uint64_t last = 0;
     live(1001, ECONNREFUSED, 1);
     for (int i = 0; i < 12; i++) {
-        struct dial_wish w = next();
+        struct dial_step w = next();
         cr_assert_eq(w.what, DIAL_WAIT);
         last = w.at_ms - now;
         cr_assert_leq(last, 2500);
@@ -249,7 +249,7 @@ Test(dial_plan, no_answer_is_dropped_after_five_seconds_and_told, .fini = tear_d
     cr_assert_eq(next().what, DIAL_CONNECT);
     now += 2000;
     cr_assert(hears("a connection is not answered yet"), "%s", (char *)heard.data);
-    struct dial_wish w = next();
+    struct dial_step w = next();
     now = w.at_ms;
     cr_assert_eq(now, 6000);
     w = next();
@@ -318,7 +318,7 @@ Test(dial_plan, a_name_that_appears_later_is_found, .fini = tear_down)
     dial_unresolved(&dial, EAI_NONAME, now);
     now += 2000;
     cr_assert(hears("n1 does not find the name 'pod-0.svc'"), "%s", (char *)heard.data);
-    struct dial_wish w = next();
+    struct dial_step w = next();
     cr_assert_eq(w.what, DIAL_LOOK_UP);
     resolved("10.0.0.1", NULL);
     cr_assert_eq(next().what, DIAL_CONNECT);

@@ -157,21 +157,21 @@ Test(kernel_log, cut_or_strange_lines_do_no_harm)
 
 /* --- core files ----------------------------------------------------------------------------------------- */
 
-Test(core_glob, makes_a_pattern_of_a_pattern)
+Test(coredump_glob, makes_a_pattern_of_a_pattern)
 {
     static char glob[PATH_MAX];
-    cr_expect(core_glob("core\n", false, 77, SIGSEGV, glob));
+    cr_expect(coredump_glob("core\n", false, 77, SIGSEGV, glob));
     cr_expect_str_eq(glob, "core");
-    cr_expect(core_glob("core", true, 77, SIGSEGV, glob));
+    cr_expect(coredump_glob("core", true, 77, SIGSEGV, glob));
     cr_expect_str_eq(glob, "core.77");
-    cr_expect(core_glob("/cores/%e.%p.%s-%t%%%", true, 77, SIGSEGV, glob));
+    cr_expect(coredump_glob("/cores/%e.%p.%s-%t%%%", true, 77, SIGSEGV, glob));
     cr_expect_str_eq(glob, "/cores/*.77.11-*%");
-    cr_expect(core_glob("a*b[", false, 77, SIGSEGV, glob));
+    cr_expect(coredump_glob("a*b[", false, 77, SIGSEGV, glob));
     cr_expect_str_eq(glob, "a\\*b\\[");
-    cr_expect_not(core_glob("|/usr/lib/systemd/systemd-coredump %P", false, 77, SIGSEGV, glob));
+    cr_expect_not(coredump_glob("|/usr/lib/systemd/systemd-coredump %P", false, 77, SIGSEGV, glob));
 }
 
-Test(core_fault, is_in_the_notes)
+Test(coredump_fault, is_in_the_notes)
 {
     struct {
         Elf64_Ehdr header;
@@ -189,14 +189,14 @@ Test(core_fault, is_in_the_notes)
                .siginfo = { SIGSEGV, 0, SEGV_MAPERR, 0, 0x1238 } };
     uint64_t address = 0;
     core.segment.p_filesz = sizeof(core) - core.segment.p_offset;
-    cr_expect(core_fault(slice_of(&core, sizeof(core)), &address));
+    cr_expect(coredump_fault(slice_of(&core, sizeof(core)), &address));
     cr_expect_eq(address, 0x1238);
     core.siginfo[2] = SI_USER;
-    cr_expect_not(core_fault(slice_of(&core, sizeof(core)), &address), "somebody sent it");
+    cr_expect_not(coredump_fault(slice_of(&core, sizeof(core)), &address), "somebody sent it");
     for (size_t len = 0; len < sizeof(core); len++) {
         uint8_t *part = malloc(len + 1);
         memcpy(part, &core, len);
-        cr_expect_not(core_fault(slice_of(part, len), &address), "%zu", len);
+        cr_expect_not(coredump_fault(slice_of(part, len), &address), "%zu", len);
         free(part);
     }
 }

@@ -95,9 +95,9 @@ Test(report, shows_a_segfault_with_address_and_core_file, .fini = tear_down)
     struct worker_evidence e = { .fault_known = true,
                                  .fault = 0x10,
                                  .object = "libnccl.so.2+0x4a1b0",
-                                 .core_kind = CORE_FILE,
+                                 .coredump_kind = CORE_FILE,
                                  .core = "/tmp/core.4000",
-                                 .core_size = 12 << 20 };
+                                 .coredump_size = 12 << 20 };
     start(1, NULL);
     report.evidence = &e;
     run_all(1);
@@ -163,7 +163,7 @@ Test(report, says_that_a_sigkill_was_not_ours, .fini = tear_down)
 
 Test(report, says_that_dev_shm_is_full, .fini = tear_down)
 {
-    struct worker_evidence e = { .shm_size = 64 << 20, .shm_free = 0, .core_kind = CORE_NO_LIMIT };
+    struct worker_evidence e = { .shm_size = 64 << 20, .shm_free = 0, .coredump_kind = CORE_NO_LIMIT };
     start(1, NULL);
     report.evidence = &e;
     run_all(1);
@@ -324,7 +324,7 @@ Test(report, never_has_more_than_forty_lines, .fini = tear_down)
     for (size_t i = 7; i < sizeof(essay) - 1; i += 8)
         essay[i] = i % 3 == 0 ? '\n' : ' ';
     struct error_text error = { .message = essay, .callstack = "" };
-    struct worker_evidence e = { .oom = OOM_CGROUP, .kills = 1, .core_kind = CORE_LOST };
+    struct worker_evidence e = { .oom = OOM_CGROUP, .kills = 1, .coredump_kind = CORE_LOST };
     memset(e.cgroup, 'c', sizeof(e.cgroup) - 1);
     memset(e.core, 'c', sizeof(e.core) - 1);
     start(N, "logs");

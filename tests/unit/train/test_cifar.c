@@ -14,7 +14,7 @@
 static char dir[] = "/tmp/ddp-cifar-XXXXXX";
 static struct ddp_err err;
 static uint8_t records[3 * CIFAR_RECORD + 1];
-static const struct dataset_wish pictures = { .input = MODEL_PICTURES };
+static const struct dataset_request pictures = { .input = MODEL_PICTURES };
 
 /* Records 0, 1 and 2 have the labels 9, 0 and 4, and pixel i of record r is i + r. */
 static void make_dir(void)

@@ -12,7 +12,7 @@
 
 static char dir[] = "/tmp/ddp-idx-XXXXXX", path[64];
 static struct ddp_err err;
-static const struct dataset_wish pictures = { .input = MODEL_PICTURES };
+static const struct dataset_request pictures = { .input = MODEL_PICTURES };
 
 static void make_dir(void)
 {

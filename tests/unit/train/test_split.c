@@ -13,8 +13,8 @@ static struct ddp_err err;
 static struct split split_for(uint64_t samples, uint64_t batch, uint64_t global_batch, int world, int rank)
 {
     struct split s;
-    const struct split_wish wish = { .samples = samples, .batch = batch, .global_batch = global_batch };
-    cr_assert_eq(split_make(&s, &wish, world, rank, &err), DDP_OK, "%s", err.msg);
+    const struct split_request request = { .samples = samples, .batch = batch, .global_batch = global_batch };
+    cr_assert_eq(split_make(&s, &request, world, rank, &err), DDP_OK, "%s", err.msg);
     return s;
 }
 
@@ -40,21 +40,21 @@ Test(split, other_numbers_of_workers_get_one_shard_each)
 Test(split, a_batch_that_does_not_divide_is_refused_with_both_numbers)
 {
     struct split s;
-    struct split_wish wish = { .samples = 6000, .global_batch = 100 };
-    cr_expect_eq(split_make(&s, &wish, 3, 0, &err), DDP_ERR_ARG);
+    struct split_request request = { .samples = 6000, .global_batch = 100 };
+    cr_expect_eq(split_make(&s, &request, 3, 0, &err), DDP_ERR_ARG);
     cr_expect(strstr(err.msg, "--global_batch 100") && strstr(err.msg, "3 workers") &&
                   strstr(err.msg, "is 102"),
               "%s", err.msg);
-    wish.accumulate = 8;
-    cr_expect_eq(split_make(&s, &wish, 2, 0, &err), DDP_ERR_ARG);
+    request.accumulate = 8;
+    cr_expect_eq(split_make(&s, &request, 2, 0, &err), DDP_ERR_ARG);
     cr_expect(strstr(err.msg, "with --accumulate") && strstr(err.msg, "is 112"), "%s", err.msg);
 }
 
 Test(split, who_accumulates_goes_through_so_many_shards)
 {
     struct split s;
-    const struct split_wish wish = { .samples = 6000, .batch = 25, .accumulate = 3 };
-    cr_assert_eq(split_make(&s, &wish, 2, 1, &err), DDP_OK, "%s", err.msg);
+    const struct split_request request = { .samples = 6000, .batch = 25, .accumulate = 3 };
+    cr_assert_eq(split_make(&s, &request, 2, 1, &err), DDP_OK, "%s", err.msg);
     cr_expect(s.global_batch == 150 && s.shards == 6 && s.shards_here == 3 && s.first_shard == 3);
     cr_expect_eq(split_rows(&s, 0), 25);
 }
@@ -62,19 +62,19 @@ Test(split, who_accumulates_goes_through_so_many_shards)
 Test(split, for_any_world_there_are_eight_shards_whoever_computes_them)
 {
     struct split s;
-    struct split_wish wish = { .samples = 6000, .global_batch = 96, .any_world = true };
+    struct split_request request = { .samples = 6000, .global_batch = 96, .any_world = true };
     for (int world = 1; world <= 8; world *= 2) {
-        cr_assert_eq(split_make(&s, &wish, world, world - 1, &err), DDP_OK, "%s", err.msg);
+        cr_assert_eq(split_make(&s, &request, world, world - 1, &err), DDP_OK, "%s", err.msg);
         cr_expect(s.shards == 8 && s.shards_here == 8 / world && s.first_shard == 8 - 8 / world);
     }
-    wish.accumulate = 2;
-    cr_assert_eq(split_make(&s, &wish, 4, 0, &err), DDP_OK, "%s", err.msg);
+    request.accumulate = 2;
+    cr_assert_eq(split_make(&s, &request, 4, 0, &err), DDP_OK, "%s", err.msg);
     cr_expect(s.shards == 16 && s.shards_here == 4 && split_rows(&s, 0) == 6);
-    cr_expect_eq(split_make(&s, &wish, 3, 0, &err), DDP_ERR_ARG);
+    cr_expect_eq(split_make(&s, &request, 3, 0, &err), DDP_ERR_ARG);
     cr_expect(strstr(err.msg, "3 workers; there can be 1, 2, 4 or 8"), "%s", err.msg);
-    cr_expect_eq(split_make(&s, &wish, 16, 0, &err), DDP_ERR_ARG);
-    wish.global_batch = 100;
-    cr_expect_eq(split_make(&s, &wish, 4, 0, &err), DDP_ERR_ARG);
+    cr_expect_eq(split_make(&s, &request, 16, 0, &err), DDP_ERR_ARG);
+    request.global_batch = 100;
+    cr_expect_eq(split_make(&s, &request, 4, 0, &err), DDP_ERR_ARG);
     cr_expect(strstr(err.msg, "of 100 cannot be cut into 16") && strstr(err.msg, "112 can"), "%s", err.msg);
 }
 
@@ -118,11 +118,11 @@ static void write_file(const char *dir, enum dataset_kind kind, int dims, const 
 static void load_set(void)
 {
     char dir[] = "/tmp/ddp-split-XXXXXX";
-    const struct dataset_wish wish = { .input = MODEL_PICTURES };
+    const struct dataset_request request = { .input = MODEL_PICTURES };
     temp_dir_make(dir);
     write_file(dir, DATASET_IMAGES, 3, image_bytes, sizeof(image_bytes));
     write_file(dir, DATASET_LABELS, 1, label_bytes, sizeof(label_bytes));
-    cr_assert_eq(dataset_load(&set, dir, DATASET_TRAIN, &wish, &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(dataset_load(&set, dir, DATASET_TRAIN, &request, &err), DDP_OK, "%s", err.msg);
     temp_dir_remove(dir);
 }
 

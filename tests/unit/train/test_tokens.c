@@ -49,21 +49,21 @@ static void put(const char *name, int first, int n)
     put_bytes(name, TOKENS_HEADER + 2 * (size_t)n);
 }
 
-static struct dataset_wish wish(size_t length, size_t vocabulary)
+static struct dataset_request request(size_t length, size_t vocabulary)
 {
-    return (struct dataset_wish){ .input = MODEL_TOKENS, .length = length, .vocabulary = vocabulary };
+    return (struct dataset_request){ .input = MODEL_TOKENS, .length = length, .vocabulary = vocabulary };
 }
 
 static void load(struct dataset *set, const char *where, enum dataset_part part, size_t length)
 {
-    const struct dataset_wish w = wish(length, 65536);
+    const struct dataset_request w = request(length, 65536);
     cr_assert_eq(dataset_load(set, where, part, &w, &err), DDP_OK, "%s", err.msg);
 }
 
 static void expect_refused(const char *says)
 {
     struct dataset set;
-    const struct dataset_wish w = wish(8, 65536);
+    const struct dataset_request w = request(8, 65536);
     cr_expect_neq(dataset_load(&set, dir, DATASET_TRAIN, &w, &err), DDP_OK, "%s", says);
     cr_expect(strstr(err.msg, says), "'%s' lacks '%s'", err.msg, says);
     cr_expect(strstr(err.msg, dir), "'%s' lacks the path", err.msg);
@@ -179,7 +179,7 @@ Test(tokens, a_token_outside_the_vocabulary_is_refused_at_its_offset)
 {
     struct dataset set;
     int32_t token[8], target[8];
-    const struct dataset_wish w = wish(8, 512);
+    const struct dataset_request w = request(8, 512);
     put("a_train.bin", 0, 17);
     put("b_train.bin", 500, 17);
     cr_assert_eq(dataset_load(&set, dir, DATASET_TRAIN, &w, &err), DDP_OK, "%s", err.msg);

@@ -60,7 +60,7 @@ struct cuda {
     struct CUfunc_st *kernel[KERNELS];
 
     lt_handle handle;
-    lt_wish wish;
+    lt_request request;
     void *workspace;
     struct plan plan[PLANS];
     int plans;

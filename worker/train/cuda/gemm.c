@@ -23,18 +23,18 @@ static bool check(struct cuda *c, lt_status status, const char *doing, const str
 
 bool cuda_gemm_open(struct cuda *c)
 {
-    static const lt_wish_attribute alignments[] = { LT_WISH_ALIGNMENT_A, LT_WISH_ALIGNMENT_B,
-                                                    LT_WISH_ALIGNMENT_C, LT_WISH_ALIGNMENT_D };
+    static const lt_request_attribute alignments[] = { LT_WISH_ALIGNMENT_A, LT_WISH_ALIGNMENT_B,
+                                                       LT_WISH_ALIGNMENT_C, LT_WISH_ALIGNMENT_D };
     const uint64_t workspace = WORKSPACE;
     const uint32_t alignment = ALIGNMENT;
     struct room room = { NULL, 0 };
     lt_status status = c->lt.create(&c->handle);
     if (status == LT_SUCCESS)
-        status = c->lt.wish_make(&c->wish);
+        status = c->lt.request_make(&c->request);
     if (status == LT_SUCCESS)
-        status = c->lt.wish_set(c->wish, LT_WISH_WORKSPACE, &workspace, sizeof(workspace));
+        status = c->lt.request_set(c->request, LT_WISH_WORKSPACE, &workspace, sizeof(workspace));
     for (size_t i = 0; i < sizeof(alignments) / sizeof(alignments[0]) && status == LT_SUCCESS; i++)
-        status = c->lt.wish_set(c->wish, alignments[i], &alignment, sizeof(alignment));
+        status = c->lt.request_set(c->request, alignments[i], &alignment, sizeof(alignment));
     c->workspace = cuda_room(c, &room, WORKSPACE);
     return check(c, status, "opening it", NULL) && c->workspace != NULL;
 }
@@ -55,8 +55,8 @@ void cuda_gemm_close(struct cuda *c)
 {
     for (int i = 0; i < c->plans; i++)
         plan_free(c, &c->plan[i]);
-    if (c->wish != NULL)
-        c->lt.wish_free(c->wish);
+    if (c->request != NULL)
+        c->lt.request_free(c->request);
     if (c->handle != NULL)
         c->lt.destroy(c->handle);
 }
@@ -107,7 +107,7 @@ static bool make_plan(struct cuda *c, const struct gemm *g, const void *bias, st
     if (status == LT_SUCCESS)
         status = lay_out(c, p);
     if (status == LT_SUCCESS)
-        status = c->lt.choose(c->handle, p->desc, p->a, p->b, p->d, p->d, c->wish, 1, &choice, &found);
+        status = c->lt.choose(c->handle, p->desc, p->a, p->b, p->d, p->d, c->request, 1, &choice, &found);
     if (status == LT_SUCCESS)
         status = found > 0 ? choice.state : LT_NOT_SUPPORTED;
     if (!check(c, status, "choosing an algorithm", g)) {

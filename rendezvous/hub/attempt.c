@@ -12,9 +12,9 @@
 
 /* --- the job it belongs to ------------------------------------------------------------------------------ */
 
-/* A session is known in up to six places: the table by id, the line of unfinished requests (`midway`), its job's
- * list, the store's waits, a barrier's seat, its rank's list. Freeing it takes it out of all of them, so nobody else
- * has to ask whether a session that it holds still lives. */
+/* Up to six places hold a session: the table by id, the line of unfinished requests (`midway`), its job's list, the
+ * store's waits, a barrier's seat, its rank's list. Freeing it removes it from all of them, so no holder has to ask
+ * whether its session still lives. */
 
 /* Change the job, and with it the quota that pays for the unfinished request. */
 static void set_job(struct hub *hub, struct session *s, struct job *job)
@@ -53,7 +53,7 @@ void session_enter(struct session *s, struct job *job)
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
-/* The one place that frees a session; whoever else knows of it is told here. */
+/* The one place that frees a session and notifies the others that refer to it. */
 void session_free(struct hub *hub, struct session *s, const char *how)
 {
     leave_job(s, how);
@@ -81,7 +81,7 @@ void session_drop(struct hub *hub, struct session *s, const char *why)
     drop(hub, s, why, true);
 }
 
-/* Whose node it would have been is not known. */
+/* The store cannot tell which node this connection would have become. */
 static void hurry_all_jobs(struct hub *hub)
 {
     EACH_NODE(node, &hub->jobs)
@@ -106,7 +106,7 @@ bool session_note_reject(struct hub *hub, const struct session *s, const char *w
     return is_news;
 }
 
-/* What a stranger speaks is said where the bytes tell it: somebody will look for the browser or the proxy. */
+/* Log which protocol a foreign client speaks where its bytes show it: the user will look for a browser or a proxy. */
 void session_reject(struct hub *hub, struct session *s, const char *why)
 {
     char words[512];

@@ -1,15 +1,16 @@
-/* control.c -- see session.h: what each call of an agent does, and who may make it.
+/* control.c -- the calls of agents: what each does, and which role may make it. See session.h.
  *
- * The dispatcher compares a request with the rows of messages.h before its handler gets it as a struct. What the values mean
- * together is the business of the rendezvous.
+ * The dispatcher compares a request with the rows of messages.h before its handler gets it as a struct. The
+ * rendezvous decides whether the values make sense together.
  *
- * `join` chooses the job of its connection. Every later call is about a round and names it: an agent that was cut off for a
- * while reports about a round that is over, and must learn that before it disturbs the next one.
+ * `join` chooses the job of its connection. Every later call is about a round and names it: an agent that was cut off
+ * for a while reports about a round that is over, and must learn that before it disturbs the next one.
  *
- * An agent's report about its own workers is taken as true, because it has started them and the kernel reports their end to it.
+ * An agent's report about its own workers is trusted, because it has started them and the kernel reports their end to
+ * it.
  *
- * A refusal is an answer like any other: "ok" false, a code, and advice. The connection stays, because closing it would look
- * like a store that is gone. */
+ * A refusal is an answer like any other: "ok" false, a code, and advice. The connection stays open, because a closed
+ * one would look like a store that is gone. */
 #include "hub/messages.h"
 
 #include "base/endpoint.h"
@@ -36,8 +37,8 @@ static bool is_node(struct hub *hub, const struct session *s)
     return s->is_node;
 }
 
-/* True when it was acted on. What is stale is refused, and the agent goes on: the verdict of that round was
- * sent before, and is on its way to it. */
+/* Return true when it was acted on. A stale call is refused and the agent continues: the verdict of that round is
+ * already on its way. */
 static bool answered(struct hub *hub, struct rdzv *r, uint32_t round, enum rdzv_answer how, cJSON *answer)
 {
     struct rdzv_facts facts;
@@ -64,8 +65,8 @@ static bool owns_rank(struct hub *hub, const struct session *s, int64_t rank, cJ
     return false;
 }
 
-/* For reports about workers: one that was on its way when the next round began would be taken for a report about the
- * worker that has the same rank now. Without a number it is believed, for agents that know no rounds. */
+/* For reports about workers: a report that was on its way when the next round began would be counted for the worker
+ * that has the same rank now. A report without a number is accepted, because older agents send none. */
 static bool is_stale(struct hub *hub, const struct session *s, int64_t round, cJSON *answer)
 {
     struct rdzv_facts facts;
@@ -260,9 +261,9 @@ static bool read_join(const struct message_join *m, struct rdzv_join *join, stru
     return true;
 }
 
-/* The job whose rendezvous a node that says `join` means. NULL: refused. Who is a node already stays in its
- * job, whatever it names: the rendezvous then refuses the name in its own words. A store that nobody has
- * named yet takes the name of its first node. */
+/* Find the job whose rendezvous a `join` means. NULL: refused. A session that is a node already stays in its job,
+ * whatever name it sends: the rendezvous then refuses the name with its own text. A store without a job takes the
+ * name of its first node. */
 static struct job *joined_job(struct hub *hub, struct session *s, const struct rdzv_join *join, cJSON *answer)
 {
     struct job *job = s->is_node ? s->job : job_claim(hub, s, join->job);
@@ -302,9 +303,9 @@ static bool welcome(struct session *s, struct job *job, cJSON *answer)
     return true;
 }
 
-/* What follows from it is told behind the answer: see on_control. Events are asked for before the join,
- * because the join is itself an event. One that is refused takes none, and tells the others soon: they wait
- * for it. The job's deadline is then read again, which the hurry has brought forward. */
+/* The pushes that follow are sent after the answer: see on_control. The node subscribes to events before it joins,
+ * because the join is itself an event. A refused node gets no events, and the others are notified soon, because they
+ * wait for it. The job's deadline is then read again, since the hurry has moved it. */
 static bool call_join(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct rdzv_join join;
@@ -407,7 +408,7 @@ static void note_worker(struct job *job, const struct rdzv_node_facts *node, con
                     cJSON_IsNumber(percent) ? percent->valueint : -1, wchan, job->hub->now_ms);
 }
 
-/* [local_rank, step, number, "all_reduce"]. A rank that waits sets a time at which somebody looks for whom. */
+/* [local_rank, step, number, "all_reduce"]. A rank that waits schedules the search for the rank it waits for. */
 static void note_step(struct job *job, const struct rdzv_node_facts *node, const cJSON *row)
 {
     const cJSON *local = cJSON_GetArrayItem(row, 0), *step = cJSON_GetArrayItem(row, 1);
@@ -450,8 +451,8 @@ static bool call_heartbeat(struct hub *hub, struct session *s, const union messa
 
 /* --- findings of nodes and ranks ------------------------------------------------------------------------ */
 
-/* Texts of a peer: cut to what a finding holds, and shown as they are only when they are plain. The others
- * are told soon: a node that is short of /dev/shm may be the reason they will wait. */
+/* Texts of a peer are cut to the size of a finding, and printed as they are only when they are plain. The other nodes
+ * get them soon: a node that is short of /dev/shm may be the reason they will wait. */
 static bool call_notice(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)hub, (void)answer;
@@ -462,7 +463,7 @@ static bool call_notice(struct hub *hub, struct session *s, const union message 
     return true;
 }
 
-/* What ranks may say; the others are for the store to find out, or for agents. */
+/* The findings that ranks may report; the store or the agents find the others. */
 static bool is_of_ranks(enum finding_code code)
 {
     return code == FINDING_PORTS_CLOSED;
@@ -478,8 +479,8 @@ static void subject_of(const struct session *s, char subject[FINDING_SUBJECT_MAX
         snprintf(subject, FINDING_SUBJECT_MAX, "rank %u", s->rank);
 }
 
-/* Whose rank it is was said with IDENTIFY, and is not asked again; the sentence and the advice are our table's. The first
- * is told to all at once, the others to who asks; all are forgotten with the attempt. */
+/* IDENTIFY has named the rank, so it is not asked again; sentence and advice are those of our table. The first is
+ * pushed to all nodes at once, later ones are kept for `why`; all are dropped with the attempt. */
 static bool call_trouble(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)answer;

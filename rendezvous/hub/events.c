@@ -3,18 +3,18 @@
  * Most jobs have no event log: then each call ends at its first line. An event is printed once, and that text is kept
  * for the next taker and put into the message for this one.
  *
- * One node takes them and not all: a log that is kept on every node would be the same a thousand times.
- * When the taker goes, the next that asked is told the last RECENT_BYTES again, so that what happened
- * between the two is not lost; who reads both logs knows an event by its number. */
+ * One node takes the events: a log on every node would hold the same lines a thousand times. When the taker leaves,
+ * the next node that asked gets the last RECENT_BYTES again, so that no event between the two is lost; a reader of
+ * both logs recognises an event by its number. */
 #include "hub/job.h"
 
 #include "base/text.h"
 #include "hub/session.h"
 
 enum {
-    RECENT_BYTES = 64 << 10, /* are told again to the next taker */
+    RECENT_BYTES = 64 << 10, /* sent again to the next taker */
     PER_SECOND = 5000,
-    ARRIVALS = 1024,                   /* ranks of a barrier whose time of arrival is told */
+    ARRIVALS = 1024,                   /* ranks of a barrier whose time of arrival is recorded */
     MEMBERS_BYTES = WIRE_MAX_JSON / 2, /* a message to an agent has room for no more */
     MISSING = 64,                      /* ... and of those who did not come */
     NAME_BYTES = 200
@@ -41,7 +41,7 @@ static void take_over(struct job *job, struct session *s)
         push(job->hub, s, (const char *)recent->data + at);
 }
 
-/* When nobody is left who asked, nobody is looked for again before the next one asks. */
+/* When no node is left that asked for events, skip the search until the next one asks. */
 static struct session *find_taker(struct job *job)
 {
     struct session *s = session_find(job->hub, job->events.taker);
@@ -67,7 +67,7 @@ void events_ask(struct job *job, struct session *s)
     job->events.asked = true;
 }
 
-/* Who was refused is no node and must not be a taker. */
+/* A refused session is no node and must not become the taker. */
 void events_leave(struct job *job, struct session *s)
 {
     s->takes_events = false;
@@ -99,7 +99,7 @@ static void remember(struct job_events *events, const char *text)
         buf_append(recent, text, len);
 }
 
-/* The taker is looked for first: a new one is told what was before, and this is not. */
+/* Find the taker first: a new one gets the events before this one, and must not get this one twice. */
 static void send_event(struct job *job, cJSON *o)
 {
     struct hub *hub = job->hub;
@@ -117,7 +117,7 @@ static void send_event(struct job *job, cJSON *o)
     cJSON_free(text);
 }
 
-/* What every event of the store has. The number is the hub's: with several jobs one log still has an order. */
+/* The members of every event of the store. The number counts per hub: with several jobs one log still has an order. */
 static cJSON *begin_event(struct job *job, enum event_kind kind)
 {
     struct hub *hub = job->hub;
@@ -173,7 +173,7 @@ void events_members(struct job *job, const struct rdzv_round *world)
     buf_free(&rows);
 }
 
-/* Told once, with the round that it belongs to, and let go: nobody else asks for it. */
+/* Recorded once, with its round, and freed, because no other event needs it. */
 static void add_world(cJSON *o, struct job *job, const struct rdzv_record *record)
 {
     cJSON_AddNumberToObject(o, "nnodes", record->nnodes);

@@ -60,8 +60,8 @@ static void jobs_tick(struct hub *hub)
     job_touch(TABLE_ENTRY(at, struct job, node));
 }
 
-/* Has this process stood still, and perhaps its whole machine? Then nobody could be heard, and each node gets its full
- * time again. When it goes on, the end of a connection may be read before it looks at the clock. */
+/* Detect that this process, and perhaps its whole machine, was suspended. Heartbeats were not read meanwhile, so each
+ * node gets its full time again. After a suspension the end of a connection may be read before the clock is checked. */
 static void feel_pulse(struct hub *hub)
 {
     if (hub->jobs_deadline_ms == UINT64_MAX || hub->now_ms <= hub->jobs_deadline_ms + STOOD_STILL_MS)
@@ -92,7 +92,7 @@ void hub_disconnect(struct hub *hub, conn_id conn, const char *why, uint64_t now
     session_free(hub, s, why);
 }
 
-/* Kept for the case that nothing comes of it. */
+/* Kept for the case that the identification fails. */
 static void note_first(struct session *s, struct slice bytes)
 {
     size_t room = sizeof(s->first) - s->n_first, n = bytes.len < room ? bytes.len : room;
@@ -105,7 +105,7 @@ static void feed(struct hub *hub, struct session *s, struct slice bytes)
 {
     hub->feeding = s;
     bool ok = requests_feed(hub, s, bytes);
-    if (hub->drop_fed.msg[0] != '\0') { /* by the rendezvous, in the middle of its own request */
+    if (hub->drop_fed.msg[0] != '\0') { /* by the rendezvous, during the session's own request */
         hub->err = hub->drop_fed;
         hub->drop_fed.msg[0] = '\0';
         ok = false;
@@ -178,8 +178,7 @@ void hub_resume(struct hub *hub, conn_id conn, uint64_t now_ms)
 
 /* --- time ----------------------------------------------------------------------------------------------- */
 
-/* Everybody in a line has the same time, so its first is the next to be late: no heap of timers is
- * needed. */
+/* All sessions of a line have the same limit, so the first one times out first: no heap of timers is needed. */
 static uint64_t midway_deadline(const struct hub *hub, int spoken)
 {
     const struct list *line = &hub->midway[spoken];
@@ -195,8 +194,8 @@ uint64_t hub_deadline(const struct hub *hub)
     return earlier_of(earlier_of(unfinished, peer_deadline(hub)), hub->jobs_deadline_ms);
 }
 
-/* The first request has a limit of its own: who connects and says nothing is a scanner, who stops in the
- * middle of a later one mostly a rank whose machine is in trouble. */
+/* The first request has a limit for itself: a silent connection is mostly a scanner, and one that stops in the middle
+ * of a later request mostly a rank whose machine is in trouble. */
 static void drop_oldest(struct hub *hub, int spoken)
 {
     char why[128];
@@ -264,11 +263,11 @@ void hub_free(struct hub *hub)
     if (hub == NULL)
         return;
     EACH_NODE(node, &hub->jobs)
-    store_clear(
-        TABLE_ENTRY(node, struct job, node)->store); /* so that nobody is woken by the others' leaving */
+    store_clear(TABLE_ENTRY(node, struct job, node)->store); /* so that leaving sessions wake no others */
     struct table_node *node = table_next(&hub->sessions, NULL);
     for (struct table_node *next; node != NULL; node = next) {
-        TABLE_ENTRY(node, struct session, node)->is_node = false; /* nobody hears how the store ends */
+        TABLE_ENTRY(node, struct session, node)->is_node =
+            false; /* no node is notified of the end of the store */
         next = table_next(&hub->sessions, node);
         session_free(hub, TABLE_ENTRY(node, struct session, node), "the store ends");
     }

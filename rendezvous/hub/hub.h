@@ -32,7 +32,7 @@ struct hub_limits {
     const char *instance; /* tells this hub from any other, a random text of at most 32 bytes; borrowed */
     const char *host, *endpoint; /* where the store is, for messages: "n0", "n0:29500"; borrowed */
     bool many_jobs;              /* serve any number of jobs by name, ddp-rendezvous; else one */
-    uint64_t keep_ms;            /* ... and forget one that nobody has been connected to for so long */
+    uint64_t keep_ms;            /* ... and drop one that has had no connection for so long */
     bool dialect_b;              /* true: an old-dialect connection is torch 2.1 (opcode 8 means APPEND) */
 };
 
@@ -85,13 +85,14 @@ bool hub_has_request(struct hub *hub, conn_id conn);
 /* A connection from `peer` was closed before it became one of the hub's. True when a line in the log is due. */
 bool hub_note_refused(struct hub *hub, const char *peer, const char *why, uint64_t now_ms);
 
-/* Bytes have come in. They are consumed completely (a half command is kept inside). */
+/* Feed received bytes. They are consumed completely (half a command is kept inside). */
 void hub_feed(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms);
 
 /* Work off the requests of a connection that waited for may_reply. */
 void hub_resume(struct hub *hub, conn_id conn, uint64_t now_ms);
 
-/* The peer is gone; `why` says how ("closed by the peer", "connection reset"). Its waits end, barriers hear of it. */
+/* The peer is gone; `why` names the reason ("closed by the peer", "connection reset"). Its waits end, and its
+ * barriers are updated. */
 void hub_disconnect(struct hub *hub, conn_id conn, const char *why, uint64_t now_ms);
 
 /* When hub_tick wants to be called next, in ms of the same clock; UINT64_MAX = never. Ask after

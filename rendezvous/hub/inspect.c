@@ -1,8 +1,8 @@
-/* inspect.c -- the calls that only look: jobs, status, keys, waiters, barriers, rejects, why.
+/* inspect.c -- the calls that only read: jobs, status, keys, waiters, barriers, rejects, why.
  *
- * They walk what is there and keep nothing, so asking costs the asker's time only and no request pays for
- * being observable. An answer is one JSON object of at most 1 MiB, like every other: a list counts what its
- * rows will take when printed, ends early when there is no room, and "cut":true says so. */
+ * They walk existing structures and keep nothing, so only the asker pays, and no request pays for being observable.
+ * An answer is one JSON object of at most 1 MiB, like every other: a list counts the printed size of its rows, ends
+ * early when there is no room, and then has "cut":true. */
 #include "hub/messages.h"
 #include "hub/session.h"
 
@@ -23,7 +23,7 @@ enum {
     RANKS_SHOWN = 1024, /* ranks of one barrier */
 };
 
-/* An operator names the job, an agent has entered one; where there is only one, nobody needs to. */
+/* An operator names the job, an agent has joined one; with a single job no name is needed. */
 struct job *inspect_job(struct hub *hub, const struct session *s, const char *name)
 {
     struct job *job = name != NULL ? job_find(hub, name) : s->job != NULL ? s->job : job_only(hub);
@@ -89,7 +89,7 @@ static void add_text(cJSON *o, const char *name, struct slice bytes, size_t max,
 
 /* --- jobs ----------------------------------------------------------------------------------------------- */
 
-/* Counted when somebody asks; kept up to date it would cost every connection. */
+/* Counted on request, because keeping the count current would cost every connection. */
 static uint32_t count_sessions(const struct job *job)
 {
     uint32_t n = 0;
@@ -160,7 +160,7 @@ static void add_members(struct job *job, cJSON *answer)
     }
 }
 
-/* Counted when somebody asks, instead of at every wait. */
+/* Counted on request, and not at every wait. */
 static uint32_t count_waiters(const struct job *job)
 {
     uint32_t n = 0;
@@ -288,7 +288,7 @@ static void add_awaited_keys(const struct session *s, cJSON *row)
         cJSON_AddNumberToObject(row, "more", store_awaited_count(&s->waiter) - KEYS_SHOWN);
 }
 
-/* What the first of them is for, where it is one of PyTorch's. */
+/* The purpose of the first key, if it is one of PyTorch's keys. */
 static void add_torch_key(const struct session *s, cJSON *row)
 {
     struct slice name;
@@ -328,7 +328,7 @@ static cJSON *waiter_row(struct hub *hub, const struct session *s)
     return row;
 }
 
-/* `waiter` is somebody else than `s`, who asks and therefore does not wait. */
+/* `waiter` is another session than `s`, which asks and therefore does not wait. */
 bool inspect_waiters(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct job *job = inspect_job(hub, s, m->waiters.job);
@@ -346,7 +346,7 @@ bool inspect_waiters(struct hub *hub, struct session *s, const union message *m,
 
 /* --- barriers ------------------------------------------------------------------------------------------- */
 
-/* The first RANKS_SHOWN: who wants to know whom a job of 100,000 ranks waits for is content with a thousand. */
+/* The first RANKS_SHOWN: of a job of 100,000 ranks, a thousand waiters are enough. */
 static void add_ranks(cJSON *row, const char *name, const struct barrier *barrier, bool arrived)
 {
     cJSON *array = cJSON_AddArrayToObject(row, name);

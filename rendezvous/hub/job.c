@@ -1,9 +1,9 @@
 /* job.c -- see job.h.
  *
- * Jobs are made, found by name, freed, and know when they want to be looked at.
+ * Jobs are created, found by name and freed, and report when they need attention.
  *
- * A daemon lives for months, and jobs end without a word: one that nobody is connected to any more is forgotten
- * after a while, keys and all. Only where many are served: the store of a launcher goes with its launcher. */
+ * A daemon runs for months, and jobs end without notice: a job without connections is dropped with its keys after a
+ * while. That holds only for a store of many jobs: the store of a launcher ends with its launcher. */
 #include "hub/job.h"
 #include "hub/session.h"
 
@@ -101,7 +101,7 @@ void job_set_source(struct job *job, struct job_source *source)
 
 /* --- barriers --------------------------------------------------------------------------------------------- */
 
-/* What the barriers of a job ask of it: who they speak for, and who hears how they end. */
+/* The callbacks of a job's barriers: which rank a seat speaks for, and which session learns how a barrier ends. */
 
 /* No buffer in between, so that a released barrier needs no memory. */
 static void answer_barrier(void *user, struct barrier_seat *seat, enum barrier_outcome outcome,
@@ -175,8 +175,8 @@ struct barrier_env job_barrier_env(struct job *job)
 
 /* --- nodes ------------------------------------------------------------------------------------------------ */
 
-/* Between a connection and the rendezvous: a session is a node from its welcome until it ends, and as long
- * as it is one it stands among the hub's agents, whom peer_identity.c asks. */
+/* Between a connection and the rendezvous: a session is a node from its welcome until it ends, and stays in the hub's
+ * list of agents for that time, because peer_identity.c asks them. */
 
 enum { STOOD_LONG_MS = 1000, JUST_NOW_MS = 1000 };
 
@@ -217,7 +217,7 @@ static bool just_stood_still(const struct hub *hub)
     return hub->stood_ms >= STOOD_LONG_MS && hub->now_ms - hub->woke_ms <= JUST_NOW_MS;
 }
 
-/* The nodes that wait should hear of it soon: it is one more that is missing. */
+/* Notify the waiting nodes soon: one more node is missing. */
 void job_node_gone(struct session *s, const char *how)
 {
     char words[256];
@@ -241,19 +241,19 @@ void job_pardon(struct job *job)
         rdzv_pardon(job->rdzv, job->hub->now_ms);
 }
 
-/* One that is over is kept for those who ask how it ended. It stands in nobody's way: who joins again begins anew. */
+/* A finished rendezvous is kept for later questions about its end. It blocks no new one: the next join begins afresh. */
 enum { FORGET_OVER_MS = 60 * 1000 };
 
 enum { RESERVE_MAX = 1 << 20, RESERVES = 1024 };
 
-/* What a job costs beside what is in it, with the first chains of its tables. The one of a launcher is free: nobody
- * can make a second. */
+/* The cost of a job besides its contents, with the first chains of its tables. The job of a launcher is free, because
+ * there can be no second. */
 static uint64_t job_cost(const struct hub *hub)
 {
     return hub->limits.many_jobs ? sizeof(struct job) + 4096 : 0;
 }
 
-/* What each job is sure of. It is a part of its source's share, which limits the number of jobs. */
+/* The reserve of each job. It is a part of its source's share, which limits the number of jobs. */
 static uint64_t floor_of(const struct hub *hub)
 {
     const uint64_t reserve = hub->limits.max_bytes / RESERVES;

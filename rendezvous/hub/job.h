@@ -1,13 +1,13 @@
 /* job.h -- one job that the hub serves: its keys, its barriers, its members, and the connections that belong to it.
  *
- * A hub inside a launcher serves one job, as long as it lives. ddp-rendezvous serves many at once by name: what one
- * of them does (a restart empties its keys) does not touch the others. There is always at least one job; as long as
- * nobody has declared it, it has no name, and plain c10d clients may use it. The first declaration adopts it.
+ * A hub inside a launcher serves one job for its whole life. ddp-rendezvous serves many at once by name: an action of
+ * one (a restart empties its keys) does not touch the others. There is always at least one job; until it is declared
+ * it has no name, and plain c10d clients may use it. The first declaration adopts it.
  *
  *     connection -> session -> job -> store | barriers | members
- *                                (time and the way out are the hub's)
+ *                                (time and output are the hub's)
  *
- * A connection enters its job when that is known: when it says so (IDENTIFY, a call of its agent), or at its first
+ * A connection enters its job as soon as the job is known: from IDENTIFY, from a call of its agent, or at its first
  * request for a key when there is only one job. */
 #ifndef RENDEZVOUS_HUB_JOB_H
 #define RENDEZVOUS_HUB_JOB_H
@@ -29,12 +29,13 @@ struct rdzv_record;
 struct rdzv_round;
 struct session;
 
-/* What happens in a job, for an event log: who joined and left, rounds, stops, verdicts, barriers.
+/* The events of a job, for an event log: joins and departures of nodes, rounds, stops, verdicts, barriers.
  *
- * The store does not write files. Each event is one JSON object (base/events.h; launcher/README.md, "Event log")
- * that goes to the server's own log, if it keeps one, and to *one* agent of the job that has asked for it with its
- * `join`. When that one goes, the next takes over and is first told again the latest events: some may have been on
- * their way. Each carries "instance" and "n", so that a reader of several logs knows which it has seen. */
+ * The store does not write files. Each event is one JSON object (base/events.h; launcher/README.md, "Event log"). It
+ * goes to the server's own log, if it keeps one, and to *one* agent of the job that has asked for events in its
+ * `join`. When that agent leaves, the next one takes over and first receives the latest events again, because some
+ * may have been on their way. Each event carries "instance" and "n", so that a reader of several logs recognises
+ * duplicates. */
 struct job_events {
     bool asked;        /* an agent wants them, or has wanted them */
     uint64_t taker;    /* its connection; 0 = none, the next event looks for one */
@@ -42,7 +43,7 @@ struct job_events {
     char *members;     /* owned: those of the round that begins, as JSON; NULL = none */
 };
 
-/* Of a hub: so many in a second of a busy store are told; what is above is counted, and that is told. */
+/* Of a hub: so many events per second are sent by a busy store; the others are counted, and the count is sent. */
 struct event_limit {
     uint64_t number; /* of the latest event */
     uint64_t second;
@@ -52,8 +53,8 @@ struct event_limit {
 struct job {
     struct table_node node;     /* in hub->jobs, by name */
     struct hub *hub;            /* borrowed */
-    char name[MEMBER_TEXT_MAX]; /* "" = nobody has declared it */
-    struct job_source *source;  /* borrowed; NULL = nobody has declared it, or the hub serves one job */
+    char name[MEMBER_TEXT_MAX]; /* "" = not declared */
+    struct job_source *source;  /* borrowed; NULL = not declared, or the hub serves one job */
     struct quota share;  /* of the source's share, else of hub->quota, where the hub serves many jobs */
     struct quota *quota; /* what all of this job is charged to: `share`, or hub->quota itself */
     struct store *store; /* owned */
@@ -65,8 +66,8 @@ struct job {
     uint32_t spares, agreed; /* nodes a bigger round could take in; ranks that agreed to it, counted from 0 */
     struct schedule_state watch;
     struct torch_meets meets; /* of PyTorch's ranks in this attempt */
-    struct finding given_up;  /* what the first of them has waited for in vain, */
-    uint64_t given_up_ms;     /* ... and when that was; 0 = nobody has */
+    struct finding given_up;  /* the wait that the first of them gave up, */
+    uint64_t given_up_ms;     /* ... and when; 0 = none did */
     struct job_events events;
     struct notices notices;  /* what its nodes say about themselves */
     struct notices troubles; /* what ranks of this attempt have met */
@@ -80,7 +81,7 @@ struct job *job_new(struct hub *hub);
 /* Out of hub->jobs and freed; no session may be in it. */
 void job_free(struct job *job);
 
-/* The job of that name; NULL when there is none. */
+/* The job of that name, or NULL. */
 struct job *job_find(const struct hub *hub, const char *name);
 /* The only job there is; NULL when there are several. */
 struct job *job_only(const struct hub *hub);
@@ -101,15 +102,16 @@ uint64_t job_forget_at(const struct job *job);
 /* A job has changed: hub->jobs_deadline_ms is no later than what it needs. */
 void job_touch(struct job *job);
 
-/* Who declared a job, where the hub serves many jobs: the unit that the store's quota is divided by. A source is the uid of a
- * process on this host, otherwise an address; the /64 network counts for IPv6. It exists as long as it has a job.
+/* The source of a job, where the hub serves many jobs: the unit that the store's quota is divided by. A source is the
+ * uid of a process on this host, otherwise an address; the /64 network counts for IPv6. It exists as long as it has a
+ * job.
  *
  * From now on the job's share is a part of the share of `source`; NULL: of the whole store. */
 void job_set_source(struct job *job, struct job_source *source);
 
 /* The nodes of a job: connections of agents that have joined its rendezvous. */
 
-/* What a node needs that other sessions do not have. Asked for before it joins; false when memory is short. */
+/* Allocate the state that only nodes need, before the join; false when memory is short. */
 bool job_node_room(struct session *s);
 /* This session, which has room, is a node from now on. */
 void job_node_joined(struct session *s);
@@ -118,7 +120,7 @@ void job_node_gone(struct session *s, const char *how);
 /* It is none any more, and the rendezvous knows. */
 void job_node_ends(struct session *s);
 
-/* Everybody gets another full time to be heard of: it was we who stood still. */
+/* Give every node another full time for its heartbeat, because this process was suspended. */
 void job_pardon(struct job *job);
 
 /* --- events.c ------------------------------------------------------------------------------------------------------ */
@@ -135,7 +137,7 @@ void events_members(struct job *job, const struct rdzv_round *world);
 void events_record(void *job, const struct rdzv_record *record);
 void events_opened(void *job, const struct barrier *barrier);
 void events_ended(void *job, const struct barrier *barrier, enum barrier_outcome outcome, const char *why);
-/* The nodes are told of a finding. */
+/* Push a finding to the nodes. */
 void events_finding(struct job *job, const struct finding *finding);
 
 #endif

@@ -1,11 +1,11 @@
 /* lost_rank.c -- a rank is gone, or has given up, while others count on it.
  *
- * A rank has ended with 0, which looks like a success, while others count on it: all agents hear of it at once, and
- * whoever asks why. Or a rank of PyTorch's gives up waiting for the others of a group.
+ * If a rank ends with 0 while others wait for it, which looks like a success, all agents are notified at once, and
+ * `why` shows it. Or a rank of a PyTorch job gives up waiting for the others of a group.
  *
- * Its last words then name a key ("wait timeout after 20000ms, keys: /default_pg/0//cpu//0/1"), or not even that ("Socket
- * Timeout"), and it is the one that fails first. Whom it has waited for, and what that one did, is known at this moment only: a
- * little later all have given up, and the one that did not come is stopped with them. */
+ * Its last output then names a key ("wait timeout after 20000ms, keys: /default_pg/0//cpu//0/1"), or not even that
+ * ("Socket Timeout"), and it is the one that fails first. The store knows the missing rank and its state only at this
+ * moment: a little later all have given up, and the one that did not arrive is stopped with them. */
 
 #include "diagnosis/text.h"
 #include "hub/job.h"
@@ -23,7 +23,7 @@ enum {
     FRESH_MS = 60000,    /* from its end to that of the round: the others are stopped meanwhile */
 };
 
-/* For how long it has waited in vain, now or until a moment ago, and what for; 0 = it has not. */
+/* Return how long it has waited without success, now or until a moment ago, and for which key; 0 = it has not. */
 static uint64_t waited(const struct session *s, struct torch_key *key)
 {
     const struct torch_client *torch = s->torch;
@@ -112,7 +112,7 @@ static uint64_t last_try(const struct member *member)
     return last_ms;
 }
 
-/* Who has tried again since, mostly on a connection of its own, ends of something else. */
+/* A rank that has tried again since, mostly on another connection, ends for another reason. */
 void lost_peer_leaves(struct session *s)
 {
     struct job *job = s->job;
@@ -160,8 +160,8 @@ static const struct finding *torch_given_up(struct job *job, uint32_t rank)
 /* A barrier names who is missed. Collectives pass the store by: there only what is left is known, ranks that gave up and ranks that
  * ended well, and that every other has told its end before the round was over. */
 
-/* {"push":"left_waiting","text":"rank 0 ...","findings":[...]} Before those that wait are freed, or the verdict comes:
- * their words are then read for what they are. */
+/* {"push":"left_waiting","text":"rank 0 ...","findings":[...]} Sent before the waiting ranks are freed and before the
+ * verdict, so that agents read the output of those ranks as consequences. */
 static void tell_of_loss(struct job *job, const struct finding *f)
 {
     cJSON *o = cJSON_CreateObject();
@@ -192,8 +192,9 @@ void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32
         tell_of_loss(job, &f);
 }
 
-/* libddp says whom it has lost, "rank 3 (pid 203 on n1) has ended while ...". Others may well have ended before: who has sent its
- * part to the root of a gather has no more to do with it. -1: the words name nobody who has left. */
+/* libddp names the lost rank, "rank 3 (pid 203 on n1) has ended while ...". Other ranks may rightly have ended
+ * before: one that has sent its part to the root of a gather is done with it. -1: the text names no rank that has
+ * left. */
 static int64_t lost_in_words(const struct members *members, const struct failure *failure)
 {
     char name[64];
@@ -209,7 +210,7 @@ static int64_t lost_in_words(const struct members *members, const struct failure
     return -1;
 }
 
-/* Who was killed has given up nothing. */
+/* A killed rank has not given up a wait. */
 static void tell_given_up(struct job *job, const struct failure *failure)
 {
     const struct finding *f = failure->signal == 0 ? torch_given_up(job, (uint32_t)failure->rank) : NULL;

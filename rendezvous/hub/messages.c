@@ -1,7 +1,7 @@
 /* messages.c -- see messages.h.
  *
- * One walk over the rows for each purpose. cJSON parses and prints; what a member may be is compared with its row here,
- * so every refusal names the member and what it should have been. */
+ * One walk over the rows for each purpose. cJSON parses and prints; each member is compared with its row here, so
+ * every refusal names the member and the expected value. */
 #include "hub/messages.h"
 
 #include "base/text.h"
@@ -57,7 +57,7 @@ const char *message_name(enum message_id id)
     return messages[id].name;
 }
 
-/* Few rows: comparing each is faster than anything cleverer. What is sent most often stands first. */
+/* A linear search, because there are few rows. The most frequent messages come first. */
 enum message_id message_find_call(const char *op)
 {
     for (int id = 0; id < MESSAGE_COUNT; id++)

@@ -1,10 +1,10 @@
 /* messages.h -- the control messages between agents, operators and the store: one table.
  *
- * A message is a JSON object. What it holds stands in rows: kind, name, limits, what a missing one counts as, and what it
- * means. The structs below, encoder, decoder, limits, the tables in docs/protocol.md and the dictionary of the fuzzers
- * come from the rows, so a new fact is a new row, and the place that fills it.
+ * A message is a JSON object. Its members are rows: kind, name, limits, value when missing, and meaning. The structs
+ * below, encoder, decoder, limits, the tables in docs/protocol.md and the dictionary of the fuzzers come from the
+ * rows, so a new fact is a new row, and the place that fills it.
  *
- * Rows stand in the order in which they are sent. A receiver passes over names that it does not know. */
+ * Rows stand in the order in which they are sent. A receiver skips unknown names. */
 #ifndef RENDEZVOUS_MESSAGES_H
 #define RENDEZVOUS_MESSAGES_H
 
@@ -20,7 +20,7 @@
 
 /* --- rows ----------------------------------------------------------------------------------------------- */
 
-/* What stands in a struct for a member that is missing and has no other value: it is not sent, LIMIT apart. */
+/* The value in a struct of a member that is missing and has no other default: it is not sent, LIMIT apart. */
 #define MESSAGE_NONE   INT64_MIN
 #define MESSAGE_NEEDED (INT64_MIN + 1) /* in a row: without it the message is refused */
 
@@ -38,7 +38,7 @@
 
 #define MESSAGE_NUMBER_MAX 999999999999999ll /* whole in a double, too */
 
-/* Times in requests, in ms: a year is as good as for ever, and sums of a few cannot overflow. */
+/* Times in requests, in ms: a year is long enough, and sums of a few cannot overflow. */
 #define MESSAGE_MS_MAX (366ll * 24 * 3600 * 1000)
 
 /* X(kind, name, least, most, when missing, what it is). `most` of a text is its bytes; `least` is not looked at. */
@@ -59,7 +59,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 
 /* --- calls ---------------------------------------------------------------------------------------------- */
 
-/* What every call begins with. */
+/* The first members of every call. */
 #define FIELDS_OF_sender(X) ROUND_OF_SENDER(X)
 #define FIELDS_OF_op(X)     X(TEXT, op, 0, 64, MESSAGE_NEEDED, "name of the call")
 
@@ -149,7 +149,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     FAILURE_FACTS(X)                                                                                        \
     X(WHOLE, round, 0, UINT32_MAX, MESSAGE_NEEDED, "round that it was in")
 
-/* More is known of a failure that was told as `failed`. */
+/* More details of a failure that was reported with `failed`. */
 #define FIELDS_OF_explain(X) FIELDS_OF_failed(X)
 
 #define FIELDS_OF_done(X) \
@@ -424,18 +424,19 @@ enum message_class {
 enum message_class message_class(enum message_id id);
 /* "join". */
 const char *message_name(enum message_id id);
-/* The call with this "op", or the push with this "push"; MESSAGE_COUNT when there is none. */
+/* The call with this "op", or the push with this "push", or MESSAGE_COUNT. */
 enum message_id message_find_call(const char *op);
 enum message_id message_find_push(const char *push);
 
 /* --- encode and decode ---------------------------------------------------------------------------------- */
 
-/* Add the members of `message` to `o`. What finds no memory is missing, as with cJSON. */
+/* Add the members of `message` to `o`. When memory is short, a member is left out, as with cJSON. */
 void message_add(enum message_id id, const void *message, cJSON *o);
 /* A new object with its name and members; yours (cJSON_Delete). */
 cJSON *message_encode(enum message_id id, const void *message);
-/* With `err`, a wrong or missing member fails and is named there. Without, for what the store sends, it counts as missing and
- * this never fails; texts may then be of any length. Texts, lists and objects are borrowed from `o`. */
+/* With `err`, a wrong or missing member fails and is named there. Without `err`, for messages of the store, such a
+ * member counts as missing and this never fails; texts may then be of any length. Texts, lists and objects are
+ * borrowed from `o`. */
 bool message_decode(enum message_id id, const cJSON *o, void *message, struct ddp_err *err);
 
 /* The same with types: message_encode_join(&(struct message_join){ ... }). */
@@ -464,7 +465,7 @@ cJSON *message_encode_failure_cause(const struct failure *f);
 /* Read any of the three. Texts are cut to their room, further lines are left out. */
 void message_decode_failure(const cJSON *o, struct failure *f);
 
-/* One JSON object and nothing behind it; yours (cJSON_Delete). NULL: err says what is wrong. */
+/* Parse exactly one JSON object; yours (cJSON_Delete). NULL: err names the error. */
 cJSON *message_parse(struct slice text, struct ddp_err *err);
 
 #endif

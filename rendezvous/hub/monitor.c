@@ -2,12 +2,13 @@
  *
  * All nodes get the same text.
  *
- * Everything is told once: who has been told hears what is new, and nothing when nothing is. A node that comes later has
- * heard none of it; it gets all of it with the next news, or when it has waited as long as the others before they did.
+ * Everything is reported once: later reports contain only new findings, and none is sent without one. A node that
+ * joins later has received nothing yet; it gets all findings with the next report, or when it has waited as long as
+ * the others had.
  *
- * What was told last is kept as numbers and not as text: times in the text grow from look to look, and
- * 18 KB for each job that waits would be paid by all that are well. Two findings with the same digest cost
- * one word too few, which "time is up" makes good. */
+ * The findings reported last are kept as digests and not as text: times in the text grow from look to look, and every
+ * healthy job would pay 18 KB for it. Two findings with the same digest cost one line, which the last report before
+ * the deadline prints anyway. */
 #include "hub/monitor.h"
 
 #include "base/text.h"
@@ -177,8 +178,8 @@ static bool check_rendezvous(const struct job *job, struct look *l)
 
 /* --- who was not let in --------------------------------------------------------------------------------- */
 
-/* Where one job is served, a node that asked for another one is shown as well: a mistyped --rdzv_id is just
- * what keeps it from coming. With many jobs that is somebody else's affair. */
+/* With a single job, a node that asked for another job is shown as well: a mistyped --rdzv_id is the usual reason.
+ * With many jobs it belongs to another user. */
 static bool check_refused(const struct job *job, struct look *l)
 {
     const struct refusals *refusals = &job->hub->refusals;
@@ -201,7 +202,7 @@ static bool check_refused(const struct job *job, struct look *l)
     return l->refused != NULL;
 }
 
-/* "GET / HT" in quotes, and what is no text as numbers. */
+/* "GET / HT" in quotes, and other bytes as numbers. */
 static const char *print_first(char *text, size_t size, const struct reject *r)
 {
     struct slice first = slice_of(r->first, r->n_first);
@@ -215,8 +216,8 @@ static const char *print_first(char *text, size_t size, const struct reject *r)
     return r->n_first > 0 ? text : "none";
 }
 
-/* PyTorch's clients are no strangers once workers run. Before that nobody has started any. Then a torchrun
- * somewhere was given our address. */
+/* PyTorch clients are expected once workers run. Before that no worker exists, so a torchrun elsewhere was given our
+ * address. */
 static void add_bare_clients(const struct job *job, struct rejects *all)
 {
     LIST_EACH(node, &job->sessions)
@@ -230,8 +231,8 @@ static void add_bare_clients(const struct job *job, struct rejects *all)
     }
 }
 
-/* A copy of the hub's rows, with the clients that are still connected noted in it: they are no rejects yet,
- * and the hub's count of these must not grow because somebody looked. */
+/* A copy of the hub's rows, with the clients that are still connected noted in it: they are no rejects yet, and the
+ * hub's count must not grow because of a look. */
 static bool check_strangers(const struct job *job, struct look *l)
 {
     struct rejects *all = l->rejects = hub_all_rejects(job->hub);
@@ -323,7 +324,7 @@ static bool check_waits(const struct job *job, struct look *l)
     return l->waits != NULL;
 }
 
-/* Only while a round runs, for nobody else asks for them: there may be 100,000. */
+/* Only while a round runs, because only then they are needed: there may be 100,000. */
 static bool check_ranks(struct job *job, struct look *l)
 {
     const uint32_t n = job->members.known && l->snapshot.phase == PHASE_RUNNING ? job->members.world_size : 0;
@@ -348,8 +349,8 @@ static void check_store(const struct hub *hub, struct snapshot *s)
                                         .max = hub->quota.max };
 }
 
-/* Without a rendezvous (workers started by hand, a store on its own) what is known are its ranks. Half a
- * look is none: what was not seen would be taken for what is not there. */
+/* Without a rendezvous (workers started by hand, a store without agents) only the ranks are known. A partial snapshot
+ * is discarded, because its gaps would count as missing nodes. */
 bool snapshot_job(struct job *job, struct look *l)
 {
     *l = (struct look){ .snapshot = { .job = job->name,
@@ -368,7 +369,7 @@ bool snapshot_job(struct job *job, struct look *l)
 
 /* --- findings ------------------------------------------------------------------------------------------------ */
 
-/* What is known now, and what of it has not been told. 36 KB are too much for a stack. */
+/* The findings of this look, and those that are new. 36 KB are too much for a stack. */
 struct findings_now {
     struct diagnosis all, news;
     uint64_t digest[DIAGNOSIS_MAX]; /* of each of `all`; 0 = no reason to speak */
@@ -377,7 +378,7 @@ struct findings_now {
 
 /* --- what is worth a word ------------------------------------------------------------------------------- */
 
-/* FNV-1a's step. Nobody gains by a collision here, so nothing stronger is needed. */
+/* FNV-1a's step. A collision gains an attacker nothing here, so a stronger hash is not needed. */
 static uint64_t mix(uint64_t digest, const char *text)
 {
     for (; *text != '\0'; text++)
@@ -385,9 +386,8 @@ static uint64_t mix(uint64_t digest, const char *text)
     return digest;
 }
 
-/* Notes go along with what is wrong, and are no reason to speak. A stranger is one in a job that waits for somebody: a
- * node that was started wrongly looks like that. A new name among those that are missing is no news: the counts of
- * `waiting` tell it. */
+/* Notes accompany other findings and cause no report. A stranger causes one in a waiting job: a node that was started
+ * wrongly looks like that. A new name among the missing causes none, because the counts of `waiting` show it. */
 static uint64_t digest_of(const struct finding *f)
 {
     if (!finding_is_trouble(f->code) && f->code != FINDING_FOREIGN_CLIENT)
@@ -419,7 +419,7 @@ static void sort_out(const struct schedule_state *w, struct findings_now *now)
         now->news.n = 0;
 }
 
-/* What is over by now, and comes again, is news again. */
+/* A finding that has ended and returns is reported again. */
 static void keep(struct schedule_state *w, const struct findings_now *now)
 {
     w->n_told = 0;
@@ -447,8 +447,8 @@ static char *end_push(cJSON *o, bool whole)
     return text;
 }
 
-/* What is told, and the two texts it is told in: printed when the first node is to get it, for every node the same. A look
- * every few seconds mostly finds nobody who has not heard it. tell_findings() frees them. */
+/* The findings of a report and their two texts, printed when the first node is due and the same for every node. A
+ * look every few seconds mostly finds all nodes informed. tell_findings() frees them. */
 struct telling {
     const struct snapshot *s;
     const struct findings_now *now;
@@ -480,7 +480,7 @@ static void push(struct hub *hub, struct session *s, const char *text)
         hub_push_text(hub, s, slice_str(text));
 }
 
-/* It has waited as long as nobody is told anything. */
+/* It has waited as long as all nodes wait for the first report. */
 static bool has_waited(const struct session *s, const struct snapshot *now, uint64_t now_ms)
 {
     return now->waited_ms >= schedule[SITUATION_NODES_MISSING].first_ms &&
@@ -493,7 +493,7 @@ static bool gets_all(const struct job *job, const struct session *s, const struc
     return t->s->is_final || (!heard_all && (t->now->news.n > 0 || has_waited(s, t->s, job->hub->now_ms)));
 }
 
-/* Spares hear it too: a user may sit at any of the terminals. */
+/* Spares receive it too: a user may sit at any of the terminals. */
 static void tell_nodes(struct job *job, struct telling *t)
 {
     LIST_EACH(node, &job->sessions)
@@ -547,8 +547,8 @@ static void tell_missing(struct job *job, const struct snapshot *s, struct findi
     keep(&job->watch, now);
 }
 
-/* Only what is new is kept beside what was told: a rank that computes now and sleeps then is told once. The oldest gives
- * way. */
+/* New findings are added to those reported before: a rank that computes in one look and sleeps in the next is
+ * reported once. The oldest entry is overwritten. */
 static void keep_more(struct schedule_state *w, const struct findings_now *now)
 {
     for (uint32_t i = 0; i < now->all.n; i++)
@@ -623,15 +623,15 @@ static void tell_still(struct job *job, const struct snapshot *s, struct finding
             schedule_learn(&job->watch, digest_of(&now->all.list[i]));
 }
 
-/* A node whose address is translated is mended one by one, and told but once; else the latest is the news. */
+/* Nodes with a translated address are fixed one by one, and reported once; otherwise the latest finding is the new
+ * one. */
 static uint32_t first_line(const struct diagnosis *d, enum finding_code code)
 {
     return code == FINDING_ADDRESS_TRANSLATED ? 0 : d->n - 1;
 }
 
-/* Different numbers of workers are legal, and seldom meant; so are nodes behind a router that translates addresses; a late
- * node may be one that everybody waits for. One line, no
- * screen, if it is still true. */
+/* Different numbers of workers are legal, and seldom intended; so are nodes beyond a router that translates
+ * addresses; a late node may be one that all others wait for. One line and no table, if it still holds. */
 static void note(struct job *job, const struct snapshot *s, struct diagnosis *d, enum finding_code code)
 {
     diagnose_job(s, d);

@@ -1,8 +1,9 @@
-/* monitor.h -- looks at a job, and tells its nodes why it does not come together or go on.
+/* monitor.h -- looks at a job, and reports to its nodes why it does not start or does not continue.
  *
- * A look is a snapshot of the job for diagnose_job() and the screen. Everything is collected when somebody asks, and nothing is kept for
- * it: no request pays for being observable. The rows below say when the monitor looks by itself: once for all that is due, and not twice
- * in a second but for the last time. A job that comes together at once hears nothing. */
+ * A look takes a snapshot of the job for diagnose_job() and its text. Everything is collected on demand and nothing
+ * is kept for it: no request pays for being observable. The rows below say when the monitor looks by itself: once for
+ * all that is due, and at most once a second but for the last time and for a rank's own report. A job that starts at
+ * once gets no report. */
 #ifndef RENDEZVOUS_HUB_MONITOR_H
 #define RENDEZVOUS_HUB_MONITOR_H
 
@@ -11,7 +12,7 @@
 
 struct job;
 
-/* The snapshot and what it stands on. Valid as long as nothing in the hub changes. */
+/* The snapshot and its memory. Valid as long as nothing in the hub changes. */
 struct look {
     struct snapshot snapshot;
     struct snapshot_node *nodes; /* all owned */
@@ -26,7 +27,7 @@ struct look {
     char (*bytes)[4 * REJECT_FIRST_MAX + 8]; /* first bytes of strangers, as text */
 };
 
-/* False when memory is short; nothing is to be freed then. */
+/* False when memory is short; then there is nothing to free. */
 bool snapshot_job(struct job *job, struct look *look);
 void look_free(struct look *look);
 
@@ -35,9 +36,10 @@ void monitor_run(struct job *job);
 
 /* --- schedule.c: when ---------------------------------------------------------------------------------------- */
 
-/* Situation, ms until the first report, ms until the next look, and how many times as long as a usual wait one has to be (0 = any);
- * what is told. "Usual" is a wait of this round that was told and then ended by itself, such as a model that rank 0 tests after each
- * epoch. A row with first 0 is told at once. Every report but the last leaves out what was told before. */
+/* Situation, ms until the first report, ms until the next look, the multiple of a usual wait that is reported (0 =
+ * any), meaning. "Usual" is a wait of this round that was reported and then ended by itself, such as a model that
+ * rank 0 tests after each epoch. A row with first 0 is reported at once. Every report but the last leaves out what an
+ * earlier one contained. */
 #define SCHEDULE(X)                                                                                      \
     X(NODES_MISSING, 8000, 5000, 0, "the job waits for nodes: what is missing, and what is known of it") \
     X(NODES_LEFT, 200, 5000, 0,                                                                          \
@@ -70,11 +72,11 @@ extern const struct schedule_row schedule[SITUATIONS];
 /* More than one diagnosis has: what is over is remembered for a while. */
 enum { SCHEDULE_TOLD_MAX = 3 * DIAGNOSIS_MAX };
 
-/* Waits that were told and then ended by themselves. */
+/* Waits that were reported and then ended by themselves. */
 struct schedule_usual {
-    bool waits;          /* one goes on that is long enough to be told: */
+    bool waits;          /* one is under way that is long enough to report: */
     uint64_t since_ms;   /* since when */
-    uint64_t longest_ms; /* 0 = there was none */
+    uint64_t longest_ms; /* 0 = there were no such waits */
     uint32_t n_known;    /* what was found in them, as digests; a ring, too */
     uint64_t known[DIAGNOSIS_MAX];
 };
@@ -85,29 +87,29 @@ struct schedule_state {
     bool compares;      /* a round has begun whose nodes have not been compared */
     bool trouble;       /* a rank has said what it has met */
     uint64_t looked_ms; /* when it was looked at last */
-    uint64_t spare_ms;  /* when the nodes hear of one that has come late; 0 = there is none to tell of */
+    uint64_t spare_ms;  /* when a late node is reported to the others; 0 = no late node */
     uint64_t look_ms;   /* when the next time */
-    uint64_t torch_ms;  /* when it is looked what PyTorch's ranks wait for; 0 = nobody waits */
+    uint64_t torch_ms;  /* when the waits of PyTorch's ranks are checked; 0 = none waits */
     bool torch_ended;   /* a process of this round has ended */
     bool torch_crowd;   /* that look is because too many may take part */
-    uint64_t still_ms;  /* when it is looked whether a rank stands still; 0 = nobody waits for one */
+    uint64_t still_ms;  /* when to check whether a rank stands still; 0 = no rank waits for one */
     bool calls; /* that look is because ranks are in a collective, or were not all gone on at the last one */
     bool still_told;                  /* that one does */
     struct schedule_usual usual;      /* of this round */
-    bool torch_told;                  /* of what they wait for now */
-    uint32_t wait;                    /* counts the waits: a node is told everything once in each */
-    uint32_t n_told;                  /* what was told in this wait, as digests; */
+    bool torch_told;                  /* their present wait has been reported */
+    uint32_t wait;                    /* counts the waits: a node gets everything once in each */
+    uint32_t n_told;                  /* reported in this wait, as digests; */
     uint64_t told[SCHEDULE_TOLD_MAX]; /* a ring, the oldest gives way */
 };
 
 /* When something is due, UINT64_MAX = never. */
 uint64_t schedule_deadline(const struct job *job);
-/* What is due now; it is not due again, then. */
+/* Everything that is due now; it is not due again afterwards. */
 struct schedule_due {
     bool any;             /* of these */
     bool compares;        /* the nodes of the round that has begun */
     bool trouble;         /* that a rank has met */
-    bool spares;          /* nodes that have come late */
+    bool spares;          /* nodes that joined late */
     bool looks, is_final; /* at what is missing; for the last time */
     bool still;           /* who stands still while others wait for it in a collective or a barrier */
     bool torch;           /* what PyTorch's ranks wait for */
@@ -115,9 +117,9 @@ struct schedule_due {
 struct schedule_due schedule_due(struct job *job);
 /* A round of nodes that are not all alike begins. */
 void schedule_round(struct job *job);
-/* A node has come while a round runs; for many together there is one line. */
+/* A node has joined while a round runs; many together get one line. */
 void schedule_spare(struct job *job);
-/* A rank that runs has met something that all nodes should hear of now. */
+/* A running rank reports a problem that all nodes should see now. */
 void schedule_trouble(struct job *job);
 /* A rank waits for what only another one of PyTorch's gives, or it is suspected that too many take part. */
 void schedule_torch(struct job *job, bool is_crowded);
@@ -127,16 +129,16 @@ void schedule_torch_exit(struct job *job);
 void schedule_call(struct job *job);
 /* A barrier has opened. */
 void schedule_barrier(struct job *job);
-/* It was looked at: so long they have been in it (0: nobody is), and it is worth telling. */
+/* Record a look: so long they have been in it (0: none is), and whether it was worth a report. */
 void schedule_still_seen(struct job *job, uint64_t waited_ms, bool tell);
 /* A wait is no longer than the job's waits may be; what is found in it is known from those. */
 bool schedule_is_usual(const struct schedule_state *w, uint64_t waited_ms);
 bool schedule_knows(const struct schedule_state *w, uint64_t digest);
 void schedule_learn(struct schedule_state *w, uint64_t digest);
-/* It was looked at: so long they have waited (0: nobody waits any more), and that is worth telling. */
+/* Record a look: so long they have waited (0: none waits any more), and whether it was worth a report. */
 uint64_t schedule_torch_limit(const struct schedule_state *w);
 void schedule_torch_seen(struct job *job, uint64_t waited_ms, bool tell);
-/* Something has happened that the others should hear of soon. */
+/* Look soon, because the other nodes should learn of this event. */
 void schedule_hurry(struct job *job);
 
 #endif

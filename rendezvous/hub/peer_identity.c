@@ -1,17 +1,17 @@
-/* peer_identity.c -- whose process is behind a plain c10d connection?
+/* peer_identity.c -- the process behind a plain c10d connection.
  *
- * PyTorch's client cannot introduce itself. The agents at the address it comes from are asked once, at its first
- * request for a key (`who`); the one whose process it is answers `vouch`. From then on the session counts as that
- * rank's in every diagnosis; its rights stay what they were.
+ * PyTorch's client cannot introduce itself. At its first request for a key the hub asks the agents at the client's
+ * address once (`who`); the agent whose process it is answers `vouch`. From then on the session counts as that rank's
+ * in every diagnosis; its rights do not change.
  *
  *     plain client --SET--> hub --who--> agent (sock_diag: whose socket is that?) --vouch rank, pid--> hub
  *
- * Where several jobs are served its job is not known either. Then its bytes are held, up to HELD_MAX, until an agent
- * vouches for it, HOLD_MS at most; after that the only job with an agent at its address will do.
+ * Where several jobs are served, the client's job is unknown too. Then its bytes are held, up to HELD_MAX, until an
+ * agent vouches for it, at most HOLD_MS; after that the only job with an agent at its address is used.
  *
  * On the store's host the kernel names the user of both connections, and an agent vouches for its own user's only. On
- * other hosts an agent's word is all there is: if agents of several jobs share an address, a claim counts after CLAIM_MS
- * without a second one. Two claims close the connection. */
+ * other hosts the agent's word is the only source: if agents of several jobs share an address, a claim counts after
+ * CLAIM_MS without a second one. Two claims close the connection. */
 #include "hub/messages.h"
 #include "hub/session.h"
 
@@ -72,7 +72,7 @@ static void ask(struct hub *hub, struct session *s, bool for_owner)
     cJSON_Delete(o);
 }
 
-/* Every request of a plain client comes by here, so that what it seldom needs is kept apart. */
+/* Every request of a plain client passes here, so rarely used state is kept apart. */
 void peer_ask(struct hub *hub, struct session *s)
 {
     if (s->role == ROLE_PLAIN && !s->was_asked_for && hub->agents.count > 0)
@@ -134,7 +134,7 @@ uint64_t peer_deadline(const struct hub *hub)
     return held < claimed ? held : claimed;
 }
 
-/* Its bytes are worked off by hub.c when nobody else's are. */
+/* hub.c feeds its held bytes when no other session is being fed. */
 static void release(struct session *s, struct job *job)
 {
     struct hub *hub = job->hub;
@@ -158,7 +158,7 @@ static void claim(struct session *s, struct job *job)
     list_insert(&hub->peers.claimed, &s->midway);
 }
 
-/* The only job with an agent where it comes from; NULL when there is none, or several. */
+/* The only job with an agent at its address, or NULL. */
 static struct job *job_at_its_address(const struct hub *hub, const struct session *s)
 {
     struct job *job = NULL;
@@ -231,8 +231,8 @@ static bool is_certain(const struct hub *hub, const struct session *agent, const
     return users_are_known(agent, s) || job_at_its_address(hub, s) != NULL;
 }
 
-/* Only for whom it was asked, or could have been, and only for ranks of its own node. Whoever is gone meanwhile needs
- * nobody any more: that is no error. */
+/* An agent vouches only for connections that it was or could have been asked for, and only for ranks of its own node.
+ * A connection that has closed meanwhile is no error. */
 static bool may_vouch(struct hub *hub, const struct session *agent, const struct session *s, int64_t rank)
 {
     if (s->role != ROLE_PLAIN || !may_know(agent, s) || !(s->is_held || is_certain(hub, agent, s)))
@@ -245,9 +245,8 @@ static bool may_vouch(struct hub *hub, const struct session *agent, const struct
     return false;
 }
 
-/* The era tells a connection of an attempt before from one of this: its rank would be another process's. It
- * enters the job before it gets its rank, so that what it has sent is worked off for the job that it belongs
- * to. */
+/* The era separates connections of an earlier attempt, whose rank would be another process's. The session enters the
+ * job before it gets its rank, so that its held bytes are handled for the right job. */
 bool control_vouch(struct hub *hub, struct session *agent, const union message *m, cJSON *answer)
 {
     const int64_t conn = m->vouch.conn, rank = m->vouch.rank, pid = m->vouch.pid;
@@ -293,8 +292,7 @@ static void note_owner(const struct session *agent, struct session *s, int pid, 
         buf_free(&text);
 }
 
-/* The words are shown to users, who are told elsewhere that names come from other machines: text.c takes what a
- * terminal would obey out of them. */
+/* Users see this text, and names come from other machines: text.c removes the bytes that a terminal would execute. */
 bool control_owner(struct hub *hub, struct session *agent, const union message *m, cJSON *answer)
 {
     (void)answer;

@@ -21,8 +21,8 @@
 
 /* The handlers of our own requests: IDENTIFY, BARRIER_NAMED, CONTROL.
  *
- * A wrong one is told so in words, other than PyTorch's requests below: these answers have room for them,
- * and the caller is our own code, whose user should read what to do. */
+ * A wrong request gets an error text, unlike PyTorch's requests below: these answers have room for one, and the
+ * caller is our own code, whose user should read what to do. */
 
 /* --- IDENTIFY ------------------------------------------------------------------------------------------- */
 
@@ -39,7 +39,7 @@ static const char *const role_names[ROLE_COUNT] = {
 #undef X
 };
 
-/* "plain" is a role nobody can claim: the loop begins behind it. */
+/* A client cannot claim the role "plain": the loop begins after it. */
 static bool find_role(const char *text, enum role *role, struct ddp_err *err)
 {
     for (*role = ROLE_WORKER; *role < ROLE_COUNT; (*role)++)
@@ -153,7 +153,7 @@ static bool welcome(struct hub *hub, struct session *s, const struct introductio
     return true;
 }
 
-/* Who is refused is told why, and closed: it must not go on as if it belonged here. */
+/* A refused client gets the reason and is closed: it must not continue as if it belonged here. */
 static bool on_identify(struct hub *hub, struct session *s, const struct request *req)
 {
     struct introduction who = { .job.job = "" };
@@ -211,8 +211,8 @@ static bool on_barrier_named(struct hub *hub, struct session *s, const struct re
 
 /* --- CONTROL -------------------------------------------------------------------------------------------- */
 
-/* What is in the JSON is control.c's business; here it is bytes in and bytes out. What follows from a node's call is
- * told behind the answer to it. */
+/* control.c reads the JSON; here it is bytes in and bytes out. Pushes that follow from a node's call are sent after
+ * its answer. */
 static bool on_control(struct hub *hub, struct session *s, const struct request *req)
 {
     bool ok = control_answer(hub, s, req->blob[0]);
@@ -294,8 +294,8 @@ static bool on_compare_set(struct hub *hub, struct session *s, const struct requ
     return check_status(hub, s, req, status) && reply_value(hub, s, req->blob[0], current);
 }
 
-/* A missing key reads as empty. Clients WAIT first, so this happens when somebody deleted the key in
- * between, and a closed connection (what PyTorch's older server does) would blame the wrong one. */
+/* A missing key reads as empty. Clients WAIT first, so this happens when the key was deleted in between, and a closed
+ * connection (as by PyTorch's older server) would blame the wrong client. */
 static bool on_get(struct hub *hub, struct session *s, const struct request *req)
 {
     const struct slice value = store_get(s->job->store, req->blob[0]);
@@ -454,14 +454,14 @@ enum {
     IN_KEPT = 256,     /* a buffer so small is not given back between requests */
 };
 
-/* What the request that comes may be long in all. Its own buffer is part of what is used already. */
+/* The largest size of the next request. Its own buffer counts as used already. */
 static uint64_t request_budget(struct hub *hub, const struct session *s)
 {
     uint64_t left = quota_left(session_quota(hub, s)) + s->in.cap;
     return left > REQUEST_MIN ? left : REQUEST_MIN;
 }
 
-/* What asks for keys must belong to a job. A plain c10d client cannot say which: the only one there is. */
+/* A request for keys must belong to a job. A plain c10d client cannot name it, so the only job is used. */
 static bool has_job(struct hub *hub, struct session *s, const struct op *op)
 {
     if (op->id >= OP_IDENTIFY || op->id == OP_VALIDATE || op->id == OP_PING)
@@ -489,9 +489,9 @@ static bool refuse_request(struct hub *hub, const struct session *s, const struc
     return false;
 }
 
-/* What all requests have in common. Whoever sends a request has stopped waiting: a c10d client of torch
- * 1.13 that timed out says nothing, and would read a late answer as that to its next request. A connection that was
- * opened in an earlier attempt is a worker that should be dead; its keys are not wanted. */
+/* The steps that all requests share. A client that sends a request has stopped waiting: a c10d client of torch 1.13
+ * sends nothing when it times out, and would read a late answer as that to its next request. A connection that was
+ * opened in an earlier attempt is a worker that should be dead; its keys are dropped. */
 static bool apply(struct hub *hub, struct session *s, const struct request *req)
 {
     const request_handler handler = request_handlers[req->op->id];
@@ -538,7 +538,7 @@ static bool keep_rest(struct hub *hub, struct session *s, struct slice rest)
     return ok;
 }
 
-/* Put the new bytes behind the unfinished request. */
+/* Append the new bytes to the unfinished request. */
 static bool collect(struct hub *hub, struct session *s, struct slice *bytes)
 {
     size_t old_cap = s->in.cap;
@@ -548,18 +548,18 @@ static bool collect(struct hub *hub, struct session *s, struct slice *bytes)
     return ok;
 }
 
-/* Requests that lie behind each other. They are all decoded before the first is worked off, so that their keys come near from
- * memory meanwhile; a connection without a job has one at a time, since it may have to wait with it. */
+/* Consecutive requests. All are decoded before the first is handled, so that their keys arrive from memory meanwhile;
+ * a connection without a job has one at a time, since it may have to wait with it. */
 struct ahead {
     struct request req[AHEAD_MAX];
     const void *start[AHEAD_MAX];
     uint32_t n;
-    struct slice rest;       /* behind them */
+    struct slice rest;       /* after them */
     enum wire_status status; /* of the rest; OK = it has not been looked at */
     struct ddp_err err;
 };
 
-/* What is no key does no harm; a list, which may be long, is none. */
+/* Only single keys are prefetched, because key lists can be long. */
 static void bring_near(const struct store *store, const struct ahead *ahead)
 {
     uint32_t hashes[AHEAD_MAX];
@@ -585,7 +585,7 @@ static void decode_ahead(struct hub *hub, struct session *s, struct slice bytes,
         bring_near(s->job->store, out);
 }
 
-/* The bytes behind the first `done` requests. */
+/* The bytes after the first `done` requests. */
 static struct slice rest_after(const struct ahead *ahead, uint32_t done)
 {
     const char *end = (const char *)ahead->rest.data + ahead->rest.len;

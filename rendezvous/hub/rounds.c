@@ -20,7 +20,7 @@
 #define WAITING_KEY "/" GROW_WAITING_KEY
 #define AGREED_KEY  "/" GROW_AGREED_KEY
 
-/* --- what nodes are told -------------------------------------------------------------------------------- */
+/* --- messages to nodes --------------------------------------------------------------------------------- */
 
 /* A list that cannot be whole need not be long: every one of thousands gets it, so all of it grows with the square of
  * their number, and each shows a few to its user; its own numbers stand beside the list. Printed once, when the round begins,
@@ -44,8 +44,8 @@ static char *print_nodes(const struct rdzv_round *world)
     return text;
 }
 
-/* What the nodes that are told to stop read is a finding as well; a job that grows has none, and a rank that gave up because of
- * another is not what was found. */
+/* The reason that nodes read when they are stopped is kept as a finding; a growing job has none, and a rank that gave
+ * up because of another is not the cause. */
 static enum finding_code finding_of(const struct rdzv_cause *cause)
 {
     switch (cause->why) {
@@ -62,7 +62,7 @@ static enum finding_code finding_of(const struct rdzv_cause *cause)
     }
 }
 
-/* NULL when there is none. */
+/* Or NULL. */
 static cJSON *encode_cause(const struct rdzv_cause *cause)
 {
     struct failure failure;
@@ -81,7 +81,7 @@ static int64_t limit_ms(uint64_t ms)
     return ms == UINT64_MAX ? MESSAGE_NONE : (int64_t)ms;
 }
 
-/* The list of nodes is text already: thousands of nodes are told at the same moment. */
+/* The list of nodes is text already, because thousands of nodes get it at the same moment. */
 static cJSON *encode_round(const struct job *job, const struct rdzv_tell *tell)
 {
     const struct rdzv_round *w = tell->world;
@@ -168,7 +168,7 @@ static void push_to_node(void *user, uint64_t node, const struct rdzv_tell *tell
 
 /* --- what the rendezvous asks for ------------------------------------------------------------------------- */
 
-/* Is there something about its nodes that is worth a line? How they are connected is told once, with the first round. */
+/* Is there something about its nodes that is worth a line? Their connections are reported once, with the first round. */
 static bool is_ordinary(const struct rdzv_round *world)
 {
     for (uint32_t i = 0; i < world->nnodes; i++) {
@@ -180,7 +180,7 @@ static bool is_ordinary(const struct rdzv_round *world)
     return true;
 }
 
-/* The ranks' places are told by worker_started, as they come to life. */
+/* worker_started brings the ranks' places when their processes start. */
 static bool begin_round(void *user, const struct rdzv_round *world)
 {
     struct job *job = user;
@@ -246,7 +246,7 @@ static void drop(void *user, uint64_t node, const char *why)
         session_drop(hub, s, why);
 }
 
-/* A verdict is recorded before anybody is told it. */
+/* A verdict is recorded before it is sent. */
 static void record(void *user, const struct rdzv_record *what)
 {
     if (what->kind == RDZV_RECORD_VERDICT)
@@ -274,8 +274,8 @@ static struct rdzv *make_rendezvous(struct job *job)
     return rdzv_new(&env, job->quota, job->name, instance);
 }
 
-/* Where one job is served, its end is the end: who comes later is told so. Without room for a new one the old one stays, since
- * nodes may still be in it. */
+/* With a single job its end is final: later nodes are refused with that reason. Without memory for a new rendezvous
+ * the old one stays, since nodes may still be in it. */
 struct rdzv *job_rendezvous(struct job *job)
 {
     const bool is_over = job->rdzv != NULL && job->hub->limits.many_jobs && rdzv_is_over(job->rdzv);

@@ -1,12 +1,12 @@
 /* schedule.c -- see monitor.h.
  *
- * The first look comes later than the nodes of a healthy job take to start, and early enough that nobody has opened a
- * second terminal yet. A hurry waits 200 ms all the same: a node that is refused also closes its connection, and both
- * belong on one screen.
+ * The first look comes later than the nodes of a healthy job take to start, and before a user opens a second
+ * terminal. A hurry waits 200 ms all the same: a refused node also closes its connection, and both belong into one
+ * report.
  *
- * Looking and telling are apart (monitor.c): when to look is a question of a few times, and is tested as one. What is
- * told costs a walk over the whole job, so it is asked for seldom: at most every few seconds while a job gathers, and never
- * in one that runs well. */
+ * Schedule and report are apart (monitor.c): the schedule depends on a few times, and is tested as such. A report
+ * costs a walk over the whole job, so looks are rare: every few seconds while a job gathers, and none in a healthy
+ * run. */
 #include "hub/monitor.h"
 
 #include "hub/session.h"
@@ -28,7 +28,7 @@ static uint64_t first_ms(enum situation situation)
     return schedule[situation].first_ms;
 }
 
-/* A rendezvous that nobody has joined has nobody to tell. */
+/* A rendezvous without nodes has no receiver. */
 static bool is_gathering(const struct rdzv_facts *facts)
 {
     return facts->state == RDZV_GATHERING && facts->nodes > 0;
@@ -51,7 +51,7 @@ static uint64_t wanted_at(const struct schedule_state *w, const struct rdzv_fact
     return w->waits ? w->look_ms : 0;
 }
 
-/* A rank that has met something often ends the round by its exit, and its first word in an attempt is all that is told:
+/* A rank that reports a problem often ends the round by its exit, and only its first report in an attempt is pushed:
  * that look does not wait. */
 static bool must_rest(const struct schedule_state *w, uint64_t at_ms)
 {
@@ -79,7 +79,7 @@ static void begin_wait(struct schedule_state *w, uint64_t look_ms)
     w->n_told = 0;
 }
 
-/* Nodes have gone, and those that are left are not enough: whoever comes is not on the way yet. */
+/* Nodes have left, and the others are too few: no further node is on its way. */
 static bool is_short(const struct rdzv_facts *facts)
 {
     return facts->round > 0 && facts->waiting + facts->returning < facts->min;
@@ -161,7 +161,7 @@ struct schedule_due schedule_due(struct job *job)
     return due;
 }
 
-/* Not now: the round is being told to its nodes, and a line about it must come behind. */
+/* Not now: the nodes are just receiving the round, and a line about it must come afterwards. */
 void schedule_round(struct job *job)
 {
     job->watch.compares = true;
@@ -180,7 +180,7 @@ void schedule_spare(struct job *job)
         job->watch.spare_ms = job->hub->now_ms + first_ms(SITUATION_NODE_LATE);
 }
 
-/* Only ever sooner, so that a node which is refused once a second cannot put the look off for ever. */
+/* Only move the look forward, so that a node which is refused once a second cannot postpone it without end. */
 void schedule_hurry(struct job *job)
 {
     struct schedule_state *w = &job->watch;
@@ -198,7 +198,7 @@ static void check_torch(struct schedule_state *w, uint64_t at_ms)
     w->torch_ms = earlier_set(w->torch_ms, at_ms);
 }
 
-/* Whoever waits first sets the time for all; those that come later are not looked at later. */
+/* The first rank that waits sets the time for all; later ones do not postpone it. */
 void schedule_torch(struct job *job, bool is_crowded)
 {
     const uint64_t after_ms =
@@ -214,13 +214,13 @@ void schedule_torch_exit(struct job *job)
         check_torch(&job->watch, job->hub->now_ms + first_ms(SITUATION_TORCH_ENDED));
 }
 
-/* Who has ended will not come any more, so that is told as soon as the wait is more than a moment. */
+/* A process that has ended will not arrive any more, so the report comes as soon as the wait is more than a moment. */
 uint64_t schedule_torch_limit(const struct schedule_state *w)
 {
     return (w->torch_ended ? first_ms(SITUATION_TORCH_ENDED) : first_ms(SITUATION_TORCH_WAITS)) - EARLY_MS;
 }
 
-/* Each trouble is told whole once, and then what is new; when nobody waits any more it is over. */
+/* Each problem is reported whole once, and then its changes; it ends when no rank waits any more. */
 void schedule_torch_seen(struct job *job, uint64_t waited_ms, bool tell)
 {
     struct schedule_state *w = &job->watch;
@@ -247,15 +247,15 @@ void schedule_barrier(struct job *job)
         w->still_ms = job->hub->now_ms + first_ms(SITUATION_STANDS_STILL);
 }
 
-/* Nearly all that wait go on at once; the look then finds nobody. */
+/* Nearly all ranks continue at once; the look then finds none waiting. */
 void schedule_call(struct job *job)
 {
     schedule_barrier(job);
     job->watch.calls = true;
 }
 
-/* Beats of different nodes come at different times, so who is looked for may seem to have moved a little later than those who
- * wait. Where all wait and nobody is missing, the looks come further and further apart. */
+/* Heartbeats of different nodes arrive at different times, so the missing rank may seem to have moved a little later
+ * than the waiting ones. Where all wait and none is missing, the looks become rarer. */
 static uint64_t still_again(bool is_told, uint64_t waited_ms)
 {
     if (is_told)
@@ -300,7 +300,7 @@ static void measure(struct schedule_usual *usual, uint64_t waited_ms, uint64_t n
     usual->waits = waits || usual->waits;
 }
 
-/* As with PyTorch's: each trouble is told whole once, then what is new, until nobody waits any more. */
+/* As with PyTorch's: each problem is reported whole once, then its changes, until no rank waits any more. */
 void schedule_still_seen(struct job *job, uint64_t waited_ms, bool tell)
 {
     struct schedule_state *w = &job->watch;

@@ -1,8 +1,8 @@
 /* session.c -- see session.h.
  *
- * A session is made when a connection is accepted, found by its id, and tied to what it waits for and to the rank it
- * speaks for. Who calls these is above: hub.c for connections that come and go, the handlers for waits and ranks. How a
- * session enters a job, leaves it and ends is in attempt.c. */
+ * A session is made when a connection is accepted, found by its id, and tied to its wait and to its rank. The callers
+ * are hub.c (connections that open and close) and the handlers (waits and ranks). attempt.c has how a session enters
+ * a job, leaves it and ends. */
 #include "hub/session.h"
 
 #include "base/buf.h"
@@ -127,8 +127,8 @@ struct quota *session_quota(struct hub *hub, const struct session *s)
     return hub->limits.many_jobs ? &hub->strangers : &hub->quota;
 }
 
-/* Those that are connected and have said nothing belong to it as long as they are silent: they are counted when
- * somebody asks, into a copy. NULL when memory is short; yours (free). */
+/* Silent connections belong to it as long as they are silent: they are counted on demand, into a copy. NULL when
+ * memory is short; yours (free). */
 struct rejects *hub_all_rejects(struct hub *hub)
 {
     struct rejects *all = malloc(sizeof(*all));
@@ -148,16 +148,16 @@ struct rejects *hub_all_rejects(struct hub *hub)
 
 /* --- hub out ---------------------------------------------------------------------------------------------- */
 
-/* What goes out: bytes to connections, lines to the log.
+/* The output: bytes to connections, lines to the log.
  *
- * While one connection's bytes are worked off (`feeding`) its answers gather in `out` and leave in one piece
- * at the end; whatever goes to others in between (a SET that wakes) leaves at once. So each connection gets
- * its bytes in order, and a pipeline of a hundred requests costs one send:
+ * While one connection's bytes are handled (`feeding`) its answers gather in `out` and leave in one piece at the end;
+ * bytes for others (a SET that wakes) leave at once. So each connection gets its bytes in order, and a pipeline of a
+ * hundred requests costs one send:
  *
  *     A sends  SET x, GET x, GET y   ->   to B: the zero byte of its WAIT x   (at once)
  *                                         to A: value of x, value of y        (one send, at the end)
  *
- * Everything that answers stands on this file; it knows no request. */
+ * All answers go through these functions. */
 
 enum {
     OUT_DIRECT = SHARED_MIN, /* a value this big goes out from where it lies, and gathered answers leave when
@@ -250,10 +250,10 @@ void hub_log(struct hub *hub, const char *fmt, ...)
 
 /* --- facts ------------------------------------------------------------------------------------------------ */
 
-/* What is known of a rank now: what the members' table holds, and what its open connections show.
+/* The present facts about a rank, from the members' table and its open connections.
  *
- * Nothing is written down when a wait begins or a byte comes; the connections are asked when somebody wants
- * to know. That is rare (a time-out, an operator), and requests are not. */
+ * Nothing is recorded when a wait begins or a byte arrives; the connections are walked on demand. Demand is rare (a
+ * time-out, an operator), and requests are not. */
 
 /* The barrier of PyTorch's whose count it asks for again and again; NULL = none, or it is complete. */
 static const struct torch_meet *polled(const struct session *s)

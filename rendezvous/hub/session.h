@@ -34,7 +34,7 @@ struct snapshot;
 struct snapshot_claim;
 union message;
 
-/* Who is behind a connection, as IDENTIFY says; a plain c10d client never says. */
+/* The role behind a connection, from IDENTIFY; a plain c10d client sends none. */
 #define ROLES(X)        \
     X(PLAIN, "plain")   \
     X(WORKER, "worker") \
@@ -48,12 +48,12 @@ enum role {
         ROLE_COUNT
 };
 
-/* What only the connection of a node has: nine in ten are those of workers, and do not pay for it. */
+/* The state of node connections alone: nine in ten connections are those of workers, and do not pay for it. */
 struct session_node {
     struct session *session;      /* whose it is */
     struct table_node by_address; /* in hub->agents */
     uint64_t joined_ms;           /* for the first time */
-    uint32_t told_wait;           /* schedule_state.wait in which it was told what is missing */
+    uint32_t told_wait;           /* schedule_state.wait of its last full report */
 };
 
 #define SESSION_NO_UID UINT32_MAX /* no user has it */
@@ -87,7 +87,7 @@ struct session {
     bool is_paused;    /* `in` holds requests that wait for hub_resume */
     bool is_node;      /* in job->rdzv, under `id` */
     bool takes_events; /* it would write an event log for its job */
-    bool has_spoken;   /* one whole request has come */
+    bool has_spoken;   /* one whole request has arrived */
     uint8_t n_first;   /* its first bytes, until then */
     uint8_t first[REJECT_FIRST_MAX];
 };
@@ -193,7 +193,7 @@ bool torch_crowd(const struct job *job, struct snapshot *snapshot, struct snapsh
 
 /* lost_rank.c: `rank` has ended, and the barrier has failed for it; its seats are still taken. */
 void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32_t rank);
-/* A round is over. A rank that has lost a peer in a collective stands for the cause when nobody has failed. */
+/* A round is over. A rank that has lost a peer in a collective counts as the cause when no rank has failed. */
 void lost_peer_verdict(struct job *job);
 /* The connection of a client of PyTorch ends. When it gives up the setup of a group, that is noted with the reason. */
 void lost_peer_leaves(struct session *s);
@@ -209,7 +209,7 @@ const char *facts_waits_by(const struct session *s);
 bool session_new(struct hub *hub, conn_id conn, const char *peer);
 /* NULL: a connection that is not known, or not any more. */
 struct session *session_find(const struct hub *hub, conn_id conn);
-/* What stands before the port of the peer, the same for all who come from one address. */
+/* The part before the port of the peer, the same for all clients of one address. */
 struct slice session_address(const struct session *s);
 /* The answer to `op` will come later. */
 void session_begin_wait(struct hub *hub, struct session *s, const struct op *op);
@@ -237,7 +237,7 @@ struct quota *session_quota(struct hub *hub, const struct session *s);
 void session_free(struct hub *hub, struct session *s, const char *how);
 /* Free it and have the shell close it. Never the one that is being fed: its handler returns false instead. */
 void session_drop(struct hub *hub, struct session *s, const char *why);
-/* The same for one that did not find what it came for: it is remembered, and told once a minute for each source. */
+/* The same for one that did not find its store: it is recorded, and logged once a minute for each source. */
 void session_reject(struct hub *hub, struct session *s, const char *why);
 /* Only remembered. True when a line in the log is due. */
 bool session_note_reject(struct hub *hub, const struct session *s, const char *why);
@@ -245,9 +245,9 @@ bool session_note_reject(struct hub *hub, const struct session *s, const char *w
 /* The rejects, with those that are connected and silent; yours (free). NULL when memory is short. */
 struct rejects *hub_all_rejects(struct hub *hub);
 
-/* session.c: `bytes` to any session, in order with what is in hub->out. */
+/* session.c: `bytes` to any session, in order with the bytes in hub->out. */
 void hub_send(struct hub *hub, struct session *s, struct slice bytes);
-/* A JSON object of ours to an agent, in one write with what has gathered for it; `o` stays yours. */
+/* Push a JSON object to an agent, in one write with the bytes that have gathered for it; `o` stays yours. */
 void hub_push(struct hub *hub, struct session *s, const struct cJSON *o);
 void hub_push_text(struct hub *hub, struct session *s, struct slice text);
 /* A blob to the session being fed; a big value is not copied on its way, and with `holder` not kept twice. False when memory is
@@ -256,7 +256,7 @@ bool hub_reply_blob(struct hub *hub, struct slice value, struct shared *holder);
 /* May `feeding` be sent a reply of `bytes`? False: the handler returns true and is called again later, so ask before
  * anything is changed or appended. */
 bool hub_may_reply(struct hub *hub, uint64_t bytes);
-/* What has gathered in hub->out goes to the session being fed. */
+/* Send the bytes in hub->out to the session being fed. */
 void hub_flush(struct hub *hub);
 void hub_log(struct hub *hub, const char *fmt, ...) DDP_PRINTF(2, 3);
 

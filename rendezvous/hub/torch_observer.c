@@ -1,18 +1,18 @@
-/* torch_observer.c -- what PyTorch's ranks do while their process groups come together: noted as it happens (torch_keys.h), and read
- * when somebody looks. It decides nothing but when the job is looked at (monitor.h).
+/* torch_observer.c -- what PyTorch's ranks do while their process groups form: recorded as it happens (torch_keys.h),
+ * and read by a look. It decides only when to look at the job (monitor.h).
  *
- * The hooks stand behind requests that a busy store gets a million times a second. Each asks first for what nearly
- * all others fail (a name, a few bytes of a prefix), and only a client that passes gets the memory for notes. */
+ * The hooks run in requests that a busy store gets a million times a second. Each first asks a question that nearly
+ * all clients fail (a name, a few bytes of a prefix), and only a client that passes gets memory for notes. */
 #include "diagnosis/snapshot.h"
 #include "diagnosis/torch_keys.h"
 #include "hub/session.h"
 
 #include <stdlib.h>
 
-/* Who waits again so soon has only had a time-out of its own: torch's barriers wait in turns of ten seconds. */
+/* A client that waits again so soon has only had a time-out: torch's barriers wait in turns of ten seconds. */
 enum {
     AGAIN_MS = 2000,
-    OWNERS_MAX = 6, /* in an attempt: no more are told, and an agent looks at its whole machine for each */
+    OWNERS_MAX = 6, /* in an attempt, because an agent searches its whole machine for each */
 };
 
 /* --- barriers ------------------------------------------------------------------------------------------- */
@@ -33,8 +33,8 @@ static void ask_owner(struct job *job, struct session *s)
         job->meets.owners_asked++;
 }
 
-/* One too many has come: who it is, and with the first of them all that were there before. Anybody may bring this about, as
- * often as he likes, so the walk is made once for each look. */
+/* One process too many has arrived: record it, and with the first of them all earlier ones. Any client can cause this
+ * at will, so the walk is made once for each look. */
 static void suspect_crowd(struct session *newcomer)
 {
     struct job *job = newcomer->job;
@@ -49,7 +49,7 @@ static void suspect_crowd(struct session *newcomer)
     job_touch(job);
 }
 
-/* Who only asks, and sees the right count, goes on; whatever is counted later is no business of his. */
+/* A client that only reads the count and sees the right one continues; later counts do not concern it. */
 static bool goes_on(const struct job *job, const struct torch_meet *meet, int64_t delta)
 {
     return delta == 0 && job->members.known && meet->count == job->members.world_size;
@@ -101,7 +101,7 @@ static void on_set(void *user, struct slice key, bool anew)
 
 /* --- waits ---------------------------------------------------------------------------------------------- */
 
-/* Who waits is at it again, whatever it gave up before. */
+/* A rank that waits has started again, whatever it gave up before. */
 static void note_wait(struct session *s, uint32_t awaited, const struct torch_key *key)
 {
     struct torch_client *torch = s->torch;
@@ -166,11 +166,11 @@ void torch_observe(struct job *job)
 
 /* --- who takes part in something that has more members than ranks ----------------------------------------- */
 
-/*     a barrier counts 4 of 2 ranks        all that have counted in it
- *     two processes are rank 0             all that have given their address
+/*     a barrier counts 4 of 2 ranks        all ranks counted there
+ *     two processes are rank 0             all processes with an address there
  *
- * A second address from the same process is no second process, so the pids are compared. torch 2.x says its own; of
- * older clients their agent does, and where there is none nothing is claimed. */
+ * A second address from the same process is no second process, so the pids are compared. torch 2.x sends its pid; for
+ * older clients their agent does, and without an agent no claim is made. */
 
 static struct snapshot_claim claim_of(const struct session *s)
 {

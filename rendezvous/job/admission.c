@@ -1,15 +1,14 @@
-/* admission.c -- who may join.
+/* admission.c -- the checks before a node may join.
  *
- * The first node brings the rules of the job; every later one is compared with them, and a difference that
- * would split the job is refused with both values and both hosts, since the user looks at one terminal and
- * the mistake may be on the other. The checks are rows of a table, in the order in which they help: what is
- * wrong altogether before what differs in a detail.
+ * The first node brings the rules of the job. Every later one is compared with them, and a difference that would
+ * split the job is refused with both values and both hosts, because the user looks at one terminal and the mistake
+ * may be on the other. The checks are rows of a table, in the order in which they help: fundamental differences
+ * before details.
  *
- * A member that was told to join again is known already: only its instance is asked.
+ * A member that was asked to join again is known already: only its instance is checked.
  *
- * Nothing is taken before all checks have passed, so a refusal leaves no trace but its line in the log. A
- * check sees the join, the rules and the nodes that are here; it changes nothing, and its sentence is made
- * only when it objects. */
+ * Nothing is stored before all checks have passed, so a refusal leaves no trace but its line in the log. A check
+ * reads the join, the rules and the present nodes; it changes nothing, and formats its sentence only when it objects. */
 #include "job/rendezvous_core.h"
 
 #include <stdarg.h>
@@ -18,7 +17,7 @@
 #define TEN_YEARS_MS \
     (10ull * 365 * 24 * 3600 * 1000) /* longer times are cut to this, so that sums stay small */
 
-/* What a check works with. Borrowed for the call; only `refusal` is written. */
+/* The input of a check. Borrowed for the call; only `refusal` is written. */
 struct check {
     const struct rdzv *r;
     const struct rdzv_join *join;
@@ -170,7 +169,7 @@ static bool rank_is_there(const struct check *c)
                         c->r->rules.known ? c->first : "");
 }
 
-/* Who has the node rank that it asks for. */
+/* Find the node that has the requested node rank. */
 static const struct node *holder_of(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
@@ -204,7 +203,7 @@ static bool launched_once(const struct check *c)
                         j->host, j->pid, j->node_rank, holder->pid);
 }
 
-/* The last of the three: whatever they could have named better is told by now. */
+/* The last of the three: the two before it name a more exact reason. */
 static bool rank_is_free(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
@@ -250,16 +249,16 @@ static const struct {
 
 /* --- the rules ------------------------------------------------------------------------------------------ */
 
-/* Times come from a peer and are added to the clock: one of 2^64 - 1 ms, "for ever", would wrap to a
- * deadline in the past. */
+/* Times come from a peer and are added to the clock: 2^64 - 1 ms, meant as "without limit", would wrap to a deadline
+ * in the past. */
 static uint64_t cut(uint64_t ms)
 {
     return ms < TEN_YEARS_MS ? ms : TEN_YEARS_MS;
 }
 
-/* Before the node itself: it needs the places. Of the rules that are not compared (times, restarts) the
- * first node's count for all; who they come from is in no hand of ours, since nodes start in any order. The
- * time to gather runs from here: a rendezvous that nobody has joined has no user who waits. */
+/* Store the rules before the node, because it needs the places. For rules that are not compared (times, restarts) the
+ * first node's values count for all; nodes start in any order, so any may be first. The time to gather starts here,
+ * because before the first node no user waits. */
 static bool take_rules(struct rdzv *r, const struct rdzv_join *j)
 {
     struct rules *rules = &r->rules;
@@ -285,11 +284,11 @@ static bool take_rules(struct rdzv *r, const struct rdzv_join *j)
     restart.backoff_cap_ms = cut(j->backoff_cap_ms);
     restarts_init(&r->restarts, &restart);
     r->until.gather_ms = r->now_ms + rules->join_timeout_ms;
-    r->since_ms = r->now_ms; /* nobody has waited before */
+    r->since_ms = r->now_ms; /* no node has waited before */
     return true;
 }
 
-/* What the first node left open is brought by the first one that says it. */
+/* Rules that the first node left open are set by the first node that brings them. */
 static void add_to_rules(struct rdzv *r, const struct rdzv_join *j)
 {
     struct rules *rules = &r->rules;
@@ -314,8 +313,7 @@ static enum rdzv_refused refuse_join(struct rdzv *r, const struct check *c, enum
     return code;
 }
 
-/* The first that objects is the only one told: the user mends one thing at a time, and the rest often goes
- * with it. */
+/* Report only the first objection: the user fixes one thing at a time, and the rest often goes with it. */
 static enum rdzv_refused find_objection(const struct check *c)
 {
     for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]); i++)
@@ -350,7 +348,7 @@ static enum rdzv_refused join_again(struct rdzv *r, struct node *node, const str
     return RDZV_WELCOME;
 }
 
-/* A spare is told apart, since its user would else wonder why the count does not grow. */
+/* A spare gets a message for itself, since its user would otherwise wonder why the count does not grow. */
 static void log_join(struct rdzv *r, const struct node *node, enum rdzv_admission as)
 {
     char room[2 * RDZV_TEXT_MAX];
@@ -376,8 +374,8 @@ static void note_uneven(struct rdzv *r, const struct node *node)
                   rdzv_name(node, room, sizeof(room)), node->nproc, r->rules.nproc_from.host, r->rules.nproc);
 }
 
-/* The rules before the node, and away again when it cannot be kept: rules without a node would bind the
- * next one to somebody who never was here. */
+/* Store the rules before the node, and drop them when the node cannot be kept: rules without a node would bind the
+ * next one to a node that never joined. */
 static enum rdzv_refused join_first_time(struct rdzv *r, uint64_t id, const struct check *c)
 {
     bool fresh = !r->rules.known;

@@ -52,8 +52,7 @@ struct member *members_at(const struct members *m, uint32_t rank)
     return rank < m->world_size ? &m->member[rank] : NULL;
 }
 
-/* Whoever speaks last is right: a worker knows its own pid better than the agent that started a wrapper
- * around it. */
+/* The latest source is right: a worker knows its own pid better than the agent that started a wrapper around it. */
 bool member_place(struct member *member, const char *host, int pid)
 {
     if (pid != 0)

@@ -1,8 +1,8 @@
-/* members.h -- the job that the store serves, and what is known of each of its ranks.
+/* members.h -- the job that the store serves, and the facts about each of its ranks.
  *
- * Two sources: the rank itself (IDENTIFY, its bytes) and the agent that started its process. Only the
- * agent's word ends a rank: a closed connection is evidence, not proof, since a worker may close its
- * store and go on computing, or open a second connection before it closes the first. */
+ * Two sources: the rank itself (IDENTIFY, its bytes) and the agent that started its process. Only the agent can end a
+ * rank: a closed connection is evidence, not proof, since a worker may close its store and continue to compute, or
+ * open a second connection before it closes the first. */
 #ifndef RENDEZVOUS_MEMBERS_H
 #define RENDEZVOUS_MEMBERS_H
 
@@ -13,7 +13,7 @@
 
 enum {
     MEMBER_TEXT_MAX = 256, /* bytes of a job id or a host name, with the NUL */
-    MEMBER_CALL_MAX = 16,  /* of the name of a collective; likewise */
+    MEMBER_CALL_MAX = 16,  /* of the name of a collective; cut like the others */
     MEMBER_WCHAN_MAX = 24, /* of the name of a kernel function; the end of a long one is cut */
 };
 
@@ -25,12 +25,12 @@ struct member {
     bool met, exited;
     int exit_code, signal;
     bool told;           /* ... after its agent had told it to stop */
-    uint64_t gave_up_ms; /* when it gave up the setup of a group of PyTorch's; 0 = never */
+    uint64_t gave_up_ms; /* when it gave up the setup of a PyTorch group; 0 = never */
     uint64_t tried_ms;   /* when connections that are closed by now were at one last (torch_client) */
     char proc_state;     /* as its agent saw it last, the letter of /proc/PID/stat; 0 = not seen */
     int16_t cpu_percent; /* -1 = not known */
     char wchan[MEMBER_WCHAN_MAX];
-    uint64_t looked_ms;         /* when that was told */
+    uint64_t looked_ms;         /* time of that report */
     uint64_t state_since_ms;    /* since when it is in that state */
     bool has_steps;             /* it tells how far it is: */
     int64_t step;               /* -1 = none is done */
@@ -64,14 +64,13 @@ void members_free(struct members *m);
 /* NULL when the rank is outside the world. */
 struct member *members_at(const struct members *m, uint32_t rank);
 
-/* What the agent or the rank itself says about where it runs; `host` NULL = not said. False: memory is
- * short. */
+/* Record where the rank runs, from its agent or itself; `host` NULL = unknown. False: memory is short. */
 bool member_place(struct member *member, const char *host, int pid);
 
-/* It has ended with 0 by itself: who was told to stop may well end with 0. */
+/* It has ended with 0 by itself: a rank that was asked to stop may well end with 0. */
 bool member_has_left(const struct member *member);
 
-/* What its agent has just seen of its process; `wchan` NULL = nothing. */
+/* Record the state that its agent has just seen of its process; `wchan` NULL = none. */
 void member_look(struct member *member, char proc_state, int cpu_percent, const char *wchan, uint64_t now_ms);
 
 /* It has moved: `call` is the name of the collective that it is in, number `call_seq`; "" or NULL = none. */

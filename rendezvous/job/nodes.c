@@ -12,17 +12,17 @@
 
 /* --- signs of life --------------------------------------------------------------------------------------- */
 
-/* Nodes are in one list, the longest silent first: a sign of life moves its node to the end, so a beat costs
- * the same with ten thousand nodes as with two, and the silent ones are found at the front.
+/* Nodes are in one list, the longest silent first: a heartbeat moves its node to the end, so it costs the same with
+ * ten thousand nodes as with two, and the silent ones are at the front.
  *
- * A server that was itself stopped (a VM moved, a laptop's lid, SIGSTOP) finds all nodes silent when it goes
- * on, with their beats unread in its sockets. So it looks twice a second, and when a look comes more than
- * half a second late, nobody counts as silent before this moment. A silence is judged when it is too long, not at the
- * next look: with --node_timeout=fast that would be a third more.
+ * A suspended server (a VM moved, a laptop's lid, SIGSTOP) finds all nodes silent when it continues, with their
+ * heartbeats unread in its sockets. So it looks twice a second, and when a look is more than half a second late, no
+ * node counts as silent before this moment. A silence is judged when it is too long, not at the next look: with
+ * --node_timeout=fast that would be a third more.
  *
- * A server that is always busy is always late. So one silence is pardoned PARDONS times and no more: between two
- * late looks the sockets are read, and whoever lives has been heard by then. A silence is judged at the latest
- * by the third look that is late, or node_timeout_ms behind the second. */
+ * A busy server is always late. So one silence is pardoned at most PARDONS times: between two late looks the sockets
+ * are read, so a living node has been received by then. A silence is judged at the latest by the third late look, or
+ * node_timeout_ms after the second. */
 
 enum { LOOK_MS = 500, LATE_MS = STOOD_STILL_MS, PARDONS = 2 };
 
@@ -50,7 +50,7 @@ uint64_t rdzv_watch_deadline(const struct rdzv *r)
     return silent_ms < r->watch_ms ? silent_ms : r->watch_ms;
 }
 
-/* Who was silent before another is never spared longer, so the list stays in order. */
+/* A node that was silent before another is never spared longer, so the list stays in order. */
 void rdzv_pardon(struct rdzv *r, uint64_t now_ms)
 {
     r->now_ms = now_ms;
@@ -90,15 +90,14 @@ struct node *rdzv_silent_node(const struct rdzv *r)
 
 /* --- which node gets which rank ------------------------------------------------------------------------------------------- */
 
-/* Which node gets which rank.
+/* The assignment of ranks to nodes.
  *
- * Static: what the user said, and what is free for those who said nothing. Elastic, the first time: the
- * natural order of host names, so that neighbours in a rack, which are named alike, are neighbours in rings
- * of ranks; then the pid. Later: who was in the last round keeps its node rank; a gap is closed by moving
- * the highest down; newcomers go to the end. So rank 0 is never a newcomer while anybody is left who knows
- * how far the job has come.
+ * Static: the user's numbers, and free ones for nodes without a number. Elastic, the first time: the natural order of
+ * host names, so that neighbours in a rack, which have similar names, are neighbours in rings of ranks; then the pid.
+ * Later: a node of the last round keeps its node rank; a gap is closed by moving the highest down; newcomers go to
+ * the end. So rank 0 is never a newcomer while a node is left that knows the progress of the job.
  *
- * Everything here is n log n of the nodes in the round, and needs no memory that is not there already. */
+ * Everything here is n log n of the nodes in the round, and allocates no memory. */
 
 static bool is_digit(char c)
 {
@@ -162,7 +161,7 @@ static void sort(struct node **nodes, uint32_t n, int (*compare)(const void *, c
     qsort(nodes, n, sizeof(*nodes), compare);
 }
 
-/* Who asked for no rank has none until now, and keeps it from now on. */
+/* A node that asked for no rank gets one here, and keeps it from now on. */
 void rdzv_order_static(struct rdzv *r)
 {
     uint32_t n = 0, at = 0;
@@ -216,14 +215,13 @@ void rdzv_order_elastic(struct rdzv *r, uint32_t n)
 
 enum { ROOM_MIN = 8 };
 
-/* What the quota is charged for the three arrays. It must come to the same when it is given back, so it has
- * one formula. */
+/* The charge of the quota for the three arrays. One formula, because the same amount must be given back. */
 static uint64_t room_bytes(uint32_t room)
 {
     return (uint64_t)room * (2 * sizeof(struct node *) + sizeof(struct rdzv_seat));
 }
 
-/* What a job takes before anybody has come. */
+/* The charge of a job before the first node. */
 static uint64_t own_bytes(void)
 {
     return sizeof(struct rdzv) + RDZV_GONE_MAX * sizeof(struct rdzv_gone);
@@ -327,8 +325,8 @@ static bool make_room(struct rdzv *r, uint32_t nodes)
     return true;
 }
 
-/* As many as --nnodes says, not as many as have come: a free rank must be found in one step. At most 16,384
- * pointers, see is_sound in admission.c. */
+/* As many as --nnodes, not as many as have joined: a free rank must be found in one step. At most 16,384 pointers,
+ * see is_sound in admission.c. */
 bool rdzv_make_places(struct rdzv *r)
 {
     uint64_t bytes = r->rules.max * sizeof(struct node *);

@@ -1,15 +1,15 @@
 /* rendezvous.c -- see rendezvous.h.
  *
- * The machine is the table below; a cell does its work and returns the next state, rdzv_step stores it. Every
- * cell is filled: where nothing has to happen it says `ignore`, so that a missing answer is a decision and not
- * an oversight. Messages about a round are looked at by the table only when they come from a member of the
- * round that runs; the rest is answered "stale" before (hear_member).
+ * The machine is the table below; a cell does its work and returns the next state, rdzv_step stores it. Every cell is
+ * filled: where nothing has to happen it is `ignore`, so that a missing answer is a decision and not an oversight.
+ * Messages about a round reach the table only when they come from a member of the present round; the others are
+ * answered "stale" before (hear_member).
  *
- * Whoever joins and is welcome waits, in every state (admission.c). What follows from that comes with SETTLE,
- * after the answer has been sent: a round in GATHERING, a key for the workers in RUNNING.
+ * A node that joins and is welcome waits, in every state (admission.c). The consequences come with SETTLE, after the
+ * answer has been sent: a round in GATHERING, a key for the workers in RUNNING.
  *
- * The next round begins only when no member of the last one is open any more: each has said `stopped`, or is
- * lost and so can do no harm but to itself. So two rounds never run at a time. */
+ * The next round begins only when no member of the last one is open any more: each has sent `stopped`, or is lost and
+ * so can harm only itself. So two rounds never run at a time. */
 #include "job/rendezvous.h"
 
 #include "job/rendezvous_core.h"
@@ -18,7 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { RETURN_MS = 10000 }; /* for a node that was told to join again; it only has to say so */
+enum { RETURN_MS = 10000 }; /* for a node that was asked to join again; it only has to send the join */
 
 typedef enum rdzv_state (*cell)(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 
@@ -61,7 +61,7 @@ static const cell machine[RDZV_N_STATES][RDZV_N_EVENTS] = {
 };
 /* clang-format on */
 
-/* A job that nobody is in is over. Unless it has not begun: then it is as if nobody had come. */
+/* A job without nodes is over, unless it has not begun: then it is as before the first join. */
 static enum rdzv_state nobody_left(struct rdzv *r)
 {
     r->say_ms = UINT64_MAX;
@@ -128,8 +128,8 @@ static enum rdzv_state last_call(struct rdzv *r)
     return RDZV_LAST_CALL;
 }
 
-/* Somebody has come or gone: is that a round now? A last call that runs is not begun again by each
- * newcomer, else a steady trickle would put it off for ever. */
+/* A node has joined or left: is that a round now? A last call under way is not begun again by each newcomer, else a
+ * steady trickle would postpone it without end. */
 static enum rdzv_state look(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     (void)node, (void)e;
@@ -154,7 +154,7 @@ static enum rdzv_state give_up_job(struct rdzv *r, struct node *node, const stru
     return rdzv_end_job(r, RDZV_WHY_TIMEOUT, NO_RESTART_TOO_FEW_NODES);
 }
 
-/* Whoever of the last round is not back has lost its place to a spare. */
+/* A member of the last round that is not back has lost its place to a spare. */
 static enum rdzv_state go_on(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     (void)node, (void)e;
@@ -162,7 +162,7 @@ static enum rdzv_state go_on(struct rdzv *r, struct node *node, const struct rdz
     return rdzv_begin_round(r);
 }
 
-/* The pause is over; whoever came during it is looked at now. */
+/* The pause is over; check the nodes that joined during it. */
 static enum rdzv_state gather(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     (void)node, (void)e;
@@ -203,8 +203,8 @@ static enum rdzv_state leaves(struct rdzv *r, struct node *node, const struct rd
     return rdzv_end_job(r, RDZV_WHY_NODE_LEFT, NO_RESTART_STOPPED);
 }
 
-/* The one way for a node to be lost, whether its connection says so or its silence. It is remembered before
- * it is freed: the diagnosis tells of nodes that are gone. */
+/* The one way to lose a node, by its connection or by its silence. It is recorded before it is freed, because the
+ * diagnosis reports lost nodes. */
 static void lose(struct rdzv *r, struct node *node, const struct rdzv_event *how)
 {
     char name[2 * RDZV_TEXT_MAX];
@@ -223,8 +223,8 @@ static enum rdzv_state is_lost(struct rdzv *r, struct node *node, const struct r
 
 /* --- a round runs --------------------------------------------------------------------------------------- */
 
-/* The first one that is heard. If it is only the victim of another, better_cause replaces it when that one
- * speaks. */
+/* The first reported failure. If that worker is only the victim of another, better_cause replaces it when the other's
+ * report arrives. */
 static enum rdzv_state fails(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     rdzv_set_failure(r, node, e->failure);
@@ -246,8 +246,7 @@ static enum rdzv_state is_done(struct rdzv *r, struct node *node, const struct r
     return rdzv_end_job(r, RDZV_WHY_DONE, NO_RESTART_NONE);
 }
 
-/* What cannot be killed on a node that leaves does not stand in the way of the next round, which is without
- * it. */
+/* An unkillable process on a leaving node does not block the next round, which is without that node. */
 static void note_exit(struct rdzv *r, const struct node *node, const struct rdzv_stopped *how)
 {
     r->end.unkillable = r->end.unkillable || (how->unkillable && !node->leaving);
@@ -307,8 +306,8 @@ static enum rdzv_state lost_from_round(struct rdzv *r, struct node *node, const 
     return matters ? rdzv_stop_round(r) : r->state;
 }
 
-/* A round is ended for it, which costs the work since the last checkpoint: hence only when the rules or the
- * workers themselves say so. */
+/* It ends a round, which costs the work since the last checkpoint: hence only when the rules or the workers
+ * themselves ask for it. */
 static enum rdzv_state grow_if(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char words[RDZV_WORDS_MAX];
@@ -332,7 +331,7 @@ static enum rdzv_state agrees(struct rdzv *r, struct node *node, const struct rd
 
 /* --- it is being stopped -------------------------------------------------------------------------------- */
 
-/* A worker that has lost its peer says so before that peer's own end is known. */
+/* A worker that has lost its peer reports it before that peer's own end is known. */
 static enum rdzv_state better_cause(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     if (r->end.cause.failure.victim && !rdzv_is_victim(e->failure))
@@ -493,7 +492,7 @@ enum rdzv_answer rdzv_stopped(struct rdzv *r, uint64_t node, uint32_t round, con
     return member_says(r, node, round, &(struct rdzv_event){ .type = RDZV_STOPPED, .how = how }, now_ms);
 }
 
-/* Who was told the end has nothing more to say. */
+/* A node that got the end has nothing more to report. */
 static void goes(struct rdzv *r, struct node *node, const struct rdzv_event *event)
 {
     if (node->state != RDZV_NODE_FINISHED)
@@ -552,7 +551,7 @@ void rdzv_settle(struct rdzv *r, uint64_t now_ms)
     }
 }
 
-/* One time for the shell's one timer. What is still to settle is due now. */
+/* One time for the shell's one timer. An open SETTLE is due now. */
 uint64_t rdzv_deadline(const struct rdzv *r)
 {
     if (r->must_settle)
@@ -572,8 +571,8 @@ static void drop_silent_nodes(struct rdzv *r)
     }
 }
 
-/* The silent ones first: a round must not be made with them. What is said to those who wait comes last, when
- * it is known whether they still do. */
+/* The silent nodes first: a round must not be made with them. Messages to waiting nodes come last, when it is clear
+ * whether they still wait. */
 void rdzv_tick(struct rdzv *r, uint64_t now_ms)
 {
     r->now_ms = now_ms;

@@ -1,18 +1,19 @@
-/* rendezvous.h -- the rendezvous of one job: who is in it, which ranks they get, when they stop, what comes next.
+/* rendezvous.h -- the rendezvous of one job: its nodes, their ranks, when they stop, and whether another round
+ * follows.
  *
- * Decisions only: no socket, no clock, no JSON. The hub feeds it what agents say, with the time; it answers
+ * Decisions only: no socket, no clock, no JSON. The hub feeds it the agents' messages, with the time; it answers
  * through the callbacks of rdzv_env. The whole machine is the table at the top of rendezvous.c.
  *
  *     GATHERING -> LAST_CALL -> RUNNING -> STOPPING -> BACKING_OFF -> GATHERING ... -> OVER
  *
- * A round is one completed rendezvous; its nodes are its members. Every member is told `round` once, `stop`
- * at most once (not when all workers ended with 0), and `verdict` once; a verdict "restart" makes it join
- * again. Whoever is told a verdict "finish" is told nothing after it. A node that is stopped by its user says
- * `leave`, stops its workers, says `stopped`, and gets a verdict "finish" of its own.
+ * A round is one completed rendezvous; its nodes are its members. Every member gets `round` once, `stop` at most once
+ * (not when all workers ended with 0), and `verdict` once; a verdict "restart" makes it join again. After a verdict
+ * "finish" a node gets no more messages. A node that its user stops sends `leave`, stops its workers, sends
+ * `stopped`, and gets its verdict "finish" at once.
  *
- * Nodes are known by an id that the caller gives (its connection), never 0. Times are ms of one monotonic
- * clock; every call takes `now_ms`. Callbacks must not call back into the rendezvous. Pointers inside what
- * is told are valid during the call only; what is passed in is copied, longer text is cut. */
+ * Nodes have an id that the caller gives (its connection), never 0. Times are ms of one monotonic clock; every call
+ * takes `now_ms`. Callbacks must not call back into the rendezvous. Pointers passed to callbacks are valid during the
+ * call only; arguments are copied, longer text is cut. */
 #ifndef RENDEZVOUS_JOB_RENDEZVOUS_H
 #define RENDEZVOUS_JOB_RENDEZVOUS_H
 
@@ -26,13 +27,13 @@
 #include "diagnosis/findings.h"
 #include "base/events.h"
 
-#define RDZV_STATES(X)                                                                                    \
-    X(GATHERING, "gathering") /* waits for more nodes */                                                  \
-    X(LAST_CALL, "last call") /* enough are here; a little longer for those on their way */               \
-    X(RUNNING, "running")     /* a round is complete: workers run */                                      \
-    X(STOPPING, "stopping")   /* all nodes were told to stop; waits until nothing of the round is left */ \
-    X(BACKING_OFF, "backing off") /* another attempt will be made, not before the back-off is over */     \
-    X(OVER, "over")               /* everybody knows how it ended */
+#define RDZV_STATES(X)                                                                                     \
+    X(GATHERING, "gathering") /* waits for more nodes */                                                   \
+    X(LAST_CALL, "last call") /* enough are here; a little longer for those on their way */                \
+    X(RUNNING, "running")     /* a round is complete: workers run */                                       \
+    X(STOPPING, "stopping")   /* all nodes were asked to stop; waits until nothing of the round is left */ \
+    X(BACKING_OFF, "backing off") /* another attempt will be made, not before the back-off is over */      \
+    X(OVER, "over")               /* all nodes know how it ended */
 
 /* Why a round ends. */
 #define RDZV_WHYS(X)                                                             \
@@ -44,10 +45,10 @@
     X(TIMEOUT, "timeout")     /* not enough nodes in time */                     \
     X(REFUSED, "refused")     /* the store could not begin the attempt */
 
-/* What an event log holds. */
+/* The records of an event log. */
 #define RDZV_RECORDS(X) EVENTS_OF_RENDEZVOUS(X)
 
-/* Who may not join, and what to do about it: they are findings, and have their rows there. */
+/* The reasons for a refusal, and the advice: they are findings, and have their rows there. */
 #define RDZV_REFUSALS(X) FINDINGS_OF_REFUSALS(X)
 
 struct rdzv;
@@ -93,7 +94,7 @@ struct rdzv_join {
     const char *own; /* its own end of the connection to the store; NULL or "" = it does not know */
     const char
         *task; /* the scheduler ("Slurm") that started it as one of several tasks of a node; "" = none */
-    const char *role;    /* of its workers; NULL or "" = the one that everybody has who says nothing */
+    const char *role;    /* of its workers; NULL or "" = the default role */
     const char *program; /* name of the program that its workers run; "" = not compared */
     uint32_t store_port; /* at which its rank 0 would host a store for all workers; 0 = they use this one */
     int pid;
@@ -121,7 +122,7 @@ enum rdzv_answer {
     RDZV_OTHER_RANK,  /* the rank is not on this node: nothing has changed */
 };
 
-/* --- what they are told --------------------------------------------------------------------------------- */
+/* --- messages to nodes ---------------------------------------------------------------------------------- */
 
 /* The first cause of a round's end, as far as it is known. */
 struct rdzv_cause {
@@ -146,10 +147,10 @@ struct rdzv_round {
     uint32_t restarts; /* those that --max_restarts counts, so far */
     uint32_t nnodes, world_size;
     const struct rdzv_seat *seats; /* by node rank; nnodes of them for rdzv_env.begin ... */
-    uint32_t n_seats;              /* ... and the first few of a large job's when it is told to nodes */
+    uint32_t n_seats;              /* ... and the first few of a large job's in messages to nodes */
 };
 
-/* What is waited for. Lists are cut to RDZV_SHORT_LIST_MAX; the counts are whole. */
+/* The nodes that a job waits for. Lists are cut to RDZV_SHORT_LIST_MAX; the counts are whole. */
 struct rdzv_waiting {
     enum rdzv_state state;
     uint32_t joined, min, max;
@@ -185,7 +186,7 @@ struct rdzv_tell {
     const struct rdzv_cause *cause; /* NULL = none: success, or nothing ever ran */
     /* VERDICT */
     bool restart;        /* join again; else finish */
-    uint32_t attempt;    /* of the next round, if there is one */
+    uint32_t attempt;    /* of the next round, if one follows */
     uint64_t backoff_ms; /* before it */
     enum no_restart no_restart;
     int64_t step,
@@ -209,16 +210,15 @@ struct rdzv_record {
 struct rdzv_env {
     void *user;
     void (*tell)(void *user, uint64_t node, const struct rdzv_tell *tell);
-    /* A round is complete: empty the key space, forget the ranks of the last one, learn the new ones. Called
-     * before any node is told `round`. False (memory is short): the job ends with NOT_READY. */
+    /* A round is complete: empty the key space, forget the ranks of the last one, learn the new ones. Called before
+     * any node gets `round`. False (memory is short): the job ends with NOT_READY. */
     bool (*begin)(void *user, const struct rdzv_round *world);
-    /* How far the workers of the round came by their own account (a key); -1 = none was told. */
+    /* The progress of the round by its workers' own account (a key); -1 = unknown. */
     int64_t (*progress)(void *user);
-    /* So many nodes could be taken in by another round; set the key that workers ask. NULL = nobody asks. */
+    /* So many nodes could join in another round; set the key that workers read. NULL = no key. */
     void (*waiting_nodes)(void *user, uint32_t count);
-    /* The node is given up without its own doing (silent, or it never stopped): close its connection now,
-     * before the others go on. Nothing more is told to it, and rdzv_lost need not be called for it. `why`
-     * ends a sentence. */
+    /* The node is given up (silent, or it never stopped): close its connection now, before the others continue. It
+     * gets no more messages, and rdzv_lost need not be called for it. `why` ends a sentence. */
     void (*drop)(void *user, uint64_t node, const char *why);
     void (*log)(void *user, const char *line);                    /* NULL = no log */
     void (*record)(void *user, const struct rdzv_record *record); /* NULL = no event log */
@@ -226,10 +226,10 @@ struct rdzv_env {
 
 /* --- the calls ------------------------------------------------------------------------------------------ */
 
-/* `instance` is a nonce: an agent that knew an earlier life of this job is told from one that knows this one.
- * All is copied but `quota`, which is borrowed. NULL when memory or budget is short. */
+/* `instance` is a nonce: it separates agents of an earlier life of this job from agents of this one. Everything is
+ * copied but `quota`, which is borrowed. NULL when memory or budget is short. */
 struct rdzv *rdzv_new(const struct rdzv_env *env, struct quota *quota, const char *job, const char *instance);
-/* Nobody is told anything. */
+/* Sends no messages. */
 void rdzv_free(struct rdzv *r);
 const char *rdzv_instance(const struct rdzv *r);
 
@@ -238,9 +238,9 @@ struct rdzv_refusal {
     char sentence[2 * RDZV_WORDS_MAX]; /* both values, both hosts; what to do says rdzv_refused_advice */
 };
 
-/* A node joins, or joins again after a verdict "restart". RDZV_WELCOME, or why not (`refusal` is filled).
- * What follows from it (a round!) is told by rdzv_settle, to be called when the answer has been sent;
- * forgotten, the next rdzv_tick does it, and rdzv_deadline says "now". */
+/* A node joins, or joins again after a verdict "restart". RDZV_WELCOME, or the reason against it (`refusal` is
+ * filled). The consequences (a round!) are sent by rdzv_settle, to be called when the answer has been sent; otherwise
+ * the next rdzv_tick does it, and rdzv_deadline is "now". */
 enum rdzv_refused rdzv_join(struct rdzv *r, uint64_t node, const struct rdzv_join *join, uint64_t now_ms,
                             struct rdzv_refusal *refusal);
 void rdzv_settle(struct rdzv *r, uint64_t now_ms);
@@ -275,15 +275,14 @@ void rdzv_leave(struct rdzv *r, uint64_t node, int signal, const char *by, uint6
 void rdzv_lost(struct rdzv *r, uint64_t node, const char *how, uint64_t now_ms);
 /* Every rank of the world has agreed to a bigger one. */
 void rdzv_grow_agreed(struct rdzv *r, uint64_t now_ms);
-/* This server has stood still until now, and could hear nobody: what was silent meanwhile is pardoned, though
- * not for ever (nodes.c). */
+/* This server was suspended until now, and received nothing: pardon the silence meanwhile, with a limit (nodes.c). */
 void rdzv_pardon(struct rdzv *r, uint64_t now_ms);
 /* Any sign of life. */
 void rdzv_heard(struct rdzv *r, uint64_t node, uint64_t now_ms);
 
 /* When rdzv_tick has something to do; UINT64_MAX = never. Ask after every call. */
 uint64_t rdzv_deadline(const struct rdzv *r);
-/* Feed it what has come in before: a server that stood still must not take its own sleep for the nodes'. */
+/* Feed it the received messages first: a suspended server must not take its own sleep for the nodes'. */
 void rdzv_tick(struct rdzv *r, uint64_t now_ms);
 
 /* --- for those who only look ---------------------------------------------------------------------------- */
@@ -292,10 +291,10 @@ enum rdzv_node_state {
     RDZV_NODE_WAITING,  /* has joined, is in no round */
     RDZV_NODE_RUNNING,  /* a member; its workers run */
     RDZV_NODE_DONE,     /* a member; all its workers ended with 0 */
-    RDZV_NODE_STOPPING, /* a member; has been told to stop, or leaves */
+    RDZV_NODE_STOPPING, /* a member; has been asked to stop, or leaves */
     RDZV_NODE_STOPPED,  /* a member; nothing of the round is left on it */
-    RDZV_NODE_RESTING,  /* was told to join again, has not yet */
-    RDZV_NODE_FINISHED, /* was told that the job is over */
+    RDZV_NODE_RESTING,  /* was asked to join again, has not yet */
+    RDZV_NODE_FINISHED, /* knows that the job is over */
 };
 const char *rdzv_node_state_word(enum rdzv_node_state state);
 
@@ -327,7 +326,7 @@ struct rdzv_facts {
     enum rdzv_state state;
     uint32_t round, restarts, max_restarts; /* `round` 0 = none has been complete yet */
     bool elastic;
-    uint32_t min, max;                               /* 0 = nobody has joined yet */
+    uint32_t min, max;                               /* 0 = no node has joined yet */
     uint32_t nodes, members, waiting, done, stopped; /* how many */
     uint32_t returning;                              /* of the last round, that have not joined again yet */
     uint32_t world_size;
@@ -351,7 +350,7 @@ uint64_t rdzv_next_node(const struct rdzv *r, uint64_t after);
 uint64_t rdzv_node_of_rank(const struct rdzv *r, uint32_t rank);
 /* Static: does a node with this rank wait or run now? */
 bool rdzv_has_node_rank(const struct rdzv *r, uint32_t node_rank);
-/* Over, and nobody is left who has to be told: a job of the same name may begin. */
+/* Over, and all nodes know it: a job of the same name may begin. */
 bool rdzv_is_over(const struct rdzv *r);
 
 #endif

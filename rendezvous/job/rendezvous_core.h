@@ -1,10 +1,10 @@
-/* rendezvous_core.h -- private to the files of a rendezvous: the struct that they share, and who does what.
+/* rendezvous_core.h -- private to the files of a rendezvous: the struct that they share, and the role of each file.
  *
- *     rendezvous.c   messages and time become events; the machine: states x events, and what each cell does
- *     admission.c    who may join; a refusal names both values and both hosts
+ *     rendezvous.c   messages and time become events; the machine: states x events, and the work of each cell
+ *     admission.c    the checks before a join; a refusal names both values and both hosts
  *     round.c        when a round is complete, its beginning, its end, and whether another one follows
- *     nodes.c        nodes come, move between lists, get ranks, go; signs of life; the one place that frees a node
- *     view.c         names, the log, what nodes are told while they wait, copies for those who only look
+ *     nodes.c        nodes join, move between lists, get ranks, leave; heartbeats; the one place that frees a node
+ *     view.c         names, the log, messages to waiting nodes, copies for readers
  *
  * Each calls only those below it. */
 #ifndef RENDEZVOUS_JOB_RENDEZVOUS_CORE_H
@@ -17,17 +17,16 @@
 
 #include <inttypes.h>
 
-/* round.c: the failed attempts of a job, whether there is to be another, and when. One budget for all nodes of a job.
+/* round.c: the failed attempts of a job, whether another one follows, and when. One budget for all nodes of a job.
  *
- * Two kinds of reasons against another one. Some are in the failure itself and known at once
- * (restarts_failed); whether the job gets any further needs the workers' own account of it, for which the
- * key space has to be asked first (restarts_progress). */
+ * Two kinds of reasons against another attempt. Some are in the failure itself and known at once (restarts_failed);
+ * progress needs the workers' own account, for which the key space has to be read first (restarts_progress). */
 struct restarts {
     uint32_t max_restarts, max_no_progress;
     uint64_t backoff_ms, backoff_cap_ms;
     uint32_t failed;   /* attempts; a round that ended for another reason is not one */
     int64_t step;      /* how far the latest came, if that was asked; -1 = no worker told */
-    int64_t best_step; /* of all attempts so far; -1 = none was told */
+    int64_t best_step; /* of all attempts so far; -1 = unknown */
     uint32_t standing; /* attempts in a row, up to the latest, that did not get beyond best_step */
 };
 
@@ -71,7 +70,7 @@ struct who {
     int pid;
 };
 
-/* What the first node brought; valid while `known`. */
+/* The rules of the first node; valid while `known`. */
 struct rules {
     bool known, elastic;
     bool nproc_fixed; /* `nproc` was given by number, without --uneven */
@@ -137,14 +136,14 @@ struct rdzv {
     /* Between rounds. */
     bool grow_agreed;  /* by all ranks of the round */
     bool short_handed; /* newcomers had to be waited for: a last call is due again */
-    bool must_settle;  /* somebody has come or gone since rdzv_settle */
+    bool must_settle;  /* a node has joined or left since rdzv_settle */
     uint64_t since_ms; /* in this state */
     struct rdzv_until until;
 
     /* Towards the nodes. */
-    uint64_t say_ms, said_ms; /* when to say next what is waited for; when it was said last */
+    uint64_t say_ms, said_ms; /* next and last report of the missing nodes */
     uint64_t watch_ms;        /* when the silent ones are looked for next */
-    uint32_t waiting_nodes;   /* what env.waiting_nodes was told last */
+    uint32_t waiting_nodes;   /* the last value passed to env.waiting_nodes */
 
     struct rdzv_gone *gone; /* ring of RDZV_GONE_MAX, owned */
     uint32_t n_gone;
@@ -177,7 +176,7 @@ struct rdzv_event {
     const struct failure *failure;  /* FAILED, EXPLAINED */
     const struct rdzv_stopped *how; /* STOPPED */
     int signal;                     /* LEAVE */
-    const char *words;              /* LEAVE: by whom; LOST: how */
+    const char *words;              /* LEAVE: by whose request; LOST: how */
     bool silent;                    /* LOST: nothing was heard of it for too long */
 };
 
@@ -186,7 +185,7 @@ struct rdzv_event {
 void rdzv_step(struct rdzv *r, struct node *node, const struct rdzv_event *event);
 
 /* --- admission.c --- */
-/* What becomes of a node that is welcome in this state. */
+/* The next state of a node that is welcome in this state. */
 enum rdzv_admission { RDZV_AS_MEMBER, RDZV_AS_SPARE, RDZV_NOBODY };
 /* A welcome node waits afterwards, else joining->refusal says why not; nothing else has changed then. `known` is the node if it
  * was here before, else NULL. */
@@ -198,9 +197,9 @@ struct node *rdzv_find(const struct rdzv *r, uint64_t id);
 struct node *rdzv_add_node(struct rdzv *r, uint64_t id, const struct rdzv_join *join);
 /* The one place that frees a node; lists, counts and its place are set right. */
 void rdzv_remove_node(struct rdzv *r, struct node *node);
-/* Whatever it was, it counts no more, and its node rank is free; the struct stays until its connection ends. */
+/* In any state: it counts no more, and its node rank is free; the struct stays until its connection ends. */
 void rdzv_node_is_finished(struct rdzv *r, struct node *node);
-/* For those who look why somebody is missing. */
+/* For readers that ask why a node is missing. */
 void rdzv_remember_gone(struct rdzv *r, const struct node *node, const struct rdzv_event *how,
                         const char *words);
 /* RESTING or new -> WAITING. */
@@ -210,7 +209,7 @@ void rdzv_node_stops_waiting(struct rdzv *r, struct node *node, enum rdzv_node_s
 /* RUNNING, DONE, STOPPING -> `next` (DONE, STOPPING, STOPPED). */
 void rdzv_member_becomes(struct rdzv *r, struct node *node, enum rdzv_node_state next);
 bool rdzv_is_member(const struct rdzv *r, const struct node *node);
-/* The job begins anew: nobody has ever come. */
+/* The job begins anew, as before the first join. */
 void rdzv_forget_rules(struct rdzv *r);
 bool rdzv_make_places(struct rdzv *r);
 
@@ -236,13 +235,13 @@ bool rdzv_is_victim(const struct failure *failure);
 void rdzv_set_failure(struct rdzv *r, const struct node *node, const struct failure *failure);
 void rdzv_set_cause(struct rdzv *r, enum rdzv_why why, const struct node *node, int signal,
                     const char *words);
-/* r->cause says why. All members that are not stopping yet are told. */
+/* r->cause has the reason. All members that are not stopping yet get `stop`. */
 enum rdzv_state rdzv_stop_round(struct rdzv *r);
 /* When nothing of the round is left: another one, or the end. Else STOPPING. */
 enum rdzv_state rdzv_judge_if_stopped(struct rdzv *r);
-/* Everybody who has not been told is told how it ended. */
+/* Every node without a verdict gets one. */
 enum rdzv_state rdzv_end_job(struct rdzv *r, enum rdzv_why why, enum no_restart no_restart);
-/* A verdict of its own for a node that leaves; `signal` 0 = by itself. */
+/* A separate verdict for a leaving node; `signal` 0 = by itself. */
 void rdzv_dismiss(struct rdzv *r, struct node *node, int signal);
 
 /* --- nodes.c --- */
@@ -250,7 +249,7 @@ void rdzv_touch(struct rdzv *r, struct node *node);
 uint64_t rdzv_watch_deadline(const struct rdzv *r);
 /* Before a look at the silent ones: did this server itself stand still? */
 void rdzv_check_own_pulse(struct rdzv *r);
-/* Has it been silent too long, as far as this server was there to hear it? */
+/* Has it been silent too long, in the time that this server was running? */
 bool rdzv_is_silent(const struct rdzv *r, const struct node *node);
 /* The one that has been silent longest, if that is too long; else NULL. */
 struct node *rdzv_silent_node(const struct rdzv *r);
@@ -269,7 +268,7 @@ const char *rdzv_name_who(who_name out, const struct who *who, const struct who 
 /* One line for the log and the event log. `node` NULL = about the job. */
 void rdzv_note(struct rdzv *r, enum rdzv_record_kind kind, const struct node *node, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-/* What is waited for has changed. */
+/* The set of missing nodes has changed. */
 void rdzv_will_say(struct rdzv *r);
 void rdzv_say_if_due(struct rdzv *r);
 /* "node 1 (n1)", or "n1" when it has no rank; valid until the next call but one. */

@@ -1,21 +1,21 @@
 /* round.c -- when a round is complete, its beginning; its stop, the verdict, the end of the job.
  *
- * Static: all node ranks are here. Elastic, the first time: MAX nodes are here, or MIN are and the last call
- * is over. Later no last call is made, since nobody new is expected: a round is complete when every member of
- * the last one that has not gone is back, together with the spares, and these are MIN. Only when newcomers had
- * to be waited for, because too few were left, there is a last call again: newcomers seldom come alone.
+ * Static: all node ranks are here. Elastic, the first time: MAX nodes are here, or MIN are and the last call is over.
+ * Later there is no last call, since no newcomer is expected: a round is complete when every member of the last one
+ * that has not left is back, together with the spares, and these are MIN. Only when newcomers had to be awaited,
+ * because too few were left, there is a last call again: newcomers seldom come alone.
  *
- * A verdict needs every member's word: only when nothing of a round is left on any node may the next begin,
- * and only then are the exit codes known. Whether there is a next one:
+ * A verdict needs every member's answer: only when nothing of a round is left on any node may the next begin, and
+ * only then are the exit codes known. Whether there is a next one:
  *
  *     a worker failed              as --max_restarts and --max_no_progress allow, after the back-off
  *     a node is lost, static       the same, and it has to come again
- *     a node is lost or left, elastic, or the job grows      always, at once: nobody has failed
+ *     a node is lost or left, elastic, or the job grows      always, at once: no worker has failed
  *     a node is left, static       never: its user has stopped the job
  *     something cannot be killed   never: the next attempt would meet it
  *
- * "Once" is kept by states: a member that has been told to stop is STOPPING and is not told again, one that
- * has its verdict is RESTING or FINISHED, and neither is a member any more. */
+ * States keep "once": a member with a `stop` is STOPPING and gets no second one, a node with its verdict is RESTING
+ * or FINISHED, and neither is a member any more. */
 #include "job/rendezvous_core.h"
 
 #include "ddp/error.h"
@@ -26,10 +26,10 @@
 
 /* --- restarts --------------------------------------------------------------------------------------------- */
 
-/* What cannot change is not tried again: a program that is not there, a usage error, or an import error; the agent, which has
- * seen the worker's end, says so. Being out of memory is retried like any other failure: a worker that leaks
- * for hours goes on from its last checkpoint, and one that is too big from the beginning is ended by the rule
- * about progress or by --max_restarts. */
+/* A failure that cannot change is not tried again: a missing program, a usage error, or an import error; the agent,
+ * which has seen the worker's end, reports it. Out of memory is retried like any other failure: a worker that leaks
+ * for hours continues from its last checkpoint, and one that is too big from the beginning is ended by the rule about
+ * progress or by --max_restarts. */
 
 void restarts_init(struct restarts *a, const struct rdzv_join *rules)
 {
@@ -49,14 +49,14 @@ enum no_restart restarts_failed(struct restarts *a, const struct rdzv_cause *cau
     if (a->failed <= a->max_restarts)
         a->failed++;
     if (a->max_restarts == 0)
-        return NO_RESTART_NONE; /* nobody asked for one, so there is nothing to explain */
+        return NO_RESTART_NONE; /* no restart was requested, so there is nothing to explain */
     if (cause->no_retry != NO_RESTART_NONE)
         return cause->no_retry;
     return a->failed > a->max_restarts ? NO_RESTART_USED_UP : NO_RESTART_NONE;
 }
 
-/* Workers that never tell are not judged by it. Once one attempt has told, another that dies before it could
- * has come no further. */
+/* Workers that never report progress are not judged by it. Once one attempt has reported, another that dies before
+ * its report counts as without progress. */
 enum no_restart restarts_progress(struct restarts *a, int64_t step)
 {
     a->step = step;
@@ -86,8 +86,8 @@ uint64_t restarts_backoff(const struct restarts *a)
 
 /* --- rounds ------------------------------------------------------------------------------------------------- */
 
-/* Who is still to come back keeps its place: a spare must not drive a survivor out. A survivor has its
- * rank, and perhaps a checkpoint on its disk; a spare starts from nothing. */
+/* A member that has not returned yet keeps its place: a spare must not replace a survivor. A survivor has its rank,
+ * and perhaps a checkpoint on its disk; a spare starts from nothing. */
 static uint32_t places_for_newcomers(const struct rdzv *r)
 {
     uint32_t held = r->n_back + r->n_resting;
@@ -102,8 +102,7 @@ uint32_t rdzv_takes(const struct rdzv *r)
     return r->n_back + (new < places ? new : places);
 }
 
-/* Static jobs wait for exactly all, because their ranks are numbered by hand and a gap could be given to
- * nobody. */
+/* Static jobs wait for exactly all, because their ranks are numbered by hand and a gap cannot be assigned. */
 bool rdzv_is_complete(const struct rdzv *r)
 {
     if (!r->rules.known)
@@ -121,8 +120,8 @@ uint32_t rdzv_can_grow_by(const struct rdzv *r)
     return r->n_waiting < places ? r->n_waiting : places;
 }
 
-/* The key space was emptied when the round began, so 0 is what a key that is not there says. Only a
- * change is handed on, since behind the callback a key is written. */
+/* The key space was emptied when the round began, so a missing key reads as 0. Only a change is passed on, because
+ * the callback writes a key. */
 void rdzv_tell_workers_who_waits(struct rdzv *r)
 {
     uint32_t count = r->rules.grow == RDZV_GROW_NEVER ? 0 : rdzv_can_grow_by(r);
@@ -225,9 +224,9 @@ static void tell_all(struct rdzv *r, struct rdzv_round *world)
     }
 }
 
-/* No node hears of the round before the key space is empty: a worker's first request may come right after.
- * Seats are taken before that, because `begin` is handed the list of them. When there is no memory for
- * it the job ends here and now: a round over the keys of the last one would find its barriers used up. */
+/* No node gets the round before the key space is empty: a worker's first request may come right after. Seats are
+ * assigned before that, because `begin` takes the list of them. Without memory for it the job ends here: a round over
+ * the keys of the last one would find its barriers used up. */
 enum rdzv_state rdzv_begin_round(struct rdzv *r)
 {
     uint32_t n = rdzv_takes(r);
@@ -274,8 +273,8 @@ void rdzv_set_cause(struct rdzv *r, enum rdzv_why why, const struct node *node, 
     r->end.has_cause = true;
 }
 
-/* A worker that gave up because another one was gone says so with its exit code, or PyTorch's in words. It is no cause, only
- * the first to be heard, and gives way to one that is told later. */
+/* A worker that gave up because of another rank shows it by its exit code, or PyTorch's by its output. It is not the
+ * cause, only the first report, and is replaced by a later one. */
 bool rdzv_is_victim(const struct failure *failure)
 {
     return failure->victim ||
@@ -291,8 +290,7 @@ static enum no_restart find_no_retry(const char *word)
                : NO_RESTART_NONE;
 }
 
-/* A cause that takes another's place keeps its time: the round failed when it was first noticed, whoever is
- * found to be behind it. */
+/* A cause that replaces another keeps its time: the round failed when the first failure was noticed. */
 void rdzv_set_failure(struct rdzv *r, const struct node *node, const struct failure *failure)
 {
     const uint64_t after_ms = r->end.has_cause ? r->end.cause.failure.after_ms : r->now_ms - r->run.began_ms;
@@ -306,9 +304,8 @@ void rdzv_set_failure(struct rdzv *r, const struct node *node, const struct fail
     r->end.has_cause = true;
 }
 
-/* A failure is never 0, whatever a peer says of it. Numbers are those of a shell, so that scripts around
- * ddprun need no table of ours; errno outweighs the exit code, since a program that was never started has
- * none. */
+/* A failure is never 0, whatever a peer sends. Numbers are those of a shell, so that scripts around ddprun need no
+ * table; errno outweighs the exit code, since a program that was never started has none. */
 static int code_of(const struct rdzv_cause *cause)
 {
     const struct failure *failure = &cause->failure;
@@ -335,9 +332,9 @@ static void log_stop(struct rdzv *r)
                   failure->words);
 }
 
-/* One deadline for all, by the longest grace time: whoever has not answered then never will.
- * RDZV_STOP_EXTRA_MS is for a node to kill, reap and report, on a machine that may be what made the round
- * fail. Members that are gone already may leave nothing to wait for, hence the judgement at the end. */
+/* One deadline for all, by the longest grace time: a node that has not answered then never will. RDZV_STOP_EXTRA_MS
+ * is for a node to kill, reap and report, on a machine that may be the reason of the failure. If all members are gone
+ * already, there is nothing to wait for, hence the judgement at the end. */
 enum rdzv_state rdzv_stop_round(struct rdzv *r)
 {
     struct rdzv_tell tell = {
@@ -385,7 +382,7 @@ static void finish_node(struct rdzv *r, struct node *node, const struct rdzv_tel
     r->env.tell(r->env.user, node->id, tell);
 }
 
-/* The reason that there is no restart is said in the same line; it is the first thing a user asks. */
+/* The same line gives the reason against a restart, because users ask for it first. */
 static void log_end(struct rdzv *r, enum rdzv_why why)
 {
     if (why == RDZV_WHY_DONE)
@@ -396,8 +393,8 @@ static void log_end(struct rdzv *r, enum rdzv_why why)
                   no_restart_word(r->end.no_restart));
 }
 
-/* Too few nodes is nobody's failure, whatever an earlier round ended with. Nodes that left before have had
- * their verdict. `say_ms` is put off for ever: nothing is waited for any more. */
+/* Too few nodes is no failure of a worker, whatever an earlier round ended with. Nodes that left before have had
+ * their verdict. `say_ms` is set to never, because no node is awaited any more. */
 enum rdzv_state rdzv_end_job(struct rdzv *r, enum rdzv_why why, enum no_restart no_restart)
 {
     r->end.no_restart = no_restart;
@@ -415,16 +412,16 @@ enum rdzv_state rdzv_end_job(struct rdzv *r, enum rdzv_why why, enum no_restart 
     return RDZV_OVER;
 }
 
-/* Somebody has failed, so --max_restarts is asked. An elastic job is made for nodes that come and go:
- * losing one costs no attempt, else a day of spot machines would use them up. */
+/* A worker has failed, so --max_restarts counts. An elastic job is made for nodes that join and leave: losing one
+ * costs no attempt, else a day of spot machines would use them up. */
 static bool is_charged(const struct rdzv *r)
 {
     return r->end.cause.why == RDZV_WHY_FAILED ||
            (r->end.cause.why == RDZV_WHY_NODE_LOST && !r->rules.elastic);
 }
 
-/* What failed before it left comes before its own user's stop. Its reason is lent to the verdict and taken
- * back: the others' job may well go on. One that was done when it was stopped has nothing to be blamed for. */
+/* A failure before the leave counts more than the user's stop. Its reason is lent to the verdict and removed again:
+ * the others' job may well continue. A node that was done when it was stopped has no failure. */
 void rdzv_dismiss(struct rdzv *r, struct node *node, int signal)
 {
     bool failed = r->end.has_cause && node->round == r->run.round && is_charged(r);
@@ -461,7 +458,7 @@ static void tell_restart(struct rdzv *r, uint64_t backoff_ms)
     r->run.n_members = 0;
 }
 
-/* The time to gather begins behind the pause, which else would eat it. */
+/* The time to gather begins after the pause, which would use it up otherwise. */
 static enum rdzv_state restart(struct rdzv *r, uint64_t backoff_ms)
 {
     rdzv_note(r, RDZV_RECORD_VERDICT, NULL,
@@ -496,7 +493,7 @@ static enum rdzv_state judge_round(struct rdzv *r)
     return restart(r, charged ? restarts_backoff(&r->restarts) : 0);
 }
 
-/* With nobody left there is nobody to tell; rendezvous.c ends such a job by itself. */
+/* Without nodes there is no receiver; rendezvous.c ends such a job by itself. */
 enum rdzv_state rdzv_judge_if_stopped(struct rdzv *r)
 {
     return r->run.n_open > 0 || r->n_live == 0 ? RDZV_STOPPING : judge_round(r);

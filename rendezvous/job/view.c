@@ -1,4 +1,4 @@
-/* view.c -- the rendezvous as others see it: names and words, copies of what is known, the log, and what nodes are told while they wait. */
+/* view.c -- the rendezvous for readers: names and texts, copies of its facts, the log, and messages to waiting nodes. */
 #include "job/rendezvous.h"
 #include "job/rendezvous_core.h"
 
@@ -84,11 +84,11 @@ const char *rdzv_name_who(who_name out, const struct who *who, const struct who 
     return out;
 }
 
-/* For those who only look: status, diagnosis, and the hub that finds a rank's node.
+/* For readers: status, diagnosis, and the hub that finds a rank's node.
  *
- * They get copies and never the struct, so that a reader written in a hurry cannot disturb a job, and so
- * that the machine in rendezvous.c may keep its facts in whatever way makes its steps cheap. What is borrowed is
- * valid until the rendezvous is spoken to again. */
+ * They get copies and never the struct, so that a careless reader cannot disturb a job, and so that the machine in
+ * rendezvous.c may keep its facts in the form that makes its steps cheap. Borrowed pointers are valid until the next
+ * call of the rendezvous. */
 
 uint64_t rdzv_state_deadline(const struct rdzv *r)
 {
@@ -217,11 +217,11 @@ bool rdzv_is_over(const struct rdzv *r)
     return r->state == RDZV_OVER && r->n_live == 0;
 }
 
-/* The log, the event log, and what nodes are told while they wait.
+/* The log, the event log, and messages to waiting nodes.
  *
- * What is waited for is told on a change, a moment later, so that a job that comes together at once needs no
- * word; then at most once a second, and less often the more nodes there are, so that all of it together
- * stays a few messages a node however many come. */
+ * A change of the missing nodes is reported a moment later, so that a job that starts at once needs no message; then
+ * at most once a second, and less often the more nodes there are, so that each node gets only a few messages however
+ * many join. */
 
 enum { SAY_AFTER_MS = 250, SAY_EVERY_MS = 1000 };
 
@@ -237,7 +237,7 @@ const char *rdzv_name(const struct node *node, char *room, size_t size)
     return room;
 }
 
-/* The log line is what an event log holds in words, too, so that both tell the same. */
+/* An event log holds the same text as the log line. */
 void rdzv_note(struct rdzv *r, enum rdzv_record_kind kind, const struct node *node, const char *format, ...)
 {
     char line[3 * RDZV_WORDS_MAX];
@@ -281,8 +281,8 @@ static uint64_t left(const struct rdzv *r, uint64_t until_ms)
     return until_ms > r->now_ms ? until_ms - r->now_ms : 0;
 }
 
-/* Node ranks whose node neither waits nor runs. While somebody waits who has not asked for one, nobody can say
- * which are missing, only how many. */
+/* Node ranks whose node neither waits nor runs. While a node without a requested rank waits, only the number of
+ * missing nodes is known, not their ranks. */
 static void list_missing(const struct rdzv *r, struct rdzv_waiting *w)
 {
     uint32_t here = 0;

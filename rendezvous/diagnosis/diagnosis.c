@@ -1,13 +1,12 @@
 /* diagnosis.c -- the whole job: a snapshot becomes a list of findings. See diagnosis.h.
  *
- * Each function below looks for one kind of trouble and says it through ADD. They need not be called in any order:
- * text.c keeps the list in the order of the table, where causes stand above their consequences, and keeps it short. What
- * explains something better takes its place: a rank of a lost node is not told when the node is.
+ * Each function below checks for one kind of trouble and reports it through ADD. They may be called in any order:
+ * text.c keeps the list in the order of the table, where causes stand above their consequences, and keeps it short. A
+ * better explanation replaces a weaker one: a rank of a lost node is not reported when the node is.
  *
- * A finding is only made when it has lasted: nodes of one job come seconds apart and ranks reach a barrier
- * one after the other, so whoever looks early sees "missing" everywhere. A wrong finding costs more than a
- * late one, since after it nobody believes the right one. `is_final` lifts these limits, for nothing will
- * be seen later. */
+ * A finding needs a minimum duration: nodes of one job start seconds apart and ranks reach a barrier one after the
+ * other, so an early look sees "missing" everywhere. A wrong finding costs more than a late one, since afterwards
+ * users distrust the right one. `is_final` lifts these limits, because no later look follows. */
 #include "diagnosis/diagnosis.h"
 
 #include "base/text.h"
@@ -16,8 +15,8 @@
 #include <stdio.h>
 
 enum {
-    SETTLED_MS = 3000, /* what has not come within so long is worth a word */
-    WAITS_MS = 10000,  /* so long a wait is worth one while nobody has asked */
+    SETTLED_MS = 3000, /* a node that is missing for so long is reported */
+    WAITS_MS = 10000,  /* a wait of this length is reported without being asked for */
     STOP_MS = 15000,
 };
 
@@ -36,9 +35,9 @@ static bool same_machine(const char *a, const char *b)
     return a[0] != '\0' && strcmp(a, b) == 0;
 }
 
-/* On all nodes it has the code that the refused one was given. Which ranks nobody has claimed is only known
- * now, not when it was refused: the others may have come since. A copied --node_rank shows in exactly this
- * pair, one taken twice and another free. */
+/* On all nodes it has the code that the refused node got. The free ranks are known only now, not at the refusal,
+ * because the others may have joined since. A copied --node_rank shows in exactly this pair, one taken twice and
+ * another free. */
 static void check_refusal(struct diagnosis *d, const struct snapshot *s, const struct snapshot_refused *r)
 {
     words who, time, unclaimed = "";
@@ -52,8 +51,8 @@ static void check_refusal(struct diagnosis *d, const struct snapshot *s, const s
                  r->words, "unclaimed", unclaimed, NULL);
 }
 
-/* The rows outlive what they tell of: the user mends the command and starts it again, while its first try
- * is still in the table. */
+/* The rows outlive their cause: the user fixes the command and starts it again, while its first try is still in the
+ * table. */
 static void check_refused(struct diagnosis *d, const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->n_refused; i++)
@@ -89,7 +88,7 @@ static bool is_sidecar(const char *address)
     return strcmp(address, "127.0.0.6") == 0;
 }
 
-/* Who comes through a sidecar has that one's address, which is told as what it is. */
+/* Clients behind a sidecar have its address, which is reported as a sidecar's. */
 bool diagnose_is_translated(const char *own, const char *seen)
 {
     return own != NULL && own[0] != '\0' && seen != NULL && seen[0] != '\0' && !is_sidecar(seen) &&
@@ -131,7 +130,7 @@ static void check_addresses(struct diagnosis *d, const struct snapshot *s)
         }
 }
 
-/* --- who knocked, and whom the store could not serve ---------------------------------------------------- */
+/* --- rejected clients ----------------------------------------------------------------------------------- */
 
 /* A node's workers connect from its address, too: what comes from there and does not say who it is belongs
  * to the job. */
@@ -143,9 +142,8 @@ static bool joined_from(const struct snapshot *s, const char *address)
     return false;
 }
 
-/* The first row that fits is told. The sidecar stands first: behind its address nobody can be told from
- * anybody, so what it speaks says less than that it is there. PyTorch's protocol is only suspicious from
- * where no node has joined. */
+/* The first row that fits is reported. The sidecar stands first: clients behind its address cannot be separated, so
+ * their protocol matters less than its presence. PyTorch's protocol is only suspicious from addresses without a node. */
 static void check_stranger(struct diagnosis *d, const struct snapshot *s, const struct snapshot_stranger *x)
 {
     words times = "";
@@ -189,9 +187,8 @@ static void check_store(struct diagnosis *d, const struct snapshot *s)
 
 /* --- who is not here ------------------------------------------------------------------------------------ */
 
-/* A node that died before the round, and has not come back. Without it in the round that runs, one that
- * never ran is missed by nobody. By its end it is told apart whether its user, its machine or its network
- * took it away, because these are mended in different places. */
+/* A node that died before the round, and has not returned. If the round runs without it, one that never ran is not
+ * missed. Its end shows whether its user, its machine or its network removed it, because the remedies differ. */
 static void check_gone(struct diagnosis *d, const struct snapshot *s, const struct snapshot_gone *gone)
 {
     words who, time, stayed;
@@ -210,8 +207,8 @@ static void check_gone(struct diagnosis *d, const struct snapshot *s, const stru
         ADD(d, NODE_LOST_CLOSED, who, "time", time, "words", gone->how);
 }
 
-/* Is this one why a node is missing? Of several tries of one node the last counts. An elastic job that has enough
- * misses nobody; what was refused for a place that is taken is a stray. */
+/* Is this the reason why a node is missing? Of several tries of one node the last counts. An elastic job with enough
+ * nodes misses none; a refusal for a taken place is a stray. */
 static bool is_missed(const struct snapshot *s, const struct snapshot_refused *r)
 {
     if (s->elastic || r->node_rank < 0)
@@ -248,8 +245,8 @@ static void check_never_came(struct diagnosis *d, const struct snapshot *s)
             duration(time, s->waited_ms), "endpoint", s->store.endpoint);
 }
 
-/* Elastic jobs have no list of who should come: only a number can be missing, and whom it misses the user
- * finds by the hosts that are here. */
+/* Elastic jobs have no list of expected nodes: only a number can be missing, and the user finds the missing ones by
+ * the hosts that are here. */
 static void check_too_few(struct diagnosis *d, const struct snapshot *s)
 {
     words who, hosts, time;
@@ -260,8 +257,8 @@ static void check_too_few(struct diagnosis *d, const struct snapshot *s)
         "hosts", all_hosts(hosts, s), "endpoint", s->store.endpoint);
 }
 
-/* They ran together before, so there is nothing to wait for before it is said: whoever shall come in the
- * place of those that have gone has yet to be started. Those that are about to join again are here. */
+/* They ran together before, so the report need not wait: replacements for the lost nodes have yet to be started.
+ * Nodes that are about to join again count as present. */
 static void check_too_few_left(struct diagnosis *d, const struct snapshot *s)
 {
     const uint32_t here = s->n_nodes + s->returning;
@@ -274,8 +271,7 @@ static void check_too_few_left(struct diagnosis *d, const struct snapshot *s)
         "limit", duration(limit, s->limit_ms), "endpoint", s->store.endpoint);
 }
 
-/* Those that have gone are told at once, they are a fact; those that have not come only when the others
- * have come. */
+/* Lost nodes are reported at once, because they are a fact; missing ones only when the others have joined. */
 static void check_missing_nodes(struct diagnosis *d, const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->n_gone; i++)
@@ -293,8 +289,8 @@ static void check_missing_nodes(struct diagnosis *d, const struct snapshot *s)
         check_never_came(d, s);
 }
 
-/* A spare is told while the round runs, for its user sees a node that does nothing. A node that does not
- * stop is told late: it may take its whole grace time, and that is nothing to worry about. */
+/* A spare is reported while the round runs, because its user sees an idle node. A node that does not stop is reported
+ * late: it may take its whole grace time. */
 static void check_members(struct diagnosis *d, const struct snapshot *s)
 {
     words who, members, time;
@@ -308,7 +304,7 @@ static void check_members(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
-/* ENOENT, ENOEXEC ... on one node is told to all. A lost node is told by what is known of the node. */
+/* ENOENT, ENOEXEC ... on one node is reported on all. A lost node is reported with the facts about the node. */
 static void check_cause(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_cause *cause = &s->cause;
@@ -349,7 +345,7 @@ uint64_t diagnose_torch_waits(const struct snapshot *s)
     uint64_t longest = 0;
     for (uint32_t i = 0; i < s->n_waits; i++)
         if (is_torch_wait(&s->waits[i], &key) && s->waits[i].for_ms >= longest)
-            longest = s->waits[i].for_ms + 1; /* 0 is "nobody" */
+            longest = s->waits[i].for_ms + 1; /* 0 means that none waits */
     return longest;
 }
 
@@ -382,7 +378,7 @@ static bool check_torch_setup(struct diagnosis *d, const struct snapshot *s, con
     struct torch_key key;
     if (!is_torch_wait(w, &key) || torch_key_when(&key) != TORCH_SETUP)
         return false;
-    if (s->crowd.n == 0 || s->crowd.is_double) /* else nobody is missing there */
+    if (s->crowd.n == 0 || s->crowd.is_double) /* else none is missing there */
         setup_unfinished(d, s, w, &key);
     return true;
 }
@@ -422,7 +418,7 @@ static bool add_claim(const struct snapshot_claim *c, bool is_first, size_t room
     return is_first;
 }
 
-/* Behind the last one nobody is counted. */
+/* After the last one the count is 0. */
 static size_t room_for(const struct snapshot_crowd *crowd, uint32_t shown)
 {
     return shown + 1 == crowd->n && crowd->count <= crowd->n ? WHO_MAX - 1 : WHO_MAX - TAIL_MAX;
@@ -444,7 +440,7 @@ static uint32_t put_some_claims(const struct snapshot_crowd *crowd, struct buf *
     return shown;
 }
 
-/* Whose connection is not there any more may be somebody else, or one of these that has begun anew. */
+/* A closed connection may have been another process's, or one of these that has started anew. */
 static void put_claims(const struct snapshot_crowd *crowd, struct buf *out)
 {
     const uint32_t shown = put_some_claims(crowd, out);
@@ -463,7 +459,7 @@ static bool has_strangers(const struct snapshot_crowd *crowd)
     return false;
 }
 
-/* Somebody knows who they are; whom nobody knows may yet turn out to be a worker whose agent is slow. */
+/* Known processes are listed; an unknown one may yet prove to be a worker whose agent is slow. */
 bool diagnose_torch_crowd(const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->crowd.n; i++) {
@@ -508,10 +504,9 @@ static void check_torch_crowd(struct diagnosis *d, const struct snapshot *s)
 
 /* --- who does not come to where others wait ------------------------------------------------------------- */
 
-/* Those that others wait for: they do not wait themselves, or in another place than most. Where most ranks
- * wait is taken for the right place; a vote is all that a store can go by, which sees requests and no
- * program. The slot is asked for before the words are made: of thousands of late ranks four are told, and
- * the rest is counted. */
+/* The ranks that others wait for: they do not wait themselves, or at another place than most. The place where most
+ * ranks wait counts as the right one; a vote is the only evidence for a store, which sees requests and no program.
+ * The slot is reserved before the text is made: of thousands of late ranks four are printed, and the rest is counted. */
 static void check_ranks(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *most = main_wait(s);
@@ -539,8 +534,8 @@ static void check_ways(struct diagnosis *d, const struct snapshot *s)
         waiters_of(others, most), "elsewhere", place(elsewhere, most));
 }
 
-/* The wait itself, behind its reasons in the table. It stays away while it is short: a checkpoint of a
- * minute is a wait, too, but nobody asked whether something is wrong. */
+/* The wait itself, after its reasons in the table. A short wait is left out: a checkpoint of a minute is a wait, too,
+ * and no user has asked about it. */
 static void check_waits(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *w = main_wait(s);

@@ -1,4 +1,4 @@
-/* diagnosis.h -- from what is known to findings. Pure: facts in, words out.
+/* diagnosis.h -- from facts to findings. Pure.
  *
  *     diagnose_rank   one rank that others wait for: which row of findings.h fits it
  *     diagnose_job    the whole job: a snapshot in, a short list of findings out, causes before consequences */
@@ -14,7 +14,7 @@ struct cJSON;
 struct members;
 struct snapshot;
 
-/* What a rank waits for. */
+/* The wait of a rank. */
 struct rank_wait {
     struct slice name; /* of a key or a barrier, borrowed; data NULL = it does not wait */
     bool in_barrier;
@@ -22,7 +22,7 @@ struct rank_wait {
     uint64_t for_ms;
 };
 
-/* What is known of one rank. Strings are borrowed. */
+/* The facts about one rank. Strings are borrowed. */
 struct rank_facts {
     uint32_t rank;
     const char *host; /* NULL = unknown */
@@ -34,7 +34,7 @@ struct rank_facts {
     int exit_code, signal;
     uint64_t silent_ms; /* since its last byte, if `met` */
     struct rank_wait waits;
-    bool node_lost;    /* nobody can say any more what it does */
+    bool node_lost;    /* its present state is unknown */
     char proc_state;   /* of its process as its agent saw it last ('T' = stopped); 0 = not seen, or: */
     int cpu_percent;   /* -1 = not known */
     const char *wchan; /* the kernel function it sleeps in; NULL = none */
@@ -56,12 +56,12 @@ void diagnose_rank(const struct rank_facts *facts, struct finding *finding);
 /* It has ended with 0, and those that are in the barrier wait for it. */
 void diagnose_left_barrier(const struct barrier *barrier, const struct rank_facts *facts,
                            struct finding *finding);
-/* Rank `waiter` has lost a peer in a collective, and nobody has failed: it is `lost`, or, where that is -1, those that have ended
- * with 0 by themselves. False: there are none. */
+/* Rank `waiter` has lost a peer in a collective, and no rank has failed: the peer is `lost`, or, where that is -1,
+ * the ranks that have ended with 0 by themselves. False: no such rank. */
 bool diagnose_left_call(const struct members *members, uint32_t waiter, int64_t lost,
                         struct finding *finding);
 
-/* What is known of a rank of the world. */
+/* The facts about a rank of the world. */
 typedef void (*barrier_facts)(void *user, uint32_t rank, struct rank_facts *facts);
 
 /* Why a barrier did not open, for its members: the JSON of an outcome that is not RELEASED, appended to `out`. `because` ends the first line of the
@@ -70,13 +70,13 @@ typedef void (*barrier_facts)(void *user, uint32_t rank, struct rank_facts *fact
 bool barrier_report(const struct barrier *barrier, struct slice name, barrier_facts facts_of, void *user,
                     enum barrier_outcome outcome, const char *because, struct buf *out);
 
-/* A JSON object with what is known: {"rank":3,"state":"connected","host":...}; yours (cJSON_Delete), NULL
- * when memory is short. */
+/* A JSON object with the facts: {"rank":3,"state":"connected","host":...}; yours (cJSON_Delete), NULL when memory is
+ * short. */
 struct cJSON *diagnose_json(const struct rank_facts *facts);
 
 /* "key '/x'", "rank 0's NCCL id (key '/default_pg/0//cuda//0')", "barrier 'y'". False when memory is short. */
 bool diagnose_put_place(struct slice name, bool is_barrier, struct buf *out);
-/* Is it the same place of a program? Keys are, when they are equal or belong to the same setup of a group of PyTorch's. */
+/* Is it the same place of a program? Keys are, when they are equal or belong to the same setup of a PyTorch group. */
 bool diagnose_is_place(struct slice a, bool a_is_barrier, struct slice b, bool b_is_barrier);
 
 enum {
@@ -91,7 +91,7 @@ struct diagnosis {
     struct finding list[DIAGNOSIS_MAX];
 };
 
-/* Only the findings of this code stay; false when there are none. */
+/* Keep only the findings of this code; false when none is left. */
 bool diagnosis_keep(struct diagnosis *d, enum finding_code code);
 
 /* Does a node that calls itself `own` come to the store from another address, `seen`? NULL and "" = not known. */
@@ -101,12 +101,12 @@ uint64_t diagnose_torch_waits(const struct snapshot *snapshot);
 /* More take part in a group of PyTorch's than belong there, and it is known who. */
 bool diagnose_torch_crowd(const struct snapshot *snapshot);
 
-/* For how long ranks have been in the collective that the furthest of them has come to; 0 = nobody is in one. */
+/* How long ranks have been in the most advanced collective; 0 = no rank is in one. */
 uint64_t diagnose_still_waits(const struct snapshot *snapshot);
 /* Ranks have waited in a collective for so long, and another one has not moved for as long. */
 bool diagnose_stands_still(const struct snapshot *snapshot, uint64_t least_ms);
 
-/* For how long ranks have waited in a barrier; 0 = nobody is in one. */
+/* How long ranks have waited in a barrier; 0 = no rank is in one. */
 uint64_t diagnose_barrier_waits(const struct snapshot *snapshot);
 /* Most ranks that wait have waited in a barrier for so long, and one that is missing there is not on the way. */
 bool diagnose_barrier_hangs(const struct snapshot *snapshot, uint64_t least_ms);

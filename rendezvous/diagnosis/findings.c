@@ -1,7 +1,7 @@
 /* findings.c -- see findings.h.
  *
- * A template is filled in once, when a finding is made: from then on it is text, and whoever prints it needs no table. A
- * word that nobody has handed over stays as it stands, so that a typing error is seen and not hidden. */
+ * A template is filled in once, when a finding is made: from then on it is text and needs no table. A word without a
+ * value stays as it is, so that a typing error is seen and not hidden. */
 #include "diagnosis/findings.h"
 
 #include <stdarg.h>
@@ -75,7 +75,7 @@ static struct slice word_at(const char *text, size_t *skip)
     return end != NULL ? slice_of(text + 2, (size_t)(end - text) - 2) : slice_of(NULL, 0);
 }
 
-/* A '$' without a word behind it stands for itself. */
+/* A '$' without a word after it is printed as it is. */
 bool finding_fill(struct buf *out, const char *text, finding_word put, void *user)
 {
     bool ok = true;
@@ -142,7 +142,7 @@ void finding_make(struct finding *f, enum finding_code code, const char *subject
     fill_text(f->advice, rows[code].advice, &words);
 }
 
-/* For lists that name the subject in a column of its own already. */
+/* For lists with a separate column for the subject. */
 const char *finding_predicate(const struct finding *f)
 {
     const size_t len = strlen(f->subject);
@@ -164,7 +164,7 @@ static bool put_placeholder(void *user, struct slice word, struct buf *out)
     return ok;
 }
 
-/* The same templates make the manual, so it cannot tell of a sentence that is never said. */
+/* The same templates make the manual, so it contains no sentence that the program never prints. */
 static bool put_readable(struct buf *out, const char *text)
 {
     return finding_fill(out, text, put_placeholder, NULL);

@@ -1,11 +1,11 @@
-/* findings.h -- everything that ddprun can find out about a job that does not come together, hangs or fails: one table.
+/* findings.h -- everything that ddprun can detect about a job that does not start, hangs or fails: one table.
  *
- * A row is a stable code, how grave it is, a sentence and an advice. The report at a time-out, `ddpctl why`, its JSON,
- * the reports of barriers and the manual page are printed from here. The rows stand in the order in which they are told:
- * what may be the cause of something stands above it.
+ * A row is a stable code, a severity, a sentence and an advice. The report at a time-out, `ddpctl why`, its JSON, the
+ * reports of barriers and the manual page are printed from here. The rows stand in the order in which they are
+ * printed: a possible cause stands above its consequences.
  *
- * In the texts ${subject} is what the finding is about ("rank 3", "node 1 (n1, pid 77)"); every other word in braces is
- * handed over by the one who makes the finding. */
+ * In the texts ${subject} is the culprit ("rank 3", "node 1 (n1, pid 77)"); the maker of a finding passes every other
+ * word in braces. */
 #ifndef RENDEZVOUS_FINDINGS_H
 #define RENDEZVOUS_FINDINGS_H
 
@@ -13,7 +13,7 @@
 
 #include <stdint.h>
 
-/* A note is no trouble by itself; a warning may be the reason for trouble; an error needs somebody who acts. */
+/* A note is no trouble by itself; a warning may be the reason for trouble; an error needs a user who acts. */
 #define FINDING_GRADES(X) \
     X(NOTE, "note")       \
     X(WARNING, "warning") \
@@ -21,7 +21,7 @@
 
 /* clang-format off */
 
-/* What a node has seen on itself before it started anything. */
+/* A node's findings about itself before it starts any worker. */
 #define FINDINGS_OF_HOSTS(X)                                                                                 \
     X(PORT_IN_USE, ERROR,                                                                                    \
       "${subject}: port ${port} is taken by ${holder}",                                                      \
@@ -164,7 +164,7 @@
       "the connection to ${at} breaks at our first words (${error})",                                        \
       "look at the network between ${here} and ${address}")
 
-/* Who may not join; the sentence in ${words} names both values and both hosts (admission.c). */
+/* Refused nodes; the sentence in ${words} names both values and both hosts (admission.c). */
 #define FINDING_WAS_REFUSED "a node was refused ${time} ago: ${words}"
 #define FINDINGS_OF_REFUSALS(X)                                                                              \
     X(WRONG_TASK_LAYOUT, ERROR, "${words}",                                                                  \
@@ -215,7 +215,7 @@
       "${subject} brings ${most} and ${other} ${least}; ${world}",                                           \
       "nothing, if that is what you want; else look why ${other} counts less")
 
-/* Who knocked at the store's port and was no part of the job. */
+/* Clients of the store's port that are no part of the job. */
 #define FINDINGS_OF_STRANGERS(X)                                                                             \
     X(PROXY_BETWEEN, ERROR,                                                                                  \
       "connections come in from ${subject}${times}, which is a proxy's address (a service mesh's sidecar)",  \
@@ -347,7 +347,7 @@
       "${subject}: never connected",                                                                         \
       "no agent has started it here, and it has not introduced itself")
 
-/* Who waits because of all that. */
+/* The ranks that wait because of the above. */
 #define FINDINGS_OF_WAITERS(X)                                                                               \
     X(BARRIER_WAITS, WARNING,                                                                                \
       "${subject}: ${arrived} of ${members} ranks have waited for ${time}, ${missing} missing",              \
@@ -413,10 +413,10 @@ enum finding_code {
 
 enum { FINDING_SUBJECT_MAX = 160, FINDING_TEXT_MAX = 640 };
 
-/* One thing that was found out, in words. */
+/* One finding, as text. */
 struct finding {
     enum finding_code code;
-    uint32_t more; /* others of the same code that were left out behind this one */
+    uint32_t more; /* others of the same code that were left out after this one */
     char subject[FINDING_SUBJECT_MAX];
     char sentence[FINDING_TEXT_MAX];
     char advice[FINDING_TEXT_MAX];
@@ -434,7 +434,7 @@ enum finding_code finding_by_name(const char *name);
 const char *finding_sentence(enum finding_code code);
 const char *finding_advice(enum finding_code code);
 
-/* Fill in a row: `subject`, then pairs of a word and its text, then NULL. What is too long is cut with "...". */
+/* Fill in a row: `subject`, then pairs of a word and its text, then NULL. Longer text is cut with "...". */
 void finding_make(struct finding *f, enum finding_code code, const char *subject, ...)
     __attribute__((sentinel));
 

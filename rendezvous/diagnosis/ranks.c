@@ -1,7 +1,7 @@
-/* ranks.c -- ranks that others wait for: which finding fits, and what it says. See diagnosis.h and ranks.h.
+/* ranks.c -- ranks that others wait for: which finding fits, and its text. See diagnosis.h.
  *
- * Two witnesses are put together: the store knows what a rank has asked of it, its agent what the kernel
- * says of its process. Neither alone can tell one that computes from one that hangs. */
+ * Two sources are combined: the store has the requests of a rank, its agent has the kernel's view of its process.
+ * Neither alone can separate a computing rank from a hanging one. */
 
 #include "base/text.h"
 #include "diagnosis/diagnosis.h"
@@ -36,7 +36,7 @@ static bool computes(const struct rank_facts *f)
     return f->proc_state != 0 && f->cpu_percent >= (f->proc_state == 'R' ? SHARE_PERCENT : BUSY_PERCENT);
 }
 
-/* What the table alone knows; session.c adds what the open connections show. */
+/* The facts of the table alone; session.c adds those of the open connections. */
 struct rank_facts member_facts(const struct members *m, uint32_t rank)
 {
     const struct member *member = &m->member[rank];
@@ -91,7 +91,7 @@ static const char *state_word(const struct rank_facts *f)
     return f->met ? "disconnected" : "never_connected";
 }
 
-/* "SIGKILL", or NULL for a signal that has no name of its own here. */
+/* "SIGKILL", or NULL for a signal without a name. */
 static const char *signal_name(int signal)
 {
 #define NAME(sig) \
@@ -249,7 +249,7 @@ static void add_wait(cJSON *o, const struct rank_facts *f)
         cJSON_AddItemToObject(o, "waits_for_torch", torch_key_json(&key));
 }
 
-/* What its agent saw of the process. */
+/* The agent's view of the process. */
 static void add_look(cJSON *o, const struct rank_facts *f)
 {
     cJSON_AddStringToObject(o, "proc", (const char[]){ f->proc_state, '\0' });
@@ -295,10 +295,10 @@ cJSON *diagnose_json(const struct rank_facts *f)
 
 /* --- who stands still while others wait for it in a collective or a barrier ---------------------------- */
 
-/* Collectives of libddp pass the store by, but each worker notes in memory that it shares with its agent how far it is, and beats
- * tell it on. Ranks in a call are at a place where all come together; one that is not there, and does not move, is what they wait
- * for. Which finding fits is decided by position alone; what its process does meanwhile is told along with it, for it decides
- * what a user does about it. */
+/* Collectives of libddp bypass the store, but each worker records its progress in memory that it shares with its
+ * agent, and heartbeats carry it here. Ranks in a call are at a place where all meet; one that is not there, and does
+ * not move, is the one they wait for. Position alone decides which finding fits; the state of its process is added,
+ * because it decides the user's remedy. */
 
 enum { STILL_MS = 3000, STILL_BUSY_PERCENT = 5, UNKNOWN_FACTOR = 3 };
 
@@ -307,7 +307,7 @@ static bool waits(const struct rank_facts *f)
     return f->has_steps && f->call[0] != '\0' && !f->exited;
 }
 
-/* The call that most have come to: with calls that are only posted, ranks are several of them apart. */
+/* The call that most ranks have reached: with asynchronous calls, ranks are several of them apart. */
 static const struct rank_facts *furthest(const struct snapshot *s, uint64_t least_ms)
 {
     const struct rank_facts *most = NULL;
@@ -324,7 +324,7 @@ static bool is_at(const struct rank_facts *f, const struct rank_facts *most)
     return waits(f) && f->call_seq == most->call_seq;
 }
 
-/* One whose node is lost is told by what is known of the node. */
+/* A rank of a lost node is reported with the facts about the node. */
 static bool is_behind(const struct rank_facts *f, const struct rank_facts *most, uint64_t least_ms)
 {
     if (!f->has_steps || f->node_lost || is_at(f, most))
@@ -358,7 +358,7 @@ uint64_t diagnose_barrier_waits(const struct snapshot *s)
     return longest_ms;
 }
 
-/* Who moves may be on the way; of a rank that tells no steps it is not known, so it is given more time. */
+/* A rank that moves may be on the way; one that reports no steps may move unseen, so it gets more time. */
 static bool stays_away(const struct rank_facts *f, const struct snapshot_wait *place, uint64_t least_ms)
 {
     const bool stopped = f->proc_state == 'T' || f->proc_state == 't';
@@ -410,7 +410,7 @@ static const char *who_is(words out, const struct rank_facts *f)
     return out;
 }
 
-/* Where it was last: in an older call, or behind a step. */
+/* Its last position: in an older call, or after a step. */
 static const char *last(words out, const struct rank_facts *f)
 {
     out[0] = '\0';
@@ -545,7 +545,7 @@ bool diagnose_left_call(const struct members *members, uint32_t waiter, int64_t 
 
 enum { LINES_MAX = 16, RANKS_MAX = 256 };
 
-/* Ranks that are members and have not come; start with from = 0. Returns world_size at the end. */
+/* Ranks that are members and have not arrived; start with from = 0. Returns world_size at the end. */
 static uint32_t next_missing(const struct barrier *barrier, uint32_t from)
 {
     while (from < barrier->world_size && (!barrier_needs(barrier, from) || barrier_has(barrier, from)))
@@ -553,7 +553,7 @@ static uint32_t next_missing(const struct barrier *barrier, uint32_t from)
     return from;
 }
 
-/* "  rank 3: never connected", one line for each. What else is known of a rank is in the list of JSON. */
+/* "  rank 3: never connected", one line for each. The JSON list has the other facts about a rank. */
 static bool put_lines(const struct barrier *barrier, barrier_facts facts_of, void *user, struct buf *out)
 {
     uint32_t missing = barrier->members - barrier->arrived, lines = 0;
@@ -579,7 +579,7 @@ static bool put_message(const struct barrier *barrier, struct slice name, barrie
            (barrier == NULL || put_lines(barrier, facts_of, user, out)) && buf_append(out, "", 1);
 }
 
-/* What is known of the rank, and which finding it is. */
+/* The facts about the rank, and its finding. */
 static cJSON *missing_row(const struct rank_facts *facts)
 {
     cJSON *row = diagnose_json(facts);

@@ -1,8 +1,8 @@
 /* rejected.c -- see rejected.h.
  *
- * What a client speaks is told from its first eight bytes, without parsing: they are all that is kept, and
- * they are enough, since every protocol that knocks here begins with a constant. A guess that is wrong
- * costs a word in a diagnosis; the connection is closed anyway. */
+ * The first eight bytes show a client's protocol, without parsing: only they are kept, and they are enough, since
+ * every known protocol begins with a constant. A wrong guess costs a word in a diagnosis; the connection is closed
+ * anyway. */
 #include "diagnosis/rejected.h"
 
 #include "base/text.h"
@@ -92,8 +92,8 @@ const char *reject_kind_words(enum reject_kind kind)
 
 /* --- the rows --------------------------------------------------------------------------------------------- */
 
-/* "10.0.0.2" of "10.0.0.2:41234", "[fe80::1]" of "[fe80::1]:41234". Every connection has a port of its own;
- * without it a client that knocks each second is one row. */
+/* "10.0.0.2" of "10.0.0.2:41234", "[fe80::1]" of "[fe80::1]:41234". Every connection has another port; without it a
+ * client that connects each second is one row. */
 static void put_source(const char *peer, char source[static REJECT_SOURCE_MAX])
 {
     const char *colon = strrchr(peer, ':');
@@ -106,9 +106,8 @@ static bool is_same(const struct reject *a, const struct reject *b)
     return a->kind == b->kind && strcmp(a->source, b->source) == 0 && strcmp(a->job, b->job) == 0;
 }
 
-/* Its row, or a new one, or the one that was not seen for the longest time. Each of the 64 is looked at:
- * somebody who comes only to be rejected is seldom, and a table by name would have to forget its oldest in
- * the same way. */
+/* Its row, or a new one, or the one that was not seen for the longest time. All 64 are compared, because rejected
+ * clients are rare, and a table by name would have to forget its oldest in the same way. */
 static struct reject *row_for(struct rejects *r, const struct reject *wanted)
 {
     struct reject *oldest = &r->row[0];
@@ -137,7 +136,7 @@ static bool is_worth_a_line(struct rejects *r, struct reject *row, uint64_t now_
     return true;
 }
 
-/* What is kept of the last time replaces the time before; only the counts go back to the first. */
+/* The last occurrence replaces the one before; only the counts include the first. */
 bool rejects_note(struct rejects *r, const struct reject_facts *what, uint64_t now_ms)
 {
     struct reject wanted = { .kind = what->is_user   ? REJECT_USER
@@ -162,8 +161,8 @@ bool rejects_note(struct rejects *r, const struct reject_facts *what, uint64_t n
 /* Thirty-two rows, all looked at each time: refusals are few, and a user who has started 1000 nodes with
  * the wrong option learns no more from the thousandth. */
 
-/* An agent that tries again every second is one row. Another code is another mistake of the same process,
- * and gets a row of its own: the first was mended. */
+/* An agent that tries again every second is one row. Another code is another mistake of the same process, and gets a
+ * second row: the first was fixed. */
 static bool is_same_node(const struct refusal *row, const struct rdzv_join *join, enum rdzv_refused code)
 {
     return row->code == code && row->node_rank == join->node_rank && row->pid == join->pid &&
@@ -205,8 +204,8 @@ void refusals_note(struct refusals *r, const struct rdzv_join *join, const struc
 
 /* --- notices ---------------------------------------------------------------------------------------------- */
 
-/* What nodes have found on themselves, once each: a node that joins again says the same again, and its row
- * is written over. The list is made with the first, for most jobs have none. */
+/* The nodes' findings about themselves, once each: a node that joins again sends the same again, and its row is
+ * overwritten. The list is allocated with the first, because most jobs have none. */
 
 static struct finding *find_notice(const struct notices *n, enum finding_code code, const char *subject)
 {

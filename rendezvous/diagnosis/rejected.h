@@ -1,10 +1,11 @@
-/* rejected.h -- what is kept for a diagnosis: connections that came to nothing, nodes that were refused, what nodes say of themselves.
+/* rejected.h -- records for a diagnosis: rejected connections, refused nodes, and the nodes' findings about
+ * themselves.
  *
- * Of connections: who, from where, and what their first bytes look like.
+ * Of connections: the client, its address, and the kind of its first bytes.
  *
- * A port that is open to a network hears more than its job: yesterday's launcher, a browser, a health check, a scanner.
- * For a job that does not come together they are evidence ("n7 does connect, but speaks TLS"), so they are kept, a row
- * for each source, kind and job. The oldest row gives way: a scanner costs 64 rows, not memory. */
+ * A port that is open to a network receives more than its job: yesterday's launcher, a browser, a health check, a
+ * scanner. For a job that does not start they are evidence ("n7 does connect, but speaks TLS"), so they are kept, a
+ * row for each source, kind and job. The oldest row is replaced: a scanner costs 64 rows, not memory. */
 #ifndef RENDEZVOUS_DIAGNOSIS_REJECTED_H
 #define RENDEZVOUS_DIAGNOSIS_REJECTED_H
 
@@ -58,7 +59,7 @@ struct rejects {
     uint64_t total;
 };
 
-/* What a connection that begins like this speaks. */
+/* The protocol of a connection that begins like this. */
 enum reject_kind reject_kind_of(struct slice first);
 /* Is it what a node speaks that was started wrongly: with torchrun, or through a proxy? Not a port scanner. */
 bool reject_may_be_a_node(enum reject_kind kind);
@@ -107,8 +108,8 @@ void refusals_note(struct refusals *r, const struct rdzv_join *join, const struc
 
 /* --- notices ---------------------------------------------------------------------------------------------- */
 
-/* What nodes have found out about themselves and want all to know: limits that are too low, a port that is
- * taken, a neighbour that cannot be reached. The last of them are kept, the same one only once. */
+/* The nodes' findings about themselves that all nodes should see: limits that are too low, a port that is taken, a
+ * neighbour that cannot be reached. The last of them are kept, the same one only once. */
 
 enum { NOTICES_MAX = 16 };
 

@@ -1,7 +1,7 @@
-/* snapshot.h -- all that is known of a job at one moment: what diagnose_job looks at, and what the screen shows.
+/* snapshot.h -- the facts about a job at one moment: the input of diagnose_job and of its text.
  *
- * Plain data, so that a test writes one down as it would tell the case. All durations count back from the moment of the
- * snapshot; all pointers are borrowed from whoever made it. */
+ * Plain data, so that a test can write a case down. All durations count back from the moment of the snapshot; all
+ * pointers are borrowed from its maker. */
 #ifndef RENDEZVOUS_SNAPSHOT_H
 #define RENDEZVOUS_SNAPSHOT_H
 
@@ -53,16 +53,16 @@ struct snapshot_stranger {
     uint64_t ago_ms;
 };
 
-/* An open barrier, or a key that somebody waits for. */
+/* An open barrier, or a key with waiters. */
 struct snapshot_wait {
     struct slice name;
     bool is_barrier;
     uint32_t waiting, members; /* members 0 = not known */
-    uint32_t rank;             /* one that waits in it; UINT32_MAX = nobody whose rank is known */
+    uint32_t rank;             /* one that waits in it; UINT32_MAX = none with a known rank */
     uint64_t for_ms;           /* the longest */
 };
 
-/* A process that takes part in something of PyTorch's. */
+/* A process that takes part in a PyTorch group or barrier. */
 struct snapshot_claim {
     int64_t rank;      /* as which; -1 = not known */
     uint32_t said;     /* 1 + the rank as which it has given its address; 0 = it has given none */
@@ -83,13 +83,13 @@ struct snapshot_crowd {
     uint32_t n;
 };
 
-/* What a node said about itself, or a rank about what it has met. */
+/* A node's finding about itself, or a rank's about its network. */
 struct snapshot_notice {
     enum finding_code code;
     const char *subject, *sentence, *advice;
 };
 
-/* What ended the round, when something did. */
+/* The cause that ended the round, if any. */
 struct snapshot_cause {
     bool known;
     const char *host, *words;
@@ -110,7 +110,7 @@ struct snapshot {
     const char *job;
     enum snapshot_phase phase;
     bool elastic;
-    uint32_t min, max; /* nodes; 0 = nobody has said */
+    uint32_t min, max; /* nodes; 0 = unknown */
     uint32_t world_size, round;
     uint32_t returning; /* nodes of the last round that have not joined again, but may */
     uint64_t waited_ms; /* in this phase */

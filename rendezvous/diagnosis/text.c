@@ -9,8 +9,8 @@
 
 /* --- the list of findings: in the order of the table, and short enough for a screen --------------------- */
 
-/* How often a code is in the list, and where last: there `more` is counted, so that "and 396 more like
- * this" stands under the last one that is shown. `last` stays as it is when there is none. */
+/* Return how often a code is in the list, and set its last place: there `more` is counted, so that "and 396 more like
+ * this" stands under the last one that is printed. `last` is unchanged when the code is missing. */
 static uint32_t count_code(const struct diagnosis *d, enum finding_code code, uint32_t *last)
 {
     uint32_t n = 0;
@@ -23,11 +23,10 @@ static uint32_t count_code(const struct diagnosis *d, enum finding_code code, ui
     return n;
 }
 
-/* Behind all that stand above it in the table; when there is no room, the last one has to go. A full list
- * still takes a cause: what falls off its end is the least of the consequences. Of one code only the first
- * DIAGNOSIS_SAME are spelled out, else four hundred nodes that have not come would push the reason off the
- * screen. Insertion into an array is enough for a dozen rows, and equal codes stay in the order of their
- * numbers. */
+/* Insert after all that stand above it in the table; without room, drop the last one. A full list still takes a
+ * cause: its end holds the least of the consequences. Of one code only the first DIAGNOSIS_SAME are spelled out, else
+ * four hundred missing nodes would push the reason off the screen. Insertion into an array is enough for a dozen
+ * rows, and equal codes stay in the order of their numbers. */
 struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code)
 {
     uint32_t last = 0, at = d->n;
@@ -59,15 +58,15 @@ bool diagnosis_keep(struct diagnosis *d, enum finding_code code)
     return kept > 0;
 }
 
-/* Every word is a text of fixed size that the caller has on its stack: a diagnosis is made when things go
- * wrong, and must not fail because memory is short as well. What does not fit is cut, host names shorter
- * than the rest, so that pid and rank behind them are always to be read. */
+/* Every word is a text of fixed size on the caller's stack: a diagnosis is made when a job fails, and must not fail
+ * for lack of memory as well. Longer text is cut, host names shorter than the rest, so that pid and rank after them
+ * stay readable. */
 
 enum { MOMENT_MS = 1000, HOSTS_SHOWN = 6, RANGES_SHOWN = 8 };
 
 /* --- words ---------------------------------------------------------------------------------------------- */
 
-/* The bytes stay behind the words: who looks for the key in a program or a log needs them. */
+/* The bytes follow the text: a user who searches a program or a log for the key needs them. */
 bool diagnose_put_place(struct slice name, bool is_barrier, struct buf *out)
 {
     struct torch_key key;
@@ -87,8 +86,8 @@ bool diagnose_is_place(struct slice a, bool a_is_barrier, struct slice b, bool b
     return torch_key_read(a, &x) && torch_key_read(b, &y) && torch_key_same_setup(&x, &y);
 }
 
-/* What has gathered in `text`, which is freed. Memory that was short leaves the word shorter, which is
- * better than no finding. */
+/* The text gathered in `text`, which is freed. When memory is short the word is shorter, which is better than no
+ * finding. */
 static const char *settle(words out, struct buf *text)
 {
     snprintf(out, WORDS_LEN, "%.*s", (int)text->len, text->data != NULL ? (const char *)text->data : "");
@@ -162,8 +161,8 @@ const char *all_hosts(words out, const struct snapshot *s)
     return settle(out, &text);
 }
 
-/* Ranges, because nodes are missing in racks: "64-127" tells of a switch what sixty-four numbers hide. It ends
- * with the eighth range, so a job with every other node missing costs no more than the line. */
+/* Ranges, because nodes are missing in racks: "64-127" suggests a switch, sixty-four numbers hide it. It ends with
+ * the eighth range, so a job with every other node missing costs one line. */
 void put_ranges(struct buf *out, const void *of, uint32_t n, bool (*is)(const void *of, uint32_t i))
 {
     uint32_t shown = 0;
@@ -188,7 +187,7 @@ static bool is_unseen(const void *snapshot, uint32_t node_rank)
     return never_came(s, (int32_t)node_rank);
 }
 
-/* Unlike above, a rank whose node was here and has gone counts: it is free for whoever was refused. */
+/* Unlike above, a rank whose node was here and has left counts: it is free for the refused node. */
 static bool is_unclaimed(const void *snapshot, uint32_t node_rank)
 {
     const struct snapshot *s = snapshot;
@@ -253,7 +252,7 @@ static void put_ranks(struct buf *out, const struct snapshot *s, bool (*is)(cons
     put_ranges(out, s, s->n_ranks, is);
 }
 
-/* A client that nobody has vouched for may be any of those that seem to be missing. */
+/* A client without a vouched rank may be any of those that seem to be missing. */
 const char *absent_ranks(words out, const struct snapshot *s)
 {
     struct buf text = { 0 };
@@ -311,7 +310,7 @@ static bool node_was_here(const struct snapshot *s, int32_t node_rank)
     return false;
 }
 
-/* By its process: it was refused, has mended what it said, and asked again. */
+/* By its process: it was refused, has fixed its rules, and asked again. */
 bool came_in_later(const struct snapshot *s, const struct snapshot_refused *r)
 {
     for (uint32_t i = 0; i < s->n_nodes; i++)
@@ -338,7 +337,7 @@ const struct snapshot_refused *refused_as(const struct snapshot *s, int32_t node
     return last != NULL && !was_here_since(s, node_rank, last->ago_ms) ? last : NULL;
 }
 
-/* Those that came and went, or were turned away at the door, have findings of their own. */
+/* Nodes that left, or were refused, have separate findings. */
 bool never_came(const struct snapshot *s, int32_t node_rank)
 {
     return node_with_rank(s, node_rank) == NULL && !node_was_here(s, node_rank) &&
@@ -382,12 +381,12 @@ bool waits_in(const struct rank_facts *rank, const struct snapshot_wait *wait)
  *       error    node 1 has not come: ...  [NODE_NEVER_CAME]
  *         try    is ddprun started there ...
  *
- * It is made where the store is, once, and sent as text: all users then read the same words, and a terminal needs no
- * table. Rows are cut to what a screen holds; the counts are whole. */
+ * Printed once, where the store is, and sent as text: all users then read the same text, and a terminal needs no
+ * table. Rows are cut to the size of a screen; the counts are whole. */
 
 /* --- the headline --------------------------------------------------------------------------------------- */
 
-/* "1 of 2 nodes is here", "1 of at least 2 nodes is here", "nobody has come" */
+/* The headline: "1 of 2 nodes is here", "1 of at least 2 nodes is here", or that none is. */
 static bool put_who_is_here(const struct snapshot *s, struct buf *out)
 {
     if (s->max == 0)
@@ -414,7 +413,7 @@ static bool put_gathering(const struct snapshot *s, struct buf *out)
     words waited;
     if (!buf_printf(out, s->is_final ? "given up: " : "") || !put_who_is_here(s, out))
         return false;
-    if (s->max == 0) /* nobody has begun to wait */
+    if (s->max == 0) /* no node waits yet */
         return true;
     return buf_printf(out, " after %s", duration(waited, s->waited_ms)) && put_limit(s, out);
 }
@@ -432,7 +431,7 @@ static bool put_running(const struct snapshot *s, struct buf *out)
                             wait->is_barrier ? "in" : "for", place(what, wait), duration(time, wait->for_ms));
 }
 
-/* What is waited for, for how long, and which knob limits it; one line without newline. */
+/* The awaited nodes, the time, and the option that limits it; one line without newline. */
 static bool put_headline(const struct snapshot *s, struct buf *out)
 {
     words waited;
@@ -459,7 +458,7 @@ static const char *or_dash(const char *text)
     return text[0] != '\0' ? text : "-";
 }
 
-/* Widths for what is usual (IPv4, 16 letters of host); a longer address shifts its own line only. */
+/* Widths for usual values (IPv4, 16 letters of host); a longer address shifts its line only. */
 static bool put_row(struct buf *out, const char *rank, const char *host, const char *addr, const char *pid,
                     const char *workers, const char *since, const char *state)
 {
@@ -476,7 +475,7 @@ static bool put_node(struct buf *out, const struct snapshot_node *node)
                    number(workers, node->nproc), duration(since, node->joined_ms), node->state);
 }
 
-/* Where one ran that is gone, and how it ended, is told by the finding; one that was refused is to be looked for now. */
+/* The finding has the host and the end of a lost node; a refused one must be searched now. */
 static bool put_gone_state(const struct snapshot *s, uint32_t rank, struct buf *out)
 {
     words text, pid;
@@ -552,8 +551,8 @@ static bool put_findings(const struct diagnosis *d, struct buf *out)
     return ok;
 }
 
-/* Nodes come within seconds of each other, so there is no finding about them at first: "node 1", "at least 2 more nodes", or ""
- * when nobody has to come. */
+/* Nodes join within seconds of each other, so there is no finding about them at first: "node 1", "at least 2 more
+ * nodes", or "" when none is expected. */
 static const char *awaited(words out, const struct snapshot *s)
 {
     words nodes;
@@ -590,8 +589,8 @@ bool screen_put(const struct snapshot *s, const struct diagnosis *d, struct buf 
     return ok;
 }
 
-/* The headline and some findings, when all else was told: `before` of the others are as they were. The table of nodes is not
- * repeated: who came and went is in the findings, and in the lines that count. */
+/* The headline and some findings, when an earlier report had all others: `before` of them are unchanged. The table of
+ * nodes is not repeated, because findings and counts show the changes. */
 static bool put_news(const struct snapshot *s, const struct diagnosis *news, uint32_t before, struct buf *out)
 {
     const size_t from = out->len;
@@ -650,7 +649,7 @@ bool screen_add(cJSON *o, const struct snapshot *s, const struct diagnosis *d)
     return add_text(o, &text) && ok && screen_add_findings(o, d);
 }
 
-/* Who only reads what is legal but seldom meant needs no remedy. */
+/* A note about a legal but unusual setting needs no remedy. */
 bool screen_add_line(cJSON *o, const struct finding *f)
 {
     struct buf text = { 0 };

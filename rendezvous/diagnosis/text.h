@@ -21,21 +21,21 @@ void put_ranges(struct buf *out, const void *of, uint32_t n, bool (*is)(const vo
 /* "node 1 (n1, pid 77)", with whatever of it is known. */
 const char *node_named(words out, int32_t node_rank, const char *host, int pid);
 const char *node_words(words out, const struct snapshot_node *node);
-/* "n0, n1, n2 and 61 more", "nobody" */
+/* "n0, n1, n2 and 61 more", or the word for none. */
 const char *all_hosts(words out, const struct snapshot *s);
 /* "node 3", "nodes 1, 3-7": those `never` node ranks that have never been seen. */
 const char *missing_nodes(words out, const struct snapshot *s, uint32_t never);
-/* "; nobody has claimed 1-3: was the same --node_rank used on every node?", or nothing. */
+/* "1-3" and the question whether the same --node_rank was used on every node, or an empty text. */
 const char *unclaimed_ranks(words out, const struct snapshot *s);
-/* Room for one more finding in the order of the table; NULL when there is none. diagnosis.c. */
+/* Room for one more finding in the order of the table, or NULL. diagnosis.c. */
 struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code);
 /* ranks.c: who stands still while others wait for it in a collective. */
 void diagnose_still(struct diagnosis *d, const struct snapshot *s);
 
 /* "rank 3 (n1, pid 77) waits", "ranks 0-2 wait", and as below when their ranks are not known. */
 const char *named_waiters(words out, const struct snapshot *s, const struct snapshot_wait *wait);
-/* "rank 3", "ranks 1, 3-7": those that are not at the main wait; "nobody"; "it is not known
- * which ranks" when somebody waits there whose rank is not known. */
+/* "rank 3", "ranks 1, 3-7": those that are not at the main wait; other words when there are none, or when a waiter's
+ * rank is unknown. */
 const char *absent_ranks(words out, const struct snapshot *s);
 /* "rank 3 waits", "7 ranks wait" */
 const char *waiters_of(words out, const struct snapshot_wait *wait);
@@ -45,11 +45,11 @@ const struct snapshot_node *node_with_rank(const struct snapshot *s, int32_t nod
 const struct snapshot_refused *refused_as(const struct snapshot *s, int32_t node_rank);
 /* Is the one that was refused in the job by now? */
 bool came_in_later(const struct snapshot *s, const struct snapshot_refused *r);
-/* Nobody has been seen who asked for this node rank. */
+/* No node has asked for this node rank. */
 bool never_came(const struct snapshot *s, int32_t node_rank);
 /* Nodes that are in the round. */
 uint32_t members_of(const struct snapshot *s);
-/* Where most ranks wait, when somebody has waited for long enough to look at it; NULL: nobody. */
+/* The place where most ranks wait, if the wait is long enough to report; else NULL. */
 const struct snapshot_wait *main_wait(const struct snapshot *s);
 bool waits_in(const struct rank_facts *rank, const struct snapshot_wait *wait);
 
@@ -60,8 +60,8 @@ enum {
     SCREEN_MISSING = 4, /* rows of nodes that are not */
 };
 
-/* What is waited for, for how long, and which knob limits it; then the nodes, and the findings with their advice. Lines end
- * with a newline but for the last one. */
+/* The awaited nodes, the time, and the option that limits it; then the nodes, and the findings with their advice.
+ * Lines end with a newline but for the last one. */
 bool screen_put(const struct snapshot *s, const struct diagnosis *d, struct buf *out);
 /* Adds "findings": [{"code":..,"grade":..,"subject":..,"sentence":..,"advice":..,"more":2}] to an object. False when
  * memory is short. */

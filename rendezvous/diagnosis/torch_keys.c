@@ -80,7 +80,7 @@ static bool is_special(char c)
     return c == '#' || c == '@' || c == '*';
 }
 
-/* How far it is to the next place where `tail` may go on; behind the end when there is none. */
+/* Return how far it is to the next place where `tail` may continue; past the end when no place follows. */
 static size_t next_place(const char *tail, struct slice text, size_t from)
 {
     if (*tail == '\0')
@@ -106,7 +106,7 @@ static bool text_fits(const char *tail, struct slice text, struct torch_key *out
     return false;
 }
 
-/* Every key that somebody has to wait for is compared with all rows, so letters are compared by the word. */
+/* Every awaited key is compared with all rows, so letters are compared by the word. */
 static bool fits_tail(const char *tail, struct slice text, struct torch_key *out)
 {
     const size_t n = strcspn(tail, "#@*");
@@ -119,7 +119,7 @@ static bool fits_tail(const char *tail, struct slice text, struct torch_key *out
     return *tail == '*' ? text_fits(tail, text, out) : number_fits(tail, text, out);
 }
 
-/* Most rows end in letters, by which most keys can be told at once. */
+/* Most rows end in letters, which separate most keys at once. */
 static bool ends_alike(const char *tail, struct slice text)
 {
     const size_t len = strlen(tail);
@@ -285,7 +285,7 @@ static bool put_word(void *user, struct slice word, struct buf *out)
     return text_put(out, key->name, NAME_SHOWN);
 }
 
-/* Ranks of a group count from 0 in that group, so the group must stand behind them. The words of a barrier have it. */
+/* Ranks of a group count from 0 in that group, so the group must follow them. The text of a barrier has it. */
 bool torch_key_put(const struct torch_key *key, struct buf *out)
 {
     struct torch_key copy = *key;

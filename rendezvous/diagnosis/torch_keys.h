@@ -1,10 +1,11 @@
-/* torch_keys.h -- what PyTorch's keys are for: one table, and the reader that finds the row of a key.
+/* torch_keys.h -- the purpose of PyTorch's keys: one table, and the reader that finds the row of a key.
  *
- * A user who reads '//worker/attempt_0/default_pg/0/0/3' learns nothing. What it says is where PyTorch stands: rank 3's Gloo
- * address, without which init_process_group does not go on. Every screen, list and JSON that shows a key asks here.
+ * A user who reads '//worker/attempt_0/default_pg/0/0/3' learns nothing. The key shows where PyTorch waits: for rank
+ * 3's Gloo address, without which init_process_group does not continue. Every report, list and JSON that shows a key
+ * asks here.
  *
  *     /worker/attempt_0/   default_pg/   0//   cpu//     0/3          1.13 to 2.5 begin with the attempt, and have no
- *     (until 2.5)                        group device    tail         device and one slash behind the group
+ *     (until 2.5)                        group device    tail         device and one slash after the group
  *
  * The tail is compared with the rows: '#' is a number that is a rank, '@' any other number, '*' any text. */
 #ifndef RENDEZVOUS_DIAGNOSIS_TORCH_KEYS_H
@@ -17,7 +18,7 @@
 
 struct cJSON;
 
-/* Where a tail may stand: behind a process group's path, behind that of RPC, or as the whole key. */
+/* The places of a tail: after a process group's path, after that of RPC, or as the whole key. */
 #define TORCH_IN_GROUP  1
 #define TORCH_IN_RPC    2
 #define TORCH_ELSEWHERE 4
@@ -88,7 +89,7 @@ struct torch_key {
     bool of_all; /* a barrier that every rank of the job comes to, also those outside of the group */
 };
 
-/* False for a key that is none of PyTorch's, as far as is known: `out` then has no kind. */
+/* False for a key that is not known as one of PyTorch's keys: `out` then has no kind. */
 bool torch_key_read(struct slice key, struct torch_key *out);
 
 /* "rank 0's NCCL id in group 3"; false when memory is short. */
@@ -99,7 +100,7 @@ bool torch_key_put_setup(const struct torch_key *key, struct buf *out);
 enum torch_when torch_key_when(const struct torch_key *key);
 /* Does every rank of the job come there? */
 bool torch_key_is_for_all(const struct torch_key *key);
-/* What ranks wait for in the same setup of the same group: they are at the same place of the program. */
+/* The purpose of keys in the same setup of the same group: their ranks are at the same place of the program. */
 bool torch_key_same_setup(const struct torch_key *a, const struct torch_key *b);
 /* Quick, for every ADD: does a store-based barrier count here? */
 bool torch_key_counts(struct slice key);
@@ -113,17 +114,18 @@ struct cJSON *torch_key_json(const struct torch_key *key);
 
 /* --- torch notes ------------------------------------------------------------------------------------------ */
 
-/* Notes of what PyTorch's ranks of a job do while their process groups come together.
+/* Notes of the actions of a job's PyTorch ranks while their process groups form.
  *
- * Two things cannot be seen afterwards, when somebody asks, and are therefore noted when they happen: who has counted in a
- * store-based barrier, which torch 1.13 then asks for a hundred times a second instead of waiting; and as which rank a client
- * has given its address. With them a look tells who is missing, and whether more have come than there are ranks.
+ * Two facts cannot be seen afterwards, and are therefore noted when they happen: which ranks were counted in a store-
+ * based barrier, which torch 1.13 then polls a hundred times a second instead of waiting; and as which rank a client
+ * has published its address. With them a look shows which ranks are missing, and whether more processes take part
+ * than there are ranks.
  *
  * Written by torch_observer.c, forgotten with the attempt. */
 
 enum { TORCH_MEETS_MAX = 16, TORCH_MEET_KEY_MAX = 160 };
 
-/* A barrier in which somebody has counted. */
+/* A barrier with at least one count. */
 struct torch_meet {
     uint32_t id;  /* 0 = free; later ones have higher ids */
     uint32_t len; /* of the key */
@@ -152,7 +154,7 @@ struct torch_client {
     char *owner;                /* owned: an agent's words for a process that is no worker; NULL = none */
 };
 
-/* The notes at *at, made if there are none. NULL when memory is short: then nothing is noted, and a look sees less. */
+/* The notes at *at, allocated on first use. NULL when memory is short: then nothing is noted, and a look sees less. */
 struct torch_client *torch_client_at(struct torch_client **at);
 /* Back to NULL. */
 void torch_client_free(struct torch_client **at);

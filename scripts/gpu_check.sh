@@ -201,7 +201,7 @@ step_losses() {
     sed -n 's/.*"loss":\([-0-9.e]*\),.*/\1/p' "$1"
 }
 gpt2=(--data "$out/tokens" --model gpt2:tiny --optimizer adamw --lr 0.003 --clip 1 --global_batch 16)
-resnet=(--data "$out/colours" --model resnet20 --optimizer sgd --lr 0.001 --momentum 0.9 --global_batch 32 --sync_bn)
+resnet=(--data "$out/digits" --model resnet20 --optimizer sgd --lr 0.001 --momentum 0.9 --global_batch 32 --sync_bn)
 # on_both NAME TOLERANCE OPTION... -- 20 steps on the CPU and on the GPU.
 on_both() {
     local name=$1 tolerance=$2 device
@@ -278,7 +278,7 @@ share=()
 two=("$BUILD/ddprun" --standalone --no_prefix --nproc_per_node=2 "${share[@]}" "$BUILD/train")
 tokens='' pictures=''
 check 'tokens to train with' "$BUILD/make-data" --out "$out/tokens" --format tokens --samples 4000000 --test_samples 3000 && tokens=yes
-check 'pictures to train with' "$BUILD/make-data" --out "$out/colours" --format cifar10 --samples 20000 --test_samples 1000 &&
+check 'pictures to train with' "$BUILD/make-data" --out "$out/digits" --samples 20000 --test_samples 1000 &&
     pictures=yes
 
 if [ -n "$tokens" ]; then
@@ -291,10 +291,10 @@ if [ -n "$pictures" ]; then
     on_both 'resnet20, losses of 20 steps, fp32' 5e-3 "${resnet[@]}"
     on_both 'resnet20, losses of 20 steps, bf16' 2e-2 "${resnet[@]}" --precision bf16
     on_both 'resnet20, losses of 20 steps, fp16' 2e-2 "${resnet[@]}" --precision fp16
-    again 'resnet20, bf16' --data "$out/colours" --model resnet20 --optimizer sgd --batch 128 --precision bf16
+    again 'resnet20, bf16' --data "$out/digits" --model resnet20 --optimizer sgd --batch 128 --precision bf16
     for precision in fp32 bf16; do
         name="resnet20, $precision, batch 512"
-        check "$name" "$BUILD/train" --data "$out/colours" --model resnet20 --optimizer sgd --batch 512 --epochs 2 --device cuda \
+        check "$name" "$BUILD/train" --data "$out/digits" --model resnet20 --optimizer sgd --batch 512 --epochs 2 --device cuda \
             --precision $precision && rows[-1]="| $name | $(grep -o 'loss .*' "$out/${name//[^a-z0-9]/_}.log" | tail -n 1) |"
     done
 fi
@@ -322,7 +322,7 @@ fi
 [ -z "$tokens" ] || check '--zero1, averages by NCCL, 2 workers' "${two[@]}" --data "$out/tokens" --model gpt2:10M --batch 4 \
     --limit_steps 10 --precision bf16 --zero1 --check_every 2 --device cuda
 [ -z "$tokens" ] || same_for_all "gpt2:tiny, bf16" "${gpt2[@]}" --precision bf16
-[ -z "$pictures" ] || same_for_all 'resnet20, fp32' --data "$out/colours" --model resnet20 --augment --global_batch 64 --optimizer sgd \
+[ -z "$pictures" ] || same_for_all 'resnet20, fp32' --data "$out/digits" --model resnet20 --global_batch 64 --optimizer sgd \
     --lr 0.01
 
 bench 'all_reduce, world of one, device memory' 1 --backend nccl -e 256M -n 50

@@ -512,7 +512,7 @@ Test(world, equal_for_every_kind_of_model)
     static const char resnet[] = "--data @/cifar --model resnet20 --augment --global_batch 8 --limit_steps 2 "
                                  "--determinism world --quiet --hash_steps --metrics @/metrics";
     make_data("tokens", "5000", "--format=tokens --test_samples=200");
-    make_data("cifar", "16", "--format=cifar10 --test_samples=5");
+    make_cifar(in_dir("cifar"), 16, 5);
     train(1, gpt2);
     char *one = step_hashes();
     cr_assert_eq(strlen(one), 3 * (HASH + 1), "%s", one);
@@ -548,7 +548,7 @@ Test(world, what_cannot_be_equal_is_refused)
                 "100 cannot be cut into 8 equal parts");
 }
 
-/* `train` with resnet20 on coloured digits: the same whatever the number of workers. Few and small batches, as a picture takes
+/* `train` with resnet20 on pictures of noise: the same whatever the number of workers. Few and small batches, as a picture takes
  * milliseconds. */
 
 enum { RESNET_STEPS = 2, ROOM = 8 };
@@ -575,11 +575,10 @@ static void run_words(const char *line)
 
 static void make_dir(void)
 {
-    char line[512];
+    char data[512];
     cr_assert_not_null(mkdtemp(resnet_dir));
-    snprintf(line, sizeof(line), "%s --format cifar10 --samples 22 --test_samples 20 --out @/data",
-             bin("make-data"));
-    run_words(line);
+    snprintf(data, sizeof(data), "%s/data", resnet_dir);
+    make_cifar(data, 22, 20);
 }
 
 static void remove_dir(void)

@@ -3,8 +3,12 @@
 
 #include "run.h"
 
+#include "ddp/random.h"
+#include "train/data/pictures.h"
+
 #include <criterion/criterion.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,6 +98,27 @@ void make_data(const char *name, const char *samples, const char *extra)
     struct run_result r = run_command(argv, NULL);
     cr_assert_eq(r.exit_code, 0, "%s", r.err);
     run_free(&r);
+}
+
+static void write_records(const char *dir, const char *name, int n)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    FILE *file = fopen(path, "wb");
+    cr_assert_not_null(file, "%s", path);
+    ddp_random luck;
+    ddp_random_seed(&luck, (uint64_t)n);
+    for (int i = 0; i < n * CIFAR_RECORD; i++)
+        fputc(i % CIFAR_RECORD == 0 ? i / CIFAR_RECORD % CIFAR_CLASSES : (int)(ddp_random_next(&luck) & 255),
+              file);
+    cr_assert_eq(fclose(file), 0);
+}
+
+void make_cifar(const char *dir, int samples, int test_samples)
+{
+    cr_assert_eq(mkdir(dir, 0700), 0, "%s", dir);
+    write_records(dir, "data_batch_1.bin", samples);
+    write_records(dir, "test_batch.bin", test_samples);
 }
 
 char *read_file(const char *name, size_t *len)

@@ -35,6 +35,8 @@ void train_fails(int workers, const char *line, int exit_code, const char *says)
 
 /* Files in training_dir/NAME, 1000 samples for the test; `extra` words may say otherwise, or be NULL. */
 void make_data(const char *name, const char *samples, const char *extra);
+void make_cifar(const char *dir, int samples,
+                int test_samples); /* noise in CIFAR-10's files; `dir` is made */
 
 /* All of a file of the directory, NUL behind; yours. */
 char *read_file(const char *name, size_t *len);

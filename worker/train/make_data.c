@@ -1,4 +1,4 @@
-/* make_data.c -- the program make-data: a learnable set in each format that train reads, under the names that are usual. */
+/* make_data.c -- the program make-data: a learnable set of digits or of tokens for train, under the names that are usual. */
 #include "base/options.h"
 #include "train/data/makers.h"
 #include "ddp/context.h"
@@ -32,8 +32,7 @@ static const struct option_row rows[] = {
       .at = AT(format),
       .preset = "idx",
       .words = &formats,
-      .help = "idx: digits, 28x28, Fashion-MNIST's four files; cifar10: digits in colour, 32x32, its binary "
-              "files; "
+      .help = "idx: digits, 28x28, Fashion-MNIST's four files; "
               "tokens: letters of a made-up language, llm.c's files" },
     { .name = "samples",
       .value = "N",
@@ -41,14 +40,14 @@ static const struct option_row rows[] = {
       .at = AT(order.samples),
       .min = 1,
       .max = MOST,
-      .help = "pictures or tokens for training (if nothing is said: 30000, 5000, 1000000)" },
+      .help = "pictures or tokens for training (if nothing is said: 30000, 1000000)" },
     { .name = "test_samples",
       .value = "N",
       .type = OPTION_COUNT,
       .at = AT(order.test_samples),
       .min = 1,
       .max = MOST,
-      .help = "pictures or tokens for the test (if nothing is said: 2000, 1000, 50000)" },
+      .help = "pictures or tokens for the test (if nothing is said: 2000, 50000)" },
     { .name = "files",
       .value = "N",
       .type = OPTION_COUNT,

@@ -17,73 +17,9 @@
 #include <unistd.h>
 #include <zlib.h>
 
-static void glyph_labels(ddp_random *luck, size_t n, uint8_t *labels, size_t apart);
-
-static void glyph_draw(ddp_random *luck, int label, float *paper);
-
-/* Ink of any colour on a ground of any other: one is dark and the other is light, but which is chance, so brightness says
- * nothing about the class. Over it lies a light that grows from one side to the other, and some pixels are off. */
-
-struct scene {
-    float ground[CIFAR_CHANNELS], ink[CIFAR_CHANNELS];
-    float right, down; /* how much lighter it is at the other end */
-    int x, y;          /* of the glyph's paper */
-};
-
 static float between(ddp_random *luck, float low, float high)
 {
     return low + (high - low) * ddp_random_uniform(luck);
-}
-
-static struct scene take_scene(ddp_random *luck)
-{
-    struct scene s;
-    const int room = CIFAR_SIDE - PICTURE_SIDE + 1;
-    int dark_ground = ddp_random_uniform(luck) < 0.5f;
-    for (int c = 0; c < CIFAR_CHANNELS; c++) {
-        float dark = between(luck, 0, 0.4f), light = between(luck, 0.6f, 1);
-        s.ground[c] = dark_ground ? dark : light;
-        s.ink[c] = dark_ground ? light : dark;
-    }
-    s.right = between(luck, -0.2f, 0.2f);
-    s.down = between(luck, -0.2f, 0.2f);
-    s.x = (int)(ddp_random_next(luck) % (unsigned)room);
-    s.y = (int)(ddp_random_next(luck) % (unsigned)room);
-    return s;
-}
-
-/* Outside the paper there is ground. */
-static float ink_at(const struct scene *s, const float *paper, int x, int y)
-{
-    x -= s->x;
-    y -= s->y;
-    return x < 0 || y < 0 || x >= PICTURE_SIDE || y >= PICTURE_SIDE ? 0 : paper[y * PICTURE_SIDE + x];
-}
-
-static uint8_t shade(float value)
-{
-    return (uint8_t)(255 * (value < 0 ? 0 : value > 1 ? 1 : value) + 0.5f);
-}
-
-static void draw_shape(ddp_random *luck, int label, uint8_t *pixels)
-{
-    float paper[PICTURE_PIXELS];
-    struct scene s = take_scene(luck);
-    glyph_draw(luck, label, paper);
-    for (int i = 0; i < CIFAR_PIXELS; i++) {
-        const int c = i / (CIFAR_SIDE * CIFAR_SIDE), y = i / CIFAR_SIDE % CIFAR_SIDE, x = i % CIFAR_SIDE;
-        float value = s.ground[c] + (s.ink[c] - s.ground[c]) * ink_at(&s, paper, x, y);
-        value += s.right * ((float)x / CIFAR_SIDE - 0.5f) + s.down * ((float)y / CIFAR_SIDE - 0.5f);
-        pixels[i] = shade(value + between(luck, -0.05f, 0.05f));
-    }
-}
-
-/* Fill `n` records of CIFAR_RECORD bytes. Every class comes equally often (up to one), in random order. */
-static void colour_fill(ddp_random *luck, size_t n, uint8_t *records)
-{
-    glyph_labels(luck, n, records, CIFAR_RECORD);
-    for (size_t i = 0; i < n; i++)
-        draw_shape(luck, records[i * CIFAR_RECORD], records + i * CIFAR_RECORD + 1);
 }
 
 /* --- glyphs ----------------------------------------------------------------------------------------------- */
@@ -220,16 +156,16 @@ static void draw_digit(ddp_random *luck, int label, uint8_t *pixels)
     }
 }
 
-/* Every class equally often (up to one), in random order; `apart` bytes from one label to the next. */
-static void glyph_labels(ddp_random *luck, size_t n, uint8_t *labels, size_t apart)
+/* Every class equally often (up to one), in random order. */
+static void glyph_labels(ddp_random *luck, size_t n, uint8_t *labels)
 {
     for (size_t i = 0; i < n; i++)
-        labels[i * apart] = (uint8_t)(i % CLASSES);
+        labels[i] = (uint8_t)(i % CLASSES);
     for (size_t i = n; i > 1; i--) { /* Fisher and Yates */
-        size_t other = ddp_random_next(luck) % i;
-        uint8_t held = labels[(i - 1) * apart];
-        labels[(i - 1) * apart] = labels[other * apart];
-        labels[other * apart] = held;
+        const size_t other = ddp_random_next(luck) % i;
+        const uint8_t held = labels[i - 1];
+        labels[i - 1] = labels[other];
+        labels[other] = held;
     }
 }
 
@@ -237,7 +173,7 @@ static void glyph_labels(ddp_random *luck, size_t n, uint8_t *labels, size_t apa
  * number. */
 void glyph_fill(ddp_random *luck, size_t n, uint8_t *pixels, uint8_t *labels)
 {
-    glyph_labels(luck, n, labels, 1);
+    glyph_labels(luck, n, labels);
     for (size_t i = 0; i < n; i++)
         draw_digit(luck, labels[i], pixels + i * PICTURE_PIXELS);
 }
@@ -378,43 +314,13 @@ static ddp_status make_idx(const struct maker_order *o, ddp_random *luck, struct
     return status == DDP_OK ? make_idx_part(o, DATASET_TEST, o->test_samples, luck, err) : status;
 }
 
-/* --- cifar10 ----------------------------------------------------------------------------------------------- */
-
-enum { CIFAR_FILES = 5 }; /* for training, as published */
-
-static ddp_status make_cifar_file(const struct maker_order *o, int number, uint64_t n, ddp_random *luck,
-                                  struct ddp_err *err)
-{
-    char name[32];
-    struct bytes file = { malloc(n * CIFAR_RECORD), n * CIFAR_RECORD };
-    if (file.data == NULL)
-        return no_memory(n, "pictures", err);
-    cifar_file_name(name, number);
-    colour_fill(luck, n, file.data);
-    ddp_status status = write_file(o, name, &file, err);
-    free(file.data);
-    return status;
-}
+/* --- tokens ------------------------------------------------------------------------------------------------ */
 
 /* Of `n` things in `files` files, those of file `i`. */
 static uint64_t share(uint64_t n, uint64_t files, uint64_t i)
 {
     return n / files + (i < n % files);
 }
-
-static ddp_status make_cifar(const struct maker_order *o, ddp_random *luck, struct ddp_err *err)
-{
-    ddp_status status = DDP_OK;
-    if (o->samples < CIFAR_FILES)
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "--samples %" PRIu64 ": cifar10 has %d files of one picture or more", o->samples,
-                        CIFAR_FILES);
-    for (int i = 0; i < CIFAR_FILES && status == DDP_OK; i++)
-        status = make_cifar_file(o, i + 1, share(o->samples, CIFAR_FILES, (uint64_t)i), luck, err);
-    return status == DDP_OK ? make_cifar_file(o, 0, o->test_samples, luck, err) : status;
-}
-
-/* --- tokens ------------------------------------------------------------------------------------------------ */
 
 static void token_file_name(char name[40], bool training, uint64_t number)
 {
@@ -488,9 +394,8 @@ static ddp_status make_tokens(const struct maker_order *o, ddp_random *luck, str
 
 /* 30 000 samples are 75 steps an epoch for four workers with 100 each, enough for mlp and seqnet to learn in
  * two. */
-#define MAKER_LIST(X)                                       \
-    X("idx", "samples", 30000, 2000, 1000000, make_idx)     \
-    X("cifar10", "samples", 5000, 1000, 200000, make_cifar) \
+#define MAKER_LIST(X)                                   \
+    X("idx", "samples", 30000, 2000, 1000000, make_idx) \
     X("tokens", "tokens", 1000000, 50000, 100000000, make_tokens)
 
 const struct maker makers[] = {

@@ -1,4 +1,4 @@
-/* makers.h -- what make-data writes: a learnable set in each format that dataset.h reads, file by file, each whole or not at
+/* makers.h -- what make-data writes: a learnable set of digits or of tokens, file by file, each whole or not at
  * all. Training set and test set come from one generator in this order, so equal seeds and sizes give equal bytes. */
 #ifndef WORKER_TRAIN_DATA_MAKERS_H
 #define WORKER_TRAIN_DATA_MAKERS_H
@@ -10,8 +10,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-/* The digits of makers.h in colour, as records of CIFAR-10. Pure, and the same bytes on every machine. */
 
 /* --- glyphs ----------------------------------------------------------------------------------------------- */
 

@@ -90,8 +90,14 @@ Test(scaler, a_stage_from_nowhere_is_refused)
 
 Test(scaler, a_saved_state_continues)
 {
-    ddp_scaler s = DDP_SCALER_INIT, other = DDP_SCALER_INIT;
+    ddp_scaler s, other;
     double state[DDP_SCALER_STATE];
+    memset(&s, 0, sizeof(s)); /* padding is compared, too */
+    memset(&other, 0, sizeof(other));
+    s.growth = other.growth = 2;
+    s.backoff = other.backoff = 0.5;
+    other.scale = 1;
+    other.interval = 1;
     s.scale = 1024;
     s.tracker = 17;
     s.interval = 100;

@@ -20,9 +20,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* It can go wrong when: the peer closes or resets (DDP_ERR_CLOSED), is silent or does not read
- * (DDP_ERR_TIMEOUT), the network says so (DDP_ERR_IO). No signal is ever raised: MSG_NOSIGNAL, because the
- * program around us is not ours. */
+/* The failures: the peer closes or resets (DDP_ERR_CLOSED), is silent or does not read (DDP_ERR_TIMEOUT), the network
+ * reports an error (DDP_ERR_IO). No signal is ever raised (MSG_NOSIGNAL), because this is a library. */
 
 int client_remaining_ms(uint64_t deadline_ms)
 {
@@ -128,8 +127,8 @@ static ddp_status client_stream_read(struct client_stream *s, void *to, size_t l
     return DDP_OK;
 }
 
-/* Before a request: nothing may have come in unasked. DDP_ERR_CORRUPT: something has, the replies are out of
- * step. DDP_ERR_CLOSED: the peer has closed. */
+/* Check before a request that no unrequested byte has arrived. DDP_ERR_CORRUPT: one has, the replies are out of step.
+ * DDP_ERR_CLOSED: the peer has closed. */
 static ddp_status client_stream_check_quiet(struct client_stream *s, struct ddp_err *err)
 {
     if (s->at == s->len) {
@@ -186,8 +185,8 @@ bool client_turn_take(struct client_turn *turn, uint64_t deadline_ms)
     return mine;
 }
 
-/* One is woken: only one can have it. Who took the turn in between, without waiting, is no harm: the woken one looks at
- * the flag again. */
+/* Wake one thread, because only one can take the turn. If another takes it in between, the woken one checks the flag
+ * again. */
 void client_turn_give(struct client_turn *turn)
 {
     pthread_mutex_lock(&turn->lock);
@@ -293,7 +292,7 @@ void client_put_key(struct client_call *c, const char *key)
     built(c, !client_ok(c) || (put_u64(out, len) && put_u8(out, '/') && buf_append(out, key, len - 1)));
 }
 
-/* The count goes first, then every key as a blob of its own. A key that is too long fails the whole list. */
+/* The count goes first, then every key as a blob. A key that is too long fails the whole list. */
 void client_put_keys(struct client_call *c, const char *const keys[], size_t n)
 {
     if (n > WIRE_MAX_KEYS)
@@ -352,9 +351,9 @@ int64_t client_take_i64(struct client_call *c)
     return (int64_t)get_u64(le);
 }
 
-/* The length is the peer's word: it is compared with what the request can have as an answer before anything
- * is allocated, and a peer that lies here is no store. Memory for `n` bytes and a NUL, once `n` is known to
- * be possible. */
+/* The peer sends the length: it is compared with the possible answers of the request before anything is allocated,
+ * and a wrong length proves that the peer is no store. Allocate `n` bytes and a NUL, once `n` is known to be
+ * possible. */
 static char *room_for(struct client_call *c, uint64_t n, size_t limit)
 {
     char *data = n <= limit ? malloc(n + 1) : NULL;
@@ -405,7 +404,7 @@ static void forget_connection(struct client_call *c)
     c->store->stale = true;
 }
 
-/* The answer to the wait may be on its way already; then it comes first, and the cancel's own 1 behind it. */
+/* The answer to the wait may be on its way already; then it comes first, and the 1 of the cancel after it. */
 bool client_cancel_wait(struct client_call *c)
 {
     client_resume(c);
@@ -427,14 +426,14 @@ bool client_cancel_wait(struct client_call *c)
 
 /* --- IDENTIFY --------------------------------------------------------------------------------------------- */
 
-/* Say who we are: the first request to a ddprun store.
+/* Identify: the first request to a ddprun store.
  *
  *     -> 0x80 blob {"role":"worker","job":"mnist","attempt":0,"rank":3,"world_size":4,"host":"n1","pid":77}
  *     <- 0 blob ""                                    welcome
  *     <- 1 blob "the world has 8 ranks, not 4"        refused, and the store hangs up
  *
- * A genuine TCPStore knows no 0x80: it hangs up without a word, which tells the two kinds apart. So whoever
- * gives a role must know that the store is ddprun's (DDPRUN_STORE=1). */
+ * A genuine TCPStore has no 0x80: it hangs up without an answer, which separates the two kinds. So a caller that
+ * gives a role must be sure that the store is ddprun's (DDPRUN_STORE=1). */
 
 /* Host and pid are for the diagnosis: "rank 3 (n1, pid 77) waits for ...". Malloc'ed text, NULL when memory
  * is short. */

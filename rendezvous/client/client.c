@@ -180,10 +180,10 @@ ddp_status client_end(struct client_call *c, struct ddp_err *err)
 
 /* --- client ddprun ---------------------------------------------------------------------------------------- */
 
-/* What only a ddprun store understands: named barriers and CONTROL.
+/* The requests that only a ddprun store understands: named barriers and CONTROL.
  *
- * None of these is ever sent to a store that has not welcomed our IDENTIFY: a genuine TCPStore closes the
- * connection on an opcode that it does not know. */
+ * None of these is ever sent to a store that has not welcomed our IDENTIFY: a genuine TCPStore closes the connection
+ * on an unknown opcode. */
 
 enum { BARRIER_GRACE_MS = 2000 };
 
@@ -218,14 +218,13 @@ static void conclude(struct client_call *c, uint8_t outcome, const char *json)
     cJSON_Delete(object);
 }
 
-/* Our own time is over and the store has said nothing. Leave, and find out whether it has said something
- * meanwhile:
+/* Our time-out has passed without an answer. Leave the barrier, and find out whether an answer has arrived meanwhile:
  *
  *     it had not      01 nonce                            (the answers to CANCEL_WAIT and PING)
  *     it had          outcome, u64 length, json, 01 nonce
  *
- * An outcome may be 1 too, so the two are told apart by the four bytes behind it: as a length our nonce is
- * over a gigabyte, which no JSON has. */
+ * An outcome may be 1 too, so the next four bytes decide: as a length our nonce is over a gigabyte, which no JSON
+ * has. */
 static void leave_barrier(struct client_call *c)
 {
     const uint32_t nonce = 0x51500000u;
@@ -287,8 +286,8 @@ static void need_ours(struct client_call *c)
                     "only a ddprun store has this, and only for those who say who they are");
 }
 
-/* The store ends the barrier for everybody at the deadline of the first arrival. We wait a little longer than
- * our own, so that in the usual case it is the store who speaks, because it knows who is missing. */
+/* The store ends the barrier for all ranks at the deadline of the first arrival. We wait a little longer than our own
+ * deadline, so that usually the store answers, because it knows the missing ranks. */
 ddp_status ddp_store_barrier(ddp_store *store, const char *name, const uint32_t *members, size_t n,
                              uint32_t timeout_ms, struct ddp_err *err)
 {
@@ -345,11 +344,11 @@ ddp_status ddp_store_control(ddp_store *store, const char *request, uint32_t tim
 
 /* --- store client ----------------------------------------------------------------------------------------- */
 
-/* The calls of PyTorch's protocol; see client.h for the parts that they are made of.
+/* The calls of PyTorch's protocol; see client.h for their parts.
  *
- * Each public function is the list of what goes over the wire: begin, put.., send, take.., end. A wait that
- * runs out of time is taken back before the call returns, and the missing key is looked up for the error,
- * because "timed out" alone helps nobody. */
+ * Each public function is the list of bytes on the wire: begin, put.., send, take.., end. A wait that times out is
+ * cancelled before the call returns, and the missing key is looked up for the error, because "timed out" alone does
+ * not help. */
 
 enum { NAMING_MS = 2000 }; /* for finding out which key was missing, after a wait has run out of time */
 
@@ -381,7 +380,7 @@ ddp_status ddp_store_add(ddp_store *store, const char *key, int64_t delta, int64
     return client_end(&c, err);
 }
 
-/* What it returns is the only way to see whether the value was set. */
+/* The returned value is the only way to see whether it was set. */
 ddp_status ddp_store_compare_set(ddp_store *store, const char *key, const void *expected, size_t expected_len,
                                  const void *desired, size_t desired_len, void **current, size_t *current_len,
                                  struct ddp_err *err)
@@ -429,7 +428,7 @@ static size_t first_missing(struct client_call *c, const char *const keys[], siz
     return low;
 }
 
-/* The first missing key, asked for in a call of its own kind: the wait's own time is over. */
+/* Find the first missing key by a separate call: the time of the wait is over. */
 static void name_missing(struct client_call *c, const char *const keys[], size_t n)
 {
     const unsigned long long waited_ms = clock_ms() - c->start_ms;

@@ -20,10 +20,9 @@
 
 /* A connected TCP socket on which every call has a deadline.
  *
- * The socket is non-blocking; a call tries first or polls until `deadline_ms` (clock_ms), so that no peer can
- * hold us longer than we said. What comes in goes through a small buffer: a short reply costs one recv, and
- * bytes that nobody asked for are found before the next request goes out. The words of an error do not name
- * the peer; the caller does. */
+ * The socket is non-blocking; a call tries first or polls until `deadline_ms` (clock_ms), so that no peer can block
+ * us longer. Received bytes go through a small buffer: a short reply costs one recv, and unrequested bytes are found
+ * before the next request goes out. The text of an error does not name the peer; the caller does. */
 
 struct client_stream {
     int fd;    /* -1: not connected */
@@ -32,7 +31,7 @@ struct client_stream {
     uint8_t in[4096];
 };
 
-/* What is left until `deadline_ms`, in the form that poll(2) wants. */
+/* The time until `deadline_ms`, in the form that poll(2) wants. */
 int client_remaining_ms(uint64_t deadline_ms);
 
 /* Take over a connected socket. */
@@ -41,9 +40,9 @@ void client_stream_attach(struct client_stream *s, int fd);
 /* Close; allowed any number of times. */
 void client_stream_close(struct client_stream *s);
 
-/* One thread at a time, and nobody waits longer than he said: a mutex with a deadline, by the monotonic clock.
- * pthread_mutex_clocklock would be just that, but gcc 12's ThreadSanitizer does not know it and takes every unlock for a
- * mistake; so it is a mutex, a condition and a flag. */
+/* One thread at a time, and no thread waits longer than its deadline: a mutex with a deadline, by the monotonic
+ * clock. pthread_mutex_clocklock would be just that, but gcc 12's ThreadSanitizer does not support it and reports
+ * every unlock as a mistake; so it is a mutex, a condition and a flag. */
 struct client_turn {
     pthread_mutex_t lock; /* held for moments only */
     pthread_cond_t given;
@@ -53,7 +52,7 @@ struct client_turn {
 void client_turn_init(struct client_turn *turn);
 void client_turn_destroy(struct client_turn *turn);
 
-/* False when somebody else has it until `deadline_ms` (clock_ms). */
+/* False when another thread has it until `deadline_ms` (clock_ms). */
 bool client_turn_take(struct client_turn *turn, uint64_t deadline_ms);
 void client_turn_give(struct client_turn *turn);
 
@@ -65,7 +64,7 @@ struct ddp_store {
     bool ours;   /* a ddprun store that has welcomed our IDENTIFY */
     bool stale;  /* a wait was given up behind an old server's back: connect anew before the next call */
     bool broken; /* out of step with the peer, for good */
-    uint32_t timeout_ms; /* of calls that take none of their own */
+    uint32_t timeout_ms; /* of calls without a time-out argument */
     int rank;            /* -1: none */
     char host[ENDPOINT_HOST_MAX];
     int port;
@@ -82,8 +81,8 @@ struct client_call {
     bool answered;      /* the failure is the store's own verdict in its own words, the connection is fine */
 };
 
-/* Take the turn and begin a request. timeout_ms 0 = the store's. Every begun call must be ended. The time in
- * which other threads have the store counts: a call behind a long wait may time out before it begins. */
+/* Take the turn and begin a request. timeout_ms 0 = the store's. Every begun call must be ended. The time in which
+ * other threads have the store counts: a call after a long wait may time out before it begins. */
 void client_begin(struct client_call *c, struct ddp_store *store, enum op_id op, const char *subject,
                   uint32_t timeout_ms);
 
@@ -99,7 +98,7 @@ void client_put_blob(struct client_call *c, enum field_id field, struct slice by
 void client_put_key(struct client_call *c, const char *key); /* with the '/' in front */
 void client_put_keys(struct client_call *c, const char *const keys[], size_t n);
 
-/* Send what was put. Nothing may have come in before: it would be taken for the reply. */
+/* Send the request. Fails if bytes have arrived before, because they would count as the reply. */
 void client_send(struct client_call *c);
 
 /* Send while a reply is awaited. */
@@ -110,14 +109,14 @@ uint8_t client_take_u8(struct client_call *c);
 int64_t client_take_i64(struct client_call *c);
 void client_take_bytes(struct client_call *c, void *to, size_t len);
 
-/* A blob of at most `limit` bytes in malloc'ed memory with a NUL behind it; yours. */
+/* A blob of at most `limit` bytes in malloc'ed memory, with a NUL at its end; yours. */
 void *client_take_blob(struct client_call *c, size_t limit, size_t *len);
 
 /* The same for `n` bytes whose length has been read already. */
 char *client_take_text(struct client_call *c, uint64_t n, size_t limit);
 
-/* The time is over, and nothing of the reply has come: forget that failure, and have a few seconds to leave
- * in order. */
+/* The time is over, and no byte of the reply has arrived: forget that failure, and allow a few seconds to leave in
+ * order. */
 void client_resume(struct client_call *c);
 
 /* A WAIT has run out of time: take it back (this begins with client_resume). True when the store answered

@@ -1,18 +1,17 @@
 /* connect.c -- from nothing to a connection on which requests can be made.
  *
- * A store does not say what it is, and each torch understands only its own numbering. So one round is:
+ * A store does not announce its version, and each torch understands only one numbering. So one round is:
  *
- *     dial, say VALIDATE+PING (torch 2.5 and newer, ddprun's)      answered? done
- *     dial, say VALIDATE+DELETE_KEY (torch 2.2 to 2.4)             answered? done
- *     dial, say GETNUMKEYS in the old numbering (up to torch 2.0)  answered? done
+ *     dial, send VALIDATE+PING (torch 2.5 and newer, ddprun's)      answered? done
+ *     dial, send VALIDATE+DELETE_KEY (torch 2.2 to 2.4)             answered? done
+ *     dial, send GETNUMKEYS in the old numbering (up to torch 2.0)  answered? done
  *
- * where "closed without an answer" and "silent for two seconds" lead to the next line, and any wrong answer
- * ends it all: what listens there is not a store. Rounds are repeated with growing pauses until the deadline,
- * because workers and the store are started at the same time and a store may be restarted. What the last
- * round met is what the user reads.
+ * where "closed without an answer" and "silent for two seconds" lead to the next line, and any wrong answer ends it
+ * all: the listener is not a store. Rounds are repeated with growing pauses until the deadline, because workers and
+ * the store are started at the same time and a store may be restarted. The user reads the failure of the last round.
  *
- * When the caller has a role to tell, the store is known to be ddprun's. Then only the first line is tried,
- * with more patience: a store that is merely busy must not be taken for an old one. */
+ * When the caller has a role, the store is known to be ddprun's. Then only the first line is tried, with more
+ * patience: a busy store must not count as an old one. */
 #include "base/clock.h"
 #include "base/connector.h"
 #include "client/client.h"
@@ -33,7 +32,7 @@ enum {
 
 /* --- connections ---------------------------------------------------------------------------------------- */
 
-/* What the user reads; a bare errno text leaves open what to look at. */
+/* The text for the user; a bare errno text does not show where to search. */
 static const char *words_for(int error)
 {
     switch (error) {
@@ -100,7 +99,7 @@ static bool runner_start(struct client_race *r, int i, int port)
     return fd >= 0 || (fd != -EMFILE && fd != -ENFILE && fd != -ENOBUFS && fd != -ENOMEM);
 }
 
-/* The number of a runner that has arrived; those that have failed drop out. -1: nobody yet. */
+/* Return the number of a runner that has connected, or -1; failed ones drop out. */
 static int look_for_winner(struct client_race *r)
 {
     for (int i = 0; i < r->race.n; i++) {
@@ -143,11 +142,11 @@ static ddp_status race_run(struct client_race *r, int port, uint64_t deadline_ms
     }
 }
 
-/* Connect to whichever address of the name answers first. *fd is yours, non-blocking, close-on-exec,
- * TCP_NODELAY. DDP_ERR_CLOSED, DDP_ERR_TIMEOUT: err says what was met there; worth another try. DDP_ERR_IO:
- * the fault is on our side (no descriptors left ...) and will not go away.
- * Whoever is still under way when the winner arrives is closed here, in the one place that knows all of
- * them. */
+/* Connect to whichever address of the name answers first. *fd is yours, non-blocking, close-on-exec, TCP_NODELAY.
+ * DDP_ERR_CLOSED, DDP_ERR_TIMEOUT: err names the failure; worth another try. DDP_ERR_IO: the fault is on our side (no
+ * descriptors left ...) and will not go away.
+ *
+ * The sockets that lose the race are closed here, in the one place that has all of them. */
 static ddp_status client_dial(const char *host, int port, uint64_t deadline_ms, int *fd, struct ddp_err *err)
 {
     struct client_race r = { 0 };
@@ -216,8 +215,8 @@ static void expect_count(struct client_call *c, int64_t most)
         foreign(c, reply, sizeof(reply));
 }
 
-/* Deleting a key that nobody has is the one harmless question whose first bytes can make an impossible length
- * for an old server (see above): the key's own length, 4096, lands in the upper half. */
+/* Deleting a key that does not exist is the one harmless question whose first bytes can make an impossible length for
+ * an old server (see above): the length of the key, 4096, lands in the upper half. */
 static void greet_without_ping(struct client_call *c)
 {
     char nobodys[4096];
@@ -239,7 +238,7 @@ static void greet_in_old_numbers(struct client_call *c)
     expect_count(c, INT64_C(1) << 32);
 }
 
-/* Newest first: the newest is the likeliest, and refuses nobody. */
+/* Newest first: the newest is the likeliest, and refuses no store. */
 static const struct way {
     enum dialect dialect;
     void (*greet)(struct client_call *c);
@@ -251,7 +250,7 @@ static const struct way {
 
 /* --- one round ------------------------------------------------------------------------------------------ */
 
-/* Worth another try: nobody there, nobody who answers. Everything else would be the same again. */
+/* Worth another try: no listener, or no answer. Every other failure would repeat itself. */
 static bool is_passing(ddp_status status)
 {
     return status == DDP_ERR_CLOSED || status == DDP_ERR_TIMEOUT;
@@ -264,9 +263,9 @@ static uint64_t sooner(uint64_t deadline_ms, uint64_t after_ms)
     return then < deadline_ms ? then : deadline_ms;
 }
 
-/* Dial and greet. What an earlier way has left in the handle (socket, dialect, half a request) is cleared
- * first. Its time for an answer is short, because a greeting that is not understood often meets silence.
- * DDP_ERR_CLOSED, DDP_ERR_TIMEOUT with *dialled: there is somebody, who does not answer. */
+/* Dial and greet. State of an earlier way in the handle (socket, dialect, half a request) is cleared first. The time
+ * for an answer is short, because an unknown greeting is often met with silence. DDP_ERR_CLOSED, DDP_ERR_TIMEOUT with
+ * *dialled: there is a listener that does not answer. */
 static ddp_status go(struct ddp_store *s, const struct way *way, bool ours, uint64_t deadline_ms,
                      bool *dialled, struct ddp_err *err)
 {
@@ -325,8 +324,8 @@ static uint32_t luck(void)
     return (uint32_t)(x >> 32);
 }
 
-/* The last pause is cut at the deadline, and no round begins behind it: its result could only be "no time",
- * and would hide what the round before has met. */
+/* The last pause is cut at the deadline, and no round begins after it: its result could only be "no time", and would
+ * hide the failure of the round before. */
 ddp_status client_connect(struct ddp_store *store, const ddp_store_options *who, uint64_t deadline_ms,
                           struct ddp_err *err)
 {

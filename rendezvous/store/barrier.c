@@ -34,7 +34,7 @@ static void clear_bit(uint8_t *bits, uint32_t rank)
     bits[rank / 8] &= (uint8_t) ~(1u << rank % 8);
 }
 
-/* Both may be asked of any barrier and rank: without its bitmaps nobody belongs to it. */
+/* Valid for any barrier and rank: without its bitmaps a barrier has no members. */
 bool barrier_needs(const struct barrier *barrier, uint32_t rank)
 {
     return barrier->is_member != NULL && rank < barrier->world_size && bit(barrier->is_member, rank);
@@ -52,8 +52,7 @@ static size_t bitmap_bytes(uint32_t world_size)
     return (world_size + 7) / 8;
 }
 
-/* What a barrier takes of the limit of memory, the same when it is taken and given: the name is freed with the
- * struct. */
+/* The memory charge of a barrier, the same when it is taken and given: the name is freed with the struct. */
 static uint64_t barrier_cost(struct slice name)
 {
     return sizeof(struct barrier) + name.len;
@@ -68,7 +67,7 @@ static void barrier_forget_roll(struct quota *quota, struct barrier *barrier)
     barrier->is_member = barrier->has_arrived = NULL;
 }
 
-/* The one place that frees a barrier; it must be in no table and no list, with nobody seated. */
+/* The one place that frees a barrier; it must be in no table and no list, with no seat taken. */
 static void barrier_free(struct quota *quota, struct barrier *barrier)
 {
     barrier_forget_roll(quota, barrier);
@@ -97,8 +96,8 @@ static struct barrier *alloc(struct quota *quota, const struct barrier_call *cal
     return barrier;
 }
 
-/* Room for a barrier of that call's name and world, charged to `quota`; nobody belongs to it yet. NULL when
- * memory or budget is short. Yours: barrier_free. */
+/* Allocate a barrier of that call's name and world, charged to `quota`, without members. NULL when memory or budget
+ * is short. Yours: barrier_free. */
 static struct barrier *barrier_new(struct quota *quota, const struct barrier_call *call)
 {
     struct barrier *barrier = alloc(quota, call);
@@ -131,7 +130,7 @@ static void barrier_strike_out(struct barrier *barrier, uint32_t rank)
     clear_bit(barrier->has_arrived, rank);
 }
 
-/* The seat is free before its owner hears of it: it may sit down elsewhere in the very next request. */
+/* The seat is free before its owner is notified: the owner may enter another barrier in the very next request. */
 static void barrier_stand_up(struct barrier_seat *seat)
 {
     list_remove(&seat->node);
@@ -230,7 +229,7 @@ static const cell machine[BARRIER_STATES][BARRIER_EVENTS] = {
 
 /* --- by name -------------------------------------------------------------------------------------------- */
 
-/* Also names that are used up are found: a rank that comes late must hear so, and not open it anew. */
+/* Also finds used names: a rank that arrives late must get that error, and not open the barrier anew. */
 static struct barrier *find_barrier(const struct barriers *b, struct slice name)
 {
     struct table_node *node = table_find(&b->by_name, name, table_hash(name));
@@ -440,7 +439,7 @@ static void step(struct barriers *b, struct barrier *barrier, const struct event
         drop(b, barrier);
 }
 
-/* What is wrong with a call whatever the barrier's state, NULL when nothing is. */
+/* Return the error of a call in any state of the barrier, or NULL. */
 static const char *find_misuse(const struct barrier_call *call)
 {
     bool is_member = call->members.len == 0;
@@ -490,7 +489,7 @@ void barriers_member_ended(struct barriers *b, uint32_t rank, uint64_t now_ms)
     }
 }
 
-/* Only what is open can be cancelled: a name that nobody has used yet stays free. */
+/* Only an open barrier can be cancelled: an unused name stays free. */
 bool barriers_cancel(struct barriers *b, struct slice name, const char *who, uint64_t now_ms)
 {
     struct barrier *barrier = find_barrier(b, name);
@@ -522,7 +521,7 @@ bool barriers_init(struct barriers *b, struct quota *quota, const struct barrier
     return table_init(&b->by_name);
 }
 
-/* Nobody is answered: those who sat here are workers of the old attempt, and are closed by the caller. */
+/* No answers are sent: the waiting sessions are workers of the old attempt, and the caller closes them. */
 void barriers_clear(struct barriers *b)
 {
     struct table_node *node = table_next(&b->by_name, NULL);

@@ -1,13 +1,12 @@
-/* barrier.h -- named barriers: any subset of ranks, each name once, a deadline that the first arrival
- * starts.
+/* barrier.h -- named barriers: any subset of ranks, each name once, a deadline that the first arrival starts.
  *
- *     (nobody) --first arrival--> OPEN --last arrival--> RELEASED
+ *     (empty) --first arrival--> OPEN --last arrival--> RELEASED
  *        ^                         |  \--time up, a member's process ended, cancelled--> FAILED
  *        '------- last one leaves -'
  *
- * A barrier that everybody has left again (CANCEL_WAIT, disconnect) is as if nobody had come. After
- * RELEASED the name is used up. After FAILED it is too, but a member that comes late gets the outcome the
- * others got, with the words that say so. Names are forgotten when a new attempt begins.
+ * A barrier that all ranks have left again (CANCEL_WAIT, disconnect) is as before the first arrival. After RELEASED
+ * the name is used up. After FAILED it is too, but a late member gets the outcome of the others, with the reason.
+ * Names are forgotten when a new attempt begins.
  *
  * A rank arrives through a `struct barrier_seat` that its connection owns. All answers go through `answer`, the
  * arriving rank's too, possibly before barriers_arrive returns. */
@@ -21,13 +20,13 @@
 
 #include <stdint.h>
 
-/* One barrier's roll: who belongs to it, who has come. Private to the barriers.
+/* One barrier's roll: its members and arrivals. Private to the barriers.
  *
  *     members {0, 2, 3}        is_member    1 0 1 1
- *     rank 2 has come          has_arrived  0 0 1 0        members 3, arrived 1
+ *     rank 2 has arrived       has_arrived  0 0 1 0        members 3, arrived 1
  *
- * Bitmaps, because a world may have 100,000 ranks and every arrival asks "is it one of us, is it here
- * already?". The counts beside them make "was that the last one?" one comparison. */
+ * Bitmaps, because a world may have 100,000 ranks and every arrival asks for membership and for a second arrival of
+ * the same rank. The counts beside them find the last arrival by one comparison. */
 
 enum barrier_outcome { /* values of the protocol */
                        BARRIER_RELEASED = 0,
@@ -64,18 +63,18 @@ struct barrier_env {
     void *user;
     /* The seat has its answer and is free again; `json` is empty for RELEASED and valid during the call. */
     void (*answer)(void *user, struct barrier_seat *seat, enum barrier_outcome outcome, struct slice json);
-    /* Append what every member is told, JSON, when it does not open; `because` ends a sentence about it. `barrier` is NULL for
-     * BARRIER_MISUSE, which the caller of `name` alone hears of. When memory is short nothing is appended. */
+    /* Append the JSON that every member gets when it does not open; `because` ends a sentence about it. `barrier` is
+     * NULL for BARRIER_MISUSE, which only the caller of `name` gets. When memory is short nothing is appended. */
     void (*report)(void *user, const struct barrier *barrier, struct slice name, enum barrier_outcome outcome,
                    const char *because, struct buf *out);
     /* How the process of this rank has ended, as a sentence without a stop, cut to `size`. */
     void (*end_of)(void *user, uint32_t rank, char *text, size_t size);
     bool (*has_ended)(void *user, uint32_t rank);
     void (*log)(void *user, const char *line);
-    /* `rank`, which has ended, keeps the barrier from ever opening; its seats are still taken. NULL = nobody asks. */
+    /* `rank`, which has ended, keeps the barrier from ever opening; its seats are still taken. NULL = no observer. */
     void (*lost)(void *user, const struct barrier *barrier, uint32_t rank);
     /* It was opened, or ends: for an event log. Its seats, in the order of their arrival, are still taken. `why` ends
-     * a sentence about a failure. NULL = nobody asks. */
+     * a sentence about a failure. NULL = no observer. */
     void (*opened)(void *user, const struct barrier *barrier);
     void (*ended)(void *user, const struct barrier *barrier, enum barrier_outcome outcome, const char *why);
 };
@@ -124,7 +123,7 @@ void barriers_free(struct barriers *b);
 /* A new attempt: all names are free again; who is seated is let go without an answer. */
 void barriers_clear(struct barriers *b);
 
-/* False when memory or budget is short: nobody has been answered. */
+/* False when memory or budget is short: no answer was sent. */
 bool barriers_arrive(struct barriers *b, struct barrier_seat *seat, const struct barrier_call *call);
 void barriers_leave(struct barriers *b, struct barrier_seat *seat);
 /* The process of a rank has ended: every open barrier that needs it fails. */

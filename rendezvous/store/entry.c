@@ -9,7 +9,7 @@
 
 enum {
     VALUE_MIN = 24, /* holds any counter, so ADD never allocates after the first time */
-    ROOM_MAX = 512, /* a longer value has a block of its own: room is only given back with the entry */
+    ROOM_MAX = 512, /* a longer value has a separate block, because this room is only freed with the entry */
 };
 
 _Static_assert(sizeof(void *) != 8 || sizeof(struct entry) == 64, "see entry.h");
@@ -41,7 +41,7 @@ void entries_expect(const struct entries *entries, const uint32_t *hashes, uint3
     }
 }
 
-/* The key's bytes live behind the struct: one block for a key, and the table's node points into it. */
+/* The key's bytes follow the struct: one block for a key, and the table's node points into it. */
 struct entry *entry_make(struct entries *entries, struct slice key, size_t value_len)
 {
     const uint32_t hash = table_hash(key);
@@ -125,8 +125,8 @@ static void mark_existing(struct entries *entries, struct entry *entry)
     entry->exists = true;
 }
 
-/* The old buffer is used again when nobody else holds it, it fits and is not absurdly big for what comes: a counter or a
- * heartbeat key never allocates after the first time, and a key that once held 8 MiB does not keep them. */
+/* The old buffer is used again when it is not shared, large enough and not far too large: a counter or a heartbeat
+ * key never allocates after the first time, and a key that once held 8 MiB does not keep them. */
 static bool make_room(struct entries *entries, struct entry *entry, uint32_t cap)
 {
     if (entry->value == NULL && cap <= entry->room) {
@@ -149,7 +149,7 @@ bool entry_set(struct entries *entries, struct entry *entry, struct slice value)
     return true;
 }
 
-/* Grows by half, so that many small appends stay cheap. Other holders do not look behind the value's end. */
+/* Grow by half, so that many small appends stay cheap. Other holders do not read past the value's end. */
 bool entry_append(struct entries *entries, struct entry *entry, struct slice value)
 {
     if (!entry->exists)
@@ -185,7 +185,7 @@ static void put_last(struct entry *entry, struct queue_item *item)
     entry->push_end = item;
 }
 
-/* Items are blocks of their own: queues of the real thing are short, and an item is popped once. */
+/* Items are separate blocks: queues are short in practice, and an item is popped once. */
 bool entry_push(struct entries *entries, struct entry *entry, struct slice value)
 {
     uint64_t cost = sizeof(struct queue_item) + value.len;

@@ -1,17 +1,16 @@
-/* entry.h -- one key of the store: its value, its queue, and who waits for it.
+/* entry.h -- one key of the store: its value, its queue, and its waiters.
  *
  *     entry "/a" --> value "hi"
  *               --> queue: item -> item -> item      (QUEUE_PUSH at the end, QUEUE_POP at the front)
  *               --> line: link <-> link <-> link     (store.h; first come, first woken)
  *
- * The three live in one object because every write asks for all of them: whether the key is there, and whom
- * its arrival wakes. An entry exists as long as one of them does, or as long as a connection that was woken
- * for its queue has not acted; entry_settle is the one place that frees it.
+ * The three live in one object because every write needs all of them: the key's presence, and the waiters that it
+ * wakes. An entry exists as long as one of them does, or as long as a connection that was woken for its queue has not
+ * acted; entry_settle is the one place that frees it.
  *
- * A short value lies in the entry's own memory, behind its key, when it came first: one block less, and near when the key was
- * looked for. The struct has 64 bytes, as many as a line of the processor's memory: there may be a million of them, and what is
- * fetched for each bounds how many requests are answered. So the ends of line and queue that are seldom asked for are found by way
- * of the other ends. */
+ * The first value, if short, lies in the entry's memory, after its key: one block less, and close to the key. The
+ * struct has 64 bytes, as many as a cache line: there may be a million of them, and the lines fetched for each bound
+ * the number of answered requests. So the rarely used ends of line and queue are found through the other ends. */
 #ifndef RENDEZVOUS_STORE_ENTRY_H
 #define RENDEZVOUS_STORE_ENTRY_H
 
@@ -32,10 +31,10 @@ struct queue_item {
 
 struct entry {
     struct table_node node;
-    uint8_t *value; /* NULL, in `key` behind the key, or in a struct shared of its own */
+    uint8_t *value; /* NULL, in `key` after the key, or in a separate struct shared */
     uint32_t len, cap;
-    uint32_t woken;              /* connections that were told of the queue and have not acted yet */
-    uint16_t room;               /* bytes for a value behind the key */
+    uint32_t woken;              /* connections that were woken for the queue and have not acted yet */
+    uint16_t room;               /* bytes for a value after the key */
     bool exists;                 /* the key has a value (which may be empty) */
     struct wait_link *first;     /* borrowed: who waits here, in order of arrival (store.h) */
     struct queue_item *push_end; /* owned: the youngest item, and by its `next` the oldest */
@@ -71,7 +70,7 @@ static inline uint32_t entry_queue_len(const struct entry *entry)
     return last != NULL ? last->number - last->next->number + 1 : 0;
 }
 
-/* What a new entry, or a queued value, takes from the budget. */
+/* The charge of a new entry, or of a queued value. */
 static inline uint64_t entry_cost(size_t key_len)
 {
     return sizeof(struct entry) + key_len;
@@ -79,7 +78,8 @@ static inline uint64_t entry_cost(size_t key_len)
 
 struct entry *entry_find(const struct entries *entries, struct slice key);
 
-/* What holds the value: who holds it, too, keeps these bytes whatever becomes of the entry. NULL if they lie behind the key. */
+/* The holder of the value: another reference to it keeps these bytes after the entry is gone. NULL if they follow the
+ * key. */
 struct shared *entry_holder(struct entry *entry);
 
 /* Slots with these hashes will be asked for, and their values read or written: see table_expect. */
@@ -89,7 +89,7 @@ void entries_expect(const struct entries *entries, const uint32_t *hashes, uint3
  * entry that is not used after all must go to entry_settle. */
 struct entry *entry_make(struct entries *entries, struct slice key, size_t value_len);
 
-/* Free the entry if nothing is in it and nobody waits. */
+/* Free the entry if it is empty and has no waiters. */
 void entry_settle(struct entries *entries, struct entry *entry);
 
 /* Replace the value or append to it (copied). False when memory or budget is short: nothing has changed. */
@@ -100,7 +100,7 @@ void entry_unset(struct entries *entries, struct entry *entry);
 
 /* Queue a copy; false when memory or budget is short. */
 bool entry_push(struct entries *entries, struct entry *entry, struct slice value);
-/* Take the oldest item, NULL when there is none; it is the caller's until entry_item_free. */
+/* Take the oldest item, or NULL; it is the caller's until entry_item_free. */
 const struct queue_item *entry_front(const struct entry *entry);
 struct queue_item *entry_pop(struct entry *entry);
 void entry_item_free(struct entries *entries, struct queue_item *item);

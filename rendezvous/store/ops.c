@@ -21,8 +21,8 @@ const struct op op_table[OPS] = {
 #undef X
 };
 
-/* For each opcode the row + 1. A request that a dialect lacks gets a place of its own behind the 256 real
- * ones, so that no two rows share one. */
+/* For each opcode the row + 1. A request that a dialect lacks gets a place after the 256 real ones, so that no two
+ * rows share one. */
 #define PLACE(code, name) ((code) < 0 ? 256 + OP_##name : (code))
 static const uint8_t row_by_code[DIALECTS][256 + OPS] = {
 #define X(name, c, b, a, ...) [PLACE(a, name)] = OP_##name + 1,

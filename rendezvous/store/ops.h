@@ -24,8 +24,8 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
 
 /* clang-format off */
 
-/* What a request is made of. `limit` is the most bytes of a blob, or the most items of a list; PAIRS are
- * keys and values in turn. */
+/* The fields of a request. `limit` is the most bytes of a blob, or the most items of a list; PAIRS are keys and
+ * values in turn. */
 #define WIRE_FIELDS(X)                                                                                       \
     /* name    shape     limit             on the protocol page */                                           \
     X(NIL,      NOTHING, 0,                "")                                                               \
@@ -45,8 +45,8 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
     X(KEYS,     LIST,    WIRE_MAX_KEYS,    "u64 count, count × blob key")                                    \
     X(PAIRS,    PAIRS,   WIRE_MAX_KEYS,    "u64 count, count × (blob key, blob value)")
 
-/* NO: this dialect has no such request. A request that waits may be answered much later and is left by
- * CANCEL_WAIT or by the next request; one that wakes may answer somebody else's. */
+/* NO: this dialect has no such request. A request that waits may be answered much later and is left by CANCEL_WAIT or
+ * by the next request; one that wakes may answer another session's. */
 #define STORE_OPS(X)                                                                                         \
     /* name          C     B   A   fields                    waits  wakes  response, what it does */         \
     X(VALIDATE,      0x00, NO, NO, MAGIC, NIL, NIL,          false, false, "none",                           \

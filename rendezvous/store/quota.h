@@ -69,7 +69,7 @@ static inline void quota_give(struct quota *q, uint64_t bytes)
     }
 }
 
-/* Make `q`, with what it holds, a share of `whole`; NULL: of nothing. */
+/* Make `q`, with its charges, a share of `whole`, or of nothing if that is NULL. */
 static inline void quota_move(struct quota *q, struct quota *whole)
 {
     quota_give(q->whole, quota_held(q));

@@ -71,7 +71,7 @@ struct slice decimal_print(int64_t value, char *text)
  * arrives walks its line, a connection that leaves walks its own array. */
 
 struct wait_link {
-    struct entry *entry; /* NULL once the key has come */
+    struct entry *entry; /* NULL once the key has arrived */
     struct wait *wait;
     struct wait_link *prev, *next; /* the first one's `prev` is the last */
 };
@@ -84,9 +84,8 @@ struct wait {
     struct wait_link link[];
 };
 
-/* A link has three lives: in line (entry set), satisfied (entry NULL, its wait still misses others), and
- * gone with its wait. `missing` counts the first kind, and a wait is freed by whoever takes it to zero or
- * by its owner's leaving. */
+/* A link has three states: in line (entry set), satisfied (entry NULL, its wait still misses others), and gone with
+ * its wait. `missing` counts the first kind; a wait is freed when it reaches zero, or when its owner leaves. */
 
 static uint64_t wait_cost(uint32_t links)
 {
@@ -143,8 +142,8 @@ static void unlink_from_line(struct wait_link *link)
     link->wait->missing--;
 }
 
-/* Leave all lines and free the wait; entries that nobody needs any more go with it.
- * The entry of a key that does not exist lives only as long as somebody waits there, hence the settling. */
+/* Leave all lines and free the wait; entries without any use go with it. The entry of a missing key lives only as
+ * long as it has waiters, hence the settling. */
 static void wait_free(struct entries *entries, struct wait *wait)
 {
     for (uint32_t i = 0; i < wait->links; i++) {
@@ -158,10 +157,9 @@ static void wait_free(struct entries *entries, struct wait *wait)
     free(wait);
 }
 
-/* The key of this link has come. Returns the waiter when that was the last one its wait missed; the wait is
+/* The key of this link has arrived. Returns the waiter when it was the last missing key of its wait; the wait is
  * freed then. The entry is not settled.
- * The owner hears of it only after the wait is gone, so whatever it does next finds no wait half taken
- * apart. */
+ * The owner is notified only after the wait is gone, so its next call finds no half-freed wait. */
 static struct store_waiter *wait_satisfy(struct entries *entries, struct wait_link *link)
 {
     struct wait *wait = link->wait;
@@ -178,7 +176,7 @@ struct store {
     struct entries entries;
     store_wake wake;
     void *user;
-    struct store_observer observer; /* no prefixes: nobody observes */
+    struct store_observer observer; /* no prefixes: no observer */
 };
 
 struct store *store_new(struct quota *quota, store_wake wake, void *user)
@@ -200,7 +198,7 @@ void store_observe(struct store *s, const struct store_observer *observer)
     s->observer = *observer;
 }
 
-/* Has somebody subscribed to this key? */
+/* Is there a subscription to this key? */
 static bool is_observed(const struct store *s, struct slice key)
 {
     const char *text = key.data;
@@ -216,7 +214,7 @@ static bool is_observed(const struct store *s, struct slice key)
     return false;
 }
 
-/* Take everybody out of the line without telling them. */
+/* Remove all waiters from the line without waking them. */
 static void end_line(struct entries *entries, struct entry *entry)
 {
     while (entry->first != NULL)
@@ -252,8 +250,8 @@ void store_free(struct store *s)
     free(s);
 }
 
-/* Everybody in line has this key now; those who miss nothing else are told. Each turn takes one link off
- * the line, so a callback that led to a new wait here could not make it endless. */
+/* All waiters in line have this key now; those that miss no other key are woken. Each turn takes one link off the
+ * line, so a callback that led to a new wait here could not make it endless. */
 static void wake_line(struct store *s, struct entry *entry)
 {
     while (entry->first != NULL) {
@@ -351,7 +349,7 @@ enum store_status store_add(struct store *s, struct slice key, int64_t delta, in
     return status;
 }
 
-/* No value grows past what a single SET could have sent, or nobody could set it back with COMPARE_SET. */
+/* No value grows past the limit of a single SET, or COMPARE_SET could not restore it. */
 enum store_status store_append(struct store *s, struct slice key, struct slice value)
 {
     struct entry *entry = entry_make(&s->entries, key, value.len);
@@ -515,16 +513,14 @@ static bool wake_one(struct store *s, struct entry *entry)
     return false;
 }
 
-/* Items that nobody has been woken for wake somebody. `woken` are promises: an item is not promised
- * twice. */
+/* Wake one waiter for each item without a woken waiter. `woken` are promises: an item is not promised twice. */
 static void offer(struct store *s, struct entry *entry)
 {
     while (entry_queue_len(entry) > entry->woken && wake_one(s, entry))
         ;
 }
 
-/* It has popped its item, or let it lie: in both cases the promise is over, and what is in the queue now
- * counts. */
+/* It has popped its item, or left it: in both cases the promise is over, and the present items of the queue count. */
 void store_acted(struct store *s, struct store_waiter *w)
 {
     struct entry *entry = w->offer;

@@ -1,12 +1,11 @@
-/* store.h -- the keys of one attempt, and who waits for them. Rules of the c10d store, without its holes.
+/* store.h -- the keys of one attempt, and their waiters. Rules of the c10d store, without its holes.
  *
- * A connection takes part through a `struct store_waiter` that it owns: at most one wait at a time, which
- * may cover many keys. A wait ends in one of three ways: the last missing key arrives (the `wake`
- * callback), the connection does something else or goes away (store_leave, silent), or the key space is
- * wiped (store_clear, silent). Leaving costs as much as the wait is long, never as much as the store is
- * big.
+ * A connection takes part through a `struct store_waiter` that it owns: at most one wait at a time, which may cover
+ * many keys. A wait ends in one of three ways: the last missing key arrives (the `wake` callback), the connection
+ * sends another request or closes (store_leave, silent), or the key space is wiped (store_clear, silent). Leaving
+ * costs as much as the wait is long, never as much as the store is big.
  *
- * The store knows nothing of who uses it. Somebody who wants to know what happens to some keys gives it an observer. */
+ * The store is independent of its users. An observer subscribes to events of some keys. */
 #ifndef RENDEZVOUS_STORE_STORE_H
 #define RENDEZVOUS_STORE_STORE_H
 
@@ -40,7 +39,8 @@ struct store_waiter {
 /* Told of changes as they happen; it must not change the store. Without one no request looks into its key. */
 struct store_observer {
     void *user;
-    /* Beginnings of keys, or of their last component ("a/b/NAME"), whose writes are told: an array that ends with NULL. */
+    /* Prefixes of keys, or of their last component ("a/b/NAME"), whose writes are reported: an array that ends with
+     * NULL. */
     const char *const *prefixes;
     /* SET of such a key has been carried out; `anew`: it had a value before. */
     void (*written)(void *user, struct slice key, bool anew);
@@ -58,8 +58,8 @@ enum store_status {
     STORE_NOT_A_NUMBER, /* the value is not one, nothing has changed */
 };
 
-/* `wake` is told that the waiter's wait is complete and over; it must not call the store. `quota` is
- * borrowed. NULL when memory is short. */
+/* `wake` reports that the waiter's wait is complete and over; it must not call the store. `quota` is borrowed. NULL
+ * when memory is short. */
 typedef void (*store_wake)(void *user, struct store_waiter *waiter);
 struct store *store_new(struct quota *quota, store_wake wake, void *user);
 /* The observer is copied; what it points to is borrowed. */
@@ -76,8 +76,8 @@ void store_expect(const struct store *s, const uint32_t *hashes, uint32_t n);
 /* Bytes are copied. Returned slices are views into the store, valid until its next change. */
 enum store_status store_set(struct store *s, struct slice key, struct slice value);
 struct slice store_get(const struct store *s, struct slice key); /* empty when missing */
-/* What holds `value`, as store_get has returned it, so that it can be kept (base/buf.h); NULL when it is shorter than SHARED_MIN
- * or is not the key's value. */
+/* The holder of `value`, as store_get has returned it, so that it can be kept (base/buf.h); NULL when it is shorter
+ * than SHARED_MIN or is not the key's value. */
 struct shared *store_holder(const struct store *s, struct slice key, struct slice value);
 enum store_status store_compare_set(struct store *s, struct slice key, struct slice expected,
                                     struct slice desired, struct slice *current);
@@ -102,8 +102,8 @@ enum store_status store_barrier(struct store *s, struct store_waiter *w, struct 
 /* The connection does something else, or is gone: its wait ends silently. */
 void store_leave(struct store *s, struct store_waiter *w);
 
-/* The connection has acted (popped, or not) after it was woken for a queue, or is gone. What it left in the
- * queue is offered to the next one in line. */
+/* The connection has acted (popped, or not) after it was woken for a queue, or is gone. An item that it left is
+ * offered to the next one in line. */
 void store_acted(struct store *s, struct store_waiter *w);
 
 /* How many keys it still waits for, and the n-th of them (n < count). */
@@ -112,8 +112,8 @@ struct slice store_awaited(const struct store_waiter *w, uint32_t n);
 
 struct queue_item;
 enum store_status store_push(struct store *s, struct slice queue, struct slice value);
-/* The oldest item; NULL when the queue is empty. store_front leaves it there. What store_pop returns is yours until store_item_free, and
- * *len_before counts it. */
+/* The oldest item; NULL when the queue is empty. store_front leaves it there. The item of store_pop is yours until
+ * store_item_free, and *len_before counts it. */
 const struct queue_item *store_front(const struct store *s, struct slice queue);
 struct queue_item *store_pop(struct store *s, struct slice queue, uint32_t *len_before);
 struct slice store_item_value(const struct queue_item *item);

@@ -114,8 +114,8 @@ const struct table_node *table_first(const struct table *t, uint32_t hash)
     return node;
 }
 
-/* Each round waits once for what the round before has asked for: the chains, then the first node of each with the key that mostly
- * lies behind it. */
+/* Each round waits once for the memory that the round before has requested: the chains, then the first node of each
+ * with the key that mostly follows it. */
 void table_expect(const struct table *t, const uint32_t *hashes, uint32_t n)
 {
     enum { LINE = 64 };
@@ -130,7 +130,7 @@ void table_expect(const struct table *t, const uint32_t *hashes, uint32_t n)
     }
 }
 
-/* Equal keys are in one chain, and whoever found the first of them has all others behind it. */
+/* Equal keys are in one chain, so the first of them leads to all others. */
 struct table_node *table_find_same(const struct table_node *node)
 {
     struct table_node *next = node->next;

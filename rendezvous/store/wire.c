@@ -83,7 +83,7 @@ static enum wire_status scan_opcode(struct wire *w, struct slice in, struct ddp_
     return WIRE_OK;
 }
 
-/* One blob: *length is what its length says, `at` moves behind it once it is all there. */
+/* Read one blob: *length is its length field, `at` moves past it once it is complete. */
 static enum wire_status scan_blob(struct wire *w, struct slice in, uint32_t limit, uint64_t max_bytes,
                                   size_t *length, struct ddp_err *err)
 {
@@ -101,8 +101,8 @@ static enum wire_status scan_blob(struct wire *w, struct slice in, uint32_t limi
     return WIRE_OK;
 }
 
-/* A list begins with its count. Each item takes at least the 8 bytes of its length, which is enough to
- * refuse a count that cannot fit before the first item has come. */
+/* A list begins with its count. Each item takes at least the 8 bytes of its length, which is enough to refuse an
+ * impossible count before the first item has arrived. */
 static enum wire_status scan_count(struct wire *w, struct slice in, const struct field *f, uint64_t max_bytes,
                                    struct ddp_err *err)
 {
@@ -234,8 +234,9 @@ static bool take_field(const struct field *f, struct cursor *in, struct slice *b
     return true;
 }
 
-/* Most requests are all there at once, and then nothing has to be remembered. Whatever is unusual (cut, too long, a list, the
- * first of its connection, an old dialect, nonsense) is left to the scan, which knows what to say: 0. Else the bytes used. */
+/* Most requests are complete at once, and then no state is needed. All unusual ones (cut, too long, a list, the first
+ * of its connection, an old dialect, nonsense) are left to the scan, which has the error texts: 0. Else the bytes
+ * used. */
 static size_t take_request(const struct wire *w, struct slice in, uint64_t max_bytes, struct request *req)
 {
     const size_t len = in.len < max_bytes ? in.len : (size_t)max_bytes;

@@ -5,13 +5,12 @@
  *     opcode   length of the key      key     length of the value      value
  *      ^at 0   ^at 1, need 9          ^at 1, need 11 ...
  *
- * A `struct wire` remembers how far the current request is scanned, so every byte is looked at once however
- * the stream is cut, and it remembers how many bytes must be there before looking again makes sense. The
- * caller keeps the bytes of the unfinished request and offers them from its first byte on; the scan itself
- * owns no memory.
+ * A `struct wire` remembers how far the current request is scanned, so every byte is read once however the stream is
+ * cut, and how many bytes must be there before the next scan makes sense. The caller keeps the bytes of the
+ * unfinished request and offers them from its first byte on; the scan itself owns no memory.
  *
- * A length is compared with its limit before it is added to anything. Nothing is ever reserved for it:
- * memory grows with the bytes that have come. */
+ * A length is compared with its limit before it is added to anything. Nothing is ever reserved for it: memory grows
+ * with the received bytes. */
 #ifndef RENDEZVOUS_WIRE_H
 #define RENDEZVOUS_WIRE_H
 
@@ -32,7 +31,7 @@ struct wire {
     uint8_t field;            /* which one the scan stands in */
     bool greeted;             /* the dialect is known */
     bool in_list;             /* the list's count is read */
-    bool settled; /* a command has come that is not WATCH_KEY: opcode 7 means DELETE_KEY from now on */
+    bool settled; /* a command other than WATCH_KEY has arrived: opcode 7 means DELETE_KEY from now on */
 };
 
 struct request {
@@ -46,13 +45,13 @@ struct request {
 /* The scan of a new connection. `dialect_b`: old dialects are taken for torch 2.1. */
 void wire_init(struct wire *w, bool dialect_b);
 
-/* Decode the request at the front of `in`, which is all that has come of it, and perhaps more.
+/* Decode the request at the front of `in`, which has all its received bytes, and perhaps more.
  *
  * WIRE_OK:   *req is filled with views into `in`, *used bytes belong to it, the scan stands before the next.
  * WIRE_MORE: *req means nothing; come again with the same bytes and more.
- * WIRE_BAD:  err says why; the stream has lost its meaning and the connection must be closed.
+ * WIRE_BAD:  err has the reason; the stream has lost its meaning and the connection must be closed.
  *
- * A request longer than `max_bytes` (what is left of the quota) is bad. */
+ * A request longer than `max_bytes` (the rest of the quota) is bad. */
 enum wire_status wire_decode(struct wire *w, struct slice in, uint64_t max_bytes, struct request *req,
                              size_t *used, struct ddp_err *err);
 

@@ -36,6 +36,10 @@ suite leaks_behind_criterion < <(leak 'test_x tests/unit/test_x.c:7' 'cr /lib/li
 suite criterion_leaks < <(leak 'cr /lib/libcriterion.so.3' && echo 'exit 1')
 suite criterion_leaks_and_exits < <(leak 'cr /lib/libcriterion.so.3' && echo 'exit 3')
 suite criterion_leaks_and_hangs < <(leak 'cr /lib/libcriterion.so.3' && echo 'exec sleep 60')
+suite ends_a_thread <<'END'
+log=${ASAN_OPTIONS#log_path=}
+echo '==9==Unable to get registers from thread 5.' >"${log%%:*}.9"
+END
 
 check "a suite whose tests are passed is passed" run_suite good
 check "one that ends with another status has failed" fails run_suite exits
@@ -44,5 +48,6 @@ check "one with a leak has failed" fails run_suite leaks
 check "and so has one whose exit status does not tell of it" fails run_suite leaks_behind_criterion
 check "a leak of Criterion's own is no failure" run_suite criterion_leaks
 check "but hides no other exit status" fails run_suite criterion_leaks_and_exits
+check "a note about a thread that ends is no failure" run_suite ends_a_thread
 limit=1 check "and no time-out" fails run_suite criterion_leaks_and_hangs
 finish

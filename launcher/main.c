@@ -12,9 +12,10 @@
 #include "plan/plan.h"
 #include "plan/worker.h"
 #include "plan/torch_look.h"
-#include "tables/exit_codes.h"
+#include "base/exit_codes.h"
 
 #include "base/log.h"
+#include "diagnosis/explain.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -262,14 +263,14 @@ static int run_job(const struct cli *cli, const struct scheduler *scheduler, con
     return exit_code;
 }
 
-static int print_why(const struct scheduler *s, const struct cli *cli)
+static int print_explained(const struct scheduler *s, const struct cli *cli)
 {
     struct buf out = { 0 };
     return print_out(cli->json ? scheduler_print_json(s, cli, &out) : scheduler_print(s, cli, &out), &out);
 }
 
 /* --verbose: the same beside the job's other words. */
-static void say_why(const struct scheduler *s, const struct cli *cli)
+static void log_explained(const struct scheduler *s, const struct cli *cli)
 {
     struct buf out = { 0 };
     if (scheduler_print(s, cli, &out))
@@ -310,14 +311,27 @@ static int begin(struct cli *cli)
     gethostname(host, sizeof(host) - 1);
     if (ask_scheduler(&scheduler, cli, host, &err) != DDP_OK)
         return cannot_begin(&err);
-    const int told = cli->why ? print_why(&scheduler, cli) : EXIT_CODE_OK;
-    if (cli->verbose && !cli->why && !cli->json && scheduler.kind >= 0)
-        say_why(&scheduler, cli);
+    const int told = cli->explain ? print_explained(&scheduler, cli) : EXIT_CODE_OK;
+    if (cli->verbose && !cli->explain && !cli->json && scheduler.kind >= 0)
+        log_explained(&scheduler, cli);
     if (scheduler.finding.fatal)
-        return cli->why ? EXIT_CODE_USAGE : cannot_be_meant(&scheduler.finding);
+        return cli->explain ? EXIT_CODE_USAGE : cannot_be_meant(&scheduler.finding);
     if (cli_check(cli, &err) != DDP_OK)
         return cannot_begin(&err);
-    return cli->why ? told : run_job(cli, &scheduler, host);
+    return cli->explain ? told : run_job(cli, &scheduler, host);
+}
+
+/* `ddprun explain [CODE]`. A program of that name is started with ./explain or -- explain. */
+static int print_explanation(int argc, char **argv)
+{
+    struct buf out = { 0 };
+    struct ddp_err err;
+    ddp_status status = argc > 3 ? ddp_fail(&err, DDP_ERR_ARG, "explain: one code at a time")
+                                 : explain_code(argc == 3 ? argv[2] : NULL, &out, &err);
+    if (status == DDP_OK)
+        return print_out(true, &out);
+    buf_free(&out);
+    return cannot_begin(&err);
 }
 
 int main(int argc, char **argv)
@@ -327,6 +341,8 @@ int main(int argc, char **argv)
 
     log_setup("ddprun", LOG_INFO);
     keep_standard_fds();
+    if (argc > 1 && strcmp(argv[1], "explain") == 0)
+        return print_explanation(argc, argv);
     if (cli_read(&cli, argc, argv, environ, &err) != DDP_OK)
         return cannot_begin(&err);
     int exit_code = cli_only_prints(&cli) ? print_info(&cli) : begin(&cli);

@@ -7,9 +7,9 @@
 #
 #     server -> hub -> diagnosis -> job -> store      store <- client (only the table of requests and the encoding)      ctl -> client
 #
-# (ddpctl's main program also reads the records of running jobs, launcher/contain)
+# (ddpctl's main program also reads the records of running jobs, launcher/contain, and prints diagnosis/explain.h)
 #
-# and inside launcher/, where all may use the table of diagnosis/findings.h, and each directory those before it (see below()):
+# and inside launcher/, where all may use diagnosis/findings.h and explain.h, and each directory those before it (see below()):
 #
 #     tables  cli  plan  agent  net  contain  output  report  node
 #
@@ -51,7 +51,8 @@ set_layer() {
     rendezvous/base/*) layer=rendezvous/base allowed='include/ddp rendezvous/base cjson/cJSON.h' ;;
     rendezvous/store/ops.h | rendezvous/store/encode.h | rendezvous/hub/messages.[ch]) layer=protocol
         allowed='include/ddp rendezvous/base protocol findings cjson/cJSON.h' ;;
-    rendezvous/diagnosis/findings.[ch]) layer=findings allowed='rendezvous/base findings' ;;
+    rendezvous/diagnosis/findings.[ch] | rendezvous/diagnosis/explain.[ch]) layer=findings
+        allowed='include/ddp rendezvous/base findings' ;;
     rendezvous/store/*) layer=rendezvous/store allowed='include/ddp rendezvous/base protocol rendezvous/store' ;;
     rendezvous/job/*) layer=rendezvous/job
         allowed='include/ddp rendezvous/base protocol findings rendezvous/store rendezvous/job' ;;
@@ -64,11 +65,11 @@ set_layer() {
     rendezvous/client/*) layer=rendezvous/client
         allowed='include/ddp rendezvous/base protocol rendezvous/client cjson/cJSON.h' ;;
     rendezvous/ctl/ddpctl.c) layer=rendezvous/ctl # reads the records of this user's jobs
-        allowed='include/ddp rendezvous/base rendezvous/ctl launcher/contain cjson/cJSON.h' ;;
+        allowed='include/ddp rendezvous/base findings rendezvous/ctl launcher/contain cjson/cJSON.h' ;;
     rendezvous/ctl/*) layer=rendezvous/ctl
         allowed='include/ddp rendezvous/base rendezvous/client rendezvous/ctl cjson/cJSON.h' ;;
     launcher/*/*) layer=${1%/*} allowed="include/ddp rendezvous/base findings cjson/cJSON.h ${1%/*} $(below "${layer#*/}")" ;;
-    launcher/*) layer=launcher allowed="rendezvous/base $(below node) launcher/node" ;;
+    launcher/*) layer=launcher allowed="rendezvous/base findings $(below node) launcher/node" ;;
     worker/core/*) layer=worker/core allowed='include/ddp rendezvous/base worker/core cjson/cJSON.h' ;;
     worker/reducer/* | worker/checkpoint/* | worker/data/*) layer=${1%/*}
         allowed="include/ddp rendezvous/base worker/core $layer zlib.h cjson/cJSON.h" ;;

@@ -23,7 +23,7 @@
 #define LAUNCHER_AGENT_AGENT_H
 
 #include "base/failure.h"
-#include "tables/exit_codes.h"
+#include "base/exit_codes.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -2,7 +2,7 @@
 #include "agent/failure.h"
 
 #include "ddp/error.h"
-#include "tables/exit_codes.h"
+#include "base/exit_codes.h"
 
 #include <errno.h>
 #include <signal.h>

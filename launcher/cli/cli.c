@@ -112,7 +112,7 @@ static ddp_status exclude(const struct cli *cli, enum cli_option a, enum cli_opt
 
 static ddp_status check_program(const struct cli *cli, struct ddp_err *err)
 {
-    if (cli->program == NULL && !cli->why)
+    if (cli->program == NULL && !cli->explain)
         return ddp_fail(err, DDP_ERR_ARG, "no program given. Usage: ddprun [options] PROGRAM [args...]");
     if (cli->program != NULL && cli->program[0] == '\0')
         return ddp_fail(err, DDP_ERR_ARG, "the program's name is empty");

@@ -13,7 +13,7 @@
 #include "base/limits.h"
 #include "cli/options.h"
 #include "ddp/error.h"
-#include "tables/exit_codes.h"
+#include "base/exit_codes.h"
 #include "tables/rank_set.h"
 #include "tables/signals.h"
 
@@ -145,7 +145,7 @@ struct cli {
     uint64_t node_timeout_ms, exit_barrier_ms;
     bool standalone, uneven, insecure;
     const char *scheduler; /* "auto", "none" or a name */
-    bool per_task, why;
+    bool per_task, explain;
     struct cli_task task;                /* counts with per_task; from the scheduler */
     char master_addr[ENDPOINT_HOST_MAX]; /* without brackets */
     int master_port;                     /* 0 = any free one */

@@ -7,7 +7,7 @@
 #include "cli/cli_table.h"
 #include "ddp/context.h"
 #include "diagnosis/findings.h"
-#include "tables/exit_codes.h"
+#include "base/exit_codes.h"
 #include "tables/prefix.h"
 #include "tables/schedulers.h"
 #include "tables/signals.h"
@@ -50,8 +50,9 @@ static const struct {
     { "ddprun -m package.module args", "a Python module" },
     { "ddprun --nproc_per_node=2 --log_dir=logs ./train", "keep each worker's output in files, too" },
     { "ddprun --nproc_per_node=8 --dry_run ./train", "show what would be started" },
+    { "ddprun explain NODE_MISSING", "the meaning and remedy of a finding or an exit code" },
     { "srun --nodes=4 --ntasks-per-node=1 ddprun ./train",
-      "under Slurm, on four nodes; --why shows what it says" },
+      "under Slurm, on four nodes; --explain shows its values" },
     { "ddprun --nnodes=2 --node_rank=1 --master_addr=10.0.0.1 ./train", "the second of two nodes" },
     { "ddprun --nnodes=2:4 --rdzv_endpoint=10.0.0.1 --rdzv_id=job7 ./train",
       "two to four nodes, the same on each" },
@@ -97,7 +98,7 @@ static bool help_other_names(struct buf *out)
     for (int s = 0; s < SECTIONS; s++) {
         struct buf names = { 0 };
         for (int i = 0; i < OPTIONS; i++)
-            if (cli_rows[i].group == s && !is_important(i))
+            if (cli_rows[i].group == s && !is_important(i) && cli_rows[i].help != NULL)
                 ok = ok && buf_printf(&names, "--%s ", cli_rows[i].name);
         ok = ok && buf_printf(out, "  %s: ", section_titles[s]) && buf_append(&names, "", 1) &&
              options_wrap(out, (const char *)names.data, 4 + strlen(section_titles[s]), 4);
@@ -179,7 +180,7 @@ static bool man_exit_codes(struct buf *out)
 {
     char code[16];
     bool ok = buf_printf(out, ".SH EXIT STATUS\n");
-#define X(number, name, text)                   \
+#define X(number, name, text, remedy)           \
     snprintf(code, sizeof(code), "%d", number); \
     ok = ok && man_entry(out, code, text);
     EXIT_CODE_LIST(X)
@@ -225,12 +226,13 @@ static bool man_findings(struct buf *out)
 static bool man_schedulers(struct buf *out)
 {
     bool ok = buf_printf(
-        out, ".SH SCHEDULERS\nWhat neither the command line nor a PET_* variable says comes from the "
-             "scheduler that has "
-             "started ddprun, the first of these whose variables are set. \\-\\-why prints each value and "
-             "where it "
-             "comes from; \\-\\-scheduler=none asks nobody. It takes one ddprun for each node (srun "
-             "\\-\\-ntasks\\-per\\-node=1 ddprun ...), or, with \\-\\-per_task, one for each worker.\n");
+        out,
+        ".SH SCHEDULERS\nWhat neither the command line nor a PET_* variable says comes from the "
+        "scheduler that has "
+        "started ddprun, the first of these whose variables are set. \\-\\-explain prints each value and "
+        "where it "
+        "comes from; \\-\\-scheduler=none asks nobody. It takes one ddprun for each node (srun "
+        "\\-\\-ntasks\\-per\\-node=1 ddprun ...), or, with \\-\\-per_task, one for each worker.\n");
 #define X(id, name, title, rule, tells) ok = ok && man_entry(out, name, title ": " rule ". Tells " tells ".");
     SCHEDULERS(X)
 #undef X

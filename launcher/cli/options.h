@@ -70,8 +70,9 @@
       "'none', slurm, openmpi, hydra, pytorchjob, kubernetes, pbs or lsf")                                   \
     X(PER_TASK, "per_task", 0, SWITCH, per_task, NULL, NULL, true, OURS, NODES,                                      \
       "run one worker in this task of the scheduler, which has started a ddprun for each worker")            \
-    X(WHY, "why", 0, SWITCH, why, NULL, NULL, false, OURS, NODES,                                                    \
-      "print what the scheduler says, and where each value comes from, and start nothing; with --json as JSON") \
+    X(EXPLAIN, "explain", 0, SWITCH, explain, NULL, NULL, false, OURS, NODES,                                \
+      "print the values of the scheduler and where each option comes from, and start nothing; with --json as JSON") \
+    X(WHY, "why", 0, SWITCH, explain, NULL, NULL, false, OURS, NODES, NULL) /* the old name of --explain, until 0.2 */ \
     X(MODULE, "module", 'm', SWITCH, module, NULL, NULL, true, FIRST, PROGRAM,                                        \
       "PROGRAM is a Python module: run 'python3 -u -m PROGRAM'")                                             \
     X(NO_PYTHON, "no_python", 0, SWITCH, no_python, NULL, NULL, true, FIRST, PROGRAM,                                 \

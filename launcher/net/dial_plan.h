@@ -77,12 +77,12 @@ enum dial_error {
     X(NO_DESCRIPTORS, CONNECT, EMFILE, 0, true)                       \
     X(CONNECT_FAILED, CONNECT, 0, 0, false)                           \
     X(HELLO_UNANSWERED, HELLO, HELLO_SILENT, 0, false)                \
-    X(HELLO_CUT, HELLO, HELLO_CLOSED, 0, false)                       \
+    X(HELLO_CLOSED, HELLO, HELLO_CLOSED, 0, false)                       \
     X(PORT_IS_HTTP, HELLO, HELLO_HTTP, 0, true)                       \
     X(PORT_IS_TLS, HELLO, HELLO_TLS, 0, true)                         \
     X(PORT_IS_SSH, HELLO, HELLO_SSH, 0, true)                         \
     X(PORT_IS_TORCH, HELLO, HELLO_TORCH, 0, true)                     \
-    X(PORT_IS_FOREIGN, HELLO, HELLO_OTHER, 0, true)                   \
+    X(PORT_IS_OTHER_SERVICE, HELLO, HELLO_OTHER, 0, true)                   \
     X(HELLO_FAILED, HELLO, 0, 0, false)
 /* clang-format on */
 

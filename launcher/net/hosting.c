@@ -158,7 +158,7 @@ static void refuse_foreign(const struct hosting_facts *f, struct hosting *out)
     list_own(f, own, sizeof(own));
     snprintf(subject, sizeof(subject), "%.80s (%s)", f->meeting->host,
              f->n_resolved > 0 ? f->resolved[0] : "unknown");
-    finding_make(&finding, FINDING_NOBODY_SERVES, subject, "host", f->here, "addresses", own, NULL);
+    finding_make(&finding, FINDING_NO_STORE_HOST, subject, "host", f->here, "addresses", own, NULL);
     out->choice = f->n_resolved > 0 ? HOSTING_ASK : HOSTING_ERROR;
     hosting_set_words(out, &finding);
 }
@@ -173,11 +173,10 @@ static void hosting_join_other(const struct hosting_facts *f, struct hosting *ou
     if (!f->meeting->elastic || f->n_resolved == 0 || out->here)
         return;
     list_own(f, own, sizeof(own));
-    snprintf(
-        out->words, sizeof(out->words),
-        "%s is none of the addresses of %s (%s): another node of the job, or a ddp-rendezvous, must have the "
-        "store there; --host_store=yes would make it this node",
-        f->resolved[0], f->here, own);
+    snprintf(out->words, sizeof(out->words),
+             "%s is not an address of %s (%s): another node of the job, or a ddp-rendezvous, must have the "
+             "store there; --host_store=yes would make it this node",
+             f->resolved[0], f->here, own);
 }
 
 /* Its address is the same on every machine: whoever dials it meets himself. */

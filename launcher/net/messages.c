@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "ddp/context.h"
 #include "hub/messages.h"
-#include "tables/exit_codes.h"
+#include "base/exit_codes.h"
 #include "tables/text.h"
 
 #include <limits.h>

@@ -86,7 +86,7 @@ struct node_run {
     struct buf failed;       /* array of struct failed_attempt */
     char left_subject[FINDING_SUBJECT_MAX]; /* "rank 0 (n1, pid 7)", which left_waiting is about */
     char left_waiting[FINDING_TEXT_MAX];    /* the rank that left while others waited for it; "" = none */
-    enum finding_code left_code;            /* ... and how: RANK_LEFT_EARLY, SETUP_GIVEN_UP */
+    enum finding_code left_code;            /* ... and how: RANK_EXITED_EARLY, INIT_ABANDONED */
     struct stuck stuck[STUCK_MAX];          /* what cannot be killed, for the report */
     size_t n_stuck;
 };

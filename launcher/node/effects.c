@@ -666,6 +666,7 @@ static void report(struct node *n)
         .left = { n->run.left_subject, n->run.left_waiting, n->run.left_code },
         .stuck = n->run.stuck,
         .n_stuck = n->run.n_stuck,
+        .explain = n->plan->facts->terminal && !n->out.announce.explained,
         .flights = n->out.kept_flights ? plan_flight(n->plan) : NULL,
     };
     final_report(&r, n->out.output, n->run.evidence, n->run.spawner.failed);

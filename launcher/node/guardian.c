@@ -17,7 +17,7 @@
 #include "contain/job_record.h"
 #include "node/signals.h"
 #include "output/disk_watch.h"
-#include "tables/exit_codes.h"
+#include "base/exit_codes.h"
 
 #include <errno.h>
 #include <fcntl.h>

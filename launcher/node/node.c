@@ -13,7 +13,7 @@
 #include "node/signals.h"
 #include "output/log_files.h"
 #include "report/host_checks.h"
-#include "tables/exit_codes.h"
+#include "base/exit_codes.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -11,7 +11,7 @@
 #include "report/cause.h"
 #include "report/host_checks.h"
 #include "server/listen.h"
-#include "tables/exit_codes.h"
+#include "base/exit_codes.h"
 
 #include <cjson/cJSON.h>
 #include <signal.h>
@@ -597,7 +597,7 @@ static void name_store_node(const struct node *n, char *out, size_t size)
         snprintf(out, size, " on node %d (%s)", found->node_rank, found->host);
 }
 
-/* `code`: "  [NODE_STOOD_STILL]", or untouched. */
+/* `code`: "  [NODE_FROZEN]", or untouched. */
 static void explain_loss(struct node *n, const char *why, char code[FINDING_SUBJECT_MAX])
 {
     const struct link_fate *fate = store_link_fate(n->meet.link);

@@ -1,4 +1,4 @@
-/* dry_run.c -- what is printed instead of starting anything, as text and as JSON: --why, and --dry_run, whose words can be pasted
+/* dry_run.c -- what is printed instead of starting anything, as text and as JSON: --explain, and --dry_run, whose words can be pasted
  * into a shell:
  *
  *     job j: 2 workers on n1, store at 127.0.0.1:29500
@@ -274,7 +274,7 @@ bool plan_print_json(const struct plan *plan, struct buf *out)
     return false;
 }
 
-/* --- --why: what was decided before the plan, and why ------------------------------------------------------- */
+/* --- --explain: what was decided before the plan, and why ------------------------------------------------------- */
 
 /* Values are those that count, read back from the command line after all sources.
  *

@@ -687,7 +687,7 @@ ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct 
  *     finding               when                                                      exit
  *     WRONG_TASK_LAYOUT     more tasks than nodes, without --per_task                 2
  *     LAUNCHED_ON_ONE_NODE  several nodes, and we run where only the first one does   2, or a warning if that is not sure
- *     STEP_IS_SMALLER       the job has more nodes than were used to start us         a warning
+ *     STEP_TOO_SMALL       the job has more nodes than were used to start us         a warning
  *     NNODES_NOT_LAUNCHED   --nnodes asks for more than were used to start us         a warning
  *
  * Who says what he wants (--standalone, or nodes and ranks by hand) is not told that it is wrong. */
@@ -800,7 +800,7 @@ static void scheduler_find(struct scheduler *s, const struct cli *cli)
     else if (s->reach != REACH_ALL && nodes > 1 && !said && !cli->per_task)
         find_nodes(s, FINDING_LAUNCHED_ON_ONE_NODE, nodes);
     else if (t->known && s->job_nodes > t->nodes && !said)
-        find_nodes(s, FINDING_STEP_IS_SMALLER, s->job_nodes);
+        find_nodes(s, FINDING_STEP_TOO_SMALL, s->job_nodes);
     else if (t->known && !cli->per_task && says_user(cli, OPT_NNODES) && cli->nnodes.min > t->tasks)
         find_nodes(s, FINDING_NNODES_NOT_LAUNCHED, cli->nnodes.min);
 }

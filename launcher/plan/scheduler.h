@@ -4,7 +4,7 @@
  *     defaults  <  scheduler  <  PET_* variables  <  command line         the later wins
  *
  * scheduler_read understands the environment, scheduler_apply writes into the command line what nobody has said there, and
- * says where the two differ. --why prints both. */
+ * says where the two differ. --explain prints both. */
 #ifndef LAUNCHER_PLAN_SCHEDULER_H
 #define LAUNCHER_PLAN_SCHEDULER_H
 
@@ -93,7 +93,7 @@ ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct 
  * s->finding, and in s->notes what the user has said otherwise. DDP_ERR_ARG: a value cannot be. */
 ddp_status scheduler_apply(struct scheduler *s, struct cli *cli, struct ddp_err *err);
 
-/* --why: the rule and each value with where it comes from, for a person or as one JSON object (dry_run.c). False when memory is
+/* --explain: the rule and each value with where it comes from, for a person or as one JSON object (dry_run.c). False when memory is
  * short. */
 bool scheduler_print(const struct scheduler *s, const struct cli *cli, struct buf *out);
 bool scheduler_print_json(const struct scheduler *s, const struct cli *cli, struct buf *out);

@@ -104,7 +104,7 @@ bool cause_has_left(const struct report *r, enum finding_code code)
 /* The failed worker is only a victim, and the rank that left is known. */
 bool cause_is_left_waiting(const struct report *r, const struct failure *f)
 {
-    return f != NULL && f->rank >= 0 && f->victim && cause_has_left(r, FINDING_RANK_LEFT_EARLY);
+    return f != NULL && f->rank >= 0 && f->victim && cause_has_left(r, FINDING_RANK_EXITED_EARLY);
 }
 
 bool cause_put_left(const struct report *r, struct buf *out)
@@ -120,7 +120,7 @@ static const char *or_null(const char *text)
 const char *cause_code_name(const struct report *r, const struct failure *f)
 {
     if (cause_is_left_waiting(r, f))
-        return finding_code_name(FINDING_RANK_LEFT_EARLY);
+        return finding_code_name(FINDING_RANK_EXITED_EARLY);
     return or_null(f != NULL ? f->code : r->store.code);
 }
 
@@ -183,7 +183,7 @@ bool cause_headline(const struct report *r, struct buf *out)
 bool cause_why(const struct report *r, struct buf *out)
 {
     const struct agent_worker *w = cause_worker(r);
-    if (cause_has_left(r, FINDING_SETUP_GIVEN_UP))
+    if (cause_has_left(r, FINDING_INIT_ABANDONED))
         return cause_put_left(r, out);
     return w == NULL || w->verdict == WORKER_NOT_STARTED || end_cause(w, r->evidence, out);
 }

@@ -42,7 +42,7 @@ struct store_end {
 struct left_early {
     const char *subject;    /* "rank 0 (n1, pid 7)"; "" or NULL */
     const char *sentence;   /* "rank 0 (n1, pid 7) ended with 0 while rank 1 waited ..."; "" or NULL */
-    enum finding_code code; /* RANK_LEFT_EARLY, or SETUP_GIVEN_UP */
+    enum finding_code code; /* RANK_EXITED_EARLY, or INIT_ABANDONED */
 };
 
 /* All of it is borrowed. */
@@ -54,6 +54,7 @@ struct report {
     uint64_t ended_unix_ms;                         /* wall clock of ended_ms */
     const struct signal_heard *stop;        /* the user's request to stop and who sent it; NULL = none */
     int utc_offset_s;                       /* of the local time that is shown */
+    bool explain;                           /* the last line mentions `ddprun explain` */
     bool colour;                            /* the text goes to a terminal */
     const struct program_look *look;        /* at the command that could not be started, or NULL */
     const char *path;                       /* the worker's PATH, for "not found" */

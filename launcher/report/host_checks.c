@@ -150,7 +150,7 @@ static const char *name_agent(loss_text out, const struct store_loss *l)
 static const char *loss_words(char out[FINDING_SUBJECT_MAX * 2], const struct store_loss *l)
 {
     if (l->dropped[0] != '\0')
-        snprintf(out, FINDING_SUBJECT_MAX * 2, "it was given up as %.120s (--node_timeout is %.3g s)",
+        snprintf(out, FINDING_SUBJECT_MAX * 2, "it was dropped as %.120s (--node_timeout is %.3g s)",
                  l->dropped, (double)l->node_timeout_ms / 1000);
     else
         snprintf(out, FINDING_SUBJECT_MAX * 2, "%.200s", l->how);
@@ -165,9 +165,9 @@ bool store_loss_finding(const struct store_loss *l, struct finding *out)
         return false;
     snprintf(time, sizeof(time), "%.3g s", (double)l->stood_ms / 1000);
     if (l->stood_ms > 0)
-        finding_make(out, FINDING_NODE_STOOD_STILL, name_agent(name, l), "time", time, "words",
-                     loss_words(why, l), NULL);
+        finding_make(out, FINDING_NODE_FROZEN, name_agent(name, l), "time", time, "words", loss_words(why, l),
+                     NULL);
     else
-        finding_make(out, FINDING_NODE_UNHEARD, name_agent(name, l), "words", loss_words(why, l), NULL);
+        finding_make(out, FINDING_NODE_UNREACHABLE, name_agent(name, l), "words", loss_words(why, l), NULL);
     return true;
 }

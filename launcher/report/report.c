@@ -293,7 +293,7 @@ static void report_others(const struct report *r, struct rows *rows)
 
 /* Before   attempt 0: rank 1: exit 7, 2.5 s after its start, at step 100
  *     restart  none: the attempts come no further than step 100 (--max_no_progress)
- *     left     rank 0 (n1, pid 4002) ended with 0 while rank 1 waited for it at barrier 'epoch-3' [RANK_LEFT_EARLY]
+ *     left     rank 0 (n1, pid 4002) ended with 0 while rank 1 waited for it at barrier 'epoch-3' [RANK_EXITED_EARLY]
  *     alive    pid 4711 (rank 1, python3) cannot be killed: state D in nfs_wait
  *
  * The latest failed attempt is the report's headline and has no line here. Lines have limits like everything in the
@@ -422,7 +422,7 @@ void report_attempts(const struct report *r, struct rows *rows)
     struct failure room;
     put_attempts(r, rows);
     put_no_restart(r, rows);
-    if (cause_has_left(r, FINDING_RANK_LEFT_EARLY) && !cause_is_left_waiting(r, cause_failure(r, &room)))
+    if (cause_has_left(r, FINDING_RANK_EXITED_EARLY) && !cause_is_left_waiting(r, cause_failure(r, &room)))
         put_left(r, rows);
     for (size_t i = 0; i < r->n_stuck && i < STUCK_SHOWN; i++)
         put_stuck(rows, i == 0 ? "alive" : "", &r->stuck[i]);
@@ -447,7 +447,7 @@ void report_attempts(const struct report *r, struct rows *rows)
  * there are: a reader's first screen must hold the cause. Details that do not fit are in the JSON and in the
  * log files. */
 
-enum { WHY_LINES = 3, ERROR_LINES = 6, OTHERS_LINES = 8, END_LINES = 7, DAY_S = 24 * 3600 };
+enum { WHY_LINES = 3, ERROR_LINES = 6, OTHERS_LINES = 8, END_LINES = 8, DAY_S = 24 * 3600 };
 
 /* A worker that could not be killed needs telling even when the job was a success. */
 bool report_needed(const struct report *r)
@@ -705,6 +705,8 @@ static void exit_code(const struct report *r, struct rows *rows)
         snprintf(what, sizeof(what), " = 128 + %d (%s)", sig, name);
     whose_code(r, f, whose, sizeof(whose));
     rows_printf(rows, "exit", "%d%s%s", code, what, whose);
+    if (r->explain && cause_code_name(r, f) != NULL)
+        rows_printf(rows, "", "(ddprun explain %s)", cause_code_name(r, f));
 }
 
 bool report_text(const struct report *r, struct buf *out)

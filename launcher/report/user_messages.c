@@ -305,9 +305,10 @@ void announce_gathering(const struct announce *a, const struct heard_waiting *w)
 }
 
 /* Also with --quiet: who waits must know for what. */
-void announce_findings(const struct announce *a, const char *screen, const struct cJSON *push)
+void announce_findings(struct announce *a, const char *screen, const struct cJSON *push)
 {
     struct buf event = { 0 };
+    struct message_finding first;
     if (a->plan->cli->json) {
         put_event(a, event_findings(&event, since_start(a), push), &event);
         return;
@@ -316,6 +317,12 @@ void announce_findings(const struct announce *a, const char *screen, const struc
         const size_t len = strcspn(screen, "\n");
         output_note(a->output, "%.*s", (int)len, screen);
         screen += len + (screen[len] == '\n');
+    }
+    decode_first_finding(push, &first);
+    const enum finding_code code = finding_by_name(first.code);
+    if (a->plan->facts->terminal && !a->explained && code != FINDING_NONE) {
+        output_note(a->output, "  (ddprun explain %s)", finding_code_name(code));
+        a->explained = true;
     }
 }
 

@@ -18,6 +18,7 @@ struct announce {
     struct output *output;
     struct event_log *events; /* NULL = none is asked for */
     uint64_t started_ms;
+    bool explained; /* `ddprun explain` was mentioned, which happens once per run */
 };
 
 /* This process is there, and looks for the store; and it ends. `why`: a sentence, or "". */
@@ -42,7 +43,7 @@ void announce_gathering(const struct announce *a, const struct heard_waiting *wa
 
 /* What the store has found out about a job that does not come together: its screen, the same on every node, and the
  * push that it came in. */
-void announce_findings(const struct announce *a, const char *screen, const struct cJSON *push);
+void announce_findings(struct announce *a, const char *screen, const struct cJSON *push);
 
 /* Something happened on another node, so the workers here are stopped. */
 void announce_told_to_stop(const struct announce *a, const struct failure *cause);

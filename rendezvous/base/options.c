@@ -419,6 +419,8 @@ bool options_help_row(const struct option_table *table, const struct option_row 
                       struct buf *out)
 {
     char left[80], letter[8] = "", text[1024];
+    if (row->help == NULL)
+        return true;
     if (row->letter != 0)
         snprintf(letter, sizeof(letter), "-%c, ", row->letter);
     const int len = snprintf(left, sizeof(left), "  %s--%s%s%s", letter, row->name, before_value(table, row),
@@ -434,8 +436,7 @@ bool options_help(const struct option_table *table, struct buf *out)
 {
     bool ok = true;
     for (size_t i = 0; ok && i < table->n; i++)
-        if (table->rows[i].help != NULL)
-            ok = options_help_row(table, &table->rows[i], table->rows[i].preset, out);
+        ok = options_help_row(table, &table->rows[i], table->rows[i].preset, out);
     return ok;
 }
 
@@ -458,6 +459,8 @@ bool options_roff(struct buf *out, const char *text)
 bool options_man_row(const struct option_table *table, const struct option_row *row, struct buf *out)
 {
     char pet[OPTION_PET_MAX];
+    if (row->help == NULL)
+        return true;
     bool ok = buf_printf(out, ".TP\n");
     if (row->letter != 0)
         ok = ok && buf_printf(out, "\\fB\\-%c\\fR, ", row->letter);
@@ -478,7 +481,6 @@ bool options_man(const struct option_table *table, struct buf *out)
 {
     bool ok = true;
     for (size_t i = 0; ok && i < table->n; i++)
-        if (table->rows[i].help != NULL)
-            ok = options_man_row(table, &table->rows[i], out);
+        ok = options_man_row(table, &table->rows[i], out);
     return ok;
 }

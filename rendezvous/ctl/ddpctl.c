@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "contain/job_record.h"
 #include "ctl/flight.h"
+#include "diagnosis/explain.h"
 #include "ctl/options.h"
 #include "ctl/tables.h"
 #include "ctl/timeline.h"
@@ -371,12 +372,27 @@ static bool watch_once(const struct ctl_options *o)
     return ok;
 }
 
-/* What is asked of files and not of a store. */
+static int explain(const struct ctl_options *o)
+{
+    struct buf text = { 0 };
+    struct ddp_err err;
+    const ddp_status status = o->n_files > 1 ? ddp_fail(&err, DDP_ERR_ARG, "explain: one code at a time")
+                                             : explain_code(o->argument, &text, &err);
+    if (status == DDP_OK)
+        return print_text(&text, true);
+    buf_free(&text);
+    log_error("%s", err.msg);
+    return EXIT_USAGE;
+}
+
+/* Commands that do not ask a store. */
 static int from_files(const struct ctl_options *o)
 {
     struct buf text = { 0 };
     if (o->command->draws)
         return ctl_timeline(o) ? EXIT_OK : EXIT_FAILED;
+    if (o->command->format == NULL)
+        return explain(o);
     cJSON *answer = ctl_flight(o);
     const int code = answer != NULL ? print_text(&text, put_answer(o, answer, &text)) : EXIT_FAILED;
     cJSON_Delete(answer);

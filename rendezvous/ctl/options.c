@@ -36,6 +36,8 @@ static const struct ctl_command commands[] = {
       ctl_format_cancelled },
     { "timeline", "EVENTS...", "draw event logs (ddprun --events): who joined when, who waited for whom",
       NULL, true, NULL },
+    { "explain", "[CODE]", "print the meaning and remedy of a finding or an exit code of ddprun, or list all",
+      NULL, false, NULL },
     { "flight", "FILES...", "compare the flight records of ranks: who is behind, who called something else",
       NULL, false, ctl_format_flight },
     { 0 },
@@ -217,7 +219,7 @@ ddp_status ctl_options_parse(int argc, char *const argv[], char *(*env)(const ch
     }
     if (out->command == NULL)
         return ddp_fail(err, DDP_ERR_ARG, "which command? --help lists them");
-    if (out->command->argument != NULL && out->argument == NULL)
+    if (out->command->argument != NULL && out->command->argument[0] != '[' && out->argument == NULL)
         return ddp_fail(err, DDP_ERR_ARG, "%s needs more: ddpctl %s %s", out->command->name,
                         out->command->name, out->command->argument);
     if (out->command->op == NULL)
@@ -284,8 +286,9 @@ static bool print_completion(enum completion_shell shell, struct buf *out)
     struct completion_command words[sizeof(commands) / sizeof(commands[0])];
     struct completion c = { .program = "ddpctl", .options = &table, .commands = words };
     for (const struct ctl_command *row = commands; row->name != NULL; row++)
-        words[c.n_commands++] =
-            (struct completion_command){ .name = row->name, .help = row->help, .files = row->op == NULL };
+        words[c.n_commands++] = (struct completion_command){
+            .name = row->name, .help = row->help, .files = row->draws || row->format == ctl_format_flight
+        };
     return completion_print(shell, &c, out);
 }
 

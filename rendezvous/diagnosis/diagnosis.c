@@ -179,9 +179,9 @@ static void check_store(struct diagnosis *d, const struct snapshot *s)
         ADD(d, ACCEPT_QUEUE_OVERFLOWED, store->host, "count", number(count, store->accept_overflows),
             "somaxconn", number(somaxconn, store->somaxconn), "wanted", number(wanted, nodes));
     if (store->refused_no_fd > 0)
-        ADD(d, STORE_WITHOUT_FILES, store->host, "count", number(count, store->refused_no_fd));
+        ADD(d, STORE_NO_DESCRIPTORS, store->host, "count", number(count, store->refused_no_fd));
     if (store->max > 0 && store->used > store->max - store->max / 64)
-        ADD(d, STORE_OUT_OF_ROOM, store->host, "used", number(count, store->used), "max",
+        ADD(d, STORE_NEARLY_FULL, store->host, "used", number(count, store->used), "max",
             number(wanted, store->max));
 }
 
@@ -199,7 +199,7 @@ static void check_gone(struct diagnosis *d, const struct snapshot *s, const stru
     if (!gone->lost)
         ADD(d, NODE_LEFT, who, "time", time, "words", gone->how);
     else if (!gone->ran)
-        ADD(d, NODE_CAME_AND_DIED, who, "stayed", duration(stayed, gone->stayed_ms), "time", time, "words",
+        ADD(d, NODE_DIED_WAITING, who, "stayed", duration(stayed, gone->stayed_ms), "time", time, "words",
             gone->how);
     else if (gone->silent)
         ADD(d, NODE_LOST_SILENT, who, "time", time, "words", gone->how);
@@ -221,15 +221,15 @@ static bool is_missed(const struct snapshot *s, const struct snapshot_refused *r
  * they wait for something that will not come by itself. */
 static void check_turned_away(struct diagnosis *d, const struct snapshot *s)
 {
-    words who, left, then = ", and the other nodes, too";
+    words who, left, others = "restart it on the other nodes, too";
     if (!s->is_final)
-        snprintf(then, sizeof(then), ": the job waits for it, %.40s at most (%.60s); Ctrl-C ends it now",
+        snprintf(others, sizeof(others), "the job waits for it for at most %.40s (%.60s); Ctrl-C ends it now",
                  duration(left, s->left_ms), s->knob);
     for (uint32_t i = 0; i < s->n_refused; i++) {
         const struct snapshot_refused *r = &s->refused[i];
         if (is_missed(s, r))
-            ADD(d, NODE_WAS_REFUSED, node_named(who, s->elastic ? -1 : r->node_rank, r->host, r->pid), "code",
-                r->code, "then", then);
+            ADD(d, NODE_REJECTED, node_named(who, s->elastic ? -1 : r->node_rank, r->host, r->pid), "code",
+                r->code, "others", others);
     }
 }
 
@@ -241,7 +241,7 @@ static void check_never_came(struct diagnosis *d, const struct snapshot *s)
     for (uint32_t rank = 0; rank < s->max; rank++)
         never += never_came(s, (int32_t)rank);
     if (never > 0)
-        ADD(d, NODE_NEVER_CAME, missing_nodes(who, s, never), "have", never == 1 ? "has" : "have", "time",
+        ADD(d, NODE_MISSING, missing_nodes(who, s, never), "have", never == 1 ? "has" : "have", "time",
             duration(time, s->waited_ms), "endpoint", s->store.endpoint);
 }
 
@@ -298,9 +298,9 @@ static void check_members(struct diagnosis *d, const struct snapshot *s)
         const struct snapshot_node *node = &s->nodes[i];
         node_words(who, node);
         if (node->is_spare && s->phase == PHASE_RUNNING)
-            ADD(d, LATE_NODE_IS_SPARE, who, "members", counted(members, members_of(s), "node"));
+            ADD(d, NODE_IS_SPARE, who, "members", counted(members, members_of(s), "node"));
         if (node->is_stopping && s->phase == PHASE_STOPPING && s->waited_ms >= STOP_MS)
-            ADD(d, NODE_DOES_NOT_STOP, who, "time", duration(time, s->waited_ms));
+            ADD(d, NODE_STOP_SLOW, who, "time", duration(time, s->waited_ms));
     }
 }
 
@@ -364,7 +364,7 @@ static void setup_unfinished(struct diagnosis *d, const struct snapshot *s, cons
 {
     words setup, what, who, time, arrived, members, last;
     const bool is_beyond = key->rank >= (int64_t)s->n_ranks;
-    const enum finding_code code = is_beyond ? FINDING_GROUP_BEYOND_JOB : FINDING_SETUP_UNFINISHED;
+    const enum finding_code code = is_beyond ? FINDING_GROUP_BEYOND_JOB : FINDING_INIT_INCOMPLETE;
     struct finding *f = diagnosis_slot(d, code);
     if (f != NULL)
         finding_make(f, code, words_of(setup, key, torch_key_put_setup), "what",
@@ -448,7 +448,7 @@ static void put_claims(const struct snapshot_crowd *crowd, struct buf *out)
     if (crowd->n > shown)
         buf_printf(out, "; and %u more", crowd->n - shown);
     if (others > 0)
-        buf_printf(out, "; and %llu that %s gone, or the same once more", others, others == 1 ? "is" : "are");
+        buf_printf(out, "; and %llu that exited or registered twice", others);
 }
 
 static bool has_strangers(const struct snapshot_crowd *crowd)
@@ -473,7 +473,7 @@ bool diagnose_torch_crowd(const struct snapshot *s)
 /* A process that counts a second time is no second process. */
 static const char *come(const struct snapshot_crowd *crowd)
 {
-    return crowd->count > crowd->n ? "times somebody has come" : "processes of this job take part";
+    return crowd->count > crowd->n ? "registrations were made" : "processes of this job take part";
 }
 
 static const char *belong(words out, const struct snapshot *s)
@@ -530,7 +530,7 @@ static void check_ways(struct diagnosis *d, const struct snapshot *s)
             other = &s->waits[i];
     if (other == NULL || !most->is_barrier)
         return;
-    ADD(d, UNEVEN_INPUTS, waiters_of(who, other), "what", place(what, other), "other",
+    ADD(d, RANKS_DIVERGED, waiters_of(who, other), "what", place(what, other), "other",
         waiters_of(others, most), "elsewhere", place(elsewhere, most));
 }
 
@@ -547,11 +547,11 @@ static void check_waits(struct diagnosis *d, const struct snapshot *s)
     place(what, w);
     duration(time, w->for_ms);
     if (w->is_barrier)
-        ADD(d, BARRIER_WAITS, what, "arrived", number((words){ 0 }, w->waiting), "members",
+        ADD(d, BARRIER_INCOMPLETE, what, "arrived", number((words){ 0 }, w->waiting), "members",
             number((words){ 0 }, w->members), "missing", number((words){ 0 }, w->members - w->waiting),
             "time", time);
     else
-        ADD(d, KEY_AWAITED, what, "waiters", named_waiters((words){ 0 }, s, w), "time", time);
+        ADD(d, KEY_NOT_SET, what, "waiters", named_waiters((words){ 0 }, s, w), "time", time);
 }
 
 /* --- all of it ------------------------------------------------------------------------------------------ */

@@ -11,10 +11,9 @@
 static const struct row {
     const char *code;
     enum finding_grade grade;
-    const char *sentence, *advice;
+    const char *sentence, *advice, *example, *detection;
 } rows[FINDING_CODES] = {
-#define X(code, grade, sentence, advice) \
-    [FINDING_##code] = { #code, FINDING_##grade##_GRADE, sentence, advice },
+#define X(code, grade, ...) [FINDING_##code] = { #code, FINDING_##grade##_GRADE, __VA_ARGS__ },
     FINDINGS(X)
 #undef X
 };
@@ -42,7 +41,7 @@ bool finding_is_trouble(enum finding_code code)
 
 bool finding_is_count(enum finding_code code)
 {
-    return code == FINDING_NODE_NEVER_CAME || code == FINDING_TOO_FEW_NODES || code == FINDING_TOO_FEW_LEFT;
+    return code == FINDING_NODE_MISSING || code == FINDING_TOO_FEW_NODES || code == FINDING_TOO_FEW_LEFT;
 }
 
 /* FINDING_NONE for a name that is not known, which a peer may send. */
@@ -62,6 +61,11 @@ const char *finding_sentence(enum finding_code code)
 const char *finding_advice(enum finding_code code)
 {
     return rows[code].advice;
+}
+
+const char *finding_example(enum finding_code code)
+{
+    return rows[code].example;
 }
 
 /* --- filling in ----------------------------------------------------------------------------------------- */
@@ -185,11 +189,41 @@ static bool put_troff(struct buf *out, const char *text)
     return ok;
 }
 
+/* One paragraph under a heading, wrapped for a terminal. */
+static bool put_paragraph(struct buf *out, const char *heading, const char *text)
+{
+    enum { COLUMNS = 78, INDENT = 4 };
+    struct buf plain = { 0 };
+    bool ok = put_readable(&plain, text) && buf_append(&plain, "", 1) && buf_printf(out, "\n%s\n", heading);
+    const char *p = (const char *)plain.data;
+    while (ok && *p != '\0') {
+        size_t len = strlen(p), line = len;
+        if (len > COLUMNS - INDENT)
+            for (line = COLUMNS - INDENT; line > 0 && p[line] != ' ';)
+                line--;
+        if (line == 0)
+            line = strcspn(p, " ");
+        ok = buf_printf(out, "%*s%.*s\n", INDENT, "", (int)line, p);
+        p += line + (p[line] == ' ');
+    }
+    buf_free(&plain);
+    return ok;
+}
+
+bool finding_explain(enum finding_code code, struct buf *out)
+{
+    const struct row *row = &rows[code];
+    return buf_printf(out, "%s (%s)\n", row->code, finding_grade_name(code)) &&
+           put_paragraph(out, "Example", row->example) && put_paragraph(out, "Meaning", row->detection) &&
+           put_paragraph(out, "Remedy", row->advice);
+}
+
 bool findings_print_man(struct buf *out)
 {
     bool ok = true;
     for (int i = FINDING_NONE + 1; ok && i < FINDING_CODES; i++)
-        ok = buf_printf(out, ".TP\n.B %s\n", rows[i].code) && put_troff(out, rows[i].sentence) &&
-             buf_printf(out, ".\n.br\nAdvice: ") && put_troff(out, rows[i].advice) && buf_printf(out, ".\n");
+        ok = buf_printf(out, ".TP\n.B %s\n", rows[i].code) && put_troff(out, rows[i].example) &&
+             buf_printf(out, ".\n.br\n") && put_troff(out, rows[i].detection) &&
+             buf_printf(out, "\n.br\nRemedy: ") && put_troff(out, rows[i].advice) && buf_printf(out, ".\n");
     return ok;
 }

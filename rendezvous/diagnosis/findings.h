@@ -1,11 +1,13 @@
 /* findings.h -- everything that ddprun can detect about a job that does not start, hangs or fails: one table.
  *
- * A row is a stable code, a severity, a sentence and an advice. The report at a time-out, `ddpctl why`, its JSON, the
- * reports of barriers and the manual page are printed from here. The rows stand in the order in which they are
- * printed: a possible cause stands above its consequences.
+ * Reports, `ddpctl why`, its JSON, `ddprun explain` and the manual page are printed from these rows. The rows stand in
+ * the order in which they are printed: a cause stands above its consequences.
  *
- * In the texts ${subject} is the culprit ("rank 3", "node 1 (n1, pid 77)"); the maker of a finding passes every other
- * word in braces. */
+ * Columns: code, which is stable; severity; sentence, which names the culprit, the failure and the duration; advice,
+ * one remedy; an example of the sentence as it is printed; and how the finding is detected, with typical causes.
+ *
+ * In sentence and advice ${subject} is the culprit ("rank 3", "node 1 (n1, pid 77)"); the caller of finding_make
+ * passes every other word in braces. */
 #ifndef RENDEZVOUS_FINDINGS_H
 #define RENDEZVOUS_FINDINGS_H
 
@@ -13,7 +15,7 @@
 
 #include <stdint.h>
 
-/* A note is no trouble by itself; a warning may be the reason for trouble; an error needs a user who acts. */
+/* A note is harmless; a warning may be a cause; an error needs a user who acts. */
 #define FINDING_GRADES(X) \
     X(NOTE, "note")       \
     X(WARNING, "warning") \
@@ -21,367 +23,648 @@
 
 /* clang-format off */
 
-/* A node's findings about itself before it starts any worker. */
-#define FINDINGS_OF_HOSTS(X)                                                                                 \
-    X(PORT_IN_USE, ERROR,                                                                                    \
-      "${subject}: port ${port} is taken by ${holder}",                                                      \
-      "end that process if it is a leftover, or give this job another --master_port on every node")          \
-    X(NOBODY_SERVES, ERROR,                                                                                  \
-      "nobody serves the store: ${subject} is none of the addresses of ${host} (${addresses})",              \
-      "give an address of the node that shall have the store, or say --host_store=yes on exactly one node")  \
-    X(MASTER_NAME_IS_LOOPBACK, ERROR,                                                                        \
-      "on ${host} the name '${subject}' means ${address}, where no other node can reach the store",          \
-      "remove the name from that line of /etc/hosts on ${host}, or give the address as a number on all "     \
-      "nodes: ${such}")                                                                                      \
-    X(BRIDGE_ADDRESS, WARNING,                                                                               \
-      "${subject} is the address of ${interface} on ${host}, which other machines are likely to have as "    \
-      "well",                                                                                                \
-      "give an address that all nodes reach, as ${such}")                                                    \
-    X(LOOPBACK_ADDRESS, WARNING,                                                                             \
-      "${subject} is a loopback address: only ddprun processes on ${host} can join through it",              \
-      "no change if all nodes run on ${host}; for nodes on other hosts give an address that they reach, on every node: ${such}") \
-    X(LIMIT_NOFILE, WARNING,                                                                                 \
-      "${subject} allows ${have} open files, and this job needs about ${need} there",                        \
-      "'ulimit -n ${need}' before the start, LimitNOFILE= of a service, or nofile in limits.conf")           \
-    X(LIMIT_NPROC, WARNING,                                                                                  \
-      "${subject} allows this user ${have} processes and threads, and this job needs about ${need} there",   \
-      "'ulimit -u ${need}' before the start, or nproc in limits.conf")                                       \
-    X(LIMIT_MEMLOCK, WARNING,                                                                                \
-      "${subject} allows ${have} of locked memory, and it has InfiniBand, which needs all it can get",       \
-      "set LimitMEMLOCK=infinity for the service that starts ddprun (slurmd, the container's runtime); "     \
-      "limits.conf does not count for services")                                                             \
-    X(SHM_SMALL, WARNING,                                                                                    \
-      "/dev/shm on ${subject} has ${have} free, and ${workers} need about ${need} there",                    \
-      "start the container with --shm-size=8g or --ipc=host, or delete what dead jobs have left there")      \
-    X(ADDRESS_NOT_UNIQUE, ERROR,                                                                             \
-      "${subject} and ${other} both say that they are at ${address}: an address inside each of them "        \
-      "(docker0 and the like) and no way between them",                                                      \
-      "give each node an address that the others reach: --local_addr")                                       \
-    X(ADDRESS_TRANSLATED, WARNING,                                                                           \
-      "${subject} has the address ${own}, and comes to the store from ${seen}: addresses are translated on " \
-      "the way (NAT)",                                                                                       \
-      "the store needs no more, but nobody can connect to that node: for workers that connect to each "      \
-      "other (libddp, Gloo, NCCL) give it a network without translation, a container --network=host")        \
-    X(PORTS_CLOSED, ERROR,                                                                                   \
-      "the store's port is open, but others are not: ${subject} ${words}",                                               \
-      "workers talk over ports of the kernel's choice: open all TCP ports between the nodes, or some of them "   \
-      "and name those (libddp: DDP_PORT_RANGE=LOW-HIGH)")
+/* A node's findings about itself, before it starts any worker. */
+#define FINDINGS_OF_HOSTS(X)                                                                                \
+    X(PORT_IN_USE, ERROR,                                                                                   \
+      "${subject}: port ${port} is in use by ${holder}",                                                    \
+      "stop that process if it is a leftover, or pass another --master_port on every node",                 \
+      "n1: port 29500 is in use by python3 (pid 4242, user ann)",                                           \
+      "Binding the store's port failed with EADDRINUSE. Typical causes: a leftover of an earlier "          \
+      "job, or a second job with the same port.")                                                           \
+    X(NO_STORE_HOST, ERROR,                                                                                 \
+      "no node hosts the store: ${subject} is not an address of ${host} (${addresses})",                    \
+      "pass the address of the node that hosts the store, or pass --host_store=yes on exactly one "         \
+      "node",                                                                                               \
+      "no node hosts the store: 10.0.0.9 is not an address of n0 (10.0.0.1)",                               \
+      "Node 0 compared the master address with its own addresses, found no match, and no store "            \
+      "answered there. Typical cause: a stale --master_addr.")                                              \
+    X(MASTER_NAME_IS_LOOPBACK, ERROR,                                                                       \
+      "on ${host} the name '${subject}' resolves to ${address}, where no other node can reach the "         \
+      "store",                                                                                              \
+      "remove the name from that line of /etc/hosts on ${host}, or pass a numeric address on all "          \
+      "nodes: ${such}",                                                                                     \
+      "on n0 the name 'n0' resolves to 127.0.1.1, where no other node can reach the store",                 \
+      "The node that hosts the store resolved its own name to a loopback address. Typical cause: the "      \
+      "127.0.1.1 line that installers of Debian and Ubuntu write.")                                         \
+    X(BRIDGE_ADDRESS, WARNING,                                                                              \
+      "${subject} is the address of ${interface} on ${host}; other machines probably have the same "        \
+      "address",                                                                                            \
+      "pass an address that all nodes can reach, such as ${such}",                                          \
+      "172.17.0.1 is the address of docker0 on n0; other machines probably have the same address",          \
+      "The address belongs to a bridge of containers or virtual machines, which gets the same "             \
+      "address on every machine.")                                                                          \
+    X(LOOPBACK_ADDRESS, WARNING,                                                                            \
+      "${subject} is a loopback address: only ddprun processes on ${host} can join through it",             \
+      "nothing if all nodes run on ${host}; otherwise pass an address that the other hosts can "            \
+      "reach, on every node: ${such}",                                                                      \
+      "127.0.0.1 is a loopback address: only ddprun processes on n0 can join through it",                   \
+      "A job of several nodes has a loopback address as its master address.")                               \
+    X(LIMIT_NOFILE, WARNING,                                                                                \
+      "${subject} allows ${have} open files; this job needs about ${need} there",                           \
+      "raise the limit: 'ulimit -n ${need}', LimitNOFILE= of the service, or nofile in limits.conf",        \
+      "n1 allows 1024 open files; this job needs about 4096 there",                                         \
+      "The hard limit RLIMIT_NOFILE is below the estimate for the workers and their output.")               \
+    X(LIMIT_NPROC, WARNING,                                                                                 \
+      "${subject} allows this user ${have} processes and threads; this job needs about ${need} there",      \
+      "raise the limit: 'ulimit -u ${need}', or nproc in limits.conf",                                      \
+      "n1 allows this user 512 processes and threads; this job needs about 2048 there",                     \
+      "The limit RLIMIT_NPROC is below the estimate for the workers and their threads. fork or "            \
+      "pthread_create would fail.")                                                                         \
+    X(LIMIT_MEMLOCK, WARNING,                                                                               \
+      "${subject} allows ${have} of locked memory, but has InfiniBand, which needs an unlimited "           \
+      "amount",                                                                                             \
+      "set LimitMEMLOCK=infinity for the service that starts ddprun (slurmd, container runtime); "          \
+      "limits.conf does not apply to services",                                                             \
+      "n1 allows 64 KiB of locked memory, but has InfiniBand, which needs an unlimited amount",             \
+      "An InfiniBand device is present and RLIMIT_MEMLOCK is finite. Registering memory for RDMA "          \
+      "would fail in NCCL.")                                                                                \
+    X(SHM_SMALL, WARNING,                                                                                   \
+      "/dev/shm on ${subject} has ${have} free; ${workers} need about ${need} there",                       \
+      "start the container with --shm-size=8g or --ipc=host, or delete files that dead jobs left "          \
+      "there",                                                                                              \
+      "/dev/shm on n1 has 64 MiB free; 8 workers need about 512 MiB there",                                 \
+      "The free space of /dev/shm is below the estimate. Data loaders and NCCL would die of SIGBUS. "       \
+      "Typical cause: Docker's default of 64 MiB.")                                                         \
+    X(ADDRESS_NOT_UNIQUE, ERROR,                                                                            \
+      "${subject} and ${other} report the same address ${address}: it is local to each machine "            \
+      "(docker0, for example) and cannot connect them",                                                     \
+      "pass each node an address that the others can reach: --local_addr",                                  \
+      "node 0 (n0, pid 71) and node 1 (n1, pid 80) report the same address 172.17.0.1: it is local "        \
+      "to each machine (docker0, for example) and cannot connect them",                                     \
+      "Two nodes with different boot ids joined with one address.")                                         \
+    X(ADDRESS_TRANSLATED, WARNING,                                                                          \
+      "${subject} has the address ${own}, but connects to the store from ${seen}: its address is "          \
+      "translated on the way (NAT)",                                                                        \
+      "the store works; workers that connect to each other (libddp, Gloo, NCCL) do not: use a "             \
+      "network without NAT (containers: --network=host)",                                                   \
+      "node 1 (n1, pid 80) has the address 172.17.0.2, but connects to the store from 10.0.0.9: its "       \
+      "address is translated on the way (NAT)",                                                             \
+      "The address that the node reported differs from the sender's address on its connection. "            \
+      "Typical cause: a container with a bridge network.")                                                  \
+    X(PORTS_CLOSED, ERROR,                                                                                  \
+      "the store's port is open, but other ports are closed: ${subject} ${words}",                          \
+      "open all TCP ports between the nodes, because workers use ports that the kernel chooses; or "        \
+      "open a range and set it (libddp: DDP_PORT_RANGE=LOW-HIGH)",                                          \
+      "the store's port is open, but other ports are closed: rank 1 (n1, pid 81) cannot connect to "        \
+      "rank 0 (10.0.0.1, port 40123): timed out",                                                           \
+      "A worker reached the store, but not the listening port of another worker. Typical causes: a "        \
+      "firewall or a cloud security group.")
 
-/* Between a node and the store; launcher/net/dial_plan.h says which fits when. ${host} is the name as the user
- * wrote it, ${at} the address and port that were tried, ${address} the address alone, ${here} this node, ${took} how
- * long it took, ${bytes} the first bytes of an answer, ${hosts} the line of /etc/hosts. */
-#define FINDINGS_OF_CONNECTIONS(X)                                                                           \
-    X(NAME_IS_LOOPBACK, ERROR,                                                                               \
-      "on ${here} the name '${host}' means ${address}, which is ${here} itself; the store is on another "    \
-      "node${hosts}",                                                                                        \
-      "remove that name from the line in /etc/hosts of ${here}, or give the address as a number on all "     \
-      "nodes")                                                                                               \
-    X(NAME_UNKNOWN, ERROR,                                                                                   \
-      "${here} does not find the name '${host}' (no such name)",                                             \
-      "check the spelling; the name of a new pod or machine takes a while: is it scheduled, and does the "   \
-      "service have this name? A numeric address needs no name service")                                     \
-    X(RESOLVER_DOWN, ERROR,                                                                                  \
-      "${here} cannot ask for the name '${host}': its name service does not answer",                         \
-      "look at /etc/resolv.conf on ${here}, or give the address as a number")                                \
-    X(RESOLVER_SILENT, ERROR,                                                                                \
-      "${here} has asked its name service for '${host}', and has had no answer for ${took}",                 \
-      "look at /etc/resolv.conf on ${here}, or give the address as a number")                                \
-    X(RESOLVE_FAILED, ERROR,                                                                                 \
-      "${here} cannot find the address of '${host}' (${error})",                                             \
-      "give the address as a number")                                                                        \
-    X(NO_ROUTE, ERROR,                                                                                       \
-      "${here} has no route to ${address}",                                                                  \
-      "is it the right network? 'ip route get ${address}' shows what ${here} would do; an interface may be " \
-      "down, or a container has a network of its own")                                                       \
-    X(ROUTE_UNREACHABLE, ERROR,                                                                              \
-      "${here} has a route that declares ${address} unreachable",                                            \
-      "'ip route get ${address}' on ${here} shows the rule")                                                 \
-    X(ROUTE_PROHIBITED, ERROR,                                                                               \
-      "${here} has a route or rule that prohibits ${address}",                                               \
-      "'ip route get ${address}' and 'ip rule' on ${here} show it; a firewall's output rules may be it")     \
-    X(FAMILY_OFF, ERROR,                                                                                     \
-      "${here} cannot use the address ${address}: its protocol is switched off here",                        \
-      "give an address of the other family (IPv4 or IPv6), or switch it on")                                 \
-    X(ROUTE_FAILED, ERROR,                                                                                   \
-      "${here} has no way to ${address} (${error})",                                                         \
-      "'ip route get ${address}' on ${here} shows what it would do")                                         \
-    X(MASTER_IS_LOOPBACK, ERROR,                                                                             \
-      "${at} is ${here} itself, and nothing listens there; the store is on another node",                    \
-      "give the address of the node that has the store, as the other nodes see it, on all nodes; when all "   \
-      "of them run on this machine: is the one with the store started, with the same port?")                  \
-    X(CONNECT_REFUSED, ERROR,                                                                                \
-      "${at} is up and refuses after ${took}: nothing listens on that port",                                 \
-      "is ddprun running there, with the same port? A store that listens on another address, and a "         \
-      "firewall that rejects, look the same from here")                                                      \
-    X(CONNECT_DROPPED, ERROR,                                                                                \
-      "${at} does not answer: no connection within ${took}, and no refusal either",                          \
-      "a firewall or security group that drops packets to that port, a wrong address, or a machine that is " \
-      "frozen; a firewall must let that one TCP port in")                                                    \
-    X(HOST_SILENT, ERROR,                                                                                    \
-      "no machine answers for ${address} on its network (the kernel gave up after ${took})",                 \
-      "is that machine up, is the address right, is its cable or link up?")                                  \
-    X(CONNECT_REJECTED, ERROR,                                                                               \
-      "somebody on the way to ${at} says after ${took} that it must not be reached",                         \
-      "a firewall rejects it (firewalld does so by default): let that TCP port in")                          \
-    X(NET_UNREACHABLE, ERROR,                                                                                \
-      "a router on the way to ${at} knows no way there",                                                     \
-      "is it the right network? 'ip route get ${address}' shows the first step")                             \
-    X(CONNECT_PROHIBITED, ERROR,                                                                             \
-      "${here} is not allowed to connect to ${at}",                                                          \
-      "a route, a firewall's output rule or a container's policy on ${here} prohibits it")                   \
-    X(NO_DESCRIPTORS, ERROR,                                                                                 \
-      "${here} has no file descriptor left for a connection",                                                \
-      "'ulimit -n' raises the limit")                                                                        \
-    X(CONNECT_FAILED, ERROR,                                                                                 \
-      "the connection to ${at} fails after ${took} (${error})",                                              \
-      "look at the network between ${here} and ${address}")                                                  \
-    X(HELLO_UNANSWERED, ERROR,                                                                               \
-      "${at} takes connections, but nobody there says a word within ${took}",                                \
-      "its ddprun may be stopped or starved; or a proxy (a service mesh's sidecar) or another service has "  \
-      "that port")                                                                                           \
-    X(HELLO_CUT, ERROR,                                                                                      \
-      "${at} takes connections and closes them at our first words",                                          \
-      "a store of another user of its host (start it as the same user, or with --insecure), a proxy or load " \
-      "balancer without a store behind it, PyTorch's own store (before 2.5) or another "      \
-      "service; in a service mesh switch the sidecar off for this job (sidecar.istio.io/inject: \"false\")")                                   \
-    X(PORT_IS_HTTP, ERROR,                                                                                   \
-      "${at} is a web server or HTTP proxy and not a store: it says \"${bytes}\"",                           \
-      "choose another port, or give the store's own address and not a proxy's")                              \
-    X(PORT_IS_TLS, ERROR,                                                                                    \
-      "${at} speaks TLS and is not a store",                                                                 \
-      "choose another port; in a service mesh switch the sidecar off for this job "                          \
-      "(sidecar.istio.io/inject: \"false\")")                                                                \
-    X(PORT_IS_SSH, ERROR,                                                                                    \
-      "${at} is an SSH server and not a store: it says \"${bytes}\"",                                        \
-      "choose another port")                                                                                 \
-    X(PORT_IS_TORCH, ERROR,                                                                                  \
-      "${at} is a store of PyTorch's (torchrun, or a script's own) and not of ddprun's",                     \
-      "start ddprun on that node too, and not torchrun; or choose another port")                             \
-    X(PORT_IS_FOREIGN, ERROR,                                                                                \
-      "${at} is another service and not a store: it says \"${bytes}\"",                                      \
-      "choose another port")                                                                                 \
-    X(HELLO_FAILED, ERROR,                                                                                   \
-      "the connection to ${at} breaks at our first words (${error})",                                        \
-      "look at the network between ${here} and ${address}")
+/* Between a node and the store; launcher/net/dial_plan.h says which row matches when. ${host} is the name as the user
+ * wrote it, ${at} the address and port of the attempt, ${address} the address alone, ${here} this node, ${took} the
+ * duration, ${bytes} the first bytes of a reply, ${hosts} the line of /etc/hosts. */
+#define FINDINGS_OF_CONNECTIONS(X)                                                                          \
+    X(NAME_IS_LOOPBACK, ERROR,                                                                              \
+      "on ${here} the name '${host}' resolves to ${address}, which is ${here} itself; the store is "        \
+      "on another node${hosts}",                                                                            \
+      "remove that name from the line in /etc/hosts of ${here}, or pass a numeric address on all "          \
+      "nodes",                                                                                              \
+      "on n1 the name 'n0' resolves to 127.0.1.1, which is n1 itself; the store is on another node "        \
+      "(/etc/hosts says \"127.0.1.1 n0\")",                                                               \
+      "The master's name resolved to a loopback address on a node that does not host the store.")           \
+    X(NAME_UNKNOWN, ERROR,                                                                                  \
+      "${here} cannot resolve '${host}': no such name",                                                     \
+      "check the spelling; on Kubernetes check that the pod is scheduled and its service has this "         \
+      "name; a numeric address needs no name service",                                                      \
+      "n1 cannot resolve 'n0.example': no such name",                                                       \
+      "getaddrinfo returned EAI_NONAME. The name of a new pod or machine can take a minute to appear.")     \
+    X(RESOLVER_DOWN, ERROR,                                                                                 \
+      "${here} cannot resolve '${host}': the name service fails",                                           \
+      "check /etc/resolv.conf on ${here}, or pass a numeric address",                                       \
+      "n1 cannot resolve 'n0': the name service fails",                                                     \
+      "getaddrinfo returned EAI_AGAIN. Typical causes: a wrong name server, or a network that is not "      \
+      "up yet.")                                                                                            \
+    X(RESOLVER_SILENT, ERROR,                                                                               \
+      "${here} cannot resolve '${host}': the name service has not answered for ${took}",                    \
+      "check /etc/resolv.conf on ${here}, or pass a numeric address",                                       \
+      "n1 cannot resolve 'n0': the name service has not answered for 5.0 s",                                \
+      "getaddrinfo has not returned. Typical cause: a firewall that drops packets to the name server.")     \
+    X(RESOLVE_FAILED, ERROR,                                                                                \
+      "${here} cannot resolve '${host}': ${error}",                                                         \
+      "pass a numeric address",                                                                             \
+      "n1 cannot resolve 'n0': non-recoverable failure in name resolution",                                 \
+      "getaddrinfo failed with an error that has no row of its own.")                                       \
+    X(NO_ROUTE, ERROR,                                                                                      \
+      "${here} has no route to ${address}",                                                                 \
+      "check the address; 'ip route get ${address}' on ${here} shows the route; an interface may be "       \
+      "down, or a container may lack this network",                                                         \
+      "n1 has no route to 10.0.0.1",                                                                        \
+      "The kernel's route lookup failed with ENETUNREACH.")                                                 \
+    X(ROUTE_UNREACHABLE, ERROR,                                                                             \
+      "${here} has a route that marks ${address} as unreachable",                                           \
+      "'ip route get ${address}' on ${here} shows the rule",                                                \
+      "n1 has a route that marks 10.0.0.1 as unreachable",                                                  \
+      "The kernel's route lookup failed with EHOSTUNREACH. Typical cause: an 'unreachable' route of "       \
+      "a VPN or a container network.")                                                                      \
+    X(ROUTE_PROHIBITED, ERROR,                                                                              \
+      "${here} has a route or rule that prohibits ${address}",                                              \
+      "'ip route get ${address}' and 'ip rule' on ${here} show it; check the output rules of the "          \
+      "firewall too",                                                                                       \
+      "n1 has a route or rule that prohibits 10.0.0.1",                                                     \
+      "The kernel's route lookup failed with EACCES. Typical cause: a 'prohibit' route or rule.")           \
+    X(FAMILY_OFF, ERROR,                                                                                    \
+      "${here} cannot use the address ${address}: its protocol is disabled",                                \
+      "pass an address of the other family (IPv4 or IPv6), or enable the protocol",                         \
+      "n1 cannot use the address fd00::1: its protocol is disabled",                                        \
+      "The kernel's route lookup failed with EADDRNOTAVAIL or EAFNOSUPPORT. Typical cause: IPv6 is "        \
+      "disabled.")                                                                                          \
+    X(ROUTE_FAILED, ERROR,                                                                                  \
+      "${here} cannot send to ${address}: ${error}",                                                        \
+      "'ip route get ${address}' on ${here} shows the route",                                               \
+      "n1 cannot send to 10.0.0.1: invalid argument",                                                       \
+      "The kernel rejected the destination with an error that has no row of its own.")                      \
+    X(MASTER_IS_LOOPBACK, ERROR,                                                                            \
+      "${at} is ${here} itself, where no process listens; the store is on another node",                    \
+      "pass the address of the node that hosts the store, as the other nodes see it; if all nodes "         \
+      "run on this machine, check that the one with the store runs and has the same port",                  \
+      "127.0.0.1:29500 is n1 itself, where no process listens; the store is on another node",               \
+      "The master address is a loopback address on a node that does not host the store, and the "           \
+      "connection was refused.")                                                                            \
+    X(CONNECT_REFUSED, ERROR,                                                                               \
+      "${at} refused the connection after ${took}: no process listens on that port",                        \
+      "check that ddprun runs there with the same port; a store on another address and a firewall "         \
+      "that rejects look the same from here",                                                               \
+      "10.0.0.1:29500 refused the connection after 0.3 ms: no process listens on that port",                \
+      "connect failed with ECONNREFUSED: the machine is up and answered with a reset.")                     \
+    X(CONNECT_DROPPED, ERROR,                                                                               \
+      "${at} does not answer: neither a connection nor a refusal within ${took}",                           \
+      "let that TCP port through the firewall or security group; check the address; the machine may "       \
+      "be frozen",                                                                                          \
+      "10.0.0.1:29500 does not answer: neither a connection nor a refusal within 5.0 s",                    \
+      "SYN packets get no reply. Typical causes: a firewall that drops, a wrong address, a machine "        \
+      "that is frozen.")                                                                                    \
+    X(HOST_SILENT, ERROR,                                                                                   \
+      "no machine answers for ${address} on its network (the kernel gave up after ${took})",                \
+      "check that the machine is up, that the address is right, and that its link is up",                   \
+      "no machine answers for 10.0.0.1 on its network (the kernel gave up after 3.1 s)",                    \
+      "connect failed with EHOSTUNREACH after about three seconds: nothing answered the kernel's ARP "      \
+      "or neighbour requests.")                                                                             \
+    X(CONNECT_REJECTED, ERROR,                                                                              \
+      "a device between ${here} and ${at} rejected the connection after ${took}",                           \
+      "let that TCP port through the firewall; firewalld rejects it by default",                            \
+      "a device between n1 and 10.0.0.1:29500 rejected the connection after 0.8 ms",                        \
+      "connect failed with EHOSTUNREACH within a round trip: an ICMP message rejected it. Typical "         \
+      "cause: firewalld.")                                                                                  \
+    X(NET_UNREACHABLE, ERROR,                                                                               \
+      "a router between ${here} and ${at} has no route to it",                                              \
+      "check the address; 'ip route get ${address}' shows the first hop",                                   \
+      "a router between n1 and 10.0.0.1:29500 has no route to it",                                          \
+      "connect failed with ENETUNREACH although this host has a route: a router sent an ICMP message.")     \
+    X(CONNECT_PROHIBITED, ERROR,                                                                            \
+      "${here} may not connect to ${at}",                                                                   \
+      "check routes, the output rules of the firewall, and the container's policy on ${here}",              \
+      "n1 may not connect to 10.0.0.1:29500",                                                               \
+      "connect failed with EPERM or EACCES. Typical causes: an output rule of iptables, or a "              \
+      "security policy of the container.")                                                                  \
+    X(NO_DESCRIPTORS, ERROR,                                                                                \
+      "${here} has no file descriptor left for a connection",                                               \
+      "raise the limit: 'ulimit -n'",                                                                       \
+      "n1 has no file descriptor left for a connection",                                                    \
+      "socket failed with EMFILE or ENFILE.")                                                               \
+    X(CONNECT_FAILED, ERROR,                                                                                \
+      "the connection to ${at} failed after ${took}: ${error}",                                             \
+      "check the network between ${here} and ${address}",                                                   \
+      "the connection to 10.0.0.1:29500 failed after 2.0 s: connection reset by peer",                      \
+      "connect failed with an error that has no row of its own.")                                           \
+    X(HELLO_UNANSWERED, ERROR,                                                                              \
+      "${at} accepts connections, but does not reply within ${took}",                                       \
+      "its ddprun may be stopped or starved of CPU; or a proxy (a service mesh's sidecar) or another "      \
+      "service has that port",                                                                              \
+      "10.0.0.1:29500 accepts connections, but does not reply within 5.0 s",                                \
+      "The TCP connection succeeded, but no reply to the store's handshake arrived.")                       \
+    X(HELLO_CLOSED, ERROR,                                                                                  \
+      "${at} accepts connections and closes them on the first message",                                     \
+      "the port may belong to a store of another user (run as the same user, or pass --insecure), a "       \
+      "proxy or load balancer without a store, PyTorch's own store before 2.5, or another service; "        \
+      "in a service mesh disable the sidecar for this job (sidecar.istio.io/inject: \"false\")",            \
+      "10.0.0.1:29500 accepts connections and closes them on the first message",                            \
+      "The peer closed the connection after the handshake request. Typical cause on one host: the "         \
+      "store belongs to another user.")                                                                     \
+    X(PORT_IS_HTTP, ERROR,                                                                                  \
+      "${at} is a web server or HTTP proxy, not a store; it sent \"${bytes}\"",                             \
+      "choose another port, or pass the address of the store and not of a proxy",                           \
+      "10.0.0.1:29500 is a web server or HTTP proxy, not a store; it sent \"HTTP/1.1 400 Bad "              \
+      "Request\"",                                                                                          \
+      "The first bytes of the reply are HTTP.")                                                             \
+    X(PORT_IS_TLS, ERROR,                                                                                   \
+      "${at} speaks TLS; it is not a store",                                                                \
+      "choose another port; in a service mesh disable the sidecar for this job "                            \
+      "(sidecar.istio.io/inject: \"false\")",                                                               \
+      "10.0.0.1:29500 speaks TLS; it is not a store",                                                       \
+      "The first bytes of the reply are a TLS record.")                                                     \
+    X(PORT_IS_SSH, ERROR,                                                                                   \
+      "${at} is an SSH server, not a store; it sent \"${bytes}\"",                                          \
+      "choose another port",                                                                                \
+      "10.0.0.1:22 is an SSH server, not a store; it sent \"SSH-2.0-OpenSSH_9.2\"",                         \
+      "The first bytes of the reply are an SSH banner.")                                                    \
+    X(PORT_IS_TORCH, ERROR,                                                                                 \
+      "${at} is a PyTorch store (torchrun's or a script's), not a ddprun store",                            \
+      "start ddprun on that node in place of torchrun, or choose another port",                             \
+      "10.0.0.1:29500 is a PyTorch store (torchrun's or a script's), not a ddprun store",                   \
+      "The reply has the form of PyTorch's TCPStore, but ddprun's extensions are missing.")                 \
+    X(PORT_IS_OTHER_SERVICE, ERROR,                                                                         \
+      "${at} is another service, not a store; it sent \"${bytes}\"",                                        \
+      "choose another port",                                                                                \
+      "10.0.0.1:29500 is another service, not a store; it sent \"220 mail ESMTP\"",                         \
+      "The reply has no form that ddprun recognizes.")                                                      \
+    X(HELLO_FAILED, ERROR,                                                                                  \
+      "the connection to ${at} broke during the first message: ${error}",                                   \
+      "check the network between ${here} and ${address}",                                                   \
+      "the connection to 10.0.0.1:29500 broke during the first message: connection reset by peer",          \
+      "Reading or writing the handshake failed with a system error.")
 
-/* Refused nodes; the sentence in ${words} names both values and both hosts (admission.c). */
-#define FINDING_WAS_REFUSED "a node was refused ${time} ago: ${words}"
-#define FINDINGS_OF_REFUSALS(X)                                                                              \
-    X(WRONG_TASK_LAYOUT, ERROR, "${words}",                                                                  \
-      "start one ddprun on each node, which starts the workers itself (srun --ntasks-per-node=1 ddprun "     \
-      "..., mpirun --map-by ppr:1:node ddprun ...), or run one worker in each task (ddprun --per_task ...)") \
-    X(LAUNCHED_TWICE, ERROR, "${words}",                                                                     \
-      "end one of the two; two jobs on the same nodes need different --rdzv_id and --master_port")           \
-    X(NODE_RANK_TAKEN, ERROR, "${words}${unclaimed}",                                                        \
-      "give every node a --node_rank of its own; end the other ddprun if it is a stray one")                 \
-    X(NODE_RANK_TOO_HIGH, ERROR, FINDING_WAS_REFUSED,                                                        \
-      "node ranks count from 0 to nnodes - 1")                                                               \
-    X(JOB_FULL, ERROR, "${words}",                                                                           \
-      "raise --nnodes, or end a node that is not wanted: one of an earlier start, or of another job")        \
-    X(VERSION_DIFFERS, ERROR, FINDING_WAS_REFUSED,                                                           \
-      "install the same version of ddprun on every node")                                                    \
-    X(JOB_DIFFERS, ERROR, FINDING_WAS_REFUSED,                                                               \
-      "give every node the same --rdzv_id, or another port to each job")                                     \
-    X(NNODES_DIFFERS, ERROR, FINDING_WAS_REFUSED,                                                            \
-      "give every node the same --nnodes")                                                                   \
-    X(NPROC_DIFFERS, ERROR, FINDING_WAS_REFUSED,                                                             \
-      "give every node the same --nproc_per_node, or say --uneven")                                          \
-    X(PROGRAM_DIFFERS, ERROR, FINDING_WAS_REFUSED,                                                           \
-      "start the same program on every node, give each job an --rdzv_id, or say --uneven")                       \
-    X(STALE_INSTANCE, ERROR, FINDING_WAS_REFUSED,                                                            \
-      "start this ddprun again")                                                                             \
-    X(JOB_OVER, ERROR, FINDING_WAS_REFUSED,                                                                  \
-      "start the job again, under another --rdzv_id if the old one is still ending")                         \
-    X(STORE_FULL, ERROR, FINDING_WAS_REFUSED,                                                                \
-      "raise the store's --max_bytes")                                                                       \
-    X(BAD_JOIN, ERROR, FINDING_WAS_REFUSED,                                                                  \
-      "this is an error in ddprun: please report it")                                                        \
-    X(ALREADY_IN, ERROR, FINDING_WAS_REFUSED,                                                                \
-      "this is an error in ddprun: please report it")
+/* Rejected nodes; ${words} names both values and both hosts (admission.c). */
+#define FINDING_WAS_REJECTED "a node was rejected ${time} ago: ${words}"
+#define FINDINGS_OF_REFUSALS(X)                                                                             \
+    X(WRONG_TASK_LAYOUT, ERROR,                                                                             \
+      "${words}",                                                                                           \
+      "start one ddprun on each node, which starts the workers (srun --ntasks-per-node=1 ddprun ..., "      \
+      "mpirun --map-by ppr:1:node ddprun ...), or run one worker in each task (ddprun --per_task ...)",     \
+      "Slurm started 8 ddprun on 2 nodes (job 77), 4 of them here: each would start all workers of "        \
+      "its node",                                                                                           \
+      "The scheduler started several tasks on a node, and each task runs ddprun.")                          \
+    X(LAUNCHED_TWICE, ERROR,                                                                                \
+      "${words}",                                                                                           \
+      "stop one of the two; two jobs on the same nodes need different --rdzv_id and --master_port",         \
+      "ddprun was started twice on n1: pid 80 has --node_rank=1, which pid 71 has already",                 \
+      "Two agents on one host joined with the same node rank.")                                             \
+    X(NODE_RANK_TAKEN, ERROR,                                                                               \
+      "${words}${unclaimed}",                                                                               \
+      "give every node its own --node_rank; stop the other ddprun if it is a stray one",                    \
+      "n2 (pid 90) has --node_rank=1, which n1 (pid 80) has already; no node has rank 2: was the "          \
+      "same --node_rank used on every node?",                                                               \
+      "Two agents on different hosts joined with the same node rank. Typical cause: a copied command "      \
+      "line.")                                                                                              \
+    X(NODE_RANK_TOO_HIGH, ERROR,                                                                            \
+      FINDING_WAS_REJECTED,                                                                                 \
+      "node ranks count from 0 to nnodes - 1",                                                              \
+      "a node was rejected 2.0 s ago: n2 (pid 90) has --node_rank=2, but --nnodes=2",                       \
+      "A node joined with a rank that is not below --nnodes.")                                              \
+    X(JOB_FULL, ERROR,                                                                                      \
+      "${words}",                                                                                           \
+      "raise --nnodes, or stop a node that does not belong: one of an earlier start, or of another "        \
+      "job",                                                                                                \
+      "n3 (pid 99) is one node too many: job 'none' has 2 of 2 already, as n0 requires",                    \
+      "More nodes joined than --nnodes allows.")                                                            \
+    X(VERSION_DIFFERS, ERROR,                                                                               \
+      FINDING_WAS_REJECTED,                                                                                 \
+      "install the same version of ddprun on every node",                                                   \
+      "a node was rejected 2.0 s ago: n1 runs ddprun 0.9, n0 runs ddprun 1.0",                              \
+      "The agents sent different versions when they joined.")                                               \
+    X(JOB_DIFFERS, ERROR,                                                                                   \
+      FINDING_WAS_REJECTED,                                                                                 \
+      "pass the same --rdzv_id on every node, or give each job its own port",                               \
+      "a node was rejected 2.0 s ago: n1 belongs to job 'b', this is the rendezvous of job 'a'",            \
+      "A node joined with another job id. Typical cause: two jobs share a host and a port.")                \
+    X(NNODES_DIFFERS, ERROR,                                                                                \
+      FINDING_WAS_REJECTED,                                                                                 \
+      "pass the same --nnodes on every node",                                                               \
+      "a node was rejected 2.0 s ago: n1 has --nnodes=3 (static), n0 has --nnodes=2 (static)",              \
+      "The agents sent different values of --nnodes when they joined.")                                     \
+    X(NPROC_DIFFERS, ERROR,                                                                                 \
+      FINDING_WAS_REJECTED,                                                                                 \
+      "pass the same --nproc_per_node on every node, or pass --uneven",                                     \
+      "a node was rejected 2.0 s ago: n1 has --nproc_per_node=4, n0 has --nproc_per_node=8",                \
+      "The agents sent different numbers of workers, and --uneven is not set.")                             \
+    X(PROGRAM_DIFFERS, ERROR,                                                                               \
+      FINDING_WAS_REJECTED,                                                                                 \
+      "start the same program on every node, give each job its own --rdzv_id, or pass --uneven",            \
+      "a node was rejected 2.0 s ago: n1 starts the program 'eval.py', n0 'train.py'",                      \
+      "The agents sent different names of the program when they joined.")                                   \
+    X(STALE_INSTANCE, ERROR,                                                                                \
+      FINDING_WAS_REJECTED,                                                                                 \
+      "start this ddprun again",                                                                            \
+      "a node was rejected 2.0 s ago: n1 knew an earlier life of job 'a': the job has ended and "           \
+      "started again since",                                                                                \
+      "The agent has the instance id of an earlier start of this job.")                                     \
+    X(JOB_OVER, ERROR,                                                                                      \
+      FINDING_WAS_REJECTED,                                                                                 \
+      "start the job again, with another --rdzv_id if the old one is still ending",                         \
+      "a node was rejected 2.0 s ago: job 'a', which n1 joins, is over",                                    \
+      "A node joined a job that has ended.")                                                                \
+    X(STORE_FULL, ERROR,                                                                                    \
+      FINDING_WAS_REJECTED,                                                                                 \
+      "raise the store's --max_bytes",                                                                      \
+      "a node was rejected 2.0 s ago: the store has no memory left for n1: 2 of its nodes are here",        \
+      "Registering the node would exceed the store's memory limit.")                                        \
+    X(BAD_JOIN, ERROR,                                                                                      \
+      FINDING_WAS_REJECTED,                                                                                 \
+      "this is a defect of ddprun: please report it",                                                       \
+      "a node was rejected 2.0 s ago: n1 brings 0 workers; a node has 1 to 4096",                           \
+      "A join message has values out of range.")                                                            \
+    X(ALREADY_IN, ERROR,                                                                                    \
+      FINDING_WAS_REJECTED,                                                                                 \
+      "this is a defect of ddprun: please report it",                                                       \
+      "a node was rejected 2.0 s ago: n1 takes part in attempt 1 already",                                  \
+      "An agent joined twice in one attempt.")
 
-/* How the job was started, by a scheduler and on its nodes. ${launch} is what starts one ddprun on each node there. */
-#define FINDINGS_OF_LAUNCHES(X)                                                                              \
-    X(LAUNCHED_ON_ONE_NODE, ERROR,                                                                           \
-      "${scheduler} has given ${subject} ${count} nodes, but ${who} only on the first of them",              \
-      "'${launch} ...' starts one on each node; --nnodes=1 says that this node is enough")                   \
-    X(STEP_IS_SMALLER, WARNING,                                                                              \
-      "${scheduler} has given ${subject} ${count} nodes, but has started ddprun on ${launched} of them",     \
-      "'${launch} ...' starts one on each node (look for --ntasks=1); --nnodes=${launched} says that it is " \
-      "meant")                                                                                               \
-    X(NNODES_NOT_LAUNCHED, WARNING,                                                                          \
-      "${subject} wants ${count} nodes (--nnodes), but ${scheduler} has started ddprun on ${launched}",      \
-      "ask ${scheduler} for ${count} nodes, or leave --nnodes out")                                          \
-    X(NPROC_UNEVEN, NOTE,                                                                                    \
-      "${subject} brings ${most} and ${other} ${least}; ${world}",                                           \
-      "nothing, if that is what you want; else look why ${other} counts less")
+/* How a scheduler started the job. ${launch} is the command that starts one ddprun on each node there. */
+#define FINDINGS_OF_LAUNCHES(X)                                                                             \
+    X(LAUNCHED_ON_ONE_NODE, ERROR,                                                                          \
+      "${scheduler} gave ${subject} ${count} nodes, but started ${who} only on the first",                  \
+      "'${launch} ...' starts one on each node; pass --nnodes=1 to use this node alone",                    \
+      "Slurm gave job 77 4 nodes, but started ddprun only on the first",                                    \
+      "The scheduler's variables name several nodes, but no step runs on the others. Typical cause: "       \
+      "sbatch runs the script on the first node only.")                                                     \
+    X(STEP_TOO_SMALL, WARNING,                                                                              \
+      "${scheduler} gave ${subject} ${count} nodes, but started ddprun on ${launched} of them",             \
+      "'${launch} ...' starts one on each node (check for --ntasks=1); pass --nnodes=${launched} if "       \
+      "this is intended",                                                                                   \
+      "Slurm gave job 77 4 nodes, but started ddprun on 2 of them",                                         \
+      "The step has fewer nodes than the allocation.")                                                      \
+    X(NNODES_NOT_LAUNCHED, WARNING,                                                                         \
+      "${subject} needs ${count} nodes (--nnodes), but ${scheduler} started ddprun on ${launched}",         \
+      "request ${count} nodes from ${scheduler}, or omit --nnodes",                                         \
+      "job 77 needs 4 nodes (--nnodes), but Slurm started ddprun on 2",                                     \
+      "--nnodes differs from the number of nodes of the scheduler's step.")                                 \
+    X(NPROC_UNEVEN, NOTE,                                                                                   \
+      "${subject} has ${most}, ${other} has ${least}; ${world}",                                            \
+      "nothing if this is intended; otherwise find out why ${other} counts fewer",                          \
+      "node 0 (n0, pid 71) has 8 workers, node 1 (n1, pid 80) has 7; together 15",                          \
+      "The nodes joined with different numbers of workers. Typical cause: a GPU that has failed and "       \
+      "is no longer listed.")
 
-/* Clients of the store's port that are no part of the job. */
-#define FINDINGS_OF_STRANGERS(X)                                                                             \
-    X(PROXY_BETWEEN, ERROR,                                                                                  \
-      "connections come in from ${subject}${times}, which is a proxy's address (a service mesh's sidecar)",  \
-      "switch the sidecar off for this job (sidecar.istio.io/inject: \"false\")")                            \
-    X(TLS_CLIENT, WARNING,                                                                                   \
-      "${subject} speaks TLS to the store${times}: a service mesh or a browser, and no ddprun",              \
-      "in a service mesh switch the sidecar off for this job (sidecar.istio.io/inject: \"false\")")          \
-    X(TORCHRUN_INSTEAD, WARNING,                                                                             \
-      "${subject} speaks PyTorch's protocol${times}, but no ddprun has joined from there",                   \
-      "start ddprun there, in place of torchrun or the bare script")                                         \
-    X(OTHER_JOB, WARNING,                                                                                    \
-      "${subject} asks for job '${job}'${times}, and this store serves job '${here}'",                       \
-      "give every node the same --rdzv_id; end a launcher that is left from another job")                    \
-    X(SILENT_CLIENT, NOTE,                                                                                   \
-      "${subject} has connected${times} and never said a whole word",                                        \
-      "a health check or a port scanner; or a firewall that lets connections begin and drops what follows")  \
-    X(FOREIGN_CLIENT, NOTE,                                                                                  \
-      "${subject} was turned away${times}: it speaks ${kind}, its first bytes are ${bytes}",                   \
-      "a port scanner, a health check or a monitor; harmless, but a node that is missing may be behind it")
+/* Clients of the store's port that are not part of the job. */
+#define FINDINGS_OF_STRANGERS(X)                                                                            \
+    X(PROXY_BETWEEN, ERROR,                                                                                 \
+      "connections arrive from ${subject}${times}, the address of a proxy (a service mesh's sidecar)",      \
+      "disable the sidecar for this job (sidecar.istio.io/inject: \"false\")",                              \
+      "connections arrive from 127.0.0.6, 3 times, the address of a proxy (a service mesh's sidecar)",      \
+      "Istio's sidecar replaces the address of each client with 127.0.0.6.")                                \
+    X(TLS_CLIENT, WARNING,                                                                                  \
+      "${subject} speaks TLS to the store${times}: a service mesh or a browser, not ddprun",                \
+      "in a service mesh disable the sidecar for this job (sidecar.istio.io/inject: \"false\")",            \
+      "10.0.0.9 speaks TLS to the store, 3 times: a service mesh or a browser, not ddprun",                 \
+      "The first bytes of a connection to the store are a TLS handshake.")                                  \
+    X(TORCHRUN_INSTEAD, WARNING,                                                                            \
+      "${subject} speaks PyTorch's protocol${times}, but no ddprun has joined from that address",           \
+      "start ddprun there in place of torchrun or of the bare script",                                      \
+      "10.0.0.9 speaks PyTorch's protocol, 2 times, but no ddprun has joined from that address",            \
+      "A client of PyTorch connected from an address without an agent.")                                    \
+    X(OTHER_JOB, WARNING,                                                                                   \
+      "${subject} requests job '${job}'${times}; this store serves job '${here}'",                          \
+      "pass the same --rdzv_id on every node; stop a launcher that another job left",                       \
+      "10.0.0.9 requests job 'b', 2 times; this store serves job 'a'",                                      \
+      "A ddprun connected and named a job that this store does not serve.")                                 \
+    X(SILENT_CLIENT, NOTE,                                                                                  \
+      "${subject} connected${times} and never sent a complete message",                                     \
+      "a health check or a port scanner; or a firewall that lets connections begin and drops what "         \
+      "follows",                                                                                            \
+      "10.0.0.9 connected, 4 times and never sent a complete message",                                      \
+      "A connection to the store closed or timed out before its first message was complete.")               \
+    X(FOREIGN_CLIENT, NOTE,                                                                                 \
+      "${subject} was rejected${times}: it speaks ${kind}; its first bytes are ${bytes}",                   \
+      "harmless if it is a port scanner, a health check or a monitor; a missing node may hide behind "      \
+      "it",                                                                                                 \
+      "10.0.0.9 was rejected, 2 times: it speaks HTTP; its first bytes are GET / HTTP/1.1",                 \
+      "The first bytes of a connection to the store belong to another protocol.")
 
 /* The store itself. */
-#define FINDINGS_OF_THE_STORE(X)                                                                             \
-    X(ACCEPT_QUEUE_OVERFLOWED, WARNING,                                                                      \
-      "the queue for new connections on ${subject} has overflowed ${count} times since the store began "     \
-      "(somaxconn ${somaxconn})",                                                                            \
-      "sysctl net.core.somaxconn=${wanted} on that machine")                                                 \
-    X(STORE_WITHOUT_FILES, ERROR,                                                                            \
-      "the store on ${subject} has turned ${count} connections away for want of file descriptors",           \
-      "raise the hard limit there: 'ulimit -n', LimitNOFILE= of a service")                                  \
-    X(STORE_OUT_OF_ROOM, ERROR,                                                                                     \
-      "the store on ${subject} is full: ${used} of ${max} bytes",                                            \
-      "raise --max-bytes, or look for a program that keeps data in keys: ddpctl keys")
+#define FINDINGS_OF_THE_STORE(X)                                                                            \
+    X(ACCEPT_QUEUE_OVERFLOWED, WARNING,                                                                     \
+      "the queue of new connections on ${subject} overflowed ${count} times since the store started "       \
+      "(somaxconn ${somaxconn})",                                                                           \
+      "sysctl net.core.somaxconn=${wanted} on that machine",                                                \
+      "the queue of new connections on n0 overflowed 12 times since the store started (somaxconn 128)",     \
+      "The kernel counts dropped connections (ListenOverflows). Clients retry after 1, 3 and 7 "            \
+      "seconds, so the start is slow.")                                                                     \
+    X(STORE_NO_DESCRIPTORS, ERROR,                                                                          \
+      "the store on ${subject} rejected ${count} connections for lack of file descriptors",                 \
+      "raise the hard limit there: 'ulimit -n', or LimitNOFILE= of the service",                            \
+      "the store on n0 rejected 7 connections for lack of file descriptors",                                \
+      "accept failed with EMFILE or ENFILE.")                                                               \
+    X(STORE_NEARLY_FULL, ERROR,                                                                             \
+      "the store on ${subject} is full: ${used} of ${max} bytes",                                           \
+      "raise --max-bytes, or find the program that keeps data in keys: ddpctl keys",                        \
+      "the store on n0 is full: 1073000000 of 1073741824 bytes",                                            \
+      "Less than 1/64 of the store's memory limit is free. SET requests fail when it is used up.")
 
-/* Why a node is not here. */
-#define FINDINGS_OF_NODES(X)                                                                                 \
-    X(PROGRAM_MISSING_ON_NODE, ERROR,                                                                        \
-      "${subject} cannot start the program: ${words}",                                                       \
-      "the program, its interpreter and its libraries must be there on every node under the same name")      \
-    X(WORKER_FAILED, ERROR,                                                                                  \
-      "${subject} ${words}, ${time} after the start of the round",                                           \
-      "what came after this is a consequence; its last words are in its log and in the report")              \
-    X(NODE_LOST_SILENT, ERROR,                                                                               \
-      "${subject} has been lost for ${time}: ${words}",                                                          \
-      "the machine or the network to it is down, or it is frozen; what ran there cannot be asked")           \
-    X(NODE_LOST_CLOSED, ERROR,                                                                               \
-      "${subject} has been lost for ${time}: ${words}",                                                          \
-      "its ddprun has ended or was killed there: look at its output, and for an out-of-memory kill")         \
-    X(NODE_STOOD_STILL, ERROR,                                                                               \
-      "${subject} stood still for at least ${time}, and the job goes on without it: ${words}",               \
-      "find out what stopped it: kill -STOP, Ctrl-Z, a debugger, a frozen container, a virtual machine that " \
-      "was moved or suspended; a --node_timeout longer than such a pause lets the job wait for it")          \
-    X(NODE_UNHEARD, ERROR,                                                                                   \
-      "the store has given up ${subject}, although it ran all the time: ${words}",                           \
-      "what it says does not arrive: look at the network and the firewalls between it and the store")        \
-    X(NODE_CAME_AND_DIED, ERROR,                                                                             \
-      "${subject} had come, stayed ${stayed}, and has been gone for ${time}: ${words}",                          \
-      "its ddprun has ended or was killed there: look at its output; start it again, the job waits")         \
-    X(NODE_LEFT, ERROR,                                                                                      \
-      "${subject} has left ${time} ago: ${words}",                                                           \
-      "somebody has stopped it there: a user, a scheduler, a time limit")                                    \
-    X(NODE_WAS_REFUSED, ERROR,                                                                               \
-      "${subject} is still missing: its ddprun was refused (${code}) and has ended",                         \
-      "mend what it was refused for and start it again there${then}")                                        \
-    X(NODE_NEVER_CAME, ERROR,                                                                                \
-      "${subject} ${have} not come: no ddprun with that node rank has joined in ${time}",     \
-      "is ddprun started there, with this --node_rank and with ${endpoint} as the master? If it is, it "     \
-      "says itself where it is stuck")                                                                       \
-    X(TOO_FEW_NODES, ERROR,                                                                                  \
-      "${subject} ${have} come in ${time}: ${hosts}",                                                           \
-      "is ddprun started on the others, with the same --rdzv_id and ${endpoint} as --rdzv_endpoint? If it "  \
-      "is, it says itself where it is stuck")                                                                \
-    X(TOO_FEW_LEFT, ERROR,                                                                                   \
-      "only ${subject} ${are} left: the job waits for ${missing} to join, for ${left} at "                       \
-      "most (${knob} is ${limit}), and ends then",                                                           \
-      "start ddprun on another node with the same --rdzv_id and ${endpoint} as --rdzv_endpoint, and it goes " \
-      "on; Ctrl-C on each of the nodes ends it now; a smaller MIN in --nnodes=MIN:MAX lets it go on with fewer") \
-    X(NODE_DOES_NOT_STOP, WARNING,                                                                           \
-      "${subject} was told to stop ${time} ago and has not said that it has",                                \
-      "a worker there may be in the kernel and cannot be killed; see its own output")                        \
-    X(LATE_NODE_IS_SPARE, NOTE,                                                                              \
-      "${subject} came when the job was running with ${members}: it waits as a spare for the next round",    \
-      "nothing; --grow=now restarts the workers with it at once")
+/* Why a node is missing. */
+#define FINDINGS_OF_NODES(X)                                                                                \
+    X(PROGRAM_MISSING_ON_NODE, ERROR,                                                                       \
+      "${subject} cannot start the program: ${words}",                                                      \
+      "install the program, its interpreter and its libraries on every node under the same path",           \
+      "node 1 (n1) cannot start the program: ./train: no such file or directory",                           \
+      "execve failed on that node, with ENOENT or EACCES for example.")                                     \
+    X(WORKER_FAILED, ERROR,                                                                                 \
+      "${subject} ${words}, ${time} after the start of the round",                                          \
+      "later failures are consequences; the end of its log and of the report show the reason",              \
+      "rank 3 (n1, pid 812) exited with code 1, 12.3 s after the start of the round",                       \
+      "This worker failed first, by the clock of the store.")                                               \
+    X(NODE_LOST_SILENT, ERROR,                                                                              \
+      "${subject} has been lost for ${time}: ${words}",                                                     \
+      "the machine or its network is down, or the machine is frozen; processes there cannot be "            \
+      "inspected",                                                                                          \
+      "node 1 (n1, pid 80) has been lost for 12 s: silent for 15000 ms",                                    \
+      "No heartbeat arrived for --node_timeout, and the connection stayed open.")                           \
+    X(NODE_LOST_CLOSED, ERROR,                                                                              \
+      "${subject} has been lost for ${time}: ${words}",                                                     \
+      "its ddprun exited or was killed: check its output, and the kernel's log for an out-of-memory "       \
+      "kill",                                                                                               \
+      "node 1 (n1, pid 80) has been lost for 12 s: its connection was closed",                              \
+      "The agent's connection closed without a message that it leaves.")                                    \
+    X(NODE_FROZEN, ERROR,                                                                                   \
+      "${subject} was frozen for at least ${time}, and the job continues without it: ${words}",             \
+      "find what stopped it: kill -STOP, Ctrl-Z, a debugger, a frozen container, a virtual machine "        \
+      "that was moved or suspended; a --node_timeout above that pause lets the job wait",                   \
+      "this ddprun (node 1, n1, pid 80) was frozen for at least 32 s, and the job continues without "       \
+      "it: it was dropped as silent for 15000 ms (--node_timeout is 15 s)",                                 \
+      "The agent's own timers fired late by that time, and the store dropped the node meanwhile.")          \
+    X(NODE_UNREACHABLE, ERROR,                                                                              \
+      "the store dropped ${subject}, although it ran all the time: ${words}",                               \
+      "its messages do not arrive: check the network and the firewalls between it and the store",           \
+      "the store dropped this ddprun (node 1, n1, pid 80), although it ran all the time: it was "           \
+      "dropped as silent for 15000 ms (--node_timeout is 15 s)",                                            \
+      "The store reported a time-out of this node, but the agent's timers were never late.")                \
+    X(NODE_DIED_WAITING, ERROR,                                                                             \
+      "${subject} had joined, stayed ${stayed}, and has been gone for ${time}: ${words}",                   \
+      "its ddprun exited or was killed: check its output and start it again; the job waits",                \
+      "node 1 (n1, pid 80) had joined, stayed 3.0 s, and has been gone for 12 s: its connection was "       \
+      "closed",                                                                                             \
+      "The node was lost before the first round began.")                                                    \
+    X(NODE_LEFT, ERROR,                                                                                     \
+      "${subject} left ${time} ago: ${words}",                                                              \
+      "a user, a scheduler or a time limit stopped it there",                                               \
+      "node 1 (n1, pid 80) left 12 s ago: SIGTERM from pid 77 (bash) of ann",                               \
+      "The agent announced that it leaves because of a signal.")                                            \
+    X(NODE_REJECTED, ERROR,                                                                                 \
+      "${subject} is still missing: its ddprun was rejected (${code}) and exited",                          \
+      "fix the mismatch and restart ddprun on that node; ${others}",                                            \
+      "node 1 (n1, pid 80) is still missing: its ddprun was rejected (NNODES_DIFFERS) and exited",          \
+      "A node was rejected when it joined, and has not joined since.")                                      \
+    X(NODE_MISSING, ERROR,                                                                                  \
+      "${subject} ${have} not joined within ${time}",                                                       \
+      "check that ddprun runs there with this --node_rank and ${endpoint} as the master; if it does, "      \
+      "its own output shows where it is stuck",                                                             \
+      "nodes 3, 64-127 have not joined within 32 s",                                                        \
+      "No agent with this node rank has ever connected to the store.")                                      \
+    X(TOO_FEW_NODES, ERROR,                                                                                 \
+      "${subject} ${have} joined within ${time}: ${hosts}",                                                 \
+      "check that ddprun runs on the others with the same --rdzv_id and ${endpoint} as "                    \
+      "--rdzv_endpoint; if it does, its own output shows where it is stuck",                                \
+      "2 of at least 4 nodes have joined within 32 s: n0, n1",                                              \
+      "An elastic job has fewer nodes than the minimum of --nnodes=MIN:MAX.")                               \
+    X(TOO_FEW_LEFT, ERROR,                                                                                  \
+      "only ${subject} ${are} left: the job waits for ${missing} to join, for at most ${left} "             \
+      "(${knob} is ${limit}), and then ends",                                                               \
+      "start ddprun on another node with the same --rdzv_id and ${endpoint} as --rdzv_endpoint; "           \
+      "Ctrl-C on each node ends the job now; a smaller MIN in --nnodes=MIN:MAX lets it continue with "      \
+      "fewer nodes",                                                                                        \
+      "only 1 of at least 2 nodes is left: the job waits for 1 more node to join, for at most 5 min "       \
+      "(--rejoin_timeout is 15 min), and then ends",                                                        \
+      "A running elastic job lost nodes and fell below its minimum.")                                       \
+    X(NODE_STOP_SLOW, WARNING,                                                                              \
+      "${subject} was asked to stop ${time} ago and has not confirmed it",                                  \
+      "a worker there may hang in the kernel, where it cannot be killed; see the output of that node",      \
+      "node 1 (n1, pid 80) was asked to stop 20 s ago and has not confirmed it",                            \
+      "The grace period of the round's end has passed without a reply of the agent.")                       \
+    X(NODE_IS_SPARE, NOTE,                                                                                  \
+      "${subject} joined while the job ran with ${members}: it waits as a spare for the next round",        \
+      "nothing; --grow=now restarts the workers with it at once",                                           \
+      "node 2 (n2, pid 90) joined while the job ran with 2 nodes: it waits as a spare for the next "        \
+      "round",                                                                                              \
+      "An elastic job accepts new nodes only between rounds.")
 
-/* Why a rank does not come: what is known of it. "the end of a process outweighs what it does now". */
-#define FINDINGS_OF_RANKS(X)                                                                                 \
-    X(RANK_LEFT_EARLY, WARNING,                                                                              \
-      "${subject} ended with 0 while ${waiters} waited for ${it} ${where}",                                     \
-      "it believed to be ready: uneven numbers of batches, or a branch that ends one rank early; let every " \
-      "rank come to the same barriers and collectives, and all of them to one last barrier before they end") \
-    X(RANK_KILLED, ERROR,                                                                                    \
-      "${subject}: was killed by signal ${signal}${where}",                                                  \
-      "look at its last words; a kill without words is often the kernel's, for memory")                      \
-    X(RANK_EXITED, ERROR,                                                                                    \
-      "${subject}: has exited with code ${code}${where}",                                                    \
-      "with 0 it believes to be ready while others wait for it; else look at its last words")                \
-    X(RANK_NODE_LOST, ERROR,                                                                                 \
-      "${subject}: its node is lost${where}",                                                                \
-      "see what is said of the node")                                                                        \
-    X(RANK_STANDS_STILL, WARNING,                                                                            \
-      "${subject} has made no step for ${time}${last}, and ${others} for it in ${call}; it ${does}",       \
-      "it may only need longer (a checkpoint, an evaluation); kill -CONT ${pid} if it is stopped, else ask it " \
-      "with py-spy dump --pid ${pid} or gdb -p ${pid}")                                                      \
-    X(UNEVEN_INPUTS, ERROR,                                                                                  \
-      "${subject} in ${what}, while ${other} in ${elsewhere}: they have gone different ways",                \
-      "uneven numbers of batches, or a branch that not all ranks take: every rank must come to the same "    \
-      "barriers and collectives in the same order")                                                          \
-    X(RANK_STOPPED, ERROR,                                                                                   \
-      "${subject}: is stopped (state T)${where}${since}",                                                    \
-      "kill -CONT ${pid} lets it go on; a debugger or a suspended terminal may hold it")                     \
-    X(RANK_IN_KERNEL, ERROR,                                                                                 \
-      "${subject}: hangs in the kernel (state D${wchan})${where}${since}",                                   \
-      "a disk, a network file system or a driver does not answer on that host: look there first")            \
-    X(RANK_BURNS_CPU, WARNING,                                                                               \
-      "${subject}: computes (${cpu} % CPU)${where} and has not come; ${heard}",                               \
-      "it may only need longer (preparing data, importing); ask it with py-spy dump --pid ${pid} or gdb")    \
-    X(RANK_WAITS_ELSEWHERE, ERROR,                                                                           \
-      "${subject}: connected${where}, but waits for ${waits}; last heard ${silent} ago",                     \
-      "it has gone another way than the others: compare what they call before this point")                   \
-    X(RANK_DISCONNECTED, WARNING,                                                                            \
-      "${subject}: was connected${where}, but has closed its connection; last heard ${silent} ago",          \
-      "it may compute on without the store, or be about to end; ask it with py-spy dump or gdb")             \
-    X(RANK_HAS_NOT_COME, WARNING,                                                                            \
-      "${subject}: connected${where}, but has not come; last heard ${silent} ago${does}",                    \
-      "it sleeps or waits for something outside the store: ask it with py-spy dump --pid ${pid} or gdb")     \
-    X(RANK_NOT_CONNECTED, WARNING,                                                                           \
-      "${subject}: never connected; its process was started${where}${does}",                                 \
-      "it is still loading, or uses no store at all; ask it with py-spy dump --pid ${pid} or gdb")           \
-    X(RANK_UNKNOWN, ERROR,                                                                                   \
-      "${subject}: never connected",                                                                         \
-      "no agent has started it here, and it has not introduced itself")
+/* Why a rank does not arrive. The end of a process outweighs its present state. */
+#define FINDINGS_OF_RANKS(X)                                                                                \
+    X(RANK_EXITED_EARLY, WARNING,                                                                           \
+      "${subject} exited with code 0 while ${waiters} waited for ${it} ${where}",                           \
+      "check for uneven numbers of batches, or a branch that ends one rank early; let all ranks "           \
+      "enter the same collectives, and one last barrier before they exit",                                  \
+      "rank 0 (n1, pid 812) exited with code 0 while ranks 1-3 waited for it at barrier 'epoch-3'",         \
+      "A rank exited with success while other ranks were waiting for it.")                                  \
+    X(RANK_KILLED, ERROR,                                                                                   \
+      "${subject}: killed by signal ${signal}${where}",                                                     \
+      "check the end of its log; a SIGKILL without a message is often the kernel's out-of-memory "          \
+      "killer",                                                                                             \
+      "rank 3: killed by signal 9, SIGKILL (n1, pid 812)",                                                  \
+      "The agent collected the worker's wait status.")                                                      \
+    X(RANK_EXITED, ERROR,                                                                                   \
+      "${subject}: exited with code ${code}${where}",                                                       \
+      "exit code 0: the rank finished while other ranks still needed it; any other code: check the "        \
+      "end of its log",                                                                                     \
+      "rank 3: exited with code 1 (n1, pid 812)",                                                           \
+      "The agent collected the worker's wait status.")                                                      \
+    X(RANK_NODE_LOST, ERROR,                                                                                \
+      "${subject}: its node is lost${where}",                                                               \
+      "see the finding about the node",                                                                     \
+      "rank 3: its node is lost (n1, pid 812)",                                                             \
+      "The agent of its node no longer answers.")                                                           \
+    X(RANK_STALLED, WARNING,                                                                                \
+      "${subject} has not made a step for ${time}${last}; ${others} for it in ${call}; it ${does}",         \
+      "it may only need longer (a checkpoint, an evaluation); kill -CONT ${pid} if it is stopped; "         \
+      "otherwise inspect it: py-spy dump --pid ${pid} or gdb -p ${pid}",                                    \
+      "rank 3 (n1, pid 812) has not made a step for 32 s (the last one was 120); 7 others wait for "        \
+      "it in all_reduce #1204; it is stopped (state T)",                                                    \
+      "Ranks record step and collective in shared memory. This rank is behind the call that the "           \
+      "others are in.")                                                                                     \
+    X(RANKS_DIVERGED, ERROR,                                                                                \
+      "${subject} in ${what}, while ${other} in ${elsewhere}: their calls differ",                          \
+      "check for uneven numbers of batches, or a branch that not all ranks take: every rank must "          \
+      "enter the same barriers and collectives in the same order",                                          \
+      "rank 3 waits in barrier 'eval', while 3 ranks wait in barrier 'epoch-3': their calls differ",        \
+      "Two barriers wait for missing ranks at the same time.")                                              \
+    X(RANK_STOPPED, ERROR,                                                                                  \
+      "${subject}: stopped (state T)${where}${since}",                                                      \
+      "kill -CONT ${pid} continues it; a debugger or a suspended terminal may hold it",                     \
+      "rank 3: stopped (state T) (n1, pid 812), for 32 s",                                                  \
+      "/proc/PID/stat shows state T or t. Typical causes: Ctrl-Z, SIGSTOP, a debugger.")                    \
+    X(RANK_IN_KERNEL, ERROR,                                                                                \
+      "${subject}: hangs in the kernel (state D${wchan})${where}${since}",                                  \
+      "a disk, a network file system or a driver does not answer on that host: check its kernel log",       \
+      "rank 3: hangs in the kernel (state D, in nfs_wait_bit_killable) (n1, pid 812), for 32 s",            \
+      "/proc/PID/stat has shown state D for at least two seconds.")                                         \
+    X(RANK_BUSY, WARNING,                                                                                   \
+      "${subject}: computes (${cpu} % CPU)${where} and has not arrived; ${heard}",                          \
+      "it may only need longer (preparing data, importing); inspect it: py-spy dump --pid ${pid} or "       \
+      "gdb -p ${pid}",                                                                                      \
+      "rank 3: computes (98 % CPU) (n1, pid 812) and has not arrived; last message 32 s ago",               \
+      "The process uses CPU time, and has not reached the point where the others wait.")                    \
+    X(RANK_WAITS_ELSEWHERE, ERROR,                                                                          \
+      "${subject}: connected${where}, but waits for ${waits}; last message ${silent} ago",                  \
+      "its calls differ from those of the other ranks: compare the code before this point",                 \
+      "rank 3: connected (n1, pid 812), but waits for key 'eval'; last message 32 s ago",                   \
+      "Most ranks wait at one place, and this rank waits at another.")                                      \
+    X(RANK_DISCONNECTED, WARNING,                                                                           \
+      "${subject}: was connected${where}, but closed its connection; last message ${silent} ago",           \
+      "it may compute without the store, or be about to exit; inspect it: py-spy dump --pid ${pid} "        \
+      "or gdb -p ${pid}",                                                                                   \
+      "rank 3: was connected (n1, pid 812), but closed its connection; last message 32 s ago",              \
+      "The rank used the store, and has no connection to it any more.")                                     \
+    X(RANK_MISSING, WARNING,                                                                                \
+      "${subject}: connected${where}, but has not arrived; last message ${silent} ago${does}",              \
+      "it sleeps, or waits for something outside the store; inspect it: py-spy dump --pid ${pid} or "       \
+      "gdb -p ${pid}",                                                                                      \
+      "rank 3: connected (n1, pid 812), but has not arrived; last message 32 s ago; it sleeps in "          \
+      "futex_wait",                                                                                         \
+      "The rank is connected and idle, and has not reached the point where the others wait.")               \
+    X(RANK_NOT_CONNECTED, WARNING,                                                                          \
+      "${subject}: started${where}, but never connected to the store${does}",                               \
+      "it is still loading, or does not use the store; inspect it: py-spy dump --pid ${pid} or gdb "        \
+      "-p ${pid}",                                                                                          \
+      "rank 3: started (n1, pid 812), but never connected to the store; it sleeps in futex_wait",           \
+      "The agent started the process, but it has made no connection to the store.")                         \
+    X(RANK_UNKNOWN, ERROR,                                                                                  \
+      "${subject}: never connected",                                                                        \
+      "check how it is started: no agent has started it, and it has not identified itself",                 \
+      "rank 3: never connected",                                                                            \
+      "The rank is below WORLD_SIZE, but no process has it.")
 
 /* The ranks that wait because of the above. */
-#define FINDINGS_OF_WAITERS(X)                                                                               \
-    X(BARRIER_WAITS, WARNING,                                                                                \
-      "${subject}: ${arrived} of ${members} ranks have waited for ${time}, ${missing} missing",              \
-      "see what is said of the missing ranks")                                                               \
-    X(SETUP_UNFINISHED, WARNING,                                                                             \
-      "${subject}: ${arrived} of ${members} ranks have been in it for ${time} and wait for ${what}; not there: " \
-      "${missing}",                                                                                          \
-      "see what is said of the ranks that are not there; it goes on by itself when they come")               \
-    X(KEY_AWAITED, WARNING,                                                                                  \
-      "${waiters} for ${subject}, for ${time} now, and nobody has set it",                                      \
-      "the rank that sets it is busy, gone, or on another way: see the ranks that do not wait")
+#define FINDINGS_OF_WAITERS(X)                                                                              \
+    X(BARRIER_INCOMPLETE, WARNING,                                                                          \
+      "${subject}: ${arrived} of ${members} ranks have waited for ${time}; ${missing} missing",             \
+      "see the findings about the missing ranks",                                                           \
+      "barrier 'epoch-3': 3 of 4 ranks have waited for 32 s; 1 missing",                                    \
+      "A named barrier has waited for ten seconds, or until its time-out.")                                 \
+    X(INIT_INCOMPLETE, WARNING,                                                                             \
+      "${subject}: ${arrived} of ${members} ranks have waited for ${time} for ${what}; missing: "           \
+      "${missing}",                                                                                         \
+      "see the findings about the missing ranks; it continues when they arrive",                            \
+      "init_process_group: 3 of 4 ranks have waited for 32 s for the address of rank 3; missing: "          \
+      "rank 3",                                                                                             \
+      "PyTorch's ranks wait for a key that a missing rank would set during the set-up of a process "        \
+      "group.")                                                                                             \
+    X(KEY_NOT_SET, WARNING,                                                                                 \
+      "${waiters} for ${subject}, for ${time} now; no rank has set it",                                     \
+      "the rank that sets it is busy, gone, or in another branch: see the ranks that do not wait",          \
+      "rank 1 waits for key 'model-ready', for 32 s now; no rank has set it",                               \
+      "A wait on a key of the store has lasted for ten seconds.")
 
-/* What PyTorch's ranks do at the start. ${who} are processes, those first that do not belong there. */
-#define FINDINGS_OF_TORCH(X)                                                                                 \
-    X(STORE_SHARED, ERROR,                                                                                   \
-      "${subject}: ${count} processes take part, ${belong}: two launches share this store: ${who}",            \
-      "end the launch that is not wanted, and start the other again if it waits, too: PyTorch waits for a "   \
-      "number that cannot be right any more, and more time would not help; or give each a --master_port of "  \
-      "its own")                                                                                             \
-    X(GROUP_TOO_LARGE, WARNING,                                                                              \
-      "${subject}: ${count} ${come}, ${belong}: ${who}",                               \
-      "when the program starts processes that join the group (mp.spawn), start them with --nproc_per_node "  \
-      "instead, or give them RANK and WORLD_SIZE that count all of them; when it sets the group up again, give "  \
-      "that one names of its own: init_process_group(store=PrefixStore('second', TCPStore(...)), ...); when "   \
-      "another launch has used this store, give each a --master_port")                                       \
-    X(GROUP_BEYOND_JOB, ERROR,                                                                               \
-      "${subject}: ${arrived} of ${members} ranks have been in it for ${time} and wait for ${what}, but the last " \
-      "rank of this job is ${last}",                                                                          \
-      "the program asks for a larger world than this job has: let init_process_group take rank and world_size "  \
-      "from RANK and WORLD_SIZE, or start as many workers as it counts on (--nproc_per_node, --nnodes)")     \
-    X(SETUP_GIVEN_UP, ERROR,                                                                                 \
-      "${subject} gave up ${setup} after ${time} of waiting for ${what}; ${why}",                            \
-      "see to it that every rank comes there, and that the program counts on no more than WORLD_SIZE of them; " \
-      "init_process_group(timeout=...) gives them more time")
+/* PyTorch's ranks during the set-up of a process group. ${who} lists processes, those that do not belong first. */
+#define FINDINGS_OF_TORCH(X)                                                                                \
+    X(STORE_SHARED, ERROR,                                                                                  \
+      "${subject}: ${count} processes take part, ${belong}: two launches share this store: ${who}",         \
+      "stop the launch that is not wanted, and restart the other if it waits too: PyTorch's count is "      \
+      "wrong for good, and a longer timeout does not help; or give each launch its own --master_port",      \
+      "init_process_group: 4 processes take part, and it has 2 ranks: two launches share this store: "      \
+      "pid 90 on n1 (python x.py), as rank 0; rank 0 (n1, pid 71)",                                         \
+      "Processes that ddprun did not start registered in the same process group. Typical cause: two "       \
+      "launches with the same host and port.")                                                              \
+    X(GROUP_TOO_LARGE, WARNING,                                                                             \
+      "${subject}: ${count} ${come}, ${belong}: ${who}",                                                    \
+      "if the program starts processes that join the group (mp.spawn), start them with "                    \
+      "--nproc_per_node instead; if it sets the group up twice, give the second its own names: "            \
+      "init_process_group(store=PrefixStore('second', TCPStore(...)), ...); if another launch used "        \
+      "this store, give each its own --master_port",                                                        \
+      "init_process_group: 4 processes of this job take part, and it has 2 ranks: pid 75, started by "      \
+      "rank 0; rank 0 (n1, pid 71)",                                                                        \
+      "More processes registered in a PyTorch process group than the job has ranks.")                       \
+    X(GROUP_BEYOND_JOB, ERROR,                                                                              \
+      "${subject}: ${arrived} of ${members} ranks have waited for ${time} for ${what}, but the last "       \
+      "rank of this job is ${last}",                                                                        \
+      "the program asks for a larger world than this job has: pass RANK and WORLD_SIZE to "                 \
+      "init_process_group, or start more workers (--nproc_per_node, --nnodes)",                             \
+      "init_process_group: 2 of 2 ranks have waited for 32 s for the address of rank 2, but the last "      \
+      "rank of this job is 1",                                                                              \
+      "The ranks wait for a key of a rank that is not below WORLD_SIZE.")                                   \
+    X(INIT_ABANDONED, ERROR,                                                                                \
+      "${subject} gave up ${setup} after it waited ${time} for ${what}; ${why}",                            \
+      "make sure that every rank calls it, and that the program expects at most WORLD_SIZE ranks; "         \
+      "init_process_group(timeout=...) allows more time",                                                   \
+      "rank 0 (n1, pid 71) gave up init_process_group after it waited 60 s for the address of rank "        \
+      "1; rank 1: stopped (state T) (n1, pid 72), for 58 s",                                                \
+      "A PyTorch rank timed out during the set-up of a process group and exited.")
 
 #define FINDINGS(X)                                                                                          \
     FINDINGS_OF_HOSTS(X)                                                                                     \
@@ -422,7 +705,7 @@ struct finding {
     char advice[FINDING_TEXT_MAX];
 };
 
-/* "NODE_NEVER_CAME", "error". */
+/* "NODE_MISSING", "error". */
 const char *finding_code_name(enum finding_code code);
 const char *finding_grade_name(enum finding_code code);
 bool finding_is_trouble(enum finding_code code); /* more than a note */
@@ -438,12 +721,16 @@ const char *finding_advice(enum finding_code code);
 void finding_make(struct finding *f, enum finding_code code, const char *subject, ...)
     __attribute__((sentinel));
 
-/* The sentence behind "subject: ", when it begins so. */
+/* The sentence without "subject: " in front. */
 const char *finding_predicate(const struct finding *f);
 
 /* The words of a template that stand for something, put by a callback: false = memory is short. */
 typedef bool (*finding_word)(void *user, struct slice word, struct buf *out);
 bool finding_fill(struct buf *out, const char *text, finding_word put, void *user);
+
+/* Append the row as a page of text for `explain`. False when memory is short. */
+bool finding_explain(enum finding_code code, struct buf *out);
+const char *finding_example(enum finding_code code);
 
 /* The table as a section of the manual page. False when memory is short. */
 bool findings_print_man(struct buf *out);

@@ -73,9 +73,9 @@ enum finding_code diagnose_rank_code(const struct rank_facts *f)
     if (f->connected && f->waits.name.data != NULL)
         return FINDING_RANK_WAITS_ELSEWHERE;
     if (computes(f))
-        return FINDING_RANK_BURNS_CPU;
+        return FINDING_RANK_BUSY;
     if (f->connected)
-        return FINDING_RANK_HAS_NOT_COME;
+        return FINDING_RANK_MISSING;
     if (f->met)
         return FINDING_RANK_DISCONNECTED;
     return f->started ? FINDING_RANK_NOT_CONNECTED : FINDING_RANK_UNKNOWN;
@@ -154,23 +154,23 @@ static const char *time_word(uint64_t ms, rank_word word)
     return word;
 }
 
-/* "last heard 1.2 s ago" */
+/* "last message 1.2 s ago" */
 static const char *heard_word(const struct rank_facts *f, rank_word word)
 {
     rank_word silent;
     if (!f->met)
-        return "it has never connected";
-    snprintf(word, RANK_WORD_MAX, "last heard %.32s ago", time_word(f->silent_ms, silent));
+        return "it never connected";
+    snprintf(word, RANK_WORD_MAX, "last message %.32s ago", time_word(f->silent_ms, silent));
     return word;
 }
 
-/* ", for 12.3 s now" */
+/* ", for 12.3 s" */
 static const char *since_word(const struct rank_facts *f, rank_word word)
 {
     rank_word since;
     if (f->state_ms == 0)
         return "";
-    snprintf(word, RANK_WORD_MAX, ", for %.32s now", time_word(f->state_ms, since));
+    snprintf(word, RANK_WORD_MAX, ", for %.32s", time_word(f->state_ms, since));
     return word;
 }
 
@@ -396,7 +396,7 @@ static const char *does(words out, const struct rank_facts *f)
     else if (f->proc_state == 'S')
         snprintf(out, WORDS_LEN, "sleeps%.80s", in);
     else
-        snprintf(out, WORDS_LEN, "is seen by no agent");
+        snprintf(out, WORDS_LEN, "has no agent");
     return out;
 }
 
@@ -438,7 +438,7 @@ static void add_waited_for(struct finding *slot, const struct snapshot *s, const
     if (f->pid > 0)
         number(pid, (uint64_t)f->pid);
     snprintf(call, sizeof(call), "%.24s #%llu", most->call, (unsigned long long)most->call_seq);
-    finding_make(slot, FINDING_RANK_STANDS_STILL, who_is(who, f), "time", duration(time, f->still_ms), "last",
+    finding_make(slot, FINDING_RANK_STALLED, who_is(who, f), "time", duration(time, f->still_ms), "last",
                  last(step, f), "others", others, "call", call, "does", does(what, f), "pid", pid, NULL);
 }
 
@@ -451,8 +451,7 @@ void diagnose_still(struct diagnosis *d, const struct snapshot *s)
         const struct rank_facts *f = &s->ranks[i];
         if (!is_behind(f, most, least_ms))
             continue;
-        struct finding *slot =
-            diagnosis_slot(d, f->exited ? diagnose_rank_code(f) : FINDING_RANK_STANDS_STILL);
+        struct finding *slot = diagnosis_slot(d, f->exited ? diagnose_rank_code(f) : FINDING_RANK_STALLED);
         if (slot != NULL && f->exited)
             diagnose_rank(f, slot);
         else if (slot != NULL)
@@ -512,7 +511,7 @@ void diagnose_left_barrier(const struct barrier *barrier, const struct rank_fact
     put_some(&waiters, barrier, barrier->world_size, barrier->arrived, has_come);
     buf_printf(&where, "at ");
     diagnose_put_place(barrier_name(barrier), true, &where);
-    finding_make(finding, FINDING_RANK_LEFT_EARLY, text_in(&who), "waiters", text_in(&waiters), "it", "it",
+    finding_make(finding, FINDING_RANK_EXITED_EARLY, text_in(&who), "waiters", text_in(&waiters), "it", "it",
                  "where", text_in(&where), NULL);
     buf_free(&who);
     buf_free(&waiters);
@@ -532,7 +531,7 @@ bool diagnose_left_call(const struct members *members, uint32_t waiter, int64_t 
         put_some(&who, members, members->world_size, n, has_left);
     snprintf(waits, sizeof(waits), "rank %u", waiter);
     if (n > 0)
-        finding_make(finding, FINDING_RANK_LEFT_EARLY, text_in(&who), "waiters", waits, "it",
+        finding_make(finding, FINDING_RANK_EXITED_EARLY, text_in(&who), "waiters", waits, "it",
                      n == 1 ? "it" : "them", "where", "in a collective", NULL);
     buf_free(&who);
     return n > 0;

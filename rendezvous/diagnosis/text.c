@@ -157,7 +157,7 @@ const char *all_hosts(words out, const struct snapshot *s)
     if (s->n_nodes > HOSTS_SHOWN)
         buf_printf(&text, " and %u more", s->n_nodes - HOSTS_SHOWN);
     if (s->n_nodes == 0)
-        buf_printf(&text, "nobody");
+        buf_printf(&text, "none");
     return settle(out, &text);
 }
 
@@ -209,7 +209,7 @@ const char *unclaimed_ranks(words out, const struct snapshot *s)
     const bool none = text.len == 0;
     words ranges;
     settle(ranges, &text);
-    snprintf(out, WORDS_LEN, "%s%.100s%s", none ? "" : "; nobody has claimed ", ranges,
+    snprintf(out, WORDS_LEN, "%s%.100s%s", none ? "" : "; no node has rank ", ranges,
              none ? "" : ": was the same --node_rank used on every node?");
     return out;
 }
@@ -262,7 +262,7 @@ const char *absent_ranks(words out, const struct snapshot *s)
     else if (count_ranks(s, is_absent) > 0)
         put_ranks(&text, s, is_absent);
     else
-        buf_printf(&text, "nobody");
+        buf_printf(&text, "none");
     return settle(out, &text);
 }
 
@@ -378,7 +378,7 @@ bool waits_in(const struct rank_facts *rank, const struct snapshot_wait *wait)
  *       NODE  HOST  ADDRESS    PID  WORKERS     SINCE  STATE
  *          0  n0    10.9.0.1   411        4    62.0 s  waits
  *          1  -     -            -        -         -  has not come
- *       error    node 1 has not come: ...  [NODE_NEVER_CAME]
+ *       error    node 1 has not come: ...  [NODE_MISSING]
  *         try    is ddprun started there ...
  *
  * Printed once, where the store is, and sent as text: all users then read the same text, and a terminal needs no

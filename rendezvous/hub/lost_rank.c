@@ -45,14 +45,15 @@ static void put_count(const struct session *s, const struct torch_key *key, stru
     const uint32_t ranks = s->job->members.world_size;
     const char *plural = ranks == 1 ? "" : "s";
     if (meet == NULL)
-        buf_printf(out, "it is not known who is missing");
+        buf_printf(out, "the missing ranks are not known");
     else if (meet->count <= ranks)
-        buf_printf(out, "%lld of the %u rank%s of this job have come", (long long)meet->count, ranks, plural);
+        buf_printf(out, "%lld of the %u rank%s of this job have arrived", (long long)meet->count, ranks,
+                   plural);
     else
         buf_printf(
             out,
-            "%lld have been counted there, and this job has %u rank%s: two launches use this store, or the "
-            "group was begun twice",
+            "%lld ranks have arrived, but this job has %u rank%s: two launches share this store, or the "
+            "group was set up twice",
             (long long)meet->count, ranks, plural);
 }
 
@@ -91,7 +92,7 @@ static void give_up_said(struct session *s, const struct torch_key *key, uint64_
     torch_key_put_setup(key, &setup);
     torch_key_put(key, &what);
     put_why(s, key, &why);
-    finding_make(&job->given_up, FINDING_SETUP_GIVEN_UP, text_of(&who), "setup", text_of(&setup), "time",
+    finding_make(&job->given_up, FINDING_INIT_ABANDONED, text_of(&who), "setup", text_of(&setup), "time",
                  duration(time, waited_ms), "what", text_of(&what), "why", text_of(&why), NULL);
     buf_free(&who);
     buf_free(&setup);
@@ -226,7 +227,7 @@ void lost_peer_verdict(struct job *job)
     if (facts.cause == NULL || facts.cause->failure.rank < 0)
         return;
     tell_given_up(job, &facts.cause->failure);
-    if (!facts.cause->failure.victim || notices_have(&job->troubles, FINDING_RANK_LEFT_EARLY, NULL))
+    if (!facts.cause->failure.victim || notices_have(&job->troubles, FINDING_RANK_EXITED_EARLY, NULL))
         return;
     if (diagnose_left_call(&job->members, (uint32_t)facts.cause->failure.rank,
                            lost_in_words(&job->members, &facts.cause->failure), &f))

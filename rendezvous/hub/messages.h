@@ -209,8 +209,8 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 
 /* --- answers -------------------------------------------------------------------------------------------- */
 
-#define FIELDS_OF_refusal(X)                                                                          \
-    X(TEXT, code, 0, LIMIT_TEXT, 0, "STALE_ROUND, NO_MEMBER, VOUCH_REFUSED, or a row of FINDINGS.md") \
+#define FIELDS_OF_refusal(X)                                                                                \
+    X(TEXT, code, 0, LIMIT_TEXT, 0, "STALE_ROUND, NO_MEMBER, VOUCH_REFUSED, or a code of `ddprun explain`") \
     X(TEXT, advice, 0, LIMIT_WORDS, 0, "what to do about it")
 
 #define FIELDS_OF_answer(X)                 \
@@ -322,11 +322,11 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(TEXT, text, 0, WIRE_MAX_JSON, 0, "all of it as lines")       \
     X(LIST, findings, 0, 0, 0, "rows: see finding")
 #define FIELDS_OF_left_waiting(X) FIELDS_OF_findings(X)
-#define FIELDS_OF_finding(X)                                            \
-    X(TEXT, code, 0, FINDING_SUBJECT_MAX - 1, 0, "row of FINDINGS.md")  \
-    X(TEXT, grade, 0, 16, 0, "note, warning or error")                  \
-    X(TEXT, subject, 0, FINDING_SUBJECT_MAX - 1, 0, "what it is about") \
-    X(TEXT, sentence, 0, FINDING_TEXT_MAX - 1, 0, "what was found")     \
+#define FIELDS_OF_finding(X)                                                 \
+    X(TEXT, code, 0, FINDING_SUBJECT_MAX - 1, 0, "code of `ddprun explain`") \
+    X(TEXT, grade, 0, 16, 0, "note, warning or error")                       \
+    X(TEXT, subject, 0, FINDING_SUBJECT_MAX - 1, 0, "what it is about")      \
+    X(TEXT, sentence, 0, FINDING_TEXT_MAX - 1, 0, "what was found")          \
     X(TEXT, advice, 0, FINDING_TEXT_MAX - 1, 0, "what to do about it")
 
 #define FIELDS_OF_event(X) X(OBJECT, event, 0, 0, 0, "one line of the event log")

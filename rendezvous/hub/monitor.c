@@ -580,7 +580,7 @@ static void tell_torch(struct job *job, const struct snapshot *s, struct finding
 /* The name of a barrier is used once: not which barrier it is counts, but why who comes to it. */
 static bool shows_the_way(const struct finding *f)
 {
-    return digest_of(f) != 0 && f->code != FINDING_BARRIER_WAITS;
+    return digest_of(f) != 0 && f->code != FINDING_BARRIER_INCOMPLETE;
 }
 
 static bool somebody_is_stopped(const struct snapshot *s)
@@ -659,7 +659,7 @@ void monitor_run(struct job *job)
     if (due.trouble)
         note(job, &l.snapshot, &now->all, FINDING_PORTS_CLOSED);
     if (due.spares)
-        note(job, &l.snapshot, &now->all, FINDING_LATE_NODE_IS_SPARE);
+        note(job, &l.snapshot, &now->all, FINDING_NODE_IS_SPARE);
     if (due.torch)
         tell_torch(job, &l.snapshot, now);
     if (due.still)

@@ -56,7 +56,7 @@ static bool is_sound(const struct check *c)
         return word_refusal(c, "%s brings %" PRIu32 " workers; a node has 1 to %d", c->self, j->nproc,
                             RDZV_NPROC_MAX);
     if (j->nnodes_min < 1 || j->nnodes_min > j->nnodes_max || j->nnodes_max > RDZV_NODES_MAX)
-        return word_refusal(c, "%s says --nnodes=%" PRIu32 ":%" PRIu32 "; a job has 1 to %d nodes", c->self,
+        return word_refusal(c, "%s has --nnodes=%" PRIu32 ":%" PRIu32 "; a job has 1 to %d nodes", c->self,
                             j->nnodes_min, j->nnodes_max, RDZV_NODES_MAX);
     if (!j->elastic && j->nnodes_min != j->nnodes_max)
         return word_refusal(c, "%s joins a static job with --nnodes=%" PRIu32 ":%" PRIu32, c->self,
@@ -78,16 +78,15 @@ static bool same_instance(const struct check *c)
     return c->join->instance[0] == '\0' || strcmp(c->r->instance, c->join->instance) == 0 ||
            word_refusal(
                c,
-               "%s knew an earlier life of job '%.200s' (instance %.60s, this is %.60s): the job was ended "
-               "and "
-               "begun again since",
+               "%s belongs to an earlier run of job '%.200s' (instance %.60s, this is %.60s): the job ended "
+               "and started again since",
                c->self, c->r->job, c->join->instance, c->r->instance);
 }
 
 static bool not_over(const struct check *c)
 {
     return c->as != RDZV_NOBODY ||
-           word_refusal(c, "job '%.200s', which %s wants to join, is over", c->r->job, c->self);
+           word_refusal(c, "job '%.200s', which %s joins, is over", c->r->job, c->self);
 }
 
 /* Exactly the same: what a newer agent would say is not known to an older one, and a job whose nodes report
@@ -118,7 +117,7 @@ static bool same_nnodes(const struct check *c)
     char theirs[64], ours[64];
     bool same = rules->elastic == j->elastic && rules->min == j->nnodes_min && rules->max == j->nnodes_max;
     return same ||
-           word_refusal(c, "%s says %s, %s says %s", c->self,
+           word_refusal(c, "%s has %s, %s has %s", c->self,
                         nnodes_text(theirs, sizeof(theirs), j->nnodes_min, j->nnodes_max, j->elastic),
                         c->first, nnodes_text(ours, sizeof(ours), rules->min, rules->max, rules->elastic));
 }
@@ -141,7 +140,7 @@ static bool same_nproc(const struct check *c)
     who_name name, other;
     bool compared = rules->elastic && rules->nproc_fixed && j->nproc_given && !j->uneven && !rules->uneven;
     return !compared || rules->nproc == j->nproc || !same_role(c) ||
-           word_refusal(c, "%s says --nproc_per_node=%" PRIu32 ", %s says --nproc_per_node=%" PRIu32,
+           word_refusal(c, "%s has --nproc_per_node=%" PRIu32 ", %s has --nproc_per_node=%" PRIu32,
                         rdzv_name_who(name, &self, &rules->nproc_from), j->nproc,
                         rdzv_name_who(other, &rules->nproc_from, &self), rules->nproc);
 }
@@ -155,7 +154,7 @@ static bool same_program(const struct check *c)
     const struct rdzv_join *j = c->join;
     bool compared = rules->program[0] != '\0' && j->program[0] != '\0' && !j->uneven && !rules->uneven;
     return !compared || strcmp(rules->program, j->program) == 0 || !same_role(c) ||
-           word_refusal(c, "%s starts the program '%.60s', %s '%.60s'", c->self, j->program, c->first,
+           word_refusal(c, "%s starts the program '%.60s', %s starts '%.60s'", c->self, j->program, c->first,
                         rules->program);
 }
 
@@ -164,7 +163,7 @@ static bool rank_is_there(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
     return j->elastic || j->node_rank < (int64_t)j->nnodes_max ||
-           word_refusal(c, "%s (pid %d) says --node_rank=%" PRId32 ", but --nnodes=%" PRIu32 "%s%s", j->host,
+           word_refusal(c, "%s (pid %d) has --node_rank=%" PRId32 ", but --nnodes=%" PRIu32 "%s%s", j->host,
                         j->pid, j->node_rank, j->nnodes_max, c->r->rules.known ? ", like " : "",
                         c->r->rules.known ? c->first : "");
 }
@@ -198,7 +197,7 @@ static bool launched_once(const struct check *c)
     const struct node *holder = holder_of(c);
     return holder == NULL || strcmp(holder->host, j->host) != 0 ||
            word_refusal(c,
-                        "ddprun was started twice on %s: pid %d says --node_rank=%" PRId32
+                        "ddprun was started twice on %s: pid %d has --node_rank=%" PRId32
                         ", which pid %d has already",
                         j->host, j->pid, j->node_rank, holder->pid);
 }
@@ -209,7 +208,7 @@ static bool rank_is_free(const struct check *c)
     const struct rdzv_join *j = c->join;
     const struct node *holder = holder_of(c);
     return holder == NULL ||
-           word_refusal(c, "%s (pid %d) says --node_rank=%" PRId32 ", which %s (pid %d) has already", j->host,
+           word_refusal(c, "%s (pid %d) has --node_rank=%" PRId32 ", which %s (pid %d) has already", j->host,
                         j->pid, j->node_rank, holder->host, holder->pid);
 }
 
@@ -220,9 +219,10 @@ static bool has_room(const struct check *c)
     const struct rdzv *r = c->r;
     uint32_t limit = r->rules.elastic ? RDZV_NODES_MAX : r->rules.max;
     return (r->n_live < limit && r->by_id.count < 2 * RDZV_NODES_MAX) ||
-           word_refusal(
-               c, "%s is one node too many: job '%.200s' has %" PRIu32 " of %" PRIu32 " already, as %s says",
-               c->self, r->job, r->n_live, limit, c->first);
+           word_refusal(c,
+                        "%s is one node too many: job '%.200s' has %" PRIu32 " of %" PRIu32
+                        " already, as %s requires",
+                        c->self, r->job, r->n_live, limit, c->first);
 }
 
 typedef bool (*check_call)(const struct check *c);

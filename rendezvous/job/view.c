@@ -20,7 +20,7 @@ static const char *const whys[] = { RDZV_WHYS(X) };
 #define X(name, ...) #name,
 static const char *const codes[] = { "WELCOME", RDZV_REFUSALS(X) };
 #undef X
-#define X(name, grade, sentence, advice) advice,
+#define X(name, grade, sentence, advice, ...) advice,
 static const char *const advices[] = { "", RDZV_REFUSALS(X) };
 #undef X
 static const char *const node_states[] = { "waiting", "running", "done",    "stopping",

@@ -390,15 +390,43 @@ static bool says(const char *text, const char *words)
 
 Test(why, needs_no_program_and_starts_nothing, .fini = why_end)
 {
-    DDPRUN(ENV("SLURM_JOB_ID"), "--why");
+    DDPRUN(ENV("SLURM_JOB_ID"), "--explain");
     cr_assert_eq(end.exit_code, 0, "%s", end.err);
     cr_expect(says(end.out, "no scheduler: no variables of a scheduler are set"));
     cr_expect(says(end.out, "default"));
 }
 
+Test(why, the_old_name_of_explain_still_works, .fini = why_end)
+{
+    DDPRUN(ENV("SLURM_JOB_ID"), "--why");
+    cr_assert_eq(end.exit_code, 0, "%s", end.err);
+    cr_expect(says(end.out, "no scheduler: no variables of a scheduler are set"));
+}
+
+Test(explain, prints_findings_and_exit_codes, .fini = why_end)
+{
+    DDPRUN(NULL, "explain", "rank-stopped");
+    cr_expect_eq(end.exit_code, 0, "%s", end.err);
+    cr_expect(says(end.out, "RANK_STOPPED (error)\n\nExample\n    rank 3: stopped (state T)"));
+    run_free(&end);
+    DDPRUN(NULL, "explain", "137");
+    cr_expect(says(end.out, "exit code 137 = 128 + 9 (SIGKILL)"));
+    run_free(&end);
+    DDPRUN(NULL, "explain");
+    cr_expect(says(end.out, "\nRANK_STOPPED  ") && says(end.out, "\n125  "));
+    run_free(&end);
+    DDPRUN(NULL, "explain", "NO_SUCH_CODE");
+    cr_expect_eq(end.exit_code, 2);
+    cr_expect(says(end.err, "explain: 'NO_SUCH_CODE': no such code; 'ddprun explain' lists all codes"));
+    run_free(&end);
+    DDPRUN(NULL, "explain", "1", "2");
+    cr_expect_eq(end.exit_code, 2);
+    cr_expect(says(end.err, "explain: one code at a time"));
+}
+
 Test(why, json_is_one_object, .fini = why_end)
 {
-    DDPRUN(ENV(STEP_OF_TWO, "SLURM_PROCID=0", "SLURM_LOCALID=0"), "--why", "--json");
+    DDPRUN(ENV(STEP_OF_TWO, "SLURM_PROCID=0", "SLURM_LOCALID=0"), "--explain", "--json");
     cr_assert_eq(end.exit_code, 2);
     cJSON *why = cJSON_Parse(end.out);
     cr_assert_not_null(why, "%s", end.out);
@@ -412,7 +440,7 @@ Test(why, json_is_one_object, .fini = why_end)
 
 Test(why, what_does_not_fit_is_shown_before_it_is_refused, .fini = why_end)
 {
-    DDPRUN(ENV("SLURM_JOB_ID"), "--why", "--nnodes=2");
+    DDPRUN(ENV("SLURM_JOB_ID"), "--explain", "--nnodes=2");
     cr_assert_eq(end.exit_code, 2);
     cr_expect(says(end.out, "command line (--nnodes)"));
     cr_expect(says(end.err, "needs the address where the nodes meet"));
@@ -433,7 +461,7 @@ Test(why, a_wrong_layout_is_told_by_the_first_task_of_a_node)
 Test(why, a_worker_that_starts_ddprun_does_not_speak_for_the_job_around_it, .fini = why_end)
 {
     DDPRUN(ENV("SLURM_JOB_ID=7", "SLURM_JOB_NUM_NODES=2", "SLURM_JOB_NODELIST=n[0-1]"), "--nnodes=1",
-           "--no_prefix", bin("ddprun"), "--why");
+           "--no_prefix", bin("ddprun"), "--explain");
     cr_assert_eq(end.exit_code, 0, "%s", end.err);
     cr_expect(says(end.out, "DDPRUN_JOB is set"));
 }
@@ -469,7 +497,7 @@ Test(why, a_file_of_hosts_is_read, .fini = remove_hosts)
 {
     write_hosts("first.cluster\nsecond.cluster\n", 1);
     DDPRUN(ENV("PBS_JOBID=12.head", variable, "PBS_TASKNUM=2", "SLURM_JOB_ID", "OMPI_COMM_WORLD_RANK"),
-           "--why", "--node_rank=1");
+           "--explain", "--node_rank=1");
     cr_assert_eq(end.exit_code, 0, "%s", end.err);
     cr_expect(says(end.out, "nnodes          2 "));
     cr_expect(says(end.out, "master_addr     first.cluster "));
@@ -479,14 +507,14 @@ Test(why, a_file_of_hosts_is_read, .fini = remove_hosts)
 Test(why, half_a_file_is_none, .fini = remove_hosts)
 {
     write_hosts("a-host-with-a-name-of-thirty-two\n", 32000);
-    DDPRUN(ENV("PBS_JOBID=12.head", variable, "PBS_TASKNUM=2"), "--why");
+    DDPRUN(ENV("PBS_JOBID=12.head", variable, "PBS_TASKNUM=2"), "--explain");
     cr_assert_eq(end.exit_code, 0, "%s", end.err);
     cr_expect(says(end.out, "cannot be read on this host"));
 }
 
 Test(why, what_is_no_file_is_not_waited_for, .fini = why_end)
 {
-    DDPRUN(ENV("PBS_JOBID=12.head", "PBS_NODEFILE=/dev/zero", "PBS_TASKNUM=2"), "--why");
+    DDPRUN(ENV("PBS_JOBID=12.head", "PBS_NODEFILE=/dev/zero", "PBS_TASKNUM=2"), "--explain");
     cr_assert_eq(end.exit_code, 0, "%s", end.err);
     cr_expect(says(end.out, "cannot be read on this host"));
 }

@@ -107,7 +107,7 @@ Test(ddprun_meet, another_service_on_the_port_is_told_before_the_time_is_up)
     snprintf(port, sizeof(port), "--master_port=%d", rude_start(RUDE_HTTP));
     struct run_process *process =
         NODE("--nnodes=2", "--node_rank=1", "--master_addr=127.0.0.1", port, "--timeout=60");
-    cr_assert(run_until_error(process, "is a web server or HTTP proxy and not a store", PATIENCE_MS));
+    cr_assert(run_until_error(process, "is a web server or HTTP proxy, not a store", PATIENCE_MS));
     run_signal(process, 15);
     struct run_result r = run_wait(process);
     EXPECT(r, 128 + 15);
@@ -202,8 +202,8 @@ Test(ddprun_meet, a_port_in_use_on_node_0_names_its_holder)
 
 Test(ddprun_meet, a_master_address_of_nobody_ends_node_0_at_once)
 {
-    expect_failure(NODE("--nnodes=2", "--node_rank=0", "--master_addr=203.0.113.7"), "NOBODY_SERVES",
-                   "is none of the addresses of");
+    expect_failure(NODE("--nnodes=2", "--node_rank=0", "--master_addr=203.0.113.7"), "NO_STORE_HOST",
+                   "is not an address of");
 }
 
 /* Several ddprun on one machine as the nodes of one job; what the rendezvous decides is told in
@@ -351,9 +351,9 @@ Test(loopback_nodes, a_rank_that_leaves_early_is_named_on_every_node)
     expect_codes(75, 75);
     for (int i = 0; i < NODES; i++) {
         says(i, "ddprun: rank 3 (");
-        says(i, ") ended with 0 while rank");
-        says(i, " waited for it at barrier 'epoch-3'  [RANK_LEFT_EARLY]\nddprun:   try    ");
-        says(i, " waited for it at barrier 'epoch-3' [RANK_LEFT_EARLY]\n  ");
+        says(i, ") exited with code 0 while rank");
+        says(i, " waited for it at barrier 'epoch-3'  [RANK_EXITED_EARLY]\nddprun:   try    ");
+        says(i, " waited for it at barrier 'epoch-3' [RANK_EXITED_EARLY]\n  ");
         says(i, "  exit     75, because of rank 3 ("); /* the rank that left, as in the headline */
     }
 }
@@ -365,9 +365,9 @@ Test(loopback_nodes, a_rank_that_leaves_a_collective_early_is_named_in_the_json_
     expect_codes(75, 75);
     for (int i = 0; i < NODES; i++) {
         cr_expect_not_null(
-            strstr(end[i].out, "\"findings\":[{\"code\":\"RANK_LEFT_EARLY\",\"grade\":\"warning\","), "%s",
+            strstr(end[i].out, "\"findings\":[{\"code\":\"RANK_EXITED_EARLY\",\"grade\":\"warning\","), "%s",
             end[i].out);
-        expect_schema(i, "RANK_LEFT_EARLY", "\"left_waiting_code\":\"RANK_LEFT_EARLY\"");
+        expect_schema(i, "RANK_EXITED_EARLY", "\"left_waiting_code\":\"RANK_EXITED_EARLY\"");
     }
 }
 
@@ -447,7 +447,7 @@ static pid_t agent_of(int i)
 
 #define READY "echo ready, child of $PPID; exec sleep 30"
 
-/* Until the other has given it up; then it goes on. The agent alone: its guardian does not mind. */
+/* Until the other gave it up; then it goes on. The agent alone: its guardian does not mind. */
 static void freeze(int i)
 {
     const pid_t agent = agent_of(i);
@@ -465,14 +465,14 @@ Test(loopback_nodes, a_node_that_was_frozen_says_so_when_it_goes_on, .fini = tea
     expect_codes(125, 123);
     says(0, ") is lost: silent for ");
     says(1, "this ddprun (node 1, ");
-    says(1, " stood still for at least ");
-    says(1, "it was given up as silent for ");
+    says(1, " was frozen for at least ");
+    says(1, "it was dropped as silent for ");
     says(1, "--node_timeout is 1.5 s");
-    says(1, "[NODE_STOOD_STILL]");
+    says(1, "[NODE_FROZEN]");
     says(1, "kill -STOP");
 }
 
-/* The other has given it up. */
+/* The other gave it up. */
 Test(loopback_nodes, a_store_that_was_frozen_does_not_blame_the_others, .fini = tear_down)
 {
     START("--node_timeout=fast", "--contain=plain", SH, READY);
@@ -592,8 +592,8 @@ Test(loopback_nodes, nodes_that_do_not_agree_are_told_both_values)
         says(i, "--nnodes=2 (static)");
         says(i, "--nnodes=3 (static)");
     }
-    says(0, "NODE_WAS_REFUSED");
-    says(0, "; the first cause: a node was refused"); /* in the report, when the time is up */
+    says(0, "NODE_REJECTED");
+    says(0, "; the first cause: a node was rejected"); /* in the report, when the time is up */
 }
 
 Test(loopback_nodes, the_status_can_be_asked_on_each_node)

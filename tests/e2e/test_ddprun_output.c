@@ -332,6 +332,14 @@ static struct run_result shown(const char *const args[])
 
 #define SHOWN(...) shown((const char *const[]){ "--quiet", __VA_ARGS__, NULL })
 
+Test(ddprun_terminal, the_report_names_the_explanation_of_its_code_once)
+{
+    struct run_result r = SHOWN("--nproc_per_node=2", WORKER, "exit:7");
+    EXPECT_CODE(r, 7);
+    cr_expect_not_null(strstr(r.out, "(ddprun explain WORKER_FAILED)"), "%s", r.out);
+    run_free(&r);
+}
+
 Test(ddprun_terminal, prefixes_have_the_colour_of_their_rank)
 {
     struct run_result r = SHOWN("--nproc_per_node=2", WORKER, "say:hello", "err:oh");

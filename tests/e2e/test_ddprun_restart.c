@@ -233,9 +233,11 @@ Test(ddprun_restart, who_leaves_with_0_while_others_wait_is_named)
     struct run_result r = JOB("--nproc_per_node=3", attempt_worker(), "leave");
     EXPECT(r, 75);
     SAYS(r, "ddprun: rank 0 (");
-    SAYS(r, ") ended with 0 while ranks 1-2 waited for it at barrier 'epoch-3'  [RANK_LEFT_EARLY]\nddprun:   "
+    SAYS(r, ") exited with code 0 while ranks 1-2 waited for it at barrier 'epoch-3'  "
+            "[RANK_EXITED_EARLY]\nddprun:   "
             "try ");
-    SAYS(r, ") ended with 0 while ranks 1-2 waited for it at barrier 'epoch-3' [RANK_LEFT_EARLY]\n  worker ");
+    SAYS(r, ") exited with code 0 while ranks 1-2 waited for it at barrier 'epoch-3' [RANK_EXITED_EARLY]\n  "
+            "worker ");
     SAYS(r, "gave up because another rank was lost");
     SAYS(r, "  exit     75, because of rank 0 ("); /* as the headline, not the rank that waited */
     run_free(&r);
@@ -375,8 +377,8 @@ Test(grow, never_leaves_a_late_node_waiting)
     for (int i = 0; i < NODES - 1; i++)
         cr_assert(run_until_output(node[i], "world 2", PATIENCE_MS), "%s", run_output(node[i]));
     start_late(args);
-    cr_expect(run_until_error(node[0], "came when the job was running with 2 nodes: it waits as a spare",
-                              PATIENCE_MS));
+    cr_expect(
+        run_until_error(node[0], "joined while the job ran with 2 nodes: it waits as a spare", PATIENCE_MS));
     gate_open();
     finish();
     cr_expect_eq(end[0].exit_code, 0, "%s", end[0].err);

@@ -452,7 +452,7 @@ static char *record_of(int rank)
 static void expect_record(int rank, const char *const parts[])
 {
     char *text = record_of(rank);
-    cr_assert_not_null(text, "rank %d has left no record", rank);
+    cr_assert_not_null(text, "rank %d left no record", rank);
     for (; *parts != NULL; parts++)
         cr_expect_not_null(strstr(text, *parts), "'%s' is not in: %s", *parts, text);
     free(text);
@@ -476,7 +476,7 @@ Test(ddprun_still, a_rank_that_is_stopped_is_named_while_the_other_waits)
 {
     struct run_process *p = start("stop");
     const char *store = store_of(p);
-    expect_why(store, PARTS("[RANK_STANDS_STILL]", "rank 1 (", "(the last one was 3)",
+    expect_why(store, PARTS("[RANK_STALLED]", "rank 1 (", "(the last one was 3)",
                             "1 other waits for it in all_reduce #5; it is stopped (state T)"));
     run_signal(p, SIGTERM);
     struct run_result r = run_wait(p);
@@ -492,7 +492,7 @@ Test(ddprun_still, a_rank_that_loops_is_named_and_says_on_request_what_it_did)
     char *text = NULL;
     struct run_process *p = start("loop");
     const char *store = store_of(p);
-    expect_why(store, PARTS("[RANK_STANDS_STILL]", "rank 1 (", "it computes ("));
+    expect_why(store, PARTS("[RANK_STALLED]", "rank 1 (", "it computes ("));
     run_signal(p, SIGUSR1);
     for (struct patience w = { 0 }; (text == NULL) && patience_left(&w);)
         text = record_of(1);

@@ -195,7 +195,7 @@ static void drop(struct play *play)
 }
 
 SCENE(nodes, a_firewall_is_named, .options = "--timeout=13", .before = drop, .within_ms = CONNECTIONS,
-      .node = { { .exit = 125, .says = "node 1 has not come|NODE_NEVER_CAME", .ends = "--timeout" },
+      .node = { { .exit = 125, .says = "node 1 has not joined|NODE_MISSING", .ends = "--timeout" },
                 { .exit = 125, .says = "10.9.0.1:29500|CONNECT_DROPPED", .ends = "gives up|--timeout" } })
 
 static void lose_1_of_3(struct play *play)

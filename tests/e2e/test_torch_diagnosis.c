@@ -68,11 +68,11 @@ static const struct scene {
     const char *what;
     const char *wait, *reason; /* as told to all */
 } scenes[] = {
-    { "never", "init_process_group: 1 of 2 ranks have been in it", "rank 1: never connected" },
-    { "imports", "init_process_group: 1 of 2 ranks have been in it", "[RANK_NOT_CONNECTED]" },
-    { "computes", "init_process_group: 1 of 2 ranks have been in it",
+    { "never", "init_process_group: 1 of 2 ranks have waited for", "rank 1: started (" },
+    { "imports", "init_process_group: 1 of 2 ranks have waited for", "[RANK_NOT_CONNECTED]" },
+    { "computes", "init_process_group: 1 of 2 ranks have waited for",
       "rank 1: " /* where there is time for it: computes */ },
-    { "exits", "init_process_group: 1 of 2 ranks have been in it", "rank 1: has exited with code 0" },
+    { "exits", "init_process_group: 1 of 2 ranks have waited for", "rank 1: exited with code 0" },
     { "nccl_id", " waits for rank 0's NCCL id (key '", "rank 0: " },
 };
 
@@ -123,8 +123,8 @@ Test(torch_diagnosis, who_gave_up_is_reported_with_whom_it_has_waited_for)
         const char *report = strstr(end.err, "failed first: exit 1");
         cr_expect(report != NULL && strstr(report, "\n  why      rank 0 (") != NULL, "node %d: %s", i,
                   end.err);
-        cr_expect(strstr(end.err, "gave up init_process_group after ") != NULL &&
-                      strstr(end.err, "waiting for rank 1's Gloo address; rank 1: never connected") != NULL,
+        cr_expect(strstr(end.err, "gave up init_process_group after it waited ") != NULL &&
+                      strstr(end.err, " for rank 1's Gloo address; rank 1: started (") != NULL,
                   "node %d: %s", i, end.err);
         run_free(&end);
     }

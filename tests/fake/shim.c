@@ -143,7 +143,7 @@ void shim_run(const struct shim_kernel *kernel, struct shim_place grid, unsigned
 
 /* --- barriers ----------------------------------------------------------------------------------------------------------- */
 
-/* Who has left the kernel is not waited for, as on a GPU. */
+/* Who left the kernel is not waited for, as on a GPU. */
 static void wait_for_all(struct barrier *b)
 {
     struct shim_run *of_thread = run;

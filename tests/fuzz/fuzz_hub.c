@@ -310,7 +310,7 @@ static void named_barrier(struct peer *p)
 
 static void report_words(struct peer *p)
 {
-    static const char *const codes[] = { "PORTS_CLOSED", "LIMIT_NOFILE", "RANK_LEFT_EARLY", "?" };
+    static const char *const codes[] = { "PORTS_CLOSED", "LIMIT_NOFILE", "RANK_EXITED_EARLY", "?" };
     put_json(p, OP_CONTROL,
              "{\"op\":\"%s\",\"code\":\"%s\",\"subject\":\"s%u\",\"sentence\":\"t\",\"advice\":\"v\","
              "\"words\":\"w\"}",

@@ -212,7 +212,7 @@ static void read_answers(struct sim *sim)
     for (int rank = 0; rank < SIM_OPERATOR - 1; rank++) {
         struct buf *out = &sim->conn[conn_of(rank)].out;
         if (out->len == 1) {
-            sim_note(sim, out->data[0] ? "rank %d has left its wait" : "rank %d has its key", rank);
+            sim_note(sim, out->data[0] ? "rank %d left its wait" : "rank %d has its key", rank);
         } else if (out->len >= 9) {
             size_t len = get_u64(out->data + 1);
             cr_assert_eq(out->len, 9 + len);

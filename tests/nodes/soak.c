@@ -243,7 +243,7 @@ __attribute__((format(printf, 3, 4))) static bool says(const struct run *r, int 
 static bool names_victim(const struct run *r, int i)
 {
     return says(r, i, "(node%d", r->victim) || says(r, i, "on node%d", r->victim) ||
-           says(r, i, "node %d has not come", r->victim) || says(r, i, "TOO_FEW_NODES");
+           says(r, i, "node %d has not joined", r->victim) || says(r, i, "TOO_FEW_NODES");
 }
 
 static bool names_store(const struct run *r, int i)

@@ -37,9 +37,9 @@ SCENE(joins, names_in_place_of_addresses, .elastic = true, .options = "--nnodes=
       .node = { { .options = "--node_rank=0", .prints = "MASTER_ADDR=10.9.0.1" },
                 { .options = "--node_rank=1", .prints = "MASTER_ADDR=10.9.0.1" } })
 
-/* Who is missing, on every node that is here, again and again, and the knob in the end. */
+/* Who is missing,  on every node that is here, again and again, and the knob in the end. */
 SCENE(joins, a_node_that_never_comes_is_named_on_all, .cases = "F07 never_came", .hosts = 3,
-      .options = "--timeout=12", .says = "node 2 has not come|NODE_NEVER_CAME", .within_ms = CONNECTIONS,
+      .options = "--timeout=12", .says = "node 2 has not joined|NODE_MISSING", .within_ms = CONNECTIONS,
       .node = { { .exit = 125, .ends = "given up|--timeout" },
                 { .exit = 125, .ends = "given up|--timeout" },
                 { .by_hand = true } })
@@ -52,7 +52,7 @@ static void kill_it_waiting(struct play *play)
 
 SCENE(joins, a_node_that_came_and_died_is_named, .cases = "came_and_died", .hosts = 4,
       .options = "--timeout=14", .fault = kill_it_waiting, .victim = 1, .within_ms = CONNECTIONS,
-      .says = "node 1 (node1, pid |NODE_CAME_AND_DIED",
+      .says = "node 1 (node1, pid |NODE_DIED_WAITING",
       .node = { { .exit = 125, .ends = "--timeout" },
                 { .exit = KILLED },
                 { .exit = 125, .ends = "--timeout" },

@@ -46,7 +46,7 @@ static void drop(struct play *play)
 }
 
 SCENE(networks, v6_firewall_is_named, V6, .options = "--timeout=13", .before = drop, .within_ms = CONNECTIONS,
-      .node = { { .exit = 125, .says = "node 1 has not come|NODE_NEVER_CAME", .ends = "--timeout" },
+      .node = { { .exit = 125, .says = "node 1 has not joined|NODE_MISSING", .ends = "--timeout" },
                 { .exit = 125, .says = V6_JOB "|CONNECT_DROPPED", .ends = "gives up|--timeout" } })
 
 /* A host without any IPv6 address is told an address that it cannot use. */
@@ -57,7 +57,7 @@ static void take_address(struct play *play)
 
 SCENE(networks, v6_master_of_a_host_with_v4, V6, .options = "--timeout=13", .before = take_address,
       .within_ms = CONNECTIONS,
-      .node = { { .exit = 125, .says = "node 1 has not come", .ends = "--timeout" },
+      .node = { { .exit = 125, .says = "node 1 has not joined", .ends = "--timeout" },
                 { .exit = 125, .says = "fd00::1|NO_ROUTE", .ends = "gives up|--timeout" } })
 
 static void ask_who_is_missing(struct play *play)
@@ -75,7 +75,7 @@ SCENE(networks, v6_training_gives_the_bits_of_one_host, V6, .options = "--nproc_
       .after = train_expect_one_hosts_bits, .node = { { .exit = 0 }, { .exit = 0 } })
 
 #define NAT        .net = HOSTS_NAT
-#define TRANSLATED "has the address 10.8.1.2, and comes to the store from 10.9.0.254|ADDRESS_TRANSLATED"
+#define TRANSLATED "has the address 10.8.1.2, but connects to the store from 10.9.0.254|ADDRESS_TRANSLATED"
 
 /* Everybody comes to node 0, so all is well; that it need not be so is said, once, on every node. */
 SCENE(networks, nat_is_no_harm_to_who_only_goes_out, NAT, .program = "member sum barrier:end",

@@ -7,7 +7,7 @@ TestSuite(reach, .timeout = 120);
 /* A verdict that stands is told in full after 8 s. */
 #define SHORT "--timeout=13 "
 
-#define MISSING "node 1 has not come|NODE_NEVER_CAME"
+#define MISSING "node 1 has not joined|NODE_MISSING"
 
 /* Node 1 alone meets the fault; both give up in the end. */
 #define GIVES_UP(...)                                              \
@@ -127,10 +127,9 @@ static void know_master(struct play *play)
 SCENE(reach, a_name_that_comes_late, .cases = "F17", .elastic = true,
       .options = "--nnodes=2 --master_addr=master-0", .before = know_master, .program = "worker say:up",
       .after = learn_name, .within_ms = CONNECTIONS,
-      .node = { { .options = "--node_rank=0", .says = "node rank 1 is missing", .prints = "[1] up" },
-                { .options = "--node_rank=1",
-                  .says = "node1 does not find the name 'master-0'",
-                  .prints = "[3] up" } })
+      .node = {
+          { .options = "--node_rank=0", .says = "node rank 1 is missing", .prints = "[1] up" },
+          { .options = "--node_rank=1", .says = "node1 cannot resolve 'master-0'", .prints = "[3] up" } })
 
 /* A server of one line; it shows nothing of ours. */
 static void listen_with(struct play *play, const char *python)
@@ -178,7 +177,7 @@ SCENE(reach, a_service_that_says_nothing, .cases = "other_service", .options = S
       .within_ms = CONNECTIONS, .node = ONLY_1(.says = "10.9.0.1:29500|HELLO_UNANSWERED"))
 
 SCENE(reach, a_proxy_that_closes, .cases = "other_service", .options = SHORT, .before = closing_server,
-      .within_ms = CONNECTIONS, .node = ONLY_1(.says = "10.9.0.1:29500|HELLO_CUT"))
+      .within_ms = CONNECTIONS, .node = ONLY_1(.says = "10.9.0.1:29500|HELLO_CLOSED"))
 
 /* Node 0 names who has its port, at once; the others find that it is no store. */
 SCENE(reach, a_port_that_is_taken, .cases = "F01", .options = SHORT, .before = mute_server,
@@ -189,7 +188,7 @@ SCENE(reach, a_port_that_is_taken, .cases = "F01", .options = SHORT, .before = m
 /* The endpoint is an address that no node has. */
 SCENE(reach, an_address_that_nobody_has, .cases = "F25", .elastic = true,
       .options = "--nnodes=2 --master_addr=10.9.0.77 --timeout=13", .within_ms = CONNECTIONS,
-      .node = { { .options = "--node_rank=0", .exit = 125, .says = "10.9.0.77|NOBODY_SERVES" },
+      .node = { { .options = "--node_rank=0", .exit = 125, .says = "10.9.0.77|NO_STORE_HOST" },
                 { .options = "--node_rank=1",
                   .exit = 125,
                   .says = "10.9.0.77|HOST_SILENT",

@@ -53,7 +53,7 @@ static void come_late(struct play *play)
 static void expect_spare(struct play *play)
 {
     for (int i = 0; i < 3; i++)
-        scene_expect_why(play, i, "10.9.0.1:29400", "node2|LATE_NODE_IS_SPARE");
+        scene_expect_why(play, i, "10.9.0.1:29400", "node2|NODE_IS_SPARE");
 }
 
 static void find_the_spare(struct play *play)
@@ -186,5 +186,6 @@ SCENE(rounds, a_node_that_waits_too_long_names_the_knob, .options = "--exit_barr
 /* Rank 0 leaves; those that wait for it hear that and no broken pipe. */
 SCENE(rounds, rank_0_leaves_first, .cases = "F19", .program = "member only:0 exit:0 all barrier:epoch-3",
       .within_ms = CONNECTIONS, .after = after_stop_all,
-      .says = "rank 0 (node0, pid |ended with 0 while |waited for it at barrier 'epoch-3'  [RANK_LEFT_EARLY]",
+      .says = "rank 0 (node0, pid |exited with code 0 while |waited for it at barrier 'epoch-3'  "
+              "[RANK_EXITED_EARLY]",
       .never = "roken pipe", .node = { { .exit = ANY }, { .exit = ANY } })

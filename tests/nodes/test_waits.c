@@ -28,14 +28,12 @@ static void stop_after(struct play *play, const char *texts)
 MISSING_RANK(waits, a_rank_that_waits_for_a_key, .cases = "elsewhere_key", "key:answer",
              "rank 3|node1|key '/answer'|RANK_WAITS_ELSEWHERE")
 MISSING_RANK(waits, a_rank_that_waits_in_another_barrier, .cases = "elsewhere_barrier", "barrier:epoch-2",
-             "rank 3 waits in barrier 'epoch-2'|barrier 'epoch-1'|UNEVEN_INPUTS|rank 3|node1|barrier "
+             "rank 3 waits in barrier 'epoch-2'|barrier 'epoch-1'|RANKS_DIVERGED|rank 3|node1|barrier "
              "'epoch-2'|RANK_WAITS_ELSEWHERE")
 MISSING_RANK(waits, a_rank_that_is_stopped, .cases = "stopped", "stop",
              "rank 3|stopped (state T)|node1|RANK_STOPPED")
-MISSING_RANK(waits, a_rank_that_computes, .cases = "burns_cpu", "spin",
-             "rank 3|computes|node1|RANK_BURNS_CPU")
-MISSING_RANK(waits, a_rank_that_sleeps, .cases = NULL, "forever",
-             "rank 3|node1|has not come|RANK_HAS_NOT_COME")
+MISSING_RANK(waits, a_rank_that_computes, .cases = "burns_cpu", "spin", "rank 3|computes|node1|RANK_BUSY")
+MISSING_RANK(waits, a_rank_that_sleeps, .cases = NULL, "forever", "rank 3|node1|has not arrived|RANK_MISSING")
 
 /* Nobody asks; it is told all the same, on every node, long before the barrier's time is up. */
 SCENE(waits, a_barrier_that_hangs_is_told_unasked, .cases = "elsewhere_key",
@@ -47,13 +45,15 @@ SCENE(waits, a_barrier_that_hangs_is_told_unasked, .cases = "elsewhere_key",
 /* It ends well while the others have one more batch. Told to all, at once, without asking. */
 SCENE(waits, a_rank_that_has_exited, .cases = "F36 exited",
       .program = "member say:up only:3 exit:0 all barrier:epoch-1",
-      .says = "rank 3 (node1, pid |ended with 0 while |waited for it at barrier 'epoch-1'  [RANK_LEFT_EARLY]",
+      .says = "rank 3 (node1, pid |exited with code 0 while |waited for it at barrier 'epoch-1'  "
+              "[RANK_EXITED_EARLY]",
       .within_ms = EXITS, .node = { { .exit = ENDED }, { .exit = ENDED } })
 
 /* The same in a collective, where nobody asks the store: its words come with the end of the round. */
 SCENE(waits, a_rank_that_has_left_a_collective, .cases = "F36",
       .program = "member say:up only:3 exit:0 all sum",
-      .says = "rank 3 (node1, pid |ended with 0 while rank |waited for it in a collective  [RANK_LEFT_EARLY]",
+      .says = "rank 3 (node1, pid |exited with code 0 while rank |waited for it in a collective  "
+              "[RANK_EXITED_EARLY]",
       .within_ms = EXITS, .node = { { .exit = 75 }, { .exit = 75 } })
 
 /* Also where it happened. */

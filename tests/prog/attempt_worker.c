@@ -30,7 +30,7 @@ static int failed(ddp_status status)
     return ddp_exit_code(status);
 }
 
-/* The same names are used in every attempt: what an earlier one has left would be found, or be in the way. */
+/* The same names are used in every attempt: what an earlier one left would be found, or be in the way. */
 static int keys(ddp_ctx *ctx, int good_attempt)
 {
     struct ddp_err err;
@@ -54,7 +54,7 @@ static int keys(ddp_ctx *ctx, int good_attempt)
     return failed(ddp_barrier_named(ctx, "never", 0));
 }
 
-/* A daemon as it should not be: it has left our process group and does not listen to SIGTERM. */
+/* A daemon as it should not be: it left our process group and does not listen to SIGTERM. */
 static void leave_daemon(const char *path)
 {
     int ready[2];

@@ -13,7 +13,6 @@ static const struct {
     { "<!-- requests: ", "<!-- end of requests -->", page_of_requests },
     { "<!-- messages: ", "<!-- end of messages -->", page_of_messages },
     { "# messages: ", "# end of messages", page_of_dictionary },
-    { "<!-- findings: ", "<!-- end of findings -->", page_of_findings },
 };
 enum { TABLES = sizeof(tables) / sizeof(tables[0]) };
 

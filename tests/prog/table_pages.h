@@ -1,9 +1,8 @@
-/* table_pages.h -- the tables of ops.h, messages.h and findings.h as the pages show them, for `make protocol` and for the tests that
+/* table_pages.h -- the tables of ops.h and messages.h as the pages show them, for `make protocol` and for the tests that
  * compare the pages. All return false when memory is short. */
 #ifndef TABLE_PAGES_H
 #define TABLE_PAGES_H
 
-#include "diagnosis/findings.h"
 #include "hub/messages.h"
 #include "store/ops.h"
 
@@ -138,29 +137,6 @@ static inline bool page_of_dictionary(struct buf *out)
         ok = buf_printf(out, "\"{\\\"op\\\":\\\"%s\\\"\"\n", page_messages[id].name);
         for (const struct page_row *f = page_messages[id].rows; ok && f->name != NULL; f++)
             ok = buf_printf(out, "\",\\\"%s\\\":\"\n", f->name);
-    }
-    return ok;
-}
-
-/* "${host}" as a person reads it: "HOST". */
-static inline bool page_put_word(void *user, struct slice word, struct buf *out)
-{
-    (void)user;
-    const char *p = word.data;
-    bool ok = true;
-    for (size_t i = 0; ok && i < word.len; i++)
-        ok = buf_printf(out, "%c", p[i] >= 'a' && p[i] <= 'z' ? p[i] - 'a' + 'A' : p[i]);
-    return ok;
-}
-
-static inline bool page_of_findings(struct buf *out)
-{
-    bool ok = buf_printf(out, "| code | | what is said | what is advised |\n|---|---|---|---|\n");
-    for (int i = FINDING_NONE + 1; ok && i < FINDING_CODES; i++) {
-        const enum finding_code code = (enum finding_code)i;
-        ok = buf_printf(out, "| `%s` | %s | ", finding_code_name(code), finding_grade_name(code)) &&
-             finding_fill(out, finding_sentence(code), page_put_word, NULL) && buf_printf(out, " | ") &&
-             finding_fill(out, finding_advice(code), page_put_word, NULL) && buf_printf(out, " |\n");
     }
     return ok;
 }

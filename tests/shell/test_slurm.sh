@@ -85,9 +85,9 @@ check "there is a worker for each GPU that Slurm gives" said out "rank 3/4 local
 run srun --nodes=1 --ntasks-per-node=1 --gpus-per-node=2 "$ddprun" --quiet sh -c "$show"
 check "a job of one node stays on its loopback" said out "rank 1/2 local 1/2 group 0/1 at 127.0.0.1" 1
 
-run srun --nodes=2 --ntasks-per-node=1 "$ddprun" --why
-check "--why names the rule on both nodes" said out "Slurm: SLURM_JOB_ID is set" 2
-check "--why names the variable of each value" said out "the first of SLURM_STEP_NODELIST=n[0-1]" 2
+run srun --nodes=2 --ntasks-per-node=1 "$ddprun" --explain
+check "--explain names the rule on both nodes" said out "Slurm: SLURM_JOB_ID is set" 2
+check "--explain names the variable of each value" said out "the first of SLURM_STEP_NODELIST=n[0-1]" 2
 
 # --- one for each worker ----------------------------------------------------------------------------------------------
 run srun --nodes=2 --ntasks-per-node=2 "$ddprun" --per_task --quiet sh -c "$show; [ \$RANK = \$SLURM_PROCID ] && echo same"
@@ -205,7 +205,7 @@ check "$soon" soon
 
 run salloc --nodes=2 srun --nodes=1 --ntasks=1 "$ddprun" sh -c "$show"
 check "one task in an allocation of two nodes runs" ended 0
-check "and says what it leaves idle" said err STEP_IS_SMALLER 1
+check "and says what it leaves idle" said err STEP_TOO_SMALL 1
 check "$soon" soon
 
 # --- the example ------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@
 
 static struct sim sim;
 
-/* Four ranks whose processes run; nobody has connected. */
+/* Four ranks whose processes run; nobody connected. */
 static void four_ranks(void)
 {
     sim_init(&sim, NULL);
@@ -77,9 +77,10 @@ Test(barrier_start, a_time_out_says_who_is_missing_and_what_is_known_of_each)
         "[     0] rank 2 (n1, pid 102) connected from peer:3\n"
         "[ 31000] barrier 'step-1' timed out after 30.0 s\n"
         "[ 31000] rank 0 gets outcome 1: barrier 'step-1' timed out after 30.0 s; 1 of 4 ranks have come\n"
-        "[ 31000]      rank 1: connected (n1, pid 101), but waits for key '/weights'; last heard 28.5 s ago\n"
-        "[ 31000]      rank 2: connected (n1, pid 102), but has not come; last heard 31.0 s ago\n"
-        "[ 31000]      rank 3: never connected; its process was started (n1, pid 103)\n");
+        "[ 31000]      rank 1: connected (n1, pid 101), but waits for key '/weights'; last message 28.5 s "
+        "ago\n"
+        "[ 31000]      rank 2: connected (n1, pid 102), but has not arrived; last message 31.0 s ago\n"
+        "[ 31000]      rank 3: started (n1, pid 103), but never connected to the store\n");
 }
 
 /* The first arrival's time-out counts, and it counts from there. */
@@ -93,11 +94,12 @@ Test(barrier, the_deadline_starts_with_the_first_arrival)
     sim_expect_trace(&sim, "");
     sim_later(&sim, 15000);
     sim_expect_trace(
-        &sim, "[ 15000] barrier 'a' timed out after 10.0 s\n"
-              "[ 15000] rank 0 gets outcome 1: barrier 'a' timed out after 10.0 s; 2 of 3 ranks have come\n"
-              "[ 15000]      rank 2: connected (n1, pid 102), but has not come; last heard 15.0 s ago\n"
-              "[ 15000] rank 1 gets outcome 1: barrier 'a' timed out after 10.0 s; 2 of 3 ranks have come\n"
-              "[ 15000]      rank 2: connected (n1, pid 102), but has not come; last heard 15.0 s ago\n");
+        &sim,
+        "[ 15000] barrier 'a' timed out after 10.0 s\n"
+        "[ 15000] rank 0 gets outcome 1: barrier 'a' timed out after 10.0 s; 2 of 3 ranks have come\n"
+        "[ 15000]      rank 2: connected (n1, pid 102), but has not arrived; last message 15.0 s ago\n"
+        "[ 15000] rank 1 gets outcome 1: barrier 'a' timed out after 10.0 s; 2 of 3 ranks have come\n"
+        "[ 15000]      rank 2: connected (n1, pid 102), but has not arrived; last message 15.0 s ago\n");
 }
 
 Test(barrier, who_comes_too_late_gets_the_same_outcome_once)
@@ -111,7 +113,7 @@ Test(barrier, who_comes_too_late_gets_the_same_outcome_once)
     sim_expect_trace(
         &sim,
         "[  3000] rank 1 gets outcome 1: barrier 'a' timed out after 1.0 s; 1 of 2 ranks have come\n"
-        "[  3000]      rank 1: connected (n1, pid 101), but has not come; last heard 1.0 s ago\n"
+        "[  3000]      rank 1: connected (n1, pid 101), but has not arrived; last message 1.0 s ago\n"
         "[  3000] rank 1 gets outcome 4: barrier 'a' is misused: it has failed before, and a name is good "
         "for one use\n");
 }
@@ -126,15 +128,15 @@ Test(barrier, a_dead_process_fails_it_for_all_at_once)
     sim_exited(&sim, 3, 0, 9);
     sim_expect_trace(
         &sim,
-        "[   700] barrier 'a' cannot complete: rank 3 was killed by signal 9, SIGKILL (n1, pid 103)\n"
-        "[   700] rank 0 gets outcome 2: barrier 'a' cannot complete: rank 3 was killed by signal 9, SIGKILL "
+        "[   700] barrier 'a' cannot complete: rank 3 killed by signal 9, SIGKILL (n1, pid 103)\n"
+        "[   700] rank 0 gets outcome 2: barrier 'a' cannot complete: rank 3 killed by signal 9, SIGKILL "
         "(n1, pid 103); 2 of 4 ranks have come\n"
-        "[   700]      rank 2: connected (n1, pid 102), but has not come; last heard 700 ms ago\n"
-        "[   700]      rank 3: was killed by signal 9, SIGKILL (n1, pid 103)\n"
-        "[   700] rank 1 gets outcome 2: barrier 'a' cannot complete: rank 3 was killed by signal 9, SIGKILL "
+        "[   700]      rank 2: connected (n1, pid 102), but has not arrived; last message 700 ms ago\n"
+        "[   700]      rank 3: killed by signal 9, SIGKILL (n1, pid 103)\n"
+        "[   700] rank 1 gets outcome 2: barrier 'a' cannot complete: rank 3 killed by signal 9, SIGKILL "
         "(n1, pid 103); 2 of 4 ranks have come\n"
-        "[   700]      rank 2: connected (n1, pid 102), but has not come; last heard 700 ms ago\n"
-        "[   700]      rank 3: was killed by signal 9, SIGKILL (n1, pid 103)\n");
+        "[   700]      rank 2: connected (n1, pid 102), but has not arrived; last message 700 ms ago\n"
+        "[   700]      rank 3: killed by signal 9, SIGKILL (n1, pid 103)\n");
 }
 
 /* It had come itself, but will not go on from there. */
@@ -145,15 +147,15 @@ Test(barrier, a_rank_that_has_come_and_dies_counts_as_missing)
     sim_exited(&sim, 1, 0, 9);
     sim_expect_trace(
         &sim,
-        "[     0] barrier 'a' cannot complete: rank 1 was killed by signal 9, SIGKILL (n1, pid 101)\n"
-        "[     0] rank 0 gets outcome 2: barrier 'a' cannot complete: rank 1 was killed by signal 9, SIGKILL "
+        "[     0] barrier 'a' cannot complete: rank 1 killed by signal 9, SIGKILL (n1, pid 101)\n"
+        "[     0] rank 0 gets outcome 2: barrier 'a' cannot complete: rank 1 killed by signal 9, SIGKILL "
         "(n1, pid 101); 1 of 3 ranks have come\n"
-        "[     0]      rank 1: was killed by signal 9, SIGKILL (n1, pid 101)\n"
-        "[     0]      rank 2: connected (n1, pid 102), but has not come; last heard 0 ms ago\n"
-        "[     0] rank 1 gets outcome 2: barrier 'a' cannot complete: rank 1 was killed by signal 9, SIGKILL "
+        "[     0]      rank 1: killed by signal 9, SIGKILL (n1, pid 101)\n"
+        "[     0]      rank 2: connected (n1, pid 102), but has not arrived; last message 0 ms ago\n"
+        "[     0] rank 1 gets outcome 2: barrier 'a' cannot complete: rank 1 killed by signal 9, SIGKILL "
         "(n1, pid 101); 1 of 3 ranks have come\n"
-        "[     0]      rank 1: was killed by signal 9, SIGKILL (n1, pid 101)\n"
-        "[     0]      rank 2: connected (n1, pid 102), but has not come; last heard 0 ms ago\n");
+        "[     0]      rank 1: killed by signal 9, SIGKILL (n1, pid 101)\n"
+        "[     0]      rank 2: connected (n1, pid 102), but has not arrived; last message 0 ms ago\n");
 }
 
 /* Its process ended before anybody came: the first one to come need not wait for the deadline. */
@@ -163,10 +165,10 @@ Test(barrier, a_process_that_died_before_fails_the_first_arrival)
     sim_barrier(&sim, 0, "a", 30000, "0 1");
     sim_expect_trace(
         &sim,
-        "[     0] barrier 'a' cannot complete: rank 1 has exited with code 3 (n1, pid 101)\n"
-        "[     0] rank 0 gets outcome 2: barrier 'a' cannot complete: rank 1 has exited with code 3 (n1, pid "
+        "[     0] barrier 'a' cannot complete: rank 1 exited with code 3 (n1, pid 101)\n"
+        "[     0] rank 0 gets outcome 2: barrier 'a' cannot complete: rank 1 exited with code 3 (n1, pid "
         "101); 1 of 2 ranks have come\n"
-        "[     0]      rank 1: has exited with code 3 (n1, pid 101)\n");
+        "[     0]      rank 1: exited with code 3 (n1, pid 101)\n");
 }
 
 Test(barrier, the_death_of_others_does_not_matter)
@@ -191,7 +193,7 @@ Test(barrier, a_closed_connection_alone_fails_nothing)
         &sim,
         "[ 30000] barrier 'a' timed out after 30.0 s\n"
         "[ 30000] rank 0 gets outcome 1: barrier 'a' timed out after 30.0 s; 1 of 2 ranks have come\n"
-        "[ 30000]      rank 1: was connected (n1, pid 101), but has closed its connection; last heard 30.0 s "
+        "[ 30000]      rank 1: was connected (n1, pid 101), but closed its connection; last message 30.0 s "
         "ago\n");
 }
 
@@ -205,7 +207,7 @@ Test(barrier, who_leaves_may_come_again)
     sim_worker(&sim, 1, 0, 4);
     sim_barrier(&sim, 0, "a", 30000, "0 1");
     sim_barrier(&sim, 1, "a", 30000, "0 1");
-    sim_expect_trace(&sim, "[     0] rank 0 has left its wait\n"
+    sim_expect_trace(&sim, "[     0] rank 0 left its wait\n"
                            "[ 40000] rank 1 (n1, pid 101) connected from peer:2\n"
                            "[ 40000] rank 0 passes\n"
                            "[ 40000] rank 1 passes\n");
@@ -222,8 +224,8 @@ Test(barrier, an_operator_cancels_it)
         &sim,
         "[     0] barrier 'a' was cancelled by peer:510\n"
         "[     0] rank 0 gets outcome 3: barrier 'a' was cancelled by peer:510; 1 of 2 ranks have come\n"
-        "[     0]      rank 1: connected (n1, pid 101), but has not come; last heard 0 ms ago\n"
-        "[     0] rank 3 has left its wait\n");
+        "[     0]      rank 1: connected (n1, pid 101), but has not arrived; last message 0 ms ago\n"
+        "[     0] rank 3 left its wait\n");
 }
 
 Test(barrier, misuse_is_told_to_the_one_who_does_it)

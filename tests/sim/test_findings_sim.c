@@ -159,9 +159,9 @@ Test(findings_sim, a_node_that_never_comes_is_told_to_all_within_15_seconds_and_
     live_until(7000);
     expect_silence(N0);
     live_until(9000);
-    expect_told(N0, "NODE_NEVER_CAME", "node 1");
+    expect_told(N0, "NODE_MISSING", "node 1");
     char *text = strdup(text_of(told, "text"));
-    expect_told(N2, "NODE_NEVER_CAME", "node 1");
+    expect_told(N2, "NODE_MISSING", "node 1");
     cr_assert_str_eq(text, text_of(told, "text"), "all nodes read the same");
     cr_assert_not_null(strstr(text, "10.0.0.1:29500"), "%s", text);
     free(text);
@@ -179,7 +179,7 @@ Test(findings_sim, when_the_time_is_up_all_of_it_comes_before_the_verdict)
     const char *findings = memmem(out, sim.conn[N0].out.len, "\"push\":\"findings\"", 17);
     const char *verdict = memmem(out, sim.conn[N0].out.len, "\"push\":\"verdict\"", 16);
     cr_assert(findings != NULL && verdict != NULL && findings < verdict);
-    expect_told(N0, "NODE_NEVER_CAME", "node 1");
+    expect_told(N0, "NODE_MISSING", "node 1");
     cr_assert(cJSON_IsTrue(cJSON_GetObjectItem(told, "final")));
     cr_assert_not_null(
         strstr(text_of(told, "text"), "given up: 1 of 2 nodes is here after 60.0 s (--timeout is 60 s)"),
@@ -193,7 +193,7 @@ Test(findings_sim, a_node_that_comes_and_dies_is_told_at_once)
     live_until(3000);
     sim_disconnect(&sim, N1);
     live_until(3500);
-    expect_told(N0, "NODE_CAME_AND_DIED", "node 1 (n1, pid 101)");
+    expect_told(N0, "NODE_DIED_WAITING", "node 1 (n1, pid 101)");
 }
 
 Test(findings_sim, a_node_rank_that_is_claimed_twice_is_told_at_once)
@@ -205,7 +205,7 @@ Test(findings_sim, a_node_rank_that_is_claimed_twice_is_told_at_once)
     expect_told(N0, "NODE_RANK_TAKEN", "n1 (pid 101)");
     cr_assert_not_null(
         strstr(text_of(told, "text"),
-               "n1 (pid 101) says --node_rank=0, which n0 (pid 100) has already; nobody has claimed 1-2"),
+               "n1 (pid 101) has --node_rank=0, which n0 (pid 100) has already; no node has rank 1-2"),
         "%s", text_of(told, "text"));
 }
 
@@ -242,14 +242,14 @@ Test(findings_sim, who_waits_for_a_node_that_was_refused_is_told_so)
     join(N0, 0, 2, "");
     join(N1, 1, 3, "");
     live_until(1000);
-    expect_told(N0, "NODE_WAS_REFUSED", "node 1 (n1, pid 101)");
+    expect_told(N0, "NODE_REJECTED", "node 1 (n1, pid 101)");
     cr_assert_not_null(strstr(text_of(told, "text"), "was refused and has ended"), "%s",
                        text_of(told, "text"));
     live_until(40000);
     expect_silence(N0);
     live_until(61000);
-    expect_told(N0, "NODE_WAS_REFUSED", "node 1 (n1, pid 101)");
-    cr_assert_not(has(told, "NODE_NEVER_CAME", "node 1"));
+    expect_told(N0, "NODE_REJECTED", "node 1 (n1, pid 101)");
+    cr_assert_not(has(told, "NODE_MISSING", "node 1"));
 }
 
 Test(findings_sim, what_a_node_finds_on_itself_is_told_to_all)
@@ -284,7 +284,7 @@ Test(findings_sim, different_numbers_of_workers_are_told_in_one_line_when_the_ro
     expect_told(N0, "NPROC_UNEVEN", "node 0 (n0, pid 100)");
     expect_told(N1, "NPROC_UNEVEN", "node 0 (n0, pid 100)");
     cr_assert_str_eq(text_of(told, "text"),
-                     "node 0 (n0, pid 100) brings 5 workers and node 1 (n1, pid 101) 2; together 7");
+                     "node 0 (n0, pid 100) has 5 workers, node 1 (n1, pid 101) has 2; together 7");
 }
 
 Test(findings_sim, the_next_word_has_only_what_is_new)
@@ -292,14 +292,14 @@ Test(findings_sim, the_next_word_has_only_what_is_new)
     join(N0, 0, 4, "");
     join(N1, 1, 4, "");
     live_until(9000);
-    expect_told(N0, "NODE_NEVER_CAME", "nodes 2-3");
+    expect_told(N0, "NODE_MISSING", "nodes 2-3");
     last_push(N1, "");
     join(N2, 2, 5, "");
     live_until(9500);
     for (conn_id conn = N0; conn <= N1; conn++) {
         expect_told(conn, "NNODES_DIFFERS", "n2 (pid 102)");
         cr_assert(says("NNODES_DIFFERS") && says("the rest is as told before"), "%s", text_of(told, "text"));
-        cr_assert_not(has(told, "NODE_NEVER_CAME", "node 3") || says("NODE_NEVER_CAME"));
+        cr_assert_not(has(told, "NODE_MISSING", "node 3") || says("NODE_MISSING"));
     }
     live_until(40000);
     expect_silence(N0);
@@ -310,12 +310,12 @@ Test(findings_sim, a_node_that_comes_later_is_told_what_the_others_know)
 {
     join(N0, 0, 3, "");
     live_until(9000);
-    expect_told(N0, "NODE_NEVER_CAME", "nodes 1-2");
+    expect_told(N0, "NODE_MISSING", "nodes 1-2");
     join(N1, 1, 3, "");
     live_until(16000);
     expect_silence(N1);
     live_until(24000);
-    expect_told(N1, "NODE_NEVER_CAME", "node 2");
+    expect_told(N1, "NODE_MISSING", "node 2");
     expect_silence(N0);
 }
 
@@ -327,10 +327,10 @@ Test(findings_sim, a_later_node_hears_all_with_the_next_news)
     join(N1, 1, 4, "");
     join(N2, 2, 5, "");
     live_until(9500);
-    expect_told(N1, "NODE_NEVER_CAME", "node 3");
+    expect_told(N1, "NODE_MISSING", "node 3");
     cr_assert(has(told, "NNODES_DIFFERS", "n2 (pid 102)"));
     expect_told(N0, "NNODES_DIFFERS", "n2 (pid 102)");
-    cr_assert_not(has(told, "NODE_NEVER_CAME", "node 3"));
+    cr_assert_not(has(told, "NODE_MISSING", "node 3"));
 }
 
 static void knock(const char *bytes, size_t len)
@@ -411,7 +411,7 @@ Test(findings_sim, why_answers_before_anything_is_told)
 {
     join(N0, 0, 2, "");
     live_until(4000);
-    expect_why("NODE_NEVER_CAME", "node 1");
+    expect_why("NODE_MISSING", "node 1");
 }
 
 Test(findings_sim, a_stranger_at_the_door)
@@ -464,10 +464,10 @@ Test(findings_ranks_sim, ports_that_are_closed_are_told_to_all_when_a_rank_finds
     sim_at(&sim, sim.now_ms);
     for (conn_id conn = N0; conn <= N1; conn++) {
         expect_told(conn, "PORTS_CLOSED", "rank 3 (n1, pid 203)");
-        cr_assert(
-            says("others are not: rank 3 (n1, pid 203) cannot connect to rank 0 on n0 at 10.9.0.1:41234") &&
-                says("[PORTS_CLOSED]\n  try    "),
-            "%s", text_of(told, "text"));
+        cr_assert(says("other ports are closed: rank 3 (n1, pid 203) cannot connect to rank 0 on n0 at "
+                       "10.9.0.1:41234") &&
+                      says("[PORTS_CLOSED]\n  try    "),
+                  "%s", text_of(told, "text"));
     }
     start_worker(2);
     sim_say(&sim, WORKERS + 2, CANNOT);
@@ -537,7 +537,8 @@ Test(findings_ranks_sim, a_barrier_that_hangs_is_told_long_before_its_time_out)
     live_until(sim.now_ms + 3000);
     for (conn_id conn = N0; conn <= N1; conn++) {
         expect_told(conn, "RANK_STOPPED", "rank 3");
-        cr_expect(has(told, "BARRIER_WAITS", "barrier 'step-7'") && says("3 ranks wait in barrier 'step-7'"),
+        cr_expect(has(told, "BARRIER_INCOMPLETE", "barrier 'step-7'") &&
+                      says("3 ranks wait in barrier 'step-7'"),
                   "%s", text_of(told, "text"));
     }
     live_until(sim.now_ms + 35000);
@@ -566,7 +567,7 @@ Test(findings_ranks_sim, a_rank_that_does_not_come_and_tells_nothing_is_told_lat
     live_until(sim.now_ms + 28000);
     expect_silence(N0);
     live_until(sim.now_ms + 10000);
-    expect_told(N0, "RANK_HAS_NOT_COME", "rank 3");
+    expect_told(N0, "RANK_MISSING", "rank 3");
 }
 
 /* Passed in time, nobody hears of it, and nobody looks. */
@@ -586,7 +587,7 @@ Test(findings_ranks_sim, a_rank_in_the_kernel_and_one_that_computes)
     live_until(8000);
     expect_why("RANK_IN_KERNEL", "rank 3");
     sim_say(&sim, N1, "{\"op\":\"heartbeat\",\"workers\":[[1,\"R\",100,null]]}");
-    expect_why("RANK_BURNS_CPU", "rank 3");
+    expect_why("RANK_BUSY", "rank 3");
 }
 
 Test(findings_ranks_sim, a_rank_that_waits_in_another_barrier)
@@ -594,7 +595,7 @@ Test(findings_ranks_sim, a_rank_that_waits_in_another_barrier)
     three_wait();
     enter(3, "epoch_end");
     live_until(8000);
-    expect_why("UNEVEN_INPUTS", "rank 3 waits");
+    expect_why("RANKS_DIVERGED", "rank 3 waits");
     expect_why("RANK_WAITS_ELSEWHERE", "rank 3");
 }
 
@@ -607,7 +608,7 @@ Test(findings_ranks_sim, a_barrier_s_time_out_has_the_same_codes)
     struct buf *out = &sim.conn[WORKERS].out;
     cr_assert(out->len > 9 && buf_append(out, "", 1));
     const char *json = (const char *)out->data + 9;
-    cr_assert_not_null(strstr(json, "rank 3: is stopped (state T) (n1, pid 203), for"), "%s", json);
+    cr_assert_not_null(strstr(json, "rank 3: stopped (state T) (n1, pid 203), for"), "%s", json);
     cr_assert_not_null(strstr(json, "\"code\":\"RANK_STOPPED\""), "%s", json);
 }
 
@@ -624,7 +625,7 @@ static void expect_left(conn_id conn, const char *subject, const char *words)
 {
     cJSON_Delete(told);
     told = last_push(conn, "left_waiting");
-    cr_assert(has(told, "RANK_LEFT_EARLY", subject) && says(words), "%s", text_of(told, "text"));
+    cr_assert(has(told, "RANK_EXITED_EARLY", subject) && says(words), "%s", text_of(told, "text"));
 }
 
 #define LEFT "rank 3 (n1, pid 203)"
@@ -635,9 +636,9 @@ Test(findings_ranks_sim, a_rank_that_ends_well_while_others_wait_for_it_is_told_
     end_well(3);
     for (conn_id conn = N0; conn <= N1; conn++)
         expect_left(conn, LEFT,
-                    LEFT " ended with 0 while ranks 0-2 waited for it at barrier 'step-7'  "
-                         "[RANK_LEFT_EARLY]\n  try    ");
-    expect_why("RANK_LEFT_EARLY", LEFT);
+                    LEFT " exited with code 0 while ranks 0-2 waited for it at barrier 'step-7'  "
+                         "[RANK_EXITED_EARLY]\n  try    ");
+    expect_why("RANK_EXITED_EARLY", LEFT);
     enter(0, "step-8"); /* that follows from the same */
     cr_expect_null(last_push(N0, "left_waiting"));
 }
@@ -678,7 +679,8 @@ Test(findings_ranks_sim, a_rank_that_ends_well_is_what_one_that_gave_up_has_lost
     sim_say(&sim, N1, "{\"op\":\"stopped\",\"round\":1,\"max_code\":0}");
     for (conn_id conn = N0; conn <= N1; conn++)
         expect_left(conn, LEFT,
-                    LEFT " ended with 0 while rank 0 waited for it in a collective  [RANK_LEFT_EARLY]");
+                    LEFT
+                    " exited with code 0 while rank 0 waited for it in a collective  [RANK_EXITED_EARLY]");
 }
 
 /* Ranks 2 and 3 have ended with 0; rank 0 gives up, and `words` are its last. */
@@ -704,14 +706,16 @@ static void two_leave_and_one_gives_up(const char *words)
 Test(findings_ranks_sim, of_those_that_ended_well_the_one_that_was_missed_is_named)
 {
     two_leave_and_one_gives_up("rank 3 (pid 203 on n1) has ended while rank 0 waited in gather #9");
-    expect_left(N1, LEFT, LEFT " ended with 0 while rank 0 waited for it in a collective  [RANK_LEFT_EARLY]");
+    expect_left(N1, LEFT,
+                LEFT " exited with code 0 while rank 0 waited for it in a collective  [RANK_EXITED_EARLY]");
 }
 
 Test(findings_ranks_sim, all_that_ended_well_are_named_when_nobody_says_who_was_missed)
 {
     two_leave_and_one_gives_up("Broken pipe");
-    expect_left(N1, "ranks 2-3",
-                "ranks 2-3 ended with 0 while rank 0 waited for them in a collective  [RANK_LEFT_EARLY]");
+    expect_left(
+        N1, "ranks 2-3",
+        "ranks 2-3 exited with code 0 while rank 0 waited for them in a collective  [RANK_EXITED_EARLY]");
 }
 
 static void expect_stopped_by(conn_id conn, const char *code)
@@ -781,14 +785,14 @@ Test(findings_ranks_sim, a_rank_that_stands_still_is_named_on_all_nodes_while_th
     beat(N1, "[0,120,123,\"all_reduce\"],[1,119,122,\"\"]");
     sim_say(&sim, N1, "{\"op\":\"heartbeat\",\"workers\":[[1,\"T\",0,\"do_signal_stop\"]]}");
     live_until(sim.now_ms + 4000);
-    expect_why("RANK_STANDS_STILL", "rank 3");
+    expect_why("RANK_STALLED", "rank 3");
     expect_silence(N0);
     live_until(sim.now_ms + 7000);
-    expect_told(N0, "RANK_STANDS_STILL", "rank 3");
-    cr_expect_not_null(strstr(text_of(told, "text"), "(the last one was 119), and 3 others wait for it in "
+    expect_told(N0, "RANK_STALLED", "rank 3");
+    cr_expect_not_null(strstr(text_of(told, "text"), "(the last one was 119); 3 others wait for it in "
                                                      "all_reduce #123; it is stopped (state T)"),
                        "%s", text_of(told, "text"));
-    expect_told(N1, "RANK_STANDS_STILL", "rank 3");
+    expect_told(N1, "RANK_STALLED", "rank 3");
     live_until(sim.now_ms + 100000);
     expect_silence(N0);
 }
@@ -803,7 +807,7 @@ Test(findings_ranks_sim, beats_of_different_times_cost_little)
     live_until(sim.now_ms + 9000);
     expect_silence(N0);
     live_until(sim.now_ms + 4000);
-    expect_told(N0, "RANK_STANDS_STILL", "rank 3");
+    expect_told(N0, "RANK_STALLED", "rank 3");
 }
 
 /* The others wait for `rank` (2 or 3) in an all_reduce for `ms`; then all go on, for a minute. */
@@ -833,7 +837,7 @@ Test(findings_ranks_sim, a_wait_that_is_usual_for_the_job_is_told_once)
 {
     two_nodes_run();
     keep_waiting(10, 2, 12000);
-    expect_told(N0, "RANK_STANDS_STILL", "rank 2");
+    expect_told(N0, "RANK_STALLED", "rank 2");
     go_on(10);
     for (int i = 11; i <= 14; i++) {
         keep_waiting(i, 2, 12000 + (uint64_t)i * 1000);
@@ -841,21 +845,21 @@ Test(findings_ranks_sim, a_wait_that_is_usual_for_the_job_is_told_once)
         expect_silence(N0);
     }
     keep_waiting(15, 2, 300000);
-    expect_told(N0, "RANK_STANDS_STILL", "rank 2");
+    expect_told(N0, "RANK_STALLED", "rank 2");
 }
 
 Test(findings_ranks_sim, another_rank_is_told_at_once_and_so_is_one_that_is_stopped)
 {
     two_nodes_run();
     keep_waiting(10, 2, 12000);
-    expect_told(N0, "RANK_STANDS_STILL", "rank 2");
+    expect_told(N0, "RANK_STALLED", "rank 2");
     go_on(10);
     keep_waiting(11, 3, 12000);
-    expect_told(N0, "RANK_STANDS_STILL", "rank 3");
+    expect_told(N0, "RANK_STALLED", "rank 3");
     go_on(11);
     sim_say(&sim, N1, "{\"op\":\"heartbeat\",\"workers\":[[1,\"T\",0,\"do_signal_stop\"]]}");
     keep_waiting(12, 3, 12000);
-    expect_told(N0, "RANK_STANDS_STILL", "rank 3");
+    expect_told(N0, "RANK_STALLED", "rank 3");
 }
 
 /* Each epoch has a barrier of another name, and rank 0 comes late to all of them. */
@@ -864,7 +868,7 @@ Test(findings_ranks_sim, barriers_that_are_passed_late_are_told_once)
     three_wait();
     last_push(N0, "");
     live_until(sim.now_ms + 40000);
-    expect_told(N0, "RANK_HAS_NOT_COME", "rank 3");
+    expect_told(N0, "RANK_MISSING", "rank 3");
     enter(3, "step-7");
     live_until(sim.now_ms + 40000);
     last_push(N0, "");

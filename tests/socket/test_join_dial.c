@@ -102,50 +102,50 @@ Test(join_dial, finds_a_store_by_name, .init = serve, .fini = serve_end)
 Test(join_dial, a_closed_port_refuses)
 {
     dial_to("127.0.0.1", rude_closed_port(), true, 4000);
-    expect("CONNECT_REFUSED", "is up and refuses after");
+    expect("CONNECT_REFUSED", "refused the connection after");
     cr_assert_geq(said, 1);
     cr_assert(strstr(words, "waiting for the store at 127.0.0.1:") != NULL, "%s", words);
     dial_to("127.0.0.1", rude_closed_port(), false, 600);
-    expect("MASTER_IS_LOOPBACK", "is n1 itself, and nothing listens there");
+    expect("MASTER_IS_LOOPBACK", "is n1 itself, where no process listens");
 }
 
 Test(join_dial, a_silent_listener_is_no_store)
 {
     dial_to("127.0.0.1", rude_start(RUDE_SILENT), true, 4000);
-    expect("HELLO_UNANSWERED", "nobody there says a word within 3.0 s");
+    expect("HELLO_UNANSWERED", "accepts connections, but does not reply within 3.0 s");
     cr_assert(strstr(report, "connect  2 of 2 worked") != NULL, "%s", report);
 }
 
 Test(join_dial, who_closes_at_our_hello_may_be_a_proxy)
 {
     dial_to("127.0.0.1", rude_start(RUDE_CLOSER), true, 500);
-    expect("HELLO_CUT", "takes connections and closes them at our first words");
+    expect("HELLO_CLOSED", "accepts connections and closes them on the first message");
     cr_assert(strstr(report, "sidecar.istio.io") != NULL);
 }
 
 Test(join_dial, other_services_are_named)
 {
     dial_to("127.0.0.1", rude_start(RUDE_HTTP), true, 600);
-    expect("PORT_IS_HTTP", "it says \"HTTP/1.1 400 Bad Reques\"");
+    expect("PORT_IS_HTTP", "it sent \"HTTP/1.1 400 Bad Reques\"");
     cr_assert_eq(said, 1, "and at once");
     dial_to("127.0.0.1", rude_start(RUDE_TLS), true, 600);
-    expect("PORT_IS_TLS", "speaks TLS and is not a store");
+    expect("PORT_IS_TLS", "speaks TLS; it is not a store");
     dial_to("127.0.0.1", rude_start(RUDE_SSH), true, 600);
     expect("PORT_IS_SSH", "it says \"SSH-2.0-OpenSSH_9.2\"");
     dial_to("127.0.0.1", rude_start(RUDE_OTHER), true, 600);
-    expect("PORT_IS_FOREIGN", "it says \"220 mail.example ESMTP\"");
+    expect("PORT_IS_OTHER_SERVICE", "it sent \"220 mail.example ESMTP\"");
 }
 
 Test(join_dial, pytorchs_own_store_is_told_apart)
 {
     dial_to("127.0.0.1", rude_start(RUDE_TORCH), true, 600);
-    expect("PORT_IS_TORCH", "is a store of PyTorch's");
+    expect("PORT_IS_TORCH", "is a PyTorch store");
 }
 
 Test(join_dial, a_full_queue_looks_like_dropped_packets)
 {
     dial_to("127.0.0.1", rude_full_port(), true, 8000);
-    expect("CONNECT_DROPPED", "does not answer: no connection within 5.0 s");
+    expect("CONNECT_DROPPED", "does not answer: neither a connection nor a refusal within 5.0 s");
 }
 
 Test(join_dial, routes_that_lead_nowhere)
@@ -155,7 +155,7 @@ Test(join_dial, routes_that_lead_nowhere)
     expect("NO_ROUTE", "n1 has no route to 10.9.0.1");
     rude_ip("route add unreachable 10.9.1.0/24");
     dial_to("10.9.1.1", 29500, false, 600);
-    expect("ROUTE_UNREACHABLE", "a route that declares 10.9.1.1 unreachable");
+    expect("ROUTE_UNREACHABLE", "a route that marks 10.9.1.1 as unreachable");
     rude_ip("route add prohibit 10.9.2.0/24");
     dial_to("10.9.2.1", 29500, false, 600);
     expect("ROUTE_PROHIBITED", "prohibits 10.9.2.1");
@@ -178,7 +178,7 @@ Test(join_dial, a_name_that_nobody_knows)
     rude_replace("/etc/nsswitch.conf", "hosts: files\n");
     rude_replace("/etc/hosts", "127.0.0.1 localhost\n");
     dial_to("node-that-is-not", 29500, false, 600);
-    expect("NAME_UNKNOWN", "n1 does not find the name 'node-that-is-not'");
+    expect("NAME_UNKNOWN", "n1 cannot resolve 'node-that-is-not'");
     cr_assert(strstr(report, "connect  not reached") != NULL, "%s", report);
 }
 
@@ -187,7 +187,7 @@ Test(join_dial, a_hosts_file_that_means_ourselves)
     rude_own_mounts();
     rude_replace("/etc/hosts", "127.0.0.1 localhost\n127.0.1.1\tmaster.cluster master # installer\n");
     dial_to("master", rude_closed_port(), false, 600);
-    expect("NAME_IS_LOOPBACK", "on n1 the name 'master' means 127.0.1.1, which is n1 itself");
+    expect("NAME_IS_LOOPBACK", "on n1 the name 'master' resolves to 127.0.1.1, which is n1 itself");
     cr_assert(strstr(report, "/etc/hosts says \"127.0.1.1 master.cluster master # installer\"") != NULL, "%s",
               report);
     cr_assert_geq(said, 1);
@@ -249,7 +249,7 @@ Test(join_dial, a_name_that_appears_later_is_found, .init = serve, .fini = serve
     when_said(&timer, on_name_appears, NULL);
     dial_on_loop("pod-0.svc", served_port(), true, 20000);
     cr_assert_str_eq(met.address, "127.0.0.1", "%s", report);
-    cr_assert(strstr(words, "n1 does not find the name 'pod-0.svc'") != NULL, "%s", words);
+    cr_assert(strstr(words, "n1 cannot resolve 'pod-0.svc'") != NULL, "%s", words);
     close(met.fd);
 }
 

@@ -67,7 +67,7 @@ static const char *word(const cJSON *of, const char *name)
 static void expect_last(int rank, const char *why, const char *call, const char *state)
 {
     cJSON *json = record_of(rank);
-    cr_assert_not_null(json, "rank %d has left no record", rank);
+    cr_assert_not_null(json, "rank %d left no record", rank);
     cr_expect_not_null(strstr(word(json, "why"), why), "%s", word(json, "why"));
     cr_expect_str_eq(word(last_entry(json), "profiling_name"), call);
     cr_expect_str_eq(word(last_entry(json), "state"), state);

@@ -136,8 +136,8 @@ Test(store_host, an_elastic_node_joins_who_has_the_port_on_its_address, .fini = 
 Test(store_host, an_address_of_nobody_is_told_at_node_0, .fini = tear_down)
 {
     FIND("--nnodes=2", "--node_rank=0", "--master_addr=203.0.113.7");
-    cr_assert_str_eq(place.code, "NOBODY_SERVES", "unless a store answers there");
-    cr_assert(strstr(place.note, "203.0.113.7 (203.0.113.7) is none of the addresses of n1") != NULL, "%s",
+    cr_assert_str_eq(place.code, "NO_STORE_HOST", "unless a store answers there");
+    cr_assert(strstr(place.note, "203.0.113.7 (203.0.113.7) is not an address of n1") != NULL, "%s",
               place.note);
 }
 

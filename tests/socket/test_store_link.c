@@ -379,10 +379,10 @@ Test(store_link, who_ends_with_0_while_another_waits_is_told, .init = start_serv
     struct ddp_store *worker = connect_as("worker", 1, 0);
     cr_expect_eq(ddp_store_barrier(worker, "b", NULL, 0, 5000, &err), DDP_ERR_PEER_LOST, "%s", err.msg);
     until(&left);
-    cr_expect_not_null(strstr(left_words,
-                              "rank 0 (n1, pid 4711) ended with 0 while rank 1 waited for it at barrier "
-                              "'b'  [RANK_LEFT_EARLY]\n  try    "),
-                       "%s", left_words);
+    cr_expect_not_null(
+        strstr(left_words, "rank 0 (n1, pid 4711) exited with code 0 while rank 1 waited for it at barrier "
+                           "'b'  [RANK_EXITED_EARLY]\n  try    "),
+        "%s", left_words);
     ddp_store_close(worker);
 }
 

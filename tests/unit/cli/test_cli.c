@@ -53,7 +53,7 @@ Test(cli, names_may_be_cut_short_where_that_is_clear)
     cli_free(&cli);
     REFUSED("option --no is ambiguous: --node_rank, --node_timeout, --no_python, --no_prefix", "--no",
             "prog");
-    REFUSED("option --ex=1 is ambiguous: --exit_barrier_timeout, --exit_code", "--ex=1", "prog");
+    REFUSED("option --ex=1 is ambiguous: --exit_barrier_timeout, --explain, --exit_code", "--ex=1", "prog");
     REFUSED("option --master=h is ambiguous: --master_addr, --master_port", "--master=h", "prog");
 }
 
@@ -248,6 +248,8 @@ static void expect_every_option_in_80_columns(char *help)
 {
     for (int i = 0; i < OPTIONS; i++) {
         char word[128];
+        if (cli_rows[i].help == NULL)
+            continue;
         snprintf(word, sizeof(word), "--%s", cli_rows[i].name);
         cr_assert_not_null(strstr(help, word), "%s", word);
     }
@@ -303,6 +305,8 @@ Test(cli, the_manual_page_has_every_option_variable_and_exit_code)
     const char *man = printed(cli_print_man);
     for (int i = 0; i < OPTIONS; i++) {
         char entry[128];
+        if (cli_rows[i].help == NULL)
+            continue;
         snprintf(entry, sizeof(entry), "\\fB\\-\\-%s\\fR", cli_rows[i].name);
         cr_assert_not_null(strstr(man, entry), "%s", entry);
     }

@@ -122,8 +122,9 @@ static bool is_nodes_option_set(enum cli_option option)
         return cli.share_gpu;
     case OPT_PER_TASK:
         return cli.per_task;
+    case OPT_EXPLAIN:
     case OPT_WHY:
-        return cli.why;
+        return cli.explain;
     default:
         return false;
     }

@@ -27,8 +27,8 @@ Test(diagnose_job, a_rank_outside_of_the_call_in_which_the_others_wait)
     EXPECT(CASE(RUNNING, RANKS(STEPPED(0, "all_reduce", 9, 5000), STEPPED(1, "all_reduce", 9, 4000),
                                STEPPED(2, "", 8, 6000, .proc_state = 'R', .cpu_percent = 99),
                                STEPPED(3, "all_reduce", 9, 5000))),
-           "RANK_STANDS_STILL", "rank 2 (n1, pid 72)",
-           "has made no step for 6.0 s (the last one was 5), and 3 others wait for it in all_reduce #9; it "
+           "RANK_STALLED", "rank 2 (n1, pid 72)",
+           "has not made a step for 6.0 s (the last one was 5); 3 others wait for it in all_reduce #9; it "
            "computes (99 % CPU)");
 }
 
@@ -36,14 +36,14 @@ Test(diagnose_job, a_rank_in_an_older_call_is_behind)
 {
     EXPECT(CASE(RUNNING, RANKS(STEPPED(0, "all_reduce", 9, 5000),
                                STEPPED(1, "barrier", 7, 6000, .proc_state = 'S', .wchan = "nfs_wait"))),
-           "RANK_STANDS_STILL", "rank 1 (n1, pid 71)",
-           "(it is in barrier #7), and 1 other waits for it in all_reduce #9; it sleeps in nfs_wait");
+           "RANK_STALLED", "rank 1 (n1, pid 71)",
+           "(it is in barrier #7); 1 other waits for it in all_reduce #9; it sleeps in nfs_wait");
 }
 
 Test(diagnose_job, a_rank_that_has_ended_is_told_as_what_it_is)
 {
     EXPECT(CASE(RUNNING, RANKS(STEPPED(0, "all_reduce", 9, 5000), STEPPED(1, "", 7, 6000, .exited = true))),
-           "RANK_EXITED", "rank 1", "has exited with code 0");
+           "RANK_EXITED", "rank 1", "exited with code 0");
 }
 
 Test(diagnose_job, nobody_stands_still_for_a_moment_or_alone)
@@ -64,14 +64,14 @@ Test(diagnose_job, nobody_stands_still_for_a_moment_or_alone)
 
 Test(diagnose_job, a_node_that_never_came)
 {
-    EXPECT(CASE(GATHERING, NODES(NODE(0))), "NODE_NEVER_CAME", "node 1", "has not come");
+    EXPECT(CASE(GATHERING, NODES(NODE(0))), "NODE_MISSING", "node 1", "has not joined");
 }
 
 Test(diagnose_job, many_nodes_that_never_came_are_one_finding)
 {
     struct snapshot s = CASE(GATHERING, NODES(NODE(1), NODE(5)));
     s.min = s.max = 500;
-    EXPECT(s, "NODE_NEVER_CAME", "nodes 0, 2-4, 6-499", "in 62.0 s");
+    EXPECT(s, "NODE_MISSING", "nodes 0, 2-4, 6-499", "in 62.0 s");
 }
 
 Test(diagnose_job, a_moment_of_waiting_is_no_trouble)
@@ -115,7 +115,7 @@ Test(diagnose_job, a_node_that_came_and_died)
                        .lost = true,
                        .stayed_ms = 3000,
                        .gone_ms = 10000 })),
-           "NODE_CAME_AND_DIED", "node 1 (n1, pid 77)", "stayed 3.0 s, and has been gone for 10.0 s");
+           "NODE_DIED_WAITING", "node 1 (n1, pid 77)", "stayed 3.0 s, and has been gone for 10.0 s");
 }
 
 Test(diagnose_job, a_node_that_came_back_is_not_missed)
@@ -154,8 +154,8 @@ Test(diagnose_job, a_late_node_is_a_spare)
     struct snapshot s = CASE(RUNNING);
     const struct snapshot_node nodes[] = { NODE(2, .is_spare = true, .node_rank = -1), NODE(0), NODE(1) };
     s.nodes = nodes, s.n_nodes = 3, s.elastic = true;
-    EXPECT(s, "LATE_NODE_IS_SPARE", "n2 (pid 402)", "running with 2 nodes");
-    cr_assert_not(finding_is_trouble(FINDING_LATE_NODE_IS_SPARE));
+    EXPECT(s, "NODE_IS_SPARE", "n2 (pid 402)", "while the job ran with 2 nodes");
+    cr_assert_not(finding_is_trouble(FINDING_NODE_IS_SPARE));
 }
 
 /* --- how they were started ------------------------------------------------------------------------------ */
@@ -169,8 +169,8 @@ Test(diagnose_job, one_node_rank_on_two_machines)
     s.min = s.max = 4;
     struct diagnosis d = look(s);
     expect_at(&d, 0, "NODE_RANK_TAKEN", "n3 (pid 903)",
-              "n3 says 0, which n0 has already; nobody has claimed 1-3: was the same --node_rank");
-    expect_at(&d, 1, "NODE_NEVER_CAME", "nodes 1-3", "");
+              "n3 says 0, which n0 has already; no node has rank 1-3: was the same --node_rank");
+    expect_at(&d, 1, "NODE_MISSING", "nodes 1-3", "");
 }
 
 /* The codes of refusals are those of findings: who was refused and who waits for it read the same. */
@@ -202,9 +202,9 @@ Test(diagnose_job, a_node_that_was_refused_is_missed)
                              LIST(refused, snapshot_refused, REFUSED("NNODES_DIFFERS", 1, .ago_ms = 9000),
                                   REFUSED("NNODES_DIFFERS", 1, .pid = 1001)));
     struct diagnosis d = look(s);
-    expect_at(&d, 1, "NNODES_DIFFERS", "n1 (pid 1001)", "a node was refused 4.0 s ago: words");
-    expect_at(&d, 2, "NODE_WAS_REFUSED", "node 1 (n1, pid 1001)", "is still missing");
-    cr_assert(strstr(d.list[2].advice, "waits for it, 13 min at most (--timeout)") != NULL, "%s",
+    expect_at(&d, 1, "NNODES_DIFFERS", "n1 (pid 1001)", "a node was rejected 4.0 s ago: words");
+    expect_at(&d, 2, "NODE_REJECTED", "node 1 (n1, pid 1001)", "is still missing");
+    cr_assert(strstr(d.list[2].advice, "the job waits for it for at most 13 min (--timeout)") != NULL, "%s",
               d.list[2].advice);
     cr_assert_eq(d.n, 3);
     s.is_final = true;
@@ -220,7 +220,7 @@ Test(diagnose_job, an_elastic_job_that_has_enough_misses_nobody_who_was_refused)
     cr_assert_eq(d.n, 1);
     s.min = s.max = 3;
     d = look(s);
-    expect_at(&d, 1, "NODE_WAS_REFUSED", "n-1 (pid 899)", "refused (NPROC_DIFFERS)");
+    expect_at(&d, 1, "NODE_REJECTED", "n-1 (pid 899)", "rejected (NPROC_DIFFERS)");
 }
 
 /* It came back with the right command, and was lost after that. */
@@ -231,20 +231,20 @@ Test(diagnose_job, a_node_that_was_let_in_at_last_and_died_is_not_missed_for_its
                   LIST(gone, snapshot_gone,
                        { .host = "n1", .how = "words", .node_rank = 1, .lost = true, .gone_ms = 1000 })));
     expect_at(&d, 0, "NNODES_DIFFERS", "n1 (pid 901)", "words");
-    expect_at(&d, 1, "NODE_CAME_AND_DIED", "node 1 (n1)", "has been gone for 1.0 s");
+    expect_at(&d, 1, "NODE_DIED_WAITING", "node 1 (n1)", "has been gone for 1.0 s");
     cr_assert_eq(d.n, 2);
 }
 
 Test(diagnose_job, different_numbers_of_workers_are_a_note)
 {
     EXPECT(CASE(GATHERING, NODES(NODE(0, .nproc = 8), NODE(1, .nproc = 7))), "NPROC_UNEVEN",
-           "node 0 (n0, pid 400)", "brings 8 workers and node 1 (n1, pid 401) 7; together 15");
+           "node 0 (n0, pid 400)", "has 8 workers, node 1 (n1, pid 401) has 7; together 15");
 }
 
 Test(diagnose_job, two_machines_with_one_address)
 {
     EXPECT(CASE(GATHERING, NODES(NODE(0, .addr = "172.17.0.1"), NODE(1, .addr = "172.17.0.1"))),
-           "ADDRESS_NOT_UNIQUE", "node 0 (n0, pid 400)", "at 172.17.0.1");
+           "ADDRESS_NOT_UNIQUE", "node 0 (n0, pid 400)", "the same address 172.17.0.1");
 }
 
 /* One router for both: that they have one address is then no mistake. */
@@ -254,7 +254,7 @@ Test(diagnose_job, nodes_behind_a_router_that_translates)
     struct diagnosis d = look(CASE(GATHERING, NODES(INSIDE(0), INSIDE(1))));
     cr_assert_eq(d.n, 2);
     expect_at(&d, 0, "ADDRESS_TRANSLATED", "node 0 (n0, pid 400)",
-              "the address 10.8.0.10, and comes to the store from 10.9.0.254");
+              "the address 10.8.0.10, but connects to the store from 10.9.0.254");
     expect_at(&d, 1, "ADDRESS_TRANSLATED", "node 1 (n1, pid 401)", "10.8.0.11");
     cr_assert_eq(look(CASE(GATHERING, NODES(NODE(0, .own = "10.9.0.10"), NODE(1)))).n, 0,
                  "it is as it sees itself");
@@ -269,11 +269,11 @@ Test(diagnose_job, nodes_behind_a_router_that_translates)
 Test(diagnose_job, strangers_are_told_apart_by_their_first_bytes)
 {
     EXPECT(CASE(RUNNING, STRANGER(.kind = REJECT_HTTP, .bytes = "\"GET / HT\"")), "FOREIGN_CLIENT",
-           "10.2.3.4", "turned away, 3 times: it speaks HTTP, its first bytes are \"GET / HT\"");
+           "10.2.3.4", "rejected, 3 times: it speaks HTTP; its first bytes are \"GET / HT\"");
     EXPECT(CASE(RUNNING, STRANGER(.kind = REJECT_TLS)), "TLS_CLIENT", "10.2.3.4", "TLS");
-    EXPECT(CASE(RUNNING, STRANGER(.kind = REJECT_SILENT)), "SILENT_CLIENT", "10.2.3.4", "never said");
+    EXPECT(CASE(RUNNING, STRANGER(.kind = REJECT_SILENT)), "SILENT_CLIENT", "10.2.3.4", "never sent");
     EXPECT(CASE(RUNNING, STRANGER(.kind = REJECT_OURS, .job = "old")), "OTHER_JOB", "10.2.3.4",
-           "asks for job 'old', 3 times, and this store serves job 'k3'");
+           "requests job 'old', 3 times; this store serves job 'k3'");
 }
 
 Test(diagnose_job, a_sidecar_stands_between)
@@ -286,8 +286,8 @@ Test(diagnose_job, a_sidecar_stands_between)
 Test(diagnose_job, torchrun_in_place_of_ddprun_explains_a_missing_node)
 {
     struct diagnosis d = look(CASE(GATHERING, NODES(NODE(0)), STRANGER(.kind = REJECT_C10D_2)));
-    expect_at(&d, 0, "TORCHRUN_INSTEAD", "10.2.3.4", "no ddprun has joined from there");
-    expect_at(&d, 1, "NODE_NEVER_CAME", "node 1", "");
+    expect_at(&d, 0, "TORCHRUN_INSTEAD", "10.2.3.4", "no ddprun has joined from that address");
+    expect_at(&d, 1, "NODE_MISSING", "node 1", "");
 }
 
 Test(diagnose_job, workers_of_pytorch_are_no_strangers)
@@ -302,16 +302,16 @@ Test(diagnose_job, an_accept_queue_that_overflows)
 {
     struct snapshot s = CASE(GATHERING, NODES(NODE(0), NODE(1)));
     s.store.accept_overflows = 18, s.store.somaxconn = 128, s.max = s.min = 2;
-    EXPECT(s, "ACCEPT_QUEUE_OVERFLOWED", "n0", "overflowed 18 times since the store began (somaxconn 128)");
+    EXPECT(s, "ACCEPT_QUEUE_OVERFLOWED", "n0", "overflowed 18 times since the store started (somaxconn 128)");
 }
 
 Test(diagnose_job, a_store_without_descriptors_or_room)
 {
     struct snapshot s = CASE(RUNNING);
     s.store.refused_no_fd = 5;
-    EXPECT(s, "STORE_WITHOUT_FILES", "n0", "5 connections");
+    EXPECT(s, "STORE_NO_DESCRIPTORS", "n0", "5 connections");
     s.store.refused_no_fd = 0, s.store.used = s.store.max = 1 << 20;
-    EXPECT(s, "STORE_OUT_OF_ROOM", "n0", "1048576 of 1048576 bytes");
+    EXPECT(s, "STORE_NEARLY_FULL", "n0", "1048576 of 1048576 bytes");
 }
 
 Test(diagnose_job, what_a_node_says_about_itself_comes_first)
@@ -323,7 +323,7 @@ Test(diagnose_job, what_a_node_says_about_itself_comes_first)
                                           .sentence = "n0 allows 64 KiB",
                                           .advice = "raise" })));
     expect_at(&d, 0, "LIMIT_MEMLOCK", "n0", "64 KiB");
-    expect_at(&d, 1, "NODE_NEVER_CAME", "node 1", "");
+    expect_at(&d, 1, "NODE_MISSING", "node 1", "");
 }
 
 /* --- while a round runs --------------------------------------------------------------------------------- */
@@ -342,7 +342,8 @@ Test(diagnose_job, the_first_cause_stands_above_its_consequences)
     expect_at(&d, 0, "WORKER_FAILED", "rank 3 (n1, pid 73)",
               "was killed by signal 9 (SIGKILL), 12.3 s after");
     expect_at(&d, 1, "RANK_KILLED", "rank 3", "9, SIGKILL (n1, pid 73)");
-    expect_at(&d, 2, "BARRIER_WAITS", "barrier 'step-7'", "3 of 4 ranks have waited for 60.0 s, 1 missing");
+    expect_at(&d, 2, "BARRIER_INCOMPLETE", "barrier 'step-7'",
+              "3 of 4 ranks have waited for 60.0 s; 1 missing");
 }
 
 Test(diagnose_job, a_program_that_is_missing_on_one_node)
@@ -378,7 +379,7 @@ static void expect_missing(struct rank_facts rank, const char *code, const char 
     s.ranks = ranks, s.n_ranks = 4;
     struct diagnosis d = look(s);
     expect_at(&d, 0, code, "rank 3", sentence);
-    expect_at(&d, 1, "BARRIER_WAITS", "barrier 'step-7'", "");
+    expect_at(&d, 1, "BARRIER_INCOMPLETE", "barrier 'step-7'", "");
     cr_assert_eq(d.n, 2);
 }
 
@@ -387,31 +388,29 @@ static void expect_missing(struct rank_facts rank, const char *code, const char 
 Test(diagnose_job, why_a_rank_does_not_come)
 {
     expect_missing((struct rank_facts)RANK(3, .exited = true), "RANK_EXITED",
-                   "has exited with code 0 (n1, pid 73)");
+                   "exited with code 0 (n1, pid 73)");
     expect_missing((struct rank_facts)RANK(3, HERE, .proc_state = 'T', .state_ms = 59000), "RANK_STOPPED",
-                   "is stopped (state T) (n1, pid 73), for 59.0 s now");
+                   "stopped (state T) (n1, pid 73), for 59.0 s");
     expect_missing((struct rank_facts)RANK(3, HERE, .proc_state = 'D', .state_ms = 9000,
                                            .wchan = "nfs_wait_bit_killable"),
                    "RANK_IN_KERNEL", "state D, in nfs_wait_bit_killable");
-    expect_missing((struct rank_facts)RANK(3, HERE, .proc_state = 'R', .cpu_percent = 99), "RANK_BURNS_CPU",
-                   "computes (99 % CPU) (n1, pid 73) and has not come; last heard 60.0 s ago");
-    expect_missing((struct rank_facts)RANK(3, .proc_state = 'R', .cpu_percent = 100), "RANK_BURNS_CPU",
-                   "it has never connected");
+    expect_missing((struct rank_facts)RANK(3, HERE, .proc_state = 'R', .cpu_percent = 99), "RANK_BUSY",
+                   "computes (99 % CPU) (n1, pid 73) and has not arrived; last message 60.0 s ago");
+    expect_missing((struct rank_facts)RANK(3, .proc_state = 'R', .cpu_percent = 100), "RANK_BUSY",
+                   "it never connected");
     expect_missing((struct rank_facts)AT_KEY(3, "/nccl"), "RANK_WAITS_ELSEWHERE", "waits for key '/nccl'");
-    expect_missing((struct rank_facts)RANK(3, HERE, .proc_state = 'S'), "RANK_HAS_NOT_COME",
-                   "last heard 60.0 s ago; it sleeps");
-    expect_missing((struct rank_facts)RANK(3, .met = true), "RANK_DISCONNECTED", "has closed its connection");
-    expect_missing((struct rank_facts)RANK(3), "RANK_NOT_CONNECTED",
-                   "never connected; its process was started (n1, pid 73)");
+    expect_missing((struct rank_facts)RANK(3, HERE, .proc_state = 'S'), "RANK_MISSING",
+                   "last message 60.0 s ago; it sleeps");
+    expect_missing((struct rank_facts)RANK(3, .met = true), "RANK_DISCONNECTED", "but closed its connection");
+    expect_missing((struct rank_facts)RANK(3), "RANK_NOT_CONNECTED", "started (n1, pid 73)");
     expect_missing((struct rank_facts)RANK(3, .proc_state = 'S', .wchan = "hrtimer_nanosleep"),
-                   "RANK_NOT_CONNECTED", "was started (n1, pid 73); it sleeps in hrtimer_nanosleep");
+                   "RANK_NOT_CONNECTED", "started (n1, pid 73), but never connected to the store; it sleeps in hrtimer_nanosleep");
     expect_missing((struct rank_facts){ .rank = 3 }, "RANK_UNKNOWN", "never connected");
 }
 
 Test(diagnose_job, a_moment_in_the_kernel_is_no_hang)
 {
-    expect_missing((struct rank_facts)RANK(3, HERE, .proc_state = 'D', .state_ms = 500), "RANK_HAS_NOT_COME",
-                   "");
+    expect_missing((struct rank_facts)RANK(3, HERE, .proc_state = 'D', .state_ms = 500), "RANK_MISSING", "");
 }
 
 Test(diagnose_job, uneven_inputs_show_as_two_barriers)
@@ -426,7 +425,7 @@ Test(diagnose_job, uneven_inputs_show_as_two_barriers)
                                           .for_ms = 60000 }),
                                    RANKS(IN_BARRIER(0, "step-412"), IN_BARRIER(1, "step-412"),
                                          IN_BARRIER(2, "step-412"), IN_BARRIER(3, "epoch_end"))));
-    expect_at(&d, 0, "UNEVEN_INPUTS", "rank 3 waits",
+    expect_at(&d, 0, "RANKS_DIVERGED", "rank 3 waits",
               "rank 3 waits in barrier 'epoch_end', while 3 ranks wait in barrier 'step-412'");
     expect_at(&d, 1, "RANK_WAITS_ELSEWHERE", "rank 3", "barrier 'epoch_end'");
 }
@@ -436,8 +435,8 @@ Test(diagnose_job, a_key_that_a_busy_rank_has_not_set)
     struct diagnosis d = look(CASE(RUNNING, LIST(waits, snapshot_wait, KEY("nccl_id", 3)),
                                    RANKS(RANK(0, HERE, .proc_state = 'R', .cpu_percent = 100),
                                          AT_KEY(1, "nccl_id"), AT_KEY(2, "nccl_id"), AT_KEY(3, "nccl_id"))));
-    expect_at(&d, 0, "RANK_BURNS_CPU", "rank 0", "100 % CPU");
-    expect_at(&d, 1, "KEY_AWAITED", "key 'nccl_id'", "ranks 1-3 wait for key 'nccl_id'");
+    expect_at(&d, 0, "RANK_BUSY", "rank 0", "100 % CPU");
+    expect_at(&d, 1, "KEY_NOT_SET", "key 'nccl_id'", "ranks 1-3 wait for key 'nccl_id'");
 }
 
 /* --- too much --------------------------------------------------------------------------------------------- */
@@ -465,7 +464,7 @@ Test(diagnose_job, what_is_too_much_for_a_screen_is_counted)
     struct diagnosis d = look(big_barrier(ranks));
     cr_assert_eq(d.n, DIAGNOSIS_SAME + 1);
     cr_assert_eq(d.list[DIAGNOSIS_SAME - 1].more, WORLD / 2 - DIAGNOSIS_SAME);
-    expect_at(&d, DIAGNOSIS_SAME, "BARRIER_WAITS", "barrier 'b'", "2048 of 4096");
+    expect_at(&d, DIAGNOSIS_SAME, "BARRIER_INCOMPLETE", "barrier 'b'", "2048 of 4096");
 }
 
 /* --- diagnose ------------------------------------------------------------------------------------------------- */
@@ -496,14 +495,14 @@ Test(diagnose, a_rank_that_nobody_has_heard_of)
 Test(diagnose, a_process_that_has_not_connected)
 {
     expect((struct rank_facts){ N1, .started = true },
-           "never connected; its process was started (n1, pid 77)",
+           "started (n1, pid 77), but never connected to the store",
            "{\"rank\":3,\"state\":\"never_connected\",\"host\":\"n1\",\"pid\":77}");
 }
 
 Test(diagnose, a_rank_that_is_busy)
 {
     expect((struct rank_facts){ N1, .met = true, .connected = true, .silent_ms = 1250 },
-           "connected (n1, pid 77), but has not come; last heard 1.2 s ago",
+           "connected (n1, pid 77), but has not arrived; last message 1.2 s ago",
            "{\"rank\":3,\"state\":\"connected\",\"host\":\"n1\",\"pid\":77,\"silent_ms\":1250}");
 }
 
@@ -512,7 +511,7 @@ Test(diagnose, a_rank_that_waits_elsewhere)
     expect(
         (struct rank_facts){ N1, .met = true, .connected = true, .silent_ms = 5,
                              .waits.name = slice_str("/x") },
-        "connected (n1, pid 77), but waits for key '/x'; last heard 5 ms ago",
+        "connected (n1, pid 77), but waits for key '/x'; last message 5 ms ago",
         "{\"rank\":3,\"state\":\"connected\",\"host\":\"n1\",\"pid\":77,\"silent_ms\":5,\"waits_for\":\"key "
         "'/x'\"}");
 }
@@ -520,23 +519,23 @@ Test(diagnose, a_rank_that_waits_elsewhere)
 Test(diagnose, a_rank_that_has_closed_its_connection)
 {
     expect((struct rank_facts){ .rank = 3, .pid = 77, .met = true, .silent_ms = 180000 },
-           "was connected (pid 77), but has closed its connection; last heard 3 min ago",
+           "was connected (pid 77), but closed its connection; last message 3 min ago",
            "{\"rank\":3,\"state\":\"disconnected\",\"pid\":77,\"silent_ms\":180000}");
 }
 
 Test(diagnose, a_rank_that_has_exited)
 {
     expect((struct rank_facts){ N1, .started = true, .exited = true, .exit_code = 1 },
-           "has exited with code 1 (n1, pid 77)",
+           "exited with code 1 (n1, pid 77)",
            "{\"rank\":3,\"state\":\"exited\",\"host\":\"n1\",\"pid\":77,\"exit_code\":1}");
 }
 
 Test(diagnose, a_rank_that_was_killed)
 {
     expect((struct rank_facts){ .rank = 3, .host = "n1", .exited = true, .signal = SIGSEGV },
-           "was killed by signal 11, SIGSEGV (n1)",
+           "killed by signal 11, SIGSEGV (n1)",
            "{\"rank\":3,\"state\":\"exited\",\"host\":\"n1\",\"signal\":11}");
-    expect((struct rank_facts){ .rank = 3, .exited = true, .signal = 64 }, "was killed by signal 64",
+    expect((struct rank_facts){ .rank = 3, .exited = true, .signal = 64 }, "killed by signal 64",
            "{\"rank\":3,\"state\":\"exited\",\"signal\":64}");
 }
 
@@ -634,7 +633,7 @@ Test(findings, a_word_that_nobody_gives_is_seen)
 {
     struct finding f;
     finding_make(&f, FINDING_LIMIT_NOFILE, "n1", "have", "1024", NULL);
-    cr_assert_str_eq(f.sentence, "n1 allows 1024 open files, and this job needs about ${need} there");
+    cr_assert_str_eq(f.sentence, "n1 allows 1024 open files; this job needs about ${need} there");
 }
 
 Test(findings, long_words_are_cut)
@@ -647,18 +646,49 @@ Test(findings, long_words_are_cut)
     cr_assert_str_eq(f.sentence + FINDING_TEXT_MAX - 4, "...");
 }
 
-Test(findings, the_page_is_what_the_table_says)
+/* Each piece of a sentence between its placeholders stands in its example, in the same order. */
+static bool is_example(const char *sentence, const char *example)
 {
-    static char page[1 << 17];
-    struct buf table = { 0 };
-    FILE *in = fopen("rendezvous/FINDINGS.md", "r");
-    if (in == NULL)
-        cr_skip_test("skipped, because it is not run from the top folder");
-    page[fread(page, 1, sizeof(page) - 1, in)] = '\0';
-    fclose(in);
-    cr_assert(page_of_findings(&table) && buf_append(&table, "", 1));
-    cr_assert_not_null(strstr(page, (char *)table.data), "rendezvous/FINDINGS.md: run `make protocol`");
-    buf_free(&table);
+    const char *at = example;
+    while (*sentence != '\0') {
+        const char *word = strstr(sentence, "${");
+        const size_t len = word != NULL ? (size_t)(word - sentence) : strlen(sentence);
+        at = memmem(at, strlen(at), sentence, len);
+        if (at == NULL)
+            return false;
+        at += len;
+        sentence = word != NULL ? strchr(word, '}') + 1 : sentence + len;
+    }
+    return true;
+}
+
+Test(findings, examples_are_what_the_sentences_print)
+{
+    static const struct {
+        const char *code, *sentence, *example;
+    } rows[] = {
+#define X(code, grade, sentence, advice, example, detection) { #code, sentence, example },
+        FINDINGS(X)
+#undef X
+    };
+    for (size_t i = 0; i < LEN(rows); i++)
+        cr_expect(is_example(rows[i].sentence, rows[i].example), "%s: %s", rows[i].code, rows[i].example);
+    cr_expect_not(is_example("${a}: killed by ${b}", "rank 3: exited"));
+}
+
+Test(findings, explain_prints_the_row)
+{
+    struct buf out = { 0 };
+    cr_assert(finding_explain(FINDING_RANK_STOPPED, &out) && buf_append(&out, "", 1));
+    cr_expect_str_eq(
+        (char *)out.data,
+        "RANK_STOPPED (error)\n"
+        "\nExample\n    rank 3: stopped (state T) (n1, pid 812), for 32 s\n"
+        "\nMeaning\n    /proc/PID/stat shows state T or t. Typical causes: Ctrl-Z, SIGSTOP, a\n"
+        "    debugger.\n"
+        "\nRemedy\n    kill -CONT PID continues it; a debugger or a suspended terminal may hold\n    it\n",
+        "%s", (char *)out.data);
+    buf_free(&out);
 }
 
 Test(findings, the_manual_has_every_code)

@@ -21,11 +21,10 @@ Test(screen, a_node_is_missing)
                      "  NODE  HOST             ADDRESS              PID  WORKERS     SINCE  STATE\n"
                      "     0  n0               10.9.0.10            400        2    60.0 s  waits\n"
                      "     1  -                -                      -        -         -  has not come\n"
-                     "  error    node 1 has not come: no ddprun with that node rank has joined in 62.0 s  "
-                     "[NODE_NEVER_CAME]\n"
-                     "    try    is ddprun started there, with this --node_rank and with 10.9.0.10:29500 as "
-                     "the master? If it "
-                     "is, it says itself where it is stuck");
+                     "  error    node 1 has not joined within 62.0 s  "
+                     "[NODE_MISSING]\n"
+                     "    try    check that ddprun runs there with this --node_rank and 10.9.0.10:29500 as "
+                     "the master; if it does, its own output shows where it is stuck");
     free(text);
 }
 
@@ -64,7 +63,7 @@ Test(screen, a_store_without_anybody)
     s.gone = &gone;
     s.n_gone = 1;
     text = screen(s);
-    cr_expect(strstr(text, "job 'k3': nobody is here any more\n  error    n0 (pid 7) had come, ") == text,
+    cr_expect(strstr(text, "job 'k3': nobody is here any more\n  error    n0 (pid 7) had joined, ") == text,
               "%s", text);
     free(text);
 }
@@ -121,7 +120,7 @@ Test(screen, findings_as_json)
     const cJSON *array = cJSON_GetObjectItem(o, "findings");
     cr_assert_eq(cJSON_GetArraySize(array), 1);
     const cJSON *row = cJSON_GetArrayItem(array, 0);
-    cr_assert_str_eq(cJSON_GetObjectItem(row, "code")->valuestring, "NODE_NEVER_CAME");
+    cr_assert_str_eq(cJSON_GetObjectItem(row, "code")->valuestring, "NODE_MISSING");
     cr_assert_str_eq(cJSON_GetObjectItem(row, "grade")->valuestring, "error");
     cr_assert_str_eq(cJSON_GetObjectItem(row, "subject")->valuestring, "node 1");
     cJSON_Delete(o);

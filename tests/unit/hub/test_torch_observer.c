@@ -199,11 +199,9 @@ Test(torch_watch, after_ten_seconds_all_are_told_who_is_missing)
     cr_assert_str_empty(told());
     sim_at(&sim, 10100);
     const char *text = told();
-    cr_expect(strstr(text, "init_process_group: 1 of 2 ranks have been in it for 10.0 s") != NULL, "%s",
-              text);
-    cr_expect(strstr(text, "not there: rank 1") != NULL, "%s", text);
-    cr_expect(strstr(text, "rank 1: never connected; its process was started (n0, pid 101)") != NULL, "%s",
-              text);
+    cr_expect(strstr(text, "init_process_group: 1 of 2 ranks have waited for 10.0 s") != NULL, "%s", text);
+    cr_expect(strstr(text, "missing: rank 1") != NULL, "%s", text);
+    cr_expect(strstr(text, "rank 1: started (n0, pid 101)") != NULL, "%s", text);
     sim_at(&sim, 200000);
     cr_assert_str_empty(told(), "what was told is not told again");
 }
@@ -216,8 +214,8 @@ Test(torch_watch, who_has_ended_is_told_at_once)
     say("{\"op\":\"worker_exited\",\"rank\":1,\"pid\":101,\"exit_code\":0,\"round\":1}");
     sim_at(&sim, 5000);
     const char *text = told();
-    cr_expect(strstr(text, "rank 1: has exited with code 0") != NULL, "%s", text);
-    cr_expect(strstr(text, "init_process_group: 1 of 2 ranks have been in it for") != NULL, "%s", text);
+    cr_expect(strstr(text, "rank 1: exited with code 0") != NULL, "%s", text);
+    cr_expect(strstr(text, "init_process_group: 1 of 2 ranks have waited for") != NULL, "%s", text);
 }
 
 Test(torch_watch, a_job_that_comes_together_hears_nothing)
@@ -264,7 +262,7 @@ Test(torch_watch, a_world_that_is_larger_than_the_job_is_told)
     wait_for(RANK0, ADDRESS "2");
     wait_for(RANK1, ADDRESS "2");
     sim_at(&sim, 10100);
-    expect_told("init_process_group: 2 of 2 ranks have been in it for 10.0 s and wait for rank 2's Gloo "
+    expect_told("init_process_group: 2 of 2 ranks have waited for 10.0 s for rank 2's Gloo "
                 "address, but the "
                 "last rank of this job is 1");
 }
@@ -409,7 +407,7 @@ Test(torch_watch, who_is_missing_is_not_guessed)
     client(OTHER0, -1, 0);
     wait_for(OTHER0, ADDRESS "1");
     sim_at(&sim, 11000);
-    expect_told("1 of 2 ranks have been in it for 10.0 s and wait for rank 1's Gloo address; not there: it "
+    expect_told("1 of 2 ranks have waited for 10.0 s for rank 1's Gloo address; missing: it "
                 "is not known "
                 "which ranks");
 }
@@ -428,8 +426,8 @@ Test(torch_watch, ranks_that_set_a_group_up_again_are_no_second_launch)
     add(OTHER0, BARRIER, 0);
     sim_at(&sim, 13000);
     expect_told(
-        "4 times somebody has come, and it has 2 ranks: rank 0 (n0, pid 100); rank 1 (n0, pid 101); and 2 "
-        "that are gone, or the same once more  [GROUP_TOO_LARGE]");
+        "4 registrations were made, and it has 2 ranks: rank 0 (n0, pid 100); rank 1 (n0, pid 101); and 2 "
+        "that exited or registered twice  [GROUP_TOO_LARGE]");
 }
 
 Test(torch_watch, who_does_not_fit_is_counted)
@@ -493,11 +491,11 @@ static void expect_given_up(const char *how, bool is_told)
 {
     rank_0_fails(how);
     const char *text = told();
-    cr_expect_eq(strstr(text, "SETUP_GIVEN_UP") != NULL, is_told, "%s", text);
+    cr_expect_eq(strstr(text, "INIT_ABANDONED") != NULL, is_told, "%s", text);
     cr_expect(!is_told ||
                   strstr(text,
-                         "rank 0 (n0, pid 100) gave up init_process_group after 12.0 s of waiting for rank "
-                         "1's Gloo address; rank 1: never connected; its process was started (n0, pid "
+                         "rank 0 (n0, pid 100) gave up init_process_group after it waited 12.0 s for rank "
+                         "1's Gloo address; rank 1: started (n0, pid "
                          "101)") != NULL,
               "%s", text);
 }
@@ -543,12 +541,11 @@ static void expect_barrier(const char *words)
     sim_disconnect(&sim, RANK0);
     rank_0_fails("\"exit_code\":1");
     const char *text = told();
-    cr_expect(
-        strstr(text,
-               "gave up init_process_group after 9.0 s of waiting for the other ranks in the barrier of "
-               "init_process_group; ") != NULL &&
-            strstr(text, words) != NULL,
-        "'%s' is not in: %s", words, text);
+    cr_expect(strstr(text,
+                     "gave up init_process_group after it waited 9.0 s for the other ranks in the barrier of "
+                     "init_process_group; ") != NULL &&
+                  strstr(text, words) != NULL,
+              "'%s' is not in: %s", words, text);
 }
 
 Test(torch_left, the_barrier_of_torch_1_is_given_up_as_well)
@@ -556,14 +553,14 @@ Test(torch_left, the_barrier_of_torch_1_is_given_up_as_well)
     client(RANK0, 0, 100);
     add(RANK0, BARRIER, 1);
     add(RANK0, BARRIER, 0);
-    expect_barrier("1 of the 2 ranks of this job have come");
+    expect_barrier("1 of the 2 ranks of this job have arrived");
 }
 
 /* Nobody is missing where two launches have counted. */
 Test(torch_left, who_gave_up_a_barrier_of_too_many_is_told_how_many)
 {
     four_count();
-    expect_barrier("4 have been counted there, and this job has 2 ranks: two launches use this store, or");
+    expect_barrier("4 ranks have arrived, but this job has 2 ranks: two launches share this store, or");
 }
 
 /* Its end is the verdict. Bytes for a closed connection fail the test, see sim_hub.c. */
@@ -573,7 +570,7 @@ Test(torch_left, a_node_that_has_gone_is_told_nothing)
     say("{\"op\":\"failed\",\"round\":1,\"rank\":0,\"exit_code\":1,\"words\":\"exit 1\"}");
     sim_disconnect(&sim, NODE);
     cr_expect_str_eq(told(), "");
-    expect_operator("why", "SETUP_GIVEN_UP");
+    expect_operator("why", "INIT_ABANDONED");
 }
 
 Test(torch_left, who_is_killed_has_not_given_up)

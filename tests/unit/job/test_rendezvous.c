@@ -559,8 +559,8 @@ Test(rendezvous, every_cell_of_the_table)
         "backing off, lost: : node 0 (n0) is lost: it is gone\n"
         "backing off, time is up: gathering\n"
         "backing off, join: : node n7 joined (1 of 2 to 3)\n"
-        "over, join: : refused (JOB_OVER): job 'j', which n7 (pid 107) wants to join, is over; start the job "
-        "again, under another --rdzv_id if the old one is still ending\n";
+        "over, join: : refused (JOB_OVER): job 'j', which n7 (pid 107) joins, is over; start the job again, "
+        "with another --rdzv_id if the old one is still ending\n";
     struct buf walked = { 0 };
     walk(&walked);
     cr_assert_str_eq((char *)walked.data, expected);
@@ -607,14 +607,14 @@ Test(rdzv_join, another_number_of_nodes)
     rsim_join(&sim, 0);
     join.nnodes_min = join.nnodes_max = 3;
     expect_refusal(&join, RDZV_REFUSED_NNODES_DIFFERS,
-                   "n7 (pid 107) says --nnodes=3 (static), n0 (pid 100) says --nnodes=2 (static)");
+                   "n7 (pid 107) has --nnodes=3 (static), n0 (pid 100) has --nnodes=2 (static)");
     join.elastic = true;
     join.nnodes_min = 2;
     expect_refusal(&join, RDZV_REFUSED_NNODES_DIFFERS,
-                   "n7 (pid 107) says --nnodes=2:3, n0 (pid 100) says --nnodes=2 (static)");
+                   "n7 (pid 107) has --nnodes=2:3, n0 (pid 100) has --nnodes=2 (static)");
     join.nnodes_max = 2;
     expect_refusal(&join, RDZV_REFUSED_NNODES_DIFFERS,
-                   "n7 (pid 107) says --nnodes=2 (elastic), n0 (pid 100) says --nnodes=2 (static)");
+                   "n7 (pid 107) has --nnodes=2 (elastic), n0 (pid 100) has --nnodes=2 (static)");
 }
 
 Test(rdzv_join, two_nodes_of_one_host_are_told_apart)
@@ -627,7 +627,7 @@ Test(rdzv_join, two_nodes_of_one_host_are_told_apart)
     join.nnodes_min = join.nnodes_max = 3;
     expect_refusal(
         &join, RDZV_REFUSED_NNODES_DIFFERS,
-        "node 1 (n0, pid 107) says --nnodes=3 (static), node 0 (n0, pid 100) says --nnodes=2 (static)");
+        "node 1 (n0, pid 107) has --nnodes=3 (static), node 0 (n0, pid 100) has --nnodes=2 (static)");
 }
 
 /* Both are called "localhost": only their addresses say which terminal to look for. */
@@ -657,7 +657,7 @@ Test(rdzv_join, another_number_of_workers_is_refused_in_an_elastic_job, .init = 
     rsim_join(&sim, 0);
     join.nproc = 8;
     expect_refusal(&join, RDZV_REFUSED_NPROC_DIFFERS,
-                   "n7 (pid 107) says --nproc_per_node=8, n0 (pid 100) says --nproc_per_node=2");
+                   "n7 (pid 107) has --nproc_per_node=8, n0 (pid 100) has --nproc_per_node=2");
     join.uneven = true;
     cr_assert_eq(rsim_join_as(&sim, 7, &join), RDZV_WELCOME);
     cr_assert_eq(rsim_join_as(&sim, 8, &sim.join), RDZV_WELCOME);
@@ -692,7 +692,7 @@ Test(rdzv_join, another_program)
     rsim_join(&sim, 0);
     join.program = "eval.py";
     expect_refusal(&join, RDZV_REFUSED_PROGRAM_DIFFERS,
-                   "n7 (pid 107) starts the program 'eval.py', n0 (pid 100) 'train.py'");
+                   "n7 (pid 107) starts the program 'eval.py', n0 (pid 100) starts 'train.py'");
     join.uneven = true;
     cr_assert_eq(rsim_join_as(&sim, 7, &join), RDZV_WELCOME);
 }
@@ -703,10 +703,10 @@ Test(rdzv_join, a_node_rank_that_is_taken_or_not_there)
     sim.join.node_rank = join.node_rank = 1;
     rsim_join(&sim, 0);
     expect_refusal(&join, RDZV_REFUSED_NODE_RANK_TAKEN,
-                   "n7 (pid 107) says --node_rank=1, which n0 (pid 100) has already");
+                   "n7 (pid 107) has --node_rank=1, which n0 (pid 100) has already");
     join.host = "n0";
     expect_refusal(&join, RDZV_REFUSED_LAUNCHED_TWICE,
-                   "ddprun was started twice on n0: pid 107 says --node_rank=1, which pid 100 has already");
+                   "ddprun was started twice on n0: pid 107 has --node_rank=1, which pid 100 has already");
     join.task = "Slurm";
     expect_refusal(&join, RDZV_REFUSED_WRONG_TASK_LAYOUT,
                    "Slurm starts ddprun several times on n0, one for each task: pid 100 and pid 107 are both "
@@ -715,21 +715,21 @@ Test(rdzv_join, a_node_rank_that_is_taken_or_not_there)
     join.host = NULL;
     join.node_rank = 2;
     expect_refusal(&join, RDZV_REFUSED_NODE_RANK_TOO_HIGH,
-                   "n7 (pid 107) says --node_rank=2, but --nnodes=2, like node 1 (n0, pid 100)");
+                   "n7 (pid 107) has --node_rank=2, but --nnodes=2, like node 1 (n0, pid 100)");
 }
 
 Test(rdzv_join, the_first_node_cannot_bring_nonsense)
 {
     struct rdzv_join join = sim.join;
     join.node_rank = 2;
-    expect_refusal(&join, RDZV_REFUSED_NODE_RANK_TOO_HIGH, "n7 (pid 107) says --node_rank=2, but --nnodes=2");
+    expect_refusal(&join, RDZV_REFUSED_NODE_RANK_TOO_HIGH, "n7 (pid 107) has --node_rank=2, but --nnodes=2");
     join = sim.join;
     join.nproc = 0;
     expect_refusal(&join, RDZV_REFUSED_BAD_JOIN, "n7 (pid 107) brings 0 workers; a node has 1 to 4096");
     join = sim.join;
     join.nnodes_max = 100000;
     expect_refusal(&join, RDZV_REFUSED_BAD_JOIN,
-                   "n7 (pid 107) says --nnodes=2:100000; a job has 1 to 16384 nodes");
+                   "n7 (pid 107) has --nnodes=2:100000; a job has 1 to 16384 nodes");
     join.nnodes_max = 3;
     expect_refusal(&join, RDZV_REFUSED_BAD_JOIN, "n7 (pid 107) joins a static job with --nnodes=2:3");
 }
@@ -738,7 +738,7 @@ Test(rdzv_join, one_node_too_many_is_refused_in_a_static_job)
 {
     rsim_join_all(&sim, 0, 1);
     expect_refusal(&sim.join, RDZV_REFUSED_JOB_FULL,
-                   "n7 (pid 107) is one node too many: job 'j' has 2 of 2 already, as n0 (pid 100) says");
+                   "n7 (pid 107) is one node too many: job 'j' has 2 of 2 already, as n0 (pid 100) requires");
 }
 
 Test(rdzv_join, one_node_too_many_is_a_spare_in_an_elastic_job, .init = two_to_four)
@@ -753,10 +753,10 @@ Test(rdzv_join, an_agent_of_an_earlier_life)
 {
     struct rdzv_join join = sim.join;
     join.instance = "life-0";
-    expect_refusal(&join, RDZV_REFUSED_STALE_INSTANCE,
-                   "n7 (pid 107) knew an earlier life of job 'j' (instance life-0, this is life-1): the job "
-                   "was ended and "
-                   "begun again since");
+    expect_refusal(
+        &join, RDZV_REFUSED_STALE_INSTANCE,
+        "n7 (pid 107) belongs to an earlier run of job 'j' (instance life-0, this is life-1): the job "
+        "ended and started again since");
 }
 
 Test(rdzv_join, a_job_that_is_over)
@@ -764,7 +764,7 @@ Test(rdzv_join, a_job_that_is_over)
     rsim_join_all(&sim, 0, 1);
     rsim_done(&sim, 0, 1);
     rsim_done(&sim, 1, 1);
-    expect_refusal(&sim.join, RDZV_REFUSED_JOB_OVER, "job 'j', which n7 (pid 107) wants to join, is over");
+    expect_refusal(&sim.join, RDZV_REFUSED_JOB_OVER, "job 'j', which n7 (pid 107) joins, is over");
     cr_assert_eq(rsim_rejoin(&sim, 0), RDZV_REFUSED_JOB_OVER);
     cr_assert(rdzv_is_over(sim.r));
 }

@@ -50,12 +50,11 @@ Test(hosting, the_other_nodes_of_a_static_job_join)
 Test(hosting, a_node_0_without_that_address_is_told_which_it_has)
 {
     cr_assert_eq(decide(MEETING(.host = "train-svc"), "10.96.3.4", NULL), HOSTING_ASK);
-    cr_assert_str_eq(out.code, "NOBODY_SERVES");
-    cr_assert(strstr(out.words,
-                     "train-svc (10.96.3.4) is none of the addresses of n0 (10.1.0.5 (eth0), 172.17.0.1 "
-                     "(docker0)") != NULL,
+    cr_assert_str_eq(out.code, "NO_STORE_HOST");
+    cr_assert(strstr(out.words, "train-svc (10.96.3.4) is not an address of n0 (10.1.0.5 (eth0), 172.17.0.1 "
+                                "(docker0)") != NULL,
               "%s", out.words);
-    cr_assert(strstr(out.words, "finding  NOBODY_SERVES") != NULL);
+    cr_assert(strstr(out.words, "finding  NO_STORE_HOST") != NULL);
     cr_assert_eq(decide(MEETING(.host = "train-svc", .host_store = HOST_STORE_YES), "10.96.3.4", NULL),
                  HOSTING_HOST);
     cr_assert_str_eq(out.address, "", "it listens everywhere then");
@@ -66,7 +65,7 @@ Test(hosting, a_name_that_is_loopback_on_its_own_machine_is_refused)
 {
     cr_assert_eq(decide(MEETING(.host = "n0"), "127.0.1.1", NULL), HOSTING_ERROR);
     cr_assert_str_eq(out.code, "MASTER_NAME_IS_LOOPBACK");
-    cr_assert(strstr(out.words, "on n0 the name 'n0' means 127.0.1.1") != NULL, "%s", out.words);
+    cr_assert(strstr(out.words, "on n0 the name 'n0' resolves to 127.0.1.1") != NULL, "%s", out.words);
     cr_assert_eq(decide(MEETING(.host = "n0", .elastic = true, .node_rank = -1), "127.0.1.1", NULL),
                  HOSTING_ERROR, "or each node would have a store of its own");
 }
@@ -88,7 +87,7 @@ Test(hosting, the_owner_of_an_elastic_endpoint_tries_and_the_others_join)
     cr_assert_str_eq(out.address, "10.1.0.5");
     cr_assert_eq(decide(m, "10.1.0.6", NULL), HOSTING_JOIN);
     cr_assert_not(out.here);
-    cr_assert(strstr(out.words, "10.1.0.6 is none of the addresses of n0 (10.1.0.5 (eth0)") != NULL, "%s",
+    cr_assert(strstr(out.words, "10.1.0.6 is not an address of n0 (10.1.0.5 (eth0)") != NULL, "%s",
               out.words);
     struct plan_meeting no = m;
     no.host_store = HOST_STORE_NO;

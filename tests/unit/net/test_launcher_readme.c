@@ -1,6 +1,6 @@
 /* launcher/README.md says what the tables say. */
 #include "net/dial_plan.h"
-#include "tables/exit_codes.h"
+#include "base/exit_codes.h"
 #include "tables/schedulers.h"
 #include "tables/prefix.h"
 #include "tables/signals.h"
@@ -31,7 +31,7 @@ static void expect_row(const char *row)
 Test(launcher_readme, has_every_exit_code, .init = read_it)
 {
     char row[256];
-#define X(code, name, text)                                    \
+#define X(code, name, text, remedy)                            \
     snprintf(row, sizeof(row), "\n| %d | %s |\n", code, text); \
     expect_row(row);
     EXIT_CODE_LIST(X)

@@ -258,10 +258,10 @@ static const char *first_of(const char *text)
 Test(net_messages, the_first_error_is_why)
 {
     cr_expect_str_eq(first_of("{\"findings\":[{\"code\":\"NNODES_DIFFERS\",\"sentence\":\"3 there, 2 here\"},"
-                              "{\"code\":\"NODE_WAS_REFUSED\",\"sentence\":\"x\"}]}"),
+                              "{\"code\":\"NODE_REJECTED\",\"sentence\":\"x\"}]}"),
                      "3 there, 2 here  [NNODES_DIFFERS]");
     cr_expect_str_eq(first_of("{\"findings\":[{\"code\":\"SHM_SMALL\",\"sentence\":\"a warning\"},"
-                              "{\"code\":\"NODE_NEVER_CAME\",\"sentence\":\"a count\"},"
+                              "{\"code\":\"NODE_MISSING\",\"sentence\":\"a count\"},"
                               "{\"code\":\"NNODES_DIFFERS\",\"sentence\":\"3 there, 2 here\"}]}"),
                      "3 there, 2 here  [NNODES_DIFFERS]", "hosts' warnings stand before it");
     cr_expect_str_eq(first_of("{\"findings\":[{\"code\":\"SHM_SMALL\",\"sentence\":\"a warning\"}]}"), "");
@@ -270,7 +270,7 @@ Test(net_messages, the_first_error_is_why)
         "x  [OF_TOMORROW]");
     cr_expect_str_eq(
         first_of("{\"findings\":[{\"code\":\"OF_TOMORROW\",\"grade\":\"warning\",\"sentence\":\"x\"}]}"), "");
-    cr_expect_str_eq(first_of("{\"findings\":[{\"code\":\"NODE_NEVER_CAME\",\"sentence\":\"x\"}]}"), "",
+    cr_expect_str_eq(first_of("{\"findings\":[{\"code\":\"NODE_MISSING\",\"sentence\":\"x\"}]}"), "",
                      "the report counts by itself");
     cr_expect_str_eq(first_of("{\"findings\":[{\"code\":\"NPROC_UNEVEN\",\"sentence\":\"a note\"}]}"), "");
     cr_expect_str_eq(first_of("{\"findings\":[]}"), "");

@@ -62,7 +62,7 @@ static const struct {
     { "worker-of-ddprun", "none", "1 - 127.0.0.1:29500 - -", "-", false },
     { "slurm-one-task-per-node", "slurm", "4 2 node09:14042 4 slurm-4711.1", "-", false },
     { "slurm-four-tasks-per-node", "slurm", "2 1 n0:12062 - slurm-2.0", "WRONG_TASK_LAYOUT", true },
-    { "slurm-one-task-of-two-nodes", "slurm", "1 - 127.0.0.1:29500 - slurm-5.0", "STEP_IS_SMALLER", false },
+    { "slurm-one-task-of-two-nodes", "slurm", "1 - 127.0.0.1:29500 - slurm-5.0", "STEP_TOO_SMALL", false },
     { "openmpi-in-slurm", "openmpi", "2 1 n0:15069 - mpi-99", "WRONG_TASK_LAYOUT", true },
     { "pytorchjob", "pytorchjob", "3 2 mnist-master-0:23456 - mnist", "-", false },
     { "pytorchjob-pet", "pytorchjob", "2 1 mnist-master-0:23456 4 mnist", "-", false },
@@ -283,12 +283,12 @@ Test(scheduler, gpus_are_those_that_can_be_seen)
     }
 }
 
-/* --- --why ---------------------------------------------------------------------------------------------- */
+/* --- --explain ---------------------------------------------------------------------------------------------- */
 
 Test(scheduler, why_shows_each_value_and_where_it_comes_from)
 {
     struct buf out = { 0 };
-    IN("slurm-one-task-per-node", "--why", "--nnodes=3");
+    IN("slurm-one-task-per-node", "--explain", "--nnodes=3");
     cr_assert(scheduler_print(&scheduler, &cli, &out) && buf_append(&out, "", 1));
     cr_expect_str_eq(
         (char *)out.data,
@@ -312,7 +312,7 @@ Test(scheduler, why_shows_each_value_and_where_it_comes_from)
 Test(scheduler, a_value_longer_than_most_makes_its_column_wider)
 {
     struct buf out = { 0 };
-    IN("openmpi-in-slurm", "--why");
+    IN("openmpi-in-slurm", "--explain");
     cr_assert(scheduler_print(&scheduler, &cli, &out) && buf_append(&out, "", 1));
     const char *text = (char *)out.data;
     cr_expect_not_null(strstr(text, "\nnproc_per_node  one for each visible GPU, or 1  default\n"), "%s",

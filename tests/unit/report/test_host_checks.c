@@ -30,7 +30,7 @@ Test(host_findings, too_few_files)
 {
     struct host_facts facts = { GOOD };
     facts.nofile = 40;
-    expect(facts, 8, "LIMIT_NOFILE", "n1 allows 40 open files, and this job needs about 60 there");
+    expect(facts, 8, "LIMIT_NOFILE", "n1 allows 40 open files; this job needs about 60 there");
     expect(facts, 3, NULL, NULL);
 }
 
@@ -38,7 +38,7 @@ Test(host_findings, too_few_processes)
 {
     struct host_facts facts = { GOOD };
     facts.nproc = 10;
-    expect(facts, 8, "LIMIT_NPROC", "10 processes and threads, and this job needs about 11");
+    expect(facts, 8, "LIMIT_NPROC", "10 processes and threads; this job needs about 11");
 }
 
 Test(host_findings, locked_memory_counts_with_infiniband_only)
@@ -53,7 +53,7 @@ Test(host_findings, locked_memory_counts_with_infiniband_only)
 Test(host_findings, a_container_s_shared_memory)
 {
     const struct host_facts facts = { GOOD, .shm_size = 64 << 20, .shm_free = 61 << 20 };
-    expect(facts, 8, "SHM_SMALL", "/dev/shm on n1 has 61 MiB free, and 8 workers need about 128 MiB");
+    expect(facts, 8, "SHM_SMALL", "/dev/shm on n1 has 61 MiB free; 8 workers need about 128 MiB");
     expect(facts, 1, NULL, NULL);
 }
 
@@ -88,9 +88,9 @@ Test(store_words, who_was_frozen_and_given_up_says_both)
     l.dropped = "silent for 3012 ms";
     l.stood_ms = 12300;
     cr_assert(store_loss_finding(&l, &found));
-    loss_expect("NODE_STOOD_STILL",
-                "this ddprun (node 1, n1, pid 77) stood still for at least 12.3 s, and the job "
-                "goes on without it: it was given up as silent for 3012 ms (--node_timeout is 3 s)");
+    loss_expect("NODE_FROZEN",
+                "this ddprun (node 1, n1, pid 77) was frozen for at least 12.3 s, and the job continues "
+                "without it: it was dropped as silent for 3012 ms (--node_timeout is 3 s)");
 }
 
 /* The job was over, and its store, before this node woke up. */
@@ -100,9 +100,8 @@ Test(store_words, who_was_frozen_and_heard_no_last_word)
     l.node_rank = -1;
     l.stood_ms = 60000;
     cr_assert(store_loss_finding(&l, &found));
-    loss_expect("NODE_STOOD_STILL",
-                "this ddprun (n1, pid 77) stood still for at least 60 s, and the job goes on "
-                "without it: the store closed the connection");
+    loss_expect("NODE_FROZEN", "this ddprun (n1, pid 77) was frozen for at least 60 s, and the job continues "
+                               "without it: the store closed the connection");
 }
 
 Test(store_words, who_ran_all_the_time_was_not_heard)
@@ -110,7 +109,7 @@ Test(store_words, who_ran_all_the_time_was_not_heard)
     struct store_loss l = loss;
     l.dropped = "silent for 3012 ms";
     cr_assert(store_loss_finding(&l, &found));
-    loss_expect("NODE_UNHEARD",
-                "the store has given up this ddprun (node 1, n1, pid 77), although it ran all the time: it "
-                "was given up as silent for 3012 ms (--node_timeout is 3 s)");
+    loss_expect("NODE_UNREACHABLE",
+                "the store dropped this ddprun (node 1, n1, pid 77), although it ran all the time: it "
+                "was dropped as silent for 3012 ms (--node_timeout is 3 s)");
 }

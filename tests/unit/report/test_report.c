@@ -511,16 +511,16 @@ Test(report_elsewhere, who_gave_up_is_told_with_its_reason, .fini = elsewhere_te
     elsewhere_start(2);
     elsewhere_report.elsewhere = &cause;
     elsewhere_report.left.sentence =
-        "rank 5 (n2, pid 77) gave up init_process_group after 2.0 s of waiting for rank 1's Gloo "
+        "rank 5 (n2, pid 77) gave up init_process_group after it waited 2.0 s for rank 1's Gloo "
         "address; rank 1: never connected";
-    elsewhere_report.left.code = FINDING_SETUP_GIVEN_UP;
+    elsewhere_report.left.code = FINDING_INIT_ABANDONED;
     elsewhere_step(AGENT_TOLD_TO_STOP, 3500, 0, 0);
     for (int r = 0; r < 2; r++)
         elsewhere_step(AGENT_EXITED, 3600, r, -SIGTERM);
     elsewhere_expect(
         "ddprun: rank 5 on n2 failed first: exit 1, 2.5 s after the start\n"
-        "  why      rank 5 (n2, pid 77) gave up init_process_group after 2.0 s of waiting for rank 1's Gloo\n"
-        "           address; rank 1: never connected [SETUP_GIVEN_UP]\n"
+        "  why      rank 5 (n2, pid 77) gave up init_process_group after it waited 2.0 s for rank 1's Gloo\n"
+        "           address; rank 1: never connected [INIT_ABANDONED]\n"
         "  worker   rank 5 (local rank 1), pid 77, host n2, node 1; more is said there\n"
         "  then     ranks 0-1 were stopped by ddprun as a consequence (SIGTERM)\n"
         "  exit     1, because of rank 5 on n2\n");
@@ -717,11 +717,11 @@ Test(report_attempts, what_is_left_behind_is_named)
     attempts_report.stuck = stuck;
     attempts_report.n_stuck = 2;
     attempts_report.left.sentence =
-        "rank 0 (n1, pid 7) ended with 0 while rank 1 waited for it at barrier 'b'";
-    attempts_report.left.code = FINDING_RANK_LEFT_EARLY;
+        "rank 0 (n1, pid 7) exited with code 0 while rank 1 waited for it at barrier 'b'";
+    attempts_report.left.code = FINDING_RANK_EXITED_EARLY;
     attempts_expect(
-        "  left     rank 0 (n1, pid 7) ended with 0 while rank 1 waited for it at barrier 'b'\n"
-        "           [RANK_LEFT_EARLY]\n"
+        "  left     rank 0 (n1, pid 7) exited with code 0 while rank 1 waited for it at barrier 'b'\n"
+        "           [RANK_EXITED_EARLY]\n"
         "  alive    pid 12 (rank 1, python3) cannot be killed: state D in nfs_wait\n"
         "           pid 13 (loader) cannot be killed: state D\n"
         "           it dies when the call it hangs in returns; if that never happens, only a reboot helps\n");

@@ -29,7 +29,7 @@ static void set_up(void)
     cr_assert_not_null(store);
 }
 
-/* Whatever a test did: when everybody has left and all is cleared, the whole budget is back. */
+/* Whatever a test did: when everybody left and all is cleared, the whole budget is back. */
 static void tear_down(void)
 {
     for (int i = 0; i < 4; i++) {
@@ -143,7 +143,7 @@ static void compare_set(const char *expected, const char *desired, const char *c
 
 Test(store, compare_set_in_its_four_cases)
 {
-    compare_set("x", "new", "x"); /* missing, something expected: the caller's own word comes back */
+    compare_set("x", "new", "x"); /* missing,  something expected: the caller's own word comes back */
     cr_assert_eq(store_count(store), 0);
     compare_set("", "new", "new");
     compare_set("other", "newer", "new");

@@ -1,0 +1,89 @@
+/* explain.c -- see explain.h. */
+#include "diagnosis/explain.h"
+
+#include "base/exit_codes.h"
+#include "diagnosis/findings.h"
+
+#include <ctype.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CODE_MAX = 40, EXIT_STATUS_MAX = 255 };
+
+static const struct {
+    int code;
+    const char *meaning, *remedy;
+} exit_rows[] = {
+#define X(code, name, meaning, remedy) { code, meaning, remedy },
+    EXIT_CODE_LIST(X)
+#undef X
+};
+enum { EXIT_ROWS = sizeof(exit_rows) / sizeof(exit_rows[0]) };
+
+/* Append the row of an exit code. 128 + n shares one row, and a code without a row is a worker's. */
+static bool explain_exit_code(int code, struct buf *out)
+{
+    const char *signal = code > EXIT_CODE_SIGNAL ? sigabbrev_np(code - EXIT_CODE_SIGNAL) : NULL;
+    const int row = signal != NULL ? EXIT_CODE_SIGNAL : code;
+    bool ok = buf_printf(out, "exit code %d", code);
+    if (signal != NULL)
+        ok = ok && buf_printf(out, " = 128 + %d (SIG%s)", code - EXIT_CODE_SIGNAL, signal);
+    for (int i = 0; i < EXIT_ROWS; i++)
+        if (exit_rows[i].code == row)
+            return ok && buf_printf(out, "\n\nMeaning\n    %s\n\nRemedy\n    %s\n", exit_rows[i].meaning,
+                                    exit_rows[i].remedy);
+    return ok &&
+           buf_printf(out, "\n\nMeaning\n    the exit code of the worker that failed first\n\nRemedy\n"
+                           "    check the documentation of the program and the end of the worker's log\n");
+}
+
+/* Append a line for each finding whose name contains `part`; *n counts them. */
+static bool list_findings(const char *part, struct buf *out, int *n)
+{
+    bool ok = true;
+    for (int code = FINDING_NONE + 1; ok && code < FINDING_CODES; code++) {
+        const char *name = finding_code_name((enum finding_code)code);
+        if (strstr(name, part) == NULL)
+            continue;
+        ok = buf_printf(out, "%-24s %s\n", name, finding_example((enum finding_code)code));
+        ++*n;
+    }
+    return ok;
+}
+
+static bool list_all(struct buf *out)
+{
+    int n = 0;
+    bool ok =
+        buf_printf(out, "findings:\n") && list_findings("", out, &n) && buf_printf(out, "\nexit codes:\n");
+    for (int i = 0; ok && i < EXIT_ROWS; i++)
+        ok = buf_printf(out, "%-24d %s\n", exit_rows[i].code, exit_rows[i].meaning);
+    return ok && buf_printf(out, "\n'ddprun explain CODE' prints the meaning and the remedy of one.\n");
+}
+
+ddp_status explain_code(const char *code, struct buf *out, struct ddp_err *err)
+{
+    char name[CODE_MAX];
+    int n = 0;
+    bool ok = true;
+    if (code == NULL)
+        return list_all(out) ? DDP_OK : ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
+    char *end;
+    const long number = strtol(code, &end, 10);
+    if (isdigit((unsigned char)*code) && *end == '\0' && number <= EXIT_STATUS_MAX) {
+        ok = explain_exit_code((int)number, out);
+        return ok ? DDP_OK : ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
+    }
+    snprintf(name, sizeof(name), "%s", code);
+    for (char *p = name; *p != '\0'; p++)
+        *p = *p == '-' ? '_' : (char)toupper((unsigned char)*p);
+    const enum finding_code finding = finding_by_name(name);
+    ok = finding != FINDING_NONE ? finding_explain(finding, out)
+                                 : *name != '\0' && list_findings(name, out, &n);
+    if (finding == FINDING_NONE && n == 0)
+        return ddp_fail(err, DDP_ERR_ARG, "explain: '%.60s': no such code; 'ddprun explain' lists all codes",
+                        code);
+    return ok ? DDP_OK : ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
+}

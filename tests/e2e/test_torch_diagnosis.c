@@ -83,7 +83,7 @@ static void expect_scene(const struct scene *scene, struct nodes *n)
     if (strcmp(scene->what, "nccl_id") == 0)
         expect_ctl(n, "waiters", "rank 0's NCCL id: '/");
     else
-        expect_ctl(n, "why", "not there: rank 1");
+        expect_ctl(n, "why", "missing: rank 1");
 }
 
 /* All at once: most of their time they wait, or import torch. */

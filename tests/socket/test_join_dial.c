@@ -131,7 +131,7 @@ Test(join_dial, other_services_are_named)
     dial_to("127.0.0.1", rude_start(RUDE_TLS), true, 600);
     expect("PORT_IS_TLS", "speaks TLS; it is not a store");
     dial_to("127.0.0.1", rude_start(RUDE_SSH), true, 600);
-    expect("PORT_IS_SSH", "it says \"SSH-2.0-OpenSSH_9.2\"");
+    expect("PORT_IS_SSH", "it sent \"SSH-2.0-OpenSSH_9.2\"");
     dial_to("127.0.0.1", rude_start(RUDE_OTHER), true, 600);
     expect("PORT_IS_OTHER_SERVICE", "it sent \"220 mail.example ESMTP\"");
 }

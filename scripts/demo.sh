@@ -26,4 +26,4 @@ build/ddprun --nproc_per_node=4 build/train --data "$data" --epochs 2 --summary 
 echo "== build/demo-summary.json"
 cat build/demo-summary.json
 echo
-echo "param_hash repeats on this machine. It depends on OpenBLAS's kernels for the processor; the README's hash needs OPENBLAS_CORETYPE=Haswell."
+echo "param_hash repeats on this machine. It depends on OpenBLAS's kernels for the processor; OPENBLAS_CORETYPE=Haswell makes it equal on all x86-64 processors with AVX2."

@@ -3,7 +3,7 @@
 # shellcheck source=tests/shell/tap.sh disable=SC2317,SC2016  # `check` calls the functions; backticks are meant
 . "$(dirname "$0")/tap.sh"
 
-pages=(README.md CONTRIBUTING.md launcher/README.md rendezvous/README.md worker/README.md worker/train/README.md)
+pages=(README.md docs/*.md CONTRIBUTING.md launcher/README.md rendezvous/README.md worker/README.md worker/train/README.md)
 
 # A name may end in a placeholder: `tests/unit/test_<module>.c`.
 named_files_exist() {
@@ -27,12 +27,39 @@ named_options_exist() {
     "$BUILD/ddprun" --print_man | sed 's:[\]::g' >"$tmp/page"
     while IFS= read -r name; do
         grep -q -e "$name" "$tmp/page" || { echo "ddprun has no $name"; lost=1; }
-    done < <(sed -n '/^| option/,/^$/p' README.md | grep -oE -e '--[a-z_]+' | sort -u)
+    done < <(sed -n '/^| option/,/^$/p' docs/options.md | grep -oE -e '--[a-z_]+' | sort -u)
+    return "$lost"
+}
+
+# Links to files of the project, without their anchors.
+linked_files_exist() {
+    local page link lost=0
+    for page in "${pages[@]}"; do
+        while IFS= read -r link; do
+            [ -e "$(dirname "$page")/${link%%#*}" ] || { echo "$page: the link to $link is broken"; lost=1; }
+        done < <(grep -oE '\]\([^)#][^)]*\)' "$page" | sed 's/^](//; s/)$//' | grep -vE '^https?:')
+    done
+    return "$lost"
+}
+
+# An anchor is a heading in lower case, with dashes for blanks and without punctuation.
+linked_headings_exist() {
+    local page link file anchor lost=0
+    for page in "${pages[@]}"; do
+        while IFS= read -r link; do
+            file=${link%%#*} anchor=${link#*#}
+            [ -n "$file" ] && file=$(dirname "$page")/$file || file=$page
+            grep -E '^#+ ' "$file" | sed -E 's/^#+ //; s/.*/\L&/; s/[^a-z0-9_ -]//g; s/ /-/g' | grep -qx -e "$anchor" ||
+                { echo "$page: no heading for $link"; lost=1; }
+        done < <(grep -oE '\]\([^)]*#[^)]+\)' "$page" | sed 's/^](//; s/)$//' | grep -vE '^https?:')
+    done
     return "$lost"
 }
 
 check "every file that a page names is there" named_files_exist
+check "every link leads to a file" linked_files_exist
+check "every anchor is a heading" linked_headings_exist
 check "every make target that a page names is there" named_targets_exist
-check "every option that the README names is ddprun's" named_options_exist
+check "every option that docs/options.md names is ddprun's" named_options_exist
 check "every case of tests/nodes/cases has a test" scripts/cases.sh
 finish

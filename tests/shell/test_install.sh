@@ -29,8 +29,11 @@ compile() {
     program_of "$page" | ${CC:-gcc} -std=c11 -Wall -Wextra -Werror -x c - -x none -o "$out" $("$@")
 }
 
+# compile_with PAGE COMMAND...
 compile_with() {
-    compile README.md "$tmp/worker" "$@"
+    local page=$1
+    shift
+    compile "$page" "$tmp/worker" "$@"
 }
 
 pkg() {
@@ -44,6 +47,11 @@ static_flags() {
 runs_alone() {
     "$tmp/worker" | tee "$tmp/out"
     grep -q 'rank 0 of 1' "$tmp/out"
+}
+
+runs_with_two() {
+    "$stage$prefix/bin/ddprun" --nproc_per_node=2 "$tmp/worker" | sort >"$tmp/out"
+    diff "$tmp/out" - <<<$'[0] rank 0: 2 ranks\n[1] rank 1: 2 ranks'
 }
 
 runs_with_four() {
@@ -135,10 +143,12 @@ check "pkg-config knows version $version" pkg --exact-version="$version"
 check "every program has its man page" pages_for_the_programs
 check "the man pages have no errors" every_page_is_clean
 check "each has the version and its date" every_page_has_the_date
-check "the README's worker compiles against the shared library" compile_with pkg --cflags --libs
+check "the README's worker compiles" compile_with README.md pkg --cflags --libs
+check "it runs with two workers" runs_with_two
+check "the worker of docs/libddp.md compiles against the shared library" compile_with docs/libddp.md pkg --cflags --libs
 check "it runs alone" runs_alone
 check "it runs with four workers" runs_with_four
-check "the README's worker compiles against the static library" compile_with static_flags
+check "the same worker compiles against the static library" compile_with docs/libddp.md static_flags
 check "that one runs too" runs_alone
 check "the training program of worker/train/README.md compiles" compile_fit
 check "it has 60 lines" fit_is_short

@@ -404,7 +404,8 @@ Test(diagnose_job, why_a_rank_does_not_come)
     expect_missing((struct rank_facts)RANK(3, .met = true), "RANK_DISCONNECTED", "but closed its connection");
     expect_missing((struct rank_facts)RANK(3), "RANK_NOT_CONNECTED", "started (n1, pid 73)");
     expect_missing((struct rank_facts)RANK(3, .proc_state = 'S', .wchan = "hrtimer_nanosleep"),
-                   "RANK_NOT_CONNECTED", "started (n1, pid 73), but never connected to the store; it sleeps in hrtimer_nanosleep");
+                   "RANK_NOT_CONNECTED",
+                   "started (n1, pid 73), but never connected to the store; it sleeps in hrtimer_nanosleep");
     expect_missing((struct rank_facts){ .rank = 3 }, "RANK_UNKNOWN", "never connected");
 }
 

@@ -1,8 +1,7 @@
 /* console.c -- see console.h.
  *
- * Two places may be one terminal, so the row on which a bar is drawn belongs to the console and not to a
- * stream: whoever writes next wipes it first. Lines wait in one batch until the read that brought them is
- * used up. */
+ * stdout and stderr may be one terminal, so the console and not a stream owns the row on which a bar is drawn: the
+ * next writer wipes it first. Lines wait in one batch until the read that brought them is used up. */
 #include "output/console.h"
 
 #include "output/lines.h"
@@ -60,19 +59,19 @@ void console_free(struct console *c)
     buf_free(&c->batch);
 }
 
-/* Events tell times since the start: two of them can be subtracted, whatever somebody does to the wall clock. */
+/* Events have the time since the start, so that their difference is right even if a user sets the wall clock. */
 static uint64_t since_start(const struct console *c)
 {
     return clock_ms() - c->started_ms;
 }
 
-/* Both clocks at once: what a person compares with another host's lines, and what nobody can set back. */
+/* Both clocks at once: the wall clock to compare with other hosts, and the monotonic clock, which cannot be set. */
 static struct line_time now(const struct console *c)
 {
     return (struct line_time){ .unix_us = clock_unix_us(), .since_us = clock_us() - c->started_ms * 1000 };
 }
 
-/* What one huge line took is given back. */
+/* Free the memory that one huge line needed. */
 static void queue_batch(struct console *c, int sink)
 {
     sinks_put(c->sinks, sink, buf_slice(&c->batch));
@@ -92,7 +91,7 @@ static void note_line(struct console *c, const char *text, struct buf *out)
     c->midline = c->midline && !ok;
 }
 
-/* What workers said before comes before it. */
+/* Earlier output of the workers is shown before it. */
 void console_note(struct console *c, const char *text)
 {
     struct buf out = { 0 };
@@ -108,8 +107,8 @@ void console_note(struct console *c, const char *text)
 
 /* --- folded lines --------------------------------------------------------------------------------------- */
 
-/* The prefix is made anew, because its ranks were not known when the line was read. Whose stream it was is,
- * and the stream outlives all its lines: those that wait go out when the last pipe is closed. */
+/* Format the prefix again, because its ranks were unknown when the line was read. The stream is known and outlives
+ * all its lines: waiting lines are written when the last pipe is closed. */
 static void on_folded(void *user, const struct fold_line *line)
 {
     struct console_fold *f = user;
@@ -212,8 +211,8 @@ static void on_line(void *user, struct slice text, enum line_kind kind)
         line_show(&c->batch, s->row, buf_slice(&s->prefix), text, kind);
 }
 
-/* `raw`: a single worker without prefixes is passed through byte by byte, as if it wrote to our stdout itself.
- * Lines are then nobody's business: a prompt without a newline shows at once. */
+/* `raw`: a single worker without prefixes is passed through byte by byte, as if it wrote to our stdout itself. A
+ * prompt without a newline shows at once. */
 void console_stream_init(struct console_stream *s, struct console *c, int local_rank, int which)
 {
     const struct plan *plan = c->plan;
@@ -242,8 +241,8 @@ bool console_is_screen(const struct console_stream *s)
     return s->row->terminal;
 }
 
-/* What this stream's unfinished line takes of the memory for all. Many workers that write for ever without
- * a newline must not add up to gigabytes. */
+/* The memory that this stream's unfinished line uses. The limit covers the sum of all workers that write without a
+ * newline. */
 static void account(struct console_stream *s)
 {
     struct console *c = s->console;
@@ -253,7 +252,7 @@ static void account(struct console_stream *s)
     s->held = s->lines.text.len;
 }
 
-/* True while a bar is shown: then somebody has to come back and draw it anew. */
+/* True while a bar is shown, which the caller must draw again later. */
 bool console_stream_feed(struct console_stream *s, struct slice bytes)
 {
     if (s->raw) {

@@ -56,11 +56,11 @@ void console_free(struct console *c);
 /* Fold lines from now on. `waits` asks for a call of console_fold_time. False when memory is short. */
 bool console_fold(struct console *c, void (*waits)(void *user, uint64_t us), void *user);
 
-/* Show the lines that nobody joined in time / all that wait. */
+/* Show the lines that no rank joined in time / all waiting lines. */
 void console_fold_time(struct console *c);
 void console_fold_finish(struct console *c);
 
-/* A sentence of ours: "ddprun: ..." on stderr, or an event. It never tears a worker's line. */
+/* A message of ddprun: "ddprun: ..." on stderr, or an event. It never tears a worker's line. */
 void console_note(struct console *c, const char *text);
 
 /* Does this console have a row on which bars are drawn, or does each update become a line? */

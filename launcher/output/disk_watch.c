@@ -1,7 +1,7 @@
 /* disk_watch.c -- see disk_watch.h.
  *
- * The start time is stored behind the path, and 0 when the operation has returned: a reader
- * that finds the same time before and after it copies the path has the right path. */
+ * The start time is stored after the path, and is 0 when the operation has returned. A reader that finds the same
+ * time before and after it copies the path has the right path. */
 #include "output/disk_watch.h"
 
 #include "base/clock.h"
@@ -73,13 +73,13 @@ bool disk_watch_left(void)
 
 /* --- work that may hang ------------------------------------------------------------------------------------ */
 
-/* Who of the two comes first to the mutex decides whose `user` is then, and who comes last frees the rest. */
+/* The first of the two at the mutex decides who frees `user`; the last one frees the rest. */
 
 struct job {
     struct aside work;
     pthread_mutex_t mutex;
     pthread_cond_t ended;
-    bool done, left; /* `run` has ended; nobody waits for it any more */
+    bool done, left; /* `run` has returned; the caller no longer waits */
 };
 
 static struct job *job_new(const struct aside *work)

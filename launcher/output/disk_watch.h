@@ -29,7 +29,8 @@ bool disk_watch_left(void);
 
 /* --- work that may hang ------------------------------------------------------------------------------------ */
 
-/* Work that may hang, as files of a server that does not answer: on a thread of its own, and waited for a while only. */
+/* Work that may hang, such as files of a server that does not answer: it runs on its own thread, and the caller waits
+ * for a limited time. */
 
 struct aside {
     void (*run)(void *user); /* on the thread */
@@ -38,8 +39,8 @@ struct aside {
     void *user;
 };
 
-/* True when `run` came to its end within `limit_ms`. False: `user` is the thread's for ever. Where no thread can be had it runs
- * here, as long as it takes. */
+/* True when `run` returned within `limit_ms`. False: the thread owns `user` from now on. If no thread can be created,
+ * `run` runs here without a limit. */
 bool aside_run(const struct aside *work, int limit_ms);
 
 #endif

@@ -167,7 +167,7 @@ static void open_file(struct event_log *log)
     buf_free(&log->early);
 }
 
-/* Static nodes with a rank of their own know it from the command line. */
+/* Static nodes get their rank from the command line. */
 static bool waits_for_name(const struct event_log *log)
 {
     return log->path == NULL && log->round == 0 && log->plan->meeting.node_rank < 0 &&

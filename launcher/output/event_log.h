@@ -33,8 +33,8 @@ bool json_add_number_or_null(cJSON *o, const char *name, bool known, double valu
 /* Add "signal", its number, and "signal_name". */
 bool json_add_signal(cJSON *object, int signal);
 
-/* Add PREFIX_pid, PREFIX_name and PREFIX_uid; null is what is not known, all of them when nobody sent it. `sender`
- * NULL = not known. */
+/* Add PREFIX_pid, PREFIX_name and PREFIX_uid; unknown values are null, and all of them are null for the kernel.
+ * `sender` NULL = unknown. */
 bool json_add_sender(cJSON *object, const char *prefix, const struct signal_sender *sender);
 
 /* --- the log of --events ----------------------------------------------------------------------------------- */
@@ -60,7 +60,7 @@ void event_log_clock(struct event_log *log, uint64_t store_ms, const char *insta
 /* The plan is made for this round. */
 void event_log_round(struct event_log *log, int round);
 
-/* Wait a moment for what is not written, close, free. NULL is allowed. */
+/* Wait a moment for pending writes, close, free. NULL is allowed. */
 void event_log_close(struct event_log *log);
 
 #endif

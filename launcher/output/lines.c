@@ -44,7 +44,7 @@ static void deliver(struct lines *l, struct slice text, enum line_kind kind)
     l->line(l->user, text, kind);
 }
 
-/* The segment goes on: what follows is delivered as a line of its own. */
+/* The segment continues: the rest is delivered as another line. */
 void lines_cut(struct lines *l)
 {
     if (l->text.len > 0)
@@ -105,7 +105,7 @@ static void end_line(struct lines *l, enum line_kind kind)
     forget_update(l);
 }
 
-/* What lies before a \n, its \r's included. */
+/* The part before a \n, including its \r's. */
 static void add_segments(struct lines *l, const char *p, size_t len)
 {
     const char *cr;
@@ -233,7 +233,7 @@ size_t tail_lines(const struct tail *t, size_t max, struct buf *out)
     while (begin > 0 && lines < max)
         lines += byte_at(t, --begin) == '\n';
     if (lines == max)
-        begin++; /* behind the newline that ends the line before */
+        begin++; /* after the newline that ends the line before */
     else
         lines++;
     uint8_t *to = buf_reserve(out, end - begin + 1);
@@ -382,15 +382,15 @@ bool line_prefix(const struct plan *plan, const struct line_origin *from, bool c
  *     rank 1: B A                 B{0,1}       rank 1's B may not join a line before its own last one, so its A
  *                                 A{1}         makes a new line
  *
- * Waiting lines are numbered and go out in that order; each rank remembers the number of its last line and joins only
- * later ones. So a line that is due takes all before it along: otherwise one that many still join would hold up another
- * rank's only word.
+ * Waiting lines are numbered and written in that order; each rank remembers the number of its last line and joins
+ * only later ones. A line that is due takes all earlier ones along, because otherwise a line that many ranks still
+ * join would delay the only line of another rank.
  *
- * Same lines are found by their hash, from the newest back to the rank's last one: a rank that repeats itself looks at
- * one line. What draws over its row or is part of a longer line is never joined, but keeps its place. */
+ * Equal lines are found by their hash, from the newest back to the rank's last one: a rank that repeats itself
+ * compares one line. A line that draws over its row or is part of a longer line is never joined, but keeps its place. */
 
-/* The prefix stands in front of every line, whatever was in it, so no line of a worker can be taken for one of ours or
- * of another worker. */
+/* Each line gets the prefix, whatever it contains, so that no line of a worker looks like one of ddprun or of another
+ * worker. */
 
 static bool fold_put_line(struct buf *out, const struct line_row *row, struct slice prefix, struct slice text,
                           enum line_kind kind)
@@ -472,7 +472,7 @@ static void free_waiting(struct waiting *w)
     free(w);
 }
 
-/* FNV-1a. Nobody gains by lines with the same hash: they make their own job's console slow. */
+/* FNV-1a. Collisions cannot be used as an attack: they only slow down the console of the same job. */
 static uint64_t hash_of(struct slice text)
 {
     const uint8_t *p = text.data;
@@ -561,7 +561,7 @@ static bool may_fold(enum line_kind kind)
     return kind == LINE_WHOLE || kind == LINE_LAST;
 }
 
-/* The oldest line with this text that comes after all that its rank printed; NULL when there is none. */
+/* The oldest line with this text after all lines that the rank printed; NULL without one. */
 static struct waiting *fold_find(const struct fold *f, const struct fold_line *line, uint64_t hash)
 {
     struct waiting *found = NULL, *w = f->newest[hash % BUCKETS];
@@ -571,7 +571,7 @@ static struct waiting *fold_find(const struct fold *f, const struct fold_line *l
     return found;
 }
 
-/* Nobody is left to join a line that all have printed. False when memory is short. */
+/* All ranks have printed the line, so no rank can join it. False when memory is short. */
 static bool fold_join(struct fold *f, struct waiting *w, const struct fold_line *line)
 {
     if (w->count == 1) {

@@ -35,7 +35,7 @@ enum { LINES_LIMIT = 8 * 1024 * 1024 }; /* the longest line that is delivered wh
 
 enum line_kind {
     LINE_WHOLE,  /* ended by a newline */
-    LINE_LAST,   /* the stream ended behind it, without newline */
+    LINE_LAST,   /* the stream ended after it, without newline */
     LINE_UPDATE, /* ended by \r: something will be drawn over it */
     LINE_CUT     /* over the limit: the line goes on in the next call */
 };
@@ -145,15 +145,15 @@ bool line_prefix(const struct plan *plan, const struct line_origin *from, bool c
 /* A worker's line as it appears on the console: behind its prefix, harmless for a terminal, and with progress
  * bars on the last row. */
 
-/* What the lines appear on. A zeroed struct is a file or a pipe: the text goes there as it is, and each update of a bar
- * is a line. */
+/* The target of the lines. A zeroed struct is a file or a pipe: the text is written unchanged, and each update of a
+ * bar is a line. */
 struct line_row {
     bool escape;   /* a terminal: it would obey what is in the text, see text.h */
     bool terminal; /* ... that can move its cursor: an update stays on its last row until a line comes */
     bool drawn;    /* an update stands there now */
 };
 
-/* What makes the row empty for a line of any other origin: "" when no update stands there. */
+/* Wipes the row for a line of another origin: "" when no update stands there. */
 const char *line_row_wipe(struct line_row *row);
 
 /* Append the line with its end. False when memory is short: nothing is appended then. */
@@ -161,7 +161,7 @@ bool line_show(struct buf *out, struct line_row *row, struct slice prefix, struc
                enum line_kind kind);
 
 enum {
-    FOLD_QUIET_US = 200 * 1000,     /* a line goes out when nobody joined it for so long ... */
+    FOLD_QUIET_US = 200 * 1000,     /* a line is written when no rank joined it for this long ... */
     FOLD_LONGEST_US = 10000 * 1000, /* ... and after this in any case */
     FOLD_LINES_MAX = 4096,          /* what waits at most: the oldest lines go out early */
     FOLD_BYTES_MAX = 1 << 20
@@ -186,11 +186,11 @@ struct fold;
 /* For ranks below `ranks`. NULL when memory is short; free with fold_free. */
 struct fold *fold_new(int ranks, fold_fn line, void *user);
 
-/* What waits is not shown any more: call fold_finish before. NULL is allowed. */
+/* Waiting lines are dropped: call fold_finish first. NULL is allowed. */
 void fold_free(struct fold *f);
 
-/* A line that `rank` printed, with `ranks` NULL; its text is copied. When memory is short, it and all that
- * waits go out now. True when nothing waited before: fold_flush is to be called FOLD_QUIET_US from now. */
+/* Add a line that `rank` printed, with `ranks` NULL; its text is copied. When memory is short, it and all waiting
+ * lines are written now. True when no line waited before: call fold_flush FOLD_QUIET_US from now. */
 bool fold_put(struct fold *f, const struct fold_line *line);
 
 /* Deliver what is due at `now_us`, a time like line_time.since_us. Returns when to call again, FOLD_NOTHING

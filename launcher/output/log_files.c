@@ -1,9 +1,9 @@
 /* log_files.c -- see log_files.h.
  *
- * The number grows and names never move, so a part can be copied away at any time, and a rotation costs one rename.
- * A part ends behind a newline when there is one within NEAR_BYTES of the limit, so that no line is cut in two.
+ * The number grows and names never move, so a part can be copied away at any time, and a rotation costs one rename. A
+ * part ends after a newline if one is within NEAR_BYTES of the limit, so that no line is cut in two.
  *
- * A rotation that fails must not cost a byte: the file just grows on, and the next chance is a whole limit later. */
+ * A failed rotation must not lose a byte: the file grows, and the next attempt is a whole limit later. */
 #include "output/log_files.h"
 
 #include "base/clock.h"
@@ -31,13 +31,13 @@ struct log_file {
     uint64_t size;   /* of the file as it is now */
     uint64_t full;   /* rotate when it has this size; moves on when a rotation fails */
     int part;        /* number of the latest part, 0 = none yet */
-    bool line_ended; /* the last byte written is a newline, or there is none */
+    bool line_ended; /* the last byte written is a newline, or the file is empty */
     uint64_t look_ms;
-    atomic_int news; /* enum log_news that nobody was told of yet */
+    atomic_int news; /* enum log_news that is not reported yet */
     char path[];
 };
 
-/* A limit of 0 means never: `full` is then out of reach, and writing needs no case of its own. */
+/* A limit of 0 means no limit: `full` is then never reached, so writing needs no special case. */
 struct log_file *log_file_create(const char *path, struct log_rotate rotate, struct ddp_err *err)
 {
     const size_t len = strlen(path) + 1;
@@ -61,7 +61,7 @@ struct log_file *log_file_create(const char *path, struct log_rotate rotate, str
 
 /* --- rotation ------------------------------------------------------------------------------------------- */
 
-/* Where a part may end among the next bytes: behind the last newline that fits, else where it is full. */
+/* The end of a part among the next bytes: after the last newline that fits, or at the limit. */
 static size_t log_file_room(const struct log_file *f, const uint8_t *data, size_t len)
 {
     const uint64_t left = f->size < f->full ? f->full - f->size : 0;
@@ -98,7 +98,7 @@ static bool move_away(struct log_file *f)
     return false;
 }
 
-/* The new file could not be made: the old one gets its name again, or the user would look for his log in vain. */
+/* The new file could not be created: give the old one its name again, because the user looks for that name. */
 static void take_back(const struct log_file *f)
 {
     char name[PATH_MAX];
@@ -120,7 +120,7 @@ static bool open_anew(struct log_file *f)
     return true;
 }
 
-/* One for each that is added, so the number stays the same. What somebody else has removed already is no error. */
+/* Remove one for each part that is added, so that the number stays the same. A part that is already gone is no error. */
 static void forget_oldest(const struct log_file *f)
 {
     char name[PATH_MAX];
@@ -519,8 +519,8 @@ int sinks_find_file(const struct sinks *s, const char *path)
     return -1;
 }
 
-/* Not closed here: what waits is written first, by the thread, which may take its time. From now on nobody asks
- * for the file's news, as the thread may free it at any moment. */
+/* The thread closes the file after it has written the pending bytes. From now on the caller must not ask for the
+ * file's news, because the thread may free it at any moment. */
 void sinks_end_files(struct sinks *s)
 {
     for (int i = SINK_FILES; i < s->n; i++) {
@@ -542,8 +542,8 @@ void sinks_put(struct sinks *s, int sink, struct slice bytes)
         writer_put(s->list[sink].writer, s->list[sink].slot, bytes);
 }
 
-/* Two marks, far apart, or a stream would be stopped and started again for every read. Who may lose bytes never
- * waits. */
+/* Two marks, far apart, because otherwise every read would stop and start the stream. A stream that may lose bytes
+ * never waits. */
 bool sinks_is_behind(struct sinks *s, int sink, bool resume)
 {
     if (s->policy == WRITER_DROP)
@@ -607,8 +607,8 @@ static bool file_news(struct sink *sink, struct sink_event *event)
     return seen != LOG_NO_NEWS;
 }
 
-/* The first failure is told, and the first time that it is over. A disk on which now and then a file is removed
- * fails and recovers a thousand times; the sum comes at the end. */
+/* Report the first failure and the first recovery. A disk on which files are removed now and then fails and recovers
+ * a thousand times; the sum is reported at the end. */
 static bool state_news(struct sink *sink, const struct writer_state *state, struct sink_event *event)
 {
     bool *told = state->dropping ? &sink->told_failed : &sink->told_recovered;
@@ -637,8 +637,7 @@ bool sinks_next_event(struct sinks *s, struct sink_event *event)
     return false;
 }
 
-/* Bytes that still wait count as lost: this is asked when nobody waits for them any more. Files of former attempts
- * come first. */
+/* Pending bytes count as lost, because the caller no longer waits for them. Files of former attempts are first. */
 bool sinks_loss(struct sinks *s, size_t i, struct loss *loss)
 {
     if (i < s->n_past) {

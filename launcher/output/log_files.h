@@ -1,11 +1,11 @@
-/* log_files.h -- the files of the workers' output: their directories, names, rotation, filters, and the sinks that write them.
+/* log_files.h -- the files of the workers' output: their directories, names, rotation, filters, and the sinks that
+ * write them.
  *
  * One log file on disk: created once, never over another, rotated by size.
  *
- * Used by one thread, the writer's, after it was made; only log_file_news is for others. With a limit the
- * full file gets a number and a new one takes its name: `out.log.1` is the oldest part, `out.log` the
- * newest; put together in that order they are what was written, byte for byte. A file that somebody has
- * deleted is made again. */
+ * The writer's thread uses it after it was created; only log_file_news is for others. With a limit the full file gets
+ * a number and a new one takes its name: `out.log.1` is the oldest part, `out.log` the newest. Concatenated in that
+ * order they are the output, byte for byte. A deleted file is created again. */
 #ifndef LAUNCHER_OUTPUT_LOG_FILES_H
 #define LAUNCHER_OUTPUT_LOG_FILES_H
 
@@ -22,7 +22,7 @@ struct log_file;
  * frees it. */
 struct log_file *log_file_create(const char *path, struct log_rotate rotate, struct ddp_err *err);
 
-/* What a user should hear of, once; LOG_NO_NEWS mostly. From any thread, until it is closed. */
+/* An event to report to the user once; usually LOG_NO_NEWS. From any thread, until it is closed. */
 enum log_news {
     LOG_NO_NEWS,
     LOG_MADE_AGAIN, /* it was deleted, and is there again */
@@ -38,9 +38,9 @@ struct writer_target log_file_target(struct log_file *f);
 
 /* Make the tree of log files that the plan names. */
 
-/* Make the job's directory `root`, a path with a '/', and with `latest` the link of that name beside it, which leads to the
- * job that was started last. The root carries a random text in its name and must be new: what somebody else has put there
- * is refused. */
+/* Create the job's directory `root`, a path with a '/'. With `latest`, also create the link of that name beside it,
+ * which leads to the job that started last. The name of the root contains random text and must be new: an existing
+ * file or directory is rejected. */
 ddp_status logdir_make(const char *root, bool latest, struct ddp_err *err);
 
 /* Make every worker's directory of the plan's attempt, below the root. */
@@ -83,19 +83,18 @@ bool filtered_is_behind(const struct filtered *f, bool resume);
 
 /* --- sinks ------------------------------------------------------------------------------------------------ */
 
-/* Where output ends: stdout, stderr and the log files, each behind a writer.
+/* The targets of output: stdout, stderr and the log files, each with a writer.
  *
- * stdout and stderr have a thread each, so that one of them can be stuck without the other; when
- * both are the same terminal, pipe or file they share one, so that their lines cannot tear each
- * other. All log files share a third. The job goes on whatever happens to a sink; what it lost is
- * counted and told. */
+ * stdout and stderr have a thread each, so that one can block without the other. If both are the same terminal, pipe
+ * or file they share one, so that their lines cannot tear each other. All log files share a third. The job continues
+ * whatever happens to a sink; lost bytes are counted and reported. */
 
 struct sinks;
 
 /* The first two are always there, files have numbers from the third. */
 enum { SINK_STDOUT, SINK_STDERR, SINK_FILES };
 
-/* What happened to a sink. */
+/* The event of a sink. */
 enum sink_news {
     SINK_FAILED,    /* it takes nothing at the moment; `error` says why, 0: it is too slow */
     SINK_RECOVERED, /* it takes bytes again; `dropped` of them are missing until now */
@@ -118,7 +117,7 @@ struct sinks *sinks_new(enum writer_policy policy, writer_progress progress, voi
 /* Create the log file `path`. Returns its number; -1: err says why. */
 int sinks_add_file(struct sinks *s, const char *path, struct log_rotate rotate, struct ddp_err *err);
 
-/* The number of the log file `path`, -1 when there is none yet. */
+/* The number of the log file `path`, -1 without one. */
 int sinks_find_file(const struct sinks *s, const char *path);
 
 /* No more for any of the log files: each is closed when all that waits for it is written. Their numbers are
@@ -139,14 +138,13 @@ bool sinks_empty(struct sinks *s);
 uint64_t sinks_queued(struct sinks *s);
 uint64_t sinks_written(struct sinks *s);
 
-/* Whatever cannot be written now is lost: the end has come. */
+/* Drop pending bytes that cannot be written now: the job ends. */
 void sinks_wait_no_more(struct sinks *s);
 
-/* The next thing that happened and was not told of yet; false when there is none. */
+/* Return the next unreported event; false without one. */
 bool sinks_next_event(struct sinks *s, struct sink_event *event);
 
-/* Bytes lost by the i-th sink of all that ever lost some, those included that are still waiting; false behind the
- * last one. */
+/* Bytes lost by the i-th sink that lost some, including pending bytes; false after the last one. */
 bool sinks_loss(struct sinks *s, size_t i, struct loss *loss);
 
 /* Stop without waiting, free. NULL is allowed. */

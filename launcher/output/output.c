@@ -1,12 +1,11 @@
 /* output.c -- see output.h.
  *
- * Happy path: output_round makes the files -> output_open makes pipes -> streams are read, lines queued
- * -> the writer's thread writes, wakes the loop (on_progress) -> end of file -> output_drain -> idle.
+ * Normal path: output_round creates the files -> output_open creates pipes -> streams are read, lines queued -> the
+ * writer's thread writes, wakes the loop (on_progress) -> end of file -> output_drain -> idle.
  *
- * It can go wrong when: a sink is slower than the workers (their streams wait); stdout or
- * stderr is closed by its reader (the pipes behind it are closed, so the workers get SIGPIPE, as if they
- * had written there themselves); a disk is full (told once, the job goes on); somebody outside the job
- * holds a pipe open (given up after the drain time). */
+ * Failures: a sink is slower than the workers (their streams wait); the reader of stdout or stderr closes it (the
+ * workers' pipes are closed, so they get SIGPIPE, as if they had written there themselves); a disk is full (reported
+ * once, the job continues); a process outside the job holds a pipe open (abandoned after the drain time). */
 #include "output/output.h"
 
 #include "base/clock.h"
@@ -33,7 +32,7 @@ static void on_ring(uv_poll_t *poll, int status, int events)
     uint64_t rings;
     (void)status;
     (void)events;
-    /* 0 bytes can only mean that nobody has rung. */
+    /* 0 bytes mean that no thread has written. */
     if (read(bell->fd, &rings, sizeof(rings)) == sizeof(rings))
         bell->rung(poll->data);
 }
@@ -52,7 +51,7 @@ bool wakeup_open(struct wakeup *bell, uv_loop_t *loop, void (*rung)(void *user),
     return true;
 }
 
-/* It fails only when it is full of rings that nobody has heard. */
+/* It fails only when it is full of unread wake-ups. */
 void wakeup_ring(const struct wakeup *bell)
 {
     const uint64_t one = 1;
@@ -70,16 +69,16 @@ void wakeup_close(struct wakeup *bell, uv_close_cb closed)
 
 /* --- stream ----------------------------------------------------------------------------------------------- */
 
-/* Three want the same bytes: the report (the last ones, even when nobody looked at the console), the
- * log file (exactly as they came, \r and all) and the console (whole lines).
+/* Three consumers get the same bytes: the report (the last ones, even if the console was not read), the log file
+ * (unchanged, including \r) and the console (whole lines).
  *
- * Happy path: stream_open makes a pipe -> the worker writes -> on_readable -> tail, file, console -> end of
- * file -> stream_end. A sink that is slower than the worker stops the reading until its queue is short
- * again; the pipe then fills up and the worker waits in its write, as it would with a slow terminal of its own.
+ * Normal path: stream_open creates a pipe -> the worker writes -> on_readable -> tail, file, console -> end of file
+ * -> stream_end. A sink that is slower than the worker stops the reading until its queue is short again. The pipe
+ * then fills up and the worker blocks in its write, as it would on a slow terminal.
  *
- * We read ourselves instead of letting libuv do it, because a turn of the loop must take one bite from each
- * stream: a worker that writes without pause would keep the others waiting otherwise. The handle lives on its own
- * until libuv has closed it, so that the next attempt may open the stream again at once. */
+ * This file and not libuv reads the pipes, because a turn of the loop must read one piece from each stream: otherwise
+ * a worker that writes without pause would delay the others. The handle outlives the stream until libuv has closed
+ * it, so that the next attempt can open the stream again at once. */
 
 enum {
     STREAM_NO_SINK = -1,
@@ -96,7 +95,7 @@ struct stream_pipe {
     int fd;
 };
 
-/* What the streams of one node share. */
+/* The state that the streams of one node share. */
 struct stream_group {
     uv_loop_t *loop;
     const struct plan *plan;
@@ -110,11 +109,11 @@ struct stream_group {
     void *user;
 };
 
-/* One of a worker's two streams. Every worker has both from the beginning, whether they need a pipe or not: the report asks
- * each for its last words. */
+/* One of a worker's two streams. Every worker has both from the beginning, with or without a pipe, because the report
+ * reads the tail of each. */
 struct stream {
     struct stream_group *group;
-    struct stream_pipe *pipe; /* NULL when there is none to read from */
+    struct stream_pipe *pipe; /* NULL without a pipe to read from */
     bool paused;              /* not reading: a sink is behind */
     int local_rank, which;    /* STD_OUT or STD_ERR */
     bool to_console;
@@ -200,9 +199,8 @@ static void pipe_closed(uv_handle_t *handle)
     free(handle->data);
 }
 
-/* No more will be read. Does nothing on one that is not open.
- * The owner hears of it last, when everything that the stream knew has been handed on: it may look for the end of
- * all. */
+/* Stop reading. Does nothing on a stream that is not open. The owner is notified last, after all bytes of the stream
+ * were passed on, because it checks whether everything has ended. */
 static void stream_end(struct stream *s)
 {
     struct stream_pipe *pipe = s->pipe;
@@ -223,8 +221,8 @@ static void stream_end(struct stream *s)
     s->group->ended(s->group->user);
 }
 
-/* A limit, because a daemon that the worker left behind may write for ever. Our end never blocks (libuv sees to
- * that), so the reading stops where the pipe is empty. */
+/* Limited, because a daemon that the worker left may write without end. Our end never blocks (libuv sets that), so
+ * reading stops when the pipe is empty. */
 static void take_rest(struct stream *s, size_t most)
 {
     size_t done = 0;
@@ -236,14 +234,14 @@ static void take_rest(struct stream *s, size_t most)
     }
 }
 
-/* The same, after what has come and was not read yet, as far as it goes without waiting. */
+/* The same, after reading the bytes that have arrived, without waiting. */
 static void stream_end_with_rest(struct stream *s)
 {
     take_rest(s, REST_BYTES);
     stream_end(s);
 }
 
-/* Take what has come and was not read yet, as far as it goes without waiting, and go on. */
+/* Read the bytes that have arrived, without waiting, and continue. */
 static void stream_catch_up(struct stream *s)
 {
     take_rest(s, PIPE_BYTES);
@@ -265,7 +263,7 @@ static size_t bite(const struct stream *s)
     return each > STREAM_READ_BYTES ? STREAM_READ_BYTES : each < BITE_MIN ? BITE_MIN : each;
 }
 
-/* Reading stops before the next read, not in the middle of this one: what has come is taken. */
+/* Reading stops before the next read, not in the middle of this one: the bytes that have arrived are used. */
 static void on_readable(uv_poll_t *poll, int status, int events)
 {
     (void)status; /* an error shows in the read */
@@ -319,9 +317,8 @@ static int open_pipe(struct stream *s)
     return ends[1];
 }
 
-/* What the worker gets as its descriptor; -1: err says why.
- * A single worker gets our own stdout: it then knows a terminal when it has one. Its stderr comes
- * through us all the same, for the report's sake. */
+/* The worker's descriptor; -1: err has the reason. A single worker gets our own stdout, so that it detects a
+ * terminal. Its stderr passes through ddprun in any case, because the report quotes it. */
 static int stream_open(struct stream *s, struct ddp_err *err)
 {
     if (s->to_console && s->console.raw && s->which == STD_OUT && s->file == STREAM_NO_SINK)
@@ -354,7 +351,7 @@ struct output {
     uv_timer_t update, drain, fold, disk;
     int open_handles;
     int told_files;                /* warnings about log files */
-    bool draining, given_up;       /* nobody takes what is still there */
+    bool draining, given_up;       /* the remaining bytes are dropped */
     bool finishing, finished_well; /* see output_finish */
     bool told_waiting;
     bool told_hung;             /* the disk does not answer */
@@ -411,8 +408,7 @@ static void on_fold_waits(void *user, uint64_t us)
 
 /* --- sinks ---------------------------------------------------------------------------------------------- */
 
-/* Nobody reads our stdout (stderr) any more: the workers shall know. Streams that a file wants are
- * read on. */
+/* The reader of our stdout (stderr) is gone: the workers must notice. Streams that a file needs are read on. */
 static void console_is_closed(struct output *o, int sink)
 {
     for (int i = 0; i < n_streams(o); i++) {
@@ -422,7 +418,7 @@ static void console_is_closed(struct output *o, int sink)
     }
 }
 
-/* What a user should hear about a sink. With many files on one full disk the first few stand for all. */
+/* Messages about a sink. With many files on one full disk the first few stand for all. */
 static void output_report_loss(struct output *o, const struct sink_event *e)
 {
     static const char *const what[] = { [SINK_RECOVERED] = "can be written again",
@@ -447,7 +443,8 @@ static void output_report_loss(struct output *o, const struct sink_event *e)
     }
 }
 
-/* A stream that is closed for it may be the last, and idle is the end of this object: so that is told afterwards only. */
+/* A stream that is closed for this reason may be the last one, and idle ends this object: so it is reported
+ * afterwards. */
 static void look_for_failures(struct output *o)
 {
     struct sink_event e;
@@ -467,9 +464,9 @@ static bool is_idle(const struct output *o)
     return o->draining && !o->looking && o->group.open == 0 && (o->given_up || sinks_empty(o->sinks));
 }
 
-/* Idle is told once, from whatever came last: a pipe's end, or the writer's. A write may fail as the last
- * thing that happens. So when all seems to be written we look for failures once more, and what is said
- * about them has to be written, too. */
+/* Idle is reported once, after the last event: a pipe's end, or the writer's. A write may fail as the last event of
+ * all. So when everything seems to be written, check for failures once more; the messages about them must be written,
+ * too. */
 static void look_for_idle(struct output *o)
 {
     if (is_idle(o))
@@ -489,7 +486,7 @@ static void on_stream_ended(void *user)
     look_for_idle(o);
 }
 
-/* Several wake-ups may be one, so nothing is said about which sink it was: all are looked at. */
+/* Several wake-ups may be merged and name no sink, so all sinks are checked. */
 static void on_progress(void *user)
 {
     struct output *o = user;
@@ -558,7 +555,7 @@ static bool init_handles(struct output *o)
     return has_bell;
 }
 
-/* One buffer for all reads: streams are read one after the other, and 512 buffers of their own would be 32 MiB. */
+/* One buffer for all reads: streams are read one after the other, and 512 separate buffers would need 32 MiB. */
 static void init_group(struct output *o)
 {
     o->group = (struct stream_group){ .loop = o->options.loop,
@@ -571,7 +568,7 @@ static void init_group(struct output *o)
                                       .user = o };
 }
 
-/* Events are for programs, which want each; one worker has nobody to share a line with. */
+/* Events are for programs, which need each line; a single worker shares no line. */
 static bool fold_lines(struct output *o)
 {
     const struct cli *cli = o->options.plan->cli;
@@ -606,7 +603,7 @@ ddp_status output_new(const struct output_options *options, struct output **out,
                     has_bell ? "memory" : "file descriptor left ('ulimit -n')");
 }
 
-/* Pipes that somebody outside the job still holds are given up: they belong to an attempt that is over. */
+/* Pipes that a process outside the job still holds are abandoned: they belong to an attempt that is over. */
 static void forget_attempt(struct output *o)
 {
     for (int i = 0; i < n_streams(o); i++) {
@@ -673,16 +670,16 @@ void output_put(struct output *o, const struct buf *lines)
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
-/* Pipes that somebody outside the job keeps open, and those that nobody reads because a sink is behind. What is
- * in them is taken: the last words of a worker must reach the report. */
+/* Pipes that a process outside the job keeps open, and pipes that are not read because a sink is slow. Their content
+ * is read, because the tail of a worker must reach the report. */
 static void end_all(struct output *o)
 {
     for (int i = 0; o->streams != NULL && i < n_streams(o); i++)
         stream_end_with_rest(&o->streams[i]);
 }
 
-/* A job that went well waits for its reader (a pager) as long as that takes, and says so. After a failure, and
- * between two attempts, somebody waits for us: who takes nothing for a while is given up. */
+/* A successful job waits for its reader (a pager) without a limit, and reports that. After a failure, and between two
+ * attempts, a sink that accepts nothing for a while is abandoned, because the user waits. */
 static void look_for_progress(struct output *o)
 {
     const uint64_t now = clock_ms(), written = sinks_written(o->sinks);
@@ -708,7 +705,7 @@ static void on_watch_time(uv_timer_t *timer)
     look_for_progress(timer->data);
 }
 
-/* At the end of all nobody waits for a full disk any more. */
+/* At the end of all the job does not wait for a full disk. */
 static void on_drain_time(uv_timer_t *timer)
 {
     struct output *o = timer->data;
@@ -733,8 +730,8 @@ void output_finish(struct output *o, bool well)
     o->finished_well = well;
 }
 
-/* Mostly the pipes are at their end already and this is over at once; the timer is for those that somebody holds
- * open. */
+/* Usually the pipes have reached their end and this is over at once; the timer is for pipes that another process
+ * holds open. */
 void output_drain(struct output *o, uint64_t limit_ms)
 {
     o->draining = true;

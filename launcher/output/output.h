@@ -1,12 +1,12 @@
 /* output.h -- what the workers print, from their pipes to the console and to the log files.
  *
  *     pipe -> stream -> console lines -> "[3] text\n" -> writer -> stdout, stderr   (in --json: an event per line)
- *                   \-> as it is -------------------> writer -> log file
+ *                   \-> unchanged -----------------> writer -> log file
  *                   \-> tail, for the report
  *
- * The stdout of a single worker that goes to the console alone, without prefix, is simply inherited. When a
- * console or disk is slow or full the pipes behind it are not read any more and their workers wait, or with
- * --log_policy=drop bytes are lost and counted. Memory is bounded, and the event loop never waits. */
+ * The stdout of a single worker that goes to the console alone, without prefix, is simply inherited. When a console
+ * or disk is slow or full, the pipes are not read and their workers block; with --log_policy=drop bytes are lost and
+ * counted. Memory is bounded, and the event loop never blocks. */
 #ifndef LAUNCHER_OUTPUT_OUTPUT_H
 #define LAUNCHER_OUTPUT_OUTPUT_H
 
@@ -22,11 +22,11 @@
 /* Wakes the loop from another thread. Several rings before it wakes may be one. */
 struct wakeup {
     uv_poll_t poll;
-    int fd; /* -1: there is none */
+    int fd; /* -1: no descriptor */
     void (*rung)(void *user);
 };
 
-/* False when there is no descriptor for it; then nothing is to be closed. */
+/* False when no descriptor is available; then the caller has nothing to close. */
 bool wakeup_open(struct wakeup *bell, uv_loop_t *loop, void (*rung)(void *user), void *user);
 
 /* From any thread, until wakeup_close is called. */
@@ -48,8 +48,8 @@ struct output_options {
 /* DDP_OK: *out is yours, free it with output_close. */
 ddp_status output_new(const struct output_options *options, struct output **out, struct ddp_err *err);
 
-/* A round begins, and the plan is made for it: its directories and log files are made, lines and last words begin
- * anew. What is left of the attempt before is given up: call it when that one's output is drained. */
+/* A round begins, with a plan for it: create its directories and log files, reset lines and tails. The rest of the
+ * attempt before is dropped: call it when that attempt's output is drained. */
 ddp_status output_round(struct output *o, const struct plan_round *round, struct ddp_err *err);
 
 /* Descriptors 1 and 2 for worker `local_rank`. Give them back with output_spawned as soon as it is
@@ -60,35 +60,35 @@ void output_spawned(int fds[2]);
 /* Worker `local_rank` runs as `pid`. */
 void output_started(struct output *o, int local_rank, pid_t pid);
 
-/* A sentence of ours: "ddprun: ..." on stderr, or an event. It never tears a worker's line. */
+/* A message of ddprun: "ddprun: ..." on stderr, or an event. It never tears a worker's line. */
 void output_note(struct output *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Whole lines for stdout: events of user_messages.h. They are copied. */
 void output_put(struct output *o, const struct buf *lines);
 
-/* The last process of an attempt has ended: take what is left in the pipes, at most `limit_ms` when somebody
- * outside still holds one open, wait until everything is written, then call `idle` once. A sink that takes
- * nothing for some seconds is given up. */
+/* The last process of an attempt has exited: read the rest of the pipes for at most `limit_ms` if a process outside
+ * still holds one open, wait until everything is written, then call `idle` once. A sink that accepts nothing for some
+ * seconds is abandoned. */
 void output_drain(struct output *o, uint64_t limit_ms);
 
-/* The drain that follows is the last one. After a job that went `well` it waits for a slow reader for ever. */
+/* The next drain is the last one. After a job that went `well` it waits for a slow reader without a limit. */
 void output_finish(struct output *o, bool well);
 
 /* Does stderr stand within a line of a worker? What we write there next begins with a newline. */
 bool output_is_midline(const struct output *o);
 
-/* The i-th sink that lost bytes, or will by output_close; false behind the last one. */
+/* The i-th sink that lost bytes, or will by output_close; false after the last one. */
 bool output_loss(struct output *o, size_t i, struct loss *loss);
 
 /* Last words by local rank. Streams that went only to a file are read from there. Valid until the next
  * attempt, or output_close. */
 const struct tail *output_tails(struct output *o, int stream);
 
-/* The last words on stderr of a worker that has just ended: what its pipe holds is taken first. Valid as those above. */
+/* The last lines on stderr of a worker that has just exited: its pipe is read first. Valid as those above. */
 const struct tail *output_last_words(struct output *o, int local_rank);
 
-/* Close everything, without waiting for what is not written; the memory goes when the loop has run
- * its close callbacks. NULL is allowed. */
+/* Close everything without waiting for pending bytes; the memory is freed when the loop has run its close callbacks.
+ * NULL is allowed. */
 void output_close(struct output *o);
 
 #endif

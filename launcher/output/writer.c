@@ -1,14 +1,13 @@
 /* writer.c -- see writer.h.
  *
- * Each slot has two buffers: `waiting` grows under the lock, `going` belongs to the thread while it
- * writes. They are swapped, so the lock is never held across a write, and a burst goes out with one
- * system call.
+ * Each slot has two buffers: `waiting` grows under the lock, `going` belongs to the thread while it writes. They are
+ * swapped, so the lock is never held across a write, and one system call writes a burst.
  *
- * Lost bytes leave a hole, and it has a place in the stream: in front of `going`, in front of `waiting`, or
- * behind it. While there is one behind, everything that comes is lost, too, until `waiting` has been taken;
- * so three numbers are enough. With nothing waiting there is no behind: nobody would ever come to take it.
- * The line that marks a hole is written when the target takes bytes again, and is counted nowhere: written
- * and dropped bytes add up to what was put. */
+ * Lost bytes leave a hole, and it has a place in the stream: before `going`, before `waiting`, or after it. While a
+ * hole exists after `waiting`, all new bytes are lost, too, until `waiting` has been taken; so three numbers are
+ * enough. With nothing waiting the last place is not used, because no one would take it. The line that marks a hole
+ * is written when the target accepts bytes again, and is counted nowhere: written and dropped bytes add up to the
+ * bytes that were put. */
 #include "output/writer.h"
 
 #include "base/buf.h"
@@ -24,8 +23,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Whoever asked for poll(2) and then writes a whole page of text may wait all the same: a pipe is called writable as soon as
- * it has room for PIPE_BUF bytes. So it gets no more at once. */
+/* poll(2) reports a pipe as writable when it has room for PIPE_BUF bytes, so a larger write may still block. No write
+ * is larger. */
 
 /* How much went out; 0 = not now. -1: an error, or the time is over. */
 static ssize_t write_some(int fd, const char *at, size_t len, uint64_t end_ms)
@@ -71,16 +70,16 @@ enum {
 struct slot {
     struct writer_target target;
     int fd;             /* what target.user points at, when the target is a plain descriptor */
-    bool ended;         /* to be closed behind the last byte */
+    bool ended;         /* close it after the last byte */
     bool closed;        /* ... which has happened */
-    bool free;          /* ... and nobody asks for its state any more */
-    bool dead;          /* its reader is gone for ever: nothing is tried any more */
+    bool free;          /* ... and its state is no longer read */
+    bool dead;          /* its reader is gone: no further write is tried */
     bool midline;       /* the last byte that was written is no newline */
     int error;          /* errno of the latest write */
     uint64_t retry_ms;  /* not before this time */
     uint64_t dropped;   /* since the beginning */
     int why;            /* errno of the latest drop */
-    uint64_t hole[3];   /* lost in front of `going`, in front of `waiting`, behind it */
+    uint64_t hole[3];   /* lost before `going`, before `waiting`, after it */
     struct buf waiting; /* under the lock */
     struct buf going;   /* the thread's, from `at` on not yet written */
     size_t at;
@@ -141,7 +140,7 @@ static size_t write_all(struct slot *s, struct slice bytes, int *error)
     return n;
 }
 
-/* A line of its own that says what is missing here; an errno when it could not be written. */
+/* A line that reports the missing bytes; an errno when it could not be written. */
 static int mark_hole(struct slot *s)
 {
     char text[128];
@@ -151,7 +150,7 @@ static int mark_hole(struct slot *s)
     return error;
 }
 
-/* An end is work, too: it is the thread that closes, behind the last byte. */
+/* An end is work, too: the thread closes after the last byte. */
 static bool has_work(const struct slot *s)
 {
     return s->going.len > 0 || s->waiting.len > 0 || (s->ended && !s->closed);
@@ -265,7 +264,7 @@ static void write_slot(struct writer *w, struct slot *s)
         empty(s);
 }
 
-/* Signals of the condition come for work and for the stop; the time is for a disk that is to be tried again. */
+/* The condition is signalled for work and for the stop; the time is for a disk that must be tried again. */
 static void wait_for_work(struct writer *w, uint64_t wake_ms)
 {
     const struct timespec at = { .tv_sec = (time_t)(wake_ms / 1000),
@@ -286,8 +285,7 @@ static void tell_end(void *arg)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Progress is told with the lock held: it only wakes the loop up, and the loop then finds the
- * numbers as they are. */
+/* Progress is reported with the lock held: it only wakes the loop, which then reads the current numbers. */
 static void *writer_main(void *arg)
 {
     struct writer *w = arg;
@@ -341,8 +339,8 @@ void writer_set_policy(struct writer *w, enum writer_policy policy, uint64_t lim
     pthread_mutex_unlock(&w->lock);
 }
 
-/* With the lock held: the number of a slot that nobody uses, -1 when memory is short. A slot never moves,
- * only the table of pointers to them does. */
+/* With the lock held: the number of an unused slot, -1 when memory is short. A slot never moves; only the table of
+ * pointers does. */
 static int free_slot(struct writer *w)
 {
     for (int i = 0; i < w->n_slots; i++)
@@ -429,7 +427,7 @@ static void writer_drop(struct writer *w, struct slot *s, size_t len)
     s->why = s->error;
 }
 
-/* Without a thread: the caller waits for the file, with the lock held, which nobody else wants then. */
+/* Without a thread: the caller waits for the file with the lock held, which no other thread needs then. */
 static void write_here(struct writer *w, struct slot *s, struct slice bytes)
 {
     int error = s->error;
@@ -441,9 +439,8 @@ static void write_here(struct writer *w, struct slot *s, struct slice bytes)
         writer_drop(w, s, bytes.len - n);
 }
 
-/* The caller is the event loop, so this never waits for the file: at worst for the lock, which
- * nobody holds for long. Only where there is no room for a thread (ulimit -u) it does, because to be slow is
- * better than to lose what a worker has said. */
+/* The caller is the event loop, so this never blocks on the file, only briefly on the lock. Without room for a thread
+ * (ulimit -u) it does, because a slow write is better than lost output. */
 void writer_put(struct writer *w, int slot, struct slice bytes)
 {
     pthread_mutex_lock(&w->lock);
@@ -475,7 +472,7 @@ uint64_t writer_written(struct writer *w)
     return written;
 }
 
-/* A hole in front of what is waiting is news until the bytes before it are out. */
+/* A hole before `waiting` is reported after the bytes before it are written. */
 static bool is_dropping(const struct slot *s)
 {
     return s->error != 0 || s->hole[BEHIND] > 0 || (s->hole[BEFORE_WAITING] > 0 && s->going.len > 0);

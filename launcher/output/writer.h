@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The last words, to a descriptor that may have a reader who does not read. */
+/* A last message, to a descriptor whose reader may not read. */
 
 /* All of it: 0, or the errno that kept it from the rest; ETIMEDOUT when for `unread_ms` nothing could be written. */
 int patient_write(int fd, struct slice bytes, int unread_ms);
@@ -76,7 +76,7 @@ struct writer_state writer_state(struct writer *w, int slot);
 /* Bytes written until now, to see whether anything moves. */
 uint64_t writer_written(struct writer *w);
 
-/* Stop, without waiting for what is still queued, close owned targets, free. NULL is allowed. */
+/* Stop without waiting for queued bytes, close owned targets, free. NULL is allowed. */
 void writer_free(struct writer *w);
 
 #endif

@@ -74,16 +74,16 @@ void loop_lookup_end(struct loop_lookup *l)
 
 /* --- the dial ------------------------------------------------------------------------------------------- */
 
-/* dial_plan.h decides, this file has the sockets.
+/* dial_plan.h decides, this file owns the sockets.
  *
- * Whatever happens ends in pump(): it asks for steps until there are none, says what is to be said, and sets the one
+ * Every event ends in pump(): it runs all due steps, prints the due messages, and sets the one
  * timer. A runner is one connection to one address:
  *
  *     connect() -> writable -> VALIDATE, PING and a CONTROL request in one write -> the echo -> one JSON object -> found
  *
- * The echo alone could come from PyTorch's store, which then closes at the unknown request. All three in one write keep
- * it at one round trip. Sockets are polled and not libuv streams, since a stream does not show errno as the kernel gave
- * it, and since the one that arrives is handed on. */
+ * PyTorch's store also sends the echo, and closes at the unknown request. One write for all three keeps it at one
+ * round trip. Sockets are polled and are not libuv streams, because a stream does not show errno as the kernel gave
+ * it, and because the connected socket is handed on. */
 
 enum { ANSWER_MAX = 4096, ECHO_BYTES = 4, HEAD_BYTES = ECHO_BYTES + 8, NOTE_BYTES = 1536 };
 
@@ -160,7 +160,7 @@ void join_dial_close(struct join_dial *j)
 
 /* --- hello ---------------------------------------------------------------------------------------------- */
 
-/* `r` must not be touched behind it, by the caller neither. */
+/* Neither this function nor the caller may use `r` afterwards. */
 static void runner_fail(struct runner *r, bool on_the_spot, int error)
 {
     struct join_dial *j = r->dial;
@@ -193,8 +193,8 @@ static void arrive(struct runner *r)
     j->options.found(j->options.user, &found);
 }
 
-/* A store of PyTorch's echoes, and closes at what it does not know. Told apart from a foreign service,
- * since the cure is another one: somebody runs torchrun there. */
+/* A PyTorch store echoes, and closes at an unknown request. It is not reported as a foreign service, because the
+ * remedy differs: torchrun runs there. */
 static int closed_kind(const struct runner *r)
 {
     uint8_t echo[ECHO_BYTES];
@@ -270,7 +270,7 @@ static void connected(struct runner *r)
         uv_poll_start(&r->poll, UV_READABLE, runner_on_event);
 }
 
-/* What became of the connect. libuv reports an error as readiness, too; the socket knows which. */
+/* The result of connect. libuv reports an error as readiness, too; the socket has the error. */
 static void check_connect(struct runner *r)
 {
     const int error = connector_error(r->fd);
@@ -406,8 +406,8 @@ static void carry_out(struct join_dial *j, const struct dial_step *step)
     }
 }
 
-/* The earlier of what is to be tried and what is to be said. libuv's clock stands still during a turn of
- * the loop; without the update a wait would begin in the past. */
+/* The earlier of the next step and the next message. libuv's clock does not advance during a turn of the loop;
+ * without the update a wait would begin in the past. */
 static void set_timer(struct join_dial *j, uint64_t step_at_ms)
 {
     const uint64_t say_ms = dial_say_at(&j->plan), at_ms = step_at_ms < say_ms ? step_at_ms : say_ms;

@@ -19,13 +19,13 @@ struct loop_lookup *loop_lookup_begin(uv_loop_t *loop, const char *host,
                                       void (*done)(void *user, const struct name_found *found), void *user);
 void loop_lookup_end(struct loop_lookup *lookup); /* NULL is allowed */
 
-/* From the place where the nodes meet to a connection with a store that answers.
+/* From the address of the rendezvous to a connection with a store that answers.
  *
  *     resolve -> route -> connect -> hello         again, with growing pauses, until the budget is used up
  *
- * A node dials like this whoever has the store, also when it has just started it itself. Nothing blocks: names
- * are looked up on a thread, connections are polled. What each stage met is kept, with its times; the user
- * hears of it after two seconds, again when it changes and every half minute, and in full when the time is up. */
+ * Every node dials like this, also the one that has just started the store. Nothing blocks: names are resolved on a
+ * thread, connections are polled. The results of each stage are kept with their times; the user gets a message after
+ * two seconds, after each change, every 30 seconds, and in full at the time-out. */
 
 struct join_dial;
 
@@ -45,7 +45,7 @@ struct join_dial_options {
     bool master; /* this node is the one that has, or should have, the store: a loopback address is fine */
     uint64_t budget_ms;     /* from join_dial_start on */
     const char *knob;       /* what sets the budget, "--timeout"; static */
-    const char *who;        /* "node 0's store" or "the store": whom we wait for, in messages; copied */
+    const char *who;        /* "node 0's store" or "the store": the awaited side, in messages; copied */
     const char *note;       /* a line for the full report, or NULL; copied */
     const char *local_only; /* see dial_options; borrowed */
     const char *code;      /* unless NULL: the code of `note`, which is then all there is to report; static */

@@ -1,19 +1,19 @@
 /* dial_plan.c -- see dial_plan.h.
  *
- * A round tries every address of the name once. Its most telling failure is the one that came farthest: with an IPv6
- * address that has no route beside an IPv4 one that refuses, the refusal is what the user must hear. The round's finding
- * stands until another round ends otherwise, and while a new round runs.
+ * A round tries every address of the name once. Its most useful failure is the one that got farthest: with an IPv6
+ * address that has no route beside an IPv4 one that refuses, the refusal is reported. The round's finding remains
+ * until another round ends differently, also while a new round runs.
  *
- * The first round begins at once and pauses are short at first, since the usual case is a store that is
- * just being started; they grow because the next usual case is one that comes in minutes, and a thousand
- * nodes ask it. */
+ * The first round begins at once and pauses are short at first, because usually the store is just starting. They grow
+ * because the next usual case is a store that starts minutes later, and a thousand nodes dial it. */
 #include "net/dial_plan.h"
 
 #include <stdio.h>
 #include <string.h>
 
 enum {
-    LOOK_UP_MS = 5000 /* a name service that is silent for longer is told; an old answer is asked for again */
+    LOOK_UP_MS =
+        5000 /* a name service that is silent for longer is reported; an old answer is looked up again */
 };
 
 static const struct row {
@@ -173,12 +173,12 @@ static void begin_race(struct dial *d, uint64_t now_ms)
 static void begin_look_up(struct dial *d, uint64_t now_ms)
 {
     d->race.n = 0;
-    d->next_ms = now_ms; /* the step is still to be told */
+    d->next_ms = now_ms; /* the step is not announced yet */
     d->seen[STAGE_RESOLVE].tries++;
     enter(d, DIAL_LOOKING_UP, now_ms);
 }
 
-/* A name that leads to this machine explains every failure behind it. */
+/* A name that resolves to this machine explains every later failure. */
 static void end_round(struct dial *d, const struct dial_met *met, uint64_t now_ms)
 {
     struct dial_met loopback = *met;
@@ -191,7 +191,7 @@ static void end_round(struct dial *d, const struct dial_met *met, uint64_t now_m
     d->next_ms = now_ms + race_pause_ms(d->failed_rounds++, next_random(d));
 }
 
-/* Nobody writes "localhost" by mistake of a file; what is wrong with it shows when it refuses. */
+/* "localhost" is never a mistake in /etc/hosts; a wrong use shows when it refuses. */
 static bool means_us(const struct dial *d)
 {
     bool all = d->race.n > 0 && !d->options.master && !d->options.literal &&
@@ -249,8 +249,8 @@ void dial_connected(struct dial *d, int runner, const char *source, uint64_t now
     race_connected(&d->race, runner, now_ms);
 }
 
-/* A refusal by this machine itself, where the store is not to be, is told apart: the address is wrong and
- * not the store late. */
+/* A refusal by this machine itself, where the store should not be, has its own error: the address is wrong, and the
+ * store is not late. */
 static void dial_count_failure(struct dial *d, struct race_runner *r, const struct dial_met *what,
                                uint64_t now_ms)
 {
@@ -301,7 +301,7 @@ static struct dial_step wait_until(uint64_t at_ms)
     return (struct dial_step){ .what = DIAL_WAIT, .at_ms = at_ms };
 }
 
-/* The step itself is told once. A name service that is silent is a finding while we go on waiting for it. */
+/* Each step is announced once. A silent name service is a finding while the wait for it continues. */
 static struct dial_step next_look_up(struct dial *d, uint64_t now_ms)
 {
     const struct dial_met silent = { .stage = STAGE_RESOLVE, .error = ETIMEDOUT, .took_ms = LOOK_UP_MS };
@@ -410,8 +410,8 @@ const char *dial_code(enum finding_code finding)
     return finding != FINDING_NONE ? finding_code_name(finding) : "NO_ANSWER_YET";
 }
 
-/* What will not change by waiting ("the name leads to this machine") is said at once and in full; what may
- * be a store that is still starting, only when it has stood for STANDS_MS. */
+/* A finding that waiting cannot change ("the name resolves to this machine") is printed at once and in full; a store
+ * that may still be starting, only after STANDS_MS. */
 static bool is_sure(enum finding_code finding)
 {
     int i = 0;
@@ -590,7 +590,7 @@ static bool put_past(struct buf *out, const struct dial_past *past)
            (past->times == 1 || buf_printf(out, "%u times", past->times));
 }
 
-/* The gap is told where it is, behind the first row, which is always kept. */
+/* The gap is marked after the first row, which is always kept. */
 static bool put_history(struct buf *out, const struct dial *d)
 {
     bool ok = true;
@@ -602,8 +602,7 @@ static bool put_history(struct buf *out, const struct dial *d)
     return ok;
 }
 
-/* What is known, what to do, how far it came, what was met and when: in this order, since most readers stop
- * after the second. */
+/* The finding, the remedy, the stages and the history, in this order, because most readers stop after the second. */
 bool dial_report(const struct dial *d, struct buf *out, uint64_t now_ms)
 {
     bool ok = buf_printf(out, "%s cannot reach %s at ", d->options.here, d->options.who) &&

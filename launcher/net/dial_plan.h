@@ -1,6 +1,5 @@
-/* dial_plan.h -- when a node tries what on its way to the store, and what it has met there, and what
- * the user reads about it, while it goes on and when its time is up. Pure: the shell
- * (dial.c) carries the steps out and tells how they ended, with the time.
+/* dial_plan.h -- the steps of a node on its way to the store, their results, and the messages to the user. Pure: the
+ * shell (dial.c) carries out the steps and reports their results with the time.
  *
  *     LOOKING_UP --addresses--> RACING --all failed--> PAUSING --time--> LOOKING_UP or RACING ...
  *         '--unknown--> PAUSING    '--one answered--> ARRIVED          budget used up: OVER
@@ -20,12 +19,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What can be wrong between a node and the store, one row each; the words are in diagnosis/findings.h.
+/* The possible failures between a node and the store, one row each; the sentences are in diagnosis/findings.h.
  *
- * A row matches what a try has met: the stage where it ended, the error there, and how long that took; the first that
- * matches speaks. The order therefore matters where two rows have the same stage: the narrower one stands first.
+ * A row matches the result of an attempt: the stage where it ended, the error there, and its duration; the first
+ * match is reported. The order matters where two rows have the same stage: the narrower one stands first.
  *
- * Columns: code, stage, error (0 = any), least milliseconds, sure (waiting will hardly cure it, so it is told at
+ * Columns: code, stage, error (0 = any), minimum milliseconds, sure (waiting rarely helps, so it is reported at
  * once). */
 
 /* In this order; "route" is the kernel's choice of a way before the first packet. */
@@ -102,7 +101,7 @@ struct dial_options {
     uint32_t seed; /* of the jitter */
 };
 
-/* What a try has met. `took_ms` is of its last stage alone. */
+/* The result of an attempt. `took_ms` is of its last stage alone. */
 struct dial_met {
     enum dial_stage stage;
     int error;
@@ -178,7 +177,7 @@ void dial_failed(struct dial *d, int runner, bool on_the_spot, int error, struct
                  uint64_t now_ms);
 void dial_arrived(struct dial *d, int runner, uint64_t now_ms);
 
-/* What the first bytes of an answer that is no store's are. */
+/* The kind of service that the first bytes of a foreign answer show. */
 int dial_answer_kind(struct slice bytes);
 
 /* Return the finding of the first row that matches `met`. */
@@ -187,7 +186,7 @@ enum finding_code dial_finding_of(const struct dial_met *met);
 /* "CONNECT_REFUSED" */
 const char *dial_code(enum finding_code finding);
 
-/* Append what is to be said now, and remember that it was; false when there is nothing. */
+/* Append the messages that are due now and record that they were printed; false when none is due. */
 bool dial_say(struct dial *d, struct buf *out, uint64_t now_ms);
 
 /* When dial_say should be asked again, without any event. */

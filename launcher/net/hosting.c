@@ -1,18 +1,18 @@
 /* hosting.c -- see hosting.h.
  *
- * mode       who                             the endpoint's address is ...
- *                                                ours     ours, loopback of a name   not ours
+ * mode       which nodes                     the endpoint's address is ...
+ *                                                local    local, loopback of a name  not local
  *     static     node 0, or --host_store=yes     HOST     ERROR                      ERROR (yes: HOST everywhere)
  *     static     the others, --host_store=no     JOIN     JOIN                       JOIN
  *     elastic    all                             TRY      ERROR                      JOIN
  *     elastic    --host_store=yes                HOST     HOST                       HOST everywhere
  *
- * A name that means 127.0.1.1 on the machine that has it (Debian's installer writes such a line) would make every node
- * its own host, or the host deaf to the others; an address of a container bridge exists on many machines. Both look like
- * a firewall later, so they are told now.
+ * A name that resolves to 127.0.1.1 on its own machine (Debian's installer writes such a line) would make every node
+ * its own host, or make the host unreachable for the others; an address of a container bridge exists on many
+ * machines. Both look like a firewall later, so they are reported now.
  *
- * Facts in, decision out: the addresses of this machine and those of the name are given, so that every row
- * of the table is a test. */
+ * Facts in, decision out: the addresses of this machine and those of the name are arguments, so that every row of the
+ * table is a test. */
 #include "net/hosting.h"
 
 #include <stdio.h>
@@ -33,8 +33,8 @@ static const struct own_address *own_of(const struct hosting_facts *f, const cha
     return hosting_is_loopback(address) ? &loopback : NULL;
 }
 
-/* The address of ours that the endpoint has; one that others can reach before a loopback one. A name may
- * have both, when /etc/hosts and a name server each tell one. */
+/* The local address that the endpoint has; one that others can reach before a loopback one. A name may have both,
+ * when /etc/hosts and a name server each have one. */
 static const char *ours(const struct hosting_facts *f, const struct own_address **which)
 {
     const char *found = NULL;
@@ -71,7 +71,7 @@ static bool is_reachable(const struct own_address *own)
     return !hosting_is_loopback(own->text) && strncmp(own->text, "fe80:", 5) != 0;
 }
 
-/* The first that others could use; NULL when there is none. */
+/* The first one that others could use; NULL without one. */
 static const char *reachable(const struct hosting_facts *f)
 {
     for (int i = 0; i < f->n_own; i++)
@@ -87,9 +87,9 @@ static const char *such_as(const struct hosting_facts *f)
     return address != NULL ? address : "ADDRESS";
 }
 
-/* Interfaces of containers and virtual machines: the same address is on many machines. By the beginning of
- * their names, which is all that their makers have in common. Who has named his own bridge in another way
- * gets no warning; a wrong one would worry those whose network is fine. */
+/* Interfaces of containers and virtual machines: the same address is on many machines. Detected by the beginning of
+ * their names, the only common property. A bridge with another name gets no warning, because a wrong warning would
+ * worry users whose network is fine. */
 static bool is_bridge(const char *interface)
 {
     static const char *const fronts[] = {
@@ -139,7 +139,7 @@ static bool is_deaf(const struct hosting_facts *f, const char *address)
            strcmp(f->meeting->host, "localhost") != 0;
 }
 
-/* An error and no warning: the others would wait out their whole time for a store that cannot hear them. */
+/* An error and no warning: the others would wait their whole time for a store that they cannot reach. */
 static void refuse_loopback(const struct hosting_facts *f, const char *address, struct hosting *out)
 {
     struct finding finding;
@@ -149,8 +149,8 @@ static void refuse_loopback(const struct hosting_facts *f, const char *address, 
     hosting_set_words(out, &finding);
 }
 
-/* Node 0 of a static job whose address belongs to somebody else. When a store answers there, this node is hardly the only
- * one that was told to be node 0, and that store can say so; else nobody would ever serve. */
+/* Node 0 of a static job whose address belongs to another machine. When a store answers there, probably several nodes
+ * have the rank 0, and that store reports it; otherwise no node would host a store. */
 static void refuse_foreign(const struct hosting_facts *f, struct hosting *out)
 {
     char own[300], subject[FINDING_SUBJECT_MAX];
@@ -163,9 +163,8 @@ static void refuse_foreign(const struct hosting_facts *f, struct hosting *out)
     hosting_set_words(out, &finding);
 }
 
-/* In an elastic job everybody has the same command line, and when the address is nobody's all would wait
- * for each other: so each says what it has seen. Static nodes know by their rank that somebody else is to
- * have it. */
+/* In an elastic job every node has the same command line, and all would wait for each other if no node has the
+ * address: so each reports its facts. Static nodes know by their rank that another node hosts the store. */
 static void hosting_join_other(const struct hosting_facts *f, struct hosting *out)
 {
     char own[300];
@@ -179,7 +178,7 @@ static void hosting_join_other(const struct hosting_facts *f, struct hosting *ou
              f->resolved[0], f->here, own);
 }
 
-/* Its address is the same on every machine: whoever dials it meets himself. */
+/* Its address is the same on every machine: a node that dials it reaches itself. */
 static void warn_of_bridge(const struct hosting_facts *f, const char *address,
                            const struct own_address *which, struct hosting *out)
 {
@@ -211,7 +210,7 @@ static bool is_loopback_endpoint(const struct hosting_facts *f, const char *addr
     return address != NULL ? hosting_is_loopback(address) : strcmp(f->meeting->host, "localhost") == 0;
 }
 
-/* Several nodes on one host may use loopback. On two hosts each host would silently become a job of its own. */
+/* Several nodes on one host may use loopback. On two hosts each host would silently become a separate job. */
 static void warn_of_loopback(const struct hosting_facts *f, const char *address, struct hosting *out)
 {
     char such[300];

@@ -26,7 +26,7 @@ struct hosting_facts {
 
 enum hosting_choice {
     HOSTING_HOST,  /* it must: a port in use is an error */
-    HOSTING_TRY,   /* it may: a port in use means that somebody else has the store here */
+    HOSTING_TRY,   /* it may host: a port in use means that another process hosts the store here */
     HOSTING_JOIN,  /* it is elsewhere */
     HOSTING_ASK,   /* it should be here and cannot; `words` is true unless a store answers there at once */
     HOSTING_ERROR, /* it can never work: `words` */
@@ -36,7 +36,7 @@ struct hosting {
     enum hosting_choice choice;
     char address[HOSTING_ADDRESS_MAX];  /* HOST, TRY: listen there alone; "" = on every address */
     char dial[HOSTING_ADDRESS_MAX];     /* HOST, TRY: where this node itself reaches it */
-    bool here;                          /* the store is, or is to be, on this machine */
+    bool here;                          /* the store is, or will be, on this machine */
     char local_only[PLAN_SENTENCE_MAX]; /* for plan_meeting.local_only, or "" */
     const char *code;                   /* of `words`, static; NULL = nothing to say */
     char words

@@ -25,17 +25,18 @@ static const char *clean_text(struct buf *room, const char *text)
     return utf8_clean(room, slice_str(text)) && buf_append(room, "", 1) ? (const char *)room->data : NULL;
 }
 
-/* Who has started us as one of several tasks of this node, each with all its workers; "" when we are alone. */
+/* The launcher that started this process as one of several tasks of the node, each with all its workers; "" for a
+ * single task. */
 static const char *scheduler_of_task(const struct plan *plan)
 {
     const struct scheduler *s = plan->facts->scheduler;
     return s != NULL && s->tasks.known && s->tasks.here > 1 && !plan->cli->per_task ? s->title : "";
 }
 
-/* The whole command line as far as nodes may differ by mistake; the store compares, because only it knows both. The address
- * stays empty: the store sees best from where others reach us. Our own end of the connection goes along, because somebody
- * translates addresses where the two differ. The only node of a job with its own store is never lost to others: one that is
- * slow to start hundreds of workers just goes on. */
+/* The options that nodes may set differently by mistake; only the store has both values to compare. The address stays
+ * empty, because the store sees the one by which others reach this node. Our own end of the connection is sent as
+ * well: if the two differ, addresses are translated. The only node of a job with its own store is never lost to
+ * others: one that is slow to start hundreds of workers just continues. */
 cJSON *encode_join(const struct plan *plan, const struct link_who *who, const char *instance)
 {
     static const char *const grow_words[] = {
@@ -188,7 +189,7 @@ static int value_or(int64_t value, int otherwise)
     return value != MESSAGE_NONE ? (int)value : otherwise;
 }
 
-/* What is compared is what we index by: a rank beyond the world would be a worker that nobody waits for. */
+/* The values that are used as indexes are checked: a rank beyond the world would be a worker without an owner. */
 bool decode_round(const cJSON *push, int nproc, struct heard_round *r)
 {
     struct message_round m;

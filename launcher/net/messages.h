@@ -12,7 +12,7 @@
 
 #include <stddef.h>
 
-/* Who this process is: "launched twice on one node" and "yesterday's launcher" are told apart by it. */
+/* The identity of this process, which separates "launched twice on one node" from "the launcher of yesterday". */
 struct link_who {
     int pid;
     uint64_t pid_start;
@@ -32,7 +32,7 @@ cJSON *encode_exited(int rank, int pid, int exit_code, int signal, bool told);
 /* FAILED or, with more about the same failure, EXPLAIN. */
 cJSON *encode_failure(enum message_id id, const struct failure *failure);
 
-/* `rank0` -1 = this node does not have rank 0, or it has no code of its own. */
+/* `rank0` -1 = rank 0 is on another node, or has no exit code. */
 cJSON *encode_stopped(bool unkillable, int max_code, int rank0);
 cJSON *encode_leave(int signal, const char *by);
 
@@ -79,13 +79,13 @@ struct heard_verdict {
     struct failure cause;
 };
 
-/* False when it is no sane object of its kind: then it is not a store of ours that talks. The round must have room for
- * the `nproc` workers of this node. */
+/* False when it is no valid object of its kind: then the peer is not a ddprun store. The round must have room for the
+ * `nproc` workers of this node. */
 bool decode_round(const cJSON *push, int nproc, struct heard_round *round);
 void decode_waiting(const cJSON *push, struct heard_waiting *waiting);
-/* Of "findings": the first error that says why, "sentence  [CODE]"; "" when there is none but warnings and who is missing. */
+/* Of "findings": the first error that names a cause, "sentence  [CODE]"; "" if all are warnings or counts. */
 void decode_first_cause(const cJSON *push, char *out, size_t size);
-/* The first finding of a "findings" or "left_waiting"; its texts are borrowed, "" when there is none. */
+/* The first finding of a "findings" or "left_waiting"; its texts are borrowed, "" without one. */
 void decode_first_finding(const cJSON *push, struct message_finding *first);
 /* Which round a "stop" or "verdict" is about, -1 = it does not say. */
 int decode_whose_round(const cJSON *push);

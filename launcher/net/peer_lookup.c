@@ -72,7 +72,7 @@ static uint64_t inode_of_link(int dir, const char *name)
     return sscanf(link, "socket:[%llu]", &inode) == 1 ? inode : 0;
 }
 
-/* Memory that is short leaves sockets out: they are nobody's then. */
+/* When memory is short, sockets are left out and have no owner. */
 static void check_process(struct vouch *v, struct vouch_process process)
 {
     char path[64];
@@ -137,7 +137,7 @@ static void look(struct vouch *v, const struct vouch_process *workers, size_t n)
               by_inode);
 }
 
-/* A socket may be held by several, a worker and what it has forked: any of them names the rank. */
+/* Several processes may hold a socket, a worker and its children: each of them identifies the rank. */
 static bool known(const struct vouch *v, uint64_t inode, struct vouch_process *found)
 {
     struct vouch_socket key = { .inode = inode };
@@ -149,8 +149,8 @@ static bool known(const struct vouch *v, uint64_t inode, struct vouch_process *f
     return s != NULL;
 }
 
-/* An inode's number may be used again by another process's socket; so the list is believed only about a process that
- * still lives, which is as good as looking again for what it is used for. */
+/* Another process's socket may reuse the number of an inode, so the list is trusted only for a process that still
+ * runs; for its purpose this equals another walk. */
 static bool known_and_alive(const struct vouch *v, uint64_t inode, struct vouch_process *found)
 {
     char path[64];

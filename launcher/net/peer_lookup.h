@@ -29,7 +29,7 @@ struct vouch_question {
     bool any; /* the store wants to know also which other process holds it */
 };
 
-/* What is known of the sockets of our workers. Zeroed before first use; vouch_free frees it. */
+/* The known sockets of our workers. Zeroed before first use; vouch_free frees it. */
 struct vouch {
     struct socket_owners owners;
     struct buf sockets;   /* struct vouch_socket, by inode */
@@ -45,8 +45,8 @@ enum vouch_answer {
     VOUCH_UNKNOWN  /* a process of this user does: walk to find out which */
 };
 
-/* Find the process that holds the connection from `ours` to `theirs` ("10.0.0.2:41234", "10.0.0.1:29500") by what the last
- * walk has found. `owner` is filled unless VOUCH_CLOSED. */
+/* Find the process that holds the connection from `ours` to `theirs` ("10.0.0.2:41234", "10.0.0.1:29500") in the
+ * results of the last walk. `owner` is filled unless VOUCH_CLOSED. */
 enum vouch_answer vouch_find(struct vouch *v, const char *ours, const char *theirs,
                              struct vouch_process *found, struct socket_owner *owner);
 

@@ -1,11 +1,11 @@
 /* store_host.c -- see store_host.h.
  *
  * find -> literal --> decide -> listen -> found
- *          '-> name: look it up -> known: decide ...
- *                    ^   '-> not known: say so after 2 s, and every 30 s; wait 1 s
+ *          '-> name: resolve it -> known: decide ...
+ *                    ^   '-> unknown: report it after 2 s, and every 30 s; wait 1 s
  *                    '-----------------------------------------------------'      until the budget is used up
  *
- * A name may appear later (a pod's), so only the budget ends the search for it. What was decided needs no second try. */
+ * A name may appear later (a pod's), so only the budget ends the search for it. A decision is final. */
 #include "net/store_host.h"
 
 #include "base/clock.h"
@@ -35,9 +35,9 @@ static socklen_t size_of(const struct sockaddr *addr)
                                          : 0;
 }
 
-/* Of interfaces that are up; how many were found.
- * Interfaces that are down have addresses, too, on which nobody can be reached. Without a list (no memory,
- * a strange kernel) nothing is ours, and the table of hosting.c decides as for another machine. */
+/* List the addresses of interfaces that are up; returns their number. Interfaces that are down have addresses, too,
+ * which no peer can reach. Without a list (no memory, an unusual kernel) no address is local, and the table of
+ * hosting.c decides as for another machine. */
 static int own_addresses(struct own_address own[OWN_ADDRESSES_MAX])
 {
     struct ifaddrs *list = NULL;
@@ -56,7 +56,7 @@ static int own_addresses(struct own_address own[OWN_ADDRESSES_MAX])
     return n;
 }
 
-/* With all that there are: the right one is to be copied from the message. */
+/* List all of them, so that the user can copy the right one from the message. */
 static ddp_status refuse(const char *address, const struct own_address *own, int n, struct ddp_err *err)
 {
     char list[400] = "";
@@ -137,7 +137,7 @@ struct store_host {
 
 /* --- listening ------------------------------------------------------------------------------------------ */
 
-/* The plan learns the port as soon as it is had: port 0 means "any", and the workers must hear which. */
+/* The plan gets the port as soon as it is bound: port 0 means "any", and the workers need the number. */
 static ddp_status listen_on(struct plan *plan, const char *host, int port, struct store_server **out,
                             struct ddp_err *err)
 {
@@ -157,8 +157,8 @@ static ddp_status listen_on(struct plan *plan, const char *host, int port, struc
     return DDP_OK;
 }
 
-/* Nothing is to be done about it, so it is told without advice. Only a taken port is cured by another one: what else may be
- * wrong with the default is wrong with the address. */
+/* The user cannot act on it, so it is printed without advice. Another port helps only if the default port is in use:
+ * any other failure is one of the address. */
 static void note_port(char note[NOTE_MAX], int taken, int port)
 {
     struct port_holder holder = { 0 };
@@ -193,7 +193,7 @@ static void store_host_fail(const struct store_host_options *o, const char *code
     o->failed(o->user, code, words);
 }
 
-/* Why it could not listen: the port's holder, whom the sentence names, or an address that is not to be had. */
+/* The reason why it could not listen: the port's holder, which the sentence names, or an address that is not local. */
 static const char *listen_code(int port)
 {
     struct port_holder holder;
@@ -228,8 +228,7 @@ static void host(const struct store_host_options *o, const struct hosting *decid
     o->found(o->user, &place);
 }
 
-/* A note that has a code is said now, another only in the report: as a rule a node that joins elsewhere is
- * well. */
+/* A note with a code is printed now, another only in the report: usually a node that joins elsewhere is fine. */
 static void store_host_join_other(const struct store_host_options *o, const struct hosting *decided)
 {
     struct store_place place = { .port = o->plan->meeting.port, .here = decided->here };
@@ -241,8 +240,7 @@ static void store_host_join_other(const struct store_host_options *o, const stru
     o->found(o->user, &place);
 }
 
-/* The facts are read here and judged in hosting.c, so that its table can be tested on machines that nobody
- * has. */
+/* The facts are read here and judged in hosting.c, so that its table can be tested for any machine. */
 static void decide(const struct store_host_options *o, const struct name_found *name)
 {
     struct own_address own[OWN_ADDRESSES_MAX];
@@ -268,7 +266,7 @@ static void decide(const struct store_host_options *o, const struct name_found *
 
 /* --- one node ------------------------------------------------------------------------------------------- */
 
-/* Nobody else has to find it, so a port in use is exchanged for a free one where that is allowed. */
+/* No other node needs to find it, so a port in use is replaced by a free one where that is allowed. */
 static void find_alone(const struct store_host_options *o)
 {
     struct ddp_err err;
@@ -307,7 +305,7 @@ static void on_timer(uv_timer_t *timer)
     pump(timer->data);
 }
 
-/* What was decided is final: from here on the timer would only ask for a name that is known. */
+/* The decision is final: from here on the timer would only look up a name that is known. */
 static void on_looked_up(void *user, const struct name_found *name)
 {
     struct store_host *h = user;
@@ -379,7 +377,7 @@ static struct store_host *host_new(const struct store_host_options *o)
     return h;
 }
 
-/* Who only joins needs no address here: join_dial looks names up itself, and tells more about them. */
+/* A node that only joins needs no address here: dial.c resolves names itself, and reports more about them. */
 static bool only_joins(const struct plan_meeting *m)
 {
     return m->host_store == HOST_STORE_NO ||

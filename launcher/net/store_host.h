@@ -19,22 +19,23 @@ ddp_status own_address_check(const char *address, struct ddp_err *err);
 
 /* --- the held port ---------------------------------------------------------------------------------------- */
 
-/* A port that is kept free for a worker to listen on later. Who asks for a free port and closes it again may
- * see it given to any connection of this machine before the worker, seconds later, has come so far. */
+/* A port that is kept free for a worker to listen on later. A port that is only looked up and closed again may be
+ * given to any connection of this machine before the worker, seconds later, needs it. */
 
-/* A socket that is bound, on every address, and does not listen: the kernel gives its port to nobody who does not name it, and
- * lets those who name it with SO_REUSEADDR (as PyTorch's store does) listen there. Returns it, yours to close, and its port; -1
- * (errno) when there is none. */
+/* A socket that is bound, on every address, and does not listen: the kernel gives its port to no process that does
+ * not name it, and lets those that name it with SO_REUSEADDR (as PyTorch's store does) listen there. Returns it,
+ * owned by the caller, and its port; -1 (errno) on failure. */
 int port_hold(int *port);
 
 enum { NOTE_MAX = HOSTING_WORDS_MAX };
 
 /* Where the store is: what join_dial needs, and MASTER_PORT. */
 struct store_place {
-    struct store_server *server;  /* yours, to be stopped; NULL = somebody else's */
+    struct store_server
+        *server; /* owned by the caller, who stops it; NULL = another process hosts the store */
     char host[ENDPOINT_HOST_MAX]; /* to dial: a literal when it was started here */
     int port;
-    bool here;                           /* it is, or is to be, on this machine */
+    bool here;                           /* it is, or will be, on this machine */
     char note[NOTE_MAX];                 /* a sentence for the user, or "" */
     char report_note[HOSTING_WORDS_MAX]; /* a line for the report when the store is not found, or "" */
     const char *code; /* unless NULL: `note` is what is wrong if no store answers there at once */

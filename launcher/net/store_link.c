@@ -1,13 +1,13 @@
 /* store_link.c -- see store_link.h.
  *
- * the connection, and what goes out. store_link.h has the other files of the link.
+ * The connection, requests, answers and the end of the link.
  *
- * It can go wrong when: nobody listens, we are refused, the store goes away, sends nonsense, does not read or says
- * nothing. Each ends in `lost`, once, and never inside a call of the owner's: he may be in the middle of a step.
+ * Failures: no process listens, the store rejects us, goes away, sends garbage, does not read or is silent. Each ends
+ * in `lost`, once, and never inside a call of the owner's, because the owner may be in the middle of a step.
  *
- * Requests gather in `out` while `sending` is being written, so there is one write at a time and its buffer
- * never moves under the kernel. A queue that is full or had no memory is only noted where it happens, and
- * told before the loop waits again. */
+ * Requests gather in `out` while `sending` is being written, so there is one write at a time and its buffer never
+ * moves during the write. A queue that is full or had no memory is only recorded where it happens, and reported
+ * before the loop waits again. */
 #include "net/store_link.h"
 
 #include "base/clock.h"
@@ -52,8 +52,8 @@ static void link_queue_validate(struct link_queue *q)
     buf_append(&q->bytes, bytes, sizeof(bytes));
 }
 
-/* Once it was full nothing more is taken: a gap in what the store hears would be worse than a loss. The
- * limit is compared by subtraction, which cannot run over. */
+/* A full queue accepts nothing more: a gap in the requests would be worse than a loss. The limit is compared by
+ * subtraction, which cannot overflow. */
 static bool has_room(struct link_queue *q, size_t bytes)
 {
     q->full = q->full || bytes > LINK_QUEUE_MAX - q->bytes.len;
@@ -81,9 +81,8 @@ static bool link_queue_add(struct link_queue *q, enum op_id op, cJSON *json)
 }
 
 /* The first answer of `in`, which has a status in front when `status` is not NULL: 1 = *text is its JSON (borrowed
- * from `in`) and *used the bytes it takes, 0 = not all of it is here, -1 = no sane length.
- * A length is compared with its limit before anything is done with it. What is left is subtracted and not
- * added up, which cannot run over. */
+ * from `in`) and *used its bytes, 0 = it is incomplete, -1 = invalid length. A length is compared with its limit
+ * before it is used. The rest is computed by subtraction, which cannot overflow. */
 static int link_answer(const struct buf *in, uint8_t *status, struct slice *text, size_t *used)
 {
     const size_t at = status != NULL ? 1 : 0;
@@ -173,7 +172,7 @@ static void on_before_poll(uv_prepare_t *prepare)
         uv_timer_start(&link->patience, on_patience_over, PATIENCE_MS, 0);
 }
 
-/* After a loss nothing is queued: nobody would take it away. */
+/* After a loss nothing is queued, because it would never be sent. */
 static void request(struct store_link *link, cJSON *json)
 {
     if (link_is_over(link))
@@ -237,10 +236,11 @@ bool store_link_ask_status(struct store_link *link)
 
 /* --- the beat ------------------------------------------------------------------------------------------- */
 
-/* A process that stood still must not take its own sleep for the store's. (SIGSTOP, a VM that moved: the clock has run
- * on, and the store's answers lie unread in our socket.) No more than the sleep is forgiven: on a crowded machine every
- * beat may be late, and the store would never be missed. When it goes on, what it reads may come before its beat is
- * due: so both look. What was heard after the beat was due, but before the sleep, was not heard in the future. */
+/* A process that was frozen must not blame the store for its own pause. (SIGSTOP, a VM that was moved: the clock
+ * continued, and the store's answers are unread in our socket.) No more than the pause is forgiven: on a crowded
+ * machine every heartbeat may be late, and a lost store would never be detected. After the pause, answers may be read
+ * before the next heartbeat is due: so both places check. An answer that arrived after the heartbeat was due, but
+ * before the pause, did not arrive in the future. */
 static void feel_pulse(struct store_link *link, uint64_t now_ms)
 {
     if (now_ms <= link->beat_at_ms + STOOD_STILL_MS)
@@ -278,7 +278,7 @@ static void on_heartbeat(uv_timer_t *timer)
 
 /* --- the connection ------------------------------------------------------------------------------------- */
 
-/* Take one whole answer off the front. False when there is none, or no more is wanted. */
+/* Remove one whole answer from the front. False without one, or when no more is wanted. */
 static bool take_one(struct store_link *link)
 {
     uint8_t status = 0;
@@ -320,8 +320,8 @@ static void on_read(uv_stream_t *tcp, ssize_t n, const uv_buf_t *buf)
         continue;
 }
 
-/* The kernel gives up on a host that has gone without a word: after so long bytes of ours have no answer, or, while
- * nobody speaks, its probes. */
+/* The kernel gives up a host that disappeared silently: after this long without an acknowledgement of our bytes or,
+ * on an idle connection, of its probes. */
 static void watch_host(struct store_link *link)
 {
     int fd = -1, interval = KEEPALIVE_S, probes = KEEPALIVE_PROBES;
@@ -334,7 +334,7 @@ static void watch_host(struct store_link *link)
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms, sizeof(limit_ms));
 }
 
-/* Without Nagle: a message here is what somebody waits for. */
+/* Without Nagle, because a peer waits for each message. */
 static void store_link_connected(struct store_link *link)
 {
     link->connected = true;
@@ -412,13 +412,13 @@ ddp_status store_link_open(const struct store_link_options *options, struct stor
 
 /* --- answers ---------------------------------------------------------------------------------------------- */
 
-/* What the store says, and who is told of it.
+/* The store's messages and their receivers.
  *
  * Answers come in the order of the requests, so counting is enough: the first is IDENTIFY's, and of those that follow
- * the link remembers the number of the latest join. The store may push objects of its own between them, they carry
- * "push". A message about a round that is over meanwhile is refused (STALE_ROUND): it crossed the store's own word
- * about that, and nobody has to know. A refused claim to a connection (VOUCH_REFUSED) is passed over, too: a worker that
- * introduces itself while its agent still answers for it causes one. */
+ * the link remembers the number of the latest join. The store may push objects between them; they carry "push". A
+ * message about a round that is over is rejected (STALE_ROUND): it crossed the store's message about that, and is
+ * ignored. A rejected claim to a connection (VOUCH_REFUSED) is ignored, too: a worker that identifies itself while
+ * its agent still answers for it causes one. */
 
 /* The answer to IDENTIFY, and one JSON object after it.
  * IDENTIFY's answer, the only one with a status byte in front. */
@@ -619,10 +619,9 @@ const struct link_fate *store_link_fate(const struct store_link *link)
     return &link->fate;
 }
 
-/* After this nothing more is heard from the link. It stays allocated until its owner closes it, who
- * may do that from within the callback.
- * Told once: `lost` is taken out before it is called, so whatever it leads to finds the link over. The
- * heartbeat stops with it, since beats for nobody would fill the queue. */
+/* The link reports nothing after this. It stays allocated until its owner closes it, who may do that within the
+ * callback. Reported once: `lost` is cleared before it is called, so any nested call finds the link over. The
+ * heartbeat stops with it, because unsent heartbeats would fill the queue. */
 static void link_lose(struct store_link *link, const char *why)
 {
     if (link_is_over(link))
@@ -656,7 +655,7 @@ static void send_last(struct store_link *link)
         uv_try_write((uv_stream_t *)&link->tcp, &bytes, 1);
 }
 
-/* What was told last goes out if there is room: the kernel sends it before the end. */
+/* The last message is sent if there is room: the kernel sends it before the end. */
 void store_link_close(struct store_link *link)
 {
     if (link == NULL || link->closing)

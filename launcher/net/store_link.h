@@ -1,9 +1,8 @@
-/* store_link.h -- the agent's connection to the store: an ordinary TCP client, whoever hosts the
- * store.
+/* store_link.h -- the agent's connection to the store: an ordinary TCP client, for a store on any host.
  *
- * connect -> IDENTIFY as agent -> join -> `round`; then what messages.h has words for, as it happens, and a beat each
- * second, whose answer says that the store lives. Nothing here waits; what is said before the connection stands goes
- * out when it does. */
+ * connect -> IDENTIFY as agent -> join -> `round`; then the messages of messages.h as events occur, and a heartbeat
+ * each second, whose answer shows that the store lives. Nothing here blocks; requests before the connection is up are
+ * sent when it is. */
 #ifndef LAUNCHER_NET_STORE_LINK_H
 #define LAUNCHER_NET_STORE_LINK_H
 
@@ -17,7 +16,7 @@
 #include <stdint.h>
 #include <uv.h>
 
-/* Requests and answers of the link as bytes: what is to be sent, and what has come.
+/* Requests and answers of the link as bytes, queued and received.
  *
  * A request is its opcode, a length and JSON; an answer is a length and JSON. Only IDENTIFY's answer has a status in
  * front. Both ways are bounded. */
@@ -26,7 +25,7 @@ struct cJSON;
 
 enum { LINK_QUEUE_MAX = 4 << 20 }; /* ten times what the starts and ends of 1,000 workers take */
 
-/* Requests that nobody has taken yet. */
+/* Requests that are not sent yet. */
 struct link_queue {
     struct buf bytes;
     bool full, no_memory; /* a request did not fit: nothing is taken any more */
@@ -37,7 +36,7 @@ struct store_link;
 
 enum { LINK_DROPPED_MAX = 128 };
 
-/* What the store says. All arguments are borrowed until the return. */
+/* The store's messages. All arguments are borrowed until the return. */
 struct store_link_calls {
     void (*round)(void *user, const struct heard_round *round);
     void (*waiting)(void *user, const struct heard_waiting *waiting);
@@ -54,20 +53,20 @@ struct store_link_calls {
     void (*refused)(void *user, const char *code, const char *why, const char *advice);
     /* A beat goes out: add what has changed since the last one. */
     void (*beat)(void *user, struct message_heartbeat *beat);
-    /* Whose is the connection `conn` from `peer` to `store`, both "ADDRESS:PORT"? Answered by say_vouch; with `any` by
-     * say_owner, when it is a process of somebody else's. */
+    /* Which process owns the connection `conn` from `peer` to `store`, both "ADDRESS:PORT"? Answered by say_vouch;
+     * with `any` by say_owner, when it is a process of another job. */
     void (*who)(void *user, int64_t conn, const char *peer, const char *store, bool any);
     /* The answer to store_link_ask_status. */
     void (*status)(void *user, const struct cJSON *answer);
-    /* As `findings`, of one: a worker has ended with 0, and others wait for it in a barrier that will not open; or the one
-     * that failed first had waited in vain for others. */
+    /* As `findings`, of one: a worker has exited with 0 while others wait for it in a barrier that will not open; or
+     * the one that failed first had waited for others until its time-out. */
     void (*left_waiting)(void *user, const struct cJSON *push);
     /* The connection is gone, senseless or silent; called at most once, by a later turn of the loop than what
      * caused it, never inside a call of yours. */
     void (*lost)(void *user, const char *why);
 };
 
-/* What is known of a loss beside its words. */
+/* The details of a loss. */
 struct link_fate {
     char dropped
         [LINK_DROPPED_MAX]; /* the store has given this node up: "silent for 3000 ms"; "" = it did not say */
@@ -106,7 +105,7 @@ void store_link_mention(struct store_link *link, struct cJSON *json);
 /* Valid until the link is closed; nothing in it before `lost`. */
 const struct link_fate *store_link_fate(const struct store_link *link);
 
-/* Ask what the store knows of each worker. False when it cannot be asked: it is not there yet, or lost. */
+/* Ask for the store's facts about each worker. False when the store is not connected yet, or lost. */
 bool store_link_ask_status(struct store_link *link);
 
 /* Close at once; the memory goes with the last close callback of the loop. No callback of yours
@@ -115,14 +114,7 @@ void store_link_close(struct store_link *link);
 
 /* --- state ------------------------------------------------------------------------------------------------ */
 
-/* Private to the files of the link: the link itself.
- *
- * The files are the rungs of a ladder: each calls only those below it.
- *
- *     store_link.c     the connection, what goes out, the beat
- *     store_link.c   what comes in, and who is told of it
- *     store_link.c       lost, closed, freed
- *     store_link.c    the bytes of both ways; messages.c and messages.c: their words */
+/* The link itself, private to store_link.c and its tests. */
 
 enum { LINK_READ_BYTES = 4096, LINK_INSTANCE_MAX = LIMIT_INSTANCE };
 

@@ -1,7 +1,8 @@
-/* effects.c -- the step between agent and machine: an event goes to the agent (node_feed), and its effects are carried out some at
- * a time (node_pump). Processes start, get signals and are waited for; the store and the user are told.
+/* effects.c -- the step between agent and machine: node_feed passes an event to the agent, node_pump carries out its
+ * effects, some at a time. It starts processes, sends signals, collects exits, and notifies the store and the user.
  *
- * SIGCHLD only sets `reap`; on_more() comes here in the loop's next turn, so that all who have ended by then are taken at once. */
+ * SIGCHLD only sets `reap`; on_more() runs in the loop's next turn, so that all workers that have exited by then are
+ * collected together. */
 #include "agent/failure.h"
 #include "base/clock.h"
 #include "base/log.h"

@@ -1,7 +1,7 @@
 /* file_timer.c -- see file_timer.h.
  *
- * The FIFO is opened for reading and writing: a client opens it, writes a line and closes it, and with no writer left it
- * would be at its end for ever. The times are those of the wall clock, since the clients' are. */
+ * The FIFO is opened for reading and writing: a client opens it, writes a line and closes it, and without a writer
+ * every read would return the end of file. The times are those of the wall clock, as the clients' are. */
 #include "node/file_timer.h"
 
 #include "base/clock.h"
@@ -17,8 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A list that is searched from the front: a job has a handful of timers, and each
- * of them means that somebody was about to wait. */
+/* A list that is searched from the front: a job has a handful of timers, each for a client that is about to wait. */
 
 void timer_table_free(struct timer_table *t)
 {
@@ -89,7 +88,7 @@ static bool make_room(struct timer_table *t)
     return true;
 }
 
-/* A release of what was never set is no fault: torchrun's clients may release twice. */
+/* Releasing an unknown timer is no error: torchrun's clients may release twice. */
 static bool apply(struct timer_table *t, const struct timer_row *row)
 {
     const size_t at = timer_find(t, row);
@@ -230,7 +229,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
     set_timer(ft);
 }
 
-/* What is there may be of a job that was killed, when the user gave the name. */
+/* The existing FIFO may be of a job that was killed, when the user gave the name. */
 static ddp_status make_fifo(const char *path, struct ddp_err *err)
 {
     struct stat st;

@@ -25,7 +25,7 @@ enum {
 
 struct timer_row {
     int pid;
-    int signal; /* 0 or less: nobody is to be killed */
+    int signal; /* 0 or less: no process is killed */
     double expires;
     char scope[TIMER_SHOWN]; /* fit to be shown; a longer one is cut */
 };
@@ -34,7 +34,7 @@ struct timer_row {
 struct timer_table {
     struct timer_row *rows; /* owned */
     size_t n, room;
-    char line[TIMER_LINE_SIZE]; /* what has come of the next line */
+    char line[TIMER_LINE_SIZE]; /* the received part of the next line */
     size_t len;
     bool too_long; /* ... is left out up to its end */
 };
@@ -44,11 +44,11 @@ void timer_table_free(struct timer_table *t);
 /* Take what was read. Returns how many lines were no requests, or could not be kept. */
 size_t timer_table_feed(struct timer_table *t, const char *bytes, size_t n);
 
-/* When the next one runs out; false when there is none. */
+/* The time of the next expiry; false without a timer. */
 bool timer_table_next(const struct timer_table *t, double *expires);
 
-/* Take a process with a timer that has run out: *row is the earliest of them that has a signal, or the earliest. All its
- * timers are forgotten. False when there is none. */
+/* Remove a process with an expired timer: *row is the earliest of them that has a signal, or the earliest. All its
+ * timers are removed. False without one. */
 bool timer_table_take(struct timer_table *t, double now, struct timer_row *row);
 
 struct file_timer;

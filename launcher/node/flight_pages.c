@@ -143,7 +143,7 @@ static void records_free(void *user)
     free(records);
 }
 
-/* NULL: there are none, or no memory for them. */
+/* NULL: no pages, or no memory for them. */
 static struct records *records_of(const struct node *n, const char *pattern)
 {
     const size_t nproc = (size_t)n->plan->nproc;

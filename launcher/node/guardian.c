@@ -1,14 +1,14 @@
 /* guardian.c -- see guardian.h.
  *
- * The guardian is kept so small that nothing in it can go wrong: no thread, no loop library, no
- * allocation on its way. It sleeps in sigtimedwait; every event it knows is a signal. The agent sits
- * in a session of its own, so a Ctrl-C comes to the guardian alone and is handed on once.
+ * The guardian is small so that nothing in it can fail: no thread, no loop library, no allocation. It sleeps in
+ * sigtimedwait; each of its events is a signal. The agent runs in its own session, so a Ctrl-C reaches the guardian
+ * alone and is passed on once.
  *
- * A signal is handed on as a message in the lifeline: which, and who sent it. A second signal, as one
- * might expect, would lose the sender, and two of a kind would become one.
+ * A signal is passed on as a message in the lifeline: its number and its sender. A second signal instead of a message
+ * would lose the sender, and two of a kind would become one.
  *
- * The agent's parent-death signal is SIGCONT: it may have been stopped, and then would not see that the
- * lifeline has ended. SIGKILL would let the workers' children escape. */
+ * The agent's parent-death signal is SIGCONT: a stopped agent would not notice the end of the lifeline. SIGKILL would
+ * let the workers' children escape. */
 #include "node/guardian.h"
 
 #include "base/clock.h"
@@ -33,7 +33,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* The agent that leaves a process behind which it cannot kill has waited for it long enough, and named it. */
+/* The agent has already waited for the process that it cannot kill, and reported it. */
 enum { STUCK_LIMIT_MS = 100, SETTLED_S = 1 };
 
 /* The user's second request to stop gets an answer within 2 s, also from a disk that does not answer. */
@@ -44,14 +44,14 @@ struct guardian {
     int lifeline[2]; /* the agent reads, the guardian writes */
     sigset_t watched;
     signal_set stop; /* these end the job, too */
-    bool ends;       /* the agent has been told to end the job */
+    bool ends;       /* the agent was asked to end the job */
     struct stop_memory stop_memory;
     int stops;        /* requests of the user to stop */
     uint64_t hung_ms; /* since when the agent should end soon; 0 = it has time */
 };
 
-/* Only who stands is woken: a SIGCONT on its way to an agent that ends would let whoever just attaches to it, a debugger
- * or a leak checker, wait for ever for it to stop. */
+/* Wake only a stopped agent: with a SIGCONT pending, a debugger or leak checker that attaches to an exiting agent
+ * would wait for its stop without end. */
 static void wake_if_stopped(pid_t agent)
 {
     siginfo_t stopped = { 0 };
@@ -59,16 +59,16 @@ static void wake_if_stopped(pid_t agent)
         kill(agent, SIGCONT);
 }
 
-/* A stop takes a moment, so one that was sent before a message may be seen only behind it. */
+/* A stop takes a moment, so one that was sent before a message may show after it. */
 static bool may_not_stand(const struct guardian *g)
 {
     int unread = 0;
     return g->ends || (ioctl(g->lifeline[1], FIONREAD, &unread) == 0 && unread > 0);
 }
 
-/* Tell the agent, and wake it: an agent that somebody has stopped would not hear it, and the user would
- * wait for ever. A full pipe means that a stopped agent has a thousand messages to read already, a closed one
- * that its SIGCHLD is about to come. */
+/* Send the message and wake the agent: a stopped agent would not read it, and the user would wait without end. A full
+ * pipe means that a stopped agent already has a thousand messages to read; a closed one, that its SIGCHLD is about to
+ * arrive. */
 static void guardian_forward(const struct guardian *g, const struct signal_heard *heard)
 {
     if (write(g->lifeline[1], heard, sizeof(*heard)) < 0 && errno != EAGAIN && errno != EPIPE)
@@ -76,9 +76,9 @@ static void guardian_forward(const struct guardian *g, const struct signal_heard
     wake_if_stopped(g->agent);
 }
 
-/* Ctrl-Z: first everybody behind us, then ourselves, so the shell gets its prompt back with the job at
- * rest. The SIGCONT that lets us go on waits behind this, and is handed on like any other. Where a process
- * cannot be stopped (the first one of a container) the job rests until a SIGCONT comes. */
+/* Ctrl-Z: first stop the job, then this process, so the shell gets its prompt back with the job at rest. The SIGCONT
+ * that continues us is pending after this, and is passed on like any other. Where a process cannot be stopped (the
+ * first one of a container) the job rests until a SIGCONT arrives. */
 static void rest(const struct guardian *g, const struct signal_heard *heard)
 {
     guardian_forward(g, heard);
@@ -101,8 +101,8 @@ static void hand_on(struct guardian *g, const siginfo_t *info)
         guardian_forward(g, &heard);
 }
 
-/* One object of ours: forget its pages of code and constants. They are the file's, so whoever needs one again gets it back
- * from there. */
+/* Drop the pages of code and constants of one of our objects. The kernel reads them from the file again when they are
+ * needed. */
 static int forget_code(struct dl_phdr_info *object, size_t size, void *unused)
 {
     (void)size;
@@ -116,8 +116,8 @@ static int forget_code(struct dl_phdr_info *object, size_t size, void *unused)
     return 0;
 }
 
-/* Wait for a signal. A guardian that has waited for a while will wait for long, and two megabytes of what was needed
- * at the start would sit in memory for every job of the machine. */
+/* Wait for a signal. A guardian that has waited for a while will wait for long, and two megabytes of start-up pages
+ * would stay in memory for every job of the machine. */
 static int wait_for_signal(const struct guardian *g, siginfo_t *info)
 {
     if (g->hung_ms != 0)
@@ -172,7 +172,7 @@ static void say_agent_died(pid_t agent, int sig)
               (int)agent, sig, name != NULL ? name : "?");
 }
 
-/* Whatever the other has left is our child now. What it has named already is not named again. */
+/* All processes that the agent left are our children now. Those that it has named already are not named again. */
 static void sweep(struct contain *contain, bool named)
 {
     struct buf names = { 0 };
@@ -210,8 +210,8 @@ static int become_agent(struct guardian *g, guardian_body body, void *arg, struc
     return code;
 }
 
-/* In the guardian. The sweep is for every end of the agent: one that has left by itself has swept
- * already, and then this finds nobody. */
+/* In the guardian. The sweep runs after every end of the agent: an agent that exited by itself has swept already, and
+ * then this finds no process. */
 static int watch_over(struct guardian *g, struct contain *contain)
 {
     close(g->lifeline[0]);

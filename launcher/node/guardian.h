@@ -1,10 +1,9 @@
-/* guardian.h -- the process that the user sees, and the one behind it.
+/* guardian.h -- the process that the user sees, and its child, the agent.
  *
  *     user's shell -> guardian (waits, forwards signals) -> agent (does everything) -> workers
  *
- * Both adopt orphans, and each watches the other: when the agent dies, by kill -9 too, all that it
- * had started falls to the guardian, which kills it; when the guardian dies, the agent sees the end
- * of the lifeline and does the same. */
+ * Both adopt orphans, and each watches the other: when the agent dies, even by kill -9, the guardian inherits all its
+ * processes and kills them; when the guardian dies, the agent sees the end of the lifeline and does the same. */
 #ifndef LAUNCHER_GUARDIAN_H
 #define LAUNCHER_GUARDIAN_H
 

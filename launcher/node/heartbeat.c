@@ -38,8 +38,8 @@ static void add_row(struct cJSON *workers, int local_rank, const struct beat_kno
         cJSON_Delete(row);
 }
 
-/* A process that runs changes between R and S with every look, and where it sleeps: what it does is told by its share
- * of time then, and not by chance. */
+/* A running process changes between R and S with every sample, and so does the place where it sleeps: its share of
+ * CPU time is reported then, and not the sample. */
 static void settle(struct beat_look *look, int percent)
 {
     if (percent >= BEAT_CPU_STEP && (look->state == 'R' || look->state == 'S')) {
@@ -81,7 +81,8 @@ static void add_step(struct cJSON *steps, int local_rank, const struct beat_step
         cJSON_Delete(row);
 }
 
-/* Who moves is told where he is now; who stands still was told so, and the store counts the time. */
+/* A rank that moves is reported with its present position; a rank that stands still was reported so, and the store
+ * counts the time. */
 void beat_take_step(struct beat_step *k, int local_rank, int pid, const struct beat_step_look *look,
                     struct cJSON *steps)
 {

@@ -1,7 +1,7 @@
-/* heartbeat.h -- what a beat tells the store of each worker's process: only what has changed since the last one.
+/* heartbeat.h -- the part of a heartbeat that describes each worker's process: only the changes since the last one.
  *
- * It is how a rank that waits for others is told from one that is stopped, hangs in the kernel or burns its processor,
- * without anybody having to log in to its node. */
+ * It separates a rank that waits for others from one that is stopped, hangs in the kernel or uses its CPU, without a
+ * login on its node. */
 #ifndef LAUNCHER_NODE_HEARTBEAT_H
 #define LAUNCHER_NODE_HEARTBEAT_H
 
@@ -22,7 +22,7 @@ struct beat_look {
     char where[BEAT_WHERE_MAX]; /* the kernel function it sleeps in; "" = none, or not known */
 };
 
-/* What the store knows of a worker. Zeroed: nothing. */
+/* The store's last state of a worker. Zeroed: none. */
 struct beat_known {
     int pid; /* of which process; another one is looked at anew */
     char state;
@@ -42,7 +42,7 @@ struct beat_step_look {
     char word[FLIGHT_WORD];       /* what it waits in; "" = it computes */
 };
 
-/* What the store knows of a worker's steps. Zeroed: nothing. */
+/* The store's last state of a worker's steps. Zeroed: none. */
 struct beat_step {
     int pid;
     uint64_t step, call;

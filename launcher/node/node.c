@@ -69,10 +69,10 @@ static void node_on_timer(uv_timer_t *timer)
 
 /* --- the way into the job ------------------------------------------------------------------------------- */
 
-/* The store is started here or looked for elsewhere, and the job joined.
+/* Start the store here or find it elsewhere, and join the job.
  *
- * The agent is a client of its own store, over TCP like everybody: with the store on another host nothing changes but
- * the way there. A store in this process dies with it, so its silence is never judged. */
+ * The agent is a client of its own store, over TCP like all others: with the store on another host nothing changes
+ * but the address. A store in this process dies with it, so its silence is not judged. */
 
 /* ASK_MS: time for a store that is there to answer; shorter than the first word about waiting. */
 enum { BEATS_TO_LOSS = 3, BEAT_MIN_MS = 100, ASK_MS = 1500, TELL_OTHERS_MS = 2000 };
@@ -167,7 +167,7 @@ static void on_failed(void *user, const char *code, const char *words)
     give_up_joining(user, code, words);
 }
 
-/* Line by line, since each gets a prefix of its own. */
+/* Line by line, because each line gets a prefix. */
 static void on_say(void *user, const char *words)
 {
     struct node *n = user;
@@ -251,7 +251,7 @@ static void check_program(struct node *n)
         give_up_missing(n);
 }
 
-/* A single node looks for nothing and waits for nobody: its store listens before the first worker is made. */
+/* A single node searches and waits for no other: its store listens before the first worker is created. */
 static ddp_status join_job(struct node *n, struct ddp_err *err)
 {
     const struct store_host_options options = {
@@ -299,8 +299,8 @@ static void finish_without_guardian(struct node *n)
     node_finish(n, code);
 }
 
-/* Messages of the guardian. At their end it is dead, killed most likely: there is nobody to report to; what matters
- * is that nothing stays behind. */
+/* Messages of the guardian. At their end it is dead, probably killed: no user is left to report to; this process must
+ * leave nothing behind. */
 static void on_lifeline(uv_poll_t *poll, int status, int events)
 {
     struct node *n = poll->data;
@@ -314,7 +314,7 @@ static void on_lifeline(uv_poll_t *poll, int status, int events)
     node_pump(n);
 }
 
-/* Signals first: from here on a stop of the user is heard, even before there is anything to stop. */
+/* Signals first: from here on a stop of the user is received, even before anything runs. */
 static bool init_handles(struct node *n, int lifeline)
 {
     if (!node_watch_signals(n, lifeline, on_lifeline))
@@ -330,8 +330,8 @@ static bool init_handles(struct node *n, int lifeline)
     return true;
 }
 
-/* The agent is pure and knows no command line: what it needs of that is copied. A log of events wants the store's verdict,
- * too. */
+/* The agent is pure and has no command line: the options that it needs are copied. A log of events needs the store's
+ * verdict, too. */
 static struct agent_options agent_options_of(const struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -365,7 +365,7 @@ static ddp_status make_ready(struct node *n, struct ddp_err *err)
     return status;
 }
 
-/* What the thread that makes the log directory needs. It may outlive the node and the plan. */
+/* The data of the thread that creates the log directory. It may outlive the node and the plan. */
 struct log_dir_work {
     char *root;
     bool latest;
@@ -412,9 +412,9 @@ static ddp_status make_log_dir(const struct plan *plan, struct ddp_err *err)
     return status;
 }
 
-/* Files and directories of the user first: what is wrong with them is said before a port is taken. Then the
- * store, whose thread begins on another processor while this one goes on. What was opened is closed by
- * node_finish(), also when a later step fails. */
+/* Files and directories of the user first: their errors are reported before a port is bound. Then the store, whose
+ * thread starts on another processor while this one continues. node_finish() closes everything that was opened, also
+ * when a later step fails. */
 static ddp_status open_node(struct node *n, struct ddp_err *err)
 {
     const struct agent_options options = agent_options_of(n->plan);
@@ -462,15 +462,15 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
 static void linger_for_others(struct node *n)
 {
     if (n->meet.store != NULL &&
-        n->meet.refused) /* by the rules of one who came before: that one is to hear of it */
+        n->meet.refused) /* by the rules of an earlier node, which is to be notified */
         store_server_linger(n->meet.store, LINGER_REFUSED_MS);
     const bool others = n->meet.round != NULL && n->meet.round->nnodes > 1;
     if (n->meet.store != NULL && (others || n->meet.waiting.joined > 1))
         store_server_linger(n->meet.store, agent_stop_signal(n->agent) != 0 ? LINGER_STOPPED_MS : LINGER_MS);
 }
 
-/* The loop first: node_finish() has closed all handles, and what their callbacks used is freed behind them. The store's
- * thread ends meanwhile. Only when nobody is left may the control group go. */
+/* The loop first: node_finish() has closed all handles, and their callbacks' data is freed after them. The store's
+ * thread ends meanwhile. The control group is removed only when it is empty. */
 static void close_node(struct node *n)
 {
     uv_loop_close(&n->loop);
@@ -498,8 +498,8 @@ static void close_node(struct node *n)
     store_server_stop(n->meet.store);
 }
 
-/* On the stack, since this process does nothing else and returns the exit code. Whatever fails once there is a
- * loop, it runs until all handles are closed: there is one way out. */
+/* On the stack, because this process does nothing else and returns the exit code. Whatever fails after the loop
+ * exists, it runs until all handles are closed: the function has one exit. */
 int node_run(void *arg, int lifeline)
 {
     const struct node_job *job = arg;

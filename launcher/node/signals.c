@@ -86,7 +86,7 @@ static void status_print(struct node *n, const struct cJSON *answer)
     free(states);
 }
 
-/* A store that does not answer is part of what the user wants to know, so the rest is shown without it. */
+/* A store that does not answer is part of the report, so the rest is shown without it. */
 static void on_no_answer(uv_timer_t *timer)
 {
     status_print(timer->data, NULL);
@@ -123,11 +123,12 @@ static void status_open(struct node *n)
 
 /* --- the agent's own signals ------------------------------------------------------------------------------- */
 
-/* Signals come by two ways: what was sent to the guardian arrives as messages in the lifeline, what was sent to
- * this process by a signalfd. libuv's own signal handles would not say who sent it. All are blocked in every thread
- * of ours for the whole life of the process, so none ever acts by its default.
+/* Signals arrive by two ways: those sent to the guardian as messages in the lifeline, those sent to this process by a
+ * signalfd. libuv's signal handles would not give the sender. All are blocked in every thread of this process for its
+ * whole life, so none ever acts by its default.
  *
- * tables/signals.h says what each does; here it is done. The death of the guardian shows as the end of the lifeline. */
+ * tables/signals.h defines the action of each; this file carries it out. The death of the guardian shows as the end
+ * of the lifeline. */
 
 /* --- what signals do ------------------------------------------------------------------------------------ */
 
@@ -156,13 +157,13 @@ static void stop_asked(struct node *n, const struct signal_heard *heard)
     }
     if (first)
         n->stop_heard = *heard;
-    if (n->run.resting) /* who is to end must go on, and so must those it waits for */
+    if (n->run.resting) /* a process that must exit must run, and so must those it waits for */
         go_on(n);
     announce_stop(&n->out.announce, heard, first, attempt_runs(n->agent));
     node_feed(n, (struct agent_event){ .type = AGENT_STOP, .signal = heard->signal });
 }
 
-/* The worker alone: a helper that it has started, a data loader, knows nothing of this signal and would die. */
+/* The worker alone: a helper that it started, such as a data loader, has no handler for this signal and would die. */
 static void pass_on(struct node *n, const struct signal_heard *heard)
 {
     int passed = 0;
@@ -173,9 +174,9 @@ static void pass_on(struct node *n, const struct signal_heard *heard)
     announce_passed(&n->out.announce, heard, passed);
 }
 
-/* SIGSTOP and not SIGTSTP: a worker may ignore that, and would go on alone. A second round reaches those who were
- * born while the first went through the tree; behind it nobody runs who could make more. This process goes on: the
- * store and the output live here. */
+/* SIGSTOP and not SIGTSTP: a worker may ignore that, and would run on alone. A second round reaches processes that
+ * were born while the first walked the tree; after it no process runs that could create more. This process continues:
+ * the store and the output live here. */
 static void rest(struct node *n)
 {
     n->run.resting = true;
@@ -183,7 +184,7 @@ static void rest(struct node *n)
     descendants_signal(SIGSTOP);
 }
 
-/* A worker that somebody has stopped keeps all the others waiting, so it is said; not when we have stopped it. */
+/* A worker that another process has stopped blocks all the others, so it is reported; not when ddprun stopped it. */
 static void say_who_stopped(struct node *n)
 {
     siginfo_t info = { 0 };

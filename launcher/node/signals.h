@@ -7,12 +7,12 @@
 #include <signal.h>
 #include <sys/types.h>
 
-/* Block every signal of the table, so that it waits until it is fetched, and tell which. What the user told us to
- * ignore (nohup, a background job of sh) is not among them and stays ignored. Before there are threads. */
+/* Block every signal of the table, so that it stays pending until it is read, and return the set. Signals that the
+ * user has ignored (nohup, a background job of sh) are not in it and stay ignored. Call it before threads exist. */
 void signal_watch_block(sigset_t *watched);
 
-/* Who sent it: fields si_code, si_pid and si_uid of the signal's information. The name is looked up here and now,
- * the sender may be gone in a moment. */
+/* The sender: fields si_code, si_pid and si_uid of the signal's information. The name is looked up here and now,
+ * because the sender may exit at any moment. */
 struct signal_sender signal_watch_sender(int code, int pid, unsigned uid);
 
 #endif

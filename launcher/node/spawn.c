@@ -114,17 +114,16 @@ static pid_t clone_on_stack(int (*child)(void *), void *arg, void *stack, size_t
 
 /* --- proc ------------------------------------------------------------------------------------------------- */
 
-/* Why not fork, posix_spawn or uv_spawn: fork copies page tables for nothing; the other two cannot
- * arm the parent-death signal. clone(CLONE_VM | CLONE_VFORK) borrows our memory until execve, as
- * vfork does, but on a stack of its own, so nothing of ours can be damaged; and execve's errno
- * simply lies in memory when we wake up.
+/* Why not fork, posix_spawn or uv_spawn: fork copies page tables for nothing; the other two cannot set the parent-
+ * death signal. clone(CLONE_VM | CLONE_VFORK) borrows our memory until execve, as vfork does, but with a separate
+ * stack, so nothing of this process can be damaged; and execve's errno is in memory when we wake up.
  *
- * In the child, until execve: no allocation, no lock, no stdio; signals are blocked, so no handler
- * of ours runs there. */
+ * In the child, until execve: no allocation, no lock, no stdio; signals are blocked, so none of our handlers runs
+ * there. */
 
 enum { CHILD_STACK = 64 * 1024, NOT_EXECUTED = 127, FD_GAP = 1024 };
 
-/* What the child reads and writes. It lies on the parent's stack, which stands still meanwhile. */
+/* The data that the child reads and writes. It is on the parent's stack, which does not change meanwhile. */
 struct child {
     const struct proc_slots *slots;
     const struct proc_spec *spec;
@@ -160,25 +159,25 @@ IN_CHILD static void default_signals(void)
         const int sig = signal_rows[i].number;
         struct kernel_sigaction now = { 0 };
         syscall(SYS_rt_sigaction, sig, NULL, &now, sizeof(now.mask));
-        /* What the user wants ignored stays so; what we ignore ourselves does not. */
+        /* Signals that the user ignores stay ignored; those that ddprun ignores do not. */
         if (now.handler != SIG_DFL && (now.handler != SIG_IGN || signal_rows[i].act == SIGNAL_NONE))
             syscall(SYS_rt_sigaction, sig, &dfl, NULL, sizeof(dfl.mask));
     }
     syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof(none));
 }
 
-/* For old kernels, and for filters that forbid the call. What we open ourselves closes at execve; this is
- * for what the user's shell had open. Many programs have a limit of a million descriptors and none of them
- * above a thousand, so a long gap ends it. */
+/* For old kernels, and for filters that forbid the call. Our own descriptors close at execve; this closes those that
+ * the user's shell had open. Many programs have a limit of a million descriptors and none of them above a thousand,
+ * so a long gap ends it. */
 IN_CHILD static void close_one_by_one(void)
 {
     for (int fd = 3, gap = 0; gap < FD_GAP; fd++)
         gap = close(fd) == 0 ? 0 : gap + 1;
 }
 
-/* Until the first call in here the table of descriptors is our parent's. Asked to close everything above
- * the slots in a table of its own, the kernel copies only what is below: a handful. Where it cannot, all
- * is copied, and what we opened closes at execve. */
+/* Until the first call in here the parent shares its table of descriptors. With a request to close everything above
+ * the slots in a private table, the kernel copies only the few below. Where it cannot, all is copied, and our
+ * descriptors close at execve. */
 IN_CHILD static bool place_fds(const struct proc_slots *slots)
 {
     const unsigned above = (unsigned)slots->at[2] + 1;
@@ -209,11 +208,11 @@ IN_CHILD static bool bind_cpus(const struct rank_set *cpus)
            syscall(SYS_sched_setaffinity, 0, (size_t)cpus->limit / 8, cpus->bits) == 0;
 }
 
-/* The group comes first, so that a signal to ours does not meet a half-made worker.
+/* The group comes first, so that a signal to our group does not reach a half-made worker.
  *
- * A group and not a session, as one might expect: there is no terminal to get away from, the agent has left it already.
- * And Linux gives each session a share of the processor of its own (autogroup). A start that moves into a new share has
- * to wait for its turn there, while we wait for its execve: on a busy machine 64 workers took half as long again. */
+ * A group and not a session, because the agent has left the terminal already. Linux gives each session its own share
+ * of the processor (autogroup). A start that moves into a new share must wait for its turn there, while we wait for
+ * its execve: on a busy machine 64 workers took half as long again. */
 IN_CHILD static bool become_worker(const struct child *c)
 {
     if (setpgid(0, 0) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || !place_fds(c->slots))
@@ -287,8 +286,8 @@ static pid_t clone_child(struct child *c)
     return pid;
 }
 
-/* Into the group at birth, or when that does not work after it. It does not work without clone3; and some kernels kill
- * whoever is born into a group by a parent whose own group was killed once (cgroup.kill): that child never lived. */
+/* Into the group at birth, or else afterwards. Birth into a group needs clone3. Some kernels kill a child that is
+ * born into a group by a parent whose own group was killed once (cgroup.kill): that child never ran. */
 static pid_t clone_into_group(struct child *c)
 {
     static bool by_joining; /* the same for our whole life */
@@ -356,20 +355,19 @@ int proc_find(const char *program, const char *path, char *out, size_t size)
 
 /* --- spawner ---------------------------------------------------------------------------------------------- */
 
-/* Everything that can fail before execve fails here, in the agent, where there are words for it:
- * descriptors, memory, the way to the program. What is left for the child is short (become_worker).
+/* Everything that can fail before execve fails here, in the agent, which can report it: descriptors, memory, the path
+ * of the program. The child does little (become_worker).
  *
- * The descriptor limit: a launcher of many workers needs more descriptors than the usual 1,024, a
- * worker must not get more than the user gave. A program that calls select() breaks on descriptors
- * over 1,024, and some close every descriptor up to the limit at their start. So we raise ours, and
- * each worker gets the user's limit back. */
+ * The descriptor limit: a launcher of many workers needs more descriptors than the usual 1,024, a worker must not get
+ * more than the user gave. A program that calls select() breaks on descriptors over 1,024, and some close every
+ * descriptor up to the limit at their start. So we raise our limit, and each worker gets the user's limit back. */
 
 enum {
     FDS_OF_OURS = 64,   /* descriptors needed besides those of the workers */
     FDS_PER_WORKER = 9, /* three pipes while it is started, two files, its pidfd */
 };
 
-/* As far as the hard limit allows; if that is not enough the first worker without a pipe says so. */
+/* As far as the hard limit allows; otherwise the first worker without a pipe reports it. */
 static void raise_fd_limit(struct spawner *s)
 {
     getrlimit(RLIMIT_NOFILE, &s->nofile);

@@ -1,7 +1,7 @@
-/* spawn.h -- start a worker: find its program, make a child in its control group, exec.
+/* spawn.h -- start a worker: find its program, create a child in its control group, exec.
  *
- * A worker gets: its own process group (kill(-pid) reaches its helpers, and nobody else), SIGKILL as parent-death signal,
- * default signals, an empty signal mask, three descriptors and no other. */
+ * A worker gets its own process group (kill(-pid) reaches its helpers, and no other process), SIGKILL as parent-death
+ * signal, default signals, an empty signal mask, three descriptors and no other. */
 #ifndef LAUNCHER_NODE_SPAWN_H
 #define LAUNCHER_NODE_SPAWN_H
 

@@ -37,8 +37,8 @@ void fan_open(struct fan *fan, int reader)
     fan->readers[reader] = (struct fan_reader){ .state = FAN_OPEN };
 }
 
-/* Also one who was only expected, and could not be started: to wait for him would hold up the others for ever. Who
- * does not read at all stays as he is. */
+/* Also a reader that was only expected, and could not be started: waiting for it would block the others without end.
+ * A worker that does not read is unchanged. */
 void fan_close(struct fan *fan, int reader)
 {
     if (fan->readers[reader].state != FAN_ABSENT)
@@ -52,8 +52,8 @@ void fan_forget(struct fan *fan)
         fan->readers[i].done = 0;
 }
 
-/* One who lags behind, or is still to come, holds up all: the chunk in memory is the only copy of what he has not
- * got. And with nobody left to read, what is typed is left to whoever comes after us. */
+/* A reader that lags behind, or has not started yet, blocks all: the chunk in memory is the only copy of its missing
+ * bytes. Without a reader, typed input is left to the process after us. */
 bool fan_wants(const struct fan *fan)
 {
     bool somebody = false;
@@ -92,8 +92,8 @@ bool fan_is_over(const struct fan *fan, int reader)
     return fan->ended && r->state == FAN_OPEN && r->done == fan->len;
 }
 
-/* To inherit is best where it can be had: isatty(), line editing, seeking in a file work as without ddprun. With
- * two readers each would get some of the bytes, nobody all. */
+/* Inherit it if possible: isatty(), line editing, seeking in a file work as without ddprun. With two readers each
+ * would get some of the bytes, none all. */
 enum input_way input_way(int n_readers, bool terminal, bool background)
 {
     if (n_readers == 0)
@@ -103,16 +103,16 @@ enum input_way input_way(int n_readers, bool terminal, bool background)
 
 /* --- input ------------------------------------------------------------------------------------------------ */
 
-/* Our stdin belongs to others, too: the shell, or whoever is at the other side of a pipe, shares its flags. So it is never
- * made non-blocking. What can be polled is opened again where the system allows that, and watched through an epoll set of
- * our own, since libuv changes the flags of what it watches itself; a plain file is read at once where the kernel has it at
- * hand, else by libuv's threads. Nobody can stop us by SIGTTIN, because the agent has left the terminal's session. That also
- * means that nobody would keep us from taking what is typed for the shell, so before each read from a terminal the
- * guardian's place there is looked up. */
+/* Others share our stdin and its flags: the shell, or the process at the other side of a pipe. So it is never made
+ * non-blocking. A pollable stdin is opened again where the system allows that, and watched through our own epoll set,
+ * because libuv changes the flags of its files. A plain file is read at once if the kernel has it in memory,
+ * otherwise by libuv's threads. SIGTTIN cannot stop us, because the agent has left the terminal's session. Nothing
+ * would then keep us from reading input that is typed for the shell, so the guardian's place is checked before each
+ * read from a terminal. */
 
 enum {
     CHUNK = 64 * 1024,  /* as much as a pipe holds: a worker that is ready takes all of it at once */
-    LOOK_AGAIN_MS = 300 /* until "fg" is noticed; the kernel tells nobody when the foreground changes */
+    LOOK_AGAIN_MS = 300 /* until "fg" is noticed; the kernel does not report a change of the foreground */
 };
 
 /* Our end of a worker's pipe. It frees itself when it is closed. */
@@ -221,7 +221,7 @@ static void on_later(uv_timer_t *timer)
     go_on(timer->data);
 }
 
-/* What cannot be read any more, a terminal that is gone, has ended like a file. */
+/* An unreadable input, such as a terminal that is gone, has ended like a file. */
 static void on_ready(uv_poll_t *poll, int status, int events)
 {
     struct input *in = poll->data;
@@ -238,10 +238,10 @@ static void on_ready(uv_poll_t *poll, int status, int events)
     go_on(in);
 }
 
-/* What the kernel has at hand: /dev/null, a file that was read or written before. Not only because it is faster: a thread
- * of libuv's wakes the loop in two steps, and a loop that is served first comes in between and turns in a circle (see
- * output/output.c). Of a file that is not at hand Linux 5.9 and 5.10 may say that it has ended here; its end is only believed
- * to a read that may wait. */
+/* Input that the kernel has in memory: /dev/null, a file that was read or written before. This is not only faster: a
+ * thread of libuv's wakes the loop in two steps, and a loop that is served first runs in between and spins (see
+ * output/output.c). Of a file that is not in memory Linux 5.9 and 5.10 may report the end here; only a read that may
+ * block is trusted for that. */
 static bool take_at_once(struct input *in)
 {
     const struct iovec into = { .iov_base = in->chunk, .iov_len = CHUNK };
@@ -253,7 +253,7 @@ static bool take_at_once(struct input *in)
     return true;
 }
 
-/* A read that cannot even be asked for ends the input: nobody would call us again. */
+/* A read that cannot even be requested ends the input: no callback would follow. */
 static void input_take(struct input *in)
 {
     if (in->polled) {
@@ -269,7 +269,7 @@ static void input_take(struct input *in)
         fan_fill(&in->fan, 0);
 }
 
-/* Whatever has happened: give what is there, take more when there is room. */
+/* After any event: pass on the available bytes, read more when there is room. */
 static void go_on(struct input *in)
 {
     for (int i = 0; i < in->fan.n && in->way == INPUT_COPIED && !in->reading; i++)
@@ -289,8 +289,8 @@ static void take_if_wanted(struct input *in)
 
 /* --- workers come and go ---------------------------------------------------------------------------------- */
 
-/* Each attempt reads on where the one before has stopped: what somebody typed cannot be had twice. What was taken
- * for the old workers and not given is left. */
+/* Each attempt continues where the one before stopped, because typed input cannot be read twice. Bytes that were read
+ * for the old workers and not delivered are left. */
 void input_attempt(struct input *in)
 {
     fan_forget(&in->fan);
@@ -345,7 +345,8 @@ void input_ended(struct input *in, int local_rank)
 
 /* --- the beginning and the end ---------------------------------------------------------------------------- */
 
-/* Our stdin under a descriptor that nobody shares, where that is possible: a file must keep the common position. */
+/* Our stdin under a descriptor that no other process shares, where that is possible: a file must keep the common
+ * position. */
 static int open_source(bool is_file)
 {
     int fd = is_file ? -1 : open("/proc/self/fd/0", O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);

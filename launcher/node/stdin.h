@@ -1,10 +1,10 @@
 /* stdin.h -- the input of ddprun for the workers that read it.
  *
- * One input for several readers, a chunk at a time: who still needs what, and when more is wanted.
+ * One input for several readers, a chunk at a time: which readers still need which bytes, and when more is wanted.
  *
- * The next chunk is taken when every reader has the whole of the one before. So memory is one chunk whatever the
- * readers do, all of them get every byte, and the slowest sets the pace. Who has closed its input or has ended is no
- * longer waited for. Pure: the bytes themselves are moved in stdin.c. */
+ * The next chunk is read when every reader has the whole previous one. So memory is one chunk in any case, all
+ * readers get every byte, and the slowest sets the pace. A reader that has closed its input or has exited is no
+ * longer waited for. Pure: stdin.c moves the bytes. */
 #ifndef LAUNCHER_NODE_STDIN_H
 #define LAUNCHER_NODE_STDIN_H
 
@@ -31,14 +31,15 @@ struct fan {
     struct fan_reader *readers; /* owned, `n` of them */
     int n;
     size_t len; /* of the chunk */
-    bool ended; /* nothing comes behind it */
+    bool ended; /* no bytes follow */
 };
 
 /* All absent. False when memory is short. */
 bool fan_init(struct fan *fan, int n);
 void fan_free(struct fan *fan);
 
-/* A reader will come / is here / does not want more. What comes before the last expected one is here waits for it. */
+/* A reader will start / has started / does not want more. Input that arrives before the last expected one has started
+ * waits for it. */
 void fan_expect(struct fan *fan, int reader);
 void fan_open(struct fan *fan, int reader);
 void fan_close(struct fan *fan, int reader);
@@ -46,7 +47,7 @@ void fan_close(struct fan *fan, int reader);
 /* Those who read have gone: what is left of the chunk was theirs. */
 void fan_forget(struct fan *fan);
 
-/* Is there room for a chunk, and somebody who wants it? */
+/* Is there room for a chunk, and a reader for it? */
 bool fan_wants(const struct fan *fan);
 
 /* A chunk of `len` bytes has been taken; 0 = the input has ended. */
@@ -64,7 +65,7 @@ bool fan_is_over(const struct fan *fan, int reader);
 /* --- how a worker comes to its input ------------------------------------------------------------------------ */
 
 enum input_way {
-    INPUT_NONE,   /* nobody reads it */
+    INPUT_NONE,   /* no worker reads it */
     INPUT_DIRECT, /* the one reader inherits it: a program that talks to a terminal notices no difference */
     INPUT_COPIED  /* we read, and write to a pipe for each */
 };
@@ -93,7 +94,7 @@ void input_attempt(struct input *input);
 int input_open(struct input *input, int local_rank);
 void input_spawned(struct input *input, int local_rank, int fd, bool runs);
 
-/* The worker has ended. What it has started may hold its pipe open, and must not hold up the others. */
+/* The worker has exited. Its children may hold its pipe open, and must not block the others. */
 void input_ended(struct input *input, int local_rank);
 
 /* Stop; NULL is allowed in both. */

@@ -20,8 +20,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Who runs sleeps nowhere; "0" is the kernel's word for that, or for one who may not know. (Without ptrace
- * rights on the process /proc/PID/wchan reads "0", and no error.) */
+/* A running process sleeps nowhere; "0" is the kernel's value for that, and for a process without the permission.
+ * (Without ptrace rights on the process /proc/PID/wchan reads "0", and no error.) */
 static void look_where(pid_t pid, struct beat_look *look)
 {
     if (look->state != 'R')
@@ -76,8 +76,8 @@ static void on_beat(void *user, struct message_heartbeat *beat)
 
 /* --- whose connection it is -------------------------------------------------------------------------------- */
 
-/* The store asks whose a connection is that cannot introduce itself; who of us has it
- * answers, everybody else is silent. */
+/* The store asks for the owner of a connection that cannot identify itself; the agent that has it answers, all others
+ * are silent. */
 
 /* Looking for a process may take a tenth of a second, in which the node gives no sign of life; it may take a tenth of our time,
  * and half a second at once. */
@@ -95,8 +95,9 @@ static bool find_holder(struct node *n, uint64_t inode, struct port_holder *hold
     return found;
 }
 
-/* All of this machine is looked at: the store asks so only when more take part in a group than belong there. Whom we may not
- * see we say nothing of, nor of those that too many are asked with. The pid is as below; the age would be told long after. */
+/* The whole machine is searched: the store asks this only when more take part in a group than belong there. Invisible
+ * processes are left out, and so are those of a request for too many. The pid is as below; the age would be reported
+ * long after. */
 static void say_whose(struct node *n, int64_t conn, uint64_t inode)
 {
     char words[256];
@@ -109,7 +110,7 @@ static void say_whose(struct node *n, int64_t conn, uint64_t inode)
                     encode_owner(conn, holder.pid, port_holder_words(&holder, words, sizeof(words))));
 }
 
-/* The pid is the one that users see, since the agent may run in a pid namespace of its own. */
+/* The pid is the one that users see, because the agent may run in a separate pid namespace. */
 static void say_worker(struct node *n, int64_t conn, const struct vouch_process *found)
 {
     store_link_tell(n->meet.link,
@@ -260,22 +261,22 @@ static ddp_status watch_port(struct node *n, struct ddp_err *err)
 
 /* --- the job ----------------------------------------------------------------------------------------------- */
 
-/* What the store says about the job becomes an event for the core, and words for the user.
+/* The store's messages about the job become events for the core, and text for the user.
  *
- * A round is only begun when this node is ready for it: log files that carry a rank in their names cannot be made
- * before. Where the rendezvous can change nothing (one node), that was done while the store was answering.
+ * A round begins only when this node is ready for it: log files with a rank in their names cannot be created before.
+ * Where the rendezvous can change nothing (one node), that was done while the store was answering.
  *
- * The callbacks below come from the link, in the order in which the store has spoken, and each ends by
- * pumping the core: a step may effect for something that has to be done before the next word is heard. */
+ * The link calls the callbacks below in the order of the store's messages, and each ends by pumping the core: a step
+ * may have an effect that must be carried out before the next message is read. */
 
-/* Nodes come within a moment of each other, mostly. While nobody comes, a line now and then says that this goes on. */
+/* Nodes usually join within a moment of each other. While none joins, a line now and then shows that the wait
+ * continues. */
 enum { WAITING_SAID_MS = 2000, STILL_WAITING_MS = 60000 };
 
 /* --- a round -------------------------------------------------------------------------------------------- */
 
-/* What belongs to an attempt is emptied first, so that nothing of the last one can be reported as this
- * one's. Containment comes before output: a control group that cannot be made ends it before there are
- * files. */
+/* The state of an attempt is cleared first, so that nothing of the last one can be reported as this one's.
+ * Containment comes before output: a control group that cannot be created ends it before files exist. */
 ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, struct ddp_err *err)
 {
     n->run.left_waiting[0] = '\0';
@@ -322,7 +323,7 @@ static void warn_of_rank0_store(const struct node *n, const struct heard_round *
         first->host);
 }
 
-/* The plan knows nothing of the wire: it gets the numbers that it needs and no more. */
+/* The plan gets the numbers that it needs and nothing else of the protocol. */
 static struct plan_round plan_round_of(const struct node *n, const struct heard_round *r)
 {
     struct plan_round round = { .attempt = r->attempt,
@@ -366,7 +367,7 @@ static void begin_round(struct node *n)
     node_pump(n);
 }
 
-/* Preparing and the store's answer race; whoever comes second begins. */
+/* Preparation and the store's answer race; the later one begins. */
 void node_begin_prepared(struct node *n)
 {
     n->run.prepared = true;
@@ -374,9 +375,8 @@ void node_begin_prepared(struct node *n)
         begin_round(n);
 }
 
-/* The first one is kept on the heap for its list of nodes and used again for those that follow. Without
- * memory for it nothing sensible can be told any more: an end by abort() is seen by the guardian and,
- * through the closed connection, by the store. */
+/* The first one is kept on the heap for its list of nodes and reused for later ones. Without memory for it no useful
+ * report is possible: the guardian sees the abort(), and the store sees the closed connection. */
 static void on_round(void *user, const struct heard_round *heard)
 {
     struct node *n = user;
@@ -422,7 +422,7 @@ static void on_waiting_timer(uv_timer_t *timer)
     uv_timer_start(timer, on_waiting_timer, STILL_WAITING_MS, 0);
 }
 
-/* One of the nodes that keep a log is told the store's. */
+/* One of the nodes that keep a log receives the store's. */
 static void on_event(void *user, const cJSON *event)
 {
     struct node *n = user;
@@ -432,8 +432,8 @@ static void on_event(void *user, const cJSON *event)
     cJSON_free(text);
 }
 
-/* Only a change is news. Spares have been told that they are, and whose job it is that runs. Changes are gathered for
- * WAITING_SAID_MS: when a scheduler starts 100 nodes, one line tells more than a hundred. */
+/* Only a change is printed. Spares are notified of their state and of the running job. Changes are gathered for
+ * WAITING_SAID_MS: when a scheduler starts 100 nodes, one line is more useful than a hundred. */
 static void on_waiting(void *user, const struct heard_waiting *waiting)
 {
     struct node *n = user;
@@ -448,8 +448,8 @@ static void on_waiting(void *user, const struct heard_waiting *waiting)
     n->meet.waiting_due = true;
 }
 
-/* The text is made by the store, the same for all nodes; here it is only shown. What it says last is also for the report,
- * which has one line for it. */
+/* The store formats the text, the same for all nodes; this node only prints it. The report has one line for the last
+ * one. */
 static void on_findings(void *user, const cJSON *push)
 {
     struct node *n = user;
@@ -504,8 +504,8 @@ static void on_refused(void *user, const char *code, const char *why, const char
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
-/* The store gives up before it has anybody to name. So the words are made of what it said last about whom it waits for,
- * and why. */
+/* The store gives up before it can name a node. So the text is made of its last message about the missing nodes and
+ * the reason. */
 static void describe_timeout(struct node *n)
 {
     const struct heard_waiting *w = &n->meet.waiting;
@@ -547,8 +547,8 @@ static void on_stop(void *user, const struct failure *cause)
     node_pump(n);
 }
 
-/* More may be known of the cause by now than when the stop was told. Behind a final verdict there is nothing to say,
- * and the store must not have to wait for whoever reads our output slowly. */
+/* More may be known of the cause by now than at the stop. After a final verdict nothing is printed, and the store
+ * must not wait for a slow reader of our output. */
 static void on_verdict(void *user, const struct heard_verdict *verdict)
 {
     struct node *n = user;
@@ -615,7 +615,7 @@ static void explain_loss(struct node *n, const char *why, char code[FINDING_SUBJ
     snprintf(code, FINDING_SUBJECT_MAX, "  [%s]", finding_code_name(n->meet.store_finding.code));
 }
 
-/* Who has heard the end of the job does not need it any more. */
+/* A node that has received the end of the job no longer needs it. */
 void node_on_lost(void *user, const char *why)
 {
     struct node *n = user;

@@ -1,10 +1,11 @@
 /* cgroup.c -- see cgroup.h.
  *
- * A group's owner holds a shared lock (flock) on its directory as long as it lives, so a later start can tell a group that nobody
- * owns any more. A pid in the name could not: pids are used again, and mean nothing in another PID namespace.
+ * A group's owner holds a shared lock (flock) on its directory for its whole life, so a later start can detect a
+ * group without an owner. A pid in the name could not serve for that: pids are reused, and mean nothing in another
+ * PID namespace.
  *
- * Our groups have no controllers: who sits in ours, and what limits it, stays as the user has it. That also keeps the
- * kernel's rule that a group with controllers for its children has no processes of its own. */
+ * Our groups have no controllers: membership and limits stay as the user has set them. That also keeps the kernel's
+ * rule that a group with controllers for its children has no processes. */
 #include "contain/cgroup.h"
 
 #include "base/clock.h"
@@ -28,7 +29,7 @@
  *                                       root        where          options     type   source  options
  *
  * A mount shows the hierarchy from its root downwards. In a container the root may be our own group, and a path that
- * begins with /.. lies outside of what can be seen. Spaces and the like are written as \040 in both files. */
+ * begins with /.. is outside of the visible part. Spaces are written as \040 in both files. */
 
 /* The end of the word that begins at `at`: words are separated by one space, lines by a newline. */
 static const char *word_end(const char *at)
@@ -267,7 +268,7 @@ static bool shows_above_us(const char *where, long magic)
     return top && !in_first_namespace();
 }
 
-/* Unified, hybrid with version 2 at the side, version 1's memory controller. What may be written is tried later. */
+/* Unified, hybrid with version 2 at the side, version 1's memory controller. Write permission is tried later. */
 bool cgroup_usual_mounts(struct buf *mounts)
 {
     static const struct {
@@ -377,7 +378,7 @@ static bool is_group(const char *dir)
     return is_of_kind(dir, CGROUP2_MAGIC);
 }
 
-/* One write kills all who are in the group, and all whom they fork meanwhile: no list of pids can be made that
+/* One write kills all processes in the group, and all that they fork meanwhile: no list of pids can be made that
  * fast. */
 bool cgroup_kill(const char *dir)
 {
@@ -406,7 +407,8 @@ static int lines_in(const char *text)
     return n;
 }
 
-/* Who moves from one group to another meanwhile is counted twice or not at all; the number is for a sentence. */
+/* A process that moves from one group to another meanwhile is counted twice or not at all; the number is for a
+ * message. */
 static int count_below(const char *dir, int depth)
 {
     struct buf text = { 0 };
@@ -427,7 +429,7 @@ int cgroup_count(const char *dir)
     return is_group(dir) ? count_below(dir, 0) : 0;
 }
 
-/* Children first; workers may have made groups of their own. */
+/* Children first; workers may have created groups. */
 static bool remove_tree(const char *dir, int depth)
 {
     char path[CGROUP_PATH_MAX];
@@ -460,7 +462,7 @@ static bool wait_until_empty(const char *dir, uint64_t limit_ms)
     }
 }
 
-/* A group can be removed when nobody is in it, and the kernel takes a moment to let the killed ones go. */
+/* An empty group can be removed; the kernel needs a moment to release killed processes. */
 bool cgroup_remove(const char *dir, uint64_t limit_ms)
 {
     if (rmdir(dir) == 0 || errno == ENOENT) /* mostly nothing is below */

@@ -1,7 +1,7 @@
-/* cgroup.h -- control groups, version 2: make, kill, wait, remove. The kernel keeps who is in one, so
- * nobody leaves it by setsid, by forking, or by losing its parents.
+/* cgroup.h -- control groups, version 2: create, kill, wait, remove. The kernel keeps their members, so no process
+ * leaves one by setsid, by forking, or by losing its parents.
  *
- * A group that was killed is never used again: on some kernels whoever is born into it dies at once, for ever. */
+ * A group that was killed is never used again: on some kernels every process that is born into it dies at once. */
 #ifndef LAUNCHER_CONTAIN_CGROUP_H
 #define LAUNCHER_CONTAIN_CGROUP_H
 
@@ -27,15 +27,15 @@ struct cgroup_mount {
 /* The next such mount in the text of /proc/self/mountinfo, of which `*mounts` is the rest. False: there are no more. */
 bool cgroup_next_mount(const char **mounts, bool v2, struct cgroup_mount *m);
 
-/* Our own group, from the text of /proc/self/cgroup. False when there is none, or its path does not fit. */
+/* Our own group, from the text of /proc/self/cgroup. False without one, or if its path does not fit. */
 bool cgroup_own(const char *groups, bool v2, char group[CGROUP_PATH_MAX]);
 
-/* What of `group` is left below the root of a mount: "" or "/..."; NULL when it lies outside. Borrowed from `group`. */
+/* The part of `group` below the root of a mount: "" or "/..."; NULL when it is outside. Borrowed from `group`. */
 const char *cgroup_below(const char *group, const char *root);
 
 /* `groups` is the text of /proc/self/cgroup, `mounts` of /proc/self/mountinfo. True: `dir` is the directory of our
- * group. False: *why says what is missing, a few words that live for ever. A mount of version 2 beside those of
- * version 1 (hybrid) is as good as any. */
+ * group. False: *why is a static text with the reason. A mount of version 2 beside those of version 1 (hybrid) is as
+ * good as any. */
 bool cgroup_locate(const char *groups, const char *mounts, char dir[CGROUP_PATH_MAX], const char **why);
 
 /* The name of the group of a job, made fit for a file name: "ddprun-<job>-<first 8 digits of the cookie>". */
@@ -45,14 +45,15 @@ void cgroup_name(char out[CGROUP_NAME_MAX], const char *job, const char *cookie)
 /* Is it such a name? */
 bool cgroup_is_name(const char *name);
 
-/* Does a file cgroup.events say that somebody is in the group or below? */
+/* Does a file cgroup.events show a process in the group or below? */
 bool cgroup_is_populated(const char *events);
 
 enum { CGROUP_WHY_MAX = 160 };
 
-/* Append the mounts of control groups at their usual places, as lines like those of /proc/self/mountinfo; false when nothing
- * is there. The kernel takes 0.1 ms to write the whole file, and a program of a millisecond feels that. Whoever does not find
- * its group by these lines asks the file: a container may have other places, or show only a part of the hierarchy there. */
+/* Append the mounts of control groups at their usual places, as lines like those of /proc/self/mountinfo; false
+ * without one. The kernel takes 0.1 ms to write the whole file, which matters to a program of a millisecond. If these
+ * lines do not contain the group, read the file: a container may have other places, or show only a part of the
+ * hierarchy there. */
 bool cgroup_usual_mounts(struct buf *mounts);
 
 /* Our own group, when groups can be made below it; nothing is made here. Else `why` says what is in the way. `groups`
@@ -63,13 +64,13 @@ bool cgroup_find(const char *groups, const char *mounts, char dir[CGROUP_PATH_MA
  * is left, and may have been killed. ENOSYS: the kernel is older than 5.14 and cannot kill a group at once. */
 int cgroup_make(const char *dir);
 
-/* SIGKILL to everybody in the group and below, as one act. False when it is gone. */
+/* SIGKILL to all processes in the group and below, atomically. False when it is gone. */
 bool cgroup_kill(const char *dir);
 
 /* How many processes are in the group and below; 0 when it is gone. */
 int cgroup_count(const char *dir);
 
-/* Wait until nobody is in it, `limit_ms` at most, and remove it with all groups below. True when it is gone. */
+/* Wait until it is empty, for at most `limit_ms`, and remove it with all groups below. True when it is gone. */
 bool cgroup_remove(const char *dir, uint64_t limit_ms);
 
 /* Remove the empty groups of jobs below `parent` whose owner is gone: the process that has made one and holds the descriptor

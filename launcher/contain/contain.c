@@ -1,14 +1,14 @@
 /* contain.c -- see contain.h.
  *
- * In which process what happens:
+ * The process of each step:
  *
- *     main       contain_open: choose; what dead jobs have left is killed
+ *     main       contain_open: choose; kill the processes of dead jobs
  *     guardian   contain_fork: the PID namespace begins here, with its record
  *     agent      contain_enter, contain_name_store: record; then for each attempt contain_attempt: control group
- *     agent      contain_leave: nobody is left, so no group need be
+ *     agent      contain_leave: no process is left, so the group can go
  *     guardian   contain_kill, contain_remove; when the guardian was killed the agent does it
  *
- * Both know from the beginning what the agent will make, so the guardian can take it away without asking. */
+ * Both have the names of everything that the agent will create, so the guardian can remove it without asking. */
 #include "contain/contain.h"
 
 #include "base/log.h"
@@ -89,7 +89,7 @@ static bool put_text(const char *path, const char *text)
     return ok;
 }
 
-/* Everybody keeps his own ids. A process without rights may map itself, once it gives up setgroups. */
+/* Map each id to itself. A process without rights may map itself, once it gives up setgroups. */
 static bool map_ids(unsigned uid, unsigned gid)
 {
     char uids[64], gids[64];
@@ -135,7 +135,7 @@ static ddp_status pidns_enter(int lifeline, struct ddp_err *err)
     if (mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) != 0)
         return explain("separate the mounts", errno, err);
     if (mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) != 0)
-        return explain("mount a /proc of its own", errno, err);
+        return explain("mount a private /proc", errno, err);
     return DDP_OK;
 }
 
@@ -189,9 +189,8 @@ static void try_all(int pipe, int lifeline)
     leave(pipe, &err);
 }
 
-/* Can it be done here? Tried in a process of its own, nothing changes. DDP_ERR_UNSUPPORTED: `err` names the
- * setting that forbids it.
- * Silence means success. */
+/* Does it work here? Tried in a separate process, so nothing changes. DDP_ERR_UNSUPPORTED: `err` names the setting
+ * that forbids it. Silence means success. */
 static ddp_status pidns_probe(struct ddp_err *err)
 {
     int words[2], lifeline[2];
@@ -220,11 +219,10 @@ static ddp_status pidns_probe(struct ddp_err *err)
     return n == 0 ? DDP_OK : ddp_fail(err, DDP_ERR_UNSUPPORTED, "%s", text);
 }
 
-/* One row for each thing that we use and can do without.
+/* One row for each optional feature of the system.
  *
- * Old kernels lack a call, and containers forbid it by a filter; both are found out by trying. What is done
- * instead works, but less well, and a user who wonders why reads it under --verbose. `grave` is what lets
- * processes go without their SIGTERM: that is said to everybody. */
+ * Old kernels lack a call, and containers forbid it by a filter; an attempt detects both. The replacement works, but
+ * less well, and --verbose explains it. `grave`: processes may end without SIGTERM; that is always printed. */
 
 /* A call with arguments that make no sense fails in one way where it exists, and in another where it does
  * not, or where a filter of system calls forbids it. */
@@ -245,7 +243,7 @@ static bool has_close_range(void)
     return has_call(syscall(SYS_close_range, ~0U, ~0U, 0U));
 }
 
-/* Process 1 belongs to somebody else for all but root; who can be seen at all can be looked at this far. */
+/* Process 1 belongs to another user for all but root; any visible process can be examined this far. */
 static bool shows_all(void)
 {
     return !procfs_is_ours() || access("/proc/1/stat", F_OK) == 0;
@@ -257,22 +255,21 @@ static const struct {
     const char *words;
 } rows[] = {
     { procfs_is_ours, true,
-      "/proc is not mounted for this PID namespace: what workers start themselves hears no SIGTERM, it is "
-      "killed when they are "
-      "gone; mount it with 'mount -t proc proc /proc' (docker and podman do by themselves)" },
+      "/proc is not mounted for this PID namespace: processes that workers started get no SIGTERM and are "
+      "killed when the workers are gone; mount it with 'mount -t proc proc /proc' (docker and podman do "
+      "it)" },
     { shows_all, false,
-      "/proc hides the processes of other users (hidepid): children of a worker that has changed its user "
-      "hear no SIGTERM, "
-      "they are killed when their parents are gone" },
+      "/proc hides the processes of other users (hidepid): children of a worker that changed its user get no "
+      "SIGTERM and are killed when their parents are gone" },
     { pids_can_hold, false,
-      "this kernel or a filter has no pidfd_open (Linux 5.3): processes are told apart by their start time, "
-      "and of workers "
-      "that fail in the same moment the first cannot be told; what another start has left behind is not "
-      "looked for" },
+      "pidfd_open is not available (Linux 5.3, or a filter): processes are identified by their start time, "
+      "the "
+      "first of workers that fail at the same moment is unknown, and processes of dead jobs are not "
+      "removed" },
     { has_clone3, false,
-      "this kernel or a filter has no clone3 (Linux 5.7): workers join their control group after birth" },
+      "clone3 is not available (Linux 5.7, or a filter): workers join their control group after birth" },
     { has_close_range, false,
-      "this kernel or a filter has no close_range (Linux 5.9): descriptors are closed one by one when a "
+      "close_range is not available (Linux 5.9, or a filter): descriptors are closed one by one when a "
       "worker starts" },
 };
 
@@ -299,7 +296,7 @@ enum {
 
 struct contain {
     enum contain_kind kind; /* the chosen one, never CONTAIN_AUTO */
-    bool may_fall_back;     /* nobody asked for this layer */
+    bool may_fall_back;     /* the user did not request this layer */
     bool recorded;
     bool all_mounts;             /* `mounts` has all there are, not the usual ones alone */
     char *job, *cookie;          /* owned; cookie "" = none */
@@ -393,8 +390,8 @@ static void sweep_groups(const struct contain *c)
     cgroup_sweep(parent);
 }
 
-/* What dead jobs have left is killed before anything of this one is there: they may hold the memory, the GPUs and
- * the port that it wants. A dry run touches nothing. */
+/* The processes of dead jobs are killed before this job creates anything: they may hold the memory, the GPUs and the
+ * port that it needs. A dry run changes nothing. */
 ddp_status contain_open(const struct contain_options *options, struct contain **out, struct ddp_err *err)
 {
     struct contain *c = calloc(1, sizeof(*c));
@@ -492,8 +489,7 @@ static void write_record(struct contain *c)
     c->recorded = true;
     if (record_write(c->job, c->cookie, c->group, getppid(), getpid(), &err) != DDP_OK)
         snprintf(c->words + len, sizeof(c->words) - len,
-                 "; should both be killed at once, the next start will not know of this job: %.300s",
-                 err.msg);
+                 "; if both are killed at once, the next start cannot remove this job: %.300s", err.msg);
 }
 
 void contain_name_store(struct contain *c, const char *host, int port)
@@ -504,8 +500,8 @@ void contain_name_store(struct contain *c, const char *host, int port)
         record_write_store(c->cookie, endpoint_print(host, port, address));
 }
 
-/* Of the attempt before: the next one's has the same name, by which the guardian knows it, and is another group. Who cannot
- * be killed would hold it, but then there is no next attempt. */
+/* Of the attempt before: the next one's group has the same name, by which the guardian finds it, but is another
+ * group. An unkillable process would keep it, but then no attempt follows. */
 static void leave_group(struct contain *c)
 {
     if (c->group_fd < 0)
@@ -515,8 +511,8 @@ static void leave_group(struct contain *c)
     cgroup_remove(c->group, EMPTY_LIMIT_MS);
 }
 
-/* A group for each attempt, so that killing an attempt cannot hit the next one. When it cannot be made, and nobody
- * asked for groups, the plain way is taken. */
+/* A group for each attempt, so that killing an attempt cannot hit the next one. If it cannot be created and the user
+ * did not request groups, the plain layer is used. */
 ddp_status contain_attempt(struct contain *c, struct ddp_err *err)
 {
     char why[CGROUP_WHY_MAX];
@@ -540,7 +536,7 @@ int contain_cgroup_fd(const struct contain *c)
     return c->group_fd;
 }
 
-/* Inside a PID namespace workers have numbers of their own, which mean nothing to ps and gdb outside. */
+/* Inside a PID namespace workers have other pids, which mean nothing to ps and gdb outside. */
 pid_t contain_shown_pid(const struct contain *c, pid_t pid)
 {
     pid_t shown = c->host_proc >= 0 ? pidns_host_pid(c->host_proc, pid) : 0;
@@ -561,7 +557,7 @@ void contain_leave(struct contain *c)
         cgroup_remove(c->group, 0);
 }
 
-/* A group that somebody is still in stays, and so does the record: the next start will try again. */
+/* A group that is not empty stays, and so does the record: the next start will try again. */
 void contain_remove(struct contain *c)
 {
     if (c->cookie[0] == '\0')

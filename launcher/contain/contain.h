@@ -1,16 +1,15 @@
-/* contain.h -- what keeps every process of a job together, so that none survives it and no other is touched.
+/* contain.h -- contain every process of a job, so that none survives it and no other is touched.
  *
- *     layer    what it is                                        when
+ *     layer    mechanism                                          when
  *     plain    guardian and agent adopt orphans and kill         always
- *     cgroup   a control group of its own for each attempt       there is a writable cgroup v2
- *     pidns    the agent is process 1 of a PID namespace         only when asked for: workers see other pids
+ *     cgroup   a control group for each attempt                  with a writable cgroup v2
+ *     pidns    the agent is process 1 of a PID namespace         on request: workers see other pids
  *
- * The stronger layers come on top of plain, which goes on working below them. A record of the job
- * (job_record.h) lets the next start on this host find what plain cannot reach: processes that are left when guardian and
- * agent are killed together.
+ * The stronger layers work on top of plain. A record of the job (job_record.h) lets the next start on this host find
+ * the processes that plain cannot reach: those that are left when guardian and agent are killed together.
  *
- * Opened before the guardian forks, so both processes have one. The agent makes things (contain_attempt); who is the
- * last of the two takes them away (contain_remove). */
+ * Opened before the guardian forks, so both processes have one. The agent creates the layer (contain_attempt); the
+ * last of the two removes it (contain_remove). */
 #ifndef LAUNCHER_CONTAIN_CONTAIN_H
 #define LAUNCHER_CONTAIN_CONTAIN_H
 
@@ -21,23 +20,23 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* What this kernel or container cannot do, and what is done instead: the n-th sentence, NULL behind the last. `grave`: users who
- * did not ask shall read it, too; `only_grave` looks for nothing else. */
+/* The missing features of this kernel or container and their replacements: the n-th sentence, NULL after the last.
+ * `grave`: always print it; `only_grave` checks no others. */
 const char *lacks_words(size_t n, bool only_grave, bool *grave);
 
 struct contain;
 
 struct contain_options {
-    enum contain_kind kind; /* CONTAIN_AUTO: cgroup where there is one, else plain */
+    enum contain_kind kind; /* CONTAIN_AUTO: cgroup if possible, else plain */
     const char *job;        /* borrowed until contain_open returns */
-    const char *cookie;     /* DDPRUN_COOKIE of this job's workers, NULL = none; borrowed likewise */
+    const char *cookie;     /* DDPRUN_COOKIE of this job's workers, NULL = none; also borrowed */
     bool dry_run;           /* look only */
     bool quiet;
 };
 
-/* Choose the layer; kill what dead jobs of this user have left, and say so. Nothing is made yet. DDP_OK:
- * free with contain_close. DDP_ERR_UNSUPPORTED: the layer that was asked for is not available; `err` says
- * why, and what to do. DDP_ERR_NOMEM. */
+/* Choose the layer; kill the processes that dead jobs of this user left, and report it. Nothing is created yet.
+ * DDP_OK: free with contain_close. DDP_ERR_UNSUPPORTED: the requested layer is not available; `err` has the reason
+ * and the remedy. DDP_ERR_NOMEM. */
 ddp_status contain_open(const struct contain_options *options, struct contain **out, struct ddp_err *err);
 
 /* "cgroup, /sys/fs/cgroup/ddprun-j-1a2b3c4d (--contain=pidns is stronger, ...)", with the reasons against
@@ -62,21 +61,21 @@ void contain_name_store(struct contain *c, const char *host, int port);
 /* In the agent, before the first worker of each attempt: a new group that no kill has ever touched. */
 ddp_status contain_attempt(struct contain *c, struct ddp_err *err);
 
-/* Where a worker is to be born: a descriptor of the attempt's control group; -1 = none. It stays `c`'s. */
+/* The place of birth of a worker: a descriptor of the attempt's control group; -1 = none. `c` owns it. */
 int contain_cgroup_fd(const struct contain *c);
 
 /* The pid of our child as the user sees it from outside, where that can be known; else as we see it. */
 pid_t contain_shown_pid(const struct contain *c, pid_t pid);
 
-/* SIGKILL to everybody in the layer at once; false when the layer cannot do that. The sweep of descendants.h follows in
- * any case: it also reaps. */
+/* SIGKILL to all processes in the layer at once; false when the layer cannot do that. The sweep of descendants.h
+ * follows in any case: it also reaps. */
 bool contain_kill(struct contain *c);
 
-/* In the agent at its end, when all that it started is gone: take the control group away at once. What cannot
- * be taken now is left to contain_remove. */
+/* In the agent at its end, when all its processes are gone: remove the control group at once. If that fails now,
+ * contain_remove does it. */
 void contain_leave(struct contain *c);
 
-/* Take away what contain_attempt made, when nobody is left. Call it in the last of the two processes. */
+/* Remove the objects of contain_attempt when no process is left. Call it in the last of the two processes. */
 void contain_remove(struct contain *c);
 
 /* Free. */

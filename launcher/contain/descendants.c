@@ -4,11 +4,11 @@
  * parent field of every /proc/PID/stat. Pids are reused, so a number that was read a moment ago
  * proves nothing:
  *   - our own children cannot vanish, their pid is held until we wait for them, and we do not wait in between;
- *   - anyone deeper is opened as a pidfd, then its parent field is read, then the parent (held by its own pidfd, or a
- *     child of ours) is checked to be still there. Only then the pidfd is signalled. On a kernel without pidfds the
- *     start time stands in for it.
- * Both lists may miss someone who is being born. That is why killing repeats until wait says
- * that nobody is left. */
+ *   - a deeper process is opened as a pidfd, then its parent field is read, then the parent (held by its own pidfd, or our
+ *     child) is checked to be still there. Only then the pidfd is signalled. On a kernel without pidfds the
+ *     start time replaces it.
+ * Both lists may miss a process that is being born, so killing repeats until wait returns that no child
+ * is left. */
 #include "contain/descendants.h"
 
 #include "base/clock.h"
@@ -101,8 +101,8 @@ static size_t children_up_to(pid_t most, struct buf *pids)
     return pids->len;
 }
 
-/* Where /proc is not mounted, or is that of another PID namespace, wait() still knows whose child a number is. So every
- * number is tried; it tells of our own children only. Numbers that have wrapped around cost a second of work. */
+/* Where /proc is not mounted, or is that of another PID namespace, wait() still accepts the numbers of our children.
+ * So every number is tried; only our own children answer. Numbers that have wrapped around cost a second of work. */
 static void children_by_wait(struct buf *pids)
 {
     siginfo_t unused;
@@ -147,11 +147,11 @@ static size_t descendants_list(struct buf *pids)
 
 /* --- signalling ----------------------------------------------------------------------------------------- */
 
-/* Somebody who may be signalled. */
+/* A process that may be signalled. */
 struct target {
     pid_t pid;
-    int pidfd;            /* -1: a child of ours, or this kernel has none */
-    uint64_t start_ticks; /* without a pidfd, for all but children of ours; 0 = none */
+    int pidfd;            /* -1: our child, or this kernel has no pidfds */
+    uint64_t start_ticks; /* without a pidfd, for all but our children; 0 = none */
 };
 
 /* By number and start time where there is no pidfd: between the look and the signal lie microseconds, in
@@ -189,7 +189,7 @@ static void close_target(const struct target *t)
         close(t->pidfd);
 }
 
-/* Is the process behind a number that was read as a child of `parent`, and has been opened since, really ours? */
+/* Is the process that was read as a child of `parent`, and has been opened since, really our descendant? */
 static bool is_ours(pid_t pid, const struct target *parent)
 {
     pid_t now = parent_of(pid);
@@ -242,20 +242,22 @@ void descendants_names(struct buf *out)
 
 /* --- descendants kill ------------------------------------------------------------------------------------- */
 
-/* To the last one; see descendants.h.
+/* Kill all; see descendants.h.
  *
- * What makes it hard are chains: a process that forks and dies, whose child does the same, and so on for ever. Each list of
- * processes is old when it is read. But a chain does not grow, so it is over when one link is hit between its birth and
- * its fork. Hence the round is as short as can be, and comes again at once as long as somebody ends:
- *   - only our own children are signalled. A link's parent is dead, so it is ours. Whoever is deeper becomes ours when
- *     those above him are dead, a round later. And a child of ours cannot be anybody else: no pidfd is needed.
- *   - the processor is taken from them, where we have the right to: 64 busy chains leave a launcher very little of it.
- * Only when a round has changed nothing we look deeper, for those who sit below somebody that cannot be killed. */
+ * The hard case are chains: a process that forks and exits, whose child does the same, and so on without end. Each
+ * list of processes is old when it is read. But a chain does not grow, so it is over when one link is hit between its
+ * birth and its fork. Hence the round is as short as possible, and repeats at once while processes exit:
+ *
+ *   - only our own children are signalled. A link's parent is dead, so it is our child. A deeper process becomes our
+ *     child when those above it are dead, a round later. And our child cannot be another process: no pidfd is needed.
+ *   - they lose the processor, if we have the right to do that: 64 busy chains leave a launcher very little of it.
+ * Only when a round has changed nothing, deeper processes are searched, for those below a process that cannot be
+ * killed. */
 
 enum { RESCAN_MS = 5, REAPED_PER_ROUND = 256 };
 
-/* Take some of what has ended; chains may end as fast as we take them. Returns how many there were; `left`
- * is false when there is no child any more. */
+/* Reap some exited processes; chains may exit as fast as we reap them. Returns their number; `left` is false when no
+ * child is left. */
 static int reap(bool *left)
 {
     int count = 0;
@@ -275,7 +277,8 @@ static void kill_children(void)
     buf_free(&pids);
 }
 
-/* Nobody has ended: they are on the way, or hang. An orphan that changes hands tells us nothing, so look again soon. */
+/* None has exited: they are about to, or hang. No event reports an orphan that changes its parent, so check again
+ * soon. */
 static void wait_a_moment(const sigset_t *child_ended)
 {
     descendants_signal(SIGKILL);
@@ -346,7 +349,7 @@ static int rank_of(pid_t pid, const pid_t *pids, const struct plan *plan)
     return -1;
 }
 
-/* What is known of `pid`, unless it is dead and only waits to be taken. */
+/* The state of `pid`, unless it is dead and only waits to be reaped. */
 static bool stuck_describe(struct stuck *s, pid_t pid, int rank)
 {
     struct proc_stat stat;

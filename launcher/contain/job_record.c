@@ -74,12 +74,12 @@ bool safe_dir(const char *path, char out[PATH_MAX], char why[SAFE_DIR_WHY_MAX])
 
 /* --- runtime dir ------------------------------------------------------------------------------------------ */
 
-/* /tmp belongs to everybody: somebody else may have made a directory of our name before us, or a link to one of
- * ours. So a directory is opened first, without following a link, and then looked at through its descriptor;
- * whatever happens to the name afterwards, the files go where we have looked. */
+/* /tmp is shared: another user may have created a directory of our name before us, or a link to one of our directories. So a
+ * directory is opened first, without following a link, and then checked through its descriptor; whatever happens to
+ * the name afterwards, the files are created in the checked directory. */
 
-/* The n-th place; false when there is none. /run/user/UID is tried also by its usual path, because ssh and sudo often lose
- * the variable; /tmp comes before $TMPDIR, because batch systems give each job a TMPDIR of its own, where the next start
+/* The n-th place; false without one. /run/user/UID is tried also by its usual path, because ssh and sudo often lose
+ * the variable; /tmp comes before $TMPDIR, because batch systems give each job a private TMPDIR, where the next start
  * would not find our records. */
 static bool place(int n, char out[PATH_MAX])
 {
@@ -111,7 +111,7 @@ static bool safe_place(int n, char out[PATH_MAX])
     return safe_dir(path, parent, why) && snprintf(out, PATH_MAX, "%s/%s", parent, name) < PATH_MAX;
 }
 
-/* The directory, when it is nobody else's; -1 (errno) when it is not there or not to be trusted. */
+/* The directory, when it belongs to this user alone; -1 (errno) when it is missing or not safe. */
 static int open_ours(const char *path)
 {
     struct stat st;
@@ -244,7 +244,7 @@ static bool is_cookie(const char *text)
     return strlen(text) == COOKIE_CHARS && strspn(text, "0123456789abcdef") == COOKIE_CHARS;
 }
 
-/* Everybody in the group will be killed: it must be one that we have named, after this very cookie. */
+/* All processes in the group will be killed: it must have our name, after this very cookie. */
 static bool is_our_group(const char *path, const char *cookie)
 {
     const char *name = strrchr(path, '/');
@@ -271,13 +271,12 @@ bool record_parse(const char *text, struct record *out)
 /* --- leftovers -------------------------------------------------------------------------------------------- */
 
 /* A process is killed when its environment, as the kernel keeps it, has the cookie: 128 random bits, given to the
- * workers of one job only. That alone makes a stranger impossible; what remains is that a pid may change its owner
- * between the look and the signal. So a pidfd is opened first, then environment and start time are read, and the
- * signal goes to the pidfd: had the pid changed hands in between, the pidfd's process would be gone and the signal
- * would reach nobody.
+ * workers of one job only. That alone excludes other processes; but a pid may change its owner between the check and
+ * the signal. So a pidfd is opened first, then environment and start time are read, and the signal goes to the pidfd:
+ * if the pid had changed hands in between, the pidfd's process would be gone and the signal would reach no process.
  *
  * /proc is read in ascending order, and new pids are higher than their parents', so a chain of processes that fork
- * and die runs towards us. Once in 4 million forks pids wrap around: hence the second look. */
+ * and exit runs towards us. Once in 4 million forks pids wrap around: hence the second pass. */
 
 enum {
     MARK_MAX = 32 + COOKIE_CHARS,     /* "DDPRUN_COOKIE=<cookie>" and the NUL that ends an entry */
@@ -332,7 +331,7 @@ static bool leftovers_is_marked(int pid, const char *cookie)
     return found;
 }
 
-/* True when it was one of them. The cheap looks come first: most processes are of somebody else. */
+/* True when it was one of them. The cheap checks come first: most processes belong to other users. */
 static bool kill_one(const struct leftovers *l, pid_t pid)
 {
     struct proc_stat stat;
@@ -346,7 +345,7 @@ static bool kill_one(const struct leftovers *l, pid_t pid)
     return ours;
 }
 
-/* Could it be one of ours at all? */
+/* Can it belong to the job at all? */
 static bool is_of_this_user(DIR *proc, const char *name)
 {
     struct stat st;
@@ -399,11 +398,10 @@ static int chase(const struct leftovers *l)
     return found;
 }
 
-/* SIGKILL to all of them, and to those born meanwhile, until two looks find nobody. Only processes of this user (root:
- * of all) are looked at. False when some are still there after `limit_ms`, or this kernel has no pidfds: without them
- * a signal could hit a stranger.
- * One who has been sent SIGKILL has his environment until he is gone, and is counted once only: while the number found
- * falls, nobody new is among them. */
+/* SIGKILL to all of them, and to those born meanwhile, until two passes find none. Only processes of this user (root:
+ * of all) are checked. False when some are still there after `limit_ms`, or this kernel has no pidfds: without them a
+ * signal could hit another process. A killed process has its environment until it is gone, and is counted once only:
+ * while the number found falls, no new one is among them. */
 static bool leftovers_kill(struct leftovers *l, uint64_t limit_ms)
 {
     uint64_t end = clock_ms() + limit_ms;
@@ -429,10 +427,10 @@ static bool leftovers_kill(struct leftovers *l, uint64_t limit_ms)
 /* --- record ----------------------------------------------------------------------------------------------- */
 
 /* A pid names a process only together with its start time, both only on one boot of one machine and inside one PID
- * namespace: the record has all four, and what does not fit is left alone until its boot or its namespace is over. Who is
- * killed is decided by the cookie and by the name of the control group, never by a pid from the record.
+ * namespace: the record has all four, and a record that does not match is kept until its boot or its namespace is
+ * over. The cookie and the name of the control group decide which processes are killed, never a pid from the record.
  *
- * At a start without dead jobs all this is four directories that are opened and mostly not there. */
+ * At a start without dead jobs all this is four directories that are opened and usually missing. */
 
 enum {
     RECORDS_MAX = 256, /* looked at; a user has fewer jobs on one host */
@@ -465,7 +463,7 @@ static bool look_where_we_are(struct record *r)
     return true;
 }
 
-/* What pids are worth: this boot, this namespace. Both are the same for our whole life, and the agent's. */
+/* The scope of pids: this boot, this namespace. Both are the same for our whole life, and the agent's. */
 static bool where_are_we(struct record *r)
 {
     static struct record here;
@@ -476,7 +474,7 @@ static bool where_are_we(struct record *r)
     return true;
 }
 
-/* Under a name that no reader takes for a record, then renamed: nobody ever sees half of one. */
+/* Under a name that no reader accepts as a record, then renamed: no reader ever sees half of one. */
 static bool put_file(int dir, const char *name, const struct buf *text)
 {
     char draft[COOKIE_CHARS + 16];
@@ -543,7 +541,7 @@ static bool is_of(const char *name, const char *cookie)
            (strncmp(name, cookie, RUNTIME_NAME_DIGITS) == 0 && name[RUNTIME_NAME_DIGITS] == '.');
 }
 
-/* By a descriptor of its own, since closedir takes it along. NULL: there is none, or no memory. */
+/* With a separate descriptor, because closedir closes it. NULL: no directory, or no memory. */
 static DIR *entries_of(int dir)
 {
     int copy = fcntl(dir, F_DUPFD_CLOEXEC, 0);
@@ -579,7 +577,7 @@ void record_remove(const char *cookie)
 
 /* --- look ------------------------------------------------------------------------------------------------ */
 
-/* A text file of this user's, with a NUL behind its end. False: there is none, it is empty, or another user owns it. */
+/* A text file of this user's, with a NUL after its end. False: it is missing or empty, or another user owns it. */
 static bool read_own_file(int dir, const char *name, char *text, size_t size)
 {
     struct stat st;
@@ -593,7 +591,7 @@ static bool read_own_file(int dir, const char *name, char *text, size_t size)
     return n > 0 && (size_t)n == strlen(text);
 }
 
-/* False: no record of ours. */
+/* False: not one of our records. */
 static bool read_record(int dir, const char *name, struct record *r)
 {
     char text[RECORD_MAX];
@@ -601,17 +599,18 @@ static bool read_record(int dir, const char *name, struct record *r)
            strcmp(r->cookie, name) == 0;
 }
 
-/* A zombie holds its pid and start time, and starts nobody any more. That holds when its last thread has ended, not before:
- * while the agent is dying thread by thread, a worker that it has just cloned takes a thread that is left for its parent,
- * and runs on, with the agent's environment and without the cookie until its execve. Whoever looked then would find
- * nobody, and take the record away. */
+/* A zombie keeps its pid and start time, and starts no process any more. That holds when its last thread has ended,
+ * not before: while the agent is dying thread by thread, a worker that it has just cloned gets a remaining thread as
+ * its parent, and runs on, with the agent's environment and without the cookie until its execve. A check at that
+ * moment would find no worker, and remove the record. */
 static bool is_alive(const struct record_process *p)
 {
     struct proc_stat stat;
     return procfs_stat(p->pid, &stat) && stat.start_ticks == p->start_ticks && !proc_stat_is_dead(&stat);
 }
 
-/* Of another PID namespace nobody has a number here. But with its last process it is gone, and with it all that the job was. */
+/* A process of another PID namespace has no number here. But the namespace ends with its last process, and the job
+ * with it. */
 static bool is_running(const struct record *r, const struct record *here)
 {
     return r->pid_namespace == here->pid_namespace ? is_alive(&r->guardian) || is_alive(&r->agent)
@@ -653,7 +652,7 @@ static void take_turn(int dir)
         poll(NULL, 0, TURN_MS);
 }
 
-/* True when nothing is left of the job and its files, whoever was the first to see to that. */
+/* True when nothing is left of the job and its files, whichever process removed them. */
 static bool bury_in_turn(int dir, struct record *r, bool quiet)
 {
     char cookie[sizeof(r->cookie)];
@@ -681,8 +680,8 @@ static bool look_at(int dir, const char *name, const struct record *here, bool q
     return bury_in_turn(dir, &r, quiet);
 }
 
-/* What a job has left that was killed before it had a record: a FIFO of workers' timers that nobody reads any more, the
- * draft of a record. */
+/* Files of a job that was killed before it had a record: a FIFO of workers' timers without a reader, the draft of a
+ * record. */
 static void remove_litter(int dir, const char *name)
 {
     struct stat st;
@@ -749,7 +748,7 @@ static uint64_t age_ms(const struct record_process *p)
     return now_ms > start_ms ? now_ms - start_ms : 0;
 }
 
-/* A job of another PID namespace has pids that mean nothing here, and mostly a network of its own. */
+/* A job of another PID namespace has pids that mean nothing here, and usually a separate network. */
 static bool find_job(int dir, const char *cookie, const struct record *here, struct record_job *job)
 {
     struct record r;

@@ -47,10 +47,10 @@ bool runtime_dir_find(char path[PATH_MAX]);
 
 /* --- record text ------------------------------------------------------------------------------------------ */
 
-/* What a running job leaves in a file about itself, as text.
+/* A running job's description of itself in a file, as text.
  *
- * The next start of ddprun on this host reads it. It kills by it, so nothing in it is believed that does
- * not look exactly as we write it. */
+ * The next start of ddprun on this host reads it and may kill processes because of it, so a record that differs from
+ * our exact format is ignored. */
 
 enum {
     RECORD_BOOT_CHARS = BOOT_ID_CHARS,
@@ -124,9 +124,9 @@ void record_each(void (*visit)(void *user, const struct record_job *job), void *
 /* Nothing is left of the job: its files go. */
 void record_remove(const char *cookie);
 
-/* Look through the records. Where guardian and agent are both gone, kill what their job has left, say so in a line
- * (unless `quiet`), and remove the record. Jobs that run, jobs of other PID namespaces as long as these are there or may be, and
- * a job that we are a part of ourselves are left alone. */
+/* Read all records. If guardian and agent are both gone, kill the processes that their job left, report it in a line
+ * (unless `quiet`), and remove the record. Running jobs, jobs of other PID namespaces while these exist or may exist,
+ * and a job that contains this process are left alone. */
 void record_sweep(bool quiet);
 
 #endif

@@ -17,7 +17,7 @@
 bool proc_stat_parse(const char *text, struct proc_stat *out)
 {
     unsigned long long start, user, system;
-    /* The name in parentheses may hold anything, also parentheses and spaces: look behind the last one. */
+    /* The name in parentheses may contain any bytes, also parentheses and spaces: continue after the last one. */
     const char *end = strrchr(text, ')');
     if (end == NULL || sscanf(end + 1,
                               " %c %d %d %*d %*d %d %u %*u %*u %*u %*u %llu %llu %*d %*d %*d %*d %d %*d "
@@ -125,7 +125,7 @@ const char *procfs_boot_id(void)
     return id;
 }
 
-/* A child of ours has another. */
+/* Our children have another one. */
 uint64_t procfs_own_start(void)
 {
     static struct {
@@ -140,8 +140,8 @@ uint64_t procfs_own_start(void)
     return own.pid == getpid() ? own.ticks : 0;
 }
 
-/* A container may show the /proc of its host: there "self" is our number outside, and every pid that we read would
- * be that of somebody else here. */
+/* A container may show the /proc of its host: there "self" is our number outside, and every pid in it would be
+ * another process here. */
 bool procfs_is_ours(void)
 {
     char text[32];
@@ -153,7 +153,7 @@ bool procfs_is_ours(void)
 /* The kernel's number of the first one, at every boot (PROC_PID_INIT_INO). */
 #define FIRST_PID_NAMESPACE UINT64_C(0xEFFFFFFC)
 
-/* By its numbers, which everybody may read: who has just one is in no namespace below ours. */
+/* By its numbers, which every user may read: a process with just one is in no namespace below ours. */
 static bool is_below_us(const char *pid)
 {
     char path[64];

@@ -42,12 +42,12 @@ static inline bool proc_stat_is_dying(const struct proc_stat *s)
 
 /* --- pids ------------------------------------------------------------------------------------------------- */
 
-/* The number of a process, and how to hold on to what it means now: numbers are given anew. */
+/* The number of a process, and a handle on its present owner: numbers are reused. */
 
 /* A descriptor of the process that has this number now (Linux 5.3), which the caller closes; -1: errno. */
 int pids_hold(pid_t pid);
 
-/* Signal the process behind the descriptor, whoever has its number meanwhile. False: errno. */
+/* Signal the process of the descriptor, even if its number is reused. False: errno. */
 bool pids_signal(int pidfd, int signal);
 
 /* Do both work here? Looks each time. */
@@ -60,8 +60,8 @@ pid_t pids_newest(void);
  * 1 MiB, or memory is short. The caller frees `out` in any case. */
 bool procfs_read(const char *path, struct buf *out);
 
-/* The first line of /proc/PID/`file`, cut to `size`, with what is not printable as '?': a process may call
- * itself anything. "" when it cannot be read. */
+/* The first line of /proc/PID/`file`, cut to `size`, with unprintable bytes as '?': a process may use any name. ""
+ * when it cannot be read. */
 void procfs_line(pid_t pid, const char *file, char *to, size_t size);
 
 /* False when there is no such process. */

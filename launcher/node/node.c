@@ -71,7 +71,7 @@ static void node_on_timer(uv_timer_t *timer)
 
 /* Start the store here or find it elsewhere, and join the job.
  *
- * The agent is a client of its own store, over TCP like all others: with the store on another host nothing changes
+ * The agent is a client of the store that it hosts, over TCP like all others: with the store on another host nothing changes
  * but the address. A store in this process dies with it, so its silence is not judged. */
 
 /* ASK_MS: time for a store that is there to answer; shorter than the first word about waiting. */
@@ -462,7 +462,7 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
 static void linger_for_others(struct node *n)
 {
     if (n->meet.store != NULL &&
-        n->meet.refused) /* by the rules of an earlier node, which is to be notified */
+        n->meet.refused) /* by the rules of an earlier node, which must be notified */
         store_server_linger(n->meet.store, LINGER_REFUSED_MS);
     const bool others = n->meet.round != NULL && n->meet.round->nnodes > 1;
     if (n->meet.store != NULL && (others || n->meet.waiting.joined > 1))

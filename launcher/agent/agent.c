@@ -1,12 +1,12 @@
 /* agent.c -- see agent.h.
  *
- * One table, states by events; a cell does its work on the struct, appends effects and returns the next state.
- * Every cell is filled: where nothing has to happen it says `ignore`, so that a missing answer is a decision
- * and not an oversight. Cells about the job come first: what follows when nothing of an
- * attempt is left, and what the store decides. Those about workers (run_) stand below.
+ * One table, states by events; a cell changes the struct, appends effects and returns the next state. Every cell is
+ * filled: where nothing has to happen it is `ignore`, so that a missing reaction is a decision and not an oversight.
+ * Cells about the job come first: the consequences of an attempt's end, and the store's decisions. Those about
+ * workers (run_) stand below.
  *
- * The store is told in this order: failed (at once), exited (each worker), cause and stopped (when nothing is left).
- * After `stopped`, or `done` when all ended well, this node does nothing until it hears the verdict. */
+ * The store is notified in this order: failed (at once), exited (each worker), cause and stopped (when nothing is
+ * left). After `stopped`, or `done` when all succeeded, this node does nothing until the verdict arrives. */
 #include "agent/agent.h"
 
 #include "agent/failure.h"
@@ -38,7 +38,7 @@ struct agent {
     bool judged;                  /* the job is over, by the store's word */
     int told_code;                /* exit code of another node's failure; 0 = none was reported */
     bool told;                    /* to stop */
-    bool heard;                   /* the store knows of the failure here */
+    bool heard;                   /* the store has the failure of this node */
     bool hosts;                   /* the store is in this process */
     bool left, store_lost, not_ready;
     enum no_restart no_restart;
@@ -122,8 +122,8 @@ static bool in_hurry(const struct agent *a)
     return a->stop.by_user != 0 || a->stop.stuck;
 }
 
-/* The user has waited long enough already, and what hangs in the kernel may hang for ever: then the verdict, which
- * comes when the slowest node has told, is waited for only a moment. */
+/* The user has waited long enough already, and a process that hangs in the kernel may hang without end: then the
+ * verdict, which arrives when the slowest node has reported, gets only a moment. */
 static enum agent_state await(struct agent *a)
 {
     if (a->store_lost || a->judged)
@@ -194,8 +194,7 @@ static enum agent_state back_off(struct agent *a)
     return AGENT_BACKING_OFF;
 }
 
-/* Between two rounds there is nothing to say yes to; whom the user has taken out of the job takes no part in what
- * comes. */
+/* Between two rounds no growth can be agreed; a node that its user has removed does not take part in later rounds. */
 static enum agent_state judged(struct agent *a, const struct agent_event *e)
 {
     const bool waits = a->state == AGENT_BACKING_OFF || a->state == AGENT_GATHERING;
@@ -228,8 +227,8 @@ static enum agent_state told_waiting(struct agent *a, const struct agent_event *
     return AGENT_DRAINING;
 }
 
-/* The user is told once; when time is up this node has nothing to blame itself for. Whoever has the store would take it
- * from nodes that still run: it stays until they are done, or lost, or its user has had enough. */
+/* The user is notified once; at the time-out this node is not at fault. A node that hosts the store would take it
+ * from nodes that still run: it stays until they are done, or lost, or its user ends it. */
 static enum agent_state linger_on(struct agent *a, const struct agent_event *e)
 {
     const bool is_up = e->now_ms >= a->linger_until_ms;
@@ -240,7 +239,7 @@ static enum agent_state linger_on(struct agent *a, const struct agent_event *e)
     return a->state;
 }
 
-/* Other nodes may need their grace time. The store hears every second that we are here, and we that it is. */
+/* Other nodes may need their grace time. The store gets a heartbeat from us every second, and we get one from it. */
 static enum agent_state await_on(struct agent *a, const struct agent_event *e)
 {
     if (in_hurry(a))
@@ -332,16 +331,17 @@ const struct agent_effect *agent_step(struct agent *a, const struct agent_event 
 
 /* --- workers ------------------------------------------------------------------------------------------------ */
 
-/* The cells about workers: start, end, and the ladder of a stop.
+/* The cells about workers: start, end, and the steps of a stop.
  *
- * Which end of a worker is its own fault: one that we did not ask for. When two workers fail in the same
- * instant we effect for the second one's signal before its end is seen, yet no signal has caused it: the shell
- * says so (`unasked`). It is a failure too, but never the first.
+ * A worker is at fault if its end was not requested. When two workers fail in the same instant, the agent requests
+ * the second one's signal before its end is seen, yet no signal has caused it: the shell reports that (`unasked`). It
+ * is a failure too, but never the first.
  *
- * A worker whose peer dies may be gone before that peer is: its connection breaks while the kernel still takes the dead one
- * apart, or writes its core file. It says so by its exit code (DDP_EXIT_PEER_LOST), or in words (`lost_peer`). Then nobody
- * is stopped for a while (settle_ms), so that whatever fails in that time has failed by itself and is the cause. One that the
- * kernel still takes apart when that time is over has failed, too: its end, and how it ended, is waited for. */
+ * A worker whose peer dies may be gone before that peer is: its connection breaks while the kernel still removes the
+ * dead one, or writes its core file. It reports that by its exit code (DDP_EXIT_PEER_LOST), or in its output
+ * (`lost_peer`). Then no worker is stopped for a while (settle_ms), so that a worker that fails in that time has
+ * failed by itself and is the cause. One that the kernel still removes when that time is over has failed, too: its
+ * wait status is awaited. */
 
 /* As before the first start. */
 static void agent_forget(struct agent *a)
@@ -391,8 +391,8 @@ static void tell_all(struct agent *a, int sig)
 
 /* --- going from state to state -------------------------------------------------------------------------- */
 
-/* The last rung of the ladder. Leftovers may go on having children, so it is repeated until none is left or
- * the time is up; whoever had to be killed before has used up some of it. */
+/* The last step. Leftovers may continue to fork, so it is repeated until none is left or the time is up; earlier
+ * kills have used up some of it. */
 static enum agent_state agent_sweep_kill(struct agent *a)
 {
     a->stop.sweep_hard = true;
@@ -401,7 +401,7 @@ static enum agent_state agent_sweep_kill(struct agent *a)
     return AGENT_SWEEPING;
 }
 
-/* Leftovers get a short grace time of their own, unless patience is used up already. */
+/* Leftovers get a short grace time, unless the time is used up already. */
 static enum agent_state sweep(struct agent *a)
 {
     const uint64_t grace_ms = a->options.grace_ms < AGENT_SWEEP_MS ? a->options.grace_ms : AGENT_SWEEP_MS;
@@ -436,8 +436,8 @@ static void make_cause(struct agent *a, int local_rank)
     agent_emit(a, EFFECT_TELL_FAILED, local_rank, 0);
 }
 
-/* After a stop by the user or the store, or without a store, nothing is a cause any more: workers may end as they like
- * when they are told to. */
+/* After a stop by the user or the store, or without a store, no end is a cause any more: stopped workers may end in
+ * any way. */
 static void note_failure(struct agent *a, int local_rank)
 {
     if (a->stop.by_user != 0 || a->told || a->store_lost)
@@ -547,8 +547,8 @@ static enum agent_state doubt(struct agent *a)
     return AGENT_SETTLING;
 }
 
-/* The same import error ends one worker after the other: another attempt would end like this one, if that is true of all. So
- * nobody is stopped as long as the next one follows soon. Without restarts nothing depends on it. */
+/* The same import error ends one worker after the other: if it ends all, another attempt would end like this one. So
+ * no worker is stopped while the next one follows soon. Without restarts this does not matter. */
 static bool repeats_import_error(const struct agent *a, const struct agent_worker *w)
 {
     const struct agent_worker *first = a->first_failure >= 0 ? &a->workers[a->first_failure] : NULL;
@@ -568,9 +568,9 @@ static enum agent_state wait_for_same(struct agent *a)
     return AGENT_SETTLING;
 }
 
-/* Whose doing is this end? Ours when it died of a signal that we sent, or of whatever it does when told to
- * stop. No clock can tell: a handler ends a worker in less than a millisecond. A SIGKILL before ours is
- * somebody else's, the memory killer's for one, whatever the worker had been told. */
+/* Did ddprun cause this end? Yes, if the worker died of our signal, or exited after it. No clock can show that: a
+ * handler ends a worker in less than a millisecond. A SIGKILL before ours came from another sender, the memory killer
+ * for example, whatever signal the worker had got before. */
 static enum worker_verdict judge(const struct agent *a, const struct agent_worker *w,
                                  const struct agent_event *e)
 {
@@ -666,8 +666,8 @@ static enum agent_state run_heard(struct agent *a, const struct agent_event *e)
     return a->state;
 }
 
-/* Of a worker that has lost a peer the store may hear before it goes with the node that took both away. No better cause can be told
- * then, and this one is none. */
+/* The store may learn of a worker that lost a peer before it drops the node that took both away. No better cause can
+ * be reported then, and this one is none. */
 static void forget_victim_elsewhere(struct agent *a)
 {
     if (a->judged || a->told_code != DDP_EXIT_PEER_LOST)
@@ -750,9 +750,9 @@ static enum agent_state run_user_insists(struct agent *a, const struct agent_eve
 
 /* --- agent facts ------------------------------------------------------------------------------------------ */
 
-/* What agent.h lets others ask, and the exit code: one number for what may have been many ends.
+/* The queries of agent.h, and the exit code: one number for possibly many ends.
  *
- * An end that we caused says nothing about the job: it never makes the code, under no policy. */
+ * An end that ddprun caused is not evidence about the job: it never becomes the exit code, under no policy. */
 
 uint64_t agent_deadline(const struct agent *a)
 {
@@ -903,7 +903,7 @@ static int by_policy(const struct agent *a, int first, int max, int rank0)
     return first;
 }
 
-/* No verdict has come: the code that is known on this node. */
+/* No verdict has arrived: the exit code that this node can compute. */
 static int code_known_here(const struct agent *a)
 {
     if (a->told && a->told_code != 0)

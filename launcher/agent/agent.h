@@ -1,24 +1,23 @@
-/* agent.h -- one node's life: join the job, start the workers, watch them, stop them, hear what comes next, be done.
- * Decisions only.
+/* agent.h -- one node's life: join the job, start the workers, watch them, stop them, get the verdict, end. Decisions
+ * only.
  *
- * agent_step takes what happened and returns effects; effects.c carries the effects out. No process, no clock,
- * no signal, no socket in here: a 30-second grace time costs a test nothing. The whole machine is the table in
- * agent.c.
+ * agent_step takes an event and returns effects; effects.c carries the effects out. It uses no process, clock, signal
+ * or socket: a 30-second grace time costs a test nothing. The whole machine is the table in agent.c.
  *
- * The agent decides about its own processes alone. What concerns the job, who is in it, whether it starts again and
- * what it exits with, the store decides for all nodes and tells each: a round (AGENT_START), a stop
- * (AGENT_TOLD_TO_STOP), a verdict (AGENT_VERDICT). A job of one node goes the same way.
+ * The agent decides about its processes alone. The store decides about the job, its members, its restarts and its
+ * exit code for all nodes and sends each a round (AGENT_START), a stop (AGENT_TOLD_TO_STOP) and a verdict
+ * (AGENT_VERDICT). A job of one node works the same way.
  *
- * Workers are started one at a time: each EFFECT_SPAWN is answered by AGENT_SPAWNED or AGENT_SPAWN_FAILED, and
- * that brings the next one. So a failure in the middle simply starts no more.
+ * Workers are started one at a time: each EFFECT_SPAWN is answered by AGENT_SPAWNED or AGENT_SPAWN_FAILED, and that
+ * brings the next one. So a failure in the middle simply starts no more.
  *
- * A stop goes: the signal (SIGTERM, or the one the user sent) and SIGCONT, so that stopped processes act on
- * it; after the grace time SIGKILL; when the workers are gone, the same ladder for what they left behind,
- * with at most AGENT_SWEEP_MS. What survives SIGKILL for AGENT_UNKILLABLE_MS is left to the report: it never
- * holds up the end.
+ * A stop consists of: the signal (SIGTERM, or the one the user sent) and SIGCONT, so that stopped processes act on
+ * it; after the grace time SIGKILL; when the workers are gone, the same for the processes that they left, with at
+ * most AGENT_SWEEP_MS. A process that survives SIGKILL for AGENT_UNKILLABLE_MS is left to the report: it never
+ * delays the end.
  *
- * An attempt is the life of all workers of a round, from the first start until nothing of them is left. The store
- * hears of its first failure at once, of its end when the last output is taken, and answers with the verdict. */
+ * An attempt is the life of all workers of a round, from the first start until nothing of them is left. The store is
+ * notified of its first failure at once, of its end when the last output is read, and answers with the verdict. */
 #ifndef LAUNCHER_AGENT_AGENT_H
 #define LAUNCHER_AGENT_AGENT_H
 
@@ -52,11 +51,10 @@ enum agent_event_type {
     AGENT_STOP,         /* the user asks to stop (`signal`): first time graceful, second time now */
     AGENT_ALONE,        /* the answer to EFFECT_SIGNAL_REST, at once or later: no descendant is left */
     AGENT_DRAINED,      /* the answer to EFFECT_DRAIN: the attempt's last output is taken */
-    AGENT_TOLD_TO_STOP, /* by the store: another node failed or is lost, or the job grows. `exit_code`: what the job
-                           would exit with for that, 0 = nobody failed */
-    AGENT_HEARD,        /* by the store: it knows of the failure here, and the job is stopped for it */
-    AGENT_VERDICT,    /* by the store, when all nodes have told: `verdict` */
-    AGENT_STORE_LOST, /* the store is gone: no message will follow */
+    AGENT_TOLD_TO_STOP, /* by the store: another node failed or is lost, or the job grows. `exit_code`: the job's exit code for that, 0 = no failure */
+    AGENT_HEARD,        /* by the store: it has the failure of this node, and stops the job for it */
+    AGENT_VERDICT,      /* by the store, when all nodes have told: `verdict` */
+    AGENT_STORE_LOST,   /* the store is gone: no message will follow */
     AGENT_NOT_READY, /* a round came, or was asked for, and this node cannot take part: no log files, refused */
     AGENT_TICK,      /* time has passed; agent_deadline was reached */
     AGENT_EVENTS
@@ -66,7 +64,7 @@ enum agent_event_type {
 struct agent_verdict {
     bool restart;
     uint64_t backoff_ms;                  /* until the next round is joined */
-    enum no_restart no_restart;           /* why there is none */
+    enum no_restart no_restart;           /* the reason for no restart */
     int exit_first, exit_max, exit_rank0; /* what the job exits with, by policy */
 };
 
@@ -78,7 +76,7 @@ struct agent_event {
     int exit_code;
     int signal;
     bool unasked;          /* of AGENT_EXITED: it ended before any signal that we wished for it was sent */
-    bool lost_peer;        /* of AGENT_EXITED: its last words are that a process at the other end is gone */
+    bool lost_peer;        /* of AGENT_EXITED: its output says that a peer is gone */
     uint64_t import_error; /* of AGENT_EXITED: a number for the import error that ended it, 0 = none did */
     int error;
     bool dying; /* of AGENT_TICK: the kernel takes worker `local_rank` apart, which has not ended yet */
@@ -116,11 +114,11 @@ struct agent_effect {
 enum worker_verdict {
     WORKER_PENDING,     /* not started */
     WORKER_ALIVE,       /* runs; in a finished job: could not be killed */
-    WORKER_OK,          /* exit 0, whether it was told to stop or not */
+    WORKER_OK,          /* exit 0, stopped or not */
     WORKER_FAILED,      /* failed by itself */
     WORKER_NOT_STARTED, /* could not be executed: `error` says why */
     WORKER_CONSEQUENCE, /* ended because we stopped it */
-    WORKER_VICTIM, /* gave up by itself because a peer was lost: exit DDP_EXIT_PEER_LOST, or its last words */
+    WORKER_VICTIM, /* gave up by itself because a peer was lost: exit DDP_EXIT_PEER_LOST, or its output */
 };
 
 struct agent_worker {
@@ -195,8 +193,8 @@ enum no_restart agent_no_restart(const struct agent *agent);
  * NO_RESTART_NONE. Of an import error it is known when all workers have ended. */
 enum no_restart agent_never_again(const struct agent *agent);
 
-/* The highest code of all workers here that failed by themselves, 0 = none; and that of local rank 0, -1 = it has none
- * of its own. */
+/* The highest code of all workers here that failed by themselves, 0 = none; and that of local rank 0, -1 = it has
+ * none. */
 int agent_max_code(const struct agent *agent);
 int agent_rank0_code(const struct agent *agent);
 
@@ -209,14 +207,14 @@ bool agent_overstays(const struct agent *agent);
 /* Something could not be killed. */
 bool agent_is_stuck(const struct agent *agent);
 
-/* What ddprun exits with (agent.c):
- *   124       something could not be killed, whatever else happened
- *   what the verdict says for --exit_code; without one, what is known here:
+/* ddprun's exit code (agent.c):
+ *   124       a process could not be killed, in any case
+ *   the verdict's code for --exit_code; without a verdict:
  *   128 + n   the user stopped it with signal n before anything failed
- *   123       the store was lost before it knew of a failure: what fails here without its knowing may be a consequence
- *             of the loss, and all nodes are to end alike
+ *   123       the store was lost before it had a failure: a later failure here may be a consequence of the loss, and
+ *             all nodes must end alike
  *   else by the policy: `first` the code of the first failure; `max` the highest code of all workers that failed
- *   by themselves; `rank0` the code of local rank 0, unless we ended it or it never ran: then the first failure's.
+ *   by themselves; `rank0` the code of local rank 0, unless ddprun ended it or it never ran: then the first failure's.
  * The code of a worker is its exit code, 128 + n for a signal, 126/127 for cannot run / not found. */
 int agent_exit_code(const struct agent *agent);
 

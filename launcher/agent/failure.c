@@ -22,7 +22,7 @@ int failure_code(const struct failure *c)
     return ending_code(&how);
 }
 
-/* "SIGSEGV". Real-time signals have no names of their own; they are counted from the first, as in kill -l. */
+/* "SIGSEGV". Real-time signals have no names; they are counted from the first, as in kill -l. */
 void signal_name(char out[ENDING_MAX], int sig)
 {
     const char *abbrev = sigabbrev_np(sig);

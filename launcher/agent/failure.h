@@ -8,7 +8,7 @@
 /* Return the exit code of ddprun for this failure; 0 = it is a reason to start again, not a failure. */
 int failure_code(const struct failure *cause);
 
-/* How a worker ended, in words: one place for "exit 7" and "killed by SIGSEGV (signal 11)". */
+/* A worker's end as text: one place for "exit 7" and "killed by SIGSEGV (signal 11)". */
 
 enum { ENDING_MAX = 96 };
 

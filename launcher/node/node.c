@@ -498,8 +498,8 @@ static void close_node(struct node *n)
     store_server_stop(n->meet.store);
 }
 
-/* On the stack, because this process does nothing else and returns the exit code. Whatever fails after the loop
- * exists, it runs until all handles are closed: the function has one exit. */
+/* On the stack, because this process does nothing else and returns the exit code. After the loop exists, any failure
+ * runs it until all handles are closed: the function has one exit. */
 int node_run(void *arg, int lifeline)
 {
     const struct node_job *job = arg;

@@ -63,7 +63,7 @@ static bool is_variable(const char *entry, const char *name)
     return strncmp(entry, name, len) == 0 && entry[len] == '=';
 }
 
-/* What no worker will ever see as it stands here, and what it stands for; NULL when it is what it says. */
+/* The meaning of a value that no worker gets as it is printed here; NULL when it is literal. */
 static const char *stands_for(const struct plan *plan, const char *entry)
 {
     static const char *const ranks[] = { "RANK",      "WORLD_SIZE",     "GROUP_RANK", "GROUP_WORLD_SIZE",
@@ -128,7 +128,7 @@ static bool print_nodes(struct buf *out, const struct plan *plan)
     return ok && text_put_ms(out, m->join_ms) && buf_printf(out, " to come together (%s)\n", m->join_knob);
 }
 
-/* What the workers have in common. A port of 0 is not known before the store listens. */
+/* The values that all workers share. A port of 0 is unknown before the store listens. */
 static bool print_head(struct buf *out, const struct plan *plan)
 {
     bool ok = buf_printf(out, "job %s: %d worker%s on %s, store at %s:", plan->job, plan->nproc,
@@ -287,7 +287,7 @@ bool plan_print_json(const struct plan *plan, struct buf *out)
 
 enum { FROM_MAX = 2 * SCHEDULER_TEXT_MAX + 100, WIDTH_MIN = 19, WIDTH_MAX = 40 };
 
-/* One value in words. */
+/* One value as text. */
 struct shown {
     const char *name;
     char text[SCHEDULER_TEXT_MAX], from[FROM_MAX];
@@ -345,8 +345,8 @@ static void print_value(const struct cli *cli, enum scheduler_value_id id, char 
     }
 }
 
-/* Who has said it; and what the scheduler would have said. An endpoint on the command line overrules
- * address and port together, though neither option was given. */
+/* The origin of a value; and the scheduler's value. An endpoint on the command line overrules address and port
+ * together, though neither option was given. */
 static void print_origin(const struct scheduler *s, const struct cli *cli, enum scheduler_value_id id,
                          struct shown *shown)
 {

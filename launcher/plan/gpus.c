@@ -49,7 +49,7 @@ static bool next_entry(struct entries *e, char out[GPU_NAME_MAX])
     return true;
 }
 
-/* Leave the number at the front: "01gpu" -> "1". False when there is none, or no GPU has it. */
+/* Leave the number at the front: "01gpu" -> "1". False without one, or if no GPU has it. */
 static bool number_entry(struct gpu_list *list, char entry[GPU_NAME_MAX])
 {
     char *end;
@@ -76,7 +76,7 @@ static bool is_listed(const struct gpu_list *list, const char *entry)
     return false;
 }
 
-/* UUIDs are taken on trust: without asking the driver nobody knows whether they exist. */
+/* UUIDs are not checked: only the driver has the list. */
 static void named_gpus(struct gpu_list *list, const char *visible)
 {
     struct entries e = { .at = visible, .kind = "" };

@@ -25,9 +25,9 @@ struct gpu_list {
 /* `visible` is the value of CUDA_VISIBLE_DEVICES, NULL when it is not set. */
 void gpus_list(struct gpu_list *list, const char *visible, int physical);
 
-/* How many workers `want` makes on a machine with these GPUs and `cpus` usable CPUs. More workers than GPUs
- * is DDP_ERR_ARG with both numbers, except where they share GPUs, and where there is none or
- * CUDA_VISIBLE_DEVICES hides all: a CPU job. */
+/* The number of workers for `want` on a machine with these GPUs and `cpus` usable CPUs. More workers than GPUs is
+ * DDP_ERR_ARG with both numbers, except where they share GPUs, and without GPUs or where CUDA_VISIBLE_DEVICES hides
+ * all: a CPU job. */
 ddp_status gpus_workers(const struct gpu_list *list, struct cli_nproc want, bool share, int cpus, int *nproc,
                         struct ddp_err *err);
 

@@ -60,7 +60,7 @@ static long count_ranges(const char *at, const char *end)
     return n;
 }
 
-/* The index-th of them, with its zeros in front; "" when there is none. */
+/* The index-th of them, with its leading zeros; "" without one. */
 static void print_number(const char *at, const char *end, long index, char *out, size_t size)
 {
     struct range r;
@@ -100,7 +100,7 @@ static long item_hosts(const char *at, const char *end)
     return n;
 }
 
-/* Hosts that stand for one step of the brackets that begin at `at`: the product of those behind them. */
+/* The number of hosts for one step of the brackets that begin at `at`: the product of the later ones. */
 static long hosts_behind(const char *at, const char *end)
 {
     const char *close = memchr(at, ']', (size_t)(end - at));

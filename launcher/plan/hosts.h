@@ -10,21 +10,22 @@
 
 enum { HOST_NAME_SIZE = 256, HOST_LIST_MAX = 65536, HOST_WORDS_MAX = 4096 };
 
-/* What a launcher wants to know of a list. */
+/* A launcher's facts of a list. */
 struct host_list {
     int n; /* different hosts */
     char first[HOST_NAME_SIZE];
-    int here; /* where this host stands, from 0; -1 = it is not there, or nobody has looked */
+    int here; /* the position of this host, from 0; -1 = it is missing, or was not searched */
 };
 
 /* False: `text` is no such list, or names more than HOST_LIST_MAX. */
 bool host_list_slurm(const char *text, struct host_list *out);
 
-/* `counted`: each name has a number behind it. `here` is this host's name; of two names the part before the first dot is
- * compared, as schedulers and hosts do not agree about the domain. False: there is no name, or more than HOST_WORDS_MAX. */
+/* `counted`: each name is followed by a number. `here` is this host's name; the part of two names before the first
+ * dot is compared, because schedulers and hosts do not agree about the domain. False: no name, or more than
+ * HOST_WORDS_MAX. */
 bool host_list_words(const char *text, bool counted, const char *here, struct host_list *out);
 
-/* Host number `index` of a list in Slurm's form. False when there is none. */
+/* Host number `index` of a list in Slurm's form. False without one. */
 bool host_list_slurm_at(const char *text, int index, char name[HOST_NAME_SIZE]);
 
 /* Slurm's "4(x3),2": how many tasks node number `node` has; 0 when the text does not say. */

@@ -22,9 +22,8 @@
 
 enum { CPUS_MAX = 16384 };
 
-/* Has this machine, or container, a driver at all? To look for a library that is nowhere takes as long as to
- * fork. nvidia-modprobe would load a driver when it is asked for one; WSL has /dev/dxg; a user may have
- * libraries of his own. */
+/* Has this machine, or container, a driver at all? To search for a missing library takes as long as to fork. nvidia-
+ * modprobe would load a driver on request; WSL has /dev/dxg; a user may have private libraries. */
 static bool may_have_driver(void)
 {
     static const char *const traces[] = { "/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg",
@@ -231,7 +230,8 @@ static char *read_whole(int fd, size_t size)
     return text;
 }
 
-/* O_NONBLOCK and S_ISREG, because the path comes from a variable, and opening a FIFO would wait for a writer for ever. */
+/* O_NONBLOCK and S_ISREG, because the path comes from a variable, and opening a FIFO would wait for a writer without
+ * end. */
 char *scheduler_read_file(const char *path)
 {
     struct stat st;

@@ -16,7 +16,7 @@
 
 enum { PATH_SIZE = 160, CACHE_LEVELS_MAX = 16 };
 
-/* What is needed to decide about one GPU. */
+/* The data for the decision about one GPU. */
 struct question {
     const struct numa_look *look;
     const struct gpu_list *gpus;
@@ -148,7 +148,7 @@ static ddp_status add_socket(const struct question *q, struct rank_set *cpus)
 
 /* --- groups of CPUs ----------------------------------------------------------------------------------------- */
 
-/* What group a CPU is in. */
+/* The group of a CPU. */
 typedef ddp_status (*key_fn)(const struct question *q, int cpu, int *key);
 
 /* The lowest CPU of a file's list. */
@@ -198,7 +198,7 @@ static ddp_status complex_of(const struct question *q, int cpu, int *key)
     return best >= 0 ? lowest_in(q, path, key) : unreadable(q, path);
 }
 
-/* A group cannot begin behind its own member; a file that says so is wrong, and would lead us astray. */
+/* A group cannot begin after its own member; such a file is wrong. */
 static ddp_status group_one(const struct question *q, int cpu, key_fn key_of, struct groups *g)
 {
     const ddp_status status = key_of(q, cpu, &g->key[cpu]);

@@ -1,7 +1,6 @@
-/* numa.h -- which CPUs are near a worker's GPU (--numa_binding), from what /sys says.
+/* numa.h -- the CPUs that are near a worker's GPU (--numa_binding), from /sys.
  *
- * Which machine that is does not matter here: files and GPUs are asked through two functions, so that a test brings a
- * machine of its own as text. */
+ * Two functions provide the files and the GPUs, so that a test can supply any machine as text. */
 #ifndef LAUNCHER_NUMA_H
 #define LAUNCHER_NUMA_H
 

@@ -27,8 +27,8 @@ static bool has_endpoint(const struct cli *cli)
     return cli->endpoint.host[0] != '\0' && !cli->standalone;
 }
 
-/* A port that nobody asked for may be exchanged for a free one when nobody else has to know it; one that was
- * asked for is obeyed or refused. */
+/* A default port may be replaced by a free one when no other node needs to know it; a requested one is used or
+ * rejected. */
 static void choose_place(struct plan_meeting *m, const struct cli *cli)
 {
     const bool endpoint = has_endpoint(cli), port_given = cli_gives(cli, OPT_MASTER_PORT);
@@ -43,10 +43,10 @@ static void choose_place(struct plan_meeting *m, const struct cli *cli)
     m->port_may_change = !port_given && !m->elsewhere;
 }
 
-/* Whoever says --timeout means that, else torchrun's key, else torchrun's default. The knob's name goes
- * along, since every message about this time must name the option that would change it. Torchrun speaks of
- * intervals and attempts where we have one time: their product. With any free port the job begins at once, because no other node
- * can know the port yet. */
+/* --timeout has priority, then torchrun's key, then torchrun's default. The option's name is kept with the value,
+ * because every message about this time must name the option that would change it. Torchrun uses an interval and a
+ * number of attempts where we have one time: their product. With any free port the job begins at once, because no
+ * other node can know the port yet. */
 static void choose_times(struct plan_meeting *m, const struct cli *cli)
 {
     const struct cli_rdzv_conf *conf = &cli->rdzv_conf;
@@ -87,7 +87,7 @@ static void guess(struct plan *plan)
     snprintf(plan->master_addr, sizeof(plan->master_addr), "%s", m->host);
 }
 
-/* Of torchrun's defaults "none" is one, too, but for a node that meets nobody and names no port. */
+/* "none" is also a default of torchrun, but not for a node that meets no other and names no port. */
 static const char *made_up_name(const struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -128,9 +128,8 @@ static void choose_worker_store(struct plan *plan)
         torch->version, torch->dir);
 }
 
-/* Several nodes must call their job the same without being told; "none" is torchrun's name for it. One node
- * needs no name that others know, and gets one of its own: two jobs of one user on one machine are then
- * told apart. */
+/* Several nodes must use the same default name for their job; "none" is torchrun's. A single node needs no common
+ * name and gets a random one, which separates two jobs of one user on one machine. */
 static bool plan_meet(struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -240,7 +239,7 @@ static void note_nodes(struct plan *plan)
                   conf->unknown);
 }
 
-/* PET_STRATEGY and the like: torchrun would read it, this version cannot. The user should know. */
+/* PET_STRATEGY and others: torchrun would read them, this version cannot. The user should know. */
 static void note_idle_default(struct plan *plan)
 {
     const char *option;
@@ -252,7 +251,7 @@ static void note_idle_default(struct plan *plan)
         plan_note(plan, "%.*s is set, but this version has no such option", len, entry);
 }
 
-/* A dry run shows ranks that nobody has given out yet. */
+/* A dry run shows ranks that are not assigned yet. */
 static void note_guess(struct plan *plan)
 {
     if (plan->settled || !plan->cli->dry_run)
@@ -266,7 +265,7 @@ static void note_guess(struct plan *plan)
                   plan->meeting.nnodes_max, plan->nproc, plan->nproc == 1 ? "" : "s");
 }
 
-/* What the scheduler says and the user does not, and what looks wrong about how we were started. */
+/* The scheduler's values that the user did not set, and problems with the way we were started. */
 static void note_scheduler(struct plan *plan)
 {
     const struct scheduler *s = plan->facts->scheduler;
@@ -365,9 +364,8 @@ struct plan_round plan_same_round(const struct plan *plan, int attempt)
 
 /* --- making a plan ---------------------------------------------------------------------------------------- */
 
-/* The order of decisions: how many workers, what the job is called, where it meets,
- * where output goes, and last each worker's command. What cannot be is refused here, before anything is
- * started. */
+/* The order of decisions: the number of workers, the job's name, the place of the rendezvous, the output, and last
+ * each worker's command. Impossible requests are rejected here, before anything is started. */
 
 /* --- workers and the place to meet ---------------------------------------------------------------------- */
 
@@ -391,7 +389,7 @@ static ddp_status plan_workers(struct plan *plan, struct ddp_err *err)
 
 /* --- output --------------------------------------------------------------------------------------------- */
 
-/* A rank that does not exist is a typing error, and what is typed would be lost. */
+/* A rank that does not exist is a typing error, and the input for it would be lost. */
 static ddp_status check_input(const struct plan *plan, struct ddp_err *err)
 {
     char why[PLAN_RANKS_WORDS];
@@ -423,7 +421,7 @@ static bool needs_prefix(const struct plan *plan)
         writers += plan->workers[r].out.console || plan->workers[r].err.console;
     if (plan->cli->prefix != PREFIX_AUTO)
         return plan->cli->prefix == PREFIX_ON;
-    if (plan->cli->torchrun) /* it passes output on as it is, but for what it tees */
+    if (plan->cli->torchrun) /* it passes output on unchanged, except for teed streams */
         return tees(plan);
     return writers > 1 || (writers == 1 && shares_console(plan)) ||
            plan->cli->origin[OPT_PREFIX_TEMPLATE] == FROM_COMMAND_LINE ||

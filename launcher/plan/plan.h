@@ -17,7 +17,7 @@
 
 enum { PLAN_NOTES_MAX = 14, PLAN_PROGRAM_SIZE = 64, PLAN_SENTENCE_MAX = 240 };
 
-/* What the machine is like; all of it borrowed and must outlive the plan. */
+/* The facts of the machine; all of it borrowed and must outlive the plan. */
 struct plan_facts {
     char *const *environ_block;
     int physical_gpus;
@@ -30,10 +30,10 @@ struct plan_facts {
     const char *
         tmp_dir; /* parent of log files when --tee or --redirects come without --log_dir; NULL = none is safe */
     const char *tmp_note;              /* why that is not the one that the user has named, or NULL */
-    const struct scheduler *scheduler; /* around us; NULL = nobody has asked */
+    const struct scheduler *scheduler; /* around us; NULL = not read */
     const struct numa_look *numa;      /* for --numa_binding; NULL without it */
     const struct torch_look *torch; /* that the program will import; NULL = it does not, or none was found */
-    const char *error_stem; /* how paths of error files begin without log directory; NULL = there are none */
+    const char *error_stem; /* the beginning of the paths of error files without log directory; NULL = none */
 };
 
 /* Where one stream of a worker goes. Both = tee; neither: only its last lines are kept, for the report. */
@@ -57,10 +57,10 @@ struct plan_worker {
 /* Where, when and how the nodes meet. */
 struct plan_meeting {
     bool elastic;     /* else static: node ranks are given */
-    bool elsewhere;   /* somebody else has the store, or may: it takes a --rdzv_endpoint or several nodes */
+    bool elsewhere;   /* another node hosts the store, or may: true with a --rdzv_endpoint or several nodes */
     const char *host; /* as the user wrote it, a literal or a name; borrowed */
     int port;         /* 0 = any, with one node only */
-    bool port_may_change; /* nobody asked for this port: take a free one when it is in use, and say so */
+    bool port_may_change; /* a default port: take a free one when it is in use, and report it */
     int nnodes_min, nnodes_max;
     int node_rank; /* -1: the rendezvous decides */
     enum host_store host_store;
@@ -72,7 +72,7 @@ struct plan_meeting {
     char program[PLAN_PROGRAM_SIZE]; /* its name without directories: are all nodes in one job? */
 };
 
-/* What one round of the rendezvous has decided about this node. */
+/* The decisions of one round of the rendezvous about this node. */
 struct plan_round {
     int attempt;  /* rounds before this one: names directories */
     int restarts; /* those of them that a failure caused: TORCHELASTIC_RESTART_COUNT */
@@ -130,8 +130,8 @@ void plan_free(struct plan *plan);
  * that --tee leaves out have none, although `plan->prefix` is set. */
 bool plan_stream_has_prefix(const struct plan *plan, int local_rank, int which);
 
-/* Make the workers' ranks and paths anew for a round. What borrowed the old ones must be gone. DDP_ERR_ARG: only a
- * pattern of --log_file that gives two workers one file. */
+/* Compute the workers' ranks and paths again for a round. All borrowers of the old ones must be gone. DDP_ERR_ARG:
+ * only a pattern of --log_file that gives two workers one file. */
 ddp_status plan_round(struct plan *plan, const struct plan_round *round, struct ddp_err *err);
 
 /* The round that this node has now, but the next attempt of it: for a job of one node. */
@@ -147,7 +147,8 @@ bool plan_gets_input(const struct plan *plan, int local_rank);
 /* Does the user want colours on a terminal? NO_COLOR (https://no-color.org) and TERM=dumb say no. */
 bool plan_wants_colour(const struct plan *plan);
 
-/* Where the workers' flight records are to be: for flight_path(); NULL = nowhere. Borrowed from the plan, or the environment. */
+/* The place of the workers' flight records: for flight_path(); NULL = nowhere. Borrowed from the plan, or the
+ * environment. */
 const char *plan_flight(const struct plan *plan);
 
 /* The environment of one worker, with the port that the plan has now. DDP_OK: free with worker_env_free,
@@ -170,8 +171,8 @@ int cpu_count(void);
 ddp_status numa_look_open(struct numa_look *look, struct ddp_err *err);
 void numa_look_close(struct numa_look *look);
 
-/* The text of the file at `path`; yours to free. NULL: there is none, it cannot be read, it is no plain file, or it is longer
- * than SCHEDULER_FILE_MAX. A NULL path is allowed. */
+/* The text of the file at `path`; the caller frees it. NULL: it is missing or unreadable, it is no plain file, or it
+ * is longer than SCHEDULER_FILE_MAX. A NULL path is allowed. */
 char *scheduler_read_file(const char *path);
 
 #endif

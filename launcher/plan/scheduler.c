@@ -1,12 +1,12 @@
 /* scheduler.c -- see scheduler.h.
  *
- * A scheduler is a row of `rows`: the variables that show it, those of the tasks and of the job, its lists of hosts, and the
- * command that starts one launcher on each node. read_tasks and read_hosts work from the row. Only Slurm's and Kubernetes'
- * formats have code of their own.
+ * A scheduler is a row of `rows`: the variables that show it, those of the tasks and of the job, its lists of hosts,
+ * and the command that starts one launcher on each node. read_tasks and read_hosts work from the row. Only Slurm's
+ * and Kubernetes' formats have special code.
  *
- * Variables come from the block that was handed in, and files as text, so a scheduler that is not installed is tested by its
- * variables. A value that is no number or makes no sense counts as not there, because a wrong guess would start a job of the
- * wrong size. */
+ * Variables come from the block that was handed in, and files as text, so a scheduler that is not installed is tested
+ * by its variables. A value that is no number or is impossible counts as missing, because a wrong guess would start a
+ * job of the wrong size. */
 #include "plan/scheduler.h"
 
 #include "tables/worker_env.h"
@@ -40,7 +40,7 @@ static const struct row {
         const char *variable;
         enum list_format format;
     } lists[2];           /* the first that is set counts */
-    read_scheduler *code; /* of a format of its own; NULL = the columns say all */
+    read_scheduler *code; /* for a special format; NULL = the columns suffice */
 } rows[IDS] = {
     [ID_OPEN_MPI] = { .all = { "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE" },
                       .launch = "mpirun --map-by ppr:1:node ddprun",
@@ -163,7 +163,7 @@ __attribute__((format(printf, 2, 3))) static void scheduler_note(struct schedule
     va_end(ap);
 }
 
-/* The next number in `text`, 0 when there is none. What is too long for a number wraps, the same on every node. */
+/* The next number in `text`, 0 without one. A number that is too long wraps, the same on every node. */
 static unsigned long long next_number(const char **text)
 {
     unsigned long long value = 0;
@@ -197,9 +197,9 @@ static int scheduler_entries(const char *text)
     return n;
 }
 
-/* GPUs of this node, by the visible ones or by `count` in `name` where that is less; nothing when neither is there.
- * Slurm's number is the node's, CUDA_VISIBLE_DEVICES what this process may see of it: the smaller one
- * counts. A variable that is empty or negative hides all GPUs on purpose, and nothing is said then. */
+/* GPUs of this node, by the visible ones or by `count` in `name` where that is less; nothing without both. Slurm's
+ * number is the node's, CUDA_VISIBLE_DEVICES this process's part of it: the smaller one counts. A variable that is
+ * empty or negative hides all GPUs on purpose, so nothing is reported then. */
 static void scheduler_put_gpus(struct scheduler *s, const struct scheduler_facts *f, const char *name)
 {
     const char *visible = env_find(f->environ_block, "CUDA_VISIBLE_DEVICES");
@@ -225,7 +225,7 @@ static void scheduler_per_task(struct scheduler *s)
         scheduler_put(s, SCHEDULER_ADDRESS, "127.0.0.1", "all tasks are on this node");
 }
 
-/* The hosts in a list; false when there is none that can be read. */
+/* The hosts in a list; false without a readable one. */
 static bool list_read(const struct list *l, const struct scheduler_facts *f, struct host_list *out)
 {
     const char *text = scheduler_env(f, l->variable);
@@ -307,7 +307,7 @@ static void slurm_address(struct scheduler *s, const struct scheduler_facts *f, 
         scheduler_note(s, "%s=%.120s is no list of hosts; say --master_addr", list.variable, text);
 }
 
-/* Each component has a job number of its own, and so a rendezvous of its own. */
+/* Each component has a separate job number, and so a separate rendezvous. */
 static void note_components(struct scheduler *s, const struct scheduler_facts *f)
 {
     const int components = scheduler_number(f, "SLURM_HET_SIZE");
@@ -361,11 +361,11 @@ static void read_slurm(struct scheduler *s, const struct scheduler_facts *f)
 
 /* Processes that mpirun or mpiexec has started (Open MPI, MPICH's Hydra).
  *
- * Both give a process its number and the number of processes on its node, and neither gives the address of number 0. The
- * address comes from the batch system around them if there is one, and from the user elsewhere.
+ * Both give a process its number and the number of processes on its node, and neither gives the address of number 0.
+ * The address comes from the batch system around them if it has one, and otherwise from the user.
  *
- * Neither gives the number of the node. With one process on each it is the process' own. With several it follows from the
- * order in which processes were dealt out, which the local number shows: node by node (the default), or in turn. */
+ * Neither gives the number of the node. With one process on each it is the process' own. With several it follows from
+ * the order in which processes were dealt out, which the local number shows: node by node (the default), or in turn. */
 
 static int node_of(const struct scheduler_tasks *t)
 {
@@ -479,14 +479,16 @@ static void read_hosts(struct scheduler *s, const struct scheduler_facts *f, con
 
 /* Pods: indexed Jobs, and PyTorchJobs of Kubeflow's training operator.
  *
- * A pod has an address of its own, so the default port is free and need not be made up.
+ * A pod has a separate address, so the default port is free and need not be made up.
  *
- * An indexed Job gives each pod its number and the host name JOB-NUMBER. With a headless service (subdomain: in the pod's
- * template) pod 0 is JOB-0.SERVICE.NAMESPACE.svc..., and the kubelet writes the pod's own long name into /etc/hosts, from
- * where the rest behind the first dot is taken. The number of pods is in no variable: the user says --nnodes.
+ * An indexed Job gives each pod its number and the host name JOB-NUMBER. With a headless service (subdomain: in the
+ * pod's template) pod 0 is JOB-0.SERVICE.NAMESPACE.svc..., and the kubelet writes the pod's long name into
+ * /etc/hosts, from where the rest after the first dot is taken. No variable has the number of pods: the user sets
+ * --nnodes.
  *
- * The operator speaks of pods: WORLD_SIZE is their number and RANK the number of this one. Newer ones also set torchrun's PET_*
- * variables, which are options here as there; then WORLD_SIZE counts workers and says nothing about pods. */
+ * The operator counts pods: WORLD_SIZE is their number and RANK the number of this one. Newer ones also set
+ * torchrun's PET_* variables, which are options here as there; then WORLD_SIZE counts workers and does not count
+ * pods. */
 
 /* "job-3" -> 3 characters of "job", or the whole when it does not end in a dash and digits. */
 static int stem_of(const char *host)
@@ -498,7 +500,7 @@ static int stem_of(const char *host)
     return (int)(at < len && at > 1 && host[at - 1] == '-' ? at - 1 : len);
 }
 
-/* What stands behind "HOST." in the first long name of it in /etc/hosts; NULL when there is none. */
+/* The rest after "HOST." in the first long name of it in /etc/hosts; NULL without one. */
 static const char *domain_in(const char *hosts, const char *host, size_t *len)
 {
     const size_t short_len = strcspn(host, ".");
@@ -595,7 +597,7 @@ static bool is_here(int id, const struct scheduler_facts *f)
     return one;
 }
 
-/* IDS when there is none of that name. */
+/* IDS when the name is unknown. */
 static int named(const char *name)
 {
     int id = 0;
@@ -741,7 +743,7 @@ static bool scheduler_value_counts(const struct cli *cli, enum scheduler_value_i
     return id != SCHEDULER_JOB || !cli->standalone;
 }
 
-/* What a worker of one task finds in its environment: where it really is, and not what the rendezvous takes it for. */
+/* The environment of a worker of one task: its real place, and not the one that the rendezvous uses. */
 static void give_task(const struct scheduler *s, struct cli *cli)
 {
     const struct scheduler_tasks *t = &s->tasks;

@@ -1,10 +1,10 @@
-/* scheduler.h -- what the scheduler around us says about this job: how many nodes, which one this is, where they meet. Pure:
- * an environment block in, values out, each with the words where it comes from.
+/* scheduler.h -- the scheduler's values for this job: the number of nodes, this node's rank, the place of the rendezvous. Pure:
+ * an environment block in, values out, each with a text about its origin.
  *
  *     defaults  <  scheduler  <  PET_* variables  <  command line         the later wins
  *
- * scheduler_read understands the environment, scheduler_apply writes into the command line what nobody has said there, and
- * says where the two differ. --explain prints both. */
+ * scheduler_read understands the environment, scheduler_apply fills in options that the user did not set, and
+ * reports the differences. --explain prints both. */
 #ifndef LAUNCHER_PLAN_SCHEDULER_H
 #define LAUNCHER_PLAN_SCHEDULER_H
 
@@ -15,7 +15,7 @@
 
 #include <limits.h>
 
-/* What it may tell, and the option that says the same. */
+/* A value that it may provide, and the corresponding option. */
 #define SCHEDULER_VALUES(X)    \
     X(NODES, NNODES)           \
     X(NODE_RANK, NODE_RANK)    \
@@ -41,7 +41,7 @@ enum {
 struct scheduler_facts {
     char *const *environ_block;
     const char *host; /* name of this machine */
-    const char *file; /* text of scheduler_file(); NULL = there is none, or it cannot be read */
+    const char *file; /* text of scheduler_file(); NULL = missing or unreadable */
     bool per_task;    /* one worker for each task, so a task is a node to the rendezvous */
 };
 
@@ -51,7 +51,7 @@ struct scheduler_value {
     char from[SCHEDULER_TEXT_MAX];
 };
 
-/* What runs where: tasks are copies of ddprun that the scheduler has started. */
+/* The layout of tasks: tasks are copies of ddprun that the scheduler has started. */
 struct scheduler_tasks {
     bool known;
     int tasks, task; /* of all nodes; the number of this one */
@@ -66,7 +66,8 @@ enum scheduler_reach { REACH_ALL, REACH_PERHAPS_ONE, REACH_ONE };
 struct scheduler_finding {
     struct finding found; /* code FINDING_NONE = nothing is wrong */
     bool fatal;
-    bool mine; /* this task says so: the first of its node, so that nobody reads it eight times */
+    bool
+        mine; /* this task reports it: the first of its node, so that it is printed once and not eight times */
 };
 
 struct scheduler {
@@ -89,8 +90,8 @@ const char *scheduler_file(char *const *environ_block);
 ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct scheduler_facts *facts,
                           struct ddp_err *err);
 
-/* Give `cli` what nobody else has given. It borrows text of `s`, which must outlive it. Says what is wrong with the layout in
- * s->finding, and in s->notes what the user has said otherwise. DDP_ERR_ARG: a value cannot be. */
+/* Fill in the options of `cli` that are not set. It borrows text of `s`, which must outlive it. s->finding has
+ * problems of the layout, s->notes the options that the user has set differently. DDP_ERR_ARG: an impossible value. */
 ddp_status scheduler_apply(struct scheduler *s, struct cli *cli, struct ddp_err *err);
 
 /* --explain: the rule and each value with where it comes from, for a person or as one JSON object (dry_run.c). False when memory is

@@ -1,13 +1,13 @@
 /* worker.c -- see worker.h.
  *
- *     PROGRAM        what is executed
+ *     PROGRAM        command
  *     ./train        ./train ARGS
  *     train.py       python3 -u train.py ARGS
  *     -m pkg.mod     python3 -u -m pkg.mod ARGS
  *     --run_path     python3 -u -c '(runpy)' train.py ARGS
  *
  * Which python: $PYTHON_EXEC, else the first python3 in the worker's PATH, which is the one of an activated
- * virtual environment. torchrun takes the one that runs torchrun; a C program has none of its own. */
+ * virtual environment. torchrun takes the one that runs torchrun; a C program has none. */
 #include "plan/worker.h"
 
 #include "plan/plan.h"
@@ -54,14 +54,14 @@ void plan_output_free(struct plan_worker *w)
 
 static const char rank_name[] = "local_rank"; /* torchrun's macro is ${local_rank} */
 
-/* What runpy needs, in as few words as torchrun's own: argv as the script expects it. */
+/* The shortest program for runpy, as torchrun's: argv as the script expects it. */
 static const char run_path_code[] =
     "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')";
 
 enum { FRONT_MAX = 4 };
 
-/* The name decides, not the file's content: the file may be on PATH, or made by the time it runs. Started as torchrun,
- * every program is Python's unless it was said otherwise. */
+/* The name decides, not the file's content: the file may be on PATH, or created later. Started as torchrun, every
+ * program is for Python unless an option says otherwise. */
 static bool is_python(const struct cli *cli)
 {
     size_t len = strlen(cli->program);
@@ -103,7 +103,7 @@ static size_t interpreter_words(const struct cli *cli, const char *python_exec, 
     if (!is_python(cli))
         return 0;
     words[n++] = interpreter(python_exec);
-    words[n++] = "-u"; /* unbuffered: its last words must not be lost in its own buffer */
+    words[n++] = "-u"; /* unbuffered: its last output must not be lost in its buffer */
     if (cli->run_path) {
         words[n++] = "-c";
         words[n++] = run_path_code;
@@ -113,7 +113,7 @@ static size_t interpreter_words(const struct cli *cli, const char *python_exec, 
     return n;
 }
 
-/* Length of the mark at `at`, 0 when there is none. torchrun also knows it without braces. */
+/* Length of the mark at `at`, 0 without one. torchrun also accepts it without braces. */
 static size_t mark_length(const char *at, bool braces_only)
 {
     const size_t len = sizeof(rank_name) - 1;
@@ -152,7 +152,7 @@ static bool add_rank_argument(struct buf *text, const struct cli *cli, int local
     return buf_printf(text, "--%s=%d", cli->rank_argument, local_rank) && buf_append(text, "", 1);
 }
 
-/* Pointers first, their texts behind them: one block, one free. */
+/* Pointers first, then their texts: one block, one free. */
 static char **pack(const struct buf *text, size_t n)
 {
     size_t pointers = (n + 1) * sizeof(char *);
@@ -190,7 +190,7 @@ char **program_argv(const struct cli *cli, const char *python_exec, int local_ra
 /* The environments of the workers: what all of them have is put together once, what differs is added when
  * one is started. */
 
-/* To the rendezvous a task is a node; its worker is told the places of machines, as in every other job. */
+/* To the rendezvous a task is a node; its worker gets the places of machines, as in every other job. */
 static void tell_task(struct env_facts *facts, const struct cli_task *task)
 {
     facts->local_world_size = task->local_world_size;
@@ -215,7 +215,7 @@ static void tell_rank0_store(struct env_facts *facts, const struct plan *plan)
         facts->master_addr = plan->rank0_addr;
 }
 
-/* What differs between the workers of a node. */
+/* The differences between the workers of a node. */
 static void tell_worker(struct env_facts *facts, const struct plan *plan, int local_rank)
 {
     const struct plan_worker *w = &plan->workers[local_rank];
@@ -337,21 +337,21 @@ ddp_status plan_env(const struct plan *plan, int local_rank, struct worker_env *
 
 /* --- plan output ------------------------------------------------------------------------------------------ */
 
-/* The second step of the plan: what a round decides about each worker, and where its output goes.
+/* The second step of the plan: a round's decisions about each worker, and the targets of its output.
  *
- * Where a stream goes:
+ * The targets of a stream:
  *
  *     options                     console   file
  *     none                        yes       -
  *     --log_dir=D                 yes       D/<job>_<random>/attempt_0/<local rank>/stdout.log
  *     --log_dir=D --redirects=1   -         the same
- *     --redirects=1               -         below $TMPDIR, and the user is told where
+ *     --redirects=1               -         below $TMPDIR, and ddprun prints where
  *     --log_dir=D --tee=1         yes       only the streams that the map names have files
  *     --log_dir=/dev/null         yes       none at all
- *     --log_file=P                yes       as P says, below D/<job>_<random> when D is given, too
+ *     --log_file=P                yes       by P, below D/<job>_<random> when D is given, too
  *
- * The random text keeps two runs of one job from writing over each other's logs. *
- * Names may hold ranks, so they are made anew for each round. */
+ * The random text keeps two runs of one job from overwriting each other's logs.
+ * Names may contain ranks, so they are computed again for each round. */
 
 /* torchrun's way of saying that no files are wanted, even where a map names some. */
 static bool to_nowhere(const struct cli *cli)
@@ -499,7 +499,7 @@ static int by_file(const void *a, const void *b)
     return order != 0 ? order : x->worker->local_rank - y->worker->local_rank;
 }
 
-/* Both streams of one worker may have one file, as behind "2>&1". Two workers only when it was said. */
+/* Both streams of one worker may have one file, as after "2>&1". Two workers only on request. */
 static ddp_status share(const struct plan *plan, struct named *a, struct named *b, struct ddp_err *err)
 {
     a->stream->shared = b->stream->shared = true;

@@ -29,7 +29,7 @@ bool plan_log_root(struct plan *plan);
 /* DDP_ERR_ARG when log files would need a temporary directory and none is safe. */
 ddp_status plan_check_tmp_dir(const struct plan *plan, struct ddp_err *err);
 
-/* What the environments of all workers have in common. */
+/* The common part of all workers' environments. */
 ddp_status plan_environment(struct plan *plan);
 
 /* New text; NULL when memory is short. */
@@ -38,7 +38,7 @@ char *plan_text_of(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* A sentence for the user, left out when memory is short. */
 void plan_note(struct plan *plan, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* What a round has given the worker; the next one gives it anew. */
+/* A round's values for the worker; the next one sets them again. */
 void plan_output_free(struct plan_worker *w);
 
 #endif

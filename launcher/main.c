@@ -30,7 +30,7 @@ extern char **environ;
 
 enum { NONCE_CHARS = 8, HOST_MAX = 256, START_TIME_MAX = 32, TMP_NOTE_MAX = SAFE_DIR_WHY_MAX + 64 };
 
-/* What is looked up once for a start, and what the plan's facts point to. */
+/* The facts that are read once for a start; the plan's facts point to them. */
 struct looked_up {
     char nonce[NONCE_CHARS + 1], cookie[COOKIE_CHARS + 1];
     char start_time[START_TIME_MAX], error_stem[PATH_MAX];
@@ -61,7 +61,7 @@ static int cannot_begin(const struct ddp_err *err)
     return EXIT_CODE_USAGE;
 }
 
-/* What was asked for goes to stdout; an answer that did not arrive is a failure. */
+/* Print requested text to stdout; text that could not be written is a failure. */
 static int print_out(bool made, struct buf *out)
 {
     bool ok = made && fwrite(out->data, 1, out->len, stdout) == out->len && fflush(stdout) == 0;
@@ -100,7 +100,7 @@ static void make_nonce(char nonce[NONCE_CHARS + 1])
     nonce[NONCE_CHARS] = '\0';
 }
 
-/* Text that nobody else can have: by it the next start knows what this job has left. "" when there is no randomness. */
+/* Unique random text by which the next start identifies the processes of this job. "" without randomness. */
 static void make_cookie(char cookie[COOKIE_CHARS + 1])
 {
     unsigned char bytes[COOKIE_CHARS / 2];
@@ -278,7 +278,7 @@ static void log_explained(const struct scheduler *s, const struct cli *cli)
     buf_free(&out);
 }
 
-/* Every task of a wrong layout ends here, and one of each node says so. */
+/* Every task of a wrong layout ends here, and one of each node reports it. */
 static int cannot_be_meant(const struct scheduler_finding *f)
 {
     if (!f->mine)
@@ -288,7 +288,7 @@ static int cannot_be_meant(const struct scheduler_finding *f)
     return EXIT_CODE_USAGE;
 }
 
-/* What the user leaves open the scheduler may say. */
+/* Fill in the scheduler's values for options that the user did not set. */
 static ddp_status ask_scheduler(struct scheduler *s, struct cli *cli, const char *host, struct ddp_err *err)
 {
     char *file = scheduler_read_file(scheduler_file(environ));
@@ -302,7 +302,7 @@ static ddp_status ask_scheduler(struct scheduler *s, struct cli *cli, const char
     return status;
 }
 
-/* The command line is complete when the scheduler has been asked; only then can it be said whether it all fits. */
+/* The command line is complete after the scheduler was read; only then can the combination be checked. */
 static int begin(struct cli *cli)
 {
     char host[HOST_MAX] = "localhost";

@@ -3,11 +3,11 @@
  * ddprun { OPTION } [ "--" ] PROGRAM { ARGUMENT }
  *     OPTION = "--name" | "--name=value" | "--name" value | "-x" | "-xvalue" | "-x=value" | "-x" value
  *
- * Values come in three rounds, each replacing the one before: defaults, PET_* variables, command line. All go
- * through the same parsers, so a default is text in the table like everything else. The parser stops at the
- * first word that is no option: what follows is the program's, even when it looks like one of ours.
+ * Values come in three rounds, each replacing the one before: defaults, PET_* variables, command line. All use the
+ * same parsers, so a default is text in the table like everything else. The parser stops at the first word that is no
+ * option: the rest belongs to the program, even when it looks like an option.
  *
- * Nothing is read and then ignored: an option is in the table because something obeys it. */
+ * No option is read and then ignored: each one in the table has an effect. */
 #include "cli/cli.h"
 
 #include "cli/cli_table.h"
@@ -24,7 +24,7 @@
 
 /* The defaults of a ddprun that is called torchrun, and which of its options may be empty. */
 
-/* Defaults that differ. What depends on other options is decided where they meet: the job id in plan.c,
+/* Defaults that differ. Those that depend on other options are decided where they meet: the job id in plan.c,
  * prefixes in plan.c, files in worker.c, Python in worker.c. */
 static const struct {
     enum cli_option option;
@@ -44,9 +44,9 @@ const char *cli_preset(const struct cli *cli, enum cli_option option)
     return cli_rows[option].preset;
 }
 
-/* An empty value of these is torchrun's default, as of --rdzv_endpoint=$UNSET in a script: Python's `if not value`. (Of signals
- * it is none, after a traceback; that nobody wants.) That of others is an error there, too, or a text that is empty
- * (--role=), or no ranks and no words. */
+/* An empty value of these is torchrun's default, as of --rdzv_endpoint=$UNSET in a script: Python's `if not value`.
+ * (For signals torchrun prints a traceback and uses none, which is no useful behaviour.) An empty value of others is
+ * an error there, too, or an empty text (--role=), or no ranks and no words. */
 #define FIELD(name) offsetof(struct cli, name), sizeof(((struct cli *)NULL)->name)
 static const struct {
     enum cli_option option;
@@ -59,7 +59,7 @@ static const struct {
 };
 #undef FIELD
 
-/* Make the option one that nobody has given, its default apart; false when torchrun refuses an empty value of it. */
+/* Reset the option to unset, except for its default; false when torchrun rejects an empty value of it. */
 static bool cli_forget(struct cli *cli, enum cli_option option)
 {
     for (size_t i = 0; i < sizeof(can_be_empty) / sizeof(can_be_empty[0]); i++)
@@ -78,12 +78,11 @@ static bool cli_is_torchrun(const char *path)
 
 /* --- checks ----------------------------------------------------------------------------------------------- */
 
-/* What does not go together, because it takes two options to be wrong. What depends on the machine
- * is plan.c's.
+/* Combinations of options that are wrong together. plan.c has those that depend on the machine.
  *
- * A wrong pair is refused here, on every node at once and before anything is started, since many of them would
- * otherwise show as nodes that wait for each other until the time is up. Every check is one function and a row
- * in checks[]; the first that finds something speaks. */
+ * A wrong pair is rejected here, on every node at once and before anything is started, because many of them would
+ * otherwise show as nodes that wait for each other until the time is up. Every check is one function and a row in
+ * checks[]; the first problem is reported. */
 
 bool cli_gives(const struct cli *cli, enum cli_option option)
 {
@@ -137,8 +136,8 @@ static ddp_status check_pairs(const struct cli *cli, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* A node rank that nobody gave would be 0 with torchrun, on every node that forgot it: then two nodes want to be
- * the first, and the others wait. Only who is called torchrun must take it so. */
+/* With torchrun a missing node rank is 0, on every node without one: then two nodes want to be the first, and the
+ * others wait. Only a process that is called torchrun must accept that. */
 static ddp_status check_node_rank(const struct cli *cli, struct ddp_err *err)
 {
     if (cli_gives(cli, OPT_NODE_RANK) && cli->node_rank >= cli->nnodes.max)
@@ -188,8 +187,8 @@ static ddp_status check_one_place(const struct cli *cli, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Several nodes can only meet where all of them know it beforehand. A job that can run with one node may take a free port: others
- * can join once they are told which. */
+/* Several nodes can only meet at an address that all of them have beforehand. A job that can run with one node may
+ * take a free port: others can join once they have its number. */
 static ddp_status check_meeting(const struct cli *cli, struct ddp_err *err)
 {
     const bool endpoint = cli_gives(cli, OPT_RDZV_ENDPOINT) && !cli->standalone;
@@ -289,7 +288,7 @@ static ddp_status read_environment(struct cli *cli, char *const *block, struct d
     return status;
 }
 
-/* Whose variable is "PET_X=..."? NULL: no option's. */
+/* Return the option of the variable "PET_X=...", or NULL. */
 static const struct option_row *row_of_pet(const char *entry)
 {
     char name[OPTION_PET_MAX];
@@ -358,7 +357,7 @@ static ddp_status suggest_option(const char *word, struct ddp_err *err)
     return nearest == NULL ? DDP_ERR_ARG : append_hint(err, nearest);
 }
 
-/* What a variable has said is taken back. */
+/* Undo the values of variables. */
 static ddp_status set_default(struct cli *cli, enum cli_option option, const char *spelled,
                               struct ddp_err *err)
 {
@@ -376,7 +375,7 @@ static ddp_status set_from_line(struct cli *cli, enum cli_option option, const c
     return set_option(cli, option, text, spelled, err);
 }
 
-/* --help wins over everything behind it, and over errors there: who asks for help is not to be corrected. */
+/* --help has priority over everything after it, and over errors there: a user who asks for help needs no correction. */
 bool cli_only_prints(const struct cli *cli)
 {
     return cli->help != HELP_NONE || cli->version || cli->print_man || cli->completion != SHELL_NONE;

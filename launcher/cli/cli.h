@@ -24,7 +24,7 @@
 enum {
     CLI_NPROC_MAX = LIMIT_NPROC, /* workers on one node */
     CLI_NODES_MAX = LIMIT_NODES,
-    CLI_COUNT_MAX = 10000,      /* of --max_restarts and the like */
+    CLI_COUNT_MAX = 10000,      /* of --max_restarts and similar counts */
     CLI_RANK_MAX = 1048575,     /* highest rank that a --tee or --redirects map may name */
     CLI_STDMAP_ITEMS_MAX = 4096 /* entries in such a map */
 };
@@ -43,7 +43,7 @@ enum cli_origin { FROM_DEFAULT, FROM_SCHEDULER, FROM_ENVIRONMENT, FROM_COMMAND_L
 enum nproc_kind {
     NPROC_DEFAULT, /* one per visible GPU, or 1 */
     NPROC_NUMBER,  /* `count` */
-    NPROC_GPU,     /* one per visible GPU; an error when there is none */
+    NPROC_GPU,     /* one per visible GPU; an error without one */
     NPROC_CPU,     /* one per CPU this process may use */
     NPROC_AUTO     /* GPUs, else CPUs */
 };
@@ -107,14 +107,14 @@ enum host_store { HOST_STORE_AUTO, HOST_STORE_YES, HOST_STORE_NO };
 
 enum { CLI_CONF_KEY_MAX = 64 };
 
-/* --rdzv_conf, where torchrun keeps what has an option of its own here. Times are 0 when not given. */
+/* --rdzv_conf, in which torchrun keeps values that have separate options here. Times are 0 when not given. */
 struct cli_rdzv_conf {
     uint64_t join_ms, last_call_ms, keep_alive_ms;
     int keep_alive_attempts;
     enum host_store is_host;
     const char *idle,
         *idle_why; /* a key of torchrun's that does nothing here, and why; static. NULL = none */
-    bool lenient;  /* keys that nobody knows are passed over, as torchrun does */
+    bool lenient;  /* unknown keys are ignored, as torchrun does */
     char unknown[CLI_CONF_KEY_MAX]; /* the last of them; "" = none */
 };
 
@@ -201,7 +201,7 @@ void cli_free(struct cli *cli);
 ddp_status cli_offer(struct cli *cli, enum cli_option option, const char *text, const char *from,
                      struct ddp_err *err);
 
-/* What takes more than one option to be wrong: a sentence, and DDP_ERR_ARG. */
+/* Check combinations of options: a sentence, and DDP_ERR_ARG. */
 ddp_status cli_check(const struct cli *cli, struct ddp_err *err);
 
 /* By the user, on the command line or in the environment, or by the scheduler. */
@@ -219,8 +219,8 @@ bool cli_print_completion(const struct cli *cli, struct buf *out);
 /* Is a text asked for, and no job? Then nothing else in the struct counts. */
 bool cli_only_prints(const struct cli *cli);
 
-/* The first PET_ variable that nothing obeys, "PET_X=..."; NULL: there is none. *option is the option of that name, which
- * is read from the command line alone; NULL: there is none. Borrowed from the block and from the table. */
+/* The first PET_ variable without effect, "PET_X=..."; NULL without one. *option is the option of that name, which is
+ * read from the command line alone; NULL without one. Borrowed from the block and from the table. */
 const char *cli_idle_pet(char *const *environ_block, const char **option);
 
 #endif

@@ -163,7 +163,7 @@ static bool man_options(struct buf *out)
     return ok;
 }
 
-/* What ddprun reads is said in words; what it sets comes from the rows that set it. */
+/* The variables that ddprun reads are listed here; those that it sets come from the rows that set them. */
 static bool man_environment(struct buf *out)
 {
     bool ok = buf_printf(
@@ -188,7 +188,7 @@ static bool man_exit_codes(struct buf *out)
     return ok && man_entry(out, "other", "the exit code of the worker that failed first");
 }
 
-/* Two processes of ours and a worker: three answers to each signal, in this order. */
+/* Our two processes and a worker: three reactions to each signal, in this order. */
 static bool man_signals(struct buf *out)
 {
     bool ok = buf_printf(
@@ -222,7 +222,7 @@ static bool man_findings(struct buf *out)
            findings_print_man(out);
 }
 
-/* The rule and what it gives, one entry for each. */
+/* The rule and its values, one entry for each. */
 static bool man_schedulers(struct buf *out)
 {
     bool ok = buf_printf(
@@ -239,7 +239,7 @@ static bool man_schedulers(struct buf *out)
     return ok;
 }
 
-/* What stands in each line says the schema. */
+/* The schema describes each line. */
 static bool man_events(struct buf *out)
 {
     bool ok = buf_printf(

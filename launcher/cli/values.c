@@ -70,7 +70,7 @@ static int compare_map_ranks(const void *a, const void *b)
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-/* One "RANK:STREAMS", moved behind it and the comma that follows. */
+/* Parse one "RANK:STREAMS" and move past it and the comma that follows. */
 static bool std_item(const char **at, struct std_map_item *item)
 {
     const char *p = *at;
@@ -135,7 +135,7 @@ static ddp_status value_STD_MAP(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Who is not named has `all`, which is 0 when a map was given. */
+/* A rank without an entry has `all`, which is 0 when a map was given. */
 int std_map_get(const struct std_map *map, int local_rank)
 {
     struct std_map_item key = { .rank = local_rank };
@@ -252,8 +252,8 @@ static ddp_status value_SCHEDULER(const char *text, void *to, struct ddp_err *er
     return value_TEXT(text, to, err);
 }
 
-/* The job id becomes part of a directory's name and of what the user reads: it neither leaves the one nor
- * commands the other's terminal. */
+/* The job id becomes part of a directory's name and of messages: it must not leave that directory nor contain control
+ * characters. */
 static ddp_status value_JOB(const char *text, void *to, struct ddp_err *err)
 {
     const char **field = to;
@@ -267,7 +267,7 @@ static ddp_status value_JOB(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* 0 is allowed: the store takes a free port and workers are told which. */
+/* 0 is allowed: the store takes a free port and workers get its number. */
 static ddp_status value_PORT(const char *text, void *to, struct ddp_err *err)
 {
     if (read_whole_number(text, 0, 65535, to))
@@ -357,7 +357,7 @@ static ddp_status value_DURATION(const char *text, void *to, struct ddp_err *err
     return ddp_fail(err, DDP_ERR_ARG, "a time of at most %d days, as 30, 1500ms, 30s, 2m or 1h", DAYS_MAX);
 }
 
-/* The form is that of --grace, but 0 would mean that nobody can ever join. */
+/* The form is that of --grace, but with 0 no node could ever join. */
 static ddp_status value_TIMEOUT(const char *text, void *to, struct ddp_err *err)
 {
     uint64_t *ms = to;
@@ -374,7 +374,7 @@ static ddp_status value_PATTERN(const char *text, void *to, struct ddp_err *err)
     return log_pattern_check(text, err);
 }
 
-/* "4096", "64M": bytes, at *text, moved behind them. 0 when that is no size, or above a PiB. */
+/* Parse "4096", "64M" as bytes at *text and move past them. 0 when that is no size, or above a PiB. */
 static uint64_t size(const char **text)
 {
     static const char units[] = "KMGT";
@@ -533,7 +533,7 @@ static bool conf_is_host(struct cli_rdzv_conf *conf, const char *value)
     return word >= 0;
 }
 
-/* The one value that is true anyway; a file store would have to be obeyed, and cannot be. */
+/* The only value that is supported; a file store is not. */
 static bool conf_tcp(struct cli_rdzv_conf *conf, const char *value)
 {
     (void)conf;
@@ -653,7 +653,7 @@ static ddp_status value_ROLE(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Words with commas between them; two commas are one in a word. Pointers first, their texts behind them. */
+/* Words with commas between them; two commas are one in a word. Pointers first, then their texts. */
 static ddp_status value_FILTERS(const char *text, void *to, struct ddp_err *err)
 {
     struct cli_filters *filters = to;

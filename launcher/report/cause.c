@@ -1,5 +1,5 @@
-/* cause.c -- see cause.h. The words are in tables: spawn_error.c for a program that could not be started, exit_text.c for the end of
- * one that ran, and here for what it wrote last. */
+/* cause.c -- see cause.h. The sentences are in tables: spawn_error.c for a program that could not be started,
+ * exit_text.c for the end of one that ran, and here for its last lines. */
 #include "report/cause.h"
 
 #include "agent/failure.h"
@@ -124,8 +124,8 @@ const char *cause_code_name(const struct report *r, const struct failure *f)
     return or_null(f != NULL ? f->code : r->store.code);
 }
 
-/* Rank, host and end stand in one line, so that a search through the logs of many jobs finds them. For a
- * node or a job the words are complete. Only the agent knows the start of its own worker. */
+/* Rank, host and end stand in one line, so that a search through the logs of many jobs finds them. For a node or a
+ * job the text is complete. Only the agent knows the start of its worker. */
 static bool failure_headline(const struct report *r, const struct failure *f, struct buf *out)
 {
     const bool here = r->elsewhere == NULL;
@@ -207,7 +207,7 @@ bool cause_core(const struct report *r, struct buf *out)
     return end_core(w, r->evidence, r->plan->workers[0].argv[0], out);
 }
 
-/* --- last words ----------------------------------------------------------------------------------------- */
+/* --- last lines ----------------------------------------------------------------------------------------- */
 
 /* Append the part of a line that a terminal shows: the text after its last \r. */
 static bool add_visible(const char *line, size_t len, struct buf *out)

@@ -1,5 +1,5 @@
-/* cause.h -- what is known at the end of a job, and the sentences about its first failure: the record, the headline, why, what
- * helps, the last words and what they mean. Functions that append to `out` append nothing where there is nothing to say, and
+/* cause.h -- the record of a finished job, and the sentences about its first failure: the headline, the reason, the
+ * remedy, the last lines and their meaning. Functions that append to `out` append nothing when a fact is missing, and
  * return false when memory is short. */
 #ifndef LAUNCHER_REPORT_CAUSE_H
 #define LAUNCHER_REPORT_CAUSE_H

@@ -1,7 +1,7 @@
 /* evidence.c -- see evidence.h.
  *
- * Everything read here may be anything: counters of another kernel, a file that a worker wrote, a program that somebody named.
- * So nothing waits (a FIFO has no writer), no link is followed in a worker's directory, and lengths are limited. */
+ * All input is untrusted: counters of another kernel, a file that a worker wrote, a program that the user named. So
+ * nothing blocks (a FIFO has no writer), no link is followed in a worker's directory, and lengths are limited. */
 #include "report/evidence.h"
 
 #include "contain/cgroup.h"
@@ -32,8 +32,8 @@ enum {
     FLAG_MAX = 16
 };
 
-/* Up to `size` bytes, into `bytes`. Empty when the file is not there or cannot be read; never waits.
- * O_NONBLOCK: a FIFO by that name has no writer, and would hold us for ever. */
+/* Read up to `size` bytes into `bytes`. Empty when the file is missing or cannot be read; never blocks. O_NONBLOCK: a
+ * FIFO of that name has no writer, and would block without end. */
 static struct slice file_head(const char *path, char *bytes, size_t size)
 {
     size_t len = 0;
@@ -96,8 +96,8 @@ static void read_pattern(char out[PATTERN_MAX])
     out[strcspn(out, "\n")] = '\0';
 }
 
-/* A relative pattern is looked for where ddprun runs: a worker that has changed its directory has its core there,
- * and is told CORE_LOST with the pattern. */
+/* A relative pattern is resolved where ddprun runs: a worker that has changed its directory has its core there, and
+ * gets CORE_LOST with the pattern. */
 static void find_core(pid_t pid, int signal, time_t began, struct worker_evidence *facts)
 {
     char pattern[PATTERN_MAX], uses_pid[FLAG_MAX], glob[PATH_MAX];
@@ -149,11 +149,11 @@ static void coredump_look(pid_t pid, int status, time_t began, struct worker_evi
         excuse_core(facts);
 }
 
-/* What the files mean is decided in exit_text.c.
+/* exit_text.c interprets the files.
  *
- * Everything is read in the moment in which the worker is reaped, before others are stopped: a minute later
- * its control group is gone, /dev/shm has room again, and the log has moved on. That costs the stop of the
- * others about a tenth of a millisecond, so it is done for the first few failures only. */
+ * Everything is read at the moment when the worker is reaped, before others are stopped: a minute later its control
+ * group is gone, /dev/shm has room again, and the log has moved on. That costs the stop of the others about a tenth
+ * of a millisecond, so it is done for the first few failures only. */
 
 enum {
     WATCHES_MAX = 24,        /* control groups: ours, the job's, those around them, in two hierarchies */
@@ -388,8 +388,8 @@ static void read_log(struct evidence *e)
     }
 }
 
-/* All that has come since the start is gone through again for each worker: its line may have come before we heard
- * of its end. The pids there are the host's, so inside a container they would name strangers. */
+/* All lines since the start are read again for each worker: its line may be older than our notice of its end. The
+ * pids there are the host's, so inside a container they would name other processes. */
 static void ask_log(struct evidence *e, pid_t pid, struct worker_evidence *facts)
 {
     if (!in_first_pid_namespace())
@@ -441,8 +441,8 @@ static void check_cpu(struct worker_evidence *facts)
         snprintf(facts->cpu, sizeof(facts->cpu), "%.*s", (int)strcspn(p + 13, "\n"), p + 13);
 }
 
-/* A tool in front of the program may have moved the worker to a group of its own. Where the log names that,
- * its counters are read, too. */
+/* A tool before the program may have moved the worker to a separate group. If the log names that, its counters are
+ * read, too. */
 static void check_memory(struct evidence *e, struct worker_evidence *facts)
 {
     struct oom_watch counts[WATCHES_MAX];
@@ -563,8 +563,8 @@ const struct worker_evidence *evidence_of(const struct evidence *e, int local_ra
 
 /* --- the error file of a worker ---------------------------------------------------------------------------- */
 
-/* CJSON reads the file: it has a limit for nesting and stops at the given
- * length. What is left to do here is to expect each member to be of any type, or missing. */
+/* CJSON parses the file: it has a limit for nesting and stops at the given length. The code here must expect each
+ * member to be missing or of any type. */
 
 /* A copy of a member's text, "" when it is none; not UTF-8 is made harmless, for it goes to a terminal and into JSON. NULL
  * when memory is short. */
@@ -671,8 +671,8 @@ void error_text_free(struct error_text *text)
 
 /* --- reading it -------------------------------------------------------------------------------------------- */
 
-/* The path was told to a worker, and the worker may be anything: what lies there is opened as if a stranger had
- * put it there. A missing file is the usual case, and no trouble. */
+/* The worker has the path and may be hostile: the file is opened as untrusted. A missing file is the usual case, and
+ * no problem. */
 
 /* O_NONBLOCK, because a FIFO without a writer would block the report. */
 static int open_regular(const char *path, struct ddp_err *err)
@@ -759,8 +759,8 @@ static bool on_noexec(const char *path)
     return statvfs(path, &fs) == 0 && (fs.f_flag & ST_NOEXEC) != 0;
 }
 
-/* On a noexec mount access(2) says no whatever the file's bits are. There the bits alone are looked at, so that
- * the two reasons can be told apart: chmod helps against one of them only. */
+/* On a noexec mount access(2) fails whatever the file's bits are. There the bits alone are checked, to separate the
+ * two reasons: chmod helps against one of them only. */
 static enum path_kind kind_of(const char *path)
 {
     struct stat st;
@@ -824,8 +824,8 @@ static void find_near(const char *path, char out[PATH_MAX])
         closedir(d);
 }
 
-/* What our own executable says of its machine is what this kernel runs for sure: compared with it, nothing need be
- * known about processors. */
+/* The machine in the header of our executable runs on this kernel for sure: with it as a reference, no list of
+ * processors is needed. */
 void program_see(const char *path, struct program_look *look)
 {
     uint8_t head[HEAD_BYTES], ours[HEAD_BYTES];

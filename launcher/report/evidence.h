@@ -1,5 +1,5 @@
-/* evidence.h -- look up how a worker ended: what the kernel knows of it (memory, core file, log), the error file that it left, and
- * the program that could not be started. */
+/* evidence.h -- look up how a worker ended: the kernel's facts (memory, core file, log), the error file that it left,
+ * and the program that could not be started. */
 #ifndef LAUNCHER_REPORT_EVIDENCE_H
 #define LAUNCHER_REPORT_EVIDENCE_H
 
@@ -23,9 +23,9 @@
 
 struct evidence;
 
-/* `mounts` has the form of /proc/self/mountinfo and needs to have the control groups' alone, `groups` is the text of
- * /proc/self/cgroup and must live as long as the evidence. NULL when memory is short; every function below takes NULL,
- * and then knows nothing. */
+/* `mounts` has the form of /proc/self/mountinfo and needs the control groups' lines alone, `groups` is the text of
+ * /proc/self/cgroup and must live as long as the evidence. NULL when memory is short; every function below accepts
+ * NULL, and then finds nothing. */
 struct evidence *evidence_new(const char *mounts, const char *groups);
 void evidence_free(struct evidence *e);
 
@@ -46,14 +46,14 @@ const struct worker_evidence *evidence_of(const struct evidence *e, int local_ra
 
 /* --- the error file of a worker ---------------------------------------------------------------------------- */
 
-/* What a worker left in its error file (TORCHELASTIC_ERROR_FILE), understood.
+/* A worker's error file (TORCHELASTIC_ERROR_FILE), parsed.
  *
  * torch's @record writes one of two shapes:
  *
  *     {"message": {"message": "ValueError: no", "extraInfo": {"py_callstack": "...", "timestamp": "1700000000"}}}
  *     {"message": "no", "timestamp": 1700000000}
  *
- * The bytes come from the worker and may be anything: what is no such object is refused with a reason, never believed. */
+ * The bytes come from the worker and are untrusted: any other object is rejected with a reason. */
 
 enum { ERROR_FILE_MAX = 256 * 1024 };
 
@@ -69,14 +69,13 @@ ddp_status error_text_parse(struct slice bytes, struct error_text *out, struct d
 
 void error_text_free(struct error_text *text);
 
-/* Read and understand the file. What lies at `path` may be anything, also a FIFO or a link: nothing is
- * waited for, no link is followed, no more than ERROR_FILE_MAX bytes are read. DDP_OK: free with
- * error_text_free. DDP_ERR_CLOSED: there is no such file, which is the usual case. Else `err` names the
- * path and says what is wrong. */
+/* Read and parse the file. `path` may lead to anything, also a FIFO or a link: nothing blocks, no link is followed,
+ * no more than ERROR_FILE_MAX bytes are read. DDP_OK: free with error_text_free. DDP_ERR_CLOSED: the file is missing,
+ * which is the usual case. Else `err` has the path and the reason. */
 ddp_status error_file_read(const char *path, struct error_text *out, struct ddp_err *err);
 
-/* Write what lies at `from` to `to`, with the exit code in it: for a launcher around this one. What cannot be read or
- * written is left alone: the report has it all the same. */
+/* Copy the file `from` to `to`, with the exit code in it: for a launcher around this one. Errors are ignored, because
+ * the report has the content in any case. */
 void error_file_hand_on(const char *from, const char *to, int code);
 
 /* --- a program that did not start ------------------------------------------------------------------------ */

@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A core file is as much to be believed as anything a worker has written: numbers in it are compared with what has been
- * read, and loops end. The offsets are those of siginfo_t on machines of 64 bits. */
+/* A core file is as untrusted as any output of a worker: numbers in it are compared with the bytes that were read,
+ * and loops end. The offsets are those of siginfo_t on machines of 64 bits. */
 enum { SEGMENTS_MAX = 4096, NOTES_MAX = 4096, SI_CODE_AT = 8, SI_ADDR_AT = 16, SI_FROM_KERNEL = 0x80 };
 
 /* False when there is no room. */
@@ -116,8 +116,8 @@ bool coredump_fault(struct slice head, uint64_t *address)
 
 /* --- evidence text ---------------------------------------------------------------------------------------- */
 
-/* Kernels differ in what they write, and a container may hide half
- * of it: what is not there is never an error, only one fact less. */
+/* Kernels write different fields, and a container may hide half of them: a missing field is never an error, only one
+ * fact less. */
 
 /* The next line of `text`, without its newline; false at the end. */
 static bool next_line(struct slice *text, struct slice *line)
@@ -132,7 +132,7 @@ static bool next_line(struct slice *text, struct slice *line)
     return true;
 }
 
-/* A number of 10 or 16; false when there is none. Stops at the first other character. */
+/* Parse a number of base 10 or 16; false without one. Stops at the first other character. */
 static bool number_at(const char *p, size_t len, int base, unsigned long long *value)
 {
     char digits[24];
@@ -303,15 +303,15 @@ void kernel_log_line(struct slice line, int pid, struct worker_evidence *e)
 
 /* --- the words --------------------------------------------------------------------------------------------- */
 
-/* One table: the first row counts whose signal fits and whose observations were all made. A signal's own meaning comes last. Nothing is claimed that was not seen: where a fact only makes a
- * cause likely, the sentence says so. */
+/* One table: the first row whose signal matches and whose observations were all made. A signal's plain meaning comes
+ * last. No row claims more than was observed: where a fact only makes a cause likely, the sentence says that. */
 
 enum { NO_SIGNAL = 0 };
 
 /* Below this much a /dev/shm was made for something smaller than training. */
 static const uint64_t SMALL_SHM = UINT64_C(1) << 30;
 
-/* What was seen of the worker. */
+/* The observations of the worker. */
 enum {
     ALWAYS = 0,
     OOM_IN_CGROUP = 1 << 0,

@@ -16,7 +16,7 @@ enum oom_kind {
     OOM_SYSTEM, /* the machine as a whole had no memory left */
 };
 
-/* Where the core file is, or why there is none. */
+/* The place of the core file, or the reason why it is missing. */
 enum coredump_kind {
     CORE_UNKNOWN,    /* not asked: its signal writes none */
     CORE_FILE,       /* found, at `core` */
@@ -43,7 +43,7 @@ struct worker_evidence {
     bool cgroup_v2;                /* decides how the limit's file is called */
     uint64_t peak_rss;             /* most memory of the worker, or of a child that it waited for; in bytes */
     uint64_t limit, peak;          /* of that group, in bytes; 0 = not known */
-    uint64_t shm_size, shm_free;   /* of /dev/shm, in bytes; size 0 = there is none */
+    uint64_t shm_size, shm_free;   /* of /dev/shm, in bytes; size 0 = no /dev/shm */
     bool stdout_gone, stderr_gone; /* the reader of ddprun's own stdout (stderr) is gone */
     bool fault_known;
     uint64_t fault;            /* the address that could not be accessed */
@@ -94,8 +94,8 @@ struct oom_watch {
     uint64_t limit, peak; /* 0 = none, not known */
 };
 
-/* Judge: `watches` from the innermost group outwards, `system_kills` by how much the machine's own counter
- * rose. Sets the oom members of `e`. What the kernel's log said (kernel_log_line) stays. */
+/* Set the oom members of `e`: `watches` from the innermost group outwards, `system_kills` is the increase of the
+ * machine's counter. Facts of the kernel's log (kernel_log_line) stay. */
 void oom_judge(const struct oom_watch *watches, size_t n, unsigned long long system_kills,
                struct worker_evidence *e);
 

@@ -1,8 +1,7 @@
 /* final_report.c -- see final_report.h.
  *
- * This is the last that happens: no worker runs, all output is written, the threads of the writers
- * sleep, or hang because nobody reads. So it may wait a while, and it writes to the descriptors itself
- * instead of going through the sinks again. */
+ * This is the last step: no worker runs, all output is written, the threads of the writers sleep, or hang because a
+ * reader does not read. So it may wait a while, and it writes to the descriptors itself and not through the sinks. */
 #include "report/final_report.h"
 
 #include "agent/failure.h"

@@ -6,9 +6,9 @@
 #include "report/evidence.h"
 #include "report/report.h"
 
-/* Complete `r` (times, colours, last words, what is left in files), when everything in `output` is written. Then print the report
- * on stderr (a failure; with --verbose a success too), or the last event on stdout with --json, and write report.json in the
- * log directory. `program`: that could not be started, as found or as named; NULL = all could. */
+/* Complete `r` (times, colours, last lines, files) when everything in `output` is written. Then print the report on
+ * stderr (a failure; with --verbose a success too), or the last event on stdout with --json, and write report.json in
+ * the log directory. `program`: the one that could not be started, as found or as named; NULL = all could. */
 void final_report(struct report *r, struct output *output, const struct evidence *evidence,
                   const char *program);
 

@@ -102,7 +102,7 @@ static bool is_used(const char *path)
     return entries > 2;
 }
 
-/* What an ordinary user may have (f_bavail): the blocks kept for root help no worker. */
+/* The blocks for an ordinary user (f_bavail): those kept for root help no worker. */
 static void read_shm(struct host_facts *f)
 {
     struct statvfs fs;

@@ -1,7 +1,6 @@
-/* host_checks.h -- what a job will run into on this machine, said before it does. Pure: facts in, findings out.
+/* host_checks.h -- problems that a job will meet on this machine, reported in advance. Pure: facts in, findings out.
  *
- * What fails later for want of these says "too many open files", "cannot allocate memory" or "bus error", whoever happens
- * to ask. */
+ * The later failures would be "too many open files", "cannot allocate memory" or "bus error", in a random place. */
 #ifndef LAUNCHER_REPORT_HOST_CHECKS_H
 #define LAUNCHER_REPORT_HOST_CHECKS_H
 
@@ -32,7 +31,7 @@ int host_look(int workers, const char *host, struct finding out[HOST_FINDINGS_MA
 /* Log a warning for each. */
 void host_warn(int workers, const char *host);
 
-/* What a node that has lost its store knows of it. All texts are borrowed. */
+/* The facts of a node that has lost its store. All texts are borrowed. */
 struct store_loss {
     const char *host;         /* this one */
     int node_rank;            /* -1 = it has none yet */

@@ -1,7 +1,7 @@
 /* report.c -- see report.h.
  *
- * One failure is kept in `ok` and looked at by the caller at the end: a report is a hundred small appends, and
- * half a report is no use, so nobody in between need ask. */
+ * One failure is kept in `ok`, which the caller checks at the end: a report is a hundred small appends, and half a
+ * report is useless, so no step in between checks. */
 #include "report/report.h"
 
 #include "agent/failure.h"
@@ -155,9 +155,9 @@ static bool is_ours(const struct report *r, int sig)
     return sig == SIGTERM || sig == agent_stop_signal(r->agent);
 }
 
-/* A victim that ended by itself is told with what it said (its code), like a failure: only its place in time shows
- * that it came later. Of those that we stopped SIGKILL is told apart, because such a worker did not end in time
- * when it was asked. */
+/* A victim that ended by itself is printed with its code, like a failure: only its place in time shows that it came
+ * later. Of those that ddprun stopped, SIGKILL is printed separately, because such a worker did not exit in time
+ * after SIGTERM. */
 static enum way way_of(const struct report *r, const struct agent_worker *w)
 {
     switch (w->verdict) {
@@ -431,8 +431,8 @@ void report_attempts(const struct report *r, struct rows *rows)
                     "it dies when the call it hangs in returns; if that never happens, only a reboot helps");
 }
 
-/* From top to bottom: the first cause, what is known about it and what helps, who
- * it was and when, its last words, what became of the others, where the logs are, and the exit code:
+/* From top to bottom: the first cause, its evidence and remedy, the rank and its times, its last lines, the state of
+ * the others, the place of the logs, and the exit code:
  *
  *     ddprun: rank 2 on n1 failed first: exit 7, 2.5 s after its start
  *       worker   rank 2 (local rank 2), pid 4002, host n1
@@ -443,9 +443,8 @@ void report_attempts(const struct report *r, struct rows *rows)
  *       logs     logs/k3x9, of this worker logs/k3x9/attempt_0/2
  *       exit     7, because of rank 2 on n1
  *
- * Each block has a limit of its own, so that the whole stays under REPORT_LINES_MAX however many workers
- * there are: a reader's first screen must hold the cause. Details that do not fit are in the JSON and in the
- * log files. */
+ * Each block has a limit, so that the whole stays under REPORT_LINES_MAX for any number of workers: a reader's first
+ * screen must hold the cause. Details that do not fit are in the JSON and in the log files. */
 
 enum { WHY_LINES = 3, ERROR_LINES = 6, OTHERS_LINES = 8, END_LINES = 8, DAY_S = 24 * 3600 };
 
@@ -656,7 +655,8 @@ static void where(const struct report *r, struct rows *rows)
         rows_printf(rows, "logs", "%s", r->plan->log_root);
 }
 
-/* What a shell makes the names of all ranks of: a star for each %r. Cut where a path would be too long, as no record is there. */
+/* A shell pattern for the names of all ranks: a star for each %r. Cut where a path would be too long, because no
+ * record is there. */
 static void pattern_of_all(char out[PATH_MAX], const char *pattern)
 {
     size_t n = 0;

@@ -1,6 +1,6 @@
-/* report.h -- what the user reads at the end: the first cause first, in at most 40 lines.
+/* report.h -- the report at the end: the first cause first, in at most 40 lines.
  *
- * Pure: everything that has to be looked up (host, files, last words) is handed in. */
+ * Pure: everything that must be looked up (host, files, last lines) is handed in. */
 #ifndef LAUNCHER_REPORT_REPORT_H
 #define LAUNCHER_REPORT_REPORT_H
 

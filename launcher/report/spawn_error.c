@@ -1,14 +1,14 @@
 /* spawn_error.c -- see spawn_error.h.
  *
- * execve says ENOEXEC to a foreign program and ENOENT to one whose loader is missing, without a word about which of
- * the two machines is meant. The header says it:
+ * execve returns ENOEXEC for a foreign program and ENOENT for one whose loader is missing, without the two machines.
+ * The header has them:
  *
  *     byte 4   1 = 32 bits, 2 = 64 bits          byte 16  type: 2 and 3 are programs
  *     byte 5   1 = little endian, 2 = big        byte 18  machine
  *     then the table of segments; the one of type 3 (PT_INTERP) names the loader
  *
- * The file comes from anywhere, so every offset in it is compared with what is really there before it is
- * used, and numbers are put together byte by byte: the file may be of the other byte order. */
+ * The file is untrusted, so every offset in it is compared with its size before it is used, and numbers are assembled
+ * byte by byte: the file may have the other byte order. */
 #include "report/spawn_error.h"
 
 #include "tables/text.h"
@@ -113,7 +113,7 @@ static bool same_family(int a, int b)
            (a == EM_ARM && b == EM_AARCH64) || (a == EM_AARCH64 && b == EM_ARM);
 }
 
-/* What is wrong first; the order is from what makes the rest unreadable to what needs the rest. */
+/* The first problem; the order is from those that make the rest unreadable to those that need the rest. */
 static enum elf_kind judge(const struct reader *file, const struct reader *ours)
 {
     int machine = machine_of(file), our_machine = machine_of(ours);
@@ -191,7 +191,7 @@ void program_look_at_bytes(struct program_look *look, struct slice head, struct 
 /* PATH may have thousands of characters; its beginning shows whether it was set as meant. */
 enum { PATH_SHOWN = 120, ANY_ERROR = 0 };
 
-/* What was seen of the program. */
+/* The observations of the program. */
 enum {
     ALWAYS = 0,
     SEARCHED = 1 << 0, /* along PATH, and not found */

@@ -1,5 +1,5 @@
-/* spawn_error.h -- why a program could not be started, in words, from its first bytes and those of a program that is known to run
- * here. Pure: evidence.h opens the files. */
+/* spawn_error.h -- why a program could not be started, as text, from its first bytes and those of a program that is
+ * known to run here. Pure: evidence.h opens the files. */
 #ifndef LAUNCHER_REPORT_SPAWN_ERROR_H
 #define LAUNCHER_REPORT_SPAWN_ERROR_H
 
@@ -29,8 +29,7 @@ struct elf_look {
 /* `file` and `ours` are the first bytes of each (4 KiB hold all that is looked at in what linkers write). */
 void elf_check(struct slice file, struct slice ours, struct elf_look *look);
 
-/* "x86-64", "aarch64"; "machine type 4711" for what has no name here. Valid until the next call with the same
- * buffer. */
+/* "x86-64", "aarch64"; "machine type 4711" for an unknown one. Valid until the next call with the same buffer. */
 enum { ELF_MACHINE_NAME_MAX = 32 };
 const char *elf_machine_name(int machine, char buffer[ELF_MACHINE_NAME_MAX]);
 
@@ -46,7 +45,7 @@ enum path_kind {
 
 enum { INTERPRETER_MAX = 256 };
 
-/* What was seen of a program that could not be started, to tell apart what the errno of execve leaves open. */
+/* Observations of a program that could not be started, which separate the meanings of execve's errno. */
 struct program_look {
     char path[PATH_MAX]; /* what was looked at */
     enum path_kind kind;

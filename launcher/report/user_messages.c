@@ -46,8 +46,8 @@ bool event_worker_started(struct buf *out, uint64_t t_ms, const struct plan_work
                            json_add_text(o, "gpu", who->gpu));
 }
 
-/* `exit_code` is the shell's view (128 + n), `signal` the plain truth: by the first alone nobody can tell an
- * exit(137) from SIGKILL. */
+/* `exit_code` is the shell's view (128 + n), `signal` the real end: the first alone does not separate an exit(137)
+ * from SIGKILL. */
 bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan_worker *who,
                         const struct agent_worker *how)
 {
@@ -198,7 +198,7 @@ __attribute__((format(printf, 2, 3))) static void note_before(const struct annou
         log_info("%s", text);
 }
 
-/* What stands in for what is missing, to those who ask; to all when it may matter to them. */
+/* The replacements for missing features, on request; to all users if they may matter. */
 static void announce_lacks(const struct announce *a)
 {
     bool grave;

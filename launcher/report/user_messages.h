@@ -1,5 +1,4 @@
-/* user_messages.h -- what the user is told while the job runs: sentences with --verbose, events with
- * --json. */
+/* user_messages.h -- messages while the job runs: sentences with --verbose, events with --json. */
 #ifndef LAUNCHER_REPORT_USER_MESSAGES_H
 #define LAUNCHER_REPORT_USER_MESSAGES_H
 
@@ -41,8 +40,8 @@ void announce_again(const struct announce *a, const struct failure *cause);
 /* Not all nodes are here yet. */
 void announce_gathering(const struct announce *a, const struct heard_waiting *waiting);
 
-/* What the store has found out about a job that does not come together: its screen, the same on every node, and the
- * push that it came in. */
+/* The store's findings about a job that does not start or hangs: its text, the same on every node, and the push that
+ * carried it. */
 void announce_findings(struct announce *a, const char *screen, const struct cJSON *push);
 
 /* Something happened on another node, so the workers here are stopped. */
@@ -66,11 +65,10 @@ void announce_worker_stopped(const struct announce *a, int local_rank, int pid, 
 
 /* --- events ----------------------------------------------------------------------------------------------- */
 
-/* What happens, as lines of JSON for --json and --events. Each function appends one object and a newline.
+/* Events as lines of JSON for --json and --events. Each function appends one object and a newline.
  *
- * Every object has "event" and "t" (seconds since the start of ddprun); the rest is in launcher/README.md.
- * Bytes of workers that are not UTF-8 become U+FFFD. All return false when memory is short, and append
- * nothing then. */
+ * Every object has "event" and "t" (seconds since the start of ddprun); the rest is in launcher/README.md. Bytes of
+ * workers that are not UTF-8 become U+FFFD. All return false when memory is short, and append nothing then. */
 
 /* The plan is made and the store listens. */
 bool event_started(struct buf *out, uint64_t t_ms, const struct plan *plan);
@@ -92,14 +90,14 @@ bool event_worker_stopped(struct buf *out, uint64_t t_ms, const struct plan_work
 
 /* --- status ----------------------------------------------------------------------------------------------- */
 
-/* What each worker does right now, in one line each, for the user who asks (SIGQUIT, Ctrl-\).
+/* The present state of each worker, in one line each, for the user who asks (SIGQUIT, Ctrl-\).
  *
  *     12.3 s after the start: job k3x9, 3 of 4 workers run
  *     rank 0 (pid 100) runs for 12.3 s, waits for barrier 'epoch-3'
  *     rank 1 (pid 101) runs for 12.3 s, is stopped: kill -CONT 101 lets it go on
  *     rank 2: exit 0 after 3.0 s
  *
- * Pure: what the kernel and the store know is handed in. */
+ * Pure: the facts of the kernel and the store are handed in. */
 
 struct cJSON;
 

@@ -70,7 +70,7 @@ static size_t name_length(const char *p)
     return isdigit((unsigned char)p[0]) ? 0 : n;
 }
 
-/* What begins with a dollar at *at, moved behind it. A dollar before anything but a name is text. */
+/* Parse a field that begins with a dollar at *at and move past it. A dollar before anything but a name is text. */
 static ddp_status add_dollar(struct prefix *p, const char **at, struct ddp_err *err)
 {
     const char *dollar = *at;

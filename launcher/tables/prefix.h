@@ -47,7 +47,7 @@ struct prefix {
  * DDP_ERR_ARG: `err` says what is wrong, with the names of all fields. */
 ddp_status prefix_add(struct prefix *p, const char *template, struct ddp_err *err);
 
-/* What to put in for each field; NULL where it is not known. Borrowed. */
+/* The value of each field; NULL if unknown. Borrowed. */
 struct prefix_values {
     const char *of[PREFIX_FIELD_COUNT];
 };

@@ -66,8 +66,8 @@ bool rank_read(const char **at, int limit, int *rank)
     return true;
 }
 
-/* A comma must have something behind it: "0," is a list that was cut short, by a script more often than not.
- * One PART, moved behind it and the comma that follows. */
+/* A comma must be followed by a number: "0," is a list that was cut short, usually by a script. Parse one PART and
+ * move past it and the comma that follows. */
 static bool read_part(const char **at, struct rank_set *set)
 {
     int first, last;
@@ -88,7 +88,7 @@ static bool read_part(const char **at, struct rank_set *set)
     return true;
 }
 
-/* Into a set of its own first: an error on the way must not cost the caller the one that it has. */
+/* Into a temporary set first: an error must not cost the caller the old one. */
 ddp_status rank_set_parse(struct rank_set *set, const char *text, int limit, struct ddp_err *err)
 {
     struct rank_set read;

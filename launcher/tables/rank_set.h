@@ -23,16 +23,16 @@ void rank_set_add(struct rank_set *set, int rank);
 bool rank_set_has(const struct rank_set *set, int rank);
 int rank_set_highest(const struct rank_set *set); /* -1 when it is empty */
 
-/* Read "0,2-5" with ranks below `limit`; in any order, twice is as good as once. DDP_OK: the set is replaced,
- * free it with rank_set_free. DDP_ERR_ARG: `err` says what would be right, the set is as it was. DDP_ERR_NOMEM
- * likewise. */
+/* Read "0,2-5" with ranks below `limit`; in any order, repetitions are allowed. DDP_OK: the set is replaced, free it
+ * with rank_set_free. DDP_ERR_ARG: `err` has the correct form, the set is unchanged. DDP_ERR_NOMEM: it is unchanged,
+ * too. */
 ddp_status rank_set_parse(struct rank_set *set, const char *text, int limit, struct ddp_err *err);
 
-/* One rank below `limit` from digits at *at, which moves behind them. False for none, or a number that is too large. */
+/* Parse one rank below `limit` from digits at *at and move past them. False for none, or a number that is too large. */
 bool rank_read(const char **at, int limit, int *rank);
 
-/* Append ranks in that form: `rank_at` gives the i-th of `n`, rising, and -1 for one to leave out. Over
- * `max` bytes the text is cut behind a whole entry, and ",..." follows. False when memory is short. */
+/* Append ranks in that form: `rank_at` gives the i-th of `n`, rising, and -1 for one to leave out. Over `max` bytes
+ * the text is cut after a whole entry, and ",..." follows. False when memory is short. */
 typedef int (*rank_at_fn)(const void *user, int i);
 bool rank_set_print_each(rank_at_fn rank_at, const void *user, int n, size_t max, struct buf *out);
 

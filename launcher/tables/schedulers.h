@@ -2,8 +2,8 @@
 #ifndef LAUNCHER_SCHEDULERS_H
 #define LAUNCHER_SCHEDULERS_H
 
-/* The innermost first: mpirun inside of a Slurm job is asked before Slurm. Columns: id, name for --scheduler, title, the rule:
- * which variables say that it is there, and what it tells. */
+/* The innermost first: mpirun inside of a Slurm job comes before Slurm. Columns: id, name for --scheduler, title, the
+ * rule (the variables that identify it), and the values that it provides. */
 /* clang-format off */
 #define SCHEDULERS(X)                                                                                        \
     X(OPEN_MPI, "openmpi", "Open MPI",                                                                       \

@@ -1,9 +1,9 @@
 /* signals.c -- see signals.h.
  *
- * Why a copy must be told from a second request: the second request kills. `scancel`, `systemctl stop` and `pkill
- * ddprun` send one SIGTERM to every process that they find, so the agent hears it twice, once itself and once from
- * the guardian. Both have the same sender and came by different ways at about the same time; a user who really
- * asks twice asks the same process twice. */
+ * A copy must be separated from a second request, because the second request kills. `scancel`, `systemctl stop` and
+ * `pkill ddprun` send one SIGTERM to every process that they find, so the agent gets it twice, once directly and once
+ * from the guardian. Both have the same sender and arrive by different ways at about the same time; a user who really
+ * asks twice signals the same process twice. */
 #include "tables/signals.h"
 
 #include <signal.h>

@@ -1,10 +1,11 @@
-/* signals.h -- what each signal does, at ddprun (the guardian), at its agent and at a worker. One row each.
+/* signals.h -- the effect of each signal on ddprun (the guardian), its agent and a worker. One row each.
  *
- * From these rows come: what guardian and agent watch, what spawn.c brings back to default in a worker, which
- * names --signals-to-handle takes, the manual page and the README's table. Pure: a signal that has come is data.
+ * From these rows come: the signals that guardian and agent watch, those that spawn.c resets to default in a worker,
+ * the names that --signals-to-handle accepts, the manual page and the README's table. Pure: a received signal is
+ * data.
  *
- * Columns: name, what is done, whether it may be told to stop the job (its default action ends a process, so
- * workers that do not know it end by it, too), then the words for the three processes. */
+ * Columns: name, action, whether it may be configured to stop the job (its default action ends a process, so workers
+ * without a handler end by it, too), then the texts for the three processes. */
 #ifndef LAUNCHER_SIGNALS_H
 #define LAUNCHER_SIGNALS_H
 
@@ -54,7 +55,7 @@ enum signal_act {
     SIGNAL_PASS,   /* every worker gets it */
     SIGNAL_REST,   /* the whole job stops ... */
     SIGNAL_RESUME, /* ... and goes on */
-    SIGNAL_CHILD   /* somebody has ended */
+    SIGNAL_CHILD   /* a child has exited */
 };
 
 struct signal_row {
@@ -85,7 +86,7 @@ ddp_status signals_parse(const char *text, signal_set *set, struct ddp_err *err)
 /* "SIGTERM,SIGINT,SIGHUP" and those of `stop` that are not among them, and a NUL. False when memory is short. */
 bool signals_print(signal_set stop, struct buf *out);
 
-/* What a signal does when those of `stop` are to stop the job. */
+/* The effect of a signal when those of `stop` stop the job. */
 enum signal_act signals_act(signal_set stop, int signal);
 
 /* --- who sent it -------------------------------------------------------------------------------------------- */
@@ -93,13 +94,13 @@ enum signal_act signals_act(signal_set stop, int signal);
 enum { SENDER_NAME_MAX = 16 };
 
 struct signal_sender {
-    bool kernel; /* nobody sent it: a key or the end of a terminal; the rest is unset */
+    bool kernel; /* the kernel sent it: a key or the end of a terminal; the rest is unset */
     int pid;     /* 0 = in no PID namespace that we can see */
     unsigned uid;
     char name[SENDER_NAME_MAX]; /* printable; "" = it has ended already */
 };
 
-/* A signal that has come, as the guardian hands it to the agent. */
+/* A received signal, as the guardian passes it to the agent. */
 struct signal_heard {
     int signal;
     bool by_guardian; /* it was sent to the guardian, not to the agent */
@@ -118,11 +119,11 @@ bool signal_sender_text(const struct signal_heard *heard, struct buf *out);
 struct stop_memory {
     struct signal_heard last;
     uint64_t at_ms;
-    bool copied; /* its copy has come; the next one is no other */
+    bool copied; /* its copy has arrived; the next one is a new request */
 };
 
-/* Is this a request of its own? Not when it is the copy of one: whoever signals all processes of a job (a batch
- * system, systemd, pkill) reaches guardian and agent both. And a hangup is never said twice. */
+/* Is this a new request? Not when it is the copy of one: a batch system, systemd or pkill signals all processes of a
+ * job and reaches guardian and agent both. And a hangup is never sent twice. */
 bool signals_is_new_stop(struct stop_memory *memory, const struct signal_heard *heard, uint64_t now_ms);
 
 #endif

@@ -57,7 +57,7 @@ uint32_t utf8_code(const uint8_t *p, size_t len)
 
 /* --- words ------------------------------------------------------------------------------------------------ */
 
-/* The word for the gap that begins at `gap`, and where the gap ends. NULL: nobody fills it. */
+/* The text for the gap that begins at `gap`, and the end of the gap. NULL: no value for it. */
 static const char *fill_of(const char *gap, const struct word *words, size_t n, const char **end)
 {
     size_t len = strcspn(gap + 1, "{} ");
@@ -91,7 +91,7 @@ bool words_fill(struct buf *out, const char *sentence, const struct word *words,
     return ok;
 }
 
-/* One digit behind the point only where the number would else say little: 1.5 GiB, but 64 MiB. */
+/* One digit after the point only for small numbers: 1.5 GiB, but 64 MiB. */
 const char *words_size(char out[SIZE_TEXT_MAX], uint64_t bytes)
 {
     static const char *const units[] = { "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };
@@ -110,7 +110,7 @@ const char *words_size(char out[SIZE_TEXT_MAX], uint64_t bytes)
     return out;
 }
 
-/* The unit grows with the number, so that there are few digits at any length: nobody compares hours to the second. */
+/* The unit grows with the number, so that any duration has few digits: hours need no seconds. */
 const char *words_time(char out[TIME_TEXT_MAX], uint64_t ms)
 {
     if (ms < 1000)
@@ -165,20 +165,19 @@ size_t words_distance(const char *a, const char *b)
 
 /* --- escape ----------------------------------------------------------------------------------------------- */
 
-/* What is allowed is listed, not what is forbidden: new sequences are invented by every terminal, and nobody can list
- * them all. An ESC that is not allowed becomes four harmless characters, and then what follows it is text, however it
- * would have gone on.
+/* The table lists allowed sequences, because every terminal invents new ones and no list of forbidden ones is complete.
+ * An ESC that is not allowed becomes four harmless characters, and then the rest of the sequence is text.
  *
  *     bytes                          terminal
- *     ESC [ 31 m                     passes: colours and the like, with digits, ; and : only (">4;1m" sets a keyboard)
- *     ESC [ K, ESC [ 2 K             nothing: a bar erases its row, but here each update has a row of its own
+ *     ESC [ 31 m                     passes: colours, with digits, ; and : only (">4;1m" sets a keyboard)
+ *     ESC [ K, ESC [ 2 K             nothing: a bar erases its row, but here each update has a separate row
  *     BS at the end                  nothing: moves the cursor to where the bar's next update begins
  *     ESC, C0, DEL, U+0080-U+009F,   \x1b, \x07, \x7f, \xc2\x9b
  *     bidi and other format codes
  *     not UTF-8                      \xff
  *
- * Lines are whole when they come here, so no sequence is cut by the size of a read. Plain text is the
- * common case: it is looked at eight bytes at a time. */
+ * Lines are whole here, so no sequence is cut by the size of a read. Plain text is the common case: eight bytes are
+ * checked at a time. */
 
 enum { ESC = 0x1b, DEL = 0x7f, PARAMETERS_MAX = 32 };
 
@@ -435,8 +434,7 @@ static ddp_status log_pattern_refuse(struct ddp_err *err)
     return status;
 }
 
-/* A '%' at the end is refused by the same look: what stands behind it is the NUL, which is no token. A '/' at the
- * end would name a directory. */
+/* The same check rejects a '%' at the end: the NUL after it is no token. A '/' at the end would name a directory. */
 ddp_status log_pattern_check(const char *pattern, struct ddp_err *err)
 {
     const size_t len = strlen(pattern);

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Length of the valid UTF-8 sequence at `p` (`len` > 0 bytes are there), 0 when there is none: no overlong forms, no
+/* Length of the valid UTF-8 sequence at `p` (`len` > 0 bytes are there), 0 without one: no overlong forms, no
  * surrogates, nothing above U+10FFFF. */
 size_t utf8_sequence(const uint8_t *p, size_t len);
 
@@ -17,15 +17,15 @@ uint32_t utf8_code(const uint8_t *p, size_t len);
 
 /* --- words ------------------------------------------------------------------------------------------------ */
 
-/* Sentences with gaps: "{program} is a directory" and what to put in. So a table can hold whole
- * sentences, and whoever reads the table reads what the user will. */
+/* Sentences with gaps: "{program} is a directory" and the values. So a table can hold whole sentences, and shows the
+ * text that the user will read. */
 
 struct word {
     const char *name; /* of the gap, without braces */
     const char *text; /* NULL counts as "" */
 };
 
-/* Append `sentence` with every {name} filled; a gap that nobody fills stays as it is. False when memory is short. */
+/* Append `sentence` with every {name} filled; a gap without a value stays. False when memory is short. */
 bool words_fill(struct buf *out, const char *sentence, const struct word *words, size_t n);
 
 /* "64 MiB", "1.5 GiB", "512 bytes": a size for people. Returns `out`. */
@@ -56,11 +56,11 @@ size_t words_distance(const char *a, const char *b);
 #define COLOUR_OFF "\033[0m"
 #define ERASE_ROW  "\033[K" /* from the cursor to the end of the row */
 
-/* Append one line, without its end. A colour that it leaves on is switched off behind it. False when memory is short;
+/* Append one line, without its end. A colour that it leaves on is switched off after it. False when memory is short;
  * part of it may be appended then. */
 bool escape_put(struct buf *out, struct slice line);
 
-/* The same without colours, for what is not a terminal: words of ours, with names in them that others have given. */
+/* The same without colours, for targets other than a terminal: our messages, which may contain foreign names. */
 bool escape_put_plain(struct buf *out, struct slice line);
 
 /* --- json text -------------------------------------------------------------------------------------------- */
@@ -97,7 +97,7 @@ bool json_print(struct buf *out, struct cJSON *object, bool indented);
 /* "logs/%j/%h-%r.%s": a pattern is checked once, when the command line is read, and then made into the name of each
  * stream's file. */
 
-/* What stands behind a %, what it becomes, and the words for it. */
+/* The letter after a %, its value, and its description. */
 #define LOG_PATTERN_TOKENS(X)                       \
     X('h', TEXT(names->host), "host")               \
     X('r', NUMBER(names->rank), "rank")             \

@@ -70,7 +70,7 @@ const char *worker_env_name(enum worker_env_var var);
 /* Digits of a job's cookie: 128 random bits in hexadecimal, which no other job can have by chance. */
 enum { COOKIE_CHARS = 32 };
 
-/* What the values are made of. All text is borrowed. */
+/* The sources of the values. All text is borrowed. */
 struct env_facts {
     int rank, local_rank, world_size, local_world_size, node_rank, nnodes;
     int role_rank, role_size;
@@ -96,8 +96,8 @@ struct env_facts {
     unsigned long long timeout_ms; /* 0 = leave as inherited */
 };
 
-/* What is the same for all workers of a node, found out once: the overrides and what is inherited, without
- * what the rows of the table replace. Entries are borrowed from the launcher's environment and from --env. */
+/* The common part of all workers of a node, computed once: the overrides and the inherited variables, without those
+ * that the rows of the table replace. Entries are borrowed from the launcher's environment and from --env. */
 struct env_base {
     const char **entries; /* overrides first; the array is owned */
     size_t n, n_overrides;

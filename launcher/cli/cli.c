@@ -208,7 +208,7 @@ static ddp_status check_meeting(const struct cli *cli, struct ddp_err *err)
                         cli->nnodes.max);
     if (cli->host_store == HOST_STORE_NO && !endpoint && cli->nnodes.max == 1)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--host_store=no needs --rdzv_endpoint: nobody else has the store of "
+                        "--host_store=no needs --rdzv_endpoint: no other node hosts the store of "
                         "a job of one node");
     return DDP_OK;
 }

@@ -193,8 +193,8 @@ static bool man_signals(struct buf *out)
 {
     bool ok = buf_printf(
         out, ".SH SIGNALS\nA signal may reach ddprun, its agent process (ddprun's only child, which "
-             "starts the workers), or a worker. What is ignored when ddprun is started (nohup) stays "
-             "ignored. Whoever sends a signal that stops the job is named, with process id and user "
+             "starts the workers), or a worker. Signals that are ignored when ddprun starts (nohup) stay "
+             "ignored. The sender of a signal that stops the job is reported, with process id and user "
              "id. --signals_to_handle makes more signals stop the job.\n");
 #define X(name, act, may_stop, guardian, agent, worker) \
     ok = ok && man_entry(out, "SIG" #name, "ddprun: " guardian ". Agent: " agent ". Worker: " worker ".");
@@ -216,9 +216,9 @@ static bool man_prefix_fields(struct buf *out)
 
 static bool man_findings(struct buf *out)
 {
-    return buf_printf(out, ".SH FINDINGS\nWhat is found out about a job that does not come together, hangs "
+    return buf_printf(out, ".SH FINDINGS\nFindings about a job that does not start, hangs "
                            "or fails, each "
-                           "with its code. Words in capitals stand for what was found.\n") &&
+                           "with its code. `ddprun explain CODE` prints one.\n") &&
            findings_print_man(out);
 }
 
@@ -227,11 +227,11 @@ static bool man_schedulers(struct buf *out)
 {
     bool ok = buf_printf(
         out,
-        ".SH SCHEDULERS\nWhat neither the command line nor a PET_* variable says comes from the "
+        ".SH SCHEDULERS\nValues that neither the command line nor a PET_* variable sets come from the "
         "scheduler that has "
         "started ddprun, the first of these whose variables are set. \\-\\-explain prints each value and "
         "where it "
-        "comes from; \\-\\-scheduler=none asks nobody. It takes one ddprun for each node (srun "
+        "comes from; \\-\\-scheduler=none ignores it. It takes one ddprun for each node (srun "
         "\\-\\-ntasks\\-per\\-node=1 ddprun ...), or, with \\-\\-per_task, one for each worker.\n");
 #define X(id, name, title, rule, tells) ok = ok && man_entry(out, name, title ": " rule ". Tells " tells ".");
     SCHEDULERS(X)

@@ -66,7 +66,7 @@
     X(EXIT_BARRIER_TIMEOUT, "exit_barrier_timeout", 0, DURATION, exit_barrier_ms, "TIME", "5m", true, OURS, NODES, \
       "how long a node whose workers are done waits for the other nodes")                                    \
     X(SCHEDULER, "scheduler", 0, SCHEDULER, scheduler, "NAME", "auto", true, OURS, NODES,                               \
-      "whose variables say what the options above leave open: 'auto' (whoever has started this process), "   \
+      "the scheduler whose variables set unset options: 'auto' (the one that started this process), "   \
       "'none', slurm, openmpi, hydra, pytorchjob, kubernetes, pbs or lsf")                                   \
     X(PER_TASK, "per_task", 0, SWITCH, per_task, NULL, NULL, true, OURS, NODES,                                      \
       "run one worker in this task of the scheduler, which has started a ddprun for each worker")            \
@@ -90,7 +90,7 @@
     X(VIRTUAL_LOCAL_RANK, "virtual_local_rank", 0, SWITCH, virtual_local_rank, NULL, NULL, true, THEIRS, PROGRAM, \
       "each worker has LOCAL_RANK=0 and sees one GPU: its own")                                              \
     X(SHARE_GPU, "share_gpu", 0, SWITCH, share_gpu, NULL, NULL, true, OURS, PROGRAM,                            \
-      "more workers than GPUs: worker N gets GPU N modulo their number, and NCCL is told to bear it; for tests, "  \
+      "more workers than GPUs: worker N gets GPU N modulo their number, and NCCL is configured to accept it; for tests, "  \
       "as it is slow")                                                                                       \
     X(NUMA_BINDING, "numa_binding", 0, WORD, numa_binding, "WHERE", NULL, true, THEIRS, PROGRAM,         \
       "let each worker use only the CPUs near its GPU: those of the GPU's 'node' or 'socket', an 'exclusive' "  \

@@ -481,7 +481,7 @@ static ddp_status value_HOST(const char *text, void *to, struct ddp_err *err)
         return ddp_fail(err, DDP_ERR_ARG, "a name or an address, not empty");
     if (has_port(text))
         return ddp_fail(err, DDP_ERR_ARG,
-                        "a name or an address alone; a port has an option of its own (--master_port), or "
+                        "a name or an address alone; the port has a separate option (--master_port), or "
                         "both go into --rdzv_endpoint=HOST:PORT");
     snprintf(to, ENDPOINT_HOST_MAX, "%.*s", (int)(len - 2 * bracket), text + bracket);
     return DDP_OK;

@@ -257,9 +257,8 @@ static void note_guess(struct plan *plan)
     if (plan->settled || !plan->cli->dry_run)
         return;
     if (plan->meeting.elastic)
-        plan_note(plan,
-                  "ranks, sizes and what is named after them come from the rendezvous; shown as on a first "
-                  "node");
+        plan_note(plan, "ranks, sizes and names with them come from the rendezvous; shown as on a first "
+                        "node");
     else
         plan_note(plan, "ranks are right if each of the %d nodes brings %d worker%s",
                   plan->meeting.nnodes_max, plan->nproc, plan->nproc == 1 ? "" : "s");

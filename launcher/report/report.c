@@ -511,7 +511,7 @@ static void who(const struct report *r, const struct failure *f, struct rows *ro
              (f->pid == 0 || buf_printf(&text, ", pid %d", f->pid)) &&
              buf_printf(&text, ", host %s", f->host) &&
              (!elsewhere || buf_printf(&text, ", node %d", f->node_rank)) && put_facts(f, &text) &&
-             (!elsewhere || buf_printf(&text, "; more is said there"));
+             (!elsewhere || buf_printf(&text, "; that node's report has more"));
         rows_text(rows, "worker", buf_slice(&text), WHY_LINES);
     } else if (f->node_rank >= 0) {
         rows_printf(rows, "node", "node %d, host %s", f->node_rank, f->host);
@@ -612,7 +612,7 @@ static void store_gone(const struct report *r, struct rows *rows)
                     ? "the ddprun that hosts it, or its host, has ended or is frozen; or the network between"
                     : "the store's thread in this ddprun has ended the connection");
     rows_printf(rows, "try", "%s",
-                "look at what ddprun said on that host; a store of its own (ddp-rendezvous on another host, "
+                "check the output of ddprun on that host; a separate store (ddp-rendezvous on another host, "
                 "--rdzv_endpoint) survives the death of any node");
 }
 

@@ -553,6 +553,6 @@ bool status_line(const struct status_facts *f, int i, struct buf *out)
         return put_worker(f, nth_shown(f, i - 1), out);
     if (i > lines + 1 || lines == f->plan->nproc)
         return false;
-    return buf_printf(out, "%d more, of whom %d wait for others; 'ddpctl status' shows all",
+    return buf_printf(out, "%d more, %d of them wait for others; 'ddpctl status' shows all",
                       f->plan->nproc - lines, f->plan->nproc - shown);
 }

@@ -36,7 +36,7 @@
       "as SIGUSR1 (the terminal has a new size)", "the same", "the program's business")                      \
     X(TSTP,  REST,   false,                                                                                  \
       "all processes of the job stop, then ddprun (Ctrl-Z)", "all stop, ddprun waits",                       \
-      "this worker stops, and ddprun says so")                                                               \
+      "this worker stops, and ddprun reports it")                                                               \
     X(CONT,  RESUME, false,                                                                                  \
       "all processes of the job go on (fg, bg)", "the same", "this worker goes on")                          \
     X(PIPE,  NONE,   false,                                                                                  \

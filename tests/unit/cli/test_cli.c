@@ -424,7 +424,7 @@ Test(cli_nodes, combinations_that_cannot_be_are_refused)
 
 Test(cli_nodes, an_address_has_no_port)
 {
-    REFUSED_NODE("a name or an address alone; a port has an option of its own", "--master_addr=h:29500");
+    REFUSED_NODE("a name or an address alone; the port has a separate option", "--master_addr=h:29500");
     REFUSED_NODE("a name or an address alone", "--master_addr=[fd00::1]:29500");
     REFUSED_NODE("a name or an address alone", "--master_addr=10.9.0.1:29500");
 }

@@ -438,13 +438,14 @@ Test(report_elsewhere, names_a_failure_on_another_node, .fini = elsewhere_tear_d
     elsewhere_step(AGENT_TOLD_TO_STOP, 3500, 0, 0);
     for (int r = 0; r < 2; r++)
         elsewhere_step(AGENT_EXITED, 3600, r, -SIGTERM);
-    elsewhere_expect("ddprun: rank 5 on n2 failed first: out of memory (SIGKILL), 2.5 s after the start\n"
-                     "  worker   rank 5 (local rank 1), pid 77, host n2, node 1; more is said there\n"
-                     "  its logs logs/k3x9/attempt_0/1 on n2\n"
-                     "  stderr   | loading\n"
-                     "           | step 7\n"
-                     "  then     ranks 0-1 were stopped by ddprun as a consequence (SIGTERM)\n"
-                     "  exit     137 = 128 + 9 (SIGKILL), because of rank 5 on n2\n");
+    elsewhere_expect(
+        "ddprun: rank 5 on n2 failed first: out of memory (SIGKILL), 2.5 s after the start\n"
+        "  worker   rank 5 (local rank 1), pid 77, host n2, node 1; that node's report has more\n"
+        "  its logs logs/k3x9/attempt_0/1 on n2\n"
+        "  stderr   | loading\n"
+        "           | step 7\n"
+        "  then     ranks 0-1 were stopped by ddprun as a consequence (SIGTERM)\n"
+        "  exit     137 = 128 + 9 (SIGKILL), because of rank 5 on n2\n");
 }
 
 Test(report_elsewhere, names_a_node_that_was_lost, .fini = elsewhere_tear_down)
@@ -521,7 +522,7 @@ Test(report_elsewhere, who_gave_up_is_told_with_its_reason, .fini = elsewhere_te
         "ddprun: rank 5 on n2 failed first: exit 1, 2.5 s after the start\n"
         "  why      rank 5 (n2, pid 77) gave up init_process_group after it waited 2.0 s for rank 1's Gloo\n"
         "           address; rank 1: never connected [INIT_ABANDONED]\n"
-        "  worker   rank 5 (local rank 1), pid 77, host n2, node 1; more is said there\n"
+        "  worker   rank 5 (local rank 1), pid 77, host n2, node 1; that node's report has more\n"
         "  then     ranks 0-1 were stopped by ddprun as a consequence (SIGTERM)\n"
         "  exit     1, because of rank 5 on n2\n");
 }

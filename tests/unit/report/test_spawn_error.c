@@ -116,8 +116,8 @@ Test(start_words, of_a_system_without_room)
     expect(
         EAGAIN, "./train: the system has no room for another process (Resource temporarily unavailable)",
         "the user's limit is 100 processes and threads (ulimit -u); a cgroup may limit them too (pids.max)");
-    expect(ETXTBSY, "./train is open for writing: somebody builds or copies it at this moment",
-           "wait for that, or find who: fuser -v ./train");
+    expect(ETXTBSY, "./train is open for writing: a process is building or copying it",
+           "wait for that, or find the process: fuser -v ./train");
     expect(ELOOP, "./train: Too many levels of symbolic links", "");
 }
 

@@ -109,7 +109,7 @@ Test(status, in_a_large_job_those_who_wait_are_counted, .fini = end)
     facts.answer = answer;
     expect_lines("12.3 s after the start: job k3x9, 200 of 200 workers run\n"
                  "rank 150 (pid 250) runs for 12.3 s\n"
-                 "199 more, of whom 199 wait for others; 'ddpctl status' shows all\n");
+                 "199 more, 199 of them wait for others; 'ddpctl status' shows all\n");
 }
 
 Test(status, however_many_there_are_it_fits_two_screens, .fini = end)

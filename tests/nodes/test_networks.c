@@ -89,7 +89,7 @@ SCENE(networks, nat_is_no_harm_to_the_rendezvous, .hosts = 3, NAT, .program = "w
 
 /* Two of them behind it do not reach each other: why not, before what follows from it. */
 SCENE(networks, nat_between_ranks_is_named, .hosts = 3, NAT, .program = "member sum barrier:end",
-      .says = "comes to the store from 10.9.0.254|ADDRESS_TRANSLATED|cannot connect to rank|at "
+      .says = "but connects to the store from 10.9.0.254|ADDRESS_TRANSLATED|cannot connect to rank|at "
               "10.8.1.2|PORTS_CLOSED",
       .within_ms = 2 * CONNECTIONS, .never = "ADDRESS_NOT_UNIQUE",
       .node = { { .exit = ENDED }, { .exit = ENDED }, { .exit = ENDED } })

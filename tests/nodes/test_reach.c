@@ -23,9 +23,12 @@ static void drop(struct play *play)
     host_rules(&play->net->host[0], "add rule inet f in iifname eth0 tcp dport 29500 drop");
 }
 
-SCENE(reach, packets_that_are_dropped, .cases = "F02 dropped", .options = SHORT, .before = drop,
-      .within_ms = CONNECTIONS,
-      .node = GIVES_UP(.says = "node 0's store at 10.9.0.1:29500|no connection within|CONNECT_DROPPED"))
+SCENE(
+    reach, packets_that_are_dropped, .cases = "F02 dropped", .options = SHORT, .before = drop,
+    .within_ms = CONNECTIONS,
+    .node = GIVES_UP(
+            .says =
+                "node 0's store at 10.9.0.1:29500|neither a connection nor a refusal within|CONNECT_DROPPED"))
 
 static void drop_answers(struct play *play)
 {

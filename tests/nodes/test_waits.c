@@ -80,13 +80,12 @@ static void close_ports(struct play *play)
                                         "add rule inet f in iifname eth0 meta l4proto tcp drop");
 }
 
-SCENE(
-    waits, only_the_stores_port_is_open, .cases = "F34", .program = "member sum", .before = close_ports,
-    .within_ms = CONNECTIONS,
-    .says =
-        "others are not: rank |cannot connect to rank|[PORTS_CLOSED]|failed first: exit 1|cannot connect to "
-        "rank|at 10.9.0.|DDP_PORT_RANGE",
-    .node = { { .exit = ENDED }, { .exit = ENDED } })
+SCENE(waits, only_the_stores_port_is_open, .cases = "F34", .program = "member sum", .before = close_ports,
+      .within_ms = CONNECTIONS,
+      .says = "other ports are closed: rank |cannot connect to rank|[PORTS_CLOSED]|failed first: exit "
+              "1|cannot connect to "
+              "rank|at 10.9.0.|DDP_PORT_RANGE",
+      .node = { { .exit = ENDED }, { .exit = ENDED } })
 
 /* The node with the low limit is named, to everybody who asks. */
 static void lower_limits(struct play *play)

@@ -170,8 +170,9 @@ Test(report, says_that_dev_shm_is_full, .fini = tear_down)
     step(AGENT_EXITED, 2000, 0, -SIGBUS);
     expect(
         "ddprun: rank 0 on n1 failed: /dev/shm is full (SIGBUS), 1.0 s after its start\n"
-        "  why      /dev/shm is full: 64 MiB, of which nothing is free; touching shared memory that has no\n"
-        "           room behind it is SIGBUS\n"
+        "  why      /dev/shm is full: 64 MiB, of which nothing is free; access to shared memory without "
+        "space\n"
+        "           for it causes SIGBUS\n"
         "  try      docker run --shm-size=8g (or --ipc=host), or mount -o remount,size=8g /dev/shm; ls -l\n"
         "           /dev/shm shows what earlier jobs left\n"
         "  core     none, because the limit for core files is 0; get one with ulimit -c unlimited before\n"
@@ -477,7 +478,7 @@ Test(report_elsewhere, says_what_helps_when_the_store_is_lost, .fini = elsewhere
     elsewhere_expect(
         "ddprun: lost the store of the job at 127.0.0.1:29500: it has said nothing for 3 s (--node_timeout)\n"
         "  why      the ddprun that hosts it, or its host, has ended or is frozen; or the network between\n"
-        "  try      look at what ddprun said on that host; a store of its own (ddp-rendezvous on another\n"
+        "  try      check the output of ddprun on that host; a separate store (ddp-rendezvous on another\n"
         "           host, --rdzv_endpoint) survives the death of any node\n"
         "  then     rank 0 was stopped by ddprun as a consequence (SIGTERM)\n"
         "  exit     123\n");

@@ -263,14 +263,14 @@ static int run_job(const struct cli *cli, const struct scheduler *scheduler, con
     return exit_code;
 }
 
-static int print_explained(const struct scheduler *s, const struct cli *cli)
+static int print_scheduler_values(const struct scheduler *s, const struct cli *cli)
 {
     struct buf out = { 0 };
     return print_out(cli->json ? scheduler_print_json(s, cli, &out) : scheduler_print(s, cli, &out), &out);
 }
 
 /* --verbose: the same beside the job's other words. */
-static void log_explained(const struct scheduler *s, const struct cli *cli)
+static void log_scheduler_values(const struct scheduler *s, const struct cli *cli)
 {
     struct buf out = { 0 };
     if (scheduler_print(s, cli, &out))
@@ -311,9 +311,9 @@ static int begin(struct cli *cli)
     gethostname(host, sizeof(host) - 1);
     if (ask_scheduler(&scheduler, cli, host, &err) != DDP_OK)
         return cannot_begin(&err);
-    const int told = cli->explain ? print_explained(&scheduler, cli) : EXIT_CODE_OK;
+    const int told = cli->explain ? print_scheduler_values(&scheduler, cli) : EXIT_CODE_OK;
     if (cli->verbose && !cli->explain && !cli->json && scheduler.kind >= 0)
-        log_explained(&scheduler, cli);
+        log_scheduler_values(&scheduler, cli);
     if (scheduler.finding.fatal)
         return cli->explain ? EXIT_CODE_USAGE : cannot_be_meant(&scheduler.finding);
     if (cli_check(cli, &err) != DDP_OK)

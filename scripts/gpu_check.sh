@@ -112,7 +112,7 @@ bench() {
 programs=("$BUILD/ddprun" "$BUILD/ddp-rendezvous" "$BUILD/ddp-bench" "$BUILD/train" "$BUILD/make-data")
 if [ -z "${NO_BUILD:-}" ]; then
     limit=400 check 'build' make -j"$(nproc)" all || {
-        row 'all else' 'skipped, because nothing is built; scripts/check-deps.sh build says what is missing,  NO_BUILD=1 takes BUILD= of another machine'
+        row 'all else' 'skipped, because nothing is built; scripts/check-deps.sh build says what is missing, NO_BUILD=1 takes BUILD= of another machine'
         finish
     }
     limit=400 check 'build of the tests' make -j"$(nproc)" test-programs

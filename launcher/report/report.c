@@ -293,7 +293,7 @@ static void report_others(const struct report *r, struct rows *rows)
 
 /* Before   attempt 0: rank 1: exit 7, 2.5 s after its start, at step 100
  *     restart  none: the attempts come no further than step 100 (--max_no_progress)
- *     left     rank 0 (n1, pid 4002) ended with 0 while rank 1 waited for it at barrier 'epoch-3' [RANK_EXITED_EARLY]
+ *     left     rank 0 (n1, pid 4002) exited with code 0 while rank 1 waited for it at barrier 'epoch-3' [RANK_EXITED_EARLY]
  *     alive    pid 4711 (rank 1, python3) cannot be killed: state D in nfs_wait
  *
  * The latest failed attempt is the report's headline and has no line here. Lines have limits like everything in the

@@ -2,6 +2,7 @@
 #include "diagnosis/explain.h"
 
 #include "base/exit_codes.h"
+#include "base/options.h"
 #include "diagnosis/findings.h"
 
 #include <ctype.h>
@@ -22,6 +23,25 @@ static const struct {
 };
 enum { EXIT_ROWS = sizeof(exit_rows) / sizeof(exit_rows[0]) };
 
+static bool put_paragraph(struct buf *out, const char *heading, const char *text)
+{
+    enum { INDENT = 4 };
+    struct buf plain = { 0 };
+    const bool ok = finding_put_readable(&plain, text) && buf_append(&plain, "", 1) &&
+                    buf_printf(out, "\n%s\n%*s", heading, INDENT, "") &&
+                    options_wrap(out, (const char *)plain.data, INDENT, INDENT);
+    buf_free(&plain);
+    return ok;
+}
+
+static bool explain_finding(enum finding_code code, struct buf *out)
+{
+    return buf_printf(out, "%s (%s)\n", finding_code_name(code), finding_grade_name(code)) &&
+           put_paragraph(out, "Example", finding_example(code)) &&
+           put_paragraph(out, "Meaning", finding_detection(code)) &&
+           put_paragraph(out, "Remedy", finding_advice(code));
+}
+
 /* Append the row of an exit code. 128 + n shares one row, and a code without a row is a worker's. */
 static bool explain_exit_code(int code, struct buf *out)
 {
@@ -32,11 +52,12 @@ static bool explain_exit_code(int code, struct buf *out)
         ok = ok && buf_printf(out, " = 128 + %d (SIG%s)", code - EXIT_CODE_SIGNAL, signal);
     for (int i = 0; i < EXIT_ROWS; i++)
         if (exit_rows[i].code == row)
-            return ok && buf_printf(out, "\n\nMeaning\n    %s\n\nRemedy\n    %s\n", exit_rows[i].meaning,
-                                    exit_rows[i].remedy);
-    return ok &&
-           buf_printf(out, "\n\nMeaning\n    the exit code of the worker that failed first\n\nRemedy\n"
-                           "    check the documentation of the program and the end of the worker's log\n");
+            return ok && buf_printf(out, "\n") && put_paragraph(out, "Meaning", exit_rows[i].meaning) &&
+                   put_paragraph(out, "Remedy", exit_rows[i].remedy);
+    return ok && buf_printf(out, "\n") &&
+           put_paragraph(out, "Meaning", "the exit code of the worker that failed first") &&
+           put_paragraph(out, "Remedy",
+                         "check the documentation of the program and the end of the worker's log");
 }
 
 /* Append a line for each finding whose name contains `part`; *n counts them. */
@@ -80,7 +101,7 @@ ddp_status explain_code(const char *code, struct buf *out, struct ddp_err *err)
     for (char *p = name; *p != '\0'; p++)
         *p = *p == '-' ? '_' : (char)toupper((unsigned char)*p);
     const enum finding_code finding = finding_by_name(name);
-    ok = finding != FINDING_NONE ? finding_explain(finding, out)
+    ok = finding != FINDING_NONE ? explain_finding(finding, out)
                                  : *name != '\0' && list_findings(name, out, &n);
     if (finding == FINDING_NONE && n == 0)
         return ddp_fail(err, DDP_ERR_ARG, "explain: '%.60s': no such code; 'ddprun explain' lists all codes",

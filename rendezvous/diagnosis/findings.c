@@ -63,6 +63,11 @@ const char *finding_advice(enum finding_code code)
     return rows[code].advice;
 }
 
+const char *finding_detection(enum finding_code code)
+{
+    return rows[code].detection;
+}
+
 const char *finding_example(enum finding_code code)
 {
     return rows[code].example;
@@ -169,7 +174,7 @@ static bool put_placeholder(void *user, struct slice word, struct buf *out)
 }
 
 /* The same templates make the manual, so it contains no sentence that the program never prints. */
-static bool put_readable(struct buf *out, const char *text)
+bool finding_put_readable(struct buf *out, const char *text)
 {
     return finding_fill(out, text, put_placeholder, NULL);
 }
@@ -178,7 +183,7 @@ static bool put_readable(struct buf *out, const char *text)
 static bool put_troff(struct buf *out, const char *text)
 {
     struct buf plain = { 0 };
-    bool ok = put_readable(&plain, text);
+    bool ok = finding_put_readable(&plain, text);
     if (ok && plain.len > 0 && (plain.data[0] == '.' || plain.data[0] == '\''))
         ok = buf_append(out, "\\&", 2);
     for (size_t i = 0; ok && i < plain.len; i++)
@@ -187,35 +192,6 @@ static bool put_troff(struct buf *out, const char *text)
                                      : buf_append(out, plain.data + i, 1);
     buf_free(&plain);
     return ok;
-}
-
-/* One paragraph under a heading, wrapped for a terminal. */
-static bool put_paragraph(struct buf *out, const char *heading, const char *text)
-{
-    enum { COLUMNS = 78, INDENT = 4 };
-    struct buf plain = { 0 };
-    bool ok = put_readable(&plain, text) && buf_append(&plain, "", 1) && buf_printf(out, "\n%s\n", heading);
-    const char *p = (const char *)plain.data;
-    while (ok && *p != '\0') {
-        size_t len = strlen(p), line = len;
-        if (len > COLUMNS - INDENT)
-            for (line = COLUMNS - INDENT; line > 0 && p[line] != ' ';)
-                line--;
-        if (line == 0)
-            line = strcspn(p, " ");
-        ok = buf_printf(out, "%*s%.*s\n", INDENT, "", (int)line, p);
-        p += line + (p[line] == ' ');
-    }
-    buf_free(&plain);
-    return ok;
-}
-
-bool finding_explain(enum finding_code code, struct buf *out)
-{
-    const struct row *row = &rows[code];
-    return buf_printf(out, "%s (%s)\n", row->code, finding_grade_name(code)) &&
-           put_paragraph(out, "Example", row->example) && put_paragraph(out, "Meaning", row->detection) &&
-           put_paragraph(out, "Remedy", row->advice);
 }
 
 bool findings_print_man(struct buf *out)

@@ -728,9 +728,10 @@ const char *finding_predicate(const struct finding *f);
 typedef bool (*finding_word)(void *user, struct slice word, struct buf *out);
 bool finding_fill(struct buf *out, const char *text, finding_word put, void *user);
 
-/* Append the row as a page of text for `explain`. False when memory is short. */
-bool finding_explain(enum finding_code code, struct buf *out);
 const char *finding_example(enum finding_code code);
+const char *finding_detection(enum finding_code code);
+/* Append a template for readers: "${host}" becomes "HOST". False when memory is short. */
+bool finding_put_readable(struct buf *out, const char *text);
 
 /* The table as a section of the manual page. False when memory is short. */
 bool findings_print_man(struct buf *out);

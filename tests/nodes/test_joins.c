@@ -37,7 +37,7 @@ SCENE(joins, names_in_place_of_addresses, .elastic = true, .options = "--nnodes=
       .node = { { .options = "--node_rank=0", .prints = "MASTER_ADDR=10.9.0.1" },
                 { .options = "--node_rank=1", .prints = "MASTER_ADDR=10.9.0.1" } })
 
-/* Who is missing,  on every node that is here, again and again, and the knob in the end. */
+/* Who is missing, on every node that is here, again and again, and the knob in the end. */
 SCENE(joins, a_node_that_never_comes_is_named_on_all, .cases = "F07 never_came", .hosts = 3,
       .options = "--timeout=12", .says = "node 2 has not joined|NODE_MISSING", .within_ms = CONNECTIONS,
       .node = { { .exit = 125, .ends = "given up|--timeout" },

@@ -1,6 +1,7 @@
 /* One case each: what is known of a job, and the findings that must come out, causes first. No clock, no socket. */
 #include "base/text.h"
 #include "diagnosis/diagnosis.h"
+#include "diagnosis/explain.h"
 #include "diagnosis/findings.h"
 #include "job/members.h"
 #include "snapshot_case.h"
@@ -680,14 +681,15 @@ Test(findings, examples_are_what_the_sentences_print)
 Test(findings, explain_prints_the_row)
 {
     struct buf out = { 0 };
-    cr_assert(finding_explain(FINDING_RANK_STOPPED, &out) && buf_append(&out, "", 1));
+    cr_assert_eq(explain_code("rank_stopped", &out, NULL), DDP_OK);
+    cr_assert(buf_append(&out, "", 1));
     cr_expect_str_eq(
         (char *)out.data,
         "RANK_STOPPED (error)\n"
         "\nExample\n    rank 3: stopped (state T) (n1, pid 812), for 32 s\n"
         "\nMeaning\n    /proc/PID/stat shows state T or t. Typical causes: Ctrl-Z, SIGSTOP, a\n"
         "    debugger.\n"
-        "\nRemedy\n    kill -CONT PID continues it; a debugger or a suspended terminal may hold\n    it\n",
+        "\nRemedy\n    kill -CONT PID continues it; a debugger or a suspended terminal may hold it\n",
         "%s", (char *)out.data);
     buf_free(&out);
 }

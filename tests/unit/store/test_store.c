@@ -143,7 +143,7 @@ static void compare_set(const char *expected, const char *desired, const char *c
 
 Test(store, compare_set_in_its_four_cases)
 {
-    compare_set("x", "new", "x"); /* missing,  something expected: the caller's own word comes back */
+    compare_set("x", "new", "x"); /* missing, something expected: the caller's own word comes back */
     cr_assert_eq(store_count(store), 0);
     compare_set("", "new", "new");
     compare_set("other", "newer", "new");

@@ -1,17 +1,16 @@
 /* clients.c -- see clients.h.
  *
- * The happy path: clients_add -> hub_connect; on_bytes -> hub_feed -> reply -> conn_send, at once or by way of `replies`;
- * on_end -> hub_disconnect -> (conn flushes and closes) -> on_conn_closed -> free.
+ * The happy path: clients_add -> hub_connect; on_bytes -> hub_feed -> reply -> conn_send, at once or through
+ * `replies`; on_end -> hub_disconnect -> (conn flushes and closes) -> on_conn_closed -> free.
  *
- * It can go wrong when
- *   - the peer speaks nonsense: the hub has it closed (close_client); the client flushes and lingers until the peer has closed
- *     too, at most ENDING_MS;
- *   - the peer does not read, or writing fails: conn_send says so in the middle of a call of the hub, when the hub must
- *     not be called. So the client is only put on the list of the doomed, gets nothing more, and is cut off at the end
- *     of the turn.
+ * Failures:
+ *   - The peer sends nonsense: the hub closes it (close_client). The client flushes and lingers until the peer has closed
+ *     too, at most ENDING_MS.
+ *   - The peer does not read, or writing fails: conn_send reports it during a call of the hub, when the hub must not be
+ *     called. So the client only moves to the doomed list, gets nothing more, and is cut off at the end of the turn.
  *
- * Once a client is DOOMED or ENDING, the hub's bytes for it are ignored. The struct is kept small: it is what an idle
- * connection costs, beside the hub's session. */
+ * Once a client is DOOMED or ENDING, the hub's bytes for it are ignored. The struct is small, because every
+ * idle connection costs one, beside the hub's session. */
 #include "server/clients.h"
 
 #include "base/endpoint.h"
@@ -26,9 +25,9 @@
 
 /* Number  =  serial (44 bits)  |  index (20 bits)
  *
- * A million at once is as many descriptors as the kernel allows a process (fs.nr_open); 2^44 serials last
- * for five hundred years at a thousand connections a second. A free slot has the number 0, which no lookup
- * can match. */
+ * A million connections at once is the kernel's limit of descriptors for a process (fs.nr_open). 2^44 serials
+ * last five hundred years at a thousand connections a second. A free slot has the number 0, which no lookup
+ * matches. */
 
 enum { INDEX_BITS = 20, INDEX_MASK = (1 << INDEX_BITS) - 1, FIRST_CAP = 64 };
 
@@ -40,7 +39,7 @@ struct id_slot {
     };
 };
 
-/* Twice as many slots, and the new ones onto the free list. */
+/* Double the slots and put the new ones on the free list. */
 static bool grow_map(struct idmap *map)
 {
     size_t cap = map->cap > 0 ? map->cap * 2 : FIRST_CAP;
@@ -131,8 +130,8 @@ void replies_flush(struct replies *r, void (*send)(void *user, conn_id to, struc
 
 /* --- admission -------------------------------------------------------------------------------------------- */
 
-/* Connections arrive in the order of time, so the list of silent ones stays sorted without work. A connection leaves it with
- * its first request, therefore the search at a full table looks at silent connections only. */
+/* Connections arrive in the order of time, so the list of silent ones stays sorted without work. A connection
+ * leaves it with its first request. So the search at a full table visits silent connections only. */
 
 void admission_init(struct admission *a, uint32_t max, uint32_t self)
 {
@@ -161,7 +160,7 @@ static bool is_same(const struct admission_key *x, const struct admission_key *y
            memcmp(x->address, y->address, sizeof(x->address)) == 0;
 }
 
-/* FNV-1a. Chosen collisions cost a walk over as many sources, each of which needs an address of its own. */
+/* FNV-1a. Chosen collisions cost a walk over as many sources, and each source needs a different address. */
 static struct admission_sources *find_bucket(struct admission *a, const struct admission_key *key)
 {
     uint32_t hash = 2166136261u ^ key->uid;
@@ -236,7 +235,7 @@ struct admission_entry *admission_oldest_silent(const struct admission *a, enum 
     TAILQ_FOREACH(e, &a->silent, link)
     {
         if (now_ms < e->since_ms + ADMISSION_SILENT_MS)
-            return NULL; /* all behind it are younger */
+            return NULL; /* all later entries are younger */
         if (verdict == ADMISSION_FULL ? is_same(&e->source->key, key)
                                       : verdict != ADMISSION_CROWDED || is_limited(a, &e->source->key))
             return e;
@@ -245,7 +244,7 @@ struct admission_entry *admission_oldest_silent(const struct admission *a, enum 
 }
 
 enum {
-    ENDING_MS = 5000, /* a client that we told to go has so long to read its replies and close */
+    ENDING_MS = 5000, /* time for a client that the store closes to read its replies and close */
     STALL_MS = 2000,  /* while room for replies is short, each client must read STALL_BYTES in this time */
     STALL_BYTES = 64 << 10,
     REPLY_MIN = 64 << 10, /* no smaller reply waits for room */
@@ -272,9 +271,9 @@ static uint64_t now_ms(const struct clients *clients)
     return uv_now(clients->host.loop); /* of this turn of the loop: no system call */
 }
 
-/* --- words --------------------------------------------------------------------------------------------- */
+/* --- log ----------------------------------------------------------------------------------------------- */
 
-/* It is we who end the connection: somebody may wonder why. */
+/* Logged because the store ends the connection, and the client's user may look for the reason. */
 static void log_dropped(struct client *c, const char *why)
 {
     struct clients *clients = c->clients;
@@ -290,7 +289,7 @@ static void log_dropped(struct client *c, const char *why)
         log_warn("store client %s: dropped: %s", peer, why);
 }
 
-/* Ordinary coming and going, for those who asked for it. */
+/* Ordinary connects and disconnects are logged on request only. */
 static void log_peer(struct client *c, const char *what)
 {
     char peer[ENDPOINT_TEXT_MAX];
@@ -312,14 +311,14 @@ static void move_to(struct client *c, enum place place)
 
 /* --- replies ------------------------------------------------------------------------------------------- */
 
-/* NULL when there is no such client, or when it is on its way out. */
+/* Return NULL if the client does not exist or is closing. */
 static struct client *listening(const struct clients *clients, conn_id id)
 {
     struct client *c = idmap_get(&clients->map, id);
     return c != NULL && c->place == SERVED ? c : NULL;
 }
 
-/* A quarter of the room is left to small replies, which never wait. */
+/* A quarter of the room is reserved for small replies, which never wait. */
 static bool has_room(const struct clients *clients, uint64_t bytes)
 {
     const struct conn_host *host = &clients->host;
@@ -327,7 +326,7 @@ static bool has_room(const struct clients *clients, uint64_t bytes)
            host->queued_bytes + bytes <= host->max_queued_bytes - host->max_queued_bytes / 4;
 }
 
-/* Room is short while a client waits for it, and while nobody new would get any. */
+/* Room is short while a client waits for it, or while a further client would get none. */
 static void watch_readers(struct clients *clients)
 {
     if (clients->n_waiting == 0 && has_room(clients, 0))
@@ -358,7 +357,7 @@ static void flush(struct clients *clients)
     replies_flush(&clients->replies, send_kept, clients);
 }
 
-/* The hub's wish. Bytes that are too many to be kept are sent from their place, after all that were kept. */
+/* An effect of the hub. Bytes that are too many to be kept are sent directly, after all kept ones. */
 static void reply(void *user, conn_id id, struct slice bytes, struct shared *holder)
 {
     struct clients *clients = user;
@@ -389,7 +388,7 @@ static bool may_reply(void *user, conn_id id, uint64_t bytes)
     if (!is_full && bytes > 0 && !has_room(clients, bytes))
         set_wants(c, bytes);
     if (is_full || c->wants > 0)
-        conn_stop_reading(&c->conn); /* also when it is another's bytes that are worked off */
+        conn_stop_reading(&c->conn); /* also when the bytes being processed belong to another client */
     return !is_full && c->wants == 0;
 }
 
@@ -407,7 +406,7 @@ static void resume(struct client *c)
     stop_if_full(c);
 }
 
-/* The one with the smallest reply: many that ask for much must not delay those that ask for little. */
+/* Return the client with the smallest reply, because large replies must not delay small ones. */
 static struct client *find_waiting(const struct clients *clients)
 {
     struct client *c, *best = NULL;
@@ -457,14 +456,14 @@ static void check_readers(struct clients *clients)
 
 /* --- a client's end ------------------------------------------------------------------------------------ */
 
-/* All get the same time, so the list stays sorted by itself. */
+/* All clients get the same time, so the list stays sorted without work. */
 static void start_ending(struct client *c)
 {
     c->ending_until_ms = now_ms(c->clients) + ENDING_MS;
     move_to(c, ENDING);
 }
 
-/* The one place where a client is freed. */
+/* The only place where a client is freed. */
 static void on_conn_closed(struct conn *conn)
 {
     struct client *c = (struct client *)conn;
@@ -479,8 +478,8 @@ static void on_conn_closed(struct conn *conn)
     clients->freed(clients->user);
 }
 
-/* The hub hears of it at once, although replies may still be flushed: whoever waits for this member must not wait for
- * its socket. */
+/* The hub learns of the end at once, although replies may still be flushed, because barriers that wait for
+ * this member must not wait for its socket. */
 static void on_end(struct conn *conn, const char *why)
 {
     struct client *c = (struct client *)conn;
@@ -497,8 +496,8 @@ static const char *const trouble_words[] = {
     [CONN_BROKEN] = "its replies cannot be written",
 };
 
-/* A client that died is no more than one that went: a warning would be the first line that a user reads of a job whose
- * worker was killed, and lead away from the cause. */
+/* A client that died is logged like one that disconnected. A warning would be the first line that a user
+ * reads about a job whose worker was killed, and distract from the cause. */
 static void log_trouble(struct client *c)
 {
     if (c->trouble == CONN_GONE)
@@ -507,7 +506,7 @@ static void log_trouble(struct client *c)
         log_dropped(c, trouble_words[c->trouble]);
 }
 
-/* Without a farewell: flushing is just what failed. */
+/* No flush, because flushing is what failed. */
 static void cut_off(struct client *c)
 {
     struct hub *hub = c->clients->hub;
@@ -519,7 +518,7 @@ static void cut_off(struct client *c)
     hub_disconnect(hub, c->id, trouble_words[c->trouble], now_ms(c->clients));
 }
 
-/* Cutting off one client may send something to others, and doom them. */
+/* Cutting off one client may send bytes to others, and doom them. */
 void clients_end_turn(struct clients *clients)
 {
     struct client *c;
@@ -559,7 +558,7 @@ void clients_end_all(struct clients *clients)
     }
 }
 
-/* Nobody leaves the map here, only in on_closed: so walking over it is safe. */
+/* Safe during the walk, because clients leave the map only in on_conn_closed. */
 void clients_abort_all(struct clients *clients)
 {
     struct client *c;
@@ -567,7 +566,7 @@ void clients_abort_all(struct clients *clients)
         conn_abort(&c->conn);
 }
 
-/* --- what the hub wishes ------------------------------------------------------------------------------- */
+/* --- effects of the hub --------------------------------------------------------------------------------- */
 
 static void close_client(void *user, conn_id id, const char *why, bool is_news)
 {
@@ -575,14 +574,14 @@ static void close_client(void *user, conn_id id, const char *why, bool is_news)
     struct client *c = listening(clients, id);
     if (c == NULL)
         return;
-    flush(clients); /* it has been answered for what it asked before */
+    flush(clients); /* its earlier requests have their replies */
     if (is_news || clients->log_peers)
         log_dropped(c, why);
     start_ending(c);
     conn_finish(&c->conn, true);
 }
 
-/* "" when it is gone. */
+/* Fill `text` with "" if the client is gone. */
 static void address_here(void *user, conn_id id, char text[static ENDPOINT_TEXT_MAX])
 {
     const struct clients *clients = user;
@@ -610,9 +609,9 @@ struct hub_sink clients_sink(struct clients *clients)
                               .log = log_hub };
 }
 
-/* --- clients come and speak ---------------------------------------------------------------------------- */
+/* --- connections and their bytes ------------------------------------------------------------------------ */
 
-/* The hot path: one read, this call, and one write, now or when the turn is over. */
+/* The hot path: one read, this call, and one write, now or at the end of the turn. */
 static void on_bytes(struct conn *conn, struct slice bytes)
 {
     struct client *c = (struct client *)conn;
@@ -644,7 +643,7 @@ static struct admission_key source_of(const struct sockaddr *peer, int64_t uid)
     return key;
 }
 
-/* Without a farewell: the descriptor is needed now. */
+/* No flush, because the descriptor is needed now. */
 static bool close_oldest_silent(struct clients *clients, enum admission_verdict verdict,
                                 const struct admission_key *key)
 {
@@ -695,8 +694,8 @@ static bool admit(struct clients *clients, struct client *c, int64_t uid)
     return false;
 }
 
-/* When conn_open or hub_connect fails the connection is closing already, and ends like any other in on_closed; the hub
- * is never asked to forget somebody it does not know. */
+/* If conn_open or hub_connect fails, the connection is closing already and ends like any other in
+ * on_conn_closed. The hub never gets a disconnect for a client that it has not accepted. */
 bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer, int64_t uid)
 {
     char text[ENDPOINT_TEXT_MAX];
@@ -734,6 +733,6 @@ void clients_init(struct clients *clients)
 
 void clients_free(struct clients *clients)
 {
-    assert(clients->map.count == 0); /* whoever is in there has an open handle */
+    assert(clients->map.count == 0); /* a client in the map would still have an open handle */
     idmap_free(&clients->map);
 }

@@ -13,11 +13,10 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
-/* From a number to a pointer in constant time, where an old number never finds a new pointer.
+/* Map a number to a pointer in constant time. An old number never finds a new pointer.
  *
- * A number is a serial (which never repeats) in front of the slot's index. So the shell can give out
- * connection numbers that stay unique although slots are used again, and a lookup is one array access and one
- * comparison. */
+ * A number is a serial, which never repeats, in front of the slot's index. So connection numbers stay unique
+ * although slots are used again, and a lookup is one array access and one comparison. */
 
 struct id_slot;
 
@@ -30,18 +29,18 @@ struct idmap {
     uint64_t serial;   /* of the latest number */
 };
 
-/* Keep `pointer` (not NULL, stays the caller's); returns its number, 0 when memory is short or 2^20 are in
- * use. */
+/* Store `pointer` (not NULL; the caller keeps ownership). Return its number, or 0 if memory is short or 2^20
+ * are in use. */
 uint64_t idmap_put(struct idmap *map, void *pointer);
 
-/* The pointer of a number that is in use, else NULL. */
+/* Return the pointer of a number in use, else NULL. */
 void *idmap_get(const struct idmap *map, uint64_t number);
 
-/* Give a number back; one that is not in use is ignored. */
+/* Release a number. A number that is not in use is ignored. */
 void idmap_remove(struct idmap *map, uint64_t number);
 
-/* Go through all pointers: start with *index = 0, ends with NULL. The current one may be removed on the way.
- */
+/* Iterate over all pointers: start with *index = 0; NULL ends it. The current one may be removed during the
+ * walk. */
 void *idmap_next(const struct idmap *map, size_t *index);
 
 void idmap_free(struct idmap *map);
@@ -50,12 +49,12 @@ void idmap_free(struct idmap *map);
 
 /* Small replies of one turn of the loop, in order, until they are written together. Pure.
  *
- * A reply that is written wakes its client, and waking a processor that sleeps costs more than many requests: after the first of
- * several that follow each other the client is awake. So all replies but the first wait here until the server would sleep, or until
- * this is full. */
+ * A written reply wakes its client, and waking a sleeping processor costs more than many requests. After the
+ * first of several replies the client is awake. So all replies but the first wait here until the server would
+ * sleep, or until the buffer is full. */
 
 enum {
-    REPLIES_MAX = 64, /* so many requests at most are worked off before one of them is answered */
+    REPLIES_MAX = 64, /* most requests that are processed before one of them gets its reply */
     REPLIES_BYTES = 4096,
 };
 
@@ -65,7 +64,7 @@ struct replies {
         conn_id to;
         uint32_t len;
     } of[REPLIES_MAX];
-    uint8_t bytes[REPLIES_BYTES]; /* of all, one behind the other */
+    uint8_t bytes[REPLIES_BYTES]; /* of all replies, concatenated */
 };
 
 /* A copy; false when there is no room for it. */
@@ -99,7 +98,7 @@ struct admission_source {
     uint32_t open;
 };
 
-/* Of one connection; lives inside an object of the caller. */
+/* The entry of one connection; lives inside an object of the caller. */
 struct admission_entry {
     TAILQ_ENTRY(admission_entry) link;
     struct admission_source *source; /* NULL = not counted */
@@ -111,7 +110,7 @@ LIST_HEAD(admission_sources, admission_source);
 
 struct admission {
     uint32_t max;     /* connections of all sources */
-    uint32_t self;    /* the user whose connections, like root's, have no limit of their own */
+    uint32_t self;    /* connections of this user and of root have no separate limit */
     uint32_t limited; /* open connections of all other sources */
     struct admission_sources bucket[ADMISSION_BUCKETS];
     struct admission_entries silent; /* without a request, the oldest first */
@@ -119,29 +118,30 @@ struct admission {
 
 enum admission_verdict {
     ADMISSION_OK,
-    ADMISSION_FULL, /* the source has its share */
-    ADMISSION_CROWDED, /* all limited sources together have theirs, 7/8: the rest is for root and the store's user */
+    ADMISSION_FULL, /* the source has used up its share */
+    ADMISSION_CROWDED, /* all limited sources together have used up 7/8; the rest is reserved */
     ADMISSION_NO_MEMORY
 };
 
 void admission_init(struct admission *a, uint32_t max, uint32_t self);
 
-/* How many connections this source may have: half of all for another user of this host, 7/8 for an address. */
+/* Return the connections that this source may have: half of all for another user of this host, 7/8 for an
+ * address. */
 uint32_t admission_limit(const struct admission *a, const struct admission_key *key);
 
 /* Count a new connection. It is not counted unless ADMISSION_OK. */
 enum admission_verdict admission_open(struct admission *a, struct admission_entry *e,
                                       const struct admission_key *key, uint64_t now_ms);
 
-/* It has sent a request. */
+/* Record the first request of a connection. */
 void admission_spoke(struct admission *a, struct admission_entry *e);
 
-/* It is closing. May be called any number of times. */
+/* Stop counting a connection. May be called any number of times. */
 void admission_close(struct admission *a, struct admission_entry *e);
 
-/* Find the oldest connection that has sent no request for ADMISSION_SILENT_MS and whose end would change the verdict about
- * `key`: one of the same source (FULL), of any limited source (CROWDED), or any at all (OK: no descriptor is left; `key` may be
- * NULL). NULL = none. */
+/* Find the oldest connection that has sent no request for ADMISSION_SILENT_MS and whose end would change the
+ * verdict about `key`. FULL: one of the same source. CROWDED: one of any limited source. OK (no descriptor is
+ * left): any at all; `key` may be NULL. Return NULL if no such connection exists. */
 struct admission_entry *admission_oldest_silent(const struct admission *a, enum admission_verdict verdict,
                                                 const struct admission_key *key, uint64_t now_ms);
 
@@ -169,34 +169,35 @@ struct clients {
     void (*freed)(void *user); /* one client less */
 };
 
-/* The rest of the struct is filled by the caller: hub, admission, host.loop, host.max_queue_bytes, host.max_queued_bytes, log_peers, user,
- * freed. */
+/* The caller fills the rest of the struct: hub, admission, host.loop, host.max_queue_bytes,
+ * host.max_queued_bytes, log_peers, user, freed. */
 void clients_init(struct clients *clients);
-/* There must be no client left (clients_end_all, and the loop has run). */
+/* No client may be left (clients_end_all, and the loop has run). */
 void clients_free(struct clients *clients);
 
-/* A new client of user `uid` (-1 = not known); `fd` is taken over. False: it was closed at once, and freed() is not called for it.
- * A client whose source has too many connections replaces the oldest one of that source that has sent no request; without
- * such a one it is refused. */
+/* Add a client of user `uid` (-1 = unknown) and take over `fd`. False: it was closed at once, and freed() is
+ * not called for it. A client whose source has too many connections replaces the oldest one of that source
+ * that has sent no request. Without such a connection it is rejected. */
 bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer, int64_t uid);
 
 /* Close up to `n` clients that have sent no request, the oldest first. Not during a call of the hub. */
 void clients_close_silent(struct clients *clients, unsigned n);
 
-/* The hub's wishes, all but its event log. They never call the hub: the end of a client is reported to it at the end of the turn. The
- * first reply of a turn of the loop is written at once, so that a single client waits for nothing; small ones after it are kept
- * back until then, or until there are many. A client that may not be sent a reply now is not read any more; when there is room
- * again, hub_resume is called for it. */
+/* Return the handlers of the hub's effects, without its event log. They never call the hub; the end of a
+ * client is reported to it at the end of the turn. The first reply of a turn is written at once, so that a
+ * single client never waits. Small replies after it are kept back until the turn ends or many have gathered.
+ * A client that cannot get a reply now is not read; hub_resume is called for it when room is free again. */
 struct hub_sink clients_sink(struct clients *clients);
 
-/* Before the loop sleeps: write what was kept back, and cut off the doomed. */
+/* Call before the loop sleeps: writes the replies that were kept back, and cuts off the doomed clients. */
 void clients_end_turn(struct clients *clients);
 
-/* When the oldest ending client has had its time; UINT64_MAX = none. clients_tick aborts those whose time is over. */
+/* Return when the oldest ending client times out; UINT64_MAX = none. clients_tick aborts the clients that
+ * timed out. */
 uint64_t clients_deadline(const struct clients *clients);
 void clients_tick(struct clients *clients, uint64_t now_ms);
 
-/* Flush and close all, none of them waits for its peer. clients_abort_all: at once. */
+/* Flush and close all clients without waiting for their peers. clients_abort_all closes without a flush. */
 void clients_end_all(struct clients *clients);
 void clients_abort_all(struct clients *clients);
 

@@ -1,17 +1,17 @@
 /* conn.c -- see conn.h.
  *
  * The happy path: conn_open -> on_read -> host.on_bytes -> (owner) conn_send -> one write(2) -> on_read ...
- * -> EOF -> host.on_end -> uv_close -> on_handle_closed -> host.on_closed. On this path nothing is allocated.
+ * -> EOF -> host.on_end -> uv_close -> on_handle_closed -> host.on_closed. This path allocates nothing.
  *
- * It can go wrong when
- *   - the socket does not take all bytes: the rest goes to an outbox, which is freed as soon as it is empty. Its first piece
- *     is in flight (one uv_write); small replies behind it gather in one piece, long values are held and not copied;
- *   - the peer never reads: conn_send answers CONN_SLOW at max_queue_bytes, and the owner aborts;
- *   - reading or writing fails: host.on_end, then close;
- *   - the owner wants it gone: conn_finish flushes, sends FIN and discards input until the peer's FIN.
+ * Failures and ends:
+ *   - The socket does not take all bytes: the rest goes to an outbox, which is freed as soon as it is empty. Its first
+ *     piece is in flight (one uv_write). Small later replies gather in one piece; long values are held, not copied.
+ *   - The peer never reads: conn_send returns CONN_SLOW at max_queue_bytes, and the owner aborts.
+ *   - Reading or writing fails: host.on_end, then close.
+ *   - The owner closes it: conn_finish flushes, sends FIN and discards input until the peer's FIN.
  *
- * Why so careful at the end: close(2) with unread input, or input after close, makes the kernel send a reset,
- * and a torch 1.13 client that gets one aborts its whole process. */
+ * The end is careful because close(2) with unread input, or input after close, makes the kernel send a reset.
+ * A torch 1.13 client that gets a reset aborts its whole process. */
 #include "server/conn.h"
 
 #include "base/buf.h"
@@ -34,7 +34,8 @@ struct outbox {
     uv_write_t req; /* of the first piece, which must not change */
     struct conn *conn;
     struct piece *first, *last;
-    struct piece *spare; /* an empty one of ours, so that a long backlog of small replies allocates nothing */
+    struct piece *spare; /* an empty piece for reuse, so that a long backlog of small replies allocates
+                          * nothing */
     size_t bytes;        /* of all pieces */
 };
 
@@ -45,7 +46,8 @@ static struct slice bytes_of(const struct piece *p)
     return p->holder != NULL ? p->held : buf_slice(&p->own);
 }
 
-/* What all connections together may have of only so much: a holder keeps its whole block. */
+/* The bytes that count against the limit of all connections. A held value counts its whole block, which it
+ * keeps alive. */
 static size_t cost_of(const struct piece *p)
 {
     return p->holder != NULL ? p->holder->size : p->own.len;
@@ -74,7 +76,8 @@ static void drop_first(struct outbox *box)
     }
 }
 
-/* An idle connection must not keep the buffers of its busiest moment: there may be thousands of them. */
+/* An idle connection must not keep the buffers of its busiest moment, because a store may have thousands of
+ * connections. */
 static void outbox_free(struct conn *c)
 {
     struct outbox *box = c->outbox;
@@ -102,7 +105,7 @@ static bool add_piece(struct outbox *box)
     return true;
 }
 
-/* The first piece flies. */
+/* The first piece is in flight and must not grow. */
 static bool put_piece(struct outbox *box, struct slice bytes, struct shared *holder)
 {
     const bool gathers = box->first != NULL && box->last != box->first && box->last->holder == NULL;
@@ -135,8 +138,7 @@ static int conn_fd(const struct conn *c)
     return fd;
 }
 
-/* Take what has arrived out of the kernel, without copying it: unread input would turn our FIN into a reset.
- */
+/* Read all input from the kernel without copying it, because unread input would turn the FIN into a reset. */
 static void discard_input(const struct conn *c)
 {
     enum { AT_ONCE = 1 << 20, ROUNDS = 8 };
@@ -155,7 +157,7 @@ void conn_abort(struct conn *c)
     uv_close((uv_handle_t *)&c->tcp, on_handle_closed);
 }
 
-/* The queue is out (or was empty). */
+/* The queue is written, or was empty. */
 static void flushed(struct conn *c)
 {
     if (c->peer_ended || !c->linger) {
@@ -198,8 +200,8 @@ void conn_finish(struct conn *c, bool linger)
         flushed(c); /* closes now, unless it lingers (already) */
 }
 
-/* The peer has closed its side, or the connection is broken. After a FIN the peer may still be reading (it has only
- * said all it wanted), so what is queued goes out first; no lingering then, its own FIN is here already. */
+/* The peer has closed its side, or the connection is broken. After a FIN the peer may still read, so the
+ * queue is flushed first. No lingering follows, because the peer's FIN has arrived already. */
 static void ended(struct conn *c, int status)
 {
     if (c->state == CONN_OPEN)
@@ -257,8 +259,8 @@ size_t conn_queued(const struct conn *c)
     return uv_stream_get_write_queue_size((const uv_stream_t *)&c->tcp) + waiting;
 }
 
-/* What libuv still has to send is counted by libuv; of the flying buffer that is only the part not sent yet. So a
- * slow but reading peer is never cut off, however much it is sent in total. */
+/* libuv counts the bytes that it still has to send, so only the unsent part of the buffer in flight counts. A
+ * slow peer that reads is never cut off, however many bytes it gets in total. */
 static enum conn_sent queue(struct conn *c, struct slice bytes, struct shared *holder)
 {
     const struct conn_host *host = c->host;
@@ -320,9 +322,9 @@ static void on_need_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
     *buf = uv_buf_init(host->read_buffer, CONN_READ_BYTES);
 }
 
-/* Both keep-alive and the user timeout are needed to notice a host that vanished: the first works on an idle
- * connection only, the second only while we have something to send. They merely give the descriptor back; who
- * is alive in the job is decided by what members say. */
+/* A vanished host is noticed only with both keep-alive and the user timeout: the first works on idle
+ * connections, the second while data is unsent. They only free the descriptor. Heartbeats of the members
+ * decide which ranks are alive. */
 static void tune(int fd)
 {
     static const struct {

@@ -32,8 +32,8 @@ uint64_t listen_queue_drops(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_MEMINFO, numbers, &len) == 0 ? numbers[SK_MEMINFO_DROPS] : 0;
 }
 
-/* Of a listening socket the field for selectively acknowledged segments holds its queue's limit, see tcp_get_info() of
- * the kernel. */
+/* On a listening socket the field for selectively acknowledged segments holds the limit of its queue, see
+ * tcp_get_info() of the kernel. */
 uint64_t listen_queue_limit(int fd)
 {
     struct tcp_info info = { 0 };
@@ -43,18 +43,18 @@ uint64_t listen_queue_limit(int fd)
 
 /* --- listener --------------------------------------------------------------------------------------------- */
 
-/* We make the socket ourselves instead of leaving it to libuv because of SO_REUSEADDR, which libuv always
- * sets: between bind and listen it lets another user bind the same port on a more special address. We set it
- * only for a port that was asked for by number, where a restarted daemon must not wait for old connections in
- * TIME_WAIT, and listen right behind bind.
+/* The socket is made here and not by libuv, because libuv always sets SO_REUSEADDR. Between bind and listen
+ * that lets another user bind the same port on a more specific address. This code sets it only for a port
+ * given by number, and listens right after bind. A restarted daemon on such a port must not wait for old
+ * connections in TIME_WAIT.
  *
- * It also lets two nodes of a job that start at once bind the same port; and of two that then listen in the same moment
- * Linux refuses both, each because of the other. Each would join a store that nobody has. So who was refused there,
- * and not by bind, has met such a one, and tries again. */
+ * SO_REUSEADDR also lets two nodes of a job that start together bind the same port. If both then listen in
+ * the same moment, Linux rejects both, each because of the other, and each would join a store that does not
+ * exist. So a node whose listen failed, but not its bind, tries again. */
 
 enum { TRIES = 12, PAUSE_US = 4000 };
 
-/* A descriptor, or -errno. `met`: somebody else was about to listen there. */
+/* Return a descriptor, or -errno. `met`: another socket was about to listen there. */
 static int listen_once(const struct addrinfo *at, bool reuse, bool *met)
 {
     const int yes = 1, no = 0;
@@ -66,8 +66,8 @@ static int listen_once(const struct addrinfo *at, bool reuse, bool *met)
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
     if (at->ai_family == AF_INET6)
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no));
-    /* The kernel cuts the backlog down to net.core.somaxconn. torch 1.13 clients come with two connections
-     * each, all at once, and try again only after a second. */
+    /* The kernel cuts the backlog down to net.core.somaxconn. torch 1.13 clients open two connections each,
+     * all at once, and retry only after a second. */
     const bool bound = bind(fd, at->ai_addr, at->ai_addrlen) == 0;
     if (bound && listen(fd, 65535) == 0) {
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)); /* for its connections, see above */
@@ -79,7 +79,7 @@ static int listen_once(const struct addrinfo *at, bool reuse, bool *met)
     return -error;
 }
 
-/* As long as chance will have it, or both would meet again. */
+/* Sleep for a random time, because two nodes with equal pauses would collide again. */
 static void pause_a_moment(void)
 {
     uint32_t chance = (uint32_t)getpid();
@@ -99,8 +99,9 @@ static int listen_on(const struct addrinfo *at, bool reuse)
     return fd;
 }
 
-/* The first of `list` that works; -errno of the last try otherwise. A port in use ends the search: another
- * address of the same name would be a different service for half of the clients. */
+/* Listen on the first address of `list` that works; return -errno of the last try otherwise. A port in use
+ * ends the search, because another address of the same name would be a different service for half of the
+ * clients. */
 static int listen_on_first(const struct addrinfo *list, bool reuse)
 {
     int fd = -EADDRNOTAVAIL;
@@ -112,8 +113,8 @@ static int listen_on_first(const struct addrinfo *list, bool reuse)
     return fd;
 }
 
-/* IPv6 first, because its socket takes IPv4 clients too; IPv4 alone where the kernel has no IPv6. PyTorch's clients
- * try IPv6 first, so one family only would cost each of them a failed attempt. */
+/* IPv6 first, because its socket accepts IPv4 clients too; IPv4 alone where the kernel has no IPv6. PyTorch's
+ * clients try IPv6 first, so an IPv4 socket alone would cost each of them a failed attempt. */
 static int listen_everywhere(int port)
 {
     struct sockaddr_in6 v6 = { .sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port) };
@@ -124,7 +125,7 @@ static int listen_everywhere(int port)
     return listen_on_first(&first, port != 0);
 }
 
-/* What went wrong, and what to do about it. */
+/* Format the failure and its remedy into `err`. */
 static ddp_status explain(const char *host, int port, int error, struct ddp_err *err)
 {
     char at[ENDPOINT_TEXT_MAX], who[400];
@@ -181,14 +182,14 @@ ddp_status listener_open(const char *host, int port, struct listener *out, struc
 /* The happy path: the socket becomes readable -> on_connectable -> accept4 until the queue is empty ->
  * on_client.
  *
- * It can go wrong when there is no descriptor for the next client: accept4 says EMFILE, or `max` is reached.
- * Then the client stays in the kernel's queue, we stop polling (a readable socket that nobody reads would
- * turn the loop into a spin) and try again when a client leaves, or after a pause. make_room may close clients that
- * have sent no request.
+ * Failure: no descriptor is left for the next client, because accept4 returns EMFILE or `max` is reached.
+ * Then the client stays in the kernel's queue and polling stops, since a readable socket that is not read
+ * would make the loop spin. The acceptor tries again when a client leaves, or after a pause. make_room may
+ * close clients that have sent no request.
  *
- * Why not uv_listen: on EMFILE libuv opens its reserve descriptor, accepts and closes every waiting client,
- * and tells nobody. Why `max`: the store may live inside the launcher, which needs descriptors to start its
- * workers. */
+ * uv_listen is not used, because on EMFILE libuv opens its reserve descriptor, then accepts and closes every
+ * waiting client without a report. `max` exists because the store may live inside the launcher, which needs
+ * descriptors to start its workers. */
 
 enum { PAUSE_MS = 100, AT_ONCE = 64, RESERVE = 64 };
 
@@ -202,7 +203,7 @@ static unsigned waiting_clients(const struct acceptor *a)
     return getsockopt(a->fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 ? info.tcpi_unacked : 0;
 }
 
-/* One report for each time we run out, not for each attempt, and only if there is somebody who has to wait. */
+/* One report per shortage, not per attempt, and only while a client waits. */
 static void pause_for(struct acceptor *a, const char *why)
 {
     unsigned waiting = waiting_clients(a);
@@ -221,7 +222,7 @@ static bool is_closed(const struct acceptor *a)
     return uv_is_closing((const uv_handle_t *)&a->poll);
 }
 
-/* False when there is nobody left to accept, or nothing to accept with. */
+/* False if no client waits, or no descriptor is free. */
 static bool accept_one(struct acceptor *a)
 {
     struct sockaddr_storage peer = { 0 };
@@ -240,7 +241,7 @@ static bool accept_one(struct acceptor *a)
     if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
         pause_for(a, strerror(errno));
     else if (errno != EAGAIN)
-        return true; /* ECONNABORTED and the like: that client has gone, the next may be fine */
+        return true; /* for example ECONNABORTED: this client has gone, the next may work */
     return false;
 }
 
@@ -250,10 +251,12 @@ static void on_connectable(uv_poll_t *poll, int status, int events)
     (void)status;
     (void)events;
     for (int i = 0; i < AT_ONCE && !is_closed(a) && accept_one(a); i++)
-        continue; /* whoever is left makes the socket readable again, after the clients had their turn */
+        continue; /* the remaining clients make the socket readable again, after the accepted ones had their
+                   * turn */
 }
 
-/* The hard limit is ours to use: a store of a big job has two sockets for each torch 1.13 rank. */
+/* Raise the soft limit to the hard one, because a store of a big job has two sockets for each torch 1.13
+ * rank. */
 static unsigned raise_limit(void)
 {
     struct rlimit limit = { 1024, 1024 };
@@ -305,16 +308,17 @@ void acceptor_close(struct acceptor *a, uv_close_cb closed)
 /* --- port holder ------------------------------------------------------------------------------------------ */
 
 /* The kernel's tables name a socket by its inode, and every process shows its descriptors as links like
- * "socket:[inode]". The second part works for our own processes only, unless we are root, which is why the words
- * have grades. A socket that is bound but does not listen is in no table: then nothing is known. */
+ * "socket:[inode]". Without root, only the links of processes of this user are readable, so the message
+ * states as much as was found. A socket that is bound but does not listen is in no table; then nothing is
+ * known. */
 
-/* A listener and an old connection, as /proc/net/tcp shows them (addresses in the host's byte order, all in hex but the
- * uid and the inode):
+/* A listener and an old connection, as /proc/net/tcp shows them (addresses in the host's byte order; all in
+ * hex but the uid and the inode):
  *
  *     0: 0100007F:72D8 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 31337 1 ...
  *     1: 0100007F:72D8 0100007F:C350 06 00000000:00000000 03:00000B7A 00000000     0        0 0 3 ...
  *
- * Inode 0 means that no process has it any more: the kernel waits for stray packets (TIME_WAIT). */
+ * Inode 0 means that no process has the socket any more: the kernel waits for stray packets (TIME_WAIT). */
 
 enum { STATE_LISTEN = 0x0a };
 
@@ -328,7 +332,8 @@ static bool parse_line(const char *line, int *port, unsigned *state, struct port
     return n == 4;
 }
 
-/* The connections of a listener have its port too, and may come first; so a line is kept only until a better one. */
+/* Connections of a listener have its port too and may stand first, so a line is kept only until a better one
+ * is found. */
 bool port_table_find(const char *table, int port, struct port_holder *out)
 {
     *out = (struct port_holder){ 0 };
@@ -339,7 +344,7 @@ bool port_table_find(const char *table, int port, struct port_holder *out)
         const char *end = strchr(line, '\n');
         if (parse_line(line, &row_port, &state, &row) && row_port == port) {
             if (row.inode == 0)
-                out->leftover = out->inode == 0; /* TIME_WAIT and the like */
+                out->leftover = out->inode == 0; /* for example TIME_WAIT */
             else if (out->inode == 0 || state == STATE_LISTEN)
                 *out = row;
             if (state == STATE_LISTEN)
@@ -350,7 +355,7 @@ bool port_table_find(const char *table, int port, struct port_holder *out)
     return out->inode != 0;
 }
 
-/* ", for 45 s", ", for 12 min", ", for 3 h"; nothing when it is not known. */
+/* Format ", for 45 s", ", for 12 min", ", for 3 h"; "" if the age is unknown. */
 static int age_words(char *text, size_t size, long age_s)
 {
     if (age_s <= 0)
@@ -361,7 +366,8 @@ static int age_words(char *text, size_t size, long age_s)
                         : snprintf(text, size, ", for %ld h", age_s / 3600);
 }
 
-/* ", rank 1 of ddprun job k3", ", a worker of torchrun job none"; nothing when it is of no job. */
+/* Format ", rank 1 of ddprun job k3", ", a worker of torchrun job none"; "" if the process belongs to no
+ * job. */
 static void job_words(char *text, size_t size, const struct port_holder *h)
 {
     if (h->job[0] != '\0')
@@ -379,7 +385,7 @@ static void put_process(const struct port_holder *h, char *text, size_t size)
              h->user, age, job, h->command[0] != '\0' ? ": " : "", h->command);
 }
 
-/* The best that is known comes first; each line is one grade less certain. */
+/* The most exact description comes first; each later one is less certain. */
 char *port_holder_words(const struct port_holder *holder, char *text, size_t size)
 {
     if (holder->pid > 0)
@@ -395,9 +401,10 @@ char *port_holder_words(const struct port_holder *holder, char *text, size_t siz
     return text;
 }
 
-/* --- port holder, from the machine --------------------------------------------------------------------------- */
+/* --- port holder, from /proc
+ * --------------------------------------------------------------------------------- */
 
-/* The whole of a file of /proc, with a NUL; the caller frees `text`. */
+/* Read a whole file of /proc and append a NUL; the caller frees `text`. */
 static bool read_file(const char *path, struct buf *text)
 {
     enum { STEP = 64 * 1024 };
@@ -419,7 +426,8 @@ static bool in_table(const char *path, int port, struct port_holder *out)
     return found;
 }
 
-/* Does this process hold it? Of a process we may not look into the directory cannot be opened: then no. */
+/* Check whether the process has the socket open. False if its directory cannot be opened for lack of
+ * permission. */
 static bool has_socket(const char *pid, const char *link_wanted)
 {
     char path[64], target[64];
@@ -448,7 +456,7 @@ static void name_process(struct port_holder *out)
     buf_free(&text);
 }
 
-/* Whose it is; the number stays when there is no name. */
+/* Find the owner's name. `user` stays empty if the uid has no name; the message then shows the number. */
 static void name_user(struct port_holder *out)
 {
     char space[1024];
@@ -457,7 +465,7 @@ static void name_user(struct port_holder *out)
         snprintf(out->user, sizeof(out->user), "%.31s", found->pw_name);
 }
 
-/* Words of the command line end with a NUL each. */
+/* In /proc/PID/cmdline a NUL ends each word. */
 static void put_command(struct port_holder *out)
 {
     char path[64];
@@ -473,7 +481,8 @@ static void put_command(struct port_holder *out)
     buf_free(&text);
 }
 
-/* The value of `name` ("RANK=") in the text of an environment, printable, or nothing. */
+/* Copy the value of `name` ("RANK=") from the text of an environment, made printable; nothing if it is
+ * unset. */
 static void put_variable(const struct buf *text, const char *name, char *out, size_t size)
 {
     for (size_t at = 0; at < text->len; at += strlen((char *)text->data + at) + 1)
@@ -484,7 +493,7 @@ static void put_variable(const struct buf *text, const char *name, char *out, si
             *p = '?';
 }
 
-/* A worker tells by its environment whose it is, also when it has outlived its launcher. ddprun's have torchrun's
+/* A worker's environment names its job, also after its launcher has died. Workers of ddprun have torchrun's
  * variables as well. */
 static void put_job(struct port_holder *out)
 {
@@ -504,7 +513,7 @@ static void put_job(struct port_holder *out)
     buf_free(&text);
 }
 
-/* Behind the name, which may hold anything, "start" is the 20th field; in ticks since the machine came up. */
+/* The name may hold any byte, so fields are counted after it; "start" is the 20th, in ticks since boot. */
 static void put_age(struct port_holder *out)
 {
     char path[64];
@@ -523,7 +532,7 @@ static void put_age(struct port_holder *out)
     buf_free(&uptime);
 }
 
-/* Slow (every descriptor of every process), but it is done once, on the way to an error message. */
+/* Slow, because it visits every descriptor of every process, but it runs once, for an error message. */
 static void find_process(struct port_holder *out)
 {
     char wanted[64];
@@ -543,7 +552,7 @@ static void find_process(struct port_holder *out)
     put_age(out);
 }
 
-/* A socket for IPv6 may block the port for IPv4 as well, and stands in the other table only. */
+/* A socket for IPv6 may block the port for IPv4 as well, and is in the other table only. */
 bool port_holder_find(int port, struct port_holder *out)
 {
     if (!in_table("/proc/net/tcp", port, out)) {

@@ -1,17 +1,19 @@
 /* server.c -- see server.h.
  *
- * One thread, one libuv loop, and on it: an acceptor (who comes), the clients (who is there), one timer, one call before it sleeps
- * (on_before_sleep) and one wake-up for the stop. Whatever happens in a turn ends before the sleep: the clients get the replies that
- * were kept back and settle what could not be done while the hub was at work, and the timer is set to the nearest deadline of
- * hub, acceptor and clients: one timer, not one for each feature.
+ * One thread and one libuv loop with an acceptor, the clients, one timer, one call before the loop sleeps
+ * (on_before_sleep) and one wake-up for the stop. All work of a turn ends before the sleep: kept replies are
+ * written, and clients settle what they could not do during calls of the hub. The timer is set to the nearest
+ * deadline of hub, acceptor and clients, so one timer serves all features.
  *
- * The happy path: store_server_start binds and listens on the caller's thread, so that its errors are the caller's,
- * then starts the thread -> uv_run ... -> store_server_stop -> on_stop closes the acceptor and ends all clients -> the
- * last one's freed() closes timer and before_sleep -> the loop has no handle left and uv_run returns -> joined, freed.
+ * The happy path: store_server_start binds and listens on the caller's thread, so that the caller gets the
+ * errors, then starts the thread -> uv_run ... -> store_server_stop -> on_stop closes the acceptor and ends
+ * all clients -> the last one's freed() closes timer and before_sleep -> the loop has no handle left and
+ * uv_run returns -> joined, freed.
  *
- * It can go wrong when
- *   - there are no descriptors left: see listen.c; counted and logged here;
- *   - a client does not take its last bytes while we stop: after STOPPING_MS all that are left are aborted. */
+ * Failures:
+ *   - No descriptors are left: see listen.c; counted and logged here.
+ *   - A client does not read its last bytes during the stop: after STOPPING_MS all remaining clients are
+ * aborted. */
 #include "server/server.h"
 
 #include "base/clock.h"
@@ -36,17 +38,17 @@ enum { STOPPING_MS = 1000, LINGER_SILENT_MS = 1000, NONCE_BYTES = 8, QUEUE_LOOK_
 
 struct store_server {
     uv_loop_t loop;
-    uv_async_t stop_request; /* the one thing another thread may touch */
+    uv_async_t stop_request; /* the only field that other threads may touch */
     uv_timer_t timer;
     uv_prepare_t before_sleep;
     uint64_t timer_at_ms; /* UINT64_MAX = not set */
-    bool caught_up;       /* it rang much too late; what had come meanwhile has been read */
+    bool caught_up;       /* the timer fired much too late; the input that arrived meanwhile has been read */
     bool stopping;
-    bool stop_asked;         /* only the caller's thread looks at it */
-    uint64_t linger_ms;      /* set before the stop is asked for */
-    uint64_t linger_at_ms;   /* until then nodes are waited for; UINT64_MAX = not */
-    uint64_t linger_said_ms; /* the user hears of it */
-    uint64_t force_at_ms;    /* when stopping becomes forceful; UINT64_MAX = not, or already */
+    bool stop_asked;         /* used on the caller's thread only */
+    uint64_t linger_ms;      /* set before the stop is requested */
+    uint64_t linger_at_ms;   /* deadline of the wait for nodes; UINT64_MAX = no wait */
+    uint64_t linger_said_ms; /* when the wait is logged */
+    uint64_t force_at_ms;    /* when clients are aborted; UINT64_MAX = not yet, or done */
     struct listener listener;
     struct acceptor acceptor;
     struct uid_gate uid_gate;
@@ -56,7 +58,7 @@ struct store_server {
     uv_thread_t thread;
     char instance[2 * NONCE_BYTES + 1]; /* the hub's, like the next two */
     char host[HOST_NAME_MAX + 1], endpoint[HOST_NAME_MAX + ENDPOINT_TEXT_MAX];
-    uint64_t looked_ms; /* when it was looked at last */
+    uint64_t looked_ms; /* of the last check */
 };
 
 /* --- time ---------------------------------------------------------------------------------------------- */
@@ -84,8 +86,8 @@ static void linger(struct store_server *s, uint64_t now_ms)
     }
 }
 
-/* The last of all in a turn of the loop, after everything that happened. While thousands of commands come in, the nearest
- * deadline mostly moves away, and then the timer is left alone: ringing for nothing costs less than setting it anew. */
+/* The last step in a turn of the loop. While thousands of commands arrive, the nearest deadline mostly moves
+ * away. Then the timer is left alone, because one useless expiry costs less than setting it anew. */
 static void on_before_sleep(uv_prepare_t *prepare)
 {
     struct store_server *s = prepare->data;
@@ -100,8 +102,8 @@ static void on_before_sleep(uv_prepare_t *prepare)
     uv_timer_start(&s->timer, on_time, at_ms > now_ms ? at_ms - now_ms : 0, 0);
 }
 
-/* Much too late (clock.h): the arrivals that would have been in time lie in the sockets. libuv itself reads them first
- * only when it slept at that moment. */
+/* True after a much too late wake-up (clock.h). Messages that arrived in time are then still in the sockets,
+ * and libuv reads them first only if it slept at that moment. */
 static bool stood_still(struct store_server *s)
 {
     s->caught_up = !s->caught_up && uv_now(&s->loop) > s->timer_at_ms + STOOD_STILL_MS;
@@ -129,7 +131,7 @@ static void on_time(uv_timer_t *timer)
 
 /* --- events -------------------------------------------------------------------------------------------- */
 
-/* Once a second at most, and only while somebody comes: who was dropped tries again. */
+/* Once a second at most, and only while clients connect, because a dropped client tries again. */
 static void check_queue(struct store_server *s)
 {
     const uint64_t now_ms = uv_now(&s->loop);
@@ -147,7 +149,7 @@ static void refuse_client(struct store_server *s, int fd, const struct sockaddr 
         log_warn("store client %s: refused: %s", text, why);
 }
 
-/* The acceptor's two events. */
+/* The two callbacks of the acceptor. */
 static void on_client(struct acceptor *a, int fd, const struct sockaddr *peer)
 {
     struct store_server *s = a->user;
@@ -178,7 +180,7 @@ static void on_short(struct acceptor *a, unsigned waiting, const char *why)
                  why, a->open, waiting);
 }
 
-/* These two are the last handles: without them the loop ends. */
+/* These two are the last handles; the loop ends without them. */
 static void end_if_empty(struct store_server *s)
 {
     if (!s->stopping || s->clients.map.count > 0)
@@ -194,7 +196,8 @@ static void on_freed(void *user)
     end_if_empty(s);
 }
 
-/* The hub is not told that its clients leave: it would tell those who wait in a barrier that the others are lost. */
+/* The hub gets no disconnects here, because it would report the leaving clients as lost to the members of
+ * their barriers. */
 static void end_all(struct store_server *s)
 {
     s->linger_at_ms = s->linger_said_ms = UINT64_MAX;
@@ -217,17 +220,17 @@ static void on_stop(uv_async_t *async)
 
 /* --- start and stop ------------------------------------------------------------------------------------ */
 
-/* The thread. */
+/* The thread's main function. */
 static void run_loop(void *user)
 {
     struct store_server *s = user;
     uv_run(&s->loop, UV_RUN_DEFAULT);
     int left = uv_loop_close(&s->loop);
-    assert(left == 0); /* a handle that nobody closed is a bug here */
+    assert(left == 0); /* an open handle is a bug here */
     (void)left;
 }
 
-/* Signals are the caller's business: none is delivered on our thread, SIGPIPE neither (write then says EPIPE). */
+/* Block all signals, because the caller's threads handle them. SIGPIPE too: write then returns EPIPE. */
 static int start_thread(struct store_server *s)
 {
     sigset_t all, before;
@@ -244,14 +247,14 @@ static void close_handle(uv_handle_t *handle, void *unused)
     uv_close(handle, NULL);
 }
 
-/* For when there is no thread that would do it on its way out. */
+/* Used when the thread, which otherwise closes the handles, does not run. */
 static void close_handles(struct store_server *s)
 {
     uv_walk(&s->loop, close_handle, NULL);
     run_loop(s);
 }
 
-/* 0 when the thread runs, or a libuv error; the loop is closed then. */
+/* Return 0 if the thread runs, or a libuv error; the loop is then closed. */
 static int serve(struct store_server *s)
 {
     int rc = uv_loop_init(&s->loop);
@@ -272,7 +275,8 @@ static int serve(struct store_server *s)
     return rc;
 }
 
-/* The hub goes before the clients' map: it may still want to say something, to nobody. */
+/* Free the hub before the clients' map, because the hub may still send replies, which the empty map
+ * discards. */
 static void server_free(struct store_server *s)
 {
     if (s == NULL)
@@ -285,8 +289,8 @@ static void server_free(struct store_server *s)
     free(s);
 }
 
-/* A store that is started again on the same port must not be taken for the one before. Without random bytes the
- * clock and the pid have to do: two lives differ in one of them. */
+/* A store that restarts on the same port must not be mistaken for its predecessor. Without random bytes the
+ * clock and the pid are used: two lives differ in one of them. */
 static void make_nonce(char text[static 2 * NONCE_BYTES + 1])
 {
     uint64_t nonce;
@@ -295,7 +299,7 @@ static void make_nonce(char text[static 2 * NONCE_BYTES + 1])
     snprintf(text, 2 * NONCE_BYTES + 1, "%016" PRIx64, nonce);
 }
 
-/* Once in a process, because all its stores share the secret of their tables. */
+/* Once per process, because all its stores share the secret of their tables. */
 static void make_hash_key(void)
 {
     uint64_t key[2];
@@ -304,8 +308,8 @@ static void make_hash_key(void)
     table_set_hash_key(key);
 }
 
-/* Who knows whom: the hub knows the server as its sink, acceptor and clients know it as `user`; nothing knows the
- * server's inside. */
+/* The hub has the server as its sink; acceptor and clients have it as `user`. No other module uses the
+ * server's fields. */
 static struct store_server *server_new(const struct store_server_options *o)
 {
     static uv_once_t hash_key_made = UV_ONCE_INIT;
@@ -324,7 +328,8 @@ static struct store_server *server_new(const struct store_server_options *o)
     make_nonce(s->instance);
     uv_once(&hash_key_made, make_hash_key);
     s->hub = hub_new(&limits, &sink);
-    s->clients.host.read_buffer = malloc(CONN_READ_BYTES); /* by itself: calloc would write to all of it */
+    s->clients.host.read_buffer = malloc(CONN_READ_BYTES); /* a separate malloc, because calloc would write to
+                                                            * all of it */
     if (s->hub == NULL || s->clients.host.read_buffer == NULL) {
         server_free(s);
         return NULL;
@@ -343,7 +348,7 @@ static struct store_server *server_new(const struct store_server_options *o)
     return s;
 }
 
-/* Where others find it: a store that listens on all addresses is named after its machine. */
+/* The address that other hosts use. A store that listens on all addresses uses its host name. */
 static void name_server(struct store_server *s)
 {
     const char *address = s->listener.address;
@@ -388,7 +393,7 @@ const char *store_server_address(const struct store_server *server)
     return server->listener.address;
 }
 
-/* The thread reads it when it has heard of the stop, so nobody writes and reads at once. */
+/* The thread reads `linger_ms` only after the stop request, so reads and writes never overlap. */
 void store_server_linger(struct store_server *server, uint64_t limit_ms)
 {
     server->linger_ms = limit_ms;

@@ -67,7 +67,7 @@ static int netlink_socket(struct netlink *n, int protocol)
     return n->is_open ? n->fd : -1;
 }
 
-/* Answers that an earlier question has left unread are dropped first. The reply is there when send returns, because the
+/* Unread answers to earlier questions are dropped first. The reply is there when send returns, because the
  * kernel answers on the sender's thread. */
 static bool netlink_ask(int fd, const struct nlmsghdr *question)
 {
@@ -77,7 +77,7 @@ static bool netlink_ask(int fd, const struct nlmsghdr *question)
     return fd >= 0 && send(fd, question, question->nlmsg_len, 0) == (ssize_t)question->nlmsg_len;
 }
 
-/* What `ip route get` asks. */
+/* The question of `ip route get`. */
 static enum socket_place place_by_route(struct socket_owners *o, const struct end *end)
 {
     const uint16_t bytes = end->family == AF_INET ? 4 : 16;
@@ -112,16 +112,17 @@ static enum socket_place place_by_route(struct socket_owners *o, const struct en
     return is_route && reply.body.rtm_type == RTN_LOCAL ? THIS_HOST : OTHER_HOST;
 }
 
-/* Is the source that the kernel chooses for a packet to the address the address itself? That needs no netlink, but fails for
- * a second IPv4 address of one network. Binding to it would not do: with net.ipv4.ip_nonlocal_bind=1 it succeeds for any
- * address. */
+/* Check whether the kernel chooses the address itself as the source of packets to it. That needs no netlink,
+ * but fails for a second IPv4 address of one network. bind is no substitute, because it succeeds for any
+ * address with net.ipv4.ip_nonlocal_bind=1. */
 static bool source_is(const struct end *end)
 {
     struct sockaddr_storage to = { 0 }, from = { 0 };
     struct end chosen;
     socklen_t len = sizeof(from);
     to.ss_family = (sa_family_t)end->family;
-    ((struct sockaddr_in *)&to)->sin_port = htons(9); /* at the same place in both; connect wants one */
+    ((struct sockaddr_in *)&to)->sin_port = htons(9); /* at the same offset in both families; connect needs a
+                                                       * port */
     if (end->family == AF_INET)
         memcpy(&((struct sockaddr_in *)&to)->sin_addr, end->address, 4);
     else
@@ -163,7 +164,7 @@ struct question {
     struct inet_diag_req_v2 body;
 };
 
-/* One datagram of the kernel's. A dump of the listeners on one port fits into a few of them. */
+/* One datagram from the kernel. A dump of the listeners on one port fits into a few of them. */
 union answer {
     struct nlmsghdr head;
     char room[16384];
@@ -187,8 +188,8 @@ static bool diag_ask(struct socket_owners *o, const struct end *near, const stru
     return netlink_ask(netlink_socket(&o->diag, NETLINK_SOCK_DIAG), &q.head);
 }
 
-/* The states of a connection that its process has not closed. It may have ended its own stream (FIN_WAIT): then it
- * still has an inode, which it loses when it is closed. */
+/* The states of a connection that its process has not closed. After a shutdown of the sending direction
+ * (FIN_WAIT) it still has an inode, which a close removes. */
 enum { CONNECTED = 1 << TCP_ESTABLISHED | 1 << TCP_CLOSE_WAIT | 1 << TCP_FIN_WAIT1 | 1 << TCP_FIN_WAIT2 };
 
 /* The socket's owner, when a process holds it in one of `states`. The kernel reads the uid before the inode, so
@@ -263,7 +264,7 @@ static enum socket_state table_find(const char *path, const struct end *near, co
     return found;
 }
 
-/* An IPv4 connection of an IPv6 socket stands in tcp6. */
+/* An IPv4 connection of an IPv6 socket is listed in tcp6. */
 static enum socket_state tables_find(const struct end *near, const struct end *far,
                                      struct socket_owner *owner)
 {
@@ -314,7 +315,7 @@ static enum socket_state dump_listeners(struct socket_owners *o, int family, int
     }
 }
 
-/* IPv6 sockets stand apart, also those that take IPv4 connections. */
+/* IPv6 sockets are listed separately, including those that accept IPv4 connections. */
 enum socket_state socket_listener_find(struct socket_owners *o, int port, uint32_t uid,
                                        struct socket_owner *owner)
 {
@@ -336,17 +337,17 @@ void socket_owners_close(struct socket_owners *o)
 
 /* --- uid gate --------------------------------------------------------------------------------------------- */
 
-/* A socket that its owner has closed before it was accepted is refused, too: its user is not known any more, and a
- * stranger could otherwise send a request and close. After a reset the addresses are free again: the kernel may then name
- * the user of a newer connection that has the same ones. */
+/* A socket that its owner closed before it was accepted is rejected, because its user is no longer known; a
+ * stranger could send a request and close. After a reset the addresses are free again, and the kernel may
+ * name the user of a newer connection with the same ones. */
 
 static bool is_ours(int64_t uid)
 {
     return uid == 0 || uid == (int64_t)geteuid();
 }
 
-/* The kernel has no peer for a connection that was reset. While this one is not reset, no other has its addresses, so
- * an answer from before this check is about this one. */
+/* The kernel has no peer for a connection that was reset. While this one is not reset, no other has its
+ * addresses. So an answer from before this check is about this one. */
 static bool is_reset(int fd)
 {
     struct sockaddr_storage peer;

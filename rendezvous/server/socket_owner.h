@@ -1,10 +1,10 @@
 /* socket_owner.h -- ask the kernel which user owns a TCP socket of this host.
  *
- * sock_diag answers for any socket of this network namespace without privilege: 3 to 15 us for one connection.
- * /proc/net/tcp and tcp6 serve where the kernel has no sock_diag (gVisor).
+ * sock_diag answers for any socket of this network namespace without privilege, in 3 to 15 us for one
+ * connection. /proc/net/tcp and tcp6 serve where the kernel has no sock_diag (gVisor).
  *
- * A process cannot be asked for: a socket that its owner has closed has no owner, and the kernel shows it with uid 0 and
- * inode 0. Such a socket counts as SOCKET_CLOSED, never as root's. */
+ * The owning process is not available this way. A socket that its owner has closed has no owner, and the
+ * kernel shows it with uid 0 and inode 0. Such a socket counts as SOCKET_CLOSED, never as root's. */
 #ifndef RENDEZVOUS_SERVER_SOCKET_OWNER_H
 #define RENDEZVOUS_SERVER_SOCKET_OWNER_H
 
@@ -17,8 +17,8 @@ struct netlink {
     int fd; /* valid if `is_open` */
 };
 
-/* Two netlink sockets, and what is known of the kernel's answers. Zeroed before first use; the first question opens a
- * socket, socket_owners_close closes both. One thread at a time. */
+/* Two netlink sockets and the state of the kernel's answers. Zeroed before first use. The first question
+ * opens a socket; socket_owners_close closes both. One thread at a time. */
 struct socket_owners {
     struct netlink diag, route;
     bool is_answered; /* sock_diag has found a socket, so "not found" is reliable */
@@ -46,8 +46,8 @@ enum socket_state socket_listener_find(struct socket_owners *o, int port, uint32
 
 enum socket_place { THIS_HOST, OTHER_HOST, PLACE_UNKNOWN /* the kernel does not answer */ };
 
-/* Where does a connection from `peer` to our end `here` come from? What arrives at a loopback address has begun on this host.
- * No packet is sent. */
+/* Find the place of the process that connected from `peer` to the local end `here`. A connection to a
+ * loopback address began on this host. No packet is sent. */
 enum socket_place socket_peer_place(struct socket_owners *o, const struct sockaddr *peer,
                                     const struct sockaddr *here);
 

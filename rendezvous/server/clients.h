@@ -118,7 +118,7 @@ struct admission {
 
 enum admission_verdict {
     ADMISSION_OK,
-    ADMISSION_FULL, /* the source has used up its share */
+    ADMISSION_FULL,    /* the source has used up its share */
     ADMISSION_CROWDED, /* all limited sources together have used up 7/8; the rest is reserved */
     ADMISSION_NO_MEMORY
 };

@@ -1,29 +1,31 @@
-/* clock.h -- the one place that asks the kernel for the time. Only shells ask; the core gets `now_ms`. */
+/* clock.h -- the only calls that ask the kernel for the time. The shells call them; the pure modules get
+ * `now_ms`. */
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
 
 #include <stdint.h>
 #include <time.h>
 
-/* Milliseconds (microseconds, nanoseconds) of the monotonic clock: steps of the wall clock have no effect. */
+/* Return milliseconds (microseconds, nanoseconds) of the monotonic clock. Steps of the wall clock have no
+ * effect. */
 uint64_t clock_ms(void);
 uint64_t clock_us(void);
 uint64_t clock_ns(void);
 
-/* Microseconds since 1970 by the wall clock: for people, never to measure with. */
+/* Return microseconds since 1970 by the wall clock: for display, never to measure with. */
 uint64_t clock_unix_us(void);
 
-/* That much from now on the monotonic clock, for a pthread_cond_timedwait by that clock. */
+/* Return the time `us` from now on the monotonic clock, for a pthread_cond_timedwait by that clock. */
 struct timespec clock_after_us(uint64_t us);
 
-/* Of two deadlines; UINT64_MAX = never. */
+/* Return the earlier of two deadlines; UINT64_MAX = never. */
 static inline uint64_t earlier_of(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
 
-/* Before a process that stood still (STOOD_STILL_MS) judges anybody for being late, it reads for a moment what has come in
- * meanwhile. */
+/* A process that stood still (STOOD_STILL_MS) first reads its input for this long. Otherwise it would count
+ * peers as late whose messages have arrived meanwhile. */
 enum { CLOCK_CATCH_UP_MS = 20 };
 
 #endif

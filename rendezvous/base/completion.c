@@ -1,8 +1,9 @@
 /* completion.c -- see options.h.
  *
- * A script is a fixed text with the program's name for each backquote, and between its parts the lists that the options make. The
- * three scripts work alike: walk over the words in front of the cursor, skip options and their values, and so find out whether the
- * cursor is at an option, at the value of one, at the first other word, or behind it. */
+ * A script is a fixed text with the program's name for each backquote. The lists made from the options stand
+ * between its parts. The three scripts work alike: they walk over the words before the cursor and skip
+ * options and their values. So they find out whether the cursor is at an option, at the value of one, at the
+ * first other word, or after it. */
 #include "base/options.h"
 
 #include <string.h>
@@ -25,7 +26,7 @@ static enum value_kind kind_of(const struct option_row *o)
     return strcmp(o->value, "FILE") == 0 || strcmp(o->value, "PATTERN") == 0 ? VALUE_FILE : VALUE_NONE;
 }
 
-/* `text` with the program's name for each backquote. */
+/* Append `text` with the program's name for each backquote. */
 static bool put_template(struct buf *out, const struct completion *c, const char *text)
 {
     bool ok = true;
@@ -34,7 +35,7 @@ static bool put_template(struct buf *out, const struct completion *c, const char
     return ok && buf_printf(out, "%s", text);
 }
 
-/* "--a --b": the options that take a value, or the others. */
+/* Append "--a --b": the options that take a value, or the others. */
 static bool put_names(struct buf *out, const struct completion *c, bool with_value)
 {
     const char *blank = "";
@@ -47,7 +48,7 @@ static bool put_names(struct buf *out, const struct completion *c, bool with_val
     return ok;
 }
 
-/* "r t": the letters that take a value. */
+/* Append "r t": the letters that take a value. */
 static bool put_letters(struct buf *out, const struct completion *c)
 {
     const char *blank = "";
@@ -74,7 +75,7 @@ static bool put_words(struct buf *out, const struct option_row *o)
     return ok;
 }
 
-/* The name as the scripts compare it: with underscores. */
+/* Append the name as the scripts compare it: with underscores. */
 static bool put_key(struct buf *out, const char *name)
 {
     bool ok = true;
@@ -83,7 +84,8 @@ static bool put_key(struct buf *out, const char *name)
     return ok;
 }
 
-/* A line for each option whose value can be completed: `    KEY) BEFORE words AFTER ;;`, or `file` or `dir` in place of that. */
+/* Append a line for each option whose value can be completed: `    KEY) BEFORE words AFTER ;;`, or with
+ * `file` or `dir` instead. */
 static bool put_cases(struct buf *out, const struct completion *c, const char *before, const char *after,
                       const char *file, const char *dir)
 {
@@ -106,7 +108,8 @@ static bool put_cases(struct buf *out, const struct completion *c, const char *b
     return ok;
 }
 
-/* "a|b": the commands that take files. "-" is a command that nobody can type. */
+/* Append "-|a|b": the commands that take files. "-" keeps the pattern valid for an empty list, and no command
+ * has that name. */
 static bool put_file_commands(struct buf *out, const struct completion *c)
 {
     bool ok = buf_printf(out, "-");
@@ -124,7 +127,8 @@ static bool put_commands(struct buf *out, const struct completion *c)
     return ok;
 }
 
-/* The first clause of a help text, quoted for a shell's '...'. zsh separates name and text by a colon, which `name` has not. */
+/* Append the first clause of a help text, quoted for a shell's '...'. zsh separates name and text by a colon,
+ * which no `name` contains. */
 static bool put_help(struct buf *out, const char *help, bool fish)
 {
     size_t len = strcspn(help, ";:(\n");
@@ -257,7 +261,7 @@ static const char zsh_program_rest[] =
     "    fi\n"
     "}\n";
 
-/* "'--name:help'" for each. */
+/* Append "'--name:help'" for each option. */
 static bool put_described(struct buf *out, const struct completion *c, bool with_value)
 {
     bool ok = true;
@@ -310,7 +314,8 @@ static bool print_zsh(const struct completion *c, struct buf *out)
 
 /* --- fish ----------------------------------------------------------------------------------------------- */
 
-/* fish completes values itself, for the options that it knows: the spelling with dashes only where one is typed. */
+/* fish completes the values of options that it knows. The spelling with dashes is offered only if a dash is
+ * typed. */
 static const char fish_walk[] =
     "function __`_words\n"
     "    set -l words (commandline -opc)\n"
@@ -334,7 +339,7 @@ static const char fish_dashes[] =
     "    string match -qr -- '^--[^=]*[^-=]-' (commandline -ct) (commandline -opc)[-1]\n"
     "end\n";
 
-/* "__nproc_per_node -r": names as __words compares them. */
+/* Append "__nproc_per_node -r": names as __words compares them. */
 static bool put_fish_valued(struct buf *out, const struct completion *c)
 {
     bool ok = put_template(out, c, "set -g __`_valued");

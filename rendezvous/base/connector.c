@@ -1,8 +1,8 @@
 /* connector.c -- see connector.h.
  *
- * Thread and caller share one object, and who leaves last frees it. A thread of its own and not libuv's pool: with a
- * silent name server getaddrinfo may hang for half a minute or more; four such would fill the pool, and at its end a
- * process would wait for them. */
+ * Thread and caller share one object, and the last of the two frees it. libuv's pool is not used: with a
+ * silent name server getaddrinfo may hang for half a minute. Four such calls would fill the pool, and the
+ * process would wait for them at its end. */
 #include "base/connector.h"
 
 #include <ctype.h>
@@ -30,7 +30,7 @@ struct name_lookup {
     char host[];
 };
 
-/* Is `host` one of the words behind the address? Names are compared without case, as resolvers do. */
+/* Check whether `host` is one of the words after the address. Case is ignored, as in resolvers. */
 static bool names_host(const char *line, const char *host)
 {
     const size_t len = strlen(host);
@@ -45,9 +45,9 @@ static bool names_host(const char *line, const char *host)
     return false;
 }
 
-/* The first line that names the host, as the C library reads the file. A longer line is cut. It is shown when the name
- * leads to loopback: the user must then know that the mistake is in this file and not in DNS. Control characters become
- * blanks, for it goes to a terminal. */
+/* Copy the first line that names the host, as the C library reads the file. A longer line is cut. The line is
+ * shown when the name leads to loopback, because the mistake is then in this file and not in DNS. Control
+ * characters become blanks, because the line may go to a terminal. */
 static void find_hosts_line(const char *host, char line[HOSTS_LINE_MAX])
 {
     char text[1024];
@@ -65,9 +65,9 @@ static void find_hosts_line(const char *host, char line[HOSTS_LINE_MAX])
         fclose(file);
 }
 
-/* Both families are asked for even if this machine has no address of one (no AI_ADDRCONFIG): that flag ignores loopback,
- * and a test or a laptop without a network would find nothing. The resolver's order (RFC 6724) stays: what it puts first
- * is what a program would have tried first. */
+/* Both families are requested even if this host has no address of one (no AI_ADDRCONFIG). That flag ignores
+ * loopback, so a laptop without a network would find nothing. The resolver's order (RFC 6724) stays, because
+ * other programs try the same address first. */
 static void look_up(const char *host, int flags, struct name_found *found)
 {
     const struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = flags };
@@ -90,8 +90,8 @@ bool name_is_literal(const char *host, struct name_found *found)
     return found->error == 0;
 }
 
-/* The caller holds the lock and gives up its share. Who leaves last must unlock before it destroys; nobody else can come
- * any more, since the count was 0. */
+/* Give up the caller's share; the caller holds the lock. The last user must unlock before it destroys the
+ * mutex. That is safe, because a count of 0 means that no other thread can reach the object. */
 static void lookup_leave(struct name_lookup *l)
 {
     const bool last = --l->users == 0;
@@ -103,7 +103,7 @@ static void lookup_leave(struct name_lookup *l)
     free(l);
 }
 
-/* The long part without the lock: the caller must be able to leave meanwhile. */
+/* The long call runs without the lock, so that the caller can leave meanwhile. */
 static void *lookup_main(void *arg)
 {
     struct name_lookup *l = arg;
@@ -118,8 +118,9 @@ static void *lookup_main(void *arg)
     return NULL;
 }
 
-/* Detached, and deaf to signals: those are the caller's. 0, or an errno. The mask is inherited, so it is set around the
- * creation and not in the thread, which would be open to signals for a moment. */
+/* Start a detached thread with all signals blocked, because the caller's threads handle them. Return 0, or an
+ * errno. The mask is inherited and therefore set around the creation. A thread that set it later would take
+ * signals for a moment. */
 static int start_thread(struct name_lookup *l)
 {
     pthread_t thread;
@@ -204,9 +205,10 @@ int connector_begin(const char *address, int port)
     return error != 0 ? -error : fd;
 }
 
-/* On loopback a connect to a free port of the ephemeral range may meet itself (TCP's simultaneous open: source port and
- * destination are the same by chance, one in some 28,000 tries). It looks like a connection, echoes all that is said, and
- * takes the port from the store that wants to listen there. */
+/* On loopback a connect to a free port of the ephemeral range may connect to itself. TCP's simultaneous open
+ * does that when source and destination port are equal by chance, about once in 28,000 tries. Such a socket
+ * looks like a connection, echoes all bytes, and takes the port from the store that is about to listen
+ * there. */
 static bool met_itself(int fd)
 {
     struct sockaddr_storage here = { 0 }, there = { 0 };

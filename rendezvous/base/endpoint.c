@@ -1,7 +1,7 @@
 /* endpoint.c -- see endpoint.h.
  *
- * The last colon separates the port, unless there are several and no brackets: "::1:29400" could mean two
- * things, so it is refused with the two readings spelled out rather than guessed. */
+ * The last colon separates the port, unless there are several and no brackets. "::1:29400" has two readings,
+ * so it is rejected with both spelled out. */
 #include "endpoint.h"
 
 #include <arpa/inet.h>
@@ -16,7 +16,7 @@ static bool all_digits(const char *text)
     return *text != '\0' && text[strspn(text, "0123456789")] == '\0';
 }
 
-/* strtol would take signs, blanks and hexadecimal. */
+/* strtol would accept signs, blanks and hexadecimal. */
 static ddp_status parse_port(const char *text, const char *whole, int *port, struct ddp_err *err)
 {
     long value = 0;
@@ -31,7 +31,7 @@ static ddp_status parse_port(const char *text, const char *whole, int *port, str
     return DDP_OK;
 }
 
-/* Names are not checked further: the resolver knows better what a name is. */
+/* Names are not checked further, because the resolver defines what a valid name is. */
 static ddp_status set_host(struct endpoint *out, const char *host, size_t len, const char *whole,
                            struct ddp_err *err)
 {
@@ -46,7 +46,8 @@ static ddp_status set_host(struct endpoint *out, const char *host, size_t len, c
     return DDP_OK;
 }
 
-/* Here the colons inside are the address, only the one behind the bracket separates. */
+/* The colons inside the brackets belong to the address. Only the colon after the bracket separates the
+ * port. */
 static ddp_status parse_bracketed(const char *text, struct endpoint *out, struct ddp_err *err)
 {
     const char *end = strchr(text, ']');
@@ -57,7 +58,7 @@ static ddp_status parse_bracketed(const char *text, struct endpoint *out, struct
     return end[1] == ':' ? parse_port(end + 2, text, &out->port, err) : DDP_OK;
 }
 
-/* A number alone is a port: nobody names a host like that. */
+/* A number alone is a port, because hosts do not have such names. */
 ddp_status endpoint_parse(const char *text, int default_port, struct endpoint *out, struct ddp_err *err)
 {
     *out = (struct endpoint){ .port = default_port };
@@ -77,7 +78,7 @@ ddp_status endpoint_parse(const char *text, int default_port, struct endpoint *o
     return status != DDP_OK ? status : set_host(out, text, (size_t)(colon - text), text, err);
 }
 
-/* The colons of an IPv6 address would run into the port, hence the brackets. */
+/* Brackets separate the colons of an IPv6 address from the port. */
 char *endpoint_print(const char *host, int port, char text[static ENDPOINT_TEXT_MAX])
 {
     const bool v6 = strchr(host, ':') != NULL;
@@ -86,7 +87,7 @@ char *endpoint_print(const char *host, int port, char text[static ENDPOINT_TEXT_
     return text;
 }
 
-/* A socket for both families shows IPv4 peers as ::ffff:10.0.0.2; operators know them as 10.0.0.2. */
+/* A socket for both families shows IPv4 peers as ::ffff:10.0.0.2. Operators expect 10.0.0.2. */
 char *endpoint_of_sockaddr(const struct sockaddr *addr, char text[static ENDPOINT_TEXT_MAX])
 {
     char host[INET6_ADDRSTRLEN] = "?";

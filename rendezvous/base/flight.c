@@ -1,8 +1,8 @@
 /* flight.c -- see flight.h.
  *
- * The JSON has the field names of PyTorch's flight recorder where it has the same facts. It is written without printf and without
- * memory of the heap, because a signal handler does so, too. Whatever a worker's memory holds is taken as a number, or as a word with a
- * limit. */
+ * The JSON uses the field names of PyTorch's flight recorder for the same facts. It is written without printf
+ * and without heap memory, because a signal handler writes it too. Contents of a worker's memory are read as
+ * numbers or as words of limited length only. */
 #include "base/flight.h"
 
 #include <inttypes.h>
@@ -11,13 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* No store of another kind than these: a reader in another process must see whole numbers. */
+/* All stores go through this function, because a reader in another process must see whole numbers. */
 static void word_set(_Atomic uint64_t *word, uint64_t value)
 {
     atomic_store_explicit(word, value, memory_order_relaxed);
 }
 
-/* The old entry is taken away first and the new one named last, so a reader takes it for nothing, or for itself. */
+/* The old entry is invalidated first and the new one gets its number last. A reader sees either no entry or
+ * the new one. */
 struct flight_op *flight_add(struct flight *f, const struct flight_begin *b)
 {
     const uint64_t record = atomic_load_explicit(&f->records, memory_order_relaxed);
@@ -41,7 +42,8 @@ struct flight_op *flight_add(struct flight *f, const struct flight_begin *b)
     return op;
 }
 
-/* The head tells of the latest operation; one that is settled late (asynchronous backends) may not be it any more. */
+/* The head holds the latest operation. With asynchronous backends an operation that completes late may not be
+ * the latest. */
 void flight_settle(struct flight *f, struct flight_op *op, enum flight_state state, uint64_t now_ns)
 {
     const uint64_t before = atomic_load_explicit(&op->call, memory_order_relaxed);
@@ -130,7 +132,8 @@ static void write_signed(struct out *o, int64_t n)
     write_number(o, n < 0 ? 0 - (uint64_t)n : (uint64_t)n);
 }
 
-/* At most `max` bytes of it; what JSON or a terminal might stumble over becomes '?'. Each is read once: a worker may be writing. */
+/* Write at most `max` bytes of `text`; bytes that break JSON or a terminal become '?'. Each byte is read
+ * once, because a worker may be writing. */
 static void write_string(struct out *o, const char *text, size_t max)
 {
     const volatile char *from = text;
@@ -168,7 +171,7 @@ static const char *state_word(enum flight_state state)
     return (size_t)state < sizeof(words) / sizeof(*words) ? words[state] : "none";
 }
 
-/* Since 1970, null for what has not happened. */
+/* Write nanoseconds since 1970, or null for 0. */
 static void write_time(struct out *o, const struct flight *f, const char *name, uint64_t ns)
 {
     write_name(o, name);
@@ -178,7 +181,7 @@ static void write_time(struct out *o, const struct flight *f, const char *name, 
         write_signed(o, (int64_t)(ns + (uint64_t)f->wall_ns));
 }
 
-/* In ms with three places, as far as it has come. */
+/* Write ms with three decimals, or null if the operation has not started or not ended. */
 static void write_duration(struct out *o, uint64_t from_ns, uint64_t to_ns)
 {
     const uint64_t us = to_ns > from_ns ? (to_ns - from_ns) / 1000 : 0;
@@ -194,7 +197,7 @@ static void write_duration(struct out *o, uint64_t from_ns, uint64_t to_ns)
     write_char(o, (char)('0' + us % 10));
 }
 
-/* A call without values has none to tell of, and no type. */
+/* A call without values has neither sizes nor a type. */
 static void write_sizes(struct out *o, const struct flight *f, const struct flight_op *op, unsigned dtype)
 {
     char word[FLIGHT_WORD];
@@ -269,7 +272,8 @@ static void write_call(struct out *o, const struct flight *f, const struct fligh
     write_char(o, '}');
 }
 
-/* The highest number that has got so far; with asynchronous backends these differ. */
+/* Return the highest call number in these states. Asynchronous backends have different ones for each
+ * state. */
 static uint64_t highest_call(const struct flight *f, enum flight_state least, enum flight_state most)
 {
     uint64_t best = 0;
@@ -315,7 +319,7 @@ static void write_head(struct out *o, const struct flight *f, const char *why, u
     write_status(o, f);
 }
 
-/* The oldest first. An entry that is just being written has no call yet. */
+/* Write the oldest entry first. An entry that is being written has no call number and is skipped. */
 bool flight_json(const struct flight *f, const char *why, uint64_t now_ns, flight_put to, void *user)
 {
     struct out o = { .put = to, .user = user, .ok = true };
@@ -391,7 +395,7 @@ void flight_page_print(char out[FLIGHT_PAGE_TEXT], const struct flight_page *pag
              page->device, page->inode, page->index);
 }
 
-/* Digits and then `end`. What is too large for the largest number is not what was printed, and will not be found. */
+/* Read digits followed by `end`. A number above `most` cannot come from flight_page_print and is rejected. */
 static bool read_digits(const char **at, char end, uint64_t most, uint64_t *out)
 {
     char *rest;

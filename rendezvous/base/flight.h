@@ -1,12 +1,13 @@
-/* flight.h -- a rank's flight recorder: the last calls it has made, as they lie in memory. Pure.
+/* flight.h -- a rank's flight recorder: its latest calls, as they lie in memory. Pure.
  *
- * The memory is the launcher's as well as the worker's (one page of a memory file for each worker, passed by DDPRUN_PAGE), so
- * that a rank which is stopped, loops or was killed has left its record all the same. Under another launcher it is the worker's
- * own. A worker writes with plain stores: relaxed atomics, each of which is one instruction and never waits. Who reads while it
- * writes may see an entry that is half old; the words below are written so that it is one entry at most, and no number from here
- * is ever used as a size or an index before it is compared with its limit.
+ * Launcher and worker share the memory: one page of a memory file for each worker, passed by DDPRUN_PAGE. So
+ * the record survives a rank that is stopped, loops or was killed. Under another launcher the memory belongs
+ * to the worker alone. A worker writes with relaxed atomics, each of which is one instruction and never
+ * waits. A concurrent reader may see one half-old entry, but never more than one. No number from here is used
+ * as a size or an index before it is compared with its limit.
  *
- * The words for kinds, types and operations are in the page, too: their table is libddp's, and the launcher does not link it. */
+ * The words for kinds, types and operations are in the page, too, because libddp has their table and the
+ * launcher does not link it. */
 #ifndef RENDEZVOUS_BASE_FLIGHT_H
 #define RENDEZVOUS_BASE_FLIGHT_H
 
@@ -21,11 +22,11 @@ enum {
     FLIGHT_KINDS = 16,
     FLIGHT_NAMES = 8,            /* types, and reduce operations */
     FLIGHT_NAME = 64,            /* bytes of the name of a host or job; a longer one is cut */
-    FLIGHT_PAGE_BYTES = 1 << 17, /* of one worker; begins at a page on every machine */
+    FLIGHT_PAGE_BYTES = 1 << 17, /* of one worker; page-aligned on every machine */
     FLIGHT_MAGIC = 0x31746c66,   /* "flt1" */
 };
 
-/* state, in PyTorch's words as far as it has one */
+/* State of a call, in PyTorch's words where PyTorch has one. */
 #define FLIGHT_STATES(X)      \
     X(NONE, "none")           \
     X(SCHEDULED, "scheduled") \
@@ -51,16 +52,16 @@ struct flight_op {
 };
 
 struct flight {
-    _Atomic uint32_t magic; /* FLIGHT_MAGIC once the rest of the head is there */
+    _Atomic uint32_t magic; /* FLIGHT_MAGIC once the rest of the head is written */
     int32_t rank, world_size, pid, attempt;
-    int64_t wall_ns; /* to be added to a time to have it since 1970 */
+    int64_t wall_ns; /* added to a time it gives nanoseconds since 1970 */
     char job[FLIGHT_NAME], host[FLIGHT_NAME], backend[FLIGHT_WORD];
     char kinds[FLIGHT_KINDS][FLIGHT_WORD];
     char dtypes[FLIGHT_NAMES][FLIGHT_WORD], ops[FLIGHT_NAMES][FLIGHT_WORD];
-    _Alignas(64) _Atomic uint64_t step;       /* the step that was told last, + 1; 0 = none was */
+    _Alignas(64) _Atomic uint64_t step;       /* the latest reported step + 1; 0 = none */
     _Atomic uint64_t call;                    /* of the latest operation */
     _Atomic uint64_t records;                 /* operations ever begun */
-    _Atomic uint64_t kept_records, kept_call; /* as they were when the worker has written its file */
+    _Atomic uint64_t kept_records, kept_call; /* at the time of the worker's last file */
     _Alignas(64) struct flight_op op[FLIGHT_OPS];
 };
 
@@ -91,11 +92,11 @@ static inline enum flight_state flight_state(uint64_t call)
     return (enum flight_state)(call & 0xff);
 }
 
-/* The worker has written its file now; has it, since the last call? */
+/* Mark that the worker has written its file; check whether it has, since the last call. */
 void flight_note_kept(struct flight *f);
 bool flight_is_kept(const struct flight *f);
 
-/* What a call is: all that is known when it begins. */
+/* A call as it is known at its begin. */
 struct flight_begin {
     uint64_t seq, n, bytes, created_ns, now_ns;
     unsigned kind, dtype, op;
@@ -104,34 +105,36 @@ struct flight_begin {
     enum flight_state state;
 };
 
-/* The next entry, over the oldest one. */
+/* Add an entry in place of the oldest one. */
 struct flight_op *flight_add(struct flight *f, const struct flight_begin *begin);
 
-/* It has got further: STARTED (from SCHEDULED), COMPLETED, FAILED. */
+/* Record progress of an entry: STARTED (from SCHEDULED), COMPLETED, FAILED. */
 void flight_settle(struct flight *f, struct flight_op *op, enum flight_state state, uint64_t now_ns);
 
-/* A word of the page, whatever a worker has written there: ended and printable, "?" for one that is not in the table. */
+/* Copy a word of the page, which may hold any bytes from a worker. The copy ends with a NUL and is printable;
+ * "?" for an index outside the table. */
 const char *flight_word(char out[FLIGHT_WORD], const char (*words)[FLIGHT_WORD], size_t n, unsigned index);
 
-/* The whole record as JSON (worker/README.md), in pieces; `why` it was written. Needs no memory and no C library's state, so that
- * a signal handler may call it. False when `put` has returned false. */
+/* Write the whole record as JSON (worker/README.md), in pieces; `why` is the reason for it. It needs no heap
+ * and no state of the C library, so that a signal handler may call it. False if `put` has returned false. */
 typedef bool (*flight_put)(void *user, const char *text, size_t len);
 bool flight_json(const struct flight *f, const char *why, uint64_t now_ns, flight_put put, void *user);
 
-/* Where rank `rank` leaves its record: `pattern` with the rank for each %r, or else the directory in which flight_RANK.json is.
- * False when it does not fit. */
+/* Format the path of a rank's record: `pattern` with the rank for each %r, else the directory that gets
+ * flight_RANK.json. False if it does not fit. */
 bool flight_path(char *out, size_t size, const char *pattern, int rank);
 
-/* flight_file.c: into a new file under that name, mode 0600, by the rank itself or, when it cannot, by its launcher; what had the name
- * is unlinked before, and no link followed. False leaves a file that is not whole, or none. In signal handlers, too. */
+/* flight_file.c: write the record to a new file, mode 0600. The rank writes it, or its launcher if the rank
+ * cannot. An existing file is unlinked first, and no link is followed. False leaves an incomplete file, or
+ * none. Safe in signal handlers. */
 bool flight_file_write(const struct flight *flight, const char *path, const char *why);
 
-/* How a worker finds its page, the value of DDPRUN_PAGE:
+/* The value of DDPRUN_PAGE, by which a worker finds its page:
  *
  *     4711:9:1:52713:3      descriptor 9 of process 4711, which is file 52713 of device 1; page 3 of it
  *
- * A memory file without a name leaves nothing behind when processes are killed; it is opened as /proc/4711/fd/9. Device and inode
- * say whether that is still the file that was meant. */
+ * A memory file without a name leaves nothing behind when processes are killed; it is opened as
+ * /proc/4711/fd/9. Device and inode prove that the descriptor is still the same file. */
 struct flight_page {
     int pid, fd;
     uint64_t device, inode, index;
@@ -141,7 +144,7 @@ enum { FLIGHT_PAGE_TEXT = 128 };
 
 void flight_page_print(char out[FLIGHT_PAGE_TEXT], const struct flight_page *page);
 
-/* False when `text` is none; *page is undefined then. */
+/* Parse the value. False if `text` is malformed; *page is undefined then. */
 bool flight_page_parse(const char *text, struct flight_page *page);
 
 #endif

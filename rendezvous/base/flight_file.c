@@ -1,4 +1,4 @@
-/* flight_file.c -- see flight.h. All that is called here is on POSIX's list of what a signal handler may call. */
+/* flight_file.c -- see flight.h. All functions called here are on POSIX's list for signal handlers. */
 #include "base/flight.h"
 
 #include "base/clock.h"
@@ -22,7 +22,7 @@ static bool write_whole(void *user, const char *text, size_t len)
     return true;
 }
 
-/* O_EXCL after unlink: never through a link that somebody else has put there. */
+/* O_EXCL after unlink, so that a link placed by another user is never followed. */
 bool flight_file_write(const struct flight *flight, const char *path, const char *why)
 {
     unlink(path);

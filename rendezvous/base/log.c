@@ -1,7 +1,7 @@
 /* log.c -- see log.h.
  *
- * The line is put together on the stack and leaves in one write(2), without stdio: no lock, no buffer that a fork would
- * copy, no memory. What is longer than the line is cut, since a log line is no reason to fail. */
+ * The line is built on the stack and leaves in one write(2), without stdio: no lock, no buffer that a fork
+ * would copy, no memory. A longer line is cut, because a log line must never fail. */
 #include "base/log.h"
 
 #include "base/buf.h"
@@ -20,7 +20,7 @@
 
 enum { PATIENCE_MS = 1000 };
 
-/* The one global of this folder: set once before any thread starts, only read after that. */
+/* The only global of this folder: set once before any thread starts, only read after that. */
 static struct {
     const char *program;
     enum log_level level;
@@ -46,12 +46,12 @@ void log_line(enum log_level level, const char *fmt, ...)
     size_t len = (size_t)used + (more < 0 ? 0 : (size_t)more);
     if (len > sizeof(line) - 2)
         len = sizeof(line) - 2;
-    text_disarm(line, len, '\t'); /* names, keys and paths come from others */
+    text_disarm(line, len, '\t'); /* names, keys and paths come from other users */
     line[len++] = '\n';
-    /* A full pipe that nobody reads must not hold whoever has something to say. */
+    /* A full pipe without a reader must not block the thread that logs. */
     struct pollfd ready = { .fd = STDERR_FILENO, .events = POLLOUT };
     if (poll(&ready, 1, PATIENCE_MS) <= 0 || write(STDERR_FILENO, line, len) < 0)
-        return; /* nobody is left to tell */
+        return; /* the line is lost, because there is no other place to report it */
 }
 
 /* --- lines of a file -------------------------------------------------------------------------------------- */
@@ -59,9 +59,9 @@ void log_line(enum log_level level, const char *fmt, ...)
 enum { QUEUE_BYTES = 4 << 20 }; /* some 20,000 lines */
 
 struct line_file {
-    int fd; /* the thread's alone, once it runs */
+    int fd; /* used by the thread only, once it runs */
     pthread_t thread;
-    pthread_mutex_t mutex; /* of all that follows */
+    pthread_mutex_t mutex; /* protects all that follows */
     pthread_cond_t more, done;
     struct buf queue; /* whole lines */
     struct line_file_state state;
@@ -70,8 +70,8 @@ struct line_file {
 
 /* --- the thread ----------------------------------------------------------------------------------------- */
 
-/* In one write; what a full disk has taken only half of is ended as soon as it takes a byte, so that it spoils no
- * other line. */
+/* Write the line in one write. If a full disk took only a part, the next write first ends that line, so that
+ * it spoils no other. */
 static int write_line(int fd, const char *line, size_t len, bool *torn)
 {
     while (*torn) {
@@ -99,8 +99,8 @@ static void note_error(struct line_file *f, int error)
     pthread_mutex_unlock(&f->mutex);
 }
 
-/* A write for each line: with O_APPEND the kernel puts each at the end as one, so several processes may
- * share a file. */
+/* One write for each line: with O_APPEND the kernel appends each as a whole, so several processes may share a
+ * file. */
 static void write_all(struct line_file *f, const struct buf *lines, bool *torn)
 {
     for (size_t at = 0; at < lines->len;) {
@@ -113,8 +113,8 @@ static void write_all(struct line_file *f, const struct buf *lines, bool *torn)
     }
 }
 
-/* The lock is held to change the buffers over and not while writing, which may take as long as a disk
- * likes; the callers never wait for it. Both buffers keep their memory. */
+/* The lock is held to swap the buffers and not while writing, because a write may take as long as the disk
+ * needs. So callers never wait for the disk. Both buffers keep their memory. */
 static void *run_writer(void *user)
 {
     struct line_file *f = user;
@@ -141,7 +141,7 @@ static void *run_writer(void *user)
     return NULL;
 }
 
-/* Signals are the business of the other threads; a pipe that has lost its reader is an errno. */
+/* The other threads handle signals. A pipe without a reader returns an errno. */
 static bool start_thread(struct line_file *f)
 {
     sigset_t all, before;
@@ -154,7 +154,7 @@ static bool start_thread(struct line_file *f)
 
 /* --- the callers ---------------------------------------------------------------------------------------- */
 
-/* Without waiting for a pipe's reader; the writes may wait again. */
+/* Opening never waits for a pipe's reader; the writes may. */
 static int open_file(const char *path, int *error)
 {
     const int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600);
@@ -184,8 +184,8 @@ struct line_file *line_file_open(const char *path, int *error)
     return f;
 }
 
-/* Full means lost, and counted: an event log must never slow the job down that it tells of. The thread is
- * made with the first line, so that a fork before that has none to lose. */
+/* A line for a full queue is dropped and counted, because an event log must never slow its job down. The
+ * thread starts with the first line, so an earlier fork has no thread to lose. */
 void line_file_put(struct line_file *f, struct slice line)
 {
     pthread_mutex_lock(&f->mutex);
@@ -208,8 +208,8 @@ struct line_file_state line_file_state(struct line_file *f)
     return state;
 }
 
-/* True when the thread has written all. With a limit: a pipe whose reader has stopped would hold the whole
- * launcher back at its end. */
+/* True if the thread has written all lines. The limit is needed because a pipe whose reader has stopped would
+ * hang the launcher at its end. */
 static bool end_thread(struct line_file *f, uint64_t limit_ms, struct line_file_state *state)
 {
     const struct timespec until = clock_after_us(limit_ms * 1000);

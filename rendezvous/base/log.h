@@ -1,8 +1,8 @@
-/* log.h -- lines without waiting: one on stderr for an operator ("ddprun: warning: ..."), or many in a file. For shells; the core
- * returns words instead.
+/* log.h -- lines without waiting: one on stderr for an operator ("ddprun: warning: ..."), or many in a file.
+ * For shells; pure modules return text instead.
  *
- * The program's name and the level are set once in main, before any thread starts. A line goes out in one write(2),
- * so lines of two processes do not mix. */
+ * The program's name and the level are set once in main, before any thread starts. A line goes out in one
+ * write(2), so lines of two processes do not mix. */
 #ifndef RENDEZVOUS_BASE_LOG_H
 #define RENDEZVOUS_BASE_LOG_H
 
@@ -13,7 +13,7 @@
 
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
-/* `program` must live for ever. Levels above `level` are not printed. */
+/* `program` must stay valid until the process exits. Levels above `level` are not printed. */
 void log_setup(const char *program, enum log_level level);
 
 void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -25,14 +25,14 @@ void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(
 
 enum { GATE_MS = 1000 };
 
-/* Lets one log line of a kind through in a second, and counts the others: strangers decide how often they annoy us, and a port
- * scanner must not be able to fill the operator's disk. A zeroed struct is an open gate. */
+/* Lets one log line of a kind pass in a second, and counts the others. Peers cause these lines, and a port
+ * scanner must not be able to fill the operator's disk. A zeroed struct lets the first line pass. */
 struct gate {
     uint64_t next_ms;
     unsigned left_out;
 };
 
-/* True when a line may be written now; *left_out says how many could not since the last one. */
+/* True if a line may be written now; *left_out is the number of lines suppressed since the last one. */
 static inline bool gate_pass(struct gate *gate, uint64_t now_ms, unsigned *left_out)
 {
     if (now_ms < gate->next_ms) {
@@ -46,30 +46,31 @@ static inline bool gate_pass(struct gate *gate, uint64_t now_ms, unsigned *left_
 
 /* --- lines of a file -------------------------------------------------------------------------------------- */
 
-/* A file that whole lines are appended to, by a thread of its own: who has a line to write never waits.
+/* A file that a separate thread appends whole lines to, so that callers never wait.
  *
- * Every line is one write, so several processes may append to the same file, and whoever reads it while it grows sees
- * no half of one. What the disk is too slow for, or does not take, is lost and counted; the first error is kept for
- * whoever wants to tell the user, and later lines are tried all the same: there may be room again. */
+ * Every line is one write, so several processes may append to the same file, and a concurrent reader sees no
+ * partial line. Lines that the disk rejects or is too slow for are lost and counted. The first error is kept
+ * for the caller's report. Later lines are still tried, because room may be free again. */
 
 struct line_file;
 
-/* Open for appending, made with mode 0600 if it is not there; a pipe must have a reader. NULL: `*error` is the errno. The thread
- * starts with the first line. */
+/* Open for appending. A missing file is created with mode 0600; a pipe must have a reader. NULL: `*error` is
+ * the errno. The thread starts with the first line. */
 struct line_file *line_file_open(const char *path, int *error);
 
 /* Queue a copy of one line or several, each with its newline. Any thread may call it; it never blocks on the file. */
 void line_file_put(struct line_file *f, struct slice line);
 
 struct line_file_state {
-    int error;     /* errno of the first line that could not be written, 0 = none; ENOBUFS: it was too slow */
+    int error;     /* errno of the first line that could not be written, 0 = none; ENOBUFS: the file was too
+                    * slow */
     uint64_t lost; /* lines */
 };
 struct line_file_state line_file_state(struct line_file *f);
 
-enum { LINE_FILE_CLOSE_MS = 2000 }; /* for a slow disk, when a program is about to end */
-/* Wait at most `limit_ms` until all is written, close, free. A file that hangs keeps its memory and its thread until the
- * process ends. NULL is allowed. Returns the last state. */
+enum { LINE_FILE_CLOSE_MS = 2000 }; /* for a slow disk, when a program is about to exit */
+/* Wait at most `limit_ms` until all is written, close, free. A file that hangs keeps its memory and its
+ * thread until the process exits. NULL is allowed. Return the last state. */
 struct line_file_state line_file_close(struct line_file *f, uint64_t limit_ms);
 
 #endif

@@ -1,8 +1,8 @@
 /* options.c -- see options.h.
  *
- * Not getopt_long, because its table has neither help texts nor the places of values, and it prints its errors itself. A default is a
- * text that goes through the same parser as a value from the user, so it cannot be outside of its own limits, and the help prints
- * what happens. */
+ * getopt_long is not used, because its table has neither help texts nor offsets of values, and it prints
+ * errors itself. A default is text that goes through the same parser as a user's value. So it cannot break
+ * its limits, and the help prints the real default. */
 #include "base/options.h"
 
 #include <ctype.h>
@@ -38,7 +38,7 @@ int options_word(const struct option_words *words, const char *text)
     return -1;
 }
 
-/* Decimal digits only: strtoull would take " 7", "+7" and "-7". */
+/* Decimal digits only, because strtoull would accept " 7", "+7" and "-7". */
 static bool read_count(const char *text, uint64_t min, uint64_t max, uint64_t *out)
 {
     char *end;
@@ -79,7 +79,7 @@ bool options_size(const char *text, uint64_t most, uint64_t *out)
     return true;
 }
 
-/* What a right value looks like. */
+/* Describe the valid values for an error message. */
 static void describe_value(const struct option_row *row, char out[256])
 {
     switch (row->type) {
@@ -109,7 +109,7 @@ static void describe_value(const struct option_row *row, char out[256])
                                          row->words->list[i]);
 }
 
-/* Into the field of that type. */
+/* Store the value in the field of its type. */
 static bool store_by_type(const struct option_row *row, const char *text, void *field)
 {
     uint64_t n = 0;
@@ -171,7 +171,7 @@ ddp_status options_store(const struct option_table *table, const struct option_r
 
 /* --- finding an option ---------------------------------------------------------------------------------- */
 
-/* Does `name` begin with the `len` bytes of `typed`, where '-' and '_' are the same? */
+/* Check whether `name` begins with the `len` bytes of `typed`, where '-' and '_' are equal. */
 static bool name_begins_with(const char *name, const char *typed, size_t len)
 {
     for (size_t i = 0; i < len; i++)
@@ -196,7 +196,8 @@ static const struct option_row *find_name(const struct option_table *t, const ch
     return t->style != OPTIONS_ARGPARSE && len == 1 ? find_letter(t, typed[0]) : NULL;
 }
 
-/* A name cut short. One of a lower rank wins; *matches counts those of the rank that has any. */
+/* Find the option of an abbreviated name. A lower rank wins; *matches counts those of the lowest rank with a
+ * match. */
 static const struct option_row *find_abbreviation(const struct option_table *t, const char *typed, size_t len,
                                                   int *matches)
 {
@@ -212,7 +213,7 @@ static const struct option_row *find_abbreviation(const struct option_table *t, 
     return found;
 }
 
-/* All that the user may have meant, in the order of the table. */
+/* The error lists all possible options, in the order of the table. */
 static ddp_status ambiguous_option(const struct option_table *t, const char *word, size_t len,
                                    struct ddp_err *err)
 {
@@ -240,13 +241,14 @@ static ddp_status unknown_option(enum option_style style, const char *word, stru
 
 /* --- reading words -------------------------------------------------------------------------------------- */
 
-/* NULL at the end. */
+/* Return NULL at the end. */
 static const char *next_word(const struct option_reader *r)
 {
     return r->at != r->end ? *r->at : NULL;
 }
 
-/* The value is the next word. With argparse's rules one that looks like an option is none: then the value was forgotten. */
+/* The value is the next word. By argparse's rules a word that looks like an option is no value; then the
+ * value is missing. */
 static ddp_status take_value(struct option_reader *r, const struct option_row *row, const char **text,
                              struct ddp_err *err)
 {
@@ -275,7 +277,7 @@ static ddp_status unwanted_value(const struct option_reader *r, const char *valu
     return ddp_fail(err, DDP_ERR_ARG, "%s takes no value, but '%s' was given", r->spelled, value);
 }
 
-/* Errors show the full name where it may be cut short, else the word as it was typed. */
+/* Errors show the full name if names may be abbreviated, else the word as typed. */
 static void set_spelled(struct option_reader *r, const struct option_row *row, const char *word)
 {
     if (r->table->style == OPTIONS_PLAIN)
@@ -284,7 +286,8 @@ static void set_spelled(struct option_reader *r, const struct option_row *row, c
         snprintf(r->spelled, sizeof(r->spelled), "--%s", row->name);
 }
 
-/* "--name" or "--name=value"; also "-x" and "-x=value" where letters stand alone. The word has been taken. */
+/* Read "--name" or "--name=value"; also "-x" and "-x=value" if letters stand alone. The word is consumed
+ * already. */
 static ddp_status read_word(struct option_reader *r, const char *word, const struct option_row **row,
                             const char **text, struct ddp_err *err)
 {
@@ -309,7 +312,7 @@ static ddp_status read_word(struct option_reader *r, const char *word, const str
     return options_is_switch(*row) || value != NULL ? DDP_OK : take_value(r, *row, text, err);
 }
 
-/* One of "-qm" (switches together), "-r3", "-r=3", "-r 3". */
+/* Read one letter of "-qm" (switches together), "-r3", "-r=3", "-r 3". */
 static ddp_status read_letter(struct option_reader *r, const char *word, const struct option_row **row,
                               const char **text, struct ddp_err *err)
 {
@@ -327,7 +330,8 @@ static ddp_status read_letter(struct option_reader *r, const char *word, const s
     return *rest != '\0' ? DDP_OK : take_value(r, *row, text, err);
 }
 
-/* A lone "-" is a word by custom (standard input), and "--" ends the options even before a word that looks like one. */
+/* A lone "-" is a word by custom (standard input). "--" ends the options even before a word that looks like
+ * one. */
 ddp_status options_next(struct option_reader *r, const struct option_row **row, const char **text,
                         struct ddp_err *err)
 {
@@ -406,7 +410,7 @@ bool options_wrap(struct buf *out, const char *text, size_t at, size_t column)
     return ok && buf_printf(out, "\n");
 }
 
-/* The value behind the name: "=N" or " N", "" for a switch. */
+/* The separator between name and value: "=" or " ", "" for a switch. */
 static const char *before_value(const struct option_table *table, const struct option_row *row)
 {
     if (options_is_switch(row))
@@ -414,7 +418,7 @@ static const char *before_value(const struct option_table *table, const struct o
     return table->style == OPTIONS_ARGPARSE ? "=" : " ";
 }
 
-/* Name on the left, text on the right; a long name pushes its text to the next line. */
+/* The name is on the left and the text on the right; a long name moves its text to the next line. */
 bool options_help_row(const struct option_table *table, const struct option_row *row, const char *preset,
                       struct buf *out)
 {
@@ -440,7 +444,8 @@ bool options_help(const struct option_table *table, struct buf *out)
     return ok;
 }
 
-/* A dash must be \- in roff, or it is printed as a hyphen that cannot be pasted; a dot or quote may not begin a line. */
+/* A dash must be \- in roff, because a plain one prints a hyphen that cannot be pasted. A line may not begin
+ * with a dot or quote. */
 bool options_roff(struct buf *out, const char *text)
 {
     bool ok = text[0] != '.' && text[0] != '\'' ? true : buf_append(out, "\\&", 2);
@@ -455,7 +460,7 @@ bool options_roff(struct buf *out, const char *text)
     return ok;
 }
 
-/* .TP, then names in bold and the value in italics, as man-pages(7) wants it. */
+/* Print .TP, then names in bold and the value in italics, as man-pages(7) requires. */
 bool options_man_row(const struct option_table *table, const struct option_row *row, struct buf *out)
 {
     char pet[OPTION_PET_MAX];

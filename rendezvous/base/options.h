@@ -1,9 +1,9 @@
-/* options.h -- command lines as tables of rows: the parser, --help, the manual page and shell completions (completion.c) come
- * from the same rows, for all programs.
+/* options.h -- command lines as tables of rows: the parser, --help, the manual page and shell completions
+ * (completion.c) come from the same rows, for all programs.
  *
  *     { .name = "max-bytes", .value = "N", .parse = set_max_bytes, .help = "keep at most N bytes" }
  *
- * gives --max-bytes N, --max-bytes=N and --max_bytes=N: '-' and '_' are the same. Pure: nothing is printed. */
+ * gives --max-bytes N, --max-bytes=N and --max_bytes=N: '-' and '_' are equal. Pure: it prints nothing. */
 #ifndef BASE_OPTIONS_H
 #define BASE_OPTIONS_H
 
@@ -12,7 +12,7 @@
 
 #include <stdint.h>
 
-/* The type of a field, and which values it takes. */
+/* The type of a field, and its valid values. */
 enum option_type {
     OPTION_FLAG,   /* bool: a switch */
     OPTION_SET,    /* int, or an enum: a switch that stores `min` */
@@ -37,12 +37,12 @@ struct option_words {
     }
 
 struct option_row {
-    const char *name; /* without dashes in front */
-    char letter;      /* of the short form; 0 = none */
-    const char
-        *value; /* its name in the help; NULL = a switch; "[=X]" = a switch that accepts X behind '=' */
+    const char *name;  /* without dashes in front */
+    char letter;       /* of the short form; 0 = none */
+    const char *value; /* its name in the help; NULL = a switch; "[=X]" = a switch that accepts X after '=' */
     enum option_type type;
-    /* In place of the type, NULL = none: read `text` ("1" for a switch) into the field. An error says what is wrong; options_store adds the option. */
+    /* Replaces the type, NULL = none: parse `text` ("1" for a switch) into the field. Its error gives the
+     * reason; options_store adds the option. */
     ddp_status (*parse)(const char *text, void *to, struct ddp_err *err);
     size_t at;          /* offset of the field */
     const char *preset; /* default as it would be typed, parsed like a value; NULL = none */
@@ -54,10 +54,11 @@ struct option_row {
     const char *help;                 /* NULL = hidden */
 };
 
-/* How errors are worded, and what a program's users are used to. */
+/* The wording of errors, by the custom of each program's users. */
 enum option_style {
-    OPTIONS_PLAIN, /* "--limit: '0' is not a number from 1 to 9" */
-    OPTIONS_ARGPARSE, /* "--limit=0 is not valid; expected: ..."; names may be cut short, letters written together */
+    OPTIONS_PLAIN,    /* "--limit: '0' is not a number from 1 to 9" */
+    OPTIONS_ARGPARSE, /* "--limit=0 is not valid; expected: ..."; names may be abbreviated, letters
+                       * combined */
     OPTIONS_EXPECTED, /* "--limit '0': expected a number from 1 to 9" */
 };
 
@@ -71,22 +72,23 @@ struct option_table {
         rows, sizeof(rows) / sizeof((rows)[0]), style \
     }
 
-/* Parse presets, then argv[1..], into the struct `into`. *rest gets the index of the first word that is no option, where parsing
- * ends; with `rest` NULL such a word is an error. DDP_ERR_ARG: err names the option and what to do. */
+/* Parse presets, then argv[1..], into the struct `into`. *rest gets the index of the first word that is no
+ * option, where parsing ends; with `rest` NULL such a word is an error. DDP_ERR_ARG: err names the option and
+ * the remedy. */
 ddp_status options_parse(const struct option_table *table, int argc, char *const argv[], void *into,
                          int *rest, struct ddp_err *err);
 
-/* The same step by step. `spelled` is the option of the last step as errors show it. */
+/* The same parser step by step. `spelled` is the option of the last step as errors show it. */
 struct option_reader {
     const struct option_table *table;
     char *const *at;     /* the next word */
-    char *const *end;    /* behind the last; NULL = a NULL ends them */
+    char *const *end;    /* after the last word; NULL = a NULL ends the list */
     const char *letters; /* the rest of a word of short options, NULL = none */
     char spelled[80];
 };
 
-/* Take the next option and its value. *row is NULL at the first word that is no option; a "--" is taken. DDP_ERR_ARG with *row NULL:
- * there is no such option. */
+/* Read the next option and its value. *row is NULL at the first word that is no option; a "--" is consumed.
+ * DDP_ERR_ARG with *row NULL: the option does not exist. */
 ddp_status options_next(struct option_reader *reader, const struct option_row **row, const char **text,
                         struct ddp_err *err);
 
@@ -94,11 +96,12 @@ ddp_status options_next(struct option_reader *reader, const struct option_row **
 ddp_status options_store(const struct option_table *table, const struct option_row *row, const char *text,
                          const char *spelled, void *into, struct ddp_err *err);
 
-/* The number of places in the list; the index of `text` in it, -1 when it is none of the words. */
+/* Return the number of places in the list; the index of `text` in it, -1 if it is none of the words. */
 size_t options_word_count(const struct option_words *words);
 int options_word(const struct option_words *words, const char *text);
 
-/* "123", "64K", "64M", "2G", at most `most`. False when it is none; *out is UINT64_MAX then when it is too large. */
+/* Parse "123", "64K", "64M", "2G", at most `most`. False if it is invalid; *out is then UINT64_MAX for a
+ * number too large. */
 bool options_size(const char *text, uint64_t most, uint64_t *out);
 
 bool options_is_switch(const struct option_row *row);
@@ -121,8 +124,8 @@ void options_pet_name(char out[OPTION_PET_MAX], const struct option_row *row);
 
 /* --- completion.c: scripts by which bash, zsh, fish and tcsh complete the command line of a program ---------- */
 
-/* A name with underscores is completed with dashes, too, once a dash is typed. A value is completed as a file where its name in
- * the help is FILE or PATTERN, as a directory where that is DIR, and else by its words alone. */
+/* A name with underscores is completed with dashes once a dash is typed. A value is completed as a file if
+ * its name in the help is FILE or PATTERN, as a directory if it is DIR, and otherwise by its words alone. */
 
 struct completion_command {
     const char *name, *help;
@@ -132,7 +135,7 @@ struct completion_command {
 struct completion {
     const char *program;
     const struct option_table *options;
-    const struct completion_command *commands; /* what the first word may be; */
+    const struct completion_command *commands; /* valid first words; */
     size_t n_commands;                         /* 0 = a program to run, whose own completion follows */
 };
 
@@ -141,7 +144,8 @@ enum completion_shell { SHELL_NONE, SHELL_BASH, SHELL_ZSH, SHELL_FISH, SHELL_TCS
 /* For OPTION_WORD: the index of a word is its enum completion_shell. */
 extern const struct option_words completion_shells;
 
-/* Append the script for `shell`, which is not SHELL_NONE. False when memory is short. For tcsh it has the names of options only. */
+/* Append the script for `shell`, which is not SHELL_NONE. False if memory is short. For tcsh it has the names
+ * of options only. */
 bool completion_print(enum completion_shell shell, const struct completion *c, struct buf *out);
 
 #endif

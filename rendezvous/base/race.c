@@ -49,8 +49,8 @@ void race_failed(struct race *r, int runner)
     r->runners[runner].state = RUNNER_FAILED;
 }
 
-/* When this runner has taken too long; UINT64_MAX: it does not run. A connection and an answer have limits of their own:
- * a host that is down is silent at the first, a foreign service or a store that hangs at the second. */
+/* Return the deadline of this runner; UINT64_MAX if it does not run. Connect and answer have separate limits,
+ * because a dead host fails the first, and a foreign service or a hung store the second. */
 static uint64_t limit_of(const struct race_runner *runner)
 {
     if (runner->state == RUNNER_CONNECTS)
@@ -58,7 +58,7 @@ static uint64_t limit_of(const struct race_runner *runner)
     return runner->state == RUNNER_GREETS ? runner->since_ms + RACE_HELLO_MS : UINT64_MAX;
 }
 
-/* The next one starts when the head start of the last is over, or when nobody runs any more. */
+/* The next runner starts when the head start of the last one is over, or when no runner is active. */
 struct race_step race_next(struct race *r, uint64_t now_ms)
 {
     uint64_t at_ms = UINT64_MAX;

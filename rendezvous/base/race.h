@@ -1,9 +1,9 @@
-/* race.h -- which address of a name is tried when. Pure.
+/* race.h -- decides which address of a name is tried when. Pure.
  *
- * A name may have several addresses of which some lead nowhere: an IPv6 address on a machine without an IPv6 route, a
- * network card that is down. Each gets a short head start, then the next one starts beside it ("happy eyeballs",
- * RFC 8305), so that a dead address costs a quarter of a second and not the minutes of a connection that nobody answers.
- * The sockets are the caller's: connector.h opens them. */
+ * Some addresses of a name may be dead: IPv6 on a host without an IPv6 route, a network card that is down.
+ * Each address gets a short head start, then the next one starts beside it ("happy eyeballs", RFC 8305). So a
+ * dead address costs a quarter of a second and not the minutes of an unanswered connect. The caller owns the
+ * sockets: connector.h opens them. */
 #ifndef BASE_RACE_H
 #define BASE_RACE_H
 
@@ -13,7 +13,7 @@
 enum {
     RACE_ADDRESSES_MAX = 8,
     RACE_TEXT_MAX = 64,     /* a numeric address, with its scope */
-    RACE_CONNECT_MS = 5000, /* the kernel asks four times until then, and has given up on ARP */
+    RACE_CONNECT_MS = 5000, /* the kernel has sent four SYNs by then, and given up on ARP */
     RACE_HELLO_MS = 3000
 };
 
@@ -30,7 +30,7 @@ struct race {
 enum race_do {
     RACE_WAIT,  /* until `at_ms`, or until a runner has connected, answered or failed */
     RACE_START, /* connect `runner`; it counts as connecting already */
-    RACE_LATE,  /* `runner` has taken too long: close it and call race_failed */
+    RACE_LATE,  /* `runner` has timed out: close it and call race_failed */
     RACE_LOST   /* all have failed */
 };
 
@@ -40,24 +40,24 @@ struct race_step {
     uint64_t at_ms;
 };
 
-/* The addresses of the race, in the resolver's order of preference (RFC 6724); those above RACE_ADDRESSES_MAX would only
- * make a round longer and are left out. */
+/* Set the addresses of the race, in the resolver's order of preference (RFC 6724). Those above
+ * RACE_ADDRESSES_MAX are left out, because they would only lengthen a round. */
 void race_line_up(struct race *r, const char *const *addresses, int n);
 
-/* All of them wait again. */
+/* Start a new round: all addresses wait again. */
 void race_begin(struct race *r, uint64_t now_ms);
 
-/* What now? Ask until it is RACE_WAIT or RACE_LOST. */
+/* Return the next action. Call it until it returns RACE_WAIT or RACE_LOST. */
 struct race_step race_next(struct race *r, uint64_t now_ms);
 
-/* The runner is connected, and has RACE_HELLO_MS for its answer. */
+/* Record that the runner is connected, and has RACE_HELLO_MS for its answer. */
 void race_connected(struct race *r, int runner, uint64_t now_ms);
 void race_failed(struct race *r, int runner);
 
-/* How long to wait before race number `round` (from 0): 20 ms, 30, 45, ... 2 s. A store that is being started is met
- * within a few milliseconds, and one that is away for minutes costs its machine next to nothing. `random` (any number)
- * makes it half to one and a half of that, so that a thousand nodes which were refused together do not come back
- * together. */
+/* Return the pause before race number `round` (from 0): 20 ms, 30, 45, ... 2 s. A store that is starting is
+ * found within a few milliseconds, and one that is away for minutes costs its host almost nothing. `random`
+ * (any number) scales the pause to half to one and a half of that, so that a thousand rejected nodes do not
+ * return together. */
 uint32_t race_pause_ms(unsigned round, uint32_t random);
 
 #endif

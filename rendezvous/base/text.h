@@ -1,4 +1,5 @@
-/* text.h -- foreign bytes, durations and days as text that a terminal and a JSON string can take; pieces of JSON to be printed. */
+/* text.h -- format foreign bytes, durations and days as text that is safe for a terminal and a JSON string;
+ * append JSON members. */
 #ifndef RENDEZVOUS_BASE_TEXT_H
 #define RENDEZVOUS_BASE_TEXT_H
 
@@ -10,11 +11,11 @@
 /* True when every byte is printable ASCII. */
 bool text_is_plain(struct slice bytes);
 
-/* Append at most `max` of the bytes; what is not printable becomes \xNN, and "..." marks a cut. */
+/* Append at most `max` of the bytes; unprintable ones become \xNN, and "..." marks a cut. */
 bool text_put(struct buf *out, struct slice bytes, size_t max);
 
-/* Lines that are ready, with names of others somewhere in them: every byte that a terminal obeys becomes '?', but for `keep`
- * ('\n' or '\t'). What is UTF-8 stays. */
+/* Disarm complete lines that contain names from other users: every control byte for a terminal becomes '?',
+ * except `keep` ('\n' or '\t'). UTF-8 stays. */
 void text_disarm(void *text, size_t len, char keep);
 
 /* Append at most `max` of the bytes as hex digits, "..." marks a cut. */
@@ -30,15 +31,17 @@ struct date {
     int year, month, day; /* month and day from 1 */
 };
 
-/* Return the day that is `day` days after 1970-01-01. The C library's own calendar reads files, and knows one time zone only. */
+/* Return the day that is `day` days after 1970-01-01. The C library's calendar is not used, because it reads
+ * files and supports one time zone only. */
 struct date date_of(uint64_t day);
 
-/* Add the member `name` to `o`. cJSON prints every number as a floating one and reads it back to find what was lost, which takes
- * two thirds of the time of a short message; and it would round above 2^53. Such a member is text for the printer: in the object
- * it cannot be read as a number. When memory is short it is left out, as by cJSON. */
+/* Add the member `name` to `o`. cJSON prints every number as a floating one and reads it back to check its
+ * precision, which takes two thirds of the time of a short message. It would also round above 2^53. Such a
+ * member is raw text: it cannot be read back from the object as a number. If memory is short it is left out,
+ * as by cJSON. */
 void json_add_integer(cJSON *o, const char *name, int64_t value);
 
-/* Hand `item` over to the array; it is freed when that fails. NULL is allowed for both. */
+/* Append `item` to the array, which then owns it; it is freed on failure. NULL is allowed for both. */
 void json_append(cJSON *array, cJSON *item);
 
 #endif

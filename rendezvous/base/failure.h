@@ -52,22 +52,18 @@ const char *no_restart_word(enum no_restart why);
 /* Return the reason of a word. An unknown word, of a newer program, is no reason. */
 enum no_restart no_restart_find(const char *word);
 
-/* Usually the failure of a worker. A lost node and a node stopped by its user count too: then `rank` is
- * -1. */
+/* Usually the failure of a worker. Lost nodes and nodes stopped by their user count too, with `rank` -1. */
 struct failure {
     char code[40];        /* of the finding, "WORKER_FAILED"; "" = none */
     char why[24];         /* "failed", "node_lost", "node_left", "grow" ...; "" = none */
     int node_rank;        /* -1 = none */
     int rank, local_rank; /* of the worker, -1 = not about a worker */
     int pid, exit_code, signal;
-    int error; /* ms from the start of the attempt (store's clock); in the agent's own record, of the
-                * worker */
-    uint64_t
-        after_ms; /* since the attempt began, by the store's clock; in the agent's own record since the worker
-                   * began */
-    bool victim;  /* the worker gave up because it had lost another one */
-    char no_retry[16]; /* reason why a retry would fail the same way: "cannot_start", "usage", "import"; else
-                        * "" */
+    int error;         /* errno of the start, not 0: the worker never ran */
+    uint64_t after_ms; /* since the start of the attempt (store's clock), or of the worker in its agent's own
+                   * record */
+    bool victim;       /* the worker gave up because it had lost another one */
+    char no_retry[16]; /* reason against a retry: "cannot_start", "usage", "import"; else "" */
     char host[LIMIT_TEXT];
     char words[LIMIT_WORDS]; /* how it ended, as part of a sentence */
     char log[LIMIT_WORDS];   /* path of its log; "" = none */

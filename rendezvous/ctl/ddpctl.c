@@ -1,7 +1,8 @@
-/* ddpctl.c -- asks a running store who is there, who waits, and for what; prints files of events and of flight records.
+/* ddpctl.c -- asks a running store about its nodes, ranks and waiters; prints files of events and of flight
+ * records.
  *
- * One connection, one CONTROL request, one answer. What is asked and how the answer looks stands in two
- * tables (options.c, tables.c); this file only reaches the store and prints. */
+ * One connection, one CONTROL request, one answer. Two tables (options.c, tables.c) define the requests and
+ * the format of the answers. This file only connects to the store and prints. */
 #include "base/buf.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -21,7 +22,7 @@
 #include <termios.h>
 #include <unistd.h>
 
-/* Reads files; what they say is flight.h's business. */
+/* Reads files; flight.h interprets them. */
 
 enum { FILE_MAX = 16 << 20, READ_BYTES = 64 << 10 };
 
@@ -42,7 +43,7 @@ static bool read_file(const char *name, struct buf *text)
     return ok;
 }
 
-/* A file that is no record is left out with a word: the others may tell enough. */
+/* A file that is no record is skipped with a warning, because the other records may be enough. */
 static bool read_dump(const char *name, struct flight_dump *dump)
 {
     struct buf text = { 0 };
@@ -56,7 +57,7 @@ static bool read_dump(const char *name, struct flight_dump *dump)
     return ok;
 }
 
-/* The answer, yours (cJSON_Delete). NULL: what went wrong has been logged. */
+/* Return the answer, which the caller frees (cJSON_Delete). NULL: the error has been logged. */
 static cJSON *ctl_flight(const struct ctl_options *o)
 {
     cJSON *answer = NULL;
@@ -76,16 +77,16 @@ static cJSON *ctl_flight(const struct ctl_options *o)
 
 /* --- watch ------------------------------------------------------------------------------------------------ */
 
-/* Plain ANSI: home, each line followed by "erase the rest", then "erase below". Nothing flickers, and what was on the
- * terminal before is still there when one scrolls up. */
+/* Plain ANSI: home, each line followed by "erase the rest", then "erase below". This does not flicker, and
+ * the earlier contents of the terminal stay in its scrollback. */
 
 enum { EVERY_MS = 1000, CTRL_C = 3, CTRL_D = 4 };
 
 static struct termios before;
 static bool has_keyboard;
 
-/* Take the keyboard, when there is one: keys are then read one at a time and not shown.
- * Ctrl-C comes as a key, so that there is one way to end, and the terminal is put back on it. */
+/* Read keys one at a time and without echo, if stdin is a terminal. Ctrl-C arrives as a key, so that the
+ * program has one way to end, which restores the terminal. */
 static void ctl_watch_begin(void)
 {
     has_keyboard = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && tcgetattr(STDIN_FILENO, &before) == 0;
@@ -96,7 +97,7 @@ static void ctl_watch_begin(void)
     tcsetattr(STDIN_FILENO, TCSANOW, &raw);
 }
 
-/* The terminal is as before. */
+/* Restore the terminal. */
 static void ctl_watch_end(void)
 {
     if (has_keyboard)
@@ -117,8 +118,8 @@ static bool put_lines(struct buf *out, struct slice text)
     return ok && buf_printf(out, "\033[J");
 }
 
-/* Show `text` in place of what was shown before; where stdout is no terminal, as a block behind it. False when it cannot
- * be written. */
+/* Show `text` in place of the previous one. If stdout is no terminal, append it as a further block. False if
+ * the write fails. */
 static bool ctl_watch_show(struct slice text)
 {
     struct buf out = { 0 };
@@ -141,11 +142,11 @@ static bool ctl_watch_wait(void)
 
 /* --- timeline --------------------------------------------------------------------------------------------- */
 
-/* Reads and writes files; what they say is timeline.h's business. */
+/* Reads and writes files; timeline.h interprets them. */
 
 enum { COMPLAINTS_MAX = 20, LOG_READ_BYTES = 64 << 10 };
 
-/* timeline.html; the Makefile makes an object of it. */
+/* timeline.html, which the Makefile turns into an object file. */
 extern const char timeline_page[];
 
 static void complain(void *user, const char *file, size_t line, const char *what)
@@ -209,7 +210,7 @@ static bool write_timeline(const struct ctl_options *o, const struct timeline_ev
     return ok;
 }
 
-/* False: what went wrong has been logged. */
+/* False: the error has been logged. */
 static bool ctl_timeline(const struct ctl_options *o)
 {
     size_t complaints = 0;
@@ -233,10 +234,7 @@ static bool ctl_timeline(const struct ctl_options *o)
 }
 
 enum exit_code { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
-enum {
-    PATIENCE_MS = 1000,
-    DEFAULT_MS = 500
-}; /* nobody waits longer without a word; for the default address */
+enum { PATIENCE_MS = 1000, DEFAULT_MS = 500 }; /* longest silent wait; timeout for the default address */
 
 #define DEFAULT_STORE "127.0.0.1:29500" /* of a ddprun without --master_port */
 
@@ -251,7 +249,7 @@ static int print_text(struct buf *text, bool complete)
     return ok ? EXIT_OK : EXIT_FAILED;
 }
 
-/* IDENTIFY as "ctl": a store that is not ddprun's says no to that, before it is asked anything else. */
+/* IDENTIFY as "ctl", because a store that is not ddprun's rejects that before any other request. */
 static ddp_status connect_for(const struct ctl_options *o, uint32_t timeout_ms, ddp_store **store,
                               struct ddp_err *err)
 {
@@ -262,9 +260,9 @@ static ddp_status connect_for(const struct ctl_options *o, uint32_t timeout_ms, 
     return ddp_store_connect(o->addr.host, o->addr.port, &options, store, err);
 }
 
-/* The library tries in silence until its deadline, as it should in a worker that is started before its store.
- * At a terminal that looks like a hang. A store that does not answer at once is tried again, but not
- * silently. */
+/* The library retries silently until its deadline, which is right for a worker that starts before its store.
+ * At a terminal that looks like a hang. So a store that does not answer at once is tried again with a
+ * warning. */
 static ddp_status connect_patiently(const struct ctl_options *o, ddp_store **store, struct ddp_err *err)
 {
     if (o->timeout_ms <= PATIENCE_MS || o->watch)
@@ -276,14 +274,14 @@ static ddp_status connect_patiently(const struct ctl_options *o, ddp_store **sto
     status = connect_for(o, o->timeout_ms - PATIENCE_MS, store, err);
     if (status != DDP_ERR_TIMEOUT)
         return status;
-    const struct ddp_err last = *err; /* it counts the second try alone */
+    const struct ddp_err last = *err; /* its time covers the second try only */
     return ddp_fail(err, status,
                     "%.300s (after %.10g s in all, --timeout); is that job running, and is this its store? "
                     "ddprun --verbose says where it is",
                     last.msg, o->timeout_ms / 1000.0);
 }
 
-/* The answer as JSON, malloc'ed. NULL: err says why there is none. */
+/* Return the answer as JSON, malloc'ed. NULL: err has the reason. */
 static char *ask(const struct ctl_options *o, struct ddp_err *err)
 {
     ddp_store *store;
@@ -298,7 +296,7 @@ static char *ask(const struct ctl_options *o, struct ddp_err *err)
     return reply;
 }
 
-/* Names of hosts, jobs and programs are in it, and this is for a terminal. */
+/* The text contains names of hosts, jobs and programs, and goes to a terminal. */
 static void disarm(struct buf *text)
 {
     if (text->len > 0)
@@ -312,7 +310,7 @@ static bool put_text(const struct ctl_options *o, const cJSON *answer, struct bu
     return ok;
 }
 
-/* As text for a person, or as it came. False when memory is short. */
+/* Append the answer as tables, or unchanged with --json. False if memory is short. */
 static bool put_answer(const struct ctl_options *o, const cJSON *answer, struct buf *text)
 {
     if (!o->json)
@@ -323,7 +321,8 @@ static bool put_answer(const struct ctl_options *o, const cJSON *answer, struct 
     return ok;
 }
 
-/* The exit code says whether the store said yes; its "no" is on stderr, and with --json on stdout as well. */
+/* The exit code reports whether the store accepted the request. Its error goes to stderr, and with --json to
+ * stdout as well. */
 static int show(const struct ctl_options *o, const cJSON *answer)
 {
     const char *error = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "error"));
@@ -352,7 +351,7 @@ static int ask_once(const struct ctl_options *o)
     return exit_code;
 }
 
-/* What is shown when there is no answer is why. */
+/* Without an answer the reason is shown instead. */
 static bool watch_once(const struct ctl_options *o)
 {
     struct ddp_err err = { 0 };
@@ -399,7 +398,7 @@ static int from_files(const struct ctl_options *o)
     return code;
 }
 
-/* Until the user, or the reader of the output, has enough. */
+/* Repeat until the user quits or the output is closed. */
 static int watch(const struct ctl_options *o)
 {
     ctl_watch_begin();
@@ -410,7 +409,8 @@ static int watch(const struct ctl_options *o)
     return ok ? EXIT_OK : EXIT_FAILED;
 }
 
-/* --- the user's jobs on this machine --------------------------------------------------------------------- */
+/* --- the user's jobs on this host
+ * ------------------------------------------------------------------------ */
 
 struct jobs {
     struct ctl_job *items; /* owned */
@@ -432,8 +432,8 @@ static void add_job(void *user, const struct record_job *r)
     snprintf(job->store, sizeof(job->store), "%s", r->store);
 }
 
-/* No job of this user's is known here, as `err` says. A store at the default address may answer all the same: to root, or from
- * another PID namespace. */
+/* No job of this user is known here; `err` has the reason. A store at the default address may still answer:
+ * to root, or from another PID namespace. */
 static ddp_status try_default(struct ctl_options *o, struct ddp_err *err)
 {
     ddp_store *store;
@@ -451,8 +451,8 @@ static ddp_status try_default(struct ctl_options *o, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Nobody gave an address. The store may serve other jobs, too, so the job is named to it. Several jobs are a question to the
- * user, which the table helps to answer. */
+/* Find the store when the user gave no address. The request names the job, because the store may serve
+ * others. Several jobs are an error, and the table of them helps the user to choose. */
 static ddp_status find_store(struct ctl_options *o, struct ddp_err *err)
 {
     static char id[sizeof(((struct ctl_job *)NULL)->id)];
@@ -468,7 +468,7 @@ static ddp_status find_store(struct ctl_options *o, struct ddp_err *err)
         snprintf(id, sizeof(id), "%s", found->id);
         o->job = id;
     }
-    /* what changes a store is never sent to a guess */
+    /* commands that change a store never go to a guessed address */
     if (status == DDP_ERR_ARG && list.len == 0 && o->job == NULL && o->command->argument == NULL)
         status = try_default(o, err);
     if (status != DDP_OK) {
@@ -481,8 +481,8 @@ static ddp_status find_store(struct ctl_options *o, struct ddp_err *err)
     return status;
 }
 
-/* Exit code 2 is for the command line alone, so that a script can tell a typing error from a store that is
- * away. */
+/* Exit code 2 means a wrong command line only, so that scripts can distinguish a typing error from an absent
+ * store. */
 int main(int argc, char **argv)
 {
     struct ctl_options options;

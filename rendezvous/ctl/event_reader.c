@@ -1,7 +1,7 @@
 /* event_reader.c -- see timeline.h. Pure: text in, a list out.
  *
- * Four steps: lines are read, whatever their order; one life of one job is chosen; every event is put on
- * the store's clock; what several logs tell is kept once. Only then are they sorted, since before that the
+ * Four steps: read all lines in any order; choose one life of one job; put every event on the store's clock;
+ * keep one copy of events that several logs report. Only then are the events sorted, because before that the
  * times of two nodes cannot be compared. */
 #include "ctl/timeline.h"
 
@@ -14,7 +14,7 @@ const char *timeline_text(const struct timeline_event *event, const char *name)
     return text != NULL ? text : "";
 }
 
-/* A log may hold any number; a double tells larger ones not apart. */
+/* A log may hold any number, and a double is exact only up to this limit. */
 static int64_t number_of(const cJSON *item)
 {
     return cJSON_IsNumber(item) && item->valuedouble >= 0 && item->valuedouble < 4e15
@@ -27,7 +27,7 @@ int64_t timeline_number(const struct timeline_event *event, const char *name)
     return number_of(cJSON_GetObjectItemCaseSensitive(event->o, name));
 }
 
-/* A century: sums and microseconds of such stay far from where integers end. */
+/* The limit is a century, so that sums and microseconds stay far below the limits of integers. */
 int64_t timeline_time(const struct timeline_event *event, const char *name)
 {
     const int64_t ms = timeline_number(event, name);
@@ -36,7 +36,7 @@ int64_t timeline_time(const struct timeline_event *event, const char *name)
 
 /* --- reading -------------------------------------------------------------------------------------------- */
 
-/* NULL leaves the old list to its owner. */
+/* Return NULL if memory is short; the caller still owns the old list. */
 static void *grow_list(void *list, size_t *room, size_t n, size_t size)
 {
     if (n < *room)
@@ -48,8 +48,8 @@ static void *grow_list(void *list, size_t *room, size_t n, size_t size)
     return larger;
 }
 
-/* The same process; made when it is new. SIZE_MAX when memory is short. Runs have few of them, in runs of
- * lines. So the search goes from the end, and mostly ends at once. */
+/* Return the index of the process, which is added if it is new. SIZE_MAX if memory is short. Logs have few
+ * processes, with many consecutive lines each. So a search from the end mostly stops at once. */
 static size_t agent_of(struct timeline_events *e, const char *host, int64_t pid)
 {
     for (size_t i = e->n_agents; i-- > 0;)
@@ -71,8 +71,8 @@ static void complain(const struct timeline_events *e, const char *file, size_t l
         e->complain(e->user, file, line, what);
 }
 
-/* NULL, or why it is no event that can be drawn. A log is cut where a disk was full or a process was
- * killed: a line that is no event is told with its number, and the rest is read on. */
+/* Return NULL, or the reason why the line is no event that can be drawn. A full disk or a kill cuts a log
+ * anywhere, so a bad line is reported with its number and the rest is read. */
 static const char *look_at(struct timeline_event *event)
 {
     if (!cJSON_IsObject(event->o))
@@ -91,8 +91,8 @@ static const char *look_at(struct timeline_event *event)
     return NULL;
 }
 
-/* An event of the store may be about a node, and then names it by the same two things as the node names
- * itself. */
+/* An event of the store may be about a node. It then names the node by the same host and pid as the node's
+ * own events. */
 static void find_agent(struct timeline_events *e, struct timeline_event *event)
 {
     const char *host = event->by_store ? "host" : "agent_host", *pid = event->by_store ? "pid" : "agent_pid";
@@ -121,7 +121,7 @@ static void add_line(struct timeline_events *e, const char *file, size_t number,
     e->n++;
 }
 
-/* The last line needs no newline: its process may be about to write it. */
+/* The last line needs no newline, because its process may be writing it. */
 void timeline_read(struct timeline_events *e, const char *file, struct slice text)
 {
     const char *at = text.data, *end = at + text.len;
@@ -142,7 +142,7 @@ void timeline_read(struct timeline_events *e, const char *file, struct slice tex
 
 /* --- which life of which job ---------------------------------------------------------------------------- */
 
-/* The last that was read: who appends to one file wants the latest run. */
+/* Choose the life that was read last, because users who append all runs to one file want the latest. */
 static void choose_life(struct timeline_events *e, const char *job)
 {
     const char *latest_job = "", *latest_life = "";
@@ -164,7 +164,8 @@ static bool is_of_life(const struct timeline_events *e, const struct timeline_ev
            strcmp(timeline_text(event, "instance"), e->instance) == 0;
 }
 
-/* A line that names no life belongs to that of its process; one that has none at all, to the job of its name. */
+/* A line without a life belongs to the life of its process. If its process has no life either, the line
+ * belongs to the job of its name. */
 static bool is_chosen(const struct timeline_events *e, const struct timeline_event *event)
 {
     if (is_of_life(e, event))
@@ -173,7 +174,7 @@ static bool is_chosen(const struct timeline_events *e, const struct timeline_eve
            event->agent != SIZE_MAX && e->agents[event->agent].is_chosen;
 }
 
-/* A process that has ever named another life is not taken for ours by its lines without one. */
+/* A process that has ever named another life is excluded, together with its lines that name no life. */
 static void choose(struct timeline_events *e)
 {
     bool *of_another = calloc(e->n_agents + 1, sizeof(*of_another));
@@ -196,17 +197,18 @@ static void choose(struct timeline_events *e)
     }
 }
 
-/* --- where each stands ---------------------------------------------------------------------------------- */
+/* --- times on the store's clock
+ * -------------------------------------------------------------------------- */
 
-/* Days since 1970 of a date in the Gregorian calendar. The year begins in March here, so that the leap day
- * is its last and months follow one formula. timegm() is not in C11. */
+/* Return days since 1970 of a date in the Gregorian calendar. The year begins in March here, so that the leap
+ * day is its last and months follow one formula. timegm() is not in C11. */
 static int64_t day_of(int year, int month, int day)
 {
     const int y = month <= 2 ? year - 1 : year, m = month <= 2 ? month + 9 : month - 3;
     return 365ll * y + y / 4 - y / 100 + y / 400 + (153 * m + 2) / 5 + day - 719469;
 }
 
-/* Milliseconds since 1970 of "2026-11-21T16:24:00.123456Z", -1 when it is no such text. */
+/* Return milliseconds since 1970 of "2026-11-21T16:24:00.123456Z", -1 for other text. */
 static int64_t wall_ms(const struct timeline_event *event)
 {
     int year, month, day, hour, minute, second, us;
@@ -217,7 +219,8 @@ static int64_t wall_ms(const struct timeline_event *event)
     return (day_of(year, month, day) * 86400 + hour * 3600 + minute * 60 + second) * 1000 + us / 1000;
 }
 
-/* What the store's clock is ahead of the wall's, by the first line that has both. 0 when there is none. */
+/* Return how far the store's clock is ahead of the wall clock, by the first line that has both. 0 without
+ * such a line. */
 static int64_t ahead_of_wall(const struct timeline_events *e)
 {
     for (size_t i = 0; i < e->n; i++) {
@@ -228,8 +231,8 @@ static int64_t ahead_of_wall(const struct timeline_events *e)
     return 0;
 }
 
-/* Once for a process, by its first line that has both clocks: both are monotonic and do not run apart by
- * what can be seen on a screen. */
+/* Set the offset of a process once, by its first line that has both clocks. Both are monotonic, and their
+ * drift is too small to see. */
 static void learn_offset(struct timeline_events *e, const struct timeline_event *event, int64_t store_ms)
 {
     struct timeline_agent *agent = event->agent != SIZE_MAX ? &e->agents[event->agent] : NULL;
@@ -240,15 +243,15 @@ static void learn_offset(struct timeline_events *e, const struct timeline_event 
     agent->has_offset = true;
 }
 
-/* Who has met the store is placed by its clock; who never has, by the wall's, which is only as good as the
- * machines' NTP. */
+/* A process that has met the store is placed by the store's clock. Others are placed by the wall clock, which
+ * is only as good as the hosts' NTP. */
 static void place_all(struct timeline_events *e)
 {
     const int64_t ahead_ms = ahead_of_wall(e);
     for (size_t i = 0; i < e->n; i++)
         if (e->list[i].is_chosen)
             learn_offset(e, &e->list[i], timeline_time(&e->list[i], "store_ms"));
-    for (size_t i = 0; i < e->n; i++) /* who never reached the store */
+    for (size_t i = 0; i < e->n; i++) /* processes that never reached the store */
         if (e->list[i].is_chosen && wall_ms(&e->list[i]) >= 0)
             learn_offset(e, &e->list[i], wall_ms(&e->list[i]) + ahead_ms);
     for (size_t i = 0; i < e->n; i++) {
@@ -265,7 +268,8 @@ static int sign(double x)
     return (x > 0) - (x < 0);
 }
 
-/* Two lines about the same: the store numbers its events, a node's have a time and a subject. */
+/* Compare by identity; 0 = both lines report the same event. Events of the store have a number, those of a
+ * node a time and a subject. */
 static int twins(const struct timeline_event *x, const struct timeline_event *y)
 {
     int order = y->is_chosen - x->is_chosen;
@@ -288,7 +292,7 @@ static int by_twins(const void *a, const void *b)
     return order != 0 ? order : sign((double)x->order - (double)y->order);
 }
 
-/* At the same millisecond the store's own numbers decide, then the order of reading: within one log that is
+/* In the same millisecond the store's own numbers decide, then the order of reading, which within one log is
  * the order of writing. */
 static int by_time(const void *a, const void *b)
 {
@@ -301,8 +305,8 @@ static int by_time(const void *a, const void *b)
     return order != 0 ? order : sign((double)x->order - (double)y->order);
 }
 
-/* The first that was read stays: of a log that was given twice, too. From the end, so that all are compared while they
- * are still chosen. */
+/* Keep the first copy that was read, also when a log was given twice. The loop runs backwards, so that every
+ * pair is compared while both are still chosen. */
 static void drop_twins(struct timeline_events *e)
 {
     qsort(e->list, e->n, sizeof(*e->list), by_twins);
@@ -311,7 +315,7 @@ static void drop_twins(struct timeline_events *e)
             e->list[i].is_chosen = false;
 }
 
-/* What was not chosen is sorted behind everything else, and cut off. */
+/* Events that were not chosen are sorted to the end and cut off. */
 bool timeline_settle(struct timeline_events *e, const char *job)
 {
     if (e->n == 0 || e->no_memory)

@@ -1,8 +1,8 @@
 /* flight.c -- see flight.h.
  *
- * All ranks make the same calls in the same order, so a call is known by its number. The lowest number at which two records differ
- * is where the ranks parted; what came after it follows from that. Where none differ, the rank whose last number is lowest is what
- * the others wait for. */
+ * All ranks make the same calls in the same order, so a number identifies a call. The ranks diverged at the
+ * lowest number at which two records differ; all later differences follow from that. If none differ, the
+ * other ranks wait for the rank with the lowest last number. */
 #include "ctl/flight.h"
 
 #include <stdio.h>
@@ -20,7 +20,7 @@ static double number_or(const cJSON *o, const char *name, double missing)
     return fits ? item->valuedouble : missing;
 }
 
-/* A count: 0 for what is none. */
+/* Return a count; 0 for anything that is no count. */
 static uint64_t count_of(const cJSON *item)
 {
     return cJSON_IsNumber(item) && item->valuedouble > 0 && item->valuedouble < 9e18
@@ -45,7 +45,7 @@ static const cJSON *item_of(const cJSON *o, const char *name)
     return cJSON_GetObjectItemCaseSensitive(o, name);
 }
 
-/* "cpu:all_reduce" -> "all_reduce": ranks of one job may only have the same backend. */
+/* "cpu:all_reduce" -> "all_reduce", because all ranks of a job have the same backend. */
 static void read_name(struct flight_entry *e, const cJSON *row)
 {
     copy_text(e->name, sizeof(e->name), item_of(row, "profiling_name"));
@@ -155,7 +155,7 @@ static bool same_call(const struct flight_entry *a, const struct flight_entry *b
            a->n == b->n && a->root == b->root;
 }
 
-/* "all_reduce #17 (f32 x 1024, sum)" */
+/* Format "all_reduce #17 (f32 x 1024, sum)". */
 static const char *call_words(char out[TEXT_MAX], const struct flight_entry *e)
 {
     char root[24] = "";
@@ -176,9 +176,10 @@ static bool is_completed(const struct flight_entry *e)
     return strcmp(e->state, "completed") == 0;
 }
 
-/* --- where they part ------------------------------------------------------------------------------------ */
+/* --- where the ranks diverge
+ * ----------------------------------------------------------------------------- */
 
-/* The lowest number at which `d` differs from `first`; 0 = at none that both have. */
+/* Return the lowest number at which `d` differs from `first`; 0 = they agree in all calls that both have. */
 static uint64_t parts_at(const struct flight_dump *first, const struct flight_dump *d)
 {
     for (size_t i = 0; i < d->n; i++) {
@@ -189,8 +190,8 @@ static uint64_t parts_at(const struct flight_dump *first, const struct flight_du
     return 0;
 }
 
-/* The first record may not reach as far back, or as far forward, as two others that differ; so each is compared with the one
- * before it as well. */
+/* Return the lowest number at which two records differ. The first record may not cover the range of two
+ * others that differ, so each is also compared with the one before it. */
 static uint64_t parting(const struct flight_dump *dumps, size_t n)
 {
     uint64_t lowest = 0;
@@ -203,7 +204,7 @@ static uint64_t parting(const struct flight_dump *dumps, size_t n)
     return lowest;
 }
 
-/* Has a dump before `i` made the same call at that number? */
+/* Check whether a dump before `i` has the same call at that number. */
 static bool is_listed(const struct flight_dump *dumps, size_t i, uint64_t seq)
 {
     const struct flight_entry *mine = call_at(&dumps[i], seq);
@@ -226,7 +227,7 @@ static cJSON *add_group(cJSON *groups, const struct flight_entry *e)
     return ranks;
 }
 
-/* Each different call with those who made it. */
+/* Add each different call with the ranks that made it. */
 static void add_parting(cJSON *answer, const struct flight_dump *dumps, size_t n, uint64_t seq)
 {
     cJSON *groups = cJSON_AddArrayToObject(answer, "differ");
@@ -243,7 +244,8 @@ static void add_parting(cJSON *answer, const struct flight_dump *dumps, size_t n
     }
 }
 
-/* --- who is behind -------------------------------------------------------------------------------------- */
+/* --- which ranks are behind
+ * ------------------------------------------------------------------------------ */
 
 static const struct flight_dump *furthest(const struct flight_dump *dumps, size_t n)
 {
@@ -254,7 +256,7 @@ static const struct flight_dump *furthest(const struct flight_dump *dumps, size_
     return most;
 }
 
-/* Where most of them are is told once, and then who is not there. */
+/* Add the latest call of any rank once, then the ranks that have reached it and those that have not. */
 static void add_behind(cJSON *answer, const struct flight_dump *dumps, size_t n)
 {
     char text[TEXT_MAX];
@@ -287,7 +289,7 @@ static void add_rank(cJSON *rows, const struct flight_dump *d)
         cJSON_Delete(row);
 }
 
-/* Those whose record was not given: often the very ones. */
+/* Add the ranks without a record, because the culprit is often one of them. */
 static void add_missing(cJSON *answer, const struct flight_dump *dumps, size_t n)
 {
     enum { LISTED = 1024 };

@@ -1,5 +1,6 @@
-/* flight.h -- the flight records of several ranks (base/flight.h, worker/README.md) side by side: who is behind, and who has
- * called something else than the others. Pure: texts of files in, an answer as of a store out. */
+/* flight.h -- compares the flight records of several ranks (base/flight.h, worker/README.md): which ranks are
+ * behind, and which made a different call than the others. Pure: texts of files in, JSON out in the form of a
+ * store's answer. */
 #ifndef RENDEZVOUS_CTL_FLIGHT_H
 #define RENDEZVOUS_CTL_FLIGHT_H
 
@@ -17,7 +18,7 @@ enum {
     FLIGHT_WHY_MAX = 256
 };
 
-/* One call; what ranks must agree in, and how far it has come. */
+/* One call: the fields in which ranks must agree, and its progress. */
 struct flight_entry {
     uint64_t seq, n;
     int64_t created_ns, completed_ns; /* 0 = not yet */
@@ -34,11 +35,12 @@ struct flight_dump {
     size_t n;
 };
 
-/* Read one record. DDP_OK: free with flight_dump_free. DDP_ERR_CORRUPT says what is wrong with it. */
+/* Read one record. DDP_OK: free with flight_dump_free. DDP_ERR_CORRUPT: err names the defect. */
 ddp_status flight_dump_read(struct flight_dump *dump, struct slice text, struct ddp_err *err);
 void flight_dump_free(struct flight_dump *dump);
 
-/* What they say together; yours (cJSON_Delete), NULL when memory is short. Sorts `dumps` by rank. */
+/* Return the comparison, which the caller frees (cJSON_Delete), or NULL if memory is short. Sorts `dumps` by
+ * rank. */
 cJSON *flight_compare(struct flight_dump *dumps, size_t n);
 
 #endif

@@ -5,7 +5,7 @@
  *     ddpctl keys --prefix /ckpt --limit 10   ->   {"op":"keys","prefix":"/ckpt","limit":10}
  *
  * A command is a row: its name, the CONTROL op that it sends, and the function that prints the answer. So a
- * new question to the store is a row here, one in hub/control.c, and a table of columns in tables.c. */
+ * new request to the store needs a row here, one in hub/control.c, and a table of columns in tables.c. */
 #include "ctl/options.h"
 
 #include "ctl/tables.h"
@@ -17,7 +17,7 @@
 
 enum { DEFAULT_TIMEOUT_MS = 5000, MAX_TIMEOUT_S = 86400, HELP_COLUMN = 26 };
 
-/* The one list of commands; the op's answer is described in rendezvous/README.md. */
+/* The list of all commands; rendezvous/README.md describes the answer of each op. */
 static const struct ctl_command commands[] = {
     { "status", NULL, "the job, what is known of each rank, and how full the store is", "status", false,
       ctl_format_status },
@@ -43,8 +43,8 @@ static const struct ctl_command commands[] = {
     { 0 },
 };
 
-/* A port alone is one of this machine. A default port would be a guess: ddprun and ddp-rendezvous have different ones, and a
- * job may have any. */
+/* A port alone means this host. A default port would be a guess, because ddprun and ddp-rendezvous have
+ * different ones, and a job may use any. */
 static ddp_status parse_addr(const char *value, void *to, struct ddp_err *err)
 {
     struct endpoint *addr = to;
@@ -56,7 +56,7 @@ static ddp_status parse_addr(const char *value, void *to, struct ddp_err *err)
     return status;
 }
 
-/* Written as "not in the range" in order to refuse nan, too. */
+/* Written as "not in the range" to reject nan, too. */
 static ddp_status parse_timeout(const char *value, void *to, struct ddp_err *err)
 {
     char *end;
@@ -142,7 +142,7 @@ static const struct option_table table = OPTION_TABLE(rows, OPTIONS_PLAIN);
 
 /* --- parsing -------------------------------------------------------------------------------------------- */
 
-/* They are as many as the job has nodes. */
+/* A job has one file for each node. */
 static ddp_status take_file(struct ctl_options *o, const char *name, struct ddp_err *err)
 {
     if (o->n_files == CTL_FILES_MAX)
@@ -151,7 +151,7 @@ static ddp_status take_file(struct ctl_options *o, const char *name, struct ddp_
     return DDP_OK;
 }
 
-/* A picture on a terminal helps nobody. */
+/* HTML or JSON on a terminal is useless, so --output is required. */
 static ddp_status check_output(const struct ctl_options *o, struct ddp_err *err)
 {
     const size_t len = o->output != NULL ? strlen(o->output) : 0;
@@ -161,7 +161,7 @@ static ddp_status check_output(const struct ctl_options *o, struct ddp_err *err)
                     o->command->name);
 }
 
-/* They are few enough to name them all. */
+/* The error lists all commands, because they are few. */
 static ddp_status no_such_command(const char *word, struct ddp_err *err)
 {
     char names[200] = "";
@@ -188,8 +188,8 @@ static ddp_status take_word(struct ctl_options *o, const char *word, struct ddp_
     return o->command != NULL ? DDP_OK : no_such_command(word, err);
 }
 
-/* Inside a worker's environment, as in a shell that was started from one, no option is needed. Without an address the port
- * stays 0. */
+/* In a worker's environment, as in a shell that was started from one, no option is needed. Without an address
+ * the port stays 0. */
 static ddp_status address_from_env(struct ctl_options *o, char *(*env)(const char *), struct ddp_err *err)
 {
     const char *addr = env("DDPRUN_STORE_ADDR"), *host = env("MASTER_ADDR"), *port = env("MASTER_PORT");
@@ -202,8 +202,8 @@ static ddp_status address_from_env(struct ctl_options *o, char *(*env)(const cha
     return status == DDP_OK || err == NULL ? status : ddp_wrap(err, "the environment's address");
 }
 
-/* options_parse stops at the first word that is no option. So it is called again behind each word, and
- * options may stand on both sides of the command: `ddpctl status --json` is what fingers type. */
+/* options_parse stops at the first word that is no option. It is called again after each word, so that
+ * options may also follow the command, as in `ddpctl status --json`. */
 ddp_status ctl_options_parse(int argc, char *const argv[], char *(*env)(const char *name),
                              struct ctl_options *out, struct ddp_err *err)
 {
@@ -227,8 +227,8 @@ ddp_status ctl_options_parse(int argc, char *const argv[], char *(*env)(const ch
     return out->addr.port != 0 ? DDP_OK : address_from_env(out, env, err);
 }
 
-/* Options that the command does not use are sent all the same; the store ignores fields that it does not
- * know, so no table of "which option with which command" is needed. */
+/* Options that the command does not use are sent too. The store ignores unknown fields, so no table of
+ * options per command is needed. */
 char *ctl_options_request(const struct ctl_options *options)
 {
     cJSON *request = cJSON_CreateObject();
@@ -248,7 +248,7 @@ char *ctl_options_request(const struct ctl_options *options)
 
 /* --- texts ---------------------------------------------------------------------------------------------- */
 
-/* In the same two columns as options_help, which prints what follows. */
+/* Print the commands in the same two columns as options_help, which prints the rest. */
 static bool command_help(struct buf *out)
 {
     bool ok = true;
@@ -260,7 +260,7 @@ static bool command_help(struct buf *out)
     return ok;
 }
 
-/* The same for the manual page. */
+/* Print the commands for the manual page. */
 static bool command_man(struct buf *out)
 {
     bool ok = true;
@@ -278,7 +278,8 @@ static const char head[] =
     "\n"
     "commands:\n";
 
-/* As with grep and diff: 1 is an answer, 2 a mistake in the question, so that scripts can tell them apart. */
+/* As with grep and diff, 1 is a negative answer and 2 a wrong command line, so that scripts can distinguish
+ * them. */
 static const char tail[] = "\nexit status: 0 done, 1 the store cannot be reached or says no, 2 wrong usage\n";
 
 static bool print_completion(enum completion_shell shell, struct buf *out)

@@ -8,13 +8,13 @@
 #include <cjson/cJSON.h>
 #include <stdint.h>
 
-/* One thing to ask. The table of all commands parses, asks, prints and explains. */
+/* One command. The table of all commands drives parser, request, output and help. */
 struct ctl_command {
     const char *name;     /* NULL ends the table */
-    const char *argument; /* what stands for it in the help; NULL = the command takes none */
+    const char *argument; /* its name in the help; NULL = the command takes no argument */
     const char *help;     /* one line */
-    const char *op;       /* of the CONTROL request; NULL = no store is asked, the arguments are files */
-    bool draws;           /* into --output */
+    const char *op;       /* of the CONTROL request; NULL = no request, the arguments are files */
+    bool draws;           /* writes a page to --output */
     bool (*format)(const cJSON *answer, struct buf *out);
 };
 
@@ -37,14 +37,15 @@ struct ctl_options {
     bool json, watch;
 };
 
-/* Defaults, then what `env` (getenv) knows, then argv[1..]. DDP_ERR_ARG: err is a sentence for the user. */
+/* Apply defaults, then the variables that `env` (getenv) returns, then argv[1..]. DDP_ERR_ARG: err is a
+ * sentence for the user. */
 ddp_status ctl_options_parse(int argc, char *const argv[], char *(*env)(const char *name),
                              struct ctl_options *out, struct ddp_err *err);
 
-/* The CONTROL request of CTL_ASK, malloc'ed text, yours. NULL when memory is short. */
+/* Return the CONTROL request of CTL_ASK, malloc'ed. NULL if memory is short. */
 char *ctl_options_request(const struct ctl_options *options);
 
-/* The text for the other actions, appended to `out`. False when memory is short. */
+/* Append the text for the other actions. False if memory is short. */
 bool ctl_options_text(const struct ctl_options *options, struct buf *out);
 
 #endif

@@ -1,7 +1,7 @@
 /* tables.c -- see tables.h.
  *
- * Each cell is made twice, once to measure its column and once to be printed; that is simpler than keeping
- * them. */
+ * Each cell is made twice, once to measure its column and once to be printed, because that is simpler than to
+ * store cells. */
 #include "ctl/tables.h"
 
 #include "base/text.h"
@@ -21,7 +21,7 @@ static bool ctl_cell_text(const cJSON *row, const char *field, struct buf *out)
     return text == NULL || buf_append(out, text, strlen(text));
 }
 
-/* JSON knows only doubles; up to 2^53, which no count here reaches, they are exact integers. */
+/* JSON has only doubles. They are exact integers up to 2^53, which no count here reaches. */
 static bool ctl_cell_number(const cJSON *row, const char *field, struct buf *out)
 {
     const cJSON *number = cJSON_GetObjectItemCaseSensitive(row, field);
@@ -30,14 +30,14 @@ static bool ctl_cell_number(const cJSON *row, const char *field, struct buf *out
 
 bool ctl_cell_duration(const cJSON *row, const char *field, struct buf *out)
 {
-    const double most = 1e15; /* 30,000 years: what is above has been made up, and would not fit an integer */
+    const double most = 1e15; /* 30,000 years: a larger value is invalid, and would overflow an integer */
     const cJSON *ms = cJSON_GetObjectItemCaseSensitive(row, field);
     if (!cJSON_IsNumber(ms) || !(ms->valuedouble >= 0 && ms->valuedouble < most))
         return true;
     return text_put_ms(out, (uint64_t)ms->valuedouble);
 }
 
-/* In quotes, because a key may have blanks and commas. */
+/* In quotes, because a key may contain blanks and commas. */
 bool ctl_cell_names(const cJSON *row, const char *field, struct buf *out)
 {
     const cJSON *item, *list = cJSON_GetObjectItemCaseSensitive(row, field);
@@ -52,7 +52,7 @@ bool ctl_cell_names(const cJSON *row, const char *field, struct buf *out)
     return ok;
 }
 
-/* -1 when it is none. The store is not believed: what it sends may be any number. */
+/* Return -1 if `item` is no rank, because a store may send any number. */
 static int rank_of(const cJSON *item)
 {
     const cJSON *number = cJSON_IsObject(item) ? cJSON_GetObjectItemCaseSensitive(item, "rank") : item;
@@ -60,8 +60,7 @@ static int rank_of(const cJSON *item)
                                                                                          : -1;
 }
 
-/* Runs of neighbours become "first-last": a job has thousands of ranks, of which usually few are of
- * interest. */
+/* Consecutive ranks become "first-last", because a job may have thousands of ranks. */
 bool ctl_cell_ranks(const cJSON *row, const char *field, struct buf *out)
 {
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(row, field);
@@ -83,8 +82,8 @@ bool ctl_cell_ranks(const cJSON *row, const char *field, struct buf *out)
 
 /* --- the order of the rows ------------------------------------------------------------------------------ */
 
-/* A store lists its keys and waiters in no order. Here they are sorted by the first column, so that two looks
- * at a job that hangs can be compared. */
+/* A store lists its keys and waiters in no order. They are sorted by the first column, so that two outputs of
+ * a job that hangs can be compared. */
 struct sorted_row {
     const cJSON *row;
     const cJSON *by;
@@ -102,7 +101,7 @@ static int compare_rows(const void *a, const void *b)
     return order != 0 ? order : x->place - y->place;
 }
 
-/* malloc'ed, yours; *n rows. NULL when memory is short. */
+/* Return *n rows, malloc'ed. NULL if memory is short. */
 static struct sorted_row *sort_rows(const cJSON *rows, const char *field, int *n)
 {
     const int all = cJSON_GetArraySize(rows);
@@ -122,8 +121,8 @@ static struct sorted_row *sort_rows(const cJSON *rows, const char *field, int *n
 
 /* --- the table ------------------------------------------------------------------------------------------ */
 
-/* An empty cell would make a row hard to read, and to cut with awk, so it is a dash. Make the cell in the
- * empty buffer `cell`. */
+/* Make the cell in the empty buffer `cell`. An empty one becomes a dash, because an empty cell is hard to
+ * read and to cut with awk. */
 static bool make_cell(const struct ctl_column *column, const cJSON *row, struct buf *cell)
 {
     cell->len = 0;
@@ -147,7 +146,7 @@ static bool measure(const struct ctl_column *columns, const struct sorted_row *r
     return true;
 }
 
-/* The last column is not filled up: lines have no blanks at their end. */
+/* The last column is not padded, so that lines have no trailing blanks. */
 static bool put_cell(const struct ctl_column *column, struct slice text, size_t width, struct buf *out)
 {
     const bool last = column[1].title == NULL;
@@ -170,7 +169,7 @@ static bool print(const struct ctl_column *columns, const struct sorted_row *row
     return ok;
 }
 
-/* One line of titles, and one for each object in the array `rows`, sorted by the first column. False when
+/* Append a line of titles and one for each object in the array `rows`, sorted by the first column. False if
  * memory is short. */
 static bool ctl_table(const struct ctl_column *columns, const cJSON *rows, struct buf *out)
 {
@@ -185,20 +184,22 @@ static bool ctl_table(const struct ctl_column *columns, const cJSON *rows, struc
     return ok;
 }
 
-/* --- ctl format ------------------------------------------------------------------------------------------- */
+/* --- answers
+ * ---------------------------------------------------------------------------------------------- */
 
-/* Which field stands in which column is a table for each list; all lists are printed by the same code.
+/* Each list has a table that assigns fields to columns; the same code prints all lists.
  *
  *     RANK  STATE         HOST  PID  LAST HEARD  END  WAITS FOR
  *        0  connected     n1     71      1.2 s        barrier 'epoch-3'
  *        1  disconnected  n1     72     40.0 s
  *
- * The store may be older or younger than this program: a field that is missing leaves its cell empty, one
- * that is not known is not shown. Nobody debugging a job that hangs is helped by "version mismatch". */
+ * The store may be older or newer than this program. A missing field leaves its cell empty, and an unknown
+ * one is not shown, because a version error would not help to debug a job that hangs. */
 
-/* --- what is shown of each list ------------------------------------------------------------------------- */
+/* --- columns of each list
+ * -------------------------------------------------------------------------------- */
 
-/* How a member's process has ended: "exit 1", "signal 9". */
+/* How a member's process ended: "exit 1", "signal 9". */
 static bool cell_end(const cJSON *row, const char *field, struct buf *out)
 {
     const cJSON *code = cJSON_GetObjectItemCaseSensitive(row, field);
@@ -208,7 +209,7 @@ static bool cell_end(const cJSON *row, const char *field, struct buf *out)
     return !cJSON_IsNumber(code) || buf_printf(out, "exit %.0f", code->valuedouble);
 }
 
-/* What the process does, as its agent sees it: "T", "R 99 %", "D nfs_wait". */
+/* State of the process, as its agent reports it: "T", "R 99 %", "D nfs_wait". */
 static bool cell_does(const cJSON *row, const char *field, struct buf *out)
 {
     const cJSON *cpu = cJSON_GetObjectItemCaseSensitive(row, "cpu");
@@ -219,28 +220,28 @@ static bool cell_does(const cJSON *row, const char *field, struct buf *out)
     return ok && (wchan == NULL || buf_printf(out, " %s", wchan));
 }
 
-/* In the store, or in a collective. */
+/* A wait in the store, or in a collective. */
 static bool cell_waits(const cJSON *row, const char *field, struct buf *out)
 {
     return ctl_cell_text(row, cJSON_HasObjectItem(row, field) ? field : "call", out);
 }
 
-/* A value that is no text comes as hex digits. */
+/* The store sends a value that is no text as hex digits. */
 static bool cell_value(const cJSON *row, const char *field, struct buf *out)
 {
     const char *hex = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(row, "hex"));
     return hex != NULL ? buf_printf(out, "0x%s", hex) : ctl_cell_text(row, field, out);
 }
 
-/* How many keys the store has left out of a waiter's list. */
+/* The number of keys that the store has left out of a waiter's list. */
 static bool put_more(const cJSON *row, struct buf *out)
 {
     const cJSON *more = cJSON_GetObjectItemCaseSensitive(row, "more");
     return !cJSON_IsNumber(more) || buf_printf(out, ", and %.0f more", more->valuedouble);
 }
 
-/* Keys for a WAIT, the barrier's name for a barrier; in front what the key is for, where PyTorch waits for it, and behind it whose
- * process that is, where it is no rank's. */
+/* Keys for a WAIT, the name for a barrier. The purpose of the key precedes them if PyTorch waits for it. The
+ * owner of the connection follows if it is no rank. */
 static bool cell_awaited(const cJSON *row, const char *field, struct buf *out)
 {
     const cJSON *torch = cJSON_GetObjectItemCaseSensitive(row, "torch");
@@ -352,14 +353,14 @@ static const struct ctl_column barrier_columns[] = {
 
 /* clang-format on */
 
-/* 0 when it is missing. */
+/* Return 0 if the field is missing. */
 static double number(const cJSON *object, const char *field)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, field);
     return cJSON_IsNumber(item) ? item->valuedouble : 0;
 }
 
-/* A list as a table, a sentence in its place when it is empty, and a word when the store has cut it. */
+/* Print a list as a table, a sentence in place of an empty list, and a note if the store has cut it. */
 static bool put_list(const cJSON *answer, const char *name, const struct ctl_column *columns,
                      const char *empty, struct buf *out)
 {
@@ -371,7 +372,7 @@ static bool put_list(const cJSON *answer, const char *name, const struct ctl_col
 
 /* --- status --------------------------------------------------------------------------------------------- */
 
-/* Powers of 1024, as --max-bytes takes them. */
+/* Powers of 1024, as --max-bytes accepts them. */
 static bool put_bytes(struct buf *out, double bytes)
 {
     static const char *const units[] = { "bytes", "KiB", "MiB", "GiB", "TiB" };
@@ -387,7 +388,7 @@ static bool put_count(struct buf *out, double n, const char *what)
     return buf_printf(out, "%.0f %s%s", n, what, n == 1 ? "" : "s");
 }
 
-/* A store on its own has no job until somebody declares one. */
+/* A stand-alone store has no job until a client declares one. */
 static bool put_job(const cJSON *answer, struct buf *out)
 {
     const char *job = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "job"));
@@ -397,7 +398,7 @@ static bool put_job(const cJSON *answer, struct buf *out)
                       number(answer, "world_size"));
 }
 
-/* "state     running, 1 restart". The line above has the attempt, which is the round less one. */
+/* "state     running, 1 restart". The line before it has the attempt, which is the round minus 1. */
 static bool put_state(const cJSON *answer, struct buf *out)
 {
     const char *state = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "state"));
@@ -407,7 +408,7 @@ static bool put_state(const cJSON *answer, struct buf *out)
            put_count(out, number(answer, "restarts"), "restart") && buf_printf(out, "\n");
 }
 
-/* Whatever the store counts, in its order: a new counter needs no change here. */
+/* All counters in the store's order, so that a new counter needs no change here. */
 static bool put_counters(const cJSON *counters, struct buf *out)
 {
     const cJSON *item;
@@ -423,7 +424,7 @@ static bool put_counters(const cJSON *counters, struct buf *out)
     return ok && (*before == ',' ? buf_printf(out, "\n") : true);
 }
 
-/* First what fits on three lines, then a table of the ranks, when there is a job. */
+/* Three lines of summary, then a table of the ranks if the store has a job. */
 bool ctl_format_status(const cJSON *answer, struct buf *out)
 {
     const cJSON *members = cJSON_GetObjectItemCaseSensitive(answer, "members");
@@ -445,7 +446,7 @@ bool ctl_format_status(const cJSON *answer, struct buf *out)
 
 /* --- why ------------------------------------------------------------------------------------------------ */
 
-/* The store has put it into words, the same that every node prints. */
+/* The store formats the text, which is the same on every node. */
 bool ctl_format_why(const cJSON *answer, struct buf *out)
 {
     const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "text"));
@@ -483,7 +484,7 @@ bool ctl_format_barriers(const cJSON *answer, struct buf *out)
     return put_list(answer, "barriers", barrier_columns, "no barrier is open", out);
 }
 
-/* Nothing is in the answer but its "ok", which has been looked at. */
+/* The answer has only "ok", which has been checked. */
 bool ctl_format_cancelled(const cJSON *answer, struct buf *out)
 {
     (void)answer;
@@ -504,7 +505,7 @@ static bool has_some(const cJSON *object, const char *field)
     return cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(object, field)) > 0;
 }
 
-/* The calls at the number where the ranks parted. */
+/* The calls at the number where the ranks diverged. */
 static bool put_parting(const cJSON *answer, struct buf *out)
 {
     const cJSON *group;
@@ -519,7 +520,8 @@ static bool put_parting(const cJSON *answer, struct buf *out)
     return ok && (*between == ';' ? buf_printf(out, "\n") : true);
 }
 
-/* Who has left no record may be behind all the others: only with all records is it known that nobody is. */
+/* A rank without a record may be behind all the others. Only a complete set of records proves that no rank is
+ * behind. */
 static bool put_nobody_behind(const cJSON *answer, struct buf *out)
 {
     const bool ok = has_some(answer, "missing")
@@ -529,7 +531,7 @@ static bool put_nobody_behind(const cJSON *answer, struct buf *out)
     return ok && ctl_cell_text(answer, "front", out) && buf_printf(out, "\n");
 }
 
-/* Whom to look at comes first, then what each did. */
+/* The suspected ranks come first, then the last call of each rank. */
 bool ctl_format_flight(const cJSON *answer, struct buf *out)
 {
     bool ok = put_job(answer, out) && put_parting(answer, out);
@@ -554,7 +556,7 @@ static bool is_wanted(const struct ctl_job *job, const char *id)
     return id == NULL || strcmp(job->id, id) == 0;
 }
 
-/* "ADDRESS  PID  AGE  JOB", the id last, because it may have any length. */
+/* "ADDRESS  PID  AGE  JOB"; the id is last, because it may have any length. */
 static bool list_jobs(const struct ctl_job *jobs, size_t n, const char *id, struct buf *list)
 {
     bool ok = buf_printf(list, "%-24s %8s %10s  %s\n", "ADDRESS", "PID", "AGE", "JOB");

@@ -1,6 +1,4 @@
-/* tables.h -- answers of a store as tables with aligned columns.
- *
- * JSON rows as a table with aligned columns, for people. */
+/* tables.h -- answers of a store, which are JSON rows, as tables with aligned columns for people. */
 #ifndef RENDEZVOUS_CTL_TABLES_H
 #define RENDEZVOUS_CTL_TABLES_H
 
@@ -11,15 +9,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Append the text of one field. A field that is missing or of another type is nothing, and shown as "-".
- * False when memory is short. */
+/* Append the text of one field. A field that is missing or of another type appends nothing, and is shown as
+ * "-". False if memory is short. */
 typedef bool (*ctl_cell)(const cJSON *row, const char *field, struct buf *out);
 
 struct ctl_column {
     const char *title; /* NULL ends the list */
     const char *field;
     ctl_cell cell;
-    bool right; /* numbers stand at the right edge of their column */
+    bool right; /* numbers are aligned to the right */
 };
 
 bool ctl_cell_duration(const cJSON *row, const char *field, struct buf *out); /* of milliseconds: "1.2 s" */
@@ -27,13 +25,13 @@ bool ctl_cell_names(const cJSON *row, const char *field, struct buf *out);    /*
 bool ctl_cell_ranks(const cJSON *row, const char *field,
                     struct buf *out); /* of ranks, or objects with one: "0-2,5" */
 
-/* --- ctl format ------------------------------------------------------------------------------------------- */
+/* --- answers
+ * ---------------------------------------------------------------------------------------------- */
 
-/* The answers of a store as text for a person. JSON in, text out, nothing else.
+/* Format the answers of a store for people. JSON in, text out, nothing else.
  *
- * A store may be older or newer than this program: a field that is missing is shown as "-", one that is
- * unknown is left out (`--json` shows it). Every function appends to `out`, and returns false when memory is
- * short. */
+ * A store may be older or newer than this program. A missing field is shown as "-", an unknown one is left
+ * out (`--json` shows it). Every function appends to `out`, and returns false if memory is short. */
 
 bool ctl_format_why(const cJSON *answer, struct buf *out);
 bool ctl_format_status(const cJSON *answer, struct buf *out);
@@ -44,12 +42,12 @@ bool ctl_format_waiters(const cJSON *answer, struct buf *out);
 bool ctl_format_barriers(const cJSON *answer, struct buf *out);
 bool ctl_format_cancelled(const cJSON *answer, struct buf *out);
 
-/* Not of a store: what flight_compare() has found. */
+/* Format the result of flight_compare(), which needs no store. */
 bool ctl_format_flight(const cJSON *answer, struct buf *out);
 
 /* --- ctl jobs --------------------------------------------------------------------------------------------- */
 
-/* Which store to ask when no address is given: that of the user's job on this machine. */
+/* Choose the store if no address is given: that of the user's job on this host. */
 
 /* A running job, found by its record. */
 struct ctl_job {
@@ -58,9 +56,9 @@ struct ctl_job {
     uint64_t age_ms;
 };
 
-/* Choose the store of the one job in jobs[0..n); with `id` (NULL = any), of the one of that name. Nodes of one job may share a
- * store. DDP_OK: *found is that job, borrowed from `jobs`. DDP_ERR_ARG: `err` says what to do; if several jobs are left,
- * `list` (empty before) has a table of them, which the caller frees. */
+/* Choose the store of the only job in jobs[0..n), or of the only one with the name `id` (NULL = any). Nodes
+ * of one job may share a store. DDP_OK: *found is that job, borrowed from `jobs`. DDP_ERR_ARG: `err` has the
+ * remedy. If several jobs remain, `list` (empty before) gets a table of them, which the caller frees. */
 ddp_status ctl_jobs_choose(const struct ctl_job *jobs, size_t n, const char *id, const struct ctl_job **found,
                            struct buf *list, struct ddp_err *err);
 

@@ -1,9 +1,10 @@
-/* timeline.c -- see timeline.h. Rows, bars and marks are made in one walk over the events, and printed.
+/* timeline.c -- see timeline.h. One walk over the events makes rows, bars and marks; then they are printed.
  *
- * A log may lack any line, so no event relies on an earlier one: an event says what its row does from now on, and the bar that
- * was open ends there. Rows, bars and marks are arrays that double, and refer to each other by index, because realloc moves them. A
- * lack of memory is noted in `no_memory` and checked once at the end; until then TIMELINE_JOB, "no row", stands for what could
- * not be allocated, and every function accepts it. */
+ * A log may lack any line, so no event relies on an earlier one. An event sets the state of its row from then
+ * on, and the open bar ends there. Rows, bars and marks are arrays that double, and refer to each other by
+ * index, because realloc moves them. A lack of memory is recorded in `no_memory` and checked once at the end.
+ * Until then TIMELINE_JOB, "no row", replaces rows that could not be allocated, and every function accepts
+ * it. */
 #include "ctl/timeline.h"
 
 #include "base/text.h"
@@ -40,7 +41,7 @@ static const char *const bar_words[] = { TIMELINE_BARS(X) }, *const mark_words[]
 static const char *const bar_texts[] = { TIMELINE_BARS(X) }, *const mark_texts[] = { TIMELINE_MARKS(X) };
 #undef X
 
-/* Append a zeroed element to a list; NULL when memory is short, which leaves the list as it was. */
+/* Append a zeroed element to a list. Return NULL if memory is short; the list is unchanged then. */
 static void *append_zeroed(struct making *m, void **list, size_t *room, size_t *n, size_t size)
 {
     if (*n == *room) {
@@ -84,7 +85,7 @@ static bool allocate_map(struct making *m, size_t **map, size_t n)
     return *map != NULL;
 }
 
-/* Return the row of a node, made when it is new: a log may begin anywhere. */
+/* Return the row of a node, which is made if it is new, because a log may begin anywhere. */
 static size_t find_node_row(struct making *m, size_t agent)
 {
     if (agent >= m->events->n_agents || !allocate_map(m, &m->row_of_agent, m->events->n_agents))
@@ -97,7 +98,8 @@ static size_t find_node_row(struct making *m, size_t agent)
     return m->row_of_agent[agent];
 }
 
-/* Return the row of a rank, made when it is new. A rank from a file is compared with its limit before it indexes anything. */
+/* Return the row of a rank, which is made if it is new. A rank from a file is compared with its limit before
+ * it is an index. */
 static size_t find_rank_row(struct making *m, int64_t rank)
 {
     if (rank < 0 || rank >= TIMELINE_RANKS_MAX || !allocate_map(m, &m->row_of_rank, TIMELINE_RANKS_MAX))
@@ -112,8 +114,8 @@ static size_t find_rank_row(struct making *m, int64_t rank)
     return m->row_of_rank[rank];
 }
 
-/* Add a bar from `bar`, which has everything but the text. A bar without a length is left out; clocks of two machines may even put
- * its end before its beginning. */
+/* Add a copy of `bar` with `text`. A bar without a length is left out; the clocks of two hosts may even put
+ * its end before its begin. */
 static void add_bar(struct making *m, const struct timeline_bar *bar, const char *text)
 {
     if (bar->row == TIMELINE_JOB || bar->to_ms <= bar->from_ms || m->no_memory)
@@ -158,7 +160,7 @@ static void begin_band(struct making *m)
         *band = (struct timeline_band){ .round = m->round, .from_ms = m->now_ms, .to_ms = -1 };
 }
 
-/* Remember a barrier until its end is reported. Those left at the end of a round never opened. */
+/* Remember a barrier until its end is reported. Barriers left at the end of a round never opened. */
 static void add_open_barrier(struct making *m, size_t row, const char *name)
 {
     struct open_barrier *open = append_zeroed(m, (void **)&m->open, &m->open_room, &m->n_open, sizeof(*open));
@@ -176,7 +178,7 @@ static void remove_open_barrier(struct making *m, const char *name)
         }
 }
 
-/* The rank that opened a barrier without an end has waited until now: the bar that explains a hang. */
+/* The rank that opened a barrier without an end has waited until now; this bar explains a hang. */
 static void close_open_barriers(struct making *m)
 {
     char text[256];
@@ -194,7 +196,7 @@ static void close_open_barriers(struct making *m)
     m->n_open = 0;
 }
 
-/* The round is over, and with it every barrier without an end. */
+/* The round is over, and so is every barrier without an end. */
 static void end_band(struct making *m)
 {
     close_open_barriers(m);
@@ -203,7 +205,7 @@ static void end_band(struct making *m)
         last->to_ms = m->now_ms;
 }
 
-/* Return the name of a row, from everything that the logs say about it. */
+/* Return the name of a row, made from all known numbers and names. */
 static char *format_row_name(const struct making *m, const struct timeline_row *row)
 {
     char name[320];
@@ -236,7 +238,8 @@ static size_t map_row(const size_t *to, size_t row)
     return row != TIMELINE_JOB ? to[row] : TIMELINE_JOB;
 }
 
-/* Sort the rows and correct every index. `made_as` holds the old place of a row; it also makes the order stable. */
+/* Sort the rows and correct every index. `made_as` holds the old index of a row, and makes the order
+ * stable. */
 static void sort_rows(struct making *m)
 {
     struct timeline *t = m->t;
@@ -262,7 +265,7 @@ static void sort_rows(struct making *m)
     free(to);
 }
 
-/* Close what is still open: a job that hangs writes nothing about it. A log of one moment lasts a millisecond. */
+/* Close all open bars, because a job that hangs logs no end. A log of a single moment lasts a millisecond. */
 static void finish_timeline(struct making *m)
 {
     struct timeline *t = m->t;
@@ -292,7 +295,8 @@ static void begin_bar(struct making *m, size_t row, enum timeline_bar_kind kind,
     m->t->rows[row].round = m->round;
 }
 
-/* Return the row of the event's node. Its numbers come late: its connection's id with the join, its rank with the round. */
+/* Return the row of the event's node. Its numbers arrive late: the connection's id with the join, the node
+ * rank with the round. */
 static size_t update_node_row(struct making *m, const struct timeline_event *event)
 {
     const size_t row = find_node_row(m, event->agent);
@@ -329,7 +333,8 @@ static size_t find_store_id(const struct making *m, int64_t id)
     return TIMELINE_JOB;
 }
 
-/* "members": [[node, node_rank, first rank, workers], ...] All other nodes have waited for the one that joined last. */
+/* "members": [[node, node_rank, first rank, workers], ...] All other nodes have waited for the last one to
+ * join. */
 static void on_round(struct making *m, const struct timeline_event *event)
 {
     const cJSON *members = cJSON_GetObjectItemCaseSensitive(event->o, "members"), *member;
@@ -353,7 +358,7 @@ static void on_node_done(struct making *m, const struct timeline_event *event)
     begin_bar(m, update_node_row(m, event), TIMELINE_STOPPED, TIMELINE_JOB);
 }
 
-/* For events about the round, which the store does not write for each node. */
+/* For events about the round, which the store does not log for each node. */
 static void move_nodes(struct making *m, enum timeline_bar_kind from, enum timeline_bar_kind to)
 {
     for (size_t i = 0; i < m->t->n_rows; i++)
@@ -367,7 +372,7 @@ static void on_stop(struct making *m, const struct timeline_event *event)
     move_nodes(m, TIMELINE_RUNNING, TIMELINE_STOPPING);
 }
 
-/* Only from STOPPED: a lost node waits for nothing. */
+/* Only from STOPPED, because a lost node does not wait. */
 static void on_verdict(struct making *m, const struct timeline_event *event)
 {
     (void)event;
@@ -375,7 +380,7 @@ static void on_verdict(struct making *m, const struct timeline_event *event)
     move_nodes(m, TIMELINE_STOPPED, TIMELINE_BACKOFF);
 }
 
-/* A lost node writes nothing about the end of its workers. */
+/* A lost node logs no end of its workers. */
 static void close_lost_node(struct making *m, size_t node, const char *words)
 {
     close_bar(m, node, TIMELINE_JOB, words);
@@ -392,7 +397,7 @@ static void on_node_goes(struct making *m, const struct timeline_event *event)
         close_lost_node(m, row, timeline_text(event, "words"));
 }
 
-/* A wait for a round that never came is not drawn. */
+/* A wait for a round that never began is not drawn. */
 static void on_finished(struct making *m, const struct timeline_event *event)
 {
     char text[64];
@@ -416,7 +421,7 @@ static void on_worker_started(struct making *m, const struct timeline_event *eve
     begin_bar(m, row, TIMELINE_RUNNING, TIMELINE_JOB);
 }
 
-/* A worker that was stopped on purpose has ended, but not failed. */
+/* A worker that was stopped on purpose has ended without a failure. */
 static void on_worker_ended(struct making *m, const struct timeline_event *event)
 {
     const char *verdict = timeline_text(event, "verdict");
@@ -434,7 +439,7 @@ static void on_worker_stopped(struct making *m, const struct timeline_event *eve
              timeline_text(event, "signal_name"));
 }
 
-/* Return the row of the rank that came last, or of the first that never came. */
+/* Return the row of the rank that arrived last, or of the first that never arrived. */
 static size_t awaited_rank(struct making *m, const struct timeline_event *event)
 {
     const cJSON *missing = cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(event->o, "missing"), 0);
@@ -554,7 +559,8 @@ void timeline_free(struct timeline *t)
 
 enum { NAME_BYTES = 300, TEXT_BYTES = 600 };
 
-/* text_put leaves ASCII without control characters. '<' is escaped, too: the trace may stand in a page, where "</script>" would end it. */
+/* text_put leaves ASCII without control characters. '<' is escaped, too, because "</script>" in the trace
+ * would end the script of the page. */
 static bool print_string(struct buf *out, const char *text, size_t most)
 {
     struct buf plain = { 0 };
@@ -626,7 +632,7 @@ static bool print_bar(const struct timeline *t, struct buf *out, const struct ti
     return ok && buf_printf(out, "}}");
 }
 
-/* A mark of the whole job goes through all rows ("g"). */
+/* A mark of the whole job covers all rows ("g"). */
 static bool print_mark(const struct timeline *t, struct buf *out, const struct timeline_mark *mark)
 {
     return print_head(t, out, "i", mark->row) &&

@@ -1,11 +1,11 @@
-/* timeline.h -- what each node and rank did when, and for whom it waited: events as rows, bars, marks and bands.
+/* timeline.h -- the activity and the waits of each node and rank: events as rows, bars, marks and bands.
  *
  *              |  round 1  |        |  round 2        |      bands
  *     node 0   wwwrrrrrrrrrss.bbbbbb.rrrrrrrrrrrrrrrrr       rows of bars: waits, runs, stops, backs off
  *     rank 0      rrrrrrrr|          rrrrrBBBBBrrrrrr        B: in a barrier, for rank 1
  *     rank 1      rrrrrrr X          rrrrrrrrrrrrrrrr        X: a mark, here a failure
  *
- * Pure. It is printed as a trace in JSON, and as a page that draws the trace. Times are ms from the first event. */
+ * Pure. The output is a trace in JSON, or a page that draws the trace. Times are ms from the first event. */
 #ifndef RENDEZVOUS_TIMELINE_H
 #define RENDEZVOUS_TIMELINE_H
 
@@ -16,17 +16,18 @@
 
 /* --- event_reader.c: the lines of event logs as one list in the order of the store's clock ------------------- */
 
-/* Logs come from several nodes, and from runs that died in the middle of a line. What is no event is told with file
- * and line and passed over; what stands in two logs is taken once; lines from before a node knew the store's clock get
- * their place by that node's own, and those of a node that never reached the store by the wall clocks. */
+/* Logs come from several nodes, and from runs that died in the middle of a line. Lines that are no events are
+ * reported with file and line, and skipped. Events in two logs are kept once. Lines from before a node met
+ * the store are placed by the node's own clock, and those of a node that never reached the store by the wall
+ * clocks. */
 
 enum { TIMELINE_EVENTS_MAX = 500000, TIMELINE_LINE_MAX = 1 << 20 };
 
-/* A ddprun: a node for as long as that lives. */
+/* A ddprun process: one node, for the life of that process. */
 struct timeline_agent {
     char *host; /* owned */
     int pid;
-    bool is_chosen; /* it belongs to the life of the job that is drawn */
+    bool is_chosen; /* it belongs to the drawn life of the job */
     bool has_offset;
     int64_t ahead_ms; /* of the store's clock over its own */
 };
@@ -35,9 +36,9 @@ struct timeline_event {
     enum event_kind kind;
     bool is_chosen;
     bool by_store;
-    size_t agent;  /* index: who is told of, or tells; SIZE_MAX = about the whole job */
-    size_t order;  /* as it was read */
-    double n;      /* of the store's */
+    size_t agent;  /* index: subject or writer of the event; SIZE_MAX = about the whole job */
+    size_t order;  /* order of reading */
+    double n;      /* number in the store's log */
     int64_t at_ms; /* by the store's clock */
     cJSON *o;      /* owned */
 };
@@ -47,28 +48,29 @@ struct timeline_events {
     size_t n, room;
     struct timeline_agent *agents; /* owned */
     size_t n_agents, agents_room;
-    char *job, *instance; /* of what is drawn; owned; NULL = not known */
+    char *job, *instance; /* of the drawn job; owned; NULL = unknown */
     size_t other_lives;   /* lines of other jobs, or of other lives of this one */
     bool no_memory, is_full;
-    /* One sentence about a line that is passed over, with its place. NULL = nobody asks. */
+    /* Report a skipped line with its place and the reason. NULL = no reports. */
     void (*complain)(void *user, const char *file, size_t line, const char *what);
     void *user;
 };
 
 /* Add the lines of one log. */
 void timeline_read(struct timeline_events *events, const char *file, struct slice text);
-/* After the last log: choose, place, sort. `job` NULL = the latest one. The chosen ones are the first `n` then. False when
- * there is none, or memory was short. */
+/* Call after the last log: chooses, places and sorts the events. `job` NULL = the latest one. The chosen
+ * events are then the first `n`. False if no event was chosen, or memory was short. */
 bool timeline_settle(struct timeline_events *events, const char *job);
 void timeline_events_free(struct timeline_events *events);
 
-/* A member of an event: "" and -1 when it is missing, or of another type. */
+/* Return a member of an event; "" or -1 if it is missing or of another type. */
 const char *timeline_text(const struct timeline_event *event, const char *name);
 int64_t timeline_number(const struct timeline_event *event, const char *name);
-/* The same for milliseconds, with a limit that leaves room to calculate. */
+/* Return a member in milliseconds, with a limit that leaves room to calculate. */
 int64_t timeline_time(const struct timeline_event *event, const char *name);
 
-/* --- what is drawn of them ---------------------------------------------------------------------------------- */
+/* --- the drawing
+ * --------------------------------------------------------------------------------------------- */
 
 /* Name, category in the trace (in the page a class), description. */
 #define TIMELINE_BARS(X)                                      \
@@ -104,11 +106,11 @@ enum timeline_mark_kind {
         TIMELINE_N_MARKS
 };
 
-#define TIMELINE_JOB SIZE_MAX /* in place of a row: the whole job */
+#define TIMELINE_JOB SIZE_MAX /* as an index: the whole job, no row */
 
 struct timeline_bar {
     enum timeline_bar_kind kind;
-    size_t row, waited_for; /* TIMELINE_JOB = nobody in particular */
+    size_t row, waited_for; /* TIMELINE_JOB = no particular row */
     int64_t from_ms, to_ms;
     uint32_t round; /* 0 = before the first */
     char *text;     /* owned: a sentence */
@@ -132,17 +134,17 @@ struct timeline_row {
     size_t node;    /* of a rank: the row of the node it ran on last */
     size_t made_as; /* its index before the rows were sorted */
     char *name;     /* owned */
-    /* While it is made: the bar that is open. */
+    /* During the walk: the bar that is open. */
     bool open;
     enum timeline_bar_kind kind;
     int64_t since_ms;
-    uint32_t round; /* that it began in */
+    uint32_t round; /* the round at its begin */
     uint64_t store_id;
     size_t agent;
 };
 
 struct timeline {
-    const char *job; /* borrowed from the events, which must live as long */
+    const char *job; /* borrowed from the events, which must outlive the timeline */
     int64_t end_ms;
     struct timeline_row *rows; /* nodes, then ranks, each by number */
     size_t n_rows;
@@ -154,15 +156,16 @@ struct timeline {
     size_t n_bands;
 };
 
-/* From settled events. False when memory is short; free it in any case. */
+/* Make a timeline from settled events. False if memory is short; free it in any case. */
 bool timeline_make(struct timeline *t, const struct timeline_events *events);
 void timeline_free(struct timeline *t);
 
-/* Append the trace: the Trace Event Format of chrome://tracing and Perfetto, JSON, times in microseconds. A process is a node, its thread 0
- * the node itself, thread N+1 rank N; process 0 is the job with its attempts. A rank belongs to the node it ran on last, because a viewer
- * cannot move a thread. False when memory is short. */
+/* Append the trace: the Trace Event Format of chrome://tracing and Perfetto, JSON, times in microseconds. A
+ * process is a node, its thread 0 the node itself, thread N+1 rank N; process 0 is the job with its attempts.
+ * A rank belongs to the node it ran on last, because a viewer cannot move a thread. False if memory is
+ * short. */
 bool timeline_trace(const struct timeline *t, struct buf *out);
-/* Append `page`, which is timeline.html, with the trace in it. False when memory is short. */
+/* Append `page`, which is timeline.html, with the trace in it. False if memory is short. */
 bool timeline_html(const struct timeline *t, const char *page, struct buf *out);
 
 #endif

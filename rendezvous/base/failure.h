@@ -60,8 +60,7 @@ struct failure {
     int rank, local_rank; /* of the worker, -1 = not about a worker */
     int pid, exit_code, signal;
     int error;         /* errno of the start, not 0: the worker never ran */
-    uint64_t after_ms; /* since the start of the attempt (store's clock), or of the worker in its agent's own
-                   * record */
+    uint64_t after_ms; /* since the attempt began; in the agent's own record, since the worker did */
     bool victim;       /* the worker gave up because it had lost another one */
     char no_retry[16]; /* reason against a retry: "cannot_start", "usage", "import"; else "" */
     char host[LIMIT_TEXT];

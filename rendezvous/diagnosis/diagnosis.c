@@ -1,12 +1,13 @@
 /* diagnosis.c -- the whole job: a snapshot becomes a list of findings. See diagnosis.h.
  *
- * Each function below checks for one kind of trouble and reports it through ADD. They may be called in any order:
- * text.c keeps the list in the order of the table, where causes stand above their consequences, and keeps it short. A
- * better explanation replaces a weaker one: a rank of a lost node is not reported when the node is.
+ * Each function below checks for one kind of trouble and reports it through ADD. They may be called in any
+ * order: text.c keeps the list short and in the order of the table, where causes stand above their
+ * consequences. A better explanation replaces a weaker one: a rank of a lost node is not reported when the
+ * node is.
  *
- * A finding needs a minimum duration: nodes of one job start seconds apart and ranks reach a barrier one after the
- * other, so an early look sees "missing" everywhere. A wrong finding costs more than a late one, since afterwards
- * users distrust the right one. `is_final` lifts these limits, because no later look follows. */
+ * A finding needs a minimum duration. Nodes of one job start seconds apart and ranks reach a barrier one
+ * after the other, so an early check sees "missing" everywhere. A wrong finding costs more than a late one,
+ * because users then distrust correct ones. `is_final` lifts these limits, because no later check follows. */
 #include "diagnosis/diagnosis.h"
 
 #include "base/text.h"
@@ -15,12 +16,12 @@
 #include <stdio.h>
 
 enum {
-    SETTLED_MS = 3000, /* a node that is missing for so long is reported */
-    WAITS_MS = 10000,  /* a wait of this length is reported without being asked for */
+    SETTLED_MS = 3000, /* a node is reported after it has been missing for so long */
+    WAITS_MS = 10000,  /* a wait of this length is reported without a request */
     STOP_MS = 15000,
 };
 
-/* One more finding, if there is room for it: the pairs of finding_make follow. */
+/* Add a finding, if there is room for it; the pairs of finding_make follow. */
 #define ADD(d, code, ...)                                           \
     do {                                                            \
         struct finding *slot_ = diagnosis_slot(d, FINDING_##code);  \
@@ -35,9 +36,9 @@ static bool same_machine(const char *a, const char *b)
     return a[0] != '\0' && strcmp(a, b) == 0;
 }
 
-/* On all nodes it has the code that the refused node got. The free ranks are known only now, not at the refusal,
- * because the others may have joined since. A copied --node_rank shows in exactly this pair, one taken twice and
- * another free. */
+/* Report the rejection under the same code on all nodes. The free ranks are computed now and not at the
+ * rejection, because the others may have joined since. A copied --node_rank shows in exactly this pair, one
+ * rank taken twice and another free. */
 static void check_refusal(struct diagnosis *d, const struct snapshot *s, const struct snapshot_refused *r)
 {
     words who, time, unclaimed = "";
@@ -51,8 +52,8 @@ static void check_refusal(struct diagnosis *d, const struct snapshot *s, const s
                  r->words, "unclaimed", unclaimed, NULL);
 }
 
-/* The rows outlive their cause: the user fixes the command and starts it again, while its first try is still in the
- * table. */
+/* The rows outlive their cause: the user fixes the command and starts it again, while its first try is still
+ * in the table. */
 static void check_refused(struct diagnosis *d, const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->n_refused; i++)
@@ -62,8 +63,8 @@ static void check_refused(struct diagnosis *d, const struct snapshot *s)
 
 /* --- how they differ ------------------------------------------------------------------------------------ */
 
-/* "world would be 15" while it gathers; then it is so. One pair of nodes stands for all: with both hosts
- * named the user knows where to compare, and a list of 1000 counts would not tell more. */
+/* "world would be 15" while nodes gather; later it is 15. One pair of nodes is enough: with both hosts named
+ * the user can compare them, and a list of 1000 counts would add nothing. */
 static void check_nproc(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_node *most = s->nodes, *least = s->nodes;
@@ -82,13 +83,13 @@ static void check_nproc(struct diagnosis *d, const struct snapshot *s)
         node_words(other, least), "least", number((words){ 0 }, least->nproc), "world", world);
 }
 
-/* The address that a mesh's sidecar puts in place of its client's. (Istio's inbound passthrough.) */
+/* The address that a mesh's sidecar substitutes for its client's (Istio's inbound passthrough). */
 static bool is_sidecar(const char *address)
 {
     return strcmp(address, "127.0.0.6") == 0;
 }
 
-/* Clients behind a sidecar have its address, which is reported as a sidecar's. */
+/* Clients of a sidecar have its address, which is reported as a sidecar's. */
 bool diagnose_is_translated(const char *own, const char *seen)
 {
     return own != NULL && own[0] != '\0' && seen != NULL && seen[0] != '\0' && !is_sidecar(seen) &&
@@ -110,13 +111,12 @@ static void check_translation(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
-/* Two machines cannot have one address; 127.0.0.1 or docker0's is what they then have. Behind a router that translates
- * they do, and are none the worse for it. The boot id tells
- * two machines from two containers of one, where the same address is right. One finding is enough, the
- * mistake is in the network and not in the pair. */
+/* Two hosts cannot share an address, unless it is 127.0.0.1 or docker0's, or a router translates, which is
+ * harmless. The boot id separates two hosts from two containers of one host, where the same address is
+ * correct. One finding is enough, because the mistake is in the network and not in the pair. */
 static void check_addresses(struct diagnosis *d, const struct snapshot *s)
 {
-    enum { ENOUGH = 64 }; /* each with each: who has more nodes has the same mistake among the first */
+    enum { ENOUGH = 64 }; /* the first pairs show the mistake of a larger job, too */
     words who, other;
     const uint32_t n = s->n_nodes < ENOUGH ? s->n_nodes : ENOUGH;
     for (uint32_t i = 0; i < n; i++)
@@ -132,8 +132,7 @@ static void check_addresses(struct diagnosis *d, const struct snapshot *s)
 
 /* --- rejected clients ----------------------------------------------------------------------------------- */
 
-/* A node's workers connect from its address, too: what comes from there and does not say who it is belongs
- * to the job. */
+/* A node's workers connect from its address, too. Unidentified connections from there belong to the job. */
 static bool joined_from(const struct snapshot *s, const char *address)
 {
     for (uint32_t i = 0; i < s->n_nodes; i++)
@@ -142,8 +141,9 @@ static bool joined_from(const struct snapshot *s, const char *address)
     return false;
 }
 
-/* The first row that fits is reported. The sidecar stands first: clients behind its address cannot be separated, so
- * their protocol matters less than its presence. PyTorch's protocol is only suspicious from addresses without a node. */
+/* The first matching row is reported. The sidecar is first: clients with its address cannot be separated, so
+ * their protocol matters less than its presence. PyTorch's protocol is only suspicious from addresses without
+ * a node. */
 static void check_stranger(struct diagnosis *d, const struct snapshot *s, const struct snapshot_stranger *x)
 {
     words times = "";
@@ -164,10 +164,10 @@ static void check_stranger(struct diagnosis *d, const struct snapshot *s, const 
             x->bytes);
 }
 
-/* The kernel drops connections beyond the accept queue without a word, and the client asks again after 1 s,
- * 3 s, 7 s: to the user the store is slow, not full. Advice needs one number: what a whole job needs at
- * once, or twice what has just proved too little. Room is called short before it is gone (a 64th is left),
- * since after that the workers tell it themselves. */
+/* The kernel silently drops connections beyond the accept queue, and the client retries after 1 s, 3 s, 7 s.
+ * So the store seems slow, not full. The advice names one number: the need of a whole job, or twice the limit
+ * that was too small. Memory counts as short when a 64th is left, because after that the workers report it
+ * themselves. */
 static void check_store(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_store *store = &s->store;
@@ -185,10 +185,11 @@ static void check_store(struct diagnosis *d, const struct snapshot *s)
             number(wanted, store->max));
 }
 
-/* --- who is not here ------------------------------------------------------------------------------------ */
+/* --- missing nodes -------------------------------------------------------------------------------------- */
 
-/* A node that died before the round, and has not returned. If the round runs without it, one that never ran is not
- * missed. Its end shows whether its user, its machine or its network removed it, because the remedies differ. */
+/* A node that died before the round, and has not returned. If the round runs without it, a node that never
+ * ran is not missed. Its end shows whether its user, its host or its network removed it, because the remedies
+ * differ. */
 static void check_gone(struct diagnosis *d, const struct snapshot *s, const struct snapshot_gone *gone)
 {
     words who, time, stayed;
@@ -207,8 +208,8 @@ static void check_gone(struct diagnosis *d, const struct snapshot *s, const stru
         ADD(d, NODE_LOST_CLOSED, who, "time", time, "words", gone->how);
 }
 
-/* Is this the reason why a node is missing? Of several tries of one node the last counts. An elastic job with enough
- * nodes misses none; a refusal for a taken place is a stray. */
+/* Check whether this rejection is the reason why a node is missing. Of several tries of one node the last
+ * counts. An elastic job with enough nodes misses none, and a rejection for a taken rank is a stray. */
 static bool is_missed(const struct snapshot *s, const struct snapshot_refused *r)
 {
     if (s->elastic || r->node_rank < 0)
@@ -217,8 +218,8 @@ static bool is_missed(const struct snapshot *s, const struct snapshot_refused *r
            refused_as(s, r->node_rank) == r;
 }
 
-/* It ends when it is refused, and its user may not know that the others go on waiting for it; theirs may not know that
- * they wait for something that will not come by itself. */
+/* A rejected ddprun exits. Its user may not know that the other nodes still wait, and their users may not
+ * know that it will not return by itself. */
 static void check_turned_away(struct diagnosis *d, const struct snapshot *s)
 {
     words who, left, others = "restart it on the other nodes, too";
@@ -233,7 +234,7 @@ static void check_turned_away(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
-/* Static: some of the node ranks. */
+/* Static jobs: some of the node ranks. */
 static void check_never_came(struct diagnosis *d, const struct snapshot *s)
 {
     uint32_t never = 0;
@@ -245,8 +246,8 @@ static void check_never_came(struct diagnosis *d, const struct snapshot *s)
             duration(time, s->waited_ms), "endpoint", s->store.endpoint);
 }
 
-/* Elastic jobs have no list of expected nodes: only a number can be missing, and the user finds the missing ones by
- * the hosts that are here. */
+/* Elastic jobs have no list of expected nodes. Only a number can be missing, and the listed hosts help the
+ * user to find the missing ones. */
 static void check_too_few(struct diagnosis *d, const struct snapshot *s)
 {
     words who, hosts, time;
@@ -257,8 +258,8 @@ static void check_too_few(struct diagnosis *d, const struct snapshot *s)
         "hosts", all_hosts(hosts, s), "endpoint", s->store.endpoint);
 }
 
-/* They ran together before, so the report need not wait: replacements for the lost nodes have yet to be started.
- * Nodes that are about to join again count as present. */
+/* The nodes ran together before, so the report need not wait: replacements for the lost nodes must still be
+ * started. Nodes that are about to join again count as present. */
 static void check_too_few_left(struct diagnosis *d, const struct snapshot *s)
 {
     const uint32_t here = s->n_nodes + s->returning;
@@ -322,10 +323,11 @@ static void check_cause(struct diagnosis *d, const struct snapshot *s)
 
 /* --- PyTorch's ranks -------------------------------------------------------------------------------------- */
 
-/* PyTorch reports after half an hour that 4 of 2 workers are in a barrier, or 3 of 4, without their names. These findings name
- * them while it happens. Groups of some ranks get the general findings, because the store cannot know their members. */
+/* PyTorch reports after half an hour that 4 of 2 workers are in a barrier, or 3 of 4, without their names.
+ * These findings name them at once. Groups of some ranks get the general findings, because the store cannot
+ * know their members. */
 
-enum { CLAIMS_SHOWN = 6, WHO_MAX = 500, TAIL_MAX = 90 /* of what counts the others */ };
+enum { CLAIMS_SHOWN = 6, WHO_MAX = 500, TAIL_MAX = 90 /* of the text that counts the others */ };
 
 static bool is_torch_wait(const struct snapshot_wait *wait, struct torch_key *key)
 {
@@ -345,7 +347,7 @@ uint64_t diagnose_torch_waits(const struct snapshot *s)
     uint64_t longest = 0;
     for (uint32_t i = 0; i < s->n_waits; i++)
         if (is_torch_wait(&s->waits[i], &key) && s->waits[i].for_ms >= longest)
-            longest = s->waits[i].for_ms + 1; /* 0 means that none waits */
+            longest = s->waits[i].for_ms + 1; /* 0 means that no rank waits */
     return longest;
 }
 
@@ -378,12 +380,12 @@ static bool check_torch_setup(struct diagnosis *d, const struct snapshot *s, con
     struct torch_key key;
     if (!is_torch_wait(w, &key) || torch_key_when(&key) != TORCH_SETUP)
         return false;
-    if (s->crowd.n == 0 || s->crowd.is_double) /* else none is missing there */
+    if (s->crowd.n == 0 || s->crowd.is_double) /* otherwise no member is missing there */
         setup_unfinished(d, s, w, &key);
     return true;
 }
 
-/* --- more than belong there ----------------------------------------------------------------------------- */
+/* --- too many members ----------------------------------------------------------------------------------- */
 
 /* "rank 0 (n1, pid 71)", "pid 75, started by rank 0 (n1)", "pid 90 on n1 (python x.py ...), as rank 0" */
 static void put_claim(const struct snapshot_claim *c, struct buf *out)
@@ -406,7 +408,7 @@ static void put_claim(const struct snapshot_claim *c, struct buf *out)
         buf_printf(out, ", as rank %lld", (long long)c->rank);
 }
 
-/* False when it does not fit any more in `room`: nothing is added then. The first is cut instead. */
+/* False if the claim does not fit into `room`; then nothing is added. The first claim is cut instead. */
 static bool add_claim(const struct snapshot_claim *c, bool is_first, size_t room, struct buf *out)
 {
     const size_t before = out->len;
@@ -424,7 +426,7 @@ static size_t room_for(const struct snapshot_crowd *crowd, uint32_t shown)
     return shown + 1 == crowd->n && crowd->count <= crowd->n ? WHO_MAX - 1 : WHO_MAX - TAIL_MAX;
 }
 
-/* Those that do not belong there are the news, so they are named first. */
+/* Processes that do not belong there are named first, because they are the cause. */
 static uint32_t put_some_claims(const struct snapshot_crowd *crowd, struct buf *out)
 {
     uint32_t shown = 0;
@@ -440,7 +442,7 @@ static uint32_t put_some_claims(const struct snapshot_crowd *crowd, struct buf *
     return shown;
 }
 
-/* A closed connection may have been another process's, or one of these that has started anew. */
+/* A closed connection may have been another process's, or belonged to a listed process that has restarted. */
 static void put_claims(const struct snapshot_crowd *crowd, struct buf *out)
 {
     const uint32_t shown = put_some_claims(crowd, out);
@@ -459,7 +461,8 @@ static bool has_strangers(const struct snapshot_crowd *crowd)
     return false;
 }
 
-/* Known processes are listed; an unknown one may yet prove to be a worker whose agent is slow. */
+/* Only known processes are listed, because an unknown one may still prove to be a worker whose agent is
+ * slow. */
 bool diagnose_torch_crowd(const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->crowd.n; i++) {
@@ -502,11 +505,12 @@ static void check_torch_crowd(struct diagnosis *d, const struct snapshot *s)
                  who, NULL);
 }
 
-/* --- who does not come to where others wait ------------------------------------------------------------- */
+/* --- ranks that others wait for ------------------------------------------------------------------------- */
 
-/* The ranks that others wait for: they do not wait themselves, or at another place than most. The place where most
- * ranks wait counts as the right one; a vote is the only evidence for a store, which sees requests and no program.
- * The slot is reserved before the text is made: of thousands of late ranks four are printed, and the rest is counted. */
+/* These ranks do not wait, or wait at another place than most. The place where most ranks wait counts as the
+ * right one. A vote is the only evidence for a store, which sees requests and no program. The slot is
+ * reserved before the text is made, because of thousands of late ranks four are printed and the rest is
+ * counted. */
 static void check_ranks(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *most = main_wait(s);
@@ -520,7 +524,7 @@ static void check_ranks(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
-/* Two barriers at one time: the surest sign that ranks have gone different ways. */
+/* Two barriers at one time prove that ranks have diverged. */
 static void check_ways(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *most = main_wait(s), *other = NULL;
@@ -534,8 +538,8 @@ static void check_ways(struct diagnosis *d, const struct snapshot *s)
         waiters_of(others, most), "elsewhere", place(elsewhere, most));
 }
 
-/* The wait itself, after its reasons in the table. A short wait is left out: a checkpoint of a minute is a wait, too,
- * and no user has asked about it. */
+/* The wait itself stands after its reasons in the table. A short wait is left out, because a checkpoint of a
+ * minute is a wait, too, and no user has asked about it. */
 static void check_waits(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *w = main_wait(s);
@@ -556,8 +560,8 @@ static void check_waits(struct diagnosis *d, const struct snapshot *s)
 
 /* --- all of it ------------------------------------------------------------------------------------------ */
 
-/* Nodes send sentences that are ready, since what they have seen (limits, drivers) is not in the snapshot.
- * They take their place in the table's order like our own. */
+/* Nodes send complete sentences, because the snapshot lacks the facts that they have seen (limits, drivers).
+ * These findings are inserted in the table's order like all others. */
 static void check_notices(struct diagnosis *d, const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->n_notices; i++) {
@@ -572,8 +576,8 @@ static void check_notices(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
-/* Ranks are only looked at in a round that runs: while it stops they end in any order, and each would be
- * "missing" for a moment. */
+/* Ranks are checked only while a round runs. When it stops they end in any order, and each would be "missing"
+ * for a moment. */
 void diagnose_job(const struct snapshot *s, struct diagnosis *out)
 {
     out->n = out->left_out = 0;

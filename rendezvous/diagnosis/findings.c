@@ -1,13 +1,13 @@
 /* findings.c -- see findings.h.
  *
- * A template is filled in once, when a finding is made: from then on it is text and needs no table. A word without a
- * value stays as it is, so that a typing error is seen and not hidden. */
+ * A template is filled in once, when a finding is made; from then on it is text and needs no table. A word
+ * without a value stays as it is, so that a typing error is visible. */
 #include "diagnosis/findings.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 
-/* From findings.h, as are the enum and the manual page: a finding is one row there and nothing here. */
+/* From findings.h, as are the enum and the manual page: a finding needs one row there and nothing here. */
 static const struct row {
     const char *code;
     enum finding_grade grade;
@@ -44,7 +44,7 @@ bool finding_is_count(enum finding_code code)
     return code == FINDING_NODE_MISSING || code == FINDING_TOO_FEW_NODES || code == FINDING_TOO_FEW_LEFT;
 }
 
-/* FINDING_NONE for a name that is not known, which a peer may send. */
+/* Return FINDING_NONE for an unknown name, which a peer may send. */
 enum finding_code finding_by_name(const char *name)
 {
     int i = FINDING_CODES - 1;
@@ -75,8 +75,8 @@ const char *finding_example(enum finding_code code)
 
 /* --- filling in ----------------------------------------------------------------------------------------- */
 
-/* "${word}" at `text`: the word, and how much there is to skip; an empty word when it is none. A '$' alone
- * skips itself, so filling in always gets on. */
+/* "${word}" at `text`: return the word, and how much to skip; an empty word otherwise. A '$' alone skips
+ * itself, so filling in always makes progress. */
 static struct slice word_at(const char *text, size_t *skip)
 {
     const char *end = text[0] == '$' && text[1] == '{' ? strchr(text, '}') : NULL;
@@ -119,7 +119,7 @@ static bool put_word(void *user, struct slice word, struct buf *out)
     return buf_printf(out, "${%.*s}", (int)word.len, (const char *)word.data);
 }
 
-/* Memory that is short leaves the text empty: a finding less is better than none at all. */
+/* If memory is short the text is empty, because an empty finding is better than none. */
 static void fill_text(char text[FINDING_TEXT_MAX], const char *template, struct words *words)
 {
     struct buf out = { 0 };
@@ -131,8 +131,8 @@ static void fill_text(char text[FINDING_TEXT_MAX], const char *template, struct 
     buf_free(&out);
 }
 
-/* Pairs and not positions: the order of words in a sentence is the table's affair, and two of the same type
- * cannot be exchanged by mistake. `subject` is the first of them, and is its own copy. */
+/* Pairs instead of positions, because the table defines the order of words in a sentence, and two of the same
+ * type could be exchanged by mistake. `subject` is the first pair, and has its own copy. */
 void finding_make(struct finding *f, enum finding_code code, const char *subject, ...)
 {
     struct words words = { .n = 1, .of = { { "subject", f->subject } } };
@@ -162,7 +162,7 @@ const char *finding_predicate(const struct finding *f)
 
 /* --- for readers ---------------------------------------------------------------------------------------- */
 
-/* "${host}" as a person reads it: "HOST". */
+/* Print "${host}" for people: "HOST". */
 static bool put_placeholder(void *user, struct slice word, struct buf *out)
 {
     (void)user;

@@ -709,8 +709,8 @@ struct finding {
 const char *finding_code_name(enum finding_code code);
 const char *finding_grade_name(enum finding_code code);
 bool finding_is_trouble(enum finding_code code); /* more than a note */
-bool finding_is_count(enum finding_code code);   /* says who is missing, and not why */
-/* FINDING_NONE when there is no such row. */
+bool finding_is_count(enum finding_code code);   /* names the missing, not the reason */
+/* Return FINDING_NONE if no row has the name. */
 enum finding_code finding_by_name(const char *name);
 
 /* The texts of a row, with their words still in braces. */
@@ -724,7 +724,7 @@ void finding_make(struct finding *f, enum finding_code code, const char *subject
 /* The sentence without "subject: " in front. */
 const char *finding_predicate(const struct finding *f);
 
-/* The words of a template that stand for something, put by a callback: false = memory is short. */
+/* Appends the value of a word of a template. False: memory is short. */
 typedef bool (*finding_word)(void *user, struct slice word, struct buf *out);
 bool finding_fill(struct buf *out, const char *text, finding_word put, void *user);
 

@@ -1,7 +1,7 @@
-/* ranks.c -- ranks that others wait for: which finding fits, and its text. See diagnosis.h.
+/* ranks.c -- ranks that others wait for: the matching finding, and its text. See diagnosis.h.
  *
- * Two sources are combined: the store has the requests of a rank, its agent has the kernel's view of its process.
- * Neither alone can separate a computing rank from a hanging one. */
+ * Two sources are combined: the store has the requests of a rank, its agent has the kernel's view of its
+ * process. Neither alone can separate a computing rank from a hanging one. */
 
 #include "base/text.h"
 #include "diagnosis/diagnosis.h"
@@ -16,21 +16,21 @@
 #include <stdio.h>
 
 enum {
-    STUCK_MS = 2000,     /* a moment in the kernel is no trouble */
+    STUCK_MS = 2000,     /* a shorter sleep in the kernel is normal */
     BUSY_PERCENT = 50,   /* of one CPU */
-    SHARE_PERCENT = 5,   /* what it may be left with on a crowded machine, when it would run right now */
+    SHARE_PERCENT = 5,   /* enough for a runnable process on an overloaded host */
     RANK_WORD_MAX = 256, /* of one word of a sentence */
 };
 
-/* 'D' is also every read from a disk; only one that lasts is a dead NFS server, or a device that does not
+/* 'D' is also every read from a disk. Only a long one is a dead NFS server, or a device that does not
  * answer. */
 static bool hangs_in_kernel(const struct rank_facts *f)
 {
     return f->proc_state == 'D' && f->state_ms >= STUCK_MS;
 }
 
-/* One that would run right now ('R') may get little of a crowded machine; one that sleeps must have
- * computed most of the time, for a thread that polls uses some, too. */
+/* A runnable process ('R') may get little of an overloaded host. A sleeping one must have computed most of
+ * the time, because a thread that polls uses some CPU, too. */
 static bool computes(const struct rank_facts *f)
 {
     return f->proc_state != 0 && f->cpu_percent >= (f->proc_state == 'R' ? SHARE_PERCENT : BUSY_PERCENT);
@@ -59,7 +59,7 @@ struct rank_facts member_facts(const struct members *m, uint32_t rank)
     };
 }
 
-/* The end of a process outweighs everything else, then what it does now, then what it did. */
+/* The end of a process outweighs everything else, then its present state, then its past. */
 enum finding_code diagnose_rank_code(const struct rank_facts *f)
 {
     if (f->exited)
@@ -81,7 +81,7 @@ enum finding_code diagnose_rank_code(const struct rank_facts *f)
     return f->started ? FINDING_RANK_NOT_CONNECTED : FINDING_RANK_UNKNOWN;
 }
 
-/* The state in JSON is coarser: it is what the store itself has seen. */
+/* The state in JSON is coarser: it has only what the store itself has seen. */
 static const char *state_word(const struct rank_facts *f)
 {
     if (f->exited)
@@ -125,14 +125,14 @@ static const char *signal_name(int signal)
 
 typedef char rank_word[RANK_WORD_MAX];
 
-/* What `put` puts, as a text; what is too long is cut. */
+/* Return the text that `put` appends; longer text is cut. */
 static const char *word_of(rank_word word, const struct buf *out)
 {
     snprintf(word, RANK_WORD_MAX, "%.*s", (int)out->len, out->data != NULL ? (const char *)out->data : "");
     return word;
 }
 
-/* " (n1, pid 77)" with as much of it as is known, or nothing at all. */
+/* " (n1, pid 77)" with the known parts, or "". */
 static const char *where_word(const struct rank_facts *f, rank_word word)
 {
     const char *host = f->host != NULL ? f->host : "";
@@ -144,7 +144,7 @@ static const char *where_word(const struct rank_facts *f, rank_word word)
     return word;
 }
 
-/* In the units that fit, like everywhere; memory that is short leaves it empty. */
+/* In fitting units, as everywhere; empty if memory is short. */
 static const char *time_word(uint64_t ms, rank_word word)
 {
     struct buf out = { 0 };
@@ -174,7 +174,7 @@ static const char *since_word(const struct rank_facts *f, rank_word word)
     return word;
 }
 
-/* "key '/x' and 2 more"; nothing when it does not wait. */
+/* "key '/x' and 2 more"; "" if the rank does not wait. */
 static bool put_wait(const struct rank_wait *wait, struct buf *out)
 {
     if (wait->name.data == NULL)
@@ -205,7 +205,7 @@ static const char *number_word(int n, rank_word word)
     return word;
 }
 
-/* The kernel's own name of where it sleeps: to one who knows it tells NFS from a GPU. */
+/* The kernel's name of the place where it sleeps, which tells experts NFS from a GPU. */
 static const char *wchan_word(const struct rank_facts *f, rank_word word)
 {
     snprintf(word, RANK_WORD_MAX, "%s%.64s", f->wchan != NULL ? ", in " : "",
@@ -213,7 +213,7 @@ static const char *wchan_word(const struct rank_facts *f, rank_word word)
     return word;
 }
 
-/* "; it sleeps in nfs_wait_bit_killable": of one that is not to be blamed for anything. */
+/* "; it sleeps in nfs_wait_bit_killable": for a rank that has no fault. */
 static const char *does_word(const struct rank_facts *f, rank_word word)
 {
     if (f->proc_state != 'S')
@@ -223,7 +223,7 @@ static const char *does_word(const struct rank_facts *f, rank_word word)
     return word;
 }
 
-/* All words are made, whichever the sentence uses: the table then may change its sentences without this
+/* All words are made, even those that the sentence does not use, so that the table may change without this
  * file. */
 void diagnose_rank(const struct rank_facts *f, struct finding *finding)
 {
@@ -270,8 +270,8 @@ static void add_steps(cJSON *o, const struct rank_facts *f)
     cJSON_AddNumberToObject(o, "beat_ms", (double)f->still_ms);
 }
 
-/* Fields that are not known are left out; cJSON's functions let a NULL object pass, so memory that is
- * short shows only at the end. */
+/* Unknown fields are left out. cJSON's functions accept a NULL object, so a lack of memory shows only at the
+ * end. */
 cJSON *diagnose_json(const struct rank_facts *f)
 {
     cJSON *o = cJSON_CreateObject();
@@ -293,12 +293,13 @@ cJSON *diagnose_json(const struct rank_facts *f)
     return o;
 }
 
-/* --- who stands still while others wait for it in a collective or a barrier ---------------------------- */
+/* --- ranks that do not move while others wait for them
+ * --------------------------------------------------- */
 
-/* Collectives of libddp bypass the store, but each worker records its progress in memory that it shares with its
- * agent, and heartbeats carry it here. Ranks in a call are at a place where all meet; one that is not there, and does
- * not move, is the one they wait for. Position alone decides which finding fits; the state of its process is added,
- * because it decides the user's remedy. */
+/* Collectives of libddp bypass the store, but each worker records its progress in memory shared with its
+ * agent, and heartbeats carry it here. Ranks in a call are at a common place. A rank that is elsewhere, and
+ * does not move, is the one they wait for. Its position alone selects the finding; the state of its process
+ * is added, because it decides the user's remedy. */
 
 enum { STILL_MS = 3000, STILL_BUSY_PERCENT = 5, UNKNOWN_FACTOR = 3 };
 
@@ -307,7 +308,7 @@ static bool waits(const struct rank_facts *f)
     return f->has_steps && f->call[0] != '\0' && !f->exited;
 }
 
-/* The call that most ranks have reached: with asynchronous calls, ranks are several of them apart. */
+/* Return the most advanced call. With asynchronous calls, ranks are several calls apart. */
 static const struct rank_facts *furthest(const struct snapshot *s, uint64_t least_ms)
 {
     const struct rank_facts *most = NULL;
@@ -358,7 +359,7 @@ uint64_t diagnose_barrier_waits(const struct snapshot *s)
     return longest_ms;
 }
 
-/* A rank that moves may be on the way; one that reports no steps may move unseen, so it gets more time. */
+/* A rank that moves may be on its way. A rank that reports no steps may move unseen, so it gets more time. */
 static bool stays_away(const struct rank_facts *f, const struct snapshot_wait *place, uint64_t least_ms)
 {
     const bool stopped = f->proc_state == 'T' || f->proc_state == 't';
@@ -442,7 +443,7 @@ static void add_waited_for(struct finding *slot, const struct snapshot *s, const
                  last(step, f), "others", others, "call", call, "does", does(what, f), "pid", pid, NULL);
 }
 
-/* The end of a process needs no more words than it has elsewhere. */
+/* Ranks whose process has ended have other findings. */
 void diagnose_still(struct diagnosis *d, const struct snapshot *s)
 {
     const uint64_t least_ms = s->is_final ? 1 : STILL_MS;
@@ -459,7 +460,8 @@ void diagnose_still(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
-/* --- who has ended as if all were well, while others can never go on without it --------------------- */
+/* --- a rank that exited with 0 while others need it
+ * ------------------------------------------------------ */
 
 static bool has_come(const void *barrier, uint32_t rank)
 {
@@ -490,7 +492,7 @@ static void put_some(struct buf *out, const void *of, uint32_t n, uint32_t count
     put_ranges(out, of, n, is);
 }
 
-/* Memory that is short leaves the words out and not the finding. */
+/* If memory is short the text is empty, but the finding stays. */
 static const char *text_in(struct buf *text)
 {
     return buf_append(text, "", 1) ? (const char *)text->data : "";
@@ -537,14 +539,15 @@ bool diagnose_left_call(const struct members *members, uint32_t waiter, int64_t 
     return n > 0;
 }
 
-/* --- why a barrier did not open, for the program (JSON) and for a person (its "message") --------------- */
+/* --- why a barrier did not open, as JSON and as text (its "message")
+ * -------------------------------------- */
 
-/* Both lists are cut: a job of 100,000 ranks whose switch died needs its first ranks named, not 20 MB of
- * them sent to every rank that came. The counts are always whole. */
+/* Both lists are cut: a job of 100,000 ranks whose switch died needs its first ranks named, not 20 MB of them
+ * sent to every member. The counts are always complete. */
 
 enum { LINES_MAX = 16, RANKS_MAX = 256 };
 
-/* Ranks that are members and have not arrived; start with from = 0. Returns world_size at the end. */
+/* Return the next member at or after `from` that has not arrived, starting with 0; world_size at the end. */
 static uint32_t next_missing(const struct barrier *barrier, uint32_t from)
 {
     while (from < barrier->world_size && (!barrier_needs(barrier, from) || barrier_has(barrier, from)))
@@ -599,7 +602,7 @@ static void add_missing(cJSON *o, const struct barrier *barrier, barrier_facts f
     cJSON_AddNumberToObject(o, "missing_count", barrier->members - barrier->arrived);
 }
 
-/* The name goes back as text that JSON can hold; a client compares the bytes it has sent, not this. */
+/* The name is returned as text that JSON can hold; a client compares the bytes it has sent, not this. */
 static void add_name(cJSON *o, struct slice name)
 {
     struct buf text = { 0 };

@@ -1,7 +1,7 @@
 /* rejected.c -- see rejected.h.
  *
- * The first eight bytes show a client's protocol, without parsing: only they are kept, and they are enough, since
- * every known protocol begins with a constant. A wrong guess costs a word in a diagnosis; the connection is closed
+ * The first eight bytes show a client's protocol without parsing. Only they are kept, because every known
+ * protocol begins with a constant. A wrong guess costs a word in a diagnosis; the connection is closed
  * anyway. */
 #include "diagnosis/rejected.h"
 
@@ -17,7 +17,7 @@ enum { TELL_EVERY_MS = 60000 };
 
 /* --- what it speaks --------------------------------------------------------------------------------------- */
 
-/* Four letters tell HTTP's methods; "PRI " is HTTP/2's preface. 16 03 is a TLS handshake record of any
+/* Four letters identify HTTP's methods; "PRI " is HTTP/2's preface. 16 03 is a TLS handshake record of any
  * version. */
 static const struct {
     const char *bytes;
@@ -28,7 +28,7 @@ static const struct {
     { "\x16\x03", REJECT_TLS }, { "SSH-", REJECT_SSH },
 };
 
-/* Our opcodes follow the greeting at once; PyTorch's first request is below 0x80. */
+/* ddprun's opcodes follow the greeting at once; PyTorch's first request is below 0x80. */
 static enum reject_kind greeted_kind(struct slice first)
 {
     enum { GREETING = 5, OURS_FROM = 0x80 };
@@ -37,8 +37,8 @@ static enum reject_kind greeted_kind(struct slice first)
 }
 
 /* An old dialect begins with an opcode and the length of a key. The length has 8 bytes, little endian, and
- * keys are shorter than 65,536, so whatever is kept behind its second byte is 0. Of text or TLS that is
- * never true. */
+ * keys are shorter than 65,536, so all kept bytes after its second one are 0. That never holds for text or
+ * TLS. */
 static bool is_old_request(struct slice first)
 {
     const uint8_t *bytes = first.data;
@@ -48,8 +48,8 @@ static bool is_old_request(struct slice first)
     return bytes[0] < 0x0c;
 }
 
-/* The old dialect comes last: it has no magic, and would claim whatever begins with a small number and
- * zeros. */
+/* The old dialect is checked last, because it has no magic number and would match any small number followed
+ * by zeros. */
 enum reject_kind reject_kind_of(struct slice first)
 {
     const uint8_t *bytes = first.data;
@@ -92,8 +92,8 @@ const char *reject_kind_words(enum reject_kind kind)
 
 /* --- the rows --------------------------------------------------------------------------------------------- */
 
-/* "10.0.0.2" of "10.0.0.2:41234", "[fe80::1]" of "[fe80::1]:41234". Every connection has another port; without it a
- * client that connects each second is one row. */
+/* "10.0.0.2" of "10.0.0.2:41234", "[fe80::1]" of "[fe80::1]:41234". The port is cut, because every connection
+ * has another one. So a client that connects each second is one row. */
 static void put_source(const char *peer, char source[static REJECT_SOURCE_MAX])
 {
     const char *colon = strrchr(peer, ':');
@@ -106,8 +106,8 @@ static bool is_same(const struct reject *a, const struct reject *b)
     return a->kind == b->kind && strcmp(a->source, b->source) == 0 && strcmp(a->job, b->job) == 0;
 }
 
-/* Its row, or a new one, or the one that was not seen for the longest time. All 64 are compared, because rejected
- * clients are rare, and a table by name would have to forget its oldest in the same way. */
+/* Return its row, or a new one, or the one with the oldest last occurrence. All 64 are compared, because
+ * rejected clients are rare. */
 static struct reject *row_for(struct rejects *r, const struct reject *wanted)
 {
     struct reject *oldest = &r->row[0];
@@ -123,9 +123,9 @@ static struct reject *row_for(struct rejects *r, const struct reject *wanted)
     return oldest;
 }
 
-/* The minute is the source's: what it speaks, and for which job, may change from one time to the next. A
- * health check of a balancer knocks every few seconds and must not fill the log. Times are kept one higher,
- * so that 0 can mean "never told". */
+/* The minute belongs to the source, because its protocol and job may change from one time to the next. A
+ * balancer's health check connects every few seconds and must not fill the log. Times are kept one higher, so
+ * that 0 can mean "never logged". */
 static bool is_worth_a_line(struct rejects *r, struct reject *row, uint64_t now_ms)
 {
     for (uint32_t i = 0; i < r->count; i++)
@@ -158,18 +158,18 @@ bool rejects_note(struct rejects *r, const struct reject_facts *what, uint64_t n
 
 /* --- refusals --------------------------------------------------------------------------------------------- */
 
-/* Thirty-two rows, all looked at each time: refusals are few, and a user who has started 1000 nodes with
- * the wrong option learns no more from the thousandth. */
+/* Thirty-two rows, all scanned each time. Rejections are few, and the thousandth node with the same wrong
+ * option adds no information. */
 
-/* An agent that tries again every second is one row. Another code is another mistake of the same process, and gets a
- * second row: the first was fixed. */
+/* An agent that retries every second is one row. Another code is another mistake of the same process and gets
+ * a second row, because the first one was fixed. */
 static bool is_same_node(const struct refusal *row, const struct rdzv_join *join, enum rdzv_refused code)
 {
     return row->code == code && row->node_rank == join->node_rank && row->pid == join->pid &&
            strcmp(row->host, join->host) == 0 && strcmp(row->job, join->job) == 0;
 }
 
-/* A row that is taken from another begins to count anew. */
+/* A replaced row starts to count anew. */
 static struct refusal *row_of_node(struct refusals *r, const struct rdzv_join *join, enum rdzv_refused code)
 {
     struct refusal *oldest = &r->row[0];
@@ -185,7 +185,7 @@ static struct refusal *row_of_node(struct refusals *r, const struct rdzv_join *j
     return oldest;
 }
 
-/* The sentence is the last one: the other node that it names may be another by now. */
+/* The latest sentence is kept, because it may name another node than the earlier ones. */
 void refusals_note(struct refusals *r, const struct rdzv_join *join, const struct rdzv_refusal *why,
                    uint64_t now_ms)
 {
@@ -204,8 +204,8 @@ void refusals_note(struct refusals *r, const struct rdzv_join *join, const struc
 
 /* --- notices ---------------------------------------------------------------------------------------------- */
 
-/* The nodes' findings about themselves, once each: a node that joins again sends the same again, and its row is
- * overwritten. The list is allocated with the first, because most jobs have none. */
+/* The nodes' findings about themselves, once each. A node that joins again sends them again, and its row is
+ * overwritten. The list is allocated with the first finding, because most jobs have none. */
 
 static struct finding *find_notice(const struct notices *n, enum finding_code code, const char *subject)
 {
@@ -220,7 +220,7 @@ bool notices_have(const struct notices *n, enum finding_code code, const char *s
     return find_notice(n, code, subject) != NULL;
 }
 
-/* When it is full the rows are used again in turn: the newest are about the nodes that are here. */
+/* A full list is overwritten in turn, because the newest findings are about present nodes. */
 static struct finding *slot_for(struct notices *n, enum finding_code code, const char *subject)
 {
     struct finding *same = find_notice(n, code, subject);
@@ -235,7 +235,7 @@ static struct finding *slot_for(struct notices *n, enum finding_code code, const
     return &n->list[n->next++ % NOTICES_MAX];
 }
 
-/* It will be shown on terminals. */
+/* The text goes to terminals, so control characters are escaped. */
 static void put_plain(char *to, size_t size, const char *text)
 {
     struct buf out = { 0 };
@@ -244,7 +244,7 @@ static void put_plain(char *to, size_t size, const char *text)
     buf_free(&out);
 }
 
-/* A code that is not in our table has no place in its order, and is not shown. */
+/* A code that this version's table lacks has no place in its order, and is not shown. */
 void notices_add(struct notices *n, const char *code, const char *subject, const char *sentence,
                  const char *advice)
 {

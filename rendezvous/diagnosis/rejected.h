@@ -1,10 +1,10 @@
-/* rejected.h -- records for a diagnosis: rejected connections, refused nodes, and the nodes' findings about
+/* rejected.h -- records for a diagnosis: rejected connections, rejected nodes, and the nodes' findings about
  * themselves.
  *
- * Of connections: the client, its address, and the kind of its first bytes.
+ * A connection's record has its client, its address, and the kind of its first bytes.
  *
- * A port that is open to a network receives more than its job: yesterday's launcher, a browser, a health check, a
- * scanner. For a job that does not start they are evidence ("n7 does connect, but speaks TLS"), so they are kept, a
+ * A port that is open to a network receives more than its job: an old launcher, a browser, a health check, a
+ * scanner. If a job does not start they are evidence ("n7 does connect, but speaks TLS"). So they are kept, a
  * row for each source, kind and job. The oldest row is replaced: a scanner costs 64 rows, not memory. */
 #ifndef RENDEZVOUS_DIAGNOSIS_REJECTED_H
 #define RENDEZVOUS_DIAGNOSIS_REJECTED_H
@@ -15,7 +15,7 @@
 
 #include <stdint.h>
 
-/* kind, its word in JSON, what a person calls it */
+/* kind, its word in JSON, its name for people */
 #define REJECT_KINDS(X)                                              \
     X(SILENT, "silent", "nothing")                                   \
     X(C10D_1, "c10d_1", "the store protocol of PyTorch 1.13 to 2.1") \
@@ -45,12 +45,12 @@ enum {
 struct reject {
     enum reject_kind kind;
     char source[REJECT_SOURCE_MAX];           /* the address, without the port */
-    char job[REJECT_JOB_MAX];                 /* that it asked for, "" = none */
+    char job[REJECT_JOB_MAX];                 /* the requested job, "" = none */
     char why[REJECT_WHY_MAX];                 /* of the last time */
     uint8_t first[REJECT_FIRST_MAX], n_first; /* its first bytes, of the last time */
     uint32_t times;
     uint64_t first_ms, last_ms;
-    uint64_t told_ms; /* when rejects_note said that it should be logged */
+    uint64_t told_ms; /* when rejects_note last requested a log line */
 };
 
 struct rejects {
@@ -59,9 +59,10 @@ struct rejects {
     uint64_t total;
 };
 
-/* The protocol of a connection that begins like this. */
+/* Return the protocol of a connection that begins like this. */
 enum reject_kind reject_kind_of(struct slice first);
-/* Is it what a node speaks that was started wrongly: with torchrun, or through a proxy? Not a port scanner. */
+/* True for protocols of a wrongly started node (with torchrun, or through a proxy), but not of a port
+ * scanner. */
 bool reject_may_be_a_node(enum reject_kind kind);
 const char *reject_kind_word(enum reject_kind kind);
 const char *reject_kind_words(enum reject_kind kind);
@@ -71,19 +72,19 @@ struct reject_facts {
     const char *job;  /* NULL = none was named */
     const char *why;
     struct slice first;
-    bool is_ours; /* it has introduced itself as a part of ddprun */
-    bool is_user; /* it was closed unread, because of its user */
+    bool is_ours; /* it has sent IDENTIFY as a part of ddprun */
+    bool is_user; /* it was closed unread, because of its user id */
 };
 
-/* Count it. True when a line in the log is due: one for each source and minute. */
+/* Count the rejection. True if a log line is due: one for each source and minute. */
 bool rejects_note(struct rejects *r, const struct reject_facts *what, uint64_t now_ms);
 
 /* --- refusals --------------------------------------------------------------------------------------------- */
 
-/* Nodes that were not let into a job: what the connections above are for clients, these are for agents.
+/* Nodes that could not join a job. As the records above are for clients, these are for agents.
  *
- * An agent that is refused prints why and ends. On the other nodes, which wait for it, that is the answer to "why does
- * node 3 not come?", so the last of them are kept, the same one only once. */
+ * A rejected agent prints the reason and exits. On the waiting nodes it answers "why does node 3 not join?".
+ * So the latest ones are kept, each only once. */
 
 enum { REFUSALS_MAX = 32 };
 
@@ -91,13 +92,13 @@ struct refusal {
     enum rdzv_refused code;
     char job[RDZV_TEXT_MAX], host[RDZV_TEXT_MAX], boot_id[RDZV_TEXT_MAX];
     char sentence[3 * RDZV_WORDS_MAX];
-    int32_t node_rank; /* that it asked for, -1 = any */
+    int32_t node_rank; /* the requested one, -1 = any */
     int pid;
     uint32_t times;
     uint64_t first_ms, last_ms;
 };
 
-/* `count` rows, the oldest gives way. Zeroed before first use. */
+/* `count` rows; the oldest is replaced. Zeroed before first use. */
 struct refusals {
     struct refusal row[REFUSALS_MAX];
     uint32_t count;
@@ -108,18 +109,18 @@ void refusals_note(struct refusals *r, const struct rdzv_join *join, const struc
 
 /* --- notices ---------------------------------------------------------------------------------------------- */
 
-/* The nodes' findings about themselves that all nodes should see: limits that are too low, a port that is taken, a
- * neighbour that cannot be reached. The last of them are kept, the same one only once. */
+/* The nodes' findings about themselves that all nodes should see: limits that are too low, a port that is
+ * taken, an unreachable neighbour. The latest ones are kept, each only once. */
 
 enum { NOTICES_MAX = 16 };
 
 /* Zeroed before first use. */
 struct notices {
-    struct finding *list; /* owned; room for NOTICES_MAX once there is one */
-    uint32_t count, next; /* `next`: where the next one goes when there is no more room */
+    struct finding *list; /* owned; allocated with room for NOTICES_MAX */
+    uint32_t count, next; /* `next`: row to replace when the list is full */
 };
 
-/* `code` is that of another version's table, perhaps: one that is not known here is passed over. */
+/* `code` may be from another version's table: an unknown one is ignored. */
 void notices_add(struct notices *n, const char *code, const char *subject, const char *sentence,
                  const char *advice);
 /* `subject` NULL = any. */

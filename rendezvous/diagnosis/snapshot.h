@@ -1,7 +1,7 @@
 /* snapshot.h -- the facts about a job at one moment: the input of diagnose_job and of its text.
  *
- * Plain data, so that a test can write a case down. All durations count back from the moment of the snapshot; all
- * pointers are borrowed from its maker. */
+ * Plain data, so that a test can write a case literally. All durations count back from the moment of the
+ * snapshot; all pointers are borrowed from its maker. */
 #ifndef RENDEZVOUS_SNAPSHOT_H
 #define RENDEZVOUS_SNAPSHOT_H
 
@@ -13,7 +13,7 @@ enum snapshot_phase { PHASE_GATHERING, PHASE_RUNNING, PHASE_STOPPING, PHASE_OVER
 
 struct snapshot_node {
     const char *host, *addr, *boot_id, *version; /* "" = unknown */
-    const char *own; /* what the node takes for its `addr`, which is what the store has seen; "" = unknown */
+    const char *own; /* the node's own view of its address, while `addr` is the store's view; "" = unknown */
     const char *state; /* a word for the table */
     int32_t node_rank; /* -1 = none yet */
     uint32_t first_rank, nproc;
@@ -22,33 +22,34 @@ struct snapshot_node {
     uint64_t joined_ms, heard_ms;
 };
 
-/* A node that was here and is not any more. */
+/* A node that has left. */
 struct snapshot_gone {
     const char *host, *how;
     int32_t node_rank;
     int pid;
-    bool lost, silent; /* else it left by itself; `silent`: nothing was heard, else its connection closed */
-    bool ran;          /* it was a member of the round that runs, or ran last */
+    bool lost, silent; /* else it left by itself; `silent`: its heartbeats stopped, else its connection
+                        * closed */
+    bool ran;          /* a member of the round that runs, or ran last */
     uint64_t stayed_ms, gone_ms;
 };
 
-/* A ddprun that was not let in. */
+/* A ddprun that was rejected. */
 struct snapshot_refused {
     const char *code; /* of the refusal, "NODE_RANK_TAKEN" */
     const char *words;
     const char *host;
-    int32_t node_rank; /* that it asked for, -1 = any */
+    int32_t node_rank; /* the requested one, -1 = any */
     int pid;
     uint32_t times;
     uint64_t ago_ms;
 };
 
-/* Connections from one address that came to nothing. */
+/* Rejected connections from one address. */
 struct snapshot_stranger {
     enum reject_kind kind;
     const char *address; /* without the port */
     const char *bytes;   /* the first ones, printable, quoted when they are text */
-    const char *job;     /* the one it asked for */
+    const char *job;     /* the requested one */
     uint32_t times;
     uint64_t ago_ms;
 };
@@ -64,22 +65,22 @@ struct snapshot_wait {
 
 /* A process that takes part in a PyTorch group or barrier. */
 struct snapshot_claim {
-    int64_t rank;      /* as which; -1 = not known */
-    uint32_t said;     /* 1 + the rank as which it has given its address; 0 = it has given none */
+    int64_t rank;      /* the rank it acts as; -1 = unknown */
+    uint32_t said;     /* 1 + the rank whose address it has published; 0 = none */
     int pid;           /* 0 = not known */
     bool is_ours;      /* it is a worker of this job, */
-    bool is_child;     /* or has been started by one */
+    bool is_child;     /* or its child process */
     const char *host;  /* NULL = not known */
-    const char *owner; /* an agent's words for one that is not ours; "" = none */
+    const char *owner; /* an agent's description of a foreign process; "" = none */
     struct slice address;
 };
 
-/* Something of PyTorch's has more members than ranks. */
+/* A PyTorch group or barrier with more members than ranks. */
 struct snapshot_crowd {
-    struct torch_key key; /* what it is; no kind: processes that have given an address */
-    bool is_double;       /* two are the same rank */
+    struct torch_key key; /* its key; no kind: processes that have published an address */
+    bool is_double;       /* two processes have the same rank */
     uint64_t count;
-    const struct snapshot_claim *claims; /* ours first */
+    const struct snapshot_claim *claims; /* the job's own first */
     uint32_t n;
 };
 
@@ -112,12 +113,12 @@ struct snapshot {
     bool elastic;
     uint32_t min, max; /* nodes; 0 = unknown */
     uint32_t world_size, round;
-    uint32_t returning; /* nodes of the last round that have not joined again, but may */
+    uint32_t returning; /* nodes of the last round that may still join again */
     uint64_t waited_ms; /* in this phase */
-    uint64_t left_ms;   /* until it is given up; UINT64_MAX = never */
-    uint64_t limit_ms;  /* what `knob` is set to; 0 = no limit */
+    uint64_t left_ms;   /* until the wait is given up; UINT64_MAX = never */
+    uint64_t limit_ms;  /* value of `knob`; 0 = no limit */
     const char *knob;   /* "--timeout" */
-    bool is_final;      /* the time is up, or the job has ended */
+    bool is_final;      /* the time has run out, or the job has ended */
     struct snapshot_store store;
     struct snapshot_cause cause;
     struct snapshot_crowd crowd;

@@ -9,8 +9,8 @@
 
 /* --- the list of findings: in the order of the table, and short enough for a screen --------------------- */
 
-/* Return how often a code is in the list, and set its last place: there `more` is counted, so that "and 396 more like
- * this" stands under the last one that is printed. `last` is unchanged when the code is missing. */
+/* Return how often a code is in the list, and set its last place. `more` is counted there, so that "and 396
+ * more like this" follows the last printed one. `last` is unchanged if the code is missing. */
 static uint32_t count_code(const struct diagnosis *d, enum finding_code code, uint32_t *last)
 {
     uint32_t n = 0;
@@ -23,10 +23,10 @@ static uint32_t count_code(const struct diagnosis *d, enum finding_code code, ui
     return n;
 }
 
-/* Insert after all that stand above it in the table; without room, drop the last one. A full list still takes a
- * cause: its end holds the least of the consequences. Of one code only the first DIAGNOSIS_SAME are spelled out, else
- * four hundred missing nodes would push the reason off the screen. Insertion into an array is enough for a dozen
- * rows, and equal codes stay in the order of their numbers. */
+/* Insert after all rows that precede it in the table; without room, drop the last one. A full list still
+ * accepts a cause, because its end holds the least important consequences. Of one code only the first
+ * DIAGNOSIS_SAME are spelled out, because four hundred missing nodes would push the reason off the screen.
+ * Insertion into an array is enough for a dozen rows, and equal codes stay in the order of their numbers. */
 struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code)
 {
     uint32_t last = 0, at = d->n;
@@ -46,8 +46,8 @@ struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code)
     return &d->list[at];
 }
 
-/* For one who has a single question and takes the whole diagnosis for it: two ways to the same finding
- * would in time give two answers. */
+/* For callers with a single question, who run the whole diagnosis for it. Two ways to the same finding would
+ * diverge in time. */
 bool diagnosis_keep(struct diagnosis *d, enum finding_code code)
 {
     uint32_t kept = 0;
@@ -58,15 +58,15 @@ bool diagnosis_keep(struct diagnosis *d, enum finding_code code)
     return kept > 0;
 }
 
-/* Every word is a text of fixed size on the caller's stack: a diagnosis is made when a job fails, and must not fail
- * for lack of memory as well. Longer text is cut, host names shorter than the rest, so that pid and rank after them
- * stay readable. */
+/* Every text has a fixed size on the caller's stack, because a diagnosis is made when a job fails, and must
+ * not fail for lack of memory as well. Longer text is cut, host names shorter than the rest, so that the pid
+ * and rank after them stay readable. */
 
 enum { MOMENT_MS = 1000, HOSTS_SHOWN = 6, RANGES_SHOWN = 8 };
 
 /* --- words ---------------------------------------------------------------------------------------------- */
 
-/* The bytes follow the text: a user who searches a program or a log for the key needs them. */
+/* The key or barrier name follows the text, because users need it to search a program or a log. */
 bool diagnose_put_place(struct slice name, bool is_barrier, struct buf *out)
 {
     struct torch_key key;
@@ -86,8 +86,8 @@ bool diagnose_is_place(struct slice a, bool a_is_barrier, struct slice b, bool b
     return torch_key_read(a, &x) && torch_key_read(b, &y) && torch_key_same_setup(&x, &y);
 }
 
-/* The text gathered in `text`, which is freed. When memory is short the word is shorter, which is better than no
- * finding. */
+/* Copy the text gathered in `text`, and free it. If memory is short the text is shorter, which is better than
+ * no finding. */
 static const char *settle(words out, struct buf *text)
 {
     snprintf(out, WORDS_LEN, "%.*s", (int)text->len, text->data != NULL ? (const char *)text->data : "");
@@ -120,7 +120,8 @@ const char *process(words out, const char *host, int pid)
     return out;
 }
 
-/* Names come from workers and may hold any bytes; text_put escapes them, and cuts before the quote is lost. */
+/* Names are sent by workers and may hold any bytes; text_put escapes them, and cuts before the closing quote
+ * is lost. */
 const char *place(words out, const struct snapshot_wait *wait)
 {
     struct buf text = { 0 };
@@ -128,8 +129,7 @@ const char *place(words out, const struct snapshot_wait *wait)
     return settle(out, &text);
 }
 
-/* "node 3 (n3, pid 77)", and less when less is known: "n3 (pid 77)" for one without a rank, "node 3" for
- * one that was never seen. */
+/* "node 3 (n3, pid 77)"; "n3 (pid 77)" without a known rank, "node 3" for a node that was never seen. */
 const char *node_named(words out, int32_t node_rank, const char *host, int pid)
 {
     struct buf text = { 0 };
@@ -148,7 +148,7 @@ const char *node_words(words out, const struct snapshot_node *node)
     return node_named(out, node->node_rank, node->host, node->pid);
 }
 
-/* A few are enough to see which hosts of the list are not among them. */
+/* A few hosts are enough to see which ones are missing. */
 const char *all_hosts(words out, const struct snapshot *s)
 {
     struct buf text = { 0 };
@@ -161,8 +161,8 @@ const char *all_hosts(words out, const struct snapshot *s)
     return settle(out, &text);
 }
 
-/* Ranges, because nodes are missing in racks: "64-127" suggests a switch, sixty-four numbers hide it. It ends with
- * the eighth range, so a job with every other node missing costs one line. */
+/* Ranges, because nodes fail in racks: "64-127" suggests a switch, sixty-four numbers hide it. The list ends
+ * with the eighth range, so a job with every other node missing costs one line. */
 void put_ranges(struct buf *out, const void *of, uint32_t n, bool (*is)(const void *of, uint32_t i))
 {
     uint32_t shown = 0;
@@ -187,7 +187,7 @@ static bool is_unseen(const void *snapshot, uint32_t node_rank)
     return never_came(s, (int32_t)node_rank);
 }
 
-/* Unlike above, a rank whose node was here and has left counts: it is free for the refused node. */
+/* Unlike above, a rank whose node has left counts, because it is free for the rejected node. */
 static bool is_unclaimed(const void *snapshot, uint32_t node_rank)
 {
     const struct snapshot *s = snapshot;
@@ -214,7 +214,7 @@ const char *unclaimed_ranks(words out, const struct snapshot *s)
     return out;
 }
 
-/* A rank is only known of a client that has introduced itself; PyTorch's cannot, and is counted. */
+/* Only clients that have sent IDENTIFY have a known rank. PyTorch's cannot, and are counted. */
 const char *waiters_of(words out, const struct snapshot_wait *wait)
 {
     if (wait->waiting == 1 && wait->rank != UINT32_MAX)
@@ -252,7 +252,7 @@ static void put_ranks(struct buf *out, const struct snapshot *s, bool (*is)(cons
     put_ranges(out, s, s->n_ranks, is);
 }
 
-/* A client without a vouched rank may be any of those that seem to be missing. */
+/* A client without a vouched rank may be any of the ranks that seem to be missing. */
 const char *absent_ranks(words out, const struct snapshot *s)
 {
     struct buf text = { 0 };
@@ -266,7 +266,7 @@ const char *absent_ranks(words out, const struct snapshot *s)
     return settle(out, &text);
 }
 
-/* By their ranks only when all of them are known: who reads "ranks 0-2" takes it for all. */
+/* Ranks are named only if all of them are known, because readers take "ranks 0-2" as complete. */
 const char *named_waiters(words out, const struct snapshot *s, const struct snapshot_wait *wait)
 {
     struct buf text = { 0 };
@@ -283,8 +283,8 @@ const char *named_waiters(words out, const struct snapshot *s, const struct snap
 
 /* --- questions ------------------------------------------------------------------------------------------ */
 
-/* A world may have 16,384 nodes, and each of its ranks is asked for. Hence by halves: monitor.c has sorted
- * them by their rank. Nodes without a rank (-1) stand in front and are never asked for. */
+/* A world may have 16,384 nodes, and each of its ranks is looked up. So this is a binary search: monitor.c
+ * has sorted the nodes by rank. Nodes without a rank (-1) come first and are never searched for. */
 const struct snapshot_node *node_with_rank(const struct snapshot *s, int32_t node_rank)
 {
     uint32_t low = 0, high = s->n_nodes;
@@ -300,8 +300,8 @@ const struct snapshot_node *node_with_rank(const struct snapshot *s, int32_t nod
     return NULL;
 }
 
-/* Has it been here and gone again?
- * The last 32 that have gone, in a line: a search would save nothing. */
+/* Check whether the node has joined and left again. `gone` has at most 32 rows, so a linear scan is
+ * enough. */
 static bool node_was_here(const struct snapshot *s, int32_t node_rank)
 {
     for (uint32_t i = 0; i < s->n_gone; i++)
@@ -310,7 +310,7 @@ static bool node_was_here(const struct snapshot *s, int32_t node_rank)
     return false;
 }
 
-/* By its process: it was refused, has fixed its rules, and asked again. */
+/* Compared by process: it was rejected, has changed its parameters, and joined. */
 bool came_in_later(const struct snapshot *s, const struct snapshot_refused *r)
 {
     for (uint32_t i = 0; i < s->n_nodes; i++)
@@ -319,7 +319,7 @@ bool came_in_later(const struct snapshot *s, const struct snapshot_refused *r)
     return false;
 }
 
-/* The node was let in after `ago_ms`, and has gone since. */
+/* True if the node has left less than `ago_ms` ago. */
 static bool was_here_since(const struct snapshot *s, int32_t node_rank, uint64_t ago_ms)
 {
     for (uint32_t i = 0; i < s->n_gone; i++)
@@ -352,8 +352,8 @@ uint32_t members_of(const struct snapshot *s)
     return n;
 }
 
-/* Where most of the ranks wait, for longer than a moment: a healthy job is always in some barrier, its
- * ranks a few milliseconds apart. */
+/* The place where most of the ranks wait, for longer than a moment. A healthy job is always in some barrier,
+ * with its ranks a few milliseconds apart. */
 const struct snapshot_wait *main_wait(const struct snapshot *s)
 {
     const struct snapshot_wait *most = NULL;
@@ -374,19 +374,19 @@ bool waits_in(const struct rank_facts *rank, const struct snapshot_wait *wait)
 
 /* --- screen ----------------------------------------------------------------------------------------------- */
 
-/*     job 'k3': 1 of 2 nodes is here after 62.0 s; giving up in 13 min (--timeout is 900 s)
+/* job 'k3': 1 of 2 nodes is here after 62.0 s; giving up in 13 min (--timeout is 900 s)
  *       NODE  HOST  ADDRESS    PID  WORKERS     SINCE  STATE
  *          0  n0    10.9.0.1   411        4    62.0 s  waits
- *          1  -     -            -        -         -  has not come
- *       error    node 1 has not come: ...  [NODE_MISSING]
- *         try    is ddprun started there ...
+ *          1  -     -            -        -         -  ...
+ *       error    node 1 has not joined within 62.0 s  [NODE_MISSING]
+ *         try    check that ddprun runs there ...
  *
- * Printed once, where the store is, and sent as text: all users then read the same text, and a terminal needs no
- * table. Rows are cut to the size of a screen; the counts are whole. */
+ * Formatted once, in the store, and sent as text. So all users read the same text, and a terminal needs no
+ * table. Rows are cut to the size of a screen; the counts are complete. */
 
 /* --- the headline --------------------------------------------------------------------------------------- */
 
-/* The headline: "1 of 2 nodes is here", "1 of at least 2 nodes is here", or that none is. */
+/* The headline: "1 of 2 nodes is here", "1 of at least 2 nodes is here", or that no node is. */
 static bool put_who_is_here(const struct snapshot *s, struct buf *out)
 {
     if (s->max == 0)
@@ -396,7 +396,7 @@ static bool put_who_is_here(const struct snapshot *s, struct buf *out)
                       s->max == 1 ? "" : "s", s->n_nodes == 1 ? "is" : "are");
 }
 
-/* With the name of the option: who reads it wants to know how long it goes on, and how to change that. */
+/* With the name of the option, so that users know how long the wait lasts and how to change it. */
 static bool put_limit(const struct snapshot *s, struct buf *out)
 {
     words left;
@@ -452,13 +452,13 @@ static bool put_headline(const struct snapshot *s, struct buf *out)
 
 /* --- the nodes ------------------------------------------------------------------------------------------ */
 
-/* A column is never empty, so that a line can be cut into words by a script. */
+/* A column is never empty, so that a script can split a line into words. */
 static const char *or_dash(const char *text)
 {
     return text[0] != '\0' ? text : "-";
 }
 
-/* Widths for usual values (IPv4, 16 letters of host); a longer address shifts its line only. */
+/* Widths for usual values (IPv4, 16 letters of host); a longer address shifts its own line only. */
 static bool put_row(struct buf *out, const char *rank, const char *host, const char *addr, const char *pid,
                     const char *workers, const char *since, const char *state)
 {
@@ -475,7 +475,7 @@ static bool put_node(struct buf *out, const struct snapshot_node *node)
                    number(workers, node->nproc), duration(since, node->joined_ms), node->state);
 }
 
-/* The finding has the host and the end of a lost node; a refused one must be searched now. */
+/* The finding has the host and the end of a lost node; a rejected node is searched for here. */
 static bool put_gone_state(const struct snapshot *s, uint32_t rank, struct buf *out)
 {
     words text, pid;
@@ -487,8 +487,8 @@ static bool put_gone_state(const struct snapshot *s, uint32_t rank, struct buf *
                    node_was_here(s, (int32_t)rank) ? "was here and is gone" : "has not come");
 }
 
-/* Static jobs know who is missing. The rows are few and the rest is a number; ranges of ranks are in the
- * finding. */
+/* Static jobs know which nodes are missing. A few rows are printed and the rest is a number; ranges of ranks
+ * are in the finding. */
 static bool put_missing(const struct snapshot *s, struct buf *out)
 {
     uint32_t shown = 0, missing = 0;
@@ -519,7 +519,7 @@ static bool put_nodes(const struct snapshot *s, struct buf *out)
 
 /* --- the findings --------------------------------------------------------------------------------------- */
 
-/* An advice that would be repeated by the next finding waits for that one. */
+/* An advice that the next finding repeats is printed there only. */
 static bool advice_is_due(const struct diagnosis *d, uint32_t i)
 {
     return i + 1 == d->n || d->list[i + 1].code != d->list[i].code ||
@@ -536,7 +536,7 @@ static bool put_finding(const struct diagnosis *d, uint32_t i, struct buf *out)
     return ok && (!advice_is_due(d, i) || buf_printf(out, "\n    try    %s", f->advice));
 }
 
-/* Names come from other machines. Over everything at once: no row can be forgotten. */
+/* Names are sent by other hosts. The whole text is disarmed at once, so that no row is forgotten. */
 static void disarm(struct buf *out, size_t from)
 {
     if (out->len > from)
@@ -551,8 +551,8 @@ static bool put_findings(const struct diagnosis *d, struct buf *out)
     return ok;
 }
 
-/* Nodes join within seconds of each other, so there is no finding about them at first: "node 1", "at least 2 more
- * nodes", or "" when none is expected. */
+/* Nodes join within seconds of each other, so they have no finding at first. The text is "node 1", "at least
+ * 2 more nodes", or "" if no node is expected. */
 static const char *awaited(words out, const struct snapshot *s)
 {
     words nodes;
@@ -589,8 +589,8 @@ bool screen_put(const struct snapshot *s, const struct diagnosis *d, struct buf 
     return ok;
 }
 
-/* The headline and some findings, when an earlier report had all others: `before` of them are unchanged. The table of
- * nodes is not repeated, because findings and counts show the changes. */
+/* The headline and some findings, after an earlier report had all others: `before` of them are unchanged. The
+ * table of nodes is not repeated, because findings and counts show the changes. */
 static bool put_news(const struct snapshot *s, const struct diagnosis *news, uint32_t before, struct buf *out)
 {
     const size_t from = out->len;
@@ -601,7 +601,7 @@ static bool put_news(const struct snapshot *s, const struct diagnosis *news, uin
     return ok;
 }
 
-/* As text and as code: programs go by the code, whose sentence may be worded better one day. */
+/* As text and as code: programs use the code, because the wording of a sentence may change. */
 static cJSON *finding_json(const struct finding *f)
 {
     cJSON *o = cJSON_CreateObject();
@@ -640,7 +640,7 @@ static bool add_text(cJSON *o, struct buf *text)
     return ok;
 }
 
-/* Both forms go out, the text for people and the findings for programs: made of one snapshot, they cannot
+/* Text for people and findings for programs are both sent. They are made of one snapshot, so they cannot
  * differ. */
 bool screen_add(cJSON *o, const struct snapshot *s, const struct diagnosis *d)
 {

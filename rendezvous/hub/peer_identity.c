@@ -1,17 +1,18 @@
-/* peer_identity.c -- the process behind a plain c10d connection.
+/* peer_identity.c -- finds the process of a plain c10d connection.
  *
- * PyTorch's client cannot introduce itself. At its first request for a key the hub asks the agents at the client's
- * address once (`who`); the agent whose process it is answers `vouch`. From then on the session counts as that rank's
- * in every diagnosis; its rights do not change.
+ * PyTorch's client cannot send IDENTIFY. At its first request for a key the hub asks the agents at the
+ * client's address once (`who`). The agent that owns the process answers `vouch`. From then on the session
+ * counts as that rank's in every diagnosis; its rights do not change.
  *
  *     plain client --SET--> hub --who--> agent (sock_diag: whose socket is that?) --vouch rank, pid--> hub
  *
- * Where several jobs are served, the client's job is unknown too. Then its bytes are held, up to HELD_MAX, until an
- * agent vouches for it, at most HOLD_MS; after that the only job with an agent at its address is used.
+ * If the hub serves several jobs, the client's job is unknown too. Then its bytes are held, up to HELD_MAX,
+ * until an agent vouches for it, at most HOLD_MS. After that the only job with an agent at its address is
+ * used.
  *
- * On the store's host the kernel names the user of both connections, and an agent vouches for its own user's only. On
- * other hosts the agent's word is the only source: if agents of several jobs share an address, a claim counts after
- * CLAIM_MS without a second one. Two claims close the connection. */
+ * On the store's host the kernel names the user of both connections, and an agent vouches for its own user's
+ * only. On other hosts the agent's answer is the only source. If agents of several jobs share an address, a
+ * claim counts after CLAIM_MS without a second one. Two claims close the connection. */
 #include "hub/messages.h"
 #include "hub/session.h"
 
@@ -19,29 +20,31 @@
 
 enum { HOLD_MS = 3000, CLAIM_MS = 300, HELD_MAX = 1 << 20, ADDRESS_MAX = ENDPOINT_TEXT_MAX };
 
-/* --- who is at an address --------------------------------------------------------------------------------- */
+/* --- agents at an address
+ * ---------------------------------------------------------------------------------- */
 
 static bool users_are_known(const struct session *agent, const struct session *s)
 {
     return agent->uid != SESSION_NO_UID && s->uid != SESSION_NO_UID;
 }
 
-/* By address, since the kernel's answer to "whose socket is that?" is only true on the machine that has it. Behind a
- * NAT several machines share one; all of them are asked, and one knows. Root's agent may have workers of any user. */
+/* Agents are matched by address, because the kernel's answer to "whose socket is that?" is only true on the
+ * socket's host. Several hosts share an address with NAT; then all their agents are asked, and one of them
+ * knows. Root's agent may have workers of any user. */
 static bool is_at_its_address(const struct session *agent, const struct session *s)
 {
     return (!users_are_known(agent, s) || agent->uid == s->uid || agent->uid == 0) &&
            slice_equal(session_address(agent), session_address(s));
 }
 
-/* An agent of the session's job, or of any as long as that is not known. */
+/* True for agents of the session's job, or for all agents while its job is unknown. */
 static bool may_know(const struct session *agent, const struct session *s)
 {
     return (s->job == NULL || s->job == agent->job) && is_at_its_address(agent, s);
 }
 
-/* The next agent that may know it; NULL = no more. Looked up and not searched: a world of thousands of nodes has ten times
- * as many such connections. */
+/* Return the next agent that may know the connection; NULL = no more. A table avoids a search, because a
+ * world of thousands of nodes has ten times as many such connections. */
 static struct session *next_agent(const struct hub *hub, const struct session *s, const struct session *after)
 {
     const struct slice address = session_address(s);
@@ -55,10 +58,11 @@ static struct session *next_agent(const struct hub *hub, const struct session *s
     return NULL;
 }
 
-/* --- who? ------------------------------------------------------------------------------------------------- */
+/* --- who
+ * --------------------------------------------------------------------------------------------------- */
 
-/* Once for a connection: its owner does not change, and an agent that did not know will not know later.
- * `store` goes along because a socket is named by both of its ends. */
+/* Once for a connection, because its owner does not change, and an agent that did not know it will not know
+ * it later. `store` is sent too, because a socket is named by both of its ends. */
 static void ask(struct hub *hub, struct session *s, bool for_owner)
 {
     char here[ADDRESS_MAX] = "";
@@ -72,7 +76,7 @@ static void ask(struct hub *hub, struct session *s, bool for_owner)
     cJSON_Delete(o);
 }
 
-/* Every request of a plain client passes here, so rarely used state is kept apart. */
+/* Every request of a plain client passes here, so rarely used state is stored elsewhere. */
 void peer_ask(struct hub *hub, struct session *s)
 {
     if (s->role == ROLE_PLAIN && !s->was_asked_for && hub->agents.count > 0)
@@ -90,8 +94,8 @@ bool peer_ask_owner(struct hub *hub, struct session *s)
 
 /* --- held ------------------------------------------------------------------------------------------------- */
 
-/* It leaves the line of unfinished requests, whose time-out would close it, for one that has a time of its
- * own. */
+/* The session moves from the list of unfinished requests, whose time-out would close it, to a list with
+ * another time-out. */
 bool peer_hold(struct hub *hub, struct session *s)
 {
     s->is_held = true;
@@ -102,7 +106,7 @@ bool peer_hold(struct hub *hub, struct session *s)
     return true;
 }
 
-/* A client that is not known yet must not fill the memory of jobs that are. */
+/* A client without a known job must not fill the memory of known jobs. */
 bool peer_holds(struct hub *hub, const struct session *s)
 {
     if (s->in.len <= HELD_MAX)
@@ -146,7 +150,7 @@ static void release(struct session *s, struct job *job)
     list_insert(&hub->peers.released, &s->midway);
 }
 
-/* It is the job's unless another one claims it within CLAIM_MS. */
+/* The session belongs to the job unless another job claims it within CLAIM_MS. */
 static void claim(struct session *s, struct job *job)
 {
     struct hub *hub = job->hub;
@@ -158,7 +162,7 @@ static void claim(struct session *s, struct job *job)
     list_insert(&hub->peers.claimed, &s->midway);
 }
 
-/* The only job with an agent at its address, or NULL. */
+/* Return the only job with an agent at its address, or NULL. */
 static struct job *job_at_its_address(const struct hub *hub, const struct session *s)
 {
     struct job *job = NULL;
@@ -170,8 +174,8 @@ static struct job *job_at_its_address(const struct hub *hub, const struct sessio
     return job;
 }
 
-/* A guess only where there is nothing to choose: bytes in the wrong job would be worse than a client that
- * is turned away and says why. */
+/* The hub guesses only if a single job is possible, because bytes in the wrong job are worse than a rejected
+ * client with a clear error. */
 static void give_up_waiting(struct hub *hub, struct session *s)
 {
     char why[128];
@@ -186,7 +190,8 @@ static void give_up_waiting(struct hub *hub, struct session *s)
     session_reject(hub, s, why);
 }
 
-/* Each line is in the order of coming and all in it have the same time, so its first is the next to be late. */
+/* Each list is in order of arrival and all its entries have the same time-out, so the first one expires
+ * first. */
 void peer_tick(struct hub *hub)
 {
     while (claimed_deadline(hub) <= hub->now_ms) {
@@ -199,14 +204,15 @@ void peer_tick(struct hub *hub)
 
 /* --- vouch ------------------------------------------------------------------------------------------------ */
 
-/* The agent goes on after this: the connection may have introduced itself while the claim was on its way. */
+/* The agent continues after a rejection, because the connection may have sent IDENTIFY while the claim was on
+ * its way. */
 static bool refuse_claim(cJSON *answer)
 {
     message_add_refusal(&(struct message_refusal){ .code = "VOUCH_REFUSED" }, answer);
     return false;
 }
 
-/* Has an agent of another job claimed it, and is there no kernel to decide? */
+/* True if an agent of another job has claimed the session, and the kernel cannot decide. */
 static bool is_claimed_elsewhere(const struct session *agent, const struct session *s)
 {
     return s->role == ROLE_PLAIN && s->job != NULL && s->job != agent->job && s->pid != 0 &&
@@ -223,7 +229,7 @@ static void reject_claimed_twice(struct hub *hub, const struct session *agent, s
     session_reject(hub, s, why);
 }
 
-/* The job is certain if it is settled, if a kernel decides, or if no other job has an agent there. */
+/* The job is certain if it is settled, if the kernel decides, or if no other job has an agent there. */
 static bool is_certain(const struct hub *hub, const struct session *agent, const struct session *s)
 {
     if (s->job != NULL)
@@ -231,8 +237,7 @@ static bool is_certain(const struct hub *hub, const struct session *agent, const
     return users_are_known(agent, s) || job_at_its_address(hub, s) != NULL;
 }
 
-/* An agent vouches only for connections that it was or could have been asked for, and only for ranks of its own node.
- * A connection that has closed meanwhile is no error. */
+/* An agent vouches only for connections of its job, address and user, and only for ranks of its node. */
 static bool may_vouch(struct hub *hub, const struct session *agent, const struct session *s, int64_t rank)
 {
     if (s->role != ROLE_PLAIN || !may_know(agent, s) || !(s->is_held || is_certain(hub, agent, s)))
@@ -245,8 +250,9 @@ static bool may_vouch(struct hub *hub, const struct session *agent, const struct
     return false;
 }
 
-/* The era separates connections of an earlier attempt, whose rank would be another process's. The session enters the
- * job before it gets its rank, so that its held bytes are handled for the right job. */
+/* A connection that has closed meanwhile is no error. The era separates connections of an earlier attempt,
+ * whose rank now belongs to another process. The session enters the job before it gets its rank, so that its
+ * held bytes go to the right job. */
 bool control_vouch(struct hub *hub, struct session *agent, const union message *m, cJSON *answer)
 {
     const int64_t conn = m->vouch.conn, rank = m->vouch.rank, pid = m->vouch.pid;
@@ -277,7 +283,8 @@ bool control_vouch(struct hub *hub, struct session *agent, const union message *
 
 /* --- owner ------------------------------------------------------------------------------------------------ */
 
-/* Several agents of one machine may see the same process: the first word counts, and a worker's agent has the last. */
+/* Several agents of one host may see the same process. The first description is kept, until the worker's
+ * agent vouches. */
 static void note_owner(const struct session *agent, struct session *s, int pid, const char *words)
 {
     struct rdzv_node_facts node;
@@ -292,7 +299,8 @@ static void note_owner(const struct session *agent, struct session *s, int pid, 
         buf_free(&text);
 }
 
-/* Users see this text, and names come from other machines: text.c removes the bytes that a terminal would execute. */
+/* Users see this text, and names are sent by other hosts; text.c replaces the bytes that a terminal would
+ * execute. */
 bool control_owner(struct hub *hub, struct session *agent, const union message *m, cJSON *answer)
 {
     (void)answer;

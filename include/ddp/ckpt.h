@@ -1,14 +1,13 @@
 /* ckpt.h -- a checkpoint is written whole or not at all.
  *
  * Two forms. ddp_ckpt_save and _load: one file, written before the call returns. ddp_ckpts: a directory of
- * checkpoints, one per saved step, written by a thread of its own while training goes on; old ones are
- * removed, damaged ones passed over. In both a block is whole, never a rank's part, so a run may go on
- * with any number of ranks.
+ * checkpoints, one per saved step, which a separate thread writes while training continues; old ones are
+ * removed, damaged ones skipped. In both a block is whole, never a rank's part, so a run may continue with
+ * any number of ranks.
  *
- * The single file holds named blocks of bytes, each with its length and CRC-32, and a CRC-32 of the
- * header. It is written under a temporary name, flushed to the disk (fsync of file and directory) and
- * renamed, so a crash or a full disk leaves the previous one untouched. Only one rank writes; the caller
- * decides which. */
+ * The single file holds named blocks of bytes, each with its length and CRC-32, and a CRC-32 of the header.
+ * It is written under a temporary name, flushed to the disk (fsync of file and directory) and renamed. So a
+ * crash or a full disk leaves the previous file untouched. Only one rank writes; the caller chooses it. */
 #ifndef DDP_CKPT_H
 #define DDP_CKPT_H
 
@@ -23,11 +22,11 @@ extern "C" {
 
 typedef struct ddp_ckpt_block {
     const char *name; /* at most 63 bytes, unique in the file */
-    void *data;       /* read on save, overwritten on load; yours */
+    void *data;       /* read on save, overwritten on load; owned by the caller */
     size_t bytes;
 } ddp_ckpt_block;
 
-/* Write `blocks` to `path`. DDP_ERR_IO names path, operation and errno; nothing is left of it then. */
+/* Write `blocks` to `path`. DDP_ERR_IO names path, operation and errno; no partial file is left then. */
 DDP_API ddp_status ddp_ckpt_save(const char *path, const ddp_ckpt_block *blocks, size_t n,
                                  struct ddp_err *err);
 
@@ -36,13 +35,13 @@ DDP_API ddp_status ddp_ckpt_save(const char *path, const ddp_ckpt_block *blocks,
 DDP_API ddp_status ddp_ckpt_load(const char *path, const ddp_ckpt_block *blocks, size_t n,
                                  struct ddp_err *err);
 
-/* Write any other file the same way: under its name it is whole, or what it was before. */
+/* Write any other file the same way: `path` has either the whole new content or the old one. */
 DDP_API ddp_status ddp_file_replace(const char *path, const void *data, size_t len, struct ddp_err *err);
 
 /* --- a directory of checkpoints -------------------------------------------------------------------
  *
- *     DIR/step-00001200/manifest.json     what is in it, with CRC-32C of every block and of itself (worker/checkpoint/manifest.h)
- *     DIR/step-00001200/tensors.bin       the blocks, one behind the other
+ *     DIR/step-00001200/manifest.json     list of the blocks, with CRC-32C of each and of itself (worker/checkpoint/manifest.h)
+ *     DIR/step-00001200/tensors.bin       the blocks, concatenated
  *
  *     one rank writes:   ddp_ckpts_open(&options, &ckpts, &err)
  *                        ddp_ckpts_save(ckpts, &point, blocks, n, &err)         now and then
@@ -50,11 +49,11 @@ DDP_API ddp_status ddp_file_replace(const char *path, const void *data, size_t l
  *     all ranks resume:  ddp_ckpts_resume(ckpts, world, blocks, n, &point, &found)
  *                        ddp_sampler_resume(sampler, point.epoch, point.samples)
  *
- * A checkpoint is made under a name that begins with a dot, flushed to the disk, and renamed. kill -9, a
- * full disk or a power cut leave the ones before as they were, and what is left over is removed by the
- * next save. One writer per directory. */
+ * A checkpoint is made under a name that begins with a dot, flushed to the disk, and renamed. After kill -9,
+ * a full disk or a power cut the earlier checkpoints are unchanged, and the next save removes the rest. One
+ * writer per directory. */
 
-/* Where a run stands. name, meaning; whole numbers up to 10^15 */
+/* The position of a run. name, meaning; whole numbers up to 10^15 */
 #define DDP_CKPT_POINT_LIST(X)                                            \
     X(step, "updates done")                                               \
     X(epoch, "epochs done")                                               \
@@ -74,13 +73,14 @@ typedef void ddp_ckpt_warn(void *user, const char *words);
 
 typedef struct ddp_ckpts_options {
     size_t size;         /* sizeof, set by the INIT macro */
-    const char *dir;     /* copied; made by the first save when it is missing (not its parents) */
-    unsigned keep_last;  /* so many of the newest stay, 0 = 3 */
-    uint64_t keep_every; /* those of a step that is a multiple of this are never removed; 0 = none */
-    size_t max_bytes;    /* largest copy to make, 0 = any; what is larger is written before save returns */
+    const char *dir;     /* copied; the first save creates it if it is missing (not its parents) */
+    unsigned keep_last;  /* number of the newest that are kept, 0 = 3 */
+    uint64_t keep_every; /* checkpoints of multiples of this step are never removed; 0 = none */
+    size_t max_bytes;    /* largest copy to make, 0 = any; larger checkpoints are written before save
+                          * returns */
     uint32_t timeout_ms; /* how long a call waits for the writer, 0 = 600 000 */
     ddp_ckpt_warn
-        *warn; /* receives warnings: checkpoints that are passed over or cannot be removed. NULL = none */
+        *warn; /* receives warnings: checkpoints that are skipped or cannot be removed. NULL = none */
     void *user;
 } ddp_ckpts_options;
 
@@ -89,38 +89,39 @@ typedef struct ddp_ckpts_options {
         sizeof(ddp_ckpts_options), NULL, 0, 0, 0, 0, NULL, NULL \
     }
 
-/* Nothing is read, written or started yet. DDP_OK: *out is yours until ddp_ckpts_close. Calls on one
- * handle come from one thread at a time. */
+/* Create a handle; it reads, writes and starts nothing yet. DDP_OK: the caller owns *out until
+ * ddp_ckpts_close. One thread at a time may use a handle. */
 DDP_API ddp_status ddp_ckpts_open(const ddp_ckpts_options *options, ddp_ckpts **out, struct ddp_err *err);
 
-/* Copy the blocks, let the thread write them as step point->step, and return; then remove what need not be
- * kept. An earlier checkpoint of the same step is replaced. There is one copy at most: while the one
- * before is still being written, this waits for it. If that one failed, its error is returned and *this
- * one is not taken*: call again when you want to go on. */
+/* Copy the blocks, let the thread write them as step point->step, and return; the thread then removes old
+ * checkpoints. An earlier checkpoint of the same step is replaced. At most one copy exists: while the
+ * previous one is still being written, this call waits for it. If that one failed, its error is returned and
+ * *this one is not taken*; call again to continue. */
 DDP_API ddp_status ddp_ckpts_save(ddp_ckpts *ckpts, const ddp_ckpt_point *point, const ddp_ckpt_block *blocks,
                                   size_t n, struct ddp_err *err);
 
-/* Until all that was saved is on the disk. The error of the last save, once; or DDP_ERR_TIMEOUT: it is
- * still being written. */
+/* Wait until all saved checkpoints are on the disk. Return the error of the last save, once; or
+ * DDP_ERR_TIMEOUT: it is still being written. */
 DDP_API ddp_status ddp_ckpts_wait(ddp_ckpts *ckpts, struct ddp_err *err);
 
-/* Fill the blocks (in any order; all that are in the checkpoint) from the newest one that is whole; *found = 0: the
- * directory has no checkpoint, and blocks and *point are unchanged. Damaged ones are passed over with a warning,
- * nothing of them is removed; if all are, DDP_ERR_CORRUPT says what is wrong with the newest. DDP_ERR_MISMATCH: other
- * names or sizes, both named. DDP_ERR_UNSUPPORTED: written by a later version. DDP_ERR_IO: the system cannot read one
- * (its rights, the disk); no older one is taken for it. Every byte is checked before the first block is touched. */
+/* Fill the blocks (in any order; all that are in the checkpoint) from the newest one that is whole. *found =
+ * 0: the directory has no checkpoint, and blocks and *point are unchanged. Damaged ones are skipped with a
+ * warning and kept; if all are damaged, DDP_ERR_CORRUPT describes the newest. DDP_ERR_MISMATCH: other names
+ * or sizes, both named. DDP_ERR_UNSUPPORTED: written by a later version. DDP_ERR_IO: the system cannot read
+ * one (its rights, the disk); an older one does not replace it. Every byte is checked before the first block
+ * is written. */
 DDP_API ddp_status ddp_ckpts_load(ddp_ckpts *ckpts, const ddp_ckpt_block *blocks, size_t n,
                                   ddp_ckpt_point *point, int *found, struct ddp_err *err);
 
-/* Collective. Rank 0 loads (its `ckpts`; NULL on the others), all ranks get blocks, point and found from
+/* Collective. Rank 0 loads (its `ckpts`; NULL on the others), and all ranks get blocks, point and found from
  * it, or its error. Every rank passes blocks of the same sizes in the same order. The others wait while rank
- * 0 reads: that must fit in the step's time-out (ddp_options), as each broadcast of a block must. Words in
- * ddp_last_error(). */
+ * 0 reads; that must fit in the step's time-out (ddp_options), as each broadcast of a block must.
+ * ddp_last_error() returns the text of an error. */
 DDP_API ddp_status ddp_ckpts_resume(ddp_ckpts *ckpts, ddp_group *group, const ddp_ckpt_block *blocks,
                                     size_t n, ddp_ckpt_point *point, int *found);
 
-/* Wait, then free everything, also when the last save failed (its error is returned). DDP_ERR_TIMEOUT: the
- * disk hangs, and nothing is freed. NULL is allowed. */
+/* Wait, then free everything, also if the last save failed (its error is returned). DDP_ERR_TIMEOUT: the disk
+ * hangs, and nothing is freed. NULL is allowed. */
 DDP_API ddp_status ddp_ckpts_close(ddp_ckpts *ckpts, struct ddp_err *err);
 
 #ifdef __cplusplus

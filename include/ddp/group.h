@@ -1,26 +1,27 @@
 /* group.h -- collectives.
  *
- * Every rank of a group calls the same collectives in the same order with the same sizes, types and operations; a
- * difference is found and reported as DDP_ERR_MISMATCH with both calls. Results are the same bits on every rank and
- * in every run: values are combined in the fixed binary tree ((x0+x1)+(x2+x3))+..., f16 and bf16 in f32 with one
- * rounding at the end; how many hosts the ranks are on makes no difference to the bits. A peer that dies frees every
- * waiter within a second with DDP_ERR_PEER_LOST, which names it, also on other hosts.
+ * Every rank of a group calls the same collectives in the same order with the same sizes, types and
+ * operations. A difference is detected and reported as DDP_ERR_MISMATCH with both calls. Results are the same
+ * bits on every rank and in every run: values are combined in the fixed binary tree ((x0+x1)+(x2+x3))+...,
+ * f16 and bf16 in f32 with one rounding at the end. The number of hosts does not change the bits. If a peer
+ * dies, every waiter returns within a second with DDP_ERR_PEER_LOST, which names the peer, also on other
+ * hosts.
  *
  * Without a device `stream` is NULL, and a call is finished when it returns.
  *
- * A group with a device (ddp_options.device) takes buffers in the host's memory, for which all of the above holds,
- * and in the device's: both of a call in the same kind of memory, on all ranks alike. `stream` is a cudaStream_t
- * (NULL = the default one): the call begins when that stream gets to it, and runs on a stream of the library, so the
- * program's goes on.
+ * A group with a device (ddp_options.device) takes buffers in the host's memory, for which all of the above
+ * holds, and in the device's. Both buffers of a call are in the same kind of memory, on all ranks alike.
+ * `stream` is a cudaStream_t (NULL = the default one). The call begins when that stream reaches it, and runs
+ * on a stream of the library, so the program's stream continues.
  *
- *     work NULL     what is put on `stream` afterwards waits for the call
- *     *work         ddp_work_wait() does that later: gradients are reduced while the backward pass goes on
+ *     work NULL     later operations on `stream` wait for the call
+ *     *work         ddp_work_wait() does that later: gradients are reduced while the backward pass continues
  *
- * In both cases the host waits for nothing. Buffers must live until the call is done. A failure on the way (a
- * time-out, a rank that dies, an error of NCCL) ends the call on the GPU, so that no stream waits without end; the
- * next call of the group returns the error. Device values are combined by NCCL in its own order: equal on all ranks,
- * not the bits of the cpu backend. Backend "cpu" with a device finishes inside the call, with the bits of the cpu
- * backend. A call makes the device of the group that of its thread. */
+ * In both cases the host does not wait. Buffers must live until the call is done. A failure on the way (a
+ * time-out, a rank that dies, an error of NCCL) ends the call on the GPU, so that no stream waits forever;
+ * the next call of the group returns the error. Device values are combined by NCCL in NCCL's order: equal on
+ * all ranks, but not the bits of the cpu backend. Backend "cpu" with a device finishes inside the call, with
+ * the bits of the cpu backend. A call makes the device of the group the current one of its thread. */
 #ifndef DDP_GROUP_H
 #define DDP_GROUP_H
 
@@ -70,22 +71,23 @@ DDP_API size_t ddp_dtype_size(ddp_dtype dtype);      /* bytes; 0 for a value tha
 DDP_API const char *ddp_dtype_name(ddp_dtype dtype); /* "f32" */
 DDP_API const char *ddp_op_name(ddp_op op);          /* "sum" */
 
-/* All ranks. Belongs to the context; NULL of a ctx that is NULL. */
+/* Return the group of all ranks. It belongs to the context; NULL for a NULL ctx. */
 DDP_API ddp_group *ddp_world(ddp_ctx *ctx);
 
-/* With a device: zeroed memory of the device. Else memory that all ranks of the host can see, zeroed, 256-byte aligned:
- * collectives on it copy nothing inside a host.
- * Collective: every rank asks for the same number of bytes and gets a block of its own. Freed by
- * ddp_shared_free (collective, too) or by ddp_finalize. It lives in memory files without a name: nothing
- * stays behind, however the job ends. */
+/* With a device: zeroed memory of the device. Otherwise zeroed, 256-byte aligned memory that all ranks of the
+ * host share; collectives on it copy nothing inside a host.
+ *
+ * Collective: every rank requests the same number of bytes and gets a separate block. ddp_shared_free
+ * (collective, too) or ddp_finalize frees it. It lives in memory files without a name, so nothing remains,
+ * however the job ends. */
 DDP_API ddp_status ddp_shared_alloc(ddp_group *group, size_t bytes, void **out);
 DDP_API ddp_status ddp_shared_free(ddp_group *group, void *block);
 
-/* Copy between any memory of the host and of the group's device, behind what is on `stream`; done when it returns. Without a
- * device a memmove. Not collective. */
+/* Copy between any memory of the host and of the group's device, after the operations on `stream`; done when
+ * it returns. Without a device a memmove. Not collective. */
 DDP_API ddp_status ddp_copy(ddp_group *group, void *to, const void *from, size_t bytes, void *stream);
 
-/* Counts are elements. `in` == `out` (in place) is allowed where both are given with equal sizes. */
+/* Counts are elements. `in` == `out` (in place) is allowed if both are given with equal sizes. */
 DDP_API ddp_status ddp_all_reduce(ddp_group *group, const void *in, void *out, size_t n, ddp_dtype dtype,
                                   ddp_op op, void *stream, ddp_work **work);
 DDP_API ddp_status ddp_reduce(ddp_group *group, const void *in, void *out /* root only */, size_t n,
@@ -103,15 +105,15 @@ DDP_API ddp_status ddp_scatter(ddp_group *group, const void *in /* root only */,
 DDP_API ddp_status ddp_reduce_scatter(ddp_group *group, const void *in, void *out, size_t n_per_rank,
                                       ddp_dtype dtype, ddp_op op, void *stream, ddp_work **work);
 
-/* A barrier of the group. timeout_ms 0 = the step's. An error names the ranks that did not come. */
+/* A barrier of the group. timeout_ms 0 = the step's. An error names the ranks that did not arrive. */
 DDP_API ddp_status ddp_barrier(ddp_group *group, uint32_t timeout_ms);
 
-/* From now on the call's stream waits for it; the host does not. */
+/* Make the call's stream wait for the work; the host does not wait. */
 DDP_API ddp_status ddp_work_wait(ddp_work *work);
-/* The host waits, timeout_ms at most (0 = until it is done or has failed, as the call has a deadline);
- * DDP_IN_PROGRESS: it is still under way. */
+/* Wait on the host, at most timeout_ms (0 = until the call is done or has failed, because the call has a
+ * deadline). DDP_IN_PROGRESS: it still runs. */
 DDP_API ddp_status ddp_work_sync(ddp_work *work, uint32_t timeout_ms);
-/* 1: it is done, or has failed. */
+/* Return 1 if the call is done, or has failed. */
 DDP_API int ddp_work_done(const ddp_work *work);
 DDP_API void ddp_work_free(ddp_work *work);
 

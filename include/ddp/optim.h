@@ -1,16 +1,16 @@
 /* optim.h -- optimisers over flat float32 arrays: SGD, Adam, AdamW; clipping by the global norm.
  *
- *     ddp_optim optim = DDP_ADAMW_INIT;              choose a rule, then change what you like: optim.lr = 3e-4
+ *     ddp_optim optim = DDP_ADAMW_INIT;              choose a rule, then change fields: optim.lr = 3e-4
  *     ddp_optim_check(&optim, &err)                  once, and again after changing more than lr
  *     each step:  ddp_clip_grad_norm(grads, counts, n, 1.0)
  *                 ddp_optim_begin(&optim)
  *                 ddp_optim_update(&optim, param[i], grad[i], s0[i], s1[i], count[i])   for each parameter i
  *
- * Pure arithmetic: every rank computes the same bits from the same averaged gradients, however the model
- * is cut into arrays. Formulas, defaults and order of operations are those of torch.optim (1.13 to 2.x,
- * single-tensor path), with factors of a step computed in double and elements in float32: results agree
- * with torch to a few units in the last place, as torch's own builds do with each other. Subnormals are flushed (context.h).
- * Parameters of 16 bits have a float32 copy: see amp.h. */
+ * Pure arithmetic: every rank computes the same bits from the same averaged gradients, for any split of the
+ * model into arrays. Formulas, defaults and order of operations are those of torch.optim (1.13 to 2.x,
+ * single-tensor path). Factors of a step are computed in double and elements in float32. Results agree with
+ * torch to a few units in the last place, as torch's own builds do with each other. Subnormals are flushed
+ * (context.h). Parameters of 16 bits have a float32 copy: see amp.h. */
 #ifndef DDP_OPTIM_H
 #define DDP_OPTIM_H
 
@@ -40,8 +40,8 @@ typedef enum ddp_rule {
 #undef X
 } ddp_rule;
 
-/* A rule with its numbers; those that the rule does not name are not looked at. Plain data: copy it, save
- * it. Doubles, because torch computes the factors of a step from Python's floats. */
+/* A rule with its numbers; fields that the rule does not name are ignored. Plain data: it may be copied and
+ * saved. The numbers are doubles, because torch computes the factors of a step from Python's floats. */
 typedef struct ddp_optim {
     ddp_rule rule;
     double lr; /* may change from step to step */
@@ -70,19 +70,20 @@ typedef struct ddp_optim {
  * without dampening. DDP_ERR_ARG names the number and its limits. */
 DDP_API ddp_status ddp_optim_check(const ddp_optim *optim, struct ddp_err *err);
 
-/* "adamw"; "?" for a rule that is not in the list. */
+/* Return "adamw"; "?" for a rule that is not in the list. */
 DDP_API const char *ddp_rule_name(ddp_rule rule);
 
-/* How many state arrays this optimiser keeps: 0 (SGD without momentum), 1 or 2. */
+/* Return how many state arrays this optimiser keeps: 0 (SGD without momentum), 1 or 2. */
 DDP_API int ddp_optim_states(const ddp_optim *optim);
 
-/* Once per step, before the first update of that step. `step` is then that of all parameters. torch counts the steps of
- * each parameter for itself: where some are left out now and then (find_unused in reducer.h), give each parameter a
- * ddp_optim of its own, and call this for it only when it is updated. */
+/* Call once per step, before the first update of that step; `step` then applies to all parameters. torch
+ * counts the steps of each parameter separately. If some parameters are skipped in some steps (find_unused in
+ * reducer.h), give each parameter a separate ddp_optim, and call this only if that parameter is updated. */
 DDP_API void ddp_optim_begin(ddp_optim *optim);
 
-/* Update n parameters in place. s0 and s1 (n floats each, zero at the start, yours) are the rule's state
- * arrays; those beyond ddp_optim_states are not touched and may be NULL. The arrays must not overlap. */
+/* Update n parameters in place. s0 and s1 (n floats each, zero at the start, owned by the caller) are the
+ * rule's state arrays; those beyond ddp_optim_states are not used and may be NULL. The arrays must not
+ * overlap. */
 DDP_API void ddp_optim_update(const ddp_optim *optim, float *param, const float *grad, float *s0, float *s1,
                               size_t n);
 
@@ -91,9 +92,9 @@ DDP_API void ddp_optim_update(const ddp_optim *optim, float *param, const float 
  * every run, and those that ddp_zero1_clip has for any world size. Infinite or NaN when an element is. */
 DDP_API double ddp_grad_norm(const float *const grads[], const size_t counts[], size_t n);
 
-/* torch.nn.utils.clip_grad_norm_: multiply all gradients by min(1, max_norm / (norm + 1e-6)), the factor
- * computed in float32, and always multiplied, as there. Returns the norm from before. When it is NaN all
- * gradients become NaN, when it is infinite 0 or NaN: look at it (or use a ddp_scaler) before the update.
+/* torch.nn.utils.clip_grad_norm_: multiply all gradients by min(1, max_norm / (norm + 1e-6)). The factor is
+ * computed in float32, and applied even if it is 1, as in torch. Return the norm before that. If it is NaN
+ * all gradients become NaN, if it is infinite 0 or NaN: check it (or use a ddp_scaler) before the update.
  * max_norm > 0. */
 DDP_API double ddp_clip_grad_norm(float *const grads[], const size_t counts[], size_t n, double max_norm);
 

@@ -1,14 +1,14 @@
 /* store.h -- a blocking client of the key-value store.
  *
- * It speaks PyTorch's TCPStore protocol, so it works against ddprun, ddp-rendezvous and a genuine TCPStore of
- * torch 1.13 or newer; the dialect is found while connecting. Keys are byte strings; like PyTorch's own
+ * It speaks PyTorch's TCPStore protocol, so it works with ddprun, ddp-rendezvous and a genuine TCPStore of
+ * torch 1.13 or newer; it detects the dialect while it connects. Keys are byte strings. Like PyTorch's
  * clients this one puts a '/' in front of each key, so ddp_store_get(s, "a") and TCPStore.get("a") mean the
  * same key.
  *
- * Every call has a deadline. One connection carries one call at a time: a handle may be used from several
- * threads, which then take turns. After DDP_ERR_CLOSED, DDP_ERR_IO or DDP_ERR_CORRUPT, and after a
- * DDP_ERR_TIMEOUT of a call that does not wait by its nature (the store hangs), the handle answers every call
- * with DDP_ERR_CLOSED until it is closed. */
+ * Every call has a deadline. One connection carries one call at a time, so several threads that share a
+ * handle take turns. After DDP_ERR_CLOSED, DDP_ERR_IO or DDP_ERR_CORRUPT, the handle returns DDP_ERR_CLOSED
+ * from every call until it is closed. So it does after a DDP_ERR_TIMEOUT of a call that never waits by
+ * design, because then the store hangs. */
 #ifndef DDP_STORE_H
 #define DDP_STORE_H
 
@@ -30,8 +30,8 @@ typedef struct ddp_store ddp_store;
 
 typedef struct ddp_store_options {
     size_t size;                 /* sizeof(ddp_store_options), set by DDP_STORE_OPTIONS_INIT */
-    uint32_t connect_timeout_ms; /* 0 = 60 000; refused connections are tried again, with growing pauses */
-    uint32_t timeout_ms;         /* deadline of each call that takes no time-out; 0 = 300 000 */
+    uint32_t connect_timeout_ms; /* 0 = 60 000; refused connections are retried with growing pauses */
+    uint32_t timeout_ms;         /* deadline of each call without a time-out argument; 0 = 300 000 */
     /* The identity of the caller, sent to a ddprun store (opcode IDENTIFY) so that a diagnosis can name this
      * connection. It is sent only when `role` is not NULL; a genuine TCPStore would close the connection on it. */
     const char *role; /* "worker", "agent", "ctl" */
@@ -46,9 +46,9 @@ typedef struct ddp_store_options {
         sizeof(ddp_store_options), 0, 0, NULL, NULL, -1, 0, 0 \
     }
 
-/* Connect to host:port (a name, an IPv4 or an IPv6 literal). `options` may be NULL. DDP_OK: *out is yours,
- * give it to ddp_store_close. DDP_ERR_TIMEOUT: nobody answered in time, err says what the last try met.
- * DDP_ERR_CORRUPT: what answers there is not a store. */
+/* Connect to host:port (a name, an IPv4 or an IPv6 literal). `options` may be NULL. DDP_OK: *out is a handle
+ * for ddp_store_close. DDP_ERR_TIMEOUT: no server answered in time, and err describes the last attempt.
+ * DDP_ERR_CORRUPT: the server is not a store. */
 DDP_API ddp_status ddp_store_connect(const char *host, int port, const ddp_store_options *options,
                                      ddp_store **out, struct ddp_err *err);
 
@@ -59,8 +59,8 @@ DDP_API void ddp_store_close(ddp_store *store);
 DDP_API ddp_status ddp_store_set(ddp_store *store, const char *key, const void *value, size_t len,
                                  struct ddp_err *err);
 
-/* Wait until the key exists, then return its value in malloc'ed memory that is yours (free it); a NUL follows it, not
- * counted in *len. timeout_ms 0 = the handle's. DDP_ERR_TIMEOUT names the key. */
+/* Wait until the key exists, then return its value in malloc'ed memory, which the caller frees. A NUL follows
+ * it, not counted in *len. timeout_ms 0 = the handle's. DDP_ERR_TIMEOUT names the key. */
 DDP_API ddp_status ddp_store_get(ddp_store *store, const char *key, uint32_t timeout_ms, void **value,
                                  size_t *len, struct ddp_err *err);
 
@@ -68,8 +68,8 @@ DDP_API ddp_status ddp_store_get(ddp_store *store, const char *key, uint32_t tim
 DDP_API ddp_status ddp_store_add(ddp_store *store, const char *key, int64_t delta, int64_t *sum,
                                  struct ddp_err *err);
 
-/* Set `key` to `desired` if it is `expected` now (expected_len 0 also matches a missing key). *current (may
- * be NULL) gets what the key holds afterwards, malloc'ed, yours. */
+/* Set `key` to `desired` if its value is `expected` (expected_len 0 also matches a missing key). *current
+ * (may be NULL) gets the final value of the key, malloc'ed, which the caller frees. */
 DDP_API ddp_status ddp_store_compare_set(ddp_store *store, const char *key, const void *expected,
                                          size_t expected_len, const void *desired, size_t desired_len,
                                          void **current, size_t *current_len, struct ddp_err *err);
@@ -78,33 +78,38 @@ DDP_API ddp_status ddp_store_compare_set(ddp_store *store, const char *key, cons
 DDP_API ddp_status ddp_store_wait(ddp_store *store, const char *const keys[], size_t n, uint32_t timeout_ms,
                                   struct ddp_err *err);
 
-/* *all = 1 when every key exists, else 0. Never waits. */
+/* Set *all to 1 if every key exists, else 0. Never waits. */
 DDP_API ddp_status ddp_store_check(ddp_store *store, const char *const keys[], size_t n, int *all,
                                    struct ddp_err *err);
 
-/* Remove a key; *removed (may be NULL) = 1 when it was there. */
+/* Remove a key; *removed (may be NULL) = 1 if it existed. */
 DDP_API ddp_status ddp_store_delete(ddp_store *store, const char *key, int *removed, struct ddp_err *err);
 
-/* Number of keys in the store, counters of the protocol itself included. */
+/* Return the number of keys in the store, including counters of the protocol itself. */
 DDP_API ddp_status ddp_store_num_keys(ddp_store *store, int64_t *n, struct ddp_err *err);
 
 /* A named barrier (a ddprun store only, else DDP_ERR_UNSUPPORTED; needs `rank` in the options). Join barrier
- * `name` with the given ranks (members NULL = all ranks of the world). Each name is good for one use. The
- * first arrival's timeout starts the clock. DDP_OK: all have come. DDP_ERR_TIMEOUT: err lists the missing
- * ranks and what is known of each. DDP_ERR_PEER_LOST: a member's process has ended. DDP_ERR_ABORTED:
- * cancelled. DDP_ERR_MISMATCH: the name was used before, or members or this rank do not fit. */
+ * `name` with the given ranks (members NULL = all ranks of the world). Each name is valid once. The first
+ * arrival's timeout starts the clock.
+ *
+ *   DDP_OK: all members have arrived.
+ *   DDP_ERR_TIMEOUT: err lists the missing ranks and the state of each.
+ *   DDP_ERR_PEER_LOST: a member's process has ended.
+ *   DDP_ERR_ABORTED: cancelled.
+ *   DDP_ERR_MISMATCH: the name was used before, or members or this rank do not match. */
 DDP_API ddp_status ddp_store_barrier(ddp_store *store, const char *name, const uint32_t *members, size_t n,
                                      uint32_t timeout_ms, struct ddp_err *err);
 
-/* One CONTROL call: a JSON object there, a JSON object back (malloc'ed text, yours). A ddprun store only. */
+/* One CONTROL call: send a JSON object, and return a JSON object (malloc'ed text, which the caller frees). A
+ * ddprun store only. */
 DDP_API ddp_status ddp_store_control(ddp_store *store, const char *request, uint32_t timeout_ms, char **reply,
                                      struct ddp_err *err);
 
-/* 'A' = torch up to 2.0, 'C' = torch 2.2 and newer, 'D' = a ddprun store (C plus our own opcodes). */
+/* Return 'A' = torch up to 2.0, 'C' = torch 2.2 and newer, 'D' = a ddprun store (C plus ddprun's opcodes). */
 DDP_API char ddp_store_dialect(const ddp_store *store);
 
-/* The numeric address of this end of the connection, into `address` (`room` bytes; 64 are enough): the one that
- * the host uses on its way to the store. */
+/* Copy the numeric address of this end of the connection to `address` (`room` bytes; 64 are enough). The host
+ * uses this address on its way to the store. */
 DDP_API ddp_status ddp_store_local_address(const ddp_store *store, char *address, size_t room,
                                            struct ddp_err *err);
 

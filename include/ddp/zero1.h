@@ -1,23 +1,24 @@
-/* zero1.h -- an optimiser whose state is shared out over the ranks (ZeRO stage 1; Rajbhandari et al. 2020).
+/* zero1.h -- an optimiser whose state is distributed over the ranks (ZeRO stage 1; Rajbhandari et al. 2020).
  *
  *     ddp_zero1_create(world, params, np, &options, &zero)       verifies, broadcasts rank 0's values
  *     each step:  add gradients into ddp_zero1_grad(zero, i)
- *                 ddp_zero1_reduce(zero)                        every rank now has the average of its own share
+ *                 ddp_zero1_reduce(zero)                        every rank now has the average of its share
  *                 ddp_zero1_unscale(zero, &scaler)              f16 only
- *                 ddp_zero1_clip(zero, 1.0, &norm)              when wanted
+ *                 ddp_zero1_clip(zero, 1.0, &norm)              optional
  *                 ddp_zero1_step(zero)                          update my share, gather all parameters
  *                 ddp_zero1_zero_grad(zero)
  *
- * Instead of every rank keeping moments and float32 copy of the whole model, each keeps 1/world of them; the traffic
- * is that of an all-reduce. Parameters lie in flat buckets of one type each (25 MiB, then the next), padded with
- * zeros so that every bucket is cut into equal shares, whatever the sizes. The result has the same bits as
- * ddp_reducer followed by ddp_optim_update on every rank, with any number of ranks for which the averages have.
+ * Each rank keeps moments and float32 copy of 1/world of the model instead of all of it; the traffic is that
+ * of an all-reduce. Parameters lie in flat buckets of one type each (25 MiB, then the next), padded with
+ * zeros so that every bucket splits into equal shares, whatever the sizes. The result has the same bits as
+ * ddp_reducer followed by ddp_optim_update on every rank, for every number of ranks that leaves the bits of
+ * the averages unchanged.
  *
- * All of it is in the host's memory: a group with a device is refused (DDP_ERR_UNSUPPORTED).
+ * All of it is in the host's memory: a group with a device is rejected (DDP_ERR_UNSUPPORTED).
  *
- * Parameters are F32, F16 or BF16; gradients have the parameter's type and are summed in float32; the update is made
- * on a float32 copy. All calls but _grad, _zero_grad, _optim and _import are collective. ddp_last_error() returns the
- * text of an error. */
+ * Parameters are F32, F16 or BF16. Gradients have the parameter's type and are summed in float32; the update
+ * is made on a float32 copy. All calls but _grad, _zero_grad, _optim and _import are collective.
+ * ddp_last_error() returns the text of an error. */
 #ifndef DDP_ZERO1_H
 #define DDP_ZERO1_H
 
@@ -43,49 +44,50 @@ typedef struct ddp_zero1_options {
         sizeof(ddp_zero1_options), DDP_ADAMW_INIT, 0, NULL \
     }
 
-/* Compares names, sizes, types, the optimiser's numbers and no_decay with rank 0 (DDP_ERR_MISMATCH names what differs),
- * overwrites every parameter with rank 0's, and begins the float32 copies from them. `params` is copied, not
- * what it points to: each step writes there. *out is yours until ddp_zero1_free, which comes before
- * ddp_finalize. */
+/* Compare names, sizes, types, the optimiser's numbers and no_decay with rank 0 (DDP_ERR_MISMATCH names the
+ * difference). Then overwrite every parameter with rank 0's, and make the float32 copies from them. The array
+ * `params` is copied, but each step writes to the memory that it points to. The caller owns *out until
+ * ddp_zero1_free, which must precede ddp_finalize. */
 DDP_API ddp_status ddp_zero1_create(ddp_group *group, const ddp_param *params, size_t n,
                                     const ddp_zero1_options *options, ddp_zero1 **out);
 
-/* Where parameter i's gradient is added up: zero after create and zero_grad, 256-byte aligned, stable.
- * NULL: there is no i. */
+/* Return where parameter i's gradient is accumulated: zero after create and zero_grad, 256-byte aligned,
+ * stable. NULL: i is out of range. */
 DDP_API void *ddp_zero1_grad(ddp_zero1 *zero, size_t i);
 
-/* Average all gradients over the ranks, each rank its share. Twice without zero_grad between:
- * DDP_ERR_ARG. */
+/* Average all gradients over the ranks, each rank its share. DDP_ERR_ARG if called twice without zero_grad
+ * between. */
 DDP_API ddp_status ddp_zero1_reduce(ddp_zero1 *zero);
 
-/* After reduce: divide by the scaler's scale, find what is not finite on any rank, and tell the scaler
- * (ddp_scaler_unscaled), so that ddp_scaler_step says the same on all ranks. DDP_ERR_ARG, and nothing is divided, when the
- * scaler is not at DDP_SCALER_READY. */
+/* After reduce: divide by the scaler's scale, detect non-finite values on any rank, and report them to the
+ * scaler (ddp_scaler_unscaled), so that ddp_scaler_step returns the same on all ranks. If the scaler is not
+ * at DDP_SCALER_READY, return DDP_ERR_ARG and divide nothing. */
 DDP_API ddp_status ddp_zero1_unscale(ddp_zero1 *zero, ddp_scaler *scaler);
 
-/* After reduce: ddp_clip_grad_norm over the whole model, with the same bits. *norm (may be NULL) is the
- * norm from before. */
+/* After reduce: ddp_clip_grad_norm over the whole model, with the same bits. *norm (may be NULL) is the norm
+ * before that. */
 DDP_API ddp_status ddp_zero1_clip(ddp_zero1 *zero, double max_norm, double *norm);
 
-/* After reduce: the update. Gradient memory is scratch then, until zero_grad, which comes before the next
- * reduce. A step that a scaler wants left out is simply not made. */
+/* After reduce: the update. Gradient memory is scratch until zero_grad, which must precede the next reduce.
+ * If a scaler skips a step, the caller simply does not call this. */
 DDP_API ddp_status ddp_zero1_step(ddp_zero1 *zero);
 
 DDP_API void ddp_zero1_zero_grad(ddp_zero1 *zero);
 
-/* The rule and its numbers, for changing lr, and for `step` in a checkpoint; all ranks change the same. Belongs to
- * `zero`. A change that needs more state arrays than at create (a first momentum) is DDP_ERR_ARG in the next step. */
+/* Return the rule and its numbers, for changes of lr, and for `step` in a checkpoint; all ranks change the
+ * same. It belongs to `zero`. A change that needs more state arrays than at create (a first momentum) returns
+ * DDP_ERR_ARG in the next step. */
 DDP_API ddp_optim *ddp_zero1_optim(ddp_zero1 *zero);
 
-/* For checkpoints that do not depend on the world size. Slot 0 is the float32 copy of the parameters,
- * slots 1 and 2 the optimiser's state arrays. Export writes whole arrays, out[i] of params[i].count
- * floats; a rank that does not want them passes out = NULL. Import reads whole arrays and keeps this
- * rank's share; parameters themselves are the caller's to restore (ddp_round_f32). DDP_ERR_ARG for a slot
- * that the optimiser does not have. */
+/* For checkpoints that do not depend on the world size. Slot 0 is the float32 copy of the parameters, slots 1
+ * and 2 are the optimiser's state arrays. Export writes whole arrays, out[i] of params[i].count floats; a
+ * rank that does not need them passes out = NULL. Import reads whole arrays and keeps this rank's share; the
+ * caller restores the parameters themselves (ddp_round_f32). DDP_ERR_ARG for a slot that the optimiser does
+ * not have. */
 DDP_API ddp_status ddp_zero1_export(ddp_zero1 *zero, int slot, float *const out[]);
 DDP_API ddp_status ddp_zero1_import(ddp_zero1 *zero, int slot, const float *const in[]);
 
-/* Collective, and before ddp_finalize. NULL is allowed. */
+/* Collective; must precede ddp_finalize. NULL is allowed. */
 DDP_API ddp_status ddp_zero1_free(ddp_zero1 *zero);
 
 #ifdef __cplusplus

@@ -71,7 +71,7 @@ static ddp_status await(const struct client_stream *s, short events, uint64_t de
     }
 }
 
-/* The call would have blocked, or a signal handler of the program came in between. */
+/* The call would have blocked, or a signal handler of the program interrupted it. */
 static bool try_again(ssize_t n)
 {
     return n < 0 && (errno == EAGAIN || errno == EINTR);
@@ -236,7 +236,7 @@ void client_fail(struct client_call *c, ddp_status code, const char *fmt, ...)
     va_end(ap);
 }
 
-/* Growing the request is the only thing in it that can fail; `ok` says whether it did. */
+/* Only growing the request can fail; `ok` has the result. */
 static void built(struct client_call *c, bool ok)
 {
     if (!ok)
@@ -404,7 +404,8 @@ static void forget_connection(struct client_call *c)
     c->store->stale = true;
 }
 
-/* The answer to the wait may be on its way already; then it comes first, and the 1 of the cancel after it. */
+/* The answer to the wait may be on its way already. Then it arrives first, followed by the 1 of the
+ * cancel. */
 bool client_cancel_wait(struct client_call *c)
 {
     client_resume(c);
@@ -456,8 +457,8 @@ static char *identity_text(const ddp_store_options *who)
     return text;
 }
 
-/* The store may know us already by our agent; it compares. That is why it can say no: this rank is outside
- * the world, this job is not the one that runs here, this attempt is over. */
+/* The store compares this with the agent's data, and may reject it: the rank is outside the world, another
+ * job runs here, or the attempt is over. */
 ddp_status client_identify(struct ddp_store *store, const ddp_store_options *who, uint64_t deadline_ms,
                            struct ddp_err *err)
 {

@@ -1,19 +1,19 @@
 /* client.c -- see client.h.
  *
- * the life of a handle: made and connected, taken for one call at a time, closed.
+ * The life of a handle: made and connected, used for one call at a time, closed.
  *
  *     ddp_store_connect                         a handle exists once a store has answered, never before
  *       client_begin ... client_end             one call; other threads queue for the next (client_turn)
  *     ddp_store_close
  *
- * Between two calls a handle is in one of three states, and client_begin looks at them in this order:
+ * Between two calls a handle is in one of three states, which client_begin checks in this order:
  *
  *     broken   out of step with the store: every call fails at once, until the owner closes the handle
- *     stale    the connection was given up with a wait in it (an old server cannot cancel): connect anew
- *     good     nothing is under way; the next byte that comes is the next reply's
+ *     stale    the connection was abandoned during a wait (an old server cannot cancel): connect anew
+ *     good     nothing is under way; the next byte belongs to the next reply
  *
- * This file is above connecting and above framing (client_connect, client_call), so that neither has to know
- * that a call may have to connect first. */
+ * This file is above connecting and above framing (client_connect, client_call), so that neither must handle
+ * a call that first connects. */
 #include "client/client.h"
 
 #include "base/clock.h"
@@ -30,7 +30,7 @@
 
 enum {
     CONNECT_TIMEOUT_MS = 60000, /* torch's own is 300 s; a launcher that is not there in one minute is gone */
-    CALL_TIMEOUT_MS = 300000,   /* as torch: a slow rank may load data for minutes before it comes */
+    CALL_TIMEOUT_MS = 300000,   /* as torch: a slow rank may load data for minutes before it arrives */
     KEEP_BYTES = 64 * 1024,     /* a request buffer grown beyond this is given back */
 };
 
@@ -92,7 +92,7 @@ ddp_status ddp_store_connect(const char *host, int port, const ddp_store_options
     return words.code;
 }
 
-/* The server notices by itself; there is nothing to say goodbye to. */
+/* The server detects the close, so no farewell is sent. */
 void ddp_store_close(ddp_store *store)
 {
     if (store == NULL)
@@ -144,7 +144,7 @@ void client_begin(struct client_call *c, struct ddp_store *store, enum op_id op,
     client_put_op(c, op);
 }
 
-/* "store HOST:PORT: GET 'key', after 12 ms: ..."; a wait says by itself how long it was. */
+/* "store HOST:PORT: GET 'key', after 12 ms: ..."; the text of a wait has its duration already. */
 static void say_where(struct client_call *c)
 {
     const bool named = c->subject != NULL;
@@ -250,8 +250,8 @@ static void leave_barrier(struct client_call *c)
     free(json);
 }
 
-/* The answer comes when the barrier ends, which is in time unless the first arrival allowed more time than we
- * do. */
+/* The answer arrives when the barrier ends. That is in time unless the first arrival allowed more time than
+ * this call. */
 static void await_outcome(struct client_call *c)
 {
     size_t len;
@@ -320,7 +320,7 @@ static bool is_push(const char *json)
     return push;
 }
 
-/* The answer is handed over as it came, its "ok" unread: what a refusal means is the caller's to say. */
+/* Return the answer unchanged, without a check of its "ok", because the caller interprets a refusal. */
 ddp_status ddp_store_control(ddp_store *store, const char *request, uint32_t timeout_ms, char **reply,
                              struct ddp_err *err)
 {

@@ -31,7 +31,7 @@ struct client_stream {
     uint8_t in[4096];
 };
 
-/* The time until `deadline_ms`, in the form that poll(2) wants. */
+/* Return the time until `deadline_ms`, in the form for poll(2). */
 int client_remaining_ms(uint64_t deadline_ms);
 
 /* Take over a connected socket. */
@@ -61,9 +61,9 @@ struct ddp_store {
     struct client_stream stream;
     struct buf out; /* the request that is being made; empty between calls */
     enum dialect dialect;
-    bool ours;   /* a ddprun store that has welcomed our IDENTIFY */
-    bool stale;  /* a wait was given up behind an old server's back: connect anew before the next call */
-    bool broken; /* out of step with the peer, for good */
+    bool ours;           /* a ddprun store that has welcomed our IDENTIFY */
+    bool stale;          /* abandoned during a wait (an old server cannot cancel): connect anew first */
+    bool broken;         /* out of step with the peer, for good */
     uint32_t timeout_ms; /* of calls without a time-out argument */
     int rank;            /* -1: none */
     char host[ENDPOINT_HOST_MAX];
@@ -78,7 +78,7 @@ struct client_call {
     uint64_t start_ms, deadline_ms;
     struct ddp_err err; /* the first failure */
     bool has_turn;      /* false: another thread's call did not end in time, nothing here is ours */
-    bool answered;      /* the failure is the store's own verdict in its own words, the connection is fine */
+    bool answered;      /* the failure is the store's own answer, with its text; the connection is fine */
 };
 
 /* Take the turn and begin a request. timeout_ms 0 = the store's. Every begun call must be ended. The time in which
@@ -86,7 +86,8 @@ struct client_call {
 void client_begin(struct client_call *c, struct ddp_store *store, enum op_id op, const char *subject,
                   uint32_t timeout_ms);
 
-/* Behind the request that is being made, or after a reply: another one within the same call and deadline. */
+/* Append a further request to the current one, or start one after a reply, within the same call and
+ * deadline. */
 void client_put_op(struct client_call *c, enum op_id op);
 
 bool client_ok(const struct client_call *c);
@@ -109,10 +110,10 @@ uint8_t client_take_u8(struct client_call *c);
 int64_t client_take_i64(struct client_call *c);
 void client_take_bytes(struct client_call *c, void *to, size_t len);
 
-/* A blob of at most `limit` bytes in malloc'ed memory, with a NUL at its end; yours. */
+/* Read a blob of at most `limit` bytes into malloc'ed memory, with a NUL at its end; the caller frees it. */
 void *client_take_blob(struct client_call *c, size_t limit, size_t *len);
 
-/* The same for `n` bytes whose length has been read already. */
+/* Read `n` bytes in the same way, after their length has been read. */
 char *client_take_text(struct client_call *c, uint64_t n, size_t limit);
 
 /* The time is over, and no byte of the reply has arrived: forget that failure, and allow a few seconds to leave in
@@ -134,8 +135,8 @@ ddp_status client_end(struct client_call *c, struct ddp_err *err);
 ddp_status client_connect(struct ddp_store *store, const ddp_store_options *who, uint64_t deadline_ms,
                           struct ddp_err *err);
 
-/* Introduce ourselves on a fresh connection. DDP_ERR_MISMATCH: the store has refused us, err says why.
- * DDP_ERR_UNSUPPORTED: it is not one of ddprun's. */
+/* Send IDENTIFY on a fresh connection. DDP_ERR_MISMATCH: the store has rejected it, err has the reason.
+ * DDP_ERR_UNSUPPORTED: the store is not ddprun's. */
 ddp_status client_identify(struct ddp_store *store, const ddp_store_options *who, uint64_t deadline_ms,
                            struct ddp_err *err);
 

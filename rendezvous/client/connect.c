@@ -27,7 +27,7 @@
 
 enum {
     ANSWER_MS = 2000,       /* to a greeting, from a store of unknown make */
-    ANSWER_OURS_MS = 10000, /* from one that is known to be ddprun's */
+    ANSWER_OURS_MS = 10000, /* from a server known to be ddprun's */
 };
 
 /* --- connections ---------------------------------------------------------------------------------------- */
@@ -75,7 +75,7 @@ static ddp_status client_look_up(const char *host, uint64_t deadline_ms, struct 
 struct client_race {
     struct race race;
     struct pollfd runners[RACE_ADDRESSES_MAX]; /* fd -1: does not run */
-    int error; /* what the last failure was; "refused" is not overwritten, it says most */
+    int error; /* of the last failure; "refused" is not overwritten, because it is the most informative */
 };
 
 static void drop_out(struct client_race *r, int i, int error)
@@ -172,7 +172,7 @@ static ddp_status client_dial(const char *host, int port, uint64_t deadline_ms, 
 
 /* --- greetings ------------------------------------------------------------------------------------------ */
 
-/* `reply` (its first bytes) was not what a store says: show it, it often names the service ("HTTP",
+/* `reply` (its first bytes) is no answer of a store. Show it, because it often names the service ("HTTP",
  * "SSH-2.0"). */
 static void foreign(struct client_call *c, const uint8_t *reply, size_t len)
 {
@@ -298,7 +298,7 @@ static ddp_status nobody_answers(ddp_status status, struct ddp_err *err)
     return ddp_fail(err, status, "it accepts the connection, but does not answer (not a store? stopped?)");
 }
 
-/* err says what was met on failure. */
+/* On failure err describes the last attempt. */
 static ddp_status one_round(struct ddp_store *s, const ddp_store_options *who, uint64_t deadline_ms,
                             struct ddp_err *err)
 {

@@ -1,9 +1,9 @@
-/* attempt.c -- who belongs to a job: a session enters it, leaves it, is freed; an attempt begins and ends.
+/* attempt.c -- membership of a job: a session enters it, leaves it, is freed; an attempt begins and ends.
  *
- * A key space belongs to one attempt. When the next one begins the launcher has made sure that the old
- * workers are dead, so what still looks like one of them is let go: identified workers are closed at
- * once, plain c10d connections at their next request (a silent one may be the callback connection of
- * torch 1.13, whose owner would abort when it is closed under it). Agents and operators stay. */
+ * A key space belongs to one attempt. When the next one begins the launcher has ensured that the old workers
+ * are dead, so connections that still look like theirs are closed. Identified workers are closed at once,
+ * plain c10d connections at their next request. A silent one may be the callback connection of torch 1.13,
+ * whose process would abort on a close. Agents and operators stay. */
 #include "hub/job.h"
 #include "hub/session.h"
 
@@ -81,7 +81,7 @@ void session_drop(struct hub *hub, struct session *s, const char *why)
     drop(hub, s, why, true);
 }
 
-/* The store cannot tell which node this connection would have become. */
+/* All jobs, because the store cannot know which node this connection would have become. */
 static void hurry_all_jobs(struct hub *hub)
 {
     EACH_NODE(node, &hub->jobs)
@@ -106,7 +106,8 @@ bool session_note_reject(struct hub *hub, const struct session *s, const char *w
     return is_news;
 }
 
-/* Log which protocol a foreign client speaks where its bytes show it: the user will look for a browser or a proxy. */
+/* Log the protocol of a foreign client if its bytes show it, because the user will look for a browser or a
+ * proxy. */
 void session_reject(struct hub *hub, struct session *s, const char *why)
 {
     char words[512];
@@ -152,7 +153,7 @@ void attempt_end(struct job *job)
     notices_free(&job->troubles);
 }
 
-/* The first attempt keeps what is there: connections and keys that came before the job was declared belong to
+/* The first attempt keeps the connections and keys from before the job was declared, because they belong to
  * it. */
 bool attempt_begin(struct job *job, const struct job_name *name, bool by_agent)
 {

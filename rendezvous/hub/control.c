@@ -52,7 +52,7 @@ static bool answered(struct hub *hub, struct rdzv *r, uint32_t round, enum rdzv_
     return refuse_call(hub, answer, how == RDZV_STALE_ROUND ? "STALE_ROUND" : "NO_MEMBER", NULL);
 }
 
-/* Does this node run the rank in the current round? */
+/* Check whether this node runs the rank in the current round. */
 static bool owns_rank(struct hub *hub, const struct session *s, int64_t rank, cJSON *answer)
 {
     struct rdzv_node_facts node;
@@ -164,7 +164,7 @@ static bool call_worker_started(struct hub *hub, struct session *s, const union 
     return member_place(member, started->host, (int)started->pid);
 }
 
-/* A report about another pid than the one that was started last is about a process of the past. */
+/* A report about a pid other than the last started one concerns an earlier process. */
 static bool call_worker_exited(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     const struct message_worker_exited *exited = &m->worker_exited;
@@ -185,7 +185,8 @@ static bool call_worker_exited(struct hub *hub, struct session *s, const union m
     return true;
 }
 
-/* For operators, too: a job that hangs at a barrier is let go with an error that names who has cancelled it. */
+/* Also for operators, who can free a job that hangs in a barrier; the members get an error that names the
+ * operator. */
 static bool call_barrier_cancel(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)answer;
@@ -201,8 +202,8 @@ static bool call_barrier_cancel(struct hub *hub, struct session *s, const union 
 
 /* --- join ----------------------------------------------------------------------------------------------- */
 
-/* The index of a word, 0 when it is missing. An unknown word is refused, because it would be a rule of the job that one node
- * follows alone. */
+/* Return the index of a word, 0 if it is missing. An unknown word is rejected, because it would be a rule
+ * that only one node follows. */
 static bool find_word(const char *name, const char *word, const char *const words[], int n, int *which,
                       struct ddp_err *err)
 {
@@ -261,9 +262,9 @@ static bool read_join(const struct message_join *m, struct rdzv_join *join, stru
     return true;
 }
 
-/* Find the job whose rendezvous a `join` means. NULL: refused. A session that is a node already stays in its job,
- * whatever name it sends: the rendezvous then refuses the name with its own text. A store without a job takes the
- * name of its first node. */
+/* Find the job of a `join`. NULL: rejected. A session that is a node already stays in its job for every name
+ * it sends, and the rendezvous rejects the name with its own text. A store without a job takes the name of
+ * its first node. */
 static struct job *joined_job(struct hub *hub, struct session *s, const struct rdzv_join *join, cJSON *answer)
 {
     struct job *job = s->is_node ? s->job : job_claim(hub, s, join->job);
@@ -278,8 +279,8 @@ static struct job *joined_job(struct hub *hub, struct session *s, const struct r
     return job;
 }
 
-/* "10.0.0.2" of "10.0.0.2:41234": the address that the store sees is one that others may try. `peer` is the
- * caller's, since the join borrows its text. */
+/* "10.0.0.2" of "10.0.0.2:41234", because other nodes may use the address that the store sees. `peer` belongs
+ * to the caller, because the join borrows its text. */
 static void fill_address(struct rdzv_join *join, const struct session *s, struct endpoint *peer)
 {
     if (join->addr[0] == '\0' && endpoint_parse(s->peer, 0, peer, NULL) == DDP_OK)
@@ -394,7 +395,7 @@ static bool is_count(const cJSON *item, double least)
     return cJSON_IsNumber(item) && item->valuedouble >= least && item->valuedouble < 9e15;
 }
 
-/* [local_rank, "D", percent, "wchan"] about a worker of this node; what is no such row is passed over. */
+/* [local_rank, "D", percent, "wchan"] about a worker of this node; malformed rows are skipped. */
 static void note_worker(struct job *job, const struct rdzv_node_facts *node, const cJSON *row)
 {
     const cJSON *local = cJSON_GetArrayItem(row, 0), *percent = cJSON_GetArrayItem(row, 2);
@@ -493,7 +494,7 @@ static bool call_trouble(struct hub *hub, struct session *s, const union message
     }
     subject_of(s, subject);
     finding_make(&f, finding_by_name(code), subject, "words", m->trouble.words, NULL);
-    if (s->job->troubles.count == 0) /* a rack that is cut off comes at once */
+    if (s->job->troubles.count == 0) /* a disconnected rack reports all at once */
         schedule_trouble(s->job);
     notices_add(&s->job->troubles, code, f.subject, f.sentence, f.advice);
     job_touch(s->job);
@@ -574,7 +575,7 @@ static bool put_answer(struct hub *hub, cJSON *answer, bool ok)
     return put;
 }
 
-/* One object back for every call, so that no caller waits for an answer that does not come. */
+/* Every call gets one object back, so that no caller waits forever. */
 bool control_answer(struct hub *hub, struct session *s, struct slice text)
 {
     cJSON *request = message_parse(text, &hub->err);

@@ -16,7 +16,7 @@ enum {
     PER_SECOND = 5000,
     ARRIVALS = 1024,                   /* ranks of a barrier whose time of arrival is recorded */
     MEMBERS_BYTES = WIRE_MAX_JSON / 2, /* a message to an agent has room for no more */
-    MISSING = 64,                      /* ... and of those who did not come */
+    MISSING = 64,                      /* ... and missing ranks */
     NAME_BYTES = 200
 };
 
@@ -88,7 +88,7 @@ static bool is_wanted(const struct job *job)
     return job->events.asked || job->hub->sink.event != NULL;
 }
 
-/* Whole ones from the front, until there is room. One that is larger than all the room is not kept. */
+/* Drop whole events from the front until there is room. One that is larger than all the room is not kept. */
 static void remember(struct job_events *events, const char *text)
 {
     const size_t len = strlen(text) + 1;
@@ -245,7 +245,7 @@ void events_opened(void *user, const struct barrier *barrier)
         send_event(job, barrier_event(job, EVENT_BARRIER_OPEN, barrier));
 }
 
-/* [[RANK, MS], ...]: when each came, in ms after the first. */
+/* [[RANK, MS], ...]: arrival of each rank, in ms after the first. */
 static void add_arrivals(cJSON *o, const struct barrier *barrier)
 {
     cJSON *arrived = cJSON_AddArrayToObject(o, "arrived");

@@ -1,9 +1,9 @@
 /* hub.c -- see hub.h.
  *
- * Connections come and go, bytes come in, time passes. The files below are named in session.h.
+ * Connections open and close, bytes arrive, time passes. session.h lists the files below this one.
  *
- * Every call sets hub->now_ms first, and everything below reads the time there: one call happens at one
- * moment, however long it takes, so a test that gives the times knows every deadline exactly. */
+ * Every call sets hub->now_ms first, and all files below read the time there. So one call happens at one
+ * moment, and a test that provides the times knows every deadline exactly. */
 #include "hub/hub.h"
 
 #include "base/clock.h"
@@ -119,7 +119,7 @@ static void feed(struct hub *hub, struct session *s, struct slice bytes)
         session_reject(hub, s, hub->err.msg[0] ? hub->err.msg : "out of memory");
 }
 
-/* Those whose job has just become known: by another's bytes, or by the time. */
+/* Process the sessions whose job has just become known, through another session's bytes or a time-out. */
 static void feed_released(struct hub *hub)
 {
     while (!list_is_empty(&hub->peers.released)) {
@@ -148,7 +148,7 @@ bool hub_note_refused(struct hub *hub, const char *peer, const char *why, uint64
                         now_ms);
 }
 
-/* An id that is not known is one we closed ourselves, whose last bytes were under way. */
+/* An unknown id belongs to a connection that the hub has closed while its last bytes were under way. */
 void hub_feed(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms)
 {
     struct session *s = session_find(hub, conn);
@@ -194,8 +194,8 @@ uint64_t hub_deadline(const struct hub *hub)
     return earlier_of(earlier_of(unfinished, peer_deadline(hub)), hub->jobs_deadline_ms);
 }
 
-/* The first request has a limit for itself: a silent connection is mostly a scanner, and one that stops in the middle
- * of a later request mostly a rank whose machine is in trouble. */
+/* The first request has a separate limit. A silent connection is mostly a scanner, and one that stops in the
+ * middle of a later request is mostly a rank on a failing host. */
 static void drop_oldest(struct hub *hub, int spoken)
 {
     char why[128];

@@ -29,10 +29,10 @@ struct hub_limits {
     uint32_t first_command_ms; /* a connection that has sent bytes, but no whole first command, for so long is
                                 * closed; one that has sent nothing has no deadline (torch 1.13's second socket) */
     uint32_t command_ms;       /* the same for every later command: a known peer may be slow, not endless */
-    const char *instance; /* tells this hub from any other, a random text of at most 32 bytes; borrowed */
+    const char *instance;      /* unique text of this hub, random, at most 32 bytes; borrowed */
     const char *host, *endpoint; /* where the store is, for messages: "n0", "n0:29500"; borrowed */
     bool many_jobs;              /* serve any number of jobs by name, ddp-rendezvous; else one */
-    uint64_t keep_ms;            /* ... and drop one that has had no connection for so long */
+    uint64_t keep_ms;            /* ... and drop a job without a connection for so long */
     bool dialect_b;              /* true: an old-dialect connection is torch 2.1 (opcode 8 means APPEND) */
 };
 
@@ -55,17 +55,16 @@ struct hub_sink {
      * `is_news`: not when a like line about the same source was written a moment ago. The hub has forgotten the
      * connection already: the shell must not call hub_disconnect for it. */
     void (*close)(void *user, conn_id conn, const char *why, bool is_news);
-    /* The address at which `conn` reached us, "10.0.0.1:29500", for those who look the connection up in a kernel.
-     * NULL = not known. */
+    /* Return the local address of `conn`, "10.0.0.1:29500", by which a kernel finds the connection. NULL =
+     * unknown. */
     void (*here)(void *user, conn_id conn, char text[static ENDPOINT_TEXT_MAX]);
-    /* Something an operator may want to read ("rank 3 (host, pid 12) connected"), valid during the call.
-     * NULL = no log. */
+    /* A line for operators ("rank 3 (host, pid 12) connected"), valid during the call. NULL = no log. */
     void (*log)(void *user, const char *line);
     /* One line of an event log, as a JSON object without the wall time (base/events.h). NULL = none is kept here. */
     void (*event)(void *event_user, const char *json);
     void *event_user;
-    /* May a reply of `bytes` be sent to `conn` now (0: the next one, whatever its size)? False: its requests wait until
-     * hub_resume. NULL = always. */
+    /* Check whether a reply of `bytes` may be sent to `conn` now (0: the next one, of any size). False: its
+     * requests wait until hub_resume. NULL = always. */
     bool (*may_reply)(void *user, conn_id conn, uint64_t bytes);
 };
 
@@ -76,10 +75,10 @@ void hub_free(struct hub *hub);
 /* A connection has been accepted; `peer` ("10.0.0.2:41234") is copied. False when memory is short. */
 bool hub_connect(struct hub *hub, conn_id conn, const char *peer, uint64_t now_ms);
 
-/* The connection's owner on this host is `uid`. Without this call its user is not known. */
+/* Set the owner of the connection on this host. Without this call its user is unknown. */
 void hub_set_uid(struct hub *hub, conn_id conn, uint32_t uid);
 
-/* Has the connection sent a whole request? */
+/* Check whether the connection has sent a whole request. */
 bool hub_has_request(struct hub *hub, conn_id conn);
 
 /* A connection from `peer` was closed before it became one of the hub's. True when a line in the log is due. */
@@ -95,16 +94,16 @@ void hub_resume(struct hub *hub, conn_id conn, uint64_t now_ms);
  * barriers are updated. */
 void hub_disconnect(struct hub *hub, conn_id conn, const char *why, uint64_t now_ms);
 
-/* When hub_tick wants to be called next, in ms of the same clock; UINT64_MAX = never. Ask after
- * every call above. */
+/* Return when hub_tick must be called next, in ms of the same clock; UINT64_MAX = never. Check it after every
+ * call above. */
 uint64_t hub_deadline(const struct hub *hub);
 void hub_tick(struct hub *hub, uint64_t now_ms);
 
 /* How many agents' connections belong to a job now. */
 uint32_t hub_nodes(const struct hub *hub);
 
-/* Facts the shell counts and the status shows: connections refused for want of descriptors, readers cut
- * off. */
+/* Counters of the shell that the status shows, for example connections rejected for lack of descriptors, and
+ * readers cut off. */
 enum hub_counter {
     HUB_REFUSED_NO_FD,
     HUB_CUT_OFF_SLOW_READER,

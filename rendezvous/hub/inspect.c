@@ -61,8 +61,8 @@ static size_t printed_bytes(const cJSON *item)
     return bytes;
 }
 
-/* Hand `row` over to the list (NULL = memory is short); false when the list is full, which the answer
- * then says. */
+/* Append `row` to the list, which owns it (NULL = memory is short). False if the list is full; the answer
+ * then reports that. */
 static bool add_row(struct listing *list, cJSON *row)
 {
     if (row == NULL)
@@ -100,7 +100,7 @@ static uint32_t count_sessions(const struct job *job)
     return n;
 }
 
-/* Attempt and world are left out while they are not known: 0 would be read as a number. */
+/* Unknown attempt and world are left out, because 0 would look like a number. */
 static cJSON *job_row(const struct job *job)
 {
     cJSON *row = cJSON_CreateObject();
@@ -248,7 +248,7 @@ static bool key_begins_with(struct slice key, const char *prefix)
     return key.len >= n && slice_equal(slice_of(key.data, n), slice_of(prefix, n));
 }
 
-/* In the table's order, which is none. */
+/* In the arbitrary order of the table. */
 bool inspect_keys(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     int64_t limit = m->keys.limit;
@@ -297,8 +297,8 @@ static void add_torch_key(const struct session *s, cJSON *row)
         cJSON_AddItemToObject(row, "torch", torch_key_json(&key));
 }
 
-/* A plain c10d client that no agent has vouched for has no rank to show; its address is what there is, and its pid where it
- * has said that itself, or an agent that has looked whose it is. */
+/* A plain c10d client that no agent has vouched for has no rank. Its address is shown, and its pid if the
+ * client itself or an agent has reported it. */
 static void add_stranger(const struct session *s, cJSON *row)
 {
     if (s->pid != 0)
@@ -359,7 +359,7 @@ static void add_ranks(cJSON *row, const char *name, const struct barrier *barrie
     }
 }
 
-/* Open ones only: those that have ended are in the event log. */
+/* Open barriers only; ended ones are in the event log. */
 bool inspect_barriers(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct job *job = inspect_job(hub, s, m->barriers.job);
@@ -383,7 +383,8 @@ bool inspect_barriers(struct hub *hub, struct session *s, const union message *m
 
 /* --- rejects -------------------------------------------------------------------------------------------- */
 
-/* Every text comes from strangers and will be shown on a terminal: first bytes go out as hex, words escaped. */
+/* Every text is sent by strangers and shown on a terminal, so first bytes go out as hex, and words
+ * escaped. */
 
 /* Times are "ago": the reader's clock is not ours. */
 static cJSON *reject_row(const struct reject *r, uint64_t now_ms)
@@ -436,7 +437,7 @@ bool inspect_rejects(struct hub *hub, struct session *s, const union message *m,
 
 /* --- what is wrong? ------------------------------------------------------------------------------------- */
 
-/* The look borrows from the job, so it is let go before anything else is worked off. */
+/* The look borrows from the job, so it is freed before other requests are processed. */
 bool inspect_why(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct look look;

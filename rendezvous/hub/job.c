@@ -101,7 +101,7 @@ void job_set_source(struct job *job, struct job_source *source)
 
 /* --- barriers --------------------------------------------------------------------------------------------- */
 
-/* The callbacks of a job's barriers: which rank a seat speaks for, and which session learns how a barrier ends. */
+/* The callbacks of a job's barriers: the rank of a seat, and the session that gets a barrier's outcome. */
 
 /* No buffer in between, so that a released barrier needs no memory. */
 static void answer_barrier(void *user, struct barrier_seat *seat, enum barrier_outcome outcome,
@@ -137,7 +137,7 @@ static void put_end(void *user, uint32_t rank, char *text, size_t size)
     snprintf(text, size, "%s %s", finding.subject, finding_predicate(&finding));
 }
 
-/* By its agent's word: a connection that has closed may only be a worker that connects anew. */
+/* Only an agent's report counts, because a closed connection may belong to a worker that reconnects. */
 static bool barrier_rank_ended(void *user, uint32_t rank)
 {
     const struct job *job = user;
@@ -211,7 +211,8 @@ void job_node_ends(struct session *s)
     table_remove(&s->job->hub->agents, &s->as_node->by_address);
 }
 
-/* A node that closes its connection just when this store goes on has given it up meanwhile, and is not to blame. */
+/* A node that closes its connection just after a standstill of this store has abandoned it meanwhile, and is
+ * not to blame. */
 static bool just_stood_still(const struct hub *hub)
 {
     return hub->stood_ms >= STOOD_LONG_MS && hub->now_ms - hub->woke_ms <= JUST_NOW_MS;

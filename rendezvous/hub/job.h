@@ -37,8 +37,8 @@ struct session;
  * may have been on their way. Each event carries "instance" and "n", so that a reader of several logs recognises
  * duplicates. */
 struct job_events {
-    bool asked;        /* an agent wants them, or has wanted them */
-    uint64_t taker;    /* its connection; 0 = none, the next event looks for one */
+    bool asked;        /* an agent wants them, or wanted them */
+    uint64_t taker;    /* its connection; 0 = none, the next event finds one */
     struct buf recent; /* the latest events, each with its NUL */
     char *members;     /* owned: those of the round that begins, as JSON; NULL = none */
 };
@@ -62,14 +62,14 @@ struct job {
     struct barriers barriers;
     struct members members;
     struct rdzv *rdzv;       /* owned; NULL = its ranks are placed by others */
-    char *round_nodes;       /* owned: the nodes of the round as JSON, told to all of them */
+    char *round_nodes;       /* owned: the nodes of the round as JSON, sent to all of them */
     uint32_t spares, agreed; /* nodes a bigger round could take in; ranks that agreed to it, counted from 0 */
     struct schedule_state watch;
     struct torch_meets meets; /* of PyTorch's ranks in this attempt */
     struct finding given_up;  /* the wait that the first of them gave up, */
     uint64_t given_up_ms;     /* ... and when; 0 = none did */
     struct job_events events;
-    struct notices notices;  /* what its nodes say about themselves */
+    struct notices notices;  /* findings of its nodes about themselves */
     struct notices troubles; /* what ranks of this attempt have met */
     struct list sessions;    /* the connections that belong to it (session.in_job) */
     uint32_t era;            /* the hub's when its attempt began: older connections must not touch the keys */
@@ -91,7 +91,7 @@ struct job *job_only(const struct hub *hub);
 struct job *job_claim(struct hub *hub, const struct session *s, const char *name);
 void job_rename(struct job *job, const char *name);
 
-/* Is it this attempt, with this world, that runs? */
+/* Check whether this attempt, with this world, runs. */
 bool job_is_at(const struct job *job, const struct job_name *name);
 
 /* The log of barriers and the rendezvous. */
@@ -115,9 +115,9 @@ void job_set_source(struct job *job, struct job_source *source);
 bool job_node_room(struct session *s);
 /* This session, which has room, is a node from now on. */
 void job_node_joined(struct session *s);
-/* It is none any more: its connection is gone, `how` says what happened to it. */
+/* The session is no node any more: its connection is closed, for the reason `how`. */
 void job_node_gone(struct session *s, const char *how);
-/* It is none any more, and the rendezvous knows. */
+/* The session is no node any more, and the rendezvous knows. */
 void job_node_ends(struct session *s);
 
 /* Give every node another full time for its heartbeat, because this process was suspended. */
@@ -127,11 +127,11 @@ void job_pardon(struct job *job);
 
 /* This connection would write them. */
 void events_ask(struct job *job, struct session *s);
-/* It is none of the job's any more. */
+/* The session no longer belongs to the job. */
 void events_leave(struct job *job, struct session *s);
 void events_free(struct job_events *events);
 
-/* The seats of a round; the event comes with the record of it. */
+/* Log the seats of a round together with its event. */
 void events_members(struct job *job, const struct rdzv_round *world);
 /* rdzv_env.record, barrier_env.opened and .ended; `job` is a struct job. */
 void events_record(void *job, const struct rdzv_record *record);

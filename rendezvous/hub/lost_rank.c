@@ -1,11 +1,12 @@
-/* lost_rank.c -- a rank is gone, or has given up, while others count on it.
+/* lost_rank.c -- a rank has ended, or given up, while others need it.
  *
- * If a rank ends with 0 while others wait for it, which looks like a success, all agents are notified at once, and
- * `why` shows it. Or a rank of a PyTorch job gives up waiting for the others of a group.
+ * If a rank exits with 0 while others wait for it, which looks like a success, all agents are notified at
+ * once, and `why` shows it. The second case is a rank of a PyTorch job that gives up waiting for the others
+ * of a group.
  *
- * Its last output then names a key ("wait timeout after 20000ms, keys: /default_pg/0//cpu//0/1"), or not even that
- * ("Socket Timeout"), and it is the one that fails first. The store knows the missing rank and its state only at this
- * moment: a little later all have given up, and the one that did not arrive is stopped with them. */
+ * The end of its log then names a key ("wait timeout after 20000ms, keys: /default_pg/0//cpu//0/1"), or not
+ * even that ("Socket Timeout"), and this rank fails first. The store knows the missing rank and its state
+ * only at this moment. Soon all ranks have given up, and the missing one is stopped with them. */
 
 #include "diagnosis/text.h"
 #include "hub/job.h"
@@ -17,9 +18,9 @@
 #include <string.h>
 
 enum {
-    LEAST_MS = 1000,     /* who gives up sooner has not waited in earnest */
+    LEAST_MS = 1000,     /* a rank that gives up sooner has not really waited */
     THEN_MS = 10000,     /* from there to the end of its connection: Python shows the error, and goes */
-    TOGETHER_MS = 10000, /* all have the same time-out: the first of them tells */
+    TOGETHER_MS = 10000, /* all have the same time-out: only the first is reported */
     FRESH_MS = 60000,    /* from its end to that of the round: the others are stopped meanwhile */
 };
 
@@ -37,7 +38,7 @@ static uint64_t waited(const struct session *s, struct torch_key *key)
     return now_ms - s->waits_since_ms;
 }
 
-/* A barrier counts those that come, and does not know who they are. */
+/* A barrier counts arrivals without their identity. */
 static void put_count(const struct session *s, const struct torch_key *key, struct buf *out)
 {
     const bool is_barrier = key->kind == TORCH_KEY_BARRIER || key->kind == TORCH_KEY_BARRIER_LAST;
@@ -74,7 +75,7 @@ static void put_why(const struct session *s, const struct torch_key *key, struct
     }
 }
 
-/* Memory that is short leaves words out. */
+/* If memory is short the text is empty. */
 static const char *text_of(struct buf *text)
 {
     return buf_append(text, "", 1) ? (const char *)text->data : "";
@@ -134,7 +135,7 @@ void lost_peer_leaves(struct session *s)
     member->gave_up_ms = now_ms;
 }
 
-/* Of a rank whose end was heard of before its connection's. */
+/* For a rank whose end was reported before its connection closed. */
 static void see_those_open(struct member *member)
 {
     LIST_EACH(node, &member->sessions)

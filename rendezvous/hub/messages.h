@@ -1,10 +1,10 @@
 /* messages.h -- the control messages between agents, operators and the store: one table.
  *
- * A message is a JSON object. Its members are rows: kind, name, limits, value when missing, and meaning. The structs
- * below, encoder, decoder, limits, the tables in docs/protocol.md and the dictionary of the fuzzers come from the
- * rows, so a new fact is a new row, and the place that fills it.
+ * A message is a JSON object. Its members are rows: kind, name, limits, value when missing, and meaning. The
+ * structs below, encoder, decoder, limits, the tables in docs/protocol.md and the dictionary of the fuzzers
+ * are made from the rows. So a new fact needs a new row, and the code that fills it.
  *
- * Rows stand in the order in which they are sent. A receiver skips unknown names. */
+ * Rows are in the order in which they are sent. A receiver skips unknown names. */
 #ifndef RENDEZVOUS_MESSAGES_H
 #define RENDEZVOUS_MESSAGES_H
 
@@ -41,7 +41,8 @@
 /* Times in requests, in ms: a year is long enough, and sums of a few cannot overflow. */
 #define MESSAGE_MS_MAX (366ll * 24 * 3600 * 1000)
 
-/* X(kind, name, least, most, when missing, what it is). `most` of a text is its bytes; `least` is not looked at. */
+/* X(kind, name, least, most, when missing, description). `most` of a text is its bytes; `least` is ignored
+ * there. */
 #define ROUND_OF_SENDER(X) \
     X(WHOLE, round, 0, UINT32_MAX, MESSAGE_NONE, "round that the sender is in, 0 before the first")
 #define JOB_OF_CALL(X) \
@@ -51,7 +52,7 @@
  * make all others succeed. */
 enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 
-/* How a worker ended, by the one of error, signal and exit_code that says it. */
+/* How a worker ended, by one of error, signal and exit_code. */
 #define FIELDS_OF_ENDING(X)                                              \
     X(WHOLE, error, 0, 4095, 0, "errno of the start; then it never ran") \
     X(WHOLE, signal, 0, MESSAGE_SIGNAL_MAX, 0, "signal that ended it")   \
@@ -333,7 +334,8 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 
 /* --- the table ------------------------------------------------------------------------------------------ */
 
-/* X(ID, struct, name, class, what it says). A call has its name in "op", a push in "push"; the others have none. */
+/* X(ID, struct, name, class, meaning). A call has its name in "op", a push in "push"; the others have
+ * none. */
 #define MESSAGES(X)                                                                                     \
     X(HEARTBEAT, heartbeat, "heartbeat", AGENT_CALL, "the node lives, and what is new of its workers")  \
     X(HELLO, hello, "hello", CALL, "is there a store?")                                                 \
@@ -432,7 +434,7 @@ enum message_id message_find_push(const char *push);
 
 /* Add the members of `message` to `o`. When memory is short, a member is left out, as with cJSON. */
 void message_add(enum message_id id, const void *message, cJSON *o);
-/* A new object with its name and members; yours (cJSON_Delete). */
+/* Return a new object with its name and members; the caller frees it (cJSON_Delete). */
 cJSON *message_encode(enum message_id id, const void *message);
 /* With `err`, a wrong or missing member fails and is named there. Without `err`, for messages of the store, such a
  * member counts as missing and this never fails; texts may then be of any length. Texts, lists and objects are
@@ -465,7 +467,7 @@ cJSON *message_encode_failure_cause(const struct failure *f);
 /* Read any of the three. Texts are cut to their room, further lines are left out. */
 void message_decode_failure(const cJSON *o, struct failure *f);
 
-/* Parse exactly one JSON object; yours (cJSON_Delete). NULL: err names the error. */
+/* Parse exactly one JSON object; the caller frees it (cJSON_Delete). NULL: err names the error. */
 cJSON *message_parse(struct slice text, struct ddp_err *err);
 
 #endif

@@ -75,7 +75,7 @@ static struct snapshot_node node_of(const struct rdzv_node_facts *f, uint64_t no
     };
 }
 
-/* A node whose connection is gone, but not yet its place, has left as far as a user is concerned. */
+/* For a user, a node whose connection is closed has left, even while its place remains. */
 static bool counts(const struct rdzv_node_facts *f)
 {
     return f->state != RDZV_NODE_FINISHED && f->state != RDZV_NODE_RESTING;
@@ -98,7 +98,7 @@ static bool check_nodes(const struct job *job, const struct rdzv_facts *facts, s
     return l->nodes != NULL;
 }
 
-/* The latest first: of a node that came and went several times its last end is the one to know. */
+/* The latest first, because of a node that left several times only its last end matters. */
 static bool check_gone(const struct job *job, const struct rdzv_facts *facts, struct look *l)
 {
     const uint32_t n = facts->n_gone < RDZV_GONE_MAX ? facts->n_gone : RDZV_GONE_MAX;
@@ -150,8 +150,8 @@ static void check_cause(const struct rdzv_facts *facts, struct snapshot *s)
                                         .after_ms = cause->failure.after_ms };
 }
 
-/* Times become "for how long" here, so that the diagnosis needs no clock, and two looks at the same state
- * give the same words. */
+/* Times become durations here, so that the diagnosis needs no clock, and two snapshots of the same state give
+ * the same text. */
 static bool check_rendezvous(const struct job *job, struct look *l)
 {
     struct rdzv_facts facts;
@@ -176,7 +176,8 @@ static bool check_rendezvous(const struct job *job, struct look *l)
     return check_nodes(job, &facts, l) && check_gone(job, &facts, l);
 }
 
-/* --- who was not let in --------------------------------------------------------------------------------- */
+/* --- rejected nodes
+ * -------------------------------------------------------------------------------------- */
 
 /* With a single job, a node that asked for another job is shown as well: a mistyped --rdzv_id is the usual reason.
  * With many jobs it belongs to another user. */
@@ -369,14 +370,15 @@ bool snapshot_job(struct job *job, struct look *l)
 
 /* --- findings ------------------------------------------------------------------------------------------------ */
 
-/* The findings of this look, and those that are new. 36 KB are too much for a stack. */
+/* The present findings, and the new ones. On the heap, because 36 KB are too much for a stack. */
 struct findings_now {
     struct diagnosis all, news;
-    uint64_t digest[DIAGNOSIS_MAX]; /* of each of `all`; 0 = no reason to speak */
+    uint64_t digest[DIAGNOSIS_MAX]; /* of each of `all`; 0 = not worth a report */
     bool trouble;                   /* something in `all` is more than a note */
 };
 
-/* --- what is worth a word ------------------------------------------------------------------------------- */
+/* --- which findings are new
+ * ------------------------------------------------------------------------------ */
 
 /* FNV-1a's step. A collision gains an attacker nothing here, so a stronger hash is not needed. */
 static uint64_t mix(uint64_t digest, const char *text)
@@ -439,7 +441,7 @@ static cJSON *begin_push(bool is_final)
     return o;
 }
 
-/* NULL when memory was too short for it to be whole; yours (cJSON_free). */
+/* Return the text, which the caller frees (cJSON_free); NULL if memory was too short for it to be whole. */
 static char *end_push(cJSON *o, bool whole)
 {
     char *text = whole ? cJSON_PrintUnformatted(o) : NULL;
@@ -564,7 +566,7 @@ static void tell_news(struct job *job, const struct snapshot *s, struct findings
     keep_more(&job->watch, now);
 }
 
-/* A job whose ranks only start one after the other is left alone. */
+/* A job whose ranks only start one after the other gets no report. */
 static void tell_torch(struct job *job, const struct snapshot *s, struct findings_now *now)
 {
     const uint64_t waited_ms = diagnose_torch_waits(s);
@@ -577,7 +579,7 @@ static void tell_torch(struct job *job, const struct snapshot *s, struct finding
     tell_news(job, s, now);
 }
 
-/* The name of a barrier is used once: not which barrier it is counts, but why who comes to it. */
+/* The name of a barrier is used once. So the absent ranks and their reasons count, and not the barrier. */
 static bool shows_the_way(const struct finding *f)
 {
     return digest_of(f) != 0 && f->code != FINDING_BARRIER_INCOMPLETE;
@@ -639,7 +641,7 @@ static void note(struct job *job, const struct snapshot *s, struct diagnosis *d,
         tell_line(job, d, i);
 }
 
-/* One look for all that is due. Memory that is short leaves the user with the verdict alone. */
+/* One snapshot serves all due checks. If memory is short the user gets the verdict only. */
 void monitor_run(struct job *job)
 {
     const struct schedule_due due = schedule_due(job);

@@ -1,9 +1,9 @@
-/* monitor.h -- looks at a job, and reports to its nodes why it does not start or does not continue.
+/* monitor.h -- checks a job, and reports to its nodes why it does not start or does not continue.
  *
- * A look takes a snapshot of the job for diagnose_job() and its text. Everything is collected on demand and nothing
- * is kept for it: no request pays for being observable. The rows below say when the monitor looks by itself: once for
- * all that is due, and at most once a second but for the last time and for a rank's own report. A job that starts at
- * once gets no report. */
+ * A check takes a snapshot of the job for diagnose_job() and its text. Everything is collected on demand and
+ * nothing is kept for it, so no request pays for being observable. The rows below define when the monitor
+ * checks by itself: once for all that is due, and at most once a second, except for the last time and for a
+ * rank's own report. A job that starts at once gets no report. */
 #ifndef RENDEZVOUS_HUB_MONITOR_H
 #define RENDEZVOUS_HUB_MONITOR_H
 
@@ -31,7 +31,7 @@ struct look {
 bool snapshot_job(struct job *job, struct look *look);
 void look_free(struct look *look);
 
-/* Tell what is due. Before the rendezvous' own tick: it may end the job. */
+/* Report all that is due. Call it before the rendezvous' own tick, which may end the job. */
 void monitor_run(struct job *job);
 
 /* --- schedule.c: when ---------------------------------------------------------------------------------------- */
@@ -83,10 +83,10 @@ struct schedule_usual {
 
 /* Zeroed before first use. */
 struct schedule_state {
-    bool waits;         /* it is looked at */
+    bool waits;         /* checks are due */
     bool compares;      /* a round has begun whose nodes have not been compared */
-    bool trouble;       /* a rank has said what it has met */
-    uint64_t looked_ms; /* when it was looked at last */
+    bool trouble;       /* a rank has reported trouble */
+    uint64_t looked_ms; /* time of the last check */
     uint64_t spare_ms;  /* when a late node is reported to the others; 0 = no late node */
     uint64_t look_ms;   /* when the next time */
     uint64_t torch_ms;  /* when the waits of PyTorch's ranks are checked; 0 = none waits */
@@ -111,8 +111,8 @@ struct schedule_due {
     bool trouble;         /* that a rank has met */
     bool spares;          /* nodes that joined late */
     bool looks, is_final; /* at what is missing; for the last time */
-    bool still;           /* who stands still while others wait for it in a collective or a barrier */
-    bool torch;           /* what PyTorch's ranks wait for */
+    bool still;           /* a rank does not move while others wait for it */
+    bool torch;           /* the waits of PyTorch's ranks */
 };
 struct schedule_due schedule_due(struct job *job);
 /* A round of nodes that are not all alike begins. */

@@ -49,7 +49,7 @@ static bool find_role(const char *text, enum role *role, struct ddp_err *err)
     return false;
 }
 
-/* Only a worker says which rank of which world it is; for the others the role is enough. */
+/* Only a worker sends its rank and world; for the others the role is enough. */
 static bool read_introduction(const cJSON *o, struct introduction *who, struct ddp_err *err)
 {
     struct message_identify m;
@@ -118,7 +118,7 @@ static bool join_job(struct hub *hub, struct session *s, const struct job_name *
     return true;
 }
 
-/* A rank may introduce itself on several connections, and again on the same one. */
+/* A rank may send IDENTIFY on several connections, and again on the same one. */
 static bool welcome_worker(struct hub *hub, struct session *s, const struct introduction *who)
 {
     if (!join_job(hub, s, &who->job))
@@ -221,7 +221,8 @@ static bool on_control(struct hub *hub, struct session *s, const struct request 
     return ok;
 }
 
-/* The store refuses for two reasons only; both are the asker's business, and the numbers say how to help. */
+/* The store rejects requests for two reasons only. Both are for the client to fix, and the numbers show
+ * how. */
 static bool check_status(struct hub *hub, const struct session *s, const struct request *req,
                          enum store_status status)
 {
@@ -338,7 +339,8 @@ static bool on_check(struct hub *hub, struct session *s, const struct request *r
     return put_u8(&hub->out, !store_check(s->job->store, req->blob[0]));
 }
 
-/* WAIT and BARRIER: answered now, later, or never. The wait is noted before the store is asked, because its observer looks at it. */
+/* WAIT and BARRIER: answered now, later, or never. The wait is recorded before the store call, because the
+ * observer reads it. */
 static bool on_wait_or_barrier(struct hub *hub, struct session *s, const struct request *req)
 {
     const uint64_t since_ms = s->waits_since_ms;
@@ -366,7 +368,7 @@ static bool on_getnumkeys(struct hub *hub, struct session *s, const struct reque
     return put_u64(&hub->out, store_count(s->job->store));
 }
 
-/* 3 says "registered". No program of any torch version uses the notifications, so none are sent. */
+/* 3 means "registered". No program of any torch version uses the notifications, so none are sent. */
 static bool on_watch_key(struct hub *hub, struct session *s, const struct request *req)
 {
     (void)s, (void)req;
@@ -402,7 +404,7 @@ static bool on_queue_push(struct hub *hub, struct session *s, const struct reque
     return check_status(hub, s, req, store_push(s->job->store, req->blob[0], req->blob[1]));
 }
 
-/* The length before the pop tells an empty queue from an empty value. */
+/* The length before the pop separates an empty queue from an empty value. */
 static bool on_queue_pop(struct hub *hub, struct session *s, const struct request *req)
 {
     uint32_t before;
@@ -555,7 +557,7 @@ struct ahead {
     const void *start[AHEAD_MAX];
     uint32_t n;
     struct slice rest;       /* after them */
-    enum wire_status status; /* of the rest; OK = it has not been looked at */
+    enum wire_status status; /* of the rest; OK = not scanned yet */
     struct ddp_err err;
 };
 
@@ -603,8 +605,7 @@ static bool pause_session(struct hub *hub, struct session *s, struct slice rest)
     return ok;
 }
 
-/* hub->err without words stands for memory that is short: formatting them needs none, but saying so
- * everywhere does. */
+/* hub->err without a text means that memory is short, which saves an error text at every allocation. */
 bool requests_feed(struct hub *hub, struct session *s, struct slice bytes)
 {
     struct ahead ahead; /* 5 KB: not zeroed */

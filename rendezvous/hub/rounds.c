@@ -148,7 +148,7 @@ static cJSON *encode_verdict(const struct job *job, const struct rdzv_tell *tell
                                                              .exit = codes });
 }
 
-/* A node whose connection is gone will be reported to the rendezvous in a moment. */
+/* A node whose connection is closed will be reported to the rendezvous soon. */
 static void push_to_node(void *user, uint64_t node, const struct rdzv_tell *tell)
 {
     static cJSON *(*const encode[])(const struct job *job, const struct rdzv_tell *tell) = {
@@ -199,7 +199,8 @@ static bool begin_round(void *user, const struct rdzv_round *world)
     return true;
 }
 
-/* The worker that came furthest counts: PyTorch programs tell one rank's step, ours every rank's. */
+/* The most advanced worker counts, because PyTorch programs report one rank's step, and ddprun's every
+ * rank's. */
 static int64_t progress(void *user)
 {
     const struct job *job = user;
@@ -222,7 +223,7 @@ static void waiting_nodes(void *user, uint32_t count)
     store_set(job->store, slice_str(WAITING_KEY), decimal_print(count, text));
 }
 
-/* A node that was frozen finds this when it goes on; without it it would only see a connection that ends. */
+/* A frozen node reads this when it continues; otherwise it would only see a connection that ends. */
 static void say_farewell(struct hub *hub, struct session *s, const char *why)
 {
     cJSON *o = message_encode_dropped(&(struct message_dropped){ .why = why });
@@ -230,8 +231,8 @@ static void say_farewell(struct hub *hub, struct session *s, const char *why)
     cJSON_Delete(o);
 }
 
-/* Not a node any more, so that its end is not told to the rendezvous, which wants it. The one being fed is closed by
- * hub_feed. */
+/* The session is no node any more, so its end is not reported to the rendezvous, which requested it. hub_feed
+ * closes the session being fed. */
 static void drop(void *user, uint64_t node, const char *why)
 {
     struct hub *hub = ((struct job *)user)->hub;
@@ -256,8 +257,8 @@ static void record(void *user, const struct rdzv_record *what)
 
 /* --- its life --------------------------------------------------------------------------------------------- */
 
-/* The hub's nonce tells this store from one of yesterday on the same port, the number one life of the job from the
- * next. */
+/* The hub's nonce separates this store from an earlier one on the same port; the number separates the lives
+ * of the job. */
 static struct rdzv *make_rendezvous(struct job *job)
 {
     struct hub *hub = job->hub;

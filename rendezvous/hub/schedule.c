@@ -13,7 +13,7 @@
 #include "job/rendezvous.h"
 
 enum {
-    EARLY_MS = 500,  /* who began to wait a little later than the one that set the time counts, too */
+    EARLY_MS = 500,  /* ranks that began to wait a little later than the first count, too */
     APART_MS = 1000, /* from one look to the next: each is a walk over the job */
 };
 
@@ -85,8 +85,8 @@ static bool is_short(const struct rdzv_facts *facts)
     return facts->round > 0 && facts->waiting + facts->returning < facts->min;
 }
 
-/* A job that waits is looked at from its first moment on, whatever it did before. The time runs from when
- * the rendezvous began to gather, not from when we noticed. */
+/* A waiting job is checked from its first moment on. The time starts when the rendezvous began to gather, not
+ * when the schedule noticed it. */
 static void begin_to_wait(struct schedule_state *w, const struct rdzv_facts *facts)
 {
     if (!w->waits)
@@ -161,7 +161,7 @@ struct schedule_due schedule_due(struct job *job)
     return due;
 }
 
-/* Not now: the nodes are just receiving the round, and a line about it must come afterwards. */
+/* Not now, because the nodes are just receiving the round, and a line about it must follow that. */
 void schedule_round(struct job *job)
 {
     job->watch.compares = true;
@@ -173,7 +173,7 @@ void schedule_trouble(struct job *job)
     job->watch.trouble = true;
 }
 
-/* A late rack comes at once, and one line is enough for it. */
+/* The nodes of a late rack arrive together, and one line is enough for them. */
 void schedule_spare(struct job *job)
 {
     if (job->watch.spare_ms == 0)
@@ -214,7 +214,8 @@ void schedule_torch_exit(struct job *job)
         check_torch(&job->watch, job->hub->now_ms + first_ms(SITUATION_TORCH_ENDED));
 }
 
-/* A process that has ended will not arrive any more, so the report comes as soon as the wait is more than a moment. */
+/* A process that has ended will never arrive, so the report follows as soon as the wait is longer than a
+ * moment. */
 uint64_t schedule_torch_limit(const struct schedule_state *w)
 {
     return (w->torch_ended ? first_ms(SITUATION_TORCH_ENDED) : first_ms(SITUATION_TORCH_WAITS)) - EARLY_MS;
@@ -284,8 +285,8 @@ void schedule_learn(struct schedule_state *w, uint64_t digest)
         w->usual.known[w->usual.n_known++ % DIAGNOSIS_MAX] = digest;
 }
 
-/* When it ended is seen at the next look, so a wait is rather taken for longer than it was. One that begins before that look is
- * another one. */
+/* The end of a wait is seen at the next check, so the measured time is rather too long. A wait that begins
+ * before that check is another one. */
 static void measure(struct schedule_usual *usual, uint64_t waited_ms, uint64_t now_ms)
 {
     const bool waits = waited_ms >= first_ms(SITUATION_STANDS_STILL);

@@ -42,7 +42,8 @@ void session_begin_wait(struct hub *hub, struct session *s, const struct op *op)
     s->waits_since_ms = hub->now_ms;
 }
 
-/* WAIT and BARRIER both end with one zero byte. Never the one that is fed: who asks has stopped waiting. */
+/* WAIT and BARRIER both end with one zero byte. Never the session being fed, because a requester does not
+ * wait. */
 void session_woken(void *user, struct store_waiter *waiter)
 {
     struct hub *hub = user;
@@ -63,7 +64,7 @@ void session_leave_wait(struct session *s)
     barriers_leave(&s->job->barriers, &s->seat);
 }
 
-/* --- the rank it speaks for ----------------------------------------------------------------------------- */
+/* --- the rank of a session ------------------------------------------------------------------------------ */
 
 void session_attach(struct session *s, uint32_t rank)
 {
@@ -94,7 +95,7 @@ void session_is_process(struct session *s, int pid, bool by_agent)
 
 /* --- made ----------------------------------------------------------------------------------------------- */
 
-/* Nothing is known of a connection but where it comes from, and when: what began later is not its attempt. */
+/* Only the address and the time of a new connection are known. The time excludes it from later attempts. */
 bool session_new(struct hub *hub, conn_id conn, const char *peer)
 {
     struct session *s = calloc(1, sizeof(*s));
@@ -127,8 +128,8 @@ struct quota *session_quota(struct hub *hub, const struct session *s)
     return hub->limits.many_jobs ? &hub->strangers : &hub->quota;
 }
 
-/* Silent connections belong to it as long as they are silent: they are counted on demand, into a copy. NULL when
- * memory is short; yours (free). */
+/* Silent connections count while they are silent, so they are added on demand, into a copy. The caller frees
+ * it. NULL if memory is short. */
 struct rejects *hub_all_rejects(struct hub *hub)
 {
     struct rejects *all = malloc(sizeof(*all));
@@ -255,7 +256,7 @@ void hub_log(struct hub *hub, const char *fmt, ...)
  * Nothing is recorded when a wait begins or a byte arrives; the connections are walked on demand. Demand is rare (a
  * time-out, an operator), and requests are not. */
 
-/* The barrier of PyTorch's whose count it asks for again and again; NULL = none, or it is complete. */
+/* Return the PyTorch barrier whose count it polls; NULL = none, or it is complete. */
 static const struct torch_meet *polled(const struct session *s)
 {
     const struct job *job = s->job;

@@ -17,7 +17,7 @@ enum {
 
 /* --- barriers ------------------------------------------------------------------------------------------- */
 
-/* More than there are ranks: with a barrier that all come to, that is never right. */
+/* True if more than the number of ranks have counted, which is never right in a barrier of all ranks. */
 static bool is_crowded(const struct job *job, struct slice key, int64_t count)
 {
     struct torch_key read;
@@ -101,7 +101,7 @@ static void on_set(void *user, struct slice key, bool anew)
 
 /* --- waits ---------------------------------------------------------------------------------------------- */
 
-/* A rank that waits has started again, whatever it gave up before. */
+/* A waiting rank has started again, so an earlier abandoned setup no longer counts. */
 static void note_wait(struct session *s, uint32_t awaited, const struct torch_key *key)
 {
     struct torch_client *torch = s->torch;
@@ -140,7 +140,7 @@ static void on_wait(void *user, struct store_waiter *waiter)
     job_touch(s->job);
 }
 
-/* The first key tells enough: those of one setup are asked for together. */
+/* The first key is enough, because the keys of one setup are requested together. */
 static void on_found(void *user, struct store_waiter *waiter, struct slice keys)
 {
     const struct session *s = TABLE_ENTRY(waiter, struct session, waiter);
@@ -261,7 +261,7 @@ static int by_said(const void *a, const void *b)
 
 /* --- all of it ------------------------------------------------------------------------------------------ */
 
-/* Of those that have counted in `meet`, or with NULL of those that have given an address. */
+/* Collect the clients that have counted in `meet`, or with NULL those that have published an address. */
 static uint32_t collect_claims(const struct job *job, const struct torch_meet *meet,
                                struct snapshot_claim *claims)
 {

@@ -89,9 +89,9 @@ static bool not_over(const struct check *c)
            word_refusal(c, "job '%.200s', which %s joins, is over", c->r->job, c->self);
 }
 
-/* Exactly the same: what a newer agent would say is not known to an older one, and a job whose nodes report
- * in two ways is found out only when something fails. An update that has reached half of a cluster is
- * common. */
+/* Versions must be equal, because an older agent does not understand a newer one's messages. A job whose
+ * nodes report in two ways is noticed only when something fails. An update that has reached half of a cluster
+ * is common. */
 static bool same_version(const struct check *c)
 {
     return strcmp(c->r->rules.version, c->join->version) == 0 ||
@@ -230,7 +230,7 @@ typedef bool (*check_call)(const struct check *c);
 static const struct {
     check_call passes;
     enum rdzv_refused code;
-    bool needs_rules; /* compares with the node that came first */
+    bool needs_rules; /* compares with the first node */
 } checks[] = {
     { is_sound, RDZV_REFUSED_BAD_JOIN, false },
     { same_job, RDZV_REFUSED_JOB_DIFFERS, false },
@@ -249,8 +249,8 @@ static const struct {
 
 /* --- the rules ------------------------------------------------------------------------------------------ */
 
-/* Times come from a peer and are added to the clock: 2^64 - 1 ms, meant as "without limit", would wrap to a deadline
- * in the past. */
+/* Times are sent by a peer and added to the clock. 2^64 - 1 ms, meant as "without limit", would wrap to a
+ * deadline in the past. */
 static uint64_t cut(uint64_t ms)
 {
     return ms < TEN_YEARS_MS ? ms : TEN_YEARS_MS;
@@ -304,7 +304,7 @@ static void add_to_rules(struct rdzv *r, const struct rdzv_join *j)
 
 /* --- joining -------------------------------------------------------------------------------------------- */
 
-/* It is noted here as well as told, for the user of the node that waits reads this side's log. */
+/* Recorded here as well as sent, because the user of the waiting node reads this side's log. */
 static enum rdzv_refused refuse_join(struct rdzv *r, const struct check *c, enum rdzv_refused code)
 {
     c->refusal->code = code;
@@ -322,9 +322,9 @@ static enum rdzv_refused find_objection(const struct check *c)
     return RDZV_WELCOME;
 }
 
-/* It answers with its instance; a second `join` of one that waits already changes nothing. Its rules are
- * not asked again: they were compared when it came, and it is the same process. One that still is in a
- * round is refused, for its workers would be counted twice. */
+/* The answer has its instance; a second `join` of a waiting node changes nothing. Its rules are not compared
+ * again, because it is the same process. A node in a round is rejected, because its workers would be counted
+ * twice. */
 static enum rdzv_refused join_again(struct rdzv *r, struct node *node, const struct check *c)
 {
     char room[2 * RDZV_TEXT_MAX];

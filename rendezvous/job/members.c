@@ -25,7 +25,7 @@ void members_free(struct members *m)
     m->known = false;
 }
 
-/* The new array is there before the old one goes, so that a failure leaves everything as it was. */
+/* The new array is allocated before the old one is freed, so that a failure changes nothing. */
 bool members_begin(struct members *m, const struct job_name *name, bool by_agent)
 {
     if (!quota_take(m->quota, members_cost(name->world_size)))
@@ -46,7 +46,7 @@ bool members_begin(struct members *m, const struct job_name *name, bool by_agent
     return true;
 }
 
-/* Also the bounds check for ranks that come from a peer. */
+/* Also the bounds check for ranks from a peer. */
 struct member *members_at(const struct members *m, uint32_t rank)
 {
     return rank < m->world_size ? &m->member[rank] : NULL;
@@ -77,7 +77,7 @@ void member_look(struct member *member, char proc_state, int cpu_percent, const 
     member->looked_ms = now_ms;
 }
 
-/* The name comes from a worker, by way of its agent: what is no letter is not shown. */
+/* The name is sent by a worker through its agent, so unprintable bytes become '?'. */
 void member_step(struct member *member, int64_t step, uint64_t call_seq, const char *call, uint64_t now_ms)
 {
     member->has_steps = true;

@@ -20,11 +20,11 @@ enum {
 struct member {
     struct list sessions; /* its open connections (session.by_rank) */
     char *host;           /* owned; NULL = unknown */
-    int pid;              /* as it said itself, else as its agent said */
-    int process_pid;      /* of the process its agent has started; 0 = no agent has spoken of it */
+    int pid;              /* its own claim, else its agent's */
+    int process_pid;      /* of the process its agent has started; 0 = no agent has reported one */
     bool met, exited;
     int exit_code, signal;
-    bool told;           /* ... after its agent had told it to stop */
+    bool told;           /* ... after its agent had sent it a stop signal */
     uint64_t gave_up_ms; /* when it gave up the setup of a PyTorch group; 0 = never */
     uint64_t tried_ms;   /* when connections that are closed by now were at one last (torch_client) */
     char proc_state;     /* as its agent saw it last, the letter of /proc/PID/stat; 0 = not seen */
@@ -32,7 +32,7 @@ struct member {
     char wchan[MEMBER_WCHAN_MAX];
     uint64_t looked_ms;         /* time of that report */
     uint64_t state_since_ms;    /* since when it is in that state */
-    bool has_steps;             /* it tells how far it is: */
+    bool has_steps;             /* it reports its progress: */
     int64_t step;               /* -1 = none is done */
     uint64_t call_seq;          /* of its last collective */
     char call[MEMBER_CALL_MAX]; /* which it is in now; "" = none */

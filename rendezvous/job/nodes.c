@@ -1,11 +1,11 @@
-/* nodes.c -- nodes come, move between lists, get their ranks, give signs of life, go.
+/* nodes.c -- nodes join, move between lists, get their ranks, send heartbeats, leave.
  *
- * Memory is asked for when a node joins, never later: the arrays that a round needs grow with the number of
- * nodes, so completing one, stopping it and ending the job cannot fail for want of it.
+ * Memory is allocated when a node joins, never later. The arrays of a round grow with the number of nodes, so
+ * completing a round, stopping it and ending the job cannot fail for lack of memory.
  *
  * Every move goes through a function of this file, because each changes a count as well (n_live, n_waiting,
- * n_back, n_resting, n_members, n_open): whether a round is complete is then a comparison of numbers, and
- * not a walk over 16,384 nodes at every event. */
+ * n_back, n_resting, n_members, n_open). So a comparison of numbers shows whether a round is complete,
+ * without a walk over 16,384 nodes at every event. */
 #include "job/rendezvous_core.h"
 
 #include <stdlib.h>
@@ -194,7 +194,7 @@ static void close_gaps(struct rdzv *r, uint32_t n)
             r->run.member[rank] = r->run.order[--last];
 }
 
-/* Among newcomers who came first is taken first; how they are numbered is another matter. */
+/* Newcomers are accepted in order of arrival; their numbers are assigned separately. */
 void rdzv_order_elastic(struct rdzv *r, uint32_t n)
 {
     uint32_t old = 0, taken = r->n_back;
@@ -292,8 +292,8 @@ bool rdzv_has_node_rank(const struct rdzv *r, uint32_t node_rank)
 
 /* --- room for all of them ------------------------------------------------------------------------------- */
 
-/* `array` is the address of a pointer of whatever type; going through memcpy keeps its type out of it. On
- * failure the old one stays. */
+/* `array` is the address of a pointer of any type; memcpy avoids a cast of it. On failure the old array
+ * stays. */
 static bool grow_array(void *array, size_t size, uint32_t room)
 {
     void *old, *bigger;
@@ -349,7 +349,7 @@ void rdzv_forget_rules(struct rdzv *r)
     r->rules = (struct rules){ 0 };
 }
 
-/* --- come ----------------------------------------------------------------------------------------------- */
+/* --- join ----------------------------------------------------------------------------------------------- */
 
 /* Copies: the join's texts end with its message, a node lives as long as its connection. */
 static void fill_node(struct node *node, const struct rdzv_join *join)
@@ -367,8 +367,8 @@ static void fill_node(struct node *node, const struct rdzv_join *join)
     node->grace_ms = join->grace_ms;
 }
 
-/* Room for it is made before it is: from here on nothing can fail. It is charged to the quota, and given
- * back in rdzv_remove_node. */
+/* All memory is allocated first, so nothing can fail after that. It is charged to the quota, and returned in
+ * rdzv_remove_node. */
 struct node *rdzv_add_node(struct rdzv *r, uint64_t id, const struct rdzv_join *join)
 {
     if (!make_room(r, r->by_id.count + 1) || !quota_take(r->quota, sizeof(struct node)))
@@ -413,7 +413,7 @@ bool rdzv_is_member(const struct rdzv *r, const struct node *node)
     return in_one && is_survivor(r, node);
 }
 
-/* At the end of the list: where there are more newcomers than places, an elastic round takes those who came first. */
+/* Appended at the end: if newcomers outnumber the places, an elastic round accepts the earliest. */
 void rdzv_node_waits(struct rdzv *r, struct node *node)
 {
     if (is_survivor(r, node)) {
@@ -434,13 +434,13 @@ void rdzv_node_stops_waiting(struct rdzv *r, struct node *node, enum rdzv_node_s
     node->state = next;
 }
 
-/* One that is DONE still is open: its word `stopped` has to come before anything of the round is judged. */
+/* A DONE node is still open, because its `stopped` must arrive before the verdict of the round. */
 static bool is_open(enum rdzv_node_state state)
 {
     return state == RDZV_NODE_RUNNING || state == RDZV_NODE_DONE || state == RDZV_NODE_STOPPING;
 }
 
-/* Never back to RUNNING: within a round a member only goes on towards its end. */
+/* Never back to RUNNING: within a round a member only moves towards its end. */
 void rdzv_member_becomes(struct rdzv *r, struct node *node, enum rdzv_node_state next)
 {
     r->run.n_done += (next == RDZV_NODE_DONE) && node->state != RDZV_NODE_DONE;
@@ -467,8 +467,8 @@ static void leave_place(struct rdzv *r, const struct node *node)
         r->place[held] = NULL;
 }
 
-/* Counted out of whatever it was in, once; it stays in `nodes` so that its connection, which closes later,
- * finds it. From here on its silence is no loss. */
+/* Remove the node from all counts, once. It stays in `nodes` until its connection closes. From now on its
+ * silence is no loss. */
 void rdzv_node_is_finished(struct rdzv *r, struct node *node)
 {
     if (node->state == RDZV_NODE_FINISHED)
@@ -494,8 +494,8 @@ void rdzv_remove_node(struct rdzv *r, struct node *node)
     free(node);
 }
 
-/* Called before it is finished, while its rank and round are known. A ring, because a job of months sees
- * more come and go than anybody asks about. */
+/* Called before the node is finished, while its rank and round are known. A ring, because in a job of months
+ * more nodes leave than anyone can read. */
 void rdzv_remember_gone(struct rdzv *r, const struct node *node, const struct rdzv_event *how,
                         const char *words)
 {

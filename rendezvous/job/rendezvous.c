@@ -1,15 +1,15 @@
 /* rendezvous.c -- see rendezvous.h.
  *
- * The machine is the table below; a cell does its work and returns the next state, rdzv_step stores it. Every cell is
- * filled: where nothing has to happen it is `ignore`, so that a missing answer is a decision and not an oversight.
- * Messages about a round reach the table only when they come from a member of the present round; the others are
- * answered "stale" before (hear_member).
+ * The machine is the table below. A cell does its work and returns the next state, which rdzv_step stores.
+ * Every cell is filled: `ignore` marks the cells without an action, so that a missing one is visibly
+ * intended. Messages about a round reach the table only from a member of the present round; hear_member
+ * answers "stale" to the others.
  *
- * A node that joins and is welcome waits, in every state (admission.c). The consequences come with SETTLE, after the
- * answer has been sent: a round in GATHERING, a key for the workers in RUNNING.
+ * An accepted node waits, in every state (admission.c). The consequences follow with SETTLE, after the answer
+ * has been sent: a round in GATHERING, a key for the workers in RUNNING.
  *
- * The next round begins only when no member of the last one is open any more: each has sent `stopped`, or is lost and
- * so can harm only itself. So two rounds never run at a time. */
+ * The next round begins only when no member of the last one is open any more: each has sent `stopped`, or is
+ * lost and so can harm only itself. So two rounds never run at a time. */
 #include "job/rendezvous.h"
 
 #include "job/rendezvous_core.h"
@@ -102,7 +102,7 @@ static enum rdzv_state joins_spare(struct rdzv *r, struct node *node, const stru
     return r->state;
 }
 
-/* A node that comes now would wait for a round that never begins. */
+/* A node that joins now would wait for a round that never begins. */
 static enum rdzv_state joins_late(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     rdzv_admit(r, node, e->joining, RDZV_NOBODY);
@@ -170,7 +170,7 @@ static enum rdzv_state gather(struct rdzv *r, struct node *node, const struct rd
     return RDZV_GATHERING;
 }
 
-/* "SIGTERM from pid 77 (bash) of bob"; an agent that gives up sends no signal, only words. */
+/* "SIGTERM from pid 77 (bash) of bob"; an agent that gives up has no signal, only a text. */
 static const char *who_stopped_it(const struct rdzv_event *e, char *room, size_t size)
 {
     const char *abbrev = sigabbrev_np(e->signal), *from = e->words[0] != '\0' ? " from " : "";
@@ -257,7 +257,7 @@ static void note_exit(struct rdzv *r, const struct node *node, const struct rdzv
     r->end.rank0_code = how->rank0_code;
 }
 
-/* It did not say why. A node that is done has nothing left to stop. */
+/* The node stopped without a reason. A node that is done has nothing left to stop. */
 static enum rdzv_state stops_unasked(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char name[2 * RDZV_TEXT_MAX], words[RDZV_WORDS_MAX];
@@ -271,7 +271,7 @@ static enum rdzv_state stops_unasked(struct rdzv *r, struct node *node, const st
     return rdzv_stop_round(r);
 }
 
-/* Spares come and go without the round; a node that is done counts as done wherever it is. */
+/* Spares leave without an effect on the round; a node that is done counts as done everywhere. */
 static enum rdzv_state leaves_round(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char name[2 * RDZV_TEXT_MAX], by[RDZV_TEXT_MAX], words[RDZV_WORDS_MAX];
@@ -322,7 +322,7 @@ static enum rdzv_state grow_if(struct rdzv *r, struct node *node, const struct r
     return rdzv_stop_round(r);
 }
 
-/* Kept: the node they agreed to may have gone meanwhile, and another one comes. */
+/* The agreement is kept, because the awaited node may leave and another one may join. */
 static enum rdzv_state agrees(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     r->grow_agreed = true;
@@ -402,11 +402,11 @@ static enum rdzv_state drop_late(struct rdzv *r, struct node *node, const struct
 
 /* Each call below notes the time, looks whether the message may be acted on at all, steps the machine, and settles what follows. */
 
-/* --- what agents say ------------------------------------------------------------------------------------ */
+/* --- messages of agents -------------------------------------------------------------------------------- */
 
-/* The member a message is about, or NULL with the answer. Its sign of life counts even when what it says
- * does not: a node that speaks of an old round is alive. STALE is asked before NO_MEMBER, since it tells
- * the agent more. */
+/* Return the member of a message, or NULL with the answer. The message counts as a heartbeat even if it is
+ * rejected, because a node that sends about an old round is alive. STALE is checked before NO_MEMBER, because
+ * it is more informative for the agent. */
 static struct node *hear_member(struct rdzv *r, uint64_t id, uint32_t round, uint64_t now_ms,
                                 enum rdzv_answer *answer)
 {
@@ -501,7 +501,7 @@ static void goes(struct rdzv *r, struct node *node, const struct rdzv_event *eve
         rdzv_remove_node(r, node);
 }
 
-/* Without a round number: its user has stopped it whatever the round. */
+/* Without a round number, because a user's stop applies to every round. */
 void rdzv_leave(struct rdzv *r, uint64_t id, int signal, const char *by, uint64_t now_ms)
 {
     struct node *node = rdzv_find(r, id);
@@ -559,7 +559,8 @@ uint64_t rdzv_deadline(const struct rdzv *r)
     return earlier_of(earlier_of(rdzv_state_deadline(r), r->say_ms), rdzv_watch_deadline(r));
 }
 
-/* Dropped before its loss is acted on, so that it cannot speak any more when the others go on. */
+/* Each node is dropped before its loss takes effect, so that it can send nothing after the others
+ * continue. */
 static void drop_silent_nodes(struct rdzv *r)
 {
     char how[64];
@@ -571,8 +572,8 @@ static void drop_silent_nodes(struct rdzv *r)
     }
 }
 
-/* The silent nodes first: a round must not be made with them. Messages to waiting nodes come last, when it is clear
- * whether they still wait. */
+/* Silent nodes are dropped first, because a round must not include them. Messages to waiting nodes are sent
+ * last, when it is clear whether they still wait. */
 void rdzv_tick(struct rdzv *r, uint64_t now_ms)
 {
     r->now_ms = now_ms;

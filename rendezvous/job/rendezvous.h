@@ -23,7 +23,8 @@
 
 #include <stddef.h>
 
-/* Why a round ends, why nothing follows, who is refused: a row each, for the enums below, the words of the protocol and messages. */
+/* Reasons for the end of a round, reasons against a restart, and rejections. Each row makes the enums below,
+ * and the words of the protocol and messages. */
 #include "diagnosis/findings.h"
 #include "base/events.h"
 
@@ -58,11 +59,11 @@ enum {
     RDZV_NPROC_MAX = LIMIT_NPROC,
     RDZV_TEXT_MAX = LIMIT_TEXT,
     RDZV_WORDS_MAX = LIMIT_WORDS,
-    RDZV_LIST_MAX = LIMIT_LISTED, /* nodes in `round`, when it has no more than that; else */
+    RDZV_LIST_MAX = LIMIT_LISTED, /* nodes listed in `round`, if it has no more; else */
     RDZV_SHORT_LIST_MAX = 32,     /* ... so many; and nodes, or missing ranks, in `waiting` */
     RDZV_GONE_MAX = 32,           /* nodes that have gone and are remembered for a diagnosis */
-    RDZV_CODE_NO_NODE = 125,   /* exit code when a node is lost or never came: no worker has one to offer */
-    RDZV_STOP_EXTRA_MS = 10000 /* beyond its own grace time, for a node to say `stopped` */
+    RDZV_CODE_NO_NODE = 125,   /* exit code when a node is lost or never joined, because no worker has one */
+    RDZV_STOP_EXTRA_MS = 10000 /* time for a node to send `stopped`, beyond its own grace time */
 };
 
 #define X(name, word) RDZV_##name,
@@ -84,7 +85,8 @@ const char *rdzv_why_word(enum rdzv_why why);
 const char *rdzv_refused_code(enum rdzv_refused refused); /* "VERSION_DIFFERS" */
 const char *rdzv_refused_advice(enum rdzv_refused refused);
 
-/* --- what agents say ------------------------------------------------------------------------------------ */
+/* --- messages of agents
+ * ---------------------------------------------------------------------------------- */
 
 enum rdzv_grow { RDZV_GROW_AGREED, RDZV_GROW_NOW, RDZV_GROW_NEVER };
 
@@ -104,17 +106,16 @@ struct rdzv_join {
     int32_t node_rank;               /* static; -1 = any that is free */
     uint32_t nproc;
     bool nproc_given, uneven;
-    /* Rules for the whole job. The first node that joins brings them; what later ones say about them is not
-     * looked at. */
+    /* Rules for the whole job, from the first node that joins; those of later nodes are ignored. */
     uint32_t max_restarts, max_no_progress;
     uint64_t backoff_ms, backoff_cap_ms, last_call_ms, join_timeout_ms;
     const char *join_knob;    /* the option that sets join_timeout_ms, for messages; "" or NULL = --timeout */
-    uint64_t node_timeout_ms; /* a node that says nothing for so long is lost; 0 = never */
+    uint64_t node_timeout_ms; /* a node that is silent for so long is lost; 0 = never */
     enum rdzv_grow grow;
     uint64_t grace_ms; /* of this node, between SIGTERM and SIGKILL */
 };
 
-/* Is the message acted on? */
+/* The effect of a message. */
 enum rdzv_answer {
     RDZV_OK,
     RDZV_STALE_ROUND, /* of an older round: nothing has changed */
@@ -124,7 +125,7 @@ enum rdzv_answer {
 
 /* --- messages to nodes ---------------------------------------------------------------------------------- */
 
-/* The first cause of a round's end, as far as it is known. */
+/* The first known cause of a round's end. */
 struct rdzv_cause {
     enum rdzv_why why;
     enum no_restart no_retry; /* CANNOT_START, USAGE or IMPORT: the same would happen again; else NONE */
@@ -132,7 +133,7 @@ struct rdzv_cause {
     struct failure failure;
 };
 
-/* A member of a round, as told to all others. */
+/* A member of a round, as sent to all others. */
 struct rdzv_seat {
     uint64_t node;
     uint32_t node_rank, first_rank, nproc;
@@ -144,7 +145,7 @@ struct rdzv_seat {
 struct rdzv_round {
     uint32_t round;    /* from 1 */
     uint32_t attempt;  /* round - 1: the number of its key space */
-    uint32_t restarts; /* those that --max_restarts counts, so far */
+    uint32_t restarts; /* restarts so far that --max_restarts counts */
     uint32_t nnodes, world_size;
     const struct rdzv_seat *seats; /* by node rank; nnodes of them for rdzv_env.begin ... */
     uint32_t n_seats;              /* ... and the first few of a large job's in messages to nodes */
@@ -157,7 +158,7 @@ struct rdzv_waiting {
     uint32_t spare;        /* while a round runs: nodes that wait for the next one */
     uint32_t returning;    /* members of the last round that have not joined again yet */
     uint64_t left_ms;      /* until it is given up; UINT64_MAX = never */
-    uint64_t last_call_ms; /* until it goes on with who is here; UINT64_MAX = no last call */
+    uint64_t last_call_ms; /* until it continues with the present nodes; UINT64_MAX = no last call */
     uint64_t backoff_ms;   /* until the next round may begin; 0 = now */
     uint32_t n_hosts, n_missing, n_missing_listed;
     const char *hosts[RDZV_SHORT_LIST_MAX];
@@ -190,7 +191,7 @@ struct rdzv_tell {
     uint64_t backoff_ms; /* before it */
     enum no_restart no_restart;
     int64_t step,
-        best_step; /* how far the round came, and the furthest of all; -1 = not told, or not asked */
+        best_step; /* progress of the round, and the best of all; -1 = not reported, or not requested */
     struct rdzv_exit exit;
 };
 
@@ -235,7 +236,7 @@ const char *rdzv_instance(const struct rdzv *r);
 
 struct rdzv_refusal {
     enum rdzv_refused code;
-    char sentence[2 * RDZV_WORDS_MAX]; /* both values, both hosts; what to do says rdzv_refused_advice */
+    char sentence[2 * RDZV_WORDS_MAX]; /* both values and both hosts; rdzv_refused_advice has the remedy */
 };
 
 /* A node joins, or joins again after a verdict "restart". RDZV_WELCOME, or the reason against it (`refusal` is
@@ -285,7 +286,8 @@ uint64_t rdzv_deadline(const struct rdzv *r);
 /* Feed it the received messages first: a suspended server must not take its own sleep for the nodes'. */
 void rdzv_tick(struct rdzv *r, uint64_t now_ms);
 
-/* --- for those who only look ---------------------------------------------------------------------------- */
+/* --- queries
+ * --------------------------------------------------------------------------------------------- */
 
 enum rdzv_node_state {
     RDZV_NODE_WAITING,  /* has joined, is in no round */
@@ -348,7 +350,7 @@ bool rdzv_node_facts(const struct rdzv *r, uint64_t node, struct rdzv_node_facts
 uint64_t rdzv_next_node(const struct rdzv *r, uint64_t after);
 /* The node that runs this rank of the world, 0 = none (no round runs, or it is gone). */
 uint64_t rdzv_node_of_rank(const struct rdzv *r, uint32_t rank);
-/* Static: does a node with this rank wait or run now? */
+/* Static jobs: check whether a node with this rank waits or runs. */
 bool rdzv_has_node_rank(const struct rdzv *r, uint32_t node_rank);
 /* Over, and all nodes know it: a job of the same name may begin. */
 bool rdzv_is_over(const struct rdzv *r);

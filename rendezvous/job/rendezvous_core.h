@@ -25,17 +25,18 @@ struct restarts {
     uint32_t max_restarts, max_no_progress;
     uint64_t backoff_ms, backoff_cap_ms;
     uint32_t failed;   /* attempts; a round that ended for another reason is not one */
-    int64_t step;      /* how far the latest came, if that was asked; -1 = no worker told */
+    int64_t step;      /* progress of the latest, if requested; -1 = no worker reported it */
     int64_t best_step; /* of all attempts so far; -1 = unknown */
     uint32_t standing; /* attempts in a row, up to the latest, that did not get beyond best_step */
 };
 
 void restarts_init(struct restarts *a, const struct rdzv_join *rules);
 
-/* An attempt has failed. May there be another one, as far as its cause tells? */
+/* An attempt has failed. Return NONE if its cause allows another one, else the reason. */
 enum no_restart restarts_failed(struct restarts *a, const struct rdzv_cause *cause);
 
-/* How far it came; -1 = no worker told. May there still be another one? */
+/* Record the progress of an attempt (-1 = not reported). Return NONE if another one is still allowed, else
+ * the reason. */
 enum no_restart restarts_progress(struct restarts *a, int64_t step);
 
 /* How long to wait before the next one. */
@@ -43,7 +44,7 @@ uint64_t restarts_backoff(const struct restarts *a);
 
 struct node {
     struct table_node by_id;
-    struct list joined;  /* in rdzv.nodes, in the order they came */
+    struct list joined;  /* in rdzv.nodes, in order of arrival */
     struct list watched; /* in rdzv.watched, the longest silent first */
     struct list waiting; /* in rdzv.waiting while RDZV_NODE_WAITING, in the order they (re)joined */
     uint64_t id;
@@ -63,7 +64,7 @@ struct node {
     char host[RDZV_TEXT_MAX], addr[RDZV_TEXT_MAX], own[64], boot_id[64], version[64], role[64];
 };
 
-/* A node as the user knows it: two on one host, or on two hosts of one name, are still told apart. */
+/* A node as its user identifies it, which separates two on one host, or on two hosts of one name. */
 struct who {
     char host[RDZV_TEXT_MAX], addr[64];
     int32_t node_rank; /* that it asked for, -1 = any */
@@ -127,7 +128,7 @@ struct rdzv {
     uint32_t n_live;     /* in `nodes`, not FINISHED */
     uint32_t n_waiting;  /* in `waiting` */
     uint32_t n_back;     /* of those, members of the last round */
-    uint32_t n_resting;  /* members of the last round that may still come back */
+    uint32_t n_resting;  /* members of the last round that may still return */
     struct node **place; /* static: who holds node rank i, rules.max of them; owned, charged */
 
     struct rdzv_run run;
@@ -163,11 +164,11 @@ enum rdzv_event_type {
     RDZV_N_EVENTS
 };
 
-/* A node that joins: what it says, and the answer. */
+/* A node that joins: its message, and the answer. */
 struct rdzv_joining {
     uint64_t id;
     const struct rdzv_join *join;
-    struct rdzv_refusal *refusal; /* its code says whether the node is in */
+    struct rdzv_refusal *refusal; /* its code shows whether the node was accepted */
 };
 
 struct rdzv_event {
@@ -176,19 +177,19 @@ struct rdzv_event {
     const struct failure *failure;  /* FAILED, EXPLAINED */
     const struct rdzv_stopped *how; /* STOPPED */
     int signal;                     /* LEAVE */
-    const char *words;              /* LEAVE: by whose request; LOST: how */
+    const char *words;              /* LEAVE: the origin of the request; LOST: the way it was lost */
     bool silent;                    /* LOST: nothing was heard of it for too long */
 };
 
 /* --- rendezvous.c --- */
-/* `node` is the one that the event is about; NULL for GROW, SETTLE, TIME_UP, and for a JOIN of a new node. */
+/* `node` is the subject of the event; NULL for GROW, SETTLE, TIME_UP, and for a JOIN of a new node. */
 void rdzv_step(struct rdzv *r, struct node *node, const struct rdzv_event *event);
 
 /* --- admission.c --- */
 /* The next state of a node that is welcome in this state. */
 enum rdzv_admission { RDZV_AS_MEMBER, RDZV_AS_SPARE, RDZV_NOBODY };
-/* A welcome node waits afterwards, else joining->refusal says why not; nothing else has changed then. `known` is the node if it
- * was here before, else NULL. */
+/* An accepted node waits afterwards. Otherwise joining->refusal has the reason, and nothing else has changed.
+ * `known` is the node if it joined before, else NULL. */
 void rdzv_admit(struct rdzv *r, struct node *known, struct rdzv_joining *joining, enum rdzv_admission as);
 
 /* --- nodes.c --- */
@@ -230,7 +231,7 @@ void rdzv_order_elastic(struct rdzv *r, uint32_t n);
 int rdzv_compare_names(const char *a, const char *b);
 
 /* --- round.c --- */
-/* Did that worker give up because it had lost a peer? */
+/* Check whether the worker gave up because it had lost a peer. */
 bool rdzv_is_victim(const struct failure *failure);
 void rdzv_set_failure(struct rdzv *r, const struct node *node, const struct failure *failure);
 void rdzv_set_cause(struct rdzv *r, enum rdzv_why why, const struct node *node, int signal,
@@ -247,11 +248,11 @@ void rdzv_dismiss(struct rdzv *r, struct node *node, int signal);
 /* --- nodes.c --- */
 void rdzv_touch(struct rdzv *r, struct node *node);
 uint64_t rdzv_watch_deadline(const struct rdzv *r);
-/* Before a look at the silent ones: did this server itself stand still? */
+/* Call before silent nodes are checked, to detect a standstill of this server itself. */
 void rdzv_check_own_pulse(struct rdzv *r);
-/* Has it been silent too long, in the time that this server was running? */
+/* Check whether the node has been silent too long, in the time that this server was running. */
 bool rdzv_is_silent(const struct rdzv *r, const struct node *node);
-/* The one that has been silent longest, if that is too long; else NULL. */
+/* Return the node that has been silent longest, if that is too long; else NULL. */
 struct node *rdzv_silent_node(const struct rdzv *r);
 
 /* --- view.c --- */

@@ -224,9 +224,9 @@ static void tell_all(struct rdzv *r, struct rdzv_round *world)
     }
 }
 
-/* No node gets the round before the key space is empty: a worker's first request may come right after. Seats are
- * assigned before that, because `begin` takes the list of them. Without memory for it the job ends here: a round over
- * the keys of the last one would find its barriers used up. */
+/* The key space is emptied before any node gets the round, because a worker's first request may follow at
+ * once. Seats are assigned before that, because `begin` needs the list of them. Without memory for it the job
+ * ends here, because a round over old keys would find its barriers used up. */
 enum rdzv_state rdzv_begin_round(struct rdzv *r)
 {
     uint32_t n = rdzv_takes(r);
@@ -256,7 +256,7 @@ enum rdzv_state rdzv_begin_round(struct rdzv *r)
     return RDZV_RUNNING;
 }
 
-enum { CODE_SIGNAL = 128, CODE_NOT_FOUND = 127, CODE_CANNOT_RUN = 126 }; /* as shells say it */
+enum { CODE_SIGNAL = 128, CODE_NOT_FOUND = 127, CODE_CANNOT_RUN = 126 }; /* as in shells */
 
 /* --- the cause ------------------------------------------------------------------------------------------ */
 
@@ -358,7 +358,7 @@ enum rdzv_state rdzv_stop_round(struct rdzv *r)
 
 /* --- verdict -------------------------------------------------------------------------------------------- */
 
-/* Without a word from rank 0's node its code is the first failure's: 0 would say that all went well. */
+/* Without a report from rank 0's node its code is the first failure's, because 0 would mean success. */
 static struct rdzv_tell verdict(const struct rdzv *r, enum rdzv_why why)
 {
     int first = r->end.has_cause ? code_of(&r->end.cause) : 0;
@@ -375,7 +375,7 @@ static struct rdzv_tell verdict(const struct rdzv *r, enum rdzv_why why)
                                          .rank0 = r->end.has_rank0 ? r->end.rank0_code : first } };
 }
 
-/* Being told is the last thing that happens to a node here. It stays, unwatched, until its connection ends. */
+/* The verdict is the last message to a node here. The node stays, unwatched, until its connection ends. */
 static void finish_node(struct rdzv *r, struct node *node, const struct rdzv_tell *tell)
 {
     rdzv_node_is_finished(r, node);
@@ -438,8 +438,8 @@ void rdzv_dismiss(struct rdzv *r, struct node *node, int signal)
     finish_node(r, node, &tell);
 }
 
-/* Members become those who are waited for: n_resting is what the next round holds places for. Each node is
- * told how long to wait, but the next round begins by our clock and not by theirs. */
+/* Members become awaited nodes: n_resting is the number of places that the next round reserves. Each node
+ * gets the pause, but the next round begins by the store's clock and not by theirs. */
 static void tell_restart(struct rdzv *r, uint64_t backoff_ms)
 {
     struct rdzv_tell tell = verdict(r, r->end.cause.why);
@@ -472,10 +472,10 @@ static enum rdzv_state restart(struct rdzv *r, uint64_t backoff_ms)
     return backoff_ms > 0 ? RDZV_BACKING_OFF : RDZV_GATHERING;
 }
 
-/* A later reason writes over an earlier one, so the strongest come last: what cannot be killed stands in
- * the way even of a job that the user wants to go on. Progress is only asked for when another attempt is
- * still possible: asking counts this one as standing still. `wanted` keeps "no restart because ..." away
- * from those who have asked for none. */
+/* A later reason replaces an earlier one, so the strongest are last. An unkillable process prevents a restart
+ * even if the user wants the job to continue. Progress is requested only if another attempt is still
+ * possible, because the request counts this attempt as one without progress. `wanted` hides "no restart
+ * because ..." from users who requested none. */
 static enum rdzv_state judge_round(struct rdzv *r)
 {
     enum no_restart no = NO_RESTART_NONE;

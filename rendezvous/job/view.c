@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- rows as words; a value of no row is "?" ------------------------------------------------------------ */
+/* --- rows as words; "?" for an invalid value
+ * ------------------------------------------------------------- */
 
 static const char *word(const char *const *words, unsigned at, unsigned n)
 {
@@ -113,7 +114,7 @@ static uint32_t restarts_made(const struct rdzv *r)
     return a->failed < a->max_restarts ? a->failed : a->max_restarts;
 }
 
-/* A copy of numbers and borrowed texts, valid until the rendezvous is spoken to again; so its own struct
+/* Return a copy of numbers and borrowed texts, valid until the next call on the rendezvous. So its own struct
  * stays private and may change. */
 void rdzv_facts(const struct rdzv *r, struct rdzv_facts *facts)
 {
@@ -195,7 +196,7 @@ uint64_t rdzv_next_node(const struct rdzv *r, uint64_t after)
     return next != &r->nodes ? LIST_ENTRY(next, struct node, joined)->id : 0;
 }
 
-/* The last seat whose first rank is not beyond it. Seats keep their ranks when their node has gone. */
+/* Find the last seat whose first rank is not beyond it. Seats keep their ranks after their node has left. */
 uint64_t rdzv_node_of_rank(const struct rdzv *r, uint32_t rank)
 {
     bool runs = r->state == RDZV_RUNNING || r->state == RDZV_STOPPING;
@@ -266,7 +267,7 @@ void rdzv_note(struct rdzv *r, enum rdzv_record_kind kind, const struct node *no
 
 /* --- what is waited for --------------------------------------------------------------------------------- */
 
-/* A change while one is due already comes with it. */
+/* A change while a message is due already is sent with that message. */
 void rdzv_will_say(struct rdzv *r)
 {
     uint64_t every_ms = r->n_waiting > SAY_EVERY_MS ? r->n_waiting : SAY_EVERY_MS;
@@ -281,8 +282,8 @@ static uint64_t left(const struct rdzv *r, uint64_t until_ms)
     return until_ms > r->now_ms ? until_ms - r->now_ms : 0;
 }
 
-/* Node ranks whose node neither waits nor runs. While a node without a requested rank waits, only the number of
- * missing nodes is known, not their ranks. */
+/* List the node ranks whose node neither waits nor runs. While a node without a requested rank waits, only
+ * the number of missing nodes is known, not their ranks. */
 static void list_missing(const struct rdzv *r, struct rdzv_waiting *w)
 {
     uint32_t here = 0;

@@ -1,11 +1,11 @@
 /* barrier.c -- see barrier.h.
  *
- * The machine is the table below; a cell does its work and returns the next state, step() stores it.
- * Cells reach the outside only through barrier_env, so a test drives the machine without a connection.
+ * The machine is the table below; a cell does its work and returns the next state, which step() stores. Cells
+ * reach the outside only through barrier_env, so a test drives the machine without a connection.
  *
- * Memory: an open barrier has two bitmaps (who belongs, who is here), and there are never more open
- * barriers than connections that wait, since one that is empty is dropped. A name that is used up keeps
- * its struct, and after a failure the report and the bitmaps, for those who come late. */
+ * An open barrier has two bitmaps (members, arrived). Open barriers never outnumber waiting connections,
+ * because an empty one is dropped. A used name keeps its struct, and after a failure the report and the
+ * bitmaps, for members that arrive late. */
 #include "store/barrier.h"
 
 #include "base/text.h"
@@ -96,8 +96,8 @@ static struct barrier *alloc(struct quota *quota, const struct barrier_call *cal
     return barrier;
 }
 
-/* Allocate a barrier of that call's name and world, charged to `quota`, without members. NULL when memory or budget
- * is short. Yours: barrier_free. */
+/* Allocate a barrier of that call's name and world, charged to `quota`, without members. The caller frees it
+ * (barrier_free). NULL if memory or budget is short. */
 static struct barrier *barrier_new(struct quota *quota, const struct barrier_call *call)
 {
     struct barrier *barrier = alloc(quota, call);
@@ -114,10 +114,10 @@ static struct barrier *barrier_new(struct quota *quota, const struct barrier_cal
     return barrier;
 }
 
-/* --- who comes ------------------------------------------------------------------------------------------ */
+/* --- arrivals ------------------------------------------------------------------------------------------- */
 
-/* A rank is here, or is not any more; doing either twice changes nothing.
- * Counts change only when the bit does, so that a rank may come twice (its connection broke, it came again). */
+/* Mark a rank as arrived, or as not arrived. Counts change only if the bit does, because a rank may arrive
+ * twice after its connection broke. */
 static void barrier_tick_off(struct barrier *barrier, uint32_t rank)
 {
     barrier->arrived += !bit(barrier->has_arrived, rank);
@@ -200,11 +200,10 @@ struct event {
 
 typedef enum barrier_state (*cell)(struct barriers *b, struct barrier *barrier, const struct event *event);
 
-/* A member may have died before anybody came; then there is nothing to wait for. */
+/* A member may have died before the first arrival; then the barrier fails at once. */
 static enum barrier_state comes_first(struct barriers *b, struct barrier *barrier, const struct event *event);
 static enum barrier_state comes(struct barriers *b, struct barrier *barrier, const struct event *event);
-/* A name that could be passed twice would let a rank that is one step behind through with the others'
- * next step. */
+/* If a name could be passed twice, a rank that is one step behind would pass with the others' next step. */
 static enum barrier_state name_is_used(struct barriers *b, struct barrier *barrier,
                                        const struct event *event);
 static enum barrier_state comes_late(struct barriers *b, struct barrier *barrier, const struct event *event);
@@ -281,7 +280,7 @@ static void log_end(struct barriers *b, struct barrier *barrier, const char *wha
     buf_free(&line);
 }
 
-/* When memory for the report is short the members still get their answer, without words. */
+/* If memory for the report is short the members still get their answer, without a text. */
 static enum barrier_state fail_barrier(struct barriers *b, struct barrier *barrier,
                                        enum barrier_outcome outcome, const char *because)
 {
@@ -335,8 +334,8 @@ static void open_barrier(struct barriers *b, struct barrier *barrier, const stru
     b->open_count++;
 }
 
-/* The dead one does not count as arrived, even if its request came before it died: it will not go on from
- * here. Its sentence becomes the first line, since it is the cause. */
+/* A dead rank does not count as arrived, even if its request arrived before it died. Its sentence becomes the
+ * first line, because it is the cause. */
 static enum barrier_state lose(struct barriers *b, struct barrier *barrier, uint32_t rank)
 {
     char end[BARRIER_END_MAX], because[BARRIER_END_MAX + 32];

@@ -56,7 +56,7 @@ struct barrier {
 struct barrier_seat {
     struct list node;
     struct barrier *barrier; /* NULL = not seated */
-    uint32_t rank;           /* while seated: whose it is */
+    uint32_t rank;           /* while seated: rank of the owner */
 };
 
 struct barrier_env {
@@ -120,7 +120,7 @@ struct barriers {
 /* False when memory is short. */
 bool barriers_init(struct barriers *b, struct quota *quota, const struct barrier_env *env);
 void barriers_free(struct barriers *b);
-/* A new attempt: all names are free again; who is seated is let go without an answer. */
+/* Begin a new attempt: all names are free again, and seated ranks leave without an answer. */
 void barriers_clear(struct barriers *b);
 
 /* False when memory or budget is short: no answer was sent. */

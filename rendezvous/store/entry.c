@@ -117,7 +117,7 @@ static bool resize(struct entries *entries, struct entry *entry, uint32_t cap, u
     return true;
 }
 
-/* GETNUMKEYS must not walk the table, so existing keys are counted as they come and go. */
+/* Existing keys are counted as they change, because GETNUMKEYS must not walk the table. */
 static void mark_existing(struct entries *entries, struct entry *entry)
 {
     if (!entry->exists)

@@ -25,7 +25,7 @@ struct wait_link;
 struct queue_item {
     struct queue_item *next; /* the last one's is the first */
     uint32_t len;
-    uint32_t number; /* one more than that of the item before, so that two items tell how many lie between */
+    uint32_t number; /* 1 + that of the item before; the difference of two is their distance */
     uint8_t data[];
 };
 

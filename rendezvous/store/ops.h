@@ -135,7 +135,7 @@ struct op {
 extern const struct field field_table[FIELDS];
 extern const struct op op_table[OPS];
 
-/* The request behind an opcode, NULL when the dialect has none. */
+/* Return the request of an opcode, NULL if the dialect has none. */
 const struct op *op_by_code(enum dialect dialect, uint8_t code);
 
 #endif

@@ -1,9 +1,8 @@
 /* store.c -- see store.h.
  *
- * Who is woken when: any write (SET, ADD, APPEND, MULTI_SET) wakes the whole line of its key, COMPARE_SET
- * when it creates the key, the last BARRIER its line. A line at a key that exists can only consist of
- * BARRIER callers and of those who waited when the first of them came; everyone else was answered at
- * once. */
+ * Wake-ups: any write (SET, ADD, APPEND, MULTI_SET) wakes all waiters of its key, COMPARE_SET if it creates
+ * the key, the last BARRIER its waiters. The waiters of an existing key can only be BARRIER callers and
+ * requests that waited when the first of them arrived; all others were answered at once. */
 #include "store/store.h"
 
 #include "store/entry.h"
@@ -198,7 +197,7 @@ void store_observe(struct store *s, const struct store_observer *observer)
     s->observer = *observer;
 }
 
-/* Is there a subscription to this key? */
+/* Check whether the key has a subscription. */
 static bool is_observed(const struct store *s, struct slice key)
 {
     const char *text = key.data;
@@ -544,7 +543,7 @@ enum store_status store_push(struct store *s, struct slice queue, struct slice v
     return pushed ? STORE_OK : STORE_FULL;
 }
 
-/* The length before tells the client an empty queue from an empty item. */
+/* The length before the pop separates an empty queue from an empty item. */
 const struct queue_item *store_front(const struct store *s, struct slice queue)
 {
     const struct entry *entry = entry_find(&s->entries, queue);

@@ -36,7 +36,8 @@ struct store_waiter {
     struct entry *offer; /* a queue this connection was woken for and has not acted on; borrowed */
 };
 
-/* Told of changes as they happen; it must not change the store. Without one no request looks into its key. */
+/* Notified of changes as they happen; it must not change the store. Without an observer no request compares
+ * its key. */
 struct store_observer {
     void *user;
     /* Prefixes of keys, or of their last component ("a/b/NAME"), whose writes are reported: an array that ends with
@@ -53,7 +54,7 @@ struct store_observer {
 
 enum store_status {
     STORE_OK,
-    STORE_WAITS,        /* `wake` will be called, unless store_leave comes first */
+    STORE_WAITS,        /* `wake` will be called, unless store_leave is called first */
     STORE_FULL,         /* budget or memory is used up, nothing has changed */
     STORE_NOT_A_NUMBER, /* the value is not one, nothing has changed */
 };
@@ -112,8 +113,8 @@ struct slice store_awaited(const struct store_waiter *w, uint32_t n);
 
 struct queue_item;
 enum store_status store_push(struct store *s, struct slice queue, struct slice value);
-/* The oldest item; NULL when the queue is empty. store_front leaves it there. The item of store_pop is yours until
- * store_item_free, and *len_before counts it. */
+/* Return the oldest item; NULL if the queue is empty. store_front leaves it there. The caller owns the item
+ * of store_pop until store_item_free, and *len_before counts it. */
 const struct queue_item *store_front(const struct store *s, struct slice queue);
 struct queue_item *store_pop(struct store *s, struct slice queue, uint32_t *len_before);
 struct slice store_item_value(const struct queue_item *item);

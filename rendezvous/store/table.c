@@ -182,8 +182,8 @@ void table_remove(struct table *t, struct table_node *node)
     t->count--;
 }
 
-/* No cursor is kept: the node's own hash says where the walk stands, so it survives that the array has
- * grown. */
+/* No cursor is kept: the node's own hash is the position of the walk, so the walk survives growth of the
+ * array. */
 struct table_node *table_next(const struct table *t, const struct table_node *after)
 {
     uint32_t i = 0;

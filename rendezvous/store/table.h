@@ -21,7 +21,7 @@ struct table {
     struct table_node **chain;
     uint32_t mask; /* chains - 1 */
     uint32_t count;
-    bool is_busy; /* looked at all the time, so that a quarter of its chains shall be spare */
+    bool is_busy; /* a table with frequent lookups: a quarter of its chains stay spare */
 };
 
 #define TABLE_ENTRY(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))
@@ -42,7 +42,7 @@ uint32_t table_hash(struct slice key);
 /* The node with this key, or NULL. `hash` is table_hash(key). */
 struct table_node *table_find(const struct table *t, struct slice key, uint32_t hash);
 
-/* The first with this hash, whatever its key is. */
+/* Return the first node with this hash, whatever its key. */
 const struct table_node *table_first(const struct table *t, uint32_t hash);
 
 /* The next one with the key of `node`, where keys may be there more than once; NULL = no more. */
@@ -52,7 +52,7 @@ struct table_node *table_find_same(const struct table_node *node);
  * processor, and one look after the other would wait for each. */
 void table_expect(const struct table *t, const uint32_t *hashes, uint32_t n);
 
-/* Put in a node whose key and hash are set. */
+/* Insert a node whose key and hash are set. */
 void table_put(struct table *t, struct table_node *node);
 void table_remove(struct table *t, struct table_node *node);
 

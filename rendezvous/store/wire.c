@@ -22,8 +22,8 @@ static const uint8_t *byte_at(struct slice in, size_t at)
     return (const uint8_t *)in.data + at;
 }
 
-/* The one way to say MORE. `need` is never less than what is there, or the caller would be asked for
- * nothing. */
+/* The only place that returns MORE. `need` always exceeds the present length; otherwise the caller would read
+ * zero bytes. */
 static enum wire_status wait_for(struct wire *w, size_t need)
 {
     w->need = need;

@@ -28,7 +28,7 @@ struct wire {
     uint32_t left;            /* blobs of a list that are still to come */
     uint32_t count;           /* items of the list */
     uint8_t dialect;          /* enum dialect, once `greeted` */
-    uint8_t field;            /* which one the scan stands in */
+    uint8_t field;            /* index of the field being scanned */
     bool greeted;             /* the dialect is known */
     bool in_list;             /* the list's count is read */
     bool settled; /* a command other than WATCH_KEY has arrived: opcode 7 means DELETE_KEY from now on */
@@ -42,7 +42,7 @@ struct request {
     uint32_t count;      /* items of the list, if any */
 };
 
-/* The scan of a new connection. `dialect_b`: old dialects are taken for torch 2.1. */
+/* Initialise the scan of a new connection. `dialect_b`: old dialects count as torch 2.1. */
 void wire_init(struct wire *w, bool dialect_b);
 
 /* Decode the request at the front of `in`, which has all its received bytes, and perhaps more.
@@ -55,7 +55,7 @@ void wire_init(struct wire *w, bool dialect_b);
 enum wire_status wire_decode(struct wire *w, struct slice in, uint64_t max_bytes, struct request *req,
                              size_t *used, struct ddp_err *err);
 
-/* Forget the part of a request that was scanned; the same bytes come again. */
+/* Forget the scanned part of a request; the same bytes arrive again. */
 void wire_rewind(struct wire *w);
 
 /* Take the next blob from the front of a decoded list; false at its end. */

@@ -356,8 +356,8 @@ format: ## clang-format every C file
 	@scripts/check-deps.sh format
 	@clang-format -i $(C_FILES)
 
-protocol: $(BUILD)/tests/prog/print_protocol ## print the tables in rendezvous/README.md and docs/protocol.md from ops.h and messages.h
-	$(Q)for page in rendezvous/README.md docs/protocol.md tests/fuzz/messages.dict; do \
+protocol: $(BUILD)/tests/prog/print_protocol ## print the tables in docs/protocol.md from ops.h and messages.h
+	$(Q)for page in docs/protocol.md tests/fuzz/messages.dict; do \
 		$< $$page >$(BUILD)/protocol.md && cp $(BUILD)/protocol.md $$page || exit 1; done
 
 check-format: ## fail where `make format` would change something

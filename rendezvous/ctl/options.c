@@ -17,7 +17,7 @@
 
 enum { DEFAULT_TIMEOUT_MS = 5000, MAX_TIMEOUT_S = 86400, HELP_COLUMN = 26 };
 
-/* The list of all commands; rendezvous/README.md describes the answer of each op. */
+/* The list of all commands; docs/protocol.md describes the answer of each op. */
 static const struct ctl_command commands[] = {
     { "status", NULL, "the job, what is known of each rank, and how full the store is", "status", false,
       ctl_format_status },

@@ -2,7 +2,7 @@
  *
  * All that must agree about a request comes from its row: the enum, op_table[] with the opcode in each of
  * PyTorch's three numberings, the decoder (wire.c walks the fields), the dispatch (requests.c), the names
- * in logs, and the table in rendezvous/README.md (`make protocol`). A new request is one row here, one handler and
+ * in logs, and the table in docs/protocol.md (`make protocol`). A new request is one row here, one handler and
  * one test. */
 #ifndef RENDEZVOUS_OPS_H
 #define RENDEZVOUS_OPS_H

@@ -6,6 +6,8 @@
 #include "hub/messages.h"
 #include "store/ops.h"
 
+#include <string.h>
+
 static inline bool page_put_code(struct buf *out, int code)
 {
     return code < 0 ? buf_printf(out, " – |") : buf_printf(out, " 0x%02x |", (unsigned)code);
@@ -77,49 +79,66 @@ static const struct {
 #undef X
 };
 
-static inline bool page_put_limits(struct buf *out, const struct page_row *f)
-{
-    switch (f->kind) {
-    case PAGE_WHOLE:
-    case PAGE_LIMIT:
-    case PAGE_CODE:
-        return buf_printf(out, "%lld to %lld", (long long)f->least, (long long)f->most);
-    case PAGE_TEXT:
-        return buf_printf(out, "%lld bytes", (long long)f->most);
-    case PAGE_LIST:
-        return f->most == 0 || buf_printf(out, "%lld", (long long)f->most);
-    default:
-        return true;
-    }
-}
-
-static inline bool page_put_message(struct buf *out, int id)
+/* The type of a member with its limits, and a star if the message must have it. */
+static inline bool page_put_type(struct buf *out, const struct page_row *f)
 {
 #define X(name, words) words,
     static const char *const kinds[] = { MESSAGE_KINDS(X) };
 #undef X
-    const struct page_row *f = page_messages[id].rows;
-    bool ok = buf_printf(out, "\n**%s**: %s\n", page_messages[id].name, page_messages[id].what);
-    if (f->name != NULL)
-        ok = ok && buf_printf(out, "\n| member | type | limits | needed | |\n|---|---|---|---|---|\n");
-    for (; ok && f->name != NULL; f++)
-        ok = buf_printf(out, "| `%s` | %s | ", f->name, kinds[f->kind]) && page_put_limits(out, f) &&
-             buf_printf(out, " | %s | %s |\n", f->missing == MESSAGE_NEEDED ? "yes" : "", f->what);
-    return ok;
+    if (!buf_printf(out, "`%s`%s ", f->name, f->missing == MESSAGE_NEEDED ? "*" : ""))
+        return false;
+    switch (f->kind) {
+    case PAGE_WHOLE:
+    case PAGE_LIMIT:
+    case PAGE_CODE:
+        return buf_printf(out, "(%lld to %lld)", (long long)f->least, (long long)f->most);
+    case PAGE_TEXT:
+        return buf_printf(out, "(%lld bytes)", (long long)f->most);
+    case PAGE_LIST:
+        return f->most == 0 ? buf_printf(out, "(list)") : buf_printf(out, "(list of %lld)", (long long)f->most);
+    default:
+        return buf_printf(out, "(%s)", kinds[f->kind]);
+    }
+}
+
+/* Return the first message with the members of message `id`, which is `id` itself for most. */
+static inline int page_same_members(int id)
+{
+    for (int other = 0; other < id; other++) {
+        const struct page_row *f = page_messages[id].rows, *g = page_messages[other].rows;
+        int rows = 0;
+        while (f->name != NULL && g->name != NULL && strcmp(f->name, g->name) == 0 && strcmp(f->what, g->what) == 0)
+            f++, g++, rows++;
+        if (rows > 2 && f->name == NULL && g->name == NULL)
+            return other;
+    }
+    return id;
+}
+
+static inline bool page_put_message(struct buf *out, int id)
+{
+    const int same = page_same_members(id);
+    bool ok = buf_printf(out, "| `%s` | %s |", page_messages[id].name, page_messages[id].what);
+    if (same != id)
+        return ok && buf_printf(out, " as `%s` |\n", page_messages[same].name);
+    for (const struct page_row *f = page_messages[id].rows; ok && f->name != NULL; f++)
+        ok = buf_printf(out, "%s", f == page_messages[id].rows ? " " : "; ") && page_put_type(out, f) &&
+             buf_printf(out, " %s", f->what);
+    return ok && buf_printf(out, " |\n");
 }
 
 static inline bool page_of_messages(struct buf *out)
 {
     static const char *const titles[MESSAGE_CLASSES] = {
         [MESSAGE_IS_AGENT_CALL] = "Calls of agents",
-        [MESSAGE_IS_CALL] = "Calls of anybody",
+        [MESSAGE_IS_CALL] = "Calls of every client",
         [MESSAGE_IS_ANSWER] = "Answers",
         [MESSAGE_IS_PUSH] = "Pushes",
         [MESSAGE_IS_PART] = "Parts",
     };
     bool ok = true;
     for (int class = 0; ok && class < MESSAGE_CLASSES; class ++) {
-        ok = buf_printf(out, "\n## %s\n", titles[class]);
+        ok = buf_printf(out, "\n### %s\n\n| message | meaning | members |\n|---|---|---|\n", titles[class]);
         for (int id = 0; ok && id < MESSAGE_COUNT; id++)
             ok = (int)page_messages[id].class != class || page_put_message(out, id);
     }

@@ -333,7 +333,7 @@ Test(ops, our_own_requests_begin_at_0x80_and_are_not_in_the_old_dialects)
 Test(ops, the_protocol_page_is_what_the_table_says)
 {
     struct buf page = { 0 }, table = { 0 };
-    FILE *in = fopen("rendezvous/README.md", "r");
+    FILE *in = fopen("docs/protocol.md", "r");
     if (in == NULL)
         cr_skip_test("skipped, because it is not run from the top folder");
     char chunk[4096];
@@ -342,7 +342,7 @@ Test(ops, the_protocol_page_is_what_the_table_says)
     fclose(in);
     cr_assert(buf_append(&page, "", 1) && page_of_requests(&table) && buf_append(&table, "", 1));
     cr_assert_not_null(strstr((char *)page.data, (char *)table.data),
-                       "rendezvous/README.md: run `make protocol`");
+                       "docs/protocol.md: run `make protocol`");
     buf_free(&page);
     buf_free(&table);
 }

@@ -331,7 +331,7 @@ if [ "$count" -gt 1 ]; then
     bench "all_reduce, NCCL, $count ranks" "$count" --backend nccl -b 8 -e 1G -f 8
     bench "all collectives, NCCL, $count ranks" "$count" --backend nccl --collective all -e 64M
 fi
-# Slow by its nature, see worker/README.md: it is to be right.
+# Slow: it checks values, not speed.
 bench 'all collectives, NCCL, 2 ranks on one GPU' "$((count + 1))" --backend nccl --collective all -b 4K -e 1M -f 16 -n 3 -w 1
 bench 'averages in bf16, NCCL, ranks on one GPU' "$((count + 1))" --backend nccl -d bf16 -o avg -b 64K -e 64K -n 3 -w 1
 

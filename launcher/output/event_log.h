@@ -1,4 +1,4 @@
-/* event_log.h -- events as JSON objects, one on a line, for --json; and the log of --events (launcher/README.md, "Event log").
+/* event_log.h -- events as JSON objects, one on a line, for --json; and the log of --events (docs/output.md, "Event log").
  *
  * An event is built as an object and printed whole, or dropped when memory was short on the way: half an object on a line would
  * break the reader of all that follow. Functions return false when memory is short. */

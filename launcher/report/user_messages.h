@@ -67,7 +67,7 @@ void announce_worker_stopped(const struct announce *a, int local_rank, int pid, 
 
 /* Events as lines of JSON for --json and --events. Each function appends one object and a newline.
  *
- * Every object has "event" and "t" (seconds since the start of ddprun); the rest is in launcher/README.md. Bytes of
+ * Every object has "event" and "t" (seconds since the start of ddprun); docs/output.md has the rest. Bytes of
  * workers that are not UTF-8 become U+FFFD. All return false when memory is short, and append nothing then. */
 
 /* The plan is made and the store listens. */

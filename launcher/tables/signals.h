@@ -1,7 +1,7 @@
 /* signals.h -- the effect of each signal on ddprun (the guardian), its agent and a worker. One row each.
  *
  * From these rows come: the signals that guardian and agent watch, those that spawn.c resets to default in a worker,
- * the names that --signals-to-handle accepts, the manual page and the README's table. Pure: a received signal is
+ * the names that --signals-to-handle accepts, the manual page and docs/signals.md. Pure: a received signal is
  * data.
  *
  * Columns: name, action, whether it may be configured to stop the job (its default action ends a process, so workers

@@ -115,7 +115,7 @@ void flight_settle(struct flight *f, struct flight_op *op, enum flight_state sta
  * "?" for an index outside the table. */
 const char *flight_word(char out[FLIGHT_WORD], const char (*words)[FLIGHT_WORD], size_t n, unsigned index);
 
-/* Write the whole record as JSON (worker/README.md), in pieces; `why` is the reason for it. It needs no heap
+/* Write the whole record as JSON (docs/libddp.md), in pieces; `why` is the reason for it. It needs no heap
  * and no state of the C library, so that a signal handler may call it. False if `put` has returned false. */
 typedef bool (*flight_put)(void *user, const char *text, size_t len);
 bool flight_json(const struct flight *f, const char *why, uint64_t now_ns, flight_put put, void *user);

@@ -1,4 +1,4 @@
-/* flight.h -- compares the flight records of several ranks (base/flight.h, worker/README.md): which ranks are
+/* flight.h -- compares the flight records of several ranks (base/flight.h, docs/libddp.md): which ranks are
  * behind, and which made a different call than the others. Pure: texts of files in, JSON out in the form of a
  * store's answer. */
 #ifndef RENDEZVOUS_CTL_FLIGHT_H

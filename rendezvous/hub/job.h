@@ -31,7 +31,7 @@ struct session;
 
 /* The events of a job, for an event log: joins and departures of nodes, rounds, stops, verdicts, barriers.
  *
- * The store does not write files. Each event is one JSON object (base/events.h; launcher/README.md, "Event log"). It
+ * The store does not write files. Each event is one JSON object (base/events.h; docs/output.md, "Event log"). It
  * goes to the server's own log, if it keeps one, and to *one* agent of the job that has asked for events in its
  * `join`. When that agent leaves, the next one takes over and first receives the latest events again, because some
  * may have been on their way. Each event carries "instance" and "n", so that a reader of several logs recognises

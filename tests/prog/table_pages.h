@@ -95,7 +95,8 @@ static inline bool page_put_type(struct buf *out, const struct page_row *f)
     case PAGE_TEXT:
         return buf_printf(out, "(%lld bytes)", (long long)f->most);
     case PAGE_LIST:
-        return f->most == 0 ? buf_printf(out, "(list)") : buf_printf(out, "(list of %lld)", (long long)f->most);
+        return f->most == 0 ? buf_printf(out, "(list)")
+                            : buf_printf(out, "(list of %lld)", (long long)f->most);
     default:
         return buf_printf(out, "(%s)", kinds[f->kind]);
     }
@@ -107,7 +108,8 @@ static inline int page_same_members(int id)
     for (int other = 0; other < id; other++) {
         const struct page_row *f = page_messages[id].rows, *g = page_messages[other].rows;
         int rows = 0;
-        while (f->name != NULL && g->name != NULL && strcmp(f->name, g->name) == 0 && strcmp(f->what, g->what) == 0)
+        while (f->name != NULL && g->name != NULL && strcmp(f->name, g->name) == 0 &&
+               strcmp(f->what, g->what) == 0)
             f++, g++, rows++;
         if (rows > 2 && f->name == NULL && g->name == NULL)
             return other;
@@ -121,9 +123,11 @@ static inline bool page_put_message(struct buf *out, int id)
     bool ok = buf_printf(out, "| `%s` | %s |", page_messages[id].name, page_messages[id].what);
     if (same != id)
         return ok && buf_printf(out, " as `%s` |\n", page_messages[same].name);
+    int printed = 0;
     for (const struct page_row *f = page_messages[id].rows; ok && f->name != NULL; f++)
-        ok = buf_printf(out, "%s", f == page_messages[id].rows ? " " : "; ") && page_put_type(out, f) &&
-             buf_printf(out, " %s", f->what);
+        if (id == MESSAGE_SENDER || strcmp(f->what, page_rows_sender[0].what) != 0)
+            ok = buf_printf(out, "%s", printed++ ? "; " : " ") && page_put_type(out, f) &&
+                 buf_printf(out, " %s", f->what);
     return ok && buf_printf(out, " |\n");
 }
 

@@ -3,7 +3,7 @@
 # shellcheck source=tests/shell/tap.sh disable=SC2317,SC2016  # `check` calls the functions; backticks are meant
 . "$(dirname "$0")/tap.sh"
 
-pages=(README.md docs/*.md CONTRIBUTING.md launcher/README.md rendezvous/README.md worker/README.md worker/train/README.md)
+pages=(*.md docs/*.md launcher/README.md rendezvous/README.md worker/README.md)
 
 # A name may end in a placeholder: `tests/unit/test_<module>.c`.
 named_files_exist() {

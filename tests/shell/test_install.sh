@@ -16,24 +16,24 @@ make_it() {
     env -u MAKEFLAGS -u MAKELEVEL make -s BUILD="$BUILD" DESTDIR="$stage" PREFIX="$prefix" "$@"
 }
 
-# The first C block of page $1, as a reader would copy it.
+# C block number $2 (default: 1) of page $1, as a reader would copy it.
 program_of() {
-    awk '/^```c$/ { on = 1; next } /^```$/ { if (on) exit } on' "$1"
+    awk -v block="${2:-1}" '/^```c$/ { n++; next } /^```$/ { if (n == block) exit; next } n == block' "$1"
 }
 
-# compile PAGE OUTPUT COMMAND...: with the flags that the command prints.
+# compile PAGE BLOCK OUTPUT COMMAND...: with the flags that the command prints.
 compile() {
-    local page=$1 out=$2
-    shift 2
+    local page=$1 block=$2 out=$3
+    shift 3
     # shellcheck disable=SC2046  # pkg-config prints words
-    program_of "$page" | ${CC:-gcc} -std=c11 -Wall -Wextra -Werror -x c - -x none -o "$out" $("$@")
+    program_of "$page" "$block" | ${CC:-gcc} -std=c11 -Wall -Wextra -Werror -x c - -x none -o "$out" $("$@")
 }
 
 # compile_with PAGE COMMAND...
 compile_with() {
     local page=$1
     shift
-    compile "$page" "$tmp/worker" "$@"
+    compile "$page" 1 "$tmp/worker" "$@"
 }
 
 pkg() {
@@ -62,11 +62,11 @@ runs_with_four() {
 
 # A training program of somebody else's, in a directory of its own: with four workers, then resumed by two.
 compile_fit() {
-    mkdir "$tmp/fit" && compile worker/train/README.md "$tmp/fit/fit" pkg --cflags --libs
+    mkdir "$tmp/fit" && compile docs/libddp.md 2 "$tmp/fit/fit" pkg --cflags --libs
 }
 
 fit_is_short() {
-    [ "$(program_of worker/train/README.md | wc -l)" -le 60 ]
+    [ "$(program_of docs/libddp.md 2 | wc -l)" -le 60 ]
 }
 
 # fits WORKERS WORD
@@ -150,7 +150,7 @@ check "it runs alone" runs_alone
 check "it runs with four workers" runs_with_four
 check "the same worker compiles against the static library" compile_with docs/libddp.md static_flags
 check "that one runs too" runs_alone
-check "the training program of worker/train/README.md compiles" compile_fit
+check "the training program of docs/libddp.md compiles" compile_fit
 check "it has 60 lines" fit_is_short
 check "it learns with four workers" fits 4 fresh
 check "it goes on with two" fits 2 resumed

@@ -320,7 +320,7 @@ static ddp_status net_join(struct net *net, const struct comm_setup *setup, stru
 /* --- open and close --------------------------------------------------------------------------------------- */
 
 enum {
-    LANES = 4,      /* connections between two hosts at most, see worker/README.md */
+    LANES = 4,      /* connections between two hosts at most, measured in worker/README.md */
     AREA = 4 << 20, /* bytes of pieces; pages that no call needs are never touched */
     LARGEST_ELEMENT = 8
 };

@@ -1,4 +1,4 @@
-/* launcher/README.md says what the tables say. */
+/* The pages in docs/ show every row of the tables. */
 #include "net/dial_plan.h"
 #include "base/exit_codes.h"
 #include "tables/schedulers.h"
@@ -10,65 +10,66 @@
 #include <stdio.h>
 #include <string.h>
 
-static char readme[1 << 20];
+static char page[1 << 16];
 
-static void read_it(void)
+static void read_page(const char *path)
 {
-    FILE *file = fopen("launcher/README.md", "r");
+    FILE *file = fopen(path, "r");
     if (file == NULL)
         cr_skip_test("skipped, because the test does not run in the top folder of the sources");
-    size_t len = fread(readme, 1, sizeof(readme) - 1, file);
-    readme[len] = '\0';
+    size_t len = fread(page, 1, sizeof(page) - 1, file);
+    page[len] = '\0';
     fclose(file);
-    cr_assert_lt(len, sizeof(readme) - 1, "launcher/README.md is longer than this test reads");
+    cr_assert_lt(len, sizeof(page) - 1, "%s is longer than this test reads", path);
 }
 
 static void expect_row(const char *row)
 {
-    cr_assert_not_null(strstr(readme, row), "this row is missing: %s", row);
+    cr_assert_not_null(strstr(page, row), "this row is missing: %s", row);
 }
 
-Test(launcher_readme, has_every_exit_code, .init = read_it)
+Test(docs_tables, signals_page_has_every_exit_code_and_signal)
 {
     char row[256];
+    read_page("docs/signals.md");
 #define X(code, name, text, remedy)                            \
     snprintf(row, sizeof(row), "\n| %d | %s |\n", code, text); \
     expect_row(row);
     EXIT_CODE_LIST(X)
 #undef X
-}
-
-Test(launcher_readme, has_every_variable_of_a_worker, .init = read_it)
-{
-#define X(name, format, value, when, text) expect_row("\n| " #name " | " text " |\n");
-    WORKER_ENV_LIST(X)
-#undef X
-}
-
-Test(launcher_readme, has_every_field_of_a_prefix, .init = read_it)
-{
-#define X(id, name, meaning) expect_row("\n| " name " | " meaning " |\n");
-    PREFIX_FIELDS(X)
-#undef X
-}
-
-Test(launcher_readme, has_every_scheduler, .init = read_it)
-{
-#define X(id, name, title, rule, tells) expect_row("\n| `" name "` | " title " | " rule " | " tells " |\n");
-    SCHEDULERS(X)
-#undef X
-}
-
-Test(launcher_readme, has_every_signal, .init = read_it)
-{
 #define X(name, act, may_stop, guardian, agent, worker) \
     expect_row("\n| SIG" #name " | " guardian " | " agent " | " worker " |\n");
     SIGNAL_LIST(X)
 #undef X
 }
 
-Test(launcher_readme, has_every_finding_and_marks_what_is_told_at_once, .init = read_it)
+Test(docs_tables, options_page_has_every_variable_of_a_worker)
 {
+    read_page("docs/options.md");
+#define X(name, format, value, when, text) expect_row("\n| " #name " | " text " |\n");
+    WORKER_ENV_LIST(X)
+#undef X
+}
+
+Test(docs_tables, output_page_has_every_field_of_a_prefix)
+{
+    read_page("docs/output.md");
+#define X(id, name, meaning) expect_row("\n| " name " | " meaning " |\n");
+    PREFIX_FIELDS(X)
+#undef X
+}
+
+Test(docs_tables, schedulers_page_has_every_scheduler)
+{
+    read_page("docs/schedulers.md");
+#define X(id, name, title, rule, tells) expect_row("\n| `" name "` | " title " | " rule " | " tells " |\n");
+    SCHEDULERS(X)
+#undef X
+}
+
+Test(docs_tables, nodes_page_has_every_dial_finding_and_marks_those_reported_at_once)
+{
+    read_page("docs/several-nodes.md");
 #define X(code, stage, error, least_ms, sure) \
     expect_row(#code);                        \
     if (sure)                                 \

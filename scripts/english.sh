@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# english.sh [--list] -- checks that comments, string literals and Markdown are plain English (CONTRIBUTING.md has the rules).
+#
+# Counts phrases that a reader has to read twice, per 1,000 words of each kind of text, and fails above 0.5. --list prints each as
+# file:line: phrase. A phrase is a reason to write another sentence, not to avoid the pattern.
+set -eu
+cd "$(dirname "$0")/.."
+
+find . \( -name build -o -name .git -o -name deps \) -prune -o -type f \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.md' \) -print |
+    LIST=${1:-} perl -e '
+use strict;
+use warnings;
+
+my $bad = join "|", (
+    # a question word as subject of a statement
+    q{(?:^|(?<=[.;:,] ))(?:Who|Whoever|Whose|What|Whatever) (?!(?:is|are|does|do|did|was|were|happens|if|about|to)\b[^.?]*\?)[a-z]+[^.?!]{3,90}[.;,]},
+    # no named subject
+    q{\b(?:[Ss]ome|[Nn]o|[Ee]very)body\b}, q{\b[Ww]hoever\b}, q{\bwhom\b},
+    # vague verbs
+    q{\b(?:is|are|was|were|be|been|being) (?:told|said|heard)\b}, q{\btells? of\b}, q{\bsays? so\b}, q{\bhears?\b}, q{\blast words\b},
+    q{\b(?:has|have|had) (?:not |never )?come\b}, q{\bmend(?:s|ed|ing)?\b}, q{\bknows? (?:no|of|nothing)\b},
+    # old-fashioned forms
+    q{\b(?:is|are|was|were) to (?:be|go|come|have|do|stay|end|join)\b}, q{\b(?:can|could|cannot) be had\b}, q{\b(?:can|cannot) be[.;,]},
+    q{\bin vain\b}, q{\blikewise\b}, q{\bthereby\b}, q{\bfor ever\b}, q{\band the like\b},
+    q{\bof (?:ours|theirs|its own|their own|his own)\b}, q{\b[Tt]here (?:is|are|was) none\b},
+    q{\bbehind (?:it|them|that|the|each|a|which|this)\b}, q{\b(?:of|for|with|by|in|from|to|and|that) what (?:is|was|has|it|they|we|the)\b},
+);
+my (%words, %hits);
+
+sub look {
+    my ($kind, $place, $text) = @_;
+    $words{$kind}++ while $text =~ /[A-Za-z\x27]+/g;
+    while ($text =~ /($bad)/g) {
+        $hits{$kind}++;
+        print "$place: $1\n" if $ENV{LIST} eq "--list";
+    }
+}
+
+while (my $path = <STDIN>) {
+    chomp $path;
+    $path =~ s{^\./}{};
+    open my $in, "<", $path or die "$path: $!\n";
+    my $text = do { local $/; <$in> } // "";
+    if ($path =~ /\.md$/) {
+        my ($fenced, $line) = (0, 0);
+        for (split /\n/, $text) {
+            $line++;
+            if (/^```/) { $fenced = !$fenced }
+            elsif (!$fenced && !/^    /) { look("Markdown", "$path:$line", $_) }
+        }
+        next;
+    }
+    while ($text =~ m{(/\*.*?\*/|//[^\n]*)|"((?:[^"\\\n]|\\.)*)"|\x27(?:[^\x27\\\n]|\\.)*\x27}gs) {
+        my ($comment, $string) = ($1, $2);
+        next if !defined $comment && !defined $string;
+        my $place = $path . ":" . (1 + (substr($text, 0, $-[0]) =~ tr/\n//));
+        if (defined $comment) { $comment =~ s/\n\s*\*?/ /g; $comment =~ s{^/[*/] ?|\*/$}{}g; look("comments", $place, $comment) }
+        elsif ($string !~ m{^[\w./-]+\.[hc]$}) { $string =~ s/\\./ /g; look("strings", $place, $string) }
+    }
+}
+my $failed = 0;
+for my $kind (sort keys %words) {
+    my $rate = 1000 * ($hits{$kind} // 0) / $words{$kind};
+    printf "english: %s: %.2f phrases per 1,000 words (%d in %d words)\n", $kind, $rate, $hits{$kind} // 0, $words{$kind};
+    $failed = 1 if $rate > 0.5;
+}
+print "english: above 0.5; scripts/english.sh --list shows the places, CONTRIBUTING.md the rules\n" if $failed;
+exit $failed;
+'

@@ -45,8 +45,7 @@
  * there. */
 #define ROUND_OF_SENDER(X) \
     X(WHOLE, round, 0, UINT32_MAX, MESSAGE_NONE, "round that the sender is in, 0 before the first")
-#define JOB_OF_CALL(X) \
-    X(TEXT, job, 0, LIMIT_TEXT - 1, MESSAGE_NONE, "job id; needed where several jobs are served")
+#define JOB_OF_CALL(X) X(TEXT, job, 0, LIMIT_TEXT - 1, MESSAGE_NONE, "job id, if the store serves several")
 
 /* A process ends with 0 to 255. Every node exits with the job's code, and exit() cuts it to a byte: 256 of one node would
  * make all others succeed. */
@@ -174,17 +173,17 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WHOLE, pid, 0, INT32_MAX, 0, "that process, 0 = unknown")                                            \
     ROUND_OF_SENDER(X)
 
-#define FIELDS_OF_owner(X)                                                               \
-    X(WHOLE, conn, 1, 1ll << 53, MESSAGE_NEEDED, "connection that was asked for (who)")  \
-    X(WHOLE, pid, 1, INT32_MAX, MESSAGE_NEEDED, "process that has it, and is no worker") \
-    X(TEXT, words, 0, 256, MESSAGE_NEEDED, "that process in words")                      \
+#define FIELDS_OF_owner(X)                                                              \
+    X(WHOLE, conn, 1, 1ll << 53, MESSAGE_NEEDED, "connection that was asked for (who)") \
+    X(WHOLE, pid, 1, INT32_MAX, MESSAGE_NEEDED, "process of the connection")            \
+    X(TEXT, words, 0, 256, MESSAGE_NEEDED, "description of that process")               \
     ROUND_OF_SENDER(X)
 
 #define FIELDS_OF_notice(X)                                                          \
     X(TEXT, code, 0, FINDING_SUBJECT_MAX - 1, MESSAGE_NEEDED, "code of the finding") \
     X(TEXT, subject, 0, FINDING_SUBJECT_MAX - 1, MESSAGE_NEEDED, "what it is about") \
-    X(TEXT, sentence, 0, FINDING_TEXT_MAX - 1, MESSAGE_NEEDED, "what was found")     \
-    X(TEXT, advice, 0, FINDING_TEXT_MAX - 1, 0, "what to do about it")               \
+    X(TEXT, sentence, 0, FINDING_TEXT_MAX - 1, MESSAGE_NEEDED, "sentence")           \
+    X(TEXT, advice, 0, FINDING_TEXT_MAX - 1, 0, "remedy")                            \
     ROUND_OF_SENDER(X)
 
 #define FIELDS_OF_trouble(X)                                                         \
@@ -212,7 +211,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 
 #define FIELDS_OF_refusal(X)                                                                                \
     X(TEXT, code, 0, LIMIT_TEXT, 0, "STALE_ROUND, NO_MEMBER, VOUCH_REFUSED, or a code of `ddprun explain`") \
-    X(TEXT, advice, 0, LIMIT_WORDS, 0, "what to do about it")
+    X(TEXT, advice, 0, LIMIT_WORDS, 0, "remedy")
 
 #define FIELDS_OF_answer(X)                 \
     X(FLAG, ok, 0, 0, 0, "it was acted on") \
@@ -279,14 +278,14 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(TEXT, why, 0, 32, 0, "done, failed, node_lost, node_left, grow, timeout, refused") \
     X(OBJECT, cause, 0, 0, 0, "first cause, see cause; null = none")
 
-#define FIELDS_OF_verdict(X)                                                                                \
-    FIELDS_OF_stop(X) X(TEXT, next, 0, 16, 0, "restart or finish")                                          \
-        X(WHOLE, attempt, 0, INT32_MAX, -1, "of the next round")                                            \
-            X(WHOLE, backoff_ms, 0, MESSAGE_NUMBER_MAX, 0, "pause before it")                               \
-                X(TEXT, no_restart, 0, 32, 0, "why there is none: used_up, no_progress, stopped, ...")      \
-                    X(WHOLE, step, -1, MESSAGE_NUMBER_MAX, -1, "how far the round came, -1 = unknown")      \
-                        X(WHOLE, best_step, -1, MESSAGE_NUMBER_MAX, -1, "the furthest that any round came") \
-                            X(OBJECT, exit, 0, 0, 0, "exit codes of the job, see exit")
+#define FIELDS_OF_verdict(X)                                                                                 \
+    FIELDS_OF_stop(X) X(TEXT, next, 0, 16, 0, "restart or finish")                                           \
+        X(WHOLE, attempt, 0, INT32_MAX, -1, "of the next round") X(WHOLE, backoff_ms, 0, MESSAGE_NUMBER_MAX, \
+                                                                   0, "pause before it")                     \
+            X(TEXT, no_restart, 0, 32, 0, "reason against a restart: used_up, no_progress, stopped, ...")    \
+                X(WHOLE, step, -1, MESSAGE_NUMBER_MAX, -1, "how far the round came, -1 = unknown")           \
+                    X(WHOLE, best_step, -1, MESSAGE_NUMBER_MAX, -1, "the furthest that any round came")      \
+                        X(OBJECT, exit, 0, 0, 0, "exit codes of the job, see exit")
 
 #define FIELDS_OF_exit(X)                                          \
     X(CODE, first, 0, MESSAGE_CODE_MAX, 0, "of the first failure") \
@@ -327,8 +326,8 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(TEXT, code, 0, FINDING_SUBJECT_MAX - 1, 0, "code of `ddprun explain`") \
     X(TEXT, grade, 0, 16, 0, "note, warning or error")                       \
     X(TEXT, subject, 0, FINDING_SUBJECT_MAX - 1, 0, "what it is about")      \
-    X(TEXT, sentence, 0, FINDING_TEXT_MAX - 1, 0, "what was found")          \
-    X(TEXT, advice, 0, FINDING_TEXT_MAX - 1, 0, "what to do about it")
+    X(TEXT, sentence, 0, FINDING_TEXT_MAX - 1, 0, "sentence")                \
+    X(TEXT, advice, 0, FINDING_TEXT_MAX - 1, 0, "remedy")
 
 #define FIELDS_OF_event(X) X(OBJECT, event, 0, 0, 0, "one line of the event log")
 
@@ -337,7 +336,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 /* X(ID, struct, name, class, meaning). A call has its name in "op", a push in "push"; the others have
  * none. */
 #define MESSAGES(X)                                                                                     \
-    X(HEARTBEAT, heartbeat, "heartbeat", AGENT_CALL, "the node lives, and what is new of its workers")  \
+    X(HEARTBEAT, heartbeat, "heartbeat", AGENT_CALL, "sign of life, changes of its workers")            \
     X(HELLO, hello, "hello", CALL, "is there a store?")                                                 \
     X(JOB, job, "job", AGENT_CALL, "declares a job that has no rendezvous")                             \
     X(WORKER_STARTED, worker_started, "worker_started", AGENT_CALL, "a worker runs")                    \
@@ -348,8 +347,8 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(DONE, done, "done", AGENT_CALL, "all workers of the node have ended with 0")                      \
     X(STOPPED, stopped, "stopped", AGENT_CALL, "nothing of the round is left on the node")              \
     X(LEAVE, leave, "leave", AGENT_CALL, "the node leaves for good")                                    \
-    X(VOUCH, vouch, "vouch", AGENT_CALL, "whose process a connection is: a worker's")                   \
-    X(OWNER, owner, "owner", AGENT_CALL, "whose process a connection is: another one's")                \
+    X(VOUCH, vouch, "vouch", AGENT_CALL, "a connection belongs to a worker")                            \
+    X(OWNER, owner, "owner", AGENT_CALL, "a connection belongs to another process")                     \
     X(NOTICE, notice, "notice", AGENT_CALL, "a finding of the node about itself")                       \
     X(TROUBLE, trouble, "trouble", CALL, "a finding of a rank; only ranks may call it")                 \
     X(BARRIER_CANCEL, barrier_cancel, "barrier_cancel", CALL, "fails an open barrier")                  \

@@ -91,9 +91,9 @@ static inline bool page_put_type(struct buf *out, const struct page_row *f)
     case PAGE_WHOLE:
     case PAGE_LIMIT:
     case PAGE_CODE:
-        return buf_printf(out, "(%lld to %lld)", (long long)f->least, (long long)f->most);
+        return buf_printf(out, "(%lld–%lld)", (long long)f->least, (long long)f->most);
     case PAGE_TEXT:
-        return buf_printf(out, "(%lld bytes)", (long long)f->most);
+        return buf_printf(out, "(≤%lld)", (long long)f->most);
     case PAGE_LIST:
         return f->most == 0 ? buf_printf(out, "(list)")
                             : buf_printf(out, "(list of %lld)", (long long)f->most);
@@ -102,32 +102,27 @@ static inline bool page_put_type(struct buf *out, const struct page_row *f)
     }
 }
 
-/* Return the first message with the members of message `id`, which is `id` itself for most. */
-static inline int page_same_members(int id)
+/* Return whether a message before `id` describes this member in the same words. */
+static inline bool page_described(int id, const struct page_row *member)
 {
-    for (int other = 0; other < id; other++) {
-        const struct page_row *f = page_messages[id].rows, *g = page_messages[other].rows;
-        int rows = 0;
-        while (f->name != NULL && g->name != NULL && strcmp(f->name, g->name) == 0 &&
-               strcmp(f->what, g->what) == 0)
-            f++, g++, rows++;
-        if (rows > 2 && f->name == NULL && g->name == NULL)
-            return other;
-    }
-    return id;
+    for (int other = 0; other < id; other++)
+        for (const struct page_row *f = page_messages[other].rows; f->name != NULL; f++)
+            if (strcmp(f->name, member->name) == 0 && strcmp(f->what, member->what) == 0)
+                return true;
+    return false;
 }
 
+/* A member that an earlier row describes is named only, and the sender's round not at all. */
 static inline bool page_put_message(struct buf *out, int id)
 {
-    const int same = page_same_members(id);
-    bool ok = buf_printf(out, "| `%s` | %s |", page_messages[id].name, page_messages[id].what);
-    if (same != id)
-        return ok && buf_printf(out, " as `%s` |\n", page_messages[same].name);
     int printed = 0;
-    for (const struct page_row *f = page_messages[id].rows; ok && f->name != NULL; f++)
-        if (id == MESSAGE_SENDER || strcmp(f->what, page_rows_sender[0].what) != 0)
-            ok = buf_printf(out, "%s", printed++ ? "; " : " ") && page_put_type(out, f) &&
-                 buf_printf(out, " %s", f->what);
+    bool ok = buf_printf(out, "| `%s` | %s |", page_messages[id].name, page_messages[id].what);
+    for (const struct page_row *f = page_messages[id].rows; ok && f->name != NULL; f++) {
+        if (id != MESSAGE_SENDER && strcmp(f->what, page_rows_sender[0].what) == 0)
+            continue;
+        ok = buf_printf(out, "%s", printed++ ? "; " : " ") && page_put_type(out, f) &&
+             (page_described(id, f) || buf_printf(out, " %s", f->what));
+    }
     return ok && buf_printf(out, " |\n");
 }
 

@@ -2,9 +2,9 @@
  *
  *     bench_agents [--only=PART] [DDP_RENDEZVOUS]      parts: join alone ranks direct failure
  *
- * Agents and workers of this program (farm.h), as many as a job of thousands of nodes has, and a real ddp-rendezvous,
- * all over loopback. On one machine both ends share its processors, so that a figure here is an upper bound of what the
- * store alone needs.
+ * Agents and workers of this program (farm.h), as many as a job of thousands of nodes has, and a real
+ * ddp-rendezvous, all over loopback. On one machine both ends share its processors, so a figure here is an
+ * upper bound for the store alone.
  *
  * Prints a markdown table, and JSON lines on descriptor 3 when it is open. */
 #include "farm.h"
@@ -39,7 +39,7 @@ static void need_farm(bool ok, const struct farm *f)
     need(ok, f->trouble[0] != '\0' ? f->trouble : "out of memory or descriptors");
 }
 
-/* One row: what was done, what came out of it, what it is to be; no aim: for comparison. */
+/* Print one row: action, result, aim; without an aim it is for comparison. */
 static void row(const char *name, const char *what, const char *measured, const char *aim, bool met)
 {
     printf("| %s | %s | %s | %s |\n", what, measured, aim != NULL ? aim : "",
@@ -134,8 +134,8 @@ static void measure_join(void)
 
 /* --- barriers --------------------------------------------------------------------------------------------- */
 
-/* From the first member's word to the last one's answer. Each would think of its words on a processor of its own; here
- * that is done for all before the clock starts. */
+/* Measure from the first member's request to the last one's reply. Real members prepare their requests on
+ * separate processors; here all are prepared before the clock starts. */
 static double pass_barrier(struct farm *f, int number)
 {
     struct buf words = { 0 };
@@ -216,7 +216,7 @@ static void worker_hello(void *user, uint32_t i, struct buf *out)
     farm_put_barrier(out, "all", LIMIT_MS);
 }
 
-/* A process of its own, since a process has only so many descriptors. */
+/* A separate process, because each has a limited number of descriptors. */
 static pid_t start_workers_of(int port, struct world world, uint32_t n)
 {
     fflush(NULL);
@@ -229,7 +229,7 @@ static pid_t start_workers_of(int port, struct world world, uint32_t n)
                     farm_wait(&f, FARM_BARRIER, n, LIMIT_MS);
     if (!ok)
         fprintf(stderr, "bench_agents: %s\n", f.trouble);
-    _exit(!ok); /* the connections close with the process, after everybody has been answered */
+    _exit(!ok); /* the connections close with the process, after the last reply */
 }
 
 /* From the first connection to the last answer. */
@@ -302,7 +302,8 @@ static void measure_direct(void)
 
 /* --- a failure -------------------------------------------------------------------------------------------- */
 
-/* Milliseconds from the agent's word to the last one that is told to stop; then everybody joins the next round. */
+/* Milliseconds from the agent's report to the last agent that receives the stop; then all join the next
+ * round. */
 static double fail_once(struct farm *f, const struct job *job, uint32_t round)
 {
     struct buf words = { 0 };

@@ -1,9 +1,9 @@
-/* bench_allreduce.c -- how long an all-reduce of ours takes: `bench_allreduce RANKS arena|private [HOSTS]`.
+/* bench_allreduce.c -- the time of libddp's all-reduce: `bench_allreduce RANKS arena|private [HOSTS]`.
  *
- * Starts RANKS workers around a store of its own and prints "arena RANKS BYTES MICROSECONDS" for each size. arena = the
- * memory of ddp_shared_alloc, where gradients live; private = any memory. With HOSTS the machine plays so many hosts, joined over loopback.
- * scripts/bench_allreduce.sh runs this and the
- * MPI program (mpi/allreduce.c) in turn and makes the table. */
+ * Starts RANKS workers around its own store and prints "arena RANKS BYTES MICROSECONDS" for each size. arena
+ * = the memory of ddp_shared_alloc, where gradients live; private = any memory. With HOSTS the machine plays
+ * so many hosts, joined over loopback. scripts/bench_allreduce.sh runs this and the MPI program
+ * (mpi/allreduce.c) in turn and makes the table. */
 #include "ddp/ddp.h"
 #include "mpi/sizes.h"
 #include "server/server.h"

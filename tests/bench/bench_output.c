@@ -6,9 +6,9 @@
  * 64 workers (tests/prog/flood.c): 63 write without pause, one writes a line with the time now and then.
  * stdout is a file, which is read as it grows; a line of the quiet one has been visible since it was found
  * there. The first 300 ms, in which workers are still being started, do not count. Memory is the largest
- * resident set (VmHWM) that any one process of the launcher had. Then 8 workers that sleep, for what the
- * launcher itself costs: resident sets of its processes added up, and PSS, in which shared pages are
- * counted once. Prints markdown tables, and JSON lines on descriptor 3 when it is open. */
+ * resident set (VmHWM) that any one process of the launcher had. Then 8 workers that sleep, for the cost of
+ * the launcher itself: resident sets of its processes added up, and PSS, in which shared pages are counted
+ * once. Prints markdown tables, and JSON lines on descriptor 3 when it is open. */
 #include "timed.h"
 
 #include <dirent.h>
@@ -126,8 +126,8 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* What the file has now; a file that grows faster than we read is left after some reads. Where this program did not
- * get a CPU for a while, or is behind, it cannot know how long a line was there, and such lines do not count. */
+/* Read the file as it is now, and stop after some reads if it grows faster. Where this program did not get a
+ * CPU for a while, or is behind, it cannot know how long a line was there, and such lines do not count. */
 static void read_on(struct reader *r)
 {
     ssize_t n;
@@ -171,7 +171,7 @@ static void fill_in(struct flood *f, const struct reader *r, double ms)
     }
 }
 
-/* Who they are is found out once, because looking through /proc takes longer than what is measured here. */
+/* Find the processes once, because a search in /proc takes longer than the measured time. */
 static void check_memory(struct flood *f, pid_t pid, const char *worker)
 {
     static pid_t of, pids[OTHERS_MAX];

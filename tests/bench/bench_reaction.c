@@ -5,7 +5,7 @@
  * 65 workers. When all are there, one notes the time and exits with 3; each of the 64 others notes the time
  * at which SIGTERM reaches it (its handler runs), and waits before it ends, so that the cost of 64 deaths is
  * not in the time. The launchers take turns, one trial each; the others get fewer trials, and one that did
- * not signal everybody within the limit three times gets no more. Prints a markdown table, and JSON lines on
+ * not signal all within the limit three times gets no more. Prints a markdown table, and JSON lines on
  * descriptor 3 when it is open. */
 #include "peer_job.h"
 #include "timed.h"
@@ -44,7 +44,7 @@ static int limit_ms(const struct peer *p)
     return is_slow(p) ? 12000 : 3000;
 }
 
-/* Times from the failure in ms; false when somebody was not told yet. */
+/* Times from the failure in ms; false while a worker has no signal yet. */
 static bool told(double *first, double *last)
 {
     const struct notes *notes = peer_jobs_notes();
@@ -85,7 +85,7 @@ static void try_once(struct series *s, const struct peer *p, const char *worker)
     peer_job_end(&j);
 }
 
-/* The others wait a second or more in each of theirs, and vary by less than that. */
+/* The other launchers need a second or more per trial, and vary by less than that. */
 static int trials_for(enum peer_id id, int trials)
 {
     const struct peer *p = &peers[id];

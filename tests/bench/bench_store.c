@@ -3,7 +3,7 @@
  *     bench_store [--json] [DDP_RENDEZVOUS]
  *
  *   - Round trips: ADD and GET against the least that a server can be (loopback.h), which moves the same
- *     number of bytes. Both are processes of their own and take turns in every round; the ratio is the median
+ *     number of bytes. Both are separate processes and take turns in every round; the ratio is the median
  *     of the rounds' ratios, so that a busy moment of the machine hits both.
  *   - Sets per second from 1, 8 and 64 connections of one load generator: SETs in bursts behind each other, as
  *     the protocol allows, and ADDs of which each is answered before the next one.
@@ -54,7 +54,7 @@ static int connect_echo(int port, size_t request_bytes, size_t reply_bytes)
     const uint32_t sizes[] = { (uint32_t)request_bytes, (uint32_t)reply_bytes };
     int fd = bench_connect(port);
     need(fd >= 0 && bench_write(fd, sizes, sizeof(sizes)), "cannot connect to the echo");
-    usleep(10000); /* so that the sizes arrive as a segment of their own */
+    usleep(10000); /* so that the sizes arrive as a separate segment */
     return fd;
 }
 
@@ -144,8 +144,7 @@ static void loads(const struct bench_server *store)
     }
 }
 
-/* A server of its own: what the loads above have left in its heap would serve the first connections for
- * nothing. */
+/* Start a new server, because the heap of the one before would serve the first connections without growth. */
 static void memory(const char *path)
 {
     static const int steps[] = { 1000, 5000 };

@@ -1,16 +1,17 @@
-/* bench_torch.c -- the store against PyTorch's own, and ddprun against torchrun, with the torch of one interpreter.
+/* bench_torch.c -- the store against PyTorch's own, and ddprun against torchrun, with the torch of one
+ * interpreter.
  *
  *     bench_torch PYTHON DDPRUN [throughput | crowd | launch]...
  *
  *   - throughput: requests per second of 1, 64 and 1,000 connections, made by this program, so that no Python is between. The
- *     two servers and the bare echo of loopback.h, beyond which no server can be, take turns; all run on the last processor,
+ *     two servers and the bare echo of loopback.h, which no server can beat, take turns; all run on the last processor,
  *     this program on the first. Ratios are medians of the rounds' ratios. What a server uses of its processor is shown too,
  *     since this program may be the slower one.
  *   - crowd: 1,000 connections at once; how soon all that wait for a key are awake; memory.
  *   - launch: four Python workers that only print, until the launcher has ended.
  *
- * scripts/bench_torch.sh runs it, and what is measured with PyTorch's Python client. Prints markdown tables, and JSON lines on
- * descriptor 3 when it is open. */
+ * scripts/bench_torch.sh runs it and the measurements with PyTorch's Python client. Prints markdown tables,
+ * and JSON lines on descriptor 3 when it is open. */
 #include "crowd.h"
 #include "procstat.h"
 #include "loopback.h"
@@ -214,7 +215,7 @@ static void memory_rows(void)
     for (int who = 0; who < ECHO; who++) {
         empty[who] = (double)bench_resident_kib(&server[who]) / 1024;
         crowd_connect(&crowd[who], server[who].port, CROWD_MAX, dialect);
-        usleep(100000); /* nobody says when a server has taken all connections in */
+        usleep(100000); /* no event reports that a server has accepted all connections */
         idle[who] = (double)bench_resident_kib(&server[who]) / 1024 - empty[who];
         crowd_run(&crowd[who], &sets, 0);
         full[who] = (double)bench_resident_kib(&server[who]) / 1024 - empty[who] - idle[who];
@@ -248,8 +249,8 @@ static void crowds(void)
 
 /* --- launch ------------------------------------------------------------------------------------------------- */
 
-/* Debian's torchrun 1.13 starts nothing with Python 3.11 unless it is told where stdout goes; the two options say what
- * newer ones do by themselves. */
+/* Debian's torchrun 1.13 starts nothing with Python 3.11 without an option for stdout; the two options are
+ * the defaults of newer ones. */
 static double launch_ms(int who)
 {
     const char *const ours[] = { ddprun, "--standalone", "--nproc_per_node=4", "tests/bench/torch/hello.py",

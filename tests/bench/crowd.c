@@ -43,7 +43,7 @@ static const struct {
                         LOAD_BURST / 4 * (1 + VALUE_REPLY + 8) },
 };
 
-/* A rank tells the others something, waits for what they tell it, and counts itself in. */
+/* A rank sets a value, waits for the others' values, and counts itself in. */
 static void put_mix(struct buf *out, enum dialect dialect, int c)
 {
     char key[48];
@@ -176,7 +176,7 @@ double crowd_run(struct crowd *c, const struct load *load, double ms)
     return (double)answers * load->requests * 1000 / (timed_now() - start);
 }
 
-/* Everybody's next `bytes` bytes, or the end of patience. */
+/* Wait for the next `bytes` bytes of all members, or the time-out. */
 static double until_all_have(struct crowd *c, size_t bytes)
 {
     char reply[64];

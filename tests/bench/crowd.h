@@ -1,4 +1,4 @@
-/* crowd.h -- many connections of one process to one server, and what they ask again and again. For the programs in
+/* crowd.h -- many connections of one process to one server, and their repeated requests. For the programs in
  * tests/bench only; sockets that fail end the program. */
 #ifndef TESTS_BENCH_CROWD_H
 #define TESTS_BENCH_CROWD_H
@@ -12,8 +12,8 @@ struct crowd {
     int fd[CROWD_MAX];
 };
 
-/* What member c sends whenever the answer to the last time has come: `requests` requests behind each other, answered by
- * `reply_bytes` in all. */
+/* The requests of member c after each complete reply: `requests` requests in a row, with `reply_bytes` of
+ * replies in all. */
 struct load {
     const char *what;
     int requests;
@@ -26,7 +26,7 @@ enum load_kind {
     LOAD_GET,      /* one GET, of a value that crowd_prepare has set */
     LOAD_SET_MANY, /* 63 SETs and one ADD, which is answered when they are done */
     LOAD_GET_MANY, /* 64 GETs */
-    LOAD_MIX_MANY, /* 16 times what a rank does: SET of its own key, WAIT for it, GET, ADD */
+    LOAD_MIX_MANY, /* 16 rounds of a rank: SET of its key, WAIT for it, GET, ADD */
     LOADS
 };
 enum { LOAD_BURST = 64 };
@@ -47,11 +47,11 @@ void crowd_close(struct crowd *c);
 extern const char crowd_value_key[];
 void crowd_prepare(int port, enum dialect dialect);
 
-/* Everybody asks, for so long and until the last answer is here: requests per second. */
+/* All members send requests for so long, until the last reply: requests per second. */
 double crowd_run(struct crowd *c, const struct load *load, double ms);
 
-/* Everybody waits for one key, which is set when the server has had time to see that: milliseconds from then until the last is
- * awake. `turn` makes the key a new one. */
+/* All members wait for one key, which is set when the server has had time to see that: milliseconds from then
+ * until the last is awake. `turn` makes the key a new one. */
 double crowd_wake(struct crowd *c, int port, enum dialect dialect, int turn);
 
 #endif

@@ -185,8 +185,8 @@ static bool turn(struct farm *f, int limit_ms, farm_words hello, void *user)
     return n > 0;
 }
 
-/* Real agents have processors of their own. Here each message would wake this process while the store, which sends it, pays
- * for that; so it looks a little later, for many at once, and what is measured is at most so much longer. */
+/* Real agents have their own processors. Here each message would wake this process at the store's cost, so it
+ * reads a little later, many at once, and the measured time is at most that much longer. */
 bool farm_wait(struct farm *f, enum farm_kind kind, uint32_t wanted, double limit_ms)
 {
     const double until = timed_now() + limit_ms;

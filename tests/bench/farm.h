@@ -1,7 +1,7 @@
 /* farm.h -- thousands of agents, or of workers, of one process against a real store. For bench_agents only.
  *
- * They are sockets, each from an address of its own in 127.0.0.0/8, on one epoll, and speak the protocol as launchers and
- * libddp do. What the store sends is counted by its kind; the first bytes of each message are looked at, the rest is
+ * They are sockets, each from its own address in 127.0.0.0/8, on one epoll, and speak the protocol as
+ * launchers and libddp do. Messages of the store are counted by kind, from their first bytes; the rest is
  * read and dropped. */
 #ifndef TESTS_BENCH_FARM_H
 #define TESTS_BENCH_FARM_H
@@ -38,12 +38,12 @@ struct farm {
     bool of_workers; /* answers to BARRIER_NAMED have an outcome in front */
     uint32_t n, connected;
     struct farm_member *member;
-    uint32_t count[FARM_KINDS]; /* of messages that have come */
+    uint32_t count[FARM_KINDS]; /* received messages */
     double last_ms[FARM_KINDS]; /* when the last of them came */
     char trouble[256];          /* the first; "" = none */
 };
 
-/* `n` members, numbered from `first` on for their addresses; nobody is connected yet. */
+/* `n` members, numbered from `first` on for their addresses; none is connected yet. */
 bool farm_open(struct farm *f, int port, uint32_t first, uint32_t n, bool of_workers);
 void farm_close(struct farm *f);
 
@@ -54,7 +54,7 @@ bool farm_connect(struct farm *f, uint32_t at_once, farm_words hello, void *user
 /* Member `i` says these bytes; false, with `trouble`, when the socket does not take them. */
 bool farm_say(struct farm *f, uint32_t i, struct slice bytes);
 
-/* Read until so many messages of the kind have come; false: not within `limit_ms`, or trouble. */
+/* Read until `count` messages of the kind have arrived; return false after `limit_ms`, or on an error. */
 bool farm_wait(struct farm *f, enum farm_kind kind, uint32_t count, double limit_ms);
 /* All counts are 0 again. */
 void farm_forget(struct farm *f);

@@ -15,7 +15,7 @@ struct bench_server {
 /* Start ddp-rendezvous (`path`, NULL = the one of this build) on a free port. False: it did not come up. */
 bool bench_start_store(const char *path, struct bench_server *out);
 
-/* PyTorch's own store, in a Python of its own. */
+/* PyTorch's own store, in a separate Python process. */
 struct bench_genuine {
     struct bench_server server;
     bool newest_dialect; /* C, or else A */

@@ -118,7 +118,7 @@ bool peer_job_start(struct peer_job *j, const struct peer *p, bool tagged, int w
     *j = (struct peer_job){ .out = tmpfile() };
     if (j->out == NULL)
         return false;
-    /* What is appended stays whole, however many processes inherit the file. */
+    /* O_APPEND keeps each write whole, however many processes inherit the file. */
     fcntl(fileno(j->out), F_SETFL, O_APPEND);
     fflush(NULL);
     j->launcher = fork();

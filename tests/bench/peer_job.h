@@ -20,7 +20,7 @@ struct peer_job {
     bool ended; /* the launcher was waited for */
     int status;
     int64_t ended_ns;
-    FILE *out; /* what it printed; a file, so that nobody waits for a reader. peer_job_end closes it. */
+    FILE *out; /* what it printed; a file, so that no process waits for a reader. peer_job_end closes it. */
 };
 
 /* Run `run` in the child; returns its exit status. Once in a program, and before any other thread. */
@@ -28,10 +28,10 @@ int peer_jobs_main(int (*run)(int argc, char *argv[]), int argc, char *argv[]);
 
 /* A directory for files of the jobs, removed at the end. */
 const char *peer_jobs_scratch(void);
-/* What the workers write down; empty at each start. */
+/* Notes of the workers; empty at each start. */
 struct notes *peer_jobs_notes(void);
 
-/* False: no process could be had. Either way peer_job_end() follows. */
+/* Return false if fork failed. Call peer_job_end() in either case. */
 bool peer_job_start(struct peer_job *j, const struct peer *p, bool tagged, int workers,
                     const char *const args[]);
 

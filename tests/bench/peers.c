@@ -7,8 +7,8 @@
 
 /* ddprun gets a grace time of 1 s, as the others have times of seconds between SIGTERM and SIGKILL (Open MPI)
  * or none (Hydra); torchrun's 30 s cannot be changed. Debian's torchrun 1.13 cannot start anything with
- * Python 3.11 unless it is told where stdout goes; the two options say what newer ones do by themselves. Open
- * MPI refuses root and more workers than cores unless it is told that this is meant. */
+ * Python 3.11 without an option for stdout; the two options are the defaults of newer ones. Open MPI refuses
+ * root and more workers than cores without an option. */
 struct peer peers[PEERS] = {
     [PEER_DDPRUN] = { .name = "ddprun",
                       .version_command = "\"$DDPRUN\" --version | grep -oE '[0-9]+\\.[0-9.]+'",

@@ -15,14 +15,14 @@ struct peer {
     const char *tagged;            /* makes it put the rank before each line; NULL = does so anyhow */
     const char *prefix;            /* what that looks like; '#' = digits */
     int start_ms;                  /* what its start may take on a busy machine */
-    bool has_agent;                /* another process of its own between it and the workers */
+    bool has_agent;                /* a separate process between it and the workers */
     /* filled by peers_open */
     char version[48]; /* "" = not installed */
 };
 
 extern struct peer peers[PEERS];
 
-/* Find out which of them are here. `ddprun` is the path of ours, and stays the caller's. */
+/* Find out which of them are here. `ddprun` is the path of the program under test, and stays the caller's. */
 void peers_open(const char *ddprun);
 
 /* Arguments for `workers` workers with `args` (program first), into `argv`, which ends with NULL. The number

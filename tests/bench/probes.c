@@ -19,7 +19,7 @@
 
 enum {
     WORKERS = 4,
-    END_MS = 12000, /* for what the workers do, and the end of the job */
+    END_MS = 12000, /* for the workers' actions, and the end of the job */
     LEFT_MS = 3000, /* then survivors are counted */
     LOOK_MS = 20,
     READY_WAIT_MS = 10,
@@ -130,8 +130,8 @@ static int run(struct peer_job *j, const struct probe *q, const struct peer *p)
     return code_within(j, END_MS);
 }
 
-/* From now until nobody is left, the launcher included; false after LEFT_MS. One that is about to end has no
- * environment any more, and can be waited for a moment later (REAP_MS). */
+/* Wait until no process is left, the launcher included; return false after LEFT_MS. A process that is about
+ * to end has no environment any more and can be reaped a moment later (REAP_MS). */
 static bool nobody_left(struct peer_job *j, int64_t *gone_ns)
 {
     const int64_t from = notes_now();
@@ -173,7 +173,8 @@ void probe_all_done(const struct probe *q, const struct peer *p, char cell[PROBE
     peer_job_end(&j);
 }
 
-/* Is `number` in the text, as a number of its own? torchrun lists all failures and then names a cause. */
+/* Return whether `number` is in the text as a whole number. torchrun lists all failures and then names a
+ * cause. */
 static bool names(const char *text, int number)
 {
     char digits[16];

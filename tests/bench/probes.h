@@ -8,7 +8,7 @@ enum { PROBE_ARGS = 5, PROBE_CELL = 160 };
 
 struct probe {
     const char *words; /* what happens */
-    const char *right; /* what should come of it */
+    const char *right; /* the expected result */
     void (*ask)(const struct probe *, const struct peer *, char cell[PROBE_CELL]);
     /* The program, "%w" = probe_worker, "%s" = survivor, "%x" = a file that cannot be executed, and its
      * arguments. */

@@ -13,7 +13,7 @@ struct timed {
 };
 
 /* Run `argv` (ends with NULL; argv[0] is a path or is looked up in PATH) with stdin and stderr at /dev/null
- * and stdout at `out_fd` (-1 = /dev/null). It gets a process group of its own. */
+ * and stdout at `out_fd` (-1 = /dev/null). It gets its own process group. */
 struct timed timed_run(char *const argv[], int out_fd, int limit_ms);
 
 /* Milliseconds on a clock that never goes back. */
@@ -30,8 +30,8 @@ bool timed_have(const char *program);
 
 /* Where a benchmark writes its numbers for build/bench.json. */
 
-/* Descriptor 3, which scripts/bench.sh opens; stdout has the table for people. What is measured does not inherit it. NULL
- * when the program is run by hand: then the table is all. Close it with fclose. */
+/* Descriptor 3, which scripts/bench.sh opens; stdout has the table for people. Measured programs do not
+ * inherit it. NULL when the program is run by hand: then the table is all. Close it with fclose. */
 FILE *results_open(void);
 
 #endif

@@ -219,7 +219,7 @@ Test(agent_sim, a_stubborn_daemon_left_behind_is_killed, .fini = done)
                       "          finish with 0\n");
 }
 
-/* Two fail in the same millisecond: the second is a failure of its own, but not the first. */
+/* Two fail in the same millisecond: the second counts as a failure, but not as the first. */
 Test(agent_sim, of_two_failures_in_one_instant_the_first_is_named, .init = two_workers, .fini = done)
 {
     sim.worker[1] = (struct asim_worker){ .lives_ms = 1000, .exit_code = 9 };
@@ -338,7 +338,7 @@ Test(agent_sim, any_job_comes_to_an_end_with_nothing_alive)
             random_worker(&sim.worker[r]);
         for (unsigned stops = roll(4); stops > 0; stops--)
             asim_stop_at(&sim, 1 + roll(3000), roll(2) == 0 ? SIGINT : SIGTERM);
-        /* Somebody must end it. */
+        /* A user must end it. */
         asim_stop_at(&sim, 10000, SIGTERM);
         asim_run(&sim);
         check_end(&sim);
@@ -585,7 +585,7 @@ Test(agent_nodes, a_failure_that_the_store_has_heard_of_outlives_it, .init = one
     cr_assert_eq(agent_first_failure(sim.agent), 0);
 }
 
-/* What it had lost went with the node that has the store. */
+/* Its peer was on the node of the store. */
 Test(agent_nodes, a_worker_that_lost_its_peer_is_a_consequence_even_if_the_store_has_heard_of_it,
      .init = one_worker, .fini = done)
 {
@@ -668,8 +668,8 @@ Test(agent_nodes, a_verdict_while_workers_run_stops_them, .init = one_worker, .f
     cr_assert_not(sim.told_end, "nobody listens any more");
 }
 
-/* Whatever the store says and whenever: nothing is left alive, and the store is told of the end of each attempt at
- * most once (the simulation checks that). */
+/* Random messages of the store at random times: no process remains, and the store receives the end of each
+ * attempt at most once (the simulation checks that). */
 Test(agent_nodes, any_words_of_the_store_lead_to_an_end)
 {
     for (int round = 0; round < 5000; round++) {

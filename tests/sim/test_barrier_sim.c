@@ -5,7 +5,7 @@
 
 static struct sim sim;
 
-/* Four ranks whose processes run; nobody connected. */
+/* Four ranks whose processes run; none is connected. */
 static void four_ranks(void)
 {
     sim_init(&sim, NULL);
@@ -59,7 +59,7 @@ Test(barrier, all_come_and_all_pass)
                            "[  1000] rank 3 passes\n");
 }
 
-/* One has not come, one waits for a key instead, one has never connected. */
+/* One rank has not arrived, one waits for a key instead, one has never connected. */
 Test(barrier_start, a_time_out_says_who_is_missing_and_what_is_known_of_each)
 {
     sim_worker(&sim, 0, 0, 4);
@@ -139,7 +139,7 @@ Test(barrier, a_dead_process_fails_it_for_all_at_once)
         "[   700]      rank 3: killed by signal 9, SIGKILL (n1, pid 103)\n");
 }
 
-/* It had come itself, but will not go on from there. */
+/* It arrived itself, but cannot leave the barrier any more. */
 Test(barrier, a_rank_that_has_come_and_dies_counts_as_missing)
 {
     sim_barrier(&sim, 0, "a", 30000, "0 1 2");
@@ -201,7 +201,7 @@ Test(barrier, who_leaves_may_come_again)
 {
     sim_barrier(&sim, 0, "a", 30000, "0 1");
     sim_cancel_wait(&sim, 0);
-    sim_at(&sim, 40000); /* nobody is in it: no deadline runs */
+    sim_at(&sim, 40000); /* the barrier is empty: no deadline runs */
     sim_barrier(&sim, 1, "a", 30000, "0 1");
     sim_worker_gone(&sim, 1);
     sim_worker(&sim, 1, 0, 4);

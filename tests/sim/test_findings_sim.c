@@ -1,4 +1,5 @@
-/* Nodes that wait for each other on a clock that stands still: who is told what is wrong, when, and in which words. */
+/* Nodes that wait for each other on a simulated clock: which node gets which finding, when, and with which
+ * text. */
 #include "sim_hub.h"
 #include "store/encode.h"
 #include "store/ops.h"
@@ -69,7 +70,8 @@ static void live_until(uint64_t now_ms)
     }
 }
 
-/* --- what is heard -------------------------------------------------------------------------------------- */
+/* --- received messages
+ * -------------------------------------------------------------------------------------- */
 
 /* Take everything that `conn` was sent; the last object with "push":kind is returned, yours, or NULL. */
 static cJSON *last_push(conn_id conn, const char *kind)
@@ -236,7 +238,8 @@ Test(findings_sim, other_numbers_and_versions_are_told_to_those_who_wait)
     cr_assert_not_null(strstr(text_of(told, "text"), "nnodes"), "%s", text_of(told, "text"));
 }
 
-/* The refused one has ended; those that wait are told that it has to be started again, at once and when the time is up. */
+/* The rejected node has ended; the waiting nodes get the advice to start it again, at once and at the
+ * time-out. */
 Test(findings_sim, who_waits_for_a_node_that_was_refused_is_told_so)
 {
     join(N0, 0, 2, "");
@@ -352,7 +355,7 @@ Test(findings_sim, who_may_be_a_node_that_was_started_wrongly_is_told_at_once)
     expect_told(N0, "TORCHRUN_INSTEAD", "peer");
 }
 
-/* It may be a health check; but it is told, once, to who waits for somebody anyway. */
+/* It may be a health check, but nodes that wait get the finding once. */
 Test(findings_sim, another_protocol_is_told_to_a_job_that_waits)
 {
     join(N0, 0, 2, "");
@@ -570,7 +573,7 @@ Test(findings_ranks_sim, a_rank_that_does_not_come_and_tells_nothing_is_told_lat
     expect_told(N0, "RANK_MISSING", "rank 3");
 }
 
-/* Passed in time, nobody hears of it, and nobody looks. */
+/* The barrier passed in time: no finding, and no snapshot. */
 Test(findings_ranks_sim, barriers_that_are_passed_are_no_news)
 {
     three_wait();
@@ -655,7 +658,7 @@ Test(findings_ranks_sim, a_rank_that_has_ended_before_others_come_is_told_when_t
     expect_left(N0, LEFT, "while rank 1 waited for it at barrier 'step-7'");
 }
 
-/* Somebody ends the job on one node, and its program saves what it has and ends well. */
+/* A user ends the job on one node, and its program saves its state and exits with 0. */
 Test(findings_ranks_sim, a_rank_that_was_told_to_stop_has_not_left_a_barrier_early)
 {
     three_wait();
@@ -664,7 +667,7 @@ Test(findings_ranks_sim, a_rank_that_was_told_to_stop_has_not_left_a_barrier_ear
     cr_expect_null(last_push(N0, "left_waiting"));
 }
 
-/* In a collective the store sees nobody wait: a rank gives up, and nobody has failed. */
+/* In a collective the store sees no wait: a rank gives up, and no worker has failed. */
 Test(findings_ranks_sim, a_rank_that_ends_well_is_what_one_that_gave_up_has_lost)
 {
     join(N0, 0, 2, "");
@@ -895,7 +898,7 @@ Test(findings_ranks_sim, ranks_that_move_are_left_alone)
     expect_silence(N0);
 }
 
-/* What is no row of steps is passed over. */
+/* Entries of `steps` that are no row are ignored. */
 Test(findings_ranks_sim, steps_of_nobody_change_nothing)
 {
     two_nodes_run();

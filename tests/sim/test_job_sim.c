@@ -1,5 +1,6 @@
-/* Whole jobs as stories: the agents of several nodes and the rendezvous between them, when a worker fails, a node is
- * lost, a user stops it, or the store dies. "n1 > failed" is what the store hears, "n1 < stop" what it says. */
+/* Whole jobs as stories: the agents of several nodes and the rendezvous between them, when a worker fails, a
+ * node is lost, a user stops it, or the store dies. "n1 > failed" is received by the store, "n1 < stop" sent
+ * by it. */
 #include "sim_cluster.h"
 
 #include "ddp/error.h"
@@ -90,7 +91,7 @@ Test(job_sim, every_node_starts_again_together, .fini = done)
                          "[  3310] n1 exits with 0\n");
 }
 
-/* The other one gave up because its peer was gone; the store knows of the peer's end seconds later. */
+/* The other one gave up because its peer was gone; the store detects the peer's end seconds later. */
 Test(job_sim, a_lost_node_is_the_cause_and_not_its_victim, .init = two_nodes, .fini = done)
 {
     job.node[0].worker[0] = (struct cluster_worker){ .lives_ms = 2100, .exit_code = DDP_EXIT_PEER_LOST };
@@ -243,7 +244,7 @@ static void random_blow(int node, uint64_t at_ms)
     }
 }
 
-/* Whoever heard the end of the job heard the same, unless its user or the network took it out. */
+/* All nodes that got the end of the job got the same, except one that its user or the network removed. */
 static void check_outcome(uint64_t seed)
 {
     int code = -1;
@@ -273,7 +274,7 @@ Test(job_sim, any_job_of_several_nodes_comes_to_one_end, .timeout = 120)
             for (int attempt = 0; attempt < CLUSTER_ATTEMPTS; attempt++)
                 random_worker(&job.node[i].worker[attempt]);
             random_blow(i, roll(12000));
-            cluster_user_stops(&job, i, 200000); /* somebody must end it */
+            cluster_user_stops(&job, i, 200000); /* a user must end it */
             cluster_user_stops(&job, i, 200001);
         }
         cluster_run(&job);

@@ -1,13 +1,14 @@
 /* A million random steps. Agents that behave, but in any order and at any time, come, go, fail, fall silent,
- * are stopped and come back; after each step what every agent was told is compared with what it may be told:
+ * are stopped and come back; after each step the messages of every agent are compared with those that are
+ * allowed:
  *
- *     - a round is told to all its nodes or to none, with dense and unique ranks, within MIN and MAX
+ *     - a round is sent to all its nodes or to none, with dense and unique ranks, within MIN and MAX
  *     - not before its key space was emptied, and not while a node of the round before is still open
- *     - a member is told `stop` at most once, its verdict exactly once, `round` never without having joined
- *     - a verdict "restart" only when everybody has stopped, "finish" once, and nothing after it
- *     - who survives keeps its rank or moves down, and its place is not given to a spare
+ *     - a member gets `stop` at most once, its verdict exactly once, `round` never without having joined
+ *     - a verdict "restart" only when all nodes have stopped, "finish" once, and nothing after it
+ *     - a survivor keeps its rank or moves down, and its place is not given to a spare
  *     - no more restarts than the budget allows
- *     - and when all behave for a while, the job runs or is over: nobody waits for ever
+ *     - and when all behave for a while, the job runs or is over: no node waits without end
  *
  * A failure prints the seed; RDZV_SEED=n repeats that episode alone. */
 #include "job/rendezvous.h"
@@ -38,9 +39,9 @@ static struct {
     struct rdzv *r;
     struct rdzv_join join;
     struct agent agent[AGENTS];
-    bool begun, dead_keys; /* the key space is empty for the round that is told in this step */
+    bool begun, dead_keys; /* the key space is empty for the round that is sent in this step */
     uint32_t round, nnodes, told, world_size, waiting_nodes;
-    uint64_t ranks; /* told in this round, a set */
+    uint64_t ranks; /* sent in this round, a set */
     uint64_t said_ms[AGENTS];
     char line[LINES][160]; /* ring: what has happened last */
     uint32_t n_lines, n_freezes;
@@ -89,7 +90,7 @@ static bool is_member(const struct agent *a)
     return is_open(a) || a->phase == STOPPED;
 }
 
-/* --- what agents are told -------------------------------------------------------------------------------- */
+/* --- messages to agents -------------------------------------------------------------------------------- */
 
 static void told_round(struct agent *a, const struct rdzv_tell *t)
 {
@@ -343,7 +344,7 @@ static void leave(struct agent *a)
     must(open || a->phase == FINISHED || a->phase == STOPPING, "one that leaves is kept waiting");
 }
 
-/* From the model before it is said: nobody may speak to it any more. */
+/* The model drops the node first, because no message may go to it afterwards. */
 static void vanish(struct agent *a)
 {
     if (a->phase == OUT)
@@ -458,7 +459,7 @@ static void set_up(uint64_t seed, struct quota *quota)
     s.r = rdzv_new(&env, quota, "j", "life");
 }
 
-/* Everybody does what is expected of it, and enough nodes are there. */
+/* All agents do what is expected, and enough nodes are there. */
 static void behave(void)
 {
     for (int turn = 0; turn < 12; turn++) {

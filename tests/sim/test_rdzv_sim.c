@@ -30,7 +30,7 @@ Test(rdzv_sim, two_static_nodes_come_run_and_are_done, .init = two_static, .fini
     rsim_at(&sim, 60000);
     rsim_done(&sim, 1, 1);
     rsim_done(&sim, 0, 1);
-    rsim_lost(&sim, 0); /* the connections end, and nothing is said of it */
+    rsim_lost(&sim, 0); /* the connections end without a message */
     rsim_lost(&sim, 1);
     rsim_expect(&sim, "[     0] node n0 joined (1 of 2)\n"
                       "[   250]   n0 < gathering: 1 of 2\n"
@@ -189,7 +189,8 @@ Test(rdzv_sim, a_failure_stops_all_nodes_and_they_start_again, .init = two_stati
                       "[  9000]   n1 < finish: failed, exit 3/3/3, used_up\n");
 }
 
-/* The scheduler takes one node away. It has its own verdict as soon as it has stopped; nobody is charged. */
+/* The scheduler takes one node away. It has its own verdict as soon as it has stopped; no restart is used
+ * up. */
 Test(rdzv_sim, a_preempted_node_leaves_and_the_others_go_on, .init = two_to_four, .fini = end)
 {
     rsim_join_all(&sim, 0, 3);
@@ -484,7 +485,7 @@ Test(rdzv_many_sim, a_thousand_nodes_come_die_and_are_done, .fini = end)
                 "[ 10000] the job is done\n");
 }
 
-/* What a node costs does not depend on how many there are: a few messages each, in the largest job, too. */
+/* The messages per node do not depend on the size of the job: a few each, in the largest job, too. */
 Test(rdzv_many_sim, the_largest_job_costs_a_few_messages_a_node, .fini = end)
 {
     const int n = bin_is_sanitized() ? 2000 : RDZV_NODES_MAX;

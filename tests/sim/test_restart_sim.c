@@ -1,5 +1,5 @@
-/* From round to round, as stories: what the agent does with a verdict, and who is to blame when several gave up. The
- * rules by which the store grants another attempt are told in test_rendezvous.c. */
+/* From round to round, as stories: what the agent does with a verdict, and who is to blame when several gave
+ * up. test_rendezvous.c tests the rules by which the store grants another attempt. */
 #include "sim_agent.h"
 
 #include "ddp/error.h"
@@ -69,7 +69,7 @@ Test(restart_sim, a_failure_is_followed_by_a_new_attempt, .init = two_workers, .
     cr_assert_eq(agent_first_failure(sim.agent), -1);
 }
 
-/* Somebody who ignores SIGTERM, and a daemon that does, too: the next attempt waits for the end of both. */
+/* A worker that ignores SIGTERM, and a daemon that does, too: the next attempt waits for the end of both. */
 Test(restart_sim, nothing_of_the_old_attempt_is_left_when_the_next_begins, .init = two_workers, .fini = done)
 {
     sim.good_from = 1;
@@ -192,7 +192,7 @@ Test(restart_sim, any_other_import_error_is_tried_again)
                  "waited for a second at most");
 }
 
-/* Nobody has asked for restarts: then the others are stopped at once, as after any failure. */
+/* Without --max_restarts the others are stopped at once, as after any failure. */
 Test(restart_sim, without_restarts_an_import_error_is_as_any_failure)
 {
     asim_init(&sim, 2, 30000);
@@ -225,7 +225,8 @@ Test(restart_sim, no_new_attempt_beside_what_cannot_be_killed, .init = two_worke
 
 /* --- who lost a peer ------------------------------------------------------------------------------------ */
 
-/* Worker 0 hears of the death of worker 1 before we do. It is not stopped for that, and not blamed. */
+/* Worker 0 detects the death of worker 1 before the agent does. It is not stopped for that, and not
+ * blamed. */
 Test(restart_sim, who_lost_a_peer_is_not_the_cause, .fini = done)
 {
     asim_init(&sim, 3, 30000);
@@ -269,7 +270,7 @@ Test(restart_sim, a_victim_after_the_cause_changes_nothing, .fini = done)
     cr_assert_eq(agent_worker(sim.agent, 0)->verdict, WORKER_VICTIM);
 }
 
-/* Nobody else fails: it stands for the cause, and the others are stopped. */
+/* No other worker fails: the victim is the cause, and the others are stopped. */
 Test(restart_sim, a_lone_victim_is_the_cause_after_a_second, .fini = done)
 {
     asim_init(&sim, 2, 30000);
@@ -296,7 +297,7 @@ Test(restart_sim, who_is_dying_when_the_doubt_ends_is_waited_for, .fini = done)
     cr_assert_null(strstr(said + 1, "say that"), "once");
 }
 
-/* But not for ever: something in the kernel may hang. */
+/* But not without end: a process may hang in the kernel. */
 Test(restart_sim, who_dies_too_long_is_not_waited_for, .fini = done)
 {
     asim_init(&sim, 2, 1000);
@@ -398,7 +399,7 @@ Test(restart_sim, any_job_with_restarts_comes_to_an_end)
             random_worker(&sim.worker[r]);
         if (roll(3) == 0)
             asim_stop_at(&sim, 1 + roll(30000), SIGINT);
-        asim_stop_at(&sim, 200000, SIGTERM); /* somebody must end it */
+        asim_stop_at(&sim, 200000, SIGTERM); /* a user must end it */
         asim_run(&sim);
         const int first = agent_first_failure(sim.agent);
         cr_assert_leq(agent_attempt(sim.agent), restarts);

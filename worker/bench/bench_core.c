@@ -112,7 +112,7 @@ void bench_fill(const struct bench_case *c, int rank, void *in)
         one_value_put(in, i, c->dtype, value_of(c, rank, i));
 }
 
-/* Digits of the type behind the first; 0 of integers, which are exact. */
+/* Return the number of digits of the type after the first; 0 for integers, which are exact. */
 static int digits(ddp_dtype dtype)
 {
     return dtype == DDP_F64 ? 52 : dtype == DDP_F32 ? 23 : dtype == DDP_F16 ? 10 : dtype == DDP_BF16 ? 7 : 0;

@@ -183,7 +183,7 @@ void bench_print_head(FILE *to, const struct bench_run *run, enum bench_kind kin
             "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)", "");
 }
 
-/* What was not looked at is no zero. */
+/* A value that was not checked is not printed as zero. */
 static void print_result(FILE *to, const struct bench_run *run, const struct bench_case *c,
                          const struct bench_result *r)
 {

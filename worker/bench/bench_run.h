@@ -31,7 +31,7 @@ ddp_status bench_measure(const struct bench_buffers *b, int rank, const struct b
 
 /* Results as nccl-tests' table, or as JSON lines. */
 
-/* What is the same for all lines. */
+/* The common part of all lines. */
 struct bench_run {
     const struct bench_options *options;
     int world, device;

@@ -26,7 +26,7 @@ static int fail(const char *words)
     return 1;
 }
 
-/* With a GPU unless it is to be the cpu backend on host memory. */
+/* Use a GPU, except for the cpu backend on host memory. */
 static ddp_options context_options(const struct bench_options *o)
 {
     ddp_options options = DDP_OPTIONS_INIT;

@@ -3,9 +3,9 @@
  *     {"crc32c":"5d0f1e9a","format":"ddprun checkpoint","version":1,"byte_order":"little","step":1200,"epoch":3,"samples":6400,
  *      "world_size":4,"file":"tensors.bin","bytes":1592,"blocks":[{"name":"weights","bytes":1568,"crc32c":"02cc9d33"}, ...]}
  *
- * The checksum is that of the whole text with eight zeros in its place, so every byte is under it. Blocks lie one
- * behind the other in the file, in the order of the list, nothing between. Nothing in here depends on how many ranks
- * wrote it; world_size is for people. A reader refuses versions it does not know. */
+ * The checksum is that of the whole text with eight zeros in its place, so every byte is under it. Blocks
+ * follow each other in the file, in the order of the list, nothing between. Nothing in here depends on how
+ * many ranks wrote it; world_size is for people. A reader refuses versions it does not know. */
 #ifndef WORKER_CHECKPOINT_MANIFEST_H
 #define WORKER_CHECKPOINT_MANIFEST_H
 

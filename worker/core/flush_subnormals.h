@@ -3,12 +3,14 @@
  *     FLUSH_SUBNORMALS(true);      until the end of the block: subnormal operands and results are zero
  *     FLUSH_SUBNORMALS(false);     until the end of the block: they are kept, whatever the mode was
  *
- * A subnormal operand or result can take a processor more than a hundred cycles, and gradients become subnormal while
- * a model converges. The mode belongs to the thread: on x86 it is FTZ and DAZ in MXCSR, on Arm FZ in FPCR; other
- * processors have none, and there the macro does nothing. A new thread inherits it (POSIX: pthread_create).
+ * A subnormal operand or result can take a processor more than a hundred cycles, and gradients become
+ * subnormal while a model converges. The mode belongs to the thread: on x86 it is FTZ and DAZ in MXCSR, on
+ * Arm FZ in FPCR; other processors have none, and there the macro does nothing. A new thread inherits it
+ * (POSIX: pthread_create).
  *
- * The end of the block restores these bits alone, so a callback may change the rounding mode and raise exception
- * flags. The memory clobbers keep loads and stores of the block, and what is computed from them, between its ends. */
+ * The end of the block restores these bits alone, so a callback may change the rounding mode and raise
+ * exception flags. The memory clobbers keep loads and stores of the block, and computations on them, between
+ * its ends. */
 #ifndef WORKER_CORE_FLUSH_SUBNORMALS_H
 #define WORKER_CORE_FLUSH_SUBNORMALS_H
 

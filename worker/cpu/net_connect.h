@@ -31,8 +31,8 @@ int net_connect(const char *address, int port, const char *source, int *fd);
  *     connecting -> hello sent, answer awaited -> the link has its socket
  *         \________________ refused: again, for a second
  *
- * The other rank listens before it says where, so a refusal is a firewall or a death, and silence is a firewall or a
- * wrong address: both are reported soon, with everything that one needs to know to mend it. */
+ * The other rank listens before it says where, so a refusal is a firewall or a death, and silence is a
+ * firewall or a wrong address: both are reported soon, with both addresses and the options that fix it. */
 
 /* Where a rank can be reached: what it leaves in the store. */
 struct net_card {
@@ -74,10 +74,10 @@ ddp_status net_dial_serve(struct net_dial *dial, struct ddp_err *err);
 
 /* The port that accepts ranks of other hosts only.
  *
- * A peer has to send a hello (net_wire.h) with the nonce of this run, which is only in the store. A stranger is
- * closed with the first byte that is no hello, a silent one after some seconds or when the table is full; a hello of
- * an older attempt or another job gets an answer that says so. The port is closed when all who are expected are
- * there. */
+ * A peer has to send a hello (net_wire.h) with the nonce of this run, which is only in the store. A stranger
+ * is closed with the first byte that is no hello, a silent one after some seconds or when the table is full;
+ * a hello of an older attempt or another job gets an answer with that reason. The port is closed when all who
+ * are expected are there. */
 
 enum { NET_GUESTS = 32 };
 

@@ -1,7 +1,7 @@
 /* net_plan.h -- how a collective travels between hosts: the one table of it, and all its arithmetic. Pure.
  *
- * A collective is done in steps that fit into the slots of shared memory. The elements of a step form columns; a
- * column has an owner, a host. There are at most two phases:
+ * A collective is done in steps that fit into the slots of shared memory. The elements of a step form
+ * columns; a column has an owner, a host. There are at most two phases:
  *
  *     first    REDUCE  every host sends its pieces of a column (reduce.h, unfinished) to the owner, which joins them
  *              SPREAD  the root's host sends the column to its owner
@@ -15,10 +15,10 @@
  *     scatter          one for each rank           spread    -
  *     all_gather       one for each rank           -         to all
  *     gather           one for each rank           -         to the root's host
- *     small ones       one, everybody's            as above  -                one trip instead of two
+ *     small ones       one, of all hosts           as above  -                one trip instead of two
  *
- * Sender and receiver compute from the same call and the same layout what passes between them, so none of it is sent.
- * Lane k has the k-th part of every column. */
+ * Sender and receiver compute from the same call and the same layout what passes between them, so none of it
+ * is sent. Lane k has the k-th part of every column. */
 #ifndef WORKER_CPU_NET_PLAN_H
 #define WORKER_CPU_NET_PLAN_H
 

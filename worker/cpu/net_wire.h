@@ -1,12 +1,12 @@
 /* net_wire.h -- the messages between ranks on different hosts, besides values. Pure.
  *
  *     connecting rank                        accepting rank
- *       hello: run, nonce, who, to whom  ->
+ *       hello: run, nonce, from, to    ->
  *                                         <-  answer: welcome, or why not
  *     then, both ways, for each call: a head, and the values that net_plan.h computes
  *
- * All fields have fixed places and little-endian order. Values travel as they are in memory; the hello has a number
- * in native order, so that a machine of the other order is refused. */
+ * All fields have fixed places and little-endian order. Values travel as they are in memory; the hello has a
+ * number in native order, so that a machine of the other order is refused. */
 #ifndef WORKER_CPU_NET_WIRE_H
 #define WORKER_CPU_NET_WIRE_H
 

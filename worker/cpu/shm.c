@@ -276,10 +276,10 @@ void regions_close(struct regions *regions)
 
 /* --- meeting ---------------------------------------------------------------------------------------------- */
 
-/* Rank 0 gathers the cards of all ranks, numbers the hosts, makes the page of its own host and gives both to all
- * through the store. On every other host the lowest rank makes the page and gives its description to the ranks there.
- * So on one host it takes a single message. A rank that fails gives the reason instead, so that all fail at once and
- * with the same text, and none by time-out. */
+/* Rank 0 gathers the cards of all ranks, numbers the hosts, makes the page of its host and gives both to all
+ * through the store. On every other host the lowest rank makes the page and gives its description to the
+ * ranks there. So on one host it takes a single message. A rank that fails gives the reason instead, so that
+ * all fail at once and with the same text, and none by time-out. */
 
 /* The message of rank 0 to all. */
 struct hello {

@@ -58,21 +58,21 @@ void segment_hide(struct segment *segment);
 
 /* The page that all ranks of a host share, and how it is laid out.
  *
- * Here and in everything that stands on it "rank" is the number among the ranks of this host, and "world" how many
- * they are: on one host the same as in the group. Only messages use the world's numbers.
+ * Here and in everything that stands on it "rank" is the number among the ranks of this host, and "world" how
+ * many they are: on one host the same as in the group. Only messages use the world's numbers.
  *
- * It holds what a barrier needs (how many have arrived, which phase it is), what each rank is doing (so that a
- * difference is found, and a late rank can be named), and one place for the reason why the job is over. Behind it lie
- * the slots through which private memory travels. Every rank computes the layout from the world size; nothing in the
- * page is ever used as a size. A world of one has the same page in memory of its own.
+ * It holds what a barrier needs (how many have arrived, which phase it is), what each rank is doing (so that
+ * a difference is found, and a late rank can be named), and one place for the reason why the job is over.
+ * Behind it lie the slots through which private memory travels. Every rank computes the layout from the world
+ * size; nothing in the page is ever used as a size. A world of one has the same page in private memory.
  *
  *     page 0   arrivals | phase, sleepers | abort | offer | rank 0 | rank 1 | ...
  *     page 1   slots of rank 0, slots of rank 1, ...
  *
- * Who writes what: every rank adds to `arrivals` and `sleepers`; the last to arrive writes `phase`; the first to give
- * up writes the abort words; rank 0 writes `offer` and, before anybody else is there, pids and host; a rank writes
- * its own entry. Each of these has separate cache lines, so that ranks do not disturb each other. Plain fields are
- * handed over by the atomics around them. */
+ * Who writes what: every rank adds to `arrivals` and `sleepers`; the last to arrive writes `phase`; the first
+ * to give up writes the abort words; rank 0 writes `offer` and, before any other rank is there, pids and
+ * host; a rank writes its own entry. Each of these has separate cache lines, so that ranks do not disturb
+ * each other. Plain fields are handed over by the atomics around them. */
 
 /* Ranks on one host. The limit keeps arrays on the stack and the number of descriptors in bounds. */
 enum { SHM_WORLD_MAX = 1024 };

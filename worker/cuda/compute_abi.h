@@ -79,7 +79,7 @@ enum lt_values {
        lt_layout b_layout, const void *beta, const void *c, lt_layout c_layout, void *d, lt_layout d_layout, \
        const lt_algorithm *algorithm, void *workspace, size_t bytes, struct CUstream_st *stream))
 
-/* What we use of the CUDA driver (libcuda), declared by ourselves; see nccl_abi.h. Kernels are loaded
+/* Own declarations of the functions of the CUDA driver (libcuda) in use; see nccl_abi.h. Kernels are loaded
  * and started by it: the runtime has had no call for that in all versions. Pure. */
 
 struct CUmod_st;

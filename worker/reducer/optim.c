@@ -156,8 +156,7 @@ static struct scale scale_of(const ddp_optim *o)
     };
 }
 
-/* One loop for both rules: x * 1 + 0 * x is x for every finite x, and two multiplications hide behind the
- * root. */
+/* One loop for both rules: x * 1 + 0 * x is x for every finite x, and the root hides two multiplications. */
 static void adam(const ddp_optim *o, float *restrict param, const float *restrict grad, float *restrict m,
                  float *restrict v, size_t n)
 {

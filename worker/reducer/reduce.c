@@ -2,12 +2,11 @@
  *
  * The general way works on tiles that stay in the first level cache: a recursive walk of the tree combines
  * one tile of all ranks into an accumulator on the stack, which is then finished (average), rounded and
- * copied to every output. The way that matters most for speed, f32 gradients of two or four ranks, has a
- * loop of its own that reads and writes each element once; it combines in the same order and gives the same
- * bits.
+ * copied to every output. The way that matters most for speed, f32 gradients of two or four ranks, has its
+ * own loop, which reads and writes each element once; it combines in the same order and gives the same bits.
  *
- * The loops are plain C that gcc -O3 turns into vector code; `ivdep` tells it what in-place use cannot
- * show: an element only ever depends on elements with its own index.
+ * The loops are plain C that gcc -O3 turns into vector code; `ivdep` tells it what in-place use cannot show:
+ * an element only ever depends on elements with its own index.
  *
  * Sums and products flush subnormals, minima and maxima do not, whatever the mode of the calling thread. */
 #include "reducer/reduce.h"
@@ -130,7 +129,7 @@ struct type_row {
     join_fn sum, min, max, prod;
     void (*divide)(void *values, size_t n, size_t world);
     void (*widen)(void *to, const void *from, size_t n);  /* NULL: the accumulator has the same type */
-    void (*narrow)(void *to, const void *from, size_t n); /* NULL likewise */
+    void (*narrow)(void *to, const void *from, size_t n); /* NULL, too */
 };
 
 #define IN_F32 4, sum_f32, min_f32, max_f32, prod_f32, divide_f32

@@ -21,9 +21,9 @@
 void reduce_range(ddp_dtype dtype, ddp_op op, const void *const in[], size_t world, size_t at, size_t n,
                   void *const out[], size_t outs);
 
-/* The same in two halves, for ranks that do not share memory. A piece is a node of the tree, whole: ranks [first,
- * first + count). The host of its ranks combines them, unfinished, in the type that the tree computes with; whoever
- * has all pieces joins them and finishes. The bits are those of reduce_range. */
+/* The same in two halves, for ranks that do not share memory. A piece is a node of the tree, whole: ranks
+ * [first, first + count). The host of its ranks combines them, unfinished, in the type that the tree computes
+ * with; a rank that has all pieces joins and finishes them. The bits are those of reduce_range. */
 struct reduce_piece {
     uint32_t first, count;
 };

@@ -30,7 +30,7 @@ static const struct {
 
 enum { BLOCKS = 5 + OPTIMIZER_SLOTS, LOSSES = 2 };
 
-/* What is neither a fact nor an array, in the types of the file. */
+/* Values that are neither a fact nor an array, in the types of the file. */
 struct small {
     double loss[LOSSES];
     double scaler[DDP_SCALER_STATE];
@@ -55,7 +55,7 @@ static size_t blocks_of(struct checkpoint *c, struct small *small, ddp_ckpt_bloc
 
 /* --- saving ------------------------------------------------------------------------------------------ */
 
-/* A failure here ends the run: whoever asks for checkpoints counts on them. */
+/* A failure here ends the run: a user who requests checkpoints relies on them. */
 ddp_status checkpoint_save(ddp_ckpts *ckpts, const struct checkpoint *c, int world, struct ddp_err *err)
 {
     struct checkpoint copy = *c;
@@ -146,8 +146,8 @@ static ddp_status read_old(const char *path, struct checkpoint *c, struct ddp_er
     return status;
 }
 
-/* It stays where it is, in case somebody wants to go back; from now on the new one is found first. The optimizer's arrays
- * are filled from the new one afterwards. */
+/* The old file stays for a return to the older version; from now on the new checkpoint is found first. The
+ * optimizer's arrays are filled from the new one afterwards. */
 static ddp_status take_over_old(ddp_ckpts *ckpts, const char *dir, struct optimizer *optimizer,
                                 struct ddp_err *err)
 {

@@ -42,7 +42,8 @@ struct checkpoint {
     struct optimizer *optimizer; /* borrowed; its slots are whole arrays */
 };
 
-/* Is there one in `dir`? `newest` gets its name. What cannot be looked at is there: no reason to start anew. */
+/* Return whether `dir` has a checkpoint, and the name of the newest one. A checkpoint that cannot be read
+ * counts as present, so that no run starts anew over it. */
 int checkpoint_exists(const char *dir, char newest[64]);
 
 /* For rank 0. DIR/train.ckpt, as earlier versions wrote it, becomes a checkpoint of today's kind when it is alone. */

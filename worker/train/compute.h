@@ -1,8 +1,8 @@
 /* compute.h -- where a model computes: the layers, and memory for them, on the CPU or on a GPU.
  *
- * Arrays of values (activations, the weights that layers read) are `void *`: float on the CPU, on a GPU what --precision says. All
- * else is float. A row of n values takes compute_stride(c, n) of them. Calls say what is to be done in which order; on a GPU they
- * return before it is. One that cannot be carried out is remembered, and told by `end`.
+ * Arrays of values (activations, the weights that layers read) are `void *`: float on the CPU, on a GPU what
+ * --precision says. All else is float. A row of n values takes compute_stride(c, n) of them. Calls queue work
+ * in order; on a GPU they return before it is done. `end` reports a call that failed.
  *
  * The CPU's are the functions of layers/, with the same meaning: see there. Pure. */
 #ifndef TRAIN_COMPUTE_H
@@ -29,7 +29,7 @@ struct batch_norm {
     double *saved; /* from forward to backward: mean, 1 / deviation, count: batch_norm_numbers */
 };
 
-/* What has been computed since the last report. */
+/* Results since the last report. */
 struct compute_report {
     double loss; /* sum over all targets */
     double norm; /* of the gradients, the last time that compute_ops.norm was called */
@@ -129,7 +129,7 @@ struct compute_ops {
      * A record is a rank's means, sums of squared distances from them, and count: batch_norm_numbers doubles. */
     void (*norm_measure)(struct compute *c, const struct batch_norm *n, double *record, const void *x,
                          size_t rows);
-    /* From all ranks' records, one behind the other: n->saved, and the running numbers. */
+    /* From the records of all ranks, in order: n->saved, and the running numbers. */
     void (*norm_learn)(struct compute *c, const struct batch_norm *n, const double *records, size_t ranks);
     /* From n->saved, or as a test does from the running numbers. */
     void (*norm_apply)(struct compute *c, const struct batch_norm *n, void *y, const void *x, size_t rows,
@@ -148,7 +148,7 @@ struct compute_ops {
                         struct ddp_err *err);
     ddp_status (*send)(struct compute *c, const struct model_tensors *t, struct ddp_err *err); /* values */
     ddp_status (*fetch)(struct compute *c, struct model_tensors *t, struct ddp_err *err);      /* weights */
-    /* The weights are the masters again, which somebody else has written. */
+    /* Refresh the weights from the masters, which another module has written. */
     void (*refresh)(struct compute *c, const struct model_tensors *t);
     /* Floats, to the device or from it; waits. */
     ddp_status (*copy)(struct compute *c, float *to, const float *from, size_t n, struct ddp_err *err);

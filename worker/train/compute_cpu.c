@@ -101,7 +101,7 @@ static void cpu_attention_forward(struct compute *c, void *y, float *log_sum, co
     attention_forward(y, log_sum, qkv, scratch, a);
 }
 
-/* What was given is not needed: the scores say it, too. */
+/* The output `y` is not needed: the scores contain it. */
 static void cpu_attention_backward(struct compute *c, void *dqkv, const void *dy, const void *y,
                                    const void *qkv, const float *log_sum, float *scratch,
                                    const struct attention *a)

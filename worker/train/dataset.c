@@ -137,7 +137,7 @@ static ddp_status cifar_set_load(struct dataset *set, const char *dir, enum data
     return status;
 }
 
-/* Mean and deviation of each colour over the 50,000 training pictures, as everybody's programs have them. */
+/* Mean and deviation of each colour over the 50,000 training pictures, the usual constants. */
 static void normalise(const uint8_t *from, float *to)
 {
     static const float mean[] = { 0.4914f, 0.4822f, 0.4465f }, deviation[] = { 0.2470f, 0.2435f, 0.2616f };

@@ -4,8 +4,8 @@
  *     dataset_read(&set, i, luck, values, target, &err)           sample i, into one row of a batch
  *     dataset_free(&set)
  *
- * A picture is channels x height x width floats, a sample of tokens `length` int32. What is read into memory is checked
- * completely when it is loaded; errors name file, offset and value. */
+ * A picture is channels x height x width floats, a sample of tokens `length` int32. Data that are read into
+ * memory are checked completely when they are loaded; errors name file, offset and value. */
 #ifndef TRAIN_DATASET_H
 #define TRAIN_DATASET_H
 
@@ -30,10 +30,10 @@ enum dataset_kind { DATASET_IMAGES, DATASET_LABELS };
 
 const char *dataset_file_name(enum dataset_part part, enum dataset_kind kind);
 
-/* What the model can use. */
+/* The format that the model needs. */
 struct dataset_request {
     enum model_input input;
-    size_t length, vocabulary; /* of tokens: a sample's, and what they are below */
+    size_t length, vocabulary; /* for tokens: tokens of a sample, and the limit of their values */
 };
 
 struct dataset {
@@ -51,8 +51,9 @@ struct dataset {
     };
 };
 
-/* One part of what is at `where`, a directory (for tokens also a pattern). Pictures: CIFAR-10's binary files where there are
- * some, else IDX. For a missing file the error names the program that makes a set. On an error nothing is to be freed. */
+/* Load one part of the set in `where`, a directory (for tokens also a pattern). Pictures: CIFAR-10's binary
+ * files if they exist, else IDX. For a missing file the error names the program that makes a set. On an error
+ * the caller frees nothing. */
 ddp_status dataset_load(struct dataset *set, const char *where, enum dataset_part part,
                         const struct dataset_request *request, struct ddp_err *err);
 void dataset_free(struct dataset *set);

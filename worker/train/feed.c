@@ -1,7 +1,7 @@
 /* feed.c -- see feed.h.
  *
- * One stream of the loader per shard, each with a sampler and an order of its own (4 bytes a sample), rather than one that is
- * told to skip: what shard s gets is then, by construction, what torch gives to rank s. */
+ * One stream of the loader per shard, each with its own sampler and order (4 bytes per sample). So shard s
+ * gets, by construction, the samples that torch gives to rank s. */
 #include "train/feed.h"
 
 #include "train/library.h"
@@ -92,7 +92,7 @@ ddp_status split_make(struct split *split, const struct split_request *request, 
     return DDP_OK;
 }
 
-/* What is left at the end of an epoch may be less than a batch, but never nothing: steps are counted so. */
+/* The last step of an epoch may have less than a batch, but never nothing, because steps are counted so. */
 uint64_t split_samples(const struct split *split, uint64_t step)
 {
     uint64_t left = split->samples - step * split->global_batch;
@@ -164,7 +164,7 @@ bool feed_free(struct feed *feed)
     return true;
 }
 
-/* The epoch is part of the shuffle's seed; a loop that forgets it sees the same order for ever. */
+/* The epoch is part of the shuffle's seed; a loop that forgets it always sees the same order. */
 ddp_status feed_start_epoch(struct feed *feed, uint64_t epoch, uint64_t step, struct ddp_err *err)
 {
     return library(ddp_loader_start(feed->loader, epoch, step * feed->split->global_batch), err);

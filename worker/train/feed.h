@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Who computes what in a step. Pure arithmetic.
+/* The division of a step among the workers. Pure arithmetic.
  *
  * The gradient of a step is the mean over the distinct samples of the global batch, whatever the number of
  * workers. To make it the same *bits* for 1, 2 and 4 workers, a batch is not cut into as many pieces as there
@@ -29,13 +29,14 @@
  *     4 workers    s0 | s1 | s2 | s3          two levels of + are
  *
  * Three workers, or more than four, get one shard each: right, but equal to other numbers of workers only up
- * to rounding. Eight shards would include eight workers, but cost a single worker a fifth of its speed; who wants that has
- * --determinism world. Batch normalisation over all workers (--sync_bn) needs a worker's samples at once, so there is one shard
- * each; without it, it is over the samples of a shard. With --accumulate K a shard is cut into K parts, so that a worker holds fewer samples at a time. */
+ * to rounding. Eight shards would include eight workers, but cost a single worker a fifth of its speed;
+ * --determinism world does that. Batch normalisation over all workers (--sync_bn) needs a worker's samples at
+ * once, so there is one shard each; without it, it is over the samples of a shard. With --accumulate K a
+ * shard is cut into K parts, so that a worker holds fewer samples at a time. */
 
 enum { SPLIT_SHARDS = 4, SPLIT_WORLD_SHARDS = 8 };
 
-/* What is to be shared out. */
+/* The set and the batch to divide. */
 struct split_request {
     uint64_t samples;             /* of the training set */
     uint64_t batch, global_batch; /* per worker and part, or of all together; the other is 0 */

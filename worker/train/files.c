@@ -43,7 +43,8 @@ ddp_status files_make_dir(const char *path, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* What is no file is written to where it is; a link is followed, so its own directory does not matter. */
+/* Only regular files are replaced; others are written in place. A link is followed, so its own directory does
+ * not matter. */
 static bool is_replaced(const char *path)
 {
     struct stat s;

@@ -26,8 +26,8 @@ ddp_status files_join(char *to, const char *dir, const char *name, struct ddp_er
 
 /* All bytes of a file, plain or packed with gzip; offsets count unpacked bytes.
  *
- * Memory grows with bytes that have really arrived: a header that promises gigabytes, or a gzip stream that unpacks to
- * them, costs nothing before somebody asks for as much. */
+ * Memory grows with bytes that have really arrived: a header that promises gigabytes, or a gzip stream that
+ * unpacks to them, costs nothing before a caller requests as much. */
 
 struct whole_file {
     gzFile file;

@@ -1,10 +1,11 @@
 /* gradient.c -- see gradient.h.
  *
- * The left part of every sum is computed where the result belongs, the right part in memory of its own (gradient.h); so a tree
- * of depth d needs d spare gradients, and the root ends up in the reducer's buckets without a copy.
+ * The left part of every sum is computed where the result belongs, the right part in separate memory
+ * (gradient.h); so a tree of depth d needs d spare gradients, and the root ends up in the reducer's buckets
+ * without a copy.
  *
- * What is added behind the last shard is added parameter by parameter, as the backward pass gives them: then each is ready
- * while the next is still computed. */
+ * The gradient after the last shard is added parameter by parameter, as the backward pass gives them: then
+ * each is ready while the next is still computed. */
 #include "train/gradient.h"
 
 #include "train/compute.h"

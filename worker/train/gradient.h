@@ -33,13 +33,13 @@ int tree_buffers(int n);
 
 enum { GRADIENT_BUFFERS = 32 }; /* of a tree of as many shards as there can be */
 
-/* Who wants to know, or to change; each call may be NULL. */
+/* Callbacks that observe or change gradients; each may be NULL. */
 struct gradient_watch {
     /* The gradient of parameter i of one shard is computed, and not added to anything yet. */
     ddp_status (*part)(void *user, size_t i, float *grad, struct ddp_err *err);
     /* The gradient of parameter i of all shards is complete: while the backward pass of the last one still runs. */
     ddp_status (*whole)(void *user, size_t i, struct ddp_err *err);
-    /* `phase` begins, and what was before it ends. PHASES: only that. */
+    /* Phase `phase` begins, and the one before it ends. PHASES: it only ends. */
     void (*phase)(void *user, enum phase phase);
     void *user;
 };
@@ -56,7 +56,7 @@ struct gradient {
     const struct gradient_watch *watch;
 };
 
-/* False when memory is short; nothing is to be freed then. */
+/* Return false when memory is short; the caller then frees nothing. */
 bool gradient_init(struct gradient *g, struct model *model, struct feed *feed);
 void gradient_free(struct gradient *g);
 

@@ -1,8 +1,8 @@
 /* journal.c -- see journal.h.
  *
- * Lines go to stdout, where a user redirects them; the bar goes to a terminal only (our own, or the one
- * that ddprun tells of and draws on), so a log never contains one. In JSON a number that is not finite
- * becomes null, as JSON has no word for it. */
+ * Lines go to stdout, where a user redirects them; the bar goes to a terminal only (train's own, or
+ * ddprun's), so a log never contains one. In JSON a number that is not finite becomes null, as JSON has no
+ * word for it. */
 #include "train/journal.h"
 
 #include "ddp/ckpt.h"
@@ -157,7 +157,7 @@ static ddp_status put_line(struct journal *r, cJSON *json, struct ddp_err *err)
     cJSON_Delete(json);
     if (text == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "no memory for a line of metrics");
-    /* A line at a time, so that whoever follows the file, or reads it after a crash, finds whole lines. */
+    /* A line at a time, so that a reader, also after a crash, finds whole lines. */
     bool failed = fprintf(r->metrics, "%s\n", text) < 0 || fflush(r->metrics) != 0;
     free(text);
     return failed ? ddp_fail(err, DDP_ERR_IO, "--metrics %s: write: %s", r->metrics_path, strerror(errno))
@@ -179,7 +179,7 @@ static void add_times(cJSON *json, const uint64_t *us)
         cJSON_AddNumberToObject(ms, phase_key[i], (double)us[i] / 1e3);
 }
 
-/* What a step was and where its time went. */
+/* Write a step's results and the times of its phases. */
 ddp_status journal_step(struct journal *r, const struct journal_step *s, struct ddp_err *err)
 {
     if (r->metrics == NULL)

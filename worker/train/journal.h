@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* What known GPUs can compute at most, for the metrics' mfu. Pure. */
+/* The peak arithmetic rate of known GPUs, for the metric mfu. Pure. */
 
 /* TFLOP/s of dense products of a GPU that the driver calls `name`: of 16-bit values with sums in float32, or of float32 without TF32.
  * 0 = it is not in the table, or is only a part of one (MIG). */
@@ -29,7 +29,7 @@ struct journal_step {
     uint64_t step, epoch; /* of the whole run; from 1 */
     double loss;          /* mean over the global batch */
     double lr, grad_norm, samples_per_s;
-    double tokens_per_s;        /* 0 = there are none */
+    double tokens_per_s;        /* 0 = none */
     double mfu;                 /* 0 = not known */
     const uint64_t *us;         /* PHASES of them */
     const uint64_t *param_hash; /* NULL = not wanted */

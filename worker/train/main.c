@@ -1,8 +1,8 @@
 /* main.c -- the program train: data-parallel training on libddp.
  *
  * The order of a run: read the options, meet the other ranks, open (data, model, checkpoint), train, close,
- * part. A rank that fails says why, frees the others with ddp_abort and exits; they then say that they were
- * freed, and by whom. */
+ * part. A rank that fails says why, frees the others with ddp_abort and exits; they then report which rank
+ * freed them. */
 #include "train/cuda/cuda.h"
 #include "train/trainer.h"
 
@@ -17,8 +17,8 @@ enum { EXIT_USAGE = 2, PATIENCE_S = 5 };
  * libraries run: OpenBLAS starts its threads in one. */
 static void (*before_libraries)(void) __attribute__((section(".preinit_array"), used)) = ddp_flush_subnormals;
 
-/* A rank that fails because another did lets that one end first: whoever watches the processes should see the
- * cause before its consequences. ddprun also knows by the exit code; other launchers do not. */
+/* A rank that fails because another failed exits after that one, so that an observer of the processes sees
+ * the cause before its consequences. ddprun also reads the exit code; other launchers do not. */
 static void give_way(ddp_status status)
 {
     const struct timespec pause = { .tv_nsec = 200 * 1000 * 1000 };
@@ -34,7 +34,7 @@ static int fail(ddp_ctx *ctx, const struct ddp_err *err)
     return ddp_exit_code(err->code);
 }
 
-/* From here on an error is told to the other ranks. */
+/* From here on the other ranks receive an error. */
 static int train(const struct train_options *options, ddp_ctx *ctx)
 {
     struct trainer trainer;
@@ -54,7 +54,7 @@ static void say_waiting(int sig)
         "train: still waiting for the other ranks, or for the store that MASTER_ADDR names\n";
     (void)sig;
     if (write(STDERR_FILENO, words, sizeof(words) - 1) < 0)
-        return; /* nobody reads it */
+        return; /* no reader */
 }
 
 /* A rank that never comes is an error only after a minute, and a library does not print: so the program says after
@@ -94,7 +94,7 @@ static ddp_status choose_device(const struct train_options *options, ddp_options
     return DDP_OK;
 }
 
-/* Before there is a context, and after it is gone, there is nobody to tell. */
+/* Before there is a context, and after it is gone, no other rank can receive an error. */
 static int run_training(const struct train_options *options)
 {
     ddp_options context = DDP_OPTIONS_INIT;

@@ -67,7 +67,7 @@ static ddp_status open_shares(struct optimizer *o, struct ddp_err *err)
     return shares_open(&o->shares, &request, err);
 }
 
-/* Rank 0's parameters have been written over the masters; where there are none, over the values. */
+/* Rank 0's parameters have been written over the masters; without masters, over the values. */
 static ddp_status optimizer_fill(struct optimizer *o, struct ddp_err *err)
 {
     const struct model_tensors *params = &o->model->params;
@@ -120,8 +120,8 @@ static ddp_status device_scale(struct optimizer *o, int *go, struct ddp_err *err
     return status == DDP_OK ? ddp_scaler_update(&o->scaler, err) : status;
 }
 
-/* An update: is it to be made? Then each parameter, by `rule`: o->optim, or that without weight decay. Then the end of it.
- * Calls that could not be carried out are told here, whether the step is made or not. */
+/* Decide on an update, update each parameter by `rule` (o->optim, or that without weight decay), then end it.
+ * Calls that failed are reported here, whether the step is made or not. */
 static ddp_status optimizer_device_look(struct optimizer *o, int *go, struct ddp_err *err)
 {
     ddp_status status = check_norm(o, err);
@@ -253,8 +253,8 @@ float optimizer_weight(const struct optimizer *o)
     return is_rounded(o) ? o->scaler.scale : divisor_of(o);
 }
 
-/* What is divided later is multiplied behind the rounding: 16 bits have little room, and the number of ranks must not decide
- * what fits in them. */
+/* Multiply after the rounding, because 16 bits have little room, and the number of ranks must not change
+ * which values fit. */
 ddp_status optimizer_round(struct optimizer *o, size_t i, float *grad, struct ddp_err *err)
 {
     float divisor = divisor_of(o);

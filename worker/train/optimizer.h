@@ -39,7 +39,7 @@ struct optimizer {
     float *slot[OPTIMIZER_SLOTS]; /* whole arrays; with --zero1 only while a checkpoint is written or read */
     int slots;
     uint16_t *rounded; /* room for the largest parameter, 16 bits each; NULL with fp32 */
-    double norm;       /* of the last step's gradients, before clipping; NAN: nobody wanted to know */
+    double norm;       /* of the last step's gradients, before clipping; NAN: not requested */
     uint64_t skipped;  /* steps, as their gradients were not finite */
 };
 
@@ -52,8 +52,8 @@ ddp_status optimizer_close(struct optimizer *o, struct ddp_err *err);
 /* Collective where the model has buffers. Sets o->grad. */
 ddp_status optimizer_begin(struct optimizer *o, struct ddp_err *err);
 
-/* What the weights of all samples of a step are to add up to, over all ranks: a number by which the sums are divided
- * afterwards, or the scale of the loss. */
+/* Return the sum that the weights of all samples of a step must have, over all ranks: a number that divides
+ * the sums afterwards, or the scale of the loss. */
 float optimizer_weight(const struct optimizer *o);
 
 /* The gradient of parameter i of one shard, before it is added to others: rounded as kernels of --precision would have left
@@ -75,13 +75,13 @@ ddp_optim *optimizer_rule(struct optimizer *o);
 /* For a checkpoint: o->slot[0 .. o->slots - 1] are whole arrays when this returns, on rank 0. Collective with --zero1. */
 ddp_status optimizer_gather(struct optimizer *o, struct ddp_err *err);
 
-/* Make room in o->slot, to be filled from a checkpoint; then go on from what is there. */
+/* Make room in o->slot, which a checkpoint fills; then continue with those values. */
 ddp_status optimizer_room(struct optimizer *o, struct ddp_err *err);
 ddp_status optimizer_restore(struct optimizer *o, struct ddp_err *err);
 void optimizer_forget(struct optimizer *o); /* there was nothing to fill it from */
 
 /* --- optimizer.c: the parts of it where parameters and gradients are on a device ------------------------ */
 
-bool optimizer_device_shares(const struct optimizer *o); /* has, or is to have, shares */
+bool optimizer_device_shares(const struct optimizer *o); /* has or needs shares */
 ddp_status optimizer_device_gather(struct optimizer *o, struct ddp_err *err);
 #endif

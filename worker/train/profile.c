@@ -1,7 +1,7 @@
 /* profile.c -- see profile.h.
  *
- * Ranks send their pieces to rank 0 after each step, when they have met anyway: one file shows who waits for whom, and what
- * was written before a crash can be looked at. */
+ * Ranks send their pieces to rank 0 after each step, when they have met anyway: so one file shows which rank
+ * waits for which, and stays readable after a crash. */
 #include "train/profile.h"
 
 #include "train/library.h"

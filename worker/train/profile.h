@@ -16,8 +16,9 @@
  *         phases_end(&p, now)
  *     phases_end(&p, now)
  *
- * Sums are exact, however often a phase comes. Single pieces are kept for a trace as long as there is room; what is
- * shorter than PHASES_SHORT_US and inside of another is left out there, as nobody could see it. */
+ * Sums are exact, however often a phase comes. Single pieces are kept for a trace as long as there is room;
+ * what is shorter than PHASES_SHORT_US and inside of another is left out there, because it would not be
+ * visible. */
 
 /* name, in a trace, in metrics. EXPOSED: the program waits for communication, instead of computing meanwhile. */
 #define PHASE_LIST(X)                              \
@@ -45,7 +46,7 @@ struct phases {
     uint64_t us[PHASES]; /* of each phase, without what was inside of it */
     uint64_t count;      /* of pieces */
     struct phases_piece piece[PHASES_PIECES];
-    /* What is open now, innermost last. */
+    /* Phases that are open, innermost last. */
     int depth;
     struct {
         enum phase phase;
@@ -74,12 +75,12 @@ size_t trace_rank(char to[TRACE_LINE], int rank);
 size_t trace_piece(char to[TRACE_LINE], int rank, const char *name, uint64_t begin_us, uint64_t us,
                    uint64_t step);
 
-/* Before the first line, and behind the last one. The last line's comma needs something to follow it. */
+/* Text before the first line and after the last one. The last line's comma needs a successor. */
 extern const char trace_begin[], trace_end[];
 
 struct profile {
     ddp_ctx *ctx;
-    const char *path;         /* NULL: nobody wants one, all calls do nothing */
+    const char *path;         /* NULL: no profile, all calls do nothing */
     FILE *file;               /* rank 0's */
     struct phases_piece *all; /* rank 0's: room for the pieces of all ranks */
     uint64_t *count;

@@ -169,7 +169,7 @@ ddp_status shares_open(struct shares **out, const struct shares_request *request
                     request->params->count);
 }
 
-/* A call that is still under way may use what is to be freed; one of a broken group is over. */
+/* Wait, because a call under way may still use the memory; calls of a broken group are over. */
 static void end(ddp_work *work)
 {
     if (work == NULL)
@@ -219,8 +219,8 @@ static ddp_status follow(ddp_work **work, struct ddp_err *err)
     return library(status, err);
 }
 
-/* All ranks' gradients of the bucket are here when the stream has come so far: their sum goes where the bucket is, or with zero1 only
- * that of this rank's share. */
+/* The gradients of all ranks for the bucket are here at this point of the stream: their sum replaces the
+ * bucket, or with zero1 only this rank's share. */
 static ddp_status add_up(struct shares *s, struct flight *f, struct ddp_err *err)
 {
     const struct shares_plan *p = &s->plan;
@@ -332,7 +332,7 @@ ddp_status shares_norm(struct shares *s, double most, double unscale, struct ddp
     return status;
 }
 
-/* What layers read, from element `at` of the flat array on. */
+/* Return the weights that layers read, from element `at` of the flat array on. */
 static char *weights(const struct shares *s, size_t at)
 {
     return (char *)(uintptr_t)s->request.params->each[0].at + at * s->request.device->value_bytes;

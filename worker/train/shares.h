@@ -20,19 +20,19 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* All parameters of a model as one flat array on a device, cut into buckets, and each bucket into an equal share for every
- * rank. Pure arithmetic.
+/* All parameters of a model as one flat array on a device, cut into buckets, and each bucket into an equal
+ * share for every rank. Pure arithmetic.
  *
- * Parameters lie in it as compute_ops.place has them. Buckets know nothing of parameters: one may begin in the middle of one, and is
- * reduced as soon as all parameters that it touches are ready. Each share is a multiple of COMPUTE_LEAF elements, so that the norm's
- * leaves are the same whoever adds them up, and behind the last parameter there is room, always zero, that makes it come out even. A
- * rank's shares, bucket after bucket, are one array: its shard. */
+ * Parameters lie in it as compute_ops.place has them. A bucket may begin in the middle of a parameter, and is
+ * reduced as soon as all parameters that it touches are ready. Each share is a multiple of COMPUTE_LEAF
+ * elements, so that every division has the same leaves of the norm. Zeros after the last parameter fill the
+ * last share. A rank's shares, bucket after bucket, are one array: its shard. */
 
 struct shares_plan {
     size_t n;               /* parameters */
     const size_t *elements; /* of each; borrowed */
     size_t *at;             /* where each begins; ours */
-    size_t count;           /* of all, with room behind them */
+    size_t count;           /* parameters and the zeros after them */
     size_t bucket, buckets; /* elements of each but the last, which may have fewer; how many */
     size_t world, rank;
 };
@@ -41,7 +41,7 @@ struct shares_plan {
 struct shares_piece {
     size_t first; /* in the parameter */
     size_t at;    /* in the flat array */
-    size_t n;     /* elements; 0 = there is none */
+    size_t n;     /* elements; 0 = none */
 };
 
 /* Buckets of `most` elements, or the next size that can be shared out; a small model has eight. False: no memory. */
@@ -49,7 +49,7 @@ bool shares_plan_make(struct shares_plan *p, const size_t elements[], size_t n, 
                       size_t most);
 void shares_plan_free(struct shares_plan *p);
 
-/* What parameters have to be placed at a multiple of, so that they are as many as the plan's. */
+/* Return the alignment of parameters in elements, so that the flat array has as many as the plan. */
 size_t shares_multiple(size_t world);
 
 /* Elements of bucket b; those of a rank's share of it; where it begins, and where this rank's share does. */
@@ -83,7 +83,8 @@ void shares_close(struct shares *s); /* NULL is allowed */
 
 float *shares_grad(const struct shares *s, size_t i);
 
-/* A step begins; the gradient of parameter i is complete when the stream has come so far; all of them are. Collective. */
+/* Start a step; mark the gradient of parameter i complete at this point of the stream; wait for all.
+ * Collective. */
 void shares_start(struct shares *s);
 ddp_status shares_ready(struct shares *s, size_t i, struct ddp_err *err);
 ddp_status shares_average(struct shares *s, struct ddp_err *err);

@@ -1,7 +1,6 @@
 /* train_options.c -- see train_options.h.
  *
- * Add an option: a row here, a field there, and whoever uses it. Names are those of the torch world where it
- * has one. */
+ * An option is a row here and a field there. Names are those of the torch world where it has one. */
 #include "train/train_options.h"
 
 #include "train/models/llmc.h"
@@ -314,7 +313,8 @@ const char *train_options_word(const char *name, int64_t value)
     return NULL;
 }
 
-/* What is a worker's own: it changes no parameter, or only rank 0 looks at it, or it is compared elsewhere. */
+/* Options of one worker alone: they change no parameter, only rank 0 uses them, or another place compares
+ * them. */
 static bool is_own(const char *name)
 {
     static const char *const own[] = { "data",    "loader_threads", "init_from", "export",         "device",
@@ -358,7 +358,8 @@ static const char *choice_word(const struct option_row *row, uint64_t value)
                                                                                      : "unknown";
 }
 
-/* Such a number as text: "0.01", "adamw", "given". What a row would refuse stands for an option that was not given. */
+/* Such a number as text: "0.01", "adamw", "given". A number that the row rejects stands for an option that
+ * was not given. */
 static void print_fact(const struct option_row *row, uint64_t fact, char to[32])
 {
     const bool is_given = (row->type == OPTION_FLAG || row->type == OPTION_TEXT) && fact != 0;
@@ -450,7 +451,7 @@ static ddp_status check_files(const struct train_options *o, struct ddp_err *err
     return DDP_OK;
 }
 
-/* What the model would not look at. */
+/* Reject options that the model ignores. */
 static ddp_status check_model(const struct train_options *o, struct ddp_err *err)
 {
     const struct model_kind *kind = &models[o->model];
@@ -464,7 +465,7 @@ static ddp_status check_model(const struct train_options *o, struct ddp_err *err
     return DDP_OK;
 }
 
-/* What there is on the CPU alone; NULL: nothing of it is wanted. */
+/* Return the option in use that only the CPU has, or NULL. */
 static const char *only_on_cpu(const struct train_options *o)
 {
     return o->dump_gradients != NULL ? "--dump_gradients" : NULL;
@@ -484,7 +485,7 @@ static ddp_status check_device(const struct train_options *o, struct ddp_err *er
                     only_on_cpu(o));
 }
 
-/* What one row cannot check: options that exclude or need each other. */
+/* Check the rules of several rows: options that exclude or need each other. */
 ddp_status train_options_parse(struct train_options *o, int argc, char *const argv[], struct ddp_err *err)
 {
     *o = (struct train_options){ .weight_decay = -1 };

@@ -1,4 +1,4 @@
-/* train_options.h -- what `train` can be told. */
+/* train_options.h -- the options of `train`. */
 #ifndef TRAIN_TRAIN_OPTIONS_H
 #define TRAIN_TRAIN_OPTIONS_H
 
@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* name, in words: what parameters and gradients are computed with */
+/* name, text: the type of parameters and gradients */
 #define PRECISION_LIST(X) \
     X(FP32, "fp32")       \
     X(BF16, "bf16")       \
@@ -54,21 +54,21 @@ struct train_options {
 /* Texts are borrowed from argv. DDP_ERR_ARG says which word is wrong. */
 ddp_status train_options_parse(struct train_options *o, int argc, char *const argv[], struct ddp_err *err);
 
-/* The word of choice `value` of option `name`, NULL when there is none. */
+/* Return the text of choice `value` of option `name`, or NULL. */
 const char *train_options_word(const char *name, int64_t value);
 
-/* What all workers of a run must have been told alike, as numbers that they can show each other. */
+/* The options that must be equal on all workers, as numbers to compare. */
 enum { TRAIN_FACTS = 64 }; /* at most; those that are left are 0 */
 void train_options_facts(const struct train_options *o, int64_t facts[TRAIN_FACTS]);
 
-/* DDP_ERR_ARG names the first option that `rank` was told otherwise than rank 0, and both values. */
+/* DDP_ERR_ARG names the first option in which `rank` differs from rank 0, and both values. */
 ddp_status train_options_same(const int64_t first[TRAIN_FACTS], const int64_t theirs[TRAIN_FACTS], int rank,
                               struct ddp_err *err);
 
 /* The optimiser that was asked for, before its first step. */
 ddp_optim train_options_optim(const struct train_options *o);
 
-/* Is a GPU wanted, if there is one, and is all that was asked for there on a GPU? */
+/* Return whether a GPU may be used, and supports all requested options. */
 bool train_options_may_use_gpu(const struct train_options *o);
 
 void train_options_help(FILE *to);

@@ -1,11 +1,11 @@
 /* trainer.c -- see trainer.h.
  *
- * Losses are summed, not averaged, and divided by the number of samples at the end: parts of a batch may differ in
- * size, and an average of averages would then depend on the number of ranks.
+ * Losses are summed, not averaged, and divided by the number of samples at the end: parts of a batch may
+ * differ in size, and an average of averages would then depend on the number of ranks.
  *
- * Whatever decides how the run goes on (the loss, the limit of steps) is the same number on all ranks. A decision
- * from anything else would leave the others waiting in a collective. Where there is none, as with a full disk on
- * rank 0, the error ends the rank, and main.c frees the others with ddp_abort. */
+ * Every number that decides about the run (the loss, the limit of steps) is equal on all ranks. A decision
+ * from anything else would leave the others waiting in a collective. An error of one rank, such as a full
+ * disk on rank 0, ends that rank, and main.c frees the others with ddp_abort. */
 #include "train/trainer.h"
 
 #include "ddp/sampler.h"
@@ -35,7 +35,7 @@ static size_t evaluate_rows(const struct dataset *set)
     return set->length < EVALUATE_TARGETS ? EVALUATE_TARGETS / set->length : 1;
 }
 
-/* Memory for one batch, and what was found. */
+/* Memory for one batch, and the results. */
 struct examiner {
     struct model *model;
     const struct dataset *set;
@@ -211,7 +211,7 @@ static ddp_status dump_gradient(struct trainer *t, struct ddp_err *err)
 
 /* --- telling --------------------------------------------------------------------------------------------- */
 
-/* Share of what the workers' devices could do; 0 when that or the work is not known. */
+/* Return the used share of the devices' peak rate; 0 if that rate or the work is unknown. */
 static double mfu(const struct trainer *t, double samples_per_s)
 {
     double peak = t->options->peak_tflops;
@@ -239,7 +239,7 @@ static ddp_status write_metrics(struct trainer *t, const struct late *of, double
     return journal_step(&t->journal, &line, err);
 }
 
-/* The mean loss of a step costs an all-reduce of its own, so it is only made when somebody wants to read it. */
+/* The mean loss of a step costs a separate all-reduce, so it is computed only on request. */
 static ddp_status tell_step(struct trainer *t, const struct late *of, double loss, double norm, uint64_t us,
                             struct ddp_err *err)
 {
@@ -252,8 +252,8 @@ static ddp_status tell_step(struct trainer *t, const struct late *of, double los
     return write_metrics(t, of, loss, norm, us, err);
 }
 
-/* What the device says now is of the step before, if that still waits; or of all (`now`), and then nothing waits. From one answer to
- * the next is a step's time. */
+/* The device's answer belongs to the step before, if that still waits; with `now` to all steps. The time of a
+ * step is that from one answer to the next. */
 static ddp_status tell_late(struct trainer *t, bool now, struct ddp_err *err)
 {
     struct compute_report report;
@@ -317,7 +317,7 @@ static ddp_status average(struct trainer *t, struct ddp_err *err)
     return status == DDP_OK ? dump_gradient(t, err) : status;
 }
 
-/* The norm is only computed when somebody wants to read it, or to clip. */
+/* The norm is computed only for metrics and for clipping. */
 static ddp_status update(struct trainer *t, double lr, struct ddp_err *err)
 {
     phase_begins(t, PHASE_OPTIMIZER);
@@ -342,7 +342,7 @@ static ddp_status trainer_step(struct trainer *t, uint64_t step, struct ddp_err 
     t->loss_here += loss;
     t->steps_done++;
     t->steps_here++;
-    ddp_progress(t->ctx, t->steps_done); /* a launcher that does not hear of it is no reason to stop */
+    ddp_progress(t->ctx, t->steps_done); /* a launcher that does not receive it is no reason to stop */
     status = note_step(t, step, loss, lr, start, err);
     return status == DDP_OK ? profile_step(&t->profile, &t->phases, t->steps_done, err) : status;
 }
@@ -423,8 +423,8 @@ static void take_over(struct trainer *t, const struct checkpoint *c)
     t->epoch_loss = c->epoch_loss;
 }
 
-/* Rank 0 reads, everyone gets what it holds: one reader for a disk that may be slow or somebody else's, and no way for two
- * ranks to go on from two steps. */
+/* Rank 0 reads, everyone gets what it holds: so a slow or shared disk has one reader, and all ranks continue
+ * from the same step. */
 static ddp_status trainer_load(struct trainer *t, struct ddp_err *err)
 {
     struct checkpoint c = describe(t);
@@ -441,7 +441,7 @@ static ddp_status trainer_load(struct trainer *t, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Collective. Go on from the newest checkpoint, if there is one. */
+/* Collective. Continue from the newest checkpoint if one exists. */
 static ddp_status trainer_resume(struct trainer *t, struct ddp_err *err)
 {
     const struct train_options *o = t->options;
@@ -469,8 +469,8 @@ static void set_threads(uint64_t wanted)
         openblas_set_num_threads(1);
 }
 
-/* Who forgot --resume should hear of it while the old checkpoints are still there. Steps of two runs in one directory would
- * be taken for one run. */
+/* A user who forgot --resume gets an error while the old checkpoints still exist, because steps of two runs
+ * in one directory would look like one run. */
 static ddp_status open_checkpoints(const struct train_options *o, struct ddp_err *err)
 {
     char newest[64];
@@ -544,7 +544,7 @@ static ddp_status open_data(struct trainer *t, struct ddp_err *err)
 
 /* --- the same run on all ranks ----------------------------------------------------------------------- */
 
-/* What ranks are compared by. */
+/* Facts that the ranks compare. */
 struct run_facts {
     int64_t options[TRAIN_FACTS], samples[2];
 };
@@ -573,8 +573,8 @@ static ddp_status compare_runs(const struct run_facts *all, int world, struct dd
     return status;
 }
 
-/* A rank that was told something else would leave the others in a collective that it does not call; or train another model, and
- * nothing would show. */
+/* Compare options first: a rank with other options would leave the others in a collective that it does not
+ * call, or train another model unnoticed. */
 static ddp_status compare_options(const struct trainer *t, struct ddp_err *err)
 {
     const int world = ddp_world_size(t->ctx);
@@ -680,7 +680,7 @@ ddp_status trainer_open(struct trainer *t, const struct train_options *options, 
     return status;
 }
 
-/* fclose is where a full disk shows for what was still in memory. */
+/* fclose reports a full disk for bytes that were still in memory. */
 static ddp_status close_dump(struct trainer *t, struct ddp_err *err)
 {
     if (t->dump == NULL || fclose(t->dump) == 0)
@@ -689,7 +689,8 @@ static ddp_status close_dump(struct trainer *t, struct ddp_err *err)
                     strerror(errno));
 }
 
-/* Everything is tried, whatever fails; the first failure is told. What a step has asked of the device may still use what is freed here. */
+/* Close everything, also after a failure, and return the first one. The device may still use memory that is
+ * freed here, so wait for it first. */
 ddp_status trainer_close(struct trainer *t, struct ddp_err *err)
 {
     enum { CLOSED = 5 };
@@ -758,7 +759,8 @@ static bool is_due(const struct trainer *t, uint64_t every)
     return every != 0 && t->steps_done % every == 0;
 }
 
-/* What is wrong is not saved. In the middle of an epoch; at its end it is saved anyway. */
+/* Check before saving, so that wrong parameters are never saved. This saves in the middle of an epoch; its
+ * end saves anyway. */
 static ddp_status after_step(struct trainer *t, struct ddp_err *err)
 {
     uint64_t hash;
@@ -804,8 +806,8 @@ static ddp_status tell_epoch(struct trainer *t, uint64_t samples, uint64_t us, s
     return journal_epoch(&t->journal, &line, err);
 }
 
-/* Only behind a checkpoint that rank 0 has written: it asks after that, and the others hear its answer. Until the
- * launcher stops this world, training goes on. */
+/* Agree to grow only after a checkpoint that rank 0 has written: rank 0 asks, and the others receive its
+ * answer. Training continues until the launcher stops this world. */
 static ddp_status let_in(struct trainer *t, struct ddp_err *err)
 {
     int32_t nodes = 0;
@@ -822,7 +824,7 @@ static ddp_status let_in(struct trainer *t, struct ddp_err *err)
         return status;
     journal_line(&t->journal, "%d node%s could join; ready to go on with them from epoch %" PRIu64,
                  (int)nodes, nodes == 1 ? "" : "s", t->epochs_done);
-    ddp_grow_agree(t->ctx); /* a store that does not hear it leaves the world as it is */
+    ddp_grow_agree(t->ctx); /* a store that does not receive it leaves the world as it is */
     return DDP_OK;
 }
 

@@ -31,7 +31,7 @@ struct accuracy {
 ddp_status evaluate(struct model *model, const struct dataset *set, ddp_ctx *ctx, struct accuracy *out,
                     struct ddp_err *err);
 
-/* A device tells the loss of a step while the next is computed; this is what else is told of that step then. */
+/* A device returns the loss of a step while the next is computed; this is the rest of that step's report. */
 struct late {
     bool waits;
     uint64_t step, epoch; /* as in journal.h */

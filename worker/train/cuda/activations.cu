@@ -1,7 +1,7 @@
 /* activations.cu -- one number at a time: layers/activation.c, layers/activation.c, casts. A thread takes PACK of them. */
 
-/* Calls STATEMENT for i from this thread's first element, where x.each[k] is element i + k; what is behind the last whole pack goes
- * one by one. */
+/* Calls STATEMENT for i from this thread's first element, where x.each[k] is element i + k; elements after
+ * the last whole pack follow one by one. */
 #define EACH_PACK(n, STATEMENT)                                           \
     const size_t at = thread_number() * PACK;                             \
     const int many = at >= (n) ? 0 : (n) - at < PACK ? (int)((n) - at) : PACK; \

@@ -8,7 +8,7 @@
  * Queries' gradients and those of keys and values come from two kernels, each of which computes the scores again: in one kernel
  * blocks would have to add to the same memory, in another order every time. */
 
-#ifdef VALUE_F32 /* there are none; the host takes those of attention.cu */
+#ifdef VALUE_F32 /* no tensor cores: the host uses the kernels of attention.cu */
 KERNEL(attention_forward_tiles) { (void)a; }
 KERNEL(attention_backward_query_tiles) { (void)a; }
 KERNEL(attention_backward_key_tiles) { (void)a; }
@@ -31,8 +31,8 @@ __device__ inline int column_of(int b, int e) { return b * 8 + lane_number() % 4
 
 __device__ inline unsigned two(float low, float high) { return put(low) | (unsigned)put(high) << 16; }
 
-/* Rows first, first + 1 ... of `from` into `to`, and with rows and columns exchanged into `turned`; either may be NULL. What lies
- * beyond `rows` or `width` is 0. */
+/* Rows first, first + 1 ... of `from` into `to`, and with rows and columns exchanged into `turned`; either
+ * may be NULL. Elements beyond `rows` or `width` are 0. */
 __device__ inline void load(unsigned (*to)[TILE_WORDS], unsigned (*turned)[TILE_WORDS], const value *from, size_t stride,
                             size_t first, size_t rows, size_t width)
 {
@@ -116,7 +116,7 @@ __device__ inline void write_result(value *to, size_t stride, result x, const fl
     }
 }
 
-/* What a block works on. The last tiles have the most to do, so they come first. */
+/* The tile of a block. The last tiles have the most to do, so they come first. */
 struct work {
     struct head h;
     size_t number, tiles, tile; /* of the head */

@@ -68,7 +68,7 @@ KERNEL(norm_measure)
         record[2 * (size_t)a.channels] = count;
 }
 
-/* torch's way round: momentum is the share of what is new. */
+/* As in torch, momentum is the share of the new value. */
 __device__ inline float moved(float running, double now, double momentum)
 {
     return (float)((1 - momentum) * (double)running + momentum * now);

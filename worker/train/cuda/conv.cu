@@ -1,14 +1,17 @@
-/* conv.cu -- layers/conv.c, directly from the pictures as they lie, channels x side x side: a matrix of what the kernel sees, for
- * cuBLASLt, would be nine times as large as the pictures. All sums go over taps (of all channels) KERNEL_TAPS at a time.
+/* conv.cu -- layers/conv.c, directly from the pictures as they lie, channels x side x side. A matrix of the
+ * kernel's inputs for cuBLASLt would be nine times as large as the pictures. All sums go over taps (of all
+ * channels) KERNEL_TAPS at a time.
  *
- * 16 bits: on tensor cores, with the tiles of attention_tiles.cu. A block takes 64 places of the result and 64 of its channels: what
- * 64 taps see from there is looked up into one tile, their weights into another. Bands of channels that are not there cost nothing.
+ * 16 bits: on tensor cores, with the tiles of attention_tiles.cu. A block takes 64 places of the result and
+ * 64 of its channels: the inputs of 64 taps go into one tile, their weights into another. Bands of channels
+ * that are not there cost nothing.
  *
- * fp32, for which there are none: a thread takes a place and KERNEL_OUTS channels, whose sums stay in registers. Neighbours read
- * neighbouring numbers, and each that is read serves all of these sums; weights lie in shared memory, where all threads read the
- * same.
+ * fp32, without tensor cores: a thread takes a place and KERNEL_OUTS channels, whose sums stay in registers.
+ * Neighbours read neighbouring numbers, and each that is read serves all of these sums; weights lie in shared
+ * memory, where all threads read the same.
  *
- * The gradient of the weight is a sum over all places of all pictures, in strips, which are joined in their order: no atomics. */
+ * The gradient of the weight is a sum over all places of all pictures, in strips, which are joined in their
+ * order: no atomics. */
 
 enum { OUTS = KERNEL_OUTS, TAPS = KERNEL_TAPS, PLACES = KERNEL_PLACES };
 
@@ -39,7 +42,8 @@ __device__ inline struct tap tap_of_sum(const struct convolve_args *a, int numbe
     return t;
 }
 
-/* What lies `apart` from each other, at (line, column) of the places between and around; NULL where nothing is. */
+/* Values that lie `apart` from each other, at (line, column) of the places between and around; NULL
+ * outside. */
 __device__ inline const value *seen_at(const value *from, int line, int column, int side, int apart)
 {
     if (apart != 1) {
@@ -51,7 +55,7 @@ __device__ inline const value *seen_at(const value *from, int line, int column, 
     return (unsigned)line < (unsigned)side && (unsigned)column < (unsigned)side ? from + line * side + column : NULL;
 }
 
-/* A place of the result: where it is, and what the kernel sees first from there. */
+/* A place of the result: its position, and the kernel's first input. */
 struct view {
     bool there;
     size_t row, place;
@@ -132,7 +136,7 @@ KERNEL(convolve_tiles) { (void)a; }
 
 #else
 
-/* What the taps see from this thread's place: a row of `to` for each place. */
+/* The inputs of the taps at this thread's place: a row of `to` for each place. */
 __device__ inline void load_seen(const struct convolve_args *a, tile to, const struct tap *tap, int many, const struct view *v)
 {
     for (int i = (int)threadIdx.x; i < TILE * TILE / PACK; i += (int)blockDim.x) {
@@ -258,7 +262,7 @@ __device__ inline value dy_at(const struct conv_weight_sums_args *a, const struc
     return ((const value *)a->dy)[(p->row * (size_t)a->out + (size_t)out) * places + (size_t)p->place];
 }
 
-/* What a block has to do. */
+/* The share of a block. */
 struct share {
     int first, taps, out; /* taps from `first`, channels from `out` */
     size_t begin, many;   /* places */

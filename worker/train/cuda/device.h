@@ -1,5 +1,6 @@
-/* device.h -- inside worker/train/cuda/: a GPU as train uses it. One stream for everything, in the order of the calls; the host
- * is at most a step ahead of it. What cannot be done is kept in `failed` and told at the end of a pass. */
+/* device.h -- inside worker/train/cuda/: a GPU as train uses it. One stream for everything, in the order of
+ * the calls; the host is at most a step ahead of it. A failure is kept in `failed` and returned at the end of
+ * a pass. */
 #ifndef WORKER_TRAIN_CUDA_DEVICE_H
 #define WORKER_TRAIN_CUDA_DEVICE_H
 
@@ -43,7 +44,7 @@ struct room {
 
 enum { PLANS = 64, SLOTS = 2, TOTALS = 4 /* loss and hits, of training and of a test */ };
 
-/* What the host is told, in memory that the device writes: of what has been computed since it was told the last time. */
+/* Results since the last report, in host memory that the device writes. */
 struct told {
     double total[TOTALS];
     float norm[2];
@@ -75,7 +76,7 @@ struct cuda {
     const int *order, *first;
     size_t distinct; /* tokens of the batch */
 
-    double *total;     /* of the device, TOTALS; behind them norm[2] */
+    double *total;     /* on the device, TOTALS; then norm[2] */
     struct told *told; /* of the host, SLOTS */
     struct CUevent_st *written[SLOTS];
     unsigned reports;
@@ -119,7 +120,7 @@ void cuda_set_parameters(struct compute_ops *ops);
 /* Load libcuda, libcudart and libcublasLt; *count = GPUs that there are. They stay loaded. */
 ddp_status libraries_open(struct cuda *c, int *count, struct ddp_err *err);
 
-/* The file for a precision, and a zero behind it; *image is yours to free. */
+/* Read the file for a precision and append a zero; the caller frees *image. */
 ddp_status libraries_kernels(int precision, char **image, struct ddp_err *err);
 
 static inline struct cuda *cuda_of(struct compute *base)

@@ -1,9 +1,10 @@
-/* kernels.h -- the GPU's kernels as the host sees them: names, threads of a block, arguments. The kernels are in the .cu files
- * beside this; each takes one struct by value, so host and device cannot disagree about the order of arguments.
+/* kernels.h -- the GPU's kernels as the host sees them: names, threads of a block, arguments. The kernels are
+ * in the .cu files beside this; each takes one struct by value, so host and device cannot disagree about the
+ * order of arguments.
  *
- * A module is compiled for one type of values (float, bf16 or fp16): activations and the weights that kernels read. Statistics,
- * losses, gradients of parameters and what the optimiser keeps are float in each of them. Sums are made in a fixed order, so a
- * kernel that is repeated gives the same bits. Pure. */
+ * A module is compiled for one type of values (float, bf16 or fp16): activations and the weights that kernels
+ * read. Statistics, losses, gradients of parameters and the optimiser's state are float in each of them. Sums
+ * are made in a fixed order, so a kernel that is repeated gives the same bits. Pure. */
 #ifndef TRAIN_CUDA_KERNELS_H
 #define TRAIN_CUDA_KERNELS_H
 

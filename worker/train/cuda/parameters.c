@@ -1,7 +1,7 @@
-/* parameters.c -- see compute.h: where parameters live on the device, their update, and what the host is told.
+/* parameters.c -- see compute.h: parameters on the device, their update, and results for the host.
  *
- * Each parameter begins at a multiple of 256 bytes in both arrays, the float masters and the copies that kernels read; with float
- * values they are the same array. */
+ * Each parameter begins at a multiple of 256 bytes in both arrays, the float masters and the copies that
+ * kernels read; with float values they are the same array. */
 #include "train/cuda/device.h"
 
 #include "train/train_options.h"
@@ -116,7 +116,7 @@ static ddp_status each_narrow(struct cuda *c, const struct model_tensors *t, boo
 
 /* --- values of the host ------------------------------------------------------------------------------------------------- */
 
-/* What the host has is in memory that it may write again, so it waits. */
+/* The host may overwrite its memory, so the copy waits. */
 static ddp_status send(struct compute *base, const struct model_tensors *t, struct ddp_err *err)
 {
     struct cuda *c = cuda_of(base);
@@ -238,7 +238,8 @@ static void update(struct compute *base, const ddp_optim *o, const struct comput
     cuda_launch(c, KERNEL_update_adam, cuda_blocks(u->n, THREADS), 1, &args);
 }
 
-/* --- what the host is told ----------------------------------------------------------------------------------------------------- */
+/* --- results for the host
+ * ----------------------------------------------------------------------------------------------------- */
 
 /* Adds what has not been read yet. */
 static ddp_status read_told(struct cuda *c, unsigned slot, struct compute_report *out, struct ddp_err *err)
@@ -253,7 +254,7 @@ static ddp_status read_told(struct cuda *c, unsigned slot, struct compute_report
     return DDP_OK;
 }
 
-/* Totals begin anew behind each: a loss that is no number is one step's, and not that of all that follow. */
+/* Totals restart after each report, so a loss of NaN affects one step and not all that follow. */
 static cuda_error tell(struct cuda *c, unsigned slot)
 {
     cuda_error error =

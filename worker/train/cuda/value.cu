@@ -30,8 +30,8 @@ __device__ inline value put(float x)
     asm(FROM_FLOAT : "=h"(y) : "f"(x));
     return y;
 }
-/* d += a b of a warp: 16x16 times 16x8, spread over the lanes as the PTX manual has it for m16n8k16. Volatile, as all lanes must come to
- * it: the compiler is not to move it behind a condition. */
+/* d += a b of a warp: 16x16 times 16x8, spread over the lanes as the PTX manual has it for m16n8k16.
+ * Volatile, because all lanes must execute it: the compiler must not move it into a condition. */
 __device__ inline void mma(float d[4], const unsigned a[4], const unsigned b[2])
 {
     asm volatile(MMA "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"

@@ -24,10 +24,10 @@ static float between(ddp_random *luck, float low, float high)
 
 /* --- glyphs ----------------------------------------------------------------------------------------------- */
 
-/* A digit is a few straight strokes on a grid of 4 x 6. Each sample gets a size, a slant, a place and a pen
- * of its own; a pixel is as dark as it is near to a stroke; on top come noise over the whole picture and a
- * scratch that belongs to no digit. Hard enough that a model must learn something, easy enough for 95 % after
- * two short epochs. */
+/* A digit is a few straight strokes on a grid of 4 x 6. Each sample gets its own size, slant, place and pen;
+ * a pixel is as dark as it is near to a stroke; on top come noise over the whole picture and a scratch that
+ * belongs to no digit. Hard enough that a model must learn something, easy enough for 95 % after two short
+ * epochs. */
 
 enum { MAX_STROKES = 7 };
 

@@ -44,7 +44,7 @@ struct maker_order {
 
 struct maker {
     const char *name, *unit;
-    uint64_t samples, test_samples; /* if nothing is said */
+    uint64_t samples, test_samples; /* default */
     uint64_t most;                  /* of either: a part is made in memory */
     ddp_status (*make)(const struct maker_order *order, ddp_random *luck, struct ddp_err *err);
 };

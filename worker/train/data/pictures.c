@@ -6,7 +6,7 @@
  *     offset 12  00 00 00 1c       28 columns
  *     offset 16  the values, one byte each; then the file ends
  *
- * The header is checked before anything behind it is read. */
+ * The header is checked before the values are read. */
 #include "train/data/pictures.h"
 
 #include "train/files.h"
@@ -91,7 +91,8 @@ static ddp_status check_length(size_t len, size_t total, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* The header's bytes, and what they promise. A foreign file that is short is foreign first of all. */
+/* Read the header and the sizes that it announces. A short file of another format is reported as another
+ * format. */
 static ddp_status read_header(struct whole_file *f, int dims, uint32_t dim[IDX_MAX_DIMS], size_t *total,
                               struct ddp_err *err)
 {
@@ -115,7 +116,7 @@ static ddp_status read_all(struct whole_file *f, int dims, uint32_t dim[IDX_MAX_
     return status == DDP_OK ? check_length(f->len, total, err) : status;
 }
 
-/* The path stands in front of every message; the offsets behind it count unpacked bytes. */
+/* Every message begins with the path; its offsets count unpacked bytes. */
 ddp_status idx_load(struct idx *idx, const char *path, int dims, struct ddp_err *err)
 {
     struct whole_file f;
@@ -188,7 +189,7 @@ void cifar_file_name(char *to, int number)
         snprintf(to, 32, "data_batch_%d.bin", number);
 }
 
-/* Labels first: a page of HTML is better told by its '<' than by its length. */
+/* Check labels first: a page of HTML is easier to recognize by its '<' than by its length. */
 static ddp_status check(const struct whole_file *f, struct ddp_err *err)
 {
     if (f->len == 0)
@@ -241,7 +242,7 @@ bool cifar_find(char *found, const char *dir)
     return false;
 }
 
-/* data_batch_1, _2 ... up to the first that is missing; one behind the gap shows that a download is not complete. */
+/* data_batch_1, _2 ... up to the first that is missing; a later one shows that a download is not complete. */
 static ddp_status load_training(struct cifar *c, const char *dir, struct ddp_err *err)
 {
     char path[PATH_MAX], name[32];

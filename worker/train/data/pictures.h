@@ -87,15 +87,15 @@ struct cifar {
  * Whatever happens, cifar_free frees what there is. */
 ddp_status cifar_add(struct cifar *c, const char *path, struct ddp_err *err);
 
-/* The directory where the files are, DIR itself or the one of the published archive in it, into `found` with room for PATH_MAX
- * bytes; false when there are none. */
+/* The directory where the files are, DIR itself or the one of the published archive in it, into `found` with
+ * room for PATH_MAX bytes; false if there are no files. */
 bool cifar_find(char *found, const char *dir);
 
-/* All training files of `dir`, or the test file. Nothing is to be freed on an error. */
+/* All training files of `dir`, or the test file. On an error the caller frees nothing. */
 ddp_status cifar_load(struct cifar *c, const char *dir, bool training, struct ddp_err *err);
 void cifar_free(struct cifar *c);
 
-/* Record `index` (< n): its label, behind it the picture. */
+/* Record `index` (< n): its label, then the picture. */
 const uint8_t *cifar_record(const struct cifar *c, size_t index);
 
 /* "data_batch_3.bin" for the third training file, "test_batch.bin" for number 0. `to` has room for 32 bytes. */

@@ -65,7 +65,8 @@ static ddp_status read_at(int fd, uint8_t *to, size_t len, uint64_t offset, size
     return DDP_OK;
 }
 
-/* `got` bytes of it are there. What says most comes first: another file is told by its first four bytes, even when it is short. */
+/* `got` bytes of it are there. The most specific check is first: the first four bytes show another format
+ * even in a short file. */
 static ddp_status check_header(const uint8_t *head, size_t got, struct ddp_err *err)
 {
     if (got >= 4 && get_i32(head) == LLAMA_MAGIC)
@@ -121,7 +122,7 @@ static ddp_status examine(const struct tokens *t, int fd, uint64_t *count, struc
     return status;
 }
 
-/* Room for one more; false when there is none. */
+/* Make room for one more; return false when memory is short. */
 static bool reserve(struct tokens *t)
 {
     if (t->shards < t->room)

@@ -6,11 +6,12 @@
  *            12    253 int32          not used
  *            1024  n uint16           then the file ends
  *
- * A sample is `length` tokens and the one behind each of them, so it takes length + 1 tokens of a shard and shares the last with
- * the sample that follows. Samples do not reach from one shard into the next, and what is left at the end of one is not used.
+ * A sample is `length` tokens and the successor of each, so it takes length + 1 tokens of a shard and shares
+ * the last with the sample that follows. Samples do not reach from one shard into the next, and the rest of a
+ * shard is not used.
  *
- * Headers and sizes are checked when the files are opened; tokens when they are read, each time: shards are large, and nobody
- * waits for one to be read that may not be needed. */
+ * Headers and sizes are checked when the files are opened; tokens when they are read, each time: because
+ * shards are large, and most of one may not be needed. */
 #ifndef TRAIN_DATA_TOKENS_H
 #define TRAIN_DATA_TOKENS_H
 
@@ -36,8 +37,8 @@ struct tokens {
 /* No file yet. A token is below `vocabulary` (65,536 at most). */
 void tokens_init(struct tokens *t, size_t length, size_t vocabulary);
 
-/* One more shard. The message begins with the path; DDP_ERR_CORRUPT names offset and value. Whatever happens, tokens_free frees
- * what there is. */
+/* One more shard. The message begins with the path; DDP_ERR_CORRUPT names offset and value. tokens_free frees
+ * everything in any case. */
 ddp_status tokens_add(struct tokens *t, const char *path, struct ddp_err *err);
 
 /* All files for training, or for the test, in the order of their names: those of a directory that end in .bin, or those

@@ -104,7 +104,7 @@ static void sigmoid_back(real *d, const real *y, size_t rows, size_t n)
         d[i] = d[i] * (y[i] * (1 - y[i]));
 }
 
-/* Row by row: each is a distribution of its own. */
+/* Row by row: each is a separate distribution. */
 static void log_softmax(real *y, size_t rows, size_t n)
 {
     for (; rows > 0; rows--, y += n) {

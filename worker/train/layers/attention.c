@@ -107,7 +107,7 @@ static void scores(real *s, const struct head *h, const struct block *b)
               h->q + b->first * h->stride, (int)h->stride, h->k, (int)h->stride, 0, s, (int)b->keys);
 }
 
-/* What query i of the block may not see. */
+/* Hide the keys that query i of the block may not see. */
 static void hide(real *row, const struct block *b, size_t i)
 {
     const size_t seen = b->first + i + 1;

@@ -9,10 +9,10 @@
 /* x becomes the softmax of scale x; *log_sum is log(sum(exp(scale x))). */
 void softmax(real *x, real scale, size_t n, real *log_sum);
 
-/* The same from the log_sum of this row, as it was told before. */
+/* The same from the log_sum that softmax returned for this row. */
 void softmax_again(real *x, real scale, real log_sum, size_t n);
 
-/* d, the gradient of softmax's result p, becomes that of what it was given. */
+/* Turn d, the gradient of the result p, into the gradient of softmax's input. */
 void softmax_backward(real *d, const real *p, real scale, size_t n);
 
 struct attention {

@@ -1,16 +1,17 @@
 /* conv.c -- see conv.h.
  *
- * A convolution is summed up directly, without a matrix of what the kernel sees: that is nine times as large as the pictures.
- * x is copied into a frame of zeros, channel by channel, in which a place and its neighbour to the right lie side by side: then
- * a tap of the kernel, seen from all places, is one row of numbers from some position on, and a vector of places is summed up
- * over channels and taps in a register (conv_tile.h). The ends of lines give sums that nobody looks at. With a stride of s a
- * frame is s x s frames, of every s-th line and column each, so that neighbours lie side by side again.
+ * A convolution is summed up directly, without a matrix of the kernel's inputs, which would be nine times as
+ * large as the pictures. x is copied into a frame of zeros, channel by channel, in which a place and its
+ * neighbour to the right lie side by side: then a tap of the kernel, seen from all places, is one row of
+ * numbers from some position on, and a vector of places is summed up over channels and taps in a register
+ * (conv_tile.h). The ends of lines give sums that are not used. With a stride of s a frame is s x s frames,
+ * of every s-th line and column each, so that neighbours lie side by side again.
  *
- * The gradient of x is such a sum over dy. With a stride, pixels that are seen by other taps than their neighbours are summed up
- * apart: s x s sums, each with its own taps.
+ * The gradient of x is such a sum over dy. With a stride, pixels that are seen by other taps than their
+ * neighbours are summed up apart: s x s sums, each with its own taps.
  *
- * For the gradient of the weight the channels of a pixel are put side by side: then what a line of the kernel sees is one row of
- * numbers, and these are what lies in the registers. */
+ * For the gradient of the weight the channels of a pixel are put side by side: then what a line of the kernel
+ * sees is one row of numbers, and these are what lies in the registers. */
 #include "train/layers/conv.h"
 
 #include "train/layers/conv_tile.h"
@@ -64,7 +65,7 @@ struct frame {
     size_t pitch, lines, plane, channel;
 };
 
-/* Zeros behind a line can be those in front of the next one, if there are enough. */
+/* Zeros after a line also serve as those before the next one, if there are enough. */
 static struct frame frame_of(size_t side, size_t before, size_t behind, size_t stride)
 {
     const size_t all = before + side + behind;
@@ -81,7 +82,7 @@ static size_t frame_values(const struct frame *f, size_t channels)
     return channels * f->channel + SLACK;
 }
 
-/* Where line or column i of what is framed lies: in which of the planes, and there. */
+/* Return the plane of line or column i of the framed picture; the place in it follows from i. */
 static size_t plane_of(const struct frame *f, size_t i)
 {
     return (f->before + i) % f->stride;
@@ -163,7 +164,7 @@ static void sums_make(const struct sums *s, real *y, const real *framed, real *r
     }
 }
 
-/* Where the weight of a result's channel, a channel of what is summed up, and a tap lies. */
+/* Where the weight of a result's channel, a channel of the input, and a tap lies. */
 struct weights {
     const real *weight;
     size_t of_out, of_channel;
@@ -337,7 +338,7 @@ static size_t mixed_values(const struct conv *c)
     return framed_side(c) * framed_side(c) * c->in + SLACK;
 }
 
-/* Line by line, so that what is written next to each other is still in the cache. */
+/* Line by line, so that neighbouring outputs are still in the cache. */
 static void mix_channels(const struct conv *c, real *to, const real *x)
 {
     const size_t n = framed_side(c);
@@ -350,7 +351,7 @@ static void mix_channels(const struct conv *c, real *to, const real *x)
     }
 }
 
-/* What a line of the kernel sees, in whole registers. */
+/* The inputs of one line of the kernel, in whole registers. */
 static size_t line_width(const struct conv *c)
 {
     return round_up(c->kernel * c->in, CONV_LANES);

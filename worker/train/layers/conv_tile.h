@@ -10,7 +10,7 @@
 /* Channels of a result that are summed up side by side; the numbers of a line are rounded up to CONV_LANES. */
 enum { CONV_OUTS = 8, CONV_LANES = 16 };
 
-/* CONV_OUTS results at each of n places that lie one behind the other:
+/* CONV_OUTS results at each of n consecutive places:
  *
  *     y[o * pitch + p] = sum over channel c and tap t of  weight[(c * taps + t) * CONV_OUTS + o] * x[c * plane + at[t] + p]
  *
@@ -22,8 +22,8 @@ struct conv_sum {
 void conv_tile_sum(const struct conv_sum *s, real *y, size_t pitch, size_t n, const real *x,
                    const real *weight);
 
-/* Sums over the places of a square of `side` lines, for `outs` channels of dy (each side * side values) and `width` numbers
- * that lie in x behind each place (a multiple of CONV_LANES):
+/* Sums over the places of a square of `side` lines, for `outs` channels of dy (each side * side values) and
+ * `width` numbers that follow each place in x (a multiple of CONV_LANES):
  *
  *     dw[o * pitch + i] += sum over line l and column k of  dy[o][l][k] * x[l * line + k * step + i] */
 struct conv_product {

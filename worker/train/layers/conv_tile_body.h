@@ -1,7 +1,8 @@
 /* conv_tile_body.h -- the loops of conv_tile.c for one kind of processor, included once for each.
  *
- * FOR(name): this kind's name of a function. TARGET: the attribute that lets the compiler use its instructions. BYTES: a register.
- * OUTS: channels at a time, so that OUTS * 3 sums and what they are made from fit into the registers. */
+ * FOR(name): this kind's name of a function. TARGET: the attribute that lets the compiler use its
+ * instructions. BYTES: a register. OUTS: channels at a time, so that OUTS * 3 sums and their operands fit
+ * into the registers. */
 typedef real FOR(vector) __attribute__((vector_size(BYTES)));
 typedef real FOR(loose) __attribute__((vector_size(BYTES), aligned(sizeof(real)), may_alias)); /* in memory */
 

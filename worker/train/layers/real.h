@@ -1,8 +1,8 @@
 /* real.h -- the type that layers compute in.
  *
- * Layers are pure functions over arrays: no context, no memory of their own, no clock. `train` uses them in float. A test
- * compiles the same sources a second time with LAYERS_IN_DOUBLE and compares their gradients with differences, which in
- * float drown in rounding. */
+ * Layers are pure functions over arrays: without context, own memory or clock. `train` uses them in float. A
+ * test compiles the same sources a second time with LAYERS_IN_DOUBLE and compares their gradients with
+ * differences, which in float would disappear in rounding. */
 #ifndef TRAIN_LAYERS_REAL_H
 #define TRAIN_LAYERS_REAL_H
 

@@ -1,5 +1,5 @@
-/* gpt2.c -- see gpt2.h. What each block has computed is kept for backward; what attention's scores were is not, they are as many as
- * the square of the length (attention.c makes them again). */
+/* gpt2.c -- see gpt2.h. The results of each block are kept for backward. Attention's scores are not, because
+ * their number is the square of the length; attention.c computes them again. */
 #include "train/models/gpt2.h"
 
 #include "train/compute.h"
@@ -7,7 +7,8 @@
 
 #include <stdlib.h>
 
-/* What a block keeps: name, values for each token in widths, or numbers for each token (h = heads). */
+/* The arrays that a block keeps: name, values for each token in widths, or numbers for each token (h =
+ * heads). */
 #define KEPT(X)      \
     X(norm1, 1, 0)   \
     X(mean1, 0, 1)   \
@@ -35,7 +36,7 @@ struct gpt2 {
     struct compute *on;
     size_t max_length;              /* of the places' embedding */
     void *memory;                   /* all that follows */
-    void *embedded, *norm, *logits; /* before and behind the blocks */
+    void *embedded, *norm, *logits; /* before and after the blocks */
     float *mean, *scale;            /* of the last normalisation */
     void *d, *d1, *d4;              /* gradients: 1, 1 and 4 widths a token */
     float *scratch;                 /* of attention */
@@ -95,7 +96,7 @@ static void block_forward(const struct gpt2 *g, size_t block, const void *x, con
                         (struct linear){ n, 4 * c, c });
 }
 
-/* What block `block` is given. */
+/* Return the input of block `block`. */
 static const void *input_of(const struct gpt2 *g, size_t block)
 {
     return block > 0 ? g->kept[block - 1].out : g->embedded;
@@ -230,7 +231,7 @@ static const struct model_ops ops = { forward, backward, gpt2_free };
 static void *take(const struct gpt2 *g, size_t *at, size_t bytes)
 {
     void *taken = g->memory != NULL ? (char *)g->memory + *at : NULL;
-    *at += (bytes + 255) / 256 * 256; /* aligned for whoever reads many at once */
+    *at += (bytes + 255) / 256 * 256; /* aligned for vector loads */
     return taken;
 }
 

@@ -44,7 +44,7 @@ struct size {
     size_t value;
 };
 
-/* What must be as the model has it, from offset 8. */
+/* The sizes that must equal the model's, from offset 8. */
 static void sizes_of(const struct model_kind *kind, struct size size[SIZES])
 {
     const struct gpt2_config *c = config_of(kind);
@@ -158,7 +158,7 @@ struct reading {
     const struct llmc *f;
     const struct model_tensors *params;
     const uint8_t *at;
-    size_t padding; /* bytes behind the tokens' embedding */
+    size_t padding; /* bytes after the tokens' embedding */
 };
 
 static void read_tensor(void *user, size_t i)

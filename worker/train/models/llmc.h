@@ -5,7 +5,7 @@
  *     tensors      wte (padded vocabulary x width), wpe, then each tensor of the blocks for all of them: ln_1.weight of block 0,
  *                  of block 1 ..., in the order of GPT2_BLOCK_TENSORS, then ln_f.weight and ln_f.bias
  *
- * Little-endian. Rows of padding belong to no token: they are zeros in what is written, and skipped in what is read. */
+ * Little-endian. Rows of padding belong to no token: they are written as zeros and skipped when read. */
 #ifndef WORKER_TRAIN_LLMC_H
 #define WORKER_TRAIN_LLMC_H
 
@@ -13,7 +13,7 @@
 
 enum { LLMC_MAGIC = 20240326, LLMC_FLOAT = 3, LLMC_BFLOAT = 5, LLMC_HEADER = 1024, LLMC_PADDING = 128 };
 
-/* What a header says, once it fits the model. */
+/* A header that fits the model. */
 struct llmc {
     size_t padded;  /* vocabulary */
     size_t element; /* bytes: 4 or 2 */
@@ -28,7 +28,7 @@ bool llmc_knows(const struct model_kind *kind);
 ddp_status llmc_check(struct llmc *f, const struct model_kind *kind, const uint8_t *head, uint64_t file_bytes,
                       struct ddp_err *err);
 
-/* Everything behind the header, f->bytes - LLMC_HEADER bytes, into the parameters. */
+/* Read everything after the header, f->bytes - LLMC_HEADER bytes, into the parameters. */
 void llmc_read(const struct llmc *f, const struct model_kind *kind, const uint8_t *body,
                const struct model_tensors *params);
 

@@ -80,7 +80,7 @@ ddp_status model_send_buffers(struct model *m, struct ddp_err *err)
                : DDP_OK;
 }
 
-/* What a model refuses is said with its name. */
+/* An error of a model names the model. */
 ddp_status model_create(const struct model_kind *kind, const struct model_spec *spec, struct model **out,
                         struct ddp_err *err)
 {

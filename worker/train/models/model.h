@@ -1,4 +1,5 @@
-/* model.h -- what the trainer knows of a model: its parameters, a forward pass with the loss, a backward pass.
+/* model.h -- the trainer's interface to a model: its parameters, a forward pass with the loss, a backward
+ * pass.
  *
  *     model_create(kind, &spec, &m, &err)                a row of models.h; the data's sizes are in the spec
  *     each batch:  model_forward(m, &batch, MODEL_TRAIN, &loss, &err)
@@ -6,9 +7,10 @@
  *     tests:       model_forward(m, &batch, MODEL_TEST, &loss, &err), then m->logits
  *     model_free(m)
  *
- * All parameters lie in one array of float, tensor after tensor, and so do the buffers (what is not trained but belongs to
- * the model, as running means do): saving, hashing and sending a model needs no more than that. Gradients go wherever the
- * caller wants them, a pointer for each parameter, e.g. into a reducer's buckets. */
+ * All parameters lie in one array of float, tensor after tensor, and so do the buffers (what is not trained
+ * but belongs to the model, as running means do): saving, hashing and sending a model needs no more than
+ * that. Gradients go wherever the caller wants them, a pointer for each parameter, e.g. into a reducer's
+ * buckets. */
 #ifndef WORKER_TRAIN_MODEL_H
 #define WORKER_TRAIN_MODEL_H
 
@@ -48,7 +50,7 @@ struct model_tensors {
 
 struct compute;
 
-/* What a model is made for. */
+/* The sizes and helpers that a model is created with. */
 struct model_spec {
     struct compute *compute; /* compute.h, borrowed; NULL = the CPU */
     size_t rows;             /* pictures or sequences; no batch has more */
@@ -57,7 +59,7 @@ struct model_spec {
     size_t channels, height, width; /* of a picture */
     size_t classes;                 /* of pictures; the vocabulary of tokens is the kind's */
     uint64_t seed;                  /* of the first parameters */
-    ddp_ctx *ctx;                   /* for layers that meet those of other ranks; NULL = there are none */
+    ddp_ctx *ctx;                   /* for layers that communicate with other ranks; NULL = none */
 };
 
 /* Borrowed. Nothing is checked again: classes and tokens are below the model's `classes`. */

@@ -4,7 +4,7 @@
 
 #include "train/models/model.h"
 
-/* A row: one word of --model. Sizes of a family are rows of their own, FAMILY:SIZE. */
+/* A row: one word of --model. Each size of a family is a row, FAMILY:SIZE. */
 struct model_kind {
     const char *name;
     enum model_input input;
@@ -31,7 +31,8 @@ ddp_status resnet_create(const struct model_kind *kind, const struct model_spec 
 extern const struct model_kind models[];
 extern const char *const model_names[]; /* of the same rows, for the option; ends with NULL */
 
-/* What checkpoints know a model by, whichever rows there are: a hash of its name. NULL: no model has it. */
+/* The number of a model in checkpoints, independent of the order of rows: a hash of its name. models_marked
+ * returns NULL if no model has it. */
 int64_t models_mark(const char *name);
 const char *models_marked(int64_t mark);
 

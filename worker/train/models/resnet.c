@@ -32,8 +32,8 @@ enum { TEST_ROWS = 16, TEMPORARIES = 3, PER_UNIT = 3 /* parameters */ };
 
 const struct resnet_config resnet20 = { 3 };
 
-/* A convolution and the normalisation behind it. Its parameters are param (weight), param + 1 and param + 2 (of the
- * normalisation), its buffers 2 * param / 3 and the one behind it. */
+/* A convolution and the normalisation after it. Its parameters are param (weight), param + 1 and param + 2
+ * (of the normalisation), its buffers 2 * param / 3 and the next one. */
 struct unit {
     struct conv conv;
     size_t param;
@@ -44,7 +44,7 @@ struct unit {
 struct block {
     struct unit unit[2];
     struct shortcut shortcut;
-    void *mid, *y; /* behind the two ReLUs */
+    void *mid, *y; /* after the two ReLUs */
 };
 
 struct resnet {
@@ -198,7 +198,7 @@ static ddp_status forward(struct model *m, const struct model_batch *batch, enum
 
 /* --- backward ---------------------------------------------------------------------------------------------- */
 
-/* What the steps of a backward pass hand on. */
+/* State that the steps of a backward pass share. */
 struct back {
     struct resnet *r;
     size_t rows;
@@ -216,7 +216,8 @@ static ddp_status are_ready(const struct back *b, size_t param, size_t n)
     return status;
 }
 
-/* From d, the gradient of what the normalisation gave: those of the parameters; d becomes that of the convolution's result. */
+/* Compute the gradients of the parameters from d, the gradient of the normalisation's output; d becomes the
+ * gradient of the convolution's output. */
 static ddp_status unit_backward_params(const struct back *b, struct unit *u, const void *x, void *d)
 {
     struct resnet *r = b->r;
@@ -259,7 +260,7 @@ static ddp_status block_backward(const struct back *b, struct block *k, const vo
     return status;
 }
 
-/* Into d: the gradient of what the last block gave. */
+/* Write the gradient of the last block's output into d. */
 static ddp_status head_backward(const struct back *b, void *d)
 {
     struct resnet *r = b->r;
@@ -374,7 +375,7 @@ static bool block_init(struct resnet *r, size_t i, const struct resnet_config *c
     return complete && b->mid != NULL && b->y != NULL;
 }
 
-/* What does not belong to one layer. The largest picture between layers is the stem's. */
+/* Create everything that does not belong to one layer. The largest picture between layers is the stem's. */
 static bool head_init(struct resnet *r, size_t rows, size_t classes)
 {
     bool complete = true;

@@ -306,7 +306,8 @@ Test(ddpctl_jobs, one_is_used_several_are_listed)
     expect(CTL("status"), 2, "", "no job of yours runs on this machine");
 }
 
-/* Root may ask the default address, whoever has the job there; what changes a store is not sent there. */
+/* Root may read from the default address, whose job may belong to any user; requests that change a store are
+ * not sent there. */
 Test(ddpctl_jobs, the_default_address_is_tried_when_no_job_is_known)
 {
     struct run_result r = CTL("status");
@@ -355,8 +356,8 @@ Test(ddpctl_jobs, a_record_of_another_user_is_ignored)
     end_job(p);
 }
 
-/* Ddprun and the variables around it: what it prints, what it refuses, and the one file that it reads. How
- * each scheduler is understood is told in tests/unit/plan/test_scheduler.c. */
+/* Ddprun and the variables around it: what it prints, what it refuses, and the one file that it reads.
+ * tests/unit/plan/test_scheduler.c tests each scheduler. */
 
 TestSuite(why, .timeout = 120);
 

@@ -1,5 +1,5 @@
-/* test_ddprun_contain.c -- the layers that keep a job together: which is chosen, what it leaves, whom it touches. The
- * big matrix of workers and faults is tests/survivors. */
+/* test_ddprun_contain.c -- the layers that keep a job together: which is chosen, what it leaves, which
+ * processes it touches. The big matrix of workers and faults is tests/survivors. */
 #include "contain/cgroup.h"
 #include "contain/procfs.h"
 #include "contain/job_record.h"
@@ -205,7 +205,7 @@ Test(ddprun_contain, an_empty_group_goes_with_its_owner_and_not_before, .init = 
     rmdir(other);
 }
 
-/* Some kernels kill whoever is born into a group by a parent whose own group was killed once. */
+/* Some kernels kill every process that is born into a group by a parent whose own group was killed once. */
 Test(ddprun_contain, workers_live_where_a_group_was_killed_before, .init = set_up, .fini = tear_down)
 {
     char own[CGROUP_PATH_MAX], group[CGROUP_PATH_MAX + 64], script[3 * CGROUP_PATH_MAX];
@@ -242,7 +242,7 @@ static void wait_for_end(int pidfd)
     close(pidfd);
 }
 
-/* Start a job with a daemon that hears nothing and an error file, kill both of its watchers. */
+/* Start a job with an error file and a daemon that ignores signals, kill both of its watchers. */
 static void orphan_a_job(const char *layer, const char *hold)
 {
     struct run_process *p = START(layer, WORKER, hold, "daemon", "record:{}", "say:ready", "forever");
@@ -397,7 +397,7 @@ Test(ddprun_contain, a_job_is_dead_when_the_last_thread_of_its_agent_is, .init =
     run_free(&r);
 }
 
-/* A record is a file; nobody's pids in one are a reason to kill. */
+/* A record is a file; pids in one are never a reason to kill. */
 Test(ddprun_contain, records_that_are_none_do_no_harm, .init = set_up, .fini = tear_down)
 {
     char path[256];
@@ -425,7 +425,7 @@ static void skip_unless_all_is_seen(void)
         cr_skip_test("skipped, because only root in the first PID namespace sees and makes the others");
 }
 
-/* What a job writes in there: its guardian and agent have numbers that stand for somebody else here. */
+/* Write a job's record there: the numbers of its guardian and agent belong to other processes here. */
 static void write_elsewhere(void)
 {
     struct ddp_err err;
@@ -433,7 +433,7 @@ static void write_elsewhere(void)
         _exit(1);
 }
 
-/* In a namespace of its own, whose first process is also its last. Ends when the pipe does. */
+/* Run in a new namespace, whose first process is also its last. It ends when the pipe does. */
 static pid_t start_elsewhere(int ends[2])
 {
     char byte;
@@ -565,7 +565,7 @@ Test(ddprun_contain, a_limit_of_user_namespaces_is_named_with_its_remedy, .init 
     expect_remedy("max_user_namespaces", "a user namespace");
 }
 
-/* Nobody has asked for that layer. */
+/* That layer was not requested. */
 Test(ddprun_contain, a_limit_of_namespaces_is_no_obstacle_to_other_layers, .init = set_up, .fini = tear_down)
 {
     struct run_result r = run_with_limit("max_pid_namespaces", "--contain=auto");

@@ -68,7 +68,7 @@ Test(ddprun_events, a_job_with_a_restart_tells_each_thing_once)
     job_dir_remove(dir);
 }
 
-/* An attempt that failed is over: the next one ends for reasons of its own. */
+/* An attempt that failed is over: the next one ends for other reasons. */
 Test(ddprun_events, an_end_is_not_told_with_the_words_of_an_earlier_failure)
 {
     char *dir = job_dir();
@@ -162,7 +162,8 @@ static struct run_process *node(const char *at, const char *events)
     return run_start(argv, &patience);
 }
 
-/* The first to ask is told; when it is killed the other one's log has everything, also what was before. */
+/* The first to ask gets the events; when it is killed, the other one's log has everything, also earlier
+ * events. */
 Test(ddprun_events, the_log_of_who_survives_is_complete)
 {
     char *dir = job_dir(), at[128], first[512], second[512];
@@ -231,7 +232,7 @@ struct held {
     int fds, logs, threads;
 };
 
-/* What the agent has open, and how much of it is the log in `dir`. */
+/* Count the agent's open files, and those of the log in `dir`. */
 static struct held held_by(pid_t agent, const char *dir)
 {
     struct held held = { .fds = procstat_fds(agent) };

@@ -38,7 +38,7 @@ Test(ddprun_exit, the_code_of_a_failed_worker_is_passed_on)
     run_free(&r);
 }
 
-/* Rank 1 fails when it is told to stop because of rank 2. */
+/* Rank 1 fails when ddprun stops it because of rank 2. */
 Test(ddprun_exit, the_first_of_two_failures_decides)
 {
     struct run_result r = JOB("--nproc_per_node=4", WORKER, "only:2", "exit:9", "only:1", "catch:15", "pause",
@@ -89,7 +89,7 @@ Test(ddprun_exit, the_first_to_fail_is_found_also_when_two_are_seen_together)
     run_free(&r);
 }
 
-/* It was dead before anybody could be told to stop. */
+/* It was dead before ddprun stopped any worker. */
 Test(ddprun_exit, the_second_of_two_that_are_seen_together_has_failed_by_itself)
 {
     struct run_result r = two_seen_together("--exit_code=max");
@@ -341,8 +341,8 @@ Test(ddprun_exit, quiet_keeps_the_failure_and_verbose_tells_of_success)
     run_free(&r);
 }
 
-/* Real faults, and what the report says about them: memory, shared memory, crashes,
- * programs that cannot be started, error files. Needs root for some: control groups and mounts. */
+/* Real faults and their reports: memory, shared memory, crashes, programs that cannot be started, error
+ * files. Needs root for some: control groups and mounts. */
 
 #define CAUSE_SAYS(r, words) cr_expect(strstr((r).err, words) != NULL, "'%s' is not in:\n%s", words, (r).err)
 
@@ -399,7 +399,7 @@ Test(ddprun_cause, out_of_memory_is_told_in_a_group_of_version_2_too)
     run_free(&r);
 }
 
-/* A file stands in for the kernel's log, in which this worker finds much before it writes of its own end. */
+/* A file stands in for the kernel's log, which has many lines before those of this worker's end. */
 Test(ddprun_cause, what_the_kernel_says_is_found_behind_all_that_it_said_before)
 {
     char *dir = job_dir(), text[1024];
@@ -666,7 +666,7 @@ Test(ddprun_cause, report_json_fits_its_schema_whatever_happened, .init = make_d
     }
 }
 
-/* A Python of the test's own that only PATH leads to, and what it says when a module is missing. */
+/* A Python of the test that only PATH leads to, and its message about a missing module. */
 Test(ddprun_cause, a_failed_import_names_the_python_that_ran)
 {
     char *bin_dir = job_dir(), text[1024], path[256];

@@ -141,7 +141,7 @@ Test(ddprun_files, a_rotated_file_has_every_byte)
     run_free(&r);
 }
 
-/* In a mount namespace of its own, with a disk of 8 MiB at $D/disk that has little room left. */
+/* In a new mount namespace, with a nearly full disk of 8 MiB at $D/disk. */
 #define ON_A_FULL_DISK(script)                                                                   \
     "exec unshare -m sh -c 'mkdir $D/disk && mount -t tmpfs -o size=8m none $D/disk || exit 99;" \
     "head -c 8300000 /dev/zero > $D/disk/filler; " script "'"
@@ -311,8 +311,8 @@ Test(ddprun_files, what_a_worker_wrote_before_its_sigkill_is_in_the_report)
     }
 }
 
-/* What a job writes is its user's alone: modes of files, and directories of other users that the
- * environment names. */
+/* Only the user can read a job's files: modes of files, and directories of other users that the environment
+ * names. */
 
 enum { NOBODY = 65534 };
 
@@ -460,7 +460,8 @@ Test(ddprun_private, nor_is_a_directory_below_one)
     run_free(&r);
 }
 
-/* As /tmp is: nobody else may rename what lies there. A link is resolved, because its owner may change it. */
+/* Like /tmp: other users may not rename entries there. A link is resolved, because its owner may change
+ * it. */
 Test(ddprun_private, a_sticky_directory_is_used_by_its_real_name)
 {
     char sticky[300], link[300], real[400];
@@ -631,7 +632,7 @@ static struct answer answer_to(const struct fuse_in_header *h, const void *arg)
     }
 }
 
-/* Requests that hang are read, for those that nobody has read can still be taken back by a signal. */
+/* Hanging requests are read, because a signal can still take back unread ones. */
 static void serve_disk(int fd)
 {
     static char request[REQUEST + 4096];

@@ -63,7 +63,7 @@ Test(ddprun_meet, two_static_nodes_with_different_numbers_of_workers)
     run_free(&b);
 }
 
-/* The same line on each node; one of them has the store, whoever is first. */
+/* The same line on each node; the first one has the store. */
 Test(ddprun_meet, three_elastic_nodes_number_themselves)
 {
     const char *endpoint = free_port_option("--rdzv_endpoint=127.0.0.1:");
@@ -206,8 +206,8 @@ Test(ddprun_meet, a_master_address_of_nobody_ends_node_0_at_once)
                    "is not an address of");
 }
 
-/* Several ddprun on one machine as the nodes of one job; what the rendezvous decides is told in
- * tests/sim/test_job_sim.c. */
+/* Several ddprun on one machine as the nodes of one job; tests/sim/test_job_sim.c tests the decisions of the
+ * rendezvous. */
 
 enum { NODES = 2, ARGS_MAX = 24 };
 
@@ -411,7 +411,8 @@ Test(loopback_nodes, the_users_stop_of_one_node_stops_the_job)
 
 Test(loopback_nodes, a_launcher_that_is_killed_ends_the_job)
 {
-    bin_seek_no_leaks(); /* LeakSanitizer's helper dies with the launcher, and the agent would wait for it for ever */
+    bin_seek_no_leaks(); /* LeakSanitizer's helper dies with the launcher, and the agent would wait for it
+                          * without end */
     START(SH, "echo ready; exec sleep 1000");
     until_both_run();
     run_signal(loopback_node[1], SIGKILL);
@@ -424,7 +425,8 @@ Test(loopback_nodes, a_launcher_that_is_killed_ends_the_job)
 /* With it the store is gone. */
 Test(loopback_nodes, the_death_of_the_host_ends_the_job_on_the_others)
 {
-    bin_seek_no_leaks(); /* LeakSanitizer's helper dies with the launcher, and the agent would wait for it for ever */
+    bin_seek_no_leaks(); /* LeakSanitizer's helper dies with the launcher, and the agent would wait for it
+                          * without end */
     START(SH, "echo ready; exec sleep 1000");
     until_both_run();
     run_signal(loopback_node[0], SIGKILL);
@@ -484,7 +486,8 @@ Test(loopback_nodes, a_store_that_was_frozen_does_not_blame_the_others, .fini = 
 /* They notice the end of the store themselves, and are not what the job has died of. */
 Test(loopback_nodes, workers_that_die_of_the_hosts_death_are_not_blamed_for_it)
 {
-    bin_seek_no_leaks(); /* LeakSanitizer's helper dies with the launcher, and the agent would wait for it for ever */
+    bin_seek_no_leaks(); /* LeakSanitizer's helper dies with the launcher, and the agent would wait for it
+                          * without end */
     START("--no_python", "--", "/bin/bash", "-c",
           "echo ready; exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT; read -r x <&3; exit 7");
     until_both_run();
@@ -494,7 +497,7 @@ Test(loopback_nodes, workers_that_die_of_the_hosts_death_are_not_blamed_for_it)
     says(1, "lost the store of the job at 127.0.0.1:");
 }
 
-/* What is missing on one node is told on the other with its path. */
+/* The other node reports the path of a program that one node lacks. */
 Test(loopback_nodes, a_program_that_only_one_node_lacks_is_named_on_both)
 {
     choose_port();
@@ -516,7 +519,7 @@ static void is_plain(int i)
                   (unsigned char)*p, i, end[i].err);
 }
 
-/* Names that another node, or a stranger, has given: in a log that somebody looks at with cat, too. */
+/* Names that another node, or a stranger, has given: in a log that a user may print with cat, too. */
 Test(loopback_nodes, names_of_others_are_no_commands_to_a_terminal, .fini = tear_down)
 {
     choose_port();
@@ -583,7 +586,7 @@ Test(loopback_nodes, nodes_that_do_not_agree_are_told_both_values)
     start(0, (const char *const[]){ "--timeout=10s", SH, "exit 0", NULL });
     until_said(0, "1 of 2 nodes is here");
     start(1, (const char *const[]){ "--nnodes=3", SH, "exit 0", NULL });
-    until_said(0, "NNODES_DIFFERS"); /* loopback_node 1 was refused, and it is told who had come before */
+    until_said(0, "NNODES_DIFFERS"); /* loopback_node 1 was refused and names the node that joined before */
     finish();
     expect_codes(125, 125);
     for (int i = 0; i < NODES; i++) {

@@ -1,4 +1,4 @@
-/* What the workers print arrives, whole and in the right place. */
+/* The workers' output arrives whole and in the right place. */
 #include "job.h"
 #include "procstat.h"
 #include "run.h"
@@ -120,7 +120,7 @@ Test(ddprun_output, no_line_is_torn)
     run_free(&r);
 }
 
-/* Somebody who does not read holds the workers up, loses nothing, and the launcher stays small. */
+/* A slow reader delays the workers and loses nothing, and the launcher stays small. */
 Test(ddprun_output, a_slow_reader_gets_everything)
 {
     struct run_process *p = JOB_START("--nproc_per_node=2", WORKER, "spam:400000", "say:end");
@@ -158,7 +158,7 @@ Test(ddprun_output, when_nobody_reads_any_more_the_workers_are_told)
     run_free(&r);
 }
 
-/* ddprun whose stdout nobody reads. Its rank 0 leaves its pid in `dir`. */
+/* ddprun whose stdout has no active reader. Its rank 0 leaves its pid in `dir`. */
 static struct run_process *start_with_no_reader(const char *dir)
 {
     char command[1024];
@@ -311,10 +311,10 @@ Test(ddprun_output, what_ddprun_says_does_not_begin_within_a_workers_line)
     run_free(&r);
 }
 
-/* What stands on a terminal (a pseudo-terminal here): prefixes and colours, whole
- * lines, nothing that would harm it, and folded lines. */
+/* The output on a terminal (a pseudo-terminal here): prefixes and colours, whole lines, nothing that would
+ * harm it, and folded lines. */
 
-/* Only the end, which says why: Criterion hangs where it is told megabytes. */
+/* Only the end, which has the reason: Criterion hangs on messages of megabytes. */
 #define EXPECT_CODE(r, code)                                                                        \
     cr_expect_eq((r).exit_code, code, "exit %d, signal %d, output:\n%s", (r).exit_code, (r).signal, \
                  (r).out + (strlen((r).out) > 4000 ? strlen((r).out) - 4000 : 0))
@@ -678,7 +678,7 @@ Test(stdin_e2e, what_is_no_rank_is_refused)
     run_free(&r);
 }
 
-/* Rank 1 closes its stdin, rank 2 reads a little and ends, leaving a child behind that holds the pipe. */
+/* Rank 1 closes its stdin, rank 2 reads a little and ends, leaving a child that holds the pipe. */
 Test(stdin_e2e, who_does_not_want_more_does_not_stop_the_others)
 {
     expect_output("head -c 8000000 /dev/zero | $D --nproc_per_node=4 --stdin=all --grace=0.2 sh -c '"
@@ -718,7 +718,7 @@ Test(stdin_e2e, an_attempt_reads_on_where_the_last_one_stopped)
     run_free(&r);
 }
 
-/* A session of its own whose leader, a shell so to say, starts ddprun in the background and brings it to the front
+/* A new session whose leader acts as a shell: it starts ddprun in the background and brings it to the front
  * when it gets SIGUSR1. */
 static pid_t start_in_background(int *terminal)
 {

@@ -1,4 +1,4 @@
-/* What the workers are given: environment, descriptors, GPUs, the store's port; and the dry run. */
+/* What workers get from ddprun: environment, descriptors, GPUs, the store's port; and the dry run. */
 #include "job.h"
 #include "run.h"
 
@@ -91,7 +91,7 @@ Test(ddprun_plan, closed_standard_descriptors_do_no_harm)
     run_free(&r);
 }
 
-/* Take a port so that nobody else can. Returns the socket, -1 when it is taken already. */
+/* Reserve a port. Returns the socket, -1 when it is taken already. */
 static int take_port(int *port)
 {
     struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons((uint16_t)*port) };
@@ -181,7 +181,8 @@ Test(ddprun_plan, a_dry_run_in_json_is_one_object)
     run_free(&r);
 }
 
-/* A stand-in for the driver's library that knows two GPUs, made by the C compiler. False when there is none. */
+/* A stand-in for the driver's library that knows two GPUs, made by the C compiler. Return false without a
+ * compiler. */
 static bool make_nvml(const char *dir)
 {
     char command[1024];
@@ -216,8 +217,8 @@ Test(ddprun_plan, without_a_number_there_is_one_worker_per_gpu_and_more_are_refu
     job_dir_remove(dir);
 }
 
-/* A table that grows behind a running thread stops the agent for an RCU grace period, about 10 ms. Each worker reads the size of
- * the agent's table at its own start. */
+/* A table that grows while a thread runs stops the agent for an RCU grace period, about 10 ms. Each worker
+ * reads the size of the agent's table at its own start. */
 Test(ddprun_plan, the_agent_grows_its_descriptor_table_before_the_first_worker)
 {
     struct run_result r =
@@ -234,7 +235,7 @@ Test(ddprun_plan, the_agent_grows_its_descriptor_table_before_the_first_worker)
     run_free(&r);
 }
 
-/* What users of torchrun type, on the built ddprun: its options, its name, its file timer. */
+/* Command lines of torchrun's users, on the built ddprun: its options, its name, its file timer. */
 
 TestSuite(ddprun_torchrun, .timeout = 60);
 
@@ -275,7 +276,7 @@ Test(ddprun_torchrun, a_stream_that_is_not_teed_has_no_prefix_under_its_name)
     expect(text, 0, "[default0]:out 0\nout 1\n[default1]:err 1\nerr 0\n", NULL);
 }
 
-/* As in tutorials; nobody could know the port, so nobody is waited for. */
+/* As in tutorials; no other node can know the port, so ddprun waits for none. */
 Test(ddprun_torchrun, an_elastic_job_of_one_node_takes_any_port)
 {
     static const char *const names[] = { "$D", "$T --no_python" };
@@ -336,7 +337,7 @@ Test(ddprun_torchrun, chosen_lines_tell_when_they_were_read)
         0, "2\n", NULL);
 }
 
-/* torchrun's event lines are not printed; one note says so. */
+/* torchrun's event lines are not printed; one note reports that. */
 Test(ddprun_torchrun, its_event_handler_is_ignored_with_a_note)
 {
     expect("$D --nproc_per_node=1 --event-log-handler=console true", 0, "",

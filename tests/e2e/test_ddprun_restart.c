@@ -1,5 +1,4 @@
-/* Attempt after attempt with real processes; the rules themselves are told in
- * tests/sim/test_restart_sim.c. */
+/* Attempt after attempt with real processes; tests/sim/test_restart_sim.c tests the rules. */
 #include "job.h"
 #include "run.h"
 #include "training.h"
@@ -22,7 +21,7 @@ static const char *attempt_worker(void)
     return bin("tests/prog/attempt_worker");
 }
 
-/* What stands behind `label` the n-th time, up to a comma; "" when it does not. */
+/* Copy the text after the n-th `label`, up to a comma; "" without one. */
 static void after(const char *text, const char *label, int n, char out[64])
 {
     out[0] = '\0';
@@ -253,7 +252,7 @@ Test(ddprun_restart, a_victim_that_ends_first_is_not_the_cause)
     run_free(&r);
 }
 
-/* PyTorch's workers have no exit code for it. Nobody else fails, so the victim stands for the cause. */
+/* PyTorch's workers have no exit code for it. No other worker fails, so the victim is the cause. */
 Test(ddprun_restart, who_says_that_its_peer_is_gone_is_a_victim)
 {
     struct run_result r =
@@ -319,7 +318,8 @@ static void start(int i, const char *id, const char *const args[])
     cr_assert_not_null(node[i]);
 }
 
-/* Two nodes; then the third, while the first two wait for something, and it is told that it has come late. */
+/* Start two nodes, then the third while the first two wait for a key; the third gets the message that it is
+ * late. */
 static void start_two(const char *const args[])
 {
     for (int i = 0; i < NODES - 1; i++)
@@ -395,7 +395,7 @@ static void make_job_data(void)
     run_free(&r);
 }
 
-/* By default: the ranks agree behind a checkpoint, and go on from it. */
+/* By default: the ranks agree after a checkpoint, and continue from it. */
 Test(grow, agreed_takes_a_late_node_in_behind_a_checkpoint)
 {
     struct pace pace;
@@ -440,7 +440,7 @@ Test(grow, too_few_nodes_that_are_left_say_for_what_they_wait)
     says(0, "was stopped by SIGTERM");
 }
 
-/* Whoever is on the endpoint's machine joins the store that is there, but not another's job. */
+/* A node on the endpoint's host joins the store that runs there, but not the job of another user. */
 Test(grow, two_jobs_at_one_endpoint_are_told_both_names)
 {
     start(0, "--rdzv_id=one", (const char *const[]){ "--timeout=60s", SH, "exit 0", NULL });

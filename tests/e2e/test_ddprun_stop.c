@@ -137,7 +137,8 @@ Test(ddprun_stop, a_stopped_agent_is_woken_to_hear_it)
     run_free(&r);
 }
 
-/* Who stops it and who ends the job may be two, and a stop takes a moment: neither order may leave it standing. */
+/* Two users may stop a worker and end the job, and a stop takes a moment: neither order may leave the worker
+ * stopped. */
 static void stop_and_end(int first)
 {
     struct run_process *p = JOB_START("--nproc_per_node=2", WORKER, "say:ready", "forever");
@@ -178,7 +179,7 @@ Test(ddprun_stop, nor_is_it_left_standing_when_the_user_has_chosen_the_signal)
     run_free(&r);
 }
 
-/* ddprun whose stdout is a pipe that nobody reads; stderr comes to us. */
+/* ddprun whose stdout is a pipe without a reader; stderr comes to the test. */
 static struct run_process *start_unread(int *reader, const char *program, const char *arguments)
 {
     char command[1024];
@@ -193,7 +194,8 @@ static struct run_process *start_unread(int *reader, const char *program, const 
     return p;
 }
 
-/* Whoever reads our output may be stopped, or be waiting for us; the user's word counts more than the rest of it. */
+/* The reader of ddprun's output may be stopped, or wait for ddprun; the user's signal counts more than the
+ * rest of the output. */
 Test(ddprun_stop, after_the_users_stop_nobody_waits_for_a_reader_that_does_not_read)
 {
     int reader;
@@ -305,7 +307,8 @@ Test(ddprun_stop, nothing_is_left_when_the_guardian_is_killed_during_the_start)
     }
 }
 
-/* Somebody holds our stdout and does not read: the job is over, and one signal is enough to go. */
+/* A process holds ddprun's stdout and does not read: the job is over, and one signal is enough to end
+ * ddprun. */
 Test(ddprun_stop, output_that_nobody_reads_does_not_hold_us_for_ever)
 {
     int reader;
@@ -441,7 +444,7 @@ static void expect_why(const char *store, const char *const parts[])
     run_free(&r);
 }
 
-/* What is in the record of `rank`, yours. */
+/* Return the record of `rank`; the caller frees it. */
 static char *record_of(int rank)
 {
     char name[64];

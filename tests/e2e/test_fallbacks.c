@@ -1,6 +1,7 @@
-/* test_fallbacks.c -- ddprun where something is missing: old kernels, containers, users without rights, small limits.
+/* test_fallbacks.c -- ddprun where something is missing: old kernels, containers, users without rights, small
+ * limits.
  *
- * A job with daemons must end as usual, leave nobody behind, and say what is missing to those who ask. */
+ * A job with daemons must end as usual, leave no process, and print the missing features with --verbose. */
 #include "job.h"
 
 #include <criterion/criterion.h>
@@ -13,14 +14,14 @@ enum { ARGS_MAX = 40 };
 
 TestSuite(fallbacks, .timeout = 120);
 
-/* Start `before` in front of ddprun with two workers that leave daemons; everybody is gone at the end. */
+/* Run `before` followed by ddprun with two workers that leave daemons; no process remains at the end. */
 static struct run_result run_behind(const char *const before[], const char *contain)
 {
     struct job_witness w;
     const char *argv[ARGS_MAX];
     int n = 0;
     job_witness_open(&w);
-    chmod(w.dir, 0711); /* for nobody, too */
+    chmod(w.dir, 0711); /* for uid 65534, too */
     chmod(w.path, 0622);
     while (before[n] != NULL) {
         argv[n] = before[n];

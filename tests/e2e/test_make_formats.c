@@ -138,7 +138,7 @@ Test(make_formats, what_cannot_be_made_is_refused)
                "text_train_000001.bin is left from a set of more files");
 }
 
-/* Found by a thread that reads ahead, told by the step that needs it. */
+/* A thread that reads ahead finds it, and the step that needs it reports it. */
 Test(make_formats, a_damaged_token_ends_the_run_and_is_named)
 {
     char path[256], data[128];

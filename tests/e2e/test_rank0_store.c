@@ -114,7 +114,7 @@ static void expect_met(const struct run_result *r, int attempt)
     }
 }
 
-/* Its workers are told the launcher's. */
+/* Its workers get the launcher's store. */
 static void expect_launchers_store(const char *option)
 {
     struct run_result r = RUN("ANY_STORE=1", option);
@@ -154,7 +154,7 @@ Test(rank0_store, is_not_for_a_torch_that_has_libuv)
     run_free(&r);
 }
 
-/* Before 2.4 nobody asked for libuv unless he was told to. */
+/* Before 2.4 PyTorch used libuv only on request. */
 Test(rank0_store, is_not_for_an_older_torch)
 {
     install_library_of("2.3.1", (void *)cJSON_Parse);

@@ -33,7 +33,7 @@ static void besiege(void)
     base_cpu_ms = procstat_cpu_ms(run_pid(server.process));
 }
 
-/* Whatever was done to it: old and new clients are served, and it ends by itself. */
+/* After every attack old and new clients are served, and the store ends by itself. */
 static void relieve(void)
 {
     cr_assert_eq(peer_add(bystander, "/n", 1), 2);
@@ -181,7 +181,7 @@ Test(rendezvous_attacks, a_long_list_in_small_pieces_costs_linear_time)
     close(fd);
 }
 
-/* Whoever waits for a hundred thousand keys and dies leaves nothing. */
+/* A client that waits for a hundred thousand keys and dies leaves nothing. */
 Test(rendezvous_attacks, waiters_for_many_keys_die)
 {
     enum { KEYS = 100000, WARM = 3, ROUNDS = 12 };
@@ -274,7 +274,7 @@ Test(rendezvous_attacks, random_bytes_are_survived)
     expect_memory_below(4096);
 }
 
-/* We wait for a client that we have told to go, but not for ever. */
+/* The store waits for a client that it has refused, but only for a limited time. */
 Test(rendezvous_attacks, rude_clients_that_never_close_are_closed)
 {
     enum { RUDE = 20 };

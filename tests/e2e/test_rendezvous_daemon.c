@@ -1,4 +1,4 @@
-/* Ddp-rendezvous as a process: its ready line, its end, what it refuses and how it says so. */
+/* Ddp-rendezvous as a process: its ready line, its end, and its errors. */
 #include "ddp/store.h"
 #include "job.h"
 #include "run.h"
@@ -57,7 +57,7 @@ Test(rendezvous_daemon, ends_cleanly_on_ctrl_c_with_clients_connected)
     run_free(&r);
 }
 
-/* A client that does not read makes the clean end last a second; nobody has to wait for that. */
+/* A client that does not read makes the clean end last a second; a second signal shortens that. */
 Test(rendezvous_daemon, a_second_signal_ends_it_at_once)
 {
     enum { BYTES = 8 << 20 };
@@ -67,7 +67,7 @@ Test(rendezvous_daemon, a_second_signal_ends_it_at_once)
     peer_set(fd, "/big", slice_of(value, BYTES));
     peer_send_hex(fd, "03 0400000000000000 2f626967");
     peer_expect_silence(other, 'C');
-    run_signal(d.process, SIGSTOP); /* so that one comes right behind the other */
+    run_signal(d.process, SIGSTOP); /* so that one follows the other at once */
     cr_assert(job_until_state(run_pid(d.process), 'T'));
     run_signal(d.process, SIGINT);
     run_signal(d.process, SIGTERM);
@@ -265,7 +265,7 @@ static void *join(void *arg)
     return NULL;
 }
 
-/* Rank 0 has come to the barrier: that is when its time begins. */
+/* Wait until rank 0 is in the barrier, because its time begins then. */
 static void until_rank_0_is_there(int port)
 {
     ddp_store *ctl;

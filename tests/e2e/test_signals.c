@@ -154,7 +154,7 @@ ParameterizedTest(struct cell *c, signals_e2e, some_change_nothing)
     struct run_process *p = JOB_START("--nproc_per_node=2", WORKER, "catch:10", "say:ready", "forever");
     until_said(p, 2, "ready");
     send_to(p, c->target, c->sig);
-    send_to(p, c->target, SIGUSR1); /* comes behind it */
+    send_to(p, c->target, SIGUSR1); /* follows it */
     until_said(p, 2, "caught 10");
     cr_expect(job_until_state(the_agent(p), 'S'));
     end(p);
@@ -331,7 +331,8 @@ Test(signals_e2e, events_and_report_carry_the_sender)
     run_free(&r);
 }
 
-/* --- stopped processes of ours ----------------------------------------------------------------------------------- */
+/* --- stopped guardian and agent
+ * ----------------------------------------------------------------------------------- */
 
 Test(signals_e2e, a_stopped_agent_wakes_when_its_guardian_is_killed)
 {
@@ -372,7 +373,7 @@ Test(signals_e2e, a_stopped_guardian_cleans_up_when_it_goes_on)
     job_witness_close(&all);
 }
 
-/* A virtual machine that is moved: everything stands still for a while, and nobody must be blamed for it. */
+/* A virtual machine that is moved: everything pauses, and no node may be blamed for it. */
 Test(signals_e2e, a_launcher_that_stood_still_blames_nobody)
 {
     struct run_process *p = JOB_START("--nproc_per_node=2", "--grace=300ms", WORKER, "say:ready", "forever");
@@ -392,7 +393,7 @@ Test(signals_e2e, a_launcher_that_stood_still_blames_nobody)
 
 /* --- a terminal -------------------------------------------------------------------------------------------------- */
 
-/* ddprun alone in the session of a terminal of its own. */
+/* ddprun alone in the session of a new terminal. */
 struct terminal {
     int fd;
     pid_t pid;
@@ -414,7 +415,7 @@ static void terminal_start(struct terminal *t, const char *const argv[])
     _exit(127);
 }
 
-/* Read until `text` has come. At the end of the terminal what is there is what there is. */
+/* Read until `text` appears, or the terminal ends. */
 static bool terminal_until(struct terminal *t, const char *text)
 {
     while (strstr(t->seen, text) == NULL) {

@@ -1,4 +1,4 @@
-/* A store serves the processes of its own user and of root; other users of the host are refused at accept. */
+/* A store serves the processes of its user and of root; other users of the host are refused at accept. */
 #include "job.h"
 #include "run.h"
 #include "sim_hub.h" /* hex_read */
@@ -42,7 +42,7 @@ static int connect_to(struct in_addr host, int port)
     return fd;
 }
 
-/* Connect, SET a key, close, each time with a key of its own. Some end their stream before, some stay open. */
+/* Connect, SET a new key, close, in a loop. Some end their stream before, some stay open. */
 static int set_and_close(struct in_addr host, int port)
 {
     for (int i = 0; i < ATTEMPTS; i++) {
@@ -78,7 +78,7 @@ static int greet(struct in_addr host, int port)
     return recv(fd, answer, sizeof(answer), 0) > 0 ? 0 : 1;
 }
 
-/* Run `client` as user nobody; return its exit code. */
+/* Run `client` as uid 65534; return its exit code. */
 static int as_nobody(int (*client)(struct in_addr host, int port), struct in_addr host, int port)
 {
     int status = -1;
@@ -131,7 +131,7 @@ Test(store_users, another_user_leaves_no_key_by_another_address)
     daemon_stop(&d);
 }
 
-/* The near end of a connection that is to be made twice. */
+/* The near end of a connection that the test makes twice. */
 static struct sockaddr_in near_end;
 
 static int connect_from_near_end(struct in_addr host, int port)
@@ -220,7 +220,7 @@ Test(store_users, insecure_serves_every_user_and_warns)
     run_free(&r);
 }
 
-/* A worker of a job of its own; -1: the store refuses it. */
+/* Declare a new job as its worker; -1: the store refuses it. */
 static int declare_job(struct in_addr host, int port, const char *job)
 {
     struct buf bytes = { 0 };
@@ -242,7 +242,7 @@ static int declare_job(struct in_addr host, int port, const char *job)
     return -1;
 }
 
-/* SET a key; true: the store answers the PING behind it. */
+/* SET a key; return whether the store answers the PING after it. */
 static bool set_value(int fd, const char *key, size_t size)
 {
     struct buf bytes = { 0 };
@@ -321,7 +321,7 @@ Test(store_users, a_store_serves_its_user_and_root)
     job_dir_remove(dir);
 }
 
-/* The worker greets the job's store as user nobody and prints how many bytes it is answered with. */
+/* The worker greets the job's store as uid 65534 and prints the number of bytes of the reply. */
 static struct run_result greet_from_job(const char *option)
 {
     return JOB("--no_prefix", option, "setpriv", "--reuid=65534", "--clear-groups", "bash", "-c",

@@ -1,11 +1,11 @@
-/* test_survivors.c -- a sample of `make survivors`: each kind of worker meets each fault once, in each layer. And of
- * `make launches`; and numbers of processes that come again.
+/* test_survivors.c -- a sample of `make survivors`: each kind of worker meets each fault once, in each layer.
+ * And of `make launches`; and numbers of processes that come again.
  *
- * tests/survivors/ does the work. It trusts nothing that ddprun says: a trial is below a process that adopts orphans, and
- * is over when wait() says that there is no child.
+ * tests/survivors/ does the work. It trusts nothing that ddprun says: a trial is below a process that adopts
+ * orphans, and is over when wait() says that there is no child.
  *
- * How soon ddprun is done on a quiet machine is what `make survivors` measures. Here a crowd of tests may have the
- * processors, so AFTER is long: a survivor stays for ever, and is found just the same. */
+ * How soon ddprun is done on a quiet machine is what `make survivors` measures. Here a crowd of tests may
+ * have the processors, so AFTER is long: a survivor stays and is found in any case. */
 #include "run.h"
 
 #include <criterion/criterion.h>
@@ -23,7 +23,7 @@ struct sample {
 
 TestSuite(survivors, .timeout = 300);
 
-/* The end of `text`, on a line of its own. */
+/* The end of `text`, on a separate line. */
 static const char *end_of(const char *text)
 {
     const size_t len = strlen(text);
@@ -31,7 +31,8 @@ static const char *end_of(const char *text)
     return from != NULL ? from + 1 : text;
 }
 
-/* What a program of tests/survivors/ says; the reason comes last and is short, as logs may be cut. */
+/* Expect a clean result of a program of tests/survivors/; the reason comes last and is short, because logs
+ * may be cut. */
 static void expect_clean(const char *const argv[])
 {
     bin_seek_no_leaks();
@@ -45,8 +46,8 @@ static void expect_clean(const char *const argv[])
     run_free(&r);
 }
 
-/* Chains take the whole machine, so they are a sample of their own. A sanitizer is too slow to win a race against them,
- * and of the others one is enough to look for wrong accesses. */
+/* Chains take the whole machine, so they are a separate sample. A sanitizer is too slow to win a race against
+ * them, and of the others one is enough to look for wrong accesses. */
 ParameterizedTestParameters(survivors, nothing_outlives_its_job_and_no_other_job_is_touched)
 {
     static struct sample all[] = {

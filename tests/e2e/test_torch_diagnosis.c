@@ -1,4 +1,4 @@
-/* What users are told while a process group of a genuine PyTorch does not come together: on every node, long before PyTorch's own
+/* Reports while a process group of a genuine PyTorch does not form: on every node, long before PyTorch's own
  * time-out, and by `ddpctl`. */
 #include "run.h"
 #include "job.h"
@@ -111,7 +111,7 @@ Test(torch_diagnosis, names_who_is_missing_on_two_nodes)
     try_all(2);
 }
 
-/* Rank 0 fails first, with a time-out of PyTorch's; who did not come is on another node. */
+/* Rank 0 fails first, with a PyTorch time-out; the missing rank is on another node. */
 Test(torch_diagnosis, who_gave_up_is_reported_with_whom_it_has_waited_for)
 {
     struct nodes n;
@@ -205,7 +205,7 @@ static void expect_hint(struct run_result r, const char *words)
     run_free(&r);
 }
 
-/* Several times, because Python's last words differ. */
+/* Several times, because Python's final output differs. */
 Test(torch_diagnosis, a_data_loader_that_was_killed_is_named)
 {
     torch_skip_without();

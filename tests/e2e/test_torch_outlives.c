@@ -83,8 +83,8 @@ static bool read_to_end(const struct job_witness *w, char seen[SEEN_SIZE])
 
 enum victims { GUARDIAN = 1, AGENT = 2 };
 
-/* Nobody is ever left. Returns whether the workers died before a thread of theirs saw the end of the store and said a word
- * about it. */
+/* No process may remain. Return whether the workers died before one of their threads printed a message about
+ * the end of the store. */
 static bool kill_and_look(unsigned victims)
 {
     static char seen[SEEN_SIZE];

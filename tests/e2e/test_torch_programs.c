@@ -1,5 +1,5 @@
-/* Unmodified PyTorch programs (tests/interop/programs) under ddprun, on one node and on two. What a program prints for each of its
- * parts is what a row expects of every rank. */
+/* Unmodified PyTorch programs (tests/interop/programs) under ddprun, on one node and on two. A row lists the
+ * lines that every rank of a program must print. */
 #include "run.h"
 #include "scene.h"
 #include "job.h"
@@ -318,7 +318,7 @@ static void try_rows_on(struct hosts *net, start_on *start)
     }
 }
 
-/* With networks, names and addresses of their own: nothing of it works by chance over loopback. */
+/* With separate networks, names and addresses, so that nothing works by chance over loopback. */
 Test(torch_programs, run_on_two_hosts)
 {
     torch_skip_without();

@@ -11,7 +11,7 @@
 
 TestSuite(torch_store, .timeout = 120);
 
-/* Hosts a store, answers "question" with "answer" as a second client would, and ends when it is told so. */
+/* Hosts a store, answers "question" with "answer" as a second client would, and ends on request. */
 static const char host[] = "import datetime\n"
                            "from torch.distributed import TCPStore\n"
                            "minute = datetime.timedelta(seconds=60)\n"

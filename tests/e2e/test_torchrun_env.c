@@ -1,9 +1,10 @@
-/* The environment of each worker, variable by variable: what torchrun gives it, and what a ddprun of that name does.
+/* The environment of each worker, variable by variable: torchrun's and that of a ddprun under that name.
  *
- * Each set of options is run by both, with a worker that writes its environment to a file. torchrun 1.13 is Debian's
- * (python3-torch). A newer one is what DDP_TORCHRUN names, as "/some/venv/bin/python -m torch.distributed.run"; without
- * it ddprun is compared with what 2.15.0 gave when it was recorded (tests/data/torchrun-2.15.0.env; made with
- * DDP_TORCHRUN_RECORD=FILE). What may differ stands in the table `loose` below, and nothing else does. */
+ * Each set of options is run by both, with a worker that writes its environment to a file. torchrun 1.13 is
+ * Debian's (python3-torch). DDP_TORCHRUN names a newer one, as "/some/venv/bin/python -m
+ * torch.distributed.run"; without it ddprun is compared with what 2.15.0 gave when it was recorded
+ * (tests/data/torchrun-2.15.0.env; made with DDP_TORCHRUN_RECORD=FILE). Only the variables in the table
+ * `loose` below may differ. */
 #include "run.h"
 #include "job.h"
 
@@ -17,7 +18,7 @@ TestSuite(torchrun_env, .timeout = 300);
 
 enum { VARIABLES_MAX = 400, FILES_MAX = 12, TEXT_MAX = 65536, NAME_MAX_LEN = 32 };
 
-/* Debian's 1.13 on Python 3.11 cannot do without -r and -t, a fault of its own. */
+/* Debian's 1.13 needs -r and -t on Python 3.11 because of a bug. */
 #define TORCH_1 "/usr/bin/python3 -m torch.distributed.run -r 1 -t 1 --monitor_interval=0.2"
 #define RECORD  "tests/data/torchrun-2.15.0.env"
 
@@ -55,7 +56,7 @@ static const struct set {
 };
 enum { SETS = sizeof(sets) / sizeof(sets[0]) };
 
-/* The first attempt fails where the set says so, once both workers have written. */
+/* The first attempt fails if the set requests it, once both workers have written. */
 static const char worker[] = "#!/bin/sh\n"
                              "F=$W/$TORCHELASTIC_RESTART_COUNT.$RANK\n"
                              "env -0 | LC_ALL=C sort -z | tr '\\n\\0' ' \\n' >$F.new && mv $F.new $F\n"
@@ -108,7 +109,7 @@ static bool is_called(const char *pattern, const char *name)
     return pattern[len - 1] == '*' ? strncmp(pattern, name, len - 1) == 0 : strcmp(pattern, name) == 0;
 }
 
-/* The random text ends where "/attempt" begins, and begins behind the job's name. */
+/* The random text lies between the job's name and "/attempt". */
 static bool same_but_random(const char *a, const char *b)
 {
     const char *end_a = strstr(a, "/attempt_"), *end_b = strstr(b, "/attempt_");
@@ -153,7 +154,7 @@ static void cut(struct dump *d)
             d->line[d->n++] = line;
 }
 
-/* Each run has a port of its own. */
+/* Each run has its own port. */
 static void hide_port(struct dump *d)
 {
     const char *given = NULL;
@@ -232,7 +233,7 @@ static void run_set(const struct set *set, const char *launcher, const char *who
     run_free(&r);
 }
 
-/* The names of what the workers of a set have written, "ATTEMPT.RANK". */
+/* List the names of the files that the workers of a set have written, "ATTEMPT.RANK". */
 static int list(const struct set *set, const char *who, char names[FILES_MAX][NAME_MAX_LEN])
 {
     char path[128];

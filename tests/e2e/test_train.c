@@ -434,8 +434,8 @@ Test(train_gpt2, what_fits_not_is_refused_before_it_is_trained)
     train_fails(1, RECIPE "--length 65", 2, "sequences of 65 tokens, 64 at most");
 }
 
-/* --determinism world: after every step the same parameters, bit by bit, whatever the number of workers and of hosts, and
- * whoever went on where another number had stopped. */
+/* --determinism world: after every step the same parameters, bit by bit, for every number of workers and
+ * hosts, and after a resume with another number. */
 
 /* Three steps an epoch, the last of which has eight samples in eight shards; so there are six, and an odd end. */
 #define RUN                                                                                          \
@@ -492,7 +492,8 @@ Test(world, equal_on_several_hosts)
     free(one);
 }
 
-/* Eight workers stop behind the fourth step, in the middle of the second epoch; two on two hosts go on, then one alone. */
+/* Eight workers stop after the fourth step, in the middle of the second epoch; two on two hosts continue,
+ * then one alone. */
 Test(world, who_goes_on_in_the_middle_of_an_epoch_gets_the_same)
 {
     make_data("data", "200", NULL);
@@ -525,7 +526,7 @@ Test(world, equal_for_every_kind_of_model)
     free(one);
 }
 
-/* What rounds, and what a worker goes through in parts, is the same for all, too. */
+/* Rounding, and the parts of a worker's share, are the same for all, too. */
 Test(world, equal_with_16_bits_shares_of_the_state_and_parts_of_a_batch)
 {
     static const char line[] = RUN
@@ -646,8 +647,9 @@ static double number(const cJSON *json, const char *key)
     return cJSON_GetNumberValue(cJSON_GetObjectItem(json, key));
 }
 
-/* Normalised over a shard, so bit by bit; running numbers are those of the first shard wherever it is computed, so the test has
- * the same result. Pictures are moved and mirrored by sample, whoever reads them. The second batch is a short one. */
+/* Normalised over a shard, so bit by bit; running numbers are those of the first shard wherever it is
+ * computed, so the test has the same result. The augmentation depends on the sample, not on the worker. The
+ * second batch is a short one. */
 Test(train_resnet, parameters_and_accuracy_are_the_same_for_1_and_2_workers_with_threads_and_without)
 {
     double loss[2][ROOM];

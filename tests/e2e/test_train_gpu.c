@@ -139,7 +139,7 @@ static double peak_of(const char *line)
     return peak;
 }
 
-/* What the user says is the peak wins. */
+/* A peak that the user gives wins. */
 Test(train_gpu, a_known_device_has_its_mfu)
 {
     make_tokens();
@@ -297,7 +297,8 @@ static struct summary after(int workers, const char *line)
     return summary();
 }
 
-/* Whoever has saved it, and whoever goes on: with shares or without, of any number of workers; and the CPU, up to rounding. */
+/* Every combination of save and resume: with shares or without, any number of workers; and the CPU, up to
+ * rounding. */
 Test(gpu_world, a_checkpoint_goes_on_with_other_shares)
 {
     make_pictures();

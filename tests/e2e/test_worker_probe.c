@@ -1,4 +1,4 @@
-/* A worker of libddp in the hands of ddprun, of nobody, and of somebody who starts ranks by hand. */
+/* A libddp worker under ddprun, alone, and with ranks that a user starts by hand. */
 #include "run.h"
 
 #include <criterion/criterion.h>
@@ -29,7 +29,7 @@ static void expect_part(const char *text, const char *part)
     cr_assert(strstr(text, part) != NULL, "\"%s\" is not in:\n%s", part, text);
 }
 
-/* Named memory of ours; other programs of the machine may come and go. */
+/* Named memory of this test; other programs of the machine may come and go. */
 static int files_of_ours(const char *directory)
 {
     int n = 0;
@@ -130,7 +130,7 @@ static struct run_process *start_by_hand(const char *port, const char *rank)
     return run_start(argv, &(struct run_options){ .env = env });
 }
 
-/* What the first run leaves in the store must not disturb the second one, which has the same (missing) run id. */
+/* The keys that the first run leaves must not disturb the second one, which has the same (missing) run id. */
 Test(worker_probe, ranks_started_by_hand_meet_at_a_daemon_twice)
 {
     struct daemon daemon = daemon_start("127.0.0.1:0", NULL);

@@ -1,4 +1,4 @@
-/* cli_case.h -- a command line as main gets it, what comes of it, and what is said when it is refused. */
+/* cli_case.h -- a command line, the parsed options, and the error text if it is rejected. */
 #ifndef CLI_CASE_H
 #define CLI_CASE_H
 

@@ -1,7 +1,7 @@
 /* documents.c -- see documents.h.
  *
- * A word that is not known here fails the document: a schema must not promise
- * what nobody checks. */
+ * A word that is not known here fails the document: because a schema must not promise more than the test
+ * checks. */
 #include "documents.h"
 
 #include <cjson/cJSON.h>

@@ -13,7 +13,7 @@ struct cJSON;
 /* The schema of event logs; yours (cJSON_Delete). Skips the test where the sources are not. */
 struct cJSON *schema_of_events(void);
 
-/* False: `why` names the member and what is wrong with it. */
+/* Return false with the member and its fault in `why`. */
 bool schema_fits(const struct cJSON *schema, const struct cJSON *value, char *why, size_t size);
 
 /* --- environment ------------------------------------------------------------------------------------------ */

@@ -60,13 +60,12 @@ void job_witness_close(struct job_witness *w);
 
 /* --- gate ------------------------------------------------------------------------------------------------- */
 
-/* Workers that stand still until the test, or all the others, are so far. Whatever a test wants to do to a job
- * that runs is done while its workers stand there: neither can the job be over before, nor need anybody guess how long a
- * start takes.
+/* Workers that wait for the test, or for all the others. A test acts on the running job while its workers
+ * wait, so the job cannot end before, and no test has to guess the time of a start.
  *
  *     gate_shut();
  *     struct run_process *p = JOB_START("sh", "-c", "echo up; " AT_GATE);
- *     ... until "up" is read, and what has been done to the job shows ...
+ *     ... until "up" is read and the action shows ...
  *     gate_open();
  *
  * The gate's path is in the environment, as GATE, from gate_shut() to gate_gone(). */
@@ -74,7 +73,7 @@ void job_witness_close(struct job_witness *w);
 /* For a worker's shell: until the gate is open. */
 #define AT_GATE "until [ -e $GATE ]; do sleep 0.02; done"
 
-/* For a worker's shell: until all workers of this attempt have come here. */
+/* For a worker's shell: wait for all workers of this attempt. */
 #define ALL_HERE                                                                                          \
     ">$GATE.$TORCHELASTIC_RESTART_COUNT.$RANK; until [ $(ls -d $GATE.$TORCHELASTIC_RESTART_COUNT.* | wc " \
     "-l) "                                                                                                \
@@ -83,12 +82,12 @@ void job_witness_close(struct job_witness *w);
 void gate_shut(void);
 void gate_open(void);
 
-/* Take away what gate_shut has made; nothing when there is none. */
+/* Remove the files of gate_shut, if any. */
 void gate_gone(void);
 
 /* --- lines seen ------------------------------------------------------------------------------------------- */
 
-/* What became of the lines of tests/prog/torn_writer. */
+/* Counts of the lines of tests/prog/torn_writer. */
 
 struct lines_seen {
     int whole, torn; /* torn: also lost ones' successors, and those out of their worker's order */

@@ -36,7 +36,7 @@ enum {
     KNOWN_LENGTH = 64,
 };
 
-/* The row of models.h; NULL = there is none. */
+/* Return the row of models.h, or NULL. */
 const struct model_kind *known_kind(const char *name);
 
 /* The model `name` for batches of the sizes above, with known parameters; or the end of the test. */
@@ -44,8 +44,8 @@ struct model *known_model(const char *name);
 /* The same on a device; send the parameters there. */
 struct model *known_model_on(const char *name, struct compute *on);
 
-/* What a model of this kind is trained with in step `step`; every target weighs the same, 1 together. Valid until the
- * next call. */
+/* The batch of step `step` for a model of this kind; all targets have the same weight, 1 in total. Valid
+ * until the next call. */
 struct model_batch known_batch(const struct model_kind *kind, int step);
 
 /* --- grad check ------------------------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
-/* procstat.h -- what /proc says of a running process: its children, and what it uses, for tests that bound the memory and
- * the work of a server, and what this process may use itself. Without Criterion, as the programs that start thousands of jobs link it too. */
+/* procstat.h -- a running process in /proc: its children, memory and CPU time; and the limits of this
+ * process. It does not use Criterion, because the programs that start thousands of jobs link it, too. */
 #ifndef PROCSTAT_H
 #define PROCSTAT_H
 
@@ -8,8 +8,8 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
-/* The n-th child of a process, eldest first: of ddprun's pid the agent, of the agent a worker (or an orphan it has
- * adopted). 0 when there is none, or the kernel has no /proc/PID/task/TID/children. */
+/* The n-th child of a process, eldest first: of ddprun's pid the agent, of the agent a worker (or an orphan
+ * it has adopted). 0 without such a child, or if the kernel has no /proc/PID/task/TID/children. */
 pid_t procstat_child(pid_t of, int n);
 
 /* Resident memory now and at its highest, in KiB; -1 when the process is gone. */
@@ -27,8 +27,8 @@ bool procstat_is_sanitized(pid_t pid);
 
 /* --- rlimits ---------------------------------------------------------------------------------------------- */
 
-/* What this process may have, for itself and for the processes that it starts. (Not limits.h: tests/lib is
- * in the way to the C library's.) */
+/* The limits of this process and of the processes that it starts. (Not limits.h: tests/lib is in the way to
+ * the C library's.) */
 
 /* As many descriptors as the system lets us have: `most` where we are privileged, else up to the hard limit. How many. */
 uint32_t limits_raise_descriptors(uint32_t most);

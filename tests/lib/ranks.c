@@ -63,8 +63,8 @@ static pid_t start_rank(struct rank *me, rank_main rank_function)
     wait_for_all(me);
     set_environment(me);
     rank_function(me);
-    /* Not exit: what Criterion has registered to happen then belongs to the test. Leaks of the library are
-     * looked for in worker_probe, a program of its own. */
+    /* Use _exit, because handlers that Criterion has registered belong to the test. worker_probe, a separate
+     * program, checks the library for leaks. */
     _exit(0);
 }
 
@@ -225,7 +225,7 @@ static size_t out_count(const struct trial *t, int world)
     return t->kind == ALL_GATHER || t->kind == GATHER ? t->n * (size_t)world : t->n;
 }
 
-/* What element i of this rank's output must be. */
+/* Return the expected element i of this rank's output. */
 static double expected(const struct trial *t, const struct rank *me, size_t i)
 {
     switch (t->kind) {

@@ -1,9 +1,8 @@
 /* run.c -- see run.h.
  *
  * One loop (pump) polls three descriptors: both output pipes and a pidfd. The end of the program is the
- * pidfd's, not the pipes', because a grandchild may hold the pipes open for ever; what it left in them is
- * read for a moment more. The process is reaped only after its group was killed, so that the group's number
- * cannot be somebody else's. */
+ * pidfd's, not the pipes', because a grandchild may keep the pipes open; their rest is read for a moment
+ * more. The process is reaped only after its group was killed, so that no other group can have its number. */
 #include "run.h"
 
 #include "base/buf.h"
@@ -213,7 +212,7 @@ static bool open_pipe(int ends[2])
     return true;
 }
 
-/* The reader's end and two for the program. A terminal would make \r\n of newlines; this one is told not to. */
+/* The reader's end and two for the program. Switch off the terminal's change of \n to \r\n. */
 static bool open_terminal(int out[2], int err[2])
 {
     struct termios raw = { 0 };
@@ -249,7 +248,7 @@ struct run_process *run_start(const char *const argv[], const struct run_options
         close(fds[i]);
     p->out.fd = out[0];
     p->err.fd = err[0];
-    setpgid(p->pid, p->pid); /* the child does it too; whoever comes first */
+    setpgid(p->pid, p->pid); /* the child does it too; the first call counts */
     p->pidfd = pidfd_open(p->pid, 0);
     return p;
 }
@@ -277,7 +276,7 @@ static void describe_thread(pid_t pid, int thread, struct buf *out)
     first_line(pid, thread, "stat", stat, sizeof(stat));
     first_line(pid, thread, "wchan", where, sizeof(where));
     first_line(pid, thread, "comm", name, sizeof(name));
-    const char *state = strrchr(stat, ')'); /* behind the name, which may hold anything */
+    const char *state = strrchr(stat, ')'); /* after the name, which may contain any character */
     buf_printf(out, "run: still there: %s, pid %d, thread %d, state%.2s, in %s\n", name, (int)pid, thread,
                state != NULL ? state + 1 : " ?", where);
 }
@@ -354,7 +353,7 @@ static bool said(const struct stream *s, const char *text)
     return strstr(stream_text(s), text) != NULL;
 }
 
-/* For whoever reads of the failed test, beside what the test itself has to say. */
+/* Print the output for readers of the failed test, beside the test's own message. */
 static void tell_what_came(const struct run_process *p, const char *text)
 {
     struct buf words = { 0 };

@@ -7,9 +7,8 @@
  *
  * For a program that goes on running: run_start, run_until_output("listening on "), run_signal, run_wait.
  *
- * The program gets a process group of its own, which is killed when it has ended or its time is up, and it
- * dies with the test (parent-death signal). Nothing here fails a test: what went wrong stands in the result.
- */
+ * The program gets its own process group, which is killed when it has ended or its time is up, and it dies
+ * with the test (parent-death signal). Nothing here fails a test: the result contains the error. */
 #ifndef RUN_H
 #define RUN_H
 
@@ -35,8 +34,8 @@ struct patience {
 /* Rest for a few milliseconds; false when the time is over. */
 bool patience_left(struct patience *p);
 
-/* Read from a descriptor that is one's own until `text` stands in `seen`, which is a string that may hold some already. False
- * at the end of the file, when there is no more room, or when nothing has come for PATIENCE_MS. */
+/* Read from `fd` until `text` is in `seen`, a string that may have content. Return false at the end of the
+ * file, without room, or after PATIENCE_MS without bytes. */
 bool patience_read(int fd, char *seen, unsigned long size, const char *text);
 
 /* --- temp dir --------------------------------------------------------------------------------------------- */
@@ -55,11 +54,11 @@ void temp_dir_remove(const char *path);
 
 /* A port that a test can promise to several programs before the first of them listens on it. */
 
-/* On 127.0.0.1. Nobody listens there, the kernel hands it to nobody who asks for any, and no other test that runs at the
- * same time is given it. */
+/* A port of 127.0.0.1 without a listener. The kernel does not assign it, and no other test that runs at the
+ * same time gets it. */
 int free_port(void);
 
-/* "OPTION" and a free port behind it; valid until the next call. */
+/* "OPTION" with a free port appended; valid until the next call. */
 const char *free_port_option(const char *option);
 
 /* --- run -------------------------------------------------------------------------------------------------- */
@@ -80,7 +79,7 @@ struct run_result {
                     */
     int signal;    /* 0 when it exited */
     char *out;     /* what it wrote to stdout, as a string; never NULL */
-    char *err;     /* same for stderr; behind it, when timed_out, what all its processes were doing */
+    char *err;     /* same for stderr; then, if timed_out, the state of all its processes */
     bool timed_out;
 };
 
@@ -106,7 +105,7 @@ void run_signal(struct run_process *process, int signal);
 bool run_until_output(struct run_process *process, const char *text, int timeout_ms);
 bool run_until_error(struct run_process *process, const char *text, int timeout_ms);
 
-/* What has been read of stdout so far; valid until the next call with this process. */
+/* Return stdout so far; valid until the next call with this process. */
 const char *run_output(struct run_process *process);
 
 /* Wait for the end (kill the group after the options' timeout), free `process`, return everything. */
@@ -120,8 +119,9 @@ const char *bin(const char *program);
  * reports, which some tests take away. */
 bool bin_is_sanitized(void);
 
-/* Return whether user nobody can reach the programs: false in a clone below a home of mode 0700. For root only. setpriv still starts a
- * program there, because it holds root's rights until exec, but that program cannot open its own files. */
+/* Return whether uid 65534 can reach the programs: false in a clone below a home of mode 0700. For root only.
+ * setpriv still starts a program there, because it holds root's rights until exec, but that program cannot
+ * open its own files. */
 bool bin_is_open_to_nobody(void);
 
 /* From here on nothing that this test starts looks for leaks. LeakSanitizer fails where a program is killed or traced

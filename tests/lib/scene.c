@@ -21,8 +21,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Process 1 of a host is a child of the test, made by one clone() with all its namespaces. It mounts what is its own,
- * says so through a pipe, and sleeps; the kernel reaps its orphans. The network between them is made below. */
+/* Process 1 of a host is a child of the test, made by one clone() with all its namespaces. It mounts its own
+ * file systems, reports that through a pipe, and sleeps; the kernel reaps its orphans. The network between
+ * them is made below. */
 
 #define GROUP_PREFIX "ddprun-hosts-"
 
@@ -179,8 +180,8 @@ static bool host_begin(struct host *h)
 
 /* --- programs on a host ---------------------------------------------------------------------------------- */
 
-/* Process 1 sees what we see, and that may be less than all: where this test runs in a root of its own, entering a mount
- * namespace would lead out of it. */
+/* Process 1 sees what we see, and that may be less than all: if this test runs in a separate root, entering a
+ * mount namespace would leave it. */
 static int open_root(const struct host *h)
 {
     char path[64];
@@ -308,7 +309,7 @@ static int list_pids(const struct host *host, pid_t pids[PIDS_MAX])
     return n;
 }
 
-/* What the program calls itself, "" when it is gone. */
+/* Read the program's name, "" when it has ended. */
 static void name_of(pid_t pid, char name[64])
 {
     char path[64];
@@ -381,7 +382,7 @@ void host_off(struct hosts *net, int index)
 /* HOSTS_V4, HOSTS_V6          HOSTS_NAT
  *
  *     node0 --- p0 .              node0 --- p0 --- br0 (10.9.0.254)
- *     node1 --- p1 -- br0                           |    all leave as 10.9.0.254, and nobody comes in or across
+ *     node1 --- p1 -- br0                           |    all leave as 10.9.0.254; no connection comes in or across
  *     node2 --- p2 '              node1 (10.8.1.2) --- p1 (10.8.1.254)
  *                                 node2 (10.8.2.2) --- p2 (10.8.2.254)
  *
@@ -683,7 +684,7 @@ static void wait_until_said(struct play *play)
     }
 }
 
-/* Each text behind the one before it. */
+/* Each text must follow the one before it. */
 static void expect_in_order(const struct scene *s, int i, const char *texts, const char *said)
 {
     const char *at = said;

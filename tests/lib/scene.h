@@ -1,17 +1,19 @@
-/* scene.h -- a job on several hosts, what happens to it, and what every node must say: one row for each case.
+/* scene.h -- a job on several hosts, its fault, and the output that every node must print: one row for each
+ * case.
  *
  *     SCENE(losses, a_killed_launcher_is_named, .program = "worker say:up forever", .until = "up",
  *           .fault = fault_kill_launcher, .victim = 1, .says = "NODE_LOST_CLOSED|node 1 (node1)", .within_ms = EXITS,
  *           .node = { [0] = { .exit = 125 }, [1] = { .exit = KILLED } })
  *
- * ddprun runs on `hosts` hosts (2), node i with "--nnodes=2 --node_rank=i --master_addr=10.9.0.1 --nproc_per_node=2
- * --grace=2" unless `elastic`, with `options`, and with options of its own. In them and in `program` words are
- * separated by spaces; the first word of `program` is looked up among the tests' programs.
+ * ddprun runs on `hosts` hosts (2), node i with "--nnodes=2 --node_rank=i --master_addr=10.9.0.1
+ * --nproc_per_node=2 --grace=2" unless `elastic`, with `options` and the node's own options. In them and in
+ * `program` words are separated by spaces; the first word of `program` is looked up among the tests'
+ * programs.
  *
- * Texts that must be said are separated by '|'; each must stand on stderr behind the one before it. `says` must be said by
- * every node that is not KILLED or `silent_on`, within `within_ms` of the fault (of the start when there is none), and
- * `node[i].says` by node i, within its own `within_ms` if it has one; `ends` at any time. A node without an
- * expected exit code is not looked at. Nothing may run on any host in the end. */
+ * Expected texts are separated by '|'; each must follow the one before it on stderr. Every node must print
+ * `says` unless it is KILLED or `silent_on`, within `within_ms` of the fault (of the start without a fault),
+ * and `node[i].says` by node i, within its own `within_ms` if it has one; `ends` at any time. A node without
+ * an expected exit code is not checked. Nothing may run on any host in the end. */
 #ifndef TESTS_LIB_SCENE_H
 #define TESTS_LIB_SCENE_H
 
@@ -31,23 +33,25 @@
  *     ...
  *     hosts_close(net);
  *
- * A host is a process that has network, host name, process ids, mounts and shared memory of its own (10.9.0.1 and up on
- * eth0, its own /etc/hosts with all names, a /run and a /dev/shm of its own), and is process 1 in there. A bridge in one more
- * network namespace joins their cables. Nothing of it is seen outside: addresses and interfaces cannot collide with the
- * machine's, or with those of another test that runs at the same time; and when the test ends, by whatever end, the kernel
- * kills process 1 of each host, and with it all that ran there, and takes the networks away. Control groups alone would
- * outlive that; they are removed by hosts_close(), or by the next hosts_open() where a test was killed.
+ * A host is a process that has network, host name, process ids, mounts and shared memory for itself (10.9.0.1
+ * and up on eth0, its own /etc/hosts with all names, /run and /dev/shm), and is process 1 in there. A bridge
+ * in one more network namespace joins their cables. Nothing of it is seen outside: addresses and interfaces
+ * cannot collide with the machine's, or with those of another test that runs at the same time; and when the
+ * test ends in any way, the kernel kills process 1 of each host, and with it all that ran there, and takes
+ * the networks away. Control groups alone would outlive that; they are removed by hosts_close(), or by the
+ * next hosts_open() where a test was killed.
  *
- * How a connection is cut matters, so there are several ways: packets dropped in one direction (host_rules), the cable
- * pulled (host_cable), all processes stopped (host_signal), the machine switched off (host_off: not a packet more). */
+ * How a connection is cut matters, so there are several ways: packets dropped in one direction (host_rules),
+ * the cable pulled (host_cable), all processes stopped (host_signal), the machine switched off (host_off: not
+ * a packet more). */
 
 enum { HOSTS_MAX = 16 };
 
 enum hosts_kind {
-    HOSTS_V4, /* 10.9.0.1 and up */
-    HOSTS_V6, /* fd00::1 and up, and no IPv4 address but lo's */
-    HOSTS_NAT, /* node0 as ever; 10.8.1.2, 10.8.2.2 ... behind a router, which makes 10.9.0.254 of all of them and lets
-                  nobody in, nor from one to the other */
+    HOSTS_V4,  /* 10.9.0.1 and up */
+    HOSTS_V6,  /* fd00::1 and up, and no IPv4 address but lo's */
+    HOSTS_NAT, /* node0 as usual; 10.8.1.2, 10.8.2.2 ... are inside a router that translates all of them to
+                * 10.9.0.254 and lets no connection in, nor from one to the other */
 };
 
 struct host {
@@ -56,7 +60,7 @@ struct host {
     char name[16];  /* "node0" */
     char addr[40];  /* "10.9.0.1" */
     bool off;       /* see host_off */
-    char group[96]; /* its control group, "" where there is none */
+    char group[96]; /* its control group, "" without one */
 };
 
 struct hosts {
@@ -66,7 +70,7 @@ struct hosts {
     struct host host[HOSTS_MAX];
 };
 
-/* Hosts that reach each other. Skips the test, with the reason, where they cannot be had. */
+/* Hosts that reach each other. Skips the test with the reason if they cannot be made. */
 struct hosts *hosts_open(int count);
 
 /* All that runs on them is killed, and `net` freed. */
@@ -77,7 +81,7 @@ struct run_process *host_start(const struct host *host, const char *const argv[]
                                const struct run_options *options);
 struct run_result host_run(const struct host *host, const char *const argv[]);
 
-/* A shell command there; false unless it ends with 0. What it says on stderr is shown. */
+/* A shell command there; false unless it ends with 0. Its stderr is shown. */
 bool host_sh(const struct host *host, const char *command, ...) __attribute__((format(printf, 2, 3)));
 
 /* One command of nft. There are the chains `in` and `out` of the table "inet f"; host_heal takes all rules away. */
@@ -124,15 +128,15 @@ struct play {
 struct scene_node {
     const char *options; /* of this node's ddprun alone */
     const char *program; /* in place of the others' */
-    const char *ddprun;  /* in place of ours */
+    const char *ddprun;  /* in place of the usual one */
     const char *says;
     const char *ends;   /* on stderr, at any time */
     const char *prints; /* on stdout */
     bool by_hand;       /* not started by the table, see scene_start */
     int late_ms;        /* start it so much after the others */
     int exit;           /* ENDED: any code but 0 */
-    bool silent_on;     /* `says` of the scene need not be said by it */
-    int within_ms;      /* for what it says; 0 = the scene's */
+    bool silent_on;     /* the node need not print `says` of the scene */
+    int within_ms;      /* for its texts; 0 = the scene's */
 };
 
 struct scene {
@@ -150,7 +154,7 @@ struct scene {
     const char *says;
     int within_ms;
     const char *never;                /* what no node may say */
-    void (*after)(struct play *play); /* when all that was to be said was said */
+    void (*after)(struct play *play); /* after all expected texts */
     struct scene_node node[SCENE_NODES];
 };
 
@@ -172,7 +176,7 @@ void fault_freeze(struct play *play); /* SIGSTOP to all */
 void fault_power(struct play *play);
 void fault_ctrl_c(struct play *play); /* SIGINT to ddprun, as from its shell */
 
-/* `ddpctl why` on host `i` says so, within CONNECTIONS; `texts` as above. */
+/* Expect `ddpctl why` on host `i` to print the texts within CONNECTIONS; `texts` as above. */
 void scene_expect_why(struct play *play, int i, const char *store, const char *texts);
 
 /* For `after`. */
@@ -181,12 +185,12 @@ void after_heal(struct play *play);     /* rules away, cables in, all go on */
 
 /* --- scene train ------------------------------------------------------------------------------------------ */
 
-/* Scenes that train: data of their own on the disk that all hosts see, and what one host makes of the same.
+/* Scenes that train: own data on the disk that all hosts see, and the result of one host.
  *
  *     SCENE(waits, two_hosts, .options = "--nproc_per_node=1", .before = train_make_data, .program = TRAIN_TEN_STEPS(two_hosts),
  *           .after = train_expect_one_hosts_bits, ...) */
 
-/* Each scene has a place of its own, by its name. */
+/* Each scene has its own directory, by its name. */
 #define TRAIN_PLACE       "/tmp/ddprun-test-train-"
 #define TRAIN_DATA(scene) "train --data " TRAIN_PLACE #scene " "
 /* Ten steps of two ranks, whose gradients are kept. */

@@ -86,7 +86,7 @@ static void spawn(struct asim *sim, int r)
                                        .import_error = w->import_error });
 }
 
-/* Its own end, if it was to come later, comes after a signal now. */
+/* If its own end was planned for later, it comes after a signal now. */
 static void ask(struct asim *sim, int r)
 {
     for (size_t i = 0; i < sim->n_queue; i++)

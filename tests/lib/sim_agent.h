@@ -1,9 +1,9 @@
-/* sim_agent.h -- an agent with make-believe workers on a clock that jumps from event to event, and a store that
- * answers it as for a job of one node unless the test says otherwise.
+/* sim_agent.h -- an agent with make-believe workers on a clock that jumps from event to event, and a store
+ * that answers it as for a job of one node unless the test says otherwise.
  *
- * The test says how each worker behaves; asim_run plays the job to its end. What happened is written down as
- * a trace, one line per event at its left edge and the agent's effects indented below it. Each effect is also
- * checked for sense. */
+ * The test says how each worker behaves; asim_run plays the job to its end. The result is a trace, one line
+ * per event at its left edge and the agent's effects indented below it. Each effect is also checked for
+ * sense. */
 #ifndef TESTS_SIM_AGENT_H
 #define TESTS_SIM_AGENT_H
 
@@ -14,7 +14,7 @@ enum { ASIM_WORKERS = 16, ASIM_EVENTS = 64, ASIM_ATTEMPTS = 16 };
 
 #define ASIM_FOR_EVER UINT64_MAX
 
-/* What a worker does; zeroed = ends with 0 at once. */
+/* A worker's behaviour; zeroed = ends with 0 at once. */
 struct asim_worker {
     int spawn_error;       /* errno: it cannot be started at all */
     uint64_t lives_ms;     /* then it ends by itself, ASIM_FOR_EVER = never */
@@ -54,7 +54,7 @@ struct asim {
     bool alive[ASIM_WORKERS], started[ASIM_WORKERS], told_exit[ASIM_WORKERS];
     bool told_failed, told_end, left; /* the store; the first two of the attempt */
     bool lost;                        /* the store is */
-    int cause_code;                   /* what the store was told of, 0 = no failure */
+    int cause_code;                   /* the failures that the store received, 0 = none */
     int daemons, stubborn_daemons;
     int next_spawn;
     bool finished;
@@ -62,7 +62,7 @@ struct asim {
     struct buf trace;
 };
 
-/* Workers of which all run for ever and die of a polite signal at once. */
+/* Workers that all run without end and die of SIGTERM at once. */
 void asim_init(struct asim *sim, int nproc, uint64_t grace_ms);
 void asim_init_with(struct asim *sim, const struct agent_options *options);
 void asim_free(struct asim *sim);
@@ -70,9 +70,10 @@ void asim_free(struct asim *sim);
 /* The user's request to stop at that time. */
 void asim_stop_at(struct asim *sim, uint64_t at_ms, int signal);
 
-/* The store tells of another node's failure at that time, the job would exit with `code`; it is lost; its verdict comes. */
+/* The store reports another node's failure at that time, and the job would exit with `code`; the store is
+ * lost; its verdict arrives. */
 void asim_told_at(struct asim *sim, uint64_t at_ms, int code);
-void asim_heard_at(struct asim *sim, uint64_t at_ms); /* it knows of the failure here */
+void asim_heard_at(struct asim *sim, uint64_t at_ms); /* the store has the failure of this node */
 void asim_lost_at(struct asim *sim, uint64_t at_ms);
 void asim_verdict_at(struct asim *sim, uint64_t at_ms, const struct agent_verdict *verdict);
 

@@ -42,7 +42,7 @@ __attribute__((format(printf, 2, 3))) static void cluster_say(struct cluster *c,
     buf_printf(&c->trace, "[%6llu] %s\n", (unsigned long long)c->now_ms, text);
 }
 
-/* --- the store's side: the real rendezvous, what it tells, what it hears --- */
+/* --- the store's side: the real rendezvous, its messages in both directions --- */
 
 static const char *const words[] = { "join", "failed", "cause", "done", "stopped", "leave", "beat" };
 
@@ -133,7 +133,8 @@ static void drop(void *user, uint64_t id, const char *why)
                                                 .event = { .type = AGENT_STORE_LOST } });
 }
 
-/* --- what it hears ------------------------------------------------------------------------------------ */
+/* --- messages to the store
+ * ------------------------------------------------------------------------------------ */
 
 static void join(struct cluster *c, int i)
 {
@@ -344,7 +345,7 @@ static void feed(struct cluster *c, int i, struct agent_event event)
 
 /* --- the clock ------------------------------------------------------------------------------------------ */
 
-/* What the store has said arrives, as store_events.c takes it. */
+/* A message of the store arrives, as store_events.c handles it. */
 static void arrive(struct cluster *c, const struct cluster_event *e)
 {
     struct cluster_node *node = &c->node[e->node];
@@ -380,7 +381,7 @@ static void die(struct cluster *c, int i)
         rdzv_lost(c->rdzv, node->id, "its connection is gone", c->now_ms);
 }
 
-/* A host without network knows nothing; its agent hears no answer to its beats. */
+/* A host without network detects nothing itself; its agent gets no answer to its heartbeats. */
 static void cut(struct cluster *c, int i)
 {
     struct cluster_node *node = &c->node[i];
@@ -450,7 +451,7 @@ static void happen(struct cluster *c, const struct cluster_event *e)
     }
 }
 
-/* The earliest of what is scheduled; NULL when there is none. */
+/* Return the earliest scheduled event, or NULL. */
 static struct cluster_event *earliest(struct cluster *c)
 {
     struct cluster_event *best = NULL;
@@ -462,7 +463,7 @@ static struct cluster_event *earliest(struct cluster *c)
     return best;
 }
 
-/* Deadlines of agents and store that come before `at_ms`: the earliest of them is met. False when there is none. */
+/* Meet the earliest deadline of agents and store before `at_ms`. Return false without one. */
 static bool meet_deadline(struct cluster *c, uint64_t at_ms)
 {
     int who = -1;

@@ -1,11 +1,13 @@
-/* sim_cluster.h -- the agents of several nodes and the real rendezvous, on one clock that jumps from event to event.
+/* sim_cluster.h -- the agents of several nodes and the real rendezvous, on one clock that jumps from event to
+ * event.
  *
- * The test says what each node's worker does in each attempt, and what befalls nodes and users; cluster_run plays until
- * nothing more can happen. What nodes and store say to each other becomes a trace: "n1 > failed", "n0 < stop: failed".
- * Words take a millisecond in each direction.
+ * The test says what each node's worker does in each attempt, and the faults of nodes and the actions of
+ * users; cluster_run plays until nothing more can happen. The messages between nodes and store become a
+ * trace: "n1 > failed", "n0 < stop: failed". A message takes a millisecond.
  *
- * Always checked: a worker is started only in a round that its agent was told of, and never beside one of an older round
- * on any node that is still in the job; ranks are dense and unique; each agent comes to its end. */
+ * Always checked: a worker is started only in a round that its agent received, and never beside one of an
+ * older round on any node that is still in the job; ranks are dense and unique; each agent comes to its
+ * end. */
 #ifndef SIM_CLUSTER_H
 #define SIM_CLUSTER_H
 
@@ -15,9 +17,9 @@
 
 enum { CLUSTER_NODES = 8, CLUSTER_EVENTS = 512, CLUSTER_ATTEMPTS = 8 };
 
-/* What the one worker of a node does in an attempt. Zeroed: ends with 0 after a second. */
+/* The behaviour of a node's worker in an attempt. Zeroed: ends with 0 after a second. */
 struct cluster_worker {
-    uint64_t lives_ms; /* 0 = a second, UINT64_MAX = for ever */
+    uint64_t lives_ms; /* 0 = a second, UINT64_MAX = without end */
     int exit_code;
     uint64_t slow_ms; /* from a polite signal to its end */
 };
@@ -26,13 +28,13 @@ struct cluster_node {
     struct agent *agent;
     uint64_t id; /* of its connection */
     struct cluster_worker worker[CLUSTER_ATTEMPTS];
-    uint32_t round; /* it was told of; 0 = none */
+    uint32_t round; /* that it received; 0 = none */
     int node_rank;
-    bool joined, running, cut, dead, done; /* cut: nothing it says arrives, nor what is said to it */
+    bool joined, running, cut, dead, done; /* cut: no message from it or to it arrives */
     uint32_t worker_round;
     int life; /* counts its workers, so that an end belongs to one */
     int exit_code;
-    bool judged;       /* it was told a verdict "finish" */
+    bool judged;       /* it received a verdict "finish" */
     uint64_t ended_ms; /* when it was done */
 };
 
@@ -42,7 +44,7 @@ struct cluster_event {
     int node, life;
     struct agent_event event;
     uint32_t round;
-    int word; /* what is said to the store */
+    int word; /* to the store */
 };
 
 struct cluster {
@@ -64,7 +66,7 @@ struct cluster {
 void cluster_init(struct cluster *c, int n, uint32_t max_restarts);
 void cluster_free(struct cluster *c);
 
-/* What befalls: the user stops a node; its launcher is killed; it is cut off the network; the store is gone. */
+/* Faults: the user stops a node; its launcher is killed; it is cut off the network; the store is gone. */
 void cluster_user_stops(struct cluster *c, int node, uint64_t at_ms);
 void cluster_kill(struct cluster *c, int node, uint64_t at_ms);
 void cluster_cut(struct cluster *c, int node, uint64_t at_ms);

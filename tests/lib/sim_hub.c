@@ -205,8 +205,8 @@ static void note_message(struct sim *sim, int rank, int outcome, struct slice js
     cJSON_Delete(o);
 }
 
-/* Read everything that has come for workers. A worker waits in a barrier (u8, blob) or for a key (u8 0); the two
- * cannot be told apart by their bytes, so the trace looks at the length. */
+/* Read everything that arrived for workers. A worker waits in a barrier (u8, blob) or for a key (u8 0); their
+ * bytes may be equal, so the trace checks the length. */
 static void read_answers(struct sim *sim)
 {
     for (int rank = 0; rank < SIM_OPERATOR - 1; rank++) {

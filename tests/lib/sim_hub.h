@@ -39,8 +39,8 @@ void sim_feed(struct sim *sim, conn_id conn, const char *hex);
 void sim_feed_cut(struct sim *sim, conn_id conn, const char *hex, size_t step);
 void sim_feed_bytes(struct sim *sim, conn_id conn, struct slice bytes);
 
-/* Fails the test unless exactly these bytes (hex), or "closed: ..." up to the text's length, have come since
- * last time. */
+/* Fail the test unless exactly these bytes (hex), or "closed: ..." up to the text's length, arrived since the
+ * last call. */
 #define sim_expect(sim, conn, hex) sim_expect_at(sim, conn, hex, __FILE__, __LINE__)
 void sim_expect_at(struct sim *sim, conn_id conn, const char *hex, const char *file, int line);
 

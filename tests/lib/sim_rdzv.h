@@ -1,12 +1,10 @@
-/* sim_rdzv.h -- a rendezvous on a clock that stands still until told otherwise, and nodes that say what the
- * test tells them to.
+/* sim_rdzv.h -- a rendezvous on a clock that the test advances, and nodes that send the test's messages.
  *
- * Node 3 is "n3", with pid 103. Everything the rendezvous logs and tells is kept as a trace:
+ * Node 3 is "n3", with pid 103. The log and the messages of the rendezvous are kept as a trace:
  *
  *     [     0] n0 joined (1 of 2)                        a log line
  *     [     0]   keys of attempt 0                       the key space was emptied
- *     [     0]   n0 < round 1: node 0 of 2, ranks from 0 of 4     what a node is told
- */
+ *     [     0]   n0 < round 1: node 0 of 2, ranks from 0 of 4     a message to a node */
 #ifndef TESTS_SIM_RDZV_H
 #define TESTS_SIM_RDZV_H
 
@@ -29,8 +27,8 @@ struct sim_rdzv {
     struct rdzv_refusal refusal; /* of the last sim_join */
 };
 
-/* Two static nodes with two workers each, no restarts; node_timeout 0: nobody has to beat. One that is there
- * already, zeroed otherwise, is freed. */
+/* Two static nodes with two workers each, no restarts; node_timeout 0: no heartbeats are needed. An existing
+ * one (zeroed otherwise) is freed. */
 void rsim_init(struct sim_rdzv *sim);
 /* The same as an elastic job. */
 void rsim_init_elastic(struct sim_rdzv *sim, uint32_t min, uint32_t max);

@@ -1,4 +1,4 @@
-/* snapshot_case.h -- what is known of a job, written down as it would be told, and the findings that must come out. */
+/* snapshot_case.h -- the state of a job as text, and the expected findings. */
 #ifndef SNAPSHOT_CASE_H
 #define SNAPSHOT_CASE_H
 

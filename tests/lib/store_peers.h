@@ -1,8 +1,8 @@
-/* store_peers.h -- both ends of a connection to the store: a server of ours, clients that see each byte, and servers that are no
- * store or a rude one.
+/* store_peers.h -- both ends of a connection to the store: the real server, clients that check each byte, and
+ * servers that are no store or misbehave.
  *
- * served_: a store server inside the test, on a free port of 127.0.0.1. Criterion gives every test a process of
- * its own, so there is one. Its stop asserts that the loop is empty. */
+ * served_: a store server inside the test, on a free port of 127.0.0.1. Criterion runs every test in its own
+ * process, so there is one. Its stop asserts that the loop is empty. */
 #ifndef STORE_PEERS_H
 #define STORE_PEERS_H
 
@@ -67,7 +67,7 @@ void peer_expect_service_at(int port, const char *file, int line);
 
 /* --- fake store ------------------------------------------------------------------------------------------- */
 
-/* A peer that says exactly what a test tells it to.
+/* A peer that follows a script.
  *
  *     struct fake_store *fake = fake_store_start((const char *[]){ "< 00 cef7853c 0d ?? ?? ?? ?? > @", NULL });
  *     ... connect to fake_store_port(fake) ...
@@ -79,7 +79,7 @@ void peer_expect_service_at(int port, const char *file, int line);
  *     <       what follows is expected, byte by byte: two hex digits (blanks are free), or ?? for any byte
  *     >       what follows is sent: hex digits, @ (the last 4 bytes that met ??), or a 'text without blanks
  *     blob    (behind <) any blob, a length and its bytes
- *     slowly  from here on each byte is sent in a segment of its own
+ *     slowly  from here on each byte is sent in a separate segment
  *     hangup  close at once
  *
  * At the end of its script a connection stays open, silent, until the client closes it. */
@@ -92,7 +92,7 @@ struct fake_store *fake_store_start(const char *const *scripts);
 
 int fake_store_port(const struct fake_store *fake);
 
-/* How many connections have come so far. */
+/* Return the number of connections so far. */
 int fake_store_connections(const struct fake_store *fake);
 
 /* Stop and free. Returns what the clients said against the script, NULL if nothing; valid until the next
@@ -105,8 +105,8 @@ int fake_port_reserve(int *port);
 
 /* --- rude ------------------------------------------------------------------------------------------------- */
 
-/* Servers that are no store, each on a free port of 127.0.0.1 and on a thread of its own, and networks that
- * lead nowhere. */
+/* Servers that are no store, each on a free port of 127.0.0.1 and on its own thread, and networks that lead
+ * nowhere. */
 
 enum rude_kind {
     RUDE_SILENT, /* takes connections and says nothing */
@@ -121,13 +121,13 @@ enum rude_kind {
 /* Its port. The thread lives until the test's process ends. */
 int rude_start(enum rude_kind kind);
 
-/* A port of 127.0.0.1 where nobody listens. */
+/* Return a port of 127.0.0.1 without a listener. */
 int rude_closed_port(void);
 
 /* A listener whose queue is full: it takes no further connection. */
 int rude_full_port(void);
 
-/* Run the rest of this test in a network (or mount) namespace of its own; skips the test where that is not allowed. */
+/* Run the rest of this test in a new network (or mount) namespace; skip the test if that is not allowed. */
 void rude_own_network(void);
 void rude_own_mounts(void);
 

@@ -42,7 +42,7 @@ void make_cifar(const char *dir, int samples,
 char *read_file(const char *name, size_t *len);
 void change_file(const char *name, long offset, int byte);
 
-/* What summary.json says. */
+/* The content of summary.json. */
 struct summary {
     int world_size, epochs, steps;
     double accuracy, loss, samples_per_s;
@@ -71,7 +71,7 @@ double json_number(const cJSON *json, const char *key);
 
 struct pace {
     char path[256];
-    int fd; /* both ends: whoever writes there never meets a FIFO without reader */
+    int fd; /* both ends, so that no writer meets a FIFO without a reader */
 };
 
 /* The FIFO is dir/metrics, and goes with the directory. */

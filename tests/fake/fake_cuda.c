@@ -1,4 +1,5 @@
-/* fake_cuda.c -- the CUDA runtime of fake_gpu.h. One lock for everything: it is to be right, not fast. */
+/* fake_cuda.c -- the CUDA runtime of fake_gpu.h. One lock for everything, because it must be right, not
+ * fast. */
 #include "fake_gpu.h"
 
 #include "cuda/cudart_abi.h"

@@ -1,7 +1,7 @@
-/* fake_gpu.h -- a CUDA runtime and an NCCL for machines that have neither: device memory is host memory, a stream is a thread,
- * ranks exchange values through shared memory. Both are in libfake_gpu.so, which tests name in DDP_CUDART_LIBRARY and
- * DDP_NCCL_LIBRARY. They answer as the real ones do, also late: a call is on its stream when it returns, and done some time
- * later. What is to go wrong stands in the environment:
+/* fake_gpu.h -- a CUDA runtime and an NCCL for machines that have neither: device memory is host memory, a
+ * stream is a thread, ranks exchange values through shared memory. Both are in libfake_gpu.so, which tests
+ * name in DDP_CUDART_LIBRARY and DDP_NCCL_LIBRARY. They answer as the real ones do, also late: a call is on
+ * its stream when it returns, and done some time later. The environment selects the faults:
  *
  *     FAKE_CUDA_DEVICES=N             there are N devices (8)
  *     FAKE_CUDA_NAME=TEXT             what the driver calls them (a fake GPU)

@@ -169,7 +169,7 @@ struct op {
     struct ncclComm *comm;
     int number;
     struct side to[RANKS], from[RANKS];
-    char *room; /* what is to be combined: a part of each rank, or NULL */
+    char *room; /* the operands: a part of each rank, or NULL */
     void *out;
     size_t count;
     nccl_type type;
@@ -272,7 +272,7 @@ static void reduce(const struct op *op)
 
 /* --- a call on its stream ------------------------------------------------------------------------------------------ */
 
-/* Is this RANK:CALL of the environment? *code gets what stands behind it. */
+/* Return whether this is RANK:CALL of the environment; *code gets the rest. */
 static bool is_meant(const char *name, const struct op *op, unsigned *code)
 {
     int rank, number;

@@ -1,5 +1,6 @@
-/* shim.c -- see shim.h. Fibers take turns: each runs until it waits. A barrier counts who has come, and who waits looks again when it
- * is its turn; as all threads of a block (or lanes of a warp) run the same code, they mostly wait once. */
+/* shim.c -- see shim.h. Fibers take turns: each runs until it waits. A barrier counts arrivals, and a waiting
+ * fiber checks it at each of its turns. All threads of a block (or lanes of a warp) run the same code, so
+ * most wait once. */
 #include "shim.h"
 
 #include <stdlib.h>
@@ -58,7 +59,7 @@ __asm__(".text\n"
         "    ret\n"
         ".size shim_switch, . - shim_switch\n");
 
-/* As if it had been left in shim_switch, called by nobody: six registers and where to return to. */
+/* Prepare the state that shim_switch would leave, without a caller: six registers and the return address. */
 static void prepare(struct fiber *f, char *stack)
 {
     void **top = (void **)(void *)(stack + STACK - 64);
@@ -99,7 +100,7 @@ static void fiber_main(void)
     run->barrier.left--;
     run->warp[run->now / LANES].barrier.left--;
     take_turns();
-    abort(); /* nobody goes on with one that is done */
+    abort(); /* no fiber continues with one that is done */
 }
 
 static void one_block(void)
@@ -109,7 +110,7 @@ static void one_block(void)
         run->warp[i].barrier = (struct barrier){ .left = LANES };
     for (unsigned i = 0; i < run->threads; i++)
         prepare(&run->fiber[i], run->stacks + (size_t)i * STACK);
-    struct shim_run *of_thread = run; /* asking for what is a thread's own takes time */
+    struct shim_run *of_thread = run; /* access to a thread-local variable takes time */
     struct shim_place *thread = &shim_thread;
     while (of_thread->barrier.left > 0) {
         for (unsigned i = 0; i < of_thread->threads; i++) {
@@ -143,7 +144,7 @@ void shim_run(const struct shim_kernel *kernel, struct shim_place grid, unsigned
 
 /* --- barriers ----------------------------------------------------------------------------------------------------------- */
 
-/* Who left the kernel is not waited for, as on a GPU. */
+/* A thread that left the kernel is not waited for, as on a GPU. */
 static void wait_for_all(struct barrier *b)
 {
     struct shim_run *of_thread = run;

@@ -1,5 +1,5 @@
-/* Any command line and environment: words are separated by NUL, an empty word ends the environment. What is
- * understood must also make a plan that can be printed. */
+/* Any command line and environment: words are separated by NUL, an empty word ends the environment. An
+ * accepted command line must also make a plan that can be printed. */
 #include "command_line.h"
 #include "plan/plan.h"
 

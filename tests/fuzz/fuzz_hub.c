@@ -1,13 +1,14 @@
 /* fuzz_hub.c -- a stateful fuzz target: nine connections talk to one hub.
  *
- * The input is a program: each byte selects a step (a request, an event) or one of its arguments. Behind the input's end a
- * random generator, seeded by the input, provides the bytes, so short inputs reach deep states, too. Most requests are
- * valid and use what the hub has pushed before: round, ranks, instance, connection ids. A request may arrive in pieces,
- * behind others, or with one bit changed. The checks: no bytes for a closed connection, no empty send, deadlines that
- * move on, and what the sanitizers detect.
+ * The input is a program: each byte selects a step (a request, an event) or one of its arguments. Behind the
+ * input's end a random generator, seeded by the input, provides the bytes, so short inputs reach deep states,
+ * too. Most requests are valid and use what the hub has pushed before: round, ranks, instance, connection
+ * ids. A request may arrive in pieces, behind others, or with one bit changed. The checks: no bytes for a
+ * closed connection, no empty send, deadlines that move on, and the sanitizers.
  *
- * Environment: with FUZZ_HUB_STEPS=N random programs run until N steps are done, without libFuzzer; FUZZ_HUB_SEED (1) selects
- * them. FUZZ_HUB_TRACE=1 prints each step. The number of steps is printed at exit. */
+ * Environment: with FUZZ_HUB_STEPS=N random programs run until N steps are done, without libFuzzer;
+ * FUZZ_HUB_SEED (1) selects them. FUZZ_HUB_TRACE=1 prints each step. The number of steps is printed at
+ * exit. */
 #include "store/encode.h"
 #include "hub/hub.h"
 #include "store/ops.h"
@@ -19,7 +20,7 @@
 
 enum { PEERS = 9, AGENTS = 4, SENT_MAX = 1 << 16, TICKS_MAX = 64 };
 
-/* What all who take part in a job know of it: what it was launched with, and what the hub has pushed. */
+/* A job as its participants see it: its launch options, and the pushes of the hub. */
 struct job {
     const char *name;
     bool elastic;
@@ -46,8 +47,8 @@ static struct peer peers[PEERS], *latest;
 static conn_id last_conn;
 static uint64_t now_ms;
 static const uint8_t *input, *input_end;
-static uint64_t seed; /* of the bytes behind the input */
-static uint64_t luck; /* of what the server decides: room for replies, whose connection it is */
+static uint64_t seed; /* for the bytes after the input */
+static uint64_t luck; /* for the server's decisions: room for replies, the owner of a connection */
 static unsigned long long steps;
 static bool traces;
 
@@ -145,7 +146,7 @@ static void note_close(void *user, conn_id conn, const char *why, bool is_news)
     forget(p);
 }
 
-/* The contract of may_reply: who was told to wait sends nothing more until it is resumed. */
+/* The contract of may_reply: a connection that must wait sends nothing more until it is resumed. */
 static bool may_reply(void *user, conn_id conn, uint64_t bytes)
 {
     struct peer *p = find_peer(conn);
@@ -195,7 +196,7 @@ static void put_json(struct peer *p, enum op_id op, const char *format, ...)
     put_text(p, text);
 }
 
-/* What was learnt; sometimes a number near it, or a small one. */
+/* A pushed number; sometimes a number near it, or a small one. */
 static int near(int learnt)
 {
     switch (take(32)) {
@@ -420,7 +421,7 @@ static void c10d_request(struct peer *p)
 
 /* --- steps ---------------------------------------------------------------------------------------------- */
 
-/* From two addresses, because agents are only asked about connections of their own host. */
+/* From two addresses, because agents are only asked about connections from the same host. */
 static void connect_peer(struct peer *p)
 {
     char text[32];

@@ -12,7 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 static const char prefix[] = "{\"crc32c\":\"00000000";
 enum { HEAD = sizeof(prefix) - 1, DIGITS = 8 };
 
-/* What is understood must be sound: names with an end, blocks one behind the other. */
+/* A parsed manifest must be sound: terminated names, consecutive blocks. */
 static void look(const struct manifest *m)
 {
     uint64_t at = 0;

@@ -1,5 +1,5 @@
-/* Any bytes as a hello, an answer, the head of a call, a reason and a range of ports: nothing is read beyond its end, texts
- * end, and nobody is welcome who does not know the nonce. */
+/* Any bytes as a hello, an answer, the head of a call, a reason and a range of ports: nothing is read beyond
+ * its end, texts end, and a peer without the nonce is rejected. */
 #include "cpu/net_wire.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Environments that anybody may have set: the input is a file, then variables, each ending with a NUL. Whatever they say, ddprun
- * reads, applies and prints it, or refuses it. */
+/* Environments that any user may set: the input is a file, then variables, each ending with a NUL. ddprun
+ * must read, apply and print every one, or reject it. */
 #include "cli/cli.h"
 #include "plan/hosts.h"
 #include "plan/scheduler.h"
@@ -39,7 +39,7 @@ static void ask(char *const *block, const char *file, bool per_task)
     cli_free(&cli);
 }
 
-/* The last host of a list exists, and the one behind it does not. */
+/* The last host of a list exists, and the next one does not. */
 static void count(const char *text)
 {
     char name[HOST_NAME_SIZE];

@@ -1,6 +1,6 @@
-/* Whatever a worker prints: what a terminal gets of it is prefixes and lines of text, tabs and colours, and
- * nothing else. Also any text as a prefix template, and as a set of ranks. The input is a template, a NUL,
- * and the bytes of a worker. */
+/* From any output of a worker a terminal gets prefixes and lines of text, tabs and colours, and nothing else.
+ * Also any text as a prefix template, and as a set of ranks. The input is a template, a NUL, and the bytes of
+ * a worker. */
 #include "output/lines.h"
 #include "tables/prefix.h"
 #include "tables/rank_set.h"
@@ -33,7 +33,7 @@ static size_t harmless(const uint8_t *p, size_t len)
     return n > 1 && utf8_code(p, n) < 0xa0 ? 0 : n;
 }
 
-/* Every row begins with the prefix: nobody else's words can be forged. */
+/* Every row begins with the prefix, so that no worker can forge the output of another. */
 static void look_at(struct slice shown)
 {
     const uint8_t *p = shown.data, *end = p + shown.len;

@@ -1,4 +1,5 @@
-/* What workers, or anybody, may write to the FIFO of the file timer, in pieces of any size; time passes meanwhile. */
+/* Any bytes that a process may write to the FIFO of the file timer, in pieces of any size; time passes
+ * meanwhile. */
 #include "node/file_timer.h"
 
 #include <stdint.h>
@@ -6,7 +7,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Everything that is said about the table must hold; it must become empty when all time has passed. */
+/* Check the rules of the table; it must become empty when all time has passed. */
 static void drain(struct timer_table *t, double now)
 {
     struct timer_row row;

@@ -1,11 +1,12 @@
-/* soak.c -- jobs that train on two to four hosts, and one random fault each: the job must end well, or every node that is
- * left must name the cause; and nothing may be left. scripts/soak.sh starts it and counts.
+/* soak.c -- jobs that train on two to four hosts, and one random fault each: the job must end well, or every
+ * node that is left must name the cause; and nothing may be left. scripts/soak.sh starts it and counts.
  *
  *     SOAK_RUNS=200 SOAK_SEED=1 SOAK_DATA=DIR SOAK_TALLY=FILE build/tests/nodes/soak
  *
- * Run i has the seed SOAK_SEED + i; a run is repeated with that seed and SOAK_RUNS=1 (moments are the same, what
- * the machine does in them is not). What is right is in the table of faults: whether a job survives it, and what must be
- * said otherwise. A partition has two sides that cannot agree, so its victim may say what it likes as long as it ends. */
+ * Run i has the seed SOAK_SEED + i; a run is repeated with that seed and SOAK_RUNS=1 (moments are the same,
+ * what the machine does in them is not). The table of faults has the expected outcome: whether a job
+ * survives, or the cause that nodes must name. The two sides of a partition cannot agree, so its victim may
+ * name any cause as long as it ends. */
 #include "scene.h"
 
 #include "base/clock.h"
@@ -163,7 +164,7 @@ static void start_store(struct run *r)
     cr_assert(run_until_output(r->store, "listening", 20000));
 }
 
-/* With a store of its own, host 0 has that and no workers. */
+/* With a separate store, host 0 has that and no workers. */
 static int first_node(const struct run *r)
 {
     return r->shape == SERVED ? 1 : 0;
@@ -271,7 +272,7 @@ static bool names_cause(const struct run *r, int i)
                               : names_victim(r, i) || (has_store(r, r->victim) && names_store(r, i));
     case LOST:
         return i == r->victim || names_victim(r, i) || (has_store(r, r->victim) && names_store(r, i));
-    case PARTED: /* whoever has the store on the other side has lost everybody */
+    case PARTED: /* the node with the store on the other side has lost all others */
         return i == r->victim || has_store(r, r->victim) || names_victim(r, i);
     }
     return false;

@@ -1,5 +1,5 @@
-/* Nodes come together, or are told why not: both values and both hosts, on the node that is refused and on those that
- * wait for it. */
+/* Nodes join, or get the reason against it: both values and both hosts, on the rejected node and on those
+ * that wait for it. */
 #include "scene.h"
 
 #include "ddp/context.h"
@@ -13,7 +13,7 @@ TestSuite(joins, .timeout = 120);
 
 #define SAY_ENV "worker env say:done"
 
-/* Both ranks of a node get the same of what is the job's; `lines` is of its first. */
+/* Both ranks of a node get the same values of the job; `lines` is of its first. */
 SCENE(
     joins, node_0_first, .program = SAY_ENV,
     .node = {
@@ -37,7 +37,7 @@ SCENE(joins, names_in_place_of_addresses, .elastic = true, .options = "--nnodes=
       .node = { { .options = "--node_rank=0", .prints = "MASTER_ADDR=10.9.0.1" },
                 { .options = "--node_rank=1", .prints = "MASTER_ADDR=10.9.0.1" } })
 
-/* Who is missing, on every node that is here, again and again, and the knob in the end. */
+/* The missing node is named on every node that is here, repeatedly, and the option at the end. */
 SCENE(joins, a_node_that_never_comes_is_named_on_all, .cases = "F07 never_came", .hosts = 3,
       .options = "--timeout=12", .says = "node 2 has not joined|NODE_MISSING", .within_ms = CONNECTIONS,
       .node = { { .exit = 125, .ends = "given up|--timeout" },
@@ -133,7 +133,7 @@ static void launch_late_again(struct play *play)
     scene_start(play, 1, NULL);
 }
 
-/* The job goes on; whoever asks is told. */
+/* The job continues, and ddpctl names the second one. */
 static void find_the_second(struct play *play)
 {
     for (int i = 0; i < 2; i++)
@@ -145,7 +145,7 @@ SCENE(joins, launched_twice_into_a_running_job, .cases = "F06", .until = "up", .
       .within_ms = CONNECTIONS, .after = find_the_second, .never = "is lost",
       .node = { { .exit = 143 }, { .exit = 125, .says = "started twice on node1|LAUNCHED_TWICE" } })
 
-/* The launcher of yesterday's job still tries when today's begins; it is in nobody's way. */
+/* The launcher of yesterday's job still tries when today's begins; it disturbs no other. */
 static void start_todays(struct play *play)
 {
     cr_expect(run_until_error(play->node[1], "waiting for node 0's store", 20000));

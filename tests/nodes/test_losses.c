@@ -37,7 +37,7 @@ SCENE(losses, ctrl_c_on_one_node_stops_all, .until = "up", .fault = fault_ctrl_c
       .says = "SIGINT", .within_ms = EXITS,
       .node = { { .exit = 130, .says = "node 1 (node1) was stopped by" }, { .exit = 130 } })
 
-/* Less than --node_timeout: nobody may lose his job over it. */
+/* Less than --node_timeout: no job may end because of it. */
 static void freeze_shortly(struct play *play)
 {
     fault_freeze(play);
@@ -53,7 +53,8 @@ SCENE(losses, a_short_freeze_harms_nobody, .until = "up", .fault = freeze_shortl
 SCENE(losses, a_short_freeze_of_the_store_harms_nobody, .until = "up", .fault = freeze_shortly, .victim = 0,
       .never = "lost", .says = "stopped by", .node = { { .exit = 143 }, { .exit = 143 } })
 
-/* The store itself stands still, longer than it gives the others; it must hear them first, and then judge. */
+/* The store itself stands still, longer than it gives the others; it must read their messages first and judge
+ * then. */
 SCENE(losses, a_frozen_store_is_lost_by_the_others, .until = "up", .fault = fault_freeze, .victim = 0,
       .within_ms = BEATS, .after = after_heal,
       .node = { { .exit = ENDED, .ends = "node 1 (node1)" }, { .exit = ENDED, .says = "lost the store" } })
@@ -99,7 +100,7 @@ SCENE(losses, a_node_that_is_not_heard, .until = "up", .fault = drop_out, .withi
       .node = { { .exit = 125, .says = "node 1 (node1) is lost" },
                 { .exit = ENDED, .says = "lost the store" } })
 
-/* A tenth of all packets is lost: slow, and nobody is dead. */
+/* A tenth of all packets is lost: the job is slow, and no node is dead. */
 static void lose_packets(struct play *play)
 {
     host_rules(&play->net->host[1], "add rule inet f in iifname eth0 numgen random mod 100 < 10 drop");

@@ -49,7 +49,7 @@ SCENE(networks, v6_firewall_is_named, V6, .options = "--timeout=13", .before = d
       .node = { { .exit = 125, .says = "node 1 has not joined|NODE_MISSING", .ends = "--timeout" },
                 { .exit = 125, .says = V6_JOB "|CONNECT_DROPPED", .ends = "gives up|--timeout" } })
 
-/* A host without any IPv6 address is told an address that it cannot use. */
+/* A host without any IPv6 address gets an address that it cannot use. */
 static void take_address(struct play *play)
 {
     cr_assert(host_sh(&play->net->host[1], "ip addr flush dev eth0 && ip addr add 10.9.0.2/24 dev eth0"));
@@ -77,7 +77,8 @@ SCENE(networks, v6_training_gives_the_bits_of_one_host, V6, .options = "--nproc_
 #define NAT        .net = HOSTS_NAT
 #define TRANSLATED "has the address 10.8.1.2, but connects to the store from 10.9.0.254|ADDRESS_TRANSLATED"
 
-/* Everybody comes to node 0, so all is well; that it need not be so is said, once, on every node. */
+/* All connect to node 0, so all is well; every node reports once that connections between the others may
+ * fail. */
 SCENE(networks, nat_is_no_harm_to_who_only_goes_out, NAT, .program = "member sum barrier:end",
       .says = TRANSLATED, .within_ms = CONNECTIONS, .node = { { .exit = 0 }, { .exit = 0 } })
 
@@ -87,7 +88,7 @@ SCENE(networks, nat_is_no_harm_to_the_rendezvous, .hosts = 3, NAT, .program = "w
                 { .prints = "[2] RANK=2|MASTER_ADDR=10.9.0.1" },
                 { .prints = "[4] RANK=4|MASTER_ADDR=10.9.0.1" } })
 
-/* Two of them behind it do not reach each other: why not, before what follows from it. */
+/* Two of them inside the router do not reach each other: the reason comes before the consequences. */
 SCENE(networks, nat_between_ranks_is_named, .hosts = 3, NAT, .program = "member sum barrier:end",
       .says = "but connects to the store from 10.9.0.254|ADDRESS_TRANSLATED|cannot connect to rank|at "
               "10.8.1.2|PORTS_CLOSED",

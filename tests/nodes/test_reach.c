@@ -4,7 +4,7 @@
 
 TestSuite(reach, .timeout = 120);
 
-/* A verdict that stands is told in full after 8 s. */
+/* A finding that stays is printed in full after 8 s. */
 #define SHORT "--timeout=13 "
 
 #define MISSING "node 1 has not joined|NODE_MISSING"
@@ -134,7 +134,7 @@ SCENE(reach, a_name_that_comes_late, .cases = "F17", .elastic = true,
           { .options = "--node_rank=0", .says = "node rank 1 is missing", .prints = "[1] up" },
           { .options = "--node_rank=1", .says = "node1 cannot resolve 'master-0'", .prints = "[3] up" } })
 
-/* A server of one line; it shows nothing of ours. */
+/* A server of one line; its answer has no trace of ddprun. */
 static void listen_with(struct play *play, const char *python)
 {
     const char *argv[] = { "/usr/bin/python3", "-c", python, NULL };
@@ -197,7 +197,7 @@ SCENE(reach, an_address_that_nobody_has, .cases = "F25", .elastic = true,
                   .says = "10.9.0.77|HOST_SILENT",
                   .ends = "gives up|--timeout" } })
 
-/* Each host has a store of its own, and becomes a job of world size 1. */
+/* Each host has its own store, and becomes a job of world size 1. */
 SCENE(reach, a_loopback_endpoint, .elastic = true,
       .options = "--nnodes=1:2 --rdzv_backend=c10d --rdzv_endpoint=localhost:29500 "
                  "--rdzv_conf=last_call_timeout=1",

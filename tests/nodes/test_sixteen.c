@@ -12,7 +12,7 @@ TestSuite(sixteen, .timeout = 240);
 
 enum { BITS_MAX = 64, TRAINING_MS = 90000 };
 
-/* Each test has a place of its own on the disk that all hosts see. 240 samples in a step are shared out evenly among
+/* Each test has its own directory on the disk that all hosts see. 240 samples in a step divide evenly among
  * sixteen and among fifteen. */
 #define TRAIN(test) TRAIN_DATA(test) "--global_batch=240 "
 #define BITS        "parameters "

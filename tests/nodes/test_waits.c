@@ -35,7 +35,7 @@ MISSING_RANK(waits, a_rank_that_is_stopped, .cases = "stopped", "stop",
 MISSING_RANK(waits, a_rank_that_computes, .cases = "burns_cpu", "spin", "rank 3|computes|node1|RANK_BUSY")
 MISSING_RANK(waits, a_rank_that_sleeps, .cases = NULL, "forever", "rank 3|node1|has not arrived|RANK_MISSING")
 
-/* Nobody asks; it is told all the same, on every node, long before the barrier's time is up. */
+/* Without a request, every node reports it, long before the barrier's time is up. */
 SCENE(waits, a_barrier_that_hangs_is_told_unasked, .cases = "elsewhere_key",
       .program = "member say:up only:3 key:answer all barrier:epoch-1",
       .says = "3 ranks wait in barrier 'epoch-1'|rank 3: connected (node1, pid |waits for key '/answer'|"
@@ -49,7 +49,8 @@ SCENE(waits, a_rank_that_has_exited, .cases = "F36 exited",
               "[RANK_EXITED_EARLY]",
       .within_ms = EXITS, .node = { { .exit = ENDED }, { .exit = ENDED } })
 
-/* The same in a collective, where nobody asks the store: its words come with the end of the round. */
+/* The same in a collective, which does not use the store: the store's finding comes with the end of the
+ * round. */
 SCENE(waits, a_rank_that_has_left_a_collective, .cases = "F36",
       .program = "member say:up only:3 exit:0 all sum",
       .says = "rank 3 (node1, pid |exited with code 0 while rank |waited for it in a collective  "
@@ -59,7 +60,7 @@ SCENE(waits, a_rank_that_has_left_a_collective, .cases = "F36",
 /* Also where it happened. */
 #define FAILED "rank 3 on node1 (node 1, pid |exit 9; stopping the workers here  [WORKER_FAILED]"
 
-/* Who died by himself is named first, and those that fail by his death are no causes. */
+/* A rank that died by itself is named first, and ranks that fail because of it are no causes. */
 SCENE(waits, followers_are_no_causes, .cases = "F05 F44",
       .program = "member say:up only:3 sleep:500 err:bang exit:9 all barrier:epoch-1 sum",
       .says = "rank 3 on node1 failed first: exit 9|bang|because of rank 3 on node1", .within_ms = EXITS,
@@ -87,7 +88,7 @@ SCENE(waits, only_the_stores_port_is_open, .cases = "F34", .program = "member su
               "rank|at 10.9.0.|DDP_PORT_RANGE",
       .node = { { .exit = ENDED }, { .exit = ENDED } })
 
-/* The node with the low limit is named, to everybody who asks. */
+/* The node with the low limit is named in every answer. */
 static void lower_limits(struct play *play)
 {
     cr_assert(host_sh(&play->net->host[1],
@@ -110,7 +111,7 @@ SCENE(waits, low_limits_of_one_node, .cases = "F52 F53", .hosts = 3, .before = l
                 { .ddprun = "/run/ddprun", .exit = 143, .says = "missing" },
                 { .by_hand = true } })
 
-/* A stranger at the store's port harms nobody, and is found. */
+/* A stranger at the store's port does no harm, and is found. */
 static void knock(struct play *play)
 {
     cr_assert(host_sh(&play->net->host[1],

@@ -1,4 +1,4 @@
-/* launched.h -- which worker am I, whoever has launched me: ddprun, Hydra, Open MPI or srun. */
+/* launched.h -- this worker's rank under every launcher: ddprun, Hydra, Open MPI or srun. */
 #ifndef TESTS_PROG_LAUNCHED_H
 #define TESTS_PROG_LAUNCHED_H
 

@@ -21,7 +21,7 @@ static bool begins(const char *line, const char *marker)
     return strncmp(line, marker, strlen(marker)) == 0;
 }
 
-/* The table in place of what the page has; the marker behind it is printed. */
+/* Print the new table in place of the page's, then its end marker. */
 static bool replace(FILE *in, size_t which)
 {
     char line[4096];

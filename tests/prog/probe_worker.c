@@ -1,4 +1,4 @@
-/* probe_worker.c -- a worker that ends the way it is told, to see what its launcher makes of it.
+/* probe_worker.c -- a worker that ends as its arguments say, to test its launcher's reaction.
  *
  *     probe_worker RANK:VERB:VALUE:MS...
  *

@@ -1,6 +1,6 @@
-/* rank0_store.c -- what a PyTorch without libuv does of its store, for e2e tests: it refuses the launcher's, and where it is told
- * so rank 0 listens at MASTER_PORT and the others connect to it. Started as a Python interpreter would be; arguments are not
- * looked at.
+/* rank0_store.c -- the store of a PyTorch without libuv, for e2e tests: it refuses the launcher's, and on
+ * request rank 0 listens at MASTER_PORT and the others connect to it. Started as a Python interpreter would
+ * be; arguments are not looked at.
  *
  *     FAIL_ONCE=1    rank 1 fails in the first attempt, when all have met */
 #include <netdb.h>

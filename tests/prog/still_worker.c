@@ -1,9 +1,9 @@
 /* still_worker.c -- a worker of libddp that makes steps, until one rank does not any more.
  *
- *     still_worker stop 1      after step 3 rank 1 stops itself (SIGSTOP), and goes on when somebody lets it
- *     still_worker loop 1      ... computes for ever, outside of any call
+ *     still_worker stop 1      after step 3 rank 1 stops itself (SIGSTOP), and continues at SIGCONT
+ *     still_worker loop 1      ... computes without end, outside of any call
  *     still_worker die 1       ... is killed
- *     still_worker go 0        nobody does anything; ends after step 3 */
+ *     still_worker go 0        no fault; ends after step 3 */
 #include "ddp/ddp.h"
 
 #include <signal.h>

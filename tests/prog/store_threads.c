@@ -1,5 +1,5 @@
 /* store_threads.c -- HOST PORT: one handle of the store client, used by several threads at once while others
- * have handles of their own. Exits 0 when nothing was lost. A plain program, so that it can run under
+ * have separate handles. Exits 0 when nothing was lost. A plain program, so that it can run under
  * ThreadSanitizer. */
 #include "ddp/store.h"
 
@@ -38,7 +38,7 @@ static void *add(void *store)
     return NULL;
 }
 
-/* Wakes the main thread out of its wait, by a connection of its own. */
+/* Wake the main thread from its wait, through a separate connection. */
 static void *announce(void *place)
 {
     struct ddp_err err;

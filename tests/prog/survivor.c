@@ -68,7 +68,7 @@ static void be_forking(void)
     be_plain();
 }
 
-/* What a daemon does to get rid of its parent, and of the launcher's process group and session. */
+/* Detach from the parent, and from the launcher's process group and session, as a daemon does. */
 static void start_daemon(void)
 {
     if (fork() != 0)
@@ -181,7 +181,7 @@ static void on_any_signal(int sig)
         _exit(FAILED);
 }
 
-/* The other job on the machine: says so when any signal comes that can be caught. */
+/* The other job on the machine: prints a line at every signal that can be caught. */
 static void be_bystander(void)
 {
     for (int sig = 1; sig < NSIG; sig++)

@@ -1,8 +1,9 @@
-/* torn_writer.c -- a worker that writes its lines in three pieces, to see whether a launcher keeps them whole.
+/* torn_writer.c -- a worker that writes its lines in three pieces, to see whether a launcher keeps them
+ * whole.
  *
  *     torn_writer LINES
  *
- * Line i of rank r is "<r:iiiiii:" + 150 x + 150 y + ">\n", each part by a write() of its own. */
+ * Line i of rank r is "<r:iiiiii:" + 150 x + 150 y + ">\n", each part in a separate write(). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

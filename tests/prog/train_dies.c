@@ -1,12 +1,12 @@
-/* train_dies.c -- the program train, which is killed at a moment of the test's choice. For tests only: libddp's calls are
- * wrapped (see the Makefile), train itself knows nothing of it.
+/* train_dies.c -- the program train, which is killed at a moment of the test's choice. For tests only:
+ * libddp's calls are wrapped (see the Makefile), train itself is unchanged.
  *
  *     DIE=WHERE:RANK:N     WHERE   before   rank RANK, before it meets others in step N
  *                                  in       waiting in that step's all-reduce, which the last rank comes to only afterwards
- *                                  after    behind it
+ *                                  after    after it
  *                                  saving   when the writer of the N-th checkpoint has its first file on the way to the disk
  *                                  naming   when all is written and it is about to get its name
- *                                  flipping does not die: a bit of its averaged gradient is another behind step N
+ *                                  flipping does not die: a bit of its averaged gradient changes after step N
  *     DIE_FILE=PATH        is made a moment before
  *
  * Only in the first attempt of a job. */

@@ -66,8 +66,8 @@ static size_t parse(const char *text, unsigned numbers[CALLS_MAX])
     return n;
 }
 
-/* Load the architecture: another one's numbers mean other calls, let them pass. Load the number; for each
- * of ours: equal -> ENOSYS. */
+/* Load the architecture: another one's numbers mean other calls, so let them pass. Load the number; compare
+ * it with each of the list: equal -> ENOSYS. */
 static bool install(const unsigned numbers[], size_t n)
 {
     struct sock_filter code[5 + 2 * CALLS_MAX];
@@ -142,7 +142,7 @@ static bool install_supervised(void)
     const pid_t program_pid = getpid();
     const pid_t middle = fork();
     if (middle == 0) {
-        if (fork() != 0) /* nobody's child, so that the program has none it does not know */
+        if (fork() != 0) /* an orphan, so that the program has no unknown child */
             _exit(0);
         close(down[1]);
         close(up[0]);

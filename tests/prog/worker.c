@@ -146,7 +146,7 @@ static void do_forever(const char *unused)
         pause();
 }
 
-/* Keep a FIFO open for writing. Whoever reads it sees its end when the last process that has it is gone. */
+/* Keep a FIFO open for writing. A reader sees its end when the last process that holds it is gone. */
 static void do_hold(const char *fifo)
 {
     if (open(fifo, O_WRONLY) < 0)
@@ -159,7 +159,7 @@ static void do_child(const char *unused)
         do_forever(unused);
 }
 
-/* What a daemon does to get rid of its parent: fork, a session of its own, fork again. */
+/* Become a daemon: fork, a new session, fork again. */
 static void do_daemon(const char *unused)
 {
     if (fork() != 0)

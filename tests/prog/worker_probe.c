@@ -1,9 +1,8 @@
-/* worker_probe.c -- a worker for tests that need a program of its own: `worker_probe COMMAND
- * [ARGUMENT...]`.
+/* worker_probe.c -- a worker for tests that need a separate program: `worker_probe COMMAND [ARGUMENT...]`.
  *
- * Started by ddprun, by torchrun or by hand; prints one line, "rank R: ...", and exits with 0, or with 3
- * when libddp has returned an error, whose words it prints. It is a plain program, so it also runs under
- * the thread sanitizer and the leak sanitizer. */
+ * Started by ddprun, by torchrun or by hand; prints one line, "rank R: ...", and exits with 0, or with 3 when
+ * libddp has returned an error, whose words it prints. It is a plain program, so it also runs under the
+ * thread sanitizer and the leak sanitizer. */
 #include "ddp/ddp.h"
 
 #include <signal.h>

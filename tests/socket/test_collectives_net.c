@@ -1,6 +1,6 @@
-/* Collectives between hosts: this machine plays several (DDP_TEST_HOST), joined over loopback. Exact values as on one
- * host, the same bits as on one host, and what happens when a rank of another host dies, hangs, or does something else,
- * or when somebody comes who does not belong to the job. */
+/* Collectives between hosts: this machine plays several (DDP_TEST_HOST), joined over loopback. Exact values
+ * as on one host, the same bits as on one host, and what happens when a rank of another host dies, hangs, or
+ * does something else, or when a stranger connects. */
 #include "job.h"
 #include "ranks.h"
 

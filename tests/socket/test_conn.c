@@ -148,7 +148,7 @@ Test(conn, held_and_copied_replies_arrive_in_order)
     cr_expect_eq(host.queued_bytes, 0);
 }
 
-/* The kernel's counter of connections that nobody accepted in time. */
+/* The kernel's counter of connections that were not accepted in time. */
 
 enum { QUEUE = 2, CLIENTS = 8 };
 

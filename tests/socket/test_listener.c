@@ -28,7 +28,7 @@ static void *rival_main(void *arg)
     return NULL;
 }
 
-/* The port is free again behind it. Returns how many have got it. */
+/* Let all rivals bind at once, then free the port. Return how many got it. */
 static int race(struct rival rivals[RIVALS])
 {
     pthread_barrier_t start;

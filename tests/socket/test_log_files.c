@@ -1,4 +1,4 @@
-/* Log files on disk: never over another, parts of a rotated one add up to what was written. */
+/* Log files on disk: never over another; the parts of a rotated one add up to the output. */
 #include "base/log.h"
 #include "cli/cli.h"
 #include "job.h"
@@ -147,7 +147,7 @@ Test(log_file, the_newest_parts_are_kept)
     free(kept);
 }
 
-/* Somebody's file is in the way of the next part: that number is left out, and the file is as it was. */
+/* A foreign file has the name of the next part: that number is skipped, and the file is unchanged. */
 Test(log_file, a_part_never_takes_the_name_of_another_file)
 {
     struct writer_target t = open_log(1024, 0);
@@ -233,7 +233,7 @@ static void expect_refused(void)
     cr_expect_not_null(strstr(err.msg, "File exists"), "%s", err.msg);
 }
 
-/* Whoever made it may own it, and what lies in it. */
+/* Its maker may own it and its content. */
 Test(logdir, one_that_is_there_is_refused)
 {
     char latest[300];
@@ -289,7 +289,7 @@ Test(logdir, a_file_is_never_written_over_nor_through_a_link)
     cr_expect_lt(logdir_create(file, LOGDIR_PRIVATE, &err), 0, "it was there");
 }
 
-/* Lines into a file by a thread of their own: whole, in order, and what happens when the file takes none. */
+/* Lines into a file by a separate thread: whole, in order, and with a file that accepts none. */
 
 TestSuite(line_file, .timeout = 120);
 
@@ -351,8 +351,10 @@ Test(line_file, does_not_wait_for_the_reader_of_a_pipe)
     job_dir_remove(dir);
 }
 
-/* Who reads nothing costs lines, not time: all that fits is queued, the rest is counted, and the end does not hang. */
-/* A file whose thread hangs is that thread's, and ends with the process. What can be reached from here is no leak. */
+/* A reader that reads nothing costs lines, not time: all that fits is queued, the rest is counted, and the
+ * end does not hang. */
+/* A file whose thread hangs belongs to that thread, and ends with the process. Reachable memory is no
+ * leak. */
 struct line_file *left_to_its_thread;
 
 Test(line_file, a_reader_that_reads_nothing_holds_nobody_up)

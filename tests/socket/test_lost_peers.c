@@ -413,7 +413,7 @@ Test(vouch_node, an_open_connection_has_an_owner)
     vouch_free(&v);
 }
 
-/* A connection of ours whose other end the server has, held by nobody but the new worker. */
+/* A connection of this test to the server, owned by the new worker only. */
 static struct vouch_process worker_of(int rank, bool deep, struct ends *e)
 {
     int fd = peer_connect_c(served_port());
@@ -456,7 +456,7 @@ Test(vouch_node, the_worker_that_holds_it_is_found)
     vouch_free(&v);
 }
 
-/* "bash train.sh" and what it starts; a session of its own hides nobody. */
+/* "bash train.sh" and its children; a separate session hides none of them. */
 Test(vouch_node, a_grandchild_s_connection_is_its_worker_s)
 {
     struct ends e;

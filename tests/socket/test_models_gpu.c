@@ -98,8 +98,8 @@ Test(models_gpu, seqnet_in_fp32, .timeout = 120)
     compare("seqnet", PRECISION_FP32, 2e-5, 2e-5);
 }
 
-/* Twenty layers, behind each of which a value that is nearly 0 may come to lie on the other side of it: one that does is a hundredth of
- * a gradient. Weights that are rounded to fp16 move some by 13 %, on the CPU, too. */
+/* Twenty layers, after each of which a value near 0 may change its sign: one that does is a hundredth of a
+ * gradient. Weights that are rounded to fp16 move some by 13 %, on the CPU, too. */
 Test(models_gpu, resnet20_in_fp32, .timeout = 120)
 {
     compare("resnet20", PRECISION_FP32, 1e-5, 0.1);

@@ -174,8 +174,8 @@ Test(proc, a_look_at_a_file_tells_what_it_is)
     cr_expect_str_eq(look.interpreter, "");
 }
 
-/* A shell whose children are a plain one, one in its own session, and one whose parents are gone. All are there when it
- * says so. */
+/* A shell whose children are a plain one, one in its own session, and one whose parents are gone. Its line of
+ * output shows that all are there. */
 static void start_family(void)
 {
     int error, ends[2];

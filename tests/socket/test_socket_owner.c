@@ -165,7 +165,7 @@ Test(socket_owner, closed_sockets_have_none)
     }
 }
 
-/* What the lookup finds there is a listener, which is not the connection. */
+/* The lookup finds a listener, which is not the connection. */
 Test(socket_owner, a_listener_is_no_connection)
 {
     struct socket_owners o = { 0 };

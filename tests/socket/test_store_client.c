@@ -49,7 +49,7 @@ static void expect_value(ddp_store *store, const char *key, const char *expected
     size_t len;
     cr_assert_eq(ddp_store_get(store, key, 1000, &value, &len, &err), DDP_OK, "%s", err.msg);
     cr_assert_eq(len, strlen(expected));
-    cr_assert_str_eq(value, expected); /* the NUL behind the value is promised */
+    cr_assert_str_eq(value, expected); /* the header promises the NUL after the value */
     free(value);
 }
 
@@ -299,7 +299,7 @@ Test(store_client, a_lost_store_closes_the_handle_and_kills_nobody)
     ddp_store_close(store);
 }
 
-/* What the client says to stores of each make, byte by byte, and what it makes of peers that are none. */
+/* The client's bytes for each kind of store, and its errors for peers that are no store. */
 
 #define GREETING    "< 00 cef7853c 0d ?? ?? ?? ?? "
 #define WELCOME     GREETING "> @ "
@@ -351,8 +351,8 @@ Test(store_dialects, a_new_store_answers_the_ping)
     done(store);
 }
 
-/* torch 2.2 to 2.4: PING is unknown and ends the connection. The question that they do answer deletes a key
- * that nobody has; its length, 4096, stands behind the opcode. */
+/* torch 2.2 to 2.4: PING is unknown and ends the connection. The request that they answer deletes a key that
+ * does not exist; its length, 4096, follows the opcode. */
 Test(store_dialects, a_store_without_ping_is_greeted_again)
 {
     char script[128 + 3 * 4096] = "< 00 cef7853c 08 0010000000000000 2f ";
@@ -389,7 +389,7 @@ Test(store_dialects, an_old_store_is_spoken_to_in_the_old_numbers)
     done(store);
 }
 
-/* An old store cannot be told that a wait was given up, and might answer it later: the connection is left. */
+/* No request cancels a wait in an old store, which might answer it later: the connection is closed. */
 Test(store_dialects, a_wait_given_up_in_the_old_dialect_costs_a_connection)
 {
     PLAY("< 00 hangup", "< 00 hangup", OLD_WELCOME "< 05 0100000000000000 0200000000000000 2f61",

@@ -178,7 +178,7 @@ static void close_all(void)
 
 TestSuite(store_link, .timeout = 120);
 
-/* What the store says of a rank to an operator: its "state". */
+/* Return whether the store shows a rank in that "state". */
 static bool state_is(int rank, const char *state)
 {
     struct ddp_err err;
@@ -216,7 +216,7 @@ Test(store_link, the_job_is_told_and_then_its_workers, .init = start_server, .fi
     cr_expect_eq(ready, 1);
 }
 
-/* What is asked for before the connection stands is not forgotten. */
+/* Messages from before the connection are sent later. */
 Test(store_link, early_words_go_out_later, .init = start_server, .fini = close_all)
 {
     plan.meeting.nnodes_min = plan.meeting.nnodes_max = 2;

@@ -25,7 +25,7 @@ void cage_enter(const struct cage *c);
 /* How many processes the kernel has killed for want of memory. */
 int cage_oom_kills(const struct cage *c);
 
-/* Everybody in it must be gone. */
+/* All processes in it must be gone. */
 void cage_close(struct cage *c);
 
 #endif

@@ -1,14 +1,14 @@
-/* launches.c -- ten thousand launches of workers that exit at once: does one of them hang, leave a zombie
- * or a descriptor?
+/* launches.c -- ten thousand launches of workers that exit at once: does one of them hang, leave a zombie or
+ * a descriptor?
  *
  *     launches [--launches=N] [--seed=N] DDPRUN
  *
- * Each launch has 1 to 256 workers (/bin/true), more often few than many. It is run below this process,
- * which adopts orphans: whoever ends here and is not the launcher was left behind. One launch in two is
- * traced (ptrace): guardian and agent are halted in their last moment, when all that they hold is still
- * there, and the kernel's lists of their descriptors and children are read. Neither can hide anything by
- * then, or know that it is looked at. What a launch of one worker holds in that moment is the measure; more
- * of it after many workers is a leak.
+ * Each launch has 1 to 256 workers (/bin/true), more often few than many. It is run below this process, which
+ * adopts orphans: every process that ends here and is not the launcher was left. One launch in two is traced
+ * (ptrace): guardian and agent are halted in their last moment, when all that they hold is still there, and
+ * the kernel's lists of their descriptors and children are read. Neither can hide anything by then, or know
+ * that it is looked at. The state of a launch of one worker is the measure; more after many workers is a
+ * leak.
  *
  * Exit status 0: none of that; 1: something; 77: tracing is forbidden here. */
 #include "procstat.h"
@@ -38,7 +38,7 @@ enum {
     EXIT_USAGE_ERROR = 2
 };
 
-/* What was seen of guardian and agent at their end. */
+/* State of guardian and agent at their end. */
 struct last_moment {
     int processes; /* how many of the two */
     int fds, children;
@@ -120,7 +120,8 @@ static void go_on(struct launch *l, pid_t pid, int status)
     ptrace(PTRACE_CONT, pid, NULL, event != 0 ? 0L : (long)sig);
 }
 
-/* A tracer hears of the agent's end before the guardian does; whoever ends behind the guardian was left. */
+/* A tracer detects the agent's end before the guardian does; a process that ends after the guardian was
+ * left. */
 static void note_end(struct launch *l, pid_t pid, int status)
 {
     if (pid != l->pid) {
@@ -131,7 +132,7 @@ static void note_end(struct launch *l, pid_t pid, int status)
     l->status = status;
 }
 
-/* False when nobody is left. */
+/* Return false when no process is left. */
 static bool take_events(struct launch *l)
 {
     int status;

@@ -63,7 +63,7 @@ bool live_until_nobody(struct live *l, uint64_t until_us)
     return true;
 }
 
-/* The launcher's end of what it prints to; our own end is in l->out. */
+/* The launcher's end of its output; the test's end is in l->out. */
 static int open_output(struct live *l)
 {
     int ends[2];

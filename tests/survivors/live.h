@@ -18,7 +18,7 @@ struct live {
     int status;
     int out;              /* what it prints: a pipe, or the master of its terminal; -1 = closed */
     int ready;            /* workers that have said so */
-    char text[LIVE_TEXT]; /* the last of what it printed */
+    char text[LIVE_TEXT]; /* the end of its output */
     size_t len;
 };
 
@@ -31,7 +31,7 @@ bool live_step(struct live *l, uint64_t until_us);
 /* Let that much time pass, or less when the launcher ends. */
 void live_wait(struct live *l, uint64_t us);
 
-/* False when somebody is left at `until_us`. */
+/* Return false if a process is left at `until_us`. */
 bool live_until_nobody(struct live *l, uint64_t until_us);
 
 /* Close our end of its output: for one with a terminal, that is the hang-up. */

@@ -2,10 +2,10 @@
  *
  *     reuse [--jobs=N] DDPRUN WORKER
  *
- * In a PID namespace of its own with 400 numbers, jobs of forking workers are started and stopped or
- * killed, while strangers are born and die beside them by the thousand: a number that ddprun has read a
- * moment ago soon belongs to one of them. A stranger ends by itself with 0. One that gets any signal ends
- * otherwise, and its parent counts it.
+ * In a new PID namespace with 400 numbers, jobs of forking workers are started and stopped or killed, while
+ * strangers are born and die beside them by the thousand: a number that ddprun has read a moment ago soon
+ * belongs to one of them. A stranger ends by itself with 0. One that gets any signal ends otherwise, and its
+ * parent counts it.
  *
  * Exit status 0: none was hit; 1: one was; 77: there is no such namespace to be had (root and Linux 6.14:
  * before, the limit is one for the whole machine, which is not ours to change). */
@@ -107,8 +107,8 @@ static void pause_ms(int ms)
     nanosleep(&(struct timespec){ .tv_nsec = ms * 1000000L }, NULL);
 }
 
-/* Ctrl-Z and its end go to everybody in the tree, also to the children of children, whose numbers are not
- * held by anybody. So do both endings: with TERM the agent's, with KILL the agent's when the lifeline ends. */
+/* Ctrl-Z and its end go to all in the tree, also to the children of children, whose numbers no pidfd holds.
+ * So do both endings: with TERM the agent's, with KILL the agent's when the lifeline ends. */
 static void run_job(const char *ddprun, const char *worker, int i)
 {
     static const char *const kinds[] = { "churn", "forks", "churn", "daemon" };
@@ -147,7 +147,7 @@ static bool set_pid_max(void)
     return ok;
 }
 
-/* Process 1 of the namespace; with its end everybody in it is gone. */
+/* Process 1 of the namespace; with its end all in it are gone. */
 static int run_inside(const char *ddprun, const char *worker, int jobs)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -4,11 +4,11 @@
  *               [--without=CALL,CALL] DDPRUN WORKER
  *
  * Prints a table for each launcher: trials, survivors, the worst time; then what went wrong, one line for
- * each, with the arguments that repeat it. Exit status 0: nobody survived, nothing else was touched. 1:
- * somebody did. 77: nothing could be tried here.
+ * each, with the arguments that repeat it. Exit status 0: no process survived, nothing else was touched. 1:
+ * one did. 77: nothing could be tried here.
  *
- * Trials run side by side, each below a process of its own (tree.h); beside them runs the second job (bystander.h). The
- * results lie in memory shared with the trials. */
+ * Trials run side by side, each below its own process (tree.h); beside them runs the second job
+ * (bystander.h). The results lie in memory shared with the trials. */
 #include "bystander.h"
 #include "cage.h"
 #include "table.h"
@@ -139,8 +139,8 @@ static bool parse(struct options *o, int argc, char **argv)
 
 /* --- the trials --------------------------------------------------------------------------------------------- */
 
-/* What cannot be asked of a launcher: the others have one process that we could name, not two; and a limit
- * of memory needs rights. */
+/* Return whether the launcher supports the fault: the others have one process that we could name, not two;
+ * and a limit of memory needs rights. */
 static bool applies(enum launcher by, enum fault fault)
 {
     if (by >= BY_PEERS && (fault == FAULT_AGENT || fault == FAULT_BOTH))
@@ -166,8 +166,8 @@ static void add_trials(struct series *s, enum launcher by, const char *record_di
                                                             .record_dir = record_dir };
 }
 
-/* Rounds outside, so that an interrupted series has tried everything alike. Chains come last, one trial at
- * a time: they take the whole machine, and what is measured is one job, not a crowd of them. */
+/* Rounds outside, so that an interrupted series has tried everything alike. Chains come last, one trial at a
+ * time: they take the whole machine, and the measure is for one job. */
 static bool make_trials(struct series *s, enum launcher by, const char *record_dir)
 {
     const struct options *o = s->o;
@@ -246,7 +246,7 @@ static void take_turn(int how)
         flock(self, how);
 }
 
-/* Returns the number of things that went wrong, -1 when this launcher cannot be had here. */
+/* Return the number of faults found, or -1 if this launcher is missing. */
 static int run_launcher(const struct options *o, enum launcher by, const char *record_dir)
 {
     char why[1024];
@@ -330,7 +330,7 @@ int main(int argc, char **argv)
             continue;
         int n = run_launcher(&o, (enum launcher)by, record_dir);
         tried += n >= 0;
-        /* What the others leave behind is their affair. */
+        /* Survivors of the other launchers are no failure here. */
         bad += n > 0 && by < BY_PEERS;
     }
     start_once_more(&o, record_dir);

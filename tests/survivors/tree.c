@@ -1,7 +1,7 @@
 /* tree.c -- see tree.h.
  *
- * Killing signals own children only: they cannot be anybody else, as nobody but us can wait for them. Whoever is deeper
- * becomes our child when his parent is dead, and the next round has him. */
+ * Killing signals own children only: their numbers cannot be reused, because only this process waits for
+ * them. A deeper process becomes a child when its parent is dead, and the next round signals it. */
 #include "tree.h"
 
 #include "procstat.h"
@@ -34,7 +34,7 @@ static int events = -1;
 bool tree_open(void)
 {
     sigset_t child;
-    signal(SIGCHLD, SIG_DFL); /* who inherits it ignored has nobody to wait for */
+    signal(SIGCHLD, SIG_DFL); /* a process that inherits it ignored cannot wait for children */
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
     sigprocmask(SIG_BLOCK, &child, NULL);

@@ -1,11 +1,11 @@
 /* trial.c -- see trial.h.
  *
  * start the job -> wait for a moment that the seed has chosen (while it starts, or when all workers are
- * there) -> the fault -> wait until wait() says that nobody is left, or the time is over -> count, kill
+ * there) -> the fault -> wait until wait() reports that no child is left, or the time is over -> count, kill
  * what is left, report.
  *
- * When both processes of ddprun were killed, what they could not reach is the next start's to find: a job of one worker
- * is run, and the time counts from its start. */
+ * When both processes of ddprun were killed, what they could not reach is the next start's to find: a job of
+ * one worker is run, and the time counts from its start. */
 #include "trial.h"
 
 #include "live.h"
@@ -59,7 +59,7 @@ __attribute__((format(printf, 2, 3))) static void add_words(struct run *x, const
     va_end(args);
 }
 
-/* How the launcher is, and the last of what it printed, on one line. */
+/* Print the launcher's state and the end of its output, on one line. */
 static void add_launcher(struct run *x)
 {
     enum { SHOWN = 300 };
@@ -99,8 +99,8 @@ static bool start_workers(struct run *x)
         (const char *const[]){ x->live.t->worker, kinds[x->live.t->kind], hog_rank, delay, NULL });
 }
 
-/* The agent is the guardian's child with a session of its own; before it there may be others, which try
- * what the kernel can. It is not ours, so it is opened, and looked for again before anything is sent. */
+/* The agent is the guardian's child with its own session; before it there may be others, which test the
+ * kernel's features. It is no child of this process, so open it, and find it again before a signal. */
 static int open_agent(struct run *x)
 {
     const uint64_t until = clock_us() + READY_MS * 1000;

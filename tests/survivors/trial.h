@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What the workers are (tests/prog/survivor.c knows the same names). */
+/* The kinds of workers (tests/prog/survivor.c has the same names). */
 #define KINDS(X)                                             \
     X(PLAIN, "plain", "plain")                               \
     X(FORKS, "forks", "forks children")                      \
@@ -16,7 +16,7 @@
     X(LOADER, "loader", "loader holds stdout, parent ended") \
     X(CHAINS, "chains", "64 fork-and-setsid chains")
 
-/* What happens to the job. */
+/* The fault of a trial. */
 #define FAULTS(X)                                      \
     X(TERM, "term", "SIGTERM to the launcher")         \
     X(GUARDIAN, "guardian", "SIGKILL of the guardian") \
@@ -25,7 +25,7 @@
     X(HANGUP, "hangup", "terminal closed")             \
     X(OOM, "oom", "OOM kill of a worker")
 
-/* Who starts it. The layers of ddprun count as launchers of their own. */
+/* The launcher. Each layer of ddprun counts as one. */
 #define LAUNCHERS(X)                                  \
     X(PLAIN, "plain", "ddprun --contain=plain")       \
     X(CGROUP, "cgroup", "ddprun --contain=cgroup")    \
@@ -74,7 +74,7 @@ struct trial_result {
     char words[TRIAL_WORDS]; /* what was left, or why there was no fault; lines */
 };
 
-/* In a process of its own, which adopts everything that the job leaves. */
+/* Run in a new process, which adopts everything that the job leaves. */
 void trial_run(const struct trial *t, struct trial_result *r);
 
 /* Arguments for `by` to start `workers` workers with `args`, in `argv` of at least LAUNCHER_ARGS. The

@@ -216,7 +216,7 @@ Test(agent, an_end_is_a_consequence_when_our_signal_came_first_however_soon)
     }
 }
 
-/* Killed by the memory killer, say, between our SIGTERM and its end: that is never told as our doing. */
+/* Killed by the OOM killer, say, between SIGTERM and its end: that never counts as ddprun's kill. */
 Test(agent, a_sigkill_before_ours_is_somebody_elses)
 {
     struct agent *a = agent_new(&(struct agent_options){ .nproc = 3, .grace_ms = GRACE_MS });
@@ -237,8 +237,8 @@ Test(agent, a_sigkill_before_ours_is_somebody_elses)
 
 /* --- --exit-code ---------------------------------------------------------------------------------------- */
 
-/* Three workers that end in this order, 10 ms apart; the fourth column is what worker 2 does when it is told to
- * stop. `x` is an exit code, `s` a signal, `v` and `w` those of one whose last words are that its peer is gone. */
+/* Three workers that end in this order, 10 ms apart; the fourth column is worker 2's reaction to a stop. `x`
+ * is an exit code, `s` a signal, `v` and `w` those of a worker that reports a lost peer. */
 struct end {
     int code, signal, error;
     bool lost_peer;
@@ -318,7 +318,7 @@ static const struct exit_case {
 #undef e
 #undef runs
 
-/* All before a signal of ours is sent, so that none of the failures can be taken for the answer to it. */
+/* Play all ends before the stop signal is sent, so that no failure can be a reaction to it. */
 static void play(struct agent *a, const struct exit_case *c)
 {
     at(a, 0, AGENT_START, 0, 0);
@@ -340,7 +340,7 @@ static void play(struct agent *a, const struct exit_case *c)
         at(a, 20, AGENT_STOP, 0, c->stop);
     if (agent_state(a) == AGENT_SETTLING)
         at(a, agent_deadline(a), AGENT_TICK, 0, 0);
-    for (int r = 0; r < 3; r++) { /* who still runs dies of what we send */
+    for (int r = 0; r < 3; r++) { /* workers that still run die of the stop signal */
         struct agent_event e = { .type = AGENT_EXITED, .now_ms = 2000, .local_rank = r };
         e.signal = c->stop != 0 ? c->stop : SIGTERM;
         if (agent_worker(a, r)->verdict == WORKER_ALIVE)
@@ -395,7 +395,8 @@ Test(agent, a_stop_that_every_worker_answers_with_0_is_a_success_where_the_user_
     cr_expect_eq(code_of_stop(EXIT_POLICY_MAX, 0, 0), 128 + SIGTERM);
 }
 
-/* Under every policy: a script that goes on should know that this host has a process that nobody can end. */
+/* Under every policy: a script that continues should know that this host has a process that cannot be
+ * killed. */
 Test(agent, what_cannot_be_killed_has_an_exit_code_of_its_own)
 {
     for (int policy = 0; policy < 3; policy++) {

@@ -1,4 +1,4 @@
-/* The command line: its rules, the environment below it, what is said when it is wrong, and what is printed. */
+/* The command line: its rules, the environment below it, the errors, and the printed texts. */
 #include "cli_case.h"
 #include "cli/cli_table.h"
 
@@ -153,7 +153,7 @@ Test(cli, stream_maps_name_any_rank)
     }
 }
 
-/* --- what is said --------------------------------------------------------------------------------------- */
+/* --- errors --------------------------------------------------------------------------------------- */
 
 Test(cli, errors_name_option_value_and_what_would_be_right)
 {

@@ -1,4 +1,4 @@
-/* What only torchrun's users know: their options, and the defaults of a ddprun that is called torchrun. */
+/* torchrun's own options, and the defaults of a ddprun that is called torchrun. */
 #include "command_line.h"
 #include "plan/plan.h"
 

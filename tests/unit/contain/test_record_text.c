@@ -93,7 +93,7 @@ Test(record_text, a_cookie_that_is_none)
     refused("cookie " COOKIE, "cookie " COOKIE "00");
 }
 
-/* All in the group are killed: it must be one of ours, and this job's. */
+/* All in the group are killed: it must be ddprun's, and this job's. */
 Test(record_text, a_group_that_is_not_this_jobs)
 {
     refused("/sys/fs/cgroup/a b/ddprun-lr_3e-4-6ab27456", "/");

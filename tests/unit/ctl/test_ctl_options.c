@@ -1,4 +1,4 @@
-/* The command line of ddpctl, and the requests that come of it. */
+/* The command line of ddpctl, and its requests. */
 #include "ctl/options.h"
 
 #include <criterion/criterion.h>

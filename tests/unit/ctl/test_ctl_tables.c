@@ -1,4 +1,4 @@
-/* What ddpctl makes of a store's answers, character by character. */
+/* ddpctl's tables for the store's answers, character by character. */
 #include "ctl/tables.h"
 
 #include <criterion/criterion.h>

@@ -1,4 +1,4 @@
-/* Flight records side by side: one case each, and what is to be found in it. */
+/* Flight records side by side: one case each, and the expected difference. */
 #include "ctl/flight.h"
 
 #include "ctl/tables.h"
@@ -42,7 +42,7 @@ static void give(int rank, const char *entries)
     "]],\"input_dtypes\":[\"f32\"],\"reduce_op\":\"sum\",\"root\":0,\"time_created_ns\":1000000000," \
     "\"state\":\"" state "\"}"
 
-/* What is said of them. */
+/* Return the comparison as text. */
 static const char *compare(void)
 {
     cJSON *answer = flight_compare(dumps, n);

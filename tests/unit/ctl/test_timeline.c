@@ -168,7 +168,7 @@ Test(timeline, a_node_that_never_joined_is_drawn_too)
     expect_bar(0, TIMELINE_LOOKING, 0, 3000, TIMELINE_JOB);
 }
 
-/* Its agent is gone: nobody writes how its worker ended. */
+/* Its agent is gone, so no event has the end of its worker. */
 Test(timeline, the_ranks_of_a_lost_node_are_lost_with_it)
 {
     lines("{\"event\":\"join\",\"store_ms\":0,\"job\":\"a\",\"instance\":\"i\",\"n\":1,\"node\":1,\"host\":"

@@ -103,7 +103,8 @@ Test(sampler, sixty_thousand_samples_begin_as_torchs_do)
     ddp_sampler_free(s);
 }
 
-/* The known value c7a3... was computed with a basis that lacks the last digit of FNV's; both are kept. */
+/* The known value c7a3... was computed with a basis that lacks the last digit of the FNV basis; both are
+ * kept. */
 Test(sampler, sixty_thousand_samples_have_the_known_hash)
 {
     ddp_sampler *s = sampler(60000, 1, 0, 42, shuffled);

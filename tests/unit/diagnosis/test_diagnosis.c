@@ -196,7 +196,7 @@ Test(diagnose_job, who_was_refused_and_came_in_later_is_not_told)
                  0);
 }
 
-/* What it was refused for comes first; then what that means for those who wait. */
+/* The reason of the rejection comes first, then its consequence for the waiting nodes. */
 Test(diagnose_job, a_node_that_was_refused_is_missed)
 {
     struct snapshot s = CASE(GATHERING, NODES(NODE(0)),
@@ -372,7 +372,7 @@ Test(diagnose_job, workers_that_cannot_reach_each_other)
     expect_at(&d, 1, "WORKER_FAILED", "rank 3 (n1, pid 73)", "");
 }
 
-/* The missing rank 3, in all its ways; the barrier is told as the consequence. */
+/* The missing rank 3 in all its states; the barrier follows as the consequence. */
 static void expect_missing(struct rank_facts rank, const char *code, const char *sentence)
 {
     const struct rank_facts ranks[] = { THREE, rank };

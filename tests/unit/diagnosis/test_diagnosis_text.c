@@ -1,4 +1,4 @@
-/* What a job looks like on a screen: who is here, who is not, and what was found; and the findings as JSON. */
+/* A job as text: present and missing nodes, and findings; and the findings as JSON. */
 #include "snapshot_case.h"
 
 #include <cjson/cJSON.h>
@@ -49,7 +49,7 @@ Test(screen, says_from_the_first_moment_who_is_waited_for)
     expect_last_line(CASE(RUNNING), "  " GOOD);
 }
 
-/* Nobody has begun to wait, so there is no time to tell; and who has gone has come. */
+/* No wait has begun, so there is no time to print; a rank that has left had arrived. */
 Test(screen, a_store_without_anybody)
 {
     struct snapshot s = { .job = "", .knob = "--timeout", .left_ms = UINT64_MAX };

@@ -1,4 +1,4 @@
-/* Keys as PyTorch writes them (taken from clients of 1.13.1 and 2.15.0), and what is said of them. */
+/* Keys as PyTorch writes them (taken from clients of 1.13.1 and 2.15.0), and their descriptions. */
 #include "diagnosis/torch_keys.h"
 
 #include <cjson/cJSON.h>
@@ -152,7 +152,7 @@ Test(torch_keys, are_told_in_utf_8)
 
 /* --- torch notes ---------------------------------------------------------------------------------------------- */
 
-/* Notes of what PyTorch's ranks do: the barriers of a job, and what is kept of a client. */
+/* Notes about PyTorch's ranks: the barriers of a job, and the record of a client. */
 
 static struct torch_meets meets;
 
@@ -181,7 +181,7 @@ Test(torch_notes, a_barrier_is_found_by_key_and_by_id)
     cr_expect_null(torch_meets_of_id(&meets, second->id + 1));
 }
 
-/* An id is never that of another barrier, whoever still holds it. */
+/* An id is never reused for another barrier. */
 Test(torch_notes, the_oldest_barrier_gives_way)
 {
     const uint32_t oldest = make(0)->id;

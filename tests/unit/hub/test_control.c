@@ -287,7 +287,8 @@ Test(control, barriers_say_who_is_missing)
 
 /* --- control rdzv --------------------------------------------------------------------------------------------- */
 
-/* Agents join, hear of rounds, stops and verdicts: JSON in, JSON out. What is decided is tested with rendezvous.h. */
+/* Agents join and receive rounds, stops and verdicts: JSON in, JSON out. The tests of rendezvous.h check the
+ * decisions. */
 
 enum { N0 = 10, N1, N2, PLAIN = 39, OPERATOR };
 
@@ -308,7 +309,7 @@ TestSuite(control_rdzv, .init = set_up_rdzv, .fini = tear_down_rdzv);
 
 /* --- one agent ------------------------------------------------------------------------------------------------- */
 
-/* Take the object at `at` of what the agent got; its text is good until the next but one. */
+/* Return object number `at` of those that the agent got; its text is valid until the call after the next. */
 static const char *take(conn_id conn, size_t at)
 {
     static char kept[2][1 << 16];
@@ -326,7 +327,7 @@ static const char *take(conn_id conn, size_t at)
     return text;
 }
 
-/* What it gets next. */
+/* Return the next message to the connection. */
 static const char *hear(conn_id conn)
 {
     return take(conn, 0);
@@ -586,7 +587,7 @@ Test(control_rdzv, a_silent_node_is_lost_and_closed)
     expect_in(call(OPERATOR, "{\"op\":\"status\"}"), "\"connections\":2");
 }
 
-/* The clock of a machine that was stopped jumps: nobody is judged by it. */
+/* The clock of a machine that was stopped jumps: no node is judged by it. */
 Test(control_rdzv, a_hub_that_stood_still_gives_everybody_another_beat)
 {
     two_nodes();

@@ -204,7 +204,7 @@ Test(hub, keys_and_values_up_to_their_limits)
     sim_expect(&sim, 2, "closed: SET: a value of 8388609");
 }
 
-/* The store says no to what it cannot keep, and goes on serving what it has. */
+/* The store rejects data without room, and continues to serve its keys. */
 Test(hub, a_full_store_still_answers)
 {
     struct hub_limits limits = HUB_LIMITS_DEFAULT;
@@ -346,7 +346,8 @@ Test(hub, declaring_the_same_attempt_again_changes_nothing)
     sim_expect(&sim, 1, N(01));
 }
 
-/* --- what comes out of order, or for nobody ------------------------------------------------------------------ */
+/* --- bytes out of order, or for closed connections
+ * ------------------------------------------------------------------ */
 
 Test(hub, bytes_for_a_connection_that_is_gone_are_ignored)
 {
@@ -771,7 +772,7 @@ static void start_with_16_mib(void)
     sim_client(&sim, OPERATOR);
 }
 
-/* Two sources. A connection has a port of its own and, in an IPv6 network, perhaps an address of its own. */
+/* Two sources. A connection has its own port and, in an IPv6 network, perhaps its own address. */
 static const struct source_case {
     const char *evil[2], *victim;
     uint32_t evil_uid, victim_uid; /* 0 = not known */
@@ -796,7 +797,7 @@ static bool identify(conn_id conn, const char *address, uint32_t uid, const char
     return sim_identify(&sim, conn, text, NULL) == 0;
 }
 
-/* SET a key of its own to `size` bytes. False: the hub has closed the connection. */
+/* SET a new key to `size` bytes. Return false if the hub has closed the connection. */
 static bool store(conn_id conn, size_t size)
 {
     static int keys;

@@ -1,4 +1,5 @@
-/* What a store tells an event log: to one agent that asked, the next one when it goes, and nobody else. */
+/* Events from the store to an event log: to one agent that asked, to the next one when it goes, and to no
+ * other. */
 #include "store/encode.h"
 #include "sim_hub.h"
 
@@ -91,7 +92,7 @@ Test(job_events, only_one_of_those_who_asked_is_told)
     cr_expect_eq(events(N1), 0);
 }
 
-/* What the first was told may have been on its way when it died. */
+/* Events to the first agent may have been on their way when it died. */
 Test(job_events, the_next_one_takes_over_and_is_told_again)
 {
     join(N0, 0, 2, true);

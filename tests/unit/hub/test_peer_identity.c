@@ -57,7 +57,7 @@ static void node(conn_id conn, const char *job)
     join(conn, job);
 }
 
-/* What the agent was asked, "" = nothing. */
+/* The question to the agent, "" = none. */
 static const char *asked(conn_id conn)
 {
     static char text[512];
@@ -147,7 +147,7 @@ Test(vouch, a_spare_runs_no_ranks)
     vouch(A, "{\"op\":\"vouch\",\"conn\":20,\"rank\":0,\"pid\":77}", "{\"ok\":true}");
 }
 
-/* In the next attempt the same rank is another process: what was said before is not said of that. */
+/* In the next attempt the same rank is another process: earlier reports do not apply to it. */
 Test(vouch, it_is_forgotten_with_the_attempt)
 {
     node(A, "a");

@@ -1,4 +1,5 @@
-/* Ranks of PyTorch that come together, or do not, through a hub without sockets: when all nodes are told, and what. */
+/* PyTorch's ranks form a group, or fail to, through a hub without sockets: the reports to all nodes and their
+ * times. */
 #include "hub/job.h"
 #include "sim_hub.h"
 #include "store/encode.h"
@@ -14,7 +15,7 @@ enum { NODE = 10, RANK0 = 20, RANK1, OTHER0, OTHER1, OPERATOR = 40, WORLD = 2 };
 
 static struct sim sim;
 
-/* --- what is said --------------------------------------------------------------------------------------- */
+/* --- reports --------------------------------------------------------------------------------------- */
 
 /* Everything that has been pushed to the agent since the last call; "" = nothing. */
 static const char *told(void)
@@ -110,7 +111,7 @@ static void set(conn_id conn, const char *key)
     request(conn, 1, false, key, value, sizeof(value));
 }
 
-/* A client of PyTorch's whose agent says that it is that rank, -1 = nobody says so. */
+/* A PyTorch client whose agent reports that rank, -1 = no agent does. */
 static void client(conn_id conn, int rank, int pid)
 {
     char json[96];
@@ -254,7 +255,7 @@ Test(torch_watch, who_waits_again_has_waited_since_the_first_time)
     expect_operator("waiters", "\"since_ms\":30000");
 }
 
-/* Both wait for a third, which the program counts on and nobody has started. */
+/* Both wait for a third rank, which the program expects and which was never started. */
 Test(torch_watch, a_world_that_is_larger_than_the_job_is_told)
 {
     client(RANK0, 0, 100);
@@ -294,7 +295,7 @@ Test(torch_watch, two_launches_of_one_store_are_told_at_once)
     expect_operator("waiters", "\"pid\":900,\"owner\":\"python3 (pid 900) on n0\",\"op\":\"ADD\"");
 }
 
-/* As long as a command line is told: nobody is only counted as long as there is room for the names. */
+/* Only ranks without a printed name are counted, so the text stays short. */
 Test(torch_watch, two_launches_are_told_by_all_their_names)
 {
     char words[141], json[256];
@@ -388,7 +389,7 @@ Test(torch_watch, an_owner_is_said_by_nodes_of_the_job_only)
     cr_expect(strstr(answer, "\"ok\":true") != NULL, "%s", answer);
 }
 
-/* Whoever likes can bring it about, and an agent looks at its whole machine for each. */
+/* Any client can cause it, and an agent searches its whole machine each time. */
 Test(torch_watch, agents_are_asked_for_a_few_only)
 {
     for (int i = 0; i < 12; i++) {
@@ -457,7 +458,7 @@ Test(torch_watch, an_agent_knows_a_process_better_than_it_itself)
     cr_assert_str_empty(told());
 }
 
-/* The first wait was answered; the one that began meanwhile is for somebody who has ended. */
+/* The first wait was answered; the one that began meanwhile is for a rank that has ended. */
 Test(torch_watch, after_an_end_it_is_looked_again_soon)
 {
     client(RANK0, 0, 100);
@@ -474,7 +475,8 @@ Test(torch_watch, after_an_end_it_is_looked_again_soon)
 
 /* --- torch left ----------------------------------------------------------------------------------------------- */
 
-/* A rank of PyTorch's gives up waiting for the others of a group and ends: when that is told, and with what reason. */
+/* A PyTorch rank gives up waiting for the others of a group and ends: the time and the reason of the
+ * report. */
 
 TestSuite(torch_left, .init = set_up, .fini = tear_down);
 
@@ -556,7 +558,7 @@ Test(torch_left, the_barrier_of_torch_1_is_given_up_as_well)
     expect_barrier("1 of the 2 ranks of this job have arrived");
 }
 
-/* Nobody is missing where two launches have counted. */
+/* No rank is missing if two launches have counted. */
 Test(torch_left, who_gave_up_a_barrier_of_too_many_is_told_how_many)
 {
     four_count();
@@ -619,7 +621,7 @@ Test(torch_left, who_finds_the_others_at_once_when_it_waits_again_has_not_given_
     expect_given_up("\"exit_code\":1", false);
 }
 
-/* Whose word about the second connection may come when that has found everything. */
+/* The answer about the second connection may arrive after that one has found everything. */
 Test(torch_left, who_tries_again_on_another_connection_has_not_given_up)
 {
     rank_0_waits(12000);
@@ -643,7 +645,7 @@ Test(torch_left, who_tries_again_after_its_connection_has_ended_has_not_given_up
     expect_given_up("\"exit_code\":1", false);
 }
 
-/* That key is the program's own, and it has come together with the others before. */
+/* That key is the program's own, and the group has formed before. */
 Test(torch_left, who_waits_for_a_key_of_its_own_gives_up_no_group)
 {
     rank_0_waits(5000);

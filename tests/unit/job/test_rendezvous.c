@@ -207,7 +207,7 @@ Test(rendezvous, a_node_between_two_rounds_is_in_none, .init = three_elastic)
     cr_assert_eq(rsim_stopped(&sim, 0, 1), RDZV_OK);
     cr_assert_eq(rsim_stopped(&sim, 0, 1), RDZV_OK); /* said twice */
     stop_all(1, 1, 2);
-    cr_assert_eq(rsim_state(&sim), RDZV_OVER); /* nobody asked for a restart */
+    cr_assert_eq(rsim_state(&sim), RDZV_OVER); /* no restart was requested */
     cr_assert_eq(rsim_stopped(&sim, 0, 1), RDZV_NO_MEMBER);
 }
 
@@ -288,7 +288,7 @@ Test(rendezvous, too_few_are_left_and_nobody_comes, .init = three_elastic)
     rsim_expect_part(&sim, "[630000]   n1 < finish: timeout, exit 125/125/125, too_few_nodes\n");
 }
 
-/* It has been told to join again and does not: its place is kept for a last call, then the others go on. */
+/* It should join again and does not: its place is kept for a last call, then the others continue. */
 Test(rendezvous, a_survivor_that_does_not_come_back_is_not_waited_for_long, .init = three_elastic)
 {
     rsim_leave(&sim, 0, 15);
@@ -313,7 +313,7 @@ Test(rendezvous, workers_are_asked_before_the_job_grows, .init = three_elastic)
     rsim_lost(&sim, 3);
     rsim_lost(&sim, 4);
     rsim_expect_part(&sim, "key waiting_nodes = 0\n");
-    rdzv_grow_agreed(sim.r, sim.now_ms); /* to nobody: the one they agreed to has gone */
+    rdzv_grow_agreed(sim.r, sim.now_ms); /* to none: the node they agreed to has gone */
     cr_assert_eq(rsim_state(&sim), RDZV_RUNNING);
     rsim_join(&sim, 5);
     cr_assert_eq(rsim_state(&sim), RDZV_STOPPING);
@@ -485,7 +485,7 @@ static void step(enum rdzv_event_type type)
     rdzv_step(sim.r, has_node ? rdzv_find(sim.r, 1) : NULL, &event);
 }
 
-/* The first line of the log since the last rsim_forget, which begins behind the time; "" when there is none. */
+/* The first line of the log since the last rsim_forget, without the time; "" without a line. */
 static void print_log(struct buf *out)
 {
     enum { TIME = 9 };
@@ -532,7 +532,8 @@ static void walk(struct buf *out)
     cr_assert(buf_append(out, "", 1));
 }
 
-/* For every cell that does something: the next state, unless it is the same, what nodes are told, and the first line of the log. */
+/* For every cell that does something: the next state unless it is the same, the messages to nodes, and the
+ * first line of the log. */
 Test(rendezvous, every_cell_of_the_table)
 {
     static const char *const expected =
@@ -569,7 +570,7 @@ Test(rendezvous, every_cell_of_the_table)
 
 /* --- rdzv join ------------------------------------------------------------------------------------------------ */
 
-/* Who may join, and what the refused are told: both values, both hosts. */
+/* Nodes that may join, and the error for those that may not: both values, both hosts. */
 
 static void nobody_yet(void)
 {
@@ -778,7 +779,7 @@ Test(rdzv_join, a_member_cannot_join_twice)
     cr_assert_str_eq(sim.refusal.sentence, "node 0 (n0) takes part in attempt 0 already");
 }
 
-/* Before the first round a mistake can be mended without waiting for anything. */
+/* Before the first round a user can fix a mistake without waiting. */
 Test(rdzv_join, when_all_have_left_before_the_first_round_the_next_brings_new_rules)
 {
     struct rdzv_join join = sim.join;
@@ -947,7 +948,7 @@ Test(rdzv_order, static_ranks_are_those_given, .fini = end)
     expect_ranks((const int[]){ 1, 2, 3, 0 }, 4);
 }
 
-/* n1 and n3 had no rank of their own before the first round; then they keep what they got. */
+/* n1 and n3 had no rank before the first round; then they keep what they got. */
 Test(rdzv_order, static_nodes_keep_what_they_got, .fini = end)
 {
     rsim_init(&sim);
@@ -981,7 +982,7 @@ static void begin(uint32_t max_restarts, uint32_t max_no_progress)
     restarts_init(&a, &rules);
 }
 
-/* A failed attempt that came to `step`; how long until the next, or -1 when there is none. */
+/* A failed attempt that came to `step`; the time until the next one, or -1 without one. */
 static int64_t next_after(int64_t step)
 {
     if (restarts_failed(&a, &crash) != NO_RESTART_NONE)

@@ -1,5 +1,5 @@
-/* A node on its way to the store, on a clock of the test's own: what it tries when, what it makes of what it meets, and
- * when its user hears of it. */
+/* A node's way to the store on a simulated clock: its attempts, its findings, and the times of its
+ * messages. */
 #include "net/dial_plan.h"
 
 #include <criterion/criterion.h>
@@ -193,7 +193,7 @@ Test(dial_plan, a_change_is_told, .fini = tear_down)
     cr_assert(hears("n1 has no route to 10.0.0.1"), "%s", (char *)heard.data);
 }
 
-/* What each stage meets becomes a finding with its code. */
+/* The observation of each stage becomes a finding with its code. */
 Test(dial_plan, every_observation_has_its_finding)
 {
     static const struct {

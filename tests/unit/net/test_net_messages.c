@@ -1,4 +1,4 @@
-/* What the store pushes, read as structs; and what is not there, or of the wrong type. */
+/* Pushes of the store, read as structs; and members that are missing or have the wrong type. */
 #include "net/messages.h"
 
 #include <cjson/cJSON.h>

@@ -1,4 +1,4 @@
-/* What a beat tells of a worker: what is news, once. */
+/* The content of a heartbeat about a worker: each change, once. */
 #include "node/heartbeat.h"
 
 #include <cjson/cJSON.h>
@@ -15,7 +15,8 @@ static void make(void)
     known = (struct beat_known){ 0 };
 }
 
-/* At second `s` process `pid` is in `state`, has used `ticks` of 100 a second and sleeps in `where`; what is told? */
+/* At second `s` process `pid` is in `state`, has used `ticks` of 100 a second and sleeps in `where`. Return
+ * the heartbeat. */
 static const char *at(int s, int pid, char state, uint64_t ticks, const char *where)
 {
     struct beat_look look = { .at_us = (uint64_t)s * 1000000, .state = state, .cpu_ticks = ticks };

@@ -1,4 +1,5 @@
-/* test_stdin.c -- one input for several readers: all get all of it, and nobody who left is waited for. */
+/* test_stdin.c -- one input for several readers: all get all of it, and readers that left are not waited
+ * for. */
 #include "node/stdin.h"
 
 #include <criterion/criterion.h>

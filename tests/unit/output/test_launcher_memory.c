@@ -1,5 +1,6 @@
-/* Memory runs short at every single place where the deciding half of the launcher asks for some: it must say so, stay
- * whole, and give back what it had. malloc and its family are replaced in this program; the n-th call returns NULL. */
+/* Memory runs short at every single place where the deciding half of the launcher asks for some: it must
+ * report that, stay consistent, and free its memory. malloc and its family are replaced in this program; the
+ * n-th call returns NULL. */
 #include "command_line.h"
 #include "output/event_log.h"
 #include "report/user_messages.h"
@@ -92,7 +93,7 @@ static void step(struct agent *a, enum agent_event_type type, int r, int code)
     agent_step(a, &e, &n);
 }
 
-/* One worker fails, and all that can be said about it is said. True when every step had its memory. */
+/* One worker fails, and every report about it is made. Return whether every step had its memory. */
 static bool tell_everything(const struct plan *plan, struct agent *a, struct buf *out)
 {
     struct tail tails[3] = { 0 };

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What came out, as "W:text|": W whole, L last, U update, C cut. */
+/* The output, as "W:text|": W whole, L last, U update, C cut. */
 static struct buf seen;
 
 static void note(void *user, struct slice text, enum line_kind kind)
@@ -130,7 +130,7 @@ Test(lines, an_update_that_only_erases_takes_back_the_one_before)
     expect("50%\r\033[K\r", "");
 }
 
-/* --- tail: the last words of a stream */
+/* --- tail: the last bytes of a stream */
 
 static struct tail tail;
 static struct buf out;
@@ -349,7 +349,7 @@ static uint64_t pass(uint64_t ms)
     return fold_flush(fold, now_us);
 }
 
-/* What has gone out since the last call. */
+/* Output since the last call. */
 static const char *fold_out(void)
 {
     static char text[512];
@@ -547,7 +547,7 @@ Test(fold, any_lines_in_any_order_keep_each_ranks_order)
 
 static struct buf show_out;
 
-/* What has been appended since the last call. */
+/* Text appended since the last call. */
 static const char *shown(void)
 {
     static char text[512];

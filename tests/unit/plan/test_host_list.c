@@ -62,7 +62,7 @@ Test(host_list, every_prefix_of_a_list_is_safe)
     const char *text = "r[0-1]n[08-09],gpu[1,3-5]x,last";
     char name[HOST_NAME_SIZE];
     for (size_t len = 0; len <= strlen(text); len++) {
-        char *cut = strndup(text, len); /* on the heap, so that a sanitizer sees what is read behind it */
+        char *cut = strndup(text, len); /* on the heap, so that a sanitizer detects a read beyond it */
         struct host_list list;
         const bool ok = host_list_slurm(cut, &list);
         cr_expect(!ok || host_list_slurm_at(cut, list.n - 1, name), "%s", cut);

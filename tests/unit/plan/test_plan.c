@@ -314,7 +314,7 @@ Test(plan, is_also_json, .fini = tear_down)
     buf_free(&out);
 }
 
-/* Nobody shall paste a port 0 into a worker's environment and wonder why it cannot connect. */
+/* A user must not copy a port 0 into a worker's environment. */
 Test(plan, a_port_that_is_not_known_yet_is_not_shown_as_a_value, .fini = tear_down)
 {
     struct buf text = { 0 }, json = { 0 };

@@ -1,4 +1,4 @@
-/* Who has started us, and what follows: recorded environments of schedulers, and the command line that comes of them. */
+/* Recorded environments of schedulers, and the command line that follows from them. */
 #include "documents.h"
 #include "plan/plan.h"
 
@@ -32,7 +32,7 @@ static ddp_status in(const char *name, char *const *argv)
 #define WORDS(...)    ((char *[]){ "ddprun", __VA_ARGS__, NULL })
 #define IN(name, ...) cr_assert_eq(in(name, WORDS(__VA_ARGS__)), DDP_OK, "%s: %s", name, err.msg)
 
-/* "nnodes node_rank address:port nproc job", as they count in the end; a rank that nobody gave is "-". */
+/* "nnodes node_rank address:port nproc job", as they count in the end; a rank that was not given is "-". */
 static const char *plan_text(void)
 {
     static char text[600];
@@ -87,7 +87,7 @@ Test(scheduler, recorded_environments_become_plans)
     }
 }
 
-/* Where the rank of the node is not known, or nobody runs on the others, the check would speak; the finding is first. */
+/* Without the node's rank, or without other nodes, the later check would report; the finding comes first. */
 Test(scheduler, a_script_runs_on_the_first_node_only)
 {
     static const char *const alone[] = { "slurm-batch-script", "slurm-salloc-shell", "pbs-script" };

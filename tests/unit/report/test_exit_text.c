@@ -1,4 +1,4 @@
-/* What the kernel writes, and which end it explains. */
+/* Lines of the kernel's log, and the end that each explains. */
 #include "report/exit_text.h"
 
 #include <criterion/criterion.h>

@@ -1,4 +1,4 @@
-/* What programs read: the report as JSON, and the events of a job. */
+/* Output for programs: the report as JSON, and the events of a job. */
 #include "output/event_log.h"
 #include "report/final_report.h"
 #include "report/user_messages.h"

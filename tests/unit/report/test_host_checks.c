@@ -1,4 +1,4 @@
-/* What a node finds out about its own machine, and about the loss of the store. */
+/* The findings of a node about its own machine, and about the loss of the store. */
 #include "report/host_checks.h"
 
 #include <criterion/criterion.h>
@@ -59,7 +59,7 @@ Test(host_findings, a_container_s_shared_memory)
 
 /* --- loss ----------------------------------------------------------------------------------------------------- */
 
-/* What a node says that has lost its store, when the fault is on its own side. */
+/* The finding of a node that has lost its store through its own fault. */
 
 static struct finding found;
 

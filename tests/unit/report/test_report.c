@@ -1,4 +1,4 @@
-/* What the user reads at the end: the first failure here or elsewhere, the other workers, attempts. */
+/* The report at the end: the first failure here or elsewhere, the other workers, attempts. */
 #include "report/cause.h"
 #include "report/final_report.h"
 #include "report/report.h"
@@ -203,7 +203,7 @@ Test(report, shows_what_the_worker_recorded_and_what_it_means, .fini = tear_down
         "  exit     1, because of rank 0 on n1\n");
 }
 
-/* A rank that lost or missed another one is a witness, and says so. */
+/* A rank that lost or missed another one is a witness, and the report shows that. */
 Test(report, tells_a_witness_of_another_ranks_trouble)
 {
     static const struct {
@@ -419,7 +419,7 @@ static void elsewhere_expect(const char *golden)
     cr_assert_str_eq((char *)elsewhere_text.data, golden, "the report is:\n%s", (char *)elsewhere_text.data);
 }
 
-/* What the other node has told is here; our own workers come behind it. */
+/* The other node's report is here; the own workers follow. */
 Test(report_elsewhere, names_a_failure_on_another_node, .fini = elsewhere_tear_down)
 {
     const struct failure cause = { .why = "failed",
@@ -467,7 +467,7 @@ Test(report_elsewhere, names_a_node_that_was_lost, .fini = elsewhere_tear_down)
                      "  exit     125, because of node 1 on n2\n");
 }
 
-/* Nobody has failed, and yet the job cannot go on. */
+/* No worker has failed, and yet the job cannot continue. */
 Test(report_elsewhere, says_what_helps_when_the_store_is_lost, .fini = elsewhere_tear_down)
 {
     elsewhere_start(1);
@@ -530,7 +530,7 @@ Test(report_elsewhere, who_gave_up_is_told_with_its_reason, .fini = elsewhere_te
 
 /* --- attempts ------------------------------------------------------------------------------------------------- */
 
-/* What the report says of attempts, of why there is no other, and of what is left behind. */
+/* The report about attempts, the reason against another one, and remaining processes. */
 
 static struct agent *attempts_agent;
 static char *argv[] = { "./train", NULL };
@@ -595,7 +595,8 @@ static void note(int code, int reached, const char *words)
     attempts_report.best_step = reached > attempts_report.best_step ? reached : attempts_report.best_step;
 }
 
-/* An attempt in which rank 1 fails after a second, at `reached`; and the way to the next one, or `why` there is none. */
+/* An attempt in which rank 1 fails after a second, at `reached`; and the way to the next one, or `why` no
+ * other follows. */
 static void fail_once(int code, int reached, enum no_restart why)
 {
     char words[32];
@@ -641,7 +642,7 @@ Test(report_attempts, the_attempts_before_the_last_one_are_listed)
                     "  restart  none: all restarts of --max_restarts=2 are used up\n");
 }
 
-/* What the kernel knew of an attempt is gone when the next one begins; its words are not. */
+/* The kernel's data about an attempt are gone when the next one begins; its texts are not. */
 Test(report_attempts, the_words_of_each_attempt_are_kept)
 {
     const struct worker_evidence oom = { .oom = OOM_CGROUP };

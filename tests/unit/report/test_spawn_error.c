@@ -205,7 +205,7 @@ Test(elf_check, what_is_no_elf_file_is_nothing_else)
     }
 }
 
-/* Each part is copied to the end of its own memory, so that a sanitizer sees one byte too many. */
+/* Copy each part to the end of an exact block, so that a sanitizer detects one byte too many. */
 Test(elf_check, a_file_cut_anywhere_is_read_no_further)
 {
     struct program p = program(EM_X86_64);

@@ -1,4 +1,4 @@
-/* Sentences with gaps, sizes and times for people, and what last words mean. */
+/* Sentences with gaps, sizes and times for readers, and hints from the last lines of a worker. */
 #include "report/cause.h"
 #include "tables/text.h"
 
@@ -107,7 +107,7 @@ Test(hints, a_failed_import_names_the_python)
         strstr(hint_with("ImportError: cannot import name 'x' from 'y'", &facts), "/opt/venv/bin/python3"));
 }
 
-/* What the user has set already is no help. */
+/* An option that the user has set is no hint. */
 Test(hints, no_option_is_repeated)
 {
     static const char libuv[] = "use_libuv was requested but PyTorch was build without libuv support",

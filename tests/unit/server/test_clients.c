@@ -1,5 +1,5 @@
-/* What stands between the loop and the hub: numbers that find their own pointer in constant time, replies
- * that wait, lines of the log, and the admission of clients. */
+/* The layer between the loop and the hub: numbers that find their own pointer in constant time, replies that
+ * wait, lines of the log, and the admission of clients. */
 #include "base/log.h"
 #include "server/clients.h"
 
@@ -63,7 +63,7 @@ Test(idmap, grows_and_walks_over_everything)
 
 static struct replies replies;
 
-/* What has been handed out: "id:bytes " each. */
+/* Replies that were sent: "id:bytes " each. */
 static char sent[REPLIES_BYTES + REPLIES_MAX * 32];
 
 static void note(void *user, conn_id to, struct slice bytes)

@@ -1,4 +1,4 @@
-/* Who holds a port: the kernel's table as text, and the words that come of it. */
+/* The holder of a port: the kernel's table as text, and the message about it. */
 #include "server/listen.h"
 
 #include <criterion/criterion.h>

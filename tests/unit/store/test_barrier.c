@@ -116,7 +116,7 @@ static void cause(enum barrier_event event)
         barriers_tick(&barriers, now_ms + 100);
 }
 
-/* What ranks 0 and 1 have heard in the end: '-' nothing, or the outcome's digit. */
+/* The results of ranks 0 and 1: '-' none, or the outcome's digit. */
 static void expect_cell(enum barrier_state state, enum barrier_event event, const char *heard)
 {
     set_up();
@@ -238,7 +238,7 @@ static uint32_t random_below(uint32_t n)
     return (uint32_t)(state >> 33) % n;
 }
 
-/* Whoever was answered has stood up; a name is over when anybody in it was answered. */
+/* A member with an answer has left; a name is used up when any member has an answer. */
 static void update_model(const int *before)
 {
     for (int rank = 0; rank < WORLD; rank++) {

@@ -1,4 +1,5 @@
-/* The store's rules, without a connection: keys, counters, waits, barriers, queues, the quota, and what its observer hears. */
+/* The store's rules, without a connection: keys, counters, waits, barriers, queues, the quota, and the
+ * reports to its observer. */
 #include "store/store.h"
 
 #include "base/buf.h"
@@ -29,7 +30,7 @@ static void set_up(void)
     cr_assert_not_null(store);
 }
 
-/* Whatever a test did: when everybody left and all is cleared, the whole budget is back. */
+/* After each test: when all clients have left and all keys are cleared, the whole budget is back. */
 static void tear_down(void)
 {
     for (int i = 0; i < 4; i++) {
@@ -239,7 +240,7 @@ Test(store, a_value_of_any_length_may_follow_one_of_any_length)
     }
 }
 
-/* Whoever holds a value keeps these bytes: the key gets new memory for the next ones. */
+/* A holder of a value keeps these bytes: the key gets new memory for the next ones. */
 Test(store, a_held_value_stays_whatever_becomes_of_its_key)
 {
     static char a[SHARED_MIN], b[SHARED_MIN], both[2 * SHARED_MIN];
@@ -275,7 +276,7 @@ Test(store, a_short_value_is_not_held)
     cr_assert_null(store_holder(store, K("k"), store_get(store, K("k"))));
 }
 
-/* The entry outlives its value while somebody waits for a queue of the same name, or for nothing but the value. */
+/* The entry outlives its value while a client waits for a queue of the same name, or for the value. */
 Test(store, a_slot_that_was_made_for_a_wait_takes_any_value)
 {
     static char bytes[1000];
@@ -354,7 +355,7 @@ Test(store, two_keys_may_come_in_either_order)
     cr_assert_eq(woken[1], 1);
 }
 
-/* As in PyTorch's own server: what has come has come. */
+/* As in PyTorch's own server: arrivals stay counted. */
 Test(store, a_key_that_was_counted_may_be_deleted_again)
 {
     wait_for(0, "a b");
@@ -496,7 +497,8 @@ Test(store, leaving_a_barrier_does_not_uncount)
     cr_assert_eq(woken[0], 0);
 }
 
-/* The counter's creation wakes nobody; the barrier's completion wakes those who waited for the key as well. */
+/* The counter's creation wakes no client; the barrier's completion also wakes those that waited for the
+ * key. */
 Test(store, a_barrier_shares_its_line_with_waits)
 {
     wait_for(0, "b");

@@ -41,7 +41,7 @@ static void note_wake(void *user, struct store_waiter *w)
     is_woken[w - waiter] = true;
 }
 
-/* A key has come: whoever misses nothing any more must have been woken, and nobody else. */
+/* Key `k` now exists: every waiter that misses no other key must have been woken, and no other one. */
 static void key_comes(uint32_t k)
 {
     existing |= 1u << k;
@@ -133,7 +133,7 @@ static void step_wait_queue(uint32_t c, uint32_t k)
     buf_free(&keys);
 }
 
-/* Nobody may wait for a queue in which an item lies that was not promised to somebody. */
+/* No client may wait for a queue with an item that is not promised to another. */
 static void check_queue(uint32_t k)
 {
     uint32_t promised = 0, waiting = 0;

@@ -36,7 +36,7 @@ static void put_request(struct buf *out, const struct op *op, enum dialect diale
         put_field(out, &field_table[op->field[i]]);
 }
 
-/* A scan that stands behind a greeting of this dialect (and behind one more request, so that 7 means DELETE in B). */
+/* A scan after the greeting of this dialect (and after one more request, so that 7 means DELETE in B). */
 static struct wire greeted(enum dialect dialect)
 {
     struct wire w;

@@ -1,4 +1,4 @@
-/* What a worker prints can neither harm a terminal nor pass for somebody else's words. */
+/* The output of a worker can neither harm a terminal nor imitate the output of another. */
 #include "tables/text.h"
 
 #include <criterion/criterion.h>
@@ -53,7 +53,7 @@ Test(escape, plain_text_of_every_length_passes)
            "Gr\xc3\xbc\xc3\x9f Gott \xe2\x82\xac \xf0\x9f\x9a\x80");
 }
 
-/* In words of ours a name is text and nothing else. */
+/* In ddprun's own messages a name is text and nothing else. */
 Test(escape, no_sequence_passes_where_there_are_no_colours)
 {
     struct buf out = { 0 };
@@ -117,7 +117,7 @@ Test(escape, bytes_that_are_not_utf8_become_visible)
     expect("\xed\xa0\x80 surrogate", "\\xed\\xa0\\x80 surrogate");
 }
 
-/* Every introducer with every byte behind it, and every single byte: none comes out as anything but text. */
+/* Every introducer followed by every byte, and every single byte: none comes out as anything but text. */
 Test(escape, no_pair_of_bytes_behind_an_introducer_passes)
 {
     static const char *const introducers[] = { "",      "\033",     "\033[",    "\033]",  "\033P",

@@ -1,4 +1,4 @@
-/* Any bytes become UTF-8, and what is UTF-8 stays as it is. */
+/* Any bytes become UTF-8, and valid UTF-8 stays unchanged. */
 #include "tables/text.h"
 
 #include <criterion/criterion.h>

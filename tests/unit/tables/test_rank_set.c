@@ -12,7 +12,7 @@ static int member_at(const void *set, int i)
     return rank_set_has(set, i) ? i : -1;
 }
 
-/* What comes out for what was typed; "refused" when it is no set. */
+/* Print the set that `text` means; "refused" if it is no set. */
 static const char *round_trip(const char *text)
 {
     static char words[256];

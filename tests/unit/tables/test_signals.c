@@ -1,4 +1,4 @@
-/* test_signals.c -- what each signal does, who sent it, and whether it is a request of its own. */
+/* test_signals.c -- the effect of each signal, its sender, and whether it is a new request. */
 #include "tables/signals.h"
 
 #include <criterion/criterion.h>

@@ -19,7 +19,7 @@ static ddp_ctx *ctx;
 static struct model *model;
 static struct optimizer optimizer;
 
-/* A run of its own, with parameters from `seed`. */
+/* Start a new run, with parameters from `seed`. */
 static void open_run(const char *rule, uint64_t seed)
 {
     char *argv[] = { "train", "--optimizer", (char *)rule, "--checkpoint", dir, "--resume", NULL };

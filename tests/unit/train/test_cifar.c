@@ -40,7 +40,7 @@ static const char *in_dir(const char *name)
     return path;
 }
 
-/* Packed when the name says so. */
+/* Packed if the name ends in .gz. */
 static void put(const char *name, const uint8_t *data, size_t len)
 {
     bool packed = strstr(name, ".gz") != NULL;

@@ -1,4 +1,4 @@
-/* The made-up data set: the same for everybody, balanced, and not empty. */
+/* The made-up data set: the same on every machine, balanced, and not empty. */
 #include "train/data/makers.h"
 
 #include <criterion/criterion.h>

@@ -114,7 +114,7 @@ Test(idx, a_packed_file_cut_at_any_byte_is_refused)
     }
 }
 
-/* Some bits say nothing: gzip's time and system, the filling behind the last block. All others count. */
+/* Some bits say nothing: gzip's time and system, the filling after the last block. All others count. */
 Test(idx, a_packed_file_with_any_bit_changed_is_refused_or_means_the_same)
 {
     uint8_t packed[256];

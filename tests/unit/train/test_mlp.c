@@ -207,7 +207,7 @@ Test(mlp, seed_42_gives_torchs_parameters_but_for_the_last_bit)
     }
 }
 
-/* --- what it tells of itself ------------------------------------------------------------------------- */
+/* --- its own description ------------------------------------------------------------------------- */
 
 static size_t order[TENSORS], told;
 

@@ -1,5 +1,6 @@
-/* resnet20 on pictures of 8 x 8: what counts in a batch, what a test does, and what is remembered. The numbers themselves are
- * compared with torch's in test_torch_models.c, each layer with differences in test_resnet_layers.c. */
+/* resnet20 on pictures of 8 x 8: the samples that count in a batch, the test, and the running numbers. The
+ * numbers themselves are compared with torch's in test_torch_models.c, each layer with differences in
+ * test_resnet_layers.c. */
 #include "train/models/models.h"
 
 #include <criterion/criterion.h>

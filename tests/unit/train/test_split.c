@@ -184,7 +184,7 @@ static ddp_status told_whole(void *user, size_t parameter, struct ddp_err *e)
     return DDP_OK;
 }
 
-/* What one worker of `world` computes for all steps of an epoch, parameters left as they are. */
+/* The gradients of one worker of `world` for all steps of an epoch, with fixed parameters. */
 static double gradients_of(int world, int rank, float *out)
 {
     struct split split = split_for(SAMPLES, 0, BATCH, world, rank);

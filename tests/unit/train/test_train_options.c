@@ -1,4 +1,4 @@
-/* The command line of train: every row of the table, and what is refused. */
+/* The command line of train: every row of the table, and every error. */
 #include "train/models/models.h"
 #include "train/train_options.h"
 
@@ -111,7 +111,7 @@ Test(train_options, what_is_wrong_is_named)
 
 /* --- the same for all workers ------------------------------------------------------------------------------ */
 
-/* What rank 3 is told when it has one more word than rank 0. */
+/* The error of rank 3 when it has one more argument than rank 0. */
 static ddp_status same_with(const char *word)
 {
     int64_t first[TRAIN_FACTS], theirs[TRAIN_FACTS];

@@ -113,7 +113,7 @@ Test(trace, the_largest_numbers_fit_in_a_line)
 
 /* --- trees ----------------------------------------------------------------------------------------------- */
 
-/* What a tree adds up, in words: each buffer holds the text of its sum. */
+/* The sum of a tree as text: each buffer holds the text of its sum. */
 static const char *sum_in_words(int n)
 {
     static char buffer[8][1024];

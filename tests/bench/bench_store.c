@@ -5,7 +5,7 @@
  *   - Round trips: ADD and GET against the least that a server can be (loopback.h), which moves the same
  *     number of bytes. Both are separate processes and take turns in every round; the ratio is the median
  *     of the rounds' ratios, so that a busy moment of the machine hits both.
- *   - Sets per second from 1, 8 and 64 connections of one load generator: SETs in bursts behind each other, as
+ *   - Sets per second from 1, 8 and 64 connections of one load generator: SETs in bursts, as
  *     the protocol allows, and ADDs of which each is answered before the next one.
  *   - Memory that an idle, greeted connection costs the server.
  *

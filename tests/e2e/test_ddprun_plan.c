@@ -1,4 +1,4 @@
-/* What workers get from ddprun: environment, descriptors, GPUs, the store's port; and the dry run. */
+/* The inheritance of workers: environment, descriptors, GPUs, the store's port; and the dry run. */
 #include "job.h"
 #include "run.h"
 

@@ -386,7 +386,7 @@ Test(store_link, who_ends_with_0_while_another_waits_is_told, .init = start_serv
     ddp_store_close(worker);
 }
 
-/* The agent's connection to what is no store, or one that makes no sense or takes nothing. */
+/* The agent's connection to a peer that is no store, or one that sends nonsense or reads nothing. */
 
 TestSuite(store_link_peers, .timeout = 120);
 
@@ -496,7 +496,8 @@ static void put_object(struct buf *out, const char *json)
 #define STOP_2    "{\"push\":\"stop\",\"round\":2,\"why\":\"failed\",\"cause\":{\"rank\":0}}"
 #define VERDICT_0 "{\"push\":\"verdict\",\"round\":0,\"next\":\"restart\"}"
 
-/* Sleeps from before a beat was due until behind it, and what the store says meanwhile is read before the beat goes out. */
+/* Sleep from before a heartbeat is due until after that; the store's messages meanwhile are read before the
+ * heartbeat is sent. */
 static void sleep_over_a_beat(uv_idle_t *idle)
 {
     static char news[] = "\x0f\0\0\0\0\0\0\0{\"push\":\"news\"}";
@@ -536,7 +537,7 @@ Test(store_link_peers, a_store_that_spoke_before_we_slept_is_not_lost, .init = s
     buf_free(&bytes);
 }
 
-/* Nobody may be started in a place of others or beside workers that run, nor stopped for another round's sake. */
+/* No worker may start in the place of others or beside workers that run, nor be stopped for another round. */
 Test(store_link_peers, a_round_is_for_whom_it_is_meant, .init = start_server, .fini = close_all)
 {
     static const struct {

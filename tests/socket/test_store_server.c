@@ -290,7 +290,7 @@ Test(store_server, stops_while_clients_are_connected, .fini = no_end)
     close(rude);
 }
 
-/* Nobody is told to wait for a client that has stopped reading. */
+/* The stop waits for no client that has stopped reading. */
 Test(store_server, stops_although_a_client_does_not_take_its_last_bytes, .fini = no_end)
 {
     enum { BYTES = 8 << 20 };
@@ -530,7 +530,7 @@ Test(store_jobs, a_restart_of_one_leaves_the_other_alone)
     close(b);
 }
 
-/* The other job's agent hears nothing of a death that is not its business. */
+/* The other job's agent gets no message about the death. */
 Test(store_jobs, a_death_stays_in_its_job)
 {
     int a = agent_of("a"), b = agent_of("b");
@@ -600,7 +600,8 @@ Test(store_jobs, a_plain_client_that_nobody_knows_is_closed_in_time)
     close(b);
 }
 
-/* A dead process's connection is closed by its kernel: that is heard before any heartbeat is missed. */
+/* A dead process's connection is closed by its kernel: the store detects that before any heartbeat is
+ * missed. */
 Test(store_jobs, a_reset_is_a_loss_at_once)
 {
     int a = agent_of("a");
@@ -621,7 +622,7 @@ Test(store_jobs, a_reset_is_a_loss_at_once)
     ddp_store_close(ctl);
 }
 
-/* The server's end of a connection of ours; both are in this process. */
+/* The server's end of a connection of this test; both are in this process. */
 static int other_end(int fd)
 {
     struct sockaddr_in ours = { 0 }, theirs;
@@ -678,7 +679,7 @@ static ddp_store *rank_of_2(int rank)
     return store;
 }
 
-/* One call on a thread of its own, with its outcome. */
+/* One call on a separate thread, with its outcome. */
 struct caller {
     pthread_t thread;
     ddp_store *store;
@@ -806,8 +807,8 @@ Test(store_barrier, is_good_for_one_use)
     ddp_store_close(one);
 }
 
-/* Who came first set the deadline; who wants to wait less leaves alone, and is still understood
- * afterwards. */
+/* The first arrival set the deadline; a member with a shorter wait leaves alone, and its connection still
+ * works afterwards. */
 Test(store_barrier, can_be_left_early)
 {
     ddp_store *ctl;

@@ -130,7 +130,7 @@ Test(writer, a_closed_pipe_is_an_error_that_is_kept, .init = open_pipe)
     writer_free(w);
 }
 
-/* A terminal may have been made non-blocking by somebody who shares it. */
+/* Another process that shares a terminal may have made it non-blocking. */
 Test(writer, a_non_blocking_descriptor_is_waited_for, .init = open_pipe)
 {
     static char big[1 << 20];
@@ -202,7 +202,7 @@ static struct disk {
     char got[4096];
     size_t n;
     bool closed;
-    atomic_int asked; /* how often somebody came to write */
+    atomic_int asked; /* number of write attempts */
 } disk;
 
 static size_t disk_write(void *user, const uint8_t *data, size_t len, int *error)
@@ -298,7 +298,7 @@ Test(writer, without_room_for_a_thread_what_the_disk_does_not_take_is_counted)
     writer_free(w);
 }
 
-/* Time does not heal these: to wait for them would be to wait for ever. */
+/* Time does not heal these errors, so waiting would never end. */
 Test(writer, an_error_that_does_not_pass_drops_also_where_nothing_shall_be_lost)
 {
     static const int errors[] = { EIO, EFBIG, EROFS };
@@ -340,7 +340,7 @@ Test(writer, who_is_too_slow_loses_what_is_over_the_limit_in_one_hole, .init = o
     cr_expect(writer_state(w, slot).dropping);
     cr_expect_eq(read_n(got, sizeof(big)), sizeof(big));
     until_empty(w);
-    writer_put(w, slot, slice_str("after\n")); /* behind the hole, but that is known to be there only now */
+    writer_put(w, slot, slice_str("after\n")); /* after the gap, which is known only now */
     writer_put(w, slot, slice_str("end\n"));
     writer_end(w, slot);
     size_t n = read_n(got, sizeof(got) - 1);
@@ -388,7 +388,7 @@ Test(writer, a_slot_that_has_ended_is_closed_behind_its_last_byte)
     writer_free(w);
 }
 
-/* The last words reach who reads slowly, and wait for nobody who does not read. */
+/* The last bytes reach a slow reader, and wait for no reader that reads nothing. */
 
 enum { MANY = 1 << 20, FOR_EVER_MS = 60000 };
 
@@ -435,7 +435,7 @@ Test(patient_write, all_of_it_comes_to_a_reader)
     expect_all_read();
 }
 
-/* Who made it so may be the user's shell. */
+/* The user's shell may have made it so. */
 Test(patient_write, also_through_a_descriptor_that_does_not_block)
 {
     fcntl(ends[1], F_SETFL, O_NONBLOCK);
@@ -535,7 +535,7 @@ static void on_rung(void *user)
         wakeup_close(&bell, NULL);
 }
 
-/* Each is heard before the next. */
+/* Each wakeup is handled before the next. */
 static void *ring(void *unused)
 {
     (void)unused;

@@ -400,9 +400,9 @@ Test(zero1, unusable_parameters_are_named)
     ranks_all_well(1, wrong_parameters, RANKS_PLAIN_STORE, NULL);
 }
 
-/* worker/train/shares.h with real ranks on the fake GPU: sums, norms, updates and what is saved have the same bits for any number of
- * ranks, with shares and without, through NCCL and through the host. Eight parts of a gradient are added up as a tree, by one rank or by
- * eight. */
+/* worker/train/shares.h with real ranks on the fake GPU: sums, norms, updates and checkpoints have the same
+ * bits for any number of ranks, with shares and without, through NCCL and through the host. Eight parts of a
+ * gradient are added up as a tree, by one rank or by eight. */
 
 enum { PARTS = 8, SHARES_PARAMS = 6, SHARES_STEPS = 2, ALL = 303049 };
 
@@ -564,7 +564,7 @@ static void gather(struct job *j, int slot, float *flat)
         check(j, j->gpu->ops->copy(j->gpu, flat, slot == 1 ? j->m : j->v, ALL, &err), &err);
 }
 
-/* What is gathered and goes back to those that have it is what it was. */
+/* Values that are gathered and sent back are unchanged. */
 static void there_and_back(struct job *j)
 {
     struct ddp_err err = { 0 };
@@ -598,7 +598,7 @@ static void steps(struct rank *me)
     close_job(&j);
 }
 
-/* The hash that all ranks have come to. */
+/* The final hash of all ranks. */
 static uint64_t run(int world, struct how how)
 {
     struct ranks r = ranks_run(world, steps, RANKS_PLAIN_STORE, &how);

@@ -1,6 +1,6 @@
 /* bystander.h -- the second job of the same user, which nothing may touch.
  *
- * Each of its processes is watched by a pidfd, and each says so when it gets any signal that can be caught. */
+ * Each of its processes is watched by a pidfd, and each prints a line at every signal that can be caught. */
 #ifndef TESTS_SURVIVORS_BYSTANDER_H
 #define TESTS_SURVIVORS_BYSTANDER_H
 
@@ -21,8 +21,8 @@ struct bystander {
 /* Start it with the launcher of `t`. False: it did not come up, and `why` says what it printed. */
 bool bystander_open(struct bystander *b, const struct trial *t, char *why, size_t size);
 
-/* NULL while everybody lives and nobody has been signalled, else what has happened: static words. What its launcher says
- * of itself is no harm. */
+/* NULL while all its processes live without a signal, else the fault, as a static text. Output of its
+ * launcher about itself does not count. */
 const char *bystander_harm(struct bystander *b);
 
 void bystander_close(struct bystander *b);

@@ -57,7 +57,7 @@ bool cage_has_processes(void)
     return geteuid() != 0 || hierarchy("pids", &v1)[0] != '\0';
 }
 
-/* A group below `controller`'s root with `value` in the file of its version; "" in `dir` when there is none to be had. */
+/* A group below `controller`'s root with `value` in the file of its version; "" in `dir` on failure. */
 static void make_group(char dir[160], const char *controller, const char *v1_file, const char *v2_file,
                        const char *value, bool *v1)
 {

@@ -312,10 +312,11 @@ $(BUILD)/tests/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(PRODUCT_LIBS)
 	$(call say,LD,$@)
 	$(LINK) -fsanitize=fuzzer $(PRODUCT_LDLIBS)
 
-purity: all ## the pure modules import no clock, socket, process, thread, file or GPU symbol; the layers keep their arrows, no file and no concept comes back to itself
+purity: all ## the pure modules import no clock, socket, process, thread, file or GPU symbol; the layers keep their arrows, no file or concept calls itself through others, and the texts are plain English
 	@BUILD=$(BUILD) scripts/purity.sh
 	@scripts/layers.sh
 	@BUILD=$(BUILD) scripts/circles.sh
+	@scripts/english.sh
 
 survivors: all $(PROG_BIN) ## N (100) jobs of each kind of worker, fault and layer: does anybody outlive them? PEERS=1: the other launchers
 	@$(BUILD)/tests/survivors/survivors --rounds=$(or $(N),100) $(if $(PEERS),--peers) $(BUILD)/ddprun \

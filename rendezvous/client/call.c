@@ -140,7 +140,7 @@ static ddp_status client_stream_check_quiet(struct client_stream *s, struct ddp_
         s->at = 0;
         s->len = (size_t)n;
     }
-    return ddp_fail(err, DDP_ERR_CORRUPT, "%zu bytes came in that nobody asked for", s->len - s->at);
+    return ddp_fail(err, DDP_ERR_CORRUPT, "%zu unexpected bytes arrived", s->len - s->at);
 }
 
 /* By default a condition counts wall-clock time; setting the clock back would stretch every deadline. */

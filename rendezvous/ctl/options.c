@@ -34,8 +34,7 @@ static const struct ctl_command commands[] = {
       "barriers", false, ctl_format_barriers },
     { "cancel", "NAME", "cancel a named barrier: all who wait in it get an error", "barrier_cancel", false,
       ctl_format_cancelled },
-    { "timeline", "EVENTS...", "draw event logs (ddprun --events): who joined when, who waited for whom",
-      NULL, true, NULL },
+    { "timeline", "EVENTS...", "draw event logs (ddprun --events): joins, waits, exits", NULL, true, NULL },
     { "explain", "[CODE]", "print the meaning and remedy of a finding or an exit code of ddprun, or list all",
       NULL, false, NULL },
     { "flight", "FILES...", "compare the flight records of ranks: who is behind, who called something else",
@@ -273,14 +272,15 @@ static bool command_man(struct buf *out)
 static const char head[] =
     "usage: ddpctl [options] COMMAND\n"
     "\n"
-    "Asks the store of a ddprun job, or a ddp-rendezvous, what it knows. It disturbs nobody, so\n"
-    "it can be used while a job hangs: that is what it is for.\n"
+    "Show the state of a ddprun job's store, or of a ddp-rendezvous. The commands that only read\n"
+    "do not disturb the job, so use them while it hangs.\n"
     "\n"
     "commands:\n";
 
 /* As with grep and diff, 1 is a negative answer and 2 a wrong command line, so that scripts can distinguish
  * them. */
-static const char tail[] = "\nexit status: 0 done, 1 the store cannot be reached or says no, 2 wrong usage\n";
+static const char tail[] =
+    "\nexit status: 0 done, 1 the store cannot be reached or rejects the request, 2 wrong usage\n";
 
 static bool print_completion(enum completion_shell shell, struct buf *out)
 {

@@ -463,7 +463,7 @@ bool ctl_format_jobs(const cJSON *answer, struct buf *out)
 bool ctl_format_rejects(const cJSON *answer, struct buf *out)
 {
     const cJSON *refused = cJSON_GetObjectItemCaseSensitive(answer, "refused");
-    bool ok = put_list(answer, "rejects", reject_columns, "every connection was one of ours", out);
+    bool ok = put_list(answer, "rejects", reject_columns, "all connections belong to the job", out);
     if (cJSON_GetArraySize(refused) == 0)
         return ok;
     return ok && buf_printf(out, "\n") && put_list(answer, "refused", refused_columns, "", out);
@@ -476,7 +476,7 @@ bool ctl_format_keys(const cJSON *answer, struct buf *out)
 
 bool ctl_format_waiters(const cJSON *answer, struct buf *out)
 {
-    return put_list(answer, "waiters", waiter_columns, "nobody waits", out);
+    return put_list(answer, "waiters", waiter_columns, "no client waits", out);
 }
 
 bool ctl_format_barriers(const cJSON *answer, struct buf *out)
@@ -522,12 +522,12 @@ static bool put_parting(const cJSON *answer, struct buf *out)
 
 /* A rank without a record may be behind all the others. Only a complete set of records proves that no rank is
  * behind. */
-static bool put_nobody_behind(const cJSON *answer, struct buf *out)
+static bool put_none_behind(const cJSON *answer, struct buf *out)
 {
     const bool ok = has_some(answer, "missing")
-                        ? buf_printf(out, "behind    none of those that have left a record: ") &&
-                              put_ranks(answer, "there", out) && buf_printf(out, " came to ")
-                        : buf_printf(out, "behind    nobody: all came to ");
+                        ? buf_printf(out, "behind    none of the ranks with a record: ") &&
+                              put_ranks(answer, "there", out) && buf_printf(out, " reached ")
+                        : buf_printf(out, "behind    none: all reached ");
     return ok && ctl_cell_text(answer, "front", out) && buf_printf(out, "\n");
 }
 
@@ -537,10 +537,10 @@ bool ctl_format_flight(const cJSON *answer, struct buf *out)
     bool ok = put_job(answer, out) && put_parting(answer, out);
     if (has_some(answer, "behind"))
         ok = ok && buf_printf(out, "behind    ") && put_ranks(answer, "behind", out) &&
-             buf_printf(out, "; ") && put_ranks(answer, "there", out) && buf_printf(out, " came to ") &&
+             buf_printf(out, "; ") && put_ranks(answer, "there", out) && buf_printf(out, " reached ") &&
              ctl_cell_text(answer, "front", out) && buf_printf(out, "\n");
     else
-        ok = ok && put_nobody_behind(answer, out);
+        ok = ok && put_none_behind(answer, out);
     if (has_some(answer, "missing"))
         ok = ok && buf_printf(out, "missing   no record of ") && put_ranks(answer, "missing", out) &&
              buf_printf(out, has_some(answer, "behind") ? "\n" : "; look there first\n");

@@ -143,7 +143,7 @@
       "${here} cannot resolve '${host}': ${error}",                                                         \
       "pass a numeric address",                                                                             \
       "n1 cannot resolve 'n0': non-recoverable failure in name resolution",                                 \
-      "getaddrinfo failed with an error that has no row of its own.")                                       \
+      "getaddrinfo failed with another error.")                                       \
     X(NO_ROUTE, ERROR,                                                                                      \
       "${here} has no route to ${address}",                                                                 \
       "check the address; 'ip route get ${address}' on ${here} shows the route; an interface may be "       \
@@ -172,7 +172,7 @@
       "${here} cannot send to ${address}: ${error}",                                                        \
       "'ip route get ${address}' on ${here} shows the route",                                               \
       "n1 cannot send to 10.0.0.1: invalid argument",                                                       \
-      "The kernel rejected the destination with an error that has no row of its own.")                      \
+      "The kernel rejected the destination with another error.")                      \
     X(MASTER_IS_LOOPBACK, ERROR,                                                                            \
       "${at} is ${here} itself, where no process listens; the store is on another node",                    \
       "pass the address of the node that hosts the store, as the other nodes see it; if all nodes "         \
@@ -225,7 +225,7 @@
       "the connection to ${at} failed after ${took}: ${error}",                                             \
       "check the network between ${here} and ${address}",                                                   \
       "the connection to 10.0.0.1:29500 failed after 2.0 s: connection reset by peer",                      \
-      "connect failed with an error that has no row of its own.")                                           \
+      "connect failed with another error.")                                           \
     X(HELLO_UNANSWERED, ERROR,                                                                              \
       "${at} accepts connections, but does not reply within ${took}",                                       \
       "its ddprun may be stopped or starved of CPU; or a proxy (a service mesh's sidecar) or another "      \
@@ -261,7 +261,7 @@
       "${at} is a PyTorch store (torchrun's or a script's), not a ddprun store",                            \
       "start ddprun on that node in place of torchrun, or choose another port",                             \
       "10.0.0.1:29500 is a PyTorch store (torchrun's or a script's), not a ddprun store",                   \
-      "The reply has the form of PyTorch's TCPStore, but ddprun's extensions are missing.")                 \
+      "The reply has the form of a PyTorch TCPStore, without ddprun's extensions.")                 \
     X(PORT_IS_OTHER_SERVICE, ERROR,                                                                         \
       "${at} is another service, not a store; it sent \"${bytes}\"",                                        \
       "choose another port",                                                                                \

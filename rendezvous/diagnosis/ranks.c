@@ -559,8 +559,8 @@ static uint32_t next_missing(const struct barrier *barrier, uint32_t from)
 static bool put_lines(const struct barrier *barrier, barrier_facts facts_of, void *user, struct buf *out)
 {
     uint32_t missing = barrier->members - barrier->arrived, lines = 0;
-    bool ok =
-        buf_printf(out, "; %" PRIu32 " of %" PRIu32 " ranks have come", barrier->arrived, barrier->members);
+    bool ok = buf_printf(out, "; %" PRIu32 " of %" PRIu32 " ranks have arrived", barrier->arrived,
+                         barrier->members);
     for (uint32_t rank = next_missing(barrier, 0); ok && rank < barrier->world_size && lines < LINES_MAX;
          rank = next_missing(barrier, rank + 1), lines++) {
         struct rank_facts facts;

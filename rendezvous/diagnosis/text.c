@@ -390,7 +390,7 @@ bool waits_in(const struct rank_facts *rank, const struct snapshot_wait *wait)
 static bool put_who_is_here(const struct snapshot *s, struct buf *out)
 {
     if (s->max == 0)
-        return buf_printf(out, s->n_gone > 0 ? "nobody is here any more" : "nobody has come");
+        return buf_printf(out, s->n_gone > 0 ? "all nodes have left" : "no node has joined");
     return buf_printf(out, "%u of %s%u node%s %s here", s->n_nodes,
                       s->elastic && s->min < s->max ? "at least " : "", s->elastic ? s->min : s->max,
                       s->max == 1 ? "" : "s", s->n_nodes == 1 ? "is" : "are");
@@ -482,9 +482,9 @@ static bool put_gone_state(const struct snapshot *s, uint32_t rank, struct buf *
     const struct snapshot_refused *r = refused_as(s, (int32_t)rank);
     if (r != NULL)
         return put_row(out, number(text, rank), r->host, "-", number(pid, (uint64_t)r->pid), "-", "-",
-                       "was refused and has ended");
+                       "rejected, has exited");
     return put_row(out, number(text, rank), "-", "-", "-", "-", "-",
-                   node_was_here(s, (int32_t)rank) ? "was here and is gone" : "has not come");
+                   node_was_here(s, (int32_t)rank) ? "has left" : "missing");
 }
 
 /* Static jobs know which nodes are missing. A few rows are printed and the rest is a number; ranges of ranks

@@ -22,7 +22,7 @@
 static void forget(struct job *job)
 {
     struct hub *hub = job->hub;
-    hub_log(hub, "job '%s' is forgotten: nobody has been connected for %d s", job->name,
+    hub_log(hub, "job '%s' is forgotten: no client was connected for %d s", job->name,
             (int)((hub->now_ms - job->left_ms) / 1000));
     if (hub->jobs.count > 1) {
         job_free(job);

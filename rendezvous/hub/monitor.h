@@ -40,21 +40,21 @@ void monitor_run(struct job *job);
  * any), meaning. "Usual" is a wait of this round that was reported and then ended by itself, such as a model that
  * rank 0 tests after each epoch. A row with first 0 is reported at once. Every report but the last leaves out what an
  * earlier one contained. */
-#define SCHEDULE(X)                                                                                      \
-    X(NODES_MISSING, 8000, 5000, 0, "the job waits for nodes: what is missing, and what is known of it") \
-    X(NODES_LEFT, 200, 5000, 0,                                                                          \
-      "a node was refused, left, or said something about itself, and too few may be left")               \
-    X(TIME_UP, 0, 0, 0, "the time to come together is up: everything, before the verdict")               \
-    X(ROUND_BEGINS, 0, 0, 0, "a round begins whose nodes bring different numbers of workers")            \
-    X(NODE_LATE, 1000, 0, 0, "a node has come late, and waits for the next round")                       \
-    X(RANK_TROUBLE, 0, 0, 0, "a rank has met something, such as a port that is closed")                  \
-    X(PEER_LOST, 0, 0, 0,                                                                                \
-      "a rank has ended or given up, and others wait for it: lost_rank.c tells it before they go on")    \
-    X(TORCH_CROWD, 800, 30000, 0,                                                                        \
-      "more take part in a group of PyTorch's than it has ranks; agents need a moment")                  \
-    X(TORCH_WAITS, 10000, 30000, 0, "ranks wait while a group of PyTorch's comes together")              \
-    X(TORCH_ENDED, 2500, 30000, 0, "the same, and a process that they may wait for has ended")           \
-    X(STANDS_STILL, 10000, 30000, 2,                                                                     \
+#define SCHEDULE(X)                                                                                   \
+    X(NODES_MISSING, 8000, 5000, 0, "the job waits for nodes: missing nodes and their state")         \
+    X(NODES_LEFT, 200, 5000, 0,                                                                       \
+      "a node was refused, left, or said something about itself, and too few may be left")            \
+    X(TIME_UP, 0, 0, 0, "the time to come together is up: everything, before the verdict")            \
+    X(ROUND_BEGINS, 0, 0, 0, "a round begins whose nodes bring different numbers of workers")         \
+    X(NODE_LATE, 1000, 0, 0, "a late node waits for the next round")                                  \
+    X(RANK_TROUBLE, 0, 0, 0, "a rank has met something, such as a port that is closed")               \
+    X(PEER_LOST, 0, 0, 0,                                                                             \
+      "a rank has ended or given up, and others wait for it: lost_rank.c tells it before they go on") \
+    X(TORCH_CROWD, 800, 30000, 0,                                                                     \
+      "more take part in a group of PyTorch's than it has ranks; agents need a moment")               \
+    X(TORCH_WAITS, 10000, 30000, 0, "ranks wait while a group of PyTorch's comes together")           \
+    X(TORCH_ENDED, 2500, 30000, 0, "the same, and a process that they may wait for has ended")        \
+    X(STANDS_STILL, 10000, 30000, 2,                                                                  \
       "a rank stands still while others wait for it in a collective or a barrier")
 
 enum situation {

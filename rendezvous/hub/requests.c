@@ -81,8 +81,7 @@ static bool refuse_job(const struct job *job, const struct job_name *name)
     if (strcmp(job->name, name->job) != 0)
         ddp_fail(&hub->err, DDP_ERR_MISMATCH, "this store serves job '%s', not '%s'", job->name, name->job);
     else if (!m->known)
-        ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP, "the nodes of job '%s' have not come together yet",
-                 job->name);
+        ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP, "the nodes of job '%s' have not joined yet", job->name);
     else if (m->attempt != name->attempt)
         ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP, "attempt %lld is running, not %lld", (long long)m->attempt,
                  (long long)name->attempt);

@@ -70,7 +70,7 @@ static enum rdzv_state nobody_left(struct rdzv *r)
         rdzv_forget_rules(r);
         return RDZV_GATHERING;
     }
-    rdzv_note(r, RDZV_RECORD_VERDICT, NULL, "the job is over: nobody is left");
+    rdzv_note(r, RDZV_RECORD_VERDICT, NULL, "the job is over: no node is left");
     return RDZV_OVER;
 }
 

@@ -24,7 +24,7 @@ static ddp_status parse_max_bytes(const char *value, void *to, struct ddp_err *e
         return ddp_fail(err, DDP_ERR_ARG, "'%s' is too much", value);
     if (bytes == 0)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "'%s' is not a size (expected a number, or one with K, M or G behind it)", value);
+                        "'%s' is not a size (expected a number, or a number with K, M or G)", value);
     *(uint64_t *)to = bytes;
     return DDP_OK;
 }
@@ -61,7 +61,7 @@ static const struct option_row rows[] = {
       .value = "SECONDS",
       .parse = parse_keep,
       .at = AT(keep_ms),
-      .help = "forget a job and its keys when nobody has been connected to it for so long (default 1800)" },
+      .help = "forget a job and its keys after SECONDS without a connection (default 1800)" },
     { .name = "insecure",
       .type = OPTION_FLAG,
       .at = AT(insecure),

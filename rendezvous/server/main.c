@@ -42,7 +42,7 @@ static void announce(const struct daemon_options *o, const struct store_server *
     printf("listening on %s\n", store_server_address(server));
     fflush(stdout);
     if (strncmp(host, "127.", 4) != 0 && strcmp(host, "::1") != 0 && strcmp(host, "localhost") != 0)
-        log_warn("there is no password: whoever reaches %s can read and write every key",
+        log_warn("no password: every host that reaches %s can read and write every key",
                  store_server_address(server));
     if (o->insecure)
         log_warn("--insecure: every user of this host can read and write every key");

@@ -349,7 +349,7 @@ static void measure_failure(void)
     bench_stop(&store);
     const double worst = timed_quantile(ms, FAILURES, 1.0), middle = timed_median(ms, FAILURES);
     snprintf(text, sizeof(text), "median %.1f ms, worst of %d %.1f ms", middle, FAILURES, worst);
-    row("failure", "a worker has failed: until the last of 1,000 agents is told to stop", text, "250 ms",
+    row("failure", "a worker has failed: until the last of 1,000 agents receives the stop", text, "250 ms",
         worst <= 250);
 }
 

@@ -31,7 +31,7 @@ static const struct probe probes[] = {
     { "rank 1 is killed by SIGKILL", "137", probe_code, { "%w", "1:signal:9:0", "-1:exit:0:500" }, 1, 0 },
     { "rank 1 is killed by SIGSEGV", "139", probe_code, { "%w", "1:signal:11:0", "-1:exit:0:500" }, 1, 0 },
     { "rank 1 exits 0, the others 0 later",
-      "0, nobody ended early",
+      "0, none ended early",
       probe_all_done,
       { "%w", "1:exit:0:0", "-1:exit:0:500" },
       1,

@@ -37,9 +37,9 @@ static const struct {
 } shapes[LOADS] = {
     [LOAD_ADD] = { "ADD, each answered before the next", 1, 8 },
     [LOAD_GET] = { "GET of 128 bytes, each answered before the next", 1, VALUE_REPLY },
-    [LOAD_SET_MANY] = { "SET of 128 bytes, 63 behind each other and an ADD", LOAD_BURST, 8 },
-    [LOAD_GET_MANY] = { "GET of 128 bytes, 64 behind each other", LOAD_BURST, LOAD_BURST *VALUE_REPLY },
-    [LOAD_MIX_MANY] = { "SET, WAIT, GET, ADD, 64 behind each other", LOAD_BURST,
+    [LOAD_SET_MANY] = { "SET of 128 bytes, 63 in a row and an ADD", LOAD_BURST, 8 },
+    [LOAD_GET_MANY] = { "GET of 128 bytes, 64 in a row", LOAD_BURST, LOAD_BURST *VALUE_REPLY },
+    [LOAD_MIX_MANY] = { "SET, WAIT, GET, ADD, 64 in a row", LOAD_BURST,
                         LOAD_BURST / 4 * (1 + VALUE_REPLY + 8) },
 };
 

@@ -107,9 +107,9 @@ Test(ddprun_contain, the_record_is_gone_at_the_end, .init = set_up, .fini = tear
 Test(ddprun_contain, a_layer_that_is_not_there_is_refused_with_the_reason, .init = set_up, .fini = tear_down)
 {
     if (geteuid() != 0)
-        cr_skip_test("skipped, because only root can become nobody");
+        cr_skip_test("skipped, because only root can change its user");
     if (!bin_is_open_to_nobody())
-        cr_skip_test("skipped, because nobody may not reach %s", bin("ddprun"));
+        cr_skip_test("skipped, because uid 65534 cannot reach %s", bin("ddprun"));
     struct run_result r =
         run_command((const char *const[]){ "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
                                            bin("ddprun"), "--contain=cgroup", "true", NULL },
@@ -271,7 +271,7 @@ static void next_start_cleans_up(const char *layer)
     cr_expect(job_witness_sees_some(&w), "nothing was left, so this test tests nothing");
     struct run_result r = RUN(layer, "true");
     expect_words(r.err, "was left without ddprun");
-    cr_expect(job_witness_alone(&w), "somebody is left");
+    cr_expect(job_witness_alone(&w), "a process is left");
     run_free(&r);
     cr_expect_eq(records(), JOB_FILES, "those of the other job only");
     run_signal(other, SIGTERM);
@@ -476,7 +476,8 @@ Test(ddprun_contain, a_record_of_a_pid_namespace_stays_as_long_as_that, .init = 
     /* The kernel may have given the number of the dead namespace to one of another test's: then the next start finds it. */
     for (struct patience p = { 0 }; records() > 0 && patience_left(&p);) {
         r = RUN("--contain=plain", "true");
-        cr_expect_null(strstr(r.err, "was left without ddprun"), "nobody was left to be killed: %s", r.err);
+        cr_expect_null(strstr(r.err, "was left without ddprun"), "no process was left to be killed: %s",
+                       r.err);
         run_free(&r);
     }
     cr_expect_eq(records(), 0, "the record of a dead job is left");
@@ -490,11 +491,11 @@ Test(ddprun_contain, in_a_pid_namespace_nothing_is_left_whoever_is_killed, .init
     skip_without("--contain=pidns");
     job_witness_open(&w);
     orphan_a_job("--contain=pidns", w.hold);
-    cr_expect(job_witness_alone(&w), "somebody is left");
+    cr_expect(job_witness_alone(&w), "a process is left");
     job_witness_close(&w);
     cr_expect_gt(records(), JOB_FILES, "there is a record, and beside it what the worker wrote");
     struct run_result r = RUN("--contain=pidns", "true");
-    cr_expect_null(strstr(r.err, "was left without ddprun"), "nobody was left to be killed: %s", r.err);
+    cr_expect_null(strstr(r.err, "was left without ddprun"), "no process was left to be killed: %s", r.err);
     cr_expect_eq(records(), 0, "files of the dead job are left");
     run_free(&r);
 }

@@ -737,7 +737,7 @@ static void until(bool condition, struct run_process *process, const char *what)
     run_signal(process, SIGKILL);
     hung_disk_end();
     struct run_result r = run_wait(process);
-    cr_assert(false, "%s has not come:\n%s", what, r.err);
+    cr_assert(false, "%s is missing:\n%s", what, r.err);
 }
 
 static void until_hung(struct run_process *process)
@@ -782,7 +782,7 @@ Test(hung_disk, the_console_lives_and_two_ctrl_c_end_the_job)
           "the report of the hang");
     const char *last = strrchr(run_output(process), 'k');
     snprintf(next, sizeof(next), "tick %d\n", last != NULL ? atoi(last + 1) + 20 : 100);
-    until(run_until_output(process, next, PATIENCE_MS), process, "output behind the hang");
+    until(run_until_output(process, next, PATIENCE_MS), process, "output after the hang");
     run_signal(process, SIGINT);
     until(run_until_error(process, "once more kills them at once", PATIENCE_MS), process, "the first answer");
     run_signal(process, SIGINT);

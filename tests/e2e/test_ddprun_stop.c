@@ -253,7 +253,7 @@ static void kill_and_look(pid_t (*victim)(struct run_process *), struct run_resu
                                       "say:ready", "forever");
     until_ready(p, 4);
     kill(victim(p), SIGKILL);
-    cr_expect(job_witness_alone(&w), "somebody is left");
+    cr_expect(job_witness_alone(&w), "a process is left");
     *r = run_wait(p);
     job_witness_close(&w);
 }
@@ -302,7 +302,7 @@ Test(ddprun_stop, nothing_is_left_when_the_guardian_is_killed_during_the_start)
         run_free(&r);
         /* Not the witness: a worker that comes after the look has not opened anything yet. */
         for (struct patience left = { 0 }; is_anybody_called(w.path);)
-            cr_assert(patience_left(&left), "round %d: somebody is left", i);
+            cr_assert(patience_left(&left), "round %d: a process is left", i);
         job_witness_close(&w);
     }
 }
@@ -486,7 +486,7 @@ Test(ddprun_still, a_rank_that_is_stopped_is_named_while_the_other_waits)
     cr_expect_not_null(strstr(r.err, "ddpctl flight "), "%s", r.err);
     expect_record(0, PARTS("\"state\":\"started\"", "\"collective_seq_id\":5"));
     expect_record(1, PARTS("written by ddprun", "\"last_completed_collective\":4"));
-    expect_compared("behind    rank 1; rank 0 came to all_reduce #5 (f32 x 16, sum)\n");
+    expect_compared("behind    rank 1; rank 0 reached all_reduce #5 (f32 x 16, sum)\n");
     run_free(&r);
 }
 

@@ -43,7 +43,7 @@ static struct run_result run_behind(const char *const before[], const char *cont
         argv[n++] = job[i];
     argv[n] = NULL;
     struct run_result r = run_command(argv, NULL);
-    cr_expect(job_witness_alone(&w), "somebody is left");
+    cr_expect(job_witness_alone(&w), "a process is left");
     cr_expect_eq(job_count(r.out, "[0] hello"), 1, "%s\n%s", r.out, r.err);
     cr_expect_eq(job_count(r.out, "[1] hello"), 1, "%s\n%s", r.out, r.err);
     job_witness_close(&w);
@@ -59,14 +59,14 @@ static void need_no_sanitizer(void)
 static void need_root(void)
 {
     if (geteuid() != 0)
-        cr_skip_test("skipped, because only root may make namespaces and become somebody else");
+        cr_skip_test("skipped, because only root may make namespaces and change its user");
 }
 
 static void need_nobody(void)
 {
     need_root();
     if (!bin_is_open_to_nobody())
-        cr_skip_test("skipped, because nobody may not reach %s", bin("ddprun"));
+        cr_skip_test("skipped, because uid 65534 cannot reach %s", bin("ddprun"));
 }
 
 /* A kernel without `calls`. */

@@ -298,7 +298,7 @@ Test(rank0_store, may_be_a_worker_s_of_another_user)
     const bool can_run = can.exit_code == 0;
     run_free(&can);
     if (!can_run)
-        cr_skip_test("skipped, because user nobody cannot reach the build folder");
+        cr_skip_test("skipped, because uid 65534 cannot reach the build folder");
     write_file("bin/python3.99", script, 0755);
     struct run_result r = RUN(NULL, "--max_restarts=0");
     EXPECT(r, 0);
@@ -355,7 +355,7 @@ Test(rank0_store, is_looked_for_from_a_relative_path)
     cr_expect(CHOSEN(".", "bin/python3.99", "--nnodes=1"));
     cr_expect(CHOSEN(".", "./bin/../bin/python3.99", "--nnodes=1"));
     make_venv("home = /usr/bin\n");
-    cr_expect_not(CHOSEN("venv", "bin/python3", "--nnodes=1"), "an environment of its own, without torch");
+    cr_expect_not(CHOSEN("venv", "bin/python3", "--nnodes=1"), "a separate environment, without torch");
 }
 
 Test(rank0_store, is_looked_for_with_the_variables_of_env)

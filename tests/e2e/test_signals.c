@@ -344,7 +344,7 @@ Test(signals_e2e, a_stopped_agent_wakes_when_its_guardian_is_killed)
     kill(agent, SIGSTOP);
     cr_assert(job_until_state(agent, 'T'));
     kill(run_pid(p), SIGKILL);
-    cr_expect(job_witness_alone(&w), "somebody is left");
+    cr_expect(job_witness_alone(&w), "a process is left");
     struct run_result r = run_wait(p);
     run_free(&r);
     job_witness_close(&w);

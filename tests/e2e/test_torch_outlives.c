@@ -99,7 +99,7 @@ static bool kill_and_look(unsigned victims)
         kill(run_pid(job), SIGKILL);
     if ((victims & AGENT) != 0)
         kill(agent, SIGKILL);
-    cr_expect(read_to_end(&w, seen), "somebody is left without a store");
+    cr_expect(read_to_end(&w, seen), "a process is left without a store");
     struct run_result r = run_wait(job);
     run_free(&r);
     job_witness_close(&w);

@@ -291,7 +291,7 @@ static void expect_same_after_restart(const char *die, const char *hash)
     cr_expect(strstr(r.err, "attempt 0 failed: ") && strstr(r.err, "SIGKILL"), "%s: %s", die, r.err);
     cr_expect(strstr(r.out, "resume: going on "), "%s: %s", die, r.out);
     cr_expect_str_eq(summary().hash, hash, "%s", die);
-    cr_expect(job_witness_alone(&w), "%s: somebody is left", die);
+    cr_expect(job_witness_alone(&w), "%s: a process is left", die);
     run_free(&r);
     job_witness_close(&w);
     expect_nothing_left(die);

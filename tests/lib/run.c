@@ -357,8 +357,8 @@ static bool said(const struct stream *s, const char *text)
 static void tell_what_came(const struct run_process *p, const char *text)
 {
     struct buf words = { 0 };
-    buf_printf(&words, "run: '%s' has not come\nrun: stdout: %s\nrun: stderr: %s\n", text,
-               stream_text(&p->out), stream_text(&p->err));
+    buf_printf(&words, "run: '%s' is missing\nrun: stdout: %s\nrun: stderr: %s\n", text, stream_text(&p->out),
+               stream_text(&p->err));
     hanging_describe(p->pid, &words);
     fwrite(words.data, 1, words.len, stderr);
     buf_free(&words);

@@ -142,7 +142,7 @@ static void check_nothing_left(const struct asim *sim)
 
 static void tell_failed(struct asim *sim, int r)
 {
-    cr_assert_not(sim->told_failed, "the first failure is told once");
+    cr_assert_not(sim->told_failed, "the first failure is reported once");
     cr_assert_eq(r, agent_first_failure(sim->agent));
     sim->told_failed = true;
     sim->cause_code = ending_code(agent_worker(sim->agent, r));
@@ -227,7 +227,7 @@ static void carry_out(struct asim *sim, const struct agent_effect *effect)
         signal_worker(sim, r, effect->signal);
         break;
     case EFFECT_SIGNAL_REST:
-        buf_printf(&sim->trace, "          %s to what is left\n", name);
+        buf_printf(&sim->trace, "          %s to the rest\n", name);
         signal_rest(sim, effect->signal);
         break;
     case EFFECT_TELL_FAILED:
@@ -278,7 +278,7 @@ static void carry_out(struct asim *sim, const struct agent_effect *effect)
 static const char *const plain_events[AGENT_EVENTS] = { [AGENT_START] = "begin",
                                                         [AGENT_ALONE] = "nothing is left",
                                                         [AGENT_DRAINED] = "all output is taken",
-                                                        [AGENT_HEARD] = "the store knows of it",
+                                                        [AGENT_HEARD] = "the store has it",
                                                         [AGENT_VERDICT] = "the verdict",
                                                         [AGENT_STORE_LOST] = "the store is lost",
                                                         [AGENT_NOT_READY] = "it cannot be made ready",

@@ -53,7 +53,7 @@ static int index_of(const struct cluster *c, uint64_t id)
     for (int i = 0; i < c->n; i++)
         if (c->node[i].id == id)
             return i;
-    cr_assert_fail("a connection that nobody has");
+    cr_assert_fail("a connection without a node");
     return -1;
 }
 

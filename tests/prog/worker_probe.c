@@ -68,7 +68,7 @@ static void run_die(char **arguments)
     if (this_is(arguments))
         raise(SIGKILL);
     sum_into(x, 1000);
-    printf("rank %d: nobody has died\n", ddp_rank(ctx));
+    printf("rank %d: no rank has died\n", ddp_rank(ctx));
 }
 
 /* [RANK]: that rank stops itself; the others reach the step time-out (DDPRUN_STEP_TIMEOUT_MS). */
@@ -78,7 +78,7 @@ static void run_hang(char **arguments)
     if (this_is(arguments))
         raise(SIGSTOP);
     sum_into(&x, 1);
-    printf("rank %d: nobody hangs\n", ddp_rank(ctx));
+    printf("rank %d: no rank hangs\n", ddp_rank(ctx));
 }
 
 /* [RANK]: that rank aborts, from wherever it is. */
@@ -86,7 +86,7 @@ static void run_abort(char **arguments)
 {
     float x = 1;
     if (this_is(arguments)) {
-        ddp_abort(ctx, 9, "the probe was told to");
+        ddp_abort(ctx, 9, "as requested");
         exit(9);
     }
     sum_into(&x, 1);

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The checks of `make purity` can fail: a module that asks the clock is caught, and so are an include against the arrows and a circle.
+# The checks of `make purity` can fail: they detect a module that reads the clock, an include against the arrows, a circle, and stilted English.
 # shellcheck source=tests/shell/tap.sh disable=SC2317  # `check` calls the functions
 . "$(dirname "$0")/tap.sh"
 
@@ -50,6 +50,16 @@ echo 'int left_a(void); int right(void); int left_a(void) { return right(); }' |
 echo 'int left_b(void); int left_b(void) { return 1; }' | compile left_b
 echo 'int right(void); int left_b(void); int right(void) { return left_b(); }' | compile right
 
+# One phrase in few words of each kind of text.
+detects_stilted_english() {
+    mkdir -p "$tmp/text/scripts"
+    cp scripts/english.sh "$tmp/text/scripts"
+    printf '/* Whoever waits is told of it. */\nconst char *text = "nobody has come";\n' >"$tmp/text/bad.c"
+    echo 'There is none.' >"$tmp/text/bad.md"
+    ! "$tmp/text/scripts/english.sh" --list >"$tmp/english" && grep -q '^bad.c:1: Whoever' "$tmp/english" &&
+        grep -q '^bad.c:2: nobody' "$tmp/english" && grep -q '^bad.md:1: There is none' "$tmp/english"
+}
+
 check "a module that asks the clock is not pure" fails scripts/purity.sh "$tmp/clock.o"
 check "the message names the module and the symbol" names_the_clock
 check "a module that only counts letters is pure" complains_about_no_object_but "$tmp/text.o"
@@ -59,4 +69,6 @@ check "all includes follow the arrows" scripts/layers.sh
 check "files that call each other are found, and named" names_both
 check "a circle of concepts is found where files have none" names_the_concepts
 check "no file and no concept comes back to itself" scripts/circles.sh
+check "stilted English is found, and its place" detects_stilted_english
+check "the texts are plain English" scripts/english.sh
 finish

@@ -76,7 +76,7 @@ Test(barrier_start, a_time_out_says_who_is_missing_and_what_is_known_of_each)
         "[     0] rank 1 (n1, pid 101) connected from peer:2\n"
         "[     0] rank 2 (n1, pid 102) connected from peer:3\n"
         "[ 31000] barrier 'step-1' timed out after 30.0 s\n"
-        "[ 31000] rank 0 gets outcome 1: barrier 'step-1' timed out after 30.0 s; 1 of 4 ranks have come\n"
+        "[ 31000] rank 0 gets outcome 1: barrier 'step-1' timed out after 30.0 s; 1 of 4 ranks have arrived\n"
         "[ 31000]      rank 1: connected (n1, pid 101), but waits for key '/weights'; last message 28.5 s "
         "ago\n"
         "[ 31000]      rank 2: connected (n1, pid 102), but has not arrived; last message 31.0 s ago\n"
@@ -96,9 +96,9 @@ Test(barrier, the_deadline_starts_with_the_first_arrival)
     sim_expect_trace(
         &sim,
         "[ 15000] barrier 'a' timed out after 10.0 s\n"
-        "[ 15000] rank 0 gets outcome 1: barrier 'a' timed out after 10.0 s; 2 of 3 ranks have come\n"
+        "[ 15000] rank 0 gets outcome 1: barrier 'a' timed out after 10.0 s; 2 of 3 ranks have arrived\n"
         "[ 15000]      rank 2: connected (n1, pid 102), but has not arrived; last message 15.0 s ago\n"
-        "[ 15000] rank 1 gets outcome 1: barrier 'a' timed out after 10.0 s; 2 of 3 ranks have come\n"
+        "[ 15000] rank 1 gets outcome 1: barrier 'a' timed out after 10.0 s; 2 of 3 ranks have arrived\n"
         "[ 15000]      rank 2: connected (n1, pid 102), but has not arrived; last message 15.0 s ago\n");
 }
 
@@ -112,7 +112,7 @@ Test(barrier, who_comes_too_late_gets_the_same_outcome_once)
     sim_barrier(&sim, 1, "a", 1000, "0 1");
     sim_expect_trace(
         &sim,
-        "[  3000] rank 1 gets outcome 1: barrier 'a' timed out after 1.0 s; 1 of 2 ranks have come\n"
+        "[  3000] rank 1 gets outcome 1: barrier 'a' timed out after 1.0 s; 1 of 2 ranks have arrived\n"
         "[  3000]      rank 1: connected (n1, pid 101), but has not arrived; last message 1.0 s ago\n"
         "[  3000] rank 1 gets outcome 4: barrier 'a' is misused: it has failed before, and a name is good "
         "for one use\n");
@@ -130,11 +130,11 @@ Test(barrier, a_dead_process_fails_it_for_all_at_once)
         &sim,
         "[   700] barrier 'a' cannot complete: rank 3 killed by signal 9, SIGKILL (n1, pid 103)\n"
         "[   700] rank 0 gets outcome 2: barrier 'a' cannot complete: rank 3 killed by signal 9, SIGKILL "
-        "(n1, pid 103); 2 of 4 ranks have come\n"
+        "(n1, pid 103); 2 of 4 ranks have arrived\n"
         "[   700]      rank 2: connected (n1, pid 102), but has not arrived; last message 700 ms ago\n"
         "[   700]      rank 3: killed by signal 9, SIGKILL (n1, pid 103)\n"
         "[   700] rank 1 gets outcome 2: barrier 'a' cannot complete: rank 3 killed by signal 9, SIGKILL "
-        "(n1, pid 103); 2 of 4 ranks have come\n"
+        "(n1, pid 103); 2 of 4 ranks have arrived\n"
         "[   700]      rank 2: connected (n1, pid 102), but has not arrived; last message 700 ms ago\n"
         "[   700]      rank 3: killed by signal 9, SIGKILL (n1, pid 103)\n");
 }
@@ -149,11 +149,11 @@ Test(barrier, a_rank_that_has_come_and_dies_counts_as_missing)
         &sim,
         "[     0] barrier 'a' cannot complete: rank 1 killed by signal 9, SIGKILL (n1, pid 101)\n"
         "[     0] rank 0 gets outcome 2: barrier 'a' cannot complete: rank 1 killed by signal 9, SIGKILL "
-        "(n1, pid 101); 1 of 3 ranks have come\n"
+        "(n1, pid 101); 1 of 3 ranks have arrived\n"
         "[     0]      rank 1: killed by signal 9, SIGKILL (n1, pid 101)\n"
         "[     0]      rank 2: connected (n1, pid 102), but has not arrived; last message 0 ms ago\n"
         "[     0] rank 1 gets outcome 2: barrier 'a' cannot complete: rank 1 killed by signal 9, SIGKILL "
-        "(n1, pid 101); 1 of 3 ranks have come\n"
+        "(n1, pid 101); 1 of 3 ranks have arrived\n"
         "[     0]      rank 1: killed by signal 9, SIGKILL (n1, pid 101)\n"
         "[     0]      rank 2: connected (n1, pid 102), but has not arrived; last message 0 ms ago\n");
 }
@@ -167,7 +167,7 @@ Test(barrier, a_process_that_died_before_fails_the_first_arrival)
         &sim,
         "[     0] barrier 'a' cannot complete: rank 1 exited with code 3 (n1, pid 101)\n"
         "[     0] rank 0 gets outcome 2: barrier 'a' cannot complete: rank 1 exited with code 3 (n1, pid "
-        "101); 1 of 2 ranks have come\n"
+        "101); 1 of 2 ranks have arrived\n"
         "[     0]      rank 1: exited with code 3 (n1, pid 101)\n");
 }
 
@@ -192,7 +192,7 @@ Test(barrier, a_closed_connection_alone_fails_nothing)
     sim_expect_trace(
         &sim,
         "[ 30000] barrier 'a' timed out after 30.0 s\n"
-        "[ 30000] rank 0 gets outcome 1: barrier 'a' timed out after 30.0 s; 1 of 2 ranks have come\n"
+        "[ 30000] rank 0 gets outcome 1: barrier 'a' timed out after 30.0 s; 1 of 2 ranks have arrived\n"
         "[ 30000]      rank 1: was connected (n1, pid 101), but closed its connection; last message 30.0 s "
         "ago\n");
 }
@@ -223,7 +223,7 @@ Test(barrier, an_operator_cancels_it)
     sim_expect_trace(
         &sim,
         "[     0] barrier 'a' was cancelled by peer:510\n"
-        "[     0] rank 0 gets outcome 3: barrier 'a' was cancelled by peer:510; 1 of 2 ranks have come\n"
+        "[     0] rank 0 gets outcome 3: barrier 'a' was cancelled by peer:510; 1 of 2 ranks have arrived\n"
         "[     0]      rank 1: connected (n1, pid 101), but has not arrived; last message 0 ms ago\n"
         "[     0] rank 3 left its wait\n");
 }

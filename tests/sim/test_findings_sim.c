@@ -246,8 +246,7 @@ Test(findings_sim, who_waits_for_a_node_that_was_refused_is_told_so)
     join(N1, 1, 3, "");
     live_until(1000);
     expect_told(N0, "NODE_REJECTED", "node 1 (n1, pid 101)");
-    cr_assert_not_null(strstr(text_of(told, "text"), "was refused and has ended"), "%s",
-                       text_of(told, "text"));
+    cr_assert_not_null(strstr(text_of(told, "text"), "rejected, has exited"), "%s", text_of(told, "text"));
     live_until(40000);
     expect_silence(N0);
     live_until(61000);

@@ -76,7 +76,7 @@ static struct agent *by_id(uint64_t id)
     for (int i = 0; i < AGENTS; i++)
         if (s.agent[i].phase != OUT && s.agent[i].id == id)
             return &s.agent[i];
-    must(false, "somebody who is not there is spoken to: %" PRIu64, id);
+    must(false, "a message to a node that has left: %" PRIu64, id);
     return NULL;
 }
 
@@ -133,7 +133,7 @@ static void told_verdict(struct agent *a, const struct rdzv_tell *t)
     for (int i = 0; t->restart && i < AGENTS; i++)
         must(!is_open(&s.agent[i]), "told to restart while another one still runs");
     for (int i = 0; all_done && i < AGENTS; i++)
-        must(!is_open(&s.agent[i]) || s.agent[i].done, "the job is done, but somebody is not");
+        must(!is_open(&s.agent[i]) || s.agent[i].done, "the job is done, but a node is not");
     a->phase = t->restart ? RESTING : FINISHED;
     if (t->restart)
         s.verdict_ms = s.now_ms;
@@ -168,7 +168,7 @@ static bool begin(void *user, const struct rdzv_round *world)
     must(!s.begun, "two rounds at once");
     must(world->round == s.round + 1 && world->attempt == s.round, "rounds are not counted one by one");
     for (int i = 0; i < AGENTS; i++) {
-        must(!is_member(&s.agent[i]), "a round begins while somebody is in the last one");
+        must(!is_member(&s.agent[i]), "a round begins while a node is in the last one");
         must(s.agent[i].phase != RESTING || s.agent[i].round != s.round || s.now_ms >= s.verdict_ms + 10000,
              "%d has lost its place before it could come back", i);
     }
@@ -231,8 +231,7 @@ static uint32_t count(enum phase phase)
 static void check_round(const struct rdzv_facts *facts)
 {
     if (s.begun && !s.dead_keys)
-        must(s.told == s.nnodes, "only %" PRIu32 " of %" PRIu32 " nodes were told the round", s.told,
-             s.nnodes);
+        must(s.told == s.nnodes, "only %" PRIu32 " of %" PRIu32 " nodes got the round", s.told, s.nnodes);
     s.begun = false;
     must(facts->members == count(RUNNING) + count(STOPPING) + count(STOPPED), "members are miscounted");
     must(facts->waiting == count(WAITING), "waiting nodes are miscounted");
@@ -241,8 +240,7 @@ static void check_round(const struct rdzv_facts *facts)
     if (facts->state != RDZV_RUNNING || s.join.grow == RDZV_GROW_NEVER || !settled)
         return;
     uint32_t places = s.join.nnodes_max - s.nnodes, spares = count(WAITING);
-    must(s.waiting_nodes == (spares < places ? spares : places), "workers were told of %" PRIu32,
-         s.waiting_nodes);
+    must(s.waiting_nodes == (spares < places ? spares : places), "workers got %" PRIu32, s.waiting_nodes);
 }
 
 static void check_ranks(void)
@@ -288,7 +286,7 @@ static void come(struct agent *a)
     if (a->phase == OUT)
         *a = (struct agent){ .id = s.next_id++, .wanted = join.node_rank, .nproc = join.nproc };
     enum rdzv_refused refused = rdzv_join(s.r, a->id, &join, s.now_ms, &refusal);
-    must(a->phase != RESTING || refused == RDZV_WELCOME, "one that was told to come again is refused: %s",
+    must(a->phase != RESTING || refused == RDZV_WELCOME, "a node that should come again is refused: %s",
          refusal.sentence);
     a->phase = refused == RDZV_WELCOME ? WAITING : OUT;
     s.said_ms[a - s.agent] = 0;

@@ -111,7 +111,7 @@ Test(log_file, parts_end_behind_lines_and_add_up)
     cr_expect_str_eq((char *)found.data, (char *)all.data);
     char *part = job_file(log_dir, "a/b/out.log.3");
     cr_expect_leq(strlen(part), 1000);
-    cr_expect_eq(part[strlen(part) - 1], '\n', "a part ends behind a line");
+    cr_expect_eq(part[strlen(part) - 1], '\n', "a part ends after a line");
     free(part);
     buf_free(&all);
     buf_free(&found);
@@ -179,7 +179,7 @@ Test(log_file, a_deleted_directory_is_made_again)
     rmdir(gone);
     put(t, "still there\n");
     cr_expect_eq(log_file_news(f), LOG_MADE_AGAIN);
-    cr_expect_eq(log_file_news(f), LOG_NO_NEWS, "it is told once");
+    cr_expect_eq(log_file_news(f), LOG_NO_NEWS, "it is reported once");
     t.close(t.user);
     char *text = job_file(log_dir, "a/b/out.log");
     cr_expect_str_eq(text, "still there\n");

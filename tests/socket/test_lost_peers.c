@@ -320,7 +320,7 @@ static void meet_by_name(struct rank *me)
     rank_expect(me, ddp_barrier_named(ctx, "data is there", 5000) == DDP_ERR_MISMATCH,
                 "a name is good for one use");
     if (me->rank == 0)
-        rank_expect(me, ddp_barrier_named(ctx, "alone", 100) == DDP_ERR_TIMEOUT, "nobody else comes");
+        rank_expect(me, ddp_barrier_named(ctx, "alone", 100) == DDP_ERR_TIMEOUT, "no other rank arrives");
     rank_keep(me, DDP_OK);
     rank_expect_ok(me, ddp_finalize(ctx));
 }

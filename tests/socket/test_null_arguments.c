@@ -51,7 +51,7 @@ Test(null_arguments, a_program_that_overlooks_the_error_of_init_is_told_so)
     cr_expect_eq(ddp_world_size(NULL), -1);
     cr_expect_null(ddp_context_store(NULL));
     cr_expect_eq(ddp_finalize(NULL), DDP_OK);
-    ddp_abort(NULL, 1, "nobody hears it");
+    ddp_abort(NULL, 1, "no reader");
 }
 
 Test(null_arguments, of_groups)

@@ -537,7 +537,7 @@ Test(store_dialects, bytes_that_nobody_asked_for_end_the_handle)
     while (ddp_store_set(store, "a", "", 0, &err) == DDP_OK) /* the stray byte may need a moment */
         usleep(1000);
     cr_assert_eq(err.code, DDP_ERR_CORRUPT);
-    expect_words("1 bytes came in that nobody asked for");
+    expect_words("1 unexpected bytes arrived");
     ddp_store_close(store);
     fake_store_stop(fake);
 }

@@ -375,7 +375,7 @@ Test(store_link, who_ends_with_0_while_another_waits_is_told, .init = start_serv
     store_link_mention(link_, encode_started(0, 0, 4711, "n1"));
     store_link_tell(link_, encode_exited(0, 4711, 0, 0, false));
     work_ms(100);
-    cr_expect_eq(left, 0, "nobody waits for it");
+    cr_expect_eq(left, 0, "no client waits for it");
     struct ddp_store *worker = connect_as("worker", 1, 0);
     cr_expect_eq(ddp_store_barrier(worker, "b", NULL, 0, 5000, &err), DDP_ERR_PEER_LOST, "%s", err.msg);
     until(&left);

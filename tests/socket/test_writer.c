@@ -119,7 +119,7 @@ Test(writer, a_closed_pipe_is_an_error_that_is_kept, .init = open_pipe)
     struct writer *w = writer_new(on_progress, NULL);
     int slot = writer_add(w, pipe_fds[1], true);
     close(pipe_fds[0]);
-    writer_put(w, slot, slice_str("nobody reads this"));
+    writer_put(w, slot, slice_str("without a reader"));
     while (atomic_load(&progressed) == 0)
         continue;
     cr_expect_eq(writer_state(w, slot).error, EPIPE);
@@ -172,7 +172,7 @@ static void put_without_thread(struct writer *w, int slot, const char *text)
 {
     struct rlimit before, none = { 0 };
     if (procstat_is_sanitized(getpid()))
-        cr_skip_test("skipped, because a sanitizer needs address space of its own");
+        cr_skip_test("skipped, because a sanitizer needs its own address space");
     getrlimit(RLIMIT_AS, &before);
     none.rlim_max = before.rlim_max;
     setrlimit(RLIMIT_AS, &none);
@@ -283,7 +283,7 @@ Test(writer, dropped_bytes_are_counted_and_a_line_marks_the_hole)
     cr_expect_eq(state.error, 0);
     cr_expect_not(state.dropping);
     cr_expect_str_eq(disk.got, "hel\n[ddprun: 3 bytes are missing here]\nworld\n");
-    cr_expect_eq(writer_written(w) + state.dropped, 12, "written and dropped add up to what was put");
+    cr_expect_eq(writer_written(w) + state.dropped, 12, "written and dropped bytes add up to the input");
     writer_free(w);
 }
 

@@ -76,7 +76,7 @@ static void add_launcher(struct run *x)
         add_words(x, "  the launcher ended with exit status %d", WEXITSTATUS(l->status));
     else
         add_words(x, "  the launcher was ended by signal %d", WTERMSIG(l->status));
-    add_words(x, "; its last words: %s\n", said);
+    add_words(x, "; its last output: %s\n", said);
 }
 
 static bool no_fault(struct run *x, const char *why)
@@ -155,8 +155,9 @@ static bool until_oom(struct run *x)
     /* The count is read last: the job may be over by the time we look. */
     while ((kills = cage_oom_kills(&x->live.cage)) == 0 && somebody && clock_ms() < until)
         somebody = live_step(&x->live, clock_us() + LOOK_US);
-    return kills > 0 || no_fault(x, somebody ? "nobody was killed for want of memory"
-                                             : "the job was over, and nobody killed for want of memory");
+    return kills > 0 ||
+           no_fault(x, somebody ? "no process was killed for lack of memory"
+                                : "the job was over, and no process was killed for lack of memory");
 }
 
 static bool make_fault(struct run *x)

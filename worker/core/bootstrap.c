@@ -216,11 +216,10 @@ ddp_status bootstrap_publish(const struct bootstrap *bootstrap, const char *what
     what_key(key, bootstrap, what);
     ddp_status status = set_new(bootstrap, key, message, len + 1, &theirs, err);
     if (theirs != NULL)
-        status =
-            ddp_fail(err, DDP_ERR_MISMATCH,
-                     "somebody else has set the store's key %s before rank %d: is this store used by another "
-                     "run, too? (TORCHELASTIC_RUN_ID tells runs apart)",
-                     key, bootstrap->rank);
+        status = ddp_fail(err, DDP_ERR_MISMATCH,
+                          "another process has set the store's key %s before rank %d: does another run use "
+                          "this store? Give each run its own TORCHELASTIC_RUN_ID",
+                          key, bootstrap->rank);
     free(theirs);
     free(message);
     return status;

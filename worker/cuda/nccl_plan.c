@@ -239,8 +239,7 @@ ddp_status nccl_late(struct ddp_err *err, int rank, const char *call, uint32_t t
 {
     return ddp_fail(err, DDP_ERR_TIMEOUT,
                     "at rank %d: %.120s on the GPU is not done after %u ms; done are %" PRIu64
-                    " calls, %" PRIu64
-                    " were begun. A rank that says nothing is the one that has not come, or computes; "
+                    " calls, %" PRIu64 " were begun. A rank without a message has not arrived, or computes; "
                     "DDPRUN_STEP_TIMEOUT_MS is the limit",
                     rank, call, timeout_ms, progress->done, progress->begun);
 }

@@ -51,7 +51,7 @@ ddp_status flight_queued(struct nccl_comm *n, struct nccl_flight *flight, struct
     if (error == CUDA_SUCCESS_)
         error = call->event_record(flight->after, n->stream);
     if (error != CUDA_SUCCESS_)
-        return gpu_fail(&n->gpu, error, "an event behind the call", err);
+        return gpu_fail(&n->gpu, error, "an event after the call", err);
     flight->queued = true;
     return DDP_OK;
 }

@@ -232,7 +232,7 @@ static ddp_status wait_event(struct staged *s, struct CUevent_st *event, const s
         if (status != DDP_OK)
             return status;
         if (clock_ms() >= limit->end_ms) {
-            ddp_fail(err, DDP_ERR_TIMEOUT, "rank %d: the GPU has not come to a call within its %u ms",
+            ddp_fail(err, DDP_ERR_TIMEOUT, "rank %d: the GPU has not reached a call within its %u ms",
                      s->rank, limit->ms);
             s->cpu->ops->give_up(s->cpu, err);
             return err->code;

@@ -324,7 +324,7 @@ static ddp_status sample_late(const ddp_loader *loader, struct ddp_err *err)
                             atomic_load_explicit(&slot->reading, memory_order_relaxed), slot->batch.number,
                             loader->queue.options.timeout_ms);
     }
-    return ddp_fail(err, DDP_ERR_TIMEOUT, "loader: no thread has come to batch %" PRIu64 " in %" PRId64 " ms",
+    return ddp_fail(err, DDP_ERR_TIMEOUT, "loader: no thread has made batch %" PRIu64 " in %" PRId64 " ms",
                     loader->queue.given, loader->queue.options.timeout_ms);
 }
 

@@ -490,7 +490,7 @@ static ddp_status check_states(const ddp_zero1 *zero)
     if (needs <= zero->states)
         return DDP_OK;
     ddp_fail(&err, DDP_ERR_ARG,
-             "ddp_zero1_step: the optimiser has come to need %d state arrays, it was created with %d; create "
+             "ddp_zero1_step: the rule needs %d state arrays, the optimizer was created with %d; create "
              "it with "
              "this rule, or a momentum above 0",
              needs, zero->states);

@@ -164,7 +164,7 @@ Test(net_wire, a_reason_keeps_its_code_and_words)
     call_decode_reason(text, &heard);
     cr_assert_eq(heard.code, DDP_ERR_PEER_LOST);
     cr_assert_str_eq(heard.msg, said.msg);
-    call_decode_reason("what somebody else has put there", &heard);
+    call_decode_reason("a value of another process", &heard);
     cr_assert_eq(heard.code, DDP_ERR_CORRUPT);
     call_decode_reason("-0 well", &heard);
     cr_assert_eq(heard.code, DDP_ERR_CORRUPT);

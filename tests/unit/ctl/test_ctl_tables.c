@@ -145,7 +145,7 @@ Test(ctl_format, ranks_that_are_none_do_no_harm)
 Test(ctl_format, empty_lists_are_sentences)
 {
     expect_text(ctl_format_keys, "{\"keys\":[]}", "no keys\n");
-    expect_text(ctl_format_waiters, "{\"waiters\":[]}", "nobody waits\n");
+    expect_text(ctl_format_waiters, "{\"waiters\":[]}", "no client waits\n");
     expect_text(ctl_format_barriers, "{\"barriers\":[]}", "no barrier is open\n");
 }
 

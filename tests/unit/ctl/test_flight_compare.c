@@ -63,7 +63,7 @@ Test(flight_compare, a_rank_that_has_not_come_is_behind)
     for (int rank = 3; rank >= 0; rank--)
         give(rank, rank == 2 ? CALL(4, "all_reduce", 8, "completed")
                              : CALL(4, "all_reduce", 8, "completed") "," CALL(5, "all_reduce", 8, "started"));
-    expect("behind    rank 2; ranks 0-1,3 came to all_reduce #5 (f32 x 8, sum)\n");
+    expect("behind    rank 2; ranks 0-1,3 reached all_reduce #5 (f32 x 8, sum)\n");
     expect("   2  n1     72     3  all_reduce #4 (f32 x 8, sum)  completed  ");
     expect("   3  n1     73     3  all_reduce #5 (f32 x 8, sum)  started    8.0 s  SIGUSR1\n");
 }
@@ -87,7 +87,7 @@ Test(flight_compare, records_that_begin_later_are_compared_where_they_can)
     give(2, CALL(5, "all_reduce", 9, "started"));
     expect(
         "differ    rank 1 called all_reduce #5 (f32 x 8, sum); rank 2 called all_reduce #5 (f32 x 9, sum)\n");
-    expect("behind    rank 0; ranks 1-2 came to all_reduce #5 ");
+    expect("behind    rank 0; ranks 1-2 reached all_reduce #5 ");
     expect("missing   no record of rank 3\n");
 }
 
@@ -95,14 +95,14 @@ Test(flight_compare, all_at_one_place_is_said_so)
 {
     for (int rank = 0; rank < 4; rank++)
         give(rank, CALL(5, "all_reduce", 8, "started"));
-    expect("behind    nobody: all came to all_reduce #5 (f32 x 8, sum)\n");
+    expect("behind    none: all reached all_reduce #5 (f32 x 8, sum)\n");
     cr_expect_null(strstr(compare(), "missing"));
 }
 
 Test(flight_compare, a_record_without_calls_is_one)
 {
     give(0, "");
-    expect("behind    none of those that have left a record: rank 0 came to no call\n");
+    expect("behind    none of the ranks with a record: rank 0 reached no call\n");
     expect("missing   no record of ranks 1-3; look there first\n");
 }
 

@@ -20,7 +20,7 @@ Test(screen, a_node_is_missing)
                      "job 'k3': 1 of 2 nodes is here after 62.0 s; giving up in 13 min (--timeout is 900 s)\n"
                      "  NODE  HOST             ADDRESS              PID  WORKERS     SINCE  STATE\n"
                      "     0  n0               10.9.0.10            400        2    60.0 s  waits\n"
-                     "     1  -                -                      -        -         -  has not come\n"
+                     "     1  -                -                      -        -         -  missing\n"
                      "  error    node 1 has not joined within 62.0 s  "
                      "[NODE_MISSING]\n"
                      "    try    check that ddprun runs there with this --node_rank and 10.9.0.10:29500 as "
@@ -57,14 +57,14 @@ Test(screen, a_store_without_anybody)
         .host = "n0", .how = "closed by the peer", .node_rank = -1, .pid = 7, .lost = true
     };
     char *text = screen(s);
-    cr_expect_str_eq(text, "no job yet: nobody has come\n  " GOOD);
+    cr_expect_str_eq(text, "no job yet: no node has joined\n  " GOOD);
     free(text);
     s.job = "k3";
     s.gone = &gone;
     s.n_gone = 1;
     text = screen(s);
-    cr_expect(strstr(text, "job 'k3': nobody is here any more\n  error    n0 (pid 7) had joined, ") == text,
-              "%s", text);
+    cr_expect(strstr(text, "job 'k3': all nodes have left\n  error    n0 (pid 7) had joined, ") == text, "%s",
+              text);
     free(text);
 }
 

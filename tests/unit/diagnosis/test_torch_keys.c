@@ -113,7 +113,7 @@ Test(torch_keys, of_one_setup_are_one_place)
     cr_assert(torch_key_same_setup(&a, &b));
     cr_assert_not(torch_key_same_setup(&a, &c));
     cr_assert_not(torch_key_same_setup(&a, &d));
-    cr_assert_not(torch_key_same_setup(&e, &e), "an NCCL id is awaited by whoever communicates first");
+    cr_assert_not(torch_key_same_setup(&e, &e), "the first ranks to communicate wait for an NCCL id");
 }
 
 Test(torch_keys, count_where_all_ranks_come)

@@ -482,7 +482,7 @@ Test(control_rdzv, nobody_but_the_rendezvous_begins_an_attempt)
     cr_assert_eq(sim_identify(&sim, PLAIN,
                               "{\"role\":\"worker\",\"job\":\"demo\",\"rank\":0,\"world_size\":4}", &words),
                  1);
-    expect_in((char *)words.data, "the nodes of job 'demo' have not come together yet");
+    expect_in((char *)words.data, "the nodes of job 'demo' have not joined yet");
     buf_free(&words);
     expect_answer(N0, "{\"op\":\"job\",\"job\":\"demo\",\"attempt\":9,\"world_size\":4}",
                   "its rendezvous places the ranks");

@@ -152,7 +152,7 @@ static void walk_row(enum situation row)
     rows[row].told();
     if (schedule[row].again_ms == 0) {
         at(first_ms + 5000);
-        cr_expect_not(is_due(row), "row %d is told again", row);
+        cr_expect_not(is_due(row), "row %d is reported again", row);
         return;
     }
     cr_expect_eq(schedule_deadline(job), first_ms + schedule[row].again_ms, "row %d, again: at %llu", row,

@@ -204,7 +204,7 @@ Test(torch_watch, after_ten_seconds_all_are_told_who_is_missing)
     cr_expect(strstr(text, "missing: rank 1") != NULL, "%s", text);
     cr_expect(strstr(text, "rank 1: started (n0, pid 101)") != NULL, "%s", text);
     sim_at(&sim, 200000);
-    cr_assert_str_empty(told(), "what was told is not told again");
+    cr_assert_str_empty(told(), "a report is not repeated");
 }
 
 Test(torch_watch, who_has_ended_is_told_at_once)
@@ -330,7 +330,7 @@ Test(torch_watch, children_of_ranks_are_no_second_launch)
     add(RANK1, BARRIER, 1);
     add(OTHER0, BARRIER, 1);
     sim_at(&sim, 9000);
-    cr_assert_str_empty(told(), "with a world of its own it may go on");
+    cr_assert_str_empty(told(), "with a separate world it may continue");
     sim_at(&sim, 12500);
     expect_told("3 processes of this job take part, and it has 2 ranks: pid 150, started by rank 0; rank 0");
 }

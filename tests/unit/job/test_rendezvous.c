@@ -241,7 +241,7 @@ Test(rendezvous, all_nodes_of_an_elastic_job_leave, .init = three_elastic)
                       "[ 30000]   n1 < finish: node_left, exit 143/143/143, stopped\n"
                       "[ 30000] node 2 (n2) has stopped\n"
                       "[ 30000]   n2 < finish: node_left, exit 143/143/143, stopped\n"
-                      "[ 30000] the job is over: nobody is left\n");
+                      "[ 30000] the job is over: no node is left\n");
 }
 
 /* No user has stopped it: it has no memory, say, for its log files. */

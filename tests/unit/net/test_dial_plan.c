@@ -125,7 +125,7 @@ Test(dial_plan, a_dead_address_costs_the_next_one_no_time)
     cr_assert_eq(w.runner, 1);
     fail_runner(1, false, ECONNREFUSED);
     next();
-    cr_assert_eq(dial.finding, FINDING_CONNECT_REFUSED, "what came farther is told");
+    cr_assert_eq(dial.finding, FINDING_CONNECT_REFUSED, "the farthest stage is reported");
 }
 
 Test(dial_plan, pauses_grow_to_two_seconds_with_jitter)

@@ -67,7 +67,7 @@ Test(hosting, a_name_that_is_loopback_on_its_own_machine_is_refused)
     cr_assert_str_eq(out.code, "MASTER_NAME_IS_LOOPBACK");
     cr_assert(strstr(out.words, "on n0 the name 'n0' resolves to 127.0.1.1") != NULL, "%s", out.words);
     cr_assert_eq(decide(MEETING(.host = "n0", .elastic = true, .node_rank = -1), "127.0.1.1", NULL),
-                 HOSTING_ERROR, "or each node would have a store of its own");
+                 HOSTING_ERROR, "or each node would have its own store");
 }
 
 Test(hosting, a_chosen_loopback_address_is_a_job_on_one_machine)

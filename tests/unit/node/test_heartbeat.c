@@ -99,7 +99,7 @@ Test(beat, who_moves_is_told_where_and_who_stands_still_once)
     cr_expect_str_eq(moved(100, 5, 8, ""), "[]");
     cr_expect_str_eq(moved(100, 5, 9, "all_reduce"), "[[3,5,9,\"all_reduce\"]]");
     cr_expect_str_eq(moved(100, 5, 9, "all_reduce"), "[]");
-    cr_expect_str_eq(moved(100, 5, 9, ""), "[[3,5,9,\"\"]]", "it has come out");
+    cr_expect_str_eq(moved(100, 5, 9, ""), "[[3,5,9,\"\"]]", "it is in the heartbeat");
     cr_expect_str_eq(moved(101, 5, 9, ""), "[[3,5,9,\"\"]]", "another process");
 }
 

@@ -82,7 +82,7 @@ Test(fan, who_leaves_in_the_middle_sets_the_others_free, .init = three_readers_w
     cr_expect(fan_wants(&fan));
     fan_close(&fan, 0);
     fan_close(&fan, 1);
-    cr_expect_not(fan_wants(&fan), "nobody is left");
+    cr_expect_not(fan_wants(&fan), "no reader is left");
 }
 
 Test(fan, the_end_is_passed_on_when_everything_before_it_is, .init = three_readers_who_came, .fini = end)

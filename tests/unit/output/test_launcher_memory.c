@@ -185,7 +185,7 @@ static bool scenario(void)
 Test(launcher_memory, every_shortage_is_survived)
 {
     if (!REPLACED)
-        cr_skip_test("skipped, because a sanitizer brings a malloc of its own");
+        cr_skip_test("skipped, because a sanitizer has its own malloc");
     int refused = 0;
     for (fail_at = 1;; fail_at++) {
         calls = live = 0;
@@ -212,7 +212,7 @@ static void note(void *user, struct slice text, enum line_kind kind)
 Test(launcher_memory, lines_come_in_pieces_when_there_is_no_room_for_them)
 {
     if (!REPLACED)
-        cr_skip_test("skipped, because a sanitizer brings a malloc of its own");
+        cr_skip_test("skipped, because a sanitizer has its own malloc");
     for (fail_at = 1; fail_at < 4; fail_at++) {
         struct lines l;
         size_t bytes = 0;

@@ -171,7 +171,7 @@ Test(hints, know_who_has_lost_a_rank)
     cr_expect_not(hint_is_of_lost_rank(slice_str(text)), "who is late may be anybody");
     snprintf(text, sizeof(text), "%sConnection closed by peer [::1]:4\nOSError: No space left on device\n",
              gloo);
-    cr_expect_not(hint_is_of_lost_rank(slice_str(text)), "it has a reason of its own");
+    cr_expect_not(hint_is_of_lost_rank(slice_str(text)), "it has another reason");
     cr_expect_not(hint_is_of_lost_rank(slice_str("urllib: [Errno 104] Connection reset by peer")));
     cr_expect_not(hint_is_of_lost_rank(slice_of(NULL, 0)));
 }

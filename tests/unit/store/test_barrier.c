@@ -247,7 +247,7 @@ static void update_model(const int *before)
             continue;
         cr_assert_eq(answers[rank], before[rank] + 1, "two answers for one arrival");
         if (outcome[rank] == BARRIER_RELEASED)
-            cr_assert_eq(model[n].seated, model[n].members, "released before all had come");
+            cr_assert_eq(model[n].seated, model[n].members, "released before all had arrived");
         model[n].over = true;
         sits_in[rank] = -1;
     }

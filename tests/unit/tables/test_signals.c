@@ -109,7 +109,7 @@ Test(signals, one_sent_to_guardian_and_agent_is_one_request)
     cr_expect_not(is_new(&memory, from(9, SIGTERM, false), 103));
     cr_expect(is_new(&memory, from(9, SIGTERM, false), 105), "and once more is another one");
     cr_expect(is_new(&memory, from(9, SIGTERM, true), 1106), "but not after a second");
-    cr_expect(is_new(&memory, from(8, SIGTERM, false), 1107), "nor from somebody else");
+    cr_expect(is_new(&memory, from(8, SIGTERM, false), 1107), "nor from another sender");
 }
 
 Test(signals, a_terminal_hangs_up_once_however_often_it_says_so)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Every command that README.md and docs/ show runs here, and prints lines of the shape that the page shows; or this file names the
 # test that runs it, or the reason against a run.
-# shellcheck source=tests/shell/tap.sh disable=SC2317,SC2016  # `check` calls the functions; the patterns are texts of pages
+# shellcheck source=tests/shell/tap.sh disable=SC2317,SC2016,SC2015,SC2153  # `check` calls the functions; the patterns are texts of pages
 . "$(dirname "$0")/tap.sh"
 
 build=$(realpath "$BUILD")
@@ -107,7 +107,7 @@ tested_by() {
 
 check "a job of a user hangs in a barrier" start_hung_job
 for page in README.md docs/*.md; do
-    while IFS=$'\t' read -r prompt line command; do
+    while IFS=$'\t' read -r _ line command; do
         what="$page:$line: $command"
         case $command in
         *apt-get* | "make -j" | *"make install"* | "export PATH"*) tested_by "shell/test_install.sh and scripts/fresh-root.sh run it" ;;

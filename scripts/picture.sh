@@ -10,7 +10,7 @@ out=${1:-docs/hang.svg}
 # The output up to the advice of the first finding, then the end of the job.
 report() {
     local line pid
-    exec {lines}< <(exec "$BUILD/ddprun" --nproc_per_node=4 --env OMP_NUM_THREADS=1 "$BUILD/tests/prog/still_worker" stop 3 2>&1)
+    exec {lines}< <(exec "$BUILD/ddprun" --standalone --nproc_per_node=4 --env OMP_NUM_THREADS=1 "$BUILD/tests/prog/still_worker" stop 3 2>&1)
     pid=$!
     while IFS= read -r -t 60 line <&"$lines"; do
         case $line in "["*) continue ;; esac

@@ -69,13 +69,15 @@ free_port() {
     perl -MIO::Socket::INET -e 'print IO::Socket::INET->new(LocalAddr => "127.0.0.1", Listen => 1)->sockport'
 }
 
-# A job of this user that hangs in a barrier, for the commands that ask a store.
+# A job that hangs in a barrier, for the commands that ask a store. Tests that run beside this one have jobs of the same user, so
+# its address is passed to ddpctl.
 start_hung_job() {
-    (cd "$here" && exec ddprun --nproc_per_node=3 build/tests/prog/member only:2 sleep:60000 all barrier:loaded) >"$tmp/hung" 2>&1 &
+    port=$(free_port)
+    (cd "$here" && exec ddprun --nproc_per_node=3 --master_port="$port" build/tests/prog/member only:2 sleep:300000 all barrier:loaded) >"$tmp/hung" 2>&1 &
     hung=$!
     local i
     for ((i = 0; i < 200; i++)); do
-        (cd "$here" && ddpctl barriers 2>/dev/null | grep -q '0-1') && return 0
+        (cd "$here" && ddpctl --addr "127.0.0.1:$port" barriers 2>/dev/null | grep -q '0-1') && return 0
         sleep 0.1
     done
     cat "$tmp/hung"
@@ -84,7 +86,7 @@ start_hung_job() {
 
 asks_the_hung_job() {
     local command=${3//--addr 127.0.0.1:29500/}
-    (cd "$here" && bash -c "$command") >"$tmp/out" 2>&1
+    (cd "$here" && DDPRUN_STORE_ADDR=127.0.0.1:$port bash -c "$command") >"$tmp/out" 2>&1
     [ $? -le 1 ] && [ -s "$tmp/out" ] && output "$1" "$2" | head -1 | shape >"$tmp/head" || { cat "$tmp/out"; return 1; }
     [ ! -s "$tmp/head" ] || shape <"$tmp/out" | grep -qxF -f "$tmp/head" || { cat "$tmp/out"; return 1; }
 }
@@ -93,7 +95,7 @@ asks_the_hung_job() {
 reads_flight_records() {
     (cd "$here" && rm -rf logs && ddprun --nproc_per_node=3 --log_dir=logs build/tests/prog/still_worker die 1) >"$tmp/job" 2>&1
     (cd "$here" && bash -c "$3") >"$tmp/out" 2>&1
-    grep -q '^behind  *rank' "$tmp/out" && grep -q 'RANK  *HOST  *PID  *STEP' "$tmp/out" || { cat "$tmp/job" "$tmp/out"; return 1; }
+    grep -q '^behind  ' "$tmp/out" && grep -q 'RANK  *HOST  *PID  *STEP' "$tmp/out" || { cat "$tmp/job" "$tmp/out"; return 1; }
 }
 
 draws_events() {

@@ -24,7 +24,7 @@
 
 /* Reads files; flight.h interprets them. */
 
-enum { FILE_MAX = 16 << 20, READ_BYTES = 64 << 10 };
+enum { FILE_MAX = 64 << 20, READ_BYTES = 64 << 10 };
 
 static bool read_file(const char *name, struct buf *text)
 {
@@ -35,12 +35,14 @@ static bool read_file(const char *name, struct buf *text)
         n = at != NULL ? fread(at, 1, READ_BYTES, file) : 0;
         text->len += n;
     }
-    const bool ok = file != NULL && ferror(file) == 0;
-    if (!ok)
+    const bool was_read = file != NULL && ferror(file) == 0, fits = text->len < FILE_MAX;
+    if (!was_read)
         log_error("cannot read %s: %s", name, strerror(errno));
+    else if (!fits)
+        log_error("cannot read %s: it is larger than %d MiB", name, FILE_MAX >> 20);
     if (file != NULL)
         fclose(file);
-    return ok;
+    return was_read && fits;
 }
 
 /* A file that is no record is skipped with a warning, because the other records may be enough. */
@@ -49,7 +51,7 @@ static bool read_dump(const char *name, struct flight_dump *dump)
     struct buf text = { 0 };
     struct ddp_err err;
     bool ok = read_file(name, &text);
-    if (ok && flight_dump_read(dump, buf_slice(&text), &err) != DDP_OK) {
+    if (ok && flight_dump_read(dump, name, buf_slice(&text), &err) != DDP_OK) {
         log_error("%s: %s", name, err.msg);
         ok = false;
     }

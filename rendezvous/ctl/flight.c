@@ -1,10 +1,13 @@
 /* flight.c -- see flight.h.
  *
- * All ranks make the same calls in the same order, so a number identifies a call. The ranks diverged at the
- * lowest number at which two records differ; all later differences follow from that. If none differ, the
- * other ranks wait for the rank with the lowest last number. */
+ * All ranks of a process group make the same calls in the same order, so group and number identify a call. The ranks diverged at the
+ * first call in which two records differ; all later differences follow from that. If none differ, the other ranks wait for the rank
+ * with the lowest last number of that group. */
 #include "ctl/flight.h"
 
+#include "ctl/pickle.h"
+
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,25 +57,98 @@ static void read_name(struct flight_entry *e, const cJSON *row)
         memmove(e->name, colon + 1, strlen(colon));
 }
 
+/* Return the number of elements of the first input, whose shape is a list of lengths; 0 without an input. */
+static uint64_t read_elements(const cJSON *row)
+{
+    const cJSON *shape = cJSON_GetArrayItem(item_of(row, "input_sizes"), 0), *length;
+    uint64_t n = cJSON_GetArraySize(shape) > 0;
+    cJSON_ArrayForEach(length, shape)
+    {
+        if (__builtin_mul_overflow(n, count_of(length), &n))
+            return UINT64_MAX;
+    }
+    return n;
+}
+
+/* Check whether a file belongs to Python or to a package: only frames of other files are the user's code. */
+static bool is_library(const char *path)
+{
+    return strstr(path, "/site-packages/") != NULL || strstr(path, "/dist-packages/") != NULL ||
+           strstr(path, "/lib/python") != NULL || path[0] == '<';
+}
+
+/* Find the innermost frame of the user's code. PyTorch's records list the innermost frame first. */
+static void read_place(struct flight_entry *e, const cJSON *row)
+{
+    const cJSON *frame;
+    cJSON_ArrayForEach(frame, item_of(row, "frames"))
+    {
+        const char *path = cJSON_GetStringValue(item_of(frame, "filename"));
+        const char *name = cJSON_GetStringValue(item_of(frame, "name"));
+        if (path == NULL || name == NULL || is_library(path))
+            continue;
+        const char *slash = strrchr(path, '/');
+        snprintf(e->place, sizeof(e->place), "%.40s (%.64s:%d)", name, slash != NULL ? slash + 1 : path,
+                 small_or(frame, "line", 0));
+        return;
+    }
+}
+
+/* Gloo leaves the state at "scheduled" and marks what is done as retired. */
+static void read_state(struct flight_entry *e, const cJSON *row)
+{
+    copy_text(e->state, sizeof(e->state), item_of(row, "state"));
+    if (cJSON_IsTrue(item_of(row, "retired")))
+        snprintf(e->state, sizeof(e->state), "completed");
+}
+
+/* PyTorch writes [name, description]; the group of all ranks has a name of its own in every version, but one description. */
+static void read_group(struct flight_entry *e, const cJSON *group)
+{
+    const char *description = cJSON_GetStringValue(cJSON_GetArrayItem(group, 1));
+    if (description == NULL || strcmp(description, "default_pg") != 0)
+        copy_text(e->group, sizeof(e->group), cJSON_GetArrayItem(group, 0));
+}
+
 static struct flight_entry read_entry(const cJSON *row)
 {
-    const cJSON *sizes = cJSON_GetArrayItem(cJSON_GetArrayItem(item_of(row, "input_sizes"), 0), 0);
     struct flight_entry e = { .seq = count_of(item_of(row, "collective_seq_id")),
-                              .n = count_of(sizes),
+                              .n = read_elements(row),
                               .created_ns = (int64_t)number_or(row, "time_created_ns", 0),
                               .completed_ns = (int64_t)number_or(row, "time_discovered_completed_ns", 0),
                               .root = small_or(row, "root", 0) };
+    read_group(&e, item_of(row, "process_group"));
     read_name(&e, row);
+    read_place(&e, row);
+    read_state(&e, row);
     copy_text(e.dtype, sizeof(e.dtype), cJSON_GetArrayItem(item_of(row, "input_dtypes"), 0));
     copy_text(e.op, sizeof(e.op), item_of(row, "reduce_op"));
-    copy_text(e.state, sizeof(e.state), item_of(row, "state"));
     return e;
 }
 
-static int by_seq(const void *a, const void *b)
+static int by_call(const void *a, const void *b)
 {
     const struct flight_entry *x = a, *y = b;
-    return (x->seq > y->seq) - (x->seq < y->seq);
+    const int groups = strcmp(x->group, y->group);
+    return groups != 0 ? groups : (x->seq > y->seq) - (x->seq < y->seq);
+}
+
+static int by_call_and_order(const void *a, const void *b)
+{
+    const struct flight_entry *x = a, *y = b;
+    const int calls = by_call(a, b);
+    return calls != 0 ? calls : (x->order > y->order) - (x->order < y->order);
+}
+
+/* Sort the calls. Several entries with one number are parts of one coalesced call; its first stands for it. */
+static void sort_calls(struct flight_dump *d)
+{
+    size_t kept = 0;
+    qsort(d->calls, d->n, sizeof(*d->calls), by_call_and_order);
+    for (size_t i = 0; i < d->n; i++)
+        if (kept == 0 || by_call(&d->calls[kept - 1], &d->calls[i]) != 0)
+            d->calls[kept++] = d->calls[i];
+    d->n = kept;
 }
 
 static ddp_status read_calls(struct flight_dump *d, const cJSON *entries, struct ddp_err *err)
@@ -87,19 +163,19 @@ static ddp_status read_calls(struct flight_dump *d, const cJSON *entries, struct
         return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %d calls", count);
     cJSON_ArrayForEach(row, entries)
     {
-        if (d->n < (size_t)count)
-            d->calls[d->n++] = read_entry(row);
+        /* Two ranks of a send and a receive make different calls, and other ranks none. */
+        if (d->n == (size_t)count || cJSON_IsTrue(item_of(row, "is_p2p")))
+            continue;
+        d->calls[d->n] = read_entry(row);
+        d->calls[d->n].order = (uint32_t)d->n;
+        d->n++;
     }
-    qsort(d->calls, d->n, sizeof(*d->calls), by_seq);
+    sort_calls(d);
     return DDP_OK;
 }
 
-static ddp_status read_dump(struct flight_dump *d, const cJSON *json, struct ddp_err *err)
+static ddp_status read_libddp(struct flight_dump *d, const cJSON *json, struct ddp_err *err)
 {
-    const char *format = cJSON_GetStringValue(item_of(json, "format"));
-    if (format == NULL || strcmp(format, "ddp-flight") != 0)
-        return ddp_fail(err, DDP_ERR_CORRUPT,
-                        "it is no flight record of libddp: \"format\" is not \"ddp-flight\"");
     d->rank = small_or(json, "rank", -1);
     d->world_size = small_or(json, "world_size", 0);
     if (d->rank < 0 || d->world_size <= d->rank)
@@ -114,15 +190,81 @@ static ddp_status read_dump(struct flight_dump *d, const cJSON *json, struct ddp
     return read_calls(d, item_of(json, "entries"), err);
 }
 
-ddp_status flight_dump_read(struct flight_dump *d, struct slice text, struct ddp_err *err)
+/* "logs/flight_torch_12.json" -> 12; -1 without a number at the end of the name. */
+static int rank_of_file(const char *file)
+{
+    const char *slash = strrchr(file, '/'), *name = slash != NULL ? slash + 1 : file;
+    size_t end = strcspn(name, "."), begin = end;
+    while (begin > 0 && isdigit((unsigned char)name[begin - 1]))
+        begin--;
+    return begin < end && end - begin < 8 ? atoi(name + begin) : -1;
+}
+
+/* Read the highest rank of a process group, "[0, 1, 2]"; -1 without one. */
+static int highest_rank(const cJSON *group)
+{
+    const char *ranks = cJSON_GetStringValue(item_of(group, "ranks"));
+    int highest = -1;
+    while (ranks != NULL && (ranks = strpbrk(ranks, "0123456789")) != NULL) {
+        const long rank = strtol(ranks, (char **)&ranks, 10);
+        if (rank > highest && rank < 1 << 20)
+            highest = (int)rank;
+    }
+    return highest;
+}
+
+/* PyTorch's record names neither host nor process, and a group that was made later may count from 0: the world is as large as the
+ * largest number that the record has. */
+static ddp_status read_torch(struct flight_dump *d, const cJSON *json, const char *file, struct ddp_err *err)
+{
+    const cJSON *group;
+    d->rank = small_or(json, "rank", rank_of_file(file));
+    d->step = -1;
+    if (d->rank < 0)
+        return ddp_fail(
+            err, DDP_ERR_CORRUPT,
+            "PyTorch writes the rank into the file's name, and this name does not end with a number");
+    d->world_size = d->rank + 1;
+    cJSON_ArrayForEach(group, item_of(json, "pg_config"))
+    {
+        const int highest = highest_rank(group);
+        if (highest >= d->world_size)
+            d->world_size = highest + 1;
+    }
+    snprintf(d->why, sizeof(d->why), "PyTorch");
+    return read_calls(d, item_of(json, "entries"), err);
+}
+
+static ddp_status read_dump(struct flight_dump *d, const cJSON *json, const char *file, struct ddp_err *err)
+{
+    const char *format = cJSON_GetStringValue(item_of(json, "format"));
+    if (format != NULL && strcmp(format, "ddp-flight") == 0)
+        return read_libddp(d, json, err);
+    if (cJSON_IsArray(item_of(json, "entries")) && cJSON_IsString(item_of(json, "version")))
+        return read_torch(d, json, file, err);
+    return ddp_fail(err, DDP_ERR_CORRUPT,
+                    "it is no flight record: neither libddp's (\"format\" is \"ddp-flight\") nor PyTorch's "
+                    "(\"version\" and \"entries\")");
+}
+
+static cJSON *parse_text(struct slice text, struct ddp_err *err)
+{
+    const char *end = text.data;
+    if (pickle_is(text))
+        return pickle_read(text, err);
+    cJSON *json = cJSON_ParseWithLengthOpts(text.data, text.len, &end, 0);
+    if (json == NULL)
+        ddp_fail(err, DDP_ERR_CORRUPT,
+                 "offset %zu of %zu: it is neither JSON nor a pickle; was the file cut off?",
+                 (size_t)(end - (const char *)text.data), text.len);
+    return json;
+}
+
+ddp_status flight_dump_read(struct flight_dump *d, const char *file, struct slice text, struct ddp_err *err)
 {
     *d = (struct flight_dump){ 0 };
-    const char *end = text.data;
-    cJSON *json = cJSON_ParseWithLengthOpts(text.data, text.len, &end, 0);
-    ddp_status status = json != NULL ? read_dump(d, json, err)
-                                     : ddp_fail(err, DDP_ERR_CORRUPT,
-                                                "offset %zu of %zu: it is not JSON; was the file cut off?",
-                                                (size_t)(end - (const char *)text.data), text.len);
+    cJSON *json = parse_text(text, err);
+    ddp_status status = json != NULL ? read_dump(d, json, file, err) : DDP_ERR_CORRUPT;
     cJSON_Delete(json);
     if (status != DDP_OK)
         flight_dump_free(d);
@@ -137,37 +279,76 @@ void flight_dump_free(struct flight_dump *d)
 
 /* --- calls ---------------------------------------------------------------------------------------------- */
 
-static const struct flight_entry *call_at(const struct flight_dump *d, uint64_t seq)
+static const struct flight_entry *call_at(const struct flight_dump *d, const struct flight_entry *call)
 {
-    const struct flight_entry key = { .seq = seq };
-    return d->n > 0 ? bsearch(&key, d->calls, d->n, sizeof(*d->calls), by_seq) : NULL;
+    return d->n > 0 ? bsearch(call, d->calls, d->n, sizeof(*d->calls), by_call) : NULL;
 }
 
+static bool ends_group(const struct flight_dump *d, size_t i)
+{
+    return i + 1 == d->n || strcmp(d->calls[i].group, d->calls[i + 1].group) != 0;
+}
+
+static const struct flight_entry no_call = { .name = "no call" };
+
+/* Return the last call of a rank in a group; NULL without one. */
+static const struct flight_entry *last_in_group(const struct flight_dump *d, const char *group)
+{
+    size_t low = 0, high = d->n;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (strcmp(d->calls[middle].group, group) <= 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low > 0 && strcmp(d->calls[low - 1].group, group) == 0 ? &d->calls[low - 1] : NULL;
+}
+
+/* Return the last call of a rank in any group. */
 static const struct flight_entry *last_call(const struct flight_dump *d)
 {
-    static const struct flight_entry none = { .name = "no call" };
-    return d->n > 0 ? &d->calls[d->n - 1] : &none;
+    const struct flight_entry *last = &no_call;
+    for (size_t i = 0; i < d->n; i++)
+        if (ends_group(d, i) && (last == &no_call || d->calls[i].order > last->order))
+            last = &d->calls[i];
+    return last;
+}
+
+/* Some collectives accept inputs of different sizes. */
+static bool has_equal_sizes(const struct flight_entry *e)
+{
+    return strstr(e->name, "all_to_all") == NULL && strstr(e->name, "gather") == NULL &&
+           strstr(e->name, "scatter") == NULL;
 }
 
 static bool same_call(const struct flight_entry *a, const struct flight_entry *b)
 {
     return strcmp(a->name, b->name) == 0 && strcmp(a->dtype, b->dtype) == 0 && strcmp(a->op, b->op) == 0 &&
-           a->n == b->n && a->root == b->root;
+           a->root == b->root && (a->n == b->n || (a->place[0] != '\0' && !has_equal_sizes(a)));
 }
 
-/* Format "all_reduce #17 (f32 x 1024, sum)". */
+/* Numbers order the calls of one group, times those of two. */
+static bool is_earlier(const struct flight_entry *a, const struct flight_entry *b)
+{
+    return strcmp(a->group, b->group) == 0 ? a->seq < b->seq : a->created_ns < b->created_ns;
+}
+
+/* Format "all_reduce #17 (f32 x 1024, sum)", and the group unless it is the world. */
 static const char *call_words(char out[TEXT_MAX], const struct flight_entry *e)
 {
-    char root[24] = "";
+    char root[24] = "", group[FLIGHT_GROUP_MAX + 12] = "";
     if (e->root != 0)
         snprintf(root, sizeof(root), ", root %d", e->root);
+    if (e->group[0] != '\0')
+        snprintf(group, sizeof(group), " of group %s", e->group);
     if (e->seq == 0)
         snprintf(out, TEXT_MAX, "%s", e->name);
     else if (e->dtype[0] == '\0')
-        snprintf(out, TEXT_MAX, "%s #%llu", e->name, (unsigned long long)e->seq);
+        snprintf(out, TEXT_MAX, "%s #%llu%s", e->name, (unsigned long long)e->seq, group);
     else
-        snprintf(out, TEXT_MAX, "%s #%llu (%s x %llu%s%s%s)", e->name, (unsigned long long)e->seq, e->dtype,
-                 (unsigned long long)e->n, e->op[0] != '\0' ? ", " : "", e->op, root);
+        snprintf(out, TEXT_MAX, "%s #%llu%s (%s x %llu%s%s%s)", e->name, (unsigned long long)e->seq, group,
+                 e->dtype, (unsigned long long)e->n, e->op[0] != '\0' ? ", " : "", e->op, root);
     return out;
 }
 
@@ -176,40 +357,42 @@ static bool is_completed(const struct flight_entry *e)
     return strcmp(e->state, "completed") == 0;
 }
 
-/* --- where the ranks diverge
- * ----------------------------------------------------------------------------- */
+/* --- where the ranks diverge ---------------------------------------------------------------------------- */
 
-/* Return the lowest number at which `d` differs from `first`; 0 = they agree in all calls that both have. */
-static uint64_t parts_at(const struct flight_dump *first, const struct flight_dump *d)
+/* Return the earliest call of `d` that differs from that of `first`; NULL = they agree in all calls that both have. */
+static const struct flight_entry *first_difference(const struct flight_dump *first,
+                                                   const struct flight_dump *d)
 {
+    const struct flight_entry *earliest = NULL;
     for (size_t i = 0; i < d->n; i++) {
-        const struct flight_entry *other = call_at(first, d->calls[i].seq);
-        if (other != NULL && !same_call(other, &d->calls[i]))
-            return d->calls[i].seq;
+        const struct flight_entry *other = call_at(first, &d->calls[i]);
+        if (other != NULL && !same_call(other, &d->calls[i]) &&
+            (earliest == NULL || is_earlier(&d->calls[i], earliest)))
+            earliest = &d->calls[i];
     }
-    return 0;
+    return earliest;
 }
 
-/* Return the lowest number at which two records differ. The first record may not cover the range of two
+/* Return the earliest call in which two records differ. The first record may not cover the range of two
  * others that differ, so each is also compared with the one before it. */
-static uint64_t parting(const struct flight_dump *dumps, size_t n)
+static const struct flight_entry *parting(const struct flight_dump *dumps, size_t n)
 {
-    uint64_t lowest = 0;
+    const struct flight_entry *earliest = NULL;
     for (size_t i = 1; i < n; i++) {
-        const uint64_t seqs[] = { parts_at(&dumps[0], &dumps[i]), parts_at(&dumps[i - 1], &dumps[i]) };
+        const struct flight_entry *calls[] = { first_difference(&dumps[0], &dumps[i]),
+                                               first_difference(&dumps[i - 1], &dumps[i]) };
         for (size_t k = 0; k < 2; k++)
-            if (seqs[k] != 0 && (lowest == 0 || seqs[k] < lowest))
-                lowest = seqs[k];
+            if (calls[k] != NULL && (earliest == NULL || is_earlier(calls[k], earliest)))
+                earliest = calls[k];
     }
-    return lowest;
+    return earliest;
 }
 
-/* Check whether a dump before `i` has the same call at that number. */
-static bool is_listed(const struct flight_dump *dumps, size_t i, uint64_t seq)
+/* Check whether a dump before `i` has the same call there. */
+static bool is_listed(const struct flight_dump *dumps, size_t i, const struct flight_entry *mine)
 {
-    const struct flight_entry *mine = call_at(&dumps[i], seq);
     for (size_t k = 0; k < i; k++) {
-        const struct flight_entry *other = call_at(&dumps[k], seq);
+        const struct flight_entry *other = call_at(&dumps[k], mine);
         if (other != NULL && same_call(other, mine))
             return true;
     }
@@ -221,6 +404,8 @@ static cJSON *add_group(cJSON *groups, const struct flight_entry *e)
     char text[TEXT_MAX];
     cJSON *group = cJSON_CreateObject();
     cJSON_AddStringToObject(group, "call", call_words(text, e));
+    if (e->place[0] != '\0')
+        cJSON_AddStringToObject(group, "at", e->place);
     cJSON *ranks = cJSON_AddArrayToObject(group, "ranks");
     if (!cJSON_AddItemToArray(groups, group))
         cJSON_Delete(group);
@@ -228,45 +413,81 @@ static cJSON *add_group(cJSON *groups, const struct flight_entry *e)
 }
 
 /* Add each different call with the ranks that made it. */
-static void add_parting(cJSON *answer, const struct flight_dump *dumps, size_t n, uint64_t seq)
+static void add_parting(cJSON *answer, const struct flight_dump *dumps, size_t n,
+                        const struct flight_entry *call)
 {
     cJSON *groups = cJSON_AddArrayToObject(answer, "differ");
     for (size_t i = 0; i < n; i++) {
-        const struct flight_entry *mine = call_at(&dumps[i], seq);
-        if (mine == NULL || is_listed(dumps, i, seq))
+        const struct flight_entry *mine = call_at(&dumps[i], call);
+        if (mine == NULL || is_listed(dumps, i, mine))
             continue;
         cJSON *ranks = add_group(groups, mine);
         for (size_t k = i; k < n; k++) {
-            const struct flight_entry *other = call_at(&dumps[k], seq);
+            const struct flight_entry *other = call_at(&dumps[k], mine);
             if (other != NULL && same_call(mine, other))
                 cJSON_AddItemToArray(ranks, cJSON_CreateNumber(dumps[k].rank));
         }
     }
 }
 
-/* --- which ranks are behind
- * ------------------------------------------------------------------------------ */
+/* --- which ranks are behind ----------------------------------------------------------------------------- */
 
-static const struct flight_dump *furthest(const struct flight_dump *dumps, size_t n)
+/* Return the latest call of any rank in a group. */
+static const struct flight_entry *front_of(const struct flight_dump *dumps, size_t n, const char *group)
 {
-    const struct flight_dump *most = &dumps[0];
-    for (size_t i = 1; i < n; i++)
-        if (last_call(&dumps[i])->seq > last_call(most)->seq)
-            most = &dumps[i];
-    return most;
+    const struct flight_entry *front = &no_call;
+    for (size_t i = 0; i < n; i++) {
+        const struct flight_entry *last = last_in_group(&dumps[i], group);
+        if (last != NULL && last->seq > front->seq)
+            front = last;
+    }
+    return front;
+}
+
+/* Check whether a rank is behind a call of its group. Every rank belongs to the world; a rank without a call in another group may be no
+ * member. */
+static bool is_behind(const struct flight_dump *d, const struct flight_entry *front)
+{
+    const struct flight_entry *last = last_in_group(d, front->group);
+    return last != NULL ? last->seq < front->seq : front->group[0] == '\0' && front->seq > 0;
+}
+
+static bool has_rank_behind(const struct flight_dump *dumps, size_t n, const struct flight_entry *front)
+{
+    for (size_t i = 0; i < n; i++)
+        if (is_behind(&dumps[i], front))
+            return true;
+    return false;
+}
+
+/* Return the call that most likely waits for a rank: of the groups with a rank behind, the one that waits longest. Without such a group the
+ * latest call of the world. */
+static const struct flight_entry *furthest(const struct flight_dump *dumps, size_t n)
+{
+    const struct flight_entry *front = NULL;
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < dumps[i].n; k++) {
+            const struct flight_entry *call = &dumps[i].calls[k];
+            if (ends_group(&dumps[i], k) && (front == NULL || call->created_ns < front->created_ns) &&
+                front_of(dumps, n, call->group)->seq == call->seq && has_rank_behind(dumps, n, call))
+                front = call;
+        }
+    return front != NULL ? front : front_of(dumps, n, "");
 }
 
 /* Add the latest call of any rank once, then the ranks that have reached it and those that have not. */
 static void add_behind(cJSON *answer, const struct flight_dump *dumps, size_t n)
 {
     char text[TEXT_MAX];
-    const struct flight_entry *front = last_call(furthest(dumps, n));
+    const struct flight_entry *front = furthest(dumps, n);
     cJSON_AddStringToObject(answer, "front", call_words(text, front));
     cJSON *there = cJSON_AddArrayToObject(answer, "there"),
           *behind = cJSON_AddArrayToObject(answer, "behind");
     for (size_t i = 0; i < n; i++)
-        cJSON_AddItemToArray(last_call(&dumps[i])->seq == front->seq ? there : behind,
-                             cJSON_CreateNumber(dumps[i].rank));
+        if (is_behind(&dumps[i], front))
+            cJSON_AddItemToArray(behind, cJSON_CreateNumber(dumps[i].rank));
+        else if (front == &no_call || last_in_group(&dumps[i], front->group) != NULL)
+            cJSON_AddItemToArray(there, cJSON_CreateNumber(dumps[i].rank));
 }
 
 static void add_rank(cJSON *rows, const struct flight_dump *d)
@@ -276,8 +497,10 @@ static void add_rank(cJSON *rows, const struct flight_dump *d)
     const int64_t since_ns = is_completed(last) ? last->completed_ns : last->created_ns;
     cJSON *row = cJSON_CreateObject();
     cJSON_AddNumberToObject(row, "rank", d->rank);
-    cJSON_AddStringToObject(row, "host", d->host);
-    cJSON_AddNumberToObject(row, "pid", d->pid);
+    if (d->host[0] != '\0')
+        cJSON_AddStringToObject(row, "host", d->host);
+    if (d->pid > 0)
+        cJSON_AddNumberToObject(row, "pid", d->pid);
     if (d->step >= 0)
         cJSON_AddNumberToObject(row, "step", (double)d->step);
     cJSON_AddStringToObject(row, "call", call_words(text, last));
@@ -285,6 +508,8 @@ static void add_rank(cJSON *rows, const struct flight_dump *d)
     if (since_ns > 0 && d->time_ns >= since_ns)
         cJSON_AddNumberToObject(row, "since_ms", (double)((d->time_ns - since_ns) / 1000000));
     cJSON_AddStringToObject(row, "why", d->why);
+    if (last->place[0] != '\0')
+        cJSON_AddStringToObject(row, "at", last->place);
     if (!cJSON_AddItemToArray(rows, row))
         cJSON_Delete(row);
 }
@@ -318,13 +543,18 @@ cJSON *flight_compare(struct flight_dump *dumps, size_t n)
     if (n == 0)
         return answer;
     qsort(dumps, n, sizeof(*dumps), by_rank);
-    const uint64_t seq = parting(dumps, n);
-    cJSON_AddStringToObject(answer, "job", dumps[0].job);
-    cJSON_AddNumberToObject(answer, "attempt", dumps[0].attempt);
+    for (size_t i = 1; i < n; i++)
+        if (dumps[0].world_size < dumps[i].world_size)
+            dumps[0].world_size = dumps[i].world_size;
+    const struct flight_entry *differ = parting(dumps, n);
+    if (dumps[0].job[0] != '\0') {
+        cJSON_AddStringToObject(answer, "job", dumps[0].job);
+        cJSON_AddNumberToObject(answer, "attempt", dumps[0].attempt);
+    }
     cJSON_AddNumberToObject(answer, "world_size", dumps[0].world_size);
     add_missing(answer, dumps, n);
-    if (seq != 0)
-        add_parting(answer, dumps, n, seq);
+    if (differ != NULL)
+        add_parting(answer, dumps, n, differ);
     add_behind(answer, dumps, n);
     cJSON *rows = cJSON_AddArrayToObject(answer, "ranks");
     for (size_t i = 0; i < n; i++)

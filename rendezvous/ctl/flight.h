@@ -1,6 +1,6 @@
-/* flight.h -- compares the flight records of several ranks (base/flight.h, docs/libddp.md): which ranks are
- * behind, and which made a different call than the others. Pure: texts of files in, JSON out in the form of a
- * store's answer. */
+/* flight.h -- compares the flight records of several ranks: which ranks are behind, and which made a different call than the
+ * others. Reads libddp's records (base/flight.h, docs/libddp.md) and PyTorch's, as pickle or as JSON. Pure: texts of files in, JSON
+ * out in the form of a store's answer. */
 #ifndef RENDEZVOUS_CTL_FLIGHT_H
 #define RENDEZVOUS_CTL_FLIGHT_H
 
@@ -11,9 +11,11 @@
 #include <stdint.h>
 
 enum {
-    FLIGHT_CALLS_MAX = 4096,
-    FLIGHT_NAME_MAX = 24,
-    FLIGHT_TYPE_MAX = 8,
+    FLIGHT_CALLS_MAX = 1 << 16,
+    FLIGHT_NAME_MAX = 40,
+    FLIGHT_TYPE_MAX = 16,
+    FLIGHT_GROUP_MAX = 64,
+    FLIGHT_PLACE_MAX = 128,
     FLIGHT_HOST_MAX = 64,
     FLIGHT_WHY_MAX = 256
 };
@@ -23,7 +25,11 @@ struct flight_entry {
     uint64_t seq, n;
     int64_t created_ns, completed_ns; /* 0 = not yet */
     int32_t root;
+    uint32_t order; /* in the record */
+    char group
+        [FLIGHT_GROUP_MAX]; /* each process group counts its calls separately; "" = the world of libddp */
     char name[FLIGHT_NAME_MAX], dtype[FLIGHT_TYPE_MAX], op[FLIGHT_TYPE_MAX], state[FLIGHT_NAME_MAX];
+    char place[FLIGHT_PLACE_MAX]; /* in the user's code: "evaluate (train.py:11)"; "" = not known */
 };
 
 struct flight_dump {
@@ -31,12 +37,14 @@ struct flight_dump {
     int64_t step; /* -1 = none */
     int64_t time_ns;
     char host[FLIGHT_HOST_MAX], job[FLIGHT_HOST_MAX], why[FLIGHT_WHY_MAX];
-    struct flight_entry *calls; /* n of them, owned; by number */
+    struct flight_entry *calls; /* n of them, owned; by group and number, each once */
     size_t n;
 };
 
-/* Read one record. DDP_OK: free with flight_dump_free. DDP_ERR_CORRUPT: err names the defect. */
-ddp_status flight_dump_read(struct flight_dump *dump, struct slice text, struct ddp_err *err);
+/* Read one record. `file` is its name: PyTorch writes the rank only there, as the number at its end. DDP_OK: free with
+ * flight_dump_free. DDP_ERR_CORRUPT: err names the defect. */
+ddp_status flight_dump_read(struct flight_dump *dump, const char *file, struct slice text,
+                            struct ddp_err *err);
 void flight_dump_free(struct flight_dump *dump);
 
 /* Return the comparison, which the caller frees (cJSON_Delete), or NULL if memory is short. Sorts `dumps` by

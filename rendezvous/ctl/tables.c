@@ -281,6 +281,15 @@ static const struct ctl_column flight_columns[] = {
     { 0 },
 };
 
+/* PyTorch's records know the line of code, but neither host nor process. */
+static const struct ctl_column flight_code_columns[] = {
+    { "RANK",      "rank",  ctl_cell_number, true },
+    { "LAST CALL", "call",  ctl_cell_text,   false },
+    { "STATE",     "state", ctl_cell_text,   false },
+    { "CALLED IN", "at",    ctl_cell_text,   false },
+    { 0 },
+};
+
 static const struct ctl_column job_columns[] = {
     { "JOB",         "job",         ctl_cell_text,   false },
     { "ATTEMPT",     "attempt",     ctl_cell_number, true },
@@ -505,6 +514,11 @@ static bool has_some(const cJSON *object, const char *field)
     return cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(object, field)) > 0;
 }
 
+static bool has_text(const cJSON *object, const char *field)
+{
+    return cJSON_IsString(cJSON_GetObjectItemCaseSensitive(object, field));
+}
+
 /* The calls at the number where the ranks diverged. */
 static bool put_parting(const cJSON *answer, struct buf *out)
 {
@@ -514,7 +528,8 @@ static bool put_parting(const cJSON *answer, struct buf *out)
     cJSON_ArrayForEach(group, cJSON_GetObjectItemCaseSensitive(answer, "differ"))
     {
         ok = ok && buf_printf(out, "%s", between) && put_ranks(group, "ranks", out) &&
-             buf_printf(out, " called ") && ctl_cell_text(group, "call", out);
+             buf_printf(out, " called ") && ctl_cell_text(group, "call", out) &&
+             (!has_text(group, "at") || (buf_printf(out, " in ") && ctl_cell_text(group, "at", out)));
         between = "; ";
     }
     return ok && (*between == ';' ? buf_printf(out, "\n") : true);
@@ -534,7 +549,11 @@ static bool put_none_behind(const cJSON *answer, struct buf *out)
 /* The suspected ranks come first, then the last call of each rank. */
 bool ctl_format_flight(const cJSON *answer, struct buf *out)
 {
-    bool ok = put_job(answer, out) && put_parting(answer, out);
+    const bool has_job = has_text(answer, "job");
+    bool ok = (has_job ? put_job(answer, out)
+                       : buf_printf(out, "records   of PyTorch, world size %.0f\n",
+                                    number(answer, "world_size"))) &&
+              put_parting(answer, out);
     if (has_some(answer, "behind"))
         ok = ok && buf_printf(out, "behind    ") && put_ranks(answer, "behind", out) &&
              buf_printf(out, "; ") && put_ranks(answer, "there", out) && buf_printf(out, " reached ") &&
@@ -544,7 +563,8 @@ bool ctl_format_flight(const cJSON *answer, struct buf *out)
     if (has_some(answer, "missing"))
         ok = ok && buf_printf(out, "missing   no record of ") && put_ranks(answer, "missing", out) &&
              buf_printf(out, has_some(answer, "behind") ? "\n" : "; look there first\n");
-    return ok && buf_printf(out, "\n") && put_list(answer, "ranks", flight_columns, "no records", out);
+    return ok && buf_printf(out, "\n") &&
+           put_list(answer, "ranks", has_job ? flight_columns : flight_code_columns, "no records", out);
 }
 
 /* --- ctl jobs --------------------------------------------------------------------------------------------- */

@@ -11,9 +11,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct ddp_err err;
     struct buf out = { 0 };
     size_t n = 0;
-    n += flight_dump_read(&dumps[n], slice_of(data, size), &err) == DDP_OK;
-    n += flight_dump_read(&dumps[n], slice_of(data, size), &err) == DDP_OK;
-    n += flight_dump_read(&dumps[n], slice_of(empty, sizeof(empty) - 1), &err) == DDP_OK;
+    n += flight_dump_read(&dumps[n], "flight_0.json", slice_of(data, size), &err) == DDP_OK;
+    n += flight_dump_read(&dumps[n], "flight_0.json", slice_of(data, size), &err) == DDP_OK;
+    n += flight_dump_read(&dumps[n], "flight_1.json", slice_of(empty, sizeof(empty) - 1), &err) == DDP_OK;
     cJSON *answer = flight_compare(dumps, n);
     ctl_format_flight(answer, &out);
     cJSON_Delete(answer);

@@ -34,7 +34,8 @@ static void give(int rank, const char *entries)
         "{\"format\":\"ddp-flight\",\"rank\":%d,\"world_size\":4,\"pid\":%d,\"host\":\"n1\",\"job\":\"j\","
         "\"attempt\":0,\"step\":3,\"time_ns\":9000000000,\"why\":\"SIGUSR1\",\"entries\":[%s]}",
         rank, 70 + rank, entries);
-    cr_assert_eq(flight_dump_read(&dumps[n++], slice_str(json), &err), DDP_OK, "%s", err.msg);
+    cr_assert_eq(flight_dump_read(&dumps[n++], "flight_0.json", slice_str(json), &err), DDP_OK, "%s",
+                 err.msg);
 }
 
 #define CALL(seq, name, size, state)                                                                 \
@@ -110,14 +111,14 @@ static void expect_refused(const char *json, const char *words)
 {
     struct flight_dump d;
     struct ddp_err err = { 0 };
-    cr_expect_eq(flight_dump_read(&d, slice_str(json), &err), DDP_ERR_CORRUPT);
+    cr_expect_eq(flight_dump_read(&d, "flight_0.json", slice_str(json), &err), DDP_ERR_CORRUPT);
     cr_expect(strstr(err.msg, words) != NULL, "%s", err.msg);
 }
 
 Test(flight_compare, what_is_no_record_is_refused)
 {
-    expect_refused("", "offset 0 of 0: it is not JSON");
-    expect_refused("{\"rank\":[4,", "of 11: it is not JSON; was the file cut off?");
+    expect_refused("", "offset 0 of 0: it is neither JSON nor a pickle");
+    expect_refused("{\"rank\":[4,", "of 11: it is neither JSON nor a pickle; was the file cut off?");
     expect_refused("[]", "no flight record");
     expect_refused("{\"format\":\"ddp-flight\"}", "rank -1 of a world of 0");
     expect_refused("{\"format\":\"ddp-flight\",\"rank\":4,\"world_size\":4}", "rank 4 of a world of 4");
@@ -133,4 +134,107 @@ Test(flight_compare, strange_entries_are_taken_for_what_they_are)
             "0123456789012345678901234567890123456789"
             "\"}");
     cr_expect_not_null(compare());
+}
+
+/* --- PyTorch's records ---------------------------------------------------------------------------------- */
+
+/* Read a record from a file below tests/data/flight. */
+static void give_file(const char *name)
+{
+    char path[128], bytes[8192];
+    struct ddp_err err = { 0 };
+    snprintf(path, sizeof(path), "tests/data/flight/%s", name);
+    FILE *file = fopen(path, "re");
+    cr_assert(file != NULL, "%s", path);
+    const size_t len = fread(bytes, 1, sizeof(bytes), file);
+    fclose(file);
+    cr_assert_eq(flight_dump_read(&dumps[n++], path, slice_of(bytes, len), &err), DDP_OK, "%s", err.msg);
+}
+
+/* PyTorch 2.15 on Gloo, written by torch._C._distributed_c10d._dump_fr_trace_file: ranks 0 and 2 call all_reduce in step, rank 1
+ * broadcast in evaluate; before that 0 and 2 have a barrier in a group of their own. */
+Test(flight_compare, pickles_of_pytorch_name_call_and_line)
+{
+    give_file("gloo_rank_2");
+    give_file("gloo_rank_0");
+    give_file("gloo_rank_1");
+    expect("world size 3\n");
+    expect("differ    ranks 0,2 called all_reduce #4 (Float x 64) in step (train.py:14); rank 1 called "
+           "broadcast #4 (Float x 8) in "
+           "evaluate (train.py:11)\n");
+    expect("   1  broadcast #4 (Float x 8)    scheduled  evaluate (train.py:11)\n");
+}
+
+Test(flight_compare, json_of_pytorch)
+{
+    give_file("gloo_rank_0.json");
+    give_file("gloo_rank_1.json");
+    expect("differ    rank 0 called all_reduce #4 (Float x 64); rank 1 called broadcast #4 (Float x 8)\n");
+    expect("missing   no record of rank 2; look there first\n");
+}
+
+/* An entry of NCCL's recorder, as PyTorch documents it. */
+#define NCCL(group, desc, seq, name, size, when, p2p)                                                     \
+    "{\"process_group\":[\"" group "\",\"" desc "\"],\"collective_seq_id\":" #seq                         \
+    ",\"profiling_name\":\"nccl:" name "\",\"input_sizes\":[[" size "]],\"input_dtypes\":[\"BFloat16\"]," \
+    "\"time_created_ns\":" #when ",\"state\":\"started\",\"retired\":false,\"is_p2p\":" p2p               \
+    ",\"frames\":[{\"name\":\"all_reduce\",\"filename\":\"/v/lib/python3.12/site-packages/torch/a.py\","  \
+    "\"line\":1},{\"name\":\"fit\",\"filename\":\"/home/me/fit.py\",\"line\":" #seq "}]}"
+#define WORLD(seq, name, size, when) NCCL("0", "default_pg", seq, name, size, when, "false")
+#define PIPE(seq, name, size, when)  NCCL("7", "pipeline", seq, name, size, when, "false")
+
+static void give_nccl(int rank, const char *entries)
+{
+    char json[8192], file[64];
+    struct ddp_err err = { 0 };
+    snprintf(file, sizeof(file), "/tmp/nccl_trace_rank_%d", rank);
+    snprintf(json, sizeof(json),
+             "{\"version\":\"2.4\",\"pg_config\":{\"0\":{\"ranks\":\"[0, 1, 2, 3]\"},\"7\":{\"ranks\":\"[0, "
+             "1]\"}},\"entries\":[%s]}",
+             entries);
+    cr_assert_eq(flight_dump_read(&dumps[n++], file, slice_str(json), &err), DDP_OK, "%s", err.msg);
+}
+
+/* Rank 1 lacks a call of the small group; that its members lack the next one of the world follows from it. */
+Test(flight_compare, the_group_that_waits_longest_is_named)
+{
+    give_nccl(0, WORLD(1, "all_reduce", "4", 10) "," PIPE(1, "broadcast", "2", 20) "," PIPE(2, "broadcast",
+                                                                                            "2", 30));
+    give_nccl(1, WORLD(1, "all_reduce", "4", 10) "," PIPE(1, "broadcast", "2", 20));
+    give_nccl(2, WORLD(1, "all_reduce", "4", 10) "," WORLD(2, "all_reduce", "4", 40));
+    give_nccl(3, WORLD(1, "all_reduce", "4", 10) "," WORLD(2, "all_reduce", "4", 40));
+    expect("behind    rank 1; rank 0 reached broadcast #2 of group 7 (BFloat16 x 2)\n");
+    expect("   2  all_reduce #2 (BFloat16 x 4)            started  fit (fit.py:2)\n");
+}
+
+Test(flight_compare, sizes_count_where_they_must_be_equal)
+{
+    give_nccl(0, WORLD(1, "all_to_all", "4", 10) "," WORLD(2, "all_reduce", "2, 3", 20));
+    give_nccl(1, WORLD(1, "all_to_all", "5", 10) "," WORLD(2, "all_reduce", "6", 20));
+    cr_expect(strstr(compare(), "differ") == NULL);
+    give_nccl(2, WORLD(1, "all_to_all", "6", 10) "," WORLD(2, "all_reduce", "7", 20));
+    expect("differ    ranks 0-1 called all_reduce #2 (BFloat16 x 6) in fit (fit.py:2); rank 2 called "
+           "all_reduce #2 (BFloat16 x 7)");
+}
+
+/* Sends and receives are calls of two ranks; a coalesced call has several entries with one number. */
+Test(flight_compare, entries_that_ranks_need_not_share)
+{
+    give_nccl(0, NCCL("0", "default_pg", 1, "send", "4", 5,
+                      "true") "," WORLD(1, "all_reduce", "4", 10) "," WORLD(1, "all_reduce", "8", 10));
+    give_nccl(1, WORLD(1, "all_reduce", "4", 10));
+    expect("behind    none of the ranks with a record: ranks 0-1 reached all_reduce #1 (BFloat16 x 4)\n");
+    cr_expect(strstr(compare(), "differ") == NULL);
+}
+
+Test(flight_compare, a_record_of_pytorch_needs_its_rank)
+{
+    static const char json[] = "{\"version\":\"2.10\",\"entries\":[]}";
+    struct ddp_err err = { 0 };
+    struct flight_dump d;
+    cr_expect_eq(flight_dump_read(&d, "dump.json", slice_str(json), &err), DDP_ERR_CORRUPT);
+    cr_expect(strstr(err.msg, "this name does not end with a number") != NULL, "%s", err.msg);
+    cr_expect_eq(flight_dump_read(&d, "logs/attempt_0/flight_torch_12", slice_str(json), &err), DDP_OK);
+    cr_expect_eq(d.rank, 12);
+    flight_dump_free(&d);
 }

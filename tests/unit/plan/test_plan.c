@@ -187,6 +187,29 @@ Test(plan, programs_are_run_as_what_they_are, .fini = tear_down)
     cr_assert_str_eq(plan.workers[0].argv[0], "/opt/py");
 }
 
+/* Both generations of PyTorch's names, beside libddp's records. A place that the user names for those stays. */
+Test(plan, the_flight_recorder_writes_beside_the_logs, .fini = tear_down)
+{
+    struct worker_env env;
+    PLAN("--log_dir=logs", "--rdzv_id=j", "--flight_recorder", "--env=DDP_FLIGHT_RECORDER=/mine", "p");
+    cr_assert_eq(plan_env(&plan, 0, &env, &err), DDP_OK);
+    cr_expect_str_eq(env_find(env.block, "TORCH_FR_BUFFER_SIZE"), "2000");
+    cr_expect_str_eq(env_find(env.block, "TORCH_FR_DUMP_TEMP_FILE"), "logs/j_k3x9/attempt_0/flight_torch_");
+    cr_expect_str_eq(env_find(env.block, "TORCH_NCCL_TRACE_BUFFER_SIZE"), "2000");
+    cr_expect_str_eq(env_find(env.block, "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"),
+                     "logs/j_k3x9/attempt_0/flight_torch_");
+    cr_expect_str_eq(env_find(env.block, "DDP_FLIGHT_RECORDER"), "/mine");
+    worker_env_free(&env);
+    tear_down();
+    PLAN("--log_dir=logs", "p");
+    cr_assert_eq(plan_env(&plan, 0, &env, &err), DDP_OK);
+    cr_expect_null(env_find(env.block, "TORCH_FR_BUFFER_SIZE"));
+    worker_env_free(&env);
+    tear_down();
+    cr_expect_eq(make((char *[]){ "ddprun", "--flight_recorder", "p", NULL }, bare, 0), DDP_ERR_ARG);
+    cr_expect_str_eq(err.msg, "--flight_recorder: needs --log_dir=DIR, where the ranks write their records");
+}
+
 Test(plan, a_log_directory_means_files_and_console, .fini = tear_down)
 {
     PLAN("--log_dir=logs", "--rdzv_id=j", "--nproc_per_node=2", "p");

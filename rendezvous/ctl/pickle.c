@@ -1,0 +1,480 @@
+/* pickle.c -- see pickle.h.
+ *
+ * A pickle is a program for a stack machine; `pickletools` of Python's library documents its opcodes. Most opcodes push a value, some collect the
+ * values above a mark. The memo keeps strings and containers that are used again; JSON gives each value one place, so a container is copied, and all
+ * copies count against the limits. */
+#include "ctl/pickle.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A flight record of 64 MiB has about two million values. A repeated string takes two bytes in the file, so the text is limited separately. */
+enum { VALUES_MAX = 4 << 20, TEXT_MAX = 256 << 20, DEPTH_MAX = 32 };
+
+enum opcode {
+    OP_MARK = '(',
+    OP_STOP = '.',
+    OP_BINFLOAT = 'G',
+    OP_BININT = 'J',
+    OP_BININT1 = 'K',
+    OP_BININT2 = 'M',
+    OP_NONE = 'N',
+    OP_BINUNICODE = 'X',
+    OP_EMPTY_LIST = ']',
+    OP_APPEND = 'a',
+    OP_APPENDS = 'e',
+    OP_BINGET = 'h',
+    OP_LONG_BINGET = 'j',
+    OP_BINPUT = 'q',
+    OP_LONG_BINPUT = 'r',
+    OP_SETITEM = 's',
+    OP_TUPLE = 't',
+    OP_SETITEMS = 'u',
+    OP_EMPTY_DICT = '}',
+    OP_EMPTY_TUPLE = ')',
+    OP_PROTO = 0x80,
+    OP_TUPLE1 = 0x85,
+    OP_TUPLE2 = 0x86,
+    OP_TUPLE3 = 0x87,
+    OP_NEWTRUE = 0x88,
+    OP_NEWFALSE = 0x89,
+    OP_LONG1 = 0x8a,
+    OP_SHORT_BINUNICODE = 0x8c,
+    OP_MEMOIZE = 0x94,
+    OP_FRAME = 0x95
+};
+
+/* A value on the stack; without an item it is a mark. */
+struct value {
+    cJSON *item; /* owned */
+    int depth;   /* containers below it: 0 for a string or a number */
+};
+
+/* A value that can be read back: the text of a string, or a container, which lives as long as the machine. Anything else has neither. */
+struct memo {
+    struct slice text;      /* borrowed from the file */
+    const cJSON *container; /* borrowed from the stack, or from a container there */
+};
+
+struct machine {
+    const unsigned char *at, *begin, *end;
+    struct value *stack;
+    size_t n, stack_room;
+    struct memo *memo;
+    size_t n_memo, memo_room;
+    size_t values, text;
+    struct ddp_err *err;
+};
+
+static bool fail_at(struct machine *m, const char *what)
+{
+    ddp_fail(m->err, DDP_ERR_CORRUPT, "offset %zu: %s", (size_t)(m->at - m->begin), what);
+    return false;
+}
+
+static bool fail_memory(struct machine *m)
+{
+    ddp_fail(m->err, DDP_ERR_NOMEM, "no memory for %zu values", m->values);
+    return false;
+}
+
+/* Make room for one more element of an array that doubles. */
+static bool grow(void **array, size_t n, size_t *room, size_t size)
+{
+    if (n < *room)
+        return true;
+    const size_t more = *room == 0 ? 64 : *room * 2;
+    void *bigger = realloc(*array, more * size);
+    if (bigger == NULL)
+        return false;
+    *array = bigger;
+    *room = more;
+    return true;
+}
+
+/* --- operands ------------------------------------------------------------------------------------------- */
+
+/* Return a view of the next `len` bytes and step over them; NULL if the file ends before. */
+static const unsigned char *take_bytes(struct machine *m, uint64_t len)
+{
+    const unsigned char *from = m->at;
+    if (len > (uint64_t)(m->end - m->at)) {
+        fail_at(m, "the file ends in the middle of a value; was it cut off?");
+        return NULL;
+    }
+    m->at += len;
+    return from;
+}
+
+/* Read an unsigned little-endian number of 1 to 8 bytes. */
+static bool take_number(struct machine *m, size_t len, uint64_t *out)
+{
+    const unsigned char *p = take_bytes(m, len);
+    *out = 0;
+    for (size_t i = len; p != NULL && i-- > 0;)
+        *out = *out << 8 | p[i];
+    return p != NULL;
+}
+
+/* --- the stack ------------------------------------------------------------------------------------------ */
+
+/* Push `item`, which now belongs to the machine; NULL = the allocation failed. */
+static bool push(struct machine *m, cJSON *item, int depth)
+{
+    m->values++;
+    const bool has_room = item != NULL && m->values <= VALUES_MAX &&
+                          grow((void **)&m->stack, m->n, &m->stack_room, sizeof(*m->stack));
+    if (!has_room) {
+        cJSON_Delete(item);
+        return m->values > VALUES_MAX ? fail_at(m, "too many values for a flight record") : fail_memory(m);
+    }
+    m->stack[m->n++] = (struct value){ item, depth };
+    return true;
+}
+
+static bool push_mark(struct machine *m)
+{
+    if (!grow((void **)&m->stack, m->n, &m->stack_room, sizeof(*m->stack)))
+        return fail_memory(m);
+    m->stack[m->n++] = (struct value){ NULL, 0 };
+    return true;
+}
+
+static bool push_text(struct machine *m, struct slice text)
+{
+    m->text += text.len;
+    if (m->text > TEXT_MAX)
+        return fail_at(m, "too much text for a flight record");
+    if (memchr(text.data, '\0', text.len) != NULL)
+        return fail_at(m, "a string with a zero byte");
+    char *copy = malloc(text.len + 1);
+    if (copy == NULL)
+        return fail_memory(m);
+    memcpy(copy, text.data, text.len);
+    copy[text.len] = '\0';
+    const bool ok = push(m, cJSON_CreateString(copy), 0);
+    free(copy);
+    return ok;
+}
+
+/* Return the place above the last mark, or 0 with an error. */
+static size_t above_mark(struct machine *m)
+{
+    size_t i = m->n;
+    while (i > 0 && m->stack[i - 1].item != NULL)
+        i--;
+    if (i == 0)
+        fail_at(m, "a mark is missing");
+    return i;
+}
+
+/* Check that the stack holds `n` values above its last mark. */
+static bool has_values(struct machine *m, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (i >= m->n || m->stack[m->n - 1 - i].item == NULL)
+            return fail_at(m, "a value is missing");
+    return true;
+}
+
+/* Record in a container that it holds a value of that depth. */
+static bool deepen(struct machine *m, struct value *container, int depth)
+{
+    if (container->depth < depth + 1)
+        container->depth = depth + 1;
+    return container->depth <= DEPTH_MAX || fail_at(m, "values are nested too deeply");
+}
+
+/* Move the values from `first` on into the array at `to`, and drop what lies between: the mark. */
+static bool move_to_array(struct machine *m, size_t to, size_t first)
+{
+    struct value *array = &m->stack[to];
+    bool ok = cJSON_IsArray(array->item) || fail_at(m, "values are appended to something that is no list");
+    for (size_t i = first; i < m->n && ok; i++) {
+        ok = deepen(m, array, m->stack[i].depth) && cJSON_AddItemToArray(array->item, m->stack[i].item);
+        if (ok)
+            m->stack[i].item = NULL;
+    }
+    if (ok)
+        m->n = to + 1;
+    return ok;
+}
+
+/* The text of a key: a string, or a whole number in decimal. */
+static const char *key_text(const cJSON *key, char number[32])
+{
+    if (!cJSON_IsNumber(key))
+        return cJSON_GetStringValue(key);
+    snprintf(number, 32, "%.0f", key->valuedouble);
+    return number;
+}
+
+/* Move pairs of key and value into the dict at `to`. */
+static bool move_to_dict(struct machine *m, size_t to, size_t first)
+{
+    struct value *dict = &m->stack[to];
+    char number[32];
+    if (!cJSON_IsObject(dict->item) || (m->n - first) % 2 != 0)
+        return fail_at(m, "pairs are stored into something that is no dict, or a value is missing");
+    for (size_t i = first; i < m->n; i += 2) {
+        const char *key = key_text(m->stack[i].item, number);
+        if (key == NULL)
+            return fail_at(m, "a key is neither a string nor a number");
+        if (!deepen(m, dict, m->stack[i + 1].depth))
+            return false;
+        if (!cJSON_AddItemToObject(dict->item, key, m->stack[i + 1].item))
+            return fail_memory(m);
+        m->stack[i + 1].item = NULL;
+        cJSON_Delete(m->stack[i].item);
+        m->stack[i].item = NULL;
+    }
+    m->n = to + 1;
+    return true;
+}
+
+/* The last `n` values become one array. */
+static bool make_tuple(struct machine *m, size_t n)
+{
+    if (!has_values(m, n) || !push(m, cJSON_CreateArray(), 0))
+        return false;
+    const struct value tuple = m->stack[m->n - 1];
+    memmove(&m->stack[m->n - n], &m->stack[m->n - n - 1], n * sizeof(tuple));
+    m->stack[m->n - n - 1] = tuple;
+    return move_to_array(m, m->n - n - 1, m->n - n);
+}
+
+/* The values above the mark become one array, which takes the mark's place. */
+static bool make_marked_tuple(struct machine *m)
+{
+    const size_t first = above_mark(m);
+    if (first == 0)
+        return false;
+    m->values++;
+    cJSON *array = cJSON_CreateArray();
+    if (array == NULL)
+        return fail_memory(m);
+    m->stack[first - 1] = (struct value){ array, 0 };
+    return move_to_array(m, first - 1, first);
+}
+
+/* A container below a mark receives the values above it. */
+static bool store_marked(struct machine *m, bool (*move)(struct machine *, size_t, size_t))
+{
+    const size_t first = above_mark(m);
+    if (first == 0)
+        return false;
+    if (first < 2 || m->stack[first - 2].item == NULL)
+        return fail_at(m, "no container lies below the mark");
+    return move(m, first - 2, first);
+}
+
+/* A container receives the last `n` values. */
+static bool store_last(struct machine *m, size_t n, bool (*move)(struct machine *, size_t, size_t))
+{
+    return has_values(m, n + 1) && move(m, m->n - n - 1, m->n - n);
+}
+
+/* --- the memo ------------------------------------------------------------------------------------------- */
+
+/* Keep the last value as number `index`. Every writer counts from 0, so a gap is an error and the memo cannot outgrow the file. */
+static bool memo_put(struct machine *m, uint64_t index, struct slice text)
+{
+    if (!has_values(m, 1))
+        return false;
+    if (index > m->n_memo)
+        return fail_at(m, "the memo has a gap");
+    if (!grow((void **)&m->memo, m->n_memo, &m->memo_room, sizeof(*m->memo)))
+        return fail_memory(m);
+    const cJSON *item = m->stack[m->n - 1].item;
+    const bool is_container = cJSON_IsArray(item) || cJSON_IsObject(item);
+    m->memo[index] = (struct memo){ text, is_container ? item : NULL };
+    m->n_memo += index == m->n_memo;
+    return true;
+}
+
+/* Count the values and the text of a copy against the limits, and find how deep it is. */
+static bool count_copy(struct machine *m, const cJSON *item, int *depth)
+{
+    const cJSON *child;
+    int deepest = -1;
+    m->values++;
+    m->text += item->valuestring != NULL ? strlen(item->valuestring) : 0;
+    m->text += item->string != NULL ? strlen(item->string) : 0;
+    if (m->values > VALUES_MAX || m->text > TEXT_MAX)
+        return fail_at(m, "too many values for a flight record");
+    cJSON_ArrayForEach(child, item)
+    {
+        int below;
+        if (!count_copy(m, child, &below))
+            return false;
+        deepest = below > deepest ? below : deepest;
+    }
+    *depth = deepest + 1;
+    return true;
+}
+
+static bool memo_get(struct machine *m, uint64_t index)
+{
+    int depth;
+    if (index >= m->n_memo)
+        return fail_at(m, "the memo has no such value");
+    if (m->memo[index].text.data != NULL)
+        return push_text(m, m->memo[index].text);
+    if (m->memo[index].container == NULL)
+        return fail_at(m, "the memo has neither text nor a container there");
+    return count_copy(m, m->memo[index].container, &depth) &&
+           push(m, cJSON_Duplicate(m->memo[index].container, true), depth);
+}
+
+/* --- opcodes -------------------------------------------------------------------------------------------- */
+
+static bool push_string(struct machine *m, size_t len_bytes, struct slice *last)
+{
+    uint64_t len;
+    if (!take_number(m, len_bytes, &len))
+        return false;
+    const unsigned char *text = take_bytes(m, len);
+    if (text == NULL)
+        return false;
+    *last = slice_of(text, (size_t)len);
+    return push_text(m, *last);
+}
+
+/* A signed number of up to 8 bytes: `len` bytes, the highest bit is the sign. */
+static bool push_signed(struct machine *m, size_t len)
+{
+    uint64_t bits;
+    if (len > sizeof(bits))
+        return fail_at(m, "a number of more than 64 bits");
+    if (!take_number(m, len, &bits))
+        return false;
+    if (len > 0 && len < sizeof(bits) && bits >> (8 * len - 1) != 0)
+        bits |= UINT64_MAX << (8 * len);
+    return push(m, cJSON_CreateNumber((double)(int64_t)bits), 0);
+}
+
+static bool push_unsigned(struct machine *m, size_t len)
+{
+    uint64_t bits;
+    return take_number(m, len, &bits) && push(m, cJSON_CreateNumber((double)bits), 0);
+}
+
+static bool push_float(struct machine *m)
+{
+    const unsigned char *p = take_bytes(m, sizeof(double));
+    uint64_t bits = 0;
+    double number;
+    for (size_t i = 0; p != NULL && i < sizeof(bits); i++)
+        bits = bits << 8 | p[i];
+    memcpy(&number, &bits, sizeof(number));
+    return p != NULL && push(m, cJSON_CreateNumber(number), 0);
+}
+
+static bool skip_bytes(struct machine *m, size_t len)
+{
+    return take_bytes(m, len) != NULL;
+}
+
+/* Execute one opcode. `last` is the string that the opcode before has pushed, for the memo; empty after any other. */
+static bool step(struct machine *m, unsigned char opcode, struct slice *last)
+{
+    const struct slice before = *last;
+    uint64_t number;
+    *last = (struct slice){ 0 };
+    switch ((enum opcode)opcode) {
+    case OP_PROTO:
+        return skip_bytes(m, 1);
+    case OP_FRAME:
+        return skip_bytes(m, 8);
+    case OP_MARK:
+        return push_mark(m);
+    case OP_NONE:
+        return push(m, cJSON_CreateNull(), 0);
+    case OP_NEWTRUE:
+    case OP_NEWFALSE:
+        return push(m, cJSON_CreateBool(opcode == OP_NEWTRUE), 0);
+    case OP_BININT:
+        return push_signed(m, 4);
+    case OP_BININT1:
+        return push_unsigned(m, 1);
+    case OP_BININT2:
+        return push_unsigned(m, 2);
+    case OP_LONG1:
+        return take_number(m, 1, &number) && push_signed(m, (size_t)number);
+    case OP_BINFLOAT:
+        return push_float(m);
+    case OP_SHORT_BINUNICODE:
+        return push_string(m, 1, last);
+    case OP_BINUNICODE:
+        return push_string(m, 4, last);
+    case OP_EMPTY_LIST:
+    case OP_EMPTY_TUPLE:
+        return push(m, cJSON_CreateArray(), 0);
+    case OP_EMPTY_DICT:
+        return push(m, cJSON_CreateObject(), 0);
+    case OP_APPEND:
+        return store_last(m, 1, move_to_array);
+    case OP_APPENDS:
+        return store_marked(m, move_to_array);
+    case OP_SETITEM:
+        return store_last(m, 2, move_to_dict);
+    case OP_SETITEMS:
+        return store_marked(m, move_to_dict);
+    case OP_TUPLE:
+        return make_marked_tuple(m);
+    case OP_TUPLE1:
+    case OP_TUPLE2:
+    case OP_TUPLE3:
+        return make_tuple(m, (size_t)(opcode - OP_TUPLE1 + 1));
+    case OP_BINPUT:
+    case OP_LONG_BINPUT:
+        return take_number(m, opcode == OP_BINPUT ? 1 : 4, &number) && memo_put(m, number, before);
+    case OP_MEMOIZE:
+        return memo_put(m, m->n_memo, before);
+    case OP_BINGET:
+    case OP_LONG_BINGET:
+        return take_number(m, opcode == OP_BINGET ? 1 : 4, &number) && memo_get(m, number);
+    case OP_STOP:
+        break;
+    }
+    return fail_at(m, "an opcode that plain data does not need; it may run code, so it is rejected");
+}
+
+/* The value that is left at the end, or NULL with an error. */
+static cJSON *result(struct machine *m)
+{
+    if (m->n != 1 || m->stack[0].item == NULL) {
+        fail_at(m, "the pickle ends with more or less than one value");
+        return NULL;
+    }
+    cJSON *item = m->stack[0].item;
+    m->n = 0;
+    return item;
+}
+
+bool pickle_is(struct slice bytes)
+{
+    const unsigned char *p = bytes.data;
+    return bytes.len >= 2 && p[0] == OP_PROTO && p[1] >= 2 && p[1] <= 5;
+}
+
+cJSON *pickle_read(struct slice bytes, struct ddp_err *err)
+{
+    const unsigned char *begin = bytes.data;
+    struct machine m = { .at = begin, .begin = begin, .end = begin + bytes.len, .err = err };
+    struct slice last = { 0 };
+    cJSON *item = NULL;
+    bool ok = true;
+    while (ok && m.at < m.end && *m.at != OP_STOP)
+        ok = step(&m, *m.at++, &last);
+    if (ok && m.at == m.end)
+        fail_at(&m, "the file ends before the pickle; was it cut off?");
+    else if (ok)
+        item = result(&m);
+    while (m.n > 0)
+        cJSON_Delete(m.stack[--m.n].item);
+    free(m.stack);
+    free(m.memo);
+    return item;
+}

@@ -156,7 +156,7 @@ struct cli {
     int max_restarts, max_no_progress; /* max_no_progress 0 = any number */
     uint64_t backoff_ms, backoff_cap_ms;
     enum exit_policy exit_policy;
-    bool module, no_python, run_path, use_env, virtual_local_rank, share_gpu;
+    bool module, no_python, run_path, use_env, virtual_local_rank, share_gpu, flight_recorder;
     const char *rank_argument; /* "local-rank" or "local_rank": passed to PROGRAM; NULL = it is not */
     const char *role;
     enum numa_binding numa_binding;

@@ -556,7 +556,7 @@ static ddp_status decide(struct plan *plan, struct ddp_err *err)
     if (status == DDP_OK)
         status = plan_prefix(plan, err);
     if (status == DDP_OK)
-        status = plan_check_tmp_dir(plan, err);
+        status = plan_check_log_dir(plan, err);
     if (status == DDP_OK && (!plan_meet(plan) || !plan_log_root(plan)))
         status = DDP_ERR_NOMEM;
     if (status == DDP_OK)

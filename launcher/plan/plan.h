@@ -110,13 +110,13 @@ struct plan {
     struct prefix line_prefix;   /* ... and this; borrows from cli or the environment */
     char *filtered[2];           /* owned; files of --duplicate_stdout_filters and _stderr_; NULL = none */
     struct plan_worker *workers; /* nproc of them */
-    struct flight_page page; /* of the attempt, the first worker's; pid 0 = none, the shell writes it here */
-    char *flight;        /* owned; value of DDP_FLIGHT_RECORDER that we set for the attempt, NULL = none */
-    const char *script;  /* borrowed from cli; the file that Python is to run, see program_script() */
-    char *timer_file;    /* owned; FIFO of torchrun's file timer, to be made by the shell; NULL = none */
-    char *stop_signals;  /* owned; names of the signals that stop the job */
-    struct env_base env; /* what the workers' environments have in common */
-    const char *contained_by;    /* words for --dry_run and --verbose, borrowed; the shell writes them here */
+    struct flight_page page;  /* of the attempt, the first worker's; pid 0 = none, the shell writes it here */
+    char *flight;             /* owned; where flight records of the attempt go, NULL = without log files */
+    const char *script;       /* borrowed from cli; the file that Python is to run, see program_script() */
+    char *timer_file;         /* owned; FIFO of torchrun's file timer, to be made by the shell; NULL = none */
+    char *stop_signals;       /* owned; names of the signals that stop the job */
+    struct env_base env;      /* what the workers' environments have in common */
+    const char *contained_by; /* words for --dry_run and --verbose, borrowed; the shell writes them here */
     char *notes[PLAN_NOTES_MAX]; /* sentences for the user; NULL after the last unless full */
 };
 

@@ -215,6 +215,13 @@ static void tell_rank0_store(struct env_facts *facts, const struct plan *plan)
         facts->master_addr = plan->rank0_addr;
 }
 
+static const char *own_flight(const struct plan *plan)
+{
+    const struct env_sources sources = { plan->cli->env.items, plan->cli->env.n, plan->facts->environ_block };
+    const char *value = env_sources_find(&sources, worker_env_name(ENV_DDP_FLIGHT_RECORDER));
+    return value != NULL && *value != '\0' ? value : NULL;
+}
+
 /* The differences between the workers of a node. */
 static void tell_worker(struct env_facts *facts, const struct plan *plan, int local_rank)
 {
@@ -226,7 +233,8 @@ static void tell_worker(struct env_facts *facts, const struct plan *plan, int lo
     facts->role_rank = plan->role_rank + local_rank;
     facts->visible = w->visible;
     facts->error_file = w->error_file;
-    facts->flight = plan->flight;
+    facts->flight = own_flight(plan) == NULL ? plan->flight : NULL;
+    facts->torch_flight = plan->cli->flight_recorder ? plan->flight : NULL;
     struct flight_page page = plan->page;
     page.index = (uint64_t)local_rank;
     if (page.pid != 0)
@@ -303,25 +311,18 @@ ddp_status plan_environment(struct plan *plan)
                : DDP_ERR_NOMEM;
 }
 
-static const char *own_flight(const struct plan *plan)
-{
-    const struct env_sources sources = { plan->cli->env.items, plan->cli->env.n, plan->facts->environ_block };
-    const char *value = env_sources_find(&sources, worker_env_name(ENV_DDP_FLIGHT_RECORDER));
-    return value != NULL && *value != '\0' ? value : NULL;
-}
-
 const char *plan_flight(const struct plan *plan)
 {
     const char *own = own_flight(plan);
     return own != NULL ? own : plan->flight;
 }
 
-/* Where flight records of the attempt go: beside the logs of the attempt, where there are any and the user has named no other place. */
+/* Flight records of the attempt lie beside its logs, unless DDP_FLIGHT_RECORDER names another place. */
 static bool plan_set_flight(struct plan *plan)
 {
     free(plan->flight);
     plan->flight = NULL;
-    if (plan->log_root == NULL || own_flight(plan) != NULL)
+    if (plan->log_root == NULL)
         return true;
     plan->flight = plan_text_of("%s/attempt_%d", plan->log_root, plan->attempt);
     return plan->flight != NULL;
@@ -397,8 +398,11 @@ static bool needs_log_root(const struct plan *plan)
     return !to_nowhere(cli) && (cli->log_dir != NULL || (cli->log_file == NULL && plan_any_file(plan)));
 }
 
-ddp_status plan_check_tmp_dir(const struct plan *plan, struct ddp_err *err)
+ddp_status plan_check_log_dir(const struct plan *plan, struct ddp_err *err)
 {
+    if (plan->cli->flight_recorder && (plan->cli->log_dir == NULL || to_nowhere(plan->cli)))
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "--flight_recorder: needs --log_dir=DIR, where the ranks write their records");
     if (plan->facts->tmp_dir != NULL || plan->cli->log_dir != NULL || !needs_log_root(plan))
         return DDP_OK;
     return ddp_fail(err, DDP_ERR_ARG,

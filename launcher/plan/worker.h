@@ -26,8 +26,8 @@ bool plan_any_file(const struct plan *plan);
 /* The job's own directory for logs. False when memory is short. */
 bool plan_log_root(struct plan *plan);
 
-/* DDP_ERR_ARG when log files would need a temporary directory and none is safe. */
-ddp_status plan_check_tmp_dir(const struct plan *plan, struct ddp_err *err);
+/* DDP_ERR_ARG if log files would need a temporary directory and none is safe, or flight records have no directory. */
+ddp_status plan_check_log_dir(const struct plan *plan, struct ddp_err *err);
 
 /* The common part of all workers' environments. */
 ddp_status plan_environment(struct plan *plan);

@@ -55,6 +55,17 @@
       "memory that a libddp worker shares with ddprun: its step, its last calls")                        \
     X(DDP_FLIGHT_RECORDER, "%s", f->flight, f->flight != NULL,                                           \
       "where libddp leaves a rank's last calls when the job fails: the directory of the attempt's logs") \
+    X(TORCH_FR_BUFFER_SIZE, "%s", "2000", f->torch_flight != NULL,                                       \
+      "--flight_recorder: calls that PyTorch keeps")                                                     \
+    X(TORCH_FR_DUMP_ON_TIMEOUT, "%s", "1", f->torch_flight != NULL,                                      \
+      "the same: it writes them at a time-out")                                                          \
+    X(TORCH_FR_DUMP_TEMP_FILE, "%s/flight_torch_", f->torch_flight, f->torch_flight != NULL,             \
+      "the same: where, without the rank at the end")                                                    \
+    X(TORCH_NCCL_TRACE_BUFFER_SIZE, "%s", "2000", f->torch_flight != NULL,                               \
+      "the same for PyTorch before 2.9")                                                                 \
+    X(TORCH_NCCL_DUMP_ON_TIMEOUT, "%s", "1", f->torch_flight != NULL, "the same")                        \
+    X(TORCH_NCCL_DEBUG_INFO_TEMP_FILE, "%s/flight_torch_", f->torch_flight, f->torch_flight != NULL,     \
+      "the same")                                                                                        \
     X(DDPRUN_TERMINAL, "%s", "1", f->terminal, "stderr ends on a terminal: progress bars are welcome")
 
 enum worker_env_var {
@@ -93,6 +104,7 @@ struct env_facts {
     bool terminal;
     char page[FLIGHT_PAGE_TEXT];   /* "" = none */
     const char *flight;            /* NULL = as inherited */
+    const char *torch_flight;      /* directory of PyTorch's flight records, NULL = as inherited */
     unsigned long long timeout_ms; /* 0 = leave as inherited */
 };
 

@@ -163,9 +163,10 @@ $(BUILD)/lib%.a: $(BUILD)/sources
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
 
-$(BUILD)/libddp.so: $(call obj,$(LIBDDP)) $(BUILD)/sources
+$(BUILD)/libddp.so: $(call obj,$(LIBDDP)) $(BUILD)/sources worker/exports.map
 	$(call say,LD,$@)
-	$(Q)$(CC) -shared -Wl,-soname,$(SONAME) $(ALL_LDFLAGS) $(filter %.o,$^) -o $@ -lcjson -lz -lm -ldl
+	$(Q)$(CC) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=worker/exports.map $(ALL_LDFLAGS) \
+		$(filter %.o,$^) -o $@ -lcjson -lz -lm -ldl
 	$(Q)ln -sf libddp.so $(BUILD)/$(SONAME)
 
 # Nothing of NVIDIA's is linked: it is loaded by what is in worker/cuda/. One function is shown.

@@ -1,9 +1,16 @@
 #!/usr/bin/env bash
-# libddp.so shows the world what include/ddp declares, and nothing else; libddp_cuda.so one function.
+# libddp.so exports exactly the functions that include/ddp declares. Programs built with an earlier libddp keep working: every symbol
+# has the version that the list of the package libddp0 gives it.
 # shellcheck source=tests/shell/tap.sh disable=SC2317  # `check` calls the functions
 . "$(dirname "$0")/tap.sh"
 
-nm -D --defined-only "$BUILD/libddp.so" | awk '{ print $3 }' | sort -u >"$tmp/exported"
+list=scripts/package/debian/libddp0.symbols
+
+# defined LIBRARY -- print NAME@VERSION of each symbol. A version is a symbol itself, of type A.
+defined() {
+    nm -D --defined-only "$1" | awk '$2 == "A" { $3 = $3 "@" $3 } { sub(/@@/, "@", $3); print $3 ($3 ~ /@/ ? "" : "@Base") }' | sort
+}
+defined "$BUILD/libddp.so" | grep -v '^LIBDDP_' | sed 's/@.*//' >"$tmp/exported"
 # A declaration may be broken over lines: join everything, then take the name in front of the parenthesis.
 cat include/ddp/*.h | tr '\n' ' ' | grep -oE 'DDP_API [^;(]*[ *]ddp_[a-z0-9_]+\(' |
     sed -E 's/.*[ *](ddp_[a-z0-9_]+)\($/\1/' | sort -u >"$tmp/declared"
@@ -21,8 +28,11 @@ soname() {
     readelf -d "$BUILD/libddp.so" | grep -F "SONAME" | grep -F '[libddp.so.0]' &&
         readelf -d "$BUILD/libddp_cuda.so" | grep -F "SONAME" | grep -F '[libddp_cuda.so.0]'
 }
-one_entry() {
-    [ "$(nm -D --defined-only "$BUILD/libddp_cuda.so" | awk '{ print $3 }')" = ddp_cuda_entry ]
+# same_list SONAME LIBRARY -- compare the list with the library. `<` marks rows without a symbol, `>` symbols without a row.
+same_list() {
+    diff <(awk -v soname="$1" '/^[a-z]/ { on = $1 == soname } on && /^ / { print $1 }' "$list" | sort) <(defined "$2") && return
+    echo "$list: add a row for a new symbol; a removed symbol or another version breaks existing programs"
+    return 1
 }
 nothing_of_nvidia() {
     ! readelf -d "$BUILD/libddp.so" "$BUILD/libddp_cuda.so" | grep NEEDED | grep -E 'cuda|nccl|libddp'
@@ -31,7 +41,8 @@ nothing_of_nvidia() {
 check "every exported symbol begins with ddp_" nothing_but_ddp
 check "every exported symbol is declared in include/ddp" in_declared_only
 check "every declared function is in the library" in_library_only
-check "libddp_cuda.so shows its entry alone" one_entry
+check "libddp.so has the symbols and versions of the list" same_list libddp.so.0 "$BUILD/libddp.so"
+check "libddp_cuda.so has those of the list" same_list libddp_cuda.so.0 "$BUILD/libddp_cuda.so"
 check "neither library links anything of NVIDIA, nor the other" nothing_of_nvidia
 check "the soname carries the major version" soname
 finish

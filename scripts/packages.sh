@@ -3,7 +3,8 @@
 # A row: group, package, probe, what it is for. A probe finds the thing itself, not the package, so a library that was
 # built by hand in /usr/local counts as well. Groups: build = `make`, test = `make test`, fuzz = `make fuzz`,
 # format = `make format`, torch = tests that need a genuine PyTorch, bench = the peers that `make bench` compares with,
-# root = scripts/fresh-root.sh, nodes = `make nodes`, slurm = tests/shell/test_slurm.sh, page = tests/shell/test_timeline.sh.
+# root = scripts/fresh-root.sh, abi = tests/shell/test_exports.sh, nodes = `make nodes`,
+# slurm = tests/shell/test_slurm.sh, page = tests/shell/test_timeline.sh.
 # shellcheck shell=bash
 
 DDP_PACKAGES='
@@ -26,6 +27,7 @@ bench   mpich               command:mpiexec.hydra   the launcher to compare with
 bench   openmpi-bin         command:mpirun.openmpi  the all-reduce to compare with
 bench   libopenmpi-dev      command:mpicc.openmpi   the all-reduce to compare with
 root    debootstrap         command:debootstrap     makes the bare root
+abi     abigail-tools       command:abidiff         libddp against the last tag, skipped without it
 page    chromium            command:chromium        the page of ddpctl timeline, skipped without it
 slurm   munge               command:munged          a real Slurm on this machine, skipped without it
 slurm   slurmctld           command:slurmctld       the same

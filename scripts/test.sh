@@ -94,6 +94,7 @@ if [ "$install" = yes ]; then
     ddp_install nodes || echo "== continuing without tests of several hosts"
     ddp_install slurm || echo "== continuing without Slurm"
     ddp_install page || echo "== continuing without Chromium"
+    ddp_install abi || echo "== continuing without abidiff"
     [ "$quick" = yes ] || ddp_install root || echo "== continuing without debootstrap"
 else
     scripts/check-deps.sh build || exit

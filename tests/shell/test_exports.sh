@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # libddp.so exports exactly the functions that include/ddp declares. Programs built with an earlier libddp keep working: every symbol
-# has the version that the list of the package libddp0 gives it.
+# has the version that the list of the package libddp0 gives it, and its types are those of the last tag.
 # shellcheck source=tests/shell/tap.sh disable=SC2317  # `check` calls the functions
 . "$(dirname "$0")/tap.sh"
 
@@ -45,4 +45,41 @@ check "libddp.so has the symbols and versions of the list" same_list libddp.so.0
 check "libddp_cuda.so has those of the list" same_list libddp_cuda.so.0 "$BUILD/libddp_cuda.so"
 check "neither library links anything of NVIDIA, nor the other" nothing_of_nvidia
 check "the soname carries the major version" soname
+
+# --- against the last tag ---------------------------------------------------------------------------------------------
+soname_of() {
+    readelf -d "$1" | sed -n 's/.*SONAME.*\[\(.*\)\]/\1/p'
+}
+
+# Build the tag's library from its own sources, without the settings of the make that runs this test.
+build_tag() {
+    mkdir -p "$old" && git archive "$tag" | tar -x -C "$old" &&
+        env -u MAKEFLAGS -u MAKELEVEL -u BUILD -u WERROR make -s -C "$old" -j"$(nproc)" build/libddp.so
+}
+
+# New functions and new enumerators at the end are compatible.
+abi_is_kept() {
+    local rules=tests/abi/libddp.abignore
+    abidiff --no-added-syms --suppressions "$rules" "$old/build/libddp.so" "$BUILD/libddp.so" && return
+    echo "programs built with $tag may break; add a rule to $rules for a change that they do not notice"
+    return 1
+}
+
+tag=$(git describe --tags --abbrev=0 --match '*[0-9].[0-9]*' 2>/dev/null)
+old=$BUILD/abi/$(git rev-parse --short "$tag^{commit}" 2>/dev/null)
+what="types and functions are those of ${tag:-the last tag}"
+if [ -z "$tag" ]; then
+    skip "$what" "git knows no tag of a version"
+elif ! command -v abidiff >/dev/null; then
+    skip "$what" "there is no abidiff (package abigail-tools)"
+elif ! readelf -S "$BUILD/libddp.so" | grep -q '\.debug_info'; then
+    skip "$what" "$BUILD/libddp.so has no debugging information (-g)"
+else
+    check "libddp.so of $tag builds" build_tag
+    if [ "$(soname_of "$old/build/libddp.so")" != "$(soname_of "$BUILD/libddp.so")" ]; then
+        skip "$what" "the soname has changed since"
+    else
+        check "$what" abi_is_kept
+    fi
+fi
 finish

@@ -432,6 +432,9 @@ install-torchrun-alias: $(BUILD)/ddprun | $(filter install,$(MAKECMDGOALS)) ## d
 	$(Q)cmp -s $(BUILD)/ddprun $(D)/bin/ddprun || install $(BUILD)/ddprun $(D)/bin
 	$(Q)ln -sf ddprun $(D)/bin/torchrun
 
+deb: ## the Debian packages ddprun, libddp0, libddp-dev and ddprun-train, into build/dist/
+	@BUILD='$(BUILD)' VERSION='$(VERSION)' DATE='$(DATE)' COMMIT='$(COMMIT)' scripts/package/deb.sh
+
 uninstall: ## remove what `make install` with the same DESTDIR and PREFIX has put there
 	$(Q)[ "$$(readlink $(D)/bin/torchrun)" != ddprun ] || rm $(D)/bin/torchrun
 	$(Q)rm -f $(addprefix $(D)/bin/,ddprun ddp-rendezvous ddpctl ddp-bench) \
@@ -449,7 +452,7 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
 .PHONY: all protocol test test-programs asan ubsan asan-ubsan sanitized-test tsan tsan-programs fuzz fuzz-programs purity survivors launches nodes interop interop-nolibuv mutants soak bench probes format \
-	check-format man install install-torchrun-alias uninstall clean help FORCE
+	check-format man install install-torchrun-alias deb uninstall clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 -include $(patsubst %.c,$(BUILD)/obj/%.d,$(ALL_SRC))

@@ -3,7 +3,7 @@
 # A row: group, package, probe, what it is for. A probe finds the thing itself, not the package, so a library that was
 # built by hand in /usr/local counts as well. Groups: build = `make`, test = `make test`, fuzz = `make fuzz`,
 # format = `make format`, torch = tests that need a genuine PyTorch, bench = the peers that `make bench` compares with,
-# root = scripts/fresh-root.sh, abi = tests/shell/test_exports.sh, nodes = `make nodes`,
+# root = scripts/fresh-root.sh, deb = `make deb`, abi = tests/shell/test_exports.sh, nodes = `make nodes`,
 # slurm = tests/shell/test_slurm.sh, page = tests/shell/test_timeline.sh.
 # shellcheck shell=bash
 
@@ -27,6 +27,9 @@ bench   mpich               command:mpiexec.hydra   the launcher to compare with
 bench   openmpi-bin         command:mpirun.openmpi  the all-reduce to compare with
 bench   libopenmpi-dev      command:mpicc.openmpi   the all-reduce to compare with
 root    debootstrap         command:debootstrap     makes the bare root
+deb     debhelper           command:dh              builds the Debian packages
+deb     dpkg-dev            command:dpkg-buildpackage    the same
+deb     lintian             command:lintian         checks them
 abi     abigail-tools       command:abidiff         libddp against the last tag, skipped without it
 page    chromium            command:chromium        the page of ddpctl timeline, skipped without it
 slurm   munge               command:munged          a real Slurm on this machine, skipped without it

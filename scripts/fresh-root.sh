@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# fresh-root.sh [-d DIR] [-s SUITE] COMMAND... -- runs COMMAND in a bare Debian, in a clean clone of this repository's HEAD.
+# fresh-root.sh [-d DIR] [-s SUITE] [-c PATH]... COMMAND... -- runs COMMAND in a bare Debian, in a clean clone of this repository's HEAD.
 #
 #     scripts/fresh-root.sh scripts/demo.sh
 #     scripts/fresh-root.sh -s trixie scripts/demo.sh
@@ -7,6 +7,7 @@
 # SUITE is bookworm (Debian 12, the default), trixie (Debian 13), or another name that debootstrap knows.
 # debootstrap makes the root once, in DIR/SUITE (DIR: build/fresh-root). Each call copies it to DIR/SUITE.root and runs there, so
 # packages that an earlier call installed are gone. The root uses this machine's mirror, proxy, keys and certificates.
+# -c copies PATH, relative to the repository, to the same place in the clone (build/dist, say).
 # Needs root. /proc, /dev and /sys are mounted inside and unmounted again however the command ends; the exit status is
 # the command's.
 set -euo pipefail
@@ -16,18 +17,19 @@ cd "$(dirname "$0")/.."
 # shellcheck source=scripts/root.sh
 . scripts/root.sh
 
-dir=build/fresh-root suite=bookworm
+dir=build/fresh-root suite=bookworm copies=()
 while [ $# -ge 2 ]; do
     case $1 in
     -d) dir=$2 ;;
     -s) suite=$2 ;;
+    -c) copies+=("$2") ;;
     *) break ;;
     esac
     shift 2
 done
 case "${1:-}" in
 -h | --help) sed -n '2,/^set /s/^# \{0,1\}//p' "$0"; exit 0 ;;
-'' | -*) echo "usage: scripts/fresh-root.sh [-d DIR] [-s SUITE] COMMAND..." >&2; exit 2 ;;
+'' | -*) echo "usage: scripts/fresh-root.sh [-d DIR] [-s SUITE] [-c PATH]... COMMAND..." >&2; exit 2 ;;
 esac
 [ "$(id -u)" -eq 0 ] || { echo "fresh-root.sh: chroot and mount need root" >&2; exit 2; }
 ddp_install root
@@ -52,6 +54,7 @@ else
     root_settings "$root"
 fi
 git clone -q . "$root/src"
+[ ${#copies[@]} -eq 0 ] || cp -a --parents "${copies[@]}" "$root/src"
 root_mount "$root"
 
 echo "== in a bare Debian $(cat "$root/etc/debian_version"), clone of $(git rev-parse --short HEAD): $*"

@@ -20,7 +20,7 @@ static double number_or(const cJSON *o, const char *name, double missing)
     return fits ? item->valuedouble : missing;
 }
 
-/* Return a count; 0 for anything that is no count. */
+/* Return a count; 0 for anything that is not a count. */
 static uint64_t count_of(const cJSON *item)
 {
     return cJSON_IsNumber(item) && item->valuedouble > 0 && item->valuedouble < 9e18
@@ -80,11 +80,10 @@ static ddp_status read_calls(struct flight_dump *d, const cJSON *entries, struct
     const cJSON *row;
     const int count = cJSON_GetArraySize(entries);
     if (count > FLIGHT_CALLS_MAX)
-        return ddp_fail(err, DDP_ERR_CORRUPT, "%d entries, at most %d were expected", count,
-                        FLIGHT_CALLS_MAX);
+        return ddp_fail(err, DDP_ERR_CORRUPT, "%d entries; expected at most %d", count, FLIGHT_CALLS_MAX);
     d->calls = calloc((size_t)count + 1, sizeof(*d->calls));
     if (d->calls == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %d calls", count);
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for %d calls", count);
     cJSON_ArrayForEach(row, entries)
     {
         if (d->n < (size_t)count)
@@ -99,11 +98,11 @@ static ddp_status read_dump(struct flight_dump *d, const cJSON *json, struct ddp
     const char *format = cJSON_GetStringValue(item_of(json, "format"));
     if (format == NULL || strcmp(format, "ddp-flight") != 0)
         return ddp_fail(err, DDP_ERR_CORRUPT,
-                        "it is no flight record of libddp: \"format\" is not \"ddp-flight\"");
+                        "not a flight record of libddp: \"format\" is not \"ddp-flight\"");
     d->rank = small_or(json, "rank", -1);
     d->world_size = small_or(json, "world_size", 0);
     if (d->rank < 0 || d->world_size <= d->rank)
-        return ddp_fail(err, DDP_ERR_CORRUPT, "rank %d of a world of %d", d->rank, d->world_size);
+        return ddp_fail(err, DDP_ERR_CORRUPT, "invalid rank: %d of a world of %d", d->rank, d->world_size);
     d->pid = small_or(json, "pid", 0);
     d->attempt = small_or(json, "attempt", 0);
     d->step = (int64_t)number_or(json, "step", -1);
@@ -204,7 +203,7 @@ static uint64_t parting(const struct flight_dump *dumps, size_t n)
     return lowest;
 }
 
-/* Check whether a dump before `i` has the same call at that number. */
+/* True if a record before `i` has the same call at that number. */
 static bool is_listed(const struct flight_dump *dumps, size_t i, uint64_t seq)
 {
     const struct flight_entry *mine = call_at(&dumps[i], seq);

@@ -1,8 +1,8 @@
-# ddprun: `make help` lists what can be made; CONTRIBUTING.md explains the layers.
+# ddprun: `make help` lists the targets; CONTRIBUTING.md explains the layers.
 #
-# One Makefile for everything. An object lists its headers by itself (-MMD) and depends on the flags it was built with
-# ($(BUILD)/flags), so no change needs a `make clean`. A sanitizer build is this same Makefile called again with a build
-# folder of its own: `make -j8 test asan ubsan` at once is safe.
+# One Makefile for everything. An object's headers are found by the compiler (-MMD), and each object depends on its flags
+# ($(BUILD)/flags), so no change needs a `make clean`. A sanitizer build calls this Makefile again with a separate build
+# folder, so `make -j8 test asan ubsan` is safe.
 
 BUILD   ?= build
 PREFIX  ?= /usr/local
@@ -20,8 +20,8 @@ CFLAGS ?= -O2 -g
 # Warnings are errors only with WERROR=1, which scripts/test.sh sets: a newer compiler must not break a user's build.
 WERROR ?=
 WARN   := -std=c11 -Wall -Wextra $(if $(filter 1,$(WERROR)),-Werror) -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wformat=2
-# Debian's hardening flags, as far as this compiler accepts them for this machine. FORTIFY needs optimization, level 3 needs a recent C
-# library, and the sanitizers check more than either. A level in CFLAGS or CPPFLAGS replaces it.
+# Debian's hardening flags, as far as this compiler accepts them for this machine. FORTIFY needs optimization, level 3 needs
+# a recent C library, and the sanitizers check more than either. A level in CFLAGS or CPPFLAGS replaces it.
 accepts  = $(strip $(shell printf '\043include <stdio.h>\n' | \
            $(CC) $(CFLAGS) -Werror $(1) -x c -c - -o /dev/null 2>/dev/null && echo $(1)))
 fortify  = $(if $(filter-out -O0,$(lastword $(filter -O%,$(CFLAGS)))),$(call accepts,-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=$(1)))
@@ -29,18 +29,19 @@ FORTIFY := $(if $(SANITIZE)$(findstring _FORTIFY_SOURCE,$(CFLAGS) $(CPPFLAGS)),,
 HARDEN  := $(FORTIFY) $(foreach flag,-fstack-protector-strong -fstack-clash-protection -fcf-protection \
            -mbranch-protection=standard,$(call accepts,$(flag)))
 HARDEN_LD := -Wl,-z,relro -Wl,-z,now
-# Reductions and optimisers must give the same bits in every build: no fused multiply-add behind our back.
+# Reductions and optimisers must give the same bits in every build, so the compiler may not fuse a multiplication with an
+# addition.
 ALL_CFLAGS  = $(WARN) $(HARDEN) $(CFLAGS) -ffp-contract=off -fPIC -fvisibility=hidden -pthread -D_GNU_SOURCE \
               -Iinclude -Irendezvous -Ilauncher -Iworker -I. $(CPPFLAGS) $(SANITIZE)
 ALL_LDFLAGS = -pthread $(HARDEN_LD) $(SANITIZE) $(LDFLAGS)
 
-# The version has one home, include/ddp/context.h.
+# The version is defined once, in include/ddp/context.h.
 VERSION := $(shell sed -n 's/^.define DDP_VERSION  *"\(.*\)"/\1/p' include/ddp/context.h)
 DATE    := $(shell sed -n 's/^.define DDP_VERSION_DATE  *"\([^"]*\)".*/\1/p' include/ddp/context.h)
 SONAME  := libddp.so.$(firstword $(subst ., ,$(VERSION)))
 CUDA_SONAME := $(subst libddp,libddp_cuda,$(SONAME))
 
-# `make V=1` shows the commands, otherwise one short line for each.
+# `make V=1` shows the commands; otherwise each prints one short line.
 ifeq ($(V),)
 Q   := @
 say  = @printf '  %-7s %s\n' $(1) '$(2)'
@@ -58,16 +59,16 @@ WORKER     := $(wildcard $(addsuffix /*.c,$(addprefix worker/,core reducer check
 WORKER_CUDA := $(wildcard worker/cuda/*.c)
 BENCH_CORE := worker/bench/bench_core.c worker/bench/bench_core.c worker/bench/bench_run.c worker/bench/bench_run.c
 TRAIN      := $(filter-out worker/train/main.c worker/train/make_data.c,$(wildcard worker/train/*.c worker/train/*/*.c))
-# libddp carries the store client, the table of requests and the base they stand on, nothing else of the server.
+# libddp contains the store client, the table of requests and base/, and nothing else of the server.
 LIBDDP     := $(WORKER) $(wildcard rendezvous/client/*.c) rendezvous/store/ops.c $(filter-out %/log.c %/completion.c,$(BASE))
-# libddp_cuda is loaded by libddp, which gives it what it needs of it; what both use and keeps no state it has for itself.
+# libddp loads libddp_cuda and passes it the functions it needs; files without state that both use are linked into both.
 LIBDDP_CUDA := $(WORKER_CUDA) worker/core/call.c rendezvous/base/error.c rendezvous/base/clock.c
-# What both load from NVIDIA.
+# The loader of NVIDIA's libraries, used by both.
 TRAIN_CUDA := worker/cuda/gpu.c
 FAKE_GPU   := $(wildcard tests/fake/*.c)
 TEST_LIB   := $(wildcard tests/lib/*.c)
 TEST_SRC   := $(wildcard tests/unit/*/test_*.c tests/sim/test_*.c tests/socket/test_*.c tests/e2e/test_*.c)
-# Jobs on several hosts of their own (network namespaces), which take minutes: `make nodes`.
+# Jobs on several simulated hosts (network namespaces), which take minutes: `make nodes`.
 NODES_SRC  := $(wildcard tests/nodes/test_*.c)
 SOAK_SRC   := tests/nodes/soak.c
 PROG_SRC   := $(wildcard tests/prog/*.c)
@@ -88,11 +89,11 @@ pick = $(if $(T),$(foreach t,$(1),$(if $(strip $(foreach w,$(T),$(findstring $(w
 PROGRAMS := $(BUILD)/ddprun $(BUILD)/ddp-rendezvous $(BUILD)/ddpctl $(BUILD)/train $(BUILD)/make-data $(BUILD)/ddp-bench
 LIBS     := $(BUILD)/libddp.a $(BUILD)/libddp.so $(BUILD)/libddp_cuda.so
 FAKE_LIB := $(BUILD)/tests/fake/libfake_gpu.so
-# Kernels of train for a GPU, one file for each type of values; where there is no nvcc `train --device cuda` says so.
-# No sanitizer looks into them.
+# GPU kernels of train, one file for each type of values; without nvcc `train --device cuda` reports that they are missing.
+# Sanitizers do not cover them.
 NVCC    := $(if $(SANITIZE),,$(firstword $(wildcard $(addsuffix /bin/nvcc,$(CUDA_HOME))) $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc)))
 KERNELS := $(if $(NVCC),$(foreach type,f32 bf16 f16,$(BUILD)/train_kernels.$(type).fatbin))
-# Architectures with code of their own; whatever is newer compiles the last one's PTX when it is loaded.
+# Architectures with compiled code; newer GPUs compile the PTX of the last one at load time.
 KERNEL_ARCHS ?= 80 90
 TEST_BIN := $(call bin,$(TEST_SRC))
 NODES_BIN := $(call bin,$(NODES_SRC))
@@ -102,15 +103,15 @@ PROG_BIN := $(call bin,$(PROG_SRC) $(HARNESS_MAIN))
 all: $(PROGRAMS) $(LIBS) $(KERNELS) ## build everything into build/
 
 # --- objects, libraries, programs -----------------------------------------------------------------------------------
-# Written only when they say something new, so that their dates mean "the flags have changed" (objects depend on that) and "the
-# list of sources has changed" (libraries do: a removed source must leave them).
+# Written only when the content changes, because objects depend on the date of the flags, and libraries on the date of the
+# list of sources (a removed source must leave them).
 $(BUILD)/flags:   TEXT = $(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) ; $(TEST_FLAGS) ; $(REDUCE_FLAGS) ; $(OPTIM_FLAGS) ; $(CONV_FLAGS)
 $(BUILD)/sources: TEXT = $(sort $(ALL_SRC))
 $(BUILD)/flags $(BUILD)/sources: FORCE
 	$(shell mkdir -p $(@D))$(file >$@.new,$(TEXT))
 	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 
-# One check for each group of packages; the first object waits for it, and a failure names everything at once.
+# One check for each group of packages; the first object waits for it, and its error lists everything that is missing.
 $(BUILD)/deps-%: scripts/packages.sh scripts/check-deps.sh
 	@mkdir -p $(@D)
 	@CC='$(CC)' CPPFLAGS='$(CPPFLAGS)' LDFLAGS='$(LDFLAGS)' scripts/check-deps.sh $*
@@ -122,14 +123,15 @@ $(BUILD)/obj/%.o: %.c $(BUILD)/flags | $(BUILD)/deps-build
 	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
 
 TEST_FLAGS := -Itests/lib
-# The loops over gradients are written for the vectoriser, which works at -O3 and must be free to compare both ways. A call of
-# memcpy in place of a loop over 256 bytes takes twice the time; clang knows no such flag and makes no such call.
+# The loops over gradients are written for the vectoriser, which needs -O3 and must be free to evaluate both sides of a
+# comparison. gcc would replace a loop over 256 bytes by a call of memcpy, which takes twice the time; clang does not, and has
+# no such flag.
 REDUCE_FLAGS := -O3 -fno-trapping-math $(if $(findstring clang,$(CC)),,-fno-tree-loop-distribute-patterns)
-# Optimisers, layers and their like: no square root looks at errno.
+# Optimisers, layers and similar loops: square roots need not set errno.
 OPTIM_FLAGS := -O3 -fno-trapping-math -fno-math-errno
-# A convolution's sums are as good as BLAS's, which fuses, too: half of the instructions.
+# The sums of a convolution may be fused, as in BLAS, which halves the instructions.
 CONV_FLAGS := -ffp-contract=fast
-# Private: $(BUILD)/flags, which these objects need, must read the same whichever of them asks for it.
+# Private, because $(BUILD)/flags must be the same for every object that depends on it.
 $(BUILD)/obj/tests/%: private ALL_CFLAGS += $(TEST_FLAGS)
 $(call obj,$(addprefix worker/reducer/,reduce.c values.c)): private ALL_CFLAGS += $(REDUCE_FLAGS)
 $(call obj,$(addprefix worker/reducer/,optim.c amp.c batchnorm.c) $(wildcard worker/train/layers/*.c)): private ALL_CFLAGS += $(OPTIM_FLAGS)
@@ -137,13 +139,13 @@ $(BUILD)/obj/worker/train/layers/conv_tile.o: private ALL_CFLAGS += $(CONV_FLAGS
 # GCC 12 lays out ASan's frames by 32 bytes (GCC bug 110027), and AVX-512 stores to 64 crash there.
 $(call obj,worker/train/layers/conv_tile.c tests/unit/train/test_resnet_layers.c): private ALL_CFLAGS += \
 	$(if $(findstring address,$(SANITIZE)),-fno-sanitize=address)
-# Kernels see one piece of memory as bytes, words and values. Fibers are nothing that ThreadSanitizer knows.
+# Kernels access one block of memory as bytes, words and values. ThreadSanitizer does not support fibers.
 FIBERS := $(call obj,tests/fake/shim.c $(wildcard tests/fake/kernels_*.c))
 $(FIBERS): private ALL_CFLAGS += $(if $(SANITIZE),,-O3) -fno-strict-aliasing
 $(FIBERS): private override SANITIZE := $(filter-out -fsanitize=thread,$(SANITIZE))
 $(call obj,$(filter-out $(HARNESS_LIB),$(TEST_LIB)) $(TEST_SRC) $(NODES_SRC) $(SOAK_SRC)): | $(BUILD)/deps-test
 
-# ddpctl carries the page that draws a timeline; it is ASCII.
+# ddpctl contains the page that draws a timeline; it is ASCII.
 TIMELINE_PAGE := $(BUILD)/obj/rendezvous/ctl/timeline_page
 $(TIMELINE_PAGE).c: rendezvous/ctl/timeline.html
 	@mkdir -p $(@D)
@@ -169,7 +171,7 @@ $(BUILD)/libddp.so: $(call obj,$(LIBDDP)) $(BUILD)/sources worker/exports.map
 		$(filter %.o,$^) -o $@ -lcjson -lz -lm -ldl
 	$(Q)ln -sf libddp.so $(BUILD)/$(SONAME)
 
-# Nothing of NVIDIA's is linked: it is loaded by what is in worker/cuda/. One function is shown.
+# NVIDIA's libraries are not linked but loaded by worker/cuda/. The library exports one function.
 $(BUILD)/libddp_cuda.so: $(call obj,$(LIBDDP_CUDA)) $(BUILD)/sources worker/cuda/exports.map
 	$(call say,LD,$@)
 	$(Q)$(CC) -shared -Wl,-soname,$(CUDA_SONAME) -Wl,--version-script=worker/cuda/exports.map $(ALL_LDFLAGS) \
@@ -180,12 +182,12 @@ $(FAKE_LIB): $(call obj,$(FAKE_GPU)) $(BUILD)/sources
 	$(call say,LD,$@)
 	$(Q)$(CC) -shared $(ALL_LDFLAGS) $(filter %.o,$^) -o $@ -lm
 
-# A module of the fake driver says only which it is.
+# Each module of the fake driver only contains its name.
 FAKE_KERNELS := $(foreach type,f32 bf16 f16,$(BUILD)/tests/fake/train_kernels.$(type).fatbin)
 $(FAKE_KERNELS): $(BUILD)/tests/fake/train_kernels.%.fatbin: | $(FAKE_LIB)
 	$(Q)printf 'fake %s' $* >$@
 
-# An nvcc that cannot do it (it needs a compiler of its own choice) is no reason to have nothing.
+# An nvcc that fails (it needs a host compiler that it supports) must not fail the build.
 $(BUILD)/train_kernels.%.fatbin: $(wildcard worker/train/cuda/*.cu) worker/train/cuda/kernels.h Makefile
 	@mkdir -p $(@D)
 	$(call say,NVCC,$@)
@@ -195,14 +197,14 @@ $(BUILD)/train_kernels.%.fatbin: $(wildcard worker/train/cuda/*.cu) worker/train
 		{ rm -f $@; echo "$(NVCC) has not built $@: train --device cuda will miss it"; }
 comma := ,
 
-# ddprun is started more often than libuv is mended, and a library less to map and to bind is 0.2 ms of each start. So it is
-# linked in where the package has brought the archive; `make LIBUV=-luv` takes the shared library there, too.
+# ddprun is started often, and one shared library less saves 0.2 ms per start. So libuv is linked statically if its archive is
+# installed; `make LIBUV=-luv` uses the shared library.
 UV_ARCHIVE := $(filter /%,$(shell $(CC) -print-file-name=libuv_a.a))
 LIBUV      ?= $(or $(UV_ARCHIVE),-luv)
 
-# Guardian and agent call much the same functions: bound before the fork, each is looked up once and not in both. Code and constants
-# in one segment are two mappings less to make, to copy at the fork and to take down.
-# (Not for the sanitizers: ThreadSanitizer writes a file of its own for each segment of code and constants.)
+# Guardian and agent call mostly the same functions: binding before the fork looks up each once instead of twice. One segment
+# for code and constants saves two mappings at start, fork and exit. (Not under the sanitizers, because ThreadSanitizer needs
+# a file for each segment of code and constants.)
 $(BUILD)/ddprun: private ALL_LDFLAGS += $(if $(SANITIZE),,-Wl,-z,noseparate-code)
 
 LINK = $(Q)$(CC) -pie $(ALL_LDFLAGS) $(filter %.o,$^) $(filter %.a,$^) -o $@
@@ -226,7 +228,8 @@ $(BUILD)/make-data: $(call obj,worker/train/make_data.c) $(BUILD)/libtrain.a $(B
 	$(call say,LD,$@)
 	$(LINK) -lopenblas -lcjson -lz -lm -ldl
 
-# --- tests: one program per file, tests/LAYER/test_NAME.c -> build/tests/LAYER/test_NAME; unit tests in a folder for each of the product
+# --- tests: one program per file, tests/LAYER/test_NAME.c -> build/tests/LAYER/test_NAME; unit tests in a folder for each
+# of the product
 PRODUCT_LIBS := $(BUILD)/liblauncher.a $(BUILD)/libtrain.a $(BUILD)/libddp_cuda.a $(BUILD)/libddpbench.a $(BUILD)/libddp.a $(BUILD)/librendezvous.a
 PRODUCT_LDLIBS := -luv -lcjson -lopenblas -lz -lm -ldl
 
@@ -237,21 +240,21 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(BUILD)/libtest.a $(PRODUCT_LIBS)
 # Its malloc family goes through the test, which makes the n-th call fail.
 $(BUILD)/tests/unit/hub/test_hub_nomem: private ALL_LDFLAGS += \
 	-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=free
-# Cores there are, but no thread can be had, when the test says so.
+# The test makes thread creation fail although cores are free.
 $(BUILD)/tests/socket/test_reducer_faults: private ALL_LDFLAGS += -Wl,--wrap=pthread_create,--wrap=sched_getaffinity
-# The test says whom the kernel refuses.
+# The test chooses which users the kernel rejects.
 $(BUILD)/tests/socket/test_listener: private ALL_LDFLAGS += -Wl,--wrap=listen
-# The test says what the disk does.
+# The test simulates the disk.
 $(BUILD)/tests/unit/checkpoint/test_ckpts: private ALL_LDFLAGS += \
 	-Wl,--wrap=renameat,--wrap=renameat2,--wrap=fsync,--wrap=pread,--wrap=readdir
-# Programs that tests start as workers: no Criterion in them, so that they run under ThreadSanitizer too.
+# Programs that tests start as workers, without Criterion, so that they also run under ThreadSanitizer.
 $(BUILD)/tests/prog/%: $(BUILD)/obj/tests/prog/%.o $(PRODUCT_LIBS)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(LINK) $(PRODUCT_LDLIBS)
-# They catch signals, and ThreadSanitizer's runtime loses some: here one in forty that came behind the first write.
+# They catch signals, and ThreadSanitizer's runtime loses some: here one in forty, after the first write.
 $(foreach prog,worker survivor,$(BUILD)/tests/prog/$(prog) $(BUILD)/obj/tests/prog/$(prog).o): private override SANITIZE =
-# The program train, but for what is done to it.
+# The program train with the changes of the tests.
 $(BUILD)/tests/prog/train_dies: $(call obj,worker/train/main.c)
 $(BUILD)/tests/prog/train_dies: private ALL_LDFLAGS += -Wl,--wrap=ddp_reducer_forward,--wrap=ddp_reducer_ready \
 	-Wl,--wrap=ddp_reducer_finish,--wrap=ddp_ckpts_save,--wrap=fsync,--wrap=renameat
@@ -268,11 +271,11 @@ $(BUILD)/tests/bench/%: $(BUILD)/obj/tests/bench/%.o $(BUILD)/libbench.a $(BUILD
 
 test-programs: all $(TEST_BIN) $(PROG_BIN) $(FAKE_LIB) $(FAKE_KERNELS)
 
-test: test-programs ## build and run all tests; `make test T="store cli"` for those with a word in their path
+test: test-programs ## build and run all tests; `make test T="store cli"` for suites with such a word in their path
 	@BUILD=$(BUILD) scripts/run-tests.sh $(call pick,$(TEST_BIN)) $(call pick,$(wildcard tests/shell/test_*.sh))
 
-# -O1 and frame pointers keep the sanitizers' stacks readable. What gcc believes to be uninitialized is wrong in code that
-# a sanitizer has rewritten (its manual says so); the plain build has the warning.
+# -O1 and frame pointers keep the sanitizers' stacks readable. In code rewritten by a sanitizer gcc reports false uses of
+# uninitialized values (see its manual); the plain build keeps that warning.
 SAN_CFLAGS := -O1 -g -fno-omit-frame-pointer
 GCC_SAN_CFLAGS := $(SAN_CFLAGS) $(if $(findstring clang,$(CC)),,-Wno-maybe-uninitialized)
 
@@ -283,7 +286,7 @@ ubsan: ## all tests under UndefinedBehaviorSanitizer
 	+@$(MAKE) --no-print-directory BUILD=$(BUILD)/ubsan CFLAGS='$(GCC_SAN_CFLAGS)' \
 		SANITIZE='-fsanitize=undefined -fno-sanitize-recover=all' sanitized-test
 
-# One build and one run for both find the same as two, in half of the time.
+# One build with both finds the same as two builds, in half of the time.
 asan-ubsan: ## all tests under both at once
 	+@$(MAKE) --no-print-directory BUILD=$(BUILD)/asan-ubsan CFLAGS='$(GCC_SAN_CFLAGS)' \
 		SANITIZE='-fsanitize=address,undefined -fno-sanitize-recover=undefined' sanitized-test
@@ -292,8 +295,8 @@ sanitized-test: test-programs
 	@BUILD=$(BUILD) scripts/run-tests.sh $(call pick,$(TEST_BIN))
 
 # Criterion cannot run under gcc's ThreadSanitizer (boxfort cannot map its arena there). So the programs are built with it,
-# and the end-to-end tests of the normal build start those instead of their own. One suite at a time: they are slow, and who
-# must win a race against fork chains or a terminal's time loses it in a crowd.
+# and the end-to-end tests of the normal build start them. One suite at a time, because they are slow, and races against fork
+# chains or a terminal's timing are lost on a busy machine.
 tsan: test-programs ## the end-to-end tests with all programs under ThreadSanitizer
 	+@$(MAKE) --no-print-directory BUILD=$(BUILD)/tsan CFLAGS='$(GCC_SAN_CFLAGS)' SANITIZE=-fsanitize=thread tsan-programs
 	@BUILD=$(BUILD) DDP_BUILD=$(BUILD)/tsan JOBS=1 TEST_JOBS=$$(nproc) scripts/run-tests.sh \
@@ -313,33 +316,34 @@ $(BUILD)/tests/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(PRODUCT_LIBS)
 	$(call say,LD,$@)
 	$(LINK) -fsanitize=fuzzer $(PRODUCT_LDLIBS)
 
-purity: all ## the pure modules import no clock, socket, process, thread, file or GPU symbol; the layers keep their arrows, no file or concept calls itself through others, and the texts are plain English
+purity: all ## the pure modules import no clock, socket, process, thread, file or GPU symbol; the layers include only downwards, no file or concept depends on itself, and the texts are plain English
 	@BUILD=$(BUILD) scripts/purity.sh
 	@scripts/layers.sh
 	@BUILD=$(BUILD) scripts/circles.sh
 	@scripts/english.sh
 
-survivors: all $(PROG_BIN) ## N (100) jobs of each kind of worker, fault and layer: does anybody outlive them? PEERS=1: the other launchers
+survivors: all $(PROG_BIN) ## N (100) jobs of each kind of worker, fault and layer: does a process outlive them? PEERS=1: the other launchers
 	@$(BUILD)/tests/survivors/survivors --rounds=$(or $(N),100) $(if $(PEERS),--peers) $(BUILD)/ddprun \
 		$(BUILD)/tests/prog/survivor
 
-launches: all $(PROG_BIN) ## N (10000) launches of workers that exit at once: hangs, zombies, leaked descriptors?
+launches: all $(PROG_BIN) ## N (10000) launches of workers that exit at once: counts hangs, zombies, leaked descriptors
 	@$(BUILD)/tests/survivors/launches --launches=$(or $(N),10000) $(BUILD)/ddprun
 
 nodes: test-programs $(NODES_BIN) ## jobs on several hosts (network namespaces, needs root) and every fault between them; minutes
 	@BUILD=$(BUILD) TEST_TIMEOUT=1800 JOBS=$(or $(JOBS),1) scripts/run-tests.sh $(call pick,$(NODES_BIN))
 
-# The e2e tests that need a PyTorch, with the one of PYTHON, more often than `make test` does.
+# The e2e tests that need PyTorch, with that of PYTHON, and more repetitions than in `make test`.
 PYTHON ?= /usr/bin/python3
 interop: all $(filter $(BUILD)/tests/e2e/test_torch_%,$(TEST_BIN)) $(PROG_BIN) ## PyTorch programs and its store client, with PYTHON=; RESTARTS= (100), OPERATIONS= (100000), SEED=
 	@PYTHON='$(PYTHON)' BUILD=$(BUILD) RESTARTS='$(RESTARTS)' OPERATIONS='$(OPERATIONS)' SEED='$(SEED)' scripts/interop.sh \
 		$(filter $(BUILD)/tests/e2e/test_torch_%,$(TEST_BIN))
 
-# A PyTorch 2.x that refuses the launcher's store: no suite of others than programs, as its client can do nothing else alone.
-interop-nolibuv: all $(BUILD)/tests/e2e/test_torch_programs ## the programs, with Debian 13's PyTorch in a root of its own (build/trixie); needs root
+# A PyTorch 2.x that rejects the launcher's store. Only the suite of programs runs, because its client can do nothing else
+# alone.
+interop-nolibuv: all $(BUILD)/tests/e2e/test_torch_programs ## the programs, with Debian 13's PyTorch in a separate root (build/trixie); needs root
 	@BUILD=$(BUILD) RESTARTS='$(RESTARTS)' scripts/interop-nolibuv.sh $(BUILD)/tests/e2e/test_torch_programs
 
-mutants: test-programs ## N (100) random faults in the product's code, which ones do the tests miss? SEED=, T= words of paths, SECONDS= (60) each
+mutants: test-programs ## N (100) random faults in the product's code: prints those that the tests miss; SEED=, T= words of paths, SECONDS= (60) each
 	@BUILD=$(BUILD) CC='$(CC)' scripts/mutants.py -n $(or $(N),100) $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--budget $(SECONDS)) $(T)
 
 soak: all $(BUILD)/tests/nodes/soak ## N (200) jobs on several hosts with a random fault each; SEED=, JOBS= (4) at once; needs root
@@ -348,7 +352,7 @@ soak: all $(BUILD)/tests/nodes/soak ## N (200) jobs on several hosts with a rand
 bench: all $(call bin,$(BENCH_SRC)) $(PROG_BIN) ## measure against the peers; writes build/bench.md and build/bench.json
 	@BUILD=$(BUILD) PYTHON='$(PYTHON)' scripts/bench.sh
 
-probes: all $(BUILD)/tests/bench/bench_probes $(PROG_BIN) ## ask every launcher that is installed the same: exit codes, survivors, torn lines, time
+probes: all $(BUILD)/tests/bench/bench_probes $(PROG_BIN) ## compare every installed launcher: exit codes, survivors, torn lines, time
 	@BUILD=$(BUILD) scripts/probes.sh $(N)
 
 # --- style ----------------------------------------------------------------------------------------------------------
@@ -362,7 +366,7 @@ protocol: $(BUILD)/tests/prog/print_protocol ## print the tables in docs/protoco
 	$(Q)for page in docs/protocol.md tests/fuzz/messages.dict; do \
 		$< $$page >$(BUILD)/protocol.md && cp $(BUILD)/protocol.md $$page || exit 1; done
 
-check-format: ## fail where `make format` would change something
+check-format: ## fail if `make format` would change a file
 	@scripts/check-deps.sh format
 	@clang-format --dry-run -Werror $(C_FILES)
 
@@ -393,7 +397,7 @@ $(BUILD)/man/%:
 
 man: $(MAN1) $(MAN3) $(MAN8) ## the manual pages, into build/man
 
-# For each shell the directory below share/ where it looks, and the name that it expects.
+# For each shell, its directory below share/ and the file name that it expects.
 COMPLETIONS := bash-completion/completions/ddprun bash-completion/completions/ddpctl zsh/site-functions/_ddprun \
                zsh/site-functions/_ddpctl fish/vendor_completions.d/ddprun.fish fish/vendor_completions.d/ddpctl.fish
 
@@ -423,7 +427,8 @@ install: all man ## copy programs, library, headers, ddp.pc, man pages and compl
 		$(BUILD)/$${program%.fish} --print-completion "$${file%%[-/]*}" >"$(D)/share/$$file" || exit 1; done
 	$(Q)[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ldconfig
 
-# Not part of install: who has PyTorch's own torchrun must want this one. One that is not ours is never written over.
+# Not part of install, because users must choose it over PyTorch's own torchrun. A torchrun that is not ours is never
+# overwritten.
 install-torchrun-alias: $(BUILD)/ddprun | $(filter install,$(MAKECMDGOALS)) ## ddprun under the second name torchrun, with torchrun's defaults
 	$(call say,INSTALL,$(D)/bin/torchrun)
 	$(Q)install -d $(D)/bin
@@ -435,7 +440,7 @@ install-torchrun-alias: $(BUILD)/ddprun | $(filter install,$(MAKECMDGOALS)) ## d
 deb: ## the Debian packages ddprun, libddp0, libddp-dev and ddprun-train, into build/dist/
 	@BUILD='$(BUILD)' VERSION='$(VERSION)' DATE='$(DATE)' COMMIT='$(COMMIT)' scripts/package/deb.sh
 
-uninstall: ## remove what `make install` with the same DESTDIR and PREFIX has put there
+uninstall: ## remove the files of `make install` with the same DESTDIR and PREFIX
 	$(Q)[ "$$(readlink $(D)/bin/torchrun)" != ddprun ] || rm $(D)/bin/torchrun
 	$(Q)rm -f $(addprefix $(D)/bin/,ddprun ddp-rendezvous ddpctl ddp-bench) \
 		$(addprefix $(DESTDIR)$(LIBDIR)/,libddp.a libddp.so $(SONAME) libddp.so.$(VERSION) $(CUDA_SONAME) libddp_cuda.so.$(VERSION) pkgconfig/ddp.pc) \
@@ -444,7 +449,7 @@ uninstall: ## remove what `make install` with the same DESTDIR and PREFIX has pu
 		$(addprefix $(DESTDIR)$(MANDIR)/man8/,$(notdir $(MAN8))) $(addprefix $(D)/share/,$(COMPLETIONS))
 	$(Q)rm -rf $(D)/libexec/ddprun $(D)/include/ddp $(D)/share/ddprun
 
-# One file system only: a bare root (scripts/fresh-root.sh) in there may have /proc mounted.
+# Stay on one file system, because a bare root in build/ (scripts/fresh-root.sh) may have /proc mounted.
 clean: ## remove build/
 	$(Q)rm -rf --one-file-system $(BUILD)
 

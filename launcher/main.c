@@ -1,9 +1,8 @@
 /* main.c -- ddprun from command line to exit code, as a table of contents.
  *
- * What is decided here is decided before the first fork: a wrong command line, a number of workers
- * that does not fit the GPUs, a dry run. The environment, the clock of the wall, randomness and the
- * machine's facts are looked up here once and handed down, so that nothing below has to ask for
- * them. */
+ * Everything here happens before the first fork: wrong command lines, more workers than GPUs, dry runs. The
+ * environment, the wall clock, randomness and the machine's facts are read here once and passed down, so that nothing
+ * below reads them again. */
 #include "contain/job_record.h"
 #include "node/guardian.h"
 #include "node/node.h"
@@ -30,7 +29,7 @@ extern char **environ;
 
 enum { NONCE_CHARS = 8, HOST_MAX = 256, START_TIME_MAX = 32, TMP_NOTE_MAX = SAFE_DIR_WHY_MAX + 64 };
 
-/* The facts that are read once for a start; the plan's facts point to them. */
+/* Facts that are read once per start; the plan's facts point to them. */
 struct looked_up {
     char nonce[NONCE_CHARS + 1], cookie[COOKIE_CHARS + 1];
     char start_time[START_TIME_MAX], error_stem[PATH_MAX];
@@ -39,7 +38,7 @@ struct looked_up {
     struct torch_look torch;
 };
 
-/* A descriptor that we open must never become 0, 1 or 2: it would be taken for the user's. */
+/* A descriptor that we open must never become 0, 1 or 2, because those are the user's. */
 static void keep_standard_fds(void)
 {
     int fd;
@@ -49,9 +48,8 @@ static void keep_standard_fds(void)
         close(fd);
 }
 
-/* Before anything is started an error is the user's (what was asked for cannot be) or ours (memory is
- * short). The user's is 2, as with argparse and the shells, so that scripts can tell a typing error from a
- * failed job. */
+/* Before anything is started an error is the user's (an impossible request) or ours (out of memory). The user's gives
+ * 2, as with argparse and the shells, so that scripts can separate a typing error from a failed job. */
 static int cannot_begin(const struct ddp_err *err)
 {
     log_error("%s", err->msg);
@@ -87,20 +85,20 @@ static int print_plan(const struct plan *plan)
     return print_out(plan->cli->json ? plan_print_json(plan, &out) : plan_print(plan, &out), &out);
 }
 
-/* Random text that fits into a file name. */
+/* Return random text that fits into a file name. */
 static void make_nonce(char nonce[NONCE_CHARS + 1])
 {
     static const char letters[] =
-        "abcdefghijklmnopqrstuvwxyz012345"; /* 32, so that every letter is as likely */
+        "abcdefghijklmnopqrstuvwxyz012345"; /* 32, so that every letter is equally likely */
     unsigned char bytes[NONCE_CHARS] = { 0 };
     if (getrandom(bytes, sizeof(bytes), 0) < 0)
-        log_warn("no random numbers: %s", strerror(errno));
+        log_warn("cannot get random numbers: %s", strerror(errno));
     for (int i = 0; i < NONCE_CHARS; i++)
         nonce[i] = letters[bytes[i] % 32];
     nonce[NONCE_CHARS] = '\0';
 }
 
-/* Unique random text by which the next start identifies the processes of this job. "" without randomness. */
+/* Return unique random text by which the next start identifies the processes of this job. "" without randomness. */
 static void make_cookie(char cookie[COOKIE_CHARS + 1])
 {
     unsigned char bytes[COOKIE_CHARS / 2];
@@ -111,7 +109,7 @@ static void make_cookie(char cookie[COOKIE_CHARS + 1])
         snprintf(cookie + 2 * i, 3, "%02x", bytes[i]);
 }
 
-/* Print the plan, or run it inside what keeps it together. */
+/* Print the plan, or contain and run the job. */
 static int carry_out(struct plan *plan)
 {
     struct ddp_err err;
@@ -133,8 +131,8 @@ static int carry_out(struct plan *plan)
     return exit_code;
 }
 
-/* UTC, so that the names of all nodes' files sort alike: "20240229T235959Z". For --log_file alone: the C library
- * reads the time zone's file for it, UTC or not. */
+/* UTC, so that the names of all nodes' files sort alike: "20240229T235959Z". Only for --log_file, because the C
+ * library reads the time zone's file even for UTC. */
 static void write_start_time(char text[START_TIME_MAX])
 {
     time_t now = time(NULL);
@@ -143,7 +141,7 @@ static void write_start_time(char text[START_TIME_MAX])
         text[0] = '\0';
 }
 
-/* Workers leave their exceptions beside the job's record, and they go with it. "" where there is no place. */
+/* Workers' error files are kept beside the job's record and removed with it. "" if there is no directory. */
 static void write_error_stem(char stem[PATH_MAX], const char *cookie, bool dry_run)
 {
     char dir[PATH_MAX];
@@ -156,8 +154,8 @@ static void write_error_stem(char stem[PATH_MAX], const char *cookie, bool dry_r
         close(fd);
 }
 
-/* With sudo -E the variable names a directory of another user, who could put a link in place of a file there. One that is not
- * there at all is usual, as after su or in a container. */
+/* With sudo -E the variable names a directory of another user, who could replace a file there by a link. A missing
+ * directory is usual, as after su or in a container. */
 static void note_unsafe_runtime_dir(const char *error_stem)
 {
     const char *dir = getenv("XDG_RUNTIME_DIR");
@@ -167,7 +165,8 @@ static void note_unsafe_runtime_dir(const char *error_stem)
                  (int)(strrchr(error_stem, '/') - error_stem), error_stem);
 }
 
-/* The first safe one of $TMPDIR, /tmp and /var/tmp. A relative name means the directory that we were started in. */
+/* Return the first safe one of $TMPDIR, /tmp and /var/tmp. A relative name is resolved in the directory where ddprun
+ * was started. */
 static void choose_tmp_dir(struct looked_up *l)
 {
     const char *variable = getenv("TMPDIR");
@@ -185,7 +184,7 @@ static void choose_tmp_dir(struct looked_up *l)
     l->tmp_dir[0] = '\0';
 }
 
-/* The machine is looked at for --numa_binding only while the plan is made. */
+/* Read the machine's topology only for --numa_binding, and only while the plan is made. */
 static ddp_status make_plan(struct plan *plan, const struct cli *cli, struct plan_facts *facts,
                             struct ddp_err *err)
 {
@@ -202,8 +201,8 @@ static ddp_status make_plan(struct plan *plan, const struct cli *cli, struct pla
     return status;
 }
 
-/* Looked for where it matters alone: a program that is not Python's, or a user who has decided, needs none. With the workers'
- * variables, and not ours: --env may lead them to another one. */
+/* Needed only for a Python program whose user has not decided. Use the workers' variables instead of ours, because
+ * --env may lead them to another Python. */
 static bool check_torch(const struct cli *cli, struct torch_look *look)
 {
     const char *python = program_python(cli, getenv("PYTHON_EXEC"));
@@ -241,7 +240,7 @@ static struct plan_facts facts_of(const struct looked_up *l, const struct schedu
                                 .error_stem = l->error_stem[0] != '\0' ? l->error_stem : NULL };
 }
 
-/* Carry the command line out. */
+/* Carry out the command line. */
 static int run_job(const struct cli *cli, const struct scheduler *scheduler, const char *host)
 {
     struct looked_up looked_up;
@@ -254,8 +253,8 @@ static int run_job(const struct cli *cli, const struct scheduler *scheduler, con
     if (make_plan(&plan, cli, &facts, &err) != DDP_OK)
         return cannot_begin(&err);
     if (plan.log_root == NULL && facts.error_stem == NULL && !cli->quiet)
-        log_warn("workers cannot leave error files, there is no directory for them (XDG_RUNTIME_DIR, TMPDIR, "
-                 "or --log_dir)");
+        log_warn("workers cannot write error files: no directory for them; set XDG_RUNTIME_DIR, TMPDIR or "
+                 "--log_dir");
     if (facts.error_stem != NULL && !cli->quiet && !cli->dry_run)
         note_unsafe_runtime_dir(facts.error_stem);
     int exit_code = carry_out(&plan);
@@ -269,7 +268,7 @@ static int print_scheduler_values(const struct scheduler *s, const struct cli *c
     return print_out(cli->json ? scheduler_print_json(s, cli, &out) : scheduler_print(s, cli, &out), &out);
 }
 
-/* --verbose: the same beside the job's other words. */
+/* --verbose: print the plan's notes, too. */
 static void log_scheduler_values(const struct scheduler *s, const struct cli *cli)
 {
     struct buf out = { 0 };
@@ -278,7 +277,7 @@ static void log_scheduler_values(const struct scheduler *s, const struct cli *cl
     buf_free(&out);
 }
 
-/* Every task of a wrong layout ends here, and one of each node reports it. */
+/* In a wrong layout every task ends here, and one of each node reports it. */
 static int cannot_be_meant(const struct scheduler_finding *f)
 {
     if (!f->mine)

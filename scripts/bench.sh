@@ -3,7 +3,7 @@
 # README; the same goes to build/bench.md, the numbers to build/bench.json. Sections: launch torn output
 # reaction store torch agents all_reduce hosts train probes.
 #
-# Each program takes its contenders in turns within one run and prints medians. A peer that is not installed leaves a cell
+# Each program alternates between its contenders within one run and prints medians. A peer that is not installed leaves a cell
 # "skipped, because ..."; scripts/packages.sh lists them under "bench". ROUNDS (15) is the number of turns.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -20,7 +20,8 @@ bench=$BUILD/tests/bench
 lines=$(mktemp -d)
 trap 'rm -rf "$lines"' EXIT
 
-# The launch section once more as an ordinary user, who cannot enter every build folder: the programs are copied.
+# Run the launch section again as an ordinary user. The programs are copied, because that user may not enter every build
+# folder.
 launch_as_user() {
     if [ "$(id -u)" -ne 0 ]; then return 0; fi
     local copy=$lines/user

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # bench_allreduce.sh -- our all-reduce against Open MPI's, 4 KiB to 64 MiB, 2 and 4 ranks on this machine.
 #
-# In each of ROUNDS (10) rounds the contenders run in turn, so that a busy neighbour hits them alike; the table has the medians
-# and how many times faster than Open MPI we are. arena = memory of ddp_shared_alloc, where gradients live; private = any
-# other memory. Numbers go as JSON lines to descriptor 3 when it is open. Takes about a minute; on a machine so busy that it
-# would take more than two, fewer rounds are made, and the table says so.
+# In each of ROUNDS (10) rounds the contenders run in turn, so that a busy machine affects them alike; the table has the
+# medians and the factor to Open MPI. arena = memory of ddp_shared_alloc, where gradients live; private = any other memory.
+# Numbers go as JSON lines to descriptor 3 when it is open. Takes about a minute; on a machine so busy that it would take
+# more than two, fewer rounds are made, and the table says so.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 BUILD=${BUILD:-build}
@@ -15,7 +15,7 @@ trap 'rm -f "$times"' EXIT
 # shellcheck source=scripts/bench_mpi.sh
 . scripts/bench_mpi.sh
 
-# Root may run it, more ranks than cores may run, and it asks no network.
+# Root may run it, with more ranks than cores, and it does not use the network.
 run_mpi() {
     timeout 60 mpirun.openmpi --oversubscribe --allow-run-as-root --mca btl self,vader -n "$1" "$mpi"
 }

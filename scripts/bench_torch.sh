@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# bench_torch.sh [PART...] -- our store against PyTorch's own, and ddprun against torchrun, with the torch of PYTHON= (/usr/bin/python3).
-# Parts: throughput crowd launch (tests/bench/bench_torch.c), clients groups (tests/bench/torch/).
+# bench_torch.sh [PART...] -- our store against PyTorch's own, and ddprun against torchrun, with the torch of PYTHON=
+# (/usr/bin/python3). Parts: throughput crowd launch (tests/bench/bench_torch.c), clients groups (tests/bench/torch/).
 #
-# It runs in a network of its own where that is allowed: PyTorch's server looks up the name of whoever connects, and where a name
-# server is slow to say that it does not know loopback, that would be all that is measured. Alone, it is told so at once.
-# Numbers go as JSON lines to descriptor 3 when it is open.
+# It runs in a separate network namespace if permitted: PyTorch's server looks up the name of every client, and a slow name
+# server would dominate the measurement. In the namespace the lookup fails at once. Numbers go as JSON lines to descriptor 3
+# when it is open.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 BUILD=${BUILD:-build}
@@ -27,7 +27,7 @@ if [ -z "${BENCH_TORCH_ALONE:-}" ]; then
 fi
 
 { true >&3; } 2>/dev/null || exec 3>/dev/null
-export TORCH_CPP_LOG_LEVEL=ERROR # it warns of every client whose name it cannot find
+export TORCH_CPP_LOG_LEVEL=ERROR # it warns about every client whose name it cannot find
 ulimit -Sn "$(ulimit -Hn)"
 for part in "${parts[@]}"; do
     case $part in

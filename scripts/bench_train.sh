@@ -5,8 +5,8 @@
 # Ours is a mean over all steps with the reading of data, PyTorch's without (tests/bench/torch/models.py) and without the first
 # ten. Both run under ddprun. PYTHON= (/usr/bin/python3) has the torch. Numbers go as JSON lines to descriptor 3 when it is open.
 #
-# Then the speed of each of 10 full epochs of the mlp with train's defaults: a model that converges must not become slow, as it does where
-# subnormal numbers cost time. Medians of EPOCH_ROUNDS (3).
+# Then the speed of each of 10 full epochs of the mlp with train's defaults: a model that converges must not become slow, as
+# it does where subnormal numbers cost time. Medians of EPOCH_ROUNDS (3).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 BUILD=${BUILD:-build}
@@ -20,14 +20,14 @@ trap 'rm -rf "$work"' EXIT
 why=
 "$PYTHON" -c 'import torch' 2>/dev/null || why="skipped, because $PYTHON has no torch"
 
-# model, what one sample is, samples per worker, steps, other words for train
+# model, name of a sample, samples per worker, steps, other arguments of train
 cases=("mlp|picture|100|300|--data $work/pictures" "mlp|picture|400|100|--data $work/pictures"
     "gpt2:tiny|64 tokens|4|200|--data $work/tokens" "gpt2:tiny|64 tokens|16|60|--data $work/tokens"
     "resnet20|picture|16|20|--data $work/colours")
 
 "$BUILD/make-data" --out "$work/pictures" --samples 20000 --test_samples 100 >/dev/null
 "$BUILD/make-data" --out "$work/epochs" --samples 60000 --test_samples 100 >/dev/null
-# Noise in CIFAR-10's files: records of a label and 3,072 bytes.
+# Noise in the format of CIFAR-10: records of a label and 3,072 bytes.
 mkdir "$work/colours"
 records() {
     local i
@@ -48,7 +48,7 @@ ours() {
     awk -F '[:,]' '/"train_s"/ { s = $2 } /"steps"/ { n = $2 } END { printf "%.4f\n", s * 1e3 / n }' "$work/summary.json"
 }
 
-# Lines "WORKERS EPOCH SAMPLES_PER_S".
+# Print lines "WORKERS EPOCH SAMPLES_PER_S".
 speeds() {
     "$BUILD/ddprun" --nproc_per_node="$1" "$BUILD/train" --quiet --data "$work/epochs" --epochs $epochs --eval_every $epochs --metrics "$work/metrics"
     awk -F '[:,]' -v workers="$1" '/"epoch_loss"/ { for (i = 1; i < NF; i++) if ($i == "\"samples_s\"") print workers, ++n, $(i + 1) + 0 }' "$work/metrics"

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# cases.sh -- the rows of tests/nodes/cases, each with the tests that stand for it, as a table. Fails when one has none, and when a
-# test names one that there is not.
+# cases.sh -- the rows of tests/nodes/cases, each with the tests that stand for it, as a table. Fails if a row has no test,
+# or if a test names an unknown row.
 #
 # A scene, or a MISSING_RANK, names its cases in its row (.cases = "F05 F44"), a shell test in a comment ("# --- F14: ...").
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# Lines "F05 waits::followers_are_no_causes".
+# Print lines "F05 waits::followers_are_no_causes".
 named() {
     cat tests/nodes/test_*.c | awk 'BEGIN { RS = "(SCENE|MISSING_RANK)\\(" }
         match($0, /\.cases = "[^"]*"/) {

@@ -1,20 +1,21 @@
 #!/usr/bin/env bash
 # circles.sh [OBJECT.o...] -- checks that no file and no concept calls what calls it, directly or through others.
 #
-# A concept is a folder and the first word of a file's name: hub/session.c and hub/session_list.c are one, so a circle is not
-# mended by cutting a file in two. Looks into the objects of all sources (and the given ones); a function in a table counts as called.
+# A concept is a folder and the first word of a file's name: hub/session.c and hub/session_list.c are one, so splitting a
+# file does not remove a circle. It reads the objects of all sources (and the given ones); a function in a table counts as
+# called.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 BUILD=${BUILD:-build}
 
-# Objects are left over from sources that are gone.
+# Skip objects of deleted sources.
 objects=("$@")
 while IFS= read -r source; do
     object=$BUILD/obj/${source%.c}.o
     [ ! -f "$object" ] || objects+=("$object")
 done < <(find rendezvous launcher worker -name '*.c')
 
-# Lines "USER DEFINER" for tsort. What has several homes, as main, is nobody's.
+# Print lines "USER DEFINER" for tsort. A function with several definitions, such as main, is left out.
 uses() {
     nm -A "${objects[@]}" | awk -v build="$BUILD/obj/" '
         {
@@ -38,7 +39,7 @@ uses() {
         }' | sort -u
 }
 
-# Prints the circles among the lines "USER DEFINER" of standard input; false if there is one. $1: what they are.
+# Print the circles among the lines "USER DEFINER" of standard input; false if there is one. $1: their name.
 acyclic() {
     local found
     found=$(awk '$1 != $2' | sort -u | tsort 2>&1 >/dev/null) || true

@@ -12,7 +12,7 @@ use strict;
 use warnings;
 
 my $bad = join "|", (
-    # a question word as subject of a statement
+    # a question word as the subject of a statement
     q{(?:^|(?<=[.;:,] ))(?:Who|Whoever|Whose|What|Whatever) (?!(?:is|are|does|do|did|was|were|happens|if|about|to)\b[^.?]*\?)[a-z]+[^.?!]{3,90}[.;,]},
     # no named subject
     q{\b(?:[Ss]ome|[Nn]o|[Ee]very)body\b}, q{\b[Ww]hoever\b}, q{\bwhom\b},

@@ -4,12 +4,11 @@
 #     scripts/fresh-root.sh scripts/demo.sh
 #     scripts/fresh-root.sh -s trixie scripts/demo.sh
 #
-# SUITE is bookworm (Debian 12, the default), trixie (Debian 13), or another name that debootstrap knows.
-# debootstrap makes the root once, in DIR/SUITE (DIR: build/fresh-root). Each call copies it to DIR/SUITE.root and runs there, so
-# packages that an earlier call installed are gone. The root uses this machine's mirror, proxy, keys and certificates.
-# -c copies PATH, relative to the repository, to the same place in the clone (build/dist, say).
-# Needs root. /proc, /dev and /sys are mounted inside and unmounted again however the command ends; the exit status is
-# the command's.
+# SUITE is bookworm (Debian 12, the default), trixie (Debian 13), or another suite of debootstrap. debootstrap makes the
+# root once, in DIR/SUITE (DIR: build/fresh-root). Each call copies it to DIR/SUITE.root and runs there, so packages that an
+# earlier call installed are gone. The root uses this machine's mirror, proxy, keys and certificates. -c copies PATH,
+# relative to the repository, to the same place in the clone (build/dist, say). Needs root. /proc, /dev and /sys are mounted
+# inside and unmounted again however the command ends; the exit status is the command's.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/packages.sh
@@ -46,7 +45,7 @@ echo "== copying $base to $root"
 root_unmount "$root"
 rm -rf --one-file-system "$root"
 cp -a "$base" "$root"
-# This machine's sources have updates, too, but for its own suite only.
+# This machine's sources also have updates, but only for its own suite.
 if grep -qx "VERSION_CODENAME=$suite" /etc/os-release; then
     rm -f "$root/etc/apt/sources.list"
     root_settings "$root" /etc/apt/sources.list /etc/apt/sources.list.d

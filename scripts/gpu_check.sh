@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# gpu_check.sh -- on a machine with an NVIDIA GPU: builds, tests what CI cannot, times it, and prints one table. Elsewhere it
-# says why nothing is done, and succeeds.
+# gpu_check.sh -- on a machine with an NVIDIA GPU: builds, runs tests and measurements that CI cannot, and prints one table.
+# Elsewhere it prints the reason and succeeds.
 #
 #     scripts/gpu_check.sh            all of it, ten minutes at most
-#     NO_BUILD=1 scripts/gpu_check.sh     with what is in BUILD= already, also that of another machine
+#     NO_BUILD=1 scripts/gpu_check.sh     with the existing BUILD=, even from another machine
 #
 # Every line of the table is one check with its result, printed when it is known; details are in build/gpu-check/. OUT=DIR puts them
-# there. What a check needs and this machine lacks is a line that says so.
+# there. If this machine lacks something that a check needs, the line says so.
 #
-#     WITHIN=SECONDS    all of it (570); what would come later is skipped, the most telling checks come first
+#     WITHIN=SECONDS    limit of all checks (570); later ones are skipped, so the most important come first
 #     LIMIT=SECONDS     one check (120; some have 300)
 #     BATCHES="32"      of GPT-2 124M (16 32 64)
 #     WORKERS="1 2 4"   whose bits are compared (1 2 4 8)
-#     LIBRARIES=DIR     where libraries lie that the programs were linked with on another machine (libopenblas.so.0 ...)
+#     LIBRARIES=DIR     libraries that the programs were linked with on another machine (libopenblas.so.0 ...)
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 BUILD=${BUILD:-build}
@@ -32,7 +32,7 @@ count=$(wc -l <<<"$gpus")
 mkdir -p "$out"
 rows=() shown=0 bad=0
 
-# Rows up to the last, which may still be changed; `show all` prints that, too.
+# Keep the last row, which may still change; `show all` prints it, too.
 show() {
     local till=$((${#rows[@]} - 1))
     [ "${1:-}" != all ] || till=${#rows[@]}
@@ -53,14 +53,14 @@ finish() {
     exit
 }
 
-# left NAME [SECONDS] -- is there so much time for one more (10)? Else its row says so.
+# left NAME [SECONDS] -- true if that much time (10) is left; otherwise adds a row that says so.
 left() {
     [ $((within - SECONDS)) -lt "${2:-10}" ] || return 0
     row "$1" "skipped, because the $within s of WITHIN= are over"
     return 1
 }
 
-# check NAME COMMAND... -- runs it with a limit, its output goes to a file; `result` is what stands in the table.
+# check NAME COMMAND... -- runs it with a limit and writes its output to a file; `result` is the text for the table.
 check() {
     local name=$1 rc=0 log most=$limit
     left "$name" || return
@@ -79,7 +79,7 @@ check() {
     [ "$rc" -eq 0 ]
 }
 
-# The largest bus bandwidth of a log of ddp-bench --json, and the time of its smallest size.
+# The largest bus bandwidth in a log of ddp-bench --json, and the time of its smallest size.
 figures() {
     python3 - "$1" <<'PYTHON'
 import json, sys
@@ -91,7 +91,7 @@ print("%.1f us for %d B; %.1f GB/s bus (%.1f algorithm) at %d B" %
 PYTHON
 }
 
-# bench NAME RANKS OPTION... -- times under ddprun.
+# bench NAME RANKS OPTION... -- measures under ddprun.
 bench() {
     local name=$1 ranks=$2 share=()
     shift 2
@@ -126,8 +126,8 @@ if missing=$(ldd "${programs[@]}" 2>/dev/null | awk '/not found/ { print $1 }' |
     finish
 fi
 
-# Directories in which an installation of CUDA may have its libraries: beside nvcc, in the usual places, and in pip's packages, where
-# CUDA 13 has one for all (nvidia/cu13/lib), CUDA 12 and NCCL one for each (nvidia/nccl/lib).
+# Directories that may have CUDA's libraries: beside nvcc, in the usual places, and in pip's packages (CUDA 13 has one
+# directory for all, nvidia/cu13/lib; CUDA 12 and NCCL one for each, nvidia/nccl/lib).
 cuda_directories() {
     local nvcc
     nvcc=$(command -v nvcc) && nvcc=$(readlink -f "$nvcc") && printf '%s\n' "${nvcc%/bin/*}"/lib{64,}
@@ -140,7 +140,7 @@ for path in sys.path:
 }
 directories=$(cuda_directories)
 
-# place_of NAME -- in the first directory that has it.
+# place_of NAME -- prints the first directory that has it.
 place_of() {
     local directory
     while IFS= read -r directory; do
@@ -148,7 +148,7 @@ place_of() {
     done <<<"$directories"
 }
 
-# Does the loader find it by its name?
+# True if the loader finds it by name.
 loads() {
     local IFS=: directory
     for directory in ${LD_LIBRARY_PATH:-}; do
@@ -157,7 +157,8 @@ loads() {
     PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | grep -q "^[[:space:]]*${1//./\\.} "
 }
 
-# find_library VARIABLE NAME... -- names a library that the loader would not find, and says where each is.
+# find_library VARIABLE NAME... -- sets the variable for a library that the loader would not find, and prints the place of
+# each.
 find_library() {
     local variable=$1 name found
     shift
@@ -173,7 +174,7 @@ find_library() {
     row "$variable" "FAILED: neither the loader nor CUDA's and pip's directories have $*; name the file in $variable="
     bad=$((bad + 1))
 }
-# The runtime looks for the driver by its name alone.
+# The runtime only looks for the driver by name.
 if ! loads libcuda.so.1 && driver=$(place_of libcuda.so.1) && [ -n "$driver" ]; then
     export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}${driver%/*}
 fi
@@ -185,7 +186,7 @@ check 'our declarations and the headers' bash tests/shell/test_abi.sh
 
 # --- train: kernels, models, losses, times -----------------------------------------------------------------------------
 gpu_tests=("$BUILD/tests/socket/test_kernels" "$BUILD/tests/socket/test_kernels_pictures" "$BUILD/tests/socket/test_models_gpu")
-# suites NAME SUITE... -- tests, as far as they are built.
+# suites NAME SUITE... -- runs the tests that have been built.
 suites() {
     local name=$1 suite
     shift
@@ -196,7 +197,7 @@ suites() {
 }
 DDP_TEST_GPU=1 TEST_JOBS=8 JOBS=1 suites 'kernels and models against the CPU, this GPU' "${gpu_tests[@]}"
 
-# step_losses FILE -- what a file of metrics says of each step's loss, one a line.
+# step_losses FILE -- prints each step's loss from a file of metrics, one a line.
 step_losses() {
     sed -n 's/.*"loss":\([-0-9.e]*\),.*/\1/p' "$1"
 }
@@ -231,7 +232,8 @@ again() {
         bad=$((bad + 1)) rows[-1]="| $name, the same bits again | FAILED: other parameters |"
     fi
 }
-# same_bits NAME RANKS OPTION... -- 20 steps of so many workers; their parameters are those of the first run, whose hash is in `first`.
+# same_bits NAME RANKS OPTION... -- 20 steps with that many workers; the parameters must equal those of the first run, whose
+# hash is in `first`.
 same_bits() {
     local name=$1 ranks=$2 log=$out/${1//[^a-z0-9]/_}.log share=()
     shift 2
@@ -254,8 +256,7 @@ same_for_all() {
         same_bits "$name, --determinism world --zero1, $ranks workers" "$ranks" "$@" --zero1
     done
 }
-# train knows the peak of many GPUs (worker/train/journal.c); for another one say PEAK_TFLOPS= and PEAK_FP32_TFLOPS=, of 16 bits and
-# of fp32.
+# train has the peak of many GPUs (worker/train/journal.c); for others set PEAK_TFLOPS= (16 bits) and PEAK_FP32_TFLOPS=.
 peak=${PEAK_TFLOPS:-}
 # speed NAME OPTION... -- the median of 60 steps of GPT-2 124M, without the first ten.
 speed() {
@@ -335,7 +336,7 @@ fi
 bench 'all collectives, NCCL, 2 ranks on one GPU' "$((count + 1))" --backend nccl --collective all -b 4K -e 1M -f 16 -n 3 -w 1
 bench 'averages in bf16, NCCL, ranks on one GPU' "$((count + 1))" --backend nccl -d bf16 -o avg -b 64K -e 64K -n 3 -w 1
 
-# A rank that is killed: the other, which nobody stops, ends by itself within seconds, and says who it was.
+# Kill one rank: the other must end by itself within seconds and report which rank died.
 worker() {
     RANK=$1 WORLD_SIZE=2 LOCAL_RANK=$1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$2 DDP_SHARE_GPU=1 \
         exec "$BUILD/ddp-bench" --backend nccl -b 64K -e 64K -n 1000000 -c 0 >"$out/kill_$1.log" 2>&1
@@ -353,7 +354,7 @@ kill_one() {
     local survivor=$!
     worker 1 "$port" &
     local victim=$!
-    { sleep 45 && kill -9 $survivor $victim; } & # a survivor that hangs is to be no more than a failed check
+    { sleep 45 && kill -9 $survivor $victim; } & # a survivor that hangs must only fail this check
     local dog=$!
     sleep 15 # in the middle of a million calls
     start=$SECONDS
@@ -371,7 +372,7 @@ fi
 # --- what takes long, and what CI has seen ---------------------------------------------------------------------------------
 if [ -n "$tokens" ]; then
     same_for_all "gpt2:tiny, fp32" "${gpt2[@]}" --precision fp32
-    limit=300 peak=${PEAK_FP32_TFLOPS:-} speed 'gpt2:124M, fp32, batch 8 x 1024' --batch 8 # its attention takes long
+    limit=300 peak=${PEAK_FP32_TFLOPS:-} speed 'gpt2:124M, fp32, batch 8 x 1024' --batch 8 # such warnings are slow
 fi
 unset DDP_CUDA_DRIVER_LIBRARY DDP_CUDART_LIBRARY DDP_CUBLASLT_LIBRARY DDP_NCCL_LIBRARY
 suites 'kernels and models, fake GPU' "${gpu_tests[@]}" "$BUILD/tests/e2e/test_train_gpu" "$BUILD/tests/socket/test_zero1"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# interop-nolibuv.sh SUITE... -- runs suites of `make interop` with a PyTorch 2.x that was built without libuv: Debian 13's, in a root of
-# its own (build/trixie, made once; about 2 GB). This machine's programs run in there as they are, at the same path. Needs root.
+# interop-nolibuv.sh SUITE... -- runs suites of `make interop` with a PyTorch 2.x that was built without libuv: Debian 13's,
+# in a root of its own (build/trixie, made once; about 2 GB). This machine's programs run there unchanged, at the same path.
+# Needs root.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/packages.sh
@@ -14,7 +15,7 @@ mkdir -p build
 dir=$(realpath build)
 root=$dir/trixie
 source=$PWD
-# What the programs and tests here are linked with, and what a test of several hosts calls.
+# Packages that the programs and tests are linked with, and that a test of several hosts calls.
 packages='python3-torch libcriterion-dev libuv1-dev libcjson-dev libopenblas-dev zlib1g-dev iproute2 nftables iputils-ping'
 
 root_make trixie "$root" "$dir/trixie.log"
@@ -37,7 +38,7 @@ if [ ! -e "$root/.installed" ]; then
     touch "$root/.installed"
 fi
 
-# Through a private mount of the source, since the root itself lies below it.
+# Through a private mount of the source, because the root is below it.
 mkdir -p "$root$source"
 mount --bind "$source" "$root$source"
 in_root BUILD="${BUILD:-build}" PYTHON=/usr/bin/python3 RESTARTS="${RESTARTS:-10}" OPERATIONS="${OPERATIONS:-}" SEED="${SEED:-}" \

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# interop.sh SUITE... -- runs the suites that need a PyTorch with the one of $PYTHON, and says which that is. RESTARTS,
+# interop.sh SUITE... -- runs the suites that need PyTorch with that of $PYTHON, and prints its version. RESTARTS,
 # OPERATIONS and SEED: how many restarts and store operations are tried, and from which seed; a random one if not given.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit

@@ -21,7 +21,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# What a directory of launcher/ stands on.
+# The directories that a directory of launcher/ may include.
 below() {
     local names='' name
     case $1 in
@@ -44,7 +44,7 @@ below() {
     esac
 }
 
-# Sets `layer` to the layer of file $1, `allowed` to what it may include: layers, and headers of third parties.
+# Set `layer` to the layer of file $1, and `allowed` to what it may include: layers, and headers of third parties.
 set_layer() {
     case $1 in
     include/ddp/*) layer=include/ddp allowed='include/ddp' ;;
@@ -81,7 +81,7 @@ set_layer() {
     esac
 }
 
-# Sets `target` to where the compiler would find "$1", included by file $2; empty when it is nowhere.
+# Set `target` to the file that the compiler would find for "$1", included by file $2; empty when there is none.
 resolve() {
     local dir
     target=

@@ -1,7 +1,7 @@
-# machine.sh -- one line that says where something was measured, and with which versions. Sourced, not run.
+# machine.sh -- one line with the machine and the versions of a measurement. Sourced, not run.
 # shellcheck shell=bash
 
-# ddp_machine COMMAND BUILD -- COMMAND is what a reader types to measure it again.
+# ddp_machine COMMAND BUILD -- COMMAND is the command that repeats the measurement.
 ddp_machine() {
     local cpu
     cpu=$(LC_ALL=C lscpu | sed -n 's/^Model name: *//p' | head -n 1)

@@ -63,7 +63,7 @@ def mutants_of(path):
         end = closing(code, m.start(1))
         if end > 0:
             yield mutant(m.start(1), end + 1, "(!" + text[m.start(1):end + 1] + ")")
-    # A call or an assignment that is a whole statement in one line; a declaration has two words before the `=`.
+    # A call or an assignment that is a whole statement on one line; a declaration has two words before the `=`.
     for m in re.finditer(r"^[ \t]+((?!return\b|else\b|goto\b|case\b)\*?[a-z_][\w.>\[\]-]*(?: [-+*|&]?= [^\n;]*|\([^\n;]*\)|\+\+|--);|break;|continue;)$",
                          code, re.M):
         yield mutant(m.start(1), m.end(1), ";")
@@ -79,7 +79,7 @@ class Copy:
         shutil.rmtree(self.tree, ignore_errors=True)
         os.makedirs(self.build)
         files = subprocess.run(["git", "ls-files", "-z"], check=True, stdout=subprocess.PIPE).stdout
-        # cp keeps the dates, without which make would build everything again.
+        # cp keeps the dates, so that make does not rebuild everything.
         subprocess.run(["xargs", "-0", "cp", "-a", "--parents", "-t", self.tree], input=files, check=True)
         keep = [e.path for e in os.scandir(build) if e.name in ("obj", "tests") or not e.is_dir(follow_symlinks=False)]
         subprocess.run(["cp", "-a", "-t", self.build] + keep, check=True)
@@ -87,14 +87,14 @@ class Copy:
 
     def make(self, *targets):
         env = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "BUILD")}
-        # The first object to fail is the mutant's own; WERROR would reject mutants for unused variables.
+        # The first object to fail is the mutant's; WERROR would reject mutants for unused variables.
         argv = ["make", "-s", "-C", self.tree, f"-j{os.cpu_count()}", "BUILD=build", "WERROR="] + \
             ([f"CC={os.environ['CC']}"] if "CC" in os.environ else []) + list(targets)
         return subprocess.run(argv, env=env, stdout=self.log, stderr=self.log).returncode == 0
 
     def run(self, suite, limit):
         """Run a suite; return (passed, seconds). As root it has a PID namespace of its own, so a mutant leaves no process behind."""
-        # Criterion names a socket in /tmp after its process id, which is the same in each namespace; so /tmp is new, too.
+        # Criterion names a socket in /tmp by its process id, which repeats in each namespace, so /tmp is private, too.
         argv = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", 'mount -t tmpfs tmpfs /tmp && exec "$@"', "sh"] \
             if os.geteuid() == 0 else []
         argv += [f"build/tests/{suite}", f"--jobs={2 * os.cpu_count()}"]
@@ -164,7 +164,7 @@ def judge(copy, suites, mutant, budget):
     shutil.copystat(mutant.path, path)
     candidates, programs = suites.covering(mutant.path)
     before = copy.fingerprint(mutant.path)
-    # Fault-free times first, while the copy is clean.
+    # Measure fault-free times first, while the copy is clean.
     left, chosen = budget, []
     for suite in candidates:
         seconds = suites.time_of(suite, budget / 2) if left > 0 else None
@@ -190,7 +190,7 @@ def judge(copy, suites, mutant, budget):
             if targets and not copy.make(*targets):
                 return "killed by the linker"
             limit = 3 * suites.seconds[suite] + 10
-            # Twice, since a test may fail once by chance.
+            # Run it twice, because a test may fail once by chance.
             if not copy.run(suite, limit)[0] and not copy.run(suite, limit)[0]:
                 return f"killed by {suite}"
         return "survived" if chosen else "survived (no suite covers it within the budget)"

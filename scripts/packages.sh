@@ -42,7 +42,7 @@ nodes   nftables            command:nft             firewalls between those host
 nodes   iputils-ping        command:ping            does a host reach the other?
 '
 
-# Prints the rows of the given groups as `package probe words...`.
+# Print the rows of the given groups as `package probe words...`.
 ddp_rows() {
     local group
     for group in "$@"; do
@@ -50,7 +50,7 @@ ddp_rows() {
     done
 }
 
-# ddp_probe KIND:WHAT -- is it there? Without a compiler the usual places are searched instead.
+# ddp_probe KIND:WHAT -- true if it is installed. Without a compiler the usual places are searched instead.
 ddp_probe() {
     local what=${1#*:} cc=${CC:-gcc}
     command -v "${cc%% *}" >/dev/null || cc=
@@ -89,7 +89,7 @@ ddp_probe() {
     esac
 }
 
-# ddp_missing GROUP... -- prints the rows that are not there.
+# ddp_missing GROUP... -- prints the rows that are not installed.
 ddp_missing() {
     local package probe words
     while read -r package probe words; do
@@ -97,14 +97,14 @@ ddp_missing() {
     done < <(ddp_rows "$@")
 }
 
-# ddp_install_command PACKAGE... -- what a person would type.
+# ddp_install_command PACKAGE... -- prints the command for the user.
 ddp_install_command() {
     local sudo='sudo '
     [ "$(id -u)" -ne 0 ] || sudo=
     echo "${sudo}apt-get install -y --no-install-recommends $*"
 }
 
-# ddp_install GROUP... -- installs what is missing and says so; silent when nothing is.
+# ddp_install GROUP... -- installs missing packages and reports it; silent when none is missing.
 ddp_install() {
     local rows packages sudo=()
     rows=$(ddp_missing "$@")

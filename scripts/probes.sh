@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# probes.sh [TRIALS] -- asks every launcher that is installed the same questions: which exit code, who is left behind, which lines
-# are torn, how soon is all over. Prints one table with the versions; the same goes to build/probes.md. Nothing is judged,
-# and nothing that a launcher leaves behind stays. TRIALS (5) is for the questions whose answer hangs on the moment.
+# probes.sh [TRIALS] -- puts the same questions to every installed launcher: exit code, processes left behind, torn lines,
+# time to the end. Prints one table with the versions, also to build/probes.md. There are no verdicts, and processes that a
+# launcher leaves behind are killed. TRIALS (5) repeats the questions whose answer depends on timing.
 #
 # A job that does not end is counted, not waited for. torchrun needs seconds for each start, so this takes minutes.
 set -euo pipefail

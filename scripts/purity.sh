@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # purity.sh [OBJECT.o...] -- checks that the modules of scripts/pure-modules (and the given objects) only compute.
 #
-# A list of what is allowed, not of what is forbidden: a pure object may import the C library's arithmetic, memory and text
+# It lists what is allowed instead of what is forbidden: a pure object may import the C library's arithmetic, memory and text
 # functions, cJSON, the matrix product, what the processor can do, and what other pure objects define. So a pure module
 # cannot reach a clock through a module of ours that is not pure either. Unlisted modules that would pass are named, to be
 # added to the list.
@@ -31,15 +31,15 @@ while read -r module; do
 done < <(grep -v '^#' scripts/pure-modules)
 objects+=("$@")
 
-# Objects of ours that nobody lists, as long as their source is still there.
+# Our unlisted objects, as long as their source still exists.
 mapfile -t unlisted < <(find "$BUILD"/obj/{rendezvous,launcher,worker} -name '*.o' 2>/dev/null | sort |
     while IFS= read -r object; do
         module=${object#"$BUILD"/obj/}
         [ ! -f "${module%.o}.c" ] || echo "$object"
     done | grep -vxF "$(printf '%s\n' "${objects[@]}")")
 
-# Lines `FILE:ADDRESS TYPE SYMBOL` of both lists. The C library's names for the same functions are undressed before
-# they are compared: __memcpy_chk -> memcpy, __isoc99_sscanf -> sscanf.
+# Lines `FILE:ADDRESS TYPE SYMBOL` of both lists. Before the comparison the C library's aliases are replaced by the plain
+# names: __memcpy_chk -> memcpy, __isoc99_sscanf -> sscanf.
 nm -A "${objects[@]}" "${unlisted[@]}" | awk -v pattern="^($(xargs <<<"$allowed" | tr ' ' '|'))\$" \
     -v listed="${#objects[@]}" -v build="$BUILD/obj/" -v objects="${objects[*]}" -v unlisted="${unlisted[*]}" '
     function allows(symbol) {
@@ -73,7 +73,7 @@ nm -A "${objects[@]}" "${unlisted[@]}" | awk -v pattern="^($(xargs <<<"$allowed"
                 out = out " " list[i]
         return out
     }
-    # The unlisted modules that import nothing foreign, except from each other: strike out until nothing changes.
+    # The unlisted modules that import nothing foreign, except from each other: remove others until nothing changes.
     function propose(    i, j, k, list, changed) {
         for (i = 1; i <= m; i++)
             maybe[other[i]] = 1

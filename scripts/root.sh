@@ -1,4 +1,4 @@
-# root.sh -- bare Debian systems in directories: how one is made, what it needs of this machine, what is mounted in it. Sourced, not
+# root.sh -- bare Debian systems in directories: how to make one, what it needs from this machine, and its mounts. Sourced, not
 # run; needs debootstrap and root.
 # shellcheck shell=bash
 
@@ -8,7 +8,7 @@ root_mirror() {
         grep -Eo '(https?|file|ftp)://[^ ]+' | grep -E 'debian/?$' | head -n 1
 }
 
-# root_make SUITE ROOT LOG -- once; one that was interrupted is made anew.
+# root_make SUITE ROOT LOG -- makes it once; an interrupted one is made again.
 root_make() {
     [ ! -e "$2/etc/debian_version" ] || return 0
     echo "== making a bare Debian ($1) in $2 (minutes; the log is $3)"
@@ -21,8 +21,8 @@ root_make() {
     mv "$2.new" "$2"
 }
 
-# root_settings ROOT [PATH...] -- copies the machine's way to its packages into it, and PATHs that it shall have as they are here. What a
-# root does not have yet gets its folders.
+# root_settings ROOT [PATH...] -- copies this machine's package settings into it, and the given PATHs. Missing folders are
+# created.
 root_settings() {
     local root=$1 path
     shift
@@ -32,11 +32,11 @@ root_settings() {
         rm -rf "$root$path"
         cp -aL "$path" "$root$path"
     done
-    # How packages are fetched (proxy, time limits), without the hooks that this machine runs around it.
+    # Settings for fetching packages (proxy, timeouts), without this machine's hooks.
     apt-config dump Acquire >"$root/etc/apt/apt.conf.d/90host"
 }
 
-# A mount point of its own, as a root is: without that nothing in it could unshare its mounts.
+# A separate mount point, because otherwise nothing in it could unshare its mounts.
 root_mount() {
     mount --bind "$1" "$1" && mount --make-private "$1"
     mount -t proc proc "$1/proc"
@@ -44,7 +44,7 @@ root_mount() {
     mount --rbind /dev "$1/dev" && mount --make-rslave "$1/dev"
 }
 
-# Deepest first; what is still busy is detached.
+# Deepest first; a busy mount is detached.
 root_unmount() {
     local point
     awk -v r="$1" '$2 == r || index($2, r "/") == 1 { print $2 }' /proc/mounts | sort -r | while IFS= read -r point; do

@@ -2,8 +2,8 @@
 # run-fuzz.sh SOURCE... -- runs the fuzz program of each tests/fuzz/fuzz_NAME.c for FUZZ_SECONDS (60), JOBS (all cores) at a
 # time, and closes with `N passed, N failed, N skipped`.
 #
-# A program starts from its seeds in tests/fuzz/corpus/NAME and from what earlier runs found ($BUILD/corpus/NAME). An input that
-# breaks something stays in $BUILD/findings and is named with the command that plays it again.
+# A program starts from its seeds in tests/fuzz/corpus/NAME and from what earlier runs found ($BUILD/corpus/NAME). An input
+# that fails is kept in $BUILD/findings, and the command that repeats it is printed.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 BUILD=${BUILD:-build/fuzz}

@@ -2,18 +2,18 @@
 # run-tests.sh SUITE... -- runs test programs side by side and closes with `N passed, N failed, N skipped`.
 #
 # A suite is a Criterion program (it is asked for a TAP file) or a shell script that prints TAP itself. Each has
-# TEST_TIMEOUT seconds (900). What the sanitizers find goes to log files, as Criterion does not fail on them and programs
-# that a test starts would not be seen at all; a suite that leaves a log has failed.
+# TEST_TIMEOUT seconds (900). Sanitizers report to log files, because Criterion does not fail on them and reports of
+# programs that a test starts would be lost; a suite that leaves a log has failed.
 #
-# A suite's line is printed when it has ended, with what it said if it failed. scripts/suites.txt says which suites begin first,
+# A suite's line is printed when it has ended, with its output if it failed. scripts/suites.txt says which suites begin first,
 # because they take long, and which run alone, after all others.
 #
-# JOBS       so many suites at a time (the number of processors, and one more, as they mostly wait)
+# JOBS       so many suites at a time (the number of processors, plus one, because they mostly wait)
 # TEST_JOBS  so many tests of each suite at a time (twice the number of processors; the number of them where it is alone)
 # BUILD      where logs go (build)
 # DDP_BUILD  where end-to-end tests find the programs that they start (the test's own build folder)
 # DDP_TALLY  a file that gets a line `name passed failed skipped`, for a script that sums up several runs; DDP_TALLY.failed
-#            gets why each suite failed, in a few lines
+#            gets the reason of each failed suite, in a few lines
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
@@ -23,45 +23,46 @@ LOGS=$PWD/$BUILD/test-logs
 limit=${TEST_TIMEOUT:-900}
 jobs=${JOBS:-$(($(nproc) + 1))}
 test_jobs=${TEST_JOBS:-$((2 * $(nproc)))}
-leak_exit=1 # of a program in which AddressSanitizer has found nothing but leaks
+leak_exit=1 # of a program in which AddressSanitizer has found only leaks
 passed=0 failed=0 skipped=0 failed_names=() skipped_lines=()
 export BUILD
 
 rm -rf "$LOGS"
 mkdir -p "$LOGS"
 
-# Signals that a test's worker dies of on purpose are left alone; a report's stack is enough for the rest.
+# Do not catch signals by which a test's worker dies on purpose; the stack in a report is enough for the others.
 leave_signals=handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:handle_abort=0
 
 sanitizer_options() {
     local log=$LOGS/$1.sanitizer
     export ASAN_OPTIONS=log_path=$log:$leave_signals:detect_leaks=1:detect_stack_use_after_return=1
     export UBSAN_OPTIONS=log_path=$log:$leave_signals:print_stacktrace=1
-    # It takes the launcher's clone(CLONE_VM | CLONE_VFORK) for a fork of a process with threads.
+    # ThreadSanitizer takes the launcher's clone(CLONE_VM | CLONE_VFORK) for a fork of a process with threads.
     export TSAN_OPTIONS=log_path=$log:$leave_signals:exitcode=66:die_after_fork=0:suppressions=$PWD/scripts/tsan.supp
     export LSAN_OPTIONS=suppressions=$PWD/scripts/lsan.supp:print_suppressions=0
 }
 
-# Some kernels lay memory out more randomly than an old ThreadSanitizer can cope with; those runs need fixed addresses.
+# Some kernels randomize memory more than an old ThreadSanitizer supports; those runs need fixed addresses.
 without_random_layout=()
 if [ -x "${DDP_BUILD:-}/ddprun" ] && ! "$DDP_BUILD/ddprun" --version >/dev/null 2>&1 &&
     setarch -R "$DDP_BUILD/ddprun" --version >/dev/null 2>&1; then
     without_random_layout=(setarch -R)
 fi
 
-# A ddprun that runs before all others while it kills would push aside the very thread for which ThreadSanitizer lets it spin.
-# Where this limit is finite, it does not.
+# A ddprun that raises its priority while it kills would starve the thread for which ThreadSanitizer lets it spin. With a
+# finite limit here it does not.
 [ -z "${DDP_BUILD:-}" ] || ulimit -S -R 1000000 2>/dev/null || true
 
-# The tests are not about where they are run: what a scheduler, another launcher or the user has set for jobs is not for theirs.
+# Tests must not depend on where they run, so unset what a scheduler, another launcher or the user has set for jobs.
 umask 022
 while read -r variable; do
     [[ $variable =~ ^(PATH|PWD|HOME|USER|LANG|TMPDIR|PYTHON|BUILD|DDP_.*|CC|WERROR|CCACHE_.*|LD_LIBRARY_PATH|.*SAN_OPTIONS)$ ]] ||
         unset "$variable" 2>/dev/null
 done < <(compgen -e)
-[[ ${TMPDIR:-} != *[[:space:]]* ]] || unset TMPDIR # make knows no such names
+[[ ${TMPDIR:-} != *[[:space:]]* ]] || unset TMPDIR # make does not support such names
 
-# A shell's child in the background ignores SIGINT and SIGQUIT, and some who start us ignore more. The tests are about signals.
+# A shell's background child ignores SIGINT and SIGQUIT, and other parents may ignore more signals. The tests are about
+# signals, so reset them.
 all_signals=(env --default-signal)
 "${all_signals[@]}" true 2>/dev/null || all_signals=()
 
@@ -71,7 +72,7 @@ name_of() {
     echo "${name#tests/}"
 }
 
-# Counts the suite's TAP: sets n_ok n_bad n_skip and appends skips with their reasons.
+# Count the suite's TAP: sets n_ok n_bad n_skip and appends skips with their reasons.
 count_tap() {
     local line
     n_ok=0 n_bad=0 n_skip=0
@@ -92,7 +93,7 @@ show() {
     sed 's/^/    | /' "$1" | tail -n "${2:-400}"
 }
 
-# The few lines of a failed suite that matter: the end of what it printed, the beginning of what a sanitizer has found.
+# The important lines of a failed suite: the end of its output, and the beginning of a sanitizer's report.
 show_briefly() {
     local log
     echo "  ${DDP_TALLY_NAME:-tests}: $name${why:+: $why}"
@@ -111,19 +112,19 @@ show_all() {
     done
 }
 
-# Criterion forgets a note of its own about a test that was left out. A suppression by the name of the library would hide
-# our leaks, too, because it calls every test; here no other code may appear in the whole report.
+# Criterion leaks a note about a skipped test. A suppression by library name would hide our leaks, too, because Criterion
+# calls every test; so here no other code may appear in the whole report.
 leaks_of_criterion_only() {
     grep -q 'LeakSanitizer: detected memory leaks' "$1" &&
         ! grep -E '^ +#[0-9]+ ' "$1" | grep -qvE '/lib(asan|sanitizer)|/libcriterion\.so'
 }
 
-# LeakSanitizer writes this line when a thread ends while it stops all threads. The line is no finding.
+# LeakSanitizer writes this line when a thread ends while it stops all threads. The line is not a finding.
 notes_only() {
     ! grep -qvE '^==[0-9]+==Unable to get registers from thread [0-9]+\.$' "$1"
 }
 
-# In a process of its own, whose end is the suite's.
+# In a separate process, whose end is the suite's end.
 run_suite() {
     local suite=$1 name file
     name=$(name_of "$suite") file=${name//\//.}
@@ -140,7 +141,7 @@ run_suite() {
     esac
 }
 
-# judge SUITE STATUS -- adds an ended suite to the sums and says how it went.
+# judge SUITE STATUS -- adds an ended suite to the sums and prints its line.
 judge() {
     local suite=$1 rc=$2 name file found log why='' logs=() word=ok ms
     name=$(name_of "$suite") file=${name//\//.}
@@ -152,7 +153,7 @@ judge() {
     for log in "${found[@]}"; do
         leaks_of_criterion_only "$log" || notes_only "$log" || logs+=("$log")
     done
-    # Of a leak of Criterion's own the exit status is no fault either; any other one, of a time-out or a crash, stays.
+    # The exit status of Criterion's own leak is not a failure, but any other one (a timeout, a crash) is.
     [ ${#found[@]} -eq ${#logs[@]} ] || [ "$rc" -ne "$leak_exit" ] || rc=0
     if [ "$rc" -eq 124 ] || [ "$rc" -eq 137 ]; then
         why="not finished after $limit s"
@@ -209,7 +210,7 @@ run_all() {
     done
 }
 
-# timeout passes the signal on to what it has started.
+# timeout passes the signal on to its child.
 end_early() {
     [ ${#running[@]} -eq 0 ] || kill "${!running[@]}"
     exit 130

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# test.sh [--quick] [--no-install] -- installs what the tests need, builds with WERROR=1, and runs everything: the tests, the same under
-# the sanitizers, the purity of the cores, the layers, the format, a short fuzz run, and the demo, here and in a bare Debian 13.
-# --quick runs the plain tests and purity only. --no-install installs nothing: a step whose packages are missing is skipped.
+# test.sh [--quick] [--no-install] -- installs what the tests need, builds with WERROR=1, and runs everything: the tests,
+# the same under the sanitizers, the purity of the cores, the layers, the format, a short fuzz run, and the demo, here and
+# in a bare Debian 13. --quick runs the plain tests and purity only. --no-install installs nothing: a step whose packages
+# are missing is skipped.
 #
-# At the end stands once more what failed, in few lines, as the top of a long log may be cut away, and how long each step took.
+# The end repeats the failures in a few lines, because the top of a long log may be cut off, and the time of each step.
 # The last line sums up all runs: `N passed, N failed, N skipped`. FUZZ_SECONDS (8) is the time of each fuzz program.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
@@ -30,7 +31,7 @@ mkdir -p build
 : >"$DDP_TALLY.failed"
 times=
 
-# step NAME COMMAND... -- a step that counts tests writes to the tally itself; one that only succeeds or fails counts as one.
+# step NAME COMMAND... -- a step that counts tests writes to the tally itself; any other counts as one test.
 step() {
     local name=$1 before told rc=0
     shift
@@ -59,12 +60,12 @@ skip() {
     echo "$1 0 0 1" >>"$DDP_TALLY"
 }
 
-# missing GROUP... -- the packages of the groups that are not there, in one line.
+# missing GROUP... -- prints the missing packages of the groups on one line.
 missing() {
     ddp_missing "$@" | awk '{ print $1 }' | sort -u | xargs
 }
 
-# step_with "GROUP..." NAME COMMAND... -- a step that is skipped where packages of the groups are missing.
+# step_with "GROUP..." NAME COMMAND... -- a step that is skipped if packages of the groups are missing.
 step_with() {
     local groups=$1 lacks
     shift
@@ -73,7 +74,7 @@ step_with() {
     if [ -n "$lacks" ]; then skip "$1" "$lacks is not installed"; else step "$@"; fi
 }
 
-# The demo in a bare Debian 13, whose compiler is newer than this one.
+# The demo in a bare Debian 13, which has a newer compiler.
 demo_on_trixie() {
     local why=
     if [ "$(id -u)" -ne 0 ]; then
@@ -106,14 +107,14 @@ if [ -z "$(missing test)" ]; then
 else
     step build make -j"$jobs"
 fi
-# Against a genuine PyTorch's store ten times as many operations as someone who only types `make test` wants to wait for.
+# Ten times as many operations against a genuine PyTorch store as in `make test`.
 DDP_OPERATIONS=100000 step_with test test make test
 step_with test purity make purity
 if [ "$quick" = no ]; then
     step_with test asan-ubsan make -j"$jobs" asan-ubsan
     step_with test tsan make -j"$jobs" tsan
     step_with fuzz fuzz make -j"$jobs" fuzz FUZZ_SECONDS="${FUZZ_SECONDS:-8}"
-    # Every version of clang-format breaks lines in its own way; the files follow the one of Debian 12.
+    # Versions of clang-format break lines differently; the files follow that of Debian 12.
     if [ -z "$(missing format)" ] && ! clang-format --version | grep -q 'version 14\.'; then
         skip format "$(clang-format --version) is not version 14"
     else

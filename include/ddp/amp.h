@@ -23,32 +23,31 @@
 extern "C" {
 #endif
 
-/* to[i] = from[i], n elements of F32, F16 or BF16 as float32: exact. How a master copy begins.
- * DDP_ERR_ARG: another type. With F32, `from` may be `to`. */
+/* Write to[i] = from[i], n elements of F32, F16 or BF16 as float32; exact. This makes a master copy. DDP_ERR_ARG:
+ * another type. With F32, `from` may be `to`. */
 DDP_API ddp_status ddp_widen_f32(const void *from, ddp_dtype dtype, float *to, size_t n, struct ddp_err *err);
 
-/* to[i] = from[i] rounded to the nearest, ties to even; too large becomes infinite, NaN stays NaN. How
- * parameters come back from their master copy. Errors as above. */
+/* Write to[i] = from[i] rounded to the nearest, ties to even; values that are too large become infinite, NaN stays
+ * NaN. This copies a master copy back to the parameters. Errors as above. */
 DDP_API ddp_status ddp_round_f32(const float *from, void *to, ddp_dtype dtype, size_t n, struct ddp_err *err);
 
-/* to[i] = (float)from[i] * (float)(1 / scale) (GradScaler's arithmetic, subnormals flushed: context.h), n elements of F32, F16 or BF16;
- * with F32 `to` may be `from`. Returns 1 when an element of `from` or 1 / scale is infinite or NaN, else 0;
- * -1 for another type. */
+/* Write to[i] = (float)from[i] * (float)(1 / scale), n elements of F32, F16 or BF16, with GradScaler's arithmetic and
+ * subnormals flushed (context.h); with F32, `to` may be `from`. Return 1 when an element of `from` or 1 / scale is
+ * infinite or NaN, else 0; -1 for another type. */
 DDP_API int ddp_unscale(const void *from, ddp_dtype dtype, double scale, float *to, size_t n);
 
 typedef enum ddp_scaler_stage { DDP_SCALER_READY, DDP_SCALER_UNSCALED, DDP_SCALER_STEPPED } ddp_scaler_stage;
 
-/* torch.cuda.amp.GradScaler for one optimiser: its constants and its states. Plain data, the same on all
- * ranks as long as they tell it the same found_inf; after averaging with SUM or AVG they do, since
- * infinities and NaN survive a sum. */
+/* torch.cuda.amp.GradScaler for one optimiser: its constants and its states. Plain data, equal on all ranks as long
+ * as all pass the same found_inf. After averaging with SUM or AVG they do, because infinities and NaN survive a sum. */
 typedef struct ddp_scaler {
     float scale;      /* multiply the loss by this; finite, above 0 */
     double growth;    /* factor after `interval` good steps, above 1 */
     double backoff;   /* factor after a bad one, in (0, 1) */
     int32_t interval; /* at least 1 */
-    int32_t tracker;  /* good steps since the scale has changed */
+    int32_t tracker;  /* good steps since the last change of the scale */
     ddp_scaler_stage stage;
-    int found_inf; /* of this step */
+    int found_inf; /* found_inf of this step */
 } ddp_scaler;
 
 #define DDP_SCALER_INIT                                     \
@@ -65,13 +64,13 @@ typedef struct ddp_scaler {
  *
  * torch's step unscales by itself when it was not done; here it has no gradients to do it with. */
 
-/* This step's gradients have been unscaled; found_inf != 0: one of them, on any rank, was not finite. */
+/* Report that this step's gradients have been unscaled; found_inf != 0: one of them, on any rank, was not finite. */
 DDP_API ddp_status ddp_scaler_unscaled(ddp_scaler *scaler, int found_inf, struct ddp_err *err);
 
-/* *go = 1: update the parameters now; 0: leave them, the gradients are of no use. */
+/* Set *go = 1: update the parameters now; 0: skip the update, because the gradients are not usable. */
 DDP_API ddp_status ddp_scaler_step(ddp_scaler *scaler, int *go, struct ddp_err *err);
 
-/* The scale of the next step: times `backoff` after a bad one; times `growth` (if that is finite) after
+/* Set the scale of the next step: times `backoff` after a bad one; times `growth` (if the result is finite) after
  * `interval` good ones in a row. */
 DDP_API ddp_status ddp_scaler_update(ddp_scaler *scaler, struct ddp_err *err);
 
@@ -79,8 +78,8 @@ DDP_API ddp_status ddp_scaler_update(ddp_scaler *scaler, struct ddp_err *err);
 enum { DDP_SCALER_STATE = 5 };
 DDP_API void ddp_scaler_save(const ddp_scaler *scaler, double state[DDP_SCALER_STATE]);
 
-/* Continue from a saved state, at stage READY. DDP_ERR_CORRUPT names a number outside of its limits;
- * `scaler` is unchanged then. */
+/* Continue from a saved state, at stage READY. DDP_ERR_CORRUPT names a number out of its limits; `scaler` is
+ * unchanged then. */
 DDP_API ddp_status ddp_scaler_load(ddp_scaler *scaler, const double state[DDP_SCALER_STATE],
                                    struct ddp_err *err);
 

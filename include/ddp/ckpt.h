@@ -1,4 +1,4 @@
-/* ckpt.h -- a checkpoint is written whole or not at all.
+/* ckpt.h -- checkpoints that are written whole or not at all.
  *
  * Two forms. ddp_ckpt_save and _load: one file, written before the call returns. ddp_ckpts: a directory of
  * checkpoints, one per saved step, which a separate thread writes while training continues; old ones are
@@ -53,7 +53,7 @@ DDP_API ddp_status ddp_file_replace(const char *path, const void *data, size_t l
  * a full disk or a power cut the earlier checkpoints are unchanged, and the next save removes the rest. One
  * writer per directory. */
 
-/* The position of a run. name, meaning; whole numbers up to 10^15 */
+/* The position of a run: name, meaning; whole numbers up to 10^15. */
 #define DDP_CKPT_POINT_LIST(X)                                            \
     X(step, "updates done")                                               \
     X(epoch, "epochs done")                                               \
@@ -68,7 +68,7 @@ typedef struct ddp_ckpt_point {
 
 typedef struct ddp_ckpts ddp_ckpts;
 
-/* `words`: one sentence, valid during the call. May be called from the writing thread. */
+/* `words` is one sentence, valid during the call. The writing thread may call it. */
 typedef void ddp_ckpt_warn(void *user, const char *words);
 
 typedef struct ddp_ckpts_options {
@@ -96,7 +96,7 @@ DDP_API ddp_status ddp_ckpts_open(const ddp_ckpts_options *options, ddp_ckpts **
 /* Copy the blocks, let the thread write them as step point->step, and return; the thread then removes old
  * checkpoints. An earlier checkpoint of the same step is replaced. At most one copy exists: while the
  * previous one is still being written, this call waits for it. If that one failed, its error is returned and
- * *this one is not taken*; call again to continue. */
+ * *this checkpoint is not saved*; call again to continue. */
 DDP_API ddp_status ddp_ckpts_save(ddp_ckpts *ckpts, const ddp_ckpt_point *point, const ddp_ckpt_block *blocks,
                                   size_t n, struct ddp_err *err);
 
@@ -104,24 +104,24 @@ DDP_API ddp_status ddp_ckpts_save(ddp_ckpts *ckpts, const ddp_ckpt_point *point,
  * DDP_ERR_TIMEOUT: it is still being written. */
 DDP_API ddp_status ddp_ckpts_wait(ddp_ckpts *ckpts, struct ddp_err *err);
 
-/* Fill the blocks (in any order; all that are in the checkpoint) from the newest one that is whole. *found =
+/* Fill the blocks (in any order; all that are in the checkpoint) from the newest undamaged one. *found =
  * 0: the directory has no checkpoint, and blocks and *point are unchanged. Damaged ones are skipped with a
  * warning and kept; if all are damaged, DDP_ERR_CORRUPT describes the newest. DDP_ERR_MISMATCH: other names
  * or sizes, both named. DDP_ERR_UNSUPPORTED: written by a later version. DDP_ERR_IO: the system cannot read
- * one (its rights, the disk); an older one does not replace it. Every byte is checked before the first block
+ * one (permissions, the disk); it does not fall back to an older one. Every byte is checked before the first block
  * is written. */
 DDP_API ddp_status ddp_ckpts_load(ddp_ckpts *ckpts, const ddp_ckpt_block *blocks, size_t n,
                                   ddp_ckpt_point *point, int *found, struct ddp_err *err);
 
 /* Collective. Rank 0 loads (its `ckpts`; NULL on the others), and all ranks get blocks, point and found from
  * it, or its error. Every rank passes blocks of the same sizes in the same order. The others wait while rank
- * 0 reads; that must fit in the step's time-out (ddp_options), as each broadcast of a block must.
+ * 0 reads; that, and each broadcast of a block, must fit into the step timeout (ddp_options).
  * ddp_last_error() returns the text of an error. */
 DDP_API ddp_status ddp_ckpts_resume(ddp_ckpts *ckpts, ddp_group *group, const ddp_ckpt_block *blocks,
                                     size_t n, ddp_ckpt_point *point, int *found);
 
-/* Wait, then free everything, also if the last save failed (its error is returned). DDP_ERR_TIMEOUT: the disk
- * hangs, and nothing is freed. NULL is allowed. */
+/* Wait, then free everything, even if the last save failed (its error is returned). DDP_ERR_TIMEOUT: the disk hangs,
+ * and nothing is freed. NULL is allowed. */
 DDP_API ddp_status ddp_ckpts_close(ddp_ckpts *ckpts, struct ddp_err *err);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* context.h -- one worker: who it is, and the others it meets.
+/* context.h -- one worker of a job: start, identity and end.
  *
  *     ddp_ctx *ctx;
  *     if (ddp_init_from_env(NULL, &ctx) != DDP_OK)
@@ -7,15 +7,15 @@
  *     ddp_finalize(ctx);
  *
  * A worker is started by ddprun (or torchrun, or by hand) with RANK, WORLD_SIZE, MASTER_ADDR ... in its environment;
- * with none of them it is a world of one, so every program also runs bare.
+ * without them it is a world of one, so every program also runs without a launcher.
  *
  * Rules: every call that can fail returns a status, and none exits; NULL for a handle or for the place of a result is
- * DDP_ERR_ARG there, in all headers, unless they say otherwise; option structs start with their size; no state shared
- * between contexts; no signal handlers, but for SIGUSR1 where the environment asks for a flight recorder
- * (DDP_FLIGHT_RECORDER) and the program has none; a context and all that was made from it belong to one thread at a time,
- * only ddp_abort may be called from any thread. A program whose call failed may exit with ddp_exit_code(status), so that
- * the launcher blames the rank that was the cause. After DDP_ERR_PEER_LOST, DDP_ERR_TIMEOUT, DDP_ERR_ABORTED or
- * DDP_ERR_MISMATCH in a collective the context is broken: later collectives return the same error at once. */
+ * DDP_ERR_ARG in all headers, unless they allow it; option structs start with their size; contexts share no state; no
+ * signal handlers, except for SIGUSR1 if the environment requests a flight recorder (DDP_FLIGHT_RECORDER) and the
+ * program has no handler; one thread at a time may use a context and everything made from it, but any thread may call
+ * ddp_abort. A program whose call failed may exit with ddp_exit_code(status), so that the launcher reports the rank
+ * that failed first. After DDP_ERR_PEER_LOST, DDP_ERR_TIMEOUT, DDP_ERR_ABORTED or DDP_ERR_MISMATCH in a collective
+ * the context is broken: later collectives return the same error at once. */
 #ifndef DDP_CONTEXT_H
 #define DDP_CONTEXT_H
 
@@ -32,9 +32,9 @@ extern "C" {
 #define DDP_VERSION_MINOR 1
 #define DDP_VERSION_PATCH 0
 #define DDP_VERSION       "0.1.0"
-#define DDP_VERSION_DATE  "2026-11-22" /* of this version, on the manual pages; it changes with the version */
+#define DDP_VERSION_DATE  "2026-11-22" /* date of this version, for the manual pages; changes with the version */
 
-/* The version of the library that is loaded, "0.1.0". */
+/* Return the version of the loaded library, "0.1.0". */
 DDP_API const char *ddp_version(void);
 
 typedef struct ddp_ctx ddp_ctx;
@@ -44,16 +44,17 @@ typedef struct ddp_options {
     const char *backend;      /* "cpu", "nccl", or NULL: nccl with a device, else cpu */
     uint32_t init_timeout_ms; /* 0 = DDPRUN_INIT_TIMEOUT_MS or 60 000 */
     uint32_t step_timeout_ms; /* deadline of one collective; 0 = DDPRUN_STEP_TIMEOUT_MS or 600 000 */
-    int device;               /* the GPU of this rank, as CUDA counts them; or one of ddp_device_choice */
+    int device;               /* the GPU of this rank, by CUDA's number, or one of ddp_device_choice */
 } ddp_options;
 
-/* A group with a device takes buffers in its memory as well as in the host's (group.h). The library libddp_cuda is loaded for it,
- * and in turn CUDA's runtime and NCCL: nothing of NVIDIA's is needed to build, or on a machine without a GPU. With backend "cpu"
- * values go through memory of the host: slower, but the same bits as on CPUs, and several ranks may have one GPU. */
+/* A group with a device accepts buffers in its memory as well as in the host's (group.h). For a device, libddp loads
+ * the library libddp_cuda, which loads CUDA's runtime and NCCL: no NVIDIA software is needed to build, or on a
+ * machine without a GPU. With backend "cpu" values pass through host memory: slower, but with the same bits as on
+ * CPUs, and several ranks may share one GPU. */
 typedef enum ddp_device_choice {
-    DDP_DEVICE_NONE = -1, /* the default: host memory alone; with backend "nccl" as DDP_DEVICE_LOCAL */
+    DDP_DEVICE_NONE = -1, /* the default: only host memory; with backend "nccl" the same as DDP_DEVICE_LOCAL */
     DDP_DEVICE_AUTO = -2, /* device LOCAL_RANK if a GPU can be used, else no device */
-    DDP_DEVICE_LOCAL = -3 /* device LOCAL_RANK; DDP_ERR_UNSUPPORTED gives the reason without a GPU */
+    DDP_DEVICE_LOCAL = -3 /* device LOCAL_RANK; DDP_ERR_UNSUPPORTED has the reason if there is no GPU */
 } ddp_device_choice;
 
 /* Every INIT macro of these headers lists all members in their order, because C++17 has no designated initializers. */
@@ -62,71 +63,71 @@ typedef enum ddp_device_choice {
         sizeof(ddp_options), NULL, 0, 0, DDP_DEVICE_NONE \
     }
 
-/* Read the environment, connect to the store, meet the other ranks. Collective: returns when all ranks are there.
- * `options` may be NULL. DDP_OK: *out is yours until ddp_finalize. DDP_ERR_ENV names the variable and its value,
- * DDP_ERR_TIMEOUT the ranks that did not come. */
+/* Read the environment, connect to the store, meet the other ranks. Collective: returns when all ranks have joined.
+ * `options` may be NULL. DDP_OK: the caller owns *out until ddp_finalize. DDP_ERR_ENV names the variable and its
+ * value, DDP_ERR_TIMEOUT the ranks that did not join. */
 DDP_API ddp_status ddp_init_from_env(const ddp_options *options, ddp_ctx **out);
 
-/* Wait for the other ranks (at most the step time-out), then free `ctx`, its groups, its store, and shared memory. Frees in
- * every case, also when it returns an error; a broken context does not wait. ddp_reducer and ddp_zero1 are freed before:
- * they give back shared memory of the context. NULL is allowed. */
+/* Wait for the other ranks (at most the step timeout), then free `ctx`, its groups, its store, and shared memory.
+ * Everything is freed even if it returns an error; a broken context does not wait. Free each ddp_reducer and
+ * ddp_zero1 first, because they use shared memory of the context. NULL is allowed. */
 DDP_API ddp_status ddp_finalize(ddp_ctx *ctx);
 
-/* Give up: writes {"message": ...} to TORCHELASTIC_ERROR_FILE when it is set, frees every peer that waits (they get
- * DDP_ERR_ABORTED with `why`), and returns at once; with ranks on other hosts it tells the store first, which takes
- * half a second at most. Any thread. The caller then exits with `code`. NULL is allowed and does nothing. */
+/* Give up: write {"message": ...} to TORCHELASTIC_ERROR_FILE if it is set, make the calls of every waiting peer
+ * return DDP_ERR_ABORTED with `why`, and return at once; with ranks on other hosts it notifies the store first, which
+ * takes at most half a second. Any thread. The caller then exits with `code`. NULL is allowed and does nothing. */
 DDP_API void ddp_abort(ddp_ctx *ctx, int code, const char *why);
 
-/* Subnormal numbers: f32 and bf16 below 1.2e-38, f64 below 2.2e-308. Some processors compute with them many times more slowly,
- * and a model that converges produces many.
+/* Subnormal numbers: f32 and bf16 below 1.2e-38, f64 below 2.2e-308. Some processors compute with them many times
+ * more slowly, and a model that converges produces many.
  *
- * The library's arithmetic on the host treats them as zero, as operands and as results: SUM, AVG, PROD, the reducer, optimizers, norms,
- * ddp_unscale, batch normalization. f16 loses nothing, because it is computed in f32. Copies, MIN, MAX, the scale of a ddp_scaler and
- * conversions between types are exact. A call sets the mode of its thread (x86: FTZ and DAZ, Arm: FZ), also for a communication hook
- * and for a loader's `fill`, and restores it: results have the same bits whatever the caller's mode. Processors without such a mode
- * compute with subnormals. On a GPU, NCCL and the program decide.
+ * The library's arithmetic on the host treats them as zero, as operands and as results: SUM, AVG, PROD, the reducer,
+ * optimizers, norms, ddp_unscale, batch normalization. f16 loses nothing, because it is computed in f32. Copies, MIN,
+ * MAX, the scale of a ddp_scaler and conversions between types are exact. A call sets the mode of its thread (x86:
+ * FTZ and DAZ, Arm: FZ), also for a communication hook and for a loader's `fill`, and restores it: results have the
+ * same bits whatever the caller's mode. Processors without such a mode compute with subnormals. On a GPU, NCCL and
+ * the program decide.
  *
- * ddp_flush_subnormals sets the mode for the rest of this thread and for the threads that it creates afterwards. Call it first in main
- * if your program computes on the CPU. PyTorch calls it torch.set_flush_denormal(True). */
+ * ddp_flush_subnormals sets the mode for the rest of this thread and for the threads that it creates afterwards. Call
+ * it first in main if your program computes on the CPU. PyTorch calls it torch.set_flush_denormal(True). */
 DDP_API void ddp_flush_subnormals(void);
 
-/* Of a ctx that is NULL: -1. */
+/* These return -1 for a NULL ctx. */
 DDP_API int ddp_rank(const ddp_ctx *ctx);
 DDP_API int ddp_world_size(const ddp_ctx *ctx);
 DDP_API int ddp_local_rank(const ddp_ctx *ctx);
 DDP_API int ddp_local_world_size(const ddp_ctx *ctx);
-DDP_API int ddp_device(const ddp_ctx *ctx); /* as CUDA counts it; -1 = none */
+DDP_API int ddp_device(const ddp_ctx *ctx); /* CUDA's number; -1 = none */
 DDP_API int ddp_restart_count(const ddp_ctx *ctx);
 
-/* Tell the launcher that step `step` is done, counted over all attempts (a checkpoint's number goes on).
- * With --max_restarts it ends a job whose attempts come no further. Call it after every step: it looks at a
- * clock, and five times a second at most it sends a few bytes and waits for nothing (in a world of one the
- * first call connects). Without ddprun it does nothing. An error can be ignored, the job goes on as well
- * without. */
+/* Report to the launcher that step `step` is done, counted over all attempts (as a checkpoint's number). With
+ * --max_restarts the launcher ends a job whose attempts make no progress. Call it after every step: it reads the
+ * clock, and at most five times a second it sends a few bytes and waits for nothing (in a world of one the first call
+ * connects). Without ddprun it does nothing. An error may be ignored. */
 DDP_API ddp_status ddp_progress(ddp_ctx *ctx, uint64_t step);
 
-/* A larger world. Nodes that come late to an elastic job (--nnodes=MIN:MAX) wait; with ddprun's --grow=agreed, the default,
- * they are taken in once every rank has agreed: then the launcher stops all workers (SIGTERM) and starts them again, more
- * of them, with an empty store; --max_restarts is not charged. A program agrees where a restart costs nothing, right after
- * a checkpoint, and goes on meanwhile:
+/* A larger world. Nodes that join a running elastic job (--nnodes=MIN:MAX) wait; with ddprun's --grow=agreed, the
+ * default, they take part once every rank has agreed: then the launcher stops all workers (SIGTERM) and starts a
+ * larger number of them with an empty store; this does not count as a restart. A program agrees where a restart costs
+ * nothing, right after a checkpoint, and continues meanwhile:
  *
  *     uint32_t nodes = 0;                                  // rank 0 asks, all do the same
  *     if (rank == 0) ddp_grow_waiting(ctx, &nodes);
  *     ddp_broadcast(ddp_world(ctx), &nodes, 1, DDP_I32, 0, NULL, NULL);
  *     if (nodes > 0) ddp_grow_agree(ctx);
  *
- * ddp_grow_waiting: *nodes = how many nodes could be taken in now; one short call to the store. Without ddprun both are
- * DDP_ERR_UNSUPPORTED, and *nodes is 0. */
+ * ddp_grow_waiting sets *nodes to the number of nodes that could join now; one short call to the store. Without
+ * ddprun both return DDP_ERR_UNSUPPORTED, and *nodes is 0. */
 DDP_API ddp_status ddp_grow_waiting(ddp_ctx *ctx, uint32_t *nodes);
 DDP_API ddp_status ddp_grow_agree(ddp_ctx *ctx);
 
-/* The store behind MASTER_ADDR:MASTER_PORT (store.h), connected; NULL in a world of one, or of a ctx that is NULL. Owned by the
- * context. */
+/* Return the connection to the store at MASTER_ADDR:MASTER_PORT (store.h); NULL in a world of one, or for a NULL ctx.
+ * The context owns it. */
 struct ddp_store;
 DDP_API struct ddp_store *ddp_context_store(ddp_ctx *ctx);
 
-/* A named barrier of all ranks, each name good for one use (see ddp_store_barrier). Against a store that is not
- * ddprun's it is built from a counter, and a time-out then only tells how many came. timeout_ms 0 = the step's. */
+/* A named barrier of all ranks; each name is valid once (see ddp_store_barrier). With a store that is not ddprun's it
+ * uses a counter, and a timeout then only reports how many ranks arrived. timeout_ms 0 = the step's. */
 DDP_API ddp_status ddp_barrier_named(ddp_ctx *ctx, const char *name, uint32_t timeout_ms);
 
 #ifdef __cplusplus

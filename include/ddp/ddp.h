@@ -1,8 +1,8 @@
 /* ddp.h -- libddp, data-parallel training in C: all public headers at once.
  *
  * Read in this order: context.h (start and end), group.h (collectives), reducer.h (gradients), sampler.h
- * and loader.h (data), optim.h, amp.h, syncbn.h, zero1.h, ckpt.h, random.h; store.h when you want to talk to the key-value
- * store yourself. */
+ * and loader.h (data), optim.h, amp.h, syncbn.h, zero1.h, ckpt.h, random.h; store.h for direct use of the key-value
+ * store. */
 #ifndef DDP_DDP_H
 #define DDP_DDP_H
 

@@ -1,8 +1,8 @@
-/* error.h -- an error is a code and a sentence.
+/* error.h -- errors: each is a code and a sentence.
  *
- * Every call that can fail returns a ddp_status, and ddp_last_error() returns the sentence. Calls that need no context (the
- * store's, those for checkpoints, sampler and arithmetic) also copy both into a `struct ddp_err`, which may be NULL. Nothing here
- * allocates, prints or exits. */
+ * Every call that can fail returns a ddp_status, and ddp_last_error() returns the sentence. Calls that need no
+ * context (the store's, those for checkpoints, sampler and arithmetic) also copy both into a `struct ddp_err`, which
+ * may be NULL. Nothing here allocates, prints or exits. */
 #ifndef DDP_ERROR_H
 #define DDP_ERROR_H
 
@@ -18,7 +18,7 @@ extern "C" {
 #define DDP_API
 #endif
 
-/* The one list of errors: name, value, what it means. Values are stable; add at the end. */
+/* All errors: name, value, text. Values are stable; add at the end. */
 #define DDP_STATUS_LIST(X)                                                \
     X(OK, 0, "ok")                                                        \
     X(IN_PROGRESS, 1, "in progress")                                      \
@@ -44,22 +44,22 @@ typedef enum ddp_status {
 #undef X
 } ddp_status;
 
-/* "DDP_ERR_TIMEOUT"; "DDP_STATUS_?" for a value that is not in the list. Never NULL, never freed. */
+/* Return "DDP_ERR_TIMEOUT"; "DDP_STATUS_?" for a value that is not in the list. Never NULL, never freed. */
 DDP_API const char *ddp_status_name(ddp_status status);
 
-/* "deadline passed". Never NULL, never freed. */
+/* Return "deadline passed". Never NULL, never freed. */
 DDP_API const char *ddp_status_text(ddp_status status);
 
-/* The exit code of a worker that only gives up because another rank has died or gave up first. The launcher then
- * looks for that other one and names it as the cause, even when its end is seen later. (sysexits.h: EX_TEMPFAIL) */
+/* The exit code of a worker that ends only because another rank has died or given up. The launcher then looks for
+ * that rank and reports it as the cause, even if it ends later. (sysexits.h: EX_TEMPFAIL) */
 #define DDP_EXIT_PEER_LOST 75
 
-/* The sentence of the last failure on this thread: rank, operation, sequence number, what was expected. "" if none.
- * Valid until the next failing call on this thread; after a call that succeeds it means nothing. */
+/* Return the sentence of the last failure on this thread: rank, operation, sequence number, the expected value. "" if
+ * none. Valid until the next failing call on this thread; after a successful call it has no meaning. */
 DDP_API const char *ddp_last_error(void);
 
-/* The exit code that a program may use for an error of this library: 0 for DDP_OK, 2 for DDP_ERR_ARG,
- * DDP_EXIT_PEER_LOST for DDP_ERR_PEER_LOST and DDP_ERR_ABORTED, else 1. */
+/* Return an exit code for an error of this library: 0 for DDP_OK, 2 for DDP_ERR_ARG, DDP_EXIT_PEER_LOST for
+ * DDP_ERR_PEER_LOST and DDP_ERR_ABORTED, else 1. */
 DDP_API int ddp_exit_code(ddp_status status);
 
 struct ddp_err {
@@ -70,8 +70,8 @@ struct ddp_err {
 /* Set `err` (may be NULL) and return `code`, so that `return ddp_fail(err, DDP_ERR_ARG, ...)` reads well. */
 DDP_API ddp_status ddp_fail(struct ddp_err *err, ddp_status code, const char *fmt, ...) DDP_PRINTF(3, 4);
 
-/* Put words in front of what `err` says already ("rank 3: connect to ...: refused"); returns err->code.
- * Too long texts lose their end, never their beginning. */
+/* Put text in front of that of `err` ("rank 3: connect to ...: refused"); return err->code. A text that is too long
+ * loses its end, never its beginning. */
 DDP_API ddp_status ddp_wrap(struct ddp_err *err, const char *fmt, ...) DDP_PRINTF(2, 3);
 
 #ifdef __cplusplus

@@ -18,7 +18,7 @@
  *     *work         ddp_work_wait() does that later: gradients are reduced while the backward pass continues
  *
  * In both cases the host does not wait. Buffers must live until the call is done. A failure on the way (a
- * time-out, a rank that dies, an error of NCCL) ends the call on the GPU, so that no stream waits forever;
+ * timeout, a rank that dies, an error of NCCL) ends the call on the GPU, so that no stream waits forever;
  * the next call of the group returns the error. Device values are combined by NCCL in NCCL's order: equal on
  * all ranks, but not the bits of the cpu backend. Backend "cpu" with a device finishes inside the call, with
  * the bits of the cpu backend. A call makes the device of the group the current one of its thread. */
@@ -87,7 +87,7 @@ DDP_API ddp_status ddp_shared_free(ddp_group *group, void *block);
  * it returns. Without a device a memmove. Not collective. */
 DDP_API ddp_status ddp_copy(ddp_group *group, void *to, const void *from, size_t bytes, void *stream);
 
-/* Counts are elements. `in` == `out` (in place) is allowed if both are given with equal sizes. */
+/* Counts are in elements. `in` == `out` (in place) is allowed if both have equal sizes. */
 DDP_API ddp_status ddp_all_reduce(ddp_group *group, const void *in, void *out, size_t n, ddp_dtype dtype,
                                   ddp_op op, void *stream, ddp_work **work);
 DDP_API ddp_status ddp_reduce(ddp_group *group, const void *in, void *out /* root only */, size_t n,

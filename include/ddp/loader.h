@@ -1,5 +1,4 @@
-/* loader.h -- batches that are made ahead of the step that needs them, by threads; which and how does not depend on
- * them.
+/* loader.h -- batches made by threads ahead of the step that needs them; their content does not depend on the threads.
  *
  *     ddp_loader_options o = DDP_LOADER_OPTIONS_INIT;
  *     o.samples = 50000;  o.world_size = world;  o.rank = rank;  o.batch = 32;  o.seed = 7;
@@ -11,12 +10,13 @@
  *                      step(batch->array[0], batch->array[1], batch->rows);
  *     ddp_loader_free(loader)
  *
- * ddp/sampler.h decides which samples a batch has, by torch's rule. Chance (a crop, a flip) is drawn from a generator
- * for each sample, seeded with (seed, epoch, sample) and never with the rank: a sample looks the same in an epoch
- * whatever the number of ranks and of threads, and in which batch it is.
+ * ddp/sampler.h decides which samples a batch has, by torch's rule. Random choices (a crop, a flip) come from a
+ * generator for each sample, seeded with (seed, epoch, sample) and never with the rank: in an epoch a sample looks
+ * the same for any number of ranks and threads and in any batch.
  *
- * Threads belong to the library; they take no signals. Without any (threads = 0) ddp_loader_next makes the batch
- * itself, the same bytes. One thread of yours uses a loader at a time. ddp_last_error() returns the text of an error. */
+ * The threads belong to the library and receive no signals. Without threads (threads = 0) ddp_loader_next makes the
+ * batch itself, with the same bytes. One thread at a time may use a loader. ddp_last_error() returns the text of an
+ * error. */
 #ifndef DDP_LOADER_H
 #define DDP_LOADER_H
 
@@ -40,45 +40,44 @@ enum {
     DDP_LOADER_STREAMS = 1024
 };
 
-/* One sample to be read. */
+/* A sample to read. */
 typedef struct ddp_loader_row {
     uint64_t index, epoch;
     int is_pad;      /* the sampler repeats it to fill up the last batch */
-    ddp_philox luck; /* this sample's own in this epoch */
+    ddp_philox luck; /* random numbers of this sample in this epoch */
     void
-        *to[DDP_LOADER_ARRAYS]; /* row_bytes[a] bytes each; what a former batch left there is still in them */
+        *to[DDP_LOADER_ARRAYS]; /* row_bytes[a] bytes each, with the content of a former batch */
 } ddp_loader_row;
 
-/* Write sample row->index to row->to[]. Called by several threads at once, for different rows, in any order;
- * subnormals are flushed meanwhile (context.h). A return value other than DDP_OK ends the epoch: ddp_loader_next
- * returns it with *err's words when it gets to that batch. It must return some time, because its thread cannot be
- * stopped. */
+/* Write sample row->index to row->to[]. Several threads call it at once, for different rows, in any order, with
+ * subnormals flushed (context.h). A return value other than DDP_OK ends the epoch: ddp_loader_next returns it with
+ * the text of *err when it reaches that batch. The function must return, because its thread cannot be stopped. */
 typedef ddp_status (*ddp_loader_fill)(void *user, ddp_loader_row *row, struct ddp_err *err);
 
-/* In place of the library's own memory for batches, e.g. pinned: `bytes` bytes at an address that is a multiple of 256, or NULL.
- * Called once, by ddp_loader_create; `release` once, by ddp_loader_free. */
+/* Replaces the library's memory for batches, e.g. by pinned memory: return `bytes` bytes at an address that is a
+ * multiple of 256, or NULL. ddp_loader_create calls it once, and ddp_loader_free calls `release` once. */
 typedef void *(*ddp_loader_alloc)(void *user, size_t bytes);
 typedef void (*ddp_loader_release)(void *user, void *memory, size_t bytes);
 
 typedef struct ddp_loader_options {
     size_t size;            /* sizeof, set by the INIT macro */
     uint64_t samples;       /* as for ddp_sampler_create, as are the next four */
-    int world_size, rank;   /* of the dealing out */
-    uint64_t seed;          /* of the order, and of each sample's luck */
+    int world_size, rank;   /* of the division of samples */
+    uint64_t seed;          /* of the order, and of each sample's random numbers */
     unsigned sampler_flags; /* DDP_SAMPLER_SHUFFLE ...; 0 = in order, padded */
-    int streams; /* ranks rank .. rank + streams - 1 are dealt to, one batch each in turn; 0 = 1. For shards of a batch */
+    int streams; /* ranks rank .. rank + streams - 1 get one batch each in turn; 0 = 1. For shards of a batch */
     size_t batch;                        /* rows; the last batch of a stream may have fewer, or none */
-    size_t arrays;                       /* of a batch, DDP_LOADER_ARRAYS at most */
+    size_t arrays;                       /* number of arrays of a batch, at most DDP_LOADER_ARRAYS */
     size_t row_bytes[DDP_LOADER_ARRAYS]; /* of each array */
     ddp_loader_fill fill;
-    void *user;         /* for fill, from all threads */
-    int threads;        /* 0 = none, ddp_loader_next does the work */
-    size_t ahead;       /* batches that are made before they are asked for; 0 = 2 for each thread */
-    size_t held;        /* the batches handed out last that stay as they are; 0 = 1 */
+    void *user;         /* argument of fill, on all threads */
+    int threads;        /* 0 = none: ddp_loader_next makes the batches */
+    size_t ahead;       /* batches made before they are requested; 0 = 2 for each thread */
+    size_t held;        /* number of the latest batches that stay unchanged; 0 = 1 */
     int64_t timeout_ms; /* how long a batch may take; 0 = 300,000 */
     ddp_loader_alloc alloc;
-    ddp_loader_release release; /* both or none */
-    void *memory_user;          /* for these two */
+    ddp_loader_release release; /* set both or neither */
+    void *memory_user;          /* argument of these two */
 } ddp_loader_options;
 
 #define DDP_LOADER_OPTIONS_INIT                                                                             \
@@ -86,9 +85,9 @@ typedef struct ddp_loader_options {
         sizeof(ddp_loader_options), 0, 1, 0, 0, 0, 0, 0, 0, { 0 }, NULL, NULL, 0, 0, 0, 0, NULL, NULL, NULL \
     }
 
-/* Yours to read until `held` further batches have been handed out, or the loader is started or freed. */
+/* Readable until `held` further batches have been handed out, or the loader is started or freed. */
 typedef struct ddp_batch {
-    uint64_t number; /* from 0 where the epoch was started; its stream is number % streams */
+    uint64_t number; /* from 0 at the start of the epoch; its stream is number % streams */
     int stream;
     size_t rows;
     void *array[DDP_LOADER_ARRAYS]; /* rows * row_bytes[a] bytes, 256-byte aligned */
@@ -96,23 +95,24 @@ typedef struct ddp_batch {
     const unsigned char *is_pad;
 } ddp_batch;
 
-/* Memory and threads, no sample is read yet. DDP_ERR_ARG names what makes no sense, DDP_ERR_LIMIT means that there may be
- * no more threads. */
+/* Allocate memory and start threads; no sample is read yet. DDP_ERR_ARG names an invalid option, DDP_ERR_LIMIT: no
+ * more threads are allowed. */
 DDP_API ddp_status ddp_loader_create(const ddp_loader_options *options, ddp_loader **out);
 
-/* Begin epoch `epoch` behind its first `done` samples (counted over all ranks, see ddp_sampler_resume), also in the middle of
- * another one, or after an error. Threads begin to work. DDP_ERR_TIMEOUT when one still reads for the epoch before. */
+/* Begin epoch `epoch` after its first `done` samples (counted over all ranks, see ddp_sampler_resume), also in the
+ * middle of another one, or after an error. Threads begin to work. DDP_ERR_TIMEOUT when one is still reading for the
+ * previous epoch. */
 DDP_API ddp_status ddp_loader_start(ddp_loader *loader, uint64_t epoch, uint64_t done);
 
-/* The next batch, in the one order there is; *out is NULL at the end of the epoch. Waits for it: DDP_ERR_TIMEOUT
- * names the sample that is not there. An error of fill is returned with its text, and the sample in front. After an
- * error all further calls return the same, until ddp_loader_start. */
+/* Return the next batch, in a fixed order; *out is NULL at the end of the epoch. Waits for it: DDP_ERR_TIMEOUT names
+ * the missing sample. An error of fill is returned with its text after the sample. After an error all further calls
+ * return the same, until ddp_loader_start. */
 DDP_API ddp_status ddp_loader_next(ddp_loader *loader, const ddp_batch **out);
 
-/* How many batches the epoch has from where it was started. */
+/* Return how many batches the epoch has from its start. */
 DDP_API uint64_t ddp_loader_batches(const ddp_loader *loader);
 
-/* Also in the middle of an epoch; waits for the samples that are being read, no others. DDP_ERR_TIMEOUT: a thread is
+/* Free it, even in the middle of an epoch; waits only for samples that are being read. DDP_ERR_TIMEOUT: a thread is
  * still in `fill`, and nothing has been freed; try again, or never free it and the data of `user`. NULL is allowed. */
 DDP_API ddp_status ddp_loader_free(ddp_loader *loader);
 

@@ -66,7 +66,7 @@ typedef struct ddp_optim {
         DDP_ADAMW, 1e-3, 1e-2, 0.0, 0.0, 0, 0.9, 0.999, 1e-8, 0 \
     }
 
-/* torch's limits: rates, decay and momentum not below 0, betas in [0, 1), nesterov only with momentum and
+/* Check torch's limits: rates, decay and momentum not below 0, betas in [0, 1), nesterov only with momentum and
  * without dampening. DDP_ERR_ARG names the number and its limits. */
 DDP_API ddp_status ddp_optim_check(const ddp_optim *optim, struct ddp_err *err);
 
@@ -87,9 +87,9 @@ DDP_API void ddp_optim_begin(ddp_optim *optim);
 DDP_API void ddp_optim_update(const ddp_optim *optim, float *param, const float *grad, float *s0, float *s1,
                               size_t n);
 
-/* sqrt of the sum of all squares of n arrays; counts[i] elements in array i. Squares are added in double
- * and in a fixed binary tree over blocks of 256 elements of each array, so the result has the same bits in
- * every run, and those that ddp_zero1_clip has for any world size. Infinite or NaN when an element is. */
+/* Return the square root of the sum of all squares of n arrays; array i has counts[i] elements. Squares are added in
+ * double and in a fixed binary tree over blocks of 256 elements of each array, so the result has the same bits in
+ * every run, and as ddp_zero1_clip for any world size. Infinite or NaN if an element is. */
 DDP_API double ddp_grad_norm(const float *const grads[], const size_t counts[], size_t n);
 
 /* torch.nn.utils.clip_grad_norm_: multiply all gradients by min(1, max_norm / (norm + 1e-6)). The factor is

@@ -1,10 +1,10 @@
-/* sampler.h -- which samples belong to this rank, number by number as torch's DistributedSampler says.
+/* sampler.h -- the samples of this rank, with the same numbers as torch's DistributedSampler.
  *
  * With SHUFFLE the order is torch's randperm(n) from an mt19937 seeded with seed + epoch; the list is padded
- * with its own beginning (or cut with DROP_LAST) to a multiple of the world size and dealt out in turn.
- * NO_PAD is for evaluation: every sample exactly once over all ranks, ranks may then differ in length by one.
- * Pure: no clock, no file, no thread. Source of algorithm and golden vectors: PyTorch
- * torch/utils/data/distributed.py and aten TensorFactories.cpp (randperm_cpu). */
+ * with its own beginning (or cut with DROP_LAST) to a multiple of the world size and distributed in turn. NO_PAD is
+ * for evaluation: every sample exactly once over all ranks, whose lengths may then differ by one. Pure: no clock, no
+ * file, no thread. Source of algorithm and golden vectors: PyTorch torch/utils/data/distributed.py and aten
+ * TensorFactories.cpp (randperm_cpu). */
 #ifndef DDP_SAMPLER_H
 #define DDP_SAMPLER_H
 
@@ -21,7 +21,7 @@ enum { DDP_SAMPLER_SHUFFLE = 1, DDP_SAMPLER_DROP_LAST = 2, DDP_SAMPLER_NO_PAD = 
 
 typedef struct ddp_sampler ddp_sampler;
 
-/* n samples (1 .. 2^31 - 1). DDP_ERR_ARG for sizes or flags that make no sense. *out is yours. */
+/* Create a sampler of n samples (1 .. 2^31 - 1). DDP_ERR_ARG for invalid sizes or flags. The caller owns *out. */
 DDP_API ddp_status ddp_sampler_create(uint64_t n, int world_size, int rank, uint64_t seed, unsigned flags,
                                       ddp_sampler **out, struct ddp_err *err);
 DDP_API void ddp_sampler_free(ddp_sampler *sampler);
@@ -29,16 +29,16 @@ DDP_API void ddp_sampler_free(ddp_sampler *sampler);
 /* Start epoch `epoch` at its beginning. Call it before each epoch, as with torch. */
 DDP_API void ddp_sampler_set_epoch(ddp_sampler *sampler, uint64_t epoch);
 
-/* Start epoch `epoch` behind its first `done` samples, counted over all ranks: the rest of the epoch's
- * order is dealt out, and padded or cut, as if it were a whole list. With the world size as before, and
- * `done` a multiple of it, the epoch goes on exactly where it was; with another one, each sample of the
- * rest still comes once. `done` may be the whole epoch or more (padding counts): then nothing is left. */
+/* Start epoch `epoch` after its first `done` samples, counted over all ranks: the rest of the epoch's order is
+ * distributed, and padded or cut, like a whole list. With the same world size, and `done` a multiple of it, the epoch
+ * continues exactly; with another one, each sample of the rest still occurs once. If `done` is the whole epoch or
+ * more (padding counts), nothing is left. */
 DDP_API void ddp_sampler_resume(ddp_sampler *sampler, uint64_t epoch, uint64_t done);
 
-/* Samples of this rank in an epoch, after ddp_sampler_resume in its rest. */
+/* Return the number of samples of this rank in an epoch, after ddp_sampler_resume in the rest of it. */
 DDP_API uint64_t ddp_sampler_len(const ddp_sampler *sampler);
 
-/* The next sample: 1 and *index (and *is_pad = 1 when padding repeats it; may be NULL), or 0 at the end. */
+/* Return 1 and the next sample in *index (and *is_pad = 1 when padding repeats it; may be NULL), or 0 at the end. */
 DDP_API int ddp_sampler_next(ddp_sampler *sampler, uint64_t *index, int *is_pad);
 
 #ifdef __cplusplus

@@ -1,14 +1,13 @@
 /* store.h -- a blocking client of the key-value store.
  *
  * It speaks PyTorch's TCPStore protocol, so it works with ddprun, ddp-rendezvous and a genuine TCPStore of
- * torch 1.13 or newer; it detects the dialect while it connects. Keys are byte strings. Like PyTorch's
- * clients this one puts a '/' in front of each key, so ddp_store_get(s, "a") and TCPStore.get("a") mean the
- * same key.
+ * torch 1.13 or newer; it detects the dialect while it connects. Keys are byte strings. Like PyTorch's clients it
+ * puts a '/' in front of each key, so ddp_store_get(s, "a") and TCPStore.get("a") mean the same key.
  *
  * Every call has a deadline. One connection carries one call at a time, so several threads that share a
  * handle take turns. After DDP_ERR_CLOSED, DDP_ERR_IO or DDP_ERR_CORRUPT, the handle returns DDP_ERR_CLOSED
- * from every call until it is closed. So it does after a DDP_ERR_TIMEOUT of a call that never waits by
- * design, because then the store hangs. */
+ * from every call until it is closed. The same holds after a DDP_ERR_TIMEOUT of a call that should never wait,
+ * because then the store hangs. */
 #ifndef DDP_STORE_H
 #define DDP_STORE_H
 
@@ -31,7 +30,7 @@ typedef struct ddp_store ddp_store;
 typedef struct ddp_store_options {
     size_t size;                 /* sizeof(ddp_store_options), set by DDP_STORE_OPTIONS_INIT */
     uint32_t connect_timeout_ms; /* 0 = 60 000; refused connections are retried with growing pauses */
-    uint32_t timeout_ms;         /* deadline of each call without a time-out argument; 0 = 300 000 */
+    uint32_t timeout_ms;         /* deadline of each call without a timeout argument; 0 = 300 000 */
     /* The identity of the caller, sent to a ddprun store (opcode IDENTIFY) so that a diagnosis can name this
      * connection. It is sent only when `role` is not NULL; a genuine TCPStore would close the connection on it. */
     const char *role; /* "worker", "agent", "ctl" */
@@ -89,8 +88,8 @@ DDP_API ddp_status ddp_store_delete(ddp_store *store, const char *key, int *remo
 DDP_API ddp_status ddp_store_num_keys(ddp_store *store, int64_t *n, struct ddp_err *err);
 
 /* A named barrier (a ddprun store only, else DDP_ERR_UNSUPPORTED; needs `rank` in the options). Join barrier
- * `name` with the given ranks (members NULL = all ranks of the world). Each name is valid once. The first
- * arrival's timeout starts the clock.
+ * `name` with the given ranks (members NULL = all ranks of the world). Each name is valid once. The deadline follows
+ * from the first arrival and its timeout.
  *
  *   DDP_OK: all members have arrived.
  *   DDP_ERR_TIMEOUT: err lists the missing ranks and the state of each.
@@ -108,8 +107,8 @@ DDP_API ddp_status ddp_store_control(ddp_store *store, const char *request, uint
 /* Return 'A' = torch up to 2.0, 'C' = torch 2.2 and newer, 'D' = a ddprun store (C plus ddprun's opcodes). */
 DDP_API char ddp_store_dialect(const ddp_store *store);
 
-/* Copy the numeric address of this end of the connection to `address` (`room` bytes; 64 are enough). The host
- * uses this address on its way to the store. */
+/* Copy the numeric address of this end of the connection to `address` (`room` bytes; 64 are enough). This is the
+ * address that the host uses to reach the store. */
 DDP_API ddp_status ddp_store_local_address(const ddp_store *store, char *address, size_t room,
                                            struct ddp_err *err);
 

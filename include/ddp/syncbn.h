@@ -11,12 +11,12 @@
  * Arrays are float32 with the channel in the middle: x[(sample * channels + c) * spatial + i], as torch's (N, C, H,
  * W) and (N, C); x, y, dy and dx have n * channels * spatial elements. Sums are kept in double; subnormals are
  * flushed (context.h). The algorithm is that of torch.nn.SyncBatchNorm: mean, squares and count of each rank are
- * gathered and merged (Chan, Golub & LeVeque 1979), so ranks may differ in n; the backward pass adds up two sums per
+ * gathered and merged (Chan, Golub & LeVeque 1979), so ranks may differ in n; the backward pass adds two sums per
  * channel over the ranks.
  *
  * Every rank calls with the same channels (else DDP_ERR_MISMATCH), even when its batch is empty. ddp_last_error()
- * returns the text of an error. After DDP_ERR_ARG for a description, or DDP_ERR_NOMEM, which are this rank's alone,
- * the others wait in their call until their step's time-out, unless this rank calls again or ends. */
+ * returns the text of an error. If only this rank fails (DDP_ERR_ARG for its description, DDP_ERR_NOMEM), the others
+ * wait in their call until their step timeout, unless this rank calls again or ends. */
 #ifndef DDP_SYNCBN_H
 #define DDP_SYNCBN_H
 
@@ -31,11 +31,11 @@ typedef struct ddp_syncbn {
     size_t spatial;  /* elements of one channel of one sample, at least 1 */
     double eps;      /* added to the variance; torch's default 1e-5 */
     double momentum; /* share of the new batch in the running numbers; torch's default 0.1 */
-    /* `channels` elements each, yours */
+    /* `channels` elements each, owned by the caller */
     const float *weight, *bias;        /* NULL: 1 and 0 */
     float *running_mean, *running_var; /* NULL: not kept. The variance is the unbiased one, n/(n-1) */
-    /* From forward to backward: mean, then 1 / sqrt(variance + eps), 2 * channels elements, yours; and how
-     * many values each channel had over all ranks. */
+    /* Passed from forward to backward: mean, then 1 / sqrt(variance + eps), 2 * channels elements, owned by the
+     * caller; and the number of values of each channel over all ranks. */
     double *saved;
     double count;
 } ddp_syncbn;
@@ -45,19 +45,19 @@ typedef struct ddp_syncbn {
         0, 1, 1e-5, 0.1, NULL, NULL, NULL, NULL, NULL, 0.0 \
     }
 
-/* Collective. Normalise, fill `saved` and `count`, move the running numbers. `y` may be `x` when no
- * backward pass follows. A NULL group is this rank alone (plain batch normalisation). Ranks' batches may
- * be empty; if all are, nothing moves. DDP_ERR_ARG on all ranks when they have one value per channel
- * together: it has no variance. */
+/* Collective. Normalise, fill `saved` and `count`, update the running numbers. `y` may be `x` if no backward pass
+ * follows. A NULL group means this rank alone (plain batch normalisation). Ranks' batches may be empty; if all are,
+ * nothing changes. DDP_ERR_ARG on all ranks if there is only one value per channel in total, because it has no
+ * variance. */
 DDP_API ddp_status ddp_syncbn_forward(ddp_group *group, ddp_syncbn *bn, const float *x, size_t n, float *y);
 
-/* Collective, after a forward pass with the same x and n. dx: the gradient of the whole batch's loss, as
- * one rank would have it. dweight and dbias (`channels` each, overwritten, NULL = not wanted): this rank's
- * part, which the averaging of gradients joins. `dx` may be `dy`. */
+/* Collective, after a forward pass with the same x and n. dx: the gradient of the whole batch's loss, as one rank
+ * would compute it. dweight and dbias (`channels` each, overwritten, NULL = not wanted): this rank's part, to be
+ * averaged with the other gradients. `dx` may be `dy`. */
 DDP_API ddp_status ddp_syncbn_backward(ddp_group *group, const ddp_syncbn *bn, const float *x,
                                        const float *dy, size_t n, float *dx, float *dweight, float *dbias);
 
-/* y from the running numbers, which must be there; not collective. */
+/* Compute y from the running numbers, which must be set; not collective. */
 DDP_API ddp_status ddp_syncbn_infer(const ddp_syncbn *bn, const float *x, size_t n, float *y);
 
 #ifdef __cplusplus

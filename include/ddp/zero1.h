@@ -8,13 +8,12 @@
  *                 ddp_zero1_step(zero)                          update my share, gather all parameters
  *                 ddp_zero1_zero_grad(zero)
  *
- * Each rank keeps moments and float32 copy of 1/world of the model instead of all of it; the traffic is that
- * of an all-reduce. Parameters lie in flat buckets of one type each (25 MiB, then the next), padded with
- * zeros so that every bucket splits into equal shares, whatever the sizes. The result has the same bits as
- * ddp_reducer followed by ddp_optim_update on every rank, for every number of ranks that leaves the bits of
- * the averages unchanged.
+ * Each rank keeps the moments and the float32 copy of only 1/world of the model; the traffic is that of an
+ * all-reduce. Parameters lie in flat buckets of one type each (25 MiB, then the next), padded with zeros so that
+ * every bucket splits into equal shares, whatever the sizes. The result has the same bits as ddp_reducer followed by
+ * ddp_optim_update on every rank, for every number of ranks that does not change the bits of the averages.
  *
- * All of it is in the host's memory: a group with a device is rejected (DDP_ERR_UNSUPPORTED).
+ * It works only in host memory: a group with a device is rejected (DDP_ERR_UNSUPPORTED).
  *
  * Parameters are F32, F16 or BF16. Gradients have the parameter's type and are summed in float32; the update
  * is made on a float32 copy. All calls but _grad, _zero_grad, _optim and _import are collective.

@@ -18,12 +18,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The ladder of a stop: how far it has got. */
+/* How far the stop has got. */
 struct stop {
     int by_user, requests; /* signal of the user's first request, 0 = none; how many there were */
-    int signal;            /* what is being sent to workers now; 0 before any stop */
+    int signal;            /* the signal being sent to workers; 0 before any stop */
     bool sweep_hard;       /* leftovers were sent SIGKILL */
-    uint64_t give_up_ms;   /* what lives on after that cannot be killed */
+    uint64_t give_up_ms;   /* processes that survive SIGKILL */
     bool stuck;            /* something did */
 };
 
@@ -35,22 +35,23 @@ struct agent {
     int attempt; /* from 0 */
     uint64_t linger_until_ms;
     struct agent_verdict verdict; /* once `judged` */
-    bool judged;                  /* the job is over, by the store's word */
+    bool judged;                  /* the store has reported the end of the job */
     int told_code;                /* exit code of another node's failure; 0 = none was reported */
     bool told;                    /* to stop */
-    bool heard;                   /* the store has the failure of this node */
+    bool heard;                   /* the store has received the failure of this node */
     bool hosts;                   /* the store is in this process */
     bool left, store_lost, not_ready;
     enum no_restart no_restart;
-    int spawning; /* asked for, no answer yet; -1 = none */
+    int spawning; /* requested, no answer yet; -1 = none */
     int alive;
     struct stop stop;
-    uint64_t settle_until_ms; /* then the agent stops waiting for workers that the kernel still takes apart */
-    bool said_dying;          /* that one is */
+    uint64_t
+        settle_until_ms; /* then the agent stops waiting for workers that the kernel is still cleaning up */
+    bool said_dying;     /* the kernel is still cleaning up such a worker */
     int first_failure,
-        first_victim; /* local ranks, -1 = none; one whose peer was lost only counts without another */
+        first_victim; /* local ranks, -1 = none; a worker that only lost its peer counts if no other failed */
     struct agent_worker *workers;
-    struct agent_effect *effects; /* room for what one step can cause at most */
+    struct agent_effect *effects; /* room for the most effects that one step can cause */
     size_t n_effects;
 };
 
@@ -65,7 +66,7 @@ static void agent_leave(struct agent *a);
 static void agent_lose_store(struct agent *a);
 static void agent_hear_told(struct agent *a, const struct agent_event *e);
 
-/* A cell of the table: does its work and returns the next state. */
+/* A cell of the table does its work and returns the next state. */
 typedef enum agent_state agent_cell(struct agent *a, const struct agent_event *e);
 static agent_cell run_started, run_started_settling, run_started_late, run_not_started, run_ended,
     run_settled, run_user_stops, run_user_insists, run_heard, run_told, run_told_late, run_lose_store,
@@ -105,7 +106,7 @@ static enum agent_state ignore(struct agent *a, const struct agent_event *e)
     return a->state;
 }
 
-/* The end, for whatever reason; the exit code goes with the effect so that the shell needs no second question. */
+/* Emit the end. The exit code travels in the effect so that the shell need not ask for it. */
 static enum agent_state finish(struct agent *a, const struct agent_event *e)
 {
     (void)e;
@@ -122,8 +123,8 @@ static bool in_hurry(const struct agent *a)
     return a->stop.by_user != 0 || a->stop.stuck;
 }
 
-/* The user has waited long enough already, and a process that hangs in the kernel may hang without end: then the
- * verdict, which arrives when the slowest node has reported, gets only a moment. */
+/* A user who has already waited, or a process that hangs in the kernel, may leave no time for the verdict, which
+ * arrives only when the slowest node has reported. So wait for it briefly. */
 static enum agent_state await(struct agent *a)
 {
     if (a->store_lost || a->judged)
@@ -135,7 +136,7 @@ static enum agent_state await(struct agent *a)
     return AGENT_WAIT_VERDICT;
 }
 
-/* Not even SIGKILL helped: the rest is the report's. Beside it no new attempt could run. */
+/* Not even SIGKILL helped: list the processes in the report. A new attempt could not run beside them. */
 static enum agent_state give_up(struct agent *a, const struct agent_event *e)
 {
     (void)e;
@@ -145,13 +146,13 @@ static enum agent_state give_up(struct agent *a, const struct agent_event *e)
     return await(a);
 }
 
-/* Tried once in any case: a grace time that was used up must not mean that leftovers are never killed. */
+/* Try at least once: even after the grace period is used up, leftovers must be killed. */
 static enum agent_state sweep_on(struct agent *a, const struct agent_event *e)
 {
     return a->stop.sweep_hard && e->now_ms >= a->stop.give_up_ms ? give_up(a, e) : agent_sweep_kill(a);
 }
 
-/* All that was started here ended with 0. Where there is no other node the verdict is known, and is not waited for. */
+/* Every worker of this node ended with 0. With a single node that is the verdict, so do not wait for one. */
 static enum agent_state linger(struct agent *a)
 {
     agent_emit(a, EFFECT_TELL_DONE, -1, 0);
@@ -163,7 +164,7 @@ static enum agent_state linger(struct agent *a)
     return AGENT_WAIT_PEERS;
 }
 
-/* Nothing is left of it. The last output is read before the end is reported to the store: it may hold the
+/* Nothing is left of the attempt. Read the last output before reporting the end to the store, because it may hold the
  * reason. */
 static enum agent_state attempt_over(struct agent *a, const struct agent_event *e)
 {
@@ -194,7 +195,8 @@ static enum agent_state back_off(struct agent *a)
     return AGENT_BACKING_OFF;
 }
 
-/* Between two rounds no growth can be agreed; a node that its user has removed does not take part in later rounds. */
+/* No growth can be agreed between two rounds, and a node that its user has stopped does not take part in later
+ * rounds. */
 static enum agent_state judged(struct agent *a, const struct agent_event *e)
 {
     const bool waits = a->state == AGENT_BACKING_OFF || a->state == AGENT_GATHERING;
@@ -208,7 +210,7 @@ static enum agent_state judged(struct agent *a, const struct agent_event *e)
     return finish(a, e);
 }
 
-/* The end of the job while something still lives here: it gave this node up. The first word about that counts. */
+/* The job ends while a process of it still lives here, because the store gave this node up. The first report counts. */
 static enum agent_state judged_early(struct agent *a, const struct agent_event *e)
 {
     if (e->verdict.restart || a->judged)
@@ -218,7 +220,7 @@ static enum agent_state judged_early(struct agent *a, const struct agent_event *
     return a->stop.signal == 0 ? agent_stop_all(a, SIGTERM) : a->state;
 }
 
-/* Another node's workers still run, and one of them has failed. */
+/* One of another node's workers has failed, and others of it still run. */
 static enum agent_state told_waiting(struct agent *a, const struct agent_event *e)
 {
     agent_hear_told(a, e);
@@ -227,8 +229,8 @@ static enum agent_state told_waiting(struct agent *a, const struct agent_event *
     return AGENT_DRAINING;
 }
 
-/* The user is notified once; at the time-out this node is not at fault. A node that hosts the store would take it
- * from nodes that still run: it stays until they are done, or lost, or its user ends it. */
+/* Notify the user once; a timeout is not the fault of this node. The node that hosts the store must outlive the
+ * others: it stays until they are done or lost, or until its user ends it. */
 static enum agent_state linger_on(struct agent *a, const struct agent_event *e)
 {
     const bool is_up = e->now_ms >= a->linger_until_ms;
@@ -239,7 +241,7 @@ static enum agent_state linger_on(struct agent *a, const struct agent_event *e)
     return a->state;
 }
 
-/* Other nodes may need their grace time. The store gets a heartbeat from us every second, and we get one from it. */
+/* Other nodes may need their grace period. Heartbeats go both ways every second. */
 static enum agent_state await_on(struct agent *a, const struct agent_event *e)
 {
     if (in_hurry(a))
@@ -264,7 +266,7 @@ static enum agent_state user_leaves(struct agent *a, const struct agent_event *e
     return finish(a, e);
 }
 
-/* Only words are left to be exchanged: a moment for the verdict, and none at the second request. */
+/* Only messages are left to exchange: wait briefly for the verdict, and not at all after the second request. */
 static enum agent_state user_hurries(struct agent *a, const struct agent_event *e)
 {
     agent_note_stop(a, e);
@@ -279,7 +281,7 @@ static enum agent_state user_waits(struct agent *a, const struct agent_event *e)
     return again ? finish(a, e) : a->state;
 }
 
-/* No directory for logs, or the store does not want us: a new attempt could not even be begun. The failure that led
+/* The log directory is missing, or the store rejects this node, so no new attempt can begin. The failure that led
  * here stays the cause. */
 static enum agent_state not_ready(struct agent *a, const struct agent_event *e)
 {
@@ -297,7 +299,7 @@ static enum agent_state lost_between(struct agent *a, const struct agent_event *
     return finish(a, e);
 }
 
-/* The whole machine. Cells that begin with run_ are below, the others above. */
+/* The whole state machine. Cells whose names begin with run_ are below, the others above. */
 
 /* clang-format off */
 static agent_cell *const table[AGENT_STATES][AGENT_EVENTS] = {
@@ -333,17 +335,17 @@ const struct agent_effect *agent_step(struct agent *a, const struct agent_event 
 
 /* The cells about workers: start, end, and the steps of a stop.
  *
- * A worker is at fault if its end was not requested. When two workers fail in the same instant, the agent requests
- * the second one's signal before its end is seen, yet no signal has caused it: the shell reports that (`unasked`). It
- * is a failure too, but never the first.
+ * A worker is at fault if its end was not requested. When two workers fail in the same instant, the agent requests a
+ * signal for the second one before it sees its end, although no signal caused it: the shell reports that (`unasked`).
+ * It is a failure too, but never the first.
  *
- * A worker whose peer dies may be gone before that peer is: its connection breaks while the kernel still removes the
- * dead one, or writes its core file. It reports that by its exit code (DDP_EXIT_PEER_LOST), or in its output
+ * A worker whose peer dies may be gone before that peer is: its connection breaks while the kernel still cleans up
+ * the dead one or writes its core file. It reports that by its exit code (DDP_EXIT_PEER_LOST), or in its output
  * (`lost_peer`). Then no worker is stopped for a while (settle_ms), so that a worker that fails in that time has
- * failed by itself and is the cause. One that the kernel still removes when that time is over has failed, too: its
- * wait status is awaited. */
+ * failed by itself and is the cause. A worker that the kernel is still cleaning up when that time is over has failed,
+ * too: wait for its status. */
 
-/* As before the first start. */
+/* Reset to the state before the first start. */
 static void agent_forget(struct agent *a)
 {
     memset(a->workers, 0, (size_t)a->nproc * sizeof(*a->workers));
@@ -369,8 +371,8 @@ static void effect_spawn(struct agent *a, int local_rank)
     agent_emit(a, EFFECT_SPAWN, local_rank, 0);
 }
 
-/* SIGCONT follows a polite signal: a stopped process would not see it, and the end would take the whole grace
- * time. */
+/* SIGCONT follows a polite signal, because a stopped process would not act on it and would use up the whole grace
+ * period. */
 static void effect_stop_worker(struct agent *a, int local_rank)
 {
     struct agent_worker *w = &a->workers[local_rank];
@@ -380,7 +382,7 @@ static void effect_stop_worker(struct agent *a, int local_rank)
     w->told_to_stop = true;
 }
 
-/* From here on `signal` is what a late starter gets, too. */
+/* A worker that starts after this gets `signal`, too. */
 static void tell_all(struct agent *a, int sig)
 {
     a->stop.signal = sig;
@@ -391,8 +393,8 @@ static void tell_all(struct agent *a, int sig)
 
 /* --- going from state to state -------------------------------------------------------------------------- */
 
-/* The last step. Leftovers may continue to fork, so it is repeated until none is left or the time is up; earlier
- * kills have used up some of it. */
+/* The last step. Leftovers may keep forking, so repeat it until none is left or the time is up; earlier kills have
+ * used some of it. */
 static enum agent_state agent_sweep_kill(struct agent *a)
 {
     a->stop.sweep_hard = true;
@@ -436,8 +438,8 @@ static void make_cause(struct agent *a, int local_rank)
     agent_emit(a, EFFECT_TELL_FAILED, local_rank, 0);
 }
 
-/* After a stop by the user or the store, or without a store, no end is a cause any more: stopped workers may end in
- * any way. */
+/* After a stop by the user or the store, or without a store, no end counts as a cause, because stopped workers may
+ * end in any way. */
 static void note_failure(struct agent *a, int local_rank)
 {
     if (a->stop.by_user != 0 || a->told || a->store_lost)
@@ -448,7 +450,7 @@ static void note_failure(struct agent *a, int local_rank)
         make_cause(a, local_rank);
 }
 
-/* No better cause has shown: then the first one that lost its peer stands for it. */
+/* No better cause was found: use the first worker that lost its peer. */
 static void agent_settle(struct agent *a)
 {
     if (a->first_failure < 0 && a->first_victim >= 0 && !a->told && !a->store_lost)
@@ -467,7 +469,7 @@ static void agent_explain(struct agent *a, enum no_restart why)
         a->no_restart = why;
 }
 
-/* Said once: what comes after it is of no interest to the others. */
+/* Report it once: later ends do not matter to the other nodes. */
 static void agent_leave(struct agent *a)
 {
     if (!a->left && !a->store_lost)
@@ -477,7 +479,7 @@ static void agent_leave(struct agent *a)
 
 /* --- cells of the table --------------------------------------------------------------------------------- */
 
-/* All nodes are there, the store is empty. */
+/* All nodes have joined, and the key space is empty. */
 static enum agent_state run_begin(struct agent *a, const struct agent_event *e)
 {
     agent_forget(a);
@@ -502,7 +504,7 @@ static bool mark_started(struct agent *a, const struct agent_event *e)
     return true;
 }
 
-/* One after the other: the first that cannot be started keeps the rest from being started at all. */
+/* Workers start one after the other: if one cannot be started, the rest are not started at all. */
 static enum agent_state run_started(struct agent *a, const struct agent_event *e)
 {
     if (mark_started(a, e) && e->local_rank + 1 < a->nproc)
@@ -517,7 +519,7 @@ static enum agent_state run_started_settling(struct agent *a, const struct agent
     return a->state;
 }
 
-/* It was being started when the stop began, and so missed the signal. */
+/* This worker was being started when the stop began, so it missed the signal. */
 static enum agent_state run_started_late(struct agent *a, const struct agent_event *e)
 {
     if (mark_started(a, e))
@@ -525,7 +527,7 @@ static enum agent_state run_started_late(struct agent *a, const struct agent_eve
     return a->state;
 }
 
-/* The others are stopped as after any failure. During a stop it only means one less to wait for. */
+/* Stop the others as after any failure. During a stop it only means one less to wait for. */
 static enum agent_state run_not_started(struct agent *a, const struct agent_event *e)
 {
     if (e->local_rank != a->spawning)
@@ -539,7 +541,7 @@ static enum agent_state run_not_started(struct agent *a, const struct agent_even
     return a->stop.signal == 0 ? agent_stop_all(a, SIGTERM) : sweep_if_gone(a);
 }
 
-/* Gone, before any stop, because a peer was gone first. Wait for the peer's own end before anything is done. */
+/* The worker ended before any stop, because a peer was gone first. Wait for the peer's own end before acting. */
 static enum agent_state doubt(struct agent *a)
 {
     a->deadline_ms = a->now_ms + a->options.settle_ms;
@@ -547,8 +549,8 @@ static enum agent_state doubt(struct agent *a)
     return AGENT_SETTLING;
 }
 
-/* The same import error ends one worker after the other: if it ends all, another attempt would end like this one. So
- * no worker is stopped while the next one follows soon. Without restarts this does not matter. */
+/* An import error usually ends every worker: if it does, another attempt would end in the same way. So while each
+ * next worker ends soon after the last, stop none. Without restarts this does not matter. */
 static bool repeats_import_error(const struct agent *a, const struct agent_worker *w)
 {
     const struct agent_worker *first = a->first_failure >= 0 ? &a->workers[a->first_failure] : NULL;
@@ -556,7 +558,7 @@ static bool repeats_import_error(const struct agent *a, const struct agent_worke
            w->import_error == first->import_error && w->ended_ms - w->started_ms < AGENT_USAGE_MS;
 }
 
-/* A machine on which the first one took long to get there is busy: the others may be as far behind. */
+/* If the first worker took long to fail, the machine is busy, and the others may take equally long. */
 static enum agent_state wait_for_same(struct agent *a)
 {
     const struct agent_worker *first = &a->workers[a->first_failure];
@@ -568,9 +570,9 @@ static enum agent_state wait_for_same(struct agent *a)
     return AGENT_SETTLING;
 }
 
-/* Did ddprun cause this end? Yes, if the worker died of our signal, or exited after it. No clock can show that: a
- * handler ends a worker in less than a millisecond. A SIGKILL before ours came from another sender, the memory killer
- * for example, whatever signal the worker had got before. */
+/* Did ddprun cause this end? Yes, if the worker died of our signal or exited after it. Timing cannot show it, because
+ * a handler may end a worker in less than a millisecond. A SIGKILL before ours was sent by another process or by the
+ * kernel, whatever signal the worker had got before. */
 static enum worker_verdict judge(const struct agent *a, const struct agent_worker *w,
                                  const struct agent_event *e)
 {
@@ -584,8 +586,8 @@ static enum worker_verdict judge(const struct agent *a, const struct agent_worke
     return e->lost_peer ? WORKER_VICTIM : WORKER_FAILED;
 }
 
-/* Report every end to the store, exit code 0 included, because ranks that wait for this one at a barrier
- * wait for nothing. */
+/* Report every end to the store, exit code 0 included, because this rank can no longer arrive at barriers that others
+ * wait in. */
 static enum agent_state run_ended(struct agent *a, const struct agent_event *e)
 {
     struct agent_worker *w = &a->workers[e->local_rank];
@@ -610,7 +612,7 @@ static enum agent_state run_ended(struct agent *a, const struct agent_event *e)
     return sweep_if_gone(a);
 }
 
-/* Print once why nothing happens. */
+/* Print once why the agent does nothing. */
 static enum agent_state await_end_of(struct agent *a, int local_rank)
 {
     a->deadline_ms = a->now_ms + AGENT_LOOK_MS;
@@ -620,7 +622,7 @@ static enum agent_state await_end_of(struct agent *a, int local_rank)
     return a->state;
 }
 
-/* No other worker has failed: this one stands for the cause. */
+/* No other worker has failed, so this one is the cause. */
 static enum agent_state run_settled(struct agent *a, const struct agent_event *e)
 {
     if (e->dying && e->now_ms < a->settle_until_ms)
@@ -631,14 +633,14 @@ static enum agent_state run_settled(struct agent *a, const struct agent_event *e
 
 static enum agent_state run_user_stops(struct agent *a, const struct agent_event *e)
 {
-    agent_settle(a); /* who gave up before the user did was first */
+    agent_settle(a); /* a worker that gave up before the user's request was first */
     a->stop.by_user = e->signal;
     a->stop.requests = 1;
     agent_leave(a);
     return agent_stop_all(a, e->signal);
 }
 
-/* Another node's failure. Ends of our workers from here on are consequences of it. */
+/* Another node has failed. Ends of our workers after this are consequences. */
 static void agent_hear_told(struct agent *a, const struct agent_event *e)
 {
     a->told = true;
@@ -651,14 +653,14 @@ static enum agent_state run_told(struct agent *a, const struct agent_event *e)
     return agent_stop_all(a, SIGTERM);
 }
 
-/* It failed here, too, or was being stopped already; but another node was first. */
+/* A worker failed here, too, or was already being stopped, but another node was first. */
 static enum agent_state run_told_late(struct agent *a, const struct agent_event *e)
 {
     agent_hear_told(a, e);
     return a->state;
 }
 
-/* From here on it is this node's own failure, whatever becomes of the store. */
+/* From here on the failure belongs to this node, whatever happens to the store. */
 static enum agent_state run_heard(struct agent *a, const struct agent_event *e)
 {
     (void)e;
@@ -666,8 +668,8 @@ static enum agent_state run_heard(struct agent *a, const struct agent_event *e)
     return a->state;
 }
 
-/* The store may learn of a worker that lost a peer before it drops the node that took both away. No better cause can
- * be reported then, and this one is none. */
+/* The store may report a worker that lost a peer before it drops the node that took both away. Then no better cause
+ * can be reported, and this end is not one. */
 static void forget_victim_elsewhere(struct agent *a)
 {
     if (a->judged || a->told_code != DDP_EXIT_PEER_LOST)
@@ -676,8 +678,8 @@ static void forget_victim_elsewhere(struct agent *a)
     a->told_code = 0;
 }
 
-/* Workers talk to the store as well, and some die of its end before this node sees it. A program that could not be
- * started did not. */
+/* Workers also use the store, and some exit after losing it before this node notices. A program that could not be
+ * started did not exit for that. */
 static void agent_lose_store(struct agent *a)
 {
     const int first = a->first_failure;
@@ -700,7 +702,7 @@ static enum agent_state run_lose_store(struct agent *a, const struct agent_event
     return agent_stop_all(a, SIGTERM);
 }
 
-/* The stop is under way; its end will find no store. */
+/* The stop is in progress; its end cannot be reported, because the store is gone. */
 static enum agent_state run_note_lost(struct agent *a, const struct agent_event *e)
 {
     (void)e;
@@ -709,7 +711,7 @@ static enum agent_state run_note_lost(struct agent *a, const struct agent_event 
     return a->state;
 }
 
-/* The grace time is over, or the user has insisted. Processes that the workers started are killed with them. */
+/* The grace period is over, or the user has insisted. Kill the workers and the processes that they started. */
 static enum agent_state run_kill_all(struct agent *a, const struct agent_event *e)
 {
     (void)e;
@@ -719,14 +721,14 @@ static enum agent_state run_kill_all(struct agent *a, const struct agent_event *
     return AGENT_KILLING;
 }
 
-/* The second request leaves the polite part out; the time until we give up begins anew. */
+/* The second request skips the polite signal; the time until we give up begins again. */
 static enum agent_state sweep_now(struct agent *a)
 {
     a->stop.give_up_ms = a->now_ms + AGENT_UNKILLABLE_MS;
     return agent_sweep_kill(a);
 }
 
-/* Something has happened already that ends or ended this attempt. */
+/* This attempt has ended, or is ending, for another reason. */
 static void agent_note_stop(struct agent *a, const struct agent_event *e)
 {
     if (a->stop.by_user == 0)
@@ -735,7 +737,7 @@ static void agent_note_stop(struct agent *a, const struct agent_event *e)
     agent_leave(a);
 }
 
-/* A stop is under way. The user's first request changes nothing; the second means now. */
+/* A stop is in progress. The user's first request changes nothing; the second kills at once. */
 static enum agent_state run_user_insists(struct agent *a, const struct agent_event *e)
 {
     agent_note_stop(a, e);
@@ -769,7 +771,7 @@ const struct agent_worker *agent_worker(const struct agent *a, int local_rank)
     return &a->workers[local_rank];
 }
 
-/* By time, not by rank; -1 = no failure. Every report and every code begins here. */
+/* The first by time, not by rank; -1 = no failure. Every report and every exit code starts from it. */
 int agent_first_failure(const struct agent *a)
 {
     return a->first_failure;
@@ -795,7 +797,7 @@ uint64_t agent_backoff(const struct agent *a)
     return a->verdict.backoff_ms;
 }
 
-/* The reason why no restart follows, for a user who has asked for restarts. */
+/* The reason for not restarting, for a user who has asked for restarts. */
 enum no_restart agent_no_restart(const struct agent *a)
 {
     return a->no_restart;
@@ -823,7 +825,7 @@ bool agent_lost_store(const struct agent *a)
 
 /* --- what another attempt could not change -------------------------------------------------------------- */
 
-/* The machine was short of something when the worker was started; it may have it again in a moment. */
+/* The machine lacked some resource when the worker was started; it may have it again in a moment. */
 static bool is_shortage(int error)
 {
     return error == EAGAIN || error == ENOMEM || error == EMFILE || error == ENFILE || error == ETXTBSY;
@@ -837,7 +839,7 @@ static bool is_usage_error(const struct agent_worker *w)
            w->ended_ms - w->started_ms < AGENT_USAGE_MS;
 }
 
-/* One that another attempt cannot have: none of the workers that were started got any further. */
+/* An obstacle that no further attempt can remove: none of the workers that were started got any further. */
 static bool is_import_error_of_all(const struct agent *a, const struct agent_worker *first)
 {
     for (int r = 0; r < a->nproc; r++) {
@@ -864,14 +866,14 @@ enum no_restart agent_never_again(const struct agent *a)
 
 /* --- exit codes ----------------------------------------------------------------------------------------- */
 
-/* Did it end, or fail to start, by its own doing? */
+/* Did it end, or fail to start, by itself? */
 static bool has_own_code(const struct agent_worker *w)
 {
     return w->verdict == WORKER_OK || w->verdict == WORKER_FAILED || w->verdict == WORKER_VICTIM ||
            w->verdict == WORKER_NOT_STARTED;
 }
 
-/* For scripts that tell kinds of failure apart by their codes, and number them by weight. */
+/* For scripts that tell kinds of failure apart by exit code and give the worst the highest number. */
 int agent_max_code(const struct agent *a)
 {
     int highest = 0;
@@ -883,7 +885,7 @@ int agent_max_code(const struct agent *a)
     return highest;
 }
 
-/* For jobs in which rank 0 is the driver and the others are its helpers: its word counts, 0 included. */
+/* For jobs in which rank 0 is the driver and the others are its helpers: rank 0's code counts, 0 included. */
 int agent_rank0_code(const struct agent *a)
 {
     return has_own_code(&a->workers[0]) ? ending_code(&a->workers[0]) : -1;
@@ -903,7 +905,7 @@ static int by_policy(const struct agent *a, int first, int max, int rank0)
     return first;
 }
 
-/* No verdict has arrived: the exit code that this node can compute. */
+/* No verdict has arrived: compute the exit code from this node alone. */
 static int code_known_here(const struct agent *a)
 {
     if (a->told && a->told_code != 0)
@@ -919,7 +921,8 @@ static int code_known_here(const struct agent *a)
     return a->store_lost ? EXIT_CODE_STORE_LOST : EXIT_CODE_OK;
 }
 
-/* --exit_code=workers: the user stopped the job, nothing had failed before, and every worker of this node ended with 0. */
+/* --exit_code=workers: the user stopped the job, nothing had failed before, and every worker of this node ended with
+ * 0. */
 static bool stop_succeeded(const struct agent *a)
 {
     const bool stopped = a->stop.by_user != 0 || (a->judged && a->verdict.no_restart == NO_RESTART_STOPPED);
@@ -930,8 +933,8 @@ static bool stop_succeeded(const struct agent *a)
     return all_well;
 }
 
-/* A process that cannot be killed comes first: a scheduler should not give this host the next job. A stop
- * that came too late to change the end keeps its meaning. */
+/* A process that cannot be killed takes precedence, because a scheduler should not give this host the next job. A
+ * stop that came too late to change the end keeps its meaning. */
 int agent_exit_code(const struct agent *a)
 {
     if (a->stop.stuck)

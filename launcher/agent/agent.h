@@ -29,34 +29,34 @@
 #include <stdint.h>
 
 enum agent_state {
-    AGENT_GATHERING, /* joined; the other nodes are waited for. Nothing runs. */
+    AGENT_GATHERING, /* joined, waiting for the other nodes. Nothing runs. */
     AGENT_RUNNING,   /* workers run (or are being started) */
-    AGENT_SETTLING,  /* one has given up because a peer is lost; that peer's own end may be seen any moment */
-    AGENT_STOPPING,  /* SIGTERM is out, the grace time runs */
-    AGENT_KILLING,   /* SIGKILL is out */
-    AGENT_SWEEPING,  /* all workers are gone; what they left behind is being stopped */
-    AGENT_DRAINING,  /* nothing is left of a failed attempt; its last output is being taken */
-    AGENT_WAIT_PEERS,   /* every worker here ended with 0; those of other nodes are waited for */
-    AGENT_WAIT_VERDICT, /* the store knows how the attempt ended here; it decides when all nodes have told */
-    AGENT_BACKING_OFF,  /* the wait before the next round */
+    AGENT_SETTLING, /* one worker gave up because it lost a peer; that peer's own end may be seen any moment */
+    AGENT_STOPPING,   /* SIGTERM is sent, the grace period runs */
+    AGENT_KILLING,    /* SIGKILL is sent */
+    AGENT_SWEEPING,   /* all workers are gone; what they left behind is being stopped */
+    AGENT_DRAINING,   /* nothing is left of a failed attempt; reading its last output */
+    AGENT_WAIT_PEERS, /* every worker here ended with 0; waiting for those of other nodes */
+    AGENT_WAIT_VERDICT, /* the store has this node's end of the attempt; it decides when all nodes have reported */
+    AGENT_BACKING_OFF, /* the wait before the next round */
     AGENT_DONE,
     AGENT_STATES
 };
 
 enum agent_event_type {
-    AGENT_START,        /* a round came, attempt `attempt`, and all is ready for it: begin */
+    AGENT_START,        /* a round has begun, attempt `attempt`, and all is ready for it */
     AGENT_SPAWNED,      /* worker `local_rank` runs as `pid` */
     AGENT_SPAWN_FAILED, /* worker `local_rank` could not be started: `error` (errno) */
     AGENT_EXITED,       /* worker `local_rank` has ended: `exit_code`, or `signal` when not 0 */
     AGENT_STOP,         /* the user asks to stop (`signal`): first time graceful, second time now */
     AGENT_ALONE,        /* the answer to EFFECT_SIGNAL_REST, at once or later: no descendant is left */
-    AGENT_DRAINED,      /* the answer to EFFECT_DRAIN: the attempt's last output is taken */
+    AGENT_DRAINED,      /* the answer to EFFECT_DRAIN: the attempt's last output has been read */
     AGENT_TOLD_TO_STOP, /* by the store: another node failed or is lost, or the job grows. `exit_code`: the job's exit code for that, 0 = no failure */
-    AGENT_HEARD,        /* by the store: it has the failure of this node, and stops the job for it */
-    AGENT_VERDICT,      /* by the store, when all nodes have told: `verdict` */
+    AGENT_HEARD,        /* by the store: it has the failure of this node and is stopping the job */
+    AGENT_VERDICT,      /* by the store, when all nodes have reported: `verdict` */
     AGENT_STORE_LOST,   /* the store is gone: no message will follow */
-    AGENT_NOT_READY, /* a round came, or was asked for, and this node cannot take part: no log files, refused */
-    AGENT_TICK,      /* time has passed; agent_deadline was reached */
+    AGENT_NOT_READY, /* a round has begun or was requested, and this node cannot take part: no log files, rejected */
+    AGENT_TICK, /* agent_deadline has been reached */
     AGENT_EVENTS
 };
 
@@ -70,16 +70,17 @@ struct agent_verdict {
 
 struct agent_event {
     enum agent_event_type type;
-    uint64_t now_ms; /* monotonic; the only clock the core ever sees */
+    uint64_t now_ms; /* monotonic; the only clock that the agent sees */
     int local_rank;
     int pid;
     int exit_code;
     int signal;
-    bool unasked;          /* of AGENT_EXITED: it ended before any signal that we wished for it was sent */
+    bool unasked;          /* of AGENT_EXITED: it ended before the requested signal was sent */
     bool lost_peer;        /* of AGENT_EXITED: its output says that a peer is gone */
     uint64_t import_error; /* of AGENT_EXITED: a number for the import error that ended it, 0 = none did */
     int error;
-    bool dying; /* of AGENT_TICK: the kernel takes worker `local_rank` apart, which has not ended yet */
+    bool
+        dying; /* of AGENT_TICK: the kernel is still cleaning up worker `local_rank`, which has not ended yet */
     int attempt;
     bool hosts; /* of AGENT_START: the store is in this process, so others need it as long as they run */
     struct agent_verdict verdict;
@@ -91,14 +92,14 @@ enum agent_effect_type {
     EFFECT_SIGNAL_REST, /* send `signal` to all descendants that are left; AGENT_ALONE once none is */
     EFFECT_TELL_FAILED, /* the store, before anything else: the attempt has failed here, agent_first_failure() says how */
     EFFECT_TELL_EXITED,  /* the store: worker `local_rank` has ended; barriers that need it fail now */
-    EFFECT_DRAIN,        /* take what is left of the output, then AGENT_DRAINED */
-    EFFECT_TELL_CAUSE,   /* the store: all that is known about the first failure */
+    EFFECT_DRAIN,        /* read the rest of the output, then AGENT_DRAINED */
+    EFFECT_TELL_CAUSE,   /* to the store: all that is known about the first failure */
     EFFECT_TELL_STOPPED, /* the store: nothing of this attempt is left here */
     EFFECT_TELL_DONE,    /* the store: every worker here ended with 0 */
     EFFECT_LEAVE, /* the store: this node leaves for good, by the user's stop or because it is not ready */
-    EFFECT_SAY_DYING, /* tell the user: others have lost worker `local_rank`, which the kernel still takes apart */
-    EFFECT_SAY_WAITING, /* tell the user: this node waits for the end of the others, or, done, waits no more */
-    EFFECT_SAY_RESTART, /* tell the user: the attempt is over, the next one begins in agent_backoff() ms */
+    EFFECT_SAY_DYING, /* to the user: others have lost worker `local_rank`, which the kernel is still cleaning up */
+    EFFECT_SAY_WAITING, /* to the user: this node waits for the others to end or, when done, stops waiting */
+    EFFECT_SAY_RESTART, /* to the user: the attempt is over, the next one begins in agent_backoff() ms */
     EFFECT_JOIN,        /* the next round: AGENT_START, or AGENT_NOT_READY */
     EFFECT_FINISH,      /* everything is gone: drain output, print the report, exit with `exit_code` */
 };
@@ -110,13 +111,13 @@ struct agent_effect {
     int exit_code;
 };
 
-/* Why a worker's end is what it is. */
+/* How a worker ended, seen from the job. */
 enum worker_verdict {
     WORKER_PENDING,     /* not started */
     WORKER_ALIVE,       /* runs; in a finished job: could not be killed */
     WORKER_OK,          /* exit 0, stopped or not */
     WORKER_FAILED,      /* failed by itself */
-    WORKER_NOT_STARTED, /* could not be executed: `error` says why */
+    WORKER_NOT_STARTED, /* could not be executed, see `error` */
     WORKER_CONSEQUENCE, /* ended because we stopped it */
     WORKER_VICTIM, /* gave up by itself because a peer was lost: exit DDP_EXIT_PEER_LOST, or its output */
 };
@@ -127,84 +128,82 @@ struct agent_worker {
     int exit_code, signal, error;
     uint64_t started_ms, ended_ms;
     uint64_t import_error; /* as in its AGENT_EXITED */
-    bool told_to_stop;     /* a effect to signal it was given before its end was seen */
+    bool told_to_stop;     /* an effect to signal it was emitted before its end was seen */
 };
 
 enum {
     AGENT_SWEEP_MS = 5000, /* longest grace time for leftovers; shorter when grace_ms is */
     AGENT_UNKILLABLE_MS =
-        1500,              /* after SIGKILL: then it is stuck in the kernel. With the report it makes 2 s. */
-    AGENT_RESCAN_MS = 20,  /* between two rounds of SIGKILL for leftovers that go on having children */
-    AGENT_DOUBT_MS = 1000, /* how long the peer's own end is waited for when a worker has lost it */
+        1500, /* after SIGKILL: then the process is stuck in the kernel. With the report it makes 2 s. */
+    AGENT_RESCAN_MS = 20,  /* between two rounds of SIGKILL, because leftovers may keep forking */
+    AGENT_DOUBT_MS = 1000, /* how long to wait for the peer's own end when a worker has lost it */
     AGENT_DYING_MS =
-        30000, /* ... when the kernel is still at it: it writes a core file, or frees much memory; */
-    AGENT_LOOK_MS = 100,   /* between two looks at that */
-    AGENT_USAGE_MS = 5000, /* a usage error, or an import error, shows so soon after the start */
-    AGENT_SAME_MS = 100,   /* how long the next worker with the same import error is waited for, at least */
+        30000,           /* ... when the kernel is still at it: it writes a core file or frees much memory; */
+    AGENT_LOOK_MS = 100, /* between two checks of that */
+    AGENT_USAGE_MS = 5000, /* usage and import errors end a worker this soon after its start */
+    AGENT_SAME_MS = 100,   /* least time to wait for the next worker with the same import error */
     AGENT_LEAVE_MS =
-        2000, /* after the user's stop: how long the verdict is waited for, whatever other nodes do */
-    AGENT_SILENT_MS = 5000, /* of waiting for other nodes, before the user gets a message */
+        2000, /* after the user's stop: how long to wait for the verdict, whatever other nodes do */
+    AGENT_SILENT_MS = 5000, /* how long to wait for other nodes before the user gets a message */
 };
 
 struct agent_options {
     int nproc;
-    uint64_t grace_ms; /* between SIGTERM and SIGKILL */
-    uint64_t
-        settle_ms; /* 0 = AGENT_DOUBT_MS; with several nodes long enough for the loss of one to be noticed */
+    uint64_t grace_ms;  /* between SIGTERM and SIGKILL */
+    uint64_t settle_ms; /* 0 = AGENT_DOUBT_MS; with several nodes, long enough to notice that one is lost */
     uint64_t linger_ms; /* how long a node that is done waits for the others */
     enum exit_policy exit_policy;
-    int max_restarts; /* only to know whether there is anything to explain: the store counts */
-    bool alone;       /* no other node can be in the job, so one that ended well here has ended well */
+    int max_restarts; /* only shows whether restarts need an explanation: the store counts */
+    bool alone;       /* no other node can be in the job, so if this one ended well, the job did */
 };
 
 struct agent;
 
-/* NULL when memory is short. */
+/* Return NULL when memory is short. */
 struct agent *agent_new(const struct agent_options *options);
 void agent_free(struct agent *agent);
 
-/* Feed one event; returns the effects it caused (borrowed, valid until the next step), *n of them. */
+/* Process one event; return its effects (borrowed, valid until the next step), *n of them. */
 const struct agent_effect *agent_step(struct agent *agent, const struct agent_event *event, size_t *n);
 
-/* When to send AGENT_TICK next, in ms; UINT64_MAX = never. */
+/* Return when to send AGENT_TICK next, in ms; UINT64_MAX = never. */
 uint64_t agent_deadline(const struct agent *agent);
 
 enum agent_state agent_state(const struct agent *agent);
 const struct agent_worker *agent_worker(const struct agent *agent, int local_rank);
 
-/* Local rank of the first failure, -1 = no failure. */
+/* Return the local rank of the first failure, -1 = no failure. */
 int agent_first_failure(const struct agent *agent);
 
-/* Signal of the user's first stop request, 0 = no request. */
+/* Return the signal of the user's first stop request, 0 = no request. */
 int agent_stop_signal(const struct agent *agent);
 
-/* Number of the attempt that runs, or ran last; from 0. */
+/* Return the number of the attempt that runs or ran last; from 0. */
 int agent_attempt(const struct agent *agent);
 int agent_max_restarts(const struct agent *agent);
 enum exit_policy agent_exit_policy(const struct agent *agent);
 
-/* How long the wait before the next round is, in ms. */
+/* Return how long to wait before the next round, in ms. */
 uint64_t agent_backoff(const struct agent *agent);
 
-/* Why there was no further attempt. NO_RESTART_NONE also when nothing failed, or none was asked for. */
+/* Return why no attempt followed. NO_RESTART_NONE also if nothing failed or no restarts were allowed. */
 enum no_restart agent_no_restart(const struct agent *agent);
 
-/* Does the first failure rule another attempt out, whatever the job's budget? NO_RESTART_CANNOT_START, _USAGE, _IMPORT, or
- * NO_RESTART_NONE. Of an import error it is known when all workers have ended. */
+/* Does the first failure rule out another attempt, whatever the job's budget? NO_RESTART_CANNOT_START, _USAGE,
+ * _IMPORT, or NO_RESTART_NONE. An import error is only decided when all workers have ended. */
 enum no_restart agent_never_again(const struct agent *agent);
 
-/* The highest code of all workers here that failed by themselves, 0 = none; and that of local rank 0, -1 = it has
- * none. */
+/* The highest code of all workers here that failed by themselves, 0 = none; and the code of local rank 0, -1 = none. */
 int agent_max_code(const struct agent *agent);
 int agent_rank0_code(const struct agent *agent);
 
-/* The store went away before it could tell the end of the job. */
+/* True if the store was lost before it could report the end of the job. */
 bool agent_lost_store(const struct agent *agent);
 
-/* It is done and has waited its time, but the store is here, and other nodes still run. */
+/* True if this node is done and has waited its time, but hosts the store, and other nodes still run. */
 bool agent_overstays(const struct agent *agent);
 
-/* Something could not be killed. */
+/* True if a process could not be killed. */
 bool agent_is_stuck(const struct agent *agent);
 
 /* ddprun's exit code (agent.c):

@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A lost node has no code to offer; 125 says that it was not the program. (125 as in `env`, `timeout` and
- * `docker run`: the launcher itself could not.) */
+/* A lost node has no exit code; 125 shows that it was not the program's. (125 as in `env`, `timeout` and `docker
+ * run`: the launcher itself failed.) */
 int failure_code(const struct failure *c)
 {
     const struct agent_worker how = { .verdict = c->error != 0 ? WORKER_NOT_STARTED : WORKER_FAILED,
@@ -22,7 +22,7 @@ int failure_code(const struct failure *c)
     return ending_code(&how);
 }
 
-/* "SIGSEGV". Real-time signals have no names; they are counted from the first, as in kill -l. */
+/* Return "SIGSEGV". Real-time signals have no names; count them from the first, as in kill -l. */
 void signal_name(char out[ENDING_MAX], int sig)
 {
     const char *abbrev = sigabbrev_np(sig);
@@ -34,7 +34,7 @@ void signal_name(char out[ENDING_MAX], int sig)
         snprintf(out, ENDING_MAX, "signal %d", sig);
 }
 
-/* How a process ended, when it was not our business to say why. */
+/* Describe how a process ended, without the reason. */
 static void exit_text(char out[ENDING_MAX], const struct agent_worker *worker)
 {
     char name[ENDING_MAX];
@@ -46,7 +46,7 @@ static void exit_text(char out[ENDING_MAX], const struct agent_worker *worker)
     snprintf(out, ENDING_MAX, "killed by %.40s (signal %d)", name, worker->signal);
 }
 
-/* Errors of execve and fork; strerror would depend on the locale. */
+/* Describe errors of execve and fork here, because strerror depends on the locale. */
 static void start_error_text(char out[ENDING_MAX], int error)
 {
     const char *why = strerrordesc_np(error);
@@ -56,7 +56,7 @@ static void start_error_text(char out[ENDING_MAX], int error)
         snprintf(out, ENDING_MAX, "could not be started: error %d", error);
 }
 
-/* The verdict decides what is known of a worker: only one that ran has an exit. */
+/* Only a worker that ran has an exit; the verdict shows which did. */
 void ending_text(char out[ENDING_MAX], const struct agent_worker *worker)
 {
     switch (worker->verdict) {
@@ -80,7 +80,7 @@ void ending_text(char out[ENDING_MAX], const struct agent_worker *worker)
     }
 }
 
-/* As a shell would report it, so that `ddprun ...; echo $?` needs no explanation. */
+/* Use the codes of a shell, so that `ddprun ...; echo $?` needs no explanation. */
 int ending_code(const struct agent_worker *worker)
 {
     if (worker->verdict == WORKER_NOT_STARTED)
@@ -88,7 +88,7 @@ int ending_code(const struct agent_worker *worker)
     return worker->signal != 0 ? EXIT_CODE_SIGNAL + worker->signal : worker->exit_code;
 }
 
-/* Read by scripts in events and report.json: these words do not change. */
+/* Scripts read these words in events and report.json, so they never change. */
 const char *verdict_name(enum worker_verdict verdict)
 {
     static const char *const names[] = {

@@ -1,11 +1,11 @@
 /* cgroup.c -- see cgroup.h.
  *
  * A group's owner holds a shared lock (flock) on its directory for its whole life, so a later start can detect a
- * group without an owner. A pid in the name could not serve for that: pids are reused, and mean nothing in another
- * PID namespace.
+ * group without an owner. A pid in the name would not do, because pids are reused and mean nothing in another PID
+ * namespace.
  *
- * Our groups have no controllers: membership and limits stay as the user has set them. That also keeps the kernel's
- * rule that a group with controllers for its children has no processes. */
+ * Our groups have no controllers, so limits stay as the user has set them. That also keeps the kernel's rule that a
+ * group with controllers for its children has no processes. */
 #include "contain/cgroup.h"
 
 #include "base/clock.h"
@@ -31,13 +31,13 @@
  * A mount shows the hierarchy from its root downwards. In a container the root may be our own group, and a path that
  * begins with /.. is outside of the visible part. Spaces are written as \040 in both files. */
 
-/* The end of the word that begins at `at`: words are separated by one space, lines by a newline. */
+/* Return the end of the word that begins at `at`: words are separated by one space, lines by a newline. */
 static const char *word_end(const char *at)
 {
     return at + strcspn(at, " \n");
 }
 
-/* Behind `n` words, NULL when the line is shorter. */
+/* Skip `n` words; NULL when the line is shorter. */
 static const char *skip_words(const char *at, int n)
 {
     for (; n > 0; n--) {
@@ -54,7 +54,7 @@ static bool is_octal(const char *p)
     return p[0] >= '0' && p[0] <= '3' && p[1] >= '0' && p[1] <= '7' && p[2] >= '0' && p[2] <= '7';
 }
 
-/* Copy the bytes up to `end`, \040 becomes a space. False when they do not fit. */
+/* Copy the bytes up to `end` and turn \040 into a space. False when they do not fit. */
 static bool unescape(const char *from, const char *end, char out[CGROUP_PATH_MAX])
 {
     size_t n = 0;
@@ -78,7 +78,7 @@ static bool begins_rw(const char *options)
     return strncmp(options, "rw", 2) == 0 && strchr(", \n", options[2]) != NULL;
 }
 
-/* Is `word` one of the `len` characters "cpu,memory"? */
+/* True if `word` is in a list such as "cpu,memory" of `len` characters. */
 static bool lists(const char *names, size_t len, const char *word)
 {
     const size_t n = strlen(word);
@@ -91,7 +91,7 @@ static bool lists(const char *names, size_t len, const char *word)
     return false;
 }
 
-/* At "- cgroup cgroup rw,memory". */
+/* Match "- cgroup cgroup rw,memory". */
 static bool is_cgroup_mount(const char *fs, const char *super, bool v2)
 {
     if (v2)
@@ -100,14 +100,14 @@ static bool is_cgroup_mount(const char *fs, const char *super, bool v2)
            lists(super, (size_t)(word_end(super) - super), "memory");
 }
 
-/* One line of mountinfo; false when it is another mount. */
+/* Parse one line of mountinfo; false when it is another mount. */
 static bool parse_mount(const char *line, bool v2, struct cgroup_mount *m)
 {
     const char *root = skip_words(line, 3);
     const char *where = root != NULL ? skip_words(root, 1) : NULL;
     const char *options = where != NULL ? skip_words(where, 1) : NULL;
     const char *fs = options;
-    /* Optional fields, in any number, end with a lone dash. */
+    /* Any number of optional fields, ended by a lone dash. */
     while (fs != NULL && strncmp(fs, "- ", 2) != 0)
         fs = skip_words(fs, 1);
     const char *super = fs != NULL ? skip_words(fs, 3) : NULL;
@@ -117,7 +117,7 @@ static bool parse_mount(const char *line, bool v2, struct cgroup_mount *m)
     return unescape(root, word_end(root), m->root) && unescape(where, word_end(where), m->where);
 }
 
-/* The line at *text, which moves to the next one; NULL at the end. */
+/* Return the line at *text and move to the next; NULL at the end. */
 static const char *next_line(const char **text)
 {
     const char *line = *text;
@@ -168,13 +168,13 @@ bool cgroup_locate(const char *groups, const char *mounts, char dir[CGROUP_PATH_
     struct cgroup_mount m;
     *why = "no cgroup v2 is mounted";
     if (!cgroup_own(groups, true, group)) {
-        *why = "this kernel has no cgroup v2";
+        *why = "the kernel has no cgroup v2";
         return false;
     }
     while (cgroup_next_mount(&mounts, true, &m)) {
         const char *rest = cgroup_below(group, m.root);
         if (rest == NULL)
-            *why = "our own group lies outside of the mounted cgroup v2";
+            *why = "ddprun's own group is outside the mounted cgroup v2";
         else if (!m.writable)
             *why = "cgroup v2 is mounted read-only";
         else if ((size_t)snprintf(dir, CGROUP_PATH_MAX, "%s%s", m.where, rest) < CGROUP_PATH_MAX)
@@ -183,7 +183,7 @@ bool cgroup_locate(const char *groups, const char *mounts, char dir[CGROUP_PATH_
     return false;
 }
 
-/* A job id may hold anything but slash and newline; the digits of the cookie make the name unique. */
+/* A job id may hold anything but slash and newline; the cookie's digits make the name unique. */
 void cgroup_name(char out[CGROUP_NAME_MAX], const char *job, const char *cookie)
 {
     static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.";
@@ -209,7 +209,7 @@ bool cgroup_is_populated(const char *events)
     return false;
 }
 
-/* Deeper groups than a worker makes for itself; without a limit one that makes them without end would end us. */
+/* Deeper than any worker nests groups; without a limit, a worker that nests them forever would end this process. */
 enum {
     DEPTH_MAX = 16,
     MAKE_TRIES = 100,
@@ -252,15 +252,15 @@ static bool has_file(const char *dir, const char *name)
     return make_path(path, dir, name) && access(path, F_OK) == 0;
 }
 
-/* Are we in the kernel's first control group namespace? */
+/* True if this is the kernel's first control group namespace. */
 static bool in_first_namespace(void)
 {
     struct stat st;
     return stat("/proc/self/ns/cgroup", &st) == 0 && st.st_ino == 0xeffffffbu; /* PROC_CGROUP_INIT_INO */
 }
 
-/* In a namespace of our own our group is called "/", and a mount that was made outside of it (unshare -C, bubblewrap)
- * shows groups above ours: its top is not where we are. */
+/* In a separate namespace our own group is called "/", and a mount made outside it (unshare -C, bubblewrap) shows
+ * groups above ours: its top is not our group. */
 static bool shows_above_us(const char *where, long magic)
 {
     const bool top =
@@ -268,7 +268,7 @@ static bool shows_above_us(const char *where, long magic)
     return top && !in_first_namespace();
 }
 
-/* Unified, hybrid with version 2 at the side, version 1's memory controller. Write permission is tried later. */
+/* Unified, hybrid with version 2 beside version 1, or version 1's memory controller. Write permission is tried later. */
 bool cgroup_usual_mounts(struct buf *mounts)
 {
     static const struct {
@@ -305,7 +305,7 @@ static bool is_threaded(const char *dir)
     return threaded;
 }
 
-/* To move a process between two groups one must be able to write to the cgroup.procs of both and of their common
+/* Moving a process between two groups requires write permission for the cgroup.procs of both and of their common
  * parent, which here is our own. */
 bool cgroup_find(const char *groups, const char *mounts, char dir[CGROUP_PATH_MAX], char why[CGROUP_WHY_MAX])
 {
@@ -313,7 +313,7 @@ bool cgroup_find(const char *groups, const char *mounts, char dir[CGROUP_PATH_MA
         return false;
     const char *problem = NULL;
     if (faccessat(AT_FDCWD, dir, W_OK | X_OK, AT_EACCESS) != 0 || !may_write(dir, "cgroup.procs"))
-        problem = "may not be written by this user";
+        problem = "is not writable for this user";
     else if (is_threaded(dir))
         problem = "is threaded";
     if (problem != NULL)
@@ -329,8 +329,8 @@ static bool is_still_there(int fd, const char *dir)
     return fstat(fd, &mine) == 0 && stat(dir, &now) == 0 && mine.st_ino == now.st_ino;
 }
 
-/* Open the new group and lock it; -1 (EAGAIN) when another start was faster, took it for a group without owner and removes it.
- * A file system without locks is as before. */
+/* Open the new group and lock it; -1 (EAGAIN) when another start took it for a group without owner and removes it. On
+ * a file system without locks the lock is skipped. */
 static int open_owned(const char *dir)
 {
     const int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -342,7 +342,7 @@ static int open_owned(const char *dir)
     return -1;
 }
 
-/* A group that is there at the first try is an error. Later it is our own, which that other start has left or has yet to remove. */
+/* An existing group is an error at the first try. Later it is our own, and the other start has yet to remove it. */
 static int make_owned(const char *dir)
 {
     for (int i = 0; i < MAKE_TRIES; i++) {
@@ -357,8 +357,8 @@ static int make_owned(const char *dir)
     return -1;
 }
 
-/* cgroup.kill came with Linux 5.14; without it a group is no better than a list of pids, so ENOSYS sends the caller to the other way.
- * Open, as a child is born into a descriptor (spawn.c). */
+/* cgroup.kill came with Linux 5.14; without it a group has no advantage over a list of pids, so ENOSYS makes the
+ * caller do without. Keep it open, because a child is created in the group by its descriptor (spawn.c). */
 int cgroup_make(const char *dir)
 {
     const int fd = make_owned(dir);
@@ -372,14 +372,13 @@ int cgroup_make(const char *dir)
     return fd;
 }
 
-/* The record of a dead job names a directory; whether it still is a control group the file system says. */
+/* The record of a dead job names a directory; check by the file system that it is a control group. */
 static bool is_group(const char *dir)
 {
     return is_of_kind(dir, CGROUP2_MAGIC);
 }
 
-/* One write kills all processes in the group, and all that they fork meanwhile: no list of pids can be made that
- * fast. */
+/* One write kills all processes in the group and their new children, which no list of pids can reach in time. */
 bool cgroup_kill(const char *dir)
 {
     char path[CGROUP_PATH_MAX];
@@ -407,8 +406,7 @@ static int lines_in(const char *text)
     return n;
 }
 
-/* A process that moves from one group to another meanwhile is counted twice or not at all; the number is for a
- * message. */
+/* A process that moves between groups at this time is counted twice or not at all; the number is only for a message. */
 static int count_below(const char *dir, int depth)
 {
     struct buf text = { 0 };
@@ -442,7 +440,7 @@ static bool remove_tree(const char *dir, int depth)
     return rmdir(dir) == 0 || errno == ENOENT;
 }
 
-/* The kernel wakes the pollers of cgroup.events when the answer changes. */
+/* The kernel wakes the pollers of cgroup.events when `populated` changes. */
 static bool wait_until_empty(const char *dir, uint64_t limit_ms)
 {
     char path[CGROUP_PATH_MAX], text[256];
@@ -465,15 +463,15 @@ static bool wait_until_empty(const char *dir, uint64_t limit_ms)
 /* An empty group can be removed; the kernel needs a moment to release killed processes. */
 bool cgroup_remove(const char *dir, uint64_t limit_ms)
 {
-    if (rmdir(dir) == 0 || errno == ENOENT) /* mostly nothing is below */
+    if (rmdir(dir) == 0 || errno == ENOENT) /* usually there are none below */
         return true;
     return is_group(dir) && wait_until_empty(dir, limit_ms) && remove_tree(dir, 0);
 }
 
 /* --- groups without owner ------------------------------------------------------------------------------- */
 
-/* The lock is held while it is removed: a start that has just made the group waits for that and makes it again. A group in which
- * processes live stays; the record of its job, if it has one, leads to them. */
+/* Hold the lock while removing it: a start that has just created the group waits for that and creates it again. A
+ * group with live processes stays; the record of its job, if any, leads to them. */
 static void remove_ownerless(const char *dir)
 {
     const int fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

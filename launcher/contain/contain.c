@@ -30,16 +30,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Without root the right to make namespaces comes from a user namespace, in which we keep the ids that we have. Our
- * own /proc is needed because the sweep reads it; mounting it needs a mount namespace. Mounts that the host makes later
- * still reach the workers (MS_SLAVE), ours never reach the host.
+/* Without root, a user namespace gives the right to create namespaces; ids stay the same in it. The sweep reads a
+ * private /proc, and mounting it needs a mount namespace. Later mounts of the host still reach the workers
+ * (MS_SLAVE), ours never reach the host.
  *
- * The parent-death signal would come too late for a guardian that has died before it was armed, and the parent's pid
- * tells nothing here (it is 0, outside): so the lifeline is looked at once the signal is armed. */
+ * If the guardian dies before the parent-death signal is armed, the signal never arrives, and the parent's pid is no
+ * help (it is outside, hence 0): so the lifeline is checked once the signal is armed. */
 
 /* --- why not --------------------------------------------------------------------------------------------- */
 
-/* Settings that forbid namespaces to ordinary users: the file, what it says then, and what would help. */
+/* Settings that forbid namespaces to ordinary users: the file, its forbidding value, and the remedy. */
 static const struct obstacle {
     const char *file, *value, *remedy;
 } obstacles[] = {
@@ -63,7 +63,7 @@ static const char *find_remedy(void)
     return remedy;
 }
 
-/* `step` is what failed with `error`. */
+/* `step` failed with `error`. */
 static ddp_status explain(const char *step, int error, struct ddp_err *err)
 {
     const char *remedy = find_remedy();
@@ -71,11 +71,10 @@ static ddp_status explain(const char *step, int error, struct ddp_err *err)
         return ddp_fail(err, DDP_ERR_UNSUPPORTED,
                         "--contain=pidns: cannot %s: %s; an administrator can allow it with '%s'", step,
                         strerror(error), remedy);
-    return ddp_fail(
-        err, DDP_ERR_UNSUPPORTED,
-        "--contain=pidns: cannot %s: %s; a container needs CAP_SYS_ADMIN or user namespaces and an "
-        "unmasked /proc for it, --contain=auto needs nothing",
-        step, strerror(error));
+    return ddp_fail(err, DDP_ERR_UNSUPPORTED,
+                    "--contain=pidns: cannot %s: %s; a container needs CAP_SYS_ADMIN or user namespaces and "
+                    "an unmasked /proc; --contain=auto needs neither",
+                    step, strerror(error));
 }
 
 /* --- in the guardian ------------------------------------------------------------------------------------- */
@@ -89,7 +88,7 @@ static bool put_text(const char *path, const char *text)
     return ok;
 }
 
-/* Map each id to itself. A process without rights may map itself, once it gives up setgroups. */
+/* Map each id to itself. An unprivileged process may map itself once it gives up setgroups. */
 static bool map_ids(unsigned uid, unsigned gid)
 {
     char uids[64], gids[64];
@@ -99,7 +98,7 @@ static bool map_ids(unsigned uid, unsigned gid)
            put_text("/proc/self/gid_map", gids);
 }
 
-/* In the guardian: its next child will be process 1 of a new namespace. Call it before there are threads. */
+/* In the guardian: make its next child process 1 of a new namespace. Call it before threads exist. */
 static ddp_status pidns_unshare(struct ddp_err *err)
 {
     const unsigned uid = geteuid(), gid = getegid();
@@ -139,9 +138,8 @@ static ddp_status pidns_enter(int lifeline, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* The pid that the host's users see of our child `pid`; 0 when that cannot be known. `host_proc` is the host's /proc,
- * opened before pidns_enter.
- * The host's /proc has its own idea of what a pidfd's pid is. */
+/* Return the pid of our child `pid` as the host's users see it; 0 when unknown. `host_proc` is the host's /proc,
+ * opened before pidns_enter, because the fdinfo of a pidfd there shows the host's pid. */
 static pid_t pidns_host_pid(int host_proc, pid_t pid)
 {
     char path[64], text[512] = "";
@@ -163,14 +161,14 @@ static pid_t pidns_host_pid(int host_proc, pid_t pid)
 
 /* --- a try ----------------------------------------------------------------------------------------------- */
 
-/* The end of a throw-away process: its words, when it has any, go to `pipe`. */
+/* The end of a test process: its message, if any, goes to `pipe`. */
 static void leave(int pipe, const struct ddp_err *err)
 {
     size_t len = strlen(err->msg);
     _exit(len == 0 || write(pipe, err->msg, len) == (ssize_t)len ? 0 : 1);
 }
 
-/* In the first throw-away child: all that a real start does. */
+/* In the first test child: do everything that a real start does. */
 static void try_all(int pipe, int lifeline)
 {
     struct ddp_err err = { 0 };
@@ -189,8 +187,8 @@ static void try_all(int pipe, int lifeline)
     leave(pipe, &err);
 }
 
-/* Does it work here? Tried in a separate process, so nothing changes. DDP_ERR_UNSUPPORTED: `err` names the setting
- * that forbids it. Silence means success. */
+/* Check in a separate process that it works here, so that nothing changes. DDP_ERR_UNSUPPORTED: `err` names the
+ * setting that forbids it. Silence means success. */
 static ddp_status pidns_probe(struct ddp_err *err)
 {
     int words[2], lifeline[2];
@@ -224,26 +222,25 @@ static ddp_status pidns_probe(struct ddp_err *err)
  * Old kernels lack a call, and containers forbid it by a filter; an attempt detects both. The replacement works, but
  * less well, and --verbose explains it. `grave`: processes may end without SIGTERM; that is always printed. */
 
-/* A call with arguments that make no sense fails in one way where it exists, and in another where it does
- * not, or where a filter of system calls forbids it. */
+/* Calls with invalid arguments fail differently if the call exists and if it is missing or a filter forbids it. */
 static bool has_call(long result)
 {
     return result >= 0 || (errno != ENOSYS && errno != EPERM);
 }
 
-/* A NULL pointer of size 0 is refused before anything is made. */
+/* A NULL pointer of size 0 is rejected before anything is created. */
 static bool has_clone3(void)
 {
     return has_call(syscall(SYS_clone3, NULL, (size_t)0));
 }
 
-/* A range that holds no descriptor: nothing is closed. */
+/* A range without descriptors: nothing is closed. */
 static bool has_close_range(void)
 {
     return has_call(syscall(SYS_close_range, ~0U, ~0U, 0U));
 }
 
-/* Process 1 belongs to another user for all but root; any visible process can be examined this far. */
+/* Only root owns process 1, but any visible process can be examined this far. */
 static bool shows_all(void)
 {
     return !procfs_is_ours() || access("/proc/1/stat", F_OK) == 0;
@@ -263,18 +260,17 @@ static const struct {
       "SIGTERM and are killed when their parents are gone" },
     { pids_can_hold, false,
       "pidfd_open is not available (Linux 5.3, or a filter): processes are identified by their start time, "
-      "the "
-      "first of workers that fail at the same moment is unknown, and processes of dead jobs are not "
+      "if workers fail at the same moment, the first is unknown, and processes of dead jobs are not "
       "removed" },
     { has_clone3, false,
-      "clone3 is not available (Linux 5.7, or a filter): workers join their control group after birth" },
+      "clone3 is not available (Linux 5.7, or a filter): workers join their control group after they have "
+      "started" },
     { has_close_range, false,
       "close_range is not available (Linux 5.9, or a filter): descriptors are closed one by one when a "
       "worker starts" },
 };
 
-/* Tried anew at each call: it is asked a handful of times in the life of a job, and a cache would have to be
- * right. */
+/* Test it at each call: a job needs it only a few times, and a cache would have to stay correct. */
 const char *lacks_words(size_t n, bool only_grave, bool *grave)
 {
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -291,18 +287,18 @@ const char *lacks_words(size_t n, bool only_grave, bool *grave)
 enum {
     WORDS_MAX = 1024,
     EMPTY_LIMIT_MS =
-        1000 /* for the kernel to let go of who has been killed; memory of gigabytes takes that long */
+        1000 /* time for the kernel to release killed processes; gigabytes of memory take that long */
 };
 
 struct contain {
     enum contain_kind kind; /* the chosen one, never CONTAIN_AUTO */
     bool may_fall_back;     /* the user did not request this layer */
     bool recorded;
-    bool all_mounts;             /* `mounts` has all there are, not the usual ones alone */
+    bool all_mounts;             /* `mounts` has all mounts, not only the usual ones */
     char *job, *cookie;          /* owned; cookie "" = none */
     struct buf mounts, groups;   /* see contain_mounts and contain_groups */
-    char group[CGROUP_PATH_MAX]; /* below our own; "" = none */
-    int group_fd;                /* its directory, while an attempt has it; -1 = none */
+    char group[CGROUP_PATH_MAX]; /* below our own group; "" = none */
+    int group_fd;                /* its directory during an attempt; -1 = none */
     int host_proc;               /* with pidns: the host's /proc */
     char words[WORDS_MAX];
 };
@@ -311,7 +307,7 @@ struct contain {
 
 #define STRONGER "--contain=pidns is stronger, but workers then see other process ids"
 
-/* Not a weak choice in itself; but who did not ask for it reads what stood in the way, and what would be stronger. */
+/* Plain is not weak, but a user who did not request it learns the obstacle and the stronger layer. */
 static void choose_plain(struct contain *c, const char *why)
 {
     c->kind = CONTAIN_PLAIN;
@@ -320,7 +316,7 @@ static void choose_plain(struct contain *c, const char *why)
         snprintf(c->words, sizeof(c->words),
                  "plain, guardian and agent watch each other (no control group: %s; " STRONGER ")", why);
     else
-        snprintf(c->words, sizeof(c->words), "plain, guardian and agent watch each other, as asked for");
+        snprintf(c->words, sizeof(c->words), "plain, guardian and agent watch each other, as requested");
 }
 
 static void choose_cgroup(struct contain *c, const char *own)
@@ -328,14 +324,14 @@ static void choose_cgroup(struct contain *c, const char *own)
     char name[CGROUP_NAME_MAX];
     cgroup_name(name, c->job, c->cookie);
     if ((size_t)snprintf(c->group, sizeof(c->group), "%s/%s", own, name) >= sizeof(c->group)) {
-        choose_plain(c, "its path would be too long");
+        choose_plain(c, "its path is too long");
         return;
     }
     c->kind = CONTAIN_CGROUP;
     snprintf(c->words, sizeof(c->words), "cgroup, %.500s (" STRONGER ")", c->group);
 }
 
-/* Only for those who asked for a group by name: for the others there is the plain way. */
+/* Only for users who requested a group; otherwise plain is used. */
 static ddp_status no_cgroup(const char *why, struct ddp_err *err)
 {
     return ddp_fail(
@@ -345,7 +341,7 @@ static ddp_status no_cgroup(const char *why, struct ddp_err *err)
         why);
 }
 
-/* False: that has been done already. */
+/* False if it has been done already. */
 static bool read_all_mounts(struct contain *c)
 {
     if (c->all_mounts)
@@ -355,7 +351,7 @@ static bool read_all_mounts(struct contain *c)
     return procfs_read("/proc/self/mountinfo", &c->mounts);
 }
 
-/* By the usual mounts, or else by all there are. */
+/* Use the usual mounts, or else all of them. */
 static bool find_group(struct contain *c, char own[CGROUP_PATH_MAX], char why[CGROUP_WHY_MAX])
 {
     return cgroup_find(contain_groups(c), contain_mounts(c), own, why) ||
@@ -365,7 +361,7 @@ static bool find_group(struct contain *c, char own[CGROUP_PATH_MAX], char why[CG
 /* The control group needs the cookie for its name. */
 static ddp_status contain_choose(struct contain *c, enum contain_kind kind, struct ddp_err *err)
 {
-    char own[CGROUP_PATH_MAX], why[CGROUP_WHY_MAX] = "there are no random numbers for its name";
+    char own[CGROUP_PATH_MAX], why[CGROUP_WHY_MAX] = "no random numbers for its name";
     c->may_fall_back = kind == CONTAIN_AUTO;
     if (kind == CONTAIN_PIDNS) {
         c->kind = kind;
@@ -379,7 +375,7 @@ static ddp_status contain_choose(struct contain *c, enum contain_kind kind, stru
     return kind == CONTAIN_CGROUP && c->kind != kind ? no_cgroup(why, err) : DDP_OK;
 }
 
-/* Those of jobs that have no record any more. They lie beside ours. */
+/* Groups of jobs without a record. They are next to ours. */
 static void sweep_groups(const struct contain *c)
 {
     char parent[CGROUP_PATH_MAX];
@@ -390,8 +386,8 @@ static void sweep_groups(const struct contain *c)
     cgroup_sweep(parent);
 }
 
-/* The processes of dead jobs are killed before this job creates anything: they may hold the memory, the GPUs and the
- * port that it needs. A dry run changes nothing. */
+/* Kill the processes of dead jobs before this job creates anything, because they may hold the memory, the GPUs and
+ * the port that it needs. A dry run changes nothing. */
 ddp_status contain_open(const struct contain_options *options, struct contain **out, struct ddp_err *err)
 {
     struct contain *c = calloc(1, sizeof(*c));
@@ -453,8 +449,8 @@ const char *contain_groups(const struct contain *c)
 
 /* --- begin ----------------------------------------------------------------------------------------------- */
 
-/* Only the child of a process that has unshared is in the new namespace. It does not know its number outside, so the record
- * is written here. No process will be found by it, but the files that workers have left; without it they stay. */
+/* Only the child of a process that has called unshare is in the new namespace. It does not know its pid outside, so
+ * the record is written here. It leads to no process, but to the files that workers have left. */
 static pid_t fork_into_namespace(struct contain *c)
 {
     struct ddp_err err;
@@ -489,7 +485,8 @@ static void write_record(struct contain *c)
     c->recorded = true;
     if (record_write(c->job, c->cookie, c->group, getppid(), getpid(), &err) != DDP_OK)
         snprintf(c->words + len, sizeof(c->words) - len,
-                 "; if both are killed at once, the next start cannot remove this job: %.300s", err.msg);
+                 "; if both are killed at once, the next start cannot find this job's processes: %.300s",
+                 err.msg);
 }
 
 void contain_name_store(struct contain *c, const char *host, int port)
@@ -500,8 +497,8 @@ void contain_name_store(struct contain *c, const char *host, int port)
         record_write_store(c->cookie, endpoint_print(host, port, address));
 }
 
-/* Of the attempt before: the next one's group has the same name, by which the guardian finds it, but is another
- * group. An unkillable process would keep it, but then no attempt follows. */
+/* Remove the group of the previous attempt: the next one has the same name, by which the guardian finds it, but is a
+ * new group. An unkillable process would keep it, but then no attempt follows. */
 static void leave_group(struct contain *c)
 {
     if (c->group_fd < 0)
@@ -550,14 +547,14 @@ bool contain_kill(struct contain *c)
     return c->kind == CONTAIN_CGROUP && cgroup_kill(c->group);
 }
 
-/* Mostly the last one has left them by now, and the guardian finds nothing to wait for. */
+/* Usually the last process has left by now, and the guardian need not wait. */
 void contain_leave(struct contain *c)
 {
     if (c->group_fd >= 0)
         cgroup_remove(c->group, 0);
 }
 
-/* A group that is not empty stays, and so does the record: the next start will try again. */
+/* A group that is not empty stays, and so does the record, so that the next start tries again. */
 void contain_remove(struct contain *c)
 {
     if (c->cookie[0] == '\0')

@@ -20,8 +20,8 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* The missing features of this kernel or container and their replacements: the n-th sentence, NULL after the last.
- * `grave`: always print it; `only_grave` checks no others. */
+/* Return the n-th sentence about a missing feature of this kernel or container and its replacement, NULL after the
+ * last. `grave`: always print it; `only_grave` checks no others. */
 const char *lacks_words(size_t n, bool only_grave, bool *grave);
 
 struct contain;
@@ -43,8 +43,8 @@ ddp_status contain_open(const struct contain_options *options, struct contain **
  * the stronger layers, for --verbose, --dry_run and the report. Borrowed. */
 const char *contain_words(const struct contain *c);
 
-/* For others who need them, too: the mounts of control groups in the form of /proc/self/mountinfo, and our own groups, which
- * is the text of /proc/self/cgroup; "" = not known. Borrowed. */
+/* For other modules: the mounts of control groups in the form of /proc/self/mountinfo, and our own groups, the text
+ * of /proc/self/cgroup; "" = not known. Borrowed. */
 const char *contain_mounts(const struct contain *c);
 const char *contain_groups(const struct contain *c);
 
@@ -54,25 +54,25 @@ pid_t contain_fork(struct contain *c);
 /* In the agent, before anything else. `lifeline` becomes readable when the guardian is gone. */
 ddp_status contain_enter(struct contain *c, int lifeline, struct ddp_err *err);
 
-/* In the agent, as soon as it knows where the job's store is: write that, and the record, so that ddpctl finds the job while
- * it waits for other nodes, too. */
+/* In the agent, as soon as it knows the address of the job's store: write that and the record, so that ddpctl finds
+ * the job even while it waits for other nodes. */
 void contain_name_store(struct contain *c, const char *host, int port);
 
-/* In the agent, before the first worker of each attempt: a new group that no kill has ever touched. */
+/* In the agent, before the first worker of each attempt: create a new group that was never killed. */
 ddp_status contain_attempt(struct contain *c, struct ddp_err *err);
 
-/* The place of birth of a worker: a descriptor of the attempt's control group; -1 = none. `c` owns it. */
+/* Return a descriptor of the attempt's control group, in which workers are created; -1 = none. `c` owns it. */
 int contain_cgroup_fd(const struct contain *c);
 
-/* The pid of our child as the user sees it from outside, where that can be known; else as we see it. */
+/* Return the pid of our child as the user sees it from outside if known, else as we see it. */
 pid_t contain_shown_pid(const struct contain *c, pid_t pid);
 
 /* SIGKILL to all processes in the layer at once; false when the layer cannot do that. The sweep of descendants.h
  * follows in any case: it also reaps. */
 bool contain_kill(struct contain *c);
 
-/* In the agent at its end, when all its processes are gone: remove the control group at once. If that fails now,
- * contain_remove does it. */
+/* In the agent at its end, when all its processes are gone: remove the control group at once. If that fails,
+ * contain_remove does it later. */
 void contain_leave(struct contain *c);
 
 /* Remove the objects of contain_attempt when no process is left. Call it in the last of the two processes. */

@@ -38,7 +38,7 @@ bool descendants_adopt(void)
 
 /* --- reading the tree ----------------------------------------------------------------------------------- */
 
-/* Parent of `pid`, 0 when it is gone. */
+/* Return the parent of `pid`, 0 when it is gone. */
 static pid_t parent_of(pid_t pid)
 {
     struct proc_stat stat;
@@ -47,7 +47,7 @@ static pid_t parent_of(pid_t pid)
 
 static void add_pid(struct buf *pids, pid_t pid)
 {
-    buf_append(pids, &pid, sizeof(pid)); /* short of memory: one less now, found by the next scan */
+    buf_append(pids, &pid, sizeof(pid)); /* out of memory: skip this one, the next scan finds it */
 }
 
 /* False when this kernel has no `children` files. */
@@ -57,7 +57,7 @@ static bool children_by_file(pid_t of, struct buf *pids)
     snprintf(path, sizeof(path), "/proc/%d/task", (int)of);
     DIR *tasks = opendir(path);
     if (tasks == NULL)
-        return errno == ENOENT; /* the process is gone, and has no children */
+        return errno == ENOENT; /* the process is gone and has no children */
     bool supported = true;
     for (struct dirent *e; supported && (e = readdir(tasks)) != NULL;) {
         struct buf text = { 0 };
@@ -69,7 +69,7 @@ static bool children_by_file(pid_t of, struct buf *pids)
             for (long pid; (pid = strtol(at, &end, 10)) > 0; at = end)
                 add_pid(pids, (pid_t)pid);
         } else if (of == getpid()) {
-            supported = false; /* our own threads do not vanish while we look */
+            supported = false; /* our own threads do not end during the scan */
         }
         buf_free(&text);
     }
@@ -77,7 +77,7 @@ static bool children_by_file(pid_t of, struct buf *pids)
     return supported;
 }
 
-/* Slower by the number of all processes, and not atomic; both is made good by asking again. */
+/* Slower by the number of all processes, and not atomic; repeating it compensates for both. */
 static void children_by_scan(pid_t of, struct buf *pids)
 {
     DIR *proc = opendir("/proc");
@@ -101,8 +101,8 @@ static size_t children_up_to(pid_t most, struct buf *pids)
     return pids->len;
 }
 
-/* Where /proc is not mounted, or is that of another PID namespace, wait() still accepts the numbers of our children.
- * So every number is tried; only our own children answer. Numbers that have wrapped around cost a second of work. */
+/* Where /proc is not mounted, or belongs to another PID namespace, wait() still accepts the numbers of our children.
+ * So try every number; only our own children answer. Once numbers have wrapped around, this takes a second. */
 static void children_by_wait(struct buf *pids)
 {
     siginfo_t unused;
@@ -111,7 +111,7 @@ static void children_by_wait(struct buf *pids)
         children_up_to(PID_MOST, pids);
 }
 
-/* The same for the life of a kernel. */
+/* Constant for the life of a kernel. */
 static enum way way_to_children(void)
 {
     static enum way way;
@@ -138,8 +138,8 @@ static size_t children_of(pid_t of, struct buf *pids)
     return pids->len / sizeof(pid_t);
 }
 
-/* Our own children, zombies too, in `pids`, which must be empty; how many. The numbers stay theirs until we
- * wait for them. The caller frees `pids`. */
+/* List our own children, zombies too, in `pids`, which must be empty; return how many. The numbers stay reserved
+ * until we wait for them. The caller frees `pids`. */
 static size_t descendants_list(struct buf *pids)
 {
     return children_of(getpid(), pids);
@@ -151,11 +151,11 @@ static size_t descendants_list(struct buf *pids)
 struct target {
     pid_t pid;
     int pidfd;            /* -1: our child, or this kernel has no pidfds */
-    uint64_t start_ticks; /* without a pidfd, for all but our children; 0 = none */
+    uint64_t start_ticks; /* without a pidfd, for all except our children; 0 = none */
 };
 
-/* By number and start time where there is no pidfd: between the look and the signal lie microseconds, in
- * which the process would have to end and its number go once around. */
+/* Identify it by number and start time where pidfds are missing: the process would have to end, and its number be
+ * reused, within microseconds. */
 static bool signal_target(const struct target *t, int signal)
 {
     struct proc_stat stat;
@@ -189,17 +189,17 @@ static void close_target(const struct target *t)
         close(t->pidfd);
 }
 
-/* Is the process that was read as a child of `parent`, and has been opened since, really our descendant? */
+/* True if the process that was read as a child of `parent`, and has been opened since, is really our descendant. */
 static bool is_ours(pid_t pid, const struct target *parent)
 {
     pid_t now = parent_of(pid);
     if (now == getpid())
-        return true; /* its parent has died, we have adopted it */
+        return true; /* its parent has died, and we have adopted it */
     return now == parent->pid && signal_target(parent, 0);
 }
 
-/* Signal `t` and all below it. Its children are read before the signal can take the list away; they are
- * signalled after it, so it cannot make more of them meanwhile when the signal kills. */
+/* Signal `t` and all below it. Read its children before the signal, which may end it, and signal them after it, so
+ * that a killed parent cannot create more of them in between. */
 static void signal_tree(const struct target *t, int signal)
 {
     struct buf pids = { 0 };
@@ -244,20 +244,20 @@ void descendants_names(struct buf *out)
 
 /* Kill all; see descendants.h.
  *
- * The hard case are chains: a process that forks and exits, whose child does the same, and so on without end. Each
- * list of processes is old when it is read. But a chain does not grow, so it is over when one link is hit between its
- * birth and its fork. Hence the round is as short as possible, and repeats at once while processes exit:
+ * The hard case is a chain: a process forks and exits, its child does the same, and so on without end. Each list of
+ * processes is outdated when it is read. But a chain does not grow, so it ends when one link is hit before it forks.
+ * Hence each round is as short as possible and repeats at once while processes exit:
  *
  *   - only our own children are signalled. A link's parent is dead, so it is our child. A deeper process becomes our
  *     child when those above it are dead, a round later. And our child cannot be another process: no pidfd is needed.
- *   - they lose the processor, if we have the right to do that: 64 busy chains leave a launcher very little of it.
- * Only when a round has changed nothing, deeper processes are searched, for those below a process that cannot be
+ * - their priority is lowered, if permitted, because 64 busy chains leave a launcher very little of the processor.
+ * Only if a round has changed nothing, deeper processes are searched, for those below a process that cannot be
  * killed. */
 
 enum { RESCAN_MS = 5, REAPED_PER_ROUND = 256 };
 
-/* Reap some exited processes; chains may exit as fast as we reap them. Returns their number; `left` is false when no
- * child is left. */
+/* Reap some exited processes; chains may exit as fast as we reap them. Return how many; `left` is false when no child
+ * is left. */
 static int reap(bool *left)
 {
     int count = 0;
@@ -277,8 +277,7 @@ static void kill_children(void)
     buf_free(&pids);
 }
 
-/* None has exited: they are about to, or hang. No event reports an orphan that changes its parent, so check again
- * soon. */
+/* None has exited: they are about to, or hang. No event reports an orphan's new parent, so check again soon. */
 static void wait_a_moment(const sigset_t *child_ended)
 {
     descendants_signal(SIGKILL);
@@ -296,7 +295,7 @@ void killer_priority_raise(struct killer_priority *before)
         before->raised = sched_setscheduler(0, SCHED_RR, &(struct sched_param){ .sched_priority = 1 }) == 0;
 }
 
-/* The kernel keeps the niceness, and of the slack only what the process was born with. */
+/* The kernel keeps the niceness, but resets the slack to the value at the start of the process. */
 void killer_priority_restore(const struct killer_priority *before)
 {
     if (!before->raised)
@@ -337,10 +336,10 @@ bool descendants_kill_all(uint64_t limit_ms)
 
 /* --- stuck ------------------------------------------------------------------------------------------------ */
 
-/* All of it is read from /proc at the very end. The wait channel needs the rights of a tracer, and kernels without
- * symbols show "0"; then the state alone must do. */
+/* Read all of it from /proc at the very end. The wait channel needs a tracer's rights, and kernels without symbols
+ * show "0"; then only the state is reported. */
 
-/* A worker that ended is not in `pids` any more, so a number found there is the worker itself. */
+/* A worker that ended is no longer in `pids`, so a number found there is the worker itself. */
 static int rank_of(pid_t pid, const pid_t *pids, const struct plan *plan)
 {
     for (int i = 0; i < plan->nproc; i++)
@@ -349,7 +348,7 @@ static int rank_of(pid_t pid, const pid_t *pids, const struct plan *plan)
     return -1;
 }
 
-/* The state of `pid`, unless it is dead and only waits to be reaped. */
+/* Read the state of `pid`, unless it is dead and only waits to be reaped. */
 static bool stuck_describe(struct stuck *s, pid_t pid, int rank)
 {
     struct proc_stat stat;
@@ -362,7 +361,7 @@ static bool stuck_describe(struct stuck *s, pid_t pid, int rank)
     return !seen || !proc_stat_is_dead(&stat);
 }
 
-/* Of our children only, but any of them may be a zombie: all are looked at until enough are found. */
+/* Only of our children, but any of them may be a zombie: examine all until enough are found. */
 size_t stuck_find(struct stuck found[STUCK_MAX], const pid_t *pids, const struct plan *plan)
 {
     struct buf children = { 0 };

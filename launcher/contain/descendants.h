@@ -13,52 +13,51 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Become the one who adopts orphans below us. False: the kernel cannot (errno). */
+/* Make this process adopt orphans below it. False: the kernel cannot (errno). */
 bool descendants_adopt(void);
 
 /* Send `signal` to every living descendant, parents first. */
 void descendants_signal(int signal);
 
-/* The i-th of such a list. */
+/* Return the i-th of such a list. */
 static inline pid_t descendants_at(const struct buf *pids, size_t i)
 {
     return ((const pid_t *)(const void *)pids->data)[i];
 }
 
-/* SIGKILL to all, reap, and again for those born meanwhile, until none is left. False when some are still there after
- * `limit_ms` (unkillable: they hang in the kernel). No other code may wait for children meanwhile. */
+/* Send SIGKILL to all, reap, and repeat for new ones until none is left. False when some are still there after
+ * `limit_ms` (unkillable: they hang in the kernel). No other code may wait for children at the same time. */
 bool descendants_kill_all(uint64_t limit_ms);
 
-/* While processes are killed: run before all others, if CAP_SYS_NICE allows it. Linux shares the processor between
- * sessions (autogroup), so a job that forks without end leaves its killer one part in a hundred, and is never caught.
- * Nothing changes for a process with another scheduling policy, nor where the kernel would kill it for this
- * (RLIMIT_RTTIME). Start no child meanwhile. */
+/* Run before all other processes while killing, if CAP_SYS_NICE allows it. Linux shares the processor between
+ * sessions (autogroup), so a job that forks without end leaves its killer one percent of it and is never caught. A
+ * process with another scheduling policy, or with RLIMIT_RTTIME, is left unchanged. Start no child in this state. */
 struct killer_priority {
     bool raised;
-    int policy, slack_ns; /* as they were; a timer may be late by the slack */
+    int policy, slack_ns; /* previous values; a timer may be late by the slack */
 };
 
 void killer_priority_raise(struct killer_priority *before);
 void killer_priority_restore(const struct killer_priority *before);
 
-/* "1234 (name), 1240 (name)" of the remaining processes, for a message. At most eight are named. */
+/* Append "1234 (name), 1240 (name)" of the remaining processes, for a message. At most eight are named. */
 void descendants_names(struct buf *out);
 
 /* --- stuck ------------------------------------------------------------------------------------------------ */
 
 /* Processes that SIGKILL does not end, and where in the kernel they hang. */
 
-enum { STUCK_MAX = 8 }; /* as many are named */
+enum { STUCK_MAX = 8 }; /* at most this many are listed */
 
 struct stuck {
     int pid;
-    int rank;       /* of the worker; -1 = a process that a worker has started */
-    char name[32];  /* of its program, as the kernel keeps it */
+    int rank;       /* rank of the worker; -1 = a process that a worker has started */
+    char name[32];  /* name of its program, as the kernel keeps it */
     char state;     /* as in /proc/PID/stat, 'D' = does not react to signals; '?' = unknown */
-    char where[64]; /* the kernel's function it waits in; "" = the kernel does not tell us */
+    char where[64]; /* the kernel function it waits in; "" = the kernel does not report it */
 };
 
-/* Our children that are still there, at most STUCK_MAX; how many. `pids` by local rank. */
+/* List our remaining children, at most STUCK_MAX; return how many. `pids` by local rank. */
 size_t stuck_find(struct stuck found[STUCK_MAX], const pid_t *pids, const struct plan *plan);
 
 #endif

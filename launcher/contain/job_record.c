@@ -1,4 +1,5 @@
-/* job_record.c -- see job_record.h. */
+/* job_record.c -- see job_record.h. From the bottom up: safe directories, the runtime directory, the text of a
+ * record, finding processes by their cookie, and cleaning up after dead jobs. */
 #include "contain/job_record.h"
 
 #include "base/clock.h"
@@ -22,14 +23,14 @@
 #include <time.h>
 #include <unistd.h>
 
-/* In a user namespace without root the files of the host's root belong to the overflow uid, and so does "/". */
+/* In a user namespace without root, the overflow uid owns the files of the host's root, and "/" with them. */
 static bool is_trusted(uid_t owner)
 {
     struct stat root;
     return owner == geteuid() || owner == 0 || (stat("/", &root) == 0 && owner == root.st_uid);
 }
 
-/* A private group (user "bob", group "bob") is usual, and directories in it are mostly group-writable. */
+/* A private group (user "bob", group "bob") is usual, and directories in it are usually group-writable. */
 static bool is_writable_for_others(const struct stat *st)
 {
     const bool own_group = st->st_uid == geteuid() && st->st_gid == getegid();
@@ -53,7 +54,7 @@ static bool is_safe(const char *dir, char why[SAFE_DIR_WHY_MAX])
     return false;
 }
 
-/* From the directory itself up to "/", so that `why` names the nearest one. */
+/* Go from the directory up to "/", so that `why` names the nearest one. */
 bool safe_dir(const char *path, char out[PATH_MAX], char why[SAFE_DIR_WHY_MAX])
 {
     char above[PATH_MAX];
@@ -74,13 +75,13 @@ bool safe_dir(const char *path, char out[PATH_MAX], char why[SAFE_DIR_WHY_MAX])
 
 /* --- runtime dir ------------------------------------------------------------------------------------------ */
 
-/* /tmp is shared: another user may have created a directory of our name before us, or a link to one of our directories. So a
- * directory is opened first, without following a link, and then checked through its descriptor; whatever happens to
- * the name afterwards, the files are created in the checked directory. */
+/* /tmp is shared: another user may have created a directory of our name before us, or a link to one of our
+ * directories. So open a directory first, without following a link, and check it through its descriptor: then the
+ * files are created in the checked directory whatever happens to the name. */
 
-/* The n-th place; false without one. /run/user/UID is tried also by its usual path, because ssh and sudo often lose
- * the variable; /tmp comes before $TMPDIR, because batch systems give each job a private TMPDIR, where the next start
- * would not find our records. */
+/* Return the n-th candidate; false without one. /run/user/UID is also tried by its usual path, because ssh and sudo
+ * often lose the variable. /tmp precedes $TMPDIR, because batch systems give each job a private TMPDIR, where the
+ * next start would not find our records. */
 static bool place(int n, char out[PATH_MAX])
 {
     static const char *const variables[RUNTIME_DIRS] = { [0] = "XDG_RUNTIME_DIR", [3] = "TMPDIR" };
@@ -111,7 +112,7 @@ static bool safe_place(int n, char out[PATH_MAX])
     return safe_dir(path, parent, why) && snprintf(out, PATH_MAX, "%s/%s", parent, name) < PATH_MAX;
 }
 
-/* The directory, when it belongs to this user alone; -1 (errno) when it is missing or not safe. */
+/* Open the directory if this user alone owns it; -1 (errno) when it is missing or not safe. */
 static int open_ours(const char *path)
 {
     struct stat st;
@@ -125,14 +126,14 @@ static int open_ours(const char *path)
     return -1;
 }
 
-/* The n-th of them, when it is there: a descriptor, which the caller closes. -1: it is not, or is not to be trusted. */
+/* Open the n-th of them if it exists; the caller closes the descriptor. -1: missing or not safe. */
 static int runtime_dir_open(int n)
 {
     char path[PATH_MAX];
     return place(n, path) ? open_ours(path) : -1;
 }
 
-/* To make it and to find it there are one: two starts at once may both be first. */
+/* Creating it and finding it are both fine, because two starts may race. */
 int runtime_dir_make(char path[PATH_MAX])
 {
     int fd = -1;
@@ -143,7 +144,7 @@ int runtime_dir_make(char path[PATH_MAX])
     return fd;
 }
 
-/* Is it there, or could it be made? */
+/* True if it exists or could be created. */
 static bool is_usable(const char *path)
 {
     char parent[PATH_MAX];
@@ -193,8 +194,8 @@ bool record_print(struct buf *out, const struct record *r)
                       (unsigned long long)r->agent.start_ticks, r->cookie, r->cgroup, r->job);
 }
 
-/* The value behind "name " in the line at *at, copied; *at moves to the next line. False when the line is another one,
- * or its value does not fit. */
+/* Copy the value after "name " in the line at *at; *at moves to the next line. False when the line is another one, or
+ * its value does not fit. */
 static bool record_take_field(const char **at, const char *name, char *value, size_t size)
 {
     size_t len = strlen(name), n = strcspn(*at, "\n");
@@ -206,7 +207,7 @@ static bool record_take_field(const char **at, const char *name, char *value, si
     return true;
 }
 
-/* Decimal digits from *at to the next space or the end, which is skipped. No sign, no overflow. */
+/* Parse decimal digits from *at to the next space or the end, which is skipped. No sign, no overflow. */
 static bool take_number(const char **at, uint64_t limit, uint64_t *to)
 {
     size_t n = strspn(*at, "0123456789");
@@ -244,7 +245,7 @@ static bool is_cookie(const char *text)
     return strlen(text) == COOKIE_CHARS && strspn(text, "0123456789abcdef") == COOKIE_CHARS;
 }
 
-/* All processes in the group will be killed: it must have our name, after this very cookie. */
+/* All processes in the group will be killed, so its name must be ours, with this cookie. */
 static bool is_our_group(const char *path, const char *cookie)
 {
     const char *name = strrchr(path, '/');
@@ -270,10 +271,10 @@ bool record_parse(const char *text, struct record *out)
 
 /* --- leftovers -------------------------------------------------------------------------------------------- */
 
-/* A process is killed when its environment, as the kernel keeps it, has the cookie: 128 random bits, given to the
- * workers of one job only. That alone excludes other processes; but a pid may change its owner between the check and
- * the signal. So a pidfd is opened first, then environment and start time are read, and the signal goes to the pidfd:
- * if the pid had changed hands in between, the pidfd's process would be gone and the signal would reach no process.
+/* A process is killed when its environment, as the kernel keeps it, has the cookie: 128 random bits that only the
+ * workers of one job get. A pid may be reused between check and signal, so a pidfd is opened first, then environment
+ * and start time are read, and the signal goes to the pidfd. If the pid was reused in between, the pidfd's process is
+ * gone and the signal reaches no process.
  *
  * /proc is read in ascending order, and new pids are higher than their parents', so a chain of processes that fork
  * and exit runs towards us. Once in 4 million forks pids wrap around: hence the second pass. */
@@ -283,11 +284,12 @@ enum {
     CHASES = 40,                      /* times */
     LOOKS = 50,                       /* at the next */
     AHEAD = 16,                       /* numbers */
-    BLOCK = 64 * 1024,                /* is read at a time; */
-    ENVIRONMENT_MAX = 8 * 1024 * 1024 /* more than the kernel lets anybody have */
+    BLOCK = 64 * 1024,                /* bytes read at a time; */
+    ENVIRONMENT_MAX = 8 * 1024 * 1024 /* more than the kernel's limit for anyone */
 };
 
-/* Is the entry `mark` (with its NUL) in this piece of an environment? `first` = the piece begins with an entry. */
+/* True if the entry `mark` (with its NUL) is in this piece of an environment. `first` = the piece begins with an
+ * entry. */
 static bool has_mark(const char *piece, size_t len, const char *mark, size_t mark_len, bool first)
 {
     const char *at = piece, *found;
@@ -299,7 +301,7 @@ static bool has_mark(const char *piece, size_t len, const char *mark, size_t mar
     return false;
 }
 
-/* Piece by piece, with the end of one kept in front of the next, so that no entry is cut in two. */
+/* Read in pieces, and keep the end of each in front of the next, so that no entry is cut in two. */
 static bool environment_has(int fd, const char *cookie)
 {
     char piece[BLOCK], mark[MARK_MAX];
@@ -319,7 +321,7 @@ static bool environment_has(int fd, const char *cookie)
     return found;
 }
 
-/* Does the environment of `pid` (0 = of this process) have the cookie? */
+/* True if the environment of `pid` (0 = of this process) has the cookie. */
 static bool leftovers_is_marked(int pid, const char *cookie)
 {
     char path[64];
@@ -331,7 +333,8 @@ static bool leftovers_is_marked(int pid, const char *cookie)
     return found;
 }
 
-/* True when it was one of them. The cheap checks come first: most processes belong to other users. */
+/* Kill `pid` if it belongs to the job, and return true. The cheap checks come first, because most processes belong to
+ * other users. */
 static bool kill_one(const struct leftovers *l, pid_t pid)
 {
     struct proc_stat stat;
@@ -345,14 +348,14 @@ static bool kill_one(const struct leftovers *l, pid_t pid)
     return ours;
 }
 
-/* Can it belong to the job at all? */
+/* True if it can belong to the job at all. */
 static bool is_of_this_user(DIR *proc, const char *name)
 {
     struct stat st;
     return geteuid() == 0 || (fstatat(dirfd(proc), name, &st, 0) == 0 && st.st_uid == geteuid());
 }
 
-/* How many were there? */
+/* Count the processes that were found. */
 static int kill_pass(const struct leftovers *l)
 {
     int found = 0;
@@ -370,7 +373,7 @@ static int kill_pass(const struct leftovers *l)
 
 /* --- chains of processes ------------------------------------------------------------------------------------- */
 
-/* One for the looks of the chase: a number that is not given away costs one call. */
+/* One call for a number that is not in use. */
 static bool kill_newborn(const struct leftovers *l, pid_t pid)
 {
     struct proc_stat stat;
@@ -383,9 +386,8 @@ static bool kill_newborn(const struct leftovers *l, pid_t pid)
     return ours;
 }
 
-/* A link of a chain that has the processor for itself lives a tenth of a millisecond, a list of /proc takes
- * many. But numbers are given in ascending order, so the next links will be found right above the newest
- * one: wait for them there. */
+/* A link of a chain that has the processor for itself lives 0.1 ms, and reading /proc takes many times that. But
+ * numbers are assigned in ascending order, so wait for the next links right above the newest one. */
 static int chase(const struct leftovers *l)
 {
     int found = 0;
@@ -400,8 +402,8 @@ static int chase(const struct leftovers *l)
 
 /* SIGKILL to all of them, and to those born meanwhile, until two passes find none. Only processes of this user (root:
  * of all) are checked. False when some are still there after `limit_ms`, or this kernel has no pidfds: without them a
- * signal could hit another process. A killed process has its environment until it is gone, and is counted once only:
- * while the number found falls, no new one is among them. */
+ * signal could hit another process. A killed process keeps its environment until it is gone, but is counted once:
+ * while the number falls, no new one is among them. */
 static bool leftovers_kill(struct leftovers *l, uint64_t limit_ms)
 {
     uint64_t end = clock_ms() + limit_ms;
@@ -414,7 +416,7 @@ static bool leftovers_kill(struct leftovers *l, uint64_t limit_ms)
         int found = kill_pass(l);
         l->killed += found > before ? found - before : 0;
         clean_looks = found == 0 ? clean_looks + 1 : 0;
-        if (found > 0 && found <= before) { /* the dying need a moment, or there is a chain */
+        if (found > 0 && found <= before) { /* dying processes need a moment, or a chain is running */
             poll(NULL, 0, 1);
             l->killed += chase(l);
         }
@@ -433,9 +435,9 @@ static bool leftovers_kill(struct leftovers *l, uint64_t limit_ms)
  * At a start without dead jobs all this is four directories that are opened and usually missing. */
 
 enum {
-    RECORDS_MAX = 256, /* looked at; a user has fewer jobs on one host */
-    TURN_MS = 5,       /* between two looks whether it is our turn */
-    LITTER_S = 60,     /* a FIFO is opened, and a draft renamed, right after it was made */
+    RECORDS_MAX = 256, /* records that are examined; a user has fewer jobs on one host */
+    TURN_MS = 5,       /* between two checks for our turn */
+    LITTER_S = 60,     /* a FIFO is opened, and a draft renamed, right after it was created */
     STORE_NAME_MAX = RUNTIME_NAME_DIGITS + sizeof(".store")
 };
 
@@ -463,7 +465,7 @@ static bool look_where_we_are(struct record *r)
     return true;
 }
 
-/* The scope of pids: this boot, this namespace. Both are the same for our whole life, and the agent's. */
+/* The scope of pids: this boot, this namespace. Both stay the same for the life of this process and of the agent. */
 static bool where_are_we(struct record *r)
 {
     static struct record here;
@@ -474,7 +476,7 @@ static bool where_are_we(struct record *r)
     return true;
 }
 
-/* Under a name that no reader accepts as a record, then renamed: no reader ever sees half of one. */
+/* Write under a name that no reader accepts as a record, then rename, so that no reader sees half of one. */
 static bool put_file(int dir, const char *name, const struct buf *text)
 {
     char draft[COOKIE_CHARS + 16];
@@ -493,7 +495,7 @@ static bool put_file(int dir, const char *name, const struct buf *text)
     return false;
 }
 
-/* The text is made before the directory, so that a failure leaves nothing. */
+/* Format the text before creating the directory, so that a failure leaves nothing. */
 ddp_status record_write(const char *job, const char *cookie, const char *cgroup, pid_t guardian, pid_t agent,
                         struct ddp_err *err)
 {
@@ -506,7 +508,7 @@ ddp_status record_write(const char *job, const char *cookie, const char *cgroup,
     if (!where_are_we(&r) || !who_is(guardian, &r.guardian) || !who_is(agent, &r.agent) ||
         !record_print(&text, &r)) {
         buf_free(&text);
-        return ddp_fail(err, DDP_ERR_IO, "/proc does not tell who we are");
+        return ddp_fail(err, DDP_ERR_IO, "cannot read this process's entry in /proc");
     }
     int dir = runtime_dir_make(path);
     bool ok = dir >= 0 && put_file(dir, cookie, &text);
@@ -534,14 +536,14 @@ void record_write_store(const char *cookie, const char *address)
     }
 }
 
-/* The record, or "DIGITS.more", what a worker has left: a file, or whatever it has put in place of one. */
+/* Remove the record or "DIGITS.more", which a worker has left: a file, or whatever it put in place of one. */
 static bool is_of(const char *name, const char *cookie)
 {
     return strcmp(name, cookie) == 0 ||
            (strncmp(name, cookie, RUNTIME_NAME_DIGITS) == 0 && name[RUNTIME_NAME_DIGITS] == '.');
 }
 
-/* With a separate descriptor, because closedir closes it. NULL: no directory, or no memory. */
+/* Open a separate descriptor, because closedir closes it. NULL: no directory, or no memory. */
 static DIR *entries_of(int dir)
 {
     int copy = fcntl(dir, F_DUPFD_CLOEXEC, 0);
@@ -563,7 +565,7 @@ static void remove_files(int dir, const char *cookie)
     closedir(d);
 }
 
-/* Wherever they were put: the environment decided that then, and may be another now. */
+/* In all candidate directories: the environment chose one then, and may have changed. */
 void record_remove(const char *cookie)
 {
     for (int i = 0; i < RUNTIME_DIRS; i++) {
@@ -577,7 +579,7 @@ void record_remove(const char *cookie)
 
 /* --- look ------------------------------------------------------------------------------------------------ */
 
-/* A text file of this user's, with a NUL after its end. False: it is missing or empty, or another user owns it. */
+/* Read a text file of this user, with a NUL after its end. False: it is missing or empty, or another user owns it. */
 static bool read_own_file(int dir, const char *name, char *text, size_t size)
 {
     struct stat st;
@@ -591,7 +593,7 @@ static bool read_own_file(int dir, const char *name, char *text, size_t size)
     return n > 0 && (size_t)n == strlen(text);
 }
 
-/* False: not one of our records. */
+/* False: not a record of ours. */
 static bool read_record(int dir, const char *name, struct record *r)
 {
     char text[RECORD_MAX];
@@ -599,25 +601,24 @@ static bool read_record(int dir, const char *name, struct record *r)
            strcmp(r->cookie, name) == 0;
 }
 
-/* A zombie keeps its pid and start time, and starts no process any more. That holds when its last thread has ended,
- * not before: while the agent is dying thread by thread, a worker that it has just cloned gets a remaining thread as
- * its parent, and runs on, with the agent's environment and without the cookie until its execve. A check at that
- * moment would find no worker, and remove the record. */
+/* A zombie keeps its pid and start time and starts no more processes, but only after its last thread has ended: while
+ * the agent dies thread by thread, a worker that it has just cloned gets a remaining thread as its parent and runs
+ * on, without the cookie until its execve. A check at that moment would find no worker and remove the record. */
 static bool is_alive(const struct record_process *p)
 {
     struct proc_stat stat;
     return procfs_stat(p->pid, &stat) && stat.start_ticks == p->start_ticks && !proc_stat_is_dead(&stat);
 }
 
-/* A process of another PID namespace has no number here. But the namespace ends with its last process, and the job
- * with it. */
+/* A process of another PID namespace has no number here. But the namespace, and the job in it, ends with its last
+ * process. */
 static bool is_running(const struct record *r, const struct record *here)
 {
     return r->pid_namespace == here->pid_namespace ? is_alive(&r->guardian) || is_alive(&r->agent)
                                                    : procfs_namespace_lives(r->pid_namespace);
 }
 
-/* One line for the user, whose processes have just been killed without his asking. */
+/* One line for the user, because processes were killed without a request. */
 static void record_log_burial(const struct record *r, int killed, bool all)
 {
     if (killed > 0)
@@ -625,7 +626,7 @@ static void record_log_burial(const struct record *r, int killed, bool all)
                  "been killed now",
                  r->job, r->guardian.pid, r->agent.pid, killed, killed == 1 ? " has" : "es have");
     if (!all)
-        log_warn("job '%s' was left without ddprun, and not all of its processes can be killed", r->job);
+        log_warn("job '%s' was left without ddprun, and some of its processes cannot be killed", r->job);
 }
 
 /* True when nothing is left of the job. */
@@ -643,8 +644,8 @@ static bool bury(const struct record *r, bool quiet)
     return all;
 }
 
-/* Wait until no other start cleans up, because two of raised priority would leave the dying no processor; but not for one that
- * takes too long. */
+/* Wait until no other start cleans up, because two of raised priority would leave dying processes no processor; but
+ * stop waiting for one that takes too long. */
 static void take_turn(int dir)
 {
     const uint64_t end = clock_ms() + SWEEP_LIMIT_MS;
@@ -665,7 +666,7 @@ static bool bury_in_turn(int dir, struct record *r, bool quiet)
     return buried;
 }
 
-/* True when a record was taken away because its job was dead: then one of those it had started may be dead, too. */
+/* True if a record was removed because its job was dead: then a job that it started may be dead, too. */
 static bool look_at(int dir, const char *name, const struct record *here, bool quiet)
 {
     struct record r;
@@ -680,8 +681,8 @@ static bool look_at(int dir, const char *name, const struct record *here, bool q
     return bury_in_turn(dir, &r, quiet);
 }
 
-/* Files of a job that was killed before it had a record: a FIFO of workers' timers without a reader, the draft of a
- * record. */
+/* Files of a job that was killed before it had a record: a FIFO of workers' timers without a reader, or the draft of
+ * a record. */
 static void remove_litter(int dir, const char *name)
 {
     struct stat st;
@@ -698,7 +699,7 @@ static void remove_litter(int dir, const char *name)
         unlinkat(dir, name, 0);
 }
 
-/* How many jobs were buried? */
+/* Return how many dead jobs were removed. */
 static int look_through(int dir, const struct record *here, bool quiet)
 {
     int seen = 0, buried = 0;
@@ -718,8 +719,8 @@ static int look_through(int dir, const struct record *here, bool quiet)
     return buried;
 }
 
-/* A job may have started another one by ddprun, whose record becomes one of the dead by the death of the first: so
- * each directory is looked through until nothing more is found. */
+/* A job may have started another one through ddprun, whose record becomes dead with the first: so search each
+ * directory until nothing more is found. */
 void record_sweep(bool quiet)
 {
     struct record here = { 0 };
@@ -748,7 +749,7 @@ static uint64_t age_ms(const struct record_process *p)
     return now_ms > start_ms ? now_ms - start_ms : 0;
 }
 
-/* A job of another PID namespace has pids that mean nothing here, and usually a separate network. */
+/* The pids of a job in another PID namespace mean nothing here, and it usually has a separate network. */
 static bool find_job(int dir, const char *cookie, const struct record *here, struct record_job *job)
 {
     struct record r;

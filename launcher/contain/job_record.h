@@ -1,10 +1,9 @@
-/* job_record.h -- the record that a running job leaves in the runtime directory, so that a later start finds and ends what is left of it.
+/* job_record.h -- the record of a running job in the runtime directory, by which a later start finds and kills the
+ * job's remaining processes.
  *
- * Whether files may be created in a directory by name: TMPDIR and XDG_RUNTIME_DIR may come from another user,
- * as with `sudo -E`, who could replace what lies in a directory of his by a link.
- *
- * Safe is a directory when it and every directory above it belong to this user or to root, and only the owner may rename or
- * remove what lies there: not writable for others, unless sticky as /tmp is. */
+ * It starts with the check that a directory is safe. TMPDIR and XDG_RUNTIME_DIR may name a directory of another user,
+ * as with `sudo -E`, and that user could replace files in it by links. A directory is safe when it and every
+ * directory above it belong to this user or to root and are not writable for others, unless sticky like /tmp. */
 #ifndef LAUNCHER_CONTAIN_JOB_RECORD_H
 #define LAUNCHER_CONTAIN_JOB_RECORD_H
 
@@ -22,27 +21,27 @@
 
 enum { SAFE_DIR_WHY_MAX = 160 };
 
-/* Write the path without links to `out`: only by this path the directory is safe. False: `why` has the reason, which names
- * the directory at fault. */
+/* Write the path without links to `out`; only this path is known to be safe. False: `why` has the reason and the
+ * directory. */
 bool safe_dir(const char *path, char out[PATH_MAX], char why[SAFE_DIR_WHY_MAX]);
 
 /* --- runtime dir ------------------------------------------------------------------------------------------ */
 
-/* A directory of this user's alone, for files that live as long as a job: its record
- * and its workers' error files. A record is named after the job's cookie, error files after its first digits.
+/* A directory owned by this user alone, for files that live as long as a job: its record and its workers' error
+ * files. A record is named after the job's cookie, error files after its first digits.
  *
- * It is the first usable one of $XDG_RUNTIME_DIR/ddprun, /run/user/UID/ddprun, /tmp/ddprun-UID, $TMPDIR/ddprun-UID and
- * /var/tmp/ddprun-UID. It belongs to this user alone (owner, 0700, no symbolic link) and lies in a safe directory,
- * because workers open their error files there by name. It stays when jobs end: to make and
- * remove a directory on a disk takes as long as to start a worker. */
+ * It is the first usable one of $XDG_RUNTIME_DIR/ddprun, /run/user/UID/ddprun, /tmp/ddprun-UID, $TMPDIR/ddprun-UID
+ * and /var/tmp/ddprun-UID: owner this user, mode 0700, not a symbolic link, in a safe directory, because workers open
+ * their error files there by name. It stays when jobs end, because creating and removing a directory on a disk takes
+ * as long as starting a worker. */
 
 enum { RUNTIME_DIRS = 5, RUNTIME_NAME_DIGITS = 8 };
 
-/* The one to put files into, made where it is not there yet: a descriptor, which the caller closes. -1: errno; `path` is
- * the one that was tried last. */
+/* Open the directory for files, and create it if it is missing; the caller closes the descriptor. -1: errno; `path`
+ * is the last one tried. */
 int runtime_dir_make(char path[PATH_MAX]);
 
-/* Which one that would be; nothing is made. False: none. */
+/* Return which directory that would be, without creating it. False: none. */
 bool runtime_dir_find(char path[PATH_MAX]);
 
 /* --- record text ------------------------------------------------------------------------------------------ */
@@ -58,13 +57,13 @@ enum {
     RECORD_MAX = 8192 /* bytes of text */
 };
 
-/* A process: the pid and when it was started. */
+/* A process: its pid and start time. */
 struct record_process {
     int pid;
     uint64_t start_ticks;
 };
 
-/* Text without newlines. */
+/* in this namespace */
 struct record {
     char boot[RECORD_BOOT_CHARS + 1]; /* pids and times are of this boot of the machine, */
     uint64_t pid_namespace;           /* seen in this namespace */
@@ -77,51 +76,52 @@ struct record {
 /* Append the text. False when memory is short, or a text of the record has a newline. */
 bool record_print(struct buf *out, const struct record *r);
 
-/* False when it is not the whole text of a record. */
+/* Parse the whole text of a record; false for anything else. */
 bool record_parse(const char *text, struct record *out);
 
 /* --- leftovers -------------------------------------------------------------------------------------------- */
 
-/* The processes of a job whose guardian and agent were killed together have no ancestor left; they are found by the cookie in
- * their environment. */
+/* After guardian and agent were killed together, the job's processes have no ancestor left; find them by the cookie
+ * in their environment. */
 
-/* For what a dead agent, or a dead job, has left: long enough for the largest memory to be given back, short enough for
- * a user who waits for the prompt. */
+/* Time for leftovers of a dead agent or job: long enough to free the largest memory, short enough for a user who
+ * waits for the prompt. */
 enum { SWEEP_LIMIT_MS = 5000 };
 
 struct leftovers {
     const char *cookie;   /* value of DDPRUN_COOKIE */
-    uint64_t start_ticks; /* what was started before that cannot be the job's */
-    int killed;           /* result: how many were found */
+    uint64_t start_ticks; /* older processes cannot belong to the job */
+    int killed;           /* result: number of processes found */
 };
 
 /* --- record ----------------------------------------------------------------------------------------------- */
 
-/* A file for each running job, by which the next start finds what a killed one has left. It lies in the
- * runtime directory, and so do the workers' error files, which go with it.
+/* A file for each running job, by which the next start finds the remains of a killed one. It is in the runtime
+ * directory, like the workers' error files, which are removed with it.
  *
- * A second file beside it, "DIGITS.store", has the address of the job's store: by both, ddpctl finds the jobs of its user. */
+ * A second file beside it, "DIGITS.store", has the address of the job's store: with both, ddpctl finds the jobs of
+ * its user. */
 
-/* In one of the two, before the first worker: `guardian` and `agent` run `job`. `cgroup` is the directory of the job's
- * control group, "" = none. DDP_ERR_IO: there is no place for it. */
+/* Write the record, in one of the two, before the first worker: `guardian` and `agent` run `job`. `cgroup` is the
+ * directory of the job's control group, "" = none. DDP_ERR_IO: no directory is usable. */
 ddp_status record_write(const char *job, const char *cookie, const char *cgroup, pid_t guardian, pid_t agent,
                         struct ddp_err *err);
 
-/* Write the address of the job's store beside its record. A failure costs only that ddpctl does not find it. */
+/* Write the address of the job's store beside its record. After a failure only ddpctl cannot find the job. */
 void record_write_store(const char *cookie, const char *address);
 
-/* A job of this user that runs now. */
+/* A running job of this user. */
 struct record_job {
     char job[RECORD_JOB_MAX], store[ENDPOINT_TEXT_MAX];
-    int pid;         /* of the ddprun that the user started */
-    uint64_t age_ms; /* since that started */
+    int pid;         /* pid of the ddprun that the user started */
+    uint64_t age_ms; /* seconds since its start */
 };
 
-/* Call `visit` for each job of this user that runs on this host, in this PID namespace, and has named its store. Files that
- * another user owns are ignored. */
+/* Call `visit` for each job of this user that runs on this host, in this PID namespace, with a known store. Files
+ * that another user owns are ignored. */
 void record_each(void (*visit)(void *user, const struct record_job *job), void *user);
 
-/* Nothing is left of the job: its files go. */
+/* Remove the job's files, because nothing is left of it. */
 void record_remove(const char *cookie);
 
 /* Read all records. If guardian and agent are both gone, kill the processes that their job left, report it in a line

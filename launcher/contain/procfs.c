@@ -1,4 +1,5 @@
-/* procfs.c -- see procfs.h. */
+/* procfs.c -- see procfs.h. Formats differ between kernels and containers, so every parser accepts missing fields and
+ * every read has a limit. */
 #include "contain/procfs.h"
 
 #include <ctype.h>
@@ -17,7 +18,7 @@
 bool proc_stat_parse(const char *text, struct proc_stat *out)
 {
     unsigned long long start, user, system;
-    /* The name in parentheses may contain any bytes, also parentheses and spaces: continue after the last one. */
+    /* The name in parentheses may contain any bytes, also parentheses and spaces, so continue after the last one. */
     const char *end = strrchr(text, ')');
     if (end == NULL || sscanf(end + 1,
                               " %c %d %d %*d %*d %d %u %*u %*u %*u %*u %llu %llu %*d %*d %*d %*d %d %*d "
@@ -32,7 +33,7 @@ bool proc_stat_parse(const char *text, struct proc_stat *out)
 
 /* --- pids ------------------------------------------------------------------------------------------------- */
 
-/* System calls by number, because the C library knows them only since version 2.36. */
+/* System calls by number, because the C library has them only since version 2.36. */
 
 int pids_hold(pid_t pid)
 {
@@ -65,12 +66,12 @@ pid_t pids_newest(void)
 }
 
 enum {
-    PART = 4096,       /* the kernel hands out most of these files a page at a time */
-    FILE_MAX = 1 << 20 /* mountinfo of a machine with thousands of containers is below that */
+    PART = 4096,       /* the kernel returns most of these files a page at a time */
+    FILE_MAX = 1 << 20 /* mountinfo of a machine with thousands of containers is smaller */
 };
 
-/* Until the kernel says that there is no more: these files have no size, and one read returns less than there is.
- * The last byte of each part stays free for the NUL. */
+/* Read until the kernel reports the end: these files have no size, and one read returns less than all. The last byte
+ * of each part stays free for the NUL. */
 bool procfs_read(const char *path, struct buf *out)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -86,7 +87,7 @@ bool procfs_read(const char *path, struct buf *out)
     return to != NULL && n == 0;
 }
 
-/* The beginning of a short file, without an allocation; "" when it cannot be read. */
+/* Read the beginning of a short file, without an allocation; "" when it cannot be read. */
 static void read_text(pid_t pid, const char *file, char *to, size_t size)
 {
     char path[64];
@@ -107,7 +108,7 @@ void procfs_line(pid_t pid, const char *file, char *to, size_t size)
             *p = '?';
 }
 
-/* One read, so that all numbers are of one moment; 512 bytes hold a line with every number at its longest. */
+/* One read, so that all numbers are from one moment; 512 bytes hold a line with every number at its longest. */
 bool procfs_stat(pid_t pid, struct proc_stat *out)
 {
     char text[512];
@@ -140,8 +141,8 @@ uint64_t procfs_own_start(void)
     return own.pid == getpid() ? own.ticks : 0;
 }
 
-/* A container may show the /proc of its host: there "self" is our number outside, and every pid in it would be
- * another process here. */
+/* A container may show the /proc of its host: then "self" is our number outside, and every pid in it would be another
+ * process here. */
 bool procfs_is_ours(void)
 {
     char text[32];
@@ -150,10 +151,10 @@ bool procfs_is_ours(void)
     return atoi(text) == (int)getpid();
 }
 
-/* The kernel's number of the first one, at every boot (PROC_PID_INIT_INO). */
+/* The kernel's fixed inode of the first namespace (PROC_PID_INIT_INO). */
 #define FIRST_PID_NAMESPACE UINT64_C(0xEFFFFFFC)
 
-/* By its numbers, which every user may read: a process with just one is in no namespace below ours. */
+/* Count its pids, which every user may read: a process with only one is in no namespace below ours. */
 static bool is_below_us(const char *pid)
 {
     char path[64];

@@ -1,4 +1,5 @@
-/* dial.c -- see dial.h. */
+/* dial.c -- see dial.h. dial_plan.h decides, this file owns the sockets. It polls sockets instead of using libuv's
+ * streams, because a stream hides the kernel's errno and because the connected socket is handed on. */
 #include "net/dial.h"
 
 #include "base/buf.h"
@@ -74,16 +75,13 @@ void loop_lookup_end(struct loop_lookup *l)
 
 /* --- the dial ------------------------------------------------------------------------------------------- */
 
-/* dial_plan.h decides, this file owns the sockets.
- *
- * Every event ends in pump(): it runs all due steps, prints the due messages, and sets the one
+/* Every event ends in pump(): it runs all due steps, prints the due messages, and sets the one
  * timer. A runner is one connection to one address:
  *
  *     connect() -> writable -> VALIDATE, PING and a CONTROL request in one write -> the echo -> one JSON object -> found
  *
- * PyTorch's store also sends the echo, and closes at the unknown request. One write for all three keeps it at one
- * round trip. Sockets are polled and are not libuv streams, because a stream does not show errno as the kernel gave
- * it, and because the connected socket is handed on. */
+ * PyTorch's store also sends the echo, and closes the connection at the unknown request. One write for all three
+ * takes only one round trip. */
 
 enum { ANSWER_MAX = 4096, ECHO_BYTES = 4, HEAD_BYTES = ECHO_BYTES + 8, NOTE_BYTES = 1536 };
 
@@ -102,7 +100,7 @@ struct join_dial {
     struct join_dial_options options;
     struct dial plan;
     uv_timer_t timer;
-    struct loop_lookup *lookup; /* NULL = none is under way */
+    struct loop_lookup *lookup; /* NULL = none in progress */
     struct runner *runners[RACE_ADDRESSES_MAX];
     uint32_t nonce;
     int handles;
@@ -132,9 +130,8 @@ static void on_runner_closed(uv_handle_t *handle)
     free(r);
 }
 
-/* Its socket is closed unless it was handed on. Polling stops before the descriptor is closed, else epoll
- * would go on reporting a number that may be another file's by then. The struct lives until its close
- * callback. */
+/* Close the socket unless it was handed on. Stop polling before that, else epoll might report a descriptor number
+ * that another file has got. The struct lives until its close callback. */
 static void end_runner(struct join_dial *j, int index)
 {
     struct runner *r = j->runners[index];
@@ -169,7 +166,7 @@ static void runner_fail(struct runner *r, bool on_the_spot, int error)
     end_runner(j, index);
 }
 
-/* The peer's or our own address, numeric. "?" when it is not to be had. */
+/* Return the peer's or our own address, numeric; "?" if it is not available. */
 static void name_of(int fd, int (*get)(int, struct sockaddr *, socklen_t *), char *text, size_t size)
 {
     struct sockaddr_storage addr = { 0 };
@@ -179,7 +176,7 @@ static void name_of(int fd, int (*get)(int, struct sockaddr *, socklen_t *), cha
         snprintf(text, size, "?");
 }
 
-/* The runner gives its socket away; everything else of the dial waits to be closed by its owner. */
+/* The runner gives up its socket; the rest of the dial stays until its owner closes it. */
 static void arrive(struct runner *r)
 {
     struct join_dial *j = r->dial;
@@ -193,7 +190,7 @@ static void arrive(struct runner *r)
     j->options.found(j->options.user, &found);
 }
 
-/* A PyTorch store echoes, and closes at an unknown request. It is not reported as a foreign service, because the
+/* A PyTorch store echoes, and closes at an unknown request. Report it separately from foreign services, because the
  * remedy differs: torchrun runs there. */
 static int closed_kind(const struct runner *r)
 {
@@ -204,7 +201,7 @@ static int closed_kind(const struct runner *r)
     return dial_answer_kind(slice_of(r->in, r->n));
 }
 
-/* Enough to know? A foreign service shows in the first four bytes, and is given the rest of its line to be named by. */
+/* Is the answer complete? The first four bytes show a foreign service, and the rest of its line gives its name. */
 static void check_answer(struct runner *r)
 {
     uint8_t echo[ECHO_BYTES];
@@ -222,8 +219,7 @@ static void check_answer(struct runner *r)
     }
 }
 
-/* A reset is an answer like a close: a service that does not like our first bytes and has unread ones left
- * closes with RST. */
+/* A reset is an answer like a close: a service that rejects our first bytes without reading them all closes with RST. */
 static void read_answer(struct runner *r)
 {
     const ssize_t n = read(r->fd, r->in + r->n, sizeof(r->in) - r->n);
@@ -239,8 +235,7 @@ static void read_answer(struct runner *r)
     }
 }
 
-/* Some fifty bytes: they fit into any socket that was just made. errno is set before, because a buffer that
- * could not be made leaves none. */
+/* Some fifty bytes always fit into a new socket. Clear errno first, because a failed allocation does not set it. */
 static bool say_hello(struct runner *r)
 {
     struct buf bytes = { 0 };
@@ -270,7 +265,7 @@ static void connected(struct runner *r)
         uv_poll_start(&r->poll, UV_READABLE, runner_on_event);
 }
 
-/* The result of connect. libuv reports an error as readiness, too; the socket has the error. */
+/* The result of connect. libuv reports an error as readiness, and the socket has the error. */
 static void check_connect(struct runner *r)
 {
     const int error = connector_error(r->fd);
@@ -292,7 +287,7 @@ static void runner_on_event(uv_poll_t *poll, int status, int events)
     pump(j);
 }
 
-/* NULL: no memory. `fd` is the runner's from then on. */
+/* Return NULL when memory is short. `fd` belongs to the runner from then on. */
 static struct runner *runner_new(struct join_dial *j, int index, int fd)
 {
     struct runner *r = calloc(1, sizeof(*r));
@@ -343,7 +338,7 @@ static void on_looked_up(void *user, const struct name_found *found)
     pump(j);
 }
 
-/* A literal costs no thread. */
+/* A literal address needs no thread. */
 static void look_up(struct join_dial *j)
 {
     struct name_found found;
@@ -372,8 +367,8 @@ static void join_dial_report(struct join_dial *j)
     buf_free(&words);
 }
 
-/* One that only asked whether a store is there has its reason already, and no report: not finding one is
- * its answer. `failed` may close the dial, so everything it needs is kept until it returns. */
+/* A lookup that only asked whether a store exists has its reason already and needs no report. `failed` may close the
+ * dial, so keep everything it needs until it returns. */
 static void join_dial_give_up(struct join_dial *j)
 {
     struct buf report = { 0 };
@@ -383,11 +378,11 @@ static void join_dial_give_up(struct join_dial *j)
     for (int i = 0; i < RACE_ADDRESSES_MAX; i++)
         end_runner(j, i);
     j->options.failed(j->options.user, asked ? j->options.code : dial_code(j->plan.finding),
-                      ok ? words : "the store cannot be reached, and memory is short");
+                      ok ? words : "cannot reach the store: out of memory");
     buf_free(&report);
 }
 
-/* Giving up and waiting are pump's own: they end its loop. */
+/* pump() itself gives up and waits, because both end its loop. */
 static void carry_out(struct join_dial *j, const struct dial_step *step)
 {
     switch (step->what) {
@@ -406,8 +401,8 @@ static void carry_out(struct join_dial *j, const struct dial_step *step)
     }
 }
 
-/* The earlier of the next step and the next message. libuv's clock does not advance during a turn of the loop;
- * without the update a wait would begin in the past. */
+/* The earlier of the next step and the next message. libuv's clock stands still during a turn of the loop, so update
+ * it; otherwise a wait would begin in the past. */
 static void set_timer(struct join_dial *j, uint64_t step_at_ms)
 {
     const uint64_t say_ms = dial_say_at(&j->plan), at_ms = step_at_ms < say_ms ? step_at_ms : say_ms;
@@ -416,8 +411,8 @@ static void set_timer(struct join_dial *j, uint64_t step_at_ms)
     uv_timer_start(&j->timer, on_timer, at_ms > now_ms ? at_ms - now_ms : 0, 0);
 }
 
-/* Nothing may be touched behind `failed`, which may have closed the dial. The same is true of `say`, which
- * ends in the owner's hands as well. */
+/* Touch nothing after `failed`, which may have closed the dial. The same holds for `say`, which calls the owner as
+ * well. */
 static void pump(struct join_dial *j)
 {
     struct dial_step step = { .what = DIAL_WAIT };
@@ -438,21 +433,21 @@ static void pump(struct join_dial *j)
 
 /* --- begin ---------------------------------------------------------------------------------------------- */
 
-/* The third byte of a nonce must not be 0, else an old store of PyTorch would take it for a length that it can wait for. */
+/* The third byte of a nonce must not be 0, else an old PyTorch store would take it for a length to wait for. */
 static uint32_t make_nonce(uint32_t seed)
 {
     return 0x51500000u | (seed & 0xFFFFu);
 }
 
-/* Texts are copied: the owner's may be on its stack, and a dial lasts up to the whole time for joining.
- * Randomness is for the jitter and must never be waited for, which a machine that has just booted would do. */
+/* Copy texts, because the owner's may be on its stack and a dial may last for the whole join timeout. Randomness is
+ * only for jitter; never block for it, as a freshly booted machine would. */
 ddp_status join_dial_start(const struct join_dial_options *options, struct join_dial **out,
                            struct ddp_err *err)
 {
     struct join_dial *j = calloc(1, sizeof(*j));
     uint32_t seed = 0;
     if (j == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory to look for the store");
+        return ddp_fail(err, DDP_ERR_NOMEM, "cannot look for the store: out of memory");
     if (getrandom(&seed, sizeof(seed), GRND_NONBLOCK) != sizeof(seed))
         seed = (uint32_t)getpid();
     j->options = *options;

@@ -1,11 +1,11 @@
 /* dial_plan.c -- see dial_plan.h.
  *
- * A round tries every address of the name once. Its most useful failure is the one that got farthest: with an IPv6
- * address that has no route beside an IPv4 one that refuses, the refusal is reported. The round's finding remains
- * until another round ends differently, also while a new round runs.
+ * A round tries every address of the name once. The failure at the latest stage is the most useful: if IPv6 has no
+ * route and IPv4 refuses, the refusal is reported. The round's finding remains until another round ends differently,
+ * also while a new round runs.
  *
- * The first round begins at once and pauses are short at first, because usually the store is just starting. They grow
- * because the next usual case is a store that starts minutes later, and a thousand nodes dial it. */
+ * The first round begins at once and pauses are short at first, because the store usually is just starting. They grow
+ * because otherwise it starts minutes later, while perhaps a thousand nodes dial it. */
 #include "net/dial_plan.h"
 
 #include <stdio.h>
@@ -13,7 +13,7 @@
 
 enum {
     LOOK_UP_MS =
-        5000 /* a name service that is silent for longer is reported; an old answer is looked up again */
+        5000 /* a name service that is silent for longer is reported; an older answer is looked up again */
 };
 
 static const struct row {
@@ -29,8 +29,8 @@ static const struct row {
 };
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 
-/* Each stage has a row for any error, so there is always one. The first that fits, so special rows stand
- * before general ones. */
+/* Each stage has a row for any error, so one always matches. The first match counts, so special rows precede general
+ * ones. */
 enum finding_code dial_finding_of(const struct dial_met *met)
 {
     for (int i = 0; i < ROWS; i++)
@@ -40,7 +40,7 @@ enum finding_code dial_finding_of(const struct dial_met *met)
     return FINDING_NONE;
 }
 
-/* UINT64_MAX is "never", and loses against every time. */
+/* UINT64_MAX is "never": any time is earlier. */
 static uint64_t dial_earlier(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
@@ -52,7 +52,7 @@ static void enter(struct dial *d, enum dial_phase phase, uint64_t now_ms)
     d->since_ms = now_ms;
 }
 
-/* All nodes of a job begin together; their tries should not stay together. (xorshift) */
+/* All nodes of a job begin together; jitter spreads their attempts. (xorshift) */
 static uint32_t next_random(struct dial *d)
 {
     d->random ^= d->random << 13;
@@ -71,7 +71,7 @@ static bool address_is_loopback(const char *address)
 
 /* Errors that mean the same to the user. A packet filter on this machine says EPERM, one that answers over
  * IPv6 EACCES; a name server without a record of the right kind says EAI_NODATA, one without the name
- * EAI_NONAME. The cure is the same. */
+ * EAI_NONAME. The remedy is the same. */
 static int plain_error(int error)
 {
     switch (error) {
@@ -88,7 +88,7 @@ static int plain_error(int error)
     }
 }
 
-/* The first line alone, of what may be a whole web page, and safe for a terminal. */
+/* Only the first line of what may be a whole web page, made safe for a terminal. */
 static void put_printable(char out[DIAL_BYTES_MAX], struct slice bytes)
 {
     const unsigned char *p = bytes.data;
@@ -103,8 +103,8 @@ static bool begins(struct slice bytes, const char *text)
     return bytes.len >= strlen(text) && memcmp(bytes.data, text, strlen(text)) == 0;
 }
 
-/* A TLS record is handshake (22) or alert (21), then major version 3. An alert is what a TLS server sends
- * to one who does not speak TLS. */
+/* A TLS record is handshake (22) or alert (21), then major version 3. A TLS server sends an alert to a client that
+ * does not speak TLS. */
 int dial_answer_kind(struct slice bytes)
 {
     const unsigned char *p = bytes.data;
@@ -119,8 +119,8 @@ int dial_answer_kind(struct slice bytes)
     return HELLO_OTHER;
 }
 
-/* Keep what came farthest in this round. Of two that came equally far the first stays: addresses are tried
- * in the resolver's order of preference. */
+/* Keep the failure at the latest stage of this round. Of two at the same stage keep the first, because addresses are
+ * tried in the resolver's order of preference. */
 static void meet(struct dial *d, const struct dial_met *met)
 {
     if (d->round_met && met->stage <= d->worst.stage)
@@ -129,8 +129,8 @@ static void meet(struct dial *d, const struct dial_met *met)
     d->round_met = true;
 }
 
-/* The same finding again makes its row longer, not the list: hours of "refused" are one row. The middle is
- * what is lost when the list is full, for a report needs the beginning and the end. */
+/* Repeating a finding extends its row, not the list: hours of "refused" are one row. A full list loses its middle,
+ * because a report needs the beginning and the end. */
 static void remember(struct dial *d, uint64_t now_ms)
 {
     const uint64_t at_ms = now_ms - d->begun_ms;
@@ -140,7 +140,7 @@ static void remember(struct dial *d, uint64_t now_ms)
         last->times++;
         return;
     }
-    if (d->n_past == DIAL_HISTORY_MAX) { /* the first one stays: it tells how it began */
+    if (d->n_past == DIAL_HISTORY_MAX) { /* the first row stays, because it shows the beginning */
         memmove(&d->history[1], &d->history[2], (DIAL_HISTORY_MAX - 2) * sizeof(d->history[0]));
         d->n_past--;
         d->past_lost++;
@@ -148,8 +148,7 @@ static void remember(struct dial *d, uint64_t now_ms)
     d->history[d->n_past++] = (struct dial_past){ d->finding, at_ms, at_ms, 1 };
 }
 
-/* `finding_since_ms` only moves with the finding: how long something has been wrong decides when it is
- * said. */
+/* `finding_since_ms` changes only with the finding: how long a problem has lasted decides when it is reported. */
 static void dial_count_met(struct dial *d, const struct dial_met *met, uint64_t now_ms)
 {
     const enum finding_code finding = dial_finding_of(met);
@@ -169,11 +168,11 @@ static void begin_race(struct dial *d, uint64_t now_ms)
     enter(d, DIAL_RACING, now_ms);
 }
 
-/* Old addresses are forgotten first: a pod that was moved has another one. */
+/* Forget old addresses first: a pod that was moved has a new one. */
 static void begin_look_up(struct dial *d, uint64_t now_ms)
 {
     d->race.n = 0;
-    d->next_ms = now_ms; /* the step is not announced yet */
+    d->next_ms = now_ms; /* the step has not been announced yet */
     d->seen[STAGE_RESOLVE].tries++;
     enter(d, DIAL_LOOKING_UP, now_ms);
 }
@@ -191,7 +190,7 @@ static void end_round(struct dial *d, const struct dial_met *met, uint64_t now_m
     d->next_ms = now_ms + race_pause_ms(d->failed_rounds++, next_random(d));
 }
 
-/* "localhost" is never a mistake in /etc/hosts; a wrong use shows when it refuses. */
+/* "localhost" is never a mistake in /etc/hosts; if it is used wrongly, the connection is refused. */
 static bool means_us(const struct dial *d)
 {
     bool all = d->race.n > 0 && !d->options.master && !d->options.literal &&
@@ -201,7 +200,7 @@ static bool means_us(const struct dial *d)
     return all;
 }
 
-/* xorshift never leaves 0, and never comes to it from anything else. */
+/* xorshift never reaches 0 from another value, and never leaves it. */
 void dial_begin(struct dial *d, const struct dial_options *options, uint64_t now_ms)
 {
     *d = (struct dial){ .options = *options, .begun_ms = now_ms };
@@ -209,7 +208,7 @@ void dial_begin(struct dial *d, const struct dial_options *options, uint64_t now
     begin_look_up(d, now_ms);
 }
 
-/* An answer that comes when it is no longer waited for is dropped, like one of a name server that was slow. */
+/* Drop an answer that arrives after the wait for it has ended, as from a slow name server. */
 void dial_resolved(struct dial *d, const char *const *addresses, int n, const char *hosts_line,
                    uint64_t now_ms)
 {
@@ -236,8 +235,8 @@ void dial_unresolved(struct dial *d, int error, uint64_t now_ms)
 
 /* --- one runner ----------------------------------------------------------------------------------------- */
 
-/* Connected is not arrived: a port may be taken by anything. The stages before count as done for the
- * report, which shows how far it came. */
+/* A connection proves little, because any service may have the port. Earlier stages count as done, so that the report
+ * shows how far it got. */
 void dial_connected(struct dial *d, int runner, const char *source, uint64_t now_ms)
 {
     struct race_runner *r = &d->race.runners[runner];
@@ -249,8 +248,8 @@ void dial_connected(struct dial *d, int runner, const char *source, uint64_t now
     race_connected(&d->race, runner, now_ms);
 }
 
-/* A refusal by this machine itself, where the store should not be, has its own error: the address is wrong, and the
- * store is not late. */
+/* If this machine itself refuses, and the store should be elsewhere, that is a separate error: the address is wrong,
+ * and the store is not late. */
 static void dial_count_failure(struct dial *d, struct race_runner *r, const struct dial_met *what,
                                uint64_t now_ms)
 {
@@ -265,7 +264,7 @@ static void dial_count_failure(struct dial *d, struct race_runner *r, const stru
     meet(d, &met);
 }
 
-/* On the spot the kernel has found no way; only a refusal by this machine comes as fast, and a lack of descriptors. */
+/* Immediate failure: the kernel has no route. Only a refusal by this machine and a lack of descriptors are as fast. */
 static enum dial_stage stage_of(const struct race_runner *r, bool on_the_spot, int error)
 {
     if (r->state == RUNNER_GREETS)
@@ -273,7 +272,7 @@ static enum dial_stage stage_of(const struct race_runner *r, bool on_the_spot, i
     return on_the_spot && error != ECONNREFUSED && error != EMFILE ? STAGE_ROUTE : STAGE_CONNECT;
 }
 
-/* Twice is once: the plan itself may have dropped it for being late. */
+/* A second report is ignored: the plan itself may have dropped the runner for being late. */
 void dial_failed(struct dial *d, int runner, bool on_the_spot, int error, struct slice answer,
                  uint64_t now_ms)
 {
@@ -286,7 +285,7 @@ void dial_failed(struct dial *d, int runner, bool on_the_spot, int error, struct
     dial_count_failure(d, r, &met, now_ms);
 }
 
-/* The first that answers wins; the shell ends the others. */
+/* The first address that answers wins; the shell ends the others. */
 void dial_arrived(struct dial *d, int runner, uint64_t now_ms)
 {
     d->seen[STAGE_HELLO].done++;
@@ -301,7 +300,7 @@ static struct dial_step wait_until(uint64_t at_ms)
     return (struct dial_step){ .what = DIAL_WAIT, .at_ms = at_ms };
 }
 
-/* Each step is announced once. A silent name service is a finding while the wait for it continues. */
+/* Announce each step once. A silent name service is a finding while the wait for it continues. */
 static struct dial_step next_look_up(struct dial *d, uint64_t now_ms)
 {
     const struct dial_met silent = { .stage = STAGE_RESOLVE, .error = ETIMEDOUT, .took_ms = LOOK_UP_MS };
@@ -316,8 +315,8 @@ static struct dial_step next_look_up(struct dial *d, uint64_t now_ms)
     return wait_until(UINT64_MAX);
 }
 
-/* The steps of the race, with what each means for the report. One for each question: the shell asks until there is
- * nothing left to do. */
+/* The steps of the race and their meaning for the report. One step per call: the shell asks until nothing is left to
+ * do. */
 static struct dial_step next_of_race(struct dial *d, uint64_t now_ms)
 {
     const struct race_step step = race_next(&d->race, now_ms);
@@ -342,8 +341,8 @@ static struct dial_step next_of_race(struct dial *d, uint64_t now_ms)
     return wait_until(step.at_ms);
 }
 
-/* A name may have got another address meanwhile, a literal not. An answer is used for LOOK_UP_MS, so the
- * short pauses at the beginning do not ask the name server each time. */
+/* A name may have got a new address by now; a literal cannot. An answer is used for LOOK_UP_MS, so the short pauses
+ * at the beginning do not query the name server each time. */
 static struct dial_step next_after_pause(struct dial *d, uint64_t now_ms)
 {
     if (now_ms < d->next_ms)
@@ -371,8 +370,8 @@ static struct dial_step next_in_phase(struct dial *d, uint64_t now_ms)
     return wait_until(UINT64_MAX);
 }
 
-/* A wait that is over at once is a change of phase. The budget ends everything but an arrival, and is
- * looked at first: a plan that is over must not begin another round. */
+/* A wait of zero is a change of phase. The budget ends everything but an arrival, and is checked first, because a
+ * plan that is over must not begin another round. */
 struct dial_step dial_next(struct dial *d, uint64_t now_ms)
 {
     const uint64_t end_ms = d->begun_ms + d->options.budget_ms;
@@ -410,8 +409,8 @@ const char *dial_code(enum finding_code finding)
     return finding != FINDING_NONE ? finding_code_name(finding) : "NO_ANSWER_YET";
 }
 
-/* A finding that waiting cannot change ("the name resolves to this machine") is printed at once and in full; a store
- * that may still be starting, only after STANDS_MS. */
+/* Print a finding that waiting cannot change ("the name resolves to this machine") at once and in full; a store that
+ * may still be starting, only after STANDS_MS. */
 static bool is_sure(enum finding_code finding)
 {
     int i = 0;
@@ -441,7 +440,7 @@ static bool is_name(struct slice name, const char *wanted)
     return slice_equal(name, slice_str(wanted));
 }
 
-/* The words that sentences in dial_plan.h may use. False for any other. */
+/* Return the value of a placeholder in the sentences of the findings. False for an unknown one. */
 static bool put_value(void *user, struct slice name, struct buf *out)
 {
     const struct dial *d = user;
@@ -469,17 +468,17 @@ static bool fill_in(struct buf *out, const struct dial *d, const char *text)
     return finding_fill(out, text, put_value, (void *)d);
 }
 
-/* Before any round has ended. */
+/* What is going on before any round has ended. */
 static const char *meanwhile(const struct dial *d)
 {
     for (int i = 0; i < d->race.n; i++)
         if (d->race.runners[i].state == RUNNER_GREETS)
-            return "it takes connections, but has not said a word yet";
-    return d->phase == DIAL_LOOKING_UP ? "its name is being looked up" : "a connection is not answered yet";
+            return "it accepts connections, but has sent nothing yet";
+    return d->phase == DIAL_LOOKING_UP ? "its name is being looked up"
+                                       : "waiting for an answer to a connection";
 }
 
-/* The table's words, once there is a finding; they are the same on the screen, in the report and in the
- * manual. */
+/* The text of the table, once there is a finding: the same on the screen, in the report and in the manual. */
 static bool put_sentence(struct buf *out, const struct dial *d)
 {
     return d->finding == FINDING_NONE ? buf_printf(out, "%s", meanwhile(d))
@@ -504,7 +503,7 @@ static bool put_short(struct buf *out, const struct dial *d, uint64_t now_ms)
            buf_printf(out, " (%s)", d->options.knob);
 }
 
-/* The code comes last: it is for the manual and for bug reports, not for reading. */
+/* The code comes last, because it serves the manual and bug reports. */
 static bool put_advice(struct buf *out, const struct dial *d)
 {
     const char *note = d->options.note;
@@ -513,13 +512,13 @@ static bool put_advice(struct buf *out, const struct dial *d)
            buf_printf(out, "\n  finding  %s", dial_code(d->finding));
 }
 
-/* The short words with their advice behind, so both read alike. */
+/* The short sentence followed by its advice, so that both places use the same text. */
 static bool put_full(struct buf *out, const struct dial *d, uint64_t now_ms)
 {
     return put_short(out, d, now_ms) && put_advice(out, d);
 }
 
-/* In full once for each finding: it has several lines, and a user who waits for an hour knows them. */
+/* Print each finding in full once: it has several lines, and a user who waits for an hour has read them. */
 static bool full_is_due(const struct dial *d, uint64_t now_ms)
 {
     const bool was_said = d->said.in_full && d->said.finding == d->finding;
@@ -527,7 +526,7 @@ static bool full_is_due(const struct dial *d, uint64_t now_ms)
            (is_sure(d->finding) || now_ms >= d->finding_since_ms + STANDS_MS);
 }
 
-/* A finding that changes is news, but two that take turns must not fill the screen: hence CHANGE_MS. */
+/* A finding that changes is worth a line, but two that alternate must not fill the screen: hence CHANGE_MS. */
 static bool short_is_due(const struct dial *d, uint64_t now_ms)
 {
     const struct dial_said *said = &d->said;
@@ -549,8 +548,7 @@ bool dial_say(struct dial *d, struct buf *out, uint64_t now_ms)
     return full ? put_full(out, d, now_ms) : put_short(out, d, now_ms);
 }
 
-/* The same questions as above, turned into a time: the shell has one timer, and is to wake when there is
- * something to say and not to look whether there is. */
+/* The same conditions as above, as a time: the shell has one timer, and it should fire only when a message is due. */
 uint64_t dial_say_at(const struct dial *d)
 {
     const struct dial_said *said = &d->said;
@@ -563,8 +561,7 @@ uint64_t dial_say_at(const struct dial *d)
     return said->anything && said->finding != d->finding && change_ms < at_ms ? change_ms : at_ms;
 }
 
-/* All stages are shown, also those that worked: "4 of 4 worked" is what keeps the user from looking at the
- * name server. */
+/* Show all stages, including those that worked: "4 of 4 worked" shows that the name server is not the cause. */
 static bool put_stage(struct buf *out, const struct dial *d, enum dial_stage stage)
 {
     const struct dial_stage_seen *seen = &d->seen[stage];
@@ -596,7 +593,7 @@ static bool put_history(struct buf *out, const struct dial *d)
     bool ok = true;
     for (unsigned i = 0; i < d->n_past; i++) {
         if (i == 1 && d->past_lost > 0)
-            ok = ok && buf_printf(out, "\n  history  ... %u changes left out", d->past_lost);
+            ok = ok && buf_printf(out, "\n  history  ... %u changes omitted", d->past_lost);
         ok = ok && put_past(out, &d->history[i]);
     }
     return ok;

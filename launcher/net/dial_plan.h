@@ -21,13 +21,13 @@
 
 /* The possible failures between a node and the store, one row each; the sentences are in diagnosis/findings.h.
  *
- * A row matches the result of an attempt: the stage where it ended, the error there, and its duration; the first
- * match is reported. The order matters where two rows have the same stage: the narrower one stands first.
+ * A row matches the stage where an attempt ended, the error there, and its duration. The first match is reported, so
+ * among rows of one stage the narrower comes first.
  *
  * Columns: code, stage, error (0 = any), minimum milliseconds, sure (waiting rarely helps, so it is reported at
  * once). */
 
-/* In this order; "route" is the kernel's choice of a way before the first packet. */
+/* In this order; "route" is the kernel's choice before the first packet. */
 #define DIAL_STAGES_LIST(X) \
     X(RESOLVE, "resolve")   \
     X(ROUTE, "route")       \
@@ -43,14 +43,14 @@ enum dial_stage {
 
 /* Errors that are not the system's: above all errno and EAI values. */
 enum dial_error {
-    DIAL_LOOPBACK = 10001, /* a name means this very machine, and should not */
-    DIAL_REFUSED_HERE,     /* refused by a loopback address, and the store is elsewhere */
-    HELLO_SILENT,          /* connected, and not a byte came */
+    DIAL_LOOPBACK = 10001, /* a name means this machine and should not */
+    DIAL_REFUSED_HERE,     /* refused by a loopback address, although the store is elsewhere */
+    HELLO_SILENT,          /* connected, but no byte arrived */
     HELLO_CLOSED,          /* closed or reset without a byte */
     HELLO_HTTP,
     HELLO_TLS,
     HELLO_SSH,
-    HELLO_TORCH, /* a c10d store that does not know our requests */
+    HELLO_TORCH, /* a c10d store that rejects our requests */
     HELLO_OTHER
 };
 
@@ -95,25 +95,25 @@ struct dial_options {
     const char *who;  /* "the store", "node 0's store" */
     const char *here; /* name of this node */
     const char *knob;
-    const char *note;       /* a line for the full words, or "" */
+    const char *note;       /* a line for the full text, or "" */
     const char *local_only; /* a warning for each waiting line and the report; "" or NULL */
     uint64_t budget_ms;
-    uint32_t seed; /* of the jitter */
+    uint32_t seed; /* seed of the jitter */
 };
 
-/* The result of an attempt. `took_ms` is of its last stage alone. */
+/* The result of an attempt. `took_ms` is the time of its last stage. */
 struct dial_met {
     enum dial_stage stage;
     int error;
     uint64_t took_ms;
     char address[RACE_TEXT_MAX];
-    char bytes[DIAL_BYTES_MAX]; /* the first of a foreign answer, printable */
+    char bytes[DIAL_BYTES_MAX]; /* the first bytes of a foreign answer, printable */
 };
 
-/* One line of the history: the same, so often in a row. */
+/* One line of the history: a finding, and how often it repeated. */
 struct dial_past {
     enum finding_code finding;
-    uint64_t from_ms, to_ms; /* since the begin */
+    uint64_t from_ms, to_ms; /* time since the start */
     unsigned times;
 };
 
@@ -123,26 +123,26 @@ struct dial {
     struct dial_options options;
     enum dial_phase phase;
     uint64_t begun_ms;
-    uint64_t since_ms; /* of the phase */
-    uint64_t next_ms;  /* when a pause is over; before a look-up was wished for: then, else UINT64_MAX */
+    uint64_t since_ms; /* start of the phase */
+    uint64_t next_ms;  /* end of a pause; before a look-up is requested: that time, else UINT64_MAX */
     uint64_t looked_up_ms;
     uint32_t random;
     unsigned failed_rounds;
     struct race race;
-    char hosts_line[HOSTS_LINE_MAX]; /* of /etc/hosts, when the name means this machine */
+    char hosts_line[HOSTS_LINE_MAX]; /* line of /etc/hosts, if the name means this machine */
     bool only_loopback;
     struct dial_stage_seen {
         unsigned tries, done;
-        uint64_t took_ms; /* the last that was done */
+        uint64_t took_ms; /* the last step that was done */
     } seen[DIAL_STAGES];
     char source[RACE_TEXT_MAX];
-    struct dial_met worst; /* of this round */
+    struct dial_met worst; /* finding of this round */
     bool round_met;
-    struct dial_met verdict; /* of the last full round; stands when `finding` is one */
+    struct dial_met verdict; /* finding of the last full round; valid when `finding` is set */
     enum finding_code finding;
     uint64_t finding_since_ms;
     struct dial_past history[DIAL_HISTORY_MAX];
-    unsigned n_past, past_lost; /* lost: older ones that had to go, the first always stays */
+    unsigned n_past, past_lost; /* number of older rows that were dropped; the first always stays */
     struct dial_said {
         uint64_t at_ms;
         enum finding_code finding;
@@ -154,30 +154,30 @@ enum dial_do { DIAL_WAIT, DIAL_LOOK_UP, DIAL_CONNECT, DIAL_DROP, DIAL_GIVE_UP };
 
 struct dial_step {
     enum dial_do what;
-    int runner;     /* for CONNECT and DROP (close its socket, it has taken too long) */
+    int runner;     /* for CONNECT and DROP (close its socket, because it took too long) */
     uint64_t at_ms; /* WAIT: ask again then, or after the next event */
 };
 
 void dial_begin(struct dial *d, const struct dial_options *options, uint64_t now_ms);
 
-/* What now? Ask until it is WAIT or GIVE_UP. */
+/* Return the next step. Call it until it returns WAIT or GIVE_UP. */
 struct dial_step dial_next(struct dial *d, uint64_t now_ms);
 
-/* The name has these addresses (numeric; at most RACE_ADDRESSES_MAX count). `hosts_line`: what /etc/hosts says of the
- * name, or NULL. */
+/* The name has these addresses (numeric; at most RACE_ADDRESSES_MAX count). `hosts_line`: the line of /etc/hosts for
+ * the name, or NULL. */
 void dial_resolved(struct dial *d, const char *const *addresses, int n, const char *hosts_line,
                    uint64_t now_ms);
 void dial_unresolved(struct dial *d, int error, uint64_t now_ms);
 
-/* A runner is connected, from our address `source`, and says hello now. */
+/* A runner has connected, from our address `source`, and now sends its greeting. */
 void dial_connected(struct dial *d, int runner, const char *source, uint64_t now_ms);
 
-/* It has failed, in the stage that it was in (or in ROUTE, on the spot); `answer`: the first bytes that came, if any. */
+/* A runner has failed in its current stage (or at once, in ROUTE); `answer`: the first bytes that arrived, if any. */
 void dial_failed(struct dial *d, int runner, bool on_the_spot, int error, struct slice answer,
                  uint64_t now_ms);
 void dial_arrived(struct dial *d, int runner, uint64_t now_ms);
 
-/* The kind of service that the first bytes of a foreign answer show. */
+/* Return the kind of service that the first bytes of a foreign answer show. */
 int dial_answer_kind(struct slice bytes);
 
 /* Return the finding of the first row that matches `met`. */
@@ -189,10 +189,10 @@ const char *dial_code(enum finding_code finding);
 /* Append the messages that are due now and record that they were printed; false when none is due. */
 bool dial_say(struct dial *d, struct buf *out, uint64_t now_ms);
 
-/* When dial_say should be asked again, without any event. */
+/* Return when to call dial_say again if no event occurs. */
 uint64_t dial_say_at(const struct dial *d);
 
-/* Append the whole story: every stage with its times, the history, the finding and the advice. */
+/* Append the full report: every stage with its times, the history, the finding and the advice. */
 bool dial_report(const struct dial *d, struct buf *out, uint64_t now_ms);
 
 #endif

@@ -9,7 +9,7 @@
  *
  * A name that resolves to 127.0.1.1 on its own machine (Debian's installer writes such a line) would make every node
  * its own host, or make the host unreachable for the others; an address of a container bridge exists on many
- * machines. Both look like a firewall later, so they are reported now.
+ * machines. Both would later look like a firewall, so they are reported now.
  *
  * Facts in, decision out: the addresses of this machine and those of the name are arguments, so that every row of the
  * table is a test. */
@@ -23,7 +23,8 @@ static bool hosting_is_loopback(const char *address)
     return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
 }
 
-/* All of 127/8 is this machine's, though only 127.0.0.1 is listed. A scope ("fe80::1%eth0") is part of both texts. */
+/* All of 127/8 belongs to this machine, although only 127.0.0.1 is listed. A scope ("fe80::1%eth0") is part of both
+ * texts. */
 static const struct own_address *own_of(const struct hosting_facts *f, const char *address)
 {
     static const struct own_address loopback = { .interface = "lo" };
@@ -33,8 +34,8 @@ static const struct own_address *own_of(const struct hosting_facts *f, const cha
     return hosting_is_loopback(address) ? &loopback : NULL;
 }
 
-/* The local address that the endpoint has; one that others can reach before a loopback one. A name may have both,
- * when /etc/hosts and a name server each have one. */
+/* Return the local address that the endpoint has; prefer one that others can reach over a loopback one. A name may
+ * have both, one from /etc/hosts and one from a name server. */
 static const char *ours(const struct hosting_facts *f, const struct own_address **which)
 {
     const char *found = NULL;
@@ -50,8 +51,8 @@ static const char *ours(const struct hosting_facts *f, const struct own_address 
     return found;
 }
 
-/* As many as fit, other machines' first choice first: "10.1.0.5 (eth0), 127.0.0.1 (lo)". snprintf counts
- * what it would have written, so `used` passes `size` at the first that does not fit. */
+/* As many as fit, best choice first: "10.1.0.5 (eth0), 127.0.0.1 (lo)". snprintf returns the untruncated length, so
+ * `used` exceeds `size` at the first that does not fit. */
 static void list_own(const struct hosting_facts *f, char *text, size_t size)
 {
     size_t used = 0;
@@ -71,7 +72,7 @@ static bool is_reachable(const struct own_address *own)
     return !hosting_is_loopback(own->text) && strncmp(own->text, "fe80:", 5) != 0;
 }
 
-/* The first one that others could use; NULL without one. */
+/* Return the first address that others could use; NULL without one. */
 static const char *reachable(const struct hosting_facts *f)
 {
     for (int i = 0; i < f->n_own; i++)
@@ -80,16 +81,16 @@ static const char *reachable(const struct hosting_facts *f)
     return NULL;
 }
 
-/* The same for advice. */
+/* The same as text for advice. */
 static const char *such_as(const struct hosting_facts *f)
 {
     const char *address = reachable(f);
     return address != NULL ? address : "ADDRESS";
 }
 
-/* Interfaces of containers and virtual machines: the same address is on many machines. Detected by the beginning of
- * their names, the only common property. A bridge with another name gets no warning, because a wrong warning would
- * worry users whose network is fine. */
+/* Interfaces of containers and virtual machines: many machines have the same address. The beginning of their names is
+ * their only common property. A bridge with another name gets no warning, because a wrong warning would worry users
+ * whose network is fine. */
 static bool is_bridge(const char *interface)
 {
     static const char *const fronts[] = {
@@ -101,8 +102,7 @@ static bool is_bridge(const char *interface)
     return false;
 }
 
-/* Sentence, advice and code, as they are shown. An error and a warning look the same; `choice` tells which
- * it is. */
+/* Sentence, advice and code as printed. An error and a warning look the same; `choice` separates them. */
 static void hosting_set_words(struct hosting *out, const struct finding *f)
 {
     out->code = finding_code_name(f->code);
@@ -110,7 +110,7 @@ static void hosting_set_words(struct hosting *out, const struct finding *f)
              out->code);
 }
 
-/* On every address: then this node, too, takes one that others know it by. */
+/* Listens on every address: then this node, too, uses one that others know. */
 static void host_on(const struct hosting_facts *f, struct hosting *out, enum hosting_choice choice,
                     const char *address)
 {
@@ -124,22 +124,22 @@ static void host_on(const struct hosting_facts *f, struct hosting *out, enum hos
 
 /* --- the cases ------------------------------------------------------------------------------------------ */
 
-/* In any of its spellings: 127.1, 0:0:0:0:0:0:0:1. No name has a colon, or digits and dots alone. */
+/* In any spelling: 127.1, 0:0:0:0:0:0:0:1. A name has no colon, and does not consist of digits and dots. */
 static bool is_literal(const struct hosting_facts *f)
 {
     const char *host = f->meeting->host;
     return strchr(host, ':') != NULL || host[strspn(host, "0123456789.")] == '\0';
 }
 
-/* The user's own choice of a loopback address, by number or as "localhost", is a job on one machine.
- * Several nodes on one host are how people try things out. */
+/* A loopback address that the user chose, by number or as "localhost", is a job on one machine. Users try several
+ * nodes on one host that way. */
 static bool is_deaf(const struct hosting_facts *f, const char *address)
 {
     return f->meeting->nnodes_max > 1 && hosting_is_loopback(address) && !is_literal(f) &&
            strcmp(f->meeting->host, "localhost") != 0;
 }
 
-/* An error and no warning: the others would wait their whole time for a store that they cannot reach. */
+/* An error and not a warning: the others would wait for the whole timeout for a store that they cannot reach. */
 static void refuse_loopback(const struct hosting_facts *f, const char *address, struct hosting *out)
 {
     struct finding finding;
@@ -163,8 +163,8 @@ static void refuse_foreign(const struct hosting_facts *f, struct hosting *out)
     hosting_set_words(out, &finding);
 }
 
-/* In an elastic job every node has the same command line, and all would wait for each other if no node has the
- * address: so each reports its facts. Static nodes know by their rank that another node hosts the store. */
+/* In an elastic job every node has the same command line, and if no node has the address, all would wait for each
+ * other. So each reports its facts. Static nodes know from their rank that another node hosts the store. */
 static void hosting_join_other(const struct hosting_facts *f, struct hosting *out)
 {
     char own[300];
@@ -173,12 +173,12 @@ static void hosting_join_other(const struct hosting_facts *f, struct hosting *ou
         return;
     list_own(f, own, sizeof(own));
     snprintf(out->words, sizeof(out->words),
-             "%s is not an address of %s (%s): another node of the job, or a ddp-rendezvous, must have the "
-             "store there; --host_store=yes would make it this node",
+             "%s is not an address of %s (%s): another node of the job, or a ddp-rendezvous, must host the "
+             "store there; use --host_store=yes to host it on this node",
              f->resolved[0], f->here, own);
 }
 
-/* Its address is the same on every machine: a node that dials it reaches itself. */
+/* The address is the same on every machine, so a node that dials it reaches itself. */
 static void warn_of_bridge(const struct hosting_facts *f, const char *address,
                            const struct own_address *which, struct hosting *out)
 {
@@ -223,8 +223,8 @@ static void warn_of_loopback(const struct hosting_facts *f, const char *address,
     hosting_set_words(out, &finding);
 }
 
-/* It is on this machine: on that address alone. A store on every address of a machine would be open to
- * networks that the user has not named. */
+/* The address is on this machine: listen on it only. A store on every address of a machine would be open to networks
+ * that the user has not named. */
 static void host_ours(const struct hosting_facts *f, const char *address, const struct own_address *which,
                       struct hosting *out)
 {
@@ -234,13 +234,13 @@ static void host_ours(const struct hosting_facts *f, const char *address, const 
     warn_of_loopback(f, address, out);
 }
 
-/* Nodes above 0 look for the store elsewhere; a loopback address is hardly what they mean. */
+/* Nodes above 0 look for the store elsewhere, so a loopback address is hardly intended. */
 static bool is_another_node(const struct plan_meeting *m)
 {
     return !m->elastic && m->node_rank > 0 && m->host_store == HOST_STORE_AUTO;
 }
 
-/* Must or may this node have it? */
+/* Must or may this node host the store? */
 static bool is_candidate(const struct plan_meeting *m)
 {
     if (m->host_store != HOST_STORE_AUTO)

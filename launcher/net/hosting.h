@@ -1,6 +1,6 @@
-/* hosting.h -- does this node have the store, on which of its addresses, or where does it look for it? Pure.
+/* hosting.h -- does this node host the store, on which of its addresses, or where is the store? Pure.
  *
- * Addresses are compared, never names: what a machine calls itself is often not what the others call it. */
+ * Addresses are compared and names never, because a machine often has another name for itself than the others use. */
 #ifndef LAUNCHER_NET_HOSTING_H
 #define LAUNCHER_NET_HOSTING_H
 
@@ -14,7 +14,7 @@ struct own_address {
     char interface[16];
 };
 
-/* Looked up by the shell; all borrowed. */
+/* Filled by the shell; all borrowed. */
 struct hosting_facts {
     const struct plan_meeting *meeting;
     const char *here;            /* name of this node */
@@ -25,23 +25,22 @@ struct hosting_facts {
 };
 
 enum hosting_choice {
-    HOSTING_HOST,  /* it must: a port in use is an error */
-    HOSTING_TRY,   /* it may host: a port in use means that another process hosts the store here */
-    HOSTING_JOIN,  /* it is elsewhere */
-    HOSTING_ASK,   /* it should be here and cannot; `words` is true unless a store answers there at once */
-    HOSTING_ERROR, /* it can never work: `words` */
+    HOSTING_HOST, /* it must host: a port in use is an error */
+    HOSTING_TRY,  /* it may host: a port in use means that another process hosts the store here */
+    HOSTING_JOIN, /* the store is elsewhere */
+    HOSTING_ASK, /* it should be here and cannot; `words` has the reason unless a store answers there at once */
+    HOSTING_ERROR, /* it can never work: `words` has the reason */
 };
 
 struct hosting {
     enum hosting_choice choice;
-    char address[HOSTING_ADDRESS_MAX];  /* HOST, TRY: listen there alone; "" = on every address */
-    char dial[HOSTING_ADDRESS_MAX];     /* HOST, TRY: where this node itself reaches it */
+    char address[HOSTING_ADDRESS_MAX];  /* HOST, TRY: listen only there; "" = on every address */
+    char dial[HOSTING_ADDRESS_MAX];     /* HOST, TRY: the address by which this node reaches it */
     bool here;                          /* the store is, or will be, on this machine */
     char local_only[PLAN_SENTENCE_MAX]; /* for plan_meeting.local_only, or "" */
-    const char *code;                   /* of `words`, static; NULL = nothing to say */
+    const char *code;                   /* code of `words`, static; NULL = nothing to report */
     char words
-        [HOSTING_WORDS_MAX]; /* HOSTING_ERROR, _ASK: why, and what to do. HOSTING_JOIN: a line for the report when the
-                                      store is not found. Else a warning, or "" */
+        [HOSTING_WORDS_MAX]; /* HOSTING_ERROR, _ASK: the reason and the remedy. HOSTING_JOIN: a line for the report if the store is not found. Otherwise a warning, or "" */
 };
 
 void hosting_decide(const struct hosting_facts *facts, struct hosting *out);

@@ -1,10 +1,10 @@
 /* messages.c -- see messages.h.
  *
- * Requests: each tree is the caller's, and the queue of the link frees it. Memory that is short leaves a tree with less in it,
- * or none at all, so the queue asks for it once.
+ * Requests: the caller owns each tree, and the queue of the link frees it. If memory is short, a tree lacks members
+ * or is NULL; the queue checks that once.
  *
- * Pushes are data of a peer. The rows of hub/messages.h compare every number with its limits; here texts are cut to the room
- * that they get. Only a round and a verdict are refused when they make no sense, because the agent acts on them. */
+ * Pushes are data of a peer. The rows of hub/messages.h compare every number with its limits; here texts are cut to
+ * their buffers. Only an invalid round or verdict is rejected, because the agent acts on them. */
 #include "net/messages.h"
 
 #include "base/text.h"
@@ -19,14 +19,14 @@
 
 /* --- requests ------------------------------------------------------------------------------------------- */
 
-/* The bytes of a worker or a user as UTF-8, in `room`; NULL when memory is short. */
+/* Return the bytes of a worker or a user as UTF-8, in `room`; NULL when memory is short. */
 static const char *clean_text(struct buf *room, const char *text)
 {
     return utf8_clean(room, slice_str(text)) && buf_append(room, "", 1) ? (const char *)room->data : NULL;
 }
 
-/* The launcher that started this process as one of several tasks of the node, each with all its workers; "" for a
- * single task. */
+/* Append the launcher that started this process as one of several tasks of the node, each with all its workers; ""
+ * for a single task. */
 static const char *scheduler_of_task(const struct plan *plan)
 {
     const struct scheduler *s = plan->facts->scheduler;
@@ -35,8 +35,8 @@ static const char *scheduler_of_task(const struct plan *plan)
 
 /* The options that nodes may set differently by mistake; only the store has both values to compare. The address stays
  * empty, because the store sees the one by which others reach this node. Our own end of the connection is sent as
- * well: if the two differ, addresses are translated. The only node of a job with its own store is never lost to
- * others: one that is slow to start hundreds of workers just continues. */
+ * well: if the two differ, addresses are translated. A single node with its own store has no timeout, because no
+ * other node waits for it while it starts hundreds of workers. */
 cJSON *encode_join(const struct plan *plan, const struct link_who *who, const char *instance)
 {
     static const char *const grow_words[] = {
@@ -78,7 +78,7 @@ cJSON *encode_join(const struct plan *plan, const struct link_who *who, const ch
                                 .grace_ms = (int64_t)cli->grace_ms });
 }
 
-/* As a sentence and not as numbers: the store shows it without knowing what was measured. */
+/* Sent as a sentence and not as numbers, because the store shows it without interpreting it. */
 cJSON *encode_notice(const struct finding *finding)
 {
     return message_encode_notice(&(struct message_notice){ .code = finding_code_name(finding->code),
@@ -113,7 +113,7 @@ static void clean_in_place(char *text, size_t size)
     buf_free(&room);
 }
 
-/* Any bytes may be in a worker's lines and in paths: they become UTF-8 here. */
+/* A worker's lines and paths may have any bytes; they become UTF-8 here. */
 cJSON *encode_failure(enum message_id id, const struct failure *f)
 {
     struct failure clean = *f;
@@ -129,7 +129,7 @@ cJSON *encode_done(void)
     return message_encode_done(&(struct message_done){ .round = MESSAGE_NONE });
 }
 
-/* Without a rank 0 here nothing is reported about it, and the store takes the code of the node that has it. */
+/* Without a rank 0 here its code is left out, and the store takes it from the node that has rank 0. */
 cJSON *encode_stopped(bool unkillable, int max_code, int rank0)
 {
     return message_encode_stopped(&(struct message_stopped){ .unkillable = unkillable,
@@ -138,7 +138,7 @@ cJSON *encode_stopped(bool unkillable, int max_code, int rank0)
                                                              .round = MESSAGE_NONE });
 }
 
-/* The sender of the signal goes along: on the other nodes it is the answer to "why did my job stop?". */
+/* The sender of the signal is sent, too, because the other nodes' users ask why the job stopped. */
 cJSON *encode_leave(int signal, const char *by)
 {
     struct buf room = { 0 };
@@ -165,7 +165,7 @@ cJSON *encode_owner(int64_t conn, int pid, const char *words)
 
 /* --- pushes --------------------------------------------------------------------------------------------- */
 
-/* The store cuts its list, too; the limit here is for a store that does not. */
+/* The store cuts its list, too; this limit is for a store that does not. */
 static void decode_nodes(const cJSON *list, struct heard_round *r)
 {
     const cJSON *item;
@@ -189,7 +189,7 @@ static int value_or(int64_t value, int otherwise)
     return value != MESSAGE_NONE ? (int)value : otherwise;
 }
 
-/* The values that are used as indexes are checked: a rank beyond the world would be a worker without an owner. */
+/* Check the values that are used as indexes: a rank beyond the world would be a worker without an owner. */
 bool decode_round(const cJSON *push, int nproc, struct heard_round *r)
 {
     struct message_round m;
@@ -210,7 +210,8 @@ bool decode_round(const cJSON *push, int nproc, struct heard_round *r)
            r->first_rank <= r->world_size - nproc;
 }
 
-/* "n0, n1, ...": what does not fit is dots. Cut between two names: half a host name is another host. */
+/* Append "n0, n1, ..."; names that do not fit become dots. Cut between two names, because half a host name is another
+ * host. */
 static void join_list(const cJSON *array, char *out, size_t size)
 {
     const cJSON *item;
@@ -245,8 +246,8 @@ void decode_waiting(const cJSON *push, struct heard_waiting *w)
     join_list(m.missing, w->missing, sizeof(w->missing));
 }
 
-/* Would it keep a job from coming together? A warning about a host would not, and a count only reports that it has not. A code
- * of a later store is judged by its grade. */
+/* True if the finding keeps a job from forming. A warning about a host does not, and a count only reports that the
+ * job has not formed. A code of a later store is judged by its grade. */
 static bool is_cause(const struct message_finding *f)
 {
     const enum finding_code known = finding_by_name(f->code);
@@ -254,7 +255,7 @@ static bool is_cause(const struct message_finding *f)
     return f->sentence[0] != '\0' && !finding_is_count(known) && strcmp(grade, "error") == 0;
 }
 
-/* Causes stand before what follows from them. */
+/* Causes precede their consequences. */
 void decode_first_cause(const cJSON *push, char *out, size_t size)
 {
     struct message_findings m;
@@ -284,7 +285,8 @@ static bool is_unfinished(const char *state)
     return strcmp(state, "running") == 0 || strcmp(state, "stopping") == 0;
 }
 
-/* From an answer that was made for people: nodes whose state is not known here are left out rather than waited for. */
+/* Read an answer that was made for people: nodes whose state this version does not know are left out instead of
+ * waited for. */
 void decode_unfinished(const cJSON *status, int node_rank, char out[HEARD_LIST_MAX])
 {
     struct message_status_lists m;
@@ -309,7 +311,7 @@ void decode_unfinished(const cJSON *status, int node_rank, char out[HEARD_LIST_M
     }
 }
 
-/* `why` stands beside the cause: it is the round's, and the first to be read. */
+/* `why` is next to the cause: it belongs to the round and is shown first. */
 static void decode_cause(const cJSON *cause, const char *why, struct failure *f)
 {
     message_decode_failure(cause, f);

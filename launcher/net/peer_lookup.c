@@ -1,9 +1,9 @@
 /* peer_lookup.c -- see peer_lookup.h.
  *
  * One walk through /proc finds the sockets of all workers, and the store asks in bursts: when a hundred workers have
- * connected, the first question pays for the walk and the list answers the others. A question about a younger socket waits
- * for the next walk, at least WALK_EVERY_MS later: a stranger who connects again and again must not keep the agent busy.
- * Sockets of other users are recognized by their uid, without a walk. */
+ * connected, the first question pays for the walk and the list answers the others. A question about a newer socket
+ * waits for the next walk, at least WALK_EVERY_MS later, because a stranger's repeated connections must not keep the
+ * agent busy. Sockets of other users are recognized by their uid, without a walk. */
 #include "net/peer_lookup.h"
 
 #include "base/endpoint.h"
@@ -18,7 +18,7 @@
 
 /* --- the connection's owner ------------------------------------------------------------------------------- */
 
-/* Return false when the text is no literal address with a port. */
+/* Return false when the text is not a literal address with a port. */
 static bool parse_end(const char *text, struct sockaddr_storage *out)
 {
     struct endpoint end;
@@ -27,7 +27,7 @@ static bool parse_end(const char *text, struct sockaddr_storage *out)
     *out = (struct sockaddr_storage){ 0 };
     if (endpoint_parse(text, 0, &end, NULL) != DDP_OK)
         return false;
-    v4->sin_port = htons((uint16_t)end.port); /* at the same place in both */
+    v4->sin_port = htons((uint16_t)end.port); /* the port is at the same place in both */
     if (inet_pton(AF_INET, end.host, &v4->sin_addr) == 1) {
         out->ss_family = AF_INET;
         return true;
@@ -53,14 +53,14 @@ struct vouch_socket {
     struct vouch_process process;
 };
 
-/* Of 32-bit numbers a difference would do; inodes have 64. */
+/* A subtraction would do for 32-bit numbers, but inodes have 64 bits. */
 static int by_inode(const void *a, const void *b)
 {
     uint64_t x = ((const struct vouch_socket *)a)->inode, y = ((const struct vouch_socket *)b)->inode;
     return (x > y) - (x < y);
 }
 
-/* "socket:[88213]" -> 88213, 0 for anything else. */
+/* Parse "socket:[88213]" to 88213, anything else to 0. */
 static uint64_t inode_of_link(int dir, const char *name)
 {
     char link[64];
@@ -87,8 +87,8 @@ static void check_process(struct vouch *v, struct vouch_process process)
         closedir(dir);
 }
 
-/* The children of one thread are put behind `family`. They inherit the rank: a data loader's connection is
- * its worker's. */
+/* Append the children of one thread to `family`. They inherit the rank: a data loader's connection belongs to its
+ * worker. */
 static void add_children(struct buf *family, const char *path, int rank)
 {
     int pid;
@@ -102,7 +102,7 @@ static void add_children(struct buf *family, const char *path, int rank)
         fclose(file);
 }
 
-/* A child belongs to the thread that has made it. */
+/* A child belongs to the thread that created it. */
 static void add_all_children(struct buf *family, struct vouch_process of)
 {
     char path[400];
@@ -118,9 +118,9 @@ static void add_all_children(struct buf *family, struct vouch_process of)
         closedir(dir);
 }
 
-/* The list grows while it is walked: workers first, then children, then theirs. So each entry is copied out
- * before anything is appended, which may move the array. A family cannot be circular, and one that forks on
- * while we look is cut by its own speed: what is not seen now is looked for with the next question. */
+/* The list grows while it is walked: workers first, then children, then theirs. So copy each entry before appending,
+ * which may move the array. A family cannot be circular, and if it forks faster than the walk, the next question
+ * finds the rest. */
 static void look(struct vouch *v, const struct vouch_process *workers, size_t n)
 {
     struct buf family = { 0 };
@@ -137,7 +137,7 @@ static void look(struct vouch *v, const struct vouch_process *workers, size_t n)
               by_inode);
 }
 
-/* Several processes may hold a socket, a worker and its children: each of them identifies the rank. */
+/* A worker and its children may share a socket: each of them identifies the rank. */
 static bool known(const struct vouch *v, uint64_t inode, struct vouch_process *found)
 {
     struct vouch_socket key = { .inode = inode };
@@ -149,8 +149,7 @@ static bool known(const struct vouch *v, uint64_t inode, struct vouch_process *f
     return s != NULL;
 }
 
-/* Another process's socket may reuse the number of an inode, so the list is trusted only for a process that still
- * runs; for its purpose this equals another walk. */
+/* A new socket of another process may have an old inode number, so trust the list only for a process that still runs. */
 static bool known_and_alive(const struct vouch *v, uint64_t inode, struct vouch_process *found)
 {
     char path[64];

@@ -1,6 +1,7 @@
-/* peer_lookup.h -- which of our workers is at the other end of a connection?
+/* peer_lookup.h -- which worker is at the other end of a connection?
  *
- * The store asks (`who`) about connections of plain c10d clients, which cannot introduce themselves. The kernel knows:
+ * The store asks (`who`) about connections of plain c10d clients, which cannot identify themselves. The kernel has
+ * the answer:
  *
  *     10.0.0.2:41234 -> 10.0.0.1:29500  --sock_diag-->  inode 88213  --/proc/PID/fd-->  pid 77, of worker 3's tree
  *
@@ -16,7 +17,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* A worker and all that descends from it; also the answer: a process of that worker. */
+/* A worker and all its descendants; also the answer: a process of that worker. */
 struct vouch_process {
     pid_t pid;
     int rank;
@@ -24,9 +25,9 @@ struct vouch_process {
 
 /* A question that waits for the next walk. */
 struct vouch_question {
-    int64_t conn; /* the store's number */
+    int64_t conn; /* the store's number of it */
     uint64_t inode;
-    bool any; /* the store wants to know also which other process holds it */
+    bool any; /* the store also asks which other process holds it */
 };
 
 /* The known sockets of our workers. Zeroed before first use; vouch_free frees it. */
@@ -41,8 +42,8 @@ struct vouch {
 enum vouch_answer {
     VOUCH_FOUND,   /* a worker, or a child of one, holds it */
     VOUCH_CLOSED,  /* no process of this host holds it */
-    VOUCH_FOREIGN, /* another user's process does */
-    VOUCH_UNKNOWN  /* a process of this user does: walk to find out which */
+    VOUCH_FOREIGN, /* a process of another user holds it */
+    VOUCH_UNKNOWN  /* a process of this user holds it: walk to find out which */
 };
 
 /* Find the process that holds the connection from `ours` to `theirs` ("10.0.0.2:41234", "10.0.0.1:29500") in the
@@ -50,21 +51,21 @@ enum vouch_answer {
 enum vouch_answer vouch_find(struct vouch *v, const char *ours, const char *theirs,
                              struct vouch_process *found, struct socket_owner *owner);
 
-/* Keep a question until the next walk. Returns when to walk, `now_ms` = at once; UINT64_MAX: too many questions wait, or
- * memory is short, and this one is dropped. */
+/* Keep a question until the next walk. Return when to walk, `now_ms` = at once; UINT64_MAX: dropped, because too many
+ * questions wait or memory is short. */
 uint64_t vouch_put_off(struct vouch *v, const struct vouch_question *question, uint64_t now_ms);
 
-/* Look for the sockets of `workers` and their descendants. Then take the questions with vouch_next, until false. */
+/* Find the sockets of `workers` and their descendants. Then read the answers with vouch_next, until false. */
 void vouch_walk(struct vouch *v, const struct vouch_process *workers, size_t n, uint64_t now_ms);
 bool vouch_next(struct vouch *v, struct vouch_question *question, bool *is_found,
                 struct vouch_process *found);
 
-/* Did the last walk find this socket? */
+/* True if the last walk found this socket. */
 bool vouch_knows(const struct vouch *v, uint64_t inode);
 
 void vouch_free(struct vouch *v);
 
-/* Find the owner of that socket on this host. False: no process holds it. */
+/* Find the owner of a socket on this host. False: no process holds it. */
 bool vouch_owner(struct vouch *v, const char *ours, const char *theirs, struct socket_owner *owner);
 
 #endif

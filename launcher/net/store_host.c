@@ -25,8 +25,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* As numbers, in the text that getnameinfo makes of resolved names too, so that
- * the two can be compared. */
+/* As numbers, in the format that getnameinfo also uses for resolved names, so that the two can be compared. */
 
 static socklen_t size_of(const struct sockaddr *addr)
 {
@@ -35,9 +34,9 @@ static socklen_t size_of(const struct sockaddr *addr)
                                          : 0;
 }
 
-/* List the addresses of interfaces that are up; returns their number. Interfaces that are down have addresses, too,
- * which no peer can reach. Without a list (no memory, an unusual kernel) no address is local, and the table of
- * hosting.c decides as for another machine. */
+/* List the addresses of interfaces that are up; return their number. Interfaces that are down have addresses that no
+ * peer can reach. Without a list (no memory, an unusual kernel) no address is local, and the table of hosting.c
+ * decides as for another machine. */
 static int own_addresses(struct own_address own[OWN_ADDRESSES_MAX])
 {
     struct ifaddrs *list = NULL;
@@ -64,11 +63,11 @@ static ddp_status refuse(const char *address, const struct own_address *own, int
     for (int i = 0; i < n && used < sizeof(list); i++)
         used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s (%s)", i > 0 ? ", " : "",
                                  own[i].text, own[i].interface);
-    return ddp_fail(err, DDP_ERR_ARG, "--local_addr=%.64s is none of this machine's addresses, which are %s",
+    return ddp_fail(err, DDP_ERR_ARG, "--local_addr=%.64s: not an address of this machine, which has %s",
                     address, list);
 }
 
-/* All of 127/8 is ours, though only 127.0.0.1 is listed. */
+/* All of 127/8 is local, although only 127.0.0.1 is listed. */
 ddp_status own_address_check(const char *address, struct ddp_err *err)
 {
     struct own_address own[OWN_ADDRESSES_MAX];
@@ -81,7 +80,7 @@ ddp_status own_address_check(const char *address, struct ddp_err *err)
 
 /* --- the held port ---------------------------------------------------------------------------------------- */
 
-/* As PyTorch's server: IPv6 with IPv4 in it where there is IPv6, else IPv4. */
+/* Like PyTorch's server: IPv6 with IPv4 mapped into it if there is IPv6, else IPv4. */
 
 static bool bind_any(int fd, int family)
 {
@@ -96,7 +95,7 @@ static bool bind_any(int fd, int family)
            bind(fd, (const struct sockaddr *)&six, sizeof(six)) == 0;
 }
 
-/* The port lies at the same place in both kinds of address. */
+/* The port is at the same place in both kinds of address. */
 static bool port_of(int fd, int *port)
 {
     struct sockaddr_in6 at;
@@ -129,7 +128,7 @@ enum { RETRY_MS = 1000 };
 struct store_host {
     struct store_host_options options;
     struct dial
-        waiting; /* of which only the name's part is used: when to say what about a name that is not known */
+        waiting; /* only its part about names is used: what to report about an unknown name, and when */
     struct loop_lookup *lookup;
     uv_timer_t timer;
     bool closing;
@@ -157,8 +156,8 @@ static ddp_status listen_on(struct plan *plan, const char *host, int port, struc
     return DDP_OK;
 }
 
-/* The user cannot act on it, so it is printed without advice. Another port helps only if the default port is in use:
- * any other failure is one of the address. */
+/* The user cannot change it, so print it without advice. Another port helps only if the default port is in use: any
+ * other failure is about the address. */
 static void note_port(char note[NOTE_MAX], int taken, int port)
 {
     struct port_holder holder = { 0 };
@@ -176,7 +175,7 @@ ddp_status store_host_start(struct plan *plan, struct store_server **out, char n
     ddp_status status = listen_on(plan, plan->master_addr, port, out, err);
     if (status == DDP_ERR_IO && plan->meeting.port_may_change && port != 0) {
         struct ddp_err second;
-        /* Another port does not cure every error; then the first one is what the user should read. */
+        /* Another port does not help with every error; then report the first one. */
         if (listen_on(plan, plan->master_addr, 0, out, &second) == DDP_OK) {
             status = DDP_OK;
             note_port(note, port, plan->master_port);
@@ -187,13 +186,13 @@ ddp_status store_host_start(struct plan *plan, struct store_server **out, char n
 
 /* --- what was decided ----------------------------------------------------------------------------------- */
 
-/* The owner ends the node from within it: nothing may follow. */
+/* The owner ends the node inside the callback: do nothing after it. */
 static void store_host_fail(const struct store_host_options *o, const char *code, const char *words)
 {
     o->failed(o->user, code, words);
 }
 
-/* The reason why it could not listen: the port's holder, which the sentence names, or an address that is not local. */
+/* The reason why it could not listen: the port's holder, or an address that is not local. */
 static const char *listen_code(int port)
 {
     struct port_holder holder;
@@ -201,9 +200,9 @@ static const char *listen_code(int port)
     return held ? finding_code_name(FINDING_PORT_IN_USE) : "CANNOT_LISTEN";
 }
 
-/* A port in use ends it for who must have the store; who only may joins what is there. Several elastic
- * nodes on one machine race for the port, and the kernel decides: one can listen there. So there is no
- * election, and no moment in which two have it. */
+/* A port in use is an error for a node that must host the store; a node that may host it joins the store that is
+ * there. Several elastic nodes on one machine race for the port, and the kernel lets only one listen. So no election
+ * is needed, and two never host it at once. */
 static void host(const struct store_host_options *o, const struct hosting *decided)
 {
     struct ddp_err err;
@@ -212,7 +211,8 @@ static void host(const struct store_host_options *o, const struct hosting *decid
     if (status != DDP_OK && decided->choice == HOSTING_HOST) {
         char words[NOTE_MAX];
         snprintf(words, sizeof(words), "%.600s%s%s", err.msg,
-                 o->plan->meeting.elsewhere ? "; --host_store=no joins a ddp-rendezvous that has it" : "",
+                 o->plan->meeting.elsewhere ? "; to join a ddp-rendezvous that has it, use --host_store=no"
+                                            : "",
                  o->plan->meeting.nnodes_max > 1 && !o->plan->meeting.elastic
                      ? "; if it is node 0 of this job, this node needs another --node_rank"
                      : "");
@@ -221,14 +221,14 @@ static void host(const struct store_host_options *o, const struct hosting *decid
     }
     place.port = status == DDP_OK ? o->plan->master_port : o->plan->meeting.port;
     snprintf(place.host, sizeof(place.host), "%s", decided->dial);
-    if (status != DDP_OK) /* no news: all nodes on this machine but one come here */
+    if (status != DDP_OK) /* not reported: all nodes on this machine but one get here */
         snprintf(place.report_note, sizeof(place.report_note), "%s", err.msg);
     if (decided->code != NULL && (status == DDP_OK || decided->local_only[0] != '\0'))
         snprintf(place.note, sizeof(place.note), "%s", decided->words);
     o->found(o->user, &place);
 }
 
-/* A note with a code is printed now, another only in the report: usually a node that joins elsewhere is fine. */
+/* Print a note with a code now; keep another for the report, because a node that joins elsewhere is usually fine. */
 static void store_host_join_other(const struct store_host_options *o, const struct hosting *decided)
 {
     struct store_place place = { .port = o->plan->meeting.port, .here = decided->here };
@@ -240,7 +240,7 @@ static void store_host_join_other(const struct store_host_options *o, const stru
     o->found(o->user, &place);
 }
 
-/* The facts are read here and judged in hosting.c, so that its table can be tested for any machine. */
+/* Collect the facts here and decide in hosting.c, so that its table can be tested for any machine. */
 static void decide(const struct store_host_options *o, const struct name_found *name)
 {
     struct own_address own[OWN_ADDRESSES_MAX];
@@ -266,7 +266,7 @@ static void decide(const struct store_host_options *o, const struct name_found *
 
 /* --- one node ------------------------------------------------------------------------------------------- */
 
-/* No other node needs to find it, so a port in use is replaced by a free one where that is allowed. */
+/* No other node needs to find it, so replace a port in use by a free one where that is allowed. */
 static void find_alone(const struct store_host_options *o)
 {
     struct ddp_err err;
@@ -305,7 +305,7 @@ static void on_timer(uv_timer_t *timer)
     pump(timer->data);
 }
 
-/* The decision is final: from here on the timer would only look up a name that is known. */
+/* The decision is final: after it the timer would only look up a name that is already known. */
 static void on_looked_up(void *user, const struct name_found *name)
 {
     struct store_host *h = user;
@@ -326,7 +326,7 @@ static void store_host_give_up(struct store_host *h)
     struct buf report = { 0 };
     const bool ok = dial_report(&h->waiting, &report, clock_ms()) && buf_append(&report, "", 1);
     store_host_fail(&h->options, dial_code(h->waiting.finding),
-                    ok ? (const char *)report.data : "the name is not known");
+                    ok ? (const char *)report.data : "the name cannot be resolved");
     buf_free(&report);
 }
 
@@ -338,8 +338,8 @@ static void store_host_report(struct store_host *h)
     buf_free(&words);
 }
 
-/* The dial's plan asks for nothing but look-ups as long as there is no address. It is borrowed for its
- * pauses and its words, so that a name which is not known reads the same in both places. */
+/* Without an address the dial's plan only asks for look-ups. It is used for its pauses and its text, so that an
+ * unknown name reads the same in both places. */
 static void pump(struct store_host *h)
 {
     struct dial_step step = dial_next(&h->waiting, clock_ms());
@@ -377,7 +377,7 @@ static struct store_host *host_new(const struct store_host_options *o)
     return h;
 }
 
-/* A node that only joins needs no address here: dial.c resolves names itself, and reports more about them. */
+/* A node that only joins needs no address here: dial.c resolves names itself and reports more about them. */
 static bool only_joins(const struct plan_meeting *m)
 {
     return m->host_store == HOST_STORE_NO ||
@@ -399,7 +399,7 @@ ddp_status store_host_find(const struct store_host_options *o, struct store_host
     }
     *out = host_new(o);
     if (*out == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory to look for the store");
+        return ddp_fail(err, DDP_ERR_NOMEM, "cannot look for the store: out of memory");
     pump(*out);
     return DDP_OK;
 }

@@ -2,12 +2,12 @@
  *
  * The connection, requests, answers and the end of the link.
  *
- * Failures: no process listens, the store rejects us, goes away, sends garbage, does not read or is silent. Each ends
- * in `lost`, once, and never inside a call of the owner's, because the owner may be in the middle of a step.
+ * Failures: no process listens, or the store rejects us, goes away, sends garbage, does not read, or is silent. Each
+ * calls `lost`, once, and never inside a call of the owner, which may be in the middle of a step.
  *
  * Requests gather in `out` while `sending` is being written, so there is one write at a time and its buffer never
- * moves during the write. A queue that is full or had no memory is only recorded where it happens, and reported
- * before the loop waits again. */
+ * moves during the write. A full queue or a lack of memory is only recorded where it happens, and reported before the
+ * loop waits again. */
 #include "net/store_link.h"
 
 #include "base/clock.h"
@@ -28,8 +28,8 @@ static void link_take_answer(struct store_link *link, struct slice text);
 
 /* Lengths are little-endian on the wire, whatever machine this is.
  *
- * The launcher has its own few lines of the protocol beside the hub's: it sends two kinds of requests and
- * reads one kind of answer, and is fed like the hub's parser: more bytes needed, one answer, or nonsense. */
+ * The launcher has its own few lines of the protocol beside the hub's, because it sends two kinds of requests and
+ * reads one kind of answer. */
 
 enum { LENGTH_BYTES = 8 };
 
@@ -41,9 +41,8 @@ static void put_u64(struct buf *out, uint64_t value)
     buf_append(out, bytes, sizeof(bytes));
 }
 
-/* PyTorch's greeting: it makes the connection one of dialect C, in which our requests have their numbers.
- * The greeting of PyTorch's clients, which every store expects before anything else; the first bytes of a
- * queue that is empty always fit. */
+/* PyTorch's greeting: every store expects it first, and it selects dialect C, in which our requests have their
+ * numbers. The first bytes of an empty queue always fit. */
 static void link_queue_validate(struct link_queue *q)
 {
     const uint32_t magic = WIRE_MAGIC;
@@ -52,8 +51,8 @@ static void link_queue_validate(struct link_queue *q)
     buf_append(&q->bytes, bytes, sizeof(bytes));
 }
 
-/* A full queue accepts nothing more: a gap in the requests would be worse than a loss. The limit is compared by
- * subtraction, which cannot overflow. */
+/* A full queue accepts nothing more, because a gap in the requests would be worse than a loss. The limit is compared
+ * by subtraction, which cannot overflow. */
 static bool has_room(struct link_queue *q, size_t bytes)
 {
     q->full = q->full || bytes > LINK_QUEUE_MAX - q->bytes.len;
@@ -61,8 +60,8 @@ static bool has_room(struct link_queue *q, size_t bytes)
     return !q->full && !q->no_memory;
 }
 
-/* Append a request that consists of `json`, which is freed in any case. Half a request would be taken for the
- * beginning of the next, so room for all three parts is made before the first is written. */
+/* Append a request that consists of `json`, which is freed in any case. Reserve room for all three parts first,
+ * because half a request would be read as the beginning of the next. */
 static bool link_queue_add(struct link_queue *q, enum op_id op, cJSON *json)
 {
     char *text = json != NULL ? cJSON_PrintUnformatted(json) : NULL;
@@ -114,8 +113,7 @@ static bool can_flush(const struct store_link *link)
     return link->connected && !link->writing && !link->closing && link->out.bytes.len > 0;
 }
 
-/* The buffers change places and both keep their memory: after the first messages the queue allocates
- * nothing. */
+/* Swap the buffers; both keep their memory, so after the first messages the queue allocates nothing. */
 static void flush(struct store_link *link)
 {
     if (!can_flush(link))
@@ -142,11 +140,12 @@ static void on_written(uv_write_t *write, int status)
         flush(link);
 }
 
-/* It has stopped, or hangs: who keeps on telling it would need more and more memory. */
+/* The store has stopped or hangs: queueing more would need more and more memory. */
 static void lose_because_full(struct store_link *link)
 {
     char why[128];
-    snprintf(why, sizeof(why), "it does not take our messages: %llu of them have no answer, %zu bytes wait",
+    snprintf(why, sizeof(why),
+             "it does not read our messages: %llu of them have no answer, %zu bytes are queued",
              (unsigned long long)(link->asked - link->answered), link->out.bytes.len);
     link_lose(link, why);
 }
@@ -156,9 +155,8 @@ static void on_patience_over(uv_timer_t *patience)
     flush(patience->data);
 }
 
-/* All that one turn of the loop had to tell goes out at once; what is only mentioned waits a moment for
- * more. Twenty workers that end within PATIENCE_MS cost one packet. uv_prepare runs last before the loop
- * waits, when everything that this turn had to say has been said. */
+/* Everything that one turn of the loop queues is sent at once; less urgent messages wait a moment for more. Twenty
+ * workers that end within PATIENCE_MS cost one packet. uv_prepare runs last before the loop waits. */
 static void on_before_poll(uv_prepare_t *prepare)
 {
     struct store_link *link = prepare->data;
@@ -181,8 +179,7 @@ static void request(struct store_link *link, cJSON *json)
         link->asked += link_queue_add(&link->out, OP_CONTROL, json);
 }
 
-/* With the round, so that the store can tell what has been overtaken. Takes `json` over, also when there is
- * no link. */
+/* Add the round, so that the store can detect outdated messages. Takes ownership of `json`, even without a link. */
 void store_link_mention(struct store_link *link, cJSON *json)
 {
     if (link == NULL) {
@@ -196,11 +193,11 @@ void store_link_mention(struct store_link *link, cJSON *json)
 void store_link_tell(struct store_link *link, cJSON *json)
 {
     if (link != NULL)
-        link->urgent = true; /* and so is what waits before it */
+        link->urgent = true; /* and so is everything queued before it */
     store_link_mention(link, json);
 }
 
-/* Its number is remembered: answers carry no name, and this is the one whose answer is looked into. */
+/* Remember its number: answers have no name, and only this one's content matters. */
 void store_link_join(struct store_link *link)
 {
     request(link, encode_join(link->options.plan, &link->options.who, link->instance));
@@ -208,7 +205,7 @@ void store_link_join(struct store_link *link)
     link->urgent = true;
 }
 
-/* All of it goes out together with the first bytes: one round trip, and the answer is the round. */
+/* Send everything with the first bytes: one round trip, and the answer is the round. */
 static void introduce(struct store_link *link)
 {
     const struct plan *plan = link->options.plan;
@@ -225,7 +222,7 @@ static void introduce(struct store_link *link)
     store_link_join(link);
 }
 
-/* Not before the first answer: until then it is not sure that the other side can take a question at all. */
+/* Not before the first answer: until then the other side may not accept a question at all. */
 bool store_link_ask_status(struct store_link *link)
 {
     if (link == NULL || link->answered == 0 || link_is_over(link))
@@ -236,11 +233,11 @@ bool store_link_ask_status(struct store_link *link)
 
 /* --- the beat ------------------------------------------------------------------------------------------- */
 
-/* A process that was frozen must not blame the store for its own pause. (SIGSTOP, a VM that was moved: the clock
- * continued, and the store's answers are unread in our socket.) No more than the pause is forgiven: on a crowded
- * machine every heartbeat may be late, and a lost store would never be detected. After the pause, answers may be read
- * before the next heartbeat is due: so both places check. An answer that arrived after the heartbeat was due, but
- * before the pause, did not arrive in the future. */
+/* A process that was frozen must not blame the store for its own pause. (SIGSTOP, a VM that was moved: the clock went
+ * on, and the store's answers are unread in our socket.) Excuse only the length of the pause: on a crowded machine
+ * every heartbeat may be late, and a lost store would never be detected. After the pause, answers may be read before
+ * the next heartbeat is due, so both places check. An answer that arrived after the heartbeat was due, but before the
+ * pause, did not arrive in the future. */
 static void feel_pulse(struct store_link *link, uint64_t now_ms)
 {
     if (now_ms <= link->beat_at_ms + STOOD_STILL_MS)
@@ -259,14 +256,13 @@ static bool is_silent(struct store_link *link, uint64_t now_ms)
     return link->options.silent_ms > 0 && now_ms - link->heard_ms > link->options.silent_ms;
 }
 
-/* It also carries what is new of the workers' processes, for a diagnosis needs to know who computes and who
- * hangs. */
+/* It also carries changes of the workers' processes, because a diagnosis needs to know which compute and which hang. */
 static void on_heartbeat(uv_timer_t *timer)
 {
     struct store_link *link = timer->data;
     char why[96];
     if (is_silent(link, clock_ms())) {
-        snprintf(why, sizeof(why), "it has said nothing for %.3g s (--node_timeout)",
+        snprintf(why, sizeof(why), "no message from it for %.3g s (--node_timeout)",
                  (double)link->options.silent_ms / 1000);
         link_lose(link, why);
         return;
@@ -278,7 +274,7 @@ static void on_heartbeat(uv_timer_t *timer)
 
 /* --- the connection ------------------------------------------------------------------------------------- */
 
-/* Remove one whole answer from the front. False without one, or when no more is wanted. */
+/* Remove one whole answer from the front. False without one, or when no more are wanted. */
 static bool take_one(struct store_link *link)
 {
     uint8_t status = 0;
@@ -286,7 +282,7 @@ static bool take_one(struct store_link *link)
     size_t used;
     int found = link_is_over(link) ? 0 : link_answer(&link->in, link->welcome ? NULL : &status, &text, &used);
     if (found < 0)
-        link_lose(link, "what answers there is not a store of ddprun");
+        link_lose(link, "the peer there is not a store of ddprun");
     if (found <= 0)
         return false;
     if (link->welcome)
@@ -297,8 +293,8 @@ static bool take_one(struct store_link *link)
     return true;
 }
 
-/* One chunk of the link's own: on_read copies at once, and libuv's 64 KiB for each read would be allocated
- * and freed for an answer of fifty bytes. */
+/* One chunk owned by the link: on_read copies at once, while libuv's 64 KiB per read would be allocated and freed for
+ * an answer of fifty bytes. */
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     (void)suggested;
@@ -355,15 +351,15 @@ static void on_connected(uv_connect_t *connect, int status)
         store_link_connected(link);
 }
 
-/* Only literals: the store has told us the address that it listens on, and a name server may take
- * seconds. */
+/* Only literals: the store has sent its address, and a name server may take seconds. */
 static int resolve(const char *address, int port, struct sockaddr_storage *out)
 {
     int rc = uv_ip4_addr(address, port, (struct sockaddr_in *)out);
     return rc == 0 ? 0 : uv_ip6_addr(address, port, (struct sockaddr_in6 *)out);
 }
 
-/* A socket that was handed over is ours also when it cannot be used; join_dial has greeted on it already. */
+/* The link owns a socket that was handed over, even if it cannot be used; join_dial has already sent the greeting on
+ * it. */
 static int start(struct store_link *link)
 {
     struct sockaddr_storage to;
@@ -386,10 +382,10 @@ ddp_status store_link_open(const struct store_link_options *options, struct stor
                            struct ddp_err *err)
 {
     struct store_link *link = calloc(1, sizeof(*link));
-    if (link == NULL && options->fd >= 0) /* it has been handed over */
+    if (link == NULL && options->fd >= 0) /* the socket has been handed over */
         close(options->fd);
     if (link == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the connection to the store");
+        return ddp_fail(err, DDP_ERR_NOMEM, "cannot connect to the store: out of memory");
     link->options = *options;
     link->tcp.data = link->heartbeat.data = link->patience.data = link->before_poll.data = link;
     link->connect.data = link->write.data = link;
@@ -415,13 +411,12 @@ ddp_status store_link_open(const struct store_link_options *options, struct stor
 /* The store's messages and their receivers.
  *
  * Answers come in the order of the requests, so counting is enough: the first is IDENTIFY's, and of those that follow
- * the link remembers the number of the latest join. The store may push objects between them; they carry "push". A
- * message about a round that is over is rejected (STALE_ROUND): it crossed the store's message about that, and is
- * ignored. A rejected claim to a connection (VOUCH_REFUSED) is ignored, too: a worker that identifies itself while
- * its agent still answers for it causes one. */
+ * the link remembers the number of the latest join. The store may push objects between them; they carry "push". Two
+ * rejections are ignored: of a message about a round that is over (STALE_ROUND), which crossed the store's own
+ * message, and of a claim to a connection (VOUCH_REFUSED), which happens when a worker identifies itself while its
+ * agent still answers for it. */
 
-/* The answer to IDENTIFY, and one JSON object after it.
- * IDENTIFY's answer, the only one with a status byte in front. */
+/* The answer to IDENTIFY, the only one with a status byte in front, and one JSON object after it. */
 static void link_take_welcome(struct store_link *link, uint8_t status, struct slice text)
 {
     char why[512];
@@ -429,12 +424,12 @@ static void link_take_welcome(struct store_link *link, uint8_t status, struct sl
         link->welcome = true;
         return;
     }
-    snprintf(why, sizeof(why), "the store refused this agent: %.*s", (int)text.len, (const char *)text.data);
+    snprintf(why, sizeof(why), "the store rejected this agent: %.*s", (int)text.len, (const char *)text.data);
     link_lose(link, why);
 }
 
-/* The instance names this life of the job: with it we join again, and a store that was started anew meanwhile sees
- * that we belong to another. */
+/* The instance names this life of the job: with it this node rejoins, and a store that was restarted detects that it
+ * belongs to another. */
 static void take_join(struct store_link *link, const cJSON *json)
 {
     struct message_answer answer;
@@ -452,19 +447,19 @@ static void take_join(struct store_link *link, const cJSON *json)
                                (uint64_t)joined.ms);
 }
 
-/* Any other "no" is about a message that the store does not understand or does not believe. To go on would mean a
- * job whose store knows less than its agents think. */
+/* Any other rejection is about a message that the store does not understand or believe. If the job went on, its store
+ * would know less than its agents assume. */
 static void take_no(struct store_link *link, const char *code, const char *error)
 {
     char why[512];
     if (strcmp(code, "STALE_ROUND") == 0 || strcmp(code, "NO_MEMBER") == 0 ||
         strcmp(code, "VOUCH_REFUSED") == 0)
         return;
-    snprintf(why, sizeof(why), "the store said no: %s", error[0] != '\0' ? error : "(no reason)");
+    snprintf(why, sizeof(why), "the store rejected a message: %s", error[0] != '\0' ? error : "(no reason)");
     link_lose(link, why);
 }
 
-/* Most answers only matter when they say no. Only the status has members. */
+/* Most answers matter only if they are rejections. Only the status has members. */
 static void take_reply(struct store_link *link, const cJSON *json)
 {
     struct message_answer answer;
@@ -484,7 +479,7 @@ static void take_reply(struct store_link *link, const cJSON *json)
 
 /* --- pushes --------------------------------------------------------------------------------------------- */
 
-/* Only who has joined since the last one is in a round, their numbers rise, and a given node rank stays. */
+/* Only a node that has joined since the last round is in a round; numbers rise, and a given node rank stays. */
 static bool is_sane_round(const struct store_link *link, const cJSON *push, struct heard_round *round)
 {
     const struct plan *plan = link->options.plan;
@@ -497,7 +492,7 @@ static void push_round(struct store_link *link, const cJSON *push)
 {
     struct heard_round *round = malloc(sizeof(*round)); /* too large for a stack */
     if (round == NULL || !is_sane_round(link, push, round)) {
-        link_lose(link, round == NULL ? "out of memory" : "it announces a round that makes no sense");
+        link_lose(link, round == NULL ? "out of memory" : "it sent an invalid round");
     } else {
         link->round = round->round;
         link->begun_join = link->asked_join;
@@ -506,7 +501,7 @@ static void push_round(struct store_link *link, const cJSON *push)
     free(round);
 }
 
-/* Missing fields are 0 here: it is for a line on the screen, and no decision hangs on it. */
+/* Missing fields are 0 here: they are for a line on the screen, and no decision depends on them. */
 static void push_waiting(struct store_link *link, const cJSON *push)
 {
     struct heard_waiting waiting;
@@ -514,7 +509,7 @@ static void push_waiting(struct store_link *link, const cJSON *push)
     link->options.calls.waiting(link->options.user, &waiting);
 }
 
-/* About another round than ours it says nothing to us: it crossed our own word about that one. */
+/* Ignore a stop of another round: it crossed our own message about that one. */
 static void push_stop(struct store_link *link, const cJSON *push)
 {
     struct failure cause;
@@ -524,7 +519,7 @@ static void push_stop(struct store_link *link, const cJSON *push)
     link->options.calls.stop(link->options.user, &cause);
 }
 
-/* One about a later round ends the wait of a node that is in none. */
+/* A verdict about a later round ends the wait of a node that is in none. */
 static void push_verdict(struct store_link *link, const cJSON *push)
 {
     struct heard_verdict verdict;
@@ -533,10 +528,10 @@ static void push_verdict(struct store_link *link, const cJSON *push)
     if (decode_verdict(push, &verdict))
         link->options.calls.verdict(link->options.user, &verdict);
     else
-        link_lose(link, "its verdict makes no sense");
+        link_lose(link, "it sent an invalid verdict");
 }
 
-/* Handed on as it is, and valid during the call only. */
+/* Passed on unchanged, and valid only during the call. */
 static void push_findings(struct store_link *link, const cJSON *push)
 {
     link->options.calls.findings(link->options.user, push);
@@ -550,7 +545,7 @@ static void push_who(struct store_link *link, const cJSON *push)
         link->options.calls.who(link->options.user, who.conn, who.peer, who.store, who.owner);
 }
 
-/* Handed on as it is: the event log of this node holds the store's events beside its own. */
+/* Passed on unchanged: the event log of this node holds the store's events beside its own. */
 static void push_event(struct store_link *link, const cJSON *push)
 {
     struct message_event m;
@@ -559,22 +554,22 @@ static void push_event(struct store_link *link, const cJSON *push)
         link->options.calls.event(link->options.user, m.event);
 }
 
-/* Its last word to this node. */
+/* The store's last message to this node. */
 static void push_dropped(struct store_link *link, const cJSON *push)
 {
     struct message_dropped m;
     message_read_dropped(push, &m);
     snprintf(link->fate.dropped, sizeof(link->fate.dropped), "%.*s", LINK_DROPPED_MAX - 1, m.why);
-    link_lose(link, "the store has given this node up");
+    link_lose(link, "the store gave up this node");
 }
 
-/* As findings, and for the report as well. */
+/* Passed on as findings, and kept for the report. */
 static void push_left_waiting(struct store_link *link, const cJSON *push)
 {
     link->options.calls.left_waiting(link->options.user, push);
 }
 
-/* Kinds that are not known here are a newer store's, and are passed over. */
+/* Ignore unknown kinds: they come from a newer store. */
 static void take_push(struct store_link *link, const cJSON *json, const char *kind)
 {
     static void (*const take[MESSAGE_COUNT + 1])(struct store_link * link, const cJSON *push) = {
@@ -589,7 +584,7 @@ static void take_push(struct store_link *link, const cJSON *json, const char *ki
         take[id](link, json);
 }
 
-/* Pushed objects are no answers and must not be counted as such. */
+/* Pushed objects are not answers and must not be counted as such. */
 static void link_take_answer(struct store_link *link, struct slice text)
 {
     cJSON *json = cJSON_ParseWithLength(text.data, text.len);
@@ -604,10 +599,10 @@ static void link_take_answer(struct store_link *link, struct slice text)
 
 /* --- the end ---------------------------------------------------------------------------------------------- */
 
-/* How the link ends. It is lost, by whatever goes wrong; then its owner closes it, and the
- * last of its handles frees it. Both may happen within a callback, and either may come first. */
+/* How the link ends: it is lost for whatever reason; then its owner closes it, and the last of its handles frees it.
+ * Both may happen within a callback, in either order. */
 
-/* A pause that is over for long, or was too short to be noticed by anybody, is not what the store is lost by. */
+/* A pause that ended long ago, or was too short to matter, did not cause the loss. */
 static bool stood_still(const struct store_link *link, uint64_t now_ms)
 {
     const uint64_t limit_ms = link->options.silent_ms;
@@ -619,9 +614,9 @@ const struct link_fate *store_link_fate(const struct store_link *link)
     return &link->fate;
 }
 
-/* The link reports nothing after this. It stays allocated until its owner closes it, who may do that within the
- * callback. Reported once: `lost` is cleared before it is called, so any nested call finds the link over. The
- * heartbeat stops with it, because unsent heartbeats would fill the queue. */
+/* The link reports nothing after this. It stays allocated until its owner closes it, perhaps inside the callback.
+ * `lost` is cleared before it is called, so any nested call finds the link closed. The heartbeat stops with it,
+ * because unsent heartbeats would fill the queue. */
 static void link_lose(struct store_link *link, const char *why)
 {
     if (link_is_over(link))
@@ -646,8 +641,8 @@ static void handle_closed(uv_handle_t *handle)
     free(link);
 }
 
-/* A write of this turn of the loop may be done and its callback yet to come, so libuv is asked and not `writing`: behind
- * one that is really under way it takes nothing. */
+/* A write of this turn may be done although its callback has not run, so ask libuv and not `writing`: libuv takes
+ * nothing after a write that is still in progress. */
 static void send_last(struct store_link *link)
 {
     const uv_buf_t bytes = uv_buf_init((char *)link->out.bytes.data, (unsigned)link->out.bytes.len);
@@ -655,7 +650,7 @@ static void send_last(struct store_link *link)
         uv_try_write((uv_stream_t *)&link->tcp, &bytes, 1);
 }
 
-/* The last message is sent if there is room: the kernel sends it before the end. */
+/* Send the last message if there is room; the kernel delivers it before the end. */
 void store_link_close(struct store_link *link)
 {
     if (link == NULL || link->closing)

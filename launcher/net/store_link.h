@@ -28,7 +28,7 @@ enum { LINK_QUEUE_MAX = 4 << 20 }; /* ten times what the starts and ends of 1,00
 /* Requests that are not sent yet. */
 struct link_queue {
     struct buf bytes;
-    bool full, no_memory; /* a request did not fit: nothing is taken any more */
+    bool full, no_memory; /* a request did not fit: no further ones are accepted */
 };
 
 struct cJSON;
@@ -36,7 +36,7 @@ struct store_link;
 
 enum { LINK_DROPPED_MAX = 128 };
 
-/* The store's messages. All arguments are borrowed until the return. */
+/* Callbacks for the store's messages. All arguments are borrowed until the return. */
 struct store_link_calls {
     void (*round)(void *user, const struct heard_round *round);
     void (*waiting)(void *user, const struct heard_waiting *waiting);
@@ -44,72 +44,73 @@ struct store_link_calls {
     void (*verdict)(void *user, const struct heard_verdict *verdict);
     /* The object of the push "findings". */
     void (*findings)(void *user, const struct cJSON *push);
-    /* The join is taken; `spare`: a round runs, this node will be taken in at the next one. The store's clock is at
+    /* The join was accepted; `spare`: a round runs, and this node will join the next one. The store's clock is at
      * `store_ms`, and `instance` names this life of the job. */
     void (*joined)(void *user, bool spare, const char *instance, uint64_t store_ms);
     /* An event of the store, for the event log: an object of base/events.h. */
     void (*event)(void *user, const struct cJSON *event);
-    /* The store does not want this node in the job; `code` is a row of diagnosis/findings.h, `advice` may be "". */
+    /* The store rejects this node; `code` is a row of diagnosis/findings.h, `advice` may be "". */
     void (*refused)(void *user, const char *code, const char *why, const char *advice);
-    /* A beat goes out: add what has changed since the last one. */
+    /* A heartbeat is about to be sent: add what has changed since the last one. */
     void (*beat)(void *user, struct message_heartbeat *beat);
     /* Which process owns the connection `conn` from `peer` to `store`, both "ADDRESS:PORT"? Answered by say_vouch;
-     * with `any` by say_owner, when it is a process of another job. */
+     * with `any` by say_owner, if it is a process of another job. */
     void (*who)(void *user, int64_t conn, const char *peer, const char *store, bool any);
     /* The answer to store_link_ask_status. */
     void (*status)(void *user, const struct cJSON *answer);
-    /* As `findings`, of one: a worker has exited with 0 while others wait for it in a barrier that will not open; or
-     * the one that failed first had waited for others until its time-out. */
+    /* Like `findings`, with one finding: a worker has exited with 0 while others wait for it in a barrier that will
+     * not open; or the rank that failed first had waited for others until its timeout. */
     void (*left_waiting)(void *user, const struct cJSON *push);
-    /* The connection is gone, senseless or silent; called at most once, by a later turn of the loop than what
-     * caused it, never inside a call of yours. */
+    /* The connection is closed, invalid or silent; called at most once, by a later turn of the loop than the cause,
+     * and never inside a call of the owner. */
     void (*lost)(void *user, const char *why);
 };
 
 /* The details of a loss. */
 struct link_fate {
     char dropped
-        [LINK_DROPPED_MAX]; /* the store has given this node up: "silent for 3000 ms"; "" = it did not say */
-    uint64_t stood_ms;      /* this process stood still for so long just before; 0 = it did not */
+        [LINK_DROPPED_MAX]; /* the store has given this node up: "silent for 3000 ms"; "" = no reason given */
+    uint64_t stood_ms;      /* how long this process was stopped just before; 0 = it was not */
 };
 
 struct store_link_options {
     uv_loop_t *loop;
-    int fd; /* of dial.h: connected and greeted, the link's from now on; -1 = connect to `address` */
+    int fd; /* from dial.h: connected and greeted, owned by the link from now on; -1 = connect to `address` */
     const char *address; /* a literal */
     int port;
     const struct plan *plan; /* borrowed, like `who`, until the link is closed */
     struct link_who who;
     uint64_t beat_ms;
     uint64_t
-        silent_ms; /* a store that says nothing for so long is lost; 0 = never: it lives in this process */
+        silent_ms; /* a store that is silent for this long is lost; 0 = never: it lives in this process */
     struct store_link_calls calls;
     void *user;
 };
 
-/* Begin to connect, and join. DDP_OK: *out is yours, end it with store_link_close. */
+/* Begin to connect, and join. DDP_OK: the caller owns *out and ends it with store_link_close. */
 ddp_status store_link_open(const struct store_link_options *options, struct store_link **out,
                            struct ddp_err *err);
 
 /* Join the next round. */
 void store_link_join(struct store_link *link);
 
-/* Tell what messages.h has made of it: it carries the number of the round, and `json` is taken. NULL as link: it is
- * only freed. A store that takes nothing is lost when what waits for it has grown too much, so memory stays bounded. */
+/* Send a request made by messages.h: adds the number of the round and takes ownership of `json`. With a NULL link it
+ * only frees `json`. If the store does not read and the queue grows too long, the store counts as lost, so memory
+ * stays bounded. */
 void store_link_tell(struct store_link *link, struct cJSON *json);
 
-/* The same within a few milliseconds, together with others of its kind: 256 workers that start, or end well, would
- * otherwise wake the store 256 times while they need the processor themselves. */
+/* Send it within a few milliseconds, together with others of its kind: otherwise 256 workers that start or end would
+ * wake the store 256 times while they need the processor themselves. */
 void store_link_mention(struct store_link *link, struct cJSON *json);
 
-/* Valid until the link is closed; nothing in it before `lost`. */
+/* Valid until the link is closed; empty before `lost`. */
 const struct link_fate *store_link_fate(const struct store_link *link);
 
-/* Ask for the store's facts about each worker. False when the store is not connected yet, or lost. */
+/* Request the store's facts about each worker. False when the store is not connected yet, or lost. */
 bool store_link_ask_status(struct store_link *link);
 
-/* Close at once; the memory goes with the last close callback of the loop. No callback of yours
- * comes any more. NULL is allowed. */
+/* Close at once, without any further callback; the memory is freed with the last close callback of the loop. NULL is
+ * allowed. */
 void store_link_close(struct store_link *link);
 
 /* --- state ------------------------------------------------------------------------------------------------ */
@@ -118,9 +119,8 @@ void store_link_close(struct store_link *link);
 
 enum { LINK_READ_BYTES = 4096, LINK_INSTANCE_MAX = LIMIT_INSTANCE };
 
-/* Two buffers for what goes out: libuv needs the bytes of a write to stay where they are until it
- * is done, so new words gather in `out` meanwhile. This also puts the words about many workers into
- * few writes. */
+/* Two buffers for sending: libuv needs the bytes of a write to stay in place until it is done, so new messages gather
+ * in `out`. That also batches messages about many workers into few writes. */
 struct store_link {
     struct store_link_options options;
     uv_tcp_t tcp;
@@ -132,16 +132,16 @@ struct store_link {
     struct buf sending;    /* libuv's until on_written */
     struct buf in;
     char chunk[LINK_READ_BYTES];
-    uint64_t asked, answered; /* requests but IDENTIFY, and answers to them */
+    uint64_t asked, answered; /* requests except IDENTIFY, and answers to them */
     uint64_t asked_join;      /* number of the latest join */
-    uint64_t begun_join;      /* and of the one that the latest round has answered */
+    uint64_t begun_join;      /* and of the join that the latest round has answered */
     char instance[LINK_INSTANCE_MAX];
     int round; /* 0 = none yet */
     uint64_t heard_ms, beat_at_ms;
-    uint64_t stood_ms, woke_ms; /* how long this process stood still last, and until when */
+    uint64_t stood_ms, woke_ms; /* how long this process was stopped last, and until when */
     struct link_fate fate;
     bool connected, writing, welcome, closing;
-    bool urgent; /* something in `out` is */
+    bool urgent; /* `out` has something urgent */
     int open_handles;
 };
 

@@ -32,7 +32,7 @@
 
 enum { STORE_ANSWER_MS = 60000 }; /* without --timeout */
 
-/* The effects are copied behind those that still wait: they are valid until the next step only, and carrying one out may
+/* Append the effects to those that still wait: they are valid only until the next step, and carrying one out may
  * cause the next event. */
 void node_feed(struct node *n, struct agent_event event)
 {
@@ -40,10 +40,10 @@ void node_feed(struct node *n, struct agent_event event)
     event.now_ms = clock_ms();
     const struct agent_effect *effects = agent_step(n->agent, &event, &count);
     if (!buf_append(&n->effects, effects, count * sizeof(*effects)))
-        abort(); /* a launcher that cannot remember what to do: the guardian cleans up */
+        abort(); /* this agent cannot record its effects: exit, and the guardian cleans up */
 }
 
-/* Wake up at the core's deadline, or when the store has been silent for too long. */
+/* Wake up at the agent's deadline, or when the store has been silent for too long. */
 static void node_set_timer(struct node *n)
 {
     uint64_t at = agent_deadline(n->agent), now = clock_ms();
@@ -58,7 +58,7 @@ static void node_set_timer(struct node *n)
         uv_timer_start(&n->timer, n->on_timer, at > now ? at - now : 0, 0);
 }
 
-/* Nothing else would end the wait for a store that hangs. */
+/* Only this ends the wait for a store that hangs. */
 void node_expect_answer(struct node *n)
 {
     const uint64_t limit_ms = n->plan->cli->timeout_ms;
@@ -71,7 +71,7 @@ void node_expect_nothing(struct node *n)
     n->meet.store_deadline_ms = UINT64_MAX;
 }
 
-/* Is there a worker that has not been waited for yet? */
+/* True if a worker has not been waited for yet. */
 static bool node_has_workers(const struct node *n)
 {
     for (int i = 0; i < n->plan->nproc; i++)
@@ -83,8 +83,8 @@ static bool node_has_workers(const struct node *n)
 /* --- the order of ends ------------------------------------------------------------------------------------ */
 
 /* The kernel wakes the watchers of a pidfd in the moment its process ends, and an epoll set hands out what is ready in
- * the order in which it became so. That order is all we want from it: SIGCHLD still says when to look, and waitpid how
- * each worker ended, so a pidfd that could not be had costs nothing but the order. */
+ * the order in which it became so. Only that order is needed: SIGCHLD still starts the check, and waitpid returns how
+ * each worker ended, so a missing pidfd only costs the order. */
 
 void exits_open(struct exits *x)
 {
@@ -104,17 +104,17 @@ static void exits_watch(struct exits *x, pid_t pid)
 static pid_t exits_next(struct exits *x)
 {
     struct epoll_event event;
-    /* One at a time: what is left in the set keeps its place. */
+    /* Take one at a time, so that the others keep their place in the set. */
     if (x->epoll < 0 || epoll_wait(x->epoll, &event, 1, 0) != 1)
         return 0;
     const int pidfd = (int)(event.data.u64 >> 32);
     epoll_ctl(x->epoll, EPOLL_CTL_DEL, pidfd,
-              NULL); /* or it stays in the set as long as anybody has a copy */
+              NULL); /* otherwise it stays in the set while any process has a copy */
     close(pidfd);
     return (pid_t)(uint32_t)event.data.u64;
 }
 
-/* Who ended between the last look in here and the waitpid that took him still has his pidfd in the set. */
+/* A worker that ended between the last check here and its waitpid still has its pidfd in the set. */
 void exits_close(struct exits *x)
 {
     while (exits_next(x) > 0)
@@ -136,8 +136,8 @@ static int local_rank_of(const struct node *n, pid_t pid)
     return -1;
 }
 
-/* Workers of PyTorch have no exit code for it: their last lines, which are in the pipe already, show it. A
- * process group that ends its process does so by abort(). */
+/* PyTorch workers have no exit code for a lost peer, but their last lines, which are already in the pipe, show it. A
+ * process group ends its process with abort(). */
 static bool has_lost_peer(struct node *n, int local_rank, int status)
 {
     struct buf lines = { 0 };
@@ -195,8 +195,8 @@ static int take_workers(struct node *n)
     return taken;
 }
 
-/* Wait for the other children: orphans that were adopted, which would stay as zombies, and workers whose
- * order is unknown. Return false when there may be more; `alone` is set when no child is left. */
+/* Wait for the other children: adopted orphans, which would stay zombies, and workers whose order is unknown. Return
+ * false when there may be more; `alone` is set when no child is left. */
 static bool take_others(struct node *n)
 {
     struct rusage usage;
@@ -208,10 +208,10 @@ static bool take_others(struct node *n)
     return taken < REAPED_PER_TURN;
 }
 
-/* SIGCHLD reports at least one end. Processes that fork and exit without pause may end as fast as they are
- * waited for, and the loop has other duties, so each turn has a limit. Workers come before orphans, unless
- * the last worker ended: then the agent needs to know whether any child is left. The second call removes the
- * pidfds of children that were waited for among the others; otherwise they would wake the loop. */
+/* SIGCHLD reports at least one end. Each turn has a limit, because processes that fork and exit without pause may end
+ * as fast as they are waited for. Workers come before orphans, unless the last worker ended: then the agent needs to
+ * know whether any child is left. The second call removes the pidfds of children that were waited for among the
+ * others; otherwise they would wake the loop. */
 static void reap_children(struct node *n)
 {
     n->run.reap = true;
@@ -225,13 +225,12 @@ static void reap_children(struct node *n)
 
 /* --- timers of workers ------------------------------------------------------------------------------------- */
 
-/* When a timer of torchrun's file timer expires, its process gets the signal that it asked for, and its end
- * is a failure like any other, with the timer as its cause. torchrun kills itself along with the worker,
- * which leaves the other workers without a report; this process lives on. Every process may write to the
- * FIFO, so a signal only goes to processes in a worker's own group: the group's number stays reserved until
- * the worker was waited for. */
+/* When a timer of torchrun's file timer expires, its process gets the signal that the timer requests, and its end is
+ * a failure with the timer as its cause. torchrun kills itself along with the worker and reports nothing; this
+ * process lives on. Every process may write to the FIFO, so a signal only goes to processes in a worker's own group:
+ * the group's number stays reserved until the worker was waited for. */
 
-/* Of the worker that `pid` is, or belongs to; -1 = of none. */
+/* Return the local rank of the worker that `pid` is or belongs to; -1 = none. */
 static int local_rank_of_group(const struct node *n, pid_t pid)
 {
     const pid_t group = getpgid(pid);
@@ -241,15 +240,15 @@ static int local_rank_of_group(const struct node *n, pid_t pid)
     return -1;
 }
 
-/* "rank 1 (pid 71): its timer "step" has run out; it gets signal 9" */
+/* "rank 1 (pid 71): its timer "step" has expired; it gets signal 9" */
 static void say_timer(struct node *n, const struct timer_row *row, int local_rank)
 {
-    char words[NOTE_MAX], whose[64] = "a process that is none of this job's";
+    char words[NOTE_MAX], whose[64] = "a process that does not belong to this job";
     if (local_rank >= 0)
         snprintf(whose, sizeof(whose), "rank %d", node_rank(n, local_rank));
-    snprintf(words, sizeof(words), "%s (pid %d): its timer \"%s\" has run out; %s %d", whose, row->pid,
+    snprintf(words, sizeof(words), "%s (pid %d): its timer \"%s\" has expired; %s %d", whose, row->pid,
              row->scope,
-             local_rank >= 0 && row->signal > 0 ? "it gets signal" : "nothing is done, its signal was",
+             local_rank >= 0 && row->signal > 0 ? "it gets signal" : "no signal is sent; it asked for signal",
              row->signal);
     output_note(n->out.output, "%s", words);
 }
@@ -283,8 +282,8 @@ ddp_status node_open_timers(struct node *n, struct ddp_err *err)
 
 /* --- messages to the store and the user -------------------------------------------------------------------- */
 
-/* A failure is sent twice: `failed` as soon as a worker has ended, because the other nodes compute for nothing until they
- * know; `cause` once its last lines are read, which makes the reports of other nodes as good as this one's. */
+/* A failure is sent twice: `failed` as soon as a worker has ended, because the other nodes waste their time until
+ * they know; `cause` once its last lines are read, so that the reports of other nodes are as good as this one's. */
 
 /* Print why the program cannot be started, with its path on this node: on other nodes it may exist. */
 void node_say_not_started(const struct node *n, int error)
@@ -309,7 +308,7 @@ void node_say_not_started(const struct node *n, int error)
     buf_free(&words);
 }
 
-/* Return the report as far as it is known, to fill and word the first failure. */
+/* Return the report as far as it is known, to fill in and format the first failure. */
 static struct report report_now(const struct node *n)
 {
     static struct program_look look; /* paths make it too large for a stack */
@@ -340,7 +339,7 @@ static void tell_failed(struct node *n)
     store_link_tell(n->meet.link, encode_failure(MESSAGE_FAILED, cause_failure(&r, &room)));
 }
 
-/* Sent once its last lines are read. */
+/* Send it once the worker's last lines are read. */
 static void tell_cause(struct node *n)
 {
     struct failure f;
@@ -368,7 +367,7 @@ static void tell_exited(struct node *n, int local_rank)
         store_link_tell(n->meet.link, json);
 }
 
-/* -1 stands for "rank 0 is not here", and is not sent. */
+/* -1 means "rank 0 is not here" and is not sent. */
 static void tell_stopped(struct node *n)
 {
     const int rank0 = node_rank(n, 0) == 0 ? agent_rank0_code(n->agent) : -1;
@@ -386,7 +385,7 @@ static void tell_leave(struct node *n)
     buf_free(&by);
 }
 
-/* Times are put together from ours and the store's difference: clocks of two machines are never compared. */
+/* Compute times from our clock and the store's difference, because clocks of two machines are never compared. */
 static void note_elsewhere(const struct node *n, struct failed_attempt *a)
 {
     a->failure = n->run.cause;
@@ -395,7 +394,7 @@ static void note_elsewhere(const struct node *n, struct failed_attempt *a)
     a->failed_ms = n->run.attempt_started_ms + n->run.cause.after_ms;
 }
 
-/* Evidence is forgotten when the next attempt begins; its words are kept. */
+/* Evidence is dropped when the next attempt begins, so keep its text. */
 static void note_here(const struct node *n, struct failed_attempt *a)
 {
     const struct agent_worker *w = agent_worker(n->agent, agent_first_failure(n->agent));
@@ -406,8 +405,8 @@ static void note_here(const struct node *n, struct failed_attempt *a)
     a->failed_ms = w->ended_ms;
 }
 
-/* A round that ended because the job grows has not failed. Asked for at several moments of an attempt's
- * end, it notes each attempt once. */
+/* A round that ended because the job grows has not failed. This is called at several moments of an attempt's end and
+ * records each attempt once. */
 static void note_failed(struct node *n)
 {
     struct failed_attempt a = { .attempt = agent_attempt(n->agent),
@@ -445,13 +444,12 @@ static void say_restart(struct node *n)
 static void say_dying(struct node *n, int local_rank)
 {
     output_note(n->out.output,
-                "another rank was lost: rank %d (pid %d) is ending, and the kernel still frees its memory or "
-                "writes its "
-                "core file; waiting for that, at most %d s",
+                "another rank was lost: rank %d (pid %d) is ending, while the kernel frees its memory or "
+                "writes its core file; waiting at most %d s",
                 node_rank(n, local_rank), agent_worker(n->agent, local_rank)->pid, AGENT_DYING_MS / 1000);
 }
 
-/* The store knows the nodes that are still running. After the wait there is no time left to ask. */
+/* The store knows which nodes still run. After the wait there is no time left to ask. */
 static void say_waiting(struct node *n)
 {
     n->meet.waiting_asked = agent_state(n->agent) != AGENT_DONE && store_link_ask_status(n->meet.link);
@@ -466,16 +464,15 @@ void node_offer_port(struct node *n)
         close(n->meet.held_port);
     n->meet.held_port = n->plan->rank0_store ? port_hold(&port) : -1;
     if (n->plan->rank0_store && n->meet.held_port < 0)
-        output_note(n->out.output, "warning: no free port for the workers' store on rank 0: %s",
-                    strerror(errno));
+        output_note(n->out.output, "warning: no port for the workers' store on rank 0: %s", strerror(errno));
     plan_offer_port(n->plan, port);
 }
 
 /* --- the effects -------------------------------------------------------------------------------------------- */
 
 /* Carry out the agent's effects: processes, signals, the store, the end. A turn carries out some of them, so
- * that the start of many workers does not keep the loop from its other duties. A worker that cannot be
- * started is an event for the agent like others. */
+ * that the start of many workers does not keep the loop from its other duties. A worker that cannot be started is an
+ * ordinary event for the agent. */
 
 enum {
     EFFECTS_PER_TURN = 32,
@@ -485,7 +482,7 @@ enum {
     UNREAD_MS = 2000      /* after the user's stop: for output that is not read */
 };
 
-/* Start the worker; the answer makes the agent effect for the next one. A failure is reported like any other
+/* Start the worker; the answer makes the agent emit the effect for the next one. A failure is reported like any other
  * end. */
 static void spawn(struct node *n, int local_rank)
 {
@@ -503,15 +500,15 @@ static void spawn(struct node *n, int local_rank)
     n->run.alone = false;
     if (n->run.resting) /* the others have been stopped already */
         kill(pid, SIGSTOP);
-    pid = contain_shown_pid(n->run.contain, pid); /* from here on it is for people */
+    pid = contain_shown_pid(n->run.contain, pid); /* from here on it is only for display */
     store_link_mention(n->meet.link,
                        encode_started(node_rank(n, local_rank), local_rank, pid, n->plan->facts->host));
     announce_worker_started(&n->out.announce, local_rank, pid);
     node_feed(n, (struct agent_event){ .type = AGENT_SPAWNED, .local_rank = local_rank, .pid = pid });
 }
 
-/* Processes that the workers left behind. Killing them takes their ends, too, so it must not happen while a
- * worker's own end is still to be learnt. The core repeats a SIGKILL that did not reach all. */
+/* Processes that the workers left. Killing them also collects ends, so wait until every worker's own end is known.
+ * The agent repeats a SIGKILL that did not reach all. */
 static void signal_rest(struct node *n, int sig)
 {
     if (!n->run.alone && sig == SIGKILL)
@@ -524,8 +521,8 @@ static void signal_rest(struct node *n, int sig)
         node_feed(n, (struct agent_event){ .type = AGENT_ALONE });
 }
 
-/* Everything is gone, or cannot be killed. The report waits for the last lines of the workers
- * (on_output_idle), but not long for those of a process that hangs in the kernel. */
+/* Everything is gone or cannot be killed. The report waits for the last lines of the workers (on_output_idle), but
+ * only briefly for those of a process that hangs in the kernel. */
 static void begin_to_finish(struct node *n, int exit_code)
 {
     n->out.finishing = true;
@@ -557,7 +554,7 @@ static void signal_worker(struct node *n, int local_rank, int sig)
     kill(-pid, sig);
 }
 
-/* One case for each effect of agent.h. Answers go back to the core as events, at once or from a callback later. */
+/* One case for each effect of agent.h. Answers go back to the agent as events, at once or from a later callback. */
 static void carry_out(struct node *n, struct agent_effect effect)
 {
     switch (effect.type) {
@@ -628,8 +625,8 @@ static void on_more(uv_idle_t *idle)
     node_pump(n);
 }
 
-/* Between two turns the loop reads pipes, sees ends and signals. Without that, a start of 256
- * workers would be deaf for a tenth of a second, also for a worker that fails at once. */
+/* Between two turns the loop reads pipes and handles ends and signals. Otherwise a start of 256 workers would ignore
+ * them for a tenth of a second, even a worker that fails at once. */
 void node_pump(struct node *n)
 {
     struct agent_effect effect;

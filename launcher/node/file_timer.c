@@ -1,7 +1,7 @@
 /* file_timer.c -- see file_timer.h.
  *
  * The FIFO is opened for reading and writing: a client opens it, writes a line and closes it, and without a writer
- * every read would return the end of file. The times are those of the wall clock, as the clients' are. */
+ * every read would return the end of file. Times are of the wall clock, like the clients' times. */
 #include "node/file_timer.h"
 
 #include "base/clock.h"
@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A list that is searched from the front: a job has a handful of timers, each for a client that is about to wait. */
+/* A list that is searched from the front, because a job has few timers. */
 
 void timer_table_free(struct timer_table *t)
 {
@@ -27,7 +27,7 @@ void timer_table_free(struct timer_table *t)
 
 /* --- a request ---------------------------------------------------------------------------------------------- */
 
-/* An integer of the size of a pid. */
+/* Parse an integer of the size of a pid. */
 static bool take_int(const cJSON *o, const char *name, int *to)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(o, name);
@@ -37,7 +37,7 @@ static bool take_int(const cJSON *o, const char *name, int *to)
     return true;
 }
 
-/* It is shown to the user, so what a terminal would obey is not kept. */
+/* The name is shown to the user, so remove what a terminal would obey. */
 static bool take_scope(const cJSON *o, char scope[TIMER_SHOWN])
 {
     const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, "scope_id"));
@@ -137,7 +137,7 @@ bool timer_table_next(const struct timer_table *t, double *expires)
     return t->n > 0;
 }
 
-/* One with a signal is better than one without, then the earlier is better. */
+/* A timer with a signal precedes one without; otherwise the earlier one does. */
 static bool is_better(const struct timer_row *a, const struct timer_row *b)
 {
     if ((a->signal > 0) != (b->signal > 0))
@@ -181,7 +181,7 @@ static double now_s(void)
 
 static void on_due(uv_timer_t *timer);
 
-/* No longer than a minute, so that a clock that was set is noticed. */
+/* At most a minute, so that a change of the clock is noticed. */
 static void set_timer(struct file_timer *ft)
 {
     double at;
@@ -202,7 +202,7 @@ static void on_due(uv_timer_t *timer)
     set_timer(ft);
 }
 
-/* Said once: a client of another version would say it again and again. */
+/* Print it once, because a client of another version would cause it again and again. */
 static void note_wrong(struct file_timer *ft, size_t wrong)
 {
     char words[256];
@@ -210,9 +210,7 @@ static void note_wrong(struct file_timer *ft, size_t wrong)
         return;
     ft->wrong_noted = true;
     snprintf(words, sizeof(words),
-             "warning: something that is no request of torch.distributed.elastic.timer was written to "
-             "%.150s; it is "
-             "left out",
+             "warning: ignored a line in %.150s that is not a request of torch.distributed.elastic.timer",
              ft->path);
     ft->calls.note(ft->calls.user, words);
 }
@@ -229,7 +227,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
     set_timer(ft);
 }
 
-/* The existing FIFO may be of a job that was killed, when the user gave the name. */
+/* The existing FIFO may belong to a job that was killed, if the user gave the name. */
 static ddp_status make_fifo(const char *path, struct ddp_err *err)
 {
     struct stat st;
@@ -237,10 +235,10 @@ static ddp_status make_fifo(const char *path, struct ddp_err *err)
         unlink(path);
     if (mkfifo(path, 0600) == 0)
         return DDP_OK;
-    return ddp_fail(err, DDP_ERR_IO,
-                    "cannot make the FIFO of the file timer, %.200s: %s; TORCHELASTIC_TIMER_FILE "
-                    "may name another",
-                    path, strerror(errno));
+    return ddp_fail(
+        err, DDP_ERR_IO,
+        "cannot make the FIFO of the file timer, %.200s: %s; set TORCHELASTIC_TIMER_FILE to another path",
+        path, strerror(errno));
 }
 
 static ddp_status listen_to(struct file_timer *ft, uv_loop_t *loop, struct ddp_err *err)
@@ -262,7 +260,7 @@ ddp_status file_timer_open(uv_loop_t *loop, const char *path, const struct file_
 {
     struct file_timer *ft = calloc(1, sizeof(*ft));
     if (ft == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for the file timer");
+        return ddp_fail(err, DDP_ERR_NOMEM, "cannot start the file timer: out of memory");
     *ft = (struct file_timer){ .fd = -1, .path = path, .calls = *calls };
     ddp_status status = make_fifo(path, err);
     if (status == DDP_OK && (status = listen_to(ft, loop, err)) != DDP_OK)

@@ -1,5 +1,5 @@
-/* file_timer.h -- torchrun's file timer (TORCHELASTIC_ENABLE_FILE_TIMER=1): a FIFO where workers set timers, and
- * are killed when they do not release them in time. */
+/* file_timer.h -- torchrun's file timer (TORCHELASTIC_ENABLE_FILE_TIMER=1): a FIFO where workers set timers; a worker
+ * that does not release one in time is killed. */
 #ifndef LAUNCHER_NODE_FILE_TIMER_H
 #define LAUNCHER_NODE_FILE_TIMER_H
 
@@ -10,8 +10,8 @@
 #include <stddef.h>
 #include <uv.h>
 
-/* The timers that workers have set by torchrun's file timer: lines of JSON come in, and who has not
- * released one in time comes out.
+/* The timers that workers have set by torchrun's file timer: lines of JSON come in, and processes with an expired
+ * timer come out.
  *
  *     {"version": 1, "pid": 71, "scope_id": "step", "expiration_time": 1700000000.5, "signal": 9}
  *
@@ -20,14 +20,14 @@
 
 enum {
     TIMERS_MAX = 4096,     /* searched one by one, while the other duties of this process wait */
-    TIMER_LINE_SIZE = 4096 /* PIPE_BUF: what is longer is not written in one piece */
+    TIMER_LINE_SIZE = 4096 /* PIPE_BUF: longer lines are not written in one piece */
 };
 
 struct timer_row {
     int pid;
-    int signal; /* 0 or less: no process is killed */
+    int signal; /* 0 or less: kill no process */
     double expires;
-    char scope[TIMER_SHOWN]; /* fit to be shown; a longer one is cut */
+    char scope[TIMER_SHOWN]; /* safe to print; longer names are cut */
 };
 
 /* Zeroed = empty. */
@@ -36,15 +36,15 @@ struct timer_table {
     size_t n, room;
     char line[TIMER_LINE_SIZE]; /* the received part of the next line */
     size_t len;
-    bool too_long; /* ... is left out up to its end */
+    bool too_long; /* ... is dropped up to its end */
 };
 
 void timer_table_free(struct timer_table *t);
 
-/* Take what was read. Returns how many lines were no requests, or could not be kept. */
+/* Process bytes that were read. Return how many lines were not requests or could not be kept. */
 size_t timer_table_feed(struct timer_table *t, const char *bytes, size_t n);
 
-/* The time of the next expiry; false without a timer. */
+/* Return the time of the next expiry; false without a timer. */
 bool timer_table_next(const struct timer_table *t, double *expires);
 
 /* Remove a process with an expired timer: *row is the earliest of them that has a signal, or the earliest. All its
@@ -54,19 +54,19 @@ bool timer_table_take(struct timer_table *t, double now, struct timer_row *row);
 struct file_timer;
 
 struct file_timer_calls {
-    /* A timer has run out. Whom it names is for the owner to judge: anybody may write to the FIFO. */
+    /* A timer has expired. The owner must check the process that it names, because any process may write to the FIFO. */
     void (*expired)(void *user, const struct timer_row *row);
-    /* Something for the user to know. */
+    /* A message for the user. */
     void (*note)(void *user, const char *words);
     void *user;
 };
 
-/* Make the FIFO at `path` and listen. A FIFO that is there already is replaced, anything else is left alone and an
- * error. `path` must live until file_timer_close. */
+/* Create the FIFO at `path` and read from it. An existing FIFO is replaced; anything else is kept and an error.
+ * `path` must live until file_timer_close. */
 ddp_status file_timer_open(uv_loop_t *loop, const char *path, const struct file_timer_calls *calls,
                            struct file_timer **out, struct ddp_err *err);
 
-/* Remove the FIFO and stop listening; the rest is freed by the loop. NULL is fine. */
+/* Remove the FIFO and stop reading; the loop frees the rest. NULL is allowed. */
 void file_timer_close(struct file_timer *ft);
 
 #endif

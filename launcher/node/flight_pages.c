@@ -1,6 +1,5 @@
-/* flight_pages.c -- see flight_pages.h.
- *
- * Sealed, so that a worker cannot make it smaller while we read. Pages that no worker touches cost nothing. */
+/* flight_pages.c -- see flight_pages.h. The memory file is sealed, so that a worker cannot make it smaller while we
+ * read. Pages that no worker touches cost nothing. */
 #include "node/flight_pages.h"
 
 #include "agent/failure.h"
@@ -22,7 +21,7 @@ static bool seal(int fd, size_t bytes)
            fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0;
 }
 
-/* Takes `fd`, whatever happens. */
+/* Takes ownership of `fd` in any case. */
 static void map(struct rank_pages *pages, int fd, int n)
 {
     void *base = mmap(NULL, (size_t)n * FLIGHT_PAGE_BYTES, PROT_READ, MAP_SHARED, fd, 0);
@@ -42,7 +41,7 @@ void rank_pages_open(struct rank_pages *pages, int n)
         close(fd);
 }
 
-/* The same pages once more, to be closed by themselves; none without a descriptor. */
+/* Map the same pages a second time, to be closed separately; none without a descriptor. */
 static void rank_pages_share(const struct rank_pages *pages, struct rank_pages *out)
 {
     *out = (struct rank_pages){ 0 };
@@ -84,7 +83,7 @@ const struct flight *rank_page(const struct rank_pages *pages, int i)
 
 /* --- its file ------------------------------------------------------------------------------------------- */
 
-/* Beside the file first, so that half a record is never found under its name. */
+/* Write a temporary file beside it first, so that half a record never has its name. */
 static bool write_record(const struct flight *f, const char *path, const char *temporary, const char *why)
 {
     const bool ok = flight_file_write(f, temporary, why) && rename(temporary, path) == 0;
@@ -93,9 +92,8 @@ static bool write_record(const struct flight *f, const char *path, const char *t
     return ok;
 }
 
-/* Write worker `i`'s record to `path`, whole or not at all, unless the worker has done it since its last call. True when it is
- * there then.
- * What lies there may be of an earlier run. */
+/* Write worker `i`'s record to `path`, whole or not at all, unless the worker has done it since its last call. Return
+ * true if it is there then. An existing file may be from an earlier run. */
 static bool rank_page_keep(const struct rank_pages *pages, int i, const char *path, const char *why)
 {
     char temporary[PATH_MAX];
@@ -107,20 +105,18 @@ static bool rank_page_keep(const struct rank_pages *pages, int i, const char *pa
 
 /* --- at the end of an attempt ---------------------------------------------------------------------------- */
 
-/* A rank that has seen the error has written its record itself (worker/core/recorder.h). One that was
- * stopped, looped or was killed has not, and it is mostly that one which is looked for: its record lies in the memory that we share
- * with it, and is written here.
- *
- * Where they go is the user's choice, perhaps a server that does not answer any more, and the agent has other duties: so it waits
- * a while for the thread that writes, no longer. */
+/* A rank that has seen the error has written its record itself (worker/core/recorder.h). A rank that was stopped,
+ * looped or was killed has not, and it is usually the culprit: its record is in the memory that we share with it, and
+ * is written here. The user chose the directory, perhaps on a server that no longer answers, so the agent waits only
+ * a while for the thread that writes. */
 
 enum { WRITE_MS = 5000, STOPPED_WRITE_MS = 500, REASON_MAX = ENDING_MAX + 32 };
 
-/* All that the thread needs, as it may outlive the node. */
+/* All data that the thread needs, as it may outlive the node. */
 struct records {
     struct rank_pages pages;
     char pattern[PATH_MAX];
-    bool kept; /* one of them at least */
+    bool kept; /* at least one of them */
     int n;
     struct record {
         int rank;
@@ -128,7 +124,7 @@ struct records {
     } each[];
 };
 
-/* As the report says it: "killed by signal 9 (SIGKILL)". */
+/* As in the report: "killed by signal 9 (SIGKILL)". */
 static void record_reason(const struct node *n, int local_rank, char why[REASON_MAX])
 {
     char how[ENDING_MAX];
@@ -186,8 +182,7 @@ void node_keep_flights(struct node *n)
     if (!aside_run(&(struct aside){ write_records, records_free, records }, limit_ms)) {
         output_note(
             n->out.output,
-            "warning: the ranks' last calls cannot be written to %s: the file system has not answered for "
-            "%d ms",
+            "warning: cannot write the ranks' last calls to %s: the file system has not answered for %d ms",
             pattern, limit_ms);
         return;
     }

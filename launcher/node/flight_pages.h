@@ -11,11 +11,11 @@ struct rank_pages {
     void *base;
 };
 
-/* Without memory or descriptors no page exists, and workers run without. */
+/* Without memory or descriptors no page exists, and workers run without one. */
 void rank_pages_open(struct rank_pages *pages, int n);
 void rank_pages_close(struct rank_pages *pages);
 
-/* The place of worker 0's page; pid 0 without pages. */
+/* Address of worker 0's page; pid 0 without pages. */
 struct flight_page rank_pages_first(const struct rank_pages *pages);
 
 /* The records of worker `i` so far; NULL before its first one, or without pages. */

@@ -36,7 +36,7 @@
 /* The agent has already waited for the process that it cannot kill, and reported it. */
 enum { STUCK_LIMIT_MS = 100, SETTLED_S = 1 };
 
-/* The user's second request to stop gets an answer within 2 s, also from a disk that does not answer. */
+/* The user's second request to stop is answered within 2 s, even if a disk does not answer. */
 enum { HUNG_LIMIT_MS = 1500, HUNG_LOOK_MS = 100 };
 
 struct guardian {
@@ -47,11 +47,11 @@ struct guardian {
     bool ends;       /* the agent was asked to end the job */
     struct stop_memory stop_memory;
     int stops;        /* requests of the user to stop */
-    uint64_t hung_ms; /* since when the agent should end soon; 0 = it has time */
+    uint64_t hung_ms; /* since when the agent should end soon; 0 = no hurry */
 };
 
 /* Wake only a stopped agent: with a SIGCONT pending, a debugger or leak checker that attaches to an exiting agent
- * would wait for its stop without end. */
+ * would wait forever for its stop. */
 static void wake_if_stopped(pid_t agent)
 {
     siginfo_t stopped = { 0 };
@@ -59,16 +59,16 @@ static void wake_if_stopped(pid_t agent)
         kill(agent, SIGCONT);
 }
 
-/* A stop takes a moment, so one that was sent before a message may show after it. */
+/* A stop takes a moment, so one that was sent before a message may take effect after it. */
 static bool may_not_stand(const struct guardian *g)
 {
     int unread = 0;
     return g->ends || (ioctl(g->lifeline[1], FIONREAD, &unread) == 0 && unread > 0);
 }
 
-/* Send the message and wake the agent: a stopped agent would not read it, and the user would wait without end. A full
- * pipe means that a stopped agent already has a thousand messages to read; a closed one, that its SIGCHLD is about to
- * arrive. */
+/* Send the message and wake the agent, because a stopped agent would not read it, and the user would wait forever. If
+ * the pipe is full, a stopped agent already has a thousand messages to read; if it is closed, the agent's SIGCHLD is
+ * about to arrive. */
 static void guardian_forward(const struct guardian *g, const struct signal_heard *heard)
 {
     if (write(g->lifeline[1], heard, sizeof(*heard)) < 0 && errno != EAGAIN && errno != EPIPE)
@@ -101,8 +101,7 @@ static void hand_on(struct guardian *g, const siginfo_t *info)
         guardian_forward(g, &heard);
 }
 
-/* Drop the pages of code and constants of one of our objects. The kernel reads them from the file again when they are
- * needed. */
+/* Drop the pages of code and constants of one of our objects. The kernel reads them from the file again when needed. */
 static int forget_code(struct dl_phdr_info *object, size_t size, void *unused)
 {
     (void)size;
@@ -116,8 +115,8 @@ static int forget_code(struct dl_phdr_info *object, size_t size, void *unused)
     return 0;
 }
 
-/* Wait for a signal. A guardian that has waited for a while will wait for long, and two megabytes of start-up pages
- * would stay in memory for every job of the machine. */
+/* Wait for a signal. After a while the wait will probably be long; then release two megabytes of start-up pages,
+ * which every job of the machine would otherwise keep. */
 static int wait_for_signal(const struct guardian *g, siginfo_t *info)
 {
     if (g->hung_ms != 0)
@@ -141,14 +140,14 @@ static bool has_hung(struct guardian *g)
         return false;
     kill(g->agent, SIGKILL);
     log_error(
-        "%s: the file system does not answer; the agent process (pid %d) hangs there and is left behind",
+        "%s: the file system does not answer; the agent process (pid %d) hangs in it and cannot be stopped",
         path, (int)g->agent);
     return true;
 }
 
-/* Wait for signals until the agent has ended, and return true; false if it has hung. Stores its wait status. The agent is looked at after
- * each signal, not only after SIGCHLD: signals of one kind do not queue, and a SIGCHLD may have
- * come before we began to wait. */
+/* Wait for signals until the agent has ended, and return true; false if it has hung. Stores its wait status. Check
+ * the agent after each signal, not only after SIGCHLD, because signals of one kind do not queue, and a SIGCHLD may
+ * have arrived before the wait. */
 static bool watch_agent(struct guardian *g, int *status)
 {
     do {
@@ -172,7 +171,7 @@ static void say_agent_died(pid_t agent, int sig)
               (int)agent, sig, name != NULL ? name : "?");
 }
 
-/* All processes that the agent left are our children now. Those that it has named already are not named again. */
+/* All processes that the agent left are our children now. Do not report again those that the agent has reported. */
 static void sweep(struct contain *contain, bool named)
 {
     struct buf names = { 0 };
@@ -184,12 +183,12 @@ static void sweep(struct contain *contain, bool named)
     if (named)
         return;
     descendants_names(&names);
-    log_error("cannot be killed, they hang in the kernel: %.*s", (int)names.len, (const char *)names.data);
+    log_error("cannot kill processes that hang in the kernel: %.*s", (int)names.len,
+              (const char *)names.data);
     buf_free(&names);
 }
 
-/* In the child. It keeps no end of the lifeline that could be written: the pipe must end when the
- * guardian does. */
+/* In the child: close the writing end of the lifeline, because the pipe must end when the guardian does. */
 static int become_agent(struct guardian *g, guardian_body body, void *arg, struct contain *contain)
 {
     struct ddp_err err;

@@ -10,15 +10,14 @@
 #include "contain/contain.h"
 #include "tables/signals.h"
 
-/* The agent's life. Each signal that the guardian gets can be read from `lifeline`, non-blocking, as a struct
- * signal_heard; it ends when the guardian is gone. A SIGCONT from the guardian itself only wakes. All signals
- * that are watched are blocked on entry. Returns the exit code. */
+/* Run the agent. Each signal that the guardian gets can be read from `lifeline`, non-blocking, as a struct
+ * signal_heard; it ends when the guardian is gone. A SIGCONT from the guardian itself only wakes the agent. All
+ * watched signals are blocked on entry. Return the exit code. */
 typedef int (*guardian_body)(void *arg, int lifeline);
 
-/* Fork the agent and watch over it. The signals of `stop` end the job besides those that always do. Returns twice: in the
- * agent with what `body` returned, in the guardian with the agent's exit code, or 128 + n after signal n ended the agent. 125
- * when there is no second process to be had. Call it before there are threads. What `contain` has made is taken away at the
- * end. */
+/* Fork the agent and watch over it. The signals of `stop` end the job besides those that always do. Returns twice: in
+ * the agent with the result of `body`, in the guardian with the agent's exit code, or 128 + n after signal n ended
+ * the agent. 125 when fork fails. Call it before threads exist. At the end the resources of `contain` are removed. */
 int guardian_run(guardian_body body, void *arg, signal_set stop, struct contain *contain);
 
 /* The agent's last act when the guardian has died: kill every descendant. Returns an exit code. */

@@ -1,11 +1,12 @@
-/* heartbeat.c -- see heartbeat.h. */
+/* heartbeat.c -- see heartbeat.h. A row is built only from changes, because a healthy job of many workers should send
+ * almost nothing. */
 #include "node/heartbeat.h"
 
 #include <cjson/cJSON.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Of the time since the look before; of several threads it may be more than 100. */
+/* Percent of the time since the last sample; with several threads it may exceed 100. */
 static int cpu_percent(const struct beat_known *k, const struct beat_look *look, uint64_t ticks_per_s)
 {
     const uint64_t us = look->at_us - k->at_us;
@@ -14,7 +15,7 @@ static int cpu_percent(const struct beat_known *k, const struct beat_look *look,
     return (int)((look->cpu_ticks - k->cpu_ticks) * 100000000 / ticks_per_s / us);
 }
 
-/* On a crowded machine a process that always wants to run may get no more. */
+/* On a crowded machine a process that always wants to run may get no more than this. */
 static bool has_share(int percent)
 {
     return percent >= BEAT_CPU_SHARE;
@@ -38,8 +39,8 @@ static void add_row(struct cJSON *workers, int local_rank, const struct beat_kno
         cJSON_Delete(row);
 }
 
-/* A running process changes between R and S with every sample, and so does the place where it sleeps: its share of
- * CPU time is reported then, and not the sample. */
+/* A busy process alternates between R and S, and so does the place where it sleeps: then report its share of CPU time
+ * instead of the state. */
 static void settle(struct beat_look *look, int percent)
 {
     if (percent >= BEAT_CPU_STEP && (look->state == 'R' || look->state == 'S')) {
@@ -81,8 +82,8 @@ static void add_step(struct cJSON *steps, int local_rank, const struct beat_step
         cJSON_Delete(row);
 }
 
-/* A rank that moves is reported with its present position; a rank that stands still was reported so, and the store
- * counts the time. */
+/* Report a moving rank with its present position; a rank that stands still was reported already, and the store counts
+ * the time. */
 void beat_take_step(struct beat_step *k, int local_rank, int pid, const struct beat_step_look *look,
                     struct cJSON *steps)
 {

@@ -14,41 +14,41 @@ struct cJSON;
 
 enum { BEAT_WHERE_MAX = 48, BEAT_CPU_STEP = 20, BEAT_CPU_SHARE = 5 };
 
-/* A look at a process. */
+/* A sample of a process. */
 struct beat_look {
     uint64_t at_us;             /* when */
-    char state;                 /* the letter of /proc/PID/stat; 0 = it is gone, or was not looked at */
+    char state;                 /* the letter of /proc/PID/stat; 0 = it is gone, or was not read */
     uint64_t cpu_ticks;         /* used since its start */
     char where[BEAT_WHERE_MAX]; /* the kernel function it sleeps in; "" = none, or not known */
 };
 
-/* The store's last state of a worker. Zeroed: none. */
+/* The last state of a worker that the store has. Zeroed: none. */
 struct beat_known {
-    int pid; /* of which process; another one is looked at anew */
+    int pid; /* its process; a new one starts a new record */
     char state;
-    int cpu_percent; /* of one processor */
+    int cpu_percent; /* percent of one processor */
     char where[BEAT_WHERE_MAX];
-    uint64_t at_us, cpu_ticks; /* of the look before, for the share of time */
+    uint64_t at_us, cpu_ticks; /* of the last sample, for the share of time */
 };
 
-/* Take a look at worker `local_rank`, process `pid`; when it has news, a row is added to the array `workers`:
- * [local_rank, "S", cpu percent, "futex_wait_queue"]. A share that moves by less than BEAT_CPU_STEP is no news. */
+/* Sample worker `local_rank`, process `pid`; if it has changed, append a row to the array `workers`: [local_rank,
+ * "S", cpu percent, "futex_wait_queue"]. A share that moves by less than BEAT_CPU_STEP is not a change. */
 void beat_take(struct beat_known *known, int local_rank, int pid, const struct beat_look *look,
                uint64_t ticks_per_s, struct cJSON *workers);
 
-/* A look at what a worker has written into its page (base/flight.h). */
+/* A sample of a worker's page (base/flight.h). */
 struct beat_step_look {
-    uint64_t step, records, call; /* of the page's head; `records` 0 = it writes none */
-    char word[FLIGHT_WORD];       /* what it waits in; "" = it computes */
+    uint64_t step, records, call; /* from the page's head; `records` 0 = it writes none */
+    char word[FLIGHT_WORD];       /* the call it waits in; "" = it computes */
 };
 
-/* The store's last state of a worker's steps. Zeroed: none. */
+/* The last state of a worker's steps that the store has. Zeroed: none. */
 struct beat_step {
     int pid;
     uint64_t step, call;
 };
 
-/* When the worker has moved since the last look, or is new, a row is added to the array `steps` (NULL = none is wanted):
+/* If the worker has moved since the last sample, or is new, append a row to the array `steps` (NULL = not wanted):
  * [local_rank, step or -1, number of the call, "all_reduce" or ""]. */
 void beat_take_step(struct beat_step *known, int local_rank, int pid, const struct beat_step_look *look,
                     struct cJSON *steps);

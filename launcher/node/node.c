@@ -1,4 +1,4 @@
-/* node.c -- see node.h. From its opening to its end: timer, way into the job, order in which things are opened and freed. */
+/* node.c -- see node.h. From start to end: timer, joining the job, order of opening and freeing. */
 #include "node/node.h"
 
 #include "base/clock.h"
@@ -24,7 +24,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Much too late (clock.h): what came meanwhile are ends of workers and answers of the store. */
+/* Much too late (clock.h): ends of workers and answers of the store may have arrived meanwhile. */
 static bool stood_still(struct node *n)
 {
     n->caught_up = !n->caught_up && clock_ms() > n->due_ms + STOOD_STILL_MS;
@@ -33,7 +33,7 @@ static bool stood_still(struct node *n)
     return n->caught_up;
 }
 
-/* Local rank of a worker that the kernel takes apart, -1 = of none. */
+/* Return the local rank of a worker that the kernel is still cleaning up, -1 = none. */
 static int find_dying(const struct node *n)
 {
     struct proc_stat stat;
@@ -71,14 +71,15 @@ static void node_on_timer(uv_timer_t *timer)
 
 /* Start the store here or find it elsewhere, and join the job.
  *
- * The agent is a client of the store that it hosts, over TCP like all others: with the store on another host nothing changes
- * but the address. A store in this process dies with it, so its silence is not judged. */
+ * The agent is a client of the store that it hosts, over TCP like all others: with the store on another host only the
+ * address changes. A store in this process dies with it, so silence has no deadline. */
 
-/* ASK_MS: time for a store that is there to answer; shorter than the first word about waiting. */
+/* ASK_MS: time for an existing store to answer; shorter than the time to the first message about waiting. */
 enum { BEATS_TO_LOSS = 3, BEAT_MIN_MS = 100, ASK_MS = 1500, TELL_OTHERS_MS = 2000 };
 
-/* The process as other nodes' users may find it. The boot's id tells two machines from two containers of one; without
- * /proc it stays empty and is not compared. An address with a scope ("fe80::1%eth0") reads different elsewhere. */
+/* The process as users of other nodes can find it. The boot id separates two machines from two containers of one;
+ * without /proc it stays empty and is not compared. An address with a scope ("fe80::1%eth0") has another text
+ * elsewhere. */
 static struct link_who who_am_i(const char *own)
 {
     struct link_who who = { .pid = getpid(), .pid_start = procfs_own_start(), .boot_id = procfs_boot_id() };
@@ -87,8 +88,7 @@ static struct link_who who_am_i(const char *own)
     return who;
 }
 
-/* Three beats within the time after which a node counts as lost, so that one that is late, or two, cost
- * nothing. */
+/* Three heartbeats within the time after which a node counts as lost, so that one or two late ones do no harm. */
 static ddp_status open_link(struct node *n, const struct join_dial_found *at, struct ddp_err *err)
 {
     const uint64_t timeout_ms = n->plan->meeting.node_timeout_ms, beat_ms = timeout_ms / BEATS_TO_LOSS;
@@ -119,7 +119,7 @@ static ddp_status join_own(struct node *n, const char *host, int port, struct dd
     return open_link(n, &at, err);
 }
 
-/* The address is asked of the server: a port that was in use may have been exchanged for a free one. */
+/* Ask the server for the address, because a port that was in use may have been replaced by a free one. */
 static ddp_status have_store(struct node *n, struct ddp_err *err)
 {
     struct endpoint store;
@@ -131,8 +131,8 @@ static ddp_status have_store(struct node *n, struct ddp_err *err)
 
 /* --- several nodes -------------------------------------------------------------------------------------- */
 
-/* Several lines: the first is the error, the rest its explanation. A report has a line for its code; a sentence gets it
- * behind. */
+/* Several lines: the first is the error, the rest its explanation. A report has a line for its code; a sentence has
+ * it at the end. */
 static void give_up_joining(struct node *n, const char *code, const char *words)
 {
     size_t len = strcspn(words, "\n");
@@ -148,8 +148,8 @@ static void give_up_joining(struct node *n, const char *code, const char *words)
     node_finish(n, EXIT_CODE_DDPRUN);
 }
 
-/* The workers get the address that has just answered, and not the name: it may mean several, of which
- * others are dead, and a thousand workers would ask the name server at the same moment. */
+/* The workers get the address that has just answered instead of the name, because the name may stand for several,
+ * some of them dead, and a thousand workers would query the name server at once. */
 static void on_found(void *user, const struct join_dial_found *found)
 {
     struct node *n = user;
@@ -178,8 +178,8 @@ static void on_say(void *user, const char *words)
     }
 }
 
-/* With a `code` it is only asked whether a store is there at all: then a moment must do, and its sentence
- * is ready. */
+/* With a `code` the only question is whether a store exists at all: then a short time is enough, and the sentence is
+ * ready. */
 static ddp_status dial(struct node *n, const struct store_place *place, struct ddp_err *err)
 {
     const struct plan_meeting *m = &n->plan->meeting;
@@ -202,14 +202,14 @@ static ddp_status dial(struct node *n, const struct store_place *place, struct d
     return join_dial_start(&options, &n->meet.dial, err);
 }
 
-/* The server is ours as soon as it is named, also when what follows fails: it is stopped with the node. */
+/* The server belongs to this node as soon as it is reported, even if a later step fails: it is stopped with the node. */
 static void on_place(void *user, const struct store_place *place)
 {
     struct node *n = user;
     struct ddp_err err;
     n->meet.store = place->server;
     if (place->code == NULL)
-        on_say(n, place->note); /* now: the others may never come */
+        on_say(n, place->note); /* now, because the others may never join */
     const ddp_status status =
         n->meet.store != NULL ? join_own(n, place->host, place->port, &err) : dial(n, place, &err);
     if (status != DDP_OK)
@@ -229,7 +229,7 @@ static void give_up_missing(struct node *n)
     node_finish(n, missing_code(n));
 }
 
-/* With a round the attempt reports it, on every node. */
+/* With a round, the attempt reports it on every node. */
 static void on_missing_timer(uv_timer_t *timer)
 {
     struct node *n = timer->data;
@@ -237,7 +237,7 @@ static void on_missing_timer(uv_timer_t *timer)
         give_up_missing(n);
 }
 
-/* A node that the others need joins when it can do so within TELL_OTHERS_MS: then the attempt fails on all nodes with this
+/* A node that the others need joins if it can within TELL_OTHERS_MS: then the attempt fails on all nodes with this
  * reason. A job that may begin without this node is not disturbed. */
 static void check_program(struct node *n)
 {
@@ -251,7 +251,7 @@ static void check_program(struct node *n)
         give_up_missing(n);
 }
 
-/* A single node searches and waits for no other: its store listens before the first worker is created. */
+/* A single node waits for no other: its store listens before the first worker is created. */
 static ddp_status join_job(struct node *n, struct ddp_err *err)
 {
     const struct store_host_options options = {
@@ -262,12 +262,12 @@ static ddp_status join_job(struct node *n, struct ddp_err *err)
 
 /* --- the node itself ------------------------------------------------------------------------------------ */
 
-/* Happy path: store and link -> a round -> AGENT_START -> EFFECT_SPAWN ... -> SIGCHLD -> AGENT_EXITED ... ->
+/* The normal course: store and link -> a round -> AGENT_START -> EFFECT_SPAWN ... -> SIGCHLD -> AGENT_EXITED ... ->
  * AGENT_ALONE -> the verdict -> EFFECT_FINISH -> the output is drained -> report -> exit code. */
 
 enum { LOG_DIR_MS = 8000, LINGER_MS = 5000, LINGER_STOPPED_MS = 2000, LINGER_REFUSED_MS = 3000 };
 
-/* All output of an attempt is written: of the last one, or of one that may be followed by another. */
+/* All output of an attempt is written: of the last attempt, or of one that another may follow. */
 static void on_output_idle(void *user)
 {
     struct node *n = user;
@@ -279,7 +279,7 @@ static void on_output_idle(void *user)
     }
 }
 
-/* Before the output is there, or after it has gone, to stderr. */
+/* Before the output exists, or after its end, print to stderr. */
 static void on_event_log_trouble(void *user, const char *words)
 {
     struct node *n = user;
@@ -289,8 +289,8 @@ static void on_event_log_trouble(void *user, const char *words)
         log_info("%s", words);
 }
 
-/* The store goes before our own connection to it: nodes that it told of our loss would end otherwise than those that
- * only see the loss of the store. */
+/* Stop the store before closing our connection to it: otherwise it would report our loss to some nodes, and these
+ * would end differently from those that only see the loss of the store. */
 static void finish_without_guardian(struct node *n)
 {
     const int code = guardian_is_gone(n->run.contain);
@@ -330,7 +330,7 @@ static bool init_handles(struct node *n, int lifeline)
     return true;
 }
 
-/* The agent is pure and has no command line: the options that it needs are copied. A log of events needs the store's
+/* The agent is pure and has no command line, so copy the options that it needs. An event log needs the store's
  * verdict, too. */
 static struct agent_options agent_options_of(const struct plan *plan)
 {
@@ -346,14 +346,14 @@ static struct agent_options agent_options_of(const struct plan *plan)
 }
 
 /* One turn of the loop sees the connection, the next one writes. The store's thread then reads the greeting and
- * answers while this one makes ready. */
+ * answers while this one prepares. */
 static void send_greeting(struct node *n)
 {
     for (int turn = 0; turn < 2 && !n->ended; turn++)
         uv_run(&n->loop, UV_RUN_NOWAIT);
 }
 
-/* Where the rendezvous can change nothing, the first attempt is made ready while the store answers. */
+/* If the rendezvous cannot change anything, prepare the first attempt while the store answers. */
 static ddp_status make_ready(struct node *n, struct ddp_err *err)
 {
     const struct plan_round first = plan_same_round(n->plan, 0);
@@ -386,7 +386,7 @@ static void log_dir_free(void *user)
     free(work);
 }
 
-/* The first touch of the log directory is where a file system that does not answer shows. */
+/* A file system that does not answer shows at the first access to the log directory. */
 static ddp_status make_log_dir(const struct plan *plan, struct ddp_err *err)
 {
     if (plan->log_root == NULL)
@@ -396,7 +396,7 @@ static ddp_status make_log_dir(const struct plan *plan, struct ddp_err *err)
     if (work == NULL || root == NULL) {
         free(work);
         free(root);
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the log directory");
+        return ddp_fail(err, DDP_ERR_NOMEM, "cannot make the log directory: out of memory");
     }
     *work = (struct log_dir_work){ .root = root, .latest = plan->cli->log_dir != NULL };
     if (!aside_run(&(struct aside){ log_dir_run, log_dir_free, work }, LOG_DIR_MS))
@@ -428,7 +428,7 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
     n->agent = agent_new(&options);
     if (n->run.pids == NULL || n->run.asked == NULL || n->run.known == NULL || n->run.steps == NULL ||
         n->agent == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %d workers", n->plan->nproc);
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for %d workers", n->plan->nproc);
     ddp_status status = spawner_init(&n->run.spawner, n->plan, err);
     if (status == DDP_OK)
         status = make_log_dir(n->plan, err);
@@ -457,8 +457,7 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
     return status == DDP_OK && !n->ended ? make_ready(n, err) : status;
 }
 
-/* Other nodes may still be on their way to the verdict. They are not waited for long, least of all by a user who wants
- * the end. */
+/* Other nodes may still need the verdict. Wait for them only briefly, above all if the user wants the end. */
 static void linger_for_others(struct node *n)
 {
     if (n->meet.store != NULL &&
@@ -469,8 +468,8 @@ static void linger_for_others(struct node *n)
         store_server_linger(n->meet.store, agent_stop_signal(n->agent) != 0 ? LINGER_STOPPED_MS : LINGER_MS);
 }
 
-/* The loop first: node_finish() has closed all handles, and their callbacks' data is freed after them. The store's
- * thread ends meanwhile. The control group is removed only when it is empty. */
+/* The loop first: node_finish() has closed all handles, and the data of their callbacks is freed afterwards. The
+ * store's thread ends in the meantime. The control group is removed only when it is empty. */
 static void close_node(struct node *n)
 {
     uv_loop_close(&n->loop);
@@ -498,7 +497,7 @@ static void close_node(struct node *n)
     store_server_stop(n->meet.store);
 }
 
-/* On the stack, because this process does nothing else and returns the exit code. After the loop exists, any failure
+/* On the stack, because this process does nothing else and returns the exit code. Once the loop exists, any failure
  * runs it until all handles are closed: the function has one exit. */
 int node_run(void *arg, int lifeline)
 {

@@ -1,4 +1,4 @@
-/* node.h -- the agent process, from its birth to its exit code. */
+/* node.h -- the agent process, from its start to its exit code. */
 #ifndef LAUNCHER_NODE_NODE_H
 #define LAUNCHER_NODE_NODE_H
 

@@ -13,8 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* SIGCHLD and SIGCONT are ours whatever was inherited: an ignored SIGCHLD lets children vanish without a status, and
- * a process goes on at SIGCONT whether it ignores it or not. */
+/* Watch SIGCHLD and SIGCONT even if they were inherited as ignored: with SIGCHLD ignored, children vanish without a
+ * status, and SIGCONT continues a process even when ignored. */
 static bool is_wanted(const struct signal_row *row)
 {
     struct sigaction now;
@@ -49,21 +49,20 @@ struct signal_sender signal_watch_sender(int code, int pid, unsigned uid)
 
 /* --- what the job does, when the user asks ---------------------------------------------------------------- */
 
-/* The user has asked what the job does: the kernel and the store are asked, then it is
- * printed, as notes. The store answers in a moment or, when it is what hangs, not at all; that is waited for a second. */
+/* The user has asked what the job does: ask the kernel and the store, then print the answer as notes. A store that
+ * hangs does not answer, so wait at most a second. */
 
 enum { STORE_PATIENCE_MS = 1000 };
 
-/* As ps shows it; 0 when it is gone. */
+/* Return the state as ps shows it; 0 when the process is gone. */
 static char state_of(pid_t pid)
 {
     struct proc_stat stat;
     return procfs_stat(pid, &stat) ? stat.state : '\0';
 }
 
-/* From one of two callers, the answer or the timer, whichever comes first; `status_asked` is for the answer that
- * comes late and must not print everything again. Without memory for the states nothing is printed: a job is not
- * worth less for that. */
+/* Called by the answer or the timer, whichever comes first; `status_asked` keeps a late answer from printing
+ * everything again. Without memory for the states nothing is printed, because the job goes on all the same. */
 static void status_print(struct node *n, const struct cJSON *answer)
 {
     struct buf text = { 0 };
@@ -86,7 +85,7 @@ static void status_print(struct node *n, const struct cJSON *answer)
     free(states);
 }
 
-/* A store that does not answer is part of the report, so the rest is shown without it. */
+/* A store that does not answer is part of the report; print the rest without it. */
 static void on_no_answer(uv_timer_t *timer)
 {
     status_print(timer->data, NULL);
@@ -104,7 +103,7 @@ void node_on_status(void *user, const struct cJSON *answer)
         status_print(n, answer);
 }
 
-/* Asked again before the store has answered, it is printed once: who is impatient presses Ctrl-\ twice. */
+/* A second request before the store has answered prints nothing more. */
 static void status_begin(struct node *n, const struct signal_heard *heard)
 {
     announce_status(&n->out.announce, heard);
@@ -124,11 +123,9 @@ static void status_open(struct node *n)
 /* --- the agent's own signals ------------------------------------------------------------------------------- */
 
 /* Signals arrive by two ways: those sent to the guardian as messages in the lifeline, those sent to this process by a
- * signalfd. libuv's signal handles would not give the sender. All are blocked in every thread of this process for its
- * whole life, so none ever acts by its default.
- *
- * tables/signals.h defines the action of each; this file carries it out. The death of the guardian shows as the end
- * of the lifeline. */
+ * signalfd, because libuv's signal handles hide the sender. All are blocked in every thread for the whole life of
+ * this process, so none acts by its default. tables/signals.h defines the action of each; this file carries it out.
+ * The death of the guardian ends the lifeline. */
 
 /* --- what signals do ------------------------------------------------------------------------------------ */
 
@@ -138,14 +135,14 @@ static void go_on(struct node *n)
     descendants_signal(SIGCONT);
 }
 
-/* Workers, or what they have left behind. */
+/* True while workers, or processes that they left, exist. */
 static bool attempt_runs(const struct agent *agent)
 {
     const enum agent_state state = agent_state(agent);
     return state >= AGENT_RUNNING && state <= AGENT_SWEEPING;
 }
 
-/* The first request is graceful, the second means now: the core counts them. */
+/* The first request is graceful, the second immediate; the agent counts them. */
 static void stop_asked(struct node *n, const struct signal_heard *heard)
 {
     const bool first = agent_stop_signal(n->agent) == 0;
@@ -157,13 +154,13 @@ static void stop_asked(struct node *n, const struct signal_heard *heard)
     }
     if (first)
         n->stop_heard = *heard;
-    if (n->run.resting) /* a process that must exit must run, and so must those it waits for */
+    if (n->run.resting) /* a process that must exit must run, and so must those that it waits for */
         go_on(n);
     announce_stop(&n->out.announce, heard, first, attempt_runs(n->agent));
     node_feed(n, (struct agent_event){ .type = AGENT_STOP, .signal = heard->signal });
 }
 
-/* The worker alone: a helper that it started, such as a data loader, has no handler for this signal and would die. */
+/* Only the worker: a helper that it started, such as a data loader, has no handler for this signal and would die. */
 static void pass_on(struct node *n, const struct signal_heard *heard)
 {
     int passed = 0;
@@ -174,9 +171,9 @@ static void pass_on(struct node *n, const struct signal_heard *heard)
     announce_passed(&n->out.announce, heard, passed);
 }
 
-/* SIGSTOP and not SIGTSTP: a worker may ignore that, and would run on alone. A second round reaches processes that
- * were born while the first walked the tree; after it no process runs that could create more. This process continues:
- * the store and the output live here. */
+/* SIGSTOP and not SIGTSTP, which a worker may ignore; it would then run on alone. A second round reaches processes
+ * that were created during the first; after it no process runs that could create more. This process continues: the
+ * store and the output live here. */
 static void rest(struct node *n)
 {
     n->run.resting = true;
@@ -184,7 +181,7 @@ static void rest(struct node *n)
     descendants_signal(SIGSTOP);
 }
 
-/* A worker that another process has stopped blocks all the others, so it is reported; not when ddprun stopped it. */
+/* Report a worker that another process has stopped, because it blocks all the others; not when ddprun stopped it. */
 static void say_who_stopped(struct node *n)
 {
     siginfo_t info = { 0 };
@@ -215,7 +212,7 @@ void node_signal(struct node *n, const struct signal_heard *heard)
         go_on(n);
         break;
     case SIGNAL_CHILD:
-        n->run.reap = true; /* in the loop's next turn, once for all who have ended by then */
+        n->run.reap = true; /* in the loop's next turn, once for all that have ended by then */
         say_who_stopped(n);
         break;
     case SIGNAL_NONE:
@@ -225,7 +222,7 @@ void node_signal(struct node *n, const struct signal_heard *heard)
 
 /* --- how they come -------------------------------------------------------------------------------------- */
 
-/* The guardian wakes us where we stood, and the kernel when the guardian dies: that is no word to the job. */
+/* SIGCONT also wakes a stopped agent after a message, and at the guardian's death; then the job does nothing. */
 static bool is_wake(const struct node *n, const struct signalfd_siginfo *info)
 {
     return info->ssi_signo == SIGCONT && (pid_t)info->ssi_pid == n->guardian;

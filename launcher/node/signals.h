@@ -1,4 +1,4 @@
-/* signals.h -- the signals that guardian and agent wait for, in the same way. */
+/* signals.h -- the signals that guardian and agent wait for, and how both wait. */
 #ifndef LAUNCHER_NODE_SIGNALS_H
 #define LAUNCHER_NODE_SIGNALS_H
 
@@ -11,8 +11,8 @@
  * user has ignored (nohup, a background job of sh) are not in it and stay ignored. Call it before threads exist. */
 void signal_watch_block(sigset_t *watched);
 
-/* The sender: fields si_code, si_pid and si_uid of the signal's information. The name is looked up here and now,
- * because the sender may exit at any moment. */
+/* Return the sender: fields si_code, si_pid and si_uid of the signal's information. The name is read at once, because
+ * the sender may exit at any moment. */
 struct signal_sender signal_watch_sender(int code, int pid, unsigned uid);
 
 #endif

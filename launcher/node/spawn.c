@@ -1,9 +1,9 @@
 /* spawn.c -- see spawn.h.
  *
  * A process that moves into a group by writing to cgroup.procs makes the kernel wait until all processors have
- * noticed: 7 ms for the first one here. Born in it, it costs nothing. But the group at birth is for clone3 alone, which
- * the C library does not offer, and no C function can return on another stack: hence a few lines of assembly. Where we
- * have none, ENOSYS sends the caller to the other way. */
+ * noticed: 7 ms for the first one here. A process that is created in the group avoids that, but only clone3 can do
+ * it. The C library does not offer clone3, and no C function can return on another stack: hence a few lines of
+ * assembly. Without them, ENOSYS makes the caller use the slow way. */
 #include "node/spawn.h"
 
 #include "contain/procfs.h"
@@ -30,7 +30,7 @@ enum { FLAGS = CLONE_VM | CLONE_VFORK | CLONE_FILES };
 
 #if defined(__x86_64__)
 
-/* The child wakes up with our registers and an empty stack; it calls, and never comes back. */
+/* The child starts with our registers and an empty stack; it calls the function and never returns. */
 static long call_on_new_stack(struct clone_args *args, size_t size, int (*child)(void *), void *arg)
 {
     long result;
@@ -92,9 +92,10 @@ static bool is_missing(long error)
     return error == -ENOSYS || error == -E2BIG || error == -EINVAL || error == -EPERM;
 }
 
-/* Run `child(arg)` in a new process on `stack` (16-aligned), sharing our memory and descriptors, while we wait until it executes
- * a program or ends; it must not return. `cgroup_fd` is the directory of a group, -1 = ours. Returns the pid, or -1 and errno:
- * ENOSYS when this kernel or machine has no clone3. Without a group the C library's clone is as good. */
+/* Run `child(arg)` in a new process on `stack` (16-aligned), sharing our memory and descriptors, while we wait until
+ * it executes a program or ends; it must not return. `cgroup_fd` is the directory of a group, -1 = ours. Returns the
+ * pid, or -1 and errno: ENOSYS when this kernel or machine has no clone3. Without a group the C library's clone does
+ * the same. */
 static pid_t clone_on_stack(int (*child)(void *), void *arg, void *stack, size_t size, int cgroup_fd)
 {
     const bool grouped = cgroup_fd >= 0;
@@ -123,24 +124,24 @@ static pid_t clone_on_stack(int (*child)(void *), void *arg, void *stack, size_t
 
 enum { CHILD_STACK = 64 * 1024, NOT_EXECUTED = 127, FD_GAP = 1024 };
 
-/* The data that the child reads and writes. It is on the parent's stack, which does not change meanwhile. */
+/* The data that the child reads and writes, on the parent's stack, which does not change meanwhile. */
 struct child {
     const struct proc_slots *slots;
     const struct proc_spec *spec;
     pid_t parent;
-    int join; /* directory of the group that it must join by itself, -1 = none: it was born there */
-    /* Written by the child, read by us after it is gone or has become the program: */
+    int join; /* directory of the group that it must join by itself, -1 = none: it was created in it */
+    /* Written by the child; read by the parent after the child has ended or executed the program: */
     bool lived;
     int error, join_error;
 };
 
 /* --- the child ------------------------------------------------------------------------------------------ */
 
-/* The child leaves these functions by execve, not by return, so what AddressSanitizer marks on their stack would stay
- * marked when the memory is an ordinary part of our stack again. So nothing is marked there. */
+/* The child leaves these functions by execve without returning, so marks of AddressSanitizer on their stack would
+ * remain. So nothing is marked there. */
 #define IN_CHILD __attribute__((no_sanitize_address))
 
-/* As the kernel has it, 8 bytes of mask. */
+/* The kernel's format, 8 bytes of mask. */
 struct kernel_sigaction {
     void (*handler)(int);
     unsigned long flags;
@@ -148,9 +149,9 @@ struct kernel_sigaction {
     uint64_t mask;
 };
 
-/* execve brings caught signals back to default by itself; until then our handlers must not run in
- * borrowed memory. These are bare system calls because a library may keep its own record of
- * handlers (ThreadSanitizer does), and that record is our parent's. */
+/* execve resets caught signals by itself; until then our handlers must not run in borrowed memory. These are direct
+ * system calls, because a library may keep a record of handlers (ThreadSanitizer does), and that record belongs to
+ * the parent. */
 IN_CHILD static void default_signals(void)
 {
     const struct kernel_sigaction dfl = { 0 };
@@ -159,7 +160,7 @@ IN_CHILD static void default_signals(void)
         const int sig = signal_rows[i].number;
         struct kernel_sigaction now = { 0 };
         syscall(SYS_rt_sigaction, sig, NULL, &now, sizeof(now.mask));
-        /* Signals that the user ignores stay ignored; those that ddprun ignores do not. */
+        /* Signals that the user ignores stay ignored; those that only ddprun ignores do not. */
         if (now.handler != SIG_DFL && (now.handler != SIG_IGN || signal_rows[i].act == SIGNAL_NONE))
             syscall(SYS_rt_sigaction, sig, &dfl, NULL, sizeof(dfl.mask));
     }
@@ -167,17 +168,17 @@ IN_CHILD static void default_signals(void)
 }
 
 /* For old kernels, and for filters that forbid the call. Our own descriptors close at execve; this closes those that
- * the user's shell had open. Many programs have a limit of a million descriptors and none of them above a thousand,
- * so a long gap ends it. */
+ * the user's shell had open. The limit may be a million, with none open above a thousand, so a long gap ends the
+ * loop. */
 IN_CHILD static void close_one_by_one(void)
 {
     for (int fd = 3, gap = 0; gap < FD_GAP; fd++)
         gap = close(fd) == 0 ? 0 : gap + 1;
 }
 
-/* Until the first call in here the parent shares its table of descriptors. With a request to close everything above
- * the slots in a private table, the kernel copies only the few below. Where it cannot, all is copied, and our
- * descriptors close at execve. */
+/* Until the first call here the parent and child share the table of descriptors. If the request is to close
+ * everything above the slots in a private table, the kernel copies only the few below. Without that call the whole
+ * table is copied, and our descriptors close at execve. */
 IN_CHILD static bool place_fds(const struct proc_slots *slots)
 {
     const unsigned above = (unsigned)slots->at[2] + 1;
@@ -191,7 +192,7 @@ IN_CHILD static bool place_fds(const struct proc_slots *slots)
     return true;
 }
 
-/* The slow way into a control group. A worker outside of it is better than none: the sweep finds it all the same. */
+/* The slow way into a control group. A worker outside is better than none: the sweep finds it all the same. */
 IN_CHILD static void join_group(struct child *c)
 {
     int fd = openat(c->join, "cgroup.procs", O_WRONLY | O_CLOEXEC);
@@ -208,11 +209,9 @@ IN_CHILD static bool bind_cpus(const struct rank_set *cpus)
            syscall(SYS_sched_setaffinity, 0, (size_t)cpus->limit / 8, cpus->bits) == 0;
 }
 
-/* The group comes first, so that a signal to our group does not reach a half-made worker.
- *
- * A group and not a session, because the agent has left the terminal already. Linux gives each session its own share
- * of the processor (autogroup). A start that moves into a new share must wait for its turn there, while we wait for
- * its execve: on a busy machine 64 workers took half as long again. */
+/* Set the process group first, so that a signal to our group does not reach a half-made worker. It is a group and not
+ * a session, because the agent has left the terminal already, and Linux gives each session a separate share of the
+ * processor (autogroup): on a busy machine 64 workers took 50 % longer to start. */
 IN_CHILD static bool become_worker(const struct child *c)
 {
     if (setpgid(0, 0) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || !place_fds(c->slots))
@@ -221,7 +220,7 @@ IN_CHILD static bool become_worker(const struct child *c)
         setrlimit(RLIMIT_NOFILE, c->spec->nofile);
     if (!bind_cpus(c->spec->cpus))
         return false;
-    /* Our parent may have died before the signal was armed; then it will never come. */
+    /* Our parent may have died before the signal was armed; then the signal will never arrive. */
     if (getppid() != c->parent) {
         errno = ESRCH;
         return false;
@@ -261,8 +260,8 @@ void proc_slots_close(struct proc_slots *slots)
         close(slots->null);
 }
 
-/* Lay `fds` into the slots; NULL takes them out again. The numbers themselves stay taken, so that no
- * other thread's socket can get one. */
+/* Put `fds` into the slots; NULL clears them. The numbers stay reserved, so that no other thread's socket can get
+ * one. */
 static bool fill_slots(const struct proc_slots *slots, const int fds[3])
 {
     for (int i = 0; i < 3; i++)
@@ -286,11 +285,11 @@ static pid_t clone_child(struct child *c)
     return pid;
 }
 
-/* Into the group at birth, or else afterwards. Birth into a group needs clone3. Some kernels kill a child that is
- * born into a group by a parent whose own group was killed once (cgroup.kill): that child never ran. */
+/* Join the group at birth, or else afterwards. The first needs clone3. Some kernels kill a child that is created in a
+ * group by a parent whose own group was killed once (cgroup.kill): such a child never ran. */
 static pid_t clone_into_group(struct child *c)
 {
-    static bool by_joining; /* the same for our whole life */
+    static bool by_joining; /* remembered for the life of this process */
     c->join = by_joining ? c->spec->cgroup_fd : -1;
     pid_t pid = clone_child(c);
     bool stillborn = pid > 0 && !c->lived;
@@ -321,8 +320,8 @@ pid_t proc_spawn(const struct proc_slots *slots, const struct proc_spec *spec, i
     return pid;
 }
 
-/* 0 when `path` is a file that may be executed, else an errno. execve has the last word; this is
- * for the search, and for an answer before anything is started. */
+/* Return 0 when `path` is an executable file, else an errno. execve decides; this is for the search, and for an
+ * answer before anything is started. */
 static int check_executable(const char *path)
 {
     struct stat st;
@@ -346,7 +345,7 @@ int proc_find(const char *program, const char *path, char *out, size_t size)
             if (error == 0)
                 return 0;
             if (error == EACCES)
-                found = EACCES; /* execvp looks on, and says this when nothing better comes */
+                found = EACCES; /* execvp goes on searching, and reports this if it finds nothing better */
         }
         dir = *end == ':' ? end + 1 : NULL;
     }
@@ -358,16 +357,16 @@ int proc_find(const char *program, const char *path, char *out, size_t size)
 /* Everything that can fail before execve fails here, in the agent, which can report it: descriptors, memory, the path
  * of the program. The child does little (become_worker).
  *
- * The descriptor limit: a launcher of many workers needs more descriptors than the usual 1,024, a worker must not get
- * more than the user gave. A program that calls select() breaks on descriptors over 1,024, and some close every
- * descriptor up to the limit at their start. So we raise our limit, and each worker gets the user's limit back. */
+ * The descriptor limit: a launcher of many workers needs more than the usual 1,024, but a worker must get the user's
+ * limit, because select() fails above 1,024, and some programs close every descriptor up to the limit at their start.
+ * So raise our limit, and give each worker the user's. */
 
 enum {
     FDS_OF_OURS = 64,   /* descriptors needed besides those of the workers */
     FDS_PER_WORKER = 9, /* three pipes while it is started, two files, its pidfd */
 };
 
-/* As far as the hard limit allows; otherwise the first worker without a pipe reports it. */
+/* As far as the hard limit allows; beyond it, the first worker without a pipe reports the error. */
 static void raise_fd_limit(struct spawner *s)
 {
     getrlimit(RLIMIT_NOFILE, &s->nofile);
@@ -379,8 +378,8 @@ static void raise_fd_limit(struct spawner *s)
     setrlimit(RLIMIT_NOFILE, &more);
 }
 
-/* Grow the table of descriptors to its final size while this process has one thread. The kernel grows a table that threads
- * share only after an RCU grace period, which cost 10 ms at descriptor 64: between the tenth worker and the eleventh. */
+/* Grow the table of descriptors to its final size while this process has one thread. The kernel grows a shared table
+ * only after an RCU grace period, which cost 10 ms at descriptor 64: between the tenth worker and the eleventh. */
 static void reserve_descriptors(const struct plan *plan)
 {
     const int fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, FDS_OF_OURS + FDS_PER_WORKER * plan->nproc - 1);
@@ -403,15 +402,14 @@ void spawner_close(struct spawner *s)
     proc_slots_close(&s->slots);
 }
 
-/* Only a missing file is an error here: Python has words for everything else. */
+/* Only a missing file is an error here, because Python reports everything else. */
 static bool lacks_script(const char *script)
 {
     struct stat st;
     return script != NULL && stat(script, &st) != 0 && (errno == ENOENT || errno == ENOTDIR);
 }
 
-/* Find the program once; it is the same for all. The search uses the worker's own PATH, which --env
- * may have changed: what counts is what the worker would find. */
+/* Find the program once, because it is the same for all. Search the worker's PATH, which --env may have changed. */
 static int find_program(struct spawner *s, const char *program, char *const *envp)
 {
     if (s->path[0] != '\0')
@@ -438,7 +436,7 @@ int spawner_find(struct spawner *s)
     return error;
 }
 
-/* Once: it is the same for all. */
+/* Once, because it is the same for all. */
 static void note_outside(struct spawner *s, int error)
 {
     if (!s->outside_noted)
@@ -446,8 +444,7 @@ static void note_outside(struct spawner *s, int error)
     s->outside_noted = true;
 }
 
-/* The environment is made for one worker at a time and freed at once: for 256 workers it would be
- * megabytes. */
+/* Make the environment for one worker at a time and free it at once: for 256 workers it would take megabytes. */
 static int start_with(struct spawner *s, int local_rank, const int fds[3], pid_t *pid)
 {
     struct ddp_err err;
@@ -464,7 +461,7 @@ static int start_with(struct spawner *s, int local_rank, const int fds[3], pid_t
     int error = find_program(s, spec.argv[0], env.block);
     if (error == 0 && (*pid = proc_spawn(&s->slots, &spec, &error)) < 0) {
         s->failed = s->path;
-        /* The file was found a moment ago, so it is its interpreter or loader that is missing. */
+        /* The file was found a moment ago, so its interpreter or loader is missing. */
         error = error == ENOENT ? ELIBACC : error;
     } else if (error != 0 && *pid > 0) {
         note_outside(s, error);
@@ -474,7 +471,7 @@ static int start_with(struct spawner *s, int local_rank, const int fds[3], pid_t
     return error;
 }
 
-/* Its stdin, and what starts with it. */
+/* Its stdin, then everything that starts with it. */
 static int start_with_input(struct spawner *s, int local_rank, const int out[2], pid_t *pid)
 {
     const int in = input_open(s->input, local_rank);
@@ -487,8 +484,7 @@ static int start_with_input(struct spawner *s, int local_rank, const int out[2],
     return error;
 }
 
-/* The worker's ends of the pipes are closed here in every case. If we kept one, its end of file
- * would never come. */
+/* Close the worker's ends of the pipes here in every case, otherwise we would never see their end of file. */
 int spawner_start(struct spawner *s, int local_rank, pid_t *pid)
 {
     struct ddp_err err;

@@ -1,4 +1,5 @@
-/* stdin.c -- see stdin.h. */
+/* stdin.c -- see stdin.h. First the pure part, which decides which reader still needs which bytes; then pipes, files
+ * and terminals. */
 #include "node/stdin.h"
 
 #include "contain/procfs.h"
@@ -31,14 +32,14 @@ void fan_expect(struct fan *fan, int reader)
     fan->readers[reader] = (struct fan_reader){ .state = FAN_EXPECTED };
 }
 
-/* A chunk that was taken for readers who are gone by now is the first of those who come. */
+/* A chunk that was read for readers that have gone goes to the next ones. */
 void fan_open(struct fan *fan, int reader)
 {
     fan->readers[reader] = (struct fan_reader){ .state = FAN_OPEN };
 }
 
-/* Also a reader that was only expected, and could not be started: waiting for it would block the others without end.
- * A worker that does not read is unchanged. */
+/* Also a reader that was expected and could not be started: waiting for it would block the others forever. A worker
+ * that does not read is unchanged. */
 void fan_close(struct fan *fan, int reader)
 {
     if (fan->readers[reader].state != FAN_ABSENT)
@@ -52,8 +53,8 @@ void fan_forget(struct fan *fan)
         fan->readers[i].done = 0;
 }
 
-/* A reader that lags behind, or has not started yet, blocks all: the chunk in memory is the only copy of its missing
- * bytes. Without a reader, typed input is left to the process after us. */
+/* A reader that lags behind, or has not started yet, blocks all, because the chunk in memory is the only copy of its
+ * missing bytes. Without a reader, typed input is left to the process after us. */
 bool fan_wants(const struct fan *fan)
 {
     bool somebody = false;
@@ -85,15 +86,15 @@ void fan_gave(struct fan *fan, int reader, size_t len)
     fan->readers[reader].done += len;
 }
 
-/* Not before the last byte: who sees the end of a file stops to read. */
+/* Not before the last byte, because a reader stops at the end of the file. */
 bool fan_is_over(const struct fan *fan, int reader)
 {
     const struct fan_reader *r = &fan->readers[reader];
     return fan->ended && r->state == FAN_OPEN && r->done == fan->len;
 }
 
-/* Inherit it if possible: isatty(), line editing, seeking in a file work as without ddprun. With two readers each
- * would get some of the bytes, none all. */
+/* Inherit it if possible: isatty(), line editing and seeking work as without ddprun. Two readers would each get a
+ * part of the bytes. */
 enum input_way input_way(int n_readers, bool terminal, bool background)
 {
     if (n_readers == 0)
@@ -103,16 +104,17 @@ enum input_way input_way(int n_readers, bool terminal, bool background)
 
 /* --- input ------------------------------------------------------------------------------------------------ */
 
-/* Others share our stdin and its flags: the shell, or the process at the other side of a pipe. So it is never made
- * non-blocking. A pollable stdin is opened again where the system allows that, and watched through our own epoll set,
+/* The shell, or the process at the other end of a pipe, shares our stdin and its flags, so it is never made
+ * non-blocking. A pollable stdin is opened again if the system allows that, and polled through our own epoll set,
  * because libuv changes the flags of its files. A plain file is read at once if the kernel has it in memory,
  * otherwise by libuv's threads. SIGTTIN cannot stop us, because the agent has left the terminal's session. Nothing
  * would then keep us from reading input that is typed for the shell, so the guardian's place is checked before each
  * read from a terminal. */
 
 enum {
-    CHUNK = 64 * 1024,  /* as much as a pipe holds: a worker that is ready takes all of it at once */
-    LOOK_AGAIN_MS = 300 /* until "fg" is noticed; the kernel does not report a change of the foreground */
+    CHUNK = 64 * 1024, /* as much as a pipe holds: a worker that is ready reads all of it at once */
+    LOOK_AGAIN_MS =
+        300 /* time until "fg" is noticed; the kernel does not report a change of the foreground */
 };
 
 /* Our end of a worker's pipe. It frees itself when it is closed. */
@@ -129,7 +131,7 @@ struct input {
     enum input_way way;
     struct fan fan;
     struct pipe_end **ends; /* by local rank; NULL = closed */
-    int source, null;       /* what is read; /dev/null */
+    int source, null;       /* read from it; /dev/null */
     bool terminal, closing;
 
     bool polled;      /* else it is a file, or a device that is always ready */
@@ -137,9 +139,9 @@ struct input {
     int epoll;        /* holds `source` */
     uv_poll_t ready;  /* of `epoll` */
     uv_timer_t later; /* while we are in the background */
-    uv_fs_t request;  /* of a file */
-    bool reading;     /* `request` is under way */
-    char *chunk;      /* CHUNK bytes; NULL when nothing is copied */
+    uv_fs_t request;  /* set while we are in the background */
+    bool reading;     /* offset in a file */
+    char *chunk;      /* `request` is in progress */
 };
 
 static void give(struct input *in, int local_rank);
@@ -148,7 +150,7 @@ static void go_on(struct input *in);
 
 /* --- the terminal ----------------------------------------------------------------------------------------- */
 
-/* Is the guardian's process group another than the one that the terminal listens to? */
+/* True if the terminal's foreground is another process group than the guardian's. */
 static bool in_background(const struct input *in)
 {
     struct proc_stat stat;
@@ -163,7 +165,7 @@ static void free_end(uv_handle_t *handle)
     free(handle->data);
 }
 
-/* The handle dies a turn later, the descriptor now: the worker is to see the end of its input without delay. */
+/* Close the descriptor now and the handle a turn later, so that the worker sees the end of its input without delay. */
 static void close_end(struct input *in, int local_rank)
 {
     struct pipe_end *end = in->ends[local_rank];
@@ -177,14 +179,14 @@ static void close_end(struct input *in, int local_rank)
 
 static void on_room(uv_poll_t *poll, int status, int events)
 {
-    (void)status, (void)events; /* the write will tell */
+    (void)status, (void)events; /* a write will show whether it is still open */
     struct pipe_end *end = poll->data;
     struct input *in = end->input;
     give(in, end->local_rank);
     take_if_wanted(in);
 }
 
-/* As much as the pipe takes. A worker that has closed its stdin is let go: it does not want more. */
+/* Write as much as the pipe takes. A worker that has closed its stdin wants no more and is dropped. */
 static void give(struct input *in, int local_rank)
 {
     struct pipe_end *end = in->ends[local_rank];
@@ -221,7 +223,7 @@ static void on_later(uv_timer_t *timer)
     go_on(timer->data);
 }
 
-/* An unreadable input, such as a terminal that is gone, has ended like a file. */
+/* Treat an unreadable input, such as a terminal that is gone, as the end of a file. */
 static void on_ready(uv_poll_t *poll, int status, int events)
 {
     struct input *in = poll->data;
@@ -238,10 +240,10 @@ static void on_ready(uv_poll_t *poll, int status, int events)
     go_on(in);
 }
 
-/* Input that the kernel has in memory: /dev/null, a file that was read or written before. This is not only faster: a
- * thread of libuv's wakes the loop in two steps, and a loop that is served first runs in between and spins (see
- * output/output.c). Of a file that is not in memory Linux 5.9 and 5.10 may report the end here; only a read that may
- * block is trusted for that. */
+/* Input that the kernel has in memory: /dev/null, a file that was read or written before. This is faster, and it
+ * avoids libuv's threads, which wake the loop in two steps, so that it may spin in between (see output/output.c). Of
+ * a file that is not in memory Linux 5.9 and 5.10 may report the end here; only a read that may block is trusted for
+ * that. */
 static bool take_at_once(struct input *in)
 {
     const struct iovec into = { .iov_base = in->chunk, .iov_len = CHUNK };
@@ -253,7 +255,7 @@ static bool take_at_once(struct input *in)
     return true;
 }
 
-/* A read that cannot even be requested ends the input: no callback would follow. */
+/* A read that cannot even be requested ends the input, because no callback would follow. */
 static void input_take(struct input *in)
 {
     if (in->polled) {
@@ -289,8 +291,8 @@ static void take_if_wanted(struct input *in)
 
 /* --- workers come and go ---------------------------------------------------------------------------------- */
 
-/* Each attempt continues where the one before stopped, because typed input cannot be read twice. Bytes that were read
- * for the old workers and not delivered are left. */
+/* Each attempt continues where the last one stopped, because typed input cannot be read twice. Bytes that the old
+ * workers did not get go to the new ones. */
 void input_attempt(struct input *in)
 {
     fan_forget(&in->fan);
@@ -301,7 +303,7 @@ void input_attempt(struct input *in)
     }
 }
 
-/* A pipe whose end with us does not block, though the worker's does. */
+/* Our end of a pipe does not block, although the worker's does. */
 static int open_pipe(struct input *in, int local_rank)
 {
     int fds[2];
@@ -317,8 +319,8 @@ static int open_pipe(struct input *in, int local_rank)
     return fds[0];
 }
 
-/* /dev/null for those who get nothing: with a closed descriptor 0 the first file that a worker opens would become
- * its stdin. */
+/* /dev/null for workers without input: with descriptor 0 closed, the first file that a worker opens would become its
+ * stdin. */
 int input_open(struct input *in, int local_rank)
 {
     if (!plan_gets_input(in->plan, local_rank))
@@ -345,8 +347,7 @@ void input_ended(struct input *in, int local_rank)
 
 /* --- the beginning and the end ---------------------------------------------------------------------------- */
 
-/* Our stdin under a descriptor that no other process shares, where that is possible: a file must keep the common
- * position. */
+/* Our stdin under a descriptor that no other process shares, if possible; a file must keep the common position. */
 static int open_source(bool is_file)
 {
     int fd = is_file ? -1 : open("/proc/self/fd/0", O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
@@ -373,7 +374,7 @@ static bool open_copied(struct input *in)
     return in->source >= 0;
 }
 
-/* Of this node: which workers get input is the plan's to know. */
+/* For this node: the plan decides which workers get input. */
 static int count_readers(const struct plan *plan)
 {
     int n = 0;
@@ -388,7 +389,7 @@ ddp_status input_new(uv_loop_t *loop, const struct plan *plan, pid_t guardian, s
     struct input *in = calloc(1, sizeof(*in));
     *out = in;
     if (in == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the workers' input");
+        return ddp_fail(err, DDP_ERR_NOMEM, "cannot open the workers' input: out of memory");
     *in = (struct input){ .loop = loop, .plan = plan, .guardian = guardian, .source = -1, .epoll = -1 };
     in->terminal = isatty(STDIN_FILENO) == 1;
     in->null = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -398,13 +399,13 @@ ddp_status input_new(uv_loop_t *loop, const struct plan *plan, pid_t guardian, s
         in->chunk = malloc(CHUNK);
     if (in->ends == NULL || (in->way == INPUT_COPIED && in->chunk == NULL) ||
         !fan_init(&in->fan, plan->nproc))
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the workers' input");
+        return ddp_fail(err, DDP_ERR_NOMEM, "cannot open the workers' input: out of memory");
     if (in->null < 0 || (in->way == INPUT_COPIED && !open_copied(in)))
         return ddp_fail(err, DDP_ERR_IO, "cannot open the workers' input: %s", strerror(errno));
     return DDP_OK;
 }
 
-/* A read of a file that a thread has begun cannot be taken back; on_file_read comes and finds `closing`. */
+/* A read of a file that a thread has begun cannot be cancelled; on_file_read runs and finds `closing`. */
 void input_close(struct input *in)
 {
     if (in == NULL || in->closing)

@@ -1,6 +1,7 @@
 /* stdin.h -- the input of ddprun for the workers that read it.
  *
- * One input for several readers, a chunk at a time: which readers still need which bytes, and when more is wanted.
+ * Copy one input to several readers, a chunk at a time: track which readers still need which bytes, and when to read
+ * more.
  *
  * The next chunk is read when every reader has the whole previous one. So memory is one chunk in any case, all
  * readers get every byte, and the slowest sets the pace. A reader that has closed its input or has exited is no
@@ -17,9 +18,9 @@
 
 enum fan_state {
     FAN_ABSENT,   /* does not read this input */
-    FAN_EXPECTED, /* will be started; nothing is taken before that, it would miss it */
+    FAN_EXPECTED, /* will be started; nothing is read before that, because it would miss it */
     FAN_OPEN,     /* reads */
-    FAN_CLOSED    /* has got everything, does not want more, or could not be started */
+    FAN_CLOSED    /* has got everything, wants no more, or could not be started */
 };
 
 struct fan_reader {
@@ -38,39 +39,38 @@ struct fan {
 bool fan_init(struct fan *fan, int n);
 void fan_free(struct fan *fan);
 
-/* A reader will start / has started / does not want more. Input that arrives before the last expected one has started
- * waits for it. */
+/* A reader will start / has started / wants no more. Input waits until the last expected reader has started. */
 void fan_expect(struct fan *fan, int reader);
 void fan_open(struct fan *fan, int reader);
 void fan_close(struct fan *fan, int reader);
 
-/* Those who read have gone: what is left of the chunk was theirs. */
+/* The readers have gone, and so has the rest of the chunk. */
 void fan_forget(struct fan *fan);
 
-/* Is there room for a chunk, and a reader for it? */
+/* True if there is room for a chunk and a reader for it. */
 bool fan_wants(const struct fan *fan);
 
-/* A chunk of `len` bytes has been taken; 0 = the input has ended. */
+/* A chunk of `len` bytes was read; 0 = the input has ended. */
 void fan_fill(struct fan *fan, size_t len);
 
-/* Bytes of the chunk that `reader` has not got, from *at on; 0 = none. */
+/* Return how many bytes of the chunk `reader` has not got, from *at on; 0 = none. */
 size_t fan_due(const struct fan *fan, int reader, size_t *at);
 
-/* `reader` has got `len` more. */
+/* `reader` has got `len` more bytes. */
 void fan_gave(struct fan *fan, int reader, size_t len);
 
-/* Has an open reader got all there will ever be? Then it is to see the end. */
+/* True if an open reader has got everything and no more will follow, so that its input can be closed. */
 bool fan_is_over(const struct fan *fan, int reader);
 
 /* --- how a worker comes to its input ------------------------------------------------------------------------ */
 
 enum input_way {
     INPUT_NONE,   /* no worker reads it */
-    INPUT_DIRECT, /* the one reader inherits it: a program that talks to a terminal notices no difference */
+    INPUT_DIRECT, /* the only reader inherits it, so that a program notices no difference at a terminal */
     INPUT_COPIED  /* we read, and write to a pipe for each */
 };
 
-/* A job in the background must leave the terminal's input to the shell, so it is read by us, who look first. */
+/* A job in the background must leave the terminal's input to the shell, so ddprun reads it and checks first. */
 enum input_way input_way(int n_readers, bool terminal, bool background);
 
 /* --- input ------------------------------------------------------------------------------------------------ */
@@ -81,20 +81,20 @@ enum input_way input_way(int n_readers, bool terminal, bool background);
 
 struct input;
 
-/* The loop and the plan are borrowed. `guardian` is who the terminal knows. *out is yours also after an
- * error: end it with input_close and, when the loop has run, input_free. */
+/* The loop and the plan are borrowed. `guardian` is the process that the terminal knows. The caller owns *out even
+ * after an error: end it with input_close and, when the loop has run, input_free. */
 ddp_status input_new(uv_loop_t *loop, const struct plan *plan, pid_t guardian, struct input **out,
                      struct ddp_err *err);
 
-/* A new attempt: the workers that come read on where those before have stopped. */
+/* A new attempt: its workers continue where the previous ones stopped reading. */
 void input_attempt(struct input *input);
 
-/* Descriptor 0 for a worker; give it back with input_spawned when the worker runs, or could not be started. -1: no
+/* Return descriptor 0 for a worker; return it with input_spawned when the worker runs or could not be started. -1: no
  * descriptor (errno). */
 int input_open(struct input *input, int local_rank);
 void input_spawned(struct input *input, int local_rank, int fd, bool runs);
 
-/* The worker has exited. Its children may hold its pipe open, and must not block the others. */
+/* The worker has exited. Its children may hold its pipe open and must not block the others. */
 void input_ended(struct input *input, int local_rank);
 
 /* Stop; NULL is allowed in both. */

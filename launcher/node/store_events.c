@@ -1,8 +1,8 @@
-/* store_events.c -- what the store says becomes an event for the agent, and an answer where it asks: beats, whose connection it is,
- * the port of rank 0.
+/* store_events.c -- turns messages of the store into events for the agent, and answers its questions: heartbeats,
+ * owners of connections, the port of rank 0.
  *
- * With each beat one look at the workers' processes: a small file of /proc for each, and another one for those that sleep. Only
- * news is sent. */
+ * With each heartbeat every worker's process is sampled from one or two small files of /proc, and only changes are
+ * sent. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "contain/contain.h"
@@ -20,8 +20,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A running process sleeps nowhere; "0" is the kernel's value for that, and for a process without the permission.
- * (Without ptrace rights on the process /proc/PID/wchan reads "0", and no error.) */
+/* A running process sleeps nowhere: the kernel shows "0", also without the permission (ptrace rights), and reports no
+ * error. */
 static void look_where(pid_t pid, struct beat_look *look)
 {
     if (look->state != 'R')
@@ -42,8 +42,8 @@ static struct beat_look look_at(pid_t pid)
     return look;
 }
 
-/* beat_take compares with the last look and adds a row only for news: in a healthy job of 64 workers a beat
- * stays empty. */
+/* beat_take compares with the last sample and adds a row only for a change: in a healthy job of 64 workers a
+ * heartbeat stays empty. */
 static struct beat_step_look check_step(const struct flight *f)
 {
     struct beat_step_look look = { 0 };
@@ -79,8 +79,8 @@ static void on_beat(void *user, struct message_heartbeat *beat)
 /* The store asks for the owner of a connection that cannot identify itself; the agent that has it answers, all others
  * are silent. */
 
-/* Looking for a process may take a tenth of a second, in which the node gives no sign of life; it may take a tenth of our time,
- * and half a second at once. */
+/* Finding a process may take a tenth of a second, without heartbeats from this node; so it may use a tenth of our
+ * time, and half a second at once. */
 enum { WHOSE_SHARE = 10, WHOSE_AT_ONCE_MS = 500 };
 
 static bool find_holder(struct node *n, uint64_t inode, struct port_holder *holder)
@@ -96,8 +96,8 @@ static bool find_holder(struct node *n, uint64_t inode, struct port_holder *hold
 }
 
 /* The whole machine is searched: the store asks this only when more take part in a group than belong there. Invisible
- * processes are left out, and so are those of a request for too many. The pid is as below; the age would be reported
- * long after. */
+ * processes are left out, and so are those of a request for too many. The pid is as below; after a long search the
+ * answer would be outdated. */
 static void say_whose(struct node *n, int64_t conn, uint64_t inode)
 {
     char words[256];
@@ -110,7 +110,7 @@ static void say_whose(struct node *n, int64_t conn, uint64_t inode)
                     encode_owner(conn, holder.pid, port_holder_words(&holder, words, sizeof(words))));
 }
 
-/* The pid is the one that users see, because the agent may run in a separate pid namespace. */
+/* The pid that users see, because the agent may run in a separate PID namespace. */
 static void say_worker(struct node *n, int64_t conn, const struct vouch_process *found)
 {
     store_link_tell(n->meet.link,
@@ -162,7 +162,7 @@ static void put_off(struct node *n, const struct vouch_question *question)
         uv_timer_start(&n->meet.vouch_timer, on_walk, walk_ms - now_ms, 0);
 }
 
-/* The client's "peer" at the store is our side of its socket, hence the order. */
+/* The client's "peer" at the store is our side of its socket; hence the order. */
 static void on_who(void *user, int64_t conn, const char *peer, const char *store, bool any)
 {
     struct node *n = user;
@@ -181,17 +181,18 @@ static void on_who(void *user, int64_t conn, const char *peer, const char *store
 
 /* Watch the port that is held for the store of rank 0.
  *
- * The held socket is bound and does not listen, so the kernel lets any user listen there who names the port, and rank 0 may
- * need seconds to come so far. Ranks that met at a stranger's store would run code from it. So the port is looked at before
- * the workers start, and then until something listens: a listener of this user ends the watch, another one the attempt. */
+ * The held socket is bound and does not listen, so any user who names the port could listen there before rank 0 does,
+ * which may take seconds. Ranks that connect to a stranger's store would run its code. So the port is checked before
+ * the workers start, and then until a process listens: a listener of this user ends the watch, another one ends the
+ * attempt. */
 
 enum {
-    LOOK_MS = 20,     /* a look costs 20 us */
-    QUICK_MS = 60000, /* after that a rank 0 without a store must not cost more */
+    LOOK_MS = 20,     /* a check costs 20 us */
+    QUICK_MS = 60000, /* how long to check; a rank 0 without a store must not cost more */
     LOOK_LATER_MS = 1000
 };
 
-/* Root's workers may have become another user. */
+/* Root's workers may have switched to another user. */
 static bool is_foreign(struct node *n, const struct socket_owner *owner)
 {
     return owner->uid != geteuid() && !(geteuid() == 0 && holds_socket(n, owner->inode));
@@ -200,13 +201,12 @@ static bool is_foreign(struct node *n, const struct socket_owner *owner)
 static void print_taken(const struct node *n, const struct socket_owner *owner, char *words, size_t size)
 {
     snprintf(words, size,
-             "port %d, held for the store of rank 0, is taken: uid %u listens there; the ranks must not meet "
-             "at it "
-             "('ss -ltnp sport = :%d' as root names the process)",
+             "port %d, held for the store of rank 0, is taken: uid %u listens there; find the process with "
+             "'ss -ltnp sport = :%d' as root",
              n->plan->offered_port, owner->uid, n->plan->offered_port);
 }
 
-/* Its end is reported as the first failure, and takes those of the other ranks with it. */
+/* Its end is reported as the first failure, before those of the other ranks. */
 static void kill_rank0(struct node *n, const struct socket_owner *owner)
 {
     char words[NOTE_MAX];
@@ -264,19 +264,18 @@ static ddp_status watch_port(struct node *n, struct ddp_err *err)
 /* The store's messages about the job become events for the core, and text for the user.
  *
  * A round begins only when this node is ready for it: log files with a rank in their names cannot be created before.
- * Where the rendezvous can change nothing (one node), that was done while the store was answering.
+ * If the rendezvous cannot change anything (one node), they were created while the store was answering.
  *
- * The link calls the callbacks below in the order of the store's messages, and each ends by pumping the core: a step
- * may have an effect that must be carried out before the next message is read. */
+ * The link calls the callbacks below in the order of the store's messages, and each ends with node_pump(), because a
+ * step may have an effect that must be carried out before the next message is read. */
 
-/* Nodes usually join within a moment of each other. While none joins, a line now and then shows that the wait
- * continues. */
+/* Nodes usually join within a moment of each other. Otherwise a line now and then shows that the wait continues. */
 enum { WAITING_SAID_MS = 2000, STILL_WAITING_MS = 60000 };
 
 /* --- a round -------------------------------------------------------------------------------------------- */
 
-/* The state of an attempt is cleared first, so that nothing of the last one can be reported as this one's.
- * Containment comes before output: a control group that cannot be created ends it before files exist. */
+/* Clear the state of an attempt first, so that nothing of the last one is reported as this one's. Containment comes
+ * before output: if a control group cannot be created, no files exist yet. */
 ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, struct ddp_err *err)
 {
     n->run.left_waiting[0] = '\0';
@@ -299,8 +298,8 @@ static bool is_loopback(const char *address)
     return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
 }
 
-/* Rank 0's node decides for all. A node that the store sees at a loopback address is on the store's host: others find it where
- * they have found the store. */
+/* Rank 0's node decides for all. A node that the store sees at a loopback address is on the store's host: other nodes
+ * reach it at the store's address. */
 static void take_rank0_store(const struct node *n, const struct heard_round *r, struct plan_round *round)
 {
     const struct heard_node *first = &r->nodes[0];
@@ -310,20 +309,19 @@ static void take_rank0_store(const struct node *n, const struct heard_round *r, 
     round->rank0_addr = is_loopback(first->addr) ? n->plan->master_addr : first->addr;
 }
 
-/* Ours may be unable to use the launcher's, and would fail with words that do not lead to another node. */
+/* This node's PyTorch may be unable to use the launcher's store, and its error would not point to another node. */
 static void warn_of_rank0_store(const struct node *n, const struct heard_round *r)
 {
     const struct heard_node *first = &r->nodes[0];
     if (!n->plan->rank0_store || r->n_nodes == 0 || first->node_rank != 0 || first->store_port != 0)
         return;
-    output_note(
-        n->out.output,
-        "warning: the workers here were to use a store that rank 0 hosts, but node 0 (%s) has not been "
-        "asked for one, so they get the launcher's; say --torch_store=rank0 on every node",
-        first->host);
+    output_note(n->out.output,
+                "warning: the workers here should use a store that rank 0 hosts, but node 0 (%s) does not "
+                "offer one, so they get the launcher's; set --torch_store=rank0 on every node",
+                first->host);
 }
 
-/* The plan gets the numbers that it needs and nothing else of the protocol. */
+/* The plan gets only the numbers that it needs, and nothing else of the protocol. */
 static struct plan_round plan_round_of(const struct node *n, const struct heard_round *r)
 {
     struct plan_round round = { .attempt = r->attempt,
@@ -338,7 +336,7 @@ static struct plan_round plan_round_of(const struct node *n, const struct heard_
     return round;
 }
 
-/* Its files, its control group, or its port: said where it happened, and the others do not wait for this node. */
+/* A failure with its files, its control group or its port: report it here; the other nodes do not wait for this one. */
 static void cannot_begin(struct node *n, const struct ddp_err *err)
 {
     output_note(n->out.output, "error: %s", err->msg);
@@ -346,8 +344,7 @@ static void cannot_begin(struct node *n, const struct ddp_err *err)
     node_pump(n);
 }
 
-/* The job is announced once, by the node that is still gathering in its first round; a restart has words of
- * its own. */
+/* The job is announced once, in its first round; a restart has a separate message. */
 static void begin_round(struct node *n)
 {
     struct ddp_err err;
@@ -375,8 +372,8 @@ void node_begin_prepared(struct node *n)
         begin_round(n);
 }
 
-/* The first one is kept on the heap for its list of nodes and reused for later ones. Without memory for it no useful
- * report is possible: the guardian sees the abort(), and the store sees the closed connection. */
+/* The first round is kept on the heap for its list of nodes and reused for later ones. Without memory for it no
+ * useful report is possible: the guardian sees the abort(), and the store sees the closed connection. */
 static void on_round(void *user, const struct heard_round *heard)
 {
     struct node *n = user;
@@ -406,7 +403,7 @@ static void on_round(void *user, const struct heard_round *heard)
 
 /* --- while it gathers ----------------------------------------------------------------------------------- */
 
-/* It shows what is known now, not what was when it was set. */
+/* It shows the state at the time of printing, not when the timer was set. */
 static void on_waiting_timer(uv_timer_t *timer)
 {
     struct node *n = timer->data;
@@ -422,7 +419,7 @@ static void on_waiting_timer(uv_timer_t *timer)
     uv_timer_start(timer, on_waiting_timer, STILL_WAITING_MS, 0);
 }
 
-/* One of the nodes that keep a log receives the store's. */
+/* One of the nodes that keep an event log receives the store's events. */
 static void on_event(void *user, const cJSON *event)
 {
     struct node *n = user;
@@ -432,8 +429,8 @@ static void on_event(void *user, const cJSON *event)
     cJSON_free(text);
 }
 
-/* Only a change is printed. Spares are notified of their state and of the running job. Changes are gathered for
- * WAITING_SAID_MS: when a scheduler starts 100 nodes, one line is more useful than a hundred. */
+/* Print only changes. A spare node also learns its state and that of the running job. Changes are gathered for
+ * WAITING_SAID_MS: when a scheduler starts 100 nodes, one line is better than a hundred. */
 static void on_waiting(void *user, const struct heard_waiting *waiting)
 {
     struct node *n = user;
@@ -459,7 +456,7 @@ static void on_findings(void *user, const cJSON *push)
     announce_findings(&n->out.announce, m.text, push);
 }
 
-/* Our own user has read them already; the others wait for this node. */
+/* Our own user has read them already, but the other nodes need them. */
 static void tell_notices(struct node *n)
 {
     struct finding found[HOST_FINDINGS_MAX];
@@ -468,7 +465,7 @@ static void tell_notices(struct node *n)
         store_link_tell(n->meet.link, encode_notice(&found[i]));
 }
 
-/* The store is there; the rest may take as long as it allows. */
+/* The store has answered; the rest may take as long as it allows. */
 static void on_joined(void *user, bool spare, const char *instance, uint64_t store_ms)
 {
     struct node *n = user;
@@ -479,11 +476,10 @@ static void on_joined(void *user, bool spare, const char *instance, uint64_t sto
         event_log_clock(n->out.announce.events, n->meet.store != NULL ? clock_ms() : store_ms,
                         instance); /* the same clock */
     if (spare && !n->plan->cli->quiet)
-        output_note(n->out.output,
-                    "the job runs already; this node waits to be taken in when it begins anew");
+        output_note(n->out.output, "the job runs already; this node waits to join at the next restart");
 }
 
-/* Before the first round a word to the user is all; between two, the core has a failed job to report. Its
+/* Before the first round a message to the user is enough; between two, the agent has a failed job to report. Its
  * workers have ended by then, but their report and their logs are still to be written. */
 static void on_refused(void *user, const char *code, const char *why, const char *advice)
 {
@@ -492,11 +488,11 @@ static void on_refused(void *user, const char *code, const char *why, const char
     n->meet.refused = true;
     node_expect_nothing(n);
     if (n->meet.round == NULL) {
-        log_error("this node may not join the job: %s%s%s [%s]", why, semicolon, advice, code);
+        log_error("this node cannot join the job: %s%s%s [%s]", why, semicolon, advice, code);
         node_finish(n, EXIT_CODE_DDPRUN);
         return;
     }
-    output_note(n->out.output, "error: this node may not join the next round: %s%s%s [%s]", why, semicolon,
+    output_note(n->out.output, "error: this node cannot join the next round: %s%s%s [%s]", why, semicolon,
                 advice, code);
     node_feed(n, (struct agent_event){ .type = AGENT_NOT_READY });
     node_pump(n);
@@ -504,23 +500,23 @@ static void on_refused(void *user, const char *code, const char *why, const char
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
-/* The store gives up before it can name a node. So the text is made of its last message about the missing nodes and
- * the reason. */
+/* The store gives up without naming a node, so make the text from its last message about the missing nodes and the
+ * reason. */
 static void describe_timeout(struct node *n)
 {
     const struct heard_waiting *w = &n->meet.waiting;
     struct failure *c = &n->run.cause;
     *c = (struct failure){ .node_rank = -1, .rank = -1, .local_rank = -1 };
     snprintf(c->why, sizeof(c->why), "timeout");
-    snprintf(c->words, sizeof(c->words), "only %d of %d nodes came together within %.10g s (%s)%s%.120s%s%s",
+    snprintf(c->words, sizeof(c->words), "only %d of %d nodes joined within %.10g s (%s)%s%.120s%s%s",
              w->joined, w->min, (double)n->plan->meeting.join_ms / 1000, n->plan->meeting.join_knob,
              w->missing[0] == '\0'             ? ""
              : strchr(w->missing, ',') != NULL ? "; missing: node ranks "
                                                : "; missing: node rank ",
-             w->missing, n->meet.first_cause[0] != '\0' ? "; the first cause: " : "", n->meet.first_cause);
+             w->missing, n->meet.first_cause[0] != '\0' ? "; first cause: " : "", n->meet.first_cause);
 }
 
-/* A verdict without words must not wipe out the cause that came with the stop. */
+/* A verdict without a reason must not overwrite the cause that came with the stop. */
 static void take_cause(struct node *n, const struct failure *cause)
 {
     if (cause->words[0] != '\0')
@@ -529,8 +525,8 @@ static void take_cause(struct node *n, const struct failure *cause)
         describe_timeout(n);
 }
 
-/* Of our own failure, or our own user's stop, we know already; now the store does. The core has begun to stop by itself
- * then, and has no use for hearing it again. */
+/* We already know our own failure and our own user's stop; now the store does, too. The agent has begun to stop by
+ * itself and needs no second event. */
 static void on_stop(void *user, const struct failure *cause)
 {
     struct node *n = user;
@@ -547,8 +543,8 @@ static void on_stop(void *user, const struct failure *cause)
     node_pump(n);
 }
 
-/* More may be known of the cause by now than at the stop. After a final verdict nothing is printed, and the store
- * must not wait for a slow reader of our output. */
+/* The verdict may bring more about the cause than the stop did. After a final verdict nothing is printed, and the
+ * store must not wait for a slow reader of our output. */
 static void on_verdict(void *user, const struct heard_verdict *verdict)
 {
     struct node *n = user;
@@ -564,8 +560,8 @@ static void on_verdict(void *user, const struct heard_verdict *verdict)
     node_pump(n);
 }
 
-/* The first of them is the one to know: the others follow from the same mistake. It is no failure by itself: a
- * program may end a rank early on purpose, and one that gave up may go on without the others. */
+/* Keep the first of them: the others follow from the same mistake. It is not a failure by itself: a program may end a
+ * rank early on purpose, and a rank that gave up may go on without the others. */
 static void on_left_waiting(void *user, const cJSON *push)
 {
     struct node *n = user;
@@ -581,7 +577,7 @@ static void on_left_waiting(void *user, const cJSON *push)
     announce_findings(&n->out.announce, m.text, push);
 }
 
-/* " on node 0 (n0)", whose address the store has; "" when it is no node's, or may be that of several. */
+/* " on node 0 (n0)", if the store has its address; "" if no node does, or several do. */
 static void name_store_node(const struct node *n, char *out, size_t size)
 {
     const struct heard_node *found = NULL;
@@ -597,7 +593,7 @@ static void name_store_node(const struct node *n, char *out, size_t size)
         snprintf(out, size, " on node %d (%s)", found->node_rank, found->host);
 }
 
-/* `code`: "  [NODE_FROZEN]", or untouched. */
+/* `code`: " [NODE_FROZEN]", or unchanged. */
 static void explain_loss(struct node *n, const char *why, char code[FINDING_SUBJECT_MAX])
 {
     const struct link_fate *fate = store_link_fate(n->meet.link);
@@ -637,7 +633,7 @@ void node_on_lost(void *user, const char *why)
                 state == AGENT_RUNNING || state == AGENT_SETTLING ? "; stopping the workers" : "", code);
     node_feed(n, (struct agent_event){ .type = AGENT_STORE_LOST });
     if (agent_lost_store(n->agent) && n->run.cause.rank >= 0 &&
-        n->run.cause.victim) /* of what took the store away */
+        n->run.cause.victim) /* whatever ended the store */
         n->run.cause = (struct failure){ .node_rank = -1, .rank = -1, .local_rank = -1 };
     node_pump(n);
 }

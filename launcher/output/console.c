@@ -1,7 +1,7 @@
 /* console.c -- see console.h.
  *
  * stdout and stderr may be one terminal, so the console and not a stream owns the row on which a bar is drawn: the
- * next writer wipes it first. Lines wait in one batch until the read that brought them is used up. */
+ * next writer wipes it first. Lines of one read are queued together. */
 #include "output/console.h"
 
 #include "output/lines.h"
@@ -13,19 +13,19 @@
 #include <unistd.h>
 
 enum {
-    BATCH_KEPT = 1 << 20,  /* a batch that a huge line has made bigger is given back */
-    HELD_MAX = 16 << 20,   /* in unfinished lines of all streams together */
-    HELD_FREE = 256 * 1024 /* ... where a line up to this length is left alone */
+    BATCH_KEPT = 1 << 20,  /* a batch that a huge line has grown beyond this is freed */
+    HELD_MAX = 16 << 20,   /* bytes in unfinished lines of all streams together */
+    HELD_FREE = 256 * 1024 /* ... while a line up to this length is left alone */
 };
 
-/* Can the cursor be moved there? */
+/* True if the cursor can be moved there. */
 static bool is_screen(const struct plan *plan, int fd)
 {
     const char *term = env_find(plan->facts->environ_block, "TERM");
     return term != NULL && strcmp(term, "dumb") != 0 && isatty(fd);
 }
 
-/* A user's wish for colour is not enough: in a file the codes would stand as text. */
+/* The user's wish for colour is not enough, because in a file the codes would be visible. */
 static bool has_colour(const struct plan *plan, int fd)
 {
     return plan_wants_colour(plan) && is_screen(plan, fd);
@@ -59,7 +59,7 @@ void console_free(struct console *c)
     buf_free(&c->batch);
 }
 
-/* Events have the time since the start, so that their difference is right even if a user sets the wall clock. */
+/* Events have the time since the start, so that differences are right even if a user sets the wall clock. */
 static uint64_t since_start(const struct console *c)
 {
     return clock_ms() - c->started_ms;
@@ -80,8 +80,8 @@ static void queue_batch(struct console *c, int sink)
         buf_free(&c->batch);
 }
 
-/* Names of files, hosts and foreign processes are in it: no more to be trusted than a worker's line. It has no colours,
- * and no other control has business in it, whether a terminal or a log takes it. */
+/* It may contain names of files, hosts and foreign processes, which are as untrusted as a worker's line. It has no
+ * colours, and any control character is removed for terminals and logs alike. */
 static void note_line(struct console *c, const char *text, struct buf *out)
 {
     bool ok = buf_printf(out, "%s%sddprun: ", c->midline ? "\n" : "", line_row_wipe(&c->screen)) &&
@@ -91,7 +91,7 @@ static void note_line(struct console *c, const char *text, struct buf *out)
     c->midline = c->midline && !ok;
 }
 
-/* Earlier output of the workers is shown before it. */
+/* Print earlier output of the workers before it. */
 void console_note(struct console *c, const char *text)
 {
     struct buf out = { 0 };
@@ -122,7 +122,7 @@ static void on_folded(void *user, const struct fold_line *line)
     line_show(&c->batch, f->row, buf_slice(&f->prefix), line->text, line->kind);
 }
 
-/* stdout and stderr wait apart: between their lines there is no order to keep. */
+/* stdout and stderr wait separately: their lines have no common order. */
 bool console_fold(struct console *c, void (*waits)(void *user, uint64_t us), void *user)
 {
     c->waits = waits;
@@ -138,7 +138,7 @@ bool console_fold(struct console *c, void (*waits)(void *user, uint64_t us), voi
     return true;
 }
 
-/* One timer for both streams: it is set for whichever is due first. */
+/* One timer for both streams, set for the earlier one. */
 void console_fold_time(struct console *c)
 {
     const uint64_t at = now(c).since_us;
@@ -152,7 +152,7 @@ void console_fold_time(struct console *c)
         c->waits(c->user, next - at);
 }
 
-/* A bar that was the last to go out would stay on the last row. */
+/* Otherwise a bar that was written last would stay on the last row. */
 void console_fold_finish(struct console *c)
 {
     for (int i = 0; i < 2 && c->folds[i].fold != NULL; i++) {
@@ -164,7 +164,7 @@ void console_fold_finish(struct console *c)
 
 /* --- one stream ----------------------------------------------------------------------------------------- */
 
-/* For the first read, as many streams stay silent; anew for each when the prefix tells the time. */
+/* Made at the first read, because many streams stay silent; made anew at each read if the prefix contains the time. */
 static void make_prefix(struct console_stream *s)
 {
     const struct console *c = s->console;
@@ -177,7 +177,7 @@ static void make_prefix(struct console_stream *s)
         line_prefix(c->plan, &from, c->colour[s->which == STD_ERR], &s->prefix);
 }
 
-/* One look at the clock for all lines of a read. */
+/* Read the clock once for all lines of a read. */
 static void stamp(struct console_stream *s)
 {
     s->at = now(s->console);
@@ -185,8 +185,7 @@ static void stamp(struct console_stream *s)
         make_prefix(s);
 }
 
-/* A line that is the first of its kind waits for the others to say the same; a timer sees to it that it does not
- * wait long. */
+/* The first line of its kind waits for others to print the same; a timer limits the wait. */
 static void fold_line(struct console_stream *s, struct fold *fold, struct slice text, enum line_kind kind)
 {
     const struct fold_line line = {
@@ -196,8 +195,8 @@ static void fold_line(struct console_stream *s, struct fold *fold, struct slice 
         s->console->waits(s->console->user, FOLD_QUIET_US);
 }
 
-/* A line becomes text, or an event, behind those of the same read. Writing each by itself would
- * cost a lock and a system call per line, and a worker that prints fast prints thousands of them. */
+/* Append a line, as text or as an event, to those of the same read. Writing each line separately would cost a lock
+ * and a system call per line, and a fast worker prints thousands of them. */
 static void on_line(void *user, struct slice text, enum line_kind kind)
 {
     struct console_stream *s = user;
@@ -241,8 +240,8 @@ bool console_is_screen(const struct console_stream *s)
     return s->row->terminal;
 }
 
-/* The memory that this stream's unfinished line uses. The limit covers the sum of all workers that write without a
- * newline. */
+/* Update the memory that this stream's unfinished line uses. The limit covers the sum of all workers that write
+ * without a newline. */
 static void account(struct console_stream *s)
 {
     struct console *c = s->console;
@@ -252,7 +251,7 @@ static void account(struct console_stream *s)
     s->held = s->lines.text.len;
 }
 
-/* True while a bar is shown, which the caller must draw again later. */
+/* Return true while a bar is shown that the caller must draw again later. */
 bool console_stream_feed(struct console_stream *s, struct slice bytes)
 {
     if (s->raw) {
@@ -275,8 +274,7 @@ void console_stream_update(struct console_stream *s)
         queue_batch(s->console, s->sink);
 }
 
-/* The rest of a line without a newline is a line. With folding the bar's row is wiped when the last line has gone
- * out. */
+/* The rest of a line without a newline is a line. With folding, wipe the bar's row after the last line. */
 void console_stream_finish(struct console_stream *s)
 {
     struct console *c = s->console;

@@ -1,8 +1,8 @@
 /* console.h -- the workers' streams on stdout and stderr: whole lines, each with its prefix, or in --json an
  * event per line.
  *
- * `struct console` is what all streams share, `struct console_stream` is one of them: it cuts lines, and they
- * are queued once per read, in one piece. */
+ * `struct console` is what all streams share, `struct console_stream` is one of them: it cuts lines, and all lines of
+ * a read are queued in one piece. */
 #ifndef LAUNCHER_CONSOLE_H
 #define LAUNCHER_CONSOLE_H
 
@@ -15,14 +15,14 @@
 struct console {
     const struct plan *plan; /* borrowed, as are the sinks */
     struct sinks *sinks;
-    uint64_t started_ms;      /* zero of the times in events */
+    uint64_t started_ms;      /* start time, zero of the times in events */
     bool colour[2];           /* on stdout, on stderr */
     struct line_row screen;   /* the terminal, where progress bars are drawn */
     struct line_row dumb;     /* a terminal that cannot move its cursor */
     struct line_row plain;    /* everything else */
     struct line_row *rows[2]; /* one of these for stdout, one for stderr */
-    bool midline;             /* a single worker's stderr, passed on as it is, stands within a line */
-    struct buf batch;         /* lines made from one read, so that they are queued at once */
+    bool midline;             /* a single worker's stderr, passed through unchanged, is within a line */
+    struct buf batch;         /* lines made from one read, queued together */
     size_t held;              /* bytes in unfinished lines of all streams */
     struct console_fold {     /* --fold: lines that wait for others, on stdout and stderr */
         struct console *console;
@@ -31,55 +31,55 @@ struct console {
         struct line_row *row;
         struct buf prefix;
     } folds[2];
-    void (*waits)(void *user, uint64_t us); /* call console_fold_time then */
+    void (*waits)(void *user, uint64_t us); /* call console_fold_time at that time */
     void *user;
 };
 
-/* One of a worker's two streams, as far as the console sees it. */
+/* One of a worker's two streams, as the console sees it. */
 struct console_stream {
     struct console *console;
     int local_rank, which; /* STD_OUT or STD_ERR */
     int sink;              /* SINK_STDOUT or SINK_STDERR */
     bool raw; /* a single worker without prefix: bytes pass as they are, prompts and progress bars work */
-    struct line_row *row; /* where its lines appear */
+    struct line_row *row; /* target of its lines */
     struct lines lines;
-    size_t held;         /* of its unfinished line, as it counts in the console's sum */
+    size_t held;         /* bytes of its unfinished line, as counted in the console's sum */
     pid_t pid;           /* 0 = not started */
-    struct line_time at; /* of the latest read */
+    struct line_time at; /* time of the latest read */
     struct buf prefix;
-    bool has_prefix; /* it was made for this worker */
+    bool has_prefix; /* the prefix was made for this worker */
 };
 
 void console_init(struct console *c, const struct plan *plan, struct sinks *sinks, uint64_t started_ms);
 void console_free(struct console *c);
 
-/* Fold lines from now on. `waits` asks for a call of console_fold_time. False when memory is short. */
+/* Fold lines from now on. `waits` requests a call of console_fold_time. False when memory is short. */
 bool console_fold(struct console *c, void (*waits)(void *user, uint64_t us), void *user);
 
-/* Show the lines that no rank joined in time / all waiting lines. */
+/* Print the lines that no rank joined in time / all waiting lines. */
 void console_fold_time(struct console *c);
 void console_fold_finish(struct console *c);
 
 /* A message of ddprun: "ddprun: ..." on stderr, or an event. It never tears a worker's line. */
 void console_note(struct console *c, const char *text);
 
-/* Does this console have a row on which bars are drawn, or does each update become a line? */
+/* True if bars are drawn on a row of this console; false if each update becomes a line. */
 bool console_is_screen(const struct console_stream *s);
 
 /* May be called again for the next attempt, after console_stream_free. */
 void console_stream_init(struct console_stream *s, struct console *c, int local_rank, int which);
 void console_stream_free(struct console_stream *s);
 
-/* The worker runs: its lines may name it. */
+/* The worker runs, so its lines may show its pid. */
 void console_stream_started(struct console_stream *s, pid_t pid);
 
-/* Bytes as they were read. True: a progress bar waits for console_stream_update. */
+/* Process bytes as they were read. True: a progress bar waits for console_stream_update. */
 bool console_stream_feed(struct console_stream *s, struct slice bytes);
 
-/* Show the latest update of a progress bar, when it was not shown yet. */
+/* Print the latest update of a progress bar, if it was not printed yet. */
 void console_stream_update(struct console_stream *s);
 
-/* The stream has ended: what was left without a newline goes out. */
+/* The stream has ended: print what was left without a newline. */
 void console_stream_finish(struct console_stream *s);
 
 #endif

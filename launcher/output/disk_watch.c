@@ -25,7 +25,7 @@ struct disk_watch {
 
 static struct disk_watch own, *watch = &own;
 
-/* Without memory to share, the guardian waits for the agent as long as it takes. */
+/* Without shared memory the guardian waits for the agent without a limit. */
 void disk_watch_share(void)
 {
     void *shared = mmap(NULL, sizeof(*watch), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -73,7 +73,7 @@ bool disk_watch_left(void)
 
 /* --- work that may hang ------------------------------------------------------------------------------------ */
 
-/* The first of the two at the mutex decides who frees `user`; the last one frees the rest. */
+/* The first of the two at the mutex decides which frees `user`; the last one frees the rest. */
 
 struct job {
     struct aside work;
@@ -120,7 +120,7 @@ static void *job_main(void *arg)
     return NULL;
 }
 
-/* Signals belong to the main thread. */
+/* The main thread handles all signals. */
 static bool start(struct job *job, pthread_t *thread)
 {
     sigset_t all, before;
@@ -131,7 +131,7 @@ static bool start(struct job *job, pthread_t *thread)
     return ok;
 }
 
-/* The thread is joined or let go, by who knows whether it ends: this one. */
+/* This thread joins or detaches the other, because it knows whether that one ends. */
 static bool wait_for(struct job *job, pthread_t thread, int limit_ms)
 {
     const struct timespec end = clock_after_us((uint64_t)limit_ms * 1000);

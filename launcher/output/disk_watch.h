@@ -1,5 +1,6 @@
-/* disk_watch.h -- which file operation of the agent does not return. A thread that sleeps in the kernel because a file system
- * does not answer ignores SIGKILL, so the agent's process cannot end. The guardian reads here where it hangs.
+/* disk_watch.h -- which file operation of the agent does not return. A thread that sleeps in the kernel because a
+ * file system does not answer ignores SIGKILL, so the agent's process cannot end. The guardian reads the path of that
+ * operation here.
  *
  * Each user has one slot in memory that agent and guardian share. */
 #ifndef LAUNCHER_OUTPUT_DISK_WATCH_H
@@ -13,10 +14,10 @@ enum { DISK_PATH_MAX = 1024, DISK_HUNG_MS = 1000 };
 /* One thread at a time uses a slot. */
 enum disk_user { DISK_MAIN, DISK_FILES, DISK_EVENTS, DISK_FLIGHTS, DISK_USERS };
 
-/* Share the slots with the processes that are forked from here on. Without it, they are this process's own. */
+/* Share the slots with processes forked from here on. Otherwise each process has separate slots. */
 void disk_watch_share(void);
 
-/* Enclose operations on `path`; a longer path is cut. */
+/* Mark the begin and end of an operation on `path`; a longer path is cut. */
 void disk_begin(enum disk_user user, const char *path);
 void disk_end(enum disk_user user);
 
@@ -29,13 +30,13 @@ bool disk_watch_left(void);
 
 /* --- work that may hang ------------------------------------------------------------------------------------ */
 
-/* Work that may hang, such as files of a server that does not answer: it runs on its own thread, and the caller waits
- * for a limited time. */
+/* Run work that may hang, such as access to a file server that does not answer, on a separate thread; the caller
+ * waits for a limited time. */
 
 struct aside {
     void (*run)(void *user); /* on the thread */
     void (*release)(
-        void *user); /* there, too, when it comes to its end too late; else `user` is yours again */
+        void *user); /* also on the thread, if it ends too late; otherwise the caller owns `user` again */
     void *user;
 };
 

@@ -1,6 +1,6 @@
 /* event_log.c -- see event_log.h.
  *
- * Lines are made here and written by a thread of log.c, so a slow disk costs lines and never time.
+ * Lines are made here and written by a thread of log.c, so a slow disk loses lines but never delays the job.
  * The name may hold the node's rank, which an elastic node does not know before its first round: until then
  * lines wait in memory, EARLY_BYTES of them, and go into the file first. */
 #include "output/event_log.h"
@@ -49,7 +49,8 @@ bool event_add_worker(cJSON *o, const struct plan_worker *who)
     return json_add_number(o, "rank", who->rank) && json_add_number(o, "local_rank", who->local_rank);
 }
 
-/* `kind` lets a reader put together again what was too long for one event, and draw a progress bar over itself. */
+/* With `kind` a reader can join the parts of a line that was too long for one event, and can draw a progress bar in
+ * place. */
 bool event_output(struct buf *out, struct line_time at, const struct plan_worker *who, int stream,
                   struct slice text, enum line_kind kind)
 {
@@ -73,7 +74,7 @@ bool event_note(struct buf *out, uint64_t t_ms, const char *text)
 
 /* --- signals in JSON --------------------------------------------------------------------------------------- */
 
-/* The members are always there, so a reader need not ask which exist. */
+/* The members are always present, so a reader need not check. */
 
 enum { MEMBER_MAX = 64 };
 
@@ -110,7 +111,7 @@ struct event_log {
     void (*warn)(void *user, const char *words);
     void *user;
     char *path;             /* owned; NULL = not known yet */
-    struct line_file *file; /* owned; NULL = not open yet, or it could not be */
+    struct line_file *file; /* owned; NULL = not open yet, or opening failed */
     struct buf early;       /* lines that wait for the name */
     bool warned;
     int round;        /* 0 = before the first */
@@ -118,7 +119,7 @@ struct event_log {
     char instance[LIMIT_INSTANCE];
 };
 
-/* Once: the second line that is lost tells the user nothing new. */
+/* Print it once, because a second lost line is not news. */
 static void warn(struct event_log *log, int error)
 {
     char words[LOG_PATTERN_MAX + 256];
@@ -133,7 +134,7 @@ static void warn(struct event_log *log, int error)
 
 /* --- the file ------------------------------------------------------------------------------------------- */
 
-/* The same letters as for the workers' log files, less those that are a worker's own. */
+/* The same letters as for the workers' log files, without those that describe a worker. */
 static char *make_path(const struct plan *plan)
 {
     const struct log_names names = { .host = plan->facts->host,
@@ -148,8 +149,8 @@ static char *make_path(const struct plan *plan)
     return NULL;
 }
 
-/* Directories are only made when they are missing, since most names have none to make. A file that cannot
- * be opened is tried once; `path` then says that it was. */
+/* Create directories only when they are missing, because most names need none. Try only once to open the file; `path`
+ * then marks the attempt. */
 static void open_file(struct event_log *log)
 {
     int error = ENOMEM;
@@ -174,7 +175,7 @@ static bool waits_for_name(const struct event_log *log)
            strstr(log->plan->cli->events, "%n") != NULL;
 }
 
-/* What no longer fits before the name is known is left out: it is a quarter of a megabyte about waiting. */
+/* Drop what no longer fits before the name is known: 256 KiB about waiting are enough. */
 static void event_log_line(struct event_log *log, struct slice line)
 {
     if (log->path == NULL && !waits_for_name(log))
@@ -203,7 +204,7 @@ struct event_log *event_log_new(const struct plan *plan, void (*warn_user)(void 
     return log;
 }
 
-/* A node that never came into a round still leaves its log, under the name that it has by now. */
+/* A node that never joined a round still leaves its log, under the name known by then. */
 void event_log_close(struct event_log *log)
 {
     if (log == NULL)
@@ -212,7 +213,7 @@ void event_log_close(struct event_log *log)
         open_file(log);
     disk_begin(DISK_EVENTS, log->path != NULL ? log->path : "");
     const struct line_file_state state = line_file_close(log->file, LINE_FILE_CLOSE_MS);
-    if (state.error != ETIMEDOUT) /* else its thread may hang there */
+    if (state.error != ETIMEDOUT) /* otherwise its thread may hang there */
         disk_end(DISK_EVENTS);
     if (state.error != 0)
         warn(log, state.error);
@@ -223,7 +224,7 @@ void event_log_close(struct event_log *log)
 
 /* --- lines ---------------------------------------------------------------------------------------------- */
 
-/* The wall clock is for people and for machines that never met the store; durations are made of `ms`. */
+/* The wall clock is for people and for machines that never met the store; durations are computed from `ms`. */
 static bool add_time(struct buf *more)
 {
     char time[EVENT_TIME_MAX];
@@ -231,7 +232,7 @@ static bool add_time(struct buf *more)
     return buf_printf(more, ",\"time\":\"%s\"", time);
 }
 
-/* An event without what all have could not be put in order with the others, so it is left out. */
+/* An event without the common members could not be sorted with the others, so leave it out. */
 static void finish(struct event_log *log, struct slice object, const struct buf *more, bool ok)
 {
     struct buf line = { 0 };
@@ -240,7 +241,7 @@ static void finish(struct event_log *log, struct slice object, const struct buf 
     buf_free(&line);
 }
 
-/* A quote within a text has a backslash in front, so this can only be a member. */
+/* Inside a text, a quote has a backslash before it, so this can only be a member. */
 static bool names_job(struct slice object)
 {
     static const char member[] = ",\"job\":";

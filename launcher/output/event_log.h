@@ -1,7 +1,8 @@
-/* event_log.h -- events as JSON objects, one on a line, for --json; and the log of --events (docs/output.md, "Event log").
+/* event_log.h -- events as JSON objects, one on a line, for --json; and the log of --events (docs/output.md, "Event
+ * log").
  *
- * An event is built as an object and printed whole, or dropped when memory was short on the way: half an object on a line would
- * break the reader of all that follow. Functions return false when memory is short. */
+ * An event is built as an object and printed whole, or dropped if memory is short, because half an object would break
+ * the reader of all following lines. Functions return false when memory is short. */
 #ifndef LAUNCHER_OUTPUT_EVENT_LOG_H
 #define LAUNCHER_OUTPUT_EVENT_LOG_H
 
@@ -12,13 +13,14 @@
 
 #include <cjson/cJSON.h>
 
-/* An object with what all events have; NULL when memory is short. The caller hands it to event_print(). */
+/* Return an object with the members that all events have; NULL when memory is short. The caller passes it to
+ * event_print(). */
 cJSON *event_new(enum event_kind kind, uint64_t t_ms);
 
 /* Append the object to `out` if it is complete; frees it in any case. */
 bool event_print(struct buf *out, cJSON *o, bool complete);
 
-/* Global and local rank: a reader of one node's events does not have to compute one from the other. */
+/* Global and local rank, so that a reader of one node's events need not compute one from the other. */
 bool event_add_worker(cJSON *o, const struct plan_worker *who);
 
 /* `stream` is STD_OUT or STD_ERR. */
@@ -39,9 +41,9 @@ bool json_add_sender(cJSON *object, const char *prefix, const struct signal_send
 
 /* --- the log of --events ----------------------------------------------------------------------------------- */
 
-/* Lines of this agent get the time, by its own clock, by the store's once that is known, and by the wall; and who it
- * is. Lines of the store come complete but for the wall's. A name with %n is known when the node has its rank: what
- * comes before waits in memory. A file that takes nothing costs one warning and the log, never the job. */
+/* Lines of this agent get three times: its own clock, the store's once that is known, and the wall clock; and its
+ * name. Lines of the store only lack the wall clock. A name with %n is known when the node has its rank; earlier
+ * lines wait in memory. A file that cannot be written costs one warning and the log, never the job. */
 
 struct event_log;
 
@@ -55,7 +57,7 @@ void event_log_put(struct event_log *log, struct slice object);
 /* One event of the store. */
 void event_log_put_store(struct event_log *log, struct slice object);
 
-/* The store's clock is at `store_ms` now, and this life of the job has that name. */
+/* The store's clock is at `store_ms` now, and `instance` names this life of the job. */
 void event_log_clock(struct event_log *log, uint64_t store_ms, const char *instance);
 /* The plan is made for this round. */
 void event_log_round(struct event_log *log, int round);

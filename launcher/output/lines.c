@@ -1,8 +1,8 @@
 /* lines.c -- see lines.h.
  *
  * The stream is seen as segments, each ended by \n or \r. `text` holds the segment that is not finished yet,
- * `update` the last one that \r ended: a carriage return only moves the cursor, so what was written stays
- * visible until something is drawn over it. That one rule covers all that programs do:
+ * `update` the last one that \r ended: a carriage return only moves the cursor, so the text stays visible until it is
+ * overwritten. That one rule covers all cases:
  *
  *     bytes                    line
  *     "a\r\n"                  "a"      a text file from Windows
@@ -10,7 +10,7 @@
  *     "10%\r20%\r\n"           "20%"    a bar that writes \r behind
  *     "a\r\r\n"                "a"      both at once
  *
- * Lines do not depend on how the bytes were cut into reads; only the moments of lines_show_update do. */
+ * Lines do not depend on how reads cut the bytes; only the times of lines_show_update do. */
 #include "output/lines.h"
 
 #include "tables/text.h"
@@ -18,14 +18,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { KEEP_CAPACITY = 64 * 1024 }; /* a buffer that one huge line made bigger is given back */
+enum { KEEP_CAPACITY = 64 * 1024 }; /* a buffer that one huge line has grown beyond this is freed */
 
 void lines_init(struct lines *l, line_fn line, void *user, size_t limit)
 {
     *l = (struct lines){ .line = line, .user = user, .limit = limit };
 }
 
-/* Ready for the next segment; a buffer that one huge line has grown is not kept for the small ones. */
+/* Prepare the next segment; free a buffer that one huge line has grown. */
 static void empty(struct buf *b)
 {
     b->len = 0;
@@ -44,7 +44,7 @@ static void deliver(struct lines *l, struct slice text, enum line_kind kind)
     l->line(l->user, text, kind);
 }
 
-/* The segment continues: the rest is delivered as another line. */
+/* The segment continues: deliver the rest as another line. */
 void lines_cut(struct lines *l)
 {
     if (l->text.len > 0)
@@ -52,8 +52,7 @@ void lines_cut(struct lines *l)
     empty(&l->text);
 }
 
-/* More of the unfinished segment. When memory is short its parts are delivered as they come: nothing is
- * lost. */
+/* Append to the unfinished segment. When memory is short its parts are delivered as they arrive, so nothing is lost. */
 static void lines_add(struct lines *l, const char *p, size_t len)
 {
     while (len > 0) {
@@ -70,14 +69,14 @@ static void lines_add(struct lines *l, const char *p, size_t len)
     }
 }
 
-/* A newline moved the cursor: nothing can be drawn over it any more. */
+/* A newline moved the cursor: nothing can overwrite it any more. */
 static void forget_update(struct lines *l)
 {
     empty(&l->update);
     l->update_shown = false;
 }
 
-/* \r: the segment may be drawn over from now on. An empty one draws over nothing; one that only erases the row
+/* At \r: the segment may be overwritten from now on. An empty one overwrites nothing; one that only erases the row
  * leaves nothing to show. */
 static void end_update(struct lines *l)
 {
@@ -94,7 +93,7 @@ static void end_update(struct lines *l)
     empty(&l->text);
 }
 
-/* The line that ends here is its last segment, or the update before it when nothing was drawn over that. */
+/* The line that ends here is its last segment, or the update before it if nothing has overwritten that. */
 static void end_line(struct lines *l, enum line_kind kind)
 {
     if (l->text.len > 0 || l->update.len == 0)
@@ -105,7 +104,8 @@ static void end_line(struct lines *l, enum line_kind kind)
     forget_update(l);
 }
 
-/* The part before a \n, including its \r's. */
+/* Handle the part before a
+ * , including its \r's. */
 static void add_segments(struct lines *l, const char *p, size_t len)
 {
     const char *cr;
@@ -119,7 +119,7 @@ static void add_segments(struct lines *l, const char *p, size_t len)
     lines_add(l, p, len);
 }
 
-/* A line that lies in the fed bytes as a whole and needs no care: the common case, delivered uncopied. */
+/* A line that is complete in the fed bytes and needs no care: the common case, delivered without a copy. */
 static bool is_plain(const struct lines *l, const char *p, size_t len)
 {
     return l->text.len == 0 && l->update.len == 0 && len <= l->limit && memchr(p, '\r', len) == NULL;
@@ -165,11 +165,11 @@ void lines_finish(struct lines *l)
  *     growing:   ring [abcd....]  start 0, len 4         more room behind, no byte has to move
  *     full:      ring [efgdabcX]  start 4, len 8         new bytes go over the oldest ones
  *
- * Bytes are kept, not lines: how they are cut into lines is asked once, for the one worker that failed first. */
+ * It keeps bytes, not lines, because they are cut into lines only once, for the worker that failed first. */
 
 enum { TAIL_MIN = 1024 };
 
-/* Room for `need` bytes, as far as TAIL_BYTES. Only called while start is 0. */
+/* Make room for `need` bytes, up to TAIL_BYTES. Only called while start is 0. */
 static bool tail_grow(struct tail *t, size_t need)
 {
     size_t cap = t->cap > 0 ? t->cap : TAIL_MIN;
@@ -183,8 +183,8 @@ static bool tail_grow(struct tail *t, size_t need)
     return true;
 }
 
-/* At most two copies a call, one to the end of the ring and one from its beginning; of more bytes than the ring holds
- * only the last ones are looked at. Short of memory the old words stay: they are better than none. */
+/* At most two copies per call, one to the end of the ring and one from its beginning; of more bytes than the ring
+ * holds only the last ones are read. When memory is short the old bytes stay. */
 void tail_feed(struct tail *t, struct slice bytes)
 {
     const uint8_t *p = bytes.data;
@@ -207,13 +207,13 @@ void tail_feed(struct tail *t, struct slice bytes)
     }
 }
 
-/* The i-th oldest byte. */
+/* Return the i-th oldest byte. */
 static uint8_t byte_at(const struct tail *t, size_t i)
 {
     return t->ring[(t->start + i) % t->cap];
 }
 
-/* Where the text ends when blank lines at the end are left out. */
+/* Return where the text ends without blank lines at the end. */
 static size_t text_end(const struct tail *t)
 {
     size_t end = t->len;
@@ -222,8 +222,8 @@ static size_t text_end(const struct tail *t)
     return end;
 }
 
-/* From the end backwards, since only that is known to be the end of a line; the oldest line of a full ring may
- * have lost its beginning. */
+/* Search from the end backwards, because only the end is known to end a line; the oldest line of a full ring may lack
+ * its beginning. */
 size_t tail_lines(const struct tail *t, size_t max, struct buf *out)
 {
     size_t end = text_end(t);
@@ -233,7 +233,7 @@ size_t tail_lines(const struct tail *t, size_t max, struct buf *out)
     while (begin > 0 && lines < max)
         lines += byte_at(t, --begin) == '\n';
     if (lines == max)
-        begin++; /* after the newline that ends the line before */
+        begin++; /* after the newline of the previous line */
     else
         lines++;
     uint8_t *to = buf_reserve(out, end - begin + 1);
@@ -254,7 +254,7 @@ void tail_free(struct tail *t)
 
 /* --- merge ------------------------------------------------------------------------------------------------ */
 
-/* One line, or a piece of one, with its prefix where it begins. */
+/* Append one line, or a piece of one, with its prefix where it begins. */
 static bool merge_put(struct merge *m, const void *data, size_t len, struct buf *out)
 {
     const bool begins = !m->midline && m->rest.len == 0;
@@ -304,8 +304,7 @@ void merge_free(struct merge *m)
 
 /* --- the prefix of a line ---------------------------------------------------------------------------------- */
 
-/* Numbers become text here and not in prefix.c, which need not know
- * whether a rank is one number or a set of them. */
+/* Numbers become text here and not in prefix.c, so that prefix.c need not know whether it prints one rank or a set. */
 
 enum { RANKS_MAX = 200, NUMBER_MAX = 12, SEVERAL_COLOUR = 1 /* bold */ };
 
@@ -321,7 +320,7 @@ static int rank_at(const void *user, int i)
     return rank_set_has(n->local_ranks, i) ? n->base + i : -1;
 }
 
-/* "3", or "0,2-5", and a NUL. */
+/* Write "3", or "0,2-5", and a NUL. */
 static bool put_ranks(const struct line_origin *from, int base, struct buf *out)
 {
     const struct numbered n = { from->ranks, base };
@@ -330,7 +329,7 @@ static bool put_ranks(const struct line_origin *from, int base, struct buf *out)
     return ok && buf_append(out, "", 1);
 }
 
-/* The template's other fields are put in here, those of the ranks are in `values` already. */
+/* Fill in the template's other fields; those of the ranks are in `values` already. */
 static bool put_prefix(const struct plan *plan, const struct line_origin *from, struct prefix_values *values,
                        int colour, struct buf *out)
 {
@@ -379,12 +378,11 @@ bool line_prefix(const struct plan *plan, const struct line_origin *from, bool c
 /* --- equal lines of several ranks ------------------------------------------------------------------------ */
 
 /* Rank 0: A B        waiting: A{0}
- *     rank 1: B A                 B{0,1}       rank 1's B may not join a line before its own last one, so its A
- *                                 A{1}         makes a new line
+ * rank 1: B A B{0,1} rank 1's B may not join a line before its own last one, so its A A{1} makes a new line
  *
  * Waiting lines are numbered and written in that order; each rank remembers the number of its last line and joins
- * only later ones. A line that is due takes all earlier ones along, because otherwise a line that many ranks still
- * join would delay the only line of another rank.
+ * only later ones. When a line is due, all earlier ones are written first, so a line that many ranks still join does
+ * not delay another rank's only line.
  *
  * Equal lines are found by their hash, from the newest back to the rank's last one: a rank that repeats itself
  * compares one line. A line that draws over its row or is part of a longer line is never joined, but keeps its place. */
@@ -421,7 +419,7 @@ bool line_show(struct buf *out, struct line_row *row, struct slice prefix, struc
         return false;
     }
     if (row->terminal && kind == LINE_UPDATE) {
-        out->len--; /* the newline: the next line shall come over this one */
+        out->len--; /* after the newline the next line may overwrite this one */
         row->drawn = true;
     }
     return true;
@@ -434,7 +432,7 @@ struct waiting {
     struct waiting *next;          /* in order */
     struct waiting *older, *newer; /* in its bucket */
     uint64_t number, hash, joined_us;
-    struct rank_set ranks; /* empty while it is one rank */
+    struct rank_set ranks; /* empty while only one rank has printed it */
     int count;
     char text[];
 };
@@ -537,7 +535,7 @@ static void deliver_first(struct fold *f)
     free_waiting(w);
 }
 
-/* The line and all before it. */
+/* Write the line and all before it. */
 static void deliver_through(struct fold *f, uint64_t number)
 {
     while (f->first != NULL && f->first->number <= number)
@@ -561,7 +559,7 @@ static bool may_fold(enum line_kind kind)
     return kind == LINE_WHOLE || kind == LINE_LAST;
 }
 
-/* The oldest line with this text after all lines that the rank printed; NULL without one. */
+/* Return the oldest line with this text after all lines that the rank printed; NULL without one. */
 static struct waiting *fold_find(const struct fold *f, const struct fold_line *line, uint64_t hash)
 {
     struct waiting *found = NULL, *w = f->newest[hash % BUCKETS];

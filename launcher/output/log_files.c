@@ -1,9 +1,9 @@
 /* log_files.c -- see log_files.h.
  *
- * The number grows and names never move, so a part can be copied away at any time, and a rotation costs one rename. A
+ * Part numbers increase and names never change, so a part can be copied away at any time, and a rotation is one rename. A
  * part ends after a newline if one is within NEAR_BYTES of the limit, so that no line is cut in two.
  *
- * A failed rotation must not lose a byte: the file grows, and the next attempt is a whole limit later. */
+ * A failed rotation must not lose a byte: the file keeps growing, and the next attempt follows a whole limit later. */
 #include "output/log_files.h"
 
 #include "base/clock.h"
@@ -21,17 +21,17 @@
 #include <unistd.h>
 
 enum {
-    NEAR_BYTES = 64 * 1024, /* how far from the limit a newline is looked for */
-    LOOK_MS = 1000          /* how often we look whether the file is still there */
+    NEAR_BYTES = 64 * 1024, /* how far from the limit to look for a newline */
+    LOOK_MS = 1000          /* how often to check that the file still exists */
 };
 
 struct log_file {
     int fd;
     struct log_rotate rotate;
-    uint64_t size;   /* of the file as it is now */
-    uint64_t full;   /* rotate when it has this size; moves on when a rotation fails */
+    uint64_t size;   /* size of the current file */
+    uint64_t full;   /* rotate at this size; increased when a rotation fails */
     int part;        /* number of the latest part, 0 = none yet */
-    bool line_ended; /* the last byte written is a newline, or the file is empty */
+    bool line_ended; /* the last byte written was a newline, or the file is empty */
     uint64_t look_ms;
     atomic_int news; /* enum log_news that is not reported yet */
     char path[];
@@ -43,7 +43,7 @@ struct log_file *log_file_create(const char *path, struct log_rotate rotate, str
     const size_t len = strlen(path) + 1;
     struct log_file *f = calloc(1, sizeof(*f) + len);
     if (f == NULL) {
-        ddp_fail(err, DDP_ERR_NOMEM, "no memory for the log file %s", path);
+        ddp_fail(err, DDP_ERR_NOMEM, "cannot create the log file %s: out of memory", path);
         return NULL;
     }
     memcpy(f->path, path, len);
@@ -61,7 +61,7 @@ struct log_file *log_file_create(const char *path, struct log_rotate rotate, str
 
 /* --- rotation ------------------------------------------------------------------------------------------- */
 
-/* The end of a part among the next bytes: after the last newline that fits, or at the limit. */
+/* Return the end of a part among the next bytes: after the last newline that fits, or at the limit. */
 static size_t log_file_room(const struct log_file *f, const uint8_t *data, size_t len)
 {
     const uint64_t left = f->size < f->full ? f->full - f->size : 0;
@@ -80,7 +80,7 @@ static bool part_name(char out[PATH_MAX], const struct log_file *f, int part)
     return snprintf(out, PATH_MAX, "%s.%d", f->path, part) < PATH_MAX;
 }
 
-/* Never over what lies there: the next free number is taken. */
+/* Never overwrite an existing file: take the next free number. */
 static bool move_away(struct log_file *f)
 {
     char name[PATH_MAX];
@@ -98,7 +98,7 @@ static bool move_away(struct log_file *f)
     return false;
 }
 
-/* The new file could not be created: give the old one its name again, because the user looks for that name. */
+/* The new file could not be created: rename the old one back, because the user expects that name. */
 static void take_back(const struct log_file *f)
 {
     char name[PATH_MAX];
@@ -106,7 +106,7 @@ static void take_back(const struct log_file *f)
         renameat2(AT_FDCWD, name, AT_FDCWD, f->path, RENAME_NOREPLACE);
 }
 
-/* The name is free: another file takes it. The old one is kept open until the new one is there. */
+/* The name is free for another file. The old one is kept open until the new one exists. */
 static bool open_anew(struct log_file *f)
 {
     struct ddp_err err;
@@ -120,7 +120,8 @@ static bool open_anew(struct log_file *f)
     return true;
 }
 
-/* Remove one for each part that is added, so that the number stays the same. A part that is already gone is no error. */
+/* Remove one part for each part added, so that their number stays the same. A part that is already gone is not an
+ * error. */
 static void forget_oldest(const struct log_file *f)
 {
     char name[PATH_MAX];
@@ -144,7 +145,7 @@ static void rotate(struct log_file *f)
 
 /* --- writing -------------------------------------------------------------------------------------------- */
 
-/* Deleted, with its directory perhaps: what was in it is gone by the user's will, what comes now is not. */
+/* The file was deleted, perhaps with its directory: the user removed the old content, but new output must be kept. */
 static void look_if_deleted(struct log_file *f)
 {
     struct stat st;
@@ -162,7 +163,7 @@ enum log_news log_file_news(struct log_file *f)
     return atomic_exchange(&f->news, LOG_NO_NEWS);
 }
 
-/* Up to `len` bytes into the file as it is now. */
+/* Write up to `len` bytes into the current file. */
 static size_t write_some(struct log_file *f, const uint8_t *data, size_t len, int *error)
 {
     size_t done = 0;
@@ -179,7 +180,7 @@ static size_t write_some(struct log_file *f, const uint8_t *data, size_t len, in
     return done;
 }
 
-/* Part by part: one write may fill several, when a worker prints more at once than the limit. */
+/* Part by part: one write may fill several, when a worker prints more than the limit at once. */
 static size_t target_write(void *user, const uint8_t *data, size_t len, int *error)
 {
     struct log_file *f = user;
@@ -213,9 +214,8 @@ struct writer_target log_file_target(struct log_file *f)
 
 /* --- logdir ----------------------------------------------------------------------------------------------- */
 
-/* Other users may write to the directory above ours (/tmp). Nothing that lies there already is
- * trusted: the job's own directory must be new, is entered by its owner alone, and files are
- * created exclusively and never through a link. */
+/* Other users may write to the directory above ours (/tmp). Do not trust existing files: the job's own directory must
+ * be new and private to its owner, and files are created exclusively and never through a link. */
 
 enum { SHARED_DIR = 0777, PRIVATE_DIR = 0700 };
 
@@ -235,7 +235,7 @@ int logdir_parents(const char *path)
     return 0;
 }
 
-/* A rank's directory may exist: it lies below a root that is ours. */
+/* A rank's directory may exist, because the root above it is ours. */
 static ddp_status make_dir(const char *path, mode_t mode, bool must_be_new, struct ddp_err *err)
 {
     int error = logdir_parents(path);
@@ -246,8 +246,8 @@ static ddp_status make_dir(const char *path, mode_t mode, bool must_be_new, stru
     return DDP_OK;
 }
 
-/* The link is made under another name and renamed, so that it is never missing. A directory or file of that name is the
- * user's and stays; without a link nothing is lost. */
+/* Create the link under another name and rename it, so that it is never missing. A user's directory or file of that
+ * name stays; without a link nothing is lost. */
 static void link_latest(const char *root)
 {
     char link[PATH_MAX], temporary[PATH_MAX];
@@ -292,8 +292,8 @@ int logdir_create(const char *path, int mode, struct ddp_err *err)
         fd = open(path, flags, (mode_t)mode);
     if (fd < 0 && errno == EEXIST)
         ddp_fail(err, DDP_ERR_IO,
-                 "the log file %s is there already, and no run writes over another's; move it away, or put "
-                 "%%j (job id) or %%t (time) into --log_file",
+                 "the log file %s exists, and ddprun does not overwrite files; move it away, or put %%j (job "
+                 "id) or %%t (time) into --log_file",
                  path);
     else if (fd < 0)
         ddp_fail(err, DDP_ERR_IO, "cannot create the log file %s: %s%s", path, strerror(errno),
@@ -303,10 +303,10 @@ int logdir_create(const char *path, int mode, struct ddp_err *err)
 
 /* --- filtered --------------------------------------------------------------------------------------------- */
 
-/* Lines are cut a second time here, because the console has other rules for them (bars,
- * folding, JSON); it is paid for by those only who ask for such a file. */
+/* Lines are cut a second time here, because the console has other rules for them (bars, folding, JSON); only users
+ * who request such a file pay for it. */
 
-/* An empty word is in every line, as Python has it. */
+/* As in Python, an empty word is in every line. */
 static bool contains_one(const struct cli_filters *words, struct slice line)
 {
     for (size_t i = 0; i < words->n; i++)
@@ -315,7 +315,7 @@ static bool contains_one(const struct cli_filters *words, struct slice line)
     return false;
 }
 
-/* A line that could not be put together for lack of memory is left out: the stream's own file has it. */
+/* A line that could not be assembled for lack of memory is left out; the stream's own file has it. */
 static void on_line(void *user, struct slice text, enum line_kind kind)
 {
     struct filtered *f = user;
@@ -385,40 +385,39 @@ bool filtered_is_behind(const struct filtered *f, bool resume)
 
 /* --- sinks ------------------------------------------------------------------------------------------------ */
 
-/* Why not one thread for everything: a terminal in which the user holds the text (Ctrl-S) must not
- * stop the log files. Why not one thread for each file: 256 workers would make 512 of them, and
- * files rarely block.
+/* Why not one thread for everything: a terminal that the user has paused (Ctrl-S) must not stop the log files. Why
+ * not one thread for each file: 256 workers would make 512 of them, and files rarely block.
  *
- * Memory: all queues together are kept near QUEUED_BYTES, so each sink has its share of that. A sink
- * that is stuck fills its own share and holds only those who write to it. */
+ * Memory: all queues together stay near QUEUED_BYTES, and each sink has a share. A stuck sink fills its own share and
+ * blocks only the streams that write to it. */
 
 enum {
     QUEUED_BYTES = 16 << 20, /* in all sinks */
     SHARE_MAX = 1 << 20,     /* more would only be lag */
     SHARE_MIN = 64 * 1024,   /* a read's worth */
-    LOW_PART = 4             /* reading goes on when this part of a share is left */
+    LOW_PART = 4             /* reading continues when this part of a share is left */
 };
 
 struct sink {
     struct writer *writer; /* one of the three below; NULL = not in use */
     int slot;
     char *name;            /* owned */
-    struct log_file *file; /* the writer's; only to ask it for news. NULL for stdout and stderr. */
+    struct log_file *file; /* owned by the writer; here only for its news. NULL for stdout and stderr. */
     bool ended;
     bool told_failed, told_recovered;
 };
 
 struct sinks {
-    struct writer *out, *err, *files; /* err may be out */
+    struct writer *out, *err, *files; /* stderr may be disabled */
     enum writer_policy policy;
     struct sink *list;
     int n, files_open;
-    struct loss *past; /* what files had lost when they were closed; the names are owned */
+    struct loss *past; /* bytes that files had lost when they were closed; the names are owned */
     size_t n_past;
 };
 
-/* "2>&1", or both on one terminal. Two threads writing there would tear lines: a pipe keeps only
- * short writes whole. */
+/* "2>&1", or both on one terminal. Two threads writing there would tear lines, because a pipe keeps only short writes
+ * whole. */
 static bool same_file(int a, int b)
 {
     struct stat x, y;
@@ -427,14 +426,14 @@ static bool same_file(int a, int b)
 
 /* --- opening -------------------------------------------------------------------------------------------- */
 
-/* How much may wait for one sink. */
+/* Return how much may wait for one sink. */
 static uint64_t share(const struct sinks *s)
 {
     const uint64_t each = QUEUED_BYTES / (uint64_t)(SINK_FILES + s->files_open);
     return each > SHARE_MAX ? SHARE_MAX : each < SHARE_MIN ? SHARE_MIN : each;
 }
 
-/* Each time that a file comes: the same memory is then shared by more. */
+/* Each new file makes the share of all smaller. */
 static void set_policy(struct sinks *s)
 {
     writer_set_policy(s->out, s->policy, share(s));
@@ -442,7 +441,7 @@ static void set_policy(struct sinks *s)
     writer_set_policy(s->files, s->policy, share(s));
 }
 
-/* A place in the list; -1 when memory is short. */
+/* Find a free place in the list; -1 when memory is short. */
 static int free_place(struct sinks *s)
 {
     for (int i = 0; i < s->n; i++)
@@ -456,8 +455,8 @@ static int free_place(struct sinks *s)
     return s->n++;
 }
 
-/* For `file`, or for `fd` when that is NULL. Returns the number, -1 when memory is short; `file` is still the caller's
- * then. */
+/* Add a sink for `file`, or for `fd` when that is NULL. Return its number, -1 when memory is short; then the caller
+ * still owns `file`. */
 static int add(struct sinks *s, struct writer *writer, int fd, struct log_file *file, const char *name)
 {
     const int place = free_place(s);
@@ -502,7 +501,7 @@ int sinks_add_file(struct sinks *s, const char *path, struct log_rotate rotate, 
     if (sink < 0) {
         struct writer_target target = log_file_target(file);
         target.close(target.user);
-        ddp_fail(err, DDP_ERR_NOMEM, "no memory for the log file %s", path);
+        ddp_fail(err, DDP_ERR_NOMEM, "cannot create the log file %s: out of memory", path);
         return -1;
     }
     s->files_open++;
@@ -510,7 +509,7 @@ int sinks_add_file(struct sinks *s, const char *path, struct log_rotate rotate, 
     return sink;
 }
 
-/* Two workers may have one file by their pattern; two descriptors there would write over each other. */
+/* The pattern may give two workers one file; two descriptors would overwrite each other. */
 int sinks_find_file(const struct sinks *s, const char *path)
 {
     for (int i = SINK_FILES; i < s->n; i++)
@@ -519,8 +518,8 @@ int sinks_find_file(const struct sinks *s, const char *path)
     return -1;
 }
 
-/* The thread closes the file after it has written the pending bytes. From now on the caller must not ask for the
- * file's news, because the thread may free it at any moment. */
+/* The thread closes the file after it has written the pending bytes. Do not read the file's news after this call,
+ * because the thread may free it at any moment. */
 void sinks_end_files(struct sinks *s)
 {
     for (int i = SINK_FILES; i < s->n; i++) {
@@ -568,7 +567,7 @@ uint64_t sinks_written(struct sinks *s)
            writer_written(s->files);
 }
 
-/* With no limit: what waits already is still written if the disk takes it; a write that fails is not tried again. */
+/* Without waiting: the thread still writes what is queued if the disk takes it; a failed write is not repeated. */
 void sinks_wait_no_more(struct sinks *s)
 {
     s->policy = WRITER_DROP;
@@ -596,7 +595,7 @@ static void bury(struct sinks *s, struct sink *sink, const struct writer_state *
     *sink = (struct sink){ 0 };
 }
 
-/* The news of a file come before those of its slot: that it was deleted explains what follows. */
+/* The news of a file precede those of its slot: its deletion explains the rest. */
 static bool file_news(struct sink *sink, struct sink_event *event)
 {
     static const enum sink_news news[] = {
@@ -607,8 +606,8 @@ static bool file_news(struct sink *sink, struct sink_event *event)
     return seen != LOG_NO_NEWS;
 }
 
-/* Report the first failure and the first recovery. A disk on which files are removed now and then fails and recovers
- * a thousand times; the sum is reported at the end. */
+/* Report the first failure and the first recovery. A disk whose files are removed now and then fails and recovers a
+ * thousand times; the sum is reported at the end. */
 static bool state_news(struct sink *sink, const struct writer_state *state, struct sink_event *event)
 {
     bool *told = state->dropping ? &sink->told_failed : &sink->told_recovered;

@@ -22,9 +22,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* An eventfd instead of uv_async: uv_async_send marks its handle, wakes the loop and marks the handle once more, and a loop that
- * comes in between spins until the second mark. If ddprun has a real-time priority (chrt), it takes the processor from the sender
- * at each wake-up, and spins for a second. */
+/* An eventfd instead of uv_async: uv_async_send marks its handle, wakes the loop and marks the handle again, and a
+ * loop that wakes in between spins until the second mark. With a real-time priority (chrt), ddprun then takes the
+ * processor from the sender and spins for a second. */
 
 static void on_ring(uv_poll_t *poll, int status, int events)
 {
@@ -32,7 +32,7 @@ static void on_ring(uv_poll_t *poll, int status, int events)
     uint64_t rings;
     (void)status;
     (void)events;
-    /* 0 bytes mean that no thread has written. */
+    /* 0 bytes read: no thread has written. */
     if (read(bell->fd, &rings, sizeof(rings)) == sizeof(rings))
         bell->rung(poll->data);
 }
@@ -59,7 +59,7 @@ void wakeup_ring(const struct wakeup *bell)
     (void)ignored;
 }
 
-/* libuv looks at the descriptor no more from uv_close on. */
+/* After uv_close libuv no longer polls the descriptor. */
 void wakeup_close(struct wakeup *bell, uv_close_cb closed)
 {
     uv_close((uv_handle_t *)&bell->poll, closed);
@@ -69,11 +69,11 @@ void wakeup_close(struct wakeup *bell, uv_close_cb closed)
 
 /* --- stream ----------------------------------------------------------------------------------------------- */
 
-/* Three consumers get the same bytes: the report (the last ones, even if the console was not read), the log file
+/* Three consumers get the same bytes: the report (the last bytes, even if the console is not read), the log file
  * (unchanged, including \r) and the console (whole lines).
  *
  * Normal path: stream_open creates a pipe -> the worker writes -> on_readable -> tail, file, console -> end of file
- * -> stream_end. A sink that is slower than the worker stops the reading until its queue is short again. The pipe
+ * -> stream_end. A slow sink stops the reading until its queue is short again. The pipe
  * then fills up and the worker blocks in its write, as it would on a slow terminal.
  *
  * This file and not libuv reads the pipes, because a turn of the loop must read one piece from each stream: otherwise
@@ -83,10 +83,10 @@ void wakeup_close(struct wakeup *bell, uv_close_cb closed)
 enum {
     STREAM_NO_SINK = -1,
     STREAM_READ_BYTES = 64 * 1024,
-    TURN_BYTES = 1 << 20, /* what all streams together may take in one turn of the loop */
-    BITE_MIN = 8 * 1024,  /* ... and the least that one gets of it */
+    TURN_BYTES = 1 << 20, /* bytes that all streams together may read in one turn of the loop */
+    BITE_MIN = 8 * 1024,  /* ... and the least that one stream reads in it */
     PIPE_BYTES = 1 << 16, /* what a pipe holds */
-    REST_BYTES = 1 << 20  /* read at the end: a full pipe, but not what a daemon goes on to write */
+    REST_BYTES = 1 << 20  /* read at the end: a full pipe, but not the further output of a daemon */
 };
 
 /* Our end of a pipe. */
@@ -104,7 +104,7 @@ struct stream_group {
     char *chunk;                      /* STREAM_READ_BYTES to read into; used up within the callback */
     struct buf merged;                /* lines for a shared file, made from one read */
     int open;                         /* pipes that are still read */
-    void (*ended)(void *);            /* one of them is not any more */
+    void (*ended)(void *);            /* one of them no longer is */
     void (*bar)(void *, bool screen); /* a progress bar waits to be shown */
     void *user;
 };
@@ -118,7 +118,7 @@ struct stream {
     int local_rank, which;    /* STD_OUT or STD_ERR */
     bool to_console;
     int file;    /* sink of its log file, STREAM_NO_SINK when it has none */
-    bool shared; /* ... which other streams write to */
+    bool shared; /* ... which other streams write to, too */
     struct merge merge;
     struct console_stream console;
     struct filtered filtered;
@@ -131,7 +131,7 @@ static const struct plan_stream *planned(const struct stream *s)
     return s->which == STD_OUT ? &w->out : &w->err;
 }
 
-/* The file may be there already when the pattern gives several streams the same name. */
+/* The file may exist already if the pattern gives several streams the same name. */
 static ddp_status open_file(struct stream *s, const struct plan_stream *to, struct ddp_err *err)
 {
     const struct cli *cli = s->group->plan->cli;
@@ -147,7 +147,7 @@ static ddp_status open_file(struct stream *s, const struct plan_stream *to, stru
     return s->file >= 0 ? DDP_OK : err->code;
 }
 
-/* A stream of a new attempt, with its log file. Free with stream_free also after an error. */
+/* Start a stream of a new attempt, with its log file. Call stream_free even after an error. */
 static ddp_status stream_init(struct stream *s, struct stream_group *group, int local_rank, int which,
                               struct ddp_err *err)
 {
@@ -178,8 +178,8 @@ static void put_merged(struct stream *s)
     s->group->merged.len = 0;
 }
 
-/* The tail first: it is what the report is made of, and nothing that a sink does may keep bytes from it. The console
- * before the chosen lines, which get the time that it has looked at. */
+/* First the tail, because the report needs it and no sink may keep bytes from it. The console precedes the chosen
+ * lines, which use the time that it has read. */
 static void take_bytes(struct stream *s, struct slice bytes)
 {
     tail_feed(&s->tail, bytes);
@@ -247,7 +247,7 @@ static void stream_catch_up(struct stream *s)
     take_rest(s, PIPE_BYTES);
 }
 
-/* A stream is as slow as the slower of its two sinks. */
+/* A stream is as slow as its slower sink. */
 static bool is_behind(const struct stream *s, bool resume)
 {
     struct sinks *sinks = s->group->sinks;
@@ -256,14 +256,14 @@ static bool is_behind(const struct stream *s, bool resume)
            filtered_is_behind(&s->filtered, resume);
 }
 
-/* One bite; it is smaller where many are served. */
+/* How much to read at once; less when many streams are read. */
 static size_t bite(const struct stream *s)
 {
     const size_t each = TURN_BYTES / (size_t)s->group->open;
     return each > STREAM_READ_BYTES ? STREAM_READ_BYTES : each < BITE_MIN ? BITE_MIN : each;
 }
 
-/* Reading stops before the next read, not in the middle of this one: the bytes that have arrived are used. */
+/* Reading stops before the next read and not in the middle of this one: bytes that were read are used. */
 static void on_readable(uv_poll_t *poll, int status, int events)
 {
     (void)status; /* an error shows in the read */
@@ -281,8 +281,8 @@ static void on_readable(uv_poll_t *poll, int status, int events)
     }
 }
 
-/* Read again, if it was stopped for a slow sink that is not behind any more.
- * Called for all streams whenever a sink has made progress; most are not paused, and that is the first look. */
+/* Read again if the stream was paused for a sink that is no longer behind. Called for all streams whenever a sink has
+ * made progress; most are not paused, so that is checked first. */
 static void stream_resume(struct stream *s)
 {
     if (s->pipe == NULL || !s->paused || is_behind(s, true))
@@ -293,7 +293,7 @@ static void stream_resume(struct stream *s)
 
 /* --- starting ------------------------------------------------------------------------------------------- */
 
-/* A pipe that we read; returns the worker's end, -1 when descriptors or memory are short. */
+/* Create a pipe that we read; return the worker's end, -1 when descriptors or memory are short. */
 static int open_pipe(struct stream *s)
 {
     int ends[2];
@@ -332,10 +332,10 @@ static int stream_open(struct stream *s, struct ddp_err *err)
 
 enum {
     UPDATE_MS = 1000,    /* how often a progress bar becomes a line of a log */
-    REDRAW_MS = 100,     /* ... and is drawn anew on a terminal */
-    UNREAD_MS = 5000,    /* how long a sink may take nothing when the workers are gone */
-    WATCH_MS = 250,      /* ... and how often that is looked at */
-    DISK_TOLD_MS = 5000, /* a disk that does not answer for so long is reported */
+    REDRAW_MS = 100,     /* ... and is redrawn on a terminal */
+    UNREAD_MS = 5000,    /* how long a sink may accept nothing after the workers' end */
+    WATCH_MS = 250,      /* ... and how often to check that */
+    DISK_TOLD_MS = 5000, /* a disk that does not answer for this long is reported */
     DISK_LOOK_MS = 2000,
     TOLD_FILES_MAX = 4
 };
@@ -354,9 +354,9 @@ struct output {
     bool draining, given_up;       /* the remaining bytes are dropped */
     bool finishing, finished_well; /* see output_finish */
     bool told_waiting;
-    bool told_hung;             /* the disk does not answer */
-    bool looking;               /* for failures: what that ends is not the end of all until it is over */
-    uint64_t written, moved_ms; /* by the sinks, and when that last changed */
+    bool told_hung; /* the disk does not answer */
+    bool looking;   /* the failures being handled: their consequences do not count as the end yet */
+    uint64_t written, moved_ms; /* bytes written by the sinks, and when that last changed */
 };
 
 static int n_streams(const struct output *o)
@@ -371,9 +371,8 @@ static struct stream *stream_of(struct output *o, int local_rank, int which)
 
 /* --- progress bars -------------------------------------------------------------------------------------- */
 
-/* A progress bar writes many updates per second and no newline. One per second is enough for a log;
- * the last one before a newline or the end is never lost, lines.h keeps it. The timer runs only
- * while there is a bar. */
+/* A progress bar writes many updates per second and no newline. One per second is enough for a log; lines.h keeps the
+ * last one before a newline or the end. The timer runs only while a bar is active. */
 static void on_update_time(uv_timer_t *timer)
 {
     struct output *o = timer->data;
@@ -397,7 +396,7 @@ static void on_fold_time(uv_timer_t *timer)
     console_fold_time(&o->console);
 }
 
-/* Rounded up: a timer that is early would have to run twice. The other console's lines may be due before. */
+/* Round up, because a timer that is early would have to run twice. The other console's lines may be due earlier. */
 static void on_fold_waits(void *user, uint64_t us)
 {
     struct output *o = user;
@@ -408,7 +407,7 @@ static void on_fold_waits(void *user, uint64_t us)
 
 /* --- sinks ---------------------------------------------------------------------------------------------- */
 
-/* The reader of our stdout (stderr) is gone: the workers must notice. Streams that a file needs are read on. */
+/* The reader of our stdout (stderr) is gone, and the workers must notice. Streams that a file needs are still read. */
 static void console_is_closed(struct output *o, int sink)
 {
     for (int i = 0; i < n_streams(o); i++) {
@@ -418,33 +417,32 @@ static void console_is_closed(struct output *o, int sink)
     }
 }
 
-/* Messages about a sink. With many files on one full disk the first few stand for all. */
+/* Messages about a sink. With many files on one full disk only the first few are reported. */
 static void output_report_loss(struct output *o, const struct sink_event *e)
 {
-    static const char *const what[] = { [SINK_RECOVERED] = "can be written again",
-                                        [SINK_MADE_AGAIN] = "was deleted; it is made again, and begins anew",
-                                        [SINK_DELETED] =
-                                            "was deleted and cannot be made again; what comes for it "
-                                            "is lost",
-                                        [SINK_NOT_ROTATED] = "cannot be renamed to rotate it; it grows on" };
+    static const char *const what[] = {
+        [SINK_RECOVERED] = "can be written again",
+        [SINK_MADE_AGAIN] = "was deleted; created again, empty",
+        [SINK_DELETED] = "was deleted and cannot be created again; further output for it is lost",
+        [SINK_NOT_ROTATED] = "cannot be renamed to rotate it; it keeps growing"
+    };
     const bool waits = o->options.plan->cli->log_policy == LOG_BLOCK &&
                        (e->error == ENOSPC || e->error == EDQUOT) && !o->draining;
     if (e->sink >= SINK_FILES && ++o->told_files > TOLD_FILES_MAX) {
         if (o->told_files == TOLD_FILES_MAX + 1)
-            output_note(o, "warning: more log files have such trouble; their names are left out here");
+            output_note(o, "warning: more log files have such errors; they are not listed");
     } else if (e->news != SINK_FAILED) {
         output_note(o, "%s%s %s", e->news == SINK_RECOVERED ? "" : "warning: ", e->name, what[e->news]);
     } else if (e->sink != SINK_STDERR || e->error == 0) {
         output_note(o, "warning: cannot write %s: %s; %s", e->name,
-                    e->error != 0 ? strerror(e->error) : "it takes less than what comes for it",
-                    e->error == EPIPE ? "its reader is gone, and workers that write on get SIGPIPE"
+                    e->error != 0 ? strerror(e->error) : "it is too slow for the output",
+                    e->error == EPIPE ? "its reader is gone, and workers that continue to write get SIGPIPE"
                     : waits ? "workers that write to it wait until there is room (--log_policy=block)"
-                            : "what comes for it is lost and counted until that is over");
+                            : "until it recovers, output for it is lost and counted");
     }
 }
 
-/* A stream that is closed for this reason may be the last one, and idle ends this object: so it is reported
- * afterwards. */
+/* Closing a stream for this reason may end the last one, and `idle` frees this object: so report it afterwards. */
 static void look_for_failures(struct output *o)
 {
     struct sink_event e;
@@ -457,16 +455,14 @@ static void look_for_failures(struct output *o)
     o->looking = false;
 }
 
-/* Nothing more can come (pipes are closed) and nothing is on its way (queues are empty), or that has been given
- * up. */
+/* True when nothing more can arrive (pipes are closed) and nothing is queued, or that has been given up. */
 static bool is_idle(const struct output *o)
 {
     return o->draining && !o->looking && o->group.open == 0 && (o->given_up || sinks_empty(o->sinks));
 }
 
-/* Idle is reported once, after the last event: a pipe's end, or the writer's. A write may fail as the last event of
- * all. So when everything seems to be written, check for failures once more; the messages about them must be written,
- * too. */
+/* Report idle once, after the last event: a pipe's end or the writer's. A failed write may be the last event of all.
+ * So when everything seems to be written, check for failures once more, and write the messages about them, too. */
 static void look_for_idle(struct output *o)
 {
     if (is_idle(o))
@@ -486,7 +482,7 @@ static void on_stream_ended(void *user)
     look_for_idle(o);
 }
 
-/* Several wake-ups may be merged and name no sink, so all sinks are checked. */
+/* Several wake-ups may be merged and name no sink, so check all sinks. */
 static void on_progress(void *user)
 {
     struct output *o = user;
@@ -510,22 +506,22 @@ static void on_disk_time(uv_timer_t *timer)
     char path[DISK_PATH_MAX];
     const bool hung = disk_hangs(DISK_TOLD_MS, path);
     if (hung && !o->told_hung)
-        output_note(
-            o,
-            "warning: %s: the file system has not answered for %d s; output for it waits in memory%s; two "
-            "Ctrl-C end the job without it",
-            path, DISK_TOLD_MS / 1000,
-            o->options.plan->cli->log_policy == LOG_BLOCK ? ", then the workers wait (--log_policy=block)"
-                                                          : ", then it is lost (--log_policy=drop)");
+        output_note(o,
+                    "warning: %s: the file system has not answered for %d s; output for it waits in "
+                    "memory%s; press Ctrl-C twice to end the job without it",
+                    path, DISK_TOLD_MS / 1000,
+                    o->options.plan->cli->log_policy == LOG_BLOCK
+                        ? ", then the workers wait (--log_policy=block)"
+                        : ", then it is lost (--log_policy=drop)");
     else if (!hung && o->told_hung)
-        output_note(o, "%s: the file system answers again",
+        output_note(o, "%s: the file system responds again",
                     o->options.plan->log_root != NULL ? o->options.plan->log_root : "log files");
     o->told_hung = hung;
 }
 
 /* --- the object ----------------------------------------------------------------------------------------- */
 
-/* The one place that frees: when the last of the handles is gone, no callback can come any more. */
+/* The one place that frees: when the last of the handles is gone, no callback can follow. */
 static void handle_closed(uv_handle_t *handle)
 {
     struct output *o = handle->data;
@@ -541,7 +537,7 @@ static void handle_closed(uv_handle_t *handle)
     free(o);
 }
 
-/* Before anything that can fail, so that output_close() ends whatever there is, also half of it. */
+/* Before any step that can fail, so that output_close() can close a half-opened object. */
 static bool init_handles(struct output *o)
 {
     uv_loop_t *loop = o->options.loop;
@@ -555,7 +551,7 @@ static bool init_handles(struct output *o)
     return has_bell;
 }
 
-/* One buffer for all reads: streams are read one after the other, and 512 separate buffers would need 32 MiB. */
+/* One buffer for all reads, because streams are read one after the other, and 512 separate buffers would need 32 MiB. */
 static void init_group(struct output *o)
 {
     o->group = (struct stream_group){ .loop = o->options.loop,
@@ -581,7 +577,7 @@ ddp_status output_new(const struct output_options *options, struct output **out,
 {
     struct output *o = calloc(1, sizeof(*o));
     if (o == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for the workers' output");
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for the workers' output");
     o->options = *options;
     const bool has_bell = init_handles(o);
     o->sinks =
@@ -603,7 +599,7 @@ ddp_status output_new(const struct output_options *options, struct output **out,
                     has_bell ? "memory" : "file descriptor left ('ulimit -n')");
 }
 
-/* Pipes that a process outside the job still holds are abandoned: they belong to an attempt that is over. */
+/* Abandon pipes that a process outside the job still holds, because their attempt is over. */
 static void forget_attempt(struct output *o)
 {
     for (int i = 0; i < n_streams(o); i++) {
@@ -625,7 +621,7 @@ ddp_status output_round(struct output *o, const struct plan_round *round, struct
     return status;
 }
 
-/* Both pipes or none: on an error those that are open already are closed, as after a birth that failed. */
+/* Both pipes or none: on an error close those that are open already, as after a failed start. */
 ddp_status output_open(struct output *o, int local_rank, int fds[2], struct ddp_err *err)
 {
     fds[1] = -1;
@@ -638,8 +634,7 @@ ddp_status output_open(struct output *o, int local_rank, int fds[2], struct ddp_
     return err->code;
 }
 
-/* The worker has its copies. Ours must go, or the end of the pipe would never come. Descriptors up to 2 are our
- * own. */
+/* The worker has its copies. Close ours, or the end of the pipe would never arrive. Descriptors up to 2 are our own. */
 void output_spawned(int fds[2])
 {
     for (int i = 0; i < 2; i++)
@@ -670,8 +665,8 @@ void output_put(struct output *o, const struct buf *lines)
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
-/* Pipes that a process outside the job keeps open, and pipes that are not read because a sink is slow. Their content
- * is read, because the tail of a worker must reach the report. */
+/* Pipes that a process outside the job keeps open, and pipes that are paused for a slow sink. Read their content,
+ * because the tail of a worker must reach the report. */
 static void end_all(struct output *o)
 {
     for (int i = 0; o->streams != NULL && i < n_streams(o); i++)
@@ -693,8 +688,8 @@ static void look_for_progress(struct output *o)
         o->given_up = true;
     else if (!o->told_waiting)
         output_note(o,
-                    "all workers have ended, and %llu bytes of their output wait for a reader; Ctrl-C ends "
-                    "without them",
+                    "all workers have ended; %llu bytes of their output wait for a reader; press Ctrl-C to "
+                    "end without them",
                     (unsigned long long)sinks_queued(o->sinks));
     o->told_waiting = true;
     look_for_idle(o);
@@ -705,7 +700,7 @@ static void on_watch_time(uv_timer_t *timer)
     look_for_progress(timer->data);
 }
 
-/* At the end of all the job does not wait for a full disk. */
+/* At the very end the job does not wait for a full disk. */
 static void on_drain_time(uv_timer_t *timer)
 {
     struct output *o = timer->data;
@@ -723,15 +718,14 @@ static void on_drain_time(uv_timer_t *timer)
     uv_timer_start(&o->drain, on_watch_time, WATCH_MS, WATCH_MS);
 }
 
-/* Told before the drain: what there is to wait for at the end depends on how the job has ended. */
+/* Set before the drain, because how long to wait depends on how the job has ended. */
 void output_finish(struct output *o, bool well)
 {
     o->finishing = true;
     o->finished_well = well;
 }
 
-/* Usually the pipes have reached their end and this is over at once; the timer is for pipes that another process
- * holds open. */
+/* Usually the pipes have ended and this returns at once; the timer is for pipes that another process holds open. */
 void output_drain(struct output *o, uint64_t limit_ms)
 {
     o->draining = true;
@@ -766,7 +760,7 @@ const struct tail *output_last_words(struct output *o, int local_rank)
     return &s->tail;
 }
 
-/* The threads end before the handles: they wake the loop by one of them. */
+/* End the threads before the handles, because the threads wake the loop through one of them. */
 void output_close(struct output *o)
 {
     if (o == NULL)

@@ -3,11 +3,10 @@
  * Each slot has two buffers: `waiting` grows under the lock, `going` belongs to the thread while it writes. They are
  * swapped, so the lock is never held across a write, and one system call writes a burst.
  *
- * Lost bytes leave a hole, and it has a place in the stream: before `going`, before `waiting`, or after it. While a
- * hole exists after `waiting`, all new bytes are lost, too, until `waiting` has been taken; so three numbers are
- * enough. With nothing waiting the last place is not used, because no one would take it. The line that marks a hole
- * is written when the target accepts bytes again, and is counted nowhere: written and dropped bytes add up to the
- * bytes that were put. */
+ * Lost bytes leave a hole at one of three places in the stream: before `going`, before `waiting`, or after it. While
+ * a hole exists after `waiting`, all new bytes are lost, too, until `waiting` has been taken; so three numbers are
+ * enough. If nothing waits, the last place is not used. The line that marks a hole is written when the target accepts
+ * bytes again, and is not counted: written and dropped bytes add up to the bytes that were queued. */
 #include "output/writer.h"
 
 #include "base/buf.h"
@@ -26,7 +25,7 @@
 /* poll(2) reports a pipe as writable when it has room for PIPE_BUF bytes, so a larger write may still block. No write
  * is larger. */
 
-/* How much went out; 0 = not now. -1: an error, or the time is over. */
+/* Write some bytes; 0 = not now. -1: an error, or the time is over. */
 static ssize_t write_some(int fd, const char *at, size_t len, uint64_t end_ms)
 {
     struct pollfd ready = { .fd = fd, .events = POLLOUT };
@@ -59,29 +58,28 @@ int patient_write(int fd, struct slice bytes, int unread_ms)
 }
 
 enum {
-    KEEP_BYTES = 64 * 1024,   /* a buffer that a burst has made bigger is given back */
-    PIECE_BYTES = 128 * 1024, /* written between two looks at the lock, so that progress can be seen */
+    KEEP_BYTES = 64 * 1024,   /* a buffer that a burst has grown beyond this is freed */
+    PIECE_BYTES = 128 * 1024, /* written between two checks of the lock, so that progress is visible */
     RETRY_MS = 250,           /* how often a full disk is tried again */
     JOIN_MS = 300             /* a thread that takes longer to end hangs */
 };
 
-/* One target. `waiting` belongs to the lock, `going` to the thread; everything else changes under the
- * lock alone. */
+/* One target. The lock protects everything except `going`, which the thread owns. */
 struct slot {
     struct writer_target target;
-    int fd;             /* what target.user points at, when the target is a plain descriptor */
+    int fd;             /* target.user points here when the target is a plain descriptor */
     bool ended;         /* close it after the last byte */
     bool closed;        /* ... which has happened */
     bool free;          /* ... and its state is no longer read */
-    bool dead;          /* its reader is gone: no further write is tried */
-    bool midline;       /* the last byte that was written is no newline */
+    bool dead;          /* its reader is gone: do not write again */
+    bool midline;       /* the last byte that was written was not a newline */
     int error;          /* errno of the latest write */
-    uint64_t retry_ms;  /* not before this time */
-    uint64_t dropped;   /* since the beginning */
+    uint64_t retry_ms;  /* do not try before this time */
+    uint64_t dropped;   /* since the start */
     int why;            /* errno of the latest drop */
-    uint64_t hole[3];   /* lost before `going`, before `waiting`, after it */
+    uint64_t hole[3];   /* bytes lost before `going`, before `waiting`, after it */
     struct buf waiting; /* under the lock */
-    struct buf going;   /* the thread's, from `at` on not yet written */
+    struct buf going;   /* owned by the thread; not yet written from `at` on */
     size_t at;
 };
 
@@ -89,11 +87,11 @@ enum { BEFORE_GOING, BEFORE_WAITING, BEHIND };
 
 struct writer {
     pthread_mutex_t lock;
-    pthread_cond_t work; /* something is waiting, it is time to stop, or the thread has ended */
+    pthread_cond_t work; /* bytes wait, it is time to stop, or the thread has ended */
     pthread_t thread;
     bool started, stopping, ended;
     enum writer_policy policy;
-    uint64_t limit; /* of one slot, for WRITER_DROP */
+    uint64_t limit; /* limit of one slot, for WRITER_DROP */
     writer_progress progress;
     void *user;
     uint64_t queued, written;
@@ -103,7 +101,7 @@ struct writer {
 
 /* --- descriptors ---------------------------------------------------------------------------------------- */
 
-/* A descriptor that someone made non-blocking is waited for. */
+/* If another process made the descriptor non-blocking, wait for it. */
 static size_t fd_write(void *user, const uint8_t *data, size_t len, int *error)
 {
     const int fd = *(const int *)user;
@@ -128,7 +126,7 @@ static void fd_close(void *user)
 
 /* --- the thread ----------------------------------------------------------------------------------------- */
 
-/* Only in here may the thread be cancelled: it holds no lock and has nothing to free. */
+/* The thread may be cancelled only here: it holds no lock and has nothing to free. */
 static size_t write_all(struct slot *s, struct slice bytes, int *error)
 {
     int old;
@@ -140,7 +138,7 @@ static size_t write_all(struct slot *s, struct slice bytes, int *error)
     return n;
 }
 
-/* A line that reports the missing bytes; an errno when it could not be written. */
+/* Write the line that reports missing bytes; return an errno when it could not be written. */
 static int mark_hole(struct slot *s)
 {
     char text[128];
@@ -150,14 +148,14 @@ static int mark_hole(struct slot *s)
     return error;
 }
 
-/* An end is work, too: the thread closes after the last byte. */
+/* An end is work, too: the thread closes the target after the last byte. */
 static bool has_work(const struct slot *s)
 {
     return s->going.len > 0 || s->waiting.len > 0 || (s->ended && !s->closed);
 }
 
-/* The next slot with something to do now, looking on from `from` so that none is starved. NULL: there is
- * none before *wake_ms. Turns come thousands a second, and a job may last for weeks: they wrap around. */
+/* Return the next slot with something to do now, searching from `from` so that none is starved. NULL: none before
+ * *wake_ms. There are thousands of turns per second, and a job may last for weeks, so they may wrap around. */
 static struct slot *next_slot(const struct writer *w, unsigned from, uint64_t *wake_ms)
 {
     const uint64_t now = clock_ms();
@@ -172,7 +170,7 @@ static struct slot *next_slot(const struct writer *w, unsigned from, uint64_t *w
     return NULL;
 }
 
-/* A burst has made the buffer big: it is given back, or each of 512 files would keep its largest one. */
+/* Free a buffer that a burst has grown, otherwise each of 512 files would keep its largest one. */
 static void empty(struct slot *s)
 {
     s->at = s->going.len = 0;
@@ -196,8 +194,7 @@ static void close_slot(struct writer *w, struct slot *s)
     s->closed = true;
 }
 
-/* Buffers change hands, and so do the holes in front of them; the emptied buffer is filled next, so no memory is
- * copied or asked for. */
+/* Swap the buffers and the holes before them; the emptied buffer is filled next, so no memory is copied or allocated. */
 static void take_waiting(struct slot *s)
 {
     struct buf empty_one = s->going;
@@ -208,13 +205,13 @@ static void take_waiting(struct slot *s)
     s->hole[BEHIND] = 0;
 }
 
-/* Time may give a disk its room back. It does not heal a dead one, nor a limit of this process. */
+/* A full disk may have room later. A dead disk and a limit of this process will not recover. */
 static bool may_pass(int error)
 {
     return error == ENOSPC || error == EDQUOT;
 }
 
-/* With the lock held: what could not be written waits, or is lost. */
+/* With the lock held: keep what could not be written, or count it as lost. */
 static void write_failed(struct writer *w, struct slot *s, int error)
 {
     const uint64_t rest = s->going.len - s->at;
@@ -230,7 +227,7 @@ static void write_failed(struct writer *w, struct slot *s, int error)
     empty(s);
 }
 
-/* Called and left with the lock held; open while writing. Returns the errno. */
+/* Called and left with the lock held; released while writing. Return the errno. */
 static int write_piece(struct writer *w, struct slot *s)
 {
     int error = 0;
@@ -247,7 +244,7 @@ static int write_piece(struct writer *w, struct slot *s)
     return error;
 }
 
-/* With the lock held: all that waits in the slot, before any other slot has its turn. */
+/* With the lock held: write everything that waits in the slot before any other slot has its turn. */
 static void write_slot(struct writer *w, struct slot *s)
 {
     int error = s->dead ? s->error : 0;
@@ -264,7 +261,7 @@ static void write_slot(struct writer *w, struct slot *s)
         empty(s);
 }
 
-/* The condition is signalled for work and for the stop; the time is for a disk that must be tried again. */
+/* The condition is signalled for work and for the stop; the timeout is for a disk that must be tried again. */
 static void wait_for_work(struct writer *w, uint64_t wake_ms)
 {
     const struct timespec at = { .tv_sec = (time_t)(wake_ms / 1000),
@@ -285,7 +282,7 @@ static void tell_end(void *arg)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Progress is reported with the lock held: it only wakes the loop, which then reads the current numbers. */
+/* Report progress with the lock held: it only wakes the loop, which then reads the current numbers. */
 static void *writer_main(void *arg)
 {
     struct writer *w = arg;
@@ -313,7 +310,7 @@ static void *writer_main(void *arg)
 
 /* --- the caller's side ---------------------------------------------------------------------------------- */
 
-/* No thread yet: most jobs of a script that only asks for the exit code never write a byte. */
+/* Start no thread yet: most jobs of a script that only needs the exit code never write a byte. */
 struct writer *writer_new(writer_progress progress, void *user)
 {
     pthread_condattr_t monotonic;
@@ -339,8 +336,8 @@ void writer_set_policy(struct writer *w, enum writer_policy policy, uint64_t lim
     pthread_mutex_unlock(&w->lock);
 }
 
-/* With the lock held: the number of an unused slot, -1 when memory is short. A slot never moves; only the table of
- * pointers does. */
+/* With the lock held: return the number of an unused slot, -1 when memory is short. A slot never moves; only the
+ * table of pointers does. */
 static int free_slot(struct writer *w)
 {
     for (int i = 0; i < w->n_slots; i++)
@@ -365,7 +362,7 @@ int writer_add_target(struct writer *w, struct writer_target target)
     return n;
 }
 
-/* The slot holds the descriptor itself, and slots never move: so the target may point into it. */
+/* The slot holds the descriptor itself and never moves, so the target may point into it. */
 int writer_add(struct writer *w, int fd, bool owned)
 {
     int n = writer_add_target(w, (struct writer_target){ fd_write, owned ? fd_close : NULL, NULL });
@@ -387,8 +384,8 @@ void writer_end(struct writer *w, int slot)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Not when it is closed, but when its owner has taken note: until then the numbers of a finished file can be asked
- * for. */
+/* A slot is free when its owner has read its final state, not when it is closed: until then the numbers of a finished
+ * file can be read. */
 void writer_release(struct writer *w, int slot)
 {
     pthread_mutex_lock(&w->lock);
@@ -402,21 +399,22 @@ static bool writer_start_thread(struct writer *w)
     sigset_t all, before;
     if (w->started)
         return true;
-    sigfillset(&all); /* signals belong to the main thread */
+    sigfillset(&all); /* the main thread handles signals */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     w->started = pthread_create(&w->thread, NULL, writer_main, w) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return w->started;
 }
 
-/* Of `going` the length and `at` are changed under the lock only, so they may be read here while the thread writes
- * from it. */
+/* The length and `at` of `going` change only under the lock, so they may be read here while the thread writes from
+ * it. */
 static uint64_t slot_queued(const struct slot *s)
 {
     return s->waiting.len + s->going.len - s->at;
 }
 
-/* With the lock held: lost behind what is waiting. The loop is woken to tell the user when it begins. */
+/* With the lock held: bytes were lost after those that wait. Wake the loop at the first loss, so that it tells the
+ * user. */
 static void writer_drop(struct writer *w, struct slot *s, size_t len)
 {
     uint64_t *hole = &s->hole[s->waiting.len > 0 ? BEHIND : BEFORE_WAITING];
@@ -427,7 +425,7 @@ static void writer_drop(struct writer *w, struct slot *s, size_t len)
     s->why = s->error;
 }
 
-/* Without a thread: the caller waits for the file with the lock held, which no other thread needs then. */
+/* Without a thread the caller waits for the file with the lock held, which no other thread needs then. */
 static void write_here(struct writer *w, struct slot *s, struct slice bytes)
 {
     int error = s->error;
@@ -439,7 +437,7 @@ static void write_here(struct writer *w, struct slot *s, struct slice bytes)
         writer_drop(w, s, bytes.len - n);
 }
 
-/* The caller is the event loop, so this never blocks on the file, only briefly on the lock. Without room for a thread
+/* The caller is the event loop, so this never blocks on the file, and only briefly on the lock. Without a thread
  * (ulimit -u) it does, because a slow write is better than lost output. */
 void writer_put(struct writer *w, int slot, struct slice bytes)
 {
@@ -492,8 +490,8 @@ struct writer_state writer_state(struct writer *w, int slot)
     return state;
 }
 
-/* A thread that hangs in write(2) is cancelled there; elsewhere it sees `stopping`. Return false if it does not end: a file
- * system that does not answer holds it in the kernel. */
+/* Cancel a thread that hangs in write(2); elsewhere it sees `stopping`. Return false if it does not end, because a
+ * file system that does not answer holds it in the kernel. */
 static bool stop_thread(struct writer *w)
 {
     const struct timespec limit = clock_after_us(JOIN_MS * 1000);
@@ -517,7 +515,7 @@ void writer_free(struct writer *w)
     if (w == NULL)
         return;
     if (w->started && !stop_thread(w)) {
-        pthread_detach(w->thread); /* it keeps what it uses, until the process ends */
+        pthread_detach(w->thread); /* the thread keeps its data until the process ends */
         return;
     }
     for (int i = 0; i < w->n_slots; i++) {

@@ -11,8 +11,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Lines that are searched for hints: more than are shown, because Python puts the reason before a long
- * trace of threads. */
+/* Lines that are searched for hints: more than are shown, because Python prints the reason before a long trace of
+ * threads. */
 enum { HINT_LINES = 50 };
 
 int cause_first(const struct report *r)
@@ -46,7 +46,7 @@ static struct start_failure start_failure(const struct report *r, const struct a
                                    .look = look };
 }
 
-/* How it ended, for every reader: here, on the other nodes and in the list of attempts. */
+/* One description of the end for every reader: this report, the other nodes and the list of attempts. */
 static bool put_ending(const struct report *r, const struct agent_worker *w, struct buf *out)
 {
     if (w->verdict != WORKER_NOT_STARTED)
@@ -60,8 +60,8 @@ static enum finding_code finding_of(enum worker_verdict verdict)
     return verdict == WORKER_NOT_STARTED ? FINDING_PROGRAM_MISSING_ON_NODE : FINDING_WORKER_FAILED;
 }
 
-/* The one place that fills the record. `error` is only set for a worker that was never started: how the others ended is in
- * signal or code. */
+/* The one place that fills the record. `error` is set only for a worker that never started; the others have signal or
+ * code. */
 static void fill_failure(const struct report *r, int local_rank, struct failure *f)
 {
     const struct agent_worker *w = agent_worker(r->agent, local_rank);
@@ -124,7 +124,7 @@ const char *cause_code_name(const struct report *r, const struct failure *f)
     return or_null(f != NULL ? f->code : r->store.code);
 }
 
-/* Rank, host and end stand in one line, so that a search through the logs of many jobs finds them. For a node or a
+/* Put rank, host and end into one line, so that a search through the logs of many jobs finds them. For a node or a
  * job the text is complete. Only the agent knows the start of its worker. */
 static bool failure_headline(const struct report *r, const struct failure *f, struct buf *out)
 {
@@ -150,7 +150,7 @@ bool cause_never_began(const struct report *r)
     return true;
 }
 
-/* In the order of what a reader wants to know first: what broke, here or elsewhere, who stopped it, all went well. */
+/* The order is what a reader needs first: what failed, here or elsewhere; who stopped the job; all went well. */
 bool cause_headline(const struct report *r, struct buf *out)
 {
     struct failure room;
@@ -178,8 +178,8 @@ bool cause_headline(const struct report *r, struct buf *out)
 
 /* --- why, and what helps -------------------------------------------------------------------------------- */
 
-/* For a program that could not be started the headline is complete. A rank that gave up waiting is not the
- * cause: the one that left is. */
+/* For a program that could not be started the headline is complete. A rank that gave up waiting is not the cause; the
+ * rank that left is. */
 bool cause_why(const struct report *r, struct buf *out)
 {
     const struct agent_worker *w = cause_worker(r);
@@ -239,7 +239,7 @@ static size_t visible_lines(const struct tail *tail, size_t max, struct buf *out
     return ok ? n : 0;
 }
 
-/* As another node has reported them. */
+/* The last lines as another node reported them. */
 static size_t reported_lines(const struct failure *f, size_t max, struct buf *out)
 {
     const size_t n = (size_t)f->n_lines, skip = n > max ? n - max : 0;
@@ -248,8 +248,8 @@ static size_t reported_lines(const struct failure *f, size_t max, struct buf *ou
     return n - skip;
 }
 
-/* stdout only if stderr is empty: most programs print their error there, and a program that only logs to
- * stdout has its reason there. */
+/* Use stdout only if stderr is empty: most programs print errors to stderr, and a program that logs to stdout only
+ * has its reason there. */
 size_t cause_last_lines(const struct report *r, size_t max, struct buf *out, bool *from_stdout)
 {
     const int first = cause_first(r);
@@ -274,7 +274,7 @@ static struct hint_facts hint_facts(const struct report *r)
                                 .gloo_interface = env_sources_find(&env, "GLOO_SOCKET_IFNAME") != NULL };
 }
 
-/* The error file speaks first: it is the worker's own summary. */
+/* Prefer the error file, because it is the worker's own summary. */
 bool cause_hint(const struct report *r, struct buf *out)
 {
     const struct hint_facts facts = hint_facts(r);
@@ -293,21 +293,20 @@ bool cause_hint(const struct report *r, struct buf *out)
 
 /* --- hints ------------------------------------------------------------------------------------------------ */
 
-/* One table from a piece of text to a sentence. The pieces are those of the programs that print
- * them (the C library, Python, PyTorch, NCCL); a sentence says what it means for the person at the launcher, and
- * nothing that the line says itself. A row may need a second piece of text, or a fact: of two rows for one piece the first
- * that fits counts. */
+/* One table from a piece of text to a sentence. The C library, Python, PyTorch and NCCL print these pieces; the
+ * sentence adds what they mean for the user and does not repeat the line. A row may also need a second piece of text
+ * or a fact. If two rows have the same piece, the first that fits counts. */
 
 /* clang-format off */
 #define LATE_RANK                                                                                                         \
-    "another rank did not come to this collective in time: it is in another call, busy, or gone; py-spy dump --pid PID, for each rank while it hangs, shows where"
+    "another rank did not enter this collective in time: it is in another call, busy, or gone; to see where, run py-spy dump --pid PID for each rank while it hangs"
 static const char lost_rank[] =
-    "the process at the other end has ended, or left the group, while this one still counted on it; see how the others ended";
+    "the process at the other end has ended, or left the group, while this one still needed it; see how the others ended";
 
 static const char no_gpu_here[] =
     "this machine has no GPU, which NCCL and CUDA need: on CPUs use init_process_group('gloo') and leave out torch.cuda";
 static const char lost_loader[] =
-    "a process of Python's multiprocessing has died, as a rule a DataLoader worker: often for memory, or because /dev/shm is full; num_workers=0 runs its code in the rank itself and shows its error";
+    "a process of Python's multiprocessing died, usually a DataLoader worker: often memory ran out or /dev/shm is full; num_workers=0 runs its code in the rank itself and shows its error";
 
 static bool lacks_gpu(const struct hint_facts *f)
 {
@@ -334,24 +333,24 @@ static bool has_gloo_interface(const struct hint_facts *f)
     return f->gloo_interface;
 }
 
-/* `sentence` may have the gap {python}. */
+/* `sentence` may contain the placeholder {python}. */
 static const struct hint {
     const char *piece, *sentence;
-    const char *with;                                /* stands somewhere in the text, too; NULL = no condition */
+    const char *with;                                /* must also occur in the text; NULL = no condition */
     bool (*applies)(const struct hint_facts *facts); /* NULL = no condition */
 } hints[] = {
     { .piece = "unrecognized arguments: --local-rank",
       "the script's own option is missing, not one of ddprun's: ddprun gives the local rank in the variable LOCAL_RANK and adds no arguments" },
     { .piece = "unrecognized arguments: --local_rank",
       "the script's own option is missing, not one of ddprun's: ddprun gives the local rank in the variable LOCAL_RANK and adds no arguments" },
-    { .piece = "unrecognized arguments", "the script did not accept its own arguments; ddprun passes on what stands behind PROGRAM, and adds nothing" },
-    { .piece = "without libuv support", "this PyTorch refuses the launcher's store: --torch_store=rank0 lets rank 0 host one for the workers",
+    { .piece = "unrecognized arguments", "the script did not accept its own arguments; ddprun passes on the arguments after PROGRAM and adds none" },
+    { .piece = "without libuv support", "this PyTorch rejects the launcher's store; use --torch_store=rank0, so that rank 0 hosts one for the workers",
       .applies = is_launchers_store },
     { .piece = "Address already in use",
-      "another process has the port that the program itself opened: a job on this machine, or what is left of one; ss -ltnp shows which",
+      "another process uses the port that the program tried to open: a job on this machine, or a leftover of one; find it with ss -ltnp",
       .applies = is_standalone },
     { .piece = "Address already in use",
-      "another process has the port: a job on this machine, or what is left of one; ss -ltnp shows which, --standalone takes a free one for the store" },
+      "another process uses the port: a job on this machine, or a leftover of one; find it with ss -ltnp, or use --standalone, which takes a free port for the store" },
     { .piece = "have NCCL built in", no_gpu_here, .applies = lacks_gpu },
     { .piece = "have NCCL built in", "this PyTorch was built without NCCL: install one with CUDA, or use init_process_group('gloo')" },
     { .piece = "no GPUs found", no_gpu_here, .applies = lacks_gpu }, /* torch 1.13 to 2.x */
@@ -379,9 +378,9 @@ static const struct hint {
     { .piece = "Resource temporarily unavailable", "often the limit for processes and threads: ulimit -u, or pids.max of the cgroup" },
     { .piece = "is killed by signal: Bus error", "a DataLoader worker met a full /dev/shm: docker run --shm-size=8g (or --ipc=host), or fewer loader workers" },
     { .piece = "is killed by signal: Killed", "a DataLoader worker was killed, most likely for memory: use fewer loader workers, or a smaller batch" },
-    { .piece = "ModuleNotFoundError", "{python}, which ran the program, lacks a module: install it there, or set PYTHON_EXEC to another Python",
+    { .piece = "ModuleNotFoundError", "{python}, which ran the program, does not have a module: install it there, or set PYTHON_EXEC to another Python",
       .applies = knows_python },
-    { .piece = "ModuleNotFoundError", "the Python that the program chose lacks a module; the first line of a script names its Python" },
+    { .piece = "ModuleNotFoundError", "the Python that ran the program does not have a module; the first line of a script names its Python" },
     { .piece = "ImportError:", "an import failed in {python}, which ran the program; set PYTHON_EXEC if another Python was meant",
       .applies = knows_python },
     { .piece = "is not a package",
@@ -405,11 +404,11 @@ static const struct hint {
     { .piece = "Connection reset by peer", lost_loader, .with = "object type name: ConnectionResetError" },
     { .piece = "Connection reset by peer", lost_rank },
     { .piece = "ncclRemoteError", lost_rank },
-    { .piece = "rank < size", "init_process_group was given a world_size that is smaller than this job: without it, it takes that from WORLD_SIZE" },
+    { .piece = "rank < size", "init_process_group was given a world_size that is smaller than this job: leave it out, so that PyTorch uses WORLD_SIZE" },
     { .piece = "terminate called without an active exception",
-      "a C++ thread still ran when the process exited: PyTorch's threads do that sometimes, less often if the program calls torch.distributed.destroy_process_group() first; the reason for the exit is the error above 'terminate called'; without an error its script had ended" },
+      "a C++ thread still ran when the process exited; call torch.distributed.destroy_process_group() at the end to make that less likely; the reason for the exit is the error above 'terminate called'; if there is no error, the script had ended" },
     { .piece = "Stale file handle", "a file server has lost the file: mount the file system again" },
-    { .piece = "Permission denied", "the worker may not do that as this user; id and ls -l tell which right is missing" },
+    { .piece = "Permission denied", "the worker's user lacks a permission; compare the output of id and ls -l" },
 };
 /* clang-format on */
 
@@ -423,7 +422,7 @@ static bool fits(const struct hint *h, struct slice text, const struct hint_fact
     return (h->with == NULL || contains(text, h->with)) && (h->applies == NULL || h->applies(facts));
 }
 
-/* The last place of `piece`; NULL = it is nowhere. */
+/* Return the last place of `piece`; NULL = not found. */
 static const uint8_t *last_place(struct slice text, const char *piece)
 {
     const size_t len = strlen(piece);
@@ -433,8 +432,8 @@ static const uint8_t *last_place(struct slice text, const char *piece)
     return last;
 }
 
-/* The last place of any piece wins, because programs end with their reason; of two at one place the row
- * that comes first. */
+/* The last place of any piece wins, because programs print their reason last; if two are at the same place, the first
+ * row wins. */
 static const struct hint *find_hint(struct slice text, const struct hint_facts *facts)
 {
     const struct hint *found = NULL;
@@ -456,7 +455,7 @@ bool hint_for(struct slice text, const struct hint_facts *facts, struct buf *out
     return found == NULL || words_fill(out, found->sentence, words, 1);
 }
 
-/* A connection of the program's own may be reset as well: only a process group's means a rank. */
+/* A connection of the program itself may be reset as well: only a process group's connection means a rank. */
 bool hint_is_of_lost_rank(struct slice text)
 {
     const struct hint *found = find_hint(text, &(struct hint_facts){ 0 });
@@ -495,7 +494,7 @@ static uint64_t number_of(struct slice line)
     return hash != 0 ? hash : 1;
 }
 
-/* A later traceback, or another line of -m's kind, replaces the one before. */
+/* A later traceback, or another line from -m, replaces the earlier one. */
 uint64_t hint_import_error(struct slice text)
 {
     uint64_t found = 0;

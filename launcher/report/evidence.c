@@ -27,8 +27,8 @@
 #include <unistd.h>
 
 enum {
-    CORE_FILE_BYTES = 64 * 1024, /* of a core file: its notes come first */
-    PATTERN_MAX = 256,           /* the kernel keeps 127 characters */
+    CORE_FILE_BYTES = 64 * 1024, /* bytes of a core file that are read: its notes come first */
+    PATTERN_MAX = 256,           /* the kernel keeps 127 characters of the pattern */
     FLAG_MAX = 16
 };
 
@@ -46,8 +46,8 @@ static struct slice file_head(const char *path, char *bytes, size_t size)
     return slice_of(bytes, len);
 }
 
-/* The kernel's log may have told the address before, with the library; the file knows it also where the log may
- * not be read. */
+/* The kernel's log may have given the address already, with the library; the core file has it even if the log may not
+ * be read. */
 static void read_fault(const char *path, struct worker_evidence *facts)
 {
     char bytes[CORE_FILE_BYTES];
@@ -58,7 +58,7 @@ static void read_fault(const char *path, struct worker_evidence *facts)
     }
 }
 
-/* Is it a core file of this attempt? The newest of them wins. */
+/* Is this a core file of this attempt? The newest one counts. */
 static void take_core(const char *path, time_t began, time_t *newest, struct worker_evidence *facts)
 {
     struct stat st;
@@ -70,7 +70,7 @@ static void take_core(const char *path, time_t began, time_t *newest, struct wor
     snprintf(facts->core, sizeof(facts->core), "%s", path);
 }
 
-/* Only the last part of the pattern may vary: a directory per program is more than anyone sets up. */
+/* Only the last part of the pattern may vary, because a directory per program is hardly ever configured. */
 static void search_core(const char *glob, time_t began, struct worker_evidence *facts)
 {
     char dir[PATH_MAX], path[PATH_MAX];
@@ -88,7 +88,7 @@ static void search_core(const char *glob, time_t began, struct worker_evidence *
         closedir(list);
 }
 
-/* The kernel's pattern; "" when it has none, or may not be read. */
+/* Read the kernel's pattern; "" when it has none or it may not be read. */
 static void read_pattern(char out[PATTERN_MAX])
 {
     struct slice text = file_head("/proc/sys/kernel/core_pattern", out, PATTERN_MAX - 1);
@@ -96,8 +96,8 @@ static void read_pattern(char out[PATTERN_MAX])
     out[strcspn(out, "\n")] = '\0';
 }
 
-/* A relative pattern is resolved where ddprun runs: a worker that has changed its directory has its core there, and
- * gets CORE_LOST with the pattern. */
+/* Resolve a relative pattern where ddprun runs: if a worker has changed its directory, its core file is there, and
+ * the report shows CORE_LOST with the pattern. */
 static void find_core(pid_t pid, int signal, time_t began, struct worker_evidence *facts)
 {
     char pattern[PATTERN_MAX], uses_pid[FLAG_MAX], glob[PATH_MAX];
@@ -124,7 +124,7 @@ static void excuse_core(struct worker_evidence *facts)
     snprintf(facts->core, sizeof(facts->core), "%s", pattern);
 }
 
-/* All that signal(7) lists with the action "core". */
+/* All signals that signal(7) lists with the action "core". */
 static bool writes_core(int signal)
 {
     static const int signals[] = { SIGQUIT, SIGILL,  SIGTRAP, SIGABRT, SIGBUS,
@@ -138,7 +138,7 @@ static bool writes_core(int signal)
 /* `status` as from waitpid; `began` is the wall clock before the worker started: older files are not its.
  * Sets the core members of `facts`, and from the core file the address of the fault when it is not known
  * yet.
- * Silent about a signal that never leaves a core: to explain why SIGKILL left none would only distract. */
+ * Nothing is reported for a signal that never leaves a core, such as SIGKILL. */
 static void coredump_look(pid_t pid, int status, time_t began, struct worker_evidence *facts)
 {
     if (!WIFSIGNALED(status))
@@ -151,16 +151,18 @@ static void coredump_look(pid_t pid, int status, time_t began, struct worker_evi
 
 /* exit_text.c interprets the files.
  *
- * Everything is read at the moment when the worker is reaped, before others are stopped: a minute later its control
- * group is gone, /dev/shm has room again, and the log has moved on. That costs the stop of the others about a tenth
- * of a millisecond, so it is done for the first few failures only. */
+ * Everything is read when the worker is reaped, before others are stopped: a minute later its control group is gone,
+ * /dev/shm has room again, and the log has moved on. It delays the stop of the others by about 0.1 ms, so only the
+ * first few failures are examined. */
 
 enum {
-    WATCHES_MAX = 24,        /* control groups: ours, the job's, those around them, in two hierarchies */
-    LOOKED_AT_MAX = 8,       /* failures of one attempt that are looked at */
-    GROUP_FILE_BYTES = 4096, /* of a control group's: the longest, memory.events, has ten numbers */
-    FILE_BYTES = 64 * 1024,  /* of others */
-    LOG_RECORDS_MAX = 65536, /* of the kernel's log at one time, more than it keeps; a microsecond each */
+    WATCHES_MAX = 24,  /* control groups: ours, the job's, those around them, in two hierarchies */
+    LOOKED_AT_MAX = 8, /* failures of one attempt that are examined */
+    GROUP_FILE_BYTES =
+        4096,               /* bytes of a control group's file: the longest, memory.events, has ten numbers */
+    FILE_BYTES = 64 * 1024, /* of others */
+    LOG_RECORDS_MAX =
+        65536, /* lines of the kernel's log read at one time, more than it keeps; a microsecond each */
     LOG_BYTES_MAX = 256 * 1024,
 };
 
@@ -171,13 +173,13 @@ struct watch {
 };
 
 struct evidence {
-    struct cgroup_mount mounts[2]; /* of version 1 and 2 */
+    struct cgroup_mount mounts[2]; /* mount points of version 1 and 2 */
     bool mounted[2];
-    const char *groups; /* our own, as in /proc/self/cgroup; borrowed */
+    const char *groups; /* our own groups, as in /proc/self/cgroup; borrowed */
     struct watch watches[WATCHES_MAX];
     size_t n_watches;
     unsigned long long system_kills;
-    int log; /* /dev/kmsg, -1 = not to be read */
+    int log; /* /dev/kmsg, -1 = not readable */
     struct buf lines;
     time_t began; /* wall clock, for the age of core files */
     struct looked_at {
@@ -185,7 +187,7 @@ struct evidence {
         struct worker_evidence facts;
     } looked_at[LOOKED_AT_MAX];
     size_t n_looked_at;
-    int port_rank, port; /* whose port has been taken, and which; 0 = none */
+    int port_rank, port; /* user who took the port, and the port; 0 = none */
     unsigned port_uid;
     int timer_rank;                /* whose timer has run out, */
     char timer_scope[TIMER_SHOWN]; /* ... and which; "" = none */
@@ -200,7 +202,7 @@ static struct slice read_in(const char *dir, const char *name, char bytes[GROUP_
     return file_head(path, bytes, GROUP_FILE_BYTES);
 }
 
-/* "oom" counts in the group whose limit it was, so the file that does not count the groups inside is asked first. False: no
+/* "oom" counts in the group whose limit was reached, so the file without the inner groups is read first. False: no
  * such group, or one without the memory controller. */
 static bool count_v2(const char *dir, char bytes[GROUP_FILE_BYTES], struct oom_count *count)
 {
@@ -213,8 +215,8 @@ static bool count_v2(const char *dir, char bytes[GROUP_FILE_BYTES], struct oom_c
     return true;
 }
 
-/* Version 1 does not count how often "the limit was reached and nothing could be freed"; refused pages come
- * nearest. */
+/* Version 1 does not count how often "the limit was reached and nothing could be freed"; refused pages are the
+ * nearest count. */
 static bool count_v1(const char *dir, char bytes[GROUP_FILE_BYTES], struct oom_count *count)
 {
     const struct slice text = read_in(dir, "memory.oom_control", bytes);
@@ -232,7 +234,7 @@ static bool read_counts(const char *dir, bool v2, struct oom_count *count)
     return v2 ? count_v2(dir, bytes, count) : count_v1(dir, bytes, count);
 }
 
-/* Read after the end and not before: a limit may be changed while the worker runs, and the peak is complete only
+/* Read after the end and not before, because a limit may change while the worker runs, and the peak is complete only
  * now. */
 static void read_limits(struct watch *w)
 {
@@ -251,14 +253,14 @@ static bool is_watched(const struct evidence *e, const char *dir)
     return false;
 }
 
-/* False when it does not fit: then there is nothing at that path to be read either. */
+/* False when the path does not fit: then nothing can be read there either. */
 static bool join_path(char out[PATH_MAX], const char *a, const char *b)
 {
     return (size_t)snprintf(out, PATH_MAX, "%s%s", a, b) < PATH_MAX;
 }
 
-/* A group without the memory controller has no counters, and is not watched. Where it is met late, what its counters showed
- * before is not known. */
+/* A group without the memory controller has no counters and is not watched. If it is found late, its earlier counters
+ * are not known. */
 static void watch(struct evidence *e, const char *dir, const char *name, bool v2, bool late)
 {
     struct oom_count before;
@@ -297,8 +299,8 @@ static void watch_upwards(struct evidence *e, const char *below, bool v2, bool l
     }
 }
 
-/* A group as /proc/PID/cgroup names it. Of one that cannot be seen from here at least those around it may be; but version 1
- * counts a kill where the victim was and nowhere else. */
+/* A group as /proc/PID/cgroup names it. If it is not visible from here, the groups around it may be; but version 1
+ * counts a kill only in the victim's group. */
 static void watch_group(struct evidence *e, const char *group, bool v2, bool late)
 {
     const char *below = cgroup_below(group, e->mounts[v2].root);
@@ -323,7 +325,7 @@ static void find_mounts(struct evidence *e, const char *mounts)
     }
 }
 
-/* The job's own group lies at a path that only its descriptor tells. */
+/* Only its descriptor gives the path of the job's own group. */
 static void watch_job(struct evidence *e, int cgroup_fd)
 {
     char link[64], dir[PATH_MAX];
@@ -338,8 +340,7 @@ static void watch_job(struct evidence *e, int cgroup_fd)
         watch_upwards(e, dir + strlen(at), true, false);
 }
 
-/* Counted for the whole machine and readable for all users, even where no control group is. False: not
- * readable either. */
+/* Counted for the whole machine and readable for all users, even without control groups. False: not readable. */
 static bool system_kills(unsigned long long *kills)
 {
     char bytes[FILE_BYTES];
@@ -349,7 +350,7 @@ static bool system_kills(unsigned long long *kills)
 
 /* --- the kernel's log ----------------------------------------------------------------------------------- */
 
-/* The number that the first PID namespace of every machine has: there the log's process ids are ours. */
+/* The inode of the first PID namespace of every machine: in it the log's process ids are ours. */
 static bool in_first_pid_namespace(void)
 {
     char text[64];
@@ -357,7 +358,7 @@ static bool in_first_pid_namespace(void)
     return n > 0 && strncmp(text, "pid:[4026531836]", (size_t)n) == 0;
 }
 
-/* From here on only what is new is read; other users may not read it at all. */
+/* From here on read only new lines; other users may not read the log at all. */
 static void open_log(struct evidence *e)
 {
     e->log = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -374,7 +375,8 @@ static void forget_oldest(struct buf *lines)
         buf_consume(lines, (size_t)(end + 1 - (const char *)lines->data));
 }
 
-/* Each read is one record, "6,339,5140900,-;text\n". EPIPE: the kernel was faster, and goes on with the oldest it has. */
+/* Each read is one record, "6,339,5140900,-;text
+ * ". EPIPE: the kernel has overwritten records, and the next read returns the oldest it has. */
 static void read_log(struct evidence *e)
 {
     char record[8192];
@@ -388,8 +390,8 @@ static void read_log(struct evidence *e)
     }
 }
 
-/* All lines since the start are read again for each worker: its line may be older than our notice of its end. The
- * pids there are the host's, so inside a container they would name other processes. */
+/* Read all lines since the start again for each worker: its line may be older than our notice of its end. The log has
+ * the host's pids, so inside a container they would name other processes. */
 static void ask_log(struct evidence *e, pid_t pid, struct worker_evidence *facts)
 {
     if (!in_first_pid_namespace())
@@ -408,7 +410,7 @@ static void ask_log(struct evidence *e, pid_t pid, struct worker_evidence *facts
 
 /* --- the rest ------------------------------------------------------------------------------------------- */
 
-/* Read at once, since the next worker's end gives memory back; what is free now was too little a moment ago. */
+/* Read at once, because the next worker's end frees memory. */
 static void check_shm(struct worker_evidence *facts)
 {
     struct statvfs fs;
@@ -418,14 +420,14 @@ static void check_shm(struct worker_evidence *facts)
     facts->shm_free = (uint64_t)fs.f_bavail * fs.f_frsize;
 }
 
-/* A pipe whose reader has gone is in error; nothing is written for that. */
+/* A pipe whose reader has gone is in error; no write is needed to see that. */
 static bool reader_is_gone(int fd)
 {
     struct pollfd p = { .fd = fd, .events = POLLOUT };
     return poll(&p, 1, 0) == 1 && (p.revents & (POLLERR | POLLHUP)) != 0;
 }
 
-/* Workers inherit our limits, so ours are asked, which needs no permission. */
+/* Workers inherit our limits, so read ours, which needs no permission. */
 static uint64_t soft_limit(int resource)
 {
     struct rlimit limit;
@@ -441,8 +443,8 @@ static void check_cpu(struct worker_evidence *facts)
         snprintf(facts->cpu, sizeof(facts->cpu), "%.*s", (int)strcspn(p + 13, "\n"), p + 13);
 }
 
-/* A tool before the program may have moved the worker to a separate group. If the log names that, its counters are
- * read, too. */
+/* A tool that started the program may have moved the worker to a separate group. If the log names it, read its
+ * counters, too. */
 static void check_memory(struct evidence *e, struct worker_evidence *facts)
 {
     struct oom_watch counts[WATCHES_MAX];
@@ -459,8 +461,7 @@ static void check_memory(struct evidence *e, struct worker_evidence *facts)
     oom_judge(counts, e->n_watches, now > e->system_kills ? now - e->system_kills : 0, facts);
 }
 
-/* Each of these looks costs a few system calls, so only those are made that a sentence about this signal could
- * use. */
+/* Each of these checks costs a few system calls, so make only those that a sentence about this signal can use. */
 static void check_signal(struct evidence *e, pid_t pid, int status, struct worker_evidence *facts)
 {
     int sig = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
@@ -477,7 +478,7 @@ static void check_signal(struct evidence *e, pid_t pid, int status, struct worke
 
 /* --- interface ------------------------------------------------------------------------------------------ */
 
-/* The mounts are found once: where the hierarchies lie does not change while a job runs. */
+/* Find the mounts once: they do not change while a job runs. */
 struct evidence *evidence_new(const char *mounts, const char *groups)
 {
     struct evidence *e = calloc(1, sizeof(*e));
@@ -510,12 +511,12 @@ void evidence_attempt(struct evidence *e, int cgroup_fd)
     forget_watches(e);
     watch_job(e, cgroup_fd);
     watch_own(e);
-    if (e->n_watches == 0) /* oom_judge looks at it then only */
+    if (e->n_watches == 0) /* oom_judge reads it only then */
         system_kills(&e->system_kills);
     e->began = time(NULL);
 }
 
-/* The log first: it may name a control group, whose counters are then read, too. */
+/* Read the log first: it may name a control group whose counters are then read, too. */
 void evidence_ended(struct evidence *e, int local_rank, pid_t pid, int status, const struct rusage *usage)
 {
     if (e == NULL || e->n_looked_at == LOOKED_AT_MAX)
@@ -544,7 +545,7 @@ void evidence_port_taken(struct evidence *e, int local_rank, int port, unsigned 
     e->port_uid = uid;
 }
 
-/* The first one counts: it is the one that ends the attempt. */
+/* The first one counts, because it ends the attempt. */
 void evidence_timer(struct evidence *e, int local_rank, const char *scope)
 {
     if (e == NULL || e->timer_scope[0] != '\0')
@@ -563,11 +564,10 @@ const struct worker_evidence *evidence_of(const struct evidence *e, int local_ra
 
 /* --- the error file of a worker ---------------------------------------------------------------------------- */
 
-/* CJSON parses the file: it has a limit for nesting and stops at the given length. The code here must expect each
- * member to be missing or of any type. */
+/* CJSON parses the file: it limits nesting and stops at the given length. Each member may be missing or of any type. */
 
-/* A copy of a member's text, "" when it is none; not UTF-8 is made harmless, for it goes to a terminal and into JSON. NULL
- * when memory is short. */
+/* Copy a member's text, "" when it is not a text. Invalid UTF-8 is replaced, because it goes to a terminal and into
+ * JSON. NULL when memory is short. */
 static char *copy_text(const cJSON *item)
 {
     struct buf out = { 0 };
@@ -578,10 +578,10 @@ static char *copy_text(const cJSON *item)
     return NULL;
 }
 
-/* Seconds since 1970 as a number or as its digits; 0 for anything that is no moment of our age. */
+/* Return seconds since 1970 from a number or its digits; 0 for an implausible time. */
 static uint64_t moment(const cJSON *item)
 {
-    const double latest = 4102444800.0; /* the year 2100: above it are milliseconds, or nonsense */
+    const double latest = 4102444800.0; /* the year 2100: larger numbers are milliseconds or nonsense */
     double seconds = cJSON_IsNumber(item)   ? item->valuedouble
                      : cJSON_IsString(item) ? strtod(item->valuestring, NULL)
                                             : 0;
@@ -607,17 +607,17 @@ static ddp_status error_text_take(const cJSON *root, struct error_text *out, str
     const cJSON *callstack, *when;
     const cJSON *message = find_message(root, &callstack, &when);
     if (!cJSON_IsString(message))
-        return ddp_fail(err, DDP_ERR_CORRUPT, "it has no \"message\" that is a text");
+        return ddp_fail(err, DDP_ERR_CORRUPT, "its \"message\" is missing or not a text");
     *out = (struct error_text){ .message = copy_text(message),
                                 .callstack = copy_text(callstack),
                                 .unix_ms = moment(when) };
     if (out->message != NULL && out->callstack != NULL)
         return DDP_OK;
     error_text_free(out);
-    return ddp_fail(err, DDP_ERR_NOMEM, "no memory for it");
+    return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
 }
 
-/* A limit, then a parser, then a look at types: each step may trust the one before, and none trusts the worker. */
+/* A limit, then a parser, then checks of types: each step may trust the one before, and none trusts the worker. */
 ddp_status error_text_parse(struct slice bytes, struct error_text *out, struct ddp_err *err)
 {
     const char *end = NULL;
@@ -628,14 +628,14 @@ ddp_status error_text_parse(struct slice bytes, struct error_text *out, struct d
         return ddp_fail(err, DDP_ERR_LIMIT, "it has more than %d KiB", ERROR_FILE_MAX / 1024);
     cJSON *root = cJSON_ParseWithLengthOpts(bytes.data, bytes.len, &end, false);
     if (root == NULL)
-        return ddp_fail(err, DDP_ERR_CORRUPT, "it is no JSON (byte %zu of %zu)",
+        return ddp_fail(err, DDP_ERR_CORRUPT, "it is not JSON (byte %zu of %zu)",
                         end != NULL ? (size_t)(end - (const char *)bytes.data) : 0, bytes.len);
     ddp_status status = error_text_take(root, out, err);
     cJSON_Delete(root);
     return status;
 }
 
-/* NULL: it is none, or memory is short. */
+/* Return NULL if it is not an object, or memory is short. */
 static cJSON *parse_object(struct slice bytes)
 {
     cJSON *root = bytes.len <= ERROR_FILE_MAX ? cJSON_ParseWithLength(bytes.data, bytes.len) : NULL;
@@ -645,8 +645,8 @@ static cJSON *parse_object(struct slice bytes)
     return NULL;
 }
 
-/* Append the same object with `code` as message.errorCode, as torchrun hands it on; a message that is a text has no
- * place for it. False: it is no object, or memory is short. */
+/* Append the same object with `code` as message.errorCode, as torchrun does; a message that is a text has no place
+ * for it. False: not an object, or memory is short. */
 static bool error_text_with_code(struct slice bytes, int code, struct buf *out)
 {
     cJSON *root = parse_object(bytes);
@@ -671,8 +671,8 @@ void error_text_free(struct error_text *text)
 
 /* --- reading it -------------------------------------------------------------------------------------------- */
 
-/* The worker has the path and may be hostile: the file is opened as untrusted. A missing file is the usual case, and
- * no problem. */
+/* The worker knows the path and may be hostile: open the file as untrusted. A missing file is the usual case and not
+ * an error. */
 
 /* O_NONBLOCK, because a FIFO without a writer would block the report. */
 static int open_regular(const char *path, struct ddp_err *err)
@@ -691,7 +691,7 @@ static int open_regular(const char *path, struct ddp_err *err)
     return -1;
 }
 
-/* One byte more than allowed, so that the parser sees that there was more. */
+/* Read one byte more than allowed, so that the parser can detect a longer file. */
 static bool read_error_file_bytes(int fd, struct buf *out)
 {
     ssize_t n = 1;
@@ -704,7 +704,7 @@ static bool read_error_file_bytes(int fd, struct buf *out)
     return n >= 0;
 }
 
-/* Whole, or false. */
+/* Write all bytes, or return false. */
 static bool read_bytes(const char *path, struct buf *out)
 {
     struct ddp_err err;
@@ -715,7 +715,7 @@ static bool read_bytes(const char *path, struct buf *out)
     return ok;
 }
 
-/* The name is the user's own, or that of the launcher which has started us. */
+/* The path is the user's own, or comes from the launcher that started this one. */
 void error_file_hand_on(const char *from, const char *to, int code)
 {
     struct buf bytes = { 0 }, out = { 0 };
@@ -723,7 +723,7 @@ void error_file_hand_on(const char *from, const char *to, int code)
     if (read_bytes(from, &bytes) && error_text_with_code(buf_slice(&bytes), code, &out) &&
         (fd = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600)) >= 0 &&
         write(fd, out.data, out.len) != (ssize_t)out.len)
-        (void)!ftruncate(fd, 0); /* no JSON is better than a part of it */
+        (void)!ftruncate(fd, 0); /* write no JSON rather than a part of it */
     if (fd >= 0)
         close(fd);
     buf_free(&bytes);
@@ -746,21 +746,21 @@ ddp_status error_file_read(const char *path, struct error_text *out, struct ddp_
 
 /* --- a program that did not start ------------------------------------------------------------------------ */
 
-/* The file may be anything that a user named: it is opened without waiting (a FIFO has no writer), and read
- * only if it is a regular file. */
+/* The user may have named any file: open it without blocking (a FIFO has no writer), and read it only if it is a
+ * regular file. */
 
-/* Headers, table of segments and the loader's name lie in the first page of what linkers write. */
+/* Linkers write the headers, the segment table and the loader's name into the first page. */
 enum { HEAD_BYTES = 4096, NEAR_SEEN_MAX = 4096 };
 
-/* Where a file system is mounted noexec the kernel refuses whatever the file's own bits allow. */
+/* On a file system mounted noexec the kernel rejects the file whatever its mode. */
 static bool on_noexec(const char *path)
 {
     struct statvfs fs;
     return statvfs(path, &fs) == 0 && (fs.f_flag & ST_NOEXEC) != 0;
 }
 
-/* On a noexec mount access(2) fails whatever the file's bits are. There the bits alone are checked, to separate the
- * two reasons: chmod helps against one of them only. */
+/* On a noexec mount access(2) fails whatever the file's mode is. Check the mode bits there, because chmod helps only
+ * if they are the reason. */
 static enum path_kind kind_of(const char *path)
 {
     struct stat st;
@@ -774,7 +774,7 @@ static enum path_kind kind_of(const char *path)
     return (st.st_mode & 0111) != 0 && may ? PATH_EXECUTABLE : PATH_NO_X;
 }
 
-/* Returns how many bytes; 0 also for what cannot be read, *ok says which. */
+/* Return the number of bytes; 0 also if the file cannot be read, see *ok. */
 static size_t read_head(const char *path, uint8_t head[HEAD_BYTES], bool *ok)
 {
     struct stat st;
@@ -788,7 +788,7 @@ static size_t read_head(const char *path, uint8_t head[HEAD_BYTES], bool *ok)
     return n > 0 ? (size_t)n : 0;
 }
 
-/* "/data/locked" of "/data/locked/bin/train" when that is the first that may not be entered. */
+/* Return "/data/locked" of "/data/locked/bin/train" if that is the first directory that may not be entered. */
 static void find_locked(const char *path, char out[PATH_MAX])
 {
     size_t len = strlen(path);
@@ -803,7 +803,8 @@ static void find_locked(const char *path, char out[PATH_MAX])
     out[0] = '\0';
 }
 
-/* Of a few thousand files beside `path` the one whose name is nearest, when at most a third of its letters differ. */
+/* Among a few thousand files beside `path`, find the one with the nearest name; at most a third of its letters may
+ * differ. */
 static void find_near(const char *path, char out[PATH_MAX])
 {
     const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
@@ -824,8 +825,7 @@ static void find_near(const char *path, char out[PATH_MAX])
         closedir(d);
 }
 
-/* The machine in the header of our executable runs on this kernel for sure: with it as a reference, no list of
- * processors is needed. */
+/* Our own executable runs on this kernel, so its header is the reference, and no list of processors is needed. */
 void program_see(const char *path, struct program_look *look)
 {
     uint8_t head[HEAD_BYTES], ours[HEAD_BYTES];
@@ -851,7 +851,7 @@ void program_see(const char *path, struct program_look *look)
         look->helper = kind_of(look->elf.interpreter);
 }
 
-/* A name that was searched along PATH is no path: what lies here by that name was not executed. */
+/* A name that was searched along PATH is not a path: a file of that name in this directory was not executed. */
 bool program_see_failed(const char *failed, const char *script, struct program_look *look)
 {
     if (failed == NULL || (failed != script && strchr(failed, '/') == NULL))

@@ -1,5 +1,5 @@
-/* exit_text.c -- see exit_text.h. First what files of the kernel say (core files, counters of control groups, the kernel's
- * log), then the words. */
+/* exit_text.c -- see exit_text.h. The parsers of the kernel's files come first (core files, counters of control
+ * groups, the kernel's log), then the texts. */
 #include "report/exit_text.h"
 
 #include "agent/failure.h"
@@ -25,14 +25,14 @@ static bool put(char glob[PATH_MAX], size_t *n, const char *text)
     return true;
 }
 
-/* One plain character, so that fnmatch takes it for itself. */
+/* One plain character, so that fnmatch matches it literally. */
 static bool put_plain(char glob[PATH_MAX], size_t *n, char c)
 {
     const char text[] = { c, '\0' }, escaped[] = { '\\', c, '\0' };
     return put(glob, n, strchr("*?[\\", c) != NULL ? escaped : text);
 }
 
-/* See core(5). Only the pid and the signal are known here for sure. */
+/* See core(5). Only the pid and the signal are known for certain. */
 bool coredump_glob(const char *pattern, bool uses_pid, int pid, int signal, char glob[PATH_MAX])
 {
     char pid_text[16], signal_text[16];
@@ -60,7 +60,7 @@ bool coredump_glob(const char *pattern, bool uses_pid, int pid, int signal, char
     return ok;
 }
 
-/* Only for a fault that the processor met; a signal from a process has a pid in that place. */
+/* Only for a fault that the processor raised; for a signal from a process, a pid is in that place. */
 static bool fault_in_siginfo(const uint8_t *siginfo, uint64_t *address)
 {
     int code;
@@ -89,7 +89,7 @@ static bool fault_in_notes(struct slice notes, uint64_t *address)
     return false;
 }
 
-/* Written by this very kernel: its numbers are ours. Only 64 bits; others do not run workers. */
+/* Written by this kernel, so the byte order is ours. Only 64 bits; workers do not run on others. */
 bool coredump_fault(struct slice head, uint64_t *address)
 {
     const uint8_t *p = head.data;
@@ -161,29 +161,29 @@ bool counter_in(struct slice text, const char *key, unsigned long long *value)
 
 uint64_t limit_in(struct slice text)
 {
-    const unsigned long long none_in_v1 = UINT64_C(1)
-                                          << 62; /* it writes the highest multiple of a page below 2^63 */
+    const unsigned long long none_in_v1 =
+        UINT64_C(1) << 62; /* version 1 writes the highest multiple of a page below 2^63 */
     unsigned long long value;
     return number_at(text.data, text.len, 10, &value) && value < none_in_v1 ? value : 0;
 }
 
 /* --- out of memory -------------------------------------------------------------------------------------- */
 
-/* A counter that fell belongs to another group of the same name, made anew meanwhile. */
+/* A counter that decreased belongs to a new group of the same name. */
 static unsigned long long rise(unsigned long long before, unsigned long long now)
 {
     return now > before ? now - before : 0;
 }
 
-/* The limit was reached: the counter of refused pages rose, and the peak is as high as the limit. Without
- * the latter a v1 group counts every page of cache that it had to give back. */
+/* The limit was reached: the counter of refused pages rose, and the peak is as high as the limit. Without the peak, a
+ * v1 group would count every page of cache that it had to free. */
 static bool at_limit(const struct oom_watch *w)
 {
     bool reached = w->peak == 0 || w->peak >= w->limit - w->limit / 50;
     return w->limit > 0 && rise(w->before.hits, w->now.hits) > 0 && reached;
 }
 
-/* The innermost group that was at its limit: those around it are only as full as their children make them. */
+/* Return the innermost group at its limit, because its parents are only as full as their children make them. */
 static void blame(const struct oom_watch *w, struct worker_evidence *e)
 {
     e->oom = OOM_CGROUP;
@@ -193,8 +193,8 @@ static void blame(const struct oom_watch *w, struct worker_evidence *e)
     e->peak = w->peak;
 }
 
-/* By how many the kernel's kills in any of the groups rose: version 2 counts them outwards, version 1 where
- * the victim was. */
+/* Return the increase of the kernel's kills in any of the groups: version 2 counts them outwards, version 1 only in
+ * the victim's group. */
 static unsigned long long kills_in(const struct oom_watch *watches, size_t n)
 {
     unsigned long long kills = 0;
@@ -206,9 +206,8 @@ static unsigned long long kills_in(const struct oom_watch *watches, size_t n)
     return kills;
 }
 
-/* A group counts its victims also when it was the machine that had no memory; so where groups can be read,
- * the machine's own counter has nothing to add. And when none of our groups was at its limit, the whole
- * machine was, or a group around our container. */
+/* A group counts its victims even when the whole machine was out of memory, so if groups can be read, ignore the
+ * machine's counter. If none of our groups was at its limit, the machine was, or a group around our container. */
 void oom_judge(const struct oom_watch *watches, size_t n, unsigned long long system_kills,
                struct worker_evidence *e)
 {
@@ -230,7 +229,7 @@ void oom_judge(const struct oom_watch *watches, size_t n, unsigned long long sys
 
 /* --- the kernel's log ----------------------------------------------------------------------------------- */
 
-/* Where `what` ends in the line, NULL when it is not there. */
+/* Return the position after `what` in the line, NULL when it is not there. */
 static const char *behind(struct slice line, const char *what)
 {
     const char *p = memmem(line.data, line.len, what, strlen(what));
@@ -308,7 +307,7 @@ void kernel_log_line(struct slice line, int pid, struct worker_evidence *e)
 
 enum { NO_SIGNAL = 0 };
 
-/* Below this much a /dev/shm was made for something smaller than training. */
+/* A /dev/shm smaller than this was not sized for training. */
 static const uint64_t SMALL_SHM = UINT64_C(1) << 30;
 
 /* The observations of the worker. */
@@ -317,7 +316,8 @@ enum {
     OOM_IN_CGROUP = 1 << 0,
     OOM_OF_SYSTEM = 1 << 1,
     OOM_LIKELY =
-        1 << 2, /* only the machine's counter rose: a process was killed for memory, perhaps not this one */
+        1
+        << 2, /* only the machine's counter rose: the kernel killed a process to free memory, perhaps not this one */
     OOM_UNSEEN = 1 << 3,
     OBJECT_KNOWN = 1 << 4,
     FAULT_KNOWN = 1 << 5,
@@ -332,8 +332,9 @@ enum {
     PORT_TAKEN = 1 << 14,
 };
 
-/* A /dev/shm is full with a hundredth left, because pages come 4 KiB at a time. When it is read, the dead worker's memory has
- * been given back, so a full one may look empty; a small one is the usual cause all the same (docker gives 64 MiB). */
+/* A /dev/shm counts as full with a hundredth free, because it fills in pages of 4 KiB. The dead worker's memory is
+ * freed before it is read, so a full one may look empty; even then a small one is the usual cause (docker gives 64
+ * MiB). */
 static unsigned observations(const struct worker_evidence *e)
 {
     const struct {
@@ -365,23 +366,22 @@ static unsigned observations(const struct worker_evidence *e)
 #define SHM_REMEDY                                                                                          \
     "docker run --shm-size=8g (or --ipc=host), or mount -o remount,size=8g /dev/shm; ls -l /dev/shm shows " \
     "what earlier jobs left"
-/* Said in each row about memory, in front of what else helps there. */
+/* In each row about memory, before the other remedies. */
 #define LESS_MEMORY "use less memory: a smaller batch, fewer loader workers, less pinned memory"
 
 /* clang-format off */
 static const struct row {
     int signal;
     unsigned seen;
-    const char *headline; /* NULL = how it ended, as everywhere */
+    const char *headline; /* NULL = use the text of failure.c */
     const char *cause, *remedy;
 } rows[] = {
-    { SIGKILL, TIMER_RAN_OUT, "its timer ran out (SIGKILL)",
+    { SIGKILL, TIMER_RAN_OUT, "its timer expired (SIGKILL)",
       "it set a timer for \"{timer}\" (torch.distributed.elastic.timer) and did not release it in time, so it was killed",
       "its last lines may say what it waited for; py-spy dump --pid shows that while it waits" },
     { SIGKILL, PORT_TAKEN, "another user took the port of its store (SIGKILL)",
-      "uid {port_uid} listens on port {port}, which was held for the store of rank 0 (--torch_store=rank0); ddprun killed rank 0 "
-      "before the ranks meet there",
-      "find that process: ss -ltnp sport = :{port} (as root); the next start holds another port" },
+      "uid {port_uid} listens on port {port}, which was held for the store of rank 0 (--torch_store=rank0); ddprun killed rank 0 so that no rank connects to it",
+      "find that process: ss -ltnp sport = :{port} (as root); the next start uses another port" },
     { SIGKILL, OOM_IN_CGROUP, "out of memory (SIGKILL)",
       "out of memory: limit {limit} of cgroup {cgroup}, peak {peak}; the kernel killed {kills} there",
       LESS_MEMORY "; or raise the limit: {limit_file} of that cgroup, --mem of the scheduler, --memory of the container" },
@@ -389,41 +389,41 @@ static const struct row {
       "out of memory: the machine had none left, not a cgroup; the kernel killed {kills}",
       LESS_MEMORY "; or run fewer jobs on this machine" },
     { SIGKILL, OOM_LIKELY, "most likely out of memory (SIGKILL)",
-      "most likely out of memory: meanwhile the kernel killed {kills} on this machine for that, and control groups cannot be read here",
+      "most likely out of memory: the kernel killed {kills} on this machine to free memory, and control groups cannot be read here",
       LESS_MEMORY "; or run fewer jobs on this machine" },
     { SIGKILL, OOM_UNSEEN, "killed by someone else, or out of memory (SIGKILL)",
       "ddprun did not send this signal; perhaps the kernel did, out of memory: the control group's counter of such kills cannot be read here",
-      "look into the kernel's log (dmesg) of the host; else for a kill -9, a time limit of the scheduler, a container that was stopped" },
+      "check dmesg on the host; otherwise look for a kill -9, a time limit of the scheduler, or a stopped container" },
     { SIGKILL, ALWAYS, "killed by someone else (SIGKILL)",
-      "killed by someone else: ddprun did not send this signal, and no memory limit was hit; Linux does not tell who did",
-      "look for a kill -9 by hand or in a script, a time limit of the scheduler, a container that was stopped" },
+      "killed by someone else: ddprun did not send this signal, and no memory limit was hit; Linux does not report the sender",
+      "look for a kill -9 by hand or in a script, a time limit of the scheduler, or a stopped container" },
     { SIGTERM, ALWAYS, "told to stop by someone else (SIGTERM)",
-      "someone else sent SIGTERM to this worker alone: ddprun did not; Linux does not tell a parent who did",
+      "someone else sent SIGTERM to this worker alone: ddprun did not; Linux does not report the sender to a parent",
       "look for a kill by hand or in a script, and for the scheduler's notice before a time limit or a preemption" },
     { SIGBUS, SHM_FULL, "/dev/shm is full (SIGBUS)",
       "/dev/shm is full: {shm_size}, of which {shm_free} is free; access to shared memory without space for it causes SIGBUS",
       SHM_REMEDY },
     { SIGBUS, SHM_SMALL, NULL,
-      "most likely /dev/shm was full: it has {shm_size} only ({shm_free} free, now that the worker's own is freed)",
+      "most likely /dev/shm was full: its size is only {shm_size} ({shm_free} free after the worker's end)",
       SHM_REMEDY },
     { SIGBUS, FAULT_KNOWN, NULL,
       "it touched address {fault}, a page of a mapped file without data: the file was truncated, or its disk is full",
-      "see df, and the programs that write the files that it maps" },
+      "check df, and the programs that write the files that it maps" },
     { SIGBUS, ALWAYS, NULL,
       "it touched a page of a mapped file without data: the file was truncated, or its disk is full",
-      "see df, and the programs that write the files that it maps" },
+      "check df, and the programs that write the files that it maps" },
     { SIGSEGV, FAULT_KNOWN | OBJECT_KNOWN, NULL, "it accessed memory that is not its own, at address {fault}, in {object}", NULL },
     { SIGSEGV, FAULT_KNOWN, NULL, "it accessed memory that is not its own, at address {fault}", NULL },
     { SIGSEGV, OBJECT_KNOWN, NULL, "it used an address that cannot exist, in {object}", NULL },
-    { SIGSEGV, ALWAYS, NULL, "it accessed memory that is not its own (the kernel does not tell here at which address)", NULL },
+    { SIGSEGV, ALWAYS, NULL, "it accessed memory that is not its own (the kernel does not report the address here)", NULL },
     { SIGILL, CPU_NAMED, NULL,
-      "it met an instruction that this processor does not have, or a deliberate trap; the processor is {cpu}",
+      "it executed an instruction that this processor does not have, or a deliberate trap; the processor is {cpu}",
       "build it for this processor (-march), or install a build for older ones" },
-    { SIGILL, ALWAYS, NULL, "it met an instruction that this processor does not have, or a deliberate trap",
+    { SIGILL, ALWAYS, NULL, "it executed an instruction that this processor does not have, or a deliberate trap",
       "build it for this processor (-march), or install a build for older ones" },
     { SIGABRT, ALWAYS, NULL,
       "it gave up by itself (abort): a failed assertion, an uncaught C++ exception, damaged memory found by malloc, a watchdog",
-      "its last lines usually say which" },
+      "its last lines usually show which" },
     { SIGFPE, OBJECT_KNOWN, NULL, "an integer was divided by zero, or overflowed in a division, in {object}", NULL },
     { SIGFPE, ALWAYS, NULL, "an integer was divided by zero, or overflowed in a division", NULL },
     { SIGSYS, ALWAYS, NULL, "it made a system call that a seccomp filter forbids", "see the container's seccomp profile" },
@@ -442,14 +442,14 @@ static const struct row {
     { SIGUSR1, ALWAYS, NULL, "someone sent it SIGUSR1, and it had no handler for that", NULL },
     { SIGUSR2, ALWAYS, NULL, "someone sent it SIGUSR2, and it had no handler for that", NULL },
     { NO_SIGNAL, OOM_IN_CGROUP, NULL,
-      "memory ran out meanwhile: limit {limit} of cgroup {cgroup}, peak {peak}; the kernel killed {kills} there, a helper most likely",
+      "memory ran out at that time: limit {limit} of cgroup {cgroup}, peak {peak}; the kernel killed {kills} there, most likely a helper",
       LESS_MEMORY "; or raise the limit: {limit_file} of that cgroup" },
     { NO_SIGNAL, OOM_OF_SYSTEM, NULL,
-      "memory ran out meanwhile: the machine had none left; the kernel killed {kills}, a helper most likely", LESS_MEMORY },
+      "memory ran out at that time: the machine had none left; the kernel killed {kills}, most likely a helper", LESS_MEMORY },
 };
 /* clang-format on */
 
-/* NULL when there is nothing to add to how it ended. */
+/* NULL = the ending needs no explanation. */
 static const struct row *row_of(const struct agent_worker *w, const struct worker_evidence *e)
 {
     const unsigned seen = observations(e);
@@ -464,8 +464,7 @@ static const char *size_or_unknown(char out[SIZE_TEXT_MAX], uint64_t bytes)
     return bytes > 0 ? words_size(out, bytes) : "unknown";
 }
 
-/* All gaps are offered to all sentences; one that a sentence does not have costs a few formatted digits, and the
- * table needs no column for it. */
+/* Every sentence may use every placeholder; filling an unused one costs little, and the table needs no extra column. */
 static bool fill_sentence(const struct worker_evidence *e, const char *sentence, struct buf *out)
 {
     char limit[SIZE_TEXT_MAX], peak[SIZE_TEXT_MAX], shm_size[SIZE_TEXT_MAX], shm_free[SIZE_TEXT_MAX];
@@ -523,8 +522,8 @@ bool end_remedy(const struct agent_worker *w, const struct worker_evidence *e, s
 
 /* --- the core file -------------------------------------------------------------------------------------- */
 
-/* A sentence for each way that a core may go, with the command that shows it: most users meet gdb or coredumpctl
- * once a year. */
+/* A sentence for each destination of a core file, with the command that opens it, because most users rarely use gdb
+ * or coredumpctl. */
 static const char *coredump_sentence(const struct worker_evidence *e)
 {
     switch (e->coredump_kind) {

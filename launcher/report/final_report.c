@@ -1,7 +1,8 @@
 /* final_report.c -- see final_report.h.
  *
- * This is the last step: no worker runs, all output is written, the threads of the writers sleep, or hang because a
- * reader does not read. So it may wait a while, and it writes to the descriptors itself and not through the sinks. */
+ * This is the last step: no worker runs, all output is written, and the writers' threads sleep, or hang because a
+ * reader does not read. So it may block for a while, and it writes to the descriptors directly instead of through the
+ * sinks. */
 #include "report/final_report.h"
 
 #include "agent/failure.h"
@@ -33,10 +34,9 @@
 /* --- the report as one object, for --json and report.json --------------------------------------------- */
 
 /* Times are seconds since the start of ddprun, so that those of different workers can be compared. A member
- * that does not apply (the pid of a worker that never ran) is left out rather than filled with a number that
- * means something else. */
+ * that does not apply (the pid of a worker that never ran) is left out. */
 
-enum { REPORT_SCHEMA = 1 }; /* grows when a member changes its meaning; new members do not count */
+enum { REPORT_SCHEMA = 1 }; /* increases when a member changes its meaning, not when members are added */
 
 /* One word for a script to branch on. */
 static const char *outcome(const struct report *r)
@@ -50,14 +50,14 @@ static const char *outcome(const struct report *r)
     return agent_stop_signal(r->agent) != 0 ? "stopped" : "ok";
 }
 
-/* A moment twice: since our start, to compare workers, and by the wall clock, to compare machines. */
+/* A time twice: since our start, to compare workers, and by the wall clock, to compare machines. */
 static bool add_moment(cJSON *o, const struct report *r, const char *since, const char *unix_s, uint64_t ms)
 {
     return json_add_number(o, since, (double)(ms - r->started_ms) / 1000.0) &&
            json_add_number(o, unix_s, (double)cause_unix_ms(r, ms) / 1000.0);
 }
 
-/* Members of a worker's end; those that do not apply are left out. */
+/* Members about a worker's end; those that do not apply are left out. */
 static bool add_ending(cJSON *o, const struct report *r, const struct agent_worker *w)
 {
     char text[ENDING_MAX];
@@ -90,7 +90,7 @@ static bool add_worker(cJSON *array, const struct report *r, int local_rank)
 
 /* --- the first failure ---------------------------------------------------------------------------------- */
 
-/* A sentence of cause.h, null when it has nothing to say. */
+/* A sentence of cause.h, or null when it is empty. */
 static bool add_made(cJSON *o, const struct report *r, const char *name,
                      bool (*make)(const struct report *r, struct buf *out))
 {
@@ -101,7 +101,7 @@ static bool add_made(cJSON *o, const struct report *r, const char *name,
     return ok;
 }
 
-/* Sizes in bytes; a limit or peak that is not known is left out. */
+/* Sizes in bytes; an unknown limit or peak is left out. */
 static bool add_oom(cJSON *o, const struct worker_evidence *e)
 {
     cJSON *oom = cJSON_CreateObject();
@@ -114,7 +114,7 @@ static bool add_oom(cJSON *o, const struct worker_evidence *e)
            (e->peak == 0 || json_add_number(oom, "peak", (double)e->peak));
 }
 
-/* Numbers over 2^53 do not fit into JSON's; addresses are text. */
+/* JSON numbers are exact only up to 2^53, so addresses are text. */
 static bool add_fault(cJSON *o, const struct worker_evidence *e)
 {
     struct buf text = { 0 };
@@ -125,7 +125,7 @@ static bool add_fault(cJSON *o, const struct worker_evidence *e)
     return ok;
 }
 
-/* The facts of the sentences, for programs; members that were not seen are left out. */
+/* The facts behind the sentences, for programs; facts that were not observed are left out. */
 static bool add_evidence(cJSON *o, const struct report *r)
 {
     const struct worker_evidence *e = r->evidence;
@@ -146,7 +146,7 @@ static bool add_evidence(cJSON *o, const struct report *r)
     return ok;
 }
 
-/* null when the worker left none. */
+/* null when the worker left no core file */
 static bool add_error(cJSON *o, const struct report *r)
 {
     if (r->error_trouble != NULL && !json_add_text(o, "error_file_trouble", r->error_trouble))
@@ -161,7 +161,7 @@ static bool add_error(cJSON *o, const struct report *r)
                                   : json_add_number(error, "unix_s", (double)r->error->unix_ms / 1000.0);
 }
 
-/* As the text report shows them, so that a program sees what a person would. */
+/* The same lines as in the text report, so that a program sees what a person sees. */
 static bool add_last_lines(cJSON *f, const struct report *r)
 {
     struct buf lines = { 0 };
@@ -173,7 +173,7 @@ static bool add_last_lines(cJSON *f, const struct report *r)
     return ok;
 }
 
-/* Of a worker elsewhere: as far as its node has reported. */
+/* A worker of another node, as far as that node has reported it. */
 static bool add_ending_elsewhere(cJSON *o, const struct failure *f)
 {
     bool ok = json_add_text(o, "verdict", verdict_name(f->error != 0 ? WORKER_NOT_STARTED : WORKER_FAILED)) &&
@@ -198,7 +198,7 @@ static bool add_facts(cJSON *o, const struct failure *f)
     return ok;
 }
 
-/* The worker's members as in `workers`, and what only the first cause has. */
+/* The members as in `workers`, and those that only the first cause has. */
 static bool add_first_failure(cJSON *o, const struct report *r)
 {
     struct failure room;
@@ -224,7 +224,7 @@ static double seconds(uint64_t from_ms, uint64_t to_ms)
     return (double)(to_ms - from_ms) / 1000.0;
 }
 
-/* As the workers' own members, where they have the same meaning. */
+/* The same members as a worker's, where they have the same meaning. */
 static bool add_attempt(cJSON *array, const struct report *r, const struct failed_attempt *a)
 {
     const struct failure *f = &a->failure;
@@ -261,7 +261,7 @@ static bool add_no_restart(cJSON *o, const struct report *r)
     return ok;
 }
 
-/* Both arrays are always there, empty for most jobs: a reader need not ask whether they exist. */
+/* Both arrays are always present, though usually empty, so that a reader need not check. */
 static bool add_attempts(cJSON *o, const struct report *r)
 {
     const char *left = r->left.sentence != NULL && r->left.sentence[0] != '\0' ? r->left.sentence : NULL;
@@ -298,7 +298,7 @@ static bool add_local_only(cJSON *o, const struct report *r)
     return ok;
 }
 
-/* Output that reached neither console nor file; what is in `last_lines` may be among it. */
+/* Output that reached neither console nor file; `last_lines` may contain some of it. */
 static bool add_losses(cJSON *o, const struct report *r)
 {
     cJSON *all = cJSON_CreateArray();
@@ -313,7 +313,7 @@ static bool add_losses(cJSON *o, const struct report *r)
     return ok;
 }
 
-/* The same members in every report, null where there is nothing to say: a reader need not ask what exists. */
+/* Every report has the same members, null if empty, so that a reader need not check. */
 static bool add_job(cJSON *o, const struct report *r)
 {
     struct failure room;
@@ -335,8 +335,8 @@ static bool add_job(cJSON *o, const struct report *r)
            add_first_failure(o, r) && add_attempts(o, r) && add_losses(o, r);
 }
 
-/* Ownership passes with each json_add: from then on the parent frees. `workers` is made before it has a parent, so
- * it is freed here when the way there fails. */
+/* Ownership passes with each json_add: from then on the parent frees. `workers` is created before its parent, so it
+ * is freed here if an earlier step fails. */
 struct cJSON *report_json(const struct report *r)
 {
     cJSON *o = cJSON_CreateObject();
@@ -354,7 +354,7 @@ struct cJSON *report_json(const struct report *r)
     return NULL;
 }
 
-/* Everything is gone: the last event carries the report. */
+/* All processes are gone: the last event carries the report. */
 bool event_finished(struct buf *out, const struct report *report)
 {
     cJSON *o = event_new(EVENT_FINISHED, report->ended_ms - report->started_ms);
@@ -364,25 +364,25 @@ bool event_finished(struct buf *out, const struct report *report)
 /* --- printed and left in files -------------------------------------------------------------------------- */
 
 enum {
-    UNREAD_MS = 2000, /* for a reader of the report that does not read */
+    UNREAD_MS = 2000, /* how long to wait for a reader of the report that does not read */
     LOSSES_MAX = 64,
     LOSSES_SAID = 4
 };
 
-/* All of it or none: who reads it later takes half a report for a broken one. */
+/* Write all of it or nothing, because a later reader would take half a report for a broken one. */
 static void write_file(int fd, const char *path, const char *text)
 {
     int error = patient_write(fd, slice_str(text), UNREAD_MS);
     error = error == 0 ? patient_write(fd, slice_str("\n"), UNREAD_MS) : error;
     if (close(fd) != 0 && error == 0)
-        error = errno; /* a server may say only now that its disk is full */
+        error = errno; /* a file server may report only now that its disk is full */
     if (error == 0)
         return;
     unlink(path);
     log_warn("cannot write %s: %s", path, strerror(error));
 }
 
-/* For the thread that writes report.json. It may outlive the node. */
+/* For the thread that writes report.json. It may outlive the node, so it owns copies. */
 struct report_file {
     char path[PATH_MAX];
     char *text;
@@ -409,13 +409,12 @@ static void report_file_free(void *user)
     free(file);
 }
 
-/* A report beside the logs is found again when the terminal is long closed. */
+/* A report beside the logs can be found after the terminal is closed. */
 static void leave_in_log_dir(const struct report *r)
 {
     char hung[DISK_PATH_MAX];
     if (disk_hangs(DISK_HUNG_MS, hung)) {
-        log_warn("%s/report.json is not written: %s: the file system does not answer", r->plan->log_root,
-                 hung);
+        log_warn("cannot write %s/report.json: %s: the file system does not answer", r->plan->log_root, hung);
         return;
     }
     struct report_file *file = calloc(1, sizeof(*file));
@@ -432,7 +431,7 @@ static void leave_in_log_dir(const struct report *r)
     if (aside_run(&(struct aside){ report_file_write, report_file_free, file }, UNREAD_MS))
         report_file_free(file);
     else
-        log_warn("%s/report.json is not written: the file system does not answer", r->plan->log_root);
+        log_warn("cannot write %s/report.json: the file system does not answer", r->plan->log_root);
 }
 
 /* If stderr is closed or full, there is no place for an error. Success is silent, as in every program of a
@@ -450,8 +449,8 @@ static void print_it(const struct report *r, bool midline)
     buf_free(&out);
 }
 
-/* The offset of now, not of the start: a job that ran over a change of the clocks is read today. The C library reads the
- * time zone's file for it, so this is for a report that shows a time. */
+/* The UTC offset of now and not of the start, because the report is read now. To find it, the C library reads the
+ * time zone's file, so do it only for a report that shows a time. */
 static int utc_offset_s(void)
 {
     struct tm local;
@@ -467,7 +466,7 @@ struct details {
     struct ddp_err trouble;
 };
 
-/* Which of several Pythons ran is what a failed import asks for. */
+/* After a failed import, users ask which of several Pythons ran. */
 static void look_for_python(struct report *r, struct details *d)
 {
     const struct cli *cli = r->plan->cli;
@@ -478,7 +477,7 @@ static void look_for_python(struct report *r, struct details *d)
         r->python = d->python;
 }
 
-/* Of the first failure alone: what the others wrote about a broken connection is in their own files. A worker that
+/* Only of the first failure: the others' complaints about a broken connection are in their own files. A worker that
  * was never executed wrote none. */
 static void read_error_file(struct report *r, struct details *d)
 {
@@ -493,8 +492,8 @@ static void read_error_file(struct report *r, struct details *d)
         r->error_trouble = d->trouble.msg;
 }
 
-/* A launcher around this one, or the user, may have named a file for the error of the whole. torchrun counts a signal as
- * a negative code. */
+/* A launcher around this one, or the user, may have named a file for the error of the whole job. torchrun writes a
+ * signal as a negative code. */
 static void hand_on_error(const struct report *r)
 {
     const char *to = env_find(r->plan->facts->environ_block, worker_env_name(ENV_TORCHELASTIC_ERROR_FILE));
@@ -505,8 +504,7 @@ static void hand_on_error(const struct report *r)
     error_file_hand_on(r->plan->workers[first].error_file, to, w->signal != 0 ? -w->signal : w->exit_code);
 }
 
-/* Incomplete output is reported, after a success most of all. A reader that has gone away (head, a pager)
- * wanted no more. */
+/* Report missing output, above all after a success. A reader that has gone away (head, a pager) wanted no more. */
 static void say_losses(const struct loss *lost, size_t n)
 {
     size_t said = 0, more = 0;
@@ -531,7 +529,7 @@ static size_t collect_losses(struct output *output, struct loss lost[LOSSES_MAX]
     return n;
 }
 
-/* A success prints no report, but a job of this host alone may be a mistake. */
+/* A success prints no report, but warn if this host may have been left alone by mistake. */
 static void warn_of_local_only(const struct report *r)
 {
     struct buf text = { 0 };
@@ -540,7 +538,7 @@ static void warn_of_local_only(const struct report *r)
     buf_free(&text);
 }
 
-/* The terminal first, because a user may be waiting there; then the files. */
+/* Write to the terminal first, because a user may be waiting; then to the files. */
 void final_report(struct report *r, struct output *output, const struct evidence *evidence,
                   const char *program)
 {

@@ -1,8 +1,7 @@
 /* host_checks.c -- see host_checks.h.
  *
- * Limits are compared with what so many workers will need at least, before they are started: running into
- * one later looks like anything but a limit (a pipe that is not made, a bus error in /dev/shm, "cannot
- * allocate memory" of a network card). */
+ * Before the workers start, limits are compared with the least that so many workers need, because reaching a limit
+ * later causes misleading errors (no pipe, a bus error in /dev/shm, "cannot allocate memory" from a network card). */
 #include "report/host_checks.h"
 
 #include "base/log.h"
@@ -15,10 +14,11 @@
 #include <unistd.h>
 
 enum {
-    FDS = 28,                  /* the guardian's and the agent's own, with the store and its clients */
-    FDS_PER_WORKER = 4,        /* two pipes, a pidfd, a connection to the store */
-    PROCESSES = 3,             /* guardian, agent, the store's thread */
-    SHM_PER_WORKER = 16 << 20, /* buckets, segments of NCCL, queues of data loaders: less is trouble soon */
+    FDS = 28,           /* the guardian's and the agent's own, with the store and its clients */
+    FDS_PER_WORKER = 4, /* two pipes, a pidfd, a connection to the store */
+    PROCESSES = 3,      /* guardian, agent, the store's thread */
+    SHM_PER_WORKER =
+        16 << 20, /* buckets, segments of NCCL, queues of data loaders: less soon causes failures */
 };
 
 typedef char amount[SIZE_TEXT_MAX];
@@ -29,8 +29,7 @@ static const char *number(amount out, uint64_t n)
     return out;
 }
 
-/* InfiniBand pins the memory it sends from, so only with a card does a limit on locked memory matter, and
- * then any. */
+/* InfiniBand pins the memory that it sends, so a limit on locked memory matters only with such a card. */
 static void check_limits(const struct host_facts *f, uint64_t workers, const char *host, struct finding *out,
                          int *n)
 {
@@ -46,7 +45,7 @@ static void check_limits(const struct host_facts *f, uint64_t workers, const cha
         finding_make(&out[(*n)++], FINDING_LIMIT_MEMLOCK, host, "have", words_size(have, f->memlock), NULL);
 }
 
-/* One worker alone shares nothing with anybody. */
+/* A single worker shares nothing. */
 static void check_shm(const struct host_facts *f, uint64_t workers, const char *host, struct finding *out,
                       int *n)
 {
@@ -75,8 +74,8 @@ static uint64_t limit_of(rlim_t limit)
     return limit == RLIM_INFINITY ? HOST_NO_LIMIT : (uint64_t)limit;
 }
 
-/* Of files the hard limit, to which the agent raises its own soft one; of the others the one that counts.
- * Root is not held to RLIMIT_NPROC by the kernel. */
+/* For files, the hard limit, because the agent raises its own soft one; otherwise the soft limit. The kernel does not
+ * apply RLIMIT_NPROC to root. */
 static void read_limits(struct host_facts *f)
 {
     struct rlimit limit;
@@ -89,8 +88,8 @@ static void read_limits(struct host_facts *f)
         f->memlock = limit_of(limit.rlim_cur);
 }
 
-/* A directory with something in it besides itself and the one above. The kernel makes /sys/class/infiniband
- * as soon as the module is there, with or without a card. */
+/* True if the directory is not empty. The kernel creates /sys/class/infiniband with the module, with or without a
+ * card. */
 static bool is_used(const char *path)
 {
     DIR *dir = opendir(path);
@@ -102,7 +101,7 @@ static bool is_used(const char *path)
     return entries > 2;
 }
 
-/* The blocks for an ordinary user (f_bavail): those kept for root help no worker. */
+/* Blocks for an ordinary user (f_bavail): those reserved for root do not help workers. */
 static void read_shm(struct host_facts *f)
 {
     struct statvfs fs;
@@ -130,13 +129,13 @@ void host_warn(int workers, const char *host)
 
 /* --- the loss of the store ------------------------------------------------------------------------------ */
 
-/* A node that was frozen finds a closed connection when it goes on, and would look for the fault in the store or in the
- * network. It knows better: its own timers rang too late, and the store has left it a last word. Without a pause of its
- * own that word means that the way between the two loses what this side says. */
+/* After a freeze a node finds its connection closed, and its user would blame the store or the network. Two facts
+ * show the cause: its own timers were late, and the store sent a last message. With that message but without a pause,
+ * the network between the two loses what this side sends. */
 
 typedef char loss_text[FINDING_SUBJECT_MAX];
 
-/* "this ddprun (node 1, n1, pid 77)": the others name it so, but for the first words. */
+/* "this ddprun (node 1, n1, pid 77)": other nodes use the same name except for the first words. */
 static const char *name_agent(loss_text out, const struct store_loss *l)
 {
     if (l->node_rank >= 0)

@@ -1,6 +1,6 @@
 /* report.c -- see report.h.
  *
- * One failure is kept in `ok`, which the caller checks at the end: a report is a hundred small appends, and half a
+ * A failure to append is kept in `ok` and checked once at the end: a report is a hundred small appends, and half a
  * report is useless, so no step in between checks. */
 #include "report/report.h"
 
@@ -16,8 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Two blanks, the label, a blank: where the text begins. 100 columns fit beside another window, and are not so
- * wide that the eye loses the row. */
+/* Two blanks, the label, a blank: where the text begins. 100 columns fit beside another window and are easy to read. */
 
 enum {
     ROW_WIDTH = 100,
@@ -40,7 +39,7 @@ static void put_colour(struct rows *r, const char *code)
         put(r, code, strlen(code));
 }
 
-/* Our words, and names that others have given: no colours but those around them. */
+/* Our text, and names from others: all colours in it are removed. */
 static void rows_put(struct rows *r, struct slice text)
 {
     r->ok = r->ok && escape_put_plain(r->out, text);
@@ -60,7 +59,7 @@ static bool begin_line(struct rows *r, const char *label)
     return true;
 }
 
-/* Its length has no limit: a search through the logs of many jobs finds rank, host and cause in this line. */
+/* Its length has no limit, because a search through the logs of many jobs finds rank, host and cause in this line. */
 static void rows_headline(struct rows *r, struct slice text)
 {
     r->lines++;
@@ -71,8 +70,8 @@ static void rows_headline(struct rows *r, struct slice text)
     put(r, "\n", 1);
 }
 
-/* How much of the text goes on this line: up to the last blank that fits, else (a long path) up to the
- * first one. A newline ends a line in any case. */
+/* Return how much of the text fits on this line: up to the last blank that fits, otherwise (a long path) up to the
+ * first blank. A newline always ends the line. */
 static size_t line_length(const char *text, size_t len)
 {
     size_t end = 0, last_blank = 0;
@@ -86,8 +85,8 @@ static size_t line_length(const char *text, size_t len)
     return last_blank > 0 ? last_blank : end;
 }
 
-/* `label` "" = goes on below the row before. An empty text makes no row. At most `max` lines.
- * The last row that is allowed says by " ..." that there was more. */
+/* `label` "" continues the row before. An empty text makes no row. At most `max` lines; if the text is longer, the
+ * last ends with " ...". */
 static void rows_text(struct rows *r, const char *label, struct slice text, int max)
 {
     const char *p = text.data;
@@ -123,25 +122,25 @@ static void rows_quote(struct rows *r, const char *label, struct slice line)
     const uint8_t *p = line.data;
     bool cut = line.len > ROW_QUOTE_MAX;
     size_t len = cut ? ROW_QUOTE_MAX : line.len;
-    while (cut && len > 0 && (p[len] & 0xc0) == 0x80) /* not within a character */
+    while (cut && len > 0 && (p[len] & 0xc0) == 0x80) /* not inside a character */
         len--;
     if (!begin_line(r, label))
         return;
     put(r, "| ", 2);
-    r->ok = r->ok && escape_put(r->out, slice_of(p, len)); /* a worker's own colours pass */
+    r->ok = r->ok && escape_put(r->out, slice_of(p, len)); /* a worker's own colours are kept */
     put(r, cut ? " ...\n" : "\n", cut ? 5 : 1);
 }
 
 /* --- the other workers ---------------------------------------------------------------------------------- */
 
-/* Only the first end is called a failure: ends that follow within milliseconds, by a broken connection or by
- * our signal, are listed with time and code. Workers that ended alike share one sentence, with the earliest
- * and the latest time. */
+/* Only the first end is called a failure: ends that follow within milliseconds, after a broken connection or our
+ * signal, are listed with time and code. Workers that ended alike share one sentence with the earliest and the latest
+ * time. */
 
-/* A screen has some 24 rows, and the cause above needs most of them. */
+/* A screen has about 24 lines, and the cause above needs most of them. */
 enum { GROUPS_MAX = 6, RANKS_MAX = 60, SENTENCE_LINES = 3, AFTER_MAX = 2 * TIME_TEXT_MAX + 32 };
 
-/* Ways of ending; one sentence for each. */
+/* Ways of ending, each with one sentence. */
 enum way { NEVER_STARTED, NOT_EXECUTED, RUNS_ON, FINE, STOPPED, KILLED, BY_ITSELF };
 
 struct group {
@@ -155,8 +154,8 @@ static bool is_ours(const struct report *r, int sig)
     return sig == SIGTERM || sig == agent_stop_signal(r->agent);
 }
 
-/* A victim that ended by itself is printed with its code, like a failure: only its place in time shows that it came
- * later. Of those that ddprun stopped, SIGKILL is printed separately, because such a worker did not exit in time
+/* A victim that ended by itself is printed with its code, like a failure: only its time shows that it came later. Of
+ * the workers that ddprun stopped, those ended by SIGKILL are printed separately, because they did not exit in time
  * after SIGTERM. */
 static enum way way_of(const struct report *r, const struct agent_worker *w)
 {
@@ -180,7 +179,7 @@ static enum way way_of(const struct report *r, const struct agent_worker *w)
     return w->signal != 0 && is_ours(r, w->signal) ? STOPPED : BY_ITSELF;
 }
 
-/* The one that the headline is about never is one of the others. */
+/* The headline's worker is never listed among the others. */
 static bool same_end(const struct group *g, const struct agent_worker *w)
 {
     return w != cause_worker(g->r) && way_of(g->r, w) == way_of(g->r, g->like) &&
@@ -193,8 +192,8 @@ static int rank_in_group(const void *user, int local_rank)
     return same_end(g, agent_worker(g->r->agent, local_rank)) ? g->r->plan->workers[local_rank].rank : -1;
 }
 
-/* " 3 ms later", " 3 ms to 1.2 s later", " at the same moment", " 0.4 s before" (of one that lost its peer); "" when nothing
- * failed that it could be later than. */
+/* " 3 ms later", " 3 ms to 1.2 s later", " at the same moment", " 0.4 s before" (a worker that lost its peer); ""
+ * without a failure to compare with. */
 static void after_text(const struct group *g, char out[AFTER_MAX])
 {
     const struct agent_worker *first = cause_worker(g->r);
@@ -220,7 +219,7 @@ static void after_text(const struct group *g, char out[AFTER_MAX])
         snprintf(out, AFTER_MAX, " %s to %s later", words_time(a, from), words_time(b, to));
 }
 
-/* Gaps are filled by put_group_sentence(): "{s}" and "{was}" make one rank and many readable alike. */
+/* put_group_sentence() fills the placeholders: "{s}" and "{was}" make sentences for one rank and for many readable. */
 static const char *const sentences[] = {
     [NEVER_STARTED] = "rank{s} {ranks} {was} never started",
     [NOT_EXECUTED] = "rank{s} {ranks} could not be started either",
@@ -280,7 +279,7 @@ static void report_others(const struct report *r, struct rows *rows)
         if (w == cause_worker(r) || is_told(groups, n, w))
             continue;
         if (n == GROUPS_MAX) {
-            rows_printf(rows, "", "the others ended in still other ways; see the log files or --json");
+            rows_printf(rows, "", "the other ranks ended in further ways; see the log files or --json");
             return;
         }
         groups[n] = (struct group){ .r = r, .like = w };
@@ -296,12 +295,12 @@ static void report_others(const struct report *r, struct rows *rows)
  *     left     rank 0 (n1, pid 4002) exited with code 0 while rank 1 waited for it at barrier 'epoch-3' [RANK_EXITED_EARLY]
  *     alive    pid 4711 (rank 1, python3) cannot be killed: state D in nfs_wait
  *
- * The latest failed attempt is the report's headline and has no line here. Lines have limits like everything in the
- * report: the earliest attempts are in the JSON. */
+ * The latest failed attempt is the headline and has no line here. The number of lines is limited; the earliest
+ * attempts are only in the JSON. */
 
 enum { ATTEMPTS_SHOWN = 4, STUCK_SHOWN = 4 };
 
-/* Why there is no further attempt; nothing is appended when there is nothing to explain. */
+/* Append why no attempt follows; append nothing if there is nothing to explain. */
 bool report_no_restart(const struct report *r, struct buf *out)
 {
     struct failure room;
@@ -316,15 +315,15 @@ bool report_no_restart(const struct report *r, struct buf *out)
         return buf_printf(out, "%s of --max_restarts=%d %s used up",
                           max == 1 ? "the restart" : "all restarts", max, max == 1 ? "is" : "are");
     case NO_RESTART_CANNOT_START:
-        return buf_printf(out, "what cannot be executed now cannot be executed the next time");
+        return buf_printf(out, "the program cannot be executed, and a restart would not change that");
     case NO_RESTART_USAGE:
         return buf_printf(
-            out,
-            "exit %d within %d s of the start is taken for a usage error, which would only repeat itself",
+            out, "exit %d within %d s of the start counts as a usage error, which a restart would repeat",
             f != NULL ? f->exit_code : 0, AGENT_USAGE_MS / 1000);
     case NO_RESTART_IMPORT:
         return buf_printf(
-            out, "the same import error ended every rank within %d s of the start and would do so again",
+            out,
+            "the same import error ended every rank within %d s of the start, and a restart would repeat it",
             AGENT_USAGE_MS / 1000);
     case NO_RESTART_NO_PROGRESS:
         return buf_printf(out, "the attempts come no further than step %lld (--max_no_progress)",
@@ -334,9 +333,9 @@ bool report_no_restart(const struct report *r, struct buf *out)
     case NO_RESTART_UNKILLABLE:
         return buf_printf(out, "a process of the failed attempt cannot be killed");
     case NO_RESTART_NOT_READY:
-        return buf_printf(out, "the next attempt could not be made ready, as said above");
+        return buf_printf(out, "the next attempt could not be prepared, see above");
     case NO_RESTART_TOO_FEW_NODES:
-        return buf_printf(out, "too few nodes are left, or joined again in time (--nnodes, %s)",
+        return buf_printf(out, "too few nodes are left or rejoined in time (--nnodes, %s)",
                           r->plan->meeting.join_knob);
     case NO_RESTART_STORE_LOST:
         return buf_printf(out, "the store of the job is gone");
@@ -346,7 +345,7 @@ bool report_no_restart(const struct report *r, struct buf *out)
 
 /* --- lines ---------------------------------------------------------------------------------------------- */
 
-/* "rank 1", with its host when there are several; "" when no worker failed but a whole node is gone. */
+/* "rank 1", with its host if there are several; "" if a whole node was lost instead of a worker. */
 static void put_who(const struct report *r, const struct failure *f, char *out, size_t size)
 {
     out[0] = '\0';
@@ -356,7 +355,8 @@ static void put_who(const struct report *r, const struct failure *f, char *out, 
         snprintf(out, size, "rank %d: ", f->rank);
 }
 
-/* Times count from the worker's own start: "2 s after its start" tells a crash at the beginning from one in training. */
+/* Times count from the worker's own start: "2 s after its start" separates a crash at the beginning from one during
+ * training. */
 static void put_attempt(const struct report *r, struct rows *rows, const char *label,
                         const struct failed_attempt *a)
 {
@@ -389,7 +389,7 @@ static void put_attempts(const struct report *r, struct rows *rows)
         put_attempt(r, rows, i == 0 ? "before" : "", &r->failed[i]);
 }
 
-/* Printed whenever restarts were allowed and none follows, because the user waits for one. */
+/* Print it whenever restarts were allowed and none follows, because the user expects one. */
 static void put_no_restart(const struct report *r, struct rows *rows)
 {
     struct buf words = { 0 };
@@ -399,7 +399,7 @@ static void put_no_restart(const struct report *r, struct rows *rows)
     buf_free(&words);
 }
 
-/* The function it hangs in names the culprit: nfs_..., nvidia_..., __refrigerator. */
+/* The kernel function it hangs in names the cause: nfs_..., nvidia_..., __refrigerator. */
 static void put_stuck(struct rows *rows, const char *label, const struct stuck *s)
 {
     char rank[32] = "";
@@ -443,12 +443,12 @@ void report_attempts(const struct report *r, struct rows *rows)
  *       logs     logs/k3x9, of this worker logs/k3x9/attempt_0/2
  *       exit     7, because of rank 2 on n1
  *
- * Each block has a limit, so that the whole stays under REPORT_LINES_MAX for any number of workers: a reader's first
- * screen must hold the cause. Details that do not fit are in the JSON and in the log files. */
+ * Each block has a limit, so that the report stays under REPORT_LINES_MAX for any number of workers and the first
+ * screen shows the cause. Further details are in the JSON and in the log files. */
 
 enum { WHY_LINES = 3, ERROR_LINES = 6, OTHERS_LINES = 8, END_LINES = 8, DAY_S = 24 * 3600 };
 
-/* A worker that could not be killed needs telling even when the job was a success. */
+/* Report a worker that could not be killed even if the job was a success. */
 bool report_needed(const struct report *r)
 {
     if (has_failure(r) || agent_stop_signal(r->agent) != 0 || r->store.how != NULL)
@@ -461,7 +461,7 @@ bool report_needed(const struct report *r)
 
 /* --- the first cause ------------------------------------------------------------------------------------ */
 
-/* A row whose text one of the cause_ functions makes. */
+/* A row with the text of one of the cause_ functions. */
 static void made_row(const struct report *r, struct rows *rows, const char *label,
                      bool (*make)(const struct report *r, struct buf *out))
 {
@@ -489,7 +489,7 @@ static bool put_fact(struct buf *out, enum failure_shown shown, const char *labe
     return buf_printf(out, ", %s %s", label, words_size(size, (uint64_t)value));
 }
 
-/* ", peak memory 1.2 GiB": the facts that are shown. */
+/* ", peak memory 1.2 GiB": the facts that are printed. */
 static bool put_facts(const struct failure *f, struct buf *out)
 {
     bool ok = true;
@@ -500,7 +500,7 @@ static bool put_facts(const struct failure *f, struct buf *out)
     return ok;
 }
 
-/* The row of a worker elsewhere is all that this node has; its own node reports the rest. */
+/* This node has only this row about a worker elsewhere; that worker's node reports the rest. */
 static void who(const struct report *r, const struct failure *f, struct rows *rows)
 {
     const bool elsewhere = r->elsewhere != NULL;
@@ -520,7 +520,7 @@ static void who(const struct report *r, const struct failure *f, struct rows *ro
     buf_free(&text);
 }
 
-/* Of a worker that never ran both times are the one of the attempt. */
+/* For a worker that never ran, both times are those of the attempt. */
 static void times(const struct report *r, struct rows *rows, const struct agent_worker *w)
 {
     char from[TIME_TEXT_MAX], to[TIME_TEXT_MAX];
@@ -535,7 +535,7 @@ static void times(const struct report *r, struct rows *rows, const struct agent_
         rows_printf(rows, "times", "started %s, ended %s", from, to);
 }
 
-/* Does the worker's stderr end with the recorded error? A Python exception is in both. */
+/* Does the worker's stderr end with the recorded error? A Python exception is in both places. */
 static bool is_in_last_lines(const struct report *r, const char *message)
 {
     struct buf lines = { 0 };
@@ -555,7 +555,7 @@ static void recorded(const struct report *r, struct rows *rows)
         rows_text(rows, "error", slice_str(r->error->message), ERROR_LINES);
 }
 
-/* Print the last lines, as many as leave room for the rows that follow. */
+/* Print as many of the last lines as leave room for the rows that follow. */
 static void last_words(const struct report *r, struct rows *rows)
 {
     struct buf lines = { 0 };
@@ -598,7 +598,7 @@ static void first_cause(const struct report *r, struct rows *rows)
     last_words(r, rows);
 }
 
-/* The store lives in a launcher or daemon; with that it dies, and with the way there. */
+/* The store lives in a launcher or a daemon, and is lost with it or with the network in between. */
 static void store_gone(const struct report *r, struct rows *rows)
 {
     if (r->store.how == NULL || has_failure(r))
@@ -610,7 +610,7 @@ static void store_gone(const struct report *r, struct rows *rows)
     rows_printf(rows, "why", "%s",
                 r->plan->meeting.elsewhere
                     ? "the ddprun that hosts it, or its host, has ended or is frozen; or the network between"
-                    : "the store's thread in this ddprun has ended the connection");
+                    : "the store's thread in this ddprun closed the connection");
     rows_printf(rows, "try", "%s",
                 "check the output of ddprun on that host; a separate store (ddp-rendezvous on another host, "
                 "--rdzv_endpoint) survives the death of any node");
@@ -623,13 +623,13 @@ bool report_local_only(const struct report *r, struct buf *out)
     if (m->local_only[0] == '\0' || began >= m->nnodes_max)
         return true;
     if (began == 0)
-        return buf_printf(out, "the nodes did not come together; %s", m->local_only);
+        return buf_printf(out, "not all nodes joined; %s", m->local_only);
     return buf_printf(out, "the job began with %d of %d nodes; %s", began, m->nnodes_max, m->local_only);
 }
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
-/* The files of one worker that --log_file has named; its streams may share one. */
+/* The files that --log_file named for one worker; its streams may share one. */
 static void named_files(const struct report *r, const struct plan_worker *w, struct rows *rows)
 {
     const char *root = r->plan->log_root, *out = w->out.file, *err = w->err.file;
@@ -655,8 +655,8 @@ static void where(const struct report *r, struct rows *rows)
         rows_printf(rows, "logs", "%s", r->plan->log_root);
 }
 
-/* A shell pattern for the names of all ranks: a star for each %r. Cut where a path would be too long, because no
- * record is there. */
+/* A shell pattern for the files of all ranks: a star for each %r. A path that is too long is cut, because no record
+ * is there. */
 static void pattern_of_all(char out[PATH_MAX], const char *pattern)
 {
     size_t n = 0;
@@ -665,18 +665,18 @@ static void pattern_of_all(char out[PATH_MAX], const char *pattern)
     out[n] = '\0';
 }
 
-/* The records of all ranks together say who was behind. */
+/* Only the records of all ranks together show which was behind. */
 static void flights(const struct report *r, struct rows *rows)
 {
     char all[PATH_MAX];
     if (r->flights == NULL)
         return;
     pattern_of_all(all, r->flights);
-    rows_printf(rows, "calls", "ddpctl flight %s%s compares what the ranks called last", all,
+    rows_printf(rows, "calls", "ddpctl flight %s%s compares the last calls of the ranks", all,
                 strstr(r->flights, "%r") == NULL ? "/flight_*.json" : "");
 }
 
-/* Write the owner of the exit code, for the last row. Empty for the user's stop and for 124. */
+/* Append which worker the exit code comes from, for the last row. Empty for the user's stop and for 124. */
 static void whose_code(const struct report *r, const struct failure *f, char *out, size_t size)
 {
     static const char *const policies[] = { "first", "max", "rank0", "workers" };
@@ -693,7 +693,8 @@ static void whose_code(const struct report *r, const struct failure *f, char *ou
         snprintf(out, size, ", because of node %d on %.200s", f->node_rank, f->host);
 }
 
-/* The last line, where many look first: it names the culprit once more. And 137 says little, 128 + SIGKILL more. */
+/* The last line, which many users read first, so it names the culprit again and explains codes such as 137 (128 +
+ * SIGKILL). */
 static void exit_code(const struct report *r, struct rows *rows)
 {
     struct failure room;

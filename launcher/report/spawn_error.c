@@ -19,7 +19,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Segments that are looked at: linkers write about a dozen, and a file may claim 65,535. */
+/* Segments that are examined: linkers write about a dozen, but a file may claim 65,535. */
 enum { SEGMENTS_MAX = 64 };
 
 static const struct {
@@ -51,7 +51,7 @@ struct reader {
     bool big_endian, wide;
 };
 
-/* The number of `size` bytes at `at`; 0 when it is not there, which no caller takes for a good answer. */
+/* Return the number of `size` bytes at `at`; 0 when it is out of range, which no caller accepts as a value. */
 static uint64_t number(const struct reader *r, uint64_t at, unsigned size)
 {
     uint64_t value = 0;
@@ -62,7 +62,7 @@ static uint64_t number(const struct reader *r, uint64_t at, unsigned size)
     return value;
 }
 
-/* False when it is no ELF file at all. A header that is cut off leaves `wide` and the order as far as they are known. */
+/* False when it is not an ELF file. A truncated header sets `wide` and the order as far as they are known. */
 static bool reader_open(struct reader *r, struct slice file)
 {
     *r = (struct reader){ .data = file.data, .len = file.len };
@@ -83,7 +83,7 @@ static int machine_of(const struct reader *r)
     return (int)number(r, offsetof(Elf64_Ehdr, e_machine), 2);
 }
 
-/* The segment's text, when all of it is in these bytes and ends with its NUL as it must. */
+/* Return the segment's text if all of it is in these bytes and ends with a NUL. */
 static void copy_interpreter(const struct reader *r, uint64_t segment, char out[ELF_INTERPRETER_MAX])
 {
     uint64_t at = number(r, segment + (r->wide ? 8 : 4), r->wide ? 8 : 4);
@@ -106,14 +106,14 @@ static void find_interpreter(const struct reader *r, char out[ELF_INTERPRETER_MA
             copy_interpreter(r, table + i * size, out);
 }
 
-/* Processors that come in two word sizes under two names: the wider one may or may not run the other's programs. */
+/* Processors with two word sizes under two names: the wider one may or may not run the other's programs. */
 static bool same_family(int a, int b)
 {
     return (a == EM_386 && b == EM_X86_64) || (a == EM_X86_64 && b == EM_386) ||
            (a == EM_ARM && b == EM_AARCH64) || (a == EM_AARCH64 && b == EM_ARM);
 }
 
-/* The first problem; the order is from those that make the rest unreadable to those that need the rest. */
+/* Return the first problem: first those that make the rest unreadable, last those that need the rest. */
 static enum elf_kind judge(const struct reader *file, const struct reader *ours)
 {
     int machine = machine_of(file), our_machine = machine_of(ours);
@@ -144,7 +144,7 @@ void elf_check(struct slice file, struct slice ours, struct elf_look *look)
     if (!reader_open(&theirs, file))
         return;
     look->kind =
-        judge(&theirs, known ? &mine : &theirs); /* with nothing to compare only its own faults are found */
+        judge(&theirs, known ? &mine : &theirs); /* with nothing to compare, only its own faults are found */
     look->machine = machine_of(&theirs);
     look->bits = theirs.wide ? 64 : 32;
     if (header_is_whole(&theirs))
@@ -185,18 +185,18 @@ void program_look_at_bytes(struct program_look *look, struct slice head, struct 
 /* --- cause and remedy ------------------------------------------------------------------------------------- */
 
 /* One errno stands for several causes: ENOENT for a missing program, interpreter or loader; EACCES for a missing x bit, a
- * directory or a mount option; ENOEXEC for a foreign machine, or no program at all. The first row counts whose errno fits and
- * whose observations were all made. */
+ * directory or a mount option; ENOEXEC for a foreign machine, or no program at all. The first row whose errno and
+ * observations all match counts. */
 
-/* PATH may have thousands of characters; its beginning shows whether it was set as meant. */
+/* PATH may have thousands of characters; its beginning shows whether it was set as intended. */
 enum { PATH_SHOWN = 120, ANY_ERROR = 0 };
 
-/* The observations of the program. */
+/* Observations about the program. */
 enum {
     ALWAYS = 0,
-    SEARCHED = 1 << 0, /* along PATH, and not found */
+    SEARCHED = 1 << 0, /* searched along PATH and not found */
     SCRIPT = 1 << 1,   /* its first line names an interpreter */
-    CR = 1 << 2,       /* which ends in a carriage return */
+    CR = 1 << 2,       /* and that line ends in a carriage return */
     HELPER_DIR =
         1 << 3,    /* a directory in place of an interpreter: its x bits are set, and execve returns EACCES */
     NEAR = 1 << 4, /* a file beside it has nearly the same name */
@@ -208,7 +208,7 @@ enum {
     LACKS_X = 1 << 10,
     NOEXEC = 1 << 11, /* looks like a missing x bit, but chmod does not help */
     EMPTY = 1 << 12,
-    FOREIGN = 1 << 13, /* built for another machine; no machine differs in byte order alone */
+    FOREIGN = 1 << 13, /* built for another machine; byte order alone never differs */
     OTHER_SIZE = 1 << 14,
     CUT = 1 << 15,
     NO_PROGRAM = 1 << 16,
@@ -255,26 +255,26 @@ static const struct row {
     int error;
     unsigned seen;
     const char *cause;
-    const char *remedy; /* NULL = nothing is known to help */
+    const char *remedy; /* NULL = no remedy is known */
 } rows[] = {
     { ENOENT, SEARCHED, "{program}: not found in PATH ({search})",
       "a program in this directory is written ./{program}; a Python script without .py at its end runs as python3 -u {program}" },
     { ENOENT, CR, "the first line of {program} ends in \\r\\n, so its interpreter is '{interpreter}\\r', which does not exist",
       "give it Unix line ends: sed -i 's/\\r$//' {program}" },
-    { ENOENT, SCRIPT, "{program} is there, but its interpreter '{interpreter}' (its first line) is not",
+    { ENOENT, SCRIPT, "{program} exists, but its interpreter '{interpreter}' (in its first line) does not",
       "install the interpreter, or correct the first line" },
-    { ENOENT, NAMES_LOADER, "{program} is there, but the loader '{loader}' that it needs is not: it was built for another system",
+    { ENOENT, NAMES_LOADER, "{program} exists, but its loader '{loader}' does not: it was built for another system",
       "build it on this system, or install the C library that it was built with" },
-    { ENOENT, FILE_THERE, "{program} is there, but the loader that it needs is not: it was built for another system",
+    { ENOENT, FILE_THERE, "{program} exists, but its loader does not: it was built for another system",
       "build it on this system" },
     { ENOENT, NEAR, "{program}: no such file", "did you mean {near}?" },
-    { ENOENT, ALWAYS, "{program}: no such file", "check the path, and that the file system with it is mounted here" },
-    { EACCES, SEARCHED, "{program}: found in PATH ({search}), but nowhere as a file that may be executed",
-      "chmod +x the one that is meant, or name it with its directory" },
-    { EACCES, DIRECTORY, "{program} is a directory, not a program", "a package of Python's runs as python3 -u {program}" },
-    { EACCES, LOCKED, "{program}: the directory {locked} may not be entered", "chmod +x {locked}, or run as a user who may" },
+    { ENOENT, ALWAYS, "{program}: no such file", "check the path, and whether its file system is mounted here" },
+    { EACCES, SEARCHED, "{program}: found in PATH ({search}), but not executable",
+      "run chmod +x on the right file, or give its path" },
+    { EACCES, DIRECTORY, "{program} is a directory, not a program", "to run a Python package: python3 -u {program}" },
+    { EACCES, LOCKED, "{program}: no permission to enter the directory {locked}", "chmod +x {locked}, or run as a user who may" },
     { EACCES, NO_FILE, "{program} is a device or a pipe, not a program", NULL },
-    { EACCES, LACKS_X, "{program} is not executable", "chmod +x {program}; a Python script runs without that as python3 -u {program}" },
+    { EACCES, LACKS_X, "{program} is not executable", "chmod +x {program}; or, for a Python script, run python3 -u {program}" },
     { EACCES, NOEXEC, "{program} is on a file system that is mounted noexec",
       "copy it elsewhere, or mount -o remount,exec that file system" },
     { EACCES, HELPER_DIR, "{program}: its interpreter '{interpreter}' (its first line) is a directory",
@@ -282,32 +282,32 @@ static const struct row {
     { EACCES, SCRIPT, "{program}: its interpreter '{interpreter}' (its first line) cannot be executed",
       "correct the first line, or chmod +x {interpreter}" },
     { EACCES, ALWAYS, "{program}: permission denied",
-      "see whether a security module forbids it: dmesg, or journalctl -t audit" },
+      "check whether a security module denies it: dmesg, or journalctl -t audit" },
     { ENOEXEC, EMPTY, "{program} is an empty file", "build or copy it again" },
     { ENOEXEC, FOREIGN, "{program} was built for {machine}, this machine is {our_machine}", "build it for {our_machine}" },
-    { ENOEXEC, OTHER_SIZE, "{program} was built for {machine} ({bits} bits), and this kernel runs {our_machine} ({our_bits} bits) only",
+    { ENOEXEC, OTHER_SIZE, "{program} was built for {machine} ({bits} bits), and this kernel only runs {our_machine} ({our_bits} bits)",
       "build it for {our_machine}" },
     { ENOEXEC, CUT, "{program} is damaged: the program ends within its own header", "build or copy it again" },
     { ENOEXEC, NO_PROGRAM, "{program} is an object file or a core dump, not a program", "link it" },
-    { ENOEXEC, SCRIPT, "{program}: its interpreter '{interpreter}' (its first line) is nothing that this machine can execute",
+    { ENOEXEC, SCRIPT, "{program}: this machine cannot execute its interpreter '{interpreter}' (its first line)",
       "install an interpreter for {our_machine}, or correct the first line" },
-    { ENOEXEC, ALWAYS, "{program} is nothing that this machine can execute: neither a program nor a script",
-      "a script needs a first line like #!/bin/sh; one of Python's runs without as python3 -u {program}" },
+    { ENOEXEC, ALWAYS, "{program}: this machine cannot execute it: neither a program nor a script",
+      "a script needs a first line like #!/bin/sh; to run a Python script without one: python3 -u {program}" },
     { ETXTBSY, ALWAYS, "{program} is open for writing: a process is building or copying it",
-      "wait for that, or find the process: fuser -v {program}" },
+      "wait until it is done, or find the process: fuser -v {program}" },
     { E2BIG, ALWAYS, "the arguments and the environment of {program} are too long for the system",
-      "shorten them; ulimit -s sets how much is allowed" },
+      "shorten them, or raise the limit: ulimit -s" },
     { EAGAIN, HAS_LIMIT, "{program}: the system has no room for another process ({errno})",
       "the user's limit is {processes} processes and threads (ulimit -u); a cgroup may limit them too (pids.max)" },
     { EAGAIN, ALWAYS, "{program}: the system has no room for another process ({errno})",
-      "see ulimit -u, and pids.max of the cgroup" },
+      "check ulimit -u, and pids.max of the cgroup" },
     { ENOMEM, ALWAYS, "{program}: the system has no memory for another process ({errno})", "free memory, or start fewer workers" },
     { EMFILE, ALWAYS, "{program}: ddprun has no descriptors left for its output ({errno})", "raise ulimit -n" },
     { ANY_ERROR, ALWAYS, "{program}: {errno}", NULL },
 };
 /* clang-format on */
 
-/* The spawner says ELIBACC for the ENOENT of a program that it has found: 126, not 127. */
+/* The spawner reports ELIBACC instead of ENOENT for a program that it has found: 126, not 127. */
 static const struct row *row_of(const struct start_failure *f)
 {
     int error = f->error == ELIBACC ? ENOENT : f->error;
@@ -318,7 +318,7 @@ static const struct row *row_of(const struct start_failure *f)
     return row;
 }
 
-/* All gaps are offered to all sentences, as in exit_text.c. */
+/* Every sentence may use every placeholder, as in exit_text.c. */
 static bool fill_row(const struct start_failure *f, const char *sentence, struct buf *out)
 {
     char machine[ELF_MACHINE_NAME_MAX], ours[ELF_MACHINE_NAME_MAX], search[PATH_SHOWN + 4], processes[32];

@@ -1,8 +1,7 @@
 /* user_messages.c -- see user_messages.h.
  *
- * Each fact has one function, and that function knows all its forms: an event, a sentence, or
- * nothing. launcher/node calls it where the fact becomes true and need not know what the user asked
- * for. */
+ * Each fact has one function with all its forms: an event, a sentence, or nothing. launcher/node calls it where the
+ * fact becomes true and need not know the user's options. */
 #include "report/user_messages.h"
 
 #include "agent/failure.h"
@@ -22,8 +21,8 @@
 
 /* {"event":"worker_ended","t":2.5,"rank":1,"local_rank":1,"verdict":"failed","ending":"exit 7",...}
  *
- * Each function builds one object and prints it or, when memory was short on the way, frees it: half an object on a line would break the
- * reader of all that follow. */
+ * Each function builds one object and prints it or, if memory is short, frees it: half an object on a line would
+ * break the reader of all that follow. */
 
 /* Everything a program needs to join the job or to find its files, before the first worker runs. */
 bool event_started(struct buf *out, uint64_t t_ms, const struct plan *plan)
@@ -46,8 +45,7 @@ bool event_worker_started(struct buf *out, uint64_t t_ms, const struct plan_work
                            json_add_text(o, "gpu", who->gpu));
 }
 
-/* `exit_code` is the shell's view (128 + n), `signal` the real end: the first alone does not separate an exit(137)
- * from SIGKILL. */
+/* `exit_code` is the shell's view (128 + n), `signal` the real end, because 137 may be exit(137) or SIGKILL. */
 bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan_worker *who,
                         const struct agent_worker *how)
 {
@@ -115,7 +113,7 @@ static bool event_findings(struct buf *out, uint64_t t_ms, const cJSON *push)
             json_add(o, "findings", cJSON_Duplicate(cJSON_GetObjectItem(push, "findings"), true)));
 }
 
-/* This ddprun looks for the store. */
+/* This ddprun is looking for the store. */
 static bool event_launched(struct buf *out, uint64_t t_ms, const struct plan *plan)
 {
     const struct plan_meeting *m = &plan->meeting;
@@ -145,8 +143,8 @@ static uint64_t since_start(const struct announce *a)
     return clock_ms() - a->started_ms;
 }
 
-/* `made` is the answer of the function that made the event. One that could not be made is left out:
- * there is no memory, and the workers matter more. */
+/* `made` is the result of the function that made the event. An event that could not be made is left out: memory is
+ * short, and the workers matter more. */
 static void put_event(const struct announce *a, bool made, struct buf *event)
 {
     if (made && a->plan->cli->json)
@@ -161,7 +159,7 @@ static bool wants_events(const struct announce *a)
     return a->plan->cli->json || a->events != NULL;
 }
 
-/* For the log alone: a reader of --json knows that ddprun runs, and gets the report at its end. */
+/* Only for the log: a reader of --json knows that ddprun runs, and gets the report at its end. */
 static void log_event(const struct announce *a, bool made, struct buf *event)
 {
     if (made)
@@ -183,8 +181,8 @@ void announce_end(const struct announce *a, int exit_code, const char *why)
         log_event(a, event_ended(&event, since_start(a), exit_code, why), &event);
 }
 
-/* Before the first worker. Nothing is queued yet, so the line goes out at once: the thread that writes the queue is
- * started by the first output, and a job without any needs none. */
+/* Before the first worker nothing is queued, so print the line at once. The thread that writes the queue starts with
+ * the first output, and a job without output needs none. */
 __attribute__((format(printf, 2, 3))) static void note_before(const struct announce *a, const char *fmt, ...)
 {
     char text[2048];
@@ -198,7 +196,7 @@ __attribute__((format(printf, 2, 3))) static void note_before(const struct annou
         log_info("%s", text);
 }
 
-/* The replacements for missing features, on request; to all users if they may matter. */
+/* The replacements for missing features: with --verbose, or always if they may matter. */
 static void announce_lacks(const struct announce *a)
 {
     bool grave;
@@ -217,7 +215,7 @@ void announce_job(const struct announce *a, const char *note)
         note_before(a, "%s", plan->notes[i]);
     if (!plan->cli->quiet && note[0] != '\0')
         note_before(a, "%s", note);
-    if (plan->cli->verbose && !plan->cli->json) /* ddpctl is given this address */
+    if (plan->cli->verbose && !plan->cli->json) /* for ddpctl */
         note_before(a, "job %s, store at %s:%d", plan->job, plan->master_addr, plan->master_port);
     if (plan->cli->verbose && plan->contained_by != NULL)
         note_before(a, "contained by: %s", plan->contained_by);
@@ -269,7 +267,7 @@ void announce_restart(const struct announce *a, const struct agent *agent,
         snprintf(restart, sizeof(restart), " (restart %d of %d)", a->plan->restarts + 1,
                  agent_max_restarts(agent));
     if (agent_backoff(agent) == 0 &&
-        a->plan->nnodes > 1) /* it may have to wait for nodes: who says "in 0 s"? */
+        a->plan->nnodes > 1) /* it may have to wait for nodes, so "in 0 s" could be wrong */
         snprintf(when, sizeof(when), "when enough nodes are here");
     else
         snprintf(when, sizeof(when), "in %.10g s", (double)agent_backoff(agent) / 1000.0);
@@ -304,7 +302,7 @@ void announce_gathering(const struct announce *a, const struct heard_waiting *w)
                 local_only);
 }
 
-/* Also with --quiet: who waits must know for what. */
+/* Also with --quiet, because the user must learn what the job waits for. */
 void announce_findings(struct announce *a, const char *screen, const struct cJSON *push)
 {
     struct buf event = { 0 };
@@ -352,9 +350,9 @@ void announce_waiting_for_end(const struct announce *a, const char *nodes, const
     const double limit_s = (double)a->plan->cli->exit_barrier_ms / 1000;
     if (agent_overstays(agent))
         output_note(a->output,
-                    "all workers here ended with 0, those of %s not within %.10g s (--exit_barrier_timeout); "
-                    "this node has the store of the job, so it stays until they have ended; Ctrl-C ends the "
-                    "job for all",
+                    "all workers here ended with 0, those of %s did not end within %.10g s "
+                    "(--exit_barrier_timeout); this node hosts the store of the job, so it stays until they "
+                    "have ended; Ctrl-C ends the job on all nodes",
                     who, limit_s);
     else if (state == AGENT_WAIT_PEERS)
         output_note(a->output,
@@ -363,14 +361,14 @@ void announce_waiting_for_end(const struct announce *a, const char *nodes, const
                     who, limit_s);
     else if (state == AGENT_DONE)
         output_note(a->output,
-                    "warning: all workers here ended with 0, those of %s not within %.10g s "
+                    "warning: all workers here ended with 0, those of %s did not end within %.10g s "
                     "(--exit_barrier_timeout): leaving the job",
                     who, limit_s);
     else
-        output_note(a->output, "nothing is left of the job here; waiting until that is so on %s", who);
+        output_note(a->output, "no process of the job is left here; waiting for %s", who);
 }
 
-/* A sentence that begins with the signal and its sender. */
+/* Append a sentence that begins with the signal and its sender. */
 static void note_signal(const struct announce *a, const struct signal_heard *heard, const char *what)
 {
     struct buf text = { 0 };
@@ -383,7 +381,7 @@ void announce_stop(const struct announce *a, const struct signal_heard *heard, b
 {
     static const char *const words[2][2] = {
         { " again: leaving the job at once", ": leaving the job; no workers run here" },
-        { " again: killing", ": stopping the workers; once more kills them at once" },
+        { " again: killing", ": stopping the workers; a second signal kills them at once" },
     };
     struct buf event = { 0 };
     if (wants_events(a))
@@ -392,8 +390,8 @@ void announce_stop(const struct announce *a, const struct signal_heard *heard, b
         note_signal(a, heard, words[runs][first]);
 }
 
-/* A user who signals a worker on purpose needs to see that the signal was passed on; a changed window size
- * is no news. */
+/* A user who signals a worker on purpose needs to see that the signal was passed on; a change of the window size is
+ * not worth a line. */
 void announce_passed(const struct announce *a, const struct signal_heard *heard, int workers)
 {
     char what[64];
@@ -420,16 +418,15 @@ void announce_worker_stopped(const struct announce *a, int local_rank, int pid, 
     if (wants_events(a))
         put_event(a, event_worker_stopped(&event, since_start(a), who, pid, signal), &event);
     if (!a->plan->cli->json && !a->plan->cli->quiet)
-        output_note(a->output, "rank %d was stopped by %s; it goes on after kill -CONT %d", who->rank, name,
+        output_note(a->output, "rank %d was stopped by %s; to continue it: kill -CONT %d", who->rank, name,
                     pid);
 }
 
 /* --- status ----------------------------------------------------------------------------------------------- */
 
-/* In a large job those who wait for others are not shown: the one that does not wait is
- * what the user looks for. */
+/* In a large job, ranks that wait for others are left out, because the user looks for the one that does not wait. */
 
-/* Return the entry of a rank in the answer of the store; NULL = none. */
+/* Return the entry of a rank in the store's answer; NULL = none. */
 static const cJSON *member_of(const struct status_facts *f, int rank)
 {
     const cJSON *member;
@@ -465,7 +462,7 @@ static bool put_steps(const cJSON *member, struct buf *out)
     return ok && (!cJSON_IsNumber(step) || buf_printf(out, ", behind step %.0f", step->valuedouble));
 }
 
-/* ", waits for barrier 'x'", or whatever else the store has noticed. */
+/* ", waits for barrier 'x'", or another observation of the store. */
 static bool put_store(const struct status_facts *f, int rank, struct buf *out)
 {
     const cJSON *member = member_of(f, rank);
@@ -479,15 +476,15 @@ static bool put_store(const struct status_facts *f, int rank, struct buf *out)
         return buf_printf(out, ", has closed its connection to the store");
     if (strcmp(state, "connected") != 0 || !cJSON_IsNumber(silent))
         return true;
-    return buf_printf(out, ", was last heard by the store ") &&
-           text_put_ms(out, (uint64_t)silent->valuedouble) && buf_printf(out, " ago");
+    return buf_printf(out, ", last reached the store ") && text_put_ms(out, (uint64_t)silent->valuedouble) &&
+           buf_printf(out, " ago");
 }
 
-/* Two states of a process need the user's help. */
+/* Two process states that only the user can end. */
 static bool put_state(char state, int pid, struct buf *out)
 {
     if (state == 'T')
-        return buf_printf(out, ", is stopped: kill -CONT %d lets it go on", pid);
+        return buf_printf(out, ", is stopped: kill -CONT %d continues it", pid);
     return state != 'D' || buf_printf(out, ", hangs in the kernel (state D; see /proc/%d/wchan)", pid);
 }
 
@@ -515,7 +512,7 @@ static bool is_shown(const struct status_facts *f, int local_rank)
     return text_of(member, "waits_for")[0] == '\0' && text_of(member, "call")[0] == '\0';
 }
 
-/* Local rank of the n-th worker that is shown; nproc when there are not so many. */
+/* Return the local rank of the n-th worker that is listed; nproc when there are fewer. */
 static int nth_shown(const struct status_facts *f, int n)
 {
     int i = 0;
@@ -533,7 +530,7 @@ static int count(const struct status_facts *f, bool (*is)(const struct status_fa
     return n;
 }
 
-/* A job that hangs is the usual reason to ask, and a store that does not answer a usual reason to hang. */
+/* Users ask mostly when a job hangs, and a store that does not answer may be the reason. */
 static bool put_headline(const struct status_facts *f, struct buf *out)
 {
     return text_put_ms(out, f->now_ms - f->started_ms) &&
@@ -542,7 +539,7 @@ static bool put_headline(const struct status_facts *f, struct buf *out)
                       f->answer == NULL ? "; the store does not answer" : "");
 }
 
-/* The last line tells how many were left out, and never when none was. */
+/* The last line says how many were left out; without any it is missing. */
 bool status_line(const struct status_facts *f, int i, struct buf *out)
 {
     const int shown = count(f, is_shown);

@@ -15,17 +15,16 @@
 struct announce {
     const struct plan *plan;
     struct output *output;
-    struct event_log *events; /* NULL = none is asked for */
+    struct event_log *events; /* NULL = not requested */
     uint64_t started_ms;
     bool explained; /* `ddprun explain` was mentioned, which happens once per run */
 };
 
-/* This process is there, and looks for the store; and it ends. `why`: a sentence, or "". */
+/* This process has started and is looking for the store; and its end. `why`: a sentence, or "". */
 void announce_launched(const struct announce *a);
 void announce_end(const struct announce *a, int exit_code, const char *why);
 
-/* The store listens, the workers will be started. `note`: a sentence besides the plan's own, "" =
- * none. */
+/* The store listens, and the workers are about to start. `note`: a sentence besides the plan's own, "" = none. */
 void announce_job(const struct announce *a, const char *note);
 void announce_worker_started(const struct announce *a, int local_rank, int pid);
 void announce_worker_ended(const struct announce *a, int local_rank, const struct agent_worker *how);
@@ -34,27 +33,27 @@ void announce_worker_ended(const struct announce *a, int local_rank, const struc
 void announce_restart(const struct announce *a, const struct agent *agent,
                       const struct failed_attempt *failed, int next);
 
-/* The job begins anew without a failure: it grows. */
+/* The job restarts without a failure, because it grows. */
 void announce_again(const struct announce *a, const struct failure *cause);
 
-/* Not all nodes are here yet. */
+/* Some nodes have not joined yet. */
 void announce_gathering(const struct announce *a, const struct heard_waiting *waiting);
 
 /* The store's findings about a job that does not start or hangs: its text, the same on every node, and the push that
  * carried it. */
 void announce_findings(struct announce *a, const char *screen, const struct cJSON *push);
 
-/* Something happened on another node, so the workers here are stopped. */
+/* An event on another node, so the workers here are stopped. */
 void announce_told_to_stop(const struct announce *a, const struct failure *cause);
 
-/* Nothing runs here any more, and the end of the other `nodes` ("" = not known which) is waited for: by `state` after a
- * good end, which has a limit, after another, or no longer. */
+/* Nothing runs here any more, and this node waits for the other `nodes` ("" = not known which). `state`: after
+ * success, which has a limit; after another end; or no longer. */
 void announce_waiting_for_end(const struct announce *a, const char *nodes, const struct agent *agent);
 
-/* The user asks to stop, for the `first` time or again; `runs`: something of an attempt does here. */
+/* The user asks to stop, for the `first` time or again; `runs`: workers of an attempt still run here. */
 void announce_stop(const struct announce *a, const struct signal_heard *heard, bool first, bool runs);
 
-/* A signal was passed on to `workers` workers. One from the terminal is printed with --verbose only. */
+/* A signal was passed on to `workers` workers. A signal of the terminal is printed with --verbose only. */
 void announce_passed(const struct announce *a, const struct signal_heard *heard, int workers);
 
 /* The user asks what the job does; the answer follows. */
@@ -70,19 +69,19 @@ void announce_worker_stopped(const struct announce *a, int local_rank, int pid, 
  * Every object has "event" and "t" (seconds since the start of ddprun); docs/output.md has the rest. Bytes of
  * workers that are not UTF-8 become U+FFFD. All return false when memory is short, and append nothing then. */
 
-/* The plan is made and the store listens. */
+/* The plan is complete and the store listens. */
 bool event_started(struct buf *out, uint64_t t_ms, const struct plan *plan);
 
 bool event_worker_started(struct buf *out, uint64_t t_ms, const struct plan_worker *who, int pid);
 
-/* It has ended, or could not be started: `how` says which. */
+/* The worker has ended or could not be started; `how` has the details. */
 bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan_worker *who,
                         const struct agent_worker *how);
 
 /* The user asked to stop. */
 bool event_stop(struct buf *out, uint64_t t_ms, const struct signal_heard *heard);
 
-/* A signal went on to `workers` workers. */
+/* A signal was passed on to `workers` workers. */
 bool event_signal_passed(struct buf *out, uint64_t t_ms, const struct signal_heard *heard, int workers);
 
 /* A worker was stopped. */
@@ -101,13 +100,15 @@ bool event_worker_stopped(struct buf *out, uint64_t t_ms, const struct plan_work
 
 struct cJSON;
 
-enum { STATUS_LINES_MAX = 64 }; /* of workers; the report of a large job must still fit a screen or two */
+enum {
+    STATUS_LINES_MAX = 64
+}; /* lines for workers; the list for a large job must still fit a screen or two */
 
 struct status_facts {
     const struct plan *plan;
     const struct agent *agent;
     uint64_t started_ms, now_ms; /* by the agent's clock */
-    const char *states; /* by local rank, the kernel's letter for what a process does; 0 = not known */
+    const char *states; /* by local rank, the kernel's letter for the state of a process; 0 = not known */
     const struct cJSON *answer; /* the store's answer to "status"; NULL = it does not answer */
 };
 

@@ -2,7 +2,7 @@
  *
  * "${time} [$rank] "   ->   field TIME, " [", field RANK, "] "
  *
- * A field that does not exist is refused: torchrun leaves it as it stands, and the typing error is then found in a
+ * A field that does not exist is rejected; torchrun leaves it as text, and the typing error then appears in a
  * thousand lines. Time is UTC with the zone in it, so that the lines of several hosts can be sorted. */
 #include "tables/prefix.h"
 
@@ -21,7 +21,7 @@ static const char *const names[PREFIX_FIELD_COUNT] = {
 
 /* --- the template --------------------------------------------------------------------------------------- */
 
-/* All names, because the one that was meant is hardly ever the nearest. */
+/* List all names, because the intended one is hardly ever the nearest. */
 static ddp_status prefix_refuse(struct ddp_err *err, const char *what, const char *name, size_t len)
 {
     char all[256];
@@ -48,7 +48,7 @@ static ddp_status prefix_add_text(struct prefix *p, const char *text, size_t len
     return add_piece(p, (struct prefix_piece){ .text = text, .len = len }, err);
 }
 
-/* A handful of names: looked through once per template. */
+/* A handful of names, searched once per template. */
 static ddp_status add_field(struct prefix *p, const char *name, size_t len, struct ddp_err *err)
 {
     for (int i = 0; i < PREFIX_FIELD_COUNT; i++) {
@@ -58,7 +58,7 @@ static ddp_status add_field(struct prefix *p, const char *name, size_t len, stru
             return add_piece(p, (struct prefix_piece){ .field = (enum prefix_field)i }, err);
         }
     }
-    return prefix_refuse(err, "there is no field", name, len);
+    return prefix_refuse(err, "unknown field", name, len);
 }
 
 /* "$5" is a price. */
@@ -77,7 +77,7 @@ static ddp_status add_dollar(struct prefix *p, const char **at, struct ddp_err *
     const char *name = dollar + (dollar[1] == '{' ? 2 : 1);
     size_t len = name_length(name);
     if (dollar[1] == '{' && name[len] != '}')
-        return prefix_refuse(err, "a field does not end:", dollar, strlen(dollar));
+        return prefix_refuse(err, "a field has no closing brace:", dollar, strlen(dollar));
     *at = name + len + (dollar[1] == '{');
     if (dollar[1] == '{' || len > 0)
         return add_field(p, name, len, err);
@@ -86,7 +86,7 @@ static ddp_status add_dollar(struct prefix *p, const char **at, struct ddp_err *
     return prefix_add_text(p, dollar, 1, err);
 }
 
-/* A newline in it would tear every line, and an escape sequence is ours to write. */
+/* A newline in it would tear every line, and escape sequences are only ours to write. */
 static bool has_control(const char *text)
 {
     for (; *text != '\0'; text++)
@@ -99,7 +99,7 @@ ddp_status prefix_add(struct prefix *p, const char *template, struct ddp_err *er
 {
     ddp_status status = DDP_OK;
     if (has_control(template))
-        return ddp_fail(err, DDP_ERR_ARG, "it has control characters, and a prefix is printable text");
+        return ddp_fail(err, DDP_ERR_ARG, "it has control characters; a prefix must be printable text");
     while (*template != '\0' && status == DDP_OK) {
         size_t text = strcspn(template, "$");
         status = prefix_add_text(p, template, text, err);
@@ -112,7 +112,7 @@ ddp_status prefix_add(struct prefix *p, const char *template, struct ddp_err *er
 
 /* --- the prefix ----------------------------------------------------------------------------------------- */
 
-/* A job's name may hold any byte; what a terminal would obey is replaced. */
+/* A job's name may hold any byte; replace those that a terminal would obey. */
 static bool put_value(struct buf *out, const char *value)
 {
     size_t begin = out->len;
@@ -137,7 +137,7 @@ static bool put_pieces(const struct prefix *p, const struct prefix_values *value
     return ok;
 }
 
-/* The colour ends before the blanks at the end, which have none to show. */
+/* End the colour before the blanks at the end, which need none. */
 bool prefix_render(const struct prefix *p, const struct prefix_values *values, int colour, struct buf *out)
 {
     size_t begin = out->len, blanks = 0;
@@ -155,7 +155,7 @@ bool prefix_render(const struct prefix *p, const struct prefix_values *values, i
 
 int prefix_colour(int rank)
 {
-    /* Readable on dark and on light ground; red is left to errors. */
+    /* Readable on dark and on light backgrounds; red is reserved for errors. */
     static const int colours[] = { 36, 32, 33, 35, 34, 96, 92, 95 };
     enum { COLOURS = sizeof(colours) / sizeof(colours[0]) };
     return colours[(unsigned)rank % COLOURS];

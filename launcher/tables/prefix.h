@@ -1,7 +1,7 @@
-/* prefix.h -- what stands in front of a worker's line, from a template such as "${host}[${rank}] ".
+/* prefix.h -- the prefix of a worker's line, from a template such as "${host}[${rank}] ".
  *
- * The template is read once into pieces. A prefix is made of them once per stream, or once per read when it tells the
- * time, and not once per line. */
+ * The template is parsed once into pieces. A prefix is made from them once per stream, or once per read if it
+ * contains the time, but not once per line. */
 #ifndef LAUNCHER_TABLES_PREFIX_H
 #define LAUNCHER_TABLES_PREFIX_H
 
@@ -31,7 +31,7 @@ enum prefix_field {
 
 enum { PREFIX_PIECES_MAX = 32, PREFIX_TIME_MAX = 48, PREFIX_NO_COLOUR = 0 };
 
-/* A template, understood. Zeroed = empty: no prefix. Literal text is borrowed from the template. */
+/* A parsed template. Zeroed = empty: no prefix. Literal text is borrowed from the template. */
 struct prefix {
     struct prefix_piece {
         const char *text; /* literal text, NULL for a field */
@@ -39,12 +39,12 @@ struct prefix {
         enum prefix_field field;
     } pieces[PREFIX_PIECES_MAX];
     size_t n;
-    bool timed;  /* names a field that is different for every read */
-    bool ranked; /* names the rank, or the local rank */
+    bool timed;  /* has a field that differs for every read */
+    bool ranked; /* has the rank, or the local rank */
 };
 
-/* Append the pieces of one more template: ${name} and $name are fields, $$ is a dollar, as torchrun has it.
- * DDP_ERR_ARG: `err` says what is wrong, with the names of all fields. */
+/* Append the pieces of one more template: ${name} and $name are fields, $$ is a dollar, as in torchrun. DDP_ERR_ARG:
+ * `err` has the reason and the names of all fields. */
 ddp_status prefix_add(struct prefix *p, const char *template, struct ddp_err *err);
 
 /* The value of each field; NULL if unknown. Borrowed. */
@@ -52,14 +52,14 @@ struct prefix_values {
     const char *of[PREFIX_FIELD_COUNT];
 };
 
-/* Append the prefix, in `colour` (an SGR number, PREFIX_NO_COLOUR = none). Values cannot bring control characters in.
+/* Append the prefix, in `colour` (an SGR number, PREFIX_NO_COLOUR = none). Control characters in values are replaced.
  * False when memory is short. */
 bool prefix_render(const struct prefix *p, const struct prefix_values *values, int colour, struct buf *out);
 
-/* The colour of a rank. */
+/* Return the colour of a rank. */
 int prefix_colour(int rank);
 
-/* PREFIX_TIME: from microseconds since 1970. PREFIX_ELAPSED: from microseconds. */
+/* Format PREFIX_TIME from microseconds since 1970, PREFIX_ELAPSED from microseconds. */
 void prefix_time(char out[PREFIX_TIME_MAX], uint64_t unix_us);
 void prefix_elapsed(char out[PREFIX_TIME_MAX], uint64_t us);
 

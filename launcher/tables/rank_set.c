@@ -3,8 +3,8 @@
  * SET  = PART { "," PART }
  *     PART = RANK | RANK "-" RANK
  *
- * A bit for each rank: membership is asked once per line or worker, sets are made once. A number is compared with
- * the limit digit by digit, so no length of it can overflow. */
+ * A bit for each rank, because membership is tested once per line or worker, while sets are made once. A number is
+ * compared with the limit digit by digit, so no length can overflow. */
 #include "tables/rank_set.h"
 
 #include <ctype.h>
@@ -66,8 +66,8 @@ bool rank_read(const char **at, int limit, int *rank)
     return true;
 }
 
-/* A comma must be followed by a number: "0," is a list that was cut short, usually by a script. Parse one PART and
- * move past it and the comma that follows. */
+/* Parse one PART and move past it and the comma that follows. A comma must be followed by a number: "0," is a list
+ * that was truncated, usually by a script. */
 static bool read_part(const char **at, struct rank_set *set)
 {
     int first, last;
@@ -88,7 +88,7 @@ static bool read_part(const char **at, struct rank_set *set)
     return true;
 }
 
-/* Into a temporary set first: an error must not cost the caller the old one. */
+/* Parse into a temporary set first, because an error must leave the caller's set unchanged. */
 ddp_status rank_set_parse(struct rank_set *set, const char *text, int limit, struct ddp_err *err)
 {
     struct rank_set read;
@@ -108,7 +108,7 @@ ddp_status rank_set_parse(struct rank_set *set, const char *text, int limit, str
 
 /* --- printing ------------------------------------------------------------------------------------------- */
 
-/* Runs are found by their numbers, so ranks that are left out of the middle end one. */
+/* Runs are found by their numbers, so a rank left out in the middle ends a run. */
 bool rank_set_print_each(rank_at_fn rank_at, const void *user, int n, size_t max, struct buf *out)
 {
     const size_t begin = out->len;

@@ -1,14 +1,15 @@
-/* schedulers.h -- who may have started ddprun. --scheduler, its manual page and the readers in plan/ are made from these rows. */
+/* schedulers.h -- the schedulers that may have started ddprun. --scheduler, its manual page and the readers in plan/
+ * are made from these rows. */
 #ifndef LAUNCHER_SCHEDULERS_H
 #define LAUNCHER_SCHEDULERS_H
 
-/* The innermost first: mpirun inside of a Slurm job comes before Slurm. Columns: id, name for --scheduler, title, the
+/* The innermost first: mpirun inside a Slurm job comes before Slurm. Columns: id, name for --scheduler, title, the
  * rule (the variables that identify it), and the values that it provides. */
 /* clang-format off */
 #define SCHEDULERS(X)                                                                                        \
     X(OPEN_MPI, "openmpi", "Open MPI",                                                                       \
       "OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE are set",                                               \
-      "nodes and node rank; the address only inside of Slurm, PBS or LSF")                                   \
+      "nodes and node rank; the address only inside Slurm, PBS or LSF")                                   \
     X(HYDRA, "hydra", "MPICH's Hydra",                                                                       \
       "PMI_RANK, PMI_SIZE and MPI_LOCALRANKID are set",                                                      \
       "as Open MPI")                                                                                         \
@@ -20,7 +21,7 @@
       "pods as nodes, node rank, address, port, job id; PET_* variables of the operator are options")        \
     X(KUBERNETES, "kubernetes", "Kubernetes (indexed Job)",                                                  \
       "KUBERNETES_SERVICE_HOST and JOB_COMPLETION_INDEX are set",                                            \
-      "node rank, address of pod 0 (with a headless service), job id; say --nnodes")                         \
+      "node rank, address of pod 0 (with a headless service), job id; give --nnodes")                         \
     X(PBS, "pbs", "PBS",                                                                                     \
       "PBS_JOBID and PBS_NODEFILE are set",                                                                  \
       "nodes, node rank, address (first host of the file), port, job id")                                    \

@@ -1,15 +1,15 @@
 /* signals.c -- see signals.h.
  *
- * A copy must be separated from a second request, because the second request kills. `scancel`, `systemctl stop` and
- * `pkill ddprun` send one SIGTERM to every process that they find, so the agent gets it twice, once directly and once
- * from the guardian. Both have the same sender and arrive by different ways at about the same time; a user who really
- * asks twice signals the same process twice. */
+ * A copy of a signal must not count as a second request, because the second request kills. `scancel`, `systemctl
+ * stop` and `pkill ddprun` send one SIGTERM to every process that they find, so the agent gets it twice, once
+ * directly and once from the guardian. Both copies have the same sender and arrive by different ways at about the
+ * same time; a real second request goes to the same process twice. */
 #include "tables/signals.h"
 
 #include <signal.h>
 #include <string.h>
 
-enum { COPY_MS = 1000 }; /* how far apart two copies of one request arrive at most */
+enum { COPY_MS = 1000 }; /* greatest time between two copies of one request */
 
 const struct signal_row signal_rows[SIGNAL_ROWS] = {
 #define X(name, act, may_stop, ...) { SIG##name, #name, SIGNAL_##act, may_stop },
@@ -27,13 +27,13 @@ static const struct signal_row *signal_row_of(int signal)
 
 /* --- which do what ------------------------------------------------------------------------------------------ */
 
-/* Signals are numbered from 1 to 64: 64 has the place of 0, which is none, and no number shifts out of the set. */
+/* Signals are numbered from 1 to 64; bit 0 stands for 64, so no number shifts out of the set. */
 static signal_set bit(int signal)
 {
     return UINT64_C(1) << (signal & 63);
 }
 
-/* The row that `name` (`len` characters) names, if it may stop a job. */
+/* Return the row with the name `name` (`len` characters) if that signal may stop a job. */
 static const struct signal_row *stopper(const char *name, size_t len)
 {
     if (len > 3 && strncasecmp(name, "SIG", 3) == 0) {
@@ -59,8 +59,7 @@ static ddp_status not_a_list(struct ddp_err *err)
     return status;
 }
 
-/* All of the list or nothing: *set is written when the last name was a good one. An empty name between commas is
- * none. */
+/* All of the list or nothing: *set is written when the last name was valid. An empty name between commas is invalid. */
 ddp_status signals_parse(const char *text, signal_set *set, struct ddp_err *err)
 {
     signal_set read = 0;
@@ -98,7 +97,7 @@ bool signals_print(signal_set stop, struct buf *out)
 
 /* --- who sent it -------------------------------------------------------------------------------------------- */
 
-/* A signal without a sender comes from the kernel; these three it only sends for a terminal. */
+/* A signal without a sender comes from the kernel; it sends these three only for a terminal. */
 static const char *kernel_words(int signal)
 {
     if (signal == SIGHUP)
@@ -107,7 +106,7 @@ static const char *kernel_words(int signal)
                                                                                             : "the kernel";
 }
 
-/* The sender is what a user asks for first ("who killed my job?"), and the kernel tells it only at that moment. */
+/* Users first ask for the sender ("who killed my job?"), and the kernel reports it only at that moment. */
 bool signal_heard_text(const struct signal_heard *heard, struct buf *out)
 {
     const struct signal_row *row = signal_row_of(heard->signal);
@@ -128,8 +127,8 @@ bool signal_sender_text(const struct signal_heard *heard, struct buf *out)
 
 /* --- once or twice? ----------------------------------------------------------------------------------------- */
 
-/* A terminal that goes away sends SIGHUP as often as it likes: all of them are one request. Of the others one copy
- * is taken for a copy, a third signal is a new request in any case. */
+/* A closing terminal may send SIGHUP many times: all of them are one request. Of other signals one copy is ignored; a
+ * third signal always is a new request. */
 static bool is_copy(const struct stop_memory *memory, const struct signal_heard *heard, uint64_t now_ms)
 {
     const struct signal_heard *last = &memory->last;

@@ -19,8 +19,8 @@
 /* clang-format off */
 #define SIGNAL_LIST(X)                                                                                       \
     X(TERM,  STOP,   true,                                                                                   \
-      "stops the job: the workers get it, and SIGKILL after the grace time; once more kills at once",        \
-      "the same", "the program's business; ending by it is a failure of that worker")                        \
+      "stops the job: the workers get it, and SIGKILL after the grace period; a second one kills at once",        \
+      "the same", "up to the program; if the worker ends by it, it has failed")                        \
     X(INT,   STOP,   true,                                                                                   \
       "as SIGTERM (Ctrl-C)", "the same", "as SIGTERM")                                                       \
     X(HUP,   STOP,   true,                                                                                   \
@@ -33,19 +33,19 @@
     X(USR2,  PASS,   true,                                                                                   \
       "as SIGUSR1", "the same", "as SIGTERM")                                                                \
     X(WINCH, PASS,   false,                                                                                  \
-      "as SIGUSR1 (the terminal has a new size)", "the same", "the program's business")                      \
+      "as SIGUSR1 (the terminal has a new size)", "the same", "up to the program")                      \
     X(TSTP,  REST,   false,                                                                                  \
       "all processes of the job stop, then ddprun (Ctrl-Z)", "all stop, ddprun waits",                       \
       "this worker stops, and ddprun reports it")                                                               \
     X(CONT,  RESUME, false,                                                                                  \
-      "all processes of the job go on (fg, bg)", "the same", "this worker goes on")                          \
+      "all processes of the job continue (fg, bg)", "the same", "this worker continues")                          \
     X(PIPE,  NONE,   false,                                                                                  \
-      "nothing: an output that is closed is noticed when written to", "the same",                            \
+      "nothing: a closed output is detected when it is written to", "the same",                            \
       "as SIGTERM, even when ddprun was started with it ignored")                                       \
     X(XFSZ,  NONE,   false,                                                                                  \
-      "nothing: a log file at its limit (ulimit -f) is noticed when written to", "the same", "as SIGTERM")   \
+      "nothing: a log file at its limit (ulimit -f) is detected when it is written to", "the same", "as SIGTERM")   \
     X(CHLD,  CHILD,  false,                                                                                  \
-      "a look at whether the agent has ended", "a look at who has ended or stopped", "the program's business")
+      "checks whether the agent has ended", "checks which workers have ended or stopped", "up to the program")
 /* clang-format on */
 
 enum signal_act {
@@ -80,13 +80,13 @@ extern const struct signal_row signal_rows[SIGNAL_ROWS];
 /* Signals that stop the job, as bits 1 << number. */
 typedef uint64_t signal_set;
 
-/* Read "SIGTERM,INT"; each name with or without SIG. DDP_ERR_ARG: `err` lists what would be right. */
+/* Parse "SIGTERM,INT"; each name with or without SIG. DDP_ERR_ARG: `err` lists the valid names. */
 ddp_status signals_parse(const char *text, signal_set *set, struct ddp_err *err);
 
-/* "SIGTERM,SIGINT,SIGHUP" and those of `stop` that are not among them, and a NUL. False when memory is short. */
+/* Write "SIGTERM,SIGINT,SIGHUP", then those of `stop` that are not among them, and a NUL. False when memory is short. */
 bool signals_print(signal_set stop, struct buf *out);
 
-/* The effect of a signal when those of `stop` stop the job. */
+/* Return the effect of a signal when those of `stop` stop the job. */
 enum signal_act signals_act(signal_set stop, int signal);
 
 /* --- who sent it -------------------------------------------------------------------------------------------- */
@@ -94,10 +94,10 @@ enum signal_act signals_act(signal_set stop, int signal);
 enum { SENDER_NAME_MAX = 16 };
 
 struct signal_sender {
-    bool kernel; /* the kernel sent it: a key or the end of a terminal; the rest is unset */
-    int pid;     /* 0 = in no PID namespace that we can see */
+    bool kernel; /* the kernel sent it: a key, or the end of a terminal; the rest is unset */
+    int pid;     /* 0 = not in a PID namespace visible to us */
     unsigned uid;
-    char name[SENDER_NAME_MAX]; /* printable; "" = it has ended already */
+    char name[SENDER_NAME_MAX]; /* printable; "" = the process has ended already */
 };
 
 /* A received signal, as the guardian passes it to the agent. */
@@ -107,10 +107,10 @@ struct signal_heard {
     struct signal_sender sender;
 };
 
-/* "SIGTERM from bash (pid 12, uid 0)". False when memory is short. */
+/* Append "SIGTERM from bash (pid 12, uid 0)". False when memory is short. */
 bool signal_heard_text(const struct signal_heard *heard, struct buf *out);
 
-/* The sender alone: "slurmstepd (pid 812, uid 0)". */
+/* Append only the sender: "slurmstepd (pid 812, uid 0)". */
 bool signal_sender_text(const struct signal_heard *heard, struct buf *out);
 
 /* --- once or twice? ----------------------------------------------------------------------------------------- */
@@ -122,8 +122,8 @@ struct stop_memory {
     bool copied; /* its copy has arrived; the next one is a new request */
 };
 
-/* Is this a new request? Not when it is the copy of one: a batch system, systemd or pkill signals all processes of a
- * job and reaches guardian and agent both. And a hangup is never sent twice. */
+/* True if this is a new request. False for a copy: a batch system, systemd or pkill signals all processes of a job,
+ * so both guardian and agent get it. A hangup is never a second request. */
 bool signals_is_new_stop(struct stop_memory *memory, const struct signal_heard *heard, uint64_t now_ms);
 
 #endif

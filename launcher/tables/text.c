@@ -1,7 +1,5 @@
-/* text.c -- see text.h.
- *
- * The table of the Unicode standard (3-7) in code: only the second byte's range depends on the
- * first. */
+/* text.c -- see text.h. UTF-8 is checked by the table of the Unicode standard (3-7), written as code: only the second
+ * byte's range depends on the first. */
 #include "tables/text.h"
 
 #include "base/text.h"
@@ -11,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How many bytes a sequence has that begins with `first`, 0 when none does. */
+/* Return the length of a sequence that begins with `first`, 0 when none does. */
 static size_t length_of(uint8_t first)
 {
     if (first < 0x80)
@@ -25,7 +23,7 @@ static size_t length_of(uint8_t first)
 
 size_t utf8_sequence(const uint8_t *p, size_t len)
 {
-    uint8_t low = 0x80, high = 0xbf; /* what the second byte may be */
+    uint8_t low = 0x80, high = 0xbf; /* the allowed range of the second byte */
     size_t need = length_of(p[0]);
     if (need <= 1)
         return need;
@@ -45,7 +43,7 @@ size_t utf8_sequence(const uint8_t *p, size_t len)
     return need;
 }
 
-/* The first byte says the length in its leading ones; below them it has the highest bits. */
+/* The leading ones of the first byte give the length; the bits below them are the highest of the code point. */
 uint32_t utf8_code(const uint8_t *p, size_t len)
 {
     static const uint8_t masks[] = { 0x7f, 0x7f, 0x1f, 0x0f, 0x07 };
@@ -57,7 +55,7 @@ uint32_t utf8_code(const uint8_t *p, size_t len)
 
 /* --- words ------------------------------------------------------------------------------------------------ */
 
-/* The text for the gap that begins at `gap`, and the end of the gap. NULL: no value for it. */
+/* Return the text for the gap that begins at `gap`, and its end. NULL: the gap has no value. */
 static const char *fill_of(const char *gap, const struct word *words, size_t n, const char **end)
 {
     size_t len = strcspn(gap + 1, "{} ");
@@ -71,8 +69,7 @@ static const char *fill_of(const char *gap, const struct word *words, size_t n, 
     return NULL;
 }
 
-/* A brace that begins no known word is text: a path or a program's name may have one, and a typing error in a
- * table is better seen than swallowed. */
+/* A brace without a known word is text: a path may contain one, and a typing error in a table should be visible. */
 bool words_fill(struct buf *out, const char *sentence, const struct word *words, size_t n)
 {
     bool ok = true;
@@ -91,7 +88,7 @@ bool words_fill(struct buf *out, const char *sentence, const struct word *words,
     return ok;
 }
 
-/* One digit after the point only for small numbers: 1.5 GiB, but 64 MiB. */
+/* One decimal only for small numbers: 1.5 GiB, but 64 MiB. */
 const char *words_size(char out[SIZE_TEXT_MAX], uint64_t bytes)
 {
     static const char *const units[] = { "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };
@@ -110,7 +107,7 @@ const char *words_size(char out[SIZE_TEXT_MAX], uint64_t bytes)
     return out;
 }
 
-/* The unit grows with the number, so that any duration has few digits: hours need no seconds. */
+/* The unit grows with the number, so any duration has few digits: hours need no seconds. */
 const char *words_time(char out[TIME_TEXT_MAX], uint64_t ms)
 {
     if (ms < 1000)
@@ -124,8 +121,8 @@ const char *words_time(char out[TIME_TEXT_MAX], uint64_t ms)
     return out;
 }
 
-/* The moment may come from a worker's file: the sum is kept from wrapping and from falling below zero, and the year has
- * no more than the four digits that there is room for. */
+/* The time may come from a worker's file, so keep the sum from wrapping and from falling below zero, and the year to
+ * four digits, for which there is room. */
 const char *words_clock(char out[TIME_TEXT_MAX], uint64_t unix_ms, int offset_s, bool day)
 {
     enum { DAY_MS = 24 * 3600 * 1000 };
@@ -140,7 +137,7 @@ const char *words_clock(char out[TIME_TEXT_MAX], uint64_t unix_ms, int offset_s,
     return out;
 }
 
-/* One row of the matrix at a time. */
+/* Compute one row of the matrix at a time. */
 size_t words_distance(const char *a, const char *b)
 {
     size_t row[WORDS_DISTANCE_MAX + 1];
@@ -202,7 +199,7 @@ static size_t plain_run(const uint8_t *p, size_t len)
     return n;
 }
 
-/* Code points that move text about or hide it instead of being text. */
+/* Code points that reorder or hide text. */
 static bool is_format(uint32_t code)
 {
     static const struct {
@@ -215,7 +212,7 @@ static bool is_format(uint32_t code)
     return false;
 }
 
-/* Length of one character that is text but not plain, 0 when it is none. */
+/* Return the length of one character that is text but not plain, 0 when it is not. */
 static size_t text_sequence(const uint8_t *p, size_t len)
 {
     size_t n = utf8_sequence(p, len);
@@ -224,7 +221,7 @@ static size_t text_sequence(const uint8_t *p, size_t len)
     return n > 0 && !is_format(utf8_code(p, n)) ? n : 0;
 }
 
-/* How many bytes from `p` on pass as they are. */
+/* Return how many bytes from `p` on pass unchanged. */
 static size_t text_run(const uint8_t *p, size_t len)
 {
     size_t n = plain_run(p, len), more;
@@ -235,7 +232,7 @@ static size_t text_run(const uint8_t *p, size_t len)
     return n;
 }
 
-/* Length of "ESC [ parameters final", 0 when it is something else. Nothing after `len` is looked at. */
+/* Return the length of "ESC [ parameters final", 0 for anything else. Nothing after `len` is read. */
 static size_t control_sequence(const uint8_t *p, size_t len, uint8_t final)
 {
     static const char parameters[] = "0123456789;:";
@@ -272,7 +269,7 @@ static bool put_character(struct buf *out, const uint8_t *p, size_t len, size_t 
     return put_visible(out, p, *used);
 }
 
-/* Append what the bytes at `p`, which do not begin with text, look like; *used says how many they were. */
+/* Append a visible form of the bytes at `p`, which do not begin with text; *used is their number. */
 static bool put_special(struct buf *out, const uint8_t *p, size_t len, size_t *used, bool *coloured)
 {
     if ((*used = control_sequence(p, len, 'm')) > 0) {
@@ -312,9 +309,9 @@ bool escape_put_plain(struct buf *out, struct slice line)
 
 /* --- json text -------------------------------------------------------------------------------------------- */
 
-/* Everything that a worker or a user wrote passes utf8_clean on its way into an object. A wrong byte is
- * replaced, never dropped: the reader shall see that something was there. Every add function takes care of
- * its own item when it fails, so callers chain them with && and clean up with one cJSON_Delete of the root. */
+/* Everything that a worker or a user wrote passes utf8_clean on its way into an object. A wrong byte is replaced and
+ * never dropped, so that the reader sees it. Every add function frees its own item when it fails, so callers chain
+ * them with && and clean up with one cJSON_Delete of the root. */
 
 /* A NUL counts as wrong: it is valid UTF-8, but cJSON's strings would end there. */
 static size_t sequence(const uint8_t *p, size_t len)
@@ -322,7 +319,7 @@ static size_t sequence(const uint8_t *p, size_t len)
     return p[0] != 0 ? utf8_sequence(p, len) : 0;
 }
 
-/* Good bytes are copied in runs; worker output is nearly always good, and each line of --json comes through here. */
+/* Copy good bytes in runs: worker output is nearly always good, and each line of --json passes here. */
 bool utf8_clean(struct buf *out, struct slice bytes)
 {
     const uint8_t *p = bytes.data, *end = p + bytes.len;
@@ -341,7 +338,7 @@ bool utf8_clean(struct buf *out, struct slice bytes)
     return ok;
 }
 
-/* The item is taken over in both cases. */
+/* Takes ownership of the item in both cases. */
 bool json_add(struct cJSON *object, const char *name, struct cJSON *item)
 {
     bool ok = item != NULL && cJSON_AddItemToObject(object, name, item);
@@ -388,7 +385,7 @@ struct cJSON *json_add_object(struct cJSON *array)
     return NULL;
 }
 
-/* The object is gone afterwards, also when memory was short: then `out` is as it was before. */
+/* Free the object in any case; when memory is short, `out` stays unchanged. */
 bool json_print(struct buf *out, struct cJSON *object, bool indented)
 {
     char *text = object == NULL ? NULL : indented ? cJSON_Print(object) : cJSON_PrintUnformatted(object);
@@ -421,8 +418,7 @@ static bool is_known(char letter)
     return false;
 }
 
-/* The list is made from the table, so that it never lacks a token. Without memory for it the sentence is just
- * shorter. */
+/* Make the list from the table, so that it is always complete. Without memory for it the sentence is shorter. */
 static ddp_status log_pattern_refuse(struct ddp_err *err)
 {
     struct buf list = { 0 };
@@ -434,7 +430,8 @@ static ddp_status log_pattern_refuse(struct ddp_err *err)
     return status;
 }
 
-/* The same check rejects a '%' at the end: the NUL after it is no token. A '/' at the end would name a directory. */
+/* The same check rejects a '%' at the end, because the NUL after it is not a token. A '/' at the end would name a
+ * directory. */
 ddp_status log_pattern_check(const char *pattern, struct ddp_err *err)
 {
     const size_t len = strlen(pattern);
@@ -444,7 +441,7 @@ ddp_status log_pattern_check(const char *pattern, struct ddp_err *err)
     return ok ? DDP_OK : log_pattern_refuse(err);
 }
 
-/* Two characters at a time, so that the letter behind "%%" is no token. */
+/* Skip two characters at a time, so that the letter after "%%" is not a token. */
 static bool has_token(const char *pattern, char letter)
 {
     for (const char *p = pattern; (p = strchr(p, '%')) != NULL; p += 2)
@@ -453,7 +450,7 @@ static bool has_token(const char *pattern, char letter)
     return false;
 }
 
-/* The rows of the table name a member of `names`; TEXT and NUMBER say how it is printed. */
+/* The rows of the table name a member of `names`; TEXT and NUMBER decide how it is printed. */
 static bool add_token(char letter, const struct log_names *names, struct buf *out)
 {
 #define TEXT(text)     buf_printf(out, "%s", text)

@@ -1,4 +1,5 @@
-/* text.h -- text as users read it: UTF-8, sentences with gaps, sizes and times, what a terminal may be sent, JSON. */
+/* text.h -- text as users read it: UTF-8, sentences with gaps, sizes and times, text that is safe for a terminal,
+ * JSON. */
 #ifndef LAUNCHER_TABLES_TEXT_H
 #define LAUNCHER_TABLES_TEXT_H
 
@@ -8,65 +9,65 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Length of the valid UTF-8 sequence at `p` (`len` > 0 bytes are there), 0 without one: no overlong forms, no
+/* Return the length of the valid UTF-8 sequence at `p` (`len` > 0 bytes), 0 without one: no overlong forms, no
  * surrogates, nothing above U+10FFFF. */
 size_t utf8_sequence(const uint8_t *p, size_t len);
 
-/* The code point of a valid sequence of `len` bytes. */
+/* Return the code point of a valid sequence of `len` bytes. */
 uint32_t utf8_code(const uint8_t *p, size_t len);
 
 /* --- words ------------------------------------------------------------------------------------------------ */
 
-/* Sentences with gaps: "{program} is a directory" and the values. So a table can hold whole sentences, and shows the
- * text that the user will read. */
+/* Sentences with gaps: "{program} is a directory" and the values. So a table can hold whole sentences, as the user
+ * will read them. */
 
 struct word {
-    const char *name; /* of the gap, without braces */
+    const char *name; /* name of the gap, without braces */
     const char *text; /* NULL counts as "" */
 };
 
 /* Append `sentence` with every {name} filled; a gap without a value stays. False when memory is short. */
 bool words_fill(struct buf *out, const char *sentence, const struct word *words, size_t n);
 
-/* "64 MiB", "1.5 GiB", "512 bytes": a size for people. Returns `out`. */
+/* Format a size for people: "64 MiB", "1.5 GiB", "512 bytes". Return `out`. */
 enum { SIZE_TEXT_MAX = 32 };
 const char *words_size(char out[SIZE_TEXT_MAX], uint64_t bytes);
 
-/* "3 ms", "2.5 s", "12 min", "3.4 h". Returns `out`. */
+/* Format a duration: "3 ms", "2.5 s", "12 min", "3.4 h". Return `out`. */
 enum { TIME_TEXT_MAX = 32 };
 const char *words_time(char out[TIME_TEXT_MAX], uint64_t ms);
 
-/* "2026-11-21 12:04:09.613": a moment (ms since 1970) at a place `offset_s` east of Greenwich. Without
- * `day` only the time of that day. Returns `out`. */
+/* Format a time (ms since 1970) at `offset_s` east of Greenwich: "2026-11-21 12:04:09.613". Without `day` only the
+ * time of day. Return `out`. */
 const char *words_clock(char out[TIME_TEXT_MAX], uint64_t unix_ms, int offset_s, bool day);
 
-/* Letters to insert, remove or replace to make one word of the other (Levenshtein). SIZE_MAX when `b` is longer than
- * WORDS_DISTANCE_MAX. */
+/* Return how many letters to insert, remove or replace to turn one word into the other (Levenshtein). SIZE_MAX when
+ * `b` is longer than WORDS_DISTANCE_MAX. */
 enum { WORDS_DISTANCE_MAX = 255 };
 size_t words_distance(const char *a, const char *b);
 
 /* --- escape ----------------------------------------------------------------------------------------------- */
 
-/* A worker's line as a terminal may be given it.
+/* A worker's line, made safe for a terminal.
  *
  * Text, tabs and colours pass. Everything else that a terminal would obey (moving the cursor, titles, the clipboard,
- * other screens, 8-bit controls, text that runs right to left over what stands there) and every byte that is not UTF-8
+ * other screens, 8-bit controls, right-to-left overrides) and every byte that is not UTF-8
  * becomes visible as \xNN. So a worker can harm neither the terminal nor what others wrote on it. */
 
 #define COLOUR_OFF "\033[0m"
 #define ERASE_ROW  "\033[K" /* from the cursor to the end of the row */
 
-/* Append one line, without its end. A colour that it leaves on is switched off after it. False when memory is short;
- * part of it may be appended then. */
+/* Append one line, without its end. If it leaves a colour on, switch it off. False when memory is short; a part may
+ * be appended then. */
 bool escape_put(struct buf *out, struct slice line);
 
-/* The same without colours, for targets other than a terminal: our messages, which may contain foreign names. */
+/* The same without colours, for other targets than a terminal, and for our messages, which may contain foreign names. */
 bool escape_put_plain(struct buf *out, struct slice line);
 
 /* --- json text -------------------------------------------------------------------------------------------- */
 
-/* Any bytes as a JSON string, and finished objects as lines. cJSON copies bytes as they are,
- * and what workers write need not be UTF-8. */
+/* Any bytes as a JSON string, and finished objects as lines. cJSON copies bytes unchecked, and workers may write
+ * bytes that are not UTF-8. */
 
 struct cJSON;
 
@@ -81,20 +82,20 @@ bool json_add_number(struct cJSON *object, const char *name, double value);
 bool json_add_bool(struct cJSON *object, const char *name, bool value);
 bool json_add_null(struct cJSON *object, const char *name);
 
-/* Add `item` (taken over, freed when it cannot be added; NULL = memory was short already). */
+/* Add `item` (takes ownership; freed when it cannot be added; NULL = memory was short already). */
 bool json_add(struct cJSON *object, const char *name, struct cJSON *item);
 
-/* A new object at the end of `array`, which owns it from the start: whatever fails later, the root's
- * cJSON_Delete finds it. NULL when memory is short. */
+/* Append a new object to `array`, which owns it from the start, so the root's cJSON_Delete finds it after any later
+ * failure. NULL when memory is short. */
 struct cJSON *json_add_object(struct cJSON *array);
 
-/* Append `object` on one line, or indented, with a newline at the end. Frees `object` in any case; NULL is
- * allowed and gives false. */
+/* Append `object` on one line, or indented, with a newline at the end. Frees `object` in any case; NULL is allowed
+ * and returns false. */
 bool json_print(struct buf *out, struct cJSON *object, bool indented);
 
 /* --- names of log files ----------------------------------------------------------------------------------- */
 
-/* "logs/%j/%h-%r.%s": a pattern is checked once, when the command line is read, and then made into the name of each
+/* "logs/%j/%h-%r.%s": a pattern is checked once, when the command line is read, and then gives the name of each
  * stream's file. */
 
 /* The letter after a %, its value, and its description. */
@@ -116,11 +117,11 @@ struct log_names {
 
 enum { LOG_PATTERN_MAX = 1024 };
 
-/* DDP_ERR_ARG: err says what would be right. */
+/* DDP_ERR_ARG: `err` has the valid form. */
 ddp_status log_pattern_check(const char *pattern, struct ddp_err *err);
 
-/* Append the name for one stream. Where attempts are not told apart by %a, those after the first get ".attempt_N"
- * at the end: no attempt writes over another. False when memory is short. */
+/* Append the name for one stream. If the pattern lacks %a, later attempts get ".attempt_N" at the end, so that no
+ * attempt overwrites another. False when memory is short. */
 bool log_pattern_name(const char *pattern, const struct log_names *names, struct buf *out);
 
 #endif

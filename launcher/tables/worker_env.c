@@ -2,9 +2,8 @@
  *
  *     --env K=V   >   rows of the table   >   what ddprun inherited        the first that has a name wins
  *
- * The same for all workers is sorted out once per node; a worker's own
- * block is then some twenty formatted texts and an array of pointers, which matters when 256 of them are
- * started. */
+ * The common part of all workers is computed once per node; a worker's own block is then some twenty formatted texts
+ * and an array of pointers, which matters when 256 of them are started. */
 #include "tables/worker_env.h"
 
 #include "base/buf.h"
@@ -14,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* All rows together are mostly shorter. They are made for each worker, and need not grow piece by piece. */
+/* Enough for all rows in most cases. They are made for each worker and should not grow piece by piece. */
 enum { ROWS_BYTES = 2048 };
 
 const char *worker_env_name(enum worker_env_var var)
@@ -27,8 +26,8 @@ const char *worker_env_name(enum worker_env_var var)
     return names[var];
 }
 
-/* Is `entry` "NAME=..." with the `len` characters of `name`? There are thousands of such questions at a start, and the first
- * character answers most of them. */
+/* True if `entry` is "NAME=..." with the `len` characters of `name`. A start makes thousands of such tests, and the
+ * first character decides most of them. */
 static bool is_named(const char *entry, const char *name, size_t len)
 {
     return entry[0] == name[0] && strncmp(entry, name, len) == 0 && entry[len] == '=';
@@ -52,7 +51,7 @@ const char *env_sources_find(const struct env_sources *sources, const char *name
     return env_find(sources->inherited, name);
 }
 
-/* "KEY=VALUE"s have the same KEY? */
+/* True if both "KEY=VALUE"s have the same KEY. */
 static bool same_name(const char *a, const char *b)
 {
     while (*a == *b && *a != '=' && *a != '\0')
@@ -60,7 +59,7 @@ static bool same_name(const char *a, const char *b)
     return *a == *b;
 }
 
-/* Is `name` the KEY of one of the entries? */
+/* True if `name` is the KEY of one of the entries. */
 static bool names_one(const char *name, const char *const *entries, size_t n)
 {
     size_t len = strlen(name);
@@ -70,7 +69,7 @@ static bool names_one(const char *name, const char *const *entries, size_t n)
     return false;
 }
 
-/* torchrun's rules: the NCCL switches keep the user's value, OMP_NUM_THREADS is only for several workers. */
+/* torchrun's rules: the NCCL switches keep the user's value; OMP_NUM_THREADS is set only for several workers. */
 void env_facts_inherit(struct env_facts *facts, char *const *inherited, const char *const *overrides,
                        size_t n)
 {
@@ -93,7 +92,7 @@ static void names_set(const struct env_facts *f, const char *names[WORKER_ENV_VA
 #undef X
 }
 
-/* An inherited RANK of a job around ours must not shine through. */
+/* Hide an inherited RANK of a job around ours. */
 static bool is_set_by_us(const char *entry, const char *const names[WORKER_ENV_VARS])
 {
     for (int i = 0; i < WORKER_ENV_VARS; i++)
@@ -102,8 +101,8 @@ static bool is_set_by_us(const char *entry, const char *const names[WORKER_ENV_V
     return false;
 }
 
-/* The names that are listed already, by their hash; a free place is NULL. At least half of the places are free, so a search
- * ends soon: a Kubernetes cluster with thousands of services puts seven variables for each into every container. */
+/* The names listed so far, by their hash; a free place is NULL. At least half of the places are free, so a search is
+ * short: a Kubernetes cluster with thousands of services puts seven variables for each into every container. */
 struct listed {
     const char **place; /* owned; the entries are borrowed */
     size_t mask;
@@ -127,7 +126,7 @@ static size_t hash_name(const char *entry)
     return (size_t)(hash ^ hash >> 32);
 }
 
-/* False when it was there before: the first of equal names stays, as in getenv(3). */
+/* False if the name is there already: the first of equal names stays, as in getenv(3). */
 static bool listed_add(struct listed *listed, const char *entry)
 {
     size_t at = hash_name(entry) & listed->mask;
@@ -145,7 +144,7 @@ static void list_entry(struct env_base *base, struct listed *listed, const char 
         base->entries[base->n++] = entry;
 }
 
-/* The user's values come first, the inherited rest last. */
+/* The user's values come first, the other inherited ones last. */
 bool env_base_init(struct env_base *base, const struct env_facts *facts, char *const *inherited,
                    const char *const *overrides, size_t n)
 {
@@ -161,7 +160,7 @@ bool env_base_init(struct env_base *base, const struct env_facts *facts, char *c
         env_base_free(base);
         return false;
     }
-    for (size_t i = n; i-- > 0;) /* backwards: the last of equal names stays */
+    for (size_t i = n; i-- > 0;) /* backwards, so that the last of equal names stays */
         list_entry(base, &listed, overrides[i]);
     base->n_overrides = base->n;
     for (int i = 0; i < WORKER_ENV_VARS; i++)
@@ -179,7 +178,7 @@ void env_base_free(struct env_base *base)
     *base = (struct env_base){ 0 };
 }
 
-/* One after the other "KEY=VALUE\0" for each row that applies; *n of them. */
+/* Write "KEY=VALUE\0" for each row that applies, one after the other; *n of them. */
 static bool format_rows(struct buf *text, const struct env_facts *f, const struct env_base *base, size_t *n)
 {
     bool ok = true;

@@ -1,8 +1,8 @@
 /* worker_env.h -- the environment of one worker: the contract between launcher and worker.
  *
  * Base is the launcher's own environment. Variables of the table below replace inherited ones of the same
- * name, --env replaces both; no name appears twice. The names are torchrun's, value for value; what is ours
- * begins with DDPRUN_. */
+ * name, --env replaces both; no name appears twice. The names are torchrun's, value for value; our own begin with
+ * DDPRUN_. */
 #ifndef LAUNCHER_WORKER_ENV_H
 #define LAUNCHER_WORKER_ENV_H
 
@@ -11,8 +11,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* One row per variable: name, printf format of its value and argument (from `struct env_facts *f`), when it
- * is set, what it means. Dry run, manual page and block are made from these rows. */
+/* One row per variable: name, printf format of its value and argument (from `struct env_facts *f`), when it is set,
+ * its meaning. Dry run, manual page and block are made from these rows. */
 #define WORKER_ENV_LIST(X)                                                                               \
     X(RANK, "%d", f->rank, true, "rank of this worker in the job")                                       \
     X(LOCAL_RANK, "%d", f->local_rank, true, "rank on this node, and index of its GPU")                  \
@@ -25,36 +25,37 @@
     X(ROLE_NAME, "%s", f->role, true, "name of the role (--role)")                                       \
     X(MASTER_ADDR, "%s", f->master_addr, true, "host where the store listens")                           \
     X(MASTER_PORT, "%d", f->master_port, true, "its port")                                               \
-    X(TORCHELASTIC_RESTART_COUNT, "%d", f->restart_count, true, "how often the workers were restarted")  \
-    X(TORCHELASTIC_MAX_RESTARTS, "%d", f->max_restarts, true, "how often they may be")                   \
+    X(TORCHELASTIC_RESTART_COUNT, "%d", f->restart_count, true, "number of restarts so far")             \
+    X(TORCHELASTIC_MAX_RESTARTS, "%d", f->max_restarts, true, "largest number of restarts")              \
     X(TORCHELASTIC_RUN_ID, "%s", f->job, true, "job id (--rdzv_id)")                                     \
     X(TORCHELASTIC_USE_AGENT_STORE, "%s", f->rank0_store ? "False" : "True", true,                       \
       "whether the store of MASTER_ADDR runs in the launcher, or in rank 0")                             \
     X(USE_LIBUV, "%s", "0", f->rank0_store, "rank 0 hosts the store, by a PyTorch without libuv")        \
     X(TORCHELASTIC_ERROR_FILE, "%s", f->error_file, true,                                                \
-      "where a worker may leave its error as JSON, for the report")                                      \
+      "file where a worker may write its error as JSON, for the report")                                 \
     X(TORCHELASTIC_SIGNALS_TO_HANDLE, "%s", f->signals, true, "signals that stop the job")               \
     X(TORCHELASTIC_TIMER_FILE, "%s", f->timer_file, f->timer_file != NULL,                               \
-      "where workers set timers, with TORCHELASTIC_ENABLE_FILE_TIMER=1")                                 \
+      "FIFO where workers set timers, with TORCHELASTIC_ENABLE_FILE_TIMER=1")                            \
     X(TORCH_NCCL_ASYNC_ERROR_HANDLING, "%s", f->nccl_async, true, "inherited, or 1")                     \
     X(NCCL_ASYNC_ERROR_HANDLING, "%s", f->nccl_async_old, true, "the same for PyTorch before 2.2")       \
     X(CUDA_VISIBLE_DEVICES, "%s", f->visible, f->visible != NULL,                                        \
       "the one GPU of this worker, with --virtual_local_rank")                                           \
     X(HIP_VISIBLE_DEVICES, "%s", f->visible, f->visible != NULL && f->hip, "the same, where it was set") \
     X(DDPRUN_OWN_GPU, "%s", "1", f->visible != NULL,                                                     \
-      "each worker sees a GPU that no other has (--virtual_local_rank)")                                 \
-    X(DDP_SHARE_GPU, "%s", "1", f->share_gpu, "several workers have one GPU (--share_gpu)")              \
+      "each worker sees a separate GPU (--virtual_local_rank)")                                          \
+    X(DDP_SHARE_GPU, "%s", "1", f->share_gpu, "several workers share one GPU (--share_gpu)")             \
     X(OMP_NUM_THREADS, "%s", "1", f->set_omp, "1 when several workers run and it was not set")           \
     X(DDPRUN_STORE, "%s", "1", !f->rank0_store, "the store understands ddprun's own requests")           \
     X(DDPRUN_JOB, "%s", f->job, true, "job id")                                                          \
-    X(DDPRUN_ATTEMPT, "%d", f->attempt, true, "how often workers were started before, for any reason")   \
+    X(DDPRUN_ATTEMPT, "%d", f->attempt, true, "number of earlier starts of the workers, for any reason") \
     X(DDPRUN_INIT_TIMEOUT_MS, "%llu", (unsigned long long)f->timeout_ms, f->timeout_ms > 0,              \
       "how long workers wait for each other at the start (--timeout)")                                   \
-    X(DDPRUN_COOKIE, "%s", f->cookie, f->cookie != NULL, "random text, by which ddprun knows its own")   \
+    X(DDPRUN_COOKIE, "%s", f->cookie, f->cookie != NULL,                                                 \
+      "random text that identifies processes of this job")                                               \
     X(DDPRUN_PAGE, "%s", f->page, f->page[0] != '\0',                                                    \
       "memory that a libddp worker shares with ddprun: its step, its last calls")                        \
     X(DDP_FLIGHT_RECORDER, "%s", f->flight, f->flight != NULL,                                           \
-      "where libddp leaves a rank's last calls when the job fails: the directory of the attempt's logs") \
+      "directory where libddp writes a rank's last calls when the job fails")                            \
     X(TORCH_FR_BUFFER_SIZE, "%s", "2000", f->torch_flight != NULL,                                       \
       "--flight_recorder: calls that PyTorch keeps")                                                     \
     X(TORCH_FR_DUMP_ON_TIMEOUT, "%s", "1", f->torch_flight != NULL,                                      \
@@ -75,26 +76,26 @@ enum worker_env_var {
         WORKER_ENV_VARS
 };
 
-/* "DDPRUN_COOKIE" for ENV_DDPRUN_COOKIE: for those who look for a variable in an environment. */
+/* "DDPRUN_COOKIE" for ENV_DDPRUN_COOKIE: to find a variable in an environment. */
 const char *worker_env_name(enum worker_env_var var);
 
-/* Digits of a job's cookie: 128 random bits in hexadecimal, which no other job can have by chance. */
+/* Digits of a job's cookie: 128 random bits in hexadecimal, so no two jobs have the same. */
 enum { COOKIE_CHARS = 32 };
 
 /* The sources of the values. All text is borrowed. */
 struct env_facts {
     int rank, local_rank, world_size, local_world_size, node_rank, nnodes;
     int role_rank, role_size;
-    int restart_count, max_restarts; /* failures alone are counted; */
-    int attempt;                     /* here also nodes that came or went */
+    int restart_count, max_restarts; /* counts failures only; */
+    int attempt;                     /* counts also nodes that joined or left */
     const char *master_addr;
     int master_port;
-    bool rank0_store; /* rank 0 hosts a store there, with PyTorch's own server; else it is the launcher's */
+    bool rank0_store; /* rank 0 hosts a store there, with PyTorch's own server; otherwise the launcher does */
     const char *job, *role;
     const char *timer_file; /* NULL = as inherited */
     const char *signals;    /* names, with commas */
-    const char *visible;    /* the GPU that it shall see, NULL = as inherited */
-    bool hip;               /* ... by HIP's variable, too */
+    const char *visible;    /* the GPU that the worker sees, NULL = as inherited */
+    bool hip;               /* ... set in HIP's variable, too */
     const char *cookie;     /* NULL = none */
     const char *error_file; /* "" = none */
     const char *nccl_async; /* values of the two variables */
@@ -116,16 +117,15 @@ struct env_base {
     bool replaced[WORKER_ENV_VARS]; /* rows that --env overrides */
 };
 
-/* A block for execve(2). `block` is NULL-terminated; block[0 .. n_ours) is what we set, then what was
- * inherited. */
+/* A block for execve(2). `block` is NULL-terminated; our entries are block[0 .. n_ours), the inherited ones follow. */
 struct worker_env {
     char **block;
     size_t n, n_ours;
-    char *text; /* private: what our own entries point into */
+    char *text; /* private: our own entries point into it */
 };
 
-/* Facts that follow from the launcher's environment: the NCCL values and whether OMP_NUM_THREADS is set by us
- * (more than one worker and neither inherited nor in `overrides`). Borrows from `inherited`. */
+/* Facts that follow from the launcher's environment: the NCCL values, and whether to set OMP_NUM_THREADS (more than
+ * one worker and neither inherited nor in `overrides`). Borrows from `inherited`. */
 void env_facts_inherit(struct env_facts *facts, char *const *inherited, const char *const *overrides,
                        size_t n);
 
@@ -135,21 +135,21 @@ bool env_base_init(struct env_base *base, const struct env_facts *facts, char *c
                    const char *const *overrides, size_t n);
 void env_base_free(struct env_base *base);
 
-/* The block of one worker; `base` must outlive it. False when memory is short. */
+/* Make the block of one worker; `base` must outlive it. False when memory is short. */
 bool worker_env_init(struct worker_env *env, const struct env_facts *facts, const struct env_base *base);
 void worker_env_free(struct worker_env *env);
 
-/* Where a worker has what is not in the table from: --env before what ddprun has inherited. Borrowed. */
+/* Where a worker gets variables that are not in the table: --env before ddprun's own environment. Borrowed. */
 struct env_sources {
     const char *const *overrides; /* "KEY=VALUE"s, of several with the same name the last counts */
     size_t n;
     char *const *inherited;
 };
 
-/* The value that a worker finds, NULL when it finds none. Borrowed from the sources. */
+/* Return the value that a worker finds, NULL when there is none. Borrowed from the sources. */
 const char *env_sources_find(const struct env_sources *sources, const char *name);
 
-/* The value of `name` in an environment block, NULL when it is not there. Borrowed from the block. */
+/* Return the value of `name` in an environment block, NULL when it is missing. Borrowed from the block. */
 const char *env_find(char *const *environ_block, const char *name);
 
 #endif

@@ -11,7 +11,7 @@
 
 enum { BUF_MIN = 256 };
 
-/* The half of SIZE_MAX keeps the doubling below from running over, whatever `more` is. */
+/* Half of SIZE_MAX keeps the doubling below from overflowing, whatever `more` is. */
 void *buf_reserve(struct buf *b, size_t more)
 {
     if (more > SIZE_MAX / 2 - b->len)
@@ -42,8 +42,8 @@ bool buf_append(struct buf *b, const void *data, size_t len)
     return true;
 }
 
-/* Mostly it fits into the room that is there; else once more, when the length is known: nothing is cut. The NUL that vsnprintf
- * writes lies behind `len`, and the next append overwrites it. */
+/* Usually it fits into the free room; else format again when the length is known, so nothing is cut. The NUL of
+ * vsnprintf is after `len`, and the next append overwrites it. */
 bool buf_printf(struct buf *b, const char *fmt, ...)
 {
     const size_t room = b->cap - b->len;
@@ -67,7 +67,7 @@ bool buf_printf(struct buf *b, const char *fmt, ...)
 void buf_consume(struct buf *b, size_t n)
 {
     b->len -= n;
-    if (n > 0 && b->len > 0) /* a long request that grows must not be moved onto itself at every read */
+    if (n > 0 && b->len > 0) /* a long request that grows must not move at every read */
         memmove(b->data, b->data + n, b->len);
 }
 

@@ -6,8 +6,7 @@
 #include <stdint.h>
 #include <time.h>
 
-/* Return milliseconds (microseconds, nanoseconds) of the monotonic clock. Steps of the wall clock have no
- * effect. */
+/* Return the monotonic clock in milliseconds (microseconds, nanoseconds). Steps of the wall clock have no effect. */
 uint64_t clock_ms(void);
 uint64_t clock_us(void);
 uint64_t clock_ns(void);
@@ -24,8 +23,8 @@ static inline uint64_t earlier_of(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* A process that stood still (STOOD_STILL_MS) first reads its input for this long. Otherwise it would count
- * peers as late whose messages have arrived meanwhile. */
+/* After a pause (STOOD_STILL_MS) a process first reads its input for this long. Otherwise it would count peers as
+ * late whose messages have arrived. */
 enum { CLOCK_CATCH_UP_MS = 20 };
 
 #endif

@@ -1,9 +1,8 @@
 /* completion.c -- see options.h.
  *
- * A script is a fixed text with the program's name for each backquote. The lists made from the options stand
- * between its parts. The three scripts work alike: they walk over the words before the cursor and skip
- * options and their values. So they find out whether the cursor is at an option, at the value of one, at the
- * first other word, or after it. */
+ * A script is a fixed text with the program's name for each backquote. Its parts enclose lists made from the options.
+ * The three scripts work alike: they walk over the words before the cursor and skip options and their values, to find
+ * out whether the cursor is at an option, at its value, at the first other word, or after it. */
 #include "base/options.h"
 
 #include <string.h>

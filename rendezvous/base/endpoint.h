@@ -13,14 +13,14 @@ struct endpoint {
     int port;                     /* 0..65535 */
 };
 
-/* Understands "host:port", "1.2.3.4:port", "[v6]:port", ":port", "port", and "host", "[v6]" with
- * `default_port`. DDP_ERR_ARG: err says what is wrong with `text`. */
+/* Parse "host:port", "1.2.3.4:port", "[v6]:port", ":port", "port", and "host", "[v6]" with `default_port`.
+ * DDP_ERR_ARG: `err` describes the error in `text`. */
 ddp_status endpoint_parse(const char *text, int default_port, struct endpoint *out, struct ddp_err *err);
 
-/* "host:port", with brackets around an IPv6 address; returns `text`. */
+/* Format "host:port", with brackets around an IPv6 address; return `text`. */
 char *endpoint_print(const char *host, int port, char text[static ENDPOINT_TEXT_MAX]);
 
-/* The same for a socket address. An IPv4 address inside an IPv6 one is shown as IPv4. Returns `text`. */
+/* The same for a socket address. An IPv4 address inside an IPv6 one is formatted as IPv4. Return `text`. */
 char *endpoint_of_sockaddr(const struct sockaddr *addr, char text[static ENDPOINT_TEXT_MAX]);
 
 #endif

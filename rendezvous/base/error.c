@@ -1,9 +1,8 @@
 /* error.c -- the texts behind include/ddp/error.h.
  *
- * An error is made where it is noticed, by the code that knows the value, and each caller on the way up may
- * put in front where it was: "checkpoint 'a.ckpt': ", "rank 3: ". So the finished sentence reads from the
- * outside in. The text has a fixed size and lives with the caller: reporting that memory is short must not
- * need any. */
+ * The code that detects an error knows the value and formats the text; each caller may prepend its own context:
+ * "checkpoint 'a.ckpt': ", "rank 3: ". So the sentence goes from general to specific. The text has a fixed size in
+ * the caller's memory, because reporting a lack of memory must not need any. */
 #include "base/not_null.h"
 
 #include <stdarg.h>
@@ -53,8 +52,8 @@ int ddp_exit_code(ddp_status status)
 
 void (*error_keep)(const char *msg);
 
-/* Return the code, so that detecting and leaving are one statement: return ddp_fail(err, ...). The text is formatted aside, because
- * an argument may be ddp_last_error(). */
+/* Return the code, so that detecting and returning are one statement: return ddp_fail(err, ...). The text is
+ * formatted in a second buffer, because an argument may be ddp_last_error(). */
 ddp_status ddp_fail(struct ddp_err *err, ddp_status code, const char *fmt, ...)
 {
     char msg[sizeof(err->msg)];
@@ -73,8 +72,8 @@ ddp_status ddp_fail(struct ddp_err *err, ddp_status code, const char *fmt, ...)
     return code;
 }
 
-/* Built aside, because the old text is one of the parts. When both do not fit it is the end that is cut: the front says
- * where to look. */
+/* Build it in a second buffer, because the old text is one of the parts. If both do not fit, cut the end, because the
+ * front names the place. */
 ddp_status ddp_wrap(struct ddp_err *err, const char *fmt, ...)
 {
     char front[sizeof(err->msg)];

@@ -22,7 +22,7 @@ enum event_kind event_kind_of(const char *word)
     return (enum event_kind)kind;
 }
 
-/* The object is ours and printed without blanks, so its last brace is the one that closes it. */
+/* The object is ours and printed without blanks, so its last brace closes it. */
 bool event_line(struct buf *out, struct slice object, struct slice more)
 {
     const char *text = object.data;

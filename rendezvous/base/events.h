@@ -1,8 +1,8 @@
-/* events.h -- the kinds of lines in an event log, and what all of them have in common.
+/* events.h -- the kinds of lines in an event log, and their common members.
  *
- * Each row has the word in the line and the constant; the lists group them by their writer. ddprun --json,
- * ddprun --events, the store and ddpctl timeline use these words. launcher/events.schema.json describes the
- * other fields of each line. Words are stable, because other programs read them. */
+ * Each row has the word in the line and the constant; the lists group them by their writer. ddprun --json, ddprun
+ * --events, the store and ddpctl timeline use these words. launcher/events.schema.json describes the other fields of
+ * each line. Words are stable, because other programs read them. */
 #ifndef BASE_EVENTS_H
 #define BASE_EVENTS_H
 
@@ -68,8 +68,7 @@ enum event_kind event_kind_of(const char *word);
  * nothing is appended. */
 bool event_line(struct buf *out, struct slice object, struct slice more);
 
-/* Append ,"NAME":"TEXT" with JSON's escapes; bytes that are no text become \u00NN. False if memory is
- * short. */
+/* Append ,"NAME":"TEXT" with JSON's escapes; bytes that are not text become \u00NN. False if memory is short. */
 bool event_add_text(struct buf *out, const char *name, const char *text);
 
 enum { EVENT_TIME_MAX = 32 };

@@ -39,7 +39,7 @@ enum exit_code {
 #undef X
 };
 
-/* --exit-code: whose code it is when workers have failed. */
+/* --exit-code: which failed worker the code comes from. */
 enum exit_policy { EXIT_POLICY_FIRST, EXIT_POLICY_MAX, EXIT_POLICY_RANK0, EXIT_POLICY_WORKERS };
 
 #endif

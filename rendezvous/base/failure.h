@@ -30,7 +30,7 @@ enum failure_shown { FAILURE_HIDDEN, FAILURE_BYTES };
 
 /* Reasons against a further attempt although --max_restarts allows one, with their words in messages. */
 #define NO_RESTARTS(X)                                                                              \
-    X(NONE, "")                       /* a further attempt follows, or none was requested */        \
+    X(NONE, "")                       /* another attempt follows, or none was requested */          \
     X(USED_UP, "used_up")             /* --max_restarts */                                          \
     X(CANNOT_START, "cannot_start")   /* the program cannot be executed */                          \
     X(USAGE, "usage")                 /* ended soon with 2, 126 or 127: a wrong command line */     \
@@ -38,7 +38,7 @@ enum failure_shown { FAILURE_HIDDEN, FAILURE_BYTES };
     X(NO_PROGRESS, "no_progress")     /* --max_no_progress */                                       \
     X(STOPPED, "stopped")             /* by the user */                                             \
     X(UNKILLABLE, "unkillable")       /* a process of the last attempt still lives */               \
-    X(TOO_FEW_NODES, "too_few_nodes") /* not enough nodes (came back) in time */                    \
+    X(TOO_FEW_NODES, "too_few_nodes") /* not enough nodes joined (again) in time */                 \
     X(NOT_READY, "not_ready")         /* no log files, no memory for a key space, a refused node */ \
     X(STORE_LOST, "")                 /* no store is left to decide; never sent */
 
@@ -46,10 +46,10 @@ enum failure_shown { FAILURE_HIDDEN, FAILURE_BYTES };
 enum no_restart { NO_RESTARTS(X) N_NO_RESTARTS };
 #undef X
 
-/* Return the word of a reason; "?" for a value of no row. */
+/* Return the word of a reason; "?" for an unknown value. */
 const char *no_restart_word(enum no_restart why);
 
-/* Return the reason of a word. An unknown word, of a newer program, is no reason. */
+/* Return the reason of a word. An unknown word, of a newer program, is not a reason. */
 enum no_restart no_restart_find(const char *word);
 
 /* Usually the failure of a worker. Lost nodes and nodes stopped by their user count too, with `rank` -1. */
@@ -62,7 +62,7 @@ struct failure {
     int error;         /* errno of the start, not 0: the worker never ran */
     uint64_t after_ms; /* since the attempt began; in the agent's own record, since the worker did */
     bool victim;       /* the worker gave up because it had lost another one */
-    char no_retry[16]; /* reason against a retry: "cannot_start", "usage", "import"; else "" */
+    char no_retry[16]; /* reason against a restart: "cannot_start", "usage", "import"; else "" */
     char host[LIMIT_TEXT];
     char words[LIMIT_WORDS]; /* how it ended, as part of a sentence */
     char log[LIMIT_WORDS];   /* path of its log; "" = none */

@@ -1,4 +1,4 @@
-/* flight.h -- a rank's flight recorder: its latest calls, as they lie in memory. Pure.
+/* flight.h -- a rank's flight recorder: the layout of its latest calls in memory. Pure.
  *
  * Launcher and worker share the memory: one page of a memory file for each worker, passed by DDPRUN_PAGE. So
  * the record survives a rank that is stopped, loops or was killed. Under another launcher the memory belongs
@@ -96,7 +96,7 @@ static inline enum flight_state flight_state(uint64_t call)
 void flight_note_kept(struct flight *f);
 bool flight_is_kept(const struct flight *f);
 
-/* A call as it is known at its begin. */
+/* A call, as known when it begins. */
 struct flight_begin {
     uint64_t seq, n, bytes, created_ns, now_ns;
     unsigned kind, dtype, op;

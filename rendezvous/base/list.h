@@ -5,11 +5,10 @@
  *     LIST_EACH(node, &barriers->open)
  *         use(LIST_ENTRY(node, struct barrier, open));            from the node back to the object
  *
- * So putting an object into a list needs no memory and cannot fail, taking it out needs no search, and an
- * object may be in several lists at once. LIST_EACH must not remove the node it stands on: fetch `next`
- * first.
+ * So inserting an object needs no memory and cannot fail, removing it needs no search, and an object may be in
+ * several lists at once. LIST_EACH must not remove its current node: fetch `next` first.
  *
- * A node that is in no list points to itself, and may be removed again without harm. */
+ * A node outside any list points to itself, so removing it again is harmless. */
 #ifndef BASE_LIST_H
 #define BASE_LIST_H
 
@@ -33,7 +32,7 @@ static inline bool list_is_empty(const struct list *head)
     return head->next == head;
 }
 
-/* Put `node`, which is in no list, right before `at`; before the head means at the end. */
+/* Insert `node`, which is in no list, before `at`; before the head means at the end. */
 static inline void list_insert(struct list *at, struct list *node)
 {
     node->prev = at->prev;

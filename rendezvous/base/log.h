@@ -25,8 +25,8 @@ void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(
 
 enum { GATE_MS = 1000 };
 
-/* Lets one log line of a kind pass in a second, and counts the others. Peers cause these lines, and a port
- * scanner must not be able to fill the operator's disk. A zeroed struct lets the first line pass. */
+/* Limits one kind of log line to one per second, and counts the others. Peers cause these lines, and a port scanner
+ * must not fill the operator's disk. A zeroed struct lets the first line pass. */
 struct gate {
     uint64_t next_ms;
     unsigned left_out;

@@ -1,6 +1,5 @@
-/* not_null.h -- the first lines of a public function: NULL where its header speaks of none is DDP_ERR_ARG.
- *
- * A macro, so that the words name the call and the argument as the program wrote them: "ddp_store_set: `store` is NULL". */
+/* not_null.h -- the first check of a public function: NULL is DDP_ERR_ARG unless its header allows it. A macro, so
+ * that the text can name the call and the argument: "ddp_store_set: `store` is NULL". */
 #ifndef RENDEZVOUS_NOT_NULL_H
 #define RENDEZVOUS_NOT_NULL_H
 
@@ -8,8 +7,8 @@
 
 #include <stddef.h>
 
-/* Receives the text of each failure. libddp sets it when it is loaded (worker/core/error.c), for ddp_last_error(); NULL in programs
- * that do not call that. */
+/* Receives the text of each failure. libddp sets it when it is loaded (worker/core/error.c), for ddp_last_error();
+ * NULL in programs that do not call that. */
 extern void (*error_keep)(const char *msg);
 
 static inline ddp_status null_argument(struct ddp_err *err, const char *call, const char *argument)

@@ -247,8 +247,8 @@ static const char *next_word(const struct option_reader *r)
     return r->at != r->end ? *r->at : NULL;
 }
 
-/* The value is the next word. By argparse's rules a word that looks like an option is no value; then the
- * value is missing. */
+/* The value is the next word. As in argparse, a word that looks like an option is not a value; then the value is
+ * missing. */
 static ddp_status take_value(struct option_reader *r, const struct option_row *row, const char **text,
                              struct ddp_err *err)
 {
@@ -274,7 +274,7 @@ static ddp_status unwanted_value(const struct option_reader *r, const char *valu
                         SHOWN_MAX, value);
     if (r->table->style == OPTIONS_EXPECTED)
         return ddp_fail(err, DDP_ERR_ARG, "%s takes no value, '%s' was given", r->spelled, value);
-    return ddp_fail(err, DDP_ERR_ARG, "%s takes no value, but '%s' was given", r->spelled, value);
+    return ddp_fail(err, DDP_ERR_ARG, "%s takes no value, but got '%s'", r->spelled, value);
 }
 
 /* Errors show the full name if names may be abbreviated, else the word as typed. */
@@ -330,8 +330,7 @@ static ddp_status read_letter(struct option_reader *r, const char *word, const s
     return *rest != '\0' ? DDP_OK : take_value(r, *row, text, err);
 }
 
-/* A lone "-" is a word by custom (standard input). "--" ends the options even before a word that looks like
- * one. */
+/* A lone "-" is a word by convention (standard input). "--" ends the options even before a word that looks like one. */
 ddp_status options_next(struct option_reader *r, const struct option_row **row, const char **text,
                         struct ddp_err *err)
 {
@@ -379,8 +378,7 @@ ddp_status options_parse(const struct option_table *table, int argc, char *const
         return status;
     return table->style == OPTIONS_EXPECTED
                ? ddp_fail(err, DDP_ERR_ARG, "'%s' is not an option; --help lists all", *reader.at)
-               : ddp_fail(err, DDP_ERR_ARG, "what is '%s'? Only options are expected; see --help",
-                          *reader.at);
+               : ddp_fail(err, DDP_ERR_ARG, "'%s': expected only options; see --help", *reader.at);
 }
 
 /* --- texts ---------------------------------------------------------------------------------------------- */

@@ -1,8 +1,7 @@
 /* text.c -- see text.h.
  *
- * Keys, names and peers' texts end up on terminals and in JSON. Escaping everything that is not printable
- * ASCII keeps escape sequences of an attacker off the operator's screen, and makes every result valid
- * UTF-8 without a decoder. */
+ * Keys, names and peers' texts are printed on terminals and in JSON. Escaping everything except printable ASCII keeps
+ * an attacker's escape sequences off the operator's screen, and makes every result valid UTF-8 without a decoder. */
 #include "base/text.h"
 
 #include <stdio.h>
@@ -57,7 +56,7 @@ bool text_put_hex(struct buf *out, struct slice bytes, size_t max)
     return ok && put_cut(out, bytes, max);
 }
 
-/* As precise as a person needs: tenths below two minutes, then minutes. */
+/* As precise as a reader needs: tenths below two minutes, then minutes. */
 bool text_put_ms(struct buf *out, uint64_t ms)
 {
     if (ms < 1000)
@@ -79,8 +78,8 @@ void text_copy(char *to, size_t size, const char *text)
     to[len] = '\0';
 }
 
-/* Years begin in March here, so that the leap day is the last of its year; then 153 days are five months of 31, 30, 31, 30, 31 days, from
- * any multiple of five. Four centuries always have the same number of days. */
+/* Years begin in March here, so that the leap day is the last of its year; then any five months from a multiple of
+ * five have 31 + 30 + 31 + 30 + 31 = 153 days. Four centuries always have the same number of days. */
 struct date date_of(uint64_t day)
 {
     enum { TO_1970 = 719468, CENTURIES_4 = 146097, CENTURY = 36524, YEARS_4 = 1460, YEAR = 365 };
@@ -101,7 +100,7 @@ void json_add_integer(cJSON *o, const char *name, int64_t value)
     cJSON_AddRawToObject(o, name, text);
 }
 
-/* Taken over in any case: cJSON leaves an item with the caller when it cannot be added. */
+/* Takes ownership in any case; cJSON itself leaves an item with the caller when it cannot be added. */
 void json_append(cJSON *array, cJSON *item)
 {
     if (!cJSON_AddItemToArray(array, item))

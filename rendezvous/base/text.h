@@ -14,8 +14,9 @@ bool text_is_plain(struct slice bytes);
 /* Append at most `max` of the bytes; unprintable ones become \xNN, and "..." marks a cut. */
 bool text_put(struct buf *out, struct slice bytes, size_t max);
 
-/* Disarm complete lines that contain names from other users: every control byte for a terminal becomes '?',
- * except `keep` ('\n' or '\t'). UTF-8 stays. */
+/* Make complete lines with names from other users harmless: every control byte for a terminal becomes '?', except
+ * `keep` ('
+ * ' or '\t'). UTF-8 stays. */
 void text_disarm(void *text, size_t len, char keep);
 
 /* Append at most `max` of the bytes as hex digits, "..." marks a cut. */
@@ -24,7 +25,7 @@ bool text_put_hex(struct buf *out, struct slice bytes, size_t max);
 /* Append a duration: "850 ms", "1.2 s", "12 min". */
 bool text_put_ms(struct buf *out, uint64_t ms);
 
-/* Copy at most `size - 1` bytes and a NUL; a cut is between two characters. `text` NULL: "". */
+/* Copy at most `size - 1` bytes and a NUL; a cut never splits a character. `text` NULL: "". */
 void text_copy(char *to, size_t size, const char *text);
 
 struct date {

@@ -31,7 +31,7 @@ int client_remaining_ms(uint64_t deadline_ms)
     return deadline_ms - now > INT_MAX ? INT_MAX : (int)(deadline_ms - now);
 }
 
-/* The socket is the stream's from here on; what an earlier one has left in the buffer is dropped. */
+/* The stream owns the socket from here on; bytes of an earlier socket in the buffer are dropped. */
 void client_stream_attach(struct client_stream *s, int fd)
 {
     s->fd = fd;
@@ -45,14 +45,14 @@ void client_stream_close(struct client_stream *s)
     client_stream_attach(s, -1);
 }
 
-/* ECONNRESET and EPIPE are ends of the connection like EOF: the peer has gone, only less politely. */
+/* ECONNRESET and EPIPE end the connection like EOF. */
 static ddp_status broken(int error, struct ddp_err *err)
 {
     if (error == 0)
-        return ddp_fail(err, DDP_ERR_CLOSED, "the other end has closed the connection");
+        return ddp_fail(err, DDP_ERR_CLOSED, "the peer closed the connection");
     if (error == ECONNRESET || error == EPIPE)
-        return ddp_fail(err, DDP_ERR_CLOSED, "the other end has reset the connection");
-    return ddp_fail(err, DDP_ERR_IO, "the connection has failed: %s", strerror(error));
+        return ddp_fail(err, DDP_ERR_CLOSED, "the peer reset the connection");
+    return ddp_fail(err, DDP_ERR_IO, "the connection failed: %s", strerror(error));
 }
 
 /* Wait until the socket can be read (written) or the deadline passes. */
@@ -111,8 +111,7 @@ static ddp_status stream_fill(struct client_stream *s, uint64_t deadline_ms, str
 }
 
 /* Read exactly `len` bytes. On DDP_ERR_TIMEOUT some of them may be lost, but none of them if `len` is 1.
- * From the buffer first; a big value is taken through it in pieces, which costs a copy and spares a second
- * path. */
+ * Read from the buffer first; a big value passes through it in pieces, which costs a copy but avoids a second path. */
 static ddp_status client_stream_read(struct client_stream *s, void *to, size_t len, uint64_t deadline_ms,
                                      struct ddp_err *err)
 {
@@ -179,7 +178,7 @@ bool client_turn_take(struct client_turn *turn, uint64_t deadline_ms)
     pthread_mutex_lock(&turn->lock);
     while (turn->taken && in_time)
         in_time = cond_wait(&turn->given, &turn->lock, deadline_ms);
-    const bool mine = !turn->taken; /* even when it was given in the very moment of the deadline */
+    const bool mine = !turn->taken; /* even when the turn becomes free just at the deadline */
     turn->taken = true;
     pthread_mutex_unlock(&turn->lock);
     return mine;
@@ -205,16 +204,16 @@ void client_turn_give(struct client_turn *turn)
  *     -> 02  02 00 00 00 00 00 00 00  2f 78                  opcode, length of the key, "/x"
  *     <- 03 00 00 00 00 00 00 00  61 62 63                   length of the value, "abc"
  *
- * A reply has no frame: when we stop reading in the middle, the rest of it would be taken for the next reply.
- * So any failure after the first byte went out, except the orderly end of a wait, makes the handle unusable
- * for good; a wrong answer would be worse than none. */
+ * A reply has no frame: if we stop reading in the middle, its rest would be read as the next reply. So any failure
+ * after the first byte was sent, except the orderly end of a wait, makes the handle permanently unusable, because a
+ * wrong answer would be worse than none. */
 
 _Static_assert(DDP_STORE_MAX_KEY == WIRE_MAX_KEY && DDP_STORE_MAX_VALUE == WIRE_MAX_VALUE &&
                    DDP_STORE_MAX_KEYS == WIRE_MAX_KEYS,
                "store.h promises the limits of ops.h");
 
 enum {
-    CANCEL_MS = 5000, /* for leaving a wait in order; a store that takes longer is as good as gone */
+    CANCEL_MS = 5000, /* time to leave a wait in order; a slower store counts as lost */
 };
 
 /* --- the first failure counts --------------------------------------------------------------------------- */
@@ -279,7 +278,7 @@ void client_put_blob(struct client_call *c, enum field_id field, struct slice by
     built(c, !client_ok(c) || put_blob(&c->store->out, bytes));
 }
 
-/* The '/' is PyTorch's: its clients put it in front of each key, so without it we would not meet them. */
+/* PyTorch's clients put a '/' in front of each key; the same here makes the keys equal. */
 void client_put_key(struct client_call *c, const char *key)
 {
     struct buf *out = &c->store->out;
@@ -314,9 +313,8 @@ void client_send_more(struct client_call *c)
     s->out.len = 0;
 }
 
-/* A reply that was late, or one too many, would shift all later ones by its length. Looking costs one recv
- * that finds nothing, and also tells early that the peer has gone: a SET, which has no reply, would not
- * notice. */
+/* A late or extra reply would shift all later ones by its length. This check is one recv that finds nothing, and it
+ * also detects a lost peer early: a SET, which has no reply, would not. */
 void client_send(struct client_call *c)
 {
     if (client_ok(c) && client_stream_check_quiet(&c->store->stream, &c->err) != DDP_OK)
@@ -326,9 +324,8 @@ void client_send(struct client_call *c)
 
 /* --- the reply ------------------------------------------------------------------------------------------ */
 
-/* Everything that is read comes through here, so this is the one place where a reply that stays away, or ends
- * in the middle, makes the handle unusable. After a failure all pieces read as zeros, so that callers need
- * not look after each of them. */
+/* All reading passes through here, so this is the one place where a missing or incomplete reply makes the handle
+ * unusable. After a failure all pieces read as zeros, so that callers need not check each of them. */
 void client_take_bytes(struct client_call *c, void *to, size_t len)
 {
     if (client_ok(c) && client_stream_read(&c->store->stream, to, len, c->deadline_ms, &c->err) != DDP_OK)
@@ -358,7 +355,7 @@ static char *room_for(struct client_call *c, uint64_t n, size_t limit)
 {
     char *data = n <= limit ? malloc(n + 1) : NULL;
     if (n > limit)
-        client_fail(c, DDP_ERR_CORRUPT, "the reply announces %llu bytes, at most %zu are possible",
+        client_fail(c, DDP_ERR_CORRUPT, "the reply announces %llu bytes, at most %zu are allowed",
                     (unsigned long long)n, limit);
     else if (data == NULL)
         client_fail(c, DDP_ERR_NOMEM, "out of memory for a reply of %llu bytes", (unsigned long long)n);
@@ -396,8 +393,8 @@ void client_resume(struct client_call *c)
     c->deadline_ms = clock_ms() + CANCEL_MS;
 }
 
-/* Dialect A cannot cancel. Its server would answer the forgotten wait some day, in front of the answer to a
- * later request; only a new connection is safe from that, and the next call makes one. */
+/* Dialect A cannot cancel. Its server would answer the abandoned wait at some time, before the answer to a later
+ * request; only a new connection avoids that, and the next call opens one. */
 static void forget_connection(struct client_call *c)
 {
     client_stream_close(&c->store->stream);
@@ -431,10 +428,10 @@ bool client_cancel_wait(struct client_call *c)
  *
  *     -> 0x80 blob {"role":"worker","job":"mnist","attempt":0,"rank":3,"world_size":4,"host":"n1","pid":77}
  *     <- 0 blob ""                                    welcome
- *     <- 1 blob "the world has 8 ranks, not 4"        refused, and the store hangs up
+ *     <- 1 blob "the world has 8 ranks, not 4"        rejected, and the store closes the connection
  *
- * A genuine TCPStore has no 0x80: it hangs up without an answer, which separates the two kinds. So a caller that
- * gives a role must be sure that the store is ddprun's (DDPRUN_STORE=1). */
+ * A genuine TCPStore has no 0x80: it closes the connection without an answer, which separates the two kinds. So a
+ * caller may give a role only if the store is ddprun's (DDPRUN_STORE=1). */
 
 /* Host and pid are for the diagnosis: "rank 3 (n1, pid 77) waits for ...". Malloc'ed text, NULL when memory
  * is short. */
@@ -475,11 +472,10 @@ ddp_status client_identify(struct ddp_store *store, const ddp_store_options *who
     char *why = client_take_blob(&c, WIRE_MAX_JSON, &len);
     if (c.err.code == DDP_ERR_CLOSED)
         ddp_fail(&c.err, DDP_ERR_UNSUPPORTED,
-                 "it is a store, but not one of ddprun's: it hung up when we said who we are (DDPRUN_STORE=1 "
-                 "is only for "
-                 "the store of ddprun or ddp-rendezvous)");
+                 "it is a store, but not ddprun's: it closed the connection at the request IDENTIFY; set "
+                 "DDPRUN_STORE=1 only for the store of ddprun or ddp-rendezvous");
     if (status != 0)
-        client_fail(&c, DDP_ERR_MISMATCH, "the store refuses this %s: %s", who->role, why);
+        client_fail(&c, DDP_ERR_MISMATCH, "the store rejected this %s: %s", who->role, why);
     free(why);
     store->ours = client_ok(&c);
     if (!client_ok(&c))

@@ -10,10 +10,10 @@
  *
  *     broken   out of step with the store: every call fails at once, until the owner closes the handle
  *     stale    the connection was abandoned during a wait (an old server cannot cancel): connect anew
- *     good     nothing is under way; the next byte belongs to the next reply
+ *     good     no request is open; the next byte belongs to the next reply
  *
- * This file is above connecting and above framing (client_connect, client_call), so that neither must handle
- * a call that first connects. */
+ * This file is above connecting and above framing (client_connect, client_call), because a call may have to connect
+ * first. */
 #include "client/client.h"
 
 #include "base/clock.h"
@@ -29,15 +29,15 @@
 #include <sys/socket.h>
 
 enum {
-    CONNECT_TIMEOUT_MS = 60000, /* torch's own is 300 s; a launcher that is not there in one minute is gone */
-    CALL_TIMEOUT_MS = 300000,   /* as torch: a slow rank may load data for minutes before it arrives */
-    KEEP_BYTES = 64 * 1024,     /* a request buffer grown beyond this is given back */
+    CONNECT_TIMEOUT_MS =
+        60000,                /* torch waits 300 s; a launcher that does not answer within a minute is gone */
+    CALL_TIMEOUT_MS = 300000, /* as in torch: a slow rank may load data for minutes before it arrives */
+    KEEP_BYTES = 64 * 1024,   /* a request buffer that has grown beyond this is freed */
 };
 
 /* --- connect and close ---------------------------------------------------------------------------------- */
 
-/* A caller that was built with an older, shorter struct has only what it knew set; the rest keeps our
- * defaults. */
+/* A caller built with an older, shorter struct sets only the members it knows; the rest keeps our defaults. */
 static ddp_store_options read_options(const ddp_store_options *given)
 {
     ddp_store_options o = DDP_STORE_OPTIONS_INIT;
@@ -92,7 +92,7 @@ ddp_status ddp_store_connect(const char *host, int port, const ddp_store_options
     return words.code;
 }
 
-/* The server detects the close, so no farewell is sent. */
+/* The server detects the close, so no final message is sent. */
 void ddp_store_close(ddp_store *store)
 {
     if (store == NULL)
@@ -136,9 +136,10 @@ void client_begin(struct client_call *c, struct ddp_store *store, enum op_id op,
     c->deadline_ms = now + (timeout_ms != 0 ? timeout_ms : store->timeout_ms);
     c->has_turn = client_turn_take(&store->turn, c->deadline_ms);
     if (!c->has_turn)
-        client_fail(c, DDP_ERR_TIMEOUT, "a call of another thread on this handle has not ended in time");
+        client_fail(c, DDP_ERR_TIMEOUT, "a call of another thread on this handle did not end in time");
     else if (store->broken)
-        client_fail(c, DDP_ERR_CLOSED, "an earlier call has failed, the connection is given up");
+        client_fail(c, DDP_ERR_CLOSED,
+                    "an earlier call failed, and the connection was closed; open a new handle");
     if (client_ok(c) && store->stale)
         client_connect(store, NULL, c->deadline_ms, &c->err);
     client_put_op(c, op);
@@ -155,8 +156,8 @@ static void say_where(struct client_call *c)
              named ? c->subject : "", named ? "'" : "", after);
 }
 
-/* The one place where a handle becomes unusable in public: its socket is closed at once, so that the server
- * and its diagnosis see this client go. */
+/* The one place where a handle becomes unusable: its socket is closed at once, so that the server and its diagnosis
+ * detect the loss of this client. */
 ddp_status client_end(struct client_call *c, struct ddp_err *err)
 {
     struct ddp_store *s = c->store;
@@ -171,7 +172,7 @@ ddp_status client_end(struct client_call *c, struct ddp_err *err)
         s->broken = true;
         client_stream_close(&s->stream);
     }
-    s->out.len = 0; /* of a request that was given up while it was made */
+    s->out.len = 0; /* bytes of a request that was abandoned while it was built */
     if (s->out.cap > KEEP_BYTES)
         buf_free(&s->out);
     client_turn_give(&s->turn);
@@ -180,25 +181,22 @@ ddp_status client_end(struct client_call *c, struct ddp_err *err)
 
 /* --- client ddprun ---------------------------------------------------------------------------------------- */
 
-/* The requests that only a ddprun store understands: named barriers and CONTROL.
- *
- * None of these is ever sent to a store that has not welcomed our IDENTIFY: a genuine TCPStore closes the connection
- * on an unknown opcode. */
+/* Requests that only a ddprun store understands: named barriers and CONTROL. None is sent to a store that has not
+ * accepted our IDENTIFY, because a genuine TCPStore closes the connection on an unknown opcode. */
 
 enum { BARRIER_GRACE_MS = 2000 };
 
 /* --- named barriers ------------------------------------------------------------------------------------- */
 
-/* The outcomes of the protocol page, in its order. */
+/* The outcomes, in the order of docs/protocol.md. */
 static const ddp_status outcome_status[] = {
     DDP_OK, DDP_ERR_TIMEOUT, DDP_ERR_PEER_LOST, DDP_ERR_ABORTED, DDP_ERR_MISMATCH,
 };
 
 enum { OUTCOMES = sizeof(outcome_status) / sizeof(*outcome_status) };
 
-/* The JSON also has the missing ranks one by one, for programs that use CONTROL; here the "message" is what
- * counts: one or more lines for a person, written by the store, which knows all ranks. Turn the store's
- * verdict into the call's failure, in the store's own words. */
+/* Turn the store's verdict into the call's failure, with the store's text. The JSON also lists the missing ranks, for
+ * programs that use CONTROL; here only "message" is used: one or more lines from the store, which knows all ranks. */
 static void conclude(struct client_call *c, uint8_t outcome, const char *json)
 {
     if (!client_ok(c) || outcome == 0)
@@ -218,10 +216,10 @@ static void conclude(struct client_call *c, uint8_t outcome, const char *json)
     cJSON_Delete(object);
 }
 
-/* Our time-out has passed without an answer. Leave the barrier, and find out whether an answer has arrived meanwhile:
+/* Our timeout has passed without an answer. Leave the barrier, and check whether an answer has arrived in between:
  *
- *     it had not      01 nonce                            (the answers to CANCEL_WAIT and PING)
- *     it had          outcome, u64 length, json, 01 nonce
+ *     it has not      01 nonce                            (the answers to CANCEL_WAIT and PING)
+ *     it has          outcome, u64 length, json, 01 nonce
  *
  * An outcome may be 1 too, so the next four bytes decide: as a length our nonce is over a gigabyte, which no JSON
  * has. */
@@ -250,8 +248,7 @@ static void leave_barrier(struct client_call *c)
     free(json);
 }
 
-/* The answer arrives when the barrier ends. That is in time unless the first arrival allowed more time than
- * this call. */
+/* The answer arrives when the barrier ends, and in time unless the first arrival allowed more time than this call. */
 static void await_outcome(struct client_call *c)
 {
     size_t len;
@@ -265,7 +262,7 @@ static void await_outcome(struct client_call *c)
     free(json);
 }
 
-/* The ranks as the wire has them: u32 each, little-endian. */
+/* Append the ranks in wire format: u32 each, little-endian. */
 static void put_members(struct client_call *c, const uint32_t *members, size_t n)
 {
     struct buf list = { 0 };
@@ -278,12 +275,11 @@ static void put_members(struct client_call *c, const uint32_t *members, size_t n
     buf_free(&list);
 }
 
-/* Called first, so that nothing is sent to a store that would hang up on it. */
+/* Call this first, so that nothing is sent to a store that would close the connection. */
 static void need_ours(struct client_call *c)
 {
     if (!c->store->ours)
-        client_fail(c, DDP_ERR_UNSUPPORTED,
-                    "only a ddprun store has this, and only for those who say who they are");
+        client_fail(c, DDP_ERR_UNSUPPORTED, "needs a ddprun store and a handle with `role` in its options");
 }
 
 /* The store ends the barrier for all ranks at the deadline of the first arrival. We wait a little longer than our own
@@ -320,7 +316,7 @@ static bool is_push(const char *json)
     return push;
 }
 
-/* Return the answer unchanged, without a check of its "ok", because the caller interprets a refusal. */
+/* Return the answer unchanged, without a check of its "ok", because the caller interprets a rejection. */
 ddp_status ddp_store_control(ddp_store *store, const char *request, uint32_t timeout_ms, char **reply,
                              struct ddp_err *err)
 {
@@ -347,12 +343,11 @@ ddp_status ddp_store_control(ddp_store *store, const char *request, uint32_t tim
 /* The calls of PyTorch's protocol; see client.h for their parts.
  *
  * Each public function is the list of bytes on the wire: begin, put.., send, take.., end. A wait that times out is
- * cancelled before the call returns, and the missing key is looked up for the error, because "timed out" alone does
- * not help. */
+ * cancelled before the call returns, and the error names the missing key. */
 
-enum { NAMING_MS = 2000 }; /* for finding out which key was missing, after a wait has run out of time */
+enum { NAMING_MS = 2000 }; /* time to find out which key was missing, after a wait has timed out */
 
-/* SET has no reply. That it has arrived is known with the answer to any later call on this handle. */
+/* SET has no reply. The answer to any later call on this handle shows that it has arrived. */
 ddp_status ddp_store_set(ddp_store *store, const char *key, const void *value, size_t len,
                          struct ddp_err *err)
 {
@@ -414,7 +409,7 @@ static bool all_exist(struct client_call *c, const char *const keys[], size_t n)
     return client_take_u8(c) == 0 && client_ok(c);
 }
 
-/* Halve the list until one key is left; a list of 131,072 keys takes 17 questions. */
+/* Halve the list until one key is left; a list of 131,072 keys takes 17 requests. */
 static size_t first_missing(struct client_call *c, const char *const keys[], size_t n)
 {
     size_t low = 0, high = n;
@@ -440,7 +435,7 @@ static void name_missing(struct client_call *c, const char *const keys[], size_t
         i = first_missing(c, keys, n);
         c->op = OP_WAIT;
     }
-    c->err.code = DDP_OK; /* a failure of the question must not hide the time-out */
+    c->err.code = DDP_OK; /* a failure of this request must not hide the timeout */
     if (n > 1)
         client_fail(c, DDP_ERR_TIMEOUT, "waited %llu ms for %zu keys, the first missing one is '%.200s'",
                     waited_ms, n, keys[i]);
@@ -448,8 +443,8 @@ static void name_missing(struct client_call *c, const char *const keys[], size_t
         client_fail(c, DDP_ERR_TIMEOUT, "waited %llu ms for the key '%.200s'", waited_ms, keys[i]);
 }
 
-/* A failure of sending ends it, because nothing is registered then that could be taken back. WAIT, within a
- * call that was begun with OP_WAIT. */
+/* WAIT, within a call that was begun with OP_WAIT. A failure to send ends the call, because then nothing is
+ * registered that could be cancelled. */
 static void wait_for(struct client_call *c, const char *const keys[], size_t n)
 {
     if (n == 0)
@@ -514,7 +509,7 @@ ddp_status ddp_store_check(ddp_store *store, const char *const keys[], size_t n,
     return client_end(&c, err);
 }
 
-/* The store counts what it removed; a key can be there once. */
+/* The store returns the number of removed keys, 0 or 1. */
 ddp_status ddp_store_delete(ddp_store *store, const char *key, int *removed, struct ddp_err *err)
 {
     NOT_NULL(store, err);

@@ -1,11 +1,11 @@
-/* client.h -- what the files of the store client share; the public face is include/ddp/store.h.
+/* client.h -- shared by the files of the store client; include/ddp/store.h is the public header.
  *
  *     client.c     the calls of PyTorch's protocol, named barriers, CONTROL: each is begin, put.., send, take.., end
  *     connect.c    connect: which dialect, try again, when to stop
- *     call.c       who we are; one request and its reply, with a deadline for everything that blocks
+ *     call.c       IDENTIFY; one request and its reply, with a deadline for everything that blocks
  *
- * A `client_call` remembers its first failure, and all later steps of it do nothing, so that a call reads as
- * a list of steps with one look at the outcome at the end. `err` is never NULL below the public functions. */
+ * A `client_call` keeps its first failure, and all later steps do nothing, so that a call is a list of steps with one
+ * check at the end. `err` is never NULL below the public functions. */
 #ifndef RENDEZVOUS_CLIENT_CLIENT_H
 #define RENDEZVOUS_CLIENT_CLIENT_H
 
@@ -40,9 +40,9 @@ void client_stream_attach(struct client_stream *s, int fd);
 /* Close; allowed any number of times. */
 void client_stream_close(struct client_stream *s);
 
-/* One thread at a time, and no thread waits longer than its deadline: a mutex with a deadline, by the monotonic
- * clock. pthread_mutex_clocklock would be just that, but gcc 12's ThreadSanitizer does not support it and reports
- * every unlock as a mistake; so it is a mutex, a condition and a flag. */
+/* One thread at a time, and no thread waits longer than its deadline: a mutex with a deadline by the monotonic clock.
+ * pthread_mutex_clocklock would do, but gcc 12's ThreadSanitizer does not support it and reports every unlock as an
+ * error; so use a mutex, a condition and a flag. */
 struct client_turn {
     pthread_mutex_t lock; /* held for moments only */
     pthread_cond_t given;
@@ -62,23 +62,23 @@ struct ddp_store {
     struct buf out; /* the request that is being made; empty between calls */
     enum dialect dialect;
     bool ours;           /* a ddprun store that has welcomed our IDENTIFY */
-    bool stale;          /* abandoned during a wait (an old server cannot cancel): connect anew first */
-    bool broken;         /* out of step with the peer, for good */
-    uint32_t timeout_ms; /* of calls without a time-out argument */
+    bool stale;          /* abandoned during a wait (an old server cannot cancel): reconnect first */
+    bool broken;         /* out of step with the peer, permanently */
+    uint32_t timeout_ms; /* deadline of calls without a timeout argument */
     int rank;            /* -1: none */
     char host[ENDPOINT_HOST_MAX];
     int port;
-    char where[ENDPOINT_TEXT_MAX]; /* "host:port" for sentences */
+    char where[ENDPOINT_TEXT_MAX]; /* "host:port" for error texts */
 };
 
 struct client_call {
     struct ddp_store *store;
     enum op_id op;
-    const char *subject; /* key or barrier for sentences; NULL = none; borrowed */
+    const char *subject; /* key or barrier for error texts; NULL = none; borrowed */
     uint64_t start_ms, deadline_ms;
     struct ddp_err err; /* the first failure */
-    bool has_turn;      /* false: another thread's call did not end in time, nothing here is ours */
-    bool answered;      /* the failure is the store's own answer, with its text; the connection is fine */
+    bool has_turn;      /* false: another thread's call did not end in time, so this call owns nothing */
+    bool answered;      /* the failure is the store's answer, with its text; the connection is intact */
 };
 
 /* Take the turn and begin a request. timeout_ms 0 = the store's. Every begun call must be ended. The time in which
@@ -102,7 +102,7 @@ void client_put_keys(struct client_call *c, const char *const keys[], size_t n);
 /* Send the request. Fails if bytes have arrived before, because they would count as the reply. */
 void client_send(struct client_call *c);
 
-/* Send while a reply is awaited. */
+/* Send further bytes while a reply is awaited. */
 void client_send_more(struct client_call *c);
 
 /* Read pieces of the reply; 0 or NULL after a failure. */
@@ -116,22 +116,21 @@ void *client_take_blob(struct client_call *c, size_t limit, size_t *len);
 /* Read `n` bytes in the same way, after their length has been read. */
 char *client_take_text(struct client_call *c, uint64_t n, size_t limit);
 
-/* The time is over, and no byte of the reply has arrived: forget that failure, and allow a few seconds to leave in
- * order. */
+/* The timeout has passed without a byte of the reply: clear that failure, and allow a few seconds to leave in order. */
 void client_resume(struct client_call *c);
 
-/* A WAIT has run out of time: take it back (this begins with client_resume). True when the store answered
- * just then after all, so the keys are there. */
+/* A WAIT has timed out: cancel it (this begins with client_resume). True if the store answered in the meantime, so
+ * the keys exist. */
 bool client_cancel_wait(struct client_call *c);
 
-/* Set the call's failure, if it is the first. */
+/* Set the call's failure if it is the first. */
 void client_fail(struct client_call *c, ddp_status code, const char *fmt, ...) DDP_PRINTF(3, 4);
 
-/* Give the turn back, and the outcome: err (may be NULL) gets "store HOST:PORT: GET 'key': ..." . */
+/* Release the turn and return the outcome: err (may be NULL) gets "store HOST:PORT: GET 'key': ..." . */
 ddp_status client_end(struct client_call *c, struct ddp_err *err);
 
 /* Connect `store` (host, port set) until `deadline_ms`; `who` NULL = do not identify. Used for the first
- * connection and for a stale one. The caller has the turn, or is the only one who knows the store. */
+ * connection and for a stale one. The caller has the turn, or is the only user of the store. */
 ddp_status client_connect(struct ddp_store *store, const ddp_store_options *who, uint64_t deadline_ms,
                           struct ddp_err *err);
 

@@ -6,9 +6,9 @@
  *     dial, send VALIDATE+DELETE_KEY (torch 2.2 to 2.4)             answered? done
  *     dial, send GETNUMKEYS in the old numbering (up to torch 2.0)  answered? done
  *
- * where "closed without an answer" and "silent for two seconds" lead to the next line, and any wrong answer ends it
- * all: the listener is not a store. Rounds are repeated with growing pauses until the deadline, because workers and
- * the store are started at the same time and a store may be restarted. The user reads the failure of the last round.
+ * "closed without an answer" and "silent for two seconds" lead to the next line; any wrong answer ends the search,
+ * because the listener is not a store. Rounds are repeated with growing pauses until the deadline, because workers
+ * and the store are started at the same time and a store may be restarted. The error describes the last round.
  *
  * When the caller has a role, the store is known to be ddprun's. Then only the first line is tried, with more
  * patience: a busy store must not count as an old one. */
@@ -26,18 +26,18 @@
 #include <unistd.h>
 
 enum {
-    ANSWER_MS = 2000,       /* to a greeting, from a store of unknown make */
-    ANSWER_OURS_MS = 10000, /* from a server known to be ddprun's */
+    ANSWER_MS = 2000,       /* time for the answer to a greeting, from an unknown store */
+    ANSWER_OURS_MS = 10000, /* time for the answer, from a server known to be ddprun's */
 };
 
 /* --- connections ---------------------------------------------------------------------------------------- */
 
-/* The text for the user; a bare errno text does not show where to search. */
+/* The text for the user, because a bare errno text does not show where to search. */
 static const char *words_for(int error)
 {
     switch (error) {
     case ECONNREFUSED:
-        return "the connection is refused, nothing listens there";
+        return "the connection is refused: no process listens there";
     case ETIMEDOUT:
         return "no answer from that address (is the machine up? does a firewall drop packets?)";
     case EHOSTUNREACH:
@@ -48,7 +48,7 @@ static const char *words_for(int error)
     }
 }
 
-/* The name's addresses, or at the deadline none. A literal costs no thread. */
+/* Return the name's addresses, or none at the deadline. A literal needs no thread. */
 static ddp_status client_look_up(const char *host, uint64_t deadline_ms, struct name_found *found,
                                  struct ddp_err *err)
 {
@@ -65,16 +65,16 @@ static ddp_status client_look_up(const char *host, uint64_t deadline_ms, struct 
     const bool finished = name_lookup_take(lookup, found);
     name_lookup_end(lookup);
     if (!finished)
-        return ddp_fail(err, DDP_ERR_TIMEOUT, "the name service does not answer for '%s'", host);
+        return ddp_fail(err, DDP_ERR_TIMEOUT, "the name server does not answer for '%s'", host);
     if (found->error != 0)
-        return ddp_fail(err, DDP_ERR_CLOSED, "the name '%s' is not known (%s)", host,
+        return ddp_fail(err, DDP_ERR_CLOSED, "the name '%s' cannot be resolved (%s)", host,
                         gai_strerror(found->error));
     return DDP_OK;
 }
 
 struct client_race {
     struct race race;
-    struct pollfd runners[RACE_ADDRESSES_MAX]; /* fd -1: does not run */
+    struct pollfd runners[RACE_ADDRESSES_MAX]; /* fd -1: not running */
     int error; /* of the last failure; "refused" is not overwritten, because it is the most informative */
 };
 
@@ -88,8 +88,8 @@ static void drop_out(struct client_race *r, int i, int error)
         r->error = error;
 }
 
-/* A connect that fails on the spot (no route) drops out like one that fails later. False when the fault is ours and will
- * not go away: out of descriptors or memory. */
+/* A connect that fails at once (no route) is dropped like one that fails later. False when the error is local and
+ * permanent: out of descriptors or memory. */
 static bool runner_start(struct client_race *r, int i, int port)
 {
     const int fd = connector_begin(r->race.runners[i].address, port);
@@ -99,7 +99,7 @@ static bool runner_start(struct client_race *r, int i, int port)
     return fd >= 0 || (fd != -EMFILE && fd != -ENFILE && fd != -ENOBUFS && fd != -ENOMEM);
 }
 
-/* Return the number of a runner that has connected, or -1; failed ones drop out. */
+/* Return the number of a runner that has connected, or -1; drop failed ones. */
 static int look_for_winner(struct client_race *r)
 {
     for (int i = 0; i < r->race.n; i++) {
@@ -142,9 +142,9 @@ static ddp_status race_run(struct client_race *r, int port, uint64_t deadline_ms
     }
 }
 
-/* Connect to whichever address of the name answers first. *fd is yours, non-blocking, close-on-exec, TCP_NODELAY.
- * DDP_ERR_CLOSED, DDP_ERR_TIMEOUT: err names the failure; worth another try. DDP_ERR_IO: the fault is on our side (no
- * descriptors left ...) and will not go away.
+/* Connect to the address of the name that answers first. The caller owns *fd: non-blocking, close-on-exec,
+ * TCP_NODELAY. DDP_ERR_CLOSED, DDP_ERR_TIMEOUT: err names the failure; worth another try. DDP_ERR_IO: a permanent
+ * local error (no descriptors left ...).
  *
  * The sockets that lose the race are closed here, in the one place that has all of them. */
 static ddp_status client_dial(const char *host, int port, uint64_t deadline_ms, int *fd, struct ddp_err *err)
@@ -172,7 +172,7 @@ static ddp_status client_dial(const char *host, int port, uint64_t deadline_ms, 
 
 /* --- greetings ------------------------------------------------------------------------------------------ */
 
-/* `reply` (its first bytes) is no answer of a store. Show it, because it often names the service ("HTTP",
+/* `reply` (its first bytes) is not a store's answer. Print it, because it often names the service ("HTTP",
  * "SSH-2.0"). */
 static void foreign(struct client_call *c, const uint8_t *reply, size_t len)
 {
@@ -184,12 +184,12 @@ static void foreign(struct client_call *c, const uint8_t *reply, size_t len)
     for (size_t i = in->at; i < in->len && n + 1 < sizeof(text); i++)
         text[n++] = (char)(isprint(in->in[i]) ? in->in[i] : '.');
     text[n] = '\0';
-    client_fail(c, DDP_ERR_CORRUPT, "something answers there, but it is not a store: it says \"%s\"", text);
+    client_fail(c, DDP_ERR_CORRUPT, "the service there is not a store: it answers \"%s\"", text);
 }
 
-/* The third byte of the nonce is not 0: an old server takes VALIDATE and what follows for a SET whose key has
- * the length 0x..nonce0D3C85F7CE. Beyond 2^56 bytes its allocation fails at once, so that it closes; a
- * smaller length would make it wait for the key, and that one waits with its only thread. */
+/* The third byte of the nonce is not 0, because an old server reads VALIDATE and the following bytes as a SET whose
+ * key has the length 0x..nonce0D3C85F7CE. Above 2^56 bytes its allocation fails at once, so that it closes; with a
+ * smaller length its only thread would wait for the key. */
 static void greet_with_ping(struct client_call *c)
 {
     const uint32_t nonce = 0x51500000u | ((uint32_t)getpid() & 0xFFFFu);
@@ -204,7 +204,7 @@ static void greet_with_ping(struct client_call *c)
         foreign(c, echo, sizeof(echo));
 }
 
-/* A count that a store could answer with; as text of a foreign service it would be far above. */
+/* A count that a store could return; the text of a foreign service would be far larger. */
 static void expect_count(struct client_call *c, int64_t most)
 {
     uint8_t reply[8];
@@ -215,8 +215,8 @@ static void expect_count(struct client_call *c, int64_t most)
         foreign(c, reply, sizeof(reply));
 }
 
-/* Deleting a key that does not exist is the one harmless question whose first bytes can make an impossible length for
- * an old server (see above): the length of the key, 4096, lands in the upper half. */
+/* Deleting a missing key is the only harmless request whose first bytes are an impossible length for an old server
+ * (see above): the length of the key, 4096, becomes the upper half. */
 static void greet_without_ping(struct client_call *c)
 {
     char nobodys[4096];
@@ -230,7 +230,7 @@ static void greet_without_ping(struct client_call *c)
     expect_count(c, 1);
 }
 
-/* An old server needs no greeting; counting its keys is the shortest question that it answers. */
+/* An old server needs no greeting; counting its keys is its shortest request. */
 static void greet_in_old_numbers(struct client_call *c)
 {
     client_put_op(c, OP_GETNUMKEYS);
@@ -238,7 +238,7 @@ static void greet_in_old_numbers(struct client_call *c)
     expect_count(c, INT64_C(1) << 32);
 }
 
-/* Newest first: the newest is the likeliest, and refuses no store. */
+/* Newest first, because it is the likeliest, and no store rejects it. */
 static const struct way {
     enum dialect dialect;
     void (*greet)(struct client_call *c);
@@ -256,16 +256,16 @@ static bool is_passing(ddp_status status)
     return status == DDP_ERR_CLOSED || status == DDP_ERR_TIMEOUT;
 }
 
-/* `after_ms` from now, but not later than the deadline. */
+/* `after_ms` from now, but not after the deadline. */
 static uint64_t sooner(uint64_t deadline_ms, uint64_t after_ms)
 {
     const uint64_t then = clock_ms() + after_ms;
     return then < deadline_ms ? then : deadline_ms;
 }
 
-/* Dial and greet. State of an earlier way in the handle (socket, dialect, half a request) is cleared first. The time
- * for an answer is short, because an unknown greeting is often met with silence. DDP_ERR_CLOSED, DDP_ERR_TIMEOUT with
- * *dialled: there is a listener that does not answer. */
+/* Dial and greet. State of an earlier attempt in the handle (socket, dialect, half a request) is cleared first. The
+ * time for an answer is short, because many servers do not answer an unknown greeting. DDP_ERR_CLOSED,
+ * DDP_ERR_TIMEOUT with *dialled: there is a listener that does not answer. */
 static ddp_status go(struct ddp_store *s, const struct way *way, bool ours, uint64_t deadline_ms,
                      bool *dialled, struct ddp_err *err)
 {
@@ -283,7 +283,7 @@ static ddp_status go(struct ddp_store *s, const struct way *way, bool ours, uint
     c.deadline_ms = sooner(deadline_ms, ours ? ANSWER_OURS_MS : ANSWER_MS);
     way->greet(&c);
     if (c.err.code == DDP_ERR_IO)
-        c.err.code = DDP_ERR_CLOSED; /* the network failed under way: as good as refused */
+        c.err.code = DDP_ERR_CLOSED; /* the network failed in between: the same as refused */
     *err = c.err;
     return err->code;
 }
@@ -298,7 +298,7 @@ static ddp_status nobody_answers(ddp_status status, struct ddp_err *err)
     return ddp_fail(err, status, "it accepts the connection, but does not answer (not a store? stopped?)");
 }
 
-/* On failure err describes the last attempt. */
+/* On failure `err` describes the last attempt. */
 static ddp_status one_round(struct ddp_store *s, const ddp_store_options *who, uint64_t deadline_ms,
                             struct ddp_err *err)
 {
@@ -317,7 +317,7 @@ static ddp_status one_round(struct ddp_store *s, const ddp_store_options *who, u
 
 /* --- rounds --------------------------------------------------------------------------------------------- */
 
-/* Not a good random number, only a different one in each process and round. */
+/* Not a good random number, only one that differs between processes and rounds. */
 static uint32_t luck(void)
 {
     uint64_t x = clock_us() * 0x9E3779B97F4A7C15u + (uint64_t)getpid() * 0xD1B54A32D192ED03u;

@@ -22,7 +22,7 @@
 #include <termios.h>
 #include <unistd.h>
 
-/* Reads files; flight.h interprets them. */
+/* Reads the files; flight.c interprets them. */
 
 enum { FILE_MAX = 64 << 20, READ_BYTES = 64 << 10 };
 
@@ -45,7 +45,7 @@ static bool read_file(const char *name, struct buf *text)
     return was_read && fits;
 }
 
-/* A file that is no record is skipped with a warning, because the other records may be enough. */
+/* Skip a file that is not a record with a warning, because the other records may be enough. */
 static bool read_dump(const char *name, struct flight_dump *dump)
 {
     struct buf text = { 0 };
@@ -120,8 +120,8 @@ static bool put_lines(struct buf *out, struct slice text)
     return ok && buf_printf(out, "\033[J");
 }
 
-/* Show `text` in place of the previous one. If stdout is no terminal, append it as a further block. False if
- * the write fails. */
+/* Show `text` in place of the previous one. If stdout is not a terminal, append it as another block. False if the
+ * write fails. */
 static bool ctl_watch_show(struct slice text)
 {
     struct buf out = { 0 };
@@ -132,7 +132,7 @@ static bool ctl_watch_show(struct slice text)
     return ok;
 }
 
-/* Wait for a second. False: the user wants to end (q, Ctrl-C, Ctrl-D). */
+/* Wait for a second. False: the user wants to quit (q, Ctrl-C, Ctrl-D). */
 static bool ctl_watch_wait(void)
 {
     struct pollfd keys = { .fd = has_keyboard ? STDIN_FILENO : -1, .events = POLLIN };
@@ -144,7 +144,7 @@ static bool ctl_watch_wait(void)
 
 /* --- timeline --------------------------------------------------------------------------------------------- */
 
-/* Reads and writes files; timeline.h interprets them. */
+/* Reads and writes files; timeline.c interprets them. */
 
 enum { COMPLAINTS_MAX = 20, LOG_READ_BYTES = 64 << 10 };
 
@@ -155,7 +155,7 @@ static void complain(void *user, const char *file, size_t line, const char *what
 {
     size_t *n = user;
     if (++*n <= COMPLAINTS_MAX)
-        log_warn("%s:%zu: %s; the line is left out", file, line, what);
+        log_warn("%s:%zu: %s; line skipped", file, line, what);
 }
 
 static bool read_stream(FILE *file, struct buf *out)
@@ -221,14 +221,14 @@ static bool ctl_timeline(const struct ctl_options *o)
     for (size_t i = 0; i < o->n_files && ok; i++)
         ok = read_events(&events, o->files[i]);
     if (complaints > COMPLAINTS_MAX)
-        log_warn("%zu more lines are left out", complaints - COMPLAINTS_MAX);
+        log_warn("%zu more lines skipped", complaints - COMPLAINTS_MAX);
     if (ok && !timeline_settle(&events, o->job)) {
-        log_error(events.no_memory ? "out of memory" : "there is no event of a job in these files");
+        log_error(events.no_memory ? "out of memory" : "these files have no event of a job");
         ok = false;
     }
     if (ok && events.other_lives > 0)
-        log_info("%zu lines are about other jobs, or an earlier run of this one; drawn is the latest run of "
-                 "job '%s'",
+        log_info("%zu lines are about other jobs or earlier runs and are skipped; the latest run of job '%s' "
+                 "is drawn",
                  events.other_lives, events.job);
     ok = ok && write_timeline(o, &events);
     timeline_events_free(&events);
@@ -276,10 +276,10 @@ static ddp_status connect_patiently(const struct ctl_options *o, ddp_store **sto
     status = connect_for(o, o->timeout_ms - PATIENCE_MS, store, err);
     if (status != DDP_ERR_TIMEOUT)
         return status;
-    const struct ddp_err last = *err; /* its time covers the second try only */
+    const struct ddp_err last = *err; /* its duration covers only the second try */
     return ddp_fail(err, status,
-                    "%.300s (after %.10g s in all, --timeout); is that job running, and is this its store? "
-                    "ddprun --verbose says where it is",
+                    "%.300s (after %.10g s in all, --timeout); check that the job runs and that this is its "
+                    "store; ddprun --verbose prints its address",
                     last.msg, o->timeout_ms / 1000.0);
 }
 
@@ -331,7 +331,7 @@ static int show(const struct ctl_options *o, const cJSON *answer)
     const bool ok = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(answer, "ok"));
     struct buf text = { 0 };
     if (!ok)
-        log_error("the store says: %s", error != NULL ? error : "no, and not why");
+        log_error("the store rejected the request: %s", error != NULL ? error : "rejected without a reason");
     if (!ok && !o->json)
         return EXIT_FAILED;
     int code = print_text(&text, put_answer(o, answer, &text));
@@ -362,7 +362,7 @@ static bool watch_once(const struct ctl_options *o)
     cJSON *answer = reply != NULL ? cJSON_Parse(reply) : NULL;
     const char *error = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "error"));
     bool ok = answer == NULL  ? buf_printf(&text, "%s\n", err.msg)
-              : error != NULL ? buf_printf(&text, "the store says: %s\n", error)
+              : error != NULL ? buf_printf(&text, "the store answered: %s\n", error)
                               : put_answer(o, answer, &text);
     if (!o->json)
         disarm(&text);
@@ -386,7 +386,7 @@ static int explain(const struct ctl_options *o)
     return EXIT_USAGE;
 }
 
-/* Commands that do not ask a store. */
+/* Commands that need no store. */
 static int from_files(const struct ctl_options *o)
 {
     struct buf text = { 0 };
@@ -470,7 +470,7 @@ static ddp_status find_store(struct ctl_options *o, struct ddp_err *err)
         snprintf(id, sizeof(id), "%s", found->id);
         o->job = id;
     }
-    /* commands that change a store never go to a guessed address */
+    /* never send a command that changes a store to a guessed address */
     if (status == DDP_ERR_ARG && list.len == 0 && o->job == NULL && o->command->argument == NULL)
         status = try_default(o, err);
     if (status != DDP_OK) {
@@ -483,8 +483,7 @@ static ddp_status find_store(struct ctl_options *o, struct ddp_err *err)
     return status;
 }
 
-/* Exit code 2 means a wrong command line only, so that scripts can distinguish a typing error from an absent
- * store. */
+/* Exit code 2 means only a wrong command line, so that scripts can distinguish a typing error from a missing store. */
 int main(int argc, char **argv)
 {
     struct ctl_options options;

@@ -48,8 +48,8 @@ static void *grow_list(void *list, size_t *room, size_t n, size_t size)
     return larger;
 }
 
-/* Return the index of the process, which is added if it is new. SIZE_MAX if memory is short. Logs have few
- * processes, with many consecutive lines each. So a search from the end mostly stops at once. */
+/* Return the index of the process, which is added if it is new. SIZE_MAX if memory is short. Logs have few processes,
+ * with many consecutive lines each, so a search from the end usually stops at once. */
 static size_t agent_of(struct timeline_events *e, const char *host, int64_t pid)
 {
     for (size_t i = e->n_agents; i-- > 0;)
@@ -71,17 +71,17 @@ static void complain(const struct timeline_events *e, const char *file, size_t l
         e->complain(e->user, file, line, what);
 }
 
-/* Return NULL, or the reason why the line is no event that can be drawn. A full disk or a kill cuts a log
- * anywhere, so a bad line is reported with its number and the rest is read. */
+/* Return NULL, or the reason why the line is not an event that can be drawn. A full disk or a kill may cut a log
+ * anywhere, so report a bad line with its number and read the rest. */
 static const char *look_at(struct timeline_event *event)
 {
     if (!cJSON_IsObject(event->o))
-        return "this is no JSON object; was the line cut off?";
+        return "not a JSON object; the line may be cut off";
     if (timeline_text(event, "event")[0] == '\0')
-        return "it has no \"event\"";
+        return "no \"event\"";
     event->kind = event_kind_of(timeline_text(event, "event"));
     if (event->kind == EVENT_N_KINDS)
-        return "this kind of event is not known";
+        return "unknown kind of event";
     event->by_store = event->kind < EVENT_LAUNCHED;
     event->n = (double)timeline_number(event, "n");
     if (event->by_store && (event->n < 0 || timeline_time(event, "store_ms") < 0))
@@ -111,7 +111,7 @@ static void add_line(struct timeline_events *e, const char *file, size_t number,
     e->list = list;
     struct timeline_event *event = &list[e->n];
     *event = (struct timeline_event){ .order = e->n, .o = cJSON_ParseWithLength(line.data, line.len) };
-    const char *why = line.len > TIMELINE_LINE_MAX ? "the line is too long" : look_at(event);
+    const char *why = line.len > TIMELINE_LINE_MAX ? "line too long" : look_at(event);
     if (why != NULL) {
         complain(e, file, number, why);
         cJSON_Delete(event->o);
@@ -130,7 +130,7 @@ void timeline_read(struct timeline_events *e, const char *file, struct slice tex
         const char *stop = newline != NULL ? newline : end;
         if (e->n >= TIMELINE_EVENTS_MAX) {
             if (!e->is_full)
-                complain(e, file, number, "there are too many events; the rest is left out");
+                complain(e, file, number, "too many events; the rest is skipped");
             e->is_full = true;
             return;
         }
@@ -243,8 +243,8 @@ static void learn_offset(struct timeline_events *e, const struct timeline_event 
     agent->has_offset = true;
 }
 
-/* A process that has met the store is placed by the store's clock. Others are placed by the wall clock, which
- * is only as good as the hosts' NTP. */
+/* A process that has met the store is placed by the store's clock. Others are placed by the wall clock, which is only
+ * as accurate as the hosts' NTP. */
 static void place_all(struct timeline_events *e)
 {
     const int64_t ahead_ms = ahead_of_wall(e);
@@ -292,8 +292,8 @@ static int by_twins(const void *a, const void *b)
     return order != 0 ? order : sign((double)x->order - (double)y->order);
 }
 
-/* In the same millisecond the store's own numbers decide, then the order of reading, which within one log is
- * the order of writing. */
+/* In the same millisecond the store's numbers decide, then the order of reading, which within one log is the order of
+ * writing. */
 static int by_time(const void *a, const void *b)
 {
     const struct timeline_event *x = a, *y = b;

@@ -23,7 +23,7 @@ static double number_or(const cJSON *o, const char *name, double missing)
     return fits ? item->valuedouble : missing;
 }
 
-/* Return a count; 0 for anything that is no count. */
+/* Return a count; 0 for anything that is not a count. */
 static uint64_t count_of(const cJSON *item)
 {
     return cJSON_IsNumber(item) && item->valuedouble > 0 && item->valuedouble < 9e18
@@ -156,11 +156,10 @@ static ddp_status read_calls(struct flight_dump *d, const cJSON *entries, struct
     const cJSON *row;
     const int count = cJSON_GetArraySize(entries);
     if (count > FLIGHT_CALLS_MAX)
-        return ddp_fail(err, DDP_ERR_CORRUPT, "%d entries, at most %d were expected", count,
-                        FLIGHT_CALLS_MAX);
+        return ddp_fail(err, DDP_ERR_CORRUPT, "%d entries; expected at most %d", count, FLIGHT_CALLS_MAX);
     d->calls = calloc((size_t)count + 1, sizeof(*d->calls));
     if (d->calls == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %d calls", count);
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for %d calls", count);
     cJSON_ArrayForEach(row, entries)
     {
         /* Two ranks of a send and a receive make different calls, and other ranks none. */
@@ -179,7 +178,7 @@ static ddp_status read_libddp(struct flight_dump *d, const cJSON *json, struct d
     d->rank = small_or(json, "rank", -1);
     d->world_size = small_or(json, "world_size", 0);
     if (d->rank < 0 || d->world_size <= d->rank)
-        return ddp_fail(err, DDP_ERR_CORRUPT, "rank %d of a world of %d", d->rank, d->world_size);
+        return ddp_fail(err, DDP_ERR_CORRUPT, "invalid rank: %d of a world of %d", d->rank, d->world_size);
     d->pid = small_or(json, "pid", 0);
     d->attempt = small_or(json, "attempt", 0);
     d->step = (int64_t)number_or(json, "step", -1);

@@ -19,26 +19,25 @@ enum { DEFAULT_TIMEOUT_MS = 5000, MAX_TIMEOUT_S = 86400, HELP_COLUMN = 26 };
 
 /* The list of all commands; docs/protocol.md describes the answer of each op. */
 static const struct ctl_command commands[] = {
-    { "status", NULL, "the job, what is known of each rank, and how full the store is", "status", false,
+    { "status", NULL, "the job, the state of each rank, and the size of the store", "status", false,
       ctl_format_status },
     { "jobs", NULL, "all jobs that the store serves", "jobs", false, ctl_format_jobs },
-    { "rejects", NULL, "connections that came to nothing, and nodes that were not let in", "rejects", false,
-      ctl_format_rejects },
-    { "why", NULL, "what keeps the job from coming together or going on, and what to do", "why", false,
-      ctl_format_why },
+    { "rejects", NULL, "connections and nodes that were rejected", "rejects", false, ctl_format_rejects },
+    { "why", NULL, "why the job does not start or continue, and the remedy", "why", false, ctl_format_why },
     { "keys", NULL, "the keys with their sizes and the beginning of their values", "keys", false,
       ctl_format_keys },
-    { "waiters", NULL, "who waits for which keys or barrier, and since when", "waiters", false,
+    { "waiters", NULL, "clients that wait, their keys or barrier, and since when", "waiters", false,
       ctl_format_waiters },
-    { "barriers", NULL, "the open barriers: who has arrived, who is missing, how much time is left",
-      "barriers", false, ctl_format_barriers },
-    { "cancel", "NAME", "cancel a named barrier: all who wait in it get an error", "barrier_cancel", false,
+    { "barriers", NULL, "the open barriers: ranks that arrived, missing ranks, and the time left", "barriers",
+      false, ctl_format_barriers },
+    { "cancel", "NAME", "cancel a named barrier: every waiting rank gets an error", "barrier_cancel", false,
       ctl_format_cancelled },
     { "timeline", "EVENTS...", "draw event logs (ddprun --events): joins, waits, exits", NULL, true, NULL },
     { "explain", "[CODE]", "print the meaning and remedy of a finding or an exit code of ddprun, or list all",
       NULL, false, NULL },
-    { "flight", "FILES...", "compare the flight records of ranks: who is behind, who called something else",
-      NULL, false, ctl_format_flight },
+    { "flight", "FILES...",
+      "compare the flight records of ranks: which rank is behind, which called something else", NULL, false,
+      ctl_format_flight },
     { 0 },
 };
 
@@ -71,7 +70,7 @@ static ddp_status parse_shell(const char *value, void *to, struct ddp_err *err)
     struct ctl_options *o = to;
     const int shell = options_word(&completion_shells, value);
     if (shell < 0)
-        return ddp_fail(err, DDP_ERR_ARG, "'%.60s' is none of bash, zsh, fish and tcsh", value);
+        return ddp_fail(err, DDP_ERR_ARG, "'%.60s': expected bash, zsh, fish or tcsh", value);
     o->action = CTL_COMPLETION;
     o->shell = (enum completion_shell)shell;
     return DDP_OK;
@@ -90,7 +89,7 @@ static const struct option_row rows[] = {
       .value = "ID",
       .type = OPTION_TEXT,
       .at = AT(job),
-      .help = "which job, where several of yours run here, or a ddp-rendezvous serves several" },
+      .help = "id of the job, if several of yours run here or the store serves several" },
     { .name = "watch",
       .type = OPTION_FLAG,
       .at = AT(watch),
@@ -99,7 +98,7 @@ static const struct option_row rows[] = {
       .value = "P",
       .type = OPTION_TEXT,
       .at = AT(prefix),
-      .help = "keys: only those that begin with P (most begin with '/')" },
+      .help = "keys: only those with prefix P (most begin with '/')" },
     { .name = "limit",
       .value = "N",
       .type = OPTION_INT,
@@ -145,18 +144,18 @@ static const struct option_table table = OPTION_TABLE(rows, OPTIONS_PLAIN);
 static ddp_status take_file(struct ctl_options *o, const char *name, struct ddp_err *err)
 {
     if (o->n_files == CTL_FILES_MAX)
-        return ddp_fail(err, DDP_ERR_ARG, "more than %d files: put them together with cat", CTL_FILES_MAX);
+        return ddp_fail(err, DDP_ERR_ARG, "more than %d files: join them with cat", CTL_FILES_MAX);
     o->files[o->n_files++] = o->argument = name;
     return DDP_OK;
 }
 
-/* HTML or JSON on a terminal is useless, so --output is required. */
+/* HTML or JSON is useless on a terminal, so --output is required. */
 static ddp_status check_output(const struct ctl_options *o, struct ddp_err *err)
 {
     const size_t len = o->output != NULL ? strlen(o->output) : 0;
     if (len > 5 && (strcmp(o->output + len - 5, ".html") == 0 || strcmp(o->output + len - 5, ".json") == 0))
         return DDP_OK;
-    return ddp_fail(err, DDP_ERR_ARG, "%s needs --output FILE, with a name that ends in .html or .json",
+    return ddp_fail(err, DDP_ERR_ARG, "%s needs --output FILE with the extension .html or .json",
                     o->command->name);
 }
 
@@ -176,7 +175,8 @@ static ddp_status take_word(struct ctl_options *o, const char *word, struct ddp_
     if (o->command != NULL && o->command->op == NULL)
         return take_file(o, word, err);
     if (o->command != NULL && (o->command->argument == NULL || o->argument != NULL))
-        return ddp_fail(err, DDP_ERR_ARG, "'%s' is too much behind '%s'; see --help", word, o->command->name);
+        return ddp_fail(err, DDP_ERR_ARG, "unexpected argument '%s' after '%s'; see --help", word,
+                        o->command->name);
     if (o->command != NULL) {
         o->argument = word;
         return DDP_OK;
@@ -187,8 +187,8 @@ static ddp_status take_word(struct ctl_options *o, const char *word, struct ddp_
     return o->command != NULL ? DDP_OK : no_such_command(word, err);
 }
 
-/* In a worker's environment, as in a shell that was started from one, no option is needed. Without an address
- * the port stays 0. */
+/* In a worker's environment, or in a shell that was started from one, no option is needed. Without an address the
+ * port stays 0. */
 static ddp_status address_from_env(struct ctl_options *o, char *(*env)(const char *), struct ddp_err *err)
 {
     const char *addr = env("DDPRUN_STORE_ADDR"), *host = env("MASTER_ADDR"), *port = env("MASTER_PORT");
@@ -201,8 +201,8 @@ static ddp_status address_from_env(struct ctl_options *o, char *(*env)(const cha
     return status == DDP_OK || err == NULL ? status : ddp_wrap(err, "the environment's address");
 }
 
-/* options_parse stops at the first word that is no option. It is called again after each word, so that
- * options may also follow the command, as in `ddpctl status --json`. */
+/* options_parse stops at the first word that is not an option. Call it again after each word, so that options may
+ * also follow the command, as in `ddpctl status --json`. */
 ddp_status ctl_options_parse(int argc, char *const argv[], char *(*env)(const char *name),
                              struct ctl_options *out, struct ddp_err *err)
 {
@@ -217,17 +217,17 @@ ddp_status ctl_options_parse(int argc, char *const argv[], char *(*env)(const ch
             return status;
     }
     if (out->command == NULL)
-        return ddp_fail(err, DDP_ERR_ARG, "which command? --help lists them");
+        return ddp_fail(err, DDP_ERR_ARG, "a command is missing; --help lists them");
     if (out->command->argument != NULL && out->command->argument[0] != '[' && out->argument == NULL)
-        return ddp_fail(err, DDP_ERR_ARG, "%s needs more: ddpctl %s %s", out->command->name,
+        return ddp_fail(err, DDP_ERR_ARG, "%s needs an argument: ddpctl %s %s", out->command->name,
                         out->command->name, out->command->argument);
     if (out->command->op == NULL)
         return out->command->draws ? check_output(out, err) : DDP_OK;
     return out->addr.port != 0 ? DDP_OK : address_from_env(out, env, err);
 }
 
-/* Options that the command does not use are sent too. The store ignores unknown fields, so no table of
- * options per command is needed. */
+/* Send options that the command does not use, too: the store ignores unknown fields, so no table of options per
+ * command is needed. */
 char *ctl_options_request(const struct ctl_options *options)
 {
     cJSON *request = cJSON_CreateObject();

@@ -31,8 +31,8 @@ struct ctl_options {
     const char *output; /* NULL = none given */
     const char *files[CTL_FILES_MAX];
     size_t n_files;
-    int limit;            /* 0 = the store's own */
-    struct endpoint addr; /* port 0 = none was given: tables.h finds it */
+    int limit;            /* 0 = the store's default */
+    struct endpoint addr; /* port 0 = no address was given: ctl_choose finds it */
     uint32_t timeout_ms;
     bool json, watch;
 };

@@ -1,7 +1,7 @@
 /* tables.c -- see tables.h.
  *
- * Each cell is made twice, once to measure its column and once to be printed, because that is simpler than to
- * store cells. */
+ * Each cell is made twice, once to measure its column and once to print it, because that is simpler than storing
+ * cells. */
 #include "ctl/tables.h"
 
 #include "base/text.h"
@@ -52,7 +52,7 @@ bool ctl_cell_names(const cJSON *row, const char *field, struct buf *out)
     return ok;
 }
 
-/* Return -1 if `item` is no rank, because a store may send any number. */
+/* Return -1 if `item` is not a rank, because a store may send any number. */
 static int rank_of(const cJSON *item)
 {
     const cJSON *number = cJSON_IsObject(item) ? cJSON_GetObjectItemCaseSensitive(item, "rank") : item;
@@ -82,8 +82,8 @@ bool ctl_cell_ranks(const cJSON *row, const char *field, struct buf *out)
 
 /* --- the order of the rows ------------------------------------------------------------------------------ */
 
-/* A store lists its keys and waiters in no order. They are sorted by the first column, so that two outputs of
- * a job that hangs can be compared. */
+/* A store lists its keys and waiters in no order. Sort them by the first column, so that two outputs of a job that
+ * hangs can be compared. */
 struct sorted_row {
     const cJSON *row;
     const cJSON *by;
@@ -226,7 +226,7 @@ static bool cell_waits(const cJSON *row, const char *field, struct buf *out)
     return ctl_cell_text(row, cJSON_HasObjectItem(row, field) ? field : "call", out);
 }
 
-/* The store sends a value that is no text as hex digits. */
+/* The store sends a value that is not text as hex digits. */
 static bool cell_value(const cJSON *row, const char *field, struct buf *out)
 {
     const char *hex = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(row, "hex"));
@@ -240,8 +240,8 @@ static bool put_more(const cJSON *row, struct buf *out)
     return !cJSON_IsNumber(more) || buf_printf(out, ", and %.0f more", more->valuedouble);
 }
 
-/* Keys for a WAIT, the name for a barrier. The purpose of the key precedes them if PyTorch waits for it. The
- * owner of the connection follows if it is no rank. */
+/* The keys of a WAIT, or the name of a barrier. The purpose of the key comes first if PyTorch waits for it. The owner
+ * of the connection follows if it is not a rank. */
 static bool cell_awaited(const cJSON *row, const char *field, struct buf *out)
 {
     const cJSON *torch = cJSON_GetObjectItemCaseSensitive(row, "torch");
@@ -376,7 +376,7 @@ static bool put_list(const cJSON *answer, const char *name, const struct ctl_col
     const cJSON *rows = cJSON_GetObjectItemCaseSensitive(answer, name);
     const bool cut = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(answer, "cut"));
     bool ok = cJSON_GetArraySize(rows) > 0 ? ctl_table(columns, rows, out) : buf_printf(out, "%s\n", empty);
-    return ok && (!cut || buf_printf(out, "... and more, which the store has not listed\n"));
+    return ok && (!cut || buf_printf(out, "... and more that the store has not listed\n"));
 }
 
 /* --- status --------------------------------------------------------------------------------------------- */
@@ -391,7 +391,7 @@ static bool put_bytes(struct buf *out, double bytes)
     return buf_printf(out, unit > 0 ? "%.1f %s" : "%.0f %s", bytes, units[unit]);
 }
 
-/* "1 key", "2 keys". */
+/* Append "1 key", "2 keys". */
 static bool put_count(struct buf *out, double n, const char *what)
 {
     return buf_printf(out, "%.0f %s%s", n, what, n == 1 ? "" : "s");

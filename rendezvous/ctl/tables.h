@@ -1,4 +1,4 @@
-/* tables.h -- answers of a store, which are JSON rows, as tables with aligned columns for people. */
+/* tables.h -- formats answers of a store, which are JSON rows, as tables with aligned columns. */
 #ifndef RENDEZVOUS_CTL_TABLES_H
 #define RENDEZVOUS_CTL_TABLES_H
 
@@ -28,10 +28,10 @@ bool ctl_cell_ranks(const cJSON *row, const char *field,
 /* --- answers
  * ---------------------------------------------------------------------------------------------- */
 
-/* Format the answers of a store for people. JSON in, text out, nothing else.
+/* Format the answers of a store for readers. JSON in, text out.
  *
- * A store may be older or newer than this program. A missing field is shown as "-", an unknown one is left
- * out (`--json` shows it). Every function appends to `out`, and returns false if memory is short. */
+ * A store may be older or newer than this program. A missing field is shown as "-", an unknown one is left out
+ * (`--json` shows it). Every function appends to `out`, and returns false if memory is short. */
 
 bool ctl_format_why(const cJSON *answer, struct buf *out);
 bool ctl_format_status(const cJSON *answer, struct buf *out);

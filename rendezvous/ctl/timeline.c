@@ -85,7 +85,7 @@ static bool allocate_map(struct making *m, size_t **map, size_t n)
     return *map != NULL;
 }
 
-/* Return the row of a node, which is made if it is new, because a log may begin anywhere. */
+/* Return the row of a node; it is created if it is new, because a log may begin anywhere. */
 static size_t find_node_row(struct making *m, size_t agent)
 {
     if (agent >= m->events->n_agents || !allocate_map(m, &m->row_of_agent, m->events->n_agents))
@@ -98,8 +98,8 @@ static size_t find_node_row(struct making *m, size_t agent)
     return m->row_of_agent[agent];
 }
 
-/* Return the row of a rank, which is made if it is new. A rank from a file is compared with its limit before
- * it is an index. */
+/* Return the row of a rank; it is created if it is new. A rank from a file is compared with its limit before it is
+ * used as an index. */
 static size_t find_rank_row(struct making *m, int64_t rank)
 {
     if (rank < 0 || rank >= TIMELINE_RANKS_MAX || !allocate_map(m, &m->row_of_rank, TIMELINE_RANKS_MAX))
@@ -128,7 +128,7 @@ static void add_bar(struct making *m, const struct timeline_bar *bar, const char
     m->no_memory = added->text == NULL;
 }
 
-/* End the bar that is open in the row. It keeps the round in which it began. */
+/* End the open bar of the row. It keeps the round in which it began. */
 static void close_bar(struct making *m, size_t row, size_t waited_for, const char *text)
 {
     struct timeline_row *r = &m->t->rows[row];
@@ -221,7 +221,7 @@ static char *format_row_name(const struct making *m, const struct timeline_row *
     return strdup(name);
 }
 
-/* Nodes before ranks, by number; rows without a number last, in the order in which they were made. */
+/* Nodes before ranks, by number; rows without a number last, in order of creation. */
 static int compare_rows(const void *a, const void *b)
 {
     const struct timeline_row *x = a, *y = b;
@@ -265,7 +265,8 @@ static void sort_rows(struct making *m)
     free(to);
 }
 
-/* Close all open bars, because a job that hangs logs no end. A log of a single moment lasts a millisecond. */
+/* Close all open bars, because a job that hangs logs no end. A log of a single moment gets a length of one
+ * millisecond. */
 static void finish_timeline(struct making *m)
 {
     struct timeline *t = m->t;
@@ -283,7 +284,7 @@ static void finish_timeline(struct making *m)
     free(m->row_of_rank);
 }
 
-/* Begin a bar in the row, which ends the one that was open. */
+/* Begin a bar in the row, which ends the open one. */
 static void begin_bar(struct making *m, size_t row, enum timeline_bar_kind kind, size_t waited_for)
 {
     if (row == TIMELINE_JOB)
@@ -411,7 +412,7 @@ static void on_finished(struct making *m, const struct timeline_event *event)
         close_bar(m, row, TIMELINE_JOB, "");
 }
 
-/* A rank keeps its row in each attempt, on whichever node it runs. */
+/* A rank keeps its row in each attempt, on whatever node it runs. */
 static void on_worker_started(struct making *m, const struct timeline_event *event)
 {
     const size_t node = update_node_row(m, event), row = find_rank_row(m, timeline_number(event, "rank"));

@@ -16,10 +16,9 @@
 
 /* --- event_reader.c: the lines of event logs as one list in the order of the store's clock ------------------- */
 
-/* Logs come from several nodes, and from runs that died in the middle of a line. Lines that are no events are
- * reported with file and line, and skipped. Events in two logs are kept once. Lines from before a node met
- * the store are placed by the node's own clock, and those of a node that never reached the store by the wall
- * clocks. */
+/* Logs come from several nodes, and from runs that died in the middle of a line. Lines that are not events are
+ * reported with file and line, and skipped. Events in two logs are kept once. Lines from before a node met the store
+ * are placed by the node's clock, and those of a node that never reached the store by the wall clocks. */
 
 enum { TIMELINE_EVENTS_MAX = 500000, TIMELINE_LINE_MAX = 1 << 20 };
 
@@ -29,7 +28,7 @@ struct timeline_agent {
     int pid;
     bool is_chosen; /* it belongs to the drawn life of the job */
     bool has_offset;
-    int64_t ahead_ms; /* of the store's clock over its own */
+    int64_t ahead_ms; /* offset of the store's clock from its own */
 };
 
 struct timeline_event {
@@ -76,20 +75,20 @@ int64_t timeline_time(const struct timeline_event *event, const char *name);
 #define TIMELINE_BARS(X)                                      \
     X(LOOKING, "looking", "looks for the store")              \
     X(WAITING, "waiting", "waits for other nodes")            \
-    X(SPARE, "spare", "waits to be taken in")                 \
+    X(SPARE, "spare", "waits to join")                        \
     X(RUNNING, "running", "runs")                             \
     X(STOPPING, "stopping", "stops its workers")              \
     X(STOPPED, "stopped", "waits for the end of other nodes") \
     X(BACKOFF, "backoff", "waits for the next round")         \
     X(BARRIER, "barrier", "waits in a barrier")
 
-#define TIMELINE_MARKS(X)                  \
-    X(ENDED, "ended", "ended")             \
-    X(FAILED, "failed", "failed")          \
-    X(STOP, "stop", "the round stops")     \
-    X(RESTART, "restart", "starts again")  \
-    X(NODE, "node", "left, lost, refused") \
-    X(SIGNAL, "signal", "signal")          \
+#define TIMELINE_MARKS(X)                   \
+    X(ENDED, "ended", "ended")              \
+    X(FAILED, "failed", "failed")           \
+    X(STOP, "stop", "the round stops")      \
+    X(RESTART, "restart", "starts again")   \
+    X(NODE, "node", "left, lost, rejected") \
+    X(SIGNAL, "signal", "signal")           \
     X(FINDING, "finding", "finding")
 
 enum timeline_bar_kind {
@@ -131,7 +130,7 @@ struct timeline_band {
 struct timeline_row {
     bool is_rank;
     int64_t number; /* rank, or node rank; -1 = none yet */
-    size_t node;    /* of a rank: the row of the node it ran on last */
+    size_t node;    /* of a rank: the row of the node that it last ran on */
     size_t made_as; /* its index before the rows were sorted */
     char *name;     /* owned */
     /* During the walk: the bar that is open. */

@@ -21,7 +21,7 @@ enum {
     STOP_MS = 15000,
 };
 
-/* Add a finding, if there is room for it; the pairs of finding_make follow. */
+/* Add a finding, if there is room for it; the other arguments are the pairs of finding_make. */
 #define ADD(d, code, ...)                                           \
     do {                                                            \
         struct finding *slot_ = diagnosis_slot(d, FINDING_##code);  \
@@ -187,9 +187,8 @@ static void check_store(struct diagnosis *d, const struct snapshot *s)
 
 /* --- missing nodes -------------------------------------------------------------------------------------- */
 
-/* A node that died before the round, and has not returned. If the round runs without it, a node that never
- * ran is not missed. Its end shows whether its user, its host or its network removed it, because the remedies
- * differ. */
+/* A node that died before the round and has not returned. If the round runs without it, it is not missing. Its end
+ * shows whether its user, its host or its network removed it, because the remedies differ. */
 static void check_gone(struct diagnosis *d, const struct snapshot *s, const struct snapshot_gone *gone)
 {
     words who, time, stayed;
@@ -408,7 +407,7 @@ static void put_claim(const struct snapshot_claim *c, struct buf *out)
         buf_printf(out, ", as rank %lld", (long long)c->rank);
 }
 
-/* False if the claim does not fit into `room`; then nothing is added. The first claim is cut instead. */
+/* False if the claim does not fit into `room`; then nothing is added. Only the first claim is cut. */
 static bool add_claim(const struct snapshot_claim *c, bool is_first, size_t room, struct buf *out)
 {
     const size_t before = out->len;
@@ -473,7 +472,7 @@ bool diagnose_torch_crowd(const struct snapshot *s)
     return false;
 }
 
-/* A process that counts a second time is no second process. */
+/* A process that is counted twice is not a second process. */
 static const char *come(const struct snapshot_crowd *crowd)
 {
     return crowd->count > crowd->n ? "registrations were made" : "processes of this job take part";
@@ -508,9 +507,8 @@ static void check_torch_crowd(struct diagnosis *d, const struct snapshot *s)
 /* --- ranks that others wait for ------------------------------------------------------------------------- */
 
 /* These ranks do not wait, or wait at another place than most. The place where most ranks wait counts as the
- * right one. A vote is the only evidence for a store, which sees requests and no program. The slot is
- * reserved before the text is made, because of thousands of late ranks four are printed and the rest is
- * counted. */
+ * right one. A majority is the only evidence for a store, which sees requests and not the program. The slot is
+ * reserved before the text is made, because only four of perhaps thousands of late ranks are printed. */
 static void check_ranks(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *most = main_wait(s);
@@ -538,8 +536,8 @@ static void check_ways(struct diagnosis *d, const struct snapshot *s)
         waiters_of(others, most), "elsewhere", place(elsewhere, most));
 }
 
-/* The wait itself stands after its reasons in the table. A short wait is left out, because a checkpoint of a
- * minute is a wait, too, and no user has asked about it. */
+/* The wait itself follows its reasons in the table. A short wait is left out, because a checkpoint of a minute is a
+ * wait, too, and its user has not asked. */
 static void check_waits(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *w = main_wait(s);
@@ -560,8 +558,8 @@ static void check_waits(struct diagnosis *d, const struct snapshot *s)
 
 /* --- all of it ------------------------------------------------------------------------------------------ */
 
-/* Nodes send complete sentences, because the snapshot lacks the facts that they have seen (limits, drivers).
- * These findings are inserted in the table's order like all others. */
+/* Nodes send complete sentences, because the snapshot lacks the facts that they have seen (limits, drivers). These
+ * findings are inserted in the order of the table like all others. */
 static void check_notices(struct diagnosis *d, const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->n_notices; i++) {

@@ -36,11 +36,11 @@ struct rank_facts {
     uint64_t silent_ms; /* since its last byte, if `met` */
     struct rank_wait waits;
     bool node_lost;    /* its present state is unknown */
-    char proc_state;   /* last state of its process that its agent saw ('T' = stopped); 0 = not seen, or: */
+    char proc_state;   /* last state of its process seen by its agent ('T' = stopped); 0 = not seen, or: */
     int cpu_percent;   /* -1 = not known */
     const char *wchan; /* the kernel function it sleeps in; NULL = none */
     uint64_t state_ms; /* time in that state */
-    bool has_steps;    /* it reports its progress to its agent, as a worker of libddp does: */
+    bool has_steps;    /* whether it reports its progress to its agent, as a libddp worker does: */
     int64_t step;      /* its last finished step; -1 = none reported */
     uint64_t call_seq; /* number of its last collective */
     const char *call;  /* name of the collective it is in; "" = none */
@@ -77,8 +77,8 @@ struct cJSON *diagnose_json(const struct rank_facts *facts);
 
 /* "key '/x'", "rank 0's NCCL id (key '/default_pg/0//cuda//0')", "barrier 'y'". False when memory is short. */
 bool diagnose_put_place(struct slice name, bool is_barrier, struct buf *out);
-/* Check whether two waits are at the same place of a program. Keys are, if they are equal or belong to the
- * same setup of a PyTorch group. */
+/* True if two waits are at the same place of a program. Two keys are if they are equal or belong to the same setup of
+ * a PyTorch group. */
 bool diagnose_is_place(struct slice a, bool a_is_barrier, struct slice b, bool b_is_barrier);
 
 enum {
@@ -96,8 +96,7 @@ struct diagnosis {
 /* Keep only the findings of this code; false if none is left. */
 bool diagnosis_keep(struct diagnosis *d, enum finding_code code);
 
-/* Check whether a node with the address `own` reaches the store from another address, `seen`. NULL and "" =
- * unknown. */
+/* True if a node with the address `own` reaches the store from another address, `seen`. NULL and "" = unknown. */
 bool diagnose_is_translated(const char *own, const char *seen);
 /* Return how long ranks have waited in a start-up step of all of PyTorch's ranks; 0 = they do not. */
 uint64_t diagnose_torch_waits(const struct snapshot *snapshot);

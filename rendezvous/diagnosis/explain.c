@@ -1,4 +1,4 @@
-/* explain.c -- see explain.h. */
+/* explain.c -- see explain.h. It only formats rows of the tables, so a new finding or exit code needs no change here. */
 #include "diagnosis/explain.h"
 
 #include "base/exit_codes.h"

@@ -162,7 +162,7 @@ const char *finding_predicate(const struct finding *f)
 
 /* --- for readers ---------------------------------------------------------------------------------------- */
 
-/* Print "${host}" for people: "HOST". */
+/* Print "${host}" for readers: "HOST". */
 static bool put_placeholder(void *user, struct slice word, struct buf *out)
 {
     (void)user;

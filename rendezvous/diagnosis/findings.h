@@ -15,7 +15,7 @@
 
 #include <stdint.h>
 
-/* A note is harmless; a warning may be a cause; an error needs a user who acts. */
+/* A note is harmless; a warning may be a cause; an error needs an action of the user. */
 #define FINDING_GRADES(X) \
     X(NOTE, "note")       \
     X(WARNING, "warning") \
@@ -407,10 +407,10 @@
       "10.0.0.9 requests job 'b', 2 times; this store serves job 'a'",                                      \
       "A ddprun connected and named a job that this store does not serve.")                                 \
     X(SILENT_CLIENT, NOTE,                                                                                  \
-      "${subject} connected${times} and never sent a complete message",                                     \
+      "${subject} connected${times} but never sent a complete message",                                     \
       "a health check or a port scanner; or a firewall that lets connections begin and drops what "         \
       "follows",                                                                                            \
-      "10.0.0.9 connected, 4 times and never sent a complete message",                                      \
+      "10.0.0.9 connected, 4 times but never sent a complete message",                                      \
       "A connection to the store closed or timed out before its first message was complete.")               \
     X(FOREIGN_CLIENT, NOTE,                                                                                 \
       "${subject} was rejected${times}: it speaks ${kind}; its first bytes are ${bytes}",                   \
@@ -462,7 +462,7 @@
       "its ddprun exited or was killed: check its output, and the kernel's log for an out-of-memory "       \
       "kill",                                                                                               \
       "node 1 (n1, pid 80) has been lost for 12 s: its connection was closed",                              \
-      "The agent's connection closed without a message that it leaves.")                                    \
+      "The agent's connection closed, although the agent had not sent a message that it leaves.")                                    \
     X(NODE_FROZEN, ERROR,                                                                                   \
       "${subject} was frozen for at least ${time}, and the job continues without it: ${words}",             \
       "find what stopped it: kill -STOP, Ctrl-Z, a debugger, a frozen container, a virtual machine "        \
@@ -608,7 +608,7 @@
       "${subject}: never connected",                                                                        \
       "check how it is started: no agent has started it, and it has not identified itself",                 \
       "rank 3: never connected",                                                                            \
-      "The rank is below WORLD_SIZE, but no process has it.")
+      "The rank is below WORLD_SIZE, but no process has identified itself as that rank.")
 
 /* The ranks that wait because of the above. */
 #define FINDINGS_OF_WAITERS(X)                                                                              \
@@ -708,12 +708,12 @@ struct finding {
 /* "NODE_MISSING", "error". */
 const char *finding_code_name(enum finding_code code);
 const char *finding_grade_name(enum finding_code code);
-bool finding_is_trouble(enum finding_code code); /* more than a note */
-bool finding_is_count(enum finding_code code);   /* names the missing, not the reason */
+bool finding_is_trouble(enum finding_code code); /* not only a note */
+bool finding_is_count(enum finding_code code);   /* names what is missing, not the reason */
 /* Return FINDING_NONE if no row has the name. */
 enum finding_code finding_by_name(const char *name);
 
-/* The texts of a row, with their words still in braces. */
+/* The texts of a row, with their placeholders still in braces. */
 const char *finding_sentence(enum finding_code code);
 const char *finding_advice(enum finding_code code);
 
@@ -724,7 +724,7 @@ void finding_make(struct finding *f, enum finding_code code, const char *subject
 /* The sentence without "subject: " in front. */
 const char *finding_predicate(const struct finding *f);
 
-/* Appends the value of a word of a template. False: memory is short. */
+/* Append the value of a placeholder of a template. False: memory is short. */
 typedef bool (*finding_word)(void *user, struct slice word, struct buf *out);
 bool finding_fill(struct buf *out, const char *text, finding_word put, void *user);
 

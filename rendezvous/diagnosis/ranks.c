@@ -36,7 +36,7 @@ static bool computes(const struct rank_facts *f)
     return f->proc_state != 0 && f->cpu_percent >= (f->proc_state == 'R' ? SHARE_PERCENT : BUSY_PERCENT);
 }
 
-/* The facts of the table alone; session.c adds those of the open connections. */
+/* Only the facts of the table; session.c adds those of the open connections. */
 struct rank_facts member_facts(const struct members *m, uint32_t rank)
 {
     const struct member *member = &m->member[rank];
@@ -59,7 +59,7 @@ struct rank_facts member_facts(const struct members *m, uint32_t rank)
     };
 }
 
-/* The end of a process outweighs everything else, then its present state, then its past. */
+/* The end of a process outweighs everything else; then its present state, then its past. */
 enum finding_code diagnose_rank_code(const struct rank_facts *f)
 {
     if (f->exited)
@@ -81,7 +81,7 @@ enum finding_code diagnose_rank_code(const struct rank_facts *f)
     return f->started ? FINDING_RANK_NOT_CONNECTED : FINDING_RANK_UNKNOWN;
 }
 
-/* The state in JSON is coarser: it has only what the store itself has seen. */
+/* The JSON state has less detail, because it only uses what the store itself has seen. */
 static const char *state_word(const struct rank_facts *f)
 {
     if (f->exited)
@@ -144,7 +144,7 @@ static const char *where_word(const struct rank_facts *f, rank_word word)
     return word;
 }
 
-/* In fitting units, as everywhere; empty if memory is short. */
+/* In a suitable unit, as everywhere; empty if memory is short. */
 static const char *time_word(uint64_t ms, rank_word word)
 {
     struct buf out = { 0 };
@@ -174,7 +174,7 @@ static const char *since_word(const struct rank_facts *f, rank_word word)
     return word;
 }
 
-/* "key '/x' and 2 more"; "" if the rank does not wait. */
+/* Format "key '/x' and 2 more"; "" if the rank does not wait. */
 static bool put_wait(const struct rank_wait *wait, struct buf *out)
 {
     if (wait->name.data == NULL)
@@ -205,7 +205,7 @@ static const char *number_word(int n, rank_word word)
     return word;
 }
 
-/* The kernel's name of the place where it sleeps, which tells experts NFS from a GPU. */
+/* The kernel's name of the place where it sleeps, by which experts separate NFS from a GPU. */
 static const char *wchan_word(const struct rank_facts *f, rank_word word)
 {
     snprintf(word, RANK_WORD_MAX, "%s%.64s", f->wchan != NULL ? ", in " : "",
@@ -223,8 +223,7 @@ static const char *does_word(const struct rank_facts *f, rank_word word)
     return word;
 }
 
-/* All words are made, even those that the sentence does not use, so that the table may change without this
- * file. */
+/* All values are made, even those that the sentence does not use, so that the table may change without this file. */
 void diagnose_rank(const struct rank_facts *f, struct finding *finding)
 {
     rank_word subject, where, silent, heard, since, waits, code, signal, cpu, wchan, does, pid;
@@ -297,9 +296,8 @@ cJSON *diagnose_json(const struct rank_facts *f)
  * --------------------------------------------------- */
 
 /* Collectives of libddp bypass the store, but each worker records its progress in memory shared with its
- * agent, and heartbeats carry it here. Ranks in a call are at a common place. A rank that is elsewhere, and
- * does not move, is the one they wait for. Its position alone selects the finding; the state of its process
- * is added, because it decides the user's remedy. */
+ * agent, and heartbeats carry it here. Ranks in the same call wait for a rank that is elsewhere and does not move.
+ * Its position selects the finding; the state of its process is added, because it decides the remedy. */
 
 enum { STILL_MS = 3000, STILL_BUSY_PERCENT = 5, UNKNOWN_FACTOR = 3 };
 
@@ -542,8 +540,8 @@ bool diagnose_left_call(const struct members *members, uint32_t waiter, int64_t 
 /* --- why a barrier did not open, as JSON and as text (its "message")
  * -------------------------------------- */
 
-/* Both lists are cut: a job of 100,000 ranks whose switch died needs its first ranks named, not 20 MB of them
- * sent to every member. The counts are always complete. */
+/* Both lists are cut: if a switch dies under a job of 100,000 ranks, the first ranks are needed, and not 20 MB of
+ * them for every member. The counts are always complete. */
 
 enum { LINES_MAX = 16, RANKS_MAX = 256 };
 

@@ -36,9 +36,8 @@ static enum reject_kind greeted_kind(struct slice first)
     return first.len > GREETING && bytes[GREETING] >= OURS_FROM ? REJECT_OURS : REJECT_C10D_2;
 }
 
-/* An old dialect begins with an opcode and the length of a key. The length has 8 bytes, little endian, and
- * keys are shorter than 65,536, so all kept bytes after its second one are 0. That never holds for text or
- * TLS. */
+/* An old dialect begins with an opcode and the length of a key. The length has 8 bytes, little endian, and keys are
+ * shorter than 65,536, so all kept bytes after the length's second one are 0. That never holds for text or TLS. */
 static bool is_old_request(struct slice first)
 {
     const uint8_t *bytes = first.data;
@@ -123,9 +122,9 @@ static struct reject *row_for(struct rejects *r, const struct reject *wanted)
     return oldest;
 }
 
-/* The minute belongs to the source, because its protocol and job may change from one time to the next. A
- * balancer's health check connects every few seconds and must not fill the log. Times are kept one higher, so
- * that 0 can mean "never logged". */
+/* The time of the last log line belongs to the source, because its protocol and job may change between connections. A
+ * balancer's health check connects every few seconds and must not fill the log. Times are kept one higher, so that 0
+ * can mean "never logged". */
 static bool is_worth_a_line(struct rejects *r, struct reject *row, uint64_t now_ms)
 {
     for (uint32_t i = 0; i < r->count; i++)
@@ -136,7 +135,7 @@ static bool is_worth_a_line(struct rejects *r, struct reject *row, uint64_t now_
     return true;
 }
 
-/* The last occurrence replaces the one before; only the counts include the first. */
+/* The row describes the last occurrence; only the counts include earlier ones. */
 bool rejects_note(struct rejects *r, const struct reject_facts *what, uint64_t now_ms)
 {
     struct reject wanted = { .kind = what->is_user   ? REJECT_USER
@@ -161,15 +160,15 @@ bool rejects_note(struct rejects *r, const struct reject_facts *what, uint64_t n
 /* Thirty-two rows, all scanned each time. Rejections are few, and the thousandth node with the same wrong
  * option adds no information. */
 
-/* An agent that retries every second is one row. Another code is another mistake of the same process and gets
- * a second row, because the first one was fixed. */
+/* An agent that retries every second is one row. Another code means that the first mistake was fixed, so it gets a
+ * second row. */
 static bool is_same_node(const struct refusal *row, const struct rdzv_join *join, enum rdzv_refused code)
 {
     return row->code == code && row->node_rank == join->node_rank && row->pid == join->pid &&
            strcmp(row->host, join->host) == 0 && strcmp(row->job, join->job) == 0;
 }
 
-/* A replaced row starts to count anew. */
+/* A replaced row restarts its count. */
 static struct refusal *row_of_node(struct refusals *r, const struct rdzv_join *join, enum rdzv_refused code)
 {
     struct refusal *oldest = &r->row[0];
@@ -185,7 +184,7 @@ static struct refusal *row_of_node(struct refusals *r, const struct rdzv_join *j
     return oldest;
 }
 
-/* The latest sentence is kept, because it may name another node than the earlier ones. */
+/* Keep the latest sentence, because it may name another node than the earlier ones. */
 void refusals_note(struct refusals *r, const struct rdzv_join *join, const struct rdzv_refusal *why,
                    uint64_t now_ms)
 {
@@ -204,8 +203,8 @@ void refusals_note(struct refusals *r, const struct rdzv_join *join, const struc
 
 /* --- notices ---------------------------------------------------------------------------------------------- */
 
-/* The nodes' findings about themselves, once each. A node that joins again sends them again, and its row is
- * overwritten. The list is allocated with the first finding, because most jobs have none. */
+/* The nodes' findings about themselves, each once. A node that joins again sends them again, and overwrites its row.
+ * The list is allocated with the first finding, because most jobs have none. */
 
 static struct finding *find_notice(const struct notices *n, enum finding_code code, const char *subject)
 {
@@ -220,7 +219,7 @@ bool notices_have(const struct notices *n, enum finding_code code, const char *s
     return find_notice(n, code, subject) != NULL;
 }
 
-/* A full list is overwritten in turn, because the newest findings are about present nodes. */
+/* If the list is full, overwrite rows in turn, because the newest findings are about present nodes. */
 static struct finding *slot_for(struct notices *n, enum finding_code code, const char *subject)
 {
     struct finding *same = find_notice(n, code, subject);
@@ -244,7 +243,7 @@ static void put_plain(char *to, size_t size, const char *text)
     buf_free(&out);
 }
 
-/* A code that this version's table lacks has no place in its order, and is not shown. */
+/* A code that is missing in this version's table has no place in its order, so skip it. */
 void notices_add(struct notices *n, const char *code, const char *subject, const char *sentence,
                  const char *advice)
 {

@@ -15,7 +15,7 @@
 
 #include <stdint.h>
 
-/* kind, its word in JSON, its name for people */
+/* kind, its word in JSON, its name for readers */
 #define REJECT_KINDS(X)                                              \
     X(SILENT, "silent", "nothing")                                   \
     X(C10D_1, "c10d_1", "the store protocol of PyTorch 1.13 to 2.1") \
@@ -46,22 +46,22 @@ struct reject {
     enum reject_kind kind;
     char source[REJECT_SOURCE_MAX];           /* the address, without the port */
     char job[REJECT_JOB_MAX];                 /* the requested job, "" = none */
-    char why[REJECT_WHY_MAX];                 /* of the last time */
-    uint8_t first[REJECT_FIRST_MAX], n_first; /* its first bytes, of the last time */
+    char why[REJECT_WHY_MAX];                 /* ms, of the last occurrence */
+    uint8_t first[REJECT_FIRST_MAX], n_first; /* first bytes of the last occurrence */
     uint32_t times;
     uint64_t first_ms, last_ms;
     uint64_t told_ms; /* when rejects_note last requested a log line */
 };
 
 struct rejects {
-    struct reject row[REJECTS_MAX]; /* `count` of them, in no order */
+    struct reject row[REJECTS_MAX]; /* `count` rows, in no order */
     uint32_t count;
     uint64_t total;
 };
 
 /* Return the protocol of a connection that begins like this. */
 enum reject_kind reject_kind_of(struct slice first);
-/* True for protocols of a wrongly started node (with torchrun, or through a proxy), but not of a port
+/* True for protocols of a node that was started wrongly (with torchrun, or through a proxy), but not for a port
  * scanner. */
 bool reject_may_be_a_node(enum reject_kind kind);
 const char *reject_kind_word(enum reject_kind kind);
@@ -69,7 +69,7 @@ const char *reject_kind_words(enum reject_kind kind);
 
 struct reject_facts {
     const char *peer; /* "10.0.0.2:41234" */
-    const char *job;  /* NULL = none was named */
+    const char *job;  /* NULL = the client named none */
     const char *why;
     struct slice first;
     bool is_ours; /* it has sent IDENTIFY as a part of ddprun */
@@ -81,9 +81,9 @@ bool rejects_note(struct rejects *r, const struct reject_facts *what, uint64_t n
 
 /* --- refusals --------------------------------------------------------------------------------------------- */
 
-/* Nodes that could not join a job. As the records above are for clients, these are for agents.
+/* Nodes that could not join a job: the same records for agents instead of clients.
  *
- * A rejected agent prints the reason and exits. On the waiting nodes it answers "why does node 3 not join?".
+ * A rejected agent prints the reason and exits. On the waiting nodes the record answers "why does node 3 not join?".
  * So the latest ones are kept, each only once. */
 
 enum { REFUSALS_MAX = 32 };

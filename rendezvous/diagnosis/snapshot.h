@@ -22,20 +22,20 @@ struct snapshot_node {
     uint64_t joined_ms, heard_ms;
 };
 
-/* A node that has left. */
+/* A node that has left the job. */
 struct snapshot_gone {
     const char *host, *how;
     int32_t node_rank;
     int pid;
     bool lost, silent; /* else it left by itself; `silent`: its heartbeats stopped, else its connection
                         * closed */
-    bool ran;          /* a member of the round that runs, or ran last */
+    bool ran;          /* it was a member of the round that runs or ran last */
     uint64_t stayed_ms, gone_ms;
 };
 
 /* A ddprun that was rejected. */
 struct snapshot_refused {
-    const char *code; /* of the refusal, "NODE_RANK_TAKEN" */
+    const char *code; /* code of the rejection, "NODE_RANK_TAKEN" */
     const char *words;
     const char *host;
     int32_t node_rank; /* the requested one, -1 = any */
@@ -48,7 +48,7 @@ struct snapshot_refused {
 struct snapshot_stranger {
     enum reject_kind kind;
     const char *address; /* without the port */
-    const char *bytes;   /* the first ones, printable, quoted when they are text */
+    const char *bytes;   /* first bytes, printable, quoted if they are text */
     const char *job;     /* the requested one */
     uint32_t times;
     uint64_t ago_ms;
@@ -59,7 +59,7 @@ struct snapshot_wait {
     struct slice name;
     bool is_barrier;
     uint32_t waiting, members; /* members 0 = not known */
-    uint32_t rank;             /* one that waits in it; UINT32_MAX = none with a known rank */
+    uint32_t rank;             /* a rank that waits in it; UINT32_MAX = none with a known rank */
     uint64_t for_ms;           /* the longest */
 };
 
@@ -80,7 +80,7 @@ struct snapshot_crowd {
     struct torch_key key; /* its key; no kind: processes that have published an address */
     bool is_double;       /* two processes have the same rank */
     uint64_t count;
-    const struct snapshot_claim *claims; /* the job's own first */
+    const struct snapshot_claim *claims; /* the job's own processes first */
     uint32_t n;
 };
 
@@ -114,11 +114,11 @@ struct snapshot {
     uint32_t min, max; /* nodes; 0 = unknown */
     uint32_t world_size, round;
     uint32_t returning; /* nodes of the last round that may still join again */
-    uint64_t waited_ms; /* in this phase */
-    uint64_t left_ms;   /* until the wait is given up; UINT64_MAX = never */
+    uint64_t waited_ms; /* time in this phase */
+    uint64_t left_ms;   /* time until the wait ends; UINT64_MAX = never */
     uint64_t limit_ms;  /* value of `knob`; 0 = no limit */
     const char *knob;   /* "--timeout" */
-    bool is_final;      /* the time has run out, or the job has ended */
+    bool is_final;      /* the time is up, or the job has ended */
     struct snapshot_store store;
     struct snapshot_cause cause;
     struct snapshot_crowd crowd;
@@ -128,7 +128,7 @@ struct snapshot {
     const struct snapshot_stranger *strangers;
     const struct snapshot_notice *notices;
     const struct snapshot_wait *waits; /* in no order */
-    const struct rank_facts *ranks;    /* world_size of them while a round runs, else none */
+    const struct rank_facts *ranks;    /* world_size entries while a round runs, else none */
     uint32_t n_nodes, n_gone, n_refused, n_strangers, n_notices, n_waits, n_ranks;
 };
 

@@ -1,4 +1,5 @@
-/* text.c -- see text.h. */
+/* text.c -- see text.h. Everything has a fixed size on the caller's stack, because a diagnosis is made when a job
+ * fails and must not fail for lack of memory. */
 #include "diagnosis/text.h"
 
 #include "base/text.h"
@@ -9,8 +10,8 @@
 
 /* --- the list of findings: in the order of the table, and short enough for a screen --------------------- */
 
-/* Return how often a code is in the list, and set its last place. `more` is counted there, so that "and 396
- * more like this" follows the last printed one. `last` is unchanged if the code is missing. */
+/* Return how often a code is in the list, and set its last place. `more` is counted there, so that "and 396 more like
+ * this" follows the last printed one. `last` is unchanged if the code is missing. */
 static uint32_t count_code(const struct diagnosis *d, enum finding_code code, uint32_t *last)
 {
     uint32_t n = 0;
@@ -46,8 +47,8 @@ struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code)
     return &d->list[at];
 }
 
-/* For callers with a single question, who run the whole diagnosis for it. Two ways to the same finding would
- * diverge in time. */
+/* For a caller with a single question, which runs the whole diagnosis for it: two ways to the same finding would
+ * diverge over time. */
 bool diagnosis_keep(struct diagnosis *d, enum finding_code code)
 {
     uint32_t kept = 0;
@@ -86,8 +87,8 @@ bool diagnose_is_place(struct slice a, bool a_is_barrier, struct slice b, bool b
     return torch_key_read(a, &x) && torch_key_read(b, &y) && torch_key_same_setup(&x, &y);
 }
 
-/* Copy the text gathered in `text`, and free it. If memory is short the text is shorter, which is better than
- * no finding. */
+/* Copy the text gathered in `text`, and free it. If memory is short the text is shorter; that is better than no
+ * finding. */
 static const char *settle(words out, struct buf *text)
 {
     snprintf(out, WORDS_LEN, "%.*s", (int)text->len, text->data != NULL ? (const char *)text->data : "");
@@ -337,7 +338,7 @@ const struct snapshot_refused *refused_as(const struct snapshot *s, int32_t node
     return last != NULL && !was_here_since(s, node_rank, last->ago_ms) ? last : NULL;
 }
 
-/* Nodes that left, or were refused, have separate findings. */
+/* Nodes that left or were rejected have separate findings. */
 bool never_came(const struct snapshot *s, int32_t node_rank)
 {
     return node_with_rank(s, node_rank) == NULL && !node_was_here(s, node_rank) &&
@@ -536,7 +537,7 @@ static bool put_finding(const struct diagnosis *d, uint32_t i, struct buf *out)
     return ok && (!advice_is_due(d, i) || buf_printf(out, "\n    try    %s", f->advice));
 }
 
-/* Names are sent by other hosts. The whole text is disarmed at once, so that no row is forgotten. */
+/* Names are sent by other hosts, so make the whole text harmless at once, and no row is forgotten. */
 static void disarm(struct buf *out, size_t from)
 {
     if (out->len > from)
@@ -574,7 +575,7 @@ static bool put_no_findings(const struct snapshot *s, struct buf *out)
     words who;
     if (awaited(who, s)[0] != '\0' && !buf_printf(out, "\n  waiting for %s", who))
         return false;
-    return buf_printf(out, "%snothing %s wrong as far as the store can see", who[0] != '\0' ? "; " : "\n  ",
+    return buf_printf(out, "%sthe store has found nothing %s wrong", who[0] != '\0' ? "; " : "\n  ",
                       who[0] != '\0' ? "else is" : "is");
 }
 
@@ -589,14 +590,14 @@ bool screen_put(const struct snapshot *s, const struct diagnosis *d, struct buf 
     return ok;
 }
 
-/* The headline and some findings, after an earlier report had all others: `before` of them are unchanged. The
- * table of nodes is not repeated, because findings and counts show the changes. */
+/* The headline and some findings, after an earlier report had all others: `before` of them are unchanged. The table
+ * of nodes is not repeated, because findings and counts show the changes. */
 static bool put_news(const struct snapshot *s, const struct diagnosis *news, uint32_t before, struct buf *out)
 {
     const size_t from = out->len;
     bool ok = put_headline(s, out) && put_findings(news, out);
     if (ok && before > 0)
-        ok = buf_printf(out, "\n           the rest is as told before");
+        ok = buf_printf(out, "\n           the rest is unchanged");
     disarm(out, from);
     return ok;
 }
@@ -640,8 +641,7 @@ static bool add_text(cJSON *o, struct buf *text)
     return ok;
 }
 
-/* Text for people and findings for programs are both sent. They are made of one snapshot, so they cannot
- * differ. */
+/* Text for readers and findings for programs are both sent. They are made from one snapshot, so they cannot differ. */
 bool screen_add(cJSON *o, const struct snapshot *s, const struct diagnosis *d)
 {
     struct buf text = { 0 };

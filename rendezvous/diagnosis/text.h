@@ -23,9 +23,9 @@ const char *node_named(words out, int32_t node_rank, const char *host, int pid);
 const char *node_words(words out, const struct snapshot_node *node);
 /* "n0, n1, n2 and 61 more", or "none". */
 const char *all_hosts(words out, const struct snapshot *s);
-/* "node 3", "nodes 1, 3-7": those `never` node ranks that have never been seen. */
+/* "node 3", "nodes 1, 3-7": the `never` node ranks that have never connected. */
 const char *missing_nodes(words out, const struct snapshot *s, uint32_t never);
-/* "1-3" and the question whether the same --node_rank was used on every node, or an empty text. */
+/* "1-3" followed by the question whether every node has the same --node_rank, or an empty text. */
 const char *unclaimed_ranks(words out, const struct snapshot *s);
 /* diagnosis.c: return room for one more finding in the order of the table, or NULL. */
 struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code);
@@ -34,8 +34,8 @@ void diagnose_still(struct diagnosis *d, const struct snapshot *s);
 
 /* "rank 3 (n1, pid 77) waits", "ranks 0-2 wait"; as below if their ranks are unknown. */
 const char *named_waiters(words out, const struct snapshot *s, const struct snapshot_wait *wait);
-/* "rank 3", "ranks 1, 3-7": those that are not at the main wait. A general text replaces them if the list is
- * empty, or if a waiter's rank is unknown. */
+/* "rank 3", "ranks 1, 3-7": those that are not at the main wait. If the list is empty, or a waiter's rank is unknown,
+ * a general text. */
 const char *absent_ranks(words out, const struct snapshot *s);
 /* "rank 3 waits", "7 ranks wait" */
 const char *waiters_of(words out, const struct snapshot_wait *wait);

@@ -1,8 +1,8 @@
 /* torch_keys.c -- see torch_keys.h.
  *
- * A key is read from the left: the path says which group, what is left is compared with the rows, the first that fits
- * counts. Group names may be anything, and a user's own keys may look like one of these; a wrong word is all that can come
- * of it, for nothing is decided by what a key is called but when to look. */
+ * A key is parsed from the left: the path names the group, and the rest is compared with the rows; the first match
+ * counts. Group names may be anything, and a user's own keys may look the same. A wrong match only gives a wrong
+ * word, because a key's name decides nothing except when to check. */
 #include "diagnosis/torch_keys.h"
 
 #include "base/text.h"
@@ -34,7 +34,7 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* How many digits it begins with; more than a rank can have are none. */
+/* Return how many digits it begins with; more than a rank can have count as none. */
 static size_t digits(struct slice text)
 {
     const char *p = text.data;
@@ -80,7 +80,7 @@ static bool is_special(char c)
     return c == '#' || c == '@' || c == '*';
 }
 
-/* Return how far it is to the next place where `tail` may continue; past the end when no place follows. */
+/* Return the distance to the next place where `tail` may continue; past the end without one. */
 static size_t next_place(const char *tail, struct slice text, size_t from)
 {
     if (*tail == '\0')
@@ -91,8 +91,8 @@ static size_t next_place(const char *tail, struct slice text, size_t from)
     return at != NULL ? (size_t)(at - (const char *)text.data) : text.len + 1;
 }
 
-/* As little as possible, so that of a "*:last_worker" the name is what stands before it. At the end of a row it
- * is all that is left. */
+/* Match as little as possible, so that in "*:last_worker" the name is the part before ":". At the end of a row it is
+ * the whole rest. */
 static bool text_fits(const char *tail, struct slice text, struct torch_key *out)
 {
     for (size_t n = next_place(tail + 1, text, 0); n <= text.len; n = next_place(tail + 1, text, n + 1)) {
@@ -106,7 +106,7 @@ static bool text_fits(const char *tail, struct slice text, struct torch_key *out
     return false;
 }
 
-/* Every awaited key is compared with all rows, so letters are compared by the word. */
+/* Every awaited key is compared with all rows, so compare letters a machine word at a time. */
 static bool fits_tail(const char *tail, struct slice text, struct torch_key *out)
 {
     const size_t n = strcspn(tail, "#@*");
@@ -119,7 +119,7 @@ static bool fits_tail(const char *tail, struct slice text, struct torch_key *out
     return *tail == '*' ? text_fits(tail, text, out) : number_fits(tail, text, out);
 }
 
-/* Most rows end in letters, which separate most keys at once. */
+/* Most rows end in letters, which reject most keys at once. */
 static bool ends_alike(const char *tail, struct slice text)
 {
     const size_t len = strlen(tail);
@@ -150,7 +150,7 @@ static void name_group(struct torch_key *out, struct slice name)
     snprintf(out->group, sizeof(out->group), "%.*s", (int)name.len, (const char *)name.data);
 }
 
-/* The bytes before the next slash. */
+/* Return the bytes before the next slash. */
 static struct slice step(struct slice path)
 {
     const char *slash = path.len > 0 ? memchr(path.data, '/', path.len) : NULL;
@@ -166,7 +166,7 @@ static bool is_device(struct slice name)
     return false;
 }
 
-/* "0//1//cpu//": groups one in the other, of which the innermost counts, then the device. From 2.x on. */
+/* "0//1//cpu//": nested groups, of which the innermost counts, then the device. From 2.x on. */
 static struct slice skip_steps(struct slice path, struct torch_key *out)
 {
     for (struct slice name = step(path); name.len > 0 && text_begins_with(behind(path, name.len), "//");
@@ -191,9 +191,9 @@ static struct slice skip_group(struct slice path, struct torch_key *out)
     return behind(path, name.len + 1);
 }
 
-/* Which group a barrier is of stands behind its colon. torch 1.13 counts there: 1 is the default group, whose name is 0.
- * Since 2.1 it is the name, and the default group's barrier stands where no other does. A group that only its
- * members wait for has its own path. */
+/* The barrier's group follows its colon. In torch 1.13 it is a count: 1 is the default group, whose name is 0. Since
+ * 2.1 it is the name, and the default group's barrier has a path of its own. A group that only its members wait for
+ * has a separate path. */
 static void name_barrier(struct torch_key *out)
 {
     const bool on_top = out->group[0] == '\0';
@@ -235,8 +235,8 @@ static bool read_rpc(struct slice path, struct torch_key *out)
     return out->is_rpc && find_row(behind(path, n + 1), TORCH_IN_RPC, out);
 }
 
-/* The slash in front is TCPStore's; "init/" alone has none. A key that is longer than any of PyTorch's is not looked at: reading
- * one costs time, and anybody may send it. */
+/* TCPStore puts the slash in front; "init/" alone has none. Skip a key that is longer than any of PyTorch's, because
+ * parsing takes time and any client may send one. */
 bool torch_key_read(struct slice key, struct torch_key *out)
 {
     enum { KEY_MAX = 512 };
@@ -285,7 +285,7 @@ static bool put_word(void *user, struct slice word, struct buf *out)
     return text_put(out, key->name, NAME_SHOWN);
 }
 
-/* Ranks of a group count from 0 in that group, so the group must follow them. The text of a barrier has it. */
+/* Ranks of a group count from 0 in that group, so the group must follow them. The text of a barrier already has it. */
 bool torch_key_put(const struct torch_key *key, struct buf *out)
 {
     struct torch_key copy = *key;
@@ -316,9 +316,8 @@ bool torch_key_same_setup(const struct torch_key *a, const struct torch_key *b)
            (is_default_group(a) ? is_default_group(b) : strcmp(a->group, b->group) == 0);
 }
 
-/* Its last step begins so. The last step is short, and keys that are counters of others end at the first byte that is
- * compared. */
-/* The first one is of counters, the others are of groups that are set up. */
+/* Check the beginning of its last component. That is short, and other counters fail at the first byte compared. */
+/* The first pattern is for counters, the others are for groups being set up. */
 const char *const torch_key_prefixes[] = {
     "store_based_barrier_key:", "/default_pg/", "//worker/attempt_", "/rpc_prefix_", "init/", NULL
 };
@@ -363,8 +362,8 @@ cJSON *torch_key_json(const struct torch_key *key)
 
 /* --- torch notes ------------------------------------------------------------------------------------------ */
 
-/* A barrier's place is its id modulo their number, so finding the one of a client and
- * letting the oldest go are the same step. */
+/* A barrier's place is its id modulo their number, so finding a client's barrier and dropping the oldest are the same
+ * step. */
 
 struct torch_client *torch_client_at(struct torch_client **at)
 {
@@ -387,7 +386,7 @@ const struct torch_meet *torch_meets_of_id(const struct torch_meets *meets, uint
     return id != 0 && meet->id == id ? meet : NULL;
 }
 
-/* The latest first, as it is nearly always meant. */
+/* The latest first, because it is usually the right one. */
 struct torch_meet *torch_meets_find(struct torch_meets *meets, struct slice key)
 {
     for (uint32_t i = 0; i < TORCH_MEETS_MAX && i < meets->last_id; i++) {

@@ -1,8 +1,8 @@
 /* torch_keys.h -- the purpose of PyTorch's keys: one table, and the reader that finds the row of a key.
  *
- * A user who reads '//worker/attempt_0/default_pg/0/0/3' learns nothing. The key shows where PyTorch waits: for rank
- * 3's Gloo address, without which init_process_group does not continue. Every report, list and JSON that shows a key
- * asks here.
+ * A user who reads '//worker/attempt_0/default_pg/0/0/3' learns nothing. But the key shows what PyTorch waits for:
+ * rank 3's Gloo address, without which init_process_group does not continue. Every report, list and JSON that shows a
+ * key uses this table.
  *
  *     /worker/attempt_0/   default_pg/   0//   cpu//     0/3          1.13 to 2.5 begin with the attempt, and have no
  *     (until 2.5)                        group device    tail         device and one slash after the group
@@ -23,9 +23,9 @@ struct cJSON;
 #define TORCH_IN_RPC    2
 #define TORCH_ELSEWHERE 4
 
-/* A name, where, the tail; who sets it when the tail does not say (-1: not known); what waits for it; words. SETUP: the ranks of a
- * group meet before they begin. START: a rank cannot do its first operation. LATER: all else. Rows of one meaning share a name in
- * JSON. */
+/* A name, place, tail; the rank that sets it if the tail does not contain it (-1: not known); what waits for it;
+ * text. SETUP: the ranks of a group meet before they begin. START: a rank cannot do its first operation. LATER: all
+ * else. Rows of one meaning share a name in JSON. */
 /* clang-format off */
 #define TORCH_KEYS(X)                                                                                                    \
     X(GLOO_HOST, "gloo_host", TORCH_IN_GROUP | TORCH_IN_RPC, "@/rank_#", -1, SETUP, "rank ${rank}'s host name")          \
@@ -39,7 +39,7 @@ struct cJSON;
     X(NCCL_PAIR_ID, "nccl_id", TORCH_IN_GROUP, "#:@", -1, START, "rank ${rank}'s NCCL id for rank ${number}")            \
     X(NCCL_ROOT_ID, "nccl_id", TORCH_IN_GROUP, "UniqueNCCLID:@", -1, START, "the NCCL id of root ${number}")             \
     X(NCCL4PY_ID, "nccl_id", TORCH_IN_GROUP, "nccl4py_uid", 0, START, "rank ${rank}'s NCCL id")                          \
-    X(NCCL_ABORTED, "nccl_aborted", TORCH_IN_GROUP, "NCCLABORTEDCOMM:*", -1, LATER, "word of an aborted NCCL group")     \
+    X(NCCL_ABORTED, "nccl_aborted", TORCH_IN_GROUP, "NCCLABORTEDCOMM:*", -1, LATER, "the notice of an aborted NCCL group")     \
     X(SYMMETRIC, "symmetric_memory", TORCH_IN_GROUP, "symmetric_memory-*", -1, START, "addresses of symmetric memory")   \
     X(TRACE_START, "nccl_trace", TORCH_IN_GROUP | TORCH_ELSEWHERE, "*_#_trace_start", -1, LATER,                         \
       "the last operation that rank ${rank} began")                                                                      \
@@ -50,15 +50,15 @@ struct cJSON;
     X(RPC_NAME, "rpc_name", TORCH_IN_RPC, "names/#", -1, SETUP, "rank ${rank}'s name")                                   \
     X(RPC_ADDRESS, "rpc_address", TORCH_IN_RPC, "addrs/*", -1, SETUP, "the address of worker '${name}'")                 \
     X(RPC_STATIC, "rpc_static", TORCH_IN_RPC, "rpcIsStaticGroup", -1, SETUP, "the kind of group of the first worker")    \
-    X(RPC_TOKEN, "rpc_token", TORCH_IN_RPC, "RpcGroupManagementToken", -1, LATER, "leave to join or to go")              \
-    X(RPC_DONE, "rpc_token", TORCH_IN_RPC, "Token_for_*", -1, LATER, "'${name}' to have joined or gone")                 \
+    X(RPC_TOKEN, "rpc_token", TORCH_IN_RPC, "RpcGroupManagementToken", -1, LATER, "permission to join or to leave")              \
+    X(RPC_DONE, "rpc_token", TORCH_IN_RPC, "Token_for_*", -1, LATER, "'${name}' to join or leave")                 \
     X(CLIENTS, "clients", TORCH_ELSEWHERE, "init/", -1, SETUP, "the count of clients")                                   \
-    X(EXCEPTION_DUMP, "exception_dump", TORCH_ELSEWHERE, "exception_dump", -1, LATER, "word of a rank that gave up")     \
+    X(EXCEPTION_DUMP, "exception_dump", TORCH_ELSEWHERE, "exception_dump", -1, LATER, "the notice of a rank that gave up")     \
     X(REMOTE_ERROR, "remote_error", TORCH_IN_GROUP | TORCH_ELSEWHERE, "remote_error:*", -1, LATER,                       \
-      "word of a rank that gave up")                                                                                     \
+      "the notice of a rank that gave up")                                                                                     \
     X(DEBUG_SERVER, "debug_server", TORCH_ELSEWHERE, "debug_server/rank#", -1, LATER, "rank ${rank}'s debug server")     \
     X(AGENT_ROLE, "agent_role", TORCH_ELSEWHERE, "*torchelastic/role_info/@", -1, LATER,                                 \
-      "what the torchrun agent of node ${number} starts")                                                                \
+      "the workers of the torchrun agent of node ${number}")                                                                \
     X(AGENT_RANKS, "agent_ranks", TORCH_ELSEWHERE, "*torchelastic/assigned_ranks/@", -1, LATER,                          \
       "the ranks of the torchrun agent of node ${number}")                                                               \
     X(AGENT_END, "agent_end", TORCH_ELSEWHERE, "*torchelastic/agent/terminal_state*", -1, LATER,                         \
@@ -78,48 +78,49 @@ enum torch_key_kind {
 
 enum torch_when { TORCH_LATER, TORCH_START, TORCH_SETUP };
 
-enum { TORCH_GROUP_MAX = 48 }; /* of the name of a group, which may be a hash of 40 digits */
+enum { TORCH_GROUP_MAX = 48 }; /* length of the name of a group, which may be a hash of 40 digits */
 
 struct torch_key {
     enum torch_key_kind kind;
-    struct slice name;           /* what '*' stands for, borrowed from the key */
+    struct slice name;           /* the text that '*' stands for, borrowed from the key */
     int64_t rank, number;        /* -1 = none; the rank counts in the group */
     char group[TORCH_GROUP_MAX]; /* "0" is the default group; "" = none */
-    bool is_rpc;                 /* of init_rpc, whatever it looks like */
-    bool of_all; /* a barrier that every rank of the job comes to, also those outside of the group */
+    bool is_rpc;                 /* from init_rpc, whatever its form */
+    bool of_all;                 /* a barrier of every rank of the job, including those outside the group */
 };
 
-/* False for a key that is not known as one of PyTorch's keys: `out` then has no kind. */
+/* False for a key that is not one of PyTorch's: `out` then has no kind. */
 bool torch_key_read(struct slice key, struct torch_key *out);
 
-/* "rank 0's NCCL id in group 3"; false when memory is short. */
+/* Append "rank 0's NCCL id in group 3"; false when memory is short. */
 bool torch_key_put(const struct torch_key *key, struct buf *out);
-/* "init_process_group", "new_group (group 3)", "init_rpc": what is not finished without it. */
+/* Append "init_process_group", "new_group (group 3)", "init_rpc": the step that needs the key. */
 bool torch_key_put_setup(const struct torch_key *key, struct buf *out);
 
 enum torch_when torch_key_when(const struct torch_key *key);
-/* Does every rank of the job come there? */
+/* True if every rank of the job waits there. */
 bool torch_key_is_for_all(const struct torch_key *key);
-/* The purpose of keys in the same setup of the same group: their ranks are at the same place of the program. */
+/* True if two keys belong to the same setup of the same group: their ranks are at the same place of the program. */
 bool torch_key_same_setup(const struct torch_key *a, const struct torch_key *b);
-/* Quick, for every ADD: does a store-based barrier count here? */
+/* Fast, for every ADD: is this the counter of a store-based barrier? */
 bool torch_key_counts(struct slice key);
-/* Beginnings of the keys above, or of their last component, for store_observe(); ends with NULL. */
+/* Beginnings of the keys above, or of their last component, for store_observer; ends with NULL. */
 extern const char *const torch_key_prefixes[];
-/* Quick: may this be a key by which a group is set up? */
+/* Fast: may a group be set up with this key? */
 bool torch_key_may_set_up(struct slice key);
 
-/* {"kind":"nccl_id","text":"rank 0's NCCL id","group":"0","rank":0}; yours (cJSON_Delete), NULL when memory is short. */
+/* Return {"kind":"nccl_id","text":"rank 0's NCCL id","group":"0","rank":0}; the caller frees it (cJSON_Delete). NULL
+ * when memory is short. */
 struct cJSON *torch_key_json(const struct torch_key *key);
 
 /* --- torch notes ------------------------------------------------------------------------------------------ */
 
 /* Notes of the actions of a job's PyTorch ranks while their process groups form.
  *
- * Two facts cannot be seen afterwards, and are therefore noted when they happen: which ranks were counted in a store-
- * based barrier, which torch 1.13 then polls a hundred times a second instead of waiting; and as which rank a client
- * has published its address. With them a look shows which ranks are missing, and whether more processes take part
- * than there are ranks.
+ * Two facts cannot be found afterwards, so they are recorded when they happen: which ranks were counted in a
+ * store-based barrier (torch 1.13 then polls it a hundred times a second instead of waiting), and as which rank a
+ * client has published its address. With them a check shows which ranks are missing, and whether more processes take
+ * part than there are ranks.
  *
  * Written by torch_observer.c, forgotten with the attempt. */
 
@@ -127,36 +128,39 @@ enum { TORCH_MEETS_MAX = 16, TORCH_MEET_KEY_MAX = 160 };
 
 /* A barrier with at least one count. */
 struct torch_meet {
-    uint32_t id;  /* 0 = free; later ones have higher ids */
-    uint32_t len; /* of the key */
+    uint32_t id;  /* 0 = free; later barriers have higher ids */
+    uint32_t len; /* hash of the key */
     int64_t count;
     char key[TORCH_MEET_KEY_MAX];
 };
 
-/* Embedded in a job, zeroed before first use. The oldest gives way: ranks meet in one after the other. */
+/* Embedded in a job, zeroed before first use. The oldest is replaced, because ranks pass barriers one after the
+ * other. */
 struct torch_meets {
     uint32_t last_id;
     uint32_t owners_asked; /* in this attempt */
     struct torch_meet meet[TORCH_MEETS_MAX];
 };
 
-/* Of a session that has used one of PyTorch's keys. It is apart since a store may have a hundred thousand idle sessions. */
+/* State of a session that has used one of PyTorch's keys. It is separate, because a store may have a hundred thousand
+ * idle sessions. */
 struct torch_client {
-    uint32_t meet;    /* the one it has counted in last, 0 = none */
-    uint32_t rank;    /* 1 + that of the default group as which it has given its address, 0 = none */
-    uint32_t awaited; /* a hash of the key that it has waited for last */
-    bool polls;       /* its last request has asked for the count of `meet`, which was not the right one */
-    bool waits;       /* what it waits for, or has waited for last, is one of PyTorch's keys: `awaited` */
-    bool asked;       /* agents were asked whose it is if it is none of their workers */
-    uint64_t since_ms, left_ms; /* that wait: since when, and when it was given up last; 0 = it was not */
-    uint64_t tried_ms;          /* when it began a setup last, or went on with one; 0 = never */
-    struct torch_key key;       /* what it is for, without its name */
-    char *owner;                /* owned: an agent's words for a process that is no worker; NULL = none */
+    uint32_t meet;    /* the barrier that it has counted in last, 0 = none */
+    uint32_t rank;    /* 1 + the rank of the default group as which it has published its address, 0 = none */
+    uint32_t awaited; /* a hash of the key that it last waited for */
+    bool polls;       /* its last request read the count of `meet`, which was not complete */
+    bool waits;       /* its current or last wait is for one of PyTorch's keys: `awaited` */
+    bool asked;       /* agents were asked for its owner in case it is not one of their workers */
+    uint64_t since_ms, left_ms; /* start of that wait, and when it last gave up; 0 = it did not */
+    uint64_t tried_ms;          /* when it last began or continued a setup; 0 = never */
+    struct torch_key key;       /* purpose of the key, without its name */
+    char *owner; /* owned: an agent's description of a process that is not a worker; NULL = none */
 };
 
-/* The notes at *at, allocated on first use. NULL when memory is short: then nothing is noted, and a look sees less. */
+/* Return the notes at *at, allocated on first use. NULL when memory is short: then nothing is recorded, and a check
+ * sees less. */
 struct torch_client *torch_client_at(struct torch_client **at);
-/* Back to NULL. */
+/* Free the notes and reset the pointer to NULL. */
 void torch_client_free(struct torch_client **at);
 
 static inline struct slice torch_meet_key(const struct torch_meet *meet)
@@ -164,7 +168,7 @@ static inline struct slice torch_meet_key(const struct torch_meet *meet)
     return slice_of(meet->key, meet->len);
 }
 
-/* NULL = it is not known, or not any more. */
+/* NULL = not known, or no longer known. */
 struct torch_meet *torch_meets_find(struct torch_meets *meets, struct slice key);
 const struct torch_meet *torch_meets_of_id(const struct torch_meets *meets, uint32_t id);
 /* `key` has TORCH_MEET_KEY_MAX bytes at most. */

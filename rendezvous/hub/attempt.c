@@ -1,9 +1,9 @@
 /* attempt.c -- membership of a job: a session enters it, leaves it, is freed; an attempt begins and ends.
  *
- * A key space belongs to one attempt. When the next one begins the launcher has ensured that the old workers
- * are dead, so connections that still look like theirs are closed. Identified workers are closed at once,
- * plain c10d connections at their next request. A silent one may be the callback connection of torch 1.13,
- * whose process would abort on a close. Agents and operators stay. */
+ * A key space belongs to one attempt. When the next one begins, the launcher has made sure that the old workers are
+ * dead, so their connections are closed. Identified workers are closed at once, plain c10d connections at their next
+ * request. A silent one may be the callback connection of torch 1.13, whose process would abort on a close. Agents
+ * and operators stay. */
 #include "hub/job.h"
 #include "hub/session.h"
 
@@ -12,9 +12,9 @@
 
 /* --- the job it belongs to ------------------------------------------------------------------------------ */
 
-/* Up to six places hold a session: the table by id, the line of unfinished requests (`midway`), its job's list, the
- * store's waits, a barrier's seat, its rank's list. Freeing it removes it from all of them, so no holder has to ask
- * whether its session still lives. */
+/* Up to six places hold a session: the table by id, the list of unfinished requests (`midway`), its job's list, the
+ * store's waits, a place in a barrier, its rank's list. Freeing it removes it from all of them, so no holder needs to
+ * check whether it still exists. */
 
 /* Change the job, and with it the quota that pays for the unfinished request. */
 static void set_job(struct hub *hub, struct session *s, struct job *job)
@@ -47,13 +47,13 @@ void session_enter(struct session *s, struct job *job)
     leave_job(s, "it joined another job");
     set_job(job->hub, s, job);
     list_insert(&job->sessions, &s->in_job);
-    if (s->role == ROLE_PLAIN && job->watch.waits) /* no worker was started yet: a torchrun, perhaps */
+    if (s->role == ROLE_PLAIN && job->watch.waits) /* no worker was started yet; it may be a torchrun */
         schedule_hurry(job);
 }
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
-/* The one place that frees a session and notifies the others that refer to it. */
+/* The one place that frees a session and notifies other sessions that refer to it. */
 void session_free(struct hub *hub, struct session *s, const char *how)
 {
     leave_job(s, how);
@@ -67,7 +67,7 @@ void session_free(struct hub *hub, struct session *s, const char *how)
     free(s);
 }
 
-/* Forgotten first, closed after: the shell may reuse or free its side in the callback. */
+/* Remove it first and close it then, because the shell may reuse or free its side in the callback. */
 static void drop(struct hub *hub, struct session *s, const char *why, bool is_news)
 {
     conn_id conn = s->id;
@@ -118,8 +118,8 @@ void session_reject(struct hub *hub, struct session *s, const char *why)
     drop(hub, s, is_stranger ? words : why, is_news);
 }
 
-/* The rendezvous owns its nodes: it drops one by itself, and may be using one now. Dispatch still uses the session that is
- * being fed; its next request is refused because its attempt is over. */
+/* The rendezvous owns its nodes: it drops one itself and may be using one now. requests.c still uses the session
+ * being fed; its next request is rejected because its attempt is over. */
 static bool may_be_dropped(const struct session *s)
 {
     return s->role == ROLE_WORKER && !s->is_node && s != s->job->hub->feeding;
@@ -139,8 +139,8 @@ static void let_everybody_go(struct job *job)
     }
 }
 
-/* All waits are ended at once and silently, before any session is touched. The members go last: until then the
- * sessions are attached to them. */
+/* End all waits at once and silently before touching any session. The members come last, because the sessions are
+ * attached to them until then. */
 void attempt_end(struct job *job)
 {
     job->era = ++job->hub->era;

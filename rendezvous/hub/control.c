@@ -9,8 +9,8 @@
  * An agent's report about its own workers is trusted, because it has started them and the kernel reports their end to
  * it.
  *
- * A refusal is an answer like any other: "ok" false, a code, and advice. The connection stays open, because a closed
- * one would look like a store that is gone. */
+ * A rejection is an ordinary answer: "ok" false, a code, and advice. The connection stays open, because a closed one
+ * would look like a lost store. */
 #include "hub/messages.h"
 
 #include "base/endpoint.h"
@@ -37,7 +37,7 @@ static bool is_node(struct hub *hub, const struct session *s)
     return s->is_node;
 }
 
-/* Return true when it was acted on. A stale call is refused and the agent continues: the verdict of that round is
+/* Return true when it was acted on. A stale call is rejected and the agent continues: the verdict of that round is
  * already on its way. */
 static bool answered(struct hub *hub, struct rdzv *r, uint32_t round, enum rdzv_answer how, cJSON *answer)
 {
@@ -94,9 +94,8 @@ static bool other_agents(const struct job *job, const struct session *but)
     return false;
 }
 
-/* The store belongs to one job at a time. What is refused here would otherwise take the keys away from under
- * workers that run: a second job on the same port, an agent that was cut off and comes back with an attempt of the
- * past. */
+/* The store belongs to one job at a time. A request that is rejected here would take the keys away from running
+ * workers: a second job on the same port, or an agent that was cut off and returns with an old attempt. */
 static bool may_begin(const struct job *job, const struct session *s, const struct job_name *name)
 {
     struct hub *hub = job->hub;
@@ -121,7 +120,8 @@ static bool may_begin(const struct job *job, const struct session *s, const stru
     return false;
 }
 
-/* Declaring what is declared already is no error: every agent of a job does it, and again after it lost its connection. */
+/* Declaring a declared job again is not an error: every agent of a job does it, and does it again after a lost
+ * connection. */
 static bool call_declare(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)answer;
@@ -142,8 +142,8 @@ static bool call_declare(struct hub *hub, struct session *s, const union message
     return true;
 }
 
-/* The worker that a report is about. Only the node that runs a rank reports about it: any other connection could end a rank
- * of another node. */
+/* The worker that a report is about. Only the node that runs a rank reports about it: any other connection could end
+ * a rank of another node. */
 static struct member *reported_worker(struct hub *hub, struct session *s, int64_t rank, int64_t round,
                                       cJSON *answer)
 {
@@ -152,7 +152,7 @@ static struct member *reported_worker(struct hub *hub, struct session *s, int64_
     return members_at(&s->job->members, (uint32_t)rank);
 }
 
-/* Also takes back an exit: a rank may be started again within an attempt by hand. */
+/* This also revokes an exit, because a user may start a rank again within an attempt. */
 static bool call_worker_started(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     const struct message_worker_started *started = &m->worker_started;
@@ -185,8 +185,7 @@ static bool call_worker_exited(struct hub *hub, struct session *s, const union m
     return true;
 }
 
-/* Also for operators, who can free a job that hangs in a barrier; the members get an error that names the
- * operator. */
+/* Also for operators, who can free a job that hangs in a barrier; the error of the members names the operator. */
 static bool call_barrier_cancel(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)answer;
@@ -279,15 +278,15 @@ static struct job *joined_job(struct hub *hub, struct session *s, const struct r
     return job;
 }
 
-/* "10.0.0.2" of "10.0.0.2:41234", because other nodes may use the address that the store sees. `peer` belongs
- * to the caller, because the join borrows its text. */
+/* Return "10.0.0.2" of "10.0.0.2:41234", because other nodes may use the address that the store sees. The caller owns
+ * `peer`, because the join borrows its text. */
 static void fill_address(struct rdzv_join *join, const struct session *s, struct endpoint *peer)
 {
     if (join->addr[0] == '\0' && endpoint_parse(s->peer, 0, peer, NULL) == DDP_OK)
         join->addr = peer->host;
 }
 
-/* The store's clock goes along for nodes that keep the event log: they write its times beside their own. */
+/* Send the store's clock to nodes that keep the event log: they write its times beside their own. */
 static bool welcome(struct session *s, struct job *job, cJSON *answer)
 {
     session_enter(s, job);
@@ -305,8 +304,8 @@ static bool welcome(struct session *s, struct job *job, cJSON *answer)
 }
 
 /* The pushes that follow are sent after the answer: see on_control. The node subscribes to events before it joins,
- * because the join is itself an event. A refused node gets no events, and the others are notified soon, because they
- * wait for it. The job's deadline is then read again, since the hurry has moved it. */
+ * because the join is itself an event. A rejected node gets no events, and the others, which wait for it, are
+ * notified soon. Read the job's deadline again after that, because it has moved. */
 static bool call_join(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct rdzv_join join;
@@ -333,8 +332,8 @@ static bool call_join(struct hub *hub, struct session *s, const union message *m
 
 /* --- about a round -------------------------------------------------------------------------------------- */
 
-/* `failed` and `cause` carry the same members: the first at once, so that the others can stop, the second when the last lines
- * of the worker have been read. */
+/* `failed` and `cause` carry the same members: the first at once, so that the others can stop, the second when the
+ * last lines of the worker have been read. */
 typedef enum rdzv_answer (*report_failure)(struct rdzv *r, uint64_t node, uint32_t round,
                                            const struct failure *failure, uint64_t now_ms);
 
@@ -378,7 +377,7 @@ static bool call_stopped(struct hub *hub, struct session *s, const union message
     return answered(hub, r, round, rdzv_stopped(r, s->id, round, &how, hub->now_ms), answer);
 }
 
-/* Allowed at any time, because a node that is in no round has a user, too, who may stop it. */
+/* Allowed at any time, because the user of a node that is in no round may stop it. */
 static bool call_leave(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)answer;
@@ -409,7 +408,7 @@ static void note_worker(struct job *job, const struct rdzv_node_facts *node, con
                     cJSON_IsNumber(percent) ? percent->valueint : -1, wchan, job->hub->now_ms);
 }
 
-/* [local_rank, step, number, "all_reduce"]. A rank that waits schedules the search for the rank it waits for. */
+/* [local_rank, step, number, "all_reduce"]. A rank that waits schedules the search for the rank that it waits for. */
 static void note_step(struct job *job, const struct rdzv_node_facts *node, const cJSON *row)
 {
     const cJSON *local = cJSON_GetArrayItem(row, 0), *step = cJSON_GetArrayItem(row, 1);
@@ -426,8 +425,8 @@ static void note_step(struct job *job, const struct rdzv_node_facts *node, const
         schedule_call(job);
 }
 
-/* That it lives has been noted with its bytes. A beat also is the moment to see whether all ranks have
- * agreed to grow, so a job that asks for it waits one beat at most and no SET pays for the question. */
+/* Its bytes have already shown that it lives. A heartbeat is also the time to check whether all ranks have agreed to
+ * grow, so such a job waits one heartbeat at most and no SET pays for the check. */
 static bool call_heartbeat(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct rdzv_node_facts node;
@@ -452,8 +451,8 @@ static bool call_heartbeat(struct hub *hub, struct session *s, const union messa
 
 /* --- findings of nodes and ranks ------------------------------------------------------------------------ */
 
-/* Texts of a peer are cut to the size of a finding, and printed as they are only when they are plain. The other nodes
- * get them soon: a node that is short of /dev/shm may be the reason they will wait. */
+/* Texts of a peer are cut to the size of a finding, and printed only if they are plain. The other nodes get them
+ * soon, because a node that is short of /dev/shm may be the reason for a later wait. */
 static bool call_notice(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)hub, (void)answer;
@@ -480,8 +479,8 @@ static void subject_of(const struct session *s, char subject[FINDING_SUBJECT_MAX
         snprintf(subject, FINDING_SUBJECT_MAX, "rank %u", s->rank);
 }
 
-/* IDENTIFY has named the rank, so it is not asked again; sentence and advice are those of our table. The first is
- * pushed to all nodes at once, later ones are kept for `why`; all are dropped with the attempt. */
+/* IDENTIFY has named the rank; sentence and advice are from our table. The first one is pushed to all nodes at once,
+ * later ones are kept for `why`; all are dropped with the attempt. */
 static bool call_trouble(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)answer;
@@ -489,12 +488,13 @@ static bool call_trouble(struct hub *hub, struct session *s, const union message
     char subject[FINDING_SUBJECT_MAX];
     struct finding f;
     if (s->role != ROLE_WORKER || !is_of_ranks(finding_by_name(code))) {
-        ddp_fail(&hub->err, DDP_ERR_ARG, "only ranks say `trouble`, and '%.60s' is none that they say", code);
+        ddp_fail(&hub->err, DDP_ERR_ARG,
+                 "only ranks may send `trouble`, and '%.60s' is not one of their codes", code);
         return false;
     }
     subject_of(s, subject);
     finding_make(&f, finding_by_name(code), subject, "words", m->trouble.words, NULL);
-    if (s->job->troubles.count == 0) /* a disconnected rack reports all at once */
+    if (s->job->troubles.count == 0) /* a disconnected rack reports all its nodes at once */
         schedule_trouble(s->job);
     notices_add(&s->job->troubles, code, f.subject, f.sentence, f.advice);
     job_touch(s->job);
@@ -503,14 +503,14 @@ static bool call_trouble(struct hub *hub, struct session *s, const union message
 
 /* --- the calls ------------------------------------------------------------------------------------------ */
 
-/* That there is an answer is all that a launcher asks. */
+/* A launcher only checks that there is an answer. */
 static bool call_hello(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)hub, (void)s, (void)m, (void)answer;
     return true;
 }
 
-/* Only agents may change what is known of workers; to look is free for all. Some calls are for nodes, which have joined. */
+/* Only agents may change the state of workers; every client may read it. Some calls are for nodes that have joined. */
 static const struct {
     control_call handle;
     bool nodes_only;

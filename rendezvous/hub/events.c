@@ -1,10 +1,10 @@
-/* events.c -- what happens in a job, for an event log. See job.h.
+/* events.c -- the events of a job, for an event log. See job.h.
  *
- * Most jobs have no event log: then each call ends at its first line. An event is printed once, and that text is kept
- * for the next taker and put into the message for this one.
+ * Most jobs have no event log: then each call ends at its first line. An event is printed once; that text is kept for
+ * the next taker and sent to the present one.
  *
- * One node takes the events: a log on every node would hold the same lines a thousand times. When the taker leaves,
- * the next node that asked gets the last RECENT_BYTES again, so that no event between the two is lost; a reader of
+ * One node takes the events, because a log on every node would hold the same lines a thousand times. When the taker
+ * leaves, the next node that asked gets the last RECENT_BYTES again, so that no event in between is lost; a reader of
  * both logs recognises an event by its number. */
 #include "hub/job.h"
 
@@ -12,17 +12,17 @@
 #include "hub/session.h"
 
 enum {
-    RECENT_BYTES = 64 << 10, /* sent again to the next taker */
+    RECENT_BYTES = 64 << 10, /* bytes sent again to the next taker */
     PER_SECOND = 5000,
     ARRIVALS = 1024,                   /* ranks of a barrier whose time of arrival is recorded */
-    MEMBERS_BYTES = WIRE_MAX_JSON / 2, /* a message to an agent has room for no more */
+    MEMBERS_BYTES = WIRE_MAX_JSON / 2, /* a message to an agent has no room for more */
     MISSING = 64,                      /* ... and missing ranks */
     NAME_BYTES = 200
 };
 
 /* --- who takes them --------------------------------------------------------------------------------------- */
 
-/* Raw, for the text is JSON that we have printed ourselves. */
+/* Raw, because the text is JSON that we have printed. */
 static void push(struct hub *hub, struct session *s, const char *text)
 {
     cJSON *o = cJSON_CreateObject();
@@ -67,7 +67,7 @@ void events_ask(struct job *job, struct session *s)
     job->events.asked = true;
 }
 
-/* A refused session is no node and must not become the taker. */
+/* A rejected session is not a node and must not become the taker. */
 void events_leave(struct job *job, struct session *s)
 {
     s->takes_events = false;
@@ -88,7 +88,7 @@ static bool is_wanted(const struct job *job)
     return job->events.asked || job->hub->sink.event != NULL;
 }
 
-/* Drop whole events from the front until there is room. One that is larger than all the room is not kept. */
+/* Drop whole events from the front until there is room. An event larger than all the room is not kept. */
 static void remember(struct job_events *events, const char *text)
 {
     const size_t len = strlen(text) + 1;
@@ -131,7 +131,7 @@ static cJSON *begin_event(struct job *job, enum event_kind kind)
     return o;
 }
 
-/* A barrier in a tight loop must not cost the store more than its work. */
+/* A barrier in a tight loop must not cost the store more than the barrier's own work. */
 static bool is_too_many(struct job *job)
 {
     struct event_limit *l = &job->hub->events;
@@ -153,7 +153,7 @@ static bool is_too_many(struct job *job)
 
 /* --- the rendezvous --------------------------------------------------------------------------------------- */
 
-/* Numbers alone, in rows: there may be thousands. */
+/* Only numbers, in rows, because there may be thousands. */
 void events_members(struct job *job, const struct rdzv_round *world)
 {
     struct buf rows = { 0 };
@@ -298,7 +298,7 @@ void events_ended(void *user, const struct barrier *barrier, enum barrier_outcom
 
 /* --- the diagnosis ---------------------------------------------------------------------------------------- */
 
-/* Not the advice: a log is read when it is too late for that. */
+/* Without the advice, which is of no use when a log is read. */
 void events_finding(struct job *job, const struct finding *finding)
 {
     if (!is_wanted(job))

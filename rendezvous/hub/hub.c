@@ -18,7 +18,7 @@
 
 /* --- jobs ------------------------------------------------------------------------------------------------- */
 
-/* The last one only loses what it holds: there is always a job. */
+/* The last job is only emptied, because a hub always has one. */
 static void forget(struct job *job)
 {
     struct hub *hub = job->hub;
@@ -46,8 +46,8 @@ static void tick(struct job *job)
         forget(job);
 }
 
-/* All of them: that is rare, since requests touch only the job they are for. The successor is fetched before a job
- * may be freed, and the next deadline is looked for when nothing changes any more. */
+/* Check all jobs; that is rare, because requests touch only their own job. Fetch the successor before a job may be
+ * freed, and find the next deadline when everything is done. */
 static void jobs_tick(struct hub *hub)
 {
     struct table_node *node = table_next(&hub->jobs, NULL);
@@ -92,7 +92,7 @@ void hub_disconnect(struct hub *hub, conn_id conn, const char *why, uint64_t now
     session_free(hub, s, why);
 }
 
-/* Kept for the case that the identification fails. */
+/* Kept in case the identification fails. */
 static void note_first(struct session *s, struct slice bytes)
 {
     size_t room = sizeof(s->first) - s->n_first, n = bytes.len < room ? bytes.len : room;
@@ -156,8 +156,9 @@ void hub_feed(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms
         return;
     hub->now_ms = s->heard_ms = now_ms;
     if (s->is_node)
-        rdzv_heard(s->job->rdzv, s->id,
-                   now_ms); /* with every byte and not only with beats: a node that talks is alive */
+        rdzv_heard(
+            s->job->rdzv, s->id,
+            now_ms); /* with every byte and not only with heartbeats, because a node that sends is alive */
     if (!s->has_spoken)
         note_first(s, bytes);
     feed(hub, s, bytes);
@@ -178,7 +179,7 @@ void hub_resume(struct hub *hub, conn_id conn, uint64_t now_ms)
 
 /* --- time ----------------------------------------------------------------------------------------------- */
 
-/* All sessions of a line have the same limit, so the first one times out first: no heap of timers is needed. */
+/* All sessions of a list have the same limit, so the first one times out first, and no heap of timers is needed. */
 static uint64_t midway_deadline(const struct hub *hub, int spoken)
 {
     const struct list *line = &hub->midway[spoken];
@@ -194,8 +195,8 @@ uint64_t hub_deadline(const struct hub *hub)
     return earlier_of(earlier_of(unfinished, peer_deadline(hub)), hub->jobs_deadline_ms);
 }
 
-/* The first request has a separate limit. A silent connection is mostly a scanner, and one that stops in the
- * middle of a later request is mostly a rank on a failing host. */
+/* The first request has a separate limit. A silent connection is usually a scanner; one that stops in the middle of a
+ * later request is usually a rank on a failing host. */
 static void drop_oldest(struct hub *hub, int spoken)
 {
     char why[128];
@@ -257,23 +258,24 @@ struct hub *hub_new(const struct hub_limits *limits, const struct hub_sink *sink
     return NULL;
 }
 
-/* Works on a half-made hub too, for hub_new. */
+/* Also works on a partly built hub, for hub_new. */
 void hub_free(struct hub *hub)
 {
     if (hub == NULL)
         return;
     EACH_NODE(node, &hub->jobs)
-    store_clear(TABLE_ENTRY(node, struct job, node)->store); /* so that leaving sessions wake no others */
+    store_clear(
+        TABLE_ENTRY(node, struct job, node)->store); /* so that a session that leaves wakes no other */
     struct table_node *node = table_next(&hub->sessions, NULL);
     for (struct table_node *next; node != NULL; node = next) {
         TABLE_ENTRY(node, struct session, node)->is_node =
-            false; /* no node is notified of the end of the store */
+            false; /* no node is notified that the store ends */
         next = table_next(&hub->sessions, node);
         session_free(hub, TABLE_ENTRY(node, struct session, node), "the store ends");
     }
     while ((node = table_next(&hub->jobs, NULL)) != NULL)
         job_free(TABLE_ENTRY(node, struct job, node));
-    assert(hub->quota.used == 0 && hub->sources.count == 0); /* what was charged was given back */
+    assert(hub->quota.used == 0 && hub->sources.count == 0); /* all charges must have been returned */
     table_free(&hub->sessions);
     table_free(&hub->agents);
     table_free(&hub->jobs);

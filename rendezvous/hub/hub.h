@@ -1,14 +1,13 @@
-/* hub.h -- everything the store server decides, without a socket, a clock or a thread.
+/* hub.h -- all decisions of the store server, without a socket, a clock or a thread.
  *
- * The hub is what all connections share: the keys (store.h), the named barriers (barrier.h), what is
- * known of every member of the job (members.h), and one session (session.h) per connection. The shell
- * (server/clients.c) feeds it bytes and times and carries out two wishes: send these bytes, close that
- * connection.
+ * All connections share the hub: the keys (store.h), the named barriers (barrier.h), the state of each member of the
+ * job (members.h), and one session (session.h) per connection. The shell (server/clients.c) feeds it bytes and times
+ * and carries out two effects: send these bytes, close that connection.
  *
  *     bytes -> hub_feed -> requests_feed -> wire -> store | barrier | control -> sink.send(conn, bytes)
  *
- * All calls happen on one thread. A sink callback must not call back into the hub; what the hub does to
- * *other* connections (a SET that wakes a waiter) it does through the same sink, in the same call. */
+ * All calls happen on one thread. A sink callback must not call back into the hub. Effects on *other* connections (a
+ * SET that wakes a waiter) use the same sink, in the same call. */
 #ifndef RENDEZVOUS_HUB_HUB_H
 #define RENDEZVOUS_HUB_HUB_H
 
@@ -23,16 +22,16 @@ struct hub;
 typedef uint64_t conn_id; /* given by the shell, unique for the life of the hub, never 0 */
 
 struct hub_limits {
-    uint64_t max_bytes;        /* keys + values + queues + half-received commands, all together */
-    uint64_t max_unread;       /* bytes of one reply */
-    uint64_t max_replies;      /* bytes of unread replies of all clients together; for the shell */
-    uint32_t first_command_ms; /* a connection that has sent bytes, but no whole first command, for so long is
-                                * closed; one that has sent nothing has no deadline (torch 1.13's second socket) */
-    uint32_t command_ms;       /* the same for every later command: a known peer may be slow, not endless */
-    const char *instance;      /* unique text of this hub, random, at most 32 bytes; borrowed */
-    const char *host, *endpoint; /* where the store is, for messages: "n0", "n0:29500"; borrowed */
+    uint64_t max_bytes;   /* keys + values + queues + half-received commands, all together */
+    uint64_t max_unread;  /* bytes of one reply */
+    uint64_t max_replies; /* bytes of unread replies of all clients together; for the shell */
+    uint32_t
+        first_command_ms; /* a connection that has sent bytes, but no whole first command, for this long is closed; one that has sent nothing has no deadline (torch 1.13's second socket) */
+    uint32_t command_ms;  /* the same for every later command: a known peer may be slow, not endless */
+    const char *instance; /* unique text of this hub, random, at most 32 bytes; borrowed */
+    const char *host, *endpoint; /* name of the store in messages: "n0", "n0:29500"; borrowed */
     bool many_jobs;              /* serve any number of jobs by name, ddp-rendezvous; else one */
-    uint64_t keep_ms;            /* ... and drop a job without a connection for so long */
+    uint64_t keep_ms;            /* ... and drop a job that has had no connection for this long */
     bool dialect_b;              /* true: an old-dialect connection is torch 2.1 (opcode 8 means APPEND) */
 };
 
@@ -48,19 +47,19 @@ struct shared;
 
 struct hub_sink {
     void *user;
-    /* Send `bytes` to `conn`, in order. The bytes are valid during the call only, or, unless `holder` is NULL, as long as that is
-     * held (base/buf.h). */
+    /* Send `bytes` to `conn`, in order. Without `holder` the bytes are valid only during the call, otherwise as long
+     * as `holder` is held (base/buf.h). */
     void (*send)(void *user, conn_id conn, struct slice bytes, struct shared *holder);
-    /* Drop `conn` after what was sent before is out. `why` is one sentence, valid during the call; for the log if
-     * `is_news`: not when a like line about the same source was written a moment ago. The hub has forgotten the
-     * connection already: the shell must not call hub_disconnect for it. */
+    /* Drop `conn` after everything sent before it has been written. `why` is one sentence, valid during the call; log
+     * it if `is_news`, which is false if a similar line about the same source was logged a moment ago. The hub has
+     * already removed the connection: the shell must not call hub_disconnect for it. */
     void (*close)(void *user, conn_id conn, const char *why, bool is_news);
-    /* Return the local address of `conn`, "10.0.0.1:29500", by which a kernel finds the connection. NULL =
+    /* Return the local address of `conn`, "10.0.0.1:29500", by which the kernel identifies the connection. NULL =
      * unknown. */
     void (*here)(void *user, conn_id conn, char text[static ENDPOINT_TEXT_MAX]);
-    /* A line for operators ("rank 3 (host, pid 12) connected"), valid during the call. NULL = no log. */
+    /* Log a line for operators ("rank 3 (host, pid 12) connected"), valid during the call. NULL = no log. */
     void (*log)(void *user, const char *line);
-    /* One line of an event log, as a JSON object without the wall time (base/events.h). NULL = none is kept here. */
+    /* Write one line of an event log, a JSON object without the wall time (base/events.h). NULL = none is kept here. */
     void (*event)(void *event_user, const char *json);
     void *event_user;
     /* Check whether a reply of `bytes` may be sent to `conn` now (0: the next one, of any size). False: its
@@ -75,19 +74,19 @@ void hub_free(struct hub *hub);
 /* A connection has been accepted; `peer` ("10.0.0.2:41234") is copied. False when memory is short. */
 bool hub_connect(struct hub *hub, conn_id conn, const char *peer, uint64_t now_ms);
 
-/* Set the owner of the connection on this host. Without this call its user is unknown. */
+/* Set the user that owns the connection on this host. Without this call the user is unknown. */
 void hub_set_uid(struct hub *hub, conn_id conn, uint32_t uid);
 
 /* Check whether the connection has sent a whole request. */
 bool hub_has_request(struct hub *hub, conn_id conn);
 
-/* A connection from `peer` was closed before it became one of the hub's. True when a line in the log is due. */
+/* A connection from `peer` was closed before the hub got it. True when it should be logged. */
 bool hub_note_refused(struct hub *hub, const char *peer, const char *why, uint64_t now_ms);
 
-/* Feed received bytes. They are consumed completely (half a command is kept inside). */
+/* Feed received bytes. All of them are consumed (half a command is kept inside). */
 void hub_feed(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms);
 
-/* Work off the requests of a connection that waited for may_reply. */
+/* Process the requests of a connection that waited for may_reply. */
 void hub_resume(struct hub *hub, conn_id conn, uint64_t now_ms);
 
 /* The peer is gone; `why` names the reason ("closed by the peer", "connection reset"). Its waits end, and its
@@ -102,7 +101,7 @@ void hub_tick(struct hub *hub, uint64_t now_ms);
 /* How many agents' connections belong to a job now. */
 uint32_t hub_nodes(const struct hub *hub);
 
-/* Counters of the shell that the status shows, for example connections rejected for lack of descriptors, and
+/* Set counters of the shell that the status shows, for example connections rejected for lack of descriptors, and
  * readers cut off. */
 enum hub_counter {
     HUB_REFUSED_NO_FD,

@@ -1,6 +1,6 @@
 /* inspect.c -- the calls that only read: jobs, status, keys, waiters, barriers, rejects, why.
  *
- * They walk existing structures and keep nothing, so only the asker pays, and no request pays for being observable.
+ * They walk existing structures and keep nothing, so other requests cost nothing extra.
  * An answer is one JSON object of at most 1 MiB, like every other: a list counts the printed size of its rows, ends
  * early when there is no room, and then has "cut":true. */
 #include "hub/messages.h"
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 
 enum {
-    LIST_ROOM = 900 << 10, /* bytes of a list; what is left is for the rest of the answer */
+    LIST_ROOM = 900 << 10, /* bytes of a list; the rest is for the remaining answer */
     ITEM_BYTES = 24,       /* a number, or the punctuation around a text */
     VALUE_SHOWN = 256,     /* bytes of a value */
     KEY_SHOWN = 512,
@@ -89,7 +89,7 @@ static void add_text(cJSON *o, const char *name, struct slice bytes, size_t max,
 
 /* --- jobs ----------------------------------------------------------------------------------------------- */
 
-/* Counted on request, because keeping the count current would cost every connection. */
+/* Counted on request, because keeping the count current would slow down every connection. */
 static uint32_t count_sessions(const struct job *job)
 {
     uint32_t n = 0;
@@ -114,7 +114,7 @@ static cJSON *job_row(const struct job *job)
     return row;
 }
 
-/* One without a name, keys and connections is there only because a hub is never without a job. */
+/* A job without a name, keys and connections exists only because a hub always has a job. */
 bool inspect_jobs(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)s, (void)m;
@@ -148,7 +148,7 @@ static void add_counters(struct hub *hub, cJSON *answer)
         cJSON_AddNumberToObject(counters, names[i], (double)hub->counter[i]);
 }
 
-/* In the order of ranks; a list that is cut has its end missing, not holes. */
+/* In the order of ranks; a list that is cut lacks its end and has no holes. */
 static void add_members(struct job *job, cJSON *answer)
 {
     struct listing list = begin_list(answer, "members");
@@ -200,7 +200,7 @@ static void add_nodes(const struct job *job, cJSON *answer)
             break;
 }
 
-/* Numbers first and lists at the end: where the lists have to be cut, the numbers are whole. */
+/* Numbers first and lists at the end: if the lists have to be cut, the numbers are complete. */
 bool inspect_status(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct job *job = inspect_job(hub, s, m->status.job);
@@ -227,8 +227,7 @@ bool inspect_status(struct hub *hub, struct session *s, const union message *m, 
 
 /* --- keys ----------------------------------------------------------------------------------------------- */
 
-/* A value that is text is shown as text, any other as hex, both cut: this is for looking, not for
- * copying. */
+/* A value that is text is returned as text, any other as hex, both cut: this is for reading, not for copying. */
 static bool add_key(struct listing *list, struct slice key, struct slice value)
 {
     cJSON *row = cJSON_CreateObject();
@@ -346,7 +345,7 @@ bool inspect_waiters(struct hub *hub, struct session *s, const union message *m,
 
 /* --- barriers ------------------------------------------------------------------------------------------- */
 
-/* The first RANKS_SHOWN: of a job of 100,000 ranks, a thousand waiters are enough. */
+/* The first RANKS_SHOWN: even in a job of 100,000 ranks, a thousand waiters are enough. */
 static void add_ranks(cJSON *row, const char *name, const struct barrier *barrier, bool arrived)
 {
     cJSON *array = cJSON_AddArrayToObject(row, name);
@@ -383,8 +382,7 @@ bool inspect_barriers(struct hub *hub, struct session *s, const union message *m
 
 /* --- rejects -------------------------------------------------------------------------------------------- */
 
-/* Every text is sent by strangers and shown on a terminal, so first bytes go out as hex, and words
- * escaped. */
+/* Strangers send these texts and a terminal shows them, so first bytes are sent as hex, and words escaped. */
 
 /* Times are "ago": the reader's clock is not ours. */
 static cJSON *reject_row(const struct reject *r, uint64_t now_ms)
@@ -437,7 +435,7 @@ bool inspect_rejects(struct hub *hub, struct session *s, const union message *m,
 
 /* --- what is wrong? ------------------------------------------------------------------------------------- */
 
-/* The look borrows from the job, so it is freed before other requests are processed. */
+/* The snapshot borrows from the job, so free it before other requests are processed. */
 bool inspect_why(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct look look;

@@ -1,9 +1,9 @@
 /* job.c -- see job.h.
  *
- * Jobs are created, found by name and freed, and report when they need attention.
+ * Jobs are created, found by name and freed, and report their next deadline.
  *
- * A daemon runs for months, and jobs end without notice: a job without connections is dropped with its keys after a
- * while. That holds only for a store of many jobs: the store of a launcher ends with its launcher. */
+ * A daemon runs for months, and jobs end without notice, so a job without connections is dropped with its keys after
+ * a while. That applies only to a store of many jobs, because a launcher's store ends with the launcher. */
 #include "hub/job.h"
 #include "hub/session.h"
 
@@ -101,7 +101,7 @@ void job_set_source(struct job *job, struct job_source *source)
 
 /* --- barriers --------------------------------------------------------------------------------------------- */
 
-/* The callbacks of a job's barriers: the rank of a seat, and the session that gets a barrier's outcome. */
+/* The callbacks of a job's barriers: the rank at a place, and the session that gets a barrier's outcome. */
 
 /* No buffer in between, so that a released barrier needs no memory. */
 static void answer_barrier(void *user, struct barrier_seat *seat, enum barrier_outcome outcome,
@@ -202,7 +202,7 @@ void job_node_joined(struct session *s)
     table_put(&s->job->hub->agents, &s->as_node->by_address);
 }
 
-/* The events go to another node from here on. */
+/* From here on another node gets the events. */
 void job_node_ends(struct session *s)
 {
     events_leave(s->job, s);
@@ -211,8 +211,8 @@ void job_node_ends(struct session *s)
     table_remove(&s->job->hub->agents, &s->as_node->by_address);
 }
 
-/* A node that closes its connection just after a standstill of this store has abandoned it meanwhile, and is
- * not to blame. */
+/* A node that closes its connection just after a standstill of this store has given up the store, and is not at
+ * fault. */
 static bool just_stood_still(const struct hub *hub)
 {
     return hub->stood_ms >= STOOD_LONG_MS && hub->now_ms - hub->woke_ms <= JUST_NOW_MS;
@@ -230,7 +230,7 @@ void job_node_gone(struct session *s, const char *how)
     snprintf(words, sizeof(words), "%s", how);
     if (just_stood_still(hub))
         snprintf(words, sizeof(words),
-                 "%.120s, after the store itself had stood still for %.3g s: frozen, or its machine was", how,
+                 "%.120s, after the store itself was stopped for %.3g s (frozen, or its machine was)", how,
                  (double)hub->stood_ms / 1000);
     rdzv_lost(s->job->rdzv, s->id, words, hub->now_ms);
     schedule_hurry(s->job);
@@ -242,13 +242,14 @@ void job_pardon(struct job *job)
         rdzv_pardon(job->rdzv, job->hub->now_ms);
 }
 
-/* A finished rendezvous is kept for later questions about its end. It blocks no new one: the next join begins afresh. */
+/* A finished rendezvous is kept for later questions about its end. It blocks no new one: the next join starts a new
+ * one. */
 enum { FORGET_OVER_MS = 60 * 1000 };
 
 enum { RESERVE_MAX = 1 << 20, RESERVES = 1024 };
 
-/* The cost of a job besides its contents, with the first chains of its tables. The job of a launcher is free, because
- * there can be no second. */
+/* The cost of an empty job, with the first chains of its tables. A launcher's job is free, because there can be no
+ * second. */
 static uint64_t job_cost(const struct hub *hub)
 {
     return hub->limits.many_jobs ? sizeof(struct job) + 4096 : 0;
@@ -294,7 +295,7 @@ struct job *job_new(struct hub *hub)
     return NULL;
 }
 
-/* Works on a half-made job too, for job_new. */
+/* Also works on a partly built job, for job_new. */
 void job_free(struct job *job)
 {
     struct hub *hub = job->hub;
@@ -361,7 +362,7 @@ struct job *job_claim(struct hub *hub, const struct session *s, const char *name
     return job;
 }
 
-/* The name of an attempt is all three: the same job with another world size is another job to its ranks. */
+/* All three together identify an attempt: the same job with another world size is another job to its ranks. */
 bool job_is_at(const struct job *job, const struct job_name *name)
 {
     return job->members.known && strcmp(job->name, name->job) == 0 && job->members.attempt == name->attempt &&

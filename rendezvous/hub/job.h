@@ -31,19 +31,18 @@ struct session;
 
 /* The events of a job, for an event log: joins and departures of nodes, rounds, stops, verdicts, barriers.
  *
- * The store does not write files. Each event is one JSON object (base/events.h; docs/output.md, "Event log"). It
- * goes to the server's own log, if it keeps one, and to *one* agent of the job that has asked for events in its
- * `join`. When that agent leaves, the next one takes over and first receives the latest events again, because some
- * may have been on their way. Each event carries "instance" and "n", so that a reader of several logs recognises
- * duplicates. */
+ * The store does not write files. Each event is one JSON object (base/events.h; docs/output.md, "Event log"). It goes
+ * to the server's own log, if any, and to *one* agent of the job that has requested events in its `join`. When that
+ * agent leaves, the next one takes over and first receives the latest events again, because some may have been on
+ * their way. Each event carries "instance" and "n", so that a reader of several logs recognises duplicates. */
 struct job_events {
-    bool asked;        /* an agent wants them, or wanted them */
+    bool asked;        /* an agent wants them, now or before */
     uint64_t taker;    /* its connection; 0 = none, the next event finds one */
     struct buf recent; /* the latest events, each with its NUL */
     char *members;     /* owned: those of the round that begins, as JSON; NULL = none */
 };
 
-/* Of a hub: so many events per second are sent by a busy store; the others are counted, and the count is sent. */
+/* A busy store sends at most this many events per second; the others are counted, and the count is sent. */
 struct event_limit {
     uint64_t number; /* of the latest event */
     uint64_t second;
@@ -54,84 +53,85 @@ struct job {
     struct table_node node;     /* in hub->jobs, by name */
     struct hub *hub;            /* borrowed */
     char name[MEMBER_TEXT_MAX]; /* "" = not declared */
-    struct job_source *source;  /* borrowed; NULL = not declared, or the hub serves one job */
-    struct quota share;  /* of the source's share, else of hub->quota, where the hub serves many jobs */
-    struct quota *quota; /* what all of this job is charged to: `share`, or hub->quota itself */
+    struct job_source *source;  /* borrowed; NULL = not declared, or the hub serves only one job */
+    struct quota share;  /* part of the source's share, else of hub->quota, if the hub serves many jobs */
+    struct quota *quota; /* what all memory of this job is charged to: `share`, or hub->quota itself */
     struct store *store; /* owned */
     bool is_observed;    /* torch_observe() */
     struct barriers barriers;
     struct members members;
-    struct rdzv *rdzv;       /* owned; NULL = its ranks are placed by others */
-    char *round_nodes;       /* owned: the nodes of the round as JSON, sent to all of them */
-    uint32_t spares, agreed; /* nodes a bigger round could take in; ranks that agreed to it, counted from 0 */
+    struct rdzv *rdzv; /* owned; NULL = other programs place its ranks */
+    char *round_nodes; /* owned: the nodes of the round as JSON, sent to all of them */
+    uint32_t spares,
+        agreed; /* nodes that a larger round could accept; ranks that agreed to it, counted from 0 */
     struct schedule_state watch;
     struct torch_meets meets; /* of PyTorch's ranks in this attempt */
-    struct finding given_up;  /* the wait that the first of them gave up, */
+    struct finding given_up;  /* the wait in which the first of them gave up, */
     uint64_t given_up_ms;     /* ... and when; 0 = none did */
     struct job_events events;
     struct notices notices;  /* findings of its nodes about themselves */
-    struct notices troubles; /* what ranks of this attempt have met */
+    struct notices troubles; /* what ranks of this attempt have reported */
     struct list sessions;    /* the connections that belong to it (session.in_job) */
-    uint32_t era;            /* the hub's when its attempt began: older connections must not touch the keys */
-    uint64_t left_ms;        /* when the last of its connections went */
+    uint32_t era;     /* the hub's era when its attempt began: older connections must not touch the keys */
+    uint64_t left_ms; /* when the last of its connections closed */
 };
 
-/* A job without a name, in hub->jobs, which owns it. NULL when memory or budget is short. */
+/* Add a job without a name to hub->jobs, which owns it. NULL when memory or quota is short. */
 struct job *job_new(struct hub *hub);
-/* Out of hub->jobs and freed; no session may be in it. */
+/* Remove the job from hub->jobs and free it; no session may be in it. */
 void job_free(struct job *job);
 
-/* The job of that name, or NULL. */
+/* Return the job of that name, or NULL. */
 struct job *job_find(const struct hub *hub, const char *name);
-/* The only job there is; NULL when there are several. */
+/* Return the only job; NULL when there are several. */
 struct job *job_only(const struct hub *hub);
-/* Return the job that `s` means by `name`: the job of that name, the one without a name, which then gets it, or a new one.
- * The source of `s` pays for the last two. A hub that serves one job has one answer, and the caller compares the names.
- * NULL when memory is short, or the source has no room for one more job. */
+/* Return the job that `s` means by `name`: the job of that name, the one without a name, which then gets it, or a new
+ * one. The source of `s` pays for the last two. A hub that serves one job has one answer, and the caller compares the
+ * names. NULL when memory is short, or the source has no room for one more job. */
 struct job *job_claim(struct hub *hub, const struct session *s, const char *name);
 void job_rename(struct job *job, const char *name);
 
-/* Check whether this attempt, with this world, runs. */
+/* True if this attempt, with this world, runs. */
 bool job_is_at(const struct job *job, const struct job_name *name);
 
 /* The log of barriers and the rendezvous. */
 void job_log(void *job, const char *line);
 
-/* When it is forgotten if nothing happens, UINT64_MAX = never. */
+/* Return when to drop it if nothing happens, UINT64_MAX = never. */
 uint64_t job_forget_at(const struct job *job);
-/* A job has changed: hub->jobs_deadline_ms is no later than what it needs. */
+/* A job has changed: move hub->jobs_deadline_ms forward to its deadline if that is earlier. */
 void job_touch(struct job *job);
 
 /* The source of a job, where the hub serves many jobs: the unit that the store's quota is divided by. A source is the
  * uid of a process on this host, otherwise an address; the /64 network counts for IPv6. It exists as long as it has a
  * job.
  *
- * From now on the job's share is a part of the share of `source`; NULL: of the whole store. */
+ * Make the job's share a part of the share of `source`; NULL: of the whole store. */
 void job_set_source(struct job *job, struct job_source *source);
 
 /* The nodes of a job: connections of agents that have joined its rendezvous. */
 
 /* Allocate the state that only nodes need, before the join; false when memory is short. */
 bool job_node_room(struct session *s);
-/* This session, which has room, is a node from now on. */
+/* Make this session, which has the state, a node. */
 void job_node_joined(struct session *s);
-/* The session is no node any more: its connection is closed, for the reason `how`. */
+/* The session is no longer a node: its connection is closed, for the reason `how`. */
 void job_node_gone(struct session *s, const char *how);
-/* The session is no node any more, and the rendezvous knows. */
+/* The session is no longer a node, and the rendezvous knows. */
 void job_node_ends(struct session *s);
 
-/* Give every node another full time for its heartbeat, because this process was suspended. */
+/* Restart every node's heartbeat timeout, because this process was suspended. */
 void job_pardon(struct job *job);
 
 /* --- events.c ------------------------------------------------------------------------------------------------------ */
 
-/* This connection would write them. */
+/* Note that this connection would write an event log. */
 void events_ask(struct job *job, struct session *s);
 /* The session no longer belongs to the job. */
 void events_leave(struct job *job, struct session *s);
 void events_free(struct job_events *events);
 
-/* Log the seats of a round together with its event. */
+/* Log the ranks of each node of a round together with its event. */
 void events_members(struct job *job, const struct rdzv_round *world);
 /* rdzv_env.record, barrier_env.opened and .ended; `job` is a struct job. */
 void events_record(void *job, const struct rdzv_record *record);

@@ -1,12 +1,12 @@
 /* lost_rank.c -- a rank has ended, or given up, while others need it.
  *
- * If a rank exits with 0 while others wait for it, which looks like a success, all agents are notified at
- * once, and `why` shows it. The second case is a rank of a PyTorch job that gives up waiting for the others
- * of a group.
+ * If a rank exits with 0 while others wait for it, which looks like a success, all agents are notified at once, and
+ * `why` shows it.
  *
- * The end of its log then names a key ("wait timeout after 20000ms, keys: /default_pg/0//cpu//0/1"), or not
- * even that ("Socket Timeout"), and this rank fails first. The store knows the missing rank and its state
- * only at this moment. Soon all ranks have given up, and the missing one is stopped with them. */
+ * The second case is a rank of a PyTorch job that gives up waiting for the others of a group. Its log then ends with
+ * a key ("wait timeout after 20000ms, keys: /default_pg/0//cpu//0/1") or only "Socket Timeout", and this rank fails
+ * first. The store knows the missing rank and its state only at this moment: soon all ranks have given up, and the
+ * missing one is stopped with them. */
 
 #include "diagnosis/text.h"
 #include "hub/job.h"
@@ -19,12 +19,12 @@
 
 enum {
     LEAST_MS = 1000,     /* a rank that gives up sooner has not really waited */
-    THEN_MS = 10000,     /* from there to the end of its connection: Python shows the error, and goes */
-    TOGETHER_MS = 10000, /* all have the same time-out: only the first is reported */
-    FRESH_MS = 60000,    /* from its end to that of the round: the others are stopped meanwhile */
+    THEN_MS = 10000,     /* from then to the end of its connection: Python prints the error and exits */
+    TOGETHER_MS = 10000, /* all have the same timeout, so only the first is reported */
+    FRESH_MS = 60000,    /* from its end to that of the round, while the others are stopped */
 };
 
-/* Return how long it has waited without success, now or until a moment ago, and for which key; 0 = it has not. */
+/* Return how long it has waited without success, until now or a moment ago, and for which key; 0 = it has not. */
 static uint64_t waited(const struct session *s, struct torch_key *key)
 {
     const struct torch_client *torch = s->torch;
@@ -101,7 +101,7 @@ static void give_up_said(struct session *s, const struct torch_key *key, uint64_
     buf_free(&why);
 }
 
-/* When a rank was at a setup last, on a connection that is open or was. */
+/* When a rank last worked on a setup, on a connection that is or was open. */
 static uint64_t last_try(const struct member *member)
 {
     uint64_t last_ms = member->tried_ms;
@@ -114,7 +114,7 @@ static uint64_t last_try(const struct member *member)
     return last_ms;
 }
 
-/* A rank that has tried again since, mostly on another connection, ends for another reason. */
+/* A rank that has tried again since, usually on another connection, ends for another reason. */
 void lost_peer_leaves(struct session *s)
 {
     struct job *job = s->job;
@@ -144,7 +144,7 @@ static void see_those_open(struct member *member)
     }
 }
 
-/* NULL: rank `rank` has given up nothing, or it is long ago. */
+/* NULL: rank `rank` has not given up, or only long ago. */
 static const struct finding *torch_given_up(struct job *job, uint32_t rank)
 {
     struct member *member = members_at(&job->members, rank);
@@ -159,8 +159,8 @@ static const struct finding *torch_given_up(struct job *job, uint32_t rank)
 
 /* --- job left --------------------------------------------------------------------------------------------- */
 
-/* A barrier names who is missed. Collectives pass the store by: there only what is left is known, ranks that gave up and ranks that
- * ended well, and that every other has told its end before the round was over. */
+/* A barrier names the missing ranks. Collectives bypass the store: for them it only knows that some ranks gave up,
+ * some ended well, and every other rank had reported its end before the round was over. */
 
 /* {"push":"left_waiting","text":"rank 0 ...","findings":[...]} Sent before the waiting ranks are freed and before the
  * verdict, so that agents read the output of those ranks as consequences. */
@@ -181,7 +181,7 @@ static void tell_of_loss(struct job *job, const struct finding *f)
     notices_add(&job->troubles, finding_code_name(f->code), f->subject, f->sentence, f->advice);
 }
 
-/* The first place where it is missed is the one to know. */
+/* Report the first place where it is missing. */
 void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32_t rank)
 {
     struct rank_facts facts;
@@ -194,8 +194,8 @@ void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32
         tell_of_loss(job, &f);
 }
 
-/* libddp names the lost rank, "rank 3 (pid 203 on n1) has ended while ...". Other ranks may rightly have ended
- * before: one that has sent its part to the root of a gather is done with it. -1: the text names no rank that has
+/* libddp names the lost rank, "rank 3 (pid 203 on n1) has ended while ...". Other ranks may have ended earlier for
+ * good reason, for example after sending their part to the root of a gather. -1: the text names no rank that has
  * left. */
 static int64_t lost_in_words(const struct members *members, const struct failure *failure)
 {

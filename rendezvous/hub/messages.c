@@ -1,14 +1,14 @@
 /* messages.c -- see messages.h.
  *
  * One walk over the rows for each purpose. cJSON parses and prints; each member is compared with its row here, so
- * every refusal names the member and the expected value. */
+ * every rejection names the member and the expected value. */
 #include "hub/messages.h"
 
 #include "base/text.h"
 
 #include <string.h>
 
-enum { CODE_WRONG = 125 }; /* an exit code that makes no sense: a failure of ddprun itself */
+enum { CODE_WRONG = 125 }; /* for an invalid exit code: a failure of ddprun itself */
 
 #define X(name, words) KIND_##name,
 enum kind { MESSAGE_KINDS(X) };
@@ -153,7 +153,7 @@ cJSON *message_parse(struct slice text, struct ddp_err *err)
     return NULL;
 }
 
-/* cJSON keeps numbers as double: compared with the limits before the cast, which would be undefined past them. */
+/* cJSON keeps numbers as double: compare them with the limits before the cast, which would be undefined beyond them. */
 static bool is_whole(const struct row *f, const cJSON *item)
 {
     return cJSON_IsNumber(item) && item->valuedouble >= (double)f->least &&
@@ -184,7 +184,7 @@ static bool read_text(const struct row *f, const cJSON *item, const char **value
     return false;
 }
 
-/* A list or an object of another type is a missing one. */
+/* A list or an object of another type counts as missing. */
 static bool read_field(const struct row *f, cJSON *item, void *at, struct ddp_err *err)
 {
     switch (f->kind) {
@@ -216,7 +216,7 @@ static bool is_number(enum kind kind)
     return kind == KIND_WHOLE || kind == KIND_LIMIT || kind == KIND_CODE || kind == KIND_MAYBE;
 }
 
-/* Everything else is NULL or false already. */
+/* Everything else is already NULL or false. */
 static void set_missing(const struct row *f, void *at)
 {
     if (is_number(f->kind))
@@ -225,7 +225,7 @@ static void set_missing(const struct row *f, void *at)
         *(const char **)at = "";
 }
 
-/* null is the same as nothing. */
+/* null counts as missing. */
 bool message_decode(enum message_id id, const cJSON *o, void *message, struct ddp_err *err)
 {
     memset(message, 0, messages[id].size);
@@ -255,7 +255,7 @@ static cJSON *encode_lines(const struct failure *f)
     return lines;
 }
 
-/* One of error, signal and exit code: that a worker never started outweighs how it ended. */
+/* One of error, signal and exit code; a failed start takes precedence. */
 #define FACT_MARK(value)      (value)
 #define FACT_WHOLE(value)     ((value) != 0 ? (value) : MESSAGE_NONE)
 #define FACT(kind, name, ...) .name = FACT_##kind(f->name),
@@ -273,7 +273,7 @@ cJSON *message_encode_failure(enum message_id id, const struct failure *f)
                                                         .victim = f->victim, .round = MESSAGE_NONE });
 }
 
-/* Of a node there is its user's signal, and nothing else about a worker. */
+/* For a node there is its user's signal, and nothing about a worker. */
 cJSON *message_encode_failure_cause(const struct failure *f)
 {
     const bool is_worker = f->rank >= 0;
@@ -296,7 +296,7 @@ static void decode_lines(const cJSON *lines, struct failure *f)
     }
 }
 
-/* By the rows of a cause: those of a call are among them. */
+/* Use the rows of a cause, because those of a call are among them. */
 void message_decode_failure(const cJSON *o, struct failure *f)
 {
     struct message_cause m;

@@ -20,25 +20,25 @@
 
 /* --- rows ----------------------------------------------------------------------------------------------- */
 
-/* The value in a struct of a member that is missing and has no other default: it is not sent, LIMIT apart. */
+/* The value in a struct of a missing member without another default: it is not sent, except LIMIT. */
 #define MESSAGE_NONE   INT64_MIN
-#define MESSAGE_NEEDED (INT64_MIN + 1) /* in a row: without it the message is refused */
+#define MESSAGE_NEEDED (INT64_MIN + 1) /* in a row: without it the message is rejected */
 
 /* A kind is a type of JSON, the type of the struct's member, and when it is sent. */
-#define MESSAGE_KINDS(X)                                                                 \
-    X(WHOLE, "whole number")         /* unless it is MESSAGE_NONE */                     \
-    X(LIMIT, "whole number or null") /* MESSAGE_NONE is sent as null */                  \
-    X(CODE, "exit code")             /* as WHOLE; a wrong one never counts as success */ \
-    X(MAYBE, "true or false")        /* 0 or 1, unless it is MESSAGE_NONE */             \
-    X(TEXT, "text")                  /* unless it is NULL */                             \
-    X(FLAG, "true or false")                                                             \
-    X(MARK, "true")     /* only when it is true */                                       \
-    X(LIST, "list")     /* unless it is NULL; the encoder takes it over */               \
-    X(OBJECT, "object") /* NULL is sent as null; the encoder takes it over */
+#define MESSAGE_KINDS(X)                                                                    \
+    X(WHOLE, "whole number")         /* unless it is MESSAGE_NONE */                        \
+    X(LIMIT, "whole number or null") /* MESSAGE_NONE is sent as null */                     \
+    X(CODE, "exit code")             /* as WHOLE; an invalid one never counts as success */ \
+    X(MAYBE, "true or false")        /* 0 or 1, unless it is MESSAGE_NONE */                \
+    X(TEXT, "text")                  /* unless it is NULL */                                \
+    X(FLAG, "true or false")                                                                \
+    X(MARK, "true")     /* only when it is true */                                          \
+    X(LIST, "list")     /* unless it is NULL; the encoder takes ownership */                \
+    X(OBJECT, "object") /* NULL is sent as null; the encoder takes ownership */
 
-#define MESSAGE_NUMBER_MAX 999999999999999ll /* whole in a double, too */
+#define MESSAGE_NUMBER_MAX 999999999999999ll /* exact in a double, too */
 
-/* Times in requests, in ms: a year is long enough, and sums of a few cannot overflow. */
+/* Limit of times in requests, in ms: a year is enough, and sums of a few cannot overflow. */
 #define MESSAGE_MS_MAX (366ll * 24 * 3600 * 1000)
 
 /* X(kind, name, least, most, when missing, description). `most` of a text is its bytes; `least` is ignored
@@ -47,8 +47,8 @@
     X(WHOLE, round, 0, UINT32_MAX, MESSAGE_NONE, "round that the sender is in, 0 before the first")
 #define JOB_OF_CALL(X) X(TEXT, job, 0, LIMIT_TEXT - 1, MESSAGE_NONE, "job id, if the store serves several")
 
-/* A process ends with 0 to 255. Every node exits with the job's code, and exit() cuts it to a byte: 256 of one node would
- * make all others succeed. */
+/* A process ends with 0 to 255. Every node exits with the job's code, and exit() cuts it to a byte: with 256 from one
+ * node all others would report success. */
 enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 
 /* How a worker ended, by one of error, signal and exit_code. */
@@ -100,53 +100,54 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WHOLE, pid, 1, INT32_MAX, 0, "its process")             \
     X(WHOLE, signal, 0, 255, 0, "signal that ended it")       \
     X(WHOLE, exit_code, INT32_MIN, INT32_MAX, 0, "exit code") \
-    X(MARK, told, 0, 0, 0, "its agent had told it to stop")   \
+    X(MARK, told, 0, 0, 0, "its agent had stopped it")        \
     ROUND_OF_SENDER(X)
 
-#define FIELDS_OF_join(X)                                                                                   \
-    X(TEXT, job, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "job id")                                               \
-    X(TEXT, instance, 0, LIMIT_TEXT - 1, 0, "what the first join was answered with; empty before")          \
-    X(TEXT, version, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "version of ddprun")                                \
-    X(TEXT, host, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "host name")                                           \
-    X(WHOLE, pid, 1, INT32_MAX, MESSAGE_NEEDED, "process of the agent")                                     \
-    X(WHOLE, pid_start, 0, 1ll << 52, 0, "its start, in clock ticks since the boot")                        \
-    X(TEXT, boot_id, 0, LIMIT_TEXT - 1, 0, "boot id of the kernel")                                         \
-    X(TEXT, addr, 0, LIMIT_TEXT - 1, 0, "address for other nodes; empty: the one that the store sees")      \
-    X(TEXT, own, 0, LIMIT_TEXT - 1, 0, "the agent's own end of this connection")                            \
-    X(TEXT, mode, 0, 16, 0, "static (default) or elastic")                                                  \
-    X(WHOLE, nnodes_min, 1, INT32_MAX, MESSAGE_NEEDED, "least number of nodes")                             \
-    X(WHOLE, nnodes_max, 1, INT32_MAX, MESSAGE_NEEDED, "greatest number of nodes")                          \
-    X(WHOLE, node_rank, -1, INT32_MAX, -1, "node rank, -1 = any")                                           \
-    X(WHOLE, nproc, 1, INT32_MAX, MESSAGE_NEEDED, "workers of this node")                                   \
-    X(WHOLE, store_port, 0, UINT16_MAX, 0, "port at which its rank 0 would host a store for the workers")   \
-    X(FLAG, nproc_given, 0, 0, 0, "the number of workers was given, not counted")                           \
-    X(FLAG, uneven, 0, 0, 0, "nodes may differ (--uneven)")                                                 \
-    X(TEXT, task, 0, LIMIT_TEXT - 1, 0, "scheduler that started it as one of several tasks of a node")      \
-    X(TEXT, program, 0, LIMIT_TEXT - 1, 0, "name of the program; empty = not compared")                     \
-    X(TEXT, role, 0, LIMIT_TEXT - 1, 0, "role of its workers")                                              \
-    X(MARK, events, 0, 0, 0, "it keeps the event log")                                                      \
-    X(WHOLE, max_restarts, 0, INT32_MAX, 0, "--max_restarts")                                               \
-    X(WHOLE, max_no_progress, 0, INT32_MAX, 0, "--max_no_progress")                                         \
-    X(WHOLE, backoff_ms, 0, MESSAGE_MS_MAX, 0, "least pause before a restart")                              \
-    X(WHOLE, backoff_cap_ms, 0, MESSAGE_MS_MAX, 0, "greatest pause before a restart")                       \
-    X(WHOLE, last_call_ms, 0, MESSAGE_MS_MAX, 0, "time for more nodes when enough are here")                \
-    X(WHOLE, join_timeout_ms, 0, MESSAGE_MS_MAX, 0, "time for enough nodes to join")                        \
-    X(WHOLE, node_timeout_ms, 0, MESSAGE_MS_MAX, 0, "a node that is silent for so long is lost, 0 = never") \
-    X(TEXT, join_knob, 0, LIMIT_TEXT - 1, 0, "option that sets join_timeout_ms")                            \
-    X(TEXT, grow, 0, 16, 0, "when a running job takes nodes in: agreed (default), now, never")              \
+#define FIELDS_OF_join(X)                                                                                 \
+    X(TEXT, job, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "job id")                                             \
+    X(TEXT, instance, 0, LIMIT_TEXT - 1, 0, "value from the first join's answer; empty before")           \
+    X(TEXT, version, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "version of ddprun")                              \
+    X(TEXT, host, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "host name")                                         \
+    X(WHOLE, pid, 1, INT32_MAX, MESSAGE_NEEDED, "process of the agent")                                   \
+    X(WHOLE, pid_start, 0, 1ll << 52, 0, "its start, in clock ticks since the boot")                      \
+    X(TEXT, boot_id, 0, LIMIT_TEXT - 1, 0, "boot id of the kernel")                                       \
+    X(TEXT, addr, 0, LIMIT_TEXT - 1, 0, "address for other nodes; empty: the one that the store sees")    \
+    X(TEXT, own, 0, LIMIT_TEXT - 1, 0, "the agent's own end of this connection")                          \
+    X(TEXT, mode, 0, 16, 0, "static (default) or elastic")                                                \
+    X(WHOLE, nnodes_min, 1, INT32_MAX, MESSAGE_NEEDED, "least number of nodes")                           \
+    X(WHOLE, nnodes_max, 1, INT32_MAX, MESSAGE_NEEDED, "greatest number of nodes")                        \
+    X(WHOLE, node_rank, -1, INT32_MAX, -1, "node rank, -1 = any")                                         \
+    X(WHOLE, nproc, 1, INT32_MAX, MESSAGE_NEEDED, "workers of this node")                                 \
+    X(WHOLE, store_port, 0, UINT16_MAX, 0, "port at which its rank 0 would host a store for the workers") \
+    X(FLAG, nproc_given, 0, 0, 0, "the number of workers was given, not counted")                         \
+    X(FLAG, uneven, 0, 0, 0, "nodes may differ (--uneven)")                                               \
+    X(TEXT, task, 0, LIMIT_TEXT - 1, 0, "scheduler that started it as one of several tasks of a node")    \
+    X(TEXT, program, 0, LIMIT_TEXT - 1, 0, "name of the program; empty = not compared")                   \
+    X(TEXT, role, 0, LIMIT_TEXT - 1, 0, "role of its workers")                                            \
+    X(MARK, events, 0, 0, 0, "it keeps the event log")                                                    \
+    X(WHOLE, max_restarts, 0, INT32_MAX, 0, "--max_restarts")                                             \
+    X(WHOLE, max_no_progress, 0, INT32_MAX, 0, "--max_no_progress")                                       \
+    X(WHOLE, backoff_ms, 0, MESSAGE_MS_MAX, 0, "least pause before a restart")                            \
+    X(WHOLE, backoff_cap_ms, 0, MESSAGE_MS_MAX, 0, "greatest pause before a restart")                     \
+    X(WHOLE, last_call_ms, 0, MESSAGE_MS_MAX, 0, "time for more nodes once enough have joined")           \
+    X(WHOLE, join_timeout_ms, 0, MESSAGE_MS_MAX, 0, "time for enough nodes to join")                      \
+    X(WHOLE, node_timeout_ms, 0, MESSAGE_MS_MAX, 0,                                                       \
+      "a node that is silent for this long is lost, 0 = never")                                           \
+    X(TEXT, join_knob, 0, LIMIT_TEXT - 1, 0, "option that sets join_timeout_ms")                          \
+    X(TEXT, grow, 0, 16, 0, "when a running job accepts nodes: agreed (default), now, never")             \
     X(WHOLE, grace_ms, 0, MESSAGE_MS_MAX, 0, "time between SIGTERM and SIGKILL on this node")
 
-#define FIELDS_OF_failed(X)                                                                                 \
-    X(WHOLE, rank, 0, WIRE_MAX_RANKS, MESSAGE_NEEDED, "rank that failed by itself")                         \
-    X(WHOLE, local_rank, -1, WIRE_MAX_RANKS, -1, "its number on the node")                                  \
-    X(WHOLE, pid, 0, INT32_MAX, 0, "its process")                                                           \
-    FIELDS_OF_ENDING(X)                                                                                     \
-    X(TEXT, no_retry, 0, 64, 0, "why the same would happen again: cannot_start, usage, import; else empty") \
-    X(TEXT, words, 0, 4096, 0, "how it ended, as part of a sentence")                                       \
-    X(TEXT, log, 0, 4096, 0, "path of its log")                                                             \
-    X(LIST, stderr, 0, LIMIT_LAST_LINES, 0, "its last lines, oldest first")                                 \
-    X(MARK, victim, 0, 0, 0, "it gave up because it lost another rank")                                     \
-    FAILURE_FACTS(X)                                                                                        \
+#define FIELDS_OF_failed(X)                                                                                \
+    X(WHOLE, rank, 0, WIRE_MAX_RANKS, MESSAGE_NEEDED, "rank that failed by itself")                        \
+    X(WHOLE, local_rank, -1, WIRE_MAX_RANKS, -1, "its number on the node")                                 \
+    X(WHOLE, pid, 0, INT32_MAX, 0, "its process")                                                          \
+    FIELDS_OF_ENDING(X)                                                                                    \
+    X(TEXT, no_retry, 0, 64, 0, "why a restart would fail again: cannot_start, usage, import; else empty") \
+    X(TEXT, words, 0, 4096, 0, "how it ended, as part of a sentence")                                      \
+    X(TEXT, log, 0, 4096, 0, "path of its log")                                                            \
+    X(LIST, stderr, 0, LIMIT_LAST_LINES, 0, "its last lines, oldest first")                                \
+    X(MARK, victim, 0, 0, 0, "it gave up because it lost another rank")                                    \
+    FAILURE_FACTS(X)                                                                                       \
     X(WHOLE, round, 0, UINT32_MAX, MESSAGE_NEEDED, "round that it was in")
 
 /* More details of a failure that was reported with `failed`. */
@@ -159,7 +160,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(FLAG, unkillable, 0, 0, 0, "something of the round cannot be killed")                            \
     X(CODE, max_code, 0, MESSAGE_CODE_MAX, 0, "highest exit code of workers that ended by themselves") \
     X(CODE, rank0_code, 0, MESSAGE_CODE_MAX, MESSAGE_NONE,                                             \
-      "exit code of rank 0, if it is here and ended by itself")                                        \
+      "exit code of rank 0, if it is on this node and ended by itself")                                \
     X(WHOLE, round, 0, UINT32_MAX, MESSAGE_NEEDED, "round of which nothing is left on the node")
 
 #define FIELDS_OF_leave(X)                                                            \
@@ -167,28 +168,28 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(TEXT, by, 0, 4096, 0, "process that sent it")                                   \
     ROUND_OF_SENDER(X)
 
-#define FIELDS_OF_vouch(X)                                                                                 \
-    X(WHOLE, conn, 1, 1ll << 53, MESSAGE_NEEDED, "connection that was asked for (who)")                    \
-    X(WHOLE, rank, -1, WIRE_MAX_RANKS, -1, "rank whose process it is, -1 = one of the job without a rank") \
-    X(WHOLE, pid, 0, INT32_MAX, 0, "that process, 0 = unknown")                                            \
+#define FIELDS_OF_vouch(X)                                                                                  \
+    X(WHOLE, conn, 1, 1ll << 53, MESSAGE_NEEDED, "connection from `who`")                                   \
+    X(WHOLE, rank, -1, WIRE_MAX_RANKS, -1, "rank of the process, -1 = a process of the job without a rank") \
+    X(WHOLE, pid, 0, INT32_MAX, 0, "that process, 0 = unknown")                                             \
     ROUND_OF_SENDER(X)
 
-#define FIELDS_OF_owner(X)                                                              \
-    X(WHOLE, conn, 1, 1ll << 53, MESSAGE_NEEDED, "connection that was asked for (who)") \
-    X(WHOLE, pid, 1, INT32_MAX, MESSAGE_NEEDED, "process of the connection")            \
-    X(TEXT, words, 0, 256, MESSAGE_NEEDED, "description of that process")               \
+#define FIELDS_OF_owner(X)                                                   \
+    X(WHOLE, conn, 1, 1ll << 53, MESSAGE_NEEDED, "connection from `who`")    \
+    X(WHOLE, pid, 1, INT32_MAX, MESSAGE_NEEDED, "process of the connection") \
+    X(TEXT, words, 0, 256, MESSAGE_NEEDED, "description of that process")    \
     ROUND_OF_SENDER(X)
 
 #define FIELDS_OF_notice(X)                                                          \
     X(TEXT, code, 0, FINDING_SUBJECT_MAX - 1, MESSAGE_NEEDED, "code of the finding") \
-    X(TEXT, subject, 0, FINDING_SUBJECT_MAX - 1, MESSAGE_NEEDED, "what it is about") \
+    X(TEXT, subject, 0, FINDING_SUBJECT_MAX - 1, MESSAGE_NEEDED, "its subject")      \
     X(TEXT, sentence, 0, FINDING_TEXT_MAX - 1, MESSAGE_NEEDED, "sentence")           \
     X(TEXT, advice, 0, FINDING_TEXT_MAX - 1, 0, "remedy")                            \
     ROUND_OF_SENDER(X)
 
 #define FIELDS_OF_trouble(X)                                                         \
     X(TEXT, code, 0, FINDING_SUBJECT_MAX - 1, MESSAGE_NEEDED, "code of the finding") \
-    X(TEXT, words, 0, FINDING_TEXT_MAX - 1, MESSAGE_NEEDED, "what this rank met")
+    X(TEXT, words, 0, FINDING_TEXT_MAX - 1, MESSAGE_NEEDED, "what happened to this rank")
 
 #define FIELDS_OF_barrier_cancel(X) \
     JOB_OF_CALL(X)                  \
@@ -205,7 +206,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 #define FIELDS_OF_keys(X)                                               \
     JOB_OF_CALL(X)                                                      \
     X(TEXT, prefix, 0, WIRE_MAX_KEY, 0, "only keys that begin with it") \
-    X(WHOLE, limit, 0, INT32_MAX, 1000, "at most so many")
+    X(WHOLE, limit, 0, INT32_MAX, 1000, "greatest number of keys")
 
 /* --- answers -------------------------------------------------------------------------------------------- */
 
@@ -213,8 +214,8 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(TEXT, code, 0, LIMIT_TEXT, 0, "STALE_ROUND, NO_MEMBER, VOUCH_REFUSED, or a code of `ddprun explain`") \
     X(TEXT, advice, 0, LIMIT_WORDS, 0, "remedy")
 
-#define FIELDS_OF_answer(X)                 \
-    X(FLAG, ok, 0, 0, 0, "it was acted on") \
+#define FIELDS_OF_answer(X)                          \
+    X(FLAG, ok, 0, 0, 0, "the call was carried out") \
     X(TEXT, error, 0, LIMIT_WORDS, 0, "why not")
 
 #define FIELDS_OF_joined(X)                                                       \
@@ -223,7 +224,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WHOLE, ms, 0, MESSAGE_NUMBER_MAX, 0, "the store's clock; only with events") \
     X(TEXT, state, 0, 16, 0, "waiting or spare")
 
-/* Of the answer to `status`: what agents read. */
+/* Part of the answer to `status`: only what agents read. */
 #define FIELDS_OF_status_lists(X)                                                  \
     X(LIST, nodes, 0, 0, 0, "nodes of a job that they join, see node of a status") \
     X(LIST, members, 0, 0, 0, "ranks")
@@ -248,7 +249,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WHOLE, nnodes, 1, INT32_MAX, -1, "nodes of the round")                                        \
     X(WHOLE, first_rank, 0, INT32_MAX, -1, "rank of its first worker")                              \
     X(WHOLE, world_size, 1, INT32_MAX, -1, "ranks of the round")                                    \
-    X(LIST, nodes, 0, LIMIT_LISTED, 0, "its nodes, the first few of many: see node")                \
+    X(LIST, nodes, 0, LIMIT_LISTED, 0, "its nodes, or the first few: see node")                     \
     X(WHOLE, role_rank, 0, INT32_MAX, MESSAGE_NONE, "as first_rank, among the workers of its role") \
     X(WHOLE, role_size, 0, INT32_MAX, MESSAGE_NONE, "workers of its role")
 
@@ -259,33 +260,34 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(TEXT, addr, 0, LIMIT_TEXT - 1, 0, "address")     \
     X(WHOLE, store_port, 1, UINT16_MAX, 0, "as in its join")
 
-#define FIELDS_OF_waiting(X)                                                                                 \
-    X(TEXT, state, 0, 16, 0, "gathering, last call, running, stopping, backing off")                         \
-    X(WHOLE, joined, 0, INT32_MAX, 0, "nodes that are here")                                                 \
-    X(WHOLE, min, 0, INT32_MAX, 0, "least number of nodes")                                                  \
-    X(WHOLE, max, 0, INT32_MAX, 0, "greatest number of nodes")                                               \
-    X(WHOLE, spare, 0, INT32_MAX, 0, "nodes that wait for the next round")                                   \
-    X(WHOLE, returning, 0, INT32_MAX, 0, "nodes of the last round that are expected back")                   \
-    X(LIMIT, left_ms, 0, MESSAGE_NUMBER_MAX, -1, "until the store gives up")                                 \
-    X(LIMIT, last_call_ms, 0, MESSAGE_NUMBER_MAX, -1, "until the round begins with the nodes that are here") \
-    X(WHOLE, backoff_ms, 0, MESSAGE_NUMBER_MAX, 0, "until the next round may begin")                         \
-    X(LIST, nodes, 0, 0, 0, "host names of those that wait, the first few")                                  \
-    X(LIST, missing, 0, 0, 0, "node ranks that are missing in a static job, the first few")                  \
-    X(WHOLE, missing_count, 0, INT32_MAX, 0, "how many are missing")
+#define FIELDS_OF_waiting(X)                                                              \
+    X(TEXT, state, 0, 16, 0, "gathering, last call, running, stopping, backing off")      \
+    X(WHOLE, joined, 0, INT32_MAX, 0, "nodes that have joined")                           \
+    X(WHOLE, min, 0, INT32_MAX, 0, "least number of nodes")                               \
+    X(WHOLE, max, 0, INT32_MAX, 0, "greatest number of nodes")                            \
+    X(WHOLE, spare, 0, INT32_MAX, 0, "nodes that wait for the next round")                \
+    X(WHOLE, returning, 0, INT32_MAX, 0, "nodes of the last round that may rejoin")       \
+    X(LIMIT, left_ms, 0, MESSAGE_NUMBER_MAX, -1, "time until the store gives up")         \
+    X(LIMIT, last_call_ms, 0, MESSAGE_NUMBER_MAX, -1,                                     \
+      "time until the round begins with the nodes that have joined")                      \
+    X(WHOLE, backoff_ms, 0, MESSAGE_NUMBER_MAX, 0, "time until the next round may begin") \
+    X(LIST, nodes, 0, 0, 0, "the first few host names of nodes that wait")                \
+    X(LIST, missing, 0, 0, 0, "the first few missing node ranks of a static job")         \
+    X(WHOLE, missing_count, 0, INT32_MAX, 0, "number of missing nodes")
 
 #define FIELDS_OF_stop(X)                                                                \
     X(WHOLE, round, 0, INT32_MAX, -1, "round that ends")                                 \
     X(TEXT, why, 0, 32, 0, "done, failed, node_lost, node_left, grow, timeout, refused") \
     X(OBJECT, cause, 0, 0, 0, "first cause, see cause; null = none")
 
-#define FIELDS_OF_verdict(X)                                                                                 \
-    FIELDS_OF_stop(X) X(TEXT, next, 0, 16, 0, "restart or finish")                                           \
-        X(WHOLE, attempt, 0, INT32_MAX, -1, "of the next round") X(WHOLE, backoff_ms, 0, MESSAGE_NUMBER_MAX, \
-                                                                   0, "pause before it")                     \
-            X(TEXT, no_restart, 0, 32, 0, "reason against a restart: used_up, no_progress, stopped, ...")    \
-                X(WHOLE, step, -1, MESSAGE_NUMBER_MAX, -1, "how far the round came, -1 = unknown")           \
-                    X(WHOLE, best_step, -1, MESSAGE_NUMBER_MAX, -1, "the furthest that any round came")      \
-                        X(OBJECT, exit, 0, 0, 0, "exit codes of the job, see exit")
+#define FIELDS_OF_verdict(X)                                                                               \
+    FIELDS_OF_stop(X) X(TEXT, next, 0, 16, 0, "restart or finish")                                         \
+        X(WHOLE, attempt, 0, INT32_MAX, -1, "of the next round")                                           \
+            X(WHOLE, backoff_ms, 0, MESSAGE_NUMBER_MAX, 0, "pause before it")                              \
+                X(TEXT, no_restart, 0, 32, 0, "reason for no restart: used_up, no_progress, stopped, ...") \
+                    X(WHOLE, step, -1, MESSAGE_NUMBER_MAX, -1, "last step of the round, -1 = unknown")     \
+                        X(WHOLE, best_step, -1, MESSAGE_NUMBER_MAX, -1, "last step of any round")          \
+                            X(OBJECT, exit, 0, 0, 0, "exit codes of the job, see exit")
 
 #define FIELDS_OF_exit(X)                                          \
     X(CODE, first, 0, MESSAGE_CODE_MAX, 0, "of the first failure") \
@@ -309,23 +311,23 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(LIST, stderr, 0, LIMIT_LAST_LINES, 0, "its last lines, oldest first")    \
     FAILURE_FACTS(X)
 
-#define FIELDS_OF_dropped(X) X(TEXT, why, 0, LIMIT_WORDS, 0, "why the store gives this node up")
+#define FIELDS_OF_dropped(X) X(TEXT, why, 0, LIMIT_WORDS, 0, "why the store gives up this node")
 
 #define FIELDS_OF_who(X)                                                \
     X(WHOLE, conn, 1, MESSAGE_NUMBER_MAX, 0, "connection")              \
     X(TEXT, peer, 0, LIMIT_TEXT, 0, "its address as the store sees it") \
-    X(TEXT, store, 0, LIMIT_TEXT, 0, "the store's end of it")           \
-    X(MARK, owner, 0, 0, 0, "the owner is asked for, too, if it is no worker")
+    X(TEXT, store, 0, LIMIT_TEXT, 0, "its address at the store")        \
+    X(MARK, owner, 0, 0, 0, "also find an owner that is not a worker")
 
-#define FIELDS_OF_findings(X)                                      \
-    X(FLAG, final, 0, 0, 0, "the job has failed to come together") \
-    X(TEXT, text, 0, WIRE_MAX_JSON, 0, "all of it as lines")       \
+#define FIELDS_OF_findings(X)                                         \
+    X(FLAG, final, 0, 0, 0, "the job has failed to form")             \
+    X(TEXT, text, 0, WIRE_MAX_JSON, 0, "the report as lines of text") \
     X(LIST, findings, 0, 0, 0, "rows: see finding")
 #define FIELDS_OF_left_waiting(X) FIELDS_OF_findings(X)
 #define FIELDS_OF_finding(X)                                                 \
     X(TEXT, code, 0, FINDING_SUBJECT_MAX - 1, 0, "code of `ddprun explain`") \
     X(TEXT, grade, 0, 16, 0, "note, warning or error")                       \
-    X(TEXT, subject, 0, FINDING_SUBJECT_MAX - 1, 0, "what it is about")      \
+    X(TEXT, subject, 0, FINDING_SUBJECT_MAX - 1, 0, "its subject")           \
     X(TEXT, sentence, 0, FINDING_TEXT_MAX - 1, 0, "sentence")                \
     X(TEXT, advice, 0, FINDING_TEXT_MAX - 1, 0, "remedy")
 
@@ -335,52 +337,51 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 
 /* X(ID, struct, name, class, meaning). A call has its name in "op", a push in "push"; the others have
  * none. */
-#define MESSAGES(X)                                                                                     \
-    X(HEARTBEAT, heartbeat, "heartbeat", AGENT_CALL, "sign of life, changes of its workers")            \
-    X(HELLO, hello, "hello", CALL, "is there a store?")                                                 \
-    X(JOB, job, "job", AGENT_CALL, "declares a job that has no rendezvous")                             \
-    X(WORKER_STARTED, worker_started, "worker_started", AGENT_CALL, "a worker runs")                    \
-    X(WORKER_EXITED, worker_exited, "worker_exited", AGENT_CALL, "a worker has ended")                  \
-    X(JOIN, join, "join", AGENT_CALL, "the node joins the job, or joins again after a verdict")         \
-    X(FAILED, failed, "failed", AGENT_CALL, "a worker has failed by itself; its node stops the others") \
-    X(EXPLAIN, explain, "cause", AGENT_CALL, "more about that failure, with the same fields")           \
-    X(DONE, done, "done", AGENT_CALL, "all workers of the node have ended with 0")                      \
-    X(STOPPED, stopped, "stopped", AGENT_CALL, "nothing of the round is left on the node")              \
-    X(LEAVE, leave, "leave", AGENT_CALL, "the node leaves for good")                                    \
-    X(VOUCH, vouch, "vouch", AGENT_CALL, "a connection belongs to a worker")                            \
-    X(OWNER, owner, "owner", AGENT_CALL, "a connection belongs to another process")                     \
-    X(NOTICE, notice, "notice", AGENT_CALL, "a finding of the node about itself")                       \
-    X(TROUBLE, trouble, "trouble", CALL, "a finding of a rank; only ranks may call it")                 \
-    X(BARRIER_CANCEL, barrier_cancel, "barrier_cancel", CALL, "fails an open barrier")                  \
-    X(JOBS, jobs, "jobs", CALL, "lists the jobs")                                                       \
-    X(REJECTS, rejects, "rejects", CALL, "lists connections and nodes that were rejected")              \
-    X(WHY, why, "why", CALL, "what is wrong?")                                                          \
-    X(STATUS, status, "status", CALL, "counts, nodes and ranks of a job")                               \
-    X(KEYS, keys, "keys", CALL, "lists keys")                                                           \
-    X(WAITERS, waiters, "waiters", CALL, "lists connections that wait")                                 \
-    X(BARRIERS, barriers, "barriers", CALL, "lists open barriers")                                      \
-    X(ANSWER, answer, "every answer", ANSWER, "ends with these, behind what was asked for")             \
-    X(REFUSAL, refusal, "a refusal", ANSWER, "begins with these")                                       \
-    X(JOINED, joined, "join", ANSWER, "the node is in")                                                 \
-    X(STATUS_LISTS, status_lists, "status", ANSWER, "its lists")                                        \
-    X(ROUND, round, "round", PUSH, "all nodes are here and the key space is empty: start the workers")  \
-    X(WAITING, waiting, "waiting", PUSH, "what the round waits for")                                    \
-    X(STOP, stop, "stop", PUSH, "stop your workers, then send `stopped`")                               \
-    X(VERDICT, verdict, "verdict", PUSH, "the round is over: join again, or end")                       \
-    X(DROPPED, dropped, "dropped", PUSH, "the store's last message to a node that it gives up")         \
-    X(WHO, who, "who", PUSH, "whose process is this connection?")                                       \
-    X(FINDINGS, findings, "findings", PUSH, "what is wrong while nodes or ranks wait")                  \
-    X(LEFT_WAITING, left_waiting, "left_waiting", PUSH, "a rank has ended for which others wait")       \
-    X(EVENT, event, "event", PUSH, "one event, to the node that keeps the log")                         \
-    X(SENDER, sender, "sender", PART, "every call of a node but join ends with it")                     \
-    X(OP, op, "call", PART, "every call begins with it")                                                \
-    X(PUSH, push, "push", PART, "every push")                                                           \
-    X(IDENTIFY, identify, "IDENTIFY", PART, "the object of the request IDENTIFY")                       \
-    X(NODE, node, "node", PART, "a row of `nodes` in round")                                            \
-    X(NODE_STATUS, node_status, "node of a status", PART, "a row of `nodes` in the answer to status")   \
-    X(CAUSE, cause, "cause", PART, "why a round ends")                                                  \
-    X(EXIT, exit, "exit", PART,                                                                         \
-      "exit codes; which one counts is a choice of each node's user (--exit_code)")                     \
+#define MESSAGES(X)                                                                                       \
+    X(HEARTBEAT, heartbeat, "heartbeat", AGENT_CALL, "heartbeat, with changes of its workers")            \
+    X(HELLO, hello, "hello", CALL, "checks that a store answers")                                         \
+    X(JOB, job, "job", AGENT_CALL, "declares a job that has no rendezvous")                               \
+    X(WORKER_STARTED, worker_started, "worker_started", AGENT_CALL, "a worker runs")                      \
+    X(WORKER_EXITED, worker_exited, "worker_exited", AGENT_CALL, "a worker has ended")                    \
+    X(JOIN, join, "join", AGENT_CALL, "the node joins the job, or joins again after a verdict")           \
+    X(FAILED, failed, "failed", AGENT_CALL, "a worker has failed by itself; its node stops the others")   \
+    X(EXPLAIN, explain, "cause", AGENT_CALL, "more about that failure, with the same fields")             \
+    X(DONE, done, "done", AGENT_CALL, "all workers of the node have ended with 0")                        \
+    X(STOPPED, stopped, "stopped", AGENT_CALL, "nothing of the round is left on the node")                \
+    X(LEAVE, leave, "leave", AGENT_CALL, "the node leaves for good")                                      \
+    X(VOUCH, vouch, "vouch", AGENT_CALL, "a connection belongs to a worker")                              \
+    X(OWNER, owner, "owner", AGENT_CALL, "a connection belongs to another process")                       \
+    X(NOTICE, notice, "notice", AGENT_CALL, "a finding of the node about itself")                         \
+    X(TROUBLE, trouble, "trouble", CALL, "a finding of a rank; only ranks may call it")                   \
+    X(BARRIER_CANCEL, barrier_cancel, "barrier_cancel", CALL, "fails an open barrier")                    \
+    X(JOBS, jobs, "jobs", CALL, "lists the jobs")                                                         \
+    X(REJECTS, rejects, "rejects", CALL, "lists connections and nodes that were rejected")                \
+    X(WHY, why, "why", CALL, "diagnoses the job")                                                         \
+    X(STATUS, status, "status", CALL, "counts, nodes and ranks of a job")                                 \
+    X(KEYS, keys, "keys", CALL, "lists keys")                                                             \
+    X(WAITERS, waiters, "waiters", CALL, "lists connections that wait")                                   \
+    X(BARRIERS, barriers, "barriers", CALL, "lists open barriers")                                        \
+    X(ANSWER, answer, "every answer", ANSWER, "ends with these, after the requested members")             \
+    X(REFUSAL, refusal, "a refusal", ANSWER, "begins with these")                                         \
+    X(JOINED, joined, "join", ANSWER, "the node has joined")                                              \
+    X(STATUS_LISTS, status_lists, "status", ANSWER, "its lists")                                          \
+    X(ROUND, round, "round", PUSH, "all nodes have joined and the key space is empty: start the workers") \
+    X(WAITING, waiting, "waiting", PUSH, "what the round waits for")                                      \
+    X(STOP, stop, "stop", PUSH, "stop your workers, then send `stopped`")                                 \
+    X(VERDICT, verdict, "verdict", PUSH, "the round is over: join again, or end")                         \
+    X(DROPPED, dropped, "dropped", PUSH, "the store's last message to a node that it gives up")           \
+    X(WHO, who, "who", PUSH, "asks which process owns a connection")                                      \
+    X(FINDINGS, findings, "findings", PUSH, "findings while nodes or ranks wait")                         \
+    X(LEFT_WAITING, left_waiting, "left_waiting", PUSH, "a rank that others wait for has ended")          \
+    X(EVENT, event, "event", PUSH, "one event, to the node that keeps the log")                           \
+    X(SENDER, sender, "sender", PART, "every call of a node except join ends with it")                    \
+    X(OP, op, "call", PART, "every call begins with it")                                                  \
+    X(PUSH, push, "push", PART, "every push")                                                             \
+    X(IDENTIFY, identify, "IDENTIFY", PART, "the object of the request IDENTIFY")                         \
+    X(NODE, node, "node", PART, "a row of `nodes` in round")                                              \
+    X(NODE_STATUS, node_status, "node of a status", PART, "a row of `nodes` in the answer to status")     \
+    X(CAUSE, cause, "cause", PART, "why a round ends")                                                    \
+    X(EXIT, exit, "exit", PART, "exit codes; each node's --exit_code decides which one counts")           \
     X(FINDING, finding, "finding", PART, "a row of `findings`")
 
 #define X(ID, name, ...) MESSAGE_##ID,
@@ -407,7 +408,7 @@ MESSAGES(X)
 #undef X
 #undef MEMBER
 
-/* Room for any. */
+/* Room for any message. */
 union message {
 #define X(ID, name, ...) struct message_##name name;
     MESSAGES(X)
@@ -425,7 +426,7 @@ enum message_class {
 enum message_class message_class(enum message_id id);
 /* "join". */
 const char *message_name(enum message_id id);
-/* The call with this "op", or the push with this "push", or MESSAGE_COUNT. */
+/* Return the call with this "op", or the push with this "push", or MESSAGE_COUNT. */
 enum message_id message_find_call(const char *op);
 enum message_id message_find_push(const char *push);
 
@@ -436,7 +437,7 @@ void message_add(enum message_id id, const void *message, cJSON *o);
 /* Return a new object with its name and members; the caller frees it (cJSON_Delete). */
 cJSON *message_encode(enum message_id id, const void *message);
 /* With `err`, a wrong or missing member fails and is named there. Without `err`, for messages of the store, such a
- * member counts as missing and this never fails; texts may then be of any length. Texts, lists and objects are
+ * member counts as missing and this never fails; texts may then have any length. Texts, lists and objects are
  * borrowed from `o`. */
 bool message_decode(enum message_id id, const cJSON *o, void *message, struct ddp_err *err);
 
@@ -459,11 +460,11 @@ MESSAGES(X)
 
 /* --- failures ------------------------------------------------------------------------------------------- */
 
-/* `failed` or, with more about the same failure, `explain`: what an agent reports of a worker. */
+/* `failed` or, with more about the same failure, `explain`: what an agent reports about a worker. */
 cJSON *message_encode_failure(enum message_id id, const struct failure *f);
 /* The part `cause`: what the store reports to all nodes. */
 cJSON *message_encode_failure_cause(const struct failure *f);
-/* Read any of the three. Texts are cut to their room, further lines are left out. */
+/* Decode any of the three. Texts are cut to their room, further lines are left out. */
 void message_decode_failure(const cJSON *o, struct failure *f);
 
 /* Parse exactly one JSON object; the caller frees it (cJSON_Delete). NULL: err names the error. */

@@ -6,9 +6,9 @@
  * joins later has received nothing yet; it gets all findings with the next report, or when it has waited as long as
  * the others had.
  *
- * The findings reported last are kept as digests and not as text: times in the text grow from look to look, and every
- * healthy job would pay 18 KB for it. Two findings with the same digest cost one line, which the last report before
- * the deadline prints anyway. */
+ * The findings reported last are kept as digests and not as text, because times in the text grow from check to check,
+ * and every healthy job would pay 18 KB for them. Two findings with the same digest cost one line, which the last
+ * report before the deadline prints anyway. */
 #include "hub/monitor.h"
 
 #include "base/text.h"
@@ -22,13 +22,13 @@
 
 /* --- a look ------------------------------------------------------------------------------------------------- */
 
-/* Each part counts first, takes memory for so many, and fills it. An array that stays empty needs none.
+/* Each part counts first, allocates, and fills. An empty array needs no memory.
  *
- * Texts are borrowed from the job, the hub and the rendezvous, so a look is over before the next message is
- * worked off. Every array has one row more than it needs: calloc(0) may answer NULL, which here means that
- * memory is short. */
+ * Texts are borrowed from the job, the hub and the rendezvous, so a snapshot is freed before the next message is
+ * processed. Every array has one row more than it needs: calloc(0) may return NULL, which here means that memory is
+ * short. */
 
-enum { WAITS_MAX = 64 }; /* different things that are waited for; more is no case for a diagnosis */
+enum { WAITS_MAX = 64 }; /* different keys and barriers with waiters; more are of no use to a diagnosis */
 
 void look_free(struct look *l)
 {
@@ -47,8 +47,8 @@ void look_free(struct look *l)
 
 /* --- nodes ---------------------------------------------------------------------------------------------- */
 
-/* text.c finds nodes by halves and relies on this order. Comparing and not subtracting: ranks are
- * signed and a difference may run over. */
+/* text.c finds nodes by binary search and relies on this order. Compare and do not subtract: ranks are signed and a
+ * difference may overflow. */
 static int by_node_rank(const void *a, const void *b)
 {
     const struct snapshot_node *x = a, *y = b;
@@ -81,8 +81,8 @@ static bool counts(const struct rdzv_node_facts *f)
     return f->state != RDZV_NODE_FINISHED && f->state != RDZV_NODE_RESTING;
 }
 
-/* One at a time by id, as rendezvous.h offers it, since its nodes are private to it. `n` is compared again: the
- * count and the list are two answers. */
+/* One at a time by id, as rendezvous.h offers it, because its nodes are private. Compare `n` again, because the count
+ * and the list are two calls. */
 static bool check_nodes(const struct job *job, const struct rdzv_facts *facts, struct look *l)
 {
     struct rdzv_node_facts f;
@@ -98,7 +98,7 @@ static bool check_nodes(const struct job *job, const struct rdzv_facts *facts, s
     return l->nodes != NULL;
 }
 
-/* The latest first, because of a node that left several times only its last end matters. */
+/* The latest first, because only the last end of a node matters. */
 static bool check_gone(const struct job *job, const struct rdzv_facts *facts, struct look *l)
 {
     const uint32_t n = facts->n_gone < RDZV_GONE_MAX ? facts->n_gone : RDZV_GONE_MAX;
@@ -134,7 +134,7 @@ static enum snapshot_phase phase_of(enum rdzv_state state)
     }
 }
 
-/* While a round runs, what ended the one before is history. */
+/* While a round runs, the cause that ended the previous one is history. */
 static void check_cause(const struct rdzv_facts *facts, struct snapshot *s)
 {
     const struct rdzv_cause *cause = facts->cause;
@@ -217,7 +217,7 @@ static const char *print_first(char *text, size_t size, const struct reject *r)
     return r->n_first > 0 ? text : "none";
 }
 
-/* PyTorch clients are expected once workers run. Before that no worker exists, so a torchrun elsewhere was given our
+/* PyTorch clients are expected once workers run. Before that no worker exists, so a torchrun elsewhere must have our
  * address. */
 static void add_bare_clients(const struct job *job, struct rejects *all)
 {
@@ -232,8 +232,8 @@ static void add_bare_clients(const struct job *job, struct rejects *all)
     }
 }
 
-/* A copy of the hub's rows, with the clients that are still connected noted in it: they are no rejects yet, and the
- * hub's count must not grow because of a look. */
+/* A copy of the hub's rows, with silent clients that are still connected added: they are not rejected yet, and the
+ * hub's count must not grow because of a check. */
 static bool check_strangers(const struct job *job, struct look *l)
 {
     struct rejects *all = l->rejects = hub_all_rejects(job->hub);
@@ -280,7 +280,7 @@ static bool check_notices(const struct job *job, struct look *l)
 
 /* --- who waits for what --------------------------------------------------------------------------------- */
 
-/* The ranks of a job wait in one place or two, so the row is found at once, however many ranks there are. */
+/* The ranks of a job wait in one place or two, so the row is found at once, even with many ranks. */
 static struct snapshot_wait *wait_named(struct look *l, struct slice name, bool is_barrier)
 {
     struct snapshot *s = &l->snapshot;
@@ -293,8 +293,8 @@ static struct snapshot_wait *wait_named(struct look *l, struct slice name, bool 
     return &l->waits[s->n_waits++];
 }
 
-/* A session that waits for several keys counts for the first of them: it is one rank that waits. The
- * longest wait stands for the place, since that is how long the first one has been without an answer. */
+/* A session that waits for several keys counts for the first of them, because one rank waits. The longest wait
+ * represents the place: that is how long the first rank has been without an answer. */
 static void add_waiter(struct look *l, const struct session *s, uint64_t now_ms)
 {
     struct slice name;
@@ -325,7 +325,7 @@ static bool check_waits(const struct job *job, struct look *l)
     return l->waits != NULL;
 }
 
-/* Only while a round runs, because only then they are needed: there may be 100,000. */
+/* Only while a round runs, because they are needed only then, and there may be 100,000. */
 static bool check_ranks(struct job *job, struct look *l)
 {
     const uint32_t n = job->members.known && l->snapshot.phase == PHASE_RUNNING ? job->members.world_size : 0;
@@ -374,13 +374,13 @@ bool snapshot_job(struct job *job, struct look *l)
 struct findings_now {
     struct diagnosis all, news;
     uint64_t digest[DIAGNOSIS_MAX]; /* of each of `all`; 0 = not worth a report */
-    bool trouble;                   /* something in `all` is more than a note */
+    bool trouble;                   /* `all` contains more than notes */
 };
 
 /* --- which findings are new
  * ------------------------------------------------------------------------------ */
 
-/* FNV-1a's step. A collision gains an attacker nothing here, so a stronger hash is not needed. */
+/* FNV-1a's step. A collision is of no use to an attacker here, so a stronger hash is not needed. */
 static uint64_t mix(uint64_t digest, const char *text)
 {
     for (; *text != '\0'; text++)
@@ -388,8 +388,9 @@ static uint64_t mix(uint64_t digest, const char *text)
     return digest;
 }
 
-/* Notes accompany other findings and cause no report. A stranger causes one in a waiting job: a node that was started
- * wrongly looks like that. A new name among the missing causes none, because the counts of `waiting` show it. */
+/* Notes accompany other findings and cause no report. A foreign client causes one in a waiting job, because a node
+ * that was started wrongly looks like that. A new name among the missing causes none, because the counts of `waiting`
+ * show it. */
 static uint64_t digest_of(const struct finding *f)
 {
     if (!finding_is_trouble(f->code) && f->code != FINDING_FOREIGN_CLIENT)
@@ -432,7 +433,7 @@ static void keep(struct schedule_state *w, const struct findings_now *now)
 
 /* --- telling -------------------------------------------------------------------------------------------- */
 
-/* A push "findings" to be filled, and as text. */
+/* Fill a push "findings", and its text. */
 static cJSON *begin_push(bool is_final)
 {
     cJSON *o = cJSON_CreateObject();
@@ -441,7 +442,7 @@ static cJSON *begin_push(bool is_final)
     return o;
 }
 
-/* Return the text, which the caller frees (cJSON_free); NULL if memory was too short for it to be whole. */
+/* Return the text, which the caller frees (cJSON_free); NULL if memory is too short for all of it. */
 static char *end_push(cJSON *o, bool whole)
 {
     char *text = whole ? cJSON_PrintUnformatted(o) : NULL;
@@ -449,8 +450,8 @@ static char *end_push(cJSON *o, bool whole)
     return text;
 }
 
-/* The findings of a report and their two texts, printed when the first node is due and the same for every node. A
- * look every few seconds mostly finds all nodes informed. tell_findings() frees them. */
+/* The findings of a report and their two texts, printed when the first node is due and the same for every node.
+ * Usually a check every few seconds finds that all nodes have everything. tell_findings() frees them. */
 struct telling {
     const struct snapshot *s;
     const struct findings_now *now;
@@ -482,7 +483,7 @@ static void push(struct hub *hub, struct session *s, const char *text)
         hub_push_text(hub, s, slice_str(text));
 }
 
-/* It has waited as long as all nodes wait for the first report. */
+/* True if it has waited as long as all nodes wait for the first report. */
 static bool has_waited(const struct session *s, const struct snapshot *now, uint64_t now_ms)
 {
     return now->waited_ms >= schedule[SITUATION_NODES_MISSING].first_ms &&
@@ -495,7 +496,7 @@ static bool gets_all(const struct job *job, const struct session *s, const struc
     return t->s->is_final || (!heard_all && (t->now->news.n > 0 || has_waited(s, t->s, job->hub->now_ms)));
 }
 
-/* Spares receive it too: a user may sit at any of the terminals. */
+/* Spares receive it too, because a user may be at any of the terminals. */
 static void tell_nodes(struct job *job, struct telling *t)
 {
     LIST_EACH(node, &job->sessions)
@@ -512,7 +513,7 @@ static void tell_nodes(struct job *job, struct telling *t)
     }
 }
 
-/* The event log gets one by one what is new, and all at the end. */
+/* The event log gets each new finding, and all of them at the end. */
 static void tell_findings(struct job *job, const struct snapshot *s, const struct findings_now *now)
 {
     const struct diagnosis *log = s->is_final ? &now->all : &now->news;
@@ -524,7 +525,7 @@ static void tell_findings(struct job *job, const struct snapshot *s, const struc
     cJSON_free(t.news);
 }
 
-/* The i-th; all of them go along with the last. */
+/* Log the i-th finding; the last line has all of them. */
 static void tell_line(struct job *job, const struct diagnosis *d, uint32_t i)
 {
     static const struct diagnosis none;
@@ -549,8 +550,8 @@ static void tell_missing(struct job *job, const struct snapshot *s, struct findi
     keep(&job->watch, now);
 }
 
-/* New findings are added to those reported before: a rank that computes in one look and sleeps in the next is
- * reported once. The oldest entry is overwritten. */
+/* Add new findings to those reported before: a rank that computes in one check and sleeps in the next is reported
+ * once. The oldest entry is overwritten. */
 static void keep_more(struct schedule_state *w, const struct findings_now *now)
 {
     for (uint32_t i = 0; i < now->all.n; i++)
@@ -566,7 +567,7 @@ static void tell_news(struct job *job, const struct snapshot *s, struct findings
     keep_more(&job->watch, now);
 }
 
-/* A job whose ranks only start one after the other gets no report. */
+/* A job whose ranks just start one after the other gets no report. */
 static void tell_torch(struct job *job, const struct snapshot *s, struct findings_now *now)
 {
     const uint64_t waited_ms = diagnose_torch_waits(s);
@@ -579,7 +580,7 @@ static void tell_torch(struct job *job, const struct snapshot *s, struct finding
     tell_news(job, s, now);
 }
 
-/* The name of a barrier is used once. So the absent ranks and their reasons count, and not the barrier. */
+/* The name of a barrier is used only once, so the absent ranks and their reasons count instead. */
 static bool shows_the_way(const struct finding *f)
 {
     return digest_of(f) != 0 && f->code != FINDING_BARRIER_INCOMPLETE;
@@ -593,8 +594,8 @@ static bool somebody_is_stopped(const struct snapshot *s)
     return false;
 }
 
-/* The same ranks keep the others waiting in the same way, no longer than before: a screen for each epoch would only be
- * noise. */
+/* The same ranks keep the others waiting in the same way, and no longer than before: a full report for each epoch
+ * would only be noise. */
 static bool is_the_jobs_way(const struct job *job, const struct snapshot *s, const struct diagnosis *d,
                             uint64_t waited_ms)
 {
@@ -625,15 +626,15 @@ static void tell_still(struct job *job, const struct snapshot *s, struct finding
             schedule_learn(&job->watch, digest_of(&now->all.list[i]));
 }
 
-/* Nodes with a translated address are fixed one by one, and reported once; otherwise the latest finding is the new
- * one. */
+/* Users fix nodes with a translated address one by one, so each is reported once; otherwise the latest finding is the
+ * new one. */
 static uint32_t first_line(const struct diagnosis *d, enum finding_code code)
 {
     return code == FINDING_ADDRESS_TRANSLATED ? 0 : d->n - 1;
 }
 
-/* Different numbers of workers are legal, and seldom intended; so are nodes beyond a router that translates
- * addresses; a late node may be one that all others wait for. One line and no table, if it still holds. */
+/* Some settings are legal but rarely intended: different numbers of workers, or nodes behind a router that translates
+ * addresses; and all others may wait for a late node. One line without a table, if it still holds. */
 static void note(struct job *job, const struct snapshot *s, struct diagnosis *d, enum finding_code code)
 {
     diagnose_job(s, d);

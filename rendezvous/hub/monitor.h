@@ -1,9 +1,9 @@
 /* monitor.h -- checks a job, and reports to its nodes why it does not start or does not continue.
  *
- * A check takes a snapshot of the job for diagnose_job() and its text. Everything is collected on demand and
- * nothing is kept for it, so no request pays for being observable. The rows below define when the monitor
- * checks by itself: once for all that is due, and at most once a second, except for the last time and for a
- * rank's own report. A job that starts at once gets no report. */
+ * A check takes a snapshot of the job for diagnose_job() and its text. Everything is collected on demand and nothing
+ * is kept, so requests cost nothing extra. The rows below define when the monitor checks by itself: once for
+ * everything due, and at most once a second, except for the last check and for a rank's own report. A job that starts
+ * at once gets no report. */
 #ifndef RENDEZVOUS_HUB_MONITOR_H
 #define RENDEZVOUS_HUB_MONITOR_H
 
@@ -24,7 +24,7 @@ struct look {
     struct snapshot_claim *claims;
     struct rank_facts *ranks;
     struct rejects *rejects;
-    char (*bytes)[4 * REJECT_FIRST_MAX + 8]; /* first bytes of strangers, as text */
+    char (*bytes)[4 * REJECT_FIRST_MAX + 8]; /* first bytes of foreign clients, as text */
 };
 
 /* False when memory is short; then there is nothing to free. */
@@ -36,25 +36,24 @@ void monitor_run(struct job *job);
 
 /* --- schedule.c: when ---------------------------------------------------------------------------------------- */
 
-/* Situation, ms until the first report, ms until the next look, the multiple of a usual wait that is reported (0 =
+/* Situation, ms until the first report, ms until the next check, the multiple of a usual wait that is reported (0 =
  * any), meaning. "Usual" is a wait of this round that was reported and then ended by itself, such as a model that
  * rank 0 tests after each epoch. A row with first 0 is reported at once. Every report but the last leaves out what an
  * earlier one contained. */
-#define SCHEDULE(X)                                                                                   \
-    X(NODES_MISSING, 8000, 5000, 0, "the job waits for nodes: missing nodes and their state")         \
-    X(NODES_LEFT, 200, 5000, 0,                                                                       \
-      "a node was refused, left, or said something about itself, and too few may be left")            \
-    X(TIME_UP, 0, 0, 0, "the time to come together is up: everything, before the verdict")            \
-    X(ROUND_BEGINS, 0, 0, 0, "a round begins whose nodes bring different numbers of workers")         \
-    X(NODE_LATE, 1000, 0, 0, "a late node waits for the next round")                                  \
-    X(RANK_TROUBLE, 0, 0, 0, "a rank has met something, such as a port that is closed")               \
-    X(PEER_LOST, 0, 0, 0,                                                                             \
-      "a rank has ended or given up, and others wait for it: lost_rank.c tells it before they go on") \
-    X(TORCH_CROWD, 800, 30000, 0,                                                                     \
-      "more take part in a group of PyTorch's than it has ranks; agents need a moment")               \
-    X(TORCH_WAITS, 10000, 30000, 0, "ranks wait while a group of PyTorch's comes together")           \
-    X(TORCH_ENDED, 2500, 30000, 0, "the same, and a process that they may wait for has ended")        \
-    X(STANDS_STILL, 10000, 30000, 2,                                                                  \
+#define SCHEDULE(X)                                                                                        \
+    X(NODES_MISSING, 8000, 5000, 0, "the job waits for nodes: missing nodes and their state")              \
+    X(NODES_LEFT, 200, 5000, 0,                                                                            \
+      "a node was rejected, left, or reported something about itself, and too few may be left")            \
+    X(TIME_UP, 0, 0, 0, "the join timeout has passed: everything, before the verdict")                     \
+    X(ROUND_BEGINS, 0, 0, 0, "a round begins whose nodes bring different numbers of workers")              \
+    X(NODE_LATE, 1000, 0, 0, "a late node waits for the next round")                                       \
+    X(RANK_TROUBLE, 0, 0, 0, "a rank has reported something, such as a closed port")                       \
+    X(PEER_LOST, 0, 0, 0,                                                                                  \
+      "a rank has ended or given up, and others wait for it: lost_rank.c reports it before they continue") \
+    X(TORCH_CROWD, 800, 30000, 0, "a PyTorch group has more members than ranks; agents need a moment")     \
+    X(TORCH_WAITS, 10000, 30000, 0, "ranks wait while a PyTorch group forms")                              \
+    X(TORCH_ENDED, 2500, 30000, 0, "the same, and a process that they may wait for has ended")             \
+    X(STANDS_STILL, 10000, 30000, 2,                                                                       \
       "a rank stands still while others wait for it in a collective or a barrier")
 
 enum situation {
@@ -69,15 +68,15 @@ struct schedule_row {
 };
 extern const struct schedule_row schedule[SITUATIONS];
 
-/* More than one diagnosis has: what is over is remembered for a while. */
+/* More than one diagnosis has, because ended findings are remembered for a while. */
 enum { SCHEDULE_TOLD_MAX = 3 * DIAGNOSIS_MAX };
 
 /* Waits that were reported and then ended by themselves. */
 struct schedule_usual {
-    bool waits;          /* one is under way that is long enough to report: */
+    bool waits;          /* one is in progress that is long enough to report: */
     uint64_t since_ms;   /* since when */
     uint64_t longest_ms; /* 0 = there were no such waits */
-    uint32_t n_known;    /* what was found in them, as digests; a ring, too */
+    uint32_t n_known;    /* the findings in them, as digests; a ring, too */
     uint64_t known[DIAGNOSIS_MAX];
 };
 
@@ -87,58 +86,58 @@ struct schedule_state {
     bool compares;      /* a round has begun whose nodes have not been compared */
     bool trouble;       /* a rank has reported trouble */
     uint64_t looked_ms; /* time of the last check */
-    uint64_t spare_ms;  /* when a late node is reported to the others; 0 = no late node */
-    uint64_t look_ms;   /* when the next time */
-    uint64_t torch_ms;  /* when the waits of PyTorch's ranks are checked; 0 = none waits */
+    uint64_t spare_ms;  /* when to report a late node to the others; 0 = no late node */
+    uint64_t look_ms;   /* when to check next */
+    uint64_t torch_ms;  /* when to check the waits of PyTorch's ranks; 0 = none waits */
     bool torch_ended;   /* a process of this round has ended */
-    bool torch_crowd;   /* that look is because too many may take part */
+    bool torch_crowd;   /* that check is because too many may take part */
     uint64_t still_ms;  /* when to check whether a rank stands still; 0 = no rank waits for one */
-    bool calls; /* that look is because ranks are in a collective, or were not all gone on at the last one */
-    bool still_told;                  /* that one does */
-    struct schedule_usual usual;      /* of this round */
+    bool calls; /* that check is because ranks are in a collective, or were still in one at the last check */
+    bool still_told;                  /* a rank does stand still */
+    struct schedule_usual usual;      /* state of this round */
     bool torch_told;                  /* their present wait has been reported */
-    uint32_t wait;                    /* counts the waits: a node gets everything once in each */
+    uint32_t wait;                    /* number of the wait: a node gets everything once in each */
     uint32_t n_told;                  /* reported in this wait, as digests; */
-    uint64_t told[SCHEDULE_TOLD_MAX]; /* a ring, the oldest gives way */
+    uint64_t told[SCHEDULE_TOLD_MAX]; /* a ring, the oldest is replaced */
 };
 
-/* When something is due, UINT64_MAX = never. */
+/* Return when something is due, UINT64_MAX = never. */
 uint64_t schedule_deadline(const struct job *job);
-/* Everything that is due now; it is not due again afterwards. */
+/* Return everything that is due now and mark it as done. */
 struct schedule_due {
     bool any;             /* of these */
-    bool compares;        /* the nodes of the round that has begun */
-    bool trouble;         /* that a rank has met */
+    bool compares;        /* different nodes in the round that has begun */
+    bool trouble;         /* a problem that a rank has reported */
     bool spares;          /* nodes that joined late */
-    bool looks, is_final; /* at what is missing; for the last time */
+    bool looks, is_final; /* missing nodes, for the last time */
     bool still;           /* a rank does not move while others wait for it */
     bool torch;           /* the waits of PyTorch's ranks */
 };
 struct schedule_due schedule_due(struct job *job);
-/* A round of nodes that are not all alike begins. */
+/* A round of unequal nodes begins. */
 void schedule_round(struct job *job);
 /* A node has joined while a round runs; many together get one line. */
 void schedule_spare(struct job *job);
 /* A running rank reports a problem that all nodes should see now. */
 void schedule_trouble(struct job *job);
-/* A rank waits for what only another one of PyTorch's gives, or it is suspected that too many take part. */
+/* A PyTorch rank waits for something from another rank, or too many seem to take part. */
 void schedule_torch(struct job *job, bool is_crowded);
-/* A process has ended: if ranks wait, that may be why. */
+/* A process has ended: if ranks wait, that may be the reason. */
 void schedule_torch_exit(struct job *job);
 /* A rank is in a collective. */
 void schedule_call(struct job *job);
 /* A barrier has opened. */
 void schedule_barrier(struct job *job);
-/* Record a look: so long they have been in it (0: none is), and whether it was worth a report. */
+/* Record a check: how long ranks have been in it (0: none is), and whether it was worth a report. */
 void schedule_still_seen(struct job *job, uint64_t waited_ms, bool tell);
-/* A wait is no longer than the job's waits may be; what is found in it is known from those. */
+/* A wait is not longer than this job's waits may be; its findings are known from them. */
 bool schedule_is_usual(const struct schedule_state *w, uint64_t waited_ms);
 bool schedule_knows(const struct schedule_state *w, uint64_t digest);
 void schedule_learn(struct schedule_state *w, uint64_t digest);
-/* Record a look: so long they have waited (0: none waits any more), and whether it was worth a report. */
+/* Record a check: how long they have waited (0: none waits any more), and whether it was worth a report. */
 uint64_t schedule_torch_limit(const struct schedule_state *w);
 void schedule_torch_seen(struct job *job, uint64_t waited_ms, bool tell);
-/* Look soon, because the other nodes should learn of this event. */
+/* Check soon, because the other nodes should learn of this event. */
 void schedule_hurry(struct job *job);
 
 #endif

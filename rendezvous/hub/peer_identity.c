@@ -10,9 +10,9 @@
  * until an agent vouches for it, at most HOLD_MS. After that the only job with an agent at its address is
  * used.
  *
- * On the store's host the kernel names the user of both connections, and an agent vouches for its own user's
- * only. On other hosts the agent's answer is the only source. If agents of several jobs share an address, a
- * claim counts after CLAIM_MS without a second one. Two claims close the connection. */
+ * On the store's host the kernel names the user of both connections, and an agent vouches only for its own user's. On
+ * other hosts the agent's answer is the only source. If agents of several jobs share an address, a claim counts after
+ * CLAIM_MS without a second one. Two claims close the connection. */
 #include "hub/messages.h"
 #include "hub/session.h"
 
@@ -61,8 +61,8 @@ static struct session *next_agent(const struct hub *hub, const struct session *s
 /* --- who
  * --------------------------------------------------------------------------------------------------- */
 
-/* Once for a connection, because its owner does not change, and an agent that did not know it will not know
- * it later. `store` is sent too, because a socket is named by both of its ends. */
+/* Ask once for a connection, because its owner does not change, and an agent that does not know it now will not know
+ * it later. Send `store`, too, because both ends identify a socket. */
 static void ask(struct hub *hub, struct session *s, bool for_owner)
 {
     char here[ADDRESS_MAX] = "";
@@ -111,7 +111,7 @@ bool peer_holds(struct hub *hub, const struct session *s)
 {
     if (s->in.len <= HELD_MAX)
         return true;
-    ddp_fail(&hub->err, DDP_ERR_LIMIT, "%zu bytes, and which of %u jobs they are for is not known", s->in.len,
+    ddp_fail(&hub->err, DDP_ERR_LIMIT, "%zu bytes for one of %u jobs, and it is not known which", s->in.len,
              hub->jobs.count);
     return false;
 }
@@ -174,8 +174,8 @@ static struct job *job_at_its_address(const struct hub *hub, const struct sessio
     return job;
 }
 
-/* The hub guesses only if a single job is possible, because bytes in the wrong job are worse than a rejected
- * client with a clear error. */
+/* Guess only if a single job is possible, because bytes in the wrong job are worse than a rejected client with a
+ * clear error. */
 static void give_up_waiting(struct hub *hub, struct session *s)
 {
     char why[128];
@@ -184,8 +184,7 @@ static void give_up_waiting(struct hub *hub, struct session *s)
         release(s, job);
         return;
     }
-    snprintf(why, sizeof(why),
-             "which of %u jobs it belongs to is not known: no agent vouches for it within %d s",
+    snprintf(why, sizeof(why), "its job is not known: no agent of the %u jobs identified it within %d s",
              hub->jobs.count, HOLD_MS / 1000);
     session_reject(hub, s, why);
 }
@@ -241,7 +240,7 @@ static bool is_certain(const struct hub *hub, const struct session *agent, const
 static bool may_vouch(struct hub *hub, const struct session *agent, const struct session *s, int64_t rank)
 {
     if (s->role != ROLE_PLAIN || !may_know(agent, s) || !(s->is_held || is_certain(hub, agent, s)))
-        ddp_fail(&hub->err, DDP_ERR_ARG, "connection %llu is not yours to vouch for",
+        ddp_fail(&hub->err, DDP_ERR_ARG, "connection %llu does not belong to this agent",
                  (unsigned long long)s->id);
     else if (rank >= 0 && rdzv_check_rank(agent->job->rdzv, agent->id, rank) != RDZV_OK)
         ddp_fail(&hub->err, DDP_ERR_ARG, "rank %lld is not on this node", (long long)rank);

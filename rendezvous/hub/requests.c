@@ -8,10 +8,9 @@
  *            -> another session waits for the key: session_woken -> reply -> conn_send (server/)
  *
  * A handler is a few lines, since everything else has been done: the request is whole and within its
- * limits (wire.c), an earlier wait is over and the connection may ask. PyTorch's protocol has no
- * error answer, so what cannot be done closes the connection; the sentence goes to the log. It closes, too, when the bytes
- * make no sense, a request may not be asked here, or memory is short. A connection that is closed for one request has been
- * answered for those before it. */
+ * limits (wire.c), an earlier wait is over and the connection may ask. PyTorch's protocol has no error answer, so a
+ * failed request closes the connection, and the reason is logged. Invalid bytes, a request that is not allowed here,
+ * or a lack of memory close it, too. Earlier requests on that connection have been answered. */
 #include "diagnosis/diagnosis.h"
 #include "hub/messages.h"
 #include "hub/session.h"
@@ -21,8 +20,8 @@
 
 /* The handlers of our own requests: IDENTIFY, BARRIER_NAMED, CONTROL.
  *
- * A wrong request gets an error text, unlike PyTorch's requests below: these answers have room for one, and the
- * caller is our own code, whose user should read what to do. */
+ * A wrong request gets an error text, unlike PyTorch's requests below, because these answers have room for one and
+ * our own client shows it to the user. */
 
 /* --- IDENTIFY ------------------------------------------------------------------------------------------- */
 
@@ -73,7 +72,7 @@ static bool read_introduction(const cJSON *o, struct introduction *who, struct d
     return false;
 }
 
-/* The first difference that is found is the one a user can act on. */
+/* Report the first difference that the user can fix. */
 static bool refuse_job(const struct job *job, const struct job_name *name)
 {
     struct hub *hub = job->hub;
@@ -130,7 +129,8 @@ static bool welcome_worker(struct hub *hub, struct session *s, const struct intr
     return member_place(members_at(&s->job->members, s->rank), who->host, (int)who->pid);
 }
 
-/* A node stays an agent until its connection ends: a worker would be closed when an attempt begins, under the rendezvous. */
+/* A node stays an agent until its connection ends: as a worker it would be closed when an attempt begins, while the
+ * rendezvous uses it. */
 static bool may_take_role(struct hub *hub, const struct session *s, enum role role)
 {
     if (!s->is_node || role == ROLE_AGENT)
@@ -152,7 +152,7 @@ static bool welcome(struct hub *hub, struct session *s, const struct introductio
     return true;
 }
 
-/* A refused client gets the reason and is closed: it must not continue as if it belonged here. */
+/* A rejected client gets the reason and is closed, because it must not continue as part of this job. */
 static bool on_identify(struct hub *hub, struct session *s, const struct request *req)
 {
     struct introduction who = { .job.job = "" };
@@ -189,7 +189,7 @@ static bool refuse_barrier(struct hub *hub, struct slice name, const char *why)
 static bool on_barrier_named(struct hub *hub, struct session *s, const struct request *req)
 {
     if (s->role != ROLE_WORKER)
-        return refuse_barrier(hub, req->blob[0], "needs to know who comes: IDENTIFY as a worker first");
+        return refuse_barrier(hub, req->blob[0], "needs a rank: IDENTIFY as a worker first");
     struct barrier_call call = {
         .name = req->blob[0],
         .timeout_ms = req->number,
@@ -210,8 +210,7 @@ static bool on_barrier_named(struct hub *hub, struct session *s, const struct re
 
 /* --- CONTROL -------------------------------------------------------------------------------------------- */
 
-/* control.c reads the JSON; here it is bytes in and bytes out. Pushes that follow from a node's call are sent after
- * its answer. */
+/* control.c parses the JSON; here it is only bytes. Pushes that follow from a node's call are sent after its answer. */
 static bool on_control(struct hub *hub, struct session *s, const struct request *req)
 {
     bool ok = control_answer(hub, s, req->blob[0]);
@@ -220,8 +219,7 @@ static bool on_control(struct hub *hub, struct session *s, const struct request 
     return ok;
 }
 
-/* The store rejects requests for two reasons only. Both are for the client to fix, and the numbers show
- * how. */
+/* The store rejects requests for two reasons only. The client can fix both, and the numbers show how. */
 static bool check_status(struct hub *hub, const struct session *s, const struct request *req,
                          enum store_status status)
 {
@@ -250,7 +248,7 @@ static bool on_validate(struct hub *hub, struct session *s, const struct request
     return true;
 }
 
-/* The number is any that the client likes; PyTorch's takes its process id. */
+/* The client chooses the number; PyTorch uses its process id. */
 static bool on_ping(struct hub *hub, struct session *s, const struct request *req)
 {
     if (req->number > 0 && req->number <= INT32_MAX)
@@ -274,7 +272,7 @@ static bool on_multi_set(struct hub *hub, struct session *s, const struct reques
     return check_status(hub, s, req, store_multi_set(s->job->store, req->blob[0]));
 }
 
-/* The value that a request for `key` has found. */
+/* Reply the value found for `key`. */
 static bool reply_value(struct hub *hub, struct session *s, struct slice key, struct slice value)
 {
     return hub_reply_blob(hub, value, store_holder(s->job->store, key, value));
@@ -311,7 +309,7 @@ static bool check_length(struct hub *hub, const struct request *req, uint64_t by
     return false;
 }
 
-/* A key may be named many times, so the answer can be far bigger than the store: it is measured first. */
+/* A key may be named many times, so the answer can be far larger than the store: measure it first. */
 static bool on_multi_get(struct hub *hub, struct session *s, const struct request *req)
 {
     struct slice key, keys = req->blob[0];
@@ -379,7 +377,7 @@ static bool on_delete_key(struct hub *hub, struct session *s, const struct reque
     return put_i64(&hub->out, store_delete(s->job->store, req->blob[0]));
 }
 
-/* Measured, counted and walked in one go: nothing changes the store while one request is worked on. */
+/* Measure, count and copy in one walk, because nothing changes the store during one request. */
 static bool on_list_keys(struct hub *hub, struct session *s, const struct request *req)
 {
     const struct entry *at = NULL;
@@ -448,11 +446,11 @@ static const request_handler request_handlers[OPS] = {
 
 enum {
     REQUEST_MIN =
-        64 << 10,  /* a request so short is read even when the store is full: GET and DELETE must work */
-    AHEAD_MIN = 4, /* for fewer requests it does not pay */
+        64 << 10,  /* a request this short is read even when the store is full: GET and DELETE must work */
+    AHEAD_MIN = 4, /* fewer requests are not worth it */
     AHEAD_MAX = 64,
-    AHEAD_KEYS = 1024, /* a store with fewer is near the processor anyway */
-    IN_KEPT = 256,     /* a buffer so small is not given back between requests */
+    AHEAD_KEYS = 1024, /* a smaller store fits the processor's caches anyway */
+    IN_KEPT = 256,     /* a buffer this small is kept between requests */
 };
 
 /* The largest size of the next request. Its own buffer counts as used already. */
@@ -492,7 +490,7 @@ static bool refuse_request(struct hub *hub, const struct session *s, const struc
 
 /* The steps that all requests share. A client that sends a request has stopped waiting: a c10d client of torch 1.13
  * sends nothing when it times out, and would read a late answer as that to its next request. A connection that was
- * opened in an earlier attempt is a worker that should be dead; its keys are dropped. */
+ * opened in an earlier attempt belongs to a worker that should be dead, so its request is dropped. */
 static bool apply(struct hub *hub, struct session *s, const struct request *req)
 {
     const request_handler handler = request_handlers[req->op->id];
@@ -511,8 +509,8 @@ static bool apply(struct hub *hub, struct session *s, const struct request *req)
     return ok;
 }
 
-/* The capacity of `in` has changed. After the fact and even past the maximum: the bytes are here. The next request that
- * needs more is refused. */
+/* The capacity of `in` has changed. Charge it afterwards and even beyond the maximum, because the bytes have arrived.
+ * The next request that needs more is rejected. */
 static void charge(struct hub *hub, const struct session *s, size_t old_cap)
 {
     struct quota *quota = session_quota(hub, s);
@@ -520,7 +518,7 @@ static void charge(struct hub *hub, const struct session *s, size_t old_cap)
     quota_charge(quota, s->in.cap);
 }
 
-/* Keep the unfinished request, which lies at the end of `in` already or in the caller's memory. */
+/* Keep the unfinished request, which is at the end of `in` already or in the caller's memory. */
 static bool keep_rest(struct hub *hub, struct session *s, struct slice rest)
 {
     size_t old_cap = s->in.cap;
@@ -549,8 +547,8 @@ static bool collect(struct hub *hub, struct session *s, struct slice *bytes)
     return ok;
 }
 
-/* Consecutive requests. All are decoded before the first is handled, so that their keys arrive from memory meanwhile;
- * a connection without a job has one at a time, since it may have to wait with it. */
+/* Consecutive requests. Decode all of them before handling the first, so that their keys are loaded from memory in
+ * the meantime. A connection without a job handles one at a time, because it may have to wait. */
 struct ahead {
     struct request req[AHEAD_MAX];
     const void *start[AHEAD_MAX];
@@ -586,7 +584,7 @@ static void decode_ahead(struct hub *hub, struct session *s, struct slice bytes,
         bring_near(s->job->store, out);
 }
 
-/* The bytes after the first `done` requests. */
+/* Drop the first `done` requests. */
 static struct slice rest_after(const struct ahead *ahead, uint32_t done)
 {
     const char *end = (const char *)ahead->rest.data + ahead->rest.len;
@@ -594,7 +592,7 @@ static struct slice rest_after(const struct ahead *ahead, uint32_t done)
     return slice_of(start, (size_t)(end - start));
 }
 
-/* The client must read, or others must, before these requests are worked off. It is not late meanwhile. */
+/* The client, or others, must read before these requests are processed. Until then it is not late. */
 static bool pause_session(struct hub *hub, struct session *s, struct slice rest)
 {
     wire_rewind(&s->wire);
@@ -604,7 +602,7 @@ static bool pause_session(struct hub *hub, struct session *s, struct slice rest)
     return ok;
 }
 
-/* hub->err without a text means that memory is short, which saves an error text at every allocation. */
+/* hub->err without a text means that memory is short, so that allocations need no error text. */
 bool requests_feed(struct hub *hub, struct session *s, struct slice bytes)
 {
     struct ahead ahead; /* 5 KB: not zeroed */

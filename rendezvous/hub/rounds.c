@@ -1,5 +1,5 @@
-/* rounds.c -- a job's rendezvous, tied to the hub: its nodes are connections of agents, what it decides becomes
- * key spaces and JSON. The decisions are rendezvous.h's; here is only the wiring.
+/* rounds.c -- a job's rendezvous, tied to the hub: its nodes are connections of agents, its decisions become key
+ * spaces and JSON. rendezvous.h decides; this file only connects.
  *
  *     agent's call -> control.c -> rendezvous -> rounds.c (begin an attempt, drop a node, push round, waiting, stop, verdict) */
 #include "hub/session.h"
@@ -16,15 +16,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Clients of c10d put the stroke in front. */
+/* Clients of c10d put the slash in front. */
 #define WAITING_KEY "/" GROW_WAITING_KEY
 #define AGREED_KEY  "/" GROW_AGREED_KEY
 
 /* --- messages to nodes --------------------------------------------------------------------------------- */
 
-/* A list that cannot be whole need not be long: every one of thousands gets it, so all of it grows with the square of
- * their number, and each shows a few to its user; its own numbers stand beside the list. Printed once, when the round begins,
- * because it is the same for all. Yours (cJSON_free); NULL when memory is short. */
+/* A short list is enough: thousands of nodes get it, so a full one would grow with the square of their number, and
+ * each shows only a few to its user. It is printed once, when the round begins, because it is the same for all. The
+ * caller frees it (cJSON_free); NULL when memory is short. */
 static char *print_nodes(const struct rdzv_round *world)
 {
     const uint32_t n = world->nnodes <= RDZV_LIST_MAX ? world->nnodes : RDZV_SHORT_LIST_MAX;
@@ -44,8 +44,8 @@ static char *print_nodes(const struct rdzv_round *world)
     return text;
 }
 
-/* The reason that nodes read when they are stopped is kept as a finding; a growing job has none, and a rank that gave
- * up because of another is not the cause. */
+/* Keep the reason that stopped nodes report as a finding; a growing job has none, and a rank that gave up because of
+ * another is not the cause. */
 static enum finding_code finding_of(const struct rdzv_cause *cause)
 {
     switch (cause->why) {
@@ -81,7 +81,7 @@ static int64_t limit_ms(uint64_t ms)
     return ms == UINT64_MAX ? MESSAGE_NONE : (int64_t)ms;
 }
 
-/* The list of nodes is text already, because thousands of nodes get it at the same moment. */
+/* The list of nodes is text already, because thousands of nodes get it at once. */
 static cJSON *encode_round(const struct job *job, const struct rdzv_tell *tell)
 {
     const struct rdzv_round *w = tell->world;
@@ -98,8 +98,8 @@ static cJSON *encode_round(const struct job *job, const struct rdzv_tell *tell)
         .role_size = tell->role_size != 0 ? (int64_t)tell->role_size : MESSAGE_NONE });
 }
 
-/* Lists are short and the counts whole, see RDZV_SHORT_LIST_MAX: this goes to every node, again and again
- * while they wait. */
+/* Lists are short and counts complete, see RDZV_SHORT_LIST_MAX, because every node gets this repeatedly while it
+ * waits. */
 static cJSON *encode_waiting(const struct job *job, const struct rdzv_tell *tell)
 {
     (void)job;
@@ -130,7 +130,7 @@ static cJSON *encode_stop(const struct job *job, const struct rdzv_tell *tell)
         .round = tell->round, .why = rdzv_why_word(tell->why), .cause = encode_cause(tell->cause) });
 }
 
-/* All three exit codes, because --exit_code is a choice of each node's user and not of the job. */
+/* All three exit codes, because each node's user chooses one with --exit_code. */
 static cJSON *encode_verdict(const struct job *job, const struct rdzv_tell *tell)
 {
     (void)job;
@@ -168,7 +168,7 @@ static void push_to_node(void *user, uint64_t node, const struct rdzv_tell *tell
 
 /* --- what the rendezvous asks for ------------------------------------------------------------------------- */
 
-/* Is there something about its nodes that is worth a line? Their connections are reported once, with the first round. */
+/* True if a finding about its nodes is worth a line. Their connections are reported once, with the first round. */
 static bool is_ordinary(const struct rdzv_round *world)
 {
     for (uint32_t i = 0; i < world->nnodes; i++) {
@@ -180,7 +180,7 @@ static bool is_ordinary(const struct rdzv_round *world)
     return true;
 }
 
-/* worker_started brings the ranks' places when their processes start. */
+/* worker_started sets the processes of these ranks later. */
 static bool begin_round(void *user, const struct rdzv_round *world)
 {
     struct job *job = user;
@@ -199,8 +199,8 @@ static bool begin_round(void *user, const struct rdzv_round *world)
     return true;
 }
 
-/* The most advanced worker counts, because PyTorch programs report one rank's step, and ddprun's every
- * rank's. */
+/* The most advanced worker counts, because in PyTorch programs usually one rank reports its step, in ddprun's every
+ * rank does. */
 static int64_t progress(void *user)
 {
     const struct job *job = user;
@@ -214,7 +214,7 @@ static int64_t progress(void *user)
     return best;
 }
 
-/* A full store keeps the old number: workers are asked a little later then. */
+/* If the store is full the old number stays, and workers agree a little later. */
 static void waiting_nodes(void *user, uint32_t count)
 {
     struct job *job = user;
@@ -223,7 +223,7 @@ static void waiting_nodes(void *user, uint32_t count)
     store_set(job->store, slice_str(WAITING_KEY), decimal_print(count, text));
 }
 
-/* A frozen node reads this when it continues; otherwise it would only see a connection that ends. */
+/* A frozen node reads this when it continues; otherwise it would only see a closed connection. */
 static void say_farewell(struct hub *hub, struct session *s, const char *why)
 {
     cJSON *o = message_encode_dropped(&(struct message_dropped){ .why = why });
@@ -231,8 +231,8 @@ static void say_farewell(struct hub *hub, struct session *s, const char *why)
     cJSON_Delete(o);
 }
 
-/* The session is no node any more, so its end is not reported to the rendezvous, which requested it. hub_feed
- * closes the session being fed. */
+/* The session is no longer a node, so its end is not reported to the rendezvous, which requested it. hub_feed closes
+ * the session being fed. */
 static void drop(void *user, uint64_t node, const char *why)
 {
     struct hub *hub = ((struct job *)user)->hub;
@@ -275,8 +275,8 @@ static struct rdzv *make_rendezvous(struct job *job)
     return rdzv_new(&env, job->quota, job->name, instance);
 }
 
-/* With a single job its end is final: later nodes are refused with that reason. Without memory for a new rendezvous
- * the old one stays, since nodes may still be in it. */
+/* With a single job its end is final: later nodes are rejected with that reason. Without memory for a new rendezvous
+ * the old one stays, because nodes may still be in it. */
 struct rdzv *job_rendezvous(struct job *job)
 {
     const bool is_over = job->rdzv != NULL && job->hub->limits.many_jobs && rdzv_is_over(job->rdzv);
@@ -293,8 +293,8 @@ struct rdzv *job_rendezvous(struct job *job)
 
 /* --- growth --------------------------------------------------------------------------------------------- */
 
-/* Looked at with the heartbeats, from the first rank on that had not agreed last time: a request for a key costs
- * nothing, and a world of thousands is walked once. */
+/* Checked with the heartbeats, starting from the first rank that had not agreed last time: one request for a key is
+ * cheap, and a world of thousands is walked only once. */
 void rounds_look_at_grow_keys(struct job *job)
 {
     if (job->rdzv == NULL || job->spares == 0)

@@ -1,11 +1,9 @@
 /* schedule.c -- see monitor.h.
  *
- * The first look comes later than the nodes of a healthy job take to start, and before a user opens a second
- * terminal. A hurry waits 200 ms all the same: a refused node also closes its connection, and both belong into one
- * report.
- *
- * Schedule and report are apart (monitor.c): the schedule depends on a few times, and is tested as such. A report
- * costs a walk over the whole job, so looks are rare: every few seconds while a job gathers, and none in a healthy
+ * The first check comes after the nodes of a healthy job have started, and before a user opens a second terminal. An
+ * urgent check waits 200 ms all the same: a rejected node also closes its connection, and both belong in one report.
+ * * The schedule is separate from the report (monitor.c), because it depends on a few times only and is tested alone.
+ * A report walks over the whole job, so checks are rare: every few seconds while a job gathers, and none in a healthy
  * run. */
 #include "hub/monitor.h"
 
@@ -13,8 +11,8 @@
 #include "job/rendezvous.h"
 
 enum {
-    EARLY_MS = 500,  /* ranks that began to wait a little later than the first count, too */
-    APART_MS = 1000, /* from one look to the next: each is a walk over the job */
+    EARLY_MS = 500,  /* ranks that begin to wait a little later than the first count, too */
+    APART_MS = 1000, /* time between two checks, because each walks over the job */
 };
 
 const struct schedule_row schedule[SITUATIONS] = {
@@ -34,14 +32,14 @@ static bool is_gathering(const struct rdzv_facts *facts)
     return facts->state == RDZV_GATHERING && facts->nodes > 0;
 }
 
-/* Of two times, of which 0 is never; UINT64_MAX when both are. */
+/* Return the earlier of two times, where 0 is never; UINT64_MAX when both are 0. */
 static uint64_t earlier_set(uint64_t a, uint64_t b)
 {
     const uint64_t x = a != 0 ? a : UINT64_MAX, y = b != 0 ? b : UINT64_MAX;
     return x < y ? x : y;
 }
 
-/* When the next look is wanted; UINT64_MAX = never. */
+/* Return when the next check is wanted; UINT64_MAX = never. */
 static uint64_t wanted_at(const struct schedule_state *w, const struct rdzv_facts *facts)
 {
     if (w->compares || w->trouble)
@@ -52,13 +50,13 @@ static uint64_t wanted_at(const struct schedule_state *w, const struct rdzv_fact
 }
 
 /* A rank that reports a problem often ends the round by its exit, and only its first report in an attempt is pushed:
- * that look does not wait. */
+ * so check at once. */
 static bool must_rest(const struct schedule_state *w, uint64_t at_ms)
 {
     return w->looked_ms != 0 && at_ms < w->looked_ms + APART_MS && !w->trouble;
 }
 
-/* The last look of all is due with the deadline of the rendezvous. */
+/* The last check is due with the deadline of the rendezvous. */
 uint64_t schedule_deadline(const struct job *job)
 {
     struct rdzv_facts facts;
@@ -79,7 +77,7 @@ static void begin_wait(struct schedule_state *w, uint64_t look_ms)
     w->n_told = 0;
 }
 
-/* Nodes have left, and the others are too few: no further node is on its way. */
+/* Nodes have left, and too few remain: no further node is on its way. */
 static bool is_short(const struct rdzv_facts *facts)
 {
     return facts->round > 0 && facts->waiting + facts->returning < facts->min;
@@ -100,7 +98,7 @@ static void forget_torch(struct schedule_state *w)
     w->torch_crowd = false;
 }
 
-/* Barriers that have all been passed are not worth a walk over the job. */
+/* Barriers that all have passed are not worth a walk over the job. */
 static bool still_is_due(struct job *job, const struct rdzv_facts *facts)
 {
     struct schedule_state *w = &job->watch;
@@ -161,7 +159,7 @@ struct schedule_due schedule_due(struct job *job)
     return due;
 }
 
-/* Not now, because the nodes are just receiving the round, and a line about it must follow that. */
+/* Not now, because the nodes are just receiving the round, and a line about it must come later. */
 void schedule_round(struct job *job)
 {
     job->watch.compares = true;
@@ -180,7 +178,7 @@ void schedule_spare(struct job *job)
         job->watch.spare_ms = job->hub->now_ms + first_ms(SITUATION_NODE_LATE);
 }
 
-/* Only move the look forward, so that a node which is refused once a second cannot postpone it without end. */
+/* Only move the check forward, so that a node that is rejected once a second cannot postpone it forever. */
 void schedule_hurry(struct job *job)
 {
     struct schedule_state *w = &job->watch;
@@ -214,14 +212,13 @@ void schedule_torch_exit(struct job *job)
         check_torch(&job->watch, job->hub->now_ms + first_ms(SITUATION_TORCH_ENDED));
 }
 
-/* A process that has ended will never arrive, so the report follows as soon as the wait is longer than a
- * moment. */
+/* A process that has ended will never arrive, so report it as soon as the wait is longer than a moment. */
 uint64_t schedule_torch_limit(const struct schedule_state *w)
 {
     return (w->torch_ended ? first_ms(SITUATION_TORCH_ENDED) : first_ms(SITUATION_TORCH_WAITS)) - EARLY_MS;
 }
 
-/* Each problem is reported whole once, and then its changes; it ends when no rank waits any more. */
+/* Report each problem once in full, and then its changes, until no rank waits any more. */
 void schedule_torch_seen(struct job *job, uint64_t waited_ms, bool tell)
 {
     struct schedule_state *w = &job->watch;
@@ -248,7 +245,7 @@ void schedule_barrier(struct job *job)
         w->still_ms = job->hub->now_ms + first_ms(SITUATION_STANDS_STILL);
 }
 
-/* Nearly all ranks continue at once; the look then finds none waiting. */
+/* Nearly all ranks continue at once; then the check finds none waiting. */
 void schedule_call(struct job *job)
 {
     schedule_barrier(job);
@@ -256,7 +253,7 @@ void schedule_call(struct job *job)
 }
 
 /* Heartbeats of different nodes arrive at different times, so the missing rank may seem to have moved a little later
- * than the waiting ones. Where all wait and none is missing, the looks become rarer. */
+ * than the waiting ones. If all wait and none is missing, check less often. */
 static uint64_t still_again(bool is_told, uint64_t waited_ms)
 {
     if (is_told)
@@ -285,8 +282,8 @@ void schedule_learn(struct schedule_state *w, uint64_t digest)
         w->usual.known[w->usual.n_known++ % DIAGNOSIS_MAX] = digest;
 }
 
-/* The end of a wait is seen at the next check, so the measured time is rather too long. A wait that begins
- * before that check is another one. */
+/* The next check sees the end of a wait, so the measured time is too long rather than too short. A wait that begins
+ * before that check is a new one. */
 static void measure(struct schedule_usual *usual, uint64_t waited_ms, uint64_t now_ms)
 {
     const bool waits = waited_ms >= first_ms(SITUATION_STANDS_STILL);
@@ -301,7 +298,7 @@ static void measure(struct schedule_usual *usual, uint64_t waited_ms, uint64_t n
     usual->waits = waits || usual->waits;
 }
 
-/* As with PyTorch's: each problem is reported whole once, then its changes, until no rank waits any more. */
+/* As for PyTorch's ranks: report each problem once in full, then its changes, until no rank waits any more. */
 void schedule_still_seen(struct job *job, uint64_t waited_ms, bool tell)
 {
     struct schedule_state *w = &job->watch;

@@ -52,7 +52,7 @@ void session_woken(void *user, struct store_waiter *waiter)
     hub->sink.send(hub->sink.user, s->id, slice_of("\0", 1), NULL);
 }
 
-/* Only one of the two is ever pending, and both are free to leave when nothing is. */
+/* Only one of the two is ever pending, and leaving does nothing when none is. */
 void session_leave_wait(struct session *s)
 {
     if (s->waits_in == 0)
@@ -75,7 +75,7 @@ void session_attach(struct session *s, uint32_t rank)
     s->job->members.connected++;
 }
 
-/* When it was last heard outlives the connection. */
+/* The time of its last byte outlives the connection. */
 void session_detach(struct session *s)
 {
     if (list_is_empty(&s->by_rank))
@@ -128,8 +128,8 @@ struct quota *session_quota(struct hub *hub, const struct session *s)
     return hub->limits.many_jobs ? &hub->strangers : &hub->quota;
 }
 
-/* Silent connections count while they are silent, so they are added on demand, into a copy. The caller frees
- * it. NULL if memory is short. */
+/* Silent connections count only while they are silent, so add them on demand, into a copy. The caller frees it. NULL
+ * if memory is short. */
 struct rejects *hub_all_rejects(struct hub *hub)
 {
     struct rejects *all = malloc(sizeof(*all));
@@ -141,7 +141,7 @@ struct rejects *hub_all_rejects(struct hub *hub)
         const struct session *s = TABLE_ENTRY(node, struct session, node);
         if (!s->has_spoken && s->n_first == 0)
             rejects_note(all,
-                         &(struct reject_facts){ .peer = s->peer, .why = "connected, and has said nothing" },
+                         &(struct reject_facts){ .peer = s->peer, .why = "connected, and has sent nothing" },
                          s->heard_ms);
     }
     return all;
@@ -152,8 +152,8 @@ struct rejects *hub_all_rejects(struct hub *hub)
 /* The output: bytes to connections, lines to the log.
  *
  * While one connection's bytes are handled (`feeding`) its answers gather in `out` and leave in one piece at the end;
- * bytes for others (a SET that wakes) leave at once. So each connection gets its bytes in order, and a pipeline of a
- * hundred requests costs one send:
+ * bytes for others (a SET that wakes a waiter) leave at once. So each connection gets its bytes in order, and a
+ * pipeline of a hundred requests costs one send:
  *
  *     A sends  SET x, GET x, GET y   ->   to B: the zero byte of its WAIT x   (at once)
  *                                         to A: value of x, value of y        (one send, at the end)
@@ -161,12 +161,12 @@ struct rejects *hub_all_rejects(struct hub *hub)
  * All answers go through these functions. */
 
 enum {
-    OUT_DIRECT = SHARED_MIN, /* a value this big goes out from where it lies, and gathered answers leave when
-                            * they pile up so high */
-    OUT_KEPT = 1 << 20,      /* an output buffer grown beyond this is given back */
+    OUT_DIRECT =
+        SHARED_MIN, /* a value of this size is sent without a copy, and gathered answers are sent when they reach it */
+    OUT_KEPT = 1 << 20, /* an output buffer that has grown beyond this is freed */
 };
 
-/* Small replies are not asked for: the shell stops reading before they grow. */
+/* The shell need not approve small replies, because it stops reading before they pile up. */
 bool hub_may_reply(struct hub *hub, uint64_t bytes)
 {
     if (bytes >= OUT_DIRECT && hub->sink.may_reply != NULL)
@@ -180,7 +180,7 @@ static void check_backlog(struct hub *hub)
         hub->is_backed_up = !hub->sink.may_reply(hub->sink.user, hub->feeding->id, 0);
 }
 
-/* The buffer is kept for the next call unless a big answer has blown it up. */
+/* Keep the buffer for the next call unless a large answer has grown it. */
 void hub_flush(struct hub *hub)
 {
     if (hub->out.len > 0) {
@@ -192,7 +192,7 @@ void hub_flush(struct hub *hub)
         buf_free(&hub->out);
 }
 
-/* To the one being fed: first what has gathered for it. */
+/* For the session being fed: first send what has gathered for it. */
 void hub_send(struct hub *hub, struct session *s, struct slice bytes)
 {
     if (s == hub->feeding)
@@ -202,7 +202,7 @@ void hub_send(struct hub *hub, struct session *s, struct slice bytes)
         check_backlog(hub);
 }
 
-/* Memory that is short costs this push, never half of it. */
+/* A lack of memory costs this push, never half of it. */
 void hub_push_text(struct hub *hub, struct session *s, struct slice text)
 {
     struct buf direct = { 0 }, *out = s == hub->feeding ? &hub->out : &direct;
@@ -236,7 +236,7 @@ bool hub_reply_blob(struct hub *hub, struct slice value, struct shared *holder)
     return true;
 }
 
-/* On the stack, cut when it is longer: a log line is no reason to fail. */
+/* On the stack, and cut when it is longer, because a log line must not fail. */
 void hub_log(struct hub *hub, const char *fmt, ...)
 {
     char line[1024];
@@ -266,7 +266,7 @@ static const struct torch_meet *polled(const struct session *s)
     return meet != NULL && !(job->members.known && meet->count == job->members.world_size) ? meet : NULL;
 }
 
-/* A barrier counts as the one thing that is awaited, and so does one of PyTorch's that is asked for its count. */
+/* A barrier counts as one awaited thing, and so does a PyTorch barrier whose count is polled. */
 bool facts_awaited(const struct session *s, uint32_t n, struct slice *name)
 {
     const uint32_t keys = store_awaited_count(&s->waiter);
@@ -299,7 +299,7 @@ static struct rank_wait wait_of(const struct session *s)
     return wait;
 }
 
-/* While a round runs every rank has a node, unless that is gone. */
+/* While a round runs every rank has a node, unless it has left. */
 static bool node_is_lost(const struct job *job, uint32_t rank)
 {
     struct rdzv_facts facts;
@@ -310,7 +310,7 @@ static bool node_is_lost(const struct job *job, uint32_t rank)
            rdzv_node_of_rank(job->rdzv, rank) == 0;
 }
 
-/* A rank may have several connections: the youngest byte of any counts, and the first wait that is found. */
+/* A rank may have several connections: use the latest byte of any, and the first wait found. */
 void facts_of_rank(struct job *job, uint32_t rank, struct rank_facts *facts)
 {
     struct hub *hub = job->hub;

@@ -5,7 +5,7 @@
  *     requests.c          bytes become requests; the handlers of PyTorch's opcodes and of ddprun's
  *     control.c           the JSON calls of agents and operators; inspect.c: those that only read
  *     rounds.c            carries out the decisions of a job's rendezvous, and notifies its nodes
- *     monitor.c           checks a job while something waits, and sends news to its nodes
+ *     monitor.c           checks a job while nodes or ranks wait, and reports to its nodes
  *     torch_observer.c    the actions of PyTorch's ranks while their groups form
  *     peer_identity.c     the process of a plain connection
  *     attempt.c           a session enters a job, leaves it, is freed; an attempt begins and ends
@@ -56,7 +56,7 @@ struct session_node {
     uint32_t told_wait;           /* schedule_state.wait of its last full report */
 };
 
-#define SESSION_NO_UID UINT32_MAX /* no user has it */
+#define SESSION_NO_UID UINT32_MAX /* no user has this id */
 
 struct session {
     struct table_node node; /* in hub->sessions, by id */
@@ -78,7 +78,7 @@ struct session {
     uint32_t rank;                /* of a worker */
     uint32_t era;                 /* the hub's when it was accepted */
     uint32_t uid; /* of the process that connected, on this host; SESSION_NO_UID = not known */
-    int32_t pid;  /* of a plain client by its agent's answer, else by its own; 0 = unknown */
+    int32_t pid;  /* pid of a plain client, from its agent or else from itself; 0 = unknown */
     /* Small fields last and together, because a store may have a hundred thousand sessions. */
     uint8_t role;       /* enum role */
     uint8_t waits_in;   /* 1 + op_id of WAIT, BARRIER or BARRIER_NAMED while a reply is due, else 0 */
@@ -146,12 +146,12 @@ void attempt_end(struct job *job);
 
 /* peer_identity.c: ask the agents at its address once for its process. */
 void peer_ask(struct hub *hub, struct session *s);
-/* Ask also for a description of a process that is no worker. That is slow, and only done in trouble. False:
- * not asked now. */
+/* Ask also for a description of a process that is not a worker. That is slow, and only done when too many take part.
+ * False: not asked now. */
 bool peer_ask_owner(struct hub *hub, struct session *s);
 /* Hold its unfinished requests until its job is known. */
 bool peer_hold(struct hub *hub, struct session *s);
-/* Check whether the further bytes of a held session still fit. */
+/* True if further bytes of a held session still fit. */
 bool peer_holds(struct hub *hub, const struct session *s);
 uint64_t peer_deadline(const struct hub *hub);
 void peer_tick(struct hub *hub);
@@ -160,8 +160,7 @@ void peer_tick(struct hub *hub);
  * hub->out. False if memory is short. */
 bool control_answer(struct hub *hub, struct session *s, struct slice request);
 
-/* A handler fills `answer`, or returns false with the reason in hub->err. The message is the one of its
- * call. */
+/* A handler fills `answer`, or returns false with the reason in hub->err. `message` is that of its call. */
 typedef bool (*control_call)(struct hub *hub, struct session *s, const union message *m,
                              struct cJSON *answer);
 
@@ -182,7 +181,7 @@ bool inspect_why(struct hub *hub, struct session *s, const union message *m, str
  * hub->err, if that is ambiguous. */
 struct job *inspect_job(struct hub *hub, const struct session *s, const char *name);
 
-/* rounds.c: return the rendezvous of the job. It is made if the job has none, or if its last one is over and
+/* rounds.c: return the rendezvous of the job. It is created if the job has none, or if its last one is over and
  * another may begin. NULL if memory is short. */
 struct rdzv *job_rendezvous(struct job *job);
 /* Begin the next round if all ranks have agreed to a bigger world. */
@@ -199,8 +198,7 @@ bool torch_crowd(const struct job *job, struct snapshot *snapshot, struct snapsh
 void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32_t rank);
 /* A round is over. If no rank has failed, a rank that has lost a peer in a collective counts as the cause. */
 void lost_peer_verdict(struct job *job);
-/* The connection of a PyTorch client ends. If the client gives up the setup of a group, that is noted with
- * the reason. */
+/* The connection of a PyTorch client ends. If the client gives up the setup of a group, record that with the reason. */
 void lost_peer_leaves(struct session *s);
 
 /* session.c: fill in the present facts about a rank. Texts are valid until the next call. */
@@ -239,8 +237,8 @@ void session_enter(struct session *s, struct job *job);
 /* Return the quota that pays for this connection: that of its job, or the share of all connections without
  * one. */
 struct quota *session_quota(struct hub *hub, const struct session *s);
-/* Free a session whose connection is closed, for the reason `how`. Its waits and its places in barriers and
- * in a rendezvous end. */
+/* Free a session whose connection is closed, for the reason `how`. Its waits and its places in barriers and in a
+ * rendezvous end. */
 void session_free(struct hub *hub, struct session *s, const char *how);
 /* Free it and have the shell close it. Never the current session, whose handler returns false instead. */
 void session_drop(struct hub *hub, struct session *s, const char *why);
@@ -260,8 +258,8 @@ void hub_push_text(struct hub *hub, struct session *s, struct slice text);
 /* Reply a blob to the current session. A big value is not copied on its way, and with `holder` not kept
  * twice. False if memory is short. */
 bool hub_reply_blob(struct hub *hub, struct slice value, struct shared *holder);
-/* Check whether `feeding` may get a reply of `bytes`. False: the handler returns true and is called again
- * later, so call this before anything is changed or appended. */
+/* True if `feeding` may get a reply of `bytes`. False: the handler returns true and is called again later, so call
+ * this before changing or appending anything. */
 bool hub_may_reply(struct hub *hub, uint64_t bytes);
 /* Send the bytes in hub->out to the current session. */
 void hub_flush(struct hub *hub);

@@ -1,15 +1,15 @@
-/* torch_observer.c -- what PyTorch's ranks do while their process groups form: recorded as it happens (torch_keys.h),
- * and read by a look. It decides only when to look at the job (monitor.h).
+/* torch_observer.c -- records what PyTorch's ranks do while their process groups form (torch_keys.h), for a later
+ * check. It decides only when to check the job (monitor.h).
  *
- * The hooks run in requests that a busy store gets a million times a second. Each first asks a question that nearly
- * all clients fail (a name, a few bytes of a prefix), and only a client that passes gets memory for notes. */
+ * The hooks run in requests that a busy store gets a million times a second. Each first makes a cheap test that
+ * nearly all clients fail (a name, a few bytes of a prefix), and only a client that passes gets memory for notes. */
 #include "diagnosis/snapshot.h"
 #include "diagnosis/torch_keys.h"
 #include "hub/session.h"
 
 #include <stdlib.h>
 
-/* A client that waits again so soon has only had a time-out: torch's barriers wait in turns of ten seconds. */
+/* A client that waits again this soon has only timed out: torch's barriers wait in turns of ten seconds. */
 enum {
     AGAIN_MS = 2000,
     OWNERS_MAX = 6, /* in an attempt, because an agent searches its whole machine for each */
@@ -17,14 +17,14 @@ enum {
 
 /* --- barriers ------------------------------------------------------------------------------------------- */
 
-/* True if more than the number of ranks have counted, which is never right in a barrier of all ranks. */
+/* True if more ranks have counted than exist, which is never right in a barrier of all ranks. */
 static bool is_crowded(const struct job *job, struct slice key, int64_t count)
 {
     struct torch_key read;
     return job->members.known && count > job->members.world_size && torch_key_read(key, &read) && read.of_all;
 }
 
-/* No agent has vouched for it. */
+/* True if no agent has vouched for it. */
 static void ask_owner(struct job *job, struct session *s)
 {
     if (job->meets.owners_asked < OWNERS_MAX && s->torch != NULL &&
@@ -33,8 +33,8 @@ static void ask_owner(struct job *job, struct session *s)
         job->meets.owners_asked++;
 }
 
-/* One process too many has arrived: record it, and with the first of them all earlier ones. Any client can cause this
- * at will, so the walk is made once for each look. */
+/* One process too many has arrived: record it, and with the first one all earlier ones. Any client can cause this at
+ * will, so walk only once for each check. */
 static void suspect_crowd(struct session *newcomer)
 {
     struct job *job = newcomer->job;
@@ -49,7 +49,7 @@ static void suspect_crowd(struct session *newcomer)
     job_touch(job);
 }
 
-/* A client that only reads the count and sees the right one continues; later counts do not concern it. */
+/* A client that reads the complete count continues; later counts do not concern it. */
 static bool goes_on(const struct job *job, const struct torch_meet *meet, int64_t delta)
 {
     return delta == 0 && job->members.known && meet->count == job->members.world_size;
@@ -84,8 +84,8 @@ static void on_count(void *user, struct slice key, int64_t delta, int64_t sum)
 
 /* --- addresses ------------------------------------------------------------------------------------------ */
 
-/* A rank gives its address once in an attempt. When it is there already, either the same process has begun anew or two
- * claim to be the same rank; who they are is asked, and then it is looked at. */
+/* A rank publishes its address once in an attempt. A second address means that the process has started again, or that
+ * two claim to be the same rank; so ask the agents, then check. */
 static void on_set(void *user, struct slice key, bool anew)
 {
     struct session *s = ((struct hub *)user)->feeding;
@@ -169,8 +169,8 @@ void torch_observe(struct job *job)
 /*     a barrier counts 4 of 2 ranks        all ranks counted there
  *     two processes are rank 0             all processes with an address there
  *
- * A second address from the same process is no second process, so the pids are compared. torch 2.x sends its pid; for
- * older clients their agent does, and without an agent no claim is made. */
+ * A second address from the same process does not mean two processes, so compare the pids. torch 2.x sends its pid;
+ * for older clients their agent does, and without an agent no claim is made. */
 
 static struct snapshot_claim claim_of(const struct session *s)
 {
@@ -201,7 +201,7 @@ static int by_claimed_rank(const void *a, const void *b)
 
 /* --- a barrier that has too many ------------------------------------------------------------------------ */
 
-/* It still stands there: who has gone on had the right count before its eyes. */
+/* It still waits there: a client that continued had the complete count. */
 static bool is_stuck_in(const struct session *s, const struct torch_meet *meet)
 {
     struct slice name;
@@ -240,7 +240,7 @@ static bool is_other_process(const struct snapshot_claim *a, const struct snapsh
     return a->pid != 0 && b->pid != 0 && (a->pid != b->pid || !slice_equal(a->address, b->address));
 }
 
-/* Each with the first of its rank that is known; is one another process than some third one, it is another than that. */
+/* Compare each with the first of its rank whose pid is known; if it differs from that process, it is a second one. */
 static bool are_double(const struct snapshot_claim *claims, uint32_t n)
 {
     const struct snapshot_claim *first = claims;
@@ -283,7 +283,7 @@ static bool is_same_claim(const struct snapshot_claim *a, const struct snapshot_
            a->pid == b->pid;
 }
 
-/* Of a process that has begun anew there are two connections, which stand side by side. How many are left. */
+/* A process that has started again has two adjacent connections. Return how many remain. */
 static uint32_t join_same(struct snapshot_claim *claims, uint32_t n)
 {
     uint32_t kept = 0;

@@ -1,13 +1,12 @@
 /* admission.c -- the checks before a node may join.
  *
  * The first node brings the rules of the job. Every later one is compared with them, and a difference that would
- * split the job is refused with both values and both hosts, because the user looks at one terminal and the mistake
- * may be on the other. The checks are rows of a table, in the order in which they help: fundamental differences
- * before details.
+ * split the job is rejected with both values and both hosts, because the user sees one terminal and the mistake may
+ * be at the other. The checks are rows of a table, in the order in which they help: fundamental differences before
+ * details.
  *
  * A member that was asked to join again is known already: only its instance is checked.
- *
- * Nothing is stored before all checks have passed, so a refusal leaves no trace but its line in the log. A check
+ * Nothing is stored before all checks have passed, so a rejection only leaves its line in the log. A check
  * reads the join, the rules and the present nodes; it changes nothing, and formats its sentence only when it objects. */
 #include "job/rendezvous_core.h"
 
@@ -23,7 +22,8 @@ struct check {
     const struct rdzv_join *join;
     struct rdzv_refusal *refusal;
     enum rdzv_admission as;
-    who_name self, first; /* who joins, and who brought the rules, as sentences name them */
+    who_name self,
+        first; /* the node that joins, and the node that brought the rules, as named in sentences */
 };
 
 static void name_both(struct check *c)
@@ -36,7 +36,7 @@ static void name_both(struct check *c)
 static bool word_refusal(const struct check *c, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* False, so that a check can end with it. */
+/* Returns false, so that a check can end with it. */
 static bool word_refusal(const struct check *c, const char *format, ...)
 {
     va_list args;
@@ -48,7 +48,7 @@ static bool word_refusal(const struct check *c, const char *format, ...)
 
 /* --- the checks: true = nothing against it -------------------------------------------------------------- */
 
-/* First, because the rest counts on it: places are indexed by ranks below nnodes_max. */
+/* First, because later code relies on it: places are indexed by ranks below nnodes_max. */
 static bool is_sound(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
@@ -72,7 +72,7 @@ static bool same_job(const struct check *c)
                         c->join->job, c->r->job);
 }
 
-/* A new agent has none: it is as welcome in a later life of the job as in the first. */
+/* A new agent has none: it may join any life of the job. */
 static bool same_instance(const struct check *c)
 {
     return c->join->instance[0] == '\0' || strcmp(c->r->instance, c->join->instance) == 0 ||
@@ -89,9 +89,8 @@ static bool not_over(const struct check *c)
            word_refusal(c, "job '%.200s', which %s joins, is over", c->r->job, c->self);
 }
 
-/* Versions must be equal, because an older agent does not understand a newer one's messages. A job whose
- * nodes report in two ways is noticed only when something fails. An update that has reached half of a cluster
- * is common. */
+/* Versions must be equal, because an older agent does not understand a newer one's messages, and the difference would
+ * show only when something fails. Updates that have reached half of a cluster are common. */
 static bool same_version(const struct check *c)
 {
     return strcmp(c->r->rules.version, c->join->version) == 0 ||
@@ -99,7 +98,7 @@ static bool same_version(const struct check *c)
                         c->r->rules.version);
 }
 
-/* As the user has typed it, and with the mode, which is not to be seen from one number. */
+/* As the user has typed it, with the mode, because one number does not show it. */
 static const char *nnodes_text(char *room, size_t size, uint32_t min, uint32_t max, bool elastic)
 {
     if (min == max)
@@ -109,7 +108,7 @@ static const char *nnodes_text(char *room, size_t size, uint32_t min, uint32_t m
     return room;
 }
 
-/* Two sizes of one job can never both be met: one node would run while the other waits. */
+/* Two sizes of one job can never both be reached: one node would run while the other waits. */
 static bool same_nnodes(const struct check *c)
 {
     const struct rules *rules = &c->r->rules;
@@ -122,7 +121,7 @@ static bool same_nnodes(const struct check *c)
                         c->first, nnodes_text(ours, sizeof(ours), rules->min, rules->max, rules->elastic));
 }
 
-/* Another role is another program on purpose, and as many of its workers as it needs. */
+/* Another role is a different program on purpose, with as many workers as it needs. */
 static bool same_role(const struct check *c)
 {
     char theirs[sizeof(c->r->rules.role)];
@@ -145,9 +144,9 @@ static bool same_nproc(const struct check *c)
                         rdzv_name_who(other, &rules->nproc_from, &self), rules->nproc);
 }
 
-/* The commonest stranger is a launcher of another job on the default port, with the default id. Its program
- * has another name, mostly. Only names are compared: paths differ between machines that mean the same.
- * --uneven says that the nodes are meant to differ. */
+/* The most common stray node is a launcher of another job with the default port and the default id. Its program
+ * usually has another name. Compare only names, because paths of the same program may differ between machines.
+ * --uneven means that the nodes differ on purpose. */
 static bool same_program(const struct check *c)
 {
     const struct rules *rules = &c->r->rules;
@@ -175,8 +174,8 @@ static const struct node *holder_of(const struct check *c)
     return j->elastic || j->node_rank < 0 ? NULL : c->r->place[j->node_rank];
 }
 
-/* The three ways to ask for a node rank that is taken: by the tasks of a scheduler that starts one ddprun for each, by
- * starting a job again that runs still, and by the same number on two machines. */
+/* The three ways to request a node rank that is taken: tasks of a scheduler that start one ddprun each, a job that is
+ * started again while it still runs, and the same number on two machines. */
 static bool one_task_a_node(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
@@ -189,7 +188,7 @@ static bool one_task_a_node(const struct check *c)
                j->task, j->host, holder->pid, j->pid, j->node_rank);
 }
 
-/* By host name, for boot ids are the same in two containers that are two nodes on purpose; their names
+/* Compared by host name, because boot ids are equal in two containers that are two nodes on purpose; their names
  * differ. */
 static bool launched_once(const struct check *c)
 {
@@ -202,7 +201,7 @@ static bool launched_once(const struct check *c)
                         j->host, j->pid, j->node_rank, holder->pid);
 }
 
-/* The last of the three: the two before it name a more exact reason. */
+/* The last of the three, because the other two name a more exact reason. */
 static bool rank_is_free(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
@@ -212,8 +211,8 @@ static bool rank_is_free(const struct check *c)
                         j->pid, j->node_rank, holder->host, holder->pid);
 }
 
-/* An elastic job takes more than it needs: they are spares. Also those that have finished count for memory,
- * until their connections end: a node in a loop of joining and leaving would otherwise pile up. */
+/* An elastic job accepts more nodes than it needs, as spares. Nodes that have finished count for memory until their
+ * connections end, because a node that joins and leaves in a loop would otherwise pile up. */
 static bool has_room(const struct check *c)
 {
     const struct rdzv *r = c->r;
@@ -288,7 +287,7 @@ static bool take_rules(struct rdzv *r, const struct rdzv_join *j)
     return true;
 }
 
-/* Rules that the first node left open are set by the first node that brings them. */
+/* Rules that the first node left open come from the first node that sets them. */
 static void add_to_rules(struct rdzv *r, const struct rdzv_join *j)
 {
     struct rules *rules = &r->rules;
@@ -304,7 +303,7 @@ static void add_to_rules(struct rdzv *r, const struct rdzv_join *j)
 
 /* --- joining -------------------------------------------------------------------------------------------- */
 
-/* Recorded here as well as sent, because the user of the waiting node reads this side's log. */
+/* Logged here as well as sent, because the user of the waiting node reads this side's log. */
 static enum rdzv_refused refuse_join(struct rdzv *r, const struct check *c, enum rdzv_refused code)
 {
     c->refusal->code = code;
@@ -313,7 +312,7 @@ static enum rdzv_refused refuse_join(struct rdzv *r, const struct check *c, enum
     return code;
 }
 
-/* Report only the first objection: the user fixes one thing at a time, and the rest often goes with it. */
+/* Report only the first objection, because the user fixes one thing at a time, and the rest is often fixed with it. */
 static enum rdzv_refused find_objection(const struct check *c)
 {
     for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]); i++)
@@ -348,7 +347,7 @@ static enum rdzv_refused join_again(struct rdzv *r, struct node *node, const str
     return RDZV_WELCOME;
 }
 
-/* A spare gets a message for itself, since its user would otherwise wonder why the count does not grow. */
+/* A spare gets a separate message, because its user would otherwise wonder why the count does not grow. */
 static void log_join(struct rdzv *r, const struct node *node, enum rdzv_admission as)
 {
     char room[2 * RDZV_TEXT_MAX];
@@ -356,7 +355,7 @@ static void log_join(struct rdzv *r, const struct node *node, enum rdzv_admissio
     const struct rules *rules = &r->rules;
     if (as == RDZV_AS_SPARE || r->n_waiting > rules->max)
         rdzv_note(r, RDZV_RECORD_SPARE, node, "%s joined as a spare: %s", name,
-                  as == RDZV_AS_SPARE ? "a round is running" : "the job has all it may");
+                  as == RDZV_AS_SPARE ? "a round is running" : "the job has all the nodes that it may have");
     else if (rules->min == rules->max)
         rdzv_note(r, RDZV_RECORD_JOIN, node, "%s joined (%" PRIu32 " of %" PRIu32 ")", name, r->n_waiting,
                   rules->max);
@@ -365,7 +364,7 @@ static void log_join(struct rdzv *r, const struct node *node, enum rdzv_admissio
                   r->n_waiting, rules->min, rules->max);
 }
 
-/* Different counts are meant, but a typing error looks the same. */
+/* Different counts may be intended, but a typing error looks the same. */
 static void note_uneven(struct rdzv *r, const struct node *node)
 {
     char room[2 * RDZV_TEXT_MAX];
@@ -374,7 +373,7 @@ static void note_uneven(struct rdzv *r, const struct node *node)
                   rdzv_name(node, room, sizeof(room)), node->nproc, r->rules.nproc_from.host, r->rules.nproc);
 }
 
-/* Store the rules before the node, and drop them when the node cannot be kept: rules without a node would bind the
+/* Store the rules before the node, and drop them if the node cannot be stored: rules without a node would bind the
  * next one to a node that never joined. */
 static enum rdzv_refused join_first_time(struct rdzv *r, uint64_t id, const struct check *c)
 {

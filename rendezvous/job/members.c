@@ -1,8 +1,8 @@
 /* members.c -- see members.h.
  *
- * One array for the world, made when an attempt is declared: a rank is an index, and knowing nothing of
- * it is a row of zeros. Host names are copied for each rank; a world of 100,000 ranks with names of 20
- * bytes is 2 MB, which is less than the code that would share them is worth. */
+ * One array for the world, made when an attempt is declared: a rank is an index, and an unknown rank is a row of
+ * zeros. Host names are copied for each rank: in a world of 100,000 ranks that is 2 MB, which is cheaper than code
+ * that shares them. */
 #include "job/members.h"
 
 #include <stdio.h>
@@ -52,7 +52,7 @@ struct member *members_at(const struct members *m, uint32_t rank)
     return rank < m->world_size ? &m->member[rank] : NULL;
 }
 
-/* The latest source is right: a worker knows its own pid better than the agent that started a wrapper around it. */
+/* The latest source is right, because a worker knows its pid better than the agent that started a wrapper around it. */
 bool member_place(struct member *member, const char *host, int pid)
 {
     if (pid != 0)

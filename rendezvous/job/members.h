@@ -12,38 +12,38 @@
 #include <stdint.h>
 
 enum {
-    MEMBER_TEXT_MAX = 256, /* bytes of a job id or a host name, with the NUL */
-    MEMBER_CALL_MAX = 16,  /* of the name of a collective; cut like the others */
-    MEMBER_WCHAN_MAX = 24, /* of the name of a kernel function; the end of a long one is cut */
+    MEMBER_TEXT_MAX = 256, /* length of a job id or a host name, with the NUL */
+    MEMBER_CALL_MAX = 16,  /* length of the name of a collective, with the NUL; longer names are cut */
+    MEMBER_WCHAN_MAX = 24, /* length of the name of a kernel function; the end of a longer one is cut */
 };
 
 struct member {
     struct list sessions; /* its open connections (session.by_rank) */
     char *host;           /* owned; NULL = unknown */
-    int pid;              /* its own claim, else its agent's */
+    int pid;              /* from itself, else from its agent */
     int process_pid;      /* of the process its agent has started; 0 = no agent has reported one */
     bool met, exited;
     int exit_code, signal;
     bool told;           /* ... after its agent had sent it a stop signal */
-    uint64_t gave_up_ms; /* when it gave up the setup of a PyTorch group; 0 = never */
-    uint64_t tried_ms;   /* when connections that are closed by now were at one last (torch_client) */
-    char proc_state;     /* as its agent saw it last, the letter of /proc/PID/stat; 0 = not seen */
+    uint64_t gave_up_ms; /* when it last gave up the setup of a PyTorch group; 0 = never */
+    uint64_t tried_ms;   /* when closed connections of it were last at a setup (torch_client) */
+    char proc_state;     /* as its agent last saw it, the letter of /proc/PID/stat; 0 = never seen */
     int16_t cpu_percent; /* -1 = not known */
     char wchan[MEMBER_WCHAN_MAX];
     uint64_t looked_ms;         /* time of that report */
     uint64_t state_since_ms;    /* since when it is in that state */
     bool has_steps;             /* it reports its progress: */
-    int64_t step;               /* -1 = none is done */
-    uint64_t call_seq;          /* of its last collective */
-    char call[MEMBER_CALL_MAX]; /* which it is in now; "" = none */
-    uint64_t stepped_ms;        /* when it moved last */
-    uint64_t heard_ms;          /* last byte of connections that are closed by now */
+    int64_t step;               /* last finished step; -1 = none */
+    uint64_t call_seq;          /* number of its last collective */
+    char call[MEMBER_CALL_MAX]; /* name of the collective that it is in now; "" = none */
+    uint64_t stepped_ms;        /* time of its last movement */
+    uint64_t heard_ms;          /* time of the last byte from closed connections */
 };
 
 struct members {
     struct quota *quota; /* borrowed */
     bool known;          /* a job has been declared: */
-    bool by_agent;       /* by an agent; else by the first worker that introduced itself */
+    bool by_agent;       /* by an agent, or else by the first worker that sent IDENTIFY */
     int64_t attempt;
     uint32_t world_size;
     uint32_t connected;    /* open connections of all ranks together */
@@ -51,23 +51,23 @@ struct members {
 };
 
 struct job_name {
-    const char *job; /* borrowed, no longer than MEMBER_TEXT_MAX - 1 */
+    const char *job; /* borrowed, at most MEMBER_TEXT_MAX - 1 bytes */
     int64_t attempt;
     uint32_t world_size;
 };
 
-/* A new attempt (or the first): no rank is known. No session may be attached. False when memory or budget
- * is short; the old one is kept then. */
+/* Start a new attempt (or the first): no rank is known. No session may be attached. False when memory or quota is
+ * short; then the old one is kept. */
 bool members_begin(struct members *m, const struct job_name *name, bool by_agent);
 void members_free(struct members *m);
 
-/* NULL when the rank is outside the world. */
+/* Return NULL when the rank is outside the world. */
 struct member *members_at(const struct members *m, uint32_t rank);
 
 /* Record where the rank runs, from its agent or itself; `host` NULL = unknown. False: memory is short. */
 bool member_place(struct member *member, const char *host, int pid);
 
-/* It has ended with 0 by itself: a rank that was asked to stop may well end with 0. */
+/* True if it has ended with 0 by itself: a rank that was stopped may also end with 0. */
 bool member_has_left(const struct member *member);
 
 /* Record the state that its agent has just seen of its process; `wchan` NULL = none. */

@@ -16,13 +16,13 @@
  * ten thousand nodes as with two, and the silent ones are at the front.
  *
  * A suspended server (a VM moved, a laptop's lid, SIGSTOP) finds all nodes silent when it continues, with their
- * heartbeats unread in its sockets. So it looks twice a second, and when a look is more than half a second late, no
- * node counts as silent before this moment. A silence is judged when it is too long, not at the next look: with
- * --node_timeout=fast that would be a third more.
+ * heartbeats unread in its sockets. So it checks twice a second, and if a check is more than half a second late, no
+ * node's silence counts from before it. A silence times out exactly when it is too long and not at the next check,
+ * because with --node_timeout=fast that would be a third more.
  *
- * A busy server is always late. So one silence is pardoned at most PARDONS times: between two late looks the sockets
- * are read, so a living node has been received by then. A silence is judged at the latest by the third late look, or
- * node_timeout_ms after the second. */
+ * A busy server is always late. So one silence is excused at most PARDONS times: between two late checks the sockets
+ * are read, so messages of a living node have arrived. A silence times out at the latest with the third late check,
+ * or node_timeout_ms after the second. */
 
 enum { LOOK_MS = 500, LATE_MS = STOOD_STILL_MS, PARDONS = 2 };
 
@@ -50,7 +50,7 @@ uint64_t rdzv_watch_deadline(const struct rdzv *r)
     return silent_ms < r->watch_ms ? silent_ms : r->watch_ms;
 }
 
-/* A node that was silent before another is never spared longer, so the list stays in order. */
+/* A node that has been silent longer is never excused longer, so the list stays in order. */
 void rdzv_pardon(struct rdzv *r, uint64_t now_ms)
 {
     r->now_ms = now_ms;
@@ -88,7 +88,8 @@ struct node *rdzv_silent_node(const struct rdzv *r)
     return rdzv_is_silent(r, node) ? node : NULL;
 }
 
-/* --- which node gets which rank ------------------------------------------------------------------------------------------- */
+/* --- which node gets which rank
+ * ------------------------------------------------------------------------------------------- */
 
 /* The assignment of ranks to nodes.
  *
@@ -104,7 +105,7 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Runs of digits by their value: without leading zeros the longer one is the bigger one. */
+/* Compare runs of digits by value: without leading zeros the longer one is larger. */
 static int compare_numbers(const char **a, const char **b)
 {
     size_t len_a = 0, len_b = 0;
@@ -139,7 +140,7 @@ int rdzv_compare_names(const char *a, const char *b)
     return order != 0 ? order : strcmp(from_a, from_b); /* "n01" and "n1" are not the same host */
 }
 
-/* For qsort; the id makes the order total, so that it is the same every time. */
+/* For qsort; the id makes the order total and repeatable. */
 static int by_name(const void *left, const void *right)
 {
     const struct node *a = *(struct node *const *)left, *b = *(struct node *const *)right;
@@ -149,7 +150,7 @@ static int by_name(const void *left, const void *right)
     return order != 0 ? order : a->id < b->id ? -1 : 1;
 }
 
-/* Comparing and not subtracting; -1, "no rank", is not among survivors. */
+/* Compare and do not subtract; -1, "no rank", does not occur among survivors. */
 static int by_rank(const void *left, const void *right)
 {
     const struct node *a = *(struct node *const *)left, *b = *(struct node *const *)right;
@@ -161,7 +162,7 @@ static void sort(struct node **nodes, uint32_t n, int (*compare)(const void *, c
     qsort(nodes, n, sizeof(*nodes), compare);
 }
 
-/* A node that asked for no rank gets one here, and keeps it from now on. */
+/* A node that requested no rank gets one here and keeps it from now on. */
 void rdzv_order_static(struct rdzv *r)
 {
     uint32_t n = 0, at = 0;
@@ -215,7 +216,7 @@ void rdzv_order_elastic(struct rdzv *r, uint32_t n)
 
 enum { ROOM_MIN = 8 };
 
-/* The charge of the quota for the three arrays. One formula, because the same amount must be given back. */
+/* The charge for the three arrays. One formula, because the same amount must be returned. */
 static uint64_t room_bytes(uint32_t room)
 {
     return (uint64_t)room * (2 * sizeof(struct node *) + sizeof(struct rdzv_seat));
@@ -304,9 +305,9 @@ static bool grow_array(void *array, size_t size, uint32_t room)
     return bigger != NULL;
 }
 
-/* An array that has grown alone is no harm: `room` is the least of the three. Doubling keeps joining cheap
- * for all together: n nodes copy 2n pointers. The quota is asked before malloc, so that one job cannot take
- * the memory of the others. */
+/* An array that has grown alone does no harm, because `room` is the smallest of the three. Doubling keeps joining
+ * cheap: n nodes copy 2n pointers in total. The quota is charged before malloc, so that one job cannot take the
+ * memory of the others. */
 static bool make_room(struct rdzv *r, uint32_t nodes)
 {
     if (nodes <= r->run.room)
@@ -325,8 +326,8 @@ static bool make_room(struct rdzv *r, uint32_t nodes)
     return true;
 }
 
-/* As many as --nnodes, not as many as have joined: a free rank must be found in one step. At most 16,384 pointers,
- * see is_sound in admission.c. */
+/* As many as --nnodes, not as many as have joined, because a free rank must be found in one step. At most 16,384
+ * pointers, see is_sound in admission.c. */
 bool rdzv_make_places(struct rdzv *r)
 {
     uint64_t bytes = r->rules.max * sizeof(struct node *);
@@ -351,7 +352,7 @@ void rdzv_forget_rules(struct rdzv *r)
 
 /* --- join ----------------------------------------------------------------------------------------------- */
 
-/* Copies: the join's texts end with its message, a node lives as long as its connection. */
+/* Copy the texts, because those of the join are freed with its message, while a node lives as long as its connection. */
 static void fill_node(struct node *node, const struct rdzv_join *join)
 {
     text_copy(node->host, sizeof(node->host), join->host);
@@ -400,7 +401,7 @@ struct node *rdzv_add_node(struct rdzv *r, uint64_t id, const struct rdzv_join *
 
 /* --- move ----------------------------------------------------------------------------------------------- */
 
-/* Was it in the round that ran last? Then it keeps its rank in the next. */
+/* True if it was in the last round. Then it keeps its rank in the next. */
 static bool is_survivor(const struct rdzv *r, const struct node *node)
 {
     return node->round != 0 && node->round == r->run.round;
@@ -450,7 +451,7 @@ void rdzv_member_becomes(struct rdzv *r, struct node *node, enum rdzv_node_state
 
 /* --- go ------------------------------------------------------------------------------------------------- */
 
-/* The seat keeps its numbers: a rank of it that is asked for later must still be known to have been there. */
+/* The place keeps its numbers, because a rank in it may be asked for later. */
 static void leave_round(struct rdzv *r, struct node *node)
 {
     r->run.n_open -= is_open(node->state);
@@ -459,7 +460,7 @@ static void leave_round(struct rdzv *r, struct node *node)
     r->run.seats[node->node_rank].node = 0;
 }
 
-/* A rank it asked for was its place from the start, any other since its first round. */
+/* Its rank was fixed from the start if it requested one, otherwise since its first round. */
 static void leave_place(struct rdzv *r, const struct node *node)
 {
     int32_t held = node->wanted >= 0 ? node->wanted : node->node_rank;
@@ -467,8 +468,8 @@ static void leave_place(struct rdzv *r, const struct node *node)
         r->place[held] = NULL;
 }
 
-/* Remove the node from all counts, once. It stays in `nodes` until its connection closes. From now on its
- * silence is no loss. */
+/* Remove the node from all counts, once. It stays in `nodes` until its connection closes. From now on its silence
+ * does not count as a loss. */
 void rdzv_node_is_finished(struct rdzv *r, struct node *node)
 {
     if (node->state == RDZV_NODE_FINISHED)

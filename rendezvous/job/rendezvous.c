@@ -61,7 +61,7 @@ static const cell machine[RDZV_N_STATES][RDZV_N_EVENTS] = {
 };
 /* clang-format on */
 
-/* A job without nodes is over, unless it has not begun: then it is as before the first join. */
+/* A job without nodes is over, unless it has not begun: then it returns to the state before the first join. */
 static enum rdzv_state nobody_left(struct rdzv *r)
 {
     r->say_ms = UINT64_MAX;
@@ -111,8 +111,8 @@ static enum rdzv_state joins_late(struct rdzv *r, struct node *node, const struc
 
 /* --- no round runs -------------------------------------------------------------------------------------- */
 
-/* For those of the last round who are not back yet it is only a limit, never shorter than RETURN_MS. They
- * have to reap their workers first. A last call of 0 is a choice: take who is here. */
+/* A limit for nodes of the last round that have not returned yet, never shorter than RETURN_MS, because they have to
+ * reap their workers first. With a last call of 0 the round begins with the nodes that are present. */
 static enum rdzv_state last_call(struct rdzv *r)
 {
     uint64_t call_ms = r->rules.last_call_ms;
@@ -128,8 +128,8 @@ static enum rdzv_state last_call(struct rdzv *r)
     return RDZV_LAST_CALL;
 }
 
-/* A node has joined or left: is that a round now? A last call under way is not begun again by each newcomer, else a
- * steady trickle would postpone it without end. */
+/* A node has joined or left: is the round complete now? A newcomer does not restart a running last call, because a
+ * steady trickle would postpone it forever. */
 static enum rdzv_state look(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     (void)node, (void)e;
@@ -154,7 +154,7 @@ static enum rdzv_state give_up_job(struct rdzv *r, struct node *node, const stru
     return rdzv_end_job(r, RDZV_WHY_TIMEOUT, NO_RESTART_TOO_FEW_NODES);
 }
 
-/* A member of the last round that is not back has lost its place to a spare. */
+/* A member of the last round that has not returned has lost its place to a spare. */
 static enum rdzv_state go_on(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     (void)node, (void)e;
@@ -170,7 +170,7 @@ static enum rdzv_state gather(struct rdzv *r, struct node *node, const struct rd
     return RDZV_GATHERING;
 }
 
-/* "SIGTERM from pid 77 (bash) of bob"; an agent that gives up has no signal, only a text. */
+/* Format "SIGTERM from pid 77 (bash) of bob"; an agent that gives up has no signal, only a text. */
 static const char *who_stopped_it(const struct rdzv_event *e, char *room, size_t size)
 {
     const char *abbrev = sigabbrev_np(e->signal), *from = e->words[0] != '\0' ? " from " : "";
@@ -190,8 +190,8 @@ static void note_leave(struct rdzv *r, const struct node *node, const struct rdz
     rdzv_note(r, RDZV_RECORD_LEAVE, node, "%s leaves%s: %s", rdzv_name(node, name, sizeof(name)), from, by);
 }
 
-/* Between two attempts of a static job its user has stopped all of it; before the first, this node may well be
- * started again. */
+/* Between two attempts of a static job its user has stopped all of it; before the first, this node may be started
+ * again. */
 static enum rdzv_state leaves(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     note_leave(r, node, e, "");
@@ -203,8 +203,8 @@ static enum rdzv_state leaves(struct rdzv *r, struct node *node, const struct rd
     return rdzv_end_job(r, RDZV_WHY_NODE_LEFT, NO_RESTART_STOPPED);
 }
 
-/* The one way to lose a node, by its connection or by its silence. It is recorded before it is freed, because the
- * diagnosis reports lost nodes. */
+/* All losses of a node pass here, by its connection or by its silence. Record the loss before freeing the node,
+ * because the diagnosis reports lost nodes. */
 static void lose(struct rdzv *r, struct node *node, const struct rdzv_event *how)
 {
     char name[2 * RDZV_TEXT_MAX];
@@ -231,7 +231,7 @@ static enum rdzv_state fails(struct rdzv *r, struct node *node, const struct rdz
     return rdzv_stop_round(r);
 }
 
-/* Nodes that are done stay until all are: another one may still fail, and then the whole round is repeated. */
+/* Nodes that are done stay until all are, because another one may still fail, and then the whole round is repeated. */
 static enum rdzv_state is_done(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char name[2 * RDZV_TEXT_MAX];
@@ -263,7 +263,8 @@ static enum rdzv_state stops_unasked(struct rdzv *r, struct node *node, const st
     char name[2 * RDZV_TEXT_MAX], words[RDZV_WORDS_MAX];
     if (node->state != RDZV_NODE_RUNNING)
         return r->state;
-    snprintf(words, sizeof(words), "%.400s stopped without saying why", rdzv_name(node, name, sizeof(name)));
+    snprintf(words, sizeof(words), "%.400s stopped without giving a reason",
+             rdzv_name(node, name, sizeof(name)));
     rdzv_set_cause(r, RDZV_WHY_FAILED, node, 0, words);
     r->end.cause.failure.exit_code = e->how->max_code > 0 ? e->how->max_code : RDZV_CODE_NO_NODE;
     note_exit(r, node, e->how);
@@ -271,7 +272,7 @@ static enum rdzv_state stops_unasked(struct rdzv *r, struct node *node, const st
     return rdzv_stop_round(r);
 }
 
-/* Spares leave without an effect on the round; a node that is done counts as done everywhere. */
+/* Spares leave without an effect on the round; if the node is done, the round is done. */
 static enum rdzv_state leaves_round(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char name[2 * RDZV_TEXT_MAX], by[RDZV_TEXT_MAX], words[RDZV_WORDS_MAX];
@@ -296,7 +297,7 @@ static void set_loss(struct rdzv *r, const struct node *node, const struct rdzv_
     r->end.cause.silent = how->silent;
 }
 
-/* A spare takes nothing with it, and a node that was done has done its part. */
+/* A spare takes no worker with it, and a node that was done has done its part. */
 static enum rdzv_state lost_from_round(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     bool matters = rdzv_is_member(r, node) && node->state != RDZV_NODE_DONE;
@@ -306,8 +307,8 @@ static enum rdzv_state lost_from_round(struct rdzv *r, struct node *node, const 
     return matters ? rdzv_stop_round(r) : r->state;
 }
 
-/* It ends a round, which costs the work since the last checkpoint: hence only when the rules or the workers
- * themselves ask for it. */
+/* It ends a round, which costs the work since the last checkpoint. So grow only when the rules or the workers
+ * themselves request it. */
 static enum rdzv_state grow_if(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char words[RDZV_WORDS_MAX];
@@ -317,12 +318,12 @@ static enum rdzv_state grow_if(struct rdzv *r, struct node *node, const struct r
     rdzv_tell_workers_who_waits(r);
     if (!wanted || more == 0)
         return r->state;
-    snprintf(words, sizeof(words), "%" PRIu32 " more node%s can be taken in", more, more == 1 ? "" : "s");
+    snprintf(words, sizeof(words), "%" PRIu32 " more node%s can join", more, more == 1 ? "" : "s");
     rdzv_set_cause(r, RDZV_WHY_GROW, NULL, 0, words);
     return rdzv_stop_round(r);
 }
 
-/* The agreement is kept, because the awaited node may leave and another one may join. */
+/* Keep the agreement, because the awaited node may leave and another one may join. */
 static enum rdzv_state agrees(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     r->grow_agreed = true;
@@ -339,7 +340,7 @@ static enum rdzv_state better_cause(struct rdzv *r, struct node *node, const str
     return r->state;
 }
 
-/* More about the same worker; what the store has seen itself, the order and the time, stays. */
+/* More about the same worker; the order and the time stay as the store recorded them. */
 static enum rdzv_state explains(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     if (r->end.cause.why == RDZV_WHY_FAILED && r->end.cause.failure.node_rank == node->node_rank &&
@@ -348,7 +349,7 @@ static enum rdzv_state explains(struct rdzv *r, struct node *node, const struct 
     return r->state;
 }
 
-/* Its connection may close right after, which is then no cause any more. */
+/* Its connection may close right after this, which then is not a cause. */
 static enum rdzv_state has_stopped(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char name[2 * RDZV_TEXT_MAX];
@@ -400,7 +401,8 @@ static enum rdzv_state drop_late(struct rdzv *r, struct node *node, const struct
     return rdzv_judge_if_stopped(r);
 }
 
-/* Each call below notes the time, looks whether the message may be acted on at all, steps the machine, and settles what follows. */
+/* Each call below records the time, checks whether the message is valid now, steps the machine, and settles the
+ * consequences. */
 
 /* --- messages of agents -------------------------------------------------------------------------------- */
 
@@ -420,7 +422,7 @@ static struct node *hear_member(struct rdzv *r, uint64_t id, uint32_t round, uin
     if (round != r->run.round) {
         *answer = RDZV_STALE_ROUND;
         rdzv_note(r, RDZV_RECORD_STALE, node,
-                  "%s speaks of round %" PRIu32 ", this is round %" PRIu32 ": not listened to",
+                  "%s sent a message about round %" PRIu32 ", now is round %" PRIu32 ": ignored",
                   rdzv_name(node, name, sizeof(name)), round, r->run.round);
         return NULL;
     }
@@ -433,8 +435,8 @@ static bool has_rank(const struct node *node, int64_t rank)
     return rank >= node->first_rank && rank - node->first_rank < node->nproc;
 }
 
-/* Step and settle are two, because a cell must not begin a round while another one is being left: it only
- * notes that something has changed. */
+/* Step and settle are separate, because a cell must not begin a round while another one ends: it only records that
+ * something has changed. */
 static enum rdzv_answer member_says(struct rdzv *r, uint64_t id, uint32_t round,
                                     const struct rdzv_event *event, uint64_t now_ms)
 {
@@ -449,7 +451,7 @@ static enum rdzv_answer member_says(struct rdzv *r, uint64_t id, uint32_t round,
     return RDZV_OK;
 }
 
-/* Not settled here: what follows (the round may be complete now) waits until the answer to the join is out. */
+/* Do not settle here: the consequences (the round may be complete now) wait until the answer to the join is sent. */
 enum rdzv_refused rdzv_join(struct rdzv *r, uint64_t id, const struct rdzv_join *join, uint64_t now_ms,
                             struct rdzv_refusal *refusal)
 {
@@ -492,7 +494,7 @@ enum rdzv_answer rdzv_stopped(struct rdzv *r, uint64_t node, uint32_t round, con
     return member_says(r, node, round, &(struct rdzv_event){ .type = RDZV_STOPPED, .how = how }, now_ms);
 }
 
-/* A node that got the end has nothing more to report. */
+/* A node that has received the end has nothing more to report. */
 static void goes(struct rdzv *r, struct node *node, const struct rdzv_event *event)
 {
     if (node->state != RDZV_NODE_FINISHED)
@@ -529,7 +531,7 @@ void rdzv_grow_agreed(struct rdzv *r, uint64_t now_ms)
     rdzv_settle(r, now_ms);
 }
 
-/* Of every request of every node, so it does nothing but this. */
+/* Called for every request of every node, so it does only this. */
 void rdzv_heard(struct rdzv *r, uint64_t id, uint64_t now_ms)
 {
     struct node *node = rdzv_find(r, id);
@@ -540,8 +542,7 @@ void rdzv_heard(struct rdzv *r, uint64_t id, uint64_t now_ms)
 
 /* --- time ----------------------------------------------------------------------------------------------- */
 
-/* A loop, for what settles may change something again; a cell sets the mark again only when it has moved
- * on. */
+/* A loop, because settling may change something again; a cell sets the mark again only after progress. */
 void rdzv_settle(struct rdzv *r, uint64_t now_ms)
 {
     r->now_ms = now_ms;

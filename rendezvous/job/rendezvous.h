@@ -1,8 +1,8 @@
 /* rendezvous.h -- the rendezvous of one job: its nodes, their ranks, when they stop, and whether another round
  * follows.
  *
- * Decisions only: no socket, no clock, no JSON. The hub feeds it the agents' messages, with the time; it answers
- * through the callbacks of rdzv_env. The whole machine is the table at the top of rendezvous.c.
+ * Pure: no socket, no clock, no JSON. The hub passes in the agents' messages with the time; answers go through the
+ * callbacks of rdzv_env. The whole machine is the table at the top of rendezvous.c.
  *
  *     GATHERING -> LAST_CALL -> RUNNING -> STOPPING -> BACKING_OFF -> GATHERING ... -> OVER
  *
@@ -23,18 +23,18 @@
 
 #include <stddef.h>
 
-/* Reasons for the end of a round, reasons against a restart, and rejections. Each row makes the enums below,
- * and the words of the protocol and messages. */
+/* Reasons for the end of a round, reasons against a restart, and rejections. The enums below and the words of the
+ * protocol and of messages are made from the rows. */
 #include "diagnosis/findings.h"
 #include "base/events.h"
 
 #define RDZV_STATES(X)                                                                                     \
     X(GATHERING, "gathering") /* waits for more nodes */                                                   \
-    X(LAST_CALL, "last call") /* enough are here; a little longer for those on their way */                \
+    X(LAST_CALL, "last call") /* enough have joined; waits a little longer for those on their way */       \
     X(RUNNING, "running")     /* a round is complete: workers run */                                       \
     X(STOPPING, "stopping")   /* all nodes were asked to stop; waits until nothing of the round is left */ \
-    X(BACKING_OFF, "backing off") /* another attempt will be made, not before the back-off is over */      \
-    X(OVER, "over")               /* all nodes know how it ended */
+    X(BACKING_OFF, "backing off") /* another attempt will follow, not before the back-off is over */       \
+    X(OVER, "over")               /* all nodes have been notified of the end */
 
 /* Why a round ends. */
 #define RDZV_WHYS(X)                                                             \
@@ -49,7 +49,7 @@
 /* The records of an event log. */
 #define RDZV_RECORDS(X) EVENTS_OF_RENDEZVOUS(X)
 
-/* The reasons for a refusal, and the advice: they are findings, and have their rows there. */
+/* The reasons for a rejection, with their advice: findings with rows in findings.h. */
 #define RDZV_REFUSALS(X) FINDINGS_OF_REFUSALS(X)
 
 struct rdzv;
@@ -59,10 +59,10 @@ enum {
     RDZV_NPROC_MAX = LIMIT_NPROC,
     RDZV_TEXT_MAX = LIMIT_TEXT,
     RDZV_WORDS_MAX = LIMIT_WORDS,
-    RDZV_LIST_MAX = LIMIT_LISTED, /* nodes listed in `round`, if it has no more; else */
+    RDZV_LIST_MAX = LIMIT_LISTED, /* nodes listed in `round`, if it has at most that many; else */
     RDZV_SHORT_LIST_MAX = 32,     /* ... so many; and nodes, or missing ranks, in `waiting` */
-    RDZV_GONE_MAX = 32,           /* nodes that have gone and are remembered for a diagnosis */
-    RDZV_CODE_NO_NODE = 125,   /* exit code when a node is lost or never joined, because no worker has one */
+    RDZV_GONE_MAX = 32,           /* number of nodes that have left and are kept for a diagnosis */
+    RDZV_CODE_NO_NODE = 125, /* exit code when a node is lost or never joined, because no worker has a code */
     RDZV_STOP_EXTRA_MS = 10000 /* time for a node to send `stopped`, beyond its own grace time */
 };
 
@@ -91,28 +91,30 @@ const char *rdzv_refused_advice(enum rdzv_refused refused);
 enum rdzv_grow { RDZV_GROW_AGREED, RDZV_GROW_NOW, RDZV_GROW_NEVER };
 
 struct rdzv_join {
-    const char *job, *instance, *version; /* `instance`: "" from a new agent, else what rdzv_instance() was */
+    const char *job, *instance,
+        *version; /* `instance`: "" from a new agent, else the value of rdzv_instance() */
     const char *host, *boot_id, *addr;
-    const char *own; /* its own end of the connection to the store; NULL or "" = it does not know */
+    const char *own; /* its own end of the connection to the store; NULL or "" = unknown */
     const char
         *task; /* the scheduler ("Slurm") that started it as one of several tasks of a node; "" = none */
-    const char *role;    /* of its workers; NULL or "" = the default role */
+    const char *role;    /* role of its workers; NULL or "" = the default role */
     const char *program; /* name of the program that its workers run; "" = not compared */
-    uint32_t store_port; /* at which its rank 0 would host a store for all workers; 0 = they use this one */
+    uint32_t
+        store_port; /* port at which its rank 0 would host a store for all workers; 0 = they use this one */
     int pid;
     uint64_t pid_start;
     bool elastic;
-    uint32_t nnodes_min, nnodes_max; /* static: the same number twice */
-    int32_t node_rank;               /* static; -1 = any that is free */
+    uint32_t nnodes_min, nnodes_max; /* static: the same for all nodes */
+    int32_t node_rank;               /* static; -1 = any free one */
     uint32_t nproc;
     bool nproc_given, uneven;
     /* Rules for the whole job, from the first node that joins; those of later nodes are ignored. */
     uint32_t max_restarts, max_no_progress;
     uint64_t backoff_ms, backoff_cap_ms, last_call_ms, join_timeout_ms;
     const char *join_knob;    /* the option that sets join_timeout_ms, for messages; "" or NULL = --timeout */
-    uint64_t node_timeout_ms; /* a node that is silent for so long is lost; 0 = never */
+    uint64_t node_timeout_ms; /* a node that is silent for this long is lost; 0 = never */
     enum rdzv_grow grow;
-    uint64_t grace_ms; /* of this node, between SIGTERM and SIGKILL */
+    uint64_t grace_ms; /* grace period of this node, between SIGTERM and SIGKILL */
 };
 
 /* The effect of a message. */
@@ -128,8 +130,8 @@ enum rdzv_answer {
 /* The first known cause of a round's end. */
 struct rdzv_cause {
     enum rdzv_why why;
-    enum no_restart no_retry; /* CANNOT_START, USAGE or IMPORT: the same would happen again; else NONE */
-    bool silent;              /* a lost node: nothing was heard of it, else its connection closed */
+    enum no_restart no_retry; /* CANNOT_START, USAGE or IMPORT: a restart would fail again; else NONE */
+    bool silent;              /* a lost node: it was silent, else its connection closed */
     struct failure failure;
 };
 
@@ -137,7 +139,7 @@ struct rdzv_cause {
 struct rdzv_seat {
     uint64_t node;
     uint32_t node_rank, first_rank, nproc;
-    uint32_t store_port; /* as it joined with */
+    uint32_t store_port; /* workers it joined with */
     const char *host, *addr, *own;
 };
 
@@ -145,27 +147,27 @@ struct rdzv_seat {
 struct rdzv_round {
     uint32_t round;    /* from 1 */
     uint32_t attempt;  /* round - 1: the number of its key space */
-    uint32_t restarts; /* restarts so far that --max_restarts counts */
+    uint32_t restarts; /* restarts so far, as counted by --max_restarts */
     uint32_t nnodes, world_size;
     const struct rdzv_seat *seats; /* by node rank; nnodes of them for rdzv_env.begin ... */
     uint32_t n_seats;              /* ... and the first few of a large job's in messages to nodes */
 };
 
-/* The nodes that a job waits for. Lists are cut to RDZV_SHORT_LIST_MAX; the counts are whole. */
+/* The nodes that a job waits for. Lists are cut to RDZV_SHORT_LIST_MAX; the counts are complete. */
 struct rdzv_waiting {
     enum rdzv_state state;
     uint32_t joined, min, max;
     uint32_t spare;        /* while a round runs: nodes that wait for the next one */
     uint32_t returning;    /* members of the last round that have not joined again yet */
-    uint64_t left_ms;      /* until it is given up; UINT64_MAX = never */
-    uint64_t last_call_ms; /* until it continues with the present nodes; UINT64_MAX = no last call */
-    uint64_t backoff_ms;   /* until the next round may begin; 0 = now */
+    uint64_t left_ms;      /* time until the job gives up; UINT64_MAX = never */
+    uint64_t last_call_ms; /* time until it continues with the present nodes; UINT64_MAX = no last call */
+    uint64_t backoff_ms;   /* time until the next round may begin; 0 = now */
     uint32_t n_hosts, n_missing, n_missing_listed;
     const char *hosts[RDZV_SHORT_LIST_MAX];
-    uint32_t missing[RDZV_SHORT_LIST_MAX]; /* static: node ranks */
+    uint32_t missing[RDZV_SHORT_LIST_MAX]; /* static: missing node ranks */
 };
 
-/* Codes for --exit-code. */
+/* Codes for --exit_code. */
 struct rdzv_exit {
     int first, max, rank0;
 };
@@ -181,13 +183,13 @@ struct rdzv_tell {
         role_size; /* its first rank among, and the number of, workers of its role; size 0 = all are of one */
     /* WAITING */
     const struct rdzv_waiting *waiting;
-    /* STOP, VERDICT: the round they are about; 0 = the job ended before its first. */
+    /* STOP, VERDICT: their round; 0 = the job ended before its first. */
     uint32_t round;
     enum rdzv_why why;
-    const struct rdzv_cause *cause; /* NULL = none: success, or nothing ever ran */
+    const struct rdzv_cause *cause; /* NULL = none: success, or no worker ever ran */
     /* VERDICT */
-    bool restart;        /* join again; else finish */
-    uint32_t attempt;    /* of the next round, if one follows */
+    bool restart;        /* join again; false: finish */
+    uint32_t attempt;    /* number of the next round, if one follows */
     uint64_t backoff_ms; /* before it */
     enum no_restart no_restart;
     int64_t step,
@@ -201,7 +203,7 @@ struct rdzv_record {
     uint64_t now_ms;
     uint32_t round;    /* 0 = before the first */
     uint64_t node;     /* 0 = about the whole job */
-    int32_t node_rank; /* -1 = none yet */
+    int32_t node_rank; /* rank of the node; -1 = none yet */
     const char *host;  /* "" = about the whole job */
     int pid;
     uint32_t nnodes, world_size; /* ROUND */
@@ -211,14 +213,14 @@ struct rdzv_record {
 struct rdzv_env {
     void *user;
     void (*tell)(void *user, uint64_t node, const struct rdzv_tell *tell);
-    /* A round is complete: empty the key space, forget the ranks of the last one, learn the new ones. Called before
+    /* A round is complete: empty the key space, reset the ranks of the last round and set the new ones. Called before
      * any node gets `round`. False (memory is short): the job ends with NOT_READY. */
     bool (*begin)(void *user, const struct rdzv_round *world);
-    /* The progress of the round by its workers' own account (a key); -1 = unknown. */
+    /* Return the progress of the round as reported by its workers (a key); -1 = unknown. */
     int64_t (*progress)(void *user);
-    /* So many nodes could join in another round; set the key that workers read. NULL = no key. */
+    /* This many nodes could join another round; set the key that workers read. NULL = no key. */
     void (*waiting_nodes)(void *user, uint32_t count);
-    /* The node is given up (silent, or it never stopped): close its connection now, before the others continue. It
+    /* The node is dropped (silent, or it never stopped): close its connection now, before the others continue. It
      * gets no more messages, and rdzv_lost need not be called for it. `why` ends a sentence. */
     void (*drop)(void *user, uint64_t node, const char *why);
     void (*log)(void *user, const char *line);                    /* NULL = no log */
@@ -227,10 +229,10 @@ struct rdzv_env {
 
 /* --- the calls ------------------------------------------------------------------------------------------ */
 
-/* `instance` is a nonce: it separates agents of an earlier life of this job from agents of this one. Everything is
- * copied but `quota`, which is borrowed. NULL when memory or budget is short. */
+/* `instance` is a nonce that separates agents of an earlier life of this job from agents of this one. Everything is
+ * copied except `quota`, which is borrowed. NULL when memory or quota is short. */
 struct rdzv *rdzv_new(const struct rdzv_env *env, struct quota *quota, const char *job, const char *instance);
-/* Sends no messages. */
+/* Frees it without sending messages. */
 void rdzv_free(struct rdzv *r);
 const char *rdzv_instance(const struct rdzv *r);
 
@@ -239,19 +241,19 @@ struct rdzv_refusal {
     char sentence[2 * RDZV_WORDS_MAX]; /* both values and both hosts; rdzv_refused_advice has the remedy */
 };
 
-/* A node joins, or joins again after a verdict "restart". RDZV_WELCOME, or the reason against it (`refusal` is
- * filled). The consequences (a round!) are sent by rdzv_settle, to be called when the answer has been sent; otherwise
- * the next rdzv_tick does it, and rdzv_deadline is "now". */
+/* A node joins, or joins again after a verdict "restart". RDZV_WELCOME, or the reason for the rejection (`refusal` is
+ * filled). rdzv_settle sends the consequences (perhaps a round); call it when the answer has been sent. Otherwise the
+ * next rdzv_tick does it, and rdzv_deadline is "now". */
 enum rdzv_refused rdzv_join(struct rdzv *r, uint64_t node, const struct rdzv_join *join, uint64_t now_ms,
                             struct rdzv_refusal *refusal);
 void rdzv_settle(struct rdzv *r, uint64_t now_ms);
-/* After rdzv_join: it has joined, but a round runs, or it is one too many. */
+/* After rdzv_join: true if it has joined, but a round runs, or it is one too many. */
 bool rdzv_is_spare(const struct rdzv *r, uint64_t node);
 
 /* A worker has failed by itself; its node stops its others. */
 enum rdzv_answer rdzv_failed(struct rdzv *r, uint64_t node, uint32_t round, const struct failure *failure,
                              uint64_t now_ms);
-/* More is known of the failure that this node has reported. */
+/* More details of the failure that this node has reported. */
 enum rdzv_answer rdzv_explain(struct rdzv *r, uint64_t node, uint32_t round, const struct failure *failure,
                               uint64_t now_ms);
 /* All workers of the node have ended with 0. */
@@ -262,7 +264,7 @@ enum rdzv_answer rdzv_check_rank(const struct rdzv *r, uint64_t node, int64_t ra
 
 struct rdzv_stopped {
     bool unkillable;
-    int max_code;   /* highest of the node's workers that ended by themselves, 0 = none */
+    int max_code;   /* highest exit code of the node's workers that ended by themselves, 0 = none */
     bool has_rank0; /* this node has worker 0, and it ended by itself: */
     int rank0_code;
 };
@@ -274,36 +276,37 @@ enum rdzv_answer rdzv_stopped(struct rdzv *r, uint64_t node, uint32_t round, con
 void rdzv_leave(struct rdzv *r, uint64_t node, int signal, const char *by, uint64_t now_ms);
 /* Its connection is gone. `how` ends the sentence "node 1 (n1) is lost: ...". */
 void rdzv_lost(struct rdzv *r, uint64_t node, const char *how, uint64_t now_ms);
-/* Every rank of the world has agreed to a bigger one. */
+/* Every rank of the world has agreed to a larger one. */
 void rdzv_grow_agreed(struct rdzv *r, uint64_t now_ms);
-/* This server was suspended until now, and received nothing: pardon the silence meanwhile, with a limit (nodes.c). */
+/* This server was suspended until now and received nothing: excuse the silence during that time, with a limit
+ * (nodes.c). */
 void rdzv_pardon(struct rdzv *r, uint64_t now_ms);
-/* Any sign of life. */
+/* Any message of the node counts as a sign of life. */
 void rdzv_heard(struct rdzv *r, uint64_t node, uint64_t now_ms);
 
-/* When rdzv_tick has something to do; UINT64_MAX = never. Ask after every call. */
+/* Return when rdzv_tick must be called; UINT64_MAX = never. Check it after every call. */
 uint64_t rdzv_deadline(const struct rdzv *r);
-/* Feed it the received messages first: a suspended server must not take its own sleep for the nodes'. */
+/* Pass in the received messages first, because a suspended server must not count its own pause as the nodes' silence. */
 void rdzv_tick(struct rdzv *r, uint64_t now_ms);
 
 /* --- queries
  * --------------------------------------------------------------------------------------------- */
 
 enum rdzv_node_state {
-    RDZV_NODE_WAITING,  /* has joined, is in no round */
+    RDZV_NODE_WAITING,  /* has joined, but is in no round */
     RDZV_NODE_RUNNING,  /* a member; its workers run */
     RDZV_NODE_DONE,     /* a member; all its workers ended with 0 */
     RDZV_NODE_STOPPING, /* a member; has been asked to stop, or leaves */
     RDZV_NODE_STOPPED,  /* a member; nothing of the round is left on it */
     RDZV_NODE_RESTING,  /* was asked to join again, has not yet */
-    RDZV_NODE_FINISHED, /* knows that the job is over */
+    RDZV_NODE_FINISHED, /* was notified that the job is over */
 };
 const char *rdzv_node_state_word(enum rdzv_node_state state);
 
 struct rdzv_node_facts {
     uint64_t node;
     enum rdzv_node_state state;
-    int32_t node_rank; /* in the round; else the one it asked for; -1 = none */
+    int32_t node_rank; /* its rank in the round; else the requested one; -1 = none */
     uint32_t first_rank, nproc;
     /* Borrowed, until the next call that changes something. */
     const char *host, *addr, *own, *version, *boot_id;
@@ -312,7 +315,7 @@ struct rdzv_node_facts {
     bool leaving, is_spare;
 };
 
-/* A node that is not in the job any more. */
+/* A node that has left the job. */
 struct rdzv_gone {
     char host[RDZV_TEXT_MAX], how[RDZV_TEXT_MAX];
     int32_t node_rank;
@@ -320,7 +323,7 @@ struct rdzv_gone {
     uint32_t round;
     uint64_t joined_ms, gone_ms;
     bool lost;   /* else it left by itself */
-    bool silent; /* lost, and nothing had been heard of it for too long */
+    bool silent; /* lost because it was silent too long */
 };
 
 struct rdzv_facts {
@@ -332,15 +335,15 @@ struct rdzv_facts {
     uint32_t nodes, members, waiting, done, stopped; /* how many */
     uint32_t returning;                              /* of the last round, that have not joined again yet */
     uint32_t world_size;
-    uint64_t since_ms;    /* in this state */
-    uint64_t deadline_ms; /* of this state, UINT64_MAX = none */
+    uint64_t since_ms;    /* time in this state */
+    uint64_t deadline_ms; /* deadline of this state, UINT64_MAX = none */
     uint64_t join_timeout_ms, node_timeout_ms, last_call_ms;
-    const char *join_knob; /* what sets join_timeout_ms, "--timeout" */
+    const char *join_knob; /* option that sets join_timeout_ms, "--timeout" */
     enum no_restart no_restart;
     const struct rdzv_cause *cause; /* of the last round's end; NULL = none */
     const struct rdzv_gone
         *gone;       /* the last ones, ring: entry (n_gone - 1 - i) % RDZV_GONE_MAX is the i-th latest */
-    uint32_t n_gone; /* all of them, may be more than the ring holds */
+    uint32_t n_gone; /* all nodes that left, may be more than the ring holds */
 };
 
 void rdzv_facts(const struct rdzv *r, struct rdzv_facts *facts);
@@ -348,11 +351,11 @@ void rdzv_facts(const struct rdzv *r, struct rdzv_facts *facts);
 bool rdzv_node_facts(const struct rdzv *r, uint64_t node, struct rdzv_node_facts *facts);
 /* All nodes in the order they joined: start with 0, ends with 0. */
 uint64_t rdzv_next_node(const struct rdzv *r, uint64_t after);
-/* The node that runs this rank of the world, 0 = none (no round runs, or it is gone). */
+/* Return the node that runs this rank of the world, 0 = none (no round runs, or the node has left). */
 uint64_t rdzv_node_of_rank(const struct rdzv *r, uint32_t rank);
 /* Static jobs: check whether a node with this rank waits or runs. */
 bool rdzv_has_node_rank(const struct rdzv *r, uint32_t node_rank);
-/* Over, and all nodes know it: a job of the same name may begin. */
+/* True if the job is over and all nodes have been notified: a job of the same name may begin. */
 bool rdzv_is_over(const struct rdzv *r);
 
 #endif

@@ -1,9 +1,9 @@
 /* round.c -- when a round is complete, its beginning; its stop, the verdict, the end of the job.
  *
- * Static: all node ranks are here. Elastic, the first time: MAX nodes are here, or MIN are and the last call is over.
- * Later there is no last call, since no newcomer is expected: a round is complete when every member of the last one
- * that has not left is back, together with the spares, and these are MIN. Only when newcomers had to be awaited,
- * because too few were left, there is a last call again: newcomers seldom come alone.
+ * Static: all node ranks have joined. Elastic, the first time: MAX nodes have joined, or MIN have and the last call
+ * is over. Later rounds expect no newcomers: one is complete when every member of the last one that has not left is
+ * back, and these and the spares are at least MIN. If too few were left and newcomers had to be awaited, there is a
+ * last call again, because newcomers rarely come alone.
  *
  * A verdict needs every member's answer: only when nothing of a round is left on any node may the next begin, and
  * only then are the exit codes known. Whether there is a next one:
@@ -11,11 +11,11 @@
  *     a worker failed              as --max_restarts and --max_no_progress allow, after the back-off
  *     a node is lost, static       the same, and it has to come again
  *     a node is lost or left, elastic, or the job grows      always, at once: no worker has failed
- *     a node is left, static       never: its user has stopped the job
- *     something cannot be killed   never: the next attempt would meet it
+ *     a node has left, static      never: its user has stopped the job
+ *     something cannot be killed   never: it would disturb the next attempt
  *
- * States keep "once": a member with a `stop` is STOPPING and gets no second one, a node with its verdict is RESTING
- * or FINISHED, and neither is a member any more. */
+ * The states ensure "once": a member with a `stop` is STOPPING and gets no second one; a node with its verdict is
+ * RESTING or FINISHED, and no longer a member. */
 #include "job/rendezvous_core.h"
 
 #include "ddp/error.h"
@@ -26,10 +26,9 @@
 
 /* --- restarts --------------------------------------------------------------------------------------------- */
 
-/* A failure that cannot change is not tried again: a missing program, a usage error, or an import error; the agent,
- * which has seen the worker's end, reports it. Out of memory is retried like any other failure: a worker that leaks
- * for hours continues from its last checkpoint, and one that is too big from the beginning is ended by the rule about
- * progress or by --max_restarts. */
+/* Do not retry a permanent failure, which the agent detects and reports: a missing program, a usage error, or an
+ * import error. Out of memory is retried: a worker that leaks for hours continues from its last checkpoint, and a
+ * worker that is too large from the start is ended by the rule about progress or by --max_restarts. */
 
 void restarts_init(struct restarts *a, const struct rdzv_join *rules)
 {
@@ -41,8 +40,8 @@ void restarts_init(struct restarts *a, const struct rdzv_join *rules)
                             .best_step = -1 };
 }
 
-/* The reason that helps the user most comes first: the budget is the last to be named. `failed` stops
- * counting one above the budget, so that it cannot wrap in a job that is judged again and again. */
+/* The reason that helps the user most comes first, and the budget last. `failed` stops counting one above the budget,
+ * so that it cannot wrap. */
 enum no_restart restarts_failed(struct restarts *a, const struct rdzv_cause *cause)
 {
     a->step = -1;
@@ -55,8 +54,8 @@ enum no_restart restarts_failed(struct restarts *a, const struct rdzv_cause *cau
     return a->failed > a->max_restarts ? NO_RESTART_USED_UP : NO_RESTART_NONE;
 }
 
-/* Workers that never report progress are not judged by it. Once one attempt has reported, another that dies before
- * its report counts as without progress. */
+/* The rule about progress does not apply to workers that never report any. Once one attempt has reported, another
+ * that ends before its report counts as without progress. */
 enum no_restart restarts_progress(struct restarts *a, int64_t step)
 {
     a->step = step;
@@ -71,8 +70,8 @@ enum no_restart restarts_progress(struct restarts *a, int64_t step)
     return too_often ? NO_RESTART_NO_PROGRESS : NO_RESTART_NONE;
 }
 
-/* Doubled with each attempt that stood still, so a job that does get on is not punished for its past. Half of
- * the cap is compared, not the double of the wait: a huge cap must not make it run over. */
+/* Doubled with each attempt without progress, so a job that makes progress keeps short pauses. Compare with half of
+ * the cap instead of doubling the pause, which could overflow. */
 uint64_t restarts_backoff(const struct restarts *a)
 {
     uint32_t doublings = a->best_step >= 0 ? a->standing : a->failed > 0 ? a->failed - 1 : 0;
@@ -94,15 +93,15 @@ static uint32_t places_for_newcomers(const struct rdzv *r)
     return r->rules.max > held ? r->rules.max - held : 0;
 }
 
-/* How many a round would have if it began now: all survivors that are back, and newcomers as far as there
- * are places. */
+/* Return how many nodes a round would have now: all survivors that are back, and newcomers as far as there are
+ * places. */
 uint32_t rdzv_takes(const struct rdzv *r)
 {
     uint32_t new = r->n_waiting - r->n_back, places = places_for_newcomers(r);
     return r->n_back + (new < places ? new : places);
 }
 
-/* Static jobs wait for exactly all, because their ranks are numbered by hand and a gap cannot be assigned. */
+/* Static jobs wait for exactly all, because their ranks are set by hand and a gap cannot be assigned. */
 bool rdzv_is_complete(const struct rdzv *r)
 {
     if (!r->rules.known)
@@ -113,7 +112,7 @@ bool rdzv_is_complete(const struct rdzv *r)
     return rdzv_takes(r) == r->rules.max || (all_back && rdzv_takes(r) >= r->rules.min);
 }
 
-/* Waiting nodes beyond max stay spares: telling the workers of them would end a round for nothing. */
+/* Waiting nodes beyond max stay spares: restarting the workers for them would be useless. */
 uint32_t rdzv_can_grow_by(const struct rdzv *r)
 {
     uint32_t places = r->rules.elastic && r->rules.max > r->run.nnodes ? r->rules.max - r->run.nnodes : 0;
@@ -153,12 +152,12 @@ static void take_seats(struct rdzv *r, uint32_t n)
     r->run.round++;
     for (uint32_t i = 0; i < n; i++)
         r->run.member[i]->round = r->run.round;
-    r->n_back = r->n_resting = 0; /* who missed this round joins as a newcomer */
+    r->n_back = r->n_resting = 0; /* a node that misses this round joins as a newcomer */
     r->run.nnodes = r->run.n_members = r->run.n_open = n;
     r->run.n_done = 0;
 }
 
-/* By name and not by memset: the counts of restarts and progress live on from round to round. */
+/* Reset members by name and not by memset, because the counts of restarts and progress continue from round to round. */
 static void forget_last_end(struct rdzv *r)
 {
     r->end.has_cause = r->end.unkillable = r->end.stopped_by_user = r->end.has_rank0 = false;
@@ -168,7 +167,7 @@ static void forget_last_end(struct rdzv *r)
     r->run.began_ms = r->now_ms;
 }
 
-/* Do members have different roles? Hardly ever. */
+/* True if members have different roles, which is rare. */
 static bool has_roles(const struct rdzv *r)
 {
     for (uint32_t i = 1; i < r->run.nnodes; i++)
@@ -177,7 +176,7 @@ static bool has_roles(const struct rdzv *r)
     return false;
 }
 
-/* Where the workers of each node stand among those of one role; node `first` is the first that has it. */
+/* Compute the place of each node's workers among those of one role; node `first` is the first that has it. */
 static void count_role(const struct rdzv *r, uint32_t first)
 {
     const char *role = r->run.member[first]->role;
@@ -193,7 +192,7 @@ static void count_role(const struct rdzv *r, uint32_t first)
             r->run.member[i]->role_size = size;
 }
 
-/* Once through the nodes for each role, of which there are few. A size of 0 = all are of one. */
+/* One walk over the nodes for each role, of which there are few. A size of 0 = all have the same role. */
 static void count_roles(const struct rdzv *r)
 {
     for (uint32_t i = 0; i < r->run.nnodes; i++)
@@ -205,7 +204,7 @@ static void count_roles(const struct rdzv *r)
             count_role(r, i);
 }
 
-/* One struct for all, with what differs beside it: a copy of the list for each node would grow with the
+/* One struct for all nodes, with the differences beside it: a copy of the list for each node would grow with the
  * square of their number. */
 static void tell_all(struct rdzv *r, struct rdzv_round *world)
 {
@@ -225,7 +224,7 @@ static void tell_all(struct rdzv *r, struct rdzv_round *world)
 }
 
 /* The key space is emptied before any node gets the round, because a worker's first request may follow at
- * once. Seats are assigned before that, because `begin` needs the list of them. Without memory for it the job
+ * once. Places are assigned before that, because `begin` needs their list. Without memory for it the job
  * ends here, because a round over old keys would find its barriers used up. */
 enum rdzv_state rdzv_begin_round(struct rdzv *r)
 {
@@ -273,8 +272,8 @@ void rdzv_set_cause(struct rdzv *r, enum rdzv_why why, const struct node *node, 
     r->end.has_cause = true;
 }
 
-/* A worker that gave up because of another rank shows it by its exit code, or PyTorch's by its output. It is not the
- * cause, only the first report, and is replaced by a later one. */
+/* A worker that gave up because of another rank shows it by its exit code, or a PyTorch worker by its output. It is
+ * not the cause but only the first report, and a later one replaces it. */
 bool rdzv_is_victim(const struct failure *failure)
 {
     return failure->victim ||
@@ -305,7 +304,7 @@ void rdzv_set_failure(struct rdzv *r, const struct node *node, const struct fail
 }
 
 /* A failure is never 0, whatever a peer sends. Numbers are those of a shell, so that scripts around ddprun need no
- * table; errno outweighs the exit code, since a program that was never started has none. */
+ * table; errno takes precedence, because a program that was never started has no exit code. */
 static int code_of(const struct rdzv_cause *cause)
 {
     const struct failure *failure = &cause->failure;
@@ -332,9 +331,9 @@ static void log_stop(struct rdzv *r)
                   failure->words);
 }
 
-/* One deadline for all, by the longest grace time: a node that has not answered then never will. RDZV_STOP_EXTRA_MS
- * is for a node to kill, reap and report, on a machine that may be the reason of the failure. If all members are gone
- * already, there is nothing to wait for, hence the judgement at the end. */
+/* One deadline for all, by the longest grace period: a node that has not answered by then never will.
+ * RDZV_STOP_EXTRA_MS is time for a node to kill, reap and report, on a machine that may be the reason for the
+ * failure. If all members have gone already, there is nothing to wait for, so end at once. */
 enum rdzv_state rdzv_stop_round(struct rdzv *r)
 {
     struct rdzv_tell tell = {
@@ -375,7 +374,8 @@ static struct rdzv_tell verdict(const struct rdzv *r, enum rdzv_why why)
                                          .rank0 = r->end.has_rank0 ? r->end.rank0_code : first } };
 }
 
-/* The verdict is the last message to a node here. The node stays, unwatched, until its connection ends. */
+/* The verdict is the last message to a node here. The node stays, without a heartbeat timeout, until its connection
+ * ends. */
 static void finish_node(struct rdzv *r, struct node *node, const struct rdzv_tell *tell)
 {
     rdzv_node_is_finished(r, node);
@@ -393,8 +393,8 @@ static void log_end(struct rdzv *r, enum rdzv_why why)
                   no_restart_word(r->end.no_restart));
 }
 
-/* Too few nodes is no failure of a worker, whatever an earlier round ended with. Nodes that left before have had
- * their verdict. `say_ms` is set to never, because no node is awaited any more. */
+/* Too few nodes is not a failure of a worker, whatever ended an earlier round. Nodes that left before have had their
+ * verdict. `say_ms` is set to never, because no node is awaited any more. */
 enum rdzv_state rdzv_end_job(struct rdzv *r, enum rdzv_why why, enum no_restart no_restart)
 {
     r->end.no_restart = no_restart;
@@ -412,8 +412,8 @@ enum rdzv_state rdzv_end_job(struct rdzv *r, enum rdzv_why why, enum no_restart 
     return RDZV_OVER;
 }
 
-/* A worker has failed, so --max_restarts counts. An elastic job is made for nodes that join and leave: losing one
- * costs no attempt, else a day of spot machines would use them up. */
+/* A worker has failed, so --max_restarts counts. Losing a node costs an elastic job no attempt, because such jobs are
+ * made for it; otherwise a day of spot machines would use them up. */
 static bool is_charged(const struct rdzv *r)
 {
     return r->end.cause.why == RDZV_WHY_FAILED ||
@@ -458,7 +458,7 @@ static void tell_restart(struct rdzv *r, uint64_t backoff_ms)
     r->run.n_members = 0;
 }
 
-/* The time to gather begins after the pause, which would use it up otherwise. */
+/* The time to gather begins after the pause, which would otherwise use it up. */
 static enum rdzv_state restart(struct rdzv *r, uint64_t backoff_ms)
 {
     rdzv_note(r, RDZV_RECORD_VERDICT, NULL,

@@ -56,8 +56,8 @@ const char *rdzv_node_state_word(enum rdzv_node_state state)
 
 /* A node's name in a sentence that two users read: "node 1 (n1, pid 77)", "n1 (pid 77)" when it has no rank.
  *
- * Rank and pid tell two nodes of one host apart. Two machines that are named alike ("localhost") may have equal pids,
- * too, so beside such a namesake a node has its address. */
+ * Rank and pid separate two nodes of one host. Two machines with the same name ("localhost") may even have equal
+ * pids, so the address is added next to such a namesake. */
 
 struct who rdzv_who(const struct rdzv_join *j)
 {
@@ -87,9 +87,8 @@ const char *rdzv_name_who(who_name out, const struct who *who, const struct who 
 
 /* For readers: status, diagnosis, and the hub that finds a rank's node.
  *
- * They get copies and never the struct, so that a careless reader cannot disturb a job, and so that the machine in
- * rendezvous.c may keep its facts in the form that makes its steps cheap. Borrowed pointers are valid until the next
- * call of the rendezvous. */
+ * They get copies and never the struct, so that a reader cannot disturb a job and rendezvous.c may store its facts as
+ * its steps need them. Borrowed pointers are valid until the next call of the rendezvous. */
 
 uint64_t rdzv_state_deadline(const struct rdzv *r)
 {
@@ -107,7 +106,7 @@ uint64_t rdzv_state_deadline(const struct rdzv *r)
     }
 }
 
-/* The failure that ends a job is followed by none. */
+/* After the failure that ends a job no other counts. */
 static uint32_t restarts_made(const struct rdzv *r)
 {
     const struct restarts *a = &r->restarts;
@@ -185,8 +184,7 @@ bool rdzv_node_facts(const struct rdzv *r, uint64_t id, struct rdzv_node_facts *
     return true;
 }
 
-/* In the order of joining. An id instead of a pointer: between two calls the node may have gone, and then
- * the walk ends. */
+/* In the order of joining. By id instead of a pointer: if the node has left between two calls, the walk ends. */
 uint64_t rdzv_next_node(const struct rdzv *r, uint64_t after)
 {
     const struct node *node = after != 0 ? rdzv_find(r, after) : NULL;

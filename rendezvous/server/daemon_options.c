@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-/* The port alone is a habit from other daemons; endpoint_parse leaves the host empty then: every address. */
+/* Other daemons accept a port alone; endpoint_parse then leaves the host empty: every address. */
 static ddp_status parse_listen(const char *value, void *to, struct ddp_err *err)
 {
     return endpoint_parse(value, DAEMON_DEFAULT_PORT, to, err);
@@ -21,7 +21,7 @@ static ddp_status parse_max_bytes(const char *value, void *to, struct ddp_err *e
     uint64_t bytes;
     const bool ok = options_size(value, UINT64_MAX >> 1, &bytes);
     if (!ok && bytes == UINT64_MAX)
-        return ddp_fail(err, DDP_ERR_ARG, "'%s' is too much", value);
+        return ddp_fail(err, DDP_ERR_ARG, "'%s' is too large", value);
     if (bytes == 0)
         return ddp_fail(err, DDP_ERR_ARG,
                         "'%s' is not a size (expected a number, or a number with K, M or G)", value);
@@ -54,9 +54,8 @@ static const struct option_row rows[] = {
       .value = "N",
       .parse = parse_max_bytes,
       .at = AT(max_bytes),
-      .help = "keep at most N bytes of keys, values and queues (K, M, G; default 1G). The jobs of one user "
-              "or address get "
-              "at most half of what others leave, one job half of that" },
+      .help = "keep at most N bytes of keys, values and queues (K, M, G; default 1G). One user or address "
+              "gets at most half of the memory that others leave, and one job half of that" },
     { .name = "keep",
       .value = "SECONDS",
       .parse = parse_keep,
@@ -79,7 +78,7 @@ static const struct option_row rows[] = {
     { .name = "verbose",
       .type = OPTION_FLAG,
       .at = AT(log_peers),
-      .help = "log every client that comes and goes" },
+      .help = "log every client that connects and disconnects" },
     { .name = "quiet", .type = OPTION_SET, .at = AT(log_level), .min = LOG_ERROR, .help = "log errors only" },
     { .name = "help",
       .letter = 'h',

@@ -25,12 +25,11 @@ struct daemon_options {
     const char *events; /* borrowed from argv; NULL = no event log */
 };
 
-/* Defaults first, then argv[1..]. DDP_ERR_ARG: err is a sentence for the user. */
+/* Set the defaults, then parse argv[1..]. DDP_ERR_ARG: err is a sentence for the user. */
 ddp_status daemon_options_parse(int argc, char *const argv[], struct daemon_options *out,
                                 struct ddp_err *err);
 
-/* The text for DAEMON_HELP, DAEMON_HELP_MAN and DAEMON_VERSION, appended to `out`. False when memory is
- * short. */
+/* Append the text for DAEMON_HELP, DAEMON_HELP_MAN or DAEMON_VERSION to `out`. False when memory is short. */
 bool daemon_options_text(enum daemon_action action, struct buf *out);
 
 #endif

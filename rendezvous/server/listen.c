@@ -1,4 +1,5 @@
-/* listen.c -- see listen.h. */
+/* listen.c -- see listen.h. From the kernel's counters to the process that holds a port; each part says which
+ * interface it uses and why. */
 #include "server/listen.h"
 
 #include "base/buf.h"
@@ -43,14 +44,12 @@ uint64_t listen_queue_limit(int fd)
 
 /* --- listener --------------------------------------------------------------------------------------------- */
 
-/* The socket is made here and not by libuv, because libuv always sets SO_REUSEADDR. Between bind and listen
- * that lets another user bind the same port on a more specific address. This code sets it only for a port
- * given by number, and listens right after bind. A restarted daemon on such a port must not wait for old
- * connections in TIME_WAIT.
+/* The socket is made here, because libuv always sets SO_REUSEADDR, and between bind and listen that lets another user
+ * bind the same port on a more specific address. This code sets it only for a port given by number, so that a
+ * restarted daemon need not wait for TIME_WAIT, and listens right after bind.
  *
- * SO_REUSEADDR also lets two nodes of a job that start together bind the same port. If both then listen in
- * the same moment, Linux rejects both, each because of the other, and each would join a store that does not
- * exist. So a node whose listen failed, but not its bind, tries again. */
+ * SO_REUSEADDR also lets two nodes of a job bind the same port. If both then listen at once, Linux rejects both, and
+ * each would join a store that does not exist. So a node whose listen failed, but not its bind, tries again. */
 
 enum { TRIES = 12, PAUSE_US = 4000 };
 
@@ -216,7 +215,8 @@ static void pause_for(struct acceptor *a, const char *why)
     }
 }
 
-/* By on_client as well: the server's last deadline may pass with it. The number of the socket may be another's then. */
+/* Also called by on_client, because the server's last deadline may pass during it. Then the descriptor's number may
+ * already be another file's. */
 static bool is_closed(const struct acceptor *a)
 {
     return uv_is_closing((const uv_handle_t *)&a->poll);
@@ -332,8 +332,7 @@ static bool parse_line(const char *line, int *port, unsigned *state, struct port
     return n == 4;
 }
 
-/* Connections of a listener have its port too and may stand first, so a line is kept only until a better one
- * is found. */
+/* Connections of a listener have its port too and may come first, so a line is kept only until a better one is found. */
 bool port_table_find(const char *table, int port, struct port_holder *out)
 {
     *out = (struct port_holder){ 0 };
@@ -395,7 +394,7 @@ char *port_holder_words(const struct port_holder *holder, char *text, size_t siz
     else if (holder->inode != 0)
         snprintf(text, size, "a process of user id %u (its pid cannot be seen by this user)", holder->uid);
     else if (holder->leftover)
-        snprintf(text, size, "old connections that are still closing (a minute at most)");
+        snprintf(text, size, "old connections that are still closing (at most a minute)");
     else
         snprintf(text, size, "a process that cannot be seen from here");
     return text;

@@ -34,9 +34,8 @@ struct listener {
 };
 
 /* Bind and listen. `host`: NULL or "" = every address, IPv6 and IPv4 on one socket if the host has IPv6.
- * Otherwise a literal or a name. The C library resolves a name with its own time-outs, and the first address
- * that this host has is used. `port` 0 = any free one. DDP_ERR_IO: err gives the reason, and the holder of a
- * port in use. */
+ * Otherwise a literal or a name. The C library resolves a name with its own timeouts; the first address that this
+ * host has is used. `port` 0 = any free one. DDP_ERR_IO: err gives the reason, and the holder of a port in use. */
 ddp_status listener_open(const char *host, int port, struct listener *out, struct ddp_err *err);
 
 /* --- acceptor --------------------------------------------------------------------------------------------- */
@@ -80,7 +79,7 @@ void acceptor_close(struct acceptor *a, uv_close_cb closed);
 struct port_holder {
     unsigned long inode; /* of the socket; 0 = no owner was found */
     unsigned uid;        /* owner of the socket */
-    int pid;             /* 0 = not visible (another user's or another namespace's process) */
+    int pid;             /* 0 = not visible (a process of another user or namespace) */
     char name[64];       /* of the program; "" when pid is 0 */
     bool leftover;       /* only old connections were found, which no process owns any more */
     char user[32];       /* name of `uid`; "" = not known */

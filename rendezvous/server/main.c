@@ -1,7 +1,7 @@
 /* main.c -- ddp-rendezvous: the store alone, as a daemon.
  *
- * The server has its own thread; this one only waits for a signal. Signals are blocked before that thread
- * exists and fetched with sigwait, so there is no handler and nothing can interrupt anything. */
+ * The server has its own thread; this one only waits for a signal. Signals are blocked before that thread exists and
+ * read with sigwait, so no handler can interrupt any call. */
 #include "base/clock.h"
 #include "base/events.h"
 #include "base/log.h"
@@ -24,7 +24,7 @@ static int print_text(enum daemon_action action)
     return ok ? EXIT_OK : EXIT_FAILED;
 }
 
-/* SIGPIPE too: a peer that has gone is an error of write, not the end of the store. */
+/* SIGPIPE too: a lost peer is an error of write, not the end of the store. */
 static void block_stop_signals(sigset_t *set)
 {
     signal(SIGPIPE, SIG_IGN);
@@ -34,8 +34,8 @@ static void block_stop_signals(sigset_t *set)
     sigprocmask(SIG_BLOCK, set, NULL);
 }
 
-/* The line on stdout is for programs: with port 0 it is the only way to learn the port, and it comes when
- * connections are accepted already. The warning goes to stderr. */
+/* The line on stdout is for programs: with port 0 it is the only way to learn the port, and connections are already
+ * accepted when it is printed. The warning goes to stderr. */
 static void announce(const struct daemon_options *o, const struct store_server *server)
 {
     const char *host = o->listen.host;
@@ -48,20 +48,20 @@ static void announce(const struct daemon_options *o, const struct store_server *
         log_warn("--insecure: every user of this host can read and write every key");
 }
 
-/* Returns with the first signal; from then on the next one has its usual effect: the end, at once. */
+/* Returns with the first signal; after that the next one has its default effect: the end, at once. */
 static void wait_for_stop(const sigset_t *set)
 {
     int sig = 0;
     while (sigwait(set, &sig) != 0)
         continue;
-    log_info("%s, stopping", sig == SIGINT ? "interrupted" : "told to end");
+    log_info("%s, stopping", sig == SIGINT ? "interrupted" : "received a stop signal");
     sigprocmask(SIG_UNBLOCK, set, NULL);
 }
 
 /* --- the event log ---------------------------------------------------------------------------------------- */
 
 struct event_log {
-    struct line_file *file; /* NULL = none is asked for, or it cannot be opened */
+    struct line_file *file; /* NULL = not requested, or it cannot be opened */
     const char *path;
     bool warned;
 };
@@ -73,7 +73,7 @@ static void warn_of(struct event_log *log, int error)
     log->warned = log->warned || error != 0;
 }
 
-/* On the server's thread: the file has its own. */
+/* Runs on the server's thread; the file has a separate one. */
 static void on_event(void *user, const char *json)
 {
     struct event_log *log = user;
@@ -87,7 +87,7 @@ static void on_event(void *user, const char *json)
     warn_of(log, line_file_state(log->file).error);
 }
 
-/* The jobs matter more than a log. */
+/* The jobs matter more than a log, so continue without it. */
 static void open_events(struct event_log *log, const char *path)
 {
     int error = 0;
@@ -138,7 +138,7 @@ static int serve(const struct daemon_options *o)
     return EXIT_OK;
 }
 
-/* The log has a name before the options are read, since they may be wrong. */
+/* The log needs a name before the options are parsed, because they may be wrong. */
 int main(int argc, char **argv)
 {
     struct daemon_options options;

@@ -48,7 +48,7 @@ struct store_server {
     uint64_t linger_ms;      /* set before the stop is requested */
     uint64_t linger_at_ms;   /* deadline of the wait for nodes; UINT64_MAX = no wait */
     uint64_t linger_said_ms; /* when the wait is logged */
-    uint64_t force_at_ms;    /* when clients are aborted; UINT64_MAX = not yet, or done */
+    uint64_t force_at_ms;    /* when to abort clients; UINT64_MAX = not yet, or done */
     struct listener listener;
     struct acceptor acceptor;
     struct uid_gate uid_gate;
@@ -56,7 +56,7 @@ struct store_server {
     struct hub *hub; /* owned */
     struct gate short_of_fds;
     uv_thread_t thread;
-    char instance[2 * NONCE_BYTES + 1]; /* the hub's, like the next two */
+    char instance[2 * NONCE_BYTES + 1]; /* owned by the hub, like the next two */
     char host[HOST_NAME_MAX + 1], endpoint[HOST_NAME_MAX + ENDPOINT_TEXT_MAX];
     uint64_t looked_ms; /* of the last check */
 };
@@ -81,13 +81,13 @@ static void linger(struct store_server *s, uint64_t now_ms)
         end_all(s);
     } else if (now_ms >= s->linger_said_ms) {
         s->linger_said_ms = UINT64_MAX;
-        log_info("the store stays until %u more node%s heard how the job ended, at most %.3g s",
+        log_info("the store waits until %u more node%s learned how the job ended, at most %.3g s",
                  hub_nodes(s->hub), hub_nodes(s->hub) == 1 ? " has" : "s have", (double)s->linger_ms / 1000);
     }
 }
 
-/* The last step in a turn of the loop. While thousands of commands arrive, the nearest deadline mostly moves
- * away. Then the timer is left alone, because one useless expiry costs less than setting it anew. */
+/* The last step in a turn of the loop. While thousands of commands arrive, the nearest deadline usually moves later.
+ * Then leave the timer alone, because one useless expiry costs less than setting it again. */
 static void on_before_sleep(uv_prepare_t *prepare)
 {
     struct store_server *s = prepare->data;
@@ -131,7 +131,7 @@ static void on_time(uv_timer_t *timer)
 
 /* --- events -------------------------------------------------------------------------------------------- */
 
-/* Once a second at most, and only while clients connect, because a dropped client tries again. */
+/* At most once a second, and only while clients connect, because a dropped client tries again. */
 static void check_queue(struct store_server *s)
 {
     const uint64_t now_ms = uv_now(&s->loop);
@@ -146,7 +146,7 @@ static void refuse_client(struct store_server *s, int fd, const struct sockaddr 
     char text[ENDPOINT_TEXT_MAX];
     close(fd);
     if (hub_note_refused(s->hub, endpoint_of_sockaddr(peer, text), why, uv_now(&s->loop)))
-        log_warn("store client %s: refused: %s", text, why);
+        log_warn("store client %s: rejected: %s", text, why);
 }
 
 /* The two callbacks of the acceptor. */

@@ -77,7 +77,7 @@ static bool netlink_ask(int fd, const struct nlmsghdr *question)
     return fd >= 0 && send(fd, question, question->nlmsg_len, 0) == (ssize_t)question->nlmsg_len;
 }
 
-/* The question of `ip route get`. */
+/* The same query as `ip route get`. */
 static enum socket_place place_by_route(struct socket_owners *o, const struct end *end)
 {
     const uint16_t bytes = end->family == AF_INET ? 4 : 16;
@@ -387,7 +387,7 @@ bool uid_gate_admits(struct uid_gate *g, int fd, const struct sockaddr *peer, in
                  "every user");
     else
         snprintf(why, UID_GATE_WHY_MAX,
-                 "the kernel does not tell whether it comes from this host (netlink does not answer); "
+                 "it is not known whether it comes from this host, because netlink does not answer; "
                  "--insecure serves every user");
     return false;
 }

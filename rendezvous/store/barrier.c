@@ -15,9 +15,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Memory: one block for the barrier and its name, one for both bitmaps, so that the bitmaps of a barrier that
- * was passed can go while its name stays. At 100,000 ranks the bitmaps are 25 KB, the rest is under 200
- * bytes; a job that passes a barrier each second for a week would otherwise fill the store with them. */
+/* Memory: one block for the barrier and its name, one for both bitmaps, so that the bitmaps can be freed after a
+ * barrier was passed, while its name stays. At 100,000 ranks the bitmaps are 25 KB, the rest is under 200 bytes;
+ * otherwise a job that passes a barrier each second for a week would fill the store. */
 
 static bool bit(const uint8_t *bits, uint32_t rank)
 {
@@ -52,13 +52,13 @@ static size_t bitmap_bytes(uint32_t world_size)
     return (world_size + 7) / 8;
 }
 
-/* The memory charge of a barrier, the same when it is taken and given: the name is freed with the struct. */
+/* The memory charge of a barrier, the same when it is charged and returned: the name is freed with the struct. */
 static uint64_t barrier_cost(struct slice name)
 {
     return sizeof(struct barrier) + name.len;
 }
 
-/* Only the name counts from now on: give the bitmaps back early. */
+/* From now on only the name counts, so free the bitmaps early. */
 static void barrier_forget_roll(struct quota *quota, struct barrier *barrier)
 {
     if (barrier->is_member != NULL)
@@ -67,7 +67,7 @@ static void barrier_forget_roll(struct quota *quota, struct barrier *barrier)
     barrier->is_member = barrier->has_arrived = NULL;
 }
 
-/* The one place that frees a barrier; it must be in no table and no list, with no seat taken. */
+/* Free a barrier, the only place that does; it must be in no table and no list, with no place taken. */
 static void barrier_free(struct quota *quota, struct barrier *barrier)
 {
     barrier_forget_roll(quota, barrier);
@@ -76,7 +76,7 @@ static void barrier_free(struct quota *quota, struct barrier *barrier)
     free(barrier);
 }
 
-/* Both blocks or none. */
+/* Allocate both blocks or none. */
 static struct barrier *alloc(struct quota *quota, const struct barrier_call *call)
 {
     size_t bitmap = bitmap_bytes(call->world_size);
@@ -97,7 +97,7 @@ static struct barrier *alloc(struct quota *quota, const struct barrier_call *cal
 }
 
 /* Allocate a barrier of that call's name and world, charged to `quota`, without members. The caller frees it
- * (barrier_free). NULL if memory or budget is short. */
+ * (barrier_free). NULL if memory or quota is short. */
 static struct barrier *barrier_new(struct quota *quota, const struct barrier_call *call)
 {
     struct barrier *barrier = alloc(quota, call);
@@ -130,14 +130,14 @@ static void barrier_strike_out(struct barrier *barrier, uint32_t rank)
     clear_bit(barrier->has_arrived, rank);
 }
 
-/* The seat is free before its owner is notified: the owner may enter another barrier in the very next request. */
+/* Free the place before notifying its owner, because the owner may enter another barrier in the very next request. */
 static void barrier_stand_up(struct barrier_seat *seat)
 {
     list_remove(&seat->node);
     seat->barrier = NULL;
 }
 
-/* The call's rank is here, and takes its seat. Standing up leaves it here. */
+/* The call's rank has arrived and takes its place. Giving up the place leaves it arrived. */
 static void barrier_sit_down(struct barrier *barrier, struct barrier_seat *seat,
                              const struct barrier_call *call)
 {
@@ -153,8 +153,8 @@ static uint32_t barrier_member_at(const struct barrier_call *call, size_t i)
     return get_u32((const uint8_t *)call->members.data + 4 * i);
 }
 
-/* The members of a new barrier, as its first caller names them.
- * An empty list means the whole world. Naming a rank twice changes nothing. */
+/* Set the members of a new barrier as its first caller names them. An empty list means the whole world. Naming a rank
+ * twice changes nothing. */
 static void barrier_take_members(struct barrier *barrier, const struct barrier_call *call)
 {
     size_t n = call->members.len / 4, all = n == 0 ? call->world_size : n;
@@ -165,9 +165,8 @@ static void barrier_take_members(struct barrier *barrier, const struct barrier_c
     }
 }
 
-/* Does a later caller name the same ones?
- * A list may name a rank twice. So that no second bitmap is needed, the members' own bits are cleared
- * while counting how many different ones the list has, and set again. */
+/* True if a later caller names the same members. A list may name a rank twice. To avoid a second bitmap, the members'
+ * own bits are cleared while counting the different ones in the list, and set again. */
 static bool barrier_has_same_members(const struct barrier *barrier, const struct barrier_call *call)
 {
     size_t n = call->members.len / 4;
@@ -185,7 +184,7 @@ static bool barrier_has_same_members(const struct barrier *barrier, const struct
 }
 
 #define TEN_YEARS_MS \
-    (10ll * 365 * 24 * 3600 * 1000) /* a longer time-out is cut to this, so that sums stay small */
+    (10ll * 365 * 24 * 3600 * 1000) /* longer timeouts are cut to this, so that sums stay small */
 
 enum { BARRIER_END_MAX = 800 };
 
@@ -203,11 +202,11 @@ typedef enum barrier_state (*cell)(struct barriers *b, struct barrier *barrier, 
 /* A member may have died before the first arrival; then the barrier fails at once. */
 static enum barrier_state comes_first(struct barriers *b, struct barrier *barrier, const struct event *event);
 static enum barrier_state comes(struct barriers *b, struct barrier *barrier, const struct event *event);
-/* If a name could be passed twice, a rank that is one step behind would pass with the others' next step. */
+/* If a name could be used twice, a rank that is one step behind would pass with the next step of the others. */
 static enum barrier_state name_is_used(struct barriers *b, struct barrier *barrier,
                                        const struct event *event);
 static enum barrier_state comes_late(struct barriers *b, struct barrier *barrier, const struct event *event);
-/* The last one takes the deadline with it. */
+/* When the last one leaves, the deadline ends. */
 static enum barrier_state leaves(struct barriers *b, struct barrier *barrier, const struct event *event);
 static enum barrier_state loses_member(struct barriers *b, struct barrier *barrier,
                                        const struct event *event);
@@ -228,7 +227,7 @@ static const cell machine[BARRIER_STATES][BARRIER_EVENTS] = {
 
 /* --- by name -------------------------------------------------------------------------------------------- */
 
-/* Also finds used names: a rank that arrives late must get that error, and not open the barrier anew. */
+/* Also find used names: a rank that arrives late must get that error and not open the barrier again. */
 static struct barrier *find_barrier(const struct barriers *b, struct slice name)
 {
     struct table_node *node = table_find(&b->by_name, name, table_hash(name));
@@ -243,7 +242,7 @@ static struct barrier *make_barrier(struct barriers *b, const struct barrier_cal
     return barrier;
 }
 
-/* Out of the table before it is freed; the one place for both. */
+/* Remove it from the table before freeing it; the one place for both. */
 static void drop(struct barriers *b, struct barrier *barrier)
 {
     table_remove(&b->by_name, &barrier->node);
@@ -252,14 +251,14 @@ static void drop(struct barriers *b, struct barrier *barrier)
 
 /* --- how it ends ---------------------------------------------------------------------------------------- */
 
-/* It stays known by name, and is only no longer waited in. */
+/* Its name stays known, but it is no longer open. */
 static void close_barrier(struct barriers *b, struct barrier *barrier)
 {
     list_remove(&barrier->open);
     b->open_count--;
 }
 
-/* Closed first, so that nothing the answers lead to finds it among the open ones. */
+/* Close it first, so that nothing that the answers cause finds it among the open ones. */
 static void answer_all(struct barriers *b, struct barrier *barrier, enum barrier_outcome outcome)
 {
     close_barrier(b, barrier);
@@ -270,7 +269,7 @@ static void answer_all(struct barriers *b, struct barrier *barrier, enum barrier
     }
 }
 
-/* The first line of the report's message is what operators read in the log. */
+/* Log the first line of the report's message for operators. */
 static void log_end(struct barriers *b, struct barrier *barrier, const char *what)
 {
     struct buf line = { 0 };
@@ -367,7 +366,7 @@ static enum barrier_state comes(struct barriers *b, struct barrier *barrier, con
     if (!barrier_has_same_members(barrier, call))
         why = "is misused: other ranks have joined it with other members";
     else if (barrier_has(barrier, call->rank))
-        why = "is misused: this rank is in it already, on another connection";
+        why = "is misused: this rank has already joined it on another connection";
     if (why != NULL) {
         answer_misuse(b, event->seat, call->name, why);
         return BARRIER_OPEN;
@@ -379,16 +378,16 @@ static enum barrier_state comes(struct barriers *b, struct barrier *barrier, con
 static enum barrier_state name_is_used(struct barriers *b, struct barrier *barrier, const struct event *event)
 {
     answer_misuse(b, event->seat, event->call->name,
-                  "is misused: it has been passed before, and a name is good for one use");
+                  "is misused: it has been passed before, and each name can be used only once");
     return barrier->state;
 }
 
-/* Once only: who has had the answer and asks again uses the name twice. */
+/* Report it once only: a rank that has the answer and asks again uses the name twice. */
 static enum barrier_state comes_late(struct barriers *b, struct barrier *barrier, const struct event *event)
 {
     if (!barrier_needs(barrier, event->call->rank) || barrier_has(barrier, event->call->rank)) {
         answer_misuse(b, event->seat, event->call->name,
-                      "is misused: it has failed before, and a name is good for one use");
+                      "is misused: it has failed before, and each name can be used only once");
     } else {
         barrier_tick_off(barrier, event->call->rank);
         b->env.answer(b->env.user, event->seat, barrier->outcome, buf_slice(&barrier->report));
@@ -478,7 +477,7 @@ void barriers_leave(struct barriers *b, struct barrier_seat *seat)
         step(b, seat->barrier, &(struct event){ .type = BARRIER_LEAVES, .seat = seat });
 }
 
-/* Failing one barrier changes the list of open ones only by that one. */
+/* Failing one barrier removes only that one from the list of open ones. */
 void barriers_member_ended(struct barriers *b, uint32_t rank, uint64_t now_ms)
 {
     struct event event = { .type = BARRIER_MEMBER_ENDS, .rank = rank, .now_ms = now_ms };
@@ -503,7 +502,7 @@ uint64_t barriers_deadline(const struct barriers *b)
     return list_is_empty(&b->open) ? UINT64_MAX : LIST_ENTRY(b->open.next, struct barrier, open)->deadline_ms;
 }
 
-/* The list is in order of deadlines, and each step takes its first off. */
+/* The list is in order of deadlines, and each step removes its first. */
 void barriers_tick(struct barriers *b, uint64_t now_ms)
 {
     while (barriers_deadline(b) <= now_ms)

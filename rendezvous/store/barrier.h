@@ -1,15 +1,15 @@
-/* barrier.h -- named barriers: any subset of ranks, each name once, a deadline that the first arrival starts.
+/* barrier.h -- named barriers of any subset of ranks. Each name is valid once, and the first arrival starts the deadline.
  *
  *     (empty) --first arrival--> OPEN --last arrival--> RELEASED
  *        ^                         |  \--time up, a member's process ended, cancelled--> FAILED
  *        '------- last one leaves -'
  *
- * A barrier that all ranks have left again (CANCEL_WAIT, disconnect) is as before the first arrival. After RELEASED
- * the name is used up. After FAILED it is too, but a late member gets the outcome of the others, with the reason.
- * Names are forgotten when a new attempt begins.
+ * If all ranks leave again (CANCEL_WAIT, disconnect), the barrier returns to the state before the first arrival.
+ * After RELEASED the name is used up. After FAILED it is too, but a late member gets the outcome of the others, with
+ * the reason. A new attempt frees all names.
  *
- * A rank arrives through a `struct barrier_seat` that its connection owns. All answers go through `answer`, the
- * arriving rank's too, possibly before barriers_arrive returns. */
+ * A rank arrives through a `struct barrier_seat` that its connection owns. All answers go through `answer`, including
+ * the arriving rank's, possibly before barriers_arrive returns. */
 #ifndef RENDEZVOUS_STORE_BARRIER_H
 #define RENDEZVOUS_STORE_BARRIER_H
 
@@ -20,13 +20,13 @@
 
 #include <stdint.h>
 
-/* One barrier's roll: its members and arrivals. Private to the barriers.
+/* The members and arrivals of one barrier. Private to the barriers.
  *
  *     members {0, 2, 3}        is_member    1 0 1 1
  *     rank 2 has arrived       has_arrived  0 0 1 0        members 3, arrived 1
  *
- * Bitmaps, because a world may have 100,000 ranks and every arrival asks for membership and for a second arrival of
- * the same rank. The counts beside them find the last arrival by one comparison. */
+ * Bitmaps, because a world may have 100,000 ranks, and every arrival checks membership and an earlier arrival of the
+ * same rank. The counts beside them detect the last arrival by one comparison. */
 
 enum barrier_outcome { /* values of the protocol */
                        BARRIER_RELEASED = 0,
@@ -40,12 +40,12 @@ enum barrier_state { BARRIER_NEW, BARRIER_OPEN, BARRIER_PASSED, BARRIER_FAILED, 
 struct barrier {
     struct table_node node; /* by name */
     struct list open;       /* in barriers.open, earliest deadline first */
-    struct list seats;      /* who waits in it */
+    struct list seats;      /* seats of the waiting ranks */
     enum barrier_state state;
     enum barrier_outcome outcome; /* once FAILED */
     uint32_t world_size;          /* ranks the bitmaps have room for */
     uint32_t members, arrived;    /* how many */
-    uint8_t *is_member;           /* owned bitmap; NULL once it is not needed any more */
+    uint8_t *is_member;           /* owned bitmap; NULL once it is no longer needed */
     uint8_t *has_arrived;         /* the second half of the same memory */
     uint64_t began_ms, deadline_ms;
     struct buf report; /* once FAILED: the JSON that every member gets */
@@ -67,13 +67,13 @@ struct barrier_env {
      * NULL for BARRIER_MISUSE, which only the caller of `name` gets. When memory is short nothing is appended. */
     void (*report)(void *user, const struct barrier *barrier, struct slice name, enum barrier_outcome outcome,
                    const char *because, struct buf *out);
-    /* How the process of this rank has ended, as a sentence without a stop, cut to `size`. */
+    /* Write how the process of this rank has ended, as a sentence without a full stop, cut to `size`. */
     void (*end_of)(void *user, uint32_t rank, char *text, size_t size);
     bool (*has_ended)(void *user, uint32_t rank);
     void (*log)(void *user, const char *line);
     /* `rank`, which has ended, keeps the barrier from ever opening; its seats are still taken. NULL = no observer. */
     void (*lost)(void *user, const struct barrier *barrier, uint32_t rank);
-    /* It was opened, or ends: for an event log. Its seats, in the order of their arrival, are still taken. `why` ends
+    /* It was opened, or ends: for an event log. Its seats are still taken, in the order of their arrival. `why` ends
      * a sentence about a failure. NULL = no observer. */
     void (*opened)(void *user, const struct barrier *barrier);
     void (*ended)(void *user, const struct barrier *barrier, enum barrier_outcome outcome, const char *why);
@@ -128,7 +128,7 @@ bool barriers_arrive(struct barriers *b, struct barrier_seat *seat, const struct
 void barriers_leave(struct barriers *b, struct barrier_seat *seat);
 /* The process of a rank has ended: every open barrier that needs it fails. */
 void barriers_member_ended(struct barriers *b, uint32_t rank, uint64_t now_ms);
-/* False when no barrier of this name is open. `who` is put into the report. */
+/* False when no barrier of this name is open. `who` is named in the report. */
 bool barriers_cancel(struct barriers *b, struct slice name, const char *who, uint64_t now_ms);
 
 /* When barriers_tick has something to do, UINT64_MAX = never. */

@@ -1,15 +1,14 @@
 /* entry.c -- see entry.h.
  *
- * The budget is asked before malloc, and gets back exactly what it gave: what an entry has taken can always
- * be computed from the entry itself (key length, room, capacity, items), so no second account can drift away
- * from the first. */
+ * The quota is charged before malloc and gets back exactly that amount: the charge can always be computed from the
+ * entry itself (key length, room, capacity, items), so no second account can drift from it. */
 #include "store/entry.h"
 
 #include <stdlib.h>
 
 enum {
     VALUE_MIN = 24, /* holds any counter, so ADD never allocates after the first time */
-    ROOM_MAX = 512, /* a longer value has a separate block, because this room is only freed with the entry */
+    ROOM_MAX = 512, /* a longer value has a separate block, because this room is freed only with the entry */
 };
 
 _Static_assert(sizeof(void *) != 8 || sizeof(struct entry) == 64, "see entry.h");
@@ -21,14 +20,15 @@ static uint16_t room_for(size_t value_len)
     return value_len < VALUE_MIN ? VALUE_MIN : (uint16_t)value_len;
 }
 
-/* The key may live without a value: an entry is also where people wait, and where a queue is. See entry_is_there. */
+/* The key may exist without a value: an entry also holds waiters and a queue. See entry_is_there. */
 struct entry *entry_find(const struct entries *entries, struct slice key)
 {
     struct table_node *node = table_find(&entries->table, key, table_hash(key));
     return node ? TABLE_ENTRY(node, struct entry, node) : NULL;
 }
 
-/* The first with the hash is nearly always meant. Of a long value the processor fetches the rest by itself. */
+/* The first node with the hash is nearly always the right one. The processor prefetches the rest of a long value by
+ * itself. */
 void entries_expect(const struct entries *entries, const uint32_t *hashes, uint32_t n)
 {
     enum { LINE = 64, LINES = 3 };
@@ -66,7 +66,7 @@ struct entry *entry_make(struct entries *entries, struct slice key, size_t value
     return entry;
 }
 
-/* Called after everything that may have been the last use. A woken connection counts as a use: it holds a
+/* Call it after anything that may have been the last use. A woken connection counts as a use, because it holds a
  * pointer to the entry until it has acted. */
 void entry_settle(struct entries *entries, struct entry *entry)
 {
@@ -82,7 +82,8 @@ static uint8_t *room_of(struct entry *entry)
     return (uint8_t *)entry->key + entry->node.key_len;
 }
 
-/* Not the entry's room, which is paid for with the entry. Where there is no room, a block may begin just where the entry ends. */
+/* Not the entry's own room, which is charged with the entry. Without room, a block may begin exactly where the entry
+ * ends. */
 struct shared *entry_holder(struct entry *entry)
 {
     const bool is_behind_key = entry->room > 0 && entry->value == room_of(entry);
@@ -117,7 +118,7 @@ static bool resize(struct entries *entries, struct entry *entry, uint32_t cap, u
     return true;
 }
 
-/* Existing keys are counted as they change, because GETNUMKEYS must not walk the table. */
+/* Count existing keys as they change, because GETNUMKEYS must not walk the table. */
 static void mark_existing(struct entries *entries, struct entry *entry)
 {
     if (!entry->exists)
@@ -203,7 +204,7 @@ bool entry_push(struct entries *entries, struct entry *entry, struct slice value
     return true;
 }
 
-/* The item is the caller's, so that its bytes can be sent before they are freed. */
+/* The caller owns the item, so that its bytes can be sent before they are freed. */
 const struct queue_item *entry_front(const struct entry *entry)
 {
     return entry->push_end != NULL ? entry->push_end->next : NULL;

@@ -1,8 +1,7 @@
 /* ops.c -- see ops.h.
  *
- * The rows are expanded twice: into op_table, and into one array from opcode to row for each dialect
- * (so decoding costs one look). Nothing here is written by hand
- * for a single request. */
+ * The rows are expanded twice: into op_table, and into one array from opcode to row for each dialect, so that
+ * decoding is one access. Nothing here is written by hand for a single request. */
 #include "store/ops.h"
 
 #include <string.h>

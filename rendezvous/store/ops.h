@@ -11,7 +11,7 @@
 
 #include <stdint.h>
 
-/* A: torch up to 2.0, B: torch 2.1, C: torch 2.2 and newer, and everything of our own. */
+/* A: torch up to 2.0, B: torch 2.1, C: torch 2.2 and newer, and all our extensions. */
 enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
 
 #define WIRE_MAGIC       0x3C85F7CEu /* follows the opcode 0 of VALIDATE; as a length it would be over 1 GB */
@@ -45,12 +45,12 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
     X(KEYS,     LIST,    WIRE_MAX_KEYS,    "u64 count, count × blob key")                                    \
     X(PAIRS,    PAIRS,   WIRE_MAX_KEYS,    "u64 count, count × (blob key, blob value)")
 
-/* NO: this dialect has no such request. A request that waits may be answered much later and is left by CANCEL_WAIT or
- * by the next request; one that wakes may answer another session's. */
+/* NO: this dialect has no such request. A request that waits may be answered much later; CANCEL_WAIT or the next
+ * request ends the wait. One that wakes may answer another session's. */
 #define STORE_OPS(X)                                                                                         \
     /* name          C     B   A   fields                    waits  wakes  response, what it does */         \
     X(VALIDATE,      0x00, NO, NO, MAGIC, NIL, NIL,          false, false, "none",                           \
-      "greets in dialect C; must come first and only once")                                                  \
+      "starts dialect C; must be first and unique")                                                  \
     X(SET,           0x01, 0,  0,  KEY, VALUE, NIL,          false, true,  "none",                           \
       "replaces the value of a key")                                                                         \
     X(COMPARE_SET,   0x02, 1,  1,  KEY, EXPECTED, DESIRED,   false, true,  "blob current",                   \
@@ -64,7 +64,7 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
     X(WAIT,          0x06, 5,  5,  KEYS, NIL, NIL,           true,  false, "u8 0",                           \
       "waits until all keys (or non-empty queues) exist")                                                    \
     X(GETNUMKEYS,    0x07, 6,  6,  NIL, NIL, NIL,            false, false, "i64 count",                      \
-      "counts the keys, queues left out")                                                                    \
+      "counts the keys without queues")                                                                    \
     X(WATCH_KEY,     NO,   NO, 7,  KEY, NIL, NIL,            false, false, "u8 3",                           \
       "accepted, never notified: no program uses it")                                                        \
     X(DELETE_KEY,    0x08, 7,  8,  KEY, NIL, NIL,            false, false, "i64: 1 removed, 0 not there",    \
@@ -76,7 +76,7 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
     X(MULTI_SET,     0x0b, 10, NO, PAIRS, NIL, NIL,          false, true,  "none",                           \
       "sets many keys, all or none")                                                                         \
     X(CANCEL_WAIT,   0x0c, 11, NO, NIL, NIL, NIL,            false, false, "u8 1",                           \
-      "leaves what this connection waits in, if anything")                                                   \
+      "ends this connection's wait, if any")                                                   \
     X(PING,          0x0d, NO, NO, NONCE, NIL, NIL,          false, false, "u32 nonce",                      \
       "echoes a number")                                                                                     \
     X(QUEUE_PUSH,    0x0e, NO, NO, QUEUE, VALUE, NIL,        false, true,  "none",                           \
@@ -90,11 +90,11 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
     X(BARRIER,       0x12, NO, NO, KEY, WORLD, NIL,          true,  true,  "u8 0",                           \
       "counts callers at a key, waits for the last of `world_size`")                                         \
     X(IDENTIFY,      0x80, NO, NO, JSON, NIL, NIL,           false, false, "u8 status, blob text",           \
-      "says who is calling (ours)")                                                                          \
+      "identifies the client (ours)")                                                                          \
     X(BARRIER_NAMED, 0x81, NO, NO, NAME, TIMEOUT, MEMBERS,   true,  true,  "u8 outcome, blob json",          \
       "joins a named barrier (ours)")                                                                        \
     X(CONTROL,       0x82, NO, NO, JSON, NIL, NIL,           false, true,  "blob json",                      \
-      "agents report, operators ask (ours)")                                                                 \
+      "calls of agents and operators (ours)")                                                                 \
     X(AUTH,          0x83, NO, NO, NIL, NIL, NIL,            false, false, "closes the connection",          \
       "reserved (ours)")
 

@@ -1,12 +1,13 @@
-/* quota.h -- one budget for everything a peer can make the store keep, and the shares of sources and jobs in it.
+/* quota.h -- one memory limit for everything that peers can make the store keep, and the shares of sources and jobs
+ * in it.
  *
- * Keys, values, queues, waits, barriers and half-received requests are taken from it *before* memory is
- * asked for, so a full store refuses instead of growing. Sizes are what is allocated, not only what was
- * sent: a flood of one-byte keys is as expensive here as it is in memory.
+ * Keys, values, queues, waits, barriers and half-received requests are charged *before* memory is allocated, so a
+ * full store rejects requests instead of growing. The charge is the allocated size and not only the bytes sent, so a
+ * flood of one-byte keys is charged in full.
  *
- * A share may hold at most half of what its siblings leave of the whole. In ddp-rendezvous the jobs that one source declared
- * share the source's share of the store, so more job names give a source no more room. A share's `floor` is reserved for it
- * in the whole, hence no sibling and no other source can prevent it from holding that much. */
+ * A share may hold at most half of what its siblings leave of the whole. In ddp-rendezvous the jobs that one source
+ * declared share the source's share of the store, so more job names give a source no more room. A share's `floor` is
+ * reserved for it in the whole, hence no sibling and no other source can prevent it from holding that much. */
 #ifndef RENDEZVOUS_QUOTA_H
 #define RENDEZVOUS_QUOTA_H
 
@@ -42,7 +43,7 @@ static inline uint64_t quota_left(const struct quota *q)
     return limit > q->used ? limit - q->used : 0;
 }
 
-/* Charge what is allocated already, even past the limit. */
+/* Charge memory that is already allocated, even past the limit. */
 static inline void quota_charge(struct quota *q, uint64_t bytes)
 {
     for (; q != NULL; q = q->whole) {

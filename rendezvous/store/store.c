@@ -12,16 +12,15 @@
 
 #include <stdlib.h>
 
-/* Not strtoll: the bytes have no final NUL, the blanks would depend on the locale, and errno has no
- * business in a module that only computes. */
+/* Not strtoll: the bytes have no final NUL, its blanks depend on the locale, and a pure module should not use errno. */
 
 static bool is_blank(char c)
 {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/* The limit differs by one between the signs, so it is chosen before the first digit; comparing with
- * (limit - digit) / 10 keeps the product from ever overflowing. */
+/* The limit differs by one between the signs, so choose it before the first digit; comparing with (limit - digit) /
+ * 10 keeps the product from overflowing. */
 bool decimal_parse(struct slice text, int64_t *value)
 {
     const char *p = text.data, *end = p + text.len;
@@ -42,8 +41,8 @@ bool decimal_parse(struct slice text, int64_t *value)
     return p > digits;
 }
 
-/* Written from the end of the room, where the last digit goes; the magnitude is unsigned, since INT64_MIN
- * has none. */
+/* Written from the end of the buffer, where the last digit goes; the magnitude is unsigned, because INT64_MIN has no
+ * positive counterpart. */
 struct slice decimal_print(int64_t value, char *text)
 {
     uint64_t left = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
@@ -72,7 +71,7 @@ struct slice decimal_print(int64_t value, char *text)
 struct wait_link {
     struct entry *entry; /* NULL once the key has arrived */
     struct wait *wait;
-    struct wait_link *prev, *next; /* the first one's `prev` is the last */
+    struct wait_link *prev, *next; /* `prev` of the first is the last */
 };
 
 struct wait {
@@ -91,9 +90,8 @@ static uint64_t wait_cost(uint32_t links)
     return sizeof(struct wait) + links * sizeof(struct wait_link);
 }
 
-/* A wait of `owner` with room for `links`; NULL when memory or budget is short.
- * Room for all links at once: a connection that waits for 100,000 keys costs one block, and frees it in
- * one go. */
+/* Allocate a wait of `owner` with room for `links`; NULL when memory or quota is short. Room for all links at once: a
+ * connection that waits for 100,000 keys costs one block and one free. */
 static struct wait *wait_new(struct entries *entries, struct store_waiter *owner, uint32_t links)
 {
     if (!quota_take(entries->quota, wait_cost(links)))
@@ -107,9 +105,8 @@ static struct wait *wait_new(struct entries *entries, struct store_waiter *owner
     return wait;
 }
 
-/* Stand in the line of `entry`, unless this wait stands there already (a key named twice).
- * All links of one wait are added in one go, so a key named twice finds its own wait at the end of the
- * line. */
+/* Append to the line of `entry`, unless this wait is in it already (a key named twice). All links of one wait are
+ * added together, so a key named twice finds its own wait at the end of the line. */
 static void wait_add(struct wait *wait, struct entry *entry)
 {
     struct wait_link *last = entry->first != NULL ? entry->first->prev : NULL;
@@ -125,7 +122,7 @@ static void wait_add(struct wait *wait, struct entry *entry)
     wait->missing++;
 }
 
-/* From anywhere in the line, without a walk: that is what the links' two pointers are for. */
+/* Remove a link from anywhere in the line, without a walk, thanks to its two pointers. */
 static void unlink_from_line(struct wait_link *link)
 {
     struct entry *entry = link->entry;
@@ -141,8 +138,8 @@ static void unlink_from_line(struct wait_link *link)
     link->wait->missing--;
 }
 
-/* Leave all lines and free the wait; entries without any use go with it. The entry of a missing key lives only as
- * long as it has waiters, hence the settling. */
+/* Leave all lines and free the wait; unused entries are freed with it. The entry of a missing key lives only as long
+ * as it has waiters. */
 static void wait_free(struct entries *entries, struct wait *wait)
 {
     for (uint32_t i = 0; i < wait->links; i++) {
@@ -156,9 +153,9 @@ static void wait_free(struct entries *entries, struct wait *wait)
     free(wait);
 }
 
-/* The key of this link has arrived. Returns the waiter when it was the last missing key of its wait; the wait is
- * freed then. The entry is not settled.
- * The owner is notified only after the wait is gone, so its next call finds no half-freed wait. */
+/* The key of this link has arrived. Return the waiter when it was the last missing key of its wait; the wait is freed
+ * then. The entry is not settled. The owner is notified only after the wait is gone, so its next call finds no
+ * half-freed wait. */
 static struct store_waiter *wait_satisfy(struct entries *entries, struct wait_link *link)
 {
     struct wait *wait = link->wait;
@@ -197,7 +194,7 @@ void store_observe(struct store *s, const struct store_observer *observer)
     s->observer = *observer;
 }
 
-/* Check whether the key has a subscription. */
+/* True if an observer has subscribed to the key. */
 static bool is_observed(const struct store *s, struct slice key)
 {
     const char *text = key.data;
@@ -249,8 +246,8 @@ void store_free(struct store *s)
     free(s);
 }
 
-/* All waiters in line have this key now; those that miss no other key are woken. Each turn takes one link off the
- * line, so a callback that led to a new wait here could not make it endless. */
+/* The key of all waiters in line has arrived; wake those that miss no other key. Each turn removes one link, so a
+ * callback that adds a new wait here could not make the loop endless. */
 static void wake_line(struct store *s, struct entry *entry)
 {
     while (entry->first != NULL) {
@@ -260,8 +257,7 @@ static void wake_line(struct store *s, struct entry *entry)
     }
 }
 
-/* The end of a write: wake when it worked, drop an entry that was made for nothing when it did
- * not. */
+/* The end of a write: wake waiters after success; after failure free an entry that was made for it. */
 static enum store_status written(struct store *s, struct entry *entry, bool done)
 {
     if (done)
@@ -271,7 +267,7 @@ static enum store_status written(struct store *s, struct entry *entry, bool done
     return done ? STORE_OK : STORE_FULL;
 }
 
-/* The hot path: one look-up, one copy, and no allocation when the key is there and the value fits. */
+/* The hot path: one lookup, one copy, and no allocation when the key exists and the value fits. */
 enum store_status store_set(struct store *s, struct slice key, struct slice value)
 {
     struct entry *entry = entry_make(&s->entries, key, value.len);
@@ -306,8 +302,8 @@ struct shared *store_holder(const struct store *s, struct slice key, struct slic
     return entry != NULL && entry->value == value.data ? entry_holder(entry) : NULL;
 }
 
-/* A missing key equals an empty `expected`; with any other one the caller gets its own `expected` back,
- * which is what PyTorch's clients know as "not there". */
+/* A missing key equals an empty `expected`; with any other one the caller gets `expected` back, which PyTorch's
+ * clients read as "missing". */
 enum store_status store_compare_set(struct store *s, struct slice key, struct slice expected,
                                     struct slice desired, struct slice *current)
 {
@@ -322,7 +318,7 @@ enum store_status store_compare_set(struct store *s, struct slice key, struct sl
     return store_set(s, key, desired);
 }
 
-/* The counter at `entry` plus `delta`, as PyTorch counts: decimal text, 64 bits that wrap around. */
+/* Add `delta` to the counter at `entry`, as PyTorch does: decimal text, 64 bits that wrap around. */
 static enum store_status add_to_entry(struct store *s, struct entry *entry, int64_t delta, int64_t *sum)
 {
     char text[DECIMAL_MAX];
@@ -333,8 +329,7 @@ static enum store_status add_to_entry(struct store *s, struct entry *entry, int6
     return entry_set(&s->entries, entry, decimal_print(*sum, text)) ? STORE_OK : STORE_FULL;
 }
 
-/* A value that is no number is left alone, and its entry with it: it existed before, so there is nothing
- * to settle. */
+/* A value that is not a number stays unchanged, and so does its entry: it existed before, so nothing is settled. */
 enum store_status store_add(struct store *s, struct slice key, int64_t delta, int64_t *sum)
 {
     struct entry *entry = entry_make(&s->entries, key, DECIMAL_MAX);
@@ -348,7 +343,7 @@ enum store_status store_add(struct store *s, struct slice key, int64_t delta, in
     return status;
 }
 
-/* No value grows past the limit of a single SET, or COMPARE_SET could not restore it. */
+/* No value grows past the limit of a single SET, otherwise COMPARE_SET could not restore it. */
 enum store_status store_append(struct store *s, struct slice key, struct slice value)
 {
     struct entry *entry = entry_make(&s->entries, key, value.len);
@@ -358,8 +353,8 @@ enum store_status store_append(struct store *s, struct slice key, struct slice v
     return written(s, entry, fits && entry_append(&s->entries, entry, value));
 }
 
-/* Waits that counted this key as there are not armed again: PyTorch's server does not, and clients rely
- * on neither. A queue of the same name stays. */
+/* Waits that counted this key as present are not armed again: PyTorch's server does not, and clients do not rely on
+ * it. A queue of the same name stays. */
 bool store_delete(struct store *s, struct slice key)
 {
     struct entry *entry = entry_find(&s->entries, key);
@@ -370,14 +365,14 @@ bool store_delete(struct store *s, struct slice key)
     return true;
 }
 
-/* What GETNUMKEYS returns; kept up to date, see mark_existing in entry.c. */
+/* The result of GETNUMKEYS; kept up to date by mark_existing in entry.c. */
 uint64_t store_count(const struct store *s)
 {
     return s->entries.existing;
 }
 
-/* All or nothing: what the pairs could take at most is compared with the quota before the first is set.
- * Keys that exist already take less, so a nearly full store may refuse what would just have fitted. */
+/* All or nothing: compare the most that the pairs could need with the quota before setting the first. Keys that exist
+ * need less, so a nearly full store may reject a request that would just have fitted. */
 enum store_status store_multi_set(struct store *s, struct slice pairs)
 {
     struct slice key, value;
@@ -392,7 +387,7 @@ enum store_status store_multi_set(struct store *s, struct slice pairs)
     return status;
 }
 
-/* For CHECK and WAIT a queue with something in it is as good as a key. */
+/* For CHECK and WAIT a queue that is not empty counts like a key. */
 static bool is_there(const struct store *s, struct slice key)
 {
     const struct entry *entry = entry_find(&s->entries, key);
@@ -407,7 +402,7 @@ static uint32_t count_missing(const struct store *s, struct slice keys)
     return missing;
 }
 
-/* Ends at the first missing key: a poll of 1,000 keys that are not there yet costs one look-up. */
+/* Stop at the first missing key: a poll of 1,000 missing keys costs one lookup. */
 bool store_check(const struct store *s, struct slice keys)
 {
     for (struct slice key; wire_next(&keys, &key);)
@@ -423,9 +418,8 @@ static enum store_status begun(struct store *s, struct store_waiter *w)
     return STORE_WAITS;
 }
 
-/* Two walks over the list: the first only looks, so that the common case (everything is there) makes
- * nothing, and the wait gets exactly the room it needs. An entry made for a key that is missing is kept
- * alive by the link in its line. */
+/* Two walks over the list: the first only checks, so that the common case (all keys exist) allocates nothing, and the
+ * wait gets exactly the room it needs. The link in its line keeps the entry of a missing key alive. */
 enum store_status store_wait(struct store *s, struct store_waiter *w, struct slice keys)
 {
     store_leave(s, w);
@@ -451,7 +445,7 @@ enum store_status store_wait(struct store *s, struct store_waiter *w, struct sli
     return begun(s, w);
 }
 
-/* The wait is made before the count: when memory is short the counter is not one too high. */
+/* Make the wait before the count, so that the counter is not one too high when memory is short. */
 enum store_status store_barrier(struct store *s, struct store_waiter *w, struct slice key, int64_t world_size)
 {
     store_leave(s, w);
@@ -487,7 +481,7 @@ uint32_t store_awaited_count(const struct store_waiter *w)
     return w->wait ? w->wait->missing : 0;
 }
 
-/* A walk over the wait's own links, fine for the few that a diagnosis shows. */
+/* A walk over the wait's own links, fine for the few that a diagnosis prints. */
 struct slice store_awaited(const struct store_waiter *w, uint32_t n)
 {
     const struct wait_link *link = w->wait->link;
@@ -496,8 +490,8 @@ struct slice store_awaited(const struct store_waiter *w, uint32_t n)
     return entry_key(link->entry);
 }
 
-/* One item wakes one connection: the first in line that lacks nothing else. Those before it that wait for
- * more keys count the queue as there and go on waiting for the rest. */
+/* One item wakes one connection: the first in line that misses nothing else. Earlier ones that wait for more keys
+ * count the queue as present and keep waiting for the rest. */
 static bool wake_one(struct store *s, struct entry *entry)
 {
     while (entry->first != NULL) {
@@ -512,14 +506,15 @@ static bool wake_one(struct store *s, struct entry *entry)
     return false;
 }
 
-/* Wake one waiter for each item without a woken waiter. `woken` are promises: an item is not promised twice. */
+/* Wake one waiter for each item that has no woken waiter yet. `woken` are promises: no item is promised twice. */
 static void offer(struct store *s, struct entry *entry)
 {
     while (entry_queue_len(entry) > entry->woken && wake_one(s, entry))
         ;
 }
 
-/* It has popped its item, or left it: in both cases the promise is over, and the present items of the queue count. */
+/* The connection has popped its item or left it: in both cases the promise is over, and the present items of the
+ * queue count. */
 void store_acted(struct store *s, struct store_waiter *w)
 {
     struct entry *entry = w->offer;
@@ -576,7 +571,7 @@ uint32_t store_queue_len(const struct store *s, struct slice queue)
     return entry ? entry_queue_len(entry) : 0;
 }
 
-/* Slots that only hold a queue or a line are no keys. */
+/* Entries that only have a queue or waiters are not keys. */
 bool store_next(const struct store *s, const struct entry **at, struct slice *key, struct slice *value)
 {
     const struct table_node *node = *at ? &(*at)->node : NULL;

@@ -1,8 +1,8 @@
 /* table.c -- see table.h.
  *
- * Chained, because a chain costs one pointer in an object that exists anyway, and because a node then
- * never moves: entries are pointed at by waits, sessions by their members. The hash is kept in the node, so
- * that growing and most failing comparisons never touch a key. */
+ * Chained, because a chain costs one pointer in an existing object, and because nodes then never move: waits point to
+ * entries, and members to sessions. The node keeps its hash, so growing and most failing comparisons never touch a
+ * key. */
 #include "store/table.h"
 
 #include <stdlib.h>
@@ -58,7 +58,8 @@ static inline void sip_compress(uint64_t v[4], uint64_t word)
     v[0] ^= word;
 }
 
-/* Return the last 0 to 7 bytes of a key as a word. An overlapping load replaces a call of memcpy with a variable length. */
+/* Return the last 0 to 7 bytes of a key as a word. An overlapping load replaces a call of memcpy with a variable
+ * length. */
 static inline uint64_t sip_tail(const uint8_t *key, size_t len)
 {
     const size_t rest = len % sizeof(uint64_t);
@@ -114,8 +115,8 @@ const struct table_node *table_first(const struct table *t, uint32_t hash)
     return node;
 }
 
-/* Each round waits once for the memory that the round before has requested: the chains, then the first node of each
- * with the key that mostly follows it. */
+/* Each round waits once for the memory that the previous round has requested: the chains, then the first node of each
+ * with the key that usually follows it. */
 void table_expect(const struct table *t, const uint32_t *hashes, uint32_t n)
 {
     enum { LINE = 64 };
@@ -140,8 +141,8 @@ struct table_node *table_find_same(const struct table_node *node)
     return next;
 }
 
-/* All at once: a million keys take a few tens of milliseconds, once, which is less than a client's
- * patience and much less code than growing step by step. */
+/* Grow at once: a million keys take a few tens of milliseconds, once. Clients can wait that long, and growing step by
+ * step needs much more code. */
 static void grow_chains(struct table *t)
 {
     uint32_t mask = t->mask * 2 + 1;
@@ -160,8 +161,8 @@ static void grow_chains(struct table *t)
     t->mask = mask;
 }
 
-/* With as many nodes as chains every second look waits for the memory of a node that is not meant. Idle connections, which are
- * only to be cheap, may live like that. */
+/* With as many nodes as chains every second lookup fetches a node of another key. Tables of idle connections, which
+ * only need to be small, may be that dense. */
 void table_put(struct table *t, struct table_node *node)
 {
     const uint32_t spare = t->is_busy ? t->mask / 4 : 0;
@@ -172,7 +173,7 @@ void table_put(struct table *t, struct table_node *node)
     t->count++;
 }
 
-/* The node must be in the table: the walk has no other end. */
+/* The node must be in the table, otherwise the walk does not end. */
 void table_remove(struct table *t, struct table_node *node)
 {
     struct table_node **at = &t->chain[node->hash & t->mask];
@@ -182,8 +183,7 @@ void table_remove(struct table *t, struct table_node *node)
     t->count--;
 }
 
-/* No cursor is kept: the node's own hash is the position of the walk, so the walk survives growth of the
- * array. */
+/* No cursor is kept: the node's hash is the position of the walk, so the walk survives growth of the array. */
 struct table_node *table_next(const struct table *t, const struct table_node *after)
 {
     uint32_t i = 0;

@@ -1,10 +1,10 @@
 /* wire.c -- see wire.h.
  *
- * A request is an opcode and up to three fields; op_table says which, field_table what a field looks like.
- * One scan step reads one unit: the opcode, an integer, a count, or one blob with its length. A step that
- * misses bytes sets `need` and changes nothing else, which is all that resuming takes.
+ * A request is an opcode and up to three fields; op_table lists them, and field_table has the form of each. One scan
+ * step reads one unit: the opcode, an integer, a count, or one blob with its length. A step without enough bytes sets
+ * `need` and changes nothing else, so it can be repeated.
  *
- * The scan can read everything. Requests that lie there whole are read without it, at half the price. */
+ * The scan handles every request. Complete ones are read without it in half the time. */
 #include "store/wire.h"
 
 #include "store/encode.h"
@@ -16,7 +16,7 @@ void wire_init(struct wire *w, bool dialect_b)
     *w = (struct wire){ .need = 1, .dialect = dialect_b ? DIALECT_B : DIALECT_A };
 }
 
-/* Offsets are kept instead of pointers, since the caller's buffer moves when it grows. */
+/* Keep offsets instead of pointers, because the caller's buffer moves when it grows. */
 static const uint8_t *byte_at(struct slice in, size_t at)
 {
     return (const uint8_t *)in.data + at;
@@ -39,8 +39,8 @@ static enum wire_status bad(struct ddp_err *err, const struct wire *w, const cha
     return WIRE_BAD;
 }
 
-/* The first byte decides, except that 0 is both VALIDATE (then the magic follows) and an old SET (then the
- * low half of a key length follows, which is never the magic: that would be a key of over 1 GB). */
+/* The first byte decides, except that 0 is both VALIDATE (then the magic follows) and an old SET (then the lower half
+ * of a key length follows, which is never the magic: such a key would be over 1 GB). */
 static enum wire_status greet(struct wire *w, struct slice in)
 {
     if (*byte_at(in, 0) == 0) {
@@ -53,8 +53,8 @@ static enum wire_status greet(struct wire *w, struct slice in)
     return WIRE_OK;
 }
 
-/* A and B differ from opcode 7 on: A's callback connection begins with 7 and sends nothing else, B deletes
- * keys with it; 9 to 11 exist in B alone. 8 proves nothing and stays what the connection was taken for. */
+/* A and B differ from opcode 7 on: A's callback connection begins with 7 and sends nothing else, while B deletes keys
+ * with it; 9 to 11 exist only in B. 8 proves nothing, so the assumption stays. */
 static void tell_a_from_b(struct wire *w, uint8_t code)
 {
     if (w->dialect == DIALECT_A && (code > 8 || (code == 7 && w->settled)))
@@ -63,9 +63,8 @@ static void tell_a_from_b(struct wire *w, uint8_t code)
         w->settled = true;
 }
 
-/* The first byte of every request. On a new connection it decides the dialect too. An old-dialect
- * connection that begins with an unknown byte is the usual look of a stranger: an HTTP probe, a port
- * scanner, a TLS hello. */
+/* The first byte of every request. On a new connection it decides the dialect, too. If an old-dialect connection
+ * begins with an unknown byte, it is usually foreign: an HTTP probe, a port scanner, a TLS hello. */
 static enum wire_status scan_opcode(struct wire *w, struct slice in, struct ddp_err *err)
 {
     bool first = !w->greeted;
@@ -75,15 +74,15 @@ static enum wire_status scan_opcode(struct wire *w, struct slice in, struct ddp_
     tell_a_from_b(w, code);
     w->op = op_by_code(w->dialect, code);
     if (w->op == NULL || (w->op->id == OP_VALIDATE && !first)) {
-        ddp_fail(err, DDP_ERR_CORRUPT, w->op ? "VALIDATE comes a second time" : "unknown request 0x%02x%s",
-                 code, first ? " as first byte: not a store client" : "");
+        ddp_fail(err, DDP_ERR_CORRUPT, w->op ? "second VALIDATE" : "unknown request 0x%02x%s", code,
+                 first ? " as first byte: not a store client" : "");
         return WIRE_BAD;
     }
     w->at = 1;
     return WIRE_OK;
 }
 
-/* Read one blob: *length is its length field, `at` moves past it once it is complete. */
+/* Read one blob: *length is its length field, and `at` moves past it once it is complete. */
 static enum wire_status scan_blob(struct wire *w, struct slice in, uint32_t limit, uint64_t max_bytes,
                                   size_t *length, struct ddp_err *err)
 {
@@ -101,8 +100,8 @@ static enum wire_status scan_blob(struct wire *w, struct slice in, uint32_t limi
     return WIRE_OK;
 }
 
-/* A list begins with its count. Each item takes at least the 8 bytes of its length, which is enough to refuse an
- * impossible count before the first item has arrived. */
+/* A list begins with its count. Each item has at least the 8 bytes of its length, so an impossible count can be
+ * rejected before the first item arrives. */
 static enum wire_status scan_count(struct wire *w, struct slice in, const struct field *f, uint64_t max_bytes,
                                    struct ddp_err *err)
 {
@@ -122,8 +121,8 @@ static enum wire_status scan_count(struct wire *w, struct slice in, const struct
     return WIRE_OK;
 }
 
-/* Items one after the other; `left` remembers how many are missing, so a cut resumes at the item it fell
- * into. In pairs, keys and values take turns. */
+/* Items one after the other; `left` counts the missing ones, so a resumed scan continues at the right item. In pairs,
+ * keys and values alternate. */
 static enum wire_status scan_list(struct wire *w, struct slice in, const struct field *f, uint64_t max_bytes,
                                   struct ddp_err *err)
 {
@@ -167,8 +166,8 @@ static enum wire_status scan_field(struct wire *w, struct slice in, const struct
     return WIRE_OK;
 }
 
-/* The whole request is there: its fields become views. Lists are handed over as they lie on the wire and
- * walked with wire_next, so that 131,072 keys need no array. */
+/* The request is complete: its fields become views. Lists stay in wire format and are walked with wire_next, so that
+ * 131,072 keys need no array. */
 static void fill_request(const struct wire *w, struct slice in, struct request *req)
 {
     *req = (struct request){ .op = w->op, .count = w->count };
@@ -183,7 +182,7 @@ static void fill_request(const struct wire *w, struct slice in, struct request *
     }
 }
 
-/* Back to the start of the next request; what is known of the dialect stays. */
+/* Back to the start of the next request; the dialect stays known. */
 void wire_rewind(struct wire *w)
 {
     w->op = NULL;
@@ -207,7 +206,7 @@ static void advance(struct cursor *in, size_t bytes)
     in->left -= bytes;
 }
 
-/* The 8 bytes of its length are there. */
+/* True if the 8 bytes of its length have arrived. */
 static bool take_blob(const struct field *f, struct cursor *in, struct slice *blob)
 {
     const uint64_t n = get_u64(in->at);
@@ -219,7 +218,7 @@ static bool take_blob(const struct field *f, struct cursor *in, struct slice *bl
     return true;
 }
 
-/* False: it is cut, too long, or a list. */
+/* False: it is incomplete, too long, or a list. */
 static bool take_field(const struct field *f, struct cursor *in, struct slice *blob, int64_t *number)
 {
     const size_t fixed = f->shape == SHAPE_U32 ? 4 : 8;
@@ -234,9 +233,9 @@ static bool take_field(const struct field *f, struct cursor *in, struct slice *b
     return true;
 }
 
-/* Most requests are complete at once, and then no state is needed. All unusual ones (cut, too long, a list, the first
- * of its connection, an old dialect, nonsense) are left to the scan, which has the error texts: 0. Else the bytes
- * used. */
+/* Most requests arrive complete, and then no state is needed. Return the bytes used, or 0 for all unusual ones
+ * (incomplete, too long, a list, the first of its connection, an old dialect, invalid), which the scan handles with
+ * its error texts. */
 static size_t take_request(const struct wire *w, struct slice in, uint64_t max_bytes, struct request *req)
 {
     const size_t len = in.len < max_bytes ? in.len : (size_t)max_bytes;

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# cluster.sh [--nodes=N] COMMAND... -- runs COMMAND in a Slurm cluster of N (2) nodes on this machine, and ends with its code.
-# cluster.sh --check -- only says whether it can be done here.
+# cluster.sh [--nodes=N] COMMAND... -- runs COMMAND in a Slurm cluster of N (2) nodes on this machine, and exits with its
+# code. cluster.sh --check -- only reports whether that is possible here.
 #
-# The cluster is a real one: munged, slurmctld, and a slurmd for each node. It lives in namespaces of its own (processes, mounts,
-# network), so neither its ports nor its files nor what its jobs start can meet anything else on the machine; when the command has
-# ended the kernel takes all of it away, whatever happened inside. Nodes are network namespaces with a host name and an address each:
+# The cluster is a real one: munged, slurmctld, and a slurmd for each node. It runs in separate namespaces (processes,
+# mounts, network), so its ports, files and processes cannot conflict with anything else on the machine; when the command
+# has ended, the kernel removes all of it. Nodes are network namespaces with a host name and an address each:
 #
 #     login 10.77.0.254 (the command, slurmctld) --- bridge --- n0 10.77.0.1, n1 10.77.0.2 ... (slurmd)
 #
-# Needs root, or says why not with exit status 77. Packages: scripts/packages.sh, group slurm. The daemons' logs are shown when
-# they do not come up.
+# Needs root; if it cannot run, it prints the reason and exits with 77. Packages: scripts/packages.sh, group slurm. The
+# daemons' logs are shown when they do not come up.
 set -euo pipefail
 
 nodes=2
@@ -22,7 +22,7 @@ if [ $# -eq 0 ] || ! [[ $nodes =~ ^[1-9][0-9]?$ ]]; then
     exit 2
 fi
 
-# Why it cannot work here, in words; nothing when it can.
+# Print why it cannot work here; print nothing when it can.
 obstacle() {
     local program
     for program in munged slurmctld slurmd srun ip unshare; do
@@ -109,14 +109,14 @@ done
 touch "$dir"/gpu{0,1,2,3} # nothing opens them
 echo "Name=gpu File=$dir/gpu[0-3]" >"$dir/gres.conf"
 
-# failed WHAT -- the end, with what the daemons have to say.
+# failed WHAT -- ends with the daemons' logs.
 failed() {
     echo "cluster.sh: $1" >&2
     tail -n 20 "$dir"/*.log >&2
     exit 1
 }
 
-# until_ok SECONDS COMMAND... -- again and again, every 50 ms.
+# until_ok SECONDS COMMAND... -- repeats the command every 50 ms.
 until_ok() {
     local end=$((SECONDS + $1))
     shift
@@ -133,7 +133,7 @@ munged --force --key-file="$dir/munge.key" --socket="$dir/munge.socket" --pid-fi
 slurmctld -c
 until_ok 20 scontrol ping || failed "slurmctld does not answer"
 
-# A node: its network is made first, from outside, once its namespace is there.
+# A node: its network is made first, from outside, once its namespace exists.
 for ((i = 0; i < nodes; i++)); do
     # shellcheck disable=SC2016  # the inner shell's
     unshare --net --uts bash -c '

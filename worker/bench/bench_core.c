@@ -1,4 +1,5 @@
-/* bench_core.c -- see bench_core.h. */
+/* bench_core.c -- see bench_core.h. The options, the rows of the collectives, and exact expected values for every
+ * type. */
 #include "bench/bench_core.h"
 
 #include "core/half.h"
@@ -59,7 +60,7 @@ double bench_busbw(enum bench_kind kind, int world, double algbw)
     }
 }
 
-/* One that does not fit would come out small, and the sizes would never end. */
+/* A size that does not fit would be cut, and the loop over sizes would never end. */
 size_t bench_next(size_t bytes, size_t step, size_t factor)
 {
     size_t next;
@@ -70,7 +71,7 @@ size_t bench_next(size_t bytes, size_t step, size_t factor)
 
 /* --- values ------------------------------------------------------------------------------------------------------- */
 
-/* 1, 2 or 3; of a product all but one rank's are 1, so that it stays small. */
+/* Values 1, 2 or 3; in a product all ranks but one pass 1, so that it stays small. */
 static double value_of(const struct bench_case *c, int rank, size_t i)
 {
     if (bench_rules[c->kind].reduces && c->op == DDP_PROD && (size_t)rank != i % (size_t)c->world)
@@ -120,7 +121,7 @@ static int digits(ddp_dtype dtype)
 
 static bool is_right(const struct bench_case *c, double got, double want)
 {
-    double rounded[1] = { 0 }; /* one value of any type */
+    double rounded[1] = { 0 }; /* a variable of any type */
     one_value_put(rounded, 0, c->dtype, want);
     double exact = one_value_get(rounded, 0, c->dtype);
     if (got == exact)
@@ -172,7 +173,7 @@ static ddp_status parse_factor(const char *value, void *to, struct ddp_err *err)
     return read_size(value, 2, &o->factor, err);
 }
 
-/* Ours, and nccl-tests' own name of each type. */
+/* Our own and nccl-tests' name of each type. */
 static ddp_status parse_dtype(const char *value, void *to, struct ddp_err *err)
 {
     struct bench_options *o = to;
@@ -182,9 +183,10 @@ static ddp_status parse_dtype(const char *value, void *to, struct ddp_err *err)
             o->dtype = (ddp_dtype)t;
             return DDP_OK;
         }
-    return ddp_fail(err, DDP_ERR_ARG,
-                    "'%.40s' is no type: f32, f64, f16, bf16, i32, i64 or u8 (float, double, half ...)",
-                    value);
+    return ddp_fail(
+        err, DDP_ERR_ARG,
+        "'%.40s' is not a type; expected f32, f64, f16, bf16, i32, i64 or u8 (float, double, half ...)",
+        value);
 }
 
 static ddp_status parse_op(const char *value, void *to, struct ddp_err *err)
@@ -195,7 +197,8 @@ static ddp_status parse_op(const char *value, void *to, struct ddp_err *err)
             o->op = (ddp_op)op;
             return DDP_OK;
         }
-    return ddp_fail(err, DDP_ERR_ARG, "'%.40s' is no operation: sum, avg, min, max or prod", value);
+    return ddp_fail(err, DDP_ERR_ARG, "'%.40s' is not an operation; expected sum, avg, min, max or prod",
+                    value);
 }
 
 static ddp_status parse_kind(const char *value, void *to, struct ddp_err *err)
@@ -209,8 +212,8 @@ static ddp_status parse_kind(const char *value, void *to, struct ddp_err *err)
         }
     return o->all_kinds ? DDP_OK
                         : ddp_fail(err, DDP_ERR_ARG,
-                                   "'%.40s' is no collective: all_reduce, all_gather, broadcast, reduce, "
-                                   "reduce_scatter, gather, scatter, or all of them: all",
+                                   "'%.40s' is not a collective; expected all_reduce, all_gather, broadcast, "
+                                   "reduce, reduce_scatter, gather, scatter, or all",
                                    value);
 }
 
@@ -220,7 +223,7 @@ static ddp_status parse_backend(const char *value, void *to, struct ddp_err *err
     o->backend = value;
     if (strcmp(value, "cpu") == 0 || strcmp(value, "nccl") == 0)
         return DDP_OK;
-    return ddp_fail(err, DDP_ERR_ARG, "'%.40s' is no backend: cpu or nccl", value);
+    return ddp_fail(err, DDP_ERR_ARG, "'%.40s' is not a backend; expected cpu or nccl", value);
 }
 
 static ddp_status parse_memory(const char *value, void *to, struct ddp_err *err)
@@ -230,7 +233,8 @@ static ddp_status parse_memory(const char *value, void *to, struct ddp_err *err)
     o->gpu = strcmp(value, "gpu") == 0;
     if (o->private_memory || o->gpu || strcmp(value, "arena") == 0)
         return DDP_OK;
-    return ddp_fail(err, DDP_ERR_ARG, "'%.40s' is no memory: arena, private or gpu", value);
+    return ddp_fail(err, DDP_ERR_ARG, "'%.40s' is not a kind of memory; expected arena, private or gpu",
+                    value);
 }
 
 #define AT(field) offsetof(struct bench_options, field)
@@ -244,17 +248,17 @@ static const struct option_row rows[] = {
     { .name = "backend",
       .value = "NAME",
       .parse = parse_backend,
-      .help = "cpu or nccl; without it nccl where this machine has a GPU, else cpu" },
+      .help = "cpu or nccl (default: nccl with a GPU, else cpu)" },
     { .name = "memory",
       .value = "KIND",
       .parse = parse_memory,
-      .help = "of the cpu backend: arena (ddp_shared_alloc, default), private, or gpu (staged)" },
+      .help = "memory of buffers, cpu backend: arena (ddp_shared_alloc, default), private, or gpu (staged)" },
     { .name = "minbytes",
       .letter = 'b',
       .value = "SIZE",
       .parse = parse_bytes,
       .at = AT(least),
-      .help = "smallest size, as 8, 64K, 1M, 2G (4)" },
+      .help = "smallest size, such as 8, 64K, 1M, 2G (default: 4)" },
     { .name = "maxbytes",
       .letter = 'e',
       .value = "SIZE",
@@ -266,12 +270,12 @@ static const struct option_row rows[] = {
       .value = "SIZE",
       .parse = parse_step,
       .at = AT(step),
-      .help = "from size to size so many bytes more" },
+      .help = "increase from size to size, in bytes" },
     { .name = "stepfactor",
       .letter = 'f',
       .value = "N",
       .parse = parse_factor,
-      .help = "from size to size so many times more (4)" },
+      .help = "factor from size to size (default: 4)" },
     { .name = "iters",
       .letter = 'n',
       .value = "N",
@@ -279,21 +283,21 @@ static const struct option_row rows[] = {
       .at = AT(iters),
       .min = 1,
       .max = MOST,
-      .help = "calls that are timed together (20)" },
+      .help = "calls that are timed together (default: 20)" },
     { .name = "warmup_iters",
       .letter = 'w',
       .value = "N",
       .type = OPTION_INT,
       .at = AT(warmup),
       .max = MOST,
-      .help = "calls before that (5)" },
+      .help = "warm-up calls before that (default: 5)" },
     { .name = "check",
       .letter = 'c',
       .value = "0|1",
       .type = OPTION_INT,
       .at = AT(check),
       .max = MOST,
-      .help = "compare every element of one call with its expected value (1)" },
+      .help = "compare every element of one call with its expected value (default: 1)" },
     { .name = "datatype",
       .letter = 'd',
       .value = "TYPE",
@@ -310,11 +314,11 @@ static const struct option_row rows[] = {
       .type = OPTION_INT,
       .at = AT(root),
       .max = MOST,
-      .help = "of broadcast, reduce, gather and scatter (0)" },
+      .help = "root of broadcast, reduce, gather and scatter (default: 0)" },
     { .name = "json",
       .type = OPTION_FLAG,
       .at = AT(json),
-      .help = "one JSON object a line in place of the table" },
+      .help = "print JSON, one object per line, instead of the table" },
     { .name = "help", .letter = 'h', .type = OPTION_FLAG, .at = AT(help), .help = "this list" },
     { .name = "help-man", .type = OPTION_FLAG, .at = AT(help_man) },
     { .name = "version", .type = OPTION_FLAG, .at = AT(version), .help = "the version" },

@@ -1,4 +1,4 @@
-/* bench_core.h -- what ddp-bench measures: sizes, values that are known, and bandwidth as nccl-tests counts it. Pure. */
+/* bench_core.h -- the measurements of ddp-bench: sizes, known values, and bandwidth by nccl-tests' formula. Pure. */
 #ifndef WORKER_BENCH_BENCH_CORE_H
 #define WORKER_BENCH_BENCH_CORE_H
 
@@ -8,8 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* How bytes per second become bus bandwidth, which can be compared over any number of ranks n: what a link has to carry at
- * least. From nccl-tests, doc/PERFORMANCE.md, and src/gather.cu and scatter.cu, which that page leaves out. */
+/* The factor from bytes per second to bus bandwidth, which is comparable for any number of ranks n: the least that a
+ * link must carry. From nccl-tests, doc/PERFORMANCE.md, and src/gather.cu and scatter.cu, which that page leaves out. */
 enum bench_factor {
     FACTOR_ONE,    /* 1 */
     FACTOR_TWICE,  /* 2 (n-1)/n */
@@ -47,27 +47,28 @@ struct bench_case {
     ddp_dtype dtype;
     ddp_op op;
     int root, world;
-    size_t count; /* elements as the call counts them */
+    size_t count; /* number of elements as the call counts them */
     bool in_place;
 };
 
-/* `bytes` of all that a rank has to do with, which the parts of the ranks share: rounded down to whole elements. */
+/* Return the elements of a call: a rank's larger buffer has `bytes`, rounded down to whole elements for each rank. */
 size_t bench_count(enum bench_kind kind, ddp_dtype dtype, int world, size_t bytes);
 
-/* The bytes of such a count, as they are shown; of the buffers. */
+/* Return the bytes of such a count, as printed, and of the buffers. */
 size_t bench_bytes(const struct bench_case *c);
 size_t bench_in_count(const struct bench_case *c);
 size_t bench_out_count(const struct bench_case *c);
 
-/* GB/s (1e9) of `bytes` in `us` microseconds, and times the factor. */
+/* Return GB/s (1e9) of `bytes` in `us` microseconds, and the same times the factor. */
 double bench_algbw(size_t bytes, double us);
 double bench_busbw(enum bench_kind kind, int world, double algbw);
 
-/* The size after `bytes`: with a step in bytes, or times `factor` (step 0); SIZE_MAX when that is more. */
+/* Return the size after `bytes`: plus a step in bytes, or times `factor` (step 0); SIZE_MAX when that is above the
+ * maximum. */
 size_t bench_next(size_t bytes, size_t step, size_t factor);
 
-/* Fill rank `rank`'s input; how many elements of its output are wrong. Sums are exact in every type up to a world of 64;
- * an average may be off by two units in the last place, since NCCL divides before it adds. */
+/* Fill rank `rank`'s input; count the wrong elements of its output. Sums are exact in every type up to a world of 64;
+ * an average may be off by two units in the last place, because NCCL divides before it adds. */
 void bench_fill(const struct bench_case *c, int rank, void *in);
 uint64_t bench_wrong(const struct bench_case *c, int rank, const void *out);
 
@@ -76,7 +77,7 @@ uint64_t bench_wrong(const struct bench_case *c, int rank, const void *out);
 /* The command line of ddp-bench. Letters and long names are those of nccl-tests. Pure. */
 
 struct bench_options {
-    size_t least, most, step, factor; /* bytes; step 0 = by factor */
+    size_t least, most, step, factor; /* bytes; step 0 = use the factor */
     int iters, warmup, check;         /* check: 0 = no */
     bool json, help, help_man, version;
     bool all_kinds;
@@ -91,7 +92,7 @@ struct bench_options {
 
 extern const struct option_table bench_option_table;
 
-/* Defaults, then argv. */
+/* Set the defaults, then parse argv. */
 ddp_status bench_options_parse(int argc, char *const argv[], struct bench_options *out, struct ddp_err *err);
 
 #endif

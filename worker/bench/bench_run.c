@@ -1,8 +1,8 @@
 /* bench_run.c -- see bench_run.h.
  *
- * As in nccl-tests: some calls to warm up, a barrier, a batch of calls that follow each other without waiting where the backend
- * lets them, and the time of the whole divided by their number; the slowest rank's counts. Values are compared in a call of
- * their own, afterwards. */
+ * As in nccl-tests: some calls to warm up, a barrier, then a batch of calls without waiting in between if the backend
+ * can do that. The result is the time of the batch divided by the number of calls, of the slowest rank. Values are
+ * compared in a separate call afterwards. */
 #include "bench/bench_run.h"
 
 #include "ddp/context.h"
@@ -46,7 +46,7 @@ ddp_status bench_buffers_close(struct bench_buffers *b)
 
 /* --- calls --------------------------------------------------------------------------------------------------------- */
 
-/* Where a call's buffers lie. In place the smaller one is the rank's part of the larger one, or both are the same. */
+/* Set the buffers of a call. In place the smaller one is the rank's part of the larger one, or both are the same. */
 struct places {
     void *in, *out;
 };
@@ -86,7 +86,7 @@ static ddp_status call(ddp_group *g, const struct bench_case *c, struct places p
     }
 }
 
-/* All but the last go on without being waited for. */
+/* Only the last call is waited for. */
 static ddp_status call_often(ddp_group *g, const struct bench_case *c, struct places p, int times)
 {
     ddp_work *work = NULL;
@@ -143,7 +143,7 @@ static ddp_status compare(const struct bench_buffers *b, int rank, const struct 
     return status;
 }
 
-/* Zeros first: what a buffer holds by chance may be numbers that a processor adds up more slowly. */
+/* Zeros first, because a processor may add accidental contents more slowly. */
 ddp_status bench_measure(const struct bench_buffers *b, int rank, const struct bench_case *c,
                          const struct bench_options *o, struct bench_result *result)
 {

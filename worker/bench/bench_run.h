@@ -1,4 +1,4 @@
-/* bench_run.h -- one collective is called and timed. */
+/* bench_run.h -- calls one collective and measures its time. */
 #ifndef WORKER_BENCH_BENCH_RUN_H
 #define WORKER_BENCH_BENCH_RUN_H
 
@@ -6,18 +6,18 @@
 
 #include <stdio.h>
 
-/* Buffers of a rank; the library's or ours, as the options say. */
+/* Buffers of a rank, allocated by the library or by ddp-bench, as the options request. */
 struct bench_buffers {
     ddp_group *group;
     size_t bytes;   /* of each */
     void *in, *out; /* the call's */
-    char *host;     /* to fill and to compare; what `in` and `out` are copied from and to */
+    char *host;     /* host memory to fill and to compare; copied to `in` and from `out` */
     bool shared;
 };
 
 struct bench_result {
-    double us;      /* of one call */
-    uint64_t wrong; /* elements on all ranks */
+    double us;      /* largest size of one call */
+    uint64_t wrong; /* sum of the elements of all ranks */
 };
 
 ddp_status bench_buffers_open(struct bench_buffers *b, ddp_group *group, const struct bench_options *o);
@@ -29,9 +29,9 @@ ddp_status bench_measure(const struct bench_buffers *b, int rank, const struct b
 
 /* --- bench print ------------------------------------------------------------------------------------------ */
 
-/* Results as nccl-tests' table, or as JSON lines. */
+/* Print results as nccl-tests' table, or as JSON lines. */
 
-/* The common part of all lines. */
+/* The members that all lines share. */
 struct bench_run {
     const struct bench_options *options;
     int world, device;
@@ -40,7 +40,7 @@ struct bench_run {
 
 void bench_print_head(FILE *to, const struct bench_run *run, enum bench_kind kind);
 
-/* One size: out of place and in place. */
+/* Results for one size: out of place and in place. */
 void bench_print_row(FILE *to, const struct bench_run *run, const struct bench_case *c,
                      const struct bench_result results[2]);
 void bench_print_foot(FILE *to, const struct bench_run *run, uint64_t wrong, double busbw);

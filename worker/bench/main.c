@@ -1,4 +1,5 @@
-/* main.c -- ddp-bench: how fast collectives are, in nccl-tests' columns. A worker: `ddprun --nproc_per_node=4 ddp-bench`. */
+/* main.c -- ddp-bench: how fast collectives are, in nccl-tests' columns. A worker: `ddprun --nproc_per_node=4
+ * ddp-bench`. */
 #include "bench/bench_run.h"
 
 #include "base/buf.h"
@@ -37,7 +38,7 @@ static ddp_options context_options(const struct bench_options *o)
     return options;
 }
 
-/* Of the library, or of what this program could not get itself. */
+/* Print an error of the library, or of this program. */
 static void fail_by(ddp_status status)
 {
     const char *words = ddp_last_error();
@@ -48,7 +49,7 @@ struct bench {
     struct bench_run run;
     struct bench_buffers buffers;
     int rank;
-    FILE *out; /* of rank 0; NULL elsewhere */
+    FILE *out; /* on rank 0; NULL elsewhere */
     int rows;  /* sizes measured */
 };
 
@@ -67,7 +68,7 @@ static ddp_status run_size(const struct bench *b, struct bench_case *c, uint64_t
     return status;
 }
 
-/* Sizes too small for an element of each rank are left out. */
+/* Skip sizes that have less than one element for each rank. */
 static ddp_status run_kind(struct bench *b, enum bench_kind kind, uint64_t *wrong)
 {
     const struct bench_options *o = b->run.options;
@@ -121,8 +122,7 @@ static int run_bench(const struct bench_options *o)
     b.rank = ddp_rank(ctx);
     b.out = b.rank == 0 ? stdout : NULL;
     if (o->root >= b.run.world) {
-        fprintf(stderr, "ddp-bench: --root %d is no rank of this job, which has 0 to %d\n", o->root,
-                b.run.world - 1);
+        fprintf(stderr, "ddp-bench: --root=%d: must be between 0 and %d\n", o->root, b.run.world - 1);
         ddp_finalize(ctx);
         return 2;
     }

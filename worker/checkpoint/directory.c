@@ -4,9 +4,9 @@
  *     step-00001200/        a checkpoint; before it is removed, it is renamed to
  *     .old-step-00001200/   whose files are removed then
  *
- * So a name without a dot always belongs to a whole checkpoint, whenever the process ends. A file is read twice: once
- * through a small window, to check every block, and once into the blocks. Damage near the end is found while the
- * caller's model is still what it was, without a second model in memory; the second pass mostly comes from the page
+ * So a name without a dot always belongs to a whole checkpoint, whenever the process ends. A file is read twice:
+ * first through a small buffer, to check every block, and then into the blocks. So damage near the end is found
+ * before the caller's model changes, without memory for a second model; the second pass usually reads from the page
  * cache. */
 #include "checkpoint/directory.h"
 
@@ -42,7 +42,7 @@ static ddp_status fail_errno(const struct ckpt_dir *dir, const char *name, const
 
 /* --- listing -------------------------------------------------------------------------------------------- */
 
-/* Only names that we would write ourselves, to the letter. */
+/* Accept only names that we would write ourselves. */
 static bool step_of(const char *name, uint64_t *step)
 {
     char ours[NAME];
@@ -58,7 +58,7 @@ static int by_number(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Room for one more; grows by doubling. */
+/* Make room for one more; grows by doubling. */
 static bool append(uint64_t **steps, size_t *n, uint64_t step)
 {
     if ((*n & (*n - 1)) == 0) {
@@ -71,8 +71,8 @@ static bool append(uint64_t **steps, size_t *n, uint64_t step)
     return true;
 }
 
-/* The next name; NULL and errno 0 at the end. A directory that cannot be read to its end must not look like one without
- * checkpoints: a run would begin anew. */
+/* Return the next name; NULL and errno 0 at the end. A directory that cannot be read to its end must not look like
+ * one without checkpoints, because a run would start from the beginning. */
 static const char *next_name(DIR *there)
 {
     errno = 0;
@@ -94,8 +94,8 @@ ddp_status ckpt_dir_list(const struct ckpt_dir *dir, uint64_t **steps, size_t *n
                                : ddp_fail(err, DDP_ERR_IO, "%s: open: %s", dir->path, strerror(errno));
     while (status == DDP_OK && (name = next_name(there)) != NULL) {
         if (step_of(name, &step) && !append(steps, n, step))
-            status =
-                ddp_fail(err, DDP_ERR_NOMEM, "%s: no memory for a list of %zu checkpoints", dir->path, *n);
+            status = ddp_fail(err, DDP_ERR_NOMEM, "%s: out of memory for a list of %zu checkpoints",
+                              dir->path, *n);
     }
     if (status == DDP_OK && errno != 0)
         status = ddp_fail(err, DDP_ERR_IO, "%s: read: %s", dir->path, strerror(errno));
@@ -107,8 +107,7 @@ ddp_status ckpt_dir_list(const struct ckpt_dir *dir, uint64_t **steps, size_t *n
 
 /* --- removing ------------------------------------------------------------------------------------------- */
 
-/* A directory of files, as we make them. Something else in it is a reason to stop, and for rmdir to say
- * so. */
+/* Remove a directory of files, as we make them. If it contains anything else, rmdir reports the error. */
 static int remove_tree(int parent, const char *name)
 {
     int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -126,7 +125,7 @@ static int remove_tree(int parent, const char *name)
     return unlinkat(parent, name, AT_REMOVEDIR);
 }
 
-/* First out of sight: half a checkpoint must not be seen as a damaged one. */
+/* Rename it first, so that half a checkpoint is never taken for a damaged one. */
 static void remove_step(const struct ckpt_dir *dir, int fd, uint64_t step)
 {
     char name[NAME], old[NAME];
@@ -139,7 +138,7 @@ static void remove_step(const struct ckpt_dir *dir, int fd, uint64_t step)
     }
 }
 
-/* Only names that this file makes; other hidden files belong to the user. */
+/* Remove only names that this file makes; other hidden files belong to the user. */
 static bool is_leftover(const char *name)
 {
     uint64_t step;
@@ -155,14 +154,14 @@ static void remove_leftovers(const struct ckpt_dir *dir, int fd)
     for (const struct dirent *entry; (entry = readdir(there)) != NULL;) {
         struct ddp_err err;
         if (is_leftover(entry->d_name) && remove_tree(fd, entry->d_name) != 0) {
-            fail_errno(dir, entry->d_name, "left over, and cannot be removed", &err);
+            fail_errno(dir, entry->d_name, "a leftover that cannot be removed", &err);
             ckpt_dir_warn(dir, &err);
         }
     }
     closedir(there);
 }
 
-/* From the newest down, so that counting tells which are the last few. */
+/* From the newest down, so that counting finds the last few. */
 void ckpt_dir_tidy(const struct ckpt_dir *dir, uint64_t step, unsigned last, uint64_t every)
 {
     uint64_t *steps;
@@ -185,7 +184,7 @@ void ckpt_dir_tidy(const struct ckpt_dir *dir, uint64_t step, unsigned last, uin
 
 /* --- writing -------------------------------------------------------------------------------------------- */
 
-/* Flush and close; close is where network file systems report a full disk. */
+/* Flush and close, because network file systems report a full disk only at close. */
 static int flush_and_close(int fd)
 {
     int bad = fsync(fd);
@@ -196,7 +195,7 @@ static int flush_and_close(int fd)
     return bad;
 }
 
-/* One file of the checkpoint: pieces one after the other. */
+/* Write one file of the checkpoint, piece after piece. */
 static ddp_status write_pieces(const struct ckpt_dir *dir, int at, const char *name,
                                const ddp_ckpt_block *pieces, size_t n, struct ddp_err *err)
 {
@@ -213,7 +212,7 @@ static ddp_status write_pieces(const struct ckpt_dir *dir, int at, const char *n
     return flush_and_close(fd) == 0 ? DDP_OK : fail_errno(dir, name, "flush to the disk", err);
 }
 
-/* The manifest of these blocks; yours. */
+/* Return the manifest of these blocks; the caller frees it. */
 static char *make_manifest(const ddp_ckpt_point *point, const ddp_ckpt_block *blocks, size_t n)
 {
     struct manifest m = { .point = *point, .n = n, .blocks = calloc(n, sizeof(*m.blocks)) };
@@ -230,13 +229,13 @@ static char *make_manifest(const ddp_ckpt_point *point, const ddp_ckpt_block *bl
     return text;
 }
 
-/* Both files into the directory open as `at`, and the directory itself to the disk. */
+/* Write both files into the directory open as `at`, and flush the directory itself. */
 static ddp_status write_files(const struct ckpt_dir *dir, int at, const ddp_ckpt_point *point,
                               const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
     char *text = make_manifest(point, blocks, n);
     if (text == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "%s: no memory for a manifest of %zu blocks", dir->path, n);
+        return ddp_fail(err, DDP_ERR_NOMEM, "%s: out of memory for a manifest of %zu blocks", dir->path, n);
     const ddp_ckpt_block manifest = { "manifest", text, strlen(text) };
     ddp_status status = write_pieces(dir, at, MANIFEST_FILE, blocks, n, err);
     if (status == DDP_OK)
@@ -247,9 +246,9 @@ static ddp_status write_files(const struct ckpt_dir *dir, int at, const ddp_ckpt
     return status;
 }
 
-/* Where there is a checkpoint of this step already, the two change places, so that there is one at any
- * moment. File systems that cannot do that (NFS) have it moved away first, and back when the new one cannot follow. What
- * cannot be removed afterwards is no failure: the new one is there, and ckpt_dir_tidy warns. */
+/* If this step already has a checkpoint, exchange the two, so that one exists at any moment. On file systems without
+ * that call (NFS) move the old one away first, and back if the new one fails. If the old one cannot be removed
+ * afterwards, that is not a failure; ckpt_dir_tidy warns. */
 static int appear(int fd, const char *temporary, const char *name)
 {
     char old[NAME];
@@ -294,14 +293,14 @@ static ddp_status write_in(const struct ckpt_dir *dir, int fd, const ddp_ckpt_po
     return status;
 }
 
-/* The directory that has just been made in it outlives a power cut only then. */
+/* The directory that was just created in it survives a power cut only after this. */
 static int flush_parent(int fd)
 {
     int parent = openat(fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return parent < 0 ? -1 : flush_and_close(parent);
 }
 
-/* Everything happens relative to the directory as it was opened: moving it meanwhile does no harm. */
+/* All operations are relative to the open directory, so moving it in the meantime does no harm. */
 ddp_status ckpt_dir_write(const struct ckpt_dir *dir, const ddp_ckpt_point *point,
                           const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
@@ -329,8 +328,8 @@ struct reader {
     struct ddp_err *err;
 };
 
-/* A missing file is damage, because every checkpoint has both; so is something else in its place. A file that cannot
- * be opened for another reason may be whole. */
+/* A missing file is damage, because every checkpoint has both; so is another kind of file in its place. A file that
+ * cannot be opened for another reason may be whole. */
 static ddp_status not_opened(const struct reader *r)
 {
     const bool damage = errno == ENOENT || errno == ENOTDIR || errno == ENXIO;
@@ -345,7 +344,7 @@ static ddp_status open_step_file(struct reader *r, const struct ckpt_dir *dir, u
     int len = snprintf(r->name, sizeof(r->name), "%s/step-%08" PRIu64 "/%s", dir->path, step, name);
     if (len < 0 || len >= (int)sizeof(r->name))
         return ddp_fail(err, DDP_ERR_ARG, "%.200s...: the path is too long", dir->path);
-    r->fd = open(r->name, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would be waited for */
+    r->fd = open(r->name, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would block */
     if (r->fd < 0)
         return not_opened(r);
     if (fstat(r->fd, &st) != 0 || !S_ISREG(st.st_mode)) {
@@ -356,7 +355,7 @@ static ddp_status open_step_file(struct reader *r, const struct ckpt_dir *dir, u
     return DDP_OK;
 }
 
-/* Its size has a limit before it is memory, and it must be of the step it is found under. */
+/* Limit its size before allocating, and check that its step is that of the directory. */
 static ddp_status read_manifest(const struct ckpt_dir *dir, uint64_t step, struct manifest *m,
                                 struct ddp_err *err)
 {
@@ -366,16 +365,16 @@ static ddp_status read_manifest(const struct ckpt_dir *dir, uint64_t step, struc
         return status;
     char *text = r.size <= MANIFEST_BYTES ? malloc((size_t)r.size + 1) : NULL;
     if (r.size > MANIFEST_BYTES)
-        status = ddp_fail(err, DDP_ERR_CORRUPT, "%s: %" PRIu64 " bytes, expected %d at most", r.name, r.size,
+        status = ddp_fail(err, DDP_ERR_CORRUPT, "%s: %" PRIu64 " bytes, expected at most %d", r.name, r.size,
                           MANIFEST_BYTES);
     else if (text == NULL)
-        status = ddp_fail(err, DDP_ERR_NOMEM, "%s: no memory for %" PRIu64 " bytes", r.name, r.size);
+        status = ddp_fail(err, DDP_ERR_NOMEM, "%s: out of memory for %" PRIu64 " bytes", r.name, r.size);
     else
         status = file_read(r.name, r.fd, 0, text, (size_t)r.size, r.err);
     if (status == DDP_OK)
         status = manifest_read(m, r.name, text, (size_t)r.size, err);
     if (status == DDP_OK && m->point.step != step) {
-        status = ddp_fail(err, DDP_ERR_CORRUPT, "%s: is of step %" PRIu64 ", not of the directory's", r.name,
+        status = ddp_fail(err, DDP_ERR_CORRUPT, "%s: has step %" PRIu64 ", not of the directory's", r.name,
                           m->point.step);
         manifest_free(m);
     }
@@ -408,13 +407,13 @@ static ddp_status verify_block(struct reader *r, const struct manifest_block *bl
     return crc == block->crc ? DDP_OK : wrong_sum(r, block);
 }
 
-/* The size first: it is the cheapest to look at, and says most clearly what has happened. */
+/* Check the size first, because it is cheapest and gives the clearest error. */
 static ddp_status verify(struct reader *r, const struct manifest *m)
 {
     ddp_status status = DDP_OK;
     if (r->size > m->bytes)
         return ddp_fail(r->err, DDP_ERR_CORRUPT,
-                        "%s: offset %" PRIu64 ": the checkpoint ends here, but the file goes on", r->name,
+                        "%s: offset %" PRIu64 ": the checkpoint ends here, but the file is longer", r->name,
                         m->bytes);
     if (r->size < m->bytes)
         return ddp_fail(r->err, DDP_ERR_CORRUPT,
@@ -422,14 +421,14 @@ static ddp_status verify(struct reader *r, const struct manifest *m)
                         r->size, m->bytes - r->size);
     char *window = malloc(WINDOW);
     if (window == NULL)
-        return ddp_fail(r->err, DDP_ERR_NOMEM, "%s: no memory to read it", r->name);
+        return ddp_fail(r->err, DDP_ERR_NOMEM, "%s: out of memory", r->name);
     for (size_t i = 0; i < m->n && status == DDP_OK; i++)
         status = verify_block(r, &m->blocks[i], window);
     free(window);
     return status;
 }
 
-/* The second pass. A sum that is wrong only now means that another process writes to the file. */
+/* The second pass. If only now a sum is wrong, another process is writing to the file. */
 static ddp_status read_blocks(struct reader *r, const struct manifest *m, const ddp_ckpt_block *blocks,
                               const size_t *number, size_t n)
 {
@@ -444,7 +443,7 @@ static ddp_status read_blocks(struct reader *r, const struct manifest *m, const 
     return DDP_OK;
 }
 
-/* A mismatch with the request is reported as such, even if the file is damaged, too: it will never fit. */
+/* Report a mismatch with the request even if the file is also damaged, because it will never fit. */
 static ddp_status read_tensors(const struct ckpt_dir *dir, const struct manifest *m,
                                const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
@@ -454,7 +453,7 @@ static ddp_status read_tensors(const struct ckpt_dir *dir, const struct manifest
         return status;
     size_t *number = malloc(n * sizeof(*number));
     status = number != NULL ? manifest_match(m, r.name, blocks, n, number, err)
-                            : ddp_fail(err, DDP_ERR_NOMEM, "%s: no memory for %zu blocks", r.name, n);
+                            : ddp_fail(err, DDP_ERR_NOMEM, "%s: out of memory for %zu blocks", r.name, n);
     if (status == DDP_OK)
         status = verify(&r, m);
     if (status == DDP_OK)

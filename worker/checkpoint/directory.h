@@ -21,14 +21,12 @@ ddp_status ckpt_dir_list(const struct ckpt_dir *dir, uint64_t **steps, size_t *n
 ddp_status ckpt_dir_write(const struct ckpt_dir *dir, const ddp_ckpt_point *point,
                           const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err);
 
-/* Read step `step` into the blocks, which are checked: everything is verified before the first of them is
- * touched. */
+/* Read step `step` into the blocks, which must be valid: everything is verified before the first of them changes. */
 ddp_status ckpt_dir_read(const struct ckpt_dir *dir, uint64_t step, const ddp_ckpt_block *blocks, size_t n,
                          ddp_ckpt_point *point, struct ddp_err *err);
 
-/* Remove what is left of interrupted work, and of the checkpoints up to `step` all but the newest `last`
- * and the multiples of `every`. Later ones belong to a run that was given up, or are damaged: they are
- * left alone. Failures are warnings. */
+/* Remove leftovers of interrupted work, and of the checkpoints up to `step` all except the newest `last` and the
+ * multiples of `every`. Later ones belong to an abandoned run or are damaged, and are kept. Failures are warnings. */
 void ckpt_dir_tidy(const struct ckpt_dir *dir, uint64_t step, unsigned last, uint64_t every);
 
 #endif

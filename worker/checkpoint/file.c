@@ -3,8 +3,8 @@
  * A file appears in this order: its bytes go to PATH.tmp in the same directory and to the disk (fsync), the rename
  * follows, then the fsync of the directory. A crash between any two steps leaves the old file. One writer per path:
  * the PATH.tmp of a killed run is removed by the next one. A rename onto /dev/null would replace it by a plain file
- * for all users of the machine, and one onto a link would leave the link's target old. So a link is followed first,
- * and a device or a pipe is written to directly.
+ * for all users of the machine, and one onto a link would leave the link's target unchanged. So links are followed
+ * first, and devices and pipes are written to directly.
  *
  * Layout of a checkpoint, little-endian:
  *
@@ -15,8 +15,8 @@
  *                 the data of the blocks, one after the other, nothing behind
  *
  * Every byte is under exactly one check (zeros are compared), so every flipped bit is detected. A load compares the
- * number of blocks and their lengths with the caller's before it reads what follows, and reads into memory of its
- * own: a file that is damaged near its end cannot leave half a model behind. */
+ * number of blocks and their lengths with the caller's before it reads on, and reads into separate memory, so a file
+ * that is damaged near its end cannot leave half a model behind. */
 #include "checkpoint/file.h"
 
 #include "base/not_null.h"
@@ -45,7 +45,7 @@ int file_write(int fd, const void *data, size_t len)
     return 0;
 }
 
-/* Return how many bytes there were, less than `len` where the file ends; or -1 and errno. */
+/* Return how many bytes were read, less than `len` where the file ends; or -1 and errno. */
 static ssize_t pread_all(int fd, uint64_t at, void *to, size_t len)
 {
     char *into = to;
@@ -79,7 +79,7 @@ ddp_status file_read(const char *path, int fd, uint64_t at, void *to, size_t len
 struct atomic_file {
     int fd;
     char *path;      /* both owned until commit or a failure */
-    char *temporary; /* NULL: `path` is no plain file and is written to directly */
+    char *temporary; /* NULL: `path` is not a plain file and is written to directly */
 };
 
 static const char *written_name(const struct atomic_file *file)
@@ -95,7 +95,7 @@ static void atomic_forget(struct atomic_file *file)
     *file = (struct atomic_file){ .fd = -1 };
 }
 
-/* Remove what has been written. */
+/* Remove the temporary file. */
 static void atomic_discard(struct atomic_file *file)
 {
     if (file->fd >= 0)
@@ -105,7 +105,7 @@ static void atomic_discard(struct atomic_file *file)
     atomic_forget(file);
 }
 
-/* Blame the system call `what`, then clean up: errno must be read before anything else touches it. */
+/* Set the error from the system call `what`, then clean up: read errno before anything else changes it. */
 static ddp_status atomic_fail(struct atomic_file *file, const char *what, struct ddp_err *err)
 {
     ddp_fail(err, DDP_ERR_IO, "%s: %s: %s", written_name(file), what, strerror(errno));
@@ -125,14 +125,14 @@ static char *joined(const char *a, const char *b)
     return text;
 }
 
-/* Is there something that a rename must not replace: a device, a pipe, a link into nowhere? */
+/* True if a rename must not replace it: a device, a pipe, a link whose target is missing. */
 static bool is_special(const char *path)
 {
     struct stat there;
     return lstat(path, &there) == 0 && (stat(path, &there) != 0 || !S_ISREG(there.st_mode));
 }
 
-/* Return the path of the file to replace, allocated: of a link its target. */
+/* Return the path of the file to replace, allocated; for a link, its target. */
 static char *target_of(const char *path)
 {
     struct stat there;
@@ -145,7 +145,7 @@ static int open_for_writing(struct atomic_file *file)
 {
     if (file->temporary == NULL)
         return open(file->path, O_WRONLY | O_CREAT | O_TRUNC | O_NOCTTY | O_CLOEXEC, 0666);
-    /* O_EXCL after unlink: never write through a link that another user has put there. */
+    /* O_EXCL after unlink, so that a link placed by another user is never followed. */
     unlink(file->temporary);
     return open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 }
@@ -158,7 +158,7 @@ static ddp_status atomic_open(struct atomic_file *file, const char *path, struct
         file->temporary = joined(file->path, ".tmp");
     if (file->path == NULL || (file->temporary == NULL && !special)) {
         atomic_forget(file);
-        return ddp_fail(err, DDP_ERR_NOMEM, "%s: no memory to write it", path);
+        return ddp_fail(err, DDP_ERR_NOMEM, "%s: out of memory", path);
     }
     file->fd = open_for_writing(file);
     if (file->fd < 0) {
@@ -188,15 +188,14 @@ static int sync_directory_of(const char *path)
     return failed;
 }
 
-/* Bytes to the disk. A terminal, a pipe or a device without a disk returns EINVAL, which is no failure. */
+/* Flush the bytes to the disk. A terminal, a pipe or a device without a disk returns EINVAL, which is not a failure. */
 static int sync_data(const struct atomic_file *file)
 {
     int failed = fsync(file->fd);
     return failed != 0 && file->temporary == NULL && errno == EINVAL ? 0 : failed;
 }
 
-/* After the rename nothing can be taken back; an error then means: there, but perhaps not after a power
- * cut. */
+/* After the rename nothing can be undone; an error then means: written, but perhaps lost at a power cut. */
 static ddp_status atomic_commit(struct atomic_file *file, struct ddp_err *err)
 {
     if (sync_data(file) != 0)
@@ -250,7 +249,7 @@ static uint64_t get_u64(const uint8_t *from)
 ddp_status ckpt_check_blocks(const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
     if (n < 1 || n > MAX_BLOCKS)
-        return ddp_fail(err, DDP_ERR_ARG, "checkpoint: %zu blocks, expected 1 to %d", n, MAX_BLOCKS);
+        return ddp_fail(err, DDP_ERR_ARG, "checkpoint: %zu blocks: must be between 1 and %d", n, MAX_BLOCKS);
     if (blocks == NULL)
         return ddp_fail(err, DDP_ERR_ARG, "checkpoint: `blocks` is NULL");
     for (size_t i = 0; i < n; i++) {
@@ -269,7 +268,7 @@ ddp_status ckpt_check_blocks(const ddp_ckpt_block *blocks, size_t n, struct ddp_
     return DDP_OK;
 }
 
-/* Header and table in one piece of memory, yours; NULL when memory is short. */
+/* Make header and table in one allocation, which the caller frees; NULL when memory is short. */
 static uint8_t *make_header(const ddp_ckpt_block *blocks, size_t n)
 {
     uint8_t *head = calloc(1, HEAD + n * ENTRY);
@@ -288,7 +287,7 @@ static uint8_t *make_header(const ddp_ckpt_block *blocks, size_t n)
     return head;
 }
 
-/* Header and table go first although they need every block's sum: the blocks are all in memory anyway. */
+/* Write header and table first, although they need every block's sum, because all blocks are in memory anyway. */
 ddp_status ddp_ckpt_save(const char *path, const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
     NOT_NULL(path, err);
@@ -298,7 +297,7 @@ ddp_status ddp_ckpt_save(const char *path, const ddp_ckpt_block *blocks, size_t 
         return status;
     uint8_t *head = make_header(blocks, n);
     if (head == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "%s: no memory for a header of %zu blocks", path, n);
+        return ddp_fail(err, DDP_ERR_NOMEM, "%s: out of memory for a header of %zu blocks", path, n);
     status = atomic_open(&file, path, err);
     if (status == DDP_OK)
         status = atomic_write(&file, head, HEAD + n * ENTRY, err);
@@ -342,8 +341,7 @@ static ddp_status read_next(struct reader *r, void *to, size_t len)
     return status;
 }
 
-/* The sum is checked before the count is looked at, so a count that differs is a difference and not
- * damage. */
+/* Check the sum before the count, so that another count is a difference and not damage. */
 static ddp_status read_head(struct reader *r, uint8_t head[HEAD], size_t n)
 {
     ddp_status status = read_next(r, head, HEAD);
@@ -354,7 +352,7 @@ static ddp_status read_head(struct reader *r, uint8_t head[HEAD], size_t n)
     if (get_u32(head + 16) != crc_of(head, 16) || get_u32(head + 20) != 0)
         return damaged_at(r, 8, "the header does not match its CRC-32");
     if (get_u32(head + 8) != n)
-        return ddp_fail(r->err, DDP_ERR_MISMATCH, "%s: holds %u blocks, %zu are expected", r->path,
+        return ddp_fail(r->err, DDP_ERR_MISMATCH, "%s: has %u blocks, expected %zu", r->path,
                         get_u32(head + 8), n);
     return DDP_OK;
 }
@@ -368,8 +366,8 @@ static ddp_status check_entry(struct reader *r, const uint8_t *entry, const ddp_
     uint64_t bytes = get_u64(entry + MAX_NAME);
     if (strcmp(name, block->name) != 0 || bytes != block->bytes)
         return ddp_fail(r->err, DDP_ERR_MISMATCH,
-                        "%s: holds block '%s' of %" PRIu64 " bytes, '%s' of %zu is expected", r->path, name,
-                        bytes, block->name, block->bytes);
+                        "%s: has block '%s' of %" PRIu64 " bytes, expected '%s' of %zu", r->path, name, bytes,
+                        block->name, block->bytes);
     return DDP_OK;
 }
 
@@ -386,11 +384,11 @@ static ddp_status read_table(struct reader *r, uint32_t crc, uint8_t *table, con
         end += blocks[i].bytes;
     }
     if (status == DDP_OK && r->size > end)
-        status = damaged_at(r, end, "the checkpoint ends here, but the file goes on");
+        status = damaged_at(r, end, "the checkpoint ends here, but the file is longer");
     return status;
 }
 
-/* Into `to`, block after block, each checked as it arrives. */
+/* Read into `to`, block after block, each checked as it arrives. */
 static ddp_status read_data(struct reader *r, const uint8_t *table, uint8_t *to, const ddp_ckpt_block *blocks,
                             size_t n)
 {
@@ -409,7 +407,7 @@ static ddp_status read_data(struct reader *r, const uint8_t *table, uint8_t *to,
     return DDP_OK;
 }
 
-/* Nothing can fail any more: the caller's blocks are written now, all of them. A block of nothing may be nowhere. */
+/* Nothing can fail any more, so write all of the caller's blocks now. An empty block may be NULL. */
 static void hand_over(const uint8_t *from, const ddp_ckpt_block *blocks, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -435,7 +433,7 @@ static ddp_status load_file(struct reader *r, const ddp_ckpt_block *blocks, size
     uint8_t *data = malloc(ckpt_total_bytes(blocks, n) + 1); /* never malloc(0) */
     ddp_status status = DDP_OK;
     if (table == NULL || data == NULL)
-        status = ddp_fail(r->err, DDP_ERR_NOMEM, "%s: no memory for %zu bytes", r->path,
+        status = ddp_fail(r->err, DDP_ERR_NOMEM, "%s: out of memory for %zu bytes", r->path,
                           ckpt_total_bytes(blocks, n));
     if (status == DDP_OK)
         status = read_head(r, head, n);
@@ -450,7 +448,7 @@ static ddp_status load_file(struct reader *r, const ddp_ckpt_block *blocks, size
     return status;
 }
 
-/* The size is that of the file as it was opened: renaming another over its name does not disturb us. */
+/* Use the size of the open file: renaming another one over its name does no harm. */
 ddp_status ddp_ckpt_load(const char *path, const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
     NOT_NULL(path, err);
@@ -459,7 +457,7 @@ ddp_status ddp_ckpt_load(const char *path, const ddp_ckpt_block *blocks, size_t 
     if (status != DDP_OK)
         return status;
     struct reader r = { .path = path, .err = err };
-    r.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer must not hold us up */
+    r.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer must not block */
     if (r.fd < 0)
         return ddp_fail(err, DDP_ERR_IO, "%s: open: %s", path, strerror(errno));
     if (fstat(r.fd, &st) != 0) {

@@ -1,10 +1,9 @@
-/* manager.c -- see ddp/ckpt.h: a directory of checkpoints with a thread that writes them. How one is
- * written, read and removed is in directory.c.
+/* manager.c -- see ddp/ckpt.h: a directory of checkpoints with a thread that writes them. directory.c writes, reads
+ * and removes one.
  *
- * There is one job at a time. `state` and `outcome` are under the lock; the copy of the blocks belongs to
- * the caller's thread while the state is IDLE and to the writer while it is BUSY, so neither copies under
- * the lock. The memory of the copy is kept for the next one: the bound is one copy, from the first save to
- * the close. */
+ * There is one job at a time. The lock protects `state` and `outcome`; the caller's thread owns the copy of the
+ * blocks while the state is IDLE, and the writer while it is BUSY, so neither copies under the lock. The memory of
+ * the copy is reused, so there is at most one copy, from the first save to the close. */
 #include "base/clock.h"
 #include "base/not_null.h"
 #include "checkpoint/directory.h"
@@ -32,7 +31,7 @@ struct copy {
     ddp_ckpt_block *blocks; /* names in `names`, data in `data` */
     char (*names)[NAME];
     char *data;
-    size_t n, room_blocks, room; /* used, and what there is memory for */
+    size_t n, room_blocks, room; /* used, and allocated */
 };
 
 struct ddp_ckpts {
@@ -44,7 +43,7 @@ struct ddp_ckpts {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     enum state state;
-    struct ddp_err outcome; /* of the last job, until a call has returned it */
+    struct ddp_err outcome; /* outcome of the last job, until a call has returned it */
 };
 
 /* --- the writer ----------------------------------------------------------------------------------------- */
@@ -61,14 +60,14 @@ static ddp_status write_and_tidy(const ddp_ckpts *c, const ddp_ckpt_point *point
     return DDP_OK;
 }
 
-/* The lock is held but for the writing itself. */
+/* The lock is held except during the writing itself. */
 static void *writer(void *user)
 {
     ddp_ckpts *c = user;
     pthread_mutex_lock(&c->lock);
     while (c->state != STOP) {
         if (c->state == IDLE) {
-            pthread_cond_wait(&c->changed, &c->lock); /* for save or close; no call waits for us meanwhile */
+            pthread_cond_wait(&c->changed, &c->lock); /* wakes save or close; no other call waits meanwhile */
             continue;
         }
         pthread_mutex_unlock(&c->lock);
@@ -90,13 +89,13 @@ static ddp_status start_writer(ddp_ckpts *c, struct ddp_err *err)
     int failed = thread_start(&c->thread, writer, c);
     c->has_thread = failed == 0;
     return failed == 0 ? DDP_OK
-                       : ddp_fail(err, DDP_ERR_NOMEM, "%s: no thread to write with: %s", c->dir.path,
+                       : ddp_fail(err, DDP_ERR_NOMEM, "%s: cannot start the writing thread: %s", c->dir.path,
                                   strerror(failed));
 }
 
 /* --- waiting -------------------------------------------------------------------------------------------- */
 
-/* Until the writer has nothing to do. Hands out the outcome, once. */
+/* Wait until the writer has nothing to do. Returns the outcome, once. */
 static ddp_status wait_idle(ddp_ckpts *c, struct ddp_err *err)
 {
     const struct timespec until = clock_after_us((uint64_t)c->options.timeout_ms * 1000);
@@ -142,10 +141,11 @@ static ddp_status read_ckpts_options(const ddp_ckpts_options *given, ddp_ckpts_o
 {
     *out = (ddp_ckpts_options)DDP_CKPTS_OPTIONS_INIT;
     if (given == NULL || given->size < sizeof(given->size) || given->size > sizeof(*out))
-        return ddp_fail(err, DDP_ERR_ARG, "ddp_ckpts_options: begin with DDP_CKPTS_OPTIONS_INIT");
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "ddp_ckpts_options: initialize the struct with DDP_CKPTS_OPTIONS_INIT");
     memcpy(out, given, given->size);
     if (out->dir == NULL || out->dir[0] == '\0')
-        return ddp_fail(err, DDP_ERR_ARG, "ddp_ckpts_options: no directory");
+        return ddp_fail(err, DDP_ERR_ARG, "ddp_ckpts_options: `dir` is missing");
     if (out->timeout_ms > MOST_TIMEOUT_MS)
         return ddp_fail(err, DDP_ERR_ARG, "ddp_ckpts_options: timeout_ms is %" PRIu32 ", expected up to %u",
                         out->timeout_ms, MOST_TIMEOUT_MS);
@@ -154,7 +154,7 @@ static ddp_status read_ckpts_options(const ddp_ckpts_options *given, ddp_ckpts_o
     return DDP_OK;
 }
 
-/* Time-outs by the monotonic clock. */
+/* The monotonic clock for timeouts. */
 static void init_lock(ddp_ckpts *c)
 {
     pthread_condattr_t monotonic;
@@ -165,7 +165,7 @@ static void init_lock(ddp_ckpts *c)
     pthread_condattr_destroy(&monotonic);
 }
 
-/* No thread yet: a program that only resumes needs none. */
+/* Start no thread yet, because a program that only resumes needs none. */
 ddp_status ddp_ckpts_open(const ddp_ckpts_options *given, ddp_ckpts **out, struct ddp_err *err)
 {
     NOT_NULL(out, err);
@@ -201,7 +201,7 @@ static void free_copy(struct copy *copy)
     *copy = (struct copy){ .blocks = NULL };
 }
 
-/* The one place that frees; the writer is idle. */
+/* The one place that frees it; the writer is idle. */
 ddp_status ddp_ckpts_close(ddp_ckpts *c, struct ddp_err *err)
 {
     if (c == NULL)
@@ -234,7 +234,7 @@ static ddp_status check_point(const ddp_ckpt_point *point, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Memory for n blocks of `total` bytes: what there is, or new. */
+/* Get memory for n blocks of `total` bytes: reuse it, or allocate. */
 static bool reserve_copy(struct copy *copy, size_t n, size_t total)
 {
     if (n <= copy->room_blocks && total <= copy->room)
@@ -252,7 +252,7 @@ static bool reserve_copy(struct copy *copy, size_t n, size_t total)
     return true;
 }
 
-/* Names, too: the caller's may be gone when the thread comes to them. */
+/* Copy names, too, because the caller's may be freed before the thread reads them. */
 static void fill_copy(struct copy *copy, const ddp_ckpt_point *point, const ddp_ckpt_block *blocks, size_t n)
 {
     char *to = copy->data;
@@ -267,7 +267,7 @@ static void fill_copy(struct copy *copy, const ddp_ckpt_point *point, const ddp_
     }
 }
 
-/* Where no copy may or can be made, training waits for the disk: slower, but nothing is lost. */
+/* If no copy may or can be made, training waits for the disk: slower, but nothing is lost. */
 ddp_status ddp_ckpts_save(ddp_ckpts *c, const ddp_ckpt_point *point, const ddp_ckpt_block *blocks, size_t n,
                           struct ddp_err *err)
 {
@@ -292,9 +292,9 @@ ddp_status ddp_ckpts_save(ddp_ckpts *c, const ddp_ckpt_point *point, const ddp_c
 
 /* --- loading -------------------------------------------------------------------------------------------- */
 
-/* From the newest down. Damage is passed over; what is wrong with the request or the machine is not: a good checkpoint that
- * cannot be read just now would be lost to an older one. Nothing good among them is no reason to start anew unasked: that
- * would look like success. */
+/* From the newest down. Skip damage, but not errors of the request or the machine, because a good checkpoint that
+ * cannot be read just now would be replaced by an older one. If all are damaged, that is an error, because a silent
+ * new start would look like success. */
 static ddp_status load_newest(const ddp_ckpts *c, const uint64_t *steps, size_t n_steps,
                               const ddp_ckpt_block *blocks, size_t n, ddp_ckpt_point *point,
                               struct ddp_err *err)
@@ -312,11 +312,12 @@ static ddp_status load_newest(const ddp_ckpts *c, const uint64_t *steps, size_t 
             newest = now;
     }
     return ddp_fail(err, DDP_ERR_CORRUPT,
-                    "%s: none of %zu checkpoints is whole; %s; remove them to start anew", c->dir.path,
-                    n_steps, newest.msg);
+                    "%s: all %zu checkpoints are damaged; %s; remove them to start from the beginning",
+                    c->dir.path, n_steps, newest.msg);
 }
 
-/* Not while one of our own is on its way: it would be the newest. If it failed, this call returns that error. */
+/* Wait for a checkpoint that is being written, because it would be the newest. If it failed, this call returns that
+ * error. */
 ddp_status ddp_ckpts_load(ddp_ckpts *c, const ddp_ckpt_block *blocks, size_t n, ddp_ckpt_point *point,
                           int *found, struct ddp_err *err)
 {
@@ -347,7 +348,7 @@ struct news {
     char words[1024];
 };
 
-/* Rank 0's part; every outcome is sent, or the others would wait for blocks. */
+/* Rank 0's part; send every outcome, or the others would wait for blocks. */
 static void load_on_root(ddp_ckpts *c, const ddp_ckpt_block *blocks, size_t n, struct news *news)
 {
     struct ddp_err err = { 0 };
@@ -358,7 +359,7 @@ static void load_on_root(ddp_ckpts *c, const ddp_ckpt_block *blocks, size_t n, s
     memcpy(news->words, err.msg, sizeof(news->words));
 }
 
-/* Blocks travel one by one as they are: no rank needs memory for a second model. */
+/* Send blocks one by one, so that no rank needs memory for a second model. */
 ddp_status ddp_ckpts_resume(ddp_ckpts *c, ddp_group *group, const ddp_ckpt_block *blocks, size_t n,
                             ddp_ckpt_point *point, int *found)
 {

@@ -1,8 +1,8 @@
 /* manifest.c -- see manifest.h.
  *
- * On reading, the checksum comes first: what follows is then what was written, and its checks are against
- * other programs' and later versions' files. Numbers go up to 10^15, because cJSON prints 15 digits, and a hex digit is
- * a small letter: there is one way to write everything. */
+ * Reading checks the checksum first; the later checks are for files of other programs and later versions. Everything
+ * has only one valid form: numbers are at most 10^15, because cJSON prints 15 digits, and hex digits are lower case.
+ * */
 #include "checkpoint/manifest.h"
 
 #include "core/crc32c.h"
@@ -20,7 +20,7 @@ enum { VERSION = 1, DIGITS = 8 };
 static const char prefix[] = "{\"crc32c\":\"";
 static const char format[] = "ddprun checkpoint";
 
-/* The numbers of a point: key and where it is kept. */
+/* The numbers of a point: key and offset. */
 static const struct {
     const char *key;
     size_t offset;
@@ -37,7 +37,7 @@ static void hex(char digits[DIGITS + 1], uint32_t crc)
     snprintf(digits, DIGITS + 1, "%08" PRIx32, crc);
 }
 
-/* Of the text with zeros in place of the digits of the sum. */
+/* Compute it over the text with zeros in place of the sum's digits. */
 static uint32_t text_crc(const char *text, size_t len)
 {
     const size_t at = sizeof(prefix) - 1;
@@ -63,7 +63,7 @@ static bool add_blocks(cJSON *json, const struct manifest *m)
     return list != NULL;
 }
 
-/* The checksum must be the first member: its place in the text is then known. */
+/* The checksum must be the first member, so that its place in the text is known. */
 static bool add_members(cJSON *json, const struct manifest *m)
 {
     bool ok = cJSON_AddStringToObject(json, "crc32c", "00000000") != NULL &&
@@ -78,7 +78,7 @@ static bool add_members(cJSON *json, const struct manifest *m)
            cJSON_AddNumberToObject(json, "bytes", (double)m->bytes) != NULL && add_blocks(json, m);
 }
 
-/* Written with zeros in its place first, since the sum is over the whole text. */
+/* Write zeros in its place first, because the sum covers the whole text. */
 char *manifest_write(const struct manifest *m)
 {
     cJSON *json = cJSON_CreateObject();
@@ -99,7 +99,7 @@ static ddp_status damaged(struct ddp_err *err, const char *name, const char *wha
     return ddp_fail(err, DDP_ERR_CORRUPT, "%s: %s", name, what);
 }
 
-/* As text against text: "AB" and "ab" are the same number, and one flipped bit apart. */
+/* Compare as text, because "AB" and "ab" are the same number, but one flipped bit apart. */
 static ddp_status check_text(const char *name, const char *text, size_t len, struct ddp_err *err)
 {
     const size_t at = sizeof(prefix) - 1;
@@ -112,7 +112,7 @@ static ddp_status check_text(const char *name, const char *text, size_t len, str
     return DDP_OK;
 }
 
-/* A whole number that a double holds exactly. */
+/* Return a whole number that a double holds exactly. */
 static bool get_number(const cJSON *json, const char *key, uint64_t *to)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, key);
@@ -123,14 +123,14 @@ static bool get_number(const cJSON *json, const char *key, uint64_t *to)
     return true;
 }
 
-/* Never NULL, so that it can be compared. */
+/* Never NULL, so that the result can be compared. */
 static const char *get_text(const cJSON *json, const char *key)
 {
     const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, key));
     return text != NULL ? text : "";
 }
 
-/* Lengths before copies. */
+/* Check lengths before copying. */
 static bool read_block(const cJSON *row, struct manifest_block *block)
 {
     const char *name = get_text(row, "name"), *crc = get_text(row, "crc32c");
@@ -143,28 +143,29 @@ static bool read_block(const cJSON *row, struct manifest_block *block)
     return *end == '\0';
 }
 
-/* The list is walked, not indexed: cJSON's lists are chains. */
+/* Walk the list instead of indexing, because cJSON's arrays are linked lists. */
 static ddp_status read_blocks(struct manifest *m, const cJSON *list, const char *name, struct ddp_err *err)
 {
     uint64_t at = 0;
     const int n = cJSON_GetArraySize(list);
     if (n < 1 || n > MANIFEST_BLOCKS)
-        return ddp_fail(err, DDP_ERR_CORRUPT, "%s: %d blocks, expected 1 to %d", name, n, MANIFEST_BLOCKS);
+        return ddp_fail(err, DDP_ERR_CORRUPT, "%s: %d blocks: must be between 1 and %d", name, n,
+                        MANIFEST_BLOCKS);
     m->blocks = calloc((size_t)n, sizeof(*m->blocks));
     if (m->blocks == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "%s: no memory for %d blocks", name, n);
+        return ddp_fail(err, DDP_ERR_NOMEM, "%s: out of memory for %d blocks", name, n);
     for (const cJSON *row = list->child; row != NULL; row = row->next) {
         struct manifest_block *block = &m->blocks[m->n++];
         block->at = at;
         if (!read_block(row, block) || block->bytes > MANIFEST_LARGEST - at)
-            return ddp_fail(err, DDP_ERR_CORRUPT, "%s: block %zu has no usable name, size or checksum", name,
+            return ddp_fail(err, DDP_ERR_CORRUPT, "%s: block %zu has no valid name, size or checksum", name,
                             m->n);
         at += block->bytes;
     }
     return at == m->bytes ? DDP_OK : damaged(err, name, "the blocks' sizes do not add up to the file's");
 }
 
-/* Format and version before anything else: the rest may look different in another version. */
+/* Format and version before anything else, because another version may have other members. */
 static ddp_status read_json(struct manifest *m, const cJSON *json, const char *name, struct ddp_err *err)
 {
     uint64_t version;
@@ -175,13 +176,13 @@ static ddp_status read_json(struct manifest *m, const cJSON *json, const char *n
                         name, version, VERSION);
     if (strcmp(get_text(json, "byte_order"), "little") != 0 ||
         strcmp(get_text(json, "file"), MANIFEST_FILE) != 0)
-        return damaged(err, name, "byte order or file name is not one this library writes");
+        return damaged(err, name, "this library does not write that byte order or file name");
     for (int i = 0; i < POINT_ROWS; i++) {
         if (!get_number(json, point_rows[i].key, (uint64_t *)((char *)&m->point + point_rows[i].offset)))
             return ddp_fail(err, DDP_ERR_CORRUPT, "%s: no usable \"%s\"", name, point_rows[i].key);
     }
     if (!get_number(json, "bytes", &m->bytes))
-        return damaged(err, name, "no usable \"bytes\"");
+        return damaged(err, name, "no valid \"bytes\"");
     return read_blocks(m, cJSON_GetObjectItemCaseSensitive(json, "blocks"), name, err);
 }
 
@@ -208,7 +209,7 @@ void manifest_free(struct manifest *m)
 
 /* --- what a caller wants -------------------------------------------------------------------------------- */
 
-/* Programs mostly ask in the order in which they wrote, so the guess is mostly right. */
+/* Programs usually read in the order of writing, so the guess is usually right. */
 static const struct manifest_block *find_block(const struct manifest *m, const char *block, size_t guess)
 {
     if (guess < m->n && strcmp(m->blocks[guess].name, block) == 0)
@@ -220,21 +221,20 @@ static const struct manifest_block *find_block(const struct manifest *m, const c
     return NULL;
 }
 
-/* Counts last: "there is no block x" says more than "5, 6 are expected". */
+/* Check counts last, because "there is no block x" is clearer than "expected 6". */
 ddp_status manifest_match(const struct manifest *m, const char *name, const ddp_ckpt_block *want, size_t n,
                           size_t *number, struct ddp_err *err)
 {
     for (size_t i = 0; i < n; i++) {
         const struct manifest_block *block = find_block(m, want[i].name, i);
         if (block == NULL)
-            return ddp_fail(err, DDP_ERR_MISMATCH, "%s: holds no block '%s'", name, want[i].name);
+            return ddp_fail(err, DDP_ERR_MISMATCH, "%s: has no block '%s'", name, want[i].name);
         if (block->bytes != want[i].bytes)
-            return ddp_fail(err, DDP_ERR_MISMATCH,
-                            "%s: holds block '%s' of %" PRIu64 " bytes, %zu are expected", name, want[i].name,
-                            block->bytes, want[i].bytes);
+            return ddp_fail(err, DDP_ERR_MISMATCH, "%s: has block '%s' of %" PRIu64 " bytes, expected %zu",
+                            name, want[i].name, block->bytes, want[i].bytes);
         number[i] = (size_t)(block - m->blocks);
     }
     if (m->n != n)
-        return ddp_fail(err, DDP_ERR_MISMATCH, "%s: holds %zu blocks, %zu are expected", name, m->n, n);
+        return ddp_fail(err, DDP_ERR_MISMATCH, "%s: has %zu blocks, expected %zu", name, m->n, n);
     return DDP_OK;
 }

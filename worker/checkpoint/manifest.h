@@ -1,11 +1,12 @@
 /* manifest.h -- the table of contents of a checkpoint directory, as JSON with a checksum. Pure.
  *
- *     {"crc32c":"5d0f1e9a","format":"ddprun checkpoint","version":1,"byte_order":"little","step":1200,"epoch":3,"samples":6400,
+ * {"crc32c":"5d0f1e9a","format":"ddprun
+ * checkpoint","version":1,"byte_order":"little","step":1200,"epoch":3,"samples":6400,
  *      "world_size":4,"file":"tensors.bin","bytes":1592,"blocks":[{"name":"weights","bytes":1568,"crc32c":"02cc9d33"}, ...]}
  *
  * The checksum is that of the whole text with eight zeros in its place, so every byte is under it. Blocks
- * follow each other in the file, in the order of the list, nothing between. Nothing in here depends on how
- * many ranks wrote it; world_size is for people. A reader refuses versions it does not know. */
+ * follow each other in the file, in the order of the list, nothing between. Nothing depends on the number of ranks
+ * that wrote it; world_size is only information. A reader rejects unknown versions. */
 #ifndef WORKER_CHECKPOINT_MANIFEST_H
 #define WORKER_CHECKPOINT_MANIFEST_H
 
@@ -15,7 +16,7 @@ enum { MANIFEST_NAME = 64, MANIFEST_BLOCKS = 4096, MANIFEST_BYTES = 4 << 20 };
 
 #define MANIFEST_FILE "tensors.bin"
 
-/* Of every number in it: cJSON prints 15 digits. */
+/* The limit of every number in it, because cJSON prints 15 digits. */
 #define MANIFEST_LARGEST UINT64_C(1000000000000000)
 
 struct manifest_block {
@@ -31,17 +32,16 @@ struct manifest {
     size_t n;
 };
 
-/* The text, NUL-terminated, yours; NULL when memory is short. */
+/* Return the text, NUL-terminated, which the caller frees; NULL when memory is short. */
 char *manifest_write(const struct manifest *m);
 
-/* Read `len` bytes, at most MANIFEST_BYTES. DDP_ERR_CORRUPT names `name` and the damage. DDP_ERR_UNSUPPORTED: of a
+/* Parse `len` bytes, at most MANIFEST_BYTES. DDP_ERR_CORRUPT names `name` and the damage. DDP_ERR_UNSUPPORTED: a
  * later version. DDP_OK: manifest_free frees the blocks. */
 ddp_status manifest_read(struct manifest *m, const char *name, const char *text, size_t len,
                          struct ddp_err *err);
 void manifest_free(struct manifest *m);
 
-/* For each of the n blocks that a caller wants, its number in the manifest. DDP_ERR_MISMATCH names both
- * sides. */
+/* Find, for each of the n blocks that a caller wants, its number in the manifest. DDP_ERR_MISMATCH names both sides. */
 ddp_status manifest_match(const struct manifest *m, const char *name, const ddp_ckpt_block *want, size_t n,
                           size_t *number, struct ddp_err *err);
 

@@ -1,5 +1,5 @@
-/* backend.c -- see backend.h. libddp_cuda is looked for beside the file that this code is in (libddp.so, or a program with
- * libddp.a in it), where both are installed and built; then by the loader. It stays loaded: CUDA has threads in it. */
+/* backend.c -- see backend.h. libddp_cuda is searched beside the file with this code (libddp.so, or a program with
+ * libddp.a), then by the loader. It stays loaded, because CUDA has threads in it. */
 #include "core/backend.h"
 
 #include "core/recorder.h"
@@ -25,10 +25,10 @@ struct comm_paths backend_paths(const struct worker_env *env)
     return (struct comm_paths){ env->cuda_library, env->cudart_library, env->nccl_library };
 }
 
-/* From the directory of our own file to the library's: in build/, of libexec/ddprun/ and bin/ to lib/. */
+/* The path from our own file's directory to the library: in build/, and from libexec/ddprun/ and bin/ to lib/. */
 static const char *const beside[] = { "", "../lib/", "../../lib/" };
 
-/* `path` gets our own directory, with a '/' at the end, "" when it is not known. */
+/* Copy our own directory to `path`, with a '/' at the end; "" when it is not known. */
 static void own_directory(char path[PATH_ROOM])
 {
     Dl_info info;
@@ -64,8 +64,7 @@ static ddp_status open_library(const char *given, void **handle, struct ddp_err 
         return DDP_OK;
     return ddp_fail(
         err, DDP_ERR_UNSUPPORTED,
-        "%s, which is needed for a GPU, cannot be loaded (%.300s): it is installed beside libddp; "
-        "DDP_CUDA_LIBRARY=FILE names it when it is elsewhere",
+        "cannot load %s, which a GPU needs: %.300s; install it beside libddp, or set DDP_CUDA_LIBRARY=FILE",
         name, dlerror());
 }
 
@@ -78,24 +77,24 @@ static ddp_status load_cuda(const struct worker_env *env, const struct cuda_entr
         return status;
     void *symbol = dlsym(handle, CUDA_ENTRY);
     memcpy(&function, &symbol,
-           sizeof(function)); /* no conversion in C from an object's address to a function's */
+           sizeof(function)); /* C has no conversion from an object's address to a function's */
     *out = function != NULL ? function() : NULL;
     if (*out == NULL || strcmp((*out)->version, DDP_VERSION) != 0)
-        return ddp_fail(
-            err, DDP_ERR_UNSUPPORTED,
-            "the libddp_cuda that was found is of version %s, libddp of %s: install both from one build",
-            *out != NULL ? (*out)->version : "unknown", DDP_VERSION);
+        return ddp_fail(err, DDP_ERR_UNSUPPORTED,
+                        "libddp_cuda has version %s, but libddp has %s: install both from one build",
+                        *out != NULL ? (*out)->version : "unknown", DDP_VERSION);
     return DDP_OK;
 }
 
 static ddp_status check_name(const char *name, int device, struct ddp_err *err)
 {
     if (name != NULL && strcmp(name, "cpu") != 0 && strcmp(name, "nccl") != 0)
-        return ddp_fail(err, DDP_ERR_UNSUPPORTED,
-                        "there is no backend \"%.40s\"; there are \"cpu\" and \"nccl\"", name);
+        return ddp_fail(err, DDP_ERR_UNSUPPORTED, "unknown backend \"%.40s\"; expected \"cpu\" or \"nccl\"",
+                        name);
     if (device < DDP_DEVICE_LOCAL)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "ddp_options.device is %d: the number of a GPU, or one of ddp_device_choice", device);
+                        "ddp_options.device=%d: must be the number of a GPU, or one of ddp_device_choice",
+                        device);
     return DDP_OK;
 }
 
@@ -105,7 +104,7 @@ static ddp_status go_without(struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Device or not decides what is loaded; only "auto" goes on without what it has not found. */
+/* Load the library only for a device; only "auto" continues if none was found. */
 ddp_status backend_find(const char *name, int device, const struct worker_env *env, struct backend *out,
                         struct ddp_err *err)
 {

@@ -1,8 +1,8 @@
-/* backend.h -- what a backend implements (one table of functions), which one a context gets, and on which device.
+/* backend.h -- the table of functions that a backend implements, and the choice of a backend and a device for a context.
  *
  * A backend joins the ranks (open), runs calls that call_check has passed (run), allocates memory that suits its
- * collectives (shared_alloc), and can be stopped from any thread (give_up). One that blocks never keeps a
- * pointer of a call after run has returned; another one puts the call on a stream, and gives it a ticket. */
+ * collectives (shared_alloc), and can be stopped from any thread (give_up). A backend that blocks keeps no pointer of
+ * a call after run has returned; any other puts the call on a stream and assigns a ticket. */
 #ifndef WORKER_CORE_BACKEND_H
 #define WORKER_CORE_BACKEND_H
 
@@ -16,12 +16,12 @@ struct recorder;
 /* Embedded first in every backend's own struct. */
 struct comm {
     const struct comm_ops *ops;
-    uint64_t seq; /* number of the last call, INIT is 1; 0 = the backend does not count all of them */
-    /* Of the last call of run(), 0 = it is done; used by backends that do not block. */
+    uint64_t seq; /* number of the last call, INIT is 1; 0 = the backend does not count every call */
+    /* Ticket of the last call of run(), 0 = it is done; used by backends that do not block. */
     uint64_t ticket;
 };
 
-/* Where libraries are that may be loaded, "" = the usual places. */
+/* Directories from which libraries may be loaded, "" = the usual places. */
 struct comm_paths {
     const char *cuda;          /* libddp_cuda */
     const char *cudart, *nccl; /* of NVIDIA */
@@ -30,11 +30,12 @@ struct comm_paths {
 struct comm_setup {
     int rank, world_size;
     uint32_t step_timeout_ms;
-    const char *iface, *port_range;    /* DDP_IFACE, DDP_PORT_RANGE; "" = any */
-    const struct bootstrap *bootstrap; /* reaches the others before the backend can; NULL in a world of one */
-    /* For backends of libddp_cuda. */
-    int device;     /* of the GPU */
-    bool share_gpu; /* several ranks have the same one */
+    const char *iface, *port_range; /* DDP_IFACE, DDP_PORT_RANGE; "" = any */
+    const struct bootstrap
+        *bootstrap; /* how to reach the other ranks before the backend can; NULL in a world of one */
+    /* For backends in libddp_cuda. */
+    int device;     /* number of the GPU */
+    bool share_gpu; /* several ranks use the same one */
     struct comm_paths paths;
     const struct comm_host *host;
     struct recorder *recorder; /* a backend that does not block reports finished calls: comm_host.settle */
@@ -42,30 +43,31 @@ struct comm_setup {
 
 struct comm_ops {
     const char *name;
-    bool blocks; /* run() waits for the other ranks; else it only puts the call on its stream */
-    /* Collective. DDP_OK: *out is the caller's until close. */
+    bool blocks; /* run() waits for the other ranks; false: it only puts the call on its stream */
+    /* Collective. DDP_OK: the caller owns *out until close. */
     ddp_status (*open)(const struct comm_setup *setup, struct comm **out, struct ddp_err *err);
     ddp_status (*run)(struct comm *comm, const struct call *call, struct ddp_err *err);
-    /* Collective. The block belongs to the backend, and dies with it at the latest. */
+    /* Collective. The backend owns the block and frees it at its end at the latest. */
     ddp_status (*shared_alloc)(struct comm *comm, size_t bytes, void **out, struct ddp_err *err);
     ddp_status (*shared_free)(struct comm *comm, void *block, struct ddp_err *err);
-    /* Between calls: has a rank died or given up? Never waits. */
+    /* Check between calls whether a rank has died or given up. Never waits. */
     ddp_status (*check)(struct comm *comm, struct ddp_err *err);
-    /* Let every rank's current and later calls fail with `err`, which gets the words of who was first. Any thread. */
+    /* Make every rank's current and later calls fail with `err`, which gets the text of the rank that gave up first.
+     * Any thread. */
     void (*give_up)(struct comm *comm, struct ddp_err *err);
-    /* Frees; not collective. */
+    /* Free it; not collective. */
     void (*close)(struct comm *comm);
 
-    /* NULL in backends that block. Work that is put on `stream` from now on waits for the call with that ticket. */
+    /* NULL in backends that block. Make later work on `stream` wait for the call with that ticket. */
     ddp_status (*follow)(struct comm *comm, uint64_t ticket, void *stream, struct ddp_err *err);
-    /* NULL in backends that block. Wait until it is done; DDP_IN_PROGRESS when it is not after `timeout_ms`. */
+    /* NULL in backends that block. Wait until the call is done; DDP_IN_PROGRESS when it is not after `timeout_ms`. */
     ddp_status (*await)(struct comm *comm, uint64_t ticket, uint32_t timeout_ms, struct ddp_err *err);
 
-    /* For memory of shared_alloc, in the order of `stream`; NULL where it is host memory. */
+    /* For memory of shared_alloc, in the order of `stream`; NULL if that is host memory. */
     ddp_status (*copy)(struct comm *comm, void *to, const void *from, size_t bytes, void *stream,
                        struct ddp_err *err);
     ddp_status (*zero)(struct comm *comm, void *at, size_t bytes, void *stream, struct ddp_err *err);
-    /* Wait until all is done that is on the stream. */
+    /* Wait until all work on the stream is done. */
     ddp_status (*settle)(struct comm *comm, void *stream, struct ddp_err *err);
 };
 
@@ -77,7 +79,7 @@ extern const struct comm_ops cpu_comm_ops;
  * in there calls back through struct comm_host of its comm_setup. Both are private: libraries of different versions
  * reject each other by `version`, which is the first member for that reason. */
 
-/* The parts of libddp that a backend of libddp_cuda may use: bootstrap.h, and the cpu backend for values on the host. */
+/* The parts of libddp that a backend in libddp_cuda may use: bootstrap.h, and the cpu backend for values on the host. */
 struct comm_host {
     const struct comm_ops *cpu;
     ddp_status (*give)(const struct bootstrap *bootstrap, const char *what, const void *data, size_t len,
@@ -92,7 +94,7 @@ struct comm_host {
 
 struct cuda_entry {
     const char *version; /* DDP_VERSION */
-    /* How many GPUs this process may use. The error of a process without GPUs gives the reason. */
+    /* Return how many GPUs this process may use. Without any, the error has the reason. */
     ddp_status (*devices)(const struct comm_paths *paths, int *count, struct ddp_err *err);
     const struct comm_ops *nccl;
     const struct comm_ops *staged; /* the cpu backend, for buffers in device memory */
@@ -108,8 +110,8 @@ struct backend {
     int device; /* -1 = none */
 };
 
-/* `name` may be NULL; `device` is as in ddp_options. Loads libddp_cuda when a device is asked for.
- * DDP_ERR_UNSUPPORTED names what is missing, and where it was looked for. */
+/* `name` may be NULL; `device` is as in ddp_options. Loads libddp_cuda when a device is requested.
+ * DDP_ERR_UNSUPPORTED names what is missing and the searched place. */
 ddp_status backend_find(const char *name, int device, const struct worker_env *env, struct backend *out,
                         struct ddp_err *err);
 

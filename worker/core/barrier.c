@@ -1,9 +1,8 @@
 /* barrier.c -- ddp_barrier_named of include/ddp/context.h: all ranks, through the store.
  *
- * ddprun's store has such barriers, and knows who is missing. Against a genuine TCPStore a counter is
- * used: each rank adds one, and the last one sets a key. The others ask for that key again and again
- * instead of waiting for it, because between two questions they can look whether a peer has died, which
- * that store would never tell. */
+ * ddprun's store has such barriers and reports missing ranks. With a genuine TCPStore each rank adds one to a
+ * counter, and the last one sets a key. The others poll that key instead of waiting, so that they can check in
+ * between whether a peer has died, which that store never reports. */
 #include "base/clock.h"
 #include "core/context.h"
 #include "core/error.h"
@@ -21,7 +20,7 @@ static void pause_ms(uint32_t ms)
     nanosleep(&time, NULL);
 }
 
-/* The counter is read again, because ranks may have arrived since. */
+/* Read the counter again, because ranks may have arrived since. */
 static ddp_status barrier_late(struct ddp_ctx *ctx, const char *key, const char *name, uint32_t timeout_ms,
                                struct ddp_err *err)
 {
@@ -29,15 +28,13 @@ static ddp_status barrier_late(struct ddp_ctx *ctx, const char *key, const char 
     ddp_status status = ddp_store_add(ctx->store, key, 0, &came, err);
     if (status != DDP_OK)
         return status;
-    return ddp_fail(
-        err, DDP_ERR_TIMEOUT,
-        "barrier \"%.100s\": %lld of %d ranks came within %u ms (only a ddprun store can tell which are "
-        "missing)",
-        name, (long long)came, ctx->env.world_size, timeout_ms);
+    return ddp_fail(err, DDP_ERR_TIMEOUT,
+                    "barrier \"%.100s\": %lld of %d ranks arrived within %u ms (only a ddprun store reports "
+                    "which are missing)",
+                    name, (long long)came, ctx->env.world_size, timeout_ms);
 }
 
-/* Pauses grow from 1 to 64 ms: short waits stay short, and a thousand ranks that wait long do not keep
- * the store busy. */
+/* Pauses grow from 1 to 64 ms: short waits stay short, and a thousand waiting ranks do not overload the store. */
 static ddp_status ask_until_open(struct ddp_ctx *ctx, const char *key, const char *go, const char *name,
                                  uint32_t timeout_ms, struct ddp_err *err)
 {
@@ -59,8 +56,8 @@ static ddp_status ask_until_open(struct ddp_ctx *ctx, const char *key, const cha
     }
 }
 
-/* <prefix>/barrier/<name> counts, .../go is set by the last one. A count beyond the world means that the
- * name is old. */
+/* <prefix>/barrier/<name> is the counter, the last rank sets .../go. A count above the world size means that the name
+ * is old. */
 static ddp_status counted_barrier(struct ddp_ctx *ctx, const char *name, uint32_t timeout_ms,
                                   struct ddp_err *err)
 {
@@ -74,7 +71,7 @@ static ddp_status counted_barrier(struct ddp_ctx *ctx, const char *name, uint32_
         return status;
     if (came > ctx->env.world_size)
         return ddp_fail(err, DDP_ERR_MISMATCH,
-                        "barrier \"%.100s\" has been used before; each name is good for one use", name);
+                        "barrier \"%.100s\" has been used before; each name can be used only once", name);
     if (came == ctx->env.world_size)
         return ddp_store_set(ctx->store, go, "1", 1, err);
     return ask_until_open(ctx, key, go, name, timeout_ms, err);
@@ -89,7 +86,7 @@ ddp_status ddp_barrier_named(ddp_ctx *ctx, const char *name, uint32_t timeout_ms
     if (timeout_ms == 0)
         timeout_ms = ctx->step_timeout_ms;
     if (err.code == DDP_OK && (name == NULL || name[0] == '\0' || strlen(name) > 255))
-        ddp_fail(&err, DDP_ERR_ARG, "the name of a barrier has 1 to 255 bytes");
+        ddp_fail(&err, DDP_ERR_ARG, "the name of a barrier must have 1 to 255 bytes");
     if (err.code != DDP_OK)
         return ctx_fail(ctx, &err);
     if (ctx->store == NULL)

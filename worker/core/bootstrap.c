@@ -1,7 +1,7 @@
 /* bootstrap.c -- see bootstrap.h.
  *
- * A card is one line of text, "pid namespace boot-id host", so that `ddpctl keys` shows which ranks are there. A
- * value of rank 0 begins with '+', a refusal with '-' and a status number. */
+ * A card is one line of text, "pid namespace boot-id host", so that `ddpctl keys` shows which ranks have joined. A
+ * value of rank 0 begins with '+', an error with '-' and a status number. */
 #include "core/bootstrap.h"
 
 #include "base/clock.h"
@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The others wait a little longer than rank 0, which then still has time to send the reason. */
+/* The others wait a little longer than rank 0, so that rank 0 can still send the reason. */
 enum { KEY = BOOTSTRAP_KEY, CARD = 160, SLACK_MS = 500 };
 
 /* At least 1, because 0 means "no limit" to the store. */
@@ -37,8 +37,7 @@ static void what_key(char key[KEY], const struct bootstrap *b, const char *what)
 
 /* --- our card ------------------------------------------------------------------------------------------- */
 
-/* Chosen by the kernel at each boot. "unknown" where /proc is not there: then all ranks of such a host
- * agree in that. */
+/* Chosen by the kernel at each boot. "unknown" without /proc: then it is equal on all ranks of such a host. */
 static void read_boot_id(char id[40])
 {
     snprintf(id, 40, "unknown");
@@ -50,7 +49,7 @@ static void read_boot_id(char id[40])
     close(fd);
 }
 
-/* Everything that others need to find our memory, or to say why they cannot. */
+/* The data that others need to find our memory, or to explain why they cannot. */
 static void make_card(char text[CARD], const char *test_host)
 {
     char boot_id[40], host[64] = "";
@@ -83,8 +82,8 @@ static ddp_status set_new(const struct bootstrap *b, const char *key, const void
     return status;
 }
 
-/* The second of two processes with the same rank must not overwrite the first one's card, or the job would hang
- * with half of it here and half of it there. */
+/* The second of two processes with the same rank must not overwrite the card of the first, or the job would hang with
+ * a part of its ranks on each side. */
 static ddp_status leave_card(const struct bootstrap *b, struct ddp_err *err)
 {
     char key[KEY], card[CARD], *theirs = NULL;
@@ -98,8 +97,8 @@ static ddp_status leave_card(const struct bootstrap *b, struct ddp_err *err)
         status = ddp_fail(
             err, DDP_ERR_MISMATCH,
             "rank %d has joined already under %s, as \"%.*s\" (pid, pid namespace, boot id, host), and this "
-            "is \"%s\": is a rank started twice, or is this store still used by another run? "
-            "(TORCHELASTIC_RUN_ID tells runs apart)",
+            "is \"%s\": a rank was started twice, or another run uses this store; give each run its own "
+            "TORCHELASTIC_RUN_ID",
             b->rank, b->prefix, CARD, theirs, card);
     free(theirs);
     return status;
@@ -130,23 +129,22 @@ static int list_missing(const struct bootstrap *b, char *list, size_t room)
     return missing;
 }
 
-/* A store of our own lists missing ranks in its barrier's answer; this is for all others. */
+/* A ddprun store lists missing ranks in its barrier's answer; this is for other stores. */
 static ddp_status name_missing(const struct bootstrap *b, struct ddp_err *err)
 {
     char list[512];
     int missing = list_missing(b, list, sizeof(list));
     if (missing == 0)
         return ddp_fail(err, DDP_ERR_TIMEOUT,
-                        "all %d ranks have joined, but rank 0 has not brought them together within %u ms",
+                        "all %d ranks have joined, but rank 0 has not completed the start within %u ms",
                         b->world_size, b->timeout_ms);
-    return ddp_fail(
-        err, DDP_ERR_TIMEOUT,
-        "%d of %d ranks have not joined within %u ms: rank %s (are they all started, with the same "
-        "MASTER_ADDR, MASTER_PORT and WORLD_SIZE?)",
-        missing, b->world_size, b->timeout_ms, list);
+    return ddp_fail(err, DDP_ERR_TIMEOUT,
+                    "%d of %d ranks have not joined within %u ms: rank %s; check that all are started with "
+                    "the same MASTER_ADDR, MASTER_PORT and WORLD_SIZE",
+                    missing, b->world_size, b->timeout_ms, list);
 }
 
-/* The card is a peer's word: its length is compared, and every field has a limit. */
+/* The card comes from a peer: check its length, and limit every field. */
 ddp_status bootstrap_card(const struct bootstrap *bootstrap, int rank, struct bootstrap_card *card,
                           struct ddp_err *err)
 {
@@ -166,14 +164,14 @@ ddp_status bootstrap_card(const struct bootstrap *bootstrap, int rank, struct bo
                card->host) != 4 ||
         card->pid <= 0)
         status =
-            ddp_fail(err, DDP_ERR_CORRUPT, "the store's key %s holds \"%.60s\", which no rank has written",
+            ddp_fail(err, DDP_ERR_CORRUPT, "the store's key %s holds \"%.60s\", which is not from a rank",
                      key, (const char *)text);
     free(text);
     return status;
 }
 
-/* A name is good for one barrier, and this may be the second program that this worker runs, or the second context of
- * one: so rank 0 counts the meetings, once all are in one. No rank starts the next before that. */
+/* A name is valid for one barrier, and this may be the worker's second program or second context: so rank 0 counts
+ * the meetings once all ranks are in one. No rank starts the next before that. */
 static ddp_status meet_by_name(const struct bootstrap *b, struct ddp_err *err)
 {
     char counter[KEY], name[KEY + 24];
@@ -184,14 +182,14 @@ static ddp_status meet_by_name(const struct bootstrap *b, struct ddp_err *err)
         return ddp_wrap(err, "joining as rank %d", b->rank);
     if (met < 0)
         return ddp_fail(err, DDP_ERR_CORRUPT,
-                        "the store's key %s holds %" PRId64 ", which no rank has written", counter, met);
+                        "the store's key %s holds %" PRId64 ", which is not from a rank", counter, met);
     snprintf(name, sizeof(name), met > 0 ? "%s/%" PRId64 : "%s", b->prefix, met);
     status = ddp_store_barrier(b->store, name, NULL, 0, bootstrap_remaining_ms(b), err);
     return status == DDP_OK && b->rank == 0 ? ddp_store_add(b->store, counter, 1, NULL, err) : status;
 }
 
-/* In a ddprun store the named barrier comes first: it knows for each missing rank whether it was ever
- * there, where, and how it ended. */
+/* With a ddprun store the named barrier comes first, because it reports for each missing rank whether it ever
+ * connected, where, and how it ended. */
 ddp_status bootstrap_meet(const struct bootstrap *bootstrap, struct bootstrap_card *cards,
                           struct ddp_err *err)
 {
@@ -210,15 +208,15 @@ ddp_status bootstrap_publish(const struct bootstrap *bootstrap, const char *what
 {
     char key[KEY], *theirs = NULL, *message = malloc(len + 1);
     if (message == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %zu bytes of %s", len, what);
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for %zu bytes of %s", len, what);
     message[0] = '+';
     memcpy(message + 1, data, len);
     what_key(key, bootstrap, what);
     ddp_status status = set_new(bootstrap, key, message, len + 1, &theirs, err);
     if (theirs != NULL)
         status = ddp_fail(err, DDP_ERR_MISMATCH,
-                          "another process has set the store's key %s before rank %d: does another run use "
-                          "this store? Give each run its own TORCHELASTIC_RUN_ID",
+                          "another process has set the store's key %s before rank %d: another run may use "
+                          "this store; give each run its own TORCHELASTIC_RUN_ID",
                           key, bootstrap->rank);
     free(theirs);
     free(message);
@@ -244,7 +242,7 @@ static ddp_status read_refusal(const char *message, struct ddp_err *err)
                     *words == ' ' ? words + 1 : words);
 }
 
-/* The time-out may be the longest one. */
+/* The timeout may be the largest value. */
 static uint32_t left_with_slack_ms(const struct bootstrap *b)
 {
     const uint32_t left_ms = bootstrap_remaining_ms(b);
@@ -269,8 +267,8 @@ ddp_status bootstrap_fetch(const struct bootstrap *bootstrap, const char *what, 
         status = read_refusal(message, err);
     else if (found != len + 1)
         status = ddp_fail(err, DDP_ERR_CORRUPT,
-                          "the store's key %s holds %zu bytes, %zu were expected: do all ranks run "
-                          "the same version?",
+                          "the store's key %s holds %zu bytes, %zu were expected: check that all ranks run "
+                          "the same version",
                           key, found, len + 1);
     else
         memcpy(data, (char *)message + 1, len);
@@ -287,7 +285,7 @@ bool bootstrap_is_published(const struct bootstrap *bootstrap, const char *what)
     return ddp_store_check(bootstrap->store, keys, 1, &there, NULL) == DDP_OK && there;
 }
 
-/* A user may run a second job by hand against the same store: it must find no keys of this one. */
+/* A user may run a second job by hand with the same store, so it must find no keys of this one. */
 ddp_status bootstrap_clear(const struct bootstrap *bootstrap, const char *what, struct ddp_err *err)
 {
     char key[KEY];

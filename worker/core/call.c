@@ -1,7 +1,7 @@
 /* call.c -- see call.h.
  *
- * What all kinds of calls have in common is done here once, from the rows of the table; a new collective
- * is a new row, a public function in collectives.c, and a way to do it in each backend. */
+ * The common parts of all kinds of calls are here, driven by the rows of the table; a new collective is a new row, a
+ * public function in collectives.c, and an implementation in each backend. */
 #include "core/call.h"
 
 #include <inttypes.h>
@@ -34,7 +34,7 @@ static const char *const ops[] = {
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* Values outside of the enums come from users' casts and from peers' marks, so every lookup is limited. */
+/* Values outside the enums may come from users' casts and from peers, so every lookup is limited. */
 size_t ddp_dtype_size(ddp_dtype dtype)
 {
     return (size_t)dtype < COUNT(dtypes) ? dtypes[dtype].bytes : 0;
@@ -50,7 +50,7 @@ const char *ddp_op_name(ddp_op op)
     return (size_t)op < COUNT(ops) ? ops[op] : "?";
 }
 
-/* The table's word about a buffer, as bytes at one rank. */
+/* Return the size of a buffer at one rank, in bytes, by the table's entry. */
 static size_t side_bytes(const struct call *call, enum call_side side, int rank, int world)
 {
     size_t bytes = (size_t)call->n * ddp_dtype_size(call->dtype);
@@ -71,7 +71,7 @@ static size_t side_bytes(const struct call *call, enum call_side side, int rank,
     return 0;
 }
 
-/* No overflow: check_values() has rejected calls with more than half of the address space. */
+/* Cannot overflow, because check_values() has rejected calls with more than half of the address space. */
 size_t call_in_bytes(const struct call *call, int rank, int world)
 {
     return side_bytes(call, call_rules[call->kind].in, rank, world);
@@ -90,12 +90,12 @@ static ddp_status check_values(const struct call *call, int world, struct ddp_er
     size_t size = ddp_dtype_size(call->dtype);
 
     if (size == 0)
-        return ddp_fail(err, DDP_ERR_ARG, "%s: dtype %d is not one of ddp_dtype", rule->word,
+        return ddp_fail(err, DDP_ERR_ARG, "%s: dtype=%d: must be one of ddp_dtype", rule->word,
                         (int)call->dtype);
     if (rule->reduces && (size_t)call->op >= COUNT(ops))
-        return ddp_fail(err, DDP_ERR_ARG, "%s: op %d is not one of ddp_op", rule->word, (int)call->op);
+        return ddp_fail(err, DDP_ERR_ARG, "%s: op=%d: must be one of ddp_op", rule->word, (int)call->op);
     if (rule->rooted && (call->root < 0 || call->root >= world))
-        return ddp_fail(err, DDP_ERR_ARG, "%s: root %d is not a rank, 0 to %d was expected", rule->word,
+        return ddp_fail(err, DDP_ERR_ARG, "%s: root=%d: must be a rank between 0 and %d", rule->word,
                         call->root, world - 1);
     if (call->n > SIZE_MAX / 2 / size / (size_t)world)
         return ddp_fail(err, DDP_ERR_ARG, "%s: %" PRIu64 " elements of %s are more than memory can hold",
@@ -117,7 +117,7 @@ static bool overlaps_wrongly(const struct call *call, size_t in_bytes, size_t ou
                                 : out != in + (uintptr_t)rank * out_bytes;
 }
 
-/* Values before buffers: sizes follow from values, and only then is there something to compare addresses with. */
+/* Values before buffers, because sizes follow from values, and only then addresses can be compared. */
 ddp_status call_check(const struct call *call, int rank, int world, struct ddp_err *err)
 {
     const char *word = call_rules[call->kind].word;
@@ -131,7 +131,8 @@ ddp_status call_check(const struct call *call, int rank, int world, struct ddp_e
     if (overlaps_wrongly(call, in_bytes, out_bytes, rank))
         return ddp_fail(
             err, DDP_ERR_ARG,
-            "%s: `in` and `out` overlap; they must be apart, or the same place (the rank's own part)", word);
+            "%s: `in` and `out` overlap; they must be separate, or at the same place (the rank's own part)",
+            word);
     return DDP_OK;
 }
 

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The ranks that pass a buffer, and its size: AT_ALL_WORLD = every rank, n elements for each rank of the world. */
+/* Which ranks pass a buffer, and its size: AT_ALL_WORLD = every rank, n elements for each rank of the world. */
 enum call_side { AT_NONE, AT_ALL, AT_ROOT, AT_ALL_WORLD, AT_ROOT_WORLD };
 
 /* kind, word, input, output, has a reduce operation, has a root */
@@ -55,27 +55,27 @@ struct call {
     uint32_t timeout_ms; /* 0 = the step's */
 };
 
-/* How many bytes this rank has to give or gets: 0 when it passes no buffer on that side. */
+/* Return how many bytes this rank passes or gets: 0 when it passes no buffer on that side. */
 size_t call_in_bytes(const struct call *call, int rank, int world);
 size_t call_out_bytes(const struct call *call, int rank, int world);
 
-/* Values, ranges, overflow, NULL pointers, overlapping buffers. DDP_ERR_ARG says which argument is wrong. */
+/* Check values, ranges, overflow, NULL pointers, overlapping buffers. DDP_ERR_ARG names the wrong argument. */
 ddp_status call_check(const struct call *call, int rank, int world, struct ddp_err *err);
 
-/* "all_reduce #17 (f32 x 1024, sum)" into `text`; returns `text`. Safe for any values, also a peer's. */
+/* Write "all_reduce #17 (f32 x 1024, sum)" into `text` and return it. Safe for any values, even a peer's. */
 enum { CALL_TEXT = 96 };
 const char *call_text(char text[CALL_TEXT], const struct call *call, uint64_t seq);
 
-/* An error as the text that lies in the store, where people read it with ddpctl: "-<status> words". Returns its length. */
+/* Write an error in the form of the store, where ddpctl shows it: "-<status> text". Return its length. */
 enum { CALL_REASON = 1100 };
 size_t call_encode_reason(char text[CALL_REASON], const struct ddp_err *reason);
 
-/* DDP_ERR_CORRUPT in `reason`: `text` is none. */
+/* Parse that form. DDP_ERR_CORRUPT in `reason`: `text` does not have it. */
 void call_decode_reason(const char *text, struct ddp_err *reason);
 
-/* Share elements out among ranks. Pure. */
+/* Divide elements among ranks. Pure. */
 
-/* Bytes that no two writers share: two cache lines, because processors fetch neighbours in pairs. */
+/* Bytes that no two writers share: two cache lines, because processors prefetch neighbours in pairs. */
 enum { PART_LINE = 128 };
 
 /* Compute the part [*at, *at + *n) of `total` elements that number `which` of `count` works on. Parts end at

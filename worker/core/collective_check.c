@@ -1,4 +1,5 @@
-/* collective_check.c -- see collective_check.h. */
+/* collective_check.c -- see collective_check.h. The pure part (text of a record, comparison) comes first, then the
+ * exchange through the store. */
 #include "core/collective_check.h"
 
 #include "base/clock.h"
@@ -16,7 +17,7 @@ enum { KEY = CTX_PREFIX + 64, SLICE_MS = 100 };
 
 /* --- the text of a call --------------------------------------------------------------------------------- */
 
-/* Names of parameters are the program's, and may be anything. */
+/* The program chooses names of parameters, so they may contain anything. */
 static void format_line(char *to, size_t room, const char *line)
 {
     snprintf(to, room, "\n%s", line);
@@ -64,7 +65,7 @@ bool collective_check_decode(const char *text, struct call_record *said)
 
 static const char *or_nothing(const char *line)
 {
-    return line[0] != '\0' ? line : "nothing of the kind";
+    return line[0] != '\0' ? line : "nothing";
 }
 
 ddp_status collective_check_compare(const struct call_record *a, const struct call_record *b,
@@ -76,8 +77,8 @@ ddp_status collective_check_compare(const struct call_record *a, const struct ca
                         low->rank, low->call, high->rank, high->call);
     if (strcmp(low->what, high->what) != 0)
         return ddp_fail(err, DDP_ERR_MISMATCH,
-                        "ranks disagree about what %s is for: on rank %d it is %s, on rank %d %s", low->call,
-                        low->rank, or_nothing(low->what), high->rank, or_nothing(high->what));
+                        "ranks disagree about the purpose of %s: on rank %d it is %s, on rank %d %s",
+                        low->call, low->rank, or_nothing(low->what), high->rank, or_nothing(high->what));
     if (strcmp(low->before, high->before) != 0)
         return ddp_fail(
             err, DDP_ERR_MISMATCH,
@@ -87,7 +88,7 @@ ddp_status collective_check_compare(const struct call_record *a, const struct ca
     return DDP_OK;
 }
 
-/* Does a call of that kind leave the same values on all ranks? */
+/* True if a call of that kind leaves the same values on all ranks. */
 static bool collective_check_leaves_same(enum call_kind kind)
 {
     return kind == CALL_ALL_REDUCE || kind == CALL_BROADCAST || kind == CALL_ALL_GATHER;
@@ -100,7 +101,7 @@ ddp_status collective_check_open(struct collective_check *check, const struct wo
 {
     check->on = strcmp(env->debug, "detail") == 0;
     if (!check->on && strcmp(env->debug, "off") != 0)
-        return ddp_fail(err, DDP_ERR_ENV, "DDPRUN_DEBUG=%s: off or detail was expected", env->debug);
+        return ddp_fail(err, DDP_ERR_ENV, "DDPRUN_DEBUG=%s: must be off or detail", env->debug);
     return DDP_OK;
 }
 
@@ -117,7 +118,7 @@ static void key_of(char key[KEY], const struct ddp_ctx *ctx, uint64_t seq, const
 
 /* --- the verdict ---------------------------------------------------------------------------------------- */
 
-/* All ranks are in this call, so no rank reads the keys of the one before. */
+/* All ranks are in this call, so no rank still reads the keys of the previous one. */
 static void clear_keys(struct ddp_ctx *ctx, uint64_t seq)
 {
     static const char *const whats[] = { "first", "count", "go" };
@@ -137,8 +138,8 @@ static ddp_status read_verdict(const char *go, struct ddp_err *err)
     return err->code;
 }
 
-/* The first verdict counts: a rank that differs may arrive while another one gives up, and the last one while a
- * rank's time runs out. DDP_OK when all go on, else *err is the verdict; ours when the store is gone. */
+/* The first verdict counts: a rank that differs may arrive while another one gives up, and the last one when a rank's
+ * time runs out. DDP_OK when all continue, else *err is the verdict; our own error when the store is gone. */
 static ddp_status refuse_call(struct ddp_ctx *ctx, uint64_t seq, struct ddp_err *err)
 {
     char key[KEY], reason[CALL_REASON];
@@ -153,7 +154,7 @@ static ddp_status refuse_call(struct ddp_ctx *ctx, uint64_t seq, struct ddp_err 
     return status;
 }
 
-/* The last to come; one that came in time may have given up just before. */
+/* The last rank to arrive; another one may have given up just before. */
 static ddp_status allow_call(struct ddp_ctx *ctx, uint64_t seq, struct ddp_err *err)
 {
     char key[KEY];
@@ -177,12 +178,12 @@ static ddp_status ranks_missing(struct ddp_ctx *ctx, const struct call *call, ui
     key_of(key, ctx, seq, "count");
     ddp_store_add(ctx->check.store, key, 0, &came, NULL);
     ddp_fail(err, DDP_ERR_TIMEOUT,
-             "waited %u ms for all ranks to come to %s: %lld of %d have (DDPRUN_DEBUG=detail)", waited_ms,
+             "waited %u ms for all ranks to reach %s: %lld of %d have (DDPRUN_DEBUG=detail)", waited_ms,
              call_text(text, call, seq), (long long)came, ctx->env.world_size);
     return refuse_call(ctx, seq, err);
 }
 
-/* In slices, because the store of another launcher does not detect the end of a rank, and the backend does. */
+/* In slices, because another launcher's store does not detect the end of a rank, but the backend does. */
 static ddp_status wait_for_go(struct ddp_ctx *ctx, const struct call *call, uint64_t seq, struct ddp_err *err)
 {
     struct comm *comm = ctx->world.comm;
@@ -218,8 +219,8 @@ static void record_call(const struct ddp_ctx *ctx, const struct call *call, uint
     snprintf(said->before, sizeof(said->before), "%s", ctx->check.before);
 }
 
-/* Compare our record with that of the first rank, which may be ours. A difference is reported here even if another
- * rank has given another reason. */
+/* Compare our record with that of the first rank, which may be ours. Report a difference here even if another rank
+ * has given another reason. */
 static ddp_status compare_with_first(struct ddp_ctx *ctx, const struct call *call, uint64_t seq,
                                      struct ddp_err *err)
 {
@@ -235,7 +236,7 @@ static ddp_status compare_with_first(struct ddp_ctx *ctx, const struct call *cal
     if (status != DDP_OK)
         return status;
     if (!collective_check_decode(first, &theirs))
-        status = ddp_fail(err, DDP_ERR_CORRUPT, "the store's key %s holds no call", key);
+        status = ddp_fail(err, DDP_ERR_CORRUPT, "the store's key %s does not hold a call", key);
     else
         status = collective_check_compare(&mine, &theirs, err);
     if (status == DDP_ERR_MISMATCH) {
@@ -268,8 +269,8 @@ ddp_status collective_check_enter(struct ddp_ctx *ctx, const struct call *call, 
     return status == DDP_OK ? DDP_OK : ddp_wrap(err, "DDPRUN_DEBUG=detail");
 }
 
-/* Of memory that this process may read: other backends than the cpu's have it on a device. After the last call no
- * later one clears its keys, and all ranks have passed. */
+/* Only for memory that this process can read: other backends than the cpu's have it on a device. After the last call
+ * no later one clears its keys, and all ranks have passed. */
 void collective_check_leave(struct ddp_ctx *ctx, const struct call *call, uint64_t seq)
 {
     if (ctx->check.store != NULL && call->kind == CALL_FINALIZE && ctx->env.rank == 0)

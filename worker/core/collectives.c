@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A call that a backend has put on a stream. With ticket 0 it is done. */
+/* A call that a backend has put on a stream. Ticket 0 means that it is done. */
 struct ddp_work {
     ddp_group *group;
     uint64_t ticket;
@@ -22,7 +22,7 @@ ddp_group *ddp_world(ddp_ctx *ctx)
     return ctx != NULL ? &ctx->world : NULL;
 }
 
-/* Work that the program puts on its stream from now on comes after the call. */
+/* Later work that the program puts on its stream runs after the call. */
 static ddp_status follow_call(ddp_group *group, uint64_t ticket, void *stream)
 {
     struct ddp_err err = { 0 };
@@ -31,8 +31,8 @@ static ddp_status follow_call(ddp_group *group, uint64_t ticket, void *stream)
     return ctx_settle(group->ctx, group->comm->ops->follow(group->comm, ticket, stream, &err), &err);
 }
 
-/* The way of every data-moving call. Arguments are checked before anybody else is involved, so a mistake
- * on one rank is an error on that rank, and the call can be made again. */
+/* The path of every call that moves data. Arguments are checked before other ranks are involved, so a mistake on one
+ * rank is an error only there, and the call can be repeated. */
 static ddp_status run_checked(ddp_group *group, const struct call *call, ddp_work **work)
 {
     struct ddp_err err = { 0 };
@@ -44,10 +44,10 @@ static ddp_status run_checked(ddp_group *group, const struct call *call, ddp_wor
     const struct ddp_ctx *ctx = group->ctx;
     if (call_check(call, ctx->env.rank, ctx->env.world_size, &err) != DDP_OK)
         return ctx_fail(ctx, &err);
-    /* Made before the call: once ranks have run it, a lack of memory here would put them out of step. */
+    /* Allocate before the call: after it, a lack of memory here would put ranks out of step. */
     ddp_work *handle = work != NULL ? malloc(sizeof(*handle)) : NULL;
     if (work != NULL && handle == NULL) {
-        ddp_fail(&err, DDP_ERR_NOMEM, "no memory for a work handle");
+        ddp_fail(&err, DDP_ERR_NOMEM, "out of memory for a work handle");
         return ctx_fail(ctx, &err);
     }
     ddp_status status = ctx_run(group->ctx, call);
@@ -119,7 +119,7 @@ ddp_status ddp_barrier(ddp_group *group, uint32_t timeout_ms)
     return ctx_run(group->ctx, &call);
 }
 
-/* A broken group answers at once with what broke it: a collective on it would wait for ranks that are gone. */
+/* A broken group returns at once the error that broke it, because a collective would wait for ranks that are gone. */
 ddp_status ddp_shared_alloc(ddp_group *group, size_t bytes, void **out)
 {
     NOT_NULL(group, NULL);
@@ -132,7 +132,7 @@ ddp_status ddp_shared_alloc(ddp_group *group, size_t bytes, void **out)
     return ctx_settle(group->ctx, ctx_call(group->ctx, &call, &err), &err);
 }
 
-/* NULL as with free(), but then on all ranks: it is a collective call. */
+/* NULL is allowed as with free(), but then on all ranks, because the call is collective. */
 ddp_status ddp_shared_free(ddp_group *group, void *block)
 {
     NOT_NULL(group, NULL);
@@ -169,7 +169,8 @@ ddp_status ddp_work_wait(ddp_work *work)
     return follow_call(work->group, work->ticket, work->stream);
 }
 
-/* Still under way after its time is no error of the group: the call has its own deadline. */
+/* A call that is still running after `timeout_ms` is not an error of the group, because the call has its own
+ * deadline. */
 ddp_status ddp_work_sync(ddp_work *work, uint32_t timeout_ms)
 {
     NOT_NULL(work, NULL);

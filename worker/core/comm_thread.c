@@ -16,7 +16,7 @@ struct comm_thread {
 
 /* --- the thread ------------------------------------------------------------------------------------------ */
 
-/* The mutex is held, here and in run_job() on both sides of the job. */
+/* The mutex is held on entry and exit, here and in run_job(). */
 static struct comm_job *next_job(struct comm_thread *thread)
 {
     struct comm_job *job = thread->first;
@@ -68,7 +68,7 @@ ddp_status comm_thread_open(struct comm_thread **out, struct ddp_err *err)
 {
     struct comm_thread *thread = calloc(1, sizeof(*thread));
     if (thread == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for a communication thread");
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for a communication thread");
     thread->last = &thread->first;
     pthread_mutex_init(&thread->mutex, NULL);
     pthread_cond_init(&thread->posted, NULL);
@@ -76,7 +76,7 @@ ddp_status comm_thread_open(struct comm_thread **out, struct ddp_err *err)
     int error = thread_start(&thread->id, run_jobs, thread);
     if (error != 0) {
         comm_thread_free(thread);
-        return ddp_fail(err, DDP_ERR_LIMIT, "no communication thread: %s; `ulimit -u` shows the limit",
+        return ddp_fail(err, DDP_ERR_LIMIT, "cannot start a communication thread: %s; check `ulimit -u`",
                         strerror(error));
     }
     *out = thread;

@@ -3,7 +3,7 @@
  * Happy path: read the environment -> connect to the store -> the backend brings the ranks together -> calls ->
  * finalize, a last barrier, and everything is freed. A world of one skips the store.
  *
- * It goes wrong when: the environment is incomplete (DDP_ERR_ENV), no store answers or a rank does not arrive in time
+ * Failures: the environment is incomplete (DDP_ERR_ENV), no store answers or a rank does not arrive in time
  * (DDP_ERR_TIMEOUT), or the ranks cannot share memory (DDP_ERR_UNSUPPORTED). Then everything is freed and the text is
  * in ddp_last_error(). Later, an error that means "ranks are out of step" is kept in the context, and every further
  * collective returns it without waiting, so a program that overlooks one error does not hang in the next call. */
@@ -50,7 +50,7 @@ static ddp_status ctx_connect(const struct ddp_ctx *ctx, struct ddp_store **out,
     return ddp_store_connect(ctx->env.master_addr, ctx->env.master_port, &options, out, err);
 }
 
-/* Without a role, for any thread and any time: for the store, the end of a connection with a role is the end of the
+/* Without a role, for any thread at any time: the store takes the end of a connection with a role for the end of the
  * rank. */
 static ddp_status ctx_reconnect(void *user, uint32_t timeout_ms, struct ddp_store **out, struct ddp_err *err)
 {
@@ -61,8 +61,8 @@ static ddp_status ctx_reconnect(void *user, uint32_t timeout_ms, struct ddp_stor
     return ddp_store_connect(ctx->env.master_addr, ctx->env.master_port, &options, out, err);
 }
 
-/* The connection of this context. A world of one opens its own when it has something to set. A store that cannot be
- * reached is not tried again, because each step would wait for it: then *out is NULL. */
+/* Return the connection of this context. A world of one opens its own when it has a key to set. A store that cannot
+ * be reached is not tried again, because each step would wait for it: then *out is NULL. */
 static ddp_status ctx_any_store(struct ddp_ctx *ctx, struct ddp_store **out, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -83,21 +83,20 @@ static const char *lookup(void *user, const char *name)
     return getenv(name);
 }
 
-/* A program that was compiled against an older header passes a shorter struct; what it does not know is
- * 0. */
+/* A program that was compiled against an older header passes a shorter struct; members unknown to it are 0. */
 static ddp_status read_ddp_options(const ddp_options *given, ddp_options *out, struct ddp_err *err)
 {
     *out = (ddp_options)DDP_OPTIONS_INIT;
     if (given == NULL)
         return DDP_OK;
     if (given->size < sizeof(given->size) || given->size > sizeof(*out))
-        return ddp_fail(err, DDP_ERR_ARG, "ddp_options.size is %zu: begin with DDP_OPTIONS_INIT",
+        return ddp_fail(err, DDP_ERR_ARG, "ddp_options.size=%zu: initialize the struct with DDP_OPTIONS_INIT",
                         given->size);
     memcpy(out, given, given->size);
     return DDP_OK;
 }
 
-/* Where ranks that start meet is a call like others, and the first one that can hang. */
+/* The start, where ranks meet, is recorded like a call, because it is the first one that can hang. */
 static ddp_status open_backend(struct ddp_ctx *ctx, const struct backend *backend, struct comm_setup *setup,
                                struct ddp_err *err)
 {
@@ -157,8 +156,7 @@ static ddp_status open_world(struct ddp_ctx *ctx, const struct backend *backend,
     return open_backend(ctx, backend, &setup, err);
 }
 
-/* The part that needs no other process. An option that is given wins over the environment, which wins over the
- * default. */
+/* The part that needs no other process. An option that is set wins over the environment, which wins over the default. */
 static ddp_status prepare_context(struct ddp_ctx *ctx, const ddp_options *given, struct backend *backend,
                                   struct ddp_err *err)
 {
@@ -180,7 +178,7 @@ static ddp_status prepare_context(struct ddp_ctx *ctx, const ddp_options *given,
     return DDP_OK;
 }
 
-/* The one place that frees a context; one that a signal handler still writes from stays. */
+/* The one place that frees a context; if a signal handler still writes from it, it is kept. */
 static void ctx_free(struct ddp_ctx *ctx)
 {
     comm_thread_close(ctx->thread);
@@ -202,7 +200,7 @@ ddp_status ddp_init_from_env(const ddp_options *options, ddp_ctx **out)
 
     *out = NULL;
     if (ctx == NULL)
-        ddp_fail(&err, DDP_ERR_NOMEM, "no memory for a context");
+        ddp_fail(&err, DDP_ERR_NOMEM, "out of memory for a context");
     else if (prepare_context(ctx, options, &backend, &err) == DDP_OK &&
              open_world(ctx, &backend, &err) != DDP_OK)
         ddp_wrap(&err, "rank %d of %d: init", ctx->env.rank, ctx->env.world_size);
@@ -217,9 +215,8 @@ ddp_status ddp_init_from_env(const ddp_options *options, ddp_ctx **out)
 
 /* --- calls ---------------------------------------------------------------------------------------------- */
 
-/* After these, ranks may be at different points of the program: nothing that is collective can be right
- * any more. Wrong arguments or a lack of memory are found before ranks depend on each other, and break
- * nothing. */
+/* After these errors ranks may be at different points of the program, so no collective can succeed any more. Wrong
+ * arguments and a lack of memory are found before ranks depend on each other, and break nothing. */
 static bool breaks(ddp_status status)
 {
     return status == DDP_ERR_PEER_LOST || status == DDP_ERR_TIMEOUT || status == DDP_ERR_ABORTED ||
@@ -298,7 +295,7 @@ ddp_status ctx_run(struct ddp_ctx *ctx, const struct call *call)
 
 /* --- end ------------------------------------------------------------------------------------------------ */
 
-/* The last barrier keeps each rank until its absence cannot look like a death to another one. */
+/* The last barrier keeps each rank until its end can no longer look like a failure to another one. */
 ddp_status ddp_finalize(ddp_ctx *ctx)
 {
     if (ctx == NULL)
@@ -309,8 +306,8 @@ ddp_status ddp_finalize(ddp_ctx *ctx)
     return status;
 }
 
-/* The file is written first: once the peers are free, the launcher may be quicker with its SIGKILL than
- * we are. Nothing here takes a lock or touches what the owning thread writes. */
+/* Write the file first: once the peers are released, the launcher's SIGKILL may be faster than we are. No lock is
+ * taken here, and nothing that the owning thread writes is touched. */
 void ddp_abort(ddp_ctx *ctx, int code, const char *why)
 {
     struct ddp_err reason;
@@ -367,7 +364,7 @@ void ddp_flush_subnormals(void)
 
 /* --- progress --------------------------------------------------------------------------------------------- */
 
-/* The launcher reads the keys of all ranks when an attempt has failed. A step may take microseconds, so it is set
+/* The launcher reads the keys of all ranks when an attempt has failed. A step may take microseconds, so set the key
  * every 200 ms at most. A SET has no answer, so it never blocks. */
 
 enum { PROGRESS_EVERY_MS = 200 };
@@ -399,18 +396,18 @@ ddp_status ddp_progress(ddp_ctx *ctx, uint64_t step)
 
 /* --- a job that grows ------------------------------------------------------------------------------------- */
 
-/* Both are keys of the store, so that a program without libddp can do the same. The launcher acts when all ranks have
- * agreed, because one that has not may be in the middle of something. */
+/* Both are keys of the store, so that a program without libddp can do the same. The launcher acts only when all ranks
+ * have agreed, because another rank may be in the middle of its work. */
 
-enum { NODES_MAX = 1 << 20 }; /* more is no number of nodes */
+enum { NODES_MAX = 1 << 20 }; /* more digits cannot be a number of nodes */
 
-/* Another launcher has no nodes that wait; a world of one may, and has no connection yet. */
+/* Another launcher has no waiting nodes; a world of one may have some, but has no connection yet. */
 static ddp_status find_grow_store(struct ddp_ctx *ctx, struct ddp_store **store, struct ddp_err *err)
 {
     if (!ctx->env.ddprun_store)
-        return ddp_fail(err, DDP_ERR_UNSUPPORTED, "this job cannot grow: ddprun has not started it");
+        return ddp_fail(err, DDP_ERR_UNSUPPORTED, "this job cannot grow, because ddprun did not start it");
     ddp_status status = ctx_any_store(ctx, store, err);
-    return status == DDP_OK && *store == NULL ? ddp_fail(err, DDP_ERR_CLOSED, "the store cannot be reached")
+    return status == DDP_OK && *store == NULL ? ddp_fail(err, DDP_ERR_CLOSED, "cannot reach the store")
                                               : status;
 }
 

@@ -1,4 +1,4 @@
-/* context.h -- the insides of ddp_ctx and ddp_group, for the files that implement
+/* context.h -- the structs behind ddp_ctx and ddp_group, for the files that implement
  * include/ddp/{context,group,reducer}.h. */
 #ifndef WORKER_CORE_CONTEXT_H
 #define WORKER_CORE_CONTEXT_H
@@ -18,41 +18,42 @@ enum { CTX_PREFIX = 320 };
 
 struct ddp_ctx {
     struct worker_env env;
-    int device;                                /* of the GPU, -1 = none */
-    uint32_t init_timeout_ms, step_timeout_ms; /* options, or else the environment's */
+    int device;                                /* number of the GPU, -1 = none */
+    uint32_t init_timeout_ms, step_timeout_ms; /* from the options, else from the environment */
     struct ddp_store *store;                   /* owned; NULL in a world of one */
     struct ddp_store *late_store;              /* owned; for ctx_any_store in a world of one */
-    bool late_tried;                           /* ... to connect it; once is enough */
+    bool late_tried;                           /* ... and whether that was tried; once is enough */
     uint64_t progress_set_ms;                  /* 0 = not yet */
     struct ddp_group world;
     struct comm_thread
         *thread; /* owned; NULL until ctx_start_thread, and with a backend that does not block */
     struct recorder recorder;
     struct collective_check check; /* used by the thread that calls collectives */
-    uint64_t calls; /* number of the last one, by the backend's count where it has one of all its calls */
-    char prefix[CTX_PREFIX]; /* of our keys in the store: "ddp/<job>/<attempt>" */
-    /* Code DDP_OK while collectives may be called; written on the thread that calls them. */
+    uint64_t calls;          /* number of the last call, by the backend's count if it counts every call */
+    char prefix[CTX_PREFIX]; /* prefix of our keys in the store: "ddp/<job>/<attempt>" */
+    /* Its code is DDP_OK while collectives may be called; written on the thread that calls them. */
     struct ddp_err broken;
 };
 
-/* Have a thread for collectives, if the backend needs one to let the program go on meanwhile. */
+/* Start a thread for collectives, if the backend needs one so that the program can continue meanwhile. */
 ddp_status ctx_start_thread(struct ddp_ctx *ctx, struct ddp_err *err);
 
-/* Before the communicator or `broken` is touched: jobs of the communication thread are finished first, so that only one thread at a time
- * is in a collective, in the order of the program. Returns why no more collectives can be called. */
+/* Call it before touching the communicator or `broken`: it finishes the jobs of the communication thread first, so
+ * that only one thread at a time is in a collective, in the order of the program. Return why no more collectives can
+ * be called. */
 struct ddp_err ctx_enter(struct ddp_ctx *ctx);
 
-/* Keep `err`, with "rank N: " in front, as this thread's last error; returns its code. */
+/* Keep `err`, with "rank N: " in front, as this thread's last error; return its code. */
 ddp_status ctx_fail(const struct ddp_ctx *ctx, struct ddp_err *err);
 
-/* Give `call` to the backend, with an entry in the flight recorder. */
+/* Pass `call` to the backend, with an entry in the flight recorder. */
 ddp_status ctx_call(struct ddp_ctx *ctx, const struct call *call, struct ddp_err *err);
 
-/* Run one collective call: refuses in a broken context, and breaks it when the error says that ranks are
- * out of step. */
+/* Run one collective call: fails in a broken context, and breaks the context when the error means that ranks are out
+ * of step. */
 ddp_status ctx_run(struct ddp_ctx *ctx, const struct call *call);
 
-/* After a collective step of another kind has ended with `status`: the same rule. */
+/* Apply the same rule after a collective step of another kind has ended with `status`. */
 ddp_status ctx_settle(struct ddp_ctx *ctx, ddp_status status, struct ddp_err *err);
 
 #endif

@@ -1,6 +1,6 @@
 /* crc32c.h -- CRC-32C (Castagnoli; polynomial 0x1edc6f41, RFC 3720 appendix B.4). Pure.
  *
- *     crc = crc32c(0, first, n);  crc = crc32c(crc, second, m);        in as many pieces as you like
+ *     crc = crc32c(0, first, n);  crc = crc32c(crc, second, m);        in any number of pieces
  *
  * Not zlib's CRC-32: this one has an instruction on x86, which is as fast as memory. */
 #ifndef WORKER_CORE_CRC32C_H
@@ -11,7 +11,7 @@
 
 uint32_t crc32c(uint32_t crc, const void *data, size_t len);
 
-/* The same without the instruction; what other processors use. */
+/* The same without the instruction, for other processors. */
 uint32_t crc32c_portable(uint32_t crc, const void *data, size_t len);
 
 #endif

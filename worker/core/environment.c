@@ -1,7 +1,7 @@
 /* environment.c -- see environment.h.
  *
- * The tables there are expanded into rows here, with the place of each field in the struct; one loop reads them all.
- * So a new variable is one line in environment.h. The rules between several values come at the end. */
+ * The tables there are expanded into rows here, with each field's offset; one loop reads them all. So a new variable
+ * is one line in environment.h. The rules about several values come at the end. */
 #include "core/environment.h"
 
 #include <errno.h>
@@ -54,7 +54,7 @@ static const char *env_value(const struct reader *r, const char *name)
     return value != NULL && value[0] != '\0' ? value : NULL;
 }
 
-/* Decimal, whole, within the row's limits; anything else is refused rather than half read, as atoi would. */
+/* Decimal, whole, within the row's limits; anything else is rejected instead of partly read, as atoi would. */
 static ddp_status read_env_number(const struct reader *r, const struct number_row *row)
 {
     int *field = (int *)(void *)((char *)r->out + row->at);
@@ -67,7 +67,7 @@ static ddp_status read_env_number(const struct reader *r, const struct number_ro
     errno = 0;
     long long number = strtoll(value, &end, 10);
     if (*end != '\0' || end == value || errno != 0 || number < row->least || number > row->most)
-        return ddp_fail(r->err, DDP_ERR_ENV, "%s=%.100s: a number from %d to %d was expected", row->name,
+        return ddp_fail(r->err, DDP_ERR_ENV, "%s=%.100s: must be a number between %d and %d", row->name,
                         value, row->least, row->most);
     *field = (int)number;
     return DDP_OK;
@@ -87,7 +87,7 @@ static ddp_status read_env_text(const struct reader *r, const struct text_row *r
     return DDP_OK;
 }
 
-/* Append `name` to the list of those that are there, or that are not. */
+/* Append `name` to the list of variables that are set, or to the list of those that are not. */
 static void note(char (*lists)[256], size_t counts[2], bool there, const char *name)
 {
     size_t used = strlen(lists[there]);
@@ -116,17 +116,17 @@ static ddp_status check_core(const struct reader *r)
         lists[false], counts[false] == 1 ? "is" : "are", lists[true], counts[true] == 1 ? "is" : "are");
 }
 
-/* Two variables that each are fine may still not fit each other. */
+/* Two variables that are valid alone may still not fit together. */
 static ddp_status check_below(const struct reader *r, const char *name, int value, const char *limit_name,
                               int limit)
 {
     if (value < limit)
         return DDP_OK;
-    return ddp_fail(r->err, DDP_ERR_ENV, "%s=%d is outside of %s=%d: 0 to %d was expected", name, value,
+    return ddp_fail(r->err, DDP_ERR_ENV, "%s=%d does not fit %s=%d: must be between 0 and %d", name, value,
                     limit_name, limit, limit - 1);
 }
 
-/* Without LOCAL_* all ranks are taken to be on this host; whether they are is checked when they meet. */
+/* Without LOCAL_* all ranks are assumed to be on this host; the start checks it. */
 static ddp_status settle_local(const struct reader *r)
 {
     struct worker_env *e = r->out;
@@ -141,7 +141,7 @@ static ddp_status settle_local(const struct reader *r)
     return check_below(r, "LOCAL_RANK", e->local_rank, "LOCAL_WORLD_SIZE", e->local_world_size);
 }
 
-/* The four first: "MASTER_PORT is missing" helps more than what is wrong with one of the others. */
+/* Check the four first, because "MASTER_PORT is missing" helps more than an error about one of the others. */
 ddp_status worker_env_read(struct worker_env *out, env_lookup lookup, void *user, struct ddp_err *err)
 {
     const struct reader r = { out, lookup, user, err };

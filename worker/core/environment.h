@@ -1,10 +1,10 @@
-/* environment.h -- who am I, read from the environment that ddprun or torchrun gives to a worker.
+/* environment.h -- the identity of a worker, read from the environment that ddprun or torchrun sets.
  *
  * Pure: the lookup of a variable is passed in, so a test needs no process. Three cases:
  *   - RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are all missing: a world of one;
- *   - all four are there: a world; everything else has a default;
- *   - some are there: an error that names what is missing, because guessing could make a rank wait without end.
- * An empty value counts as missing (torchrun sets TORCHELASTIC_ERROR_FILE to "" when it has no error file). */
+ * - all four are set: a world; everything else has a default; - some are set: an error that names the missing ones,
+ * because a guess could make a rank wait forever. An empty value counts as missing (torchrun sets
+ * TORCHELASTIC_ERROR_FILE to "" when it has no error file). */
 #ifndef WORKER_CORE_ENVIRONMENT_H
 #define WORKER_CORE_ENVIRONMENT_H
 
@@ -53,13 +53,13 @@ struct worker_env {
 #undef X
 };
 
-/* The value of a variable (borrowed), or NULL when it is not set. */
+/* Return the value of a variable (borrowed), or NULL when it is not set. */
 typedef const char *(*env_lookup)(void *user, const char *name);
 
 /* DDP_ERR_ENV names the variable, its value and the expected one; *out is undefined then. */
 ddp_status worker_env_read(struct worker_env *out, env_lookup lookup, void *user, struct ddp_err *err);
 
-/* Rounds of an elastic job are not all restarts; a launcher that is not ddprun knows only those. */
+/* Not all rounds of an elastic job are restarts; another launcher than ddprun only counts rounds. */
 static inline int env_attempt(const struct worker_env *env)
 {
     return env->attempt >= 0 ? env->attempt : env->restart_count;

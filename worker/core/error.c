@@ -36,7 +36,7 @@ const char *ddp_last_error(void)
     return last_error;
 }
 
-/* cJSON does the escaping; NULL when memory is short. */
+/* cJSON escapes the text; NULL when memory is short. */
 static char *render_error_file(int code, const char *why)
 {
     char seconds[32];

@@ -7,8 +7,8 @@
 /* Make `err`, which may come from another thread, this thread's last failure; return err->code. */
 ddp_status last_error_keep(const struct ddp_err *err);
 
-/* Write {"message": why, "exit_code": code, "timestamp": "seconds"} to `path` (torchrun's TORCHELASTIC_ERROR_FILE). Returns
- * nothing, because a worker that ends has no use for a failure. */
+/* Write {"message": why, "exit_code": code, "timestamp": "seconds"} to `path` (torchrun's TORCHELASTIC_ERROR_FILE).
+ * No result, because a worker that is ending cannot act on a failure. */
 void error_file_write(const char *path, int code, const char *why);
 
 #endif

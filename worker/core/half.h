@@ -1,9 +1,9 @@
 /* half.h -- f16 and bf16 to f32 and back, bit by bit. Pure.
  *
  * No float operation here has a subnormal operand or result that matters, so flushing subnormals (flush_subnormals.h)
- * changes no bit. Back means: round to the nearest, ties to even; what is too big becomes infinity; a NaN stays a
- * NaN. There are no branches that depend on the value, only selections, so the compiler turns loops over these into
- * vector code. */
+ * changes no bit. The way back rounds to the nearest, ties to even; values that are too large become infinity; a NaN
+ * stays a NaN. There are no branches that depend on the value, only selections, so the compiler turns loops over
+ * these into vector code. */
 #ifndef WORKER_CORE_HALF_H
 #define WORKER_CORE_HALF_H
 
@@ -63,10 +63,10 @@ static inline uint16_t f32_to_f16(float value)
     return (uint16_t)(bits >> 16 & 0x8000) | (uint16_t)result;
 }
 
-/* One element of a block whose type is known when the program runs: for those who look at values one
- * by one, and need not be fast. Pure. */
+/* One element of a block whose type is known only at run time, for code that reads single values and need not be
+ * fast. Pure. */
 
-/* Rounded, or cut, as the type wants it. It must be in its range; of a byte's the lowest bits are kept. */
+/* Round or cut to the type. The value must be in its range; a byte keeps the lowest bits. */
 static inline void one_value_put(void *block, size_t i, ddp_dtype dtype, double value)
 {
     switch (dtype) {

@@ -2,7 +2,7 @@
  *
  * Signals belong to the program. So a handler for SIGUSR1 is set only where the signal would end the process: an
  * existing handler stays, and one that the program sets later replaces ours. The handler calls only functions of
- * POSIX's list, and reads what is global, hence the table of listeners. */
+ * POSIX's list and reads global data, hence the table of listeners. */
 #include "core/recorder.h"
 
 #include "base/clock.h"
@@ -24,7 +24,7 @@
 enum { PLACES = 8, PATIENCE_MS = 2000 };
 
 static _Atomic(struct sigusr1 *) listening[PLACES];
-static _Atomic int inside; /* handlers that run now */
+static _Atomic int inside; /* handlers that are running */
 
 static void on_sigusr1(int sig)
 {
@@ -53,7 +53,7 @@ static bool is_unhandled(const struct sigaction *now)
     return !(now->sa_flags & SA_SIGINFO) && now->sa_handler == SIG_DFL;
 }
 
-/* SA_RESTART: the program's system calls shall not notice. */
+/* SA_RESTART: the program's system calls must not notice. */
 void sigusr1_listen(struct sigusr1 *listener)
 {
     struct sigaction now, ours = { .sa_handler = on_sigusr1, .sa_flags = SA_RESTART };
@@ -62,8 +62,8 @@ void sigusr1_listen(struct sigusr1 *listener)
         sigaction(SIGUSR1, &ours, NULL);
 }
 
-/* The handler stays: without it a signal that comes too late would end the program. One that has just read our place,
- * on another thread, may still be writing; it is waited for, but only for a while, because the disk may hang. */
+/* Keep the handler, because a late signal would otherwise end the program. A handler on another thread that has just
+ * read our place may still be writing; wait for it, but only for a while, because the disk may hang. */
 bool sigusr1_leave(struct sigusr1 *listener)
 {
     for (int i = 0; i < PLACES; i++) {
@@ -77,7 +77,7 @@ bool sigusr1_leave(struct sigusr1 *listener)
 
 /* --- memory --------------------------------------------------------------------------------------------- */
 
-/* Is it the launcher's file, with room for our page, and sealed, so that it cannot shrink under us? */
+/* True if it is the launcher's file, with room for our page, and sealed, so that it cannot shrink. */
 static bool is_meant(int fd, const struct flight_page *page)
 {
     const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
@@ -138,7 +138,7 @@ static void fill_flight_head(struct flight *f, const struct recorder_setup *s)
     atomic_store_explicit(&f->magic, FLIGHT_MAGIC, memory_order_release);
 }
 
-/* The last part of the way to the file; what is there already is fine. */
+/* Create the last directory of the path; an existing one is fine. */
 static void make_directory(const char *path)
 {
     char directory[RECORDER_PATH];
@@ -178,7 +178,7 @@ void recorder_open(struct recorder *r, const struct recorder_setup *s)
     sigusr1_listen(&r->sigusr1);
 }
 
-/* The page stays what it is: the launcher reads it when we are gone. */
+/* The page stays unchanged, because the launcher reads it after our end. */
 bool recorder_close(struct recorder *r)
 {
     if (r->flight == NULL)
@@ -220,7 +220,7 @@ void recorder_begin(struct recorder *r, const struct call *call, uint64_t seq, u
     r->posted_ns = 0;
 }
 
-/* The call may be done before its ticket is noted here. */
+/* The call may be done before its ticket is recorded here. */
 void recorder_end(struct recorder *r, ddp_status status, uint64_t ticket)
 {
     if (r->flight == NULL)
@@ -231,7 +231,7 @@ void recorder_end(struct recorder *r, ddp_status status, uint64_t ticket)
     flight_settle(r->flight, r->op, status == DDP_OK ? FLIGHT_COMPLETED : FLIGHT_FAILED, clock_ns());
 }
 
-/* Tickets rise with the entries, so the look back ends at the first that was done before. */
+/* Tickets rise with the entries, so stop at the first entry that was done before. */
 void recorder_settle(struct recorder *r, uint64_t ticket)
 {
     if (r == NULL || r->flight == NULL)

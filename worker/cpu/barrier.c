@@ -1,8 +1,8 @@
 /* barrier.c -- see barrier.h.
  *
- * Each rank holds a pidfd of every other one. The kernel makes it readable at the moment the process ends, and it can
- * never mean another process that got the same number later. kill(pid, 0) would not do: it succeeds for a zombie, and
- * for a foreign process that has got the number since. */
+ * Each rank has a pidfd of every other one. The kernel makes it readable as soon as the process ends, and it never
+ * refers to a later process with the same number. kill(pid, 0) would not do, because it succeeds for a zombie and for
+ * such a later process. */
 #include "cpu/barrier.h"
 
 #include "base/clock.h"
@@ -20,7 +20,7 @@
 
 /* --- the other ranks as processes ------------------------------------------------------------------------ */
 
-/* Any number of times, also for what peers_open() left half done. */
+/* May be called any number of times, also for a peers_open() that failed halfway. */
 static void peers_close(struct peers *peers)
 {
     if (peers->fds == NULL)
@@ -40,16 +40,16 @@ static int open_pidfd(int32_t pid)
     return (int)syscall(SYS_pidfd_open, pid, 0);
 }
 
-/* A peer that has ended and was waited for is found here; one that is still a zombie opens like a living one, and
- * the first look at the peers finds it. */
+/* A peer that has ended and was waited for is detected here; a zombie opens like a living process, and the first
+ * check of the peers detects it. */
 static ddp_status open_one(struct peers *peers, int32_t pid, int rank, struct ddp_err *err)
 {
     peers->fds[rank] = (struct pollfd){ .fd = open_pidfd(pid), .events = POLLIN };
     if (peers->fds[rank].fd >= 0)
         return DDP_OK;
     if (errno == ESRCH)
-        return ddp_fail(err, DDP_ERR_PEER_LOST, "rank %d (pid %d) has ended before all ranks had met", rank,
-                        pid);
+        return ddp_fail(err, DDP_ERR_PEER_LOST, "rank %d (pid %d) has ended before all ranks had joined",
+                        rank, pid);
     return ddp_fail(err, DDP_ERR_IO, "watching rank %d (pid %d): pidfd_open: %s%s", rank, pid,
                     strerror(errno), errno == EMFILE ? " (raise the limit with `ulimit -n`)" : "");
 }
@@ -84,7 +84,7 @@ static int peers_ended(const struct peers *peers)
     return -1;
 }
 
-/* The letter after the command name in /proc/<pid>/stat; '?' when it cannot be read. */
+/* Return the letter after the command name in /proc/<pid>/stat; '?' when it cannot be read. */
 static char state_letter(int32_t pid)
 {
     char path[32], line[512];
@@ -119,18 +119,18 @@ static const char *peers_state(int32_t pid)
 
 /* --- what is wrong between ranks ------------------------------------------------------------------------- */
 
-/* From the control page. This reads marks of ranks that may be at work, so it believes nothing that it reads: a torn
- * mark makes a strange sentence, never a crash. */
+/* From the control page. Other ranks may be writing these marks, so trust nothing: a torn mark gives a strange
+ * sentence, never a crash. */
 
-/* The call of a rank, or its last one: its mark stays for another call. */
+/* Return the call of a rank, or its last one if its mark is for another call. */
 static const char *mark_text(char text[CALL_TEXT], const struct shm_control *control, int rank)
 {
     const struct shm_mark *mark = shm_last_mark(control, rank);
     return call_text(text, &mark->call, mark->seq);
 }
 
-/* "rank 2 (pid 123 on host) has ended while rank 0 waited in all_reduce #17 (f32 x 1024, sum)"; of a rank that was
- * not in a call "... has ended; the last call of rank 0 was all_reduce #17 (f32 x 1024, sum)" */
+/* Format "rank 2 (pid 123 on host) has ended while rank 0 waited in all_reduce #17 (f32 x 1024, sum)"; for a rank
+ * that was not in a call "... has ended; the last call of rank 0 was all_reduce #17 (f32 x 1024, sum)". */
 static ddp_status fail_peer_ended(const struct shm_control *control, int rank, int ended, bool in_call,
                                   struct ddp_err *err)
 {
@@ -152,11 +152,11 @@ static void list_rank(char *list, size_t room, const struct shm_control *control
              r->pid, peers_state(r->pid), r->arrived == 0 ? "no call" : mark_text(text, control, rank));
 }
 
-/* The ranks that have not arrived at phase `phase`, with their state and their last call. */
+/* List the ranks that have not arrived at phase `phase`, with their state and their last call. */
 static ddp_status fail_peers_missing(const struct shm_control *control, int world, int rank, uint32_t phase,
                                      uint32_t waited_ms, struct ddp_err *err)
 {
-    enum { LISTED = 4 }; /* more would not fit into the words of an error */
+    enum { LISTED = 4 }; /* more would not fit into the text of an error */
     char list[800] = "", text[CALL_TEXT];
     int missing = 0;
 
@@ -164,20 +164,19 @@ static ddp_status fail_peers_missing(const struct shm_control *control, int worl
         if (control->ranks[r].arrived != phase && missing++ < LISTED)
             list_rank(list, sizeof(list), control, r);
     return ddp_fail(err, DDP_ERR_TIMEOUT,
-                    "rank %d waited %u ms in %s, but %d of %d ranks on %.63s did not come: %s%s",
+                    "rank %d waited %u ms in %s, but %d of %d ranks on %.63s did not arrive: %s%s",
                     control->ranks[rank].rank, waited_ms, mark_text(text, control, rank), missing, world,
                     control->host, list, missing > LISTED ? ", and others" : "");
 }
 
-/* Everything that decides how many barriers and bytes a call has. Pointers and time-outs are each rank's
- * own affair. */
+/* Everything that decides how many barriers and bytes a call has. Pointers and timeouts may differ between ranks. */
 static bool same_call(const struct shm_mark *a, const struct shm_mark *b)
 {
     return a->seq == b->seq && a->call.kind == b->call.kind && a->call.n == b->call.n &&
            a->call.dtype == b->call.dtype && a->call.op == b->call.op && a->call.root == b->call.root;
 }
 
-/* Compare what all ranks have called: DDP_OK, or DDP_ERR_MISMATCH with rank 0's call and the first that differs. */
+/* Compare the calls of all ranks: DDP_OK, or DDP_ERR_MISMATCH with rank 0's call and the first that differs. */
 static ddp_status compare_marks(const struct shm_control *control, int world, struct ddp_err *err)
 {
     char first[CALL_TEXT], other[CALL_TEXT];
@@ -194,13 +193,13 @@ static ddp_status compare_marks(const struct shm_control *control, int world, st
 /* --- the barrier ----------------------------------------------------------------------------------------- */
 
 enum {
-    SPINS = 400,    /* some microseconds: as long as a wake-up by the kernel would cost */
-    YIELDS = 16,    /* with fewer cores than ranks: let the others run before going to sleep */
-    SLICE_MS = 100, /* of sleep; after each the peers are looked after */
-    WORDS_MS = 2000 /* that we wait for the words of who has given up first */
+    SPINS = 400,    /* some microseconds: the cost of a wake-up by the kernel */
+    YIELDS = 16,    /* with fewer cores than ranks: let the others run before sleeping */
+    SLICE_MS = 100, /* ms of sleep, after which the peers are checked */
+    WORDS_MS = 2000 /* ms to wait for the reason of the rank that gave up first */
 };
 
-/* Tell the core that this is a spin loop: it saves power, and lets a sibling thread run. */
+/* Tell the core that this is a spin loop, which saves power and lets a sibling thread run. */
 static void relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
@@ -242,7 +241,7 @@ static bool is_over(const struct shm_barrier *b)
 }
 
 /* The reason of the first rank counts. That rank may be waiting for the reason of other hosts; ours counts only if it
- * does not return. */
+ * never publishes one. */
 static void wait_for_words(const struct shm_barrier *b, struct ddp_err *err)
 {
     uint64_t limit = clock_ms() + WORDS_MS;
@@ -267,8 +266,7 @@ ddp_status barrier_give_up(const struct shm_barrier *barrier, struct ddp_err *er
     return err->code;
 }
 
-/* A peer may end right after it has passed the last barrier of its life, so the phase is asked again after
- * the peers. */
+/* A peer may end right after it has passed its last barrier, so check the phase again after the peers. */
 static ddp_status check_peers(const struct shm_barrier *b, struct ddp_err *err)
 {
     int ended = peers_ended(&b->peers);
@@ -292,8 +290,8 @@ bool barrier_has_time(struct shm_barrier *barrier, uint32_t *slice_ms)
     return true;
 }
 
-/* The deadline is set at the first real wait of a call, and holds for all its barriers together.
- * *slice_ms gets how long to sleep before looking around again. */
+/* Set the deadline at the first real wait of a call; it holds for all its barriers together. *slice_ms gets how long
+ * to sleep before the next check. */
 static ddp_status check_clock(struct shm_barrier *b, uint32_t *slice_ms, struct ddp_err *err)
 {
     *slice_ms = 1;
@@ -303,10 +301,10 @@ static ddp_status check_clock(struct shm_barrier *b, uint32_t *slice_ms, struct 
     return barrier_give_up(b, err);
 }
 
-/* No wake-up is lost: we count ourselves as a sleeper before the kernel compares the phase, and the last
- * rank moves the phase before it looks for sleepers (both sequentially consistent). So either it sees us
- * and wakes us, or the kernel sees the new phase and does not let us sleep. An abort may slip in between;
- * the end of the slice catches it. */
+/* No wake-up is lost: we count ourselves as a sleeper before the kernel compares the phase, and the last rank changes
+ * the phase before it checks for sleepers (both sequentially consistent). So either that rank sees us and wakes us,
+ * or the kernel sees the new phase and does not let us sleep. An abort may come in between; it is detected at the end
+ * of the slice. */
 static ddp_status sleep_until_over(struct shm_barrier *b, struct ddp_err *err)
 {
     struct shm_control *control = b->control;
@@ -327,9 +325,9 @@ static ddp_status sleep_until_over(struct shm_barrier *b, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Spinning is the fastest way when the others are about to arrive on other cores; with fewer cores than ranks it
- * would only keep them from arriving. Yielding serves that case: nearly always the phase is over when we get the core
- * back, and neither side has paid for sleeping and waking. */
+/* Spinning is fastest when the others are about to arrive on other cores; with fewer cores than ranks it would only
+ * delay them. Yielding is for that case: nearly always the phase is over when we get the core back, and neither side
+ * has paid for sleeping and waking. */
 static ddp_status wait_for_others(struct shm_barrier *b, struct ddp_err *err)
 {
     for (int i = 0; i < b->spins; i++) {
@@ -345,7 +343,7 @@ static ddp_status wait_for_others(struct shm_barrier *b, struct ddp_err *err)
     return sleep_until_over(b, err);
 }
 
-/* The last one to come. On a mismatch the phase stays, and the others find the reason. */
+/* The last rank to arrive. On a mismatch the phase stays, and the others find the reason. */
 static ddp_status release_all(struct shm_barrier *b, bool compare, struct ddp_err *err)
 {
     if (compare && compare_marks(b->control, b->world, err) != DDP_OK)
@@ -356,8 +354,8 @@ static ddp_status release_all(struct shm_barrier *b, bool compare, struct ddp_er
     return DDP_OK;
 }
 
-/* `arrived` is for the words of a time-out only; it is `arrivals` that decides who is last. The mark was
- * written before, so the read-modify-write (acquire and release) makes all marks visible to the last one. */
+/* `arrived` is only for the text of a timeout; `arrivals` decides which rank is last. The mark was written before, so
+ * the read-modify-write (acquire and release) makes all marks visible to the last one. */
 ddp_status barrier_pass(struct shm_barrier *barrier, bool compare, struct ddp_err *err)
 {
     struct shm_control *control = barrier->control;
@@ -373,8 +371,8 @@ ddp_status barrier_pass(struct shm_barrier *barrier, bool compare, struct ddp_er
     return wait_for_others(barrier, err);
 }
 
-/* For waits that are not in shared memory (other hosts, a named barrier in a foreign store): the same duties, without
- * a phase. */
+/* For waits outside shared memory (other hosts, a named barrier in a foreign store): the same checks, without a
+ * phase. */
 ddp_status barrier_check(struct shm_barrier *barrier, bool in_call, struct ddp_err *err)
 {
     ddp_status status = shm_aborted(barrier->control, err);

@@ -1,8 +1,8 @@
 /* cpu_comm.c -- the cpu backend: shared memory between the ranks of one host, TCP between hosts.
  *
- * A call goes one of five ways: between hosts (net.h); nothing to move (a barrier alone), a world of one (a copy), in
- * place when all buffers lie in shared memory, or else through the slots. All ranks choose the same, because they
- * look only at what they have compared. */
+ * A call takes one of five paths: between hosts (net.h), nothing to move (only a barrier), a world of one (a copy),
+ * in place when all buffers are in shared memory, or through the slots. All ranks choose the same path, because they
+ * use only facts that they have compared. */
 #include "core/bootstrap.h"
 #include "cpu/host.h"
 #include "cpu/net.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A call without values goes the way of all calls. */
+/* A call without values takes the usual path. */
 static ddp_status cpu_meet(struct cpu_comm *cpu, const struct call *call, struct ddp_err *err)
 {
     return cpu->net != NULL ? net_run(cpu->net, call, err) : barrier_pass(&cpu->barrier, true, err);
@@ -19,7 +19,7 @@ static ddp_status cpu_meet(struct cpu_comm *cpu, const struct call *call, struct
 
 /* --- open and close ------------------------------------------------------------------------------------- */
 
-/* The one place that frees a cpu_comm, also a half-made one. */
+/* The one place that frees a cpu_comm, even a partly built one. */
 static void cpu_close(struct comm *comm)
 {
     struct cpu_comm *cpu = (struct cpu_comm *)comm;
@@ -32,7 +32,7 @@ static void cpu_close(struct comm *comm)
     free(cpu);
 }
 
-/* A world of one has the same page in private memory, so that everything else is the same code. */
+/* A world of one has the same page in private memory, so that all other code is the same. */
 static ddp_status cpu_get_page(struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
 {
     struct meeting *m = &cpu->meeting;
@@ -55,7 +55,7 @@ static ddp_status cpu_get_page(struct cpu_comm *cpu, const struct comm_setup *se
     return DDP_OK;
 }
 
-/* Everything that needs the page: the processes to watch, and other hosts. */
+/* Open everything that needs the page: the processes to watch, and other hosts. */
 static ddp_status cpu_get_peers(struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
 {
     ddp_status status = barrier_open(&cpu->barrier, cpu->control, cpu->rank, cpu->world, err);
@@ -64,8 +64,7 @@ static ddp_status cpu_get_peers(struct cpu_comm *cpu, const struct comm_setup *s
     return status;
 }
 
-/* The first call of all: it proves that every rank has mapped the page, within what is left of the time
- * to start. */
+/* The first call of all: it proves that every rank has mapped the page, within the rest of the start's timeout. */
 static ddp_status first_barrier(struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
 {
     const struct call call = { .kind = CALL_INIT,
@@ -86,7 +85,7 @@ static void publish_to_hosts(const struct cpu_comm *cpu, const struct comm_setup
     net_end_set(&end, err);
 }
 
-/* The others may wait in the first barrier already, or be on their way to the page: let them know at once. */
+/* The others may already wait in the first barrier, or be on their way to the page, so notify them at once. */
 static void give_up_start(struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
 {
     if (cpu->meeting.hosts > 1 && cpu->net == NULL)
@@ -102,7 +101,7 @@ static ddp_status cpu_open(const struct comm_setup *setup, struct comm **out, st
 {
     struct cpu_comm *cpu = calloc(1, sizeof(*cpu));
     if (cpu == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for a communicator");
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for a communicator");
     size_t world = (size_t)setup->world_size;
     cpu->comm.ops = &cpu_comm_ops;
     cpu->group_size = setup->world_size;
@@ -112,7 +111,7 @@ static ddp_status cpu_open(const struct comm_setup *setup, struct comm **out, st
 
     ddp_status status = cpu->in != NULL && cpu->out != NULL
                             ? cpu_get_page(cpu, setup, err)
-                            : ddp_fail(err, DDP_ERR_NOMEM, "no memory for %zu ranks", world);
+                            : ddp_fail(err, DDP_ERR_NOMEM, "out of memory for %zu ranks", world);
     if (status == DDP_OK)
         status = cpu_get_peers(cpu, setup, err);
     if (status == DDP_OK)
@@ -153,11 +152,11 @@ static ddp_status cpu_run(struct comm *comm, const struct call *call, struct ddp
 
 /* --- shared memory ---------------------------------------------------------------------------------------- */
 
-/* Making and giving back blocks of shared memory, together. Each host has its own.
+/* Allocate and free blocks of shared memory together. Each host has its own.
  *
- * The host's first rank makes the memory file and describes it in the control page; barrier; the others map it and vote
- * whether they could; barrier; only when all could, the block exists. So lack of memory on one rank is an
- * ordinary error on all of them, after which the job may go on. */
+ * The host's first rank makes the memory file and describes it in the control page; barrier; the others map it and
+ * vote whether that worked; barrier; the block exists only if all could map it. So a lack of memory on one rank is an
+ * ordinary error on all of them, after which the job may continue. */
 
 /* Rank 0, or the only rank, makes the memory; the others have nothing to do yet. */
 static ddp_status make_block(struct cpu_comm *cpu, struct region *region, size_t bytes, struct ddp_err *err)
@@ -172,7 +171,7 @@ static ddp_status make_block(struct cpu_comm *cpu, struct region *region, size_t
     return status;
 }
 
-/* After the first barrier: did rank 0 make anything to attach? */
+/* After the first barrier: true if rank 0 has made a segment to attach. */
 static ddp_status attach_block(struct cpu_comm *cpu, struct region *region, size_t bytes, struct ddp_err *err)
 {
     struct shm_control *control = cpu->control;
@@ -181,7 +180,7 @@ static ddp_status attach_block(struct cpu_comm *cpu, struct region *region, size
     return segment_attach(&region->segment, &control->offer, bytes, err);
 }
 
-/* Our own words stay when we have failed ourselves. */
+/* Keep our own text if we have failed ourselves. */
 static ddp_status count_votes(const struct cpu_comm *cpu, size_t bytes, struct ddp_err *err)
 {
     for (int r = 0; r < cpu->world; r++) {
@@ -193,7 +192,7 @@ static ddp_status count_votes(const struct cpu_comm *cpu, size_t bytes, struct d
     return err->code;
 }
 
-/* Hosts may differ, too: the worst of all of them counts. */
+/* Hosts may differ, too, so the worst result of all of them counts. */
 static ddp_status agree_abroad(struct cpu_comm *cpu, size_t bytes, struct ddp_err *err)
 {
     int32_t ours = (int32_t)err->code, worst = ours;
@@ -212,7 +211,8 @@ static ddp_status agree_abroad(struct cpu_comm *cpu, size_t bytes, struct ddp_er
 }
 
 /* The collective part: `region` is this rank's new one; the caller closes it after an error. The two votes have
- * separate places, so that a rank which is already in the next call does not overwrite what others still count. */
+ * separate places, so that a rank which is already in the next call does not overwrite a vote that others still
+ * count. */
 static ddp_status agree_on_block(struct cpu_comm *cpu, struct region *region, size_t bytes,
                                  struct ddp_err *err)
 {
@@ -244,7 +244,7 @@ static ddp_status cpu_shared_alloc(struct comm *comm, size_t bytes, void **out, 
 
     *out = NULL;
     if (bytes == 0 || total == 0)
-        return ddp_fail(err, DDP_ERR_ARG, "shared_alloc: %zu bytes for each of %d ranks cannot be", bytes,
+        return ddp_fail(err, DDP_ERR_ARG, "shared_alloc: invalid size: %zu bytes for each of %d ranks", bytes,
                         cpu->world);
     ddp_status status = regions_reserve(&cpu->regions, &number, err);
     if (status == DDP_OK)
@@ -258,15 +258,15 @@ static ddp_status cpu_shared_alloc(struct comm *comm, size_t bytes, void **out, 
     return DDP_OK;
 }
 
-/* After the barrier no rank copies out of a peer's block that is about to go. It also finds ranks that free different
- * blocks: the number is part of the call. */
+/* After the barrier no rank copies from a peer's block that is about to be freed. It also detects ranks that free
+ * different blocks, because the number is part of the call. */
 static ddp_status cpu_shared_free(struct comm *comm, void *block, struct ddp_err *err)
 {
     struct cpu_comm *cpu = (struct cpu_comm *)comm;
     struct shm_place place = regions_find(&cpu->regions, block, 0);
 
     if (place.region < 0 || place.offset != 0)
-        return ddp_fail(err, DDP_ERR_ARG, "shared_free: %p does not come from ddp_shared_alloc", block);
+        return ddp_fail(err, DDP_ERR_ARG, "shared_free: %p is not from ddp_shared_alloc", block);
     const struct call call = { .kind = CALL_SHARED_FREE, .n = (uint64_t)place.region };
     cpu_begin(cpu, &call);
     ddp_status status = cpu_meet(cpu, &call, err);

@@ -1,9 +1,8 @@
 /* host.c -- see host.h.
  *
- * In place: after the first barrier each rank knows from the marks where each rank's buffers lie. A reduction is
- * shared out: each rank combines its part of the elements from all inputs, and writes the result into all
- * outputs. The others just copy what they want out of a peer's input. The barrier that follows keeps
- * inputs alive until all have read them. */
+ * In place: after the first barrier the marks show each rank where all buffers are. A reduction is divided: each rank
+ * combines its part of the elements from all inputs and writes the result to all outputs. Other collectives copy from
+ * a peer's input. The barrier that follows keeps inputs alive until all have read them. */
 #include "cpu/host.h"
 
 #include "core/call.h"
@@ -11,9 +10,9 @@
 
 #include <string.h>
 
-/* The mark says what we are about to do and where our buffers lie. Peers may still read the one of the previous call,
- * which need not end with a barrier; that of the call before it lies before a barrier that all ranks have passed, so
- * two places are enough. */
+/* The mark describes the next call and the place of our buffers. Peers may still read the mark of the previous call,
+ * which need not end with a barrier; all ranks have passed a barrier since the call before it, so two places are
+ * enough. */
 void cpu_begin(struct cpu_comm *cpu, const struct call *call)
 {
     int rank = cpu->control->ranks[cpu->rank].rank;
@@ -48,7 +47,7 @@ static void *output_of(const struct cpu_comm *cpu, const struct call *call, int 
                       out_bytes(cpu, call, rank));
 }
 
-/* Is a buffer needed at `rank` but out of reach? A rank that passes none needs none. */
+/* True if a buffer is needed at `rank` but out of reach. A rank that passes none needs none. */
 static bool out_of_reach(const void *found, size_t bytes)
 {
     return found == NULL && bytes > 0;
@@ -56,7 +55,8 @@ static bool out_of_reach(const void *found, size_t bytes)
 
 bool cpu_in_reach(const struct cpu_comm *cpu, const struct call *call, int rank)
 {
-    /* Only these, on one host, write into a peer's output; else each rank fills its own, which may be private. */
+    /* Only these, on one host, write into a peer's output; in the others each rank fills its own, which may be
+     * private. */
     bool writes_outputs = cpu->net == NULL && (call->kind == CALL_ALL_REDUCE || call->kind == CALL_REDUCE);
 
     if (out_of_reach(cpu_input_of(cpu, call, rank), cpu_in_bytes(cpu, call, rank)))
@@ -70,8 +70,8 @@ static void collect_inputs(struct cpu_comm *cpu, const struct call *call)
         cpu->in[r] = cpu_input_of(cpu, call, r);
 }
 
-/* Each rank writes its part of the result into all outputs. In place that is safe: only we read and write these
- * elements between the two barriers. */
+/* Each rank writes its part of the result to all outputs. In place that is safe, because only this rank reads and
+ * writes these elements between the two barriers. */
 static void direct_all_reduce(struct cpu_comm *cpu, const struct call *call)
 {
     size_t at, n;
@@ -82,7 +82,7 @@ static void direct_all_reduce(struct cpu_comm *cpu, const struct call *call)
     reduce_range(call->dtype, call->op, cpu->in, (size_t)cpu->world, at, n, cpu->out, (size_t)cpu->world);
 }
 
-/* The same work shared out in the same way, but there is one output only. */
+/* The same work divided in the same way, but with one output only. */
 static void direct_reduce(struct cpu_comm *cpu, const struct call *call)
 {
     size_t at, n;
@@ -164,16 +164,16 @@ static void run_in_place(struct cpu_comm *cpu, const struct call *call)
  *
  * Why two slots are enough: in turn 3 the fastest rank gives step 2 into slot a, which was last read in turn 2, by
  * combine of step 0, and all ranks have passed the barrier after turn 2. The same holds for the take slots one turn
- * later, and across the end of a call, because the parity runs on from call to call: no barrier is needed after the
- * last turn either.
+ * later, and across the end of a call, because the parity continues from call to call; so no barrier is needed after
+ * the last turn either.
  *
  * Calls without anything to combine have two stages. A small call is one step and one barrier: each rank combines
  * everything.
  *
- * The first turn lies before the first barrier of the call, the one that compares marks: a rank with private buffers
- * knows without the others that the call goes through the slots. */
+ * The first turn precedes the first barrier of the call, which compares marks: a rank with private buffers knows
+ * without the others that the call uses the slots. */
 
-/* Elements [at, at + n) of the call, through slot `pair` of each pair. */
+/* Process elements [at, at + n) of the call, through slot `pair` of each pair. */
 struct step {
     size_t at, n;
     unsigned pair;
@@ -209,8 +209,8 @@ static char *out_at(const struct call *call, size_t element)
     return (char *)call->out + element * ddp_dtype_size(call->dtype);
 }
 
-/* Between cores in pieces: the C library copies these with vector loops, and more than a few KiB at once by
- * `rep movsb`, which takes four times as long where the lines are in another core's cache (AMD Zen 3). */
+/* Copy between cores in pieces: the C library copies these with vector loops, and more than a few KiB at once by `rep
+ * movsb`, which takes four times as long when the lines are in another core's cache (AMD Zen 3). */
 void cpu_copy(void *to, const void *from, size_t bytes)
 {
     enum { PIECE = 2048 };
@@ -225,7 +225,7 @@ static void give_own(struct cpu_comm *cpu, const struct call *call, const struct
     cpu_copy(give_slot(cpu, cpu->rank, step), in_at(call, step->at), step->n * ddp_dtype_size(call->dtype));
 }
 
-/* All but the part that I combine myself: that one I read where it is. */
+/* Copy all except the part that this rank combines, which is read in place. */
 static void give_others(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     size_t size = ddp_dtype_size(call->dtype), at, n;
@@ -261,8 +261,8 @@ static void collect_slots(struct cpu_comm *cpu, const struct step *step, size_t 
         cpu->in[r] = give_slot(cpu, r, step) + skip_bytes;
 }
 
-/* My part of the step's elements, from all ranks into my take slot, from where the others fetch it, and
- * into my own output when I have one. */
+/* Combine this rank's part of the step's elements from all ranks into its take slot, from which the others copy it,
+ * and into its own output if it has one. */
 static void combine_part(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     size_t at, n, outs = call_out_bytes(call, cpu->rank, cpu->world) > 0 ? 2 : 1;
@@ -288,7 +288,7 @@ static void take_parts(struct cpu_comm *cpu, const struct call *call, const stru
     }
 }
 
-/* Combine and take at once. */
+/* Combine and take in one pass. */
 static void take_combined(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     collect_slots(cpu, step, 0);
@@ -310,7 +310,7 @@ static void take_from(struct cpu_comm *cpu, const struct call *call, const struc
     cpu_copy(out_at(call, to), give_slot(cpu, rank, step), step->n * ddp_dtype_size(call->dtype));
 }
 
-/* The root of a broadcast has the values already. */
+/* In a broadcast the root already has the values. */
 static void take_root(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     if (cpu->rank != call->root || call->in != call->out)
@@ -330,7 +330,7 @@ static void take_all(struct cpu_comm *cpu, const struct call *call, const struct
 
 /* --- the pipeline --------------------------------------------------------------------------------------- */
 
-/* So small that each rank combines all values. */
+/* Small enough that each rank combines all values. */
 static bool is_small(const struct cpu_comm *cpu, const struct call *call)
 {
     enum { SMALL_TOGETHER = 128 << 10 }; /* bytes that every rank then reads */
@@ -348,7 +348,7 @@ static const struct plan plans[CALL_KINDS] = {
     [CALL_REDUCE_SCATTER] = { give_world, NULL, take_combined_own, false, false, true },
 };
 
-/* Every rank must choose the same plan, so it may only look at what all calls have in common. */
+/* Every rank must choose the same plan, so use only facts that all calls have in common. */
 static struct plan choose_plan(const struct cpu_comm *cpu, const struct call *call)
 {
     struct plan plan = plans[call->kind];
@@ -365,7 +365,7 @@ struct pipeline {
     const struct call *call;
     struct plan plan;
     size_t per_step, steps;
-    size_t depth; /* turns from giving a step to taking it */
+    size_t depth; /* number of turns from giving a step to taking it */
 };
 
 static struct pipeline make_pipeline(struct cpu_comm *cpu, const struct call *call)
@@ -379,8 +379,7 @@ static struct pipeline make_pipeline(struct cpu_comm *cpu, const struct call *ca
     return p;
 }
 
-/* Which slot of a pair: the parity of the steps done since the start of the job, so it runs on over
- * calls. */
+/* The slot of a pair: the parity of the steps since the start of the job, so it continues over calls. */
 static void run_stage(const struct pipeline *p, stage_fn stage, size_t number)
 {
     size_t at = number * p->per_step, left = (size_t)p->call->n - at;
@@ -426,7 +425,7 @@ static ddp_status run_through_slots(struct cpu_comm *cpu, const struct call *cal
 
 /* --- either way ------------------------------------------------------------------------------------------ */
 
-/* How many ranks have buffers that all ranks can reach, and how many of those have something to give. */
+/* Count the ranks with buffers that all ranks can reach, and those of them that have something to give. */
 static int count_in_reach(const struct cpu_comm *cpu, const struct call *call, int *with_input)
 {
     int count = 0;
@@ -440,8 +439,8 @@ static int count_in_reach(const struct cpu_comm *cpu, const struct call *call, i
     return count;
 }
 
-/* After the first barrier every rank has seen every mark, and so all choose the same way. Where some
- * buffers are private and others not, some have given and some have not: all begin again. */
+/* After the first barrier every rank has read every mark, so all choose the same path. If some buffers are private
+ * and others not, only some ranks have given: all start again. */
 ddp_status host_run(struct cpu_comm *cpu, const struct call *call, struct ddp_err *err)
 {
     int with_input;

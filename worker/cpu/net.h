@@ -7,12 +7,12 @@
 #include "cpu/net_link.h"
 #include "cpu/net_plan.h"
 
-/* Why a job of several hosts is over: one reason for all of them, kept in the store.
+/* The end of a job on several hosts: one reason for all of them, kept in the store.
  *
  *     ddp/<job>/<attempt>/over/<nonce>      "-5 rank 3 (pid 77 on node2) has ended while ..."
  *
- * The first host that gives up sets the key, all others take over its words. Then it shuts its connections, and a rank
- * that sees the end of a connection reads the reason in the store. */
+ * The first host that gives up sets the key, all others take over its words. Then it closes its connections, and a
+ * rank that sees the end of a connection reads the reason in the store. */
 struct net_end {
     char key[BOOTSTRAP_KEY];
     ddp_status (*reconnect)(void *user, uint32_t timeout_ms, struct ddp_store **out, struct ddp_err *err);
@@ -21,23 +21,23 @@ struct net_end {
 
 void net_end_open(struct net_end *end, const struct bootstrap *bootstrap, const uint8_t nonce[SHM_NONCE]);
 
-/* We give up because of `err`: it gets the words of who was first. Without a store it stays as it is. */
+/* This host gives up because of `err`, which gets the reason of the first host. Without a store it stays unchanged. */
 void net_end_set(const struct net_end *end, struct ddp_err *err);
 
 struct net {
     struct cpu_comm *cpu; /* borrowed */
     struct net_layout layout;
     int host, rank;
-    int served;             /* our lanes: our local rank, and every `locals` on */
+    int served;             /* our lanes: our local rank, and every `locals`-th after it */
     struct net_links links; /* served x hosts; those to our own host stay empty */
     struct net_end end;
     struct barrier_abroad abroad;
-    bool leaving; /* in finalize: an end of a connection is no death */
+    bool leaving; /* in finalize: the end of a connection is not a failure */
     size_t slot_bytes, area_bytes;
     uint8_t *area;         /* pieces: ours to send, others' to join */
-    uint8_t *finished[2];  /* what we own of the steps with even and odd numbers, between the phases */
+    uint8_t *finished[2];  /* values that we own of the steps with even and odd numbers, between the phases */
     const void **partials; /* one for each piece, for reduce_join */
-    uint8_t **pieces_in;   /* for each link: where its next piece lies in the area; our own host's too */
+    uint8_t **pieces_in;   /* for each link: offset of its next piece in the area; also for our own host */
 };
 
 /* Collective, when the ranks of each host have their page. */
@@ -45,16 +45,16 @@ ddp_status net_open(struct net **out, struct cpu_comm *cpu, const struct comm_se
                     struct ddp_err *err);
 void net_close(struct net *net);
 
-/* One call, already begun. */
+/* Carry out one call, already begun. */
 ddp_status net_run(struct net *net, const struct call *call, struct ddp_err *err);
 
-/* Our i-th lane. */
+/* Return our i-th lane. */
 static inline int net_lane(const struct net *net, int i)
 {
     return net->cpu->rank + i * net->cpu->world;
 }
 
-/* The link of our i-th lane. */
+/* Return the link of our i-th lane. */
 static inline struct net_link *net_link_to(const struct net *net, int i, int host)
 {
     return &net->links.list[i * net->layout.hosts + host];

@@ -1,4 +1,5 @@
-/* net_connect.c -- see net_connect.h. */
+/* net_connect.c -- see net_connect.h. Dial and door are state machines without waits: the loop in net_join.c polls
+ * all of them together. */
 #include "cpu/net_connect.h"
 
 #include "base/clock.h"
@@ -18,8 +19,8 @@
 
 /* --- the address of this rank -------------------------------------------------------------------------------------- */
 
-/* An address of this host as text; false for one that is neither IPv4 nor IPv6, and for link-local ones, which mean
- * nothing on another host. */
+/* Format an address of this host; false if it is neither IPv4 nor IPv6, and for link-local ones, which mean nothing
+ * on another host. */
 static bool address_of(const struct ifaddrs *i, char address[NET_ADDRESS])
 {
     int family = i->ifa_addr != NULL ? i->ifa_addr->sa_family : AF_UNSPEC;
@@ -31,7 +32,7 @@ static bool address_of(const struct ifaddrs *i, char address[NET_ADDRESS])
            strchr(address, '%') == NULL;
 }
 
-/* With what there is, since the user who names one is on another machine than the one that lacks it. */
+/* List the available names, because the user is usually on another machine. */
 static ddp_status no_such_interface(const struct ifaddrs *all, const char *iface, struct ddp_err *err)
 {
     char list[600] = "", address[NET_ADDRESS];
@@ -40,12 +41,13 @@ static ddp_status no_such_interface(const struct ifaddrs *all, const char *iface
         if (address_of(i, address) && used + 100 < sizeof(list))
             snprintf(list + used, sizeof(list) - used, "%s%s (%s)", used ? ", " : "", i->ifa_name, address);
     }
-    return ddp_fail(err, DDP_ERR_ENV,
-                    "DDP_IFACE=%.63s is no interface or address of this host that is up; there are: %s",
-                    iface, list);
+    return ddp_fail(
+        err, DDP_ERR_ENV,
+        "DDP_IFACE=%.63s is not an interface or address of this host that is up; expected one of: %s", iface,
+        list);
 }
 
-/* The name wins over its order in the list only by being found first: IPv4 comes before IPv6 there. */
+/* Use the first address of the name, because IPv4 comes before IPv6 in the list. */
 static ddp_status find_interface(const char *iface, char address[NET_ADDRESS], struct ddp_err *err)
 {
     struct ifaddrs *all;
@@ -63,7 +65,7 @@ static ddp_status find_interface(const char *iface, char address[NET_ADDRESS], s
     return status;
 }
 
-/* The way to the store works, and the other hosts use it, too. */
+/* The route to the store works, and the other hosts use that network, too. */
 ddp_status net_address_choose(const char *iface, const struct ddp_store *store, char address[NET_ADDRESS],
                               struct ddp_err *err)
 {
@@ -80,7 +82,7 @@ static bool net_is_loopback(const char *address)
 
 /* --- sockets -------------------------------------------------------------------------------------------- */
 
-/* Numeric only, so nothing is asked of a name server. */
+/* Numeric only, so no name server is used. */
 static bool read_address(const char *address, int port, struct sockaddr_storage *out, socklen_t *len)
 {
     const struct addrinfo hints = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM };
@@ -101,7 +103,7 @@ static int make_socket(const struct sockaddr_storage *addr)
     return socket(addr->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-/* SO_REUSEADDR: a port of the range may have been used by the attempt before. */
+/* SO_REUSEADDR, because the previous attempt may have used a port of the range. */
 static int bind_and_listen(const char *address, int port)
 {
     const int on = 1;
@@ -176,17 +178,17 @@ int net_connect(const char *address, int port, const char *source, int *fd)
 /* --- dial: connect to a rank
  * ------------------------------------------------------------------------------------------- */
 
-/* A refusal is tried again for a second, silence is waited for once: who refuses is up, and may only be on
- * its way out or in, but a second try at a silent address would meet the same firewall. */
+/* Retry a refusal for a second, but wait for silence only once: a host that refuses is up and may only be starting or
+ * ending, but a second try at a silent address would meet the same firewall. */
 
 enum {
-    REFUSED_MS = 1000, /* the time in which a death is reported */
+    REFUSED_MS = 1000, /* time in which a death is reported */
     PAUSE_MS = 100,
-    SILENT_MS = 10000 /* no network needs that long; TCP has tried four times by then */
+    SILENT_MS = 10000 /* longer than any network needs; TCP has tried four times by then */
 };
 
-/* Both hosts and the direction are named, since the user has to open a port on one of them; a loopback
- * address of another host is the one case in which no firewall is to blame. */
+/* Name both hosts and the direction, because the user has to open a port on one of them. Only for a loopback address
+ * of another host no firewall is to blame. */
 static ddp_status unreachable(const struct net_dial *d, const char *how, struct ddp_err *err)
 {
     char where[ENDPOINT_TEXT_MAX];
@@ -199,7 +201,7 @@ static ddp_status unreachable(const struct net_dial *d, const char *how, struct 
         "another network: DDP_IFACE=NAME or ADDRESS (without it, the one that leads to the store)",
         d->hello->from, d->hello->host, d->address, d->link->rank, d->card.host,
         endpoint_print(d->card.address, d->card.port, where), how,
-        lost ? "That address is good within one host only." : "The store answers, so the hosts are up.");
+        lost ? "That address works only within one host." : "The store answers, so the hosts are up.");
 }
 
 static ddp_status closed(struct net_dial *d, const char *how, struct ddp_err *err)
@@ -217,8 +219,7 @@ void net_dial_close(struct net_dial *dial)
     dial->fd = -1;
 }
 
-/* `source` binds our end to the network that the user has chosen, else the kernel would go out through the
- * default route. */
+/* `source` binds our end to the network that the user has chosen; otherwise the kernel would use the default route. */
 static void start_dial(struct net_dial *d)
 {
     d->try_ms = clock_ms();
@@ -233,7 +234,7 @@ void net_dial_begin(struct net_dial *dial)
     start_dial(dial);
 }
 
-/* The link has the socket from then on. */
+/* The link owns the socket from then on. */
 bool net_dial_done(const struct net_dial *dial)
 {
     return dial->link->fd >= 0;
@@ -244,7 +245,7 @@ struct pollfd net_dial_poll(const struct net_dial *dial)
     return (struct pollfd){ .fd = dial->fd, .events = dial->said ? POLLIN : POLLOUT };
 }
 
-/* A peer that is being killed refuses before anybody has said that it is dead. */
+/* A peer that is being killed may refuse before its death is known. */
 static ddp_status try_again(struct net_dial *d, int error, struct ddp_err *err)
 {
     net_dial_close(d);
@@ -254,7 +255,7 @@ static ddp_status try_again(struct net_dial *d, int error, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* A connect that fails at once leaves no trace on the socket. SO_ERROR is 0 while the connection is being made, too:
+/* A connect that fails at once leaves no error on the socket. SO_ERROR is also 0 while the connection is being made;
  * then there is no peer yet. */
 static ddp_status check_connection(struct net_dial *d, struct ddp_err *err)
 {
@@ -273,16 +274,15 @@ static ddp_status check_connection(struct net_dial *d, struct ddp_err *err)
     hello.to = d->link->rank;
     hello.lane = d->link->lane;
     net_encode_hello(bytes, &hello);
-    /* A fresh connection has room for it. */
+    /* A new connection has room for it. */
     if (send(d->fd, bytes, sizeof(bytes), MSG_NOSIGNAL) != sizeof(bytes))
         return try_again(d, errno, err);
     d->said = true;
     return DDP_OK;
 }
 
-/* The other rank answers when it gets as far as we are, which may take a while. So there is no limit here:
- * look_around in net_join.c has the time of the whole. Exactly the answer is read, for what follows belongs to the
- * link. */
+/* The other rank answers when it gets to this point, which may take a while. So there is no limit here: look_around
+ * in net_join.c has the deadline of the whole start. Read exactly the answer, because later bytes belong to the link. */
 static ddp_status read_answer(struct net_dial *d, struct ddp_err *err)
 {
     ssize_t n = recv(d->fd, d->answer + d->got, NET_ANSWER - d->got, 0);
@@ -319,8 +319,8 @@ ddp_status net_dial_serve(struct net_dial *dial, struct ddp_err *err)
 
 /* --- door: accept ranks ----------------------------------------------------------------------------------- */
 
-/* Nothing of a guest is believed before its hello is whole and right, and nothing is allocated for it: a
- * scanner costs one of 32 places for five seconds. */
+/* Trust nothing from a guest before its hello is complete and valid, and allocate nothing for it: a scanner costs one
+ * of 32 places for five seconds. */
 
 enum { HELLO_MS = 5000 };
 
@@ -359,8 +359,8 @@ int net_door_polls(const struct net_door *door, struct pollfd *polls)
 
 /* --- guests --------------------------------------------------------------------------------------------- */
 
-/* A free place, or that of the guest that has been silent for longest. A rank sends its hello with its first packet,
- * so this guest is the least likely to be a rank. */
+/* Return a free place, or that of the guest that has been silent longest. A rank sends its hello with its first
+ * packet, so this guest is hardly a rank. */
 static struct net_guest *find_place(struct net_door *door)
 {
     struct net_guest *oldest = &door->guests[0];
@@ -383,7 +383,7 @@ static void accept_all(struct net_door *door)
         *find_place(door) = (struct net_guest){ .fd = fd, .since_ms = clock_ms() };
 }
 
-/* The link that waits for the sender of `hello`; NULL: none does. */
+/* Return the link that waits for the sender of `hello`; NULL: none does. */
 static struct net_link *expected(struct net_links *links, const struct net_hello *hello)
 {
     for (int i = 0; i < links->count; i++)
@@ -392,7 +392,7 @@ static struct net_link *expected(struct net_links *links, const struct net_hello
     return NULL;
 }
 
-/* A hello is complete: in, or out with an answer. */
+/* A hello is complete: accept the rank, or answer with the reason and close. */
 static bool answer_hello(struct net_guest *guest, const struct net_hello *mine, struct net_links *links)
 {
     struct net_hello hello;
@@ -405,7 +405,7 @@ static bool answer_hello(struct net_guest *guest, const struct net_hello *mine, 
     if (answer == NET_WELCOME && link->fd >= 0)
         answer = NET_TWICE;
     net_encode_answer(bytes, answer);
-    /* A fresh connection has room for 8 bytes; if it is broken, the link reports it. */
+    /* A new connection has room for 8 bytes; if it is broken, the link reports it. */
     if (send(guest->fd, bytes, sizeof(bytes), MSG_NOSIGNAL) != sizeof(bytes) || answer != NET_WELCOME) {
         show_out(guest);
         return false;
@@ -421,7 +421,7 @@ static bool answer_hello(struct net_guest *guest, const struct net_hello *mine, 
     return true;
 }
 
-/* True: let in. Exactly the hello is read: what follows belongs to the link. */
+/* True: accepted. Read exactly the hello, because later bytes belong to the link. */
 static bool listen_to(struct net_guest *guest, const struct net_hello *mine, struct net_links *links)
 {
     ssize_t n = recv(guest->fd, guest->bytes + guest->got, NET_HELLO - guest->got, 0);
@@ -439,8 +439,7 @@ static bool listen_to(struct net_guest *guest, const struct net_hello *mine, str
     return false;
 }
 
-/* All places are looked at, whatever poll has said: a recv that finds nothing is cheaper than to search for the right
- * one. */
+/* Check all places, whatever poll has reported: a recv that finds nothing is cheaper than a search for the right one. */
 int net_door_serve(struct net_door *door, struct net_links *links)
 {
     int let_in = 0;

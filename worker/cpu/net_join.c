@@ -1,7 +1,7 @@
-/* net_join.c -- hosts join and part; see net.h.
+/* net_join.c -- connects and disconnects hosts; see net.h.
  *
- * Each rank that serves a lane listens and leaves in the store where. For each pair of hosts the one with the higher
- * number connects; so every rank connects to some and is connected to by others, both in one loop. Meanwhile it
+ * Each rank that serves a lane listens and publishes its address in the store. For each pair of hosts the one with
+ * the higher number connects; so every rank connects to some and accepts others, both in one loop. In between it
  * checks whether a rank has given up: on this host in the page, elsewhere by the key in the store. */
 #include "cpu/net.h"
 
@@ -17,15 +17,14 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The first reason stands: compare_set lets one rank write, and later ranks read that. A thousand ranks that give up
- * because of one another then name the one cause. A separate connection is made for it, since the rank's usual one
- * may be in the middle of a request that does not end. */
+/* The first reason counts: compare_set lets one rank write, and later ranks read that. If a thousand ranks give up
+ * because of each other, they all name the one cause. Use a separate connection, because the rank's usual one may be
+ * in the middle of a request that does not end. */
 
-/* Peers are to know within a second; a store that takes longer than this will not bring us together. */
+/* Peers must learn within a second; a slower store is of no use here. */
 enum { STORE_MS = 500 };
 
-/* With the nonce of this meeting in the key, the end of another one under the same prefix is not taken for
- * ours. */
+/* With the nonce of this meeting in the key, the end of another one under the same prefix is not taken for ours. */
 void net_end_open(struct net_end *end, const struct bootstrap *bootstrap, const uint8_t nonce[SHM_NONCE])
 {
     char *to = end->key;
@@ -85,8 +84,7 @@ struct joining {
     uint64_t asked_ms;
 };
 
-/* Under the prefix of the attempt, which bootstrap.c puts before it: cards of an attempt before are never
- * read. */
+/* Under the prefix of the attempt, which bootstrap.c adds: cards of an earlier attempt are never read. */
 static void card_key(char key[32], int rank)
 {
     snprintf(key, 32, "net/%d", rank);
@@ -94,7 +92,7 @@ static void card_key(char key[32], int rank)
 
 /* --- who we are ----------------------------------------------------------------------------------------- */
 
-/* Of a long name the end tells runs apart: it has the attempt. */
+/* Keep the end of a long name, because it has the attempt and so separates runs. */
 static void make_hello(struct joining *j, const struct comm_setup *setup)
 {
     const struct net *net = j->net;
@@ -108,7 +106,7 @@ static void make_hello(struct joining *j, const struct comm_setup *setup)
     snprintf(j->hello.host, NET_HOST, "%.63s", net->cpu->control->host);
 }
 
-/* Listen, and say where. */
+/* Listen, and publish the address. */
 static ddp_status open_door(struct joining *j, const struct comm_setup *setup, struct ddp_err *err)
 {
     struct net_card card = { .pid = getpid() };
@@ -131,7 +129,7 @@ static ddp_status open_door(struct joining *j, const struct comm_setup *setup, s
 
 /* --- others ---------------------------------------------------------------------------------------------- */
 
-/* Those who connect to us are marked: there the port that is closed is ours. */
+/* Mark the ranks that connect to us: for them our port may be closed. */
 static ddp_status links_missing(const struct joining *j, struct ddp_err *err)
 {
     const struct net_links *links = &j->net->links;
@@ -150,8 +148,8 @@ static ddp_status links_missing(const struct joining *j, struct ddp_err *err)
                     list, j->bootstrap->timeout_ms, j->address);
 }
 
-/* Has anybody given up, or is the time over? This host's page costs nothing to look at, the store a round trip, hence
- * ASK_MS: slow enough for 1000 ranks that ask, and fast enough to learn it within a second. */
+/* True if a rank has given up, or the time is over. Checking this host's page costs nothing, the store a round trip,
+ * hence ASK_MS: slow enough for 1000 ranks that ask, and fast enough to learn it within a second. */
 static ddp_status check_joining(struct joining *j, struct ddp_err *err)
 {
     uint64_t now = clock_ms();
@@ -168,7 +166,7 @@ static ddp_status check_joining(struct joining *j, struct ddp_err *err)
 
 /* --- ranks to connect to --------------------------------------------------------------------------------------- */
 
-/* Cards come within milliseconds, or when a slow host is ready, or never: then a rank gives the reason. */
+/* Cards arrive within milliseconds, or when a slow host is ready, or never: then a rank gives the reason. */
 static ddp_status wait_for_card(struct joining *j, const char *key, struct ddp_err *err)
 {
     struct timespec pause = { .tv_nsec = 1000000 };
@@ -183,7 +181,7 @@ static ddp_status wait_for_card(struct joining *j, const char *key, struct ddp_e
     return DDP_OK;
 }
 
-/* A card is another process's word: its texts are ended here before anybody prints them. */
+/* A card comes from another process, so terminate its texts before printing them. */
 static ddp_status find_peer(struct joining *j, struct net_link *link, struct ddp_err *err)
 {
     char key[32];
@@ -204,8 +202,8 @@ static ddp_status find_peer(struct joining *j, struct net_link *link, struct ddp
     return DDP_OK;
 }
 
-/* To hosts before ours we connect; later ones connect to us. One rule for both ends, so that each pair has one
- * connection and never two that cross. Meanwhile connections to us gather in the kernel's queue. */
+/* Connect to earlier hosts; later ones connect to us. One rule for both ends, so that each pair has one connection
+ * and never two that cross. Until we accept, connections to us wait in the kernel's queue. */
 static ddp_status begin_all(struct joining *j, struct ddp_err *err)
 {
     struct net *net = j->net;
@@ -243,8 +241,8 @@ static ddp_status serve_all(struct joining *j, struct ddp_err *err)
 }
 
 /* The program may print our message; the store gets a code as well, so that all nodes of the job learn at once which
- * port is closed, even if the program prints nothing. A store that is not ddprun's has no use for it, and a failure
- * here changes nothing. */
+ * port is closed, even if the program prints nothing. Only ddprun's store uses it, and a failure here changes
+ * nothing. */
 static void report_closed(const struct joining *j, const char *closed)
 {
     enum { TELL_MS = 500 };
@@ -296,7 +294,7 @@ static void close_joining(struct joining *j)
     free(j->polls);
 }
 
-/* The card may go when all links stand: no other rank needs it. A rank without a lane needs no links. */
+/* Remove the card when all links are connected, because no other rank needs it. A rank without a lane needs no links. */
 static ddp_status net_join(struct net *net, const struct comm_setup *setup, struct ddp_err *err)
 {
     struct joining j = { .net = net, .bootstrap = setup->bootstrap, .door = { .fd = -1 } };
@@ -310,7 +308,7 @@ static ddp_status net_join(struct net *net, const struct comm_setup *setup, stru
     j.polls = calloc(links + 1 + NET_GUESTS, sizeof(*j.polls));
     ddp_status status = j.dials != NULL && j.polls != NULL
                             ? open_door(&j, setup, err)
-                            : ddp_fail(err, DDP_ERR_NOMEM, "no memory for %zu connections", links);
+                            : ddp_fail(err, DDP_ERR_NOMEM, "out of memory for %zu connections", links);
     if (status == DDP_OK)
         status = connect_all(&j, err);
     close_joining(&j);
@@ -320,7 +318,7 @@ static ddp_status net_join(struct net *net, const struct comm_setup *setup, stru
 /* --- open and close --------------------------------------------------------------------------------------- */
 
 enum {
-    LANES = 4,      /* connections between two hosts at most, measured in worker/README.md */
+    LANES = 4,      /* most connections between two hosts, measured in worker/README.md */
     AREA = 4 << 20, /* bytes of pieces; pages that no call needs are never touched */
     LARGEST_ELEMENT = 8
 };
@@ -344,12 +342,12 @@ static void publish_abroad(void *user, struct ddp_err *err)
 
 static ddp_status no_net_memory(const struct net *net, struct ddp_err *err)
 {
-    return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %d ranks on %d hosts", net->layout.world,
+    return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for %d ranks on %d hosts", net->layout.world,
                     net->layout.hosts);
 }
 
-/* All memory is had at the beginning: a collective must not fail in its middle for want of it, on one rank
- * of a thousand. Untouched pages cost nothing, so the area may be generous. */
+/* Allocate all memory at the beginning, because a collective must not fail halfway for lack of it, on one rank of a
+ * thousand. Untouched pages cost nothing, so the area may be generous. */
 static ddp_status make_buffers(struct net *net, struct ddp_err *err)
 {
     const struct net_layout *l = &net->layout;
@@ -372,7 +370,7 @@ static ddp_status make_buffers(struct net *net, struct ddp_err *err)
     return net_links_open(&net->links, net->served * l->hosts, 2 * (size_t)l->most + 4, net->rank, err);
 }
 
-/* The rank at the other end of each link. */
+/* Fill in the rank at the other end of each link. */
 static void address_links(struct net *net)
 {
     for (int i = 0; i < net->served; i++) {
@@ -406,14 +404,14 @@ ddp_status net_open(struct net **out, struct cpu_comm *cpu, const struct comm_se
 
     *out = net;
     if (net == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for other hosts");
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for other hosts");
     net->cpu = cpu;
     net->rank = setup->rank;
     net->host = cpu->meeting.host;
     net->abroad = (struct barrier_abroad){ net, check_abroad, publish_abroad };
     net_end_open(&net->end, setup->bootstrap, cpu->meeting.nonce);
     cpu->barrier.abroad = &net->abroad;
-    net->leaving = true; /* connections are made one by one: the joining looks after them */
+    net->leaving = true; /* connections are made one by one; this file polls them */
     ddp_status status = net_prepare(net, err);
     if (status == DDP_OK)
         status = net_join(net, setup, err);

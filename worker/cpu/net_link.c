@@ -1,9 +1,9 @@
 /* net_link.c -- see net_link.h.
  *
- * Nothing here waits but net_finish: queues are filled, then pumped as far as the sockets take it. Data is
- * never copied, the kernel reads and writes the callers' memory; so a range must stay untouched until its
- * queue is done. Both directions of all links move in one loop, since two hosts that first send everything
- * to each other would both stop at full socket buffers. */
+ * Only net_finish waits: queues are filled, then emptied as far as the sockets accept it. Data is never copied,
+ * because the kernel reads and writes the callers' memory; so a range must stay untouched until its queue is done.
+ * Both directions of all links move in one loop, since two hosts that first send everything to each other would both
+ * stop at full socket buffers. */
 #include "cpu/net_link.h"
 
 #include "cpu/barrier.h"
@@ -21,14 +21,14 @@
 
 enum {
     AT_ONCE = 64,           /* ranges in one system call */
-    YIELDS = 32,            /* looks at the sockets before we sleep: a sleep and its end cost more */
-    IDLE_S = 5,             /* a silent peer is asked whether its machine is still there */
-    USER_TIMEOUT_MS = 15000 /* and this long may what we have sent stay without an answer */
+    YIELDS = 32,            /* checks of the sockets before sleeping, because a sleep and its end cost more */
+    IDLE_S = 5,             /* a silent peer is probed after this time */
+    USER_TIMEOUT_MS = 15000 /* and data that we have sent may stay unacknowledged for this long */
 };
 
 /* --- links ---------------------------------------------------------------------------------------------- */
 
-/* One more than needed: a rank without lanes has none, and no memory is not an error then. */
+/* One more than needed: a rank without lanes has none, and NULL would look like a lack of memory. */
 ddp_status net_links_open(struct net_links *links, int count, size_t most, int rank, struct ddp_err *err)
 {
     size_t n = (size_t)count;
@@ -39,7 +39,7 @@ ddp_status net_links_open(struct net_links *links, int count, size_t most, int r
     links->room = calloc((n + 1) * 2 * most, sizeof(*links->room));
     if (links->list == NULL || links->polls == NULL || links->room == NULL) {
         links->count = 0;
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %d connections", count);
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for %d connections", count);
     }
     for (size_t i = 0; i < n; i++)
         links->list[i] = (struct net_link){ .fd = -1,
@@ -59,8 +59,8 @@ void net_links_close(struct net_links *links)
     *links = (struct net_links){ 0 };
 }
 
-/* Small messages go at once. A host that has lost its power sends no end of the connection: keep-alive finds it when
- * we only receive, the user time-out when we send. */
+/* Send small messages at once. A host that has lost power sends no end of the connection: keep-alive detects it while
+ * we only receive, the user timeout while we send. */
 void net_link_attach(struct net_link *link, int fd)
 {
     const int on = 1, idle = IDLE_S, times = 2, limit = USER_TIMEOUT_MS;
@@ -74,8 +74,7 @@ void net_link_attach(struct net_link *link, int fd)
     link->fd = fd;
 }
 
-/* A queue that has run empty begins at its front again: there is room for the ranges of one call and not of
- * all that follow. */
+/* An empty queue restarts at its front, because there is room for the ranges of one call only. */
 static void queue_range(struct net_queue *q, void *at, size_t n)
 {
     if (n == 0)
@@ -110,7 +109,7 @@ static bool is_done(const struct net_queue *q)
     return q->next == q->count;
 }
 
-/* Strike `n` bytes off the front. */
+/* Remove `n` bytes from the front. */
 static void advance(struct net_queue *q, size_t n)
 {
     while (n > 0 && n >= q->list[q->next].iov_len)
@@ -121,8 +120,8 @@ static void advance(struct net_queue *q, size_t n)
     }
 }
 
-/* A peer that has gone is mostly not the cause, but names the call in which it was missed; the agent finds
- * who went first. */
+/* A lost peer is usually not the cause, but its message names the call in which it was missed; the agent finds the
+ * first failure. */
 static ddp_status link_lost(const struct net_links *links, const struct net_link *link, const char *how,
                             struct ddp_err *err)
 {
@@ -134,7 +133,7 @@ static ddp_status link_lost(const struct net_links *links, const struct net_link
         link->where, how);
 }
 
-/* One system call on one queue. 1 = something moved, 0 = nothing can now, -1 = the connection is over (*err). */
+/* One system call on one queue. 1 = bytes were moved, 0 = none can be moved now, -1 = the connection is over (*err). */
 static int move_bytes(struct net_links *links, struct net_link *link, struct net_queue *q, bool out,
                       struct ddp_err *err)
 {
@@ -154,7 +153,7 @@ static int move_bytes(struct net_links *links, struct net_link *link, struct net
     return -1;
 }
 
-/* The head is the first range of a call: once a later one is next, it is there. */
+/* The head is the first range of a call: once a later one is next, it has arrived. */
 static ddp_status check_head(struct net_link *link, struct ddp_err *err)
 {
     if (!link->head_due || (link->in.next == 0 && !is_done(&link->in)))
@@ -163,7 +162,7 @@ static ddp_status check_head(struct net_link *link, struct ddp_err *err)
     return net_compare_heads(link->head_out, link->head_in, err);
 }
 
-/* Receiving first: what a peer said before it went counts, mostly it is the call that differs. */
+/* Receive first, because a lost peer's last message counts: usually a call that differs. */
 static ddp_status pump_link(struct net_links *links, struct net_link *link, struct ddp_err *err)
 {
     int moved = 1;
@@ -180,7 +179,7 @@ static ddp_status pump_link(struct net_links *links, struct net_link *link, stru
     return err->code;
 }
 
-/* The first trouble ends it: the others will have the same, a moment later. */
+/* Stop at the first error, because the other links will fail the same way a moment later. */
 ddp_status net_pump(struct net_links *links, struct ddp_err *err)
 {
     err->code = DDP_OK;
@@ -196,7 +195,7 @@ ddp_status net_pump(struct net_links *links, struct ddp_err *err)
 
 /* --- waiting -------------------------------------------------------------------------------------------- */
 
-/* Fill polls with the links that are not done. Returns how many. */
+/* Fill polls with the links that are not done. Return how many. */
 static int list_waits(struct net_links *links)
 {
     int waits = 0;
@@ -209,8 +208,8 @@ static int list_waits(struct net_links *links)
     return waits;
 }
 
-/* Three states are distinguished, because their causes differ: a rank that has not called hangs in its program, one
- * that has sent a part has a network that hangs, one that does not read is in another call. */
+/* Distinguish three states, because their causes differ: a rank that has not called hangs in its program, one that
+ * has sent a part has a network that hangs, one that does not read is in another call. */
 static ddp_status links_late(const struct net_links *links, uint32_t timeout_ms, struct ddp_err *err)
 {
     enum { LISTED = 3 };

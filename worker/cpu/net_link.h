@@ -1,12 +1,11 @@
 /* net_link.h -- connected sockets on which calls exchange values, many at once, with one deadline.
  *
- * Happy path: a call queues what goes out and what comes in, as ranges of memory that stay where they are; net_pump
- * moves what can be moved without waiting; net_finish polls until all queues are empty. The head of a call goes
- * through the same queues and is compared as soon as it is there, before a rank waits for values that may never
- * arrive.
+ * Happy path: a call queues ranges of memory to send and to receive, which stay in place; net_pump moves what it can
+ * without waiting; net_finish polls until all queues are empty. The head of a call goes through the same queues and
+ * is compared as soon as it has arrived, before a rank waits for values that may never arrive.
  *
- * It goes wrong when: the peer is gone (end, reset, or no answer to anything for the user time-out of TCP), the
- * deadline passes, heads differ, or a rank on this host gives up. */
+ * Failures: the peer is gone (end, reset, or no answer within TCP's user timeout), the deadline passes, heads differ,
+ * or a rank on this host gives up. */
 #ifndef WORKER_CPU_NET_LINK_H
 #define WORKER_CPU_NET_LINK_H
 
@@ -32,18 +31,18 @@ struct net_link {
     char where[ENDPOINT_TEXT_MAX]; /* its end of the connection */
     struct net_queue out, in;
     uint8_t head_out[NET_HEAD], head_in[NET_HEAD];
-    bool head_due; /* a head is coming in first */
+    bool head_due; /* a head is expected first */
 };
 
 struct net_links {
     struct net_link *list; /* owned */
     int count;
-    int rank;         /* our own, in the world */
-    struct call call; /* in progress, and its number: for words */
+    int rank;         /* our own rank, in the world */
+    struct call call; /* the call in progress, and its number: for texts */
     uint64_t seq;
     struct pollfd *polls; /* as many */
-    struct iovec *room;   /* behind all queues */
-    int64_t moved;        /* bytes, ever: did a wait bring anything? */
+    struct iovec *room;   /* memory behind all queues */
+    int64_t moved;        /* bytes moved so far, to see whether a wait moved any */
 };
 
 /* `count` links without connections and queues of `most` ranges. */
@@ -55,23 +54,23 @@ void net_links_close(struct net_links *links);
 /* Take over a connected socket. */
 void net_link_attach(struct net_link *link, int fd);
 
-/* The call that begins: its head goes first in both directions. */
+/* Begin the call: its head goes first in both directions. */
 void net_link_begin(struct net_link *link, const uint8_t head[NET_HEAD]);
 
-/* Queue `n` bytes to send, or to receive. They stay the link's until net_finish. */
+/* Queue `n` bytes to send, or to receive. The link uses them until net_finish. */
 void net_link_send(struct net_link *link, const void *from, size_t n);
 void net_link_receive(struct net_link *link, void *to, size_t n);
 
-/* Move what can be moved at once. */
+/* Move the bytes that can be moved at once. */
 ddp_status net_pump(struct net_links *links, struct ddp_err *err);
 
-/* Wait until all queues are empty. Looks after the ranks of this host by `barrier`, whose clock it uses. */
+/* Wait until all queues are empty. Checks the ranks of this host through `barrier`, whose clock it uses. */
 ddp_status net_finish(struct net_links *links, struct shm_barrier *barrier, struct ddp_err *err);
 
-/* Has a peer closed its end? Never waits. */
+/* True if a peer has closed its end. Never waits. */
 ddp_status net_links_check(struct net_links *links, struct ddp_err *err);
 
-/* Let the peers know that nothing more will come. Any thread, any number of times. */
+/* Notify the peers that nothing more will follow. Any thread, any number of times. */
 void net_links_shut(const struct net_links *links);
 
 #endif

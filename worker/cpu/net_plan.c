@@ -1,7 +1,7 @@
 /* net_plan.c -- see net_plan.h.
  *
- * Sizes come from here and only from here: sender and receiver must agree on every byte without speaking of
- * it, so what a rank sends and what its peer expects are answers of the same functions. */
+ * All sizes come from here: sender and receiver must agree on every byte without exchanging sizes, so the same
+ * functions compute what a rank sends and what its peer expects. */
 #include "cpu/net_plan.h"
 
 #include "core/call.h"
@@ -9,11 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Every rank computes the same from the same numbers, so nothing of it is sent. All arrays are sized by the
- * world and made at once; the walks below are linear, or O(n log n) for the tree, and done once in a run. */
+/* Every rank computes the same from the same numbers, so nothing of it is sent. All arrays are sized by the world and
+ * allocated at once; the walks below are linear, or O(n log n) for the tree, and run once per job. */
 
-/* Ranks in order, host after host: first count, then place. A counting sort. The counts stand one place
- * further on, so that summing them up turns them into beginnings. */
+/* Sort ranks by host, by counting: first count, then place. The counts are stored one place later, so that their sums
+ * become the beginnings. */
 static void list_members(struct net_layout *l)
 {
     for (int r = 0; r < l->world; r++)
@@ -34,9 +34,8 @@ static bool is_on_one_host(const struct net_layout *l, uint32_t first, uint32_t 
     return true;
 }
 
-/* The walk of the tree, with reduce.c's rule for the left part. A node of one rank is always a piece. The
- * same rule, because the order of additions decides the last bits: pieces joined along another tree would
- * give another sum than on one host. */
+/* Walk the tree with reduce.c's rule for the left part, because the order of additions decides the last bits: pieces
+ * joined along another tree would give another sum than on one host. A node of one rank is always a piece. */
 static void list_pieces(struct net_layout *l, uint32_t first, uint32_t count)
 {
     uint32_t left = 1;
@@ -94,7 +93,7 @@ static int member(const struct net_layout *layout, int host, int i)
     return layout->members[layout->start[host] + i];
 }
 
-/* A host with fewer ranks than lanes goes round again: some of its ranks serve two. */
+/* A host with fewer ranks than lanes starts again at its first rank, so some of its ranks serve two lanes. */
 int net_server(const struct net_layout *layout, int host, int lane)
 {
     return member(layout, host, lane % ranks_of(layout, host));
@@ -107,7 +106,7 @@ int net_piece_host(const struct net_layout *layout, int piece)
 
 /* --- what goes where -------------------------------------------------------------------------------------- */
 
-/* Bytes up to which one trip with more data is quicker than two with less. */
+/* Up to this many bytes one trip with more data is faster than two with less. */
 enum { SMALL = 32 << 10 };
 
 static const struct net_way ways[CALL_KINDS] = {
@@ -128,14 +127,14 @@ static const struct net_way ways[CALL_KINDS] = {
 
 /* --- how much fits -------------------------------------------------------------------------------------- */
 
-/* Elements of a step that counts `n` as the call does: those of its columns together. */
+/* Return the elements of a step for which the call counts `n`: those of all its columns. */
 static size_t all_of(const struct net_way *way, size_t n)
 {
     return way->columns == NET_PER_RANK ? n * (size_t)way->layout->world : n;
 }
 
-/* The most that a host owns of them. A share is rounded up to whole lines. The most and not its own: the
- * step must have one size on all hosts. */
+/* Return the most of them that any host owns, because the step must have one size on all hosts. A share is rounded up
+ * to whole lines. */
 static size_t own_of(const struct net_way *way, size_t n)
 {
     switch (way->columns) {
@@ -148,7 +147,7 @@ static size_t own_of(const struct net_way *way, size_t n)
     }
 }
 
-/* Bytes of pieces that a rank has in hand, its own and those that come in. If it serves all lanes. */
+/* Return the bytes of pieces that a rank handles, its own and the incoming ones, if it serves all lanes. */
 static size_t pieces_bytes(const struct net_way *way, size_t n)
 {
     const struct net_layout *l = way->layout;
@@ -158,7 +157,7 @@ static size_t pieces_bytes(const struct net_way *way, size_t n)
     return (most * all_of(way, n) + (size_t)l->piece_count * own_of(way, n)) * way->partial;
 }
 
-/* Whole lines, so that parts of a step are as even as possible. */
+/* Round to whole lines, so that parts of a step are as even as possible. */
 static size_t fit(const struct net_way *way, size_t slot_bytes, size_t area_bytes)
 {
     size_t line = PART_LINE / way->element, n = slot_bytes / way->element;
@@ -169,8 +168,7 @@ static size_t fit(const struct net_way *way, size_t slot_bytes, size_t area_byte
     return n > line ? n / line * line : n;
 }
 
-/* For an element at a time, with the widest unfinished value (8 bytes): whatever the call, fit() then comes
- * to an end. */
+/* Enough for one element at a time with the widest unfinished value (8 bytes), so that fit() always ends. */
 size_t net_area_least(const struct net_layout *layout)
 {
     const struct net_way per_rank = { .layout = layout, .columns = NET_PER_RANK, .partial = 8 };
@@ -187,8 +185,8 @@ static bool is_small(const struct net_way *way)
     return all_of(way, way->n) * way->element * (size_t)(way->layout->hosts - 1) <= SMALL;
 }
 
-/* A small call takes one lane, since four would be four times the system calls for a packet's worth, and where shares
- * could be given to hosts, every host joins everything: more data, and one trip less. */
+/* A small call uses one lane, because four would take four times the system calls for one packet. If shares could be
+ * assigned to hosts, every host joins everything instead: more data, but one trip less. */
 struct net_way net_way_of(const struct net_layout *layout, const struct call *call, size_t slot_bytes,
                           size_t area_bytes)
 {
@@ -267,8 +265,8 @@ bool net_owns(const struct net_column *column, int host)
     return column->owner == NET_EVERYBODY || column->owner == host;
 }
 
-/* The root's host has all that it spreads, and keeps it when the others get theirs in the second phase. So
- * the owner need not send to where it came from. */
+/* The root's host has all values and keeps them when the others get theirs in the second phase. So the owner need not
+ * send to their origin. */
 bool net_holds(const struct net_way *way, const struct net_column *column, int host)
 {
     return net_owns(column, host) ||
@@ -297,7 +295,7 @@ bool net_wants(const struct net_way *way, const struct net_column *column, int h
 
 /* --- where it lies -------------------------------------------------------------------------------------- */
 
-/* Elements, in the caller's buffer: a whole call there, where a slot has one step of it. */
+/* Return elements in the caller's buffer, which has the whole call, while a slot has one step of it. */
 size_t net_in_place(const struct net_way *way, const struct net_column *column, int c, size_t at)
 {
     if (way->gathers)

@@ -1,11 +1,11 @@
-/* net_plan.h -- how a collective travels between hosts: the one table of it, and all its arithmetic. Pure.
+/* net_plan.h -- the table and the arithmetic of how a collective travels between hosts. Pure.
  *
  * A collective is done in steps that fit into the slots of shared memory. The elements of a step form
  * columns; a column has an owner, a host. There are at most two phases:
  *
  *     first    REDUCE  every host sends its pieces of a column (reduce.h, unfinished) to the owner, which joins them
  *              SPREAD  the root's host sends the column to its owner
- *     second   the owner sends the finished column to those who want it
+ *     second   the owner sends the finished column to the hosts that want it
  *
  *                      columns                     first     second
  *     all_reduce       a share for each host       reduce    to all           2 (H-1)/H times the size, each way
@@ -17,8 +17,8 @@
  *     gather           one for each rank           -         to the root's host
  *     small ones       one, of all hosts           as above  -                one trip instead of two
  *
- * Sender and receiver compute from the same call and the same layout what passes between them, so none of it
- * is sent. Lane k has the k-th part of every column. */
+ * Sender and receiver compute all sizes from the same call and the same layout, so no size is sent. Lane k has the
+ * k-th part of every column. */
 #ifndef WORKER_CPU_NET_PLAN_H
 #define WORKER_CPU_NET_PLAN_H
 
@@ -27,10 +27,10 @@
 
 #include <stdbool.h>
 
-/* Which rank is on which host, and what follows from it: which ranks connect, and which nodes of the reduction tree
- * (reduce.h) a host can combine by itself. Pure.
+/* Which rank is on which host, which ranks connect, and which nodes of the reduction tree (reduce.h) a host can
+ * combine by itself. Pure.
  *
- * A host is a number, given in the order of its lowest rank. The work of a collective is shared out among `lanes`:
+ * A host is a number, assigned in the order of its lowest rank. The work of a collective is divided among `lanes`:
  * lane k is the k-th part of everything, and on every host one rank serves it, so that each lane is a mesh of one
  * connection for each pair of hosts. With as many lanes as ranks on the largest host, every rank has a share; on a
  * smaller host a rank serves several lanes.
@@ -39,7 +39,7 @@
  * on hosts of three: {0,1} {2} | {3} {4,5}. Ranks of a host may lie anywhere; that only makes more and smaller
  * pieces. */
 
-/* Hosts are joined by a mesh, and numbered in 16 bits. */
+/* Hosts are connected by a mesh, and numbered in 16 bits. */
 enum { NET_HOSTS_MAX = 4096, NET_WORLD_MAX = 65536 };
 
 struct net_layout {
@@ -49,20 +49,20 @@ struct net_layout {
     int *local_of;               /* its number among the ranks of its host */
     int *members;                /* ranks, host after host */
     int *start;                  /* host h has members[start[h] .. start[h + 1]) */
-    struct reduce_piece *pieces; /* in the order of the tree */
+    struct reduce_piece *pieces; /* pieces in the order of the tree */
     int *pieces_of;              /* how many each host has */
     int piece_count;
 };
 
-/* From the host number of each of `world` ranks (copied). False: no memory. Free in any case. */
+/* Build it from the host number of each of `world` ranks (copied). False: no memory. Free it in any case. */
 bool net_layout_open(struct net_layout *layout, const uint16_t *host_of, int world, int hosts,
                      int most_lanes);
 void net_layout_close(struct net_layout *layout);
 
-/* The rank that serves `lane` at `host`. */
+/* Return the rank that serves `lane` at `host`. */
 int net_server(const struct net_layout *layout, int host, int lane);
 
-/* Whose piece is it? */
+/* Return the host that owns a piece. */
 int net_piece_host(const struct net_layout *layout, int piece);
 
 /* --- what goes where -------------------------------------------------------------------------------------- */
@@ -76,11 +76,11 @@ struct net_way {
     enum net_columns columns;
     enum net_first first;
     enum net_second second;
-    bool gathers;  /* a rank gives its own column; else what it gives has all columns */
-    bool scatters; /* a rank takes its own column; else all of them */
+    bool gathers;  /* a rank gives its own column; otherwise its input has all columns */
+    bool scatters; /* a rank takes its own column; otherwise all of them */
     bool only_root_takes;
     int root, root_host;
-    int lanes;       /* in use: a small call has one */
+    int lanes;       /* lanes in use: a small call has one */
     size_t element;  /* bytes of a value */
     size_t partial;  /* bytes of an unfinished value */
     size_t n;        /* elements as the call counts them */
@@ -99,33 +99,33 @@ struct net_column {
 
 enum { NET_EVERYBODY = -1 };
 
-/* How `call` travels, with slots of `slot_bytes` and buffers for pieces of `area_bytes`. A call without
+/* Plan how `call` travels, with slots of `slot_bytes` and buffers for pieces of `area_bytes`. A call without
  * elements, or one that moves none, has no steps. */
 struct net_way net_way_of(const struct net_layout *layout, const struct call *call, size_t slot_bytes,
                           size_t area_bytes);
 size_t net_steps(const struct net_way *way);
 
-/* The least size of a rank's buffer for pieces, so that every call has a step that fits. */
+/* Return the least size of a rank's buffer for pieces, so that every call has a step that fits. */
 size_t net_area_least(const struct net_layout *layout);
 
-/* The columns of a step of `n` elements, and lane `lane`'s part of one. */
+/* Return the columns of a step of `n` elements, and lane `lane`'s part of one. */
 int net_column_count(const struct net_way *way);
 struct net_column net_column_at(const struct net_way *way, size_t n, int column);
 struct net_range net_lane_part(const struct net_way *way, const struct net_column *column, int lane);
 
-/* Does `host` own the column, or has the finished values of it after the first phase? */
+/* True if `host` owns the column, or has its finished values after the first phase. */
 bool net_owns(const struct net_column *column, int host);
 bool net_holds(const struct net_way *way, const struct net_column *column, int host);
 
-/* Does the column go from one host to another one in the first, in the second phase? */
+/* True if the column goes from one host to another in the first, in the second phase. */
 bool net_goes_first(const struct net_way *way, const struct net_column *column, int from, int to);
 bool net_goes_second(const struct net_way *way, const struct net_column *column, int from, int to);
 
-/* Does `host` want the finished column at all? */
+/* True if `host` wants the finished column at all. */
 bool net_wants(const struct net_way *way, const struct net_column *column, int host);
 
-/* Where element 0 of column number `c` lies, in elements: of a rank's input and output for step `at`, and of
- * what the step has put into its slot. */
+/* Return the place of element 0 of column number `c`, in elements: in a rank's input and output for step `at`, and in
+ * the step's slot. */
 size_t net_in_place(const struct net_way *way, const struct net_column *column, int c, size_t at);
 size_t net_slot_place(const struct net_way *way, const struct net_column *column);
 size_t net_out_place(const struct net_way *way, const struct net_column *column, int c, size_t at);

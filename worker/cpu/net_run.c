@@ -1,6 +1,6 @@
 /* net_run.c -- a collective between hosts, in steps.
  *
- * Each host has the turns of host.c, a barrier of the ranks of this host after each; in between the hosts exchange.
+ * Each host has the turns of host.c, with a barrier of its ranks after each; in between the hosts exchange values.
  * With two phases and private buffers:
  *
  *     turn              1        2        3        4        5        6
@@ -10,21 +10,20 @@
  *     take                                      step 0   step 1   step 2
  *
  * The values of a turn's two phases travel together, so a turn waits for the network once, and never for an answer to
- * what it has sent itself. A stage that a call does not need has no turn: no give where all buffers of the host are
- * in reach. Hosts may differ in that: what passes between them has the same order anyway.
- *
- * host.c explains why two slots of a kind are enough: the parity of steps runs on from call to call. Values that a
- * rank has finished between the phases lie in private memory, because the take slot of its step is still being read. */
+ * its own message. A stage that a call does not need has no turn: no give if all buffers of the host are in reach.
+ * Hosts may differ in that, because values between them have the same order anyway. * host.c explains why two slots
+ * of a kind are enough: the parity of steps continues from call to call. Values finished between the phases are in
+ * private memory, because the take slot of their step is still being read. */
 #include "cpu/net.h"
 
 #include <string.h>
 
-/* A call under way, and one step of it. */
+/* A call in progress, and one step of it. */
 struct net_call {
     struct net *net;
     const struct call *call;
     struct net_way way;
-    bool direct; /* inputs are read where they lie */
+    bool direct; /* inputs are read in place */
     size_t steps;
     size_t first, second, take, last; /* turns: of step 0's phases, its taking, and the last one of all */
 };
@@ -37,16 +36,16 @@ struct net_step {
 /* --- what a turn sends, receives and computes ------------------------------------------------------------ */
 
 /* A rank that serves lane k does all of lane k on its host: it reads the lane's part of every column from all ranks
- * of the host (out of their slots, or where their buffers lie), combines pieces, exchanges, joins, and puts the
- * finished part into its take slot, from where all ranks of the host copy it. So within a host there are the same
- * three stages as in host.c, and no rank waits for another one in the middle of a turn. */
+ * of the host (from their slots, or in place), combines pieces, exchanges, joins, and puts the finished part into its
+ * take slot, from which all ranks of the host copy it. So within a host there are the same three stages as in host.c,
+ * and no rank waits for another one in the middle of a turn. */
 
 static bool serves(const struct net_call *c, int i)
 {
     return i < c->net->served && net_lane(c->net, i) < c->way.lanes;
 }
 
-/* Element `at` of a rank's give or take slot. */
+/* Return element `at` of a rank's give or take slot. */
 static char *slot_at(const struct net_call *c, int local, unsigned which, size_t at)
 {
     struct cpu_comm *cpu = c->net->cpu;
@@ -58,7 +57,7 @@ static char *take_slot_at(const struct net_call *c, int local, const struct net_
     return slot_at(c, local, 2 + step->pair, at);
 }
 
-/* Where the part of column number `number` lies that rank `local` of this host has to give. */
+/* Return the address of the part of column number `number` that rank `local` of this host gives. */
 static const char *source(const struct net_call *c, const struct net_step *step, int local,
                           const struct net_column *column, int number, const struct net_range *part)
 {
@@ -71,7 +70,7 @@ static const char *source(const struct net_call *c, const struct net_step *step,
     return in + (net_in_place(&c->way, column, number, step->at) + within) * c->way.element;
 }
 
-/* The rank of this host that has a column to give, in calls where only one has. */
+/* Return the rank of this host that has a column to give, in calls where only one has. */
 static int giver_of(const struct net_call *c, int number)
 {
     return c->net->layout.local_of[c->way.gathers ? number : c->way.root];
@@ -107,7 +106,7 @@ static void take_column(const struct net_call *c, const struct net_step *step, i
     }
 }
 
-/* The root of a broadcast in place has the values already. */
+/* In a broadcast in place the root already has the values. */
 static void net_take(const struct net_call *c, const struct net_step *step)
 {
     const struct net_way *way = &c->way;
@@ -146,7 +145,7 @@ static uint8_t *combine_pieces(const struct net_call *c, const struct net_step *
     return to;
 }
 
-/* The pieces of all columns that `host` owns, for one lane. */
+/* Process the pieces of all columns that `host` owns, for one lane. */
 static uint8_t *combine_for(const struct net_call *c, const struct net_step *step, int lane, int host,
                             uint8_t *to)
 {
@@ -187,7 +186,7 @@ static uint8_t *receive_pieces(const struct net_call *c, const struct net_step *
     return to;
 }
 
-/* Each host begins with its neighbour, so that not all send to the same one. Where every host owns everything, all get
+/* Each host begins with its neighbour, so that not all send to the same one. If every host owns everything, all get
  * the same pieces. */
 static uint8_t *send_pieces(const struct net_call *c, const struct net_step *step, int i, uint8_t *to)
 {
@@ -210,7 +209,7 @@ static uint8_t *send_pieces(const struct net_call *c, const struct net_step *ste
     return end;
 }
 
-/* The finished values of our elements: on to the second phase, or into the take slot. */
+/* The finished values of our elements: pass them to the second phase, or to the take slot. */
 static char *finished_at(const struct net_call *c, const struct net_step *step, size_t at)
 {
     if (c->way.second == NET_NO_SECOND)
@@ -235,7 +234,7 @@ static void join_part(const struct net_call *c, const struct net_step *step, int
 
 /* --- the first phase: spreading ------------------------------------------------------------------------- */
 
-/* One column of one lane, at the root's host: to its owner, and to ourselves what we keep. */
+/* One column of one lane, at the root's host: send it to its owner, and keep our own part. */
 static void spread_part(const struct net_call *c, const struct net_step *step, int i, int number,
                         const struct net_column *column, const struct net_range *part)
 {
@@ -266,7 +265,7 @@ static void queue_spread(const struct net_call *c, const struct net_step *step, 
 
 /* --- the phases ----------------------------------------------------------------------------------------- */
 
-/* Receiving first: values that arrive meanwhile are moved while we combine. */
+/* Receive first, so that values arrive while we combine. */
 static void net_queue_first(const struct net_call *c, const struct net_step *step)
 {
     uint8_t *to = c->net->area;
@@ -290,7 +289,7 @@ static void net_end_first(const struct net_call *c, const struct net_step *step)
     }
 }
 
-/* A finished part: to those who want it. */
+/* Send a finished part to the hosts that want it. */
 static void pass_on(const struct net_call *c, const struct net_step *step, int i, int number,
                     const struct net_column *column, const struct net_range *part)
 {
@@ -325,7 +324,7 @@ static void net_queue_second(const struct net_call *c, const struct net_step *st
 
 /* --- turns ------------------------------------------------------------------------------------------------ */
 
-/* How long the waits of a call for other hosts, and then for ranks that wait for those, go beyond its time. */
+/* Extra time of a call's waits for other hosts, and then for ranks that wait for those. */
 enum { GRACE_MS = 300 };
 
 static struct net_step step_at(const struct net_call *c, size_t number)
@@ -344,7 +343,7 @@ static bool is_on(const struct net_call *c, size_t from, size_t turn, struct net
     return true;
 }
 
-/* The head of `call` on the first `lanes` lanes. */
+/* Make the head of `call` on the first `lanes` lanes. */
 static void net_begin(struct net *net, const struct call *call, int lanes)
 {
     uint8_t head[NET_HEAD];
@@ -355,8 +354,7 @@ static void net_begin(struct net *net, const struct call *call, int lanes)
                 net_link_begin(net_link_to(net, i, h), head);
 }
 
-/* A rank of this host that is missing is found by the barrier; so a wait for another host lets the barriers over
- * there speak first. */
+/* The barrier detects a missing rank of this host, so a wait for another host lets that host's barrier report first. */
 static ddp_status wait_for_hosts(struct net *net, struct ddp_err *err)
 {
     net->cpu->barrier.slack_ms = GRACE_MS;
@@ -409,8 +407,8 @@ static void set_turns(struct net_call *c, bool direct)
     c->last = c->take + c->steps - 1;
 }
 
-/* How many ranks of this host have buffers that all ranks can reach, and how many of those have something to give. A
- * rank that is alone on its host reaches what it has. */
+/* Count the ranks of this host with buffers that all ranks can reach, and those of them that have something to give.
+ * A rank that is alone on its host reaches its own buffers. */
 static int count_net_reach(const struct net_call *c, int *with_input)
 {
     struct cpu_comm *cpu = c->net->cpu;
@@ -426,8 +424,8 @@ static int count_net_reach(const struct net_call *c, int *with_input)
     return count;
 }
 
-/* As in cpu_comm.c: who has private buffers gives the first step before the first barrier; where some have and some
- * have not, all begin again. */
+/* As in cpu_comm.c: a rank with private buffers gives the first step before the first barrier; if only some have, all
+ * start again. */
 static ddp_status run_steps(struct net_call *c, struct ddp_err *err)
 {
     struct cpu_comm *cpu = c->net->cpu;

@@ -1,8 +1,8 @@
 /* net_wire.c -- see net_wire.h.
  *
- * Control numbers are little-endian on every machine; values travel as they lie in memory, since to turn a
- * gradient's bytes would cost more than sending it. So both ends must be alike, and `native` in the hello
- * finds out when they are not: its bytes are in another order there. */
+ * Control numbers are little-endian on every machine; values travel in memory order, because swapping a gradient's
+ * bytes would cost more than sending it. So both ends must have the same byte order, and `native` in the hello
+ * detects if they do not. */
 #include "cpu/net_wire.h"
 
 #include <stdlib.h>
@@ -59,13 +59,13 @@ void net_encode_hello(uint8_t bytes[NET_HELLO], const struct net_hello *hello)
     put_number(to, (uint32_t)hello->world, 4);
 }
 
-/* Asked with every byte that comes, so that a stranger is out with the first one. */
+/* Checked with every byte, so that a stranger is closed at its first one. */
 bool net_is_hello_prefix(const uint8_t *bytes, size_t n)
 {
     return memcmp(bytes, hello_magic, n < sizeof(hello_magic) ? n : sizeof(hello_magic)) == 0;
 }
 
-/* Ended here, whatever the peer has put at the end. */
+/* Terminate it here, whatever the peer has put at the end. */
 static const uint8_t *take_text(const uint8_t *from, char *to, size_t n)
 {
     memcpy(to, from, n);
@@ -116,12 +116,12 @@ const char *net_answer_text(enum net_answer answer)
         NET_ANSWER_LIST(X)
 #undef X
     };
-    return answer < NET_ANSWERS ? words[answer] : "what answers there is no rank of ddprun's";
+    return answer < NET_ANSWERS ? words[answer] : "the peer there is not a rank of this job";
 }
 
 /* --- calls ---------------------------------------------------------------------------------------------- */
 
-/* Everything that decides how many bytes a call has. Pointers and time-outs are each rank's own affair. */
+/* Everything that decides how many bytes a call has. Pointers and timeouts may differ between ranks. */
 void net_encode_head(uint8_t bytes[NET_HEAD], const struct call *call, uint64_t seq, int rank)
 {
     uint8_t *to = put_bytes(bytes, head_magic, sizeof(head_magic));
@@ -148,12 +148,12 @@ bool net_decode_head(const uint8_t bytes[NET_HEAD], struct call *call, uint64_t 
     return memcmp(bytes, head_magic, sizeof(head_magic)) == 0;
 }
 
-/* As bytes, which is all that is done as long as they agree. Of two that differ the lower rank is named
- * first, so both ends print the same sentence. */
+/* Compared as bytes while they agree. If two differ, name the lower rank first, so that both ends print the same
+ * sentence. */
 ddp_status net_compare_heads(const uint8_t mine[NET_HEAD], const uint8_t theirs[NET_HEAD],
                              struct ddp_err *err)
 {
-    enum { CALL_AT = 8 }; /* behind magic and rank */
+    enum { CALL_AT = 8 }; /* after magic and rank */
     struct call calls[2];
     uint64_t seq[2];
     int rank[2];
@@ -165,8 +165,8 @@ ddp_status net_compare_heads(const uint8_t mine[NET_HEAD], const uint8_t theirs[
     if (!net_decode_head(theirs, &calls[1], &seq[1], &rank[1]))
         return ddp_fail(
             err, DDP_ERR_MISMATCH,
-            "ranks disagree: rank %d called %s, and from another host came something else than a call",
-            rank[0], call_text(first, &calls[0], seq[0]));
+            "ranks disagree: rank %d called %s, but another host sent something that is not a call", rank[0],
+            call_text(first, &calls[0], seq[0]));
     int low = rank[1] < rank[0], high = !low;
     return ddp_fail(err, DDP_ERR_MISMATCH, "ranks disagree: rank %d called %s, rank %d called %s", rank[low],
                     call_text(first, &calls[low], seq[low]), rank[high],
@@ -175,10 +175,10 @@ ddp_status net_compare_heads(const uint8_t mine[NET_HEAD], const uint8_t theirs[
 
 /* --- DDP_PORT_RANGE --------------------------------------------------------------------------------------- */
 
-/* The ranks of a host begin at different ports of the range, each at its own number, so that with enough
- * ports none meets another; after that they go round once. */
+/* The ranks of a host begin at different ports of the range, so that with enough ports none conflict; then each tries
+ * all others once. */
 
-/* Digits only: strtol alone would take blanks and signs. Moves *text past them; -1 = there is no port. */
+/* Digits only, because strtol alone would accept blanks and signs. Moves *text past them; -1 = not a port. */
 static int parse_port(const char **text)
 {
     char *end;
@@ -202,8 +202,8 @@ ddp_status net_ports_parse(const char *text, struct net_ports *out, struct ddp_e
         out->high = parse_port(&at);
     }
     if (*at != '\0' || out->low < 0 || out->high < out->low)
-        return ddp_fail(err, DDP_ERR_ENV,
-                        "DDP_PORT_RANGE=%.40s: LOW-HIGH was expected, ports from 1 to 65535", text);
+        return ddp_fail(err, DDP_ERR_ENV, "DDP_PORT_RANGE=%.40s: must be LOW-HIGH, ports from 1 to 65535",
+                        text);
     return DDP_OK;
 }
 

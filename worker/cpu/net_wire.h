@@ -1,12 +1,12 @@
-/* net_wire.h -- the messages between ranks on different hosts, besides values. Pure.
+/* net_wire.h -- the messages between ranks on different hosts, except values. Pure.
  *
  *     connecting rank                        accepting rank
- *       hello: run, nonce, from, to    ->
- *                                         <-  answer: welcome, or why not
+ *     hello: run, nonce, from, to    ->
+ *                                    <-  answer: welcome, or the reason against it
  *     then, both ways, for each call: a head, and the values that net_plan.h computes
  *
- * All fields have fixed places and little-endian order. Values travel as they are in memory; the hello has a
- * number in native order, so that a machine of the other order is refused. */
+ * All fields have fixed places and little-endian order. Values travel in memory order; the hello has a number in
+ * native order, so that a machine with the other order is rejected. */
 #ifndef WORKER_CPU_NET_WIRE_H
 #define WORKER_CPU_NET_WIRE_H
 
@@ -26,12 +26,12 @@ struct net_hello {
 };
 
 /* name, text for the rejected peer */
-#define NET_ANSWER_LIST(X)                                                      \
-    X(WELCOME, "welcome")                                                       \
-    X(FOREIGN, "this is not ddprun's, or of another version or byte order")     \
-    X(OTHER_RUN, "it belongs to another job, attempt or run")                   \
-    X(OTHER_RANK, "another rank or lane was meant, or a world of another size") \
-    X(TWICE, "that rank is connected already")
+#define NET_ANSWER_LIST(X)                                                              \
+    X(WELCOME, "welcome")                                                               \
+    X(FOREIGN, "this is not a rank of ddprun, or it has another version or byte order") \
+    X(OTHER_RUN, "it belongs to another job, attempt or run")                           \
+    X(OTHER_RANK, "the rank, the lane or the size of the world does not match")         \
+    X(TWICE, "that rank is already connected")
 
 enum net_answer {
 #define X(name, words) NET_##name,
@@ -42,20 +42,20 @@ enum net_answer {
 
 void net_encode_hello(uint8_t bytes[NET_HELLO], const struct net_hello *hello);
 
-/* The answer to a hello of NET_HELLO bytes: `mine` has our nonce, run, world, and in `to` our rank. *out is filled in
- * as far as the hello is ours; the caller knows which ranks and lanes it waits for. */
+/* Return the answer to a hello of NET_HELLO bytes: `mine` has our nonce, run, world, and in `to` our rank. *out is
+ * filled in as far as the hello is valid; the caller knows which ranks and lanes it waits for. */
 enum net_answer net_decode_hello(const uint8_t bytes[NET_HELLO], const struct net_hello *mine,
                                  struct net_hello *out);
 
-/* Could these `n` bytes be the beginning of a hello? */
+/* True if these `n` bytes may be the beginning of a hello. */
 bool net_is_hello_prefix(const uint8_t *bytes, size_t n);
 
 void net_encode_answer(uint8_t bytes[NET_ANSWER], enum net_answer answer);
-/* NET_ANSWERS: these bytes are no answer. */
+/* NET_ANSWERS: these bytes are not an answer. */
 enum net_answer net_decode_answer(const uint8_t bytes[NET_ANSWER]);
 const char *net_answer_text(enum net_answer answer);
 
-/* The head of a call: number `seq`, as `rank` has called it. False: no head. */
+/* Make the head of a call: number `seq`, as `rank` has called it. False: not a head. */
 void net_encode_head(uint8_t bytes[NET_HEAD], const struct call *call, uint64_t seq, int rank);
 bool net_decode_head(const uint8_t bytes[NET_HEAD], struct call *call, uint64_t *seq, int *rank);
 
@@ -71,11 +71,11 @@ struct net_ports {
     int low, high; /* 0, 0: the kernel chooses */
 };
 
-/* "" = the kernel chooses, "20000" = one port. DDP_ERR_ENV says what was expected. */
+/* "" = the kernel chooses, "20000" = one port. DDP_ERR_ENV has the expected form. */
 ddp_status net_ports_parse(const char *text, struct net_ports *out, struct ddp_err *err);
 
-/* The `turn`-th port that local rank `rank` tries, 0 = the kernel's choice, or -1 when it has tried all. Ranks begin
- * apart, so that they do not all try the same. */
+/* Return the `turn`-th port that local rank `rank` tries, 0 = the kernel's choice, or -1 when it has tried all. Ranks
+ * begin at different ports, so that they do not all try the same. */
 int net_ports_try(const struct net_ports *ports, int rank, int turn);
 
 #endif

@@ -24,7 +24,7 @@ static ddp_status map_segment(struct segment *s, size_t bytes, int fd, int flags
     void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
     if (base == MAP_FAILED)
         return ddp_fail(err, DDP_ERR_NOMEM, "mapping %zu bytes of shared memory: %s", bytes, strerror(errno));
-    /* Fewer TLB misses in big reductions where the system allows it; no harm where it does not. */
+    /* Fewer TLB misses in large reductions where the system supports it; harmless elsewhere. */
     madvise(base, bytes, MADV_HUGEPAGE);
     *s = (struct segment){ .base = base, .bytes = bytes, .fd = fd };
     return DDP_OK;
@@ -76,8 +76,8 @@ ddp_status segment_describe(const struct segment *segment, struct segment_offer 
     return DDP_OK;
 }
 
-/* Is it the very file that was offered, of the size that every rank computes, unable to shrink, and this user's?
- * Another user could change it while we use it. */
+/* Check that it is the offered file, of the size that every rank computes, unable to shrink, and owned by this user:
+ * another user could change it while we use it. */
 static ddp_status recognise(int fd, const struct segment_offer *offer, size_t bytes, struct ddp_err *err)
 {
     struct stat st;
@@ -86,11 +86,9 @@ static ddp_status recognise(int fd, const struct segment_offer *offer, size_t by
     int seals = fcntl(fd, F_GET_SEALS);
     if (st.st_dev != offer->device || st.st_ino != offer->inode || st.st_size != (off_t)bytes || seals < 0 ||
         (seals & SEALS) != SEALS)
-        return ddp_fail(
-            err, DDP_ERR_CORRUPT,
-            "descriptor %d of pid %d is not the shared memory that was offered (%lld bytes, %zu were "
-            "expected)",
-            offer->fd, offer->pid, (long long)st.st_size, bytes);
+        return ddp_fail(err, DDP_ERR_CORRUPT,
+                        "descriptor %d of pid %d is not the offered shared memory (%lld bytes, expected %zu)",
+                        offer->fd, offer->pid, (long long)st.st_size, bytes);
     if (st.st_uid != geteuid())
         return ddp_fail(
             err, DDP_ERR_CORRUPT,
@@ -106,7 +104,7 @@ ddp_status segment_attach(struct segment *out, const struct segment_offer *offer
     char path[64];
     *out = (struct segment){ .fd = -1 };
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", offer->pid, offer->fd);
-    /* O_NONBLOCK: should the descriptor be something else by now, a pipe say, opening it must not hang. */
+    /* O_NONBLOCK: if the descriptor is something else by now, such as a pipe, opening it must not hang. */
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return ddp_fail(err, DDP_ERR_IO, "opening shared memory %s: %s (all ranks must run as the same user)",
@@ -126,8 +124,7 @@ void segment_hide(struct segment *segment)
     segment->fd = -1;
 }
 
-/* Unmap and give back. A zeroed or closed segment is left alone.
- * A zeroed segment (base NULL) was never made or is closed already. */
+/* Unmap and close. A zeroed segment (base NULL) was never made or is closed already, and is left alone. */
 static void segment_close(struct segment *segment)
 {
     if (segment->base == NULL)
@@ -139,11 +136,11 @@ static void segment_close(struct segment *segment)
 
 /* --- the control page ------------------------------------------------------------------------------------- */
 
-/* A slot of 256 KiB stays in the second level cache between two ranks; with many ranks on a host all slots
- * together are held under 64 MiB. */
+/* A slot of 256 KiB stays in the second level cache between two ranks; with many ranks on a host all slots together
+ * stay under 64 MiB. */
 enum { SLOT_MOST = 256 << 10, SLOT_LEAST = 16 << 10, SLOTS_TOTAL = 64 << 20 };
 
-/* Whole pages, so that the slots behind begin at a page. */
+/* Whole pages, so that the slots after it begin at a page. */
 size_t shm_control_bytes(int world)
 {
     size_t bytes = sizeof(struct shm_control) + (size_t)world * sizeof(struct shm_rank);
@@ -178,8 +175,8 @@ const struct shm_mark *shm_last_mark(const struct shm_control *control, int rank
     return &marks[marks[1].seq > marks[0].seq];
 }
 
-/* Claim, write, publish: a reader that sees abort_ready sees whole words. Should the claimant die in
- * between, the others find it dead by themselves and return their own words. */
+/* Claim, write, publish: a reader that sees abort_ready sees the whole text. If the claimant dies in between, the
+ * others detect its death and return their own text. */
 bool shm_abort_claim(struct shm_control *control)
 {
     uint32_t nobody = 0;
@@ -194,8 +191,8 @@ void shm_abort_publish(struct shm_control *control, ddp_status code, const char 
     futex_wake_all(&control->phase);
 }
 
-/* One load when all is well: every barrier of every call asks. The length is limited by ourselves, not by a NUL that
- * another rank has to write. */
+/* One load in the normal case, because every barrier of every call checks it. The length is limited here, not by a
+ * NUL that another rank has to write. */
 ddp_status shm_aborted(struct shm_control *control, struct ddp_err *err)
 {
     if (!atomic_load_explicit(&control->abort_ready, memory_order_acquire))
@@ -206,11 +203,11 @@ ddp_status shm_aborted(struct shm_control *control, struct ddp_err *err)
 
 /* --- blocks of ddp_shared_alloc --------------------------------------------------------------------------- */
 
-/* Each block begins on a new page, and one more page lies between them: blocks that are exactly a power of two apart
- * would fight for the same places in the caches. */
+/* Each block begins on a new page, with one more page in between: blocks that are exactly a power of two apart would
+ * compete for the same cache lines. */
 enum { BETWEEN = SEGMENT_PAGE };
 
-/* The lowest free number, found in the same way on every rank: all make and free regions in the same
+/* Return the lowest free number, which is the same on every rank, because all make and free regions in the same
  * order. */
 ddp_status regions_reserve(struct regions *regions, int32_t *number, struct ddp_err *err)
 {
@@ -222,7 +219,8 @@ ddp_status regions_reserve(struct regions *regions, int32_t *number, struct ddp_
     }
     struct region *list = realloc(regions->list, (regions->count + 1) * sizeof(*list));
     if (list == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for a table of %zu shared blocks", regions->count + 1);
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for a table of %zu shared blocks",
+                        regions->count + 1);
     regions->list = list;
     *number = (int32_t)regions->count++;
     list[*number] = (struct region){ .segment = { .fd = -1 } };
@@ -237,8 +235,8 @@ size_t region_segment_bytes(size_t bytes, int world, size_t *stride)
     return *stride * (size_t)world;
 }
 
-/* A handful of regions at most (one for each reducer, some of the user's own), so they are just gone
- * through. Written without sums of addresses that could overflow. */
+/* A few regions at most (one for each reducer, some of the user's), so a linear search is enough. Written without
+ * sums of addresses that could overflow. */
 struct shm_place regions_find(const struct regions *regions, const void *block, size_t bytes)
 {
     for (size_t i = 0; i < regions->count; i++) {
@@ -276,10 +274,10 @@ void regions_close(struct regions *regions)
 
 /* --- meeting ---------------------------------------------------------------------------------------------- */
 
-/* Rank 0 gathers the cards of all ranks, numbers the hosts, makes the page of its host and gives both to all
- * through the store. On every other host the lowest rank makes the page and gives its description to the
- * ranks there. So on one host it takes a single message. A rank that fails gives the reason instead, so that
- * all fail at once and with the same text, and none by time-out. */
+/* Rank 0 collects the cards of all ranks, numbers the hosts, makes the page of its host and sends both to all through
+ * the store. On every other host the lowest rank makes the page and sends its description to the ranks there. So on
+ * one host a single message is enough. A rank that fails sends the reason instead, so that all fail at once with the
+ * same text, and none by timeout. */
 
 /* The message of rank 0 to all. */
 struct hello {
@@ -304,8 +302,8 @@ static void page_key(char key[32], int host)
 
 /* --- who is where --------------------------------------------------------------------------------------- */
 
-/* The boot id tells kernels apart even where every host is called "localhost"; the pid namespace tells
- * containers apart, between which /proc/<pid> and pidfds would mean other processes. */
+/* The boot id separates kernels even if every host is called "localhost"; the pid namespace separates containers,
+ * between which /proc/<pid> and pidfds would refer to other processes. */
 static bool same_host(const struct bootstrap_card *a, const struct bootstrap_card *b)
 {
     return strcmp(a->boot_id, b->boot_id) == 0 && a->pid_namespace == b->pid_namespace;
@@ -316,7 +314,7 @@ static ddp_status number_hosts(const struct bootstrap_card *cards, int world, st
                                struct ddp_err *err)
 {
     for (int r = 0; r < world; r++) {
-        uint32_t h = r > 0 ? hello->host_of[r - 1] : 0; /* mostly the host of the rank before */
+        uint32_t h = r > 0 ? hello->host_of[r - 1] : 0; /* usually the host of the previous rank */
         if (r > 0 && !same_host(&cards[r], &cards[first[h]]))
             for (h = 0; h < hello->hosts && !same_host(&cards[r], &cards[first[h]]); h++)
                 ;
@@ -330,7 +328,7 @@ static ddp_status number_hosts(const struct bootstrap_card *cards, int world, st
     return DDP_OK;
 }
 
-/* As number_hosts does it: a new host has the next number, so each has a rank. */
+/* As number_hosts does: a new host has the next number, so each has a rank. */
 static bool is_numbered(const uint16_t *host_of, int world, uint32_t hosts)
 {
     uint32_t seen = 0;
@@ -349,11 +347,11 @@ static ddp_status read_hello(const struct bootstrap *b, const struct hello *hell
     size_t bytes = (size_t)b->world_size * sizeof(*out->host_of);
     if (hello->hosts > NET_HOSTS_MAX || !is_numbered(hello->host_of, b->world_size, hello->hosts))
         return ddp_fail(err, DDP_ERR_CORRUPT,
-                        "the store's key %s/%s holds a table of %u hosts that rank 0 has not written",
-                        b->prefix, all_hosts, hello->hosts);
+                        "the store's key %s/%s has a table of %u hosts that is not from rank 0", b->prefix,
+                        all_hosts, hello->hosts);
     out->host_of = malloc(bytes);
     if (out->host_of == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %d ranks", b->world_size);
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for %d ranks", b->world_size);
     memcpy(out->host_of, hello->host_of, bytes);
     memcpy(out->nonce, hello->nonce, SHM_NONCE);
     out->hosts = (int)hello->hosts;
@@ -370,8 +368,8 @@ static ddp_status read_hello(const struct bootstrap *b, const struct hello *hell
 
 /* --- the page ------------------------------------------------------------------------------------------- */
 
-/* The pids go in before anybody can see the page: every rank needs them to watch the others from the
- * first barrier on. `cards` may be NULL, then they are asked for. */
+/* Write the pids before any other rank can see the page, because every rank needs them to watch the others from the
+ * first barrier on. `cards` may be NULL; then they are read from the store. */
 static ddp_status make_page(const struct bootstrap *b, const struct bootstrap_card *cards, struct meeting *m,
                             struct segment_offer *offer, struct ddp_err *err)
 {
@@ -407,8 +405,8 @@ static ddp_status make_page_here(const struct bootstrap *b, struct meeting *m, s
     return status;
 }
 
-/* The size of the page is computed, not received. A page that is missing may have been removed by a maker that failed
- * meanwhile: then the reason of that rank counts. */
+/* The size of the page is computed, not received. If the page is missing, its maker may have failed and removed it:
+ * then that rank's reason counts. */
 static ddp_status find_page(const struct bootstrap *b, const char *key, const struct segment_offer *offer,
                             struct meeting *m, struct ddp_err *err)
 {
@@ -425,7 +423,7 @@ static ddp_status find_page(const struct bootstrap *b, const char *key, const st
 
 /* --- roles ---------------------------------------------------------------------------------------------- */
 
-/* Rank 0's part. The others get the reason of each failure. */
+/* Rank 0's part. The others get the reason for each failure. */
 static ddp_status lead_hosts(const struct bootstrap *b, struct bootstrap_card *cards, int *first,
                              struct hello *hello, struct meeting *m, struct ddp_err *err)
 {
@@ -452,7 +450,7 @@ static ddp_status lead_all(const struct bootstrap *b, struct hello *hello, struc
     int *first = calloc((size_t)b->world_size, sizeof(*first));
     ddp_status status = cards != NULL && first != NULL
                             ? lead_hosts(b, cards, first, hello, m, err)
-                            : ddp_fail(err, DDP_ERR_NOMEM, "no memory for %d ranks", b->world_size);
+                            : ddp_fail(err, DDP_ERR_NOMEM, "out of memory for %d ranks", b->world_size);
     free(cards);
     free(first);
     return status;
@@ -487,7 +485,7 @@ ddp_status meeting_join(const struct bootstrap *bootstrap, struct meeting *out, 
                         world, NET_WORLD_MAX);
     struct hello *hello = calloc(1, hello_bytes(world));
     if (hello == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %d ranks", world);
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for %d ranks", world);
     ddp_status status =
         bootstrap->rank == 0 ? lead_all(bootstrap, hello, out, err) : follow_host(bootstrap, hello, out, err);
     free(hello);

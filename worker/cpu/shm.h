@@ -21,8 +21,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The unit of segments: a page of most machines. Where pages are larger parts of two ranks may share one, which costs
- * nothing but the wish to have them apart. */
+/* The unit of segments, a page on most machines. On machines with larger pages, parts of two ranks may share one,
+ * which only costs speed. */
 enum { SEGMENT_PAGE = 4096 };
 
 struct segment {
@@ -31,13 +31,13 @@ struct segment {
     int fd; /* -1 once no rank needs to find it any more */
 };
 
-/* Where another process finds a segment, and how it recognises it (a pid could be another's by now). */
+/* Where another process finds a segment, and how it verifies it, because a pid may be reused. */
 struct segment_offer {
     int32_t pid, fd;
     uint64_t device, inode;
 };
 
-/* `bytes` zeroed bytes that others may attach. DDP_ERR_NOMEM or DDP_ERR_IO. Close with segment_close. */
+/* Make `bytes` zeroed bytes that others may attach. DDP_ERR_NOMEM or DDP_ERR_IO. Close with segment_close. */
 ddp_status segment_create(struct segment *out, size_t bytes, struct ddp_err *err);
 
 /* The same for a world of one: private memory. */
@@ -56,35 +56,34 @@ void segment_hide(struct segment *segment);
 
 /* --- the control page ------------------------------------------------------------------------------------- */
 
-/* The page that all ranks of a host share, and how it is laid out.
+/* The page that all ranks of a host share, and its layout.
  *
- * Here and in everything that stands on it "rank" is the number among the ranks of this host, and "world" how
- * many they are: on one host the same as in the group. Only messages use the world's numbers.
+ * Here and in all files above it "rank" is the number among the ranks of this host, and "world" their number: on one
+ * host the same as in the group. Only messages use the world's numbers.
  *
- * It holds what a barrier needs (how many have arrived, which phase it is), what each rank is doing (so that
- * a difference is found, and a late rank can be named), and one place for the reason why the job is over.
- * Behind it lie the slots through which private memory travels. Every rank computes the layout from the world
- * size; nothing in the page is ever used as a size. A world of one has the same page in private memory.
+ * It has the state of the barrier (arrivals, phase), the call of each rank (to detect a difference and to name a late
+ * rank), and one place for the reason why the job is over. After it come the slots through which private memory
+ * travels. Every rank computes the layout from the world size; nothing in the page is ever used as a size. A world of
+ * one has the same page in private memory.
  *
  *     page 0   arrivals | phase, sleepers | abort | offer | rank 0 | rank 1 | ...
  *     page 1   slots of rank 0, slots of rank 1, ...
  *
- * Who writes what: every rank adds to `arrivals` and `sleepers`; the last to arrive writes `phase`; the first
- * to give up writes the abort words; rank 0 writes `offer` and, before any other rank is there, pids and
- * host; a rank writes its own entry. Each of these has separate cache lines, so that ranks do not disturb
- * each other. Plain fields are handed over by the atomics around them. */
+ * Writers: every rank adds to `arrivals` and `sleepers`; the last to arrive writes `phase`; the first to give up
+ * writes the abort text; rank 0 writes `offer` and, before any other rank attaches, pids and host; a rank writes its
+ * own entry. Each of these has separate cache lines, so that ranks do not disturb each other. Plain fields are handed
+ * over by the atomics around them. */
 
 /* Ranks on one host. The limit keeps arrays on the stack and the number of descriptors in bounds. */
 enum { SHM_WORLD_MAX = 1024 };
 
-/* Where a buffer of a call lies: in block `region` of shared memory at `offset`, or nowhere that others
- * can see. */
+/* Where a buffer of a call is: in block `region` of shared memory at `offset`, or in private memory. */
 struct shm_place {
     int32_t region; /* -1 = private memory */
     uint64_t offset;
 };
 
-/* The call of a rank. Written by the rank itself before it arrives, read by others after. */
+/* The call of a rank. Written by the rank itself before it arrives, read by others afterwards. */
 struct shm_mark {
     uint64_t seq;
     struct call call; /* its pointers mean nothing to others */
@@ -92,20 +91,20 @@ struct shm_mark {
 };
 
 struct shm_rank {
-    _Alignas(PART_LINE) _Atomic uint32_t arrived; /* phases this rank has arrived at */
+    _Alignas(PART_LINE) _Atomic uint32_t arrived; /* number of phases that this rank has arrived at */
     int32_t pid, rank;        /* filled in by the maker of the page; the rank is that in the world */
     int32_t made, mapped;     /* shared_alloc: ddp_status of its two steps */
-    struct shm_mark marks[2]; /* of calls with even and odd numbers */
+    struct shm_mark marks[2]; /* marks of calls with even and odd numbers */
 };
 
 struct shm_control {
     _Alignas(PART_LINE) _Atomic uint64_t
-        arrivals; /* of all ranks, ever: the one that makes it world * phases is last */
-    _Alignas(PART_LINE) _Atomic uint32_t phase; /* futex: phases that are over */
+        arrivals; /* total of all ranks; the arrival that makes it world * phases is the last */
+    _Alignas(PART_LINE) _Atomic uint32_t phase; /* futex: number of finished phases */
     _Atomic uint32_t sleepers;                  /* ranks that sleep on `phase` and must be woken */
 
     _Alignas(PART_LINE) _Atomic uint32_t abort_claimed; /* 1: a rank writes the reason */
-    _Atomic uint32_t abort_ready;                       /* 1: the reason is there, the job is over */
+    _Atomic uint32_t abort_ready;                       /* 1: the reason is complete, and the job is over */
     int32_t abort_code;
     char abort_words[sizeof(((struct ddp_err *)0)->msg)];
 
@@ -114,21 +113,21 @@ struct shm_control {
     struct shm_rank ranks[];
 };
 
-/* Bytes of the page and of one slot of one rank for a world of `world` ranks. A rank has SHM_SLOTS slots:
- * two to give and two to take, so that one may be filled while the other is read. */
+/* Return the bytes of the page, and of one slot of one rank, for a world of `world` ranks. A rank has SHM_SLOTS
+ * slots: two to give and two to take, so that one may be filled while the other is read. */
 enum { SHM_SLOTS = 4 };
 size_t shm_control_bytes(int world);
 size_t shm_slot_bytes(int world);
 
-/* Slot `which` (0, 1 = give; 2, 3 = take) of `rank`. */
+/* Return slot `which` (0, 1 = give; 2, 3 = take) of `rank`. */
 void *shm_slot(struct shm_control *control, int world, int rank, unsigned which);
 
-/* The mark of `rank` for call number `seq`, and that of the last call it has begun. */
+/* Return the mark of `rank` for call number `seq`, and that of the last call it has begun. */
 const struct shm_mark *shm_mark_of(const struct shm_control *control, int rank, uint64_t seq);
 const struct shm_mark *shm_last_mark(const struct shm_control *control, int rank);
 
 /* Break off: the first reason wins, all sleepers wake. Any thread, any process. False: another rank was first. A rank
- * that has claimed it must publish the text, and may take a moment to find a better one. */
+ * that has claimed it must publish the text, and may take a moment to find a better reason. */
 bool shm_abort_claim(struct shm_control *control);
 void shm_abort_publish(struct shm_control *control, ddp_status code, const char *words);
 
@@ -137,16 +136,15 @@ ddp_status shm_aborted(struct shm_control *control, struct ddp_err *err);
 
 /* --- blocks of ddp_shared_alloc --------------------------------------------------------------------------- */
 
-/* The blocks of ddp_shared_alloc: memory that every rank has at the same place of the
- * same file.
+/* The blocks of ddp_shared_alloc: memory at the same place of the same file on every rank.
  *
  * A region is one segment of world equal blocks; block r is rank r's. Regions have the same number on all
  * ranks, because making one is a collective call, so "region 3, offset 512" means something to a peer. */
 
 struct region {
     struct segment segment; /* base NULL: a free place in the table */
-    size_t stride;          /* from one rank's block to the next one's */
-    size_t bytes;           /* of a block, as asked for */
+    size_t stride;          /* distance from one rank's block to the next */
+    size_t bytes;           /* requested size of a block */
 };
 
 struct regions {
@@ -155,18 +153,17 @@ struct regions {
     int rank, world;
 };
 
-/* Room for one more region, whose number is *number. DDP_ERR_NOMEM. */
+/* Make room for one more region, whose number is *number. DDP_ERR_NOMEM. */
 ddp_status regions_reserve(struct regions *regions, int32_t *number, struct ddp_err *err);
 
-/* Bytes of the segment behind blocks of `bytes` for `world` ranks, with what lies between the blocks. 0 =
- * too large. */
+/* Return the bytes of the segment for blocks of `bytes` for `world` ranks, with the gaps between them. 0 = too large. */
 size_t region_segment_bytes(size_t bytes, int world, size_t *stride);
 
-/* Which region and offset `block` of `bytes` bytes is, in our own block. {-1, 0} for private memory. */
+/* Return the region and offset of `block` of `bytes` bytes, in our own block. {-1, 0} for private memory. */
 struct shm_place regions_find(const struct regions *regions, const void *block, size_t bytes);
 
-/* `rank`'s memory at `place`, or NULL when it is private or not wholly inside a block (a peer's word is
- * not believed). */
+/* Return `rank`'s memory at `place`, or NULL when it is private or not wholly inside a block, because a peer's data
+ * is not trusted. */
 void *regions_at(const struct regions *regions, int rank, struct shm_place place, size_t bytes);
 
 void region_close(struct region *region);
@@ -174,7 +171,7 @@ void regions_close(struct regions *regions);
 
 /* --- sleeping in shared memory, over futex(2) ------------------------------------------------------------ */
 
-/* Return when *word is not `seen`, at a wake-up, or after `ms`; the caller looks for itself which it was. */
+/* Return when *word is no longer `seen`, at a wake-up, or after `ms`; the caller checks which it was. */
 static inline void futex_wait(_Atomic uint32_t *word, uint32_t seen, uint32_t ms)
 {
     struct timespec limit = { .tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000 };
@@ -188,27 +185,27 @@ static inline void futex_wake_all(_Atomic uint32_t *word)
 
 /* --- meeting ---------------------------------------------------------------------------------------------- */
 
-/* The ranks learn which of them share a host, and those of one host find their control page. */
+/* Find out which ranks share a host, and open the control page of each host. */
 
 enum { SHM_NONCE = 16 };
 
 struct meeting {
     struct segment segment;   /* control page and slots, pids and ranks filled in */
-    uint16_t *host_of;        /* of each rank of the world; hosts are numbered by their lowest rank */
-    int hosts, host;          /* how many, and ours */
-    int local_rank, locals;   /* our number among the ranks of this host, and how many they are */
-    uint8_t nonce[SHM_NONCE]; /* by chance, the same on all ranks: this run, no other */
+    uint16_t *host_of;        /* host of each rank of the world; hosts are numbered by their lowest rank */
+    int hosts, host;          /* number of hosts, and ours */
+    int local_rank, locals;   /* our number among the ranks of this host, and their number */
+    uint8_t nonce[SHM_NONCE]; /* random, the same on all ranks: identifies this run */
 };
 
 /* Collective, through the store. DDP_OK: close *out with shm_meeting_close when the page is no longer needed. */
 ddp_status meeting_join(const struct bootstrap *bootstrap, struct meeting *out, struct ddp_err *err);
 void meeting_close(struct meeting *meeting);
 
-/* All ranks are known to have met: take back what was needed for it. */
+/* All ranks have met: remove what the start needed. */
 ddp_status meeting_over(const struct bootstrap *bootstrap, struct meeting *meeting, struct ddp_err *err);
 
-/* This rank gives up before all have the page. Its maker, before it closes it, lets those who come late know why; the
- * others find that in the page itself. */
+/* This rank gives up before all have the page. Its maker publishes the reason for late ranks before closing it; the
+ * others find it in the page itself. */
 void meeting_refuse(const struct bootstrap *bootstrap, const struct meeting *meeting,
                     const struct ddp_err *reason);
 

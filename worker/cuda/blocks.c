@@ -1,4 +1,5 @@
-/* blocks.c -- see blocks.h. */
+/* blocks.c -- see blocks.h. A block exists on all ranks or on none, so its ranks vote through a call of the cpu
+ * communicator. */
 #include "cuda/blocks.h"
 
 #include <stdlib.h>
@@ -29,7 +30,7 @@ static void *blocks_get(struct blocks *blocks, size_t bytes, struct ddp_err *err
 {
     struct block *block = calloc(1, sizeof(*block));
     if (block == NULL)
-        ddp_fail(err, DDP_ERR_NOMEM, "no memory for a block");
+        ddp_fail(err, DDP_ERR_NOMEM, "out of memory for a block");
     else if (gpu_alloc(blocks->gpu, bytes > 0 ? bytes : 1, &block->memory, err) != DDP_OK)
         free(block);
     if (err->code != DDP_OK)
@@ -39,7 +40,7 @@ static void *blocks_get(struct blocks *blocks, size_t bytes, struct ddp_err *err
     return block->memory;
 }
 
-/* All have got theirs, or none has: lack of memory on one rank is an ordinary error on all. */
+/* All have got theirs, or none has, so lack of memory on one rank is an ordinary error on all. */
 static ddp_status blocks_vote(const struct blocks *blocks, size_t bytes, struct ddp_err *err)
 {
     struct ddp_err ours = *err;
@@ -67,7 +68,7 @@ ddp_status blocks_alloc(struct blocks *blocks, size_t bytes, void **out, struct 
     return status;
 }
 
-/* cudaFree waits for all that is under way on the device, so nothing that runs loses its memory. */
+/* cudaFree waits for all work on the device, so no running kernel loses its memory. */
 ddp_status blocks_free(struct blocks *blocks, void *memory, struct ddp_err *err)
 {
     const struct call call = { .kind = CALL_BARRIER };

@@ -1,5 +1,4 @@
-/* compute_abi.h -- what we use of cuBLASLt, declared by ourselves; see nccl_abi.h. The same in CUDA 11, 12 and 13.
- * Pure. */
+/* compute_abi.h -- our own declarations of cuBLASLt functions; see nccl_abi.h. The same in CUDA 11, 12 and 13. Pure. */
 #ifndef CUDA_COMPUTE_ABI_H
 #define CUDA_COMPUTE_ABI_H
 
@@ -79,8 +78,8 @@ enum lt_values {
        lt_layout b_layout, const void *beta, const void *c, lt_layout c_layout, void *d, lt_layout d_layout, \
        const lt_algorithm *algorithm, void *workspace, size_t bytes, struct CUstream_st *stream))
 
-/* Own declarations of the functions of the CUDA driver (libcuda) in use; see nccl_abi.h. Kernels are loaded
- * and started by it: the runtime has had no call for that in all versions. Pure. */
+/* Our own declarations of functions of the CUDA driver (libcuda); see nccl_abi.h. Kernels are loaded and started
+ * through it, because not all versions of the runtime can do that. Pure. */
 
 struct CUmod_st;
 struct CUfunc_st;

@@ -1,5 +1,5 @@
-/* cudart_abi.h -- what we use of the CUDA runtime, declared by ourselves; see nccl_abi.h. Only functions that are the same
- * in CUDA 11, 12 and 13. Pure. */
+/* cudart_abi.h -- our own declarations of CUDA runtime functions; see nccl_abi.h. Only functions that are the same in
+ * CUDA 11, 12 and 13. Pure. */
 #ifndef CUDA_CUDART_ABI_H
 #define CUDA_CUDART_ABI_H
 
@@ -12,7 +12,7 @@ struct CUevent_st;
 #define CUDART_ABI_TYPES
 typedef unsigned cuda_error;
 typedef unsigned cuda_copy;
-/* Longer than any version's struct, which has grown at its end. */
+/* Longer than any version's struct, because it has grown at its end. */
 typedef struct {
     unsigned type;
     int device;
@@ -31,8 +31,8 @@ enum cuda_errors {
 
 enum cuda_memory { CUDA_MEMORY_HOST = 1, CUDA_MEMORY_DEVICE = 2, CUDA_MEMORY_MANAGED = 3 };
 enum cuda_flags {
-    CUDA_COPY_DEFAULT = 4,        /* from where to where follows from the addresses */
-    CUDA_STREAM_NON_BLOCKING = 1, /* does not wait for stream 0, nor that for it */
+    CUDA_COPY_DEFAULT = 4,        /* the direction follows from the addresses */
+    CUDA_STREAM_NON_BLOCKING = 1, /* does not wait for stream 0, nor stream 0 for it */
     CUDA_EVENT_NO_TIMING = 2,
 };
 

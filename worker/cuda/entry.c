@@ -1,4 +1,5 @@
-/* entry.c -- what libddp_cuda shows to the world: one function. */
+/* entry.c -- the one function that libddp_cuda exports. libddp loads the library at run time and needs no other
+ * symbol. */
 #include "cuda/blocks.h"
 #include "ddp/context.h"
 

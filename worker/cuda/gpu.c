@@ -1,23 +1,22 @@
 /* gpu.c -- see gpu.h.
  *
- * A runtime that is newer than the driver can do nothing, while an older one beside it may; so the places are tried until
- * one finds a driver that is new enough. */
+ * A runtime that is newer than the driver does not work, but an older one beside it may; so all places are tried
+ * until a runtime accepts the driver. */
 #include "cuda/gpu.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
-/* The message of the loader is kept for the first place only: the others mostly do not exist, while the first may be
- * damaged, or lack a library that it needs. */
+/* Keep the loader's message only for the first place, because the others usually do not exist, while the first may be
+ * damaged or lack a library. */
 
 static ddp_status not_found(const struct lib_kind *kind, const char *tried, const char *why,
                             struct ddp_err *err)
 {
-    return ddp_fail(
-        err, DDP_ERR_UNSUPPORTED,
-        "%s was not found: tried %s (the loader says: %.200s). %s; %s=FILE names it when it is elsewhere",
-        kind->what, tried, why, kind->install, kind->variable);
+    return ddp_fail(err, DDP_ERR_UNSUPPORTED,
+                    "cannot find %s: tried %s (loader: %.200s). %s; if it is elsewhere, set %s=FILE",
+                    kind->what, tried, why, kind->install, kind->variable);
 }
 
 static ddp_status open_given(const struct lib_kind *kind, const char *given, void **handle,
@@ -90,7 +89,7 @@ static const struct lib_symbol symbols[] = {
 
 ddp_status gpu_fail(const struct gpu *gpu, cuda_error error, const char *doing, struct ddp_err *err)
 {
-    gpu->call.last_error(); /* else it would be the program's next one */
+    gpu->call.last_error(); /* otherwise it would be the program's next error */
     return ddp_fail(err, error == CUDA_NO_MEMORY ? DDP_ERR_NOMEM : DDP_ERR_CUDA, "%s: %.60s (%.200s)", doing,
                     gpu->call.error_name(error), gpu->call.error_string(error));
 }
@@ -110,17 +109,16 @@ static ddp_status no_device(const struct gpu *gpu, cuda_error error, struct ddp_
         return ddp_fail(err, DDP_ERR_UNSUPPORTED,
                         "no GPU can be used: there is no NVIDIA driver (libcuda.so.1) on this machine");
     if (error == CUDA_OLD_DRIVER)
-        return ddp_fail(
-            err, DDP_ERR_UNSUPPORTED,
-            "no GPU can be used: the driver is made for CUDA %d.%d, the runtime library for %d.%d; install "
-            "a newer driver, or name an older libcudart in DDP_CUDART_LIBRARY",
-            driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+        return ddp_fail(err, DDP_ERR_UNSUPPORTED,
+                        "no GPU can be used: the driver is made for CUDA %d.%d, the runtime library for "
+                        "%d.%d; install a newer driver, or set DDP_CUDART_LIBRARY to an older libcudart",
+                        driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
     if (error == CUDA_SUCCESS_ || error == CUDA_NO_DEVICE)
         return ddp_fail(
             err, DDP_ERR_UNSUPPORTED,
             "no GPU can be used: the driver shows none to this process; `nvidia-smi -L` lists those of the "
             "machine, CUDA_VISIBLE_DEVICES may hide them");
-    gpu_fail(gpu, error, "asking for the number of GPUs", err);
+    gpu_fail(gpu, error, "reading the number of GPUs", err);
     return err->code = DDP_ERR_UNSUPPORTED;
 }
 
@@ -163,16 +161,16 @@ ddp_status gpu_use(struct gpu *gpu, int device, int count, struct ddp_err *err)
 {
     if (device >= count)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "device %d was asked for, but this process sees %d GPU%s, numbered from 0; start "
+                        "device %d was requested, but this process sees %d GPU%s, numbered from 0; start "
                         "fewer workers, or "
                         "share GPUs with ddprun --share_gpu (for tests)",
                         device, count, count == 1 ? "" : "s");
-    ddp_status status = gpu_check(gpu, gpu->call.set_device(device), "taking the GPU", err);
+    ddp_status status = gpu_check(gpu, gpu->call.set_device(device), "selecting the GPU", err);
     if (status != DDP_OK)
         return status;
     gpu->device = device;
     return gpu_check(gpu, gpu->call.bus_id(gpu->bus_id, sizeof(gpu->bus_id), device),
-                     "asking for the GPU's place", err);
+                     "reading the GPU's bus id", err);
 }
 
 cuda_error gpu_query(const struct gpu *gpu, struct CUevent_st *event)
@@ -183,7 +181,7 @@ cuda_error gpu_query(const struct gpu *gpu, struct CUevent_st *event)
     return error;
 }
 
-/* Old runtimes call memory that they do not know an error, which would then be the program's next one. */
+/* Old runtimes report an error for memory that they do not know, which would then be the program's next error. */
 bool gpu_owns(const struct gpu *gpu, const void *at)
 {
     cuda_pointer found = { 0 };
@@ -196,11 +194,11 @@ bool gpu_owns(const struct gpu *gpu, const void *at)
     return found.type == CUDA_MEMORY_DEVICE || found.type == CUDA_MEMORY_MANAGED;
 }
 
-/* Zeroed on stream 0, which is waited for: who uses it first may do so on any stream. */
+/* Zero it on stream 0 and wait, because its first user may be on any stream. */
 ddp_status gpu_alloc(const struct gpu *gpu, size_t bytes, void **out, struct ddp_err *err)
 {
-    cuda_error error =
-        gpu->call.set_device(gpu->device); /* of this thread, which need not be the one that opened it */
+    cuda_error error = gpu->call.set_device(
+        gpu->device); /* the device of this thread, which need not be the one that opened it */
     if (error == CUDA_SUCCESS_)
         error = gpu->call.alloc(out, bytes);
     if (gpu_check(gpu, error, "cudaMalloc", err) != DDP_OK)

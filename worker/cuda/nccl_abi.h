@@ -1,7 +1,7 @@
-/* nccl_abi.h -- what we use of NCCL, declared by ourselves, so that libddp_cuda builds where no nccl.h is.
+/* nccl_abi.h -- our own declarations of NCCL functions, so that libddp_cuda builds without nccl.h.
  *
  * One row per function. tests/shell/test_abi.sh compiles these rows together with the real nccl.h and
- * cuda_runtime_api.h, where there are any: a type or value that differs does not compile there. Pure. */
+ * cuda_runtime_api.h, if they are installed: a different type or value does not compile there. Pure. */
 #ifndef CUDA_NCCL_ABI_H
 #define CUDA_NCCL_ABI_H
 
@@ -10,7 +10,7 @@
 struct ncclComm;
 struct CUstream_st;
 
-/* The enums of nccl.h are unsigned ints to the compiler; tests/abi gives the real ones instead. */
+/* The enums of nccl.h are unsigned ints to the compiler; tests/abi substitutes the real ones. */
 #ifndef NCCL_ABI_TYPES
 #define NCCL_ABI_TYPES
 typedef unsigned nccl_result;
@@ -19,7 +19,7 @@ typedef unsigned nccl_redop;
 typedef struct {
     char internal[128];
 } nccl_id;
-/* As long as NCCL 2.14's: newer ones read its size and take defaults for the rest. */
+/* The size in NCCL 2.14: newer versions read the size and use defaults for the rest. */
 typedef struct {
     size_t size;
     unsigned int magic;
@@ -30,7 +30,7 @@ typedef struct {
 
 enum { NCCL_CONFIG_MAGIC_HIGH = 0xcafe, NCCL_CONFIG_MAGIC_LOW = 0xbeef };
 
-/* First release that can be asked not to block, and the one that takes several ids. */
+/* First release with a non-blocking mode, and the first that takes several ids. */
 enum { NCCL_LEAST = 21400, NCCL_SCALABLE = 22300 };
 
 /* ours, NCCL's, value, meaning for a user */
@@ -38,9 +38,10 @@ enum { NCCL_LEAST = 21400, NCCL_SCALABLE = 22300 };
     X(NCCL_SUCCESS, ncclSuccess, 0, "no error")                                                             \
     X(NCCL_CUDA_ERROR, ncclUnhandledCudaError, 1, "a CUDA call of NCCL failed")                             \
     X(NCCL_SYSTEM_ERROR, ncclSystemError, 2, "a system call or a connection of NCCL failed")                \
-    X(NCCL_INTERNAL_ERROR, ncclInternalError, 3, "NCCL found a fault in itself, or memory was overwritten") \
+    X(NCCL_INTERNAL_ERROR, ncclInternalError, 3, "NCCL found an internal error, or memory was overwritten") \
     X(NCCL_INVALID_ARGUMENT, ncclInvalidArgument, 4, "an argument is wrong")                                \
-    X(NCCL_INVALID_USAGE, ncclInvalidUsage, 5, "NCCL is used wrongly, as with one GPU for two ranks")       \
+    X(NCCL_INVALID_USAGE, ncclInvalidUsage, 5,                                                              \
+      "NCCL is used wrongly, for example with one GPU for two ranks")                                       \
     X(NCCL_REMOTE_ERROR, ncclRemoteError, 6, "another rank has gone, or a network has failed")              \
     X(NCCL_IN_PROGRESS, ncclInProgress, 7, "not finished yet")
 
@@ -80,7 +81,7 @@ enum nccl_redops {
 #undef X
 };
 
-/* member, symbol, must it be there, result, parameters */
+/* member, symbol, whether it is required, result, parameters */
 #define NCCL_FUNCTION_LIST(X)                                                                               \
     X(get_version, ncclGetVersion, true, nccl_result, (int *version))                                       \
     X(get_unique_id, ncclGetUniqueId, true, nccl_result, (nccl_id * id))                                    \

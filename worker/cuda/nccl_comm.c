@@ -1,7 +1,7 @@
 /* nccl_comm.c -- the NCCL backend; see nccl.h for the other files.
  *
- * A call goes one of two ways: to the cpu communicator when there is nothing to move or its buffers lie in host
- * memory, else to NCCL, which a world of one does without. */
+ * A call takes one of two paths: the cpu communicator if there is nothing to move or its buffers are in host memory,
+ * otherwise NCCL. A world of one needs no NCCL. */
 #include "cuda/nccl.h"
 
 #include "base/clock.h"
@@ -12,7 +12,7 @@
 
 /* --- one function, or a group of them ---------------------------------------------------------------------------- */
 
-/* A group is opened only where there is more than one function, and closed in any case. */
+/* Open a group only for more than one function, and close it in any case. */
 static nccl_result move_all(const struct nccl_comm *n, const struct call *call, nccl_type type)
 {
     struct nccl_move move;
@@ -63,7 +63,7 @@ static ddp_status copy_alone(const struct nccl_comm *n, const struct call *call,
     return gpu_check(&n->gpu, error, call_rules[call->kind].word, err);
 }
 
-/* A communicator that does not block may need a while to connect before it can put a call on the stream. Meanwhile
+/* A communicator that does not block may need a while to connect before it can put a call on the stream. In between
  * the watch has its turns, and may abort. */
 static ddp_status until_taken(struct nccl_comm *n, nccl_result *result, struct ddp_err *err)
 {
@@ -82,7 +82,7 @@ static ddp_status until_taken(struct nccl_comm *n, nccl_result *result, struct d
 
 /* --- between two events ------------------------------------------------------------------------------------------- */
 
-/* Ours begins when the program's stream is so far. */
+/* Our stream begins when the program's stream has reached the call. */
 static ddp_status come_after(struct nccl_comm *n, void *stream, struct ddp_err *err)
 {
     cuda_error error = n->gpu.call.event_record(n->before, stream);
@@ -91,7 +91,7 @@ static ddp_status come_after(struct nccl_comm *n, void *stream, struct ddp_err *
     return gpu_check(&n->gpu, error, "an event before the call", err);
 }
 
-/* Nothing has begun on any rank when an argument is refused; after all else the ranks may be out of step. */
+/* When an argument is rejected, nothing has begun on any rank; after any other error the ranks may be out of step. */
 static ddp_status refused(struct nccl_comm *n, nccl_result result, struct ddp_err *err)
 {
     char text[CALL_TEXT];
@@ -142,8 +142,8 @@ static ddp_status run_on_device(struct nccl_comm *n, const struct call *call, st
 {
     pthread_mutex_lock(&n->lock);
     ddp_status status = watch_alive(n, err);
-    if (status == DDP_OK) /* of this thread, which may be another than the one that began */
-        status = gpu_check(&n->gpu, n->gpu.call.set_device(n->gpu.device), "taking the GPU", err);
+    if (status == DDP_OK) /* the device of this thread, which may be another than the one that began */
+        status = gpu_check(&n->gpu, n->gpu.call.set_device(n->gpu.device), "selecting the GPU", err);
     if (status == DDP_OK)
         status = wait_for_room(n, err);
     if (status == DDP_OK)
@@ -169,7 +169,7 @@ static void free_gpu(struct nccl_comm *n)
     blocks_close(&n->blocks);
 }
 
-/* All ranks have left the last barrier, so the others finalize, too; who does not within a moment is not waited for. */
+/* All ranks have left the last barrier, so the others finalize, too; wait only a moment for them. */
 static void destroy_nccl(struct nccl_comm *n)
 {
     enum { PATIENCE_MS = 5000 };
@@ -187,7 +187,8 @@ static void destroy_nccl(struct nccl_comm *n)
     n->nccl = NULL;
 }
 
-/* As the table says: what lives is destroyed, what is in the making is aborted, and an abort under way is waited for. */
+/* As the table defines: a live communicator is destroyed, one that is being created is aborted, and a running abort
+ * is waited for. */
 static void end_nccl(struct nccl_comm *n)
 {
     struct ddp_err why = { 0 };
@@ -207,7 +208,7 @@ static void end_nccl(struct nccl_comm *n)
     pthread_mutex_unlock(&n->lock);
 }
 
-/* The one place that frees an nccl_comm, also a half-made one. */
+/* The one place that frees an nccl_comm, even a partly built one. */
 static void nccl_close(struct comm *comm)
 {
     struct nccl_comm *n = (struct nccl_comm *)comm;
@@ -236,7 +237,7 @@ static void make_locks(struct nccl_comm *n)
     pthread_mutex_init(&n->cpu_lock, NULL);
 }
 
-/* The device first: NCCL is no use without one, and "no GPU" is the shorter answer. */
+/* The device first, because NCCL needs one, and "no GPU" is the shorter error. */
 static ddp_status nccl_load(struct nccl_comm *n, const struct comm_setup *setup, struct ddp_err *err)
 {
     int count;
@@ -253,7 +254,7 @@ static ddp_status nccl_load(struct nccl_comm *n, const struct comm_setup *setup,
     return gpu_check(&n->gpu, error, "making a stream", err);
 }
 
-/* A rank that cannot load what it needs comes to the meeting all the same, to tell the others. */
+/* A rank that cannot load its libraries still joins the meeting, to notify the others. */
 static ddp_status nccl_open_both(struct nccl_comm *n, const struct comm_setup *setup, struct ddp_err *err)
 {
     struct ddp_err loading = { 0 };
@@ -276,7 +277,7 @@ static ddp_status nccl_open(const struct comm_setup *setup, struct comm **out, s
 {
     struct nccl_comm *n = calloc(1, sizeof(*n));
     if (n == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for a communicator");
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for a communicator");
     n->comm.ops = &nccl_comm_ops;
     n->host = setup->host;
     n->recorder = setup->recorder;
@@ -292,7 +293,7 @@ static ddp_status nccl_open(const struct comm_setup *setup, struct comm **out, s
         *out = &n->comm;
         return DDP_OK;
     }
-    struct ddp_err told = *err; /* ours stay ours */
+    struct ddp_err told = *err; /* our errors stay ours */
     if (n->cpu != NULL)
         n->cpu->ops->give_up(n->cpu, &told);
     nccl_close(&n->comm);
@@ -301,7 +302,7 @@ static ddp_status nccl_open(const struct comm_setup *setup, struct comm **out, s
 
 /* --- calls --------------------------------------------------------------------------------------------------------- */
 
-/* On the device, on the host; DDP_ERR_ARG when they lie on both. */
+/* Decide between device and host; DDP_ERR_ARG when the buffers are on both. */
 static ddp_status place_of(const struct nccl_comm *n, const struct call *call, bool *device,
                            struct ddp_err *err)
 {
@@ -316,7 +317,7 @@ static ddp_status place_of(const struct nccl_comm *n, const struct call *call, b
     return DDP_OK;
 }
 
-/* The program's last call: nothing may be left on the stream when the others go. */
+/* The program's last call: the stream must be empty before the others leave. */
 static ddp_status finish_all(struct nccl_comm *n, struct ddp_err *err)
 {
     pthread_mutex_lock(&n->lock);
@@ -368,7 +369,7 @@ static ddp_status nccl_follow(struct comm *comm, uint64_t ticket, void *stream, 
     return status != DDP_OK ? status : gpu_check(&n->gpu, error, "waiting for a call", err);
 }
 
-/* Looks without a pause for a moment: most calls that are waited for are short. */
+/* Poll without a pause for a moment, because most waits are short. */
 static ddp_status nccl_await(struct comm *comm, uint64_t ticket, uint32_t timeout_ms, struct ddp_err *err)
 {
     enum { BUSY_LOOKS = 20000 };
@@ -404,7 +405,7 @@ static ddp_status nccl_check(struct comm *comm, struct ddp_err *err)
     return status;
 }
 
-/* Any thread. The watch, here as on the other ranks, learns it from the cpu communicator and releases the GPU. */
+/* Any thread. The watches on all ranks learn it from the cpu communicator and release the GPU. */
 static void nccl_give_up(struct comm *comm, struct ddp_err *err)
 {
     struct nccl_comm *n = (struct nccl_comm *)comm;

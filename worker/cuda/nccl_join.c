@@ -1,8 +1,8 @@
 /* nccl_join.c -- see nccl.h: from a cpu communicator to one of NCCL.
  *
- * Happy path: the environment is completed -> every rank says what it has loaded and which GPU it has -> one rank in
- * 128 makes a unique id and leaves it in the store, under the job and its attempt -> ncclCommInitRankConfig, which
- * does not wait -> the watch sees it through -> a barrier, and the ids are taken out of the store.
+ * Happy path: the environment is completed -> every rank publishes its NCCL version and its GPU -> one rank in
+ * 128 makes a unique id and writes it to the store, under the job and its attempt -> ncclCommInitRankConfig, which
+ * does not wait -> the watch completes it -> a barrier, and the ids are removed from the store.
  *
  * A unique id is the address of a thread in the process that made it; a new attempt makes new ones, under other keys. */
 #include "cuda/nccl.h"
@@ -33,7 +33,7 @@ static const struct lib_symbol symbols[] = {
 #undef X
 };
 
-/* The version first: an old library also lacks functions, and its number says more than their names. */
+/* Check the version first: an old library also lacks functions, but its number is the clearer error. */
 static ddp_status check_version(struct nccl_lib *lib, struct ddp_err *err)
 {
     ddp_status status = lib_symbols(&kind, lib->handle, symbols, 1, lib, err);
@@ -68,7 +68,7 @@ static bool has_address(const struct ifaddrs *i, const char *address)
            strcmp(text, address) == 0;
 }
 
-/* The interface on the way to the store, "" when it is unknown: NCCL then chooses itself. */
+/* Return the interface on the way to the store, "" when unknown: then NCCL chooses itself. */
 static void find_iface(const struct comm_setup *setup, char name[64])
 {
     char address[64];
@@ -86,7 +86,7 @@ static void find_iface(const struct comm_setup *setup, char name[64])
     freeifaddrs(all);
 }
 
-/* NCCL reads these settings from the environment only. Variables that the user has set stay. */
+/* NCCL reads these settings only from the environment. Variables that the user has set stay. */
 static void set_environment(struct nccl_comm *n, const struct comm_setup *setup)
 {
     struct nccl_setting settings[NCCL_SETTINGS_MAX];
@@ -102,7 +102,7 @@ static void set_environment(struct nccl_comm *n, const struct comm_setup *setup)
 
 /* --- cards --------------------------------------------------------------------------------------------------------- */
 
-/* The same number on one machine, whatever its containers call themselves. */
+/* The same number on one machine, even for containers with different host names. */
 static int32_t host_number(void)
 {
     char text[64] = "";
@@ -123,7 +123,7 @@ static ddp_status compare_cards(struct nccl_comm *n, const struct comm_setup *se
     struct nccl_card *cards = calloc((size_t)n->world, sizeof(*cards));
     memcpy(mine.bus_id, n->gpu.bus_id, sizeof(mine.bus_id));
     if (cards == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %d ranks", n->world);
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for %d ranks", n->world);
     const struct call call = { CALL_ALL_GATHER,
                                &mine,
                                cards,
@@ -152,7 +152,7 @@ static ddp_status make_id(struct nccl_comm *n, const struct comm_setup *setup, c
     return setup->host->give(setup->bootstrap, key, id, sizeof(*id), err);
 }
 
-/* Ours first, or two makers would wait for each other. */
+/* Write ours first, otherwise two makers would wait for each other. */
 static ddp_status exchange_ids(struct nccl_comm *n, const struct comm_setup *setup, nccl_id *ids, int count,
                                struct ddp_err *err)
 {
@@ -167,7 +167,7 @@ static ddp_status exchange_ids(struct nccl_comm *n, const struct comm_setup *set
     return status;
 }
 
-/* All have taken them. */
+/* All have read them. */
 static ddp_status clear_ids(struct nccl_comm *n, const struct comm_setup *setup, int count,
                             struct ddp_err *err)
 {
@@ -181,7 +181,7 @@ static ddp_status clear_ids(struct nccl_comm *n, const struct comm_setup *setup,
 
 /* --- the communicator ----------------------------------------------------------------------------------------------- */
 
-/* NCCL has its own words in a result other than "in progress"; else the watch goes on from here. */
+/* A result other than "in progress" has NCCL's own text; otherwise the watch continues from here. */
 static ddp_status create_nccl(struct nccl_comm *n, nccl_id *ids, int count, struct ddp_err *err)
 {
     nccl_config config = { .size = sizeof(config),
@@ -224,7 +224,7 @@ ddp_status join_all(struct nccl_comm *n, const struct comm_setup *setup, struct 
     int count = n->lib.init_rank_scalable != NULL ? nccl_id_count(n->world, n->lib.version) : 1;
     nccl_id *ids = calloc((size_t)count, sizeof(*ids));
     if (ids == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %d unique ids", count);
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for %d unique ids", count);
     status = exchange_ids(n, setup, ids, count, err);
     if (status == DDP_OK)
         status = create_and_wait(n, setup, ids, count, err);

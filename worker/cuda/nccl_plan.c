@@ -1,4 +1,4 @@
-/* nccl_plan.c -- see nccl_plan.h. */
+/* nccl_plan.c -- see nccl_plan.h. First the life of a communicator, then calls, the environment, and error texts. */
 #include "cuda/nccl_plan.h"
 
 #include <inttypes.h>
@@ -74,22 +74,21 @@ struct nccl_plan nccl_plan(const struct call *call)
     return plan;
 }
 
-/* The part of `rank` in a buffer that has one for each. */
+/* Return the part of `rank` in a buffer with one for each rank. */
 static char *part(const struct call *call, const void *base, int rank)
 {
     return (char *)(uintptr_t)base + (size_t)rank * (size_t)call->n * ddp_dtype_size(call->dtype);
 }
 
-/* Gathering and scattering are the same moves with the arrows turned round: `inner` is what each rank has, `outer`
- * the root's buffer with a part for each. The root's 0th move is its own half of the copy to itself, 1 to world are
- * the others'. */
+/* Gather and scatter are the same moves in opposite directions: `inner` is the part of one rank, `outer` the root's
+ * buffer with a part for each. The root's 0th move is its own half of the copy to itself, 1 to world are the others'. */
 bool nccl_move(const struct call *call, int rank, int world, int i, struct nccl_move *move)
 {
     bool gather = call->kind == CALL_GATHER;
     const void *inner = gather ? call->in : call->out, *outer = gather ? call->out : call->in;
     bool in_place = rank == call->root && inner == part(call, outer, rank);
 
-    if (rank == call->root && in_place) { /* the others only */
+    if (rank == call->root && in_place) { /* only the other ranks */
         i++;
         if (i > rank)
             i++;
@@ -109,25 +108,25 @@ bool nccl_move(const struct call *call, int rank, int world, int i, struct nccl_
 
 /* --- the environment of NCCL ------------------------------------------------------------------------------ */
 
-/* Several ranks on one GPU: NCCL refuses two ranks with the same host and the same GPU, so each gets a different host
- * id, and they talk over loopback sockets. Contexts of different processes take turns on a GPU, so a kernel that
- * waits for another rank is interrupted for it; one block for each keeps that cheap. Slow, and meant for tests alone. */
+/* Several ranks on one GPU: NCCL rejects two ranks with the same host and the same GPU, so each gets a different host
+ * id, and they communicate over loopback sockets. Contexts of different processes alternate on a GPU, so a kernel
+ * that waits for another rank is interrupted; one block for each keeps that cheap. Slow, and only for tests. */
 
-/* name, value; what --share_gpu adds to the host id */
+/* name, value; --share_gpu appends to the host id */
 static const struct nccl_setting sharing[] = {
     { "NCCL_SOCKET_IFNAME", "=lo" }, { "NCCL_ALGO", "Ring" },       { "NCCL_PROTO", "Simple" },
     { "NCCL_MAX_CTAS", "1" },        { "NCCL_NVLS_ENABLE", "0" },   { "NCCL_IB_DISABLE", "1" },
     { "NCCL_RAS_ENABLE", "0" },      { "NCCL_NET_PLUGIN", "none" }, { "NCCL_MNNVL_ENABLE", "0" },
 };
 
-/* The job is part of it: ranks of two jobs on one GPU must not look like one host either. */
+/* Include the job, because ranks of two jobs on one GPU must not look like one host either. */
 static void host_id_setting(const struct nccl_facts *facts, struct nccl_setting *out)
 {
     snprintf(out->name, sizeof(out->name), "NCCL_HOSTID");
     snprintf(out->value, sizeof(out->value), "ddprun-%.280s-%d", facts->run, facts->rank);
 }
 
-/* '=': this interface, and not all whose names begin so. */
+/* '=': exactly this interface, not all whose names begin like it. */
 static void iface_setting(const struct nccl_facts *facts, struct nccl_setting *out)
 {
     snprintf(out->name, sizeof(out->name), "NCCL_SOCKET_IFNAME");
@@ -183,9 +182,8 @@ ddp_status nccl_check_version(int version, struct ddp_err *err)
     if (version >= NCCL_LEAST)
         return DDP_OK;
     return ddp_fail(err, DDP_ERR_UNSUPPORTED,
-                    "NCCL %s is too old: %s or newer is needed, which can be asked not to block. Install it, "
-                    "and name its "
-                    "libnccl.so.2 in DDP_NCCL_LIBRARY when the old one has to stay",
+                    "NCCL %s is too old: %s or newer is needed for its non-blocking mode; install it, and "
+                    "set DDP_NCCL_LIBRARY to its libnccl.so.2 if the old one must stay",
                     nccl_version_text(found, version), nccl_version_text(least, NCCL_LEAST));
 }
 
@@ -207,7 +205,7 @@ static const char *result_name(nccl_result result)
 static const char *result_words(nccl_result result)
 {
     return result < sizeof(results) / sizeof(results[0]) ? results[result].words
-                                                         : "of a newer NCCL than this library knows";
+                                                         : "unknown to this library, from a newer NCCL";
 }
 
 ddp_status nccl_status_of(nccl_result result)
@@ -231,7 +229,7 @@ ddp_status nccl_fail(struct ddp_err *err, int rank, const char *call, nccl_resul
     bool more = detail != NULL && detail[0] != '\0';
     return ddp_fail(err, nccl_status_of(result), "at rank %d: %.120s: %s (%s)%s%.300s%s", rank, call,
                     result_name(result), result_words(result), more ? "; NCCL says: " : "",
-                    more ? detail : "", more ? "" : "; NCCL_DEBUG=WARN lets NCCL say more");
+                    more ? detail : "", more ? "" : "; NCCL_DEBUG=WARN makes NCCL print details");
 }
 
 ddp_status nccl_late(struct ddp_err *err, int rank, const char *call, uint32_t timeout_ms,
@@ -239,19 +237,18 @@ ddp_status nccl_late(struct ddp_err *err, int rank, const char *call, uint32_t t
 {
     return ddp_fail(err, DDP_ERR_TIMEOUT,
                     "at rank %d: %.120s on the GPU is not done after %u ms; done are %" PRIu64
-                    " calls, %" PRIu64 " were begun. A rank without a message has not arrived, or computes; "
-                    "DDPRUN_STEP_TIMEOUT_MS is the limit",
+                    " calls, %" PRIu64 " were begun. A rank without this message has not arrived, or still "
+                    "computes; DDPRUN_STEP_TIMEOUT_MS sets the limit",
                     rank, call, timeout_ms, progress->done, progress->begun);
 }
 
 ddp_status nccl_init_late(struct ddp_err *err, int world, uint32_t timeout_ms, const char *iface)
 {
-    return ddp_fail(
-        err, DDP_ERR_TIMEOUT,
-        "NCCL has not brought %d ranks together within %u ms, though all have joined: its connections use "
-        "NCCL_SOCKET_IFNAME=%.60s; is there a firewall between the hosts? NCCL_DEBUG=INFO shows how far it "
-        "came",
-        world, timeout_ms, iface[0] ? iface : "(not set)");
+    return ddp_fail(err, DDP_ERR_TIMEOUT,
+                    "NCCL has not connected %d ranks within %u ms, although all have joined: its connections "
+                    "use NCCL_SOCKET_IFNAME=%.60s; check for a firewall between the hosts; NCCL_DEBUG=INFO "
+                    "shows how far it got",
+                    world, timeout_ms, iface[0] ? iface : "(not set)");
 }
 
 static ddp_status check_versions(const struct nccl_card *cards, int world, struct ddp_err *err)
@@ -260,8 +257,8 @@ static ddp_status check_versions(const struct nccl_card *cards, int world, struc
     for (int r = 1; r < world; r++)
         if (cards[r].version != cards[0].version)
             return ddp_fail(err, DDP_ERR_MISMATCH,
-                            "rank 0 has loaded NCCL %s, rank %d NCCL %s: install one version, or name one in "
-                            "DDP_NCCL_LIBRARY",
+                            "rank 0 has loaded NCCL %s, rank %d NCCL %s: install one version, or set "
+                            "DDP_NCCL_LIBRARY to one",
                             nccl_version_text(first, cards[0].version), r,
                             nccl_version_text(other, cards[r].version));
     return DDP_OK;
@@ -272,18 +269,17 @@ static bool same_gpu(const struct nccl_card *a, const struct nccl_card *b)
     return a->host == b->host && memcmp(a->bus_id, b->bus_id, sizeof(a->bus_id)) == 0;
 }
 
-/* NCCL finds that out, too, and calls it invalid usage. */
+/* NCCL detects that, too, but reports it as invalid usage. */
 ddp_status nccl_check_cards(const struct nccl_card *cards, int world, struct ddp_err *err)
 {
     ddp_status status = check_versions(cards, world, err);
     for (int a = 0; a < world && status == DDP_OK; a++)
         for (int b = a + 1; b < world && status == DDP_OK; b++)
             if (same_gpu(&cards[a], &cards[b]) && !(cards[a].share && cards[b].share))
-                status = ddp_fail(
-                    err, DDP_ERR_ARG,
-                    "ranks %d and %d have the same GPU (device %d, %.31s), which NCCL refuses: let each take "
-                    "its own "
-                    "(ddp_options.device, CUDA_VISIBLE_DEVICES), or start with ddprun --share_gpu, for tests",
-                    a, b, cards[a].device, cards[a].bus_id);
+                status = ddp_fail(err, DDP_ERR_ARG,
+                                  "ranks %d and %d have the same GPU (device %d, %.31s), which NCCL rejects: "
+                                  "use a different GPU for each (ddp_options.device, CUDA_VISIBLE_DEVICES), "
+                                  "or, for tests, ddprun --share_gpu",
+                                  a, b, cards[a].device, cards[a].bus_id);
     return status;
 }

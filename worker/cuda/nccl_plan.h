@@ -1,4 +1,4 @@
-/* nccl_plan.h -- what the NCCL backend decides: the life of a communicator, which function does which call, the
+/* nccl_plan.h -- the decisions of the NCCL backend: the life of a communicator, the function for each call, the
  * environment, and error texts. Pure. */
 #ifndef WORKER_CUDA_NCCL_PLAN_H
 #define WORKER_CUDA_NCCL_PLAN_H
@@ -15,7 +15,7 @@
  *         \         |         /
  *          `----> failing ---'-> aborted -> closed
  *
- * Any thread may bring the event, under one lock; the caller carries out the effect that it gets. A communicator is
+ * Any thread may pass in an event, under one lock; the caller carries out the returned effect. A communicator is
  * aborted once and never used again. */
 
 enum nccl_state {
@@ -30,7 +30,7 @@ enum nccl_state {
 
 enum nccl_event {
     NCCL_MET,   /* all ranks are connected */
-    NCCL_FAULT, /* a time-out, an error of NCCL or CUDA, a peer's end, or a rank gives up */
+    NCCL_FAULT, /* a timeout, an error of NCCL or CUDA, a peer's end, or a rank gives up */
     NCCL_LEFT,  /* the program's last call */
     NCCL_GONE,  /* the abort is done */
     NCCL_CLOSE, /* the owner frees it */
@@ -39,7 +39,7 @@ enum nccl_event {
 
 enum nccl_effect {
     NCCL_EFFECT_NONE,
-    NCCL_EFFECT_ABORT,   /* tell the other ranks, and ncclCommAbort */
+    NCCL_EFFECT_ABORT,   /* notify the other ranks, and ncclCommAbort */
     NCCL_EFFECT_DESTROY, /* ncclCommFinalize and ncclCommDestroy */
     NCCL_EFFECT_WAIT,    /* another thread aborts: until NCCL_GONE */
 };
@@ -79,8 +79,8 @@ struct nccl_move {
     void *to;         /* of a receive */
 };
 
-/* The i-th that this rank takes part in; false: there are no more. A root that gathers in place, or scatters so, sends
- * nothing to itself. */
+/* Return the i-th that this rank takes part in; false: there are no more. A root that gathers or scatters in place
+ * sends nothing to itself. */
 bool nccl_move(const struct call *call, int rank, int world, int i, struct nccl_move *move);
 
 /* --- the environment of NCCL ------------------------------------------------------------------------------ */
@@ -100,16 +100,16 @@ struct nccl_facts {
     int rank;
 };
 
-/* Fill `out` with variables to set unless the user has set them; returns how many. */
+/* Fill `out` with variables to set unless the user has set them; return how many. */
 int nccl_settings(const struct nccl_facts *facts, struct nccl_setting out[NCCL_SETTINGS_MAX]);
 
-/* How many unique ids `world` ranks use with NCCL `version`, and which rank makes the i-th. One rank answers at most
- * NCCL_RANKS_PER_ID others while they connect. */
+/* Return how many unique ids `world` ranks use with NCCL `version`, and which rank makes the i-th. One rank answers
+ * at most NCCL_RANKS_PER_ID others while they connect. */
 enum { NCCL_RANKS_PER_ID = 128, NCCL_IDS_MAX = 1 << 13 };
 int nccl_id_count(int world, int version);
 int nccl_id_maker(int i, int count, int world);
 
-/* The name of the i-th in the store, behind bootstrap's prefix of job and attempt. */
+/* Return the name of the i-th in the store, after bootstrap's prefix of job and attempt. */
 enum { NCCL_KEY = 32 };
 const char *nccl_id_key(char key[NCCL_KEY], int i);
 
@@ -117,20 +117,20 @@ const char *nccl_id_key(char key[NCCL_KEY], int i);
 
 /* Error texts of the NCCL backend. Pure. */
 
-/* "2.28.9" of 22809, "2.8.4" of 2804; returns `text`. */
+/* Format 22809 as "2.28.9", 2804 as "2.8.4"; return `text`. */
 enum { NCCL_VERSION_TEXT = 24 };
 const char *nccl_version_text(char text[NCCL_VERSION_TEXT], int version);
 
 /* DDP_ERR_UNSUPPORTED when it is too old. */
 ddp_status nccl_check_version(int version, struct ddp_err *err);
 
-/* A call that NCCL refused, or that it has given up. `detail` is NCCL's own last sentence, may be "" or NULL. */
+/* Error of a call that NCCL rejected or abandoned. `detail` is NCCL's own last sentence, may be "" or NULL. */
 ddp_status nccl_fail(struct ddp_err *err, int rank, const char *call, nccl_result result, const char *detail);
 
-/* Does the communicator live on after this result of a call? Only where nothing has begun. */
+/* True if the communicator survives this result of a call, which holds only if nothing has begun. */
 ddp_status nccl_status_of(nccl_result result);
 
-/* How far a rank is: for time-outs. */
+/* How far a rank has got, for timeouts. */
 struct nccl_progress {
     uint64_t done, begun; /* numbers of calls */
 };
@@ -139,7 +139,7 @@ struct nccl_progress {
 ddp_status nccl_late(struct ddp_err *err, int rank, const char *call, uint32_t timeout_ms,
                      const struct nccl_progress *progress);
 
-/* Not all ranks came together in time. `iface` is NCCL_SOCKET_IFNAME, "" = not set. */
+/* Not all ranks were connected in time. `iface` is NCCL_SOCKET_IFNAME, "" = not set. */
 ddp_status nccl_init_late(struct ddp_err *err, int world, uint32_t timeout_ms, const char *iface);
 
 /* The facts of each rank that are compared before NCCL is called. */

@@ -1,15 +1,15 @@
-/* nccl_watch.c -- the thread that watches calls under way and a communicator in the making.
+/* nccl_watch.c -- the thread that watches calls in progress and a communicator that is being created.
  *
- * The program's thread may be anywhere, mostly in a wait of CUDA for what will never come; so a second thread checks
- * every LOOK_MS while something is under way, and sleeps without a clock otherwise. It ends the wait when
+ * The program's thread may be anywhere, usually in a CUDA wait that would never end; so a second thread checks every
+ * LOOK_MS while a call is in progress, and otherwise sleeps without a timeout. It ends the wait when
  *
- *     a peer has died, or a rank gives up           the cpu communicator knows, and says who
+ *     a peer has died, or a rank gives up           the cpu communicator reports which
  *     NCCL has an error                             ncclCommGetAsyncError; SUSPECT_MS later, if no peer's end explains it
  *     CUDA has an error                             the event of a call
  *     the oldest call is late                       the clock
  *
- * by ncclCommAbort, which lets the kernels on the GPU go, after it has told the others why. NCCL allows that when no
- * other thread is in one of its functions: all calls are made under `lock`, and none waits, since the communicator is
+ * by ncclCommAbort, which ends the kernels on the GPU, after notifying the others. NCCL allows that when no other
+ * thread is in one of its functions: all calls are made under `lock`, and none waits, because the communicator is
  * non-blocking. */
 #include "cuda/nccl.h"
 
@@ -69,7 +69,7 @@ static const char *flight_text(const struct nccl_comm *n, char text[CALL_TEXT])
     return call_text(text, oldest != NULL ? &oldest->call : &none, n->done + 1);
 }
 
-/* The next one's time begins now: it had to wait for this one. */
+/* The time of the next call begins now, because it had to wait for this one. */
 static void retire_one(struct nccl_comm *n)
 {
     n->done++;
@@ -168,7 +168,7 @@ void watch_pause(struct nccl_comm *n, uint32_t us)
 
 /* --- looking ------------------------------------------------------------------------------------------------------ */
 
-/* While a call of the cpu communicator runs, that call looks after the peers. */
+/* While a call of the cpu communicator runs, that call checks the peers. */
 static ddp_status check_peers(struct nccl_comm *n, struct ddp_err *err)
 {
     if (pthread_mutex_trylock(&n->cpu_lock) != 0)
@@ -194,7 +194,7 @@ static void note_suspect(struct nccl_comm *n, nccl_result result)
     n->suspect_since_ms = clock_ms();
 }
 
-/* The first success of a communicator in the making is its birth. */
+/* The first success completes the creation of a communicator. */
 static void check_nccl(struct nccl_comm *n)
 {
     nccl_result asked, result = NCCL_IN_PROGRESS;
@@ -275,7 +275,7 @@ ddp_status watch_start(struct nccl_comm *n, struct ddp_err *err)
 {
     int error = thread_start(&n->watch, watch_run, n);
     if (error != 0)
-        return ddp_fail(err, DDP_ERR_LIMIT, "no thread to look after NCCL: %s; `ulimit -u` shows the limit",
+        return ddp_fail(err, DDP_ERR_LIMIT, "cannot start a thread to watch NCCL: %s; check `ulimit -u`",
                         strerror(error));
     n->watched = true;
     return DDP_OK;

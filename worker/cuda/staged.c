@@ -1,12 +1,11 @@
 /* staged.c -- the cpu backend for buffers in device memory: through slots of host memory that the device can reach.
  *
  * Happy path: the call is cut into chunks; a chunk is copied into its slot, the cpu communicator does its part of the
- * call, and the result is copied back. There are two slots, so that the next chunk comes in while this one is
- * reduced, and the last goes out. The slots lie in the cpu communicator's shared memory: nothing is copied once more
- * there.
+ * call, and the result is copied back. There are two slots, so that the next chunk is copied in while this one is
+ * reduced and the last is copied out. The slots are in the cpu communicator's shared memory, so no further copy is
+ * made there.
  *
- * It goes wrong as calls of the cpu backend do, and when the program's stream does not come to the call within its
- * time. */
+ * Failures are those of the cpu backend, and a program's stream that does not reach the call in time. */
 #include "cuda/blocks.h"
 
 #include "base/clock.h"
@@ -27,7 +26,7 @@ static size_t rows(enum call_side side, size_t bytes, int world)
     return has_part_for_each(side) ? (size_t)world : 1;
 }
 
-/* At least one element, whatever the room: a slot is larger than any world times any type. */
+/* At least one element fits, because a slot is larger than any world times any type. */
 static uint64_t most(const struct call *call, int world, size_t room)
 {
     const struct call_rule *rule = &call_rules[call->kind];
@@ -50,7 +49,7 @@ bool staged_chunk(const struct call *call, int rank, int world, size_t room, siz
                                     .pitch = (size_t)call->n * size,
                                     .in_rows = rows(rule->in, call_in_bytes(call, rank, world), world),
                                     .out_rows = rows(rule->out, call_out_bytes(call, rank, world), world) };
-    if (call->kind == CALL_BROADCAST && rank == call->root) /* one buffer, which stays as it is */
+    if (call->kind == CALL_BROADCAST && rank == call->root) /* one buffer, which is not moved */
         chunk->out_rows = 0;
     chunk->width = (size_t)chunk->count * size;
     if (chunk->in_rows > 0)
@@ -87,7 +86,7 @@ static char *slot_out(const struct staged *s, size_t k)
 
 /* --- open and close ------------------------------------------------------------------------------------------------ */
 
-/* The one place that frees it, also half-made. */
+/* The one place that frees it, even partly built. */
 static void staged_close(struct comm *comm)
 {
     struct staged *s = (struct staged *)comm;
@@ -125,7 +124,7 @@ static ddp_status open_gpu(struct staged *s, const struct comm_setup *setup, str
     return gpu_check(&s->gpu, error, "making a stream", err);
 }
 
-/* Memory that cannot be pinned is slower, and right. */
+/* Memory that cannot be pinned is slower, but correct. */
 static ddp_status get_slots(struct staged *s, struct ddp_err *err)
 {
     const size_t bytes = (size_t)SLOTS * 2 * SLOT;
@@ -140,7 +139,7 @@ static ddp_status get_slots(struct staged *s, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* A rank without a GPU comes to the meeting all the same, to tell the others. */
+/* A rank without a GPU still joins the meeting, to notify the others. */
 static ddp_status staged_open_both(struct staged *s, const struct comm_setup *setup, struct ddp_err *err)
 {
     struct ddp_err loading = { 0 };
@@ -162,7 +161,7 @@ static ddp_status staged_open(const struct comm_setup *setup, struct comm **out,
 {
     struct staged *s = calloc(1, sizeof(*s));
     if (s == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for a communicator");
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for a communicator");
     s->comm.ops = &staged_comm_ops;
     s->rank = setup->rank;
     s->world = setup->world_size;
@@ -174,7 +173,7 @@ static ddp_status staged_open(const struct comm_setup *setup, struct comm **out,
         *out = &s->comm;
         return DDP_OK;
     }
-    struct ddp_err told = *err; /* ours stay ours */
+    struct ddp_err told = *err; /* our errors stay ours */
     if (s->cpu != NULL)
         s->cpu->ops->give_up(s->cpu, &told);
     staged_close(&s->comm);
@@ -183,7 +182,7 @@ static ddp_status staged_open(const struct comm_setup *setup, struct comm **out,
 
 /* --- calls --------------------------------------------------------------------------------------------------------- */
 
-/* CUDA takes no rows that lie farther apart than PITCH_MOST; those of large buffers go one by one. */
+/* CUDA rejects rows that are farther apart than PITCH_MOST, so copy those of large buffers one by one. */
 static cuda_error copy_rows(const struct staged *s, char *to, size_t to_pitch, const char *from,
                             size_t from_pitch, size_t width, size_t rows)
 {
@@ -198,7 +197,7 @@ static cuda_error copy_rows(const struct staged *s, char *to, size_t to_pitch, c
     return error;
 }
 
-/* Rows of the caller's buffer are the ranks' parts of it; in a slot they follow each other closely. */
+/* Rows of the caller's buffer are the ranks' parts of it; in a slot they are adjacent. */
 static cuda_error bring_in(const struct staged *s, const struct staged_chunk *c)
 {
     cuda_error error = CUDA_SUCCESS_;
@@ -212,14 +211,14 @@ static cuda_error bring_out(const struct staged *s, const struct staged_chunk *c
     return copy_rows(s, c->out, c->pitch, slot_out(s, c->k), c->width, c->width, c->out_rows);
 }
 
-/* How long a call may take, and when that is over. */
+/* Set how long a call may take, and its deadline. */
 struct limit {
     uint32_t ms;
     uint64_t end_ms;
 };
 
-/* Wait until the event has occurred. The program's stream may have work for long before it; the others are looked
- * after meanwhile. */
+/* Wait until the event has occurred. The program's stream may have a lot of work before it; meanwhile check the other
+ * ranks. */
 static ddp_status wait_event(struct staged *s, struct CUevent_st *event, const struct limit *limit,
                              struct ddp_err *err)
 {
@@ -242,7 +241,7 @@ static ddp_status wait_event(struct staged *s, struct CUevent_st *event, const s
     return gpu_check(&s->gpu, error, "copying between GPU and host", err);
 }
 
-/* The call on what is in the slot: as many elements as the chunk has. A broadcast has one buffer. */
+/* Make the call on the slot, for the elements of the chunk. A broadcast has one buffer. */
 static ddp_status run_chunk(struct staged *s, const struct call *call, const struct staged_chunk *c,
                             struct ddp_err *err)
 {
@@ -280,13 +279,13 @@ static ddp_status run_chunks(struct staged *s, const struct call *call, const st
     return status != DDP_OK ? status : gpu_check(&s->gpu, error, "copying between GPU and host", err);
 }
 
-/* Behind the program's stream, and finished when it returns. */
+/* After the program's stream, and finished when it returns. */
 static ddp_status run_device(struct staged *s, const struct call *call, struct ddp_err *err)
 {
     const struct cudart *cuda = &s->gpu.call;
     const uint32_t ms = call->timeout_ms ? call->timeout_ms : s->step_timeout_ms;
     const struct limit limit = { ms, clock_ms() + ms };
-    cuda_error error = cuda->set_device(s->gpu.device); /* the lane's thread, perhaps */
+    cuda_error error = cuda->set_device(s->gpu.device); /* perhaps the communication thread */
     if (error == CUDA_SUCCESS_)
         error = cuda->event_record(s->before, call->stream);
     if (error == CUDA_SUCCESS_)
@@ -301,7 +300,7 @@ static ddp_status run_device(struct staged *s, const struct call *call, struct d
                                   : gpu_fail(&s->gpu, error, call_rules[call->kind].word, err);
 }
 
-/* One kind of memory on all ranks: what is cut into chunks on one must be so on all. */
+/* One kind of memory on all ranks, because a call that is cut into chunks on one must be so on all. */
 static ddp_status staged_run(struct comm *comm, const struct call *call, struct ddp_err *err)
 {
     struct staged *s = (struct staged *)comm;

@@ -10,11 +10,11 @@
  * struct queue holds these four numbers and decides which batch comes next, without threads. One mutex, two
  * conditions: "there may be something to begin", "a batch is ready, or a thread has stopped". A thread takes a batch
  * and draws its samples under the mutex, in the order of batches, and reads them without it. So the order in which
- * threads finish changes only when a batch is ready. An error is returned when its batch is asked for and not when it
- * occurs, which is the same moment in every run.
+ * threads finish changes only when a batch is ready. An error is returned when its batch is requested and not when it
+ * occurs, so every run sees it at the same point.
  *
- * `stopping` is read between two samples: ddp_loader_free and ddp_loader_start wait for one sample of each thread,
- * not for a batch. */
+ * `stopping` is read between two samples, so ddp_loader_free and ddp_loader_start wait only for one sample of each
+ * thread. */
 #include "base/clock.h"
 #include "core/flush_subnormals.h"
 #include "core/error.h"
@@ -33,15 +33,16 @@ enum { ALIGN = 256, TIMEOUT_MS = 300000, AHEAD_PER_THREAD = 2 };
 static const size_t MOST_BYTES = SIZE_MAX / 4;
 
 struct queue {
-    ddp_loader_options options; /* every 0 that stands for something is replaced by it */
-    ddp_sampler **sampler;      /* ours, one per stream */
-    size_t slots, slot_bytes, array_at[DDP_LOADER_ARRAYS]; /* where an array begins in its slot */
+    ddp_loader_options options; /* a copy in which every 0 that means a default is replaced */
+    ddp_sampler **sampler;      /* owned, one per stream */
+    size_t slots, slot_bytes, array_at[DDP_LOADER_ARRAYS]; /* offset of each array in its slot */
     uint64_t epoch, total, released, given, taken;
 };
 
-/* --- the queue: options ----------------------------------------------------------------------------------------------- */
+/* --- the queue: options
+ * ----------------------------------------------------------------------------------------------- */
 
-/* One row for each number that has limits. */
+/* One row for each number with limits. */
 static ddp_status check_numbers(const ddp_loader_options *o, struct ddp_err *err)
 {
     const struct {
@@ -67,12 +68,11 @@ static ddp_status check_numbers(const ddp_loader_options *o, struct ddp_err *err
 static ddp_status check_options(const ddp_loader_options *o, struct ddp_err *err)
 {
     if (o->size != sizeof(*o))
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "loader: begin with ddp_loader_options o = DDP_LOADER_OPTIONS_INIT");
+        return ddp_fail(err, DDP_ERR_ARG, "loader: initialize the options with DDP_LOADER_OPTIONS_INIT");
     if (o->fill == NULL)
-        return ddp_fail(err, DDP_ERR_ARG, "loader: `fill` is NULL: who reads the samples?");
+        return ddp_fail(err, DDP_ERR_ARG, "loader: `fill` is NULL; set the function that reads a sample");
     if ((o->alloc == NULL) != (o->release == NULL))
-        return ddp_fail(err, DDP_ERR_ARG, "loader: `alloc` and `release` are given both or not at all");
+        return ddp_fail(err, DDP_ERR_ARG, "loader: set both `alloc` and `release`, or neither");
     return check_numbers(o, err);
 }
 
@@ -87,9 +87,10 @@ static void complete_options(ddp_loader_options *o)
         o->ahead = (size_t)o->threads * AHEAD_PER_THREAD;
 }
 
-/* --- the queue: memory ------------------------------------------------------------------------------------------------ */
+/* --- the queue: memory
+ * ------------------------------------------------------------------------------------------------ */
 
-/* Where the arrays of a slot begin, and that all of it is less than memory can hold. */
+/* Compute where the arrays of a slot begin, and check that all of it fits into memory. */
 static ddp_status lay_out_arrays(struct queue *queue, struct ddp_err *err)
 {
     const ddp_loader_options *o = &queue->options;
@@ -99,10 +100,10 @@ static ddp_status lay_out_arrays(struct queue *queue, struct ddp_err *err)
         const size_t left = queue->slot_bytes < most ? most - queue->slot_bytes : 0;
         queue->array_at[a] = queue->slot_bytes;
         if (o->row_bytes[a] == 0 || o->row_bytes[a] > left / o->batch)
-            return ddp_fail(
-                err, DDP_ERR_ARG,
-                "loader: array %zu has %zu rows of %zu bytes, expected 1 byte to what memory can hold", a,
-                o->batch, o->row_bytes[a]);
+            return ddp_fail(err, DDP_ERR_ARG,
+                            "loader: array %zu has %zu rows of %zu bytes, which must be at least 1 byte and "
+                            "fit into memory",
+                            a, o->batch, o->row_bytes[a]);
         queue->slot_bytes += (o->row_bytes[a] * o->batch + ALIGN - 1) / ALIGN * ALIGN;
     }
     return DDP_OK;
@@ -114,7 +115,7 @@ static ddp_status make_samplers(struct queue *queue, struct ddp_err *err)
     const ddp_loader_options *o = &queue->options;
     queue->sampler = calloc((size_t)o->streams, sizeof(*queue->sampler));
     if (queue->sampler == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "loader: no memory for %d streams", o->streams);
+        return ddp_fail(err, DDP_ERR_NOMEM, "loader: out of memory for %d streams", o->streams);
     ddp_status status = DDP_OK;
     for (int i = 0; i < o->streams && status == DDP_OK; i++)
         status = ddp_sampler_create(o->samples, o->world_size, o->rank + i, o->seed, o->sampler_flags,
@@ -130,7 +131,7 @@ static void queue_close(struct queue *queue)
     queue->sampler = NULL;
 }
 
-/* DDP_ERR_ARG, _LIMIT, _NOMEM; nothing needs to be closed then. No epoch is begun. */
+/* DDP_ERR_ARG, _LIMIT, _NOMEM: nothing needs to be closed then. No epoch has begun. */
 static ddp_status queue_open(struct queue *queue, const ddp_loader_options *options, struct ddp_err *err)
 {
     *queue = (struct queue){ 0 };
@@ -147,7 +148,8 @@ static ddp_status queue_open(struct queue *queue, const ddp_loader_options *opti
     return status;
 }
 
-/* --- the queue: an epoch ---------------------------------------------------------------------------------------------- */
+/* --- the queue: an epoch
+ * ---------------------------------------------------------------------------------------------- */
 
 /* Streams take turns, so all have as many batches as the longest: with NO_PAD the others' last one may be empty. The
  * first is never shorter than a later one. */
@@ -168,8 +170,8 @@ static void queue_stop(struct queue *queue)
     queue->total = queue->taken;
 }
 
-/* The program asks for one more batch and so gives one back: its number, or false at the end. The number stays the
- * same until `given` is counted up. */
+/* The program requests one more batch and so returns one: return its number, or false at the end. The number stays
+ * the same until `given` is increased. */
 static bool queue_ask(struct queue *queue, uint64_t *number)
 {
     if (queue->given + 1 > queue->options.held)
@@ -178,8 +180,8 @@ static bool queue_ask(struct queue *queue, uint64_t *number)
     return queue->given < queue->total;
 }
 
-/* Take the number of the next batch, if one may be begun. Every batch is drawn right after it is taken, because
- * samplers advance. */
+/* Take the number of the next batch, if one may begin. Every batch is drawn right after it is taken, because samplers
+ * advance. */
 static bool queue_take(struct queue *queue, uint64_t *number)
 {
     if (queue->taken == queue->total || queue->taken >= queue->released + queue->slots)
@@ -202,7 +204,7 @@ static void queue_draw(struct queue *queue, uint64_t number, uint64_t *index, un
     batch->rows = rows;
 }
 
-/* The argument of `fill` for row `row`. */
+/* Build the argument of `fill` for row `row`. */
 static ddp_loader_row queue_row(const struct queue *queue, const ddp_batch *batch, size_t row)
 {
     ddp_loader_row r = { .index = batch->index[row], .epoch = queue->epoch, .is_pad = batch->is_pad[row] };
@@ -219,9 +221,9 @@ struct slot {
     uint64_t *index;
     unsigned char *is_pad;
     bool ready;
-    ddp_status status; /* when ready; err has the words */
+    ddp_status status; /* when ready; `err` has the text */
     struct ddp_err err;
-    _Atomic uint64_t reading; /* the sample, for who waits too long */
+    _Atomic uint64_t reading; /* the current sample, for the text of a timeout */
 };
 
 struct ddp_loader {
@@ -234,17 +236,17 @@ struct ddp_loader {
     pthread_mutex_t mutex;
     pthread_cond_t work, done;
     pthread_t thread[DDP_LOADER_THREADS];
-    int threads; /* that have been started */
-    int busy;    /* of them are reading */
+    int threads; /* threads that have been started */
+    int busy;    /* threads that are reading */
     bool started, closing;
     atomic_bool stopping;
-    struct ddp_err failed; /* with the mutex; sticks until the next start; code DDP_OK = nothing has */
+    struct ddp_err failed; /* with the mutex; kept until the next start; code DDP_OK = no error */
 };
 
 /* --- reading ----------------------------------------------------------------------------------------------- */
 
-/* Samples one by one; the first that fails ends the batch, and the words say which it was. Subnormals are flushed
- * with threads and without, so both make the same bytes. */
+/* Read samples one by one; the first that fails ends the batch, and the error names it. Subnormals are flushed with
+ * and without threads, so both make the same bytes. */
 static void fill_slot(ddp_loader *loader, struct slot *slot)
 {
     FLUSH_SUBNORMALS(true);
@@ -264,7 +266,7 @@ static void fill_slot(ddp_loader *loader, struct slot *slot)
     }
 }
 
-/* With the mutex. NULL: nothing may be begun now. */
+/* With the mutex. NULL: no batch may begin now. */
 static struct slot *begin_batch(ddp_loader *loader)
 {
     uint64_t number;
@@ -312,7 +314,7 @@ static struct timespec deadline_of(const ddp_loader *loader)
     return clock_after_us((uint64_t)loader->queue.options.timeout_ms * 1000);
 }
 
-/* With the mutex. Which sample of which batch is not there: one that is being read, the lowest first. */
+/* With the mutex. Name the missing sample of a batch: one that is being read, the lowest first. */
 static ddp_status sample_late(const ddp_loader *loader, struct ddp_err *err)
 {
     for (uint64_t k = loader->queue.released; k < loader->queue.taken; k++) {
@@ -328,8 +330,8 @@ static ddp_status sample_late(const ddp_loader *loader, struct ddp_err *err)
                     loader->queue.given, loader->queue.options.timeout_ms);
 }
 
-/* With the mutex: until no thread reads any more. Nothing new is begun; and where one does not end, nothing that was
- * given up half-read is handed out later. */
+/* With the mutex: wait until no thread reads any more. Begin nothing new; and if a thread does not end, hand out no
+ * half-read batch later. */
 static ddp_status stop_reading(ddp_loader *loader)
 {
     const struct timespec deadline = deadline_of(loader);
@@ -343,7 +345,7 @@ static ddp_status stop_reading(ddp_loader *loader)
     return DDP_OK;
 }
 
-/* With the mutex. Until it is taken, the slot still is that of a former batch. */
+/* With the mutex. Until a batch is taken, the slot still belongs to a former batch. */
 static bool is_batch_ready(const ddp_loader *loader, const struct slot *slot)
 {
     return loader->queue.taken > loader->queue.given && slot->ready;
@@ -353,7 +355,7 @@ static bool is_batch_ready(const ddp_loader *loader, const struct slot *slot)
 static ddp_status wait_ready(ddp_loader *loader, const struct slot *slot, struct ddp_err *err)
 {
     const struct timespec deadline = deadline_of(loader);
-    pthread_cond_broadcast(&loader->work); /* a slot has been given back */
+    pthread_cond_broadcast(&loader->work); /* a slot has been returned */
     while (!is_batch_ready(loader, slot)) {
         if (pthread_cond_timedwait(&loader->done, &loader->mutex, &deadline) == ETIMEDOUT &&
             !is_batch_ready(loader, slot))
@@ -364,7 +366,7 @@ static ddp_status wait_ready(ddp_loader *loader, const struct slot *slot, struct
 
 /* --- its owner --------------------------------------------------------------------------------------------- */
 
-/* With the mutex. Batch `number` is there, or *err says why not. */
+/* With the mutex. Batch `number` is ready, or *err has the reason why not. */
 static ddp_status obtain(ddp_loader *loader, struct slot *slot, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -384,8 +386,7 @@ static ddp_status next_batch(ddp_loader *loader, const ddp_batch **out)
 {
     uint64_t number;
     if (!loader->started)
-        return ddp_fail(&loader->failed, DDP_ERR_ARG,
-                        "loader: ddp_loader_start comes before ddp_loader_next");
+        return ddp_fail(&loader->failed, DDP_ERR_ARG, "loader: call ddp_loader_start before ddp_loader_next");
     if (loader->failed.code != DDP_OK)
         return loader->failed.code;
     if (!queue_ask(&loader->queue, &number))
@@ -443,7 +444,7 @@ static size_t all_bytes(const ddp_loader *loader)
     return loader->queue.slots * loader->queue.slot_bytes;
 }
 
-/* Memory lies near the core of the thread that writes it first, so nothing is zeroed here. */
+/* Memory is near the core of the thread that first writes it, so zero nothing here. */
 static ddp_status allocate_slots(ddp_loader *loader, struct ddp_err *err)
 {
     const ddp_loader_options *o = &loader->queue.options;
@@ -452,14 +453,15 @@ static ddp_status allocate_slots(ddp_loader *loader, struct ddp_err *err)
     loader->index = calloc(slots, o->batch * sizeof(*loader->index));
     loader->is_pad = calloc(slots, o->batch);
     if (loader->slot == NULL || loader->index == NULL || loader->is_pad == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "loader: no memory for %zu batches of %zu rows", slots, o->batch);
+        return ddp_fail(err, DDP_ERR_NOMEM, "loader: out of memory for %zu batches of %zu rows", slots,
+                        o->batch);
     loader->memory = o->alloc != NULL ? o->alloc(o->memory_user, all_bytes(loader))
                                       : aligned_alloc(256, all_bytes(loader));
     if (loader->memory == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "loader: no memory for %zu batches of %zu bytes", slots,
+        return ddp_fail(err, DDP_ERR_NOMEM, "loader: out of memory for %zu batches of %zu bytes", slots,
                         loader->queue.slot_bytes);
     if ((uintptr_t)loader->memory % 256 != 0)
-        return ddp_fail(err, DDP_ERR_ARG, "loader: `alloc` gave %p, expected a multiple of 256",
+        return ddp_fail(err, DDP_ERR_ARG, "loader: `alloc` returned %p; expected a multiple of 256",
                         loader->memory);
     return DDP_OK;
 }
@@ -482,10 +484,9 @@ static ddp_status start_threads(ddp_loader *loader, struct ddp_err *err)
     for (; loader->threads < loader->queue.options.threads; loader->threads++) {
         int error = thread_start(&loader->thread[loader->threads], read_batches, loader);
         if (error != 0)
-            return ddp_fail(
-                err, DDP_ERR_LIMIT,
-                "loader: no thread %d of %d: %s; `ulimit -u` shows the limit, threads = 0 needs none",
-                loader->threads + 1, loader->queue.options.threads, strerror(error));
+            return ddp_fail(err, DDP_ERR_LIMIT,
+                            "loader: cannot start thread %d of %d: %s; check `ulimit -u`, or use threads = 0",
+                            loader->threads + 1, loader->queue.options.threads, strerror(error));
     }
     return DDP_OK;
 }
@@ -508,7 +509,7 @@ static void free_loader(ddp_loader *loader)
     free(loader);
 }
 
-/* All deadlines are the monotonic clock's. */
+/* All deadlines use the monotonic clock. */
 static void init_locks(ddp_loader *loader)
 {
     pthread_condattr_t attr;
@@ -531,7 +532,7 @@ static void end_threads(ddp_loader *loader)
         pthread_join(loader->thread[i], NULL);
 }
 
-/* A thread that does not come back keeps what it may still write to. */
+/* Keep the memory that a hanging thread may still write to. */
 ddp_status ddp_loader_free(ddp_loader *loader)
 {
     if (loader == NULL)
@@ -556,7 +557,7 @@ ddp_status ddp_loader_create(const ddp_loader_options *options, ddp_loader **out
     *out = NULL;
     ddp_loader *loader = calloc(1, sizeof(*loader));
     if (loader == NULL) {
-        ddp_fail(&err, DDP_ERR_NOMEM, "loader: no memory");
+        ddp_fail(&err, DDP_ERR_NOMEM, "loader: out of memory");
         return last_error_keep(&err);
     }
     init_locks(loader);

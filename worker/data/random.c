@@ -12,7 +12,7 @@ void ddp_random_seed(ddp_random *random, uint64_t seed)
     random->at = DDP_RANDOM_WORDS;
 }
 
-/* One word of the next block: the top bit of `high` joined to the low 31 bits of `low`, times the twist
+/* Compute one word of the next block: the top bit of `high` joined to the low 31 bits of `low`, times the twist
  * matrix. */
 static uint32_t twist(uint32_t high, uint32_t low)
 {
@@ -20,7 +20,7 @@ static uint32_t twist(uint32_t high, uint32_t low)
     return (mixed >> 1) ^ ((low & 1u) ? 0x9908b0dfu : 0u);
 }
 
-/* All 624 words at once, each from itself, its neighbour and the one 397 further on, round the ring. */
+/* Compute all 624 words at once, each from itself, its neighbour and the one 397 places further in the ring. */
 static void twister_block(ddp_random *random)
 {
     uint32_t *w = random->word;
@@ -29,7 +29,7 @@ static void twister_block(ddp_random *random)
     random->at = 0;
 }
 
-/* The tempering of the paper: the raw words are linear in each other, this evens out their bits. */
+/* The tempering of the paper: the raw words depend linearly on each other, and this spreads their bits. */
 uint32_t ddp_random_next(ddp_random *random)
 {
     if (random->at == DDP_RANDOM_WORDS)
@@ -41,7 +41,7 @@ uint32_t ddp_random_next(ddp_random *random)
     return y ^ (y >> 18);
 }
 
-/* 24 bits are all that a float holds; so 1 is never reached by rounding up. */
+/* 24 bits are all that a float holds, so rounding never gives 1. */
 float ddp_random_uniform(ddp_random *random)
 {
     return (float)(ddp_random_next(random) & 0xffffffu) / 16777216.0f;
@@ -49,8 +49,8 @@ float ddp_random_uniform(ddp_random *random)
 
 /* --- philox ----------------------------------------------------------------------------------------------- */
 
-/* The counter is encrypted: ten rounds of two products whose halves change places, with a key that moves on by a
- * fixed step from round to round. */
+/* Encrypt the counter: ten rounds of two products whose halves are swapped, with a key that changes by a fixed step
+ * each round. */
 enum { ROUNDS = 10 };
 
 static void philox_round(uint32_t word[4], uint32_t key0, uint32_t key1)

@@ -1,8 +1,8 @@
 /* sampler.c -- see ddp/sampler.h.
  *
- * The whole order of an epoch is made at its beginning, 4 bytes a sample, because torch's shuffle is
- * sequential: there is no way to know the k-th index without drawing all before it. Padding is never stored:
- * position p of the padded list is position p modulo n of the order. */
+ * The whole order of an epoch is made at its beginning, 4 bytes a sample, because torch's shuffle is sequential: the
+ * k-th index depends on all earlier draws. Padding is never stored: position p of the padded list is position p
+ * modulo n of the order. */
 #include "ddp/sampler.h"
 
 #include "base/not_null.h"
@@ -19,8 +19,8 @@ struct ddp_sampler {
     uint64_t seed;
     unsigned flags;
     uint64_t first; /* position in the order where this epoch began, 0 unless it was resumed */
-    uint64_t len;   /* samples of this rank from there */
-    uint64_t next;  /* how many of them are handed out */
+    uint64_t len;   /* number of samples of this rank from there */
+    uint64_t next;  /* number of samples handed out */
     uint32_t order[];
 };
 
@@ -29,8 +29,8 @@ static bool divides(uint64_t part, uint64_t whole)
     return whole % part == 0;
 }
 
-/* torch's num_samples, where ceil((n - world) / world) for a rest that is dropped is n / world in integers;
- * for NO_PAD what is left of a plain dealing out. */
+/* torch's num_samples, where ceil((n - world) / world) for a dropped rest is n / world in integers; for NO_PAD this
+ * rank's share of the list. */
 static uint64_t samples_of_rank(const ddp_sampler *s)
 {
     const uint64_t n = s->n - s->first;
@@ -41,7 +41,7 @@ static uint64_t samples_of_rank(const ddp_sampler *s)
     return n / s->world + 1;
 }
 
-/* torch.randperm(n): at step i the rest [i, n) is drawn from, by remainder and not by rejection. */
+/* torch.randperm(n): step i draws from the rest [i, n), by remainder and not by rejection. */
 static void shuffle(uint32_t *order, uint64_t n, uint64_t seed)
 {
     ddp_random random;
@@ -54,7 +54,7 @@ static void shuffle(uint32_t *order, uint64_t n, uint64_t seed)
     }
 }
 
-/* From the identity each time: torch shuffles a fresh list in every epoch, not the last one again. */
+/* Start from the identity each time, because torch shuffles a new list in every epoch. */
 void ddp_sampler_resume(ddp_sampler *s, uint64_t epoch, uint64_t done)
 {
     for (uint64_t i = 0; i < s->n; i++)
@@ -71,24 +71,23 @@ void ddp_sampler_set_epoch(ddp_sampler *s, uint64_t epoch)
     ddp_sampler_resume(s, epoch, 0);
 }
 
-/* Longer lists are refused: torch may draw those with 64-bit numbers, and an index is kept in 32 bits
- * here. */
+/* Longer lists are rejected: torch may draw those with 64-bit numbers, and an index has 32 bits here. */
 static ddp_status check_sampler(uint64_t n, int world_size, int rank, unsigned flags, struct ddp_err *err)
 {
     if (n < 1 || n > INT32_MAX)
         return ddp_fail(err, DDP_ERR_ARG, "sampler: %" PRIu64 " samples, expected 1 to %d", n, INT32_MAX);
     if (world_size < 1 || rank < 0 || rank >= world_size)
-        return ddp_fail(err, DDP_ERR_ARG, "sampler: rank %d of %d does not exist", rank, world_size);
+        return ddp_fail(err, DDP_ERR_ARG, "sampler: rank %d: must be below the world size %d", rank,
+                        world_size);
     if (flags & ~(unsigned)KNOWN_FLAGS)
         return ddp_fail(err, DDP_ERR_ARG, "sampler: unknown flags 0x%x", flags & ~(unsigned)KNOWN_FLAGS);
     if ((flags & DDP_SAMPLER_DROP_LAST) && (flags & DDP_SAMPLER_NO_PAD))
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "sampler: DROP_LAST loses samples, NO_PAD promises all: choose one");
+        return ddp_fail(err, DDP_ERR_ARG, "sampler: DROP_LAST and NO_PAD exclude each other: choose one");
     return DDP_OK;
 }
 
-/* One piece of memory: the order follows the struct. It is made here already, so that a sampler without set_epoch
- * gives epoch 0, as torch's does. */
+/* One block of memory: the order follows the struct. It is made here, so that a sampler without set_epoch returns
+ * epoch 0, as torch's does. */
 ddp_status ddp_sampler_create(uint64_t n, int world_size, int rank, uint64_t seed, unsigned flags,
                               ddp_sampler **out, struct ddp_err *err)
 {
@@ -99,7 +98,7 @@ ddp_status ddp_sampler_create(uint64_t n, int world_size, int rank, uint64_t see
         return status;
     ddp_sampler *s = malloc(sizeof(*s) + n * sizeof(s->order[0]));
     if (s == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "sampler: no memory for the order of %" PRIu64 " samples", n);
+        return ddp_fail(err, DDP_ERR_NOMEM, "sampler: out of memory for the order of %" PRIu64 " samples", n);
     s->n = n;
     s->world = (uint64_t)world_size;
     s->rank = (uint64_t)rank;
@@ -120,8 +119,8 @@ uint64_t ddp_sampler_len(const ddp_sampler *s)
     return s->len;
 }
 
-/* Rank r has the positions r, r + world, r + 2 world ... of the padded list, counted from where the epoch
- * began; all from n on are padding. */
+/* Rank r has the positions r, r + world, r + 2 world ... of the padded list, counted from the beginning of the epoch;
+ * positions from n on are padding. */
 int ddp_sampler_next(ddp_sampler *s, uint64_t *index, int *is_pad)
 {
     if (s->next == s->len)

@@ -1,8 +1,8 @@
 /* amp.c -- see ddp/amp.h: arrays of 16-bit numbers to float32 and back, and the scale of the loss.
  *
- * One loop per type, free of branches, for the vectoriser: half.h only selects. For the scale one table says which
- * call is allowed in which stage. Calls that compute with the scale keep subnormals: a scale that has backed off that
- * far is still above 0. */
+ * One loop per type without branches, for the vectoriser: half.h only selects. A table defines which call is allowed
+ * in which stage of the scale. Calls that compute with the scale keep subnormals, because such a small scale is still
+ * above 0. */
 #include "ddp/amp.h"
 
 #include "base/not_null.h"
@@ -45,7 +45,7 @@ static void round_bf16(const float *restrict from, uint16_t *restrict to, size_t
         to[i] = f32_to_bf16(from[i]);
 }
 
-/* memmove, as source and target may be the same array. */
+/* memmove, because source and target may be the same array. */
 ddp_status ddp_widen_f32(const void *from, ddp_dtype dtype, float *to, size_t n, struct ddp_err *err)
 {
     if (dtype == DDP_F16)
@@ -72,8 +72,8 @@ ddp_status ddp_round_f32(const float *from, void *to, ddp_dtype dtype, size_t n,
     return DDP_OK;
 }
 
-/* Looked at before the multiplication, as torch does: 1 / scale may hide an infinity, or make one.
- * Comparing bits instead of calling isfinite is what the vectoriser understands. */
+/* Checked before the multiplication, as in torch, because 1 / scale may hide or create an infinity. The vectoriser
+ * understands a comparison of bits, but not isfinite. */
 static int multiply(float *x, float factor, size_t n)
 {
     uint32_t worst = 0;
@@ -85,8 +85,8 @@ static int multiply(float *x, float factor, size_t n)
     return worst >= 0x7f800000u;
 }
 
-/* The reciprocal in double, as torch does it: with float, a compiler may be content with an estimate. An infinite one, of a
- * scale that has backed off to next to nothing, makes numbers of no use from any gradient. */
+/* The reciprocal in double, as in torch: in float, a compiler may use an estimate. An infinite one, of a tiny scale,
+ * makes any gradient unusable. */
 int ddp_unscale(const void *from, ddp_dtype dtype, double scale, float *to, size_t n)
 {
     FLUSH_SUBNORMALS(true);
@@ -102,28 +102,27 @@ enum scaler_call { UNSCALED, STEP, UPDATE };
 
 static const char *const call_name[] = { "ddp_scaler_unscaled", "ddp_scaler_step", "ddp_scaler_update" };
 
-/* The mistake of a call in a stage; NULL: the call is allowed. */
+/* The error of a call in a stage; NULL: the call is allowed. */
 static const char *const refusal[3][3] = {
     /*             READY                                 UNSCALED  STEPPED */
     [UNSCALED] = { NULL, "the gradients of this step are unscaled already",
                    "this step is done; ddp_scaler_update begins the next" },
-    [STEP] = { "the gradients of this step are not unscaled yet; ddp_scaler_unscaled comes first", NULL,
+    [STEP] = { "the gradients of this step are not unscaled yet; call ddp_scaler_unscaled first", NULL,
                "this step is done already; ddp_scaler_update begins the next" },
-    [UPDATE] = { "nothing is known about this step's gradients; ddp_scaler_unscaled comes first", NULL,
-                 NULL },
+    [UPDATE] = { "this step's gradients have not been unscaled; call ddp_scaler_unscaled first", NULL, NULL },
 };
 
-/* The stage may come from memory that was never initialised. */
+/* The stage may come from uninitialised memory. */
 static ddp_status check_stage(const ddp_scaler *scaler, enum scaler_call call, struct ddp_err *err)
 {
     if ((unsigned)scaler->stage > DDP_SCALER_STEPPED)
-        return ddp_fail(err, DDP_ERR_ARG, "%s: stage %d is none: begin with DDP_SCALER_INIT", call_name[call],
-                        (int)scaler->stage);
+        return ddp_fail(err, DDP_ERR_ARG, "%s: invalid stage %d; initialize the scaler with DDP_SCALER_INIT",
+                        call_name[call], (int)scaler->stage);
     const char *why = refusal[call][scaler->stage];
     return why == NULL ? DDP_OK : ddp_fail(err, DDP_ERR_ARG, "%s: %s", call_name[call], why);
 }
 
-/* Kept until update, which is where a bad step changes the scale. */
+/* Kept until update, because a bad step changes the scale only there. */
 ddp_status ddp_scaler_unscaled(ddp_scaler *scaler, int found_inf, struct ddp_err *err)
 {
     NOT_NULL(scaler, err);
@@ -135,7 +134,7 @@ ddp_status ddp_scaler_unscaled(ddp_scaler *scaler, int found_inf, struct ddp_err
     return DDP_OK;
 }
 
-/* The decision is the scaler's, the update the caller's: this module holds no parameters. */
+/* The scaler decides, and the caller updates: this module has no parameters. */
 ddp_status ddp_scaler_step(ddp_scaler *scaler, int *go, struct ddp_err *err)
 {
     NOT_NULL(scaler, err);
@@ -149,8 +148,7 @@ ddp_status ddp_scaler_step(ddp_scaler *scaler, int *go, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* torch's kernel multiplies in double and keeps a float. The counter starts again even when growth is
- * refused. */
+/* torch's kernel multiplies in double and keeps a float. The counter restarts even when growth is rejected. */
 static void grow_or_back_off(ddp_scaler *s)
 {
     FLUSH_SUBNORMALS(false);
@@ -167,7 +165,7 @@ static void grow_or_back_off(ddp_scaler *s)
     s->tracker = 0;
 }
 
-/* Also without a step, for a caller that gave the step up: torch allows it, too. */
+/* Also allowed without a step, as in torch, for a caller that abandons the step. */
 ddp_status ddp_scaler_update(ddp_scaler *scaler, struct ddp_err *err)
 {
     NOT_NULL(scaler, err);
@@ -180,7 +178,8 @@ ddp_status ddp_scaler_update(ddp_scaler *scaler, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* --- the scale in checkpoints ---------------------------------------------------------------------------------------- */
+/* --- the scale in checkpoints
+ * ---------------------------------------------------------------------------------------- */
 
 void ddp_scaler_save(const ddp_scaler *scaler, double state[DDP_SCALER_STATE])
 {
@@ -192,9 +191,8 @@ void ddp_scaler_save(const ddp_scaler *scaler, double state[DDP_SCALER_STATE])
     state[4] = scaler->tracker;
 }
 
-/* Between these, and neither of them: whole or any numbers; NaN is in no range. The scale's are where a float32
- * becomes 0 or infinite: one that has backed off to 0 never comes back, and would leave out every step of a run that
- * goes on. */
+/* Limits, both exclusive: whole or any numbers; NaN is out of range. The scale's limits are where a float32 becomes 0
+ * or infinite, because a scale of 0 never grows again and would skip every further step. */
 static const struct {
     const char *name;
     double above, below;

@@ -1,11 +1,11 @@
 /* batchnorm.c -- see batchnorm.h.
  *
- * A channel's values lie in n runs of `spatial` elements. Each run is summed up in running sums side by side,
- * because one alone waits for its own last addition; the variance is taken in a second pass, from the mean,
- * because the difference of two large sums of squares would be all rounding where the mean is large.
+ * A channel's values lie in n runs of `spatial` elements. Several running sums add up each run in parallel, because a
+ * single one would wait for its last addition; the variance is computed in a second pass from the mean, because with
+ * a large mean the difference of two sums of squares would be only rounding errors.
  *
- * Loops over a run are compiled for several processors. Nothing is fused, and each adds in the order of the
- * source, so all give the same bits. */
+ * Loops over a run are compiled for several processors. Nothing is fused, and each adds in the order of the source,
+ * so all give the same bits. */
 #include "reducer/batchnorm.h"
 
 #include <math.h>
@@ -13,7 +13,7 @@
 
 enum { LANES = 16 };
 
-/* WIDE(name, (parameters), (arguments)) defines name() from name_body(), for whichever processor is there. */
+/* WIDE(name, (parameters), (arguments)) defines name() from name_body(), for the present processor. */
 #define BODY static inline __attribute__((always_inline)) void
 #ifdef __x86_64__
 #define WIDE_FOR(name, processor, params, args)                               \
@@ -41,13 +41,13 @@ enum { LANES = 16 };
     }
 #endif
 
-/* Where channel c of a sample begins. */
+/* Return where channel c of a sample begins. */
 static size_t run_at(const ddp_syncbn *bn, size_t sample, size_t c)
 {
     return (sample * bn->channels + c) * bn->spatial;
 }
 
-/* As a tree. */
+/* Add them as a tree. */
 static inline __attribute__((always_inline)) double join(const double lane[LANES])
 {
     double sum[LANES];
@@ -72,7 +72,7 @@ BODY add_sum_body(double *to, const float *x, size_t n)
 }
 WIDE(add_sum, (double *to, const float *x, size_t n), (to, x, n))
 
-/* x times y, each less its mean. The same order as the sum, from the means that it has led to. */
+/* Sum x times y, each minus its mean, in the same order as the sum for the means. */
 BODY add_products_body(double *to, const float *x, double mean_x, const float *y, double mean_y, size_t n)
 {
     double lane[LANES] = { 0 };
@@ -129,7 +129,7 @@ void batch_measure(const ddp_syncbn *bn, const float *x, size_t n, double *batch
     }
 }
 
-/* Chan, Golub & LeVeque: exact in real numbers, and gentle in floating point. */
+/* Chan, Golub & LeVeque: exact in real numbers, and stable in floating point. */
 void batch_merge(double *batch, const double *other, size_t channels)
 {
     const double a = batch[2 * channels], b = other[2 * channels], all = a + b;
@@ -150,8 +150,8 @@ static float moved(float running, double now, double momentum)
     return (float)((1 - momentum) * running + momentum * now);
 }
 
-/* The variance that normalises is that of the batch, the one that is kept an estimate of the world's: n
- * and n - 1. */
+/* The variance for normalising is the batch's (divided by n); the one that is kept is an estimate for the population
+ * (n - 1). */
 void batch_learn(ddp_syncbn *bn, const double *batch)
 {
     const double *mean = batch, *squares = batch + bn->channels;
@@ -167,8 +167,7 @@ void batch_learn(ddp_syncbn *bn, const double *batch)
     }
 }
 
-/* Weight and scale are joined once for a run; the subtraction stays first, or large means would cost
- * digits. */
+/* Combine weight and scale once for a run; subtract first, because large means would otherwise cost digits. */
 void batch_normalise(const ddp_syncbn *bn, const double *mean, const double *invstd, const float *x, size_t n,
                      float *y)
 {
@@ -182,7 +181,7 @@ void batch_normalise(const ddp_syncbn *bn, const double *mean, const double *inv
     }
 }
 
-/* The two sums over all samples that the backward pass needs. */
+/* Compute the two sums over all samples that the backward pass needs. */
 void batch_sums(const ddp_syncbn *bn, const float *x, const float *dy, size_t n, double *sums)
 {
     memset(sums, 0, 2 * bn->channels * sizeof(*sums));

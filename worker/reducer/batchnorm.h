@@ -1,11 +1,11 @@
-/* batchnorm.h -- the arithmetic of ddp/syncbn.h, without other ranks. Pure; all sizes are checked before. */
+/* batchnorm.h -- the arithmetic of ddp/syncbn.h, without other ranks. Pure; the caller has checked all sizes. */
 #ifndef WORKER_REDUCER_BATCHNORM_H
 #define WORKER_REDUCER_BATCHNORM_H
 
 #include "ddp/syncbn.h"
 
 /* The statistics of one rank's values: per channel the mean and the sum of squared distances from it, and how many
- * values each channel has. As doubles in one piece it travels between ranks: mean[channels], squares[channels],
+ * values each channel has. They travel between ranks as one array of doubles: mean[channels], squares[channels],
  * count. */
 static inline size_t batch_words(size_t channels)
 {
@@ -17,7 +17,7 @@ void batch_measure(const ddp_syncbn *bn, const float *x, size_t n, double *batch
 /* Join `other` into `batch`; batches without values change nothing. */
 void batch_merge(double *batch, const double *other, size_t channels);
 
-/* From the merged batch: bn->saved, bn->count, the running numbers. */
+/* Set bn->saved, bn->count and the running numbers from the merged batch. */
 void batch_learn(ddp_syncbn *bn, const double *batch);
 
 /* y = (x - mean[c]) * invstd[c] * weight[c] + bias[c] */
@@ -27,7 +27,7 @@ void batch_normalise(const ddp_syncbn *bn, const double *mean, const double *inv
 /* sums[c] = sum of dy, sums[channels + c] = sum of dy * (x - mean[c]) */
 void batch_sums(const ddp_syncbn *bn, const float *x, const float *dy, size_t n, double *sums);
 
-/* With the sums over all ranks. */
+/* Compute dx from the sums over all ranks. */
 void batch_gradient(const ddp_syncbn *bn, const double *sums, const float *x, const float *dy, size_t n,
                     float *dx);
 

@@ -1,6 +1,6 @@
 /* buckets.c -- see buckets.h.
  *
- * Three passes: put each parameter into a bucket, turn the order round, lay the buckets out in the arena. With
+ * Three passes: assign each parameter to a bucket, reverse the order, place the buckets in the arena. With
  * limits of 1 and 25 MiB and one type:
  *
  *     parameter   0: 0.6   1: 0.5   2: 20   3: 6   4: 0.1 MiB
@@ -8,10 +8,10 @@
  *     reversed    bucket 0 = 4      bucket 1 = 2, 3  bucket 2 = 0, 1
  *     arena       | 4 | 2 | 3 | 0 | 1 |      each parameter at a multiple of BUCKET_ALIGN
  *
- * The small bucket ends up last on purpose: it is what is left to reduce when the backward pass is over, and
- * nothing hides that time. A bucket gets its number when its first parameter opens it, so numbers are sorted by first
- * parameter by themselves. Every rank computes the same plan from the same list; none is ever sent. A plan in the order of
- * readiness is made in the same passes, from an order that has been sent. */
+ * The small bucket is last on purpose, because it is reduced after the backward pass, when nothing hides its time. A
+ * bucket gets its number when its first parameter opens it, so buckets are sorted by first parameter. Every rank
+ * computes the same plan from the same list; plans are never sent. The same passes make a plan in the order of
+ * readiness, from an order that was sent. */
 #include "reducer/buckets.h"
 
 #include <stdlib.h>
@@ -42,7 +42,7 @@ static ddp_status check(const ddp_param *params, size_t n, struct ddp_err *err)
     for (size_t i = 0; i < n; i++) {
         size_t size = ddp_dtype_size(params[i].dtype);
         if (size == 0)
-            return ddp_fail(err, DDP_ERR_ARG, "parameter %zu has dtype %d, which is not one of ddp_dtype", i,
+            return ddp_fail(err, DDP_ERR_ARG, "parameter %zu: dtype=%d: must be one of ddp_dtype", i,
                             (int)params[i].dtype);
         if (params[i].count > left / size || aligned(bytes_of(&params[i])) > left)
             return ddp_fail(err, DDP_ERR_ARG, "parameter %zu has %zu elements, more than memory can hold", i,
@@ -52,13 +52,13 @@ static ddp_status check(const ddp_param *params, size_t n, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* The parameter that comes k-th. */
+/* Return the k-th parameter in the order. */
 static size_t nth(const struct bucket_rule *rule, size_t k)
 {
     return rule->order != NULL ? rule->order[k] : k;
 }
 
-/* The bucket of parameter i's type that is open, or a new one. */
+/* Return the open bucket of parameter i's type, or a new one. */
 static size_t open_for(struct bucket_plan *plan, struct open_bucket *open, ddp_dtype dtype)
 {
     if (open->number == NONE) {
@@ -68,9 +68,9 @@ static size_t open_for(struct bucket_plan *plan, struct open_bucket *open, ddp_d
     return (size_t)open->number;
 }
 
-/* bucket_of[] gets numbers in order of opening; closed[] the same numbers in order of closing, those that are left open
- * at the end. Types are filled side by side, as a bucket is reduced in one call and so holds one type; each type's
- * first bucket has the small limit. */
+/* bucket_of[] gets numbers in order of opening; closed[] the same numbers in order of closing, then those left open.
+ * Types are filled in parallel, because one call reduces a bucket and so it has one type; each type's first bucket
+ * has the small limit. */
 static void assign(struct bucket_plan *plan, size_t *closed, const ddp_param *params, size_t n,
                    const struct bucket_rule *rule)
 {
@@ -98,7 +98,7 @@ static void assign(struct bucket_plan *plan, size_t *closed, const ddp_param *pa
             closed[closings++] = b;
 }
 
-/* Where the list is that of the model, the last parameters' gradients are ready first, so their bucket comes first.
+/* In the order of the model, the gradients of the last parameters are ready first, so their bucket comes first.
  * `place`: the new number of each. */
 static void renumber(struct bucket_plan *plan, const size_t *closed, size_t n, const struct bucket_rule *rule,
                      struct bucket *old, size_t *place)
@@ -113,7 +113,7 @@ static void renumber(struct bucket_plan *plan, const size_t *closed, size_t n, c
         plan->bucket_of[i] = place[plan->bucket_of[i]];
 }
 
-/* Bucket after bucket; inside a bucket in the order of the parameters, as they were taken. */
+/* Bucket after bucket; inside a bucket in the order of the parameters. */
 static void lay_out(struct bucket_plan *plan, const ddp_param *params, size_t n,
                     const struct bucket_rule *rule)
 {
@@ -133,10 +133,10 @@ static void lay_out(struct bucket_plan *plan, const ddp_param *params, size_t n,
 
 static ddp_status no_memory(size_t n, struct ddp_err *err)
 {
-    return ddp_fail(err, DDP_ERR_NOMEM, "no memory to plan %zu parameters", n);
+    return ddp_fail(err, DDP_ERR_NOMEM, "out of memory to plan %zu parameters", n);
 }
 
-/* With room that is only needed on the way. */
+/* With scratch memory for the passes. */
 static ddp_status fill(struct bucket_plan *plan, const ddp_param *params, size_t n,
                        const struct bucket_rule *rule, struct ddp_err *err)
 {

@@ -1,13 +1,12 @@
 /* optim.c -- see ddp/optim.h.
  *
- * The order of operations is torch.optim's single-tensor path, because float32 arithmetic is not
- * associative and a user who compares a run with PyTorch should find the same digits: Adam's first moment
- * is a lerp, the bias corrections are computed in double once per step, eps is added after the division by
- * the root of the second correction. An L2 decay (SGD, Adam) joins the gradient; AdamW's shrinks the
- * parameter first.
+ * The order of operations is torch.optim's single-tensor path, because float32 arithmetic is not associative, and a
+ * run should have the same digits as with PyTorch: Adam's first moment is a lerp, the bias corrections are computed
+ * in double once per step, eps is added after the division by the root of the second correction. An L2 decay (SGD,
+ * Adam) joins the gradient; AdamW's shrinks the parameter first.
  *
- * What is the same for all elements of a step is worked out once; the loops have no branches in them.
- * `restrict` and the choice of a loop by its caller are made for the vectoriser. */
+ * Values that are the same for all elements of a step are computed once; the loops have no branches. `restrict` and
+ * separate loops help the vectoriser. */
 #include "reducer/optim.h"
 
 #include "base/not_null.h"
@@ -42,13 +41,13 @@ int ddp_optim_states(const ddp_optim *optim)
 
 /* --- checking ------------------------------------------------------------------------------------------- */
 
-/* A NaN is in no range. */
+/* A NaN is out of range. */
 static ddp_status in_range(const char *name, double value, double low, double below, struct ddp_err *err)
 {
     if (value >= low && value < below)
         return DDP_OK;
-    return ddp_fail(err, DDP_ERR_ARG, "optimiser: %s is %g, expected a number from %g, below %g", name, value,
-                    low, below);
+    return ddp_fail(err, DDP_ERR_ARG, "optimiser: %s=%g: must be at least %g and below %g", name, value, low,
+                    below);
 }
 
 /* Nesterov looks one step of the momentum ahead; a dampened momentum would not be that step. */
@@ -64,7 +63,7 @@ static ddp_status check_sgd(const ddp_optim *o, struct ddp_err *err)
     return status;
 }
 
-/* A beta of 1 would make the bias correction a division by zero. */
+/* A beta of 1 would make the bias correction divide by zero. */
 static ddp_status check_adam(const ddp_optim *o, struct ddp_err *err)
 {
     ddp_status status = in_range("beta1", o->beta1, 0, 1, err);
@@ -73,18 +72,18 @@ static ddp_status check_adam(const ddp_optim *o, struct ddp_err *err)
     return status == DDP_OK ? in_range("eps", o->eps, 0, INFINITY, err) : status;
 }
 
-/* The rule first: it says which of the numbers are looked at. */
+/* The rule first, because it defines which numbers are read. */
 ddp_status ddp_optim_check(const ddp_optim *o, struct ddp_err *err)
 {
     if (o == NULL)
         return null_argument(err, __func__, "optim");
     if ((unsigned)o->rule >= RULES)
-        return ddp_fail(err, DDP_ERR_ARG, "optimiser: rule %d is not one of ddp_rule", (int)o->rule);
+        return ddp_fail(err, DDP_ERR_ARG, "optimiser: rule=%d: must be one of ddp_rule", (int)o->rule);
     ddp_status status = in_range("lr", o->lr, 0, INFINITY, err);
     if (status == DDP_OK)
         status = in_range("weight_decay", o->weight_decay, 0, INFINITY, err);
     if (status == DDP_OK && o->step < 0)
-        return ddp_fail(err, DDP_ERR_ARG, "optimiser: step is %lld, it counts up from 0", (long long)o->step);
+        return ddp_fail(err, DDP_ERR_ARG, "optimiser: step=%lld: must be at least 0", (long long)o->step);
     if (status != DDP_OK)
         return status;
     return o->rule == DDP_SGD ? check_sgd(o, err) : check_adam(o, err);
@@ -110,7 +109,7 @@ static void sgd_buffer(const ddp_optim *o, const float *restrict param, const fl
         buffer[i] = old * buffer[i] + new *(grad[i] + decay * param[i]);
 }
 
-/* The buffer must be whole before it is used: nesterov needs the new one. */
+/* Compute the whole buffer before using it, because nesterov needs the new one. */
 static void sgd_momentum(const ddp_optim *o, float *restrict param, const float *restrict grad,
                          float *restrict buffer, size_t n)
 {
@@ -134,11 +133,11 @@ struct scale {
     float weight1;    /* 1 - beta1 */
     float beta2, weight2;
     float eps;
-    float decay;  /* Adam: joins the gradient */
+    float decay;  /* Adam: added to the gradient */
     float shrink; /* AdamW: factor of the parameter */
 };
 
-/* In double, as torch has it: 1 - 0.999^1000 in float would have three digits left. */
+/* In double, as in torch: in float, 1 - 0.999^1000 would have only three digits left. */
 static struct scale scale_of(const ddp_optim *o)
 {
     const double bias1 = 1.0 - pow(o->beta1, (double)o->step);
@@ -171,7 +170,7 @@ static void adam(const ddp_optim *o, float *restrict param, const float *restric
     }
 }
 
-/* Apart from the update, because one step has as many updates as the model has arrays. */
+/* Separate from the update, because one step has as many updates as the model has arrays. */
 void ddp_optim_begin(ddp_optim *optim)
 {
     optim->step++;
@@ -190,11 +189,11 @@ void ddp_optim_update(const ddp_optim *o, float *param, const float *grad, float
 
 /* --- the norm of all gradients --------------------------------------------------------------------------- */
 
-/* A square of a float is exact in double, so all that is rounded are sums. Inside a leaf eight running
- * sums fill the processor's vector units; they, too, are joined in a fixed order. */
+/* The square of a float is exact in double, so only sums are rounded. Inside a leaf eight running sums fill the
+ * processor's vector units; they are joined in a fixed order, too. */
 enum { LANES = 8 };
 
-/* The rest after the last eight goes into the lanes it would be in if zeros followed, so padding changes no bit. */
+/* The rest after the last eight goes into the lanes it would have if zeros followed, so padding changes no bit. */
 double norm_leaf(const float *x, size_t n)
 {
     double lane[LANES] = { 0 };
@@ -208,7 +207,7 @@ double norm_leaf(const float *x, size_t n)
     return ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
 }
 
-/* As in counting up by one: two sums of equal size become one of the next. */
+/* As in counting up by one: two sums of equal size become one of the next size. */
 void norm_push(struct norm_tree *tree, double leaf)
 {
     int k = 0;
@@ -218,7 +217,7 @@ void norm_push(struct norm_tree *tree, double leaf)
     tree->leaves++;
 }
 
-/* The smallest part is the last in order; what is missing of its neighbours counts as 0. */
+/* The smallest part is the last in order; missing neighbours count as 0. */
 double norm_root(const struct norm_tree *tree)
 {
     double sum = 0;
@@ -229,8 +228,7 @@ double norm_root(const struct norm_tree *tree)
     return sum;
 }
 
-/* Blocks begin anew with each array: how a model is cut into arrays is part of it, how those lie in memory
- * is not. */
+/* Blocks start again with each array, because the arrays are part of the model, while their place in memory is not. */
 double ddp_grad_norm(const float *const grads[], const size_t counts[], size_t n)
 {
     FLUSH_SUBNORMALS(true);
@@ -244,14 +242,14 @@ double ddp_grad_norm(const float *const grads[], const size_t counts[], size_t n
     return sqrt(norm_root(&tree));
 }
 
-/* torch divides a number by a tensor as reciprocal times number. The comparison lets a NaN through. */
+/* torch divides a number by a tensor as reciprocal times number. The comparison lets a NaN pass. */
 float norm_clip_factor(double norm, double max_norm)
 {
     float factor = 1.0f / ((float)norm + 1e-6f) * (float)max_norm;
     return factor > 1 ? 1 : factor;
 }
 
-/* Also by 1: torch always multiplies, and a branch would save nothing that shows. */
+/* Also by 1: torch always multiplies, and a branch would save no measurable time. */
 void norm_multiply(float *x, float factor, size_t n)
 {
     for (size_t i = 0; i < n; i++)

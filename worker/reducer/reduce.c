@@ -2,13 +2,13 @@
  *
  * The general way works on tiles that stay in the first level cache: a recursive walk of the tree combines
  * one tile of all ranks into an accumulator on the stack, which is then finished (average), rounded and
- * copied to every output. The way that matters most for speed, f32 gradients of two or four ranks, has its
- * own loop, which reads and writes each element once; it combines in the same order and gives the same bits.
+ * copied to every output. The most important case for speed, f32 gradients of two or four ranks, has a separate loop
+ * that reads and writes each element once; it combines in the same order and gives the same bits.
  *
- * The loops are plain C that gcc -O3 turns into vector code; `ivdep` tells it what in-place use cannot show:
- * an element only ever depends on elements with its own index.
+ * The loops are plain C that gcc -O3 turns into vector code; `ivdep` asserts that an element depends only on elements
+ * with its own index, which gcc cannot see in place.
  *
- * Sums and products flush subnormals, minima and maxima do not, whatever the mode of the calling thread. */
+ * Sums and products flush subnormals, minima and maxima do not, in any mode of the calling thread. */
 #include "reducer/reduce.h"
 
 #include "core/flush_subnormals.h"
@@ -50,7 +50,7 @@ typedef void (*join_fn)(void *to, const void *a, const void *b, size_t n);
         }                                                              \
     }
 
-/* A comparison with a NaN is false, so a NaN in y is taken by itself, and one in x by the second test. */
+/* A comparison with a NaN is false, so the first test keeps a NaN in y, and the second one in x. */
 JOIN(sum_f32, float, x + y)
 JOIN(min_f32, float, ((x < y) | (x != x)) ? x : y)
 JOIN(max_f32, float, ((x > y) | (x != x)) ? x : y)
@@ -147,7 +147,7 @@ static const struct type_row types[] = {
     [DDP_U8] = { IN_I32, widen_u8, narrow_u8 },
 };
 
-/* Which loop combines two accumulators. */
+/* Choose the loop that combines two accumulators. */
 static join_fn join_of(const struct type_row *row, ddp_op op)
 {
     switch (op) {
@@ -164,7 +164,7 @@ static join_fn join_of(const struct type_row *row, ddp_op op)
 
 /* --- the tree ------------------------------------------------------------------------------------------- */
 
-/* Six ranks: the left side always has a power of two of them. Each level of the recursion keeps one tile on
+/* Six ranks: the left part always has a power of two. Each level of the recursion keeps one tile on
  * the stack: 11 of 4 KiB for the 1024 ranks that may share a host.
  *
  *                 +
@@ -195,7 +195,7 @@ static const void *leaf(const struct work *w, size_t rank, size_t at)
     return (const char *)w->in[rank] + at * w->element;
 }
 
-/* A leaf of the tree: the rank's own values in the accumulator's type. */
+/* A leaf of the tree: convert the rank's own values to the accumulator's type. */
 static void load(const struct work *w, tile *to, size_t rank, size_t at, size_t n)
 {
     if (w->row->widen != NULL)
@@ -222,10 +222,9 @@ static void tree(const struct work *w, tile *to, size_t first, size_t count, siz
 
 /* --- f32, two or four ranks ------------------------------------------------------------------------------ */
 
-/* Floats of one stream that are moved before the next stream has its turn. Processors of AMD tell lines of
- * the first level cache apart by a hash of the address; two streams whose addresses have the same hash
- * throw each other out at every change from one to the other, and where blocks come to lie is luck. Four
- * lines at a time make that rare enough not to matter. */
+/* Floats of one stream that are moved before the next stream has its turn. AMD processors select first level cache
+ * lines by a hash of the address; two streams with the same hash evict each other at every change between them, and
+ * the addresses of blocks are accidental. With four lines at a time that is rare enough not to matter. */
 enum { STRIP = 64 };
 
 struct fused {
@@ -245,7 +244,7 @@ INLINE void add_pair(float *to, const float *a, const float *b, size_t n)
         to[i] += b[i];
 }
 
-/* All of the strip is read before any of it is written, so outputs may be inputs. */
+/* Read the whole strip before writing any of it, so outputs may be inputs. */
 INLINE void fused_strip(const struct fused *f, size_t at, size_t n)
 {
     _Alignas(64) float sum[STRIP], right[STRIP];
@@ -263,7 +262,7 @@ INLINE void fused_strip(const struct fused *f, size_t at, size_t n)
             ((float *)f->out[o])[at + i] = sum[i];
 }
 
-/* Whole strips have a length that the compiler knows. */
+/* Whole strips have a length that is known at compile time. */
 INLINE void fused_strips(const struct fused *f, size_t at, size_t n)
 {
     size_t end = at + n;
@@ -289,7 +288,7 @@ __attribute__((target("avx2"))) static void fused_avx2(const struct fused *f, si
 #define FUSED fused_plain
 #endif
 
-/* False when there is no such loop for this call. */
+/* False when no such loop exists for this call. */
 static bool reduce_fused(ddp_dtype dtype, ddp_op op, const struct fused *f, size_t at, size_t n)
 {
     if (dtype != DDP_F32 || (op != DDP_SUM && op != DDP_AVG) || (f->world != 2 && f->world != 4))
@@ -300,13 +299,13 @@ static bool reduce_fused(ddp_dtype dtype, ddp_op op, const struct fused *f, size
 
 /* --- all of it ------------------------------------------------------------------------------------------ */
 
-/* MIN and MAX select one of their inputs, with all of its bits, and a comparison costs the same for every number. */
+/* MIN and MAX select one of their inputs with all of its bits, and a comparison takes the same time for every number. */
 static bool is_arithmetic(ddp_op op)
 {
     return op != DDP_MIN && op != DDP_MAX;
 }
 
-/* Round once, then copy the finished bytes: all outputs get the same bits, whatever the type. */
+/* Round once, then copy the finished bytes, so that all outputs get the same bits for any type. */
 static void store(const struct work *w, const tile *from, size_t at, size_t n, void *const out[], size_t outs)
 {
     for (size_t o = 0; o < outs; o++) {
@@ -371,7 +370,7 @@ struct joining {
     join_fn join;
     const struct reduce_piece *pieces;
     const void *const *partials;
-    size_t next; /* the piece that the walk comes to next */
+    size_t next; /* the next piece of the walk */
 };
 
 static const void *next_partial(struct joining *j, size_t at)
@@ -379,13 +378,13 @@ static const void *next_partial(struct joining *j, size_t at)
     return (const char *)j->partials[j->next++] + at * j->row->partial;
 }
 
-/* Is the node of `count` ranks that the walk stands at a piece? */
+/* True if the present node of the walk, with `count` ranks, is a piece. */
 static bool is_piece(const struct joining *j, size_t ahead, size_t count)
 {
     return j->pieces[j->next + ahead].count == count;
 }
 
-/* The same walk as tree(), which ends at pieces instead of ranks. Their order is that of the walk. */
+/* The same walk as tree(), but it ends at pieces instead of ranks. Their order is that of the walk. */
 static void join_tree(struct joining *j, tile *to, size_t count, size_t at, size_t n)
 {
     size_t left = left_part(count);

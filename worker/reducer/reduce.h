@@ -1,10 +1,10 @@
 /* reduce.h -- combine the values of all ranks, element by element, in one fixed order. Pure.
  *
  * The order is a balanced binary tree over the ranks, ((x0+x1)+(x2+x3))+((x4+x5)+x6): left part = the
- * largest power of two below the count. It depends on the number of ranks alone, not on sizes, timing or
- * who computes, so equal runs give equal bits. f16 and bf16 are combined in f32 and rounded once.
- * Integers wrap around (no undefined behaviour); u8 is combined in 32 bits, so an average is right and a
- * sum is right modulo 256. MIN and MAX keep a NaN.
+ * largest power of two below the count. It depends only on the number of ranks, not on sizes, timing or the computing
+ * rank, so equal runs give equal bits. f16 and bf16 are combined in f32 and rounded once. Integers wrap around (no
+ * undefined behaviour); u8 is combined in 32 bits, so an average is right and a sum is right modulo 256. MIN and MAX
+ * keep a NaN.
  *
  * Why a tree and not ((x0+x1)+x2)+x3: rounding errors grow with the logarithm of the number of ranks
  * instead of with the number, and a sum over half of the ranks is a subtree, the same computation in a
@@ -16,26 +16,26 @@
 
 #include <stdint.h>
 
-/* Elements [at, at + n) of in[0 .. world) combined into the same elements of out[0 .. outs): all of them
- * get the same bits. An out may be the same memory as an in (in place), but must not overlap otherwise. */
+/* Combine elements [at, at + n) of in[0 .. world) into the same elements of out[0 .. outs); all of them get the same
+ * bits. An out may be the same memory as an in (in place), but must not overlap otherwise. */
 void reduce_range(ddp_dtype dtype, ddp_op op, const void *const in[], size_t world, size_t at, size_t n,
                   void *const out[], size_t outs);
 
-/* The same in two halves, for ranks that do not share memory. A piece is a node of the tree, whole: ranks
- * [first, first + count). The host of its ranks combines them, unfinished, in the type that the tree computes
- * with; a rank that has all pieces joins and finishes them. The bits are those of reduce_range. */
+/* The same in two halves, for ranks that do not share memory. A piece is a whole node of the tree: ranks [first,
+ * first + count). The host of its ranks combines them, unfinished, in the tree's type; a rank with all pieces joins
+ * and finishes them. The bits are those of reduce_range. */
 struct reduce_piece {
     uint32_t first, count;
 };
 
-/* Bytes of an unfinished element: 4 for f16, bf16 and u8, else as many as the type has. */
+/* Return the bytes of an unfinished element: 4 for f16, bf16 and u8, else the size of the type. */
 size_t reduce_partial_size(ddp_dtype dtype);
 
-/* Elements [0, n) of the `count` ranks of one piece into `partial`, which overlaps none of them. */
+/* Combine elements [0, n) of the `count` ranks of one piece into `partial`, which overlaps none of them. */
 void reduce_piece(ddp_dtype dtype, ddp_op op, const void *const in[], size_t count, size_t n, void *partial);
 
-/* The pieces that make a world of `world` ranks, in order: partials[p] has n unfinished elements of pieces[p].
- * `out` overlaps none of them. */
+/* Join the pieces of a world of `world` ranks, in order: partials[p] has n unfinished elements of pieces[p]. `out`
+ * overlaps none of them. */
 void reduce_join(ddp_dtype dtype, ddp_op op, const struct reduce_piece *pieces, size_t world,
                  const void *const partials[], size_t n, void *out);
 

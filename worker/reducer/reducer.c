@@ -2,7 +2,7 @@
  *
  * Gradients are never copied: ddp_reducer_grad points into the arena, and the reduction works there on all ranks'
  * arenas at once. step.c decides which call is allowed and which bucket comes next; this file carries it out.
- * Everything collective happens in the same order on all ranks, because step.c decides from what all of them know. */
+ * All collectives happen in the same order on all ranks, because step.c decides from facts that all of them have. */
 #include "core/context.h"
 #include "core/crc32c.h"
 #include "core/error.h"
@@ -22,12 +22,12 @@ struct sync_spare {
     int64_t *sent;
     size_t *order;
     bool *seen;
-    char *copy; /* of the arena */
+    char *copy; /* bytes of the arena */
 };
 
 struct ddp_reducer {
     ddp_group *group;
-    ddp_param *params; /* owned copy; names and data are the caller's. The buffers follow the parameters */
+    ddp_param *params; /* owned copy; the caller owns names and data. The buffers follow the parameters */
     size_t n;
     ddp_param *buffers; /* in `params` */
     ddp_reducer_options options;
@@ -39,18 +39,18 @@ struct ddp_reducer {
     size_t wire_elements;  /* room in it */
     struct comm_job *jobs; /* for each bucket */
     bool threaded;         /* buckets go to the thread for communication */
-    ddp_work *last; /* owned; of the last bucket, where calls go on by themselves; NULL = none is under way */
-    /* The error after which no step is possible: of the first bucket that was not reduced, or of a rebuild. Written by the
-     * thread that reduces, read after a drain. */
+    ddp_work *last; /* owned; work of the last bucket, if calls do not block; NULL = none in progress */
+    /* The error after which no step is possible: of the first bucket that was not reduced, or of a rebuild. Written
+     * by the reducing thread, read after a drain. */
     struct ddp_err failed;
 
-    int32_t *used; /* find_unused: how many ranks have used each parameter, in the step before */
-    char *kept;    /* find_unused: gradients from before they counted as zero; laid out as the arena */
+    int32_t *used; /* find_unused: how many ranks used each parameter in the last step */
+    char *kept;    /* find_unused: earlier gradients while they counted as zero; laid out as the arena */
     struct sync_spare spare;
-    bool *blank;      /* ... of which parameters, in this step */
-    struct roll roll; /* the last roll call */
+    bool *blank;      /* ... and of which parameters, in this step */
+    struct roll roll; /* result of the last roll call */
     int32_t *answers; /* ... of each rank */
-    int order_root;   /* whose order of readiness counts */
+    int order_root;   /* rank whose order of readiness counts */
 };
 
 /* Keep `err` for ddp_last_error(); returns its code. */
@@ -61,7 +61,7 @@ static ddp_status reducer_fail(const ddp_reducer *reducer, struct ddp_err *err)
 
 /* --- memory, on the host or on a device ------------------------------------------------------------------ */
 
-/* Do gradients lie in the memory of a device? */
+/* True if gradients are in device memory. */
 static bool reducer_on_device(const ddp_reducer *reducer)
 {
     return reducer->group->comm->ops->copy != NULL;
@@ -108,7 +108,7 @@ static void reducer_settle(ddp_reducer *reducer)
  *
  *     own all-reduce    [ / predivide ]  all_reduce  [ times what is left of the average ]
  *     compressed        f32 -> 16 bits   all_reduce  16 bits -> f32, with the same factors
- *     hook              whatever it does
+ *     hook              its own operations
  *
  * The plain average is one call of the backend (DDP_AVG), which divides where it sums. The backend sums 16-bit types
  * in f32 and rounds once, so only what a rank sends has lost digits. A backend whose calls do not block needs neither
@@ -120,14 +120,15 @@ struct averaging {
     ddp_op op;
 };
 
-/* The roll call of the step is over before its first bucket is launched, so the job may read it on any thread. */
+/* The roll call of the step ends before its first bucket is launched, so the job may read it on any thread. */
 static size_t divisor_of(const ddp_reducer *reducer)
 {
     return reducer->options.uneven == DDP_UNEVEN_ACTIVE ? (size_t)reducer->roll.active
                                                         : (size_t)ddp_world_size(reducer->group->ctx);
 }
 
-/* Without predivide the sum is divided by the world size in any case: sums of 16-bit types stay in their range. */
+/* Without predivide the sum is divided by the world size in any case, so that sums of 16-bit types stay in their
+ * range. */
 static struct averaging averaging_of(const ddp_reducer *reducer)
 {
     double divisor = (double)divisor_of(reducer), world = ddp_world_size(reducer->group->ctx);
@@ -137,8 +138,7 @@ static struct averaging averaging_of(const ddp_reducer *reducer)
     return (struct averaging){ 1, world / divisor, DDP_AVG };
 }
 
-/* Where calls go on by themselves, the stream waits for the last one at the end of the step: they come one after the
- * other. */
+/* If calls do not block, the stream waits only for the last one at the end of the step, because they run in order. */
 static ddp_status all_reduce(ddp_reducer *reducer, void *values, size_t n, ddp_dtype dtype, ddp_op op)
 {
     ddp_work *work = NULL, **goes_on = reducer->group->comm->ops->blocks ? NULL : &work;
@@ -151,7 +151,7 @@ static ddp_status all_reduce(ddp_reducer *reducer, void *values, size_t n, ddp_d
     return status;
 }
 
-/* The zeros between gradients are scaled and summed along: looking for them would cost more, and they stay zeros. */
+/* Scale and sum the zeros between gradients, too: skipping them would cost more, and they stay zeros. */
 static ddp_status reduce_plain(ddp_reducer *reducer, const struct bucket *b, void *grads, size_t n)
 {
     const struct averaging a = averaging_of(reducer);
@@ -162,7 +162,7 @@ static ddp_status reduce_plain(ddp_reducer *reducer, const struct bucket *b, voi
     return status;
 }
 
-/* The gradients themselves stay in f32: only what a bucket looks like on its way is smaller, in one buffer for all. */
+/* The gradients themselves stay in f32; only the bucket on its way is smaller, in one buffer for all. */
 static ddp_status reduce_compressed(ddp_reducer *reducer, float *grads, size_t n)
 {
     const struct averaging a = averaging_of(reducer);
@@ -183,7 +183,7 @@ static ddp_status call_hook(ddp_reducer *reducer, size_t index, const struct buc
                               .divisor = divisor_of(reducer),
                               .stream = reducer->options.stream };
     struct ddp_err err = { 0 };
-    last_error_keep(&err); /* a hook need not leave words, and those of another call would mislead */
+    last_error_keep(&err); /* a hook need not leave a text, and that of another call would be misleading */
     ddp_status status = reducer->options.hook(reducer->options.hook_user, reducer->group, &view);
     if (status == DDP_OK || ddp_last_error()[0] != '\0')
         return status;
@@ -191,7 +191,7 @@ static ddp_status call_hook(ddp_reducer *reducer, size_t index, const struct buc
     return reducer_fail(reducer, &err);
 }
 
-/* One bucket holds one type, so the choice is made once for all of its gradients. */
+/* One bucket has one type, so choose once for all of its gradients. */
 static ddp_status reduce_bucket(ddp_reducer *reducer, size_t index)
 {
     const struct bucket *b = &reducer->plan.buckets[index];
@@ -205,8 +205,7 @@ static ddp_status reduce_bucket(ddp_reducer *reducer, size_t index)
     return reduce_plain(reducer, b, grads, n);
 }
 
-/* For DDPRUN_DEBUG=detail: which bucket it is, and of which parameters, the first by name and all by a hash of their
- * names. */
+/* Text for DDPRUN_DEBUG=detail: the bucket and its parameters, the first by name and all by a hash of their names. */
 static void note_bucket(ddp_reducer *reducer, size_t index)
 {
     struct collective_check *check = &reducer->group->ctx->check;
@@ -251,7 +250,7 @@ static ddp_status buckets_failed(const ddp_reducer *reducer)
     return reducer->failed.code == DDP_OK ? DDP_OK : last_error_keep(&reducer->failed);
 }
 
-/* From here on the program's stream comes after the buckets; the host does not wait. */
+/* Make the program's stream wait for the buckets; the host does not wait. */
 static void follow_last(ddp_reducer *reducer)
 {
     ddp_status status = ddp_work_wait(reducer->last);
@@ -261,7 +260,7 @@ static void follow_last(ddp_reducer *reducer)
     reducer->last = NULL;
 }
 
-/* The drain makes everything that the lane's thread has written visible here, `failed` and gradients alike. */
+/* The drain makes everything that the thread has written visible here, `failed` and gradients alike. */
 static ddp_status bucket_wait(ddp_reducer *reducer)
 {
     comm_thread_drain(reducer->group->ctx->thread);
@@ -270,7 +269,7 @@ static ddp_status bucket_wait(ddp_reducer *reducer)
     return buckets_failed(reducer);
 }
 
-/* A job's place is free again when its bucket comes up next, as a step ends with a wait. */
+/* A job's place is free again at its bucket's next turn, because a step ends with a wait. */
 static ddp_status bucket_launch(ddp_reducer *reducer)
 {
     size_t b;
@@ -288,7 +287,7 @@ static ddp_status bucket_launch(ddp_reducer *reducer)
     return reducer->threaded ? DDP_OK : buckets_failed(reducer);
 }
 
-/* Buckets are reduced one by one, so the largest one is all the room that is needed. */
+/* Buckets are reduced one by one, so room for the largest is enough. */
 static ddp_status bucket_wire_open(ddp_reducer *reducer)
 {
     size_t most = BUCKET_ALIGN;
@@ -317,7 +316,7 @@ static size_t param_bytes(const ddp_param *p)
     return p->count * ddp_dtype_size(p->dtype);
 }
 
-/* Once in a run, straight into the program's memory: what a barrier for each costs does not matter here. */
+/* Once in a run, directly into the program's memory: a barrier for each one hardly matters here. */
 static ddp_status sync_model(ddp_reducer *reducer, int root)
 {
     ddp_status status = DDP_OK;
@@ -329,7 +328,7 @@ static ddp_status sync_model(ddp_reducer *reducer, int root)
     return status;
 }
 
-/* Buffers are small and many: packing them costs less than a barrier for each. */
+/* Buffers are small and many, so packing them costs less than a barrier for each. */
 static ddp_status send_buffers(ddp_reducer *reducer, int root)
 {
     bool mine = ddp_rank(reducer->group->ctx) == root;
@@ -360,8 +359,7 @@ static void sync_spare_close(struct sync_spare *spare)
     *spare = (struct sync_spare){ NULL, NULL, NULL, NULL };
 }
 
-/* A rebuild there is once, or never. Large memory costs nothing before it is written to, and then this much is there for
- * one forward only. */
+/* A rebuild happens once or never. Large memory costs nothing until it is written to, and then only for one forward. */
 static bool get_spare(ddp_reducer *reducer)
 {
     struct sync_spare *spare = &reducer->spare;
@@ -374,26 +372,25 @@ static bool get_spare(ddp_reducer *reducer)
     return spare->sent != NULL && spare->order != NULL && spare->seen != NULL && spare->copy != NULL;
 }
 
-/* `kept` is of calloc, so that pages of parameters which are always used are never touched. */
+/* `kept` is from calloc, so that pages of parameters which are always used are never touched. */
 static ddp_status sync_get_memory(ddp_reducer *reducer, struct ddp_err *err)
 {
     if (reducer->step.find_unused)
         reducer->kept = calloc(reducer->plan.arena_bytes + 1, 1);
     if ((reducer->step.find_unused && reducer->kept == NULL) || !get_spare(reducer))
-        return ddp_fail(err, DDP_ERR_NOMEM, "reducer: no memory to keep %zu bytes of gradients",
+        return ddp_fail(err, DDP_ERR_NOMEM, "reducer: out of memory to keep %zu bytes of gradients",
                         reducer->plan.arena_bytes);
     return DDP_OK;
 }
 
-/* From equal orders equal plans; the order of another rank is looked at before anything is indexed with it. */
+/* Equal orders give equal plans; check another rank's order before using it as an index. */
 static ddp_status plan_anew(ddp_reducer *reducer, struct bucket_plan *plan, struct ddp_err *err)
 {
     const struct sync_spare *r = &reducer->spare;
     const struct bucket_rule rule = { reducer->options.first_bucket_bytes, reducer->options.bucket_cap_bytes,
                                       r->order };
     if (!step_is_order(r->sent, reducer->n, r->seen))
-        return ddp_fail(err, DDP_ERR_MISMATCH,
-                        "reducer: rank %d sent an order that is not one of %zu parameters",
+        return ddp_fail(err, DDP_ERR_MISMATCH, "reducer: rank %d sent an invalid order of %zu parameters",
                         reducer->order_root, reducer->n);
     for (size_t k = 0; k < reducer->n; k++)
         r->order[k] = (size_t)r->sent[k];
@@ -414,7 +411,7 @@ static void move_gradients(ddp_reducer *reducer, const struct bucket_plan *to)
     reducer->plan = *to;
 }
 
-/* The arena stays: a plan in another order needs exactly as much of it. */
+/* The arena stays, because a plan in another order needs the same amount. */
 static ddp_status adopt_order(ddp_reducer *reducer)
 {
     struct bucket_plan plan;
@@ -444,7 +441,7 @@ static ddp_status rebuild_buckets(ddp_reducer *reducer)
     return status;
 }
 
-/* The copy lies where the gradient lies in the arena, so no second table of places is needed. */
+/* The copy has the gradient's offset in the arena, so no second table is needed. */
 static void sync_blank(ddp_reducer *reducer, size_t i)
 {
     size_t at = reducer->plan.at[i], bytes = param_bytes(&reducer->params[i]);
@@ -493,7 +490,7 @@ static ddp_status sync_end(ddp_reducer *reducer)
 
 /* --- create and free ------------------------------------------------------------------------------------ */
 
-/* The one place that frees a reducer; shared memory belongs to the backend. */
+/* The one place that frees a reducer; the backend owns shared memory. */
 static void reducer_release(ddp_reducer *reducer)
 {
     ddp_work_free(reducer->last);
@@ -523,7 +520,7 @@ static ddp_status check_model(const ddp_reducer *reducer, const ddp_param *param
     return status == DDP_OK ? reducer_check_types(params, n, o, err) : status;
 }
 
-/* All of it now: a step must not fail for want of memory on one rank of many. */
+/* Allocate everything now, because a step must not fail for lack of memory on one rank of many. */
 static ddp_status reducer_allocate(ddp_reducer *reducer, const ddp_param *params, size_t n,
                                    struct ddp_err *err)
 {
@@ -535,7 +532,7 @@ static ddp_status reducer_allocate(ddp_reducer *reducer, const ddp_param *params
     reducer->blank = calloc(n, sizeof(*reducer->blank));
     reducer->answers = calloc((size_t)ddp_world_size(reducer->group->ctx), sizeof(*reducer->answers));
     if (!reducer->params || !reducer->jobs || !reducer->used || !reducer->blank || !reducer->answers)
-        return ddp_fail(err, DDP_ERR_NOMEM, "reducer: no memory for %zu parameters", n);
+        return ddp_fail(err, DDP_ERR_NOMEM, "reducer: out of memory for %zu parameters", n);
     memcpy(reducer->params, params, n * sizeof(*params));
     reducer->buffers = reducer->params + n;
     if (buffers > 0)
@@ -543,7 +540,8 @@ static ddp_status reducer_allocate(ddp_reducer *reducer, const ddp_param *params
     return DDP_OK;
 }
 
-/* A thread pays when every rank of the host can have a core for it: else it only takes time from the backward pass. */
+/* A thread pays if every rank of the host can have a core for it; otherwise it only takes time from the backward
+ * pass. */
 static bool wants_thread(const ddp_reducer *reducer)
 {
     const ddp_ctx *ctx = reducer->group->ctx;
@@ -552,8 +550,8 @@ static bool wants_thread(const ddp_reducer *reducer)
     return ddp_world_size(ctx) > 1 && cores_allowed() >= 2 * ddp_local_world_size(ctx);
 }
 
-/* A backend that does not block starts none. If the program did not ask for a thread, failing to start one is no
- * error: the reducer works without it. */
+/* A backend that does not block needs no thread. If the program did not request one, failing to start it is not an
+ * error, because the reducer works without it. */
 static ddp_status reducer_start_thread(ddp_reducer *reducer, struct ddp_err *err)
 {
     ddp_status status = wants_thread(reducer) ? ctx_start_thread(reducer->group->ctx, err) : DDP_OK;
@@ -599,7 +597,7 @@ static ddp_status alloc_packed(ddp_reducer *reducer)
     return status;
 }
 
-/* All blocks, the last one first. */
+/* Free all blocks, the last one first. */
 static ddp_status free_shared(ddp_reducer *reducer)
 {
     ddp_status status = ddp_shared_free(reducer->group, reducer->wire);
@@ -608,8 +606,8 @@ static ddp_status free_shared(ddp_reducer *reducer)
     return status == DDP_OK ? ddp_shared_free(reducer->group, reducer->arena) : status;
 }
 
-/* Memory for the gradients and what travels beside them. All ranks learn whether all have got theirs, so on an error
- * all of them free what they have; the text of the error is kept. */
+/* Memory for the gradients and the data that travels with them. All ranks learn whether all have got theirs, so on an
+ * error all of them free it; the text of the error is kept. */
 static ddp_status alloc_shared(ddp_reducer *reducer)
 {
     void *arena = NULL;
@@ -652,7 +650,7 @@ ddp_status ddp_reducer_create(ddp_group *group, const ddp_param *params, size_t 
 
     *out = NULL;
     if (reducer == NULL) {
-        ddp_fail(&err, DDP_ERR_NOMEM, "no memory for a reducer");
+        ddp_fail(&err, DDP_ERR_NOMEM, "out of memory for a reducer");
         return ctx_fail(group->ctx, &err);
     }
     reducer->group = group;
@@ -686,10 +684,10 @@ ddp_status ddp_reducer_free(ddp_reducer *reducer)
  *     rank without           answers it in ddp_reducer_join, again and again, and does what a step does among ranks, with
  *                            zeros for gradients, until no rank has a batch
  *
- * All know the answers of all, so nothing else need be asked: whether the step has sync, who broadcasts buffers (the first
- * rank that still computes), what to divide by, and whose parameters count in the end. */
+ * Every rank has all answers, so nothing else needs to be exchanged: whether the step has sync, which rank broadcasts
+ * buffers (the first that still computes), the divisor, and whose parameters count in the end. */
 
-/* One number from each rank; the smallest collective there is, as every forward pays for it. */
+/* Exchange one number of each rank, with the smallest collective, because every forward pays for it. */
 static ddp_status call_roll(ddp_reducer *reducer, enum roll_answer answer)
 {
     int32_t mine = (int32_t)answer;
@@ -703,7 +701,7 @@ static ddp_status call_roll(ddp_reducer *reducer, enum roll_answer answer)
     if (status != DDP_OK)
         return reducer_fail(reducer, &err);
     if (roll.active == 0)
-        roll.last = reducer->roll.last; /* of the last step: it is they who came last */
+        roll.last = reducer->roll.last; /* ranks of the last step: they arrived last */
     reducer->roll = roll;
     return DDP_OK;
 }
@@ -713,7 +711,8 @@ static ddp_status join_answer(ddp_reducer *reducer)
     return call_roll(reducer, reducer->step.sync ? ROLL_SYNC : ROLL_LOCAL);
 }
 
-/* A step of the others, in the same order of collectives as theirs: rebuild, buffers, buckets, who used what. */
+/* Take part in a step of the others, with the same collectives in the same order: rebuild, buffers, buckets, which
+ * parameters were used. */
 static ddp_status shadow_step(ddp_reducer *reducer)
 {
     struct step_effects effects;
@@ -730,20 +729,21 @@ static ddp_status shadow_step(ddp_reducer *reducer)
     return status == DDP_OK ? sync_end(reducer) : status;
 }
 
-/* Before the roll call, as after it the others would count on us. */
+/* Before the roll call, because after it the others would rely on this rank. */
 static ddp_status check_join(const ddp_reducer *reducer)
 {
     struct ddp_err err;
     if (reducer->options.uneven == DDP_UNEVEN_NO)
-        ddp_fail(&err, DDP_ERR_ARG, "reducer: join, but ddp_reducer_options.uneven was not set");
+        ddp_fail(&err, DDP_ERR_ARG, "reducer: join needs ddp_reducer_options.uneven");
     else if (reducer->step.phase != STEP_IDLE)
-        ddp_fail(&err, DDP_ERR_ARG, "reducer: join in the middle of a step; call ddp_reducer_finish before");
+        ddp_fail(&err, DDP_ERR_ARG, "reducer: join in the middle of a step; call ddp_reducer_finish first");
     else
         return DDP_OK;
     return reducer_fail(reducer, &err);
 }
 
-/* Ends when all the others have ended, too: their batches are finite, and each wait for them has the step's time-out. */
+/* Ends when all the others have ended, because their batches are finite and each wait for them has the step's
+ * timeout. */
 ddp_status ddp_reducer_join(ddp_reducer *reducer)
 {
     NOT_NULL(reducer, NULL);
@@ -772,7 +772,7 @@ void ddp_reducer_set_sync(ddp_reducer *reducer, int on)
     reducer->step.next_sync = on != 0;
 }
 
-/* Misuse is looked for before the roll call, which would make the others wait for a step that does not come. */
+/* Check for misuse before the roll call, which would make the others wait for a step that never happens. */
 ddp_status ddp_reducer_forward(ddp_reducer *reducer)
 {
     NOT_NULL(reducer, NULL);
@@ -814,8 +814,7 @@ ddp_status ddp_reducer_unused(ddp_reducer *reducer, size_t i)
     return bucket_launch(reducer);
 }
 
-/* Parameters that were not marked count as unused. They are marked one after the other, so that their buckets are
- * launched. */
+/* Mark the unmarked parameters as unused, one after the other, so that their buckets are launched. */
 ddp_status ddp_reducer_finish(ddp_reducer *reducer)
 {
     NOT_NULL(reducer, NULL);

@@ -1,9 +1,9 @@
 /* step.c -- see step.h.
  *
- * Buckets are launched in the plan's order and in no other: bucket 3 waits for bucket 2 even when it is full already,
- * because gradients may become ready in different orders on different ranks, and collectives must not. So one number,
- * how many are launched, is the whole state. Messages name parameters and list up to eight of them, which is enough
- * to see which layer it is. */
+ * Buckets are launched in the plan's order and in no other: bucket 3 waits for bucket 2 even when it is already full,
+ * because gradients may become ready in different orders on different ranks, but collectives must have the same
+ * order. So the number of launched buckets is the whole state. Messages name parameters and list up to eight of them,
+ * which is enough to see which layer it is. */
 #include "reducer/step.h"
 
 #include <stdio.h>
@@ -16,16 +16,15 @@ enum { LISTED = 8, LIST = 720 };
 
 static ddp_status misuse_no_such_param(const struct reducer_step *step, size_t i, struct ddp_err *err)
 {
-    return ddp_fail(err, DDP_ERR_ARG, "reducer: there is no parameter %zu, 0 to %zu was expected", i,
-                    step->n - 1);
+    return ddp_fail(err, DDP_ERR_ARG, "reducer: parameter %zu: must be between 0 and %zu", i, step->n - 1);
 }
 
-/* Twice in one step would reduce a half-written bucket; it mostly means that the last step was not finished. */
+/* Twice in one step would reduce a half-written bucket; usually the last step was not finished. */
 static ddp_status misuse_ready_twice(const struct reducer_step *step, size_t i, struct ddp_err *err)
 {
     return ddp_fail(err, DDP_ERR_ARG,
-                    "reducer: parameter %zu \"%.100s\" (bucket %zu) is marked ready twice in one step; was "
-                    "ddp_reducer_finish left out?",
+                    "reducer: parameter %zu \"%.100s\" (bucket %zu) is marked ready twice in one step; check "
+                    "that ddp_reducer_finish was called",
                     i, step->params[i].name, step->plan->bucket_of[i]);
 }
 
@@ -47,7 +46,7 @@ static void list_param(const struct reducer_step *step, size_t i, char list[LIST
              step->params[i].name, step->plan->bucket_of[i]);
 }
 
-/* Returns how many are not ready; `list` names the first of them. */
+/* Return how many are not ready; `list` names the first of them. */
 static size_t list_unready(const struct reducer_step *step, char list[LIST])
 {
     size_t missing = 0;
@@ -58,7 +57,7 @@ static size_t list_unready(const struct reducer_step *step, char list[LIST])
     return missing;
 }
 
-/* Only with uneven inputs: else a step may begin so. */
+/* Only with uneven inputs; otherwise a step may begin like this. */
 static ddp_status misuse_no_forward(const struct reducer_step *step, size_t i, struct ddp_err *err)
 {
     return ddp_fail(err, DDP_ERR_ARG,
@@ -77,7 +76,7 @@ static ddp_status misuse_unready(const struct reducer_step *step, struct ddp_err
                     step->n, list, missing > LISTED ? ", and others" : "");
 }
 
-/* The other ranks wait in a bucket that this one has not launched: going on would only move the error elsewhere. */
+/* The other ranks wait in a bucket that this one has not launched: continuing would only move the error elsewhere. */
 static ddp_status misuse_unfinished(const struct reducer_step *step, struct ddp_err *err)
 {
     char list[LIST];
@@ -92,7 +91,7 @@ static ddp_status misuse_unfinished(const struct reducer_step *step, struct ddp_
         step->launched, step->plan->count, missing, step->n, list, missing > LISTED ? ", and others" : "");
 }
 
-/* Otherwise nothing tells this from a step in which every parameter is unused. */
+/* Otherwise this would look like a step in which every parameter is unused. */
 static ddp_status misuse_nothing_begun(struct ddp_err *err)
 {
     return ddp_fail(
@@ -113,7 +112,7 @@ ddp_status step_open(struct reducer_step *step, const struct bucket_plan *plan, 
     step->pending = calloc(n, sizeof(*step->pending)); /* no plan has more buckets than parameters */
     step->order = calloc(n, sizeof(*step->order));
     if (step->ready == NULL || step->used == NULL || step->pending == NULL || step->order == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "reducer: no memory for %zu parameters", n);
+        return ddp_fail(err, DDP_ERR_NOMEM, "reducer: out of memory for %zu parameters", n);
     return DDP_OK;
 }
 
@@ -125,8 +124,8 @@ void step_close(struct reducer_step *step)
     free(step->order);
 }
 
-/* Nothing is ready, nothing is launched. The flag counts from here on: changing it in the middle of a step would let a
- * bucket be reduced on some ranks and not on others. */
+/* Nothing is ready or launched. The flag counts from here on: changing it in the middle of a step would let only some
+ * ranks reduce a bucket. */
 static void begin_step(struct reducer_step *step, enum step_phase phase)
 {
     memset(step->ready, 0, step->n * sizeof(*step->ready));
@@ -157,15 +156,15 @@ ddp_status step_forward(struct reducer_step *step, struct step_effects *effects,
     return DDP_OK;
 }
 
-/* Once: later steps may have other orders, and a plan that followed them would move gradients again and again. */
+/* Only once, because later steps may have other orders, and following them would move gradients again and again. */
 static void record_order(struct reducer_step *step, size_t i)
 {
     if (!step->recorded)
         step->order[step->ordered++] = i;
 }
 
-/* Both marks. A step without sync may run several backward passes, so there a mark is no news. With uneven inputs others
- * wait for this rank's answer, which forward gives, before they reduce anything. */
+/* Set both marks. A step without sync may run several backward passes, so a repeated mark is fine there. With uneven
+ * inputs the others wait for this rank's answer, which forward gives, before they reduce anything. */
 static ddp_status mark_param(struct reducer_step *step, size_t i, struct ddp_err *err)
 {
     if (i >= step->n)
@@ -203,7 +202,7 @@ ddp_status step_unused(struct reducer_step *step, size_t i, bool *blank, struct 
     return status;
 }
 
-/* Ready in the order of the list: it is recorded, too, but another rank's order counts then. */
+/* Ready in the order of the list. It is recorded, too, but another rank's order counts then. */
 void step_shadow(struct reducer_step *step, bool sync)
 {
     step->sync = step->buffers_due = sync;
@@ -216,7 +215,7 @@ void step_shadow(struct reducer_step *step, bool sync)
     step->phase = STEP_BACKWARD;
 }
 
-/* Nothing is launched between steps: buckets of zero pending are not only those that have just filled. */
+/* Launch nothing between steps, because a bucket without pending parameters need not have filled just now. */
 bool step_launch(struct reducer_step *step, size_t *bucket)
 {
     bool some_left = step->phase == STEP_BACKWARD && step->sync && step->launched < step->plan->count;
@@ -234,7 +233,7 @@ bool step_missing(const struct reducer_step *step, size_t *i)
     return false;
 }
 
-/* Between steps finish is misuse in any case; with find_unused it would launch a whole step of zeros. */
+/* Between steps finish is always an error; with find_unused it would launch a whole step of zeros. */
 ddp_status step_finish(const struct reducer_step *step, struct ddp_err *err)
 {
     size_t i;
@@ -281,7 +280,7 @@ bool step_is_order(const int64_t *order, size_t n, bool *seen)
 
 /* --- the roll call --------------------------------------------------------------------------------------- */
 
-/* The first rank that answers otherwise than rank `first`, of those that have a batch; -1 = none. */
+/* Return the first rank with a batch whose answer differs from rank `first`; -1 = none. */
 static int other_mind(const int32_t *answers, int world, int first)
 {
     for (int r = first + 1; r < world; r++)
@@ -298,7 +297,7 @@ static int first_without(const int32_t *answers, int world)
     return r;
 }
 
-/* It is unknown which of the two made the mistake, so both are named. */
+/* It is unknown which of the two is wrong, so name both. */
 static ddp_status sync_differs(const struct roll *roll, int other, struct ddp_err *err)
 {
     int syncs = roll->sync ? roll->first : other, does_not = roll->sync ? other : roll->first;
@@ -325,7 +324,7 @@ ddp_status roll_read(struct roll *out, const int32_t *answers, int world, ddp_un
     if (uneven == DDP_UNEVEN_STOP && roll.active > 0 && roll.active < world)
         return ddp_fail(
             err, DDP_ERR_ARG,
-            "reducer: rank %d has no more batches, and %d of %d ranks have; DDP_UNEVEN_WORLD would go on",
+            "reducer: rank %d has no more batches, but %d of %d ranks have; use DDP_UNEVEN_WORLD to continue",
             first_without(answers, world), roll.active, world);
     *out = roll;
     return DDP_OK;

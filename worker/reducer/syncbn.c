@@ -1,8 +1,8 @@
-/* syncbn.c -- see ddp/syncbn.h: what ranks tell each other; the arithmetic is in batchnorm.c.
+/* syncbn.c -- see ddp/syncbn.h: the exchange between ranks; batchnorm.c has the arithmetic.
  *
- * An all-gather and not an all-reduce of the forward pass: counts differ, and sums of squares from
- * different means cannot be added. It is a few hundred numbers, and every rank merges them in the order of
- * ranks, so all come to the same bits. */
+ * The forward pass uses an all-gather and not an all-reduce, because counts differ, and sums of squares from
+ * different means cannot be added. It is a few hundred numbers, and every rank merges them in the order of ranks, so
+ * all get the same bits. */
 #include "ddp/syncbn.h"
 
 #include "reducer/batchnorm.h"
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A rank without a group has no number to put in front. */
+/* A rank without a group has no number to print in front. */
 static ddp_status syncbn_fail(ddp_group *group, struct ddp_err *err)
 {
     return group != NULL ? ctx_fail(group->ctx, err) : last_error_keep(err);
@@ -26,7 +26,7 @@ static ddp_status check_arrays(const ddp_syncbn *bn, const float *x, const float
 {
     if (bn->channels == 0 || bn->spatial == 0)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "batch normalisation: %zu channels of %zu elements, expected 1 or more", bn->channels,
+                        "batch normalisation: %zu channels of %zu elements, must be at least 1", bn->channels,
                         bn->spatial);
     if (bn->channels > SIZE_MAX / 64 / bn->spatial || n > SIZE_MAX / 64 / bn->channels / bn->spatial)
         return ddp_fail(err, DDP_ERR_ARG,
@@ -36,7 +36,7 @@ static ddp_status check_arrays(const ddp_syncbn *bn, const float *x, const float
         return ddp_fail(err, DDP_ERR_ARG, "batch normalisation: %zu samples, but an array is NULL", n);
     if (!(bn->eps >= 0) || !(bn->momentum >= 0 && bn->momentum <= 1))
         return ddp_fail(err, DDP_ERR_ARG,
-                        "batch normalisation: eps is %g and momentum %g, expected 0 or more, and 0 to 1",
+                        "batch normalisation: eps=%g, momentum=%g: must be at least 0, and between 0 and 1",
                         bn->eps, bn->momentum);
     return DDP_OK;
 }
@@ -52,16 +52,17 @@ static ddp_status check_training(const ddp_syncbn *bn, const float *x, const flo
     return status;
 }
 
-/* Room for `n` doubles for each of `ranks`, yours; NULL and the words in *err when memory is short. */
+/* Allocate `n` doubles for each of `ranks`; the caller frees them; NULL with the error in *err when memory is short. */
 static double *alloc_numbers(size_t n, size_t ranks, struct ddp_err *err)
 {
     double *room = calloc(n, ranks * sizeof(*room));
     if (room == NULL)
-        ddp_fail(err, DDP_ERR_NOMEM, "batch normalisation: no memory for %zu numbers of %zu ranks", n, ranks);
+        ddp_fail(err, DDP_ERR_NOMEM, "batch normalisation: out of memory for %zu numbers of %zu ranks", n,
+                 ranks);
     return room;
 }
 
-/* `batches` has room for every rank's; afterwards the first is all of them together. */
+/* `batches` has room for every rank's statistics; afterwards the first is the merged batch. */
 static ddp_status merge_batches(ddp_group *group, double *batches, size_t channels)
 {
     const size_t words = batch_words(channels), world = (size_t)ddp_world_size(group->ctx);
@@ -74,7 +75,7 @@ static ddp_status merge_batches(ddp_group *group, double *batches, size_t channe
     return status;
 }
 
-/* All ranks see the same count, so all refuse together. */
+/* All ranks see the same count, so all fail together. */
 static ddp_status check_count(double count, struct ddp_err *err)
 {
     return count != 1 ? DDP_OK
@@ -83,7 +84,7 @@ static ddp_status check_count(double count, struct ddp_err *err)
                                  "use a larger batch");
 }
 
-/* Nothing of *bn changes before all ranks have agreed that the batch is good. */
+/* Change nothing in *bn before all ranks have agreed that the batch is valid. */
 ddp_status ddp_syncbn_forward(ddp_group *group, ddp_syncbn *bn, const float *x, size_t n, float *y)
 {
     NOT_NULL(bn, NULL);
@@ -107,7 +108,7 @@ ddp_status ddp_syncbn_forward(ddp_group *group, ddp_syncbn *bn, const float *x, 
     return status;
 }
 
-/* The part of weight and bias that this rank's samples have. */
+/* Compute this rank's part of the gradients of weight and bias. */
 static void local_gradients(const ddp_syncbn *bn, const double *sums, float *dweight, float *dbias)
 {
     for (size_t c = 0; c < bn->channels; c++) {
@@ -118,7 +119,7 @@ static void local_gradients(const ddp_syncbn *bn, const double *sums, float *dwe
     }
 }
 
-/* Weight and bias come before the all-reduce: their gradients are averaged with all the others'. */
+/* Compute weight and bias before the all-reduce, because their gradients are averaged with all others. */
 ddp_status ddp_syncbn_backward(ddp_group *group, const ddp_syncbn *bn, const float *x, const float *dy,
                                size_t n, float *dx, float *dweight, float *dbias)
 {
@@ -141,7 +142,7 @@ ddp_status ddp_syncbn_backward(ddp_group *group, const ddp_syncbn *bn, const flo
     return status;
 }
 
-/* A sample's result must not depend on its batch here, so no other rank is asked. */
+/* In evaluation, a sample's result must not depend on its batch, so no other rank takes part. */
 ddp_status ddp_syncbn_infer(const ddp_syncbn *bn, const float *x, size_t n, float *y)
 {
     NOT_NULL(bn, NULL);
@@ -149,7 +150,8 @@ ddp_status ddp_syncbn_infer(const ddp_syncbn *bn, const float *x, size_t n, floa
     struct ddp_err err;
     ddp_status status = check_arrays(bn, x, y, n, &err);
     if (status == DDP_OK && (bn->running_mean == NULL || bn->running_var == NULL))
-        status = ddp_fail(&err, DDP_ERR_ARG, "batch normalisation: no running numbers to evaluate with");
+        status =
+            ddp_fail(&err, DDP_ERR_ARG, "batch normalisation: evaluation needs running_mean and running_var");
     double *mean = status == DDP_OK ? alloc_numbers(2 * bn->channels, 1, &err) : NULL;
     if (mean == NULL)
         return last_error_keep(&err);

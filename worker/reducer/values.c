@@ -8,8 +8,8 @@ int values_are_real(ddp_dtype dtype)
     return dtype == DDP_F32 || dtype == DDP_F64 || dtype == DDP_F16 || dtype == DDP_BF16;
 }
 
-/* In double and back: the factor keeps its digits, and the only rounding is that of the result. A loop for each type, as a
- * loop that chose inside would not become vector code. */
+/* In double and back: the factor keeps its digits, and only the result is rounded. A loop for each type, because a
+ * loop that chooses inside would not become vector code. */
 #define SCALE(type, load, store)                                \
     do {                                                        \
         type *v = values;                                       \
@@ -24,7 +24,7 @@ static void scale_f64(double *v, size_t n, double factor)
         v[i] *= factor;
 }
 
-/* Integers never come here: the reducer refuses options that need fractions of them. */
+/* Integers never get here, because the reducer rejects options that need fractions of them. */
 void values_scale(ddp_dtype dtype, void *values, size_t n, double factor)
 {
     if (factor == 1)
@@ -39,7 +39,7 @@ void values_scale(ddp_dtype dtype, void *values, size_t n, double factor)
         scale_f64(values, n, factor);
 }
 
-/* The factor comes first: dividing before the cast is what keeps large gradients in the range of f16. */
+/* Apply the factor first: dividing before the cast keeps large gradients in the range of f16. */
 void values_narrow(ddp_dtype wire, uint16_t *to, const float *from, size_t n, double factor)
 {
     if (wire == DDP_F16)

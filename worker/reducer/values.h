@@ -7,13 +7,14 @@
 
 #include "ddp/group.h"
 
-/* Can values of this type be multiplied by a fraction? */
+/* True if values of this type can be multiplied by a fraction. */
 int values_are_real(ddp_dtype dtype);
 
 /* v[i] *= factor for n elements of a type that is real. */
 void values_scale(ddp_dtype dtype, void *values, size_t n, double factor);
 
-/* f32 into `wire` (DDP_F16 or DDP_BF16) and back, times `factor` in f32's precision. They must not overlap. */
+/* Convert f32 to `wire` (DDP_F16 or DDP_BF16) and back, times `factor` in f32's precision. The arrays must not
+ * overlap. */
 void values_narrow(ddp_dtype wire, uint16_t *to, const float *from, size_t n, double factor);
 void values_widen(ddp_dtype wire, float *to, const uint16_t *from, size_t n, double factor);
 

@@ -1,16 +1,16 @@
 /* verify.c -- see verify.h.
  *
- * Normally one all_gather of a count and a hash shows that all models are equal. Only when they are not, rank 0's
- * list is compared card by card to find which rank differs where. Cards have a fixed size: no rank allocates
- * by a number that another one sent.
+ * Normally one all_gather of a count and a hash shows that all models are equal. Only if they are not, rank 0's list
+ * is compared card by card to find the rank and the difference. Cards have a fixed size, so no rank allocates by a
+ * number from another one.
  *
  *     all_gather  (counts, hash)          equal everywhere: done, the usual case
  *     broadcast   card 0, 1, 2 ...        rank 0's parameters, buffers, options; each rank keeps its first difference
- *     all_gather  that card               the lowest rank with a difference is the one that is named
+ *     all_gather  that card               the lowest rank with a difference is reported
  *     broadcast   rank 0's card for it    so that all ranks can name both sides
  *
- * All ranks take the same way, because all of them see the same summaries: a check that only some ranks make would
- * hang the others, which is the very error it is there to find. */
+ * All ranks take the same path, because all of them have the same summaries: a check that only some ranks make would
+ * hang the others. */
 #include "reducer/verify.h"
 
 #include "core/context.h"
@@ -43,8 +43,8 @@ enum {
         COMPARED_OPTIONS
 };
 
-/* PyTorch's defaults. A small first bucket, because it is full before the others and its reduction can begin soonest; 25
- * MiB, where the cost of a call no longer shows beside that of moving the bytes. */
+/* PyTorch's defaults. A small first bucket is full early, so its reduction can begin soonest; at 25 MiB the fixed
+ * cost of a call no longer matters. */
 enum { FIRST_BUCKET = 1 << 20, BUCKET_CAP = 25 << 20 };
 
 static const char *const option_names[] = {
@@ -68,26 +68,26 @@ static int64_t reducer_option_value(const ddp_reducer_options *o, size_t which)
     return which < COMPARED_OPTIONS ? values[which] : 0;
 }
 
-/* Values from a cast or an uninitialised struct are refused rather than taken for a default. */
+/* Reject values from a cast or an uninitialised struct instead of using a default. */
 static ddp_status check_values(const ddp_reducer_options *o, struct ddp_err *err)
 {
     if (o->overlap < DDP_OVERLAP_AUTO || o->overlap > DDP_OVERLAP_ON)
-        return ddp_fail(err, DDP_ERR_ARG, "reducer: overlap %d is not one of ddp_overlap", (int)o->overlap);
+        return ddp_fail(err, DDP_ERR_ARG, "reducer: overlap=%d: must be one of ddp_overlap", (int)o->overlap);
     if (o->uneven < DDP_UNEVEN_NO || o->uneven > DDP_UNEVEN_STOP)
-        return ddp_fail(err, DDP_ERR_ARG, "reducer: uneven %d is not one of ddp_uneven", (int)o->uneven);
+        return ddp_fail(err, DDP_ERR_ARG, "reducer: uneven=%d: must be one of ddp_uneven", (int)o->uneven);
     if (o->compress && o->wire != DDP_F16 && o->wire != DDP_BF16)
-        return ddp_fail(err, DDP_ERR_ARG, "reducer: wire %s; with compress it is DDP_F16 or DDP_BF16",
+        return ddp_fail(err, DDP_ERR_ARG, "reducer: wire=%s: must be DDP_F16 or DDP_BF16 with compress",
                         ddp_dtype_name(o->wire));
     if (!(o->predivide >= 0 && o->predivide <= 1e9))
-        return ddp_fail(err, DDP_ERR_ARG, "reducer: predivide %g; 0 or a factor up to 1e9 was expected",
+        return ddp_fail(err, DDP_ERR_ARG, "reducer: predivide=%g: must be 0 or a factor up to 1e9",
                         o->predivide);
     if (o->hook != NULL && (o->compress || o->predivide > 0))
-        return ddp_fail(err, DDP_ERR_ARG, "reducer: a hook does its own averaging; leave %s at 0",
+        return ddp_fail(err, DDP_ERR_ARG, "reducer: a hook does its own averaging; set %s to 0",
                         o->compress ? "compress" : "predivide");
     return DDP_OK;
 }
 
-/* `size` says how much of the struct the caller's header knew: a program built with an older one keeps working, and
+/* `size` is the size of the struct in the caller's header, so a program built with an older one keeps working, and
  * newer options have their defaults. */
 ddp_status reducer_options_read(const ddp_reducer_options *given, ddp_reducer_options *out,
                                 struct ddp_err *err)
@@ -95,7 +95,8 @@ ddp_status reducer_options_read(const ddp_reducer_options *given, ddp_reducer_op
     *out = (ddp_reducer_options)DDP_REDUCER_OPTIONS_INIT;
     if (given != NULL && (given->size < sizeof(given->size) || given->size > sizeof(*out)))
         return ddp_fail(err, DDP_ERR_ARG,
-                        "ddp_reducer_options.size is %zu: begin with DDP_REDUCER_OPTIONS_INIT", given->size);
+                        "ddp_reducer_options.size=%zu: initialize the struct with DDP_REDUCER_OPTIONS_INIT",
+                        given->size);
     if (given != NULL)
         memcpy(out, given, given->size);
     if (out->first_bucket_bytes == 0)
@@ -118,19 +119,20 @@ static ddp_status check_shape(const char *what, const ddp_param *p, size_t i, st
     if (p->dims == 0)
         return DDP_OK;
     if (p->dims > DDP_MAX_DIMS || p->shape == NULL)
-        return ddp_fail(err, DDP_ERR_ARG, "reducer: %s %zu \"%.100s\" has %zu dimensions%s; 0 to %d can be",
-                        what, i, p->name, p->dims, p->shape == NULL ? " and no shape" : "", DDP_MAX_DIMS);
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "reducer: %s %zu \"%.100s\" has %zu dimensions%s; must be between 0 and %d", what, i,
+                        p->name, p->dims, p->shape == NULL ? " and no shape" : "", DDP_MAX_DIMS);
     for (size_t d = 0; d < p->dims; d++)
         if (__builtin_mul_overflow(product, p->shape[d], &product))
             return wrong_shape(what, p, i, err);
     return product == p->count ? DDP_OK : wrong_shape(what, p, i, err);
 }
 
-/* Buffers are checked like parameters: both are broadcast from where they lie. */
+/* Check buffers like parameters, because both are broadcast in place. */
 ddp_status reducer_check_list(const char *what, const ddp_param *list, size_t n, struct ddp_err *err)
 {
     if (list == NULL && n > 0)
-        return ddp_fail(err, DDP_ERR_ARG, "reducer: %zu %ss, but no list", n, what);
+        return ddp_fail(err, DDP_ERR_ARG, "reducer: %zu %ss, but the list is NULL", n, what);
     for (size_t i = 0; i < n; i++) {
         if (list[i].name == NULL || (list[i].data == NULL && list[i].count > 0))
             return ddp_fail(err, DDP_ERR_ARG, "reducer: %s %zu has no %s", what, i,
@@ -141,7 +143,7 @@ ddp_status reducer_check_list(const char *what, const ddp_param *list, size_t n,
     return DDP_OK;
 }
 
-/* The reducer itself computes on the processor only. */
+/* The reducer itself computes only on the processor. */
 ddp_status reducer_check_device(const ddp_reducer_options *options, struct ddp_err *err)
 {
     const char *what = options->compress                      ? "compress"
@@ -152,7 +154,7 @@ ddp_status reducer_check_device(const ddp_reducer_options *options, struct ddp_e
         return DDP_OK;
     return ddp_fail(
         err, DDP_ERR_UNSUPPORTED,
-        "reducer: %s is not there for gradients on a device; a hook can do it (ddp_reducer_options.hook)",
+        "reducer: %s is not supported for gradients on a device; use a hook (ddp_reducer_options.hook)",
         what);
 }
 
@@ -179,18 +181,18 @@ struct summary {
 
 struct card {
     char name[200];
-    int64_t index; /* in its list; NONE in an answer "I have no difference" */
-    int64_t count; /* elements, or an option's value; NONE when the rank has none of this number */
+    int64_t index; /* index in its list; NONE in an answer "I have no difference" */
+    int64_t count; /* elements, or an option's value; NONE when the rank has no such entry */
     int64_t shape[DDP_MAX_DIMS];
     int32_t dims, dtype;
-    int32_t list; /* its number: OPTIONS follow the lists of the model */
+    int32_t list; /* OPTIONS follow the lists of the model */
 };
 
 enum { NONE = -1, OPTIONS = MODEL_LISTS };
 
 static const char *const list_names[] = { "parameter", "buffer", "option" };
 
-/* Every rank has the same options by name, so only the lists of the model differ in length. */
+/* Every rank has the same options by name, so only the lists of the model may differ in length. */
 static size_t length_of(const struct model *model, int list)
 {
     return list == OPTIONS ? (size_t)COMPARED_OPTIONS : model->count[list];
@@ -207,7 +209,8 @@ static void describe_param(struct card *card, const ddp_param *param)
         card->shape[d] = (int64_t)param->shape[d];
 }
 
-/* Also for an index that this rank does not have. Zeroed with its padding, as it is compared and hashed by bytes. */
+/* Also for an index that this rank does not have. Zeroed with its padding, because it is compared and hashed as
+ * bytes. */
 static void card_of(struct card *card, const struct model *model, int list, size_t i)
 {
     memset(card, 0, sizeof(*card));
@@ -224,7 +227,7 @@ static void card_of(struct card *card, const struct model *model, int list, size
     }
 }
 
-/* Not against an attacker, against a mistake: 64 bits are plenty for that. */
+/* A guard against mistakes and not against attackers, so 64 bits are enough. */
 static uint64_t hash_bytes(uint64_t hash, const void *data, size_t len)
 {
     const unsigned char *p = data;
@@ -233,7 +236,7 @@ static uint64_t hash_bytes(uint64_t hash, const void *data, size_t len)
     return hash;
 }
 
-/* Over cards, because cards are compared later. */
+/* Hash cards, because cards are compared later. */
 static struct summary summarise(const struct model *model)
 {
     uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
@@ -257,7 +260,7 @@ static bool same_card(const struct card *a, const struct card *b)
     return memcmp(a, b, sizeof(*a)) == 0;
 }
 
-/* "f32 10x30", "f32 x 300". A peer's numbers are printed, not used: dims is limited. */
+/* "f32 10x30", "f32 x 300". A peer's numbers are only printed; dims is limited. */
 static void shape_text(char *text, size_t room, const struct card *card)
 {
     int dims = card->dims < 0 || card->dims > DDP_MAX_DIMS ? 0 : card->dims;
@@ -285,7 +288,7 @@ static const char *card_text(char text[TEXT], const struct card *card)
     return text;
 }
 
-/* Go through rank 0's cards together; my first difference, or index NONE. */
+/* Go through rank 0's cards together; return this rank's first difference, or index NONE. */
 static ddp_status compare_cards(ddp_group *group, const struct model *model, int list, size_t n,
                                 struct card *mine)
 {
@@ -304,7 +307,7 @@ static ddp_status compare_cards(ddp_group *group, const struct model *model, int
     return DDP_OK;
 }
 
-/* Lists one after the other, by rank 0's lengths, so that all ranks take part in the same broadcasts. */
+/* Compare the lists one after the other, by rank 0's lengths, so that all ranks take part in the same broadcasts. */
 static ddp_status find_difference(ddp_group *group, const struct model *model, const struct summary *root,
                                   struct card *mine)
 {
@@ -352,14 +355,14 @@ static ddp_status name_difference(ddp_group *group, const struct model *model, c
     return ctx_fail(group->ctx, &err);
 }
 
-/* Only reached when summaries differ. All ranks see the same list of summaries, so all come here. */
+/* Only called when summaries differ. All ranks have the same list of summaries, so all call it. */
 static ddp_status find_and_name(ddp_group *group, const struct model *model, const struct summary *root)
 {
     struct card mine, *all = calloc((size_t)ddp_world_size(group->ctx), sizeof(*all));
     struct ddp_err err;
 
     if (all == NULL) {
-        ddp_fail(&err, DDP_ERR_NOMEM, "reducer: no memory to compare parameters");
+        ddp_fail(&err, DDP_ERR_NOMEM, "reducer: out of memory to compare parameters");
         return ctx_fail(group->ctx, &err);
     }
     ddp_status status = find_difference(group, model, root, &mine);
@@ -376,7 +379,7 @@ ddp_status reducer_verify(ddp_group *group, const struct model *model)
     struct ddp_err err;
 
     if (all == NULL) {
-        ddp_fail(&err, DDP_ERR_NOMEM, "reducer: no memory for %zu ranks", world);
+        ddp_fail(&err, DDP_ERR_NOMEM, "reducer: out of memory for %zu ranks", world);
         return ctx_fail(group->ctx, &err);
     }
     ddp_status status =
@@ -393,10 +396,10 @@ ddp_status reducer_verify(ddp_group *group, const struct model *model)
 
 /* --- optimisers of all ranks ----------------------------------------------------------------------------- */
 
-/* A rank with another rate would update its share by it, and no other rank could ever detect that, because the
- * parameters agree all along. So the numbers of all ranks are gathered once, and all find the same difference. */
+/* A rank with another rate would update its share with it, and no other rank could detect that, because the
+ * parameters stay equal. So gather the numbers of all ranks once; then all find the same difference. */
 
-/* field, and which rules look at it */
+/* field, and the rules that use it */
 #define OPTIM_FIELDS(X)           \
     X(rule, true)                 \
     X(lr, true)                   \
@@ -431,7 +434,7 @@ static void numbers_of(const ddp_optim *optim, double numbers[FIELDS])
 #undef X
 }
 
-/* `all`: a row for each rank, of numbers that ddp_optim_check has let pass there, so none is a NaN. */
+/* `all`: a row for each rank, of numbers that passed ddp_optim_check there, so none is a NaN. */
 static ddp_status compare_optims(const double *all, size_t world, struct ddp_err *err)
 {
     for (size_t k = FIELDS; k < world * FIELDS; k++) {
@@ -450,7 +453,7 @@ ddp_status zero1_same_optim(ddp_group *group, const ddp_optim *optim)
     double mine[FIELDS], *all = calloc(world, sizeof(mine));
     struct ddp_err err;
     if (all == NULL) {
-        ddp_fail(&err, DDP_ERR_NOMEM, "zero1: no memory for %zu ranks", world);
+        ddp_fail(&err, DDP_ERR_NOMEM, "zero1: out of memory for %zu ranks", world);
         return ctx_fail(group->ctx, &err);
     }
     numbers_of(optim, mine);
@@ -484,7 +487,7 @@ ddp_status zero1_same_decay(ddp_group *group, const unsigned char *no_decay, con
     unsigned char *mine = calloc(world + 1, n);
     struct ddp_err err;
     if (mine == NULL) {
-        ddp_fail(&err, DDP_ERR_NOMEM, "zero1: no memory for %zu ranks", world);
+        ddp_fail(&err, DDP_ERR_NOMEM, "zero1: out of memory for %zu ranks", world);
         return ctx_fail(group->ctx, &err);
     }
     unsigned char *all = mine + n;

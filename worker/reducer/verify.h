@@ -1,5 +1,5 @@
-/* verify.h -- what must be equal on all ranks: the model, the options of the reducer, the optimiser. Each rank checks
- * its own first, so a mistake of one rank alone is found before anything collective. */
+/* verify.h -- checks that the model, the options of the reducer and the optimiser are equal on all ranks. Each rank
+ * checks its own first, so a mistake of one rank is found before any collective. */
 #ifndef WORKER_REDUCER_VERIFY_H
 #define WORKER_REDUCER_VERIFY_H
 
@@ -13,10 +13,10 @@
 ddp_status reducer_options_read(const ddp_reducer_options *given, ddp_reducer_options *out,
                                 struct ddp_err *err);
 
-/* With gradients on a device: DDP_ERR_UNSUPPORTED names an option that needs them on the host. */
+/* For gradients on a device: DDP_ERR_UNSUPPORTED names an option that needs them on the host. */
 ddp_status reducer_check_device(const ddp_reducer_options *options, struct ddp_err *err);
 
-/* Names, data, shapes, types of a list of "parameter"s or "buffer"s, and the demands of the options. */
+/* Check names, data, shapes and types of a list of "parameter"s or "buffer"s, and the demands of the options. */
 ddp_status reducer_check_list(const char *what, const ddp_param *list, size_t n, struct ddp_err *err);
 ddp_status reducer_check_types(const ddp_param *params, size_t n, const ddp_reducer_options *options,
                                struct ddp_err *err);
@@ -28,7 +28,7 @@ enum { MODEL_LISTS = 2 };
 struct model {
     const ddp_param *list[MODEL_LISTS]; /* parameters, buffers */
     size_t count[MODEL_LISTS];
-    const ddp_reducer_options *options; /* those that all ranks must share are compared */
+    const ddp_reducer_options *options; /* options that all ranks must share are compared */
 };
 
 /* Collective. Compares counts, names, shapes and types with rank 0. DDP_ERR_MISMATCH on all ranks names the first
@@ -38,7 +38,8 @@ ddp_status reducer_verify(ddp_group *group, const struct model *model);
 /* Collective. DDP_ERR_MISMATCH on all ranks names the first number that differs, and both sides. */
 ddp_status zero1_same_optim(ddp_group *group, const ddp_optim *optim);
 
-/* The same for what does not decay: a flag for each of n parameters, NULL = all decay. It names the first parameter. */
+/* The same for no_decay: a flag for each of n parameters, NULL = all decay. It names the first parameter that
+ * differs. */
 ddp_status zero1_same_decay(ddp_group *group, const unsigned char *no_decay, const ddp_param *params,
                             size_t n);
 

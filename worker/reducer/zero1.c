@@ -6,8 +6,8 @@
  *       update, as on one flat array
  *     gradients' memory        my share of each bucket <- rounded master; all-gather in place; copied into the parameters
  *
- * The memory of the gradients is free once they are reduced, so parameters are gathered there, without a
- * copy inside a host. Padding is zero in gradients, master and states, and an update of 0 with 0 is 0. */
+ * After the reduction the memory of the gradients is free, so parameters are gathered there, without a copy inside a
+ * host. Padding is zero in gradients, master and states, and stays zero in an update. */
 #include "ddp/zero1.h"
 
 #include "core/context.h"
@@ -24,10 +24,11 @@
 /* --- the plan: which parameter lies where ---------------------------------------------------------------- */
 
 /* A bucket of `elements` = world * share is cut into `world` equal shares. Every parameter begins at a
- * multiple of NORM_LEAF elements and every share is a multiple of it, so that a leaf of the norm lies in
- * one parameter and on one rank. A rank's shares, bucket after bucket, are one array: its shard.
+ * multiple of NORM_LEAF elements and every share is a multiple of it, so that a leaf of the norm is in one parameter
+ * and on one rank. A rank's shares, bucket after bucket, are one array: its shard.
  *
- * Parameters are taken in order; a bucket is closed as soon as it holds its limit, and types are filled side by side. */
+ * Parameters are assigned in order; a bucket is closed as soon as it has reached its limit, and types are filled in
+ * parallel. */
 struct zero1_bucket {
     ddp_dtype dtype;
     size_t elements; /* padding included */
@@ -37,7 +38,7 @@ struct zero1_bucket {
 };
 
 struct zero1_plan {
-    struct zero1_bucket *buckets; /* owned, as the arrays below, one element per parameter */
+    struct zero1_bucket *buckets; /* owned, like the arrays below, one element per parameter */
     size_t count;
     size_t *bucket_of;
     size_t *at;    /* elements from the beginning of the bucket */
@@ -53,8 +54,7 @@ static size_t rounded_up(size_t n, size_t to)
     return (n + to - 1) / to * to;
 }
 
-/* After this no sum can overflow: four float arrays of everything, padding included, fit the address
- * space. */
+/* After this no sum can overflow: four float arrays of everything, padding included, fit into the address space. */
 static ddp_status check_params(const ddp_param *params, size_t n, struct ddp_err *err)
 {
     size_t left = SIZE_MAX / 64;
@@ -75,7 +75,7 @@ static ddp_status check_params(const ddp_param *params, size_t n, struct ddp_err
     return DDP_OK;
 }
 
-/* Buckets are numbered as they are opened; `elements` is what the parameters take so far. */
+/* Buckets are numbered as they are opened; `elements` is the sum of their parameters so far. */
 static void assign_buckets(struct zero1_plan *plan, const ddp_param *params, size_t n, size_t limit)
 {
     long open[TYPES];
@@ -96,7 +96,7 @@ static void assign_buckets(struct zero1_plan *plan, const ddp_param *params, siz
     }
 }
 
-/* Padding goes to the end of a bucket, where no parameter loses by it. */
+/* Padding goes to the end of a bucket, after all parameters. */
 static void lay_out_shares(struct zero1_plan *plan, size_t world)
 {
     for (size_t b = 0; b < plan->count; b++) {
@@ -128,7 +128,7 @@ static ddp_status zero1_plan_make(struct zero1_plan *plan, const ddp_param *para
     plan->bucket_of = calloc(n, sizeof(*plan->bucket_of));
     plan->at = calloc(n, sizeof(*plan->at));
     if (plan->buckets == NULL || plan->bucket_of == NULL || plan->at == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "zero1: no memory for %zu parameters", n);
+        return ddp_fail(err, DDP_ERR_NOMEM, "zero1: out of memory for %zu parameters", n);
     assign_buckets(plan, params, n, limit);
     lay_out_shares(plan, (size_t)world);
     return DDP_OK;
@@ -142,7 +142,7 @@ static void zero1_plan_free(struct zero1_plan *plan)
     *plan = (struct zero1_plan){ 0 };
 }
 
-/* Ranks' leaves stand one rank after the other, and those of a rank in the order of its shard. */
+/* Leaves are ordered by rank, and within a rank by its shard. */
 static size_t zero1_leaf(const struct zero1_plan *plan, size_t b, size_t k)
 {
     const struct zero1_bucket *bucket = &plan->buckets[b];
@@ -152,12 +152,12 @@ static size_t zero1_leaf(const struct zero1_plan *plan, size_t b, size_t k)
 
 enum { BUCKET_BYTES = 25 << 20, SLOTS = 3, ALIGN = 256 };
 
-/* Contents of the memory of the gradients. */
+/* Present contents of the memory of the gradients. */
 enum stage { ADDING, REDUCED, STEPPED /* parameters, until zero_grad */ };
 
 struct ddp_zero1 {
     ddp_group *group;
-    ddp_param *params; /* owned copy; names and data are the caller's */
+    ddp_param *params; /* owned copy; the caller owns names and data */
     size_t n;
     size_t rank, world;
     struct zero1_plan plan;
@@ -165,8 +165,8 @@ struct ddp_zero1 {
     size_t bucket_bytes;
     unsigned char *no_decay; /* NULL = all parameters decay */
     char *grads;             /* shared block: all buckets */
-    float *slot[SLOTS];      /* of the shard: master, states (NULL: the rule has none) */
-    int states;              /* how many of them; the rule's numbers may change later */
+    float *slot[SLOTS];      /* of the shard: master, states (NULL: the rule has fewer) */
+    int states;              /* number of states; the rule's numbers may change later */
     float *grad;             /* of the shard, float32 */
     double *leaves;          /* sums of squares of all ranks' blocks */
     enum stage stage;
@@ -177,21 +177,21 @@ static ddp_status zero1_fail(const ddp_zero1 *zero, struct ddp_err *err)
     return ctx_fail(zero->group->ctx, err);
 }
 
-/* My share of bucket b, in the memory of the gradients. */
+/* Return my share of bucket b, in the memory of the gradients. */
 static char *my_share(const ddp_zero1 *zero, const struct zero1_bucket *b)
 {
     return zero->grads + b->at + zero->rank * b->share * ddp_dtype_size(b->dtype);
 }
 
-/* Where parameter i lies in the buckets: its gradient, and after a step its value. */
+/* Return the place of parameter i in the buckets: its gradient, and after a step its value. */
 static char *flat_of(const ddp_zero1 *zero, size_t i)
 {
     const struct zero1_bucket *b = &zero->plan.buckets[zero->plan.bucket_of[i]];
     return zero->grads + b->at + zero->plan.at[i] * ddp_dtype_size(b->dtype);
 }
 
-/* The part of parameter i that is in my share: its first element there, where it goes in the shard, how
- * many. */
+/* Compute the part of parameter i that is in my share: its first element there, its place in the shard, the number of
+ * elements. */
 static size_t overlap(const ddp_zero1 *zero, size_t i, size_t *first, size_t *shard_at)
 {
     const struct zero1_bucket *b = &zero->plan.buckets[zero->plan.bucket_of[i]];
@@ -207,7 +207,7 @@ static size_t overlap(const ddp_zero1 *zero, size_t i, size_t *first, size_t *sh
 
 /* --- create and free ------------------------------------------------------------------------------------ */
 
-/* The one place that frees; the gradients' memory belongs to the backend. */
+/* The one place that frees it; the backend owns the gradients' memory. */
 static void zero1_release(ddp_zero1 *zero)
 {
     zero1_plan_free(&zero->plan);
@@ -220,13 +220,14 @@ static void zero1_release(ddp_zero1 *zero)
     free(zero);
 }
 
-/* `size` says how much of the struct the caller's header knew; what it did not know has its default. */
+/* `size` is the size of the struct in the caller's header; members unknown to it have their defaults. */
 static ddp_status read_zero1_options(const ddp_zero1_options *given, ddp_zero1_options *out,
                                      struct ddp_err *err)
 {
     *out = (ddp_zero1_options)DDP_ZERO1_OPTIONS_INIT;
     if (given != NULL && (given->size < sizeof(given->size) || given->size > sizeof(*out)))
-        return ddp_fail(err, DDP_ERR_ARG, "ddp_zero1_options.size is %zu: begin with DDP_ZERO1_OPTIONS_INIT",
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "ddp_zero1_options.size=%zu: initialize the struct with DDP_ZERO1_OPTIONS_INIT",
                         given->size);
     if (given != NULL)
         memcpy(out, given, given->size);
@@ -235,7 +236,8 @@ static ddp_status read_zero1_options(const ddp_zero1_options *given, ddp_zero1_o
     return ddp_optim_check(&out->optim, err);
 }
 
-/* calloc: padding must begin as zero. All of it now: a step must not fail for want of memory on one rank of many. */
+/* calloc, because padding must be zero. Allocate everything now, because a step must not fail for lack of memory on
+ * one rank of many. */
 static ddp_status zero1_allocate(ddp_zero1 *zero, const ddp_param *params, const unsigned char *no_decay,
                                  struct ddp_err *err)
 {
@@ -248,25 +250,25 @@ static ddp_status zero1_allocate(ddp_zero1 *zero, const ddp_param *params, const
         ok = ok && (zero->slot[s] = calloc(shard, sizeof(float))) != NULL;
     ok = ok && (no_decay == NULL || (zero->no_decay = malloc(zero->n + 1)) != NULL);
     if (!ok)
-        return ddp_fail(err, DDP_ERR_NOMEM, "zero1: no memory for a shard of %zu elements", shard);
+        return ddp_fail(err, DDP_ERR_NOMEM, "zero1: out of memory for a shard of %zu elements", shard);
     memcpy(zero->params, params, zero->n * sizeof(*params));
     if (no_decay != NULL)
         memcpy(zero->no_decay, no_decay, zero->n);
     return DDP_OK;
 }
 
-/* Memory of a device is not the processor's to add up in, and shared blocks of such a group lie there. */
+/* The processor cannot add in device memory, where shared blocks of such a group are. */
 static ddp_status check_place(const ddp_zero1 *zero, struct ddp_err *err)
 {
     if (zero->group->comm->ops->copy == NULL)
         return DDP_OK;
     return ddp_fail(err, DDP_ERR_UNSUPPORTED,
-                    "zero1: parameters lie in the host's memory, and this group has a device (%d); make the "
+                    "zero1: parameters must be in host memory, but this group has a device (%d); create the "
                     "context without one (ddp_options.device = DDP_DEVICE_NONE)",
                     ddp_device(zero->group->ctx));
 }
 
-/* Everything that needs no other rank. */
+/* The part that needs no other rank. */
 static ddp_status zero1_build(ddp_zero1 *zero, const ddp_param *params, size_t n,
                               const ddp_zero1_options *given, struct ddp_err *err)
 {
@@ -283,7 +285,7 @@ static ddp_status zero1_build(ddp_zero1 *zero, const ddp_param *params, size_t n
     return status == DDP_OK ? zero1_allocate(zero, params, options.no_decay, err) : status;
 }
 
-/* The float32 copies begin as what rank 0 has sent. */
+/* Initialise the float32 copies from the values of rank 0. */
 static void copy_masters(ddp_zero1 *zero)
 {
     size_t first, at;
@@ -296,7 +298,7 @@ static void copy_masters(ddp_zero1 *zero)
     }
 }
 
-/* The collective part. Bucket sizes are compared along, as they decide what is sent when. */
+/* The collective part. Bucket sizes are compared, too, because they define the collectives. */
 static ddp_status zero1_unite(ddp_zero1 *zero)
 {
     void *block = NULL;
@@ -319,7 +321,7 @@ static ddp_status zero1_unite(ddp_zero1 *zero)
     return status;
 }
 
-/* Mistakes of this rank alone are found before anything collective. */
+/* Find mistakes of this rank alone before anything collective. */
 ddp_status ddp_zero1_create(ddp_group *group, const ddp_param *params, size_t n,
                             const ddp_zero1_options *options, ddp_zero1 **out)
 {
@@ -329,7 +331,7 @@ ddp_status ddp_zero1_create(ddp_group *group, const ddp_param *params, size_t n,
     ddp_zero1 *zero = calloc(1, sizeof(*zero));
     *out = NULL;
     if (zero == NULL) {
-        ddp_fail(&err, DDP_ERR_NOMEM, "zero1: no memory");
+        ddp_fail(&err, DDP_ERR_NOMEM, "zero1: out of memory");
         return ctx_fail(group->ctx, &err);
     }
     zero->group = group;
@@ -367,22 +369,21 @@ ddp_optim *ddp_zero1_optim(ddp_zero1 *zero)
     return &zero->optim;
 }
 
-/* Also the way out of a step that is not made. */
+/* Also ends a step that is not carried out. */
 void ddp_zero1_zero_grad(ddp_zero1 *zero)
 {
     memset(zero->grads, 0, zero->plan.bytes);
     zero->stage = ADDING;
 }
 
-/* Reduced twice, gradients would be averages of averages; not at all, each rank would train a model of its
- * own; and after a step what lies there is no gradient. */
+/* Reduced twice, gradients would be averages of averages; not reduced at all, each rank would train a different
+ * model; and after a step the memory holds no gradients. */
 static ddp_status expect_stage(const ddp_zero1 *zero, enum stage stage, const char *call)
 {
     static const char *const is[] = {
-        [ADDING] = "the gradients of this step are not reduced yet; ddp_zero1_reduce comes first",
-        [REDUCED] =
-            "the gradients are reduced already; ddp_zero1_zero_grad comes first, after ddp_zero1_step",
-        [STEPPED] = "this step is done; ddp_zero1_zero_grad begins the next",
+        [ADDING] = "the gradients of this step are not reduced yet; call ddp_zero1_reduce first",
+        [REDUCED] = "the gradients are reduced already; call ddp_zero1_step and ddp_zero1_zero_grad first",
+        [STEPPED] = "this step is done; call ddp_zero1_zero_grad to begin the next",
     };
     struct ddp_err err;
     if (zero->stage == stage)
@@ -408,8 +409,8 @@ ddp_status ddp_zero1_reduce(ddp_zero1 *zero)
     return status;
 }
 
-/* Each rank sees only its share, so the ranks combine their findings. A copy of the scaler is asked first whether the
- * call is allowed, because dividing twice would be a wrong gradient. */
+/* Each rank sees only its share, so the ranks combine their findings. First check with a copy of the scaler that the
+ * call is allowed, because dividing twice would give wrong gradients. */
 ddp_status ddp_zero1_unscale(ddp_zero1 *zero, ddp_scaler *scaler)
 {
     NOT_NULL(zero, NULL);
@@ -442,7 +443,7 @@ static double norm_of(const ddp_zero1 *zero, const double *leaves)
     return sqrt(norm_root(&tree));
 }
 
-/* A few bytes for each block of 256 travel, so that every rank adds up the same tree. */
+/* Each block of 256 sends a few bytes, so that every rank sums the same tree. */
 ddp_status ddp_zero1_clip(ddp_zero1 *zero, double max_norm, double *norm)
 {
     NOT_NULL(zero, NULL);
@@ -464,7 +465,7 @@ ddp_status ddp_zero1_clip(ddp_zero1 *zero, double max_norm, double *norm)
     return DDP_OK;
 }
 
-/* Rounded before they travel: 16 bits are half the bytes, and all ranks get the same. */
+/* Round before sending: 16 bits are half the bytes, and all ranks get the same values. */
 static ddp_status gather_params(ddp_zero1 *zero)
 {
     ddp_status status = DDP_OK;
@@ -482,7 +483,7 @@ static ddp_status gather_params(ddp_zero1 *zero)
     return status;
 }
 
-/* The program may change the rule's numbers as it likes, but arrays are made by create. */
+/* The program may change the rule's numbers, but only create allocates arrays. */
 static ddp_status check_states(const ddp_zero1 *zero)
 {
     struct ddp_err err;
@@ -490,15 +491,13 @@ static ddp_status check_states(const ddp_zero1 *zero)
     if (needs <= zero->states)
         return DDP_OK;
     ddp_fail(&err, DDP_ERR_ARG,
-             "ddp_zero1_step: the rule needs %d state arrays, the optimizer was created with %d; create "
-             "it with "
-             "this rule, or a momentum above 0",
+             "ddp_zero1_step: the rule needs %d state arrays, but the optimizer was created with %d; create "
+             "it with this rule, or with a momentum above 0",
              needs, zero->states);
     return zero1_fail(zero, &err);
 }
 
-/* One array for the rule: where one parameter ends and the next begins means nothing to it, unless some are not to
- * decay. */
+/* One array for the rule, which ignores where parameters end, unless some do not decay. */
 static void update_shard(ddp_zero1 *zero)
 {
     ddp_optim without = zero->optim;
@@ -540,11 +539,11 @@ static ddp_status check_slot(const ddp_zero1 *zero, int slot)
     struct ddp_err err;
     if (slot >= 0 && slot < SLOTS && zero->slot[slot] != NULL)
         return DDP_OK;
-    ddp_fail(&err, DDP_ERR_ARG, "zero1: there is no slot %d, 0 to %d was expected", slot, zero->states);
+    ddp_fail(&err, DDP_ERR_ARG, "zero1: slot=%d: must be between 0 and %d", slot, zero->states);
     return zero1_fail(zero, &err);
 }
 
-/* One bucket at a time, so that no rank needs room for a second model. */
+/* One bucket at a time, so that no rank needs memory for a second model. */
 static ddp_status export_bucket(ddp_zero1 *zero, size_t k, const float *shard, float *room,
                                 float *const out[])
 {
@@ -567,7 +566,7 @@ ddp_status ddp_zero1_export(ddp_zero1 *zero, int slot, float *const out[])
     float *room = malloc((zero->plan.widest + 1) * sizeof(*room));
     if (room == NULL) {
         struct ddp_err err;
-        ddp_fail(&err, DDP_ERR_NOMEM, "zero1: no memory for a bucket of %zu elements", zero->plan.widest);
+        ddp_fail(&err, DDP_ERR_NOMEM, "zero1: out of memory for a bucket of %zu elements", zero->plan.widest);
         return zero1_fail(zero, &err);
     }
     for (size_t k = 0; k < zero->plan.count && status == DDP_OK; k++)
@@ -576,7 +575,7 @@ ddp_status ddp_zero1_export(ddp_zero1 *zero, int slot, float *const out[])
     return status;
 }
 
-/* Not collective: all of it is here already. */
+/* Not collective, because this rank has all of it. */
 ddp_status ddp_zero1_import(ddp_zero1 *zero, int slot, const float *const in[])
 {
     NOT_NULL(zero, NULL);

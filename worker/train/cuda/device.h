@@ -25,6 +25,8 @@ struct cublaslt {
 struct gemm {
     uint64_t m, n, k;
     int64_t lda, ldb, ldd;
+    uint64_t batch;                    /* so many of them, 0 is one; */
+    int64_t apart_a, apart_b, apart_d; /* their matrices begin so many elements apart, 0 is the same one */
     bool transpose_a, transpose_b;
     bool to_float; /* the result is float, not of values */
     bool bias;
@@ -66,8 +68,8 @@ struct cuda {
     struct plan plan[PLANS];
     int plans;
 
-    void *master, *weights;                             /* of all parameters */
-    struct room batch, pictures, part, losses, squares; /* of the device */
+    void *master, *weights;                                      /* of all parameters */
+    struct room batch, pictures, columns, part, losses, squares; /* of the device */
 
     struct room slot[SLOTS]; /* of the host: batches on their way */
     struct CUevent_st *sent[SLOTS];

@@ -40,10 +40,8 @@
     X(attention_backward_query_tiles, 128) \
     X(attention_backward_key_tiles, 128)   \
     X(sum_rows, 256)                       \
-    X(convolve, 256)                       \
-    X(convolve_tiles, 128)                 \
-    X(conv_weight_sums, 256)               \
-    X(conv_weight_tiles, 128)              \
+    X(columns, 256)                        \
+    X(turn_weight, 256)                    \
     X(norm_measure, 256)                   \
     X(norm_join, 256)                      \
     X(norm_apply, 256)                     \
@@ -67,15 +65,11 @@ enum kernel {
 };
 
 enum {
-    KERNEL_PACK = 8,     /* rows that are read 16 bytes at a time: their length is a multiple of this */
-    KERNEL_WARPS = 8,    /* rows that a block of 256 threads works on, where a warp takes one */
-    KERNEL_COLUMNS = 32, /* that a block sums up */
-    KERNEL_TILE =
-        64, /* queries or keys of a block of attention; a head may be so wide. Places and channels of convolutions */
+    KERNEL_PACK = 8,        /* rows that are read 16 bytes at a time: their length is a multiple of this */
+    KERNEL_WARPS = 8,       /* rows that a block of 256 threads works on, where a warp takes one */
+    KERNEL_COLUMNS = 32,    /* that a block sums up */
+    KERNEL_TILE = 64,       /* queries or keys of a block of attention; a head may be so wide */
     KERNEL_HEAD = 128,      /* widest head of attention without tiles */
-    KERNEL_OUTS = 16,       /* channels that a thread of a convolution sums up */
-    KERNEL_TAPS = 64,       /* of a convolution, that a block has at a time */
-    KERNEL_PLACES = 32,     /* of pictures, that a block of conv_weight_sums has at a time */
     KERNEL_SQUARES = 16384, /* elements whose squares a block sums up */
     KERNEL_ROWS = 8,        /* that sum_rows adds up, at most */
 };
@@ -221,29 +215,22 @@ struct sum_rows_args {
     int many;
 };
 
-/* A convolution, or the gradient of its input, which is one of dy: place (line, column) of `to` is the sum over channels and taps
- * (k, l) of what `from` has at (line * step - before + k) / apart, and the same across, where that is a whole number and inside.
- * blockIdx.y has channels KERNEL_OUTS * blockIdx.y ... of `to`; in tiles (16 bits only) KERNEL_TILE * blockIdx.y. */
-struct convolve_args {
+/* What a convolution sees, or the gradient of its input, which is one of dy: a matrix for each picture of `from`, with a row of `pitch`
+ * values for each channel and tap (k, l). Place (line, column) of it is what `from` has at (line * step - before + k) / apart, and the
+ * same across, where that is a whole number and inside; else 0. n: values of `to`. */
+struct columns_args {
     void *to;
-    const void *from, *weight;
-    size_t rows;
-    int from_channels, from_side, to_channels, to_side, kernel;
+    const void *from;
+    size_t n, pitch;
+    int channels, side, to_side, kernel;
     int step, before, apart;
-    int weight_to, weight_from; /* from one channel of `to` (or `from`) to the next, in weight */
-    int turned;                 /* the kernel's last tap comes first */
-    int add;                    /* to += */
 };
-/* The gradient of the weight in parts: blockIdx.y sums up `strip` places of all pictures into row blockIdx.y of `part`; blockIdx.x goes
- * through KERNEL_TAPS of in x taps, then through KERNEL_OUTS of out, in tiles KERNEL_TILE. */
-struct conv_weight_sums_args {
-    float *part;
-    const void *dy, *x;
-    size_t rows, strip;
-    int in, side, out, out_side, kernel, stride, padding;
+/* to[i][o][tap] = weight[o][i][the tap counted from the last] */
+struct turn_weight_args {
+    void *to;
+    const void *weight;
+    size_t in, out, taps;
 };
-#define convolve_tiles_args    convolve_args
-#define conv_weight_tiles_args conv_weight_sums_args
 
 /* Values of rows x channels x spatial. A record is mean[channels], squares[channels] (of distances from it), count. blockIdx.x is
  * the channel, blockIdx.y has `strip` rows and writes the record of that number. */

@@ -24,7 +24,8 @@ static float **states(struct optimizer *o, int slot)
 
 /* --- opening ----------------------------------------------------------------------------------------- */
 
-bool optimizer_device_shares(const struct optimizer *o)
+/* Has or needs shares. */
+static bool optimizer_device_shares(const struct optimizer *o)
 {
     return o->device != NULL && (o->options->zero1 || o->options->determinism == DETERMINISM_WORLD);
 }
@@ -181,7 +182,7 @@ static ddp_status gather_one(struct optimizer *o, int slot, struct ddp_err *err)
     return o->device->ops->copy(o->device, o->slot[slot], *states(o, slot), params->count, err);
 }
 
-ddp_status optimizer_device_gather(struct optimizer *o, struct ddp_err *err)
+static ddp_status optimizer_device_gather(struct optimizer *o, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
     for (int slot = 0; slot < o->slots && status == DDP_OK; slot++)
@@ -439,15 +440,15 @@ ddp_status optimizer_close(struct optimizer *o, struct ddp_err *err)
 
 /* --- one step ---------------------------------------------------------------------------------------- */
 
-/* Only the reducer knows buffers. They are one piece of memory, also on a device. */
-static ddp_status send_buffers(struct optimizer *o)
+/* They are one piece of memory, also on a device. */
+ddp_status optimizer_share_buffers(const struct model *model, ddp_ctx *ctx)
 {
-    const struct model_tensors *buffers = &o->model->buffers;
-    void *stream = o->device != NULL ? o->device->ops->stream(o->device) : NULL;
+    const struct model_tensors *buffers = &model->buffers;
+    struct compute *on = model->compute;
+    void *stream = on->remote ? on->ops->stream(on) : NULL;
     if (buffers->count == 0)
         return DDP_OK;
-    return ddp_broadcast(ddp_world(o->ctx), buffers->each[0].master, buffers->count, DDP_F32, 0, stream,
-                         NULL);
+    return ddp_broadcast(ddp_world(ctx), buffers->each[0].master, buffers->count, DDP_F32, 0, stream, NULL);
 }
 
 static float *grad_of(const struct optimizer *o, size_t i)
@@ -457,10 +458,11 @@ static float *grad_of(const struct optimizer *o, size_t i)
     return o->zero1 != NULL ? ddp_zero1_grad(o->zero1, i) : ddp_reducer_grad(o->reducer, i);
 }
 
-/* Gradients live in memory of the reducer, and may have moved there. */
+/* Gradients live in memory of the reducer, and may have moved there. Only it knows buffers. */
 ddp_status optimizer_begin(struct optimizer *o, struct ddp_err *err)
 {
-    ddp_status status = o->reducer != NULL ? ddp_reducer_forward(o->reducer) : send_buffers(o);
+    ddp_status status =
+        o->reducer != NULL ? ddp_reducer_forward(o->reducer) : optimizer_share_buffers(o->model, o->ctx);
     if (o->shares != NULL)
         shares_start(o->shares);
     for (size_t i = 0; i < o->model->params.n && status == DDP_OK; i++)

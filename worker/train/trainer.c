@@ -8,6 +8,7 @@
  * disk on rank 0, ends that rank, and main.c frees the others with ddp_abort. */
 #include "train/trainer.h"
 
+#include "base/clock.h"
 #include "train/compute.h"
 #include "train/cuda/cuda.h"
 #include "train/files.h"
@@ -20,7 +21,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* Padding, which training needs to keep ranks in step, would count some samples twice and make the accuracy
  * depend on the number of workers. So the test set is dealt out without: ranks may differ by one sample, and
@@ -95,14 +95,6 @@ ddp_status evaluate(struct model *model, const struct dataset *set, ddp_ctx *ctx
  *     each gradient is ready, all are averaged          optimizer.c, the first while the last are still computed
  *     clip and update                                   every rank for itself, and all come to the same bits */
 
-/* The one look at a clock in this program; it goes into reports and decides nothing. */
-static uint64_t trainer_now_us(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u;
-}
-
 /* --- what happens during the backward pass ------------------------------------------------------------- */
 
 static ddp_status part_done(void *user, size_t i, float *grad, struct ddp_err *err)
@@ -115,16 +107,16 @@ static ddp_status part_done(void *user, size_t i, float *grad, struct ddp_err *e
 static ddp_status whole_done(void *user, size_t i, struct ddp_err *err)
 {
     struct trainer *t = user;
-    phases_begin(&t->phases, PHASE_EXPOSED, trainer_now_us());
+    phases_begin(&t->phases, PHASE_EXPOSED, clock_us());
     ddp_status status = optimizer_ready(&t->optimizer, i, err);
-    phases_end(&t->phases, trainer_now_us());
+    phases_end(&t->phases, clock_us());
     return status;
 }
 
 static void phase_begins(void *user, enum phase phase)
 {
     struct trainer *t = user;
-    uint64_t now_us = trainer_now_us();
+    uint64_t now_us = clock_us();
     if (t->phases.depth > 0)
         phases_end(&t->phases, now_us);
     if (phase < PHASES)
@@ -204,7 +196,7 @@ static ddp_status tell_late(struct trainer *t, bool now, struct ddp_err *err)
     if (!of.waits)
         return DDP_OK;
     t->late.waits = false;
-    t->late.begun_us = trainer_now_us();
+    t->late.begun_us = clock_us();
     return tell_step(t, &of, report.loss, report.norm, t->late.begun_us - of.begun_us, err);
 }
 
@@ -232,7 +224,7 @@ static ddp_status note_step(struct trainer *t, uint64_t step, double loss, doubl
         return DDP_OK;
     memcpy(of.us, t->phases.us, sizeof(of.us));
     return t->device != NULL ? tell_of_device(t, &of, err)
-                             : tell_step(t, &of, loss, t->optimizer.norm, trainer_now_us() - start, err);
+                             : tell_step(t, &of, loss, t->optimizer.norm, clock_us() - start, err);
 }
 
 /* --- the step -------------------------------------------------------------------------------------------- */
@@ -269,7 +261,7 @@ static ddp_status update(struct trainer *t, double lr, struct ddp_err *err)
 static ddp_status trainer_step(struct trainer *t, uint64_t step, struct ddp_err *err)
 {
     double loss, lr = schedule_lr(&t->schedule, t->steps_done);
-    uint64_t start = trainer_now_us();
+    uint64_t start = clock_us();
     phases_start(&t->phases);
     ddp_status status = compute(t, step, &loss, err);
     if (status == DDP_OK)
@@ -791,9 +783,9 @@ static ddp_status end_epoch(struct trainer *t, struct ddp_err *err)
 /* Train, test, tell, save. */
 static ddp_status train_epoch(struct trainer *t, struct ddp_err *err)
 {
-    uint64_t start = trainer_now_us(), before = trainer_epoch_samples(t);
+    uint64_t start = clock_us(), before = trainer_epoch_samples(t);
     ddp_status status = train_steps(t, err);
-    uint64_t us = trainer_now_us() - start, samples = trainer_epoch_samples(t) - before;
+    uint64_t us = clock_us() - start, samples = trainer_epoch_samples(t) - before;
     t->accuracy = (struct accuracy){ 0 };
     if (status == DDP_OK && is_test_due(t))
         status = test(t, err);

@@ -232,58 +232,26 @@ struct turn_weight_args {
     size_t in, out, taps;
 };
 
-/* Values of rows x channels x spatial. A record is mean[channels], squares[channels] (of distances from it), count. blockIdx.x is
- * the channel, blockIdx.y has `strip` rows and writes the record of that number. */
-struct norm_measure_args {
-    double *record;
-    const void *x;
-    size_t rows, strip;
+/* Batch normalisation of rows x channels x spatial values. Of norm_measure and norm_sums blockIdx.x is the channel, and blockIdx.y has
+ * `strip` rows and writes a record of that number into `part`: mean[channels], squares[channels] (of distances from it), count; or sums of
+ * dy, and of dy (x - mean). A thread of norm_join and norm_join_sums makes one of them for a channel. saved is mean, 1 / deviation, count. */
+struct norm_args {
+    void *y; /* or dx */
+    const void *x, *dy, *weight, *bias;
+    double *part, *all; /* of `parts` strips or ranks, and of all; norm_join: `all` may be NULL */
+    double *saved;      /* NULL: norm_join does not learn, norm_apply takes the running numbers */
+    float *running_mean, *running_var; /* NULL: they stay as they are */
+    float *dweight, *dbias;
+    size_t rows, strip, parts;
     int channels, spatial;
-};
-/* A thread for each channel. `parts` records become one, in `to`, or what `saved` and the running numbers learn; NULL: not wanted.
- * saved is mean, 1 / deviation, count. */
-struct norm_join_args {
-    double *to;
-    const double *record;
-    double *saved;
-    float *running_mean, *running_var;
-    size_t parts;
-    int channels;
     double eps, momentum;
 };
-/* y = (x - mean) / deviation * weight + bias: with the running numbers where saved is NULL */
-struct norm_apply_args {
-    void *y;
-    const void *x, *weight, *bias;
-    const double *saved;
-    const float *running_mean, *running_var;
-    size_t n;
-    int channels, spatial;
-    float eps;
-};
-/* As norm_measure: sums of dy, and of dy (x - mean), 2 channels a row. */
-struct norm_sums_args {
-    double *part;
-    const void *dy, *x;
-    const double *saved;
-    size_t rows, strip;
-    int channels, spatial;
-};
-/* A thread for each channel. */
-struct norm_join_sums_args {
-    double *sums;
-    float *dweight, *dbias;
-    const double *part, *saved;
-    size_t parts;
-    int channels;
-};
-struct norm_gradient_args {
-    void *dx;
-    const void *dy, *x, *weight;
-    const double *saved, *sums;
-    size_t n;
-    int channels, spatial;
-};
+#define norm_measure_args   norm_args
+#define norm_join_args      norm_args
+#define norm_apply_args     norm_args
+#define norm_sums_args      norm_args
+#define norm_join_sums_args norm_args
+#define norm_gradient_args  norm_args
 
 /* As layers/activation.h; n values of y, or of dx. */
 struct shortcut_args {

@@ -181,92 +181,89 @@ static size_t rows_of_strip(const struct batch_norm *n, size_t rows)
     return strip > least ? strip : least;
 }
 
+static struct norm_args norm_of(const struct batch_norm *n, size_t rows)
+{
+    return (struct norm_args){ .weight = n->weight,
+                               .bias = n->bias,
+                               .saved = n->saved,
+                               .running_mean = n->running_mean,
+                               .running_var = n->running_var,
+                               .rows = rows,
+                               .strip = rows_of_strip(n, rows),
+                               .parts = cuda_blocks(rows, rows_of_strip(n, rows)),
+                               .channels = (int)n->channels,
+                               .spatial = (int)n->spatial,
+                               .eps = n->eps,
+                               .momentum = n->momentum };
+}
+
+/* A thread for each channel, or for each pack of values. */
+static void by_channels(struct compute *base, enum kernel kernel, struct norm_args *args)
+{
+    cuda_launch(cuda_of(base), kernel, cuda_blocks((size_t)args->channels, THREADS), 1, args);
+}
+
+static void by_values(struct compute *base, enum kernel kernel, struct norm_args *args)
+{
+    const size_t n = args->rows * (size_t)args->channels * (size_t)args->spatial;
+    cuda_launch(cuda_of(base), kernel, by_packs(cuda_of(base), n), 1, args);
+}
+
 static void norm_measure(struct compute *base, const struct batch_norm *n, double *record, const void *x,
                          size_t rows)
 {
     struct cuda *c = cuda_of(base);
-    const size_t words = batch_norm_numbers(n->channels), strip = rows_of_strip(n, rows);
-    if (rows == 0) {
-        base->ops->zero(base, record, words * sizeof(double));
-        return;
-    }
-    const size_t strips = cuda_blocks(rows, strip);
-    struct norm_measure_args each = { cuda_room(c, &c->part, strips * words * sizeof(double)),
-                                      x,
-                                      rows,
-                                      strip,
-                                      (int)n->channels,
-                                      (int)n->spatial };
-    struct norm_join_args all = {
-        .to = record, .record = each.record, .parts = strips, .channels = (int)n->channels
-    };
-    cuda_launch(c, KERNEL_norm_measure, n->channels, strips, &each);
-    cuda_launch(c, KERNEL_norm_join, cuda_blocks(n->channels, THREADS), 1, &all);
+    struct norm_args args = norm_of(n, rows);
+    args.part = cuda_room(c, &c->part, args.parts * batch_norm_numbers(n->channels) * sizeof(double));
+    args.x = x;
+    cuda_launch(c, KERNEL_norm_measure, n->channels, args.parts, &args);
+    args.all = record;
+    args.saved = NULL;
+    by_channels(base, KERNEL_norm_join, &args);
 }
 
 static void norm_learn(struct compute *base, const struct batch_norm *n, const double *records, size_t ranks)
 {
-    struct norm_join_args args = { .record = records,
-                                   .saved = n->saved,
-                                   .running_mean = n->running_mean,
-                                   .running_var = n->running_var,
-                                   .parts = ranks,
-                                   .channels = (int)n->channels,
-                                   .eps = n->eps,
-                                   .momentum = n->momentum };
-    cuda_launch(cuda_of(base), KERNEL_norm_join, cuda_blocks(n->channels, THREADS), 1, &args);
+    struct norm_args args = norm_of(n, 0);
+    args.part = (double *)(uintptr_t)records;
+    args.parts = ranks;
+    by_channels(base, KERNEL_norm_join, &args);
 }
 
 static void norm_apply(struct compute *base, const struct batch_norm *n, void *y, const void *x, size_t rows,
                        bool test)
 {
-    struct cuda *c = cuda_of(base);
-    struct norm_apply_args args = { .y = y,
-                                    .x = x,
-                                    .weight = n->weight,
-                                    .bias = n->bias,
-                                    .saved = test ? NULL : n->saved,
-                                    .running_mean = n->running_mean,
-                                    .running_var = n->running_var,
-                                    .n = rows * n->channels * n->spatial,
-                                    .channels = (int)n->channels,
-                                    .spatial = (int)n->spatial,
-                                    .eps = (float)n->eps };
-    cuda_launch(c, KERNEL_norm_apply, by_packs(c, args.n), 1, &args);
+    struct norm_args args = norm_of(n, rows);
+    args.y = y;
+    args.x = x;
+    args.saved = test ? NULL : n->saved;
+    by_values(base, KERNEL_norm_apply, &args);
 }
 
 static void norm_sums(struct compute *base, const struct batch_norm *n, double *sums, float *dweight,
                       float *dbias, const void *dy, const void *x, size_t rows)
 {
     struct cuda *c = cuda_of(base);
-    const size_t strip = rows_of_strip(n, rows), strips = cuda_blocks(rows, strip);
-    struct norm_sums_args each = { cuda_room(c, &c->part, 2 * strips * n->channels * sizeof(double)),
-                                   dy,
-                                   x,
-                                   n->saved,
-                                   rows,
-                                   strip,
-                                   (int)n->channels,
-                                   (int)n->spatial };
-    struct norm_join_sums_args all = { sums, dweight, dbias, each.part, n->saved, strips, (int)n->channels };
-    cuda_launch(c, KERNEL_norm_sums, n->channels, strips, &each);
-    cuda_launch(c, KERNEL_norm_join_sums, cuda_blocks(n->channels, THREADS), 1, &all);
+    struct norm_args args = norm_of(n, rows);
+    args.part = cuda_room(c, &c->part, 2 * args.parts * n->channels * sizeof(double));
+    args.all = sums;
+    args.x = x;
+    args.dy = dy;
+    args.dweight = dweight;
+    args.dbias = dbias;
+    cuda_launch(c, KERNEL_norm_sums, n->channels, args.parts, &args);
+    by_channels(base, KERNEL_norm_join_sums, &args);
 }
 
 static void norm_gradient(struct compute *base, const struct batch_norm *n, void *dx, const double *sums,
                           const void *dy, const void *x, size_t rows)
 {
-    struct cuda *c = cuda_of(base);
-    struct norm_gradient_args args = { .dx = dx,
-                                       .dy = dy,
-                                       .x = x,
-                                       .weight = n->weight,
-                                       .saved = n->saved,
-                                       .sums = sums,
-                                       .n = rows * n->channels * n->spatial,
-                                       .channels = (int)n->channels,
-                                       .spatial = (int)n->spatial };
-    cuda_launch(c, KERNEL_norm_gradient, by_packs(c, args.n), 1, &args);
+    struct norm_args args = norm_of(n, rows);
+    args.y = dx;
+    args.x = x;
+    args.dy = dy;
+    args.all = (double *)(uintptr_t)sums;
+    by_values(base, KERNEL_norm_gradient, &args);
 }
 
 /* --- what is added, what is averaged ---------------------------------------------------------------------------------------- */

@@ -135,4 +135,22 @@ static inline size_t cuda_blocks(size_t n, size_t each)
     return (n + each - 1) / each;
 }
 
+/* Blocks of kernels that take a pack a thread, an element a thread, a row a warp. */
+enum { CUDA_THREADS = 256 };
+
+static inline size_t cuda_by_packs(const struct cuda *c, size_t n)
+{
+    return cuda_blocks(n, CUDA_THREADS * (16 / c->base.value_bytes));
+}
+
+static inline size_t cuda_by_elements(size_t n)
+{
+    return cuda_blocks(n, CUDA_THREADS);
+}
+
+static inline size_t cuda_by_rows(size_t rows)
+{
+    return cuda_blocks(rows, KERNEL_WARPS);
+}
+
 #endif

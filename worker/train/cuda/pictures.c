@@ -1,16 +1,8 @@
 /* pictures.c -- see compute.h: the layers of pictures as the kernels that they take. */
 #include "train/cuda/device.h"
 
-enum {
-    THREADS = 256,
-    BLOCKS =
-        512 /* that sums are cut into, more or less; not the GPU's number, so that bits do not depend on it */
-};
-
-static size_t by_packs(const struct cuda *c, size_t n)
-{
-    return cuda_blocks(n, THREADS * (16 / c->base.value_bytes));
-}
+/* That sums are cut into, more or less; not the GPU's number, so that bits do not depend on it. */
+enum { BLOCKS = 512 };
 
 /* Kernels count inside a picture, and inside a weight, with int. */
 static bool fits(struct cuda *c, size_t channels, size_t side)
@@ -89,7 +81,7 @@ static const void *make_columns(struct cuda *c, struct columns_args v, const voi
     v.n = many * seen_of(&v) * v.pitch;
     v.to = cuda_room(c, &c->columns, v.n * bytes);
     v.from = (const char *)from + first * (size_t)v.channels * square(v.side) * bytes;
-    cuda_launch(c, KERNEL_columns, by_packs(c, v.n), 1, &v);
+    cuda_launch(c, KERNEL_columns, cuda_by_packs(c, v.n), 1, &v);
     return v.to;
 }
 
@@ -132,7 +124,7 @@ static void conv_back(struct compute *base, const struct conv *conv, void *dx, c
         return;
     struct turn_weight_args turn = { cuda_room(c, &c->part, n * base->value_bytes), weight, conv->in,
                                      conv->out, taps };
-    cuda_launch(c, KERNEL_turn_weight, cuda_blocks(n, THREADS), 1, &turn);
+    cuda_launch(c, KERNEL_turn_weight, cuda_by_elements(n), 1, &turn);
     convolve(c, view_of_dy(conv), dx, dy, turn.to, conv->in, rows, add);
 }
 
@@ -200,13 +192,13 @@ static struct norm_args norm_of(const struct batch_norm *n, size_t rows)
 /* A thread for each channel, or for each pack of values. */
 static void by_channels(struct compute *base, enum kernel kernel, struct norm_args *args)
 {
-    cuda_launch(cuda_of(base), kernel, cuda_blocks((size_t)args->channels, THREADS), 1, args);
+    cuda_launch(cuda_of(base), kernel, cuda_by_elements((size_t)args->channels), 1, args);
 }
 
 static void by_values(struct compute *base, enum kernel kernel, struct norm_args *args)
 {
     const size_t n = args->rows * (size_t)args->channels * (size_t)args->spatial;
-    cuda_launch(cuda_of(base), kernel, by_packs(cuda_of(base), n), 1, args);
+    cuda_launch(cuda_of(base), kernel, cuda_by_packs(cuda_of(base), n), 1, args);
 }
 
 static void norm_measure(struct compute *base, const struct batch_norm *n, double *record, const void *x,
@@ -287,7 +279,7 @@ static void shortcut_there(struct compute *base, const struct shortcut *s, void 
     struct shortcut_args args = shortcut_of(s, y, x);
     args.n = rows * s->out * side * side;
     if (fits(c, s->out, s->side))
-        cuda_launch(c, KERNEL_shortcut_forward, by_packs(c, args.n), 1, &args);
+        cuda_launch(c, KERNEL_shortcut_forward, cuda_by_packs(c, args.n), 1, &args);
 }
 
 static void shortcut_back(struct compute *base, const struct shortcut *s, void *dx, const void *dy,
@@ -297,19 +289,19 @@ static void shortcut_back(struct compute *base, const struct shortcut *s, void *
     struct shortcut_args args = shortcut_of(s, dx, dy);
     args.n = rows * s->in * s->side * s->side;
     if (fits(c, s->out, s->side))
-        cuda_launch(c, KERNEL_shortcut_backward, by_packs(c, args.n), 1, &args);
+        cuda_launch(c, KERNEL_shortcut_backward, cuda_by_packs(c, args.n), 1, &args);
 }
 
 static void pool_there(struct compute *base, void *y, const void *x, size_t planes, size_t n)
 {
     struct pool_args args = { y, x, planes, n };
-    cuda_launch(cuda_of(base), KERNEL_pool_forward, cuda_blocks(planes, KERNEL_WARPS), 1, &args);
+    cuda_launch(cuda_of(base), KERNEL_pool_forward, cuda_by_rows(planes), 1, &args);
 }
 
 static void pool_back(struct compute *base, void *dx, const void *dy, size_t planes, size_t n)
 {
     struct pool_args args = { dx, dy, planes, n };
-    cuda_launch(cuda_of(base), KERNEL_pool_backward, by_packs(cuda_of(base), planes * n), 1, &args);
+    cuda_launch(cuda_of(base), KERNEL_pool_backward, cuda_by_packs(cuda_of(base), planes * n), 1, &args);
 }
 
 void cuda_set_pictures(struct compute_ops *ops)

@@ -11,6 +11,7 @@ typedef cublasStatus_t lt_status;
 typedef cublasComputeType_t lt_compute;
 typedef cudaDataType_t lt_type;
 typedef cublasLtMatmulDescAttributes_t lt_desc_attribute;
+typedef cublasLtMatrixLayoutAttribute_t lt_layout_attribute;
 typedef cublasLtMatmulPreferenceAttributes_t lt_request_attribute;
 typedef cublasLtMatmulAlgo_t lt_algorithm;
 typedef cublasLtMatmulHeuristicResult_t lt_choice;
@@ -23,6 +24,7 @@ SAME_SIZE(cublasStatus_t);
 SAME_SIZE(cublasComputeType_t);
 SAME_SIZE(cudaDataType_t);
 SAME_SIZE(cublasLtMatmulDescAttributes_t);
+SAME_SIZE(cublasLtMatrixLayoutAttribute_t);
 SAME_SIZE(cublasLtMatmulPreferenceAttributes_t);
 SAME_SIZE(CUresult);
 

@@ -14,6 +14,8 @@ struct lt_layout_ {
     lt_type type;
     uint64_t rows, columns;
     int64_t stride;
+    int32_t batch;
+    int64_t apart; /* from one matrix of the batch to the next */
 };
 struct lt_desc_ {
     int32_t transposed[2];
@@ -97,8 +99,17 @@ lt_status cublasLtMatrixLayoutCreate(lt_layout *out, lt_type type, uint64_t rows
         return INVALID;
     lt_status status = make((void **)out, sizeof(**out));
     if (status == LT_SUCCESS)
-        **out = (struct lt_layout_){ type, rows, columns, stride };
+        **out = (struct lt_layout_){ type, rows, columns, stride, 1, 0 };
     return status;
+}
+
+lt_status cublasLtMatrixLayoutSetAttribute(lt_layout layout, lt_layout_attribute attribute, const void *value,
+                                           size_t bytes)
+{
+    if (bytes != (attribute == LT_LAYOUT_BATCH ? 4 : 8))
+        return INVALID;
+    memcpy(attribute == LT_LAYOUT_BATCH ? (void *)&layout->batch : &layout->apart, value, bytes);
+    return LT_SUCCESS;
 }
 
 static bool fits(const struct lt_layout_ *m, bool transposed, uint64_t rows, uint64_t columns)
@@ -114,7 +125,7 @@ lt_status cublasLtMatmulAlgoGetHeuristic(lt_handle handle, lt_desc desc, lt_layo
     (void)handle, (void)request;
     if (wanted < 1 || !fits(a, desc->transposed[0], d->rows, inner) ||
         !fits(b, desc->transposed[1], inner, d->columns) || !fits(c, false, d->rows, d->columns) ||
-        c->type != d->type || a->type != b->type)
+        c->type != d->type || a->type != b->type || a->batch != d->batch || b->batch != d->batch)
         return INVALID;
     memset(out, 0, sizeof(*out));
     *found = 1;
@@ -177,9 +188,8 @@ static void column(const struct product *p, const float *a, const float *b, floa
     }
 }
 
-static void multiply(void *user)
+static void multiply_one(const struct product *p)
 {
-    struct product *p = user;
     float *a = by_rows(p->a, &p->layout[0], !p->desc.transposed[0]),
           *b = by_rows(p->b, &p->layout[1], p->desc.transposed[1]);
     float *sum = malloc(p->layout[3].rows * sizeof(float) + 1);
@@ -188,6 +198,23 @@ static void multiply(void *user)
     free(a);
     free(b);
     free(sum);
+}
+
+static size_t next_of(const struct lt_layout_ *l)
+{
+    return (size_t)l->apart * (l->type == LT_R_32F ? 4 : 2);
+}
+
+static void multiply(void *user)
+{
+    struct product *p = user;
+    for (int32_t i = 0; i < p->layout[3].batch; i++) {
+        multiply_one(p);
+        p->a = (const char *)p->a + next_of(&p->layout[0]);
+        p->b = (const char *)p->b + next_of(&p->layout[1]);
+        p->c = (const char *)p->c + next_of(&p->layout[2]);
+        p->d = (char *)p->d + next_of(&p->layout[3]);
+    }
     free(p);
 }
 

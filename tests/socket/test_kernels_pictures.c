@@ -61,7 +61,13 @@ EACH_PRECISION(kernels_pictures, convolutions)
     convolution((struct conv){ 1, 2, 7, 3, 3, 0 }, rows);
 }
 
-/* More places than a block of the weight's gradient goes through; the CPU adds them up one after the other, in float. */
+/* More than are gone through at a time. */
+EACH_PRECISION(kernels_pictures, convolutions_of_many_pictures)
+{
+    convolution((struct conv){ 2, 3, 4, 3, 1, 1 }, 70);
+}
+
+/* The CPU adds them up one after the other, in float. */
 EACH_PRECISION(kernels_pictures, convolutions_of_many_places)
 {
     if (d.precision == PRECISION_FP32)

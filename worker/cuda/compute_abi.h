@@ -14,7 +14,7 @@ typedef struct lt_context *lt_handle;
 typedef struct lt_desc_ *lt_desc;
 typedef struct lt_layout_ *lt_layout;
 typedef struct lt_request_ *lt_request;
-typedef unsigned lt_status, lt_compute, lt_type, lt_desc_attribute, lt_request_attribute;
+typedef unsigned lt_status, lt_compute, lt_type, lt_desc_attribute, lt_layout_attribute, lt_request_attribute;
 typedef struct {
     uint64_t data[8];
 } lt_algorithm;
@@ -41,6 +41,8 @@ typedef struct {
     X(LT_DESC_TRANSB, CUBLASLT_MATMUL_DESC_TRANSB, 4)                     \
     X(LT_DESC_EPILOGUE, CUBLASLT_MATMUL_DESC_EPILOGUE, 7)                 \
     X(LT_DESC_BIAS, CUBLASLT_MATMUL_DESC_BIAS_POINTER, 8)                 \
+    X(LT_LAYOUT_BATCH, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, 5)             \
+    X(LT_LAYOUT_APART, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, 6)    \
     X(LT_EPILOGUE_NONE, CUBLASLT_EPILOGUE_DEFAULT, 1)                     \
     X(LT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_BIAS, 4)                        \
     X(LT_WISH_WORKSPACE, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, 1)     \
@@ -65,6 +67,8 @@ enum lt_values {
     X(desc_free, cublasLtMatmulDescDestroy, lt_status, (lt_desc desc))                                       \
     X(layout_make, cublasLtMatrixLayoutCreate, lt_status,                                                    \
       (lt_layout * out, lt_type type, uint64_t rows, uint64_t columns, int64_t stride))                      \
+    X(layout_set, cublasLtMatrixLayoutSetAttribute, lt_status,                                               \
+      (lt_layout layout, lt_layout_attribute attribute, const void *value, size_t bytes))                    \
     X(layout_free, cublasLtMatrixLayoutDestroy, lt_status, (lt_layout layout))                               \
     X(request_make, cublasLtMatmulPreferenceCreate, lt_status, (lt_request * out))                           \
     X(request_set, cublasLtMatmulPreferenceSetAttribute, lt_status,                                          \

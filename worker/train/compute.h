@@ -198,4 +198,11 @@ static inline size_t compute_stride(const struct compute *c, size_t n)
     return (n + c->pack - 1) / c->pack * c->pack;
 }
 
+/* Memory for rows of n values; NULL when there is no more. */
+static inline void *compute_rows(struct compute *c, size_t rows, size_t n)
+{
+    const size_t row = compute_stride(c, n) * c->value_bytes;
+    return rows > SIZE_MAX / row ? NULL : c->ops->alloc(c, rows * row);
+}
+
 #endif

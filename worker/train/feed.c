@@ -115,43 +115,54 @@ static ddp_status read_row(void *user, ddp_loader_row *row, struct ddp_err *err)
                         row->to[TARGETS], err);
 }
 
-/* A shard cannot hold more than its share of the set, however large a batch the user names. */
-static ddp_status open_loader(struct feed *feed, const struct feed_options *options, struct ddp_err *err)
+/* Batches of `rows`, dealt out as `o` says. */
+static ddp_status open_loader(struct feed *feed, ddp_loader_options *o, size_t rows, struct ddp_err *err)
 {
-    ddp_loader_options o = DDP_LOADER_OPTIONS_INIT;
-    o.samples = feed->set->n;
-    o.world_size = feed->split->shards;
-    o.rank = feed->split->first_shard;
-    o.streams = feed->split->shards_here;
-    o.seed = options->seed;
-    o.sampler_flags = DDP_SAMPLER_SHUFFLE;
-    o.batch = split_rows(feed->split, 0);
-    o.arrays = ARRAYS;
-    o.row_bytes[VALUES] = dataset_row_bytes(feed->set);
-    o.row_bytes[TARGETS] = feed->set->length * sizeof(int32_t);
-    o.fill = read_row;
-    o.user = feed;
-    o.threads = options->threads;
-    return library(ddp_loader_create(&o, &feed->loader), err);
+    o->samples = feed->set->n;
+    o->batch = rows;
+    o->arrays = ARRAYS;
+    o->row_bytes[VALUES] = dataset_row_bytes(feed->set);
+    o->row_bytes[TARGETS] = feed->set->length * sizeof(int32_t);
+    o->fill = read_row;
+    o->user = feed;
+    feed->weight = calloc(rows, sizeof(float));
+    ddp_status status = feed->weight != NULL ? library(ddp_loader_create(o, &feed->loader), err)
+                                             : ddp_fail(err, DDP_ERR_NOMEM, "no memory for %zu rows", rows);
+    if (status != DDP_OK)
+        feed_free(feed);
+    return status;
 }
 
+/* A shard cannot hold more than its share of the set, however large a batch the user names. */
 ddp_status feed_init(struct feed *feed, const struct dataset *set, const struct split *split,
                      const struct feed_options *options, struct ddp_err *err)
 {
-    size_t rows = split_rows(split, 0);
+    ddp_loader_options o = DDP_LOADER_OPTIONS_INIT;
     if (options->augment && !dataset_varies(set))
         return ddp_fail(err, DDP_ERR_ARG, "--augment is for CIFAR-10's pictures; --data has the format %s",
                         dataset_format_name(set));
     *feed = (struct feed){
         .set = set, .split = split, .augment = options->augment, .sum = (float)split->world_size
     };
-    feed->weight = calloc(rows, sizeof(float));
-    if (feed->weight == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %zu rows", rows);
-    ddp_status status = open_loader(feed, options, err);
-    if (status != DDP_OK)
-        feed_free(feed);
-    return status;
+    o.world_size = split->shards;
+    o.rank = split->first_shard;
+    o.streams = split->shards_here;
+    o.seed = options->seed;
+    o.sampler_flags = DDP_SAMPLER_SHUFFLE;
+    o.threads = options->threads;
+    return open_loader(feed, &o, split_rows(split, 0), err);
+}
+
+ddp_status feed_init_test(struct feed *feed, const struct dataset *set, int world_size, int rank, size_t rows,
+                          struct ddp_err *err)
+{
+    ddp_loader_options o = DDP_LOADER_OPTIONS_INIT;
+    *feed = (struct feed){ .set = set };
+    o.world_size = world_size;
+    o.rank = rank;
+    o.sampler_flags = DDP_SAMPLER_NO_PAD;
+    ddp_status status = open_loader(feed, &o, rows, err);
+    return status == DDP_OK ? library(ddp_loader_start(feed->loader, 0, 0), err) : status;
 }
 
 /* A thread that does not come back from a disk keeps its loader, and what that points to; the program ends anyway. */
@@ -170,6 +181,19 @@ ddp_status feed_start_epoch(struct feed *feed, uint64_t epoch, uint64_t step, st
     return library(ddp_loader_start(feed->loader, epoch, step * feed->split->global_batch), err);
 }
 
+/* Padding weighs nothing. */
+static struct model_batch batch_of(const struct feed *feed, const ddp_batch *b, float weight)
+{
+    for (size_t row = 0; row < b->rows; row++)
+        feed->weight[row] = b->is_pad[row] ? 0 : weight;
+    return (struct model_batch){ .rows = b->rows,
+                                 .length = feed->set->length,
+                                 .picture = b->array[VALUES],
+                                 .token = b->array[VALUES],
+                                 .target = b->array[TARGETS],
+                                 .weight = feed->weight };
+}
+
 /* sum / targets: the reducer divides the sum of all ranks by world, which leaves 1 / targets for each. For
  * a world that is a power of two both steps are exact, so the weights do not bring the number of workers into
  * the result. */
@@ -183,14 +207,16 @@ ddp_status feed_take(struct feed *feed, uint64_t step, int shard, struct model_b
         status = ddp_fail(err, DDP_ERR_ARG, "shard %d was taken out of order", shard);
     if (status != DDP_OK)
         return status;
-    for (size_t row = 0; row < b->rows; row++)
-        feed->weight[row] = b->is_pad[row] ? 0 : weight;
-    *batch = (struct model_batch){ .rows = b->rows,
-                                   .length = feed->set->length,
-                                   .picture = b->array[VALUES],
-                                   .token = b->array[VALUES],
-                                   .target = b->array[TARGETS],
-                                   .weight = feed->weight,
-                                   .still = feed->split->first_shard + shard > 0 };
+    *batch = batch_of(feed, b, weight);
+    batch->still = feed->split->first_shard + shard > 0;
     return DDP_OK;
+}
+
+ddp_status feed_take_test(struct feed *feed, struct model_batch *batch, struct ddp_err *err)
+{
+    static const ddp_batch none;
+    const ddp_batch *b;
+    ddp_status status = library(ddp_loader_next(feed->loader, &b), err);
+    *batch = batch_of(feed, b != NULL ? b : &none, 1);
+    return status;
 }

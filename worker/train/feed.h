@@ -84,6 +84,10 @@ struct feed {
 ddp_status feed_init(struct feed *feed, const struct dataset *set, const struct split *split,
                      const struct feed_options *options, struct ddp_err *err);
 
+/* Of a set for a test: each sample once over all ranks, in order, without padding, `rows` at a time. */
+ddp_status feed_init_test(struct feed *feed, const struct dataset *set, int world_size, int rank, size_t rows,
+                          struct ddp_err *err);
+
 /* False: a thread is still reading a sample, and the set must stay where it is, too. */
 bool feed_free(struct feed *feed);
 
@@ -96,5 +100,8 @@ ddp_status feed_start_epoch(struct feed *feed, uint64_t epoch, uint64_t step, st
  * offset and value. */
 ddp_status feed_take(struct feed *feed, uint64_t step, int shard, struct model_batch *batch,
                      struct ddp_err *err);
+
+/* Load the next rows for a test, with weights of 1; none at the end. */
+ddp_status feed_take_test(struct feed *feed, struct model_batch *batch, struct ddp_err *err);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -76,6 +77,33 @@ ddp_status files_size(int fd, uint64_t *bytes, struct ddp_err *err)
     if (!S_ISREG(s.st_mode))
         return ddp_fail(err, DDP_ERR_ARG, "not a plain file");
     *bytes = (uint64_t)s.st_size;
+    return DDP_OK;
+}
+
+ddp_status files_read(int fd, uint8_t *to, size_t len, uint64_t offset, size_t *got, struct ddp_err *err)
+{
+    for (*got = 0; *got < len;) {
+        ssize_t n = pread(fd, to + *got, len - *got, (off_t)(offset + *got));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return ddp_fail(err, DDP_ERR_IO, "offset %" PRIu64 ": read: %s", offset + *got, strerror(errno));
+        if (n == 0)
+            break;
+        *got += (size_t)n;
+    }
+    return DDP_OK;
+}
+
+/* Both ways: a file that is too long is as wrong as one that is too short, it only fails later. */
+ddp_status files_check_length(uint64_t bytes, uint64_t asked, const char *end, struct ddp_err *err)
+{
+    if (bytes < asked)
+        return ddp_fail(err, DDP_ERR_CORRUPT,
+                        "offset %" PRIu64 ": the file ends here, its header asks for %" PRIu64 " bytes",
+                        bytes, asked);
+    if (bytes > asked)
+        return ddp_fail(err, DDP_ERR_CORRUPT, "offset %" PRIu64 ": %s, but the file goes on", asked, end);
     return DDP_OK;
 }
 

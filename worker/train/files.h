@@ -19,6 +19,24 @@ ddp_status files_may_write(const char *path, struct ddp_err *err);
 /* Of an open file. A pipe, which has no size and cannot be read twice, is DDP_ERR_ARG. */
 ddp_status files_size(int fd, uint64_t *bytes, struct ddp_err *err);
 
+/* `len` bytes from `offset` on, or what there is of them before the file ends: *got. */
+ddp_status files_read(int fd, uint8_t *to, size_t len, uint64_t offset, size_t *got, struct ddp_err *err);
+
+/* A file of `bytes` must have `asked`. `end`: what is told of one that is longer. */
+ddp_status files_check_length(uint64_t bytes, uint64_t asked, const char *end, struct ddp_err *err);
+
+/* 32 bits, little-endian. */
+static inline uint32_t files_get_u32(const uint8_t *from)
+{
+    return (uint32_t)from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24;
+}
+
+static inline void files_put_u32(uint8_t *to, uint32_t value)
+{
+    for (int i = 0; i < 4; i++)
+        to[i] = (uint8_t)(value >> 8 * i);
+}
+
 /* "DIR/NAME" into `to`, which has room for PATH_MAX bytes. */
 ddp_status files_join(char *to, const char *dir, const char *name, struct ddp_err *err);
 

@@ -24,17 +24,18 @@ static float **states(struct optimizer *o, int slot)
 
 /* --- opening ----------------------------------------------------------------------------------------- */
 
-bool optimizer_device_shares(const struct optimizer *o)
+/* Every rank has the state of a share only. */
+static bool is_shared_out(const struct optimizer *o)
 {
-    return o->device != NULL && (o->options->zero1 || o->options->determinism == DETERMINISM_WORLD);
+    return o->options->zero1 || (o->device != NULL && o->options->determinism == DETERMINISM_WORLD);
 }
 
 /* Where parameters go, before the ranks compare them; what is there besides, when they are equal.
- * With --zero1 a rank has masters of its share alone, unless they are what layers read. */
+ * With shares a rank has masters of its own alone, unless they are what layers read. */
 static ddp_status optimizer_device_place(struct optimizer *o, struct ddp_err *err)
 {
-    const size_t multiple = optimizer_device_shares(o) ? shares_multiple((size_t)ddp_world_size(o->ctx)) : 1;
-    return o->device->ops->place(o->device, &o->model->params, multiple, !o->options->zero1, err);
+    const size_t multiple = is_shared_out(o) ? shares_multiple((size_t)ddp_world_size(o->ctx)) : 1;
+    return o->device->ops->place(o->device, &o->model->params, multiple, !is_shared_out(o), err);
 }
 
 static ddp_status open_states(struct optimizer *o, struct ddp_err *err)
@@ -61,7 +62,6 @@ static ddp_status open_shares(struct optimizer *o, struct ddp_err *err)
                                             .world = ddp_world_size(o->ctx),
                                             .rank = ddp_rank(o->ctx),
                                             .dtype = read[o->options->precision],
-                                            .zero1 = o->options->zero1,
                                             .any_world = o->options->determinism == DETERMINISM_WORLD,
                                             .slots = o->slots };
     return shares_open(&o->shares, &request, err);
@@ -81,9 +81,7 @@ static ddp_status optimizer_fill(struct optimizer *o, struct ddp_err *err)
 
 static ddp_status optimizer_device_open(struct optimizer *o, struct ddp_err *err)
 {
-    ddp_status status = optimizer_device_shares(o) ? open_shares(o, err) : DDP_OK;
-    if (status == DDP_OK && !o->options->zero1)
-        status = open_states(o, err);
+    ddp_status status = is_shared_out(o) ? open_shares(o, err) : open_states(o, err);
     return status == DDP_OK ? optimizer_fill(o, err) : status;
 }
 
@@ -145,7 +143,7 @@ static void update_whole(struct optimizer *o, const ddp_optim *rule, size_t i)
 
 static void optimizer_device_one(struct optimizer *o, const ddp_optim *rule, size_t i)
 {
-    if (o->options->zero1)
+    if (o->shares != NULL)
         shares_update(o->shares, rule, i);
     else
         update_whole(o, rule, i);
@@ -153,7 +151,7 @@ static void optimizer_device_one(struct optimizer *o, const ddp_optim *rule, siz
 
 static ddp_status optimizer_device_made(struct optimizer *o, struct ddp_err *err)
 {
-    ddp_status status = o->options->zero1 ? shares_send(o->shares, err) : DDP_OK;
+    ddp_status status = o->shares != NULL ? shares_send(o->shares, err) : DDP_OK;
     return status == DDP_OK ? o->device->ops->end(o->device, err) : status;
 }
 
@@ -176,12 +174,12 @@ static ddp_status gather_one(struct optimizer *o, int slot, struct ddp_err *err)
     const bool first = ddp_rank(o->ctx) == 0;
     if (slot == 0 && params->each[0].master != NULL)
         return first ? fetch_masters(o, o->slot[0], err) : DDP_OK;
-    if (o->options->zero1)
+    if (o->shares != NULL)
         return shares_export(o->shares, slot, first ? o->slot[slot] : NULL, err);
     return o->device->ops->copy(o->device, o->slot[slot], *states(o, slot), params->count, err);
 }
 
-ddp_status optimizer_device_gather(struct optimizer *o, struct ddp_err *err)
+static ddp_status optimizer_device_gather(struct optimizer *o, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
     for (int slot = 0; slot < o->slots && status == DDP_OK; slot++)
@@ -191,7 +189,7 @@ ddp_status optimizer_device_gather(struct optimizer *o, struct ddp_err *err)
 
 static ddp_status restore_one(struct optimizer *o, int slot, struct ddp_err *err)
 {
-    if (o->options->zero1)
+    if (o->shares != NULL)
         return shares_import(o->shares, slot, o->slot[slot], err);
     return slot == 0 ? DDP_OK
                      : o->device->ops->copy(o->device, *states(o, slot), o->slot[slot],
@@ -220,12 +218,6 @@ static bool is_rounded(const struct optimizer *o)
 static bool only_adds(const struct optimizer *o)
 {
     return o->zero1 == NULL && o->options->determinism == DETERMINISM_WORLD;
-}
-
-/* Every rank has the state of a share only. */
-static bool is_shared_out(const struct optimizer *o)
-{
-    return o->options->zero1;
 }
 
 static ddp_dtype dtype_of(const struct optimizer *o)
@@ -357,7 +349,7 @@ static ddp_status only_compare(struct optimizer *o, const ddp_param *params, con
 
 static ddp_status open_way(struct optimizer *o, const ddp_param *params, const ddp_param *buffers)
 {
-    if (optimizer_device_shares(o))
+    if (o->device != NULL && is_shared_out(o))
         return only_compare(o, params, buffers);
     return o->options->zero1 ? open_zero1(o, params) : open_reducer(o, params, buffers);
 }
@@ -439,15 +431,15 @@ ddp_status optimizer_close(struct optimizer *o, struct ddp_err *err)
 
 /* --- one step ---------------------------------------------------------------------------------------- */
 
-/* Only the reducer knows buffers. They are one piece of memory, also on a device. */
-static ddp_status send_buffers(struct optimizer *o)
+/* They are one piece of memory, also on a device. */
+ddp_status optimizer_share_buffers(const struct model *model, ddp_ctx *ctx)
 {
-    const struct model_tensors *buffers = &o->model->buffers;
-    void *stream = o->device != NULL ? o->device->ops->stream(o->device) : NULL;
+    const struct model_tensors *buffers = &model->buffers;
+    struct compute *on = model->compute;
+    void *stream = on->remote ? on->ops->stream(on) : NULL;
     if (buffers->count == 0)
         return DDP_OK;
-    return ddp_broadcast(ddp_world(o->ctx), buffers->each[0].master, buffers->count, DDP_F32, 0, stream,
-                         NULL);
+    return ddp_broadcast(ddp_world(ctx), buffers->each[0].master, buffers->count, DDP_F32, 0, stream, NULL);
 }
 
 static float *grad_of(const struct optimizer *o, size_t i)
@@ -457,10 +449,11 @@ static float *grad_of(const struct optimizer *o, size_t i)
     return o->zero1 != NULL ? ddp_zero1_grad(o->zero1, i) : ddp_reducer_grad(o->reducer, i);
 }
 
-/* Gradients live in memory of the reducer, and may have moved there. */
+/* Gradients live in memory of the reducer, and may have moved there. Only it knows buffers. */
 ddp_status optimizer_begin(struct optimizer *o, struct ddp_err *err)
 {
-    ddp_status status = o->reducer != NULL ? ddp_reducer_forward(o->reducer) : send_buffers(o);
+    ddp_status status =
+        o->reducer != NULL ? ddp_reducer_forward(o->reducer) : optimizer_share_buffers(o->model, o->ctx);
     if (o->shares != NULL)
         shares_start(o->shares);
     for (size_t i = 0; i < o->model->params.n && status == DDP_OK; i++)

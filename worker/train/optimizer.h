@@ -52,6 +52,9 @@ ddp_status optimizer_close(struct optimizer *o, struct ddp_err *err);
 /* Collective where the model has buffers. Sets o->grad. */
 ddp_status optimizer_begin(struct optimizer *o, struct ddp_err *err);
 
+/* Collective where the model has buffers: they become rank 0's. */
+ddp_status optimizer_share_buffers(const struct model *model, ddp_ctx *ctx);
+
 /* Return the sum that the weights of all samples of a step must have, over all ranks: a number that divides
  * the sums afterwards, or the scale of the loss. */
 float optimizer_weight(const struct optimizer *o);
@@ -80,8 +83,4 @@ ddp_status optimizer_room(struct optimizer *o, struct ddp_err *err);
 ddp_status optimizer_restore(struct optimizer *o, struct ddp_err *err);
 void optimizer_forget(struct optimizer *o); /* there was nothing to fill it from */
 
-/* --- optimizer.c: the parts of it where parameters and gradients are on a device ------------------------ */
-
-bool optimizer_device_shares(const struct optimizer *o); /* has or needs shares */
-ddp_status optimizer_device_gather(struct optimizer *o, struct ddp_err *err);
 #endif

@@ -4,6 +4,7 @@
  * waits for which, and stays readable after a crash. */
 #include "train/profile.h"
 
+#include "base/clock.h"
 #include "train/library.h"
 
 #include <assert.h>
@@ -12,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 const char *const phase_words[PHASES] = {
 #define X(name, words, key) words,
@@ -84,13 +84,6 @@ size_t trace_piece(char to[TRACE_LINE], int rank, const char *name, uint64_t beg
                          name, rank, begin_us, us, step));
 }
 
-static int64_t us_of(clockid_t clock)
-{
-    struct timespec t;
-    clock_gettime(clock, &t);
-    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
-}
-
 static ddp_status bad(const struct profile *p, const char *what, struct ddp_err *err)
 {
     return ddp_fail(err, DDP_ERR_IO, "--profile %s: %s: %s", p->path, what, strerror(errno));
@@ -116,7 +109,7 @@ ddp_status profile_open(struct profile *p, const char *path, ddp_ctx *ctx, struc
     *p = (struct profile){ .path = path, .ctx = ctx };
     if (path == NULL)
         return DDP_OK;
-    p->shift_us = us_of(CLOCK_REALTIME) - us_of(CLOCK_MONOTONIC);
+    p->shift_us = (int64_t)(clock_unix_us() - clock_us());
     if (ddp_rank(ctx) != 0)
         return DDP_OK;
     p->all = calloc(world * PHASES_PIECES, sizeof(*p->all));

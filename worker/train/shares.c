@@ -4,7 +4,7 @@
  *
  *     gradients         flat, float32                    | bucket 0 | bucket 1 ...
  *       zero1: reduce_scatter in place                     my share of each bucket is the average
- *       world: all_gather into `rows`, sum_rows back       the bucket, or my share of it, is the sum
+ *       world: all_gather into `rows`, sum_rows back       my share of each bucket is the sum
  *     slots             my shares, one after the other   masters (16 bits only: else layers read them), m, v
  *     weights           flat, what layers read           my shares updated, all_gather in place
  *
@@ -103,7 +103,7 @@ struct shares {
     struct shares_request request;
     struct shares_plan plan;
     float *grads;              /* of the device, as are the next two */
-    float *slot[SHARES_SLOTS]; /* with zero1: this rank's shard of each */
+    float *slot[SHARES_SLOTS]; /* this rank's shard of each */
     double *leaves;            /* of the norm */
     float *room;               /* of the device, for a bucket, while a checkpoint is written */
     size_t *waits;             /* parameters of each bucket that are not ready */
@@ -146,7 +146,7 @@ static bool shares_allocate(struct shares *s)
     const struct shares_plan *p = &s->plan;
     bool ok = take(s, (void **)&s->grads, p->count, sizeof(float)) &&
               take(s, (void **)&s->leaves, p->count / COMPUTE_LEAF, sizeof(double));
-    for (int i = has_masters(s) ? 0 : 1; s->request.zero1 && i < s->request.slots && ok; i++)
+    for (int i = has_masters(s) ? 0 : 1; i < s->request.slots && ok; i++)
         ok = take(s, (void **)&s->slot[i], p->count / p->world, sizeof(float));
     for (int i = 0; s->request.any_world && !alone(s) && i < ROWS && ok; i++)
         ok = take(s, (void **)&s->flight[i].rows, p->world * p->bucket, sizeof(float));
@@ -219,8 +219,7 @@ static ddp_status follow(ddp_work **work, struct ddp_err *err)
     return library(status, err);
 }
 
-/* The gradients of all ranks for the bucket are here at this point of the stream: their sum replaces the
- * bucket, or with zero1 only this rank's share. */
+/* The gradients of all ranks for the bucket are here at this point of the stream: their sum replaces this rank's share. */
 static ddp_status add_up(struct shares *s, struct flight *f, struct ddp_err *err)
 {
     const struct shares_plan *p = &s->plan;
@@ -229,11 +228,9 @@ static ddp_status add_up(struct shares *s, struct flight *f, struct ddp_err *err
     ddp_status status = follow(&f->work, err);
     if (status != DDP_OK)
         return status;
-    const size_t bucket = shares_of_bucket(p, f->bucket);
-    const size_t from = s->request.zero1 ? shares_mine(p, f->bucket) : shares_begin(p, f->bucket);
-    const size_t many = s->request.zero1 ? shares_of_rank(p, f->bucket) : bucket;
-    ops(s)->sum_rows(s->request.device, s->grads + from, f->rows + (from - shares_begin(p, f->bucket)), many,
-                     bucket, s->request.world);
+    const size_t mine = shares_mine(p, f->bucket);
+    ops(s)->sum_rows(s->request.device, s->grads + mine, f->rows + (mine - shares_begin(p, f->bucket)),
+                     shares_of_rank(p, f->bucket), shares_of_bucket(p, f->bucket), s->request.world);
     return DDP_OK;
 }
 
@@ -305,31 +302,21 @@ ddp_status shares_average(struct shares *s, struct ddp_err *err)
 /* --- norm and update ---------------------------------------------------------------------------------------------- */
 
 /* Each leaf is one rank's, zero on all others: a sum of it and zeros is it, in whatever order. */
-static ddp_status gather_leaves(struct shares *s, size_t leaves, struct ddp_err *err)
+ddp_status shares_norm(struct shares *s, double most, double unscale, struct ddp_err *err)
 {
     struct compute *on = s->request.device;
+    const size_t leaves = s->plan.count / COMPUTE_LEAF;
+    ddp_status status = DDP_OK;
     ops(s)->zero(on, s->leaves, leaves * sizeof(*s->leaves));
     for (size_t b = 0; b < s->plan.buckets; b++) {
         const size_t mine = shares_mine(&s->plan, b);
         ops(s)->squares(on, s->leaves + mine / COMPUTE_LEAF, s->grads + mine, shares_of_rank(&s->plan, b));
     }
-    if (alone(s))
-        return DDP_OK;
-    return library(
-        ddp_all_reduce(s->request.group, s->leaves, s->leaves, leaves, DDP_F64, DDP_SUM, stream(s), NULL),
-        err);
-}
-
-ddp_status shares_norm(struct shares *s, double most, double unscale, struct ddp_err *err)
-{
-    const size_t leaves = s->plan.count / COMPUTE_LEAF;
-    ddp_status status = DDP_OK;
-    if (s->request.zero1)
-        status = gather_leaves(s, leaves, err);
-    else
-        ops(s)->squares(s->request.device, s->leaves, s->grads, s->plan.count);
-    ops(s)->join_squares(s->request.device, s->leaves, leaves, most, unscale);
-    return status;
+    if (!alone(s))
+        status =
+            ddp_all_reduce(s->request.group, s->leaves, s->leaves, leaves, DDP_F64, DDP_SUM, stream(s), NULL);
+    ops(s)->join_squares(on, s->leaves, leaves, most, unscale);
+    return library(status, err);
 }
 
 /* Return the weights that layers read, from element `at` of the flat array on. */

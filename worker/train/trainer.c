@@ -8,7 +8,7 @@
  * disk on rank 0, ends that rank, and main.c frees the others with ddp_abort. */
 #include "train/trainer.h"
 
-#include "ddp/sampler.h"
+#include "base/clock.h"
 #include "train/compute.h"
 #include "train/cuda/cuda.h"
 #include "train/files.h"
@@ -21,7 +21,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* Padding, which training needs to keep ranks in step, would count some samples twice and make the accuracy
  * depend on the number of workers. So the test set is dealt out without: ranks may differ by one sample, and
@@ -35,118 +34,58 @@ static size_t evaluate_rows(const struct dataset *set)
     return set->length < EVALUATE_TARGETS ? EVALUATE_TARGETS / set->length : 1;
 }
 
-/* Memory for one batch, and the results. */
-struct examiner {
-    struct model *model;
-    const struct dataset *set;
-    ddp_sampler *sampler;
-    char *values;
-    int32_t *target;
-    float *weight;     /* 1 for each row */
-    int64_t counts[2]; /* right ones, all */
-    double losses;
-};
-
-static ddp_status read_batch(struct examiner *x, struct model_batch *batch, struct ddp_err *err)
-{
-    uint64_t index;
-    const size_t bytes = dataset_row_bytes(x->set), most = evaluate_rows(x->set);
-    ddp_status status = DDP_OK;
-    *batch = (struct model_batch){ .length = x->set->length, .target = x->target, .weight = x->weight };
-    batch->picture = (float *)(void *)x->values;
-    batch->token = (int32_t *)(void *)x->values;
-    for (; batch->rows < most && status == DDP_OK && ddp_sampler_next(x->sampler, &index, NULL);
-         batch->rows++)
-        status = dataset_read(x->set, index, NULL, x->values + batch->rows * bytes,
-                              x->target + batch->rows * batch->length, err);
-    return status;
-}
-
-/* *more is false at the end. */
-static ddp_status count_batch(struct examiner *x, bool *more, struct ddp_err *err)
+/* Adds one batch; *more is false at the end. */
+static ddp_status count_batch(struct model *model, struct feed *feed, struct accuracy *to, bool *more,
+                              struct ddp_err *err)
 {
     struct model_batch batch;
     double loss;
-    ddp_status status = read_batch(x, &batch, err);
+    ddp_status status = feed_take_test(feed, &batch, err);
     *more = batch.rows > 0;
     if (status != DDP_OK || !*more)
         return status;
-    status = model_forward(x->model, &batch, MODEL_TEST, &loss, err);
+    status = model_forward(model, &batch, MODEL_TEST, &loss, err);
     if (status != DDP_OK)
         return status;
-    x->losses += loss;
-    x->counts[0] += (int64_t)model_correct(x->model, &batch);
-    x->counts[1] += (int64_t)(batch.rows * batch.length);
+    to->loss += loss;
+    to->correct += (int64_t)model_correct(model, &batch);
+    to->samples += (int64_t)(batch.rows * batch.length);
     return DDP_OK;
 }
 
 /* The second count is a check of the sampler: a sample left out or seen twice would go unnoticed in a
  * percentage. */
-static ddp_status add_up(ddp_ctx *ctx, int64_t counts[2], double *losses, const struct dataset *set,
-                         struct ddp_err *err)
+static ddp_status add_up(ddp_ctx *ctx, struct accuracy *a, const struct dataset *set, struct ddp_err *err)
 {
+    int64_t counts[2] = { a->correct, a->samples };
     ddp_status status = ddp_all_reduce(ddp_world(ctx), counts, counts, 2, DDP_I64, DDP_SUM, NULL, NULL);
     if (status == DDP_OK)
-        status = ddp_all_reduce(ddp_world(ctx), losses, losses, 1, DDP_F64, DDP_SUM, NULL, NULL);
+        status = ddp_all_reduce(ddp_world(ctx), &a->loss, &a->loss, 1, DDP_F64, DDP_SUM, NULL, NULL);
     if (status != DDP_OK)
         return library(status, err);
     if (counts[1] != (int64_t)(set->n * set->length))
         return ddp_fail(err, DDP_ERR_MISMATCH, "the ranks have tested %" PRId64 " targets, the set has %zu",
                         counts[1], set->n * set->length);
+    *a = (struct accuracy){ counts[0], counts[1], a->loss / (double)(set->n * set->length) };
     return DDP_OK;
-}
-
-static ddp_status trainer_allocate(struct examiner *x, struct ddp_err *err)
-{
-    const size_t rows = evaluate_rows(x->set);
-    x->values = malloc(rows * dataset_row_bytes(x->set));
-    x->target = malloc(rows * x->set->length * sizeof(int32_t));
-    x->weight = malloc(rows * sizeof(float));
-    if (x->values == NULL || x->target == NULL || x->weight == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %zu test samples", rows);
-    for (size_t i = 0; i < rows; i++)
-        x->weight[i] = 1;
-    return DDP_OK;
-}
-
-static void release(struct examiner *x)
-{
-    ddp_sampler_free(x->sampler);
-    free(x->values);
-    free(x->target);
-    free(x->weight);
 }
 
 /* Running numbers are rank 0's, as in a step: there they are sent before it, and here the last step is over. */
-static ddp_status share_buffers(struct model *model, ddp_ctx *ctx, struct ddp_err *err)
-{
-    const struct model_tensors *b = &model->buffers;
-    struct compute *on = model->compute;
-    void *stream = on->remote ? on->ops->stream(on) : NULL;
-    if (b->count == 0)
-        return DDP_OK;
-    return library(ddp_broadcast(ddp_world(ctx), b->each[0].master, b->count, DDP_F32, 0, stream, NULL), err);
-}
-
 ddp_status evaluate(struct model *model, const struct dataset *set, ddp_ctx *ctx, struct accuracy *out,
                     struct ddp_err *err)
 {
-    struct examiner x = { .model = model, .set = set };
+    struct feed feed;
     bool more = true;
-    ddp_status status = trainer_allocate(&x, err);
+    *out = (struct accuracy){ 0 };
+    ddp_status status =
+        feed_init_test(&feed, set, ddp_world_size(ctx), ddp_rank(ctx), evaluate_rows(set), err);
     if (status == DDP_OK)
-        status = share_buffers(model, ctx, err);
-    if (status == DDP_OK)
-        status = ddp_sampler_create(set->n, ddp_world_size(ctx), ddp_rank(ctx), 0, DDP_SAMPLER_NO_PAD,
-                                    &x.sampler, err);
+        status = library(optimizer_share_buffers(model, ctx), err);
     while (status == DDP_OK && more)
-        status = count_batch(&x, &more, err);
+        status = count_batch(model, &feed, out, &more, err);
     if (status == DDP_OK)
-        status = add_up(ctx, x.counts, &x.losses, set, err);
-    release(&x);
-    *out = (struct accuracy){ .correct = x.counts[0],
-                              .samples = x.counts[1],
-                              .loss = x.losses / (double)(set->n * set->length) };
+        status = add_up(ctx, out, set, err);
+    feed_free(&feed);
     return status;
 }
 
@@ -155,14 +94,6 @@ ddp_status evaluate(struct model *model, const struct dataset *set, ddp_ctx *ctx
  *     forward and backward on my part of the batch     gradient.c, writes into memory of the reducer (or ZeRO-1)
  *     each gradient is ready, all are averaged          optimizer.c, the first while the last are still computed
  *     clip and update                                   every rank for itself, and all come to the same bits */
-
-/* The one look at a clock in this program; it goes into reports and decides nothing. */
-static uint64_t trainer_now_us(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u;
-}
 
 /* --- what happens during the backward pass ------------------------------------------------------------- */
 
@@ -176,16 +107,16 @@ static ddp_status part_done(void *user, size_t i, float *grad, struct ddp_err *e
 static ddp_status whole_done(void *user, size_t i, struct ddp_err *err)
 {
     struct trainer *t = user;
-    phases_begin(&t->phases, PHASE_EXPOSED, trainer_now_us());
+    phases_begin(&t->phases, PHASE_EXPOSED, clock_us());
     ddp_status status = optimizer_ready(&t->optimizer, i, err);
-    phases_end(&t->phases, trainer_now_us());
+    phases_end(&t->phases, clock_us());
     return status;
 }
 
 static void phase_begins(void *user, enum phase phase)
 {
     struct trainer *t = user;
-    uint64_t now_us = trainer_now_us();
+    uint64_t now_us = clock_us();
     if (t->phases.depth > 0)
         phases_end(&t->phases, now_us);
     if (phase < PHASES)
@@ -265,7 +196,7 @@ static ddp_status tell_late(struct trainer *t, bool now, struct ddp_err *err)
     if (!of.waits)
         return DDP_OK;
     t->late.waits = false;
-    t->late.begun_us = trainer_now_us();
+    t->late.begun_us = clock_us();
     return tell_step(t, &of, report.loss, report.norm, t->late.begun_us - of.begun_us, err);
 }
 
@@ -293,7 +224,7 @@ static ddp_status note_step(struct trainer *t, uint64_t step, double loss, doubl
         return DDP_OK;
     memcpy(of.us, t->phases.us, sizeof(of.us));
     return t->device != NULL ? tell_of_device(t, &of, err)
-                             : tell_step(t, &of, loss, t->optimizer.norm, trainer_now_us() - start, err);
+                             : tell_step(t, &of, loss, t->optimizer.norm, clock_us() - start, err);
 }
 
 /* --- the step -------------------------------------------------------------------------------------------- */
@@ -330,7 +261,7 @@ static ddp_status update(struct trainer *t, double lr, struct ddp_err *err)
 static ddp_status trainer_step(struct trainer *t, uint64_t step, struct ddp_err *err)
 {
     double loss, lr = schedule_lr(&t->schedule, t->steps_done);
-    uint64_t start = trainer_now_us();
+    uint64_t start = clock_us();
     phases_start(&t->phases);
     ddp_status status = compute(t, step, &loss, err);
     if (status == DDP_OK)
@@ -852,9 +783,9 @@ static ddp_status end_epoch(struct trainer *t, struct ddp_err *err)
 /* Train, test, tell, save. */
 static ddp_status train_epoch(struct trainer *t, struct ddp_err *err)
 {
-    uint64_t start = trainer_now_us(), before = trainer_epoch_samples(t);
+    uint64_t start = clock_us(), before = trainer_epoch_samples(t);
     ddp_status status = train_steps(t, err);
-    uint64_t us = trainer_now_us() - start, samples = trainer_epoch_samples(t) - before;
+    uint64_t us = clock_us() - start, samples = trainer_epoch_samples(t) - before;
     t->accuracy = (struct accuracy){ 0 };
     if (status == DDP_OK && is_test_due(t))
         status = test(t, err);

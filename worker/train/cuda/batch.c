@@ -122,7 +122,7 @@ static const void *pictures(struct cuda *c, const char *at, size_t n)
         return at;
     struct narrow_args args = { cuda_room(c, &c->pictures, n * c->base.value_bytes),
                                 (const float *)(const void *)at, n };
-    cuda_launch(c, KERNEL_narrow, cuda_blocks(n, (size_t)256 * KERNEL_PACK), 1, &args);
+    cuda_launch(c, KERNEL_narrow, cuda_by_packs(c, n), 1, &args);
     return args.to;
 }
 

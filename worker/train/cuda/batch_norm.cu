@@ -48,7 +48,7 @@ KERNEL(norm_measure)
     const struct strip s = strip_of(a.rows, a.strip, a.channels, a.spatial);
     const value *x = (const value *)a.x + s.first;
     const double count = (double)s.rows * (double)a.spatial;
-    double *record = a.record + blockIdx.y * (2 * (size_t)a.channels + 1);
+    double *record = a.part + blockIdx.y * (2 * (size_t)a.channels + 1);
     float sum = 0, squares = 0;
     for (struct walk w = walk_of(a.spatial); w.row < s.rows; walk_on(&w, a.spatial))
         sum += get(x[w.row * s.apart + (size_t)w.at]);
@@ -74,7 +74,7 @@ __device__ inline float moved(float running, double now, double momentum)
     return (float)((1 - momentum) * (double)running + momentum * now);
 }
 
-__device__ inline void learn(const struct norm_join_args *a, size_t c, double mean, double squares, double count)
+__device__ inline void learn(const struct norm_args *a, size_t c, double mean, double squares, double count)
 {
     const size_t channels = (size_t)a->channels;
     a->saved[c] = count > 0 ? mean : 0;
@@ -95,19 +95,19 @@ KERNEL(norm_join)
     if (c >= channels)
         return;
     for (size_t i = 0; i < a.parts; i++) {
-        count += a.record[i * words + 2 * channels];
-        mean += a.record[i * words + 2 * channels] * a.record[i * words + c];
+        count += a.part[i * words + 2 * channels];
+        mean += a.part[i * words + 2 * channels] * a.part[i * words + c];
     }
     mean = count > 0 ? mean / count : 0;
     for (size_t i = 0; i < a.parts; i++) {
-        const double apart = a.record[i * words + c] - mean;
-        squares += a.record[i * words + channels + c] + a.record[i * words + 2 * channels] * apart * apart;
+        const double apart = a.part[i * words + c] - mean;
+        squares += a.part[i * words + channels + c] + a.part[i * words + 2 * channels] * apart * apart;
     }
-    if (a.to != NULL) {
-        a.to[c] = mean;
-        a.to[channels + c] = squares;
+    if (a.all != NULL) {
+        a.all[c] = mean;
+        a.all[channels + c] = squares;
         if (c == 0)
-            a.to[2 * channels] = count;
+            a.all[2 * channels] = count;
     }
     if (a.saved != NULL)
         learn(&a, c, mean, squares, count);
@@ -141,30 +141,30 @@ struct scaling {
     float mean, factor, shift;
 };
 
-__device__ inline struct scaling scaling_of(const struct norm_apply_args *a, int c)
+__device__ inline struct scaling scaling_of(const struct norm_args *a, int c)
 {
     struct scaling s;
     const float weight = get(((const value *)a->weight)[c]);
     s.mean = a->saved != NULL ? (float)a->saved[c] : a->running_mean[c];
-    s.factor = weight * (a->saved != NULL ? (float)a->saved[a->channels + c] : 1 / sqrtf(a->running_var[c] + a->eps));
+    s.factor = weight * (a->saved != NULL ? (float)a->saved[a->channels + c] : 1 / sqrtf(a->running_var[c] + (float)a->eps));
     s.shift = get(((const value *)a->bias)[c]);
     return s;
 }
 
 KERNEL(norm_apply)
 {
-    const size_t at = thread_number() * PACK;
-    if (at >= a.n)
+    const size_t at = thread_number() * PACK, n = a.rows * (size_t)a.channels * (size_t)a.spatial;
+    if (at >= n)
         return;
     struct in_channel p = channel_of(at, a.channels, a.spatial);
     struct scaling s = scaling_of(&a, p.channel);
-    struct pack x = pack_within((const value *)a.x, at, a.n);
+    struct pack x = pack_within((const value *)a.x, at, n);
     for (int k = 0; k < PACK; k++) {
         x.each[k] = put((get(x.each[k]) - s.mean) * s.factor + s.shift);
         if (channel_ends(&p, a.channels, a.spatial))
             s = scaling_of(&a, p.channel);
     }
-    pack_to_within((value *)a.y, at, a.n, x);
+    pack_to_within((value *)a.y, at, n, x);
 }
 
 /* --- backward ----------------------------------------------------------------------------------------------------------------------- */
@@ -198,8 +198,8 @@ KERNEL(norm_join_sums)
         sum += a.part[i * 2 * channels + c];
         products += a.part[i * 2 * channels + channels + c];
     }
-    a.sums[c] = sum;
-    a.sums[channels + c] = products;
+    a.all[c] = sum;
+    a.all[channels + c] = products;
     a.dbias[c] = (float)sum;
     a.dweight[c] = (float)(products * a.saved[channels + c]);
 }
@@ -209,30 +209,30 @@ struct slope {
     float mean, mean_dy, slope, factor;
 };
 
-__device__ inline struct slope slope_of(const struct norm_gradient_args *a, int c)
+__device__ inline struct slope slope_of(const struct norm_args *a, int c)
 {
     struct slope s;
     const float count = (float)a->saved[2 * a->channels], scale = (float)a->saved[a->channels + c];
     s.mean = (float)a->saved[c];
-    s.mean_dy = (float)a->sums[c] / count;
-    s.slope = (float)a->sums[a->channels + c] / count * scale * scale;
+    s.mean_dy = (float)a->all[c] / count;
+    s.slope = (float)a->all[a->channels + c] / count * scale * scale;
     s.factor = scale * get(((const value *)a->weight)[c]);
     return s;
 }
 
 KERNEL(norm_gradient)
 {
-    const size_t at = thread_number() * PACK;
-    if (at >= a.n)
+    const size_t at = thread_number() * PACK, n = a.rows * (size_t)a.channels * (size_t)a.spatial;
+    if (at >= n)
         return;
     struct in_channel p = channel_of(at, a.channels, a.spatial);
     struct slope s = slope_of(&a, p.channel);
-    struct pack dy = pack_within((const value *)a.dy, at, a.n);
-    const struct pack x = pack_within((const value *)a.x, at, a.n);
+    struct pack dy = pack_within((const value *)a.dy, at, n);
+    const struct pack x = pack_within((const value *)a.x, at, n);
     for (int k = 0; k < PACK; k++) {
         dy.each[k] = put((get(dy.each[k]) - s.mean_dy - (get(x.each[k]) - s.mean) * s.slope) * s.factor);
         if (channel_ends(&p, a.channels, a.spatial))
             s = slope_of(&a, p.channel);
     }
-    pack_to_within((value *)a.dx, at, a.n, dy);
+    pack_to_within((value *)a.y, at, n, dy);
 }

@@ -25,6 +25,8 @@ struct cublaslt {
 struct gemm {
     uint64_t m, n, k;
     int64_t lda, ldb, ldd;
+    uint64_t batch;                    /* so many of them, 0 is one; */
+    int64_t apart_a, apart_b, apart_d; /* their matrices begin so many elements apart, 0 is the same one */
     bool transpose_a, transpose_b;
     bool to_float; /* the result is float, not of values */
     bool bias;
@@ -66,8 +68,8 @@ struct cuda {
     struct plan plan[PLANS];
     int plans;
 
-    void *master, *weights;                             /* of all parameters */
-    struct room batch, pictures, part, losses, squares; /* of the device */
+    void *master, *weights;                                      /* of all parameters */
+    struct room batch, pictures, columns, part, losses, squares; /* of the device */
 
     struct room slot[SLOTS]; /* of the host: batches on their way */
     struct CUevent_st *sent[SLOTS];
@@ -131,6 +133,24 @@ static inline struct cuda *cuda_of(struct compute *base)
 static inline size_t cuda_blocks(size_t n, size_t each)
 {
     return (n + each - 1) / each;
+}
+
+/* Blocks of kernels that take a pack a thread, an element a thread, a row a warp. */
+enum { CUDA_THREADS = 256 };
+
+static inline size_t cuda_by_packs(const struct cuda *c, size_t n)
+{
+    return cuda_blocks(n, CUDA_THREADS * (16 / c->base.value_bytes));
+}
+
+static inline size_t cuda_by_elements(size_t n)
+{
+    return cuda_blocks(n, CUDA_THREADS);
+}
+
+static inline size_t cuda_by_rows(size_t rows)
+{
+    return cuda_blocks(rows, KERNEL_WARPS);
 }
 
 #endif

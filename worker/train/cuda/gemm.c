@@ -82,16 +82,27 @@ static lt_status describe(struct cuda *c, struct plan *p)
                                 : status;
 }
 
+/* rows x columns before they are transposed. */
+static lt_status lay_out_one(struct cuda *c, const struct gemm *g, lt_layout *out, lt_type type,
+                             bool transposed, uint64_t rows, uint64_t columns, int64_t stride, int64_t apart)
+{
+    const int32_t batch = (int32_t)g->batch;
+    lt_status status =
+        c->lt.layout_make(out, type, transposed ? columns : rows, transposed ? rows : columns, stride);
+    if (status == LT_SUCCESS && batch > 1)
+        status = c->lt.layout_set(*out, LT_LAYOUT_BATCH, &batch, sizeof(batch));
+    return status == LT_SUCCESS && batch > 1 ? c->lt.layout_set(*out, LT_LAYOUT_APART, &apart, sizeof(apart))
+                                             : status;
+}
+
 static lt_status lay_out(struct cuda *c, struct plan *p)
 {
     const struct gemm *g = &p->gemm;
-    const lt_type values = type_of(c, false);
-    lt_status status =
-        c->lt.layout_make(&p->a, values, g->transpose_a ? g->k : g->m, g->transpose_a ? g->m : g->k, g->lda);
+    const lt_type values = type_of(c, false), results = type_of(c, g->to_float);
+    lt_status status = lay_out_one(c, g, &p->a, values, g->transpose_a, g->m, g->k, g->lda, g->apart_a);
     if (status == LT_SUCCESS)
-        status = c->lt.layout_make(&p->b, values, g->transpose_b ? g->n : g->k, g->transpose_b ? g->k : g->n,
-                                   g->ldb);
-    return status == LT_SUCCESS ? c->lt.layout_make(&p->d, type_of(c, g->to_float), g->m, g->n, g->ldd)
+        status = lay_out_one(c, g, &p->b, values, g->transpose_b, g->k, g->n, g->ldb, g->apart_b);
+    return status == LT_SUCCESS ? lay_out_one(c, g, &p->d, results, false, g->m, g->n, g->ldd, g->apart_d)
                                 : status;
 }
 
@@ -121,7 +132,8 @@ static bool make_plan(struct cuda *c, const struct gemm *g, const void *bias, st
 static bool same(const struct gemm *x, const struct gemm *y)
 {
     return x->m == y->m && x->n == y->n && x->k == y->k && x->lda == y->lda && x->ldb == y->ldb &&
-           x->ldd == y->ldd && x->transpose_a == y->transpose_a && x->transpose_b == y->transpose_b &&
+           x->ldd == y->ldd && x->batch == y->batch && x->apart_a == y->apart_a && x->apart_b == y->apart_b &&
+           x->apart_d == y->apart_d && x->transpose_a == y->transpose_a && x->transpose_b == y->transpose_b &&
            x->to_float == y->to_float && x->bias == y->bias;
 }
 

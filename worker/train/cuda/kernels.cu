@@ -12,7 +12,6 @@
 #include "attention.cu"
 #include "attention_tiles.cu"
 #include "batch_norm.cu"
-#include "conv.cu"
 #include "cross_entropy.cu"
 #include "embedding.cu"
 #include "layer_norm.cu"

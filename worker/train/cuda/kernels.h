@@ -40,10 +40,8 @@
     X(attention_backward_query_tiles, 128) \
     X(attention_backward_key_tiles, 128)   \
     X(sum_rows, 256)                       \
-    X(convolve, 256)                       \
-    X(convolve_tiles, 128)                 \
-    X(conv_weight_sums, 256)               \
-    X(conv_weight_tiles, 128)              \
+    X(columns, 256)                        \
+    X(turn_weight, 256)                    \
     X(norm_measure, 256)                   \
     X(norm_join, 256)                      \
     X(norm_apply, 256)                     \
@@ -67,15 +65,11 @@ enum kernel {
 };
 
 enum {
-    KERNEL_PACK = 8,     /* rows that are read 16 bytes at a time: their length is a multiple of this */
-    KERNEL_WARPS = 8,    /* rows that a block of 256 threads works on, where a warp takes one */
-    KERNEL_COLUMNS = 32, /* that a block sums up */
-    KERNEL_TILE =
-        64, /* queries or keys of a block of attention; a head may be so wide. Places and channels of convolutions */
+    KERNEL_PACK = 8,        /* rows that are read 16 bytes at a time: their length is a multiple of this */
+    KERNEL_WARPS = 8,       /* rows that a block of 256 threads works on, where a warp takes one */
+    KERNEL_COLUMNS = 32,    /* that a block sums up */
+    KERNEL_TILE = 64,       /* queries or keys of a block of attention; a head may be so wide */
     KERNEL_HEAD = 128,      /* widest head of attention without tiles */
-    KERNEL_OUTS = 16,       /* channels that a thread of a convolution sums up */
-    KERNEL_TAPS = 64,       /* of a convolution, that a block has at a time */
-    KERNEL_PLACES = 32,     /* of pictures, that a block of conv_weight_sums has at a time */
     KERNEL_SQUARES = 16384, /* elements whose squares a block sums up */
     KERNEL_ROWS = 8,        /* that sum_rows adds up, at most */
 };
@@ -221,82 +215,43 @@ struct sum_rows_args {
     int many;
 };
 
-/* A convolution, or the gradient of its input, which is one of dy: place (line, column) of `to` is the sum over channels and taps
- * (k, l) of what `from` has at (line * step - before + k) / apart, and the same across, where that is a whole number and inside.
- * blockIdx.y has channels KERNEL_OUTS * blockIdx.y ... of `to`; in tiles (16 bits only) KERNEL_TILE * blockIdx.y. */
-struct convolve_args {
+/* What a convolution sees, or the gradient of its input, which is one of dy: a matrix for each picture of `from`, with a row of `pitch`
+ * values for each channel and tap (k, l). Place (line, column) of it is what `from` has at (line * step - before + k) / apart, and the
+ * same across, where that is a whole number and inside; else 0. n: values of `to`. */
+struct columns_args {
     void *to;
-    const void *from, *weight;
-    size_t rows;
-    int from_channels, from_side, to_channels, to_side, kernel;
+    const void *from;
+    size_t n, pitch;
+    int channels, side, to_side, kernel;
     int step, before, apart;
-    int weight_to, weight_from; /* from one channel of `to` (or `from`) to the next, in weight */
-    int turned;                 /* the kernel's last tap comes first */
-    int add;                    /* to += */
 };
-/* The gradient of the weight in parts: blockIdx.y sums up `strip` places of all pictures into row blockIdx.y of `part`; blockIdx.x goes
- * through KERNEL_TAPS of in x taps, then through KERNEL_OUTS of out, in tiles KERNEL_TILE. */
-struct conv_weight_sums_args {
-    float *part;
-    const void *dy, *x;
-    size_t rows, strip;
-    int in, side, out, out_side, kernel, stride, padding;
+/* to[i][o][tap] = weight[o][i][the tap counted from the last] */
+struct turn_weight_args {
+    void *to;
+    const void *weight;
+    size_t in, out, taps;
 };
-#define convolve_tiles_args    convolve_args
-#define conv_weight_tiles_args conv_weight_sums_args
 
-/* Values of rows x channels x spatial. A record is mean[channels], squares[channels] (of distances from it), count. blockIdx.x is
- * the channel, blockIdx.y has `strip` rows and writes the record of that number. */
-struct norm_measure_args {
-    double *record;
-    const void *x;
-    size_t rows, strip;
+/* Batch normalisation of rows x channels x spatial values. Of norm_measure and norm_sums blockIdx.x is the channel, and blockIdx.y has
+ * `strip` rows and writes a record of that number into `part`: mean[channels], squares[channels] (of distances from it), count; or sums of
+ * dy, and of dy (x - mean). A thread of norm_join and norm_join_sums makes one of them for a channel. saved is mean, 1 / deviation, count. */
+struct norm_args {
+    void *y; /* or dx */
+    const void *x, *dy, *weight, *bias;
+    double *part, *all; /* of `parts` strips or ranks, and of all; norm_join: `all` may be NULL */
+    double *saved;      /* NULL: norm_join does not learn, norm_apply takes the running numbers */
+    float *running_mean, *running_var; /* NULL: they stay as they are */
+    float *dweight, *dbias;
+    size_t rows, strip, parts;
     int channels, spatial;
-};
-/* A thread for each channel. `parts` records become one, in `to`, or what `saved` and the running numbers learn; NULL: not wanted.
- * saved is mean, 1 / deviation, count. */
-struct norm_join_args {
-    double *to;
-    const double *record;
-    double *saved;
-    float *running_mean, *running_var;
-    size_t parts;
-    int channels;
     double eps, momentum;
 };
-/* y = (x - mean) / deviation * weight + bias: with the running numbers where saved is NULL */
-struct norm_apply_args {
-    void *y;
-    const void *x, *weight, *bias;
-    const double *saved;
-    const float *running_mean, *running_var;
-    size_t n;
-    int channels, spatial;
-    float eps;
-};
-/* As norm_measure: sums of dy, and of dy (x - mean), 2 channels a row. */
-struct norm_sums_args {
-    double *part;
-    const void *dy, *x;
-    const double *saved;
-    size_t rows, strip;
-    int channels, spatial;
-};
-/* A thread for each channel. */
-struct norm_join_sums_args {
-    double *sums;
-    float *dweight, *dbias;
-    const double *part, *saved;
-    size_t parts;
-    int channels;
-};
-struct norm_gradient_args {
-    void *dx;
-    const void *dy, *x, *weight;
-    const double *saved, *sums;
-    size_t n;
-    int channels, spatial;
-};
+#define norm_measure_args   norm_args
+#define norm_join_args      norm_args
+#define norm_apply_args     norm_args
+#define norm_sums_args      norm_args
+#define norm_join_sums_args norm_args
+#define norm_gradient_args  norm_args
 
 /* As layers/activation.h; n values of y, or of dx. */
 struct shortcut_args {

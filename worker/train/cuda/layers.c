@@ -1,23 +1,7 @@
 /* layers.c -- see compute.h: each layer as the kernels that it takes. */
 #include "train/cuda/device.h"
 
-enum { THREADS = 256, STRIPS = 64 };
-
-/* Blocks of kernels that take a pack a thread, an element a thread, a row a warp. */
-static size_t by_packs(const struct cuda *c, size_t n)
-{
-    return cuda_blocks(n, THREADS * (16 / c->base.value_bytes));
-}
-
-static size_t by_elements(size_t n)
-{
-    return cuda_blocks(n, THREADS);
-}
-
-static size_t by_rows(size_t rows)
-{
-    return cuda_blocks(rows, KERNEL_WARPS);
-}
+enum { STRIPS = 64 };
 
 /* --- embedding ------------------------------------------------------------------------------------------------------------ */
 
@@ -26,7 +10,7 @@ static void embedding_forward(struct compute *base, void *y, const struct model_
 {
     const size_t count = batch->rows * batch->length;
     struct embedding_forward_args args = { y, batch->token, tokens, places, count, batch->length, n };
-    cuda_launch(cuda_of(base), KERNEL_embedding_forward, by_packs(cuda_of(base), count * n), 1, &args);
+    cuda_launch(cuda_of(base), KERNEL_embedding_forward, cuda_by_packs(cuda_of(base), count * n), 1, &args);
 }
 
 static void embedding_backward(struct compute *base, float *dtokens, float *dplaces, const void *dy,
@@ -36,7 +20,7 @@ static void embedding_backward(struct compute *base, float *dtokens, float *dpla
     struct embedding_backward_tokens_args tokens = { dtokens, dy, batch->token, c->order, c->first, n };
     struct embedding_backward_places_args places = { dplaces, dy, batch->rows, batch->length, max_length, n };
     cuda_launch(c, KERNEL_embedding_backward_tokens, c->distinct, 1, &tokens);
-    cuda_launch(c, KERNEL_embedding_backward_places, by_elements(max_length * n), 1, &places);
+    cuda_launch(c, KERNEL_embedding_backward_places, cuda_by_elements(max_length * n), 1, &places);
 }
 
 /* --- sums over rows --------------------------------------------------------------------------------------------------------- */
@@ -44,7 +28,7 @@ static void embedding_backward(struct compute *base, float *dtokens, float *dpla
 void cuda_join_sums(struct cuda *c, float *to, const float *part, size_t n, size_t parts, size_t stride)
 {
     struct join_sums_args args = { to, part, n, parts, stride };
-    cuda_launch(c, KERNEL_join_sums, by_elements(n), 1, &args);
+    cuda_launch(c, KERNEL_join_sums, cuda_by_elements(n), 1, &args);
 }
 
 /* The sums of the columns of dy, whose rows have `stride` values. */
@@ -63,7 +47,7 @@ static void layer_norm_forward(struct compute *base, void *y, float *mean, float
                                const void *weight, const void *bias, size_t rows, size_t n)
 {
     struct layer_norm_forward_args args = { y, mean, scale, x, weight, bias, rows, n };
-    cuda_launch(cuda_of(base), KERNEL_layer_norm_forward, by_rows(rows), 1, &args);
+    cuda_launch(cuda_of(base), KERNEL_layer_norm_forward, cuda_by_rows(rows), 1, &args);
 }
 
 static void layer_norm_backward(struct compute *base, void *dx, float *dweight, float *dbias, const void *dy,
@@ -79,7 +63,7 @@ static void layer_norm_backward(struct compute *base, void *dx, float *dweight, 
     cuda_launch(c, KERNEL_layer_norm_sums, cuda_blocks(n, KERNEL_COLUMNS), strips, &sums);
     cuda_join_sums(c, dweight, sums.part, n, strips, 2 * n);
     cuda_join_sums(c, dbias, sums.part + n, n, strips, 2 * n);
-    cuda_launch(c, KERNEL_layer_norm_backward, by_rows(rows), 1, &input);
+    cuda_launch(c, KERNEL_layer_norm_backward, cuda_by_rows(rows), 1, &input);
 }
 
 /* --- linear: our rows are BLAS's columns ------------------------------------------------------------------------------------ */
@@ -166,14 +150,14 @@ static void attend_forward(struct compute *base, void *y, float *log_sum, const 
         cuda_launch(c, KERNEL_attention_forward_tiles,
                     a->rows * a->heads * cuda_blocks(a->length, KERNEL_TILE), 1, &args);
     else
-        cuda_launch(c, KERNEL_attention_forward, by_rows(a->rows * a->heads * a->length), 1, &args);
+        cuda_launch(c, KERNEL_attention_forward, cuda_by_rows(a->rows * a->heads * a->length), 1, &args);
 }
 
 static void attend_backward(struct compute *base, void *dqkv, const void *dy, const void *y, const void *qkv,
                             const float *log_sum, float *scratch, const struct attention *a)
 {
     struct cuda *c = cuda_of(base);
-    const size_t rows = by_rows(a->rows * a->heads * a->length);
+    const size_t rows = cuda_by_rows(a->rows * a->heads * a->length);
     const size_t tiles = a->rows * a->heads * cuda_blocks(a->length, KERNEL_TILE);
     const bool tiled = in_tiles(c, a);
     struct attention_back_args args = { dqkv,    dy,      qkv,       y,        log_sum,
@@ -192,13 +176,13 @@ static void attend_backward(struct compute *base, void *dqkv, const void *dy, co
 static void start_gelu(struct compute *base, void *y, const void *x, size_t n)
 {
     struct gelu_forward_args args = { y, x, n };
-    cuda_launch(cuda_of(base), KERNEL_gelu_forward, by_packs(cuda_of(base), n), 1, &args);
+    cuda_launch(cuda_of(base), KERNEL_gelu_forward, cuda_by_packs(cuda_of(base), n), 1, &args);
 }
 
 static void start_gelu_backward(struct compute *base, void *d, const void *x, size_t n)
 {
     struct gelu_backward_args args = { d, x, n };
-    cuda_launch(cuda_of(base), KERNEL_gelu_backward, by_packs(cuda_of(base), n), 1, &args);
+    cuda_launch(cuda_of(base), KERNEL_gelu_backward, cuda_by_packs(cuda_of(base), n), 1, &args);
 }
 
 static const struct {
@@ -212,7 +196,7 @@ static const struct {
 
 static size_t activation_blocks(const struct cuda *c, const struct activation *f, size_t rows, size_t stride)
 {
-    return kernels_of[f->kind].by_rows ? by_rows(rows) : by_packs(c, rows * stride);
+    return kernels_of[f->kind].by_rows ? cuda_by_rows(rows) : cuda_by_packs(c, rows * stride);
 }
 
 static void activation_forward(struct compute *base, const struct activation *f, void *y, size_t rows,
@@ -282,7 +266,7 @@ static double examine(struct compute *base, void *z, const struct model_batch *b
 static void add(struct compute *base, float *left, const float *right, size_t n)
 {
     struct add_args args = { left, right, n };
-    cuda_launch(cuda_of(base), KERNEL_add, by_packs(cuda_of(base), n), 1, &args);
+    cuda_launch(cuda_of(base), KERNEL_add, cuda_by_packs(cuda_of(base), n), 1, &args);
 }
 
 void cuda_set_layers(struct compute_ops *ops)

@@ -11,7 +11,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { THREADS = 256 };
 _Static_assert((int)KERNEL_SQUARES == (int)COMPUTE_LEAF && (int)KERNEL_ROWS == (int)COMPUTE_ROWS,
                "kernels.h and compute.h");
 
@@ -50,8 +49,7 @@ static void refresh(struct compute *base, const struct model_tensors *t)
     struct cuda *c = cuda_of(base);
     for (size_t i = 0; i < t->n && c->weights != NULL && c->master != NULL; i++) {
         struct narrow_args args = { (void *)(uintptr_t)t->each[i].at, t->each[i].master, t->each[i].count };
-        cuda_launch(c, KERNEL_narrow, cuda_blocks(args.n, (size_t)THREADS * (16 / base->value_bytes)), 1,
-                    &args);
+        cuda_launch(c, KERNEL_narrow, cuda_by_packs(c, args.n), 1, &args);
     }
 }
 
@@ -168,7 +166,7 @@ static void join_squares(struct compute *base, const double *leaf, size_t leaves
 static void sum_rows(struct compute *base, float *to, const float *rows, size_t n, size_t stride, int many)
 {
     struct sum_rows_args args = { to, rows, n, stride, many };
-    cuda_launch(cuda_of(base), KERNEL_sum_rows, cuda_blocks(n, THREADS), 1, &args);
+    cuda_launch(cuda_of(base), KERNEL_sum_rows, cuda_by_elements(n), 1, &args);
 }
 
 static void norm(struct compute *base, float *const grad[], const size_t count[], size_t n, double most,
@@ -208,7 +206,7 @@ static void update_sgd(struct cuda *c, const ddp_optim *o, const struct compute_
                                     .old = o->step > 1 ? (float)o->momentum : 0,
                                     .fresh = o->step > 1 ? (float)(1 - o->dampening) : 1,
                                     .nesterov = o->nesterov };
-    cuda_launch(c, KERNEL_update_sgd, cuda_blocks(u->n, THREADS), 1, &args);
+    cuda_launch(c, KERNEL_update_sgd, cuda_by_elements(u->n), 1, &args);
 }
 
 /* In double, as worker/reducer/optim.c has it. */
@@ -235,7 +233,7 @@ static void update(struct compute *base, const ddp_optim *o, const struct comput
                                      .eps = (float)o->eps,
                                      .decay = decoupled ? 0 : (float)o->weight_decay,
                                      .shrink = decoupled ? (float)(1 - o->lr * o->weight_decay) : 1 };
-    cuda_launch(c, KERNEL_update_adam, cuda_blocks(u->n, THREADS), 1, &args);
+    cuda_launch(c, KERNEL_update_adam, cuda_by_elements(u->n), 1, &args);
 }
 
 /* --- results for the host

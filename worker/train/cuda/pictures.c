@@ -1,16 +1,8 @@
 /* pictures.c -- see compute.h: the layers of pictures as the kernels that they take. */
 #include "train/cuda/device.h"
 
-enum {
-    THREADS = 256,
-    BLOCKS =
-        512 /* that sums are cut into, more or less; not the GPU's number, so that bits do not depend on it */
-};
-
-static size_t by_packs(const struct cuda *c, size_t n)
-{
-    return cuda_blocks(n, THREADS * (16 / c->base.value_bytes));
-}
+/* That sums are cut into, more or less; not the GPU's number, so that bits do not depend on it. */
+enum { BLOCKS = 512 };
 
 /* Kernels count inside a picture, and inside a weight, with int. */
 static bool fits(struct cuda *c, size_t channels, size_t side)
@@ -32,117 +24,140 @@ static bool conv_fits(struct cuda *c, const struct conv *conv)
            fits(c, conv->in * conv->out, conv->kernel);
 }
 
-/* --- convolution ------------------------------------------------------------------------------------------------------------ */
+/* --- convolution ------------------------------------------------------------------------------------------------------------
+ *
+ * Columns and cuBLASLt: each picture's columns (kernels.h) times the weight is its result, as pictures lie channel by channel. Columns
+ * are kernel x kernel times as large as the pictures, so they are made for some pictures at a time. */
 
-/* Tensor cores want 16 bits. */
-static bool in_tiles(const struct cuda *c)
+enum { COLUMNS = 64 << 20, PICTURES = 64 }; /* at a time: bytes of columns, and pictures, at most */
+
+/* As x is seen by the convolution. */
+static struct columns_args view_of_x(const struct conv *conv)
 {
-    return c->base.value_bytes == 2;
+    return (struct columns_args){ .channels = (int)conv->in,
+                                  .side = (int)conv->side,
+                                  .to_side = (int)conv_side(conv),
+                                  .kernel = (int)conv->kernel,
+                                  .step = (int)conv->stride,
+                                  .before = (int)conv->padding,
+                                  .apart = 1 };
 }
 
-static size_t outs_of_block(const struct cuda *c)
+/* dy lies a stride apart; the kernel that goes over it is turned round, and reaches over its edge where that of x does not. */
+static struct columns_args view_of_dy(const struct conv *conv)
 {
-    return in_tiles(c) ? KERNEL_TILE : KERNEL_OUTS;
+    return (struct columns_args){ .channels = (int)conv->out,
+                                  .side = (int)conv_side(conv),
+                                  .to_side = (int)conv->side,
+                                  .kernel = (int)conv->kernel,
+                                  .step = 1,
+                                  .before = (int)conv->kernel - 1 - (int)conv->padding,
+                                  .apart = (int)conv->stride };
 }
 
-static void convolve(struct cuda *c, struct convolve_args *args)
+static size_t square(int side)
 {
-    const size_t places = args->rows * (size_t)args->to_side * (size_t)args->to_side;
-    const size_t groups = cuda_blocks((size_t)args->to_channels, outs_of_block(c));
-    if (in_tiles(c))
-        cuda_launch(c, KERNEL_convolve_tiles, cuda_blocks(places, KERNEL_TILE), groups, args);
-    else
-        cuda_launch(c, KERNEL_convolve, cuda_blocks(places, THREADS), groups, args);
+    return (size_t)side * (size_t)side;
+}
+
+/* Rows of the columns of a picture. */
+static size_t seen_of(const struct columns_args *v)
+{
+    return (size_t)v->channels * square(v->kernel);
+}
+
+static size_t pictures_at_once(const struct cuda *c, struct columns_args *v)
+{
+    v->pitch = cuda_blocks(square(v->to_side), KERNEL_PACK) * KERNEL_PACK;
+    const size_t most = COLUMNS / (seen_of(v) * v->pitch * c->base.value_bytes);
+    return most < 1 ? 1 : most < PICTURES ? most : PICTURES;
+}
+
+/* Of `many` pictures from `first` on. */
+static const void *make_columns(struct cuda *c, struct columns_args v, const void *from, size_t first,
+                                size_t many)
+{
+    const size_t bytes = c->base.value_bytes;
+    v.n = many * seen_of(&v) * v.pitch;
+    v.to = cuda_room(c, &c->columns, v.n * bytes);
+    v.from = (const char *)from + first * (size_t)v.channels * square(v.side) * bytes;
+    cuda_launch(c, KERNEL_columns, cuda_by_packs(c, v.n), 1, &v);
+    return v.to;
+}
+
+static void convolve(struct cuda *c, struct columns_args v, void *to, const void *from, const void *weight,
+                     size_t channels, size_t rows, bool add)
+{
+    const size_t most = pictures_at_once(c, &v), n = channels * square(v.to_side);
+    struct gemm g = { .m = square(v.to_side),
+                      .n = channels,
+                      .k = seen_of(&v),
+                      .lda = (int64_t)v.pitch,
+                      .ldb = (int64_t)seen_of(&v),
+                      .ldd = (int64_t)square(v.to_side),
+                      .apart_a = (int64_t)(seen_of(&v) * v.pitch),
+                      .apart_d = (int64_t)n };
+    for (size_t at = 0; at < rows; at += most) {
+        void *here = (char *)to + at * n * c->base.value_bytes;
+        g.batch = rows - at < most ? rows - at : most;
+        const void *columns = make_columns(c, v, from, at, g.batch);
+        cuda_gemm(c, &g, columns, weight, add ? here : NULL, NULL, here);
+    }
 }
 
 static void conv_there(struct compute *base, const struct conv *conv, void *y, const void *x,
                        const void *weight, size_t rows, float *scratch)
 {
     struct cuda *c = cuda_of(base);
-    const int taps = (int)(conv->kernel * conv->kernel);
-    struct convolve_args args = { .to = y,
-                                  .from = x,
-                                  .weight = weight,
-                                  .rows = rows,
-                                  .from_channels = (int)conv->in,
-                                  .from_side = (int)conv->side,
-                                  .to_channels = (int)conv->out,
-                                  .to_side = (int)conv_side(conv),
-                                  .kernel = (int)conv->kernel,
-                                  .step = (int)conv->stride,
-                                  .before = (int)conv->padding,
-                                  .apart = 1,
-                                  .weight_to = (int)conv->in * taps,
-                                  .weight_from = taps };
     (void)scratch;
     if (conv_fits(c, conv))
-        convolve(c, &args);
+        convolve(c, view_of_x(conv), y, x, weight, conv->out, rows, false);
 }
 
-/* dy lies a stride apart; the kernel that goes over it is turned round, and reaches over its edge where that of x does not. */
 static void conv_back(struct compute *base, const struct conv *conv, void *dx, const void *dy,
                       const void *weight, size_t rows, bool add, float *scratch)
 {
     struct cuda *c = cuda_of(base);
-    const int taps = (int)(conv->kernel * conv->kernel);
-    struct convolve_args args = { .to = dx,
-                                  .from = dy,
-                                  .weight = weight,
-                                  .rows = rows,
-                                  .from_channels = (int)conv->out,
-                                  .from_side = (int)conv_side(conv),
-                                  .to_channels = (int)conv->in,
-                                  .to_side = (int)conv->side,
-                                  .kernel = (int)conv->kernel,
-                                  .step = 1,
-                                  .before = (int)conv->kernel - 1 - (int)conv->padding,
-                                  .apart = (int)conv->stride,
-                                  .weight_to = taps,
-                                  .weight_from = (int)conv->in * taps,
-                                  .turned = true,
-                                  .add = add };
+    const size_t taps = conv->kernel * conv->kernel, n = conv->in * conv->out * taps;
     (void)scratch;
-    if (conv_fits(c, conv))
-        convolve(c, &args);
+    if (!conv_fits(c, conv))
+        return;
+    struct turn_weight_args turn = { cuda_room(c, &c->part, n * base->value_bytes), weight, conv->in,
+                                     conv->out, taps };
+    cuda_launch(c, KERNEL_turn_weight, cuda_by_elements(n), 1, &turn);
+    convolve(c, view_of_dy(conv), dx, dy, turn.to, conv->in, rows, add);
 }
 
-/* Places of a strip, so that `groups` blocks for each strip are about BLOCKS together, each with something to do. */
-static size_t strip_of(size_t places, size_t groups)
-{
-    const size_t strips = groups < BLOCKS ? BLOCKS / groups : 1, least = 8 * KERNEL_PLACES;
-    const size_t strip = cuda_blocks(cuda_blocks(places, strips), KERNEL_PLACES) * KERNEL_PLACES;
-    return strip > least ? strip : least;
-}
-
+/* A sum for each of the pictures that there are at a time, to which those of the next are added; they are joined at the end. */
 static void conv_back_params(struct compute *base, const struct conv *conv, float *dweight, const void *dy,
                              const void *x, size_t rows, float *scratch)
 {
     struct cuda *c = cuda_of(base);
-    const size_t side = conv_side(conv), all = conv->in * conv->kernel * conv->kernel, n = conv->out * all;
-    const size_t groups = cuda_blocks(all, KERNEL_TAPS) * cuda_blocks(conv->out, outs_of_block(c));
-    const size_t strip = strip_of(rows * side * side, groups);
-    const size_t strips = cuda_blocks(rows * side * side, strip);
-    (void)scratch;
     if (!conv_fits(c, conv))
         return;
-    if (strips == 0) {
-        base->ops->zero(base, dweight, n * sizeof(float));
-        return;
+    struct columns_args v = view_of_x(conv);
+    const size_t most = pictures_at_once(c, &v), places = square(v.to_side), n = conv->out * seen_of(&v);
+    const size_t parts = rows < most ? rows : most, apart = cuda_blocks(n, KERNEL_PACK) * KERNEL_PACK;
+    struct gemm g = { .m = seen_of(&v),
+                      .n = conv->out,
+                      .k = places,
+                      .lda = (int64_t)v.pitch,
+                      .ldb = (int64_t)places,
+                      .ldd = (int64_t)seen_of(&v),
+                      .apart_a = (int64_t)(seen_of(&v) * v.pitch),
+                      .apart_b = (int64_t)(conv->out * places),
+                      .apart_d = (int64_t)apart,
+                      .transpose_a = true,
+                      .to_float = true };
+    (void)scratch;
+    float *part = cuda_room(c, &c->part, parts * apart * sizeof(float));
+    for (size_t at = 0; at < rows; at += most) {
+        g.batch = rows - at < most ? rows - at : most;
+        const void *columns = make_columns(c, v, x, at, g.batch);
+        cuda_gemm(c, &g, columns, (const char *)dy + at * conv->out * places * base->value_bytes,
+                  at > 0 ? part : NULL, NULL, part);
     }
-    struct conv_weight_sums_args args = { .part = cuda_room(c, &c->part, strips * n * sizeof(float)),
-                                          .dy = dy,
-                                          .x = x,
-                                          .rows = rows,
-                                          .strip = strip,
-                                          .in = (int)conv->in,
-                                          .side = (int)conv->side,
-                                          .out = (int)conv->out,
-                                          .out_side = (int)side,
-                                          .kernel = (int)conv->kernel,
-                                          .stride = (int)conv->stride,
-                                          .padding = (int)conv->padding };
-    cuda_launch(c, in_tiles(c) ? KERNEL_conv_weight_tiles : KERNEL_conv_weight_sums, groups, strips, &args);
-    cuda_join_sums(c, dweight, args.part, n, strips, n);
+    cuda_join_sums(c, dweight, part, n, parts, apart);
 }
 
 /* --- batch normalisation ---------------------------------------------------------------------------------------------------- */
@@ -158,92 +173,89 @@ static size_t rows_of_strip(const struct batch_norm *n, size_t rows)
     return strip > least ? strip : least;
 }
 
+static struct norm_args norm_of(const struct batch_norm *n, size_t rows)
+{
+    return (struct norm_args){ .weight = n->weight,
+                               .bias = n->bias,
+                               .saved = n->saved,
+                               .running_mean = n->running_mean,
+                               .running_var = n->running_var,
+                               .rows = rows,
+                               .strip = rows_of_strip(n, rows),
+                               .parts = cuda_blocks(rows, rows_of_strip(n, rows)),
+                               .channels = (int)n->channels,
+                               .spatial = (int)n->spatial,
+                               .eps = n->eps,
+                               .momentum = n->momentum };
+}
+
+/* A thread for each channel, or for each pack of values. */
+static void by_channels(struct compute *base, enum kernel kernel, struct norm_args *args)
+{
+    cuda_launch(cuda_of(base), kernel, cuda_by_elements((size_t)args->channels), 1, args);
+}
+
+static void by_values(struct compute *base, enum kernel kernel, struct norm_args *args)
+{
+    const size_t n = args->rows * (size_t)args->channels * (size_t)args->spatial;
+    cuda_launch(cuda_of(base), kernel, cuda_by_packs(cuda_of(base), n), 1, args);
+}
+
 static void norm_measure(struct compute *base, const struct batch_norm *n, double *record, const void *x,
                          size_t rows)
 {
     struct cuda *c = cuda_of(base);
-    const size_t words = batch_norm_numbers(n->channels), strip = rows_of_strip(n, rows);
-    if (rows == 0) {
-        base->ops->zero(base, record, words * sizeof(double));
-        return;
-    }
-    const size_t strips = cuda_blocks(rows, strip);
-    struct norm_measure_args each = { cuda_room(c, &c->part, strips * words * sizeof(double)),
-                                      x,
-                                      rows,
-                                      strip,
-                                      (int)n->channels,
-                                      (int)n->spatial };
-    struct norm_join_args all = {
-        .to = record, .record = each.record, .parts = strips, .channels = (int)n->channels
-    };
-    cuda_launch(c, KERNEL_norm_measure, n->channels, strips, &each);
-    cuda_launch(c, KERNEL_norm_join, cuda_blocks(n->channels, THREADS), 1, &all);
+    struct norm_args args = norm_of(n, rows);
+    args.part = cuda_room(c, &c->part, args.parts * batch_norm_numbers(n->channels) * sizeof(double));
+    args.x = x;
+    cuda_launch(c, KERNEL_norm_measure, n->channels, args.parts, &args);
+    args.all = record;
+    args.saved = NULL;
+    by_channels(base, KERNEL_norm_join, &args);
 }
 
 static void norm_learn(struct compute *base, const struct batch_norm *n, const double *records, size_t ranks)
 {
-    struct norm_join_args args = { .record = records,
-                                   .saved = n->saved,
-                                   .running_mean = n->running_mean,
-                                   .running_var = n->running_var,
-                                   .parts = ranks,
-                                   .channels = (int)n->channels,
-                                   .eps = n->eps,
-                                   .momentum = n->momentum };
-    cuda_launch(cuda_of(base), KERNEL_norm_join, cuda_blocks(n->channels, THREADS), 1, &args);
+    struct norm_args args = norm_of(n, 0);
+    args.part = (double *)(uintptr_t)records;
+    args.parts = ranks;
+    by_channels(base, KERNEL_norm_join, &args);
 }
 
 static void norm_apply(struct compute *base, const struct batch_norm *n, void *y, const void *x, size_t rows,
                        bool test)
 {
-    struct cuda *c = cuda_of(base);
-    struct norm_apply_args args = { .y = y,
-                                    .x = x,
-                                    .weight = n->weight,
-                                    .bias = n->bias,
-                                    .saved = test ? NULL : n->saved,
-                                    .running_mean = n->running_mean,
-                                    .running_var = n->running_var,
-                                    .n = rows * n->channels * n->spatial,
-                                    .channels = (int)n->channels,
-                                    .spatial = (int)n->spatial,
-                                    .eps = (float)n->eps };
-    cuda_launch(c, KERNEL_norm_apply, by_packs(c, args.n), 1, &args);
+    struct norm_args args = norm_of(n, rows);
+    args.y = y;
+    args.x = x;
+    args.saved = test ? NULL : n->saved;
+    by_values(base, KERNEL_norm_apply, &args);
 }
 
 static void norm_sums(struct compute *base, const struct batch_norm *n, double *sums, float *dweight,
                       float *dbias, const void *dy, const void *x, size_t rows)
 {
     struct cuda *c = cuda_of(base);
-    const size_t strip = rows_of_strip(n, rows), strips = cuda_blocks(rows, strip);
-    struct norm_sums_args each = { cuda_room(c, &c->part, 2 * strips * n->channels * sizeof(double)),
-                                   dy,
-                                   x,
-                                   n->saved,
-                                   rows,
-                                   strip,
-                                   (int)n->channels,
-                                   (int)n->spatial };
-    struct norm_join_sums_args all = { sums, dweight, dbias, each.part, n->saved, strips, (int)n->channels };
-    cuda_launch(c, KERNEL_norm_sums, n->channels, strips, &each);
-    cuda_launch(c, KERNEL_norm_join_sums, cuda_blocks(n->channels, THREADS), 1, &all);
+    struct norm_args args = norm_of(n, rows);
+    args.part = cuda_room(c, &c->part, 2 * args.parts * n->channels * sizeof(double));
+    args.all = sums;
+    args.x = x;
+    args.dy = dy;
+    args.dweight = dweight;
+    args.dbias = dbias;
+    cuda_launch(c, KERNEL_norm_sums, n->channels, args.parts, &args);
+    by_channels(base, KERNEL_norm_join_sums, &args);
 }
 
 static void norm_gradient(struct compute *base, const struct batch_norm *n, void *dx, const double *sums,
                           const void *dy, const void *x, size_t rows)
 {
-    struct cuda *c = cuda_of(base);
-    struct norm_gradient_args args = { .dx = dx,
-                                       .dy = dy,
-                                       .x = x,
-                                       .weight = n->weight,
-                                       .saved = n->saved,
-                                       .sums = sums,
-                                       .n = rows * n->channels * n->spatial,
-                                       .channels = (int)n->channels,
-                                       .spatial = (int)n->spatial };
-    cuda_launch(c, KERNEL_norm_gradient, by_packs(c, args.n), 1, &args);
+    struct norm_args args = norm_of(n, rows);
+    args.y = dx;
+    args.x = x;
+    args.dy = dy;
+    args.all = (double *)(uintptr_t)sums;
+    by_values(base, KERNEL_norm_gradient, &args);
 }
 
 /* --- what is added, what is averaged ---------------------------------------------------------------------------------------- */
@@ -267,7 +279,7 @@ static void shortcut_there(struct compute *base, const struct shortcut *s, void 
     struct shortcut_args args = shortcut_of(s, y, x);
     args.n = rows * s->out * side * side;
     if (fits(c, s->out, s->side))
-        cuda_launch(c, KERNEL_shortcut_forward, by_packs(c, args.n), 1, &args);
+        cuda_launch(c, KERNEL_shortcut_forward, cuda_by_packs(c, args.n), 1, &args);
 }
 
 static void shortcut_back(struct compute *base, const struct shortcut *s, void *dx, const void *dy,
@@ -277,19 +289,19 @@ static void shortcut_back(struct compute *base, const struct shortcut *s, void *
     struct shortcut_args args = shortcut_of(s, dx, dy);
     args.n = rows * s->in * s->side * s->side;
     if (fits(c, s->out, s->side))
-        cuda_launch(c, KERNEL_shortcut_backward, by_packs(c, args.n), 1, &args);
+        cuda_launch(c, KERNEL_shortcut_backward, cuda_by_packs(c, args.n), 1, &args);
 }
 
 static void pool_there(struct compute *base, void *y, const void *x, size_t planes, size_t n)
 {
     struct pool_args args = { y, x, planes, n };
-    cuda_launch(cuda_of(base), KERNEL_pool_forward, cuda_blocks(planes, KERNEL_WARPS), 1, &args);
+    cuda_launch(cuda_of(base), KERNEL_pool_forward, cuda_by_rows(planes), 1, &args);
 }
 
 static void pool_back(struct compute *base, void *dx, const void *dy, size_t planes, size_t n)
 {
     struct pool_args args = { dx, dy, planes, n };
-    cuda_launch(cuda_of(base), KERNEL_pool_backward, by_packs(cuda_of(base), planes * n), 1, &args);
+    cuda_launch(cuda_of(base), KERNEL_pool_backward, cuda_by_packs(cuda_of(base), planes * n), 1, &args);
 }
 
 void cuda_set_pictures(struct compute_ops *ops)

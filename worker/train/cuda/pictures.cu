@@ -1,5 +1,45 @@
 /* pictures.cu -- layers/activation.c and layers/conv.c. */
 
+/* Values that lie `apart` from each other, at (line, column) of the places between and around; 0 where there is none. */
+__device__ inline value seen_at(const value *from, int line, int column, int side, int apart)
+{
+    if (apart != 1) {
+        if (line < 0 || column < 0 || line % apart != 0 || column % apart != 0)
+            return put(0);
+        line /= apart;
+        column /= apart;
+    }
+    return (unsigned)line < (unsigned)side && (unsigned)column < (unsigned)side ? from[line * side + column] : put(0);
+}
+
+/* A thread takes a pack of places, all of one row. Planes of channels follow each other through all pictures. */
+KERNEL(columns)
+{
+    const size_t at = thread_number() * PACK, row = at / a.pitch;
+    if (at >= a.n)
+        return;
+    const int taps = a.kernel * a.kernel, tap = (int)(row % (size_t)taps), first = (int)(at % a.pitch);
+    const int up = a.before - tap / a.kernel, left = a.before - tap % a.kernel;
+    const value *plane = (const value *)a.from + row / (size_t)taps * (size_t)(a.side * a.side);
+    int line = first / a.to_side, column = first % a.to_side;
+    struct pack seen;
+    for (int k = 0; k < PACK; k++) {
+        seen.each[k] = line < a.to_side ? seen_at(plane, line * a.step - up, column * a.step - left, a.side, a.apart) : put(0);
+        if (++column == a.to_side) {
+            column = 0;
+            line++;
+        }
+    }
+    pack_to((value *)a.to + at, seen);
+}
+
+KERNEL(turn_weight)
+{
+    const size_t at = thread_number(), tap = at % a.taps, o = at / a.taps % a.out, i = at / a.taps / a.out;
+    if (i < a.in)
+        ((value *)a.to)[at] = ((const value *)a.weight)[(o * a.in + i + 1) * a.taps - 1 - tap];
+}
+
 /* A block that neither halves the picture nor has more channels adds its input as it is. */
 __device__ inline bool is_same(const struct shortcut_args *a)
 {

@@ -79,18 +79,6 @@ static ddp_status check_header(const uint8_t *head, int dims, uint32_t dim[IDX_M
     return DDP_OK;
 }
 
-/* Both ways: a file that is too long is as wrong as one that is too short, it only fails later. */
-static ddp_status check_length(size_t len, size_t total, struct ddp_err *err)
-{
-    if (len < total)
-        return ddp_fail(err, DDP_ERR_CORRUPT, "offset %zu: the file ends here, its header asks for %zu bytes",
-                        len, total);
-    if (len > total)
-        return ddp_fail(err, DDP_ERR_CORRUPT,
-                        "offset %zu: the data ends here by its header, but the file goes on", total);
-    return DDP_OK;
-}
-
 /* Read the header and the sizes that it announces. A short file of another format is reported as another
  * format. */
 static ddp_status read_header(struct whole_file *f, int dims, uint32_t dim[IDX_MAX_DIMS], size_t *total,
@@ -113,7 +101,8 @@ static ddp_status read_all(struct whole_file *f, int dims, uint32_t dim[IDX_MAX_
     ddp_status status = read_header(f, dims, dim, &total, err);
     if (status == DDP_OK)
         status = whole_file_fill(f, total + 1, err);
-    return status == DDP_OK ? check_length(f->len, total, err) : status;
+    return status == DDP_OK ? files_check_length(f->len, total, "the data ends here by its header", err)
+                            : status;
 }
 
 /* Every message begins with the path; its offsets count unpacked bytes. */

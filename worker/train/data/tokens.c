@@ -18,22 +18,15 @@ enum { AT_MAGIC = 0, AT_VERSION = 4, AT_COUNT = 8, LLAMA_MAGIC = 20240801, READ_
 
 static int32_t get_i32(const uint8_t *from)
 {
-    return (int32_t)((uint32_t)from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 |
-                     (uint32_t)from[3] << 24);
-}
-
-static void put_i32(uint8_t *to, uint32_t value)
-{
-    for (int i = 0; i < 4; i++)
-        to[i] = (uint8_t)(value >> 8 * i);
+    return (int32_t)files_get_u32(from);
 }
 
 void tokens_make_header(uint8_t *head, uint32_t count)
 {
     memset(head, 0, TOKENS_HEADER);
-    put_i32(head + AT_MAGIC, TOKENS_MAGIC);
-    put_i32(head + AT_VERSION, TOKENS_VERSION);
-    put_i32(head + AT_COUNT, count);
+    files_put_u32(head + AT_MAGIC, TOKENS_MAGIC);
+    files_put_u32(head + AT_VERSION, TOKENS_VERSION);
+    files_put_u32(head + AT_COUNT, count);
 }
 
 void tokens_put(uint8_t *to, uint16_t token)
@@ -48,22 +41,6 @@ void tokens_init(struct tokens *t, size_t length, size_t vocabulary)
 }
 
 /* --- one shard --------------------------------------------------------------------------------------------- */
-
-/* All of `len` bytes, unless the file ends before: *got tells. */
-static ddp_status read_at(int fd, uint8_t *to, size_t len, uint64_t offset, size_t *got, struct ddp_err *err)
-{
-    for (*got = 0; *got < len;) {
-        ssize_t n = pread(fd, to + *got, len - *got, (off_t)(offset + *got));
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return ddp_fail(err, DDP_ERR_IO, "offset %" PRIu64 ": read: %s", offset + *got, strerror(errno));
-        if (n == 0)
-            break;
-        *got += (size_t)n;
-    }
-    return DDP_OK;
-}
 
 /* `got` bytes of it are there. The most specific check is first: the first four bytes show another format
  * even in a short file. */
@@ -91,13 +68,9 @@ static ddp_status check_count(const struct tokens *t, int32_t count, uint64_t fi
     const uint64_t total = TOKENS_HEADER + 2 * (uint64_t)(count > 0 ? count : 0);
     if (count < 1)
         return ddp_fail(err, DDP_ERR_CORRUPT, "offset %d: %d tokens, expected 1 or more", AT_COUNT, count);
-    if (file_bytes < total)
-        return ddp_fail(err, DDP_ERR_CORRUPT,
-                        "offset %" PRIu64 ": the file ends here, its header asks for %" PRIu64 " bytes",
-                        file_bytes, total);
-    if (file_bytes > total)
-        return ddp_fail(err, DDP_ERR_CORRUPT,
-                        "offset %" PRIu64 ": the data ends here by its header, but the file goes on", total);
+    ddp_status status = files_check_length(file_bytes, total, "the data ends here by its header", err);
+    if (status != DDP_OK)
+        return status;
     if ((uint64_t)count < t->length + 1)
         return ddp_fail(err, DDP_ERR_ARG,
                         "offset %d: %d tokens are too few for one sample, which takes %zu and the one behind",
@@ -112,7 +85,7 @@ static ddp_status examine(const struct tokens *t, int fd, uint64_t *count, struc
     size_t got = 0;
     ddp_status status = files_size(fd, &bytes, err);
     if (status == DDP_OK)
-        status = read_at(fd, head, sizeof(head), 0, &got, err);
+        status = files_read(fd, head, sizeof(head), 0, &got, err);
     if (status == DDP_OK)
         status = check_header(head, got, err);
     if (status == DDP_OK)
@@ -267,7 +240,7 @@ static ddp_status read_sample(const struct tokens *t, const struct tokens_shard 
         const uint64_t offset = TOKENS_HEADER + 2 * (sample * t->length + i);
         const size_t n = t->length + 1 - i < READ_AT_ONCE ? t->length + 1 - i : READ_AT_ONCE;
         size_t got;
-        status = read_at(s->fd, bytes, 2 * n, offset, &got, err);
+        status = files_read(s->fd, bytes, 2 * n, offset, &got, err);
         if (status == DDP_OK && got < 2 * n)
             status = ddp_fail(err, DDP_ERR_CORRUPT,
                               "offset %" PRIu64 ": the file ends here, it has become shorter", offset + got);

@@ -14,17 +14,6 @@
 
 enum { AT_VERSION = 4, AT_PADDED = 28, MOST_PADDING = 65536 };
 
-static uint32_t get_u32(const uint8_t *from)
-{
-    return (uint32_t)from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24;
-}
-
-static void put_u32(uint8_t *to, uint32_t value)
-{
-    for (int i = 0; i < 4; i++)
-        to[i] = (uint8_t)(value >> 8 * i);
-}
-
 bool llmc_knows(const struct model_kind *kind)
 {
     return kind->create == gpt2_create;
@@ -61,16 +50,16 @@ static ddp_status check_sizes(const struct model_kind *kind, const uint8_t *head
     sizes_of(kind, size);
     for (size_t i = 0; i < SIZES; i++) {
         const size_t at = 8 + 4 * i;
-        if (get_u32(head + at) != size[i].value)
+        if (files_get_u32(head + at) != size[i].value)
             return ddp_fail(err, DDP_ERR_MISMATCH, "offset %zu: %" PRIu32 " %s, --model %s has %zu", at,
-                            get_u32(head + at), size[i].words, kind->name, size[i].value);
+                            files_get_u32(head + at), size[i].words, kind->name, size[i].value);
     }
     return DDP_OK;
 }
 
 static ddp_status check_version(const uint8_t *head, struct ddp_err *err)
 {
-    const uint32_t magic = get_u32(head), version = get_u32(head + AT_VERSION);
+    const uint32_t magic = files_get_u32(head), version = files_get_u32(head + AT_VERSION);
     if (magic != LLMC_MAGIC)
         return ddp_fail(err, DDP_ERR_CORRUPT, "offset 0: magic %" PRIu32 ", expected %d (a model of llm.c)",
                         magic, LLMC_MAGIC);
@@ -98,24 +87,11 @@ static uint64_t count_of(const struct model_kind *kind, size_t padded)
     return (padded + kind->length) * width + config_of(kind)->blocks * in_block + 2 * width;
 }
 
-static ddp_status check_length(const struct llmc *f, uint64_t file_bytes, struct ddp_err *err)
-{
-    if (file_bytes < f->bytes)
-        return ddp_fail(err, DDP_ERR_CORRUPT,
-                        "offset %" PRIu64 ": the file ends here, its header asks for %" PRIu64 " bytes",
-                        file_bytes, f->bytes);
-    if (file_bytes > f->bytes)
-        return ddp_fail(err, DDP_ERR_CORRUPT,
-                        "offset %" PRIu64 ": the parameters end here by the header, but the file goes on",
-                        f->bytes);
-    return DDP_OK;
-}
-
 ddp_status llmc_check(struct llmc *f, const struct model_kind *kind, const uint8_t *head, uint64_t file_bytes,
                       struct ddp_err *err)
 {
-    *f = (struct llmc){ .padded = get_u32(head + AT_PADDED),
-                        .element = get_u32(head + AT_VERSION) == LLMC_FLOAT ? 4 : 2 };
+    *f = (struct llmc){ .padded = files_get_u32(head + AT_PADDED),
+                        .element = files_get_u32(head + AT_VERSION) == LLMC_FLOAT ? 4 : 2 };
     ddp_status status = check_version(head, err);
     if (status == DDP_OK)
         status = check_sizes(kind, head, err);
@@ -126,7 +102,7 @@ ddp_status llmc_check(struct llmc *f, const struct model_kind *kind, const uint8
                         "offset %d: %zu tokens with padding, expected from %zu to %d more", AT_PADDED,
                         f->padded, kind->vocabulary, MOST_PADDING);
     f->bytes = LLMC_HEADER + count_of(kind, f->padded) * f->element;
-    return check_length(f, file_bytes, err);
+    return files_check_length(file_bytes, f->bytes, "the parameters end here by the header", err);
 }
 
 /* --- tensors ----------------------------------------------------------------------------------------- */
@@ -148,7 +124,8 @@ static void in_order(const struct model_kind *kind, void (*visit)(void *user, si
 /* bfloat16 is the upper half of a float32. */
 static float get_number(const uint8_t *from, size_t element)
 {
-    const uint32_t bits = element == 4 ? get_u32(from) : (uint32_t)from[0] << 16 | (uint32_t)from[1] << 24;
+    const uint32_t bits =
+        element == 4 ? files_get_u32(from) : (uint32_t)from[0] << 16 | (uint32_t)from[1] << 24;
     float value;
     memcpy(&value, &bits, sizeof(value));
     return value;
@@ -194,11 +171,11 @@ static void write_header(const struct model_kind *kind, uint8_t *head)
     struct size size[SIZES];
     sizes_of(kind, size);
     memset(head, 0, LLMC_HEADER);
-    put_u32(head, LLMC_MAGIC);
-    put_u32(head + AT_VERSION, LLMC_FLOAT);
+    files_put_u32(head, LLMC_MAGIC);
+    files_put_u32(head + AT_VERSION, LLMC_FLOAT);
     for (size_t i = 0; i < SIZES; i++)
-        put_u32(head + 8 + 4 * i, (uint32_t)size[i].value);
-    put_u32(head + AT_PADDED, (uint32_t)padded_for_writing(kind));
+        files_put_u32(head + 8 + 4 * i, (uint32_t)size[i].value);
+    files_put_u32(head + AT_PADDED, (uint32_t)padded_for_writing(kind));
 }
 
 struct writing {
@@ -216,7 +193,7 @@ static void write_tensor(void *user, size_t i)
     for (size_t k = 0; k < t->count; k++, w->at += 4) {
         uint32_t bits;
         memcpy(&bits, &values[k], sizeof(bits));
-        put_u32(w->at, bits);
+        files_put_u32(w->at, bits);
     }
     if (i == GPT2_TOKENS) {
         memset(w->at, 0, w->padding);
@@ -240,18 +217,11 @@ void llmc_write(const struct model_kind *kind, const struct model_tensors *param
 /* `len` bytes, or an error. */
 static ddp_status read_all(int fd, uint8_t *to, uint64_t len, uint64_t offset, struct ddp_err *err)
 {
-    for (uint64_t got = 0; got < len;) {
-        const uint64_t left = len - got, at_once = 1u << 30;
-        ssize_t n = read(fd, to + got, left < at_once ? left : at_once);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return ddp_fail(err, DDP_ERR_IO, "offset %" PRIu64 ": read: %s", offset + got, strerror(errno));
-        if (n == 0)
-            return ddp_fail(err, DDP_ERR_CORRUPT, "offset %" PRIu64 ": the file ends here", offset + got);
-        got += (uint64_t)n;
-    }
-    return DDP_OK;
+    size_t got;
+    ddp_status status = files_read(fd, to, len, offset, &got, err);
+    return status != DDP_OK || got == len
+               ? status
+               : ddp_fail(err, DDP_ERR_CORRUPT, "offset %" PRIu64 ": the file ends here", offset + got);
 }
 
 static ddp_status load_body(int fd, const struct llmc *f, const struct model_kind *kind,

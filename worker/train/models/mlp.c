@@ -8,7 +8,6 @@
 
 #include "ddp/random.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 enum { MLP_LAYERS = 3, MLP_HIDDEN = 200 };
@@ -100,12 +99,6 @@ static void mlp_free(struct model *m)
 
 static const struct model_ops ops = { forward, backward, mlp_free };
 
-static void *values(struct compute *on, size_t rows, size_t n)
-{
-    const size_t row = compute_stride(on, n) * on->value_bytes;
-    return rows > SIZE_MAX / row ? NULL : on->ops->alloc(on, rows * row);
-}
-
 static bool mlp_allocate(struct mlp *mlp, size_t rows)
 {
     bool complete = true;
@@ -113,8 +106,8 @@ static bool mlp_allocate(struct mlp *mlp, size_t rows)
         size_t in = mlp->width[i], n = mlp->width[i + 1];
         model_tensors_add(&mlp->model.params, MODEL_SHAPE(n, in), "lin%d.weight", i + 1);
         model_tensors_add(&mlp->model.params, MODEL_SHAPE(n), "lin%d.bias", i + 1);
-        mlp->out[i] = values(mlp->on, rows, n);
-        mlp->delta[i] = values(mlp->on, rows, n);
+        mlp->out[i] = compute_rows(mlp->on, rows, n);
+        mlp->delta[i] = compute_rows(mlp->on, rows, n);
         complete = complete && mlp->out[i] != NULL && mlp->delta[i] != NULL;
     }
     return model_tensors_place(&mlp->model.params) && complete;
@@ -128,9 +121,7 @@ static void mlp_draw(struct mlp *mlp, uint64_t seed)
     ddp_random_seed(&random, seed);
     for (int i = 0; i < 2 * MLP_LAYERS; i++) {
         const struct model_tensor *t = &mlp->model.params.each[i];
-        float bound = 1.0f / sqrtf((float)mlp->width[i / 2]);
-        for (size_t k = 0; k < t->count; k++)
-            t->value[k] = ddp_random_uniform(&random) * (bound - -bound) + -bound;
+        uniform_fill(t->value, t->count, mlp->width[i / 2], &random);
     }
 }
 

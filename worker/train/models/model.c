@@ -45,6 +45,13 @@ void normal_fill(float *to, size_t n, float deviation, ddp_random *random)
     }
 }
 
+void uniform_fill(float *to, size_t n, size_t inputs, ddp_random *random)
+{
+    const float bound = 1.0f / sqrtf((float)inputs);
+    for (size_t i = 0; i < n; i++)
+        to[i] = ddp_random_uniform(random) * (bound - -bound) + -bound;
+}
+
 /* A device has them as one piece of floats, in their order. */
 static ddp_status place_buffers(struct model *m, struct ddp_err *err)
 {
@@ -159,13 +166,18 @@ size_t model_correct(const struct model *m, const struct model_batch *batch)
     return m->logits != NULL ? correct : m->correct;
 }
 
-uint64_t model_hash(const struct model *m)
+uint64_t model_mark(const void *bytes, size_t n)
 {
-    const uint8_t *byte = (const uint8_t *)m->params.values;
+    const uint8_t *byte = bytes;
     uint64_t hash = 14695981039346656037u;
-    for (size_t i = 0; i < m->params.count * sizeof(float); i++)
+    for (size_t i = 0; i < n; i++)
         hash = (hash ^ byte[i]) * 1099511628211u;
     return hash;
+}
+
+uint64_t model_hash(const struct model *m)
+{
+    return model_mark(m->params.values, m->params.count * sizeof(float));
 }
 
 void model_views(const struct model_tensors *t, float *flat, float *view[])

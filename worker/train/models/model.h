@@ -22,11 +22,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Normally distributed numbers as torch draws them. */
+/* Numbers as torch draws them. */
 
 /* torch.normal_(0, deviation) of n floats, n >= 16, but for the last bits: torch's builds have logarithms and cosines of
  * their own. */
 void normal_fill(float *to, size_t n, float deviation, ddp_random *random);
+
+/* As nn.Linear and nn.Conv2d begin: evenly in +-1/sqrt(inputs). */
+void uniform_fill(float *to, size_t n, size_t inputs, ddp_random *random);
 
 enum { MODEL_DIMS = 4, MODEL_NAME = 40 };
 
@@ -116,7 +119,8 @@ ddp_status model_backward(struct model *m, const struct model_batch *batch, floa
  * tie, as with torch.argmax. */
 size_t model_correct(const struct model *m, const struct model_batch *batch);
 
-/* FNV-1a 64 over the bytes of all parameters in order. */
+/* FNV-1a 64; and that over the bytes of all parameters in order. */
+uint64_t model_mark(const void *bytes, size_t n);
 uint64_t model_hash(const struct model *m);
 
 /* The buffers' values are those of the device, or become them; nothing happens where they are the same memory. */

@@ -3,6 +3,8 @@
 
 #include "train/models/gpt2.h"
 
+#include <string.h>
+
 /* name, create, config, whether it normalises over a batch */
 #define PICTURE_MODELS(X)                       \
     X("mlp", mlp_create, &mlp_relu, false)      \
@@ -25,13 +27,9 @@ const struct model_kind models[] = { PICTURE_MODELS(PICTURE_ROW) GPT2_SIZES(GPT2
 
 const char *const model_names[] = { PICTURE_MODELS(PICTURE_NAME) GPT2_SIZES(GPT2_NAME) NULL };
 
-/* FNV-1a 64. */
 int64_t models_mark(const char *name)
 {
-    uint64_t hash = 0xcbf29ce484222325;
-    for (; *name != '\0'; name++)
-        hash = (hash ^ (unsigned char)*name) * 0x100000001b3;
-    return (int64_t)hash;
+    return (int64_t)model_mark(name, strlen(name));
 }
 
 const char *models_marked(int64_t mark)

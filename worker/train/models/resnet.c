@@ -294,13 +294,6 @@ static ddp_status backward(struct model *m, const struct model_batch *batch, flo
 
 /* --- memory ------------------------------------------------------------------------------------------------ */
 
-/* Rows of n values, which may be padded. */
-static void *values(const struct resnet *r, size_t rows, size_t n)
-{
-    const size_t row = compute_stride(r->on, n) * r->on->value_bytes;
-    return rows > SIZE_MAX / row ? NULL : r->on->ops->alloc(r->on, rows * row);
-}
-
 static void release(const struct resnet *r, void *memory)
 {
     r->on->ops->release(r->on, memory);
@@ -351,7 +344,7 @@ static bool unit_init(struct resnet *r, struct unit *u, struct conv conv, const 
 {
     *u = (struct unit){ .conv = conv };
     add_tensors(r, u, prefix, number);
-    u->out = values(r, r->room, unit_values(u));
+    u->out = compute_rows(r->on, r->room, unit_values(u));
     u->saved = r->on->ops->alloc(r->on, batch_norm_numbers(conv.out) * sizeof(double));
     r->most = conv_columns(&conv) > r->most ? conv_columns(&conv) : r->most;
     r->model.flops += 3 * conv_flops(&conv); /* forward, and two products as large in the backward pass */
@@ -370,8 +363,8 @@ static bool block_init(struct resnet *r, size_t i, const struct resnet_config *c
     const size_t half = conv_side(&b->unit[0].conv);
     complete = unit_init(r, &b->unit[1], (struct conv){ out, out, half, 3, 1, 1 }, prefix, 2) && complete;
     b->shortcut = (struct shortcut){ in, out, side, stride };
-    b->mid = values(r, r->room, unit_values(&b->unit[0]));
-    b->y = values(r, r->room, unit_values(&b->unit[1]));
+    b->mid = compute_rows(r->on, r->room, unit_values(&b->unit[0]));
+    b->y = compute_rows(r->on, r->room, unit_values(&b->unit[1]));
     return complete && b->mid != NULL && b->y != NULL;
 }
 
@@ -385,12 +378,12 @@ static bool head_init(struct resnet *r, size_t rows, size_t classes)
     model_tensors_add(&r->model.params, MODEL_SHAPE(classes), "fc.bias");
     r->model.flops += 6 * (double)classes * (double)r->features;
     r->columns = r->on->ops->alloc(r->on, r->most * sizeof(float));
-    r->pooled = values(r, r->room, r->features);
-    r->dpooled = values(r, r->room, r->features);
-    r->logits = values(r, rows, classes);
-    r->dlogits = values(r, r->room, classes);
+    r->pooled = compute_rows(r->on, r->room, r->features);
+    r->dpooled = compute_rows(r->on, r->room, r->features);
+    r->logits = compute_rows(r->on, rows, classes);
+    r->dlogits = compute_rows(r->on, r->room, classes);
     for (int i = 0; i < TEMPORARIES; i++) {
-        r->temporary[i] = values(r, r->room, unit_values(&r->stem));
+        r->temporary[i] = compute_rows(r->on, r->room, unit_values(&r->stem));
         complete = complete && r->temporary[i] != NULL;
     }
     return complete && r->columns != NULL && r->pooled != NULL && r->dpooled != NULL && r->logits != NULL &&
@@ -417,7 +410,7 @@ static bool resnet_allocate(struct resnet *r, const struct resnet_config *config
     if (r->block == NULL)
         return false;
     bool complete = unit_init(r, &r->stem, first, "", 1);
-    r->stem_y = values(r, r->room, unit_values(&r->stem));
+    r->stem_y = compute_rows(r->on, r->room, unit_values(&r->stem));
     for (size_t i = 0; i < r->blocks; i++)
         complete = block_init(r, i, config, i > 0 ? &r->block[i - 1].unit[1] : &r->stem) && complete;
     complete = head_init(r, spec->rows, spec->classes) && complete && r->stem_y != NULL;
@@ -427,13 +420,6 @@ static bool resnet_allocate(struct resnet *r, const struct resnet_config *config
 }
 
 /* --- the beginning ----------------------------------------------------------------------------------------- */
-
-static void uniform(struct model_tensor *t, size_t inputs, ddp_random *random)
-{
-    const float bound = 1.0f / sqrtf((float)inputs);
-    for (size_t i = 0; i < t->count; i++)
-        t->value[i] = ddp_random_uniform(random) * (bound - -bound) + -bound;
-}
 
 static void resnet_fill(struct model_tensor *t, float value)
 {
@@ -450,9 +436,9 @@ static void resnet_draw(struct resnet *r, uint64_t seed)
     for (size_t i = 0; i < p->n; i++) {
         struct model_tensor *t = &p->each[i];
         if (i >= r->fc)
-            uniform(t, r->features, &random);
+            uniform_fill(t->value, t->count, r->features, &random);
         else if (t->dims > 1)
-            uniform(t, t->count / t->shape[0], &random);
+            uniform_fill(t->value, t->count, t->count / t->shape[0], &random);
         else
             resnet_fill(t, i % PER_UNIT == 1 ? 1 : 0);
     }

@@ -25,7 +25,7 @@ static const struct {
 } modules[] = { { "fake f32", shim_f32 }, { "fake bf16", shim_bf16 }, { "fake f16", shim_f16 } };
 
 static const unsigned threads_of[] = {
-#define X(name, threads) threads,
+#define X(name, threads, args) threads,
     KERNEL_LIST(X)
 #undef X
 };

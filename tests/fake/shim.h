@@ -48,18 +48,18 @@ void shim_mma(float d[4], const unsigned a[4], const unsigned b[2], float (*get)
 #define blockDim   shim_threads
 #define __syncwarp shim_warp_barrier
 #define __expf     expf
-#define KERNEL(name)                              \
-    static void name(const struct name##_args a); \
-    static void name##_run(const void *args)      \
+#define KERNEL(name, args)                        \
+    static void name(const struct args##_args a); \
+    static void name##_run(const void *from)      \
     {                                             \
-        name(*(const struct name##_args *)args);  \
+        name(*(const struct args##_args *)from);  \
     }                                             \
-    static void name(const struct name##_args a)
+    static void name(const struct args##_args a)
 #define __syncthreads                        shim_block_barrier
 #define __shfl_xor_sync(lanes, x, lane_mask) shim_exchange(x, lane_mask)
 
-#define SHIM_ROW(name, threads) { #name, sizeof(struct name##_args), name##_run },
-#define SHIM_MODULE(type)       const struct shim_kernel shim_##type[] = { KERNEL_LIST(SHIM_ROW) };
+#define SHIM_ROW(name, threads, args) { #name, sizeof(struct args##_args), name##_run },
+#define SHIM_MODULE(type)             const struct shim_kernel shim_##type[] = { KERNEL_LIST(SHIM_ROW) };
 
 #ifdef VALUE_F32
 typedef float value;

@@ -84,7 +84,7 @@ struct feed {
 ddp_status feed_init(struct feed *feed, const struct dataset *set, const struct split *split,
                      const struct feed_options *options, struct ddp_err *err);
 
-/* Of a set for a test: each sample once over all ranks, in order, without padding, `rows` at a time. */
+/* Deal out a test set: each sample once over all ranks, in order, without padding, `rows` at a time. */
 ddp_status feed_init_test(struct feed *feed, const struct dataset *set, int world_size, int rank, size_t rows,
                           struct ddp_err *err);
 

@@ -22,7 +22,7 @@ ddp_status files_size(int fd, uint64_t *bytes, struct ddp_err *err);
 /* `len` bytes from `offset` on, or what there is of them before the file ends: *got. */
 ddp_status files_read(int fd, uint8_t *to, size_t len, uint64_t offset, size_t *got, struct ddp_err *err);
 
-/* A file of `bytes` must have `asked`. `end`: what is told of one that is longer. */
+/* Reject a file whose `bytes` are not those that its header asks for. `end` begins the error of a longer one. */
 ddp_status files_check_length(uint64_t bytes, uint64_t asked, const char *end, struct ddp_err *err);
 
 /* 32 bits, little-endian. */

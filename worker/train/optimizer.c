@@ -31,7 +31,7 @@ static bool is_shared_out(const struct optimizer *o)
 }
 
 /* Where parameters go, before the ranks compare them; what is there besides, when they are equal.
- * With shares a rank has masters of its own alone, unless they are what layers read. */
+ * With shares a rank has the masters of its share only, unless they are what layers read. */
 static ddp_status optimizer_device_place(struct optimizer *o, struct ddp_err *err)
 {
     const size_t multiple = is_shared_out(o) ? shares_multiple((size_t)ddp_world_size(o->ctx)) : 1;

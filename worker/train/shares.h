@@ -90,7 +90,7 @@ ddp_status shares_average(struct shares *s, struct ddp_err *err);
 /* As compute_ops.norm, of all gradients. Collective. */
 ddp_status shares_norm(struct shares *s, double most, double unscale, struct ddp_err *err);
 
-/* What of parameter i is in this rank's share; then what layers read of all shares. */
+/* Update the part of parameter i that is in this rank's share; then gather from all ranks what layers read. */
 void shares_update(struct shares *s, const ddp_optim *rule, size_t i);
 ddp_status shares_send(struct shares *s, struct ddp_err *err);
 

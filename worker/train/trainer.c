@@ -34,7 +34,7 @@ static size_t evaluate_rows(const struct dataset *set)
     return set->length < EVALUATE_TARGETS ? EVALUATE_TARGETS / set->length : 1;
 }
 
-/* Adds one batch; *more is false at the end. */
+/* Add one batch to `to`; *more is false at the end. */
 static ddp_status count_batch(struct model *model, struct feed *feed, struct accuracy *to, bool *more,
                               struct ddp_err *err)
 {

@@ -10,12 +10,12 @@
         STATEMENT;                                                        \
     }
 
-KERNEL(add)
+KERNEL(add, add)
 {
     EACH_PACK(a.n, a.left[i] += a.right[i])
 }
 
-KERNEL(narrow)
+KERNEL(narrow, narrow)
 {
     value *to = (value *)a.to;
     EACH_PACK(a.n, to[i] = put(a.from[i]))
@@ -34,7 +34,7 @@ __device__ inline float gelu_slope(float x)
     return 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * 0.7978845608028654f * (1 + 3 * 0.044715f * x * x);
 }
 
-KERNEL(gelu_forward)
+KERNEL(gelu_forward, gelu)
 {
     const size_t at = thread_number() * PACK;
     if (at >= a.n)
@@ -42,51 +42,51 @@ KERNEL(gelu_forward)
     struct pack x = pack_at((const value *)a.x + at);
     for (int k = 0; k < PACK; k++)
         x.each[k] = put(gelu(get(x.each[k])));
-    pack_to((value *)a.y + at, x);
+    pack_to((value *)a.to + at, x);
 }
 
-KERNEL(gelu_backward)
+KERNEL(gelu_backward, gelu)
 {
     const size_t at = thread_number() * PACK;
     if (at >= a.n)
         return;
-    struct pack d = pack_at((const value *)a.d + at);
+    struct pack d = pack_at((const value *)a.to + at);
     const struct pack x = pack_at((const value *)a.x + at);
     for (int k = 0; k < PACK; k++)
         d.each[k] = put(get(d.each[k]) * gelu_slope(get(x.each[k])));
-    pack_to((value *)a.d + at, d);
+    pack_to((value *)a.to + at, d);
 }
 
-KERNEL(relu_forward)
+KERNEL(relu_forward, activation)
 {
-    value *y = (value *)a.y;
+    value *y = (value *)a.to;
     EACH_PACK(a.rows * a.n, y[i] = get(y[i]) > 0 ? y[i] : put(0))
 }
 
-KERNEL(relu_backward)
+KERNEL(relu_backward, activation)
 {
-    value *d = (value *)a.d;
+    value *d = (value *)a.to;
     const value *y = (const value *)a.y;
     EACH_PACK(a.rows * a.n, d[i] = get(y[i]) > 0 ? d[i] : put(0))
 }
 
-KERNEL(sigmoid_forward)
+KERNEL(sigmoid_forward, activation)
 {
-    value *y = (value *)a.y;
+    value *y = (value *)a.to;
     EACH_PACK(a.rows * a.n, y[i] = put(1 / (1 + expf(-get(y[i])))))
 }
 
-KERNEL(sigmoid_backward)
+KERNEL(sigmoid_backward, activation)
 {
-    value *d = (value *)a.d;
+    value *d = (value *)a.to;
     const value *y = (const value *)a.y;
     EACH_PACK(a.rows * a.n, d[i] = put(get(d[i]) * (get(y[i]) * (1 - get(y[i])))))
 }
 
 /* A warp takes a row. */
-KERNEL(log_softmax_forward)
+KERNEL(log_softmax_forward, activation)
 {
-    value *y = (value *)a.y + grid_warp() * a.n;
+    value *y = (value *)a.to + grid_warp() * a.n;
     float top = -INFINITY, sum = 0;
     if (grid_warp() >= a.rows)
         return;
@@ -100,9 +100,9 @@ KERNEL(log_softmax_forward)
         y[i] = put(get(y[i]) - log_sum);
 }
 
-KERNEL(log_softmax_backward)
+KERNEL(log_softmax_backward, activation)
 {
-    value *d = (value *)a.d + grid_warp() * a.n;
+    value *d = (value *)a.to + grid_warp() * a.n;
     const value *y = (const value *)a.y + grid_warp() * a.n;
     float sum = 0;
     if (grid_warp() >= a.rows)

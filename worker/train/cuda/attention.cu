@@ -59,7 +59,7 @@ __device__ inline void write_head(value *to, const float *sum, float factor, siz
         to[d] = put(sum[part] * factor);
 }
 
-KERNEL(attention_forward)
+KERNEL(attention_forward, attention)
 {
     __shared__ float shared[KERNEL_WARPS][WARP];
     const size_t number = grid_warp(), query = number % a.length;
@@ -85,7 +85,7 @@ KERNEL(attention_forward)
         a.log_sum[number] = top + logf(sum);
 }
 
-KERNEL(attention_dots)
+KERNEL(attention_dots, attention_back)
 {
     const size_t number = grid_warp();
     if (number >= a.rows * a.heads * a.length)
@@ -113,7 +113,7 @@ __device__ inline struct score score_of(const struct head *h, size_t query, size
     return s;
 }
 
-KERNEL(attention_backward_queries)
+KERNEL(attention_backward_queries, attention_back)
 {
     __shared__ float shared[KERNEL_WARPS][WARP];
     const size_t number = grid_warp(), query = number % a.length;
@@ -131,7 +131,7 @@ KERNEL(attention_backward_queries)
     write_head((value *)a.dqkv + (h.q - (const value *)a.qkv) + query * h.stride, dq, 1, h.width);
 }
 
-KERNEL(attention_backward_keys)
+KERNEL(attention_backward_keys, attention_back)
 {
     __shared__ float shared[KERNEL_WARPS][2][WARP];
     const size_t number = grid_warp(), key = number % a.length;

@@ -9,9 +9,9 @@
  * blocks would have to add to the same memory, in another order every time. */
 
 #ifdef VALUE_F32 /* no tensor cores: the host uses the kernels of attention.cu */
-KERNEL(attention_forward_tiles) { (void)a; }
-KERNEL(attention_backward_query_tiles) { (void)a; }
-KERNEL(attention_backward_key_tiles) { (void)a; }
+KERNEL(attention_forward_tiles, attention) { (void)a; }
+KERNEL(attention_backward_query_tiles, attention_back) { (void)a; }
+KERNEL(attention_backward_key_tiles, attention_back) { (void)a; }
 #else
 
 enum {
@@ -160,7 +160,7 @@ __device__ inline void soften(result s, result y, float top[2], float sum[2], si
     }
 }
 
-KERNEL(attention_forward_tiles)
+KERNEL(attention_forward_tiles, attention)
 {
     __shared__ ALIGNED16 tile k, v; /* v turned */
     const struct work w = work_of(a.qkv, a.length, a.heads, a.width);
@@ -203,7 +203,7 @@ __device__ inline void score_back(float *s, float *ds, float scale, float log_su
     *ds = *s * (*ds - dot) * scale;
 }
 
-KERNEL(attention_backward_query_tiles)
+KERNEL(attention_backward_query_tiles, attention_back)
 {
     __shared__ ALIGNED16 tile k, turned, v;
     const struct work w = work_of(a.qkv, a.length, a.heads, a.width);
@@ -247,7 +247,7 @@ KERNEL(attention_backward_query_tiles)
 }
 
 /* Rows are keys here, and columns queries: all products are those of the turned scores. */
-KERNEL(attention_backward_key_tiles)
+KERNEL(attention_backward_key_tiles, attention_back)
 {
     __shared__ ALIGNED16 tile q, q_turned, d, d_turned;
     __shared__ float log_sum[TILE], dots[TILE];

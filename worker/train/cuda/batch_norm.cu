@@ -43,7 +43,7 @@ __device__ inline struct strip strip_of(size_t rows, size_t strip, int channels,
     return s;
 }
 
-KERNEL(norm_measure)
+KERNEL(norm_measure, norm)
 {
     const struct strip s = strip_of(a.rows, a.strip, a.channels, a.spatial);
     const value *x = (const value *)a.x + s.first;
@@ -88,7 +88,7 @@ __device__ inline void learn(const struct norm_args *a, size_t c, double mean, d
 }
 
 /* Records of nothing have weight 0 in all sums. */
-KERNEL(norm_join)
+KERNEL(norm_join, norm)
 {
     const size_t c = thread_number(), channels = (size_t)a.channels, words = 2 * channels + 1;
     double count = 0, mean = 0, squares = 0;
@@ -151,7 +151,7 @@ __device__ inline struct scaling scaling_of(const struct norm_args *a, int c)
     return s;
 }
 
-KERNEL(norm_apply)
+KERNEL(norm_apply, norm)
 {
     const size_t at = thread_number() * PACK, n = a.rows * (size_t)a.channels * (size_t)a.spatial;
     if (at >= n)
@@ -169,7 +169,7 @@ KERNEL(norm_apply)
 
 /* --- backward ----------------------------------------------------------------------------------------------------------------------- */
 
-KERNEL(norm_sums)
+KERNEL(norm_sums, norm)
 {
     const struct strip s = strip_of(a.rows, a.strip, a.channels, a.spatial);
     const value *x = (const value *)a.x + s.first, *dy = (const value *)a.dy + s.first;
@@ -188,7 +188,7 @@ KERNEL(norm_sums)
     }
 }
 
-KERNEL(norm_join_sums)
+KERNEL(norm_join_sums, norm)
 {
     const size_t c = thread_number(), channels = (size_t)a.channels;
     double sum = 0, products = 0;
@@ -220,7 +220,7 @@ __device__ inline struct slope slope_of(const struct norm_args *a, int c)
     return s;
 }
 
-KERNEL(norm_gradient)
+KERNEL(norm_gradient, norm)
 {
     const size_t at = thread_number() * PACK, n = a.rows * (size_t)a.channels * (size_t)a.spatial;
     if (at >= n)

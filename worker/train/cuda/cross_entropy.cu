@@ -24,7 +24,7 @@ __device__ inline float log_sum_exp(struct exp_sum s)
     return top + logf((float)block_sum((double)(s.sum * exp_of(s.top - top))));
 }
 
-KERNEL(cross_entropy)
+KERNEL(cross_entropy, cross_entropy)
 {
     const size_t at = blockIdx.x;
     value *z = (value *)a.z + at * a.stride;
@@ -47,7 +47,7 @@ KERNEL(cross_entropy)
         z[k] = put(weight * (exp_of(get(z[k]) - log_sum) - (k == target ? 1 : 0)));
 }
 
-KERNEL(join_losses)
+KERNEL(join_losses, join_losses)
 {
     double loss = 0, hit = 0;
     for (size_t i = threadIdx.x; i < a.n; i += blockDim.x) {

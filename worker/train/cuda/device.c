@@ -133,12 +133,12 @@ ddp_status libraries_kernels(int precision, char **image, struct ddp_err *err)
 }
 
 static const unsigned threads_of[] = {
-#define X(name, threads) threads,
+#define X(name, threads, args) threads,
     KERNEL_LIST(X)
 #undef X
 };
 const char *const cuda_kernel_names[] = {
-#define X(name, threads) #name,
+#define X(name, threads, args) #name,
     KERNEL_LIST(X)
 #undef X
 };

@@ -25,8 +25,8 @@ struct cublaslt {
 struct gemm {
     uint64_t m, n, k;
     int64_t lda, ldb, ldd;
-    uint64_t batch;                    /* so many of them, 0 is one; */
-    int64_t apart_a, apart_b, apart_d; /* their matrices begin so many elements apart, 0 is the same one */
+    uint64_t batch;                    /* products at once; 0 = one */
+    int64_t apart_a, apart_b, apart_d; /* elements from a matrix of the batch to the next; 0 = the same one */
     bool transpose_a, transpose_b;
     bool to_float; /* the result is float, not of values */
     bool bias;

@@ -1,7 +1,7 @@
 /* embedding.cu -- layers/linear.c. Backward goes through the positions of a token in their order, which the host has sorted:
  * additions that raced with each other would come to other bits in every run. */
 
-KERNEL(embedding_forward)
+KERNEL(embedding_forward, embedding_forward)
 {
     const size_t at = thread_number() * PACK, position = at / a.n, i = at % a.n;
     if (position >= a.count)
@@ -13,7 +13,7 @@ KERNEL(embedding_forward)
     pack_to((value *)a.y + at, y);
 }
 
-KERNEL(embedding_backward_tokens)
+KERNEL(embedding_backward_tokens, embedding_backward_tokens)
 {
     const int first = a.first[blockIdx.x], last = a.first[blockIdx.x + 1];
     const value *dy = (const value *)a.dy;
@@ -26,7 +26,7 @@ KERNEL(embedding_backward_tokens)
     }
 }
 
-KERNEL(embedding_backward_places)
+KERNEL(embedding_backward_places, embedding_backward_places)
 {
     const size_t at = thread_number(), place = at / a.n, i = at % a.n;
     const value *dy = (const value *)a.dy;

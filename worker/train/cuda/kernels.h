@@ -10,55 +10,55 @@
 
 #include <stddef.h>
 
-/* name, threads of a block */
-#define KERNEL_LIST(X)                     \
-    X(add, 256)                            \
-    X(narrow, 256)                         \
-    X(gelu_forward, 256)                   \
-    X(gelu_backward, 256)                  \
-    X(relu_forward, 256)                   \
-    X(relu_backward, 256)                  \
-    X(sigmoid_forward, 256)                \
-    X(sigmoid_backward, 256)               \
-    X(log_softmax_forward, 256)            \
-    X(log_softmax_backward, 256)           \
-    X(layer_norm_forward, 256)             \
-    X(layer_norm_backward, 256)            \
-    X(layer_norm_sums, 256)                \
-    X(column_sums, 256)                    \
-    X(join_sums, 256)                      \
-    X(cross_entropy, 256)                  \
-    X(join_losses, 256)                    \
-    X(embedding_forward, 256)              \
-    X(embedding_backward_tokens, 256)      \
-    X(embedding_backward_places, 256)      \
-    X(attention_forward, 256)              \
-    X(attention_dots, 256)                 \
-    X(attention_backward_queries, 256)     \
-    X(attention_backward_keys, 256)        \
-    X(attention_forward_tiles, 128)        \
-    X(attention_backward_query_tiles, 128) \
-    X(attention_backward_key_tiles, 128)   \
-    X(sum_rows, 256)                       \
-    X(columns, 256)                        \
-    X(turn_weight, 256)                    \
-    X(norm_measure, 256)                   \
-    X(norm_join, 256)                      \
-    X(norm_apply, 256)                     \
-    X(norm_sums, 256)                      \
-    X(norm_join_sums, 256)                 \
-    X(norm_gradient, 256)                  \
-    X(shortcut_forward, 256)               \
-    X(shortcut_backward, 256)              \
-    X(pool_forward, 256)                   \
-    X(pool_backward, 256)                  \
-    X(squares, 256)                        \
-    X(join_squares, 256)                   \
-    X(update_adam, 256)                    \
-    X(update_sgd, 256)
+/* name, threads of a block, arguments: struct NAME_args */
+#define KERNEL_LIST(X)                                           \
+    X(add, 256, add)                                             \
+    X(narrow, 256, narrow)                                       \
+    X(gelu_forward, 256, gelu)                                   \
+    X(gelu_backward, 256, gelu)                                  \
+    X(relu_forward, 256, activation)                             \
+    X(relu_backward, 256, activation)                            \
+    X(sigmoid_forward, 256, activation)                          \
+    X(sigmoid_backward, 256, activation)                         \
+    X(log_softmax_forward, 256, activation)                      \
+    X(log_softmax_backward, 256, activation)                     \
+    X(layer_norm_forward, 256, layer_norm)                       \
+    X(layer_norm_backward, 256, layer_norm)                      \
+    X(layer_norm_sums, 256, layer_norm)                          \
+    X(column_sums, 256, column_sums)                             \
+    X(join_sums, 256, join_sums)                                 \
+    X(cross_entropy, 256, cross_entropy)                         \
+    X(join_losses, 256, join_losses)                             \
+    X(embedding_forward, 256, embedding_forward)                 \
+    X(embedding_backward_tokens, 256, embedding_backward_tokens) \
+    X(embedding_backward_places, 256, embedding_backward_places) \
+    X(attention_forward, 256, attention)                         \
+    X(attention_dots, 256, attention_back)                       \
+    X(attention_backward_queries, 256, attention_back)           \
+    X(attention_backward_keys, 256, attention_back)              \
+    X(attention_forward_tiles, 128, attention)                   \
+    X(attention_backward_query_tiles, 128, attention_back)       \
+    X(attention_backward_key_tiles, 128, attention_back)         \
+    X(sum_rows, 256, sum_rows)                                   \
+    X(columns, 256, columns)                                     \
+    X(turn_weight, 256, turn_weight)                             \
+    X(norm_measure, 256, norm)                                   \
+    X(norm_join, 256, norm)                                      \
+    X(norm_apply, 256, norm)                                     \
+    X(norm_sums, 256, norm)                                      \
+    X(norm_join_sums, 256, norm)                                 \
+    X(norm_gradient, 256, norm)                                  \
+    X(shortcut_forward, 256, shortcut)                           \
+    X(shortcut_backward, 256, shortcut)                          \
+    X(pool_forward, 256, pool)                                   \
+    X(pool_backward, 256, pool)                                  \
+    X(squares, 256, squares)                                     \
+    X(join_squares, 256, join_squares)                           \
+    X(update_adam, 256, update_adam)                             \
+    X(update_sgd, 256, update_sgd)
 
 enum kernel {
-#define X(name, threads) KERNEL_##name,
+#define X(name, threads, args) KERNEL_##name,
     KERNEL_LIST(X)
 #undef X
         KERNELS
@@ -87,52 +87,24 @@ struct narrow_args {
     size_t n;
 };
 
-/* In place but for gelu: y = f(x), backward turns d into the gradient of x. The others know x by y. */
-struct gelu_forward_args {
-    void *y;
-    const void *x;
-    size_t n;
-};
-struct gelu_backward_args {
-    void *d;
+/* In place but for gelu forward: y = f(x), backward turns d into the gradient of x. The others know x by y. */
+struct gelu_args {
+    void *to;
     const void *x;
     size_t n;
 };
 struct activation_args {
-    void *y;
+    void *to;
+    const void *y; /* what forward gave */
     size_t rows, n;
 };
-struct activation_back_args {
-    void *d;
-    const void *y;
-    size_t rows, n;
-};
-#define relu_forward_args         activation_args
-#define relu_backward_args        activation_back_args
-#define sigmoid_forward_args      activation_args
-#define sigmoid_backward_args     activation_back_args
-#define log_softmax_forward_args  activation_args
-#define log_softmax_backward_args activation_back_args
 
-struct layer_norm_forward_args {
-    void *y;
-    float *mean, *scale;
-    const void *x, *weight, *bias;
-    size_t rows, n;
-};
-/* dx += */
-struct layer_norm_backward_args {
-    void *dx;
-    const void *dy, *x;
-    const float *mean, *scale;
-    const void *weight;
-    size_t rows, n;
-};
-/* The gradients of weight and bias in parts: blockIdx.y sums up `strip` rows into row blockIdx.y of `part`, 2 n numbers. */
-struct layer_norm_sums_args {
-    float *part;
-    const void *dy, *x;
-    const float *mean, *scale;
+/* Backward adds to dx. The gradients of weight and bias come in parts: blockIdx.y of layer_norm_sums sums up `strip` rows into row
+ * blockIdx.y of `part`, 2 n numbers. */
+struct layer_norm_args {
+    void *y; /* or dx */
+    const void *dy, *x, *weight, *bias;
+    float *mean, *scale, *part;
     size_t rows, n, strip;
 };
 /* The same of dy alone, n numbers. */
@@ -199,13 +171,6 @@ struct attention_back_args {
     float *dots;
     size_t rows, length, heads, width;
 };
-#define attention_forward_args              attention_args
-#define attention_dots_args                 attention_back_args
-#define attention_backward_queries_args     attention_back_args
-#define attention_backward_keys_args        attention_back_args
-#define attention_forward_tiles_args        attention_args
-#define attention_backward_query_tiles_args attention_back_args
-#define attention_backward_key_tiles_args   attention_back_args
 
 /* to[i] = the sum of rows[k * stride + i], k < many, added as the tree ((0+1)+(2+3))+... */
 struct sum_rows_args {
@@ -215,9 +180,9 @@ struct sum_rows_args {
     int many;
 };
 
-/* What a convolution sees, or the gradient of its input, which is one of dy: a matrix for each picture of `from`, with a row of `pitch`
- * values for each channel and tap (k, l). Place (line, column) of it is what `from` has at (line * step - before + k) / apart, and the
- * same across, where that is a whole number and inside; else 0. n: values of `to`. */
+/* The columns of pictures: for each picture of `from` a matrix with a row of `pitch` values for each channel and tap (k, l). Place
+ * (line, column) of a row has the value of `from` at line (line * step - before + k) / apart, and the same across; 0 where that is no
+ * whole number or outside. n: values of `to`. */
 struct columns_args {
     void *to;
     const void *from;
@@ -246,12 +211,6 @@ struct norm_args {
     int channels, spatial;
     double eps, momentum;
 };
-#define norm_measure_args   norm_args
-#define norm_join_args      norm_args
-#define norm_apply_args     norm_args
-#define norm_sums_args      norm_args
-#define norm_join_sums_args norm_args
-#define norm_gradient_args  norm_args
 
 /* As layers/activation.h; n values of y, or of dx. */
 struct shortcut_args {
@@ -260,16 +219,12 @@ struct shortcut_args {
     size_t n;
     int in, out, side, out_side, stride;
 };
-#define shortcut_forward_args  shortcut_args
-#define shortcut_backward_args shortcut_args
 /* planes of n values; y or dy has one for each */
 struct pool_args {
     void *to;
     const void *from;
     size_t planes, n;
 };
-#define pool_forward_args  pool_args
-#define pool_backward_args pool_args
 
 /* part[block] = the sum of the squares of KERNEL_SQUARES elements of x */
 struct squares_args {

@@ -30,7 +30,7 @@ __device__ inline struct pack normal_pack(struct pack x, float mean, float scale
     return x;
 }
 
-KERNEL(layer_norm_forward)
+KERNEL(layer_norm_forward, layer_norm)
 {
     const size_t row = grid_warp();
     const value *x = (const value *)a.x + row * a.n, *weight = (const value *)a.weight, *bias = (const value *)a.bias;
@@ -68,12 +68,12 @@ __device__ inline struct pack dx_pack(struct pack dx, struct pack dy, struct pac
     return dx;
 }
 
-KERNEL(layer_norm_backward)
+KERNEL(layer_norm_backward, layer_norm)
 {
     const size_t row = grid_warp();
     const value *x = (const value *)a.x + row * a.n, *dy = (const value *)a.dy + row * a.n;
     const value *weight = (const value *)a.weight;
-    value *dx = (value *)a.dx + row * a.n;
+    value *dx = (value *)a.y + row * a.n;
     float g = 0, gh = 0;
     if (row >= a.rows)
         return;

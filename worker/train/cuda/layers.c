@@ -46,7 +46,9 @@ static void column_sums(struct cuda *c, float *to, const void *dy, size_t rows, 
 static void layer_norm_forward(struct compute *base, void *y, float *mean, float *scale, const void *x,
                                const void *weight, const void *bias, size_t rows, size_t n)
 {
-    struct layer_norm_forward_args args = { y, mean, scale, x, weight, bias, rows, n };
+    struct layer_norm_args args = {
+        .y = y, .x = x, .weight = weight, .bias = bias, .mean = mean, .scale = scale, .rows = rows, .n = n
+    };
     cuda_launch(cuda_of(base), KERNEL_layer_norm_forward, cuda_by_rows(rows), 1, &args);
 }
 
@@ -56,14 +58,14 @@ static void layer_norm_backward(struct compute *base, void *dx, float *dweight, 
 {
     struct cuda *c = cuda_of(base);
     const size_t strip = cuda_blocks(rows, STRIPS), strips = cuda_blocks(rows, strip);
-    struct layer_norm_backward_args input = { dx, dy, x, mean, scale, weight, rows, n };
-    struct layer_norm_sums_args sums = {
-        cuda_room(c, &c->part, 2 * strips * n * sizeof(float)), dy, x, mean, scale, rows, n, strip
+    float *part = cuda_room(c, &c->part, 2 * strips * n * sizeof(float));
+    struct layer_norm_args args = {
+        dx, dy, x, weight, NULL, (float *)(uintptr_t)mean, (float *)(uintptr_t)scale, part, rows, n, strip
     };
-    cuda_launch(c, KERNEL_layer_norm_sums, cuda_blocks(n, KERNEL_COLUMNS), strips, &sums);
-    cuda_join_sums(c, dweight, sums.part, n, strips, 2 * n);
-    cuda_join_sums(c, dbias, sums.part + n, n, strips, 2 * n);
-    cuda_launch(c, KERNEL_layer_norm_backward, cuda_by_rows(rows), 1, &input);
+    cuda_launch(c, KERNEL_layer_norm_sums, cuda_blocks(n, KERNEL_COLUMNS), strips, &args);
+    cuda_join_sums(c, dweight, part, n, strips, 2 * n);
+    cuda_join_sums(c, dbias, part + n, n, strips, 2 * n);
+    cuda_launch(c, KERNEL_layer_norm_backward, cuda_by_rows(rows), 1, &args);
 }
 
 /* --- linear: our rows are BLAS's columns ------------------------------------------------------------------------------------ */
@@ -175,13 +177,13 @@ static void attend_backward(struct compute *base, void *dqkv, const void *dy, co
 
 static void start_gelu(struct compute *base, void *y, const void *x, size_t n)
 {
-    struct gelu_forward_args args = { y, x, n };
+    struct gelu_args args = { y, x, n };
     cuda_launch(cuda_of(base), KERNEL_gelu_forward, cuda_by_packs(cuda_of(base), n), 1, &args);
 }
 
 static void start_gelu_backward(struct compute *base, void *d, const void *x, size_t n)
 {
-    struct gelu_backward_args args = { d, x, n };
+    struct gelu_args args = { d, x, n };
     cuda_launch(cuda_of(base), KERNEL_gelu_backward, cuda_by_packs(cuda_of(base), n), 1, &args);
 }
 
@@ -202,7 +204,7 @@ static size_t activation_blocks(const struct cuda *c, const struct activation *f
 static void activation_forward(struct compute *base, const struct activation *f, void *y, size_t rows,
                                size_t n)
 {
-    struct activation_args args = { y, rows, compute_stride(base, n) };
+    struct activation_args args = { y, y, rows, compute_stride(base, n) };
     cuda_launch(cuda_of(base), kernels_of[f->kind].forward, activation_blocks(cuda_of(base), f, rows, args.n),
                 1, &args);
 }
@@ -210,7 +212,7 @@ static void activation_forward(struct compute *base, const struct activation *f,
 static void activation_backward(struct compute *base, const struct activation *f, void *d, const void *y,
                                 size_t rows, size_t n)
 {
-    struct activation_back_args args = { d, y, rows, compute_stride(base, n) };
+    struct activation_args args = { d, y, rows, compute_stride(base, n) };
     cuda_launch(cuda_of(base), kernels_of[f->kind].backward,
                 activation_blocks(cuda_of(base), f, rows, args.n), 1, &args);
 }

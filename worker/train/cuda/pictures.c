@@ -26,12 +26,12 @@ static bool conv_fits(struct cuda *c, const struct conv *conv)
 
 /* --- convolution ------------------------------------------------------------------------------------------------------------
  *
- * Columns and cuBLASLt: each picture's columns (kernels.h) times the weight is its result, as pictures lie channel by channel. Columns
- * are kernel x kernel times as large as the pictures, so they are made for some pictures at a time. */
+ * A product of cuBLASLt: the columns of a picture (kernels.h) times the weight. Columns are kernel x kernel times as large as the
+ * pictures, so they are made for a group of pictures at a time, whose products are one batch. */
 
-enum { COLUMNS = 64 << 20, PICTURES = 64 }; /* at a time: bytes of columns, and pictures, at most */
+enum { COLUMNS = 64 << 20, PICTURES = 64 }; /* bytes of columns and pictures in a group, at most */
 
-/* As x is seen by the convolution. */
+/* Describe the columns of x. */
 static struct columns_args view_of_x(const struct conv *conv)
 {
     return (struct columns_args){ .channels = (int)conv->in,
@@ -43,7 +43,7 @@ static struct columns_args view_of_x(const struct conv *conv)
                                   .apart = 1 };
 }
 
-/* dy lies a stride apart; the kernel that goes over it is turned round, and reaches over its edge where that of x does not. */
+/* Those of dy, whose pixels lie a stride apart; the kernel that goes over it is turned round, and reaches over its edge where that of x does not. */
 static struct columns_args view_of_dy(const struct conv *conv)
 {
     return (struct columns_args){ .channels = (int)conv->out,
@@ -60,12 +60,13 @@ static size_t square(int side)
     return (size_t)side * (size_t)side;
 }
 
-/* Rows of the columns of a picture. */
+/* Return the rows of the columns of a picture. */
 static size_t seen_of(const struct columns_args *v)
 {
     return (size_t)v->channels * square(v->kernel);
 }
 
+/* Sets the pitch. */
 static size_t pictures_at_once(const struct cuda *c, struct columns_args *v)
 {
     v->pitch = cuda_blocks(square(v->to_side), KERNEL_PACK) * KERNEL_PACK;
@@ -73,7 +74,7 @@ static size_t pictures_at_once(const struct cuda *c, struct columns_args *v)
     return most < 1 ? 1 : most < PICTURES ? most : PICTURES;
 }
 
-/* Of `many` pictures from `first` on. */
+/* Make the columns of `many` pictures from `first` on. */
 static const void *make_columns(struct cuda *c, struct columns_args v, const void *from, size_t first,
                                 size_t many)
 {
@@ -128,7 +129,7 @@ static void conv_back(struct compute *base, const struct conv *conv, void *dx, c
     convolve(c, view_of_dy(conv), dx, dy, turn.to, conv->in, rows, add);
 }
 
-/* A sum for each of the pictures that there are at a time, to which those of the next are added; they are joined at the end. */
+/* Each picture of a group has its own sum, and the next group adds to it. The sums are joined at the end, in order. */
 static void conv_back_params(struct compute *base, const struct conv *conv, float *dweight, const void *dy,
                              const void *x, size_t rows, float *scratch)
 {

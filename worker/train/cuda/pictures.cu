@@ -1,6 +1,6 @@
 /* pictures.cu -- layers/activation.c and layers/conv.c. */
 
-/* Values that lie `apart` from each other, at (line, column) of the places between and around; 0 where there is none. */
+/* Return the value at (line, column) of a picture whose pixels lie `apart` from each other; 0 between and outside. */
 __device__ inline value seen_at(const value *from, int line, int column, int side, int apart)
 {
     if (apart != 1) {
@@ -13,7 +13,7 @@ __device__ inline value seen_at(const value *from, int line, int column, int sid
 }
 
 /* A thread takes a pack of places, all of one row. Planes of channels follow each other through all pictures. */
-KERNEL(columns)
+KERNEL(columns, columns)
 {
     const size_t at = thread_number() * PACK, row = at / a.pitch;
     if (at >= a.n)
@@ -33,7 +33,7 @@ KERNEL(columns)
     pack_to((value *)a.to + at, seen);
 }
 
-KERNEL(turn_weight)
+KERNEL(turn_weight, turn_weight)
 {
     const size_t at = thread_number(), tap = at % a.taps, o = at / a.taps % a.out, i = at / a.taps / a.out;
     if (i < a.in)
@@ -46,7 +46,7 @@ __device__ inline bool is_same(const struct shortcut_args *a)
     return a->stride == 1 && a->in == a->out;
 }
 
-KERNEL(shortcut_forward)
+KERNEL(shortcut_forward, shortcut)
 {
     const size_t at = thread_number() * PACK;
     if (at >= a.n)
@@ -71,7 +71,7 @@ KERNEL(shortcut_forward)
     pack_to_within((value *)a.to, at, a.n, y);
 }
 
-KERNEL(shortcut_backward)
+KERNEL(shortcut_backward, shortcut)
 {
     const size_t at = thread_number() * PACK;
     if (at >= a.n)
@@ -93,7 +93,7 @@ KERNEL(shortcut_backward)
 }
 
 /* A warp takes a plane. */
-KERNEL(pool_forward)
+KERNEL(pool_forward, pool)
 {
     const size_t plane = grid_warp();
     const value *x = (const value *)a.from + plane * a.n;
@@ -107,7 +107,7 @@ KERNEL(pool_forward)
         ((value *)a.to)[plane] = put(sum / (float)a.n);
 }
 
-KERNEL(pool_backward)
+KERNEL(pool_backward, pool)
 {
     const size_t at = thread_number() * PACK, n = a.planes * a.n;
     const value *dy = (const value *)a.from;

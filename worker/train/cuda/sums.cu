@@ -19,7 +19,7 @@ __device__ inline size_t last_row(size_t strip, size_t rows)
     return last < rows ? last : rows;
 }
 
-KERNEL(column_sums)
+KERNEL(column_sums, column_sums)
 {
     const size_t column = (size_t)blockIdx.x * KERNEL_COLUMNS + (size_t)lane_number(), last = last_row(a.strip, a.rows);
     const value *dy = (const value *)a.dy;
@@ -30,7 +30,7 @@ KERNEL(column_sums)
         a.part[blockIdx.y * a.n + column] = sum;
 }
 
-KERNEL(layer_norm_sums)
+KERNEL(layer_norm_sums, layer_norm)
 {
     const size_t column = (size_t)blockIdx.x * KERNEL_COLUMNS + (size_t)lane_number(), last = last_row(a.strip, a.rows);
     const value *dy = (const value *)a.dy, *x = (const value *)a.x;
@@ -47,7 +47,7 @@ KERNEL(layer_norm_sums)
     }
 }
 
-KERNEL(join_sums)
+KERNEL(join_sums, join_sums)
 {
     const size_t i = thread_number();
     float sum = 0;
@@ -58,7 +58,7 @@ KERNEL(join_sums)
 }
 
 /* Constants all the way, so that x stays in registers. */
-KERNEL(sum_rows)
+KERNEL(sum_rows, sum_rows)
 {
     const size_t i = thread_number();
     float x[KERNEL_ROWS];
@@ -75,7 +75,7 @@ KERNEL(sum_rows)
     a.to[i] = x[0];
 }
 
-KERNEL(squares)
+KERNEL(squares, squares)
 {
     const size_t first = (size_t)blockIdx.x * KERNEL_SQUARES, left = a.n - first;
     const size_t many = left < KERNEL_SQUARES ? left : KERNEL_SQUARES;
@@ -88,7 +88,7 @@ KERNEL(squares)
 }
 
 /* The factor is worker/reducer/optim.c's; the comparison lets a NaN through. */
-KERNEL(join_squares)
+KERNEL(join_squares, join_squares)
 {
     double sum = 0;
     for (size_t i = threadIdx.x; i < a.parts; i += blockDim.x)

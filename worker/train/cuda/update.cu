@@ -1,6 +1,6 @@
 /* update.cu -- worker/reducer/optim.c, an element a thread, in its order of operations; the copy that kernels read is written on the way. */
 
-KERNEL(update_adam)
+KERNEL(update_adam, update_adam)
 {
     const size_t i = thread_number();
     if (i >= a.n)
@@ -17,7 +17,7 @@ KERNEL(update_adam)
         ((value *)a.w)[i] = put(p);
 }
 
-KERNEL(update_sgd)
+KERNEL(update_sgd, update_sgd)
 {
     const size_t i = thread_number();
     if (i >= a.n)

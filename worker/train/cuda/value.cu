@@ -1,7 +1,7 @@
 /* value.cu -- values of the module's type, 16 bytes of them at once, and sums over a warp or a block in a fixed order. */
 
 #ifdef __CUDACC__
-#define KERNEL(name) extern "C" __global__ void name(const struct name##_args a)
+#define KERNEL(name, args) extern "C" __global__ void name(const struct args##_args a)
 #define ALIGNED16    __align__(16)
 
 #ifdef VALUE_F32

@@ -106,9 +106,11 @@ lt_status cublasLtMatrixLayoutCreate(lt_layout *out, lt_type type, uint64_t rows
 lt_status cublasLtMatrixLayoutSetAttribute(lt_layout layout, lt_layout_attribute attribute, const void *value,
                                            size_t bytes)
 {
-    if (bytes != (attribute == LT_LAYOUT_BATCH ? 4 : 8))
+    void *const to[] = { [LT_LAYOUT_BATCH] = &layout->batch, [LT_LAYOUT_APART] = &layout->apart };
+    if (attribute > LT_LAYOUT_APART || to[attribute] == NULL ||
+        bytes != (attribute == LT_LAYOUT_BATCH ? 4 : 8))
         return INVALID;
-    memcpy(attribute == LT_LAYOUT_BATCH ? (void *)&layout->batch : &layout->apart, value, bytes);
+    memcpy(to[attribute], value, bytes);
     return LT_SUCCESS;
 }
 

@@ -15,58 +15,28 @@ struct make_options {
     bool help, version;
 };
 
-#define AT(field) offsetof(struct make_options, field)
+#define ROW(option, field, kind) \
+    .name = #option, .type = OPTION_##kind, .at = offsetof(struct make_options, field)
 enum { MOST = 1 << 30, MOST_FILES = 10000 };
 
 static const struct option_words formats = { .list = maker_names };
 
 static const struct option_row rows[] = {
-    { .name = "out",
-      .value = "DIR",
-      .type = OPTION_TEXT,
-      .at = AT(order.out),
-      .help = "directory to write to; made if it is not there" },
-    { .name = "format",
-      .value = "NAME",
-      .type = OPTION_WORD,
-      .at = AT(format),
-      .preset = "idx",
-      .words = &formats,
+    { ROW(out, order.out, TEXT), .value = "DIR", .help = "directory to write to; made if it is not there" },
+    { ROW(format, format, WORD), .value = "NAME", .preset = "idx", .words = &formats,
       .help = "idx: digits, 28x28, Fashion-MNIST's four files; "
               "tokens: letters of a made-up language, llm.c's files" },
-    { .name = "samples",
-      .value = "N",
-      .type = OPTION_COUNT,
-      .at = AT(order.samples),
-      .min = 1,
-      .max = MOST,
+    { ROW(samples, order.samples, COUNT), .value = "N", .min = 1, .max = MOST,
       .help = "pictures or tokens for training (default: 30000, 1000000)" },
-    { .name = "test_samples",
-      .value = "N",
-      .type = OPTION_COUNT,
-      .at = AT(order.test_samples),
-      .min = 1,
-      .max = MOST,
+    { ROW(test_samples, order.test_samples, COUNT), .value = "N", .min = 1, .max = MOST,
       .help = "pictures or tokens for the test (default: 2000, 50000)" },
-    { .name = "files",
-      .value = "N",
-      .type = OPTION_COUNT,
-      .at = AT(order.files),
-      .preset = "1",
-      .min = 1,
-      .max = MOST_FILES,
+    { ROW(files, order.files, COUNT), .value = "N", .preset = "1", .min = 1, .max = MOST_FILES,
       .help = "of tokens for training" },
-    { .name = "seed",
-      .value = "S",
-      .type = OPTION_COUNT,
-      .at = AT(seed),
-      .preset = "1",
-      .min = 0,
-      .max = UINT32_MAX,
+    { ROW(seed, seed, COUNT), .value = "S", .preset = "1", .min = 0, .max = UINT32_MAX,
       .help = "equal seeds give equal files" },
-    { .name = "gzip", .type = OPTION_FLAG, .at = AT(order.gzip), .help = "write .gz files (pictures)" },
-    { .name = "help", .letter = 'h', .type = OPTION_FLAG, .at = AT(help), .help = "print this" },
-    { .name = "version", .type = OPTION_FLAG, .at = AT(version), .help = "print the version" },
+    { ROW(gzip, order.gzip, FLAG), .help = "write .gz files (pictures)" },
+    { ROW(help, help, FLAG), .letter = 'h', .help = "print this" },
+    { ROW(version, version, FLAG), .help = "print the version" },
 };
 static const struct option_table table = OPTION_TABLE(rows, OPTIONS_EXPECTED);
 

@@ -17,11 +17,6 @@
 /* Parameters, gradients and the rule's state are in the memory of a device, and so is the norm;
  * the host only says in which order. With fp16 it waits for the norm once a step, as that decides whether the step is made. */
 
-static float **states(struct optimizer *o, int slot)
-{
-    return &o->state[slot - 1];
-}
-
 /* --- opening ----------------------------------------------------------------------------------------- */
 
 /* Every rank has the state of a share only. */
@@ -42,8 +37,8 @@ static ddp_status open_states(struct optimizer *o, struct ddp_err *err)
 {
     const struct model_tensors *params = &o->model->params;
     for (int slot = 1; slot < o->slots; slot++) {
-        *states(o, slot) = o->device->ops->alloc(o->device, params->count * sizeof(float));
-        if (*states(o, slot) == NULL)
+        o->state[slot - 1] = o->device->ops->alloc(o->device, params->count * sizeof(float));
+        if (o->state[slot - 1] == NULL)
             return ddp_fail(err, DDP_ERR_NOMEM,
                             "no device memory for the optimiser's state of %zu parameters", params->count);
     }
@@ -90,8 +85,8 @@ static void optimizer_device_close(struct optimizer *o)
     shares_close(o->shares);
     o->shares = NULL;
     for (int slot = 1; o->device != NULL && slot < o->slots; slot++) {
-        o->device->ops->release(o->device, *states(o, slot));
-        *states(o, slot) = NULL;
+        o->device->ops->release(o->device, o->state[slot - 1]);
+        o->state[slot - 1] = NULL;
     }
 }
 
@@ -176,7 +171,7 @@ static ddp_status gather_one(struct optimizer *o, int slot, struct ddp_err *err)
         return first ? fetch_masters(o, o->slot[0], err) : DDP_OK;
     if (o->shares != NULL)
         return shares_export(o->shares, slot, first ? o->slot[slot] : NULL, err);
-    return o->device->ops->copy(o->device, o->slot[slot], *states(o, slot), params->count, err);
+    return o->device->ops->copy(o->device, o->slot[slot], o->state[slot - 1], params->count, err);
 }
 
 static ddp_status optimizer_device_gather(struct optimizer *o, struct ddp_err *err)
@@ -192,7 +187,7 @@ static ddp_status restore_one(struct optimizer *o, int slot, struct ddp_err *err
     if (o->shares != NULL)
         return shares_import(o->shares, slot, o->slot[slot], err);
     return slot == 0 ? DDP_OK
-                     : o->device->ops->copy(o->device, *states(o, slot), o->slot[slot],
+                     : o->device->ops->copy(o->device, o->state[slot - 1], o->slot[slot],
                                             o->model->params.count, err);
 }
 

@@ -14,6 +14,7 @@
 #include "base/exit_codes.h"
 
 #include "base/log.h"
+#include "base/version.h"
 #include "diagnosis/explain.h"
 
 #include <errno.h>
@@ -75,7 +76,7 @@ static int print_info(const struct cli *cli)
     if (cli->completion != SHELL_NONE)
         return print_out(cli_print_completion(cli, &out), &out);
     if (cli->version)
-        return print_out(cli_print_version(&out), &out);
+        return print_out(version_print(&out, "ddprun", build_commit, cli->json), &out);
     return print_out(cli->help != HELP_NONE ? cli_print_help(cli, &out) : cli_print_man(&out), &out);
 }
 

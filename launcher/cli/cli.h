@@ -210,9 +210,8 @@ bool cli_gives(const struct cli *cli, enum cli_option option);
 /* Do nodes come and go (torchrun's c10d backend)? Else --nnodes and --node_rank say who is who. */
 bool cli_is_elastic(const struct cli *cli);
 
-/* Append the text of --help (`cli->help` says which), --version or the manual page (roff). False when memory is short. */
+/* Append the text of --help (`cli->help` says which), the manual page (roff) or a completion (roff). False when memory is short. */
 bool cli_print_help(const struct cli *cli, struct buf *out);
-bool cli_print_version(struct buf *out);
 bool cli_print_man(struct buf *out);
 bool cli_print_completion(const struct cli *cli, struct buf *out);
 

@@ -24,7 +24,7 @@ bool cli_print_completion(const struct cli *cli, struct buf *out)
 
 /* --- cli help --------------------------------------------------------------------------------------------- */
 
-/* --help, --version and the manual page, printed from the same tables that parse, set the
+/* --help and the manual page, printed from the same tables that parse, set the
  * environment and define the exit codes, so that they cannot disagree.
  *
  *     options.h     -> options, their defaults, PET_* names        worker_env.h -> what a worker finds
@@ -134,11 +134,6 @@ bool cli_print_help(const struct cli *cli, struct buf *out)
         ok = ok && (all ? buf_printf(out, "  %s\n      %s\n", examples[i].command, examples[i].what)
                         : buf_printf(out, "  %s  # %s\n", examples[i].command, examples[i].what));
     return ok;
-}
-
-bool cli_print_version(struct buf *out)
-{
-    return buf_printf(out, "ddprun %s\n", DDP_VERSION);
 }
 
 /* --- manual page ---------------------------------------------------------------------------------------- */

@@ -1,0 +1,16 @@
+/* version.h -- what --version prints, for all programs, and which versions work together. */
+#ifndef BASE_VERSION_H
+#define BASE_VERSION_H
+
+#include "base/buf.h"
+
+#include <stdbool.h>
+
+/* The commit that a program is built from, or "unknown". The Makefile links it into programs and into no library, so that a new
+ * commit compiles one line and relinks no test. */
+extern const char build_commit[];
+
+/* Append "PROGRAM 0.1.0 (commit, architecture, C library)", or the same as a JSON object, and a newline. False when memory is short. */
+bool version_print(struct buf *out, const char *program, const char *commit, bool json);
+
+#endif

@@ -35,6 +35,7 @@ struct looked_up {
     char nonce[NONCE_CHARS + 1], cookie[COOKIE_CHARS + 1];
     char start_time[START_TIME_MAX], error_stem[PATH_MAX];
     char tmp_dir[PATH_MAX], tmp_note[TMP_NOTE_MAX]; /* "" = none */
+    struct python_look python;
     bool has_torch;
     struct torch_look torch;
 };
@@ -204,11 +205,21 @@ static ddp_status make_plan(struct plan *plan, const struct cli *cli, struct pla
 
 /* Needed only for a Python program whose user has not decided. Use the workers' variables instead of ours, because
  * --env may lead them to another Python. */
-static bool check_torch(const struct cli *cli, struct torch_look *look)
+static bool check_torch(const struct cli *cli, const struct python_choice *choice, struct torch_look *look)
 {
-    const char *python = program_python(cli, getenv("PYTHON_EXEC"));
+    const char *python = program_python(cli, choice);
     const struct env_sources env = { cli->env.items, cli->env.n, environ };
     return cli->torch_store == TORCH_STORE_AUTO && python != NULL && torch_look(python, &env, look);
+}
+
+/* NULL: the program is no script or module, so that nothing was looked at. --explain needs no program. */
+static const struct python_choice *choose_python(const struct cli *cli, struct python_look *look)
+{
+    const struct env_sources env = { cli->env.items, cli->env.n, environ };
+    if (cli->program != NULL && !program_needs_python(cli))
+        return NULL;
+    python_look(look, &env);
+    return &look->choice;
 }
 
 static void look_up(struct looked_up *l, const struct cli *cli)
@@ -220,7 +231,8 @@ static void look_up(struct looked_up *l, const struct cli *cli)
         write_start_time(l->start_time);
     write_error_stem(l->error_stem, l->cookie, cli->dry_run);
     choose_tmp_dir(l);
-    l->has_torch = check_torch(cli, &l->torch);
+    l->python.choice.program = NULL;
+    l->has_torch = check_torch(cli, choose_python(cli, &l->python), &l->torch);
 }
 
 static struct plan_facts facts_of(const struct looked_up *l, const struct scheduler *scheduler,
@@ -237,6 +249,7 @@ static struct plan_facts facts_of(const struct looked_up *l, const struct schedu
                                 .tmp_dir = l->tmp_dir[0] != '\0' ? l->tmp_dir : NULL,
                                 .tmp_note = l->tmp_note[0] != '\0' ? l->tmp_note : NULL,
                                 .scheduler = scheduler,
+                                .python = l->python.choice.program != NULL ? &l->python.choice : NULL,
                                 .torch = l->has_torch ? &l->torch : NULL,
                                 .error_stem = l->error_stem[0] != '\0' ? l->error_stem : NULL };
 }
@@ -266,14 +279,17 @@ static int run_job(const struct cli *cli, const struct scheduler *scheduler, con
 static int print_scheduler_values(const struct scheduler *s, const struct cli *cli)
 {
     struct buf out = { 0 };
-    return print_out(cli->json ? scheduler_print_json(s, cli, &out) : scheduler_print(s, cli, &out), &out);
+    struct python_look look;
+    const struct python_choice *python = choose_python(cli, &look);
+    return print_out(
+        cli->json ? scheduler_print_json(s, cli, python, &out) : scheduler_print(s, cli, python, &out), &out);
 }
 
 /* --verbose: print the plan's notes, too. */
 static void log_scheduler_values(const struct scheduler *s, const struct cli *cli)
 {
     struct buf out = { 0 };
-    if (scheduler_print(s, cli, &out))
+    if (scheduler_print(s, cli, NULL, &out))
         fwrite(out.data, 1, out.len, stderr);
     buf_free(&out);
 }

@@ -162,9 +162,12 @@ static bool man_options(struct buf *out)
 static bool man_environment(struct buf *out)
 {
     bool ok = buf_printf(
-        out, ".SH ENVIRONMENT\nRead by ddprun: PET_<NAME> for the options above (a switch: an integer, "
-             "0 = off; empty = not set), PYTHON_EXEC (the Python that runs scripts and modules), "
-             "CUDA_VISIBLE_DEVICES, TMPDIR.\n.PP\nSet for each worker:\n");
+        out,
+        ".SH ENVIRONMENT\nRead by ddprun: PET_<NAME> for the options above (a switch: an integer, "
+        "0 = off; empty = not set), VIRTUAL_ENV and PYTHON_EXEC (scripts and modules run under the Python of "
+        "the active virtual environment, else of the one that ddprun is installed in, else PYTHON_EXEC, else "
+        "python3 in PATH; \\-\\-dry_run prints which), CUDA_VISIBLE_DEVICES, TMPDIR.\n.PP\nSet for each "
+        "worker:\n");
 #define X(name, format, value, when, text) ok = ok && man_entry(out, #name, text);
     WORKER_ENV_LIST(X)
 #undef X

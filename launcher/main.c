@@ -71,11 +71,25 @@ static int print_out(bool made, struct buf *out)
     return ok ? EXIT_CODE_OK : EXIT_CODE_DDPRUN;
 }
 
+static int print_prefix(void)
+{
+    struct buf out = { 0 };
+    char prefix[PATH_MAX];
+    if (own_prefix(prefix))
+        return print_out(buf_printf(&out, "%s\n", prefix), &out);
+    log_error(
+        "--print_prefix: ddprun is not installed: its program is in no directory called bin; make install "
+        "PREFIX=DIR installs it");
+    return EXIT_CODE_DDPRUN;
+}
+
 static int print_info(const struct cli *cli)
 {
     struct buf out = { 0 };
     if (cli->completion != SHELL_NONE)
         return print_out(cli_print_completion(cli, &out), &out);
+    if (cli->print_prefix)
+        return print_prefix();
     if (cli->version)
         return print_out(version_print(&out, "ddprun", build_commit, cli->json), &out);
     return print_out(cli->help != HELP_NONE ? cli_print_help(cli, &out) : cli_print_man(&out), &out);

@@ -182,7 +182,8 @@ struct cli {
     bool dry_run, quiet, verbose, json;
     enum completion_shell completion;
     enum cli_help help;
-    bool version, print_man; /* asked for: print and exit 0; the rest of the struct may be unset */
+    bool version, print_prefix,
+        print_man; /* asked for: print and exit 0; the rest of the struct may be unset */
     enum cli_origin origin[OPTIONS];
     const char *program; /* PROGRAM, or the module's name with -m */
     char *const *args;   /* what follows PROGRAM, NULL-terminated */

@@ -184,6 +184,8 @@
       "print the most important options; --help=all prints all of them")                                     \
     X(VERSION, "version", 'V', SWITCH, version, NULL, NULL, false, OURS, INFO,                                          \
       "print the version and the build: commit, architecture, C library; with --json as JSON")               \
+    X(PRINT_PREFIX, "print_prefix", 0, SWITCH, print_prefix, NULL, NULL, false, OURS, INFO,                  \
+      "print the directory that ddprun is installed below, which has lib/pkgconfig and include")             \
     X(PRINT_COMPLETION, "print_completion", 0, WORD, completion, "SHELL", NULL, false, THEIRS, INFO,        \
       "print the completion of these options for 'bash', 'zsh', 'fish' or 'tcsh'")                           \
     X(PRINT_MAN, "print_man", 0, SWITCH, print_man, NULL, NULL, false, OURS, INFO,                                   \

@@ -487,3 +487,11 @@ Test(ddprun_python, a_program_that_is_none_of_its_has_none)
            "$D --dry_run --json echo | grep -c '\"python\":.null'; $D --explain echo | grep ^python",
            1, "yes\n1\n", NULL);
 }
+
+Test(ddprun_python, prefix_is_where_ddprun_is_installed)
+{
+    expect(PYTHONS
+           "$D --print_prefix | sed \"s:$W/::\"; ln -sf $D torchrun; $T --print_prefix | sed \"s:$W/::\"",
+           0, "w\nw\n", NULL);
+    expect("$D --print_prefix", 125, "", "ddprun is not installed");
+}

@@ -438,10 +438,8 @@ install: all man ## copy programs, library, headers, ddp.pc, man pages and compl
 install-torchrun-alias: $(BUILD)/ddprun | $(filter install,$(MAKECMDGOALS)) ## ddprun under the second name torchrun, with torchrun's defaults
 	$(call say,INSTALL,$(D)/bin/torchrun)
 	$(Q)install -d $(D)/bin
-	$(Q)if [ -e $(D)/bin/torchrun -o -L $(D)/bin/torchrun ] && [ "$$(readlink $(D)/bin/torchrun)" != ddprun ]; then \
-		echo "$(D)/bin/torchrun is another program; remove it, or choose another PREFIX" >&2; exit 1; fi
 	$(Q)cmp -s $(BUILD)/ddprun $(D)/bin/ddprun || install $(BUILD)/ddprun $(D)/bin
-	$(Q)ln -sf ddprun $(D)/bin/torchrun
+	$(Q)$(D)/bin/ddprun shim $(D)/bin >$(BUILD)/shim 2>&1 || { cat $(BUILD)/shim >&2; exit 1; }
 
 deb: ## the Debian packages ddprun, libddp0, libddp-dev and ddprun-train, into build/dist/
 	@BUILD='$(BUILD)' VERSION='$(VERSION)' DATE='$(DATE)' COMMIT='$(COMMIT)' scripts/package/deb.sh

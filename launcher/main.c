@@ -6,6 +6,7 @@
 #include "contain/job_record.h"
 #include "node/guardian.h"
 #include "node/node.h"
+#include "node/shim.h"
 #include "net/store_host.h"
 #include "report/host_checks.h"
 #include "plan/plan.h"
@@ -351,17 +352,51 @@ static int begin(struct cli *cli)
     return cli->explain ? told : run_job(cli, &scheduler, host);
 }
 
-/* `ddprun explain [CODE]`. A program of that name is started with ./explain or -- explain. */
-static int print_explanation(int argc, char **argv)
+/* --- commands: argv[0] is the command's name ----------------------------------------------------------------- */
+
+static int run_EXPLAIN(int argc, char **argv)
 {
     struct buf out = { 0 };
     struct ddp_err err;
-    ddp_status status = argc > 3 ? ddp_fail(&err, DDP_ERR_ARG, "explain: one code at a time")
-                                 : explain_code(argc == 3 ? argv[2] : NULL, &out, &err);
+    ddp_status status = argc > 2 ? ddp_fail(&err, DDP_ERR_ARG, "explain: one code at a time")
+                                 : explain_code(argc == 2 ? argv[1] : NULL, &out, &err);
     if (status == DDP_OK)
         return print_out(true, &out);
     buf_free(&out);
     return cannot_begin(&err);
+}
+
+static int run_SHIM(int argc, char **argv)
+{
+    struct buf out = { 0 };
+    struct ddp_err err;
+    const bool removes = argc > 1 && strcmp(argv[1], "--remove") == 0;
+    const char *dir = argc == 2 + removes ? argv[1 + removes] : "";
+    ddp_status status;
+    if (dir[0] == '\0' || dir[0] == '-')
+        status = ddp_fail(&err, DDP_ERR_ARG, "shim: expected one directory: ddprun shim [--remove] DIR");
+    else
+        status = removes ? shim_remove(dir, &err) : shim_write(dir, &out, &err);
+    return status == DDP_OK ? print_out(true, &out) : cannot_begin(&err);
+}
+
+/* Return the exit code, or -1: the first word is no command. */
+static int run_command(int argc, char **argv)
+{
+    static int (*const run[COMMANDS])(int, char **) = {
+#define X(id, ...) run_##id,
+        DDPRUN_COMMANDS(X)
+#undef X
+    };
+    struct buf out = { 0 };
+    int i = 0;
+    while (i < COMMANDS && strcmp(argv[0], cli_commands[i].name) != 0)
+        i++;
+    if (i == COMMANDS)
+        return -1;
+    if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
+        return print_out(cli_print_command_help((enum cli_command)i, &out), &out);
+    return run[i](argc, argv);
 }
 
 int main(int argc, char **argv)
@@ -371,8 +406,9 @@ int main(int argc, char **argv)
 
     log_setup("ddprun", LOG_INFO);
     keep_standard_fds();
-    if (argc > 1 && strcmp(argv[1], "explain") == 0)
-        return print_explanation(argc, argv);
+    const int command = argc > 1 ? run_command(argc - 1, argv + 1) : -1;
+    if (command >= 0)
+        return command;
     if (cli_read(&cli, argc, argv, environ, &err) != DDP_OK)
         return cannot_begin(&err);
     int exit_code = cli_only_prints(&cli) ? print_info(&cli) : begin(&cli);

@@ -37,6 +37,15 @@ enum cli_option {
         OPTIONS
 };
 
+enum cli_command {
+#define X(id, ...) COMMAND_##id,
+    DDPRUN_COMMANDS(X)
+#undef X
+        COMMANDS
+};
+
+extern const struct completion_command cli_commands[COMMANDS];
+
 /* Where an option's value comes from; the later wins. */
 enum cli_origin { FROM_DEFAULT, FROM_SCHEDULER, FROM_ENVIRONMENT, FROM_COMMAND_LINE };
 
@@ -215,6 +224,7 @@ bool cli_is_elastic(const struct cli *cli);
 bool cli_print_help(const struct cli *cli, struct buf *out);
 bool cli_print_man(struct buf *out);
 bool cli_print_completion(const struct cli *cli, struct buf *out);
+bool cli_print_command_help(enum cli_command command, struct buf *out);
 
 /* Is a text asked for, and no job? Then nothing else in the struct counts. */
 bool cli_only_prints(const struct cli *cli);

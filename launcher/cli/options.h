@@ -8,6 +8,14 @@
 #ifndef LAUNCHER_OPTIONS_H
 #define LAUNCHER_OPTIONS_H
 
+/* First words that are no program; a program of that name is started as ./NAME. Columns: id, name, arguments, help. */
+#define DDPRUN_COMMANDS(X)                                                                  \
+    X(EXPLAIN, "explain", "[CODE]",                                                         \
+      "print the meaning and remedy of a finding or an exit code, or list all")             \
+    X(SHIM, "shim", "[--remove] DIR",                                                       \
+      "put a command torchrun that starts ddprun into DIR and print what puts it first in " \
+      "PATH, or remove it; another torchrun stays as it is")
+
 #define OPTION_SECTIONS(X)             \
     X(JOB, "Job")                      \
     X(NODES, "Several nodes")          \

@@ -22,18 +22,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A word as a POSIX shell would read it back. */
-static bool shell_word(struct buf *out, const char *word)
-{
-    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-+./:=,@%";
-    if (word[0] != '\0' && word[strspn(word, plain)] == '\0')
-        return buf_printf(out, "%s", word);
-    bool ok = buf_append(out, "'", 1);
-    for (; *word != '\0'; word++)
-        ok = ok && (*word == '\'' ? buf_append(out, "'\\''", 4) : buf_append(out, word, 1));
-    return ok && buf_append(out, "'", 1);
-}
-
 /* As it could be typed; quotes only where a shell needs them. */
 static bool print_command(struct buf *out, char *const *argv)
 {

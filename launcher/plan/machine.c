@@ -87,12 +87,17 @@ int cpu_count(void)
 
 /* --- this program, and Pythons ---------------------------------------------------------------------------- */
 
+bool own_program(char path[PATH_MAX])
+{
+    const ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
+    path[n > 0 ? n : 0] = '\0';
+    return path[0] == '/';
+}
+
 bool own_prefix(char prefix[PATH_MAX])
 {
     static const char bin[] = "/bin";
-    const ssize_t n = readlink("/proc/self/exe", prefix, PATH_MAX - 1);
-    prefix[n > 0 ? n : 0] = '\0';
-    char *slash = strrchr(prefix, '/');
+    char *slash = own_program(prefix) ? strrchr(prefix, '/') : NULL;
     if (slash == NULL || slash - prefix < (ptrdiff_t)strlen(bin))
         return false;
     *slash = '\0';

@@ -165,6 +165,9 @@ bool plan_print_json(const struct plan *plan, struct buf *out);
 /* GPUs that the driver shows to this process, 0 when there is no driver. */
 int gpu_count(void);
 
+/* The program that runs, with links resolved. */
+bool own_program(char path[PATH_MAX]);
+
 /* The directory that ddprun is installed below, PREFIX of PREFIX/bin/ddprun. False: its program is in no directory called bin. */
 bool own_prefix(char prefix[PATH_MAX]);
 

@@ -394,6 +394,41 @@ Test(ddprun_torchrun, the_first_error_goes_to_the_file_that_it_was_given_itself)
     expect("TORCHELASTIC_ERROR_FILE=$W/mine $D --nproc_per_node=1 false; ls", 0, "torchrun\n", NULL);
 }
 
+Test(ddprun_torchrun, a_shim_is_a_command_in_the_directory)
+{
+    expect("mkdir 'my bin' && cp $D 'my bin' && D=\"$W/my bin/ddprun\"; eval \"$(\"$D\" shim 'a b')\"; "
+           "command -v torchrun | sed \"s:$W:W:\"; "
+           "torchrun --no_python echo hi; \"$D\" shim 'a b'; \"$D\" shim --remove 'a b'; ls -A 'a b'; "
+           "\"$D\" shim 'my bin' >/dev/null; readlink 'my bin/torchrun'",
+           0, "W/a b/torchrun\nhi\nddprun\n", "is the first torchrun in PATH");
+    expect("mkdir d && ln -s /no/more/ddprun d/torchrun && $D shim d >/dev/null && d/torchrun --no_python "
+           "echo hi",
+           0, "hi\n", NULL);
+}
+
+Test(ddprun_torchrun, a_shim_replaces_and_removes_no_other_program)
+{
+    expect("mkdir d && echo theirs >d/torchrun && $D shim d; E=$?; cat d/torchrun; exit $E", 125, "theirs\n",
+           "d/torchrun is another program and stays; choose another directory");
+    expect("mkdir d && ln -s /no/more/python d/torchrun && $D shim --remove d; E=$?; readlink d/torchrun; "
+           "exit $E",
+           125, "/no/more/python\n", "d/torchrun is another program and stays");
+    expect("$D shim a/b", 125, "", "cannot create a/b: No such file or directory; mkdir -p creates it");
+    expect("$D shim torchrun", 125, "", "cannot open torchrun: Not a directory");
+    expect("$D shim --remove .. || $D shim --remove gone", 125, "",
+           "cannot open gone: No such file or directory");
+    expect("$D shim a b", 2, "", "shim: expected one directory");
+}
+
+Test(ddprun_torchrun, a_program_that_has_the_name_of_a_command_is_started_with_its_path)
+{
+    expect("printf '#!/bin/sh\necho mine\n' >shim; chmod +x shim; $D --nproc_per_node=1 ./shim; PATH=.:$PATH "
+           "$D -- shim",
+           0, "mine\nmine\n", NULL);
+    expect("$D shim --help | head -n 1; $D explain -h | head -n 1", 0,
+           "Usage: ddprun shim [--remove] DIR\nUsage: ddprun explain [CODE]\n", NULL);
+}
+
 Test(ddprun_torchrun, an_ipv6_address_may_have_brackets)
 {
     expect("$D --nproc_per_node=1 --master_addr=[::1] --dry_run true | grep MASTER_ADDR", 0,

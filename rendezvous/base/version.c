@@ -3,7 +3,7 @@
 
 #include "ddp/context.h"
 
-#include <stdio.h> /* defines __GLIBC__ where the C library is glibc */
+#include <string.h> /* defines __GLIBC__ where the C library is glibc */
 
 #define TEXT_OF(x) #x
 #define TEXT(x)    TEXT_OF(x)
@@ -36,4 +36,17 @@ bool version_print(struct buf *out, const char *program, const char *commit, boo
                           "\"architecture\":\"" ARCHITECTURE "\",\"libc\":\"" LIBC "\"}\n",
                           program, commit);
     return buf_printf(out, "%s " DDP_VERSION " (commit %s, " ARCHITECTURE ", " LIBC ")\n", program, commit);
+}
+
+/* Return the length of "0.1" in "0.1.7". */
+static size_t series_length(const char *version)
+{
+    const char *dot = strchr(version, '.');
+    return dot == NULL ? strlen(version) : (size_t)(dot - version) + 1 + strspn(dot + 1, "0123456789");
+}
+
+bool version_matches(const char *a, const char *b)
+{
+    const size_t len = series_length(a);
+    return series_length(b) == len && memcmp(a, b, len) == 0;
 }

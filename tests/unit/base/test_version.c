@@ -14,6 +14,20 @@ Test(version, numbers_and_text_agree)
     cr_assert_str_eq(DDP_VERSION, text);
 }
 
+Test(version, only_the_third_number_may_differ)
+{
+    static const char *const same[][2] = {
+        { "0.1.0", "0.1.0" }, { "0.1.0", "0.1.12" }, { "1.10.0", "1.10.3-rc1" }, { "1.2", "1.2.7" }
+    };
+    static const char *const other[][2] = { { "0.1.0", "0.2.0" },  { "0.1.0", "1.1.0" },
+                                            { "0.1.0", "0.10.0" }, { "0.10.0", "0.1.0" },
+                                            { "1", "1.0" },        { "", "0.1.0" } };
+    for (size_t i = 0; i < sizeof(same) / sizeof(same[0]); i++)
+        cr_expect(version_matches(same[i][0], same[i][1]), "%s and %s", same[i][0], same[i][1]);
+    for (size_t i = 0; i < sizeof(other) / sizeof(other[0]); i++)
+        cr_expect_not(version_matches(other[i][0], other[i][1]), "%s and %s", other[i][0], other[i][1]);
+}
+
 Test(version, the_text_begins_with_program_and_version)
 {
     struct buf out = { 0 };

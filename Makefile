@@ -36,8 +36,12 @@ ALL_CFLAGS  = $(WARN) $(HARDEN) $(CFLAGS) -ffp-contract=off -fPIC -fvisibility=h
 ALL_LDFLAGS = -pthread $(HARDEN_LD) $(SANITIZE) $(LDFLAGS)
 
 # The version is defined once, in include/ddp/context.h.
-VERSION := $(shell sed -n 's/^.define DDP_VERSION  *"\(.*\)"/\1/p' include/ddp/context.h)
+VERSION := $(shell sed -En 's/^.define DDP_VERSION_(MAJOR|MINOR|PATCH) +//p' include/ddp/context.h | paste -sd.)
 DATE    := $(shell sed -n 's/^.define DDP_VERSION_DATE  *"\([^"]*\)".*/\1/p' include/ddp/context.h)
+# What --version names: of a tarball or a package `make COMMIT=...` gives it.
+ifeq ($(COMMIT),)
+COMMIT  := $(if $(wildcard .git),$(shell git rev-parse --short=12 HEAD 2>/dev/null))
+endif
 SONAME  := libddp.so.$(firstword $(subst ., ,$(VERSION)))
 CUDA_SONAME := $(subst libddp,libddp_cuda,$(SONAME))
 
@@ -104,10 +108,11 @@ all: $(PROGRAMS) $(LIBS) $(KERNELS) ## build everything into build/
 
 # --- objects, libraries, programs -----------------------------------------------------------------------------------
 # Written only when the content changes, because objects depend on the date of the flags, and libraries on the date of the
-# list of sources (a removed source must leave them).
+# list of sources (a removed source must leave them). Four programs depend on the date of the commit. Four programs depend on the date of the commit.
 $(BUILD)/flags:   TEXT = $(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) ; $(TEST_FLAGS) ; $(REDUCE_FLAGS) ; $(OPTIM_FLAGS) ; $(CONV_FLAGS)
 $(BUILD)/sources: TEXT = $(sort $(ALL_SRC))
-$(BUILD)/flags $(BUILD)/sources: FORCE
+$(BUILD)/obj/commit.c: TEXT = extern const char build_commit[]; const char build_commit[] = "$(or $(COMMIT),unknown)";
+$(BUILD)/flags $(BUILD)/sources $(BUILD)/obj/commit.c: FORCE
 	$(shell mkdir -p $(@D))$(file >$@.new,$(TEXT))
 	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 
@@ -151,7 +156,7 @@ $(TIMELINE_PAGE).c: rendezvous/ctl/timeline.html
 	@mkdir -p $(@D)
 	$(Q){ echo 'extern const char timeline_page[];'; echo 'const char timeline_page[] = {'; \
 		od -An -v -tx1 $< | sed 's/ \(..\)/0x\1,/g'; echo '0};'; } >$@
-$(TIMELINE_PAGE).o: $(TIMELINE_PAGE).c $(BUILD)/flags | $(BUILD)/deps-build
+$(TIMELINE_PAGE).o $(BUILD)/obj/commit.o: %.o: %.c $(BUILD)/flags | $(BUILD)/deps-build
 	$(Q)$(CC) $(ALL_CFLAGS) -c $< -o $@
 
 $(BUILD)/librendezvous.a: $(call obj,$(RDZV) $(BASE)) $(TIMELINE_PAGE).o
@@ -209,6 +214,7 @@ $(BUILD)/ddprun: private ALL_LDFLAGS += $(if $(SANITIZE),,-Wl,-z,noseparate-code
 
 LINK = $(Q)$(CC) -pie $(ALL_LDFLAGS) $(filter %.o,$^) $(filter %.a,$^) -o $@
 
+$(addprefix $(BUILD)/,ddprun ddp-rendezvous ddpctl ddp-bench): $(BUILD)/obj/commit.o
 $(BUILD)/ddprun: $(call obj,launcher/main.c) $(BUILD)/liblauncher.a $(BUILD)/librendezvous.a
 	$(call say,LD,$@)
 	$(LINK) $(LIBUV) -lcjson -ldl
@@ -432,10 +438,8 @@ install: all man ## copy programs, library, headers, ddp.pc, man pages and compl
 install-torchrun-alias: $(BUILD)/ddprun | $(filter install,$(MAKECMDGOALS)) ## ddprun under the second name torchrun, with torchrun's defaults
 	$(call say,INSTALL,$(D)/bin/torchrun)
 	$(Q)install -d $(D)/bin
-	$(Q)if [ -e $(D)/bin/torchrun -o -L $(D)/bin/torchrun ] && [ "$$(readlink $(D)/bin/torchrun)" != ddprun ]; then \
-		echo "$(D)/bin/torchrun is another program; remove it, or choose another PREFIX" >&2; exit 1; fi
 	$(Q)cmp -s $(BUILD)/ddprun $(D)/bin/ddprun || install $(BUILD)/ddprun $(D)/bin
-	$(Q)ln -sf ddprun $(D)/bin/torchrun
+	$(Q)$(D)/bin/ddprun shim $(D)/bin >$(BUILD)/shim 2>&1 || { cat $(BUILD)/shim >&2; exit 1; }
 
 deb: ## the Debian packages ddprun, libddp0, libddp-dev and ddprun-train, into build/dist/
 	@BUILD='$(BUILD)' VERSION='$(VERSION)' DATE='$(DATE)' COMMIT='$(COMMIT)' scripts/package/deb.sh

@@ -6,6 +6,7 @@
 #include "contain/job_record.h"
 #include "node/guardian.h"
 #include "node/node.h"
+#include "node/shim.h"
 #include "net/store_host.h"
 #include "report/host_checks.h"
 #include "plan/plan.h"
@@ -14,6 +15,7 @@
 #include "base/exit_codes.h"
 
 #include "base/log.h"
+#include "base/version.h"
 #include "diagnosis/explain.h"
 
 #include <errno.h>
@@ -34,6 +36,7 @@ struct looked_up {
     char nonce[NONCE_CHARS + 1], cookie[COOKIE_CHARS + 1];
     char start_time[START_TIME_MAX], error_stem[PATH_MAX];
     char tmp_dir[PATH_MAX], tmp_note[TMP_NOTE_MAX]; /* "" = none */
+    struct python_look python;
     bool has_torch;
     struct torch_look torch;
 };
@@ -69,13 +72,27 @@ static int print_out(bool made, struct buf *out)
     return ok ? EXIT_CODE_OK : EXIT_CODE_DDPRUN;
 }
 
+static int print_prefix(void)
+{
+    struct buf out = { 0 };
+    char prefix[PATH_MAX];
+    if (own_prefix(prefix))
+        return print_out(buf_printf(&out, "%s\n", prefix), &out);
+    log_error(
+        "--print_prefix: ddprun is not installed: its program is in no directory called bin; make install "
+        "PREFIX=DIR installs it");
+    return EXIT_CODE_DDPRUN;
+}
+
 static int print_info(const struct cli *cli)
 {
     struct buf out = { 0 };
     if (cli->completion != SHELL_NONE)
         return print_out(cli_print_completion(cli, &out), &out);
+    if (cli->print_prefix)
+        return print_prefix();
     if (cli->version)
-        return print_out(cli_print_version(&out), &out);
+        return print_out(version_print(&out, "ddprun", build_commit, cli->json), &out);
     return print_out(cli->help != HELP_NONE ? cli_print_help(cli, &out) : cli_print_man(&out), &out);
 }
 
@@ -203,11 +220,21 @@ static ddp_status make_plan(struct plan *plan, const struct cli *cli, struct pla
 
 /* Needed only for a Python program whose user has not decided. Use the workers' variables instead of ours, because
  * --env may lead them to another Python. */
-static bool check_torch(const struct cli *cli, struct torch_look *look)
+static bool check_torch(const struct cli *cli, const struct python_choice *choice, struct torch_look *look)
 {
-    const char *python = program_python(cli, getenv("PYTHON_EXEC"));
+    const char *python = program_python(cli, choice);
     const struct env_sources env = { cli->env.items, cli->env.n, environ };
     return cli->torch_store == TORCH_STORE_AUTO && python != NULL && torch_look(python, &env, look);
+}
+
+/* NULL: the program is no script or module, so that nothing was looked at. --explain needs no program. */
+static const struct python_choice *choose_python(const struct cli *cli, struct python_look *look)
+{
+    const struct env_sources env = { cli->env.items, cli->env.n, environ };
+    if (cli->program != NULL && !program_needs_python(cli))
+        return NULL;
+    python_look(look, &env);
+    return &look->choice;
 }
 
 static void look_up(struct looked_up *l, const struct cli *cli)
@@ -219,7 +246,8 @@ static void look_up(struct looked_up *l, const struct cli *cli)
         write_start_time(l->start_time);
     write_error_stem(l->error_stem, l->cookie, cli->dry_run);
     choose_tmp_dir(l);
-    l->has_torch = check_torch(cli, &l->torch);
+    l->python.choice.program = NULL;
+    l->has_torch = check_torch(cli, choose_python(cli, &l->python), &l->torch);
 }
 
 static struct plan_facts facts_of(const struct looked_up *l, const struct scheduler *scheduler,
@@ -236,6 +264,7 @@ static struct plan_facts facts_of(const struct looked_up *l, const struct schedu
                                 .tmp_dir = l->tmp_dir[0] != '\0' ? l->tmp_dir : NULL,
                                 .tmp_note = l->tmp_note[0] != '\0' ? l->tmp_note : NULL,
                                 .scheduler = scheduler,
+                                .python = l->python.choice.program != NULL ? &l->python.choice : NULL,
                                 .torch = l->has_torch ? &l->torch : NULL,
                                 .error_stem = l->error_stem[0] != '\0' ? l->error_stem : NULL };
 }
@@ -265,14 +294,17 @@ static int run_job(const struct cli *cli, const struct scheduler *scheduler, con
 static int print_scheduler_values(const struct scheduler *s, const struct cli *cli)
 {
     struct buf out = { 0 };
-    return print_out(cli->json ? scheduler_print_json(s, cli, &out) : scheduler_print(s, cli, &out), &out);
+    struct python_look look;
+    const struct python_choice *python = choose_python(cli, &look);
+    return print_out(
+        cli->json ? scheduler_print_json(s, cli, python, &out) : scheduler_print(s, cli, python, &out), &out);
 }
 
 /* --verbose: print the plan's notes, too. */
 static void log_scheduler_values(const struct scheduler *s, const struct cli *cli)
 {
     struct buf out = { 0 };
-    if (scheduler_print(s, cli, &out))
+    if (scheduler_print(s, cli, NULL, &out))
         fwrite(out.data, 1, out.len, stderr);
     buf_free(&out);
 }
@@ -320,17 +352,51 @@ static int begin(struct cli *cli)
     return cli->explain ? told : run_job(cli, &scheduler, host);
 }
 
-/* `ddprun explain [CODE]`. A program of that name is started with ./explain or -- explain. */
-static int print_explanation(int argc, char **argv)
+/* --- commands: argv[0] is the command's name ----------------------------------------------------------------- */
+
+static int run_EXPLAIN(int argc, char **argv)
 {
     struct buf out = { 0 };
     struct ddp_err err;
-    ddp_status status = argc > 3 ? ddp_fail(&err, DDP_ERR_ARG, "explain: one code at a time")
-                                 : explain_code(argc == 3 ? argv[2] : NULL, &out, &err);
+    ddp_status status = argc > 2 ? ddp_fail(&err, DDP_ERR_ARG, "explain: one code at a time")
+                                 : explain_code(argc == 2 ? argv[1] : NULL, &out, &err);
     if (status == DDP_OK)
         return print_out(true, &out);
     buf_free(&out);
     return cannot_begin(&err);
+}
+
+static int run_SHIM(int argc, char **argv)
+{
+    struct buf out = { 0 };
+    struct ddp_err err;
+    const bool removes = argc > 1 && strcmp(argv[1], "--remove") == 0;
+    const char *dir = argc == 2 + removes ? argv[1 + removes] : "";
+    ddp_status status;
+    if (dir[0] == '\0' || dir[0] == '-')
+        status = ddp_fail(&err, DDP_ERR_ARG, "shim: expected one directory: ddprun shim [--remove] DIR");
+    else
+        status = removes ? shim_remove(dir, &err) : shim_write(dir, &out, &err);
+    return status == DDP_OK ? print_out(true, &out) : cannot_begin(&err);
+}
+
+/* Return the exit code, or -1: the first word is no command. */
+static int run_command(int argc, char **argv)
+{
+    static int (*const run[COMMANDS])(int, char **) = {
+#define X(id, ...) run_##id,
+        DDPRUN_COMMANDS(X)
+#undef X
+    };
+    struct buf out = { 0 };
+    int i = 0;
+    while (i < COMMANDS && strcmp(argv[0], cli_commands[i].name) != 0)
+        i++;
+    if (i == COMMANDS)
+        return -1;
+    if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
+        return print_out(cli_print_command_help((enum cli_command)i, &out), &out);
+    return run[i](argc, argv);
 }
 
 int main(int argc, char **argv)
@@ -340,8 +406,9 @@ int main(int argc, char **argv)
 
     log_setup("ddprun", LOG_INFO);
     keep_standard_fds();
-    if (argc > 1 && strcmp(argv[1], "explain") == 0)
-        return print_explanation(argc, argv);
+    const int command = argc > 1 ? run_command(argc - 1, argv + 1) : -1;
+    if (command >= 0)
+        return command;
     if (cli_read(&cli, argc, argv, environ, &err) != DDP_OK)
         return cannot_begin(&err);
     int exit_code = cli_only_prints(&cli) ? print_info(&cli) : begin(&cli);

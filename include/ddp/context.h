@@ -31,8 +31,12 @@ extern "C" {
 #define DDP_VERSION_MAJOR 0
 #define DDP_VERSION_MINOR 1
 #define DDP_VERSION_PATCH 0
-#define DDP_VERSION       "0.1.0"
 #define DDP_VERSION_DATE  "2026-11-22" /* date of this version, for the manual pages; changes with the version */
+
+/* "0.1.0", from the three numbers. */
+#define DDP_VERSION                           DDP_VERSION_TEXT(DDP_VERSION_MAJOR, DDP_VERSION_MINOR, DDP_VERSION_PATCH)
+#define DDP_VERSION_TEXT(major, minor, patch) DDP_VERSION_JOIN(major, minor, patch)
+#define DDP_VERSION_JOIN(major, minor, patch) #major "." #minor "." #patch
 
 /* Return the version of the loaded library, "0.1.0". */
 DDP_API const char *ddp_version(void);

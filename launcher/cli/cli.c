@@ -375,10 +375,12 @@ static ddp_status set_from_line(struct cli *cli, enum cli_option option, const c
     return set_option(cli, option, text, spelled, err);
 }
 
-/* --help has priority over everything after it, and over errors there: a user who asks for help needs no correction. */
+/* --help has priority over everything after it, and over errors there: a user who asks for help needs no correction.
+ * After --version only --json matters. */
 bool cli_only_prints(const struct cli *cli)
 {
-    return cli->help != HELP_NONE || cli->version || cli->print_man || cli->completion != SHELL_NONE;
+    return cli->help != HELP_NONE || cli->version || cli->print_prefix || cli->print_man ||
+           cli->completion != SHELL_NONE;
 }
 
 /* Options until the first word that is none; the program and its arguments follow. */
@@ -387,8 +389,10 @@ static ddp_status read_line(struct cli *cli, char *const *argv, struct ddp_err *
     struct option_reader reader = { .table = &cli_table, .at = argv };
     const struct option_row *row;
     const char *text;
-    while (!cli_only_prints(cli)) {
+    while (!cli_only_prints(cli) || cli->version) {
         ddp_status status = options_next(&reader, &row, &text, err);
+        if (cli->version && (row == NULL || row != &cli_rows[OPT_JSON]))
+            break;
         if (status != DDP_OK)
             return row == NULL && strncmp(err->msg, "unknown", 7) == 0 ? suggest_option(reader.at[-1], err)
                                                                        : status;

@@ -37,6 +37,15 @@ enum cli_option {
         OPTIONS
 };
 
+enum cli_command {
+#define X(id, ...) COMMAND_##id,
+    DDPRUN_COMMANDS(X)
+#undef X
+        COMMANDS
+};
+
+extern const struct completion_command cli_commands[COMMANDS];
+
 /* Where an option's value comes from; the later wins. */
 enum cli_origin { FROM_DEFAULT, FROM_SCHEDULER, FROM_ENVIRONMENT, FROM_COMMAND_LINE };
 
@@ -182,7 +191,8 @@ struct cli {
     bool dry_run, quiet, verbose, json;
     enum completion_shell completion;
     enum cli_help help;
-    bool version, print_man; /* asked for: print and exit 0; the rest of the struct may be unset */
+    bool version, print_prefix,
+        print_man; /* asked for: print and exit 0; the rest of the struct may be unset */
     enum cli_origin origin[OPTIONS];
     const char *program; /* PROGRAM, or the module's name with -m */
     char *const *args;   /* what follows PROGRAM, NULL-terminated */
@@ -210,11 +220,11 @@ bool cli_gives(const struct cli *cli, enum cli_option option);
 /* Do nodes come and go (torchrun's c10d backend)? Else --nnodes and --node_rank say who is who. */
 bool cli_is_elastic(const struct cli *cli);
 
-/* Append the text of --help (`cli->help` says which), --version or the manual page (roff). False when memory is short. */
+/* Append the text of --help (`cli->help` says which), the manual page (roff) or a completion (roff). False when memory is short. */
 bool cli_print_help(const struct cli *cli, struct buf *out);
-bool cli_print_version(struct buf *out);
 bool cli_print_man(struct buf *out);
 bool cli_print_completion(const struct cli *cli, struct buf *out);
+bool cli_print_command_help(enum cli_command command, struct buf *out);
 
 /* Is a text asked for, and no job? Then nothing else in the struct counts. */
 bool cli_only_prints(const struct cli *cli);

@@ -16,15 +16,31 @@
 #include <stdio.h>
 #include <string.h>
 
+const struct completion_command cli_commands[COMMANDS] = {
+#define X(id, name, arguments, help) { name, help, false },
+    DDPRUN_COMMANDS(X)
+#undef X
+};
+
+static const char *const command_arguments[COMMANDS] = {
+#define X(id, name, arguments, help) arguments,
+    DDPRUN_COMMANDS(X)
+#undef X
+};
+
 bool cli_print_completion(const struct cli *cli, struct buf *out)
 {
-    const struct completion c = { .program = cli->torchrun ? "torchrun" : "ddprun", .options = &cli_table };
+    const struct completion c = { .program = cli->torchrun ? "torchrun" : "ddprun",
+                                  .options = &cli_table,
+                                  .commands = cli_commands,
+                                  .n_commands = COMMANDS,
+                                  .program_follows = true };
     return completion_print(cli->completion, &c, out);
 }
 
 /* --- cli help --------------------------------------------------------------------------------------------- */
 
-/* --help, --version and the manual page, printed from the same tables that parse, set the
+/* --help and the manual page, printed from the same tables that parse, set the
  * environment and define the exit codes, so that they cannot disagree.
  *
  *     options.h     -> options, their defaults, PET_* names        worker_env.h -> what a worker finds
@@ -122,23 +138,32 @@ static const char rules[] =
     "sets a default (switches: an integer, 0 = off). The exit code is that of the worker that failed first; "
     "ddprun --print_man has them all.";
 
+bool cli_print_command_help(enum cli_command command, struct buf *out)
+{
+    return buf_printf(out, "Usage: ddprun %s %s\n\n", cli_commands[command].name,
+                      command_arguments[command]) &&
+           options_wrap(out, cli_commands[command].help, 0, 0);
+}
+
+static bool help_usage(struct buf *out, const char *name)
+{
+    bool ok = buf_printf(out, "Usage: %s [options] PROGRAM [args...]\n", name);
+    for (int i = 0; i < COMMANDS; i++)
+        ok = ok && buf_printf(out, "       %s %s %s\n", name, cli_commands[i].name, command_arguments[i]);
+    return ok && buf_printf(out, "\n");
+}
+
 bool cli_print_help(const struct cli *cli, struct buf *out)
 {
     const char *name = cli->torchrun ? "torchrun" : "ddprun";
     const bool all = cli->help == HELP_ALL;
-    bool ok = buf_printf(out, "Usage: %s [options] PROGRAM [args...]\n\n", name) &&
-              options_wrap(out, purpose, 0, 0) &&
+    bool ok = help_usage(out, name) && options_wrap(out, purpose, 0, 0) &&
               (all ? help_all_sections(out, cli) : help_important(out, cli)) && buf_printf(out, "\n") &&
               options_wrap(out, rules, 0, 0) && buf_printf(out, "\nExamples:\n");
     for (int i = 0; i < (all ? EXAMPLES : SHORT_EXAMPLES); i++)
         ok = ok && (all ? buf_printf(out, "  %s\n      %s\n", examples[i].command, examples[i].what)
                         : buf_printf(out, "  %s  # %s\n", examples[i].command, examples[i].what));
     return ok;
-}
-
-bool cli_print_version(struct buf *out)
-{
-    return buf_printf(out, "ddprun %s\n", DDP_VERSION);
 }
 
 /* --- manual page ---------------------------------------------------------------------------------------- */
@@ -167,9 +192,12 @@ static bool man_options(struct buf *out)
 static bool man_environment(struct buf *out)
 {
     bool ok = buf_printf(
-        out, ".SH ENVIRONMENT\nRead by ddprun: PET_<NAME> for the options above (a switch: an integer, "
-             "0 = off; empty = not set), PYTHON_EXEC (the Python that runs scripts and modules), "
-             "CUDA_VISIBLE_DEVICES, TMPDIR.\n.PP\nSet for each worker:\n");
+        out,
+        ".SH ENVIRONMENT\nRead by ddprun: PET_<NAME> for the options above (a switch: an integer, "
+        "0 = off; empty = not set), VIRTUAL_ENV and PYTHON_EXEC (scripts and modules run under the Python of "
+        "the active virtual environment, else of the one that ddprun is installed in, else PYTHON_EXEC, else "
+        "python3 in PATH; \\-\\-dry_run prints which), CUDA_VISIBLE_DEVICES, TMPDIR.\n.PP\nSet for each "
+        "worker:\n");
 #define X(name, format, value, when, text) ok = ok && man_entry(out, #name, text);
     WORKER_ENV_LIST(X)
 #undef X
@@ -257,6 +285,18 @@ static bool man_events(struct buf *out)
     return ok && buf_printf(out, "all with the job's round. 'ddpctl timeline' draws them.\n");
 }
 
+static bool man_commands(struct buf *out)
+{
+    char tag[64];
+    bool ok =
+        buf_printf(out, ".SH COMMANDS\nAs the first word; a program of that name is started as ./NAME.\n");
+    for (int i = 0; i < COMMANDS; i++) {
+        snprintf(tag, sizeof(tag), "%s %s", cli_commands[i].name, command_arguments[i]);
+        ok = ok && man_entry(out, tag, cli_commands[i].help);
+    }
+    return ok;
+}
+
 static bool man_examples(struct buf *out)
 {
     bool ok = buf_printf(out, ".SH EXAMPLES\n");
@@ -271,7 +311,7 @@ static bool man_torchrun(struct buf *out)
         out,
         ".SH TORCHRUN\nOptions, variables and log directories of PyTorch's torchrun are understood as they "
         "are "
-        "there. 'make install\\-torchrun\\-alias' installs the name torchrun for ddprun; started under that "
+        "there. 'ddprun shim DIR' puts the name torchrun for ddprun into a directory; started under that "
         "name "
         "it also has torchrun's defaults: one worker, every program is run by Python unless \\-\\-no_python "
         "is "
@@ -297,8 +337,8 @@ bool cli_print_man(struct buf *out)
                "does. Nothing that was started is left behind.\n"
                ".PP\nOption names may be written with dashes or underscores and cut short where that is "
                "unambiguous; everything after PROGRAM belongs to PROGRAM.\n") &&
-           man_options(out) && man_environment(out) && man_exit_codes(out) && man_signals(out) &&
-           man_torchrun(out) && man_prefix_fields(out) && man_events(out) && man_schedulers(out) &&
-           man_findings(out) && man_examples(out) &&
+           man_options(out) && man_commands(out) && man_environment(out) && man_exit_codes(out) &&
+           man_signals(out) && man_torchrun(out) && man_prefix_fields(out) && man_events(out) &&
+           man_schedulers(out) && man_findings(out) && man_examples(out) &&
            buf_printf(out, ".SH SEE ALSO\n.BR ddpctl (1),\n.BR libddp (3),\n.BR ddp\\-rendezvous (8)\n");
 }

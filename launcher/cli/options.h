@@ -8,6 +8,14 @@
 #ifndef LAUNCHER_OPTIONS_H
 #define LAUNCHER_OPTIONS_H
 
+/* First words that are no program; a program of that name is started as ./NAME. Columns: id, name, arguments, help. */
+#define DDPRUN_COMMANDS(X)                                                                  \
+    X(EXPLAIN, "explain", "[CODE]",                                                         \
+      "print the meaning and remedy of a finding or an exit code, or list all")             \
+    X(SHIM, "shim", "[--remove] DIR",                                                       \
+      "put a command torchrun that starts ddprun into DIR and print what puts it first in " \
+      "PATH, or remove it; another torchrun stays as it is")
+
 #define OPTION_SECTIONS(X)             \
     X(JOB, "Job")                      \
     X(NODES, "Several nodes")          \
@@ -182,7 +190,10 @@
       "this node ended with 0")                                                                                     \
     X(HELP, "help", 'h', HELP_PAGE, help, "[=all]", NULL, false, FIRST, INFO,                                 \
       "print the most important options; --help=all prints all of them")                                     \
-    X(VERSION, "version", 'V', SWITCH, version, NULL, NULL, false, OURS, INFO, "print the version")                  \
+    X(VERSION, "version", 'V', SWITCH, version, NULL, NULL, false, OURS, INFO,                                          \
+      "print the version and the build: commit, architecture, C library; with --json as JSON")               \
+    X(PRINT_PREFIX, "print_prefix", 0, SWITCH, print_prefix, NULL, NULL, false, OURS, INFO,                  \
+      "print the directory that ddprun is installed below, which has lib/pkgconfig and include")             \
     X(PRINT_COMPLETION, "print_completion", 0, WORD, completion, "SHELL", NULL, false, THEIRS, INFO,        \
       "print the completion of these options for 'bash', 'zsh', 'fish' or 'tcsh'")                           \
     X(PRINT_MAN, "print_man", 0, SWITCH, print_man, NULL, NULL, false, OURS, INFO,                                   \

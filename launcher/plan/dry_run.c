@@ -15,23 +15,12 @@
 #include "cli/cli_table.h"
 #include "plan/plan.h"
 #include "plan/scheduler.h"
+#include "plan/worker.h"
 #include "tables/text.h"
 
 #include <cjson/cJSON.h>
 #include <stdio.h>
 #include <string.h>
-
-/* A word as a POSIX shell would read it back. */
-static bool shell_word(struct buf *out, const char *word)
-{
-    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-+./:=,@%";
-    if (word[0] != '\0' && word[strspn(word, plain)] == '\0')
-        return buf_printf(out, "%s", word);
-    bool ok = buf_append(out, "'", 1);
-    for (; *word != '\0'; word++)
-        ok = ok && (*word == '\'' ? buf_append(out, "'\\''", 4) : buf_append(out, word, 1));
-    return ok && buf_append(out, "'", 1);
-}
 
 /* As it could be typed; quotes only where a shell needs them. */
 static bool print_command(struct buf *out, char *const *argv)
@@ -128,6 +117,12 @@ static bool print_nodes(struct buf *out, const struct plan *plan)
     return ok && text_put_ms(out, m->join_ms) && buf_printf(out, " to come together (%s)\n", m->join_knob);
 }
 
+/* Return the choice if the workers' program is a script or a module, else NULL. */
+static const struct python_choice *chosen_python(const struct plan *plan)
+{
+    return program_needs_python(plan->cli) ? plan->facts->python : NULL;
+}
+
 /* The values that all workers share. A port of 0 is unknown before the store listens. */
 static bool print_head(struct buf *out, const struct plan *plan)
 {
@@ -137,6 +132,9 @@ static bool print_head(struct buf *out, const struct plan *plan)
                                        : buf_printf(out, "any free port\n"));
     ok = ok && print_nodes(out, plan);
     ok = ok && buf_printf(out, "GPUs: %d visible of %d\n", plan->gpus->n, plan->gpus->physical);
+    if (chosen_python(plan) != NULL)
+        ok = ok &&
+             buf_printf(out, "Python: %s (%s)\n", chosen_python(plan)->program, chosen_python(plan)->why);
     if (plan->contained_by != NULL)
         ok = ok && buf_printf(out, "contained by: %s\n", plan->contained_by);
     if (plan->log_root != NULL)
@@ -167,6 +165,15 @@ static bool add_to_array(cJSON *array, const char *text)
         return true;
     cJSON_Delete(item);
     return false;
+}
+
+/* null = the program is no script or module. */
+static bool add_python(cJSON *o, const struct python_choice *python)
+{
+    cJSON *member = python != NULL ? cJSON_AddObjectToObject(o, "python") : NULL;
+    if (python == NULL)
+        return json_add_null(o, "python");
+    return json_add_text(member, "program", python->program) && json_add_text(member, "why", python->why);
 }
 
 static bool add_stream(cJSON *worker, const char *name, const struct plan_stream *stream)
@@ -252,7 +259,7 @@ static bool add_job(cJSON *o, const struct plan *plan)
            add_rank(o, plan, "world_size", plan->world_size) && add_rank(o, plan, "nnodes", plan->nnodes) &&
            add_rank(o, plan, "node_rank", plan->node_rank) && add_nodes(o, &plan->meeting) &&
            json_add_number(o, "gpus_visible", plan->gpus->n) &&
-           json_add_number(o, "gpus_physical", plan->gpus->physical) &&
+           json_add_number(o, "gpus_physical", plan->gpus->physical) && add_python(o, chosen_python(plan)) &&
            json_add_text(o, "contained_by", plan->contained_by) &&
            json_add_text(o, "log_dir", plan->log_root) && json_add_bool(o, "prefix", plan->prefix);
 }
@@ -417,11 +424,14 @@ static bool print_values(const struct scheduler *s, const struct cli *cli, struc
     return ok;
 }
 
-bool scheduler_print(const struct scheduler *s, const struct cli *cli, struct buf *out)
+bool scheduler_print(const struct scheduler *s, const struct cli *cli, const struct python_choice *python,
+                     struct buf *out)
 {
     const struct finding *f = &s->finding.found;
     bool ok = buf_printf(out, "%-16s%s: %s\n", "scheduler", s->title, s->rule) && print_tasks(s, cli, out) &&
               print_values(s, cli, out);
+    if (python != NULL)
+        ok = ok && buf_printf(out, "%-16s%-*s  %s\n", "python", WIDTH_MIN, python->program, python->why);
     for (int i = 0; ok && i < SCHEDULER_NOTES_MAX && s->notes[i][0] != '\0'; i++)
         ok = buf_printf(out, "%-16s%s\n", "note", s->notes[i]);
     if (ok && f->code != FINDING_NONE)
@@ -462,12 +472,13 @@ static bool add_finding(cJSON *o, const struct scheduler *s)
            json_add_bool(finding, "fatal", s->finding.fatal);
 }
 
-bool scheduler_print_json(const struct scheduler *s, const struct cli *cli, struct buf *out)
+bool scheduler_print_json(const struct scheduler *s, const struct cli *cli,
+                          const struct python_choice *python, struct buf *out)
 {
     cJSON *o = cJSON_CreateObject();
     if (o != NULL && json_add_text(o, "scheduler", s->name) && json_add_text(o, "title", s->title) &&
         json_add_text(o, "rule", s->rule) && add_values(cJSON_AddArrayToObject(o, "values"), s, cli) &&
-        add_notes(cJSON_AddArrayToObject(o, "notes"), s) && add_finding(o, s))
+        add_python(o, python) && add_notes(cJSON_AddArrayToObject(o, "notes"), s) && add_finding(o, s))
         return json_print(out, o, true);
     cJSON_Delete(o);
     return false;

@@ -6,6 +6,8 @@
 #include "plan/plan.h"
 
 #include "plan/scheduler.h"
+#include "plan/torch_look.h"
+#include "plan/worker.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -81,6 +83,86 @@ int cpu_count(void)
         n = CPU_COUNT_S(size, set);
     CPU_FREE(set);
     return n > 0 ? n : 1;
+}
+
+/* --- this program, and Pythons ---------------------------------------------------------------------------- */
+
+bool own_program(char path[PATH_MAX])
+{
+    const ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
+    path[n > 0 ? n : 0] = '\0';
+    return path[0] == '/';
+}
+
+bool own_prefix(char prefix[PATH_MAX])
+{
+    static const char bin[] = "/bin";
+    char *slash = own_program(prefix) ? strrchr(prefix, '/') : NULL;
+    if (slash == NULL || slash - prefix < (ptrdiff_t)strlen(bin))
+        return false;
+    *slash = '\0';
+    slash -= strlen(bin);
+    if (strcmp(slash, bin) != 0)
+        return false;
+    slash[slash == prefix] = '\0'; /* "/" of /bin/ddprun */
+    return true;
+}
+
+/* Write PREFIX/bin/python if it can be executed, else "". */
+static bool find_python(const char *prefix, char path[PATH_MAX])
+{
+    const bool found =
+        snprintf(path, PATH_MAX, "%s/bin/python", prefix) < PATH_MAX && access(path, X_OK) == 0;
+    path[found ? strlen(path) : 0] = '\0';
+    return found;
+}
+
+/* Has pip put a ddprun among the packages of this interpreter? Its real name gives the version. */
+static bool has_package(const char *prefix, const char *python)
+{
+    static const char package[] = "ddprun-", record[] = ".dist-info";
+    char path[PATH_MAX + 64];
+    int minor;
+    bool found = false;
+    if (realpath(python, path) == NULL || sscanf(strrchr(path, '/'), "/python3.%3d", &minor) != 1)
+        return false;
+    snprintf(path, sizeof(path), "%s/lib/python3.%d/site-packages", prefix, minor);
+    DIR *packages = opendir(path);
+    for (const struct dirent *e; packages != NULL && !found && (e = readdir(packages)) != NULL;) {
+        const char *end = strrchr(e->d_name, '.');
+        found = strncmp(e->d_name, package, strlen(package)) == 0 && end != NULL && strcmp(end, record) == 0;
+    }
+    if (packages != NULL)
+        closedir(packages);
+    return found;
+}
+
+/* A python3 that only happens to be in the same directory, as in /usr/bin, has nothing to do with ddprun. */
+static void find_python_beside(char path[PATH_MAX])
+{
+    char prefix[PATH_MAX], settings[PATH_MAX + 16];
+    path[0] = '\0';
+    if (!own_prefix(prefix) || !find_python(prefix, path))
+        return;
+    snprintf(settings, sizeof(settings), "%s/pyvenv.cfg", prefix);
+    if (access(settings, F_OK) != 0 && !has_package(prefix, path))
+        path[0] = '\0';
+}
+
+void python_look(struct python_look *look, const struct env_sources *env)
+{
+    const struct python_facts facts = { .virtual_env = env_sources_find(env, "VIRTUAL_ENV"),
+                                        .python_exec = env_sources_find(env, "PYTHON_EXEC"),
+                                        .active = look->active,
+                                        .beside = look->beside,
+                                        .in_path = look->in_path };
+    look->active[0] = look->beside[0] = '\0';
+    if (facts.virtual_env == NULL || facts.virtual_env[0] == '\0' ||
+        !find_python(facts.virtual_env, look->active))
+        find_python_beside(look->beside);
+    if (!torch_look_python("python3", env, look->in_path))
+        look->in_path[0] = '\0';
+    python_choose(&look->choice, &facts);
 }
 
 /* --- numa look -------------------------------------------------------------------------------------------- */

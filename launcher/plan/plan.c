@@ -103,11 +103,10 @@ static const char *made_up_name(const struct plan *plan)
 static bool asks_for_rank0(const struct plan *plan)
 {
     const struct cli *cli = plan->cli;
-    char *const *inherited = plan->facts->environ_block;
-    const struct env_sources env = { cli->env.items, cli->env.n, inherited };
+    const struct env_sources env = { cli->env.items, cli->env.n, plan->facts->environ_block };
     const char *disabled = env_sources_find(&env, RANK0_SWITCH);
     return !cli_gives(cli, OPT_TORCH_STORE) && disabled != NULL && strcmp(disabled, "1") == 0 &&
-           program_python(cli, env_find(inherited, "PYTHON_EXEC")) != NULL;
+           program_python(cli, plan->facts->python) != NULL;
 }
 
 /* A PyTorch that refuses our store would fail before it says a word to it. */
@@ -523,7 +522,7 @@ static ddp_status plan_cpus(struct plan *plan, struct ddp_err *err)
  * pattern of file names before anybody waits. */
 static ddp_status plan_each(struct plan *plan, struct ddp_err *err)
 {
-    const char *python = env_find(plan->facts->environ_block, "PYTHON_EXEC");
+    const struct python_choice *python = plan->facts->python;
     const struct plan_round first = plan_same_round(plan, 0);
     plan->script = program_script(plan->cli, python);
     for (int r = 0; r < plan->nproc; r++) {

@@ -29,9 +29,10 @@ struct plan_facts {
     const char *start_time; /* for a file name, to the second */
     const char *
         tmp_dir; /* parent of log files when --tee or --redirects come without --log_dir; NULL = none is safe */
-    const char *tmp_note;              /* why that is not the one that the user has named, or NULL */
-    const struct scheduler *scheduler; /* around us; NULL = not read */
-    const struct numa_look *numa;      /* for --numa_binding; NULL without it */
+    const char *tmp_note;               /* why that is not the one that the user has named, or NULL */
+    const struct scheduler *scheduler;  /* around us; NULL = not read */
+    const struct numa_look *numa;       /* for --numa_binding; NULL without it */
+    const struct python_choice *python; /* of worker.h; NULL = python3 in PATH */
     const struct torch_look *torch; /* that the program will import; NULL = it does not, or none was found */
     const char *error_stem; /* the beginning of the paths of error files without log directory; NULL = none */
 };
@@ -163,6 +164,12 @@ bool plan_print_json(const struct plan *plan, struct buf *out);
 
 /* GPUs that the driver shows to this process, 0 when there is no driver. */
 int gpu_count(void);
+
+/* The program that runs, with links resolved. */
+bool own_program(char path[PATH_MAX]);
+
+/* The directory that ddprun is installed below, PREFIX of PREFIX/bin/ddprun. False: its program is in no directory called bin. */
+bool own_prefix(char prefix[PATH_MAX]);
 
 /* CPUs that this process may use, at least 1. */
 int cpu_count(void);

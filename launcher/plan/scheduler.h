@@ -96,8 +96,11 @@ ddp_status scheduler_apply(struct scheduler *s, struct cli *cli, struct ddp_err 
 
 /* --explain: the rule and each value with where it comes from, for a person or as one JSON object (dry_run.c). False when memory is
  * short. */
-bool scheduler_print(const struct scheduler *s, const struct cli *cli, struct buf *out);
-bool scheduler_print_json(const struct scheduler *s, const struct cli *cli, struct buf *out);
+struct python_choice; /* of worker.h: which Python runs PROGRAM; NULL = none */
+bool scheduler_print(const struct scheduler *s, const struct cli *cli, const struct python_choice *python,
+                     struct buf *out);
+bool scheduler_print_json(const struct scheduler *s, const struct cli *cli,
+                          const struct python_choice *python, struct buf *out);
 
 /* The option that sets the same as a value. */
 extern const enum cli_option scheduler_options[SCHEDULER_VALUE_COUNT];

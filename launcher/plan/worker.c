@@ -5,9 +5,7 @@
  *     train.py       python3 -u train.py ARGS
  *     -m pkg.mod     python3 -u -m pkg.mod ARGS
  *     --run_path     python3 -u -c '(runpy)' train.py ARGS
- *
- * Which python: $PYTHON_EXEC, else the first python3 in the worker's PATH, which is the one of an activated
- * virtual environment. torchrun takes the one that runs torchrun; a C program has none. */
+ */
 #include "plan/worker.h"
 
 #include "plan/plan.h"
@@ -62,7 +60,7 @@ enum { FRONT_MAX = 4 };
 
 /* The name decides, not the file's content: the file may be on PATH, or created later. Started as torchrun, every
  * program is for Python unless an option says otherwise. */
-static bool is_python(const struct cli *cli)
+bool program_needs_python(const struct cli *cli)
 {
     size_t len = strlen(cli->program);
     if (cli->run_path)
@@ -72,9 +70,31 @@ static bool is_python(const struct cli *cli)
     return cli->module || cli->torchrun || (len > 3 && strcmp(cli->program + len - 3, ".py") == 0);
 }
 
-static const char *interpreter(const char *python_exec)
+static bool is_set(const char *text)
 {
-    return python_exec != NULL && python_exec[0] != '\0' ? python_exec : "python3";
+    return text != NULL && text[0] != '\0';
+}
+
+void python_choose(struct python_choice *choice, const struct python_facts *f)
+{
+    const bool active = is_set(f->virtual_env) && is_set(f->active);
+    const bool beside = !active && is_set(f->beside), exec = !active && !beside && is_set(f->python_exec);
+    const bool stale = is_set(f->virtual_env) && !active, overruled = is_set(f->python_exec) && !exec;
+    choice->program = active ? f->active : beside ? f->beside : exec ? f->python_exec : "python3";
+    snprintf(choice->why, sizeof(choice->why), "%s%.160s%s%.160s%s%.160s",
+             active               ? "VIRTUAL_ENV is set"
+             : beside             ? "ddprun is installed in its environment"
+             : exec               ? "PYTHON_EXEC is set"
+             : is_set(f->in_path) ? "the first in PATH: "
+                                  : "PATH has none",
+             active || beside || exec || !is_set(f->in_path) ? "" : f->in_path,
+             stale ? "; VIRTUAL_ENV is ignored, without a bin/python in " : "", stale ? f->virtual_env : "",
+             overruled ? "; PYTHON_EXEC is overruled: " : "", overruled ? f->python_exec : "");
+}
+
+static const char *interpreter(const struct python_choice *python)
+{
+    return python != NULL ? python->program : "python3";
 }
 
 static bool is_named_python(const char *program)
@@ -83,26 +103,27 @@ static bool is_named_python(const char *program)
     return strncmp(slash != NULL ? slash + 1 : program, "python", strlen("python")) == 0;
 }
 
-const char *program_python(const struct cli *cli, const char *python_exec)
+const char *program_python(const struct cli *cli, const struct python_choice *python)
 {
-    if (is_python(cli))
-        return interpreter(python_exec);
+    if (program_needs_python(cli))
+        return interpreter(python);
     return is_named_python(cli->program) ? cli->program : NULL;
 }
 
-const char *program_script(const struct cli *cli, const char *python_exec)
+const char *program_script(const struct cli *cli, const struct python_choice *python)
 {
-    const bool is_file = is_python(cli) && !cli->module && strcmp(cli->program, "-") != 0;
-    return is_file && is_named_python(interpreter(python_exec)) ? cli->program : NULL;
+    const bool is_file = program_needs_python(cli) && !cli->module && strcmp(cli->program, "-") != 0;
+    return is_file && is_named_python(interpreter(python)) ? cli->program : NULL;
 }
 
 /* Words in front of PROGRAM; returns how many. */
-static size_t interpreter_words(const struct cli *cli, const char *python_exec, const char *words[FRONT_MAX])
+static size_t interpreter_words(const struct cli *cli, const struct python_choice *python,
+                                const char *words[FRONT_MAX])
 {
     size_t n = 0;
-    if (!is_python(cli))
+    if (!program_needs_python(cli))
         return 0;
-    words[n++] = interpreter(python_exec);
+    words[n++] = interpreter(python);
     words[n++] = "-u"; /* unbuffered: its last output must not be lost in its buffer */
     if (cli->run_path) {
         words[n++] = "-c";
@@ -167,11 +188,11 @@ static char **pack(const struct buf *text, size_t n)
     return argv;
 }
 
-char **program_argv(const struct cli *cli, const char *python_exec, int local_rank)
+char **program_argv(const struct cli *cli, const struct python_choice *python, int local_rank)
 {
     const char *front[FRONT_MAX];
     struct buf text = { 0 };
-    size_t n = interpreter_words(cli, python_exec, front);
+    size_t n = interpreter_words(cli, python, front);
     bool ok = true;
     for (size_t i = 0; i < n; i++)
         ok = ok && buf_append(&text, front[i], strlen(front[i]) + 1);

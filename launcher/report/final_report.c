@@ -470,9 +470,8 @@ struct details {
 static void look_for_python(struct report *r, struct details *d)
 {
     const struct cli *cli = r->plan->cli;
-    char *const *inherited = r->plan->facts->environ_block;
-    const struct env_sources env = { cli->env.items, cli->env.n, inherited };
-    const char *python = program_python(cli, env_find(inherited, "PYTHON_EXEC"));
+    const struct env_sources env = { cli->env.items, cli->env.n, r->plan->facts->environ_block };
+    const char *python = program_python(cli, r->plan->facts->python);
     if (python != NULL && torch_look_python(python, &env, d->python))
         r->python = d->python;
 }

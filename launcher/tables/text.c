@@ -160,6 +160,17 @@ size_t words_distance(const char *a, const char *b)
     return row[len];
 }
 
+bool shell_word(struct buf *out, const char *word)
+{
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-+./:=,@%";
+    if (word[0] != '\0' && word[strspn(word, plain)] == '\0')
+        return buf_printf(out, "%s", word);
+    bool ok = buf_append(out, "'", 1);
+    for (; *word != '\0'; word++)
+        ok = ok && (*word == '\'' ? buf_append(out, "'\\''", 4) : buf_append(out, word, 1));
+    return ok && buf_append(out, "'", 1);
+}
+
 /* --- escape ----------------------------------------------------------------------------------------------- */
 
 /* The table lists allowed sequences, because every terminal invents new ones and no list of forbidden ones is complete.

@@ -29,6 +29,9 @@ struct word {
 /* Append `sentence` with every {name} filled; a gap without a value stays. False when memory is short. */
 bool words_fill(struct buf *out, const char *sentence, const struct word *words, size_t n);
 
+/* Append a word as a POSIX shell would read it back. False when memory is short. */
+bool shell_word(struct buf *out, const char *word);
+
 /* Format a size for people: "64 MiB", "1.5 GiB", "512 bytes". Return `out`. */
 enum { SIZE_TEXT_MAX = 32 };
 const char *words_size(char out[SIZE_TEXT_MAX], uint64_t bytes);

@@ -182,10 +182,11 @@ static const char bash_program_rest[] =
     "        elif declare -F _command_offset >/dev/null; then _command_offset \"$first\"\n"
     "        else compopt -o default; fi\n"
     "    else\n"
-    "        mapfile -t COMPREPLY < <(compgen ${cur:+-c} -f -- \"$cur\")\n"
-    "        compopt -o filenames\n"
-    "    fi\n"
-    "}\n";
+    "        mapfile -t COMPREPLY < <(compgen ${cur:+-c} -f -- \"$cur\"; compgen -W '";
+static const char bash_program_last[] = "' -- \"$cur\")\n"
+                                        "        compopt -o filenames\n"
+                                        "    fi\n"
+                                        "}\n";
 static const char bash_command[] = "        *) command=${command:-$word} ;;\n"
                                    "        esac\n"
                                    "    done\n";
@@ -208,10 +209,11 @@ static bool print_bash(const struct completion *c, struct buf *out)
             "}\n\n_`() {\n    local command= switches='") &&
         put_names(out, c, false) && buf_printf(out, "' valued='") && put_names(out, c, true) &&
         buf_printf(out, "' letters='") && put_letters(out, c) && put_template(out, c, bash_walk);
-    if (c->n_commands == 0)
+    if (c->program_follows)
         ok = ok && put_template(out, c, bash_program) && put_template(out, c, bash_value) &&
              put_template(out, c, bash_program_end) && put_template(out, c, bash_options) &&
-             put_template(out, c, bash_program_rest);
+             put_template(out, c, bash_program_rest) && put_commands(out, c) &&
+             put_template(out, c, bash_program_last);
     else
         ok = ok && put_template(out, c, bash_command) && put_template(out, c, bash_value) &&
              buf_printf(out, "    if [[ $cur == -* ]]; then\n") && put_template(out, c, bash_options) &&
@@ -256,9 +258,7 @@ static const char zsh_program_rest[] =
     "        (( CURRENT -= first - 1 ))\n"
     "        _normal\n"
     "    else\n"
-    "        _alternative 'files:program:_files' 'commands:command:_command_names -e'\n"
-    "    fi\n"
-    "}\n";
+    "        _alternative 'files:program:_files' 'commands:command:_command_names -e' 'own:ddprun command:(";
 
 /* Append "'--name:help'" for each option. */
 static bool put_described(struct buf *out, const struct completion *c, bool with_value)
@@ -298,11 +298,12 @@ static bool print_zsh(const struct completion *c, struct buf *out)
               put_letters(out, c) && buf_printf(out, "'\n    local -a subcommands switches=(") &&
               put_described(out, c, false) && buf_printf(out, ") valued=(") && put_described(out, c, true) &&
               buf_printf(out, ")\n") && put_template(out, c, zsh_walk);
-    if (c->n_commands == 0)
+    if (c->program_follows)
         ok = ok && buf_printf(out, "        (*) first=$i; break ;;\n        esac\n    done\n") &&
              put_template(out, c, zsh_value) &&
              buf_printf(out, "    if [[ $first == 0 && $cur == -* ]]; then\n") &&
-             put_template(out, c, zsh_options) && put_template(out, c, zsh_program_rest);
+             put_template(out, c, zsh_options) && put_template(out, c, zsh_program_rest) &&
+             put_commands(out, c) && buf_printf(out, ")'\n    fi\n}\n");
     else
         ok = ok && buf_printf(out, "        (*) command=${command:-$word} ;;\n        esac\n    done\n") &&
              put_template(out, c, zsh_value) && buf_printf(out, "    if [[ $cur == -* ]]; then\n") &&
@@ -358,8 +359,8 @@ static bool put_fish_option(struct buf *out, const struct completion *c, const s
     const enum value_kind kind = kind_of(o);
     const bool switch_only = options_is_switch(o);
     bool ok =
-        put_template(out, c, c->n_commands == 0 ? "complete -c ` -n 'not __`_has_word" : "complete -c `");
-    if (c->n_commands == 0)
+        put_template(out, c, c->program_follows ? "complete -c ` -n 'not __`_has_word" : "complete -c `");
+    if (c->program_follows)
         ok = ok && put_template(out, c, dashes ? "; and __`_dashes'" : "'");
     ok = ok && buf_printf(out, " -l ");
     for (const char *p = o->name; *p != '\0'; p++)
@@ -378,14 +379,14 @@ static bool put_fish_option(struct buf *out, const struct completion *c, const s
 static bool put_fish_words(struct buf *out, const struct completion *c)
 {
     bool ok = true;
-    if (c->n_commands == 0)
-        return put_template(
-            out, c,
-            "complete -c ` -n 'not __`_has_word' -a '(__fish_complete_path (commandline -ct))'\n"
-            "complete -c ` -n 'not __`_has_word; and test -n (commandline -ct)' -a "
-            "'(__fish_complete_command)'\n"
-            "complete -c ` -n __`_has_word -a '(complete -C (string join -- \" \" (__`_words) "
-            "(commandline -ct)))'\n");
+    if (c->program_follows)
+        ok =
+            put_template(out, c,
+                         "complete -c ` -n 'not __`_has_word' -a '(__fish_complete_path (commandline -ct))'\n"
+                         "complete -c ` -n 'not __`_has_word; and test -n (commandline -ct)' -a "
+                         "'(__fish_complete_command)'\n"
+                         "complete -c ` -n __`_has_word -a '(complete -C (string join -- \" \" (__`_words) "
+                         "(commandline -ct)))'\n");
     for (size_t i = 0; i < c->n_commands; i++)
         ok = ok && put_template(out, c, "complete -c ` -n 'not __`_has_word' -a ") &&
              buf_printf(out, "%s -d '", c->commands[i].name) && put_help(out, c->commands[i].help, true) &&
@@ -403,7 +404,7 @@ static bool print_fish(const struct completion *c, struct buf *out)
         put_template(out, c, "# Completes the command line of ` in fish.\n") && put_fish_valued(out, c) &&
         put_template(out, c, fish_walk) &&
         put_template(out, c,
-                     c->n_commands == 0
+                     c->program_follows
                          ? "                printf '%s\\n' $word $words\n                return\n"
                          : "                printf '%s\\n' $word\n") &&
         put_template(

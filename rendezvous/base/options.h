@@ -135,8 +135,9 @@ struct completion_command {
 struct completion {
     const char *program;
     const struct option_table *options;
-    const struct completion_command *commands; /* valid first words; */
-    size_t n_commands;                         /* 0 = a program to run, whose own completion follows */
+    const struct completion_command *commands; /* valid first words */
+    size_t n_commands;
+    bool program_follows; /* the first word may also be a program to run, whose own completion follows */
 };
 
 enum completion_shell { SHELL_NONE, SHELL_BASH, SHELL_ZSH, SHELL_FISH, SHELL_TCSH, SHELLS };

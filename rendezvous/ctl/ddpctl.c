@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/version.h"
 #include "contain/job_record.h"
 #include "ctl/flight.h"
 #include "diagnosis/explain.h"
@@ -494,6 +495,8 @@ int main(int argc, char **argv)
         log_error("%s", err.msg);
         return EXIT_USAGE;
     }
+    if (options.action == CTL_VERSION)
+        return print_text(&text, version_print(&text, "ddpctl", build_commit, options.json));
     if (options.action != CTL_ASK)
         return print_text(&text, ctl_options_text(&options, &text));
     if (options.command->op == NULL)

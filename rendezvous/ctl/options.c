@@ -9,7 +9,6 @@
 #include "ctl/options.h"
 
 #include "ctl/tables.h"
-#include "ddp/context.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -84,7 +83,10 @@ static const struct option_row rows[] = {
       .at = AT(addr),
       .help = "the store, or its port on this machine (default: $DDPRUN_STORE_ADDR, else "
               "$MASTER_ADDR:$MASTER_PORT, else the store of your job on this machine)" },
-    { .name = "json", .type = OPTION_FLAG, .at = AT(json), .help = "print the answer as JSON" },
+    { .name = "json",
+      .type = OPTION_FLAG,
+      .at = AT(json),
+      .help = "print the answer, or the version, as JSON" },
     { .name = "job",
       .value = "ID",
       .type = OPTION_TEXT,
@@ -128,7 +130,7 @@ static const struct option_row rows[] = {
       .type = OPTION_SET,
       .at = AT(action),
       .min = CTL_VERSION,
-      .help = "print the version and exit" },
+      .help = "print the version and the build, and exit" },
     { .name = "print-completion",
       .value = "SHELL",
       .parse = parse_shell,
@@ -305,7 +307,6 @@ bool ctl_options_text(const struct ctl_options *options, struct buf *out)
         return buf_printf(out, ".SH COMMANDS\n") && command_man(out) && buf_printf(out, ".SH OPTIONS\n") &&
                options_man(&table, out);
     case CTL_VERSION:
-        return buf_printf(out, "ddpctl %s\n", DDP_VERSION);
     case CTL_ASK:
         break;
     }

@@ -308,9 +308,10 @@
       "More nodes joined than --nnodes allows.")                                                            \
     X(VERSION_DIFFERS, ERROR,                                                                               \
       FINDING_WAS_REJECTED,                                                                                 \
-      "install the same version of ddprun on every node",                                                   \
-      "a node was rejected 2.0 s ago: n1 runs ddprun 0.9, n0 runs ddprun 1.0",                              \
-      "The agents sent different versions when they joined.")                                               \
+      "install the same version of ddprun on every node, and of ddp-rendezvous; only the third number may " \
+      "differ",                                                                                             \
+      "a node was rejected 2.0 s ago: n1 (pid 90) runs ddprun 0.2.0, n0 (pid 80) runs ddprun 0.1.0",        \
+      "The agents sent different versions when they joined, or one that is not the store's.")               \
     X(JOB_DIFFERS, ERROR,                                                                                   \
       FINDING_WAS_REJECTED,                                                                                 \
       "pass the same --rdzv_id on every node, or give each job its own port",                               \

@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 #include "base/limits.h"
-#include "base/text.h"
+#include "ddp/context.h"
 #include "diagnosis/diagnosis.h"
 #include "hub/job.h"
 #include "hub/messages.h"
@@ -264,6 +264,7 @@ static struct rdzv *make_rendezvous(struct job *job)
     struct hub *hub = job->hub;
     char instance[RDZV_TEXT_MAX];
     struct rdzv_env env = { .user = job,
+                            .version = DDP_VERSION,
                             .tell = push_to_node,
                             .begin = begin_round,
                             .progress = progress,

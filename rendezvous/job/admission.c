@@ -10,6 +10,8 @@
  * reads the join, the rules and the present nodes; it changes nothing, and formats its sentence only when it objects. */
 #include "job/rendezvous_core.h"
 
+#include "base/version.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -89,13 +91,19 @@ static bool not_over(const struct check *c)
            word_refusal(c, "job '%.200s', which %s joins, is over", c->r->job, c->self);
 }
 
-/* Versions must be equal, because an older agent does not understand a newer one's messages, and the difference would
- * show only when something fails. Updates that have reached half of a cluster are common. */
+/* An agent of another minor version may not understand every message, which shows only when something fails. An update that
+ * has reached half of a cluster is common. The first node is named, because its user can look at it; before it is here, and
+ * with a store that serves for years, the store's own version counts. */
 static bool same_version(const struct check *c)
 {
-    return strcmp(c->r->rules.version, c->join->version) == 0 ||
-           word_refusal(c, "%s runs ddprun %.60s, %s runs ddprun %.60s", c->self, c->join->version, c->first,
-                        c->r->rules.version);
+    const struct rules *rules = &c->r->rules;
+    const char *store = c->r->env.version;
+    if (rules->known && !version_matches(rules->version, c->join->version))
+        return word_refusal(c, "%s runs ddprun %.60s, %s runs ddprun %.60s", c->self, c->join->version,
+                            c->first, rules->version);
+    return store == NULL || version_matches(store, c->join->version) ||
+           word_refusal(c, "%s runs ddprun %.60s, the store of the job has version %.60s", c->self,
+                        c->join->version, store);
 }
 
 /* As the user has typed it, with the mode, because one number does not show it. */
@@ -235,7 +243,7 @@ static const struct {
     { same_job, RDZV_REFUSED_JOB_DIFFERS, false },
     { same_instance, RDZV_REFUSED_STALE_INSTANCE, false },
     { not_over, RDZV_REFUSED_JOB_OVER, false },
-    { same_version, RDZV_REFUSED_VERSION_DIFFERS, true },
+    { same_version, RDZV_REFUSED_VERSION_DIFFERS, false },
     { same_nnodes, RDZV_REFUSED_NNODES_DIFFERS, true },
     { same_nproc, RDZV_REFUSED_NPROC_DIFFERS, true },
     { same_program, RDZV_REFUSED_PROGRAM_DIFFERS, true },

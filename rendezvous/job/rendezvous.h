@@ -212,6 +212,7 @@ struct rdzv_record {
 
 struct rdzv_env {
     void *user;
+    const char *version; /* of the store, static; NULL = not compared with the nodes' */
     void (*tell)(void *user, uint64_t node, const struct rdzv_tell *tell);
     /* A round is complete: empty the key space, reset the ranks of the last round and set the new ones. Called before
      * any node gets `round`. False (memory is short): the job ends with NOT_READY. */

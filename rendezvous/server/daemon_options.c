@@ -4,8 +4,6 @@
  * key. Serving a network takes an explicit --listen, serving other users of this host --insecure. */
 #include "server/daemon_options.h"
 
-#include "ddp/context.h"
-
 #include <stddef.h>
 #include <stdlib.h>
 
@@ -90,7 +88,8 @@ static const struct option_row rows[] = {
       .type = OPTION_SET,
       .at = AT(action),
       .min = DAEMON_VERSION,
-      .help = "print the version and exit" },
+      .help = "print the version and the build, and exit; with --json as JSON" },
+    { .name = "json", .type = OPTION_FLAG, .at = AT(json) },
     { .name = "help-man", .type = OPTION_SET, .at = AT(action), .min = DAEMON_HELP_MAN },
 };
 static const struct option_table table = OPTION_TABLE(rows, OPTIONS_PLAIN);
@@ -127,7 +126,6 @@ bool daemon_options_text(enum daemon_action action, struct buf *out)
     case DAEMON_HELP_MAN:
         return options_man(&table, out);
     case DAEMON_VERSION:
-        return buf_printf(out, "ddp-rendezvous %s\n", DDP_VERSION);
     case DAEMON_SERVE:
         break;
     }

@@ -22,6 +22,7 @@ struct daemon_options {
     bool log_peers;
     bool torch21;
     bool insecure;
+    bool json;          /* of --version */
     const char *events; /* borrowed from argv; NULL = no event log */
 };
 
@@ -29,7 +30,7 @@ struct daemon_options {
 ddp_status daemon_options_parse(int argc, char *const argv[], struct daemon_options *out,
                                 struct ddp_err *err);
 
-/* Append the text for DAEMON_HELP, DAEMON_HELP_MAN or DAEMON_VERSION to `out`. False when memory is short. */
+/* Append the text for DAEMON_HELP or DAEMON_HELP_MAN to `out`. False when memory is short. */
 bool daemon_options_text(enum daemon_action action, struct buf *out);
 
 #endif

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/events.h"
 #include "base/log.h"
+#include "base/version.h"
 #include "server/daemon_options.h"
 #include "server/server.h"
 
@@ -15,10 +16,12 @@
 
 enum exit_code { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
-static int print_text(enum daemon_action action)
+static int print_text(const struct daemon_options *o)
 {
     struct buf text = { 0 };
-    bool ok = daemon_options_text(action, &text) && fwrite(text.data, 1, text.len, stdout) == text.len;
+    bool ok = (o->action == DAEMON_VERSION ? version_print(&text, "ddp-rendezvous", build_commit, o->json)
+                                           : daemon_options_text(o->action, &text)) &&
+              fwrite(text.data, 1, text.len, stdout) == text.len;
     ok = fflush(stdout) == 0 && ok;
     buf_free(&text);
     return ok ? EXIT_OK : EXIT_FAILED;
@@ -149,7 +152,7 @@ int main(int argc, char **argv)
         return EXIT_USAGE;
     }
     if (options.action != DAEMON_SERVE)
-        return print_text(options.action);
+        return print_text(&options);
     log_setup("ddp-rendezvous", options.log_level);
     return serve(&options);
 }

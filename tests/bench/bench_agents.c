@@ -11,6 +11,7 @@
 #include "procstat.h"
 #include "loopback.h"
 #include "timed.h"
+#include "ddp/context.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -65,7 +66,8 @@ static void put_join(const struct job *job, uint32_t i, const char *instance, st
 {
     farm_put_control(
         out,
-        "{\"op\":\"join\",\"job\":\"bench\",\"instance\":\"%s\",\"version\":\"0.1.0\",\"host\":\"node%u\","
+        "{\"op\":\"join\",\"job\":\"bench\",\"instance\":\"%s\",\"version\":\"" DDP_VERSION
+        "\",\"host\":\"node%u\","
         "\"pid\":4711,\"pid_start\":123456,\"boot_id\":\"7f1c8d3e-0f0a-4c55-9a57-3d0c7c1e%04x\","
         "\"addr\":\"\",\"mode\":\"static\",\"nnodes_min\":%u,\"nnodes_max\":%u,\"node_rank\":%u,"
         "\"nproc\":%d,\"nproc_given\":true,\"uneven\":false,\"program\":\"train.py\","

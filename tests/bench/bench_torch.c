@@ -275,6 +275,7 @@ static void launches(void)
 {
     double ms[ECHO][LAUNCHES];
     setenv("PYTHON_EXEC", python, 1);
+    unsetenv("VIRTUAL_ENV");                                                     /* it would win */
     need(bench_start_genuine(python, &genuine), "cannot start PyTorch's store"); /* it knows the version */
     bench_stop(&genuine.server);
     for (int turn = -1; turn < LAUNCHES; turn++)

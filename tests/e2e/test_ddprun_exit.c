@@ -1,4 +1,5 @@
 /* How a job ends: exit codes, who is to blame, what cannot be started. */
+#include "ddp/context.h"
 #include "documents.h"
 #include "job.h"
 #include "procstat.h"
@@ -317,9 +318,15 @@ Test(ddprun_exit, what_is_quoted_in_an_error_cannot_command_the_terminal)
 
 Test(ddprun_exit, version_and_help_are_on_stdout)
 {
+    static const char text[] = "ddprun " DDP_VERSION " (commit ";
+    static const char json[] = "{\"name\":\"ddprun\",\"version\":\"" DDP_VERSION "\",\"commit\":\"";
     struct run_result r = JOB("--version");
     EXPECT(r, 0);
-    cr_expect_str_eq(r.out, "ddprun 0.1.0\n");
+    cr_expect_eq(strncmp(r.out, text, strlen(text)), 0, "%s", r.out);
+    run_free(&r);
+    r = JOB("--version", "--json");
+    EXPECT(r, 0);
+    cr_expect_eq(strncmp(r.out, json, strlen(json)), 0, "%s", r.out);
     run_free(&r);
     r = JOB("--help");
     EXPECT(r, 0);

@@ -1,4 +1,5 @@
 /* Several nodes on one machine, on loopback: how they meet, and what each says when it cannot. */
+#include "ddp/context.h"
 #include "documents.h"
 #include "job.h"
 #include "run.h"
@@ -214,6 +215,7 @@ enum { NODES = 2, ARGS_MAX = 24 };
 static struct run_process *loopback_node[NODES];
 static struct run_result end[NODES];
 static char port_option[40];
+static const char *other_ddprun; /* of node 1; NULL = the same */
 
 static void choose_port(void)
 {
@@ -223,8 +225,12 @@ static void choose_port(void)
 static void start(int node_rank, const char *const args[])
 {
     char rank_option[24];
-    const char *argv[ARGS_MAX] = { bin("ddprun"), "--nnodes=2", rank_option, "--master_addr=127.0.0.1",
-                                   port_option,   "--grace=5s" };
+    const char *argv[ARGS_MAX] = { node_rank == 1 && other_ddprun != NULL ? other_ddprun : bin("ddprun"),
+                                   "--nnodes=2",
+                                   rank_option,
+                                   "--master_addr=127.0.0.1",
+                                   port_option,
+                                   "--grace=5s" };
     int n = 6;
     snprintf(rank_option, sizeof(rank_option), "--node_rank=%d", node_rank);
     for (int i = 0; args[i] != NULL; i++)
@@ -596,6 +602,80 @@ Test(loopback_nodes, nodes_that_do_not_agree_are_told_both_values)
     }
     says(0, "NODE_REJECTED");
     says(0, "; the first cause: a node was rejected"); /* in the report, when the time is up */
+}
+
+/* Copy a program with another version in it, which is as long. */
+static const char *with_version(const char *dir, const char *name, const char *version)
+{
+    static char path[300];
+    char command[800];
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    snprintf(command, sizeof(command), "LC_ALL=C sed 's/\\b%s\\b/%s/g' '%s' >'%s' && chmod +x '%s'",
+             DDP_VERSION, version, bin(name), path, path);
+    struct run_result r = run_command((const char *const[]){ "sh", "-c", command, NULL }, NULL);
+    cr_assert_eq(r.exit_code, 0, "%s", r.err);
+    run_free(&r);
+    return path;
+}
+
+/* DDP_VERSION with another minor or patch number. */
+static const char *version_like(bool same_minor)
+{
+    static char text[] = DDP_VERSION;
+    char *digit = same_minor ? &text[sizeof(text) - 2] : strchr(text, '.') + 1;
+    snprintf(text, sizeof(text), "%s", DDP_VERSION);
+    *digit = *digit == '9' ? '8' : (char)(*digit + 1);
+    return text;
+}
+
+Test(loopback_nodes, another_minor_version_is_a_finding_on_both_sides)
+{
+    char *dir = job_dir();
+    const char *version = version_like(false);
+    other_ddprun = with_version(dir, "ddprun", version);
+    choose_port();
+    start(0, (const char *const[]){ SH, "exit 0", NULL });
+    until_said(0, "1 of 2 nodes is here");
+    start(1, (const char *const[]){ SH, "exit 0", NULL });
+    until_said(0, "VERSION_DIFFERS");
+    run_signal(loopback_node[0], SIGTERM);
+    finish();
+    expect_codes(128 + SIGTERM, 125);
+    for (int i = 0; i < NODES; i++) {
+        says(i, "VERSION_DIFFERS");
+        says(i, "runs ddprun " DDP_VERSION);
+        says(i, version);
+        says(i, "only the third number may differ");
+    }
+    job_dir_remove(dir);
+}
+
+Test(loopback_nodes, another_patch_version_is_none)
+{
+    char *dir = job_dir();
+    other_ddprun = with_version(dir, "ddprun", version_like(true));
+    START(SH, "exit 0");
+    finish();
+    expect_codes(0, 0);
+    job_dir_remove(dir);
+}
+
+/* A ddp-rendezvous serves for years. */
+Test(ddprun_meet, a_store_of_another_minor_version_refuses_every_node)
+{
+    char *dir = job_dir(), listen[64], at[64];
+    const int port = free_port();
+    const char *argv[] = { with_version(dir, "ddp-rendezvous", version_like(false)), listen, NULL };
+    snprintf(listen, sizeof(listen), "--listen=127.0.0.1:%d", port);
+    snprintf(at, sizeof(at), "--rdzv_endpoint=127.0.0.1:%d", port);
+    struct run_process *store = run_start(argv, NULL);
+    cr_assert(run_until_output(store, "listening on ", PATIENCE_MS));
+    expect_failure(NODE("--nnodes=2", "--rdzv_backend=c10d", "--host_store=no", at), "VERSION_DIFFERS",
+                   "the store of the job has version");
+    run_signal(store, SIGTERM);
+    struct run_result r = run_wait(store);
+    run_free(&r);
+    job_dir_remove(dir);
 }
 
 Test(loopback_nodes, the_status_can_be_asked_on_each_node)

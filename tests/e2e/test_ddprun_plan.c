@@ -244,7 +244,8 @@ static struct run_result script(const char *text)
 {
     char command[4096];
     snprintf(command, sizeof(command),
-             "W=$(mktemp -d) && cd \"$W\" || exit 99; trap 'rm -rf \"$W\"' EXIT; D=%s; ln -s $D torchrun; "
+             "unset VIRTUAL_ENV PYTHON_EXEC; W=$(mktemp -d) && cd \"$W\" || exit 99; trap 'rm -rf \"$W\"' "
+             "EXIT; D=%s; ln -s $D torchrun; "
              "T=$W/torchrun\n%s\n",
              bin("ddprun"), text);
     const char *argv[] = { "sh", "-c", command, NULL };
@@ -393,6 +394,41 @@ Test(ddprun_torchrun, the_first_error_goes_to_the_file_that_it_was_given_itself)
     expect("TORCHELASTIC_ERROR_FILE=$W/mine $D --nproc_per_node=1 false; ls", 0, "torchrun\n", NULL);
 }
 
+Test(ddprun_torchrun, a_shim_is_a_command_in_the_directory)
+{
+    expect("mkdir 'my bin' && cp $D 'my bin' && D=\"$W/my bin/ddprun\"; eval \"$(\"$D\" shim 'a b')\"; "
+           "command -v torchrun | sed \"s:$W:W:\"; "
+           "torchrun --no_python echo hi; \"$D\" shim 'a b'; \"$D\" shim --remove 'a b'; ls -A 'a b'; "
+           "\"$D\" shim 'my bin' >/dev/null; readlink 'my bin/torchrun'",
+           0, "W/a b/torchrun\nhi\nddprun\n", "is the first torchrun in PATH");
+    expect("mkdir d && ln -s /no/more/ddprun d/torchrun && $D shim d >/dev/null && d/torchrun --no_python "
+           "echo hi",
+           0, "hi\n", NULL);
+}
+
+Test(ddprun_torchrun, a_shim_replaces_and_removes_no_other_program)
+{
+    expect("mkdir d && echo theirs >d/torchrun && $D shim d; E=$?; cat d/torchrun; exit $E", 125, "theirs\n",
+           "d/torchrun is another program and stays; choose another directory");
+    expect("mkdir d && ln -s /no/more/python d/torchrun && $D shim --remove d; E=$?; readlink d/torchrun; "
+           "exit $E",
+           125, "/no/more/python\n", "d/torchrun is another program and stays");
+    expect("$D shim a/b", 125, "", "cannot create a/b: No such file or directory; mkdir -p creates it");
+    expect("$D shim torchrun", 125, "", "cannot open torchrun: Not a directory");
+    expect("$D shim --remove .. || $D shim --remove gone", 125, "",
+           "cannot open gone: No such file or directory");
+    expect("$D shim a b", 2, "", "shim: expected one directory");
+}
+
+Test(ddprun_torchrun, a_program_that_has_the_name_of_a_command_is_started_with_its_path)
+{
+    expect("printf '#!/bin/sh\necho mine\n' >shim; chmod +x shim; $D --nproc_per_node=1 ./shim; PATH=.:$PATH "
+           "$D -- shim",
+           0, "mine\nmine\n", NULL);
+    expect("$D shim --help | head -n 1; $D explain -h | head -n 1", 0,
+           "Usage: ddprun shim [--remove] DIR\nUsage: ddprun explain [CODE]\n", NULL);
+}
+
 Test(ddprun_torchrun, an_ipv6_address_may_have_brackets)
 {
     expect("$D --nproc_per_node=1 --master_addr=[::1] --dry_run true | grep MASTER_ADDR", 0,
@@ -425,4 +461,72 @@ Test(ddprun_torchrun, bash_completes_its_options)
     struct run_result r = run_command(argv, NULL);
     cr_assert_str_eq(r.out, "--rdzv_endpoint=\n", "%s", r.err);
     run_free(&r);
+}
+
+/* --- the Python of the workers ------------------------------------------------------------------------------ */
+
+TestSuite(ddprun_python, .timeout = 60);
+
+/* $D is in w/bin, and three directories have a Python that prints its name. */
+#define PYTHONS                                                                                           \
+    "W=$(pwd -P); for d in v w p; do mkdir -p $d/bin; printf '#!/bin/sh\necho $0\n' >$d/bin/python3.99; " \
+    "chmod +x $d/bin/*; ln -s python3.99 $d/bin/python; done; ln -s python3.99 p/bin/python3; "           \
+    "cp \"$D\" w/bin/ddprun; D=$W/w/bin/ddprun; PATH=$W/p/bin:$PATH; touch t.py; "                        \
+    "run() { \"$@\" --nproc_per_node=1 t.py | sed \"s:$W/::\"; }; "                                       \
+    "why() { \"$@\" --dry_run t.py | sed -n \"s:$W/::g; s/^Python: //p\"; }\n"
+
+Test(ddprun_python, is_that_of_the_active_environment)
+{
+    expect(PYTHONS "export VIRTUAL_ENV=$W/v PYTHON_EXEC=$W/p/bin/python; run $D; why $D; run $T; why $T", 0,
+           "v/bin/python\n"
+           "v/bin/python (VIRTUAL_ENV is set; PYTHON_EXEC is overruled: p/bin/python)\n"
+           "v/bin/python\n"
+           "v/bin/python (VIRTUAL_ENV is set; PYTHON_EXEC is overruled: p/bin/python)\n",
+           NULL);
+    expect(
+        PYTHONS "export VIRTUAL_ENV=$W/gone; run $D; why $D; VIRTUAL_ENV= why $D", 0,
+        "p/bin/python3\n"
+        "python3 (the first in PATH: p/bin/python3; VIRTUAL_ENV is ignored, without a bin/python in gone)\n"
+        "python3 (the first in PATH: p/bin/python3)\n",
+        NULL);
+    expect(PYTHONS "run $D --env=VIRTUAL_ENV=$W/v; $D --env=VIRTUAL_ENV=$W/v --explain | sed -n \"s:$W/::; "
+                   "s/  */ /g; /^python/p\"",
+           0, "v/bin/python\npython v/bin/python VIRTUAL_ENV is set\n", NULL);
+}
+
+/* A python beside ddprun is no evidence, as in /usr/bin. */
+Test(ddprun_python, is_that_of_the_environment_that_ddprun_is_installed_in)
+{
+    expect(PYTHONS
+           "PYTHON_EXEC=$W/v/bin/python why $D; touch w/pyvenv.cfg; export PYTHON_EXEC=$W/v/bin/python; "
+           "run $D; why $D; ln -sf $D torchrun; run $T",
+           0,
+           "v/bin/python (PYTHON_EXEC is set)\n"
+           "w/bin/python\n"
+           "w/bin/python (ddprun is installed in its environment; PYTHON_EXEC is overruled: v/bin/python)\n"
+           "w/bin/python\n",
+           NULL);
+    expect(PYTHONS "S=w/lib/python3.99/site-packages; mkdir -p $S/ddprun_other-1.dist-info; why $D; "
+                   "mkdir $S/ddprun-1.2.dist-info; why $D; rm w/bin/python; why $D",
+           0,
+           "python3 (the first in PATH: p/bin/python3)\n"
+           "w/bin/python (ddprun is installed in its environment)\n"
+           "python3 (the first in PATH: p/bin/python3)\n",
+           NULL);
+}
+
+Test(ddprun_python, a_program_that_is_none_of_its_has_none)
+{
+    expect(PYTHONS
+           "export VIRTUAL_ENV=$W/v; $D --nproc_per_node=1 echo yes; $D --dry_run echo | grep Python:; "
+           "$D --dry_run --json echo | grep -c '\"python\":.null'; $D --explain echo | grep ^python",
+           1, "yes\n1\n", NULL);
+}
+
+Test(ddprun_python, prefix_is_where_ddprun_is_installed)
+{
+    expect(PYTHONS
+           "$D --print_prefix | sed \"s:$W/::\"; ln -sf $D torchrun; $T --print_prefix | sed \"s:$W/::\"",
+           0, "w\nw\n", NULL);
+    expect("$D --print_prefix", 125, "", "ddprun is not installed");
 }

@@ -330,8 +330,9 @@ static bool is_chosen(const char *where, const char *python, const char *const o
         len += snprintf(command + len, sizeof(command) - (size_t)len, " '%s'", *options);
     snprintf(command + len, sizeof(command) - (size_t)len, " train.py");
     snprintf(entry, sizeof(entry), "PYTHON_EXEC=%s", python);
-    struct run_result r = run_command((const char *const[]){ "sh", "-c", command, NULL },
-                                      &(struct run_options){ .env = (const char *const[]){ entry, NULL } });
+    struct run_result r =
+        run_command((const char *const[]){ "sh", "-c", command, NULL },
+                    &(struct run_options){ .env = (const char *const[]){ entry, "VIRTUAL_ENV", NULL } });
     EXPECT(r, 0);
     const bool chosen = strstr(r.out, NOTE) != NULL;
     cr_expect_eq(strstr(r.out, "TORCHELASTIC_USE_AGENT_STORE=False") != NULL, chosen, "%s", r.out);

@@ -233,7 +233,8 @@ Test(rendezvous_daemon, help_and_version_go_to_stdout)
     cr_assert_eq(help.exit_code, 0);
     cr_assert_not_null(strstr(help.out, "--listen HOST:PORT"));
     cr_assert_not_null(strstr(help.out, "exit status: 0"));
-    cr_assert(matches(version.out, "^ddp-rendezvous [0-9]+\\.[0-9]+"), "%s", version.out);
+    cr_assert(matches(version.out, "^ddp-rendezvous [0-9]+\\.[0-9]+\\.[0-9]+ \\(commit [^ ]+, [^ ]+, .*\\)"),
+              "%s", version.out);
     run_free(&help);
     run_free(&version);
 }

@@ -12,6 +12,7 @@
 #include "store/encode.h"
 #include "hub/hub.h"
 #include "store/ops.h"
+#include "ddp/context.h"
 
 #include <assert.h>
 #include <stdarg.h>
@@ -245,7 +246,8 @@ static void join(struct peer *p)
     const bool elastic = p->job->elastic != (take(32) == 0);
     put_json(
         p, OP_CONTROL,
-        "{\"op\":\"join\",\"job\":\"%s\",\"instance\":\"%s\",\"version\":\"1\",\"host\":\"n%u\",\"pid\":%u,"
+        "{\"op\":\"join\",\"job\":\"%s\",\"instance\":\"%s\",\"version\":\"" DDP_VERSION
+        "\",\"host\":\"n%u\",\"pid\":%u,"
         "\"mode\":\"%s\",\"nnodes_min\":%d,\"nnodes_max\":%d,\"node_rank\":%d,\"nproc\":%u,\"uneven\":true,"
         "\"max_restarts\":%u,\"backoff_ms\":%u,\"last_call_ms\":%u,\"join_timeout_ms\":%u,"
         "\"node_timeout_ms\":%u,\"grace_ms\":%u,\"grow\":\"%s\",\"events\":%s,\"role\":\"%s\"}",

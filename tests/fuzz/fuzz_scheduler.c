@@ -14,7 +14,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);
 static void print(const struct scheduler *s, const struct cli *cli)
 {
     struct buf out = { 0 };
-    if (!scheduler_print(s, cli, &out) || !scheduler_print_json(s, cli, &out))
+    if (!scheduler_print(s, cli, NULL, &out) || !scheduler_print_json(s, cli, NULL, &out))
         abort(); /* memory is not short here */
     buf_free(&out);
 }

@@ -39,10 +39,9 @@ static bool is_named(const char *entry, const char *const *list)
 
 static void make_env(const char *env[ENV_MAX], const char *const *more)
 {
-    static const char *const clean[] = {
-        "OMP_NUM_THREADS=1", "CUDA_VISIBLE_DEVICES", "NO_COLOR", "PYTHON_EXEC", "RANK",
-        "MASTER_ADDR",       "MASTER_PORT",          NULL
-    };
+    static const char *const clean[] = { "OMP_NUM_THREADS=1", "CUDA_VISIBLE_DEVICES", "NO_COLOR",
+                                         "PYTHON_EXEC",       "VIRTUAL_ENV",          "RANK",
+                                         "MASTER_ADDR",       "MASTER_PORT",          NULL };
     int n = 0;
     for (const char *const *e = clean; *e != NULL; e++)
         if (!is_named(*e, more))

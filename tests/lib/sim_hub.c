@@ -3,6 +3,7 @@
 
 #include "store/encode.h"
 #include "store/ops.h"
+#include "ddp/context.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
@@ -279,11 +280,11 @@ void sim_node(struct sim *sim, int world)
     char json[256];
     struct buf *out = &sim->conn[SIM_AGENT].out;
     connect_agent(sim);
-    snprintf(
-        json, sizeof(json),
-        "{\"op\":\"join\",\"job\":\"demo\",\"version\":\"0.1.0\",\"host\":\"n1\",\"pid\":99,\"nnodes_min\":1,"
-        "\"nnodes_max\":1,\"node_rank\":0,\"nproc\":%d}",
-        world);
+    snprintf(json, sizeof(json),
+             "{\"op\":\"join\",\"job\":\"demo\",\"version\":\"" DDP_VERSION
+             "\",\"host\":\"n1\",\"pid\":99,\"nnodes_min\":1,"
+             "\"nnodes_max\":1,\"node_rank\":0,\"nproc\":%d}",
+             world);
     sim_say(sim, SIM_AGENT, json);
     cr_assert(memmem(out->data, out->len, "\"push\":\"round\"", 14) != NULL);
     out->len = 0;

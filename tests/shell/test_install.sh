@@ -4,7 +4,7 @@
 # shellcheck source=tests/shell/tap.sh disable=SC2317  # `check` calls the functions
 . "$(dirname "$0")/tap.sh"
 
-version=$(sed -n 's/^#define DDP_VERSION  *"\(.*\)"/\1/p' include/ddp/context.h)
+version=$(sed -En 's/^#define DDP_VERSION_(MAJOR|MINOR|PATCH) +//p' include/ddp/context.h | paste -sd.)
 date=$(sed -n 's/^#define DDP_VERSION_DATE  *"\([0-9-]*\)".*/\1/p' include/ddp/context.h)
 stage=$tmp/stage
 prefix=/opt/ddp

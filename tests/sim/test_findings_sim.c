@@ -3,6 +3,7 @@
 #include "sim_hub.h"
 #include "store/encode.h"
 #include "store/ops.h"
+#include "ddp/context.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
@@ -44,7 +45,8 @@ static void join_as(conn_id conn, const char *host, int node_rank, int nnodes, c
     }
     snprintf(
         json, sizeof(json),
-        "{\"op\":\"join\",\"job\":\"demo\",\"version\":\"0.1.0\",\"host\":\"%s\",\"boot_id\":\"b-%s\","
+        "{\"op\":\"join\",\"job\":\"demo\",\"version\":\"" DDP_VERSION
+        "\",\"host\":\"%s\",\"boot_id\":\"b-%s\","
         "\"pid\":%d,\"mode\":\"static\",\"nnodes_min\":%d,\"nnodes_max\":%d,\"node_rank\":%d,\"nproc\":%d,"
         "\"addr\":\"10.0.0.%d\",\"join_timeout_ms\":60000,\"node_timeout_ms\":3000,\"grace_ms\":1000%s}",
         host, host, 100 + n, nnodes, nnodes, node_rank, 2 + more_workers, n + 1, more);
@@ -375,7 +377,8 @@ static void join_elastic(conn_id conn, int min, int max)
     sim_client(&sim, conn);
     sim_identify(&sim, conn, "{\"role\":\"agent\"}", NULL);
     snprintf(json, sizeof(json),
-             "{\"op\":\"join\",\"job\":\"demo\",\"version\":\"0.1.0\",\"host\":\"n%d\",\"pid\":%d,\"mode\":"
+             "{\"op\":\"join\",\"job\":\"demo\",\"version\":\"" DDP_VERSION
+             "\",\"host\":\"n%d\",\"pid\":%d,\"mode\":"
              "\"elastic\",\"nnodes_min\":%d,\"nnodes_max\":%d,\"nproc\":2,\"addr\":\"10.0.0.%d\","
              "\"join_timeout_ms\":60000,\"join_knob\":\"--rdzv_conf join_timeout\",\"node_timeout_ms\":3000,"
              "\"grace_ms\":1000}",

@@ -5,6 +5,7 @@
 #include "store/encode.h"
 #include "store_peers.h"
 #include "tests/unit/hub/vectors.h"
+#include "ddp/context.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
@@ -457,7 +458,8 @@ static void join(int fd, const char *job, const char *instance)
 {
     char json[512];
     snprintf(json, sizeof(json),
-             "{\"op\":\"join\",\"job\":\"%s\",\"instance\":\"%s\",\"version\":\"0.1.0\",\"host\":\"n0\","
+             "{\"op\":\"join\",\"job\":\"%s\",\"instance\":\"%s\",\"version\":\"" DDP_VERSION
+             "\",\"host\":\"n0\","
              "\"pid\":%d,"
              "\"mode\":\"static\",\"nnodes_min\":1,\"nnodes_max\":1,\"node_rank\":0,\"nproc\":1,"
              "\"join_timeout_ms\":60000,\"max_restarts\":3}",

@@ -3,15 +3,18 @@
 #include "bench/bench_run.h"
 
 #include "base/buf.h"
+#include "base/version.h"
 #include "ddp/context.h"
 
 #include <string.h>
 
-static int print_help(bool man)
+static int print_info(const struct bench_options *o)
 {
     struct buf out = { 0 };
-    bool ok = man ? options_man(&bench_option_table, &out) : options_help(&bench_option_table, &out);
-    if (!man)
+    bool ok = o->help_man ? options_man(&bench_option_table, &out)
+              : o->help   ? options_help(&bench_option_table, &out)
+                          : version_print(&out, "ddp-bench", build_commit, o->json);
+    if (o->help && !o->help_man)
         printf("Usage: ddprun --nproc_per_node=N ddp-bench [OPTIONS]\n\nTimes collectives of libddp and "
                "checks their values, "
                "with the columns of nccl-tests.\n\n");
@@ -145,11 +148,7 @@ int main(int argc, char **argv)
     struct ddp_err err = { 0 };
     if (bench_options_parse(argc, argv, &options, &err) != DDP_OK)
         return fail(err.msg) + 1;
-    if (options.help || options.help_man)
-        return print_help(options.help_man);
-    if (options.version) {
-        printf("ddp-bench %s\n", ddp_version());
-        return 0;
-    }
+    if (options.help || options.help_man || options.version)
+        return print_info(&options);
     return run_bench(&options);
 }

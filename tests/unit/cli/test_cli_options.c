@@ -199,6 +199,8 @@ static bool is_life_option_set(enum cli_option option)
         return cli.help;
     case OPT_VERSION:
         return cli.version;
+    case OPT_PRINT_PREFIX:
+        return cli.print_prefix;
     case OPT_PRINT_MAN:
         return cli.print_man;
     default:

@@ -124,6 +124,8 @@ Test(ctl_options, help_and_version_need_nothing_else)
     cr_assert_eq(o.action, CTL_HELP);
     cr_assert_eq(parse("status --version", no_env, &o, NULL), DDP_OK);
     cr_assert_eq(o.action, CTL_VERSION);
+    cr_assert_eq(parse("--version --json", no_env, &o, NULL), DDP_OK);
+    cr_assert(o.action == CTL_VERSION && o.json);
     o.action = CTL_HELP;
     cr_assert(ctl_options_text(&o, &text));
     o.action = CTL_HELP_MAN;

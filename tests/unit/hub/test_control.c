@@ -1,6 +1,7 @@
 /* IDENTIFY and CONTROL: who may say what, what is believed, what the questions answer. */
 #include "sim_hub.h"
 #include "store/encode.h"
+#include "ddp/context.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
@@ -372,7 +373,8 @@ static const char *join(conn_id conn, int node_rank, int nnodes, const char *mor
     if (!sim.conn[conn].open)
         agent(conn);
     snprintf(json, sizeof(json),
-             "{\"op\":\"join\",\"job\":\"demo\",\"instance\":\"\",\"version\":\"0.1.0\",\"host\":\"n%d\","
+             "{\"op\":\"join\",\"job\":\"demo\",\"instance\":\"\",\"version\":\"" DDP_VERSION
+             "\",\"host\":\"n%d\","
              "\"pid\":%d,"
              "\"mode\":\"static\",\"nnodes_min\":%d,\"nnodes_max\":%d,\"node_rank\":%d,\"nproc\":2,"
              "\"max_restarts\":1,\"join_timeout_ms\":60000,\"node_timeout_ms\":3000,\"grace_ms\":1000%s}",
@@ -466,11 +468,11 @@ Test(control_rdzv, a_join_is_looked_at)
 Test(control_rdzv, an_agent_of_another_life_of_the_store_is_refused)
 {
     agent(N0);
-    expect_answer(
-        N0,
-        "{\"op\":\"join\",\"job\":\"demo\",\"instance\":\"beef-1\",\"version\":\"0.1.0\",\"host\":\"n0\","
-        "\"pid\":7,\"nnodes_min\":1,\"nnodes_max\":1,\"node_rank\":0,\"nproc\":2}",
-        "\"code\":\"STALE_INSTANCE\"");
+    expect_answer(N0,
+                  "{\"op\":\"join\",\"job\":\"demo\",\"instance\":\"beef-1\",\"version\":\"" DDP_VERSION
+                  "\",\"host\":\"n0\","
+                  "\"pid\":7,\"nnodes_min\":1,\"nnodes_max\":1,\"node_rank\":0,\"nproc\":2}",
+                  "\"code\":\"STALE_INSTANCE\"");
 }
 
 /* Yesterday's worker, and an agent that counts ranks by itself. */
@@ -677,7 +679,8 @@ static void elastic_node(conn_id conn, const char *host)
     char json[256];
     agent(conn);
     snprintf(json, sizeof(json),
-             "{\"op\":\"join\",\"job\":\"demo\",\"version\":\"0.1.0\",\"host\":\"%s\",\"pid\":7,\"mode\":"
+             "{\"op\":\"join\",\"job\":\"demo\",\"version\":\"" DDP_VERSION
+             "\",\"host\":\"%s\",\"pid\":7,\"mode\":"
              "\"elastic\","
              "\"nnodes_min\":1,\"nnodes_max\":1,\"nproc\":2}",
              host);

@@ -2,6 +2,7 @@
 #include "sim_hub.h"
 #include "store/encode.h"
 #include "vectors.h"
+#include "ddp/context.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -640,11 +641,11 @@ static void node(conn_id conn, const char *job)
     char text[256];
     sim_client(&sim, conn);
     sim_identify(&sim, conn, "{\"role\":\"agent\"}", NULL);
-    snprintf(
-        text, sizeof(text),
-        "{\"op\":\"join\",\"job\":\"%s\",\"version\":\"0.1.0\",\"host\":\"n\",\"pid\":7,\"nnodes_min\":1,"
-        "\"nnodes_max\":1,\"node_rank\":0,\"nproc\":2}",
-        job);
+    snprintf(text, sizeof(text),
+             "{\"op\":\"join\",\"job\":\"%s\",\"version\":\"" DDP_VERSION
+             "\",\"host\":\"n\",\"pid\":7,\"nnodes_min\":1,"
+             "\"nnodes_max\":1,\"node_rank\":0,\"nproc\":2}",
+             job);
     sim_say(&sim, conn, text);
     sim.conn[conn].out.len = 0;
 }

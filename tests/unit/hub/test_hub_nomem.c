@@ -5,6 +5,7 @@
 #include "store/encode.h"
 #include "hub/hub.h"
 #include "store/ops.h"
+#include "ddp/context.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
@@ -175,7 +176,8 @@ static void say_join(conn_id conn, const char *job)
 {
     char text[256];
     snprintf(text, sizeof(text),
-             "{\"op\":\"join\",\"job\":\"%s\",\"version\":\"1\",\"host\":\"n0\",\"pid\":7,\"nnodes_min\":1,"
+             "{\"op\":\"join\",\"job\":\"%s\",\"version\":\"" DDP_VERSION
+             "\",\"host\":\"n0\",\"pid\":7,\"nnodes_min\":1,"
              "\"nnodes_max\":1,\"nproc\":2,\"max_restarts\":2,\"join_timeout_ms\":60000}",
              job);
     one_blob(conn, OP_CONTROL, text);

@@ -2,6 +2,7 @@
  * other. */
 #include "store/encode.h"
 #include "sim_hub.h"
+#include "ddp/context.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -53,7 +54,8 @@ static void join(conn_id conn, int node_rank, int nnodes, bool asks)
     sim_identify(&sim, conn, "{\"role\":\"agent\"}", NULL);
     snprintf(
         json, sizeof(json),
-        "{\"op\":\"join\",\"job\":\"demo\",\"instance\":\"\",\"version\":\"0.1.0\",\"host\":\"n%d\","
+        "{\"op\":\"join\",\"job\":\"demo\",\"instance\":\"\",\"version\":\"" DDP_VERSION
+        "\",\"host\":\"n%d\","
         "\"pid\":%d,\"mode\":\"static\",\"nnodes_min\":%d,\"nnodes_max\":%d,\"node_rank\":%d,\"nproc\":1,"
         "\"join_timeout_ms\":60000,\"grace_ms\":1000%s}",
         node_rank, 100 + node_rank, nnodes, nnodes, node_rank, asks ? ",\"events\":true" : "");

@@ -1,6 +1,7 @@
 /* Plain c10d connections: agents say whose they are; where several jobs are served, their requests wait for that. */
 #include "store/encode.h"
 #include "sim_hub.h"
+#include "ddp/context.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -40,11 +41,11 @@ static void tear_down(void)
 static void join(conn_id conn, const char *job)
 {
     char json[512];
-    snprintf(
-        json, sizeof(json),
-        "{\"op\":\"join\",\"job\":\"%s\",\"version\":\"0.1.0\",\"host\":\"n0\",\"pid\":7,\"nnodes_min\":1,"
-        "\"nnodes_max\":1,\"node_rank\":0,\"nproc\":2,\"max_restarts\":1,\"join_timeout_ms\":60000}",
-        job);
+    snprintf(json, sizeof(json),
+             "{\"op\":\"join\",\"job\":\"%s\",\"version\":\"" DDP_VERSION
+             "\",\"host\":\"n0\",\"pid\":7,\"nnodes_min\":1,"
+             "\"nnodes_max\":1,\"node_rank\":0,\"nproc\":2,\"max_restarts\":1,\"join_timeout_ms\":60000}",
+             job);
     sim_say(&sim, conn, json);
     sim.conn[conn].out.len = 0;
 }
@@ -131,9 +132,9 @@ Test(vouch, an_agent_speaks_for_its_own_ranks_and_address_only)
 
 Test(vouch, a_spare_runs_no_ranks)
 {
-    const char *const join_elastic =
-        "{\"op\":\"join\",\"job\":\"a\",\"version\":\"0.1.0\",\"host\":\"n0\",\"pid\":7,\"mode\":\"elastic\","
-        "\"nnodes_min\":1,\"nnodes_max\":1,\"nproc\":2}";
+    const char *const join_elastic = "{\"op\":\"join\",\"job\":\"a\",\"version\":\"" DDP_VERSION
+                                     "\",\"host\":\"n0\",\"pid\":7,\"mode\":\"elastic\","
+                                     "\"nnodes_min\":1,\"nnodes_max\":1,\"nproc\":2}";
     const conn_id nodes[] = { A, B };
     for (int i = 0; i < 2; i++) {
         sim_client(&sim, nodes[i]);

@@ -4,6 +4,7 @@
 #include "hub/session.h"
 #include "job/rendezvous.h"
 #include "sim_hub.h"
+#include "ddp/context.h"
 
 #include <criterion/criterion.h>
 
@@ -23,7 +24,8 @@ static void set_up(int nnodes)
         sim_identify(&sim, NODE, "{\"role\":\"agent\"}", NULL);
         sim_say(
             &sim, NODE,
-            "{\"op\":\"join\",\"job\":\"demo\",\"version\":\"0\",\"host\":\"n0\",\"boot_id\":\"b\",\"pid\":7,"
+            "{\"op\":\"join\",\"job\":\"demo\",\"version\":\"" DDP_VERSION
+            "\",\"host\":\"n0\",\"boot_id\":\"b\",\"pid\":7,"
             "\"mode\":\"static\",\"nnodes_min\":2,\"nnodes_max\":2,\"node_rank\":0,\"nproc\":1,"
             "\"addr\":\"10.0.0.1\",\"join_timeout_ms\":60000,\"node_timeout_ms\":3000,\"grace_ms\":1000}");
     }

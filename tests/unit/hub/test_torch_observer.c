@@ -3,6 +3,7 @@
 #include "hub/job.h"
 #include "sim_hub.h"
 #include "store/encode.h"
+#include "ddp/context.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -59,7 +60,8 @@ static void expect_operator(const char *op, const char *words)
 
 static void join(void)
 {
-    say("{\"op\":\"join\",\"job\":\"a\",\"version\":\"0.1.0\",\"host\":\"n0\",\"pid\":7,\"nnodes_min\":1,"
+    say("{\"op\":\"join\",\"job\":\"a\",\"version\":\"" DDP_VERSION
+        "\",\"host\":\"n0\",\"pid\":7,\"nnodes_min\":1,"
         "\"nnodes_max\":1,\"node_rank\":0,\"nproc\":2,\"max_restarts\":1,\"join_timeout_ms\":60000,\"node_"
         "timeout_ms\":100000000}");
 }

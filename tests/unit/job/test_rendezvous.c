@@ -600,6 +600,31 @@ Test(rdzv_join, another_version)
     join.version = "1.1";
     expect_refusal(&join, RDZV_REFUSED_VERSION_DIFFERS,
                    "n7 (pid 107) runs ddprun 1.1, n0 (pid 100) runs ddprun 1.0");
+    rsim_expect_part(
+        &sim,
+        "refused (VERSION_DIFFERS): n7 (pid 107) runs ddprun 1.1, n0 (pid 100) runs ddprun 1.0; install "
+        "the same version of ddprun on every node");
+    join.version = "1.0.7";
+    cr_assert_eq(rsim_join_as(&sim, 7, &join), RDZV_WELCOME);
+}
+
+/* No node is here that could be named. */
+Test(rdzv_join, another_version_than_the_stores)
+{
+    struct rdzv_join join = sim.join;
+    const struct rdzv_env env = { .version = "2.3.1" };
+    struct quota quota = { .max = 1 << 20 };
+    struct rdzv *r = rdzv_new(&env, &quota, "j", "life-1");
+    struct rdzv_refusal refusal;
+    join.host = "n7";
+    join.pid = 107;
+    join.version = "2.2.1";
+    cr_assert_eq(rdzv_join(r, 1, &join, 0, &refusal), RDZV_REFUSED_VERSION_DIFFERS);
+    cr_assert_str_eq(refusal.sentence,
+                     "n7 (pid 107) runs ddprun 2.2.1, the store of the job has version 2.3.1");
+    join.version = "2.3.0";
+    cr_assert_eq(rdzv_join(r, 1, &join, 0, &refusal), RDZV_WELCOME);
+    rdzv_free(r);
 }
 
 Test(rdzv_join, another_number_of_nodes)

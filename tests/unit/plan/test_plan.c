@@ -2,6 +2,7 @@
 #include "command_line.h"
 #include "output/lines.h"
 #include "plan/plan.h"
+#include "plan/worker.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
@@ -12,6 +13,7 @@ static struct cli cli;
 static struct plan plan;
 static struct ddp_err err;
 static struct plan_facts facts;
+static const struct python_choice *python;
 static char *bare[] = { "PATH=/bin", NULL };
 static char *prog[] = { "ddprun", "./train", "-x", NULL };
 
@@ -27,6 +29,7 @@ static ddp_status make(char *const *words, char *const *environment, int gpus)
     facts = (struct plan_facts){ .environ_block = environment,
                                  .physical_gpus = gpus,
                                  .cpus = 8,
+                                 .python = python,
                                  .host = "n1",
                                  .nonce = "k3x9",
                                  .tmp_dir = "/tmp",
@@ -182,8 +185,9 @@ Test(plan, programs_are_run_as_what_they_are, .fini = tear_down)
             cr_assert_str_eq(argv[k], cases[i].argv[k], "case %zu", i);
         tear_down();
     }
-    char *environment[] = { "PYTHON_EXEC=/opt/py", NULL };
-    cr_assert_eq(make((char *[]){ "ddprun", "t.py", NULL }, environment, 0), DDP_OK);
+    static const struct python_choice other = { .program = "/opt/py", .why = "it is there" };
+    python = &other;
+    cr_assert_eq(make((char *[]){ "ddprun", "t.py", NULL }, bare, 0), DDP_OK);
     cr_assert_str_eq(plan.workers[0].argv[0], "/opt/py");
 }
 
@@ -208,6 +212,57 @@ Test(plan, the_flight_recorder_writes_beside_the_logs, .fini = tear_down)
     tear_down();
     cr_expect_eq(make((char *[]){ "ddprun", "--flight_recorder", "p", NULL }, bare, 0), DDP_ERR_ARG);
     cr_expect_str_eq(err.msg, "--flight_recorder: needs --log_dir=DIR, where the ranks write their records");
+}
+
+Test(plan, the_python_of_an_active_environment_comes_first)
+{
+    static const struct {
+        struct python_facts facts;
+        const char *program, *why;
+    } cases[] = {
+        { { .virtual_env = "/v",
+            .active = "/v/bin/python",
+            .beside = "/w/bin/python",
+            .python_exec = "/opt/py" },
+          "/v/bin/python",
+          "VIRTUAL_ENV is set; PYTHON_EXEC is overruled: /opt/py" },
+        { { .virtual_env = "/v", .active = "/v/bin/python", .python_exec = "" },
+          "/v/bin/python",
+          "VIRTUAL_ENV is set" },
+        { { .virtual_env = "/v", .active = "", .beside = "/w/bin/python", .in_path = "/usr/bin/python3" },
+          "/w/bin/python",
+          "ddprun is installed in its environment; VIRTUAL_ENV is ignored, without a bin/python in /v" },
+        { { .virtual_env = "", .python_exec = "/opt/py", .in_path = "/usr/bin/python3" },
+          "/opt/py",
+          "PYTHON_EXEC is set" },
+        { { .in_path = "/usr/bin/python3" }, "python3", "the first in PATH: /usr/bin/python3" },
+        { { 0 }, "python3", "PATH has none" },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct python_choice choice;
+        python_choose(&choice, &cases[i].facts);
+        cr_expect_str_eq(choice.program, cases[i].program, "case %zu", i);
+        cr_expect_str_eq(choice.why, cases[i].why, "case %zu", i);
+    }
+}
+
+Test(plan, a_dry_run_names_the_python_and_the_reason, .fini = tear_down)
+{
+    static const struct python_choice chosen = { .program = "/v/bin/python", .why = "VIRTUAL_ENV is set" };
+    struct buf out = { 0 };
+    python = &chosen;
+    PLAN("t.py");
+    cr_assert(plan_print(&plan, &out) && plan_print_json(&plan, &out) && buf_append(&out, "", 1));
+    cr_expect(strstr((char *)out.data, "\nPython: /v/bin/python (VIRTUAL_ENV is set)\n"), "%s",
+              (char *)out.data);
+    cr_expect(strstr((char *)out.data, "\"why\":\t\"VIRTUAL_ENV is set\""), "%s", (char *)out.data);
+    buf_free(&out);
+    tear_down();
+    PLAN("./train");
+    cr_assert(plan_print(&plan, &out) && plan_print_json(&plan, &out) && buf_append(&out, "", 1));
+    cr_expect_not(strstr((char *)out.data, "Python: "), "%s", (char *)out.data);
+    cr_expect(strstr((char *)out.data, "\"python\":\tnull"), "%s", (char *)out.data);
+    buf_free(&out);
 }
 
 Test(plan, a_log_directory_means_files_and_console, .fini = tear_down)

@@ -289,7 +289,7 @@ Test(scheduler, why_shows_each_value_and_where_it_comes_from)
 {
     struct buf out = { 0 };
     IN("slurm-one-task-per-node", "--explain", "--nnodes=3");
-    cr_assert(scheduler_print(&scheduler, &cli, &out) && buf_append(&out, "", 1));
+    cr_assert(scheduler_print(&scheduler, &cli, NULL, &out) && buf_append(&out, "", 1));
     cr_expect_str_eq(
         (char *)out.data,
         "scheduler       Slurm: SLURM_JOB_ID is set\n"
@@ -303,7 +303,7 @@ Test(scheduler, why_shows_each_value_and_where_it_comes_from)
         "rdzv_id         slurm-4711.1         SLURM_JOB_ID, SLURM_STEP_ID\n"
         "note            --nnodes=3 counts, though Slurm says 4 (SLURM_STEP_NUM_NODES)\n");
     buf_free(&out);
-    cr_assert(scheduler_print_json(&scheduler, &cli, &out) && buf_append(&out, "", 1));
+    cr_assert(scheduler_print_json(&scheduler, &cli, NULL, &out) && buf_append(&out, "", 1));
     cr_expect(strstr((char *)out.data, "\"from\":\t\"SLURM_NODEID\"") != NULL, "%s", (char *)out.data);
     buf_free(&out);
     cli_free(&cli);
@@ -313,7 +313,7 @@ Test(scheduler, a_value_longer_than_most_makes_its_column_wider)
 {
     struct buf out = { 0 };
     IN("openmpi-in-slurm", "--explain");
-    cr_assert(scheduler_print(&scheduler, &cli, &out) && buf_append(&out, "", 1));
+    cr_assert(scheduler_print(&scheduler, &cli, NULL, &out) && buf_append(&out, "", 1));
     const char *text = (char *)out.data;
     cr_expect_not_null(strstr(text, "\nnproc_per_node  one for each visible GPU, or 1  default\n"), "%s",
                        text);

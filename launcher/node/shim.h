@@ -1,0 +1,13 @@
+/* shim.h -- `ddprun shim DIR`: a command torchrun, for front ends that start torchrun from PATH. */
+#ifndef LAUNCHER_NODE_SHIM_H
+#define LAUNCHER_NODE_SHIM_H
+
+#include "base/buf.h"
+#include "ddp/error.h"
+
+/* Make DIR/torchrun start this ddprun; DIR is created if only its last part is missing. Append the shell's line that puts DIR first
+ * in PATH, unless it is. A torchrun that is not ddprun's is an error. */
+ddp_status shim_write(const char *dir, struct buf *out, struct ddp_err *err);
+ddp_status shim_remove(const char *dir, struct ddp_err *err);
+
+#endif

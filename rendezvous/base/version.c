@@ -1,0 +1,52 @@
+/* version.c -- see version.h. Pure: everything is known to the compiler. */
+#include "base/version.h"
+
+#include "ddp/context.h"
+
+#include <string.h> /* defines __GLIBC__ where the C library is glibc */
+
+#define TEXT_OF(x) #x
+#define TEXT(x)    TEXT_OF(x)
+
+/* The C library whose headers were used: a program runs with this version and newer ones. */
+#if defined(__GLIBC__)
+#define LIBC "glibc " TEXT(__GLIBC__) "." TEXT(__GLIBC_MINOR__)
+#else
+#define LIBC \
+    "musl" /* it defines no name of its own, and there is no third one on Linux that has what we use */
+#endif
+
+#if defined(__x86_64__)
+#define ARCHITECTURE "x86_64"
+#elif defined(__aarch64__)
+#define ARCHITECTURE "aarch64"
+#elif defined(__riscv)
+#define ARCHITECTURE "riscv64"
+#elif defined(__powerpc64__)
+#define ARCHITECTURE "ppc64le"
+#else
+#define ARCHITECTURE "unknown"
+#endif
+
+bool version_print(struct buf *out, const char *program, const char *commit, bool json)
+{
+    if (json)
+        return buf_printf(out,
+                          "{\"name\":\"%s\",\"version\":\"" DDP_VERSION "\",\"commit\":\"%s\","
+                          "\"architecture\":\"" ARCHITECTURE "\",\"libc\":\"" LIBC "\"}\n",
+                          program, commit);
+    return buf_printf(out, "%s " DDP_VERSION " (commit %s, " ARCHITECTURE ", " LIBC ")\n", program, commit);
+}
+
+/* Return the length of "0.1" in "0.1.7". */
+static size_t series_length(const char *version)
+{
+    const char *dot = strchr(version, '.');
+    return dot == NULL ? strlen(version) : (size_t)(dot - version) + 1 + strspn(dot + 1, "0123456789");
+}
+
+bool version_matches(const char *a, const char *b)
+{
+    const size_t len = series_length(a);
+    return series_length(b) == len && memcmp(a, b, len) == 0;
+}

@@ -56,7 +56,7 @@ typedef struct ddp_options {
  * machine without a GPU. With backend "cpu" values pass through host memory: slower, but with the same bits as on
  * CPUs, and several ranks may share one GPU. */
 typedef enum ddp_device_choice {
-    DDP_DEVICE_NONE = -1, /* the default: only host memory; with backend "nccl" the same as DDP_DEVICE_LOCAL */
+    DDP_DEVICE_NONE = -1, /* default: only host memory; with backend "nccl" like DDP_DEVICE_LOCAL */
     DDP_DEVICE_AUTO = -2, /* device LOCAL_RANK if a GPU can be used, else no device */
     DDP_DEVICE_LOCAL = -3 /* device LOCAL_RANK; DDP_ERR_UNSUPPORTED has the reason if there is no GPU */
 } ddp_device_choice;

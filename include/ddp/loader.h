@@ -43,10 +43,9 @@ enum {
 /* A sample to read. */
 typedef struct ddp_loader_row {
     uint64_t index, epoch;
-    int is_pad;      /* the sampler repeats it to fill up the last batch */
-    ddp_philox luck; /* random numbers of this sample in this epoch */
-    void
-        *to[DDP_LOADER_ARRAYS]; /* row_bytes[a] bytes each, with the content of a former batch */
+    int is_pad;                  /* the sampler repeats it to fill up the last batch */
+    ddp_philox luck;             /* random numbers of this sample in this epoch */
+    void *to[DDP_LOADER_ARRAYS]; /* row_bytes[a] bytes each, with the content of a former batch */
 } ddp_loader_row;
 
 /* Write sample row->index to row->to[]. Several threads call it at once, for different rows, in any order, with

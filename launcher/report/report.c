@@ -279,7 +279,7 @@ static void report_others(const struct report *r, struct rows *rows)
         if (w == cause_worker(r) || is_told(groups, n, w))
             continue;
         if (n == GROUPS_MAX) {
-            rows_printf(rows, "", "the other ranks ended in further ways; see the log files or --json");
+            rows_printf(rows, "", "the remaining ranks ended in other ways; see the log files or --json");
             return;
         }
         groups[n] = (struct group){ .r = r, .like = w };

@@ -575,8 +575,8 @@ static bool put_no_findings(const struct snapshot *s, struct buf *out)
     words who;
     if (awaited(who, s)[0] != '\0' && !buf_printf(out, "\n  waiting for %s", who))
         return false;
-    return buf_printf(out, "%sthe store has found nothing %s wrong", who[0] != '\0' ? "; " : "\n  ",
-                      who[0] != '\0' ? "else is" : "is");
+    return buf_printf(out, "%sthe store has found no %sproblem", who[0] != '\0' ? "; " : "\n  ",
+                      who[0] != '\0' ? "other " : "");
 }
 
 bool screen_put(const struct snapshot *s, const struct diagnosis *d, struct buf *out)

@@ -31,7 +31,7 @@ extern "C" {
 #define DDP_VERSION_MAJOR 0
 #define DDP_VERSION_MINOR 1
 #define DDP_VERSION_PATCH 0
-#define DDP_VERSION_DATE  "2026-11-22" /* date of this version, for the manual pages; changes with the version */
+#define DDP_VERSION_DATE  "2026-11-22" /* of this version, for the manual pages */
 
 /* "0.1.0", from the three numbers. */
 #define DDP_VERSION                           DDP_VERSION_TEXT(DDP_VERSION_MAJOR, DDP_VERSION_MINOR, DDP_VERSION_PATCH)

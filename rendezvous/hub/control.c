@@ -46,7 +46,8 @@ static bool answered(struct hub *hub, struct rdzv *r, uint32_t round, enum rdzv_
         return true;
     rdzv_facts(r, &facts);
     if (how == RDZV_STALE_ROUND)
-        ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP, "round %u is over, now is round %u", round, facts.round);
+        ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP, "round %u is over, the current one is %u", round,
+                 facts.round);
     else
         ddp_fail(&hub->err, DDP_ERR_MEMBERSHIP, "this node is not in round %u", facts.round);
     return refuse_call(hub, answer, how == RDZV_STALE_ROUND ? "STALE_ROUND" : "NO_MEMBER", NULL);

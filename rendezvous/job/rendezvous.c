@@ -422,7 +422,7 @@ static struct node *hear_member(struct rdzv *r, uint64_t id, uint32_t round, uin
     if (round != r->run.round) {
         *answer = RDZV_STALE_ROUND;
         rdzv_note(r, RDZV_RECORD_STALE, node,
-                  "%s sent a message about round %" PRIu32 ", now is round %" PRIu32 ": ignored",
+                  "%s sent a message about round %" PRIu32 ", but the current one is %" PRIu32 ": ignored",
                   rdzv_name(node, name, sizeof(name)), round, r->run.round);
         return NULL;
     }

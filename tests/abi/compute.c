@@ -1,4 +1,4 @@
-/* As nccl.c, for cuBLASLt and the driver: compiled with the real headers by tests/shell/test_abi.sh, and never run. */
+/* Like nccl.c, for cuBLASLt and the driver: compiled with the real headers by tests/shell/test_abi.sh, and never run. */
 #include <cublasLt.h>
 #include <cuda.h>
 
@@ -28,7 +28,7 @@ SAME_SIZE(cublasLtMatrixLayoutAttribute_t);
 SAME_SIZE(cublasLtMatmulPreferenceAttributes_t);
 SAME_SIZE(CUresult);
 
-/* Ours, as compute_abi.h has it where there is no header. */
+/* Our declaration, as in compute_abi.h without the header. */
 typedef struct {
     lt_algorithm algo;
     size_t workspaceSize;

@@ -1,4 +1,4 @@
-/* bench_agents.c -- how big a job does the rendezvous carry?
+/* bench_agents.c -- measures how large a job the rendezvous supports.
  *
  *     bench_agents [--only=PART] [DDP_RENDEZVOUS]      parts: join alone ranks direct failure
  *
@@ -77,7 +77,7 @@ static void put_join(const struct job *job, uint32_t i, const char *instance, st
         instance, i, i & 0xffff, job->nodes, job->nodes, i, NPROC, job->max_restarts);
 }
 
-/* All that an agent says at first goes out in one write. */
+/* Everything that an agent sends first goes out in one write. */
 static void agent_hello(void *user, uint32_t i, struct buf *out)
 {
     char who[128];
@@ -97,7 +97,7 @@ static double come_together(struct farm *f, const struct bench_server *store, st
     return timed_now() - start;
 }
 
-/* How many requests each of `nodes` agents needed, by the store's own count. */
+/* Return how many requests each of `nodes` agents needed, by the store's own count. */
 static double join_once(uint32_t nodes, double *ms)
 {
     struct bench_server store;
@@ -266,7 +266,7 @@ static void measure_direct_once(uint32_t size, const char *note)
     row("direct", what, text, aim, ms <= aim_ms);
 }
 
-/* Which libddp's ranks do: each has its connection already, and comes by itself. */
+/* As libddp's ranks do: each already has its connection, and arrives by itself. */
 static void measure_alone(void)
 {
     enum { MOST = 16384, TURNS = 11 };

@@ -1,5 +1,4 @@
-/* bench_output.c -- how much output a launcher carries, in how much memory, and how long a quiet worker's
- * line takes then.
+/* bench_output.c -- measures a launcher's output rate and memory, and the delay of a quiet worker's line.
  *
  *     bench_output DDPRUN FLOOD [MILLISECONDS]
  *
@@ -46,7 +45,7 @@ struct flood {
 
 /* --- processes ------------------------------------------------------------------------------------------------------ */
 
-/* The reader's priority is not for those who are measured. */
+/* The measured processes must not inherit the reader's priority. */
 static pid_t start(char *const argv[], int out_fd)
 {
     pid_t pid = fork();
@@ -62,7 +61,7 @@ static pid_t start(char *const argv[], int out_fd)
     _exit(127);
 }
 
-/* A number of kB behind `field` in /proc/PID/NAME; 0 when it is not there. */
+/* Read a number of kB after `field` in /proc/PID/NAME; 0 when it is missing. */
 static long kilobytes(pid_t pid, const char *name, const char *field)
 {
     char path[64], line[256];
@@ -115,9 +114,9 @@ struct reader {
     double *samples;
     size_t n;
     long long bytes;
-    double from; /* lines said earlier do not count */
-    double here; /* when we last looked */
-    size_t late; /* lines that we came late for ourselves */
+    double from; /* lines printed earlier do not count */
+    double here; /* time of the last check */
+    size_t late; /* lines that this program itself read too late */
 };
 
 static int by_value(const void *a, const void *b)
@@ -126,8 +125,8 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Read the file as it is now, and stop after some reads if it grows faster. Where this program did not get a
- * CPU for a while, or is behind, it cannot know how long a line was there, and such lines do not count. */
+/* Read the file in its present size, and stop after some reads if it grows faster. If this program did not get a CPU
+ * for a while, or is behind, it cannot know how long a line existed, so such lines do not count. */
 static void read_on(struct reader *r)
 {
     ssize_t n;
@@ -250,7 +249,7 @@ static void flood_row(const char *who, const struct flood *f, FILE *json)
 
 /* --- at rest -------------------------------------------------------------------------------------------------------- */
 
-/* The guardian gives pages back when it has had nothing to do for a second, so a look before that is none at rest. */
+/* The guardian releases pages after it has been idle for a second, so an earlier check would not show it at rest. */
 static void rest_row(const char *who, char *const argv[], FILE *json)
 {
     long rss = 0, pss = 0;
@@ -285,7 +284,7 @@ int main(int argc, char *argv[])
     }
     char path[256];
     const char *tmp = getenv("TMPDIR");
-    setpriority(PRIO_PROCESS, 0, -20); /* else we measure how long we wait for a CPU ourselves; needs root */
+    setpriority(PRIO_PROCESS, 0, -20); /* otherwise we would measure our own wait for a CPU; needs root */
     snprintf(path, sizeof(path), "%s/bench_output.%d", tmp != NULL ? tmp : "/tmp", (int)getpid());
     char *ours[] = { argv[1], "--standalone", "-q", "--nproc_per_node=64", argv[2], ms, NULL };
     char *hydra[] = { "mpiexec.hydra", "-prepend-rank", "-n", "64", argv[2], ms, NULL };

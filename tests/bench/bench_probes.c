@@ -1,11 +1,10 @@
-/* bench_probes.c -- the same questions to every launcher that is installed, in one table.
+/* bench_probes.c -- puts the same questions to every installed launcher, in one table.
  *
  *     bench_probes DDPRUN PROGRAMS [TRIALS]
  *     bench_probes --versions DDPRUN
  *
  * PROGRAMS is the folder of the test programs. A row is a question; the launchers take turns in it. Prints a
- * markdown table, and JSON lines on descriptor 3 when it is open. Nothing is judged here: what the others
- * leave or say is theirs. */
+ * markdown table, and JSON lines on descriptor 3 when it is open. There are no verdicts, only facts. */
 #include "peer_job.h"
 #include "probes.h"
 #include "timed.h"
@@ -17,8 +16,8 @@
 
 enum { MANY = -1, USAGE_ERROR = 2 };
 
-/* Where one worker fails, the others end by themselves half a second later, so that a launcher which waits
- * for them has a code to give as well; what it does when they do not end is the last row's question. */
+/* If one worker fails, the others end by themselves half a second later, so that a launcher which waits for them has
+ * an exit code as well; the last row asks what it does when they do not end. */
 static const struct probe probes[] = {
     { "all exit 0, at once", "0", probe_code, { "%w", "-1:exit:0:-1" }, MANY, 0 },
     { "rank 1 exits 3, the others 0 later", "3", probe_code, { "%w", "1:exit:3:0", "-1:exit:0:500" }, 1, 0 },

@@ -1,4 +1,4 @@
-/* bench_reaction.c -- a worker fails: how long until the launcher's SIGTERM has reached all the others?
+/* bench_reaction.c -- measures the time from a worker's failure until SIGTERM has reached all the others.
  *
  *     bench_reaction DDPRUN PROBE_WORKER [TRIALS]
  *
@@ -38,7 +38,7 @@ static bool is_slow(const struct peer *p)
     return p->start_ms > peers[PEER_DDPRUN].start_ms;
 }
 
-/* torchrun looks every 5 s, Open MPI waits for one. */
+/* torchrun checks every 5 s, Open MPI waits for one. */
 static int limit_ms(const struct peer *p)
 {
     return is_slow(p) ? 12000 : 3000;

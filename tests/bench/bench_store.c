@@ -1,10 +1,10 @@
-/* bench_store.c -- what does the store cost?
+/* bench_store.c -- measures the speed and the memory of the store.
  *
  *     bench_store [--json] [DDP_RENDEZVOUS]
  *
  *   - Round trips: ADD and GET against the least that a server can be (loopback.h), which moves the same
- *     number of bytes. Both are separate processes and take turns in every round; the ratio is the median
- *     of the rounds' ratios, so that a busy moment of the machine hits both.
+ * number of bytes. Both are separate processes and alternate in every round; the ratio is the median of the rounds'
+ * ratios, so that a busy machine affects both.
  *   - Sets per second from 1, 8 and 64 connections of one load generator: SETs in bursts, as
  *     the protocol allows, and ADDs of which each is answered before the next one.
  *   - Memory that an idle, greeted connection costs the server.

@@ -3,8 +3,9 @@
  *
  *     bench_torch PYTHON DDPRUN [throughput | crowd | launch]...
  *
- *   - throughput: requests per second of 1, 64 and 1,000 connections, made by this program, so that no Python is between. The
- *     two servers and the bare echo of loopback.h, which no server can beat, take turns; all run on the last processor,
+ * - throughput: requests per second of 1, 64 and 1,000 connections, made by this program, so that no Python is
+ * between. The two servers and the bare echo of loopback.h, which no server can beat, alternate; all run on the last
+ * processor,
  *     this program on the first. Ratios are medians of the rounds' ratios. What a server uses of its processor is shown too,
  *     since this program may be the slower one.
  *   - crowd: 1,000 connections at once; how soon all that wait for a key are awake; memory.
@@ -114,7 +115,7 @@ static void measure_rates(const struct load *load, int n, struct rates *out)
         crowd_close(&crowd[who]);
 }
 
-/* The aim cannot be reached where a server that does nothing but to read and to write does not reach it either. */
+/* The aim cannot be reached if a server that only reads and writes does not reach it either. */
 static const char *met(int n, double ratio, double most)
 {
     if (n == 1)
@@ -163,7 +164,7 @@ static void throughput(void)
 
 /* --- a crowd ------------------------------------------------------------------------------------------------ */
 
-/* Values of two contenders, by turns. */
+/* Values of two contenders, alternating. */
 struct pair {
     double of[2][TURNS];
 };
@@ -205,7 +206,7 @@ static void wake_row(int n)
     pair_row(what, "ms", n, &p, "wake");
 }
 
-/* A server of Python and PyTorch is large before it has served anybody, so what is added counts. */
+/* A server of Python and PyTorch is large before it has served any client, so count the increase. */
 static void memory_rows(void)
 {
     static struct crowd crowd[ECHO];

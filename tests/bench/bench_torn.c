@@ -1,10 +1,10 @@
-/* bench_torn.c -- does a launcher keep lines whole that its workers write in pieces?
+/* bench_torn.c -- tests whether a launcher keeps lines whole that its workers write in pieces.
  *
  *     bench_torn DDPRUN TORN_WRITER [ROUNDS]
  *
  * 16 workers (tests/prog/torn_writer.c) write 2,000 lines each in three write() calls; each launcher puts the
  * rank before the lines as it does that. A line counts as whole when it is exactly one worker's line behind
- * that prefix; every line that did not come out so was torn or lost. Prints a markdown table, and JSON lines
+ * that prefix; every other line was torn or lost. Prints a markdown table, and JSON lines
  * on descriptor 3 when it is open. */
 #include "peer_job.h"
 #include "timed.h"

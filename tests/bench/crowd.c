@@ -1,7 +1,7 @@
 /* crowd.c -- see crowd.h.
  *
- * The members' sockets block: a member reads its whole answer as soon as the first byte of it is there. The rest is on its
- * way then, and a server that kept it back would be found out by the figures. */
+ * The members' sockets block: a member reads its whole answer as soon as the first byte of it is there. The rest is
+ * on its way then; if a server kept it back, the figures would show it. */
 #include "crowd.h"
 
 #include "loopback.h"
@@ -210,7 +210,7 @@ double crowd_wake(struct crowd *c, int port, enum dialect dialect, int turn)
     return ms;
 }
 
-/* On its way; connected when it can be written to. */
+/* Connecting; a socket is connected when it is writable. */
 static int begin_connect(int port)
 {
     const struct sockaddr_in to = { .sin_family = AF_INET,
@@ -225,7 +225,7 @@ static int begin_connect(int port)
     return fd;
 }
 
-/* A member that is connected says all it has to, blocks from now on, and waits for its answers. */
+/* A connected member sends all its requests, blocks from now on, and waits for its answers. */
 static void greet(struct crowd *c, uint32_t member, const struct buf *words)
 {
     struct epoll_event in = { .events = EPOLLIN, .data.u32 = member };

@@ -12,8 +12,8 @@ struct crowd {
     int fd[CROWD_MAX];
 };
 
-/* The requests of member c after each complete reply: `requests` requests in a row, with `reply_bytes` of
- * replies in all. */
+/* The requests of member c after each complete reply: `requests` requests in a row, with `reply_bytes` of replies in
+ * total. */
 struct load {
     const char *what;
     int requests;
@@ -31,15 +31,15 @@ enum load_kind {
 };
 enum { LOAD_BURST = 64 };
 
-/* The members' keys are their own, and a counter's name is never a value's. */
+/* Each member has separate keys, and a counter's name is never a value's. */
 void load_fill(struct load *load, enum load_kind kind, enum dialect dialect);
 void load_free(struct load *load);
 
 /* Connect one after the other; with dialect C each greets. */
 void crowd_connect(struct crowd *c, int port, int n, enum dialect dialect);
-/* All at once, and each counts itself, as PyTorch's clients do: milliseconds until the last has its answer. */
+/* All at once, and each counts itself, as PyTorch's clients do; return milliseconds until the last has its answer. */
 double crowd_rush(struct crowd *c, int port, int n, enum dialect dialect);
-/* To the echo of loopback.h, which answers what `load` says. */
+/* For the echo of loopback.h, which answers as `load` defines. */
 void crowd_connect_echo(struct crowd *c, int port, int n, const struct load *load);
 void crowd_close(struct crowd *c);
 
@@ -47,11 +47,11 @@ void crowd_close(struct crowd *c);
 extern const char crowd_value_key[];
 void crowd_prepare(int port, enum dialect dialect);
 
-/* All members send requests for so long, until the last reply: requests per second. */
+/* All members send requests for this long, until the last reply; return requests per second. */
 double crowd_run(struct crowd *c, const struct load *load, double ms);
 
-/* All members wait for one key, which is set when the server has had time to see that: milliseconds from then
- * until the last is awake. `turn` makes the key a new one. */
+/* All members wait for one key, which is set when the server has had time to process that; return milliseconds from
+ * then until the last is awake. `turn` makes the key a new one. */
 double crowd_wake(struct crowd *c, int port, enum dialect dialect, int turn);
 
 #endif

@@ -1,4 +1,4 @@
-/* farm.c -- see farm.h. */
+/* farm.c -- see farm.h. One epoll and no thread: the measured time must be the store's, not this program's. */
 #include "farm.h"
 
 #include "timed.h"
@@ -120,7 +120,7 @@ static void note(struct farm *f, struct farm_member *m)
     m->n_text = 0;
 }
 
-/* Before the length of a message, whose answer has one byte more. */
+/* Length of the bytes before a message's size; that answer has one byte more. */
 static uint8_t head_bytes(const struct farm *f, const struct farm_member *m)
 {
     return !m->identified || f->of_workers ? 9 : 8;
@@ -161,7 +161,7 @@ static bool read_member(struct farm *f, struct farm_member *m)
     return f->trouble[0] == '\0';
 }
 
-/* One turn: true when something came. */
+/* One turn: true when bytes arrived. */
 static bool turn(struct farm *f, int limit_ms, farm_words hello, void *user)
 {
     static struct epoll_event events[EVENTS];
@@ -185,8 +185,8 @@ static bool turn(struct farm *f, int limit_ms, farm_words hello, void *user)
     return n > 0;
 }
 
-/* Real agents have their own processors. Here each message would wake this process at the store's cost, so it
- * reads a little later, many at once, and the measured time is at most that much longer. */
+/* Real agents have separate processors. Here each message would wake this process at the store's cost, so it reads a
+ * little later, many at once, and the measured time is at most that much longer. */
 bool farm_wait(struct farm *f, enum farm_kind kind, uint32_t wanted, double limit_ms)
 {
     const double until = timed_now() + limit_ms;
@@ -205,7 +205,7 @@ void farm_forget(struct farm *f)
     memset(f->count, 0, sizeof(f->count));
 }
 
-/* The kernel picks the port when it knows both ends: so each address has all ports to itself. */
+/* The kernel picks the port when it knows both ends, so each address has all ports to itself. */
 static bool start_connecting(struct farm *f, uint32_t i, uint32_t number)
 {
     struct farm_member *m = &f->member[i];

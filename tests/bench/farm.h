@@ -27,10 +27,10 @@ struct farm_member {
     bool connected, identified;
     uint8_t have; /* bytes of `head` */
     uint8_t head[16];
-    uint64_t left; /* bytes of the message that are still to come */
+    uint64_t left; /* bytes of the message that have not arrived yet */
     uint16_t n_text;
     char text[240]; /* its first bytes */
-    uint32_t rank;  /* an agent's first, as its round says; a worker's own */
+    uint32_t rank;  /* an agent's first rank, from its round; a worker's own */
 };
 
 struct farm {
@@ -39,7 +39,7 @@ struct farm {
     uint32_t n, connected;
     struct farm_member *member;
     uint32_t count[FARM_KINDS]; /* received messages */
-    double last_ms[FARM_KINDS]; /* when the last of them came */
+    double last_ms[FARM_KINDS]; /* time at which the last of them arrived */
     char trouble[256];          /* the first; "" = none */
 };
 
@@ -47,16 +47,16 @@ struct farm {
 bool farm_open(struct farm *f, int port, uint32_t first, uint32_t n, bool of_workers);
 void farm_close(struct farm *f);
 
-/* Connect all of them, at most `at_once` on their way at a time; each says `hello(i)` as soon as it is connected. */
+/* Connect all of them, at most `at_once` at a time; each sends `hello(i)` as soon as it is connected. */
 typedef void (*farm_words)(void *user, uint32_t i, struct buf *out);
 bool farm_connect(struct farm *f, uint32_t at_once, farm_words hello, void *user);
 
-/* Member `i` says these bytes; false, with `trouble`, when the socket does not take them. */
+/* Member `i` sends these bytes; false, with `trouble`, when the socket does not accept them. */
 bool farm_say(struct farm *f, uint32_t i, struct slice bytes);
 
 /* Read until `count` messages of the kind have arrived; return false after `limit_ms`, or on an error. */
 bool farm_wait(struct farm *f, enum farm_kind kind, uint32_t count, double limit_ms);
-/* All counts are 0 again. */
+/* Reset all counts to 0. */
 void farm_forget(struct farm *f);
 
 /* Requests, for `hello` and farm_say. */

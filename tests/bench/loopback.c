@@ -1,4 +1,4 @@
-/* loopback.c -- see loopback.h. */
+/* loopback.c -- see loopback.h. Each server is a separate process, so that its memory and processor time can be read. */
 #include "loopback.h"
 
 #include <errno.h>
@@ -193,7 +193,7 @@ static const char *beside_this(char *path, size_t size)
     return path;
 }
 
-/* Start `argv` and read its first line, which it prints when it can be reached. It ends with this program. */
+/* Start `argv` and read its first line, which it prints when it accepts connections. It ends with this program. */
 static bool start(const char *const argv[], struct bench_server *out, char *line, int size)
 {
     int ready[2];
@@ -296,7 +296,7 @@ long bench_requests(int fd)
 
 /* --- processors ----------------------------------------------------------------------------------------- */
 
-/* The first that is in `all` from `number` on, in steps of `step`. */
+/* Return the first number that is in `all` from `number` on, in steps of `step`. */
 static cpu_set_t only(const cpu_set_t *all, int number, int step)
 {
     cpu_set_t one;

@@ -12,7 +12,7 @@ struct bench_server {
     int port;
 };
 
-/* Start ddp-rendezvous (`path`, NULL = the one of this build) on a free port. False: it did not come up. */
+/* Start ddp-rendezvous (`path`, NULL = the one of this build) on a free port. False: it did not start. */
 bool bench_start_store(const char *path, struct bench_server *out);
 
 /* PyTorch's own store, in a separate Python process. */
@@ -23,30 +23,30 @@ struct bench_genuine {
     char backend[16];    /* "libuv" or "legacy" */
 };
 
-/* Start it with the torch of this interpreter (a path), on a free port. The current directory is the repository's root. */
+/* Start it with the torch of this interpreter (a path), on a free port. The current directory is the repository's
+ * root. */
 bool bench_start_genuine(const char *python, struct bench_genuine *out);
 
-/* Start the least that a server can be: one thread, epoll, read, write. A client first sends two u32, the
- * bytes of its requests and of the replies; from then on each complete request is answered with so many
- * bytes. */
+/* Start the simplest server possible: one thread, epoll, read, write. A client first sends two u32, the bytes of its
+ * requests and of the replies; then each complete request is answered with that many bytes. */
 bool bench_start_echo(struct bench_server *out);
 
-/* This program, and the servers that it starts from now on, run there. Where the scheduler puts a server, beside its client or on
- * a processor that has to be woken, makes a third of a round trip, and it would be luck which of two servers gets what. On a single
- * processor there is no other, and all is fair. False: the processors cannot be asked for. */
+/* Run this program, and the servers that it starts from now on, on fixed processors. The scheduler's placement of a
+ * server, beside its client or on a processor that has to be woken, makes a third of a round trip, and would favour
+ * one server by chance. On a single processor there is no choice. False: the processors cannot be read. */
 enum bench_place { BENCH_FIRST, BENCH_LAST, BENCH_ANYWHERE };
 bool bench_stay(enum bench_place place);
 
 void bench_stop(struct bench_server *server);
 
-/* Resident memory in KiB, now and at most. */
+/* Return the resident memory in KiB, now and at its peak. */
 long bench_resident_kib(const struct bench_server *server);
 long bench_peak_kib(const struct bench_server *server);
 
 /* Milliseconds of processor that it has used. */
 double bench_processor_ms(const struct bench_server *server);
 
-/* How many requests the store has served, this question included; -1: it cannot be asked. `fd` is greeted. */
+/* Return how many requests the store has served, including this one; -1: it did not answer. `fd` is greeted. */
 long bench_requests(int fd);
 
 /* A blocking connection with TCP_NODELAY; -1: failed. */

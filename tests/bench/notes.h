@@ -1,9 +1,8 @@
-/* notes.h -- what workers write down about themselves, in memory that they share with the program that judges
- * them.
+/* notes.h -- notes of workers, in memory that they share with the benchmark.
  *
- * A launcher's output says when something was printed, not when it happened. So a worker of
- * tests/prog/probe_worker.c writes the time (CLOCK_MONOTONIC, the same in all processes) into a slot of its
- * own, in a file that all of them map. */
+ * A launcher's output shows when a text was printed, not when the event happened. So a worker of
+ * tests/prog/probe_worker.c writes the time (CLOCK_MONOTONIC, the same in all processes) to its own slot, in a file
+ * that all of them map. */
 #ifndef TESTS_BENCH_NOTES_H
 #define TESTS_BENCH_NOTES_H
 
@@ -17,7 +16,7 @@ enum { NOTES_MAX = 256 };
 /* Times in ns; 0 = it has not happened. */
 struct note {
     _Atomic int pid;
-    _Atomic int64_t ready, told, done; /* told: SIGTERM came; done: about to end by itself */
+    _Atomic int64_t ready, told, done; /* told: SIGTERM arrived; done: about to end by itself */
 };
 
 struct notes {

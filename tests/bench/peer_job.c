@@ -1,4 +1,4 @@
-/* peer_job.c -- see peer_job.h. */
+/* peer_job.c -- see peer_job.h. Processes are found by their cookie, so no launcher can hide one. */
 #include "peer_job.h"
 
 #include "tests/survivors/tree.h"
@@ -48,7 +48,7 @@ static bool carries_cookie(const char *pid, const char *name)
     return n > 0 && strncmp(text, name, n - 1) == 0;
 }
 
-/* Between the look and the signal the number could get a new owner, so the process is held first. */
+/* Between check and signal the pid could be reused, so open a pidfd first. */
 static void kill_carrier(const char *pid)
 {
     int fd = pidfd_open(atoi(pid), 0);
@@ -118,7 +118,7 @@ bool peer_job_start(struct peer_job *j, const struct peer *p, bool tagged, int w
     *j = (struct peer_job){ .out = tmpfile() };
     if (j->out == NULL)
         return false;
-    /* O_APPEND keeps each write whole, however many processes inherit the file. */
+    /* O_APPEND keeps each write whole, even if many processes inherit the file. */
     fcntl(fileno(j->out), F_SETFL, O_APPEND);
     fflush(NULL);
     j->launcher = fork();
@@ -184,7 +184,7 @@ struct notes *peer_jobs_notes(void)
     return notes;
 }
 
-/* In memory where there is such a place: a note must not wait for a disk. */
+/* In memory if possible, because a note must not wait for a disk. */
 static bool open_scratch(void)
 {
     char path[sizeof(scratch) + 8];
@@ -221,7 +221,7 @@ static int run_child(int (*run)(int, char *[]), int argc, char *argv[])
     return rc;
 }
 
-/* The child is killed by what ends us early, and its jobs with it. Returns its exit status. */
+/* Whatever ends this process early also kills the child and its jobs. Return its exit status. */
 static int wait_for_child(pid_t child, const sigset_t *awaited)
 {
     int status = 0;

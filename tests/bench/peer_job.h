@@ -1,9 +1,9 @@
-/* peer_job.h -- start a job with any launcher, see what becomes of it, and leave nothing of it behind.
+/* peer_job.h -- start a job with any launcher, observe it, and leave no process of it behind.
  *
- * The program that uses this adopts what a launcher loses (tests/survivors/tree.h), and everything it starts
- * carries a cookie in its environment: so even what a daemon of a resource manager has started, outside of
- * our tree, is found in /proc, and a foreign process never is. All of that happens in a child; its parent
- * waits, and cleans up when the child or the user ends it early. */
+ * The program that uses this adopts orphans of a launcher (tests/survivors/tree.h), and everything it starts has a
+ * cookie in its environment: so even processes that a resource manager's daemon has started, outside our tree, are
+ * found in /proc, and foreign processes never are. All of that happens in a child; its parent waits, and cleans up
+ * when the child or the user ends it early. */
 #ifndef TESTS_BENCH_PEER_JOB_H
 #define TESTS_BENCH_PEER_JOB_H
 
@@ -20,7 +20,7 @@ struct peer_job {
     bool ended; /* the launcher was waited for */
     int status;
     int64_t ended_ns;
-    FILE *out; /* what it printed; a file, so that no process waits for a reader. peer_job_end closes it. */
+    FILE *out; /* its output, in a file, so that no process waits for a reader. peer_job_end closes it. */
 };
 
 /* Run `run` in the child; returns its exit status. Once in a program, and before any other thread. */
@@ -35,22 +35,22 @@ struct notes *peer_jobs_notes(void);
 bool peer_job_start(struct peer_job *j, const struct peer *p, bool tagged, int workers,
                     const char *const args[]);
 
-/* Let that much time pass, or less when the launcher ends: true. */
+/* Let that much time pass, or return true earlier when the launcher ends. */
 bool peer_job_wait(struct peer_job *j, int ms);
 
-/* Wait until the last note about being ready is there; false when it is not in time. */
+/* Wait until the last "ready" note is there; false when it is late. */
 bool peer_job_ready(struct peer_job *j, int ms);
 
-/* Its exit code as a shell would say it. It must have ended. */
+/* Return its exit code as a shell would. It must have ended. */
 int peer_job_code(const struct peer_job *j);
 
-/* All that it printed, as one text, cut at `size`. */
+/* Return all its output as one text, cut at `size`. */
 void peer_job_text(struct peer_job *j, char *text, size_t size);
 
-/* How many processes of it live; `name` NULL = any, else those whose command has this name. */
+/* Return how many of its processes live; `name` NULL = any, else those whose command has this name. */
 int peer_job_alive(const char *name);
 
-/* Kill what is left, close what is open. */
+/* Kill all remaining processes, close all descriptors. */
 void peer_job_end(struct peer_job *j);
 
 #endif

@@ -1,4 +1,4 @@
-/* peers.c -- see peers.h. */
+/* peers.c -- see peers.h. One row for each launcher. */
 #include "peers.h"
 
 #include <stdio.h>
@@ -7,8 +7,8 @@
 
 /* ddprun gets a grace time of 1 s, as the others have times of seconds between SIGTERM and SIGKILL (Open MPI)
  * or none (Hydra); torchrun's 30 s cannot be changed. Debian's torchrun 1.13 cannot start anything with
- * Python 3.11 without an option for stdout; the two options are the defaults of newer ones. Open MPI refuses
- * root and more workers than cores without an option. */
+ * Python 3.11 without an option for stdout; the two options are the defaults of newer ones. Open MPI rejects root and
+ * more workers than cores without an option. */
 struct peer peers[PEERS] = {
     [PEER_DDPRUN] = { .name = "ddprun",
                       .version_command = "\"$DDPRUN\" --version | grep -oE '[0-9]+\\.[0-9.]+'",

@@ -1,4 +1,4 @@
-/* peers.h -- the launchers that are compared, and how each is asked for workers of this machine. */
+/* peers.h -- the launchers that are compared, and the command line of each for workers of this machine. */
 #ifndef TESTS_BENCH_PEERS_H
 #define TESTS_BENCH_PEERS_H
 
@@ -10,11 +10,11 @@ enum { PEER_ARGS = 24, PEER_WORDS = 14 };
 
 struct peer {
     const char *name;
-    const char *version_command;   /* for a shell; prints nothing where this launcher is missing */
-    const char *start[PEER_WORDS]; /* "%n" = number of workers, "%t" = here goes `tagged` */
-    const char *tagged;            /* makes it put the rank before each line; NULL = does so anyhow */
-    const char *prefix;            /* what that looks like; '#' = digits */
-    int start_ms;                  /* what its start may take on a busy machine */
+    const char *version_command;   /* for a shell; prints nothing if this launcher is missing */
+    const char *start[PEER_WORDS]; /* "%n" = number of workers, "%t" = place of `tagged` */
+    const char *tagged;            /* makes it put the rank before each line; NULL = always does */
+    const char *prefix;            /* its form; '#' = digits */
+    int start_ms;                  /* time for its start on a busy machine */
     bool has_agent;                /* a separate process between it and the workers */
     /* filled by peers_open */
     char version[48]; /* "" = not installed */
@@ -22,7 +22,7 @@ struct peer {
 
 extern struct peer peers[PEERS];
 
-/* Find out which of them are here. `ddprun` is the path of the program under test, and stays the caller's. */
+/* Find out which of them are installed. `ddprun` is the path of the program under test, and stays the caller's. */
 void peers_open(const char *ddprun);
 
 /* Arguments for `workers` workers with `args` (program first), into `argv`, which ends with NULL. The number

@@ -1,4 +1,4 @@
-/* probes.c -- see probes.h. */
+/* probes.c -- see probes.h. Every wait has a limit, and every job is counted and killed at its end. */
 #include "probes.h"
 
 #include "peer_job.h"
@@ -23,9 +23,9 @@ enum {
     LEFT_MS = 3000, /* then survivors are counted */
     LOOK_MS = 20,
     READY_WAIT_MS = 10,
-    CODES = 8, /* different exit codes in one cell */
+    CODES = 8, /* most exit codes in one cell */
     HUNG = -1,
-    HUNG_MAX = 3, /* then there are no more trials */
+    HUNG_MAX = 3, /* then no more trials are made */
     REAP_MS = 1000,
     TRIALS_MAX = 100,
     TEXT = 64 * 1024,
@@ -137,7 +137,7 @@ static bool nobody_left(struct peer_job *j, int64_t *gone_ns)
     const int64_t from = notes_now();
     bool nobody;
     while (!(nobody = peer_job_alive(NULL) == 0) && notes_now() - from < (int64_t)LEFT_MS * 1000000) {
-        /* Reaps what has become ours; once the launcher has ended, only time can pass. */
+        /* Reaps adopted processes; once the launcher has ended, only time can pass. */
         peer_job_wait(j, LOOK_MS);
         if (j->ended)
             usleep(LOOK_MS * 1000);

@@ -1,4 +1,4 @@
-/* probes.h -- ask a launcher one question, and get a few words for a cell of a table. */
+/* probes.h -- ask a launcher one question, and get a short answer for a table. */
 #ifndef TESTS_BENCH_PROBES_H
 #define TESTS_BENCH_PROBES_H
 
@@ -17,16 +17,16 @@ struct probe {
     int signal; /* what the probe sends; 0 = nothing */
 };
 
-/* Each of these answers within the start time of the launcher and a few seconds for each trial; a job that
- * does not end is counted as "hung". */
+/* Each of these returns within the start time of the launcher and a few seconds for each trial; a job that does not
+ * end is counted as "hung". */
 
 /* Exit codes, and how often each came. */
 void probe_code(const struct probe *q, const struct peer *p, char cell[PROBE_CELL]);
-/* The same; and did the workers get to their own end? */
+/* The same; and whether the workers reached their own end. */
 void probe_all_done(const struct probe *q, const struct peer *p, char cell[PROBE_CELL]);
-/* The same; and does the output name rank 1's exit code as the cause? */
+/* The same; and whether the output names rank 1's exit code as the cause. */
 void probe_first(const struct probe *q, const struct peer *p, char cell[PROBE_CELL]);
-/* The same, when the launcher gets `signal` at some moment of its start; and who is left. */
+/* The same, when the launcher gets `signal` at some moment of its start; and the survivors. */
 void probe_start_signal(const struct probe *q, const struct peer *p, char cell[PROBE_CELL]);
 /* The same, when `signal` goes to the process between the launcher and its workers. */
 void probe_agent(const struct probe *q, const struct peer *p, char cell[PROBE_CELL]);

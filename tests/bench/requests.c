@@ -1,4 +1,4 @@
-/* requests.c -- see requests.h. */
+/* requests.c -- see requests.h. The bytes are those of dialect C. */
 #include "requests.h"
 
 #include "store/encode.h"

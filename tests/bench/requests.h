@@ -1,13 +1,14 @@
-/* requests.h -- requests of store clients, as bytes. For the programs in tests/bench only; they end when memory does. */
+/* requests.h -- requests of store clients, as bytes. Only for the programs in tests/bench; they end when memory is
+ * short. */
 #ifndef TESTS_BENCH_REQUESTS_H
 #define TESTS_BENCH_REQUESTS_H
 
 #include "base/buf.h"
 #include "store/ops.h"
 
-enum { REQUEST_VALUE_BYTES = 128 }; /* as long as an NCCL id, which is what most values are */
+enum { REQUEST_VALUE_BYTES = 128 }; /* as long as an NCCL id, the most common value */
 
-/* Puts one request behind what is in `out`. */
+/* Append one request to `out`. */
 typedef void request_maker(struct buf *out, enum dialect dialect, const char *key);
 
 request_maker request_add, request_get, request_set, request_wait;

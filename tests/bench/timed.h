@@ -1,4 +1,4 @@
-/* timed.h -- run a command against the clock, and medians. For the programs in tests/bench only. */
+/* timed.h -- run a command with a time limit, and medians. Only for the programs in tests/bench. */
 #ifndef TESTS_BENCH_TIMED_H
 #define TESTS_BENCH_TIMED_H
 
@@ -22,16 +22,16 @@ double timed_now(void);
 /* The median of `n` values, which are sorted in place; NAN for none. */
 double timed_median(double *values, size_t n);
 
-/* The smallest value that is not below `share` (0 to 1) of all `n`, which are sorted in place; NAN for none. */
+/* Return the smallest value that is not below `share` (0 to 1) of all `n`, which are sorted in place; NAN for none. */
 double timed_quantile(double *values, size_t n, double share);
 
-/* Is there an executable of this name in PATH? */
+/* True if PATH has an executable of this name. */
 bool timed_have(const char *program);
 
 /* Where a benchmark writes its numbers for build/bench.json. */
 
-/* Descriptor 3, which scripts/bench.sh opens; stdout has the table for people. Measured programs do not
- * inherit it. NULL when the program is run by hand: then the table is all. Close it with fclose. */
+/* Return descriptor 3, which scripts/bench.sh opens; stdout has the table for readers. Measured programs do not
+ * inherit it. NULL when the program is run by hand: then only the table is printed. Close it with fclose. */
 FILE *results_open(void);
 
 #endif

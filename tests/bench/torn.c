@@ -1,4 +1,4 @@
-/* torn.c -- see torn.h. */
+/* torn.c -- see torn.h. A line counts only if every byte of it is as expected. */
 #include "torn.h"
 
 #include "peer_job.h"
@@ -9,7 +9,7 @@
 
 enum { RUN = 150, TAIL = 2 * RUN + 1, LIMIT_MS = 40000 };
 
-/* Behind the prefix, or at the line's begin when it has none. */
+/* After the prefix, or at the line's beginning without one. */
 static const char *skip_prefix(const char *line, const char *prefix)
 {
     const char *at = line;
@@ -55,7 +55,7 @@ static void count_lines(struct torn_count *c, FILE *in, const char *prefix)
     free(line);
 }
 
-/* The output goes to a file first: the reader must not be what decides about the lines. */
+/* The output goes to a file first, so that the reader cannot affect the lines. */
 void torn_try(const struct peer *p, const char *writer, struct torn_count *c)
 {
     char lines[16];

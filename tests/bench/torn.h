@@ -1,4 +1,4 @@
-/* torn.h -- does a launcher keep lines whole that its workers write in pieces? */
+/* torn.h -- tests whether a launcher keeps lines whole that its workers write in pieces. */
 #ifndef TESTS_BENCH_TORN_H
 #define TESTS_BENCH_TORN_H
 
@@ -11,11 +11,11 @@ struct torn_count {
     int jobs, hung;
 };
 
-/* Run one job of TORN_WORKERS workers with TORN_LINES lines each (`writer` = tests/prog/torn_writer), and add
- * what came. */
+/* Run one job of TORN_WORKERS workers with TORN_LINES lines each (`writer` = tests/prog/torn_writer), and add the
+ * results. */
 void torn_try(const struct peer *p, const char *writer, struct torn_count *c);
 
-/* Lines that did not come out whole, lost ones as well. */
+/* Return the number of lines that were torn or lost. */
 long torn_lines(const struct torn_count *c);
 
 #endif

@@ -1,4 +1,4 @@
-/* Ddpctl as a process, against ddp-rendezvous as another one. */
+/* ddpctl as a process, against ddp-rendezvous as another one. */
 #include "ddp/store.h"
 #include "job.h"
 #include "run.h"
@@ -94,7 +94,7 @@ Test(ddpctl, prints_json_that_a_program_can_read)
     run_free(&r);
 }
 
-/* A worker that hangs in a get is what one looks for with this program. */
+/* Users of this program usually look for a worker that hangs in a get. */
 Test(ddpctl, shows_who_waits_for_what)
 {
     const char *argv[] = { bin("ddpctl"), "--addr", addr, "waiters", NULL };
@@ -115,13 +115,13 @@ Test(ddpctl, shows_who_waits_for_what)
     cr_assert_not_null(strstr(r.out, "WAIT"), "%s", r.out);
     run_free(&r);
     ddp_store *other = client();
-    ddp_store_set(other, "lost", "found", 5, NULL); /* lets the child go */
+    ddp_store_set(other, "lost", "found", 5, NULL); /* releases the child */
     ddp_store_close(other);
     ddp_store_close(s);
     expect_answer("barriers", NULL, "no barrier is open");
 }
 
-/* Two jobs at once: each is asked about by its name. */
+/* Two jobs at once: each is selected by its name. */
 Test(ddpctl, tells_one_job_from_another)
 {
     ddp_store *a = worker_of("a"), *b = worker_of("b");
@@ -191,11 +191,12 @@ Test(ddpctl, help_and_version_stand_on_stdout)
     expect_answer("--version", NULL, "ddpctl ");
 }
 
-/* Ddpctl without --addr finds the jobs of its user. A user id of the test's own has no other jobs on this machine. */
+/* ddpctl without --addr finds the jobs of its user. The test uses a separate user id, because that has no other jobs
+ * on this machine. */
 
 static char uid_option[32], runtime_dir[64], *dir;
 
-/* The programs are copied, because the tree may lie in a home that others cannot enter. */
+/* The programs are copied, because the tree may be in a home that other users cannot enter. */
 static void set_up(void)
 {
     char command[1024];
@@ -223,7 +224,7 @@ TestSuite(ddpctl_jobs, .init = set_up, .fini = tear_down, .timeout = 120);
 static const char *const bare[] = { "DDPRUN_STORE_ADDR", "MASTER_ADDR", "MASTER_PORT", "XDG_RUNTIME_DIR",
                                     NULL };
 
-/* `program` of the copies, as the user, with words up to the first NULL. */
+/* Run `program` of the copies as the user, with words up to the first NULL. */
 static const char *const *as_user(const char *program, const char *const words[])
 {
     static const char *argv[16];
@@ -274,7 +275,7 @@ static void expect(struct run_result r, int code, const char *out, const char *e
     run_free(&r);
 }
 
-/* The port of the job's store, from the table. */
+/* Read the port of the job's store from the table. */
 static int port_of(const char *table, const char *job)
 {
     char line_end[64];
@@ -320,7 +321,7 @@ Test(ddpctl_jobs, the_default_address_is_tried_when_no_job_is_known)
     run_free(&r);
 }
 
-/* A job that waits for its other node is the one that is asked about. */
+/* The command must find a job that waits for its other node. */
 Test(ddpctl_jobs, a_job_that_waits_is_found)
 {
     const char *const words[] = {
@@ -338,7 +339,7 @@ Test(ddpctl_jobs, a_job_that_waits_is_found)
     run_free(&r);
 }
 
-/* A copy of the record under another cookie, which the user cannot have written: two stores would be a question. */
+/* A copy of the record under another cookie, which the user cannot have written: two stores would be ambiguous. */
 Test(ddpctl_jobs, a_record_of_another_user_is_ignored)
 {
     char command[1024];
@@ -356,7 +357,7 @@ Test(ddpctl_jobs, a_record_of_another_user_is_ignored)
     end_job(p);
 }
 
-/* Ddprun and the variables around it: what it prints, what it refuses, and the one file that it reads.
+/* ddprun and the schedulers' variables: messages, rejections, and the one file that it reads.
  * tests/unit/plan/test_scheduler.c tests each scheduler. */
 
 TestSuite(why, .timeout = 120);

@@ -1,5 +1,5 @@
-/* test_ddprun_contain.c -- the layers that keep a job together: which is chosen, what it leaves, which
- * processes it touches. The big matrix of workers and faults is tests/survivors. */
+/* test_ddprun_contain.c -- the layers that contain a job: which one is chosen, what it leaves, which processes it
+ * touches. tests/survivors has the full matrix of workers and faults. */
 #include "contain/cgroup.h"
 #include "contain/procfs.h"
 #include "contain/job_record.h"
@@ -25,12 +25,12 @@
 
 TestSuite(ddprun_contain, .timeout = 120);
 
-/* A place for records of our own: jobs of other tests must not find those of this one. */
+/* A separate directory for records, so that jobs of other tests do not find those of this one. */
 static char *runtime_dir, *runtime_env;
 
 static void set_up(void)
 {
-    bin_seek_no_leaks(); /* the tests kill what would look */
+    bin_seek_no_leaks(); /* the tests kill processes during a leak check */
     runtime_dir = job_dir();
     cr_assert_gt(asprintf(&runtime_env, "XDG_RUNTIME_DIR=%s", runtime_dir), 0);
 }
@@ -120,7 +120,7 @@ Test(ddprun_contain, a_layer_that_is_not_there_is_refused_with_the_reason, .init
     run_free(&r);
 }
 
-/* Such as a job leaves that was killed before it had a record. One that is new may be about to be used. */
+/* Files like those of a job that was killed before it had a record. A new file may be about to be used. */
 Test(ddprun_contain, litter_of_killed_jobs_is_taken_away, .init = set_up, .fini = tear_down)
 {
     static const struct litter {
@@ -182,8 +182,8 @@ static void find_own_group(char own[CGROUP_PATH_MAX])
     buf_free(&mounts);
 }
 
-/* Empty between the end of its workers and the end of its owner, or before its first worker. Starts of other tests may remove
- * the group, too, once it has no owner. */
+/* The group is empty between the end of its workers and the end of its owner, or before its first worker. Starts of
+ * other tests may remove it, too, once it has no owner. */
 Test(ddprun_contain, an_empty_group_goes_with_its_owner_and_not_before, .init = set_up, .fini = tear_down)
 {
     char own[CGROUP_PATH_MAX], group[CGROUP_PATH_MAX + 64], other[CGROUP_PATH_MAX + 64];
@@ -205,7 +205,7 @@ Test(ddprun_contain, an_empty_group_goes_with_its_owner_and_not_before, .init = 
     rmdir(other);
 }
 
-/* Some kernels kill every process that is born into a group by a parent whose own group was killed once. */
+/* Some kernels kill every process that is created in a group by a parent whose own group was killed once. */
 Test(ddprun_contain, workers_live_where_a_group_was_killed_before, .init = set_up, .fini = tear_down)
 {
     char own[CGROUP_PATH_MAX], group[CGROUP_PATH_MAX + 64], script[3 * CGROUP_PATH_MAX];
@@ -234,7 +234,7 @@ static void until_ready(struct run_process *p)
     cr_assert(run_until_output(p, "ready", PATIENCE_MS), "%s", run_output(p));
 }
 
-/* Until the last thread of that process has ended: it counts as alive so long. */
+/* Wait until the last thread of that process has ended, because it counts as alive until then. */
 static void wait_for_end(int pidfd)
 {
     cr_expect_eq(poll(&(struct pollfd){ .fd = pidfd, .events = POLLIN }, pidfd >= 0, PATIENCE_MS),
@@ -250,7 +250,7 @@ static void orphan_a_job(const char *layer, const char *hold)
     pid_t agent = procstat_child(run_pid(p), 0);
     if (agent == 0)
         cr_skip_test("skipped, because this kernel has no /proc/PID/task/TID/children");
-    /* Stopped, so that it cannot do anything about the death of the agent before it dies itself. */
+    /* Stop it, so that it cannot react to the agent's death before it dies itself. */
     run_signal(p, SIGSTOP);
     cr_assert(job_until_state(run_pid(p), 'T'));
     const int pidfd = pidfd_open(agent, 0);
@@ -293,7 +293,7 @@ Test(ddprun_contain, the_next_start_removes_the_group_of_a_dead_job, .init = set
     next_start_cleans_up("--contain=cgroup");
 }
 
-/* Such as of a job whose directory for records was a temporary one: eight after a day of tests. */
+/* Left by jobs whose directory for records was temporary: eight after a day of tests. */
 Test(ddprun_contain, the_next_start_removes_an_empty_group_without_a_record, .init = set_up,
      .fini = tear_down)
 {
@@ -352,7 +352,7 @@ _Noreturn static void be_dying_agent(int ends[2])
     pthread_exit(NULL);
 }
 
-/* Its guardian has ended. Returns the end of the pipe that holds it. */
+/* Its guardian has ended. Return the end of the pipe that holds it. */
 static int start_dying_agent(pid_t *agent)
 {
     int ends[2], told[2];
@@ -397,7 +397,7 @@ Test(ddprun_contain, a_job_is_dead_when_the_last_thread_of_its_agent_is, .init =
     run_free(&r);
 }
 
-/* A record is a file; pids in one are never a reason to kill. */
+/* A record is only a file, so pids in it are never a reason to kill. */
 Test(ddprun_contain, records_that_are_none_do_no_harm, .init = set_up, .fini = tear_down)
 {
     char path[256];
@@ -425,7 +425,7 @@ static void skip_unless_all_is_seen(void)
         cr_skip_test("skipped, because only root in the first PID namespace sees and makes the others");
 }
 
-/* Write a job's record there: the numbers of its guardian and agent belong to other processes here. */
+/* Write a job's record there: the pids of its guardian and agent belong to other processes here. */
 static void write_elsewhere(void)
 {
     struct ddp_err err;
@@ -473,7 +473,7 @@ Test(ddprun_contain, a_record_of_a_pid_namespace_stays_as_long_as_that, .init = 
     close(ends[1]);
     cr_assert_eq(waitpid(outside, &status, 0), outside);
     cr_assert_eq(status, 0);
-    /* The kernel may have given the number of the dead namespace to one of another test's: then the next start finds it. */
+    /* The kernel may have given the number of the dead namespace to another test's: then the next start finds it. */
     for (struct patience p = { 0 }; records() > 0 && patience_left(&p);) {
         r = RUN("--contain=plain", "true");
         cr_expect_null(strstr(r.err, "was left without ddprun"), "no process was left to be killed: %s",
@@ -520,8 +520,8 @@ Test(ddprun_contain, a_pid_namespace_shows_the_hosts_pids_to_the_user, .init = s
     run_free(&r);
 }
 
-/* The limits of namespaces belong to a user namespace, so they can be set in one without touching the machine. Only a process
- * without capabilities needs a user namespace. */
+/* The limits of namespaces belong to a user namespace, so they can be set in one without touching the machine. Only a
+ * process without capabilities needs a user namespace. */
 static struct run_result run_with_limit(const char *limit, const char *option)
 {
     char script[1024];

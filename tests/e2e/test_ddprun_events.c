@@ -19,7 +19,7 @@ TestSuite(ddprun_events, .timeout = 120);
 
 static const struct run_options patience = { .timeout_ms = 2 * PATIENCE_MS };
 
-/* How many lines of that kind there are; each line must fit the schema. */
+/* Return how many lines of that kind there are; each line must fit the schema. */
 static int count(const char *log, const char *kind)
 {
     int n = 0;
@@ -68,7 +68,7 @@ Test(ddprun_events, a_job_with_a_restart_tells_each_thing_once)
     job_dir_remove(dir);
 }
 
-/* An attempt that failed is over: the next one ends for other reasons. */
+/* The failed attempt is over, so the next one ends for other reasons. */
 Test(ddprun_events, an_end_is_not_told_with_the_words_of_an_earlier_failure)
 {
     char *dir = job_dir();
@@ -116,7 +116,7 @@ Test(ddprun_events, a_log_that_cannot_be_written_costs_one_warning)
     run_free(&r);
 }
 
-/* The store of the daemon tells one of the nodes that ask, and its own log. */
+/* The daemon's store sends events to one of the nodes that ask, and to its own log. */
 Test(ddprun_events, a_daemon_s_store_tells_a_node_and_writes_its_own)
 {
     char *dir = job_dir(), own[512], at[128];
@@ -162,7 +162,7 @@ static struct run_process *node(const char *at, const char *events)
     return run_start(argv, &patience);
 }
 
-/* The first to ask gets the events; when it is killed, the other one's log has everything, also earlier
+/* The first node that asks gets the events; when it is killed, the other node's log has everything, including earlier
  * events. */
 Test(ddprun_events, the_log_of_who_survives_is_complete)
 {
@@ -199,7 +199,7 @@ Test(ddprun_events, the_log_of_who_survives_is_complete)
 
 /* --- an elastic node ------------------------------------------------------------------------------------ */
 
-/* A node learns its rank in the first round. Lines from before that wait, and come first. */
+/* A node learns its rank in the first round. Earlier lines wait, and are written first. */
 Test(ddprun_events, the_rank_in_the_name_is_that_of_the_first_round)
 {
     char *dir = job_dir(), events[512], endpoint[64];
@@ -255,7 +255,7 @@ static struct held held_by(pid_t agent, const char *dir)
     return held;
 }
 
-/* One descriptor and one thread, however many rounds and lines there are. */
+/* One descriptor and one thread, for any number of rounds and lines. */
 Test(ddprun_events, a_log_is_opened_once_and_has_one_thread)
 {
     char *dir = job_dir(), events[512], endpoint[64], script[512], go[256];

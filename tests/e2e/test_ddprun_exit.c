@@ -1,4 +1,4 @@
-/* How a job ends: exit codes, who is to blame, what cannot be started. */
+/* How a job ends: exit codes, the first failure, programs that cannot be started. */
 #include "ddp/context.h"
 #include "documents.h"
 #include "job.h"
@@ -81,7 +81,7 @@ static struct run_result two_seen_together(const char *policy)
     return run_wait(p);
 }
 
-/* The elder is not the first for that. */
+/* It started earlier, but that does not make it the first failure. */
 Test(ddprun_exit, the_first_to_fail_is_found_also_when_two_are_seen_together)
 {
     struct run_result r = two_seen_together("--exit_code=first");
@@ -160,7 +160,7 @@ static void write_file(const char *path, const char *text, mode_t mode)
     chmod(path, mode);
 }
 
-/* Ends with 127 although no other node ever comes, and although the time to wait for one is ten minutes. */
+/* It ends with 127 although no other node ever joins, and the timeout for one is ten minutes. */
 static void expect_missing_on_node(const char *rank, const char *nnodes)
 {
     const char *argv[] = {
@@ -180,7 +180,7 @@ Test(ddprun_exit, a_missing_program_does_not_wait_for_other_nodes)
     expect_missing_on_node("--node_rank=1", "--nnodes=2");
 }
 
-/* Such a job begins without this node: it must not meet it at all. */
+/* Such a job begins without this node, which must not join it at all. */
 Test(ddprun_exit, a_missing_program_does_not_join_an_elastic_job)
 {
     const char *argv[] = { bin("ddprun"),
@@ -673,7 +673,7 @@ Test(ddprun_cause, report_json_fits_its_schema_whatever_happened, .init = make_d
     }
 }
 
-/* A Python of the test that only PATH leads to, and its message about a missing module. */
+/* A separate Python that only PATH finds, and its message about a missing module. */
 Test(ddprun_cause, a_failed_import_names_the_python_that_ran)
 {
     char *bin_dir = job_dir(), text[1024], path[256];

@@ -167,7 +167,7 @@ Test(ddprun_files, a_worker_waits_for_a_full_disk_and_nothing_is_lost)
     run_free(&r);
 }
 
-/* The sum of lost_output's bytes in the report of the job at the link `latest`. */
+/* Return the sum of lost_output's bytes in the report of the job at the link `latest`. */
 static double lost_bytes(const char *report)
 {
     char *text = job_file(dir, report);
@@ -311,8 +311,7 @@ Test(ddprun_files, what_a_worker_wrote_before_its_sigkill_is_in_the_report)
     }
 }
 
-/* Only the user can read a job's files: modes of files, and directories of other users that the environment
- * names. */
+/* Only the user can read a job's files: modes of files, and other users' directories in the environment. */
 
 enum { NOBODY = 65534 };
 
@@ -334,7 +333,7 @@ static void expect_mode(const char *name, unsigned mode)
     cr_expect_eq(st.st_mode & 07777, mode, "%s has mode %o, not %o", path, st.st_mode & 07777, mode);
 }
 
-/* A shell without umask, which takes nothing away from what ddprun asks for. */
+/* A shell without umask, so that files get the modes that ddprun requests. */
 static struct run_result run_without_umask(const char *options)
 {
     char command[2048];
@@ -385,7 +384,8 @@ Test(ddprun_private, events_of_a_rendezvous_are_for_its_user_alone)
     run_free(&r);
 }
 
-/* A directory in which another user may replace what we make: of that user, or, where this test is not root, open to all. */
+/* A directory in which another user may replace our files: owned by that user, or, if this test is not root, open to
+ * all. */
 static const char *make_unsafe(void)
 {
     static char path[300];
@@ -445,7 +445,7 @@ Test(ddprun_private, a_temporary_directory_of_another_user_is_not_used)
     run_free(&r);
 }
 
-/* Its owner could exchange the directory in which ours lies. */
+/* Its owner could replace the directory that contains ours. */
 Test(ddprun_private, nor_is_a_directory_below_one)
 {
     char below[400];
@@ -479,12 +479,12 @@ Test(ddprun_private, a_sticky_directory_is_used_by_its_real_name)
     run_free(&r);
 }
 
-/* A log directory on a file system that stops answering: the job goes on, and its user can end it. */
+/* A log directory on a file system that stops answering: the job continues, and its user can end it. */
 
 /* a file system that stops answering, as an NFS server does that is gone: FUSE without a library. Needs root.
  *
- * It holds names and sizes and no bytes. Once it hangs, a call that is under way sleeps in the kernel, where SIGKILL does not
- * end it. Mount it in a mount namespace of the test's own (rude_own_mounts). */
+ * It holds names and sizes and no bytes. Once it hangs, a call that is under way sleeps in the kernel, where SIGKILL
+ * does not end it. Mount it in a mount namespace of the test's own (rude_own_mounts). */
 
 enum { NODES = 64, NAME = 128, REQUEST = 256 * 1024 };
 
@@ -632,7 +632,7 @@ static struct answer answer_to(const struct fuse_in_header *h, const void *arg)
     }
 }
 
-/* Hanging requests are read, because a signal can still take back unread ones. */
+/* Read requests while hanging, because a signal can still cancel unread ones. */
 static void serve_disk(int fd)
 {
     static char request[REQUEST + 4096];
@@ -678,7 +678,7 @@ static void hung_disk_mount(const char *where)
         serve_disk(fd);
     }
     close(fd);
-    struct stat root; /* waits until FUSE_INIT is answered: before that, a signal takes every request back */
+    struct stat root; /* wait until FUSE_INIT is answered: before that, a signal cancels every request */
     cr_assert_eq(stat(where, &root), 0, "%s: %s", where, strerror(errno));
 }
 
@@ -753,7 +753,7 @@ static bool has_ended(struct run_process *process)
     return waitid(P_PID, (id_t)run_pid(process), &end, WEXITED | WNOHANG | WNOWAIT) == 0 && end.si_pid != 0;
 }
 
-/* The agent that is left behind holds the pipes, so the file system ends before the output is read to its end. */
+/* The agent that is left behind holds the pipes, so the file system ends before the output is read completely. */
 static struct run_result finish(struct run_process *process)
 {
     for (struct patience p = { 0 }; !has_ended(process);)
@@ -784,7 +784,8 @@ Test(hung_disk, the_console_lives_and_two_ctrl_c_end_the_job)
     snprintf(next, sizeof(next), "tick %d\n", last != NULL ? atoi(last + 1) + 20 : 100);
     until(run_until_output(process, next, PATIENCE_MS), process, "output after the hang");
     run_signal(process, SIGINT);
-    until(run_until_error(process, "once more kills them at once", PATIENCE_MS), process, "the first answer");
+    until(run_until_error(process, "a second signal kills them at once", PATIENCE_MS), process,
+          "the first answer");
     run_signal(process, SIGINT);
     struct run_result r = finish(process);
     expect_named(&r);

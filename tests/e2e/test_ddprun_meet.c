@@ -1,4 +1,4 @@
-/* Several nodes on one machine, on loopback: how they meet, and what each says when it cannot. */
+/* Several nodes on one machine, on loopback: how they join, and their messages when they cannot. */
 #include "ddp/context.h"
 #include "documents.h"
 #include "job.h"
@@ -130,7 +130,7 @@ Test(ddprun_meet, who_is_stopped_while_it_waits_speaks_of_no_workers)
 
 #define LOCAL_ONLY "localhost is a loopback address: only ddprun processes on "
 
-/* On two hosts each node would wait alone for the other. */
+/* On two hosts each node would wait for the other. */
 Test(ddprun_meet, a_loopback_endpoint_is_warned_of_in_each_waiting_line_and_in_the_report)
 {
     struct run_process *process = NODE("--nnodes=2", free_port_option("--rdzv_endpoint=localhost:"),
@@ -301,7 +301,7 @@ Test(loopback_nodes, ranks_follow_the_node_ranks_whatever_each_brings)
     prints(1, "[4] 4/5 2/3 1/2");
 }
 
-/* The words of the node where it happened are in the report of the other. */
+/* The text from the failed node is in the report of the other. */
 Test(loopback_nodes, the_first_failure_is_named_on_every_node)
 {
     START("--nproc_per_node=2", SH,
@@ -319,7 +319,7 @@ Test(loopback_nodes, the_first_failure_is_named_on_every_node)
     says(0, "ranks 0-1 were stopped by ddprun as a consequence (SIGTERM)");
 }
 
-/* The report in the last event: of the same shape on the loopback_node where it happened and on the other. */
+/* The report in the last event has the same form on the failed node and on the other. */
 static void expect_schema(int i, const char *code, const char *said)
 {
     char why[512] = "";
@@ -348,7 +348,7 @@ Test(loopback_nodes, the_json_reports_fit_their_schema_on_every_node)
         cr_expect_null(strstr(end[i].out, "\"peak_rss\":null"), "node %d: %s", i, end[i].out);
 }
 
-/* It looks like a success, and is what the others fail of: at a barrier and in a collective. */
+/* A rank that exits with 0 while others wait for it: at a barrier and in a collective. */
 Test(loopback_nodes, a_rank_that_leaves_early_is_named_on_every_node)
 {
     START("--nproc_per_node=2", bin("tests/prog/member"), "only:3", "exit:0", "all", "barrier:epoch-3");
@@ -417,8 +417,7 @@ Test(loopback_nodes, the_users_stop_of_one_node_stops_the_job)
 
 Test(loopback_nodes, a_launcher_that_is_killed_ends_the_job)
 {
-    bin_seek_no_leaks(); /* LeakSanitizer's helper dies with the launcher, and the agent would wait for it
-                          * without end */
+    bin_seek_no_leaks(); /* LeakSanitizer's helper dies with the launcher, and the agent would wait for it forever */
     START(SH, "echo ready; exec sleep 1000");
     until_both_run();
     run_signal(loopback_node[1], SIGKILL);
@@ -428,11 +427,10 @@ Test(loopback_nodes, a_launcher_that_is_killed_ends_the_job)
     says(0, ") is lost");
 }
 
-/* With it the store is gone. */
+/* The store is lost with it. */
 Test(loopback_nodes, the_death_of_the_host_ends_the_job_on_the_others)
 {
-    bin_seek_no_leaks(); /* LeakSanitizer's helper dies with the launcher, and the agent would wait for it
-                          * without end */
+    bin_seek_no_leaks(); /* LeakSanitizer's helper dies with the launcher, and the agent would wait for it forever */
     START(SH, "echo ready; exec sleep 1000");
     until_both_run();
     run_signal(loopback_node[0], SIGKILL);
@@ -442,7 +440,7 @@ Test(loopback_nodes, the_death_of_the_host_ends_the_job_on_the_others)
     says(1, " on node 0 (");
 }
 
-/* A worker's parent, as the worker says it. */
+/* A worker's parent, as printed by the worker. */
 static pid_t agent_of(int i)
 {
     const char *said;
@@ -454,7 +452,8 @@ static pid_t agent_of(int i)
 
 #define READY "echo ready, child of $PPID; exec sleep 30"
 
-/* Until the other gave it up; then it goes on. The agent alone: its guardian does not mind. */
+/* Stop it until the other node has dropped it; then continue it. Only the agent, because its guardian does not
+ * matter. */
 static void freeze(int i)
 {
     const pid_t agent = agent_of(i);
@@ -479,7 +478,7 @@ Test(loopback_nodes, a_node_that_was_frozen_says_so_when_it_goes_on, .fini = tea
     says(1, "kill -STOP");
 }
 
-/* The other gave it up. */
+/* The other node has dropped it. */
 Test(loopback_nodes, a_store_that_was_frozen_does_not_blame_the_others, .fini = tear_down)
 {
     START("--node_timeout=fast", "--contain=plain", SH, READY);
@@ -489,11 +488,10 @@ Test(loopback_nodes, a_store_that_was_frozen_does_not_blame_the_others, .fini = 
     says(1, "it has said nothing for 1.5 s (--node_timeout)");
 }
 
-/* They notice the end of the store themselves, and are not what the job has died of. */
+/* They detect the end of the store themselves, and are not the cause of the job's end. */
 Test(loopback_nodes, workers_that_die_of_the_hosts_death_are_not_blamed_for_it)
 {
-    bin_seek_no_leaks(); /* LeakSanitizer's helper dies with the launcher, and the agent would wait for it
-                          * without end */
+    bin_seek_no_leaks(); /* LeakSanitizer's helper dies with the launcher, and the agent would wait for it forever */
     START("--no_python", "--", "/bin/bash", "-c",
           "echo ready; exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT; read -r x <&3; exit 7");
     until_both_run();
@@ -525,7 +523,7 @@ static void is_plain(int i)
                   (unsigned char)*p, i, end[i].err);
 }
 
-/* Names that another node, or a stranger, has given: in a log that a user may print with cat, too. */
+/* Names from another node, or from a stranger, in a log that a user may print with cat. */
 Test(loopback_nodes, names_of_others_are_no_commands_to_a_terminal, .fini = tear_down)
 {
     choose_port();
@@ -549,7 +547,7 @@ Test(loopback_nodes, last_lines_are_named_after_their_stream_on_every_node)
         says(i, "stdout   | up");
 }
 
-/* Its workers are done long before those of node 0, which is not disturbed by its leaving. */
+/* Its workers are done long before those of node 0, which its end does not disturb. */
 Test(loopback_nodes, who_is_done_waits_only_so_long)
 {
     START("--exit_barrier_timeout=300ms", SH, ALL_HERE "; [ $RANK = 1 ] || " AT_GATE "; echo done");
@@ -560,7 +558,7 @@ Test(loopback_nodes, who_is_done_waits_only_so_long)
     prints(0, "done");
 }
 
-/* It must not take the store away from who still runs. */
+/* It must not end the store while other nodes still run. */
 Test(loopback_nodes, who_has_the_store_stays_until_the_others_are_done)
 {
     START("--exit_barrier_timeout=300ms", SH, ALL_HERE "; [ $RANK = 0 ] || " AT_GATE "; echo done");
@@ -601,7 +599,7 @@ Test(loopback_nodes, nodes_that_do_not_agree_are_told_both_values)
         says(i, "--nnodes=3 (static)");
     }
     says(0, "NODE_REJECTED");
-    says(0, "; the first cause: a node was rejected"); /* in the report, when the time is up */
+    says(0, "; first cause: a node was rejected"); /* in the report, at the timeout */
 }
 
 /* Copy a program with another version in it, which is as long. */

@@ -109,7 +109,7 @@ Test(ddprun_output, the_words_before_a_crash_arrive)
     run_free(&r);
 }
 
-/* Every line of 16 x 2,000, written in three pieces each, comes out whole. On terminals: below. */
+/* Every line of 16 x 2,000, written in three pieces each, stays whole. On terminals: below. */
 Test(ddprun_output, no_line_is_torn)
 {
     struct run_result r = JOB("--nproc_per_node=16", bin("tests/prog/torn_writer"), "2000");
@@ -120,7 +120,7 @@ Test(ddprun_output, no_line_is_torn)
     run_free(&r);
 }
 
-/* A slow reader delays the workers and loses nothing, and the launcher stays small. */
+/* A slow reader delays the workers but loses nothing, and the launcher stays small. */
 Test(ddprun_output, a_slow_reader_gets_everything)
 {
     struct run_process *p = JOB_START("--nproc_per_node=2", WORKER, "spam:400000", "say:end");
@@ -176,7 +176,7 @@ static struct run_process *start_with_no_reader(const char *dir)
     return p;
 }
 
-/* The end of rank 0's stdout with which it writes, which then lives on outside the job. */
+/* The writing end of rank 0's stdout, which then stays open outside the job. */
 static int hold_stdout(const char *dir)
 {
     char path[64];
@@ -189,7 +189,7 @@ static int hold_stdout(const char *dir)
     return open(path, O_WRONLY | O_CLOEXEC);
 }
 
-/* That its reader has gone shows when the last pipe is all that is waited for: to close it is the end of all. */
+/* If the last open pipe has lost its reader, closing it ends the output. */
 Test(ddprun_output, a_reader_whose_absence_shows_last_does_no_harm)
 {
     char *dir = job_dir();
@@ -258,7 +258,7 @@ Test(ddprun_output, ranks_that_are_filtered_out_are_in_the_report)
     run_free(&r);
 }
 
-/* How many workers have the line, which may stand there several times when the machine is slow. */
+/* Return how many workers have the line, which may be repeated when the machine is slow. */
 static int ranks_of(const char *out, const char *text)
 {
     int n = 0;
@@ -296,7 +296,7 @@ Test(ddprun_output, pieces_of_a_daemon_that_lives_on_outside_do_not_hold_up_the_
     run_free(&r);
 }
 
-/* A single worker's bytes pass as they are, but the line to search for is a line. */
+/* A single worker's bytes pass unchanged, but the awaited text is a whole line. */
 Test(ddprun_output, what_ddprun_says_does_not_begin_within_a_workers_line)
 {
     struct run_result r =
@@ -311,10 +311,10 @@ Test(ddprun_output, what_ddprun_says_does_not_begin_within_a_workers_line)
     run_free(&r);
 }
 
-/* The output on a terminal (a pseudo-terminal here): prefixes and colours, whole lines, nothing that would
- * harm it, and folded lines. */
+/* The output on a terminal (a pseudo-terminal here): prefixes and colours, whole lines, nothing harmful, and folded
+ * lines. */
 
-/* Only the end, which has the reason: Criterion hangs on messages of megabytes. */
+/* Only the end, which has the reason, because Criterion hangs on messages of megabytes. */
 #define EXPECT_CODE(r, code)                                                                        \
     cr_expect_eq((r).exit_code, code, "exit %d, signal %d, output:\n%s", (r).exit_code, (r).signal, \
                  (r).out + (strlen((r).out) > 4000 ? strlen((r).out) - 4000 : 0))
@@ -464,8 +464,8 @@ static void remove_dir(void)
     job_dir_remove(logs_dir);
 }
 
-/* The one directory of the job below `logs_dir`. Beside it may lie the link `latest`, and which of them a directory names first
- * is the file system's affair. */
+/* Return the directory of the job below `logs_dir`. The link `latest` may be beside it, and the order of names in a
+ * directory is undefined. */
 static const char *job_root(void)
 {
     static char root[512];
@@ -577,7 +577,7 @@ Test(ddprun_logs, a_full_disk_is_told_once_and_the_job_goes_on)
     run_free(&r);
 }
 
-/* The events of a job: each line is one object. Returns how many have this "event". */
+/* Parse the events of a job: each line is one object. Return how many have this "event". */
 static int count_events(const char *text, const char *event, const char *part)
 {
     int n = 0;
@@ -608,7 +608,7 @@ Test(ddprun_logs, json_tells_everything_as_events_on_stdout)
     run_free(&r);
 }
 
-/* Ddprun's stdin, for the workers that --stdin names. */
+/* ddprun's stdin, for the workers that --stdin names. */
 
 TestSuite(stdin_e2e, .timeout = 120);
 
@@ -649,7 +649,7 @@ Test(stdin_e2e, a_file_arrives_whole_at_every_rank)
     expect_same_sums("<$T/data $D --nproc_per_node=4 --stdin=all", "4\n");
 }
 
-/* A pipe that comes in drops, so that the relay sleeps in between. */
+/* A pipe with slow input, so that the relay sleeps in between. */
 Test(stdin_e2e, a_slow_writer_is_waited_for)
 {
     expect_output(
@@ -689,7 +689,7 @@ Test(stdin_e2e, who_does_not_want_more_does_not_stop_the_others)
                   "8000000\n8000000\n");
 }
 
-/* The slowest sets the pace, and what waits for it waits in the pipe, not in our memory. */
+/* The slowest reader sets the pace, and input for it waits in the pipe, not in our memory. */
 Test(stdin_e2e, a_reader_that_does_not_read_costs_no_memory)
 {
     char command[1024];
@@ -708,7 +708,8 @@ Test(stdin_e2e, a_reader_that_does_not_read_costs_no_memory)
     run_free(&r);
 }
 
-/* Rank 0 alone: it has the very descriptor, so the next attempt reads on behind what the one before has read. */
+/* Only rank 0 reads: it has the very descriptor, so the next attempt continues where the previous one stopped
+ * reading. */
 Test(stdin_e2e, an_attempt_reads_on_where_the_last_one_stopped)
 {
     struct run_result r = shell(

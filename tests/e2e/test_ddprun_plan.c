@@ -1,4 +1,4 @@
-/* The inheritance of workers: environment, descriptors, GPUs, the store's port; and the dry run. */
+/* What workers inherit: environment, descriptors, GPUs, the store's port; and the dry run. */
 #include "job.h"
 #include "run.h"
 
@@ -98,7 +98,7 @@ static int take_port(int *port)
     socklen_t len = sizeof(at);
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)); /* connections of the past do not count */
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)); /* earlier connections do not count */
     if (bind(fd, (struct sockaddr *)&at, len) != 0 || listen(fd, 1) != 0) {
         close(fd);
         return -1;
@@ -116,7 +116,7 @@ static struct run_result run_with_port(const char *option)
     return run_command(argv, &(struct run_options){ .env = (const char *const[]){ "MASTER_PORT", NULL } });
 }
 
-/* Another program of this machine may hold the default port as well as we; then it may also give it back too early. */
+/* Another program of this machine may also hold the default port, and may release it too early. */
 Test(ddprun_plan, a_default_port_that_is_taken_is_replaced_and_said_so)
 {
     bool replaced = false;
@@ -217,8 +217,8 @@ Test(ddprun_plan, without_a_number_there_is_one_worker_per_gpu_and_more_are_refu
     job_dir_remove(dir);
 }
 
-/* A table that grows while a thread runs stops the agent for an RCU grace period, about 10 ms. Each worker
- * reads the size of the agent's table at its own start. */
+/* A table that grows while a thread runs stops the agent for an RCU grace period, about 10 ms. Each worker reads the
+ * size of the agent's table at its own start. */
 Test(ddprun_plan, the_agent_grows_its_descriptor_table_before_the_first_worker)
 {
     struct run_result r =
@@ -239,7 +239,8 @@ Test(ddprun_plan, the_agent_grows_its_descriptor_table_before_the_first_worker)
 
 TestSuite(ddprun_torchrun, .timeout = 60);
 
-/* A shell command; $D is ddprun, $T the same called torchrun, and the current directory is empty and goes at the end. */
+/* A shell command; $D is ddprun, $T the same program named torchrun, and the current directory is empty and removed
+ * at the end. */
 static struct run_result script(const char *text)
 {
     char command[4096];
@@ -358,7 +359,7 @@ Test(ddprun_torchrun, a_timer_that_runs_out_kills_its_worker_and_is_the_cause)
                                  "$D --nproc_per_node=2 sh w");
     cr_assert_eq(r.exit_code, 137, "%s", r.err);
     cr_assert_not_null(strstr(r.err, "its timer \"step\" has run out; it gets signal 9"), "%s", r.err);
-    cr_assert_not_null(strstr(r.err, "failed first: its timer ran out (SIGKILL)"), "%s", r.err);
+    cr_assert_not_null(strstr(r.err, "failed first: its timer expired (SIGKILL)"), "%s", r.err);
     run_free(&r);
 }
 
@@ -372,7 +373,7 @@ Test(ddprun_torchrun, a_timer_that_is_released_and_one_of_a_stranger_hurt_nobody
         "$D --nproc_per_node=1 sh w $S; E=$?; kill -0 $S && echo alive; kill $S; [ ! -e fifo ] && exit $E");
     cr_assert_eq(r.exit_code, 0, "%s", r.err);
     cr_assert_str_eq(r.out, "fine\nalive\n");
-    cr_assert_not_null(strstr(r.err, "a process that is none of this job's"), "%s", r.err);
+    cr_assert_not_null(strstr(r.err, "a process that does not belong to this job"), "%s", r.err);
     cr_assert_not_null(strstr(r.err, "no request of torch.distributed.elastic.timer"), "%s", r.err);
     run_free(&r);
 }

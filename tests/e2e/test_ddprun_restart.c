@@ -68,7 +68,7 @@ Test(ddprun_restart, logs_of_old_attempts_stay)
     job_dir_remove(dir);
 }
 
-/* One number for one attempt, wherever a user reads it: the second attempt is attempt 1. */
+/* One number for one attempt, in every text: the second attempt is attempt 1. */
 Test(ddprun_restart, every_output_counts_attempts_from_0)
 {
     char *dir = job_dir(), logs[300], events[300], script[600], timeline[600];
@@ -169,7 +169,7 @@ Test(ddprun_restart, what_cannot_change_is_not_tried_again)
 {
     struct run_result r = JOB("--max-restarts=3", "/proc/nonexistent/program");
     EXPECT(r, 127);
-    SAYS(r, "none: what cannot be executed now cannot be executed the next time");
+    SAYS(r, "none: the program cannot be executed, and a restart would not change that");
     SILENT(r, "starting attempt");
     run_free(&r);
     r = JOB("--max-restarts=3", WORKER, "exit:2");
@@ -203,7 +203,7 @@ Test(ddprun_restart, a_job_that_stands_still_is_ended)
     run_free(&r);
 }
 
-/* A world of one has no store connection until it tells its progress. */
+/* A world of one has no store connection until it reports its progress. */
 Test(ddprun_restart, a_single_worker_tells_its_progress_too)
 {
     struct run_result r = JOB("--nproc_per_node=1", "--max-restarts=9", "--restart-backoff=1ms",
@@ -242,7 +242,7 @@ Test(ddprun_restart, who_leaves_with_0_while_others_wait_is_named)
     run_free(&r);
 }
 
-/* The others are freed, and gone, before the one that freed them. */
+/* The others are released, and end, before the rank that released them. */
 Test(ddprun_restart, a_victim_that_ends_first_is_not_the_cause)
 {
     struct run_result r = JOB("--nproc_per_node=3", attempt_worker(), "give_up");
@@ -279,7 +279,7 @@ Test(ddprun_restart, the_exit_code_may_be_that_of_rank_0)
     run_free(&r);
 }
 
-/* Elastic jobs that nodes come late to: several ddprun on one machine, each a node. */
+/* Elastic jobs with late nodes: several ddprun on one machine, each a node. */
 
 enum { NODES = 3, ARGS_MAX = 32 };
 
@@ -329,8 +329,7 @@ static void start_two(const char *const args[])
 static void start_late(const char *const args[])
 {
     start(NODES - 1, "--rdzv_id=one", args);
-    cr_assert(
-        run_until_error(node[NODES - 1], "this node waits to be taken in when it begins anew", PATIENCE_MS));
+    cr_assert(run_until_error(node[NODES - 1], "this node waits to join when it begins anew", PATIENCE_MS));
 }
 
 static void finish(void)
@@ -366,8 +365,8 @@ Test(grow, now_starts_the_workers_again_with_a_late_node)
     expect_codes(0, 0, 0);
     for (int i = 0; i < NODES; i++)
         cr_expect_not_null(strstr(end[i].out, "world 3"), "node %d: %s%s", i, end[i].out, end[i].err);
-    says(0, "1 more node can be taken in; the workers start again");
-    says(2, "this node waits to be taken in when it begins anew");
+    says(0, "1 more node can join; the workers start again");
+    says(2, "this node waits to join when it begins anew");
 }
 
 Test(grow, never_leaves_a_late_node_waiting)
@@ -395,7 +394,7 @@ static void make_job_data(void)
     run_free(&r);
 }
 
-/* By default: the ranks agree after a checkpoint, and continue from it. */
+/* By default the ranks agree after a checkpoint, and continue from it. */
 Test(grow, agreed_takes_a_late_node_in_behind_a_checkpoint)
 {
     struct pace pace;
@@ -413,7 +412,7 @@ Test(grow, agreed_takes_a_late_node_in_behind_a_checkpoint)
     cr_assert(pace_until(&pace, "\"epoch\":2,"));
     start_late(args);
     cr_assert(pace_until(&pace, "\"epoch\":3,"));
-    cr_expect(run_until_error(node[0], "1 more node can be taken in; the workers start again", PATIENCE_MS));
+    cr_expect(run_until_error(node[0], "1 more node can join; the workers start again", PATIENCE_MS));
     pace_go(&pace);
     finish();
     expect_codes(0, 0, 0);
@@ -424,7 +423,7 @@ Test(grow, agreed_takes_a_late_node_in_behind_a_checkpoint)
     free(text);
 }
 
-/* It waits for another node as long as it is allowed to, but not without a word. */
+/* It waits for another node as long as allowed, but prints a message. */
 Test(grow, too_few_nodes_that_are_left_say_for_what_they_wait)
 {
     for (int i = 0; i < 2; i++)

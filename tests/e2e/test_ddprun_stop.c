@@ -1,4 +1,4 @@
-/* The user stops a job; and nothing is left, whatever dies. */
+/* The user stops a job; and no process remains, whichever one dies. */
 #include "job.h"
 #include "procstat.h"
 #include "run.h"
@@ -50,7 +50,7 @@ ParameterizedTest(int *sig, ddprun_stop, one_signal_stops_gracefully)
     run_free(&r);
 }
 
-/* It needs its code again for the end. */
+/* It needs its code again at the end. */
 Test(ddprun_stop, a_guardian_that_has_waited_gives_memory_back_and_still_hears)
 {
     enum { LOOK_MS = 50, LOOKS = 400 };
@@ -117,7 +117,7 @@ static int code_of_a_graceful_end(const char *policy)
     return code;
 }
 
-/* A batch system that sends SIGTERM before its time limit takes 143 for a failure. */
+/* A batch system that sends SIGTERM before its time limit counts 143 as a failure. */
 Test(ddprun_stop, workers_that_save_and_end_well_make_a_success_by_policy)
 {
     cr_expect_eq(code_of_a_graceful_end("--exit_code=workers"), 0);
@@ -137,8 +137,7 @@ Test(ddprun_stop, a_stopped_agent_is_woken_to_hear_it)
     run_free(&r);
 }
 
-/* Two users may stop a worker and end the job, and a stop takes a moment: neither order may leave the worker
- * stopped. */
+/* Two users may stop a worker and end the job, and a stop takes a moment: neither order may leave the worker stopped. */
 static void stop_and_end(int first)
 {
     struct run_process *p = JOB_START("--nproc_per_node=2", WORKER, "say:ready", "forever");
@@ -164,7 +163,7 @@ Test(ddprun_stop, an_agent_that_is_stopped_while_it_ends_the_job_goes_on)
     stop_and_end(SIGTERM);
 }
 
-/* Its message has been read by then: only that it ends the job makes the guardian wake it. */
+/* Its message has been read by then; the guardian wakes it only because the message ends the job. */
 Test(ddprun_stop, nor_is_it_left_standing_when_the_user_has_chosen_the_signal)
 {
     struct run_process *p = JOB_START("--nproc_per_node=2", "--signals_to_handle=SIGUSR1", "--grace=300ms",
@@ -194,8 +193,8 @@ static struct run_process *start_unread(int *reader, const char *program, const 
     return p;
 }
 
-/* The reader of ddprun's output may be stopped, or wait for ddprun; the user's signal counts more than the
- * rest of the output. */
+/* The reader of ddprun's output may be stopped, or wait for ddprun; the user's signal takes precedence over the rest
+ * of the output. */
 Test(ddprun_stop, after_the_users_stop_nobody_waits_for_a_reader_that_does_not_read)
 {
     int reader;
@@ -244,7 +243,7 @@ Test(ddprun_stop, a_chain_that_forks_for_ever_is_caught)
     job_witness_close(&w);
 }
 
-/* Start a job with every kind of descendant, kill one process with SIGKILL, see that all are gone. */
+/* Start a job with every kind of descendant, kill one process with SIGKILL, and expect that all are gone. */
 static void kill_and_look(pid_t (*victim)(struct run_process *), struct run_result *r)
 {
     struct job_witness w;
@@ -280,7 +279,7 @@ Test(ddprun_stop, nothing_is_left_after_kill_9_of_the_agent)
     run_free(&r);
 }
 
-/* Has a process these words in its command line? The agent has the workers' words, too. */
+/* True if a process has these words in its command line. The agent has the workers' words, too. */
 static bool is_anybody_called(const char *words)
 {
     struct run_result r = run_command((const char *const[]){ "pgrep", "-f", words, NULL }, NULL);
@@ -289,7 +288,7 @@ static bool is_anybody_called(const char *words)
     return is;
 }
 
-/* At any moment of the start, too. */
+/* At any moment of the start as well. */
 Test(ddprun_stop, nothing_is_left_when_the_guardian_is_killed_during_the_start)
 {
     for (int i = 0; i < 20; i++) {
@@ -300,15 +299,14 @@ Test(ddprun_stop, nothing_is_left_when_the_guardian_is_killed_during_the_start)
         kill(run_pid(p), SIGKILL);
         struct run_result r = run_wait(p);
         run_free(&r);
-        /* Not the witness: a worker that comes after the look has not opened anything yet. */
+        /* Do not use the witness: a worker that starts after the check has not opened anything yet. */
         for (struct patience left = { 0 }; is_anybody_called(w.path);)
             cr_assert(patience_left(&left), "round %d: a process is left", i);
         job_witness_close(&w);
     }
 }
 
-/* A process holds ddprun's stdout and does not read: the job is over, and one signal is enough to end
- * ddprun. */
+/* A process holds ddprun's stdout and does not read: the job is over, and one signal must end ddprun. */
 Test(ddprun_stop, output_that_nobody_reads_does_not_hold_us_for_ever)
 {
     int reader;
@@ -326,7 +324,7 @@ Test(ddprun_stop, output_that_nobody_reads_does_not_hold_us_for_ever)
 
 /* A worker that not even SIGKILL ends.
  *
- * A frozen cgroup of version 1 is the one way to state D that a test can take back: the worker hangs in the kernel with
+ * A frozen cgroup of version 1 is the only way to state D that a test can undo: the worker hangs in the kernel with
  * SIGKILL pending until it is thawed. It needs root and the freezer hierarchy. */
 
 TestSuite(ddprun_stuck, .timeout = 120);
@@ -350,7 +348,7 @@ static void make_freezer(void)
         cr_skip_test("skipped, because there is no freezer cgroup of version 1 that we may write");
 }
 
-/* Let them die, or the group stays. */
+/* Let them die, otherwise the group stays. */
 static void remove_freezer(void)
 {
     write_text("freezer.state", "THAWED");
@@ -390,8 +388,8 @@ Test(ddprun_stuck, what_cannot_be_killed_is_named_and_left, .fini = remove_freez
     run_free(&r);
 }
 
-/* A rank that stops outside of any call, while the others wait for it in one: it is named before any time-out, and what every rank
- * called last is found in files. */
+/* A rank that stops outside any call, while the others wait for it in one: it is named before any timeout, and files
+ * have the last call of every rank. */
 
 static char *dir;
 
@@ -416,7 +414,7 @@ static struct run_process *start(const char *how)
     return p;
 }
 
-/* Where rank 0 says that the store is. */
+/* Read the address of the store from rank 0. */
 static const char *store_of(struct run_process *p)
 {
     static char address[64];
@@ -427,7 +425,7 @@ static const char *store_of(struct run_process *p)
     return address;
 }
 
-/* Ask the store until it says all of `parts`. */
+/* Ask the store until its answer contains all of `parts`. */
 static void expect_why(const char *store, const char *const parts[])
 {
     const char *const ask[] = { bin("ddpctl"), "--addr", store, "why", NULL };
@@ -508,7 +506,7 @@ Test(ddprun_still, a_rank_that_loops_is_named_and_says_on_request_what_it_did)
     run_free(&r);
 }
 
-/* Rank 0 may have been stopped by ddprun before it could see what it waited for. */
+/* ddprun may have stopped rank 0 before that rank could see its result. */
 Test(ddprun_still, a_rank_that_is_killed_has_left_its_record)
 {
     struct run_result r = run_wait(start("die"));

@@ -1,5 +1,4 @@
-/* test_fallbacks.c -- ddprun where something is missing: old kernels, containers, users without rights, small
- * limits.
+/* test_fallbacks.c -- ddprun without some features: old kernels, containers, unprivileged users, small limits.
  *
  * A job with daemons must end as usual, leave no process, and print the missing features with --verbose. */
 #include "job.h"
@@ -87,13 +86,14 @@ Test(fallbacks, an_old_kernel_will_do_and_it_is_said)
                     "close_range is not available");
 }
 
-/* A filter of system calls may let one of two through. */
+/* A filter of system calls may allow only one of two. */
 Test(fallbacks, a_pidfd_that_cannot_be_signalled_is_not_used)
 {
     expect_fallback("pidfd_send_signal", "--contain=plain", "pidfd_open is not available");
 }
 
-/* CONFIG_PROC_CHILDREN is off in some kernels: the parents in /proc/PID/stat then say whose child each process is. */
+/* Some kernels are built without CONFIG_PROC_CHILDREN: then the parents in /proc/PID/stat replace the lists of
+ * children. */
 Test(fallbacks, without_lists_of_children_nobody_is_left)
 {
     need_no_sanitizer();
@@ -155,7 +155,7 @@ Test(fallbacks, nobody_may_use_it_where_proc_hides_others)
     run_free(&r);
 }
 
-/* With the limits that `shell` sets. */
+/* With the limits that the shell command `shell` sets. */
 static void expect_named(const char *shell, const char *says)
 {
     char script[512];

@@ -1,4 +1,4 @@
-/* The process runner that the end-to-end tests stand on. */
+/* The process runner that all end-to-end tests use. */
 #include "scene.h"
 #include "run.h"
 
@@ -89,11 +89,11 @@ Test(run, finds_programs_in_the_named_build_directory)
     cr_assert_not_null(strstr(bin("train"), "/train"));
 }
 
-/* The hosts that the tests of many nodes stand on. */
+/* The hosts that the tests of many nodes use. */
 
 TestSuite(hosts, .timeout = 240);
 
-/* Reaches node0 at last: a bridge learns where a cable leads by what comes through. */
+/* Reach node0 at the end: a bridge learns from traffic where a cable leads. */
 static void expect_reaches(const struct host *h)
 {
     const char *argv[] = { "ping", "-c1", "-W1", "node0", NULL };
@@ -169,7 +169,7 @@ Test(hosts, come_in_sixteen)
     hosts_close(net);
 }
 
-/* Jobs on several hosts: one case of each kind. `make nodes` has them all. */
+/* Jobs on several hosts: one case of each kind. `make nodes` runs all of them. */
 
 TestSuite(nodes, .timeout = 120);
 

@@ -1,4 +1,4 @@
-/* The program make-data: what it writes in each format is what `train` reads. */
+/* The program make-data: `train` can read every format that it writes. */
 #include "run.h"
 #include "train/dataset.h"
 
@@ -105,7 +105,7 @@ Test(make_formats, digits_have_each_class_equally_often)
     dataset_free(&set);
 }
 
-/* The same text, however many files it is cut into; words and sentences of ASCII. */
+/* The same text for any number of files; words and sentences of ASCII. */
 Test(make_formats, a_text_goes_on_from_file_to_file)
 {
     struct dataset one, many;
@@ -138,7 +138,7 @@ Test(make_formats, what_cannot_be_made_is_refused)
                "text_train_000001.bin is left from a set of more files");
 }
 
-/* A thread that reads ahead finds it, and the step that needs it reports it. */
+/* A thread that reads ahead detects it, and the step that needs it reports it. */
 Test(make_formats, a_damaged_token_ends_the_run_and_is_named)
 {
     char path[256], data[128];

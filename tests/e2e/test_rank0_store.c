@@ -1,5 +1,5 @@
-/* A PyTorch without libuv refuses the launcher's store: then rank 0 hosts one. The interpreter here is tests/prog/rank0_store in
- * the place of a Python, and its torch two files; `make interop-nolibuv` has the real one. */
+/* A PyTorch without libuv rejects the launcher's store, so rank 0 hosts one. Here tests/prog/rank0_store replaces the
+ * Python interpreter, and its torch is two files; `make interop-nolibuv` uses the real one. */
 #include "run.h"
 #include "job.h"
 
@@ -71,7 +71,7 @@ static void install(const char *version, const char *library)
     snprintf(exec_entry, sizeof(exec_entry), "PYTHON_EXEC=%s/bin/python3.99", dir);
 }
 
-/* Any library will do, as long as it has or has not libuv's functions: the one that this function is of. */
+/* Any library will do that has, or lacks, libuv's functions: use the one with this function. */
 static void install_library_of(const char *version, void *function)
 {
     Dl_info where;
@@ -238,7 +238,7 @@ Test(rank0_store, is_missed_aloud_when_only_another_node_asks_for_it)
 
 enum { NOBODY = 65534 };
 
-/* A process of another user that listens on `port` as soon as the kernel lets it. */
+/* A process of another user that listens on `port` as soon as the kernel allows it. */
 static pid_t listen_as_nobody(int port)
 {
     const pid_t pid = fork();
@@ -255,7 +255,7 @@ static pid_t listen_as_nobody(int port)
         pause();
 }
 
-/* Rank 0 imports its modules for a while; meanwhile another user takes the port. */
+/* Rank 0 imports its modules for a while; in that time another user takes the port. */
 Test(rank0_store, is_not_met_where_another_user_listens)
 {
     if (geteuid() != 0)
@@ -282,7 +282,7 @@ Test(rank0_store, is_not_met_where_another_user_listens)
     run_free(&r);
 }
 
-/* Root's rank 0 may have become another user: what counts is that it is this job's. */
+/* Root's rank 0 may have switched to another user: it must only belong to this job. */
 Test(rank0_store, may_be_a_worker_s_of_another_user)
 {
     char script[512];
@@ -320,7 +320,7 @@ static void make_venv(const char *config)
     cr_assert_eq(symlink(target, link), 0);
 }
 
-/* Does a dry run in `where`, below the directory of install(), say that rank 0 hosts? */
+/* True if a dry run in `where`, below the directory of install(), reports that rank 0 hosts. */
 static bool is_chosen(const char *where, const char *python, const char *const options[])
 {
     char command[2048], entry[600];

@@ -1,4 +1,4 @@
-/* ddp-rendezvous under attack: broken, rude and greedy clients. A normal client goes on beside each of them, and the
+/* ddp-rendezvous under attack: broken, rude and greedy clients. A normal client works beside each of them, and the
  * server's memory and CPU time stay bounded. (The same bytes stopped or inflated genuine TCPStore servers.) */
 #include "base/clock.h"
 #include "run.h"
@@ -21,7 +21,7 @@
 static struct daemon server;
 static int bystander;
 static long base_kib, base_cpu_ms;
-static bool measured; /* a sanitizer's own memory and pace say nothing about ours */
+static bool measured; /* memory and speed of a sanitizer do not show ours */
 
 static void besiege(void)
 {
@@ -33,7 +33,7 @@ static void besiege(void)
     base_cpu_ms = procstat_cpu_ms(run_pid(server.process));
 }
 
-/* After every attack old and new clients are served, and the store ends by itself. */
+/* After every attack old and new clients are served, and the store can stop. */
 static void relieve(void)
 {
     cr_assert_eq(peer_add(bystander, "/n", 1), 2);
@@ -63,7 +63,7 @@ static void expect_cpu_below(long ms)
 static const uint64_t huge[] = { 1ull << 31, 1ull << 32, 1ull << 63, UINT64_MAX, UINT64_MAX - 7 };
 enum { HUGE_LENGTHS = sizeof(huge) / sizeof(huge[0]), EACH = 50 };
 
-/* `start` and then each of the huge lengths: the server closes and allocates nothing. */
+/* Send `start` and then each of the huge lengths: the server closes and allocates nothing. */
 static void announce_huge(const char *start)
 {
     for (int i = 0; i < HUGE_LENGTHS * EACH; i++) {
@@ -111,7 +111,7 @@ Test(rendezvous_attacks, our_own_requests_have_limits_too)
     announce_huge("00 cef7853c 82");
 }
 
-/* As much as is allowed, and never a byte of it. */
+/* Announce as much as is allowed, and never send a byte of it. */
 Test(rendezvous_attacks, values_are_announced_and_never_sent)
 {
     enum { LIARS = 200 };
@@ -181,7 +181,7 @@ Test(rendezvous_attacks, a_long_list_in_small_pieces_costs_linear_time)
     close(fd);
 }
 
-/* A client that waits for a hundred thousand keys and dies leaves nothing. */
+/* A client that waits for a hundred thousand keys and dies leaves nothing behind. */
 Test(rendezvous_attacks, waiters_for_many_keys_die)
 {
     enum { KEYS = 100000, WARM = 3, ROUNDS = 12 };
@@ -335,8 +335,8 @@ static void set_big(void)
     free(value);
 }
 
-/* Twenty clients ask for 56 MiB each, ten more for 8 MiB again and again, and none of them reads. Small requests go on; a
- * client that does read gets its big reply when others were closed for not reading. */
+/* Twenty clients request 56 MiB each, ten more repeat requests for 8 MiB, and none of them reads. Small requests
+ * continue; a client that reads gets its large reply after others were closed for not reading. */
 Test(rendezvous_attacks, unread_replies_stay_within_their_limit)
 {
     enum { GREEDY = 30, ASKED = 200, LIMIT_KIB = 256 << 10, VALUE_KIB = 3 * (BIG >> 10) };
@@ -371,8 +371,8 @@ static void expect_big(int fd, char byte)
     cr_assert(value[0] == byte && memcmp(value, value + 1, BIG - 1) == 0);
 }
 
-/* The replies to twenty clients that do not read are one value. They get it whole, whatever becomes of the key; the store does
- * not mind those who die meanwhile. */
+/* The replies to twenty clients that do not read share one value. They get it whole, even if the key changes; clients
+ * that die meanwhile do no harm. */
 Test(rendezvous_attacks, a_large_value_is_kept_once_for_all_who_ask_for_it)
 {
     enum { CLIENTS = 20, VALUE_KIB = BIG >> 10 };
@@ -399,7 +399,8 @@ Test(rendezvous_attacks, a_large_value_is_kept_once_for_all_who_ask_for_it)
     peer_expect_service(server.port);
 }
 
-/* The reply to a compare-and-set is as long as the value. Ninety clients do not read theirs; an honest one gets its own. */
+/* The reply to a compare-and-set is as long as the value. Ninety clients do not read theirs; an honest one gets its
+ * own. */
 Test(rendezvous_attacks, unread_replies_to_compare_and_set_stay_within_their_limit)
 {
     enum { GREEDY = 90, LIMIT_KIB = 256 << 10, VALUE_KIB = 3 * (BIG >> 10) };
@@ -419,7 +420,7 @@ Test(rendezvous_attacks, unread_replies_to_compare_and_set_stay_within_their_lim
     close(honest);
 }
 
-/* 160 MiB of replies for requests that lie in one segment; the client reads late, and misses nothing. */
+/* 160 MiB of replies for requests in one segment; the client reads late, and misses nothing. */
 Test(rendezvous_attacks, a_client_that_asks_first_and_reads_later_gets_everything)
 {
     enum { ASKED = 20 };
@@ -451,7 +452,7 @@ Test(rendezvous_attacks, idle_clients_are_cheap)
         close(idle[i]);
 }
 
-/* More clients than descriptors: those inside are served, the others wait and come in when there is room. */
+/* More clients than descriptors: connected ones are served, the others wait and connect when there is room. */
 static void no_siege(void)
 {
 }
@@ -471,9 +472,9 @@ Test(rendezvous_attacks, running_out_of_descriptors_hurts_nobody, .init = no_sie
         cr_assert_eq(peer_add(first, "/n", 1), i);
     cr_assert_lt(procstat_fds(run_pid(d.process)), FDS);
     long cpu_ms = procstat_cpu_ms(run_pid(d.process));
-    usleep(500 * 1000); /* long enough for a spinning loop to show */
+    usleep(500 * 1000); /* long enough to detect a spinning loop */
     cr_assert_lt(procstat_cpu_ms(run_pid(d.process)) - cpu_ms, 250);
-    for (int i = 0; i < CLIENTS; i++) { /* every single one is served, as soon as others leave */
+    for (int i = 0; i < CLIENTS; i++) { /* every one is served, as soon as others leave */
         peer_expect(fd[i], PEER_GREETING_ANSWER);
         close(fd[i]);
     }

@@ -1,4 +1,4 @@
-/* Ddp-rendezvous as a process: its ready line, its end, and its errors. */
+/* ddp-rendezvous as a process: its ready line, its end, and its errors. */
 #include "ddp/store.h"
 #include "job.h"
 #include "run.h"
@@ -67,7 +67,7 @@ Test(rendezvous_daemon, a_second_signal_ends_it_at_once)
     peer_set(fd, "/big", slice_of(value, BYTES));
     peer_send_hex(fd, "03 0400000000000000 2f626967");
     peer_expect_silence(other, 'C');
-    run_signal(d.process, SIGSTOP); /* so that one follows the other at once */
+    run_signal(d.process, SIGSTOP); /* so that one directly follows the other */
     cr_assert(job_until_state(run_pid(d.process), 'T'));
     run_signal(d.process, SIGINT);
     run_signal(d.process, SIGTERM);
@@ -152,8 +152,8 @@ Test(rendezvous_daemon, a_stranger_is_named_once_in_a_minute)
     run_free(&r);
 }
 
-/* While the daemon is stopped a key arrives and after it the reset of the one who waits for it, so that the
- * reply meets a socket that is gone already. Workers that are killed do that all the time. */
+/* While the daemon is stopped, a key arrives, then the reset of the client that waits for it, so that the reply meets
+ * a closed socket. Killed workers cause that all the time. */
 Test(rendezvous_daemon, a_client_that_dies_before_its_reply_is_nothing_to_warn_of)
 {
     const struct linger reset = { .l_onoff = 1 };
@@ -266,7 +266,7 @@ static void *join(void *arg)
     return NULL;
 }
 
-/* Wait until rank 0 is in the barrier, because its time begins then. */
+/* Wait until rank 0 is in the barrier, because its deadline begins then. */
 static void until_rank_0_is_there(int port)
 {
     ddp_store *ctl;
@@ -283,7 +283,7 @@ static void until_rank_0_is_there(int port)
     ddp_store_close(ctl);
 }
 
-/* The second arrival is in time, but the daemon sleeps over it, and over the barrier's end. */
+/* The second arrival is in time, but the daemon is stopped during it, and during the barrier's end. */
 Test(rendezvous_daemon, that_stood_still_blames_nobody)
 {
     struct daemon d = daemon_start("127.0.0.1:0", NULL);

@@ -20,7 +20,7 @@
 
 TestSuite(signals_e2e, .timeout = 120);
 
-/* Whom a signal is sent to. */
+/* The receiver of a signal. */
 enum target { GUARDIAN, AGENT, TARGETS };
 
 static void until_said(struct run_process *p, int workers, const char *what)
@@ -53,7 +53,7 @@ static void send_to(struct run_process *p, enum target target, int sig)
     kill(target == GUARDIAN ? run_pid(p) : the_agent(p), sig);
 }
 
-/* End a job that has shown that it goes on. */
+/* End a job that has shown that it continues. */
 static void end(struct run_process *p)
 {
     run_signal(p, SIGTERM);
@@ -64,7 +64,7 @@ static void end(struct run_process *p)
 
 /* --- to the guardian and to the agent ---------------------------------------------------------------------------- */
 
-/* One case: a signal of the table for one of the two. */
+/* One case: a signal of the table for guardian or agent. */
 struct cell {
     enum target target;
     int sig;
@@ -350,7 +350,7 @@ Test(signals_e2e, a_stopped_agent_wakes_when_its_guardian_is_killed)
     job_witness_close(&w);
 }
 
-/* It cannot do anything before it goes on; but the workers need no help to die. */
+/* It cannot act before it continues; but the workers need no help to die. */
 Test(signals_e2e, a_stopped_guardian_cleans_up_when_it_goes_on)
 {
     struct job_witness workers, all;
@@ -373,7 +373,7 @@ Test(signals_e2e, a_stopped_guardian_cleans_up_when_it_goes_on)
     job_witness_close(&all);
 }
 
-/* A virtual machine that is moved: everything pauses, and no node may be blamed for it. */
+/* A virtual machine that is moved: everything pauses, and no node may be reported for it. */
 Test(signals_e2e, a_launcher_that_stood_still_blames_nobody)
 {
     struct run_process *p = JOB_START("--nproc_per_node=2", "--grace=300ms", WORKER, "say:ready", "forever");
@@ -381,7 +381,7 @@ Test(signals_e2e, a_launcher_that_stood_still_blames_nobody)
     pid_t agent = the_agent(p), worker = the_worker(p, 0);
     kill(agent, SIGSTOP);
     cr_assert(job_until_state(agent, 'T'));
-    kill(agent, SIGTERM); /* both wait for it: its signal, and the end of the grace time */
+    kill(agent, SIGTERM); /* both wait for it: its signal, and the end of the grace period */
     usleep(500000);
     kill(agent, SIGCONT);
     struct run_result r = run_wait(p);

@@ -1,4 +1,4 @@
-/* A store serves the processes of its user and of root; other users of the host are refused at accept. */
+/* A store serves the processes of its user and of root; other users of the host are rejected at accept. */
 #include "job.h"
 #include "run.h"
 #include "sim_hub.h" /* hex_read */
@@ -42,7 +42,7 @@ static int connect_to(struct in_addr host, int port)
     return fd;
 }
 
-/* Connect, SET a new key, close, in a loop. Some end their stream before, some stay open. */
+/* Connect, SET a new key, close, in a loop. Some clients end their stream first, some stay open. */
 static int set_and_close(struct in_addr host, int port)
 {
     for (int i = 0; i < ATTEMPTS; i++) {
@@ -112,7 +112,7 @@ Test(store_users, another_user_leaves_no_key)
     daemon_stop(&d);
 }
 
-/* The kernel knows local peers of a store that listens on every address, too. */
+/* The kernel also identifies local peers of a store that listens on every address. */
 Test(store_users, another_user_leaves_no_key_by_another_address)
 {
     need_root();
@@ -166,7 +166,8 @@ static int set_and_reset(struct in_addr host, int port)
     return 0;
 }
 
-/* While the store stands still, another user's connection is reset, and its addresses go to one of the store's own user. */
+/* While the store is stopped, another user's connection is reset, and its addresses go to one of the store's own
+ * user. */
 Test(store_users, a_reset_connection_is_not_taken_for_a_newer_one)
 {
     need_root();
@@ -220,7 +221,7 @@ Test(store_users, insecure_serves_every_user_and_warns)
     run_free(&r);
 }
 
-/* Declare a new job as its worker; -1: the store refuses it. */
+/* Declare a new job as its worker; -1: the store rejects it. */
 static int declare_job(struct in_addr host, int port, const char *job)
 {
     struct buf bytes = { 0 };
@@ -350,12 +351,12 @@ Test(store_users, a_job_serves_every_user_with_insecure)
     run_free(&r);
 }
 
-/* The store asks agents whose a plain connection is. A claim that is refused must not hurt the job. */
+/* The store asks agents which process owns a plain connection. A rejected claim must not harm the job. */
 
 TestSuite(store_claims, .timeout = 120);
 
-/* SET and IDENTIFY come in one segment: when the agent claims the connection for its rank, the connection has already
- * introduced itself. The sleep lets the refusal reach the agent while its worker still runs. */
+/* SET and IDENTIFY arrive in one segment: when the agent claims the connection for its rank, the connection has
+ * already identified itself. The sleep lets the rejection reach the agent while its worker still runs. */
 static const char both_at_once[] =
     "exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT\n"
     "t=$(mktemp)\n"

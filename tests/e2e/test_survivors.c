@@ -1,11 +1,9 @@
-/* test_survivors.c -- a sample of `make survivors`: each kind of worker meets each fault once, in each layer.
- * And of `make launches`; and numbers of processes that come again.
+/* test_survivors.c -- a sample of `make survivors`: each kind of worker with each fault once, in each layer. Also of
+ * `make launches`, and of reused process ids. * tests/survivors/ does the work. It trusts nothing that ddprun prints:
+ * a trial runs below a process that adopts orphans, and is over when wait() returns that there is no child.
  *
- * tests/survivors/ does the work. It trusts nothing that ddprun says: a trial is below a process that adopts
- * orphans, and is over when wait() says that there is no child.
- *
- * How soon ddprun is done on a quiet machine is what `make survivors` measures. Here a crowd of tests may
- * have the processors, so AFTER is long: a survivor stays and is found in any case. */
+ * `make survivors` measures how soon ddprun is done on a quiet machine. Here other tests may use the processors, so
+ * AFTER is long: a survivor stays and is found in any case. */
 #include "run.h"
 
 #include <criterion/criterion.h>
@@ -31,8 +29,8 @@ static const char *end_of(const char *text)
     return from != NULL ? from + 1 : text;
 }
 
-/* Expect a clean result of a program of tests/survivors/; the reason comes last and is short, because logs
- * may be cut. */
+/* Expect a clean result of a program of tests/survivors/; the reason comes last and is short, because logs may be
+ * cut. */
 static void expect_clean(const char *const argv[])
 {
     bin_seek_no_leaks();
@@ -46,8 +44,8 @@ static void expect_clean(const char *const argv[])
     run_free(&r);
 }
 
-/* Chains take the whole machine, so they are a separate sample. A sanitizer is too slow to win a race against
- * them, and of the others one is enough to look for wrong accesses. */
+/* Chains use the whole machine, so they are a separate sample. A sanitizer is too slow to win a race against them,
+ * and one of the others is enough to find wrong accesses. */
 ParameterizedTestParameters(survivors, nothing_outlives_its_job_and_no_other_job_is_touched)
 {
     static struct sample all[] = {
@@ -70,7 +68,7 @@ ParameterizedTest(struct sample *s, survivors, nothing_outlives_its_job_and_no_o
                                         bin("ddprun"), bin("tests/prog/survivor"), NULL });
 }
 
-/* The poorest layer on the poorest kernel; all kinds of workers, but under a sanitizer. */
+/* The weakest layer on the oldest kernel; all kinds of workers, except under a sanitizer. */
 Test(survivors, nothing_outlives_its_job_on_an_old_kernel)
 {
     const char *kinds = bin_is_sanitized() ? "--kinds=daemon" : AFTER;

@@ -1,5 +1,5 @@
-/* Reports while a process group of a genuine PyTorch does not form: on every node, long before PyTorch's own
- * time-out, and by `ddpctl`. */
+/* Reports while a process group of a genuine PyTorch does not form: on every node, long before PyTorch's own timeout,
+ * and by `ddpctl`. */
 #include "run.h"
 #include "job.h"
 
@@ -18,7 +18,7 @@ struct nodes {
     int count, port;
 };
 
-/* `nproc` workers altogether, the same number on each node. */
+/* `nproc` workers in total, the same number on each node. */
 static void start(struct nodes *n, int count, int nproc, const char *program, const char *argument)
 {
     char nnodes[24], local[32], node_rank[24], port[32], path[128];
@@ -45,7 +45,7 @@ static void stop(struct nodes *n)
     }
 }
 
-/* Every node says it. */
+/* Every node prints it. */
 static void expect_words(struct nodes *n, const char *words)
 {
     for (int i = 0; i < n->count; i++)
@@ -66,12 +66,12 @@ static void expect_ctl(const struct nodes *n, const char *command, const char *w
 
 static const struct scene {
     const char *what;
-    const char *wait, *reason; /* as told to all */
+    const char *wait, *reason; /* as sent to all */
 } scenes[] = {
     { "never", "init_process_group: 1 of 2 ranks have waited for", "rank 1: started (" },
     { "imports", "init_process_group: 1 of 2 ranks have waited for", "[RANK_NOT_CONNECTED]" },
     { "computes", "init_process_group: 1 of 2 ranks have waited for",
-      "rank 1: " /* where there is time for it: computes */ },
+      "rank 1: " /* if there is time for it: computes */ },
     { "exits", "init_process_group: 1 of 2 ranks have waited for", "rank 1: exited with code 0" },
     { "nccl_id", " waits for rank 0's NCCL id (key '", "rank 0: " },
 };
@@ -86,7 +86,7 @@ static void expect_scene(const struct scene *scene, struct nodes *n)
         expect_ctl(n, "why", "missing: rank 1");
 }
 
-/* All at once: most of their time they wait, or import torch. */
+/* All at once, because most of the time they wait, or import torch. */
 static void try_all(int count)
 {
     enum { SCENES = sizeof(scenes) / sizeof(*scenes) };
@@ -177,7 +177,7 @@ static void share(const char *how, const char *words)
     stop(&both);
 }
 
-/* Later versions let all pass when the count was right once; there the addresses tell. */
+/* Later versions let all pass once the count was right; there the addresses show it. */
 Test(torch_diagnosis, more_in_a_barrier_than_there_are_ranks)
 {
     torch_skip_without();

@@ -1,5 +1,5 @@
-/* The store of a job is there until its last worker has gone, however the job ends. A worker with torch 1.13 that loses its store
- * spins for the rest of its life, or aborts: its second connection belongs to a thread that cannot bear the end of it. */
+/* The store of a job lives until its last worker has gone, however the job ends. A worker with torch 1.13 that loses
+ * its store spins forever or aborts, because its second connection belongs to a thread that does not handle the loss. */
 #include "run.h"
 #include "job.h"
 #include "procstat.h"
@@ -68,7 +68,7 @@ Test(torch_outlives, all_when_the_user_stops_the_job)
     expect_outlived(job, 128 + SIGTERM, 0);
 }
 
-/* All that the workers say on stderr until the last of them has gone; false when some are left. */
+/* Return all stderr of the workers until the last of them has gone; false when some are left. */
 static bool read_to_end(const struct job_witness *w, char seen[SEEN_SIZE])
 {
     struct pollfd fd = { .fd = w->fd, .events = POLLIN };
@@ -106,8 +106,8 @@ static bool kill_and_look(unsigned victims)
     return seen[0] == '\0';
 }
 
-/* The kernel closes the store's sockets a moment before it tells the workers' parent-death signal. On a loaded machine a worker
- * may run in that moment, so one quiet end of three is enough. */
+/* The kernel closes the store's sockets a moment before it sends the workers' parent-death signal. On a loaded
+ * machine a worker may run in that moment, so one quiet end of three is enough. */
 static void expect_quiet(unsigned victims)
 {
     for (int i = 0; i < 3; i++)
@@ -153,7 +153,7 @@ static struct run_process *start_node(const char *host_store, const char *endpoi
     return run_start(argv, &(struct run_options){ .env = torch_env(), .timeout_ms = LONG_MS });
 }
 
-/* The workers of a node that goes on are stopped, and their store stays while they do what they have to do before. */
+/* A node that continues stops its workers, and their store stays while they finish their work. */
 Test(torch_outlives, those_of_a_node_that_goes_on_without_the_other)
 {
     torch_skip_without_libuv();

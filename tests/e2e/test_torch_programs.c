@@ -17,7 +17,7 @@ enum { NODES_MAX = 2, WORLD = 2, LONG_MS = 180000 };
 
 struct row {
     const char *program;
-    const char *lines[10]; /* each comes once from every rank, behind "rank R of 2: " */
+    const char *lines[10]; /* printed once by every rank, after "rank R of 2: " */
 };
 
 static const struct row rows[] = {
@@ -29,14 +29,14 @@ static const struct row rows[] = {
     { "meet.py", { "tcp", "store_of_the_job", "store_of_its_own", "remote_calls" } },
 };
 
-/* One ddprun for each node; all that they have printed together. */
+/* One ddprun for each node; the output of all together. */
 struct nodes {
     struct run_process *process[NODES_MAX];
     struct run_result end[NODES_MAX];
     int count;
 };
 
-/* With an argument, which is where it finds its state, a program may be started again. */
+/* With an argument, which names its state, a program may be restarted. */
 static struct run_process *start_node(const char *program, const char *argument, int node, int count,
                                       int port)
 {
@@ -73,7 +73,7 @@ static void free_nodes(struct nodes *n)
         run_free(&n->end[i]);
 }
 
-/* Whatever `text` has behind "[default0]:", the prefix that torchrun needs for 1.13 to work at all, or without it. */
+/* Return the text after "[default0]:", the prefix that torchrun needs for 1.13 to work at all, or without it. */
 static int lines_of(const char *text, const char *line)
 {
     char prefixed[192];
@@ -127,8 +127,8 @@ Test(torch_programs, run_on_two_nodes)
         try_row(&rows[i], 2);
 }
 
-/* A job that fails once goes on where it was, with the same store on the same port. The real torchrun loses about half of these
- * restarts with torch 2.x, because its second attempt finds the keys of the first. */
+/* A job that fails once continues where it was, with the same store on the same port. The real torchrun loses about
+ * half of these restarts with torch 2.x, because its second attempt finds the keys of the first. */
 static void restart_once(int count)
 {
     char *dir = job_dir(), path[300];
@@ -159,7 +159,7 @@ Test(torch_programs, start_again_on_two_nodes)
     restart_once(2);
 }
 
-/* The real torchrun, on one node. The timers of control.py are asked for, as for ddprun. */
+/* The real torchrun, on one node. The timers of control.py are enabled, as for ddprun. */
 static struct run_result run_torchrun(const char *program)
 {
     char port[32], path[128];
@@ -318,7 +318,7 @@ static void try_rows_on(struct hosts *net, start_on *start)
     }
 }
 
-/* With separate networks, names and addresses, so that nothing works by chance over loopback. */
+/* With separate networks, names and addresses, so that nothing works by accident over loopback. */
 Test(torch_programs, run_on_two_hosts)
 {
     torch_skip_without();
@@ -328,7 +328,7 @@ Test(torch_programs, run_on_two_hosts)
     hosts_close(net);
 }
 
-/* The same lines there, which is what they are compared with. */
+/* The same lines there, as a reference. */
 Test(torch_programs, run_on_two_hosts_under_torchrun)
 {
     torch_skip_without();

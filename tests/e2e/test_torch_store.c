@@ -74,8 +74,7 @@ static void talk(ddp_store *store)
     cr_assert_eq(sum, 3, "%d keys: question, answer, n", (int)sum);
 }
 
-/* A wait that runs out, whose key comes later: the genuine server would answer it in front of the next
- * reply. */
+/* A wait that times out, whose key is set later: the genuine server would answer it before the next reply. */
 static void give_up_a_wait(ddp_store *store, ddp_store *other)
 {
     const char *const keys[] = { "question", "late" };
@@ -107,7 +106,7 @@ Test(torch_store, the_client_speaks_with_a_genuine_store)
 
 TestSuite(torch_interop, .timeout = 180);
 
-/* torch prints nothing useful to a log; what the programs print is what the tests look at. */
+/* torch logs nothing useful, so the tests check the output of the programs. */
 static const char train[] = "import torch, torch.distributed as dist\n"
                             "dist.init_process_group('gloo')\n"
                             "rank, world = dist.get_rank(), dist.get_world_size()\n"
@@ -139,7 +138,7 @@ static const char calls[] = "import datetime, os\n"
                             "assert s.get('n') == b'-2'\n"
                             "print('all calls done')\n";
 
-/* The store goes away while a client with its silent second connection lives. A reset would abort that process. */
+/* The store ends while a client with its silent second connection lives. A reset would abort that process. */
 static const char outlive[] = "import datetime, os, sys, time\n"
                               "from torch.distributed import TCPStore\n"
                               "s = TCPStore('127.0.0.1', int(os.environ['MASTER_PORT']), None, False)\n"
@@ -203,7 +202,7 @@ Test(torch_interop, a_client_survives_the_end_of_the_store)
     expect_success(p, "still here\n");
 }
 
-/* One history of operations against PyTorch's own store and against ours; tests/interop/differential compares. */
+/* One history of operations on PyTorch's own store and on ours; tests/interop/differential compares. */
 
 TestSuite(torch_differential, .timeout = 880);
 

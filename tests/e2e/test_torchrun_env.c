@@ -2,7 +2,7 @@
  *
  * Each set of options is run by both, with a worker that writes its environment to a file. torchrun 1.13 is
  * Debian's (python3-torch). DDP_TORCHRUN names a newer one, as "/some/venv/bin/python -m
- * torch.distributed.run"; without it ddprun is compared with what 2.15.0 gave when it was recorded
+ * torch.distributed.run"; without it ddprun is compared with a recording of 2.15.0
  * (tests/data/torchrun-2.15.0.env; made with DDP_TORCHRUN_RECORD=FILE). Only the variables in the table
  * `loose` below may differ. */
 #include "run.h"
@@ -67,9 +67,9 @@ static const char worker[] = "#!/bin/sh\n"
 /* --- what may differ -------------------------------------------------------------------------------------- */
 
 enum how {
-    MINE,      /* theirs or ours alone may have it */
+    MINE,      /* only one side may have it */
     VALUE,     /* both have it, with any value */
-    DIRECTORY, /* equal but for the random part of the job's directory */
+    DIRECTORY, /* equal except for the random part of the job's directory */
     OWN_FILE   /* both have it or both have it empty */
 };
 
@@ -118,7 +118,7 @@ static bool same_but_random(const char *a, const char *b)
            id_a < end_a && id_b < end_b;
 }
 
-/* NULL = that one does not have it. */
+/* NULL = missing on that side. */
 static bool may_be(const char *set, const char *name, const char *theirs, const char *ours)
 {
     if (theirs != NULL && ours != NULL && strcmp(theirs, ours) == 0)
@@ -219,7 +219,7 @@ static void remove_dir(void)
     run_free(&r);
 }
 
-/* PATH apart, both are started in the same small environment. */
+/* Except for PATH, both are started in the same small environment. */
 static void run_set(const struct set *set, const char *launcher, const char *who)
 {
     char script[2048];
@@ -250,7 +250,7 @@ static int list(const struct set *set, const char *who, char names[FILES_MAX][NA
     return n;
 }
 
-/* The record was made in another directory: the random end of its name is the same in all. */
+/* The record was made in another directory: its name ends in the same random text everywhere. */
 static void hide_random(char *text)
 {
     for (char *at = text; (at = strstr(at, dir)) != NULL;)
@@ -311,7 +311,7 @@ static const struct set *set_called(const char *name)
     return NULL;
 }
 
-/* Against a torchrun that runs here, or (NULL) against the record. */
+/* Compare with a torchrun that runs here, or (NULL) with the record. */
 static void try(const struct set *set, const char *torchrun)
 {
     static struct dump theirs, ours;
@@ -354,7 +354,7 @@ static void try_1(const char *name)
     try(set_called(name), TORCH_1);
 }
 
-/* One test for each: they run side by side, and most of their time torchrun imports. */
+/* One test for each: they run in parallel, and torchrun spends most of the time importing. */
 #define OLD_AND_NEW(set)                               \
     Test(torchrun_env, set##_is_as_with_1_13)          \
     {                                                  \

@@ -90,7 +90,7 @@ Test(train, every_steps_gradient_is_the_same_for_1_2_and_4_workers)
     free(one);
 }
 
-/* Loss of each step from the metrics; returns how many. */
+/* Read the loss of each step from the metrics; return how many. */
 static int loss_curve(double *loss, int room)
 {
     size_t len;
@@ -107,9 +107,9 @@ static int loss_curve(double *loss, int room)
     return n;
 }
 
-/* The losses that PyTorch 1.13 computes from the same seed and data: tests/e2e/torch_losses.py prints them.
- * Shuffle, first parameters, gradients and Adam must all agree. From the fourth step on Adam has made
- * differences out of rounding; the eleventh batch is a short one. */
+/* The losses that PyTorch 1.13 computes from the same seed and data: tests/e2e/torch_losses.py prints them. Shuffle,
+ * first parameters, gradients and Adam must all agree. From the fourth step on Adam has made differences out of
+ * rounding; the eleventh batch is a short one. */
 Test(train, the_first_losses_are_pytorchs)
 {
     enum { STEPS = 11 };
@@ -155,7 +155,7 @@ Test(train, loss_curve_and_parameters_are_the_same_for_1_2_and_4_workers)
     }
 }
 
-/* This machine plays two hosts of two workers, and three. */
+/* This machine simulates two hosts of two workers, and three. */
 Test(train, the_parameters_are_the_same_on_several_hosts_as_on_one)
 {
     static const char line[] = "--data @/data --global_batch 100 --epochs 2 --summary @/summary.json";
@@ -186,8 +186,8 @@ Test(train, a_repeated_run_gives_the_same_parameters_and_another_seed_does_not)
     cr_expect_str_neq(summary().hash, first);
 }
 
-/* A rename onto a device would put a plain file in its place, for the whole machine. (So all names here are links
- * of our own: should this ever fail, only they are lost.) */
+/* A rename onto a device would replace it by a plain file, for the whole machine. (So all names here are links of
+ * ours: if this ever fails, only they are lost.) */
 Test(train, a_summary_goes_into_a_pipe_or_behind_a_link_and_replaces_neither)
 {
     struct stat after;
@@ -286,7 +286,8 @@ Test(train, missing_cut_and_foreign_data_are_refused_by_name)
     train_fails(1, "--data @/data", 1, "/data/train-labels-idx1-ubyte: offset 0: magic 0x50000801");
 }
 
-/* Only rank 0 opens the file, so only rank 0 fails; the others must be freed and must not take the blame. */
+/* Only rank 0 opens the file, so only rank 0 fails; the others must be released and must not be reported as the
+ * cause. */
 Test(train, when_one_rank_fails_all_end_and_it_is_named)
 {
     make_data("data", "500", NULL);
@@ -298,7 +299,7 @@ Test(train, when_one_rank_fails_all_end_and_it_is_named)
     run_free(&r);
 }
 
-/* The words of `line` for all of three workers, those of `more` for rank 1 alone. */
+/* The words of `line` for all three workers, those of `more` only for rank 1. */
 static void expect_difference_told(const char *line, const char *more, const char *says)
 {
     static char script[1024];
@@ -309,7 +310,7 @@ static void expect_difference_told(const char *line, const char *more, const cha
     training_prefix = &prefix[3];
 }
 
-/* Nothing else would tell: these go through the same collectives. */
+/* Only this check detects it, because the collectives are the same. */
 Test(train, workers_that_were_told_different_things_are_told_what)
 {
     make_data("data", "500", NULL);
@@ -324,7 +325,7 @@ Test(train, workers_that_were_told_different_things_are_told_what)
     train(3, "--data @/data --limit_steps 2 --batch 20 --quiet");
 }
 
-/* Better before the first epoch than after the last. */
+/* Before the first epoch rather than after the last. */
 Test(train, what_is_written_at_the_end_is_looked_at_in_the_beginning)
 {
     make_data("data", "500", NULL);
@@ -387,7 +388,7 @@ Test(make_data, without_a_place_to_write_it_says_so)
     run_free(&r);
 }
 
-/* Gpt2:tiny as a user trains it: tokens from make-data, any number of workers, models of llm.c. */
+/* gpt2:tiny as a user trains it: tokens from make-data, any number of workers, models of llm.c. */
 
 TestSuite(train_gpt2, .init = training_open, .fini = training_close);
 
@@ -445,13 +446,13 @@ enum { STEPS = 6 };
 
 TestSuite(world, .init = training_open, .fini = training_close, .timeout = 240);
 
-/* Two hosts, the ranks shared out evenly, or in turn. */
+/* Two hosts, the ranks assigned evenly, or alternating. */
 static const char *const halves[] = { "sh", "-c",
                                       "DDP_TEST_HOST=h$((RANK * 2 / WORLD_SIZE)) exec \"$0\" \"$@\"", NULL };
 static const char *const turns[] = { "sh", "-c", "DDP_TEST_HOST=h$((RANK % 2)) exec \"$0\" \"$@\"", NULL };
 static const char *const none[] = { NULL };
 
-/* `line` on so many workers and hosts gives the bits of `expected`, from step `from` on. */
+/* Expect that `line` on so many workers and hosts gives the bits of `expected`, from step `from` on. */
 static void expect_equal(int workers, const char *const *hosts, const char *line, const char *expected,
                          int from)
 {
@@ -504,7 +505,7 @@ Test(world, who_goes_on_in_the_middle_of_an_epoch_gets_the_same)
     free(one);
 }
 
-/* Layers that normalise, attend and convolve; pictures that look different each time. */
+/* Layers that normalise, attend and convolve; images that are augmented. */
 Test(world, equal_for_every_kind_of_model)
 {
     static const char gpt2[] =
@@ -549,8 +550,8 @@ Test(world, what_cannot_be_equal_is_refused)
                 "100 cannot be cut into 8 equal parts");
 }
 
-/* `train` with resnet20 on pictures of noise: the same whatever the number of workers. Few and small batches, as a picture takes
- * milliseconds. */
+/* `train` with resnet20 on images of noise: the same for any number of workers. Few and small batches, because an
+ * image takes milliseconds. */
 
 enum { RESNET_STEPS = 2, ROOM = 8 };
 
@@ -589,7 +590,7 @@ static void remove_dir(void)
 
 TestSuite(train_resnet, .init = make_dir, .fini = remove_dir, .timeout = 240);
 
-/* Of all tests: few samples, and a batch for 1, 2 and 3 workers. */
+/* Options of all tests: few samples, and a batch for 1, 2 and 3 workers. */
 static void start(int workers, const char *options)
 {
     char line[1024], program[512];
@@ -620,7 +621,7 @@ static cJSON *resnet_summary(void)
     return cJSON_Parse(text);
 }
 
-/* The resnet_summary is yours: cJSON_Delete. */
+/* The caller frees the resnet_summary (cJSON_Delete). */
 static cJSON *resnet_train(int workers, const char *options, double loss[ROOM])
 {
     char text[8192], *save = NULL;
@@ -647,9 +648,9 @@ static double number(const cJSON *json, const char *key)
     return cJSON_GetNumberValue(cJSON_GetObjectItem(json, key));
 }
 
-/* Normalised over a shard, so bit by bit; running numbers are those of the first shard wherever it is
- * computed, so the test has the same result. The augmentation depends on the sample, not on the worker. The
- * second batch is a short one. */
+/* Normalised over a shard, so equal bit by bit; running numbers are those of the first shard on any worker, so the
+ * test set has the same result. The augmentation depends on the sample, not on the worker. The second batch is a
+ * short one. */
 Test(train_resnet, parameters_and_accuracy_are_the_same_for_1_and_2_workers_with_threads_and_without)
 {
     double loss[2][ROOM];
@@ -666,7 +667,8 @@ Test(train_resnet, parameters_and_accuracy_are_the_same_for_1_and_2_workers_with
     cJSON_Delete(plain);
 }
 
-/* Normalised over the whole batch, up to rounding: 12 pictures as 12, 6 + 6, 4 + 4 + 4, then 10 as 10, 5 + 5, 4 + 3 + 3. */
+/* Normalised over the whole batch, up to rounding: 12 pictures as 12, 6 + 6, 4 + 4 + 4, then 10 as 10, 5 + 5, 4 + 3 +
+ * 3. */
 Test(train_resnet, with_sync_bn_ranks_have_the_losses_of_one_large_batch)
 {
     double one[ROOM], many[ROOM], alone[ROOM];
@@ -681,7 +683,7 @@ Test(train_resnet, with_sync_bn_ranks_have_the_losses_of_one_large_batch)
     cr_expect_gt(fabs(alone[0] - one[0]), 1e-3, "it makes no difference: %g and %g", alone[0], one[0]);
 }
 
-/* Running numbers and momentum are in the checkpoint, and a sample is moved and mirrored as it would have been. */
+/* Running numbers and momentum are in the checkpoint, and a sample is moved and mirrored as without the resume. */
 Test(train_resnet, stopped_in_the_middle_of_an_epoch_it_goes_on_to_the_same_end)
 {
     double loss[ROOM];
@@ -696,12 +698,12 @@ Test(train_resnet, stopped_in_the_middle_of_an_epoch_it_goes_on_to_the_same_end)
     cJSON_Delete(resumed);
 }
 
-/* All threads of train flush subnormals: its own, the loader's, and those that OpenBLAS starts before main. A debugger's view: each
- * thread is stopped and its control word read. */
+/* All threads of train flush subnormals: its own, the loader's, and those that OpenBLAS starts before main. The test
+ * acts as a debugger: it stops each thread and reads its control word. */
 
 TestSuite(train_subnormals, .init = training_open, .fini = training_close, .timeout = 240);
 
-/* Returns false where the kernel refuses. The thread goes on. */
+/* Return false if the kernel refuses. The thread continues. */
 static bool control_word(pid_t thread, uint64_t *word)
 {
     int status;
@@ -732,7 +734,8 @@ static bool control_word(pid_t thread, uint64_t *word)
     return true;
 }
 
-/* How many threads the process has; `keeping` = those of them that keep subnormals, -1 where no thread can be traced. */
+/* Return how many threads the process has; `keeping` = those of them that keep subnormals, -1 if no thread can be
+ * traced. */
 static int check_threads(pid_t pid, int *keeping)
 {
     char path[64];
@@ -781,7 +784,7 @@ static void expect_all_flush(const char *blas_threads, const char *option, int b
     cr_expect_eq(keeping, 0, "%d of %d threads keep subnormals", keeping, threads);
 }
 
-/* It starts no more threads than there are processors, and --keep_last starts none. */
+/* It starts at most as many threads as there are processors, and --keep_last starts none. */
 Test(train_subnormals, threads_that_openblas_starts_before_main_flush_them)
 {
     if (cores_allowed() < 2)

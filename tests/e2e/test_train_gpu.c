@@ -1,4 +1,4 @@
-/* Train --device cuda, on the fake GPU: the losses, the model and the checkpoints are those of the CPU. */
+/* train --device cuda on the fake GPU: the losses, the model and the checkpoints equal those of the CPU. */
 #include "ranks.h"
 #include "training.h"
 
@@ -29,7 +29,7 @@ static void make_tokens(void)
     make_data("tokens", "400", "--format=tokens --test_samples=30");
 }
 
-/* Of the lines of steps; returns how many. */
+/* Read a number from the lines of steps; return how many. */
 static int losses(double loss[MOST], double norm[MOST])
 {
     size_t len;
@@ -49,7 +49,7 @@ static int losses(double loss[MOST], double norm[MOST])
     return n;
 }
 
-/* `line` on the CPU, then `workers` of it on GPUs. */
+/* Run `line` on the CPU, then with `workers` workers on GPUs. */
 static void compare(int workers, const char *line, double tolerance)
 {
     double on_cpu[MOST], on_gpu[MOST], norm_cpu[MOST], norm_gpu[MOST];
@@ -96,7 +96,7 @@ Test(train_gpu, in_fp16_the_loss_is_scaled)
     compare(2, MLP "--precision fp16 --accumulate 3", 5e-3);
 }
 
-/* On the CPU, too: what is in a checkpoint does not tell where it was computed. */
+/* On the CPU, too, because a checkpoint does not contain its device. */
 Test(train_gpu, a_checkpoint_goes_on_where_it_is_taken)
 {
     make_tokens();
@@ -111,7 +111,7 @@ Test(train_gpu, a_checkpoint_goes_on_where_it_is_taken)
     cr_expect_float_eq(summary().loss, whole.loss, 1e-4 * whole.loss);
 }
 
-/* Each worker sees one device, as with --virtual_local_rank; only the fake one is the same. */
+/* Each worker sees one device, as with --virtual_local_rank; only the fake device is the same. */
 Test(train_gpu, a_device_of_each_workers_own_is_taken)
 {
     static const char *const own[] = { "env", "LOCAL_RANK=0", "DDPRUN_OWN_GPU=1", "DDP_SHARE_GPU=1", NULL };
@@ -125,7 +125,8 @@ Test(train_gpu, a_device_of_each_workers_own_is_taken)
     run_free(&r);
 }
 
-/* The peak that the first step's share of it was taken of, in units of an unknown that is the same in all runs; 0 = there is no share. */
+/* Return the peak that the first step's utilisation refers to, in an unknown unit that is the same in all runs; 0 =
+ * no utilisation. */
 static double peak_of(const char *line)
 {
     size_t len;
@@ -139,7 +140,7 @@ static double peak_of(const char *line)
     return peak;
 }
 
-/* A peak that the user gives wins. */
+/* A peak that the user sets takes precedence. */
 Test(train_gpu, a_known_device_has_its_mfu)
 {
     make_tokens();
@@ -151,7 +152,7 @@ Test(train_gpu, a_known_device_has_its_mfu)
     cr_expect_float_eq(known / said, 10, 1e-6, "%g, %g", known, said);
 }
 
-/* The second step has one picture, so the second worker has none, nor has the second part; a picture takes fibers a while. */
+/* The second step has one image, so the second worker has none, nor has the second part; fibers are slow. */
 Test(train_gpu, resnet20_is_normalised_over_all_workers)
 {
     make_data("pictures", "5", "--test_samples=2");
@@ -204,8 +205,8 @@ Test(train_gpu, what_is_missing_is_said)
                 "the CUDA driver (libcuda): DDP_CUDA_DRIVER_LIBRARY=/nowhere/libcuda.so");
 }
 
-/* Train --device cuda with --determinism world and --zero1, on the fake GPU: the same bits for any number of workers, with and without
- * shares; and what one of them has saved another goes on from. */
+/* train --device cuda with --determinism world and --zero1, on the fake GPU: the same bits for any number of workers,
+ * with and without shares; and each continues from the checkpoint of any other. */
 
 static void open_gpu(void)
 {
@@ -277,7 +278,8 @@ Test(gpu_world, equal_where_the_loss_is_scaled)
     free(one);
 }
 
-/* The fake NCCL adds in rank order, whichever the call. A norm of other leaves may end in other digits, so nothing is clipped. */
+/* The fake NCCL adds in rank order in every call. A norm of other leaves may differ in its last digits, so nothing is
+ * clipped. */
 Test(gpu_world, shares_change_no_bit_of_averages)
 {
     static const char line[] = "--model mlp --data @/pictures --optimizer sgd --momentum 0.9 --lr 0.05 "

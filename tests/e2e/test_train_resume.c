@@ -1,4 +1,4 @@
-/* Train's checkpoints as a user meets them: resumed, refused, passed over, tested alone; a full disk, a restart. */
+/* train's checkpoints as a user sees them: resumed, rejected, skipped, tested alone; a full disk, a restart. */
 #include "job.h"
 #include "procstat.h"
 #include "run.h"
@@ -14,7 +14,7 @@
 
 TestSuite(train_resume, .init = training_open, .fini = training_close, .timeout = 240);
 
-/* A checkpoint is written by a thread, while the run goes on; when it has its name it is whole. */
+/* A thread writes a checkpoint while the run continues; once it has its name it is complete. */
 static bool until_there(const char *name)
 {
     struct patience p = { 0 };
@@ -79,7 +79,7 @@ Test(train_resume, a_damaged_or_foreign_checkpoint_is_refused_with_its_path)
                 "/ckpt/step-00000005/tensors.bin: ");
 }
 
-/* The newest is damaged: the one before is taken, and the result is the same in the end. */
+/* The newest is damaged: the one before is used, and the final result is the same. */
 Test(train_resume, a_damaged_checkpoint_is_passed_over_with_a_warning)
 {
     char whole[32];
@@ -138,7 +138,7 @@ Test(train_resume, a_checkpoint_can_be_tested_alone)
               summary().steps == 10);
 }
 
-/* Killed in the middle, started again by ddprun, the job goes on from its checkpoint as if nothing had happened. */
+/* Killed in the middle and restarted by ddprun, the job continues from its checkpoint as if nothing had happened. */
 Test(train_resume, a_restarted_job_ends_with_the_same_parameters)
 {
     struct pace pace;
@@ -163,8 +163,8 @@ Test(train_resume, a_restarted_job_ends_with_the_same_parameters)
     run_free(&r);
 }
 
-/* A worker is killed at every phase of a step and of a checkpoint: the others end with an error that names it, nothing is left
- * over, and a restart from the checkpoints ends where the job would have ended. */
+/* A worker is killed at every phase of a step and of a checkpoint: the others end with an error that names it,
+ * nothing is left over, and a restart from the checkpoints gives the same final result. */
 
 /* Four steps an epoch; saved after steps 3, 4, 6, 8 ... */
 #define RUN "--data @/data --global_batch 60 --epochs 3 --checkpoint_every 3 "
@@ -209,7 +209,7 @@ static struct run_process *start_rank(int rank, int hosts, int port, const char 
     return run_start(argv, NULL);
 }
 
-/* No launcher is there to stop them: they find out by themselves, long before any time-out (600 s), and say who. */
+/* No launcher stops them: they detect it themselves, long before any timeout (600 s), and report the dead rank. */
 static void expect_the_others_told(int phase, int hosts)
 {
     char line[512], who[64];
@@ -256,7 +256,7 @@ Test(train_dies, the_others_are_told_on_another_host_too)
         expect_the_others_told(i, 2);
 }
 
-/* Three whole checkpoints, and nothing that was begun. */
+/* Three complete checkpoints, and none that was only begun. */
 static void expect_nothing_left(const char *die)
 {
     int steps = 0;
@@ -320,7 +320,7 @@ Test(train_dies, a_worker_that_computes_something_else_is_named_before_it_is_sav
     EXPECT(r, 1);
     cr_expect(strstr(r.err, "after step 6 rank 2 has other parameters than rank 0"), "%s", r.err);
     cr_expect_neq(access(in_dir("ckpt/step-00000006"), F_OK), 0);
-    /* That of step 4 may still be in the hands of the thread that writes. */
+    /* The writing thread may still have that of step 4. */
     cr_expect_eq(access(in_dir("ckpt/step-00000003"), F_OK), 0);
     run_free(&r);
 }

@@ -29,7 +29,7 @@ static void expect_part(const char *text, const char *part)
     cr_assert(strstr(text, part) != NULL, "\"%s\" is not in:\n%s", part, text);
 }
 
-/* Named memory of this test; other programs of the machine may come and go. */
+/* Named memory of this test only, because other programs of the machine start and end. */
 static int files_of_ours(const char *directory)
 {
     int n = 0;

@@ -1,4 +1,5 @@
-/* fake_cublaslt.c -- the cuBLASLt of fake_gpu.h: products of column-major matrices, sums in float in the order of the rows. */
+/* fake_cublaslt.c -- the cuBLASLt of fake_gpu.h: products of column-major matrices, sums in float in the order of the
+ * rows. */
 #include "fake_gpu.h"
 
 #include "cuda/compute_abi.h"
@@ -158,7 +159,7 @@ static void write_at(void *to, lt_type type, size_t i, float x)
         ((uint16_t *)to)[i] = type == LT_R_16F ? f32_to_f16(x) : f32_to_bf16(x);
 }
 
-/* As float, with the summed index k as row k: `by_k` says that it is the column in `from`. */
+/* Return it as float, with the summed index k as row k: `by_k` means that k is the column in `from`. */
 static float *by_rows(const void *from, const struct lt_layout_ *l, bool by_k)
 {
     float *to = malloc(l->rows * l->columns * sizeof(float) + 1);
@@ -169,7 +170,7 @@ static float *by_rows(const void *from, const struct lt_layout_ *l, bool by_k)
     return to;
 }
 
-/* One column of the result after the other. */
+/* Compute one column of the result after the other. */
 static void column(const struct product *p, const float *a, const float *b, float *sum, size_t n)
 {
     const struct lt_layout_ *c = &p->layout[2], *d = &p->layout[3];

@@ -1,4 +1,4 @@
-/* fake_cuda.c -- the CUDA runtime of fake_gpu.h. One lock for everything, because it must be right, not
+/* fake_cuda.c -- the CUDA runtime of fake_gpu.h. One lock for everything, because it must be correct and need not be
  * fast. */
 #include "fake_gpu.h"
 
@@ -72,7 +72,7 @@ const char *cudaGetErrorString(cuda_error error)
     return error == CUDA_NO_DEVICE ? "no CUDA-capable device is detected" : "an error of the fake runtime";
 }
 
-/* Questions whose answer is "not yet" leave one; others do not here. */
+/* Queries that are answered with "not yet" leave one; other calls do not. */
 cuda_error cudaGetLastError(void)
 {
     cuda_error error = last;
@@ -274,7 +274,7 @@ struct CUevent_st {
     struct CUevent_st *next;
 };
 
-/* Streams may still wait for it, which CUDA allows: kept to the end. */
+/* Streams may still wait for it, which CUDA allows, so keep it to the end. */
 static struct CUevent_st *destroyed;
 
 struct event_job {

@@ -1,5 +1,5 @@
-/* fake_driver.c -- the CUDA driver of fake_gpu.h: a module is a text, "fake f32", that says which of shim.h's tables it is; a kernel runs
- * on the thread of its stream. */
+/* fake_driver.c -- the CUDA driver of fake_gpu.h: a module is a text, "fake f32", that names one of shim.h's tables;
+ * a kernel runs on the thread of its stream. */
 #include "fake_gpu.h"
 
 #include "cuda/compute_abi.h"
@@ -18,7 +18,7 @@ DRIVER_FUNCTION_LIST(X)
 
 enum { NO_MODULE = 200, NO_FUNCTION = 500, NO_MEMORY = 2, BAD_LAUNCH = 1 };
 
-/* There are no other bytes in one: its address is the table's. */
+/* A module has no other bytes: its address is the table's. */
 static const struct {
     const char *image;
     const struct shim_kernel *kernels;

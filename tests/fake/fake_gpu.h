@@ -1,7 +1,7 @@
 /* fake_gpu.h -- a CUDA runtime and an NCCL for machines that have neither: device memory is host memory, a
- * stream is a thread, ranks exchange values through shared memory. Both are in libfake_gpu.so, which tests
- * name in DDP_CUDART_LIBRARY and DDP_NCCL_LIBRARY. They answer as the real ones do, also late: a call is on
- * its stream when it returns, and done some time later. The environment selects the faults:
+ * stream is a thread, ranks exchange values through shared memory. Both are in libfake_gpu.so, which tests name in
+ * DDP_CUDART_LIBRARY and DDP_NCCL_LIBRARY. They behave like the real ones and are asynchronous: a call is on its
+ * stream when it returns, and done some time later. The environment selects the faults:
  *
  *     FAKE_CUDA_DEVICES=N             there are N devices (8)
  *     FAKE_CUDA_NAME=TEXT             what the driver calls them (a fake GPU)
@@ -18,10 +18,10 @@
 
 struct CUstream_st;
 
-/* Run `run(user)` when the stream is so far. */
+/* Run `run(user)` when the stream reaches this point. */
 void fake_launch(struct CUstream_st *stream, void (*run)(void *user), void *user);
 
-/* A number of the environment. */
+/* Read a number from the environment. */
 int fake_number(const char *name, int missing);
 
 #endif

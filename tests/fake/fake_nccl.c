@@ -1,7 +1,7 @@
 /* fake_nccl.c -- the NCCL of fake_gpu.h.
  *
- * Whatever the collective, each rank sends some bytes to each and receives some of each, through a box for every pair of ranks,
- * and then combines what it has got, rank 0's first. */
+ * In every collective each rank sends some bytes to each other one, through a box for every pair of ranks, and then
+ * combines the received values, rank 0's first. */
 #include "fake_gpu.h"
 
 #include "cuda/nccl_abi.h"
@@ -78,7 +78,7 @@ static nccl_result init(struct ncclComm **out, int ranks, const nccl_id *id, int
     comm->board = mmap(NULL, sizeof(struct board), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     if (sscanf(id->internal, "/proc/%d/fd/%d", &fd, &own) == 2 && fd == getpid())
-        comm->calls = -own; /* closed when all have it */
+        comm->calls = -own; /* closed when all have it open */
     comm->rank = rank;
     comm->ranks = ranks;
     atomic_fetch_add(&comm->board->joined, 1);
@@ -328,7 +328,7 @@ static char *part(const void *at, int i, size_t bytes)
     return (char *)(uintptr_t)at + (size_t)i * bytes;
 }
 
-/* Room for a part of each rank, to be combined into `out`. */
+/* Make room for a part of each rank, to be combined into `out`. */
 static void to_combine(struct op *op, void *out, size_t count, nccl_type type, nccl_redop redop)
 {
     size_t bytes = count * size_of(type);

@@ -1,6 +1,5 @@
-/* shim.c -- see shim.h. Fibers take turns: each runs until it waits. A barrier counts arrivals, and a waiting
- * fiber checks it at each of its turns. All threads of a block (or lanes of a warp) run the same code, so
- * most wait once. */
+/* shim.c -- see shim.h. Fibers alternate: each runs until it waits. A barrier counts arrivals, and a waiting fiber
+ * checks it at each of its turns. All threads of a block (or lanes of a warp) run the same code, so most wait once. */
 #include "shim.h"
 
 #include <stdlib.h>
@@ -12,14 +11,14 @@ enum { LANES = 32, MOST = 256, WARPS = MOST / LANES, STACK = 1 << 16 };
 
 struct barrier {
     unsigned come, number;
-    unsigned left; /* threads that have not left the kernel, which is who it waits for */
+    unsigned left; /* threads that have not left the kernel; the barrier waits for them */
 };
 
 struct fiber {
-    void *stack; /* where it stands */
+    void *stack; /* stack position of the fiber */
     bool done;
     unsigned
-        exchanges; /* of its warp so far: two places in turn, so that a fast lane does not write over what a slow one reads */
+        exchanges; /* of its warp so far: two places in turn, so that a fast lane does not overwrite a value that a slow one still reads */
 };
 
 struct warp {
@@ -32,7 +31,7 @@ struct shim_run {
     const struct shim_kernel *kernel;
     const void *args;
     char *stacks;
-    void *home; /* where the thread of the system stands */
+    void *home; /* stack position of the system's thread */
     struct barrier barrier;
     unsigned threads, now;
     struct fiber fiber[MOST];
@@ -42,12 +41,14 @@ struct shim_run {
 _Thread_local struct shim_place shim_grid, shim_block, shim_thread, shim_threads;
 static _Thread_local struct shim_run *run;
 
-/* --- fibers ------------------------------------------------------------------------------------------------------------- */
+/* --- fibers
+ * ------------------------------------------------------------------------------------------------------------- */
 
 static void fiber_main(void);
 
 #if defined(__x86_64__) && !defined(SHIM_UCONTEXT)
-/* Keep what a function must leave as it was on this stack, write down where that is, go on on the other one. */
+/* Save the registers that a function must preserve on this stack, store the stack position, and continue on the other
+ * stack. */
 void shim_switch(void **from, void *to);
 __asm__(".text\n"
         ".type shim_switch, @function\n"
@@ -69,7 +70,7 @@ static void prepare(struct fiber *f, char *stack)
 }
 
 #else
-/* The same by the C library, which takes two calls of the system for it. */
+/* The same with the C library, which takes two system calls. */
 static void shim_switch(void **from, void *to)
 {
     ucontext_t here;
@@ -100,7 +101,7 @@ static void fiber_main(void)
     run->barrier.left--;
     run->warp[run->now / LANES].barrier.left--;
     take_turns();
-    abort(); /* no fiber continues with one that is done */
+    abort(); /* so that no fiber continues with a finished one */
 }
 
 static void one_block(void)
@@ -142,7 +143,8 @@ void shim_run(const struct shim_kernel *kernel, struct shim_place grid, unsigned
     free(of_thread);
 }
 
-/* --- barriers ----------------------------------------------------------------------------------------------------------- */
+/* --- barriers
+ * ----------------------------------------------------------------------------------------------------------- */
 
 /* A thread that left the kernel is not waited for, as on a GPU. */
 static void wait_for_all(struct barrier *b)
@@ -176,7 +178,8 @@ void shim_warp_barrier(void)
     wait_for_all(&my_warp()->barrier);
 }
 
-/* --- between lanes -------------------------------------------------------------------------------------------------------- */
+/* --- between lanes
+ * -------------------------------------------------------------------------------------------------------- */
 
 float shim_exchange(float x, int mask)
 {
@@ -194,7 +197,7 @@ static void widen(float *to, const unsigned *words, int n, float (*get)(uint16_t
     }
 }
 
-/* Row `row` of a, column `column` of b, as the lanes have them: PTX, "Matrix Fragments for mma.m16n8k16". */
+/* Return row `row` of a, column `column` of b, as the lanes have them: PTX, "Matrix Fragments for mma.m16n8k16". */
 static float row_by_column(const struct warp *w, unsigned place, int row, int column)
 {
     float sum = 0;

@@ -1,6 +1,7 @@
-/* shim.h -- CUDA's words in C, so that the kernels of worker/train/cuda/ run on a CPU: a block at a time, its threads fibers of one
- * thread of the system (shim.c). A barrier lets every other fiber come to it first; one that only some of a block's threads reach
- * never ends there as it would not on a GPU, and so is an error of the kernel. Memory of a block is the stream's own.
+/* shim.h -- CUDA's words in C, so that the kernels of worker/train/cuda/ run on a CPU: a block at a time, its threads
+ * fibers of one thread of the system (shim.c). A barrier waits until every other fiber has reached it; if only some
+ * of a block's threads reach it, it never ends, as on a GPU, which is an error of the kernel. Each stream has
+ * separate memory for blocks.
  *
  *     #define VALUE_BF16
  *     #include "shim.h"
@@ -30,13 +31,14 @@ void shim_run(const struct shim_kernel *kernel, struct shim_place grid, unsigned
 
 extern const struct shim_kernel shim_f32[], shim_bf16[], shim_f16[]; /* by enum kernel */
 
-/* --- what kernels see -------------------------------------------------------------------------------------------------- */
+/* --- what kernels see
+ * -------------------------------------------------------------------------------------------------- */
 
 extern _Thread_local struct shim_place shim_grid, shim_block, shim_thread, shim_threads;
 void shim_block_barrier(void);
 void shim_warp_barrier(void);
 float shim_exchange(float x, int mask);
-/* The lane's part of a product as `mma` of value.cu has it; `get` reads a value. */
+/* Compute the lane's part of a product as `mma` of value.cu does; `get` reads a value. */
 void shim_mma(float d[4], const unsigned a[4], const unsigned b[2], float (*get)(uint16_t x));
 
 #define __device__ static __attribute__((unused))

@@ -1,11 +1,11 @@
-/* Any bytes as a file of CIFAR-10, plain or gzip: refused with words, or every record of it can be read. */
+/* Any bytes as a file of CIFAR-10, plain or gzip: rejected with an error text, or every record of it can be read. */
 #include "train/data/pictures.h"
 
 #include "memory_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
-/* Twice, as there are several files. */
+/* Twice, because there are several files. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
     struct cifar c = { .n = 0 };

@@ -1,4 +1,4 @@
-/* Any bytes as a checkpoint: loaded, or refused with words and nothing changed. */
+/* Any bytes as a checkpoint: loaded, or rejected with an error text and without a change. */
 #include "ddp/ckpt.h"
 
 #include <stdio.h>

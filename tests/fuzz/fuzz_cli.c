@@ -11,7 +11,7 @@ enum { WORDS_MAX = 64 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Words of `text` until an empty one or the end; returns where to go on. */
+/* Read words of `text` until an empty one or the end; return where to continue. */
 static char *split(char *text, char *end, char *words[WORDS_MAX], int *n)
 {
     *n = 0;
@@ -27,7 +27,7 @@ static char *split(char *text, char *end, char *words[WORDS_MAX], int *n)
     return text;
 }
 
-/* Every file of /sys says the same. */
+/* Every file of /sys has the same content. */
 static const char *read_sys(void *user, const char *path)
 {
     (void)path;
@@ -86,7 +86,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             plan_it(&cli, environment, data[0] % 9);
         cli_free(&cli);
     } else if (err.msg[0] == '\0') {
-        abort(); /* refused without a word */
+        abort(); /* rejected without a text */
     }
 done:
     free(text);

@@ -1,4 +1,4 @@
-/* Flight records: whatever lies in a file, comparing it with itself and with an empty one ends, and prints. */
+/* Flight records: comparing any file with itself and with an empty one ends, and prints. */
 #include "ctl/tables.h"
 #include "ctl/flight.h"
 

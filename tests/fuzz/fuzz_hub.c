@@ -29,7 +29,7 @@ struct job {
     char instance[64];
 };
 
-/* One place from which connections are made, one after the other. */
+/* One place for connections, which are made one after the other. */
 struct peer {
     conn_id conn; /* 0 = not connected */
     enum dialect dialect;
@@ -121,7 +121,7 @@ static void learn_instance(struct slice bytes, char instance[static 64])
     instance[n] = '\0';
 }
 
-/* Searched and not parsed: replies to c10d requests lie between the JSON texts. */
+/* Search instead of parsing, because replies to c10d requests are between the JSON texts. */
 static void check_send(void *user, conn_id conn, struct slice bytes, struct shared *holder)
 {
     (void)holder;
@@ -320,7 +320,7 @@ static void report_words(struct peer *p)
              take(2) ? "notice" : "trouble", codes[take(4)], take(4));
 }
 
-/* About a connection that the hub has asked for, or any of the last ones. */
+/* About a connection that the hub has asked about, or any of the last ones. */
 static void vouch(struct peer *p)
 {
     const long long conn = take(4) ? p->asked_conn : (long long)last_conn - (long long)take(PEERS);
@@ -348,7 +348,7 @@ static void ask(struct peer *p)
 
 /* --- c10d requests -------------------------------------------------------------------------------------- */
 
-/* Keys that PyTorch and ddprun give a meaning to, and plain ones; a number follows where one ends with '/'. */
+/* Keys with a meaning for PyTorch and ddprun, and plain ones; a number follows where one ends with '/'. */
 static void put_key(struct peer *p)
 {
     static const char *const keys[] = {
@@ -386,7 +386,7 @@ static void put_keys(struct peer *p, bool pairs)
 static void put_field(struct peer *p, const struct field *field)
 {
     static const char *const values[] = { "", "1", "2", "v", "abcdefghijklmnop" };
-    static const char big[70000]; /* enough for a reply that may_reply is asked about */
+    static const char big[70000]; /* enough for a reply that needs may_reply */
     switch (field->shape) {
     case SHAPE_U32:
         assert(put_u32(&p->unsent, field == &field_table[FIELD_MAGIC] ? WIRE_MAGIC : take(256)));
@@ -440,7 +440,7 @@ static void connect_peer(struct peer *p)
         hub_set_uid(hub, p->conn, draw(&luck, 2) * 1000);
 }
 
-/* An exact copy on the heap shows a read behind its end. */
+/* An exact copy on the heap shows a read past its end. */
 static void feed(struct peer *p, size_t n)
 {
     uint8_t *copy = malloc(n > 0 ? n : 1);
@@ -485,7 +485,7 @@ static void disconnect(struct peer *p)
     hub_disconnect(hub, conn, "closed by the peer", now_ms);
 }
 
-/* The first rows are what agents do; each is as likely as it is often here. */
+/* The first rows are what agents do; each occurs here as often as it is likely. */
 static void (*const requests[])(struct peer *p) = {
     identify,      identify,       identify,       join,          join,          join,
     join,          report_failure, report_failure, report_end,    report_end,    report_end,

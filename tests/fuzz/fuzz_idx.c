@@ -1,4 +1,4 @@
-/* Any bytes as a data file, plain or gzip: refused with words, or read completely. */
+/* Any bytes as a data file, plain or gzip: rejected with an error text, or read completely. */
 #include "train/data/pictures.h"
 
 #include "memory_file.h"

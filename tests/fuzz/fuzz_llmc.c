@@ -1,5 +1,5 @@
-/* Any bytes as the header of a model of llm.c, before a file of any length: refused with words; or it fits, then what it asks
- * for is read without leaving the file. */
+/* Any bytes as the header of a model of llm.c, before a file of any length: rejected with an error text; or it fits,
+ * and everything it describes is read without leaving the file. */
 #include "train/models/llmc.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Any text as the manifest of a checkpoint: understood, or refused with words. Its checksum is made right
- * first, or nothing would come further than that. */
+/* Any text as the manifest of a checkpoint: parsed, or rejected with an error text. Its checksum is corrected first,
+ * because otherwise no input would get past it. */
 #include "core/crc32c.h"
 #include "checkpoint/manifest.h"
 

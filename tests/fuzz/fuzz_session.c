@@ -1,6 +1,6 @@
-/* Four connections to one hub with a small quota. The input is a list of steps: a byte that says what to do with which
- * connection, a length, and that many bytes to feed. Nothing may be sent to a connection that is closed, and in the
- * end everything must have been freed (LeakSanitizer looks). */
+/* Four connections to one hub with a small quota. The input is a list of steps: a byte that selects an action and a
+ * connection, a length, and that many bytes to feed. Nothing may be sent to a closed connection, and at the end
+ * everything must be freed (LeakSanitizer checks). */
 #include "store/encode.h"
 #include "hub/hub.h"
 #include "store/ops.h"
@@ -36,7 +36,7 @@ static void note_log(void *user, const char *line)
     assert(line[0] != '\0');
 }
 
-/* Odd ones greet in dialect C, 1 is an agent: so that the input need not find the magic by itself. */
+/* Odd ones greet in dialect C, 1 is an agent, so that the input need not find the magic by itself. */
 static void open_conn(conn_id conn)
 {
     static const uint8_t hello[] = { 0x00, 0xce, 0xf7, 0x85, 0x3c };

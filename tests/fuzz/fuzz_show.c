@@ -18,7 +18,7 @@ static void note(void *user, struct slice text, enum line_kind kind)
         abort();
 }
 
-/* Length of a colour, or of the valid character, at `p`; 0 for what must not be here. */
+/* Return the length of a colour, or of the valid character, at `p`; 0 for anything that must not be here. */
 static size_t harmless(const uint8_t *p, size_t len)
 {
     size_t n = 2;

@@ -1,5 +1,5 @@
 /* Any bytes as the answer to each call of the store client, which must come back with a status, its memory freed, and
- * never believe a length. The first byte says which call is made. A thread plays the store: it waits for the request,
+ * never believe a length. The first byte selects the call. A thread plays the store: it waits for the request,
  * answers with the rest of the input and closes. */
 #include "client/client.h"
 

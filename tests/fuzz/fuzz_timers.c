@@ -1,5 +1,4 @@
-/* Any bytes that a process may write to the FIFO of the file timer, in pieces of any size; time passes
- * meanwhile. */
+/* Any bytes that a process may write to the FIFO of the file timer, in pieces of any size, while time passes. */
 #include "node/file_timer.h"
 
 #include <stdint.h>

@@ -1,5 +1,5 @@
-/* Any bytes as two files of tokens: refused with words, or every sample is read or refused with words. The first byte is the
- * length of a sample, the second the vocabulary. */
+/* Any bytes as two files of tokens: rejected with an error text, or every sample is read or rejected with an error
+ * text. The first byte is the length of a sample, the second the vocabulary. */
 #include "train/data/tokens.h"
 
 #include "memory_file.h"

@@ -1,5 +1,5 @@
-/* Any bytes, decoded in one piece and in pieces of the size that the first byte says: both must come to the same
- * requests, every view must lie inside the input, and a list must end where its field ends. */
+/* Any bytes, decoded in one piece and in pieces of the size in the first byte: both must give the same requests,
+ * every view must be inside the input, and a list must end where its field ends. */
 #include "store/wire.h"
 
 #include <assert.h>
@@ -33,7 +33,7 @@ static uint64_t digest(struct slice in, const struct request *req)
     return sum;
 }
 
-/* Decode the whole stream, `step` bytes more at a time; returns a sum over all requests and where and how it ended. */
+/* Decode the whole stream, `step` bytes more at a time; return a hash of all requests and of how it ended. */
 static uint64_t decode_all(const uint8_t *data, size_t size, size_t step, bool dialect_b)
 {
     struct wire w;

@@ -1,4 +1,4 @@
-/* memory_file.h -- a file without a place on the disk, for programs that try out many contents. */
+/* memory_file.h -- a file in memory, for programs that try many contents. */
 #ifndef TESTS_MEMORY_FILE_H
 #define TESTS_MEMORY_FILE_H
 
@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* The path of the file, always the same one, which now holds these bytes. */
+/* Return the path of the file, always the same one, which now has these bytes. */
 static inline const char *memory_file(const uint8_t *data, size_t len)
 {
     static char path[32];

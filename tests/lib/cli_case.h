@@ -10,7 +10,7 @@ static struct cli cli;
 static struct ddp_err err;
 static char *no_environment[] = { NULL };
 
-/* The words are copied to a place that outlives the statement that made them, as main's argv does. */
+/* Copy the words to memory that outlives the statement that made them, like main's argv. */
 static inline ddp_status parse_in(char *const *environment, char *const *words)
 {
     static char *argv[32];

@@ -1,5 +1,5 @@
-/* command_line.h -- the command line as ddprun's main takes it, where no scheduler has a say. For programs of fuzzing,
- * too, which link no library of the tests. */
+/* command_line.h -- the command line as ddprun's main parses it, without a scheduler. Fuzz programs use it, too,
+ * because it links no library of the tests. */
 #ifndef COMMAND_LINE_H
 #define COMMAND_LINE_H
 

@@ -1,7 +1,6 @@
 /* documents.c -- see documents.h.
  *
- * A word that is not known here fails the document: because a schema must not promise more than the test
- * checks. */
+ * A keyword that is not known here fails the document, because a schema must not promise more than the test checks. */
 #include "documents.h"
 
 #include <cjson/cJSON.h>
@@ -91,7 +90,7 @@ static bool word_fits(const cJSON *schema, const cJSON *word, const cJSON *value
     const char *name = word->string;
     char padded[64];
     snprintf(padded, sizeof(padded), " %s ", name);
-    if (strstr(ignored, padded) != NULL) /* the last two are looked at together with the properties */
+    if (strstr(ignored, padded) != NULL) /* the last two are checked together with the properties */
         return true;
     if (strcmp(name, "type") == 0)
         return fits_type(word, value) ||

@@ -1,7 +1,7 @@
 /* documents.h -- documents that tests read: JSON, which must fit a schema, and recorded environments of schedulers.
  *
- * Of a schema it knows the words that our schemas use: type, const,
- * enum, properties, required, additionalProperties (false), items. */
+ * It supports the keywords that our schemas use: type, const, enum, properties, required, additionalProperties
+ * (false), items. */
 #ifndef DOCUMENTS_H
 #define DOCUMENTS_H
 
@@ -10,23 +10,23 @@
 
 struct cJSON;
 
-/* The schema of event logs; yours (cJSON_Delete). Skips the test where the sources are not. */
+/* Return the schema of event logs; the caller frees it (cJSON_Delete). Skips the test if the sources are missing. */
 struct cJSON *schema_of_events(void);
 
-/* Return false with the member and its fault in `why`. */
+/* Return false with the member and its error in `why`. */
 bool schema_fits(const struct cJSON *schema, const struct cJSON *value, char *why, size_t size);
 
 /* --- environment ------------------------------------------------------------------------------------------ */
 
 /* Recorded environments of schedulers: tests/data/environments/NAME.env.
  *
- * A line "#host NAME" is the machine's name, "#file TEXT" a line of the file that the variables point at, any other "#" a
- * comment; the rest are variables. */
+ * A line "#host NAME" sets the machine's name, "#file TEXT" is a line of the file that the variables name, any other
+ * "#" is a comment; the rest are variables. */
 
 enum { ENVIRONMENT_MAX = 8192, ENVIRONMENT_VARIABLES_MAX = 64 };
 
 struct environment {
-    char text[ENVIRONMENT_MAX]; /* what the others point into */
+    char text[ENVIRONMENT_MAX]; /* memory that the other members point into */
     char *block[ENVIRONMENT_VARIABLES_MAX + 1];
     const char *host;
     char file[ENVIRONMENT_MAX]; /* "" = none */

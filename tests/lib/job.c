@@ -1,4 +1,5 @@
-/* job.c -- see job.h. */
+/* job.c -- see job.h. Jobs are described by their words; the clean environment and the replacement of WORKER are
+ * here. */
 #include "job.h"
 
 #include "base/buf.h"
@@ -27,7 +28,7 @@ static void make_argv(const char *argv[ARGS_MAX], const char *const args[])
     argv[n] = NULL;
 }
 
-/* Is the variable of `entry` ("NAME" or "NAME=value") among `list`, which may be NULL? */
+/* True if the variable of `entry` ("NAME" or "NAME=value") is in `list`, which may be NULL. */
 static bool is_named(const char *entry, const char *const *list)
 {
     const size_t len = strcspn(entry, "=");
@@ -58,7 +59,7 @@ struct run_process *job_start(const char *const args[], const struct run_options
     make_argv(argv, args);
     make_env(env, o.env);
     o.env = env;
-    /* A test runner may have been started in the background by a shell, with these ignored. */
+    /* A shell may have started the test runner in the background, with these signals ignored. */
     signal(SIGINT, SIG_DFL);
     signal(SIGQUIT, SIG_DFL);
     return run_start(argv, &o);
@@ -176,7 +177,7 @@ void job_witness_close(struct job_witness *w)
 
 /* --- gate ------------------------------------------------------------------------------------------------- */
 
-/* The gate is open when its file is there. */
+/* The gate is open when its file exists. */
 
 static char *dir;
 
@@ -208,7 +209,7 @@ void gate_gone(void)
 
 enum { WORKERS_MAX = 256, BODY = 300 };
 
-/* Rank of a line's head, which is number `*number` of it; *used = its length. -1 when it is no head. */
+/* Return the rank in a line's head, whose number is `*number`; *used = its length. -1 when it is not a head. */
 static int read_head(const char *line, bool coloured, int *number, int *used)
 {
     int prefix, rank, n;
@@ -279,7 +280,7 @@ bool torch_is_old(void)
                        "sys.exit(not version.startswith('1.'))");
 }
 
-/* Asked of PyTorch itself, which takes seconds, and not of what ddprun looks at. */
+/* Ask PyTorch itself, which takes seconds, instead of the files that ddprun reads. */
 bool torch_refuses_stores(void)
 {
     return !torch_is_old() && python_says("import sys\n"

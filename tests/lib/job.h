@@ -17,31 +17,31 @@
 #define JOB(...)       job_run((const char *const[]){ __VA_ARGS__, NULL }, NULL)
 #define JOB_START(...) job_start((const char *const[]){ __VA_ARGS__, NULL }, NULL)
 
-/* A job has ended with that code; if not, what it said is shown. */
+/* Expect that a job has ended with that code; otherwise print its output. */
 #define EXPECT(r, code) \
     cr_expect_eq((r).exit_code, code, "exit %d, signal %d, stderr:\n%s", (r).exit_code, (r).signal, (r).err)
 
-/* `options` may be NULL; its `env` comes on top of the clean environment. */
+/* `options` may be NULL; its `env` is added to the clean environment. */
 struct run_result job_run(const char *const args[], const struct run_options *options);
 struct run_process *job_start(const char *const args[], const struct run_options *options);
 
-/* A new empty directory; job_dir_remove removes it with all that is in it. The text is the caller's to free. */
+/* Make a new empty directory; job_dir_remove removes it with its contents. The caller frees the text. */
 char *job_dir(void);
 void job_dir_remove(char *dir);
 
-/* The whole of a file as a string, NULL when it is not there. Free it. */
+/* Return a whole file as a string, NULL when it is missing. Free it. */
 char *job_file(const char *dir, const char *name);
 
-/* Number of lines of `text` that are exactly `line`. */
+/* Return the number of lines of `text` that are exactly `line`. */
 int job_count(const char *text, const char *line);
 
-/* True when the process is in that state ("T", "Z", of /proc/PID/stat) some time. */
+/* Wait until the process is in that state ("T", "Z", of /proc/PID/stat); false after PATIENCE_MS. */
 bool job_until_state(pid_t pid, char state);
 
-/* True when the pipe whose reading end is `reader` takes no more, some time: its writers wait. */
+/* Wait until the pipe with the reading end `reader` is full, so that its writers block; false after PATIENCE_MS. */
 bool job_until_full(int reader);
 
-/* A FIFO whose writers are all the processes of a job ("hold:PATH" makes a worker and its children one). */
+/* A FIFO whose writers are all processes of a job ("hold:PATH" makes a worker and its children writers). */
 struct job_witness {
     char *dir;
     char path[256];
@@ -51,17 +51,18 @@ struct job_witness {
 
 void job_witness_open(struct job_witness *w);
 
-/* True when every process that had it open is gone some time. Call it when the workers have said that they hold it. */
+/* Wait until every process that had it open has ended; false after PATIENCE_MS. Call it when the workers have
+ * reported that they hold it. */
 bool job_witness_alone(struct job_witness *w);
 
-/* Is anybody there now? */
+/* True if a process has it open now. */
 bool job_witness_sees_some(struct job_witness *w);
 void job_witness_close(struct job_witness *w);
 
 /* --- gate ------------------------------------------------------------------------------------------------- */
 
-/* Workers that wait for the test, or for all the others. A test acts on the running job while its workers
- * wait, so the job cannot end before, and no test has to guess the time of a start.
+/* Workers that wait for the test, or for all the others. A test acts on the running job while its workers wait, so
+ * the job cannot end early, and no test guesses the time of a start.
  *
  *     gate_shut();
  *     struct run_process *p = JOB_START("sh", "-c", "echo up; " AT_GATE);
@@ -70,7 +71,7 @@ void job_witness_close(struct job_witness *w);
  *
  * The gate's path is in the environment, as GATE, from gate_shut() to gate_gone(). */
 
-/* For a worker's shell: until the gate is open. */
+/* For a worker's shell: wait until the gate is open. */
 #define AT_GATE "until [ -e $GATE ]; do sleep 0.02; done"
 
 /* For a worker's shell: wait for all workers of this attempt. */
@@ -90,10 +91,10 @@ void gate_gone(void);
 /* Counts of the lines of tests/prog/torn_writer. */
 
 struct lines_seen {
-    int whole, torn; /* torn: also lost ones' successors, and those out of their worker's order */
+    int whole, torn; /* torn lines, including lines after a lost one and lines out of their worker's order */
 };
 
-/* Cuts `text` into lines. They have the prefix "[rank] ", in colour if `coloured`. */
+/* Cut `text` into lines. They have the prefix "[rank] ", in colour if `coloured`. */
 struct lines_seen lines_seen(char *text, bool coloured);
 
 /* --- torch ------------------------------------------------------------------------------------------------ */
@@ -103,27 +104,27 @@ struct lines_seen lines_seen(char *text, bool coloured);
 /* $DDP_PYTHON (`make interop PYTHON=...`), else Debian's. */
 const char *torch_python(void);
 
-/* Skips the test where that interpreter has no torch. */
+/* Skip the test if that interpreter has no torch. */
 void torch_skip_without(void);
 
-/* Skips the test under a sanitizer: most of its time is PyTorch's, and the plain run has asked. */
+/* Skip the test under a sanitizer: most of its time is PyTorch's, and the plain run covers it. */
 void torch_skip_sanitized(void);
 
-/* Is the torch at hand of 1.x? False without one. */
+/* True if the installed torch is 1.x. False without one. */
 bool torch_is_old(void);
 
-/* Was the torch at hand built without libuv, so that its clients use no store but those that it hosts? */
+/* True if the installed torch was built without libuv, so that its clients only use stores that it hosts. */
 bool torch_refuses_stores(void);
 
-/* Skip the test where that interpreter has no torch, or one whose TCPStore works only with a store that PyTorch hosts without libuv
- * (Debian 13). */
+/* Skip the test if that interpreter has no torch, or one whose TCPStore works only with a store that PyTorch hosts
+ * without libuv (Debian 13). */
 void torch_skip_without_libuv(void);
 
-/* The number that $NAME says, else `usual`, a tenth of it with sanitizers: how often `make interop` repeats what `make test`
- * only samples. */
+/* Return the number in $NAME, else `usual`, or a tenth of it under sanitizers: how often `make interop` repeats what
+ * `make test` only samples. */
 int torch_number(const char *name, int usual);
 
-/* Environment for a job whose workers shall run that interpreter: PYTHON_EXEC and no more threads than needed. */
+/* Environment for a job whose workers run that interpreter: PYTHON_EXEC, and no more threads than needed. */
 const char *const *torch_env(void);
 
 #endif

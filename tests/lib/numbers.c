@@ -1,4 +1,5 @@
-/* numbers.c -- see numbers.h. */
+/* numbers.c -- see numbers.h. Models and inputs come from formulas, so that PyTorch's side
+ * (tests/data/torch_models.py) can compute the same. */
 #include "numbers.h"
 
 #include "core/half.h"
@@ -54,7 +55,7 @@ size_t numbers_floats(const cJSON *array, float *to, size_t room)
 
 enum { PICTURES = 64, PIXELS = 784, COLOURED = 3 * 32 * 32, CLASSES = 10 };
 
-/* Number k of a stream. */
+/* Return number k of a stream. */
 static uint32_t noise(uint64_t stream, uint64_t k)
 {
     uint32_t h = (uint32_t)(k * 2654435761u + stream * 40503u + 1);
@@ -89,7 +90,7 @@ const struct model_kind *known_kind(const char *name)
     return NULL;
 }
 
-/* A model of convolutions has colours, and few of them, as it takes its time. */
+/* A convolution model has three colours, and few images, because it is slow. */
 static bool is_coloured(const struct model_kind *kind)
 {
     return strncmp(kind->name, "resnet", 6) == 0;
@@ -148,7 +149,7 @@ static struct model_batch pictures(int step, int rows, int pixels)
     };
 }
 
-/* Small bytes are frequent, so there is something to learn. */
+/* Small bytes are frequent, so that the model has something to learn. */
 static int32_t known_token(int step, int row, int at)
 {
     uint32_t byte = noise((uint64_t)(2000 + step), (uint64_t)(row * (KNOWN_LENGTH + 1) + at)) >> 24;
@@ -177,7 +178,7 @@ struct model_batch known_batch(const struct model_kind *kind, int step)
 
 /* --- grad check ------------------------------------------------------------------------------------------- */
 
-/* A linear congruential generator: no state that another test could have moved. */
+/* A linear congruential generator, so that no other test shares its state. */
 void grad_check_random(double *value, size_t n, unsigned seed)
 {
     unsigned long long x = seed * 2654435761ULL + 1;
@@ -231,7 +232,7 @@ void grad_check(const struct grad_check *c)
 
 /* --- devices ---------------------------------------------------------------------------------------------- */
 
-/* A row of PRECISION_LIST: what a result may be off by, relative to all of it. */
+/* A row of PRECISION_LIST: the allowed error of a result, relative to the largest value. */
 static const double tolerances[] = {
     [PRECISION_FP32] = 2e-6, [PRECISION_BF16] = 8e-3, [PRECISION_FP16] = 2e-3
 };

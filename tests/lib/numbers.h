@@ -1,5 +1,5 @@
-/* numbers.h -- numbers that tests of arithmetic compare with: what PyTorch has computed, models whose parameters come from
- * formulas, differences in place of gradients, a GPU beside the CPU, and the smallest numbers there are.
+/* numbers.h -- reference values for tests of arithmetic: results of PyTorch, models with parameters from formulas,
+ * central differences for gradients, a GPU beside the CPU, and subnormal numbers.
  *
  * PyTorch's are in tests/data/torch_NAME.json, made by tests/data/torch_numbers.py. */
 #ifndef NUMBERS_H
@@ -15,13 +15,13 @@
 #include <string.h>
 #include <stddef.h>
 
-/* The file "tests/data/torch_NAME.json", or the end of the test. Yours: cJSON_Delete. */
+/* Return the file "tests/data/torch_NAME.json", or end the test. The caller frees it (cJSON_Delete). */
 cJSON *numbers_read(const char *name);
 
-/* One number; `fallback` when `row` has no such key. */
+/* Return one number; `fallback` when `row` has no such key. */
 double numbers_get(const cJSON *row, const char *key, double fallback);
 
-/* An array of numbers (words as "inf" count as one) into `to`; returns how many. More than `room` end the
+/* Read an array of numbers (words such as "inf" count as one) into `to`; return how many. More than `room` end the
  * test. */
 size_t numbers_floats(const cJSON *array, float *to, size_t room);
 
@@ -30,8 +30,8 @@ size_t numbers_floats(const cJSON *array, float *to, size_t room);
 /* Models, pictures and tokens from formulas, the same as those of tests/data/torch_models.py. */
 
 enum {
-    KNOWN_ROWS = 20,    /* pictures, 28x28, of 64 that come again and again */
-    KNOWN_COLOURED = 4, /* pictures of resnet's, 3x32x32 */
+    KNOWN_ROWS = 20,    /* images, 28x28, of 64 that repeat */
+    KNOWN_COLOURED = 4, /* images for resnet, 3x32x32 */
     KNOWN_SEQUENCES = 3,
     KNOWN_LENGTH = 64,
 };
@@ -39,22 +39,22 @@ enum {
 /* Return the row of models.h, or NULL. */
 const struct model_kind *known_kind(const char *name);
 
-/* The model `name` for batches of the sizes above, with known parameters; or the end of the test. */
+/* Return the model `name` for batches of the sizes above, with known parameters, or end the test. */
 struct model *known_model(const char *name);
-/* The same on a device; send the parameters there. */
+/* The same on a device; upload the parameters there. */
 struct model *known_model_on(const char *name, struct compute *on);
 
-/* The batch of step `step` for a model of this kind; all targets have the same weight, 1 in total. Valid
- * until the next call. */
+/* Make the batch of step `step` for a model of this kind; all targets have the same weight, 1 in total. Valid until
+ * the next call. */
 struct model_batch known_batch(const struct model_kind *kind, int step);
 
 /* --- grad check ------------------------------------------------------------------------------------------- */
 
 /* The gradients of a layer against central differences, in double.
  *
- * A test compiles the layer's source with LAYERS_IN_DOUBLE (real.h) and fills a struct grad_check: the arrays whose gradients
- * the layer computes, and a function that runs it forward and backward. The loss is sum(out x mix), with fixed random
- * numbers as mix, so backward's input is mix itself. */
+ * A test compiles the layer's source with LAYERS_IN_DOUBLE (real.h) and fills a struct grad_check: the arrays whose
+ * gradients the layer computes, and a function that runs it forward and backward. The loss is sum(out x mix), with
+ * fixed random numbers as mix, so backward's input is mix itself. */
 
 enum { GRAD_CHECK_ARRAYS = 4 };
 
@@ -63,32 +63,32 @@ struct grad_check {
         const char *name;
         double *value, *grad;
         size_t n;
-    } in[GRAD_CHECK_ARRAYS]; /* ends with a row without a name */
+    } in[GRAD_CHECK_ARRAYS]; /* a row without a name ends the list */
     double *out, *mix;
     size_t n;               /* of out and mix */
     void (*forward)(void);  /* in -> out */
     void (*backward)(void); /* mix -> every grad */
-    double tolerance,       /* relative and absolute; 0 = 1e-7 */
+    double tolerance,       /* relative and absolute tolerance; 0 = 1e-7 */
         step;               /* 0 = 1e-5 */
 };
 
 /* The same numbers in every run, in [-1, 1). */
 void grad_check_random(double *value, size_t n, unsigned seed);
 
-/* Fills `in` and `mix` with random numbers, compares every element, and fails the test naming the worst. */
+/* Fill `in` and `mix` with random numbers, compare every element, and fail the test with the worst one. */
 void grad_check(const struct grad_check *c);
 
-/* The same, with the values that are there. */
+/* The same with the present values. */
 void grad_check_here(const struct grad_check *c);
 
 /* --- devices ---------------------------------------------------------------------------------------------- */
 
-/* A GPU and the CPU side by side: the same call on both, with the same numbers, must come to the same.
+/* A GPU and the CPU side by side: the same call on both, with the same numbers, must give the same result.
  *
- * The GPU is the fake one; with DDP_TEST_GPU=1 in the environment it is that of this machine (scripts/gpu_check.sh). Numbers are other
- * ones in each run, from a seed that is shown when something differs; DEVICES_SEED=N repeats it. */
+ * The GPU is the fake one; with DDP_TEST_GPU=1 in the environment it is that of this machine (scripts/gpu_check.sh).
+ * Numbers differ in each run; a failure prints their seed, and DEVICES_SEED=N repeats it. */
 
-/* Numbers that both have. `cpu` holds what the device's type leaves of them. */
+/* Numbers that both have. `cpu` has them rounded to the device's type. */
 struct both {
     float *cpu;
     void *gpu;
@@ -106,21 +106,21 @@ struct devices {
 
 /* `precision` is one of train_options.h. */
 struct devices devices_open(int precision);
-void devices_close(struct devices *d); /* frees all numbers, too */
+void devices_close(struct devices *d); /* also frees all numbers */
 
-/* n numbers of a normal-looking distribution, `scale` wide; 0 = zeros. */
+/* Make n numbers of a roughly normal distribution with width `scale`; 0 = zeros. */
 struct both devices_values(struct devices *d, size_t n, double scale);
 struct both devices_floats(struct devices *d, size_t n, double scale);
 
-/* All of the GPU's numbers are the CPU's: relative to both the whole and the largest of them. */
+/* Compare the GPU's numbers with the CPU's, relative to the largest of them. */
 void devices_expect_same(struct devices *d, const char *what, struct both x);
-/* In rows of `n` that lie `stride` apart on the GPU and n on the CPU. */
+/* In rows of `n`, which are `stride` apart on the GPU and n on the CPU. */
 void devices_expect_rows(struct devices *d, const char *what, struct both x, size_t n, size_t stride);
 
-/* From 0 up to `below`, from the seed of this run. */
+/* Return a number from 0 up to `below`, from the seed of this run. */
 size_t devices_random(size_t below);
 
-/* Open `d`, run `check`, and see that the device could carry all of it out. */
+/* Open `d`, run `check`, and expect that the device supports all of it. */
 void devices_check(struct devices *d, int precision, void (*check)(void));
 
 /* EACH_PRECISION (suite, name) { ... } is a test for each precision, with the file's own `static struct devices d`. */
@@ -140,7 +140,7 @@ void devices_check(struct devices *d, int precision, void (*check)(void));
     }                                            \
     static void name(void)
 
-/* The same call on both: `on` is where, `to` the member of struct both. */
+/* The same call on both: `on` is the device, `to` the member of struct both. */
 #define BOTH(CALL)                         \
     do {                                   \
         struct compute *on = &compute_cpu; \
@@ -160,7 +160,7 @@ static inline uint64_t subnormals_mode(void)
     return flush_subnormals_read() & FLUSH_SUBNORMALS_BITS;
 }
 
-/* Does arithmetic of this thread flush now? Asked of the processor, not of its control word. */
+/* True if arithmetic of this thread flushes now. Tested by computing, not by reading the control word. */
 static inline bool subnormals_vanish(void)
 {
     volatile float smallest = 0x1p-126f;
@@ -170,7 +170,8 @@ static inline bool subnormals_vanish(void)
     return bits == 0;
 }
 
-/* Numbers of either sign in turn: subnormal, zero, the smallest normal ones, and near 1. No operation makes them infinite. */
+/* Numbers of alternating sign: subnormal, zero, the smallest normal ones, and near 1. No operation makes them
+ * infinite. */
 static inline uint32_t subnormals_f32(uint32_t i)
 {
     static const uint32_t exponents[] = { 0, 0, 1, 2, 0, 126 };

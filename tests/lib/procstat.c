@@ -1,4 +1,5 @@
-/* procstat.c -- see procstat.h. */
+/* procstat.c -- see procstat.h. It only reads small files of /proc, so it also works on a process that is about to
+ * end. */
 #include "procstat.h"
 
 #include <dirent.h>

@@ -1,4 +1,5 @@
-/* ranks.c -- see ranks.h. */
+/* ranks.c -- see ranks.h. Ranks are forked, so a failed expectation is reported through shared memory and not by
+ * Criterion. */
 #include "ranks.h"
 
 #include "core/half.h"
@@ -37,7 +38,7 @@ static void set_environment(const struct rank *me)
     set_number("DDPRUN_STORE", me->flags & RANKS_DDPRUN_STORE ? 1 : 0);
 }
 
-/* All begin at once: the time of one must not run while another is not born yet. */
+/* All begin at once, so that the timeout of one does not run before another exists. */
 static void wait_for_all(const struct rank *me)
 {
     const struct rank *first = me - me->rank;
@@ -68,7 +69,8 @@ static pid_t start_rank(struct rank *me, rank_main rank_function)
     _exit(0);
 }
 
-/* The server comes last: its thread could hold AddressSanitizer's locks at a fork, and a rank would never get them. */
+/* The server starts last, because its thread could hold AddressSanitizer's locks at a fork, and a rank would never
+ * get them. */
 struct ranks ranks_run(int n, rank_main main, unsigned flags, const void *user)
 {
     const struct store_server_options options = { .host = "127.0.0.1", .limits = HUB_LIMITS_DEFAULT };
@@ -252,7 +254,7 @@ static void choose_blocks(const struct trial_room *room, const struct trial *t, 
     *out = shared ? room->shared_out : room->private_out;
     if (!t->in_place)
         return;
-    /* A rank's own part of the larger block, where the sides differ. */
+    /* Return a rank's own part of the larger block, where the sides differ. */
     *out = *in;
     if (t->kind == ALL_GATHER || t->kind == GATHER)
         *in = *out + skip;
@@ -395,7 +397,7 @@ void trials_of_large_counts(struct rank *me)
     room_close(&room);
 }
 
-/* FNV-1a. Begin with 0xcbf29ce484222325. */
+/* FNV-1a. Start with 0xcbf29ce484222325. */
 uint64_t trial_hash(uint64_t hash, const void *data, size_t len)
 {
     for (size_t i = 0; i < len; i++)
@@ -488,7 +490,7 @@ void toy_accumulate(ddp_reducer *reducer, int rank, int step, size_t p)
         toy_set(reducer, p, e, toy_get(reducer, p, e) + toy_gradient(rank, step, p, e));
 }
 
-/* The backward pass, in an order that differs from rank to rank and from step to step. */
+/* The backward pass, in an order that differs between ranks and steps. */
 void toy_backward(struct rank *me, ddp_reducer *reducer, int step)
 {
     for (size_t k = 0; k < MODEL_PARAMS; k++) {
@@ -498,7 +500,7 @@ void toy_backward(struct rank *me, ddp_reducer *reducer, int step)
     }
 }
 
-/* The result of the reducer's options for a sum. */
+/* Apply the reducer's options to a sum. */
 double toy_averaged(const ddp_reducer_options *o, size_t p, double sum, double divisor)
 {
     bool small = p != 2;

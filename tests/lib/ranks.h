@@ -22,18 +22,18 @@
 
 enum { RANKS_MAX = 16 };
 
-/* The result of a rank; `status` and `words` are free for the rank, e.g. for the expected error. */
+/* The result of a rank; `status` and `words` are free for the rank, for example for the expected error. */
 struct rank {
     int rank, world;
     unsigned flags;
     const void *user; /* as passed in */
     pid_t pid;
-    int port; /* of the store; 0 = not there yet */
+    int port; /* port of the store; 0 = not there yet */
     ddp_status status;
     char words[1024];
     char failure[1024]; /* first failed expectation, "" = none */
-    uint64_t value;     /* free use: a hash of results */
-    int exit_status;    /* of waitpid; filled in by ranks_run */
+    uint64_t value;     /* free to use: a hash of results */
+    int exit_status;    /* from waitpid; filled in by ranks_run */
 };
 
 struct ranks {
@@ -42,7 +42,7 @@ struct ranks {
 };
 
 enum {
-    RANKS_PLAIN_STORE = 0,  /* as under torchrun: nothing but c10d's own opcodes */
+    RANKS_PLAIN_STORE = 0,  /* like torchrun's: only c10d's own opcodes */
     RANKS_DDPRUN_STORE = 1, /* DDPRUN_STORE=1 */
     RANKS_SKIP_LAST = 2,    /* the last rank is never started */
 };
@@ -53,19 +53,19 @@ typedef void (*rank_main)(struct rank *me);
 struct ranks ranks_run(int n, rank_main main, unsigned flags, const void *user);
 void ranks_free(struct ranks *ranks);
 
-/* Every rank has exited with 0 and without a failed expectation. */
+/* Expect that every rank has exited with 0 and without a failed expectation. */
 void ranks_expect_ok(const struct ranks *ranks);
 
-/* All of it for ranks of which nothing else is asked. */
+/* Run and check ranks that need no further tests. */
 void ranks_all_well(int n, rank_main main, unsigned flags, const void *user);
 
-/* Rank `rank` got `status`, and all of `parts` (ending with NULL) occur in its words. */
+/* Expect that rank `rank` got `status`, and that all of `parts` (ending with NULL) occur in its text. */
 void ranks_expect_error(const struct ranks *ranks, int rank, ddp_status status, const char *const parts[]);
 
 /* In a rank: initialise (NULL options allowed), or end this rank with a failure. */
 ddp_ctx *rank_init(struct rank *me, const ddp_options *options);
 
-/* Keep `status` and the words that go with it. */
+/* Keep `status` and its error text. */
 void rank_keep(struct rank *me, ddp_status status);
 
 /* End this rank with a failure unless `truth`. */
@@ -77,14 +77,15 @@ void rank_expect(struct rank *me, bool truth, const char *fmt, ...) __attribute_
                     ddp_status_name(rank_status_), ddp_last_error());                \
     } while (0)
 
-/* Open descriptors of this process. */
+/* Return the number of open descriptors of this process. */
 int rank_open_files(void);
 
 /* --- pretend gpu ------------------------------------------------------------------------------------------ */
 
 /* Ranks with GPUs on a machine that has none: tests/fake/fake_gpu.h. */
 
-/* In a rank, before ddp_init_from_env: this process finds the fake runtime and NCCL, and the libddp_cuda of this build. */
+/* In a rank, before ddp_init_from_env: make this process find the fake runtime and NCCL, and the libddp_cuda of this
+ * build. */
 void pretend_gpu(void);
 
 /* Options for backend "nccl" on device LOCAL_RANK, and for "cpu" on it. */
@@ -92,7 +93,7 @@ extern const ddp_options nccl_options, staged_options;
 
 /* --- trials ----------------------------------------------------------------------------------------------- */
 
-/* Collectives with values that are known: for tests that run them as real processes.
+/* Collectives with known results, for tests that run them as real processes.
  *
  * Inputs are small integers chosen so that every sum and product is exact in every type; each rank
  * computes what the result must be from the rule alone, and compares every element. */
@@ -110,7 +111,7 @@ struct trial {
     bool in_place;
 };
 
-/* Four blocks of a rank: in and out, private and shared; with a device the latter lie in its memory. */
+/* Four blocks of a rank: in and out, private and shared; with a device the latter are in its memory. */
 struct trial_room {
     struct rank *me;
     ddp_ctx *ctx;
@@ -123,11 +124,11 @@ struct trial_room {
 /* Initialise the rank and make its blocks; finalize and free. */
 struct trial_room room_open(struct rank *me, size_t bytes);
 
-/* In a rank: with these options from now on. */
+/* In a rank: use these options from now on. */
 void trials_use(const ddp_options *options);
 void room_close(struct trial_room *room);
 
-/* Run one collective and compare what came out. */
+/* Run one collective and compare its result. */
 void trial_run(const struct trial_room *room, const struct trial *trial);
 
 /* Every kind with every type and operation, few elements, all kinds of memory (one in `one_in` of them, the same on
@@ -139,8 +140,8 @@ uint64_t trial_hash(uint64_t hash, const void *data, size_t len);
 
 /* --- reducer model ---------------------------------------------------------------------------------------- */
 
-/* A small model for the tests of the reducer, with gradients whose averages each rank can work out for
- * itself: they are small integers, so every sum is exact in every type.
+/* A small model for the tests of the reducer, with gradients whose averages each rank can compute: they are small
+ * integers, so every sum is exact in every type.
  *
  *     static void step(struct rank *me)
  *     {
@@ -154,12 +155,12 @@ uint64_t trial_hash(uint64_t hash, const void *data, size_t len);
 
 enum { MODEL_PARAMS = 6 };
 
-/* Parameter 2 is of doubles, in model_scale, 3 has a shape; the others are in model_w. */
+/* Parameter 2 has doubles, in model_scale; 3 has a shape; the others are in model_w. */
 extern const size_t model_counts[MODEL_PARAMS], model_fc2_shape[2];
 extern float model_w[MODEL_PARAMS][500];
 extern double model_scale[9];
 
-/* Buffers for those who want some. */
+/* Buffers for tests that need some. */
 extern float model_mean[33], model_seen[1];
 
 void toy_params(ddp_param params[MODEL_PARAMS]);
@@ -172,7 +173,7 @@ void model_run_on(const char *hosts, rank_main main);
 ddp_ctx *toy_join(struct rank *me);
 ddp_reducer *toy_open(struct rank *me, ddp_ctx *ctx, const ddp_reducer_options *options);
 
-/* The gradient of element e of parameter p that `rank` finds in `step`. */
+/* Return the gradient of element e of parameter p that `rank` computes in `step`. */
 double toy_gradient(int rank, int step, size_t p, size_t e);
 
 /* The arrays of the reducer. */
@@ -181,7 +182,7 @@ void toy_set(ddp_reducer *reducer, size_t p, size_t e, double value);
 void toy_clear(ddp_reducer *reducer);
 void toy_accumulate(ddp_reducer *reducer, int rank, int step, size_t p);
 
-/* The backward pass, in an order that differs from rank to rank and from step to step. */
+/* The backward pass, in an order that differs between ranks and steps. */
 void toy_backward(struct rank *me, ddp_reducer *reducer, int step);
 
 /* Compare the results of the reducer for all steps first .. last with the sums over ranks and the options. */

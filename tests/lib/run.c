@@ -1,8 +1,8 @@
 /* run.c -- see run.h.
  *
- * One loop (pump) polls three descriptors: both output pipes and a pidfd. The end of the program is the
- * pidfd's, not the pipes', because a grandchild may keep the pipes open; their rest is read for a moment
- * more. The process is reaped only after its group was killed, so that no other group can have its number. */
+ * One loop (pump) polls three descriptors: both output pipes and a pidfd. The pidfd and not the pipes shows the end
+ * of the program, because a grandchild may keep the pipes open; their rest is read for a moment more. The process is
+ * reaped only after its group was killed, so that no other group can have its number. */
 #include "run.h"
 
 #include "base/buf.h"
@@ -83,11 +83,10 @@ void temp_dir_remove(const char *path)
 
 /* --- free port -------------------------------------------------------------------------------------------- */
 
-/* A port that bind() has chosen and that was closed again may be anybody's a moment later: one of the many connections of
- * other tests. So it comes from below the range that the kernel chooses from, and from a place there that depends on our
- * process id, as each test is a process. */
+/* After bind() has chosen a port and the socket was closed, connections of other tests may get the port. So choose
+ * one below the kernel's range, at a place that depends on our process id, because each test is a process. */
 
-/* Away from 29500, ddprun's own, and from those that tests of port ranges name. */
+/* Avoid 29500, ddprun's own port, and those that tests of port ranges use. */
 enum { LOWEST = 10000, HIGHEST = 19999, APART = 7 };
 
 static bool is_free(int port)
@@ -186,7 +185,7 @@ static int stdin_with(const char *text)
     return fd;
 }
 
-/* In the child, between fork and exec: system calls only. */
+/* In the child, between fork and exec: only system calls. */
 _Noreturn static void become(const char *const argv[], const char **env, const char *cwd, const int fds[3])
 {
     sigset_t none;
@@ -212,7 +211,9 @@ static bool open_pipe(int ends[2])
     return true;
 }
 
-/* The reader's end and two for the program. Switch off the terminal's change of \n to \r\n. */
+/* Open the reader's end and two for the program. Switch off the terminal's change of
+ * to \r
+ * . */
 static bool open_terminal(int out[2], int err[2])
 {
     struct termios raw = { 0 };
@@ -257,7 +258,7 @@ struct run_process *run_start(const char *const argv[], const struct run_options
 
 enum { DEPTH_MAX = 8, CHILDREN_MAX = 32 };
 
-/* The first line of a thread's file in /proc, without its end. */
+/* Read the first line of a thread's file in /proc, without its end. */
 static void first_line(pid_t pid, int thread, const char *file, char *out, int size)
 {
     char path[96];
@@ -302,7 +303,7 @@ static void describe(pid_t pid, int depth, struct buf *out)
         describe(child, depth + 1, out);
 }
 
-/* Append a line for each thread of `pid` and of all below it: its state and where it sleeps in the kernel. */
+/* Append a line for each thread of `pid` and all its descendants: its state and the kernel function where it sleeps. */
 static void hanging_describe(pid_t pid, struct buf *out)
 {
     describe(pid, 0, out);
@@ -310,7 +311,7 @@ static void hanging_describe(pid_t pid, struct buf *out)
 
 /* --- read ---------------------------------------------------------------------------------------------- */
 
-/* One read; the stream is closed at EOF. The text stays NUL-terminated behind its length. */
+/* One read; the stream is closed at EOF. The text stays NUL-terminated. */
 static void stream_read(struct stream *s)
 {
     uint8_t *to = s->fd < 0 ? NULL : buf_reserve(&s->text, READ_BYTES + 1);
@@ -330,7 +331,7 @@ static const char *stream_text(const struct stream *s)
     return s->text.data != NULL ? (const char *)s->text.data : "";
 }
 
-/* Wait until something happens or `until_ms`, and take it in. False when the time is over. */
+/* Wait for an event or `until_ms`, and process it. False when the time is over. */
 static bool pump(struct run_process *p, uint64_t until_ms)
 {
     uint64_t now = clock_ms();
@@ -409,7 +410,7 @@ static char *take_text(struct stream *s)
     return s->text.data != NULL ? (char *)s->text.data : calloc(1, 1);
 }
 
-/* Behind what it has said. */
+/* After its output. */
 static void note_what_hangs(struct run_process *p)
 {
     hanging_describe(p->pid, &p->err.text);
@@ -460,7 +461,7 @@ void run_free(struct run_result *result)
 
 /* --- where programs are -------------------------------------------------------------------------------- */
 
-/* The directory of BUILD/tests/LAYER/test_x, three levels up. */
+/* Return the directory of BUILD/tests/LAYER/test_x, three levels up. */
 static void build_dir(char path[static PATH_MAX])
 {
     ssize_t len = readlink("/proc/self/exe", path, PATH_MAX - 1);
@@ -523,7 +524,7 @@ void bin_seek_no_leaks(void)
 
 /* --- daemon ----------------------------------------------------------------------------------------------- */
 
-/* The test's own limit is what counts: with its end the daemon ends, too. */
+/* The test's own limit applies: the daemon ends with the test. */
 static const struct run_options as_long_as_the_test = { .timeout_ms = 600000 };
 
 static struct daemon wait_ready(struct run_process *process)

@@ -1,4 +1,4 @@
-/* scene.c -- see scene.h. */
+/* scene.c -- see scene.h. Hosts and their network come first, then the run of one row. */
 #include "scene.h"
 
 #include "base/clock.h"
@@ -40,7 +40,7 @@ static bool put_file(const char *path, const char *text)
 
 /* --- control groups -------------------------------------------------------------------------------------- */
 
-/* Where version 2 is mounted, "" = nowhere that we may write. */
+/* Where version 2 is mounted, "" = not writable anywhere. */
 static const char *group_root(void)
 {
     static const char *const roots[] = { "/sys/fs/cgroup/unified", "/sys/fs/cgroup" };
@@ -53,7 +53,7 @@ static const char *group_root(void)
     return "";
 }
 
-/* A group and all below it, which are empty. */
+/* Remove a group and all below it, which are empty. */
 static void remove_groups(const char *path)
 {
     DIR *dir = opendir(path);
@@ -66,12 +66,12 @@ static void remove_groups(const char *path)
     }
     if (dir != NULL)
         closedir(dir);
-    /* The last to leave may still be on his way out. */
+    /* The last process may still be leaving. */
     for (int i = 0; rmdir(path) != 0 && i < 200 && access(path, F_OK) == 0; i++)
         poll(NULL, 0, 5);
 }
 
-/* Groups of tests that were killed. */
+/* Remove groups of tests that were killed. */
 static void bury_groups(const char *root)
 {
     DIR *dir = opendir(root);
@@ -113,7 +113,7 @@ static void join_group(const struct host *h)
 
 /* --- process 1 ------------------------------------------------------------------------------------------- */
 
-/* fork() into new namespaces; the child dies with us. */
+/* fork() into new namespaces; the child dies with this process. */
 static pid_t fork_apart(unsigned long namespaces)
 {
     pid_t pid = (pid_t)syscall(SYS_clone, namespaces | SIGCHLD, NULL, NULL, NULL, NULL);
@@ -133,7 +133,7 @@ static bool mount_over(const char *file, const char *name)
            mount(path, file, NULL, MS_BIND, NULL) == 0;
 }
 
-/* Names come from /etc/hosts alone: no test may ask the machine's name service. */
+/* Names come only from /etc/hosts, because no test may use the machine's name server. */
 static bool furnish(const struct host *h)
 {
     return sethostname(h->name, strlen(h->name)) == 0 &&
@@ -180,8 +180,8 @@ static bool host_begin(struct host *h)
 
 /* --- programs on a host ---------------------------------------------------------------------------------- */
 
-/* Process 1 sees what we see, and that may be less than all: if this test runs in a separate root, entering a
- * mount namespace would leave it. */
+/* Process 1 must see what this process sees, which may not be everything: if this test runs in a separate root,
+ * entering a mount namespace would leave it. */
 static int open_root(const struct host *h)
 {
     char path[64];
@@ -189,7 +189,7 @@ static int open_root(const struct host *h)
     return open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 }
 
-/* The child is born into the host's process ids, and enters all else by itself. */
+/* The child is created in the host's PID namespace, and enters all others by itself. */
 static pid_t fork_onto(const void *place)
 {
     const struct host *h = place;
@@ -279,7 +279,7 @@ void host_names(const struct host *host, const char *lines)
     cr_assert(put_file(path, lines));
 }
 
-/* Alive (a zombie has no program any more), and in the host's process ids? */
+/* True if it is alive (a zombie has no program any more) and in the host's PID namespace. */
 static bool is_on(const struct host *h, pid_t pid)
 {
     char path[64], theirs[64] = "", ours[64] = "";
@@ -294,7 +294,7 @@ static bool is_on(const struct host *h, pid_t pid)
     return readlink(path, ours, sizeof(ours) - 1) > 0 && strcmp(theirs, ours) == 0;
 }
 
-/* Its processes but process 1. The kernel lists them by ascending id, so parents mostly stand first. */
+/* List its processes except process 1. The kernel lists them by ascending id, so parents usually come first. */
 static int list_pids(const struct host *host, pid_t pids[PIDS_MAX])
 {
     int n = 0;
@@ -372,7 +372,7 @@ static void end_process(pid_t *pid)
 void host_off(struct hosts *net, int index)
 {
     host_cable(net, index, false);
-    /* It is reaped later: the kernel lets it go when the test has waited for all that it has started there. */
+    /* It is reaped later: the kernel releases it when the test has waited for everything that it started there. */
     kill(net->host[index].init, SIGKILL);
     net->host[index].off = true;
 }
@@ -386,9 +386,9 @@ void host_off(struct hosts *net, int index)
  *     node2 --- p2 '              node1 (10.8.1.2) --- p1 (10.8.1.254)
  *                                 node2 (10.8.2.2) --- p2 (10.8.2.254)
  *
- * All but the nodes is in the network namespace of the bridge, which is the router, too. */
+ * Everything except the nodes is in the network namespace of the bridge, which is also the router. */
 
-/* Behind the router? */
+/* True if it is behind the router. */
 static bool is_inside(enum hosts_kind kind, int index)
 {
     return kind == HOSTS_NAT && index > 0;
@@ -467,7 +467,7 @@ static void tell_names(const struct hosts *net)
         host_names(&net->host[i], text);
 }
 
-/* Cables from all hosts to the bridge, whose network namespace is there already; addresses, routes and names. */
+/* Connect all hosts to the bridge, whose network namespace exists; set addresses, routes and names. */
 static bool hosts_net_join(const struct hosts *net)
 {
     bool ok = lay_cables(net) && translate(net);
@@ -480,7 +480,7 @@ static bool hosts_net_join(const struct hosts *net)
 
 /* --- all of them ----------------------------------------------------------------------------------------- */
 
-/* The reason why there can be no hosts here; NULL when there can. */
+/* Return the reason why hosts cannot be created here; NULL when they can. */
 static const char *hosts_lack(void)
 {
     static const char *const tools[] = { "/usr/sbin/ip", "/sbin/ip", "/usr/sbin/nft", "/sbin/nft" };
@@ -617,7 +617,7 @@ void scene_start(struct play *play, int i, const char *more_options)
     cr_assert_not_null(play->node[i]);
 }
 
-/* In the order in which they shall come. */
+/* In the expected order. */
 static void start_all(struct play *play)
 {
     const struct scene *s = play->scene;
@@ -639,7 +639,7 @@ static void start_all(struct play *play)
 
 /* --- looking --------------------------------------------------------------------------------------------- */
 
-/* The next of the texts between bars; false at the end. */
+/* Return the next of the texts between bars; false at the end. */
 static bool next_text(const char **texts, char text[256])
 {
     const size_t len = strcspn(or_none(*texts), "|");
@@ -684,7 +684,7 @@ static void wait_until_said(struct play *play)
     }
 }
 
-/* Each text must follow the one before it. */
+/* Each text must follow the previous one. */
 static void expect_in_order(const struct scene *s, int i, const char *texts, const char *said)
 {
     const char *at = said;

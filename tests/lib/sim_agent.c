@@ -1,4 +1,4 @@
-/* sim_agent.c -- see sim_agent.h. */
+/* sim_agent.c -- see sim_agent.h. A queue of events ordered by time; the agent's effects add further events. */
 #include "sim_agent.h"
 
 #include "agent/failure.h"
@@ -86,7 +86,7 @@ static void spawn(struct asim *sim, int r)
                                        .import_error = w->import_error });
 }
 
-/* If its own end was planned for later, it comes after a signal now. */
+/* If its own end was planned for later, it happens after a signal now. */
 static void ask(struct asim *sim, int r)
 {
     for (size_t i = 0; i < sim->n_queue; i++)
@@ -129,8 +129,7 @@ static void signal_rest(struct asim *sim, int sig)
         alone(sim);
 }
 
-/* All that is asked for when one attempt is over and the next one is to begin: nothing of the old one may be
- * left. */
+/* Check everything required between two attempts: nothing of the old one may be left. */
 static void check_nothing_left(const struct asim *sim)
 {
     for (int r = 0; r < sim->nproc; r++)
@@ -155,7 +154,7 @@ static void tell_exited(struct asim *sim, int r)
     sim->told_exit[r] = true;
 }
 
-/* A job of one node: what this agent tells is all there is to know. */
+/* In a job of one node the agent's reports are all that the store knows. */
 static void tell_end(struct asim *sim, const char *word)
 {
     const bool again = sim->told_failed && !sim->left && sim->restarts > 0 && !agent_is_stuck(sim->agent) &&
@@ -320,7 +319,7 @@ static void feed(struct asim *sim, const struct agent_event *e)
     cr_assert_eq(sim->finished, agent_state(sim->agent) == AGENT_DONE);
 }
 
-/* A worker ends once; what was scheduled for it after that has not happened. */
+/* A worker ends once; later events that were scheduled for it do not happen. */
 static bool still_happens(struct asim *sim, const struct agent_event *e, int attempt)
 {
     int r = e->local_rank;
@@ -342,7 +341,7 @@ static bool still_happens(struct asim *sim, const struct agent_event *e, int att
     return true;
 }
 
-/* Take the earliest event out of the queue; false when it is empty. */
+/* Remove the earliest event from the queue; false when it is empty. */
 static bool take_next(struct asim *sim, struct agent_event *out, int *attempt)
 {
     size_t best = 0;
@@ -359,7 +358,7 @@ static bool take_next(struct asim *sim, struct agent_event *out, int *attempt)
     return true;
 }
 
-/* Time is up. As the launcher would, look who is being taken apart. */
+/* A deadline has passed. As the launcher does, check which workers the kernel is still cleaning up. */
 static struct agent_event tick(const struct asim *sim, uint64_t now_ms)
 {
     struct agent_event e = { .type = AGENT_TICK, .now_ms = now_ms };

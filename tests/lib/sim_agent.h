@@ -1,9 +1,8 @@
-/* sim_agent.h -- an agent with make-believe workers on a clock that jumps from event to event, and a store
- * that answers it as for a job of one node unless the test says otherwise.
+/* sim_agent.h -- an agent with simulated workers on a clock that jumps from event to event, and a store that answers
+ * as for a job of one node unless the test changes that.
  *
- * The test says how each worker behaves; asim_run plays the job to its end. The result is a trace, one line
- * per event at its left edge and the agent's effects indented below it. Each effect is also checked for
- * sense. */
+ * The test sets the behaviour of each worker; asim_run runs the job to its end. The result is a trace, one line per
+ * event at the left edge and the agent's effects indented below it. Each effect is also checked for validity. */
 #ifndef TESTS_SIM_AGENT_H
 #define TESTS_SIM_AGENT_H
 
@@ -16,17 +15,17 @@ enum { ASIM_WORKERS = 16, ASIM_EVENTS = 64, ASIM_ATTEMPTS = 16 };
 
 /* A worker's behaviour; zeroed = ends with 0 at once. */
 struct asim_worker {
-    int spawn_error;       /* errno: it cannot be started at all */
-    uint64_t lives_ms;     /* then it ends by itself, ASIM_FOR_EVER = never */
-    uint64_t dies_ms;      /* the last so many of them the kernel takes it apart */
-    uint64_t import_error; /* ... which is that of its AGENT_EXITED */
-    int exit_code;         /* ... with this, */
-    int signal;            /* ... or by this */
+    int spawn_error;       /* errno: it cannot be started */
+    uint64_t lives_ms;     /* ms until it ends by itself, ASIM_FOR_EVER = never */
+    uint64_t dies_ms;      /* ms before that in which the kernel cleans it up */
+    uint64_t import_error; /* import error of its AGENT_EXITED */
+    int exit_code;         /* ... with this exit code, */
+    int signal;            /* ... or by this signal */
     bool ignores_polite;   /* only SIGKILL ends it */
-    uint64_t slow_ms;      /* from a polite signal to its end */
-    int polite_exit;       /* exit code after a polite signal; 0 = dies of the signal */
-    bool stuck;            /* in the kernel: not even SIGKILL */
-    bool leaves_daemon;    /* a descendant that lives on */
+    uint64_t slow_ms;      /* ms from a polite signal to its end */
+    int polite_exit;       /* exit code after a polite signal; 0 = killed by the signal */
+    bool stuck;            /* stuck in the kernel: not even SIGKILL ends it */
+    bool leaves_daemon;    /* it leaves a descendant */
     bool stubborn_daemon;  /* ... and ignores SIGTERM */
 };
 
@@ -41,20 +40,20 @@ struct asim {
     int nproc;
     struct asim_worker worker[ASIM_WORKERS];
     int good_from; /* in attempts from this one on, all workers end with 0 after a second */
-    int restarts;  /* that the store grants, each after backoff_ms */
+    int restarts;  /* restarts that the store grants, each after backoff_ms */
     uint64_t backoff_ms;
-    uint64_t verdict_ms;   /* from `stopped` or `done` to the verdict, ASIM_FOR_EVER = it never comes */
-    bool not_ready;        /* no attempt after the first can be made ready */
-    bool immortal_daemons; /* what is left behind does not die of SIGKILL either */
+    uint64_t verdict_ms;   /* ms from `stopped` or `done` to the verdict, ASIM_FOR_EVER = it never arrives */
+    bool not_ready;        /* no later attempt can be prepared */
+    bool immortal_daemons; /* leftovers do not die of SIGKILL either */
     int attempt;
     uint64_t now_ms;
     struct asim_event queue[ASIM_EVENTS];
     size_t n_queue;
     uint64_t order;
     bool alive[ASIM_WORKERS], started[ASIM_WORKERS], told_exit[ASIM_WORKERS];
-    bool told_failed, told_end, left; /* the store; the first two of the attempt */
-    bool lost;                        /* the store is */
-    int cause_code;                   /* the failures that the store received, 0 = none */
+    bool told_failed, told_end, left; /* effects for the store; the first two of the attempt */
+    bool lost;                        /* the store is lost */
+    int cause_code;                   /* failures that the store received, 0 = none */
     int daemons, stubborn_daemons;
     int next_spawn;
     bool finished;
@@ -62,25 +61,25 @@ struct asim {
     struct buf trace;
 };
 
-/* Workers that all run without end and die of SIGTERM at once. */
+/* Workers that all run forever and die of SIGTERM at once. */
 void asim_init(struct asim *sim, int nproc, uint64_t grace_ms);
 void asim_init_with(struct asim *sim, const struct agent_options *options);
 void asim_free(struct asim *sim);
 
-/* The user's request to stop at that time. */
+/* The user requests a stop at that time. */
 void asim_stop_at(struct asim *sim, uint64_t at_ms, int signal);
 
-/* The store reports another node's failure at that time, and the job would exit with `code`; the store is
- * lost; its verdict arrives. */
+/* The store reports another node's failure at that time, and the job would exit with `code`; the store is lost; its
+ * verdict arrives. */
 void asim_told_at(struct asim *sim, uint64_t at_ms, int code);
 void asim_heard_at(struct asim *sim, uint64_t at_ms); /* the store has the failure of this node */
 void asim_lost_at(struct asim *sim, uint64_t at_ms);
 void asim_verdict_at(struct asim *sim, uint64_t at_ms, const struct agent_verdict *verdict);
 
-/* Play until the agent is done. Fails the test when it never is, or effects for something senseless. */
+/* Run until the agent is done. Fails the test if it never is, or emits an invalid effect. */
 void asim_run(struct asim *sim);
 
-/* The trace so far must be this text. */
+/* Expect that the trace so far is this text. */
 void asim_expect(struct asim *sim, const char *trace);
 
 #endif

@@ -1,4 +1,5 @@
-/* sim_cluster.c -- see sim_cluster.h. */
+/* sim_cluster.c -- see sim_cluster.h. Every message is delayed by a millisecond, and the earliest event or deadline
+ * is next. */
 #include "sim_cluster.h"
 
 #include "agent/failure.h"
@@ -21,7 +22,7 @@ static void cluster_schedule(struct cluster *c, struct cluster_event e)
     c->queue[c->n_queue++] = e;
 }
 
-/* An event of the node's own: a process, a clock. */
+/* An event inside a node: a process, a clock. */
 static void cluster_soon(struct cluster *c, int node, uint64_t after_ms, struct agent_event event)
 {
     cluster_schedule(c, (struct cluster_event){ .kind = TO_AGENT,
@@ -64,7 +65,7 @@ static int code_of(const struct rdzv_cause *cause)
     return failure_code(&copy);
 }
 
-/* Its words are read when they arrive; what they point to lives only now. */
+/* A message is decoded when it arrives; what it points to is only valid now. */
 static void tell(void *user, uint64_t id, const struct rdzv_tell *t)
 {
     struct cluster *c = user;
@@ -98,7 +99,7 @@ static void tell(void *user, uint64_t id, const struct rdzv_tell *t)
     cluster_schedule(c, e);
 }
 
-/* Nothing of an older round may run on a node that is in the new one. */
+/* No process of an older round may run on a node that is in the new one. */
 static bool begin(void *user, const struct rdzv_round *world)
 {
     struct cluster *c = user;
@@ -166,7 +167,7 @@ static struct failure failure_of(const struct cluster_node *node)
                              .words = "it failed" };
 }
 
-/* A word arrives. */
+/* A message arrives at the store. */
 static void cluster_hear(struct cluster *c, const struct cluster_event *e)
 {
     struct cluster_node *node = &c->node[e->node];
@@ -345,7 +346,7 @@ static void feed(struct cluster *c, int i, struct agent_event event)
 
 /* --- the clock ------------------------------------------------------------------------------------------ */
 
-/* A message of the store arrives, as store_events.c handles it. */
+/* A message of the store arrives at a node, handled as in store_events.c. */
 static void arrive(struct cluster *c, const struct cluster_event *e)
 {
     struct cluster_node *node = &c->node[e->node];
@@ -357,7 +358,7 @@ static void arrive(struct cluster *c, const struct cluster_event *e)
         cluster_say(c, "n%d < round %u, node rank %d", e->node, e->round, e->word);
     } else if (e->event.type == AGENT_TOLD_TO_STOP) {
         cluster_say(c, "n%d < stop: %s", e->node, rdzv_why_word((enum rdzv_why)e->word));
-        if (e->event.signal == node->node_rank) { /* its own doing, it knows */
+        if (e->event.signal == node->node_rank) { /* caused by itself, so it knows */
             feed(c, e->node, (struct agent_event){ .type = AGENT_HEARD });
             return;
         }
@@ -368,7 +369,7 @@ static void arrive(struct cluster *c, const struct cluster_event *e)
     feed(c, e->node, e->event);
 }
 
-/* Its workers die with it, by the kernel or the guardian. */
+/* Its workers die with it, through the kernel or the guardian. */
 static void die(struct cluster *c, int i)
 {
     struct cluster_node *node = &c->node[i];
@@ -463,7 +464,7 @@ static struct cluster_event *earliest(struct cluster *c)
     return best;
 }
 
-/* Meet the earliest deadline of agents and store before `at_ms`. Return false without one. */
+/* Process the earliest deadline of agents and store before `at_ms`. Return false without one. */
 static bool meet_deadline(struct cluster *c, uint64_t at_ms)
 {
     int who = -1;

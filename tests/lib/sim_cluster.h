@@ -1,13 +1,12 @@
 /* sim_cluster.h -- the agents of several nodes and the real rendezvous, on one clock that jumps from event to
  * event.
  *
- * The test says what each node's worker does in each attempt, and the faults of nodes and the actions of
- * users; cluster_run plays until nothing more can happen. The messages between nodes and store become a
- * trace: "n1 > failed", "n0 < stop: failed". A message takes a millisecond.
+ * The test sets what each node's worker does in each attempt, the faults of nodes and the actions of users;
+ * cluster_run runs until nothing more can happen. The messages between nodes and store become a trace: "n1 > failed",
+ * "n0 < stop: failed". A message takes a millisecond.
  *
  * Always checked: a worker is started only in a round that its agent received, and never beside one of an
- * older round on any node that is still in the job; ranks are dense and unique; each agent comes to its
- * end. */
+ * older round on any node that is still in the job; ranks are dense and unique; each agent ends. */
 #ifndef SIM_CLUSTER_H
 #define SIM_CLUSTER_H
 
@@ -19,23 +18,23 @@ enum { CLUSTER_NODES = 8, CLUSTER_EVENTS = 512, CLUSTER_ATTEMPTS = 8 };
 
 /* The behaviour of a node's worker in an attempt. Zeroed: ends with 0 after a second. */
 struct cluster_worker {
-    uint64_t lives_ms; /* 0 = a second, UINT64_MAX = without end */
+    uint64_t lives_ms; /* 0 = a second, UINT64_MAX = never ends */
     int exit_code;
-    uint64_t slow_ms; /* from a polite signal to its end */
+    uint64_t slow_ms; /* ms from a polite signal to its end */
 };
 
 struct cluster_node {
     struct agent *agent;
     uint64_t id; /* of its connection */
     struct cluster_worker worker[CLUSTER_ATTEMPTS];
-    uint32_t round; /* that it received; 0 = none */
+    uint32_t round; /* number of the round that it received; 0 = none */
     int node_rank;
     bool joined, running, cut, dead, done; /* cut: no message from it or to it arrives */
     uint32_t worker_round;
     int life; /* counts its workers, so that an end belongs to one */
     int exit_code;
     bool judged;       /* it received a verdict "finish" */
-    uint64_t ended_ms; /* when it was done */
+    uint64_t ended_ms; /* time at which it was done */
 };
 
 struct cluster_event {
@@ -66,7 +65,7 @@ struct cluster {
 void cluster_init(struct cluster *c, int n, uint32_t max_restarts);
 void cluster_free(struct cluster *c);
 
-/* Faults: the user stops a node; its launcher is killed; it is cut off the network; the store is gone. */
+/* Faults: the user stops a node; its launcher is killed; it is cut off the network; the store is lost. */
 void cluster_user_stops(struct cluster *c, int node, uint64_t at_ms);
 void cluster_kill(struct cluster *c, int node, uint64_t at_ms);
 void cluster_cut(struct cluster *c, int node, uint64_t at_ms);
@@ -74,7 +73,7 @@ void cluster_lose_store(struct cluster *c, uint64_t at_ms);
 
 void cluster_run(struct cluster *c);
 
-/* The trace so far must be this text. */
+/* Expect that the trace so far is this text. */
 void cluster_expect(struct cluster *c, const char *trace);
 
 #endif

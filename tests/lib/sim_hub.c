@@ -1,4 +1,5 @@
-/* sim_hub.c -- see sim_hub.h. */
+/* sim_hub.c -- see sim_hub.h. Bytes are copied to the heap before the hub gets them, so that a sanitizer detects
+ * reads past the end. */
 #include "sim_hub.h"
 
 #include "store/encode.h"
@@ -206,8 +207,8 @@ static void note_message(struct sim *sim, int rank, int outcome, struct slice js
     cJSON_Delete(o);
 }
 
-/* Read everything that arrived for workers. A worker waits in a barrier (u8, blob) or for a key (u8 0); their
- * bytes may be equal, so the trace checks the length. */
+/* Read everything that arrived for workers. A worker waits in a barrier (u8, blob) or for a key (u8 0); their bytes
+ * may be equal, so check the length. */
 static void read_answers(struct sim *sim)
 {
     for (int rank = 0; rank < SIM_OPERATOR - 1; rank++) {

@@ -17,34 +17,34 @@ struct sim_rdzv {
     struct rdzv *r;
     struct quota quota;
     uint64_t now_ms;
-    struct rdzv_join join; /* what every node says unless the test changes it */
-    int64_t progress;      /* what the workers have told */
+    struct rdzv_join join; /* the join of every node unless the test changes it */
+    int64_t progress;      /* progress that the workers have reported */
     bool no_memory;        /* for the next key space */
-    bool brief;            /* only what the log says of the whole job */
+    bool brief;            /* trace only lines about the whole job */
     uint32_t told[RDZV_TELL_VERDICT + 1];
-    bool beats[SIM_NODES]; /* these nodes say something every second */
+    bool beats[SIM_NODES]; /* these nodes send a heartbeat every second */
     struct buf trace;
     struct rdzv_refusal refusal; /* of the last sim_join */
 };
 
-/* Two static nodes with two workers each, no restarts; node_timeout 0: no heartbeats are needed. An existing
- * one (zeroed otherwise) is freed. */
+/* Two static nodes with two workers each, no restarts; node_timeout 0: no heartbeats are needed. An existing one
+ * (zeroed otherwise) is freed. */
 void rsim_init(struct sim_rdzv *sim);
 /* The same as an elastic job. */
 void rsim_init_elastic(struct sim_rdzv *sim, uint32_t min, uint32_t max);
-/* Every byte of the quota must have been given back. */
+/* Expect that every byte of the quota was returned. */
 void rsim_free(struct sim_rdzv *sim);
 
-/* Move the clock, with every deadline and every beat on the way. */
+/* Move the clock, with every deadline and every heartbeat on the way. */
 void rsim_at(struct sim_rdzv *sim, uint64_t now_ms);
-/* Nothing runs meanwhile: the server itself stood still. */
+/* Stop the server itself: nothing runs during that time. */
 void rsim_freeze_until(struct sim_rdzv *sim, uint64_t now_ms);
 
 enum rdzv_refused rsim_join(struct sim_rdzv *sim, int node);
 enum rdzv_refused rsim_join_as(struct sim_rdzv *sim, int node, const struct rdzv_join *join);
-/* Joins with the instance, as after a verdict "restart". */
+/* Join with the instance, as after a verdict "restart". */
 enum rdzv_refused rsim_rejoin(struct sim_rdzv *sim, int node);
-/* Nodes first to last, each as rsim_join. */
+/* Nodes first to last, each like rsim_join. */
 void rsim_join_all(struct sim_rdzv *sim, int first, int last);
 /* A worker was killed by `signal`, or ended with `-signal` when it is negative. */
 enum rdzv_answer rsim_fail(struct sim_rdzv *sim, int node, uint32_t round, int rank, int signal);
@@ -53,16 +53,16 @@ enum rdzv_answer rsim_stopped(struct sim_rdzv *sim, int node, uint32_t round);
 void rsim_leave(struct sim_rdzv *sim, int node, int signal);
 void rsim_lost(struct sim_rdzv *sim, int node);
 
-/* The trace so far must be exactly this; it is emptied. */
+/* Expect that the trace so far is exactly this; then empty it. */
 #define rsim_expect(sim, text) rsim_expect_at(sim, text, __FILE__, __LINE__)
 void rsim_expect_at(struct sim_rdzv *sim, const char *text, const char *file, int line);
-/* Must be in the trace so far, which is emptied. */
+/* Expect this in the trace so far; then empty it. */
 #define rsim_expect_part(sim, text) rsim_expect_part_at(sim, text, __FILE__, __LINE__)
 void rsim_expect_part_at(struct sim_rdzv *sim, const char *text, const char *file, int line);
 void rsim_forget(struct sim_rdzv *sim);
 
 enum rdzv_state rsim_state(const struct sim_rdzv *sim);
-/* In the round that runs; -1 = in none. */
+/* Return its rank in the round that runs; -1 = none. */
 int rsim_rank(const struct sim_rdzv *sim, int node);
 
 #endif

@@ -6,7 +6,7 @@
 
 #include <criterion/criterion.h>
 
-/* A case is a usual one in which some things are otherwise: the later initializer counts. */
+/* A usual case with some changes: a later initializer counts. */
 #if defined(__clang__)
 #pragma clang diagnostic ignored "-Winitializer-overrides"
 #else
@@ -23,7 +23,7 @@
 #define LIST(name, type, ...) \
     .name = (const struct type[]){ __VA_ARGS__ }, .n_##name = LEN(((const struct type[]){ __VA_ARGS__ }))
 
-/* Machines: a number is a host, an address and a boot id. */
+/* Machines: a number selects host, address and boot id. */
 #define NODE(n, ...)                                                                                    \
     {                                                                                                   \
         .host = "n" #n, .addr = "10.9.0.1" #n, .own = "", .boot_id = "boot" #n, .version = "0.1.0",     \
@@ -86,7 +86,7 @@ static inline struct diagnosis look(struct snapshot s)
     return d;
 }
 
-/* The i-th finding has this code and subject, and says `sentence`. */
+/* The i-th finding has this code and subject, and the sentence contains `sentence`. */
 static inline void expect_at(const struct diagnosis *d, uint32_t i, const char *code, const char *subject,
                              const char *sentence)
 {

@@ -1,4 +1,5 @@
-/* store_peers.c -- see store_peers.h. */
+/* store_peers.c -- see store_peers.h. All sides run on threads of the test, so that one process has both ends of each
+ * connection. */
 #include "store_peers.h"
 
 #include "base/clock.h"
@@ -31,7 +32,7 @@ static struct store_server *server;
 void serve_with(const struct store_server_options *options)
 {
     struct ddp_err err = { 0 };
-    log_setup("test", LOG_ERROR); /* the tests are rude on purpose; warnings about it are noise */
+    log_setup("test", LOG_ERROR); /* the tests misbehave on purpose, so warnings about it are noise */
     cr_assert_eq(store_server_start(options, &server, &err), DDP_OK, "%s", err.msg);
 }
 
@@ -109,7 +110,7 @@ bool peer_send_hex(int fd, const char *hex)
 
 /* --- expect -------------------------------------------------------------------------------------------- */
 
-/* Bytes read (0 = FIN), or -1 with errno; ETIMEDOUT when `until_ms` passes. */
+/* Return the bytes read (0 = FIN), or -1 with errno; ETIMEDOUT when `until_ms` passes. */
 static ssize_t read_some(int fd, void *to, size_t size, uint64_t until_ms)
 {
     struct pollfd p = { fd, POLLIN, 0 };
@@ -120,7 +121,7 @@ static ssize_t read_some(int fd, void *to, size_t size, uint64_t until_ms)
     return -1;
 }
 
-/* Read `len` bytes more; says what went wrong, or NULL. */
+/* Read `len` bytes more; return the error, or NULL. */
 static const char *read_all(int fd, struct buf *got, size_t len)
 {
     uint64_t until_ms = clock_ms() + PEER_DEADLINE_MS;
@@ -228,14 +229,14 @@ struct fake_store {
     int listener, port;
     pthread_t thread;
     atomic_int connections;
-    char complaint[256]; /* "" as long as all went by the script */
+    char complaint[256]; /* "" as long as everything followed the script */
 };
 
 struct player {
     struct fake_store *fake;
     int fd;
     bool sends, slowly;
-    uint8_t wild[4]; /* the last bytes that met ??, newest last */
+    uint8_t wild[4]; /* the last bytes that matched ??, newest last */
 };
 
 static int listen_on_loopback(bool listening, int *port)
@@ -272,7 +273,7 @@ static bool send_bytes(struct player *p, const void *bytes, size_t len)
     return true;
 }
 
-/* One byte from the client against `word`: two hex digits or "??". */
+/* Compare one byte from the client with `word`: two hex digits or "??". */
 static bool expect_byte(struct player *p, const char *word)
 {
     uint8_t got;
@@ -303,7 +304,7 @@ static bool play_hex(struct player *p, const char *word, size_t len)
     return true;
 }
 
-/* Any blob: a length, and that many bytes. */
+/* Read any blob: a length, and that many bytes. */
 static bool expect_blob(struct player *p)
 {
     uint64_t len;
@@ -435,7 +436,7 @@ static const char *words_of(enum rude_kind kind)
     }
 }
 
-/* The nonce stands behind VALIDATE, the magic and PING. */
+/* The nonce follows VALIDATE, the magic and PING. */
 static void answer(enum rude_kind kind, int fd)
 {
     char in[256];
@@ -454,7 +455,7 @@ static void *serve_rudely(void *arg)
         if (fd < 0 && errno != EINTR)
             break;
         if (r->kind == RUDE_SILENT)
-            continue; /* kept open, and never looked at again */
+            continue; /* kept open, and never read again */
         if (r->kind != RUDE_CLOSER)
             answer(r->kind, fd);
         shutdown(fd, SHUT_WR);
@@ -483,7 +484,7 @@ int rude_closed_port(void)
     return port;
 }
 
-/* Connections of our own fill the queue: the kernel takes one more than its length, and then drops what comes. */
+/* Connections of our own fill the queue: the kernel accepts one more than its length, and then drops further ones. */
 int rude_full_port(void)
 {
     int port;

@@ -1,8 +1,8 @@
 /* store_peers.h -- both ends of a connection to the store: the real server, clients that check each byte, and
- * servers that are no store or misbehave.
+ * servers that are not a store or misbehave.
  *
  * served_: a store server inside the test, on a free port of 127.0.0.1. Criterion runs every test in its own
- * process, so there is one. Its stop asserts that the loop is empty. */
+ * process, so there is only one. Its stop asserts that the loop is empty. */
 #ifndef STORE_PEERS_H
 #define STORE_PEERS_H
 
@@ -16,16 +16,16 @@
 void serve(void);
 void serve_end(void);
 
-/* The port of the running server; and start one with other options. */
+/* Return the port of the running server; start one with other options. */
 int served_port(void);
 void serve_with(const struct store_server_options *options);
 
 /* --- peer ------------------------------------------------------------------------------------------------- */
 
-/* A client of the store over a real socket, for tests that want to see each byte.
+/* A client of the store over a real socket, for tests that check each byte.
  *
  * Bytes are written as hex text, blanks ignored. Every expectation has a deadline of PEER_DEADLINE_MS and fails the
- * test at the line it stands in. */
+ * test at its line. */
 
 enum { PEER_DEADLINE_MS = 30000 };
 
@@ -33,7 +33,7 @@ enum { PEER_DEADLINE_MS = 30000 };
 #define PEER_GREETING        "00 cef7853c 0d c6100000"
 #define PEER_GREETING_ANSWER "c6100000"
 
-/* Connected to 127.0.0.1, TCP_NODELAY; fails the test otherwise. Close it with close(2). */
+/* Connect to 127.0.0.1, TCP_NODELAY; fails the test otherwise. Close it with close(2). */
 int peer_connect(int port);
 
 /* The same, and greeted in dialect C. */
@@ -44,24 +44,24 @@ bool peer_send(int fd, struct slice bytes);
 bool peer_send_hex(int fd, const char *hex);
 bool peer_send_cut(int fd, const char *hex, size_t step);
 
-/* Exactly these bytes come next. */
+/* Expect exactly these bytes next. */
 #define peer_expect(fd, hex) peer_expect_at(fd, hex, __FILE__, __LINE__)
 void peer_expect_at(int fd, const char *hex, const char *file, int line);
 
-/* Nothing is there to read, and nothing comes before the answer to a request that is sent now. `dialect` 'A' or 'C'. */
+/* Expect nothing to read, and nothing before the answer to a request that is sent now. `dialect` 'A' or 'C'. */
 #define peer_expect_silence(fd, dialect) peer_expect_silence_at(fd, dialect, __FILE__, __LINE__)
 void peer_expect_silence_at(int fd, char dialect, const char *file, int line);
 
-/* The server closes: with FIN (a reset fails the test), what comes before it is thrown away. Closes `fd`. */
+/* Expect that the server closes with FIN (a reset fails the test); earlier bytes are dropped. Closes `fd`. */
 #define peer_expect_end(fd) peer_expect_end_at(fd, __FILE__, __LINE__)
 void peer_expect_end_at(int fd, const char *file, int line);
 
-/* Requests of dialect C on a greeted connection; `key` is used as it is. */
+/* Send requests of dialect C on a greeted connection; `key` is used unchanged. */
 bool peer_set(int fd, const char *key, struct slice value);
 int64_t peer_add(int fd, const char *key, int64_t delta);
 void peer_wait(int fd, const char *key); /* sends only */
 
-/* Is the server there for a new client? */
+/* Expect that the server accepts a new client. */
 #define peer_expect_service(port) peer_expect_service_at(port, __FILE__, __LINE__)
 void peer_expect_service_at(int port, const char *file, int line);
 
@@ -86,8 +86,7 @@ void peer_expect_service_at(int port, const char *file, int line);
 
 struct fake_store;
 
-/* Serve on a free port of 127.0.0.1, on a thread. `scripts` ends with NULL; the texts are borrowed until the
- * stop. */
+/* Serve on a free port of 127.0.0.1, on a thread. `scripts` ends with NULL; the texts are borrowed until the stop. */
 struct fake_store *fake_store_start(const char *const *scripts);
 
 int fake_store_port(const struct fake_store *fake);
@@ -95,46 +94,44 @@ int fake_store_port(const struct fake_store *fake);
 /* Return the number of connections so far. */
 int fake_store_connections(const struct fake_store *fake);
 
-/* Stop and free. Returns what the clients said against the script, NULL if nothing; valid until the next
- * stop. */
+/* Stop and free. Return how the clients deviated from the script, NULL if they did not; valid until the next stop. */
 const char *fake_store_stop(struct fake_store *fake);
 
-/* A port of 127.0.0.1 that is bound but not listened on: connections are refused. Returns the socket; close
- * it. */
+/* Bind a port of 127.0.0.1 without listening, so that connections are refused. Return the socket; close it. */
 int fake_port_reserve(int *port);
 
 /* --- rude ------------------------------------------------------------------------------------------------- */
 
-/* Servers that are no store, each on a free port of 127.0.0.1 and on its own thread, and networks that lead
+/* Servers that are not a store, each on a free port of 127.0.0.1 and a separate thread, and networks that lead
  * nowhere. */
 
 enum rude_kind {
-    RUDE_SILENT, /* takes connections and says nothing */
-    RUDE_CLOSER, /* takes and closes them */
+    RUDE_SILENT, /* accepts connections and sends nothing */
+    RUDE_CLOSER, /* accepts and closes them */
     RUDE_HTTP,
     RUDE_TLS,
     RUDE_SSH,
-    RUDE_TORCH, /* greets back like PyTorch's store, and closes at what it does not know */
+    RUDE_TORCH, /* greets back like PyTorch's store, and closes at an unknown request */
     RUDE_OTHER
 };
 
-/* Its port. The thread lives until the test's process ends. */
+/* Start one and return its port. The thread lives until the test's process ends. */
 int rude_start(enum rude_kind kind);
 
 /* Return a port of 127.0.0.1 without a listener. */
 int rude_closed_port(void);
 
-/* A listener whose queue is full: it takes no further connection. */
+/* Open a listener whose queue is full, so that it accepts no further connection. */
 int rude_full_port(void);
 
 /* Run the rest of this test in a new network (or mount) namespace; skip the test if that is not allowed. */
 void rude_own_network(void);
 void rude_own_mounts(void);
 
-/* `ip ...`; skips the test when it fails. */
+/* Run `ip ...`; skip the test when it fails. */
 void rude_ip(const char *arguments);
 
-/* Put `text` in place of a file, for this mount namespace. */
+/* Replace a file by `text`, in this mount namespace. */
 void rude_replace(const char *path, const char *text);
 
 #endif

@@ -1,4 +1,4 @@
-/* training.c -- see training.h. */
+/* training.c -- see training.h. Runs under ddprun and alone differ only in the words in front of the command line. */
 #include "training.h"
 
 #include "run.h"
@@ -63,7 +63,7 @@ struct run_result run_line(int workers, const char *line)
                                  *c == '@' ? training_dir : (char[]){ *c, '\0' });
     for (char *word = strtok_r(text, " ", &save); word != NULL; word = strtok_r(NULL, " ", &save))
         argv[argc++] = word;
-    /* A GPU of this machine would compute other bits; the fake one is there all the same. */
+    /* A GPU of this machine would compute other bits; the fake one is always available. */
     static const char *const env[] = { "CUDA_VISIBLE_DEVICES=", NULL };
     return run_command(argv, &(struct run_options){ .env = env, .timeout_ms = 2 * PATIENCE_MS });
 }

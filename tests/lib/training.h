@@ -13,32 +13,32 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* A new directory, which goes with all that is in it. */
+/* Make a new directory, which is removed with its contents. */
 extern char training_dir[];
 void training_open(void);
 void training_close(void);
 
-/* Words put in front of `train` when there are several workers, until NULL. */
+/* Words in front of `train` when there are several workers, up to NULL. */
 extern const char *const *training_prefix;
 
-/* training_dir/NAME; four of them may be in use at once. */
+/* Return training_dir/NAME; four of them may be in use at once. */
 const char *in_dir(const char *name);
 
-/* Run `train` with the words of `line`, under ddprun when `workers` is more than 1. */
+/* Run `train` with the words of `line`, under ddprun when `workers` is above 1. */
 struct run_result run_line(int workers, const char *line);
 
-/* The same, and it must end well. */
+/* The same, and it must succeed. */
 void train(int workers, const char *line);
 
-/* The same, and it must fail with `exit_code` and say `says`. */
+/* The same, and it must fail with `exit_code` and print `says`. */
 void train_fails(int workers, const char *line, int exit_code, const char *says);
 
-/* Files in training_dir/NAME, 1000 samples for the test; `extra` words may say otherwise, or be NULL. */
+/* Make files in training_dir/NAME, with 1000 samples for the test; `extra` words may change that, or be NULL. */
 void make_data(const char *name, const char *samples, const char *extra);
 void make_cifar(const char *dir, int samples,
-                int test_samples); /* noise in CIFAR-10's files; `dir` is made */
+                int test_samples); /* noise in CIFAR-10's format; `dir` is created */
 
-/* All of a file of the directory, NUL behind; yours. */
+/* Return a whole file of the directory, NUL-terminated; the caller frees it. */
 char *read_file(const char *name, size_t *len);
 void change_file(const char *name, long offset, int byte);
 
@@ -50,18 +50,18 @@ struct summary {
 };
 struct summary summary(void);
 
-/* With --hash_steps --metrics @/metrics: the parameters' hash after each step of the last run, HASH letters and a blank each, in one
- * text; yours. */
+/* With --hash_steps --metrics @/metrics: return the parameters' hash after each step of the last run, HASH letters
+ * and a blank each, in one text; the caller frees it. */
 enum { HASH = 16 };
 char *step_hashes(void);
 
-/* A number of a JSON object, which must have it. */
+/* Return a number of a JSON object, which must have it. */
 double json_number(const cJSON *json, const char *key);
 
 /* --- pace ------------------------------------------------------------------------------------------------- */
 
-/* A training run whose steps wait for the test: its metrics go into a FIFO that holds a page, and a step whose line
- * finds no room there waits.
+/* A training run whose steps wait for the test: its metrics go into a FIFO that holds one page, so a step blocks when
+ * its line does not fit.
  *
  *     struct pace pace;
  *     pace_open(&pace, dir);
@@ -77,7 +77,7 @@ struct pace {
 /* The FIFO is dir/metrics, and goes with the directory. */
 void pace_open(struct pace *p, const char *dir);
 
-/* Let it go on until its metrics say `text`, which the next call does not see again. False when it does not get there. */
+/* Let it go on until its metrics contain `text`, which the next call does not see again. False when it ends before. */
 bool pace_until(struct pace *p, const char *text);
 
 /* A thread reads the rest. It lives as long as the test. */

@@ -36,7 +36,7 @@ struct run {
 
 static const char *const shapes[SHAPES] = { "static", "elastic", "served" };
 
-/* splitmix64: close seeds give numbers that are not. */
+/* splitmix64, because adjacent seeds must give independent numbers. */
 static unsigned draw(struct run *r, unsigned below)
 {
     uint64_t z = r->random += 0x9e3779b97f4a7c15U;
@@ -129,7 +129,7 @@ static void do_kill_store(struct run *r)
         run_signal(r->store, SIGKILL);
 }
 
-/* LOST: that node is lost to the others; their words name it, or the store that went with it. */
+/* LOST: that node is lost to the others; their messages name it, or the store that was lost with it. */
 enum effect { HARMLESS, LOST, PARTED, STOPPED, FAILED, STORELESS };
 
 static const struct fault {
@@ -164,7 +164,7 @@ static void start_store(struct run *r)
     cr_assert(run_until_output(r->store, "listening", 20000));
 }
 
-/* With a separate store, host 0 has that and no workers. */
+/* With a separate store, host 0 has the store and no workers. */
 static int first_node(const struct run *r)
 {
     return r->shape == SERVED ? 1 : 0;
@@ -240,7 +240,7 @@ __attribute__((format(printf, 3, 4))) static bool says(const struct run *r, int 
     return strstr(r->result[i].err, text) != NULL;
 }
 
-/* Its host, its rank among those that never came, or that too few were left. */
+/* The message has its host, its rank among those that never joined, or that too few were left. */
 static bool names_victim(const struct run *r, int i)
 {
     return says(r, i, "(node%d", r->victim) || says(r, i, "on node%d", r->victim) ||
@@ -252,7 +252,7 @@ static bool names_store(const struct run *r, int i)
     return says(r, i, "lost the store") || says(r, i, "10.9.0.1:29");
 }
 
-/* No rank fails by itself here: one that is named as the first is killed by us, or it is a consequence. */
+/* No rank fails by itself here: a rank that is named as the first was killed by the test, or it is a consequence. */
 static bool blames_a_rank(const struct run *r, int i)
 {
     return says(r, i, "failed first: exit");
@@ -291,7 +291,7 @@ static void judge(struct run *r, int i)
         complain(r, "blames a rank", i);
 }
 
-/* Either the job went well or it did not: the nodes that had the same store all along agree. */
+/* Either the job succeeded or it did not: the nodes that always had the same store agree. */
 static void judge_together(struct run *r)
 {
     int good = 0, bad = 0;

@@ -1,4 +1,4 @@
-/* Nodes join, or get the reason against it: both values and both hosts, on the rejected node and on those
+/* Nodes join, or get the reason for their rejection: both values and both hosts, on the rejected node and on those
  * that wait for it. */
 #include "scene.h"
 
@@ -37,7 +37,7 @@ SCENE(joins, names_in_place_of_addresses, .elastic = true, .options = "--nnodes=
       .node = { { .options = "--node_rank=0", .prints = "MASTER_ADDR=10.9.0.1" },
                 { .options = "--node_rank=1", .prints = "MASTER_ADDR=10.9.0.1" } })
 
-/* The missing node is named on every node that is here, repeatedly, and the option at the end. */
+/* Every present node names the missing one, repeatedly, and the option at the end. */
 SCENE(joins, a_node_that_never_comes_is_named_on_all, .cases = "F07 never_came", .hosts = 3,
       .options = "--timeout=12", .says = "node 2 has not joined|NODE_MISSING", .within_ms = CONNECTIONS,
       .node = { { .exit = 125, .ends = "given up|--timeout" },
@@ -58,7 +58,7 @@ SCENE(joins, a_node_that_came_and_died_is_named, .cases = "came_and_died", .host
                 { .exit = 125, .ends = "--timeout" },
                 { .by_hand = true } })
 
-/* It comes later than the others give it. */
+/* It joins after the others' timeout. */
 static void come_too_late(struct play *play)
 {
     cr_expect(run_until_error(play->node[0], "given up", 30000));
@@ -83,7 +83,7 @@ SCENE(joins, different_job_ids, .options = "--timeout=12", .says = "yesterday", 
       .node = { { .options = "--rdzv_id=today", .exit = ENDED, .ends = "--timeout" },
                 { .options = "--rdzv_id=yesterday", .exit = 125, .ends = "today" } })
 
-/* The same program, but for the digits of its version. */
+/* The same program, except for the digits of its version. */
 static void make_old(struct play *play)
 {
     cr_assert(host_sh(&play->net->host[1],
@@ -95,7 +95,7 @@ SCENE(joins, different_versions, .cases = "F31", .before = make_old,
       .says = "node1|0.0.9|node0|VERSION_DIFFERS", .within_ms = CONNECTIONS, .after = after_stop_all,
       .node = { { .exit = 143 }, { .exit = 125, .late_ms = 500, .ddprun = "/run/ddprun" } })
 
-/* A configuration that was copied. */
+/* A copied configuration. */
 SCENE(joins, the_same_node_rank_on_every_node, .cases = "F23", .hosts = 3, .elastic = true,
       .options = "--nnodes=3 --master_addr=10.9.0.1", .within_ms = CONNECTIONS, .after = after_stop_all,
       .node = {

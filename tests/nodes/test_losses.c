@@ -1,4 +1,4 @@
-/* Nodes that are lost while a job runs: each of the others names the one, by its host, and ends. */
+/* Nodes that are lost while a job runs: each of the others names the lost node by its host, and ends. */
 #include "scene.h"
 
 #include <poll.h>
@@ -23,7 +23,7 @@ SCENE(losses, a_machine_that_is_switched_off_is_named, .cases = "F40", .hosts = 
       .fault = fault_power, .victim = 1, .says = "node 1 (node1) is lost: silent|NODE_LOST_SILENT",
       .within_ms = BEATS, .node = { { .exit = 125 }, { .exit = KILLED }, { .exit = 125 } })
 
-/* It must not take three seconds when half of that was asked for. */
+/* It must not take three seconds if half of that was requested. */
 SCENE(losses, fast_takes_half_the_time, .until = "up", .options = "--node_timeout=fast", .fault = fault_power,
       .victim = 1, .says = "node 1 (node1) is lost: silent for 1", .within_ms = BEATS,
       .node = { { .exit = 125 }, { .exit = KILLED } })
@@ -53,8 +53,7 @@ SCENE(losses, a_short_freeze_harms_nobody, .until = "up", .fault = freeze_shortl
 SCENE(losses, a_short_freeze_of_the_store_harms_nobody, .until = "up", .fault = freeze_shortly, .victim = 0,
       .never = "lost", .says = "stopped by", .node = { { .exit = 143 }, { .exit = 143 } })
 
-/* The store itself stands still, longer than it gives the others; it must read their messages first and judge
- * then. */
+/* The store itself is stopped, longer than the nodes' timeout; it must read their messages before it decides. */
 SCENE(losses, a_frozen_store_is_lost_by_the_others, .until = "up", .fault = fault_freeze, .victim = 0,
       .within_ms = BEATS, .after = after_heal,
       .node = { { .exit = ENDED, .ends = "node 1 (node1)" }, { .exit = ENDED, .says = "lost the store" } })
@@ -81,7 +80,7 @@ SCENE(losses, a_program_that_one_node_lacks_is_named_on_all, .cases = "F32", .be
       .node = { { .exit = 127, .says = "rank 2 on node1|PROGRAM_MISSING_ON_NODE" },
                 { .exit = 127, .says = "rank 2 on node1|PROGRAM_MISSING_ON_NODE" } })
 
-/* One direction alone: the two ends must not go on with different ideas of the job. */
+/* Only one direction: the two ends must not continue with different states of the job. */
 static void drop_in(struct play *play)
 {
     host_rules(&play->net->host[1], "add rule inet f in iifname eth0 drop");
@@ -100,7 +99,7 @@ SCENE(losses, a_node_that_is_not_heard, .until = "up", .fault = drop_out, .withi
       .node = { { .exit = 125, .says = "node 1 (node1) is lost" },
                 { .exit = ENDED, .says = "lost the store" } })
 
-/* A tenth of all packets is lost: the job is slow, and no node is dead. */
+/* A tenth of all packets is lost: the job is slow, and no node is lost. */
 static void lose_packets(struct play *play)
 {
     host_rules(&play->net->host[1], "add rule inet f in iifname eth0 numgen random mod 100 < 10 drop");

@@ -1,5 +1,5 @@
-/* A node that does not reach the store: it names the reason, with its code, long before the time-out, and the node that
- * waits for it says who is missing. The time-out names its knob. */
+/* A node that does not reach the store: it prints the reason with its code, long before the timeout, and the node
+ * that waits for it names it. The timeout names its option. */
 #include "scene.h"
 
 TestSuite(reach, .timeout = 120);
@@ -9,7 +9,7 @@ TestSuite(reach, .timeout = 120);
 
 #define MISSING "node 1 has not joined|NODE_MISSING"
 
-/* Node 1 alone meets the fault; both give up in the end. */
+/* Only node 1 has the fault; both give up in the end. */
 #define GIVES_UP(...)                                              \
     {                                                              \
         { .exit = 125, .says = MISSING, .ends = "--timeout" },     \
@@ -110,7 +110,7 @@ SCENE(reach, a_name_that_means_the_node_itself, .elastic = true,
       .node = { { .options = "--node_rank=0", .exit = 125, .says = MISSING },
                 { .options = "--node_rank=1", .exit = 125, .says = "127.0.1.1|NAME_IS_LOOPBACK" } })
 
-/* The name comes after a while, as a pod's does; then the job runs. */
+/* The name is known after a while, like a pod's; then the job runs. */
 static void forget_name(struct play *play)
 {
     host_names(&play->net->host[1], "127.0.0.1 localhost\n");
@@ -134,7 +134,7 @@ SCENE(reach, a_name_that_comes_late, .cases = "F17", .elastic = true,
           { .options = "--node_rank=0", .says = "node rank 1 is missing", .prints = "[1] up" },
           { .options = "--node_rank=1", .says = "node1 cannot resolve 'master-0'", .prints = "[3] up" } })
 
-/* A server of one line; its answer has no trace of ddprun. */
+/* A server of one line; its answer does not contain ddprun. */
 static void listen_with(struct play *play, const char *python)
 {
     const char *argv[] = { "/usr/bin/python3", "-c", python, NULL };
@@ -182,7 +182,7 @@ SCENE(reach, a_service_that_says_nothing, .cases = "other_service", .options = S
 SCENE(reach, a_proxy_that_closes, .cases = "other_service", .options = SHORT, .before = closing_server,
       .within_ms = CONNECTIONS, .node = ONLY_1(.says = "10.9.0.1:29500|HELLO_CLOSED"))
 
-/* Node 0 names who has its port, at once; the others find that it is no store. */
+/* Node 0 names the process that has its port, at once; the others find that it is not a store. */
 SCENE(reach, a_port_that_is_taken, .cases = "F01", .options = SHORT, .before = mute_server,
       .within_ms = CONNECTIONS,
       .node = { { .exit = 125, .says = "port 29500|python3|PORT_IN_USE", .within_ms = EXITS },
@@ -206,7 +206,7 @@ SCENE(reach, a_loopback_endpoint, .elastic = true,
       .node = { { .says = "on node0 can join|10.9.0.1 (eth0)" },
                 { .says = "on node1 can join|10.9.0.2 (eth0)" } })
 
-/* docker0's address, which every machine has, given as the way between them. */
+/* docker0's address, which every machine has, used as the master address. */
 static void add_bridges(struct play *play)
 {
     for (int i = 0; i < 2; i++)

@@ -44,7 +44,7 @@ SCENE(rounds, four_nodes_begin_without_a_last_call, .hosts = 4, .elastic = true,
                 { .prints = "GROUP_RANK=2|GROUP_WORLD_SIZE=4" },
                 { .prints = "GROUP_RANK=3|GROUP_WORLD_SIZE=4" } })
 
-/* It is kept, and said so on all nodes. */
+/* It is kept as a spare, and all nodes report that. */
 static void come_late(struct play *play)
 {
     scene_start(play, 2, NULL);
@@ -64,9 +64,7 @@ static void find_the_spare(struct play *play)
 
 SCENE(rounds, a_late_node_is_a_spare, .cases = "F59", .hosts = 3, ELASTIC, .until = "up", .fault = come_late,
       .within_ms = CONNECTIONS, .after = find_the_spare, .never = "is lost",
-      .node = { { .exit = 143 },
-                { .exit = 143 },
-                { .by_hand = true, .exit = 143, .says = "waits to be taken in" } })
+      .node = { { .exit = 143 }, { .exit = 143 }, { .by_hand = true, .exit = 143, .says = "waits to join" } })
 
 static void come_and_grow(struct play *play)
 {
@@ -82,10 +80,10 @@ SCENE(rounds, a_late_node_is_taken_in_at_once, .hosts = 3, .elastic = true,
       .program = "worker env say:up forever", .until = "up", .fault = come_and_grow, .within_ms = 60000,
       .node = { { .exit = 143 }, { .exit = 143 }, { .by_hand = true, .exit = 143 } })
 
-/* One more than MAX waits, and replaces one that is lost. */
+/* One more than MAX waits, and replaces a lost one. */
 static void lose_1_of_2(struct play *play)
 {
-    cr_expect(run_until_error(play->node[2], "waits to be taken in", 20000));
+    cr_expect(run_until_error(play->node[2], "waits to join", 20000));
     expect_spare(play);
     fault_kill_launcher(play);
     cr_expect(run_until_output(play->node[2], "GROUP_WORLD_SIZE=2", 30000), "the spare is not taken in");
@@ -145,7 +143,7 @@ SCENE(rounds, a_rendezvous_of_its_own, SERVED, .program = "worker env",
       .node = {
           { .prints = "MASTER_ADDR=10.9.0.3" }, { .prints = "MASTER_ADDR=10.9.0.3" }, { .by_hand = true } })
 
-/* Any node may die: another one comes in its place. */
+/* Any node may die, because another one takes its place. */
 static void die_and_come_again(struct play *play)
 {
     const int other = 1 - play->scene->victim;
@@ -178,12 +176,12 @@ SCENE(rounds, the_death_of_the_rendezvous_is_named, SERVED, .until = "up", .faul
 SCENE(rounds, a_node_that_is_done_waits_for_the_other, .program = "worker only:3 sleep:4000 all say:up",
       .node = { { .exit = 0 }, { .exit = 0 } })
 
-/* It has the store, so it stays for the other's sake. */
+/* It hosts the store, so it stays for the other node. */
 SCENE(rounds, a_node_that_waits_too_long_names_the_knob, .options = "--exit_barrier_timeout=2s",
       .program = "worker only:3 sleep:6000 all", .within_ms = CONNECTIONS, .never = "lost",
       .node = { { .exit = ANY, .says = "--exit_barrier_timeout" }, { .exit = 0 } })
 
-/* Rank 0 leaves; the ranks that wait for it report that and no broken pipe. */
+/* Rank 0 leaves; the ranks that wait for it report that, and not a broken pipe. */
 SCENE(rounds, rank_0_leaves_first, .cases = "F19", .program = "member only:0 exit:0 all barrier:epoch-3",
       .within_ms = CONNECTIONS, .after = after_stop_all,
       .says = "rank 0 (node0, pid |exited with code 0 while |waited for it at barrier 'epoch-3'  "

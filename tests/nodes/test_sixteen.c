@@ -1,4 +1,4 @@
-/* Sixteen hosts that train: the bits of one host with sixteen ranks, and of one with fifteen when a host is lost. */
+/* Sixteen hosts that train: the same bits as one host with sixteen ranks, and with fifteen after a host is lost. */
 #include "run.h"
 #include "scene.h"
 
@@ -12,13 +12,13 @@ TestSuite(sixteen, .timeout = 240);
 
 enum { BITS_MAX = 64, TRAINING_MS = 90000 };
 
-/* Each test has its own directory on the disk that all hosts see. 240 samples in a step divide evenly among
+/* Each test has a separate directory on the disk that all hosts share. 240 samples in a step divide evenly among
  * sixteen and among fifteen. */
 #define TRAIN(test) TRAIN_DATA(test) "--global_batch=240 "
 #define BITS        "parameters "
 #define ELASTIC     "--nproc_per_node=1 --nnodes=2:16 --rdzv_id=el --rdzv_endpoint=10.9.0.1 "
 
-/* "parameters 1bcc2d4d349e9ea1 after 50 steps" from what rank 0 has printed. */
+/* Return "parameters 1bcc2d4d349e9ea1 after 50 steps" from the output of rank 0. */
 static void bits_in(const char *text, char bits[BITS_MAX])
 {
     const char *at = strstr(text, BITS);
@@ -26,7 +26,7 @@ static void bits_in(const char *text, char bits[BITS_MAX])
     snprintf(bits, BITS_MAX, "%.*s", (int)strcspn(at, ","), at);
 }
 
-/* The same program with `ranks` on this machine alone, and `options`. */
+/* The same program with `ranks` on this machine only, and `options`. */
 static void bits_of_one_host(struct play *play, int ranks, const char *options, char bits[BITS_MAX])
 {
     char command[1024];
@@ -66,7 +66,7 @@ SCENE(sixteen, as_an_elastic_job, .hosts = 16, .elastic = true,
       .options = ELASTIC "--rdzv_conf=last_call_timeout=60", .before = train_make_data,
       .program = TRAIN(as_an_elastic_job) "--limit_steps=10", .after = compare_with_16, .never = "lost")
 
-/* Once there is the first epoch's checkpoint; the fifteen others do the second. */
+/* The first epoch's checkpoint exists; the fifteen others compute the second. */
 static void lose_one_of_16(struct play *play)
 {
     char path[128];

@@ -1,5 +1,5 @@
-/* A barrier or a key that one rank of another host never reaches: who is missing and why is found out at once, by
- * `ddpctl why` on every host, long before a time-out; and in the time-out's words. */
+/* A barrier or a key that one rank of another host never reaches: `ddpctl why` on every host reports at once which
+ * rank is missing and why, long before the timeout, and the timeout's error does, too. */
 #include "scene.h"
 
 #include <signal.h>
@@ -16,7 +16,7 @@ static void stop_after(struct play *play, const char *texts)
     after_stop_all(play);
 }
 
-/* All but rank 3 wait in a barrier; rank 3 does `deed`. */
+/* All except rank 3 wait in a barrier; rank 3 does `deed`. */
 #define MISSING_RANK(suite, test, which, deed, texts)                                                        \
     static void find_##test(struct play *play)                                                               \
     {                                                                                                        \
@@ -35,14 +35,14 @@ MISSING_RANK(waits, a_rank_that_is_stopped, .cases = "stopped", "stop",
 MISSING_RANK(waits, a_rank_that_computes, .cases = "burns_cpu", "spin", "rank 3|computes|node1|RANK_BUSY")
 MISSING_RANK(waits, a_rank_that_sleeps, .cases = NULL, "forever", "rank 3|node1|has not arrived|RANK_MISSING")
 
-/* Without a request, every node reports it, long before the barrier's time is up. */
+/* Without a request, every node reports it, long before the barrier's timeout. */
 SCENE(waits, a_barrier_that_hangs_is_told_unasked, .cases = "elsewhere_key",
       .program = "member say:up only:3 key:answer all barrier:epoch-1",
       .says = "3 ranks wait in barrier 'epoch-1'|rank 3: connected (node1, pid |waits for key '/answer'|"
               "[RANK_WAITS_ELSEWHERE]",
       .within_ms = 30000, .after = after_stop_all, .node = { { .exit = 143 }, { .exit = 143 } })
 
-/* It ends well while the others have one more batch. Told to all, at once, without asking. */
+/* It ends well while the others have one more batch. All nodes report it at once, without a request. */
 SCENE(waits, a_rank_that_has_exited, .cases = "F36 exited",
       .program = "member say:up only:3 exit:0 all barrier:epoch-1",
       .says = "rank 3 (node1, pid |exited with code 0 while |waited for it at barrier 'epoch-1'  "
@@ -57,10 +57,10 @@ SCENE(waits, a_rank_that_has_left_a_collective, .cases = "F36",
               "[RANK_EXITED_EARLY]",
       .within_ms = EXITS, .node = { { .exit = 75 }, { .exit = 75 } })
 
-/* Also where it happened. */
+/* Also on the host where it happened. */
 #define FAILED "rank 3 on node1 (node 1, pid |exit 9; stopping the workers here  [WORKER_FAILED]"
 
-/* A rank that died by itself is named first, and ranks that fail because of it are no causes. */
+/* A rank that died by itself is named first; ranks that fail because of it are not causes. */
 SCENE(waits, followers_are_no_causes, .cases = "F05 F44",
       .program = "member say:up only:3 sleep:500 err:bang exit:9 all barrier:epoch-1 sum",
       .says = "rank 3 on node1 failed first: exit 9|bang|because of rank 3 on node1", .within_ms = EXITS,
@@ -72,7 +72,7 @@ SCENE(waits, a_rank_that_dies_in_a_sum, .program = "member say:up only:3 sleep:5
       .says = "rank 3 on node1 failed first: exit 9", .within_ms = EXITS,
       .node = { { .exit = 9 }, { .exit = 9 } })
 
-/* The store's port alone is open between the nodes. */
+/* Only the store's port is open between the nodes. */
 static void close_ports(struct play *play)
 {
     for (int i = 0; i < 2; i++)
@@ -111,7 +111,7 @@ SCENE(waits, low_limits_of_one_node, .cases = "F52 F53", .hosts = 3, .before = l
                 { .ddprun = "/run/ddprun", .exit = 143, .says = "missing" },
                 { .by_hand = true } })
 
-/* A stranger at the store's port does no harm, and is found. */
+/* A stranger at the store's port does no harm, and is reported. */
 static void knock(struct play *play)
 {
     cr_assert(host_sh(&play->net->host[1],

@@ -1,4 +1,4 @@
-/* attempt_worker.c -- a worker of a job that fails on purpose and is started again; linked with libddp.
+/* attempt_worker.c -- a worker that fails on purpose and is restarted; linked with libddp.
  *
  *     attempt_worker keys N          attempts before the N-th fail; each says what it finds in the store
  *     attempt_worker leftover FILE   leaves a daemon behind and fails; the second attempt looks for it
@@ -30,7 +30,7 @@ static int failed(ddp_status status)
     return ddp_exit_code(status);
 }
 
-/* The same names are used in every attempt: what an earlier one left would be found, or be in the way. */
+/* The same names are used in every attempt, so keys of an earlier one would be found, or would conflict. */
 static int keys(ddp_ctx *ctx, int good_attempt)
 {
     struct ddp_err err;
@@ -54,7 +54,7 @@ static int keys(ddp_ctx *ctx, int good_attempt)
     return failed(ddp_barrier_named(ctx, "never", 0));
 }
 
-/* A daemon as it should not be: it left our process group and does not listen to SIGTERM. */
+/* A badly behaved daemon: it leaves our process group and ignores SIGTERM. */
 static void leave_daemon(const char *path)
 {
     int ready[2];
@@ -100,7 +100,7 @@ static int progress(ddp_ctx *ctx, const char *step)
     return FAILS;
 }
 
-/* All but rank 0 are at the barrier. */
+/* All except rank 0 are at the barrier. */
 static bool others_wait(ddp_ctx *ctx)
 {
     char *reply = NULL;
@@ -112,7 +112,7 @@ static bool others_wait(ddp_ctx *ctx)
     return wait;
 }
 
-/* Rank 0 forgets that there is one more barrier. */
+/* Rank 0 skips the last barrier. */
 static int leave(ddp_ctx *ctx)
 {
     if (ddp_rank(ctx) == 0) {
@@ -123,7 +123,7 @@ static int leave(ddp_ctx *ctx)
     return failed(ddp_barrier_named(ctx, "epoch-3", 0));
 }
 
-/* Has our parent other children, as far as its kernel tells? */
+/* True if our parent has other children, as far as the kernel shows. */
 static bool has_siblings(void)
 {
     char path[64];
@@ -137,7 +137,7 @@ static bool has_siblings(void)
     return n > 1;
 }
 
-/* As a rank that is slow to die: the others are gone first. */
+/* Simulate a rank that is slow to die, so that the others end first. */
 static int give_up(ddp_ctx *ctx)
 {
     if (ddp_rank(ctx) == 1) {
@@ -162,7 +162,7 @@ static int act(ddp_ctx *ctx, const char *mode, const char *value)
     return strcmp(mode, "give_up") == 0 ? give_up(ctx) : IS_WRONG;
 }
 
-/* Left like a program that fails: nothing is closed or freed. */
+/* End like a program that fails: nothing is closed or freed. */
 int main(int argc, char **argv)
 {
     ddp_ctx *ctx;

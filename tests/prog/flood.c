@@ -1,9 +1,9 @@
-/* flood.c -- a worker that writes lines as fast as it can, except for rank 0, which says a little.
+/* flood.c -- a worker that writes lines as fast as it can, except rank 0, which writes few.
  *
  *     flood MILLISECONDS
  *
- * Rank 0 writes "<SOH><nanoseconds of the monotonic clock>" every 5 ms, so that a reader knows how long the
- * line took; no other line has that first byte. The others write lines of 100 bytes, 64 KiB at a time. */
+ * Rank 0 writes "<SOH><nanoseconds of the monotonic clock>" every 5 ms, so that a reader can compute the delay of the
+ * line; no other line has that first byte. The others write lines of 100 bytes, 64 KiB at a time. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

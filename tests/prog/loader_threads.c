@@ -1,5 +1,5 @@
-/* loader_threads.c -- epochs of a loader with 0 and with 4 threads, some ended in the middle: prints `same` when all that it
- * gave was the same. A plain program, so that it can run under ThreadSanitizer. */
+/* loader_threads.c -- epochs of a loader with 0 and with 4 threads, some ended in the middle: prints `same` if all
+ * batches were equal. A plain program, so that it can run under ThreadSanitizer. */
 #include "ddp/context.h"
 #include "ddp/loader.h"
 #include "ddp/sampler.h"
@@ -26,7 +26,7 @@ static ddp_status fill(void *user, ddp_loader_row *row, struct ddp_err *err)
     return row->index < SAMPLES ? DDP_OK : ddp_fail(err, DDP_ERR_LIMIT, "there is no such sample");
 }
 
-/* Even epochs to their end, of odd ones some batches. */
+/* Even epochs to their end, some batches of odd ones. */
 static uint64_t digest(int threads)
 {
     ddp_loader *loader;

@@ -2,9 +2,9 @@
  *
  *     member only:3 key:answer all barrier:epoch-1
  *
- * An argument is NAME or NAME:VALUE, see `actions` below. "only:RANK" skips what follows on all other ranks, "but:RANK" on
- * that one, "attempt:N" in all attempts but that, until "all". A call that fails prints why and exits as libddp advises; at the end it finalizes and exits
- * with 0. */
+ * An argument is NAME or NAME:VALUE, see `actions` below. "only:RANK" skips what follows on all other ranks,
+ * "but:RANK" on that one, "attempt:N" in all attempts but that, until "all". A call that fails prints the reason and
+ * exits with ddp_exit_code(); at the end the program finalizes and exits with 0. */
 #include "ddp/ddp.h"
 
 #include <signal.h>
@@ -38,7 +38,7 @@ static void do_but(const char *rank)
     skipping = atoi(rank) == ddp_rank(ctx);
 }
 
-/* How often workers were started before, as the launcher tells. */
+/* Return how often workers were started before, from the launcher's variable. */
 static void do_attempt(const char *number)
 {
     const char *attempt = getenv("DDPRUN_ATTEMPT");
@@ -67,7 +67,7 @@ static void do_barrier(const char *name)
     must(ddp_barrier_named(ctx, name, 0));
 }
 
-/* The world's collective, which has no name. */
+/* A collective of the world, which has no name. */
 static void do_sum(const char *unused)
 {
     (void)unused;

@@ -1,6 +1,6 @@
-/* rank0_store.c -- the store of a PyTorch without libuv, for e2e tests: it refuses the launcher's, and on
- * request rank 0 listens at MASTER_PORT and the others connect to it. Started as a Python interpreter would
- * be; arguments are not looked at.
+/* rank0_store.c -- the store of a PyTorch without libuv, for e2e tests: it rejects the launcher's, and on request
+ * rank 0 listens at MASTER_PORT and the others connect to it. Started in place of a Python interpreter; arguments are
+ * ignored.
  *
  *     FAIL_ONCE=1    rank 1 fails in the first attempt, when all have met */
 #include <netdb.h>
@@ -32,7 +32,7 @@ static void say_met(void)
     fflush(stdout);
 }
 
-/* As PyTorch's server binds: all addresses, and a port that was in use may be taken again. */
+/* Bind like PyTorch's server: all addresses, and a port may be reused. */
 static int serve(int others)
 {
     const int yes = 1, no = 0;
@@ -49,7 +49,7 @@ static int serve(int others)
         const int peer = accept(fd, NULL, NULL);
         if (peer < 0)
             return FAILED;
-        /* Before the last of them knows, as one that has met may fail at once, and then rank 0 is stopped. */
+        /* Before the last of them knows, because one that has met may fail at once, and then rank 0 is stopped. */
         if (i == others - 1)
             say_met();
         if (write(peer, "0", 1) != 1)
@@ -72,7 +72,7 @@ static int try_once(void)
     return met && byte == '0' ? 0 : FAILED;
 }
 
-/* Rank 0 may come later. */
+/* Rank 0 may start later. */
 static int join(void)
 {
     for (int i = 0; i < TRIES; i++) {

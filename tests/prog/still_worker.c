@@ -1,4 +1,4 @@
-/* still_worker.c -- a worker of libddp that makes steps, until one rank does not any more.
+/* still_worker.c -- a libddp worker that makes steps until one rank stops moving.
  *
  *     still_worker stop 1      after step 3 rank 1 stops itself (SIGSTOP), and continues at SIGCONT
  *     still_worker loop 1      ... computes without end, outside of any call

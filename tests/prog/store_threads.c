@@ -1,5 +1,5 @@
 /* store_threads.c -- HOST PORT: one handle of the store client, used by several threads at once while others
- * have separate handles. Exits 0 when nothing was lost. A plain program, so that it can run under
+ * have separate handles. Exits with 0 when no update was lost. A plain program, so that it can run under
  * ThreadSanitizer. */
 #include "ddp/store.h"
 

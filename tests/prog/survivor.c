@@ -2,10 +2,10 @@
  *
  *     survivor KIND [HOG_RANK HOG_DELAY_MS]
  *
- * KIND is a row of `kinds`. When all its processes are there, a worker writes a line with "ready". The worker of rank
- * HOG_RANK is of no kind: after the delay it takes memory until the kernel's out-of-memory killer ends it.
+ * KIND is a row of `kinds`. When all its processes have started, a worker writes a line with "ready". The worker of
+ * rank HOG_RANK instead allocates memory after the delay, until the kernel's out-of-memory killer ends it.
  *
- * The rank comes from whatever launcher started us, so that the others can be tried as well. */
+ * The rank is read from any launcher's variables, so that other launchers can be tested as well. */
 #include "launched.h"
 
 #include <sched.h>
@@ -106,7 +106,7 @@ static void be_stopped(void)
     stay();
 }
 
-/* The first process of a PID namespace is deaf to every signal from outside but SIGKILL and SIGSTOP. */
+/* The first process of a PID namespace ignores every signal from outside except SIGKILL and SIGSTOP. */
 static void be_namespace(void)
 {
     if (unshare(CLONE_NEWPID) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0)
@@ -119,7 +119,7 @@ static void be_namespace(void)
     be_plain();
 }
 
-/* Data loaders that keep stdout open after their parent's end. Rank 0 stays, so that the job goes on. */
+/* Data loaders that keep stdout open after their parent's end. Rank 0 stays, so that the job continues. */
 static void be_loader(void)
 {
     for (int i = 0; i < 2; i++)
@@ -134,7 +134,7 @@ static void be_loader(void)
     _exit(0);
 }
 
-/* One that never is the same process for long. Out of processes it waits: a limit must not end it. */
+/* A chain in which no process lives long. When fork fails it waits, because a limit must not end it. */
 _Noreturn static void run_chain(void)
 {
     for (;;) {
@@ -156,7 +156,7 @@ static void be_chains(void)
     be_plain();
 }
 
-/* Children that come and go, and free their numbers while the launcher still knows them. */
+/* Children that start and end, and free their numbers while the launcher still knows them. */
 static void be_churning(void)
 {
     ignore_polite_signals();
@@ -181,7 +181,7 @@ static void on_any_signal(int sig)
         _exit(FAILED);
 }
 
-/* The other job on the machine: prints a line at every signal that can be caught. */
+/* The other job on the machine: it prints a line at every signal that can be caught. */
 static void be_bystander(void)
 {
     for (int sig = 1; sig < NSIG; sig++)

@@ -1,5 +1,5 @@
-/* table_pages.h -- the tables of ops.h and messages.h as the pages show them, for `make protocol` and for the tests that
- * compare the pages. All return false when memory is short. */
+/* table_pages.h -- the tables of ops.h and messages.h as Markdown, for `make protocol` and for the tests that compare
+ * the pages. All return false when memory is short. */
 #ifndef TABLE_PAGES_H
 #define TABLE_PAGES_H
 
@@ -102,7 +102,7 @@ static inline bool page_put_type(struct buf *out, const struct page_row *f)
     }
 }
 
-/* Return whether a message before `id` describes this member in the same words. */
+/* Return whether a message before `id` describes this member with the same text. */
 static inline bool page_described(int id, const struct page_row *member)
 {
     for (int other = 0; other < id; other++)
@@ -112,7 +112,16 @@ static inline bool page_described(int id, const struct page_row *member)
     return false;
 }
 
-/* A member that an earlier row describes is named only, and the sender's round not at all. */
+/* Return whether the description only repeats the name: "node rank" of node_rank. */
+static inline bool page_is_plain(const struct page_row *f)
+{
+    size_t i = 0;
+    while (f->name[i] != '\0' && (f->name[i] == f->what[i] || (f->name[i] == '_' && f->what[i] == ' ')))
+        i++;
+    return f->name[i] == '\0' && f->what[i] == '\0';
+}
+
+/* A member that an earlier row or its name describes is only named, and the sender's round is left out. */
 static inline bool page_put_message(struct buf *out, int id)
 {
     int printed = 0;
@@ -121,7 +130,7 @@ static inline bool page_put_message(struct buf *out, int id)
         if (id != MESSAGE_SENDER && strcmp(f->what, page_rows_sender[0].what) == 0)
             continue;
         ok = buf_printf(out, "%s", printed++ ? "; " : " ") && page_put_type(out, f) &&
-             (page_described(id, f) || buf_printf(out, " %s", f->what));
+             (page_described(id, f) || page_is_plain(f) || buf_printf(out, " %s", f->what));
     }
     return ok && buf_printf(out, " |\n");
 }
@@ -144,8 +153,8 @@ static inline bool page_of_messages(struct buf *out)
     return ok && buf_printf(out, "\n");
 }
 
-/* Calls with each of their members as a dictionary of libFuzzer; a name that several messages share stands there several times, which
- * does no harm. */
+/* Write calls with each of their members as a dictionary of libFuzzer; a name that several messages share is
+ * repeated, which does no harm. */
 static inline bool page_of_dictionary(struct buf *out)
 {
     bool ok = true;

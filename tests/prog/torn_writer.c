@@ -1,5 +1,4 @@
-/* torn_writer.c -- a worker that writes its lines in three pieces, to see whether a launcher keeps them
- * whole.
+/* torn_writer.c -- a worker that writes its lines in three pieces, to test whether a launcher keeps them whole.
  *
  *     torn_writer LINES
  *

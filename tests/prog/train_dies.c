@@ -1,5 +1,5 @@
-/* train_dies.c -- the program train, which is killed at a moment of the test's choice. For tests only:
- * libddp's calls are wrapped (see the Makefile), train itself is unchanged.
+/* train_dies.c -- the program train, killed at a point that the test chooses. libddp's calls are wrapped (see the
+ * Makefile); train itself is unchanged.
  *
  *     DIE=WHERE:RANK:N     WHERE   before   rank RANK, before it meets others in step N
  *                                  in       waiting in that step's all-reduce, which the last rank comes to only afterwards
@@ -41,7 +41,7 @@ int __wrap_fsync(int fd);
 int __wrap_renameat(int old_dir, const char *old, int new_dir, const char *new);
 
 static int steps, saves;
-static bool has_met; /* others, in this step */
+static bool has_met; /* the other ranks, in this step */
 static atomic_bool is_saving;
 
 static int number_of(const char *name)
@@ -50,7 +50,7 @@ static int number_of(const char *name)
     return text != NULL ? atoi(text) : 0;
 }
 
-/* Is it `where`, in the N-th step or checkpoint? *rank: whose. */
+/* True at `where`, in the N-th step or checkpoint. *rank: its rank. */
 static bool is_now(const char *where, int n, int *rank)
 {
     char what[16];
@@ -87,7 +87,7 @@ static void rest(void)
     nanosleep(&(struct timespec){ .tv_nsec = 5 * 1000 * 1000 }, NULL);
 }
 
-/* Does the first thread sleep? In this step there is nothing to sleep for but the last rank. */
+/* True if the first thread sleeps. In this step it can only wait for the last rank. */
 static bool sleeps(void)
 {
     char text[512] = "";
@@ -98,7 +98,7 @@ static bool sleeps(void)
     return state != NULL && state[1] == ' ' && state[2] == 'S';
 }
 
-/* Several looks, as a futex may be passed by on the way. */
+/* Check several times, because a futex may be passed on the way. */
 static void *die_asleep(void *unused)
 {
     for (int seen = 0; seen < 5; seen = sleeps() ? seen + 1 : 0)
@@ -156,7 +156,7 @@ ddp_status __wrap_ddp_ckpts_save(ddp_ckpts *ckpts, const ddp_ckpt_point *point, 
                                  size_t n, struct ddp_err *err)
 {
     struct ddp_err ignored;
-    ddp_ckpts_wait(ckpts, &ignored); /* of the one before: what follows is of this one */
+    ddp_ckpts_wait(ckpts, &ignored); /* of the previous one: later calls belong to this one */
     saves++;
     is_saving = true;
     return __real_ddp_ckpts_save(ckpts, point, blocks, n, err);

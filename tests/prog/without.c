@@ -3,9 +3,9 @@
  *     without pidfd_open,clone3 -- ddprun ...
  *     without proc_children -- ddprun ...
  *
- * A filter answers each of them with ENOSYS, as a kernel does that was made before them; it holds for
- * everything that the program starts. With proc_children, /proc/PID/task/TID/children is missing: the filter sends each open
- * to a supervisor, which looks at the path. */
+ * A filter answers each of them with ENOSYS, like an older kernel, also in everything that the program starts. With
+ * proc_children, /proc/PID/task/TID/children is missing: the filter passes each open to a supervisor, which checks
+ * the path. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/audit.h>
@@ -47,7 +47,7 @@ static const struct {
     { "signalfd4", SYS_signalfd4 },
 };
 
-/* "a,b" -> numbers; 0 when one of them is unknown. */
+/* Parse "a,b" to numbers; 0 when one of them is unknown. */
 static size_t parse(const char *text, unsigned numbers[CALLS_MAX])
 {
     size_t n = 0;
@@ -96,7 +96,7 @@ static void filter_opens(struct sock_filter code[6])
     code[5] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF);
 }
 
-/* Is it .../children that the process opens? Its path lies in its memory. */
+/* True if the process opens .../children. Its path is in its memory. */
 static bool opens_children(const struct seccomp_notif *asked)
 {
     static const char end[] = "/children";
@@ -112,7 +112,7 @@ static bool opens_children(const struct seccomp_notif *asked)
     return strncmp(path, "/proc/", 6) == 0 && len > sizeof(end) && strcmp(path + len - strlen(end), end) == 0;
 }
 
-/* Until every process with the filter has ended. */
+/* Serve until every process with the filter has ended. */
 static void supervise(int listener)
 {
     struct pollfd ready = { .fd = listener, .events = POLLIN };
@@ -129,7 +129,8 @@ static void supervise(int listener)
     }
 }
 
-/* The program keeps its parent: the supervisor is a grandchild, which takes the listener before the program is executed. */
+/* The program keeps its parent: the supervisor is a grandchild, which gets the listener before the program is
+ * executed. */
 static bool install_supervised(void)
 {
     struct sock_filter code[6];
@@ -142,7 +143,7 @@ static bool install_supervised(void)
     const pid_t program_pid = getpid();
     const pid_t middle = fork();
     if (middle == 0) {
-        if (fork() != 0) /* an orphan, so that the program has no unknown child */
+        if (fork() != 0) /* make it an orphan, so that the program has no unknown child */
             _exit(0);
         close(down[1]);
         close(up[0]);

@@ -42,7 +42,7 @@ static void sleep_ms(long ms)
     nanosleep(&(struct timespec){ .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 }, NULL);
 }
 
-/* Text and newline in one write. */
+/* Write text and newline in one write. */
 static void put_line(int fd, const char *text)
 {
     char line[8192];
@@ -73,7 +73,7 @@ static void do_bar(const char *text)
     put(STDOUT_FILENO, "100%\n");
 }
 
-/* Many bytes without a newline. */
+/* Write many bytes without a newline. */
 static void do_long(const char *count)
 {
     char block[1024];
@@ -120,13 +120,13 @@ static void on_caught(int sig)
     caught = 1;
 }
 
-/* Say "caught NN" whenever it comes. */
+/* Print "caught NN" at each such signal. */
 static void do_catch(const char *sig)
 {
     signal(atoi(sig), on_caught);
 }
 
-/* Go on when something has been caught, also when that was before. */
+/* Continue when a signal has been caught, now or earlier. */
 static void do_pause(const char *unused)
 {
     (void)unused;
@@ -146,7 +146,7 @@ static void do_forever(const char *unused)
         pause();
 }
 
-/* Keep a FIFO open for writing. A reader sees its end when the last process that holds it is gone. */
+/* Keep a FIFO open for writing. A reader gets its end when the last process that holds it is gone. */
 static void do_hold(const char *fifo)
 {
     if (open(fifo, O_WRONLY) < 0)
@@ -171,7 +171,7 @@ static void do_daemon(const char *unused)
     do_forever(unused);
 }
 
-/* A chain that never stays one process: fork, setsid, let the parent die, and again. */
+/* A chain in which no process lives long: fork, setsid, let the parent die, and again. */
 static void do_chain(const char *unused)
 {
     (void)unused;
@@ -200,7 +200,7 @@ static void do_stdin(const char *unused)
     do_say(n >= 0 ? text : strerror(errno));
 }
 
-/* Signals that are ignored or blocked, process group, and descriptors above 2: what a launcher may leak. */
+/* Print signals that are ignored or blocked, the process group, and descriptors above 2: what a launcher may leak. */
 static void do_state(const char *unused)
 {
     char line[256];
@@ -225,7 +225,7 @@ static void do_only(const char *which)
     skipping = atoi(which) != rank();
 }
 
-/* Read the byte at an address, as a broken pointer does. */
+/* Read the byte at an address, like a broken pointer. */
 static void do_touch(const char *address)
 {
     volatile const char *p = (const char *)(uintptr_t)strtoull(address, NULL, 0);
@@ -243,7 +243,7 @@ static void do_eat(const char *mib)
     }
 }
 
-/* Fill shared memory the way loaders and NCCL do: a file of full length, whose pages come when they are touched. */
+/* Fill shared memory like loaders and NCCL: a file of full length, whose pages are allocated when they are touched. */
 static void do_shm(const char *mib)
 {
     size_t size = (size_t)atol(mib) << 20;
@@ -255,7 +255,7 @@ static void do_shm(const char *mib)
     memset(p, 1, size);
 }
 
-/* The error file that torch's @record would write. */
+/* Write the error file of torch's @record. */
 static void do_record(const char *text)
 {
     const char *path = getenv("TORCHELASTIC_ERROR_FILE");

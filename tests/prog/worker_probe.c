@@ -1,8 +1,8 @@
 /* worker_probe.c -- a worker for tests that need a separate program: `worker_probe COMMAND [ARGUMENT...]`.
  *
- * Started by ddprun, by torchrun or by hand; prints one line, "rank R: ...", and exits with 0, or with 3 when
- * libddp has returned an error, whose words it prints. It is a plain program, so it also runs under the
- * thread sanitizer and the leak sanitizer. */
+ * Started by ddprun, by torchrun or by hand; prints one line, "rank R: ...", and exits with 0, or with 3 when libddp
+ * has returned an error, whose text it prints. It is a plain program, so it also runs under the thread sanitizer and
+ * the leak sanitizer. */
 #include "ddp/ddp.h"
 
 #include <signal.h>
@@ -16,7 +16,7 @@ enum { EXIT_LIBDDP = 3 };
 
 static ddp_ctx *ctx;
 
-/* End with the words of the error. */
+/* End with the text of the error. */
 static void must(ddp_status status)
 {
     if (status == DDP_OK)
@@ -81,7 +81,7 @@ static void run_hang(char **arguments)
     printf("rank %d: no rank hangs\n", ddp_rank(ctx));
 }
 
-/* [RANK]: that rank aborts, from wherever it is. */
+/* [RANK]: that rank aborts, at any point. */
 static void run_abort(char **arguments)
 {
     float x = 1;
@@ -92,7 +92,7 @@ static void run_abort(char **arguments)
     sum_into(&x, 1);
 }
 
-/* NAME [TIMEOUT_MS [RANK]]: a named barrier, to which that rank does not come, but stays until it is killed. */
+/* NAME [TIMEOUT_MS [RANK]]: a named barrier, which that rank does not enter; it stays until it is killed. */
 static void run_barrier(char **arguments)
 {
     const char *name = arguments[0] != NULL ? arguments[0] : "probe";
@@ -134,7 +134,7 @@ static void run_reducer(char **arguments)
 
 enum { LAYERS = 20, LAYER = 5000 };
 
-/* One step of a model with many buckets, and a collective in its middle. */
+/* One step of a model with many buckets, and a collective in the middle. */
 static void overlapped_step(ddp_reducer *reducer)
 {
     float loss = 1;

@@ -1,4 +1,4 @@
-# tap.sh -- the few words that the shell tests speak: TAP on stdout, explanations on stderr. Sourced.
+# tap.sh -- functions of the shell tests: TAP on stdout, explanations on stderr. Sourced.
 # shellcheck shell=bash
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit
@@ -8,7 +8,7 @@ bad=0
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 
-# check SENTENCE COMMAND... -- ok when the command succeeds; its output is shown otherwise.
+# check SENTENCE COMMAND... -- ok when the command succeeds; otherwise its output is printed.
 check() {
     local what=$1
     shift
@@ -22,7 +22,7 @@ check() {
     fi
 }
 
-# skip SENTENCE REASON -- counts a check that cannot be made here.
+# skip SENTENCE REASON -- counts a check that cannot run here.
 skip() {
     count=$((count + 1))
     echo "ok $count - $1 # SKIP skipped, because $2"
@@ -34,7 +34,7 @@ finish() {
     exit $((bad > 0))
 }
 
-# fails COMMAND... -- succeeds when the command does not.
+# fails COMMAND... -- succeeds when the command fails.
 fails() {
     ! "$@"
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What bash, zsh and fish offer for the command lines of ddprun and ddpctl, asked of the shells themselves.
+# The completions of bash, zsh and fish for ddprun and ddpctl, as the shells themselves return them.
 # shellcheck source=tests/shell/tap.sh disable=SC2317,SC2016,SC2154  # `check` calls the functions; zsh expands the text in quotes
 . "$(dirname "$0")/tap.sh"
 
@@ -11,7 +11,7 @@ done
 mkdir -p "$tmp/files/logs" "$tmp/home"
 touch "$tmp/files/train.py" "$tmp/files/trial.log"
 
-# Bash with the words that readline makes of the line: it cuts at blanks and around '='.
+# Bash with the words that readline makes from the line: it splits at blanks and around '='.
 offered_by_bash() {
     HOME=$tmp/home bash --norc --noprofile -c '
         source "$1"; line=$2
@@ -27,7 +27,7 @@ offered_by_fish() {
     HOME=$tmp/home fish -N -c "source $tmp/ddprun.fish; source $tmp/ddpctl.fish; complete -C '$1'" | cut -f1
 }
 
-# zsh completes at a terminal only: one is made, and each compadd prints what it adds.
+# zsh completes only at a terminal, so create one; each compadd prints what it adds.
 cat >"$tmp/zshrc" <<'EOS'
 PROMPT=
 autoload compinit; compinit -D -u
@@ -68,7 +68,7 @@ offers() {
     fi
 }
 
-# has SHELL: may it be asked?
+# has SHELL: true if it can be tested.
 has() {
     case $1 in
     zsh) command -v zsh >/dev/null && zsh -f -c 'zmodload zsh/zpty' 2>/dev/null ;;

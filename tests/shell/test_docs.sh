@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the pages name is there: files, make targets, and options of ddprun.
+# Files, make targets and options of ddprun that the pages name exist.
 # shellcheck source=tests/shell/tap.sh disable=SC2317,SC2016  # `check` calls the functions; backticks are meant
 . "$(dirname "$0")/tap.sh"
 

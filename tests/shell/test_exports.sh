@@ -11,7 +11,7 @@ defined() {
     nm -D --defined-only "$1" | awk '$2 == "A" { $3 = $3 "@" $3 } { sub(/@@/, "@", $3); print $3 ($3 ~ /@/ ? "" : "@Base") }' | sort
 }
 defined "$BUILD/libddp.so" | grep -v '^LIBDDP_' | sed 's/@.*//' >"$tmp/exported"
-# A declaration may be broken over lines: join everything, then take the name in front of the parenthesis.
+# A declaration may be broken over lines, so join everything, then take the name before the parenthesis.
 cat include/ddp/*.h | tr '\n' ' ' | grep -oE 'DDP_API [^;(]*[ *]ddp_[a-z0-9_]+\(' |
     sed -E 's/.*[ *](ddp_[a-z0-9_]+)\($/\1/' | sort -u >"$tmp/declared"
 

@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
-# scripts/gpu_check.sh where there is no GPU: it says so and succeeds. What it does with one, it says itself; here no more than that
-# it comes to its end where nothing is built and the time is over.
+# scripts/gpu_check.sh without a GPU: it reports that and succeeds. With one, this test only checks that it ends if nothing is built and the time is over.
 # shellcheck source=tests/shell/tap.sh disable=SC2317  # `check` calls the functions
 . "$(dirname "$0")/tap.sh"
 
-# As where no driver is installed: nvidia-smi is there, and finds nothing.
+# As without a driver: nvidia-smi exists, and finds nothing.
 mkdir -p "$tmp/bin"
 printf '#!/bin/sh\necho "No devices were found"\nexit 6\n' >"$tmp/bin/nvidia-smi"
 chmod +x "$tmp/bin/nvidia-smi"
@@ -20,7 +19,7 @@ mkdir -p "$tmp/with"
 printf '#!/bin/sh\necho "NVIDIA H200, 580.159.03"\n' >"$tmp/with/nvidia-smi"
 chmod +x "$tmp/with/nvidia-smi"
 
-# Each check has its row, and the table is also a file.
+# Each check has its row, and the table is also written to a file.
 says_what_is_missing() {
     fails env PATH="$tmp/with:$PATH" OUT="$tmp/with/out" BUILD="$tmp/none" NO_BUILD=1 WITHIN=1 scripts/gpu_check.sh >"$tmp/said"
     cat "$tmp/said"

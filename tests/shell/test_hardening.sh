@@ -21,7 +21,8 @@ accepts() {
     echo 'int main(void) { return 0; }' | ${CC:-gcc} -Werror "$1" -x c -c - -o /dev/null 2>/dev/null
 }
 
-# each PATTERN READELF-OPTION FILE... -- every file's readelf output has a line with the pattern; the files without it are printed.
+# each PATTERN READELF-OPTION FILE... -- every file's readelf output has a line with the pattern; files without it are
+# printed.
 each() {
     local pattern=$1 option=$2 file bad=0
     shift 2

@@ -11,7 +11,7 @@ prefix=/opt/ddp
 export PKG_CONFIG_PATH=$stage$prefix/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$stage
 export LD_LIBRARY_PATH=$stage$prefix/lib
 
-# The parent make's variables (BUILD=..., T=...) are not meant for this one.
+# Do not pass the parent make's variables (BUILD=..., T=...) to this one.
 make_it() {
     env -u MAKEFLAGS -u MAKELEVEL make -s BUILD="$BUILD" DESTDIR="$stage" PREFIX="$prefix" "$@"
 }
@@ -60,7 +60,7 @@ runs_with_four() {
     [ "$(grep -c 'of 4' "$tmp/out")" -eq 4 ]
 }
 
-# A training program of somebody else's, in a directory of its own: with four workers, then resumed by two.
+# A user's training program, in a separate directory: with four workers, then resumed by two.
 compile_fit() {
     mkdir "$tmp/fit" && compile docs/libddp.md 2 "$tmp/fit/fit" pkg --cflags --libs
 }
@@ -108,7 +108,7 @@ every_page_is_clean() {
     find "$stage$prefix/share/man" -type f -exec groff -man -ww -z -Tutf8 {} + 2>&1 | fails grep .
 }
 
-# That of the version, from one place.
+# The version, defined in one place.
 every_page_has_the_date() {
     local page pages=0
     for page in "$stage$prefix"/share/man/man*/*; do
@@ -125,7 +125,7 @@ pages_for_the_programs() {
     done
 }
 
-# Where each shell looks, for the program that is installed.
+# The place where each shell looks, for the installed program.
 completions_for_the_shells() {
     local share=$stage$prefix/share program
     for program in ddprun ddpctl; do
@@ -177,7 +177,7 @@ a_real_torchrun_is_left_alone() {
     make_it uninstall && grep -q theirs "$torchrun" && rm "$torchrun"
 }
 
-# Into an empty place, without make install.
+# Into an empty directory, without make install.
 the_alias_alone_works() {
     make_it DESTDIR="$tmp/alone" install-torchrun-alias && "$tmp/alone$prefix/bin/torchrun" --version &&
         make_it DESTDIR="$tmp/alone" uninstall && ! find "$tmp/alone" ! -type d | grep .

@@ -6,12 +6,12 @@
 ddprun=$PWD/$BUILD/ddprun
 show='echo rank $RANK/$WORLD_SIZE local $LOCAL_RANK/$LOCAL_WORLD_SIZE group $GROUP_RANK/$GROUP_WORLD_SIZE at $MASTER_ADDR'
 
-# A port that nobody has at this moment: the kernel has many more to choose from than somebody takes meanwhile.
+# A port that is free at the moment: the kernel has many more to choose from than others take in the meantime.
 port() {
     "$ddprun" --master_port=0 --no_prefix sh -c 'echo $MASTER_PORT'
 }
 
-# started COMMAND... -- three workers know who they are.
+# started COMMAND... -- three workers have their ranks.
 started() {
     local rank
     env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 60 "$@" -n 3 \

@@ -15,7 +15,7 @@ complains_about_no_object_but() {
     ! scripts/purity.sh "$@" | grep -F "$tmp/text"
 }
 
-# A small tree of its own around a copy of the script.
+# A small separate tree around a copy of the script.
 includes_against_the_arrows() {
     mkdir -p "$tmp"/tree/{scripts,worker/core,rendezvous/hub}
     cp scripts/layers.sh "$tmp/tree/scripts"
@@ -40,7 +40,7 @@ names_both() {
 echo 'int ping(int n); int pong(int n); int ping(int n) { return n > 0 ? pong(n - 1) : 0; }' | compile ping
 echo 'int ping(int n); int pong(int n); int pong(int n) { return n > 0 ? ping(n - 1) : 0; }' | compile pong
 
-# No file calls back, but the two files of one concept are called by what they call.
+# No file calls back, but the files of one concept call each other.
 names_the_concepts() {
     ! scripts/circles.sh "$tmp/left_a.o" "$tmp/left_b.o" "$tmp/right.o" >"$tmp/circles" &&
         grep -q 'circle of concepts' "$tmp/circles" && grep -qx " *$tmp/left" "$tmp/circles" && ! grep -q 'circle of files' "$tmp/circles"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What scripts/run-tests.sh takes for a failure: suites of a few lines, in a tree of their own around a copy of the script.
+# What scripts/run-tests.sh counts as a failure: suites of a few lines, in a separate tree around a copy of the script.
 # shellcheck source=tests/shell/tap.sh disable=SC2317  # `check` calls the functions
 . "$(dirname "$0")/tap.sh"
 
@@ -7,7 +7,7 @@ mkdir -p "$tmp/tree/scripts"
 cp scripts/run-tests.sh "$tmp/tree/scripts"
 touch "$tmp/tree/scripts/suites.txt"
 
-# suite NAME < COMMANDS -- a suite of one test that is passed, and then does what is given.
+# suite NAME < COMMANDS -- a suite of one test that passes, and then runs the given commands.
 suite() {
     { echo 'echo "ok 1 - is passed"' && cat; } >"$tmp/$1.sh"
 }
@@ -23,7 +23,7 @@ END
     printf "echo '    #1 0x2 in %s'\n" "$@"
 }
 
-# In an empty environment: a tally of the run that this test is a part of is not for ours.
+# In an empty environment, because the tally of the run around this test must not count ours.
 run_suite() {
     env -i PATH="$PATH" TEST_TIMEOUT="${limit:-60}" bash "$tmp/tree/scripts/run-tests.sh" "$tmp/$1.sh"
 }

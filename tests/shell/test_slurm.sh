@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ddprun under a real Slurm of two nodes: both ways to start it, a failing task, scancel, layouts that cannot be meant. The
+# ddprun under a real Slurm of two nodes: both ways to start it, a failing task, scancel, impossible layouts. The
 # cluster is scripts/slurm/cluster.sh's; without root or Slurm's packages all of it is skipped.
 # shellcheck source=tests/shell/tap.sh disable=SC2317,SC2016  # `check` calls the functions; the workers' shells expand
 
@@ -16,14 +16,14 @@ ddprun=$PWD/$BUILD/ddprun
 cd "$tmp" || exit
 rm -f out err
 
-# Hundredths of a second since the machine was started, which no setting of the clock changes.
+# Hundredths of a second since boot, which no setting of the clock changes.
 monotonic() {
     local up
     read -r up _ </proc/uptime
     echo "${up/./}"
 }
 
-# run COMMAND... -- its output in out and err, its exit status in rc, how long it took in took (1/100 s); not longer than a minute.
+# run COMMAND... -- sets out and err (its output), rc (exit status), took (its time in 1/100 s); at most a minute.
 run() {
     local began
     began=$(monotonic)
@@ -32,13 +32,13 @@ run() {
     took=$(($(monotonic) - began))
 }
 
-# What a failed check shows.
+# Output of a failed check.
 told() {
     cat out err
     echo "exit status $rc"
 }
 
-# said FILE TEXT [TIMES] -- TEXT stands in FILE, in that many lines.
+# said FILE TEXT [TIMES] -- FILE has TEXT in that many lines.
 said() {
     local n
     n=$(grep -cF -- "$2" "$1")
@@ -48,7 +48,7 @@ said() {
     return 1
 }
 
-# lacks FILE TEXT... -- none of them stands in FILE.
+# lacks FILE TEXT... -- FILE has none of them.
 lacks() {
     local text
     for text in "${@:2}"; do
@@ -62,7 +62,7 @@ ended() {
     return 1
 }
 
-# Slurm needs a second or two for a step; ddprun's --timeout, with which it would wait for nodes that never come, is 900 s.
+# Slurm needs a second or two for a step; ddprun's --timeout, for nodes that never join, is 900 s.
 soon() {
     [ "$took" -lt 3000 ] && return
     told
@@ -125,12 +125,12 @@ began() {
         kill -0 "$srun" 2>/dev/null || return 1
         sleep 0.05
     done
-    until job=$(squeue -h -o %A --name="$1") && [ -n "$job" ]; do # a controller that is busy may not have it yet
+    until job=$(squeue -h -o %A --name="$1") && [ -n "$job" ]; do # a busy controller may not have it yet
         kill -0 "$srun" 2>/dev/null || return 1
         sleep 0.05
     done
 }
-# All of it is over when the allocation is gone.
+# Everything is over when the allocation is gone.
 over() {
     rc=0
     wait "$srun" || rc=$?
@@ -140,7 +140,8 @@ left() {
     pgrep -f 'sleep 4321' && return 1
     return 0
 }
-# Slurm signals every process of a step, and ddprun passes on what it gets: who saves must not mind a second SIGTERM.
+# Slurm signals every process of a step, and ddprun passes its signal on, so a program that saves must tolerate a second
+# SIGTERM.
 saves='trap "trap : TERM; echo saved; exit 0" TERM; trap "echo heard" USR1; echo ready; while :; do sleep 0.1; done'
 began polite --ntasks-per-node=1 "$ddprun" sh -c "$saves"
 scancel --signal=USR1 "$job"

@@ -15,7 +15,7 @@ cat >"$tmp/worker" <<END
 exec "$(realpath "$BUILD")/tests/prog/worker_probe" barrier 'meet <script>alert(1)</script>'
 END
 
-# What the browser has made of the page: the bars are where they should be, and no text of a log has become markup.
+# Check the page in the browser: the bars are in their places, and no text of a log has become markup.
 cat >"$tmp/look.py" <<'END'
 import html.parser, sys
 class Page(html.parser.HTMLParser):
@@ -115,7 +115,7 @@ fi
 
 head -c -20 "$log" >"$tmp/cut"
 says() {
-    "$BUILD/ddpctl" timeline "$tmp/cut" "$log" -o "$tmp/again.html" 2>&1 | grep -F "$tmp/cut:$(wc -l <"$log"): this is no JSON object"
+    "$BUILD/ddpctl" timeline "$tmp/cut" "$log" -o "$tmp/again.html" 2>&1 | grep -F "$tmp/cut:$(wc -l <"$log"): not a JSON object"
 }
 check "a line that is cut off is named, and the rest is drawn once" says
 check "the same page comes of it" cmp "$tmp/out.html" "$tmp/again.html"

@@ -1,5 +1,4 @@
-/* A node's life as stories: what the agent effects for when workers end, fail, ignore signals or leave
- * something behind. */
+/* A node's life as stories: the agent's effects when workers end, fail, ignore signals or leave processes behind. */
 #include "ddp/error.h"
 #include "sim_agent.h"
 
@@ -40,7 +39,7 @@ Test(agent_sim, a_good_job_ends_with_zero, .init = two_workers, .fini = done)
                       "          finish with 0\n");
 }
 
-/* The same where no other node can be in the job: its end is the job's, and the store is not waited for. */
+/* The same without other nodes: the end of this node is the job's, and the store's verdict is not awaited. */
 Test(agent_sim, a_good_job_of_one_node_needs_no_verdict, .fini = done)
 {
     asim_init_with(&sim, &(struct agent_options){ .nproc = 1, .grace_ms = 30000, .alone = true });
@@ -58,7 +57,7 @@ Test(agent_sim, a_good_job_of_one_node_needs_no_verdict, .fini = done)
                       "          finish with 0\n");
 }
 
-/* One fails: the other is stopped, and that is called a consequence. */
+/* One fails: the other is stopped, as a consequence. */
 Test(agent_sim, the_first_failure_stops_the_others, .init = two_workers, .fini = done)
 {
     sim.worker[1].lives_ms = 1000;
@@ -87,7 +86,7 @@ Test(agent_sim, the_first_failure_stops_the_others, .init = two_workers, .fini =
     cr_assert_eq(agent_first_failure(sim.agent), 1);
 }
 
-/* SIGTERM is ignored: SIGKILL comes after the grace time, and then nothing polite any more. */
+/* SIGTERM is ignored: SIGKILL comes after the grace period, and then no polite signal any more. */
 Test(agent_sim, who_ignores_sigterm_is_killed_after_the_grace_time, .init = two_workers, .fini = done)
 {
     sim.worker[0].lives_ms = 1000;
@@ -146,7 +145,7 @@ Test(agent_sim, ctrl_c_once_is_graceful, .init = two_workers, .fini = done)
     cr_assert_eq(agent_first_failure(sim.agent), -1);
 }
 
-/* Ctrl-C again: now. */
+/* Ctrl-C again: the workers are killed at once. */
 Test(agent_sim, ctrl_c_twice_kills, .fini = done)
 {
     asim_init(&sim, 1, 30000);
@@ -172,7 +171,7 @@ Test(agent_sim, ctrl_c_twice_kills, .fini = done)
                       "          finish with 130\n");
 }
 
-/* The second of three cannot be started: the third is not even tried, the first is stopped. */
+/* The second of three cannot be started: the third is not tried, the first is stopped. */
 Test(agent_sim, a_worker_that_cannot_start_stops_the_job, .fini = done)
 {
     asim_init(&sim, 3, 30000);
@@ -199,7 +198,7 @@ Test(agent_sim, a_worker_that_cannot_start_stops_the_job, .fini = done)
     cr_assert_eq(agent_worker(sim.agent, 2)->verdict, WORKER_PENDING);
 }
 
-/* A daemon outlives its worker: it has five seconds at most, not the whole grace time. */
+/* A daemon outlives its worker: it has five seconds at most, not the whole grace period. */
 Test(agent_sim, a_stubborn_daemon_left_behind_is_killed, .fini = done)
 {
     asim_init(&sim, 1, 30000);
@@ -247,7 +246,7 @@ Test(agent_sim, of_two_failures_in_one_instant_the_first_is_named, .init = two_w
     cr_assert_eq(agent_first_failure(sim.agent), 0);
 }
 
-/* Even SIGKILL does not help: the end is not held up. */
+/* Even SIGKILL does not help: the end is not delayed. */
 Test(agent_sim, a_worker_stuck_in_the_kernel_is_left_to_the_report, .fini = done)
 {
     asim_init(&sim, 1, 1000);
@@ -311,7 +310,7 @@ static void random_worker(struct asim_worker *w)
         w->exit_code = 0;
 }
 
-/* Worker the exit code must come from, by looking at what happened: the earliest failure. */
+/* Return the worker that the exit code must come from, by the events: the earliest failure. */
 static void check_end(const struct asim *s)
 {
     int first = agent_first_failure(s->agent);
@@ -349,7 +348,7 @@ Test(agent_sim, any_job_comes_to_an_end_with_nothing_alive)
 /* One node among several, as stories: what its agent does when another node fails, when the store is lost, and when it
  * is done before the others. The test speaks for the store. */
 
-/* The store tells nothing by itself. */
+/* The store sends nothing by itself. */
 static void one_worker(void)
 {
     asim_init_with(&sim, &(struct agent_options){
@@ -392,7 +391,8 @@ Test(agent_nodes, a_failure_elsewhere_stops_the_workers_here, .init = one_worker
     cr_assert_eq(agent_first_failure(sim.agent), -1);
 }
 
-/* It failed a moment before it heard of the other node's failure: what it told stays told, but is not explained. */
+/* It failed a moment before the report of the other node's failure arrived: its own report stays, but is not
+ * explained. */
 Test(agent_nodes, who_failed_second_explains_nothing, .init = one_worker, .fini = done)
 {
     const struct agent_verdict end = ends_with(9);
@@ -485,7 +485,7 @@ Test(agent_nodes, who_is_done_does_not_wait_for_ever, .init = one_worker, .fini 
     cr_assert_eq(sim.exit_code, 0);
 }
 
-/* Its workers have ended with 0, and yet the job has failed. */
+/* Its workers have ended with 0, but the job has failed. */
 Test(agent_nodes, a_failure_elsewhere_is_also_the_failure_of_who_is_done, .init = one_worker, .fini = done)
 {
     const struct agent_verdict end = ends_with(139);
@@ -509,7 +509,7 @@ Test(agent_nodes, who_is_done_takes_part_in_the_next_attempt, .init = one_worker
     cr_assert_eq(agent_attempt(sim.agent), 1);
 }
 
-/* Other nodes may take their whole grace time: that is not what this user waits for. */
+/* Other nodes may use their whole grace period: this user does not wait for that. */
 Test(agent_nodes, ctrl_c_waits_a_moment_for_the_verdict_and_no_longer, .init = one_worker, .fini = done)
 {
     asim_stop_at(&sim, 1000, SIGINT);
@@ -560,7 +560,7 @@ Test(agent_nodes, a_store_lost_after_the_failure_changes_no_code, .init = one_wo
     cr_assert_eq(agent_no_restart(sim.agent), NO_RESTART_STORE_LOST);
 }
 
-/* Workers are clients of the store, too: whose end comes with the store's is no cause of anything. */
+/* Workers are clients of the store, too: an end together with the store's is never a cause. */
 Test(agent_nodes, a_failure_that_the_store_never_heard_of_is_a_consequence_of_its_loss, .init = one_worker,
      .fini = done)
 {
@@ -616,7 +616,7 @@ Test(agent_nodes, a_program_that_cannot_be_started_is_no_consequence, .init = on
     cr_assert_eq(sim.exit_code, 127);
 }
 
-/* Others need it. Its user's signal is the only thing that could make it leave before they are done. */
+/* Others need it. Only its user's signal could make it leave before they are done. */
 Test(agent_nodes, whoever_has_the_store_stays_beyond_its_time)
 {
     size_t n;
@@ -657,7 +657,7 @@ Test(agent_nodes, who_is_done_and_loses_the_store_does_not_know_how_it_ended, .i
     cr_assert_eq(sim.exit_code, 123);
 }
 
-/* A node that was taken for lost: the job went on, or ended, without it. */
+/* A node that was counted as lost: the job continued, or ended, without it. */
 Test(agent_nodes, a_verdict_while_workers_run_stops_them, .init = one_worker, .fini = done)
 {
     const struct agent_verdict end = ends_with(125);

@@ -1,4 +1,4 @@
-/* Named barriers as a job lives through them: a simulated clock, an agent, and workers that come, wait and die. */
+/* Named barriers in a job: a simulated clock, an agent, and workers that arrive, wait and die. */
 #include "sim_hub.h"
 
 #include <criterion/criterion.h>
@@ -83,7 +83,7 @@ Test(barrier_start, a_time_out_says_who_is_missing_and_what_is_known_of_each)
         "[ 31000]      rank 3: started (n1, pid 103), but never connected to the store\n");
 }
 
-/* The first arrival's time-out counts, and it counts from there. */
+/* The first arrival's timeout counts, from its arrival. */
 Test(barrier, the_deadline_starts_with_the_first_arrival)
 {
     sim_at(&sim, 5000);
@@ -111,11 +111,10 @@ Test(barrier, who_comes_too_late_gets_the_same_outcome_once)
     sim_barrier(&sim, 1, "a", 1000, "0 1");
     sim_barrier(&sim, 1, "a", 1000, "0 1");
     sim_expect_trace(
-        &sim,
-        "[  3000] rank 1 gets outcome 1: barrier 'a' timed out after 1.0 s; 1 of 2 ranks have arrived\n"
-        "[  3000]      rank 1: connected (n1, pid 101), but has not arrived; last message 1.0 s ago\n"
-        "[  3000] rank 1 gets outcome 4: barrier 'a' is misused: it has failed before, and a name is good "
-        "for one use\n");
+        &sim, "[  3000] rank 1 gets outcome 1: barrier 'a' timed out after 1.0 s; 1 of 2 ranks have arrived\n"
+              "[  3000]      rank 1: connected (n1, pid 101), but has not arrived; last message 1.0 s ago\n"
+              "[  3000] rank 1 gets outcome 4: barrier 'a' is misused: it has failed before, and each name "
+              "can be used only once\n");
 }
 
 Test(barrier, a_dead_process_fails_it_for_all_at_once)
@@ -139,7 +138,7 @@ Test(barrier, a_dead_process_fails_it_for_all_at_once)
         "[   700]      rank 3: killed by signal 9, SIGKILL (n1, pid 103)\n");
 }
 
-/* It arrived itself, but cannot leave the barrier any more. */
+/* It arrived itself, but can no longer leave the barrier. */
 Test(barrier, a_rank_that_has_come_and_dies_counts_as_missing)
 {
     sim_barrier(&sim, 0, "a", 30000, "0 1 2");
@@ -158,7 +157,7 @@ Test(barrier, a_rank_that_has_come_and_dies_counts_as_missing)
         "[     0]      rank 2: connected (n1, pid 102), but has not arrived; last message 0 ms ago\n");
 }
 
-/* Its process ended before anybody came: the first one to come need not wait for the deadline. */
+/* Its process ended before the first arrival, which need not wait for the deadline. */
 Test(barrier, a_process_that_died_before_fails_the_first_arrival)
 {
     sim_exited(&sim, 1, 3, 0);
@@ -181,7 +180,7 @@ Test(barrier, the_death_of_others_does_not_matter)
                            "[     0] rank 1 passes\n");
 }
 
-/* A worker that closes its store is not dead: it may come back, or its agent will say that it ended. */
+/* A worker that closes its store is not dead: it may return, or its agent will report its end. */
 Test(barrier, a_closed_connection_alone_fails_nothing)
 {
     sim_barrier(&sim, 0, "a", 30000, "0 1");
@@ -255,8 +254,8 @@ Test(barrier_attempts, a_new_attempt_frees_all_names)
     sim_later(&sim, 50000);
     sim_expect_trace(&sim, "[     0] rank 0 passes\n"
                            "[     0] rank 0 gets outcome 4: barrier 'a' is misused: it has been passed "
-                           "before, and a name is good "
-                           "for one use\n"
+                           "before, and each name can be "
+                           "used only once\n"
                            "[    10] attempt 1 of job 'demo' begins, 2 ranks\n"
                            "[    10] rank 0 (n1, pid 100) connected from peer:1\n"
                            "[    10] rank 0 passes\n");

@@ -13,7 +13,7 @@
 enum { N0 = 10, N1, N2, N3, OPERATOR = 40, WORKERS = 50 };
 
 static struct sim sim;
-static int more_workers; /* of the next node that joins, than 2 */
+static int more_workers; /* workers of the next node that joins, if not 2 */
 static cJSON *told;      /* the last push "findings" that expect_told has seen */
 
 static void set_up(void)
@@ -34,7 +34,7 @@ static void tear_down(void)
 
 /* --- what happens --------------------------------------------------------------------------------------- */
 
-/* Node `node_rank` of a static job of `nnodes` joins; `more` is put into the object. */
+/* Node `node_rank` of a static job of `nnodes` joins; `more` is added to the object. */
 static void join_as(conn_id conn, const char *host, int node_rank, int nnodes, const char *more)
 {
     char json[1024];
@@ -60,7 +60,7 @@ static void join(conn_id conn, int node_rank, int nnodes, const char *more)
     join_as(conn, host, node_rank, nnodes, more);
 }
 
-/* Time goes on, and all nodes that are there say every second that they live. */
+/* Move the clock, while all present nodes send a heartbeat every second. */
 static void live_until(uint64_t now_ms)
 {
     while (sim.now_ms < now_ms) {
@@ -75,7 +75,7 @@ static void live_until(uint64_t now_ms)
 /* --- received messages
  * -------------------------------------------------------------------------------------- */
 
-/* Take everything that `conn` was sent; the last object with "push":kind is returned, yours, or NULL. */
+/* Read everything sent to `conn`; return the last object with "push":kind, which the caller frees, or NULL. */
 static cJSON *last_push(conn_id conn, const char *kind)
 {
     struct buf *out = &sim.conn[conn].out;
@@ -102,7 +102,7 @@ static const char *text_of(const cJSON *o, const char *name)
     return text != NULL ? text : "";
 }
 
-/* Is there a finding with this code and subject? */
+/* True if there is a finding with this code and subject. */
 static bool has(const cJSON *o, const char *code, const char *subject)
 {
     const cJSON *row;
@@ -302,14 +302,14 @@ Test(findings_sim, the_next_word_has_only_what_is_new)
     live_until(9500);
     for (conn_id conn = N0; conn <= N1; conn++) {
         expect_told(conn, "NNODES_DIFFERS", "n2 (pid 102)");
-        cr_assert(says("NNODES_DIFFERS") && says("the rest is as told before"), "%s", text_of(told, "text"));
+        cr_assert(says("NNODES_DIFFERS") && says("the rest is unchanged"), "%s", text_of(told, "text"));
         cr_assert_not(has(told, "NODE_MISSING", "node 3") || says("NODE_MISSING"));
     }
     live_until(40000);
     expect_silence(N0);
 }
 
-/* It was not there when the others heard it; so much patience as they had it has, too. */
+/* It had not joined when the others got it; it gets it after the same time as they did. */
 Test(findings_sim, a_node_that_comes_later_is_told_what_the_others_know)
 {
     join(N0, 0, 3, "");
@@ -356,7 +356,7 @@ Test(findings_sim, who_may_be_a_node_that_was_started_wrongly_is_told_at_once)
     expect_told(N0, "TORCHRUN_INSTEAD", "peer");
 }
 
-/* It may be a health check, but nodes that wait get the finding once. */
+/* It may be a health check, but waiting nodes get the finding once. */
 Test(findings_sim, another_protocol_is_told_to_a_job_that_waits)
 {
     join(N0, 0, 2, "");
@@ -386,7 +386,7 @@ static void join_elastic(conn_id conn, int min, int max)
     sim_say(&sim, conn, json);
 }
 
-/* By that it waits for the next round. */
+/* At that time it waits for the next round. */
 static void has_stopped(conn_id conn)
 {
     sim_say(&sim, conn, "{\"op\":\"stopped\",\"round\":1}");
@@ -428,7 +428,7 @@ Test(findings_sim, a_stranger_at_the_door)
     expect_why("FOREIGN_CLIENT", "peer");
 }
 
-/* Ranks that others wait for, and rounds that end: what is found, and told to the others. */
+/* Ranks that others wait for, and rounds that end: the findings, and their reports. */
 
 TestSuite(findings_ranks_sim, .init = set_up, .fini = tear_down);
 
@@ -504,10 +504,10 @@ Test(findings_ranks_sim, only_ranks_say_what_they_have_met_and_only_what_is_thei
     join(N0, 0, 2, "");
     join(N1, 1, 2, "");
     start_worker(0);
-    cr_assert_not_null(strstr(sim_control(&sim, OPERATOR, CANNOT), "only ranks say"));
+    cr_assert_not_null(strstr(sim_control(&sim, OPERATOR, CANNOT), "only ranks may send"));
     cr_assert_not_null(
         strstr(sim_control(&sim, WORKERS, "{\"op\":\"trouble\",\"code\":\"RANK_EXITED\",\"words\":\"x\"}"),
-               "only ranks say"));
+               "only ranks may send"));
 }
 
 /* Two nodes of two workers each run; ranks 0 to 2 wait in a barrier. */
@@ -530,7 +530,7 @@ Test(findings_ranks_sim, a_stopped_rank_that_others_wait_for)
     expect_why("RANK_STOPPED", "rank 3");
 }
 
-/* Without being asked, once, and the same on every node. */
+/* Without a request, once, and the same on every node. */
 Test(findings_ranks_sim, a_barrier_that_hangs_is_told_long_before_its_time_out)
 {
     three_wait();
@@ -550,7 +550,7 @@ Test(findings_ranks_sim, a_barrier_that_hangs_is_told_long_before_its_time_out)
     expect_silence(N0);
 }
 
-/* It may be on the way: its steps are seen. */
+/* It may be on its way: its steps change. */
 Test(findings_ranks_sim, a_barrier_whose_last_rank_still_moves_is_left_alone)
 {
     three_wait();
@@ -564,7 +564,7 @@ Test(findings_ranks_sim, a_barrier_whose_last_rank_still_moves_is_left_alone)
     expect_silence(N0);
 }
 
-/* One that tells no steps is given half a minute. */
+/* A rank that reports no steps gets half a minute. */
 Test(findings_ranks_sim, a_rank_that_does_not_come_and_tells_nothing_is_told_later)
 {
     three_wait();
@@ -707,7 +707,7 @@ static void two_leave_and_one_gives_up(const char *words)
     sim_say(&sim, N1, "{\"op\":\"stopped\",\"round\":1,\"max_code\":0}");
 }
 
-/* Rank 2 had sent its part, and nothing more to do. */
+/* Rank 2 had sent its part, and had nothing more to do. */
 Test(findings_ranks_sim, of_those_that_ended_well_the_one_that_was_missed_is_named)
 {
     two_leave_and_one_gives_up("rank 3 (pid 203 on n1) has ended while rank 0 waited in gather #9");
@@ -767,7 +767,7 @@ Test(findings_ranks_sim, a_lost_node_is_told_by_why)
     expect_why("NODE_LOST_CLOSED", "node 1 (n1, pid 101)");
 }
 
-/* The agent's beats go on; ranks 0 and 1 are on N0, 2 and 3 on N1. */
+/* The agents' heartbeats continue; ranks 0 and 1 are on N0, 2 and 3 on N1. */
 static void two_nodes_run(void)
 {
     join(N0, 0, 2, "");
@@ -802,7 +802,7 @@ Test(findings_ranks_sim, a_rank_that_stands_still_is_named_on_all_nodes_while_th
     expect_silence(N0);
 }
 
-/* The one that is looked for was seen last a moment after the others: that moment is all that is lost. */
+/* The missing rank was last seen a moment after the others: only that moment is lost. */
 Test(findings_ranks_sim, beats_of_different_times_cost_little)
 {
     two_nodes_run();
@@ -815,7 +815,7 @@ Test(findings_ranks_sim, beats_of_different_times_cost_little)
     expect_told(N0, "RANK_STALLED", "rank 3");
 }
 
-/* The others wait for `rank` (2 or 3) in an all_reduce for `ms`; then all go on, for a minute. */
+/* The others wait for `rank` (2 or 3) in an all_reduce for `ms`; then all continue, for a minute. */
 static void keep_waiting(int number, int rank, uint64_t ms)
 {
     char all[96], most[96];
@@ -900,7 +900,7 @@ Test(findings_ranks_sim, ranks_that_move_are_left_alone)
     expect_silence(N0);
 }
 
-/* Entries of `steps` that are no row are ignored. */
+/* Entries of `steps` that are not rows are ignored. */
 Test(findings_ranks_sim, steps_of_nobody_change_nothing)
 {
     two_nodes_run();

@@ -168,7 +168,7 @@ Test(job_sim, without_a_store_every_node_stops_by_itself, .init = two_nodes, .fi
                          "[  2001] n1 exits with 123\n");
 }
 
-/* Both nodes gave up on each other: only the order of arrival decides, and both tell the same. */
+/* Both nodes gave up on each other: only the order of arrival decides, and both report the same. */
 Test(job_sim, of_two_failures_the_first_that_the_store_heard_counts, .init = two_nodes, .fini = done)
 {
     job.node[0].worker[0] = (struct cluster_worker){ .lives_ms = 1001, .exit_code = 3 };
@@ -178,7 +178,7 @@ Test(job_sim, of_two_failures_the_first_that_the_store_heard_counts, .init = two
     cr_expect_eq(job.node[1].exit_code, 9);
 }
 
-/* Done long ago, and yet it takes part in the second attempt. */
+/* Done long ago, but it takes part in the second attempt. */
 Test(job_sim, who_is_done_starts_again_with_the_others, .fini = done)
 {
     cluster_init(&job, 2, 1);
@@ -189,7 +189,7 @@ Test(job_sim, who_is_done_starts_again_with_the_others, .fini = done)
     cr_expect_eq(job.node[1].exit_code, 0);
 }
 
-/* Three of at most three; one dies: the other two go on, and that costs no restart. */
+/* Three of at most three; one dies: the other two continue, and that costs no restart. */
 Test(job_sim, an_elastic_job_goes_on_without_a_lost_node, .fini = done)
 {
     cluster_init(&job, 3, 0);
@@ -244,7 +244,7 @@ static void random_blow(int node, uint64_t at_ms)
     }
 }
 
-/* All nodes that got the end of the job got the same, except one that its user or the network removed. */
+/* All nodes that got the end of the job got the same one, except a node that its user or the network removed. */
 static void check_outcome(uint64_t seed)
 {
     int code = -1;
@@ -260,7 +260,7 @@ static void check_outcome(uint64_t seed)
     }
 }
 
-/* A failure, a loss or a stop at any moment: nothing is left running, and all tell the same. */
+/* A failure, a loss or a stop at any moment: no process remains, and all report the same. */
 Test(job_sim, any_job_of_several_nodes_comes_to_one_end, .timeout = 120)
 {
     unsigned steps = 0;

@@ -1,6 +1,5 @@
-/* A million random steps. Agents that behave, but in any order and at any time, come, go, fail, fall silent,
- * are stopped and come back; after each step the messages of every agent are compared with those that are
- * allowed:
+/* A million random steps. Correct agents join, leave, fail, fall silent, are stopped and return, in any order and at
+ * any time; after each step the messages of every agent are compared with the allowed ones:
  *
  *     - a round is sent to all its nodes or to none, with dense and unique ranks, within MIN and MAX
  *     - not before its key space was emptied, and not while a node of the round before is still open
@@ -43,7 +42,7 @@ static struct {
     uint32_t round, nnodes, told, world_size, waiting_nodes;
     uint64_t ranks; /* sent in this round, a set */
     uint64_t said_ms[AGENTS];
-    char line[LINES][160]; /* ring: what has happened last */
+    char line[LINES][160]; /* ring: the latest events */
     uint32_t n_lines, n_freezes;
 } s;
 
@@ -359,7 +358,7 @@ static void all_are_heard(void)
             rdzv_heard(s.r, s.agent[i].id, s.now_ms);
 }
 
-/* Beats come before the tick, as the shell reads before it rings. */
+/* Heartbeats come before the tick, because the shell reads before its timer. */
 static void wait_ms(uint32_t ms)
 {
     uint64_t until_ms = s.now_ms + ms;
@@ -374,8 +373,8 @@ static void wait_ms(uint32_t ms)
     }
 }
 
-/* The server sleeps: its first look comes before anybody was heard again. Twice in a row; then it reads what lies in its
- * sockets, since a silence is pardoned only so often (nodes.c). */
+/* The server is stopped: its first check comes before any message is read. Twice in a row; then it reads its sockets,
+ * because a silence is excused only a few times (nodes.c). */
 static void freeze(void)
 {
     if (s.n_freezes++ % 2 == 0)
@@ -457,7 +456,7 @@ static void set_up(uint64_t seed, struct quota *quota)
     s.r = rdzv_new(&env, quota, "j", "life");
 }
 
-/* All agents do what is expected, and enough nodes are there. */
+/* All agents do what is expected, and enough nodes exist. */
 static void behave(void)
 {
     for (int turn = 0; turn < 12; turn++) {
@@ -491,7 +490,7 @@ static void end_well(void)
     must(facts.state == RDZV_OVER, "all are done, yet the job is %s", rdzv_state_word(facts.state));
 }
 
-/* A job that is over goes on being spoken to for a few steps. Says how many steps it took. */
+/* After its end a job still gets messages for a few steps. Return how many steps it took. */
 static uint64_t run_episode(uint64_t seed)
 {
     struct quota quota = { .max = 1 << 20 };

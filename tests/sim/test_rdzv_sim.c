@@ -1,5 +1,5 @@
-/* Jobs of many nodes on a simulated clock. The trace is what operators read in the log, and what each node is
- * told; see sim_rdzv.h for how to read it. */
+/* Jobs of many nodes on a simulated clock. The trace has the operators' log and the messages to each node; see
+ * sim_rdzv.h for its format. */
 #include "run.h"
 #include "sim_rdzv.h"
 
@@ -74,7 +74,7 @@ Test(rdzv_sim, an_elastic_job_makes_a_last_call_and_keeps_a_late_node, .init = t
                       "[ 40000] node n7 joined as a spare: a round is running\n"
                       "[ 40000]   key waiting_nodes = 1\n"
                       "[ 40250]   n7 < running: 2 of 4, 1 spare\n"
-                      "[ 50000] attempt 0 stops: 1 more node can be taken in\n"
+                      "[ 50000] attempt 0 stops: 1 more node can join\n"
                       "[ 50000]   n2 < stop round 1: grow\n"
                       "[ 50000]   n10 < stop round 1: grow\n"
                       "[ 50000] node 0 (n2) has stopped\n"
@@ -146,7 +146,7 @@ Test(rdzv_sim, an_elastic_job_goes_on_without_a_dead_node, .init = two_to_four, 
                       "[ 10000]   n2 < round 2: node 2 of 3, ranks from 4 of 6\n");
 }
 
-/* The failure is known at once, the words about it a little later; the budget is good for one more attempt. */
+/* The failure is known at once, its details a little later; the budget allows one more attempt. */
 Test(rdzv_sim, a_failure_stops_all_nodes_and_they_start_again, .init = two_static, .fini = end)
 {
     sim.join.max_restarts = 1;
@@ -189,8 +189,7 @@ Test(rdzv_sim, a_failure_stops_all_nodes_and_they_start_again, .init = two_stati
                       "[  9000]   n1 < finish: failed, exit 3/3/3, used_up\n");
 }
 
-/* The scheduler takes one node away. It has its own verdict as soon as it has stopped; no restart is used
- * up. */
+/* The scheduler removes one node. It gets its own verdict as soon as it has stopped; no restart is used up. */
 Test(rdzv_sim, a_preempted_node_leaves_and_the_others_go_on, .init = two_to_four, .fini = end)
 {
     rsim_join_all(&sim, 0, 3);
@@ -289,7 +288,7 @@ Test(rdzv_sim, a_server_that_stood_still_declares_nobody_lost, .init = two_stati
     rsim_expect_part(&sim, "[ 44000] node 0 (n0) is lost: silent for 3000 ms\n");
 }
 
-/* Its looks come a second and a half late, each of them; n0 says nothing after 10.0 s, n1 does, and is read. */
+/* Its checks come a second and a half late, each of them; n0 sends nothing after 10.0 s, n1 does, and is read. */
 Test(rdzv_sim, a_server_that_is_always_late_still_finds_the_silent_one, .init = two_static, .fini = end)
 {
     sim.join.node_timeout_ms = 3000;
@@ -308,7 +307,7 @@ Test(rdzv_sim, a_server_that_is_always_late_still_finds_the_silent_one, .init = 
     rsim_expect_part(&sim, "[ 18000] node 0 (n0) is lost: silent for 8000 ms\n");
 }
 
-/* A machine that is moved may stand still twice, before its nodes have had time for a word. */
+/* A machine that is moved may be stopped twice, before its nodes have had time for a message. */
 Test(rdzv_sim, a_server_that_stood_still_twice_declares_nobody_lost, .init = two_static, .fini = end)
 {
     sim.join.node_timeout_ms = 3000;
@@ -372,7 +371,7 @@ Test(rdzv_sim, strangers_are_refused, .init = two_static, .fini = end)
               "[     0] attempt 0 begins: 2 nodes, 4 ranks\n"
               "[     0]   n0 < round 1: node 0 of 2, ranks from 0 of 4\n"
               "[     0]   n1 < round 1: node 1 of 2, ranks from 2 of 4\n"
-              "[     0] node 0 (n0) speaks of round 0, this is round 1: not listened to\n");
+              "[     0] node 0 (n0) sent a message about round 0, but the current one is 1: ignored\n");
 }
 
 Test(rdzv_sim, a_static_node_that_never_comes, .init = two_static, .fini = end)
@@ -415,7 +414,7 @@ Test(rdzv_sim, a_lost_static_node_may_come_again, .init = two_static, .fini = en
 
 /* Jobs of a thousand nodes and more on a simulated clock: ranks stay dense, and a node costs a few messages. */
 
-/* Each node that is left has one of the ranks 0 to n - 1. */
+/* The remaining nodes have the ranks 0 to n - 1. */
 static void expect_dense_ranks(int nodes, int n)
 {
     bool taken[SIM_NODES] = { false };
@@ -437,7 +436,7 @@ static void all_stop(int nodes, uint32_t round)
         rsim_stopped(&sim, i, round);
 }
 
-/* One comes every millisecond; a rack of fifty dies, one is preempted, a worker fails, and they are done. */
+/* One joins every millisecond; a rack of fifty dies, one is preempted, a worker fails, and they finish. */
 Test(rdzv_many_sim, a_thousand_nodes_come_die_and_are_done, .fini = end)
 {
     rsim_init_elastic(&sim, 900, 1000);
@@ -485,7 +484,7 @@ Test(rdzv_many_sim, a_thousand_nodes_come_die_and_are_done, .fini = end)
                 "[ 10000] the job is done\n");
 }
 
-/* The messages per node do not depend on the size of the job: a few each, in the largest job, too. */
+/* The number of messages per node does not depend on the size of the job. */
 Test(rdzv_many_sim, the_largest_job_costs_a_few_messages_a_node, .fini = end)
 {
     const int n = bin_is_sanitized() ? 2000 : RDZV_NODES_MAX;

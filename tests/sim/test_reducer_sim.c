@@ -1,6 +1,6 @@
 /* Several ranks' reducers without ranks: each marks its gradients in a different order, some do not use all of them,
- * some run out of batches. A bucket is reduced when all have launched it, as a collective would be; so what is
- * checked is what keeps a job from hanging: all ranks launch the same buckets in the same order, whatever happens on
+ * some run out of batches. A bucket is reduced when all have launched it, like a collective. The tests check the
+ * property that keeps a job from hanging: all ranks launch the same buckets in the same order, whatever happens on
  * each of them. */
 #include "reducer/step.h"
 
@@ -13,7 +13,7 @@ enum { RANKS = 4, PARAMS = 12, STEPS = 6, JOBS = 300, TRACE = 4096 };
 struct sim_rank {
     struct reducer_step step;
     struct bucket_plan plan;
-    size_t order[PARAMS]; /* in which this step's gradients come */
+    size_t order[PARAMS]; /* order of this step's gradients */
     size_t given;         /* of them */
     char launched[TRACE]; /* by this rank, in all steps: "0 1 2 | 0 1 2 | " */
     bool batch;           /* in this step */
@@ -24,7 +24,7 @@ static ddp_param params[PARAMS];
 static uint32_t seed;
 static struct ddp_err err;
 
-/* A generator of our own, so that a failure is repeated by its seed. */
+/* A separate generator, so that a seed repeats a failure. */
 static uint32_t any(uint32_t below)
 {
     seed = seed * 1664525 + 1013904223;
@@ -130,7 +130,7 @@ static void end_step(struct sim_rank *r)
     strcat(r->launched, "| ");
 }
 
-/* Ranks take turns by chance. */
+/* Ranks take random turns. */
 static void run_step(void)
 {
     size_t stop = ranks[0].step.find_unused ? PARAMS - any(4) : PARAMS;
@@ -153,7 +153,7 @@ static void expect_same_launches(uint32_t first_seed)
                          first_seed, r, ranks[r].launched, ranks[0].launched);
 }
 
-/* The ranks' batches end one after the other, but for one of them. */
+/* The ranks' batches end one after the other, except for one rank. */
 static void run_job(uint32_t number, bool find_unused, bool uneven)
 {
     int last = 0, root = 0;
@@ -183,7 +183,7 @@ Test(reducer_sim, ranks_launch_the_same_buckets_in_the_same_order)
     }
 }
 
-/* One such job, to be read: rank 1 is always ahead, and its buckets wait for their turn all the same. */
+/* One such job as an example: rank 1 is always ahead, but its buckets wait for their turn. */
 Test(reducer_sim, who_is_ahead_waits_in_the_first_bucket_that_is_not_full)
 {
     seed = 4;

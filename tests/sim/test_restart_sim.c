@@ -1,5 +1,5 @@
-/* From round to round, as stories: what the agent does with a verdict, and who is to blame when several gave
- * up. test_rendezvous.c tests the rules by which the store grants another attempt. */
+/* From round to round, as stories: the agent's reaction to a verdict, and the first failure when several gave up.
+ * test_rendezvous.c tests the rules by which the store grants another attempt. */
 #include "sim_agent.h"
 
 #include "ddp/error.h"
@@ -99,7 +99,7 @@ Test(restart_sim, ctrl_c_during_the_wait_ends_the_job_at_once, .init = two_worke
     cr_assert_eq(agent_no_restart(sim.agent), NO_RESTART_STOPPED);
 }
 
-/* While the failed attempt is still being stopped: it is the last one then. */
+/* While the failed attempt is still being stopped: it is then the last one. */
 Test(restart_sim, ctrl_c_during_the_stop_means_no_new_attempt, .init = two_workers, .fini = done)
 {
     sim.worker[0].slow_ms = 500;
@@ -140,14 +140,14 @@ Test(restart_sim, what_cannot_be_found_is_told_as_such)
     cr_expect_eq(after_worker(0, 0, EACCES), NO_RESTART_CANNOT_START);
 }
 
-/* The machine was short of processes; that may pass. */
+/* The machine lacked processes; that may pass. */
 Test(restart_sim, a_shortage_at_the_start_may_pass)
 {
     cr_expect_eq(after_worker(0, 0, EAGAIN), NO_RESTART_NONE);
     cr_expect_eq(after_worker(0, 0, ENOMEM), NO_RESTART_NONE);
 }
 
-/* An hour into the training the same code means something else. */
+/* An hour into the training the same code has another meaning. */
 Test(restart_sim, a_usage_error_shows_within_five_seconds)
 {
     cr_expect_eq(after_worker(4999, 2, 0), NO_RESTART_USAGE);
@@ -225,8 +225,8 @@ Test(restart_sim, no_new_attempt_beside_what_cannot_be_killed, .init = two_worke
 
 /* --- who lost a peer ------------------------------------------------------------------------------------ */
 
-/* Worker 0 detects the death of worker 1 before the agent does. It is not stopped for that, and not
- * blamed. */
+/* Worker 0 detects the death of worker 1 before the agent does. It is not stopped for that, and not reported as the
+ * cause. */
 Test(restart_sim, who_lost_a_peer_is_not_the_cause, .fini = done)
 {
     asim_init(&sim, 3, 30000);
@@ -258,7 +258,7 @@ Test(restart_sim, who_lost_a_peer_is_not_the_cause, .fini = done)
     cr_assert_eq(agent_first_failure(sim.agent), 1);
 }
 
-/* Also when it ends long after: its exit says that something else was first. */
+/* Even if it ends much later: its exit code shows that another failure was first. */
 Test(restart_sim, a_victim_after_the_cause_changes_nothing, .fini = done)
 {
     asim_init(&sim, 2, 30000);
@@ -281,7 +281,7 @@ Test(restart_sim, a_lone_victim_is_the_cause_after_a_second, .fini = done)
     cr_assert_eq(sim.exit_code, DDP_EXIT_PEER_LOST);
 }
 
-/* It dumps core: its end comes seconds after those of its victims, and it is the cause all the same. */
+/* It dumps core: its end comes seconds after those of its victims, but it is the cause. */
 Test(restart_sim, who_is_dying_when_the_doubt_ends_is_waited_for, .fini = done)
 {
     asim_init(&sim, 3, 30000);
@@ -297,7 +297,7 @@ Test(restart_sim, who_is_dying_when_the_doubt_ends_is_waited_for, .fini = done)
     cr_assert_null(strstr(said + 1, "say that"), "once");
 }
 
-/* But not without end: a process may hang in the kernel. */
+/* But not forever: a process may hang in the kernel. */
 Test(restart_sim, who_dies_too_long_is_not_waited_for, .fini = done)
 {
     asim_init(&sim, 2, 1000);
@@ -308,7 +308,7 @@ Test(restart_sim, who_dies_too_long_is_not_waited_for, .fini = done)
     cr_assert_lt(sim.now_ms, 1000 + AGENT_DOUBT_MS + AGENT_DYING_MS + 1000 + AGENT_UNKILLABLE_MS + 200);
 }
 
-/* One left with 0 too early, the others notice one after the other: nothing is waited for when all are gone. */
+/* One left with 0 too early, the others notice one after the other: when all are gone, nothing is awaited. */
 Test(restart_sim, when_all_are_victims_the_first_of_them_is_named, .fini = done)
 {
     asim_init(&sim, 3, 30000);
@@ -330,7 +330,7 @@ Test(restart_sim, the_users_stop_ends_the_doubt, .fini = done)
     cr_assert_eq(agent_first_failure(sim.agent), 0, "it gave up before the user did");
 }
 
-/* With several nodes the loss of one may take seconds to be noticed; until then its victims are not blamed. */
+/* With several nodes it may take seconds to detect that one is lost; until then its victims are not causes. */
 Test(restart_sim, the_doubt_lasts_as_long_as_the_job_needs, .fini = done)
 {
     asim_init_with(&sim, &(struct agent_options){ .nproc = 2, .grace_ms = 30000, .settle_ms = 4000 });
@@ -382,8 +382,7 @@ static void random_worker(struct asim_worker *w)
                                .stubborn_daemon = roll(2) == 0 };
 }
 
-/* The one rule behind all of it: as many attempts as allowed, and never two at a time (the simulation checks the
- * latter). */
+/* The rule behind all of it: as many attempts as allowed, and never two at a time (the simulation checks the latter). */
 Test(restart_sim, any_job_with_restarts_comes_to_an_end)
 {
     for (int round = 0; round < 2000; round++) {

@@ -95,7 +95,7 @@ static void refuse(struct rank *me, ddp_status status, const char *part)
                 "%s expected, got %s: %s", part, ddp_status_name(status), ddp_last_error());
 }
 
-/* A wrong argument is found before any other rank is involved, so the job goes on. */
+/* A wrong argument is detected before any other rank is involved, so the job continues. */
 static void wrong_arguments(struct rank *me)
 {
     float x[8] = { 0 }, one = 1;
@@ -105,8 +105,8 @@ static void wrong_arguments(struct rank *me)
     refuse(me, ddp_all_reduce(g, NULL, x, 1, DDP_F32, DDP_SUM, NULL, NULL), "`in` is NULL");
     refuse(me, ddp_all_reduce(g, x, NULL, 1, DDP_F32, DDP_SUM, NULL, NULL), "`out` is NULL");
     refuse(me, ddp_all_reduce(g, x, x + 1, 4, DDP_F32, DDP_SUM, NULL, NULL), "overlap");
-    refuse(me, ddp_all_reduce(g, x, x, 1, (ddp_dtype)40, DDP_SUM, NULL, NULL), "dtype 40");
-    refuse(me, ddp_all_reduce(g, x, x, 1, DDP_F32, (ddp_op)9, NULL, NULL), "op 9");
+    refuse(me, ddp_all_reduce(g, x, x, 1, (ddp_dtype)40, DDP_SUM, NULL, NULL), "dtype=40");
+    refuse(me, ddp_all_reduce(g, x, x, 1, DDP_F32, (ddp_op)9, NULL, NULL), "op=9");
     refuse(me, ddp_broadcast(g, x, 1, DDP_F32, me->world, NULL, NULL), "is not a rank");
     refuse(me, ddp_broadcast(g, x, SIZE_MAX / 4, DDP_F32, 0, NULL, NULL), "more than memory can hold");
     refuse(me, ddp_shared_free(g, x), "does not come from ddp_shared_alloc");
@@ -156,7 +156,7 @@ Test(collectives, a_process_may_meet_the_others_again, .timeout = 180)
     ranks_all_well(3, three_contexts, RANKS_DDPRUN_STORE, NULL);
 }
 
-/* Longer than what the others add to rank 0's time, so that it may tell them what went wrong. */
+/* Longer than the others' extra time, so that rank 0 can send them the reason. */
 enum { LATER_THAN_SLACK_US = 700000 };
 
 static void wait_as_long_as_can_be_said(struct rank *me)
@@ -244,7 +244,7 @@ Test(collective_check, both_calls_are_named_to_all)
     ranks_free(&run);
 }
 
-/* The reducer says it of each bucket. */
+/* The reducer sets it for each bucket. */
 static void differ_in_purpose(struct rank *me)
 {
     ddp_ctx *ctx = rank_init(me, NULL);
@@ -257,7 +257,7 @@ Test(collective_check, what_a_call_is_for_must_be_the_same)
     struct ranks run = ranks_run(2, differ_in_purpose, RANKS_PLAIN_STORE, NULL);
     for (int r = 0; r < 2; r++)
         ranks_expect_error(&run, r, DDP_ERR_MISMATCH,
-                           (const char *const[]){ "what all_reduce #2 (f32 x 8, sum) is for",
+                           (const char *const[]){ "the purpose of all_reduce #2 (f32 x 8, sum)",
                                                   "on rank 0 it is bucket 0 of 2, on rank 1 bucket 1 of 2",
                                                   NULL });
     ranks_free(&run);
@@ -300,7 +300,7 @@ Test(collective_check, a_rank_that_dies_is_named_with_the_call_that_it_is_missed
     ranks_free(&run);
 }
 
-/* Rank 1 has all the time to come, and comes when rank 0 has given up. */
+/* Rank 1 has no time limit, and arrives when rank 0 has given up. */
 static void stay_away(struct rank *me)
 {
     ddp_options options = DDP_OPTIONS_INIT;
@@ -338,7 +338,7 @@ Test(collective_check, an_unknown_word_is_refused)
 {
     struct ranks run = ranks_run(1, expect_unknown, RANKS_PLAIN_STORE, NULL);
     ranks_expect_error(&run, 0, DDP_ERR_ENV,
-                       (const char *const[]){ "DDPRUN_DEBUG=loud: off or detail", NULL });
+                       (const char *const[]){ "DDPRUN_DEBUG=loud: must be off or detail", NULL });
     ranks_free(&run);
 }
 
@@ -402,8 +402,7 @@ Test(call_record, the_call_is_told_before_anything_else)
     expect(said(3, "barrier #2", "x", "y"), said(1, "broadcast #2 (f32 x 1, root 0)", "", ""),
            "ranks disagree: rank 1 called broadcast #2 (f32 x 1, root 0), rank 3 called barrier #2");
     expect(said(0, "all_reduce #9", "bucket 1", ""), said(1, "all_reduce #9", "", ""),
-           "ranks disagree about what all_reduce #9 is for: on rank 0 it is bucket 1, on rank 1 nothing of "
-           "the kind");
+           "ranks disagree about the purpose of all_reduce #9: on rank 0 it is bucket 1, on rank 1 nothing");
     expect(said(0, "barrier #9", "", "all_reduce #8 gave 1"),
            said(1, "barrier #9", "", "all_reduce #8 gave 2"),
            "ranks do not have the same values after a call: on rank 0 all_reduce #8 gave 1, on rank 1 "

@@ -1,6 +1,6 @@
-/* Collectives between hosts: this machine plays several (DDP_TEST_HOST), joined over loopback. Exact values
- * as on one host, the same bits as on one host, and what happens when a rank of another host dies, hangs, or
- * does something else, or when a stranger connects. */
+/* Collectives between hosts: this machine plays several (DDP_TEST_HOST), joined over loopback. Exact values and the
+ * same bits as on one host, and the errors when a rank of another host dies, hangs, or makes another call, or when a
+ * stranger connects. */
 #include "job.h"
 #include "ranks.h"
 
@@ -43,7 +43,7 @@ static void expect_all_well(const char *hosts, rank_main main)
 static void all_types(struct rank *me)
 {
     go_to_host(me);
-    /* 3 has no factor in common with the numbers of sizes and kinds of memory: all of them get their turn. */
+    /* 3 is coprime to the numbers of sizes and kinds of memory, so all combinations occur. */
     trials_of_all_types(me, me->world > 2 ? 3 : 1);
 }
 
@@ -200,7 +200,7 @@ static ddp_ctx *init_and_warm_up(struct rank *me, const ddp_options *options)
     return ctx;
 }
 
-/* Keep what the call said, that a second call says it again, and that finalize does not wait. */
+/* Keep the error of the call; a second call must return it again, and finalize must not wait. */
 static void keep_and_ask_again(struct rank *me, ddp_ctx *ctx, ddp_status status)
 {
     rank_keep(me, status);
@@ -220,7 +220,7 @@ static void expect_told(const struct ranks *run, int but, ddp_status status, con
             ranks_expect_error(run, r, status, parts);
 }
 
-/* The words begin with who says them; the rest is the same for all. */
+/* The text begins with the rank that reports it; the rest is the same for all. */
 static void expect_same_words(const struct ranks *run, int but)
 {
     const char *first = NULL;
@@ -438,7 +438,7 @@ Test(collectives_net, an_interface_that_is_not_there_is_an_error_on_all_hosts_th
 {
     struct ranks run = run_on("ab", choose_a_wrong_interface);
     expect_told(&run, -1, DDP_ERR_ENV,
-                (const char *const[]){ "DDP_IFACE=nosuch0", "there are: ", "lo (127.0.0.1)", NULL });
+                (const char *const[]){ "DDP_IFACE=nosuch0", "expected one of: ", "lo (127.0.0.1)", NULL });
     ranks_free(&run);
 }
 
@@ -471,7 +471,7 @@ Test(collectives_net, a_range_of_ports_that_is_none_is_refused, .timeout = 120)
     ranks_free(&run);
 }
 
-/* A rank that never comes is found before anybody connects. */
+/* A rank that never arrives is detected before any rank connects. */
 static void come_or_not(struct rank *me)
 {
     go_to_host(me);

@@ -1,4 +1,5 @@
-/* Replies that do not fit into the socket wait in order, copied or held, and are counted with all the memory they keep. */
+/* Replies that do not fit into the socket wait in order, copied or held, and are counted with all the memory they
+ * keep. */
 #include "server/conn.h"
 #include "server/listen.h"
 
@@ -43,7 +44,7 @@ static void note_closed(struct conn *c)
     is_closed = true;
 }
 
-/* Not periodic in anything that a buffer's size divides. */
+/* Not periodic in any divisor of a buffer's size. */
 static uint8_t byte_at(size_t i)
 {
     return (uint8_t)(i % 251);

@@ -1,5 +1,5 @@
-/* test_join_dial.c -- the way to the store with real sockets: a store, servers that are none, and networks that lead
- * nowhere. Each failure is checked by its code and its sentence. */
+/* test_join_dial.c -- the way to the store with real sockets: a store, servers that are not a store, and networks
+ * that lead nowhere. Each failure is checked by its code and its sentence. */
 #include "net/dial.h"
 
 #include "run.h"
@@ -45,7 +45,7 @@ static void on_say(void *user, const char *text)
     snprintf(words, sizeof(words), "%s", text);
 }
 
-/* From the start to the end, and nothing may be left on the loop. */
+/* Run from start to end; nothing may be left on the loop. */
 static void dial_on_loop(const char *host, int port, bool master, uint64_t budget_ms)
 {
     struct ddp_err err;
@@ -202,7 +202,7 @@ static void on_wake_store(uv_timer_t *timer)
     uv_close((uv_handle_t *)timer, NULL);
 }
 
-/* Before the dial begins on that loop: the world changes once the user has heard a word. */
+/* Called before the dial begins on that loop: the network changes once the user has got a message. */
 static void when_said(uv_timer_t *timer, uv_timer_cb what, void *data)
 {
     uv_timer_init(&loop, timer);
@@ -227,7 +227,7 @@ Test(join_dial, a_store_that_is_frozen_is_told_and_found_when_it_goes_on)
     daemon_stop(&d);
 }
 
-/* As a pod's record that appears after the pod. */
+/* Like a DNS record that appears after its pod. */
 static void on_name_appears(uv_timer_t *timer)
 {
     if (said == 0 && ended == 0)

@@ -1,5 +1,5 @@
-/* Kernels of train for GPUs (worker/train/cuda/) against the layers of the CPU, for each type of values: sizes that fill no block, new
- * numbers in each run. On machines without a GPU the kernels run on a fake one (tests/fake/shim.h). */
+/* GPU kernels of train (worker/train/cuda/) against the layers of the CPU, for each type of values: sizes that fill
+ * no block, new numbers in each run. On machines without a GPU the kernels run on a fake one (tests/fake/shim.h). */
 #include "numbers.h"
 
 #include <criterion/criterion.h>
@@ -120,7 +120,8 @@ EACH_PRECISION(kernels, activations)
     activation("log_softmax", &activation_log_softmax);
 }
 
-/* --- those that read the batch ------------------------------------------------------------------------------------------------ */
+/* --- those that read the batch
+ * ------------------------------------------------------------------------------------------------ */
 
 static int32_t token[4096], target[4096];
 static float weight[64];
@@ -164,7 +165,7 @@ EACH_PRECISION(kernels, embeddings)
 #undef BACKWARD
 }
 
-/* Twice, and told late: the first answer comes with the second question. */
+/* Twice, with a delay: the first answer comes with the second call. */
 EACH_PRECISION(kernels, cross_entropies)
 {
     const size_t rows = 3, length = 1 + devices_random(12), classes = 5 + devices_random(400);
@@ -224,7 +225,7 @@ EACH_PRECISION(kernels, a_loss_that_is_no_number_is_told_once)
     cr_expect(isfinite(report.loss) && report.loss > 0, "%g", report.loss);
 }
 
-/* As fp16 may have it; the second comes to the thread that had the first. */
+/* As fp16 may produce it; the second is in the thread that had the first. */
 Test(kernels, a_logit_of_minus_infinity_adds_nothing, .timeout = 120)
 {
     enum { CLASSES = 304 };
@@ -245,7 +246,8 @@ Test(kernels, a_logit_of_minus_infinity_adds_nothing, .timeout = 120)
     devices_close(&d);
 }
 
-/* --- attention ---------------------------------------------------------------------------------------------------------------- */
+/* --- attention
+ * ---------------------------------------------------------------------------------------------------------------- */
 
 static void attention(struct attention a)
 {
@@ -275,7 +277,9 @@ EACH_PRECISION(kernels, attentions)
     attention((struct attention){ 1, 40, 1, 16 });
 }
 
-/* --- updates ------------------------------------------------------------------------------------------------------------------- */
+/* --- updates
+ * -------------------------------------------------------------------------------------------------------------------
+ * */
 
 static void add_some(struct both x)
 {
@@ -285,7 +289,7 @@ static void add_some(struct both x)
     devices_expect_same(&d, "add", x);
 }
 
-/* The same bits as the tree that the CPU adds, and nothing of the rows that are not to be added. */
+/* The same bits as the CPU's tree, and nothing from the rows that must not be added. */
 static void sum_some_rows(int many)
 {
     const size_t n = 1 + devices_random(3000), stride = n + devices_random(50);

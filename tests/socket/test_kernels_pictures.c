@@ -1,4 +1,4 @@
-/* As test_kernels.c, for the layers of pictures: convolutions, batch normalisation, shortcuts, means. */
+/* Like test_kernels.c, for the layers of images: convolutions, batch normalisation, shortcuts, means. */
 #include "numbers.h"
 #include "train/models/normalise.h"
 
@@ -9,7 +9,8 @@
 static struct devices d;
 static struct ddp_err err;
 
-/* --- convolution ------------------------------------------------------------------------------------------------------------- */
+/* --- convolution
+ * ------------------------------------------------------------------------------------------------------------- */
 
 static void convolution(struct conv conv, size_t rows)
 {
@@ -44,7 +45,7 @@ static void convolution(struct conv conv, size_t rows)
     free(scratch);
 }
 
-/* in, out, side, kernel, stride, padding: resnet20's kinds, and shapes in which something does not come out even. */
+/* in, out, side, kernel, stride, padding: resnet20's kinds, and shapes with remainders. */
 EACH_PRECISION(kernels_pictures, convolutions)
 {
     const size_t rows = 1 + devices_random(4);
@@ -61,13 +62,13 @@ EACH_PRECISION(kernels_pictures, convolutions)
     convolution((struct conv){ 1, 2, 7, 3, 3, 0 }, rows);
 }
 
-/* More than are gone through at a time. */
+/* More pictures than are processed at a time. */
 EACH_PRECISION(kernels_pictures, convolutions_of_many_pictures)
 {
     convolution((struct conv){ 2, 3, 4, 3, 1, 1 }, 70);
 }
 
-/* The CPU adds them up one after the other, in float. */
+/* The CPU adds them one after the other, in float. */
 EACH_PRECISION(kernels_pictures, convolutions_of_many_places)
 {
     if (d.precision == PRECISION_FP32)
@@ -94,7 +95,8 @@ EACH_PRECISION(kernels_pictures, no_rows_have_no_gradient)
     devices_expect_same(&d, "all else", some);
 }
 
-/* --- batch normalisation ------------------------------------------------------------------------------------------------------ */
+/* --- batch normalisation
+ * ------------------------------------------------------------------------------------------------------ */
 
 struct layer {
     size_t rows, channels, spatial;
@@ -217,7 +219,8 @@ EACH_PRECISION(kernels_pictures, batches_that_are_too_small)
     layer_free(&l);
 }
 
-/* --- shortcuts and means -------------------------------------------------------------------------------------------------------- */
+/* --- shortcuts and means
+ * -------------------------------------------------------------------------------------------------------- */
 
 static void shortcut(struct shortcut s, size_t rows)
 {

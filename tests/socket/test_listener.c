@@ -1,4 +1,4 @@
-/* test_listener.c -- who of several that come for the same port gets it. */
+/* test_listener.c -- several servers compete for the same port, and exactly one gets it. */
 #include "run.h"
 
 #include "server/listen.h"

@@ -1,4 +1,4 @@
-/* The loader: the same batches whatever the number of threads, errors that reach the caller, ends in the middle. */
+/* The loader: the same batches for any number of threads, errors that reach the caller, ends in the middle. */
 #include "ddp/context.h"
 #include "ddp/loader.h"
 #include "ddp/sampler.h"
@@ -88,7 +88,7 @@ static const ddp_batch *next(ddp_loader *loader)
     return batch;
 }
 
-/* All that an epoch is, from sample `done` on: FNV-1a over numbers, streams, rows and contents. */
+/* Everything that an epoch returns, from sample `done` on: FNV-1a over numbers, streams, rows and contents. */
 static uint64_t digest(ddp_loader *loader, uint64_t epoch, uint64_t done)
 {
     uint64_t hash = 14695981039346656037u, batches = 0;
@@ -298,7 +298,7 @@ Test(loader, memory_may_be_the_programs)
     cr_expect_null(loader);
 }
 
-/* The same batches before it and the same words for any number of threads, although some have read far beyond. */
+/* The same batches before it and the same text for any number of threads, although some have read far ahead. */
 Test(loader, an_error_is_told_when_its_batch_is_asked_for)
 {
     for (int threads = 0; threads <= 4; threads += 2) {
@@ -344,7 +344,7 @@ Test(loader, options_that_make_no_sense_are_refused)
     expect_refused(&o, "`fill` is NULL");
     o = options(0);
     o.alloc = give;
-    expect_refused(&o, "both or not at all");
+    expect_refused(&o, "or neither");
     o = options(-1);
     expect_refused(&o, "threads is -1, expected 0 to 256");
     o = options(0);
@@ -363,7 +363,7 @@ Test(loader, options_that_make_no_sense_are_refused)
     o.world_size = 4;
     o.rank = 2;
     o.streams = 3;
-    expect_refused(&o, "rank 4 of 4 does not exist");
+    expect_refused(&o, "rank 4: must be below the world size 4");
     o = options(0);
     o.samples = 0;
     expect_refused(&o, "0 samples");
@@ -375,7 +375,7 @@ Test(loader, start_comes_first)
     ddp_loader_options o = options(1);
     ddp_loader *loader = open_loader(&o);
     cr_expect_eq(ddp_loader_next(loader, &batch), DDP_ERR_ARG);
-    cr_expect(strstr(ddp_last_error(), "ddp_loader_start comes before"));
+    cr_expect(strstr(ddp_last_error(), "call ddp_loader_start"));
     digest(loader, 0, 0);
     ddp_loader_free(loader);
     cr_expect_eq(ddp_loader_free(NULL), DDP_OK);
@@ -408,8 +408,8 @@ static void await_stuck(void)
     cr_assert(atomic_load(&world.reached));
 }
 
-/* A thread that is in the middle of its batch gives it up; only the sample it reads is waited for. And what it gave up is not
- * handed out, should the owner go on in spite of the error. */
+/* A thread in the middle of its batch drops it; only the sample that it reads is waited for. And a dropped batch is
+ * not handed out if the owner continues in spite of the error. */
 Test(loader, the_rest_of_a_batch_is_not_read_when_nobody_wants_it)
 {
     const ddp_batch *batch;
@@ -430,7 +430,7 @@ Test(loader, the_rest_of_a_batch_is_not_read_when_nobody_wants_it)
     cr_expect_eq(atomic_load(&world.filled), 4);
 }
 
-/* A missing sample is named, and no call waits without end: neither next nor start nor free. */
+/* A missing sample is named, and no call waits forever: neither next nor start nor free. */
 Test(loader, a_sample_that_does_not_come_is_named)
 {
     const ddp_batch *batch;
@@ -451,9 +451,9 @@ Test(loader, a_sample_that_does_not_come_is_named)
         continue;
 }
 
-/* A run that is stopped in the middle of an epoch and goes on with another number of ranks: each sample
- * still comes once, and the state is what it was. The "model" is a sum over samples of exact numbers, so
- * it is the same however they are dealt out. */
+/* A run that is stopped in the middle of an epoch and continues with another number of ranks: each sample still
+ * occurs once, and the state is the same. The "model" is a sum over samples of exact numbers, so it does not depend
+ * on how they are distributed. */
 
 enum {
     RESUME_SAMPLES = 60,
@@ -475,7 +475,7 @@ static void remove_dir(void)
 
 TestSuite(ckpts_resume, .init = make_dir, .fini = remove_dir);
 
-/* All that a step changes. `sums` depends on which samples came in which step. */
+/* Everything that a step changes. `sums` depends on which samples were in which step. */
 struct model {
     double sums[EPOCHS * RESUME_SAMPLES / RESUME_BATCH];
     int64_t seen[RESUME_SAMPLES];
@@ -548,7 +548,7 @@ static void save(struct run *run)
     rank_expect(run->me, ddp_ckpts_save(run->ckpts, &run->point, blocks, 2, &err) == DDP_OK, "%s", err.msg);
 }
 
-/* Three steps, then the end of this world; the last finishes what is left. */
+/* Three steps, then the end of this world; the last one finishes the rest. */
 static void some_steps(struct rank *me)
 {
     struct run run;
@@ -611,7 +611,7 @@ static void refused(struct rank *me)
 
 Test(ckpts_resume, what_rank_0_cannot_load_is_an_error_on_all)
 {
-    static const char *const parts[] = { "step-00000001/tensors.bin", "'sums' of 80 bytes, 8 are expected",
+    static const char *const parts[] = { "step-00000001/tensors.bin", "'sums' of 80 bytes, expected 8",
                                          NULL };
     run_until(1, 1);
     struct ranks ranks = ranks_run(3, refused, RANKS_PLAIN_STORE, NULL);

@@ -1,4 +1,4 @@
-/* Log files on disk: never over another; the parts of a rotated one add up to the output. */
+/* Log files on disk: never overwritten; the parts of a rotated one together are the output. */
 #include "base/log.h"
 #include "cli/cli.h"
 #include "job.h"
@@ -199,7 +199,7 @@ Test(log_file, a_file_at_its_limit_is_an_error_and_no_signal)
     t.close(t.user);
 }
 
-/* the directory of a job's logs, in a directory where anybody may have put something before. */
+/* the directory of a job's logs, in a directory where other users may have put files before. */
 
 static char root[300];
 static struct cli cli;
@@ -233,7 +233,7 @@ static void expect_refused(void)
     cr_expect_not_null(strstr(err.msg, "File exists"), "%s", err.msg);
 }
 
-/* Its maker may own it and its content. */
+/* Its creator may own it and its content. */
 Test(logdir, one_that_is_there_is_refused)
 {
     char latest[300];
@@ -254,7 +254,7 @@ Test(logdir, a_link_to_another_directory_is_refused)
     cr_expect_eq(rmdir(other), 0, "something was made in it");
 }
 
-/* Below the root all is ours: the directory of a rank is there again in the second attempt of a pattern. */
+/* Below the root everything is ours: the directory of a rank exists already in the second attempt of a pattern. */
 Test(logdir, that_of_a_rank_may_be_there)
 {
     char rank[400];
@@ -351,8 +351,8 @@ Test(line_file, does_not_wait_for_the_reader_of_a_pipe)
     job_dir_remove(dir);
 }
 
-/* A reader that reads nothing costs lines, not time: all that fits is queued, the rest is counted, and the
- * end does not hang. */
+/* A reader that reads nothing costs lines, not time: everything that fits is queued, the rest is counted, and the end
+ * does not hang. */
 /* A file whose thread hangs belongs to that thread, and ends with the process. Reachable memory is no
  * leak. */
 struct line_file *left_to_its_thread;

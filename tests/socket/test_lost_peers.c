@@ -30,7 +30,7 @@ static ddp_status all_reduce(ddp_ctx *ctx, float *x, size_t n)
     return ddp_all_reduce(ddp_world(ctx), x, x, n, DDP_F32, DDP_SUM, NULL, NULL);
 }
 
-/* Keep what the call said, see that a second call says it again, and that finalize does not wait. */
+/* Keep the error of the call; a second call must return it again, and finalize must not wait. */
 static void keep_and_ask_again(struct rank *me, ddp_ctx *ctx, ddp_status status)
 {
     rank_keep(me, status);
@@ -43,7 +43,7 @@ static void keep_and_ask_again(struct rank *me, ddp_ctx *ctx, ddp_status status)
     rank_expect(me, again == status, "finalize: %s", ddp_status_name(again));
 }
 
-/* Survivors of `run` got `status` with words that contain `part` and rank 2's name. */
+/* Survivors of `run` got `status` with a text that contains `part` and rank 2's name. */
 static void expect_survivors_told(const struct ranks *run, ddp_status status, const char *part)
 {
     char who[64];
@@ -147,7 +147,7 @@ Test(lost_peers, ending_after_finalize_is_not_dying, .timeout = 120)
     ranks_all_well(4, finalize_at_once, RANKS_PLAIN_STORE, NULL);
 }
 
-/* Rank 0 lets the stopped one go on when it has its own answer: it then gets the same. */
+/* Rank 0 continues the stopped one when it has its own answer: that one then gets the same. */
 static void stop_for_a_while(struct rank *me)
 {
     ddp_options options = DDP_OPTIONS_INIT;
@@ -264,13 +264,15 @@ Test(lost_peers, a_rank_that_is_started_twice_is_told_so, .timeout = 120)
 {
     struct ranks run = ranks_run(3, two_times_rank_one, RANKS_PLAIN_STORE, NULL);
     int second = run.rank[1].status == DDP_ERR_MISMATCH ? 1 : 2;
-    ranks_expect_error(&run, second, DDP_ERR_MISMATCH,
-                       (const char *const[]){ "rank 1 has joined already", "is a rank started twice", NULL });
+    ranks_expect_error(
+        &run, second, DDP_ERR_MISMATCH,
+        (const char *const[]){ "rank 1 has joined already", "a rank was started twice", NULL });
     ranks_expect_error(&run, 0, DDP_ERR_TIMEOUT, (const char *const[]){ "rank 2", NULL });
     ranks_free(&run);
 }
 
-/* From now on this process gets `n` descriptors more: the lowest free ones, as there may be holes below those it has inherited. */
+/* From now on this process gets `n` more descriptors: the lowest free ones, because there may be holes below the
+ * inherited ones. */
 static void allow_descriptors(int n)
 {
     int fd[8], got = 0;
@@ -346,7 +348,7 @@ Test(lost_peers, a_death_ends_a_counted_barrier_too, .timeout = 120)
     ranks_free(&run);
 }
 
-/* Whose connection is that? Real sockets, real processes. */
+/* The owner of a connection. Real sockets, real processes. */
 
 static void serve_all(void)
 {
@@ -373,7 +375,7 @@ static struct ends ends_of(int fd)
     return e;
 }
 
-/* A worker that holds `fd`, itself or (deep) by a grandchild that has left its session; we close ours. */
+/* A worker that holds `fd`, itself or (deep) in a grandchild that has left its session; we close ours. */
 static pid_t worker_with(int fd, bool deep)
 {
     pid_t pid = fork();

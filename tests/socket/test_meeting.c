@@ -1,4 +1,4 @@
-/* test_meeting.c -- cpu/shm.h: one rank meets others, which are keys that the test writes. */
+/* test_meeting.c -- cpu/shm.h: one rank meets others, which are only keys that the test writes. */
 #include "cpu/shm.h"
 
 #include "base/clock.h"
@@ -79,14 +79,14 @@ static void expect_failure(int rank, ddp_status status, const char *words)
     bootstrap.rank = rank;
     cr_expect_eq(meeting_join(&bootstrap, &meeting, &err), status, "%s", err.msg);
     cr_expect_not_null(strstr(err.msg, words), "%s", err.msg);
-    meeting_close(&meeting); /* as the process that holds it does, too */
+    meeting_close(&meeting); /* as the process that holds it also does */
 }
 
 static void expect_no_table(uint32_t hosts, uint16_t first, uint16_t second)
 {
     const struct hello hello = { .hosts = hosts, .host_of = { first, second } };
     put_hello(&hello);
-    expect_failure(1, DDP_ERR_CORRUPT, "that rank 0 has not written");
+    expect_failure(1, DDP_ERR_CORRUPT, "that is not from rank 0");
     cr_assert_eq(ddp_store_delete(store, "ddp/j/0/rank/1", NULL, &err), DDP_OK);
 }
 
@@ -188,7 +188,7 @@ static ddp_status open_communicator(int rank)
     return cpu_comm_ops.open(&setup, &comm, &err);
 }
 
-/* The table is known, and the memory is missing: a limit on files counts for it, as a full /dev/shm would. */
+/* The table is known, and the memory is missing: a limit on files applies to it, like a full /dev/shm. */
 Test(meeting_join, rank_0_without_memory_for_the_page_frees_once)
 {
     struct rlimit limit = { 100, RLIM_INFINITY };

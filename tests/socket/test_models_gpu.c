@@ -1,4 +1,5 @@
-/* Whole models of train on a GPU, the fake one if there is no other: losses, gradients and what a test finds are those of the CPU. */
+/* Whole models of train on a GPU, the fake one if there is no other: losses, gradients and test results equal those
+ * of the CPU. */
 #include "numbers.h"
 #include "train/train_options.h"
 
@@ -48,14 +49,14 @@ static void expect_gradients(float *const cpu[], float *const gpu[])
                             (struct both){ cpu[i], gpu[i], on_cpu->params.each[i].count, false });
 }
 
-/* One pass, in which an error of a layer goes through all before it: hence more is allowed than for one layer, of the loss and of
- * gradients. */
+/* In one pass an error of a layer passes through all before it, so more is allowed for the loss and gradients than
+ * for one layer. */
 static void compare(const char *name, int precision, double of_loss, double of_gradients)
 {
     const struct model_kind *kind = known_kind(name);
     struct model_batch batch = known_batch(kind, 0);
     double loss, nothing;
-    const size_t most = kind->input == MODEL_TOKENS ? 1 : 5; /* fibers take their time */
+    const size_t most = kind->input == MODEL_TOKENS ? 1 : 5; /* fibers are slow */
     batch.rows = batch.rows < most ? batch.rows : most;
     open_both(name, precision);
     d.tolerance = of_gradients;
@@ -98,8 +99,8 @@ Test(models_gpu, seqnet_in_fp32, .timeout = 120)
     compare("seqnet", PRECISION_FP32, 2e-5, 2e-5);
 }
 
-/* Twenty layers, after each of which a value near 0 may change its sign: one that does is a hundredth of a
- * gradient. Weights that are rounded to fp16 move some by 13 %, on the CPU, too. */
+/* Twenty layers, after each of which a value near 0 may change its sign: each that does is a hundredth of a gradient.
+ * Weights that are rounded to fp16 move some by 13 %, on the CPU, too. */
 Test(models_gpu, resnet20_in_fp32, .timeout = 120)
 {
     compare("resnet20", PRECISION_FP32, 1e-5, 0.1);
@@ -134,7 +135,7 @@ Test(models_gpu, a_test_of_resnet20_finds_the_same, .timeout = 120)
     expect_the_same_test("resnet20");
 }
 
-/* More pictures than there is memory for between layers; their values are of two bytes. */
+/* More images than there is memory for between layers; their values have two bytes. */
 Test(models_gpu, a_large_test_goes_in_pieces, .timeout = 120)
 {
     enum { ROWS = 21, PIXELS = 3 * 8 * 8 };

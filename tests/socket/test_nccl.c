@@ -1,5 +1,5 @@
 /* The NCCL backend, and the cpu backend with device buffers, on a fake NCCL and CUDA (tests/fake/fake_gpu.h) between
- * real processes: right values, and the errors of the ranks when something goes wrong. */
+ * real processes: right values, and the errors of the ranks after faults. */
 #include "ranks.h"
 
 #include <criterion/criterion.h>
@@ -88,7 +88,7 @@ static unsigned error_of_cuda(void)
     return ask != NULL ? ask() : 999;
 }
 
-/* A call that takes its time is on its way when it returns: the host is free. */
+/* A slow call is in progress when it returns, so the host is free. */
 static void do_not_wait(struct rank *me)
 {
     enum { CALLS = 300 };
@@ -107,7 +107,7 @@ static void do_not_wait(struct rank *me)
     rank_expect_ok(me, ddp_work_sync(work, 0));
     ddp_work_free(work);
     x[0] = me->rank == 0;
-    for (int i = 0; i < CALLS; i++) /* more than may be under way at once */
+    for (int i = 0; i < CALLS; i++) /* more than may be in progress at once */
         rank_expect_ok(me, sum(ctx, x, 1, NULL));
     rank_expect_ok(me, sum(ctx, x, 1, &work));
     rank_expect_ok(me, ddp_work_sync(work, 0));
@@ -143,7 +143,7 @@ Test(nccl, both_buffers_lie_in_one_kind_of_memory, .timeout = 120)
     expect_all_well(2, mix_memories, RANKS_PLAIN_STORE, NULL);
 }
 
-/* Three calls that end, unless there is little time, then whatever the test has prepared. */
+/* Three calls that succeed, unless there is little time, then the operation that the test has prepared. */
 static void call_until_it_fails(struct rank *me, int dies, uint32_t step_ms)
 {
     pretend_gpu();
@@ -275,7 +275,7 @@ static void expect_init(int world, rank_main main, ddp_status status, const char
 Test(nccl, ranks_that_never_come_together_are_a_time_out, .timeout = 120)
 {
     setenv("FAKE_NCCL_INIT", "hang", 1);
-    expect_init(2, init_with_little_time, DDP_ERR_TIMEOUT, "NCCL has not brought 2 ranks together within",
+    expect_init(2, init_with_little_time, DDP_ERR_TIMEOUT, "NCCL has not connected 2 ranks within",
                 "NCCL_SOCKET_IFNAME==lo");
 }
 
@@ -389,8 +389,8 @@ Test(nccl, without_a_gpu_it_is_said_what_is_missing, .timeout = 120)
     expect_all_well(1, no_device, RANKS_PLAIN_STORE, NULL);
 }
 
-/* The reducer with gradients in the memory of a device (tests/fake/fake_gpu.h): averages, also after the buckets were rebuilt;
- * buffers; unused parameters; and that nothing waits on the host before it must. */
+/* The reducer with gradients in the memory of a device (tests/fake/fake_gpu.h): averages, also after the buckets were
+ * rebuilt; buffers; unused parameters; and that nothing waits on the host before it must. */
 
 enum { PARAMS = 5, COUNT = 3000 };
 
@@ -435,7 +435,7 @@ static void model_close(struct model *m)
     rank_expect_ok(m->me, ddp_finalize(m->ctx));
 }
 
-/* A value of device memory, when the stream is so far. */
+/* Read a value of device memory, when the stream reaches this point. */
 static float value(struct model *m, const float *at)
 {
     float x = -1;
@@ -443,8 +443,8 @@ static float value(struct model *m, const float *at)
     return x;
 }
 
-/* One step: the last parameter is ready first, but in the order that the first step records c comes last. Parameter `unused`
- * takes no part. */
+/* One step: the last parameter is ready first, but in the order that the first step records c comes last. Parameter
+ * `unused` takes no part. */
 static void step(struct model *m, int number, int unused)
 {
     static const int order[] = { 4, 3, 1, 0, 2 };
@@ -528,10 +528,10 @@ Test(reducer_gpu, what_nobody_uses_keeps_its_gradient, .timeout = 120)
     run(2, unused, &nccl_options);
 }
 
-/* No all-reduce has begun, and the program's thread is through. */
+/* No all-reduce has begun, and the program's thread is done. */
 static void goes_on(struct rank *me)
 {
-    setenv("FAKE_NCCL_SHUT", "0", 1); /* there from the start: threads look at it */
+    setenv("FAKE_NCCL_SHUT", "0", 1); /* there from the start: threads read it */
     ddp_reducer_options options = DDP_REDUCER_OPTIONS_INIT;
     options.keep_buffers = 1; /* a broadcast that the stream would wait for */
     struct model m = model_open(me, &nccl_options, options);
@@ -560,7 +560,7 @@ static void not_there(struct rank *me)
     options.predivide = 2;
     rank_expect(me, ddp_reducer_create(ddp_world(ctx), &p, 1, &options, &reducer) == DDP_ERR_UNSUPPORTED,
                 "created");
-    rank_expect(me, strstr(ddp_last_error(), "predivide is not there for gradients on a device") != NULL,
+    rank_expect(me, strstr(ddp_last_error(), "predivide is not supported for gradients on a device") != NULL,
                 "%s", ddp_last_error());
     rank_expect_ok(me, ddp_finalize(ctx));
 }

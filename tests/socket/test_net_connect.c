@@ -1,5 +1,5 @@
-/* The port that a rank opens for other hosts: which peers it accepts, the answers to others, and the error of a rank
- * that cannot connect. */
+/* The port that a rank opens for other hosts: the accepted peers, the answers to others, and the error of a rank that
+ * cannot connect. */
 #include "cpu/net_connect.h"
 #include "ranks.h"
 
@@ -55,7 +55,7 @@ static int connect_to_door(void)
     return fd;
 }
 
-/* Wait until something comes, once, and serve. */
+/* Wait until bytes arrive, once, and serve. */
 static int serve_once(void)
 {
     struct pollfd polls[1 + NET_GUESTS];
@@ -80,7 +80,7 @@ static struct net_hello hello_of(int rank, int lane)
     return hello;
 }
 
-/* Say it, and return the answer. */
+/* Send it, and return the answer. */
 static enum net_answer say(const struct net_hello *hello)
 {
     uint8_t bytes[NET_HELLO], answer[NET_ANSWER];
@@ -139,7 +139,7 @@ Test(net_door, strangers_are_closed_with_their_first_byte)
     close(fd);
 }
 
-/* More of them than there is room for: the oldest have to go, and the right one still gets in. */
+/* More of them than there is room for: the oldest are dropped, and the right one still gets in. */
 Test(net_door, silent_strangers_do_not_keep_anybody_out)
 {
     const struct net_hello right = hello_of(1, 0);
@@ -168,7 +168,7 @@ static struct net_dial dial_to(const struct net_hello *hello, int to)
     return dial;
 }
 
-/* Both ends take turns until the dial is done or fails. */
+/* Both ends alternate until the dial is done or fails. */
 static ddp_status dial_and_serve(struct net_dial *dial, bool with_door, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -250,7 +250,7 @@ Test(net_door, something_else_on_the_port_is_told_apart)
     while (status == DDP_OK)
         status = net_dial_serve(&dial, &err);
     cr_assert_eq(status, DDP_ERR_IO);
-    expect_words(&err, (const char *const[]){ "what answers there is no rank of ddprun's", NULL });
+    expect_words(&err, (const char *const[]){ "the peer there is not a rank of this job", NULL });
     net_dial_close(&dial);
     close(fd);
 }
@@ -320,7 +320,7 @@ Test(net_firewall, a_port_that_is_silent_is_named_long_before_the_time_to_start_
                                      "no answer for 10 s", NULL });
 }
 
-/* Does a process in this network wait for an answer of one of the ports? */
+/* True if a process in this network waits for an answer of one of the ports. */
 static bool somebody_connects(void)
 {
     char line[256];

@@ -11,13 +11,13 @@ static void expect_words(ddp_status status, const char *text, const char *words)
     cr_expect(strstr(text, words) != NULL, "'%s' is not in: %s", words, text);
 }
 
-/* Words that are kept for the thread. */
+/* Expect a text that is kept for the thread. */
 static void kept(ddp_status status, const char *words)
 {
     expect_words(status, ddp_last_error(), words);
 }
 
-/* Words in `err`, and kept for the thread as well. */
+/* Expect a text in `err`, and the same kept for the thread. */
 static struct ddp_err err;
 
 static void told(ddp_status status, const char *words)
@@ -98,7 +98,7 @@ Test(null_arguments, of_what_trains)
     ddp_reducer *reducer = (ddp_reducer *)&err;
     ddp_zero1 *zero = (ddp_zero1 *)&err;
     kept(ddp_reducer_create(NULL, NULL, 0, NULL, &reducer), "`group` is NULL");
-    kept(ddp_reducer_create(ddp_world(ctx), NULL, 1, NULL, &reducer), "1 parameters, but no list");
+    kept(ddp_reducer_create(ddp_world(ctx), NULL, 1, NULL, &reducer), "1 parameters, but the list is NULL");
     cr_expect_null(reducer);
     kept(ddp_reducer_forward(NULL), "`reducer` is NULL");
     kept(ddp_reducer_ready(NULL, 0), "`reducer` is NULL");

@@ -1,4 +1,4 @@
-/* Finding and starting programs, and getting rid of everything that came from them. */
+/* Finding and starting programs, and killing all their descendants. */
 #include "contain/descendants.h"
 #include "contain/procfs.h"
 #include "job.h"
@@ -105,7 +105,7 @@ Test(proc, the_exit_code_comes_back)
     cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == 7);
 }
 
-/* The highest that we may use ourselves, which is another than the lowest wherever there is a choice. */
+/* The highest CPU that we may use, which differs from the lowest if there is a choice. */
 Test(proc, a_worker_is_bound_to_its_cpus_before_it_begins)
 {
     int error, status;
@@ -225,7 +225,7 @@ Test(proc, those_who_are_left_can_be_named)
     char *const argv[] = { "sleep", "60", NULL };
     pid_t pid = spawn("/bin/sleep", argv, &error);
     snprintf(expected, sizeof(expected), "%d (sleep)", (int)pid);
-    do { /* execve lets us go on a moment before it sets the name */
+    do { /* execve returns to us a moment before it sets the name */
         names.len = 0;
         descendants_names(&names);
         buf_append(&names, "", 1);
@@ -263,7 +263,8 @@ Test(proc, a_machine_has_a_processor_and_perhaps_gpus)
     cr_expect_geq(cpu_count(), 1);
 }
 
-/* Which PyTorch an interpreter imports and whether it has libuv, from a made-up installation whose library is damaged. */
+/* Find out which PyTorch an interpreter imports and whether it has libuv, from a simulated installation whose library
+ * is damaged. */
 
 #define SITE "lib/python3.99/site-packages"
 

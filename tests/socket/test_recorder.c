@@ -1,4 +1,4 @@
-/* The flight recorder of real ranks: when its file is written, and whose SIGUSR1 it is. */
+/* The flight recorder of real ranks: when its file is written, and which handler gets SIGUSR1. */
 #include "job.h"
 #include "run.h"
 #include "ranks.h"
@@ -138,7 +138,7 @@ static void ask_myself(struct rank *me)
     raise(SIGUSR1);
     rank_expect_ok(me, all_reduce(ctx, 8));
     rank_expect_ok(me, ddp_finalize(ctx));
-    raise(SIGUSR1); /* too late, and no reason to end */
+    raise(SIGUSR1); /* too late, but not a reason to end */
 }
 
 Test(recorder, a_signal_asks_and_the_program_goes_on)
@@ -206,7 +206,7 @@ Test(recorder, what_a_handler_still_uses_is_not_given_back)
     pthread_t thread;
     sem_init(&disk.begun, 0, 0);
     sem_init(&disk.go_on, 0, 0);
-    signal(SIGUSR1, SIG_DFL); /* else it is the program's */
+    signal(SIGUSR1, SIG_DFL); /* otherwise it belongs to the program */
     sigusr1_listen(&disk.sigusr1);
     cr_assert_eq(pthread_create(&thread, NULL, hear_it, NULL), 0);
     while (sem_wait(&disk.begun) != 0)

@@ -70,7 +70,7 @@ static void expect_average(struct rank *me, ddp_reducer *reducer, size_t p, int 
 
 static void train_three_steps(struct rank *me)
 {
-    /* Backward order in the first step, other orders later: buckets are launched in plan order anyway. */
+    /* Backward order in the first step, other orders later: buckets are still launched in plan order. */
     static const size_t orders[3][SMALL_PARAMS] = { { 4, 3, 2, 1, 0 }, { 0, 1, 2, 3, 4 }, { 2, 0, 4, 1, 3 } };
     ddp_ctx *ctx = rank_init(me, NULL);
     ddp_reducer *reducer = make_reducer(me, ctx);
@@ -111,7 +111,7 @@ static void misuse(struct rank *me)
     ddp_ctx *ctx = rank_init(me, NULL);
     ddp_reducer *reducer = make_reducer(me, ctx);
 
-    expect_refused(me, ddp_reducer_ready(reducer, 5), "there is no parameter 5, 0 to 4 was expected");
+    expect_refused(me, ddp_reducer_ready(reducer, 5), "parameter 5: must be between 0 and 4");
     expect_refused(me, ddp_reducer_finish(reducer),
                    "5 of 5 parameters were not marked ready: 0 \"fc1.weight\"");
     rank_expect_ok(me, ddp_reducer_ready(reducer, 1));
@@ -133,7 +133,7 @@ Test(reducer, mistakes_are_named_and_can_be_repaired, .timeout = 30)
     ranks_all_well(2, misuse, RANKS_PLAIN_STORE, NULL);
 }
 
-/* `user` says how rank 2's model differs. */
+/* `user` selects how rank 2's model differs. */
 static void different_models(struct rank *me)
 {
     const char *how = me->user;
@@ -177,8 +177,8 @@ Test(reducer, a_model_that_differs_is_named_on_every_rank, .timeout = 30)
                       "parameter 4 differs: rank 0 has no such parameter, rank 2 has \"empty\" (f32 x 0)");
 }
 
-/* Steps of the reducer with real processes, on one host and on several, with and without a thread: each way to average, the
- * order of readiness, accumulation, buffers, unused parameters. */
+/* Steps of the reducer with real processes, on one host and on several, with and without a thread: each way to
+ * average, the order of readiness, accumulation, buffers, unused parameters. */
 
 enum { STEPS = 4 };
 
@@ -360,7 +360,7 @@ static void expect_used(struct rank *me, ddp_reducer *reducer, int step, size_t 
     }
 }
 
-/* Marked or not, in half of the steps each. An unused parameter keeps its gradient, different on every rank. */
+/* Marked or not, in half of the steps each. An unused parameter keeps its gradient, which differs between ranks. */
 static void unused(struct rank *me)
 {
     ddp_ctx *ctx = toy_join(me);
@@ -470,7 +470,7 @@ static void stop_early(struct rank *me)
     ddp_status status = me->rank == 1 ? ddp_reducer_join(reducer) : ddp_reducer_forward(reducer);
     rank_expect(me,
                 status == DDP_ERR_ARG &&
-                    strstr(ddp_last_error(), "rank 1 has no more batches, and 2 of 3 ranks have"),
+                    strstr(ddp_last_error(), "rank 1 has no more batches, but 2 of 3 ranks have"),
                 "%s: %s", ddp_status_name(status), ddp_last_error());
     rank_expect_ok(me, ddp_reducer_free(reducer));
     rank_expect_ok(me, ddp_finalize(ctx));
@@ -481,8 +481,8 @@ Test(reducer_join, an_early_end_can_be_an_error_on_all_ranks, .timeout = 30)
     model_run_on("aaa", stop_early);
 }
 
-/* The forward that an early end breaks off is no step: whether buffers are sent in the next is what it was before, on the rank that
- * was in it as on the one that was not. */
+/* A forward that an early end interrupts is not a step: whether buffers are sent in the next is unchanged, on the
+ * rank that was in it and on the one that was not. */
 static void stop_between_syncs(struct rank *me)
 {
     const ddp_param list[] = { { .name = "bn.mean", .data = model_mean, .count = 33, .dtype = DDP_F32 } };
@@ -510,8 +510,8 @@ Test(reducer_join, a_new_epoch_follows_an_early_end, .timeout = 30)
     model_run_on("aa", stop_between_syncs);
 }
 
-/* The reducer's gradients compared with PyTorch DistributedDataParallel, which tests/interop/torch_reducer.py has
- * written down. PyTorch divides before it sums, so the last digit may differ. */
+/* The reducer's gradients compared with those of PyTorch DistributedDataParallel, recorded by
+ * tests/interop/torch_reducer.py. PyTorch divides before it sums, so the last digit may differ. */
 
 enum { WORLD = 3, TORCH_PARAMS = 3, VALUES = 7 };
 

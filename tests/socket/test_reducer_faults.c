@@ -1,4 +1,4 @@
-/* Hooks, and what goes wrong: other options on a rank, steps that are not ended, a rank that dies. */
+/* Hooks, and faults: other options on a rank, steps that are not ended, a rank that dies. */
 #include "procstat.h"
 #include "ranks.h"
 
@@ -12,7 +12,7 @@
 
 /* --- what the machine refuses -------------------------------------------------------------------------------------- */
 
-/* The linker sends these calls of this program here. */
+/* The linker redirects these calls of this program here. */
 int __real_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set);
 int __wrap_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set);
 int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *user);
@@ -29,7 +29,7 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(
     return EAGAIN;
 }
 
-/* Cores enough for a thread of each rank. */
+/* Enough cores for a thread of each rank. */
 int __wrap_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set)
 {
     if (!no_threads)
@@ -40,7 +40,7 @@ int __wrap_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set)
     return 0;
 }
 
-/* A program that has asked for a thread gets an error; others get the same averages without a thread. */
+/* A program that has requested a thread gets an error; others get the same averages without a thread. */
 static void no_thread(struct rank *me)
 {
     ddp_ctx *ctx = toy_join(me);
@@ -145,7 +145,7 @@ struct hook_log {
     size_t calls, lasts;
 };
 
-/* The largest of all ranks, which no average is. */
+/* The largest value of all ranks, which is never an average. */
 static ddp_status largest(void *user, ddp_group *group, const ddp_bucket *bucket)
 {
     struct hook_log *seen_by_hook = user;
@@ -190,7 +190,7 @@ static ddp_status third_fails(void *user, ddp_group *group, const ddp_bucket *bu
     return bucket->index < 2 ? ddp_barrier(group, 0) : DDP_ERR_LIMIT;
 }
 
-/* The error stays until the reducer is freed: the gradients of this step are half reduced. */
+/* The error stays until the reducer is freed, because the gradients of this step are half reduced. */
 static void hook_fails(struct rank *me)
 {
     ddp_ctx *ctx = toy_join(me);
@@ -280,7 +280,7 @@ Test(reducer_faults, forward_before_finish_is_named_and_can_be_repaired, .timeou
     model_run_on("aa", forward_too_early);
 }
 
-/* Other collectives between ready and finish run after the buckets that are under way. */
+/* Other collectives between ready and finish run after the buckets in progress. */
 static void collective_between(struct rank *me)
 {
     ddp_ctx *ctx = toy_join(me);

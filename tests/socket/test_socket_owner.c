@@ -92,7 +92,7 @@ static enum socket_state find(struct socket_owners *o, const struct pair *p, str
     return socket_owner_find(o, (const struct sockaddr *)&p->near, (const struct sockaddr *)&p->far, owner);
 }
 
-/* With sock_diag, and with /proc/net/tcp in its place: a netlink socket that cannot be used. */
+/* With sock_diag, and with /proc/net/tcp instead: a netlink socket that cannot be used. */
 static const struct socket_owners ways[] = { { .is_answered = false },
                                              { .diag = { .is_open = true, .fd = -1 } } };
 
@@ -105,7 +105,7 @@ static void expect_owner(const char *listen_at, const char *connect_at)
         cr_assert_eq(find(&o, &p, &owner), SOCKET_OPEN, "way %zu", i);
         cr_expect_eq(owner.uid, geteuid());
         cr_expect_neq(owner.inode, 0);
-        shutdown(p.accepted, SHUT_WR); /* the client's end is in CLOSE_WAIT now, and still its owner's */
+        shutdown(p.accepted, SHUT_WR); /* the client's end is in CLOSE_WAIT now, and still has its owner */
         cr_expect_eq(find(&o, &p, &owner), SOCKET_OPEN, "way %zu", i);
         close_pair(&p);
         socket_owners_close(&o);
@@ -132,7 +132,7 @@ Test(socket_owner, of_an_ipv6_socket_that_is_connected_by_ipv4)
     expect_owner("127.0.0.1", "::ffff:127.0.0.1");
 }
 
-/* As of a client that sends a request, ends its stream and reads the answer. */
+/* Like a client that sends a request, ends its stream and reads the answer. */
 Test(socket_owner, of_a_connection_that_is_half_closed)
 {
     for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {

@@ -89,7 +89,7 @@ Test(store_client, values_up_to_the_limit_travel_and_no_further)
     ddp_store_close(store);
 }
 
-/* Found before anything is sent, so the handle is as good as before. */
+/* Detected before anything is sent, so the handle is still good. */
 Test(store_client, null_is_no_key_and_no_value)
 {
     const char *const keys[] = { "here", NULL };
@@ -181,7 +181,7 @@ Test(store_client, a_wait_that_runs_out_names_the_first_missing_key)
     ddp_store_close(store);
 }
 
-/* The wait was taken back: when its key comes later, no byte of an old answer gets between the new ones. */
+/* The wait was cancelled: when its key is set later, no byte of an old answer gets between the new ones. */
 Test(store_client, a_wait_that_ran_out_leaves_nothing_behind)
 {
     ddp_store *store = connect_with(NULL), *other = connect_with(NULL);
@@ -249,7 +249,7 @@ static void *wait_long(void *arg)
     return NULL;
 }
 
-/* A call behind another thread's wait has its own deadline, and its failure is not the connection's. */
+/* A call that waits for another thread's wait has its own deadline, and its failure does not affect the connection. */
 Test(store_client, a_call_does_not_wait_for_another_threads_for_ever)
 {
     const ddp_store_options options = { .size = sizeof(options), .timeout_ms = 100, .rank = -1 };
@@ -293,13 +293,13 @@ Test(store_client, a_lost_store_closes_the_handle_and_kills_nobody)
     server = NULL;
     cr_assert_eq(ddp_store_set(store, "a", "1", 1, &err), DDP_ERR_CLOSED);
     cr_assert_not_null(strstr(err.msg, "SET 'a'"), "%s", err.msg);
-    cr_assert_not_null(strstr(err.msg, "the other end has closed the connection"), "%s", err.msg);
+    cr_assert_not_null(strstr(err.msg, "the peer closed the connection"), "%s", err.msg);
     cr_assert_eq(ddp_store_num_keys(store, &(int64_t){ 0 }, &err), DDP_ERR_CLOSED);
-    cr_assert_not_null(strstr(err.msg, "an earlier call has failed"), "%s", err.msg);
+    cr_assert_not_null(strstr(err.msg, "an earlier call failed"), "%s", err.msg);
     ddp_store_close(store);
 }
 
-/* The client's bytes for each kind of store, and its errors for peers that are no store. */
+/* The client's bytes for each kind of store, and its errors for peers that are not a store. */
 
 #define GREETING    "< 00 cef7853c 0d ?? ?? ?? ?? "
 #define WELCOME     GREETING "> @ "
@@ -413,7 +413,7 @@ Test(store_dialects, a_wait_is_cancelled_with_one_byte_and_answered_with_one)
     done(store);
 }
 
-/* The key came in the very moment of giving up: two bytes, and the wait has succeeded. */
+/* The key was set at the moment of giving up: two bytes, and the wait has succeeded. */
 Test(store_dialects, a_wait_that_ends_while_it_is_cancelled_has_succeeded)
 {
     PLAY(WELCOME WAIT_A "< 0c > 00 01 < 07 > 0000000000000000");
@@ -450,7 +450,7 @@ Test(store_dialects, a_web_server_is_not_a_store)
     ddp_store *store;
     cr_assert_eq(try_connect(&store, 5000, NULL), DDP_ERR_CORRUPT);
     cr_assert_null(store);
-    expect_words("it is not a store: it says \"HTTP");
+    expect_words("the service there is not a store: it answers \"HTTP");
     done(NULL);
 }
 
@@ -458,8 +458,7 @@ Test(store_dialects, a_silent_peer_is_reported_as_silent)
 {
     PLAY("");
     ddp_store *store;
-    fake_store_stop(
-        fake); /* the first words are against an empty script; here only the client's view counts */
+    fake_store_stop(fake); /* the first text is about an empty script; here only the client's view counts */
     PLAY(GREETING);
     cr_assert_eq(try_connect(&store, 300, NULL), DDP_ERR_TIMEOUT);
     expect_words("no connection within 3");
@@ -484,7 +483,7 @@ Test(store_dialects, a_refused_port_says_refused)
     ddp_store *store;
     options.connect_timeout_ms = 200;
     cr_assert_eq(ddp_store_connect("127.0.0.1", port, &options, &store, &err), DDP_ERR_TIMEOUT);
-    expect_words("refused, nothing listens there");
+    expect_words("refused: no process listens there");
     close(reserved);
 }
 
@@ -560,7 +559,7 @@ Test(store_dialects, who_does_not_know_identify_is_not_ours)
     PLAY(WELCOME "< 80 hangup");
     ddp_store *store;
     cr_assert_eq(try_connect(&store, 5000, "worker"), DDP_ERR_UNSUPPORTED);
-    expect_words("not one of ddprun's");
+    expect_words("but not ddprun's");
     done(NULL);
 }
 
@@ -603,7 +602,7 @@ Test(store_dialects, a_barrier_whose_store_says_nothing_is_left)
     expect_words("the store has not ended the barrier");
 }
 
-/* The store's word crosses our leaving. 14 bytes of JSON: {"message":""} */
+/* The store's answer crosses our leaving. 14 bytes of JSON: {"message":""} */
 Test(store_dialects, a_verdict_that_comes_while_leaving_counts)
 {
     PLAY(IDENTIFIED JOINS LEAVES "> 02 0e00000000000000 '{\"message\":\"\"} 01 @ < 07 > 0000000000000000");
@@ -621,6 +620,6 @@ Test(store_dialects, a_refusal_is_told_in_the_stores_words)
     PLAY(WELCOME "< 80 blob > 01 0600000000000000 'no-one");
     ddp_store *store;
     cr_assert_eq(try_connect(&store, 5000, "worker"), DDP_ERR_MISMATCH);
-    expect_words("refuses this worker: no-one");
+    expect_words("rejected this worker: no-one");
     done(NULL);
 }

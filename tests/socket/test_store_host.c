@@ -1,4 +1,4 @@
-/* test_store_host.c -- does this node start the store, or join one? With a plan as the command line makes it. */
+/* test_store_host.c -- whether this node starts the store or joins one, with a plan made from the command line. */
 #include "command_line.h"
 #include "run.h"
 #include "net/store_host.h"
@@ -114,7 +114,7 @@ Test(store_host, a_port_in_use_names_its_holder, .fini = tear_down)
     cr_assert_eq(failed, 1);
     cr_assert_str_eq(code, "PORT_IN_USE");
     cr_assert(strstr(words, "is in use by test_store_host (pid ") != NULL, "%s", words);
-    cr_assert(strstr(words, "--host_store=no joins a ddp-rendezvous") != NULL, "%s", words);
+    cr_assert(strstr(words, "use --host_store=no") != NULL, "%s", words);
 }
 
 Test(store_host, an_elastic_node_joins_who_has_the_port_on_its_address, .fini = tear_down)

@@ -158,7 +158,7 @@ static void on_stop(uv_timer_t *timer)
     uv_stop(timer->loop);
 }
 
-/* Let the loop work for a moment. */
+/* Run the loop for a moment. */
 static void work_ms(uint64_t ms)
 {
     uv_timer_t timer;
@@ -345,7 +345,7 @@ Test(store_link, a_failure_is_judged_and_the_next_round_has_no_old_keys, .init =
     cr_expect_eq(lost, 0, "%s", why_lost);
 }
 
-/* It crossed the store's own word about the end of the round. */
+/* It crossed the store's own message about the end of the round. */
 Test(store_link, a_message_about_an_old_round_changes_nothing, .init = start_server, .fini = close_all)
 {
     open_link(store_server_port(server));
@@ -386,7 +386,7 @@ Test(store_link, who_ends_with_0_while_another_waits_is_told, .init = start_serv
     ddp_store_close(worker);
 }
 
-/* The agent's connection to a peer that is no store, or one that sends nonsense or reads nothing. */
+/* The agent's connection to a peer that is not a store, or one that sends invalid bytes or reads nothing. */
 
 TestSuite(store_link_peers, .timeout = 120);
 
@@ -444,23 +444,23 @@ Test(store_link_peers, a_web_server_is_no_store, .init = start_server, .fini = c
 Test(store_link_peers, a_refusal_is_told_in_the_stores_words, .init = start_server, .fini = close_all)
 {
     static const char no[] = "\1\4\0\0\0\0\0\0\0full";
-    expect_lost(no, sizeof(no) - 1, "refused this agent: full");
+    expect_lost(no, sizeof(no) - 1, "rejected this agent: full");
 }
 
 Test(store_link_peers, an_answer_that_is_no_json_is_a_no, .init = start_server, .fini = close_all)
 {
     static const char nonsense[] = "\0\0\0\0\0\0\0\0\0\3\0\0\0\0\0\0\0{[}";
-    expect_lost(nonsense, sizeof(nonsense) - 1, "said no");
+    expect_lost(nonsense, sizeof(nonsense) - 1, "rejected a message");
 }
 
-/* The connection stands, its owner hangs. */
+/* The connection is established, but its owner hangs. */
 Test(store_link_peers, a_store_that_says_nothing_is_lost_in_time, .init = start_server, .fini = close_all)
 {
     silent_ms = 600;
-    expect_lost("", 0, "said nothing for 0.6 s");
+    expect_lost("", 0, "no message from it for 0.6 s");
 }
 
-/* On a machine with too much to do every beat is so late that we seem to have slept. */
+/* On an overloaded machine every heartbeat is so late that the process seems to have been stopped. */
 Test(store_link_peers, a_silent_store_is_lost_however_late_we_look, .init = start_server, .fini = close_all)
 {
     silent_ms = 600;
@@ -496,8 +496,7 @@ static void put_object(struct buf *out, const char *json)
 #define STOP_2    "{\"push\":\"stop\",\"round\":2,\"why\":\"failed\",\"cause\":{\"rank\":0}}"
 #define VERDICT_0 "{\"push\":\"verdict\",\"round\":0,\"next\":\"restart\"}"
 
-/* Sleep from before a heartbeat is due until after that; the store's messages meanwhile are read before the
- * heartbeat is sent. */
+/* Stop from before a heartbeat is due until after that; the store's messages are read before the heartbeat is sent. */
 static void sleep_over_a_beat(uv_idle_t *idle)
 {
     static char news[] = "\x0f\0\0\0\0\0\0\0{\"push\":\"news\"}";
@@ -513,7 +512,7 @@ static void sleep_long(uv_check_t *check)
     uv_close((uv_handle_t *)check, NULL);
 }
 
-/* Our sleep is no silence of the store's, wherever its word fell. */
+/* Our pause is not a silence of the store, wherever its message arrived. */
 Test(store_link_peers, a_store_that_spoke_before_we_slept_is_not_lost, .init = start_server,
      .fini = close_all)
 {
@@ -537,7 +536,7 @@ Test(store_link_peers, a_store_that_spoke_before_we_slept_is_not_lost, .init = s
     buf_free(&bytes);
 }
 
-/* No worker may start in the place of others or beside workers that run, nor be stopped for another round. */
+/* No worker may start in place of others or beside running workers, nor be stopped for another round. */
 Test(store_link_peers, a_round_is_for_whom_it_is_meant, .init = start_server, .fini = close_all)
 {
     static const struct {
@@ -592,7 +591,7 @@ Test(store_link_peers, a_store_that_does_not_read_is_lost_before_memory_is, .ini
         uv_run(&loop, UV_RUN_NOWAIT);
     }
     cr_expect_eq(lost, 1, "%d messages were queued", rounds * ROUND);
-    cr_expect_not_null(strstr(why_lost, "does not take our messages"), "%s", why_lost);
+    cr_expect_not_null(strstr(why_lost, "does not read our messages"), "%s", why_lost);
     cr_expect_not_null(strstr(why_lost, "have no answer"), "%s", why_lost);
     tell_much();
     uv_run(&loop, UV_RUN_NOWAIT);

@@ -1,4 +1,4 @@
-/* The store over real sockets: what live PyTorch clients send, in every cut; waiting; ends; limits. */
+/* The store over real sockets: bytes of live PyTorch clients, cut at every place; waiting; ends; limits. */
 #include "ddp/ddp.h"
 #include "ddp/store.h"
 #include "sim_hub.h" /* hex_read */
@@ -88,7 +88,7 @@ Test(store_server, both_dialects_see_the_same_keys)
     close(young);
 }
 
-/* torch 1.13 opens a second connection on which it never says anything. */
+/* torch 1.13 opens a second connection on which it never sends anything. */
 Test(store_server, silent_connections_stay_and_disturb_nobody)
 {
     enum { SILENT = 256 };
@@ -120,7 +120,7 @@ Test(store_server, one_set_wakes_everybody)
     close(fd);
 }
 
-/* The small ones are kept back until the end of the turn, the big one is not. */
+/* The small ones are kept back until the end of the turn, the large one is not. */
 Test(store_server, small_and_big_replies_keep_their_order)
 {
     enum { BIG = 200 << 10, REPLY = 9 + 8 + BIG + 9 };
@@ -196,7 +196,7 @@ Test(store_server, a_wait_can_be_cancelled_before_and_after_its_key_comes)
     close(writer);
 }
 
-/* torch 1.13 says nothing when its wait times out; the next command shows that it has given up. */
+/* torch 1.13 sends nothing when its wait times out; the next command shows that it has given up. */
 Test(store_server, a_wait_that_was_given_up_leaves_no_stray_byte)
 {
     int waiter = peer_connect(served_port()), writer = peer_connect_c(served_port());
@@ -291,7 +291,7 @@ Test(store_server, stops_while_clients_are_connected, .fini = no_end)
     close(rude);
 }
 
-/* The stop waits for no client that has stopped reading. */
+/* The stop does not wait for a client that has stopped reading. */
 Test(store_server, stops_although_a_client_does_not_take_its_last_bytes, .fini = no_end)
 {
     enum { BYTES = 8 << 20 };
@@ -307,7 +307,7 @@ Test(store_server, stops_although_a_client_does_not_take_its_last_bytes, .fini =
     free(value);
 }
 
-/* One SET with a key and a value of these sizes; true when the server goes on. */
+/* One SET with a key and a value of these sizes; true when the server continues. */
 static bool set_sizes(size_t key_len, size_t value_len)
 {
     struct buf b = { 0 };
@@ -335,7 +335,7 @@ Test(store_server, keys_and_values_have_limits)
     peer_expect_service(served_port());
 }
 
-/* CHECK of `count` keys that do not exist: 1, or -1 when the server closes. */
+/* CHECK of `count` missing keys: 1, or -1 when the server closes. */
 static int check_many(size_t count)
 {
     struct buf b = { 0 };
@@ -425,7 +425,7 @@ static void read_all(int fd, void *to, size_t len)
     }
 }
 
-/* The next object; yours. */
+/* Return the next object; the caller frees it. */
 static char *hear(int fd)
 {
     uint8_t length[8];
@@ -436,7 +436,7 @@ static char *hear(int fd)
     return text;
 }
 
-/* The next object that has these words; others are passed over. */
+/* Return the next object that has these words; skip others. */
 static void hear_of(int fd, const char *words)
 {
     for (bool found = false; !found;) {
@@ -467,7 +467,7 @@ static void join(int fd, const char *job, const char *instance)
     say(fd, 0x82, json);
 }
 
-/* A job of one node with one worker, which runs. */
+/* A running job of one node with one worker. */
 static int agent_of(const char *job)
 {
     int fd = peer_connect_c(served_port());
@@ -544,8 +544,8 @@ Test(store_jobs, a_death_stays_in_its_job)
     close(b);
 }
 
-/* Answer the question whose the next plain connection is. The question names both ends, as the kernel of the agent's machine
- * knows them. */
+/* Answer the question which process owns the next plain connection. The question names both ends, as the kernel of
+ * the agent's machine knows them. */
 static void vouch_for_next(int agent)
 {
     char *who = hear(agent);
@@ -573,7 +573,7 @@ Test(store_jobs, a_plain_client_is_served_when_its_agent_vouches)
     close(b);
 }
 
-/* Its requests waited for the agent, and then for room: what it asked for is more than it may leave unread. */
+/* Its requests waited for the agent, and then for room: the replies exceed what it may leave unread. */
 Test(store_jobs, a_plain_client_that_asked_for_much_before_gets_all_of_it)
 {
     enum { VALUE = 500000, ASKED = 30 };
@@ -647,7 +647,7 @@ static int option_of(int fd, int level, int name)
     return value;
 }
 
-/* Keep-alive finds an idle host that has vanished, the user timeout one that we have something to send to. */
+/* Keep-alive detects an idle host that has vanished, the user timeout one to which data is unsent. */
 Test(store_jobs, a_host_that_vanishes_gives_its_descriptor_back)
 {
     int fd = peer_connect_c(served_port()), other = other_end(fd);
@@ -728,7 +728,7 @@ static char *control(ddp_store *store, const char *request)
     return reply;
 }
 
-/* Until the store knows what another thread asked of it: ask until `words` stand in the answer. */
+/* Wait until the store has another thread's request: ask until the answer contains `words`. */
 static void until_answer(ddp_store *ctl, const char *request, const char *words)
 {
     bool there = false;
@@ -843,7 +843,7 @@ Test(store_barrier, a_rank_outside_the_world_is_refused)
     ddp_store *zero = rank_of_2(0), *seven;
     cr_assert_eq(connect_rank(7, 2, &seven), DDP_ERR_MISMATCH, "%s", err.msg);
     cr_assert_null(seven);
-    expect_words(&err, "refuses this worker");
+    expect_words(&err, "rejected this worker");
     ddp_store_close(zero);
 }
 
@@ -857,7 +857,7 @@ Test(store_barrier, control_says_no_in_words)
     ddp_store_close(ctl);
 }
 
-/* Ddp_grow_waiting and ddp_grow_agree: the keys that they read and set in a ddprun store; other launchers cannot
+/* ddp_grow_waiting and ddp_grow_agree: the keys that they read and set in a ddprun store; other launchers cannot
  * grow. */
 
 static ddp_ctx *ctx;

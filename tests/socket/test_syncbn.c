@@ -13,7 +13,7 @@
 
 enum { ROOM = 256, CHANNELS = 3 };
 
-/* One case of the file, and how its samples are dealt out. */
+/* One case of the file, and how its samples are distributed. */
 struct scene {
     const cJSON *row;
     size_t channels, spatial;
@@ -216,7 +216,7 @@ Test(syncbn, unusable_descriptions_are_refused_with_words)
     float x[2] = { 1, 2 };
     const ddp_syncbn good = { .channels = 1, .spatial = 1, .eps = 1e-5, .momentum = 0.1, .saved = saved };
     ddp_syncbn bad[5] = { good, good, good, good, good };
-    static const char *const says[5] = { "0 channels", "of 0 elements", "`saved` is NULL", "eps is",
+    static const char *const says[5] = { "0 channels", "of 0 elements", "`saved` is NULL", "eps=nan",
                                          "than memory" };
     bad[0].channels = 0;
     bad[1].spatial = 0;

@@ -1,4 +1,4 @@
-/* The writer's thread and the sinks on it: everything comes out, in order, in whole pieces. */
+/* The writer's thread and the sinks on it: all bytes arrive, in order, in whole pieces. */
 #include "output/disk_watch.h"
 #include "output/output.h"
 #include "output/writer.h"
@@ -38,7 +38,7 @@ static void open_pipe(void)
     cr_assert_eq(pipe2(pipe_fds, O_CLOEXEC), 0);
 }
 
-/* Read `n` bytes, or what comes until the end of file. */
+/* Read `n` bytes, or up to the end of file. */
 static size_t read_n(char *to, size_t n)
 {
     size_t got = 0;
@@ -194,7 +194,7 @@ Test(writer, without_room_for_a_thread_nothing_is_lost, .init = open_pipe)
     close(pipe_fds[0]);
 }
 
-/* A disk with so much room; what it got. */
+/* A disk with that much room, and its content. */
 static struct disk {
     pthread_mutex_t lock;
     size_t room;
@@ -298,7 +298,7 @@ Test(writer, without_room_for_a_thread_what_the_disk_does_not_take_is_counted)
     writer_free(w);
 }
 
-/* Time does not heal these errors, so waiting would never end. */
+/* These errors are permanent, so waiting would never end. */
 Test(writer, an_error_that_does_not_pass_drops_also_where_nothing_shall_be_lost)
 {
     static const int errors[] = { EIO, EFBIG, EROFS };
@@ -351,7 +351,7 @@ Test(writer, who_is_too_slow_loses_what_is_over_the_limit_in_one_hole, .init = o
     close(pipe_fds[0]);
 }
 
-/* The thread has taken all that was waiting, and is slow with it: the hole lies in front of what comes next. */
+/* The thread has taken all waiting bytes and writes slowly: the hole is before later ones. */
 Test(writer, a_hole_behind_the_bytes_that_are_being_written_is_one_hole_and_not_the_end)
 {
     int slot;
@@ -388,7 +388,7 @@ Test(writer, a_slot_that_has_ended_is_closed_behind_its_last_byte)
     writer_free(w);
 }
 
-/* The last bytes reach a slow reader, and wait for no reader that reads nothing. */
+/* The last bytes reach a slow reader, but do not wait for a reader that reads nothing. */
 
 enum { MANY = 1 << 20, FOR_EVER_MS = 60000 };
 
@@ -457,7 +457,7 @@ Test(patient_write, a_reader_who_is_gone_is_an_error)
     ends[0] = open("/dev/null", O_RDONLY);
 }
 
-/* Work that hangs is left behind, and frees what it has when it comes to its end after all. */
+/* Work that hangs is left behind, and frees its data when it ends after all. */
 
 enum { HANGS_MS = 60000 };
 
@@ -568,8 +568,8 @@ Test(wakeup, every_ring_is_heard)
     listen_to_rings();
 }
 
-/* The ringer is pushed off the processor by each ring. A loop that waited for it there would burn a second for each, until
- * the kernel takes the processor away from it. */
+/* Each ring pushes the ringing thread off the processor. A loop that waited for it there would burn a second each
+ * time, until the kernel takes the processor away from it. */
 Test(wakeup, who_is_served_first_does_not_wait_for_the_ringer)
 {
     cpu_set_t one;

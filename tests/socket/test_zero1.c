@@ -39,7 +39,7 @@ static void begin(struct twins *t, ddp_param params[PARAMS], int rank)
     }
 }
 
-/* The long way: average everything, clip, update everything. Returns the norm. */
+/* The long way: average everything, clip, update everything. Return the norm. */
 static double update_whole(struct rank *me, ddp_ctx *ctx, ddp_optim *optim, struct twins *t, double max_norm)
 {
     float *grads[PARAMS];
@@ -131,7 +131,7 @@ static ddp_zero1 *make_half(struct rank *me, ddp_ctx *ctx, double momentum)
     return zero;
 }
 
-/* One step with every gradient `value` times the scale; returns what the scaler said. */
+/* One step with every gradient `value` times the scale; return the scaler's answer. */
 static int half_step(struct rank *me, ddp_zero1 *zero, ddp_scaler *scaler, float value, int bad_rank)
 {
     struct ddp_err err;
@@ -175,7 +175,7 @@ Test(zero1, f16_has_a_master_copy_and_an_infinity_on_one_rank_stops_all)
     ranks_all_well(3, half_rank, RANKS_PLAIN_STORE, NULL);
 }
 
-/* A world of any size exports the same arrays, here as a hash. Import of them continues with the same bits. */
+/* A world of any size exports the same arrays, compared by a hash. After an import it continues with the same bits. */
 static void export_rank(struct rank *me)
 {
     static float master[HALVES], momentum[HALVES];
@@ -209,7 +209,7 @@ static void export_rank(struct rank *me)
 
 Test(zero1, what_is_exported_depends_on_no_world_size_and_can_be_imported)
 {
-    static const char *const parts[] = { "no slot 2", NULL };
+    static const char *const parts[] = { "slot=2: must be", NULL };
     uint64_t first = 0;
     for (int world = 1; world <= 3; world++) {
         struct ranks ranks = ranks_run(world, export_rank, RANKS_PLAIN_STORE, NULL);
@@ -226,8 +226,9 @@ static void wrong_order(struct rank *me)
 {
     ddp_ctx *ctx = rank_init(me, NULL);
     ddp_zero1 *zero = make_half(me, ctx, 0);
-    rank_expect(me, ddp_zero1_step(zero) == DDP_ERR_ARG && strstr(ddp_last_error(), "reduce comes first"),
-                "%s", ddp_last_error());
+    rank_expect(
+        me, ddp_zero1_step(zero) == DDP_ERR_ARG && strstr(ddp_last_error(), "call ddp_zero1_reduce first"),
+        "%s", ddp_last_error());
     rank_expect_ok(me, ddp_zero1_reduce(zero));
     rank_expect(me, ddp_zero1_reduce(zero) == DDP_ERR_ARG && strstr(ddp_last_error(), "reduced already"),
                 "%s", ddp_last_error());
@@ -370,7 +371,7 @@ static void wrong_parameters(struct rank *me)
     refuse(me, ctx, &huge, 1, 1e-3, "more than memory can hold");
     refuse(me, ctx, &no_data, 1, 1e-3, "has no data");
     refuse(me, ctx, &good, 0, 1e-3, "no parameters");
-    refuse(me, ctx, &good, 1, -1, "lr is -1");
+    refuse(me, ctx, &good, 1, -1, "lr=-1");
     rank_expect_ok(me, ddp_finalize(ctx));
 }
 
@@ -385,7 +386,7 @@ static void with_device(struct rank *me)
     rank_expect_ok(me, ddp_finalize(ctx));
 }
 
-/* Its blocks would be of the device, where the processor has nothing to write. */
+/* Its blocks would be in device memory, which the processor cannot write. */
 Test(zero1, a_group_with_a_device_is_refused)
 {
     struct ranks run = ranks_run(2, with_device, RANKS_PLAIN_STORE, NULL);
@@ -401,12 +402,12 @@ Test(zero1, unusable_parameters_are_named)
 }
 
 /* worker/train/shares.h with real ranks on the fake GPU: sums, norms, updates and checkpoints have the same
- * bits for any number of ranks, as one without shares has, through NCCL and through the host. Eight parts of a
- * gradient are added up as a tree, by one rank or by eight. */
+ * bits for any number of ranks, with shares and without, through NCCL and through the host. One rank or eight add the
+ * eight parts of a gradient as a tree. */
 
 enum { PARTS = 8, SHARES_PARAMS = 6, SHARES_STEPS = 2, ALL = 303049 };
 
-/* Parameters that end in the middle of a bucket, go over several, are tiny, or are not there at all. */
+/* Parameters that end in the middle of a bucket, span several, are tiny, or are empty. */
 static const size_t shares_counts[SHARES_PARAMS] = { 20000, 33000, 0, 49, 200000, 50000 };
 static const size_t order[SHARES_PARAMS] = { 5, 4, 3, 1, 2, 0 };
 

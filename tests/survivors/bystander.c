@@ -1,4 +1,4 @@
-/* bystander.c -- see bystander.h. */
+/* bystander.c -- see bystander.h. Signals and ends of its processes are the only evidence; ddprun is not asked. */
 #include "bystander.h"
 
 #include "procstat.h"

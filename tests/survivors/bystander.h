@@ -1,6 +1,6 @@
-/* bystander.h -- the second job of the same user, which nothing may touch.
+/* bystander.h -- the second job of the same user, which the first must not affect.
  *
- * Each of its processes is watched by a pidfd, and each prints a line at every signal that can be caught. */
+ * A pidfd watches each of its processes, and each prints a line at every signal that can be caught. */
 #ifndef TESTS_SURVIVORS_BYSTANDER_H
 #define TESTS_SURVIVORS_BYSTANDER_H
 
@@ -18,10 +18,10 @@ struct bystander {
     size_t count;
 };
 
-/* Start it with the launcher of `t`. False: it did not come up, and `why` says what it printed. */
+/* Start it with the launcher of `t`. False: it did not start, and `why` has its output. */
 bool bystander_open(struct bystander *b, const struct trial *t, char *why, size_t size);
 
-/* NULL while all its processes live without a signal, else the fault, as a static text. Output of its
+/* Return NULL while all its processes live and got no signal, else the fault, as a static text. Output of its
  * launcher about itself does not count. */
 const char *bystander_harm(struct bystander *b);
 

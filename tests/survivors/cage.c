@@ -1,4 +1,4 @@
-/* cage.c -- see cage.h. */
+/* cage.c -- see cage.h. Limits are set by control groups where possible, because root is exempt from RLIMIT_NPROC. */
 #include "cage.h"
 
 #include <fcntl.h>
@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Many more than 64 chains need, many fewer than a machine has; enough memory for a launcher under AddressSanitizer. */
+/* Many more than 64 chains need, and fewer than a machine has; enough memory for a launcher under AddressSanitizer. */
 #define PROCESSES "6000"
 #define MEMORY    "201326592"
 
@@ -27,7 +27,7 @@ static bool put(const char *dir, const char *file, const char *text)
     return ok;
 }
 
-/* Where the hierarchy of `controller` begins: "" when this machine has none that we may write. */
+/* Return where the hierarchy of `controller` begins: "" when none is writable on this machine. */
 static const char *hierarchy(const char *controller, bool *v1)
 {
     static char path[128];
@@ -57,7 +57,7 @@ bool cage_has_processes(void)
     return geteuid() != 0 || hierarchy("pids", &v1)[0] != '\0';
 }
 
-/* A group below `controller`'s root with `value` in the file of its version; "" in `dir` on failure. */
+/* Make a group below `controller`'s root with `value` in the file of its version; "" in `dir` on failure. */
 static void make_group(char dir[160], const char *controller, const char *v1_file, const char *v2_file,
                        const char *value, bool *v1)
 {
@@ -80,7 +80,7 @@ void cage_open(struct cage *c, bool with_memory)
     if (!with_memory)
         return;
     make_group(c->memory, "memory", "memory.limit_in_bytes", "memory.max", MEMORY, &c->memory_v1);
-    /* Without swap, where the machine has any. */
+    /* Without swap, if the machine has any. */
     put(c->memory, c->memory_v1 ? "memory.memsw.limit_in_bytes" : "memory.swap.max",
         c->memory_v1 ? MEMORY : "0");
 }
@@ -109,7 +109,7 @@ int cage_oom_kills(const struct cage *c)
     return kills;
 }
 
-/* The last to leave may still be on the way out of the group when wait() has told of him. */
+/* The last process may still be leaving the group when wait() has returned it. */
 static void remove_group(const char *dir)
 {
     for (int i = 0; dir[0] != '\0' && rmdir(dir) != 0 && i < 200; i++)

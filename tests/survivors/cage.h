@@ -10,10 +10,10 @@ struct cage {
     bool memory_v1;
 };
 
-/* Can there be a limit of memory on this machine? */
+/* True if memory can be limited on this machine. */
 bool cage_has_memory(void);
 
-/* Can the number of processes be limited? A limit by user does not count for root. */
+/* True if the number of processes can be limited. A limit by user does not apply to root. */
 bool cage_has_processes(void);
 
 /* Groups named after the calling process. */
@@ -22,7 +22,7 @@ void cage_open(struct cage *c, bool with_memory);
 /* In the child that is about to become the launcher. */
 void cage_enter(const struct cage *c);
 
-/* How many processes the kernel has killed for want of memory. */
+/* Return how many processes the kernel has killed for lack of memory. */
 int cage_oom_kills(const struct cage *c);
 
 /* All processes in it must be gone. */

@@ -1,4 +1,4 @@
-/* launcher.c -- how each launcher is asked for N workers of this machine. */
+/* launcher.c -- the command line of each launcher for N workers of this machine. */
 #include "trial.h"
 
 #include <stdio.h>
@@ -50,8 +50,8 @@ void launcher_argv(enum launcher by, const struct trial *t, int workers, const c
     argv[n] = NULL;
 }
 
-/* torchrun waits 30 s between SIGTERM and SIGKILL, and no option shortens that; mpirun and Hydra have no such time of
- * theirs that could be set, so they get plenty. */
+/* torchrun waits 30 s between SIGTERM and SIGKILL, and no option shortens that; mpirun and Hydra have no such option,
+ * so they get plenty of time. */
 uint64_t launcher_limit_ms(const struct trial *t)
 {
     if (t->by < BY_PEERS)

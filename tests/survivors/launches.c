@@ -1,14 +1,11 @@
-/* launches.c -- ten thousand launches of workers that exit at once: does one of them hang, leave a zombie or
- * a descriptor?
+/* launches.c -- ten thousand launches of workers that exit at once, to find hangs, zombies and leaked descriptors.
  *
  *     launches [--launches=N] [--seed=N] DDPRUN
  *
  * Each launch has 1 to 256 workers (/bin/true), more often few than many. It is run below this process, which
- * adopts orphans: every process that ends here and is not the launcher was left. One launch in two is traced
- * (ptrace): guardian and agent are halted in their last moment, when all that they hold is still there, and
- * the kernel's lists of their descriptors and children are read. Neither can hide anything by then, or know
- * that it is looked at. The state of a launch of one worker is the measure; more after many workers is a
- * leak.
+ * adopts orphans: every process that ends here and is not the launcher was left. Every second launch is traced
+ * (ptrace): guardian and agent are stopped just before their end, and the kernel's lists of their descriptors and
+ * children are read. The state after a launch of one worker is the reference; more after many workers is a leak.
  *
  * Exit status 0: none of that; 1: something; 77: tracing is forbidden here. */
 #include "procstat.h"
@@ -59,7 +56,7 @@ struct launch {
     int status;
     pid_t followed[FOLLOWED_MAX]; /* traced besides the launcher: the agent */
     int n_followed;
-    int others; /* who ended here and should have ended elsewhere */
+    int others; /* processes that ended here and should have ended elsewhere */
     struct last_moment last;
 };
 
@@ -88,7 +85,7 @@ _Noreturn static void become(const char *ddprun, const struct launch *l)
     _exit(127);
 }
 
-/* The agent is followed, as it is born by fork; workers are not, they are born by vfork. */
+/* Follow the agent, which is created by fork; workers are not followed, because they are created by vfork. */
 static bool trace(pid_t pid)
 {
     const long options = PTRACE_O_TRACEEXIT | PTRACE_O_TRACEFORK | PTRACE_O_EXITKILL;
@@ -106,7 +103,7 @@ static bool is_traced(const struct launch *l, pid_t pid)
     return pid == l->pid && l->traced;
 }
 
-/* A traced process has halted: look, and let it go on. A signal that it was about to get is handed to it. */
+/* A traced process has stopped: examine it, and continue it. A signal that it was about to get is delivered. */
 static void go_on(struct launch *l, pid_t pid, int status)
 {
     const int event = status >> 16, sig = WSTOPSIG(status);
@@ -120,8 +117,7 @@ static void go_on(struct launch *l, pid_t pid, int status)
     ptrace(PTRACE_CONT, pid, NULL, event != 0 ? 0L : (long)sig);
 }
 
-/* A tracer detects the agent's end before the guardian does; a process that ends after the guardian was
- * left. */
+/* A tracer detects the agent's end before the guardian does; a process that ends after the guardian was left behind. */
 static void note_end(struct launch *l, pid_t pid, int status)
 {
     if (pid != l->pid) {
@@ -168,7 +164,7 @@ static uint64_t pick(uint64_t *random, uint64_t below)
     return *random % below;
 }
 
-/* How many workers the limit of descriptors lets a launch have: nine while it starts, and those of ddprun itself. */
+/* Return how many workers the limit of descriptors allows: nine while it starts, and those of ddprun itself. */
 static uint64_t most_workers(void)
 {
     struct rlimit files;
@@ -177,7 +173,7 @@ static uint64_t most_workers(void)
     return files.rlim_max > 64 + 2 * 9 ? (files.rlim_max - 64) / 9 : 1;
 }
 
-/* The first launch has one worker and is traced: the measure. Then a few workers as often as a crowd: 2^0 to 2^8. */
+/* The first launch has one worker and is traced, as the reference. Then few workers as often as many: 2^0 to 2^8. */
 static struct launch choose(const struct counts *c, uint64_t *random)
 {
     if (c->launches == 0)
@@ -232,7 +228,7 @@ static void print(FILE *out, const struct counts *c, int of)
     fflush(out);
 }
 
-/* Both processes must have been seen, else the count means nothing. */
+/* Both processes must have been examined, otherwise the count means nothing. */
 static bool is_measure(const struct counts *c)
 {
     return c->launches != 1 || c->measure.processes >= 2;

@@ -1,4 +1,5 @@
-/* live.c -- see live.h. */
+/* live.c -- see live.h. One poll waits for output and for ends of processes; the adopting process learns all ends
+ * from wait(). */
 #include "live.h"
 
 #include "tree.h"
@@ -15,7 +16,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-/* A "ready" that two reads share is found in the text, whose older half is dropped when it is full. */
+/* A "ready" that is split over two reads is found in the text, whose older half is dropped when it is full. */
 static void take_output(struct live *l)
 {
     if (l->len > sizeof(l->text) / 2) {

@@ -1,4 +1,4 @@
-/* live.h -- a job in progress: its launcher, what it prints, and who of it is left. */
+/* live.h -- a job in progress: its launcher, its output, and its remaining processes. */
 #ifndef TESTS_SURVIVORS_LIVE_H
 #define TESTS_SURVIVORS_LIVE_H
 
@@ -16,16 +16,16 @@ struct live {
     pid_t launcher;
     bool ended; /* the launcher was waited for */
     int status;
-    int out;              /* what it prints: a pipe, or the master of its terminal; -1 = closed */
-    int ready;            /* workers that have said so */
+    int out;              /* its output: a pipe, or the master of its terminal; -1 = closed */
+    int ready;            /* number of workers that are ready */
     char text[LIVE_TEXT]; /* the end of its output */
     size_t len;
 };
 
-/* Start `workers` workers with `args` (program first). False: a descriptor or a process could not be had. */
+/* Start `workers` workers with `args` (program first). False: no descriptor or process is available. */
 bool live_start(struct live *l, int workers, const char *const args[]);
 
-/* Wait for whatever happens next, at most until `until_us`. False when no process of the job is left. */
+/* Wait for the next event, at most until `until_us`. False when no process of the job is left. */
 bool live_step(struct live *l, uint64_t until_us);
 
 /* Let that much time pass, or less when the launcher ends. */
@@ -34,7 +34,7 @@ void live_wait(struct live *l, uint64_t us);
 /* Return false if a process is left at `until_us`. */
 bool live_until_nobody(struct live *l, uint64_t until_us);
 
-/* Close our end of its output: for one with a terminal, that is the hang-up. */
+/* Close our end of its output; at a terminal that is a hang-up. */
 void live_hang_up(struct live *l);
 
 #endif

@@ -1,14 +1,13 @@
-/* reuse.c -- where process numbers come again all the time, is ever a stranger signalled?
+/* reuse.c -- checks that no stranger is signalled while process ids are reused all the time.
  *
  *     reuse [--jobs=N] DDPRUN WORKER
  *
- * In a new PID namespace with 400 numbers, jobs of forking workers are started and stopped or killed, while
- * strangers are born and die beside them by the thousand: a number that ddprun has read a moment ago soon
- * belongs to one of them. A stranger ends by itself with 0. One that gets any signal ends otherwise, and its
- * parent counts it.
+ * In a new PID namespace with 400 numbers, jobs of forking workers are started and stopped or killed, while thousands
+ * of strangers start and end beside them: a pid that ddprun has just read soon belongs to one of them. A stranger
+ * exits with 0. One that gets any signal ends differently, and its parent counts it.
  *
- * Exit status 0: none was hit; 1: one was; 77: there is no such namespace to be had (root and Linux 6.14:
- * before, the limit is one for the whole machine, which is not ours to change). */
+ * Exit status 0: none was signalled; 1: one was; 77: no such namespace is available (it needs root and Linux 6.14;
+ * before, the limit applies to the whole machine). */
 #include "tree.h"
 
 #include "base/clock.h"
@@ -61,7 +60,7 @@ static void catch_all(void)
             signal(sig, on_signal);
 }
 
-/* A short life. A signal during it was counted by the handler, or shows in how it ended. */
+/* A short life. A signal during it is counted by the handler, or by how the process ended. */
 static void start_stranger(void)
 {
     pid_t pid = fork();
@@ -107,8 +106,8 @@ static void pause_ms(int ms)
     nanosleep(&(struct timespec){ .tv_nsec = ms * 1000000L }, NULL);
 }
 
-/* Ctrl-Z and its end go to all in the tree, also to the children of children, whose numbers no pidfd holds.
- * So do both endings: with TERM the agent's, with KILL the agent's when the lifeline ends. */
+/* Ctrl-Z and its end go to all in the tree, also to the children of children, whose numbers no pidfd holds. So do
+ * both endings: with TERM the agent's, with KILL the agent's when the lifeline ends. */
 static void run_job(const char *ddprun, const char *worker, int i)
 {
     static const char *const kinds[] = { "churn", "forks", "churn", "daemon" };
@@ -147,7 +146,7 @@ static bool set_pid_max(void)
     return ok;
 }
 
-/* Process 1 of the namespace; with its end all in it are gone. */
+/* Process 1 of the namespace; when it ends, all in it are gone. */
 static int run_inside(const char *ddprun, const char *worker, int jobs)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -1,14 +1,14 @@
-/* survivors.c -- does anything outlive its job? Every kind of worker x every fault x every layer, many times.
+/* survivors.c -- checks that no process outlives its job: every kind of worker x every fault x every layer, many times.
  *
  *     survivors [--rounds=N] [--jobs=N] [--seed=N] [--after=MS] [--launchers=A,B] [--kinds=A,B] [--faults=A,B] [--peers]
  *               [--without=CALL,CALL] DDPRUN WORKER
  *
- * Prints a table for each launcher: trials, survivors, the worst time; then what went wrong, one line for
- * each, with the arguments that repeat it. Exit status 0: no process survived, nothing else was touched. 1:
- * one did. 77: nothing could be tried here.
+ * Prints a table for each launcher: trials, survivors, the worst time; then each failure on a line, with the
+ * arguments that repeat it. Exit status 0: no process survived, and no other process was affected. 1: one did. 77:
+ * nothing could be tested here.
  *
- * Trials run side by side, each below its own process (tree.h); beside them runs the second job
- * (bystander.h). The results lie in memory shared with the trials. */
+ * Trials run in parallel, each below its own process (tree.h); the second job (bystander.h) runs beside them. The
+ * results are in memory shared with the trials. */
 #include "bystander.h"
 #include "cage.h"
 #include "table.h"
@@ -49,11 +49,11 @@ struct series {
     const struct options *o;
     struct trial *trials;
     struct trial_result *results;      /* shared */
-    size_t count, calm, started, done; /* `calm`: those in front that may run side by side */
+    size_t count, calm, started, done; /* `calm`: the first ones, which may run in parallel */
     pid_t running[JOBS_MAX];
-    size_t index[JOBS_MAX]; /* which trial it is */
+    size_t index[JOBS_MAX]; /* number of the trial */
     struct bystander bystander;
-    const char *touched; /* how the second job was; NULL = not */
+    const char *touched; /* state of the second job; NULL = unharmed */
 };
 
 /* --- the command line --------------------------------------------------------------------------------------- */
@@ -139,8 +139,8 @@ static bool parse(struct options *o, int argc, char **argv)
 
 /* --- the trials --------------------------------------------------------------------------------------------- */
 
-/* Return whether the launcher supports the fault: the others have one process that we could name, not two;
- * and a limit of memory needs rights. */
+/* True if the launcher supports the fault: the others have one process to kill, not two; and a limit of memory needs
+ * privileges. */
 static bool applies(enum launcher by, enum fault fault)
 {
     if (by >= BY_PEERS && (fault == FAULT_AGENT || fault == FAULT_BOTH))
@@ -166,8 +166,8 @@ static void add_trials(struct series *s, enum launcher by, const char *record_di
                                                             .record_dir = record_dir };
 }
 
-/* Rounds outside, so that an interrupted series has tried everything alike. Chains come last, one trial at a
- * time: they take the whole machine, and the measure is for one job. */
+/* Rounds are the outer loop, so that an interrupted series has tried all equally often. Chains come last, one trial
+ * at a time: they use the whole machine, and the measurement is for one job. */
 static bool make_trials(struct series *s, enum launcher by, const char *record_dir)
 {
     const struct options *o = s->o;
@@ -220,7 +220,7 @@ static void show_progress(const struct series *s, uint64_t *next_ms)
             s->count, survivors);
 }
 
-/* Up to `until`, `jobs` of them side by side. */
+/* Run until `until`, `jobs` of them in parallel. */
 static void run_trials(struct series *s, size_t until, int jobs)
 {
     uint64_t next_ms = clock_ms() + PROGRESS_MS;
@@ -235,8 +235,8 @@ static void run_trials(struct series *s, size_t until, int jobs)
 
 /* --- one launcher ------------------------------------------------------------------------------------------- */
 
-/* Several of these programs may run at once, started by a test runner: chains then have the machine for
- * themselves, too. The lock is on the program file. */
+/* A test runner may start several of these programs at once: then chains have the machine for themselves, too. The
+ * lock is on the program file. */
 static void take_turn(int how)
 {
     static int self = -1;
@@ -273,7 +273,7 @@ static int run_launcher(const struct options *o, enum launcher by, const char *r
     return bad;
 }
 
-/* For the last job that was killed: what it has left, if only a record, is the next start's to find. */
+/* For the last job that was killed: the next start finds its leftovers, even if only a record. */
 static void start_once_more(const struct options *o, const char *record_dir)
 {
     const pid_t pid = fork();
@@ -285,7 +285,7 @@ static void start_once_more(const struct options *o, const char *record_dir)
     waitpid(pid, NULL, 0);
 }
 
-/* Every job takes its record away, or the next start does; what stays is the directory. */
+/* Every job removes its record, or the next start does; only the directory stays. */
 static bool remove_records(const char *record_dir)
 {
     char path[64];
@@ -293,7 +293,7 @@ static bool remove_records(const char *record_dir)
     return (rmdir(path) == 0 || errno == ENOENT) && rmdir(record_dir) == 0;
 }
 
-/* A worker that is not there would look as if no launcher could start one. */
+/* A missing worker would look as if no launcher could start one. */
 static bool prepare(const struct options *o, char *record_dir)
 {
     if (access(o->worker, X_OK) != 0)
@@ -330,7 +330,7 @@ int main(int argc, char **argv)
             continue;
         int n = run_launcher(&o, (enum launcher)by, record_dir);
         tried += n >= 0;
-        /* Survivors of the other launchers are no failure here. */
+        /* Survivors of the other launchers are not a failure here. */
         bad += n > 0 && by < BY_PEERS;
     }
     start_once_more(&o, record_dir);

@@ -1,4 +1,4 @@
-/* table.c -- see table.h. */
+/* table.c -- see table.h. Markdown, because the tables are pasted into docs/benchmarks.md. */
 #include "table.h"
 
 #include <stdio.h>
@@ -117,7 +117,8 @@ int table_print(const struct trial *trials, const struct trial_result *results, 
     return bad + (touched != NULL);
 }
 
-/* Launchers begin with notes and end with advice; the line between them that says why names an error or what failed, or it is the last. */
+/* Launchers begin with notes and end with advice; the line with the reason names an error or a failure, or it is the
+ * last. */
 static const char *telling_line(const char *text)
 {
     const char *last = text;

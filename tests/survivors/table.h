@@ -1,4 +1,4 @@
-/* table.h -- what the trials of one launcher have shown, as markdown. */
+/* table.h -- the results of one launcher's trials, as Markdown. */
 #ifndef TESTS_SURVIVORS_TABLE_H
 #define TESTS_SURVIVORS_TABLE_H
 
@@ -6,8 +6,8 @@
 
 #include <stddef.h>
 
-/* Prints the table, and why for each trial that went wrong. Returns how many did; `touched`, how the second job was, counts
- * as one (NULL = it was not). */
+/* Print the table, and the reason for each failed trial. Return how many failed; `touched`, the state of the second
+ * job, counts as one (NULL = unharmed). */
 int table_print(const struct trial *trials, const struct trial_result *results, size_t count,
                 const char *touched);
 

@@ -1,7 +1,7 @@
 /* tree.c -- see tree.h.
  *
- * Killing signals own children only: their numbers cannot be reused, because only this process waits for
- * them. A deeper process becomes a child when its parent is dead, and the next round signals it. */
+ * Only own children are signalled, because their numbers cannot be reused until this process waits for them. A deeper
+ * process becomes a child when its parent is dead, and the next round signals it. */
 #include "tree.h"
 
 #include "procstat.h"
@@ -106,7 +106,7 @@ static size_t read_all(struct process *all)
     return n;
 }
 
-/* A child may stand before its parent in the list, so mark until nothing is new. */
+/* A child may precede its parent in the list, so mark until nothing changes. */
 static void mark_ours(struct process *all, size_t n)
 {
     for (bool more = true; more;) {

@@ -1,11 +1,9 @@
-/* trial.c -- see trial.h.
+/* trial.c -- see trial.h. * start the job -> wait for a moment that the seed has chosen (during the start, or when
+ * all workers are ready) -> the fault -> wait until wait() returns that no child is left, or the time is over ->
+ * count, kill survivors, report.
  *
- * start the job -> wait for a moment that the seed has chosen (while it starts, or when all workers are
- * there) -> the fault -> wait until wait() reports that no child is left, or the time is over -> count, kill
- * what is left, report.
- *
- * When both processes of ddprun were killed, what they could not reach is the next start's to find: a job of
- * one worker is run, and the time counts from its start. */
+ * When both processes of ddprun were killed, the next start must find the survivors: a job of one worker runs, and
+ * the time counts from its start. */
 #include "trial.h"
 
 #include "live.h"
@@ -41,7 +39,7 @@ struct run {
     uint64_t random;
 };
 
-/* The next number of the seed, below `below`. */
+/* Return the next number of the seed, below `below`. */
 static uint64_t pick(struct run *x, uint64_t below)
 {
     x->random ^= x->random << 13;
@@ -99,8 +97,8 @@ static bool start_workers(struct run *x)
         (const char *const[]){ x->live.t->worker, kinds[x->live.t->kind], hog_rank, delay, NULL });
 }
 
-/* The agent is the guardian's child with its own session; before it there may be others, which test the
- * kernel's features. It is no child of this process, so open it, and find it again before a signal. */
+/* The agent is the guardian's child with its own session; earlier children may test the kernel's features. It is not
+ * a child of this process, so open it, and verify it again before a signal. */
 static int open_agent(struct run *x)
 {
     const uint64_t until = clock_us() + READY_MS * 1000;
@@ -116,8 +114,7 @@ static int open_agent(struct run *x)
     return -1;
 }
 
-/* Half of the times with two kills in a row, half with both held first, so that neither gets a moment to
- * see the other die. */
+/* Half of the time two kills in a row, half with both stopped first, so that neither can see the other die. */
 static void kill_both(struct run *x, int agent)
 {
     if (pick(x, 2) == 0) {
@@ -131,7 +128,7 @@ static void kill_both(struct run *x, int agent)
     }
 }
 
-/* The agent's moment counts from its birth. */
+/* The agent's moment counts from its start. */
 static bool kill_agent(struct run *x, bool guardian_too)
 {
     int agent = open_agent(x);
@@ -152,7 +149,7 @@ static bool until_oom(struct run *x)
     const uint64_t until = clock_ms() + READY_MS;
     bool somebody = true;
     int kills;
-    /* The count is read last: the job may be over by the time we look. */
+    /* Read the count last, because the job may be over by then. */
     while ((kills = cage_oom_kills(&x->live.cage)) == 0 && somebody && clock_ms() < until)
         somebody = live_step(&x->live, clock_us() + LOOK_US);
     return kills > 0 ||
@@ -195,14 +192,14 @@ static bool until_moment(struct run *x)
     return true;
 }
 
-/* A list of /proc may miss one who never is the same process for long; wait() has said that there is at least one. */
+/* A list of /proc may miss a chain whose processes are short-lived; wait() has returned that there is at least one. */
 static int count_left(struct run *x)
 {
     const size_t seen = tree_count(x->r->words, sizeof(x->r->words));
     return seen > 0 ? (int)seen : 1;
 }
 
-/* Count who is left and let ddprun start again; the time begins anew. */
+/* Count the survivors and let ddprun start again; the time begins anew. */
 static uint64_t start_again(struct run *x, uint64_t *from_us)
 {
     x->r->left_for_next = count_left(x);

@@ -1,4 +1,4 @@
-/* trial.h -- one job, one fault, and who is alive afterwards. */
+/* trial.h -- one job, one fault, and its survivors. */
 #ifndef TESTS_SURVIVORS_TRIAL_H
 #define TESTS_SURVIVORS_TRIAL_H
 
@@ -25,7 +25,7 @@
     X(HANGUP, "hangup", "terminal closed")             \
     X(OOM, "oom", "OOM kill of a worker")
 
-/* The launcher. Each layer of ddprun counts as one. */
+/* The launchers. Each layer of ddprun counts as one. */
 #define LAUNCHERS(X)                                  \
     X(PLAIN, "plain", "ddprun --contain=plain")       \
     X(CGROUP, "cgroup", "ddprun --contain=cgroup")    \
@@ -51,39 +51,39 @@ struct trial {
     enum launcher by;
     enum kind kind;
     enum fault fault;
-    uint64_t seed;      /* decides the moment of the fault: during the start or after it */
-    int after_ms;       /* ddprun and its next start may take that long after the grace time */
+    uint64_t seed;      /* selects the moment of the fault: during the start or after it */
+    int after_ms;       /* time for ddprun and its next start after the grace period */
     const char *ddprun; /* paths of the programs */
     const char *worker;
     const char *without;    /* system calls that ddprun must do without (tests/prog/without.c), NULL = none */
-    const char *record_dir; /* where ddprun keeps what its next start must know */
+    const char *record_dir; /* where ddprun keeps its records for its next start */
 };
 
 enum trial_end {
     TRIAL_LOST,     /* the trial itself has died */
-    TRIAL_DONE,     /* the fault came, and this is what was left */
-    TRIAL_NO_FAULT, /* the job did not come up, or the fault could not be made: `words` say why */
+    TRIAL_DONE,     /* the fault happened, and these are the survivors */
+    TRIAL_NO_FAULT, /* the job did not start, or the fault could not be made: `words` has the reason */
 };
 
 struct trial_result {
     enum trial_end end;
     int survivors;           /* alive when the time was over */
-    int left_for_next;       /* both killed: how many were alive until ddprun was started again */
-    double ms;               /* from the fault (or that start) until the last one was gone */
-    bool during_start;       /* when the fault came */
-    char words[TRIAL_WORDS]; /* what was left, or why there was no fault; lines */
+    int left_for_next;       /* both killed: processes alive until ddprun was started again */
+    double ms;               /* time from the fault (or that start) until the last one was gone */
+    bool during_start;       /* when the fault happened */
+    char words[TRIAL_WORDS]; /* the survivors, or why there was no fault; lines */
 };
 
 /* Run in a new process, which adopts everything that the job leaves. */
 void trial_run(const struct trial *t, struct trial_result *r);
 
-/* Arguments for `by` to start `workers` workers with `args`, in `argv` of at least LAUNCHER_ARGS. The
- * numbers in it lie in static memory. */
+/* Make the arguments for `by` to start `workers` workers with `args`, in `argv` of at least LAUNCHER_ARGS. The
+ * numbers in it are in static memory. */
 enum { LAUNCHER_ARGS = 28 };
 void launcher_argv(enum launcher by, const struct trial *t, int workers, const char *const args[],
                    const char *argv[LAUNCHER_ARGS]);
 
-/* How long the launcher of `t` may take after a fault. */
+/* Return how long the launcher of `t` may take after a fault. */
 uint64_t launcher_limit_ms(const struct trial *t);
 
 #endif

@@ -374,7 +374,8 @@ static ddp_status read_manifest(const struct ckpt_dir *dir, uint64_t step, struc
     if (status == DDP_OK)
         status = manifest_read(m, r.name, text, (size_t)r.size, err);
     if (status == DDP_OK && m->point.step != step) {
-        status = ddp_fail(err, DDP_ERR_CORRUPT, "%s: is of step %" PRIu64 ", but its directory is of step %" PRIu64, r.name,
+        status = ddp_fail(err, DDP_ERR_CORRUPT,
+                          "%s: is of step %" PRIu64 ", but its directory is of step %" PRIu64, r.name,
                           m->point.step, step);
         manifest_free(m);
     }

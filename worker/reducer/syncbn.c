@@ -35,9 +35,10 @@ static ddp_status check_arrays(const ddp_syncbn *bn, const float *x, const float
     if (n > 0 && (x == NULL || y == NULL))
         return ddp_fail(err, DDP_ERR_ARG, "batch normalisation: %zu samples, but an array is NULL", n);
     if (!(bn->eps >= 0) || !(bn->momentum >= 0 && bn->momentum <= 1))
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "batch normalisation: eps=%g, momentum=%g: must be at least 0, and between 0 and 1",
-                        bn->eps, bn->momentum);
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "batch normalisation: eps=%g, momentum=%g: eps must be at least 0, momentum between 0 and 1",
+            bn->eps, bn->momentum);
     return DDP_OK;
 }
 

@@ -32,7 +32,7 @@ static void verdict(struct agent *a, uint64_t now_ms, bool restart)
     agent_step(a, &e, &n);
 }
 
-/* Two workers, one restart. Taken to `state`: in STOPPING and KILLING worker 0 has failed and worker 1 is alive, in
+/* Two workers, one restart. Brought to `state`: in STOPPING and KILLING worker 0 has failed and worker 1 is alive, in
  * DOUBTING worker 0 has lost its peer. */
 static struct agent *in_state(enum agent_state state)
 {
@@ -156,7 +156,7 @@ Test(agent, nonsense_is_ignored)
     agent_free(a);
 }
 
-/* The answer to EFFECT_SPAWN comes after the stop began: the newcomer is stopped as well. */
+/* The answer to EFFECT_SPAWN comes after the stop began, so the new worker is stopped as well. */
 Test(agent, who_starts_too_late_is_told_at_once)
 {
     struct agent *a = agent_new(&(struct agent_options){ .nproc = 2, .grace_ms = GRACE_MS });
@@ -194,8 +194,7 @@ Test(agent, exit_codes_follow_the_shells)
     }
 }
 
-/* A handler of SIGTERM may end a worker within the millisecond of the signal: only who sent it knows the
- * order. */
+/* A handler of SIGTERM may end a worker within a millisecond of the signal: only the sender knows the order. */
 Test(agent, an_end_is_a_consequence_when_our_signal_came_first_however_soon)
 {
     for (int unasked = 0; unasked < 2; unasked++) {
@@ -216,7 +215,7 @@ Test(agent, an_end_is_a_consequence_when_our_signal_came_first_however_soon)
     }
 }
 
-/* Killed by the OOM killer, say, between SIGTERM and its end: that never counts as ddprun's kill. */
+/* Killed between SIGTERM and its end, for example by the OOM killer: that never counts as ddprun's kill. */
 Test(agent, a_sigkill_before_ours_is_somebody_elses)
 {
     struct agent *a = agent_new(&(struct agent_options){ .nproc = 3, .grace_ms = GRACE_MS });
@@ -395,8 +394,7 @@ Test(agent, a_stop_that_every_worker_answers_with_0_is_a_success_where_the_user_
     cr_expect_eq(code_of_stop(EXIT_POLICY_MAX, 0, 0), 128 + SIGTERM);
 }
 
-/* Under every policy: a script that continues should know that this host has a process that cannot be
- * killed. */
+/* Under every policy, because a script that continues should know that this host has a process that cannot be killed. */
 Test(agent, what_cannot_be_killed_has_an_exit_code_of_its_own)
 {
     for (int policy = 0; policy < 3; policy++) {

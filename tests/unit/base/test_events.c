@@ -1,4 +1,4 @@
-/* Lines of an event log, and that the schema knows every kind of them. */
+/* Lines of an event log; the schema has every kind of them. */
 #include "base/events.h"
 
 #include "documents.h"

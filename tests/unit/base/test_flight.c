@@ -1,4 +1,4 @@
-/* A rank's flight recorder in memory: what is kept, how it is printed, and what damaged memory can do. */
+/* A rank's flight recorder in memory: which calls are kept, how they are printed, and the effect of damaged memory. */
 #include "base/flight.h"
 
 #include "base/buf.h"
@@ -55,7 +55,7 @@ static bool add(void *user, const char *bytes, size_t len)
     return buf_append(user, bytes, len);
 }
 
-/* The record as JSON; it must be that, whatever the memory holds. */
+/* Return the record as JSON; it must be valid for any content of the memory. */
 static const cJSON *print(const char *why)
 {
     text.len = 0;
@@ -139,7 +139,7 @@ Test(flight, what_was_kept_is_old_after_the_next_call)
     cr_expect_not(flight_is_kept(flight));
 }
 
-/* The launcher prints what a worker has left, and a worker may have written anything there. */
+/* The launcher prints the page that a worker has left, and a worker may have written anything there. */
 Test(flight, damaged_memory_is_printed_as_what_it_is)
 {
     memset((void *)flight, 0xff, sizeof(*flight));

@@ -1,4 +1,4 @@
-/* A checkpoint is read back whole or refused; writing one never harms the one before. */
+/* A checkpoint is read back whole or rejected; writing one never harms the previous one. */
 #include "ddp/ckpt.h"
 
 #include <criterion/criterion.h>
@@ -133,7 +133,7 @@ Test(ckpt, bytes_behind_the_end_are_refused)
     size_t len = read_file(file, sizeof(file));
     write_file(file, len + 1);
     cr_expect_eq(load_model(), DDP_ERR_CORRUPT);
-    cr_expect(strstr(err.msg, "the file goes on"), "%s", err.msg);
+    cr_expect(strstr(err.msg, "the file is longer"), "%s", err.msg);
 }
 
 Test(ckpt, a_foreign_file_is_called_so)
@@ -155,7 +155,7 @@ Test(ckpt, other_names_sizes_or_counts_are_a_mismatch_that_names_both)
     cr_expect_eq(ddp_ckpt_load(path, other_name, 2, &err), DDP_ERR_MISMATCH);
     cr_expect(strstr(err.msg, "'weights'") && strstr(err.msg, "'weight' of 40"), "%s", err.msg);
     cr_expect_eq(ddp_ckpt_load(path, model, 1, &err), DDP_ERR_MISMATCH);
-    cr_expect(strstr(err.msg, "2 blocks, 1"), "%s", err.msg);
+    cr_expect(strstr(err.msg, "2 blocks, expected 1"), "%s", err.msg);
 }
 
 Test(ckpt, a_missing_file_is_an_io_error_with_its_path)

@@ -1,5 +1,5 @@
-/* A directory of checkpoints: what was saved comes back, old ones go, damaged ones are passed over, and
- * nothing that happens to a writer harms those before. */
+/* A directory of checkpoints: saved data comes back, old ones are removed, damaged ones are skipped, and no fault of
+ * a writer harms earlier ones. */
 #include "ddp/ckpt.h"
 #include "procstat.h"
 #include "run.h"
@@ -43,7 +43,7 @@ static void remove_dir(void)
 
 TestSuite(ckpts, .init = make_dir, .fini = remove_dir);
 
-/* The model: two blocks that tell their step. */
+/* The model: two blocks that contain their step. */
 static char weights[40], bias[7];
 static uint64_t samples;
 
@@ -187,7 +187,7 @@ Test(ckpts, an_empty_or_missing_directory_has_none)
     close_well(NULL);
 }
 
-/* The copy is made inside save: what the caller does to its blocks afterwards is not written. */
+/* The copy is made inside save: later changes of the caller's blocks are not written. */
 Test(ckpts, training_goes_on_while_a_copy_is_written)
 {
     ddp_ckpts *c = open_plain();
@@ -233,8 +233,8 @@ Test(ckpts, the_last_few_and_every_nth_stay)
     close_well(c);
 }
 
-/* A later one that is there when an earlier is written is of a run that was given up, or damaged; removing
- * what was just written instead of it would leave nothing. */
+/* A later checkpoint that exists when an earlier one is written belongs to an abandoned run, or is damaged; removing
+ * the new one instead would leave nothing. */
 Test(ckpts, a_later_one_neither_goes_nor_counts)
 {
     ddp_ckpts *c = open_with((ddp_ckpts_options){ .keep_last = 1 });
@@ -273,7 +273,7 @@ Test(ckpts, what_cannot_be_removed_is_a_warning)
 
 /* --- damage --------------------------------------------------------------------------------------------- */
 
-/* Step 2 is damaged now: step 1 must come, with a warning that says where. */
+/* Step 2 is damaged now: step 1 must be loaded, with a warning that names the damage. */
 static void expect_passed_over(ddp_ckpts *c, const char *what, size_t at)
 {
     int before = warnings;
@@ -352,8 +352,9 @@ Test(ckpts, when_none_is_whole_nobody_starts_anew_unasked)
     cr_assert_eq(truncate(path_of(1, "tensors.bin"), 3), 0);
     cr_assert_eq(truncate(path_of(2, "tensors.bin"), 5), 0);
     cr_expect_eq(load(c, 0), DDP_ERR_CORRUPT);
-    cr_expect(strstr(err.msg, "none of 2") && strstr(err.msg, "step 2") && strstr(err.msg, "offset 5"), "%s",
-              err.msg);
+    cr_expect(strstr(err.msg, "all 2 checkpoints are damaged") && strstr(err.msg, "step 2") &&
+                  strstr(err.msg, "offset 5"),
+              "%s", err.msg);
     close_well(c);
 }
 
@@ -369,9 +370,9 @@ Test(ckpts, other_names_sizes_and_counts_are_a_mismatch_and_not_damage)
     cr_expect_eq(ddp_ckpts_load(c, name, 2, &point, &found, &err), DDP_ERR_MISMATCH);
     cr_expect(strstr(err.msg, "no block 'weight'"), "%s", err.msg);
     cr_expect_eq(ddp_ckpts_load(c, size, 2, &point, &found, &err), DDP_ERR_MISMATCH);
-    cr_expect(strstr(err.msg, "of 40 bytes, 41 are expected"), "%s", err.msg);
+    cr_expect(strstr(err.msg, "of 40 bytes, expected 41"), "%s", err.msg);
     cr_expect_eq(ddp_ckpts_load(c, model, 1, &point, &found, &err), DDP_ERR_MISMATCH);
-    cr_expect(strstr(err.msg, "holds 2 blocks, 1"), "%s", err.msg);
+    cr_expect(strstr(err.msg, "has 2 blocks, expected 1"), "%s", err.msg);
     cr_expect_eq(warnings, 0);
     close_well(c);
 }
@@ -397,7 +398,7 @@ Test(ckpts, a_failure_in_the_background_is_told_by_the_next_call_once)
     close_well(c);
 }
 
-/* A disk of 64 KiB of our own, full after two checkpoints. */
+/* A separate disk of 64 KiB, full after two checkpoints. */
 Test(ckpts, a_full_disk_leaves_what_was_there)
 {
     static char big[24 << 10];
@@ -484,7 +485,7 @@ Test(ckpts, numbers_up_to_the_limit_come_back_and_larger_ones_are_refused)
 
 /* --- a disk that fails ----------------------------------------------------------------------------------- */
 
-/* A directory of checkpoints on a disk that fails, or cannot do everything. The linker sends the library's calls
+/* A directory of checkpoints on a disk that fails, or lacks some calls. The linker redirects the library's calls
  * here, where a test decides their result. */
 
 int __real_renameat(int from, const char *old, int to, const char *new);
@@ -638,7 +639,7 @@ Test(ckpts_disk, a_directory_that_was_made_is_flushed_with_its_parent_once)
     cr_expect_eq(flushed, 1);
 }
 
-/* The newest is good: an older one in its place would throw work away, and "remove them" would throw away all. */
+/* The newest is undamaged: loading an older one would lose work, and "remove them" would lose all. */
 Test(ckpts_disk, what_cannot_be_read_is_not_taken_for_damaged)
 {
     ddp_ckpt_point point;
@@ -665,7 +666,7 @@ Test(ckpts_disk, a_pipe_in_place_of_a_file_is_damage_and_not_waited_for, .timeou
     cr_expect(strstr(heard, "tensors.bin: not a plain file"), "%s", heard);
 }
 
-/* Else the run would begin anew, and look well. */
+/* Otherwise the run would start from the beginning, without an error. */
 Test(ckpts_disk, a_directory_that_cannot_be_read_is_not_an_empty_one)
 {
     ddp_ckpt_point point;

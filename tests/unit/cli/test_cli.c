@@ -1,4 +1,4 @@
-/* The command line: its rules, the environment below it, the errors, and the printed texts. */
+/* The command line: its rules, its environment variables, the errors, and the printed texts. */
 #include "cli_case.h"
 #include "cli/cli_table.h"
 
@@ -75,7 +75,7 @@ Test(cli, what_is_clear_to_torchrun_is_clear)
     cli_free(&cli);
 }
 
-/* Python's int() takes them, and scripts make them. */
+/* Python's int() accepts them, and scripts produce them. */
 Test(cli, blanks_around_a_number_are_no_part_of_it)
 {
     PARSE("--max_restarts= 3 ", "--nnodes= 1 : 1 ", "--nproc_per_node= 4\n", "prog");
@@ -325,7 +325,7 @@ Test(cli, the_manual_page_has_every_option_variable_and_exit_code)
 #define PARSE_NODE(...)        PARSE(__VA_ARGS__, "prog")
 #define REFUSED_NODE(msg, ...) refused_for(WORDS(__VA_ARGS__, "prog"), msg)
 
-/* `words` stand in the message. */
+/* The message contains `words`. */
 static void refused_for(char *const *line, const char *words)
 {
     cr_assert_eq(parse_in(no_environment, line), DDP_ERR_ARG, "%s", words);

@@ -57,7 +57,7 @@ static const char *const samples[OPTIONS] = {
     [OPT_MONITOR_INTERVAL] = "0.5",
 };
 
-/* Is the option's field what the sample (a switch: on) makes it? One function for each kind of option. */
+/* True if the option's field has the sample's value (a switch: on). One function for each kind of option. */
 static bool is_job_option_set(enum cli_option option)
 {
     switch (option) {

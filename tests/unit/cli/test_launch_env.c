@@ -112,7 +112,7 @@ Test(launch_env, options_replace_everything, .fini = tear_down)
     cr_assert_not(facts.set_omp);
 }
 
-/* As in a pod of a cluster with thousands of services; one search for each pair would take a minute. */
+/* As in a pod of a cluster with thousands of services; searching each pair would take a minute. */
 Test(launch_env, thousands_of_variables_are_passed_on_once, .fini = tear_down)
 {
     enum { MANY = 50000 };

@@ -215,7 +215,7 @@ Test(torchrun, a_node_without_rank_is_the_first_under_its_name, .fini = tear_dow
     cr_assert_str_eq(plan.job, "none");
 }
 
-/* Does one of the plan's notes contain these words? */
+/* True if one of the plan's notes contains these words. */
 static bool notes(const char *words)
 {
     bool found = false;
@@ -224,7 +224,7 @@ static bool notes(const char *words)
     return found;
 }
 
-/* Scripts write --rdzv_endpoint=$UNSET; what a variable has said does not count then, either. */
+/* Scripts write --rdzv_endpoint=$UNSET; then a variable's value does not count either. */
 Test(torchrun, an_empty_value_is_the_default_under_its_name, .fini = tear_down)
 {
     char *set[] = { "PET_RDZV_ENDPOINT=h:7", "PET_MASTER_ADDR=g", "PET_LOG_DIR=logs", "PET_ROLE=r", NULL };

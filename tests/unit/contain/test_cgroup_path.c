@@ -1,4 +1,4 @@
-/* Where our control group is, from the text of /proc/self/cgroup and /proc/self/mountinfo. */
+/* Our control group, from the text of /proc/self/cgroup and /proc/self/mountinfo. */
 #include "contain/cgroup.h"
 
 #include <criterion/criterion.h>
@@ -85,7 +85,7 @@ Test(cgroup_path, what_is_missing_is_said)
     not_found("0::/\n", "", "mounted");
 }
 
-/* Cut anywhere, the files are nonsense or mean less; nothing is read beyond their ends. */
+/* Cut anywhere, the files are invalid or contain less; nothing is read beyond their ends. */
 Test(cgroup_path, files_that_are_cut_anywhere)
 {
     const char groups[] = "8:pids:/x\n0::/z\\040y\n", mounts[] = PROC HYBRID;

@@ -1,4 +1,4 @@
-/* The record of a running job: written, read, and everything that is none refused. */
+/* The record of a running job: written, read, and all other texts rejected. */
 #include "contain/job_record.h"
 
 #include <criterion/criterion.h>
@@ -42,7 +42,7 @@ static void comes_back(const struct record *r)
     free(text);
 }
 
-/* The text of `full` with `from` replaced by `to` must not be taken. */
+/* The text of `full` with `from` replaced by `to` must be rejected. */
 static void refused(const char *from, const char *to)
 {
     struct record back;
@@ -84,7 +84,7 @@ Test(record_text, numbers_that_are_none)
     refused("pid_namespace 4026531836", "pid_namespace 0x10");
 }
 
-/* By the cookie processes are killed: a short one could be anybody's. */
+/* Processes are killed by the cookie, and a short one could be in any environment. */
 Test(record_text, a_cookie_that_is_none)
 {
     refused("cookie " COOKIE, "cookie ");
@@ -93,7 +93,7 @@ Test(record_text, a_cookie_that_is_none)
     refused("cookie " COOKIE, "cookie " COOKIE "00");
 }
 
-/* All in the group are killed: it must be ddprun's, and this job's. */
+/* All processes in the group are killed, so it must be ddprun's, and this job's. */
 Test(record_text, a_group_that_is_not_this_jobs)
 {
     refused("/sys/fs/cgroup/a b/ddprun-lr_3e-4-6ab27456", "/");

@@ -1,4 +1,4 @@
-/* One collective call: how big its buffers are, what is refused, how it reads in an error. */
+/* One collective call: the size of its buffers, rejections, its text in an error. */
 #include "core/call.h"
 
 #include <criterion/criterion.h>
@@ -88,7 +88,7 @@ Test(call, reads_well_in_an_error)
     cr_assert_str_eq(call_text(text, &call, 4), "shared_alloc #4 (5 bytes)");
 }
 
-/* A peer's mark may be half written: any bytes must make a text, and the longest one must fit. */
+/* A peer's mark may be half written: any bytes must give a text, and the longest one must fit. */
 Test(call, any_bytes_make_a_text)
 {
     char text[CALL_TEXT];

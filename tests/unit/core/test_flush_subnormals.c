@@ -1,4 +1,5 @@
-/* Calls of libddp that compute: results do not depend on the mode of the calling thread, and each call restores that mode.
+/* Calls of libddp that compute: results do not depend on the mode of the calling thread, and each call restores that
+ * mode.
  *
  * A function computes into zeroed memory, once in a thread that keeps subnormals and once in one that flushes them. */
 #include "ddp/amp.h"
@@ -298,7 +299,7 @@ Test(flush_subnormals, unscaling_is_the_same)
     expect_no_subnormal((const float *)results[0], 3 * (N + 1), "gradient");
 }
 
-/* The scale itself is no gradient: it keeps what it has. */
+/* The scale itself is not a gradient: it keeps its value. */
 static size_t back_off(unsigned char *to)
 {
     double(*state)[DDP_SCALER_STATE] = (void *)to;

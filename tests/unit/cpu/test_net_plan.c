@@ -1,5 +1,5 @@
-/* Ranks on hosts, without any host: pieces of the tree give the same bits as the tree, on whichever host they are;
- * every value of every collective gets where it is wanted, once; steps fit into their buffers. */
+/* Ranks on hosts, without any host: pieces of the tree give the same bits as the tree, on any host; every value of
+ * every collective arrives where it is wanted, once; steps fit into their buffers. */
 #include "cpu/net_plan.h"
 
 #include <criterion/criterion.h>
@@ -163,7 +163,7 @@ Test(net_plan, a_small_host_serves_several_lanes)
 
 enum { SLOT = 16384, AREA = 1 << 18 };
 
-/* After both phases every host that wants a column has it: it holds it, or it got it exactly once. */
+/* After both phases every host that wants a column has it: it holds it, or received it exactly once. */
 static void check_column(const struct net_way *way, const struct net_column *column, const char *word)
 {
     const struct net_layout *l = way->layout;
@@ -184,7 +184,7 @@ static void check_column(const struct net_way *way, const struct net_column *col
     }
 }
 
-/* The columns of a step lie side by side in the slot, the lanes' parts side by side in a column. */
+/* The columns of a step are adjacent in the slot, and the lanes' parts in a column. */
 static void check_step(const struct net_way *way, size_t n, const char *word)
 {
     size_t at = 0;

@@ -66,7 +66,7 @@ Test(net_wire, no_changed_byte_of_what_tells_runs_apart_is_welcome)
     cr_assert_eq(net_decode_hello(bytes, &mine, &heard), NET_WELCOME);
 }
 
-/* Texts of a peer need not end. */
+/* Texts of a peer may lack their NUL. */
 Test(net_wire, texts_without_an_end_are_cut)
 {
     const struct net_hello said = make_hello(), mine = make_mine();
@@ -150,7 +150,7 @@ Test(net_wire, any_difference_names_both_calls_the_lower_rank_first)
     cr_assert_eq(net_compare_heads(mine, theirs, &err), DDP_ERR_MISMATCH);
     memset(theirs, 'x', sizeof(theirs));
     cr_assert_eq(net_compare_heads(mine, theirs, &err), DDP_ERR_MISMATCH);
-    cr_assert(strstr(err.msg, "something else than a call") != NULL, "%s", err.msg);
+    cr_assert(strstr(err.msg, "something that is not a call") != NULL, "%s", err.msg);
 }
 
 /* --- reasons -------------------------------------------------------------------------------------------- */
@@ -198,6 +198,6 @@ Test(net_wire, what_is_no_range_of_ports_is_refused_with_what_was_expected)
     struct ddp_err err;
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         cr_assert_eq(net_ports_parse(wrong[i], &ports, &err), DDP_ERR_ENV, "%s", wrong[i]);
-        cr_assert(strstr(err.msg, "LOW-HIGH was expected") != NULL, "%s", err.msg);
+        cr_assert(strstr(err.msg, "must be LOW-HIGH") != NULL, "%s", err.msg);
     }
 }

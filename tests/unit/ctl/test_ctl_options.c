@@ -25,7 +25,7 @@ static char *ddprun_env(const char *name)
     return strcmp(name, "DDPRUN_STORE_ADDR") == 0 ? "[::1]:7" : worker_env(name);
 }
 
-/* `line` as a shell would cut it, without quotes. */
+/* Split `line` like a shell, without quotes. */
 static ddp_status parse(const char *line, char *(*env)(const char *), struct ctl_options *o,
                         struct ddp_err *err)
 {
@@ -103,11 +103,11 @@ Test(ctl_options, a_port_alone_is_one_of_this_machine)
 
 Test(ctl_options, mistakes_are_named)
 {
-    expect_error("", "which command?");
+    expect_error("", "a command is missing");
     expect_error("stats", "unknown command 'stats'; there are: status, jobs");
-    expect_error("status now", "'now' is too much behind 'status'");
-    expect_error("cancel", "cancel needs more: ddpctl cancel NAME");
-    expect_error("cancel a b", "'b' is too much");
+    expect_error("status now", "unexpected argument 'now' after 'status'");
+    expect_error("cancel", "cancel needs an argument: ddpctl cancel NAME");
+    expect_error("cancel a b", "unexpected argument 'b'");
     expect_error("--addr host status", "'host': expected HOST:PORT");
     expect_error("--addr :0 status", "':0': expected HOST:PORT, or a port");
     expect_error("--limit 0 keys", "--limit: '0' is not a number from 1");

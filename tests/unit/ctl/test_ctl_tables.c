@@ -95,7 +95,7 @@ Test(ctl_format, keys_stand_beside_sizes_and_values)
                 "/a          2  hi\n"
                 "/empty      0  -\n"
                 "/longer   128  0x00ff...\n"
-                "... and more, which the store has not listed\n");
+                "... and more that the store has not listed\n");
 }
 
 Test(ctl_format, waiters_show_who_waits_for_what_since_when)
@@ -121,7 +121,7 @@ Test(ctl_format, barriers_list_ranks_as_runs)
                 "epoch-1  1.5 s     58.5 s  0-2,5    3-4,7\n");
 }
 
-/* The store lists in no order; two looks at the same job must look the same. */
+/* The store lists in no order; two answers about the same job must look the same. */
 Test(ctl_format, rows_are_sorted_by_their_first_column)
 {
     expect_text(
@@ -149,7 +149,7 @@ Test(ctl_format, empty_lists_are_sentences)
     expect_text(ctl_format_barriers, "{\"barriers\":[]}", "no barrier is open\n");
 }
 
-/* An answer of another version, or of something that only looks like a store. */
+/* An answer of another version, or of a server that only resembles a store. */
 Test(ctl_format, fields_of_unexpected_types_are_shown_as_nothing)
 {
     expect_text(ctl_format_waiters,
@@ -178,7 +178,7 @@ Test(ctl_format, a_long_list_of_ranks_is_cut)
 
 /* --- ctl jobs ------------------------------------------------------------------------------------------------- */
 
-/* Which store ddpctl asks when no address is given. */
+/* The store that ddpctl asks when no address is given. */
 
 static const struct ctl_job jobs[] = { { "alpha", "127.0.0.1:29500", 812, 3723000 },
                                        { "beta", "10.0.0.1:29400", 913, 59999 },

@@ -1,4 +1,4 @@
-/* Event logs to bars: two nodes' logs from tests/data, and what a log may hold that is wrong. */
+/* Event logs to bars: two nodes' logs from tests/data, and errors that a log may contain. */
 #include "ctl/timeline.h"
 
 #include <criterion/criterion.h>
@@ -95,7 +95,7 @@ Test(timeline, nodes_stand_before_ranks_by_number)
     cr_expect_eq(t.rows[RANK1].node, NODE1);
 }
 
-/* Node 1's clock is 1,000 s ahead: its first line is placed by what later ones tell. */
+/* Node 1's clock is 1,000 s ahead: later lines give the offset for its first one. */
 Test(timeline, all_stand_by_the_store_s_clock)
 {
     two_nodes();
@@ -130,12 +130,12 @@ Test(timeline, a_round_is_a_band_and_its_end_is_marked)
     cr_expect_eq(failed, 1);
 }
 
-/* One event of the store stands in both logs, one line is about another job, one is not known, one is cut off. */
+/* One event of the store is in both logs, one line is about another job, one is unknown, one is cut off. */
 Test(timeline, what_is_wrong_is_named_with_its_line)
 {
     two_nodes();
-    cr_expect_str_eq(complaints, "events-n1.jsonl:3: this kind of event is not known\n"
-                                 "events-n1.jsonl:7: this is no JSON object; was the line cut off?\n");
+    cr_expect_str_eq(complaints, "events-n1.jsonl:3: unknown kind of event\n"
+                                 "events-n1.jsonl:7: not a JSON object; the line may be cut off\n");
     cr_expect_eq(events.other_lives, 1);
     int joins = 0;
     for (size_t i = 0; i < events.n; i++)
@@ -155,7 +155,7 @@ Test(timeline, the_latest_life_of_the_job_is_drawn)
     cr_expect_eq(t.bands[0].to_ms, 4);
 }
 
-/* It never reached a store: the wall clock has to do. */
+/* It never reached a store, so the wall clock must do. */
 Test(timeline, a_node_that_never_joined_is_drawn_too)
 {
     lines("{\"event\":\"launched\",\"ms\":5000,\"time\":\"2026-11-21T20:00:01.000000Z\",\"job\":\"a\","

@@ -109,7 +109,7 @@ Test(nccl_state, what_has_failed_never_works_again)
     }
 }
 
-/* Closing again and again ends everything, when an abort under way ends. */
+/* Closing repeatedly ends everything, once a running abort has ended. */
 Test(nccl_state, everything_can_be_closed)
 {
     for (int from = 0; from < NCCL_STATES; from++) {
@@ -123,7 +123,8 @@ Test(nccl_state, everything_can_be_closed)
     }
 }
 
-/* --- the environment ------------------------------------------------------------------------------------------------- */
+/* --- the environment
+ * ------------------------------------------------------------------------------------------------- */
 
 static const char *setting(const struct nccl_setting *settings, int n, const char *name)
 {
@@ -165,7 +166,8 @@ Test(nccl_settings, one_rank_in_128_makes_an_id_where_nccl_takes_several)
     cr_assert_str_eq(nccl_id_key(key, 31), "nccl_id/31");
 }
 
-/* --- words ----------------------------------------------------------------------------------------------------------- */
+/* --- words
+ * ----------------------------------------------------------------------------------------------------------- */
 
 Test(nccl_words, versions_are_read_as_nccl_writes_them)
 {
@@ -216,7 +218,8 @@ Test(nccl_words, cards_tell_of_shared_gpus_and_versions)
     cr_assert(strstr(err.msg, "rank 1 NCCL 2.32.3"), "%s", err.msg);
 }
 
-/* --- chunks ---------------------------------------------------------------------------------------------------------- */
+/* --- chunks
+ * ---------------------------------------------------------------------------------------------------------- */
 
 Test(staged_plan, a_call_is_cut_alike_on_all_ranks)
 {

@@ -1,4 +1,4 @@
-/* One case each: what is known of a job, and the findings that must come out, causes first. No clock, no socket. */
+/* One case each: the facts about a job, and the expected findings, causes first. No clock, no socket. */
 #include "base/text.h"
 #include "diagnosis/diagnosis.h"
 #include "diagnosis/explain.h"
@@ -174,7 +174,7 @@ Test(diagnose_job, one_node_rank_on_two_machines)
     expect_at(&d, 1, "NODE_MISSING", "nodes 1-3", "");
 }
 
-/* The codes of refusals are those of findings: who was refused and who waits for it read the same. */
+/* The codes of rejections are those of findings, so the rejected node and the waiting nodes read the same. */
 Test(diagnose_job, a_refusal_is_told_to_all_under_its_own_code)
 {
     static const char *const codes[] = {
@@ -224,7 +224,7 @@ Test(diagnose_job, an_elastic_job_that_has_enough_misses_nobody_who_was_refused)
     expect_at(&d, 1, "NODE_REJECTED", "n-1 (pid 899)", "rejected (NPROC_DIFFERS)");
 }
 
-/* It came back with the right command, and was lost after that. */
+/* It returned with the right command, and was lost after that. */
 Test(diagnose_job, a_node_that_was_let_in_at_last_and_died_is_not_missed_for_its_refusal)
 {
     struct diagnosis d =
@@ -248,7 +248,7 @@ Test(diagnose_job, two_machines_with_one_address)
            "ADDRESS_NOT_UNIQUE", "node 0 (n0, pid 400)", "the same address 172.17.0.1");
 }
 
-/* One router for both: that they have one address is then no mistake. */
+/* One router for both: then one address for both is not a mistake. */
 Test(diagnose_job, nodes_behind_a_router_that_translates)
 {
 #define INSIDE(n) NODE(n, .own = "10.8.0.1" #n, .addr = "10.9.0.254")

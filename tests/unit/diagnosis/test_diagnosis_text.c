@@ -37,8 +37,8 @@ static void expect_last_line(struct snapshot s, const char *line)
 
 Test(screen, says_from_the_first_moment_who_is_waited_for)
 {
-#define GOOD "nothing is wrong as far as the store can see"
-#define ELSE "nothing else is wrong as far as the store can see"
+#define GOOD "the store has found no problem"
+#define ELSE "the store has found no other problem"
     expect_last_line(CASE(GATHERING, .waited_ms = 1000, NODES(NODE(0))), "  waiting for node 1; " ELSE);
     expect_last_line(CASE(GATHERING, .waited_ms = 1000, .max = 4, NODES(NODE(1))),
                      "  waiting for nodes 0, 2-3; " ELSE);

@@ -1,4 +1,4 @@
-/* Connections that came to nothing: told apart by their first bytes, counted, shown. */
+/* Rejected connections: distinguished by their first bytes, counted, printed. */
 #include "diagnosis/rejected.h"
 #include "sim_hub.h"
 
@@ -119,14 +119,14 @@ Test(hub_rejects, who_goes_in_the_middle_of_its_first_words_is_shown)
         "\"kind\":\"c10d_1\",\"first\":\"0305000000000000\",\"why\":\"closed by the peer\",\"times\":1");
 }
 
-/* torch 1.13's second socket: never closed, and shown as long as it is there. */
+/* torch 1.13's second socket: never closed, and listed as long as it exists. */
 Test(hub_rejects, a_silent_connection_is_shown_and_left_open)
 {
     sim_connect(&sim, 10);
     sim_connect(&sim, 11);
     sim_at(&sim, 1000000);
     expect_row(
-        "\"kind\":\"silent\",\"why\":\"connected, and has said nothing\",\"times\":2,\"first_ms\":1000000");
+        "\"kind\":\"silent\",\"why\":\"connected, and has sent nothing\",\"times\":2,\"first_ms\":1000000");
     cr_assert(sim.conn[10].open && sim.conn[11].open);
     sim_feed(&sim, 10, "00 cef7853c");
     expect_row("\"times\":1");

@@ -45,10 +45,10 @@ static const struct known known[] = {
     { "/rpc_prefix_0/0/1", "rank 1's Gloo address for RPC", "init_rpc", "", 1 },
     { "/rpc_prefix_0/names/1", "rank 1's name for RPC", "init_rpc", "", 1 },
     { "//worker/attempt_2/rpc_prefix_0/addrs/w1", "the address of worker 'w1' for RPC", "init_rpc", "", -1 },
-    { "/exception_dump", "word of a rank that gave up", NULL, "", -1 },
+    { "/exception_dump", "the notice of a rank that gave up", NULL, "", -1 },
     { "/default_pg_3_trace_end", "the last operation that rank 3 ended", NULL, "", 3 },
-    { "/torch.rendezvous.x.1/torchelastic/role_info/4", "what the torchrun agent of node 4 starts", NULL, "",
-      -1 },
+    { "/torch.rendezvous.x.1/torchelastic/role_info/4", "the workers of the torchrun agent of node 4", NULL,
+      "", -1 },
     { "/x/last_member", "the last one in the barrier 'x'", NULL, "", -1 },
     { "init/", "the count of clients", "init_process_group", "", -1 },
 };

@@ -1,4 +1,4 @@
-/* IDENTIFY and CONTROL: who may say what, what is believed, what the questions answer. */
+/* IDENTIFY and CONTROL: permissions of each role, which claims are accepted, and the answers. */
 #include "sim_hub.h"
 #include "store/encode.h"
 #include "ddp/context.h"
@@ -79,7 +79,7 @@ Test(control, without_an_agent_the_first_worker_declares_the_job)
     sim_worker(&sim, 2, 0, 4);
 }
 
-/* A daemon that stands alone serves one job after the other; the same one keeps its keys. */
+/* A store on its own serves one job after the other; the same one keeps its keys. */
 Test(control, when_all_its_workers_have_gone_the_next_job_may_come)
 {
     sim_worker(&sim, 1, 0, 4);
@@ -342,7 +342,7 @@ static void expect_heard_at(conn_id conn, const char *words, int line)
 }
 #define expect_heard(conn, words) expect_heard_at(conn, words, __LINE__)
 
-/* Send; the answer is the first that came for it and is no push. Pushes stay to be heard. */
+/* Send; the answer is the first object that is not a push. Pushes stay in the queue. */
 static const char *call(conn_id conn, const char *json)
 {
     const struct buf *out = &sim.conn[conn].out;
@@ -502,7 +502,7 @@ Test(control_rdzv, a_success_waits_for_all)
     expect_heard(N1, "\"next\":\"finish\"");
 }
 
-/* One node's failure stops both; the words that come later are in the verdict. */
+/* One node's failure stops both; details that arrive later are in the verdict. */
 Test(control_rdzv, a_failure_is_told_to_all_and_comes_back_as_the_cause)
 {
     two_nodes();
@@ -589,7 +589,7 @@ Test(control_rdzv, a_silent_node_is_lost_and_closed)
     expect_in(call(OPERATOR, "{\"op\":\"status\"}"), "\"connections\":2");
 }
 
-/* The clock of a machine that was stopped jumps: no node is judged by it. */
+/* The clock of a machine that was stopped jumps: no node is lost for that. */
 Test(control_rdzv, a_hub_that_stood_still_gives_everybody_another_beat)
 {
     two_nodes();
@@ -638,7 +638,7 @@ static void expect_refused_role(conn_id conn, const char *json, const char *word
     sim_expect(&sim, conn, "closed: IDENTIFY refused");
 }
 
-/* The start of an attempt closes the workers of the one before, and would free a node that the rendezvous uses. */
+/* The start of an attempt closes the workers of the previous one, and would free a node that the rendezvous uses. */
 Test(control_rdzv, a_node_cannot_change_its_role)
 {
     two_nodes();
@@ -687,7 +687,7 @@ static void elastic_node(conn_id conn, const char *host)
     expect_answer(conn, json, "\"ok\":true");
 }
 
-/* It runs nothing, whatever it says of ranks that begin at 0. */
+/* It runs no worker, even if it reports ranks from 0 on. */
 Test(control_rdzv, a_spare_has_no_ranks)
 {
     elastic_node(N0, "n0");

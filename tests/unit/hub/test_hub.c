@@ -91,7 +91,7 @@ Test(hub, cancel_without_a_wait)
     sim_expect(&sim, 1, "01");
 }
 
-/* torch 1.13 says nothing when its wait times out, and asks for something else. */
+/* torch 1.13 sends nothing when its wait times out; it sends another request. */
 Test(hub, the_next_request_ends_a_wait_without_a_stray_byte)
 {
     sim_connect(&sim, 4);
@@ -158,7 +158,7 @@ Test(hub, bad_requests_are_closed_with_a_reason)
     } bad[] = {
         { "13", "closed: unknown request 0x13" },
         { "83", "closed: AUTH is not served" },
-        { "00 cef7853c", "closed: VALIDATE comes a second time" },
+        { "00 cef7853c", "closed: second VALIDATE" },
         { "03 0120000000000000", "closed: GET: a key or name of 8193 bytes, no more than 8192" },
         { "06 0100020000000000", "closed: WAIT: a list of 131073 items, no more than 131072" },
         { "01" KEY_K N(01) "78 04" KEY_K N(01), "closed: ADD on a value that is not a 64-bit number" },
@@ -307,7 +307,7 @@ Test(hub, waiting_is_not_being_unfinished)
 
 /* --- attempts ------------------------------------------------------------------------------------------------ */
 
-/* Conn 1 to 3 were there before any job: they belong to the first attempt. */
+/* Connections 1 to 3 existed before any job, so they belong to the first attempt. */
 Test(hub, an_attempt_begins_with_an_empty_key_space)
 {
     sim_feed(&sim, 1, "01" KEY_K N(00));
@@ -320,8 +320,7 @@ Test(hub, an_attempt_begins_with_an_empty_key_space)
     sim_expect(&sim, 10, N(00));
 }
 
-/* An identified worker is closed at once, a plain connection when it asks for something; one that is silent and the
- * agent stay. */
+/* An identified worker is closed at once, a plain connection at its next request; a silent one and the agent stay. */
 Test(hub, what_is_left_of_an_old_attempt_is_let_go)
 {
     sim_job(&sim, 0, 21);
@@ -389,7 +388,7 @@ static void put_adds(struct buf *out)
     }
 }
 
-/* A store that is large looks ahead in a pipeline, and answers as ever: also where it is cut, and up to what makes no sense. */
+/* A large store prefetches in a pipeline, and answers as usual: also where it is cut, and up to invalid bytes. */
 Test(hub, a_long_pipeline_is_answered_in_order)
 {
     struct buf adds = { 0 };
@@ -712,7 +711,7 @@ Test(jobs, the_last_one_leaves_an_empty_store)
     expect_keys(WORKER_B, N(00));
 }
 
-/* Names are made up easily: what they cost is counted. */
+/* Names are easy to invent, so their cost is charged. */
 Test(jobs, made_up_jobs_end_with_the_quota)
 {
     struct hub_limits limits = HUB_LIMITS_DEFAULT;
@@ -731,7 +730,7 @@ Test(jobs, made_up_jobs_end_with_the_quota)
     cr_assert(made > 4 && made < 20, "%d jobs were made", made);
 }
 
-/* One tenant writes until it is refused; another one still finds room for a value of 8 KiB. */
+/* One tenant writes until it is rejected; another one still finds room for a value of 8 KiB. */
 Test(jobs, a_job_cannot_use_up_the_quota_of_the_others)
 {
     struct hub_limits limits = HUB_LIMITS_DEFAULT;

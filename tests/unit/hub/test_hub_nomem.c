@@ -1,7 +1,7 @@
-/* Memory runs out at the n-th request for it, for every n of a scenario that touches everything: nothing crashes
- * and nothing leaks; a request that cannot be served closes its connection with a reason.
+/* The n-th allocation fails, for every n of a scenario that covers everything: nothing crashes and nothing leaks; a
+ * request that cannot be served closes its connection with a reason.
  *
- * The linker sends malloc and its family of all our objects here (--wrap, see the Makefile); cJSON gets its own. */
+ * The linker redirects malloc and its family of all our objects here (--wrap, see the Makefile); cJSON gets its own. */
 #include "store/encode.h"
 #include "hub/hub.h"
 #include "store/ops.h"
@@ -25,7 +25,7 @@ void __wrap_free(void *p);
 
 static struct {
     bool armed;      /* a call into the hub is running */
-    bool persistent; /* once it has begun memory stays short */
+    bool persistent; /* once it has begun, memory stays short */
     long left;       /* requests that still succeed */
     long failed;
     long blocks; /* allocated and not freed while armed */
@@ -190,7 +190,7 @@ static void join(conn_id conn, const char *job)
     say_join(conn, job);
 }
 
-/* Two jobs, a plain client whose job is not known at first, a failure, a restart, a stranger. */
+/* Two jobs, a plain client whose job is unknown at first, a failure, a restart, a stranger. */
 static void write_rendezvous_script(void)
 {
     join(1, "a");
@@ -260,7 +260,7 @@ static void play(void)
     hub_free(hub);
 }
 
-/* Returns whether memory ran out at all. */
+/* Return whether memory ran out at all. */
 static bool play_with_memory_for(long requests, bool persistent)
 {
     memset(&heap, 0, sizeof(heap));

@@ -1,5 +1,4 @@
-/* Events from the store to an event log: to one agent that asked, to the next one when it goes, and to no
- * other. */
+/* Events from the store to an event log: to one agent that asked, to the next one when it leaves, and to no other. */
 #include "store/encode.h"
 #include "sim_hub.h"
 #include "ddp/context.h"
@@ -26,7 +25,7 @@ static void tear_down(void)
 
 TestSuite(job_events, .init = set_up, .fini = tear_down);
 
-/* Everything that lies there for the agent; its events stay in `heard`. */
+/* Read everything sent to the agent; its events stay in `heard`. */
 static int events(conn_id conn)
 {
     static const char front[] = "{\"push\":\"event\",";

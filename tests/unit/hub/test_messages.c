@@ -1,4 +1,4 @@
-/* Control messages by their rows: what is sent, what is believed, and the pages that are printed from them. */
+/* Control messages by their rows: encoding, checks of decoding, and the pages that are printed from them. */
 #include "hub/messages.h"
 #include "tests/prog/table_pages.h"
 
@@ -81,7 +81,7 @@ Test(messages, what_is_missing_has_the_value_of_its_row)
     cJSON_Delete(o);
 }
 
-/* As the launcher reads pushes: never refused, and a code that makes no sense is no success. */
+/* As the launcher reads pushes: never rejected, and an invalid code is not success. */
 Test(messages, a_push_is_read_whatever_it_holds)
 {
     struct message_exit m;

@@ -1,4 +1,4 @@
-/* Plain c10d connections: agents say whose they are; where several jobs are served, their requests wait for that. */
+/* Plain c10d connections: agents identify their owners; if several jobs are served, their requests wait for that. */
 #include "store/encode.h"
 #include "sim_hub.h"
 #include "ddp/context.h"
@@ -58,7 +58,7 @@ static void node(conn_id conn, const char *job)
     join(conn, job);
 }
 
-/* The question to the agent, "" = none. */
+/* Return the question to the agent, "" = none. */
 static const char *asked(conn_id conn)
 {
     static char text[512];
@@ -125,7 +125,7 @@ Test(vouch, an_agent_speaks_for_its_own_ranks_and_address_only)
     sim_client(&sim, PLAIN);
     sim_feed(&sim, PLAIN, SET_K);
     vouch(A, "{\"op\":\"vouch\",\"conn\":20,\"rank\":2,\"pid\":77}", "rank 2 is not on this node");
-    vouch(A, "{\"op\":\"vouch\",\"conn\":10,\"rank\":0,\"pid\":77}", "not yours to vouch for");
+    vouch(A, "{\"op\":\"vouch\",\"conn\":10,\"rank\":0,\"pid\":77}", "does not belong to this agent");
     vouch(A, "{\"op\":\"vouch\",\"conn\":99,\"rank\":0,\"pid\":77}", "{\"ok\":true}"); /* gone meanwhile */
     vouch(OPERATOR, "{\"op\":\"vouch\",\"conn\":20,\"rank\":0,\"pid\":77}", "is for agents");
 }
@@ -192,7 +192,7 @@ Test(held, requests_wait_until_an_agent_vouches)
     cr_assert_not_null(strstr(jobs, "\"keys\":0"), "%s", jobs);
 }
 
-/* Byte by byte, and in an old dialect: what is held is read again from its first byte. */
+/* Byte by byte, and in an old dialect: held bytes are read again from the first one. */
 Test(held, any_cut_and_dialect_is_held)
 {
     node(A, "a");
@@ -227,7 +227,7 @@ Test(held, the_only_job_with_an_agent_there_will_do)
     sim_expect(&sim, PLAIN, N(01));
 }
 
-/* That one's requests are about to be worked off is no reason to give up the others early. */
+/* That its requests are about to be processed is no reason to give up the others early. */
 Test(held, each_has_its_own_time)
 {
     one_job_with_agent_of_two();
@@ -250,8 +250,7 @@ Test(held, nobody_s_connection_is_closed_and_named)
     sim_client(&sim, PLAIN);
     sim_feed(&sim, PLAIN, SET_K);
     sim_at(&sim, 3000);
-    sim_expect(&sim, PLAIN,
-               "closed: which of 2 jobs it belongs to is not known: no agent vouches for it within 3 s");
+    sim_expect(&sim, PLAIN, "closed: its job is not known: no agent of the 2 jobs identified it within 3 s");
     const char *rejects = sim_control(&sim, OPERATOR, "{\"op\":\"rejects\"}");
     cr_assert_not_null(strstr(rejects, "\"kind\":\"c10d_2\""), "%s", rejects);
 }
@@ -296,7 +295,7 @@ static void expect_keys(const char *job, const char *keys)
     sim_disconnect(&sim, OPERATOR + 1);
 }
 
-/* The first claim would win a race; on other hosts nothing but the agents' words tells whose it is. */
+/* The first claim would win a race; on other hosts only the agents identify the owner. */
 Test(held, two_claims_close_it_and_name_both)
 {
     node(A, "a");
@@ -340,7 +339,7 @@ Test(held, a_claim_to_a_connection_that_has_sent_nothing_is_refused)
     expect_keys("b", "\"keys\":1");
 }
 
-/* On the store's host the kernel names both users: the claim of another is refused, the right one counts at once. */
+/* On the store's host the kernel names both users: a claim of another user is rejected, the right one counts at once. */
 Test(held, the_user_decides)
 {
     node(A, "a");
@@ -362,7 +361,7 @@ Test(held, the_user_decides)
     expect_keys("b", "\"keys\":1");
 }
 
-/* Nor is it guessed that a connection belongs to another user's job. */
+/* Nor is a connection ever assigned to another user's job by a guess. */
 Test(held, a_job_of_another_user_will_not_do)
 {
     node(A, "a");
@@ -373,10 +372,10 @@ Test(held, a_job_of_another_user_will_not_do)
     hub_set_uid(sim.hub, PLAIN, 1003);
     sim_feed(&sim, PLAIN, SET_K);
     sim_at(&sim, 3000);
-    sim_expect(&sim, PLAIN, "closed: which of 2 jobs");
+    sim_expect(&sim, PLAIN, "closed: its job is not known");
 }
 
-/* It introduces itself while its agent's answer is on its way. */
+/* It identifies itself while its agent's answer is on its way. */
 Test(vouch, a_refused_claim_has_a_code)
 {
     node(A, "a");

@@ -1,4 +1,4 @@
-/* When a job is looked at: the table of monitor.h, row by row. */
+/* When a job is checked: the table of monitor.h, row by row. */
 #include "hub/monitor.h"
 
 #include "hub/session.h"
@@ -13,7 +13,7 @@ enum { T = 30000, NODE = SIM_AGENT };
 static struct sim sim;
 static struct job *job;
 
-/* A job of one node, which runs, or of `nnodes` nodes, of which one is here. */
+/* A job of one node, which runs, or of `nnodes` nodes, of which one has joined. */
 static void set_up(int nnodes)
 {
     sim_init(&sim, NULL);
@@ -204,7 +204,7 @@ Test(schedule, a_job_is_looked_at_once_a_second_at_most)
     tear_down();
 }
 
-/* A wait of this round that was reported and then ended by itself is usual; one that is twice as long is not. */
+/* A wait of this round that was reported and then ended by itself is usual; one twice as long is not. */
 Test(schedule, a_wait_is_unusual_when_it_is_longer_than_the_factor_says)
 {
     const uint64_t usual_ms = 15000;

@@ -18,7 +18,7 @@ static struct sim sim;
 
 /* --- reports --------------------------------------------------------------------------------------- */
 
-/* Everything that has been pushed to the agent since the last call; "" = nothing. */
+/* Return everything that has been pushed to the agent since the last call; "" = nothing. */
 static const char *told(void)
 {
     static char text[65536];
@@ -415,7 +415,7 @@ Test(torch_watch, who_is_missing_is_not_guessed)
                 "which ranks");
 }
 
-/* With PyTorch 1.13 it cannot: the count goes on. */
+/* With PyTorch 1.13 it cannot, so the count continues. */
 Test(torch_watch, ranks_that_set_a_group_up_again_are_no_second_launch)
 {
     client(RANK0, 0, 100);
@@ -460,7 +460,7 @@ Test(torch_watch, an_agent_knows_a_process_better_than_it_itself)
     cr_assert_str_empty(told());
 }
 
-/* The first wait was answered; the one that began meanwhile is for a rank that has ended. */
+/* The first wait was answered; the next one is for a rank that has ended. */
 Test(torch_watch, after_an_end_it_is_looked_again_soon)
 {
     client(RANK0, 0, 100);
@@ -482,7 +482,7 @@ Test(torch_watch, after_an_end_it_is_looked_again_soon)
 
 TestSuite(torch_left, .init = set_up, .fini = tear_down);
 
-/* As ddprun tells it; the last word of the node brings the verdict. */
+/* As ddprun sends it; the last message of the node brings the verdict. */
 static void rank_0_fails(const char *how)
 {
     char json[128];
@@ -512,7 +512,7 @@ static void rank_0_waits(uint64_t until_ms)
     (void)told();
 }
 
-/* torch 1.13 says nothing: its connection ends. */
+/* torch 1.13 sends nothing: its connection ends. */
 Test(torch_left, who_gave_up_is_told_with_whom_it_has_waited_for)
 {
     rank_0_waits(12000);
@@ -520,7 +520,7 @@ Test(torch_left, who_gave_up_is_told_with_whom_it_has_waited_for)
     expect_given_up("\"exit_code\":1", true);
 }
 
-/* torch 2.x takes its wait back, and shows the error first. */
+/* torch 2.x cancels its wait, and prints the error first. */
 Test(torch_left, who_takes_its_wait_back_and_goes_has_given_up)
 {
     rank_0_waits(12000);
@@ -591,7 +591,7 @@ Test(torch_left, who_waited_for_a_moment_only_has_not_given_up)
     expect_given_up("\"exit_code\":1", false);
 }
 
-/* The second try is answered; what it fails of later is something else. */
+/* The second try is answered; its later failure has another reason. */
 Test(torch_left, who_waits_again_and_goes_on_has_not_given_up)
 {
     rank_0_waits(12000);
@@ -604,7 +604,7 @@ Test(torch_left, who_waits_again_and_goes_on_has_not_given_up)
     expect_given_up("\"exit_code\":1", false);
 }
 
-/* As when the program begins init_process_group anew after it has failed: now rank 1 is there. */
+/* As when the program calls init_process_group again after it has failed: now rank 1 has joined. */
 static void rank_0_tries_again(conn_id conn)
 {
     client(RANK1, 1, 101);
@@ -672,7 +672,7 @@ Test(torch_left, who_went_on_for_long_without_the_others_has_not_given_up)
 
 /* --- who subscribes ------------------------------------------------------------------------------------------- */
 
-/* No key is looked into for workers that have introduced themselves, nor for nodes. */
+/* Workers that have sent IDENTIFY, and nodes, cost no check of keys. */
 Test(torch_watch, only_a_plain_client_makes_the_store_look_into_keys)
 {
     const struct job *job = job_only(sim.hub);

@@ -73,7 +73,7 @@ Test(rendezvous, a_worker_that_gave_up_gives_way_to_one_that_failed)
     cr_assert_not(facts().cause->failure.victim);
 }
 
-/* PyTorch's workers have no exit code for it; their node has read it. */
+/* PyTorch's workers have no exit code for it; their node has read their output. */
 Test(rendezvous, one_that_says_so_in_words_gives_way_too)
 {
     const struct failure says = { .rank = 0, .exit_code = 1, .victim = true };
@@ -145,7 +145,7 @@ Test(rendezvous, a_node_that_stops_without_a_word_is_a_failure)
 {
     rdzv_stopped(sim.r, 2, 1, &(struct rdzv_stopped){ .max_code = 4 }, sim.now_ms);
     cr_assert_eq(rsim_state(&sim), RDZV_STOPPING);
-    cr_assert_str_eq(facts().cause->failure.words, "node 1 (n1) stopped without saying why");
+    cr_assert_str_eq(facts().cause->failure.words, "node 1 (n1) stopped without giving a reason");
     rsim_stopped(&sim, 0, 1);
     rsim_expect_part(&sim, "n1 < finish: failed, exit 4/4/4\n");
 }
@@ -244,7 +244,7 @@ Test(rendezvous, all_nodes_of_an_elastic_job_leave, .init = three_elastic)
                       "[ 30000] the job is over: no node is left\n");
 }
 
-/* No user has stopped it: it has no memory, say, for its log files. */
+/* No user has stopped it: it has, for example, no space for its log files. */
 Test(rendezvous, an_agent_that_gives_up_is_not_a_success)
 {
     rdzv_leave(sim.r, 2, 0, "no log directory", sim.now_ms);
@@ -313,7 +313,7 @@ Test(rendezvous, workers_are_asked_before_the_job_grows, .init = three_elastic)
     rsim_lost(&sim, 3);
     rsim_lost(&sim, 4);
     rsim_expect_part(&sim, "key waiting_nodes = 0\n");
-    rdzv_grow_agreed(sim.r, sim.now_ms); /* to none: the node they agreed to has gone */
+    rdzv_grow_agreed(sim.r, sim.now_ms); /* to none: the node for which they agreed has gone */
     cr_assert_eq(rsim_state(&sim), RDZV_RUNNING);
     rsim_join(&sim, 5);
     cr_assert_eq(rsim_state(&sim), RDZV_STOPPING);
@@ -353,7 +353,7 @@ Test(rendezvous, growth_may_need_no_agreement)
     sim.join.last_call_ms = 0;
     rsim_join(&sim, 0);
     rsim_join(&sim, 1);
-    rsim_expect_part(&sim, "attempt 0 stops: 1 more node can be taken in\n");
+    rsim_expect_part(&sim, "attempt 0 stops: 1 more node can join\n");
 }
 
 /* --- restarts -------------------------------------------------------------------------------------------- */
@@ -465,7 +465,7 @@ static void enter_state(enum rdzv_state state)
         stop_all(1, 0, 1);
 }
 
-/* The cell itself: messages that a member may not send now are answered before the table. */
+/* The cell itself: messages that are not allowed now are answered before the table. */
 static void step(enum rdzv_event_type type)
 {
     const struct failure failure = { .rank = 0, .signal = 6, .words = "was killed" };
@@ -532,8 +532,8 @@ static void walk(struct buf *out)
     cr_assert(buf_append(out, "", 1));
 }
 
-/* For every cell that does something: the next state unless it is the same, the messages to nodes, and the
- * first line of the log. */
+/* For every cell with an action: the next state unless it is the same, the messages to nodes, and the first line of
+ * the log. */
 Test(rendezvous, every_cell_of_the_table)
 {
     static const char *const expected =
@@ -547,7 +547,7 @@ Test(rendezvous, every_cell_of_the_table)
         "last call, join: : node n7 joined (3 of 2 to 3)\n"
         "running, failed: stopping, 2 stop: attempt 0 stops: rank 0 on n0 was killed\n"
         "running, done: : node 0 (n0) is done (1 of 2)\n"
-        "running, stopped: stopping, 1 stop: attempt 0 stops: node 0 (n0) stopped without saying why\n"
+        "running, stopped: stopping, 1 stop: attempt 0 stops: node 0 (n0) stopped without giving a reason\n"
         "running, leave: stopping, 1 stop: node 0 (n0) leaves its round: SIGTERM from it is gone\n"
         "running, lost: stopping, 1 stop: node 0 (n0) is lost: it is gone\n"
         "running, join: : node n7 joined as a spare: a round is running\n"
@@ -656,7 +656,7 @@ Test(rdzv_join, two_nodes_of_one_host_are_told_apart)
         "node 1 (n0, pid 107) has --nnodes=3 (static), node 0 (n0, pid 100) has --nnodes=2 (static)");
 }
 
-/* Both are called "localhost": only their addresses say which terminal to look for. */
+/* Both are called "localhost": only their addresses show which terminal to use. */
 Test(rdzv_join, two_hosts_of_one_name_are_told_apart)
 {
     struct rdzv_join join = sim.join;
@@ -689,7 +689,7 @@ Test(rdzv_join, another_number_of_workers_is_refused_in_an_elastic_job, .init = 
     cr_assert_eq(rsim_join_as(&sim, 8, &sim.join), RDZV_WELCOME);
 }
 
-/* A number that a node has found out by itself is what it is. */
+/* A number that a node has found out by itself may differ. */
 Test(rdzv_join, counted_workers_may_differ, .init = two_to_four)
 {
     struct rdzv_join join = sim.join;
@@ -908,7 +908,7 @@ Test(rdzv_order, the_pid_orders_nodes_of_one_name, .fini = end)
     expect_ranks((const int[]){ 3, 5 }, 2);
 }
 
-/* Stop the round for those who are left of `n`, and let all join again. */
+/* Stop the round for the remaining nodes of `n`, and let all join again. */
 static void next_round(uint32_t round, int n)
 {
     for (int i = 0; i < n; i++)
@@ -1007,7 +1007,7 @@ static void begin(uint32_t max_restarts, uint32_t max_no_progress)
     restarts_init(&a, &rules);
 }
 
-/* A failed attempt that came to `step`; the time until the next one, or -1 without one. */
+/* A failed attempt that reached `step`; return the time until the next one, or -1 without one. */
 static int64_t next_after(int64_t step)
 {
     if (restarts_failed(&a, &crash) != NO_RESTART_NONE)
@@ -1040,7 +1040,7 @@ Test(restarts, what_cannot_change_is_not_tried_again)
     cr_assert_eq(restarts_failed(&a, &cause), NO_RESTART_CANNOT_START);
 }
 
-/* The last of them would be over the budget, too: what is in the failure itself helps more. */
+/* The last of them would exceed the budget, too, but the reason in the failure itself helps more. */
 Test(restarts, a_usage_error_is_named_before_the_budget)
 {
     const struct rdzv_cause cause = { .why = RDZV_WHY_FAILED, .no_retry = NO_RESTART_USAGE };

@@ -61,7 +61,7 @@ static void tear_down(void)
     buf_free(&heard);
 }
 
-/* Let every connect end like this until `until`; counts the connects. */
+/* Let every connect end like this until `until`; return the number of connects. */
 static int live(uint64_t until, int error, uint64_t took_ms)
 {
     int connects = 0;
@@ -193,7 +193,7 @@ Test(dial_plan, a_change_is_told, .fini = tear_down)
     cr_assert(hears("n1 has no route to 10.0.0.1"), "%s", (char *)heard.data);
 }
 
-/* The observation of each stage becomes a finding with its code. */
+/* The result of each stage becomes a finding with its code. */
 Test(dial_plan, every_observation_has_its_finding)
 {
     static const struct {
@@ -249,7 +249,7 @@ Test(dial_plan, no_answer_is_dropped_after_five_seconds_and_told, .fini = tear_d
     resolved("10.9.0.1", NULL);
     cr_assert_eq(next().what, DIAL_CONNECT);
     now += 2000;
-    cr_assert(hears("a connection is not answered yet"), "%s", (char *)heard.data);
+    cr_assert(hears("waiting for an answer to a connection"), "%s", (char *)heard.data);
     struct dial_step w = next();
     now = w.at_ms;
     cr_assert_eq(now, 6000);
@@ -347,5 +347,5 @@ Test(dial_plan, the_history_is_bounded_and_keeps_its_first, .fini = tear_down)
         live(now + 3000, i % 2 == 0 ? ENETUNREACH : ECONNREFUSED, i % 2);
     cr_assert_eq(dial.n_past, DIAL_HISTORY_MAX);
     cr_assert_eq(dial.history[0].from_ms, 1);
-    cr_assert(reports("changes left out"));
+    cr_assert(reports("changes omitted"));
 }

@@ -1,4 +1,4 @@
-/* Which node has the store: by address, whatever the machines are called. */
+/* Which node hosts the store: by address, whatever the machines' names are. */
 #include "net/hosting.h"
 
 #include <criterion/criterion.h>

@@ -97,7 +97,7 @@ Test(net_messages, a_round_that_makes_no_sense_is_none)
         cr_expect_not(round_of(wrong[i]), "%s", wrong[i]);
 }
 
-/* A job of thousands of nodes, or a store gone mad. */
+/* A job of thousands of nodes, or a broken store. */
 Test(net_messages, long_lists_and_names_are_cut)
 {
     char text[64 * 1024] = "{" ROUND ",\"nodes\":[", host[300];

@@ -1,4 +1,4 @@
-/* torchrun's file timers: lines in, who is late out. */
+/* torchrun's file timers: lines go in, processes with expired timers come out. */
 #include "node/file_timer.h"
 
 #include <criterion/criterion.h>

@@ -1,5 +1,5 @@
-/* test_stdin.c -- one input for several readers: all get all of it, and readers that left are not waited
- * for. */
+/* test_stdin.c -- one input for several readers: all get all of it, and the input does not wait for readers that have
+ * left. */
 #include "node/stdin.h"
 
 #include <criterion/criterion.h>
@@ -111,7 +111,7 @@ Test(fan, a_new_attempt_reads_on_where_the_old_one_stopped, .init = three_reader
     cr_expect(fan_wants(&fan));
 }
 
-/* It had been asked for by readers who are gone when it comes. */
+/* It was requested for readers that are gone when it arrives. */
 Test(fan, a_chunk_that_comes_between_two_attempts_is_for_the_new_one, .init = three_readers, .fini = end)
 {
     fan_fill(&fan, 10);

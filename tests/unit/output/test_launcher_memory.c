@@ -1,6 +1,5 @@
-/* Memory runs short at every single place where the deciding half of the launcher asks for some: it must
- * report that, stay consistent, and free its memory. malloc and its family are replaced in this program; the
- * n-th call returns NULL. */
+/* Each allocation of the launcher's pure modules fails once: the module must report that, stay consistent, and free
+ * its memory. malloc and its family are replaced in this program; the n-th call returns NULL. */
 #include "command_line.h"
 #include "output/event_log.h"
 #include "report/user_messages.h"
@@ -38,7 +37,7 @@ static void *counted(void *p)
     return p;
 }
 
-/* Seen by the C library and cJSON, too. */
+/* The C library and cJSON use it, too. */
 #pragma GCC visibility push(default)
 void *malloc(size_t size)
 {
@@ -118,7 +117,7 @@ static bool tell_everything(const struct plan *plan, struct agent *a, struct buf
     return ok;
 }
 
-/* Where there is no memory to wait in, a line is shown at once: none is lost. */
+/* Without memory to wait in, a line is printed at once: none is lost. */
 static void count_line(void *user, const struct fold_line *line)
 {
     int *ranks = user;
@@ -208,7 +207,7 @@ static void note(void *user, struct slice text, enum line_kind kind)
     *bytes += text.len;
 }
 
-/* Output is never lost for lack of memory: it comes in pieces instead. */
+/* Output is never lost for lack of memory: it is delivered in pieces instead. */
 Test(launcher_memory, lines_come_in_pieces_when_there_is_no_room_for_them)
 {
     if (!REPLACED)

@@ -259,7 +259,7 @@ Test(merge, a_last_line_gets_its_newline_and_no_line_gets_none)
     expect_out("[3] last\n");
 }
 
-/* However the bytes are cut into reads, the file is the same. */
+/* However reads cut the bytes, the file is the same. */
 Test(merge, how_the_bytes_were_cut_makes_no_difference)
 {
     static const char text[] = "a\n\nbb\r\nccc\rd\ne";
@@ -507,7 +507,7 @@ Test(fold, a_thousand_ranks_with_one_warning_make_one_line)
     cr_expect_str_eq(fold_out(), "0-1023:UserWarning: deprecated|");
 }
 
-/* Random lines of random ranks: for each rank, what goes out is what it printed. */
+/* Random lines of random ranks: for each rank, the output equals its input. */
 Test(fold, any_lines_in_any_order_keep_each_ranks_order)
 {
     enum { LINES = 400 };

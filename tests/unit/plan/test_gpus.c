@@ -1,4 +1,4 @@
-/* CUDA_VISIBLE_DEVICES as CUDA reads it, and how many workers that makes. */
+/* CUDA_VISIBLE_DEVICES as CUDA reads it, and the number of workers. */
 #include "plan/gpus.h"
 
 #include <criterion/criterion.h>

@@ -1,4 +1,4 @@
-/* Lists of hosts as schedulers write them; wrong, long and hostile ones are refused and never spread out. */
+/* Lists of hosts as schedulers write them; wrong, long and hostile ones are rejected before they are expanded. */
 #include "plan/hosts.h"
 
 #include <criterion/criterion.h>

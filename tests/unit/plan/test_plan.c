@@ -1,4 +1,4 @@
-/* The plan of a node: what is decided, what is refused, what --dry_run prints, and what a round brings. */
+/* The plan of a node: decisions, rejections, the output of --dry_run, and the effect of a round. */
 #include "command_line.h"
 #include "output/lines.h"
 #include "plan/plan.h"
@@ -107,7 +107,7 @@ Test(plan, lets_rank_0_host_for_a_pytorch_that_refuses_our_store, .fini = tear_d
 
 #define SWITCH "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 
-/* Set for a whole cluster it must not take the launcher's store from programs that need it. */
+/* Set for a whole cluster, it must not disable the launcher's store for programs that need it. */
 Test(plan, torchruns_switch_is_for_programs_of_pythons, .fini = tear_down)
 {
     char *set[] = { "PATH=/bin", SWITCH "=1", NULL };
@@ -459,7 +459,7 @@ Test(plan, a_wrong_template_is_refused_with_its_name)
 {
     cr_assert_eq(make((char *[]){ "ddprun", "--log-line-prefix-template=[$rnak]", "x", NULL }, bare, 0),
                  DDP_ERR_ARG);
-    cr_expect_not_null(strstr(err.msg, "--log_line_prefix_template=[$rnak]: there is no field 'rnak'"), "%s",
+    cr_expect_not_null(strstr(err.msg, "--log_line_prefix_template=[$rnak]: unknown field 'rnak'"), "%s",
                        err.msg);
     cr_expect_not_null(strstr(err.msg, "elapsed"), "the list is whole: %s", err.msg);
     cli_free(&cli);
@@ -498,7 +498,7 @@ Test(plan, a_filter_takes_ranks_off_the_console_and_leaves_their_files, .fini = 
     cr_assert(plan.prefix);
 }
 
-/* torchrun takes it, for one command line on nodes of different sizes. */
+/* torchrun accepts it, for one command line on nodes of different sizes. */
 Test(plan, ranks_that_this_node_does_not_have_are_a_note, .fini = tear_down)
 {
     PLAN("--nproc_per_node=2", "--log_dir=logs", "--tee=0:1,5:1", "--redirects=2:3",

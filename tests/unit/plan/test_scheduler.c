@@ -11,7 +11,7 @@ static struct scheduler scheduler;
 static struct cli cli;
 static struct ddp_err err;
 
-/* The same way as ddprun's main: read, ask, check. */
+/* The same steps as in ddprun's main: read, apply, check. */
 static ddp_status in(const char *name, char *const *argv)
 {
     int argc = 0;
@@ -148,7 +148,7 @@ Test(scheduler, a_wrong_layout_names_numbers_and_both_ways_out)
                      "Slurm has started 8 ddprun on 2 nodes (slurm-2.0), 4 of them here"));
     cr_expect(strstr(scheduler.finding.found.advice, "srun --ntasks-per-node=1 ddprun"));
     cr_expect(strstr(scheduler.finding.found.advice, "--per_task"));
-    cr_expect_not(scheduler.finding.mine); /* local task 2: task 0 of the node says it */
+    cr_expect_not(scheduler.finding.mine); /* local task 2: task 0 of the node reports it */
     cli_free(&cli);
 }
 

@@ -163,7 +163,7 @@ Test(amp, unscaling_divides_and_finds_what_is_not_finite)
     cr_expect_eq(ddp_unscale(grad, DDP_F32, 1, grad, 3), 1);
 }
 
-/* With a scale of 0 a step must be left out, not made with gradients that are infinite. */
+/* With a scale of 0 a step must be skipped and not made with infinite gradients. */
 Test(amp, a_scale_without_a_reciprocal_is_found)
 {
     const float grad[2] = { 1, 0 };
@@ -184,7 +184,7 @@ Test(amp, other_types_are_refused)
     cr_expect_eq(ddp_round_f32(f, i, DDP_F64, 1, &err), DDP_ERR_ARG);
 }
 
-/* Why there is a master copy: 1 + 2^-9 in bf16 is 1, a hundred times over. */
+/* The reason for a master copy: 1 + 2^-9 in bf16 is 1, a hundred times over. */
 Test(amp, small_updates_survive_in_the_master_copy)
 {
     float master = 1, alone = 1;

@@ -1,4 +1,4 @@
-/* The bucket plan against lists worked out by hand from PyTorch's rule, and against those that PyTorch makes. */
+/* The bucket plan against lists computed by hand from PyTorch's rule, and against PyTorch's own plans. */
 #include "reducer/buckets.h"
 
 #include <criterion/criterion.h>

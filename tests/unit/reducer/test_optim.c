@@ -1,4 +1,4 @@
-/* Adam against numbers worked out by hand and in double precision. */
+/* Adam against numbers computed by hand and in double precision. */
 #include "ddp/optim.h"
 #include "reducer/optim.h"
 #include "numbers.h"
@@ -7,8 +7,8 @@
 #include <math.h>
 #include <string.h>
 
-/* The first step of Adam moves every parameter by lr, whatever the gradient's size: m/(1-b1) = g,
- * sqrt(v/(1-b2)) = |g|. */
+/* The first step of Adam moves every parameter by lr, for any size of the gradient: m/(1-b1) = g, sqrt(v/(1-b2)) =
+ * |g|. */
 Test(adam, first_step_is_lr_against_the_sign_of_the_gradient)
 {
     ddp_optim adam = DDP_ADAM_INIT;
@@ -127,23 +127,23 @@ Test(adam, three_steps_are_torchs_but_for_the_last_bit)
     }
 }
 
-/* Every number that torch refuses, by its name. */
+/* Every number that torch rejects, by its name. */
 Test(optim, numbers_out_of_range_are_named)
 {
     struct {
         ddp_optim optim;
         const char *says;
     } const cases[] = {
-        { { .rule = (ddp_rule)9 }, "rule 9" },
-        { { .rule = DDP_SGD, .lr = -1 }, "lr is -1" },
-        { { .rule = DDP_SGD, .weight_decay = NAN }, "weight_decay is" },
-        { { .rule = DDP_SGD, .momentum = -0.5 }, "momentum is -0.5" },
+        { { .rule = (ddp_rule)9 }, "rule=9" },
+        { { .rule = DDP_SGD, .lr = -1 }, "lr=-1" },
+        { { .rule = DDP_SGD, .weight_decay = NAN }, "weight_decay=" },
+        { { .rule = DDP_SGD, .momentum = -0.5 }, "momentum=-0.5" },
         { { .rule = DDP_SGD, .nesterov = 1 }, "nesterov needs momentum" },
         { { .rule = DDP_SGD, .nesterov = 1, .momentum = 0.9, .dampening = 0.1 }, "0.9 and 0.1" },
-        { { .rule = DDP_ADAM, .beta1 = 1 }, "beta1 is 1" },
-        { { .rule = DDP_ADAMW, .beta2 = -0.1 }, "beta2 is -0.1" },
-        { { .rule = DDP_ADAM, .eps = -1e-8 }, "eps is -1e-08" },
-        { { .rule = DDP_ADAM, .step = -1 }, "step is -1" },
+        { { .rule = DDP_ADAM, .beta1 = 1 }, "beta1=1" },
+        { { .rule = DDP_ADAMW, .beta2 = -0.1 }, "beta2=-0.1" },
+        { { .rule = DDP_ADAM, .eps = -1e-8 }, "eps=-1e-08" },
+        { { .rule = DDP_ADAM, .step = -1 }, "step=-1" },
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct ddp_err err = { 0 };
@@ -163,8 +163,7 @@ Test(optim, each_rule_says_how_many_arrays_it_keeps)
     cr_expect_str_eq(ddp_rule_name((ddp_rule)3), "?");
 }
 
-/* The global norm has the same bits however the leaves are dealt out; clipping keeps or shrinks, never
- * grows. */
+/* The global norm has the same bits however the leaves are distributed; clipping keeps or shrinks, never grows. */
 
 enum { N = 256 * 11 + 77 };
 

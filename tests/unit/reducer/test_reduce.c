@@ -19,7 +19,7 @@ static void reduce_rows(ddp_dtype dtype, ddp_op op, const void *rows, size_t wor
     reduce_range(dtype, op, in, world, 0, n, &out, 1);
 }
 
-/* The tree, written down element by element: another way to the same order. */
+/* The tree, written element by element: a second implementation of the same order. */
 static float tree_sum(const float *x, size_t count)
 {
     if (count == 1)

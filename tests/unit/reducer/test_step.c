@@ -80,7 +80,7 @@ static void unused(size_t i)
     outcome(status);
 }
 
-/* As the shell does it. */
+/* As reducer.c does it. */
 static void finish(void)
 {
     size_t i;
@@ -278,14 +278,14 @@ Test(reducer_step, misuse_is_named)
     forward();
     unused(0);
     finish();
-    expect("ready 5: reducer: there is no parameter 5, 0 to 4 was expected\n"
+    expect("ready 5: reducer: parameter 5: must be between 0 and 4\n"
            "finish: reducer: finish, but 5 of 5 parameters were not marked ready: 0 \"embed\" (bucket 2), 1 "
            "\"fc1.weight\" (bucket 1), 2 \"fc1.bias\" (bucket 1), 3 \"fc2.weight\" (bucket 0), 4 "
            "\"fc2.bias\" (bucket "
            "0)\n"
            "ready 4\n"
-           "ready 4: reducer: parameter 4 \"fc2.bias\" (bucket 0) is marked ready twice in one step; was "
-           "ddp_reducer_finish left out?\n"
+           "ready 4: reducer: parameter 4 \"fc2.bias\" (bucket 0) is marked ready twice in one step; check "
+           "that ddp_reducer_finish was called\n"
            "forward: reducer: forward, but the last step was not ended: bucket 0 of 3 is next, and 4 of 5 "
            "parameters "
            "were not marked ready: 0 \"embed\" (bucket 2), 1 \"fc1.weight\" (bucket 1), 2 \"fc1.bias\" "
@@ -368,5 +368,6 @@ Test(reducer_roll, an_early_end_is_an_error_if_asked_for)
 {
     cr_assert_eq(read_four(ROLL_SYNC, ROLL_SYNC, ROLL_NONE, ROLL_SYNC, DDP_UNEVEN_STOP), DDP_ERR_ARG);
     cr_assert_str_eq(
-        err.msg, "reducer: rank 2 has no more batches, and 3 of 4 ranks have; DDP_UNEVEN_WORLD would go on");
+        err.msg,
+        "reducer: rank 2 has no more batches, but 3 of 4 ranks have; use DDP_UNEVEN_WORLD to continue");
 }

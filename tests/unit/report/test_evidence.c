@@ -1,4 +1,4 @@
-/* torch's error file, in both shapes and in none. */
+/* torch's error file, in both forms and in neither. */
 #include "report/evidence.h"
 
 #include <criterion/criterion.h>
@@ -55,8 +55,8 @@ Test(error_text, refuses_what_is_no_such_object_and_says_why)
         const char *json, *says;
     } cases[] = {
         { "", "empty" },
-        { "RuntimeError: boom", "no JSON (byte 0 of 18)" },
-        { "{\"message\": {\"mess", "no JSON" },
+        { "RuntimeError: boom", "not JSON (byte 0 of 18)" },
+        { "{\"message\": {\"mess", "not JSON" },
         { "[]", "\"message\"" },
         { "\"text\"", "\"message\"" },
         { "null", "\"message\"" },
@@ -91,7 +91,7 @@ Test(error_text, survives_hostile_bytes)
     free(large);
 }
 
-/* A worker that is killed while it writes leaves any part of the file. */
+/* A worker that is killed during the write leaves any part of the file. */
 Test(error_text, cut_anywhere_is_refused)
 {
     const char *whole = "{\"message\": {\"message\": \"x\", \"extraInfo\": {\"timestamp\": \"1\"}}}";

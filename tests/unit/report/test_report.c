@@ -55,8 +55,8 @@ Test(report, says_when_the_code_is_not_that_of_the_first_failure, .fini = tear_d
                        (char *)text.data);
 }
 
-/* A row about the records of all ranks, whatever the user has called them. */
-/* Its broken connection told it before the one that broke it had ended. */
+/* A row about the records of all ranks, whatever file names the user has chosen. */
+/* Its broken connection was reported before the rank that broke it had ended. */
 Test(report, tells_how_long_before_the_first_failure_a_victim_ended, .fini = tear_down)
 {
     start(3, NULL);
@@ -151,9 +151,9 @@ Test(report, says_that_a_sigkill_was_not_ours, .fini = tear_down)
     expect(
         "ddprun: rank 0 on n1 failed first: killed by someone else (SIGKILL), 1.0 s after its start\n"
         "  why      killed by someone else: ddprun did not send this signal, and no memory limit was hit;\n"
-        "           Linux does not tell who did\n"
-        "  try      look for a kill -9 by hand or in a script, a time limit of the scheduler, a container\n"
-        "           that was stopped\n"
+        "           Linux does not report the sender\n"
+        "  try      look for a kill -9 by hand or in a script, a time limit of the scheduler, or a stopped\n"
+        "           container\n"
         "  worker   rank 0 (local rank 0), pid 4000, host n1\n"
         "  times    started 2023-11-14 22:13:21.000, ended 22:13:22.000\n"
         "  output   it wrote nothing\n"
@@ -211,8 +211,10 @@ Test(report, tells_a_witness_of_another_ranks_trouble)
     } cases[] = {
         { "RuntimeError: [pair.cc:598] Connection closed by peer [127.0.0.1]:2",
           "at the other end has ended" },
-        { "Timed out waiting 8000ms for recv operation to complete", "did not come to this collective" },
-        { "Watchdog caught collective operation timeout: WorkNCCL(", "did not come to this collective" },
+        { "Timed out waiting 8000ms for recv operation to complete",
+          "did not enter this collective in time" },
+        { "Watchdog caught collective operation timeout: WorkNCCL(",
+          "did not enter this collective in time" },
         { "[enforce fail at context.cc:23] rank < size. 3 vs 3", "world_size that is smaller" },
         { "Connection closed by peer\nDataLoader worker (pid 7) is killed by signal: Killed.",
           "DataLoader worker" },
@@ -229,7 +231,7 @@ Test(report, tells_a_witness_of_another_ranks_trouble)
 Test(report, an_unusable_error_file_hides_nothing, .fini = tear_down)
 {
     start(1, NULL);
-    report.error_trouble = "/tmp/e/error.json: it is no JSON (byte 3 of 9)";
+    report.error_trouble = "/tmp/e/error.json: it is not JSON (byte 3 of 9)";
     run_all(1);
     tail_feed(&err_tails[0], slice_str("boom\n"));
     step(AGENT_EXITED, 2000, 0, 1);
@@ -237,7 +239,7 @@ Test(report, an_unusable_error_file_hides_nothing, .fini = tear_down)
         "ddprun: rank 0 on n1 failed: exit 1, 1.0 s after its start\n"
         "  worker   rank 0 (local rank 0), pid 4000, host n1\n"
         "  times    started 2023-11-14 22:13:21.000, ended 22:13:22.000\n"
-        "  error    the worker's error file cannot be used: /tmp/e/error.json: it is no JSON (byte 3 of 9)\n"
+        "  error    the worker's error file cannot be used: /tmp/e/error.json: it is not JSON (byte 3 of 9)\n"
         "  stderr   | boom\n"
         "  exit     1, because of rank 0 on n1\n");
 }
@@ -275,7 +277,7 @@ Test(report, of_a_program_that_cannot_be_started_names_path_reason_and_cure, .fi
     report.look = &look;
     step(AGENT_SPAWN_FAILED, 1000, 0, EACCES);
     expect("ddprun: rank 0 on n1 could not be started: ./train is not executable\n"
-           "  try      chmod +x ./train; a Python script runs without that as python3 -u ./train\n"
+           "  try      chmod +x ./train; or, for a Python script, run python3 -u ./train\n"
            "  worker   rank 0 (local rank 0), host n1\n"
            "  times    tried 2023-11-14 22:13:21.000\n"
            "  then     rank 1 was never started\n"
@@ -340,7 +342,7 @@ Test(report, never_has_more_than_forty_lines, .fini = tear_down)
     cr_assert(report_text(&report, &text));
     cr_assert(buf_append(&text, "", 1));
     cr_assert_leq(lines_of_text(), REPORT_LINES_MAX, "%s", (char *)text.data);
-    cr_assert_not_null(strstr((char *)text.data, "still other ways"), "%s", (char *)text.data);
+    cr_assert_not_null(strstr((char *)text.data, "ended in other ways"), "%s", (char *)text.data);
     cr_assert_not_null(strstr((char *)text.data, "\n  exit     1, because of rank 1 on n1\n"), "%s",
                        (char *)text.data);
 }
@@ -364,7 +366,7 @@ Test(report, folds_many_ranks_and_cuts_long_lines, .fini = tear_down)
 
 /* --- elsewhere ------------------------------------------------------------------------------------------------ */
 
-/* The report of a node that did not fail itself: another one did, is lost, or the store is. */
+/* The report of a node that did not fail itself: another one did or is lost, or the store is. */
 
 static struct cli elsewhere_cli = { .max_restarts = 0 };
 static char *no_environment[] = { NULL };
@@ -467,7 +469,7 @@ Test(report_elsewhere, names_a_node_that_was_lost, .fini = elsewhere_tear_down)
                      "  exit     125, because of node 1 on n2\n");
 }
 
-/* No worker has failed, and yet the job cannot continue. */
+/* No worker has failed, but the job cannot continue. */
 Test(report_elsewhere, says_what_helps_when_the_store_is_lost, .fini = elsewhere_tear_down)
 {
     elsewhere_start(1);
@@ -484,7 +486,7 @@ Test(report_elsewhere, says_what_helps_when_the_store_is_lost, .fini = elsewhere
         "  exit     123\n");
 }
 
-/* It was one too many, and the job went well without it. */
+/* It was one too many, and the job succeeded without it. */
 Test(report_elsewhere, tells_a_spare_node_that_the_job_is_over, .fini = elsewhere_tear_down)
 {
     elsewhere_plan.nproc = 1;
@@ -498,7 +500,7 @@ Test(report_elsewhere, tells_a_spare_node_that_the_job_is_over, .fini = elsewher
                      "  exit     0\n");
 }
 
-/* The one that fails first is not the one to look at, wherever it is. */
+/* The first rank that fails is not the cause, on any node. */
 Test(report_elsewhere, who_gave_up_is_told_with_its_reason, .fini = elsewhere_tear_down)
 {
     const struct failure cause = { .why = "failed",
@@ -642,7 +644,7 @@ Test(report_attempts, the_attempts_before_the_last_one_are_listed)
                     "  restart  none: all restarts of --max_restarts=2 are used up\n");
 }
 
-/* The kernel's data about an attempt are gone when the next one begins; its texts are not. */
+/* The kernel's data about an attempt are gone when the next one begins; its texts remain. */
 Test(report_attempts, the_words_of_each_attempt_are_kept)
 {
     const struct worker_evidence oom = { .oom = OOM_CGROUP };
@@ -658,7 +660,7 @@ Test(report_attempts, the_words_of_each_attempt_are_kept)
     buf_free(&words);
 }
 
-/* With several nodes a rank is found by its host; a node that was lost has no rank to name. */
+/* With several nodes a rank is found by its host; a lost node has no rank to name. */
 Test(report_attempts, attempts_that_failed_elsewhere_name_the_host)
 {
     make(3);
@@ -670,10 +672,9 @@ Test(report_attempts, attempts_that_failed_elsewhere_name_the_host)
     snprintf(failed[0].failure.host, sizeof(failed[0].failure.host), "n2");
     failed[1].failure.rank = -1;
     snprintf(failed[1].failure.words, sizeof(failed[1].failure.words), "node 1 (n2) is lost: it is silent");
-    attempts_expect(
-        "  before   attempt 0: rank 1 on n2: exit 7, 1.0 s after its start\n"
-        "           attempt 1: node 1 (n2) is lost: it is silent, 1.0 s after the start\n"
-        "  restart  none: too few nodes are left, or joined again in time (--nnodes, --timeout)\n");
+    attempts_expect("  before   attempt 0: rank 1 on n2: exit 7, 1.0 s after its start\n"
+                    "           attempt 1: node 1 (n2) is lost: it is silent, 1.0 s after the start\n"
+                    "  restart  none: too few nodes are left or rejoined in time (--nnodes, --timeout)\n");
     attempts_plan.nnodes = 1;
 }
 
@@ -705,9 +706,8 @@ Test(report_attempts, a_usage_error_is_told_with_its_code)
     make(1);
     fail_once(2, -1, NO_RESTART_USAGE);
     attempts_expect(
-        "  restart  none: exit 2 within 5 s of the start is taken for a usage error, which would only "
-        "repeat\n"
-        "           itself\n");
+        "  restart  none: exit 2 within 5 s of the start counts as a usage error, which a restart would\n"
+        "           repeat\n");
 }
 
 Test(report_attempts, what_is_left_behind_is_named)

@@ -1,4 +1,4 @@
-/* Why a program could not be started, and what its first bytes say. */
+/* Why a program could not be started, from its first bytes. */
 #include "report/spawn_error.h"
 
 #include <criterion/criterion.h>
@@ -47,28 +47,25 @@ Test(start_words, of_a_name_that_no_directory_has)
         say(start_remedy, ENOENT, "train"),
         "a program in this directory is written ./train; a Python script without .py at its end runs "
         "as python3 -u train");
-    cr_expect_str_eq(say(start_remedy, EACCES, "train"),
-                     "chmod +x the one that is meant, or name it with its directory");
+    cr_expect_str_eq(say(start_remedy, EACCES, "train"), "run chmod +x on the right file, or give its path");
 }
 
 Test(start_words, of_a_path_that_is_not_there_or_no_file)
 {
     set((struct program_look){ .kind = PATH_MISSING });
-    expect(ENOENT, "./train: no such file",
-           "check the path, and that the file system with it is mounted here");
+    expect(ENOENT, "./train: no such file", "check the path, and whether its file system is mounted here");
     set((struct program_look){ .kind = PATH_MISSING, .near = "./trein" });
     expect(ENOENT, "./train: no such file", "did you mean ./trein?");
     set((struct program_look){ .kind = PATH_DIRECTORY });
-    expect(EACCES, "./train is a directory, not a program",
-           "a package of Python's runs as python3 -u ./train");
+    expect(EACCES, "./train is a directory, not a program", "to run a Python package: python3 -u ./train");
     set((struct program_look){ .kind = PATH_NO_X });
     expect(EACCES, "./train is not executable",
-           "chmod +x ./train; a Python script runs without that as python3 -u ./train");
+           "chmod +x ./train; or, for a Python script, run python3 -u ./train");
     set((struct program_look){ .kind = PATH_EXECUTABLE, .noexec = true });
     expect(EACCES, "./train is on a file system that is mounted noexec",
            "copy it elsewhere, or mount -o remount,exec that file system");
     set((struct program_look){ .kind = PATH_UNKNOWN, .locked = "/data/locked" });
-    expect(EACCES, "./train: the directory /data/locked may not be entered",
+    expect(EACCES, "./train: no permission to enter the directory /data/locked",
            "chmod +x /data/locked, or run as a user who may");
 }
 
@@ -80,7 +77,7 @@ Test(start_words, of_a_script_whose_interpreter_is_not_there)
         "the first line of ./train ends in \\r\\n, so its interpreter is '/bin/sh\\r', which does not exist",
         "give it Unix line ends: sed -i 's/\\r$//' ./train");
     set((struct program_look){ .kind = PATH_EXECUTABLE, .interpreter = "/no/sh" });
-    expect(ELIBACC, "./train is there, but its interpreter '/no/sh' (its first line) is not",
+    expect(ELIBACC, "./train exists, but its interpreter '/no/sh' (in its first line) does not",
            "install the interpreter, or correct the first line");
     set((struct program_look){ .kind = PATH_EXECUTABLE, .interpreter = "/etc", .helper = PATH_DIRECTORY });
     expect(EACCES, "./train: its interpreter '/etc' (its first line) is a directory",
@@ -97,17 +94,18 @@ Test(start_words, of_a_program_for_another_machine)
                                         .our_bits = 64 } });
     expect(ENOEXEC, "./train was built for aarch64, this machine is x86-64", "build it for x86-64");
     seen.elf = (struct elf_look){ .kind = ELF_RUNS, .interpreter = "/lib/ld-musl-x86_64.so.1" };
-    expect(ELIBACC,
-           "./train is there, but the loader '/lib/ld-musl-x86_64.so.1' that it needs is not: it was built "
-           "for another system",
-           "build it on this system, or install the C library that it was built with");
+    expect(
+        ELIBACC,
+        "./train exists, but its loader '/lib/ld-musl-x86_64.so.1' does not: it was built for another system",
+        "build it on this system, or install the C library that it was built with");
     seen.elf = (struct elf_look){ .kind = ELF_CUT };
     expect(ENOEXEC, "./train is damaged: the program ends within its own header", "build or copy it again");
     set((struct program_look){ .kind = PATH_EXECUTABLE, .empty = true });
     expect(ENOEXEC, "./train is an empty file", "build or copy it again");
     set((struct program_look){ .kind = PATH_EXECUTABLE });
-    expect(ENOEXEC, "./train is nothing that this machine can execute: neither a program nor a script",
-           "a script needs a first line like #!/bin/sh; one of Python's runs without as python3 -u ./train");
+    expect(
+        ENOEXEC, "./train: this machine cannot execute it: neither a program nor a script",
+        "a script needs a first line like #!/bin/sh; to run a Python script without one: python3 -u ./train");
 }
 
 Test(start_words, of_a_system_without_room)
@@ -117,7 +115,7 @@ Test(start_words, of_a_system_without_room)
         EAGAIN, "./train: the system has no room for another process (Resource temporarily unavailable)",
         "the user's limit is 100 processes and threads (ulimit -u); a cgroup may limit them too (pids.max)");
     expect(ETXTBSY, "./train is open for writing: a process is building or copying it",
-           "wait for that, or find the process: fuser -v ./train");
+           "wait until it is done, or find the process: fuser -v ./train");
     expect(ELOOP, "./train: Too many levels of symbolic links", "");
 }
 
@@ -224,7 +222,7 @@ Test(elf_check, a_file_cut_anywhere_is_read_no_further)
     }
 }
 
-/* Every byte takes every value: whatever the offsets say then, the name stays a text within its bounds. */
+/* Every byte takes every value: for any offsets, the name stays a text within its bounds. */
 Test(elf_check, no_byte_of_the_header_leads_outside)
 {
     struct program good = program(EM_X86_64);

@@ -1,4 +1,4 @@
-/* test_user_messages.c -- what the user reads who asks what the job does. */
+/* test_user_messages.c -- the text for a user who asks what the job does. */
 #include "report/user_messages.h"
 
 #include <cjson/cJSON.h>
@@ -60,7 +60,7 @@ Test(status, without_the_store_it_tells_what_the_kernel_knows, .fini = end)
     ((char *)facts.states)[2] = 'D';
     expect_lines("12.3 s after the start: job k3x9, 3 of 3 workers run; the store does not answer\n"
                  "rank 0 (pid 100) runs for 12.3 s\n"
-                 "rank 1 (pid 101) runs for 12.3 s, is stopped: kill -CONT 101 lets it go on\n"
+                 "rank 1 (pid 101) runs for 12.3 s, is stopped: kill -CONT 101 continues it\n"
                  "rank 2 (pid 102) runs for 12.3 s, hangs in the kernel (state D; see /proc/102/wchan)\n");
 }
 
@@ -76,7 +76,7 @@ Test(status, with_the_store_it_tells_who_waits_for_what, .fini = end)
                     "{\"rank\":3,\"state\":\"exited\"}, 7]}");
     expect_lines("12.3 s after the start: job k3x9, 3 of 4 workers run\n"
                  "rank 0 (pid 100) runs for 12.3 s, waits for barrier 'end'\n"
-                 "rank 1 (pid 101) runs for 12.3 s, was last heard by the store 5.0 s ago\n"
+                 "rank 1 (pid 101) runs for 12.3 s, last reached the store 5.0 s ago\n"
                  "rank 2 (pid 102) runs for 12.3 s, has closed its connection to the store\n"
                  "rank 3: exit 0 after 3.0 s\n");
 }
@@ -93,7 +93,7 @@ Test(status, workers_of_libddp_tell_where_they_are, .fini = end)
                  "rank 1 (pid 101) runs for 12.3 s, has been in no collective for 4.0 s\n");
 }
 
-/* 200 workers of which 199 wait: only the one that does not is worth a line. */
+/* 200 workers of which 199 wait: only the other one is worth a line. */
 Test(status, in_a_large_job_those_who_wait_are_counted, .fini = end)
 {
     begin(200);

@@ -70,7 +70,7 @@ Test(hints, know_what_users_meet)
     cr_expect(strstr(hint("CUDA error: invalid device ordinal"), "LOCAL_RANK"));
     cr_expect(strstr(hint("ibv_reg_mr_iova2 failed with error Cannot allocate memory"), "ulimit -l"));
     cr_expect(strstr(hint("env: 'python3\\r': No such file or directory"), "Windows"));
-    cr_expect(strstr(hint("ModuleNotFoundError: No module named 'numpy'"), "lacks a module"));
+    cr_expect(strstr(hint("ModuleNotFoundError: No module named 'numpy'"), "does not have a module"));
     cr_expect_str_eq(hint("all is well"), "");
     cr_expect_str_eq(hint(""), "");
     struct buf out = { 0 };
@@ -102,7 +102,7 @@ Test(hints, a_failed_import_names_the_python)
 {
     const struct hint_facts facts = { .python = "/opt/venv/bin/python3" };
     cr_expect(strstr(hint_with("ModuleNotFoundError: No module named 'numpy'", &facts),
-                     "/opt/venv/bin/python3, which ran the program, lacks a module"));
+                     "/opt/venv/bin/python3, which ran the program, does not have a module"));
     cr_expect(
         strstr(hint_with("ImportError: cannot import name 'x' from 'y'", &facts), "/opt/venv/bin/python3"));
 }
@@ -122,7 +122,7 @@ Test(hints, no_option_is_repeated)
                           "GLOO_SOCKET_IFNAME=eth0"));
 }
 
-/* The rank read a tensor from a loader that had died; PyTorch's own words about that come too late, or never. */
+/* The rank read a tensor from a loader that had died; PyTorch's own message about that comes too late, or never. */
 Test(hints, a_dead_data_loader_is_named_when_python_speaks_of_a_connection)
 {
     static const char trace[] =
@@ -137,7 +137,7 @@ Test(hints, a_dead_data_loader_is_named_when_python_speaks_of_a_connection)
     cr_expect_null(strstr(hint("pair.cc: Connection reset by peer"), "DataLoader"));
 }
 
-/* What Python says then does not name the cause: nothing is missing. */
+/* Python's message then does not name the cause: nothing is missing. */
 Test(hints, a_script_with_the_name_of_a_package_hides_it)
 {
     cr_expect(

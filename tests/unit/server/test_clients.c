@@ -152,7 +152,7 @@ static struct admission_key user(uint32_t uid)
     return (struct admission_key){ .is_uid = true, .uid = uid };
 }
 
-/* Open connections first, first + 1, ... at 0 ms until one is refused; their number. */
+/* Open connections first, first + 1, ... at 0 ms until one is rejected; return their number. */
 static uint32_t fill(uint32_t first, struct admission_key key)
 {
     uint32_t n = 0;
@@ -184,7 +184,7 @@ Test(admission, each_source_has_its_share)
     cr_assert_eq(fill(0, address(1)), MAX - MAX / 8);
 }
 
-/* However many sources they are, the store's own user finds room. */
+/* With any number of sources, the store's own user finds room. */
 Test(admission, all_limited_sources_have_a_share_together)
 {
     const struct admission_key own = user(SELF), one = address(1), two = address(2), three = address(3);

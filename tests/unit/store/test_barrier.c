@@ -1,5 +1,5 @@
-/* The barrier machine alone: every event in every state, what it charges to the quota, and a random walk against a
- * model that is too simple to be wrong. */
+/* The barrier machine alone: every event in every state, the charges to the quota, and a random walk against a
+ * trivial model. */
 #include "store/barrier.h"
 #include "store/encode.h"
 
@@ -12,7 +12,7 @@ static struct quota quota;
 static struct barriers barriers;
 static struct barrier_seat seat[WORLD];
 static bool ended[WORLD];
-static int answers[WORLD];                  /* how many each seat has had */
+static int answers[WORLD];                  /* number of answers of each seat */
 static enum barrier_outcome outcome[WORLD]; /* the last one */
 static uint64_t now_ms;
 
@@ -69,7 +69,7 @@ static void tear_down(void)
 
 TestSuite(barrier, .init = set_up, .fini = tear_down);
 
-/* `members` is a bit for each rank. */
+/* `members` has a bit for each rank. */
 static bool arrive(uint32_t rank, const char *name, int64_t timeout_ms, uint32_t members)
 {
     struct buf list = { 0 };

@@ -30,7 +30,7 @@ static void set_up(void)
     cr_assert_not_null(store);
 }
 
-/* After each test: when all clients have left and all keys are cleared, the whole budget is back. */
+/* After each test: when all clients have left and all keys are cleared, the whole quota is returned. */
 static void tear_down(void)
 {
     for (int i = 0; i < 4; i++) {
@@ -49,7 +49,7 @@ static bool has(const char *key, const char *value)
     return slice_equal(store_get(store, K(key)), K(value));
 }
 
-/* "a b c" as the list that WAIT and CHECK carry. */
+/* Encode "a b c" as the list of WAIT and CHECK. */
 static struct slice list(const char *words)
 {
     static struct buf out;
@@ -144,7 +144,7 @@ static void compare_set(const char *expected, const char *desired, const char *c
 
 Test(store, compare_set_in_its_four_cases)
 {
-    compare_set("x", "new", "x"); /* missing, something expected: the caller's own word comes back */
+    compare_set("x", "new", "x"); /* missing, a value expected: the caller's own value comes back */
     cr_assert_eq(store_count(store), 0);
     compare_set("", "new", "new");
     compare_set("other", "newer", "new");
@@ -219,7 +219,7 @@ Test(store, a_value_never_outgrows_its_limit)
     cr_assert_eq(store_get(store, K("p")).len, WIRE_MAX_VALUE);
 }
 
-/* A short first value lies behind its key, a later one may not fit there; what is in the store must not depend on it. */
+/* A short first value follows its key, where a later one may not fit; the content of the store must not depend on it. */
 Test(store, a_value_of_any_length_may_follow_one_of_any_length)
 {
     static const size_t lengths[] = { 0, 1, 23, 24, 25, 128, 511, 512, 513, 5000, 100000 };
@@ -618,7 +618,7 @@ static void hear_counted(void *user, struct slice key, int64_t delta, int64_t su
     hear("counted", key, 100 * delta + sum);
 }
 
-/* The wait stands already: what it waits for can be asked. */
+/* The wait exists already, so its keys can be read. */
 static void hear_wait(void *user, struct store_waiter *w)
 {
     cr_assert_eq(user, heard);
@@ -663,7 +663,7 @@ Test(store, the_observer_hears_of_no_other_key)
     struct slice current;
     observe();
     store_set(store, K("/groups"), K("a"));
-    store_set(store, K("rank_1/of"), K("a")); /* begins with it, all the same */
+    store_set(store, K("rank_1/of"), K("a")); /* begins with it, nevertheless */
     store_set(store, K("a/group/0"), K("a"));
     store_set(store, K(""), K("a"));
     store_add(store, K("n"), 1, &sum);

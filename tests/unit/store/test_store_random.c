@@ -1,4 +1,4 @@
-/* A hundred thousand random steps against a model of the store that is too simple to be wrong: an array of keys, and
+/* A hundred thousand random steps against a trivial model of the store: an array of keys, and
  * for each connection the set of keys its wait still misses. */
 #include "store/encode.h"
 #include "store/entry.h"
@@ -77,7 +77,7 @@ static void step_delete(uint32_t k)
     existing &= ~(1u << k);
 }
 
-/* Anything a connection does ends its wait and settles what it was woken for. */
+/* Any request of a connection ends its wait and settles its wake-up. */
 static void leave(uint32_t c)
 {
     store_leave(store, &waiter[c]);

@@ -1,5 +1,5 @@
-/* The parser: every request of the table in every dialect, cut everywhere; every limit at and over; dialects told
- * apart. */
+/* The parser: every request of the table in every dialect, cut everywhere; every limit at and over; dialects
+ * distinguished. */
 #include "store/encode.h"
 #include "store/ops.h"
 #include "store/wire.h"
@@ -50,7 +50,7 @@ static struct wire greeted(enum dialect dialect)
     return w;
 }
 
-/* A scan right before `op`: VALIDATE and WATCH_KEY are what a connection begins with. */
+/* A scan right before `op`, because VALIDATE and WATCH_KEY begin a connection. */
 static struct wire before(const struct op *op, enum dialect dialect)
 {
     struct wire w;
@@ -78,7 +78,7 @@ static void check_fields(const struct op *op, const struct request *req)
     }
 }
 
-/* Every prefix is MORE and changes nothing that the next try needs; the whole is OK, with a stranger's byte behind. */
+/* Every prefix is MORE and changes nothing that the next try needs; the whole is OK, with a foreign byte after it. */
 static void check_every_cut(const struct op *op, enum dialect dialect)
 {
     struct buf bytes = { 0 };
@@ -284,7 +284,7 @@ Test(wire, a_list_may_have_131072_keys)
     buf_free(&bytes);
 }
 
-/* While a value trickles in, the scan says how many bytes it waits for and does not look at what it has seen. */
+/* While a value trickles in, the scan reports how many bytes it waits for and does not read old ones again. */
 Test(wire, what_is_scanned_is_not_scanned_again)
 {
     struct wire w = greeted(DIALECT_C);
@@ -308,7 +308,7 @@ Test(wire, what_is_scanned_is_not_scanned_again)
 
 /* --- ops ------------------------------------------------------------------------------------------------------ */
 
-/* The table of requests: numbers as PyTorch has them, no row forgotten, and the page that is printed from it. */
+/* The table of requests: PyTorch's numbers, every row, and the page that is printed from it. */
 
 Test(ops, every_code_leads_back_to_its_row)
 {

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The line as a terminal gets it. */
+/* Return the line as a terminal gets it. */
 static const char *escaped(const char *bytes, size_t len)
 {
     static char text[1024];
@@ -53,7 +53,7 @@ Test(escape, plain_text_of_every_length_passes)
            "Gr\xc3\xbc\xc3\x9f Gott \xe2\x82\xac \xf0\x9f\x9a\x80");
 }
 
-/* In ddprun's own messages a name is text and nothing else. */
+/* In ddprun's own messages a name is only text. */
 Test(escape, no_sequence_passes_where_there_are_no_colours)
 {
     struct buf out = { 0 };
@@ -117,7 +117,7 @@ Test(escape, bytes_that_are_not_utf8_become_visible)
     expect("\xed\xa0\x80 surrogate", "\\xed\\xa0\\x80 surrogate");
 }
 
-/* Every introducer followed by every byte, and every single byte: none comes out as anything but text. */
+/* Every introducer followed by every byte, and every single byte: each becomes text. */
 Test(escape, no_pair_of_bytes_behind_an_introducer_passes)
 {
     static const char *const introducers[] = { "",      "\033",     "\033[",    "\033]",  "\033P",

@@ -1,4 +1,4 @@
-/* Templates: what stands in front of each line. */
+/* Templates: the prefix of each line. */
 #include "tables/prefix.h"
 
 #include <criterion/criterion.h>
@@ -66,16 +66,16 @@ static void refused(const char *template, const char *because)
 
 Test(prefix, wrong_templates_are_refused_with_a_list_of_all_fields)
 {
-    refused("[${rnak}] ", "no field 'rnak'");
+    refused("[${rnak}] ", "unknown field 'rnak'");
     refused("[${rnak}] ",
             "host, hostname, rank, local_rank, role_name, pid, stream, job, attempt, time, elapsed");
-    refused("$gpu", "no field 'gpu'");
-    refused("${}", "no field ''");
-    refused("[${rank] ", "does not end");
-    refused("${", "does not end");
+    refused("$gpu", "unknown field 'gpu'");
+    refused("${}", "unknown field ''");
+    refused("[${rank] ", "no closing brace");
+    refused("${", "no closing brace");
     refused("two\nlines", "control characters");
     refused("\033[31m", "control characters");
-    refused("$a$b", "no field 'a'");
+    refused("$a$b", "unknown field 'a'");
     refused("$rank.$rank.$rank.$rank.$rank.$rank.$rank.$rank.$rank.$rank.$rank.$rank.$rank.$rank.$rank.$rank."
             "$rank",
             "more than");

@@ -1,4 +1,4 @@
-/* Sets of ranks are read as users type them and printed the same way. */
+/* Sets of ranks are parsed as users type them and printed the same way. */
 #include "tables/rank_set.h"
 
 #include <criterion/criterion.h>
@@ -12,7 +12,7 @@ static int member_at(const void *set, int i)
     return rank_set_has(set, i) ? i : -1;
 }
 
-/* Print the set that `text` means; "refused" if it is no set. */
+/* Print the set of `text`; "refused" if it is not a set. */
 static const char *round_trip(const char *text)
 {
     static char words[256];

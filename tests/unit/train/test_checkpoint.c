@@ -1,4 +1,4 @@
-/* A run as a checkpoint: it fits the run that goes on, or says what differs. A world of one. */
+/* A run as a checkpoint: it fits the run that continues, or the error names the difference. A world of one. */
 #include "run.h"
 #include "train/checkpoint.h"
 
@@ -64,7 +64,7 @@ static void save(void)
     close_run();
 }
 
-/* Into `c`, which holds the facts of the run that goes on. */
+/* Into `c`, which has the facts of the run that continues. */
 static ddp_status resume(struct checkpoint *c, int *found)
 {
     ddp_ckpts *ckpts = NULL;

@@ -1,4 +1,4 @@
-/* CIFAR-10's binary files, and what augmentation makes of their pictures. */
+/* CIFAR-10's binary files, and the augmentation of their images. */
 #include "run.h"
 #include "train/data/pictures.h"
 #include "train/dataset.h"

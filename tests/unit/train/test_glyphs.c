@@ -1,4 +1,4 @@
-/* The made-up data set: the same on every machine, balanced, and not empty. */
+/* The generated data set: the same on every machine, balanced, and not empty. */
 #include "train/data/makers.h"
 
 #include <criterion/criterion.h>
@@ -38,7 +38,7 @@ Test(glyphs, every_class_comes_equally_often_in_mixed_order)
     cr_expect_lt(in_order, N / 2);
 }
 
-/* Each picture has ink, but is mostly paper. */
+/* Each image has ink, but is mostly paper. */
 Test(glyphs, pictures_show_something)
 {
     fill(0, 1);

@@ -1,4 +1,4 @@
-/* GPT-2 as a model: its tensors, first values, and what a pass leaves. (Its losses: test_torch_models.c.) */
+/* GPT-2 as a model: its tensors, first values, and the gradients of a pass. (Its losses: test_torch_models.c.) */
 #include "numbers.h"
 #include "train/models/gpt2.h"
 

@@ -1,4 +1,4 @@
-/* Data files: what is whole is read, everything else is refused by name and offset. */
+/* Data files: complete ones are read, all others are rejected by name and offset. */
 #include "run.h"
 #include "train/dataset.h"
 
@@ -51,7 +51,7 @@ static size_t read_from(const char *where, uint8_t *to, size_t room)
     return len;
 }
 
-/* Two pictures of 3 x 2. */
+/* Two images of 3 x 2. */
 static const uint8_t small[] = { 0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 3,  0,  0,
                                  0, 2, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 };
 
@@ -64,7 +64,7 @@ static void expect_small(void)
     idx_free(&idx);
 }
 
-/* Refused with `code`; the message names the file and contains `says`. */
+/* Rejected with `code`; the message names the file and contains `says`. */
 static void expect_refused(ddp_status code, const char *says)
 {
     struct idx idx;
@@ -114,7 +114,7 @@ Test(idx, a_packed_file_cut_at_any_byte_is_refused)
     }
 }
 
-/* Some bits say nothing: gzip's time and system, the filling after the last block. All others count. */
+/* Some bits have no meaning: gzip's time and system, the filling after the last block. All others count. */
 Test(idx, a_packed_file_with_any_bit_changed_is_refused_or_means_the_same)
 {
     uint8_t packed[256];
@@ -152,7 +152,7 @@ Test(idx, sizes_that_lie_cost_no_memory_and_are_refused)
     memset(lie + 4, 0xff, 12); /* 2^96 bytes */
     write_to(path, lie, sizeof(lie));
     expect_refused(DDP_ERR_LIMIT, "offset 4: with dimension 1 = 4294967295");
-    memcpy(lie + 4, (uint8_t[]){ 0, 1, 0, 0, 0, 0, 64, 0, 0, 0, 0, 1 }, 12); /* just the limit, 2^30 */
+    memcpy(lie + 4, (uint8_t[]){ 0, 1, 0, 0, 0, 0, 64, 0, 0, 0, 0, 1 }, 12); /* exactly the limit, 2^30 */
     write_to(path, lie, sizeof(lie));
     expect_refused(DDP_ERR_CORRUPT, "offset 28: the file ends here, its header asks for 1073741840 bytes");
     memset(lie + 8, 0, 4);

@@ -1,5 +1,5 @@
-/* Models of llm.c: what is written is read again, padding is passed over, and every wrong header is refused by offset and
- * value. */
+/* Models of llm.c: a written model is read again, padding is skipped, and every wrong header is rejected by offset
+ * and value. */
 #include "numbers.h"
 #include "train/models/gpt2.h"
 #include "train/models/llmc.h"

@@ -1,5 +1,5 @@
-/* From gradients to parameters: 16 bits, a loss that is scaled too much, clipping, and a state that comes back. A world of
- * one; many ranks are in tests/e2e/test_train.c. */
+/* From gradients to parameters: 16 bits, a loss scale that is too large, clipping, and a state that is restored. A
+ * world of one; many ranks are in tests/e2e/test_train.c. */
 #include "train/optimizer.h"
 
 #include "train/models/models.h"
@@ -65,7 +65,7 @@ Test(optimizer, a_scaled_loss_that_overflows_skips_steps_until_it_fits, .fini = 
     cr_expect_neq(model_hash(model), before);
 }
 
-/* The model has what 16 bits leave; what is smaller than they can tell still adds up. */
+/* The model has 16-bit values; smaller changes still add up in the master copy. */
 Test(optimizer, small_updates_are_kept_in_float32, .fini = close_all)
 {
     OPEN("--precision", "bf16", "--optimizer", "sgd");
@@ -106,7 +106,7 @@ Test(optimizer, biases_do_not_decay, .fini = close_all)
     cr_expect_eq(bias->value[0], b);
 }
 
-/* Shared out or not, the same bits, also when they went through whole arrays and back. */
+/* With and without shares the same bits, also after passing through whole arrays and back. */
 static void expect_equal_after_a_detour(const char *zero1)
 {
     static float whole[OPTIMIZER_SLOTS][1 << 16];

@@ -15,7 +15,7 @@ Test(peaks, of_the_driver_s_names)
     cr_expect_eq(peaks_tflops("NVIDIA GeForce RTX 4090", false), 165.2);
 }
 
-/* Better no figure than one of something else. */
+/* No number is better than that of another device. */
 Test(peaks, of_others_nothing_is_known)
 {
     cr_expect_eq(peaks_tflops("NVIDIA GeForce RTX 4090 Laptop GPU", false), 0);

@@ -66,12 +66,12 @@ static double forward(const struct model_batch *b, enum model_mode mode)
 static double train(const struct model_batch *b, int into)
 {
     double loss = forward(b, MODEL_TRAIN);
-    memset(memory[into], 0xff, sizeof(memory[into])); /* NaN: whatever is not written shows */
+    memset(memory[into], 0xff, sizeof(memory[into])); /* NaN shows every element that is not written */
     cr_assert_eq(model_backward(model, b, grad[into], NULL, &err), DDP_OK, "%s", err.msg);
     return loss;
 }
 
-/* In the means, too: it is as if they were not there. */
+/* In the means, too, as if they did not exist. */
 Test(resnet, rows_of_weight_0_at_the_end_do_not_count)
 {
     weight[4] = weight[5] = 0;
@@ -114,7 +114,7 @@ Test(resnet, a_part_that_is_to_be_still_leaves_the_running_numbers)
     free(after);
 }
 
-/* With running numbers a picture's result is its own, in whichever piece of a batch it lies. */
+/* With running numbers an image's result does not depend on its place in a batch. */
 Test(resnet, a_tests_logits_do_not_depend_on_the_batch)
 {
     float all[ROWS * CLASSES];

@@ -1,8 +1,8 @@
-/* The layers of resnet in double precision, their gradients against central differences; convolution and normalisation
- * also against what their definitions say.
+/* The layers of resnet in double precision, their gradients against central differences; convolution and
+ * normalisation also against their definitions.
  *
- * Batch normalisation is the library's. Its source is compiled here a second time with double in place of float, under names of
- * its own. */
+ * Batch normalisation is the library's. Its source is compiled here a second time with double in place of float,
+ * under names of its own. */
 #define LAYERS_IN_DOUBLE
 #include "train/layers/conv.c"
 #include "train/layers/conv_tile.c"
@@ -59,7 +59,8 @@ static void conv_back(void)
     conv_backward_input(&conv, dx, mix, w, ROWS, 0, columns);
 }
 
-/* in, out, side, kernel, stride, padding: those of resnet20 in small, and shapes in which something does not come out even. */
+/* in, out, side, kernel, stride, padding: those of resnet20 in small, and shapes in which something does not come out
+ * even. */
 static const struct conv convs[] = { { 2, 3, 6, 3, 1, 1 }, { 2, 4, 6, 3, 2, 1 }, { 3, 2, 5, 3, 2, 1 },
                                      { 2, 2, 4, 1, 1, 0 }, { 2, 2, 5, 1, 2, 0 }, { 1, 2, 5, 5, 1, 2 },
                                      { 1, 1, 1, 3, 1, 1 }, { 1, 1, 2, 5, 2, 3 }, { 1, 2, 7, 3, 3, 0 } };

@@ -1,4 +1,5 @@
-/* worker/train/shares.h: every element of every parameter is in one bucket and of one rank, however many ranks there are. */
+/* worker/train/shares.h: every element of every parameter is in one bucket and belongs to one rank, for any number of
+ * ranks. */
 #include "train/shares.h"
 
 #include "train/compute.h"

@@ -1,4 +1,4 @@
-/* How a batch is shared out, and that the result does not depend on the number of workers. */
+/* How a batch is divided, and that the result does not depend on the number of workers. */
 #include "run.h"
 #include "train/gradient.h"
 #include "train/models/models.h"

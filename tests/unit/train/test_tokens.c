@@ -1,4 +1,4 @@
-/* llm.c's files of tokens: what is whole is read, everything else is refused by name, offset and value. */
+/* llm.c's files of tokens: complete ones are read, all others are rejected by name, offset and value. */
 #include "run.h"
 #include "train/dataset.h"
 
@@ -174,7 +174,7 @@ Test(tokens, numbers_of_the_header_that_are_wrong_are_named)
     expect_refused("offset 8: 8 tokens are too few for one sample, which takes 8 and the one behind");
 }
 
-/* Found when it is read, in whichever file. */
+/* Detected when it is read, in any file. */
 Test(tokens, a_token_outside_the_vocabulary_is_refused_at_its_offset)
 {
     struct dataset set;

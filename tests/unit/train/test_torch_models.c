@@ -1,5 +1,5 @@
-/* Twenty or fifty steps of each model against torch 1.13 (tests/data/torch_models.json): the same first parameters, the same batches, the
- * same losses. */
+/* Twenty or fifty steps of each model against torch 1.13 (tests/data/torch_models.json): the same first parameters,
+ * the same batches, the same losses. */
 #include "ddp/optim.h"
 #include "numbers.h"
 
@@ -97,7 +97,7 @@ Test(torch_models, gpt2_with_adamw_that_decays_weights_only)
     finish(&t);
 }
 
-/* Then tested on the first batch: with running means and variances, which torch has moved, too. */
+/* Then test on the first batch: with running means and variances, which torch has updated, too. */
 Test(torch_models, resnet20_with_sgd_and_momentum)
 {
     struct training t = { .optim = DDP_SGD_INIT, .decay = 1e-4 };

@@ -1,4 +1,4 @@
-/* The small deciding modules of train: learning rates, phases of a step, lines of a trace, trees of sums. */
+/* The small pure modules of train: learning rates, phases of a step, lines of a trace, trees of sums. */
 #include "train/profile.h"
 #include "train/schedule.h"
 #include "train/gradient.h"

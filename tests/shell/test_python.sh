@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The Python module ddprun and the hook that puts ddprun in torchrun's place, with every Python found: in a virtual environment as the
 # wheel makes it, and a stub of torch. python_cases.py has the cases.
-# shellcheck source=tests/shell/tap.sh disable=SC2317  # `check` calls the functions
+# shellcheck source=tests/shell/tap.sh disable=SC2317,SC2153,SC2154  # `check` calls the functions; tap.sh sets the rest
 . "$(dirname "$0")/tap.sh"
 
 here=$PWD
@@ -19,11 +19,6 @@ environment() {
 # cases_of CLASS PYTHON
 cases_of() {
     (cd "$tmp" && "$2" "$cases" "$1")
-}
-
-# names CLASS: the cases, without running them.
-names() {
-    sed -n "/^class $1(/,/^class [^$1]/s/^    def \(test_[a-z_]*\)(.*/\1/p" "$cases"
 }
 
 # Measured in turns, so that a busy machine slows both down; a number for readers, no check.
@@ -55,7 +50,7 @@ of_few_lines() {
 
 # One of each version; Debian's first.
 pythons=() versions=' '
-for python in /usr/bin/python3 "$(command -v python3)" /root/.pyenv/versions/3.*/bin/python3 "$HOME"/.pyenv/versions/3.*/bin/python3; do
+for python in /usr/bin/python3 "$(command -v python3)" "$HOME"/.pyenv/versions/3.*/bin/python3; do
     version=$("$python" -c 'import sys, venv; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || continue
     case $version in 3.[6-8]) continue ;; esac
     [[ $versions != *" $version "* ]] || continue

@@ -3,8 +3,9 @@
 # A row: group, package, probe, what it is for. A probe finds the thing itself, not the package, so a library that was
 # built by hand in /usr/local counts as well. Groups: build = `make`, test = `make test`, fuzz = `make fuzz`,
 # format = `make format`, python = tests/shell/test_python.sh, torch = tests that need a genuine PyTorch,
-# bench = the peers that `make bench` compares with, root = scripts/fresh-root.sh, deb = `make deb`, abi = tests/shell/test_exports.sh, nodes = `make nodes`,
-# slurm = tests/shell/test_slurm.sh, page = tests/shell/test_timeline.sh.
+# bench = the peers that `make bench` compares with, root = scripts/fresh-root.sh, deb = `make deb`,
+# abi = tests/shell/test_exports.sh, nodes = `make nodes`, slurm = tests/shell/test_slurm.sh,
+# page = tests/shell/test_timeline.sh.
 # shellcheck shell=bash
 
 DDP_PACKAGES='

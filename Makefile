@@ -344,6 +344,9 @@ interop: all $(filter $(BUILD)/tests/e2e/test_torch_%,$(TEST_BIN)) $(PROG_BIN) #
 	@PYTHON='$(PYTHON)' BUILD=$(BUILD) RESTARTS='$(RESTARTS)' OPERATIONS='$(OPERATIONS)' SEED='$(SEED)' scripts/interop.sh \
 		$(filter $(BUILD)/tests/e2e/test_torch_%,$(TEST_BIN))
 
+frontends: $(BUILD)/ddprun ## accelerate, Lightning, DeepSpeed and others from PyPI: the same results under torchrun and ddprun, with PYTHON=
+	@PYTHON='$(PYTHON)' BUILD=$(BUILD) tests/interop/frontends.sh
+
 # A PyTorch 2.x that rejects the launcher's store. Only the suite of programs runs, because its client can do nothing else
 # alone.
 interop-nolibuv: all $(BUILD)/tests/e2e/test_torch_programs ## the programs, with Debian 13's PyTorch in a separate root (build/trixie); needs root
@@ -460,7 +463,7 @@ clean: ## remove build/
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
-.PHONY: all protocol test test-programs asan ubsan asan-ubsan sanitized-test tsan tsan-programs fuzz fuzz-programs purity survivors launches nodes interop interop-nolibuv mutants soak bench probes format \
+.PHONY: all protocol test test-programs asan ubsan asan-ubsan sanitized-test tsan tsan-programs fuzz fuzz-programs purity survivors launches nodes interop interop-nolibuv frontends mutants soak bench probes format \
 	check-format man install install-torchrun-alias deb uninstall clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:

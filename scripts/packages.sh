@@ -2,9 +2,10 @@
 #
 # A row: group, package, probe, what it is for. A probe finds the thing itself, not the package, so a library that was
 # built by hand in /usr/local counts as well. Groups: build = `make`, test = `make test`, fuzz = `make fuzz`,
-# format = `make format`, torch = tests that need a genuine PyTorch, bench = the peers that `make bench` compares with,
-# root = scripts/fresh-root.sh, deb = `make deb`, abi = tests/shell/test_exports.sh, nodes = `make nodes`,
-# slurm = tests/shell/test_slurm.sh, page = tests/shell/test_timeline.sh.
+# format = `make format`, python = tests/shell/test_python.sh, torch = tests that need a genuine PyTorch,
+# bench = the peers that `make bench` compares with, root = scripts/fresh-root.sh, deb = `make deb`,
+# abi = tests/shell/test_exports.sh, nodes = `make nodes`, slurm = tests/shell/test_slurm.sh,
+# page = tests/shell/test_timeline.sh.
 # shellcheck shell=bash
 
 DDP_PACKAGES='
@@ -19,6 +20,8 @@ test    libcriterion-dev    header:criterion/criterion.h    unit tests
 test    pkg-config          command:pkg-config      the test of the installed library
 test    binutils            command:nm              the checks of symbols
 test    groff-base          command:groff           the check of the manual pages
+python  python3-cloudpickle python:cloudpickle      functions of notebooks in ddprun.launch(), skipped without it
+python  mypy                command:mypy            the types of the Python module, skipped without it
 torch   python3-torch       python:torch            tests against a genuine PyTorch, skipped without it
 fuzz    clang               command:clang           libFuzzer
 fuzz    libclang-rt-dev     fuzzer:clang            the run-time of libFuzzer

@@ -91,6 +91,7 @@ if [ "$install" = yes ]; then
     wanted=(build test)
     [ "$quick" = yes ] || wanted+=(fuzz format)
     ddp_install "${wanted[@]}" || exit
+    ddp_install python || echo "== continuing without mypy and cloudpickle"
     ddp_install torch || echo "== continuing without PyTorch"
     ddp_install nodes || echo "== continuing without tests of several hosts"
     ddp_install slurm || echo "== continuing without Slurm"

@@ -145,4 +145,5 @@ class _Loader:
 
     def get_code(self, name: str) -> CodeType:
         """Return what runpy executes for `-m`, in a debugger or in Python 3.9."""
-        return compile(f"from {RUN} import main; main()", f"<{name}>", "exec")
+        code: CodeType = compile(f"from {RUN} import main; main()", f"<{name}>", "exec")
+        return code

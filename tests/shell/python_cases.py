@@ -292,6 +292,14 @@ class Hook(Case):
             lines = self.shown("-m", "torch.distributed.launch", "--nproc_per_node=2", *words, "show", "x")
             self.assertEqual(lines[1]["argv"], argv)
 
+    def test_workers_get_this_python(self):
+        """Not that of another environment, which happens to be active."""
+        other = self.here / "other" / "bin"
+        other.mkdir(parents=True)
+        (other / "python").write_text("#!/bin/sh\nexit 9\n")
+        (other / "python").chmod(0o755)
+        self.shown("-m", "torch.distributed.run", "--nproc_per_node=2", "show", VIRTUAL_ENV=str(other.parent))
+
     def test_main_takes_arguments(self):
         code = "from torch.distributed.run import main; main({})"
         self.assertEqual(len(self.shown("-c", code.format('["--nproc_per_node=2", "--fold", "show"]'))), 2)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The Python module ddprun and the hook that puts ddprun in torchrun's place, with every Python found: in a virtual environment as the
 # wheel makes it, and a stub of torch. python_cases.py has the cases.
-# shellcheck source=tests/shell/tap.sh disable=SC2317  # `check` calls the functions
+# shellcheck source=tests/shell/tap.sh disable=SC2317,SC2153,SC2154  # `check` calls the functions; tap.sh sets the rest
 . "$(dirname "$0")/tap.sh"
 
 here=$PWD
@@ -21,17 +21,12 @@ cases_of() {
     (cd "$tmp" && "$2" "$cases" "$1")
 }
 
-# names CLASS: the cases, without running them.
-names() {
-    sed -n "/^class $1(/,/^class [^$1]/s/^    def \(test_[a-z_]*\)(.*/\1/p" "$cases"
-}
-
-# Measured in turns, so that a busy machine slows both down; a number for readers, no check.
+# The fastest of many starts in turns, so that a busy machine slows both down; a number for readers, no check.
 interpreter_start() {
     "$1" - "$2" <<'END'
-import os, statistics, subprocess, sys, time
+import os, subprocess, sys, time
 pth, times = sys.argv[1], ([], [])
-for i in range(60):
+for i in range(100):
     hide = i % 2
     if hide:
         os.rename(pth, pth + ".hidden")
@@ -40,7 +35,7 @@ for i in range(60):
     times[hide].append(time.perf_counter() - began)
     if hide:
         os.rename(pth + ".hidden", pth)
-with_pth, without = map(statistics.median, times)
+with_pth, without = map(min, times)
 print(f"# interpreter start with ddprun.pth: {with_pth * 1000:.2f} ms, without {without * 1000:.2f} ms, ratio {with_pth / without:.3f}")
 END
 }
@@ -55,7 +50,7 @@ of_few_lines() {
 
 # One of each version; Debian's first.
 pythons=() versions=' '
-for python in /usr/bin/python3 "$(command -v python3)" /root/.pyenv/versions/3.*/bin/python3 "$HOME"/.pyenv/versions/3.*/bin/python3; do
+for python in /usr/bin/python3 "$(command -v python3)" "$HOME"/.pyenv/versions/3.*/bin/python3; do
     version=$("$python" -c 'import sys, venv; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || continue
     case $version in 3.[6-8]) continue ;; esac
     [[ $versions != *" $version "* ]] || continue

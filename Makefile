@@ -126,7 +126,7 @@ TEST_FLAGS := -Itests/lib
 # The loops over gradients are written for the vectoriser, which needs -O3 and must be free to evaluate both sides of a
 # comparison. gcc would replace a loop over 256 bytes by a call of memcpy, which takes twice the time; clang does not, and has
 # no such flag.
-REDUCE_FLAGS := -O3 -fno-trapping-math $(if $(findstring clang,$(CC)),,-fno-tree-loop-distribute-patterns)
+REDUCE_FLAGS := -O3 -fno-trapping-math $(call accepts,-fno-tree-loop-distribute-patterns)
 # Optimisers, layers and similar loops: square roots need not set errno.
 OPTIM_FLAGS := -O3 -fno-trapping-math -fno-math-errno
 # The sums of a convolution may be fused, as in BLAS, which halves the instructions.
@@ -246,7 +246,7 @@ $(BUILD)/tests/socket/test_reducer_faults: private ALL_LDFLAGS += -Wl,--wrap=pth
 $(BUILD)/tests/socket/test_listener: private ALL_LDFLAGS += -Wl,--wrap=listen
 # The test simulates the disk.
 $(BUILD)/tests/unit/checkpoint/test_ckpts: private ALL_LDFLAGS += \
-	-Wl,--wrap=renameat,--wrap=renameat2,--wrap=fsync,--wrap=pread,--wrap=readdir
+	-Wl,--wrap=renameat,--wrap=sys_renameat2,--wrap=fsync,--wrap=pread,--wrap=readdir
 # Programs that tests start as workers, without Criterion, so that they also run under ThreadSanitizer.
 $(BUILD)/tests/prog/%: $(BUILD)/obj/tests/prog/%.o $(PRODUCT_LIBS)
 	@mkdir -p $(@D)

@@ -12,6 +12,7 @@
 #include "contain/contain.h"
 
 #include "base/log.h"
+#include "base/syscalls.h"
 #include "contain/cgroup.h"
 #include "contain/job_record.h"
 #include "contain/procfs.h"
@@ -237,7 +238,7 @@ static bool has_clone3(void)
 /* A range without descriptors: nothing is closed. */
 static bool has_close_range(void)
 {
-    return has_call(syscall(SYS_close_range, ~0U, ~0U, 0U));
+    return has_call(sys_close_range(~0U, ~0U, 0U));
 }
 
 /* Only root owns process 1, but any visible process can be examined this far. */

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/signal_name.h"
 #include "contain/descendants.h"
 #include "contain/job_record.h"
 #include "node/signals.h"
@@ -165,7 +166,7 @@ static bool watch_agent(struct guardian *g, int *status)
 
 static void say_agent_died(pid_t agent, int sig)
 {
-    const char *name = sigabbrev_np(sig);
+    const char *name = signal_abbrev(sig);
     log_error("the agent process (pid %d) was killed by signal %d (SIG%s); everything it had started has "
               "been killed",
               (int)agent, sig, name != NULL ? name : "?");

@@ -433,6 +433,9 @@ install: all man ## copy programs, library, headers, ddp.pc, man pages and compl
 		$(TOOLS)/$${program%.fish} --print-completion "$${file%%[-/]*}" >"$(D)/share/$$file" || exit 1; done
 	$(Q)[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ldconfig
 
+# --- packages -------------------------------------------------------------------------------------------------------
+include scripts/package/package.mk
+
 # Not part of install, because users must choose it over PyTorch's own torchrun. A torchrun that is not ours is never
 # overwritten.
 install-torchrun-alias: $(BUILD)/ddprun | $(filter install,$(MAKECMDGOALS)) ## ddprun under the second name torchrun, with torchrun's defaults
@@ -460,7 +463,7 @@ clean: ## remove build/
 	$(Q)rm -rf --one-file-system $(BUILD)
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile scripts/package/package.mk | expand -t 16
 
 .PHONY: all protocol test test-programs asan ubsan asan-ubsan sanitized-test tsan tsan-programs fuzz fuzz-programs purity survivors launches nodes interop interop-nolibuv mutants soak bench probes format \
 	check-format man install install-torchrun-alias deb uninstall clean help FORCE

@@ -11,6 +11,12 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
+/* glibc has these in stdio.h, musl has none; linux/fs.h contradicts sys/mount.h. */
+#ifndef RENAME_NOREPLACE
+#define RENAME_NOREPLACE (1 << 0)
+#define RENAME_EXCHANGE  (1 << 1)
+#endif
+
 ssize_t sys_getrandom(void *buf, size_t len, unsigned flags);
 int sys_memfd_create(const char *name, unsigned flags);
 int sys_close_range(unsigned first, unsigned last, unsigned flags);

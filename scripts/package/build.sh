@@ -46,6 +46,8 @@ if ! cmp -s "$package/src.pins" "$libs/pins"; then
     cp cjson/cJSON.h "$libs/include/cjson"
     cp zlib/zlib.h zlib/zconf.h "$libs/include"
     cd "$package/../.."
+    # Macros alone, which musl does not have.
+    [ -z "$link" ] || install -D -m 644 -t "$libs/include/sys" "${zig%/*}/lib/libc/include/generic-glibc/sys/queue.h"
     cp "$package/src.pins" "$libs/pins"
 fi
 

@@ -108,8 +108,13 @@ static pid_t clone_on_stack(int (*child)(void *), void *arg, void *stack, size_t
     long pid = call_on_new_stack(&args, sizeof(args), child, arg);
     if (pid >= 0)
         return (pid_t)pid;
-    if (is_missing(pid) && !grouped)
-        return clone(child, (char *)stack + size, FLAGS | SIGCHLD, arg);
+    if (is_missing(pid) && !grouped) {
+        pid = clone(child, (char *)stack + size, FLAGS | SIGCHLD, arg);
+        /* qemu-user makes a fork of it, which cannot share descriptors. */
+        if (pid < 0 && errno == EINVAL)
+            pid = clone(child, (char *)stack + size, (FLAGS & ~CLONE_FILES) | SIGCHLD, arg);
+        return (pid_t)pid;
+    }
     errno = is_missing(pid) ? ENOSYS : (int)-pid;
     return -1;
 }

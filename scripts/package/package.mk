@@ -19,4 +19,10 @@ $(addprefix tarball-,$(ARCH)): tarball-%: portable-%
 	@tar -C $(BUILD)/package/$*/root --sort=name --owner=0 --group=0 --numeric-owner --mtime=@$(SOURCE_DATE_EPOCH) --mode=go-w \
 		--transform='s,^\.,ddprun-$(VERSION)-linux-$*,S' -c . | gzip -n9 >$(BUILD)/dist/ddprun-$(VERSION)-linux-$*.tar.gz
 
-.PHONY: wheel tarball fetch-package $(PORTABLE) $(addprefix wheel-,$(ARCH)) $(addprefix tarball-,$(ARCH))
+# Of this machine's architecture, because a job runs in it.
+image: ARCH := $(shell uname -m)
+image: portable-$(shell uname -m) ## an image FROM scratch to copy from, as an OCI archive
+	+@BUILD=$(BUILD) scripts/package/build.sh $(ARCH) musl
+	@BUILD=$(BUILD) scripts/package/image.sh $(ARCH) $(VERSION)
+
+.PHONY: wheel tarball image fetch-package $(PORTABLE) $(addprefix wheel-,$(ARCH)) $(addprefix tarball-,$(ARCH))

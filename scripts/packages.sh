@@ -29,6 +29,7 @@ bench   libopenmpi-dev      command:mpicc.openmpi   the all-reduce to compare wi
 package python3-venv        python:ensurepip        the tools of make wheel
 package dpkg-dev            command:dpkg-source     sources of the libraries in the wheel
 packages qemu-user-static   command:qemu-aarch64-static  runs the programs for arm64, skipped without it
+packages libc6-arm64-cross  file:/usr/aarch64-linux-gnu/lib/ld-linux-aarch64.so.1  their C library
 packages buildah            command:buildah         builds the image, skipped without it
 root    debootstrap         command:debootstrap     makes the bare root
 deb     debhelper           command:dh              builds the Debian packages
@@ -59,6 +60,7 @@ ddp_probe() {
     local what=${1#*:} cc=${CC:-gcc}
     command -v "${cc%% *}" >/dev/null || cc=
     case $1 in
+    file:*) [ -e "$what" ] ;;
     command:*) PATH=$PATH:/usr/sbin:/sbin command -v "$what" >/dev/null ;;
     header:*)
         if [ -n "$cc" ]; then

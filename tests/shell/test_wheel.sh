@@ -58,6 +58,7 @@ installs() {
     local start end
     start=$(now)
     "$venv/bin/pip" install -q --no-index --disable-pip-version-check "$wheel" || return 1
+    # shellcheck disable=SC2016  # the worker expands it
     "$venv/bin/ddprun" --nproc_per_node=4 sh -c 'echo $RANK of $WORLD_SIZE' >"$out" || return 1
     end=$(now)
     lines_are "$out" '[0] 0 of 4' '[1] 1 of 4' '[2] 2 of 4' '[3] 3 of 4' || return 1
@@ -83,13 +84,13 @@ shows_status() {
     "$venv/bin/ddprun" --nproc_per_node=2 --rdzv_id="wheel$$" sh -c 'until [ -e "$0" ]; do sleep 0.05; done' "$venv/go" 2>"$out.job" &
     job=$!
     until "$venv/bin/ddpctl" --job "wheel$$" status >"$out" 2>&1 && grep -q '^ *1 ' "$out"; do
-        [ $((tries += 1)) -lt 600 ] && kill -0 $job 2>/dev/null || break
+        if [ $((tries += 1)) -gt 600 ] || ! kill -0 "$job" 2>/dev/null; then break; fi
         sleep 0.05
     done
     touch "$venv/go"
-    wait $job || rc=$?
+    wait "$job" || rc=$?
     cat "$out" "$out.job"
-    grep -q '^ *1 ' "$out" && return $rc
+    grep -q '^ *1 ' "$out" && return "$rc"
 }
 
 runs_torch() {
@@ -125,7 +126,7 @@ runs_nodes() {
     local i rc=0 node=()
     for i in 0 1; do
         # shellcheck disable=SC2016  # the worker expands it
-        ip netns exec "$host.$i" "$venv/bin/ddprun" --nnodes=2 --node_rank=$i --master_addr=10.77.0.1 --nproc_per_node=2 \
+        ip netns exec "$host.$i" "$venv/bin/ddprun" --nnodes=2 --node_rank="$i" --master_addr=10.77.0.1 --nproc_per_node=2 \
             sh -c 'echo $RANK of $WORLD_SIZE' >"$out.$i" 2>"$out.$i.err" &
         node+=($!)
     done
@@ -134,7 +135,7 @@ runs_nodes() {
     done
     cat "$out".[01].err
     cat "$out".[01] >"$out"
-    [ $rc -eq 0 ] && lines_are "$out" '[0] 0 of 4' '[1] 1 of 4' '[2] 2 of 4' '[3] 3 of 4'
+    [ "$rc" -eq 0 ] && lines_are "$out" '[0] 0 of 4' '[1] 1 of 4' '[2] 2 of 4' '[3] 3 of 4'
 }
 
 uninstalls() {

@@ -90,7 +90,11 @@ bin  = $(patsubst %.c,$(BUILD)/%,$(1))
 # Suites whose path contains a word of $(T): `make test T=store`, `make test T="wire hub"`.
 pick = $(if $(T),$(foreach t,$(1),$(if $(strip $(foreach w,$(T),$(findstring $(w),$(t:$(BUILD)/%=%)))),$(t))),$(1))
 
-PROGRAMS := $(BUILD)/ddprun $(BUILD)/ddp-rendezvous $(BUILD)/ddpctl $(BUILD)/train $(BUILD)/make-data $(BUILD)/ddp-bench
+# Packages for other machines omit the examples, which need OpenBLAS.
+EXAMPLES ?= $(BUILD)/train $(BUILD)/make-data
+PROGRAMS := $(BUILD)/ddprun $(BUILD)/ddp-rendezvous $(BUILD)/ddpctl $(BUILD)/ddp-bench $(EXAMPLES)
+# The build for this machine, whose programs print manual pages and completions.
+TOOLS    ?= $(BUILD)
 LIBS     := $(BUILD)/libddp.a $(BUILD)/libddp.so $(BUILD)/libddp_cuda.so
 FAKE_LIB := $(BUILD)/tests/fake/libfake_gpu.so
 # GPU kernels of train, one file for each type of values; without nvcc `train --device cuda` reports that they are missing.
@@ -117,12 +121,14 @@ $(BUILD)/flags $(BUILD)/sources $(BUILD)/obj/commit.c: FORCE
 	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 
 # One check for each group of packages; the first object waits for it, and its error lists everything that is missing.
+# `DEPS=` checks nothing.
+DEPS ?= $(BUILD)/deps-build
 $(BUILD)/deps-%: scripts/packages.sh scripts/check-deps.sh
 	@mkdir -p $(@D)
 	@CC='$(CC)' CPPFLAGS='$(CPPFLAGS)' LDFLAGS='$(LDFLAGS)' scripts/check-deps.sh $*
 	@touch $@
 
-$(BUILD)/obj/%.o: %.c $(BUILD)/flags | $(BUILD)/deps-build
+$(BUILD)/obj/%.o: %.c $(BUILD)/flags | $(DEPS)
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
@@ -131,7 +137,7 @@ TEST_FLAGS := -Itests/lib
 # The loops over gradients are written for the vectoriser, which needs -O3 and must be free to evaluate both sides of a
 # comparison. gcc would replace a loop over 256 bytes by a call of memcpy, which takes twice the time; clang does not, and has
 # no such flag.
-REDUCE_FLAGS := -O3 -fno-trapping-math $(if $(findstring clang,$(CC)),,-fno-tree-loop-distribute-patterns)
+REDUCE_FLAGS := -O3 -fno-trapping-math $(call accepts,-fno-tree-loop-distribute-patterns)
 # Optimisers, layers and similar loops: square roots need not set errno.
 OPTIM_FLAGS := -O3 -fno-trapping-math -fno-math-errno
 # The sums of a convolution may be fused, as in BLAS, which halves the instructions.
@@ -156,7 +162,7 @@ $(TIMELINE_PAGE).c: rendezvous/ctl/timeline.html
 	@mkdir -p $(@D)
 	$(Q){ echo 'extern const char timeline_page[];'; echo 'const char timeline_page[] = {'; \
 		od -An -v -tx1 $< | sed 's/ \(..\)/0x\1,/g'; echo '0};'; } >$@
-$(TIMELINE_PAGE).o $(BUILD)/obj/commit.o: %.o: %.c $(BUILD)/flags | $(BUILD)/deps-build
+$(TIMELINE_PAGE).o $(BUILD)/obj/commit.o: %.o: %.c $(BUILD)/flags | $(DEPS)
 	$(Q)$(CC) $(ALL_CFLAGS) -c $< -o $@
 
 $(BUILD)/librendezvous.a: $(call obj,$(RDZV) $(BASE)) $(TIMELINE_PAGE).o
@@ -204,13 +210,13 @@ comma := ,
 
 # ddprun is started often, and one shared library less saves 0.2 ms per start. So libuv is linked statically if its archive is
 # installed; `make LIBUV=-luv` uses the shared library.
-UV_ARCHIVE := $(filter /%,$(shell $(CC) -print-file-name=libuv_a.a))
-LIBUV      ?= $(or $(UV_ARCHIVE),-luv)
+LIBUV ?= $(or $(filter /%,$(shell $(CC) -print-file-name=libuv_a.a)),-luv)
 
 # Guardian and agent call mostly the same functions: binding before the fork looks up each once instead of twice. One segment
 # for code and constants saves two mappings at start, fork and exit. (Not under the sanitizers, because ThreadSanitizer needs
 # a file for each segment of code and constants.)
-$(BUILD)/ddprun: private ALL_LDFLAGS += $(if $(SANITIZE),,-Wl,-z,noseparate-code)
+ONE_SEGMENT ?= $(if $(SANITIZE),,-Wl,-z,noseparate-code)
+$(BUILD)/ddprun: private ALL_LDFLAGS += $(ONE_SEGMENT)
 
 LINK = $(Q)$(CC) -pie $(ALL_LDFLAGS) $(filter %.o,$^) $(filter %.a,$^) -o $@
 
@@ -252,7 +258,7 @@ $(BUILD)/tests/socket/test_reducer_faults: private ALL_LDFLAGS += -Wl,--wrap=pth
 $(BUILD)/tests/socket/test_listener: private ALL_LDFLAGS += -Wl,--wrap=listen
 # The test simulates the disk.
 $(BUILD)/tests/unit/checkpoint/test_ckpts: private ALL_LDFLAGS += \
-	-Wl,--wrap=renameat,--wrap=renameat2,--wrap=fsync,--wrap=pread,--wrap=readdir
+	-Wl,--wrap=renameat,--wrap=sys_renameat2,--wrap=fsync,--wrap=pread,--wrap=readdir
 # Programs that tests start as workers, without Criterion, so that they also run under ThreadSanitizer.
 $(BUILD)/tests/prog/%: $(BUILD)/obj/tests/prog/%.o $(PRODUCT_LIBS)
 	@mkdir -p $(@D)
@@ -387,13 +393,13 @@ MAN8 := $(BUILD)/man/ddp-rendezvous.8
 D    := $(DESTDIR)$(PREFIX)
 MAN_HEAD := -e 's/@VERSION@/$(VERSION)/; s/@DATE@/$(DATE)/'
 
-$(BUILD)/man/ddprun.1: $(BUILD)/ddprun
+$(BUILD)/man/ddprun.1: $(TOOLS)/ddprun
 	@mkdir -p $(@D)
 	$(call say,MAN,$@)
 	$(Q)$< --print_man >$@
-$(BUILD)/man/ddp-bench.1: worker/bench/ddp-bench.1.in $(BUILD)/ddp-bench
-$(BUILD)/man/ddpctl.1: rendezvous/ctl/ddpctl.1.in $(BUILD)/ddpctl
-$(BUILD)/man/ddp-rendezvous.8: rendezvous/server/ddp-rendezvous.8.in $(BUILD)/ddp-rendezvous
+$(BUILD)/man/ddp-bench.1: worker/bench/ddp-bench.1.in $(TOOLS)/ddp-bench
+$(BUILD)/man/ddpctl.1: rendezvous/ctl/ddpctl.1.in $(TOOLS)/ddpctl
+$(BUILD)/man/ddp-rendezvous.8: rendezvous/server/ddp-rendezvous.8.in $(TOOLS)/ddp-rendezvous
 $(BUILD)/man/libddp.3: worker/libddp.3.in include/ddp/context.h
 	@mkdir -p $(@D)
 	$(call say,MAN,$@)
@@ -401,7 +407,7 @@ $(BUILD)/man/libddp.3: worker/libddp.3.in include/ddp/context.h
 $(BUILD)/man/%:
 	@mkdir -p $(@D)
 	$(call say,MAN,$@)
-	$(Q)$(filter $(BUILD)/%,$^) --help-man >$@.options
+	$(Q)$(filter $(TOOLS)/%,$^) --help-man >$@.options
 	$(Q)sed $(MAN_HEAD) -e '/^@OPTIONS@$$/{r $@.options' -e 'd}' $< >$@
 
 man: $(MAN1) $(MAN3) $(MAN8) ## the manual pages, into build/man
@@ -412,10 +418,10 @@ COMPLETIONS := bash-completion/completions/ddprun bash-completion/completions/dd
 
 install: all man ## copy programs, library, headers, ddp.pc, man pages and completions to DESTDIR/PREFIX (/usr/local)
 	$(call say,INSTALL,$(D))
-	$(Q)install -d $(D)/bin $(D)/libexec/ddprun $(D)/include/ddp $(D)/share/ddprun $(DESTDIR)$(LIBDIR)/pkgconfig \
+	$(Q)install -d $(D)/bin $(D)/include/ddp $(D)/share/ddprun $(DESTDIR)$(LIBDIR)/pkgconfig \
 		$(addprefix $(DESTDIR)$(MANDIR)/,man1 man3 man8)
 	$(Q)install $(BUILD)/ddprun $(BUILD)/ddp-rendezvous $(BUILD)/ddpctl $(BUILD)/ddp-bench $(D)/bin
-	$(Q)install $(BUILD)/train $(BUILD)/make-data $(D)/libexec/ddprun
+	$(Q)[ -z "$(EXAMPLES)" ] || install -D -t $(D)/libexec/ddprun $(EXAMPLES)
 	$(Q)install -m 644 include/ddp/*.h $(D)/include/ddp
 	$(Q)for kernels in $(BUILD)/train_kernels.*.fatbin; do \
 		[ ! -f $$kernels ] || install -m 644 $$kernels $(D)/share/ddprun || exit 1; done
@@ -433,8 +439,11 @@ install: all man ## copy programs, library, headers, ddp.pc, man pages and compl
 	$(Q)install -m 644 $(MAN8) $(DESTDIR)$(MANDIR)/man8
 	$(Q)for file in $(COMPLETIONS); do \
 		install -d "$(D)/share/$${file%/*}" && program=$${file##*/} program=$${program#_} && \
-		$(BUILD)/$${program%.fish} --print-completion "$${file%%[-/]*}" >"$(D)/share/$$file" || exit 1; done
+		$(TOOLS)/$${program%.fish} --print-completion "$${file%%[-/]*}" >"$(D)/share/$$file" || exit 1; done
 	$(Q)[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ldconfig
+
+# --- packages -------------------------------------------------------------------------------------------------------
+include scripts/package/package.mk
 
 # Not part of install, because users must choose it over PyTorch's own torchrun. A torchrun that is not ours is never
 # overwritten.
@@ -461,7 +470,7 @@ clean: ## remove build/
 	$(Q)rm -rf --one-file-system $(BUILD)
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile scripts/package/package.mk | expand -t 16
 
 .PHONY: all protocol test test-programs asan ubsan asan-ubsan sanitized-test tsan tsan-programs fuzz fuzz-programs purity survivors launches nodes interop interop-nolibuv frontends mutants soak bench probes format \
 	check-format man install install-torchrun-alias deb uninstall clean help FORCE

@@ -4,6 +4,7 @@
  * environment, the wall clock, randomness and the machine's facts are read here once and passed down, so that nothing
  * below reads them again. */
 #include "contain/job_record.h"
+#include "base/syscalls.h"
 #include "node/guardian.h"
 #include "node/node.h"
 #include "node/shim.h"
@@ -23,7 +24,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -108,7 +108,7 @@ static void make_nonce(char nonce[NONCE_CHARS + 1])
     static const char letters[] =
         "abcdefghijklmnopqrstuvwxyz012345"; /* 32, so that every letter is equally likely */
     unsigned char bytes[NONCE_CHARS] = { 0 };
-    if (getrandom(bytes, sizeof(bytes), 0) < 0)
+    if (sys_getrandom(bytes, sizeof(bytes), 0) < 0)
         log_warn("cannot get random numbers: %s", strerror(errno));
     for (int i = 0; i < NONCE_CHARS; i++)
         nonce[i] = letters[bytes[i] % 32];
@@ -120,7 +120,7 @@ static void make_cookie(char cookie[COOKIE_CHARS + 1])
 {
     unsigned char bytes[COOKIE_CHARS / 2];
     cookie[0] = '\0';
-    if (getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes))
+    if (sys_getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes))
         return;
     for (int i = 0; i < COOKIE_CHARS / 2; i++)
         snprintf(cookie + 2 * i, 3, "%02x", bytes[i]);

@@ -3,9 +3,9 @@
 # A row: group, package, probe, what it is for. A probe finds the thing itself, not the package, so a library that was
 # built by hand in /usr/local counts as well. Groups: build = `make`, test = `make test`, fuzz = `make fuzz`,
 # format = `make format`, python = tests/shell/test_python.sh, torch = tests that need a genuine PyTorch,
-# bench = the peers that `make bench` compares with, root = scripts/fresh-root.sh, deb = `make deb`,
-# abi = tests/shell/test_exports.sh, nodes = `make nodes`, slurm = tests/shell/test_slurm.sh,
-# page = tests/shell/test_timeline.sh.
+# bench = the peers that `make bench` compares with, package = `make wheel`, packages = the checks of `make packages`,
+# root = scripts/fresh-root.sh, deb = `make deb`, abi = tests/shell/test_exports.sh, nodes = `make nodes`,
+# slurm = tests/shell/test_slurm.sh, page = tests/shell/test_timeline.sh.
 # shellcheck shell=bash
 
 DDP_PACKAGES='
@@ -29,6 +29,11 @@ format  clang-format        command:clang-format    make format
 bench   mpich               command:mpiexec.hydra   the launcher to compare with
 bench   openmpi-bin         command:mpirun.openmpi  the all-reduce to compare with
 bench   libopenmpi-dev      command:mpicc.openmpi   the all-reduce to compare with
+package python3-venv        python:ensurepip        the tools of make wheel
+package dpkg-dev            command:dpkg-source     sources of the libraries in the wheel
+packages qemu-user-static   command:qemu-aarch64-static  runs the programs for arm64, skipped without it
+packages libc6-arm64-cross  file:/usr/aarch64-linux-gnu/lib/ld-linux-aarch64.so.1  their C library
+packages buildah            command:buildah         builds the image, skipped without it
 root    debootstrap         command:debootstrap     makes the bare root
 deb     debhelper           command:dh              builds the Debian packages
 deb     dpkg-dev            command:dpkg-buildpackage    the same
@@ -58,6 +63,7 @@ ddp_probe() {
     local what=${1#*:} cc=${CC:-gcc}
     command -v "${cc%% *}" >/dev/null || cc=
     case $1 in
+    file:*) [ -e "$what" ] ;;
     command:*) PATH=$PATH:/usr/sbin:/sbin command -v "$what" >/dev/null ;;
     header:*)
         if [ -n "$cc" ]; then

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # test.sh [--quick] [--no-install] -- installs what the tests need, builds with WERROR=1, and runs everything: the tests,
-# the same under the sanitizers, the purity of the cores, the layers, the format, a short fuzz run, and the demo, here and
+# the wheel, the same under the sanitizers, the purity of the cores, the layers, the format, a short fuzz run, and the demo, here and
 # in a bare Debian 13. --quick runs the plain tests and purity only. --no-install installs nothing: a step whose packages
 # are missing is skipped.
 #
@@ -96,6 +96,7 @@ if [ "$install" = yes ]; then
     ddp_install nodes || echo "== continuing without tests of several hosts"
     ddp_install slurm || echo "== continuing without Slurm"
     ddp_install page || echo "== continuing without Chromium"
+    [ "$quick" = yes ] || ddp_install package || echo "== continuing without the wheel"
     ddp_install abi || echo "== continuing without abidiff"
     [ "$quick" = yes ] || ddp_install root || echo "== continuing without debootstrap"
 else
@@ -108,6 +109,8 @@ if [ -z "$(missing test)" ]; then
 else
     step build make -j"$jobs"
 fi
+# `make test` installs it in virtual environments.
+[ "$quick" = yes ] || step_with package wheel make -j"$jobs" wheel ARCH="$(uname -m)"
 # Ten times as many operations against a genuine PyTorch store as in `make test`.
 DDP_OPERATIONS=100000 step_with test test make test
 step_with test purity make purity

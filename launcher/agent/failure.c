@@ -1,6 +1,7 @@
 /* failure.c -- see failure.h. */
 #include "agent/failure.h"
 
+#include "base/signal_name.h"
 #include "ddp/error.h"
 #include "base/exit_codes.h"
 
@@ -25,7 +26,7 @@ int failure_code(const struct failure *c)
 /* Return "SIGSEGV". Real-time signals have no names; count them from the first, as in kill -l. */
 void signal_name(char out[ENDING_MAX], int sig)
 {
-    const char *abbrev = sigabbrev_np(sig);
+    const char *abbrev = signal_abbrev(sig);
     if (abbrev != NULL)
         snprintf(out, ENDING_MAX, "SIG%s", abbrev);
     else if (sig >= SIGRTMIN && sig <= SIGRTMAX)
@@ -46,14 +47,10 @@ static void exit_text(char out[ENDING_MAX], const struct agent_worker *worker)
     snprintf(out, ENDING_MAX, "killed by %.40s (signal %d)", name, worker->signal);
 }
 
-/* Describe errors of execve and fork here, because strerror depends on the locale. */
+/* Describe an error of execve or fork. No program sets a locale, so this is English. */
 static void start_error_text(char out[ENDING_MAX], int error)
 {
-    const char *why = strerrordesc_np(error);
-    if (why != NULL)
-        snprintf(out, ENDING_MAX, "could not be started: %.60s", why);
-    else
-        snprintf(out, ENDING_MAX, "could not be started: error %d", error);
+    snprintf(out, ENDING_MAX, "could not be started: %.60s", strerror(error));
 }
 
 /* Only a worker that ran has an exit; the verdict shows which did. */

@@ -243,7 +243,7 @@ static const char *cgroup_read(const char *dir, const char *name, struct buf *te
 static bool is_of_kind(const char *dir, long magic)
 {
     struct statfs fs;
-    return statfs(dir, &fs) == 0 && fs.f_type == magic;
+    return statfs(dir, &fs) == 0 && (long)fs.f_type == magic;
 }
 
 static bool has_file(const char *dir, const char *name)

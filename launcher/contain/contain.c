@@ -12,7 +12,9 @@
 #include "contain/contain.h"
 
 #include "base/log.h"
+#include "base/syscalls.h"
 #include "contain/cgroup.h"
+#include "contain/descendants.h"
 #include "contain/job_record.h"
 #include "contain/procfs.h"
 
@@ -237,7 +239,7 @@ static bool has_clone3(void)
 /* A range without descriptors: nothing is closed. */
 static bool has_close_range(void)
 {
-    return has_call(syscall(SYS_close_range, ~0U, ~0U, 0U));
+    return has_call(sys_close_range(~0U, ~0U, 0U));
 }
 
 /* Only root owns process 1, but any visible process can be examined this far. */
@@ -258,6 +260,9 @@ static const struct {
     { shows_all, false,
       "/proc hides the processes of other users (hidepid): children of a worker that changed its user get no "
       "SIGTERM and are killed when their parents are gone" },
+    { descendants_adopt, true,
+      "PR_SET_CHILD_SUBREAPER is not available (qemu-user, or a filter): a process that a worker started may "
+      "outlive the job" },
     { pids_can_hold, false,
       "pidfd_open is not available (Linux 5.3, or a filter): processes are identified by their start time, "
       "if workers fail at the same moment, the first is unknown, and processes of dead jobs are not "

@@ -2,6 +2,8 @@
  * every read has a limit. */
 #include "contain/procfs.h"
 
+#include "base/syscalls.h"
+
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -11,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -33,16 +34,14 @@ bool proc_stat_parse(const char *text, struct proc_stat *out)
 
 /* --- pids ------------------------------------------------------------------------------------------------- */
 
-/* System calls by number, because the C library has them only since version 2.36. */
-
 int pids_hold(pid_t pid)
 {
-    return (int)syscall(SYS_pidfd_open, pid, 0);
+    return sys_pidfd_open(pid, 0);
 }
 
 bool pids_signal(int pidfd, int signal)
 {
-    return syscall(SYS_pidfd_send_signal, pidfd, signal, NULL, 0) == 0;
+    return sys_pidfd_send_signal(pidfd, signal) == 0;
 }
 
 /* A filter of system calls may let one of the two pass. */

@@ -4,6 +4,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/syscalls.h"
 #include "net/dial_plan.h"
 #include "store/encode.h"
 #include "store/ops.h"
@@ -16,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -448,7 +448,7 @@ ddp_status join_dial_start(const struct join_dial_options *options, struct join_
     uint32_t seed = 0;
     if (j == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "cannot look for the store: out of memory");
-    if (getrandom(&seed, sizeof(seed), GRND_NONBLOCK) != sizeof(seed))
+    if (sys_getrandom(&seed, sizeof(seed), GRND_NONBLOCK) != sizeof(seed))
         seed = (uint32_t)getpid();
     j->options = *options;
     snprintf(j->host, sizeof(j->host), "%s", options->host);

@@ -4,6 +4,7 @@
 
 #include "agent/failure.h"
 #include "base/flight.h"
+#include "base/syscalls.h"
 #include "node/core.h"
 #include "output/disk_watch.h"
 
@@ -34,7 +35,7 @@ static void map(struct rank_pages *pages, int fd, int n)
 void rank_pages_open(struct rank_pages *pages, int n)
 {
     *pages = (struct rank_pages){ 0 };
-    const int fd = n > 0 ? memfd_create("ddprun-ranks", MFD_CLOEXEC | MFD_ALLOW_SEALING) : -1;
+    const int fd = n > 0 ? sys_memfd_create("ddprun-ranks", MFD_CLOEXEC | MFD_ALLOW_SEALING) : -1;
     if (fd >= 0 && seal(fd, (size_t)n * FLIGHT_PAGE_BYTES))
         map(pages, fd, n);
     else if (fd >= 0)

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/signal_name.h"
 #include "contain/descendants.h"
 #include "contain/job_record.h"
 #include "node/signals.h"
@@ -165,7 +166,7 @@ static bool watch_agent(struct guardian *g, int *status)
 
 static void say_agent_died(pid_t agent, int sig)
 {
-    const char *name = sigabbrev_np(sig);
+    const char *name = signal_abbrev(sig);
     log_error("the agent process (pid %d) was killed by signal %d (SIG%s); everything it had started has "
               "been killed",
               (int)agent, sig, name != NULL ? name : "?");
@@ -231,8 +232,8 @@ int guardian_run(guardian_body body, void *arg, signal_set stop, struct contain 
     struct guardian g = { .stop = stop };
     signal_watch_block(&g.watched);
     disk_watch_share();
-    if (!descendants_adopt() || pipe2(g.lifeline, O_CLOEXEC | O_NONBLOCK) != 0 ||
-        (g.agent = contain_fork(contain)) < 0) {
+    descendants_adopt(); /* containment reports it where that fails */
+    if (pipe2(g.lifeline, O_CLOEXEC | O_NONBLOCK) != 0 || (g.agent = contain_fork(contain)) < 0) {
         log_error("cannot start the agent process: %s", strerror(errno));
         return EXIT_CODE_DDPRUN;
     }

@@ -6,6 +6,7 @@
  * assembly. Without them, ENOSYS makes the caller use the slow way. */
 #include "node/spawn.h"
 
+#include "base/syscalls.h"
 #include "contain/procfs.h"
 
 #include "tables/signals.h"
@@ -107,8 +108,13 @@ static pid_t clone_on_stack(int (*child)(void *), void *arg, void *stack, size_t
     long pid = call_on_new_stack(&args, sizeof(args), child, arg);
     if (pid >= 0)
         return (pid_t)pid;
-    if (is_missing(pid) && !grouped)
-        return clone(child, (char *)stack + size, FLAGS | SIGCHLD, arg);
+    if (is_missing(pid) && !grouped) {
+        pid = clone(child, (char *)stack + size, FLAGS | SIGCHLD, arg);
+        /* qemu-user makes a fork of it, which cannot share descriptors. */
+        if (pid < 0 && errno == EINVAL)
+            pid = clone(child, (char *)stack + size, (FLAGS & ~CLONE_FILES) | SIGCHLD, arg);
+        return (pid_t)pid;
+    }
     errno = is_missing(pid) ? ENOSYS : (int)-pid;
     return -1;
 }
@@ -182,12 +188,12 @@ IN_CHILD static void close_one_by_one(void)
 IN_CHILD static bool place_fds(const struct proc_slots *slots)
 {
     const unsigned above = (unsigned)slots->at[2] + 1;
-    if (close_range(above, UINT32_MAX, CLOSE_RANGE_UNSHARE) != 0 && unshare(CLONE_FILES) != 0)
+    if (sys_close_range(above, UINT32_MAX, CLOSE_RANGE_UNSHARE) != 0 && unshare(CLONE_FILES) != 0)
         return false;
     for (int i = 0; i < 3; i++)
         if (dup2(slots->at[i], i) < 0)
             return false;
-    if (close_range(3, UINT32_MAX, 0) != 0)
+    if (sys_close_range(3, UINT32_MAX, 0) != 0)
         close_one_by_one();
     return true;
 }

@@ -2,6 +2,7 @@
  * and terminals. */
 #include "node/stdin.h"
 
+#include "base/syscalls.h"
 #include "contain/procfs.h"
 
 #include <errno.h>
@@ -10,7 +11,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 bool fan_init(struct fan *fan, int n)
@@ -247,7 +247,7 @@ static void on_ready(uv_poll_t *poll, int status, int events)
 static bool take_at_once(struct input *in)
 {
     const struct iovec into = { .iov_base = in->chunk, .iov_len = CHUNK };
-    const ssize_t n = preadv2(in->source, &into, 1, -1, RWF_NOWAIT);
+    const ssize_t n = sys_preadv2(in->source, &into, 1, -1, RWF_NOWAIT);
     if (n < 0 || (n == 0 && in->regular))
         return false;
     fan_fill(&in->fan, (size_t)n);

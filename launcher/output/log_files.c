@@ -7,6 +7,7 @@
 #include "output/log_files.h"
 
 #include "base/clock.h"
+#include "base/syscalls.h"
 #include "output/disk_watch.h"
 #include "output/lines.h"
 
@@ -87,7 +88,7 @@ static bool move_away(struct log_file *f)
     for (int tries = 0; tries < 1000; tries++) {
         if (!part_name(name, f, f->part + 1))
             return false;
-        int error = renameat2(AT_FDCWD, f->path, AT_FDCWD, name, RENAME_NOREPLACE) == 0 ? 0 : errno;
+        int error = sys_renameat2(AT_FDCWD, f->path, AT_FDCWD, name, RENAME_NOREPLACE) == 0 ? 0 : errno;
         if (error == EINVAL || error == ENOSYS) /* a file system without that flag */
             error = link(f->path, name) == 0 && unlink(f->path) == 0 ? 0 : errno;
         if (error == 0 || error == EEXIST)
@@ -103,7 +104,7 @@ static void take_back(const struct log_file *f)
 {
     char name[PATH_MAX];
     if (part_name(name, f, f->part))
-        renameat2(AT_FDCWD, name, AT_FDCWD, f->path, RENAME_NOREPLACE);
+        sys_renameat2(AT_FDCWD, name, AT_FDCWD, f->path, RENAME_NOREPLACE);
 }
 
 /* The name is free for another file. The old one is kept open until the new one exists. */

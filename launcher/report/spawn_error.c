@@ -324,7 +324,7 @@ static bool fill_row(const struct start_failure *f, const char *sentence, struct
     char machine[ELF_MACHINE_NAME_MAX], ours[ELF_MACHINE_NAME_MAX], search[PATH_SHOWN + 4], processes[32];
     const char *path = f->path != NULL ? f->path : "which is not set";
     const struct program_look *look = f->look;
-    const char *why = strerrordesc_np(f->error);
+    const char *why = strerror(f->error);
     snprintf(search, sizeof(search), "%.*s%s", PATH_SHOWN, path, strlen(path) > PATH_SHOWN ? "..." : "");
     snprintf(processes, sizeof(processes), "%llu", look->processes_max);
     const struct word words[] = {
@@ -339,7 +339,7 @@ static bool fill_row(const struct start_failure *f, const char *sentence, struct
         { "bits", look->elf.bits == 64 ? "64" : "32" },
         { "our_bits", look->elf.our_bits == 64 ? "64" : "32" },
         { "processes", processes },
-        { "errno", why != NULL ? why : "unknown error" },
+        { "errno", why },
     };
     return words_fill(out, sentence, words, sizeof(words) / sizeof(words[0]));
 }

@@ -3,6 +3,7 @@
 
 #include "base/exit_codes.h"
 #include "base/options.h"
+#include "base/signal_name.h"
 #include "diagnosis/findings.h"
 
 #include <ctype.h>
@@ -45,7 +46,7 @@ static bool explain_finding(enum finding_code code, struct buf *out)
 /* Append the row of an exit code. 128 + n shares one row, and a code without a row is a worker's. */
 static bool explain_exit_code(int code, struct buf *out)
 {
-    const char *signal = code > EXIT_CODE_SIGNAL ? sigabbrev_np(code - EXIT_CODE_SIGNAL) : NULL;
+    const char *signal = code > EXIT_CODE_SIGNAL ? signal_abbrev(code - EXIT_CODE_SIGNAL) : NULL;
     const int row = signal != NULL ? EXIT_CODE_SIGNAL : code;
     bool ok = buf_printf(out, "exit code %d", code);
     if (signal != NULL)

@@ -12,6 +12,7 @@
  * lost and so can harm only itself. So two rounds never run at a time. */
 #include "job/rendezvous.h"
 
+#include "base/signal_name.h"
 #include "job/rendezvous_core.h"
 
 #include "base/clock.h"
@@ -173,7 +174,7 @@ static enum rdzv_state gather(struct rdzv *r, struct node *node, const struct rd
 /* Format "SIGTERM from pid 77 (bash) of bob"; an agent that gives up has no signal, only a text. */
 static const char *who_stopped_it(const struct rdzv_event *e, char *room, size_t size)
 {
-    const char *abbrev = sigabbrev_np(e->signal), *from = e->words[0] != '\0' ? " from " : "";
+    const char *abbrev = signal_abbrev(e->signal), *from = e->words[0] != '\0' ? " from " : "";
     if (e->signal > 0 && abbrev != NULL)
         snprintf(room, size, "SIG%s%s%.150s", abbrev, from, e->words);
     else if (e->signal > 0)

@@ -20,6 +20,7 @@
 #include <netinet/tcp.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 enum { SPARE_MAX = 1 << 20 };
 

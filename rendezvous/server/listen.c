@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/endpoint.h"
+#include "base/syscalls.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -20,7 +21,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -82,7 +82,7 @@ static int listen_once(const struct addrinfo *at, bool reuse, bool *met)
 static void pause_a_moment(void)
 {
     uint32_t chance = (uint32_t)getpid();
-    if (getrandom(&chance, sizeof(chance), GRND_NONBLOCK) < 0)
+    if (sys_getrandom(&chance, sizeof(chance), GRND_NONBLOCK) < 0)
         chance ^= (uint32_t)clock_us();
     nanosleep(&(struct timespec){ .tv_nsec = (long)(chance % PAUSE_US) * 1000 }, NULL);
 }

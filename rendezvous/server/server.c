@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/syscalls.h"
 #include "server/clients.h"
 #include "server/listen.h"
 #include "server/socket_owner.h"
@@ -31,7 +32,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 enum { STOPPING_MS = 1000, LINGER_SILENT_MS = 1000, NONCE_BYTES = 8, QUEUE_LOOK_MS = 1000 };
@@ -294,7 +294,7 @@ static void server_free(struct store_server *s)
 static void make_nonce(char text[static 2 * NONCE_BYTES + 1])
 {
     uint64_t nonce;
-    if (getrandom(&nonce, sizeof(nonce), GRND_NONBLOCK) != sizeof(nonce))
+    if (sys_getrandom(&nonce, sizeof(nonce), GRND_NONBLOCK) != sizeof(nonce))
         nonce = uv_hrtime() ^ (uint64_t)getpid() << 32;
     snprintf(text, 2 * NONCE_BYTES + 1, "%016" PRIx64, nonce);
 }
@@ -303,7 +303,7 @@ static void make_nonce(char text[static 2 * NONCE_BYTES + 1])
 static void make_hash_key(void)
 {
     uint64_t key[2];
-    if (getrandom(key, sizeof(key), 0) != sizeof(key))
+    if (sys_getrandom(key, sizeof(key), 0) != sizeof(key))
         key[0] = key[1] = uv_hrtime() ^ (uint64_t)getpid() << 32;
     table_set_hash_key(key);
 }

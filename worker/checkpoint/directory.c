@@ -10,6 +10,7 @@
  * cache. */
 #include "checkpoint/directory.h"
 
+#include "base/syscalls.h"
 #include "checkpoint/file.h"
 #include "checkpoint/manifest.h"
 #include "core/crc32c.h"
@@ -256,7 +257,7 @@ static int appear(int fd, const char *temporary, const char *name)
         return 0;
     if (errno != EEXIST && errno != ENOTEMPTY)
         return -1;
-    if (renameat2(fd, temporary, fd, name, RENAME_EXCHANGE) == 0) {
+    if (sys_renameat2(fd, temporary, fd, name, RENAME_EXCHANGE) == 0) {
         remove_tree(fd, temporary);
         return 0;
     }

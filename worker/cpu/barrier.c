@@ -6,6 +6,7 @@
 #include "cpu/barrier.h"
 
 #include "base/clock.h"
+#include "base/syscalls.h"
 #include "core/comm_thread.h"
 
 #include <errno.h>
@@ -14,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -34,17 +34,11 @@ static void peers_close(struct peers *peers)
 
 /* Kill(pid, 0) would not do: it succeeds for a zombie, and for a stranger who has got the number since. */
 
-/* pidfd_open(2) has no function in the C library of Debian 12. The descriptor is close-on-exec by itself. */
-static int open_pidfd(int32_t pid)
-{
-    return (int)syscall(SYS_pidfd_open, pid, 0);
-}
-
 /* A peer that has ended and was waited for is detected here; a zombie opens like a living process, and the first
  * check of the peers detects it. */
 static ddp_status open_one(struct peers *peers, int32_t pid, int rank, struct ddp_err *err)
 {
-    peers->fds[rank] = (struct pollfd){ .fd = open_pidfd(pid), .events = POLLIN };
+    peers->fds[rank] = (struct pollfd){ .fd = sys_pidfd_open(pid, 0), .events = POLLIN };
     if (peers->fds[rank].fd >= 0)
         return DDP_OK;
     if (errno == ESRCH)

@@ -5,6 +5,7 @@
  * under torchrun or by hand. /proc/<pid>/fd works wherever the ranks may watch each other, which they must anyway. */
 #include "cpu/shm.h"
 
+#include "base/syscalls.h"
 #include "cpu/net_plan.h"
 
 #include <errno.h>
@@ -13,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -50,7 +50,7 @@ static ddp_status fill_segment(int fd, size_t bytes, struct ddp_err *err)
 ddp_status segment_create(struct segment *out, size_t bytes, struct ddp_err *err)
 {
     *out = (struct segment){ .fd = -1 };
-    int fd = memfd_create("ddp", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int fd = sys_memfd_create("ddp", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return ddp_fail(err, DDP_ERR_IO, "memfd_create: %s", strerror(errno));
     ddp_status status = fill_segment(fd, bytes, err);
@@ -428,7 +428,7 @@ static ddp_status lead_hosts(const struct bootstrap *b, struct bootstrap_card *c
                              struct hello *hello, struct meeting *m, struct ddp_err *err)
 {
     ddp_status status = bootstrap_meet(b, cards, err);
-    if (status == DDP_OK && getrandom(hello->nonce, SHM_NONCE, 0) != SHM_NONCE)
+    if (status == DDP_OK && sys_getrandom(hello->nonce, SHM_NONCE, 0) != SHM_NONCE)
         status = ddp_fail(err, DDP_ERR_IO, "getrandom: %s", strerror(errno));
     if (status == DDP_OK)
         status = number_hosts(cards, b->world_size, hello, first, err);

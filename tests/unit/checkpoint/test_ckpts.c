@@ -489,11 +489,11 @@ Test(ckpts, numbers_up_to_the_limit_come_back_and_larger_ones_are_refused)
  * here, where a test decides their result. */
 
 int __real_renameat(int from, const char *old, int to, const char *new);
-int __real_renameat2(int from, const char *old, int to, const char *new, unsigned flags);
+int __real_sys_renameat2(int from, const char *old, int to, const char *new, unsigned flags);
 int __real_fsync(int fd);
 ssize_t __real_pread(int fd, void *into, size_t len, off_t at);
 int __wrap_renameat(int from, const char *old, int to, const char *new);
-int __wrap_renameat2(int from, const char *old, int to, const char *new, unsigned flags);
+int __wrap_sys_renameat2(int from, const char *old, int to, const char *new, unsigned flags);
 int __wrap_fsync(int fd);
 ssize_t __wrap_pread(int fd, void *into, size_t len, off_t at);
 struct dirent *__real_readdir(DIR *dir);
@@ -515,10 +515,10 @@ int __wrap_renameat(int from, const char *old, int to, const char *new)
     return __real_renameat(from, old, to, new);
 }
 
-int __wrap_renameat2(int from, const char *old, int to, const char *new, unsigned flags)
+int __wrap_sys_renameat2(int from, const char *old, int to, const char *new, unsigned flags)
 {
     if (!no_exchange)
-        return __real_renameat2(from, old, to, new, flags);
+        return __real_sys_renameat2(from, old, to, new, flags);
     errno = EINVAL;
     return -1;
 }

@@ -1,0 +1,41 @@
+/* syscalls.c -- see syscalls.h. */
+#include "base/syscalls.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+ssize_t sys_getrandom(void *buf, size_t len, unsigned flags)
+{
+    return syscall(SYS_getrandom, buf, len, flags);
+}
+
+int sys_memfd_create(const char *name, unsigned flags)
+{
+    return (int)syscall(SYS_memfd_create, name, flags);
+}
+
+int sys_close_range(unsigned first, unsigned last, unsigned flags)
+{
+    return (int)syscall(SYS_close_range, first, last, flags);
+}
+
+/* The kernel takes the offset as two words and uses the second one on 32-bit machines only. */
+ssize_t sys_preadv2(int fd, const struct iovec *parts, int n, off_t at, int flags)
+{
+    return syscall(SYS_preadv2, fd, parts, n, at, 0L, flags);
+}
+
+int sys_renameat2(int from, const char *old, int to, const char *new, unsigned flags)
+{
+    return (int)syscall(SYS_renameat2, from, old, to, new, flags);
+}
+
+int sys_pidfd_open(pid_t pid, unsigned flags)
+{
+    return (int)syscall(SYS_pidfd_open, pid, flags);
+}
+
+int sys_pidfd_send_signal(int pidfd, int signal)
+{
+    return (int)syscall(SYS_pidfd_send_signal, pidfd, signal, NULL, 0);
+}

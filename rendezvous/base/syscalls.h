@@ -1,0 +1,28 @@
+/* syscalls.h -- system calls by number, for which glibc 2.17 has no function. The packages are built against that version
+ * so that their programs start on every distribution since 2014. Arguments, results and errno are those of the manual
+ * pages; an older kernel answers ENOSYS. */
+#ifndef BASE_SYSCALLS_H
+#define BASE_SYSCALLS_H
+
+#include <linux/close_range.h> /* CLOSE_RANGE_ */
+#include <linux/memfd.h>       /* MFD_ */
+#include <linux/random.h>      /* GRND_ */
+#include <stddef.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+/* glibc has these in stdio.h, musl has none; linux/fs.h contradicts sys/mount.h. */
+#ifndef RENAME_NOREPLACE
+#define RENAME_NOREPLACE (1 << 0)
+#define RENAME_EXCHANGE  (1 << 1)
+#endif
+
+ssize_t sys_getrandom(void *buf, size_t len, unsigned flags);
+int sys_memfd_create(const char *name, unsigned flags);
+int sys_close_range(unsigned first, unsigned last, unsigned flags);
+ssize_t sys_preadv2(int fd, const struct iovec *parts, int n, off_t at, int flags);
+int sys_renameat2(int from, const char *old, int to, const char *new, unsigned flags);
+int sys_pidfd_open(pid_t pid, unsigned flags);
+int sys_pidfd_send_signal(int pidfd, int signal);
+
+#endif

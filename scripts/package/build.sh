@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# build.sh ARCH [musl] -- compiles programs and libraries for ARCH (x86_64, aarch64) with zig, and installs them into
+# build/package/ARCH/root, which can be moved: bin, lib, include, share. They need glibc 2.17 or newer; with `musl` they are static,
+# need nothing, and go to build/package/ARCH-musl/root. `make wheel` calls this; the build of this machine is there already.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+arch=$1 build=${BUILD:-build}
+package=$PWD/$build/package
+case ${2:-} in
+musl) out=$arch-musl target=$arch-linux-musl link=-static ;;
+*) out=$arch target=$arch-linux-gnu.2.17 link= ;;
+esac
+work=$package/$out
+libs=$work/libs
+export ZIG_GLOBAL_CACHE_DIR=$package/zig-cache ZIG_LOCAL_CACHE_DIR=$package/zig-cache
+zig=$(echo "$package"/tools/lib/python3*/site-packages/ziglang/zig)
+cc="$zig cc -target $target"
+
+# archive NAME SOURCE FILE... -- libNAME.a from files of src/SOURCE. Relative paths, because an assertion names its file.
+archive() {
+    local name=$1 source=$package/src/$2
+    shift 2
+    mkdir -p "$libs/$name" "$libs/lib"
+    # shellcheck disable=SC2016,SC2086  # the inner shell expands; $cc is a list of words
+    (cd "$source" && printf '%s\n' "$@" | xargs -P "$(nproc)" -I{} sh -c '
+        object=$1/$(echo {} | tr / _).o; shift
+        exec "$@" -c {} -o "$object"' sh "$libs/$name" $cc -O2 -fPIC -fvisibility=hidden -w -D_GNU_SOURCE -Iinclude -Isrc)
+    rm -f "$libs/lib/lib$name.a"
+    "$zig" ar rcsD "$libs/lib/lib$name.a" "$libs/$name"/*.o
+}
+
+if ! cmp -s "$package/src.pins" "$libs/pins"; then
+    rm -rf "$libs"
+    mkdir -p "$libs/include/cjson"
+    cd "$package/src/libuv1"
+    uv=(src/*.c)
+    for file in async core dl epoll fs getaddrinfo getnameinfo linux-core linux-inotify linux-syscalls loop loop-watcher pipe poll \
+        process procfs-exepath proctitle random-devurandom random-getrandom random-sysctl-linux signal stream tcp thread tty udp; do
+        uv+=("src/unix/$file.c")
+    done
+    archive uv libuv1 "${uv[@]}"
+    archive cjson cjson cJSON.c
+    archive z zlib crc32.c # libddp uses nothing else of it
+    cd "$package/src"
+    cp -r libuv1/include/. "$libs/include"
+    cp cjson/cJSON.h "$libs/include/cjson"
+    cp zlib/zlib.h zlib/zconf.h "$libs/include"
+    cd "$package/../.."
+    # Macros alone, which musl does not have.
+    [ -z "$link" ] || install -D -m 644 -t "$libs/include/sys" "${zig%/*}/lib/libc/include/generic-glibc/sys/queue.h"
+    cp "$package/src.pins" "$libs/pins"
+fi
+
+# Warnings of a compiler newer than the one of the tests are no errors here.
+flags=(BUILD="$build/package/$out/build" TOOLS="${TOOLS:-$build}" CC="$cc" CFLAGS=-O2 WERROR= DEPS= EXAMPLES= NVCC= LIBUV=-luv ONE_SEGMENT=
+    CPPFLAGS="-isystem $libs/include" LDFLAGS="-s $link -L$libs/lib" DESTDIR="$work/stage" PREFIX=/root)
+root=$work/root
+rm -rf "$root" "$work/stage"
+if [ -n "$link" ]; then
+    make --no-print-directory "${flags[@]}" "$build/package/$out/build/"{ddprun,ddp-rendezvous,ddpctl}
+    install -D -t "$root/bin" "$build/package/$out/build/"{ddprun,ddp-rendezvous,ddpctl}
+    exit
+fi
+make --no-print-directory "${flags[@]}" install
+mv "$work/stage/root" "$root"
+rmdir "$work/stage"
+
+# Wheels have no links: a library is the file of its soname, and -lddp finds it by a script of the linker. An archive of objects made
+# by zig is of little use to another compiler.
+cd "$root/lib"
+for soname in lib*.so.?; do
+    mv "$(readlink "$soname")" "$soname"
+done
+rm libddp.a libddp.so
+echo "INPUT($(echo libddp.so.?))" >libddp.so
+# The root may lie anywhere, and no loader looks there by itself.
+# shellcheck disable=SC2016  # pkg-config expands them
+sed -i -e 's|^prefix=.*|prefix=${pcfiledir}/../..|; s|^libdir=.*|libdir=${prefix}/lib|' -e '/^Libs.private/d' \
+    -e 's|^Libs: |Libs: -Wl,-rpath,${libdir} |' pkgconfig/ddp.pc
+install -D -m 644 ../../../../../LICENSE ../share/doc/ddprun/LICENSE
+for name in libuv1 cjson zlib; do
+    install -m 644 "$package/src/$name/debian/copyright" "../share/doc/ddprun/copyright.$name"
+done

@@ -1,0 +1,11 @@
+"""The tag of the wheel: any Python 3, no ABI of Python, and the platform of the programs in it."""
+
+import os
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+
+class PlatformTag(BuildHookInterface):
+    def initialize(self, version, build_data):
+        build_data["pure_python"] = False
+        build_data["tag"] = "py3-none-" + os.environ["DDP_PLATFORM"]

@@ -45,7 +45,7 @@ is_small() {
 
 passes_tools() {
     "$package/tools/bin/twine" check --strict "$1" && "$package/tools/bin/check-wheel-contents" "$1" &&
-        "$package/tools/bin/auditwheel" show "$1" | tee /dev/stderr | tr '\n' ' ' | grep -q "constrains the platform tag to \"manylinux_2_17_"
+        "$package/tools/bin/auditwheel" show "$1" | tee /dev/stderr | tr '\n' ' ' | grep -q "consistent with the following platform tag: \"manylinux_2_17_"
 }
 
 # A build of the same sources in another folder, from nothing but the fetched inputs.

@@ -4,8 +4,8 @@
  *     OPTION = "--name" | "--name=value" | "--name" value | "-x" | "-xvalue" | "-x=value" | "-x" value
  *
  * Values come in three rounds, each replacing the one before: defaults, PET_* variables, command line. All use the
- * same parsers, so a default is text in the table like everything else. The parser stops at the first word that is no
- * option: the rest belongs to the program, even when it looks like an option.
+ * same parsers, so a default is text in the table like everything else. The parser stops at the first word that is
+ * not an option: the rest belongs to the program, even if it looks like an option.
  *
  * No option is read and then ignored: each one in the table has an effect. */
 #include "cli/cli.h"
@@ -22,10 +22,10 @@
 
 /* --- torchrun --------------------------------------------------------------------------------------------- */
 
-/* The defaults of a ddprun that is called torchrun, and which of its options may be empty. */
+/* The defaults of a ddprun that is called torchrun, and its options that may be empty. */
 
-/* Defaults that differ. Those that depend on other options are decided where they meet: the job id in plan.c,
- * prefixes in plan.c, files in worker.c, Python in worker.c. */
+/* Defaults that differ. Those that depend on other options are in the code that decides: the job id and prefixes in
+ * plan.c, files and Python in worker.c. */
 static const struct {
     enum cli_option option;
     const char *preset;
@@ -44,9 +44,9 @@ const char *cli_preset(const struct cli *cli, enum cli_option option)
     return cli_rows[option].preset;
 }
 
-/* An empty value of these is torchrun's default, as of --rdzv_endpoint=$UNSET in a script: Python's `if not value`.
- * (For signals torchrun prints a traceback and uses none, which is no useful behaviour.) An empty value of others is
- * an error there, too, or an empty text (--role=), or no ranks and no words. */
+/* An empty value of these is torchrun's default, as in --rdzv_endpoint=$UNSET in a script, because torchrun tests `if
+ * not value`. (For signals torchrun prints a traceback and uses none, which is not useful.) For other options an
+ * empty value is an error in torchrun, too, or an empty text (--role=), or no ranks and no words. */
 #define FIELD(name) offsetof(struct cli, name), sizeof(((struct cli *)NULL)->name)
 static const struct {
     enum cli_option option;
@@ -59,7 +59,7 @@ static const struct {
 };
 #undef FIELD
 
-/* Reset the option to unset, except for its default; false when torchrun rejects an empty value of it. */
+/* Reset the option to unset, except for its default. Return false if torchrun rejects an empty value of it. */
 static bool cli_forget(struct cli *cli, enum cli_option option)
 {
     for (size_t i = 0; i < sizeof(can_be_empty) / sizeof(can_be_empty[0]); i++)
@@ -78,25 +78,26 @@ static bool cli_is_torchrun(const char *path)
 
 /* --- checks ----------------------------------------------------------------------------------------------- */
 
-/* Combinations of options that are wrong together. plan.c has those that depend on the machine.
+/* Checks of combinations of options. plan.c has those that depend on the machine.
  *
- * A wrong pair is rejected here, on every node at once and before anything is started, because many of them would
- * otherwise show as nodes that wait for each other until the time is up. Every check is one function and a row in
- * checks[]; the first problem is reported. */
+ * A wrong pair is rejected here, on every node at once and before anything starts, because with many of them the
+ * nodes would wait for each other until the timeout. Every check is one function and a row in checks[]; the first
+ * problem is reported. */
 
 bool cli_gives(const struct cli *cli, enum cli_option option)
 {
     return cli->origin[option] != FROM_DEFAULT;
 }
 
-/* torchrun's default is static, with N:N too, and it would wait for all of a range; that can only be meant as elastic. */
+/* torchrun's default is static, also with N:N, and it would wait for all nodes of a range. A range can only be meant
+ * as elastic. */
 bool cli_is_elastic(const struct cli *cli)
 {
     return cli->backend == BACKEND_C10D ||
            (cli->backend == BACKEND_UNSAID && cli->nnodes.min != cli->nnodes.max);
 }
 
-/* Each side is named as it was given: the variable when it came from the environment. */
+/* Each option is named as it was given: by the variable if it came from the environment. */
 static ddp_status exclude(const struct cli *cli, enum cli_option a, enum cli_option b, struct ddp_err *err)
 {
     char pet_a[OPTION_PET_MAX], pet_b[OPTION_PET_MAX];
@@ -136,8 +137,8 @@ static ddp_status check_pairs(const struct cli *cli, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* With torchrun a missing node rank is 0, on every node without one: then two nodes want to be the first, and the
- * others wait. Only a process that is called torchrun must accept that. */
+/* Under torchrun a missing node rank is 0 on every node: then two nodes want to be the first, and the others wait.
+ * Only a process that is called torchrun must accept that. */
 static ddp_status check_node_rank(const struct cli *cli, struct ddp_err *err)
 {
     if (cli_gives(cli, OPT_NODE_RANK) && cli->node_rank >= cli->nnodes.max)
@@ -148,7 +149,7 @@ static ddp_status check_node_rank(const struct cli *cli, struct ddp_err *err)
         return ddp_fail(
             err, DDP_ERR_ARG,
             "--nnodes=%d needs --node_rank on each node: 0 on the one that has the master address, "
-            "up to %d on the others; or --rdzv_backend=c10d, which numbers the nodes itself",
+            "up to %d on the others; or use --rdzv_backend=c10d, which assigns the node ranks",
             cli->nnodes.max, cli->nnodes.max - 1);
     return DDP_OK;
 }
@@ -164,20 +165,20 @@ static ddp_status check_mode(const struct cli *cli, struct ddp_err *err)
             nodes->min, nodes->max);
     if (cli->backend == BACKEND_STATIC && nodes->min != nodes->max)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--rdzv_backend=static needs one number of nodes, but --nnodes=%d:%d is a range; say "
-                        "--rdzv_backend=c10d for nodes that come and go",
+                        "--rdzv_backend=static needs one number of nodes, but --nnodes=%d:%d is a range; use "
+                        "--rdzv_backend=c10d for nodes that join and leave",
                         nodes->min, nodes->max);
     return DDP_OK;
 }
 
-/* Both name the same thing; when they differ one of them is a mistake, and which one only the user knows. */
+/* Both name the same thing; if they differ, one is a mistake, and only the user knows which. */
 static ddp_status check_one_place(const struct cli *cli, struct ddp_err *err)
 {
     const struct endpoint *at = &cli->endpoint;
     if (cli_gives(cli, OPT_MASTER_ADDR) && strcmp(cli->master_addr, at->host) != 0)
         return ddp_fail(
             err, DDP_ERR_ARG,
-            "--master_addr=%.200s and --rdzv_endpoint's host %.200s name two places for one store; "
+            "--master_addr=%.200s and --rdzv_endpoint's host %.200s are different hosts for one store; "
             "leave one of them out",
             cli->master_addr, at->host);
     if (cli_gives(cli, OPT_MASTER_PORT) && at->port >= 0 && at->port != cli->master_port)
@@ -187,8 +188,8 @@ static ddp_status check_one_place(const struct cli *cli, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Several nodes can only meet at an address that all of them have beforehand. A job that can run with one node may
- * take a free port: others can join once they have its number. */
+/* Several nodes need an address that all of them know beforehand. A job that can run with one node may take a free
+ * port, because others can join once they have its number. */
 static ddp_status check_meeting(const struct cli *cli, struct ddp_err *err)
 {
     const bool endpoint = cli_gives(cli, OPT_RDZV_ENDPOINT) && !cli->standalone;
@@ -197,19 +198,19 @@ static ddp_status check_meeting(const struct cli *cli, struct ddp_err *err)
     if (endpoint && check_one_place(cli, err) != DDP_OK)
         return DDP_ERR_ARG;
     if (cli->nnodes.max > 1 && !endpoint && !cli_gives(cli, OPT_MASTER_ADDR) && !cli->torchrun)
-        return ddp_fail(
-            err, DDP_ERR_ARG,
-            "--nnodes=%d needs the address where the nodes meet: --master_addr=HOST (node 0's) or "
-            "--rdzv_endpoint=HOST[:PORT], the same on every node",
-            cli->nnodes.max);
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "--nnodes=%d needs the address of the store: --master_addr=HOST (node 0's) or "
+                        "--rdzv_endpoint=HOST[:PORT], the same on every node",
+                        cli->nnodes.max);
     if (cli->nnodes.min > 1 && open_port)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "port 0 (any free one) cannot be with --nnodes=%d: the other nodes could not know it",
+                        "--nnodes=%d needs a fixed port: the other nodes cannot know a free port that is "
+                        "chosen at the start (port 0)",
                         cli->nnodes.max);
     if (cli->host_store == HOST_STORE_NO && !endpoint && cli->nnodes.max == 1)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--host_store=no needs --rdzv_endpoint: no other node hosts the store of "
-                        "a job of one node");
+                        "--host_store=no needs --rdzv_endpoint, because a job of one node has no other node "
+                        "that could host the store");
     return DDP_OK;
 }
 
@@ -226,14 +227,14 @@ ddp_status cli_check(const struct cli *cli, struct ddp_err *err)
 
 enum { NAME_MAX_LEN = 63, SHOWN_MAX = 200 };
 
-/* Give `text` to the row's parser; `spelled` is what the user typed, for the error. */
+/* Pass `text` to the row's parser; `spelled` is the option as typed, for the error. */
 static ddp_status set_option(struct cli *cli, enum cli_option option, const char *text, const char *spelled,
                              struct ddp_err *err)
 {
     return options_store(&cli_table, &cli_rows[option], text, spelled, cli, err);
 }
 
-/* First round. A default that its own parser refuses would be an error in the table; the tests would see it. */
+/* First round. A default that its own parser rejects would be an error in the table, which the tests detect. */
 static ddp_status read_defaults(struct cli *cli, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -245,8 +246,7 @@ static ddp_status read_defaults(struct cli *cli, struct ddp_err *err)
     return status;
 }
 
-/* A variable that is set but empty counts as not set: that is what `PET_X= ddprun ...` means to a shell user.
- */
+/* A variable that is set but empty counts as not set, because a shell user writes `PET_X= ddprun ...` for that. */
 static ddp_status read_variable(struct cli *cli, enum cli_option option, const char *name, char *const *block,
                                 struct ddp_err *err)
 {
@@ -264,7 +264,7 @@ static bool is_pet(const char *entry)
     return strncmp(entry, "PET_", 4) == 0;
 }
 
-/* Few have such variables, and then the names of all rows need not be made. */
+/* Few environments have such variables; without one the names of all rows need not be built. */
 static bool has_pets(char *const *block)
 {
     while (*block != NULL && !is_pet(*block))
@@ -272,7 +272,7 @@ static bool has_pets(char *const *block)
     return *block != NULL;
 }
 
-/* torchrun has one default in a variable of another name; it is the weakest, so it comes first. */
+/* torchrun reads one default from a variable of another name. It has the lowest priority, so it is read first. */
 static ddp_status read_environment(struct cli *cli, char *const *block, struct ddp_err *err)
 {
     char name[OPTION_PET_MAX];
@@ -314,8 +314,8 @@ const char *cli_idle_pet(char *const *block, const char **option)
 
 /* --- finding an option ---------------------------------------------------------------------------------- */
 
-/* How far a mistyped name is from an option; one that was also cut short is compared with as much of the
- * option. */
+/* Return the distance of a mistyped name from an option. If the name was also shortened, compare it with the same
+ * length of the option. */
 static size_t distance_to(const char *name, const char *option)
 {
     char front[NAME_MAX_LEN + 1];
@@ -324,7 +324,7 @@ static size_t distance_to(const char *name, const char *option)
     if (len < 4)
         return whole;
     snprintf(front, sizeof(front), "%.*s", (int)len, option);
-    size_t cut = words_distance(name, front) + 1; /* half a word fits too many */
+    size_t cut = words_distance(name, front) + 1; /* half a word matches too many options */
     return cut < whole ? cut : whole;
 }
 
@@ -335,7 +335,8 @@ static ddp_status append_hint(struct ddp_err *err, const char *name)
     return DDP_ERR_ARG;
 }
 
-/* Extend the error about an unknown option by the nearest name, when it is near: a wild guess would mislead more than none. */
+/* Add the nearest name to the error about an unknown option, but only if it is close, because a wild guess would
+ * mislead. */
 static ddp_status suggest_option(const char *word, struct ddp_err *err)
 {
     char name[NAME_MAX_LEN + 1];
@@ -346,7 +347,7 @@ static ddp_status suggest_option(const char *word, struct ddp_err *err)
     snprintf(name, sizeof(name), "%.*s", (int)len, word + 2);
     for (char *p = name; *p != '\0'; p++)
         *p = *p == '-' ? '_' : *p;
-    size_t best = strlen(name) / 3 + 2; /* farther away is no longer a slip of the finger */
+    size_t best = strlen(name) / 3 + 2; /* a greater distance is not a typing error */
     for (int i = 0; i < OPTIONS && len <= NAME_MAX_LEN; i++) {
         const size_t distance = distance_to(name, cli_rows[i].name);
         if (distance < best) {
@@ -375,7 +376,7 @@ static ddp_status set_from_line(struct cli *cli, enum cli_option option, const c
     return set_option(cli, option, text, spelled, err);
 }
 
-/* --help has priority over everything after it, and over errors there: a user who asks for help needs no correction.
+/* --help wins over everything after it, including errors, because a user who asks for help needs no correction.
  * After --version only --json matters. */
 bool cli_only_prints(const struct cli *cli)
 {
@@ -383,7 +384,7 @@ bool cli_only_prints(const struct cli *cli)
            cli->completion != SHELL_NONE;
 }
 
-/* Options until the first word that is none; the program and its arguments follow. */
+/* Parse options until the first word that is not one; the program and its arguments follow. */
 static ddp_status read_line(struct cli *cli, char *const *argv, struct ddp_err *err)
 {
     struct option_reader reader = { .table = &cli_table, .at = argv };

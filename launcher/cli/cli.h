@@ -29,7 +29,7 @@ enum {
     CLI_STDMAP_ITEMS_MAX = 4096 /* entries in such a map */
 };
 
-/* One value for each row of the table: OPT_NPROC_PER_NODE ... */
+/* The value of each row of the table: OPT_NPROC_PER_NODE ... */
 enum cli_option {
 #define X(id, ...) OPT_##id,
     DDPRUN_OPTIONS(X)
@@ -46,7 +46,7 @@ enum cli_command {
 
 extern const struct completion_command cli_commands[COMMANDS];
 
-/* Where an option's value comes from; the later wins. */
+/* Source of an option's value; the later wins. */
 enum cli_origin { FROM_DEFAULT, FROM_SCHEDULER, FROM_ENVIRONMENT, FROM_COMMAND_LINE };
 
 enum nproc_kind {
@@ -72,34 +72,34 @@ struct std_map {
         int streams;
     } * items; /* owned by the map, sorted by rank */
     size_t n;
-    int all; /* the ranks that are not in `items` */
+    int all; /* ranks that are not in `items` */
 };
 
-/* The streams of `local_rank`. */
+/* Return the streams of `local_rank`. */
 int std_map_get(const struct std_map *map, int local_rank);
 
-/* Highest local rank that the map names, -1 when it names none. */
+/* Return the highest local rank in the map, -1 if there is none. */
 int std_map_highest(const struct std_map *map);
 
 enum contain_kind { CONTAIN_AUTO, CONTAIN_PLAIN, CONTAIN_CGROUP, CONTAIN_PIDNS }; /* see contain.h */
 
-/* When a log file is full, and how many full ones stay. Zeroed = never. */
+/* Size at which a log file is full, and the number of full files to keep. Zeroed = never full. */
 struct log_rotate {
     uint64_t bytes; /* 0 = never */
     int keep;       /* 0 = all */
 };
 
-enum log_policy { LOG_BLOCK, LOG_DROP }; /* what happens when output is faster than where it goes */
+enum log_policy { LOG_BLOCK, LOG_DROP }; /* what happens if output arrives faster than it can be written */
 
-enum prefix_mode { PREFIX_AUTO, PREFIX_ON, PREFIX_OFF }; /* AUTO: when more than one worker writes */
+enum prefix_mode { PREFIX_AUTO, PREFIX_ON, PREFIX_OFF }; /* AUTO: if more than one worker writes */
 
-/* Which CPUs a worker may use, by where its GPU is. */
+/* CPUs that a worker may use, according to the place of its GPU. */
 enum numa_binding { NUMA_NONE, NUMA_NODE, NUMA_SOCKET, NUMA_EXCLUSIVE, NUMA_CORE_COMPLEX };
 
-/* How much --help prints. */
+/* Extent of --help. */
 enum cli_help { HELP_NONE, HELP_SHORT, HELP_ALL };
 
-/* Words to look for in lines. */
+/* Words to search for in lines. */
 struct cli_filters {
     char **items; /* owned, one allocation with their texts */
     size_t n;     /* 0 = not given */
@@ -116,18 +116,18 @@ enum host_store { HOST_STORE_AUTO, HOST_STORE_YES, HOST_STORE_NO };
 
 enum { CLI_CONF_KEY_MAX = 64 };
 
-/* --rdzv_conf, in which torchrun keeps values that have separate options here. Times are 0 when not given. */
+/* --rdzv_conf, which holds values that have their own options here. A time of 0 was not given. */
 struct cli_rdzv_conf {
     uint64_t join_ms, last_call_ms, keep_alive_ms;
     int keep_alive_attempts;
     enum host_store is_host;
     const char *idle,
-        *idle_why; /* a key of torchrun's that does nothing here, and why; static. NULL = none */
+        *idle_why; /* static: a key of torchrun's that has no effect here, and the reason; NULL = none */
     bool lenient;  /* unknown keys are ignored, as torchrun does */
     char unknown[CLI_CONF_KEY_MAX]; /* the last of them; "" = none */
 };
 
-/* Where the one worker of a task really is (--per_task): to the rendezvous each task is a node. */
+/* The real place of the only worker of a task (--per_task), because each task is a node in the rendezvous. */
 struct cli_task {
     int local_rank, local_world_size, node_rank, nnodes;
 };
@@ -138,12 +138,12 @@ struct cli_input {
     struct rank_set ranks; /* else these; owned */
 };
 
-/* The command line, understood. Text is borrowed from argv or from the environment block. */
+/* The parsed command line. Text is borrowed from argv or from the environment block. */
 struct cli {
-    bool torchrun; /* started under that name: the defaults are torchrun's */
+    bool torchrun; /* started as torchrun, so the defaults are torchrun's */
     struct cli_nproc nproc;
     struct cli_nnodes nnodes;
-    int node_rank; /* counts when it was given */
+    int node_rank; /* used if it was given */
     enum rdzv_backend backend;
     struct endpoint endpoint; /* host "" = none given; port -1 = none given */
     struct cli_rdzv_conf rdzv_conf;
@@ -155,22 +155,22 @@ struct cli {
     bool standalone, uneven, insecure;
     const char *scheduler; /* "auto", "none" or a name */
     bool per_task, explain;
-    struct cli_task task;                /* counts with per_task; from the scheduler */
+    struct cli_task task;                /* used with per_task; from the scheduler */
     char master_addr[ENDPOINT_HOST_MAX]; /* without brackets */
     int master_port;                     /* 0 = any free one */
     const char *job;                     /* --rdzv_id; NULL = none given */
     uint64_t timeout_ms, grace_ms;
     struct cli_input input;
-    signal_set stop_signals;           /* besides those that always stop the job */
+    signal_set stop_signals;           /* in addition to those that always stop the job */
     int max_restarts, max_no_progress; /* max_no_progress 0 = any number */
     uint64_t backoff_ms, backoff_cap_ms;
     enum exit_policy exit_policy;
     bool module, no_python, run_path, use_env, virtual_local_rank, share_gpu, flight_recorder;
-    const char *rank_argument; /* "local-rank" or "local_rank": passed to PROGRAM; NULL = it is not */
+    const char *rank_argument; /* "local-rank" or "local_rank", passed to PROGRAM; NULL = not passed */
     const char *role;
     enum numa_binding numa_binding;
     const char *event_log_handler, *start_method, *monitor_interval,
-        *logs_specs;      /* checked; nothing follows from them */
+        *logs_specs;      /* checked, without effect */
     const char *log_dir;  /* NULL = none */
     const char *log_file; /* pattern of text.h; NULL = none */
     const char *events;   /* pattern, too; NULL = no event log */
@@ -191,46 +191,46 @@ struct cli {
     bool dry_run, quiet, verbose, json;
     enum completion_shell completion;
     enum cli_help help;
-    bool version, print_prefix,
-        print_man; /* asked for: print and exit 0; the rest of the struct may be unset */
+    bool version, print_prefix, print_man; /* print this and exit 0; the rest of the struct may be unset */
     enum cli_origin origin[OPTIONS];
     const char *program; /* PROGRAM, or the module's name with -m */
     char *const *args;   /* what follows PROGRAM, NULL-terminated */
 };
 
 /* Read defaults (torchrun's own when argv[0] is so called), then PET_* variables from `environ_block` (NULL-terminated
- * "KEY=VALUE"s), then argv (NULL-terminated, as main gets it). Whether it all goes together is for cli_check to say.
- * DDP_OK: free with cli_free; argv and environ_block must outlive `cli`. DDP_ERR_ARG: `err` is a sentence that names option,
- * value and what would be right. DDP_ERR_NOMEM: memory is short. After either nothing needs to be freed. */
+ * "KEY=VALUE"s), then argv (NULL-terminated, as main gets it). cli_check checks whether they fit together.
+ * DDP_OK: free with cli_free; argv and environ_block must outlive `cli`. DDP_ERR_ARG: `err` is a sentence with the
+ * option, the value and what is valid. DDP_ERR_NOMEM: out of memory. After an error nothing needs to be freed. */
 ddp_status cli_read(struct cli *cli, int argc, char *const *argv, char *const *environ_block,
                     struct ddp_err *err);
 void cli_free(struct cli *cli);
 
-/* Give an option that the user has not given; `from` says where the text comes from, for the error. The text must outlive
- * `cli`. DDP_ERR_ARG: its parser refuses it. */
+/* Set an option that the user has not set; `from` is the origin of the text, for the error. The text must outlive
+ * `cli`. DDP_ERR_ARG: its parser rejects it. */
 ddp_status cli_offer(struct cli *cli, enum cli_option option, const char *text, const char *from,
                      struct ddp_err *err);
 
-/* Check combinations of options: a sentence, and DDP_ERR_ARG. */
+/* Check combinations of options. DDP_ERR_ARG: `err` is a sentence. */
 ddp_status cli_check(const struct cli *cli, struct ddp_err *err);
 
-/* By the user, on the command line or in the environment, or by the scheduler. */
+/* Return whether the user (on the command line or in the environment) or the scheduler set the option. */
 bool cli_gives(const struct cli *cli, enum cli_option option);
 
-/* Do nodes come and go (torchrun's c10d backend)? Else --nnodes and --node_rank say who is who. */
+/* Return whether nodes join and leave (torchrun's c10d backend). Otherwise --nnodes and --node_rank define the nodes. */
 bool cli_is_elastic(const struct cli *cli);
 
-/* Append the text of --help (`cli->help` says which), the manual page (roff) or a completion (roff). False when memory is short. */
+/* Append the text of --help (`cli->help` says which), the manual page (roff) or a completion (roff). False if out of
+ * memory. */
 bool cli_print_help(const struct cli *cli, struct buf *out);
 bool cli_print_man(struct buf *out);
 bool cli_print_completion(const struct cli *cli, struct buf *out);
 bool cli_print_command_help(enum cli_command command, struct buf *out);
 
-/* Is a text asked for, and no job? Then nothing else in the struct counts. */
+/* Return whether the command line requests a text and no job. Then the other members of the struct are unused. */
 bool cli_only_prints(const struct cli *cli);
 
-/* The first PET_ variable without effect, "PET_X=..."; NULL without one. *option is the option of that name, which is
- * read from the command line alone; NULL without one. Borrowed from the block and from the table. */
+/* Return the first PET_ variable without effect, "PET_X=...", or NULL. *option is the option of that name if it is
+ * read from the command line only, else NULL. Both are borrowed, from the block and from the table. */
 const char *cli_idle_pet(char *const *environ_block, const char **option);
 
 #endif

@@ -18,7 +18,7 @@ enum cli_whose { WHOSE_FIRST, WHOSE_THEIRS, WHOSE_OURS };
 extern const struct option_row cli_rows[OPTIONS];
 extern const struct option_table cli_table;
 
-/* The option's default, as it would be typed; NULL = none. torchrun's where that differs and we are called so. */
+/* Return the option's default as it would be typed, or NULL. Under the name torchrun it is torchrun's default. */
 const char *cli_preset(const struct cli *cli, enum cli_option option);
 
 #endif

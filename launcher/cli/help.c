@@ -1,6 +1,6 @@
 /* help.c -- --help, the manual page, and the completion of shells, from the rows that parse the options.
  *
- * --print_completion: what makes a shell complete our options, from the rows that parse them.
+ * --print_completion: a script with which a shell completes our options.
  *
  *     ddprun --print_completion=bash >/etc/bash_completion.d/ddprun */
 #include "base/events.h"
@@ -43,7 +43,7 @@ bool cli_print_completion(const struct cli *cli, struct buf *out)
 /* --help and the manual page, printed from the same tables that parse, set the
  * environment and define the exit codes, so that they cannot disagree.
  *
- *     options.h     -> options, their defaults, PET_* names        worker_env.h -> what a worker finds
+ *     options.h     -> options, their defaults, PET_* names        worker_env.h -> a worker's environment
  *     exit_codes.h  -> exit status                                 examples[]   -> both texts
  *     diagnosis/findings.h -> what ddprun finds out about a job         base/events.h -> what --events writes
  *
@@ -64,18 +64,18 @@ static const struct {
     { "ddprun --nproc_per_node=4 ./train --epochs 2", "four workers on this machine" },
     { "ddprun train.py", "a PyTorch script, one worker per visible GPU" },
     { "ddprun -m package.module args", "a Python module" },
-    { "ddprun --nproc_per_node=2 --log_dir=logs ./train", "keep each worker's output in files, too" },
-    { "ddprun --nproc_per_node=8 --dry_run ./train", "show what would be started" },
+    { "ddprun --nproc_per_node=2 --log_dir=logs ./train", "write each worker's output also to files" },
+    { "ddprun --nproc_per_node=8 --dry_run ./train", "print what would be started" },
     { "ddprun explain NODE_MISSING", "the meaning and remedy of a finding or an exit code" },
     { "srun --nodes=4 --ntasks-per-node=1 ddprun ./train",
-      "under Slurm, on four nodes; --explain shows its values" },
+      "on four nodes of Slurm; --explain prints its values" },
     { "ddprun --nnodes=2 --node_rank=1 --master_addr=10.0.0.1 ./train", "the second of two nodes" },
     { "ddprun --nnodes=2:4 --rdzv_endpoint=10.0.0.1 --rdzv_id=job7 ./train",
-      "two to four nodes, the same on each" },
+      "two to four nodes, the same command on each" },
 };
 enum { EXAMPLES = sizeof(examples) / sizeof(examples[0]) };
 
-/* What --help explains; --help=all explains every option. */
+/* What --help prints; --help=all explains every option. */
 static const enum cli_option important[] = { OPT_NPROC_PER_NODE, OPT_STANDALONE, OPT_NNODES, OPT_NODE_RANK,
                                              OPT_RDZV_ENDPOINT,  OPT_RDZV_ID,    OPT_MODULE, OPT_MAX_RESTARTS,
                                              OPT_LOG_DIR,        OPT_DRY_RUN };
@@ -107,7 +107,7 @@ static bool is_important(int option)
     return false;
 }
 
-/* The names alone of all other options, a paragraph for each section. */
+/* Print only the names of all other options, a paragraph for each section. */
 static bool help_other_names(struct buf *out)
 {
     bool ok = buf_printf(out, "\nMore options (--help=all explains all of them):\n");
@@ -125,18 +125,19 @@ static bool help_other_names(struct buf *out)
 
 static bool help_important(struct buf *out, const struct cli *cli)
 {
-    bool ok = buf_printf(out, "\nOptions that matter first:\n");
+    bool ok = buf_printf(out, "\nMost important options:\n");
     for (int i = 0; i < IMPORTANT; i++)
         ok = ok && options_help_row(&cli_table, &cli_rows[important[i]], cli_preset(cli, important[i]), out);
     return ok && help_other_names(out);
 }
 
-static const char purpose[] = "Start the workers of a data-parallel job on this machine, carry their output, "
-                              "and stop them all when one fails. Everything after PROGRAM is PROGRAM's.";
+static const char purpose[] =
+    "Start the workers of a data-parallel job on this machine, forward their output, and stop all if one "
+    "fails. Everything after PROGRAM belongs to PROGRAM.";
 static const char rules[] =
-    "Names may be written with dashes and cut short. PET_<NAME> in the environment "
+    "Option names accept dashes and may be shortened. PET_<NAME> in the environment "
     "sets a default (switches: an integer, 0 = off). The exit code is that of the worker that failed first; "
-    "ddprun --print_man has them all.";
+    "ddprun --print_man lists all exit codes.";
 
 bool cli_print_command_help(enum cli_command command, struct buf *out)
 {
@@ -168,14 +169,14 @@ bool cli_print_help(const struct cli *cli, struct buf *out)
 
 /* --- manual page ---------------------------------------------------------------------------------------- */
 
-/* One entry of a tagged list: the tag in bold, then the text. */
+/* Print one entry of a tagged list: the tag in bold, then the text. */
 static bool man_entry(struct buf *out, const char *tag, const char *text)
 {
     return buf_printf(out, ".TP\n\\fB") && options_roff(out, tag) && buf_printf(out, "\\fR\n") &&
            options_roff(out, text) && buf_printf(out, "\n");
 }
 
-/* The sections of --help, in the same order: who knows one finds his way in the other. */
+/* The sections of --help, in the same order, so that readers find an option at the same place in both. */
 static bool man_options(struct buf *out)
 {
     bool ok = buf_printf(out, ".SH OPTIONS\n");
@@ -188,7 +189,7 @@ static bool man_options(struct buf *out)
     return ok;
 }
 
-/* The variables that ddprun reads are listed here; those that it sets come from the rows that set them. */
+/* The variables that ddprun reads are listed here; those that it sets come from their table. */
 static bool man_environment(struct buf *out)
 {
     bool ok = buf_printf(
@@ -216,7 +217,7 @@ static bool man_exit_codes(struct buf *out)
     return ok && man_entry(out, "other", "the exit code of the worker that failed first");
 }
 
-/* Our two processes and a worker: three reactions to each signal, in this order. */
+/* The reactions of our two processes and of a worker to each signal, in this order. */
 static bool man_signals(struct buf *out)
 {
     bool ok = buf_printf(
@@ -250,17 +251,15 @@ static bool man_findings(struct buf *out)
            findings_print_man(out);
 }
 
-/* The rule and its values, one entry for each. */
+/* The rule, and one entry for each value. */
 static bool man_schedulers(struct buf *out)
 {
     bool ok = buf_printf(
-        out,
-        ".SH SCHEDULERS\nValues that neither the command line nor a PET_* variable sets come from the "
-        "scheduler that has "
-        "started ddprun, the first of these whose variables are set. \\-\\-explain prints each value and "
-        "where it "
-        "comes from; \\-\\-scheduler=none ignores it. It takes one ddprun for each node (srun "
-        "\\-\\-ntasks\\-per\\-node=1 ddprun ...), or, with \\-\\-per_task, one for each worker.\n");
+        out, ".SH SCHEDULERS\nValues that neither the command line nor a PET_* variable sets come from the "
+             "scheduler that started ddprun: the first of these whose variables are set. \\-\\-explain "
+             "prints each value and its origin; \\-\\-scheduler=none ignores the scheduler. Start one ddprun "
+             "on each node (srun "
+             "\\-\\-ntasks\\-per\\-node=1 ddprun ...), or, with \\-\\-per_task, one in each task.\n");
 #define X(id, name, title, rule, tells) ok = ok && man_entry(out, name, title ": " rule ". Tells " tells ".");
     SCHEDULERS(X)
 #undef X
@@ -273,23 +272,23 @@ static bool man_events(struct buf *out)
     bool ok = buf_printf(
         out,
         ".SH EVENTS\n\\-\\-events writes one JSON object per line: event, time (UTC), job, store_ms (the "
-        "store's monotonic clock, the same on all nodes), ms (this host's), and what belongs to the event; "
-        "share/ddprun/events.schema.json has it all. A log that cannot be written costs one warning, not the "
-        "job. One of the nodes that keep a log writes what the store tells: ");
+        "store's monotonic clock, the same on all nodes), ms (this host's), and the members of the event, "
+        "which share/ddprun/events.schema.json describes. If a log cannot be written, ddprun prints one "
+        "warning and the job continues. One of the nodes with a log writes the events of the store: ");
 #define X(name, word) ok = ok && buf_printf(out, "%s, ", word);
     EVENTS_OF_RENDEZVOUS(X)
     EVENTS_OF_STORE(X)
-    ok = ok && buf_printf(out, "and each what it knows itself: ");
+    ok = ok && buf_printf(out, "and each node writes its own: ");
     EVENTS_OF_AGENT(X)
 #undef X
-    return ok && buf_printf(out, "all with the job's round. 'ddpctl timeline' draws them.\n");
+    return ok && buf_printf(out, "all with the round of the job. 'ddpctl timeline' draws them.\n");
 }
 
 static bool man_commands(struct buf *out)
 {
     char tag[64];
-    bool ok =
-        buf_printf(out, ".SH COMMANDS\nAs the first word; a program of that name is started as ./NAME.\n");
+    bool ok = buf_printf(
+        out, ".SH COMMANDS\nA command is the first word. Start a program of that name as ./NAME.\n");
     for (int i = 0; i < COMMANDS; i++) {
         snprintf(tag, sizeof(tag), "%s %s", cli_commands[i].name, command_arguments[i]);
         ok = ok && man_entry(out, tag, cli_commands[i].help);
@@ -309,13 +308,12 @@ static bool man_torchrun(struct buf *out)
 {
     return buf_printf(
         out,
-        ".SH TORCHRUN\nOptions, variables and log directories of PyTorch's torchrun are understood as they "
-        "are "
-        "there. 'ddprun shim DIR' puts the name torchrun for ddprun into a directory; started under that "
+        ".SH TORCHRUN\nOptions, variables and log directories of PyTorch's torchrun work as in torchrun. "
+        "'ddprun shim DIR' puts the name torchrun for ddprun into a directory; started under that "
         "name "
         "it also has torchrun's defaults: one worker, every program is run by Python unless \\-\\-no_python "
         "is "
-        "given, SIGQUIT stops the job, no scheduler is asked, only streams of \\-\\-tee have a prefix, "
+        "given, SIGQUIT stops the job, the scheduler is ignored, only streams of \\-\\-tee have a prefix, "
         "\\-\\-log_dir alone redirects nothing, and a job that names its place is called 'none'. Python "
         "plug\\-ins and etcd are refused, and so is a rendezvous together with torchrun's own agents.\n");
 }

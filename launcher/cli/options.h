@@ -1,20 +1,22 @@
 /* options.h -- every option of ddprun, one row each. cli.c makes the parser, the PET_* defaults, --help and
  * the manual page from these rows; a new option is a row here and a field in struct cli.
  *
- * Columns: id, name (underscores; dashes are accepted everywhere), short letter or 0, kind (its parser, value_KIND in values.c; WORD and
- * NAME: one of the words that are listed there), field of struct cli, name of the value in the help (NULL = a switch, "[=X]" = a switch that accepts the value X), default as it would be typed (NULL = none), whether
- * PET_<NAME> is read, whose it is (of the FIRST torchrun, 1.13, and all later; of later ones, THEIRS; OURS: what is a clear
- * abbreviation for an earlier one stays one here), section of the help, help. */
+ * Columns: id, name (underscores; dashes are accepted everywhere), short letter or 0, kind (its parser, value_KIND in
+ * values.c; WORD and NAME: one of the words that are listed there), field of struct cli, name of the value in the
+ * help (NULL = a switch, "[=X]" = a switch that accepts the value X), default as it would be typed (NULL = none),
+ * whether PET_<NAME> is read, whose it is (of the FIRST torchrun, 1.13, and all later; of later ones, THEIRS; OURS:
+ * what is a clear abbreviation for an earlier one stays one here), section of the help, help. */
 #ifndef LAUNCHER_OPTIONS_H
 #define LAUNCHER_OPTIONS_H
 
-/* First words that are no program; a program of that name is started as ./NAME. Columns: id, name, arguments, help. */
-#define DDPRUN_COMMANDS(X)                                                                  \
-    X(EXPLAIN, "explain", "[CODE]",                                                         \
-      "print the meaning and remedy of a finding or an exit code, or list all")             \
-    X(SHIM, "shim", "[--remove] DIR",                                                       \
-      "put a command torchrun that starts ddprun into DIR and print what puts it first in " \
-      "PATH, or remove it; another torchrun stays as it is")
+/* Commands: first words that are not a program; a program of that name is started as ./NAME. Columns: id, name,
+ * arguments, help. */
+#define DDPRUN_COMMANDS(X)                                                                            \
+    X(EXPLAIN, "explain", "[CODE]",                                                                   \
+      "print the meaning and remedy of a finding or an exit code, or list all")                       \
+    X(SHIM, "shim", "[--remove] DIR",                                                                 \
+      "write a command torchrun that starts ddprun to DIR and print the line that puts DIR first in " \
+      "PATH; or remove it. Another torchrun is not changed")
 
 #define OPTION_SECTIONS(X)             \
     X(JOB, "Job")                      \
@@ -29,84 +31,84 @@
 #define DDPRUN_OPTIONS(X)                                                                                    \
     X(NPROC_PER_NODE, "nproc_per_node", 0, NPROC, nproc, "N", NULL, true, FIRST, JOB,                               \
       "workers on this node: a number, 'gpu' (one per visible GPU), 'cpu' (one per usable CPU) or 'auto' "   \
-      "(GPUs, else CPUs); without it one per visible GPU, or 1")                                             \
+      "(GPUs, else CPUs) (default: one per visible GPU, or 1)")                                             \
     X(STANDALONE, "standalone", 0, SWITCH, standalone, NULL, NULL, true, FIRST, JOB,                                  \
-      "a job of this node alone: takes any free port unless --master_port names one")                        \
+      "job of this node alone, on any free port unless --master_port is given")                        \
     X(MASTER_ADDR, "master_addr", 0, HOST, master_addr, "HOST", "127.0.0.1", true, FIRST, JOB,                      \
-      "where the store listens: an address of this host; of node 0 when there are several")                  \
+      "address of the store: of this host, or of node 0 of several nodes")                  \
     X(MASTER_PORT, "master_port", 0, PORT, master_port, "PORT", "29500", true, FIRST, JOB,                          \
-      "its port; 0 takes any free one. When the default port is in use a job of one node takes a free one")  \
+      "port of the store; 0 = any free one. A job of one node takes a free port if the default port is in use")  \
     X(RDZV_ID, "rdzv_id", 0, JOB, job, "ID", NULL, true, FIRST, JOB,                                                \
-      "job id, in TORCHELASTIC_RUN_ID and in the names of log directories; made up when not given, 'none' "  \
-      "with several nodes")                                                                                  \
+      "job id, in TORCHELASTIC_RUN_ID and in the names of log directories (default: random, 'none' "  \
+      "with several nodes)")                                                                                  \
     X(ROLE, "role", 0, ROLE, role, "NAME", "default", true, FIRST, JOB,                                     \
-      "name of these workers' role, in ROLE_NAME and for prefixes")                                          \
+      "role of these workers, for ROLE_NAME and prefixes")                                          \
     X(NNODES, "nnodes", 0, NNODES, nnodes, "N", "1", true, FIRST, NODES,                                            \
-      "number of nodes; MIN:MAX for a job that goes on with fewer and takes in more; N:N is N")               \
+      "number of nodes; MIN:MAX for a job that nodes join and leave; N:N is N")               \
     X(NODE_RANK, "node_rank", 0, NODE_RANK, node_rank, "N", NULL, true, FIRST, NODES,                               \
-      "rank of this node, from 0 to nnodes - 1; elastic jobs number the nodes themselves")                   \
+      "rank of this node, from 0 to nnodes - 1; the rendezvous assigns the ranks of elastic jobs")                   \
     X(RDZV_BACKEND, "rdzv_backend", 0, WORD, backend, "NAME", NULL, true, FIRST, NODES,                          \
-      "'static': --nnodes and --node_rank say who is who; 'c10d': elastic, nodes come and go. Without it "   \
-      "a range of nodes, as 2:4, is elastic, and one number, as 2 or 2:2, static")                            \
+      "'static': --nnodes and --node_rank define the nodes; 'c10d': elastic, nodes join and leave (default: "   \
+      "c10d for a range of nodes, as 2:4, else static)")                            \
     X(RDZV_ENDPOINT, "rdzv_endpoint", 0, ENDPOINT, endpoint, "HOST[:PORT]", NULL, true, FIRST, NODES,               \
-      "where the store listens, on the node that has this address or in a ddp-rendezvous; port 29400 when "  \
-      "elastic, else --master_port's default")                                                               \
+      "address of the store, on the node that has it or in a ddp-rendezvous (default port: 29400 if "  \
+      "elastic, else that of --master_port)")                                                               \
     X(RDZV_CONF, "rdzv_conf", 0, RDZV_CONF, rdzv_conf, "K=V,...", NULL, true, FIRST, NODES,                         \
       "join_timeout (600) or timeout (900), last_call_timeout (30), keep_alive_interval times "              \
       "keep_alive_max_attempt, all in seconds, and is_host, as torchrun's")                                  \
     X(LOCAL_ADDR, "local_addr", 0, TEXT, local_addr, "ADDR", NULL, true, THEIRS, NODES,                              \
-      "the address that this node gives to the others, in place of the one it reaches the store from")       \
+      "address of this node for the others (default: the one from which it reaches the store)")       \
     X(HOST_STORE, "host_store", 0, WORD, host_store, "yes|no|auto", "auto", true, OURS, NODES,               \
-      "whether this node has the store; auto: node 0, or the node that owns --rdzv_endpoint's address")      \
+      "whether this node hosts the store; auto: node 0, or the node that owns the address of --rdzv_endpoint")      \
     X(INSECURE, "insecure", 0, SWITCH, insecure, NULL, NULL, true, OURS, NODES,                                       \
-      "let every user of this host use the store; without it the store serves only the processes of the "    \
-      "user who started ddprun, and root's")                                                                 \
+      "let every user of this host use the store (default: only processes of the "    \
+      "user who started ddprun, and of root)")                                                                 \
     X(TORCH_STORE, "torch_store", 0, WORD, torch_store, "WHOSE", "auto", true, OURS, NODES,                 \
-      "where PyTorch's workers meet: in the store of the 'launcher', or in one that 'rank0' hosts; auto: the "  \
-      "launcher's, but for a PyTorch from 2.4 on without libuv, which refuses any but its own")              \
+      "store of PyTorch's workers: that of the 'launcher', or one that 'rank0' hosts; auto: the "  \
+      "launcher's, except for PyTorch 2.4 or later without libuv, which accepts only its own")              \
     X(UNEVEN, "uneven", 0, SWITCH, uneven, NULL, NULL, true, OURS, NODES,                                            \
-      "nodes of an elastic job may bring different numbers of workers")                                      \
+      "accept different numbers of workers on the nodes of an elastic job")                                      \
     X(GROW, "grow", 0, WORD, grow, "WHEN", "agreed", true, OURS, NODES,                                            \
-      "when waiting nodes are taken into an elastic job that runs: when all workers have 'agreed', 'now' "   \
+      "when waiting nodes join a running elastic job: when all workers have 'agreed', 'now' "   \
       "(workers are started again), or 'never' before the next restart")                                     \
     X(NODE_TIMEOUT, "node_timeout", 0, NODE_TIMEOUT, node_timeout_ms, "TIME", "3s", true, OURS, NODES,             \
-      "a node that is not heard of for this long is lost; 'fast' is 1.5s")                                   \
+      "time without a heartbeat after which a node is lost; 'fast' is 1.5s")                                   \
     X(EXIT_BARRIER_TIMEOUT, "exit_barrier_timeout", 0, DURATION, exit_barrier_ms, "TIME", "5m", true, OURS, NODES, \
-      "how long a node whose workers are done waits for the other nodes")                                    \
+      "time for which a finished node waits for the others")                                    \
     X(SCHEDULER, "scheduler", 0, SCHEDULER, scheduler, "NAME", "auto", true, OURS, NODES,                               \
-      "the scheduler whose variables set unset options: 'auto' (the one that started this process), "   \
+      "scheduler whose variables set unset options: 'auto' (the one that started this process), "   \
       "'none', slurm, openmpi, hydra, pytorchjob, kubernetes, pbs or lsf")                                   \
     X(PER_TASK, "per_task", 0, SWITCH, per_task, NULL, NULL, true, OURS, NODES,                                      \
-      "run one worker in this task of the scheduler, which has started a ddprun for each worker")            \
+      "run one worker in this task, because the scheduler started one ddprun for each worker")            \
     X(EXPLAIN, "explain", 0, SWITCH, explain, NULL, NULL, false, OURS, NODES,                                \
-      "print the values of the scheduler and where each option comes from, and start nothing; with --json as JSON") \
+      "print the values of the scheduler and the origin of each option, and start nothing; with --json as JSON") \
     X(WHY, "why", 0, SWITCH, explain, NULL, NULL, false, OURS, NODES, NULL) /* the old name of --explain, until 0.2 */ \
     X(MODULE, "module", 'm', SWITCH, module, NULL, NULL, true, FIRST, PROGRAM,                                        \
       "PROGRAM is a Python module: run 'python3 -u -m PROGRAM'")                                             \
     X(NO_PYTHON, "no_python", 0, SWITCH, no_python, NULL, NULL, true, FIRST, PROGRAM,                                 \
-      "execute PROGRAM itself also when its name ends in .py")                                               \
+      "execute PROGRAM itself even if its name ends in .py")                                               \
     X(RUN_PATH, "run_path", 0, SWITCH, run_path, NULL, NULL, true, FIRST, PROGRAM,                            \
-      "PROGRAM is a Python script: run it by runpy.run_path, in a Python for each worker; wins over "        \
+      "PROGRAM is a Python script: run it with runpy.run_path, in one Python per worker; wins over "        \
       "--no_python and --module")                                                                            \
     X(START_METHOD, "start_method", 0, NAME, start_method, "NAME", "spawn", true, FIRST, PROGRAM,   \
-      "'spawn', 'fork' or 'forkserver', for --run_path: each worker is a new process here, as with spawn")   \
+      "'spawn', 'fork' or 'forkserver', for --run_path: ddprun always starts a new process, as with spawn")   \
     X(PASS_LOCAL_RANK, "pass_local_rank", 0, NAME, rank_argument, "NAME", NULL, true, OURS, PROGRAM, \
-      "put --NAME=N, the local rank, in front of PROGRAM's arguments, as python -m torch.distributed.launch "  \
+      "pass --NAME=N (the local rank) to PROGRAM as its first argument, as python -m torch.distributed.launch "  \
       "does: 'local-rank', or 'local_rank' (PyTorch before 2.0)")                                            \
     X(USE_ENV, "use_env", 0, SWITCH, use_env, NULL, NULL, false, FIRST, PROGRAM,                              \
-      "the local rank is in LOCAL_RANK alone: takes --pass_local_rank back")                                 \
+      "pass the local rank only in LOCAL_RANK; cancels --pass_local_rank")                                 \
     X(VIRTUAL_LOCAL_RANK, "virtual_local_rank", 0, SWITCH, virtual_local_rank, NULL, NULL, true, THEIRS, PROGRAM, \
-      "each worker has LOCAL_RANK=0 and sees one GPU: its own")                                              \
+      "show each worker only its own GPU, with LOCAL_RANK=0")                                              \
     X(SHARE_GPU, "share_gpu", 0, SWITCH, share_gpu, NULL, NULL, true, OURS, PROGRAM,                            \
-      "more workers than GPUs: worker N gets GPU N modulo their number, and NCCL is configured to accept it; for tests, "  \
-      "as it is slow")                                                                                       \
+      "accept more workers than GPUs: worker N uses GPU N modulo their number, with NCCL configured for it; for tests, " \
+      "because it is slow")                                                                                       \
     X(NUMA_BINDING, "numa_binding", 0, WORD, numa_binding, "WHERE", NULL, true, THEIRS, PROGRAM,         \
-      "let each worker use only the CPUs near its GPU: those of the GPU's 'node' or 'socket', an 'exclusive' "  \
+      "bind each worker to the CPUs near its GPU: those of the GPU's 'node' or 'socket', an 'exclusive' "  \
       "share of the node, or one 'core-complex' (a group with a common cache)")                              \
     X(ENV, "env", 0, ENV, env, "K=V", NULL, false, OURS, PROGRAM,                                                  \
       "set a variable for the workers; may be given several times")                                          \
     X(CONTAIN, "contain", 0, WORD, contain, "LAYER", "auto", true, OURS, PROGRAM,                               \
-      "how processes of the job are kept together: 'plain', 'cgroup' (needs a writable cgroup v2), 'pidns' " \
+      "containment of the job's processes: 'plain', 'cgroup' (needs a writable cgroup v2), 'pidns' " \
       "(a PID namespace: workers see other process ids) or 'auto' (cgroup, else plain)")                     \
     X(STDIN, "stdin", 0, INPUT, input, "RANKS", "0", true, OURS, PROGRAM,                                          \
       "workers that read ddprun's stdin: ranks as in 0,2-5, 'all' (each gets everything) or 'none'; the "    \
@@ -114,86 +116,86 @@
     X(DRY_RUN, "dry_run", 0, SWITCH, dry_run, NULL, NULL, true, OURS, PROGRAM,                                       \
       "print the plan (rank, GPU, environment, command) and start nothing; with --json as JSON")             \
     X(LOG_DIR, "log_dir", 0, TEXT, log_dir, "DIR", NULL, true, FIRST, OUTPUT,                                       \
-      "write each worker's stdout and stderr also to files below DIR, and the report")                       \
+      "write each worker's stdout and stderr, and the report, to files below DIR")                       \
     X(FLIGHT_RECORDER, "flight_recorder", 0, SWITCH, flight_recorder, NULL, NULL, true, OURS, OUTPUT,                \
-      "let PyTorch record the collectives of each rank, and write them below DIR at a time-out, for 'ddpctl flight'; " \
+      "let PyTorch record the collectives of each rank, and write them below DIR at a timeout, for 'ddpctl flight'; " \
       "needs --log_dir")                                                                                     \
     X(REDIRECTS, "redirects", 'r', STD_MAP, redirects, "MAP", NULL, true, FIRST, OUTPUT,                            \
-      "streams that go only to files: 0 none, 1 stdout, 2 stderr, 3 both, or by local rank as in 0:3,1:1")   \
+      "streams for files only: 0 none, 1 stdout, 2 stderr, 3 both, or by local rank as in 0:3,1:1")   \
     X(TEE, "tee", 't', STD_MAP, tee, "MAP", NULL, true, FIRST, OUTPUT,                                              \
-      "streams that go to files and to the console; same format")                                            \
+      "streams for files and the console; same format")                                            \
     X(LOG_FILE, "log_file", 0, PATTERN, log_file, "PATTERN", NULL, true, OURS, OUTPUT,                             \
-      "name of each log file, in place of DIR's layout: %h host, %r rank, %l local rank, %n node rank, %t "  \
+      "name of each log file, instead of the layout of DIR: %h host, %r rank, %l local rank, %n node rank, %t "  \
       "time of the start, %j job, %a attempt, %s stdout or stderr, %% a percent sign")                       \
     X(LOG_MERGE, "log_merge", 0, SWITCH, log_merge, NULL, NULL, true, OURS, OUTPUT,                                  \
-      "let workers share a log file where PATTERN gives them the same name; lines stay whole")               \
+      "let workers share a log file if PATTERN gives them the same name; lines stay whole")               \
     X(LOG_ROTATE, "log_rotate", 0, ROTATE, log_rotate, "SIZE[,KEEP]", NULL, true, OURS, OUTPUT,                    \
-      "begin a new log file at this size (as 500K, 64M, 2G); full ones get .1, .2 ... at the end, the newest KEEP "  \
-      "of them stay, or all")                                                                                \
+      "start a new log file at this size (500K, 64M, 2G); full ones get .1, .2 ... at the end; keep the newest KEEP, "  \
+      "or all")                                                                                \
     X(LOG_POLICY, "log_policy", 0, WORD, log_policy, "POLICY", "block", true, OURS, OUTPUT,                      \
-      "when output comes faster than it can be written, or a disk is full: 'block' lets the workers wait, "  \
-      "'drop' loses and counts it")                                                                          \
+      "what happens if output arrives faster than it can be written, or a disk is full: with 'block' workers wait, "  \
+      "with 'drop' it is dropped and counted")                                                                          \
     X(PREFIX, "prefix", 0, PREFIX, prefix, NULL, NULL, true, OURS, OUTPUT,                                           \
-      "put '[rank] ' in front of each line, also with one worker")                                           \
+      "print '[rank] ' before each line, even with one worker")                                           \
     X(NO_PREFIX, "no_prefix", 0, NO_PREFIX, prefix, NULL, NULL, true, OURS, OUTPUT,                                  \
-      "no prefix; without either there is one when several workers write")                                   \
+      "print no prefix (default: a prefix if several workers write)")                                   \
     X(PREFIX_TEMPLATE, "log_line_prefix_template", 0, TEXT, prefix_template, "TEMPLATE", NULL, true, THEIRS, OUTPUT, \
-      "what to put in front of each line, '[${rank}] ' if not given; ddprun(1) lists the fields. Given here, "  \
-      "one worker's lines have it, too")                                                                     \
+      "prefix of each line (default: '[${rank}] '); ddprun(1) lists the fields. With this option "  \
+      "a single worker has a prefix, too")                                                                     \
     X(TIMESTAMPS, "timestamps", 0, SWITCH, timestamps, NULL, NULL, true, OURS, OUTPUT,                               \
-      "put the time at which it was read in front of each line (UTC, microseconds)")                         \
+      "print before each line the time at which it was read (UTC, microseconds)")                         \
     X(LOCAL_RANKS_FILTER, "local_ranks_filter", 0, RANKS, console_ranks, "RANKS", NULL, true, THEIRS, OUTPUT,        \
-      "show only these local ranks' lines, as 0,2-5; files and the report still have all")                   \
+      "show only lines of these local ranks, as 0,2-5; files and the report have all")                   \
     X(STDOUT_FILTERS, "duplicate_stdout_filters", 0, FILTERS, filters[0], "WORDS", NULL, true, THEIRS, OUTPUT, \
-      "write lines of --tee's stdout that contain one of these words (with commas between them) also to "     \
+      "write lines of --tee's stdout that contain one of these words (separated by commas) also to "     \
       "attempt_N/filtered_stdout.log")                                                                       \
     X(STDERR_FILTERS, "duplicate_stderr_filters", 0, FILTERS, filters[1], "WORDS", NULL, true, THEIRS, OUTPUT, \
-      "the same for stderr")                                                                                 \
+      "same for stderr")                                                                                 \
     X(FOLD, "fold", 0, SWITCH, fold, NULL, NULL, true, OURS, OUTPUT,                                                 \
-      "show a line that several workers print only once, with their ranks in front")                         \
+      "show a line that several workers print once, with their ranks as prefix")                         \
     X(JSON, "json", 0, SWITCH, json, NULL, NULL, true, OURS, OUTPUT,                                                 \
-      "print events as JSON lines on stdout, the workers' output among them")                                \
+      "print events, including the workers' output, as JSON lines on stdout")                                \
     X(EVENTS, "events", 0, PATTERN, events, "FILE", NULL, true, OURS, OUTPUT,                                       \
-      "append what happens on this node, and in the job, to FILE as JSON lines for 'ddpctl timeline'; with %h host, "  \
-      "%n node rank, %j job, %t time of the start in its name; a new file gets mode 0600")                   \
+      "append events of this node and the job to FILE as JSON lines for 'ddpctl timeline'; the name may have %h host, "  \
+      "%n node rank, %j job, %t time of the start; a new file has mode 0600")                   \
     X(EVENT_LOG_HANDLER, "event_log_handler", 0, NAME, event_log_handler, "NAME", "null", true, THEIRS, OUTPUT, \
-      "'null' or 'console': accepted and not needed, --events and --json write what happens")                         \
+      "'null' or 'console': accepted without effect: --events and --json write events")                         \
     X(LOGS_SPECS, "logs_specs", 0, NAME, logs_specs, "NAME", NULL, false, THEIRS, OUTPUT,              \
-      "'default': the layout of --log_dir; torchrun's plug-ins are Python")                                  \
+      "'default': the layout of --log_dir; ddprun cannot load Python plug-ins")                                  \
     X(QUIET, "quiet", 'q', SWITCH, quiet, NULL, NULL, true, OURS, OUTPUT,                                            \
-      "say nothing but errors")                                                                              \
+      "print only errors")                                                                              \
     X(VERBOSE, "verbose", 'v', SWITCH, verbose, NULL, NULL, true, OURS, OUTPUT,                                      \
-      "say more: what is started and how it ended, also after a success")                                    \
+      "print details of starts and ends, also after a success")                                    \
     X(SIGNALS, "signals_to_handle", 0, SIGNALS, stop_signals, "LIST", "SIGTERM,SIGINT,SIGHUP", true, THEIRS, TIME,   \
       "signals that stop the job besides SIGTERM, SIGINT and SIGHUP, which always do: SIGQUIT, SIGUSR1, "    \
-      "SIGUSR2; those that are not named do what the manual page's table says")                              \
+      "SIGUSR2; the manual page lists the effect of the others")                              \
     X(GRACE, "grace", 0, DURATION, grace_ms, "TIME", "30s", true, OURS, TIME,                                      \
       "time between SIGTERM and SIGKILL: seconds, or 1500ms, 30s, 2m")                                       \
     X(SHUTDOWN_TIMEOUT, "shutdown_timeout", 0, SECONDS, grace_ms, "SECONDS", NULL, true, THEIRS, TIME,       \
       "torchrun's name for --grace; TORCH_ELASTIC_SHUTDOWN_TIMEOUT is its default")                          \
     X(MONITOR_INTERVAL, "monitor_interval", 0, INTERVAL, monitor_interval, "SECONDS", NULL, true, FIRST, TIME, \
-      "accepted and not needed: the end of a worker is noticed at once")                                     \
+      "accepted without effect: ddprun detects the exit of a worker at once")                                     \
     X(TIMEOUT, "timeout", 0, TIMEOUT, timeout_ms, "TIME", NULL, true, OURS, TIME,                                  \
-      "how long nodes (15m, elastic 10m), and workers (60s), wait for each other at the start")              \
+      "time for which nodes (15m, elastic 10m) and workers (60s) wait for each other at the start")              \
     X(MAX_RESTARTS, "max_restarts", 0, COUNT, max_restarts, "N", "0", true, FIRST, FAILURE,                          \
-      "start all workers again after a failure, at most N times; each attempt meets in an empty store")      \
+      "start all workers again after a failure, at most N times; each attempt has an empty store")      \
     X(RESTART_BACKOFF, "restart_backoff", 0, DURATION, backoff_ms, "TIME", "1s", true, OURS, FAILURE,              \
-      "wait before the first restart; doubled each time while the job makes no progress")                    \
+      "wait before the first restart; doubled after each attempt without progress")                    \
     X(RESTART_BACKOFF_MAX, "restart_backoff_max", 0, DURATION, backoff_cap_ms, "TIME", "1m", true, OURS, FAILURE,  \
-      "the longest such wait")                                                                               \
+      "longest such wait")                                                                               \
     X(MAX_NO_PROGRESS, "max_no_progress", 0, COUNT, max_no_progress, "N", "3", true, OURS, FAILURE,                \
-      "no further restart after N attempts in a row that came no further than one before; 0 is any number. " \
-      "Only for workers that tell their progress (ddp_progress)")                                            \
+      "stop restarting after N consecutive attempts without progress; 0 = never. " \
+      "Only for workers that report their progress (ddp_progress)")                                            \
     X(EXIT_CODE, "exit_code", 0, WORD, exit_policy, "WHOSE", "first", true, OURS, FAILURE,                  \
-      "whose exit code is ddprun's when workers fail: the 'first' that failed, the highest ('max') or "      \
-      "that of 'rank0'; 'workers' is 'first', but 0 when a signal stopped the job and every worker of "      \
-      "this node ended with 0")                                                                                     \
+      "worker whose exit code ddprun returns if workers fail: the 'first' that failed, the highest ('max') or "      \
+      "that of 'rank0'; 'workers' is 'first', but 0 if a signal stopped the job and every worker of "      \
+      "this node exited with 0")                                                                                     \
     X(HELP, "help", 'h', HELP_PAGE, help, "[=all]", NULL, false, FIRST, INFO,                                 \
       "print the most important options; --help=all prints all of them")                                     \
     X(VERSION, "version", 'V', SWITCH, version, NULL, NULL, false, OURS, INFO,                                          \
       "print the version and the build: commit, architecture, C library; with --json as JSON")               \
     X(PRINT_PREFIX, "print_prefix", 0, SWITCH, print_prefix, NULL, NULL, false, OURS, INFO,                  \
-      "print the directory that ddprun is installed below, which has lib/pkgconfig and include")             \
+      "print the directory below which ddprun is installed, which has lib/pkgconfig and include")             \
     X(PRINT_COMPLETION, "print_completion", 0, WORD, completion, "SHELL", NULL, false, THEIRS, INFO,        \
       "print the completion of these options for 'bash', 'zsh', 'fish' or 'tcsh'")                           \
     X(PRINT_MAN, "print_man", 0, SWITCH, print_man, NULL, NULL, false, OURS, INFO,                                   \

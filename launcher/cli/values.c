@@ -1,7 +1,7 @@
-/* values.c -- what the values of options may be: numbers, times, node counts, lists of ranks, redirects, key=value lists.
+/* values.c -- parsers of values of options: numbers, times, node counts, lists of ranks, redirects, key=value lists.
  *
  * The values of --tee and --redirects: "3" for all workers, or "0:3,1:1" by local rank, where
- * workers that the map does not name have 0. torchrun reads only ranks of one digit; here any rank goes. */
+ * workers that the map does not name have 0. torchrun reads only ranks of one digit; here any rank works. */
 #include "cli/cli_table.h"
 #include "tables/text.h"
 #include "tables/schedulers.h"
@@ -15,8 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The words that options accept as values. Parsers and shell completions read the same lists. The index of a word is the value of its
- * enum. */
+/* The words that options accept as values. Parsers and shell completions read the same lists. The index of a word is
+ * the value of its enum. */
 #define SCHEDULER_NAME(id, name, ...)             name,
 #define STOPPING_SIGNAL(name, act, may_stop, ...) may_stop ? "SIG" #name : NULL,
 static const struct option_words words[OPTIONS] = {
@@ -33,11 +33,10 @@ static const struct option_words words[OPTIONS] = {
     [OPT_LOG_POLICY] = OPTION_WORDS("'block' or 'drop'", [LOG_BLOCK] = "block", [LOG_DROP] = "drop"),
     [OPT_PRINT_COMPLETION] = OPTION_WORDS("'bash', 'zsh', 'fish' or 'tcsh'", [SHELL_BASH] = "bash",
                                           [SHELL_ZSH] = "zsh", [SHELL_FISH] = "fish", [SHELL_TCSH] = "tcsh"),
-    /* torchrun's etcd backends are refused rather than passed over: a user who names one has a server that would not be asked. */
-    [OPT_RDZV_BACKEND] =
-        OPTION_WORDS("'static' or 'c10d'; etcd is not needed and torchrun's plug-ins are Python: ddprun "
-                     "brings its own store for both, in a node or in ddp-rendezvous",
-                     [BACKEND_STATIC] = "static", [BACKEND_C10D] = "c10d"),
+    /* torchrun's etcd backends are rejected, not ignored: a user who names one has a server that would not be used. */
+    [OPT_RDZV_BACKEND] = OPTION_WORDS(
+        "'static' or 'c10d'; for etcd and plug-ins use ddprun's own store, in a node or in ddp-rendezvous",
+        [BACKEND_STATIC] = "static", [BACKEND_C10D] = "c10d"),
     [OPT_HOST_STORE] = OPTION_WORDS("'yes', 'no' or 'auto'", [HOST_STORE_AUTO] = "auto",
                                     [HOST_STORE_YES] = "yes", [HOST_STORE_NO] = "no"),
     [OPT_TORCH_STORE] = OPTION_WORDS("'launcher', 'rank0' or 'auto'", [TORCH_STORE_AUTO] = "auto",
@@ -86,7 +85,7 @@ static bool std_item(const char **at, struct std_map_item *item)
     return true;
 }
 
-/* "1:1,1:2" could mean either; it is refused rather than guessed. Items are sorted. */
+/* "1:1,1:2" could mean either, so it is rejected. Items are sorted. */
 static bool has_twins(const struct std_map_item *items, size_t n)
 {
     for (size_t i = 1; i < n; i++)
@@ -95,7 +94,7 @@ static bool has_twins(const struct std_map_item *items, size_t n)
     return false;
 }
 
-/* Upper bound by the commas, so that the array is allocated once and its limit checked before. */
+/* The number of commas is an upper bound, so the array is allocated once and its limit is checked before. */
 static size_t count_items(const char *text)
 {
     size_t n = 1;
@@ -114,11 +113,11 @@ static bool read_items(const char *text, struct std_map_item *items, size_t *n)
     return !has_twins(items, *n);
 }
 
-/* The whole map or nothing: after an error the array is still in the struct, and cli_free takes it. */
+/* Parse the whole map or nothing: after an error the array is still in the struct, and cli_free frees it. */
 static ddp_status value_STD_MAP(const char *text, void *to, struct ddp_err *err)
 {
     struct std_map *map = to;
-    free(map->items); /* the command line replaces what the environment said */
+    free(map->items); /* the command line replaces the environment's value */
     *map = (struct std_map){ 0 };
     if (text[0] >= '0' && text[0] <= '3' && text[1] == '\0') {
         map->all = text[0] - '0';
@@ -135,7 +134,7 @@ static ddp_status value_STD_MAP(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* A rank without an entry has `all`, which is 0 when a map was given. */
+/* A rank without an entry has `all`, which is 0 if a map was given. */
 int std_map_get(const struct std_map *map, int local_rank)
 {
     struct std_map_item key = { .rank = local_rank };
@@ -151,13 +150,13 @@ int std_map_highest(const struct std_map *map)
 
 /* --- cli values ------------------------------------------------------------------------------------------- */
 
-/* Numbers are read with strtol and must end where the text ends: "4x" is an
- * error, not 4. Blanks around one are no part of it, as for Python: scripts put them into variables.
+/* Numbers are read with strtol and must end at the end of the text: "4x" is an error, not 4. Blanks around a number
+ * are ignored, as in Python, because scripts put them into variables.
  *
- * An error says what would be right and leaves the rest to the caller, which knows where the text came from:
+ * An error states what is valid; the caller adds the origin of the text:
  * "PET_MASTER_PORT=http is not valid; expected: " + "a port from 1 to 65535, or 0 for any free one". */
 
-/* Limits that no job comes near: a typing error is found, and no sum of such numbers overflows. */
+/* Limits far above any real job, so that a typing error is detected and no sum of such numbers overflows. */
 enum { MS_PER_DAY = 86400000, DAYS_MAX = 365, LOG_ROTATE_MIN = 1024 };
 
 static bool read_whole_number(const char *text, long low, long high, int *to)
@@ -174,7 +173,7 @@ static bool read_whole_number(const char *text, long low, long high, int *to)
     return true;
 }
 
-/* Words first: a number is tried last, so that its error can list everything that is allowed. */
+/* Try words first and a number last, so that its error can list everything that is valid. */
 static ddp_status value_NPROC(const char *text, void *to, struct ddp_err *err)
 {
     struct cli_nproc *nproc = to;
@@ -183,15 +182,14 @@ static ddp_status value_NPROC(const char *text, void *to, struct ddp_err *err)
     if (word >= 0 || read_whole_number(text, 1, CLI_NPROC_MAX, &nproc->count))
         return DDP_OK;
     if (isalpha((unsigned char)text[0]))
-        return ddp_fail(
-            err, DDP_ERR_ARG,
-            "a number from 1 to %d, 'gpu' (NVIDIA's), 'cpu' or 'auto'; of devices of other kinds say "
-            "the number, only PyTorch can count them",
-            CLI_NPROC_MAX);
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "a number from 1 to %d, 'gpu' (NVIDIA's), 'cpu' or 'auto'; for other kinds of "
+                        "devices give a number, because only PyTorch can count them",
+                        CLI_NPROC_MAX);
     return ddp_fail(err, DDP_ERR_ARG, "a number from 1 to %d, 'gpu', 'cpu' or 'auto'", CLI_NPROC_MAX);
 }
 
-/* Only the form; that it is below nnodes needs both options and is checked when both are read. */
+/* Check the form only. The limit, nnodes, is checked when both options are read. */
 static ddp_status value_NODE_RANK(const char *text, void *to, struct ddp_err *err)
 {
     if (read_whole_number(text, 0, CLI_NODES_MAX - 1, to))
@@ -215,7 +213,8 @@ static ddp_status value_SWITCH(const char *text, void *to, struct ddp_err *err)
     return switch_value(text, to, err);
 }
 
-/* --prefix and --no_prefix write to one field, so the later of two rounds wins; one that is off says nothing. */
+/* --prefix and --no_prefix write to one field, so the later of two rounds wins. An option that is off changes
+ * nothing. */
 static ddp_status prefix_value(const char *text, enum prefix_mode *mode, enum prefix_mode wish,
                                struct ddp_err *err)
 {
@@ -236,7 +235,7 @@ static ddp_status value_NO_PREFIX(const char *text, void *to, struct ddp_err *er
     return prefix_value(text, to, PREFIX_OFF, err);
 }
 
-/* An empty host or directory is a variable that was not set in the user's script, hardly ever meant. */
+/* An empty host or directory usually is a variable that the user's script did not set. */
 static ddp_status value_TEXT(const char *text, void *to, struct ddp_err *err)
 {
     const char **field = to;
@@ -246,14 +245,14 @@ static ddp_status value_TEXT(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* The names of schedulers, and of none; plan/scheduler.c lists them when the name is unknown. */
+/* The names of schedulers, and "none". plan/scheduler.c lists them if the name is unknown. */
 static ddp_status value_SCHEDULER(const char *text, void *to, struct ddp_err *err)
 {
     return value_TEXT(text, to, err);
 }
 
-/* The job id becomes part of a directory's name and of messages: it must not leave that directory nor contain control
- * characters. */
+/* The job id becomes part of a directory's name and of messages, so it must not leave that directory or contain
+ * control characters. */
 static ddp_status value_JOB(const char *text, void *to, struct ddp_err *err)
 {
     const char **field = to;
@@ -275,7 +274,7 @@ static ddp_status value_PORT(const char *text, void *to, struct ddp_err *err)
     return ddp_fail(err, DDP_ERR_ARG, "a port from 1 to 65535, or 0 for any free one");
 }
 
-/* The one option that adds up instead of replacing. */
+/* The only option that adds up instead of replacing. */
 static ddp_status value_ENV(const char *text, void *to, struct ddp_err *err)
 {
     struct cli_env *env = to;
@@ -357,7 +356,7 @@ static ddp_status value_DURATION(const char *text, void *to, struct ddp_err *err
     return ddp_fail(err, DDP_ERR_ARG, "a time of at most %d days, as 30, 1500ms, 30s, 2m or 1h", DAYS_MAX);
 }
 
-/* The form is that of --grace, but with 0 no node could ever join. */
+/* The form is that of --grace, but 0 is invalid, because no node could ever join. */
 static ddp_status value_TIMEOUT(const char *text, void *to, struct ddp_err *err)
 {
     uint64_t *ms = to;
@@ -366,7 +365,7 @@ static ddp_status value_TIMEOUT(const char *text, void *to, struct ddp_err *err)
     return ddp_fail(err, DDP_ERR_ARG, "a time above 0 and of at most %d days, as 90, 30s or 2m", DAYS_MAX);
 }
 
-/* Checked here, where an error can name the option; made into names when the workers' ranks are known. */
+/* Checked here, where an error can name the option. The names are built when the workers' ranks are known. */
 static ddp_status value_PATTERN(const char *text, void *to, struct ddp_err *err)
 {
     const char **field = to;
@@ -374,7 +373,7 @@ static ddp_status value_PATTERN(const char *text, void *to, struct ddp_err *err)
     return log_pattern_check(text, err);
 }
 
-/* Parse "4096", "64M" as bytes at *text and move past them. 0 when that is no size, or above a PiB. */
+/* Parse "4096" or "64M" as bytes at *text and move past them. Return 0 if that is not a size or is above a PiB. */
 static uint64_t size(const char **text)
 {
     static const char units[] = "KMGT";
@@ -390,7 +389,7 @@ static uint64_t size(const char **text)
     return value >> 50 == 0 ? value : 0;
 }
 
-/* A size first, then how many parts to keep, as one option: the second means nothing without the first. */
+/* A size, then the number of parts to keep, as one option, because the second needs the first. */
 static ddp_status value_ROTATE(const char *text, void *to, struct ddp_err *err)
 {
     struct log_rotate *rotate = to;
@@ -400,8 +399,8 @@ static ddp_status value_ROTATE(const char *text, void *to, struct ddp_err *err)
     if (rotate->bytes >= LOG_ROTATE_MIN && keep_fits)
         return DDP_OK;
     return ddp_fail(err, DDP_ERR_ARG,
-                    "a size of at least %d bytes, as 500K, 64M or 2G, and after a comma how many "
-                    "full files to keep",
+                    "a size of at least %d bytes, as 500K, 64M or 2G, optionally with a comma and the number "
+                    "of full files to keep",
                     LOG_ROTATE_MIN);
 }
 
@@ -411,7 +410,7 @@ static ddp_status value_HELP_PAGE(const char *text, void *to, struct ddp_err *er
     enum cli_help *page = to;
     const int word = options_word(&words[OPT_HELP], text);
     if (word < 0 && strcmp(text, "1") != 0)
-        return ddp_fail(err, DDP_ERR_ARG, "--help for the most important options, --help=all for all");
+        return ddp_fail(err, DDP_ERR_ARG, "no value, or 'all'");
     *page = word >= 0 ? (enum cli_help)word : HELP_SHORT;
     return DDP_OK;
 }
@@ -420,10 +419,9 @@ static ddp_status value_HELP_PAGE(const char *text, void *to, struct ddp_err *er
 
 /* The values of the options about several nodes; see cli_table.h for what a parser returns.
  *
- * The keys of --rdzv_conf are torchrun's. A row says where its value goes, or why it has nothing to do here: a
- * script that comes from torchrun goes on working, and its user reads which words of it are idle. A key that
- * torchrun does not have either is an error, because it is a slip of the finger; called torchrun we pass it over with a
- * note, as torchrun does without one. */
+ * The keys of --rdzv_conf are torchrun's. A row states the target of its value, or why it has no effect here, so a
+ * script for torchrun works unchanged and its user learns which keys have no effect. A key that torchrun does not
+ * have is an error, because it is a typing error. Under the name torchrun it is ignored with a note. */
 
 enum { CONF_VALUE_MAX = 256, FAST_MS = 1500, NODE_TIMEOUT_MIN_MS = 500 };
 
@@ -438,7 +436,7 @@ static bool nodes_part(const char *text, size_t len, int *to)
     return read_whole_number(part, 1, CLI_NODES_MAX, to);
 }
 
-/* Written only when both parts are right: what the option was before must stay when it is not. */
+/* Write only if both parts are valid, because an invalid value must not change the option. */
 static ddp_status value_NNODES(const char *text, void *to, struct ddp_err *err)
 {
     struct cli_nnodes *nodes = to, read;
@@ -472,22 +470,22 @@ static bool has_port(const char *text)
     return text[0] == '[' ? text[strlen(text) - 1] != ']' : colon != NULL && strchr(colon + 1, ':') == NULL;
 }
 
-/* torchrun wants brackets around an IPv6 address here, too; without them it is one as well. A port would be looked up as
- * part of the name until the time is up. */
+/* torchrun requires brackets around an IPv6 address here; we also accept it without. A port would be resolved as part
+ * of the name until the timeout. */
 static ddp_status value_HOST(const char *text, void *to, struct ddp_err *err)
 {
     const size_t len = strlen(text), bracket = len > 2 && text[0] == '[' && text[len - 1] == ']';
     if (len == 0 || len >= ENDPOINT_HOST_MAX)
-        return ddp_fail(err, DDP_ERR_ARG, "a name or an address, not empty");
+        return ddp_fail(err, DDP_ERR_ARG, "a name or an address");
     if (has_port(text))
         return ddp_fail(err, DDP_ERR_ARG,
-                        "a name or an address alone; the port has a separate option (--master_port), or "
-                        "both go into --rdzv_endpoint=HOST:PORT");
+                        "a name or an address without a port; set the port with --master_port, or both with "
+                        "--rdzv_endpoint=HOST:PORT");
     snprintf(to, ENDPOINT_HOST_MAX, "%.*s", (int)(len - 2 * bracket), text + bracket);
     return DDP_OK;
 }
 
-/* Beats come every third of it; a shorter time than this would call a busy machine dead. */
+/* A heartbeat is sent at a third of this time. With a shorter time a busy machine would count as lost. */
 static ddp_status value_NODE_TIMEOUT(const char *text, void *to, struct ddp_err *err)
 {
     uint64_t *ms = to;
@@ -511,7 +509,7 @@ static bool conf_last_call(struct cli_rdzv_conf *conf, const char *value)
     return read_duration(value, &conf->last_call_ms) && conf->last_call_ms > 0;
 }
 
-/* With conf_attempts it becomes our --node_timeout, see plan.c. */
+/* Together with conf_attempts it becomes our --node_timeout, see plan.c. */
 static bool conf_keep_alive(struct cli_rdzv_conf *conf, const char *value)
 {
     return read_duration(value, &conf->keep_alive_ms) && conf->keep_alive_ms > 0;
@@ -522,7 +520,7 @@ static bool conf_attempts(struct cli_rdzv_conf *conf, const char *value)
     return read_whole_number(value, 1, CLI_COUNT_MAX, &conf->keep_alive_attempts);
 }
 
-/* torchrun's spellings; the first five are yes. */
+/* torchrun's spellings; the first five mean yes. */
 static const struct option_words yes_and_no =
     OPTION_WORDS(NULL, "1", "true", "t", "yes", "y", "0", "false", "f", "no", "n");
 
@@ -533,18 +531,18 @@ static bool conf_is_host(struct cli_rdzv_conf *conf, const char *value)
     return word >= 0;
 }
 
-/* The only value that is supported; a file store is not. */
+/* The only supported value: ddprun has no store in a file. */
 static bool conf_tcp(struct cli_rdzv_conf *conf, const char *value)
 {
     (void)conf;
     return strcmp(value, "tcp") == 0;
 }
 
-/* A row without a parser is idle, and says why. */
+/* A row without a parser has no effect; its text has the reason. */
 static const struct {
     const char *key;
     bool (*parse)(struct cli_rdzv_conf *conf, const char *value);
-    const char *right; /* what a value looks like */
+    const char *right; /* the valid form of a value */
     const char *idle;
 } conf_rows[] = {
     { "join_timeout", conf_join, "seconds above 0", NULL },
@@ -554,13 +552,13 @@ static const struct {
     { "keep_alive_max_attempt", conf_attempts, "a number from 1 to 10000", NULL },
     { "is_host", conf_is_host, "true or false", NULL },
     { "store_type", conf_tcp, "tcp (ddprun has no store in a file)", NULL },
-    { "close_timeout", NULL, NULL, "a rendezvous of ddprun is closed without waiting" },
-    { "heartbeat_timeout", NULL, NULL, "--node_timeout says when a silent node is lost" },
-    { "read_timeout", NULL, NULL, "a store that does not answer is lost after --node_timeout" },
+    { "close_timeout", NULL, NULL, "ddprun closes its rendezvous without waiting" },
+    { "heartbeat_timeout", NULL, NULL, "use --node_timeout" },
+    { "read_timeout", NULL, NULL, "use --node_timeout" },
 };
 enum { CONF_ROWS = sizeof(conf_rows) / sizeof(conf_rows[0]) };
 
-/* All keys, for the user who mistyped one. */
+/* List all keys, for a user who mistyped one. */
 static ddp_status unknown_key(struct cli_rdzv_conf *conf, const char *key, struct ddp_err *err)
 {
     snprintf(conf->unknown, sizeof(conf->unknown), "%s", key);
@@ -571,7 +569,7 @@ static ddp_status unknown_key(struct cli_rdzv_conf *conf, const char *key, struc
     for (size_t i = 0; i < CONF_ROWS && used < sizeof(list); i++)
         used +=
             (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", i > 0 ? ", " : "", conf_rows[i].key);
-    return ddp_fail(err, DDP_ERR_ARG, "KEY=VALUE,...; there is no key '%s', the keys are %s", key, list);
+    return ddp_fail(err, DDP_ERR_ARG, "KEY=VALUE,...; unknown key '%s'; expected one of: %s", key, list);
 }
 
 static ddp_status set_key(struct cli_rdzv_conf *conf, const char *key, const char *value, struct ddp_err *err)
@@ -590,7 +588,7 @@ static ddp_status set_key(struct cli_rdzv_conf *conf, const char *key, const cha
     return DDP_OK;
 }
 
-/* The `len` bytes without the blanks around them, as a text; false when it has no room. */
+/* Copy the `len` bytes without the blanks around them. Return false if there is not enough room. */
 static bool trim(const char *from, size_t len, char *to, size_t size)
 {
     for (; len > 0 && *from == ' '; len--)
@@ -600,7 +598,7 @@ static bool trim(const char *from, size_t len, char *to, size_t size)
     return len < size && snprintf(to, size, "%.*s", (int)len, from) >= 0;
 }
 
-/* One "KEY=VALUE" of `len` bytes; blanks around each of the two are left out, as torchrun does. */
+/* Parse one "KEY=VALUE" of `len` bytes; blanks around key and value are ignored, as in torchrun. */
 static ddp_status read_item(struct cli_rdzv_conf *conf, const char *item, size_t len, struct ddp_err *err)
 {
     char key[CLI_CONF_KEY_MAX], value[CONF_VALUE_MAX];
@@ -632,14 +630,14 @@ static ddp_status value_RDZV_CONF(const char *text, void *to, struct ddp_err *er
 /* The values of options that are here because torchrun has them; see cli_table.h for what a parser
  * returns.
  *
- * Options are of three kinds. Some have a meaning here (--role, --shutdown_timeout). Some are about how torchrun works inside and
- * need nothing done: they are checked all the same, because a wrong value is refused by torchrun, too. And some name a
- * piece of Python that torchrun would load: a C program cannot, so what ddprun has of it is accepted, and all else is
- * refused with a sentence that names what to use instead. */
+ * There are three kinds of options. Some have a meaning here (--role, --shutdown_timeout). Some concern the inside of
+ * torchrun and have no effect, but their values are checked, because torchrun rejects a wrong value, too. Some name
+ * Python code that torchrun would load, which a C program cannot: values that ddprun can replace are accepted, and
+ * others are rejected with the replacement. */
 
 enum { ROLE_MAX = 128 };
 
-/* It ends up in a variable, in prefixes and in reports, where a control character would be obeyed. */
+/* It becomes part of a variable, of prefixes and of reports, so control characters are rejected. */
 static ddp_status value_ROLE(const char *text, void *to, struct ddp_err *err)
 {
     const char **field = to;
@@ -653,7 +651,7 @@ static ddp_status value_ROLE(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Words with commas between them; two commas are one in a word. Pointers first, then their texts. */
+/* Words separated by commas; two commas stand for a comma in a word. Pointers first, then their texts. */
 static ddp_status value_FILTERS(const char *text, void *to, struct ddp_err *err)
 {
     struct cli_filters *filters = to;
@@ -678,7 +676,7 @@ static ddp_status value_FILTERS(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* torchrun's integer; our longer forms are for --grace. */
+/* torchrun accepts only integers; our longer forms are for --grace. */
 static ddp_status value_SECONDS(const char *text, void *to, struct ddp_err *err)
 {
     uint64_t *ms = to;

@@ -1,5 +1,4 @@
-/* dry_run.c -- what is printed instead of starting anything, as text and as JSON: --explain, and --dry_run, whose words can be pasted
- * into a shell:
+/* dry_run.c -- --explain and --dry_run, as text and as JSON. Lines of --dry_run can be pasted into a shell:
  *
  *     job j: 2 workers on n1, store at 127.0.0.1:29500
  *     GPUs: 2 visible of 4
@@ -9,8 +8,8 @@
  *         environment:
  *             RANK=0
  *
- * Both show what the workers would really get: the environment is made by the function that the start uses,
- * too, so that a dry run cannot drift away from the real one. Inherited variables are left out. */
+ * Both print what the workers would really get: the start uses the same function for the environment, so a dry run
+ * cannot differ from a real one. Inherited variables are left out. */
 #include "base/text.h"
 #include "cli/cli_table.h"
 #include "plan/plan.h"
@@ -22,7 +21,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* As it could be typed; quotes only where a shell needs them. */
+/* Print an argument as it could be typed, with quotes only where a shell needs them. */
 static bool print_command(struct buf *out, char *const *argv)
 {
     bool ok = buf_printf(out, "    command:");
@@ -34,13 +33,13 @@ static bool print_command(struct buf *out, char *const *argv)
 static bool print_stream(struct buf *out, const char *name, const struct plan_stream *stream)
 {
     if (!stream->console && stream->file == NULL)
-        return buf_printf(out, "    %s: not shown; a report would have its last lines\n", name);
+        return buf_printf(out, "    %s: not shown; a report has its last lines\n", name);
     return buf_printf(out, "    %s: %s%s%s\n", name, stream->console ? "console" : "",
                       stream->console && stream->file != NULL ? " and " : "",
                       stream->file != NULL ? stream->file : "");
 }
 
-/* Will the rendezvous give out ranks? Those of a static job follow from its node ranks. */
+/* Return whether the rendezvous assigns the ranks. Those of a static job follow from its node ranks. */
 static bool has_open_ranks(const struct plan *plan)
 {
     return !plan->settled && plan->meeting.elastic;
@@ -52,7 +51,7 @@ static bool is_variable(const char *entry, const char *name)
     return strncmp(entry, name, len) == 0 && entry[len] == '=';
 }
 
-/* The meaning of a value that no worker gets as it is printed here; NULL when it is literal. */
+/* Return the meaning of a value that differs from the one printed here; NULL = the value is literal. */
 static const char *stands_for(const struct plan *plan, const char *entry)
 {
     static const char *const ranks[] = { "RANK",      "WORLD_SIZE",     "GROUP_RANK", "GROUP_WORLD_SIZE",
@@ -63,11 +62,11 @@ static const char *stands_for(const struct plan *plan, const char *entry)
         return "the numeric address at which this node reaches the store";
     for (size_t i = 0; has_open_ranks(plan) && i < sizeof(ranks) / sizeof(ranks[0]); i++)
         if (is_variable(entry, ranks[i]))
-            return "what the rendezvous decides";
+            return "a value that the rendezvous assigns";
     return NULL;
 }
 
-/* A shell comment, so that pasting still works. */
+/* As a shell comment, so that the text can be pasted. */
 static bool print_variable(struct buf *out, const struct plan *plan, const char *entry)
 {
     const char *meaning = stands_for(plan, entry);
@@ -75,7 +74,7 @@ static bool print_variable(struct buf *out, const struct plan *plan, const char 
            (meaning != NULL ? buf_printf(out, "  # stands for %s\n", meaning) : buf_printf(out, "\n"));
 }
 
-/* Only what we set: the inherited rest is the user's own and long. */
+/* Print only what we set, because the inherited rest is long and known to the user. */
 static bool print_environment(struct buf *out, const struct plan *plan, int local_rank)
 {
     struct worker_env env;
@@ -105,7 +104,7 @@ static bool print_worker(struct buf *out, const struct plan *plan, const struct 
            print_stream(out, "stderr", &w->err) && print_environment(out, plan, w->local_rank);
 }
 
-/* "nodes: static, this is node 1 of 2; 15 min to come together (--timeout)" */
+/* "nodes: static, this is node 1 of 2; 15 min to join (--timeout)" */
 static bool print_nodes(struct buf *out, const struct plan *plan)
 {
     const struct plan_meeting *m = &plan->meeting;
@@ -114,16 +113,16 @@ static bool print_nodes(struct buf *out, const struct plan *plan)
     bool ok = m->elastic
                   ? buf_printf(out, "nodes: elastic, %d to %d; ", m->nnodes_min, m->nnodes_max)
                   : buf_printf(out, "nodes: static, this is node %d of %d; ", m->node_rank, m->nnodes_max);
-    return ok && text_put_ms(out, m->join_ms) && buf_printf(out, " to come together (%s)\n", m->join_knob);
+    return ok && text_put_ms(out, m->join_ms) && buf_printf(out, " to join (%s)\n", m->join_knob);
 }
 
-/* Return the choice if the workers' program is a script or a module, else NULL. */
+/* Return the choice of Python if the program is a script or a module, else NULL. */
 static const struct python_choice *chosen_python(const struct plan *plan)
 {
     return program_needs_python(plan->cli) ? plan->facts->python : NULL;
 }
 
-/* The values that all workers share. A port of 0 is unknown before the store listens. */
+/* Print the values that all workers share. A port of 0 is unknown before the store listens. */
 static bool print_head(struct buf *out, const struct plan *plan)
 {
     bool ok = buf_printf(out, "job %s: %d worker%s on %s, store at %s:", plan->job, plan->nproc,
@@ -167,7 +166,7 @@ static bool add_to_array(cJSON *array, const char *text)
     return false;
 }
 
-/* null = the program is no script or module. */
+/* null = the program is not a script or module. */
 static bool add_python(cJSON *o, const struct python_choice *python)
 {
     cJSON *member = python != NULL ? cJSON_AddObjectToObject(o, "python") : NULL;
@@ -183,7 +182,7 @@ static bool add_stream(cJSON *worker, const char *name, const struct plan_stream
            json_add_text(o, "file", stream->file);
 }
 
-/* One "KEY=VALUE" as a member; null where the value is not known yet. */
+/* Add one "KEY=VALUE" as a member; null if the value is not known yet. */
 static bool add_variable(cJSON *object, const struct plan *plan, const char *entry)
 {
     size_t len = strcspn(entry, "=");
@@ -208,13 +207,13 @@ static bool add_environment(cJSON *worker, const struct plan *plan, int local_ra
     return ok;
 }
 
-/* null = the rendezvous decides. */
+/* null = assigned by the rendezvous. */
 static bool add_rank(cJSON *o, const struct plan *plan, const char *name, int value)
 {
     return has_open_ranks(plan) ? json_add_text(o, name, NULL) : json_add_number(o, name, value);
 }
 
-/* Left out where nothing is bound. */
+/* Omitted if nothing is bound. */
 static bool add_cpus(cJSON *o, const struct rank_set *cpus)
 {
     struct buf text = { 0 };
@@ -239,7 +238,7 @@ static bool add_worker(cJSON *array, const struct plan *plan, const struct plan_
            add_environment(o, plan, w->local_rank);
 }
 
-/* null = any free one, found at the start. */
+/* null = a free port, chosen at the start. */
 static bool add_port(cJSON *o, int port)
 {
     return port != 0 ? json_add_number(o, "master_port", port) : json_add_text(o, "master_port", NULL);
@@ -283,7 +282,7 @@ bool plan_print_json(const struct plan *plan, struct buf *out)
 
 /* --- --explain: what was decided before the plan, and why ------------------------------------------------------- */
 
-/* Values are those that count, read back from the command line after all sources.
+/* The values are those in effect, read back from the command line after all sources.
  *
  *     scheduler       Slurm: SLURM_JOB_ID is set
  *     task            1 of 2; on this node 0 of 1; node 1 of 2
@@ -300,7 +299,7 @@ struct shown {
     char text[SCHEDULER_TEXT_MAX], from[FROM_MAX];
 };
 
-/* As it would be typed, so that it can be copied into a command line. */
+/* Print the value as it would be typed, so that it can be copied into a command line. */
 static void print_nnodes(const struct cli *cli, char *out, size_t size)
 {
     const struct cli_nnodes *n = &cli->nnodes;
@@ -322,8 +321,7 @@ static void print_nproc(const struct cli *cli, char *out, size_t size)
         snprintf(out, size, "%s", words[cli->nproc.kind]);
 }
 
-/* Not the scheduler's values, but what the options came to: who asks why is misled by a value that was
- * overruled. */
+/* Print the values in effect, not the scheduler's, because an overridden value would mislead the user. */
 static void print_value(const struct cli *cli, enum scheduler_value_id id, char *out, size_t size)
 {
     switch (id) {
@@ -352,8 +350,8 @@ static void print_value(const struct cli *cli, enum scheduler_value_id id, char 
     }
 }
 
-/* The origin of a value; and the scheduler's value. An endpoint on the command line overrules address and port
- * together, though neither option was given. */
+/* Return the origin of a value, and the scheduler's value. An endpoint on the command line overrides address and port
+ * together, although neither option was given. */
 static void print_origin(const struct scheduler *s, const struct cli *cli, enum scheduler_value_id id,
                          struct shown *shown)
 {
@@ -392,7 +390,7 @@ static void show(const struct scheduler *s, const struct cli *cli, enum schedule
     print_origin(s, cli, id, shown);
 }
 
-/* Counted from 0 like everything that a worker finds in its environment. */
+/* Counted from 0, like everything in a worker's environment. */
 static bool print_tasks(const struct scheduler *s, const struct cli *cli, struct buf *out)
 {
     const struct scheduler_tasks *t = &s->tasks;
@@ -407,7 +405,7 @@ static bool print_tasks(const struct scheduler *s, const struct cli *cli, struct
     return ok;
 }
 
-/* The values' column is as wide as its widest, but a host's name that is longer than most shifts its own line alone. */
+/* The column is as wide as its widest value, but an unusually long host name shifts only its own line. */
 static bool print_values(const struct scheduler *s, const struct cli *cli, struct buf *out)
 {
     struct shown shown[SCHEDULER_VALUE_COUNT];

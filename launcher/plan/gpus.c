@@ -1,6 +1,6 @@
 /* gpus.c -- see gpus.h.
  *
- * CUDA's reading of CUDA_VISIBLE_DEVICES, which is not the obvious one. On a machine with 4 GPUs:
+ * CUDA's rules for CUDA_VISIBLE_DEVICES, which are surprising. On a machine with 4 GPUs:
  *
  *     value         visible
  *     not set       0 1 2 3
@@ -25,7 +25,7 @@ struct entries {
     const char *kind; /* "GPU-", "MIG-", or "" for numbers */
 };
 
-/* No restriction: CUDA numbers them from 0. */
+/* Without a restriction CUDA numbers the GPUs from 0. */
 static void all_gpus(struct gpu_list *list)
 {
     list->n = list->physical < GPUS_MAX ? list->physical : GPUS_MAX;
@@ -49,7 +49,7 @@ static bool next_entry(struct entries *e, char out[GPU_NAME_MAX])
     return true;
 }
 
-/* Leave the number at the front: "01gpu" -> "1". False without one, or if no GPU has it. */
+/* Keep only the number at the front: "01gpu" -> "1". Return false if there is none or no GPU has it. */
 static bool number_entry(struct gpu_list *list, char entry[GPU_NAME_MAX])
 {
     char *end;
@@ -67,7 +67,7 @@ static bool number_entry(struct gpu_list *list, char entry[GPU_NAME_MAX])
     return true;
 }
 
-/* Is `entry` visible already? */
+/* Return whether `entry` is visible already. */
 static bool is_listed(const struct gpu_list *list, const char *entry)
 {
     for (int i = 0; i < list->n; i++)
@@ -76,7 +76,7 @@ static bool is_listed(const struct gpu_list *list, const char *entry)
     return false;
 }
 
-/* UUIDs are not checked: only the driver has the list. */
+/* UUIDs are not checked, because only the driver has the list. */
 static void named_gpus(struct gpu_list *list, const char *visible)
 {
     struct entries e = { .at = visible, .kind = "" };
@@ -105,7 +105,7 @@ void gpus_list(struct gpu_list *list, const char *visible, int physical)
     list->restricted = visible != NULL;
     list->hidden = false;
     list->n = 0;
-    list->note[0] = '\0'; /* the names, 24 KB, are not touched before there are any */
+    list->note[0] = '\0'; /* the names, 24 KB, are not touched without GPUs */
     if (visible == NULL) {
         all_gpus(list);
         return;
@@ -116,7 +116,7 @@ void gpus_list(struct gpu_list *list, const char *visible, int physical)
         named_gpus(list, visible);
 }
 
-/* `want->count` workers asked for by number. */
+/* Check an explicit number of workers, `want->count`. */
 static ddp_status check_number(const struct gpu_list *list, int count, struct ddp_err *err)
 {
     if (list->physical == 0 || list->hidden || count <= list->n)
@@ -134,12 +134,12 @@ static ddp_status check_number(const struct gpu_list *list, int count, struct dd
         count, list->n, list->n == 1 ? "" : "s");
 }
 
-/* --nproc_per_node=gpu with nothing to see: say which of the two reasons it is. */
+/* --nproc_per_node=gpu without a visible GPU: report which of the two reasons applies. */
 static ddp_status no_gpu(const struct gpu_list *list, struct ddp_err *err)
 {
     if (list->physical == 0)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--nproc_per_node=gpu, but this machine has no GPU; say a number, or 'cpu'");
+                        "--nproc_per_node=gpu, but this machine has no GPU; use a number or 'cpu'");
     return ddp_fail(err, DDP_ERR_ARG,
                     "--nproc_per_node=gpu, but CUDA_VISIBLE_DEVICES shows none of the machine's %d GPUs",
                     list->physical);

@@ -1,7 +1,7 @@
 /* hosts.c -- see hosts.h.
  *
- * A list in Slurm's form is never spread out: an item stands for as many hosts as its brackets multiply to, and the name
- * of the k-th is made by taking k apart, last brackets first, like the wheels of a counter. */
+ * A list in Slurm's form is never expanded: the number of hosts of an item is the product of its brackets, and the
+ * name of the k-th is computed from k, last brackets first, like the digits of a counter. */
 #include "plan/hosts.h"
 
 #include <ctype.h>
@@ -12,8 +12,8 @@ enum { DIGITS_MAX = 9 };
 
 /* --- Slurm ---------------------------------------------------------------------------------------------- */
 
-/* A number of at most DIGITS_MAX digits; *width is how many there are. Nine digits always fit into an int,
- * so nothing can run over; the width is kept because Slurm's "01" is not "1". */
+/* Parse a number of at most DIGITS_MAX digits; *width is their number. Nine digits always fit into an int. The width
+ * is kept because Slurm's "01" is not "1". */
 static bool take_number(const char **at, const char *end, int *value, int *width)
 {
     *value = *width = 0;
@@ -29,7 +29,7 @@ struct range {
     int from, to, width;
 };
 
-/* The digits of the first number count for both: that is how Slurm pads. */
+/* The number of digits of the first number counts for both, as in Slurm. */
 static bool take_range(const char **at, const char *end, struct range *r)
 {
     int width;
@@ -46,8 +46,8 @@ static bool take_range(const char **at, const char *end, struct range *r)
     return r->from <= r->to;
 }
 
-/* How many numbers the text between brackets stands for; 0 = it is wrong. A range is counted and not
- * walked: "[1-999999999]" in a variable must not cost a second. */
+/* Return how many numbers the text between brackets has; 0 = it is invalid. A range is counted without a loop,
+ * because "[1-999999999]" in a variable must not cost a second. */
 static long count_ranges(const char *at, const char *end)
 {
     struct range r;
@@ -60,7 +60,7 @@ static long count_ranges(const char *at, const char *end)
     return n;
 }
 
-/* The index-th of them, with its leading zeros; "" without one. */
+/* Return number `index` of them, with its leading zeros, or "". */
 static void print_number(const char *at, const char *end, long index, char *out, size_t size)
 {
     struct range r;
@@ -74,7 +74,7 @@ static void print_number(const char *at, const char *end, long index, char *out,
     }
 }
 
-/* The end of the item at `text`: a comma outside of brackets, or the end. */
+/* Return the end of the item at `text`: a comma outside of brackets, or the end. */
 static const char *item_end(const char *text)
 {
     bool inside = false;
@@ -85,8 +85,8 @@ static const char *item_end(const char *text)
     return text;
 }
 
-/* How many hosts one item stands for; 0 = it is wrong. Brackets multiply ("r[1-4]n[01-16]"); the product is
- * compared with its limit after each, so a long holds it. */
+/* Return the number of hosts of an item; 0 = it is invalid. Brackets multiply ("r[1-4]n[01-16]"); the product is
+ * compared with its limit after each, so a long is large enough. */
 static long item_hosts(const char *at, const char *end)
 {
     long n = at < end ? 1 : 0;
@@ -100,14 +100,14 @@ static long item_hosts(const char *at, const char *end)
     return n;
 }
 
-/* The number of hosts for one step of the brackets that begin at `at`: the product of the later ones. */
+/* Return the number of hosts for one step of the brackets that begin at `at`: the product of the later ones. */
 static long hosts_behind(const char *at, const char *end)
 {
     const char *close = memchr(at, ']', (size_t)(end - at));
     return close != NULL && close + 1 < end ? item_hosts(close + 1, end) : 1;
 }
 
-/* The index-th host of an item that has that many. */
+/* Return host number `index` of an item that has that many. */
 static bool item_name(const char *at, const char *end, long index, char name[HOST_NAME_SIZE])
 {
     size_t used = 0;
@@ -129,7 +129,7 @@ static bool item_name(const char *at, const char *end, long index, char name[HOS
     return used > 0;
 }
 
-/* Whole items are skipped by their counts, without a name being made. */
+/* Skip whole items by their counts, without building a name. */
 bool host_list_slurm_at(const char *text, int index, char name[HOST_NAME_SIZE])
 {
     long left = index;
@@ -164,7 +164,7 @@ bool host_list_slurm(const char *text, struct host_list *out)
 
 /* --- words ---------------------------------------------------------------------------------------------- */
 
-/* Schedulers write short names, machines often know their long one: what stands before the first dot is
+/* Schedulers write short names, and machines often know their long one, so only the part before the first dot is
  * compared. */
 static bool same_host(const char *a, const char *b)
 {
@@ -172,7 +172,7 @@ static bool same_host(const char *a, const char *b)
     return len == strcspn(b, ".") && strncmp(a, b, len) == 0;
 }
 
-/* The next word of `text`, cut where it is too long; false at the end. */
+/* Copy the next word of `text`, truncated if it is too long. Return false at the end. */
 static bool take_word(const char **text, const char **word, size_t *len)
 {
     *word = *text + strspn(*text, " \t\r\n");
@@ -191,7 +191,7 @@ static bool is_before(const char *text, const char *word, size_t len)
     return false;
 }
 
-/* A word that stood there before is another slot of the same host; most stand side by side, which is asked first. */
+/* A repeated word is another slot of the same host. Most are adjacent, so this is checked first. */
 bool host_list_words(const char *text, bool counted, const char *here, struct host_list *out)
 {
     const char *at = text, *word, *last = "";
@@ -216,7 +216,7 @@ bool host_list_words(const char *text, bool counted, const char *here, struct ho
     return out->n > 0;
 }
 
-/* "4(x2),3": four on each of the first two nodes, three on the third. 0 for whatever is not of this form. */
+/* Read "4(x2),3": four on each of the first two nodes, three on the third. Return 0 for any other form. */
 int host_list_tasks(const char *text, int node)
 {
     const char *const end = text + strlen(text);

@@ -1,8 +1,8 @@
 /* machine.c -- see plan.h.
  *
- * The management library is loaded, not linked: it comes with the driver. It is preferred to /proc
- * because it leaves out GPUs that a container or a batch system has taken away. CUDA itself would
- * cost a second and a context per GPU. */
+ * The management library is loaded, not linked, because it comes with the driver. It is preferred to /proc because it
+ * omits GPUs that a container or a batch system has removed. CUDA itself would cost a second and a context per GPU.
+ * */
 #include "plan/plan.h"
 
 #include "plan/scheduler.h"
@@ -24,8 +24,8 @@
 
 enum { CPUS_MAX = 16384 };
 
-/* Has this machine, or container, a driver at all? To search for a missing library takes as long as to fork. nvidia-
- * modprobe would load a driver on request; WSL has /dev/dxg; a user may have private libraries. */
+/* Return whether this machine or container has a driver, because searching for a missing library takes as long as a
+ * fork. nvidia- modprobe would load a driver on request; WSL has /dev/dxg; a user may have private libraries. */
 static bool may_have_driver(void)
 {
     static const char *const traces[] = { "/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg",
@@ -36,7 +36,7 @@ static bool may_have_driver(void)
     return getenv("LD_LIBRARY_PATH") != NULL;
 }
 
-/* -1 when there is no library, or it does not find a driver. */
+/* Return -1 if there is no library, or it does not find a driver. */
 static int count_by_nvml(void)
 {
     void *lib = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
@@ -55,7 +55,7 @@ static int count_by_nvml(void)
     return result;
 }
 
-/* The driver's own list: one folder for each GPU of the machine, also for those that we may not use. */
+/* The driver's own list has one folder for each GPU of the machine, including those that we may not use. */
 static int count_in_proc(void)
 {
     int n = 0;
@@ -117,7 +117,7 @@ static bool find_python(const char *prefix, char path[PATH_MAX])
     return found;
 }
 
-/* Has pip put a ddprun among the packages of this interpreter? Its real name gives the version. */
+/* Return whether pip installed a ddprun among the packages of this interpreter. Its real name has the version. */
 static bool has_package(const char *prefix, const char *python)
 {
     static const char package[] = "ddprun-", record[] = ".dist-info";
@@ -137,7 +137,7 @@ static bool has_package(const char *prefix, const char *python)
     return found;
 }
 
-/* A python3 that only happens to be in the same directory, as in /usr/bin, has nothing to do with ddprun. */
+/* A python3 that is only in the same directory, as in /usr/bin, is unrelated to ddprun. */
 static void find_python_beside(char path[PATH_MAX])
 {
     char prefix[PATH_MAX], settings[PATH_MAX + 16];
@@ -266,8 +266,7 @@ static ddp_status read_affinity(struct rank_set *allowed, struct ddp_err *err)
     if (sched_getaffinity(0, NUMA_CPUS_MAX / 8, (cpu_set_t *)(void *)allowed->bits) == 0)
         return DDP_OK;
     rank_set_free(allowed);
-    return ddp_fail(err, DDP_ERR_IO, "--numa_binding: cannot find out which CPUs may be used: %s",
-                    strerror(errno));
+    return ddp_fail(err, DDP_ERR_IO, "--numa_binding: cannot read the usable CPUs: %s", strerror(errno));
 }
 
 ddp_status numa_look_open(struct numa_look *look, struct ddp_err *err)
@@ -295,8 +294,8 @@ void numa_look_close(struct numa_look *look)
     rank_set_free(&look->allowed);
 }
 
-/* Return the file's text, or NULL: half a list of hosts would be a smaller job that looks right. A file that has become shorter
- * meanwhile counts as it is, and one that has grown to its old end. */
+/* Return the file's text, or NULL, because half a list of hosts would look like a smaller job. A file that has become
+ * shorter meanwhile counts as it is; one that has grown is read to its old end. */
 static char *read_whole(int fd, size_t size)
 {
     char *text = malloc(size + 1);

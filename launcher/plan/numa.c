@@ -1,13 +1,14 @@
 /* numa.c -- see numa.h.
  *
- *     GPU -> PCI address -> node -> its CPUs, as far as we may use them:
+ *     GPU -> PCI address -> node -> its CPUs, if we may use them:
  *
  *     node            all of them
  *     socket          those of all nodes of that node's socket
  *     exclusive       an even share of the node's cores among the GPUs there; the first GPUs get what is left over
  *     core-complex    one group of CPUs with a common cache, the largest groups first, and round again
  *
- * These are torchrun's rules, and the shares come out the same, CPU for CPU. A core or a group is known by the lowest of its CPUs. */
+ * These are torchrun's rules, and the shares come out the same, CPU for CPU. A core or a group is identified by its
+ * lowest CPU. */
 #include "plan/numa.h"
 
 #include <stdio.h>
@@ -23,8 +24,8 @@ struct question {
     struct ddp_err *err;
 };
 
-/* CPUs in groups: key[cpu] is the lowest CPU of its group, -1 for one that is not to be used; size[key] is how many of
- * the group may be. */
+/* CPUs in groups: key[cpu] is the lowest CPU of its group, -1 for an unusable one; size[key] is the number of usable
+ * CPUs of the group. */
 struct groups {
     int *key, *size; /* one allocation, of `key` */
     int n;           /* length of each */
@@ -32,7 +33,8 @@ struct groups {
 
 /* --- reading ------------------------------------------------------------------------------------------------ */
 
-/* "0-3,8\n"; an empty list is an empty set, which rank_set_parse does not know. */
+/* "0-3,8
+ * "; an empty list is an empty set, which rank_set_parse rejects. */
 static ddp_status parse_list(const char *text, int limit, struct rank_set *set)
 {
     char line[4096];
@@ -47,7 +49,7 @@ static ddp_status parse_list(const char *text, int limit, struct rank_set *set)
 
 static ddp_status unreadable(const struct question *q, const char *path)
 {
-    return ddp_fail(q->err, DDP_ERR_ARG, "--numa_binding: %s cannot be read, or is not as expected", path);
+    return ddp_fail(q->err, DDP_ERR_ARG, "--numa_binding: %s cannot be read or has an unexpected form", path);
 }
 
 /* A file that is a list of numbers below `limit`. */
@@ -80,21 +82,21 @@ static int lowest(const struct rank_set *set)
 
 /* --- the node ----------------------------------------------------------------------------------------------- */
 
-/* -1 is what a machine of one node says: node 0. */
+/* A machine of one node reports -1, which means node 0. */
 static ddp_status node_of_gpu(const struct question *q, int device, int *node)
 {
     char pci[NUMA_PCI_SIZE], path[PATH_SIZE];
     const char *name = q->gpus->names[device];
     if (!q->look->pci_address(q->look->user, name, pci))
         return ddp_fail(q->err, DDP_ERR_ARG,
-                        "--numa_binding: the driver does not tell the PCI address of GPU %s", name);
+                        "--numa_binding: the driver does not report the PCI address of GPU %s", name);
     snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/numa_node", pci);
     const ddp_status status = read_number(q, path, node);
     *node = status == DDP_OK && *node < 0 ? 0 : *node;
     return status;
 }
 
-/* Add the node's CPUs that we may use. */
+/* Add the usable CPUs of the node. */
 static ddp_status add_node(const struct question *q, int node, struct rank_set *cpus)
 {
     char path[PATH_SIZE];
@@ -115,7 +117,7 @@ static ddp_status package_of(const struct question *q, int cpu, int *package)
     return read_number(q, path, package);
 }
 
-/* Add the CPUs of `node` if they are in `package`. A node with memory alone has none. */
+/* Add the CPUs of `node` if they are in `package`. A node with only memory has none. */
 static ddp_status add_if_in_package(const struct question *q, int node, int package, struct rank_set *cpus)
 {
     struct rank_set own = { 0 };
@@ -168,7 +170,7 @@ static ddp_status core_of(const struct question *q, int cpu, int *key)
     return lowest_in(q, path, key);
 }
 
-/* A cache of data, or of all. The level of index `i`, -1 when it is none; false when there is no such index. */
+/* Return the level of the cache with index `i` if it holds data, else -1; false if there is no such index. */
 static bool cache_level(const struct question *q, int cpu, int i, int *level)
 {
     char path[PATH_SIZE];
@@ -198,13 +200,12 @@ static ddp_status complex_of(const struct question *q, int cpu, int *key)
     return best >= 0 ? lowest_in(q, path, key) : unreadable(q, path);
 }
 
-/* A group cannot begin after its own member; such a file is wrong. */
+/* A group cannot begin after its own member, so such a file is wrong. */
 static ddp_status group_one(const struct question *q, int cpu, key_fn key_of, struct groups *g)
 {
     const ddp_status status = key_of(q, cpu, &g->key[cpu]);
     if (status == DDP_OK && g->key[cpu] > cpu)
-        return ddp_fail(q->err, DDP_ERR_ARG, "--numa_binding: what /sys says about CPU %d is not as expected",
-                        cpu);
+        return ddp_fail(q->err, DDP_ERR_ARG, "--numa_binding: /sys has unexpected data about CPU %d", cpu);
     if (status == DDP_OK)
         g->size[g->key[cpu]]++;
     return status;
@@ -236,7 +237,7 @@ static int count_groups(const struct groups *g)
     return n;
 }
 
-/* How many groups come before `own`, in rising order of their keys. */
+/* Return how many groups come before `own`, in ascending order of their keys. */
 static int place_by_key(const struct groups *g, int own)
 {
     int n = 0;
@@ -245,7 +246,7 @@ static int place_by_key(const struct groups *g, int own)
     return n;
 }
 
-/* The same, the largest first. */
+/* Return the same for descending order of size. */
 static int place_by_size(const struct groups *g, int own)
 {
     int n = 0;
@@ -254,7 +255,7 @@ static int place_by_size(const struct groups *g, int own)
     return n;
 }
 
-/* Leave in `cpus` the groups at places from `first` to before `end`. */
+/* Keep in `cpus` the groups at places from `first` to before `end`. */
 static void keep_places(const struct groups *g, int (*place)(const struct groups *, int), int first, int end,
                         struct rank_set *cpus)
 {
@@ -269,7 +270,7 @@ static void keep_places(const struct groups *g, int (*place)(const struct groups
 
 /* --- shares ------------------------------------------------------------------------------------------------- */
 
-/* How many GPUs are on `node`, and how many of them come before `device`. */
+/* Return how many GPUs are on `node`, and how many of them come before `device`. */
 static ddp_status neighbours(const struct question *q, int node, int device, int *all, int *before)
 {
     ddp_status status = DDP_OK;
@@ -290,8 +291,8 @@ static ddp_status keep_share(const struct question *q, int all, int before, stru
     const int cores = status == DDP_OK ? count_groups(&g) : 0;
     if (status == DDP_OK && cores < all)
         status = ddp_fail(q->err, DDP_ERR_ARG,
-                          "--numa_binding=exclusive: %d GPUs share a node where only %d core%s may be used",
-                          all, cores, cores == 1 ? "" : "s");
+                          "--numa_binding=exclusive: %d GPUs share a node with only %d usable core%s", all,
+                          cores, cores == 1 ? "" : "s");
     if (status == DDP_OK) {
         const int each = cores / all, more = cores % all;
         const int first = before * each + (before < more ? before : more);
@@ -335,11 +336,10 @@ ddp_status numa_choose(enum numa_binding mode, const struct numa_look *look, con
     const struct question q = { look, gpus, err };
     *cpus = (struct rank_set){ 0 };
     if (device >= gpus->n)
-        return ddp_fail(
-            err, DDP_ERR_ARG,
-            "--numa_binding binds each worker to the CPUs near its GPU, but local rank %d has none; "
-            "taskset and numactl bind workers without",
-            device);
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "--numa_binding binds each worker to the CPUs near its GPU, but local rank %d has no "
+                        "GPU; use taskset or numactl",
+                        device);
     if (!rank_set_init(cpus, NUMA_CPUS_MAX))
         return DDP_ERR_NOMEM;
     ddp_status status = numa_choose_mode(&q, mode, device, cpus);

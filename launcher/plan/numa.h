@@ -17,18 +17,18 @@ enum {
 struct numa_look {
     /* Text of a file below /sys, NULL when it cannot be read. Valid until the next call. */
     const char *(*read)(void *user, const char *path);
-    /* PCI address, as /sys spells it, of the GPU that CUDA_VISIBLE_DEVICES would call so. */
+    /* PCI address, as in /sys, of the GPU with this name in CUDA_VISIBLE_DEVICES. */
     bool (*pci_address)(void *user, const char *gpu, char out[NUMA_PCI_SIZE]);
     void *user;
     struct rank_set allowed; /* CPUs that this process may use */
 };
 
-/* The CPUs of the worker with the `device`-th of `gpus`. DDP_OK: free with rank_set_free. DDP_ERR_ARG: they cannot be
- * told, `err` says why. DDP_ERR_NOMEM. */
+/* Find the CPUs of the worker with GPU number `device` of `gpus`. DDP_OK: free with rank_set_free. DDP_ERR_ARG: they
+ * are unknown, `err` has the reason. DDP_ERR_NOMEM. */
 ddp_status numa_choose(enum numa_binding mode, const struct numa_look *look, const struct gpu_list *gpus,
                        int device, struct rank_set *cpus, struct ddp_err *err);
 
-/* Append them as "0-3,8". False when memory is short. */
+/* Append them as "0-3,8". False if out of memory. */
 bool numa_print(const struct rank_set *cpus, struct buf *out);
 
 #endif

@@ -1,12 +1,13 @@
-/* plan.c -- see plan.h. Where and when the nodes meet, from the options alone; notes about what they cannot do here.
+/* plan.c -- see plan.h. Decides address and timeouts of the rendezvous from the options alone, and writes notes about
+ * options without effect.
  *
  *     nodes       backend   port    budget                          ranks
  *     1           -         29500   -                               known
  *     N           static    29500   --timeout, rdzv_conf, 900 s     by --node_rank
  *     MIN:MAX     c10d      29400   --timeout, rdzv_conf, 600 s     by the rendezvous
  *
- * --rdzv_endpoint replaces address and port of the table. The defaults are torchrun's. Nothing is looked up or opened here, so
- * --dry_run and the tests get the same answers as a real start. */
+ * --rdzv_endpoint replaces address and port of the table. The defaults are torchrun's. Nothing is looked up or opened
+ * here, so --dry_run and the tests get the same answers as a real start. */
 #include "plan/plan.h"
 
 #include "base/limits.h"
@@ -27,8 +28,8 @@ static bool has_endpoint(const struct cli *cli)
     return cli->endpoint.host[0] != '\0' && !cli->standalone;
 }
 
-/* A default port may be replaced by a free one when no other node needs to know it; a requested one is used or
- * rejected. */
+/* A default port may be replaced by a free one if no other node needs to know it; a port that the user chose is used
+ * or rejected. */
 static void choose_place(struct plan_meeting *m, const struct cli *cli)
 {
     const bool endpoint = has_endpoint(cli), port_given = cli_gives(cli, OPT_MASTER_PORT);
@@ -44,9 +45,9 @@ static void choose_place(struct plan_meeting *m, const struct cli *cli)
 }
 
 /* --timeout has priority, then torchrun's key, then torchrun's default. The option's name is kept with the value,
- * because every message about this time must name the option that would change it. Torchrun uses an interval and a
- * number of attempts where we have one time: their product. With any free port the job begins at once, because no
- * other node can know the port yet. */
+ * because every message about this time names the option that changes it. torchrun has an interval and a number of
+ * attempts; our time is their product. With any free port the job begins at once, because no other node can know the
+ * port yet. */
 static void choose_times(struct plan_meeting *m, const struct cli *cli)
 {
     const struct cli_rdzv_conf *conf = &cli->rdzv_conf;
@@ -65,8 +66,8 @@ static void choose_times(struct plan_meeting *m, const struct cli *cli)
         m->node_timeout_ms = conf->keep_alive_ms * (uint64_t)attempts;
 }
 
-/* Nodes of one job run one program; where it lies and its arguments may differ from node to node. A name
- * that is longer than its room is cut, the same on every node. */
+/* Nodes of one job run one program; its directory and its arguments may differ. A name that is too long is truncated
+ * the same on every node. */
 static void name_program(const struct cli *cli, char text[PLAN_PROGRAM_SIZE])
 {
     const char *slash = cli->program != NULL ? strrchr(cli->program, '/') : NULL;
@@ -74,8 +75,8 @@ static void name_program(const struct cli *cli, char text[PLAN_PROGRAM_SIZE])
     snprintf(text, PLAN_PROGRAM_SIZE, "%s", name != NULL ? name : "");
 }
 
-/* Before anybody has met: one node is alone; the nodes of a static job know their places, if all bring as many
- * workers as this one; an elastic one looks as on its first node. */
+/* Before the first round: a single node is alone; the nodes of a static job know their places if all have as many
+ * workers as this one; an elastic node appears as the first node. */
 static void guess(struct plan *plan)
 {
     const struct plan_meeting *m = &plan->meeting;
@@ -87,7 +88,7 @@ static void guess(struct plan *plan)
     snprintf(plan->master_addr, sizeof(plan->master_addr), "%s", m->host);
 }
 
-/* "none" is also a default of torchrun, but not for a node that meets no other and names no port. */
+/* "none" is also a default of torchrun, but not for a single node that chooses its port. */
 static const char *made_up_name(const struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -98,8 +99,8 @@ static const char *made_up_name(const struct plan *plan)
     return plan->facts->nonce;
 }
 
-/* torchrun's switch for the same; there it needs no reason. It is often set for a whole cluster, so it means programs that may
- * have a PyTorch: others need the launcher's store. */
+/* torchrun's switch for the same purpose, which needs no reason there. It is often set for a whole cluster, so it
+ * applies only to programs that may have PyTorch: others need the launcher's store. */
 static bool asks_for_rank0(const struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -109,7 +110,7 @@ static bool asks_for_rank0(const struct plan *plan)
            program_python(cli, plan->facts->python) != NULL;
 }
 
-/* A PyTorch that refuses our store would fail before it says a word to it. */
+/* A PyTorch that rejects our store fails before it sends anything. */
 static void choose_worker_store(struct plan *plan)
 {
     const struct torch_look *torch = plan->facts->torch;
@@ -122,13 +123,13 @@ static void choose_worker_store(struct plan *plan)
         return;
     plan_note(
         plan,
-        "PyTorch %s in %s was built without libuv and refuses the launcher's store, so rank 0 hosts one for "
+        "PyTorch %s in %s was built without libuv and rejects the launcher's store, so rank 0 hosts one for "
         "the workers (--torch_store)",
         torch->version, torch->dir);
 }
 
-/* Several nodes must use the same default name for their job; "none" is torchrun's. A single node needs no common
- * name and gets a random one, which separates two jobs of one user on one machine. */
+/* Several nodes must use the same default name for their job, and torchrun's is "none". A single node gets a random
+ * name, which separates two jobs of one user on one machine. */
 static bool plan_meet(struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -150,26 +151,25 @@ static bool plan_meet(struct plan *plan)
 
 /* --- notes for the user; none of them stops the job -------------------------------------------------------- */
 
-#define FILTERS_NEED "it is about lines that --tee writes to files"
+#define FILTERS_NEED "it applies to lines that --tee writes to files"
 
-/* On the command line only: a default of the site in PET_LOG_ROTATE is no mistake of a job without files. */
+/* Only on the command line: a default of the site in PET_LOG_ROTATE is not a mistake in a job without files. */
 static void note_idle(struct plan *plan, enum cli_option option, const char *name, const char *needs)
 {
     if (plan->cli->origin[option] == FROM_COMMAND_LINE)
-        plan_note(plan, "--%s does nothing here: %s", name, needs);
+        plan_note(plan, "--%s has no effect: %s", name, needs);
 }
 
 static void note_files(struct plan *plan)
 {
     if (!plan_any_file(plan))
-        note_idle(plan, OPT_LOG_ROTATE, "log_rotate",
-                  "there are no log files; --log_dir or --log_file makes them");
+        note_idle(plan, OPT_LOG_ROTATE, "log_rotate", "there are no log files; set --log_dir or --log_file");
     if (plan->log_root == NULL || !cli_gives(plan->cli, OPT_TEE)) {
         note_idle(plan, OPT_STDOUT_FILTERS, "duplicate_stdout_filters", FILTERS_NEED);
         note_idle(plan, OPT_STDERR_FILTERS, "duplicate_stderr_filters", FILTERS_NEED);
     }
     if (plan->cli->log_file == NULL)
-        note_idle(plan, OPT_LOG_MERGE, "log_merge", "it is about files that --log_file names");
+        note_idle(plan, OPT_LOG_MERGE, "log_merge", "it applies to files of --log_file");
 }
 
 static bool plan_lacks_rank(const struct plan *plan, const char *option, int highest,
@@ -183,7 +183,7 @@ static bool plan_lacks_rank(const struct plan *plan, const char *option, int hig
     return true;
 }
 
-/* No error: torchrun takes it, and one command line may serve nodes of different sizes. */
+/* Not an error: torchrun accepts it, and one command line may serve nodes of different sizes. */
 static void note_ranks(struct plan *plan)
 {
     const struct {
@@ -198,7 +198,7 @@ static void note_ranks(struct plan *plan)
             plan_note(plan, "%s", words);
 }
 
-/* Options of torchrun that are checked and have no effect here; one note names all of them. */
+/* Options of torchrun that are checked and have no effect here; one note lists all of them. */
 static void note_ignored(struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -217,8 +217,8 @@ static void note_ignored(struct plan *plan)
             strcat(names, options[i].text);
     if (names[0] != '\0')
         plan_note(plan,
-                  "%swithout effect: each worker is a new process, its end is noticed at once, and "
-                  "--events or --json write what happens",
+                  "%swithout effect: each worker is a new process, ddprun detects its exit at once, and "
+                  "--events or --json write events",
                   names);
 }
 
@@ -226,44 +226,44 @@ static void note_nodes(struct plan *plan)
 {
     const struct cli_rdzv_conf *conf = &plan->cli->rdzv_conf;
     if (plan->meeting.elastic)
-        note_idle(plan, OPT_NODE_RANK, "node_rank", "the rendezvous numbers the nodes of an elastic job");
+        note_idle(plan, OPT_NODE_RANK, "node_rank",
+                  "the rendezvous assigns the node ranks of an elastic job");
     else
         note_idle(plan, OPT_GROW, "grow", "a static job has all its nodes from the start");
     if (plan->cli->standalone)
         note_idle(plan, OPT_RDZV_ENDPOINT, "rdzv_endpoint", "--standalone is a job of this node alone");
     if (conf->idle != NULL)
-        plan_note(plan, "%s in --rdzv_conf does nothing here: %s", conf->idle, conf->idle_why);
+        plan_note(plan, "%s in --rdzv_conf has no effect: %s", conf->idle, conf->idle_why);
     if (conf->unknown[0] != '\0')
-        plan_note(plan, "'%s' in --rdzv_conf does nothing: neither torchrun nor ddprun has such a key",
+        plan_note(plan, "'%s' in --rdzv_conf has no effect: it is not a key of torchrun or ddprun",
                   conf->unknown);
 }
 
-/* PET_STRATEGY and others: torchrun would read them, this version cannot. The user should know. */
+/* Report PET_STRATEGY and others, which torchrun would read and this version cannot. */
 static void note_idle_default(struct plan *plan)
 {
     const char *option;
     const char *entry = cli_idle_pet(plan->facts->environ_block, &option);
     const int len = entry != NULL ? (int)strcspn(entry, "=") : 0;
     if (entry != NULL && option != NULL)
-        plan_note(plan, "%.*s is set, but --%s is only read from the command line", len, entry, option);
+        plan_note(plan, "%.*s is set, but --%s works only on the command line", len, entry, option);
     else if (entry != NULL)
         plan_note(plan, "%.*s is set, but this version has no such option", len, entry);
 }
 
-/* A dry run shows ranks that are not assigned yet. */
+/* A dry run prints ranks that are not assigned yet. */
 static void note_guess(struct plan *plan)
 {
     if (plan->settled || !plan->cli->dry_run)
         return;
     if (plan->meeting.elastic)
-        plan_note(plan, "ranks, sizes and names with them come from the rendezvous; shown as on a first "
-                        "node");
+        plan_note(plan, "the rendezvous assigns ranks and sizes; they are shown as on the first node");
     else
-        plan_note(plan, "ranks are right if each of the %d nodes brings %d worker%s",
-                  plan->meeting.nnodes_max, plan->nproc, plan->nproc == 1 ? "" : "s");
+        plan_note(plan, "ranks are correct if each of the %d nodes has %d worker%s", plan->meeting.nnodes_max,
+                  plan->nproc, plan->nproc == 1 ? "" : "s");
 }
 
-/* The scheduler's values that the user did not set, and problems with the way we were started. */
+/* The scheduler's values that the user did not set, and problems of the way in which ddprun was started. */
 static void note_scheduler(struct plan *plan)
 {
     const struct scheduler *s = plan->facts->scheduler;
@@ -274,19 +274,20 @@ static void note_scheduler(struct plan *plan)
                   finding_code_name(s->finding.found.code));
 }
 
-/* A task that is shown one GPU sees it as number 0, whatever its local rank is: the classic of one process for each GPU. */
+/* A task that sees one GPU sees it as number 0, whatever its local rank is: the classic mistake with one process per
+ * GPU. */
 static void note_task_gpu(struct plan *plan)
 {
     const int local = plan->cli->task.local_rank;
     if (plan->cli->per_task && plan->gpus->n > 0 && local >= plan->gpus->n)
         plan_note(plan,
-                  "this task sees %d GPU%s, but its LOCAL_RANK is %d: a program that takes GPU LOCAL_RANK "
-                  "finds none; let "
-                  "all tasks of a node see all its GPUs (Slurm: --gpus-per-node, and not --gpus-per-task)",
+                  "this task sees %d GPU%s, but its LOCAL_RANK is %d: a program that uses GPU LOCAL_RANK "
+                  "finds none; let all tasks of a node see all its GPUs (Slurm: --gpus-per-node, and not "
+                  "--gpus-per-task)",
                   plan->gpus->n, plan->gpus->n == 1 ? "" : "s", local);
 }
 
-/* Said and not refused: a script that always passes an option need not know whether it does anything today. */
+/* A note, not an error, because a script that always passes an option need not know whether it has an effect. */
 static void plan_note_idle(struct plan *plan)
 {
     note_files(plan);
@@ -325,14 +326,14 @@ void plan_free(struct plan *plan)
 
 /* --- questions ------------------------------------------------------------------------------------------ */
 
-/* By rank in the job, unlike the options about output, which are torchrun's and count on this node. */
+/* By rank in the job, unlike the options about output, which are torchrun's and use local ranks. */
 bool plan_gets_input(const struct plan *plan, int local_rank)
 {
     const struct cli_input *input = &plan->cli->input;
     return input->all || rank_set_has(&input->ranks, plan->workers[local_rank].rank);
 }
 
-/* no-color.org's rule: the variable counts when it is not empty, whatever it says. */
+/* Rule of no-color.org: the variable counts if it is not empty, whatever its value is. */
 bool plan_wants_colour(const struct plan *plan)
 {
     const char *term = env_find(plan->facts->environ_block, "TERM");
@@ -362,12 +363,12 @@ struct plan_round plan_same_round(const struct plan *plan, int attempt)
 
 /* --- making a plan ---------------------------------------------------------------------------------------- */
 
-/* The order of decisions: the number of workers, the job's name, the place of the rendezvous, the output, and last
- * each worker's command. Impossible requests are rejected here, before anything is started. */
+/* The order of decisions: the number of workers, the job's name, the rendezvous, the output, and last each worker's
+ * command. Impossible requests are rejected before anything starts. */
 
 /* --- workers and the place to meet ---------------------------------------------------------------------- */
 
-/* The number of workers comes first, everything else depends on it. */
+/* The number of workers comes first, because everything else depends on it. */
 static ddp_status plan_workers(struct plan *plan, struct ddp_err *err)
 {
     const struct plan_facts *facts = plan->facts;
@@ -387,7 +388,7 @@ static ddp_status plan_workers(struct plan *plan, struct ddp_err *err)
 
 /* --- output --------------------------------------------------------------------------------------------- */
 
-/* A rank that does not exist is a typing error, and the input for it would be lost. */
+/* A rank that does not exist is a typing error, and its input would be lost. */
 static ddp_status check_input(const struct plan *plan, struct ddp_err *err)
 {
     char why[PLAN_RANKS_WORDS];
@@ -396,7 +397,7 @@ static ddp_status check_input(const struct plan *plan, struct ddp_err *err)
                : DDP_OK;
 }
 
-/* Other tasks of the scheduler's write to the same console, or file. */
+/* Other tasks of the scheduler write to the same console or file. */
 static bool shares_console(const struct plan *plan)
 {
     const struct scheduler *s = plan->facts->scheduler;
@@ -411,7 +412,7 @@ static bool tees(const struct plan *plan)
     return false;
 }
 
-/* Counted by who writes to the console, not by who runs: with all but one redirected a prefix says nothing. */
+/* Count the workers that write to the console: if all but one are redirected, a prefix has no use. */
 static bool needs_prefix(const struct plan *plan)
 {
     int writers = 0;
@@ -432,7 +433,7 @@ bool plan_stream_has_prefix(const struct plan *plan, int local_rank, int which)
     return plan->prefix && (!tees_only || (std_map_get(&plan->cli->tee, local_rank) & which) != 0);
 }
 
-/* The option, else torchrun's variable, else ours. A wrong one is refused now and not found in the logs. */
+/* The option, else torchrun's variable, else ours. An invalid one is rejected now, before it shows up in the logs. */
 static ddp_status plan_prefix(struct plan *plan, struct ddp_err *err)
 {
     const struct cli *cli = plan->cli;
@@ -459,7 +460,7 @@ static const char *task_gpu(const struct plan *plan)
     return local < plan->gpus->n ? plan->gpus->names[local] : NULL;
 }
 
-/* More workers than GPUs share them, or are a CPU job. */
+/* More workers than GPUs: they share them, or it is a CPU job. */
 static const char *worker_gpu(const struct plan *plan, int local_rank)
 {
     const struct gpu_list *gpus = plan->gpus;
@@ -468,8 +469,8 @@ static const char *worker_gpu(const struct plan *plan, int local_rank)
     return plan->nproc <= gpus->n ? gpus->names[local_rank] : NULL;
 }
 
-/* torchrun's reading, which is the text and not what CUDA makes of it: HIP's variable when there is one, else CUDA's,
- * and the local rank itself where nothing is set. */
+/* torchrun's rule, which uses the text and not CUDA's interpretation: HIP's variable if there is one, else CUDA's,
+ * and the local rank if neither is set. */
 static const char *parent_gpus(const struct plan *plan)
 {
     const char *hip = env_find(plan->facts->environ_block, "HIP_VISIBLE_DEVICES");
@@ -490,7 +491,7 @@ static ddp_status check_visible(const struct plan *plan, struct ddp_err *err)
                     plan->nproc, list, entries);
 }
 
-/* The worker's entry of the list, which check_visible has counted. */
+/* Return the worker's entry of the list, which check_visible has counted. */
 static bool plan_visible_gpu(const struct plan *plan, struct plan_worker *w)
 {
     const char *at = parent_gpus(plan);
@@ -518,8 +519,8 @@ static ddp_status plan_cpus(struct plan *plan, struct ddp_err *err)
     return status;
 }
 
-/* Commands differ between workers only where an argument names the local rank. The round is a guess; it finds a wrong
- * pattern of file names before anybody waits. */
+/* Commands differ between workers only if an argument has the local rank. The round is a guess; it detects a wrong
+ * pattern of file names before the nodes join. */
 static ddp_status plan_each(struct plan *plan, struct ddp_err *err)
 {
     const struct python_choice *python = plan->facts->python;
@@ -544,7 +545,7 @@ static ddp_status plan_each(struct plan *plan, struct ddp_err *err)
     return status;
 }
 
-/* Usage errors come before anything that costs memory per worker. */
+/* Report usage errors before anything that needs memory per worker. */
 static ddp_status decide(struct plan *plan, struct ddp_err *err)
 {
     ddp_status status = plan_workers(plan, err);

@@ -5,8 +5,8 @@
  * and Kubernetes' formats have special code.
  *
  * Variables come from the block that was handed in, and files as text, so a scheduler that is not installed is tested
- * by its variables. A value that is no number or is impossible counts as missing, because a wrong guess would start a
- * job of the wrong size. */
+ * by its variables. A value that is not a number or is impossible counts as missing, because a wrong guess would
+ * start a job of the wrong size. */
 #include "plan/scheduler.h"
 
 #include "tables/worker_env.h"
@@ -30,7 +30,7 @@ enum list_format { LIST_SLURM, LIST_WORDS, LIST_COUNTED, LIST_FILE };
 typedef void read_scheduler(struct scheduler *s, const struct scheduler_facts *f);
 static read_scheduler read_slurm, read_kubernetes, read_pytorchjob;
 
-/* One scheduler. It started this process when all of `all` are set, and one of `one_of` if any. */
+/* One scheduler. It started this process if all of `all` are set, and one of `one_of` if there are any. */
 static const struct row {
     const char *all[4], *one_of[2];
     const char *launch;                                /* starts one ddprun on each node */
@@ -39,8 +39,8 @@ static const struct row {
     struct list {
         const char *variable;
         enum list_format format;
-    } lists[2];           /* the first that is set counts */
-    read_scheduler *code; /* for a special format; NULL = the columns suffice */
+    } lists[2];           /* the first that is set is used */
+    read_scheduler *code; /* for a special format; NULL = the columns are enough */
 } rows[IDS] = {
     [ID_OPEN_MPI] = { .all = { "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE" },
                       .launch = "mpirun --map-by ppr:1:node ddprun",
@@ -87,7 +87,7 @@ static const struct {
 #undef X
 };
 
-/* How the readers look at variables, and how they say what they have found. */
+/* How the readers get variables and report their results. */
 
 enum { PORT_BASE = 12000, PORT_SPAN = 16000, NUMBER_MAX = 100000000 };
 
@@ -97,17 +97,16 @@ const enum cli_option scheduler_options[SCHEDULER_VALUE_COUNT] = {
 #undef X
 };
 
-/* A variable; NULL when it is not set or empty. Borrowed.
- * Empty counts as not set: scripts empty a variable to hide it. */
+/* Return a variable; NULL if it is unset or empty. Borrowed. Empty counts as unset, because scripts empty a variable
+ * to hide it. */
 static const char *scheduler_env(const struct scheduler_facts *f, const char *name)
 {
     const char *text = env_find(f->environ_block, name);
     return text != NULL && *text != '\0' ? text : NULL;
 }
 
-/* The same as a number from 0; -1 when it is not there or no number.
- * Digits only: strtol would take blanks, signs and "4(x2)", Slurm's way of writing "4 on each of two
- * nodes". */
+/* Return the same as a number from 0; -1 if it is missing or not a number. Digits only, because strtol would accept
+ * blanks, signs and "4(x2)", Slurm's form of "4 on each of two nodes". */
 static int scheduler_number(const struct scheduler_facts *f, const char *name)
 {
     const char *text = scheduler_env(f, name);
@@ -127,7 +126,7 @@ __attribute__((format(printf, 4, 0))) static void scheduler_vput(struct schedule
     vsnprintf(v->from, sizeof(v->from), from, ap);
 }
 
-/* A value, and the variable where it comes from, or words. */
+/* A value, and the variable that it comes from, or a text. */
 __attribute__((format(printf, 4, 5))) static void
 scheduler_put(struct scheduler *s, enum scheduler_value_id id, const char *text, const char *from, ...)
 {
@@ -148,8 +147,7 @@ scheduler_put_number(struct scheduler *s, enum scheduler_value_id id, int number
     va_end(ap);
 }
 
-/* A sentence for the user; left out when there is no room.
- * Notes beyond the room are dropped; they explain, nothing depends on them. */
+/* Add a sentence for the user. Notes beyond the room are dropped, because they only explain. */
 __attribute__((format(printf, 2, 3))) static void scheduler_note(struct scheduler *s, const char *fmt, ...)
 {
     va_list ap;
@@ -163,7 +161,7 @@ __attribute__((format(printf, 2, 3))) static void scheduler_note(struct schedule
     va_end(ap);
 }
 
-/* The next number in `text`, 0 without one. A number that is too long wraps, the same on every node. */
+/* Return the next number in `text`, 0 if there is none. A number that is too long wraps, the same on every node. */
 static unsigned long long next_number(const char **text)
 {
     unsigned long long value = 0;
@@ -174,10 +172,10 @@ static unsigned long long next_number(const char **text)
     return value;
 }
 
-/* The job's name, and the port that follows from it: 12000 + (a * 31 + b) % 16000, where a and b are the first two numbers in
- * the name. All nodes compute the same port, and jobs that share a node get different ones: 31 separates neighbouring tasks of
- * neighbouring arrays. The span ends at 28000, below the ports that the kernel hands out (32768 on) and torchrun's own
- * (29400, 29500). */
+/* The job's name, and the port that follows from it: 12000 + (a * 31 + b) % 16000, where a and b are the first two
+ * numbers in the name. All nodes compute the same port, and jobs that share a node get different ones: 31 separates
+ * neighbouring tasks of neighbouring arrays. The range ends at 28000, below the kernel's ephemeral ports (from 32768)
+ * and torchrun's own (29400, 29500). */
 static void scheduler_put_job(struct scheduler *s, const char *job, const char *from)
 {
     const char *at = job;
@@ -188,7 +186,7 @@ static void scheduler_put_job(struct scheduler *s, const char *job, const char *
                          PORT_SPAN);
 }
 
-/* How many entries "0,1,3" has. */
+/* Return the number of entries of "0,1,3". */
 static int scheduler_entries(const char *text)
 {
     int n = 1;
@@ -197,9 +195,9 @@ static int scheduler_entries(const char *text)
     return n;
 }
 
-/* GPUs of this node, by the visible ones or by `count` in `name` where that is less; nothing without both. Slurm's
- * number is the node's, CUDA_VISIBLE_DEVICES this process's part of it: the smaller one counts. A variable that is
- * empty or negative hides all GPUs on purpose, so nothing is reported then. */
+/* Set the GPUs of this node from the visible ones, or from `count` in `name` if that is less; nothing without both.
+ * Slurm's number is the node's, and CUDA_VISIBLE_DEVICES this process's part of it, so the smaller one counts. An
+ * empty or negative variable hides all GPUs on purpose, so nothing is reported then. */
 static void scheduler_put_gpus(struct scheduler *s, const struct scheduler_facts *f, const char *name)
 {
     const char *visible = env_find(f->environ_block, "CUDA_VISIBLE_DEVICES");
@@ -213,8 +211,8 @@ static void scheduler_put_gpus(struct scheduler *s, const struct scheduler_facts
         scheduler_put_number(s, SCHEDULER_WORKERS, given, "%s", name);
 }
 
-/* Tasks and nodes in place of nodes: who has `tasks` set, and one worker for each is wanted.
- * To the rendezvous each ddprun is a node of one worker. When all are on one machine they meet on loopback. */
+/* Use tasks as nodes, if `tasks` is set and one worker per task is requested. In the rendezvous each ddprun is a node
+ * of one worker. If all are on one machine, they use loopback. */
 static void scheduler_per_task(struct scheduler *s)
 {
     const struct scheduler_tasks *t = &s->tasks;
@@ -225,7 +223,7 @@ static void scheduler_per_task(struct scheduler *s)
         scheduler_put(s, SCHEDULER_ADDRESS, "127.0.0.1", "all tasks are on this node");
 }
 
-/* The hosts in a list; false without a readable one. */
+/* Read the hosts of a list; false if it is missing or invalid. */
 static bool list_read(const struct list *l, const struct scheduler_facts *f, struct host_list *out)
 {
     const char *text = scheduler_env(f, l->variable);
@@ -237,7 +235,7 @@ static bool list_read(const struct list *l, const struct scheduler_facts *f, str
                                    : host_list_words(text, l->format == LIST_COUNTED, f->host, out);
 }
 
-/* The first host of a list as the address. */
+/* Use the first host of a list as the address. */
 static bool put_first_host(struct scheduler *s, const struct scheduler_facts *f, const struct list *l)
 {
     struct host_list hosts;
@@ -251,7 +249,7 @@ static bool put_first_host(struct scheduler *s, const struct scheduler_facts *f,
     return true;
 }
 
-/* The list of hosts of a row that is set; NULL when none is. */
+/* Return the first list of hosts of a row that is set, or NULL. */
 static const struct list *row_list(const struct row *r, const struct scheduler_facts *f)
 {
     for (int i = 0; i < 2 && r->lists[i].variable != NULL; i++)
@@ -277,14 +275,15 @@ static const char *of(bool step, const char *in_step, const char *in_job)
     return step ? in_step : in_job;
 }
 
-/* Steps that are no srun's (batch script, interactive shell) have numbers near 2^32, which are no numbers for us. */
+/* Steps that are not from srun (batch script, interactive shell) have numbers near 2^32, which are not numbers for
+ * us. */
 static bool is_step(const struct scheduler_facts *f)
 {
     return scheduler_number(f, "SLURM_STEP_ID") >= 0 && scheduler_number(f, "SLURM_STEP_NUM_TASKS") > 0 &&
            scheduler_number(f, "SLURM_PROCID") >= 0;
 }
 
-/* A job that was started again has the same number; a launcher of its last life must not take part. */
+/* A requeued job has the same number, and a launcher of its earlier run must not join. */
 static void slurm_job(struct scheduler *s, const struct scheduler_facts *f, bool step)
 {
     char job[SCHEDULER_TEXT_MAX], again[32] = "";
@@ -304,7 +303,7 @@ static void slurm_address(struct scheduler *s, const struct scheduler_facts *f, 
     const struct list list = { of(step, "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"), LIST_SLURM };
     const char *text = scheduler_env(f, list.variable);
     if (text != NULL && !put_first_host(s, f, &list))
-        scheduler_note(s, "%s=%.120s is no list of hosts; say --master_addr", list.variable, text);
+        scheduler_note(s, "%s=%.120s is not a list of hosts; set --master_addr", list.variable, text);
 }
 
 /* Each component has a separate job number, and so a separate rendezvous. */
@@ -313,9 +312,8 @@ static void note_components(struct scheduler *s, const struct scheduler_facts *f
     const int components = scheduler_number(f, "SLURM_HET_SIZE");
     if (components > 1)
         scheduler_note(s,
-                       "this is one of %d components of a heterogeneous Slurm job, and each is a job of its "
-                       "own here; say "
-                       "--nnodes, --node_rank, --master_addr and --rdzv_id for one job over all of them",
+                       "this is one of %d components of a heterogeneous Slurm job, and each is a separate "
+                       "job here; for one job set --nnodes, --node_rank, --master_addr and --rdzv_id",
                        components);
 }
 
@@ -364,8 +362,9 @@ static void read_slurm(struct scheduler *s, const struct scheduler_facts *f)
  * Both give a process its number and the number of processes on its node, and neither gives the address of number 0.
  * The address comes from the batch system around them if it has one, and otherwise from the user.
  *
- * Neither gives the number of the node. With one process on each it is the process' own. With several it follows from
- * the order in which processes were dealt out, which the local number shows: node by node (the default), or in turn. */
+ * Neither gives the number of the node. With one process per node it is the number of the process. With several it
+ * follows from the order of the processes, which the local number shows: node by node (the default), or round robin.
+ * */
 
 static int node_of(const struct scheduler_tasks *t)
 {
@@ -381,11 +380,11 @@ static void tasks_address(struct scheduler *s, const struct scheduler_facts *f)
         if (l != NULL && put_first_host(s, f, l))
             return;
     }
-    scheduler_note(s, "%s does not tell where its process 0 is; say --master_addr", s->title);
+    scheduler_note(s, "%s does not report the host of its process 0; set --master_addr", s->title);
 }
 
-/* The id of mpirun itself, else that of the batch job: two runs of mpirun on the same nodes need different names, and the
- * same text must stand on all nodes. */
+/* The id of mpirun itself, else that of the batch job. Two runs of mpirun on the same nodes need different names, and
+ * all nodes need the same text. */
 static void tasks_job(struct scheduler *s, const struct scheduler_facts *f, const struct row *r)
 {
     char job[SCHEDULER_TEXT_MAX];
@@ -398,7 +397,7 @@ static void tasks_job(struct scheduler *s, const struct scheduler_facts *f, cons
     snprintf(job, sizeof(job), "mpi-%.100s", id);
     for (char *p = job; *p != '\0'; p++)
         if (*p == '/')
-            *p = '-'; /* a job's name becomes a file's */
+            *p = '-'; /* a job's name becomes a file name */
     scheduler_put_job(s, job, name);
 }
 
@@ -424,10 +423,11 @@ static void read_tasks(struct scheduler *s, const struct scheduler_facts *f, con
 
 /* --- lists of hosts ------------------------------------------------------------------------------------------ */
 
-/* PBS (OpenPBS, PBS Pro, Torque) and LSF give a list of hosts. The place of this host in it is the node rank.
+/* PBS (OpenPBS, PBS Pro, Torque) and LSF give a list of hosts. The position of this host in it is the node rank.
  *
- * Both run a job's script on the first host only; pbsdsh and blaunch start processes on the others (or an mpirun, whose row
- * comes before). PBS tells them apart: the script is task 1. LSF does not: on the first host it may be either. */
+ * Both run a job's script on the first host only; pbsdsh and blaunch start processes on the others (or an mpirun,
+ * whose row comes before). PBS tells them apart: the script is task 1. LSF does not: on the first host it may be
+ * either. */
 
 /* "pbs-1234" and "lsf-1234.7": without the server's name, which may be written differently on other nodes. */
 static void batch_job(struct scheduler *s, const struct scheduler_facts *f, const struct row *r)
@@ -443,7 +443,7 @@ static void batch_job(struct scheduler *s, const struct scheduler_facts *f, cons
     scheduler_put_job(s, job, from);
 }
 
-/* A process on another host than the first was started by pbsdsh or blaunch. */
+/* A process on a host other than the first was started by pbsdsh or blaunch. */
 static enum scheduler_reach batch_reach(const struct scheduler_facts *f, const struct row *r, int place)
 {
     const int task = r->rank != NULL ? scheduler_number(f, r->rank) : -1;
@@ -462,16 +462,16 @@ static void read_hosts(struct scheduler *s, const struct scheduler_facts *f, con
         scheduler_put_number(s, SCHEDULER_NODES, hosts.n, "hosts in %s", name);
         scheduler_put(s, SCHEDULER_ADDRESS, hosts.first, "the first of %s", name);
         if (hosts.here >= 0)
-            scheduler_put_number(s, SCHEDULER_NODE_RANK, hosts.here, "the place of this host in %s", name);
+            scheduler_put_number(s, SCHEDULER_NODE_RANK, hosts.here, "the position of this host in %s", name);
         else
-            scheduler_note(s, "this host, %.80s, is not in %s; say --node_rank", f->host, name);
+            scheduler_note(s, "this host, %.80s, is not in %s; set --node_rank", f->host, name);
         s->reach = batch_reach(f, r, hosts.here);
     } else if (l->format == LIST_FILE) {
         scheduler_note(s,
-                       "%s=%.120s cannot be read on this host; say --nnodes, --node_rank and --master_addr",
+                       "%s=%.120s cannot be read on this host; set --nnodes, --node_rank and --master_addr",
                        name, scheduler_env(f, name));
     } else {
-        scheduler_note(s, "%s names too many hosts; say --nnodes and --node_rank", name);
+        scheduler_note(s, "%s has too many hosts; set --nnodes and --node_rank", name);
     }
 }
 
@@ -479,7 +479,7 @@ static void read_hosts(struct scheduler *s, const struct scheduler_facts *f, con
 
 /* Pods: indexed Jobs, and PyTorchJobs of Kubeflow's training operator.
  *
- * A pod has a separate address, so the default port is free and need not be made up.
+ * A pod has a separate address, so the default port is free.
  *
  * An indexed Job gives each pod its number and the host name JOB-NUMBER. With a headless service (subdomain: in the
  * pod's template) pod 0 is JOB-0.SERVICE.NAMESPACE.svc..., and the kubelet writes the pod's long name into
@@ -490,7 +490,7 @@ static void read_hosts(struct scheduler *s, const struct scheduler_facts *f, con
  * torchrun's PET_* variables, which are options here as there; then WORLD_SIZE counts workers and does not count
  * pods. */
 
-/* "job-3" -> 3 characters of "job", or the whole when it does not end in a dash and digits. */
+/* Return the length of "job" in "job-3", or the whole length if the name does not end in a dash and digits. */
 static int stem_of(const char *host)
 {
     const size_t len = strcspn(host, ".");
@@ -500,7 +500,7 @@ static int stem_of(const char *host)
     return (int)(at < len && at > 1 && host[at - 1] == '-' ? at - 1 : len);
 }
 
-/* The rest after "HOST." in the first long name of it in /etc/hosts; NULL without one. */
+/* Return the rest after "HOST." in its first long name in /etc/hosts, or NULL. */
 static const char *domain_in(const char *hosts, const char *host, size_t *len)
 {
     const size_t short_len = strcspn(host, ".");
@@ -520,7 +520,7 @@ static const char *host_of(const struct scheduler_facts *f)
     return name != NULL ? name : f->host;
 }
 
-/* setHostnameAsFQDN makes the host name a long one, which needs no file. */
+/* With setHostnameAsFQDN the host name is long already, so no file is needed. */
 static void put_pod_0(struct scheduler *s, const struct scheduler_facts *f)
 {
     const char *host = host_of(f), *dot = strchr(host, '.'), *domain = dot != NULL ? dot + 1 : NULL;
@@ -530,13 +530,12 @@ static void put_pod_0(struct scheduler *s, const struct scheduler_facts *f)
         domain = domain_in(f->file, host, &len);
     snprintf(first, sizeof(first), "%.*s-0", stem_of(host), host);
     if (domain == NULL || len + strlen(first) + 2 > sizeof(name)) {
-        scheduler_note(
-            s, "this pod has no long name, so it cannot tell that of pod 0: give the pods a headless service "
-               "(subdomain: in their template), or say --master_addr");
+        scheduler_note(s, "this pod has no long name, so the name of pod 0 is unknown: give the pods a "
+                          "headless service (subdomain: in their template), or set --master_addr");
         return;
     }
     snprintf(name, sizeof(name), "%.120s.%.*s", first, (int)(len < 130 ? len : 130), domain);
-    scheduler_put(s, SCHEDULER_ADDRESS, name, "host name %.80s, with 0 for its number", host);
+    scheduler_put(s, SCHEDULER_ADDRESS, name, "host name %.80s with number 0", host);
 }
 
 static void read_kubernetes(struct scheduler *s, const struct scheduler_facts *f)
@@ -597,7 +596,7 @@ static bool is_here(int id, const struct scheduler_facts *f)
     return one;
 }
 
-/* IDS when the name is unknown. */
+/* List the valid names if the name is unknown. */
 static int named(const char *name)
 {
     int id = 0;
@@ -606,7 +605,8 @@ static int named(const char *name)
     return id;
 }
 
-/* Known but not here, or not known at all: the first names what is missing, the second what would be valid. */
+/* A known scheduler that is not here: the error names what is missing. An unknown one: the error lists the valid
+ * names. */
 static ddp_status not_here(const char *wanted, struct ddp_err *err)
 {
     char list[200] = "";
@@ -614,14 +614,14 @@ static ddp_status not_here(const char *wanted, struct ddp_err *err)
     const int id = named(wanted);
     if (id < IDS)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--scheduler=%s, but %s did not start this process: it would be there if %s", wanted,
+                        "--scheduler=%s, but %s did not start this process: expected that %s", wanted,
                         names[id].title, names[id].rule);
     for (int i = 0; i < IDS; i++)
         used += (size_t)snprintf(list + used, sizeof(list) - used, ", %s", names[i].name);
     return ddp_fail(err, DDP_ERR_ARG, "--scheduler=%.60s is not valid; expected: auto, none%s", wanted, list);
 }
 
-/* -1 = none, and why. A worker of ddprun has all its variables from the job around it. */
+/* -1 = none, with the reason. A worker of ddprun has all the variables of the job around it. */
 static int scheduler_choose(struct scheduler *s, const char *wanted, const struct scheduler_facts *f)
 {
     const bool any = strcmp(wanted, "auto") == 0;
@@ -630,7 +630,7 @@ static int scheduler_choose(struct scheduler *s, const char *wanted, const struc
         return -1;
     }
     if (any && scheduler_env(f, "DDPRUN_JOB") != NULL) {
-        snprintf(s->rule, sizeof(s->rule), "DDPRUN_JOB is set: a worker of ddprun has started this one");
+        snprintf(s->rule, sizeof(s->rule), "DDPRUN_JOB is set: a worker of ddprun started this process");
         return -1;
     }
     for (int id = 0; id < IDS; id++)
@@ -640,7 +640,7 @@ static int scheduler_choose(struct scheduler *s, const char *wanted, const struc
     return -1;
 }
 
-/* The one file that a reader needs. It is named before it is read, so that reading stays with the caller. */
+/* The one file that a reader needs. The caller reads it, so this module stays pure. */
 const char *scheduler_file(char *const *environ_block)
 {
     const struct scheduler_facts f = { .environ_block = environ_block };
@@ -648,8 +648,8 @@ const char *scheduler_file(char *const *environ_block)
     return nodes == NULL && is_here(ID_KUBERNETES, &f) ? "/etc/hosts" : nodes;
 }
 
-/* Asked for by name and not here is an error: the user counts on it. --per_task comes last, since it writes
- * over what the reader has put. */
+/* A scheduler that was requested by name and is missing is an error. --per_task comes last, because it overwrites
+ * values of the reader. */
 ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct scheduler_facts *f,
                           struct ddp_err *err)
 {
@@ -671,8 +671,8 @@ ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct 
     }
     if (f->per_task && !s->tasks.known)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--per_task runs one worker in each task of a scheduler, but none has started this "
-                        "process as a task (%s; known are Slurm's srun and mpirun)",
+                        "--per_task needs a scheduler that starts tasks, and none started this process as a "
+                        "task (%s; supported: Slurm's srun and mpirun)",
                         s->rule);
     if (f->per_task)
         scheduler_per_task(s);
@@ -681,10 +681,10 @@ ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct 
 
 /* --- into the command line --------------------------------------------------------------------------------- */
 
-/* From what the scheduler says to the command line, and whether the job was started the right way.
+/* Copies the scheduler's values to the command line, and checks how the job was started.
  *
- * The number of nodes is settled first, because with one node there is nowhere to meet: then neither rank nor address nor port
- * of the scheduler's are needed, and any free port will do.
+ * The number of nodes comes first, because a single node needs neither rank nor address nor port of the scheduler,
+ * and can use any free port.
  *
  *     finding               when                                                      exit
  *     WRONG_TASK_LAYOUT     more tasks than nodes, without --per_task                 2
@@ -704,7 +704,7 @@ static int number_of(const struct scheduler *s, enum scheduler_value_id id)
     return atoi(s->values[id].text);
 }
 
-/* Names, addresses and ports are free to choose; a number that differs may be a slip. */
+/* Names, addresses and ports are the user's choice; a different number may be a mistake. */
 static void note_conflicts(struct scheduler *s, const struct cli *cli)
 {
     const bool known_nodes = s->values[SCHEDULER_NODES].text[0] != '\0' && !cli->standalone;
@@ -712,18 +712,18 @@ static void note_conflicts(struct scheduler *s, const struct cli *cli)
     const struct cli_nnodes *n = &cli->nnodes;
     if (known_nodes && says_user(cli, OPT_NNODES) && n->min == n->max &&
         n->max != number_of(s, SCHEDULER_NODES))
-        scheduler_note(s, "--nnodes=%d counts, though %s says %s (%s)", n->max, s->title,
+        scheduler_note(s, "--nnodes=%d is used, although %s has %s (%s)", n->max, s->title,
                        s->values[SCHEDULER_NODES].text, s->values[SCHEDULER_NODES].from);
     if (known_rank && says_user(cli, OPT_NODE_RANK) && cli->node_rank != number_of(s, SCHEDULER_NODE_RANK))
-        scheduler_note(s, "--node_rank=%d counts, though %s says %s (%s)", cli->node_rank, s->title,
+        scheduler_note(s, "--node_rank=%d is used, although %s has %s (%s)", cli->node_rank, s->title,
                        s->values[SCHEDULER_NODE_RANK].text, s->values[SCHEDULER_NODE_RANK].from);
     if (says_user(cli, OPT_NPROC_PER_NODE) && cli->nproc.kind == NPROC_NUMBER &&
         s->values[SCHEDULER_WORKERS].text[0] != '\0' && cli->nproc.count != number_of(s, SCHEDULER_WORKERS))
-        scheduler_note(s, "--nproc_per_node=%d counts, though %s gives %s GPUs (%s)", cli->nproc.count,
+        scheduler_note(s, "--nproc_per_node=%d is used, although %s has %s GPUs (%s)", cli->nproc.count,
                        s->title, s->values[SCHEDULER_WORKERS].text, s->values[SCHEDULER_WORKERS].from);
 }
 
-/* Is there a use for it? */
+/* Return whether the value is needed. */
 static bool scheduler_value_counts(const struct cli *cli, enum scheduler_value_id id)
 {
     const bool endpoint = says_user(cli, OPT_RDZV_ENDPOINT), meet = cli->nnodes.max > 1 && !cli->standalone;
@@ -743,7 +743,7 @@ static bool scheduler_value_counts(const struct cli *cli, enum scheduler_value_i
     return id != SCHEDULER_JOB || !cli->standalone;
 }
 
-/* The environment of a worker of one task: its real place, and not the one that the rendezvous uses. */
+/* The environment of a worker of one task: its real place, not the one in the rendezvous. */
 static void give_task(const struct scheduler *s, struct cli *cli)
 {
     const struct scheduler_tasks *t = &s->tasks;
@@ -766,12 +766,11 @@ static void find_tasks(struct scheduler *s)
     s->finding.fatal = true;
 }
 
-/* The others are about numbers of nodes: how many there are, and where a launcher was started. */
+/* The other findings are about the number of nodes and the nodes on which a launcher was started. */
 static void find_nodes(struct scheduler *s, enum finding_code code, int nodes)
 {
-    const char *const who = s->reach == REACH_ONE
-                                ? "the batch script or shell that has started this ddprun runs"
-                                : "a batch script runs";
+    const char *const who = s->reach == REACH_ONE ? "the batch script or shell that started this ddprun runs"
+                                                  : "a batch script runs";
     const char *const job = s->values[SCHEDULER_JOB].text;
     char count[16], launched[16], subject[SCHEDULER_TEXT_MAX];
     snprintf(count, sizeof(count), "%d", nodes);
@@ -822,7 +821,7 @@ ddp_status scheduler_apply(struct scheduler *s, struct cli *cli, struct ddp_err 
     give_task(s, cli);
     scheduler_find(s, cli);
     if (s->restarts > 0)
-        scheduler_note(s, "%s has started this job again (%d time%s)", s->title, s->restarts,
+        scheduler_note(s, "%s restarted this job (%d time%s)", s->title, s->restarts,
                        s->restarts == 1 ? "" : "s");
     return status;
 }

@@ -1,10 +1,10 @@
-/* scheduler.h -- the scheduler's values for this job: the number of nodes, this node's rank, the place of the rendezvous. Pure:
+/* scheduler.h -- the scheduler's values for this job: number of nodes, node rank, address of the rendezvous. Pure:
  * an environment block in, values out, each with a text about its origin.
  *
  *     defaults  <  scheduler  <  PET_* variables  <  command line         the later wins
  *
- * scheduler_read understands the environment, scheduler_apply fills in options that the user did not set, and
- * reports the differences. --explain prints both. */
+ * scheduler_read parses the environment; scheduler_apply sets options that the user did not set and reports
+ * differences. --explain prints both. */
 #ifndef LAUNCHER_PLAN_SCHEDULER_H
 #define LAUNCHER_PLAN_SCHEDULER_H
 
@@ -42,10 +42,10 @@ struct scheduler_facts {
     char *const *environ_block;
     const char *host; /* name of this machine */
     const char *file; /* text of scheduler_file(); NULL = missing or unreadable */
-    bool per_task;    /* one worker for each task, so a task is a node to the rendezvous */
+    bool per_task;    /* one worker for each task, so each task is a node in the rendezvous */
 };
 
-/* A text as it would be typed, "" = not known, and where it comes from. */
+/* A text as it would be typed, "" = unknown, and its origin. */
 struct scheduler_value {
     char text[SCHEDULER_TEXT_MAX];
     char from[SCHEDULER_TEXT_MAX];
@@ -59,50 +59,49 @@ struct scheduler_tasks {
     int nodes, node;
 };
 
-/* Were we started on every node of the job? */
+/* Whether we were started on every node of the job. */
 enum scheduler_reach { REACH_ALL, REACH_PERHAPS_ONE, REACH_ONE };
 
-/* How the job was started, when that cannot work or is likely not meant. */
+/* How the job was started, if that cannot work or is probably a mistake. */
 struct scheduler_finding {
-    struct finding found; /* code FINDING_NONE = nothing is wrong */
+    struct finding found; /* code FINDING_NONE = no problem */
     bool fatal;
-    bool
-        mine; /* this task reports it: the first of its node, so that it is printed once and not eight times */
+    bool mine; /* this task reports it: the first of its node, so that it is printed once */
 };
 
 struct scheduler {
     int kind;                      /* row of SCHEDULERS, -1 = none */
     const char *name, *title;      /* static; "none", "no scheduler" */
-    char rule[SCHEDULER_TEXT_MAX]; /* why this one */
+    char rule[SCHEDULER_TEXT_MAX]; /* reason for this choice */
     struct scheduler_value values[SCHEDULER_VALUE_COUNT];
     struct scheduler_tasks tasks;
     enum scheduler_reach reach;
-    int job_nodes; /* of the whole job, when we are only in a part of it; 0 = not known */
-    int restarts;  /* how often the scheduler has started this job again */
+    int job_nodes; /* of the whole job, if we are only in a part of it; 0 = unknown */
+    int restarts;  /* how often the scheduler restarted this job */
     struct scheduler_finding finding;
     char notes[SCHEDULER_NOTES_MAX][SCHEDULER_WORDS_MAX]; /* for the user; "" after the last */
 };
 
-/* The file that has to be read, and to be handed over as facts->file; NULL = none. Borrowed from the block. */
+/* The file that the caller reads and passes as facts->file; NULL = none. Borrowed from the block. */
 const char *scheduler_file(char *const *environ_block);
 
-/* `wanted` is --scheduler: "auto", "none", or a name. DDP_ERR_ARG: that scheduler is not here. */
+/* `wanted` is --scheduler: "auto", "none", or a name. DDP_ERR_ARG: that scheduler did not start this process. */
 ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct scheduler_facts *facts,
                           struct ddp_err *err);
 
-/* Fill in the options of `cli` that are not set. It borrows text of `s`, which must outlive it. s->finding has
- * problems of the layout, s->notes the options that the user has set differently. DDP_ERR_ARG: an impossible value. */
+/* Set the options of `cli` that are not set. It borrows text of `s`, which must outlive it. s->finding has problems
+ * of the layout, s->notes the options that the user set differently. DDP_ERR_ARG: an impossible value. */
 ddp_status scheduler_apply(struct scheduler *s, struct cli *cli, struct ddp_err *err);
 
-/* --explain: the rule and each value with where it comes from, for a person or as one JSON object (dry_run.c). False when memory is
- * short. */
+/* Print --explain: the rule, and each value with its origin, as text or as one JSON object (dry_run.c). False if out
+ * of memory. */
 struct python_choice; /* of worker.h: which Python runs PROGRAM; NULL = none */
 bool scheduler_print(const struct scheduler *s, const struct cli *cli, const struct python_choice *python,
                      struct buf *out);
 bool scheduler_print_json(const struct scheduler *s, const struct cli *cli,
                           const struct python_choice *python, struct buf *out);
 
-/* The option that sets the same as a value. */
+/* Return the option for a value. */
 extern const enum cli_option scheduler_options[SCHEDULER_VALUE_COUNT];
 
 #endif

@@ -1,10 +1,12 @@
 /* torch_look.c -- see torch_look.h.
  *
- *     python3 -> /usr/bin/python3.13    the real name gives the version, its directory the prefix; a virtual environment has a
+ * python3 -> /usr/bin/python3.13 the real name gives the version, its directory the prefix; a virtual environment has
+ * a
  *                                       separate prefix, and its pyvenv.cfg may admit the packages of the system
  *     torch/lib/libtorch_cpu.so         has libuv if it needs libuv.so or if its hash table has uv_listen
  *
- * A wrong answer costs little: the report has a hint. An interpreter whose name gives no version (pyenv's shims) gets none. */
+ * A wrong result costs little, because the report has a hint. An interpreter without a version in its name (pyenv's
+ * shims) has no result. */
 #include "plan/torch_look.h"
 
 #include <elf.h>
@@ -14,16 +16,16 @@
 #include <string.h>
 #include <unistd.h>
 
-#define UV_SINCE "2.4" /* from this version on, a client asks for libuv by default */
+#define UV_SINCE "2.4" /* from this version on, a client requires libuv by default */
 enum { TEXT_SIZE = 1024, SEGMENTS_MAX = 64, ENTRIES_MAX = 1024, CHAIN_MAX = 4096 };
 
 struct interpreter {
     char own[PATH_MAX];    /* the virtual environment; "" = none */
-    char prefix[PATH_MAX]; /* of the interpreter itself; "" = the environment excludes it */
+    char prefix[PATH_MAX]; /* of the interpreter itself; "" = excluded by the environment */
     char version[16];      /* "3.13" */
 };
 
-/* Open DIR/NAME; -1 on failure. O_NONBLOCK, because the name may be a pipe's. */
+/* Open DIR/NAME; -1 on failure. O_NONBLOCK, because the name may be that of a pipe. */
 static int open_in(const char *dir, const char *name)
 {
     char path[PATH_MAX + 64]; /* a name that is too long fails */
@@ -64,7 +66,8 @@ bool torch_look_python(const char *name, const struct env_sources *env, char pat
     return false;
 }
 
-/* "/usr/bin/python3.13" -> "/usr". Only the directory is resolved: in a virtual environment the program is a link out of it. */
+/* "/usr/bin/python3.13" -> "/usr". Resolve only the directory, because in a virtual environment the program is a link
+ * out of it. */
 static bool cut_prefix(const char *program, char prefix[PATH_MAX])
 {
     char dir[PATH_MAX + sizeof("/..")];
@@ -72,7 +75,7 @@ static bool cut_prefix(const char *program, char prefix[PATH_MAX])
     return realpath(dir, prefix) != NULL;
 }
 
-/* "include-system-site-packages = true" counts in any case and with any blanks, as for Python. */
+/* "include-system-site-packages = true" is valid in any case and with any blanks, as for Python. */
 static bool find_python(struct interpreter *s, const char *python, const struct env_sources *env)
 {
     static const char key[] = "include-system-site-packages";
@@ -94,7 +97,7 @@ static bool read_at(int fd, uint64_t at, void *to, size_t n)
     return at < INT64_MAX && pread(fd, to, n, (off_t)at) == (ssize_t)n;
 }
 
-/* Return where the file has what is mapped at `address`; UINT64_MAX = nowhere. */
+/* Return the offset in the file of what is mapped at `address`; UINT64_MAX = none. */
 static uint64_t file_offset(const Elf64_Phdr *segments, size_t n, uint64_t address)
 {
     for (const Elf64_Phdr *s = segments; s < segments + n; s++)
@@ -103,8 +106,9 @@ static uint64_t file_offset(const Elf64_Phdr *segments, size_t n, uint64_t addre
     return UINT64_MAX;
 }
 
-/* True if the GNU hash table at `table` has no `name`: number of buckets, first symbol, size of the filter, its shift. A bucket
- * holds the index of its chain's first symbol, and the lowest bit of a hash ends the chain. An equal hash counts as the name. */
+/* True if the GNU hash table at `table` has no `name`: number of buckets, first symbol, size of the filter, its
+ * shift. A bucket holds the index of its chain's first symbol, and the lowest bit of a hash ends the chain. An equal
+ * hash counts as a match. */
 static bool hash_table_lacks(int fd, uint64_t table, const char *name)
 {
     uint32_t hash = 5381, head[4], index, link;
@@ -183,7 +187,7 @@ static bool find_in_prefix(struct torch_look *look, const char *prefix, const ch
     return prefix[0] != '\0' && find_in_list(look, list);
 }
 
-/* In the order of sys.path. The user's own packages count where those of the system do. */
+/* In the order of sys.path. The user's own packages are used if those of the system are. */
 bool torch_look(const char *python, const struct env_sources *env, struct torch_look *look)
 {
     const char *home = env_sources_find(env, "HOME");

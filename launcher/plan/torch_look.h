@@ -1,8 +1,7 @@
-/* torch_look.h -- which PyTorch will the workers import, and can it use a store that the launcher has?
- *
- * A PyTorch from 2.4 on that was built without libuv refuses every store but its own: it asks for libuv's server before it
- * connects, and no variable talks it out of that. So it is looked at before anything is started. Nothing is run for that,
- * importing torch takes seconds: a few files are looked for where Python would. */
+/* torch_look.h -- finds the PyTorch that the workers will import, and whether it can use the launcher's store. * A
+ * PyTorch from 2.4 on that was built without libuv rejects every store but its own: it requires libuv's server before
+ * it connects, and no variable changes that. So the launcher checks it before anything starts. Importing torch takes
+ * seconds, so the check runs nothing: it looks for a few files where Python would. */
 #ifndef LAUNCHER_TORCH_LOOK_H
 #define LAUNCHER_TORCH_LOOK_H
 
@@ -16,14 +15,14 @@ enum { TORCH_VERSION_SIZE = 32 };
 struct torch_look {
     bool refuses_stores; /* of others */
     char version[TORCH_VERSION_SIZE];
-    char dir[PATH_MAX]; /* where it lies */
+    char dir[PATH_MAX]; /* its directory */
 };
 
-/* The torch of the interpreter `python`, a name in PATH or a path; the environment is the workers'. False: none was found
- * where it is usually installed, which says nothing about whether there is one. */
+/* Find the torch of the interpreter `python`, a name in PATH or a path; the environment is the workers'. False: none
+ * was found in the usual places, so it is unknown whether there is one. */
 bool torch_look(const char *python, const struct env_sources *env, struct torch_look *look);
 
-/* Where the interpreter `python` lies, by the workers' PATH. False: it is nowhere. */
+/* Find the interpreter `python` by the workers' PATH. False: not found. */
 bool torch_look_python(const char *python, const struct env_sources *env, char path[PATH_MAX]);
 
 #endif

@@ -52,14 +52,14 @@ void plan_output_free(struct plan_worker *w)
 
 static const char rank_name[] = "local_rank"; /* torchrun's macro is ${local_rank} */
 
-/* The shortest program for runpy, as torchrun's: argv as the script expects it. */
+/* The shortest program for runpy, as in torchrun: argv as the script expects it. */
 static const char run_path_code[] =
     "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')";
 
 enum { FRONT_MAX = 4 };
 
-/* The name decides, not the file's content: the file may be on PATH, or created later. Started as torchrun, every
- * program is for Python unless an option says otherwise. */
+/* The name decides, not the content, because the file may be on PATH or be created later. Under the name torchrun
+ * every program is for Python unless an option says otherwise. */
 bool program_needs_python(const struct cli *cli)
 {
     size_t len = strlen(cli->program);
@@ -116,7 +116,7 @@ const char *program_script(const struct cli *cli, const struct python_choice *py
     return is_file && is_named_python(interpreter(python)) ? cli->program : NULL;
 }
 
-/* Words in front of PROGRAM; returns how many. */
+/* Write the words before PROGRAM; return their number. */
 static size_t interpreter_words(const struct cli *cli, const struct python_choice *python,
                                 const char *words[FRONT_MAX])
 {
@@ -124,7 +124,7 @@ static size_t interpreter_words(const struct cli *cli, const struct python_choic
     if (!program_needs_python(cli))
         return 0;
     words[n++] = interpreter(python);
-    words[n++] = "-u"; /* unbuffered: its last output must not be lost in its buffer */
+    words[n++] = "-u"; /* unbuffered, so that its last output is not lost in its buffer */
     if (cli->run_path) {
         words[n++] = "-c";
         words[n++] = run_path_code;
@@ -134,7 +134,7 @@ static size_t interpreter_words(const struct cli *cli, const struct python_choic
     return n;
 }
 
-/* Length of the mark at `at`, 0 without one. torchrun also accepts it without braces. */
+/* Return the length of the mark at `at`, 0 without one. torchrun also accepts it without braces. */
 static size_t mark_length(const char *at, bool braces_only)
 {
     const size_t len = sizeof(rank_name) - 1;
@@ -146,8 +146,8 @@ static size_t mark_length(const char *at, bool braces_only)
     return isalnum(next) || next == '_' ? 0 : len + 1;
 }
 
-/* Append `arg` with the marks replaced, and a NUL. As torchrun: Python's Template.safe_substitute, by which "$$" is
- * one dollar, too. */
+/* Append `arg` with the marks replaced, and a NUL. As in torchrun, which uses Python's Template.safe_substitute, "$$"
+ * is also replaced by one dollar. */
 static bool add_argument(struct buf *text, const struct cli *cli, const char *arg, int local_rank)
 {
     bool ok = true;
@@ -164,7 +164,7 @@ static bool add_argument(struct buf *text, const struct cli *cli, const char *ar
     return ok && buf_append(text, "", 1);
 }
 
-/* As torch.distributed.launch: the script's first argument. */
+/* As torch.distributed.launch does: the script's first argument. */
 static bool add_rank_argument(struct buf *text, const struct cli *cli, int local_rank, size_t *n)
 {
     if (cli->rank_argument == NULL || cli->use_env)
@@ -173,7 +173,7 @@ static bool add_rank_argument(struct buf *text, const struct cli *cli, int local
     return buf_printf(text, "--%s=%d", cli->rank_argument, local_rank) && buf_append(text, "", 1);
 }
 
-/* Pointers first, then their texts: one block, one free. */
+/* Pointers first, then their texts, in one allocation. */
 static char **pack(const struct buf *text, size_t n)
 {
     size_t pointers = (n + 1) * sizeof(char *);
@@ -208,10 +208,9 @@ char **program_argv(const struct cli *cli, const struct python_choice *python, i
 
 /* --- plan env --------------------------------------------------------------------------------------------- */
 
-/* The environments of the workers: what all of them have is put together once, what differs is added when
- * one is started. */
+/* The environments of the workers: the common part is built once, the rest is added at the start of each worker. */
 
-/* To the rendezvous a task is a node; its worker gets the places of machines, as in every other job. */
+/* A task is a node in the rendezvous; its worker gets its place on the machines, as in every other job. */
 static void tell_task(struct env_facts *facts, const struct cli_task *task)
 {
     facts->local_world_size = task->local_world_size;
@@ -219,13 +218,13 @@ static void tell_task(struct env_facts *facts, const struct cli_task *task)
     facts->nnodes = task->nnodes;
 }
 
-/* A dry run offers no port, and shows what would follow from one. */
+/* A dry run offers no port, and prints what would follow from one. */
 static bool has_rank0_store(const struct plan *plan)
 {
     return plan->rank0_port != 0 || (plan->cli->dry_run && plan->rank0_store);
 }
 
-/* Theirs is the launcher's store, or one that rank 0 hosts beside it. */
+/* The workers use the launcher's store, or one that rank 0 hosts in addition. */
 static void tell_rank0_store(struct env_facts *facts, const struct plan *plan)
 {
     if (!has_rank0_store(plan))
@@ -243,7 +242,7 @@ static const char *own_flight(const struct plan *plan)
     return value != NULL && *value != '\0' ? value : NULL;
 }
 
-/* The differences between the workers of a node. */
+/* What differs between the workers of a node. */
 static void tell_worker(struct env_facts *facts, const struct plan *plan, int local_rank)
 {
     const struct plan_worker *w = &plan->workers[local_rank];
@@ -263,7 +262,7 @@ static void tell_worker(struct env_facts *facts, const struct plan *plan, int lo
     facts->terminal = plan->facts->terminal && w->err.console && !plan->cli->json;
 }
 
-/* Made anew for each block, because the port becomes known only after the plan is made. */
+/* Built again for each block, because the port is known only after the plan is made. */
 static struct env_facts facts_of(const struct plan *plan, int local_rank)
 {
     struct env_facts facts = { .world_size = plan->world_size,
@@ -291,7 +290,7 @@ static struct env_facts facts_of(const struct plan *plan, int local_rank)
     return facts;
 }
 
-/* torchrun's file timer is asked for by a variable. Its FIFO lies beside the workers' error files, and goes with them. */
+/* A variable switches torchrun's file timer on. Its FIFO is beside the workers' error files and is removed with them. */
 static bool plan_timer_file(struct plan *plan)
 {
     const struct plan_facts *f = plan->facts;
@@ -304,13 +303,14 @@ static bool plan_timer_file(struct plan *plan)
     else if (f->error_stem != NULL)
         plan->timer_file = plan_text_of("%s.timer", f->error_stem);
     else if (f->tmp_dir == NULL)
-        return true; /* no directory is safe for it: there are no timers */
+        return true; /* no directory is safe for it, so there are no timers */
     else
         plan->timer_file = plan_text_of("%s/watchdog_timer_%s", f->tmp_dir, f->nonce);
     return plan->timer_file != NULL;
 }
 
-/* torchrun prints a banner when it sets OMP_NUM_THREADS; so do we, since slow CPU work is often blamed on us. */
+/* torchrun prints a banner when it sets OMP_NUM_THREADS. So do we, because slow CPU work is often blamed on the
+ * launcher. */
 ddp_status plan_environment(struct plan *plan)
 {
     char *const *inherited = plan->facts->environ_block;
@@ -321,7 +321,7 @@ ddp_status plan_environment(struct plan *plan)
     }
     plan->stop_signals = (char *)signals.data;
     struct env_facts facts = facts_of(plan, 0);
-    if (facts.set_omp && plan->cli->task.local_rank == 0) /* of several tasks on a node one says it */
+    if (facts.set_omp && plan->cli->task.local_rank == 0) /* one of several tasks on a node reports it */
         plan_note(
             plan,
             "OMP_NUM_THREADS is not set, so each of the %d workers gets OMP_NUM_THREADS=1; set it to let "
@@ -338,7 +338,7 @@ const char *plan_flight(const struct plan *plan)
     return own != NULL ? own : plan->flight;
 }
 
-/* Flight records of the attempt lie beside its logs, unless DDP_FLIGHT_RECORDER names another place. */
+/* Flight records of the attempt are beside its logs, unless DDP_FLIGHT_RECORDER names another place. */
 static bool plan_set_flight(struct plan *plan)
 {
     free(plan->flight);
@@ -375,20 +375,20 @@ ddp_status plan_env(const struct plan *plan, int local_rank, struct worker_env *
  * The random text keeps two runs of one job from overwriting each other's logs.
  * Names may contain ranks, so they are computed again for each round. */
 
-/* torchrun's way of saying that no files are wanted, even where a map names some. */
+/* In torchrun this means that no files are wanted, even if a map names some. */
 static bool to_nowhere(const struct cli *cli)
 {
     return cli->log_dir != NULL && strcmp(cli->log_dir, "/dev/null") == 0;
 }
 
-/* --local_ranks_filter takes ranks off the console and leaves their files alone. */
+/* --local_ranks_filter removes ranks from the console and leaves their files unchanged. */
 static bool is_shown(const struct cli *cli, int local_rank)
 {
     return cli->console_ranks.limit == 0 || rank_set_has(&cli->console_ranks, local_rank);
 }
 
-/* Streams of a worker that go to a file, and those that do not go to the console. --log_dir or --log_file
- * alone mean --tee=3, but not with torchrun's defaults. */
+/* The streams of a worker that go to a file, and those that do not go to the console. --log_dir or --log_file alone
+ * mean --tee=3, but not with torchrun's defaults. */
 static void streams(const struct cli *cli, int local_rank, int *to_file, int *off_console)
 {
     bool chosen = cli->torchrun || cli_gives(cli, OPT_TEE) || cli_gives(cli, OPT_REDIRECTS);
@@ -426,12 +426,11 @@ ddp_status plan_check_log_dir(const struct plan *plan, struct ddp_err *err)
                         "--flight_recorder: needs --log_dir=DIR, where the ranks write their records");
     if (plan->facts->tmp_dir != NULL || plan->cli->log_dir != NULL || !needs_log_root(plan))
         return DDP_OK;
-    return ddp_fail(err, DDP_ERR_ARG,
-                    "%s, and neither are /tmp and /var/tmp; name a directory with --log_dir",
+    return ddp_fail(err, DDP_ERR_ARG, "%s, and neither are /tmp and /var/tmp; set a directory with --log_dir",
                     plan->facts->tmp_note);
 }
 
-/* The job's directory: named after the job, and never that of another run. */
+/* The job's directory has the name of the job and is never that of another run. */
 bool plan_log_root(struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -449,11 +448,11 @@ bool plan_log_root(struct plan *plan)
     if (cli->log_dir == NULL && plan->facts->tmp_note != NULL)
         plan_note(plan, "%s", plan->facts->tmp_note);
     if (cli->log_dir == NULL)
-        plan_note(plan, "no --log_dir is given; log files are in %s", plan->log_root);
+        plan_note(plan, "log files are in %s, because --log_dir is not set", plan->log_root);
     return true;
 }
 
-/* The name that the pattern gives a stream; below the job's directory when there is one. */
+/* Build the name of a stream from the pattern; below the job's directory if there is one. */
 static char *name_by_pattern(const struct plan *plan, const struct plan_worker *w, const char *stream)
 {
     const char *pattern = plan->cli->log_file;
@@ -473,7 +472,7 @@ static char *name_by_pattern(const struct plan *plan, const struct plan_worker *
     return (char *)name.data;
 }
 
-/* --log_dir=/dev/null means that the bytes vanish: a stream without console and file. */
+/* --log_dir=/dev/null discards the bytes: a stream without console and file. */
 static bool plan_stream(const struct plan *plan, const struct plan_worker *w, const char *name, bool to_file,
                         bool console, struct plan_stream *stream)
 {
@@ -486,8 +485,7 @@ static bool plan_stream(const struct plan *plan, const struct plan_worker *w, co
     return stream->file != NULL;
 }
 
-/* torchrun's layout, so that tools which read it go on working: <root>/attempt_0/<local rank>/stdout.log ...
- */
+/* torchrun's layout, so that tools for it continue to work: <root>/attempt_0/<local rank>/stdout.log ... */
 static bool plan_output(const struct plan *plan, struct plan_worker *w)
 {
     int to_file, off_console;
@@ -509,14 +507,13 @@ static bool plan_output(const struct plan *plan, struct plan_worker *w)
            plan_stream(plan, w, "stderr", to_file & STD_ERR, !(off_console & STD_ERR), &w->err);
 }
 
-/* One stream that has a file, to find those with the same one. */
+/* One stream with a file, to find those with the same file. */
 struct named {
     struct plan_stream *stream;
     const struct plan_worker *worker;
 };
 
-/* Equal names come to stand side by side, and among them the lowest rank first, so that an error names the same
- * two each time. */
+/* Sort equal names side by side, the lowest rank first, so that an error names the same two each time. */
 static int by_file(const void *a, const void *b)
 {
     const struct named *x = a, *y = b;
@@ -524,20 +521,19 @@ static int by_file(const void *a, const void *b)
     return order != 0 ? order : x->worker->local_rank - y->worker->local_rank;
 }
 
-/* Both streams of one worker may have one file, as after "2>&1". Two workers only on request. */
+/* Both streams of one worker may share a file, as with "2>&1"; two workers only on request. */
 static ddp_status share(const struct plan *plan, struct named *a, struct named *b, struct ddp_err *err)
 {
     a->stream->shared = b->stream->shared = true;
     if (a->worker == b->worker || plan->cli->log_merge)
         return DDP_OK;
-    return ddp_fail(
-        err, DDP_ERR_ARG,
-        "--log_file=%s gives local ranks %d and %d the same file, %s; put %%r (rank) into it, or say "
-        "--log_merge if whole lines of several workers shall go to one file",
-        plan->cli->log_file, a->worker->local_rank, b->worker->local_rank, a->stream->file);
+    return ddp_fail(err, DDP_ERR_ARG,
+                    "--log_file=%s gives local ranks %d and %d the same file, %s; add %%r (rank) to it, or "
+                    "use --log_merge to write whole lines of several workers to one file",
+                    plan->cli->log_file, a->worker->local_rank, b->worker->local_rank, a->stream->file);
 }
 
-/* Only a pattern can give two streams one name. */
+/* Only a pattern can give two streams the same name. */
 static ddp_status find_shared(const struct plan *plan, struct ddp_err *err)
 {
     struct named *all = calloc(2 * (size_t)plan->nproc, sizeof(*all));
@@ -579,7 +575,7 @@ static void take_round(struct plan *plan, const struct plan_round *round)
              round->rank0_addr != NULL ? round->rank0_addr : "");
 }
 
-/* Beside the directories of the workers, as torchrun has them. */
+/* Beside the directories of the workers, as in torchrun. */
 static bool plan_filtered(struct plan *plan)
 {
     static const char *const names[] = { "stdout", "stderr" };
@@ -596,8 +592,8 @@ static bool plan_filtered(struct plan *plan)
     return ok;
 }
 
-/* Names of files may tell the attempt or a rank, so they are made anew for each round; what was planned once for the
- * job stays. */
+/* Names of files may contain the attempt or a rank, so they are built again for each round; what was planned once for
+ * the job stays. */
 ddp_status plan_round(struct plan *plan, const struct plan_round *round, struct ddp_err *err)
 {
     take_round(plan, round);

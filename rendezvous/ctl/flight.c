@@ -102,11 +102,12 @@ static void read_state(struct flight_entry *e, const cJSON *row)
         snprintf(e->state, sizeof(e->state), "completed");
 }
 
-/* PyTorch writes [name, description]; the group of all ranks has a name of its own in every version, but one description. */
+/* An entry has [name, description]. The name of the group of all ranks differs between versions of PyTorch, the description does
+ * not; libddp's is "world". */
 static void read_group(struct flight_entry *e, const cJSON *group)
 {
     const char *description = cJSON_GetStringValue(cJSON_GetArrayItem(group, 1));
-    if (description == NULL || strcmp(description, "default_pg") != 0)
+    if (description == NULL || (strcmp(description, "default_pg") != 0 && strcmp(description, "world") != 0))
         copy_text(e->group, sizeof(e->group), cJSON_GetArrayItem(group, 0));
 }
 

@@ -230,8 +230,8 @@ void job_node_gone(struct session *s, const char *how)
     snprintf(words, sizeof(words), "%s", how);
     if (just_stood_still(hub))
         snprintf(words, sizeof(words),
-                 "%.120s, after the store itself was stopped for %.3g s (frozen, or its machine was)", how,
-                 (double)hub->stood_ms / 1000);
+                 "%.120s, after the store itself was stopped for %.3g s (its process or machine was frozen)",
+                 how, (double)hub->stood_ms / 1000);
     rdzv_lost(s->job->rdzv, s->id, words, hub->now_ms);
     schedule_hurry(s->job);
 }

@@ -172,7 +172,7 @@ Test(ddpctl, tells_usage_errors_from_failures)
     char closed[32];
     snprintf(closed, sizeof(closed), "127.0.0.1:%d", port);
     const char *refused[] = { bin("ddpctl"), "--timeout=2", "--addr", closed, "status", NULL };
-    expect_failure(run_command(refused, NULL), 1, "refused, nothing listens there (after 2 s in all");
+    expect_failure(run_command(refused, NULL), 1, "refused: no process listens there (after 2 s in all");
     close(reserved);
 }
 
@@ -181,7 +181,7 @@ Test(ddpctl, says_when_a_store_is_not_ddpruns)
     struct fake_store *genuine =
         fake_store_start((const char *[]){ "< 00 cef7853c 0d ?? ?? ?? ?? > @ < 80 hangup", NULL });
     snprintf(addr, sizeof(addr), "127.0.0.1:%d", fake_store_port(genuine));
-    expect_failure(ask("status", NULL), 1, "not one of ddprun's");
+    expect_failure(ask("status", NULL), 1, "but not ddprun's");
     fake_store_stop(genuine);
 }
 
@@ -445,7 +445,7 @@ Test(why, what_does_not_fit_is_shown_before_it_is_refused, .fini = why_end)
     DDPRUN(ENV("SLURM_JOB_ID"), "--explain", "--nnodes=2");
     cr_assert_eq(end.exit_code, 2);
     cr_expect(says(end.out, "command line (--nnodes)"));
-    cr_expect(says(end.err, "needs the address where the nodes meet"));
+    cr_expect(says(end.err, "needs the address of the store"));
 }
 
 Test(why, a_wrong_layout_is_told_by_the_first_task_of_a_node)
@@ -503,7 +503,7 @@ Test(why, a_file_of_hosts_is_read, .fini = remove_hosts)
     cr_assert_eq(end.exit_code, 0, "%s", end.err);
     cr_expect(says(end.out, "nnodes          2 "));
     cr_expect(says(end.out, "master_addr     first.cluster "));
-    cr_expect(says(end.out, "is not in PBS_NODEFILE; say --node_rank"));
+    cr_expect(says(end.out, "is not in PBS_NODEFILE; set --node_rank"));
 }
 
 Test(why, half_a_file_is_none, .fini = remove_hosts)

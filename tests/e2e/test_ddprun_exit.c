@@ -607,7 +607,7 @@ Test(ddprun_cause, whatever_lies_in_place_of_an_error_file_hides_nothing)
         { "mkdir $E", "not a regular file" },
         { "ln -s /etc/passwd $E", "symbolic link" },
         { "head -c 300000 /dev/zero > $E", "more than 256 KiB" },
-        { "echo oops > $E", "no JSON" },
+        { "echo oops > $E", "not JSON" },
         { ": > $E", "is empty" },
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

@@ -144,8 +144,7 @@ Test(ddprun_meet, a_loopback_endpoint_is_warned_of_in_each_waiting_line_and_in_t
     cr_assert(warning != NULL && waits != NULL && warning < waits, "%s", r.err);
     const char *repeated = strstr(waits, "; " LOCAL_ONLY);
     cr_expect(repeated != NULL && repeated < strchr(waits, '\n'), "%s", r.err);
-    cr_expect_not_null(strstr(r.err, "  nodes    the nodes did not come together; localhost is"), "%s",
-                       r.err);
+    cr_expect_not_null(strstr(r.err, "  nodes    not all nodes joined; localhost is"), "%s", r.err);
     run_free(&r);
 }
 
@@ -198,7 +197,7 @@ Test(ddprun_meet, a_port_in_use_on_node_0_names_its_holder)
     char port[64];
     snprintf(port, sizeof(port), "--master_port=%d", rude_start(RUDE_SILENT));
     expect_failure(NODE("--nnodes=2", "--node_rank=0", "--master_addr=127.0.0.1", port),
-                   "is in use by test_ddprun", "--host_store=no joins a ddp-rendezvous");
+                   "is in use by test_ddprun", "use --host_store=no");
 }
 
 Test(ddprun_meet, a_master_address_of_nobody_ends_node_0_at_once)
@@ -484,8 +483,8 @@ Test(loopback_nodes, a_store_that_was_frozen_does_not_blame_the_others, .fini = 
     START("--node_timeout=fast", "--contain=plain", SH, READY);
     freeze(0);
     expect_codes(125, 123);
-    says(0, ", after the store itself had stood still for ");
-    says(1, "it has said nothing for 1.5 s (--node_timeout)");
+    says(0, ", after the store itself was stopped for ");
+    says(1, "no message from it for 1.5 s (--node_timeout)");
 }
 
 /* They detect the end of the store themselves, and are not the cause of the job's end. */
@@ -551,7 +550,7 @@ Test(loopback_nodes, last_lines_are_named_after_their_stream_on_every_node)
 Test(loopback_nodes, who_is_done_waits_only_so_long)
 {
     START("--exit_barrier_timeout=300ms", SH, ALL_HERE "; [ $RANK = 1 ] || " AT_GATE "; echo done");
-    until_said(1, "not within 0.3 s (--exit_barrier_timeout): leaving the job");
+    until_said(1, "did not end within 0.3 s (--exit_barrier_timeout): leaving the job");
     gate_open();
     finish();
     expect_codes(0, 0);
@@ -562,8 +561,8 @@ Test(loopback_nodes, who_is_done_waits_only_so_long)
 Test(loopback_nodes, who_has_the_store_stays_until_the_others_are_done)
 {
     START("--exit_barrier_timeout=300ms", SH, ALL_HERE "; [ $RANK = 0 ] || " AT_GATE "; echo done");
-    until_said(0,
-               "not within 0.3 s (--exit_barrier_timeout); this node has the store of the job, so it stays");
+    until_said(0, "did not end within 0.3 s (--exit_barrier_timeout); this node hosts the store of the job, "
+                  "so it stays");
     gate_open();
     finish();
     expect_codes(0, 0);
@@ -576,7 +575,7 @@ Test(loopback_nodes, a_stopped_host_keeps_its_store_until_the_others_have_ended)
     START(SH, "[ $RANK = 0 ] || trap '" AT_GATE "; exit 0' TERM; echo ready; while sleep 0.05; do :; done");
     until_both_run();
     run_signal(loopback_node[0], SIGTERM);
-    until_said(0, "the store stays until 1 more node has heard how the job ended");
+    until_said(0, "the store waits until 1 more node has learned how the job ended");
     gate_open();
     finish();
     expect_codes(128 + SIGTERM, 128 + SIGTERM);

@@ -358,7 +358,7 @@ Test(ddprun_torchrun, a_timer_that_runs_out_kills_its_worker_and_is_the_cause)
                                  "[ $RANK = 0 ] || " ASK " $$ 1.5 9 >$F\nexec sleep 60\nEOS\n"
                                  "$D --nproc_per_node=2 sh w");
     cr_assert_eq(r.exit_code, 137, "%s", r.err);
-    cr_assert_not_null(strstr(r.err, "its timer \"step\" has run out; it gets signal 9"), "%s", r.err);
+    cr_assert_not_null(strstr(r.err, "its timer \"step\" has expired; it gets signal 9"), "%s", r.err);
     cr_assert_not_null(strstr(r.err, "failed first: its timer expired (SIGKILL)"), "%s", r.err);
     run_free(&r);
 }
@@ -374,7 +374,7 @@ Test(ddprun_torchrun, a_timer_that_is_released_and_one_of_a_stranger_hurt_nobody
     cr_assert_eq(r.exit_code, 0, "%s", r.err);
     cr_assert_str_eq(r.out, "fine\nalive\n");
     cr_assert_not_null(strstr(r.err, "a process that does not belong to this job"), "%s", r.err);
-    cr_assert_not_null(strstr(r.err, "no request of torch.distributed.elastic.timer"), "%s", r.err);
+    cr_assert_not_null(strstr(r.err, "not a request of torch.distributed.elastic.timer"), "%s", r.err);
     run_free(&r);
 }
 
@@ -438,17 +438,17 @@ Test(ddprun_torchrun, an_ipv6_address_may_have_brackets)
 
 Test(ddprun_torchrun, what_cannot_be_is_exit_2_and_a_way_out)
 {
-    expect("$D --rdzv-backend=etcd-v2 true", 2, "", "ddprun brings its own store");
+    expect("$D --rdzv-backend=etcd-v2 true", 2, "", "use ddprun's own store");
     expect("$D --event-log-handler=mine true", 2, "", "--events=FILE");
     expect("$D --logs-specs=mine true", 2, "", "--log_file=PATTERN");
-    expect("$D --nproc-per-node=xpu true", 2, "", "say the number");
+    expect("$D --nproc-per-node=xpu true", 2, "", "give a number");
     expect("CUDA_VISIBLE_DEVICES= $D --numa-binding=node true", 2, "", "taskset");
 }
 
 Test(ddprun_torchrun, what_does_nothing_is_said)
 {
     expect("$D --standalone --rdzv-endpoint=localhost:0 --nproc_per_node=1 --monitor-interval=5 echo ran", 0,
-           "ran\n", "--rdzv_endpoint does nothing here: --standalone");
+           "ran\n", "--rdzv_endpoint has no effect: --standalone");
     expect("$D --duplicate-stdout-filters=a --nproc_per_node=1 echo ran", 0, "ran\n",
            "lines that --tee writes");
 }

@@ -329,7 +329,7 @@ static void start_two(const char *const args[])
 static void start_late(const char *const args[])
 {
     start(NODES - 1, "--rdzv_id=one", args);
-    cr_assert(run_until_error(node[NODES - 1], "this node waits to join when it begins anew", PATIENCE_MS));
+    cr_assert(run_until_error(node[NODES - 1], "this node waits to join at the next restart", PATIENCE_MS));
 }
 
 static void finish(void)
@@ -366,7 +366,7 @@ Test(grow, now_starts_the_workers_again_with_a_late_node)
     for (int i = 0; i < NODES; i++)
         cr_expect_not_null(strstr(end[i].out, "world 3"), "node %d: %s%s", i, end[i].out, end[i].err);
     says(0, "1 more node can join; the workers start again");
-    says(2, "this node waits to join when it begins anew");
+    says(2, "this node waits to join at the next restart");
 }
 
 Test(grow, never_leaves_a_late_node_waiting)

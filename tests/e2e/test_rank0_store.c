@@ -20,7 +20,7 @@
 
 enum { ARGS_MAX = 16, LONG_MS = 100000 };
 
-#define NOTE "was built without libuv and refuses the launcher's store, so rank 0 hosts one"
+#define NOTE "was built without libuv and rejects the launcher's store, so rank 0 hosts one"
 
 static char *dir;
 static char exec_entry[512], train[512];
@@ -229,7 +229,7 @@ Test(rank0_store, is_missed_aloud_when_only_another_node_asks_for_it)
     EXPECT(end[1], 0);
     cr_expect_null(strstr(end[0].err, "warning:"), "%s", end[0].err);
     cr_expect_eq(job_count(end[1].out, "rank 1: the launcher's store"), 1, "%s", end[1].out);
-    cr_expect_not_null(strstr(end[1].err, "say --torch_store=rank0 on every node"), "%s", end[1].err);
+    cr_expect_not_null(strstr(end[1].err, "set --torch_store=rank0 on every node"), "%s", end[1].err);
     run_free(&end[0]);
     run_free(&end[1]);
 }

@@ -215,7 +215,7 @@ Test(rendezvous_daemon, wrong_usage_is_named)
     expect_usage_error("--listen", "::1:7", "[::1]:7");
     expect_usage_error("--listen", "here:http", "'http' is not a number");
     expect_usage_error("--max-bytes", "lots", "'lots' is not a size");
-    expect_usage_error("serve", NULL, "what is 'serve'?");
+    expect_usage_error("serve", NULL, "'serve': expected only options");
 }
 
 Test(rendezvous_daemon, an_address_that_cannot_be_had_is_explained)

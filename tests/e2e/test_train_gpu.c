@@ -195,7 +195,7 @@ Test(train_gpu, what_is_missing_is_said)
                 "train_kernels.f32.fatbin: No such file or directory; `make` builds it where");
     setenv("DDP_TRAIN_KERNELS", bin("tests/fake"), 1);
     setenv("FAKE_CUDA_DEVICES", "1", 1);
-    train_fails(2, GPT2 "--device cuda", 2, "device 1 was asked for, but this process sees 1 GPU");
+    train_fails(2, GPT2 "--device cuda", 2, "device 1 was requested, but this process sees 1 GPU");
     train(2, GPT2 "--device auto --limit_steps 1");
     setenv("FAKE_CUDA_DEVICES", "0", 1);
     train_fails(1, GPT2 "--device cuda", 1, "--device cuda: no GPU can be used: ");

@@ -107,9 +107,9 @@ static void wrong_arguments(struct rank *me)
     refuse(me, ddp_all_reduce(g, x, x + 1, 4, DDP_F32, DDP_SUM, NULL, NULL), "overlap");
     refuse(me, ddp_all_reduce(g, x, x, 1, (ddp_dtype)40, DDP_SUM, NULL, NULL), "dtype=40");
     refuse(me, ddp_all_reduce(g, x, x, 1, DDP_F32, (ddp_op)9, NULL, NULL), "op=9");
-    refuse(me, ddp_broadcast(g, x, 1, DDP_F32, me->world, NULL, NULL), "is not a rank");
+    refuse(me, ddp_broadcast(g, x, 1, DDP_F32, me->world, NULL, NULL), "must be a rank");
     refuse(me, ddp_broadcast(g, x, SIZE_MAX / 4, DDP_F32, 0, NULL, NULL), "more than memory can hold");
-    refuse(me, ddp_shared_free(g, x), "does not come from ddp_shared_alloc");
+    refuse(me, ddp_shared_free(g, x), "is not from ddp_shared_alloc");
     rank_expect_ok(me, ddp_all_reduce(g, &one, &one, 1, DDP_F32, DDP_SUM, NULL, NULL));
     rank_expect(me, one == (float)me->world, "the job goes on");
     rank_expect_ok(me, ddp_finalize(ctx));

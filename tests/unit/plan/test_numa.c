@@ -114,8 +114,7 @@ Test(numa, the_first_gets_the_core_that_is_left_over, .fini = tear_down)
     a_machine(read_server, 8, "0-2,5,16-18");
     expect(NUMA_EXCLUSIVE, 0, "0-1,16-17");
     expect(NUMA_EXCLUSIVE, 1, "2,18");
-    expect_error(NUMA_EXCLUSIVE, 2,
-                 "--numa_binding=exclusive: 2 GPUs share a node where only 1 core may be used");
+    expect_error(NUMA_EXCLUSIVE, 2, "--numa_binding=exclusive: 2 GPUs share a node with only 1 usable core");
 }
 
 Test(numa, a_core_complex_is_one_cache_the_largest_first, .fini = tear_down)
@@ -151,12 +150,12 @@ Test(numa, what_cannot_be_told_is_an_error, .fini = tear_down)
     a_machine(read_small, 1, "0-1");
     expect_error(
         NUMA_NODE, 1,
-        "--numa_binding binds each worker to the CPUs near its GPU, but local rank 1 has none; taskset "
-        "and numactl bind workers without");
+        "--numa_binding binds each worker to the CPUs near its GPU, but local rank 1 has no GPU; use "
+        "taskset or numactl");
     expect_error(
         NUMA_EXCLUSIVE, 0,
-        "--numa_binding: /sys/devices/system/cpu/cpu0/topology/thread_siblings_list cannot be read, or "
-        "is not as expected");
+        "--numa_binding: /sys/devices/system/cpu/cpu0/topology/thread_siblings_list cannot be read or "
+        "has an unexpected form");
     tear_down();
     a_machine(read_small, 1, "7");
     expect_error(NUMA_NODE, 0,

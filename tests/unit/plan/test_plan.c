@@ -59,14 +59,14 @@ static bool has_note(const char *words)
 Test(plan, says_which_options_do_nothing_here, .fini = tear_down)
 {
     PLAN("--log_rotate=1M", "--log_merge", "./train");
-    cr_assert(has_note("--log_rotate does nothing here"));
-    cr_assert(has_note("--log_merge does nothing here"));
+    cr_assert(has_note("--log_rotate has no effect"));
+    cr_assert(has_note("--log_merge has no effect"));
     tear_down();
     PLAN("--log_rotate=1M", "--log_dir=logs", "./train");
-    cr_assert_not(has_note("does nothing"));
+    cr_assert_not(has_note("has no effect"));
     tear_down();
     cr_assert_eq(make(prog, (char *[]){ "PET_LOG_ROTATE=1M", NULL }, 0), DDP_OK);
-    cr_assert_not(has_note("does nothing"));
+    cr_assert_not(has_note("has no effect"));
 }
 
 Test(plan, without_options_is_one_worker, .fini = tear_down)
@@ -279,7 +279,7 @@ Test(plan, maps_say_which_stream_goes_where, .fini = tear_down)
 {
     PLAN("--nproc_per_node=3", "--redirects=0:3,1:1", "--tee=1:2", "p");
     cr_assert_str_eq(plan.log_root, "/tmp/ddprun_k3x9");
-    cr_assert(has_note("no --log_dir is given; log files are in /tmp/ddprun_k3x9"));
+    cr_assert(has_note("log files are in /tmp/ddprun_k3x9"));
     const struct plan_worker *w = plan.workers;
     cr_assert(!w[0].out.console && w[0].out.file != NULL && !w[0].err.console && w[0].err.file != NULL);
     cr_assert(!w[1].out.console && w[1].out.file != NULL && w[1].err.console && w[1].err.file != NULL);
@@ -313,7 +313,7 @@ Test(plan, names_a_default_that_is_only_read_from_the_command_line, .fini = tear
 {
     char *environment[] = { "PET_USE_ENV=1", NULL };
     cr_assert_eq(make(prog, environment, 0), DDP_OK);
-    cr_assert(has_note("PET_USE_ENV is set, but --use_env is only read from the command line"));
+    cr_assert(has_note("PET_USE_ENV is set, but --use_env works only on the command line"));
 }
 
 Test(plan, gives_each_worker_its_environment, .fini = tear_down)
@@ -552,8 +552,8 @@ Test(plan_nodes, a_static_node_knows_its_place, .fini = tear_down)
     cr_assert_not(plan.meeting.port_may_change);
     cr_assert_str_eq(plan.job, "none");
     cr_assert_eq(plan.workers[1].rank, 5);
-    cr_assert(prints("nodes: static, this is node 2 of 3; 15 min to come together (--timeout)"));
-    cr_assert(prints("note: ranks are right if each of the 3 nodes brings 2 workers"));
+    cr_assert(prints("nodes: static, this is node 2 of 3; 15 min to join (--timeout)"));
+    cr_assert(prints("note: ranks are correct if each of the 3 nodes has 2 workers"));
     cr_assert(prints("rank 5: local rank 1"));
 }
 
@@ -565,9 +565,9 @@ Test(plan_nodes, an_elastic_node_waits_for_its_ranks, .fini = tear_down)
     cr_assert_eq(plan.meeting.join_ms, 600000);
     cr_assert_eq(plan.meeting.last_call_ms, 30000);
     cr_assert_eq(plan.meeting.port, 29400);
-    cr_assert(prints("nodes: elastic, 1 to 4; 10 min to come together (--timeout)"));
+    cr_assert(prints("nodes: elastic, 1 to 4; 10 min to join (--timeout)"));
     cr_assert(prints("rank ?: local rank 1"));
-    cr_assert(prints("WORLD_SIZE=8  # stands for what the rendezvous decides"));
+    cr_assert(prints("WORLD_SIZE=8  # stands for a value that the rendezvous assigns"));
     cr_assert(prints("MASTER_ADDR=n0  # stands for the numeric address"));
     cr_assert(prints("        LOCAL_RANK=1\n"));
 }
@@ -649,11 +649,11 @@ Test(plan_nodes, of_the_command_the_name_of_the_program_is_compared, .fini = tea
 Test(plan_nodes, what_does_nothing_here_is_said, .fini = tear_down)
 {
     PLAN_NODE("--nnodes=1:2", "--node_rank=1", "--rdzv_endpoint=h", "--rdzv_conf=close_timeout=3");
-    cr_assert(prints("note: --node_rank does nothing here: the rendezvous numbers the nodes"));
-    cr_assert(prints("note: close_timeout in --rdzv_conf does nothing here"));
+    cr_assert(prints("note: --node_rank has no effect: the rendezvous assigns the node ranks"));
+    cr_assert(prints("note: close_timeout in --rdzv_conf has no effect"));
     tear_down();
     PLAN_NODE("--grow=now");
-    cr_assert(prints("note: --grow does nothing here"));
+    cr_assert(prints("note: --grow has no effect"));
 }
 
 Test(plan_nodes, a_pattern_that_gives_two_workers_one_file_is_found_before_anybody_waits)

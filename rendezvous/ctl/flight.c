@@ -102,8 +102,8 @@ static void read_state(struct flight_entry *e, const cJSON *row)
         snprintf(e->state, sizeof(e->state), "completed");
 }
 
-/* An entry has [name, description]. The name of the group of all ranks differs between versions of PyTorch, the description does
- * not; libddp's is "world". */
+/* A record has [name, description]. The group of all ranks is described as "world" by libddp and as "default_pg" by PyTorch, whose
+ * versions name it differently. */
 static void read_group(struct flight_entry *e, const cJSON *group)
 {
     const char *description = cJSON_GetStringValue(cJSON_GetArrayItem(group, 1));

@@ -17,7 +17,7 @@ named_files_exist() {
 named_targets_exist() {
     local name lost=0
     while IFS= read -r name; do
-        grep -q "^$name:" Makefile || { echo "make $name is nowhere"; lost=1; }
+        grep -q "^$name:" Makefile scripts/package/package.mk || { echo "make $name is nowhere"; lost=1; }
     done < <(grep -ohE '`make [a-z-]+' "${pages[@]}" | sed 's/.* //' | sort -u)
     return "$lost"
 }

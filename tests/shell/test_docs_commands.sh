@@ -113,6 +113,7 @@ for page in README.md docs/*.md; do
         what="$page:$line: $command"
         case $command in
         *apt-get* | "make -j" | *"make install"* | "export PATH"*) tested_by "shell/test_install.sh and scripts/fresh-root.sh run it" ;;
+        "pip install"*) tested_by "shell/test_wheel.sh runs it" ;;
         scripts/demo.sh* | scripts/test.sh*) tested_by ".ci/run and the demo step run it" ;;
         scripts/gpu_check.sh*) tested_by "shell/test_gpu_check.sh runs it" ;;
         "make bench" | "make probes") tested_by "it takes ten minutes" ;;

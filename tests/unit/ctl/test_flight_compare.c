@@ -38,9 +38,10 @@ static void give(int rank, const char *entries)
                  err.msg);
 }
 
-#define CALL(seq, name, size, state)                                                                 \
-    "{\"collective_seq_id\":" #seq ",\"profiling_name\":\"cpu:" name "\",\"input_sizes\":[[" #size   \
-    "]],\"input_dtypes\":[\"f32\"],\"reduce_op\":\"sum\",\"root\":0,\"time_created_ns\":1000000000," \
+#define CALL(seq, name, size, state)                                                                     \
+    "{\"process_group\":[\"0\",\"world\"],\"collective_seq_id\":" #seq ",\"profiling_name\":\"cpu:" name \
+    "\",\"input_sizes\":[[" #size                                                                        \
+    "]],\"input_dtypes\":[\"f32\"],\"reduce_op\":\"sum\",\"root\":0,\"time_created_ns\":1000000000,"     \
     "\"state\":\"" state "\"}"
 
 /* Return the comparison as text. */

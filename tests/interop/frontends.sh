@@ -32,7 +32,7 @@ results() {
     sed -n 's/^.*result /result /p' "$1" | sort
 }
 
-# same NAME TORCHRUN... -- DDPRUN...: both commands print the same results, and some. Each gets five minutes.
+# same NAME TORCHRUN... -- DDPRUN...: both commands print the same results, and some. Each gets ten minutes.
 same() {
     local name=$1 theirs=()
     shift
@@ -41,8 +41,8 @@ same() {
         shift
     done
     shift
-    (cd "$here" && timeout 300 "${theirs[@]}") >"$out/$name.torchrun" 2>&1 || { tail -n 30 "$out/$name.torchrun"; return 1; }
-    (cd "$here" && timeout 300 "$@") >"$out/$name.ddprun" 2>&1 || { tail -n 30 "$out/$name.ddprun"; return 1; }
+    (cd "$here" && timeout 600 "${theirs[@]}") >"$out/$name.torchrun" 2>&1 || { tail -n 30 "$out/$name.torchrun"; return 1; }
+    (cd "$here" && timeout 600 "$@") >"$out/$name.ddprun" 2>&1 || { tail -n 30 "$out/$name.ddprun"; return 1; }
     # --verbose: ddprun prints what it starts.
     grep -q '^ddprun: ' "$out/$name.torchrun" && { echo "ddprun ran in place of torchrun"; return 1; }
     grep -q '^ddprun: ' "$out/$name.ddprun" || { echo "ddprun did not run"; return 1; }
@@ -60,7 +60,7 @@ swift_result() {
     rm -rf "$folder"
     NPROC_PER_NODE=2 DDPRUN_AS_TORCHRUN=$1 swift sft --model "$out/tiny/model" --model_type qwen2 --template qwen2_5 \
         --dataset "$out/tiny/data.jsonl" --tuner_type full --torch_dtype float32 --use_cpu true --num_train_epochs 1 \
-        --per_device_train_batch_size 2 --learning_rate 1e-2 --max_length 128 --logging_steps 1 --save_strategy no --seed 1 \
+        --per_device_train_batch_size 2 --gradient_accumulation_steps 1 --learning_rate 1e-2 --max_length 128 --logging_steps 1 --save_strategy no --seed 1 \
         --ddp_backend gloo --output_dir "$folder" && sed -n 's/.*"loss": \([^,]*\),.*/result \1/p' "$folder"/*/logging.jsonl
 }
 
@@ -103,7 +103,6 @@ uv_project() {
     diff <(results "$out/uv") <(printf 'result %s %s 2\n' "$tmp/project/.venv" 0 "$tmp/project/.venv" 1)
 }
 
-torch="torchrun's place in"
 if ! timeout 900 uv pip install -q --python "$place/bin/python" torch numpy >"$out/install" 2>&1; then
     skip "front ends of torchrun" "torch cannot be installed from PyPI: $(tail -n 1 "$out/install")"
     finish
@@ -111,8 +110,12 @@ fi
 echo "# $("$place/bin/python" -c 'import sys, torch; print("torch", torch.__version__, "Python", sys.version.split()[0])')"
 check "arguments of every namespace, with this torch's parser" "$place/bin/python" tests/shell/python_cases.py \
     Hook.test_namespaces_come_back_as_they_were
-check "run_train.sh of torchtitan, in $torch PATH" as_torchrun titan torchrun --nproc_per_node=2 --rdzv_backend c10d \
-    --rdzv_endpoint=localhost:0 --local-ranks-filter 0 --role rank --tee 3 -m titan.train --x 1
+run_train=(torchrun --nproc_per_node=2 --rdzv_backend c10d --rdzv_endpoint=localhost:0 --local-ranks-filter 0 --role rank --tee 3
+    -m titan.train --x 1)
+rm -rf "$out/shim"
+ddprun shim "$out/shim" 2>/dev/null >"$out/install"
+check "run_train.sh of torchtitan, by ddprun shim" same shim "${run_train[@]}" -- env PATH="$out/shim:$PATH" "${run_train[@]}"
+check "run_train.sh of torchtitan, by the hook" as_torchrun titan "${run_train[@]}"
 check "python -m torch.distributed.run, as ms-swift does" as_torchrun module python -m torch.distributed.run --nproc_per_node 2 \
     titan/train.py --x 1
 check "python -m torch.distributed.launch" as_torchrun launch python -m torch.distributed.launch --nproc_per_node 2 titan/train.py --x 1

@@ -227,7 +227,7 @@ static bool check_torch(const struct cli *cli, const struct python_choice *choic
     return cli->torch_store == TORCH_STORE_AUTO && python != NULL && torch_look(python, &env, look);
 }
 
-/* NULL: the program is no script or module, so that nothing was looked at. --explain needs no program. */
+/* NULL: the program is not a script or module, so nothing was checked. --explain needs no program. */
 static const struct python_choice *choose_python(const struct cli *cli, struct python_look *look)
 {
     const struct env_sources env = { cli->env.items, cli->env.n, environ };
@@ -380,7 +380,7 @@ static int run_SHIM(int argc, char **argv)
     return status == DDP_OK ? print_out(true, &out) : cannot_begin(&err);
 }
 
-/* Return the exit code, or -1: the first word is no command. */
+/* Return the exit code, or -1: the first word is not a command. */
 static int run_command(int argc, char **argv)
 {
     static int (*const run[COMMANDS])(int, char **) = {

@@ -62,7 +62,7 @@ typedef struct ddp_scaler {
  *     step        error          -> STEPPED       error
  *     update      error          -> READY         -> READY
  *
- * torch's step unscales by itself when it was not done; here it has no gradients to do it with. */
+ * torch's step unscales by itself if needed. This one cannot, because it does not have the gradients. */
 
 /* Report that this step's gradients have been unscaled; found_inf != 0: one of them, on any rank, was not finite. */
 DDP_API ddp_status ddp_scaler_unscaled(ddp_scaler *scaler, int found_inf, struct ddp_err *err);

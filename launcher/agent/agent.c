@@ -186,7 +186,7 @@ static enum agent_state drained(struct agent *a, const struct agent_event *e)
     return await(a);
 }
 
-/* --- what the job does next ----------------------------------------------------------------------------- */
+/* --- next step of the job ------------------------------------------------------------------------------- */
 
 static enum agent_state back_off(struct agent *a)
 {
@@ -291,7 +291,7 @@ static enum agent_state not_ready(struct agent *a, const struct agent_event *e)
     return finish(a, e);
 }
 
-/* Between two rounds, or before the first: there will be none. */
+/* The store was lost between two rounds or before the first one, so no further round begins. */
 static enum agent_state lost_between(struct agent *a, const struct agent_event *e)
 {
     agent_lose_store(a);
@@ -823,7 +823,7 @@ bool agent_lost_store(const struct agent *a)
     return a->store_lost && !a->judged;
 }
 
-/* --- what another attempt could not change -------------------------------------------------------------- */
+/* --- failures that a restart cannot change -------------------------------------------------------------- */
 
 /* The machine lacked some resource when the worker was started; it may have it again in a moment. */
 static bool is_shortage(int error)

@@ -8,8 +8,8 @@
  * exit code for all nodes and sends each a round (AGENT_START), a stop (AGENT_TOLD_TO_STOP) and a verdict
  * (AGENT_VERDICT). A job of one node works the same way.
  *
- * Workers are started one at a time: each EFFECT_SPAWN is answered by AGENT_SPAWNED or AGENT_SPAWN_FAILED, and that
- * brings the next one. So a failure in the middle simply starts no more.
+ * Workers are started one at a time: each EFFECT_SPAWN is answered by AGENT_SPAWNED, which
+ * starts the next one, or by AGENT_SPAWN_FAILED. So after a failure in the middle no more workers start.
  *
  * A stop consists of: the signal (SIGTERM, or the one the user sent) and SIGCONT, so that stopped processes act on
  * it; after the grace time SIGKILL; when the workers are gone, the same for the processes that they left, with at

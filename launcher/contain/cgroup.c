@@ -1,7 +1,7 @@
 /* cgroup.c -- see cgroup.h.
  *
  * A group's owner holds a shared lock (flock) on its directory for its whole life, so a later start can detect a
- * group without an owner. A pid in the name would not do, because pids are reused and mean nothing in another PID
+ * group without an owner. A pid in the name is not enough, because pids are reused and mean nothing in another PID
  * namespace.
  *
  * Our groups have no controllers, so limits stay as the user has set them. That also keeps the kernel's rule that a

@@ -39,7 +39,7 @@
  * If the guardian dies before the parent-death signal is armed, the signal never arrives, and the parent's pid is no
  * help (it is outside, hence 0): so the lifeline is checked once the signal is armed. */
 
-/* --- why not --------------------------------------------------------------------------------------------- */
+/* --- reasons against it ---------------------------------------------------------------------------------- */
 
 /* Settings that forbid namespaces to ordinary users: the file, its forbidding value, and the remedy. */
 static const struct obstacle {
@@ -264,8 +264,8 @@ static const struct {
       "PR_SET_CHILD_SUBREAPER is not available (qemu-user, or a filter): a process that a worker started may "
       "outlive the job" },
     { pids_can_hold, false,
-      "pidfd_open is not available (Linux 5.3, or a filter): processes are identified by their start time, "
-      "if workers fail at the same moment, the first is unknown, and processes of dead jobs are not "
+      "pidfd_open is not available (Linux 5.3, or a filter): processes are identified by their start time; "
+      "if workers fail at the same moment, the first one is unknown; processes of dead jobs are not "
       "removed" },
     { has_clone3, false,
       "clone3 is not available (Linux 5.7, or a filter): workers join their control group after they have "

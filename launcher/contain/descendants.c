@@ -225,7 +225,7 @@ void descendants_signal(int signal)
     buf_free(&pids);
 }
 
-/* --- words -------------------------------------------------------------------------------------------------- */
+/* --- texts -------------------------------------------------------------------------------------------------- */
 
 void descendants_names(struct buf *out)
 {
@@ -334,7 +334,7 @@ bool descendants_kill_all(uint64_t limit_ms)
     return gone;
 }
 
-/* --- stuck ------------------------------------------------------------------------------------------------ */
+/* --- hanging processes ------------------------------------------------------------------------------------ */
 
 /* Read all of it from /proc at the very end. The wait channel needs a tracer's rights, and kernels without symbols
  * show "0"; then only the state is reported. */

@@ -43,7 +43,7 @@ void killer_priority_restore(const struct killer_priority *before);
 /* Append "1234 (name), 1240 (name)" of the remaining processes, for a message. At most eight are named. */
 void descendants_names(struct buf *out);
 
-/* --- stuck ------------------------------------------------------------------------------------------------ */
+/* --- hanging processes ------------------------------------------------------------------------------------ */
 
 /* Processes that SIGKILL does not end, and where in the kernel they hang. */
 

@@ -352,7 +352,7 @@ static void look_up(struct join_dial *j)
         dial_unresolved(&j->plan, EAI_MEMORY, clock_ms());
 }
 
-/* --- what now ------------------------------------------------------------------------------------------- */
+/* --- next step ------------------------------------------------------------------------------------------ */
 
 static void on_timer(uv_timer_t *timer)
 {

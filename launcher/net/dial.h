@@ -27,7 +27,7 @@ void loop_lookup_end(struct loop_lookup *lookup); /* NULL is allowed */
  *
  * Every node dials like this, even the node that has just started the store. Nothing blocks: names are resolved on a
  * thread, connections are polled. The results of each stage are kept with their times; the user gets a message after
- * two seconds, after each change, every 30 seconds, and in full at the time-out. */
+ * two seconds, after each change, every 30 seconds, and in full at the timeout. */
 
 struct join_dial;
 

@@ -67,7 +67,7 @@ static bool address_is_loopback(const char *address)
            strncmp(address, "::ffff:127.", 11) == 0;
 }
 
-/* --- what was met --------------------------------------------------------------------------------------- */
+/* --- results -------------------------------------------------------------------------------------------- */
 
 /* Errors that mean the same to the user. A packet filter on this machine says EPERM, one that answers over
  * IPv6 EACCES; a name server without a record of the right kind says EAI_NODATA, one without the name
@@ -293,7 +293,7 @@ void dial_arrived(struct dial *d, int runner, uint64_t now_ms)
     enter(d, DIAL_ARRIVED, now_ms);
 }
 
-/* --- what now ------------------------------------------------------------------------------------------- */
+/* --- next step ------------------------------------------------------------------------------------------ */
 
 static struct dial_step wait_until(uint64_t at_ms)
 {

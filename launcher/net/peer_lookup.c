@@ -53,7 +53,7 @@ struct vouch_socket {
     struct vouch_process process;
 };
 
-/* A subtraction would do for 32-bit numbers, but inodes have 64 bits. */
+/* A subtraction would be enough for 32-bit numbers, but inodes have 64 bits. */
 static int by_inode(const void *a, const void *b)
 {
     uint64_t x = ((const struct vouch_socket *)a)->inode, y = ((const struct vouch_socket *)b)->inode;

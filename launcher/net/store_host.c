@@ -184,7 +184,7 @@ ddp_status store_host_start(struct plan *plan, struct store_server **out, char n
     return status;
 }
 
-/* --- what was decided ----------------------------------------------------------------------------------- */
+/* --- decisions ------------------------------------------------------------------------------------------ */
 
 /* The owner ends the node inside the callback: do nothing after it. */
 static void store_host_fail(const struct store_host_options *o, const char *code, const char *words)

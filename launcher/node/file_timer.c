@@ -88,7 +88,7 @@ static bool make_room(struct timer_table *t)
     return true;
 }
 
-/* Releasing an unknown timer is no error: torchrun's clients may release twice. */
+/* Releasing an unknown timer is not an error: torchrun's clients may release twice. */
 static bool apply(struct timer_table *t, const struct timer_row *row)
 {
     const size_t at = timer_find(t, row);

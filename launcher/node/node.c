@@ -67,7 +67,7 @@ static void node_on_timer(uv_timer_t *timer)
     node_pump(n);
 }
 
-/* --- the way into the job ------------------------------------------------------------------------------- */
+/* --- joining the job ------------------------------------------------------------------------------------ */
 
 /* Start the store here or find it elsewhere, and join the job.
  *
@@ -216,7 +216,7 @@ static void on_place(void *user, const struct store_place *place)
         give_up_joining(n, NULL, err.msg);
 }
 
-/* --- a program that is not here ------------------------------------------------------------------------- */
+/* --- a program that does not exist ---------------------------------------------------------------------- */
 
 static int missing_code(const struct node *n)
 {

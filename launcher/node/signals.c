@@ -47,7 +47,7 @@ struct signal_sender signal_watch_sender(int code, int pid, unsigned uid)
     return sender;
 }
 
-/* --- what the job does, when the user asks ---------------------------------------------------------------- */
+/* --- status for the user ---------------------------------------------------------------------------------- */
 
 /* The user has asked what the job does: ask the kernel and the store, then print the answer as notes. A store that
  * hangs does not answer, so wait at most a second. */
@@ -127,7 +127,7 @@ static void status_open(struct node *n)
  * this process, so none acts by its default. tables/signals.h defines the action of each; this file carries it out.
  * The death of the guardian ends the lifeline. */
 
-/* --- what signals do ------------------------------------------------------------------------------------ */
+/* --- effects of signals --------------------------------------------------------------------------------- */
 
 static void go_on(struct node *n)
 {
@@ -220,9 +220,9 @@ void node_signal(struct node *n, const struct signal_heard *heard)
     }
 }
 
-/* --- how they come -------------------------------------------------------------------------------------- */
+/* --- arrival of signals --------------------------------------------------------------------------------- */
 
-/* SIGCONT also wakes a stopped agent after a message, and at the guardian's death; then the job does nothing. */
+/* The guardian sends SIGCONT to wake a stopped agent. Such a SIGCONT must not continue the job. */
 static bool is_wake(const struct node *n, const struct signalfd_siginfo *info)
 {
     return info->ssi_signo == SIGCONT && (pid_t)info->ssi_pid == n->guardian;

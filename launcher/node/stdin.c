@@ -289,7 +289,7 @@ static void take_if_wanted(struct input *in)
         uv_poll_stop(&in->ready);
 }
 
-/* --- workers come and go ---------------------------------------------------------------------------------- */
+/* --- workers start and end -------------------------------------------------------------------------------- */
 
 /* Each attempt continues where the last one stopped, because typed input cannot be read twice. Bytes that the old
  * workers did not get go to the new ones. */

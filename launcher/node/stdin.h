@@ -62,7 +62,7 @@ void fan_gave(struct fan *fan, int reader, size_t len);
 /* True if an open reader has got everything and no more will follow, so that its input can be closed. */
 bool fan_is_over(const struct fan *fan, int reader);
 
-/* --- how a worker comes to its input ------------------------------------------------------------------------ */
+/* --- input of a worker -------------------------------------------------------------------------------------- */
 
 enum input_way {
     INPUT_NONE,   /* no worker reads it */

@@ -74,7 +74,7 @@ static void on_beat(void *user, struct message_heartbeat *beat)
     }
 }
 
-/* --- whose connection it is -------------------------------------------------------------------------------- */
+/* --- owner of a connection --------------------------------------------------------------------------------- */
 
 /* The store asks for the owner of a connection that cannot identify itself; the agent that has it answers, all others
  * are silent. */
@@ -401,7 +401,7 @@ static void on_round(void *user, const struct heard_round *heard)
         cannot_begin(n, &err);
 }
 
-/* --- while it gathers ----------------------------------------------------------------------------------- */
+/* --- gathering ------------------------------------------------------------------------------------------ */
 
 /* It shows the state at the time of printing, not when the timer was set. */
 static void on_waiting_timer(uv_timer_t *timer)

@@ -462,7 +462,7 @@ struct fold *fold_new(int ranks, fold_fn line, void *user)
     return NULL;
 }
 
-/* --- the waiting lines ---------------------------------------------------------------------------------- */
+/* --- lines while waiting -------------------------------------------------------------------------------- */
 
 static void free_waiting(struct waiting *w)
 {

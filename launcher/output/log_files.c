@@ -577,7 +577,7 @@ void sinks_wait_no_more(struct sinks *s)
     writer_set_policy(s->files, WRITER_DROP, UINT64_MAX);
 }
 
-/* --- what happened -------------------------------------------------------------------------------------- */
+/* --- events --------------------------------------------------------------------------------------------- */
 
 /* A file that is written to the end; its loss is remembered, since its slot begins anew. */
 static void bury(struct sinks *s, struct sink *sink, const struct writer_state *state)

@@ -162,7 +162,7 @@ bool host_list_slurm(const char *text, struct host_list *out)
     return host_list_slurm_at(text, 0, out->first);
 }
 
-/* --- words ---------------------------------------------------------------------------------------------- */
+/* --- texts ---------------------------------------------------------------------------------------------- */
 
 /* Schedulers write short names, and machines often know their long one, so only the part before the first dot is
  * compared. */

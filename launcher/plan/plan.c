@@ -366,7 +366,7 @@ struct plan_round plan_same_round(const struct plan *plan, int attempt)
 /* The order of decisions: the number of workers, the job's name, the rendezvous, the output, and last each worker's
  * command. Impossible requests are rejected before anything starts. */
 
-/* --- workers and the place to meet ---------------------------------------------------------------------- */
+/* --- workers and the rendezvous ------------------------------------------------------------------------- */
 
 /* The number of workers comes first, because everything else depends on it. */
 static ddp_status plan_workers(struct plan *plan, struct ddp_err *err)

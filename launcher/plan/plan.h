@@ -159,7 +159,7 @@ ddp_status plan_env(const struct plan *plan, int local_rank, struct worker_env *
 bool plan_print(const struct plan *plan, struct buf *out);
 bool plan_print_json(const struct plan *plan, struct buf *out);
 
-/* --- what a plan needs from this machine (machine.c) -------------------------------------------------------- */
+/* --- facts about this machine (machine.c) ------------------------------------------------------------------- */
 
 /* Return the number of GPUs that the driver shows to this process, 0 without a driver. */
 int gpu_count(void);

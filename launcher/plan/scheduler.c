@@ -582,7 +582,7 @@ static void read_pytorchjob(struct scheduler *s, const struct scheduler_facts *f
     put_job_name(s, host_of(f));
 }
 
-/* --- which scheduler ---------------------------------------------------------------------------------------- */
+/* --- the scheduler ------------------------------------------------------------------------------------------ */
 
 static bool is_here(int id, const struct scheduler_facts *f)
 {
@@ -613,9 +613,8 @@ static ddp_status not_here(const char *wanted, struct ddp_err *err)
     size_t used = 0;
     const int id = named(wanted);
     if (id < IDS)
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "--scheduler=%s, but %s did not start this process: expected that %s", wanted,
-                        names[id].title, names[id].rule);
+        return ddp_fail(err, DDP_ERR_ARG, "--scheduler=%s, but %s did not start this process; expected: %s",
+                        wanted, names[id].title, names[id].rule);
     for (int i = 0; i < IDS; i++)
         used += (size_t)snprintf(list + used, sizeof(list) - used, ", %s", names[i].name);
     return ddp_fail(err, DDP_ERR_ARG, "--scheduler=%.60s is not valid; expected: auto, none%s", wanted, list);

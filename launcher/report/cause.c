@@ -176,7 +176,7 @@ bool cause_headline(const struct report *r, struct buf *out)
            buf_printf(out, " after %s", after);
 }
 
-/* --- why, and what helps -------------------------------------------------------------------------------- */
+/* --- cause and remedy ----------------------------------------------------------------------------------- */
 
 /* For a program that could not be started the headline is complete. A rank that gave up waiting is not the cause; the
  * rank that left is. */

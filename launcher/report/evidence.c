@@ -669,7 +669,7 @@ void error_text_free(struct error_text *text)
     *text = (struct error_text){ 0 };
 }
 
-/* --- reading it -------------------------------------------------------------------------------------------- */
+/* --- reading ----------------------------------------------------------------------------------------------- */
 
 /* The worker knows the path and may be hostile: open the file as untrusted. A missing file is the usual case and not
  * an error. */

@@ -300,7 +300,7 @@ void kernel_log_line(struct slice line, int pid, struct worker_evidence *e)
     crash_line(line, pid, e);
 }
 
-/* --- the words --------------------------------------------------------------------------------------------- */
+/* --- texts ------------------------------------------------------------------------------------------------- */
 
 /* One table: the first row whose signal matches and whose observations were all made. A signal's plain meaning comes
  * last. No row claims more than was observed: where a fact only makes a cause likely, the sentence says that. */
@@ -323,7 +323,7 @@ enum {
     FAULT_KNOWN = 1 << 5,
     SHM_FULL = 1 << 6,
     SHM_SMALL = 1 << 7,
-    STDOUT_GONE = 1 << 8, /* the reader of ddprun's own output, which is no failure of the worker */
+    STDOUT_GONE = 1 << 8, /* the reader of ddprun's own output, which is not a failure of the worker */
     STDERR_GONE = 1 << 9,
     CPU_LIMIT = 1 << 10,
     FILE_LIMIT = 1 << 11,

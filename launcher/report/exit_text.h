@@ -73,7 +73,7 @@ bool end_remedy(const struct agent_worker *w, const struct worker_evidence *e, s
 bool end_core(const struct agent_worker *w, const struct worker_evidence *e, const char *program,
               struct buf *out);
 
-/* --- what the kernel writes about control groups, kills and crashes --------------------------------------- */
+/* --- kernel's messages about control groups, kills and crashes -------------------------------------------- */
 
 /* The number after `key` in lines like "oom_kill 3"; false when there is no such line. */
 bool counter_in(struct slice text, const char *key, unsigned long long *value);

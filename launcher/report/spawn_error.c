@@ -272,7 +272,7 @@ static const struct row {
     { EACCES, SEARCHED, "{program}: found in PATH ({search}), but not executable",
       "run chmod +x on the right file, or give its path" },
     { EACCES, DIRECTORY, "{program} is a directory, not a program", "to run a Python package: python3 -u {program}" },
-    { EACCES, LOCKED, "{program}: no permission to enter the directory {locked}", "chmod +x {locked}, or run as a user who may" },
+    { EACCES, LOCKED, "{program}: no permission to enter the directory {locked}", "chmod +x {locked}, or run as a user with that permission" },
     { EACCES, NO_FILE, "{program} is a device or a pipe, not a program", NULL },
     { EACCES, LACKS_X, "{program} is not executable", "chmod +x {program}; or, for a Python script, run python3 -u {program}" },
     { EACCES, NOEXEC, "{program} is on a file system that is mounted noexec",

@@ -136,7 +136,7 @@ static bool event_ended(struct buf *out, uint64_t t_ms, int exit_code, const cha
                            (why[0] == '\0' || json_add_text(o, "words", why)));
 }
 
-/* --- what happens ------------------------------------------------------------------------------------------ */
+/* --- events ------------------------------------------------------------------------------------------------ */
 
 static uint64_t since_start(const struct announce *a)
 {
@@ -457,7 +457,7 @@ static bool put_steps(const cJSON *member, struct buf *out)
     const cJSON *ms = cJSON_GetObjectItemCaseSensitive(member, "beat_ms");
     const char *call = text_of(member, "call");
     bool ok = call[0] != '\0' ? buf_printf(out, ", has waited in %s for ", call)
-                              : buf_printf(out, ", has been in no collective for ");
+                              : buf_printf(out, ", has not been in a collective for ");
     ok = ok && text_put_ms(out, cJSON_IsNumber(ms) ? (uint64_t)ms->valuedouble : 0);
     return ok && (!cJSON_IsNumber(step) || buf_printf(out, ", behind step %.0f", step->valuedouble));
 }

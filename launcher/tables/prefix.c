@@ -86,7 +86,7 @@ static ddp_status add_dollar(struct prefix *p, const char **at, struct ddp_err *
     return prefix_add_text(p, dollar, 1, err);
 }
 
-/* A newline in it would tear every line, and escape sequences are only ours to write. */
+/* A newline would tear every line, and only ddprun may write escape sequences. */
 static bool has_control(const char *text)
 {
     for (; *text != '\0'; text++)

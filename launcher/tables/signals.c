@@ -25,7 +25,7 @@ static const struct signal_row *signal_row_of(int signal)
     return NULL;
 }
 
-/* --- which do what ------------------------------------------------------------------------------------------ */
+/* --- effects of signals ------------------------------------------------------------------------------------- */
 
 /* Signals are numbered from 1 to 64; bit 0 stands for 64, so no number shifts out of the set. */
 static signal_set bit(int signal)
@@ -95,7 +95,7 @@ bool signals_print(signal_set stop, struct buf *out)
     return ok && buf_append(out, "", 1);
 }
 
-/* --- who sent it -------------------------------------------------------------------------------------------- */
+/* --- sender ------------------------------------------------------------------------------------------------- */
 
 /* A signal without a sender comes from the kernel; it sends these three only for a terminal. */
 static const char *kernel_words(int signal)
@@ -125,7 +125,7 @@ bool signal_sender_text(const struct signal_heard *heard, struct buf *out)
     return buf_printf(out, "%s (pid %d, uid %u)", from->name, from->pid, from->uid);
 }
 
-/* --- once or twice? ----------------------------------------------------------------------------------------- */
+/* --- repeated signals --------------------------------------------------------------------------------------- */
 
 /* A closing terminal may send SIGHUP many times: all of them are one request. Of other signals one copy is ignored; a
  * third signal always is a new request. */

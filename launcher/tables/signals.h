@@ -75,7 +75,7 @@ enum signal_row_id {
 
 extern const struct signal_row signal_rows[SIGNAL_ROWS];
 
-/* --- which do what ------------------------------------------------------------------------------------------ */
+/* --- effects of signals ------------------------------------------------------------------------------------- */
 
 /* Signals that stop the job, as bits 1 << number. */
 typedef uint64_t signal_set;
@@ -89,7 +89,7 @@ bool signals_print(signal_set stop, struct buf *out);
 /* Return the effect of a signal when those of `stop` stop the job. */
 enum signal_act signals_act(signal_set stop, int signal);
 
-/* --- who sent it -------------------------------------------------------------------------------------------- */
+/* --- sender ------------------------------------------------------------------------------------------------- */
 
 enum { SENDER_NAME_MAX = 16 };
 
@@ -113,7 +113,7 @@ bool signal_heard_text(const struct signal_heard *heard, struct buf *out);
 /* Append only the sender: "slurmstepd (pid 812, uid 0)". */
 bool signal_sender_text(const struct signal_heard *heard, struct buf *out);
 
-/* --- once or twice? ----------------------------------------------------------------------------------------- */
+/* --- repeated signals --------------------------------------------------------------------------------------- */
 
 /* The last request to stop, or the last signal that was passed on. Zeroed = none yet. */
 struct stop_memory {

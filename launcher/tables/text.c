@@ -53,7 +53,7 @@ uint32_t utf8_code(const uint8_t *p, size_t len)
     return code;
 }
 
-/* --- words ------------------------------------------------------------------------------------------------ */
+/* --- texts ------------------------------------------------------------------------------------------------ */
 
 /* Return the text for the gap that begins at `gap`, and its end. NULL: the gap has no value. */
 static const char *fill_of(const char *gap, const struct word *words, size_t n, const char **end)

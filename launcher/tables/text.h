@@ -16,7 +16,7 @@ size_t utf8_sequence(const uint8_t *p, size_t len);
 /* Return the code point of a valid sequence of `len` bytes. */
 uint32_t utf8_code(const uint8_t *p, size_t len);
 
-/* --- words ------------------------------------------------------------------------------------------------ */
+/* --- texts ------------------------------------------------------------------------------------------------ */
 
 /* Sentences with gaps: "{program} is a directory" and the values. So a table can hold whole sentences, as the user
  * will read them. */

@@ -59,9 +59,9 @@
     X(TORCH_FR_BUFFER_SIZE, "%s", "2000", f->torch_flight != NULL,                                       \
       "--flight_recorder: calls that PyTorch keeps")                                                     \
     X(TORCH_FR_DUMP_ON_TIMEOUT, "%s", "1", f->torch_flight != NULL,                                      \
-      "the same: it writes them at a time-out")                                                          \
+      "--flight_recorder: PyTorch writes them at a timeout")                                             \
     X(TORCH_FR_DUMP_TEMP_FILE, "%s/flight_torch_", f->torch_flight, f->torch_flight != NULL,             \
-      "the same: where, without the rank at the end")                                                    \
+      "--flight_recorder: the file, without the rank at its end")                                        \
     X(TORCH_NCCL_TRACE_BUFFER_SIZE, "%s", "2000", f->torch_flight != NULL,                               \
       "the same for PyTorch before 2.9")                                                                 \
     X(TORCH_NCCL_DUMP_ON_TIMEOUT, "%s", "1", f->torch_flight != NULL, "the same")                        \

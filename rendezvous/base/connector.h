@@ -33,7 +33,7 @@ int name_lookup_fd(const struct name_lookup *lookup);
 bool name_lookup_take(struct name_lookup *lookup, struct name_found *found);
 void name_lookup_end(struct name_lookup *lookup); /* NULL is allowed */
 
-/* Resolve a literal address at once, without a name server. False if `host` is no literal. The C library
+/* Resolve a literal address at once, without a name server. False if `host` is not a literal. The C library
  * defines the literals, which include 127.1 and scopes ("fe80::1%eth0"). */
 bool name_is_literal(const char *host, struct name_found *found);
 

@@ -64,7 +64,7 @@ const char *event_word(enum event_kind kind);
 enum event_kind event_kind_of(const char *word);
 
 /* Append the line of one event: `object`, a JSON object as text, with or without a final newline. `more`
- * members are inserted at its end: ",\"ms\":1". False if memory is short or `object` is no object; then
+ * members are inserted at its end: ",\"ms\":1". False if memory is short or `object` is not an object; then
  * nothing is appended. */
 bool event_line(struct buf *out, struct slice object, struct slice more);
 

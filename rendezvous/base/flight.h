@@ -44,7 +44,7 @@ enum flight_state {
 struct flight_op {
     _Atomic uint64_t call, record, n, bytes;
     _Atomic uint64_t values;     /* type | operation << 8 | root << 32 */
-    _Atomic uint64_t place;      /* bucket + 1, 0 = none | time-out << 32 */
+    _Atomic uint64_t place;      /* bucket + 1, 0 = none | timeout << 32 */
     _Atomic uint64_t created_ns; /* the bucket was posted, or the call was made */
     _Atomic uint64_t started_ns, ended_ns;
     _Atomic uint64_t ticket; /* of an asynchronous backend, 0 = none */

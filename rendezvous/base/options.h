@@ -87,7 +87,7 @@ struct option_reader {
     char spelled[80];
 };
 
-/* Read the next option and its value. *row is NULL at the first word that is no option; a "--" is consumed.
+/* Read the next option and its value. *row is NULL at the first word that is not an option; a "--" is consumed.
  * DDP_ERR_ARG with *row NULL: the option does not exist. */
 ddp_status options_next(struct option_reader *reader, const struct option_row **row, const char **text,
                         struct ddp_err *err);

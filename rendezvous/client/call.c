@@ -349,7 +349,7 @@ int64_t client_take_i64(struct client_call *c)
 }
 
 /* The peer sends the length: it is compared with the possible answers of the request before anything is allocated,
- * and a wrong length proves that the peer is no store. Allocate `n` bytes and a NUL, once `n` is known to be
+ * and a wrong length proves that the peer is not a store. Allocate `n` bytes and a NUL, once `n` is known to be
  * possible. */
 static char *room_for(struct client_call *c, uint64_t n, size_t limit)
 {

@@ -41,7 +41,7 @@ void client_stream_attach(struct client_stream *s, int fd);
 void client_stream_close(struct client_stream *s);
 
 /* One thread at a time, and no thread waits longer than its deadline: a mutex with a deadline by the monotonic clock.
- * pthread_mutex_clocklock would do, but gcc 12's ThreadSanitizer does not support it and reports every unlock as an
+ * pthread_mutex_clocklock would be simpler, but gcc 12's ThreadSanitizer does not support it and reports every unlock as an
  * error; so use a mutex, a condition and a flag. */
 struct client_turn {
     pthread_mutex_t lock; /* held for moments only */

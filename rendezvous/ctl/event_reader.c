@@ -140,7 +140,7 @@ void timeline_read(struct timeline_events *e, const char *file, struct slice tex
     }
 }
 
-/* --- which life of which job ---------------------------------------------------------------------------- */
+/* --- job and instance ----------------------------------------------------------------------------------- */
 
 /* Choose the life that was read last, because users who append all runs to one file want the latest. */
 static void choose_life(struct timeline_events *e, const char *job)

@@ -242,9 +242,10 @@ static ddp_status read_dump(struct flight_dump *d, const cJSON *json, const char
         return read_libddp(d, json, err);
     if (cJSON_IsArray(item_of(json, "entries")) && cJSON_IsString(item_of(json, "version")))
         return read_torch(d, json, file, err);
-    return ddp_fail(err, DDP_ERR_CORRUPT,
-                    "it is no flight record: neither libddp's (\"format\" is \"ddp-flight\") nor PyTorch's "
-                    "(\"version\" and \"entries\")");
+    return ddp_fail(
+        err, DDP_ERR_CORRUPT,
+        "it is not a flight record: neither libddp's (\"format\" is \"ddp-flight\") nor PyTorch's "
+        "(\"version\" and \"entries\")");
 }
 
 static cJSON *parse_text(struct slice text, struct ddp_err *err)
@@ -357,7 +358,7 @@ static bool is_completed(const struct flight_entry *e)
     return strcmp(e->state, "completed") == 0;
 }
 
-/* --- where the ranks diverge ---------------------------------------------------------------------------- */
+/* --- divergence of the ranks ---------------------------------------------------------------------------- */
 
 /* Return the earliest call of `d` that differs from that of `first`; NULL = they agree in all calls that both have. */
 static const struct flight_entry *first_difference(const struct flight_dump *first,
@@ -430,7 +431,7 @@ static void add_parting(cJSON *answer, const struct flight_dump *dumps, size_t n
     }
 }
 
-/* --- which ranks are behind ----------------------------------------------------------------------------- */
+/* --- ranks that are behind ------------------------------------------------------------------------------ */
 
 /* Return the latest call of any rank in a group. */
 static const struct flight_entry *front_of(const struct flight_dump *dumps, size_t n, const char *group)

@@ -190,7 +190,7 @@ static bool deepen(struct machine *m, struct value *container, int depth)
 static bool move_to_array(struct machine *m, size_t to, size_t first)
 {
     struct value *array = &m->stack[to];
-    bool ok = cJSON_IsArray(array->item) || fail_at(m, "values are appended to something that is no list");
+    bool ok = cJSON_IsArray(array->item) || fail_at(m, "values are appended to something that is not a list");
     for (size_t i = first; i < m->n && ok; i++) {
         ok = deepen(m, array, m->stack[i].depth) && cJSON_AddItemToArray(array->item, m->stack[i].item);
         if (ok)
@@ -216,7 +216,7 @@ static bool move_to_dict(struct machine *m, size_t to, size_t first)
     struct value *dict = &m->stack[to];
     char number[32];
     if (!cJSON_IsObject(dict->item) || (m->n - first) % 2 != 0)
-        return fail_at(m, "pairs are stored into something that is no dict, or a value is missing");
+        return fail_at(m, "pairs are stored into something that is not a dict, or a value is missing");
     for (size_t i = first; i < m->n; i += 2) {
         const char *key = key_text(m->stack[i].item, number);
         if (key == NULL)
@@ -265,7 +265,7 @@ static bool store_marked(struct machine *m, bool (*move)(struct machine *, size_
     if (first == 0)
         return false;
     if (first < 2 || m->stack[first - 2].item == NULL)
-        return fail_at(m, "no container lies below the mark");
+        return fail_at(m, "no container below the mark");
     return move(m, first - 2, first);
 }
 

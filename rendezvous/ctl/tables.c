@@ -453,7 +453,7 @@ bool ctl_format_status(const cJSON *answer, struct buf *out)
     return ok && buf_printf(out, "\n") && put_list(answer, "members", member_columns, "", out);
 }
 
-/* --- why ------------------------------------------------------------------------------------------------ */
+/* --- cause ---------------------------------------------------------------------------------------------- */
 
 /* The store formats the text, which is the same on every node. */
 bool ctl_format_why(const cJSON *answer, struct buf *out)

@@ -29,7 +29,7 @@ enum {
             finding_make(slot_, FINDING_##code, __VA_ARGS__, NULL); \
     } while (0)
 
-/* --- how the nodes were started ------------------------------------------------------------------------- */
+/* --- start of the nodes --------------------------------------------------------------------------------- */
 
 static bool same_machine(const char *a, const char *b)
 {
@@ -61,7 +61,7 @@ static void check_refused(struct diagnosis *d, const struct snapshot *s)
             check_refusal(d, s, &s->refused[i]);
 }
 
-/* --- how they differ ------------------------------------------------------------------------------------ */
+/* --- differences ---------------------------------------------------------------------------------------- */
 
 /* "world would be 15" while nodes gather; later it is 15. One pair of nodes is enough: with both hosts named
  * the user can compare them, and a list of 1000 counts would add nothing. */
@@ -483,7 +483,7 @@ static const char *belong(words out, const struct snapshot *s)
     if (s->crowd.is_double)
         snprintf(out, WORDS_LEN, "some of them as the same rank");
     else
-        snprintf(out, WORDS_LEN, "and it has %u rank%s", s->world_size, s->world_size == 1 ? "" : "s");
+        snprintf(out, WORDS_LEN, "but it has %u rank%s", s->world_size, s->world_size == 1 ? "" : "s");
     return out;
 }
 

@@ -351,7 +351,7 @@
     X(BAD_JOIN, ERROR,                                                                                      \
       FINDING_WAS_REJECTED,                                                                                 \
       "this is a defect of ddprun: please report it",                                                       \
-      "a node was rejected 2.0 s ago: n1 brings 0 workers; a node has 1 to 4096",                           \
+      "a node was rejected 2.0 s ago: n1 has 0 workers; a node has 1 to 4096",                           \
       "A join message has values out of range.")                                                            \
     X(ALREADY_IN, ERROR,                                                                                    \
       FINDING_WAS_REJECTED,                                                                                 \
@@ -476,7 +476,7 @@
       "its messages do not arrive: check the network and the firewalls between it and the store",           \
       "the store dropped this ddprun (node 1, n1, pid 80), although it ran all the time: it was "           \
       "dropped as silent for 15000 ms (--node_timeout is 15 s)",                                            \
-      "The store reported a time-out of this node, but the agent's timers were never late.")                \
+      "The store reported a timeout of this node, but the agent's timers were never late.")                \
     X(NODE_DIED_WAITING, ERROR,                                                                             \
       "${subject} had joined, stayed ${stayed}, and has been gone for ${time}: ${words}",                   \
       "its ddprun exited or was killed: check its output and start it again; the job waits",                \
@@ -617,7 +617,7 @@
       "${subject}: ${arrived} of ${members} ranks have waited for ${time}; ${missing} missing",             \
       "see the findings about the missing ranks",                                                           \
       "barrier 'epoch-3': 3 of 4 ranks have waited for 32 s; 1 missing",                                    \
-      "A named barrier has waited for ten seconds, or until its time-out.")                                 \
+      "A named barrier has waited for ten seconds, or until its timeout.")                                 \
     X(INIT_INCOMPLETE, WARNING,                                                                             \
       "${subject}: ${arrived} of ${members} ranks have waited for ${time} for ${what}; missing: "           \
       "${missing}",                                                                                         \
@@ -638,7 +638,7 @@
       "${subject}: ${count} processes take part, ${belong}: two launches share this store: ${who}",         \
       "stop the launch that is not wanted, and restart the other if it waits too: PyTorch's count is "      \
       "wrong for good, and a longer timeout does not help; or give each launch its own --master_port",      \
-      "init_process_group: 4 processes take part, and it has 2 ranks: two launches share this store: "      \
+      "init_process_group: 4 processes take part, but it has 2 ranks: two launches share this store: "      \
       "pid 90 on n1 (python x.py), as rank 0; rank 0 (n1, pid 71)",                                         \
       "Processes that ddprun did not start registered in the same process group. Typical cause: two "       \
       "launches with the same host and port.")                                                              \
@@ -648,7 +648,7 @@
       "--nproc_per_node instead; if it sets the group up twice, give the second its own names: "            \
       "init_process_group(store=PrefixStore('second', TCPStore(...)), ...); if another launch used "        \
       "this store, give each its own --master_port",                                                        \
-      "init_process_group: 4 processes of this job take part, and it has 2 ranks: pid 75, started by "      \
+      "init_process_group: 4 processes of this job take part, but it has 2 ranks: pid 75, started by "      \
       "rank 0; rank 0 (n1, pid 71)",                                                                        \
       "More processes registered in a PyTorch process group than the job has ranks.")                       \
     X(GROUP_BEYOND_JOB, ERROR,                                                                              \

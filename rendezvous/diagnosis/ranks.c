@@ -121,7 +121,7 @@ static const char *signal_name(int signal)
     return NULL;
 }
 
-/* --- the words that stand for facts --------------------------------------------------------------------- */
+/* --- placeholders for facts ----------------------------------------------------------------------------- */
 
 typedef char rank_word[RANK_WORD_MAX];
 
@@ -379,7 +379,7 @@ bool diagnose_barrier_hangs(const struct snapshot *s, uint64_t least_ms)
     return false;
 }
 
-/* --- words ---------------------------------------------------------------------------------------------- */
+/* --- texts ---------------------------------------------------------------------------------------------- */
 
 static const char *does(words out, const struct rank_facts *f)
 {

@@ -15,7 +15,7 @@
 
 enum { TELL_EVERY_MS = 60000 };
 
-/* --- what it speaks --------------------------------------------------------------------------------------- */
+/* --- dialect ---------------------------------------------------------------------------------------------- */
 
 /* Four letters identify HTTP's methods; "PRI " is HTTP/2's preface. 16 03 is a TLS handshake record of any
  * version. */

@@ -65,7 +65,7 @@ bool diagnosis_keep(struct diagnosis *d, enum finding_code code)
 
 enum { MOMENT_MS = 1000, HOSTS_SHOWN = 6, RANGES_SHOWN = 8 };
 
-/* --- words ---------------------------------------------------------------------------------------------- */
+/* --- texts ---------------------------------------------------------------------------------------------- */
 
 /* The key or barrier name follows the text, because users need it to search a program or a log. */
 bool diagnose_put_place(struct slice name, bool is_barrier, struct buf *out)
@@ -520,7 +520,7 @@ static bool put_nodes(const struct snapshot *s, struct buf *out)
 
 /* --- the findings --------------------------------------------------------------------------------------- */
 
-/* An advice that the next finding repeats is printed there only. */
+/* Advice that the next finding repeats is printed only there. */
 static bool advice_is_due(const struct diagnosis *d, uint32_t i)
 {
     return i + 1 == d->n || d->list[i + 1].code != d->list[i].code ||

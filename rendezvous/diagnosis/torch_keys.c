@@ -256,7 +256,7 @@ bool torch_key_read(struct slice key, struct torch_key *out)
     return false;
 }
 
-/* --- words ---------------------------------------------------------------------------------------------- */
+/* --- texts ---------------------------------------------------------------------------------------------- */
 
 static bool is_default_group(const struct torch_key *key)
 {

@@ -20,7 +20,7 @@ enum {
     NAME_BYTES = 200
 };
 
-/* --- who takes them --------------------------------------------------------------------------------------- */
+/* --- receivers -------------------------------------------------------------------------------------------- */
 
 /* Raw, because the text is JSON that we have printed. */
 static void push(struct hub *hub, struct session *s, const char *text)
@@ -81,7 +81,7 @@ void events_free(struct job_events *events)
     cJSON_free(events->members);
 }
 
-/* --- telling ---------------------------------------------------------------------------------------------- */
+/* --- messages --------------------------------------------------------------------------------------------- */
 
 static bool is_wanted(const struct job *job)
 {

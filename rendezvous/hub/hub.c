@@ -119,7 +119,7 @@ static void feed(struct hub *hub, struct session *s, struct slice bytes)
         session_reject(hub, s, hub->err.msg[0] ? hub->err.msg : "out of memory");
 }
 
-/* Process the sessions whose job has just become known, through another session's bytes or a time-out. */
+/* Process the sessions whose job has just become known, through another session's bytes or a timeout. */
 static void feed_released(struct hub *hub)
 {
     while (!list_is_empty(&hub->peers.released)) {

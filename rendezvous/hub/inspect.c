@@ -433,7 +433,7 @@ bool inspect_rejects(struct hub *hub, struct session *s, const union message *m,
     return true;
 }
 
-/* --- what is wrong? ------------------------------------------------------------------------------------- */
+/* --- diagnosis of the error ----------------------------------------------------------------------------- */
 
 /* The snapshot borrows from the job, so free it before other requests are processed. */
 bool inspect_why(struct hub *hub, struct session *s, const union message *m, cJSON *answer)

@@ -161,7 +161,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(CODE, max_code, 0, MESSAGE_CODE_MAX, 0, "highest exit code of workers that ended by themselves") \
     X(CODE, rank0_code, 0, MESSAGE_CODE_MAX, MESSAGE_NONE,                                             \
       "exit code of rank 0, if it is on this node and ended by itself")                                \
-    X(WHOLE, round, 0, UINT32_MAX, MESSAGE_NEEDED, "round of which nothing is left on the node")
+    X(WHOLE, round, 0, UINT32_MAX, MESSAGE_NEEDED, "round whose processes have all ended on the node")
 
 #define FIELDS_OF_leave(X)                                                            \
     X(WHOLE, signal, 0, MESSAGE_SIGNAL_MAX, 0, "signal of the user or the scheduler") \

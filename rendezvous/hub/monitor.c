@@ -20,7 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* --- a look ------------------------------------------------------------------------------------------------- */
+/* --- a check ------------------------------------------------------------------------------------------------ */
 
 /* Each part counts first, allocates, and fills. An empty array needs no memory.
  *
@@ -278,7 +278,7 @@ static bool check_notices(const struct job *job, struct look *l)
     return true;
 }
 
-/* --- who waits for what --------------------------------------------------------------------------------- */
+/* --- waiters and their keys ----------------------------------------------------------------------------- */
 
 /* The ranks of a job wait in one place or two, so the row is found at once, even with many ranks. */
 static struct snapshot_wait *wait_named(struct look *l, struct slice name, bool is_barrier)
@@ -431,7 +431,7 @@ static void keep(struct schedule_state *w, const struct findings_now *now)
             w->told[w->n_told++] = now->digest[i];
 }
 
-/* --- telling -------------------------------------------------------------------------------------------- */
+/* --- messages ------------------------------------------------------------------------------------------- */
 
 /* Fill a push "findings", and its text. */
 static cJSON *begin_push(bool is_final)
@@ -634,7 +634,7 @@ static uint32_t first_line(const struct diagnosis *d, enum finding_code code)
 }
 
 /* Some settings are legal but rarely intended: different numbers of workers, or nodes behind a router that translates
- * addresses; and all others may wait for a late node. One line without a table, if it still holds. */
+ * addresses. All others may also wait for a late node. Print one line without a table if the finding still holds. */
 static void note(struct job *job, const struct snapshot *s, struct diagnosis *d, enum finding_code code)
 {
     diagnose_job(s, d);

@@ -45,7 +45,7 @@ void monitor_run(struct job *job);
     X(NODES_LEFT, 200, 5000, 0,                                                                            \
       "a node was rejected, left, or reported something about itself, and too few may be left")            \
     X(TIME_UP, 0, 0, 0, "the join timeout has passed: everything, before the verdict")                     \
-    X(ROUND_BEGINS, 0, 0, 0, "a round begins whose nodes bring different numbers of workers")              \
+    X(ROUND_BEGINS, 0, 0, 0, "a round begins whose nodes have different numbers of workers")               \
     X(NODE_LATE, 1000, 0, 0, "a late node waits for the next round")                                       \
     X(RANK_TROUBLE, 0, 0, 0, "a rank has reported something, such as a closed port")                       \
     X(PEER_LOST, 0, 0, 0,                                                                                  \
@@ -96,7 +96,7 @@ struct schedule_state {
     bool still_told;                  /* a rank does stand still */
     struct schedule_usual usual;      /* state of this round */
     bool torch_told;                  /* their present wait has been reported */
-    uint32_t wait;                    /* number of the wait: a node gets everything once in each */
+    uint32_t wait;                    /* number of the wait: in each wait a node gets every report once */
     uint32_t n_told;                  /* reported in this wait, as digests; */
     uint64_t told[SCHEDULE_TOLD_MAX]; /* a ring, the oldest is replaced */
 };

@@ -94,8 +94,8 @@ bool peer_ask_owner(struct hub *hub, struct session *s)
 
 /* --- held ------------------------------------------------------------------------------------------------- */
 
-/* The session moves from the list of unfinished requests, whose time-out would close it, to a list with
- * another time-out. */
+/* The session moves from the list of unfinished requests, whose timeout would close it, to a list with
+ * another timeout. */
 bool peer_hold(struct hub *hub, struct session *s)
 {
     s->is_held = true;
@@ -189,7 +189,7 @@ static void give_up_waiting(struct hub *hub, struct session *s)
     session_reject(hub, s, why);
 }
 
-/* Each list is in order of arrival and all its entries have the same time-out, so the first one expires
+/* Each list is in order of arrival and all its entries have the same timeout, so the first one expires
  * first. */
 void peer_tick(struct hub *hub)
 {
@@ -249,14 +249,14 @@ static bool may_vouch(struct hub *hub, const struct session *agent, const struct
     return false;
 }
 
-/* A connection that has closed meanwhile is no error. The era separates connections of an earlier attempt,
+/* A connection that has closed meanwhile is not an error. The era separates connections of an earlier attempt,
  * whose rank now belongs to another process. The session enters the job before it gets its rank, so that its
  * held bytes go to the right job. */
 bool control_vouch(struct hub *hub, struct session *agent, const union message *m, cJSON *answer)
 {
     const int64_t conn = m->vouch.conn, rank = m->vouch.rank, pid = m->vouch.pid;
     if (!agent->is_node) {
-        ddp_fail(&hub->err, DDP_ERR_ARG, "this connection is no node of a job: join first");
+        ddp_fail(&hub->err, DDP_ERR_ARG, "this connection is not a node of a job: join first");
         return refuse_claim(answer);
     }
     struct session *s = session_find(hub, (conn_id)conn);

@@ -442,7 +442,7 @@ static const request_handler request_handlers[OPS] = {
 };
 /* clang-format on */
 
-/* --- bytes become requests -------------------------------------------------------------------------------- */
+/* --- from bytes to requests ------------------------------------------------------------------------------- */
 
 enum {
     REQUEST_MIN =

@@ -166,7 +166,7 @@ static void push_to_node(void *user, uint64_t node, const struct rdzv_tell *tell
     cJSON_Delete(o);
 }
 
-/* --- what the rendezvous asks for ------------------------------------------------------------------------- */
+/* --- effects of the rendezvous ---------------------------------------------------------------------------- */
 
 /* True if a finding about its nodes is worth a line. Their connections are reported once, with the first round. */
 static bool is_ordinary(const struct rdzv_round *world)
@@ -255,7 +255,7 @@ static void record(void *user, const struct rdzv_record *what)
     events_record(user, what);
 }
 
-/* --- its life --------------------------------------------------------------------------------------------- */
+/* --- life cycle ------------------------------------------------------------------------------------------- */
 
 /* The hub's nonce separates this store from an earlier one on the same port; the number separates the lives
  * of the job. */

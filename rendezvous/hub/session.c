@@ -34,7 +34,7 @@ struct slice session_address(const struct session *s)
     return slice_of(s->peer, colon != NULL ? (size_t)(colon - s->peer) : strlen(s->peer));
 }
 
-/* --- what it waits for ---------------------------------------------------------------------------------- */
+/* --- awaited conditions --------------------------------------------------------------------------------- */
 
 void session_begin_wait(struct hub *hub, struct session *s, const struct op *op)
 {
@@ -141,7 +141,7 @@ struct rejects *hub_all_rejects(struct hub *hub)
         const struct session *s = TABLE_ENTRY(node, struct session, node);
         if (!s->has_spoken && s->n_first == 0)
             rejects_note(all,
-                         &(struct reject_facts){ .peer = s->peer, .why = "connected, and has sent nothing" },
+                         &(struct reject_facts){ .peer = s->peer, .why = "connected, but has sent nothing" },
                          s->heard_ms);
     }
     return all;
@@ -254,7 +254,7 @@ void hub_log(struct hub *hub, const char *fmt, ...)
 /* The present facts about a rank, from the members' table and its open connections.
  *
  * Nothing is recorded when a wait begins or a byte arrives; the connections are walked on demand. Demand is rare (a
- * time-out, an operator), and requests are not. */
+ * timeout, an operator), and requests are not. */
 
 /* Return the PyTorch barrier whose count it polls; NULL = none, or it is complete. */
 static const struct torch_meet *polled(const struct session *s)

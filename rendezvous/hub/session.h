@@ -125,7 +125,7 @@ struct hub {
     char asked_job[MEMBER_TEXT_MAX]; /* job that the current session named and could not enter; "" = none */
     struct ddp_err drop_fed;         /* with text: the rendezvous has dropped the current session */
     struct event_limit events;
-    uint32_t lives;   /* of jobs' rendezvous, for their instances */
+    uint32_t lives;   /* rendezvous so far; each job instance gets the next number */
     uint32_t n_nodes; /* connections of agents that have joined a job */
     uint64_t counter[HUB_COUNTERS];
     uint64_t requests, closed_by_us;

@@ -164,7 +164,7 @@ void torch_observe(struct job *job)
     job->is_observed = true;
 }
 
-/* --- who takes part in something that has more members than ranks ----------------------------------------- */
+/* --- groups with more members than ranks ------------------------------------------------------------------ */
 
 /*     a barrier counts 4 of 2 ranks        all ranks counted there
  *     two processes are rank 0             all processes with an address there
@@ -199,7 +199,7 @@ static int by_claimed_rank(const void *a, const void *b)
     return (x->pid > y->pid) - (x->pid < y->pid);
 }
 
-/* --- a barrier that has too many ------------------------------------------------------------------------ */
+/* --- a barrier with too many members -------------------------------------------------------------------- */
 
 /* It still waits there: a client that continued had the complete count. */
 static bool is_stuck_in(const struct session *s, const struct torch_meet *meet)

@@ -1,6 +1,6 @@
 /* admission.c -- the checks before a node may join.
  *
- * The first node brings the rules of the job. Every later one is compared with them, and a difference that would
+ * The first node sets the rules of the job. Every later one is compared with them, and a difference that would
  * split the job is rejected with both values and both hosts, because the user sees one terminal and the mistake may
  * be at the other. The checks are rows of a table, in the order in which they help: fundamental differences before
  * details.
@@ -24,8 +24,7 @@ struct check {
     const struct rdzv_join *join;
     struct rdzv_refusal *refusal;
     enum rdzv_admission as;
-    who_name self,
-        first; /* the node that joins, and the node that brought the rules, as named in sentences */
+    who_name self, first; /* the node that joins, and the node that set the rules, as named in sentences */
 };
 
 static void name_both(struct check *c)
@@ -48,14 +47,14 @@ static bool word_refusal(const struct check *c, const char *format, ...)
     return false;
 }
 
-/* --- the checks: true = nothing against it -------------------------------------------------------------- */
+/* --- checks: true = no objection ------------------------------------------------------------------------ */
 
 /* First, because later code relies on it: places are indexed by ranks below nnodes_max. */
 static bool is_sound(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
     if (j->nproc < 1 || j->nproc > RDZV_NPROC_MAX)
-        return word_refusal(c, "%s brings %" PRIu32 " workers; a node has 1 to %d", c->self, j->nproc,
+        return word_refusal(c, "%s has %" PRIu32 " workers; a node has 1 to %d", c->self, j->nproc,
                             RDZV_NPROC_MAX);
     if (j->nnodes_min < 1 || j->nnodes_min > j->nnodes_max || j->nnodes_max > RDZV_NODES_MAX)
         return word_refusal(c, "%s has --nnodes=%" PRIu32 ":%" PRIu32 "; a job has 1 to %d nodes", c->self,
@@ -377,7 +376,7 @@ static void note_uneven(struct rdzv *r, const struct node *node)
 {
     char room[2 * RDZV_TEXT_MAX];
     if (r->rules.nproc_fixed && node->nproc != r->rules.nproc)
-        rdzv_note(r, RDZV_RECORD_JOIN, node, "%s brings %" PRIu32 " workers, %s brings %" PRIu32,
+        rdzv_note(r, RDZV_RECORD_JOIN, node, "%s has %" PRIu32 " workers, %s has %" PRIu32,
                   rdzv_name(node, room, sizeof(room)), node->nproc, r->rules.nproc_from.host, r->rules.nproc);
 }
 

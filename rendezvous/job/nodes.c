@@ -10,7 +10,7 @@
 
 #include <stdlib.h>
 
-/* --- signs of life --------------------------------------------------------------------------------------- */
+/* --- heartbeats ------------------------------------------------------------------------------------------ */
 
 /* Nodes are in one list, the longest silent first: a heartbeat moves its node to the end, so it costs the same with
  * ten thousand nodes as with two, and the silent ones are at the front.

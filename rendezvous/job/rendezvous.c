@@ -331,7 +331,7 @@ static enum rdzv_state agrees(struct rdzv *r, struct node *node, const struct rd
     return grow_if(r, node, e);
 }
 
-/* --- it is being stopped -------------------------------------------------------------------------------- */
+/* --- while it is being stopped -------------------------------------------------------------------------- */
 
 /* A worker that has lost its peer reports it before that peer's own end is known. */
 static enum rdzv_state better_cause(struct rdzv *r, struct node *node, const struct rdzv_event *e)

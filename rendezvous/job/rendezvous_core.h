@@ -81,7 +81,7 @@ struct rules {
     enum rdzv_grow grow;
     char version[64], program[64], role[64];
     char join_knob[64];
-    struct who from;       /* the node that brought them */
+    struct who from;       /* the node that set them */
     struct who nproc_from; /* and `nproc` */
 };
 

@@ -263,7 +263,7 @@ void rdzv_note(struct rdzv *r, enum rdzv_record_kind kind, const struct node *no
     r->env.record(r->env.user, &record);
 }
 
-/* --- what is waited for --------------------------------------------------------------------------------- */
+/* --- awaited conditions --------------------------------------------------------------------------------- */
 
 /* A change while a message is due already is sent with that message. */
 void rdzv_will_say(struct rdzv *r)

@@ -45,25 +45,24 @@ static const struct option_row rows[] = {
       .value = "HOST:PORT",
       .parse = parse_listen,
       .at = AT(listen),
-      .help = "where to listen: HOST:PORT, [IPV6]:PORT, :PORT or PORT (every address), HOST (port 29400). "
-              "Port 0 takes any "
-              "free one. Default 127.0.0.1:29400" },
+      .help =
+          "address of the store: HOST:PORT, [IPV6]:PORT, :PORT or PORT (every address), HOST (port 29400); "
+          "port 0 = any free one (default: 127.0.0.1:29400)" },
     { .name = "max-bytes",
       .value = "N",
       .parse = parse_max_bytes,
       .at = AT(max_bytes),
-      .help = "keep at most N bytes of keys, values and queues (K, M, G; default 1G). One user or address "
-              "gets at most half of the memory that others leave, and one job half of that" },
+      .help = "keep at most N bytes of keys, values and queues (K, M, G) (default: 1G). One user or "
+              "address gets at most half of the memory that others leave, and one job half of that" },
     { .name = "keep",
       .value = "SECONDS",
       .parse = parse_keep,
       .at = AT(keep_ms),
-      .help = "forget a job and its keys after SECONDS without a connection (default 1800)" },
+      .help = "forget a job and its keys after SECONDS without a connection (default: 1800)" },
     { .name = "insecure",
       .type = OPTION_FLAG,
       .at = AT(insecure),
-      .help = "serve every user of this host; without it only the user who started ddp-rendezvous and root "
-              "are served" },
+      .help = "serve every user of this host (default: only the user who started ddp-rendezvous, and root)" },
     { .name = "torch21",
       .type = OPTION_FLAG,
       .at = AT(torch21),
@@ -72,7 +71,7 @@ static const struct option_row rows[] = {
       .value = "FILE",
       .type = OPTION_TEXT,
       .at = AT(events),
-      .help = "append what happens in all jobs to FILE as JSON lines, for 'ddpctl timeline'" },
+      .help = "append events of all jobs to FILE as JSON lines, for 'ddpctl timeline'" },
     { .name = "verbose",
       .type = OPTION_FLAG,
       .at = AT(log_peers),

@@ -113,7 +113,7 @@ static enum socket_place place_by_route(struct socket_owners *o, const struct en
 }
 
 /* Check whether the kernel chooses the address itself as the source of packets to it. That needs no netlink,
- * but fails for a second IPv4 address of one network. bind is no substitute, because it succeeds for any
+ * but fails for a second IPv4 address of one network. bind is not a substitute, because it succeeds for any
  * address with net.ipv4.ip_nonlocal_bind=1. */
 static bool source_is(const struct end *end)
 {

@@ -249,7 +249,7 @@ static void drop(struct barriers *b, struct barrier *barrier)
     barrier_free(b->quota, barrier);
 }
 
-/* --- how it ends ---------------------------------------------------------------------------------------- */
+/* --- the end -------------------------------------------------------------------------------------------- */
 
 /* Its name stays known, but it is no longer open. */
 static void close_barrier(struct barriers *b, struct barrier *barrier)
@@ -442,7 +442,7 @@ static const char *find_misuse(const struct barrier_call *call)
 {
     bool is_member = call->members.len == 0;
     if (call->timeout_ms < 0)
-        return "is misused: the time-out is negative";
+        return "is misused: the timeout is negative";
     if (call->members.len % 4 != 0)
         return "is misused: the list of members is cut off";
     if (call->rank >= call->world_size)

@@ -22,7 +22,7 @@ struct quota {
     struct quota *whole; /* borrowed; this quota is a share of it. NULL: `max` is its limit */
 };
 
-/* Return what the share takes from its whole. */
+/* Return the part of `whole` that this share uses or reserves. */
 static inline uint64_t quota_held(const struct quota *q)
 {
     return q->used > q->floor ? q->used : q->floor;

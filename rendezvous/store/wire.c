@@ -252,7 +252,7 @@ static size_t take_request(const struct wire *w, struct slice in, uint64_t max_b
     return len - rest.left;
 }
 
-/* --- either way ----------------------------------------------------------------------------------------- */
+/* --- both directions ------------------------------------------------------------------------------------ */
 
 enum wire_status wire_decode(struct wire *w, struct slice in, uint64_t max_bytes, struct request *req,
                              size_t *used, struct ddp_err *err)

@@ -198,7 +198,7 @@ static void measure_ranks(void)
     row("memory", "the store's memory at most, then", text, "300 MiB", mib <= 300);
 }
 
-/* --- ranks that come by themselves ------------------------------------------------------------------------ */
+/* --- ranks without an agent ------------------------------------------------------------------------------- */
 
 struct world {
     uint32_t size, first;

@@ -176,7 +176,7 @@ double crowd_run(struct crowd *c, const struct load *load, double ms)
     return (double)answers * load->requests * 1000 / (timed_now() - start);
 }
 
-/* Wait for the next `bytes` bytes of all members, or the time-out. */
+/* Wait for the next `bytes` bytes of all members, or the timeout. */
 static double until_all_have(struct crowd *c, size_t bytes)
 {
     char reply[64];

@@ -74,7 +74,7 @@ static int records(void)
     return n;
 }
 
-/* --- which layer ------------------------------------------------------------------------------------------------ */
+/* --- choice of the layer ---------------------------------------------------------------------------------------- */
 
 Test(ddprun_contain, a_dry_run_names_the_layer_and_makes_nothing, .init = set_up, .fini = tear_down)
 {
@@ -199,7 +199,7 @@ Test(ddprun_contain, an_empty_group_goes_with_its_owner_and_not_before, .init = 
     close(fd);
     r = RUN("--contain=cgroup", "true");
     cr_expect_neq(access(group, F_OK), 0, "it is left");
-    cr_expect_eq(access(other, F_OK), 0, "it is no group of ddprun");
+    cr_expect_eq(access(other, F_OK), 0, "it is not a group of ddprun");
     run_free(&r);
     cgroup_remove(group, PATIENCE_MS);
     rmdir(other);
@@ -324,7 +324,7 @@ Test(ddprun_contain, the_next_start_removes_an_empty_group_without_a_record, .in
     cgroup_remove(group, PATIENCE_MS);
 }
 
-/* --- an agent that dies thread by thread ------------------------------------------------------------------------- */
+/* --- an agent whose threads end one after the other -------------------------------------------------------------- */
 
 #define DYING_COOKIE "5d1c7f0e9b3a48266ab2745628734b15"
 

@@ -71,7 +71,7 @@ static void install(const char *version, const char *library)
     snprintf(exec_entry, sizeof(exec_entry), "PYTHON_EXEC=%s/bin/python3.99", dir);
 }
 
-/* Any library will do that has, or lacks, libuv's functions: use the one with this function. */
+/* Any library that has, or lacks, libuv's functions is enough: use the one with this function. */
 static void install_library_of(const char *version, void *function)
 {
     Dl_info where;
@@ -306,7 +306,7 @@ Test(rank0_store, may_be_a_worker_s_of_another_user)
     run_free(&r);
 }
 
-/* --- where it is looked for ------------------------------------------------------------------------------------- */
+/* --- search path ------------------------------------------------------------------------------------------------ */
 
 /* A virtual environment in `dir`/venv whose Python is the one of install(). */
 static void make_venv(const char *config)

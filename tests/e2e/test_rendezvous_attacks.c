@@ -58,7 +58,7 @@ static void expect_cpu_below(long ms)
         cr_assert_lt(used, ms, "the server used %ld ms of CPU", used);
 }
 
-/* --- lengths that lie ---------------------------------------------------------------------------------- */
+/* --- wrong lengths ------------------------------------------------------------------------------------- */
 
 static const uint64_t huge[] = { 1ull << 31, 1ull << 32, 1ull << 63, UINT64_MAX, UINT64_MAX - 7 };
 enum { HUGE_LENGTHS = sizeof(huge) / sizeof(huge[0]), EACH = 50 };
@@ -126,7 +126,7 @@ Test(rendezvous_attacks, values_are_announced_and_never_sent)
         close(liar[i]);
 }
 
-/* --- requests that never end --------------------------------------------------------------------------- */
+/* --- requests without end ------------------------------------------------------------------------------ */
 
 Test(rendezvous_attacks, one_byte_and_then_silence_stops_nobody)
 {

@@ -239,7 +239,7 @@ Test(signals_e2e, a_worker_that_is_stopped_is_named_and_goes_on)
     end(p);
 }
 
-/* --- once, twice ------------------------------------------------------------------------------------------------- */
+/* --- repetition -------------------------------------------------------------------------------------------------- */
 
 /* pkill, scancel and systemd signal every process they find: guardian and agent. */
 Test(signals_e2e, one_request_to_both_processes_is_one_request)
@@ -276,7 +276,7 @@ Test(signals_e2e, a_second_hangup_is_not_a_second_request)
     run_free(&r);
 }
 
-/* --- what the user chooses --------------------------------------------------------------------------------------- */
+/* --- user's choices ---------------------------------------------------------------------------------------------- */
 
 Test(signals_e2e, what_is_ignored_stays_ignored)
 {

@@ -111,7 +111,7 @@ Test(torch_diagnosis, names_who_is_missing_on_two_nodes)
     try_all(2);
 }
 
-/* Rank 0 fails first, with a PyTorch time-out; the missing rank is on another node. */
+/* Rank 0 fails first, with a PyTorch timeout; the missing rank is on another node. */
 Test(torch_diagnosis, who_gave_up_is_reported_with_whom_it_has_waited_for)
 {
     struct nodes n;
@@ -183,7 +183,7 @@ Test(torch_diagnosis, more_in_a_barrier_than_there_are_ranks)
     torch_skip_without();
     if (!torch_is_old())
         cr_skip_test("skipped, because only torch 1.x compares the count again and again");
-    share("barrier", "processes take part, and it has 2 ranks");
+    share("barrier", "processes take part, but it has 2 ranks");
 }
 
 Test(torch_diagnosis, two_processes_that_are_the_same_rank)

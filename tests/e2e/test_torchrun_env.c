@@ -64,7 +64,7 @@ static const char worker[] = "#!/bin/sh\n"
                              "until [ -e $W/0.0 ] && [ -e $W/0.1 ]; do sleep 0.05; done\n"
                              "exit 1\n";
 
-/* --- what may differ -------------------------------------------------------------------------------------- */
+/* --- permitted differences -------------------------------------------------------------------------------- */
 
 enum how {
     MINE,      /* only one side may have it */

@@ -527,7 +527,7 @@ Test(world, equal_for_every_kind_of_model)
     free(one);
 }
 
-/* Rounding, and the parts of a worker's share, are the same for all, too. */
+/* Rounding and the parts of a worker's share are the same for all. */
 Test(world, equal_with_16_bits_shares_of_the_state_and_parts_of_a_batch)
 {
     static const char line[] = RUN

@@ -79,7 +79,7 @@ static void trace(const char *format, ...)
     va_end(ap);
 }
 
-/* --- what the hub does ---------------------------------------------------------------------------------- */
+/* --- work of the hub ------------------------------------------------------------------------------------ */
 
 static struct peer *find_peer(conn_id conn)
 {

@@ -86,7 +86,7 @@ void gate_open(void);
 /* Remove the files of gate_shut, if any. */
 void gate_gone(void);
 
-/* --- lines seen ------------------------------------------------------------------------------------------- */
+/* --- recorded lines --------------------------------------------------------------------------------------- */
 
 /* Counts of the lines of tests/prog/torn_writer. */
 

@@ -459,7 +459,7 @@ void run_free(struct run_result *result)
     *result = (struct run_result){ 0 };
 }
 
-/* --- where programs are -------------------------------------------------------------------------------- */
+/* --- places of programs -------------------------------------------------------------------------------- */
 
 /* Return the directory of BUILD/tests/LAYER/test_x, three levels up. */
 static void build_dir(char path[static PATH_MAX])

@@ -637,7 +637,7 @@ static void start_all(struct play *play)
     }
 }
 
-/* --- looking --------------------------------------------------------------------------------------------- */
+/* --- search ---------------------------------------------------------------------------------------------- */
 
 /* Return the next of the texts between bars; false at the end. */
 static bool next_text(const char **texts, char text[256])

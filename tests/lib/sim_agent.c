@@ -59,7 +59,7 @@ void asim_verdict_at(struct asim *sim, uint64_t at_ms, const struct agent_verdic
     schedule(sim, at_ms, (struct agent_event){ .type = AGENT_VERDICT, .verdict = *verdict });
 }
 
-/* --- what effects do in this little world ---------------------------------------------------------------- */
+/* --- effects in this simulation -------------------------------------------------------------------------- */
 
 static void spawn(struct asim *sim, int r)
 {

@@ -47,7 +47,7 @@ __attribute__((format(printf, 2, 3))) static void cluster_say(struct cluster *c,
 
 static const char *const words[] = { "join", "failed", "cause", "done", "stopped", "leave", "beat" };
 
-/* --- what it tells -------------------------------------------------------------------------- */
+/* --- reports -------------------------------------------------------------------------------- */
 
 static int index_of(const struct cluster *c, uint64_t id)
 {
@@ -245,7 +245,7 @@ static void to_store(struct cluster *c, int i, enum word word)
                                                 .word = word });
 }
 
-/* --- what effects do ------------------------------------------------------------------------------------- */
+/* --- carrying out effects -------------------------------------------------------------------------------- */
 
 static void spawn(struct cluster *c, int i)
 {

@@ -194,7 +194,7 @@ static void feed_and_free(struct sim *sim, conn_id conn, struct buf *out)
     buf_free(out);
 }
 
-/* --- what workers read --------------------------------------------------------------------------------------- */
+/* --- input of workers ---------------------------------------------------------------------------------------- */
 
 static void note_message(struct sim *sim, int rank, int outcome, struct slice json)
 {
@@ -227,7 +227,7 @@ static void read_answers(struct sim *sim)
     }
 }
 
-/* --- what they do -------------------------------------------------------------------------------------------- */
+/* --- effects ------------------------------------------------------------------------------------------------- */
 
 void sim_client(struct sim *sim, conn_id conn)
 {

@@ -21,7 +21,7 @@ static void trace(struct sim_rdzv *sim, const char *format, ...)
     cr_assert(buf_printf(&sim->trace, "[%6" PRIu64 "] %s\n", sim->now_ms, line));
 }
 
-/* --- what the rendezvous effects ------------------------------------------------------------------------- */
+/* --- effects of the rendezvous --------------------------------------------------------------------------- */
 
 static uint64_t id_of(int node)
 {
@@ -177,7 +177,7 @@ void rsim_freeze_until(struct sim_rdzv *sim, uint64_t now_ms)
     rdzv_tick(sim->r, now_ms);
 }
 
-/* --- what nodes say ------------------------------------------------------------------------------------- */
+/* --- messages of nodes ---------------------------------------------------------------------------------- */
 
 enum rdzv_refused rsim_join_as(struct sim_rdzv *sim, int node, const struct rdzv_join *join)
 {
@@ -246,7 +246,7 @@ void rsim_lost(struct sim_rdzv *sim, int node)
     rdzv_lost(sim->r, id_of(node), "its connection was closed", sim->now_ms);
 }
 
-/* --- looking -------------------------------------------------------------------------------------------- */
+/* --- search --------------------------------------------------------------------------------------------- */
 
 static const char *text_of(struct sim_rdzv *sim)
 {

@@ -143,7 +143,7 @@ void change_file(const char *name, long offset, int byte)
     fclose(f);
 }
 
-/* --- what a summary says --------------------------------------------------------------------------------- */
+/* --- content of a summary -------------------------------------------------------------------------------- */
 
 double json_number(const cJSON *json, const char *key)
 {

@@ -216,7 +216,7 @@ static void decide(struct run *r, unsigned seed)
     r->ok = true;
 }
 
-/* --- what is right --------------------------------------------------------------------------------------- */
+/* --- valid input ----------------------------------------------------------------------------------------- */
 
 static void complain(struct run *r, const char *what, int node)
 {

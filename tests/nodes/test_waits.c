@@ -128,7 +128,7 @@ static void find_stranger(struct play *play)
 SCENE(waits, a_stranger_at_the_port, .cases = "F58", .until = "up", .fault = knock, .after = find_stranger,
       .never = "lost", .node = { { .exit = 143 }, { .exit = 143 } })
 
-/* Two hosts with a rank each come to the same bits as one host with two ranks. */
+/* Two hosts with a rank each get the same bits as one host with two ranks. */
 SCENE(waits, training_on_two_hosts_gives_the_bits_of_one, .options = "--nproc_per_node=1",
       .before = train_make_data, .program = TRAIN_TEN_STEPS(training_on_two_hosts_gives_the_bits_of_one),
       .after = train_expect_one_hosts_bits, .node = { { .exit = 0 }, { .exit = 0 } })

@@ -26,7 +26,7 @@ static ddp_status fill(void *user, ddp_loader_row *row, struct ddp_err *err)
     return row->index < SAMPLES ? DDP_OK : ddp_fail(err, DDP_ERR_LIMIT, "there is no such sample");
 }
 
-/* Even epochs to their end, some batches of odd ones. */
+/* Read even epochs to the end, and some batches of odd ones. */
 static uint64_t digest(int threads)
 {
     ddp_loader *loader;

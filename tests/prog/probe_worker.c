@@ -2,11 +2,11 @@
  *
  *     probe_worker RANK:VERB:VALUE:MS...
  *
- * The first argument whose RANK is ours counts, and -1 is every rank; without any a worker stays. Verbs:
+ * The first argument whose RANK is ours counts, and -1 is every rank; without one the worker stays. Verbs:
  *     exit    exit with VALUE, MS after all workers are there (MS = -1: at once)
  *     signal  send ourselves signal VALUE, at that time
  *     follow  exit with VALUE, MS after the launcher could know that rank 1 has ended
- *     stay    for a minute; when SIGTERM comes, note it, wait MS and end by it
+ *     stay    for a minute; at SIGTERM, note it, wait MS and end by it
  *
  * The notes (tests/bench/notes.h) say when. */
 #include "launched.h"

@@ -71,7 +71,7 @@ static void run_die(char **arguments)
     printf("rank %d: no rank has died\n", ddp_rank(ctx));
 }
 
-/* [RANK]: that rank stops itself; the others reach the step time-out (DDPRUN_STEP_TIMEOUT_MS). */
+/* [RANK]: that rank stops itself; the others reach the step timeout (DDPRUN_STEP_TIMEOUT_MS). */
 static void run_hang(char **arguments)
 {
     float x = 1;

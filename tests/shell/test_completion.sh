@@ -97,7 +97,7 @@ in_each "a name with underscores" "ddprun --nproc_p" --nproc_per_node
 in_each "a name with dashes" "ddprun --nproc-p" --nproc-per-node
 in_each "switches" "ddprun --contain=plain --stand" --standalone
 in_each "schedulers" "ddprun --scheduler s" slurm
-in_each "a port is no file" "ddprun --master_port " ""
+in_each "a port is not a file" "ddprun --master_port " ""
 in_each "a directory where one fits" "ddprun --log_dir " logs
 in_each "a file where one fits" "ddprun --events t" train.py trial.log
 in_each "a program or a file" "ddprun -t 3 --nproc_per_node 2 tra" train.py ...

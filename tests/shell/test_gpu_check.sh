@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# scripts/gpu_check.sh without a GPU: it reports that and succeeds. With one, this test only checks that it ends if nothing is built and the time is over.
+# scripts/gpu_check.sh without a GPU: it reports that and succeeds. With a GPU, this test only checks that the script ends when its time is over and nothing is
+# built.
 # shellcheck source=tests/shell/tap.sh disable=SC2317  # `check` calls the functions
 . "$(dirname "$0")/tap.sh"
 

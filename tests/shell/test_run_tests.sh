@@ -46,8 +46,8 @@ check "one that ends with another status has failed" fails run_suite exits
 limit=1 check "one that does not end has failed" fails run_suite hangs
 check "one with a leak has failed" fails run_suite leaks
 check "and so has one whose exit status does not tell of it" fails run_suite leaks_behind_criterion
-check "a leak of Criterion's own is no failure" run_suite criterion_leaks
+check "a leak of Criterion's own is not a failure" run_suite criterion_leaks
 check "but hides no other exit status" fails run_suite criterion_leaks_and_exits
-check "a note about a thread that ends is no failure" run_suite ends_a_thread
-limit=1 check "and no time-out" fails run_suite criterion_leaks_and_hangs
+check "a note about a thread that ends is not a failure" run_suite ends_a_thread
+limit=1 check "and no timeout" fails run_suite criterion_leaks_and_hangs
 finish

@@ -69,7 +69,7 @@ soon() {
     echo "after $took hundredths of a second"
     return 1
 }
-soon="at once, and not after a time-out"
+soon="at once, and not after a timeout"
 
 show='echo $(hostname) rank $RANK/$WORLD_SIZE local $LOCAL_RANK/$LOCAL_WORLD_SIZE group $GROUP_RANK/$GROUP_WORLD_SIZE at $MASTER_ADDR'
 

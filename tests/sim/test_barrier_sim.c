@@ -238,7 +238,7 @@ Test(barrier, misuse_is_told_to_the_one_who_does_it)
         &sim, "[     0] rank 1 gets outcome 4: barrier 'a' is misused: other ranks have joined it with "
               "other members\n"
               "[     0] rank 3 gets outcome 4: barrier 'a' is misused: this rank is not a member\n"
-              "[     0] rank 3 gets outcome 4: barrier 'b' is misused: the time-out is negative\n"
+              "[     0] rank 3 gets outcome 4: barrier 'b' is misused: the timeout is negative\n"
               "[     0] rank 3 gets outcome 4: barrier 'b' is misused: a member is outside the world\n");
 }
 

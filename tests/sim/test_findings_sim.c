@@ -32,7 +32,7 @@ static void tear_down(void)
     sim_free(&sim);
 }
 
-/* --- what happens --------------------------------------------------------------------------------------- */
+/* --- events --------------------------------------------------------------------------------------------- */
 
 /* Node `node_rank` of a static job of `nnodes` joins; `more` is added to the object. */
 static void join_as(conn_id conn, const char *host, int node_rank, int nnodes, const char *more)
@@ -241,7 +241,7 @@ Test(findings_sim, other_numbers_and_versions_are_told_to_those_who_wait)
 }
 
 /* The rejected node has ended; the waiting nodes get the advice to start it again, at once and at the
- * time-out. */
+ * timeout. */
 Test(findings_sim, who_waits_for_a_node_that_was_refused_is_told_so)
 {
     join(N0, 0, 2, "");

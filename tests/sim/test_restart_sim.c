@@ -119,7 +119,7 @@ Test(restart_sim, ctrl_c_in_a_healthy_second_attempt_is_the_users_stop, .init = 
     cr_assert_eq(agent_attempt(sim.agent), 1);
 }
 
-/* --- what another attempt could not change -------------------------------------------------------------- */
+/* --- failures that a restart cannot change -------------------------------------------------------------- */
 
 static enum no_restart after_worker(int lives_ms, int exit_code, int spawn_error)
 {
@@ -223,7 +223,7 @@ Test(restart_sim, no_new_attempt_beside_what_cannot_be_killed, .init = two_worke
     cr_assert_eq(agent_no_restart(sim.agent), NO_RESTART_UNKILLABLE);
 }
 
-/* --- who lost a peer ------------------------------------------------------------------------------------ */
+/* --- ranks that lost a peer ----------------------------------------------------------------------------- */
 
 /* Worker 0 detects the death of worker 1 before the agent does. It is not stopped for that, and not reported as the
  * cause. */
@@ -344,7 +344,7 @@ Test(restart_sim, the_doubt_lasts_as_long_as_the_job_needs, .fini = done)
     cr_assert_eq(sim.exit_code, 125);
 }
 
-/* --- what stays behind ---------------------------------------------------------------------------------- */
+/* --- leftovers ------------------------------------------------------------------------------------------ */
 
 /* A daemon that hangs in the kernel: SIGKILL is repeated, and then the job leaves without it. */
 Test(restart_sim, a_daemon_that_cannot_be_killed_does_not_hold_up_the_end, .fini = done)

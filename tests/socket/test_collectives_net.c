@@ -181,7 +181,7 @@ Test(collectives_net, five_and_six_ranks_have_the_bits_of_one_host, .timeout = 1
     expect_bits_of_one_host((const char *const[]){ "aaabbb", "aabbcc", NULL });
 }
 
-/* --- trouble -------------------------------------------------------------------------------------------- */
+/* --- problems ------------------------------------------------------------------------------------------- */
 
 enum { N = 100000 };
 

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* --- what the machine refuses -------------------------------------------------------------------------------------- */
+/* --- requests that the machine rejects ----------------------------------------------------------------------------- */
 
 /* The linker redirects these calls of this program here. */
 int __real_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set);

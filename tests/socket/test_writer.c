@@ -194,7 +194,7 @@ Test(writer, without_room_for_a_thread_nothing_is_lost, .init = open_pipe)
     close(pipe_fds[0]);
 }
 
-/* A disk with that much room, and its content. */
+/* A disk with `room` free bytes, and its content. */
 static struct disk {
     pthread_mutex_t lock;
     size_t room;

@@ -207,7 +207,7 @@ void manifest_free(struct manifest *m)
     *m = (struct manifest){ .blocks = NULL };
 }
 
-/* --- what a caller wants -------------------------------------------------------------------------------- */
+/* --- requests of callers -------------------------------------------------------------------------------- */
 
 /* Programs usually read in the order of writing, so the guess is usually right. */
 static const struct manifest_block *find_block(const struct manifest *m, const char *block, size_t guess)

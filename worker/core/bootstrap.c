@@ -201,7 +201,7 @@ ddp_status bootstrap_meet(const struct bootstrap *bootstrap, struct bootstrap_ca
     return status;
 }
 
-/* --- what rank 0 has for the others --------------------------------------------------------------------- */
+/* --- data of rank 0 for the others ---------------------------------------------------------------------- */
 
 ddp_status bootstrap_publish(const struct bootstrap *bootstrap, const char *what, const void *data,
                              size_t len, struct ddp_err *err)

@@ -38,7 +38,7 @@ static void run_job(struct comm_thread *thread)
         pthread_cond_broadcast(&thread->idle);
 }
 
-/* Waits without a time-out, because comm_thread_close wakes it. */
+/* Waits without a timeout, because comm_thread_close wakes it. */
 static void *run_jobs(void *user)
 {
     struct comm_thread *thread = user;
@@ -53,7 +53,7 @@ static void *run_jobs(void *user)
     return NULL;
 }
 
-/* --- its owner ------------------------------------------------------------------------------------------- */
+/* --- owner ----------------------------------------------------------------------------------------------- */
 
 /* The one place that frees a struct comm_thread, started or not. */
 static void comm_thread_free(struct comm_thread *thread)

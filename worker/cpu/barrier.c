@@ -1,7 +1,7 @@
 /* barrier.c -- see barrier.h.
  *
  * Each rank has a pidfd of every other one. The kernel makes it readable as soon as the process ends, and it never
- * refers to a later process with the same number. kill(pid, 0) would not do, because it succeeds for a zombie and for
+ * refers to a later process with the same number. kill(pid, 0) is not enough, because it succeeds for a zombie and for
  * such a later process. */
 #include "cpu/barrier.h"
 
@@ -111,7 +111,7 @@ static const char *peers_state(int32_t pid)
     }
 }
 
-/* --- what is wrong between ranks ------------------------------------------------------------------------- */
+/* --- errors between ranks -------------------------------------------------------------------------------- */
 
 /* From the control page. Other ranks may be writing these marks, so trust nothing: a torn mark gives a strange
  * sentence, never a crash. */

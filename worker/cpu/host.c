@@ -55,8 +55,8 @@ static bool out_of_reach(const void *found, size_t bytes)
 
 bool cpu_in_reach(const struct cpu_comm *cpu, const struct call *call, int rank)
 {
-    /* Only these, on one host, write into a peer's output; in the others each rank fills its own, which may be
-     * private. */
+    /* On one host, all_reduce and reduce write into the outputs of peers. In all other calls each rank writes only its own
+     * output, which may be private. */
     bool writes_outputs = cpu->net == NULL && (call->kind == CALL_ALL_REDUCE || call->kind == CALL_REDUCE);
 
     if (out_of_reach(cpu_input_of(cpu, call, rank), cpu_in_bytes(cpu, call, rank)))
@@ -423,7 +423,7 @@ static ddp_status run_through_slots(struct cpu_comm *cpu, const struct call *cal
     return DDP_OK;
 }
 
-/* --- either way ------------------------------------------------------------------------------------------ */
+/* --- both directions ------------------------------------------------------------------------------------- */
 
 /* Count the ranks with buffers that all ranks can reach, and those of them that have something to give. */
 static int count_in_reach(const struct cpu_comm *cpu, const struct call *call, int *with_input)

@@ -187,8 +187,8 @@ enum {
     SILENT_MS = 10000 /* longer than any network needs; TCP has tried four times by then */
 };
 
-/* Name both hosts and the direction, because the user has to open a port on one of them. Only for a loopback address
- * of another host no firewall is to blame. */
+/* Name both hosts and the direction, because the user has to open a port on one of them. A firewall is a
+ * possible cause unless the address is a loopback address of another host. */
 static ddp_status unreachable(const struct net_dial *d, const char *how, struct ddp_err *err)
 {
     char where[ENDPOINT_TEXT_MAX];
@@ -197,8 +197,8 @@ static ddp_status unreachable(const struct net_dial *d, const char *how, struct 
     return ddp_fail(
         err, DDP_ERR_IO,
         "rank %d on %s (%s) cannot connect to rank %d on %s at %s: %s. %s Open the ports between the "
-        "two hosts in this direction, or name some that are open by DDP_PORT_RANGE=LOW-HIGH on all hosts; "
-        "another network: DDP_IFACE=NAME or ADDRESS (without it, the one that leads to the store)",
+        "two hosts in this direction, or set DDP_PORT_RANGE=LOW-HIGH to open ports on all hosts; "
+        "DDP_IFACE=NAME or ADDRESS selects another network (default: the one that leads to the store)",
         d->hello->from, d->hello->host, d->address, d->link->rank, d->card.host,
         endpoint_print(d->card.address, d->card.port, where), how,
         lost ? "That address works only within one host." : "The store answers, so the hosts are up.");

@@ -90,7 +90,7 @@ static void card_key(char key[32], int rank)
     snprintf(key, 32, "net/%d", rank);
 }
 
-/* --- who we are ----------------------------------------------------------------------------------------- */
+/* --- own identity --------------------------------------------------------------------------------------- */
 
 /* Keep the end of a long name, because it has the attempt and so separates runs. */
 static void make_hello(struct joining *j, const struct comm_setup *setup)
@@ -323,7 +323,7 @@ enum {
     LARGEST_ELEMENT = 8
 };
 
-/* --- what a barrier asks -------------------------------------------------------------------------------- */
+/* --- content of a barrier request ----------------------------------------------------------------------- */
 
 static ddp_status check_abroad(void *user, struct ddp_err *err)
 {

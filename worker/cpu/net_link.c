@@ -226,7 +226,7 @@ static ddp_status links_late(const struct net_links *links, uint32_t timeout_ms,
                  link->rank, link->pid, link->name, link->where,
                  !in              ? "does not read what is sent to it"
                  : link->head_due ? "has not called it"
-                                  : "has sent a part only");
+                                  : "has sent only a part");
     }
     return ddp_fail(err, DDP_ERR_TIMEOUT, "rank %d waited %u ms in %s for other hosts: %s%s", links->rank,
                     timeout_ms, call_text(text, &links->call, links->seq), list,

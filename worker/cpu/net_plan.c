@@ -104,7 +104,7 @@ int net_piece_host(const struct net_layout *layout, int piece)
     return layout->host_of[layout->pieces[piece].first];
 }
 
-/* --- what goes where -------------------------------------------------------------------------------------- */
+/* --- targets ---------------------------------------------------------------------------------------------- */
 
 /* Up to this many bytes one trip with more data is faster than two with less. */
 enum { SMALL = 32 << 10 };
@@ -125,7 +125,7 @@ static const struct net_way ways[CALL_KINDS] = {
 #undef WAY
 };
 
-/* --- how much fits -------------------------------------------------------------------------------------- */
+/* --- room ----------------------------------------------------------------------------------------------- */
 
 /* Return the elements of a step for which the call counts `n`: those of all its columns. */
 static size_t all_of(const struct net_way *way, size_t n)
@@ -177,7 +177,7 @@ size_t net_area_least(const struct net_layout *layout)
     return a > b ? a : b;
 }
 
-/* --- the way of a call ---------------------------------------------------------------------------------- */
+/* --- path of a call ------------------------------------------------------------------------------------- */
 
 /* Counted with all that leaves a host: with many hosts even a small call is much when each gets all of it. */
 static bool is_small(const struct net_way *way)
@@ -293,7 +293,7 @@ bool net_wants(const struct net_way *way, const struct net_column *column, int h
                                         : true;
 }
 
-/* --- where it lies -------------------------------------------------------------------------------------- */
+/* --- location ------------------------------------------------------------------------------------------- */
 
 /* Return elements in the caller's buffer, which has the whole call, while a slot has one step of it. */
 size_t net_in_place(const struct net_way *way, const struct net_column *column, int c, size_t at)

@@ -65,7 +65,7 @@ int net_server(const struct net_layout *layout, int host, int lane);
 /* Return the host that owns a piece. */
 int net_piece_host(const struct net_layout *layout, int piece);
 
-/* --- what goes where -------------------------------------------------------------------------------------- */
+/* --- targets ---------------------------------------------------------------------------------------------- */
 
 enum net_columns { NET_PER_HOST, NET_PER_RANK, NET_AT_ROOT, NET_FOR_ALL };
 enum net_first { NET_NO_FIRST, NET_REDUCE, NET_SPREAD };

@@ -33,7 +33,7 @@ struct net_step {
     unsigned pair;
 };
 
-/* --- what a turn sends, receives and computes ------------------------------------------------------------ */
+/* --- data of a turn -------------------------------------------------------------------------------------- */
 
 /* A rank that serves lane k does all of lane k on its host: it reads the lane's part of every column from all ranks
  * of the host (from their slots, or in place), combines pieces, exchanges, joins, and puts the finished part into its

@@ -300,7 +300,7 @@ static void page_key(char key[32], int host)
     snprintf(key, 32, "page/%d", host);
 }
 
-/* --- who is where --------------------------------------------------------------------------------------- */
+/* --- places of ranks ------------------------------------------------------------------------------------ */
 
 /* The boot id separates kernels even if every host is called "localhost"; the pid namespace separates containers,
  * between which /proc/<pid> and pidfds would refer to other processes. */

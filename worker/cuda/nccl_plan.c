@@ -42,7 +42,7 @@ struct nccl_step nccl_step(enum nccl_state state, enum nccl_event event)
     return table[state][event];
 }
 
-/* --- which function does which call ----------------------------------------------------------------------- */
+/* --- function of each call -------------------------------------------------------------------------------- */
 
 static const enum nccl_way ways[CALL_KINDS] = {
     [CALL_ALL_REDUCE] = NCCL_WAY_ALL_REDUCE,
@@ -81,7 +81,8 @@ static char *part(const struct call *call, const void *base, int rank)
 }
 
 /* Gather and scatter are the same moves in opposite directions: `inner` is the part of one rank, `outer` the root's
- * buffer with a part for each. The root's 0th move is its own half of the copy to itself, 1 to world are the others'. */
+ * buffer with a part for each. Move 0 of the root is its half of the copy to itself;
+ * moves 1 to world are those of the other ranks. */
 bool nccl_move(const struct call *call, int rank, int world, int i, struct nccl_move *move)
 {
     bool gather = call->kind == CALL_GATHER;

@@ -51,7 +51,7 @@ struct nccl_step {
 
 struct nccl_step nccl_step(enum nccl_state state, enum nccl_event event);
 
-/* --- which function does which call ----------------------------------------------------------------------- */
+/* --- function of each call -------------------------------------------------------------------------------- */
 
 enum nccl_way {
     NCCL_WAY_NOTHING, /* no values to move */

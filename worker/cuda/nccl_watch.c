@@ -166,7 +166,7 @@ void watch_pause(struct nccl_comm *n, uint32_t us)
     pthread_cond_timedwait(&n->changed, &n->lock, &until);
 }
 
-/* --- looking ------------------------------------------------------------------------------------------------------ */
+/* --- search ------------------------------------------------------------------------------------------------------- */
 
 /* While a call of the cpu communicator runs, that call checks the peers. */
 static ddp_status check_peers(struct nccl_comm *n, struct ddp_err *err)

@@ -291,7 +291,7 @@ static void read_one(ddp_loader *loader, struct slot *slot)
     pthread_cond_broadcast(&loader->done);
 }
 
-/* Waits without a time-out, because closing the loader wakes it. */
+/* Waits without a timeout, because closing the loader wakes it. */
 static void *read_batches(void *user)
 {
     ddp_loader *loader = user;
@@ -364,7 +364,7 @@ static ddp_status wait_ready(ddp_loader *loader, const struct slot *slot, struct
     return DDP_OK;
 }
 
-/* --- its owner --------------------------------------------------------------------------------------------- */
+/* --- owner ------------------------------------------------------------------------------------------------- */
 
 /* With the mutex. Batch `number` is ready, or *err has the reason why not. */
 static ddp_status obtain(ddp_loader *loader, struct slot *slot, struct ddp_err *err)

@@ -464,7 +464,7 @@ ddp_status zero1_same_optim(ddp_group *group, const ddp_optim *optim)
     return status;
 }
 
-/* --- which parameters decay ------------------------------------------------------------------------------------- */
+/* --- parameters with weight decay ------------------------------------------------------------------------------- */
 
 /* `all`: n flags of each rank. */
 static ddp_status compare_decay(const unsigned char *all, size_t world, const ddp_param *params, size_t n,

@@ -147,7 +147,7 @@ static void write_file(const char *path, const char *from, size_t n)
     fclose(f);
 }
 
-/* --- the good way --------------------------------------------------------------------------------------- */
+/* --- normal course -------------------------------------------------------------------------------------- */
 
 Test(ckpts, the_newest_comes_back_with_its_point)
 {

@@ -221,7 +221,7 @@ Test(cli, an_environment_of_another_launcher_is_noticed)
     cr_assert_str_eq(option, "use_env");
 }
 
-/* --- what is printed ------------------------------------------------------------------------------------ */
+/* --- printed text --------------------------------------------------------------------------------------- */
 
 static bool print_help(struct buf *out)
 {

@@ -87,11 +87,11 @@ Test(pickle, values_in_the_wrong_place)
     expect_error(BYTES("\x80\x02NN."), "more or less than one value");
     expect_error(BYTES("\x80\x02(."), "more or less than one value");
     expect_error(BYTES("\x80\x02Ne."), "a mark is missing");
-    expect_error(BYTES("\x80\x02(Ne."), "no container lies below the mark");
-    expect_error(BYTES("\x80\x02N(Ne."), "no list");
-    expect_error(BYTES("\x80\x02NNa."), "no list");
-    expect_error(BYTES("\x80\x02](NNu."), "no dict");
-    expect_error(BYTES("\x80\x02}(Nu."), "no dict");
+    expect_error(BYTES("\x80\x02(Ne."), "no container below the mark");
+    expect_error(BYTES("\x80\x02N(Ne."), "not a list");
+    expect_error(BYTES("\x80\x02NNa."), "not a list");
+    expect_error(BYTES("\x80\x02](NNu."), "not a dict");
+    expect_error(BYTES("\x80\x02}(Nu."), "not a dict");
     expect_error(BYTES("\x80\x02}]Ns."), "a key is neither");
     expect_error(BYTES("\x80\x02N(\x86."), "a value is missing");
     expect_error(BYTES("\x80\x02q\x00."), "a value is missing");

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- which function ------------------------------------------------------------------------------------------------- */
+/* --- choice of the function ----------------------------------------------------------------------------------------- */
 
 Test(nccl_plan, each_type_and_operation_has_nccls_number)
 {

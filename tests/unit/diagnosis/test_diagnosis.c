@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- who stands still ------------------------------------------------------------------------------------ */
+/* --- stalled ranks --------------------------------------------------------------------------------------- */
 
 #define STEPPED(n, in, number, ms, ...)                                                                      \
     {                                                                                                        \
@@ -61,7 +61,7 @@ Test(diagnose_job, nobody_stands_still_for_a_moment_or_alone)
     cr_expect_eq(d.n, 0, "%s", d.list[0].sentence);
 }
 
-/* --- who is not here ------------------------------------------------------------------------------------ */
+/* --- missing members ------------------------------------------------------------------------------------ */
 
 Test(diagnose_job, a_node_that_never_came)
 {
@@ -159,7 +159,7 @@ Test(diagnose_job, a_late_node_is_a_spare)
     cr_assert_not(finding_is_trouble(FINDING_NODE_IS_SPARE));
 }
 
-/* --- how they were started ------------------------------------------------------------------------------ */
+/* --- how nodes were started ----------------------------------------------------------------------------- */
 
 Test(diagnose_job, one_node_rank_on_two_machines)
 {
@@ -263,7 +263,7 @@ Test(diagnose_job, nodes_behind_a_router_that_translates)
                  "a sidecar's");
 }
 
-/* --- strangers, and the store itself -------------------------------------------------------------------- */
+/* --- foreign connections, and the store itself ---------------------------------------------------------- */
 
 #define STRANGER(...) LIST(strangers, snapshot_stranger, { .address = "10.2.3.4", .times = 3, __VA_ARGS__ })
 
@@ -327,7 +327,7 @@ Test(diagnose_job, what_a_node_says_about_itself_comes_first)
     expect_at(&d, 1, "NODE_MISSING", "node 1", "");
 }
 
-/* --- while a round runs --------------------------------------------------------------------------------- */
+/* --- during a round ------------------------------------------------------------------------------------- */
 
 Test(diagnose_job, the_first_cause_stands_above_its_consequences)
 {

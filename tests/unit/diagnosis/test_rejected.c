@@ -126,7 +126,7 @@ Test(hub_rejects, a_silent_connection_is_shown_and_left_open)
     sim_connect(&sim, 11);
     sim_at(&sim, 1000000);
     expect_row(
-        "\"kind\":\"silent\",\"why\":\"connected, and has sent nothing\",\"times\":2,\"first_ms\":1000000");
+        "\"kind\":\"silent\",\"why\":\"connected, but has sent nothing\",\"times\":2,\"first_ms\":1000000");
     cr_assert(sim.conn[10].open && sim.conn[11].open);
     sim_feed(&sim, 10, "00 cef7853c");
     expect_row("\"times\":1");

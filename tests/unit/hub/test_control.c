@@ -171,10 +171,10 @@ Test(control, only_a_node_reports_about_ranks)
     };
     sim_client(&sim, OTHER);
     sim_identify(&sim, OTHER, "{\"role\":\"agent\"}", NULL);
-    expect_error(OTHER, reports[0], "no node of a job: join first");
+    expect_error(OTHER, reports[0], "not a node of a job: join first");
     sim_node(&sim, 2);
     for (size_t i = 0; i < sizeof(reports) / sizeof(reports[0]); i++)
-        expect_error(OTHER, reports[i], "no node of a job: join first");
+        expect_error(OTHER, reports[i], "not a node of a job: join first");
     cr_assert_null(strstr(sim_control(&sim, CLIENT, "{\"op\":\"status\"}"), "exited"));
     cr_assert_null(strstr(sim_control(&sim, CLIENT, "{\"op\":\"why\"}"), "LIMIT_NOFILE"));
 }
@@ -612,7 +612,7 @@ Test(control_rdzv, a_user_who_stops_a_node_is_named)
     expect_in(stop, "bob");
 }
 
-/* --- what heartbeats tell -------------------------------------------------------------------------------------- */
+/* --- content of heartbeats ------------------------------------------------------------------------------------- */
 
 Test(control_rdzv, the_states_of_workers_come_with_the_heartbeat)
 {
@@ -627,7 +627,7 @@ Test(control_rdzv, the_states_of_workers_come_with_the_heartbeat)
               "{\"rank\":3,\"state\":\"never_connected\",\"proc\":\"D\",\"cpu\":0,\"wchan\":\"nfs_wait\"}");
 }
 
-/* --- what a node may say --------------------------------------------------------------------------------------- */
+/* --- permitted messages of a node ------------------------------------------------------------------------------ */
 
 static void expect_refused_role(conn_id conn, const char *json, const char *words)
 {

@@ -149,7 +149,7 @@ Test(hub, a_hundred_thousand_keys_are_waited_for_and_left)
     cr_assert_lt(atoi(strstr(status, "\"bytes\":") + 8), 4096, "%s", status);
 }
 
-/* --- what is refused ----------------------------------------------------------------------------------------- */
+/* --- rejected input ------------------------------------------------------------------------------------------ */
 
 Test(hub, bad_requests_are_closed_with_a_reason)
 {
@@ -597,7 +597,7 @@ Test(jobs, the_same_barrier_name_is_two_barriers)
     cr_assert_eq(sim.conn[WORKER_B].out.data[0], 1);
 }
 
-/* --- who belongs where ----------------------------------------------------------------------------------------- */
+/* --- assignment ------------------------------------------------------------------------------------------------ */
 
 /* Keys and connections that came before any name belong to the first job that is declared. */
 Test(jobs, the_first_job_adopts_what_is_there)

@@ -280,7 +280,7 @@ Test(held, who_goes_while_it_is_held_leaves_nothing)
     sim_at(&sim, 4000);
 }
 
-/* --- claims of strangers ---------------------------------------------------------------------------------------- */
+/* --- claims of foreign processes -------------------------------------------------------------------------------- */
 
 #define CLAIM   "{\"op\":\"vouch\",\"conn\":20,\"rank\":1,\"pid\":77}"
 #define REFUSED "\"code\":\"VOUCH_REFUSED\""

@@ -43,7 +43,7 @@ static void at(uint64_t now_ms)
     sim.hub->now_ms = now_ms;
 }
 
-/* --- a row: how it begins, which flag is due, and the monitor's report of its look -------------------------- */
+/* --- a row: its state, the due flag, and the report of the check -------------------------------------------- */
 
 static void miss_nodes(void)
 {
@@ -177,7 +177,7 @@ Test(schedule, each_row_is_due_when_it_says)
     }
 }
 
-/* Even a moment after another look. */
+/* Even if the last check was a moment ago. */
 Test(schedule, time_that_is_up_is_told_at_once)
 {
     set_up(2);

@@ -56,7 +56,7 @@ static void expect_operator(const char *op, const char *words)
     cr_expect(strstr(text, words) != NULL, "'%s' is not in: %s", words, text);
 }
 
-/* --- who does what -------------------------------------------------------------------------------------- */
+/* --- division of the work ------------------------------------------------------------------------------- */
 
 static void join(void)
 {
@@ -149,7 +149,7 @@ static void four_count(void)
 
 TestSuite(torch_watch, .init = set_up, .fini = tear_down);
 
-/* --- a group that does not come together ---------------------------------------------------------------- */
+/* --- a group that is not complete ----------------------------------------------------------------------- */
 
 Test(torch_watch, a_polled_barrier_is_a_wait)
 {
@@ -270,7 +270,7 @@ Test(torch_watch, a_world_that_is_larger_than_the_job_is_told)
                 "last rank of this job is 1");
 }
 
-/* --- more than belong there ----------------------------------------------------------------------------- */
+/* --- too many members ----------------------------------------------------------------------------------- */
 
 Test(torch_watch, of_too_many_the_agents_are_asked_who_they_are)
 {
@@ -290,7 +290,7 @@ Test(torch_watch, two_launches_of_one_store_are_told_at_once)
     const char *text = told();
     cr_expect(strstr(text, "\"code\":\"STORE_SHARED\"") != NULL, "%s", text);
     cr_expect(strstr(text,
-                     "init_process_group: 4 processes take part, and it has 2 ranks: two launches share this "
+                     "init_process_group: 4 processes take part, but it has 2 ranks: two launches share this "
                      "store: python3 (pid 900) on n0; python3 (pid 901) on n0; rank 0 (n0, pid 100); rank 1 "
                      "(n0, pid 101)") != NULL,
               "%s", text);
@@ -334,7 +334,7 @@ Test(torch_watch, children_of_ranks_are_no_second_launch)
     sim_at(&sim, 9000);
     cr_assert_str_empty(told(), "with a separate world it may continue");
     sim_at(&sim, 12500);
-    expect_told("3 processes of this job take part, and it has 2 ranks: pid 150, started by rank 0; rank 0");
+    expect_told("3 processes of this job take part, but it has 2 ranks: pid 150, started by rank 0; rank 0");
 }
 
 Test(torch_watch, two_that_are_the_same_rank_are_told)
@@ -429,7 +429,7 @@ Test(torch_watch, ranks_that_set_a_group_up_again_are_no_second_launch)
     add(OTHER0, BARRIER, 0);
     sim_at(&sim, 13000);
     expect_told(
-        "4 registrations were made, and it has 2 ranks: rank 0 (n0, pid 100); rank 1 (n0, pid 101); and 2 "
+        "4 registrations were made, but it has 2 ranks: rank 0 (n0, pid 100); rank 1 (n0, pid 101); and 2 "
         "that exited or registered twice  [GROUP_TOO_LARGE]");
 }
 
@@ -475,7 +475,7 @@ Test(torch_watch, after_an_end_it_is_looked_again_soon)
     cr_assert_str_not_empty(told());
 }
 
-/* --- torch left ----------------------------------------------------------------------------------------------- */
+/* --- PyTorch leftovers ---------------------------------------------------------------------------------------- */
 
 /* A PyTorch rank gives up waiting for the others of a group and ends: the time and the reason of the
  * report. */
@@ -670,7 +670,7 @@ Test(torch_left, who_went_on_for_long_without_the_others_has_not_given_up)
     expect_given_up("\"exit_code\":1", false);
 }
 
-/* --- who subscribes ------------------------------------------------------------------------------------------- */
+/* --- subscribers ---------------------------------------------------------------------------------------------- */
 
 /* Workers that have sent IDENTIFY, and nodes, cost no check of keys. */
 Test(torch_watch, only_a_plain_client_makes_the_store_look_into_keys)

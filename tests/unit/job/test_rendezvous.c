@@ -150,7 +150,7 @@ Test(rendezvous, a_node_that_stops_without_a_word_is_a_failure)
     rsim_expect_part(&sim, "n1 < finish: failed, exit 4/4/4\n");
 }
 
-/* --- who is done ----------------------------------------------------------------------------------------- */
+/* --- finished nodes -------------------------------------------------------------------------------------- */
 
 Test(rendezvous, a_node_that_is_done_may_go_before_the_others)
 {
@@ -403,7 +403,7 @@ Test(rendezvous, a_store_without_memory_for_the_keys_ends_the_job)
     cr_assert_eq(sim.told[RDZV_TELL_ROUND], 0);
 }
 
-/* --- those who look -------------------------------------------------------------------------------------- */
+/* --- observers ------------------------------------------------------------------------------------------- */
 
 Test(rendezvous, a_rank_finds_its_node)
 {
@@ -700,7 +700,7 @@ Test(rdzv_join, counted_workers_may_differ, .init = two_to_four)
     join.nproc = 4;
     rsim_forget(&sim);
     cr_assert_eq(rsim_join_as(&sim, 3, &join), RDZV_WELCOME);
-    rsim_expect_part(&sim, "node n3 brings 4 workers, n2 brings 2\n");
+    rsim_expect_part(&sim, "node n3 has 4 workers, n2 has 2\n");
 }
 
 Test(rdzv_join, static_nodes_may_bring_different_numbers)
@@ -751,7 +751,7 @@ Test(rdzv_join, the_first_node_cannot_bring_nonsense)
     expect_refusal(&join, RDZV_REFUSED_NODE_RANK_TOO_HIGH, "n7 (pid 107) has --node_rank=2, but --nnodes=2");
     join = sim.join;
     join.nproc = 0;
-    expect_refusal(&join, RDZV_REFUSED_BAD_JOIN, "n7 (pid 107) brings 0 workers; a node has 1 to 4096");
+    expect_refusal(&join, RDZV_REFUSED_BAD_JOIN, "n7 (pid 107) has 0 workers; a node has 1 to 4096");
     join = sim.join;
     join.nnodes_max = 100000;
     expect_refusal(&join, RDZV_REFUSED_BAD_JOIN,

@@ -44,7 +44,7 @@ Test(beat, the_same_is_told_once)
     cr_expect_str_eq(at(4, 100, 'S', 5, "futex_wait_queue"), "[[3,\"S\",0,\"futex_wait_queue\"]]");
 }
 
-/* Between two samples it may have slept anywhere, so the share of time is better. */
+/* A process that computes may sleep at the moment of a sample, so its share of CPU time decides. */
 Test(beat, who_works_is_told_by_the_share_of_time)
 {
     at(1, 100, 'R', 0, "");

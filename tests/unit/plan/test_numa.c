@@ -129,7 +129,7 @@ Test(numa, a_core_complex_is_one_cache_the_largest_first, .fini = tear_down)
     expect(NUMA_CORE_COMPLEX, 1, "0,16");
 }
 
-/* --- the small one, and wrong ones ------------------------------------------------------------------------- */
+/* --- the small record, and invalid ones -------------------------------------------------------------------- */
 
 static const char *read_small(void *user, const char *path)
 {

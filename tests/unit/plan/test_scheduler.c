@@ -103,7 +103,7 @@ Test(scheduler, a_script_runs_on_the_first_node_only)
     }
 }
 
-/* /etc/hosts, which is read in a pod, is no list of mpirun's hosts. */
+/* /etc/hosts, which is read in a pod, is not a list of mpirun's hosts. */
 Test(scheduler, mpirun_in_a_pod_takes_no_address_from_etc_hosts)
 {
     char *block[] = { "OMPI_COMM_WORLD_RANK=1",

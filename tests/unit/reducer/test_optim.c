@@ -201,7 +201,7 @@ Test(norm, a_leaf_padded_with_zeros_has_the_same_bits)
     }
 }
 
-/* ((l0+l1)+(l2+l3))+(l4+...): a count that is no power of two behaves as if zeros followed. */
+/* ((l0+l1)+(l2+l3))+(l4+...): a count that is not a power of two behaves as if zeros followed. */
 Test(norm, leaves_are_joined_as_a_tree_padded_with_zeros)
 {
     for (size_t leaves = 1; leaves <= 16; leaves++) {

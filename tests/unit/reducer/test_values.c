@@ -1,4 +1,4 @@
-/* Gradients before and after they are summed: factors, 16 bits on the way. */
+/* Gradients before and after the sum: scaling factors, and transfers with 16 bits. */
 #include "reducer/values.h"
 
 #include <criterion/criterion.h>

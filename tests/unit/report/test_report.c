@@ -364,7 +364,7 @@ Test(report, folds_many_ranks_and_cuts_long_lines, .fini = tear_down)
     cr_assert_not_null(strstr((char *)text.data, ",... were stopped by"));
 }
 
-/* --- elsewhere ------------------------------------------------------------------------------------------------ */
+/* --- on other nodes ------------------------------------------------------------------------------------------- */
 
 /* The report of a node that did not fail itself: another one did or is lost, or the store is. */
 
@@ -486,7 +486,7 @@ Test(report_elsewhere, says_what_helps_when_the_store_is_lost, .fini = elsewhere
         "  exit     123\n");
 }
 
-/* It was one too many, and the job succeeded without it. */
+/* The node was not needed, and the job succeeded without it. */
 Test(report_elsewhere, tells_a_spare_node_that_the_job_is_over, .fini = elsewhere_tear_down)
 {
     elsewhere_plan.nproc = 1;

@@ -66,7 +66,7 @@ Test(start_words, of_a_path_that_is_not_there_or_no_file)
            "copy it elsewhere, or mount -o remount,exec that file system");
     set((struct program_look){ .kind = PATH_UNKNOWN, .locked = "/data/locked" });
     expect(EACCES, "./train: no permission to enter the directory /data/locked",
-           "chmod +x /data/locked, or run as a user who may");
+           "chmod +x /data/locked, or run as a user with that permission");
 }
 
 Test(start_words, of_a_script_whose_interpreter_is_not_there)

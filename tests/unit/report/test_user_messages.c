@@ -90,7 +90,7 @@ Test(status, workers_of_libddp_tell_where_they_are, .fini = end)
                                "{\"rank\":1,\"state\":\"connected\",\"silent_ms\":5000,\"beat_ms\":4000}]}");
     expect_lines("12.3 s after the start: job k3x9, 2 of 2 workers run\n"
                  "rank 0 (pid 100) runs for 12.3 s, has waited in all_reduce #5 for 3.7 s, behind step 3\n"
-                 "rank 1 (pid 101) runs for 12.3 s, has been in no collective for 4.0 s\n");
+                 "rank 1 (pid 101) runs for 12.3 s, has not been in a collective for 4.0 s\n");
 }
 
 /* 200 workers of which 199 wait: only the other one is worth a line. */

@@ -107,7 +107,7 @@ Test(hints, a_failed_import_names_the_python)
         strstr(hint_with("ImportError: cannot import name 'x' from 'y'", &facts), "/opt/venv/bin/python3"));
 }
 
-/* An option that the user has set is no hint. */
+/* A hint does not suggest an option that the user has set already. */
 Test(hints, no_option_is_repeated)
 {
     static const char libuv[] = "use_libuv was requested but PyTorch was build without libuv support",

@@ -337,7 +337,7 @@ Test(barrier, a_random_walk_releases_only_when_all_have_come_and_each_name_once)
     now_ms = 0;
 }
 
-/* --- who asks how it goes ----------------------------------------------------------------------------------------- */
+/* --- clients that request the status ------------------------------------------------------------------------------ */
 
 static char heard[256];
 

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- a store, four who wait in it, and lists as requests carry them --------------------------------------------- */
+/* --- a store, four waiters, and lists as in requests ------------------------------------------------------------ */
 
 static struct quota quota;
 static struct store *store;

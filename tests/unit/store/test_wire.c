@@ -50,7 +50,7 @@ static struct wire greeted(enum dialect dialect)
     return w;
 }
 
-/* A scan right before `op`, because VALIDATE and WATCH_KEY begin a connection. */
+/* Return a scan that can read `op` next. It has read a greeting, except for VALIDATE and WATCH_KEY, which begin a connection. */
 static struct wire before(const struct op *op, enum dialect dialect)
 {
     struct wire w;

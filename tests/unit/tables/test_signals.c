@@ -14,7 +14,7 @@ static signal_set parsed(const char *text)
     return set;
 }
 
-/* --- which do what --------------------------------------------------------------------------------------- */
+/* --- effects of signals ---------------------------------------------------------------------------------- */
 
 Test(signals, without_a_list_each_does_what_its_row_says)
 {
@@ -54,7 +54,7 @@ Test(signals, a_name_that_cannot_stop_a_job_is_answered_with_those_that_can)
     }
 }
 
-/* --- who sent it ----------------------------------------------------------------------------------------- */
+/* --- sender ---------------------------------------------------------------------------------------------- */
 
 static void expect_text(struct signal_heard heard, const char *expected)
 {
@@ -80,7 +80,7 @@ Test(signals, the_sender_is_named_as_far_as_it_is_known)
     expect_text(heard, "SIGHUP from the terminal, which was closed");
 }
 
-/* --- once or twice? -------------------------------------------------------------------------------------- */
+/* --- repeated signals ------------------------------------------------------------------------------------ */
 
 static struct signal_heard from(int pid, int sig, bool by_guardian)
 {

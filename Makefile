@@ -59,7 +59,7 @@ WORKER_CUDA := $(wildcard worker/cuda/*.c)
 BENCH_CORE := worker/bench/bench_core.c worker/bench/bench_core.c worker/bench/bench_run.c worker/bench/bench_run.c
 TRAIN      := $(filter-out worker/train/main.c worker/train/make_data.c,$(wildcard worker/train/*.c worker/train/*/*.c))
 # libddp carries the store client, the table of requests and the base they stand on, nothing else of the server.
-LIBDDP     := $(WORKER) $(wildcard rendezvous/client/*.c) rendezvous/store/ops.c $(filter-out %/log.c %/completion.c,$(BASE))
+LIBDDP     := $(WORKER) $(wildcard rendezvous/client/*.c) rendezvous/store/ops.c $(filter-out %/log.c %/completion.c %/rank_set.c %/stacks.c,$(BASE))
 # libddp_cuda is loaded by libddp, which gives it what it needs of it; what both use and keeps no state it has for itself.
 LIBDDP_CUDA := $(WORKER_CUDA) worker/core/call.c rendezvous/base/error.c rendezvous/base/clock.c
 # What both load from NVIDIA.

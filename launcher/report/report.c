@@ -7,7 +7,7 @@
 #include "agent/failure.h"
 #include "diagnosis/findings.h"
 #include "report/cause.h"
-#include "tables/rank_set.h"
+#include "base/rank_set.h"
 #include "tables/text.h"
 
 #include <limits.h>

@@ -7,11 +7,15 @@
  *     signals.c        signals of the user, the death of the guardian
  *     store_events.c   what the store says and asks
  *     effects.c        asks the agent and carries out its effects; children that have ended; the timer; the end
- *     flight_pages.c   the last calls of ranks */
+ *     flight_pages.c   the last calls of ranks
+ *     stack_dump.c     where the threads of ranks are */
 #ifndef LAUNCHER_NODE_CORE_H
 #define LAUNCHER_NODE_CORE_H
 
 #include "agent/agent.h"
+#include "base/list.h"
+#include "base/rank_set.h"
+#include "base/stacks.h"
 #include "contain/descendants.h"
 #include "net/dial.h"
 #include "net/peer_lookup.h"
@@ -76,6 +80,9 @@ struct node_run {
     struct rank_pages pages;       /* where those write that use libddp */
     struct file_timer *file_timer; /* NULL = not asked for */
     struct evidence *evidence;     /* NULL = none is taken */
+    struct list dumps;             /* of stacks, under way */
+    struct cJSON *stacks;          /* owned: rows of the survivors of this attempt's failure; NULL = none */
+    bool holds;                    /* effects wait until those are known */
     bool reap;                     /* children have ended, or may have */
     bool alone;                    /* no child is left */
     bool resting;                  /* the whole job is stopped for a while */
@@ -181,6 +188,29 @@ void node_say_not_started(const struct node *n, int error);
 
 /* The attempt has failed, or is stopped: the records of those ranks that could not write them themselves. */
 void node_keep_flights(struct node *n);
+
+/* --- stack_dump.c --- */
+
+struct stack_request {
+    const struct rank_set *ranks; /* borrowed for the call; NULL = all of this node */
+    bool is_native;               /* with frames of C and C++ */
+    bool is_failure;              /* the stop of the survivors waits for it, STACKS_FAILURE_MS at most */
+    int64_t id;                   /* the caller's */
+    /* Called once, perhaps within node_dump_stacks. The callee may take stacks->rows and leave NULL. */
+    void (*done)(struct node *n, struct stacks *stacks, const struct stack_request *request);
+};
+
+/* Find out where the threads of workers and their children are. False: not now, `done` is not called. */
+bool node_dump_stacks(struct node *n, const struct stack_request *request);
+
+/* A child was waited for that is no worker. */
+void node_helper_ended(struct node *n, pid_t pid, int status);
+
+/* End all dumps with what they have. */
+void node_end_dumps(struct node *n);
+
+/* ... and free them. */
+void node_close_dumps(struct node *n);
 
 /* --- store_events.c --- */
 

@@ -15,6 +15,7 @@
 #include "report/host_checks.h"
 #include "base/exit_codes.h"
 
+#include <cjson/cJSON.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -486,6 +487,7 @@ static void close_node(struct node *n)
         contain_leave(n->run.contain);
     buf_free(&n->effects);
     buf_free(&n->run.failed);
+    cJSON_Delete(n->run.stacks);
     free(n->meet.round);
     free(n->run.pids);
     free(n->run.asked);
@@ -512,6 +514,7 @@ int node_run(void *arg, int lifeline)
         .run = { .contain = job->contain, .exits.epoll = -1, .alone = true, .step = -1, .best_step = -1 },
         .out.unread_deadline_ms = UINT64_MAX
     };
+    list_init(&n.run.dumps);
     if (uv_loop_init(&n.loop) != 0 || !init_handles(&n, lifeline)) {
         log_error("cannot make an event loop: out of descriptors or memory");
         return EXIT_CODE_DDPRUN;

@@ -157,6 +157,7 @@ static void stop_asked(struct node *n, const struct signal_heard *heard)
     }
     if (first)
         n->stop_heard = *heard;
+    node_end_dumps(n);  /* a user who wants the end does not wait for stacks */
     if (n->run.resting) /* a process that must exit must run, and so must those it waits for */
         go_on(n);
     announce_stop(&n->out.announce, heard, first, attempt_runs(n->agent));

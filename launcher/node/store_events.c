@@ -282,6 +282,8 @@ ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, st
     n->run.left_waiting[0] = '\0';
     n->run.cause = (struct failure){ .node_rank = -1, .rank = -1, .local_rank = -1 };
     n->run.step = -1;
+    cJSON_Delete(n->run.stacks);
+    n->run.stacks = NULL;
     n->run.spawner.failed = NULL;
     n->run.attempt_started_ms = clock_ms();
     input_attempt(n->out.input);

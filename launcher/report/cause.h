@@ -19,6 +19,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct cJSON;
 struct loss;
 
 /* An attempt that has failed, on whichever node. */
@@ -69,6 +70,8 @@ struct report {
     struct left_early left;
     const struct stuck *stuck; /* what cannot be killed, n_stuck of them */
     size_t n_stuck;
+    const struct cJSON
+        *stacks; /* of the survivors when the first failure was seen: rows of base/stacks.h; NULL = none */
     const char *flights;     /* where ranks have left their last calls: see flight_path(); NULL = nowhere */
     const struct loss *lost; /* output that is missing somewhere, n_lost of them */
     size_t n_lost;

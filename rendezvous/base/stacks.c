@@ -232,8 +232,8 @@ static cJSON *new_row(const char *name, const char *text, size_t *bytes)
 void stacks_add_thread(struct stacks *s, const struct stack_thread *t)
 {
     size_t bytes;
-    cJSON *row = new_row("does", t->does[0] != '\0' ? t->does : "is in an unknown state", &bytes);
-    put_thread(s, find_row(s, row, bytes), new_thread(t, t->name, t->tid == t->pid, false));
+    cJSON *row = new_row("does", t->does[0] != '\0' ? t->does : "in an unknown state", &bytes);
+    put_thread(s, find_row(s, row, bytes), new_thread(t, t->name, t->is_main, false));
 }
 
 void stacks_add_note(struct stacks *s, const struct stack_thread *t, const char *note)
@@ -469,17 +469,17 @@ static bool put_ranks(const struct shown *shown, struct buf *out)
     return ok;
 }
 
-/* " sleeps in read of /data/x, 0.3 s CPU" of one thread; of several only what all of them have. */
+/* " sleeping in read of /data/x, 0.3 s of CPU time" of one thread; of several only what all of them have. */
 static bool put_state(const struct shown *shown, struct buf *out)
 {
-    const char *does = text_of(shown->row, "does"), *object = text_of(shown->first, "object");
-    const int cpu_ms = number_of(shown->first, "cpu_ms", INT_MAX);
-    if (does[0] == '\0' && shown->threads == 1)
+    const bool one = shown->threads == 1;
+    const char *does = text_of(shown->row, "does"), *object = one ? text_of(shown->first, "object") : "";
+    const int cpu_ms = one ? number_of(shown->first, "cpu_ms", INT_MAX) : 0;
+    if (does[0] == '\0' && one)
         does = text_of(shown->first, "does");
     bool ok = does[0] == '\0' || buf_printf(out, " %s", does);
-    if (shown->threads == 1 && object[0] != '\0')
-        ok = ok && buf_printf(out, " of %s", object);
-    if (shown->threads == 1 && cpu_ms > 0)
+    ok = ok && (object[0] == '\0' || buf_printf(out, " of %s", object));
+    if (does[0] != '\0' && cpu_ms > 0)
         ok = ok && buf_printf(out, ", ") && text_put_ms(out, (uint64_t)cpu_ms) &&
              buf_printf(out, " of CPU time");
     return ok;
@@ -526,8 +526,8 @@ static bool put_row(const struct shown *shown, struct buf *out)
     const cJSON *frames = member(shown->row, "frames");
     if (shown->kind == OF_NOTES)
         return put_ranks(shown, out) && buf_printf(out, ": %s\n", text_of(shown->row, "note"));
-    return put_ranks(shown, out) && put_where(shown, out) && put_state(shown, out) &&
-           buf_printf(out, cJSON_GetArraySize(frames) > 0 ? ":\n" : "\n") && put_frames(frames, out);
+    return put_ranks(shown, out) && put_where(shown, out) && buf_printf(out, ":") && put_state(shown, out) &&
+           buf_printf(out, "\n") && put_frames(frames, out);
 }
 
 /* The texts of a store are as untrusted as those of py-spy. */
@@ -551,10 +551,10 @@ static bool put_summary(const struct shown *shown, struct buf *out)
     const cJSON *frames = member(shown->row, "frames"), *first = cJSON_GetArrayItem(frames, 0), *frame;
     if (shown->kind == OF_NOTES)
         return put_ranks(shown, out) && buf_printf(out, ": %s", text_of(shown->row, "note"));
-    bool ok = put_ranks(shown, out);
+    bool ok = put_ranks(shown, out) && buf_printf(out, ":");
     if (first == NULL)
         return ok && put_state(shown, out);
-    ok = ok && buf_printf(out, ": ") && put_frame(first, " (", ")", out);
+    ok = ok && buf_printf(out, " ") && put_frame(first, " (", ")", out);
     cJSON_ArrayForEach(frame, frames)
     {
         if (cJSON_IsTrue(member(frame, "user")))

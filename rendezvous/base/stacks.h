@@ -4,7 +4,7 @@
  * print them. A row is a JSON object, because it is also a message and a part of report.json:
  *
  *     {"frames": [{"function", "file", "line", "user"}, ...], "threads": [{"rank", "pid", "host", ...}, ...]}
- *     {"does": "sleeps in read", "threads": [...]}              a thread whose frames cannot be read
+ *     {"does": "sleeping in read", "threads": [...]}              a thread whose frames cannot be read
  *     {"note": "py-spy is not installed; ...", "threads": [...]}    why they cannot
  *
  * Every text comes from another process or host. Texts, frames, threads and rows have limits, and bytes that a terminal would
@@ -50,10 +50,10 @@ struct stacks {
 /* A thread, and what the kernel knows about it. */
 struct stack_thread {
     int rank, pid, tid;
-    bool is_child;               /* of a process that the worker has started */
-    const char *host;            /* borrowed */
-    char name[16];               /* "" = none */
-    char does[STACK_NAME_MAX];   /* "sleeps in read"; "" = not known */
+    bool is_main, is_child;    /* the first thread of its process; of a process that the worker has started */
+    const char *host;          /* borrowed */
+    char name[16];             /* "" = none */
+    char does[STACK_NAME_MAX]; /* "sleeping in read"; "" = not known */
     char object[STACK_FILE_MAX]; /* "/data/x.bin": file, pipe or peer of the system call; "" = none */
     int64_t cpu_ms;              /* used since its start */
 };
@@ -78,7 +78,7 @@ void stacks_merge(struct stacks *s, const struct cJSON *rows);
 
 /* Append all rows as text, rare stacks first:
  *
- *     rank 1 (n1, pid 812) sleeps in clock_nanosleep:
+ *     rank 1 (n1, pid 812): sleeping in clock_nanosleep
  *       > data  hang.py:5
  *       > <module>  hang.py:8
  *     ranks 0,2:

@@ -26,7 +26,7 @@ TestSuite(stacks, .init = start, .fini = stop);
 
 static struct stack_thread thread_of(int rank, int pid)
 {
-    return (struct stack_thread){ .rank = rank, .pid = pid, .tid = pid, .host = "n1" };
+    return (struct stack_thread){ .rank = rank, .pid = pid, .tid = pid, .is_main = true, .host = "n1" };
 }
 
 /* A recorded output of py-spy; `pid` is the process that it is about. */
@@ -93,7 +93,7 @@ Test(stacks, the_rare_stack_comes_first)
     add_recorded("waits", 0, 28731, false);
     add_recorded("waits", 1, 28731, false);
     struct stack_thread t = thread_of(2, 7);
-    strcpy(t.does, "sleeps in read");
+    strcpy(t.does, "sleeping in read");
     strcpy(t.object, "/data/x.bin");
     t.cpu_ms = 300;
     cr_assert_eq(
@@ -101,7 +101,7 @@ Test(stacks, the_rare_stack_comes_first)
                  "\"filename\":\"/home/u/pkg/data.py\",\"short_filename\":\"pkg/data.py\",\"line\":41}]}]",
                  &t),
         DDP_OK);
-    cr_assert_eq(strstr(printed(), "rank 2 (n1, pid 7) sleeps in read of /data/x.bin, 300 ms of CPU time:\n"
+    cr_assert_eq(strstr(printed(), "rank 2 (n1, pid 7): sleeping in read of /data/x.bin, 300 ms of CPU time\n"
                                    "  > load  pkg/data.py:41\nranks 0-1:\n"),
                  (char *)out.data, "%s", printed());
     cr_assert_str_eq(line(0), "rank 2: load (pkg/data.py:41)");
@@ -155,19 +155,20 @@ Test(stacks, frames_of_the_user_are_marked)
 Test(stacks, a_process_without_python_shows_the_state_of_its_threads)
 {
     struct stack_thread t = thread_of(1, 40);
-    strcpy(t.does, "sleeps in read");
+    strcpy(t.does, "sleeping in read");
     stacks_add_thread(&stacks, &t);
     t.rank = 0;
     stacks_add_thread(&stacks, &t);
     stacks_add_note(&stacks, &t, "no py-spy");
     t.tid = 41;
+    t.is_main = false;
     strcpy(t.name, "poller");
     strcpy(t.object, "pipe:[12]");
     stacks_add_thread(&stacks, &t);
     t.does[0] = '\0';
     stacks_add_thread(&stacks, &t);
-    cr_assert_str_eq(printed(), "ranks 0-1 sleeps in read\n"
-                                "rank 0 (n1, pid 40, thread poller) is in an unknown state of pipe:[12]\n"
+    cr_assert_str_eq(printed(), "ranks 0-1: sleeping in read\n"
+                                "rank 0 (n1, pid 40, thread poller): in an unknown state of pipe:[12]\n"
                                 "rank 0: no py-spy\n");
     cr_assert_str_eq(line(1), "rank 0: no py-spy");
 }
@@ -263,7 +264,7 @@ Test(stacks, rows_of_agents_are_merged)
     start();
     add_recorded("waits", 1, 28731, false);
     struct stack_thread t = thread_of(1, 50);
-    strcpy(t.does, "runs");
+    strcpy(t.does, "running");
     stacks_add_thread(&stacks, &t);
     stacks_add_note(&stacks, &t, "no py-spy");
     stacks_merge(&job, stacks.rows);
@@ -271,7 +272,7 @@ Test(stacks, rows_of_agents_are_merged)
     stacks = job;
     cr_expect_eq(row_count(), 6, "%s", printed());
     cr_expect_not_null(strstr(printed(), "ranks 0-1:\n    all_reduce"), "%s", printed());
-    cr_expect_not_null(strstr(printed(), "rank 1 (n1, pid 50) runs\n"), "%s", printed());
+    cr_expect_not_null(strstr(printed(), "rank 1 (n1, pid 50): running\n"), "%s", printed());
     cr_expect_not_null(strstr(printed(), "(n1, pid 30976, a child process, thread Thread-1 (_serve)):\n"),
                        "%s", printed());
     cJSON_Delete(received);

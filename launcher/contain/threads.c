@@ -184,31 +184,40 @@ static const char *state_words(char state)
     }
 }
 
+void thread_words(char state, const char *where, char to[STACK_NAME_MAX])
+{
+    snprintf(to, STACK_NAME_MAX, "%s%s%s", state_words(state), where[0] != '\0' ? " in " : "", where);
+}
+
+/* The kernel's function, "" = none or hidden. */
+static void read_function(pid_t pid, const char *dir, char *to, size_t size)
+{
+    char file[64];
+    snprintf(file, sizeof(file), "%s/wchan", dir);
+    procfs_line(pid, file, to, size);
+    if (strcmp(to, "0") == 0)
+        to[0] = '\0';
+}
+
 /* "sleeping in read", "uninterruptible in read (nfs_wait)". The kernel's function stands for a call that is hidden. */
 static void describe(const char *dir, char state, struct stack_thread *t)
 {
-    char file[64], line[LINE_SIZE], where[64] = "", name[64] = "";
+    char file[64], line[LINE_SIZE], function[48] = "", where[120];
     unsigned long args[ARGS];
-    long number;
+    long number = -1;
     snprintf(file, sizeof(file), "%s/syscall", dir);
     procfs_line(t->pid, file, line, sizeof(line));
     const bool in_call = syscall_parse(line, &number, args, ARGS);
     const struct call *call = in_call ? find_call(number) : NULL;
-    if (state == 'D' || (state == 'S' && !in_call)) {
-        snprintf(file, sizeof(file), "%s/wchan", dir);
-        procfs_line(t->pid, file, where, sizeof(where));
-    }
-    if (strcmp(where, "0") == 0)
-        where[0] = '\0';
-    if (call != NULL)
-        snprintf(name, sizeof(name), "%s", call->name);
-    else if (in_call)
-        snprintf(name, sizeof(name), "system call %ld", number);
+    if (state == 'D' || (state == 'S' && !in_call))
+        read_function(t->pid, dir, function, sizeof(function));
+    if (!in_call)
+        snprintf(where, sizeof(where), "%s", function);
+    else if (call == NULL)
+        snprintf(where, sizeof(where), "system call %ld", number);
     else
-        snprintf(name, sizeof(name), "%s", where);
-    const bool both = in_call && where[0] != '\0';
-    snprintf(t->does, sizeof(t->does), "%s%s%s%s%s%s", state_words(state), name[0] != '\0' ? " in " : "",
-             name, both ? " (" : "", both ? where : "", both ? ")" : "");
+        snprintf(where, sizeof(where), function[0] != '\0' ? "%s (%s)" : "%s", call->name, function);
+    thread_words(state, where, t->does);
     if (call != NULL)
         put_subject(t->pid, call, args, t->object, sizeof(t->object));
 }

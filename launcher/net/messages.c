@@ -129,6 +129,12 @@ cJSON *encode_done(void)
     return message_encode_done(&(struct message_done){ .round = MESSAGE_NONE });
 }
 
+cJSON *encode_sampled(int64_t id, cJSON *rows, bool is_cut)
+{
+    return message_encode_sampled(
+        &(struct message_sampled){ .id = id, .stacks = rows, .cut = is_cut, .round = MESSAGE_NONE });
+}
+
 /* Without a rank 0 here nothing is reported about it, and the store takes the code of the node that has it. */
 cJSON *encode_stopped(bool unkillable, int max_code, int rank0)
 {

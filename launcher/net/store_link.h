@@ -58,6 +58,8 @@ struct store_link_calls {
     void (*who)(void *user, int64_t conn, const char *peer, const char *store, bool any);
     /* The answer to store_link_ask_status. */
     void (*status)(void *user, const struct cJSON *answer);
+    /* Where are the threads of these ranks ("" = of all)? Answered by encode_sampled. */
+    void (*sample)(void *user, int64_t id, const char *ranks, bool is_native);
     /* As `findings`, of one: a worker has exited with 0 while others wait for it in a barrier that will not open; or
      * the one that failed first had waited for others until its time-out. */
     void (*left_waiting)(void *user, const struct cJSON *push);

@@ -68,6 +68,15 @@ struct exits {
     int epoll; /* one pidfd for each living worker; -1 = this kernel cannot, or no descriptor was left */
 };
 
+/* Where the survivors of this attempt's failure were. */
+struct node_sample {
+    bool by_py_spy;                /* Python runs, and py-spy is here: the stop waits for it */
+    bool is_taken;                 /* `beats_seen` has it */
+    unsigned beats;                /* of this attempt, up to now */
+    struct beat_known *beats_seen; /* by local rank: what the last heartbeat saw; pid 0 = it had ended */
+    struct cJSON *stacks;          /* owned: rows of base/stacks.h; NULL = none */
+};
+
 /* The workers of an attempt, and how it ended. */
 struct node_run {
     struct contain *contain; /* borrowed */
@@ -81,12 +90,12 @@ struct node_run {
     struct file_timer *file_timer; /* NULL = not asked for */
     struct evidence *evidence;     /* NULL = none is taken */
     struct list dumps;             /* of stacks, under way */
-    struct cJSON *stacks;          /* owned: rows of the survivors of this attempt's failure; NULL = none */
-    bool holds;                    /* effects wait until those are known */
-    bool reap;                     /* children have ended, or may have */
-    bool alone;                    /* no child is left */
-    bool resting;                  /* the whole job is stopped for a while */
-    bool prepared;                 /* the first attempt is ready before its round */
+    struct node_sample sample;
+    bool holds;    /* effects wait until the sample is taken */
+    bool reap;     /* children have ended, or may have */
+    bool alone;    /* no child is left */
+    bool resting;  /* the whole job is stopped for a while */
+    bool prepared; /* the first attempt is ready before its round */
     uint64_t attempt_started_ms;
     struct failure cause;    /* of the attempt, as the store reports it; `why` "" = no report */
     int64_t step, best_step; /* with the verdict: how far the attempt came, and all of them; -1 = not told */
@@ -211,6 +220,14 @@ void node_end_dumps(struct node *n);
 
 /* ... and free them. */
 void node_close_dumps(struct node *n);
+
+/* At the begin of an attempt, and with each heartbeat: can py-spy read something here? */
+void node_begin_samples(struct node *n);
+void node_look_for_python(struct node *n);
+
+/* Keep what the last heartbeat has seen of the workers, and make rows of it when there is time. */
+void node_keep_beats(struct node *n);
+void node_explain_beats(struct node *n);
 
 /* --- store_events.c --- */
 

@@ -529,24 +529,25 @@ static void signal_rest(struct node *n, int sig)
 
 static void on_more(uv_idle_t *idle);
 
-/* Kept for the report. The effects go on in the loop's next turn. */
+/* The effects go on in the loop's next turn. */
 static void on_sampled(struct node *n, struct stacks *stacks, const struct stack_request *request)
 {
     (void)request;
-    cJSON_Delete(n->run.stacks);
-    n->run.stacks = stacks->rows;
+    n->run.sample.stacks = stacks->rows;
     stacks->rows = NULL;
     n->run.holds = false;
     if (!n->ended)
         uv_idle_start(&n->more, on_more);
 }
 
-/* The signals that follow wait for it. Without py-spy it is done at once. */
+/* The signals that follow wait for py-spy. Without it nothing waits. */
 static void sample(struct node *n)
 {
     node_end_dumps(n);
-    n->run.holds = true;
-    if (!node_dump_stacks(n, &(struct stack_request){ .is_failure = true, .done = on_sampled }))
+    n->run.holds = n->run.sample.by_py_spy;
+    if (!n->run.holds)
+        node_keep_beats(n);
+    else if (!node_dump_stacks(n, &(struct stack_request){ .is_failure = true, .done = on_sampled }))
         n->run.holds = false;
 }
 
@@ -557,6 +558,7 @@ static void begin_to_finish(struct node *n, int exit_code)
     n->out.finishing = true;
     n->exit_code = exit_code;
     note_failed(n);
+    node_explain_beats(n);
     if (exit_code != 0)
         node_keep_flights(n);
     if (agent_stop_signal(n->agent) != 0)
@@ -699,7 +701,7 @@ static void report(struct node *n)
         .stuck = n->run.stuck,
         .n_stuck = n->run.n_stuck,
         .explain = n->plan->facts->terminal && !n->out.announce.explained,
-        .stacks = n->run.stacks,
+        .stacks = n->run.sample.stacks,
         .flights = n->out.kept_flights ? plan_flight(n->plan) : NULL,
     };
     final_report(&r, n->out.output, n->run.evidence, n->run.spawner.failed);

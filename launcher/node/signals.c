@@ -104,10 +104,19 @@ void node_on_status(void *user, const struct cJSON *answer)
         status_print(n, answer);
 }
 
-/* Asked again before the store has answered, it is printed once: who is impatient presses Ctrl-\ twice. */
+static void on_stacks(struct node *n, struct stacks *stacks, const struct stack_request *request)
+{
+    (void)request;
+    announce_stacks(&n->out.announce, stacks->rows, stacks->is_cut);
+}
+
+/* Asked again before the store has answered, it is printed once: who is impatient presses Ctrl-\ twice. Stacks follow when they
+ * are read. */
 static void status_begin(struct node *n, const struct signal_heard *heard)
 {
     announce_status(&n->out.announce, heard);
+    if (!n->out.status_asked)
+        (void)node_dump_stacks(n, &(struct stack_request){ .done = on_stacks });
     n->out.status_asked = true;
     if (store_link_ask_status(n->meet.link))
         uv_timer_start(&n->out.status_timer, on_no_answer, STORE_PATIENCE_MS, 0);

@@ -14,6 +14,7 @@
 #include "contain/threads.h"
 #include "node/core.h"
 #include "plan/torch_look.h"
+#include "plan/worker.h"
 #include "tables/text.h"
 
 #include <cjson/cJSON.h>
@@ -38,7 +39,7 @@ enum {
     READ_BYTES = 64 << 10,
 };
 
-#define HOW_TO_INSTALL "pip install py-spy, or ddprun[stacks]"
+#define NO_PY_SPY "no Python stacks: py-spy is not installed; pip install py-spy, or ddprun[stacks]"
 
 struct target {
     pid_t pid;
@@ -117,6 +118,82 @@ static bool find_for(struct stack_dump *d, pid_t pid, char path[PATH_MAX])
         d->py_spy[0] = '\0';
     snprintf(path, PATH_MAX, "%s", d->py_spy);
     return path[0] != '\0';
+}
+
+/* --- the survivors of a failure --------------------------------------------------------------------------- */
+
+/* A failure stops the job within half a millisecond. So nothing is read then unless Python runs and py-spy is here; that is found out
+ * before. Otherwise what the last heartbeat has seen of each worker must do. */
+
+static bool has_python(const struct node *n, int local_rank)
+{
+    struct buf pids = { 0 };
+    bool found = threads_is_python(n->run.pids[local_rank], false);
+    const size_t count = found ? 0 : descendants_below(n->run.pids[local_rank], CHILDREN_MAX, &pids);
+    for (size_t i = 0; i < count && !found; i++)
+        found = threads_is_python(descendants_at(&pids, i), false);
+    buf_free(&pids);
+    return found;
+}
+
+static bool plan_is_python(const struct plan *plan)
+{
+    return program_python(plan->cli, env_find(plan->facts->environ_block, "PYTHON_EXEC")) != NULL;
+}
+
+void node_begin_samples(struct node *n)
+{
+    char path[PATH_MAX];
+    cJSON_Delete(n->run.sample.stacks);
+    n->run.sample.stacks = NULL;
+    n->run.sample.beats = 0;
+    n->run.sample.is_taken = false;
+    n->run.sample.by_py_spy = plan_is_python(n->plan) && find_for_all(n, path);
+}
+
+/* A script may start Python late, and the walk costs more with each worker: hence fewer and fewer looks. */
+void node_look_for_python(struct node *n)
+{
+    char path[PATH_MAX];
+    const unsigned beat = ++n->run.sample.beats;
+    if (n->run.sample.by_py_spy || (beat & (beat - 1)) != 0 || !find_for_all(n, path))
+        return;
+    for (int i = 0; i < n->plan->nproc && !n->run.sample.by_py_spy; i++)
+        n->run.sample.by_py_spy = n->run.pids[i] != 0 && has_python(n, i);
+}
+
+void node_keep_beats(struct node *n)
+{
+    struct node_sample *s = &n->run.sample;
+    memcpy(s->beats_seen, n->run.known, (size_t)n->plan->nproc * sizeof(*s->beats_seen));
+    for (int i = 0; i < n->plan->nproc; i++)
+        if (s->beats_seen[i].pid != n->run.pids[i])
+            s->beats_seen[i].pid = 0;
+    s->is_taken = true;
+}
+
+/* Rows of what was kept. */
+void node_explain_beats(struct node *n)
+{
+    struct node_sample *s = &n->run.sample;
+    struct stacks stacks;
+    const bool no_frames = plan_is_python(n->plan);
+    if (!s->is_taken || s->stacks != NULL || !stacks_init(&stacks, STACKS_AGENT_BYTES))
+        return;
+    for (int i = 0; i < n->plan->nproc; i++) {
+        const struct beat_known *k = &s->beats_seen[i];
+        struct stack_thread t = { .rank = node_rank(n, i),
+                                  .pid = contain_shown_pid(n->run.contain, k->pid),
+                                  .is_main = true,
+                                  .host = n->plan->facts->host };
+        if (k->pid == 0 || k->state == '\0')
+            continue;
+        thread_words(k->state, k->where, t.does);
+        stacks_add_thread(&stacks, &t);
+        if (no_frames)
+            stacks_add_note(&stacks, &t, NO_PY_SPY);
+    }
+    s->stacks = stacks.rows;
 }
 
 /* --- memory files --------------------------------------------------------------------------------------- */
@@ -225,7 +302,13 @@ static void explain_end(const struct helper *h, int status, const char *error, c
                  WEXITSTATUS(status), error[0] != '\0' ? ": " : "", (int)strcspn(error, "\n"), error);
 }
 
-/* What it printed counts only if it has ended well. */
+static bool is_full(int fd)
+{
+    char last = '\0';
+    return pread(fd, &last, 1, STACKS_INPUT_MAX - 1) == 1 && last != '\0';
+}
+
+/* What it printed counts only if it has ended well. A file that is full has refused to take more. */
 static void add_output(struct stack_dump *d, const struct helper *h, int status)
 {
     struct buf text = { 0 }, error = { 0 };
@@ -237,7 +320,10 @@ static void add_output(struct stack_dump *d, const struct helper *h, int status)
         stacks_add_py_spy(&d->stacks, buf_slice(&text), threads, h->threads.len / sizeof(*threads), &err) !=
             DDP_OK)
         snprintf(note, sizeof(note), "no Python stacks: %.400s", err.msg);
-    if (!ended_well && read_file(h->err, &error) && buf_append(&error, "", 1))
+    if (!ended_well && is_full(h->out))
+        snprintf(note, sizeof(note), "no Python stacks: py-spy printed more than %d MiB",
+                 STACKS_INPUT_MAX >> 20);
+    else if (!ended_well && read_file(h->err, &error) && buf_append(&error, "", 1))
         explain_end(h, status, (const char *)error.data, note);
     if (note[0] != '\0')
         add_by_proc(d, &h->about, note);
@@ -404,18 +490,17 @@ static void take_target(struct stack_dump *d, const struct target *t)
     const bool is_python = threads_is_python(t->pid, !d->request.is_failure);
     if (is_python && helper_start(d, t))
         return;
-    add_by_proc(d, t, is_python ? "no Python stacks: py-spy is not installed; " HOW_TO_INSTALL : NULL);
+    add_by_proc(d, t, is_python ? NO_PY_SPY : NULL);
 }
 
-/* Some of the targets in this turn of the loop, the others in the next ones. The stop of a failed job waits for py-spy, but not for
- * more of /proc than fits into this turn. */
+/* Some of the targets in this turn of the loop, the others in the next ones. */
 static void dump_advance(struct stack_dump *d)
 {
     const size_t n = d->targets.len / sizeof(struct target);
     const uint64_t slice_ms = clock_ms() + SLICE_MS;
     while (!d->is_over && d->next < n && free_helper(d) != NULL && clock_ms() <= slice_ms)
         take_target(d, (const struct target *)(const void *)d->targets.data + d->next++);
-    const bool is_late = clock_ms() >= d->until_ms || (d->request.is_failure && d->py_spy[0] == '\0');
+    const bool is_late = clock_ms() >= d->until_ms;
     if (d->next < n && is_late)
         d->stacks.is_cut = true;
     if ((d->next == n && count_busy(d) == 0) || is_late)
@@ -440,7 +525,7 @@ static void add_children(struct stack_dump *d, int local_rank)
     buf_free(&pids);
 }
 
-/* Workers first. At a failure the walk for their children is worth its time only if py-spy can read them. */
+/* Workers first. */
 static void find_targets(struct stack_dump *d)
 {
     const struct node *n = d->node;
@@ -449,7 +534,7 @@ static void find_targets(struct stack_dump *d)
             (d->request.ranks == NULL || rank_set_has(d->request.ranks, node_rank(n, i))))
             add_target(d, n->run.pids[i], i, false);
     const size_t workers = d->targets.len / sizeof(struct target);
-    for (size_t i = 0; i < workers && (!d->request.is_failure || d->py_spy[0] != '\0'); i++)
+    for (size_t i = 0; i < workers; i++)
         add_children(d, ((const struct target *)(const void *)d->targets.data)[i].local_rank);
 }
 
@@ -474,7 +559,7 @@ bool node_dump_stacks(struct node *n, const struct stack_request *request)
     d->request = *request;
     d->until_ms = clock_ms() + (request->is_failure ? STACKS_FAILURE_MS : STACKS_AGENT_MS);
     for (int i = 0; i < HELPERS_MAX; i++)
-        helper_free(&d->helpers[i]);
+        d->helpers[i] = (struct helper){ .out = -1, .err = -1 };
     uv_timer_init(&n->loop, &d->timer);
     d->timer.data = d;
     list_insert(&n->run.dumps, &d->in_node);

@@ -135,6 +135,13 @@ static cJSON *peer_frame(const cJSON *frame, size_t *bytes)
                      cJSON_IsTrue(member(frame, "user")), bytes);
 }
 
+/* A child that Python has forked has the frames of its parent below this one. */
+static bool is_fork(const cJSON *frame)
+{
+    const char *path = text_of(frame, "filename"), *name = text_of(frame, "name");
+    return behind(path, "/multiprocessing/popen_fork.py") != NULL && strstr(name, "_launch") != NULL;
+}
+
 /* Return at most STACKS_FRAMES_MAX frames, the innermost first. */
 static cJSON *new_frames(const cJSON *list, cJSON *(*copy)(const cJSON *frame, size_t *bytes), size_t *bytes)
 {
@@ -143,7 +150,7 @@ static cJSON *new_frames(const cJSON *list, cJSON *(*copy)(const cJSON *frame, s
     int n = 0;
     cJSON_ArrayForEach(frame, list)
     {
-        if (n++ == STACKS_FRAMES_MAX)
+        if (n++ == STACKS_FRAMES_MAX || is_fork(frame))
             break;
         json_append(frames, copy(frame, bytes));
     }
@@ -494,7 +501,8 @@ static bool put_where(const struct shown *shown, struct buf *out)
     if (shown->threads > 1 && shown->kind == OF_WORKERS)
         return true;
     if (shown->threads > 1)
-        return buf_printf(out, " (%d %s)", shown->threads, is_child ? "child processes" : "other threads");
+        return buf_printf(out, " (%d %s)", shown->threads,
+                          shown->kind == OF_CHILDREN ? "child processes" : "other threads");
     return buf_printf(out, " (%s%spid %d%s%s%s)", host, host[0] != '\0' ? ", " : "", pid,
                       is_child ? ", a child process" : "", name[0] != '\0' ? ", thread " : "", name);
 }

@@ -186,6 +186,12 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(TEXT, advice, 0, FINDING_TEXT_MAX - 1, 0, "remedy")                            \
     ROUND_OF_SENDER(X)
 
+#define FIELDS_OF_sampled(X)                                                                           \
+    X(WHOLE, id, 1, MESSAGE_NUMBER_MAX, MESSAGE_NEEDED, "as in sample")                                \
+    X(LIST, stacks, 0, 0, 0, "rows: a stack and the threads that have it, as `stacks` in report.json") \
+    X(MARK, cut, 0, 0, 0, "some did not fit")                                                          \
+    ROUND_OF_SENDER(X)
+
 #define FIELDS_OF_trouble(X)                                                         \
     X(TEXT, code, 0, FINDING_SUBJECT_MAX - 1, MESSAGE_NEEDED, "code of the finding") \
     X(TEXT, words, 0, FINDING_TEXT_MAX - 1, MESSAGE_NEEDED, "what this rank met")
@@ -202,6 +208,10 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 #define FIELDS_OF_status(X) \
     JOB_OF_CALL(X)          \
     ROUND_OF_SENDER(X)
+#define FIELDS_OF_stacks(X)                                                   \
+    JOB_OF_CALL(X)                                                            \
+    X(TEXT, ranks, 0, LIMIT_TEXT - 1, 0, "only these, as 0,2-5; empty = all") \
+    X(FLAG, native, 0, 0, 0, "with frames of C and C++")
 #define FIELDS_OF_keys(X)                                               \
     JOB_OF_CALL(X)                                                      \
     X(TEXT, prefix, 0, WIRE_MAX_KEY, 0, "only keys that begin with it") \
@@ -227,6 +237,12 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 #define FIELDS_OF_status_lists(X)                                                  \
     X(LIST, nodes, 0, 0, 0, "nodes of a job that they join, see node of a status") \
     X(LIST, members, 0, 0, 0, "ranks")
+
+/* Of the answer to `stacks`. */
+#define FIELDS_OF_stacks_lists(X)                                                                      \
+    X(LIST, stacks, 0, 0, 0, "rows of all nodes, equal stacks folded")                                 \
+    X(LIST, missing, 0, 0, 0, "nodes that have not answered, see node of a round: node_rank and host") \
+    X(MARK, cut, 0, 0, 0, "some did not fit")
 
 #define FIELDS_OF_node_status(X)                                                                    \
     X(WHOLE, node_rank, 0, INT32_MAX, -1, "node rank")                                              \
@@ -317,6 +333,11 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(TEXT, store, 0, LIMIT_TEXT, 0, "the store's end of it")           \
     X(MARK, owner, 0, 0, 0, "the owner is asked for, too, if it is no worker")
 
+#define FIELDS_OF_sample(X)                                          \
+    X(WHOLE, id, 1, MESSAGE_NUMBER_MAX, 0, "number of the question") \
+    X(TEXT, ranks, 0, LIMIT_TEXT - 1, 0, "as in the call `stacks`")  \
+    X(FLAG, native, 0, 0, 0, "with frames of C and C++")
+
 #define FIELDS_OF_findings(X)                                      \
     X(FLAG, final, 0, 0, 0, "the job has failed to come together") \
     X(TEXT, text, 0, WIRE_MAX_JSON, 0, "all of it as lines")       \
@@ -350,12 +371,14 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(VOUCH, vouch, "vouch", AGENT_CALL, "a connection belongs to a worker")                            \
     X(OWNER, owner, "owner", AGENT_CALL, "a connection belongs to another process")                     \
     X(NOTICE, notice, "notice", AGENT_CALL, "a finding of the node about itself")                       \
+    X(SAMPLED, sampled, "sampled", AGENT_CALL, "where the threads of the node's ranks are")             \
     X(TROUBLE, trouble, "trouble", CALL, "a finding of a rank; only ranks may call it")                 \
     X(BARRIER_CANCEL, barrier_cancel, "barrier_cancel", CALL, "fails an open barrier")                  \
     X(JOBS, jobs, "jobs", CALL, "lists the jobs")                                                       \
     X(REJECTS, rejects, "rejects", CALL, "lists connections and nodes that were rejected")              \
     X(WHY, why, "why", CALL, "what is wrong?")                                                          \
     X(STATUS, status, "status", CALL, "counts, nodes and ranks of a job")                               \
+    X(STACKS, stacks, "stacks", CALL, "where the threads of ranks are; answered within 4 s")            \
     X(KEYS, keys, "keys", CALL, "lists keys")                                                           \
     X(WAITERS, waiters, "waiters", CALL, "lists connections that wait")                                 \
     X(BARRIERS, barriers, "barriers", CALL, "lists open barriers")                                      \
@@ -363,12 +386,14 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(REFUSAL, refusal, "a refusal", ANSWER, "begins with these")                                       \
     X(JOINED, joined, "join", ANSWER, "the node is in")                                                 \
     X(STATUS_LISTS, status_lists, "status", ANSWER, "its lists")                                        \
+    X(STACKS_LISTS, stacks_lists, "stacks", ANSWER, "what the nodes have answered")                     \
     X(ROUND, round, "round", PUSH, "all nodes are here and the key space is empty: start the workers")  \
     X(WAITING, waiting, "waiting", PUSH, "what the round waits for")                                    \
     X(STOP, stop, "stop", PUSH, "stop your workers, then send `stopped`")                               \
     X(VERDICT, verdict, "verdict", PUSH, "the round is over: join again, or end")                       \
     X(DROPPED, dropped, "dropped", PUSH, "the store's last message to a node that it gives up")         \
     X(WHO, who, "who", PUSH, "whose process is this connection?")                                       \
+    X(SAMPLE, sample, "sample", PUSH, "where are the threads of your ranks? Answer with `sampled`")     \
     X(FINDINGS, findings, "findings", PUSH, "what is wrong while nodes or ranks wait")                  \
     X(LEFT_WAITING, left_waiting, "left_waiting", PUSH, "a rank has ended for which others wait")       \
     X(EVENT, event, "event", PUSH, "one event, to the node that keeps the log")                         \

@@ -117,6 +117,7 @@ Test(stacks, other_threads_and_children_come_behind_main_threads)
                    text, "rank 1 (n1, pid 30976, a child process):\n  > Slow.__getitem__  hang.py:15\n"),
                *thread = strstr(text, "rank 1 (2 other threads):\n    Condition.wait  threading.py:320\n");
     cr_assert(main == text && child != NULL && thread != NULL, "%s", text);
+    cr_assert_null(strstr(text, "hang.py:26"), "frames of the parent at the fork:\n%s", text);
     cr_assert_str_eq(line(0),
                      "rank 1: all_reduce (torch/distributed/distributed_c10d.py:1541), called by main "
                      "(hang.py:30)");

@@ -94,13 +94,14 @@ static bool find_beside_link(const char *link, char path[PATH_MAX])
     return find_beside(program, path);
 }
 
-/* Beside the program of the workers, beside ddprun, in the workers' PATH. */
+/* Beside the program of the workers, as found or, before the first start, as named; beside ddprun; in the workers' PATH. */
 static bool find_for_all(const struct node *n, char path[PATH_MAX])
 {
     const struct cli *cli = n->plan->cli;
     const struct env_sources env = { cli->env.items, cli->env.n, n->plan->facts->environ_block };
-    if (find_beside(n->run.spawner.path, path) || find_beside_link("/proc/self/exe", path) ||
-        torch_look_python("py-spy", &env, path))
+    const char *found = n->run.spawner.path;
+    if (find_beside(found[0] != '\0' ? found : n->plan->workers[0].argv[0], path) ||
+        find_beside_link("/proc/self/exe", path) || torch_look_python("py-spy", &env, path))
         return true;
     path[0] = '\0';
     return false;

@@ -64,7 +64,7 @@ WORKER_CUDA := $(wildcard worker/cuda/*.c)
 BENCH_CORE := worker/bench/bench_core.c worker/bench/bench_core.c worker/bench/bench_run.c worker/bench/bench_run.c
 TRAIN      := $(filter-out worker/train/main.c worker/train/make_data.c,$(wildcard worker/train/*.c worker/train/*/*.c))
 # libddp contains the store client, the table of requests and base/, and nothing else of the server.
-LIBDDP     := $(WORKER) $(wildcard rendezvous/client/*.c) rendezvous/store/ops.c $(filter-out %/log.c %/completion.c,$(BASE))
+LIBDDP     := $(WORKER) $(wildcard rendezvous/client/*.c) rendezvous/store/ops.c $(filter-out %/log.c %/completion.c %/rank_set.c %/stacks.c,$(BASE))
 # libddp loads libddp_cuda and passes it the functions it needs; files without state that both use are linked into both.
 LIBDDP_CUDA := $(WORKER_CUDA) worker/core/call.c rendezvous/base/error.c rendezvous/base/clock.c
 # The loader of NVIDIA's libraries, used by both.

@@ -422,11 +422,21 @@ static enum agent_state sweep_if_gone(struct agent *a)
     return a->alive == 0 && a->spawning < 0 ? sweep(a) : a->state;
 }
 
+/* The user, a growing job and a program that cannot be started leave nothing to explain. */
+static bool is_stopped_by_failure(const struct agent *a)
+{
+    const bool not_started =
+        a->first_failure >= 0 && a->workers[a->first_failure].verdict == WORKER_NOT_STARTED;
+    return a->alive > 0 && a->stop.by_user == 0 && !not_started && (!a->told || a->told_code != 0);
+}
+
 /* Set the state before signalling: if no worker is left to signal, the next step is the sweep. */
 static enum agent_state agent_stop_all(struct agent *a, int sig)
 {
     a->state = AGENT_STOPPING;
     a->deadline_ms = a->now_ms + a->options.grace_ms;
+    if (is_stopped_by_failure(a))
+        agent_emit(a, EFFECT_SAMPLE, -1, 0);
     tell_all(a, sig);
     return sweep_if_gone(a);
 }

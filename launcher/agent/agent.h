@@ -88,6 +88,7 @@ struct agent_event {
 
 enum agent_effect_type {
     EFFECT_SPAWN,       /* start worker `local_rank`; exactly one answer */
+    EFFECT_SAMPLE,      /* note what the workers do: a failure, here or elsewhere, is about to stop them */
     EFFECT_SIGNAL,      /* send `signal` to the process group of worker `local_rank` */
     EFFECT_SIGNAL_REST, /* send `signal` to all descendants that are left; AGENT_ALONE once none is */
     EFFECT_TELL_FAILED, /* the store, before anything else: the attempt has failed here, agent_first_failure() says how */

@@ -145,6 +145,19 @@ static size_t descendants_list(struct buf *pids)
     return children_of(getpid(), pids);
 }
 
+/* The list grows while it is walked. */
+size_t descendants_below(pid_t pid, size_t max, struct buf *pids)
+{
+    const size_t before = pids->len / sizeof(pid_t);
+    size_t n = children_of(pid, pids);
+    for (size_t i = before; i < n && n - before < max; i++)
+        n = children_of(descendants_at(pids, i), pids);
+    if (n - before > max)
+        n = before + max;
+    pids->len = n * sizeof(pid_t);
+    return n - before;
+}
+
 /* --- signalling ----------------------------------------------------------------------------------------- */
 
 /* A process that may be signalled. */

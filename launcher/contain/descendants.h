@@ -19,6 +19,9 @@ bool descendants_adopt(void);
 /* Send `signal` to every living descendant, parents first. */
 void descendants_signal(int signal);
 
+/* Append at most `max` processes below `pid` to `pids`, an array of pid_t: its children, their children, and so on. Return their number. */
+size_t descendants_below(pid_t pid, size_t max, struct buf *pids);
+
 /* Return the i-th of such a list. */
 static inline pid_t descendants_at(const struct buf *pids, size_t i)
 {

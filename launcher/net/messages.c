@@ -129,6 +129,12 @@ cJSON *encode_done(void)
     return message_encode_done(&(struct message_done){ .round = MESSAGE_NONE });
 }
 
+cJSON *encode_sampled(int64_t id, cJSON *rows, bool is_cut)
+{
+    return message_encode_sampled(
+        &(struct message_sampled){ .id = id, .stacks = rows, .cut = is_cut, .round = MESSAGE_NONE });
+}
+
 /* Without a rank 0 here its code is left out, and the store takes it from the node that has rank 0. */
 cJSON *encode_stopped(bool unkillable, int max_code, int rank0)
 {

@@ -44,6 +44,9 @@ cJSON *encode_owner(int64_t conn, int pid, const char *words);
 
 cJSON *encode_done(void);
 
+/* The answer to `sample`; `rows` (base/stacks.h) is taken over. */
+cJSON *encode_sampled(int64_t id, cJSON *rows, bool is_cut);
+
 /* --- pushes --------------------------------------------------------------------------------------------- */
 
 enum { HEARD_NODES_MAX = LIMIT_LISTED, HEARD_NAME_MAX = 64, HEARD_LIST_MAX = 512 };

@@ -545,6 +545,14 @@ static void push_who(struct store_link *link, const cJSON *push)
         link->options.calls.who(link->options.user, who.conn, who.peer, who.store, who.owner);
 }
 
+static void push_sample(struct store_link *link, const cJSON *push)
+{
+    struct message_sample sample;
+    message_read_sample(push, &sample);
+    if (sample.id >= 1)
+        link->options.calls.sample(link->options.user, sample.id, sample.ranks, sample.native);
+}
+
 /* Passed on unchanged: the event log of this node holds the store's events beside its own. */
 static void push_event(struct store_link *link, const cJSON *push)
 {
@@ -577,7 +585,7 @@ static void take_push(struct store_link *link, const cJSON *json, const char *ki
         [MESSAGE_STOP] = push_stop,         [MESSAGE_VERDICT] = push_verdict,
         [MESSAGE_FINDINGS] = push_findings, [MESSAGE_WHO] = push_who,
         [MESSAGE_EVENT] = push_event,       [MESSAGE_LEFT_WAITING] = push_left_waiting,
-        [MESSAGE_DROPPED] = push_dropped,
+        [MESSAGE_DROPPED] = push_dropped,   [MESSAGE_SAMPLE] = push_sample,
     };
     const enum message_id id = message_find_push(kind);
     if (take[id] != NULL)

@@ -58,6 +58,8 @@ struct store_link_calls {
     void (*who)(void *user, int64_t conn, const char *peer, const char *store, bool any);
     /* The answer to store_link_ask_status. */
     void (*status)(void *user, const struct cJSON *answer);
+    /* Asks where the threads of these ranks are ("" = of all ranks). The answer is encode_sampled. */
+    void (*sample)(void *user, int64_t id, const char *ranks, bool is_native);
     /* Like `findings`, with one finding: a worker has exited with 0 while others wait for it in a barrier that will
      * not open; or the rank that failed first had waited for others until its timeout. */
     void (*left_waiting)(void *user, const struct cJSON *push);

@@ -7,11 +7,15 @@
  *     signals.c        signals of the user, the death of the guardian
  *     store_events.c   messages and questions of the store
  *     effects.c        asks the agent and carries out its effects; children that have ended; the timer; the end
- *     flight_pages.c   the last calls of ranks */
+ *     flight_pages.c   the last calls of ranks
+ *     stack_dump.c     where the threads of ranks are */
 #ifndef LAUNCHER_NODE_CORE_H
 #define LAUNCHER_NODE_CORE_H
 
 #include "agent/agent.h"
+#include "base/list.h"
+#include "base/rank_set.h"
+#include "base/stacks.h"
 #include "contain/descendants.h"
 #include "net/dial.h"
 #include "net/peer_lookup.h"
@@ -64,6 +68,15 @@ struct exits {
     int epoll; /* one pidfd for each living worker; -1 = not supported, or no descriptor was left */
 };
 
+/* Where the survivors of this attempt's failure were. */
+struct node_sample {
+    bool by_py_spy;                /* Python runs, and py-spy is here: the stop waits for it */
+    bool is_taken;                 /* `beats_seen` has it */
+    unsigned beats;                /* of this attempt, up to now */
+    struct beat_known *beats_seen; /* by local rank: what the last heartbeat saw; pid 0 = it had ended */
+    struct cJSON *stacks;          /* owned: rows of base/stacks.h; NULL = none */
+};
+
 /* The workers of an attempt, and how it ended. */
 struct node_run {
     struct contain *contain; /* borrowed */
@@ -76,10 +89,13 @@ struct node_run {
     struct rank_pages pages;       /* pages of the workers that use libddp */
     struct file_timer *file_timer; /* NULL = not requested */
     struct evidence *evidence;     /* NULL = no input */
-    bool reap;                     /* children have ended, or may have ended */
-    bool alone;                    /* no child is left */
-    bool resting;                  /* the whole job is stopped for a while */
-    bool prepared;                 /* the first attempt is prepared before its round */
+    struct list dumps;             /* of stacks, in progress */
+    struct node_sample sample;
+    bool holds;    /* effects wait until the sample is taken */
+    bool reap;     /* children have ended, or may have ended */
+    bool alone;    /* no child is left */
+    bool resting;  /* the whole job is stopped for a while */
+    bool prepared; /* the first attempt is prepared before its round */
     uint64_t attempt_started_ms;
     struct failure cause; /* of the attempt, as the store reports it; `why` "" = no report */
     int64_t step,
@@ -181,6 +197,37 @@ void node_say_not_started(const struct node *n, int error);
 
 /* The attempt has failed, or is stopped: write the records of the ranks that could not write them themselves. */
 void node_keep_flights(struct node *n);
+
+/* --- stack_dump.c --- */
+
+struct stack_request {
+    const struct rank_set *ranks; /* borrowed for the call; NULL = all of this node */
+    bool is_native;               /* with frames of C and C++ */
+    bool is_failure;              /* the stop of the survivors waits for it, STACKS_FAILURE_MS at most */
+    int64_t id;                   /* the caller's */
+    /* Called once, perhaps within node_dump_stacks. The callee may take stacks->rows and leave NULL. */
+    void (*done)(struct node *n, struct stacks *stacks, const struct stack_request *request);
+};
+
+/* Find out where the threads of workers and their children are. False: not now, `done` is not called. */
+bool node_dump_stacks(struct node *n, const struct stack_request *request);
+
+/* A child was waited for that is no worker. */
+void node_helper_ended(struct node *n, pid_t pid, int status);
+
+/* End all dumps with what they have. */
+void node_end_dumps(struct node *n);
+
+/* ... and free them. */
+void node_close_dumps(struct node *n);
+
+/* At the begin of an attempt, and with each heartbeat: can py-spy read something here? */
+void node_begin_samples(struct node *n);
+void node_look_for_python(struct node *n);
+
+/* Keep what the last heartbeat has seen of the workers, and make rows of it when there is time. */
+void node_keep_beats(struct node *n);
+void node_explain_beats(struct node *n);
 
 /* --- store_events.c --- */
 

@@ -161,12 +161,14 @@ static uint64_t import_error_of(struct node *n, int local_rank, int status)
     return found;
 }
 
-/* A child was waited for: a worker, or an orphan that was adopted. */
+/* A child was waited for: a worker, a helper, or an orphan that was adopted. */
 static void child_ended(struct node *n, pid_t pid, int status, const struct rusage *usage)
 {
     int local_rank = local_rank_of(n, pid);
-    if (local_rank < 0)
+    if (local_rank < 0) {
+        node_helper_ended(n, pid, status);
         return;
+    }
     n->run.pids[local_rank] = 0;
     input_ended(n->out.input, local_rank);
     node_feed(n, (struct agent_event){ .type = AGENT_EXITED,
@@ -511,6 +513,7 @@ static void spawn(struct node *n, int local_rank)
  * The agent repeats a SIGKILL that did not reach all. */
 static void signal_rest(struct node *n, int sig)
 {
+    node_end_dumps(n);
     if (!n->run.alone && sig == SIGKILL)
         contain_kill(n->run.contain);
     if (!n->run.alone && sig == SIGKILL && !node_has_workers(n))
@@ -521,6 +524,30 @@ static void signal_rest(struct node *n, int sig)
         node_feed(n, (struct agent_event){ .type = AGENT_ALONE });
 }
 
+static void on_more(uv_idle_t *idle);
+
+/* The effects go on in the loop's next turn. */
+static void on_sampled(struct node *n, struct stacks *stacks, const struct stack_request *request)
+{
+    (void)request;
+    n->run.sample.stacks = stacks->rows;
+    stacks->rows = NULL;
+    n->run.holds = false;
+    if (!n->ended)
+        uv_idle_start(&n->more, on_more);
+}
+
+/* The signals that follow wait for py-spy. Without it nothing waits. */
+static void sample(struct node *n)
+{
+    node_end_dumps(n);
+    n->run.holds = n->run.sample.by_py_spy;
+    if (!n->run.holds)
+        node_keep_beats(n);
+    else if (!node_dump_stacks(n, &(struct stack_request){ .is_failure = true, .done = on_sampled }))
+        n->run.holds = false;
+}
+
 /* Everything is gone or cannot be killed. The report waits for the last lines of the workers (on_output_idle), but
  * only briefly for those of a process that hangs in the kernel. */
 static void begin_to_finish(struct node *n, int exit_code)
@@ -528,6 +555,7 @@ static void begin_to_finish(struct node *n, int exit_code)
     n->out.finishing = true;
     n->exit_code = exit_code;
     note_failed(n);
+    node_explain_beats(n);
     if (exit_code != 0)
         node_keep_flights(n);
     if (agent_stop_signal(n->agent) != 0)
@@ -560,6 +588,9 @@ static void carry_out(struct node *n, struct agent_effect effect)
     switch (effect.type) {
     case EFFECT_SPAWN:
         spawn(n, effect.local_rank);
+        break;
+    case EFFECT_SAMPLE:
+        sample(n);
         break;
     case EFFECT_SIGNAL:
         signal_worker(n, effect.local_rank, effect.signal);
@@ -609,6 +640,8 @@ static void carry_out(struct node *n, struct agent_effect effect)
 
 static bool next_effect(struct node *n, struct agent_effect *effect)
 {
+    if (n->run.holds)
+        return false;
     if (n->done * sizeof(*effect) == n->effects.len) {
         n->done = n->effects.len = 0;
         return false;
@@ -635,7 +668,7 @@ void node_pump(struct node *n)
     if (n->ended)
         return;
     node_set_timer(n);
-    if (n->effects.len > 0 || n->run.reap)
+    if ((n->effects.len > 0 && !n->run.holds) || n->run.reap)
         uv_idle_start(&n->more, on_more);
     else
         uv_idle_stop(&n->more);
@@ -665,6 +698,7 @@ static void report(struct node *n)
         .stuck = n->run.stuck,
         .n_stuck = n->run.n_stuck,
         .explain = n->plan->facts->terminal && !n->out.announce.explained,
+        .stacks = n->run.sample.stacks,
         .flights = n->out.kept_flights ? plan_flight(n->plan) : NULL,
     };
     final_report(&r, n->out.output, n->run.evidence, n->run.spawner.failed);
@@ -685,6 +719,7 @@ void node_finish(struct node *n, int exit_code)
         return;
     n->ended = true;
     n->exit_code = exit_code;
+    node_close_dumps(n);
     announce_end(&n->out.announce, exit_code, exit_code != 0 ? n->run.cause.words : "");
     close_signals(n);
     uv_close((uv_handle_t *)&n->timer, NULL);

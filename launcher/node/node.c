@@ -15,6 +15,7 @@
 #include "report/host_checks.h"
 #include "base/exit_codes.h"
 
+#include <cjson/cJSON.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -424,10 +425,11 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
     n->run.pids = calloc((size_t)n->plan->nproc, sizeof(*n->run.pids));
     n->run.asked = calloc((size_t)n->plan->nproc, sizeof(*n->run.asked));
     n->run.known = calloc((size_t)n->plan->nproc, sizeof(*n->run.known));
+    n->run.sample.beats_seen = calloc((size_t)n->plan->nproc, sizeof(*n->run.sample.beats_seen));
     n->run.steps = calloc((size_t)n->plan->nproc, sizeof(*n->run.steps));
     n->agent = agent_new(&options);
     if (n->run.pids == NULL || n->run.asked == NULL || n->run.known == NULL || n->run.steps == NULL ||
-        n->agent == NULL)
+        n->run.sample.beats_seen == NULL || n->agent == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for %d workers", n->plan->nproc);
     ddp_status status = spawner_init(&n->run.spawner, n->plan, err);
     if (status == DDP_OK)
@@ -485,11 +487,13 @@ static void close_node(struct node *n)
         contain_leave(n->run.contain);
     buf_free(&n->effects);
     buf_free(&n->run.failed);
+    cJSON_Delete(n->run.sample.stacks);
     free(n->meet.round);
     free(n->run.pids);
     free(n->run.asked);
     free(n->run.known);
     free(n->run.steps);
+    free(n->run.sample.beats_seen);
     rank_pages_close(&n->run.pages);
     vouch_free(&n->meet.vouch);
     spawner_close(&n->run.spawner);
@@ -511,6 +515,7 @@ int node_run(void *arg, int lifeline)
         .run = { .contain = job->contain, .exits.epoll = -1, .alone = true, .step = -1, .best_step = -1 },
         .out.unread_deadline_ms = UINT64_MAX
     };
+    list_init(&n.run.dumps);
     if (uv_loop_init(&n.loop) != 0 || !init_handles(&n, lifeline)) {
         log_error("cannot make an event loop: out of descriptors or memory");
         return EXIT_CODE_DDPRUN;

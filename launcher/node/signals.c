@@ -103,10 +103,18 @@ void node_on_status(void *user, const struct cJSON *answer)
         status_print(n, answer);
 }
 
-/* A second request before the store has answered prints nothing more. */
+static void on_stacks(struct node *n, struct stacks *stacks, const struct stack_request *request)
+{
+    (void)request;
+    announce_stacks(&n->out.announce, stacks->rows, stacks->is_cut);
+}
+
+/* A second request before the store has answered prints nothing more. Stacks follow when they are read. */
 static void status_begin(struct node *n, const struct signal_heard *heard)
 {
     announce_status(&n->out.announce, heard);
+    if (!n->out.status_asked)
+        (void)node_dump_stacks(n, &(struct stack_request){ .done = on_stacks });
     n->out.status_asked = true;
     if (store_link_ask_status(n->meet.link))
         uv_timer_start(&n->out.status_timer, on_no_answer, STORE_PATIENCE_MS, 0);
@@ -154,6 +162,7 @@ static void stop_asked(struct node *n, const struct signal_heard *heard)
     }
     if (first)
         n->stop_heard = *heard;
+    node_end_dumps(n);  /* a user who ends the job does not wait for stacks */
     if (n->run.resting) /* a process that must exit must run, and so must those that it waits for */
         go_on(n);
     announce_stop(&n->out.announce, heard, first, attempt_runs(n->agent));

@@ -220,6 +220,8 @@ IN_CHILD static bool bind_cpus(const struct rank_set *cpus)
  * processor (autogroup): on a busy machine 64 workers took 50 % longer to start. */
 IN_CHILD static bool become_worker(const struct child *c)
 {
+    (void)prctl(PR_SET_PTRACER,
+                c->parent); /* with Yama: helpers of the agent may read its stacks; else an error */
     if (setpgid(0, 0) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || !place_fds(c->slots))
         return false;
     if (c->spec->nofile != NULL)

@@ -64,6 +64,7 @@ static void on_beat(void *user, struct message_heartbeat *beat)
     const uint64_t ticks_per_s = (uint64_t)sysconf(_SC_CLK_TCK);
     beat->workers = cJSON_CreateArray();
     beat->steps = n->run.pages.n > 0 ? cJSON_CreateArray() : NULL;
+    node_look_for_python(n);
     for (int i = 0; i < n->plan->nproc; i++) {
         if (n->run.pids[i] == 0)
             continue;
@@ -177,6 +178,29 @@ static void on_who(void *user, int64_t conn, const char *peer, const char *store
         say_whose(n, conn, owner.inode);
 }
 
+/* --- stacks ------------------------------------------------------------------------------------------------ */
+
+static void on_sampled(struct node *n, struct stacks *stacks, const struct stack_request *request)
+{
+    store_link_tell(n->meet.link, encode_sampled(request->id, stacks->rows, stacks->is_cut));
+    stacks->rows = NULL;
+}
+
+/* The store has checked the ranks. A question that cannot be answered now gets no rows. */
+static void on_sample(void *user, int64_t id, const char *ranks, bool is_native)
+{
+    struct node *n = user;
+    struct rank_set set = { 0 };
+    const int world = n->meet.round != NULL ? n->meet.round->world_size : 1;
+    const bool some = ranks[0] != '\0' && rank_set_parse(&set, ranks, world, NULL) == DDP_OK;
+    const struct stack_request request = {
+        .ranks = some ? &set : NULL, .is_native = is_native, .id = id, .done = on_sampled
+    };
+    if (!node_dump_stacks(n, &request))
+        store_link_tell(n->meet.link, encode_sampled(id, cJSON_CreateArray(), true));
+    rank_set_free(&set);
+}
+
 /* --- the port of rank 0 ------------------------------------------------------------------------------------ */
 
 /* Watch the port that is held for the store of rank 0.
@@ -281,6 +305,7 @@ ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, st
     n->run.left_waiting[0] = '\0';
     n->run.cause = (struct failure){ .node_rank = -1, .rank = -1, .local_rank = -1 };
     n->run.step = -1;
+    node_begin_samples(n);
     n->run.spawner.failed = NULL;
     n->run.attempt_started_ms = clock_ms();
     input_attempt(n->out.input);
@@ -648,6 +673,7 @@ const struct store_link_calls node_store_calls = { .round = on_round,
                                                    .refused = on_refused,
                                                    .beat = on_beat,
                                                    .who = on_who,
+                                                   .sample = on_sample,
                                                    .status = node_on_status,
                                                    .left_waiting = on_left_waiting,
                                                    .lost = node_on_lost };

@@ -19,6 +19,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct cJSON;
 struct loss;
 
 /* A failed attempt, on any node. */
@@ -70,6 +71,8 @@ struct report {
     struct left_early left;
     const struct stuck *stuck; /* processes that cannot be killed, n_stuck of them */
     size_t n_stuck;
+    const struct cJSON
+        *stacks; /* of the survivors when the first failure was seen: rows of base/stacks.h; NULL = none */
     const char *flights; /* where ranks have written their last calls: see flight_path(); NULL = nowhere */
     const struct loss *lost; /* output that could not be written, n_lost places */
     size_t n_lost;

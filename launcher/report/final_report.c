@@ -298,6 +298,12 @@ static bool add_local_only(cJSON *o, const struct report *r)
     return ok;
 }
 
+/* Empty when no worker was left to be stopped. */
+static bool add_stacks(cJSON *o, const struct report *r)
+{
+    return json_add(o, "stacks", r->stacks != NULL ? cJSON_Duplicate(r->stacks, true) : cJSON_CreateArray());
+}
+
 /* Output that reached neither console nor file; `last_lines` may contain some of it. */
 static bool add_losses(cJSON *o, const struct report *r)
 {
@@ -332,7 +338,7 @@ static bool add_job(cJSON *o, const struct report *r)
            json_add_text(o, "stop_signal", stop_signal != 0 ? stop : NULL) &&
            json_add_sender(o, "stop_sender", r->stop != NULL ? &r->stop->sender : NULL) &&
            json_add_text(o, "log_dir", r->plan->log_root) && json_add_text(o, "flight_records", r->flights) &&
-           add_first_failure(o, r) && add_attempts(o, r) && add_losses(o, r);
+           add_first_failure(o, r) && add_attempts(o, r) && add_stacks(o, r) && add_losses(o, r);
 }
 
 /* Ownership passes with each json_add: from then on the parent frees. `workers` is created before its parent, so it

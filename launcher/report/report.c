@@ -7,7 +7,8 @@
 #include "agent/failure.h"
 #include "diagnosis/findings.h"
 #include "report/cause.h"
-#include "tables/rank_set.h"
+#include "base/rank_set.h"
+#include "base/stacks.h"
 #include "tables/text.h"
 
 #include <limits.h>
@@ -440,13 +441,22 @@ void report_attempts(const struct report *r, struct rows *rows)
  *       stderr   | Traceback (most recent call last):
  *                |   ...
  *       then     ranks 0-1,3 were stopped by ddprun as a consequence (SIGTERM)
+ *       stacks   ranks 0-1,3: all_reduce (torch/distributed/distributed_c10d.py:1541), called by main (train.py:30)
  *       logs     logs/k3x9, of this worker logs/k3x9/attempt_0/2
  *       exit     7, because of rank 2 on n1
  *
  * Each block has a limit, so that the report stays under REPORT_LINES_MAX for any number of workers and the first
  * screen shows the cause. Further details are in the JSON and in the log files. */
 
-enum { WHY_LINES = 3, ERROR_LINES = 6, OTHERS_LINES = 8, END_LINES = 8, DAY_S = 24 * 3600 };
+enum {
+    WHY_LINES = 3,
+    ERROR_LINES = 6,
+    OTHERS_LINES = 8,
+    STACKS_SHOWN = 5,
+    STACK_LINES = 2,
+    END_LINES = 8,
+    DAY_S = 24 * 3600
+};
 
 /* Report a worker that could not be killed even if the job was a success. */
 bool report_needed(const struct report *r)
@@ -560,7 +570,7 @@ static void last_words(const struct report *r, struct rows *rows)
 {
     struct buf lines = { 0 };
     bool from_stdout;
-    int room = rows->limit - rows->lines - OTHERS_LINES;
+    int room = rows->limit - rows->lines - OTHERS_LINES - (r->stacks != NULL ? STACKS_SHOWN : 0);
     size_t max = room > REPORT_STDERR_LINES ? REPORT_STDERR_LINES : room > 0 ? (size_t)room : 1;
     size_t n = cause_last_lines(r, max, &lines, &from_stdout);
     const char *p = (const char *)lines.data, *label = from_stdout ? "stdout" : "stderr";
@@ -665,6 +675,18 @@ static void pattern_of_all(char out[PATH_MAX], const char *pattern)
     out[n] = '\0';
 }
 
+/* Where the other ranks were. */
+static void stacks(const struct report *r, struct rows *rows)
+{
+    bool more = true;
+    for (int i = 0; more && rows->ok && i < STACKS_SHOWN; i++) {
+        struct buf text = { 0 };
+        rows->ok = stacks_line(r->stacks, i, &text, &more);
+        rows_text(rows, i == 0 ? "stacks" : "", buf_slice(&text), STACK_LINES);
+        buf_free(&text);
+    }
+}
+
 /* Only the records of all ranks together show which was behind. */
 static void flights(const struct report *r, struct rows *rows)
 {
@@ -720,6 +742,8 @@ bool report_text(const struct report *r, struct buf *out)
         store_gone(r, &rows);
         if (!cause_never_began(r))
             report_others(r, &rows);
+        if (r->stacks != NULL)
+            stacks(r, &rows);
         report_attempts(r, &rows);
         rows.limit = REPORT_LINES_MAX;
         made_row(r, &rows, "nodes", report_local_only);

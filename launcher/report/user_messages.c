@@ -5,6 +5,7 @@
 #include "report/user_messages.h"
 
 #include "agent/failure.h"
+#include "base/stacks.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -403,10 +404,29 @@ void announce_passed(const struct announce *a, const struct signal_heard *heard,
         note_signal(a, heard, what);
 }
 
+enum { STACKS_LINES_MAX = 200 };
+
 /* Printed with --quiet, too, because the user asked. */
 void announce_status(const struct announce *a, const struct signal_heard *heard)
 {
     note_signal(a, heard, ": this is what the job does");
+}
+
+/* A line each, because each gets a prefix. */
+void announce_stacks(const struct announce *a, const struct cJSON *rows, bool is_cut)
+{
+    struct buf text = { 0 };
+    int lines = 0;
+    bool ok = stacks_text(rows, &text) && buf_append(&text, "", 1);
+    const char *at = ok ? (const char *)text.data : "";
+    for (; *at != '\0' && lines < STACKS_LINES_MAX; lines++) {
+        const size_t len = strcspn(at, "\n");
+        output_note(a->output, "%.*s", (int)len, at);
+        at += len + (at[len] != '\0');
+    }
+    if (is_cut || *at != '\0')
+        output_note(a->output, "there is more: 'ddpctl stacks --rank RANKS' shows it");
+    buf_free(&text);
 }
 
 void announce_worker_stopped(const struct announce *a, int local_rank, int pid, int signal)

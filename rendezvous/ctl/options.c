@@ -23,6 +23,8 @@ static const struct ctl_command commands[] = {
     { "jobs", NULL, "all jobs that the store serves", "jobs", false, ctl_format_jobs },
     { "rejects", NULL, "connections and nodes that were rejected", "rejects", false, ctl_format_rejects },
     { "why", NULL, "why the job does not start or continue, and the remedy", "why", false, ctl_format_why },
+    { "stacks", NULL, "where the threads of each rank are: Python frames, or the state in the kernel",
+      "stacks", false, ctl_format_stacks },
     { "keys", NULL, "the keys with their sizes and the beginning of their values", "keys", false,
       ctl_format_keys },
     { "waiters", NULL, "clients that wait, their keys or barrier, and since when", "waiters", false,
@@ -108,6 +110,15 @@ static const struct option_row rows[] = {
       .min = 1,
       .max = 1000000,
       .help = "keys: at most N of them" },
+    { .name = "rank",
+      .value = "RANKS",
+      .type = OPTION_TEXT,
+      .at = AT(ranks),
+      .help = "stacks: only of these ranks, as 0,2-5" },
+    { .name = "native",
+      .type = OPTION_FLAG,
+      .at = AT(native),
+      .help = "stacks: with frames of C and C++; stops each process for a moment" },
     { .name = "output",
       .letter = 'o',
       .value = "FILE",
@@ -240,6 +251,10 @@ char *ctl_options_request(const struct ctl_options *options)
         cJSON_AddStringToObject(request, "job", options->job);
     if (options->prefix != NULL)
         cJSON_AddStringToObject(request, "prefix", options->prefix);
+    if (options->ranks != NULL)
+        cJSON_AddStringToObject(request, "ranks", options->ranks);
+    if (options->native)
+        cJSON_AddTrueToObject(request, "native");
     if (options->limit > 0)
         cJSON_AddNumberToObject(request, "limit", options->limit);
     char *text = cJSON_PrintUnformatted(request);

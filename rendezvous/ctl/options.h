@@ -27,14 +27,14 @@ struct ctl_options {
     enum completion_shell shell; /* of CTL_COMPLETION */
     const struct ctl_command *command;
     const char *argument; /* borrowed from argv, like prefix; NULL = none */
-    const char *prefix, *job;
+    const char *prefix, *job, *ranks;
     const char *output; /* NULL = none given */
     const char *files[CTL_FILES_MAX];
     size_t n_files;
     int limit;            /* 0 = the store's default */
     struct endpoint addr; /* port 0 = no address was given: ctl_choose finds it */
     uint32_t timeout_ms;
-    bool json, watch;
+    bool json, watch, native;
 };
 
 /* Apply defaults, then the variables that `env` (getenv) returns, then argv[1..]. DDP_ERR_ARG: err is a

@@ -4,6 +4,7 @@
  * cells. */
 #include "ctl/tables.h"
 
+#include "base/stacks.h"
 #include "base/text.h"
 
 #include <limits.h>
@@ -486,6 +487,30 @@ bool ctl_format_keys(const cJSON *answer, struct buf *out)
 bool ctl_format_waiters(const cJSON *answer, struct buf *out)
 {
     return put_list(answer, "waiters", waiter_columns, "no client waits", out);
+}
+
+/* "node 1 (n1) has not answered". */
+static bool put_missing(const cJSON *answer, struct buf *out)
+{
+    const cJSON *node;
+    bool ok = true;
+    cJSON_ArrayForEach(node, cJSON_GetObjectItemCaseSensitive(answer, "missing"))
+    {
+        const char *host = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(node, "host"));
+        ok = ok && buf_printf(out, "node %.0f (%s) has not answered\n", number(node, "node_rank"),
+                              host != NULL ? host : "-");
+    }
+    return ok;
+}
+
+bool ctl_format_stacks(const cJSON *answer, struct buf *out)
+{
+    const size_t before = out->len;
+    const bool cut = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(answer, "cut"));
+    const bool ok = stacks_text(cJSON_GetObjectItemCaseSensitive(answer, "stacks"), out) &&
+                    (!cut || buf_printf(out, "... and more; --rank selects ranks\n")) &&
+                    put_missing(answer, out);
+    return ok && (out->len > before || buf_printf(out, "no worker runs\n"));
 }
 
 bool ctl_format_barriers(const cJSON *answer, struct buf *out)

@@ -37,6 +37,7 @@ bool ctl_format_why(const cJSON *answer, struct buf *out);
 bool ctl_format_status(const cJSON *answer, struct buf *out);
 bool ctl_format_jobs(const cJSON *answer, struct buf *out);
 bool ctl_format_rejects(const cJSON *answer, struct buf *out);
+bool ctl_format_stacks(const cJSON *answer, struct buf *out);
 bool ctl_format_keys(const cJSON *answer, struct buf *out);
 bool ctl_format_waiters(const cJSON *answer, struct buf *out);
 bool ctl_format_barriers(const cJSON *answer, struct buf *out);

@@ -530,12 +530,14 @@ static const struct {
     [MESSAGE_VOUCH] = { control_vouch, false },
     [MESSAGE_OWNER] = { control_owner, true },
     [MESSAGE_NOTICE] = { call_notice, true },
+    [MESSAGE_SAMPLED] = { control_sampled, true },
     [MESSAGE_TROUBLE] = { call_trouble, false },
     [MESSAGE_BARRIER_CANCEL] = { call_barrier_cancel, false },
     [MESSAGE_JOBS] = { inspect_jobs, false },
     [MESSAGE_REJECTS] = { inspect_rejects, false },
     [MESSAGE_WHY] = { inspect_why, false },
     [MESSAGE_STATUS] = { inspect_status, false },
+    [MESSAGE_STACKS] = { control_stacks, false },
     [MESSAGE_KEYS] = { inspect_keys, false },
     [MESSAGE_WAITERS] = { inspect_waiters, false },
     [MESSAGE_BARRIERS] = { inspect_barriers, false },
@@ -576,13 +578,14 @@ static bool put_answer(struct hub *hub, cJSON *answer, bool ok)
     return put;
 }
 
-/* Every call gets one object back, so that no caller waits forever. */
+/* Every call gets one object back, so that no caller waits forever; `stacks` gets it later. */
 bool control_answer(struct hub *hub, struct session *s, struct slice text)
 {
     cJSON *request = message_parse(text, &hub->err);
     cJSON *answer = cJSON_CreateObject();
+    hub->answers_later = false;
     const bool ok = request != NULL && dispatch_call(hub, s, request, answer);
-    const bool put = put_answer(hub, answer, ok);
+    const bool put = hub->answers_later || put_answer(hub, answer, ok);
     cJSON_Delete(request);
     cJSON_Delete(answer);
     return put;

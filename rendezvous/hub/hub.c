@@ -39,6 +39,7 @@ static void forget(struct job *job)
 static void tick(struct job *job)
 {
     barriers_tick(&job->barriers, job->hub->now_ms);
+    stacks_tick(job);
     monitor_run(job);
     if (job->rdzv != NULL && rdzv_deadline(job->rdzv) <= job->hub->now_ms)
         rdzv_tick(job->rdzv, job->hub->now_ms);

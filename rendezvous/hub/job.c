@@ -305,6 +305,9 @@ void job_free(struct job *job)
     notices_free(&job->notices);
     notices_free(&job->troubles);
     events_free(&job->events);
+    stacks_free(&job->sample.stacks);
+    buf_free(&job->sample.askers);
+    buf_free(&job->sample.nodes);
     store_free(job->store);
     barriers_free(&job->barriers);
     members_free(&job->members);
@@ -388,7 +391,9 @@ uint64_t job_forget_at(const struct job *job)
 
 static uint64_t job_deadline(const struct job *job)
 {
-    uint64_t others = earlier_of(job_forget_at(job), barriers_deadline(&job->barriers));
+    const uint64_t sample_ms = job->sample.until_ms != 0 ? job->sample.until_ms : UINT64_MAX;
+    const uint64_t others =
+        earlier_of(earlier_of(job_forget_at(job), sample_ms), barriers_deadline(&job->barriers));
     return job->rdzv != NULL
                ? earlier_of(earlier_of(others, schedule_deadline(job)), rdzv_deadline(job->rdzv))
                : others;

@@ -12,6 +12,8 @@
 #ifndef RENDEZVOUS_HUB_JOB_H
 #define RENDEZVOUS_HUB_JOB_H
 
+#include "base/limits.h"
+#include "base/stacks.h"
 #include "diagnosis/rejected.h"
 #include "diagnosis/torch_keys.h"
 #include "hub/monitor.h"
@@ -49,6 +51,17 @@ struct event_limit {
     uint32_t in_second, lost;
 };
 
+/* Stacks that an operator has asked for (stacks.c). */
+struct job_sample {
+    int64_t id;           /* of the latest question */
+    uint64_t until_ms;    /* then it is answered without the nodes that are missing; 0 = none is under way */
+    struct stacks stacks; /* of the nodes that have answered */
+    struct buf askers;    /* conn_id of those who wait */
+    struct buf nodes;     /* struct sampled_node: those that have not answered */
+    char ranks[LIMIT_TEXT]; /* as asked for */
+    bool native;
+};
+
 struct job {
     struct table_node node;     /* in hub->jobs, by name */
     struct hub *hub;            /* borrowed */
@@ -71,7 +84,8 @@ struct job {
     struct job_events events;
     struct notices notices;  /* findings of its nodes about themselves */
     struct notices troubles; /* what ranks of this attempt have reported */
-    struct list sessions;    /* the connections that belong to it (session.in_job) */
+    struct job_sample sample;
+    struct list sessions; /* the connections that belong to it (session.in_job) */
     uint32_t era;     /* the hub's era when its attempt began: older connections must not touch the keys */
     uint64_t left_ms; /* when the last of its connections closed */
 };

@@ -187,6 +187,12 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(TEXT, advice, 0, FINDING_TEXT_MAX - 1, 0, "remedy")                            \
     ROUND_OF_SENDER(X)
 
+#define FIELDS_OF_sampled(X)                                                                           \
+    X(WHOLE, id, 1, MESSAGE_NUMBER_MAX, MESSAGE_NEEDED, "as in sample")                                \
+    X(LIST, stacks, 0, 0, 0, "rows: a stack and the threads that have it, as `stacks` in report.json") \
+    X(MARK, cut, 0, 0, 0, "some did not fit")                                                          \
+    ROUND_OF_SENDER(X)
+
 #define FIELDS_OF_trouble(X)                                                         \
     X(TEXT, code, 0, FINDING_SUBJECT_MAX - 1, MESSAGE_NEEDED, "code of the finding") \
     X(TEXT, words, 0, FINDING_TEXT_MAX - 1, MESSAGE_NEEDED, "what happened to this rank")
@@ -203,6 +209,10 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 #define FIELDS_OF_status(X) \
     JOB_OF_CALL(X)          \
     ROUND_OF_SENDER(X)
+#define FIELDS_OF_stacks(X)                                                   \
+    JOB_OF_CALL(X)                                                            \
+    X(TEXT, ranks, 0, LIMIT_TEXT - 1, 0, "only these, as 0,2-5; empty = all") \
+    X(FLAG, native, 0, 0, 0, "with frames of C and C++")
 #define FIELDS_OF_keys(X)                                               \
     JOB_OF_CALL(X)                                                      \
     X(TEXT, prefix, 0, WIRE_MAX_KEY, 0, "only keys that begin with it") \
@@ -228,6 +238,12 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 #define FIELDS_OF_status_lists(X)                                                  \
     X(LIST, nodes, 0, 0, 0, "nodes of a job that they join, see node of a status") \
     X(LIST, members, 0, 0, 0, "ranks")
+
+/* Of the answer to `stacks`. */
+#define FIELDS_OF_stacks_lists(X)                                                                      \
+    X(LIST, stacks, 0, 0, 0, "rows of all nodes, equal stacks folded")                                 \
+    X(LIST, missing, 0, 0, 0, "nodes that have not answered, see node of a round: node_rank and host") \
+    X(MARK, cut, 0, 0, 0, "some did not fit")
 
 #define FIELDS_OF_node_status(X)                                                                    \
     X(WHOLE, node_rank, 0, INT32_MAX, -1, "node rank")                                              \
@@ -319,6 +335,11 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(TEXT, store, 0, LIMIT_TEXT, 0, "its address at the store")        \
     X(MARK, owner, 0, 0, 0, "also find an owner that is not a worker")
 
+#define FIELDS_OF_sample(X)                                          \
+    X(WHOLE, id, 1, MESSAGE_NUMBER_MAX, 0, "number of the question") \
+    X(TEXT, ranks, 0, LIMIT_TEXT - 1, 0, "as in the call `stacks`")  \
+    X(FLAG, native, 0, 0, 0, "with frames of C and C++")
+
 #define FIELDS_OF_findings(X)                                         \
     X(FLAG, final, 0, 0, 0, "the job has failed to form")             \
     X(TEXT, text, 0, WIRE_MAX_JSON, 0, "the report as lines of text") \
@@ -352,12 +373,14 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(VOUCH, vouch, "vouch", AGENT_CALL, "a connection belongs to a worker")                              \
     X(OWNER, owner, "owner", AGENT_CALL, "a connection belongs to another process")                       \
     X(NOTICE, notice, "notice", AGENT_CALL, "a finding of the node about itself")                         \
+    X(SAMPLED, sampled, "sampled", AGENT_CALL, "where the threads of the node's ranks are")               \
     X(TROUBLE, trouble, "trouble", CALL, "a finding of a rank; only ranks may call it")                   \
     X(BARRIER_CANCEL, barrier_cancel, "barrier_cancel", CALL, "fails an open barrier")                    \
     X(JOBS, jobs, "jobs", CALL, "lists the jobs")                                                         \
     X(REJECTS, rejects, "rejects", CALL, "lists connections and nodes that were rejected")                \
     X(WHY, why, "why", CALL, "diagnoses the job")                                                         \
     X(STATUS, status, "status", CALL, "counts, nodes and ranks of a job")                                 \
+    X(STACKS, stacks, "stacks", CALL, "where the threads of ranks are; answered within 4 s")              \
     X(KEYS, keys, "keys", CALL, "lists keys")                                                             \
     X(WAITERS, waiters, "waiters", CALL, "lists connections that wait")                                   \
     X(BARRIERS, barriers, "barriers", CALL, "lists open barriers")                                        \
@@ -365,12 +388,14 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(REFUSAL, refusal, "a refusal", ANSWER, "begins with these")                                         \
     X(JOINED, joined, "join", ANSWER, "the node has joined")                                              \
     X(STATUS_LISTS, status_lists, "status", ANSWER, "its lists")                                          \
+    X(STACKS_LISTS, stacks_lists, "stacks", ANSWER, "the answers of the nodes")                           \
     X(ROUND, round, "round", PUSH, "all nodes have joined and the key space is empty: start the workers") \
     X(WAITING, waiting, "waiting", PUSH, "what the round waits for")                                      \
     X(STOP, stop, "stop", PUSH, "stop your workers, then send `stopped`")                                 \
     X(VERDICT, verdict, "verdict", PUSH, "the round is over: join again, or end")                         \
     X(DROPPED, dropped, "dropped", PUSH, "the store's last message to a node that it gives up")           \
     X(WHO, who, "who", PUSH, "asks which process owns a connection")                                      \
+    X(SAMPLE, sample, "sample", PUSH, "asks where the threads of ranks are; the answer is `sampled`")     \
     X(FINDINGS, findings, "findings", PUSH, "findings while nodes or ranks wait")                         \
     X(LEFT_WAITING, left_waiting, "left_waiting", PUSH, "a rank that others wait for has ended")          \
     X(EVENT, event, "event", PUSH, "one event, to the node that keeps the log")                           \

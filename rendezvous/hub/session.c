@@ -58,6 +58,8 @@ void session_leave_wait(struct session *s)
     if (s->waits_in == 0)
         return;
     s->waits_in = 0;
+    if (s->job == NULL) /* an operator, who waits for stacks */
+        return;
     if (s->torch != NULL && s->torch->waits)
         s->torch->left_ms = s->job->hub->now_ms;
     store_leave(s->job->store, &s->waiter);

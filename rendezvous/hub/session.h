@@ -4,6 +4,7 @@
  *     hub.c               connections open and close; time passes for the jobs
  *     requests.c          bytes become requests; the handlers of PyTorch's opcodes and of ddprun's
  *     control.c           the JSON calls of agents and operators; inspect.c: those that only read
+ *     stacks.c            asks the agents where the threads of ranks are
  *     rounds.c            carries out the decisions of a job's rendezvous, and notifies its nodes
  *     monitor.c           checks a job while nodes or ranks wait, and reports to its nodes
  *     torch_observer.c    the actions of PyTorch's ranks while their groups form
@@ -80,8 +81,8 @@ struct session {
     uint32_t uid; /* of the process that connected, on this host; SESSION_NO_UID = not known */
     int32_t pid;  /* pid of a plain client, from its agent or else from itself; 0 = unknown */
     /* Small fields last and together, because a store may have a hundred thousand sessions. */
-    uint8_t role;       /* enum role */
-    uint8_t waits_in;   /* 1 + op_id of WAIT, BARRIER or BARRIER_NAMED while a reply is due, else 0 */
+    uint8_t role;     /* enum role */
+    uint8_t waits_in; /* 1 + op_id of WAIT, BARRIER, BARRIER_NAMED or CONTROL while a reply is due, else 0 */
     bool was_asked_for; /* the agents were asked for its process */
     bool is_held; /* in hub->peers.held or .claimed with `midway`: its requests wait until its job is known */
     bool is_paused;    /* `in` holds requests that wait for hub_resume */
@@ -119,6 +120,7 @@ struct hub {
     struct buf out;
     bool must_repeat;   /* the current request must be repeated: its reply cannot be sent yet */
     bool is_backed_up;  /* the current session must read before its next request */
+    bool answers_later; /* the current CONTROL request gets its answer by a push */
     struct ddp_err err; /* error of a handler; no text = memory is short */
     struct rejects rejects;
     struct refusals refusals;
@@ -167,6 +169,12 @@ typedef bool (*control_call)(struct hub *hub, struct session *s, const union mes
 /* peer_identity.c: an agent's answer to `who`. */
 bool control_vouch(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 bool control_owner(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
+
+/* stacks.c: an operator asks for stacks, an agent answers. */
+bool control_stacks(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
+bool control_sampled(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
+/* The time of a question may be over. */
+void stacks_tick(struct job *job);
 
 /* inspect.c: the calls that only read. Any client may make them. */
 bool inspect_jobs(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);

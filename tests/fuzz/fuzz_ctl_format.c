@@ -7,8 +7,8 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static bool (*const formats[])(const cJSON *answer, struct buf *out) = {
-    ctl_format_why,  ctl_format_jobs,    ctl_format_rejects,  ctl_format_status,
-    ctl_format_keys, ctl_format_waiters, ctl_format_barriers, ctl_format_cancelled,
+    ctl_format_why,     ctl_format_jobs,     ctl_format_rejects,   ctl_format_status, ctl_format_keys,
+    ctl_format_waiters, ctl_format_barriers, ctl_format_cancelled, ctl_format_stacks,
 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

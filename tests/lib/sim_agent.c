@@ -221,6 +221,9 @@ static void carry_out(struct asim *sim, const struct agent_effect *effect)
         buf_printf(&sim->trace, "          start worker %d\n", r);
         spawn(sim, r);
         break;
+    case EFFECT_SAMPLE:
+        buf_printf(&sim->trace, "          sample the survivors\n");
+        break;
     case EFFECT_SIGNAL:
         buf_printf(&sim->trace, "          %s to worker %d\n", name, r);
         signal_worker(sim, r, effect->signal);

@@ -324,6 +324,7 @@ static void carry_out(struct cluster *c, int i, const struct agent_effect *effec
     case EFFECT_FINISH:
         finish(c, i, effect->exit_code);
         break;
+    case EFFECT_SAMPLE:
     case EFFECT_TELL_EXITED:
     case EFFECT_SAY_DYING:
     case EFFECT_SAY_WAITING:

@@ -1,6 +1,7 @@
 /* Finding and starting programs, and killing all their descendants. */
 #include "contain/descendants.h"
 #include "contain/procfs.h"
+#include "contain/threads.h"
 #include "job.h"
 #include "node/spawn.h"
 #include "plan/plan.h"
@@ -14,6 +15,7 @@
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,6 +23,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <uv.h>
@@ -388,4 +391,134 @@ Test(torch_look, survives_damage)
         bytes[i] ^= 0xff;
     }
     cr_expect(refuses(n_bytes));
+}
+
+/* --- what threads do -------------------------------------------------------------------------------------- */
+
+Test(proc, a_system_call_is_read_from_its_line)
+{
+    unsigned long args[2];
+    long number;
+    cr_expect(syscall_parse("0 0x3 0x7ffe 0x0 0x0 0x0 0x0 0x7ffd 0x7f2", &number, args, 2));
+    cr_expect(number == 0 && args[0] == 3 && args[1] == 0x7ffe);
+    static const char *const others[] = { "running", "", "-1 0x7ffd 0x7f2", "7", "0 x", "999 " };
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        cr_expect_not(syscall_parse(others[i], &number, args, 2), "%s", others[i]);
+}
+
+/* The main thread of `pid` as soon as what it does begins with `words`; else as it was last. */
+static struct stack_thread watch_thread(pid_t pid, const char *words)
+{
+    struct stack_thread t = { 0 };
+    const struct stack_thread like = { .rank = 3, .pid = pid, .host = "n1" };
+    for (struct patience left = { 0 }; strncmp(t.does, words, strlen(words)) != 0 && patience_left(&left);) {
+        struct buf out = { 0 };
+        cr_assert_eq(threads_read(&like, 1, &out), 1);
+        memcpy(&t, out.data, sizeof(t));
+        buf_free(&out);
+    }
+    return t;
+}
+
+static void end_child(pid_t pid)
+{
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
+Test(proc, a_thread_that_reads_names_its_pipe)
+{
+    int pipe_ends[2];
+    char line[64], link[64], name[64] = "";
+    cr_assert_eq(pipe(pipe_ends), 0);
+    const pid_t pid = fork();
+    if (pid == 0)
+        _exit(read(pipe_ends[0], line, 1) == 1);
+    procfs_line(getpid(), "syscall", line, sizeof(line));
+    if (line[0] == '\0') {
+        end_child(pid);
+        cr_skip_test("skipped, because this kernel has no /proc/PID/syscall");
+    }
+    const struct stack_thread t = watch_thread(pid, "sleeping in read");
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", pipe_ends[0]);
+    cr_assert_gt(readlink(link, name, sizeof(name) - 1), 0);
+    cr_expect_str_eq(t.does, "sleeping in read");
+    cr_expect_str_eq(t.object, name);
+    cr_expect(t.is_main && t.rank == 3 && t.tid == pid);
+    end_child(pid);
+}
+
+static int loopback_pair(int *listener)
+{
+    struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t len = sizeof(at);
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    *listener = socket(AF_INET, SOCK_STREAM, 0);
+    cr_assert(bind(*listener, (struct sockaddr *)&at, len) == 0 && listen(*listener, 1) == 0 &&
+              getsockname(*listener, (struct sockaddr *)&at, &len) == 0 &&
+              connect(fd, (struct sockaddr *)&at, len) == 0);
+    return fd;
+}
+
+/* The peer of a blocked recv is the other rank of a collective. */
+Test(proc, a_thread_that_receives_names_its_peer)
+{
+    char byte, peer[64];
+    int listener;
+    struct sockaddr_in at;
+    socklen_t len = sizeof(at);
+    const int fd = loopback_pair(&listener);
+    cr_assert_eq(getpeername(fd, (struct sockaddr *)&at, &len), 0);
+    snprintf(peer, sizeof(peer), "the connection to 127.0.0.1:%d", ntohs(at.sin_port));
+    const pid_t pid = fork();
+    if (pid == 0)
+        _exit(recv(fd, &byte, 1, 0) == 1);
+    const struct stack_thread t = watch_thread(pid, "sleeping in recvfrom");
+    if (strncmp(t.object, "socket:", 7) == 0 || t.object[0] == '\0') {
+        end_child(pid);
+        cr_skip_test("skipped, because this kernel has no pidfd_getfd or forbids it");
+    }
+    cr_expect_str_eq(t.object, peer);
+    end_child(pid);
+    close(fd);
+    close(listener);
+}
+
+Test(proc, a_stopped_process_and_one_that_has_ended)
+{
+    struct buf out = { 0 };
+    const pid_t pid = fork();
+    if (pid == 0)
+        for (;;)
+            pause();
+    kill(pid, SIGSTOP);
+    const struct stack_thread t = watch_thread(pid, "stopped by a signal");
+    cr_expect(strncmp(t.does, "stopped by a signal", 19) == 0, "%s", t.does);
+    kill(pid, SIGKILL);
+    job_until_state(pid, 'Z');
+    cr_expect_eq(threads_read(&(struct stack_thread){ .pid = pid }, 8, &out), 0);
+    waitpid(pid, NULL, 0);
+    buf_free(&out);
+}
+
+Test(proc, a_python_is_known_by_its_program)
+{
+    cr_expect_not(threads_is_python(getpid(), false));
+    cr_expect_not(threads_is_python(getpid(), true));
+    if (access("/usr/bin/python3", X_OK) != 0)
+        cr_skip_test("skipped, because there is no /usr/bin/python3");
+    int fds[2];
+    cr_assert_eq(pipe(fds), 0);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        dup2(fds[0], 0);
+        close(fds[1]);
+        execl("/usr/bin/python3", "python3", "-", NULL);
+        _exit(127);
+    }
+    bool found = false;
+    for (struct patience left = { 0 }; !found && patience_left(&left);)
+        found = threads_is_python(pid, false);
+    cr_expect(found);
+    end_child(pid);
 }

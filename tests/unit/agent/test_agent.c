@@ -414,3 +414,35 @@ Test(agent, what_cannot_be_killed_has_an_exit_code_of_its_own)
         agent_free(a);
     }
 }
+
+static bool is_sampled_first(const struct agent_effect *effect)
+{
+    for (size_t i = 0; i < n && effect[i].type != EFFECT_SIGNAL; i++)
+        if (effect[i].type == EFFECT_SAMPLE)
+            return true;
+    return false;
+}
+
+/* Of ranks that the user stops, or that stop for more nodes, no report asks where they were. */
+Test(agent, survivors_of_a_failure_are_sampled_before_they_are_signalled)
+{
+    struct agent *a = in_state(AGENT_RUNNING);
+    cr_expect(is_sampled_first(at(a, 10, AGENT_EXITED, 0, 1)));
+    agent_free(a);
+    a = in_state(AGENT_RUNNING);
+    cr_expect(is_sampled_first(agent_step(
+        a, &(struct agent_event){ .type = AGENT_TOLD_TO_STOP, .now_ms = 10, .exit_code = 1 }, &n)));
+    agent_free(a);
+    a = in_state(AGENT_RUNNING);
+    cr_expect(is_sampled_first(at(a, 10, AGENT_STORE_LOST, 0, 0)));
+    agent_free(a);
+    a = in_state(AGENT_RUNNING);
+    cr_expect_not(is_sampled_first(at(a, 10, AGENT_STOP, 0, SIGTERM)));
+    agent_free(a);
+    a = in_state(AGENT_RUNNING);
+    cr_expect_not(is_sampled_first(at(a, 10, AGENT_TOLD_TO_STOP, 0, 0)), "the job grows");
+    agent_free(a);
+    a = in_state(AGENT_SETTLING);
+    cr_expect_not(is_sampled_first(at(a, 20, AGENT_EXITED, 1, 1)), "no survivor");
+    agent_free(a);
+}

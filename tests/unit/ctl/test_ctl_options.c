@@ -63,6 +63,7 @@ Test(ctl_options, a_command_becomes_a_request)
     expect_request("status --job night-7", "{\"op\":\"status\",\"job\":\"night-7\"}");
     expect_request("jobs", "{\"op\":\"jobs\"}");
     expect_request("--json cancel epoch-1", "{\"op\":\"barrier_cancel\",\"name\":\"epoch-1\"}");
+    expect_request("stacks --rank 0,2-5 --native", "{\"op\":\"stacks\",\"ranks\":\"0,2-5\",\"native\":true}");
 }
 
 Test(ctl_options, options_may_stand_before_and_behind_the_command)

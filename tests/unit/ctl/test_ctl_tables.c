@@ -111,6 +111,18 @@ Test(ctl_format, waiters_show_who_waits_for_what_since_when)
         "   -  -       5  [::1]:7         WAIT   12 ms  '/c', and 3 more; it is sh (pid 5) on n1\n");
 }
 
+Test(ctl_format, stacks_are_folded_and_missing_nodes_named)
+{
+    expect_text(
+        ctl_format_stacks,
+        "{\"stacks\":[{\"does\":\"running\",\"threads\":[{\"rank\":1,\"main\":true},{\"rank\":2,\"main\":"
+        "true}]}],\"missing\":[{\"node_rank\":1,\"host\":\"n1\"}],\"cut\":true}",
+        "ranks 1-2: running\n"
+        "... and more; --rank selects ranks\n"
+        "node 1 (n1) has not answered\n");
+    expect_text(ctl_format_stacks, "{\"stacks\":[],\"missing\":[]}", "no worker runs\n");
+}
+
 Test(ctl_format, barriers_list_ranks_as_runs)
 {
     expect_text(ctl_format_barriers,

@@ -700,3 +700,98 @@ Test(control_rdzv, a_spare_has_no_ranks)
     expect_in(status, "{\"rank\":0,\"state\":\"never_connected\"}");
     expect_in(status, "\"state\":\"running\"");
 }
+
+/* --- stacks ----------------------------------------------------------------------------------------------------- */
+
+#define SAMPLED(id, rank, does)                                                                           \
+    "{\"op\":\"sampled\",\"id\":" #id ",\"stacks\":[{\"does\":\"" does "\",\"threads\":[{\"rank\":" #rank \
+    ",\"pid\":7,\"host\":\"n\",\"main\":true}]}]}"
+
+/* Both nodes are asked; the operator waits for both, and equal rows are one. */
+Test(control_rdzv, stacks_of_all_nodes_are_one_answer)
+{
+    two_nodes();
+    sim_say(&sim, OPERATOR, "{\"op\":\"stacks\"}");
+    expect_heard(N0, "{\"push\":\"sample\",\"id\":1,\"ranks\":\"\",\"native\":false}");
+    expect_heard(N1, "\"push\":\"sample\",\"id\":1");
+    expect_answer(N0, SAMPLED(1, 0, "running"), "{\"ok\":true}");
+    cr_assert_str_eq(hear(OPERATOR), "(nothing)");
+    expect_answer(N0, SAMPLED(1, 1, "running"), "{\"ok\":true}"); /* it has answered already */
+    expect_answer(N1, SAMPLED(1, 2, "running"), "{\"ok\":true}");
+    const char *answer = hear(OPERATOR);
+    expect_in(answer, "{\"stacks\":[{\"does\":\"running\",\"threads\":[{\"rank\":0,");
+    expect_in(answer, "{\"rank\":2,");
+    expect_in(answer, "\"missing\":[],\"ok\":true}");
+    cr_assert_null(strstr(answer, "{\"rank\":1,"), "%s", answer);
+    expect_answer(OPERATOR, "{\"op\":\"stacks\",\"ranks\":\"9\"}", "ranks from 0 to 3");
+    cr_assert_str_eq(hear(N0), "(nothing)");
+}
+
+Test(control_rdzv, only_the_nodes_of_the_ranks_are_asked)
+{
+    two_nodes();
+    sim_say(&sim, OPERATOR, "{\"op\":\"stacks\",\"ranks\":\"2-3\",\"native\":true}");
+    expect_heard(N1, "\"ranks\":\"2-3\",\"native\":true}");
+    cr_assert_str_eq(hear(N0), "(nothing)");
+    expect_answer(N1, SAMPLED(1, 3, "running"), "{\"ok\":true}");
+    expect_heard(OPERATOR, "\"rank\":3");
+}
+
+Test(control_rdzv, a_node_that_does_not_answer_is_named)
+{
+    two_nodes();
+    sim_say(&sim, OPERATOR, "{\"op\":\"stacks\"}");
+    sim_say(&sim, N0, SAMPLED(1, 0, "running"));
+    const uint64_t asked_ms = sim.now_ms;
+    sim_at(&sim, asked_ms + 2000);
+    sim_say(&sim, N0, "{\"op\":\"heartbeat\"}"); /* or it would be lost */
+    sim_say(&sim, N1, "{\"op\":\"heartbeat\"}");
+    sim_at(&sim, asked_ms + 3999);
+    cr_assert_str_eq(hear(OPERATOR), "(nothing)");
+    sim_at(&sim, asked_ms + 4000);
+    const char *answer = hear(OPERATOR);
+    expect_in(answer, "\"rank\":0");
+    expect_in(answer, "\"missing\":[{\"node_rank\":1,\"host\":\"n1\"");
+    sim_say(&sim, N1, SAMPLED(1, 2, "running")); /* too late, and no harm */
+    cr_assert_str_eq(hear(OPERATOR), "(nothing)");
+}
+
+/* The same question is answered once for all; another one has to wait. */
+Test(control_rdzv, operators_share_a_question)
+{
+    two_nodes();
+    sim_client(&sim, OTHER);
+    sim_client(&sim, PLAIN);
+    sim_say(&sim, OPERATOR, "{\"op\":\"stacks\",\"ranks\":\"0\"}");
+    sim_say(&sim, OTHER, "{\"op\":\"stacks\",\"ranks\":\"0\"}");
+    expect_answer(PLAIN, "{\"op\":\"stacks\"}", "another question for stacks is under way");
+    expect_heard(N0, "\"push\":\"sample\"");
+    cr_assert_str_eq(hear(N0), "(nothing)");
+    sim_disconnect(&sim, OPERATOR);
+    sim_say(&sim, N0, SAMPLED(2, 0, "stale"));
+    sim_say(&sim, N0, SAMPLED(1, 0, "running"));
+    expect_heard(OTHER, "\"does\":\"running\"");
+    expect_answer(OTHER, "{\"op\":\"hello\"}", "{\"ok\":true}");
+}
+
+/* It gets the answer to that, and not a second one later. */
+Test(control_rdzv, who_asks_something_else_waits_no_more)
+{
+    two_nodes();
+    sim_say(&sim, OPERATOR, "{\"op\":\"stacks\"}");
+    expect_answer(OPERATOR, "{\"op\":\"hello\"}", "{\"ok\":true}");
+    sim_say(&sim, N0, SAMPLED(1, 0, "running"));
+    sim_say(&sim, N1, SAMPLED(1, 2, "running"));
+    cr_assert_str_eq(hear(OPERATOR), "(nothing)");
+}
+
+Test(control_rdzv, stacks_need_workers_and_only_nodes_report_them)
+{
+    expect_answer(OPERATOR, "{\"op\":\"stacks\"}", "no worker of these ranks runs");
+    expect_answer(OPERATOR, SAMPLED(1, 0, "running"), "is for agents");
+    agent(N0);
+    expect_answer(N0, SAMPLED(1, 0, "running"), "join first");
+    two_nodes();
+    expect_answer(N0, SAMPLED(1, 0, "running"), "{\"ok\":true}");
+    expect_answer(N0, "{\"op\":\"sampled\",\"id\":0}", "must be a whole number");
+}

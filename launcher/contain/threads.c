@@ -1,0 +1,282 @@
+/* threads.c -- see threads.h.
+ *
+ * The kernel checks the right to trace a process before it shows its system call (Yama, CAP_SYS_PTRACE); its state is for all to
+ * see. So each fact is read by itself, and one that is hidden is left out. */
+#include "contain/threads.h"
+
+#include "base/endpoint.h"
+#include "contain/procfs.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum { LINE_SIZE = 512, ARGS = 2 };
+
+/* --- system calls --------------------------------------------------------------------------------------- */
+
+/* The argument that names what a thread waits for. */
+enum subject { NONE, FD, PATH, POLLED };
+
+/* Calls in which a thread may stay for long. */
+/* clang-format off */
+#define CALLS_ON_FD(X) \
+    X(read) X(write) X(readv) X(writev) X(pread64) X(pwrite64) X(preadv) X(pwritev) X(recvfrom) X(sendto) X(recvmsg) X(sendmsg) \
+    X(recvmmsg) X(accept) X(accept4) X(connect) X(fsync) X(fdatasync) X(flock) X(fcntl) X(ioctl) X(sendfile) X(ftruncate) \
+    X(fallocate) X(getdents64) X(epoll_pwait) X(syncfs)
+#define CALLS_ON_PATH(X) X(openat) X(newfstatat) X(statx) X(unlinkat) X(mkdirat)
+#define OTHER_CALLS(X) \
+    X(futex) X(nanosleep) X(clock_nanosleep) X(wait4) X(waitid) X(pselect6) X(rt_sigsuspend) X(rt_sigtimedwait) X(sched_yield) \
+    X(io_getevents) X(io_uring_enter) X(semtimedop) X(msgrcv) X(restart_syscall) X(exit_group) X(munmap) X(mmap) X(madvise) X(sync)
+
+static const struct call {
+    long number;
+    const char *name;
+    enum subject subject;
+} calls[] = {
+#define X(name) { SYS_##name, #name, FD },
+    CALLS_ON_FD(X)
+#undef X
+#define X(name) { SYS_##name, #name, PATH },
+        CALLS_ON_PATH(X)
+#undef X
+#define X(name) { SYS_##name, #name, NONE },
+            OTHER_CALLS(X)
+#undef X
+                { SYS_ppoll, "ppoll", POLLED },
+#ifdef SYS_poll /* newer machines have only ppoll and its like */
+    { SYS_poll, "poll", POLLED },
+    { SYS_select, "select", NONE },
+    { SYS_epoll_wait, "epoll_wait", FD },
+    { SYS_pause, "pause", NONE },
+#endif
+};
+/* clang-format on */
+
+static const struct call *find_call(long number)
+{
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++)
+        if (calls[i].number == number)
+            return &calls[i];
+    return NULL;
+}
+
+bool syscall_parse(const char *line, long *number, unsigned long *args, int n)
+{
+    char *end;
+    *number = strtol(line, &end, 10);
+    if (end == line || *number < 0)
+        return false;
+    for (int i = 0; i < n; i++) {
+        const char *at = end;
+        args[i] = strtoul(at, &end, 16);
+        if (end == at)
+            return false;
+    }
+    return true;
+}
+
+/* --- what it waits for ---------------------------------------------------------------------------------- */
+
+/* Read the memory of another process without stopping it. False: no permission, or no such memory. */
+static bool read_memory(pid_t pid, unsigned long address, void *to, size_t size)
+{
+    struct iovec here = { to, size }, there = { (void *)address, size };
+    return process_vm_readv(pid, &here, 1, &there, 1, 0) == (ssize_t)size;
+}
+
+/* A path may end just before a page that does not exist, so it is read up to the end of its page. */
+static void put_path(pid_t pid, unsigned long address, char *to, size_t size)
+{
+    const size_t page = 4096 - address % 4096, n = page < size - 1 ? page : size - 1;
+    to[0] = '\0';
+    if (address != 0 && read_memory(pid, address, to, n))
+        to[n] = '\0';
+    else
+        to[0] = '\0';
+}
+
+/* "10.0.0.2:29500", "" without a peer on the network. */
+static void put_address(const struct sockaddr_storage *a, char text[ENDPOINT_TEXT_MAX])
+{
+    char host[INET6_ADDRSTRLEN] = "";
+    const struct sockaddr_in *v4 = (const struct sockaddr_in *)a;
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)a;
+    text[0] = '\0';
+    if (a->ss_family == AF_INET && inet_ntop(AF_INET, &v4->sin_addr, host, sizeof(host)) != NULL)
+        endpoint_print(host, ntohs(v4->sin_port), text);
+    else if (a->ss_family == AF_INET6 && inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof(host)) != NULL)
+        endpoint_print(host, ntohs(v6->sin6_port), text);
+}
+
+/* A copy of the descriptor answers for the process's own (Linux 5.6). */
+static void put_socket(pid_t pid, int fd, char *to, size_t size)
+{
+    struct sockaddr_storage peer = { 0 };
+    socklen_t len = sizeof(peer);
+    char text[ENDPOINT_TEXT_MAX] = "";
+    const int pidfd = pids_hold(pid), copy = pidfd < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, pidfd, fd, 0);
+    if (copy >= 0 && getpeername(copy, (struct sockaddr *)&peer, &len) == 0)
+        put_address(&peer, text);
+    if (copy >= 0)
+        close(copy);
+    if (pidfd >= 0)
+        close(pidfd);
+    if (text[0] != '\0')
+        snprintf(to, size, "the connection to %s", text);
+}
+
+/* "/data/x.bin", "pipe:[1234]", "the connection to 10.0.0.2:29500". */
+static void put_fd(pid_t pid, unsigned long fd, char *to, size_t size)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)pid, (int)fd);
+    const ssize_t n = readlink(path, to, size - 1);
+    to[n > 0 ? n : 0] = '\0';
+    if (strncmp(to, "socket:", 7) == 0)
+        put_socket(pid, (int)fd, to, size);
+}
+
+/* Of several descriptors the first one. */
+static void put_polled(pid_t pid, unsigned long address, unsigned long n, char *to, size_t size)
+{
+    struct pollfd first;
+    if (n > 0 && read_memory(pid, address, &first, sizeof(first)))
+        put_fd(pid, (unsigned long)first.fd, to, size);
+}
+
+static void put_subject(pid_t pid, const struct call *call, const unsigned long *args, char *to, size_t size)
+{
+    if (call->subject == FD)
+        put_fd(pid, args[0], to, size);
+    else if (call->subject == PATH)
+        put_path(pid, args[1], to, size);
+    else if (call->subject == POLLED)
+        put_polled(pid, args[0], args[1], to, size);
+}
+
+/* --- threads -------------------------------------------------------------------------------------------- */
+
+static const char *state_words(char state)
+{
+    switch (state) {
+    case 'R':
+        return "running";
+    case 'S':
+    case 'I':
+        return "sleeping";
+    case 'D':
+        return "uninterruptible";
+    case 'T':
+        return "stopped by a signal";
+    case 't':
+        return "stopped by a debugger";
+    default:
+        return "ending";
+    }
+}
+
+void thread_words(char state, const char *where, char to[STACK_NAME_MAX])
+{
+    snprintf(to, STACK_NAME_MAX, "%s%s%s", state_words(state), where[0] != '\0' ? " in " : "", where);
+}
+
+/* The kernel's function, "" = none or hidden. */
+static void read_function(pid_t pid, const char *dir, char *to, size_t size)
+{
+    char file[64];
+    snprintf(file, sizeof(file), "%s/wchan", dir);
+    procfs_line(pid, file, to, size);
+    if (strcmp(to, "0") == 0)
+        to[0] = '\0';
+}
+
+/* "sleeping in read", "uninterruptible in read (nfs_wait)". The kernel's function stands for a call that is hidden. */
+static void describe(const char *dir, char state, struct stack_thread *t)
+{
+    char file[64], line[LINE_SIZE], function[48] = "", where[120];
+    unsigned long args[ARGS];
+    long number = -1;
+    snprintf(file, sizeof(file), "%s/syscall", dir);
+    procfs_line(t->pid, file, line, sizeof(line));
+    const bool in_call = syscall_parse(line, &number, args, ARGS);
+    const struct call *call = in_call ? find_call(number) : NULL;
+    if (state == 'D' || (state == 'S' && !in_call))
+        read_function(t->pid, dir, function, sizeof(function));
+    if (!in_call)
+        snprintf(where, sizeof(where), "%s", function);
+    else if (call == NULL)
+        snprintf(where, sizeof(where), "system call %ld", number);
+    else
+        snprintf(where, sizeof(where), function[0] != '\0' ? "%s (%s)" : "%s", call->name, function);
+    thread_words(state, where, t->does);
+    if (call != NULL)
+        put_subject(t->pid, call, args, t->object, sizeof(t->object));
+}
+
+/* The name stands between the first and the last parenthesis. */
+static void copy_name(const char *line, struct stack_thread *t)
+{
+    const char *from = strchr(line, '('), *to = strrchr(line, ')');
+    if (from != NULL && to != NULL && to > from)
+        snprintf(t->name, sizeof(t->name), "%.*s", (int)(to - from - 1), from + 1);
+}
+
+/* False when it has ended. */
+static bool add_thread(const struct stack_thread *like, pid_t tid, struct buf *out)
+{
+    char dir[32], file[40], line[LINE_SIZE];
+    struct proc_stat stat;
+    struct stack_thread t = *like;
+    t.tid = tid;
+    t.is_main = tid == t.pid;
+    snprintf(dir, sizeof(dir), "task/%d", (int)tid);
+    snprintf(file, sizeof(file), "%s/stat", dir);
+    procfs_line(t.pid, file, line, sizeof(line));
+    if (!proc_stat_parse(line, &stat) || stat.state == 'Z' || stat.state == 'X')
+        return false;
+    copy_name(line, &t);
+    t.cpu_ms = (int64_t)(stat.cpu_ticks * 1000 / (uint64_t)sysconf(_SC_CLK_TCK));
+    describe(dir, stat.state, &t);
+    return buf_append(out, &t, sizeof(t));
+}
+
+size_t threads_read(const struct stack_thread *like, size_t max, struct buf *out)
+{
+    char path[64];
+    size_t n = add_thread(like, like->pid, out);
+    snprintf(path, sizeof(path), "/proc/%d/task", like->pid);
+    DIR *tasks = n > 0 && max > 1 ? opendir(path) : NULL;
+    for (struct dirent *e; tasks != NULL && n < max && (e = readdir(tasks)) != NULL;) {
+        const pid_t tid = (pid_t)strtol(e->d_name, NULL, 10);
+        if (tid > 0 && tid != like->pid)
+            n += add_thread(like, tid, out);
+    }
+    if (tasks != NULL)
+        closedir(tasks);
+    return n;
+}
+
+bool threads_is_python(pid_t pid, bool thorough)
+{
+    char path[64], exe[PATH_MAX];
+    struct buf maps = { 0 };
+    snprintf(path, sizeof(path), "/proc/%d/exe", (int)pid);
+    const ssize_t n = readlink(path, exe, sizeof(exe) - 1);
+    exe[n > 0 ? n : 0] = '\0';
+    const char *slash = strrchr(exe, '/'), *name = slash != NULL ? slash + 1 : exe;
+    bool found = strncmp(name, "python", 6) == 0 || strncmp(name, "pypy", 4) == 0;
+    snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
+    if (!found && thorough && procfs_read(path, &maps))
+        found = strstr((const char *)maps.data, "/libpython") != NULL;
+    buf_free(&maps);
+    return found;
+}

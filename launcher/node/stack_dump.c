@@ -1,0 +1,623 @@
+/* stack_dump.c -- see core.h: where the threads of this node's processes are.
+ *
+ *     worker, its children  --/proc-->  state, system call        --py-spy dump-->  Python frames  -->  rows of base/stacks.h
+ *
+ * py-spy reads the memory of a process and runs no code in it. Each process gets a helper with a time limit, some of them at a
+ * time, so the loop never waits. A helper is started like a worker: in the attempt's control group, with SIGKILL as parent-death
+ * signal and the cookie of its worker, so it cannot outlive the job. It writes into memory files of a fixed size, which are read
+ * when it has ended: whatever it prints, nothing here fills up. */
+#include "base/clock.h"
+#include "base/text.h"
+#include "contain/contain.h"
+#include "contain/descendants.h"
+#include "contain/procfs.h"
+#include "contain/threads.h"
+#include "node/core.h"
+#include "plan/torch_look.h"
+#include "plan/worker.h"
+#include "tables/text.h"
+
+#include <cjson/cJSON.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+    HELPERS_MAX = 8,   /* at a time */
+    TARGETS_MAX = 512, /* processes of a node */
+    CHILDREN_MAX = 64, /* of a worker */
+    DUMPS_MAX = 4,     /* at a time; more are refused */
+    SLICE_MS = 2,      /* of /proc, between two turns of the loop */
+    ERRORS_MAX = 64 << 10,
+    READ_BYTES = 64 << 10,
+};
+
+#define NO_PY_SPY "no Python stacks: py-spy is not installed; pip install py-spy, or ddprun[stacks]"
+
+struct target {
+    pid_t pid;
+    int local_rank;
+    bool is_child;
+};
+
+/* A py-spy that runs. */
+struct helper {
+    pid_t pid; /* 0 = free */
+    struct target about;
+    int out, err;            /* memory files */
+    struct buf threads;      /* struct stack_thread, of before it began */
+    struct proc_stat before; /* that process */
+    bool killed;             /* its time is over */
+    uint64_t until_ms;
+};
+
+struct stack_dump {
+    struct list in_node; /* node_run.dumps */
+    struct node *node;
+    struct stack_request request;
+    struct stacks stacks;
+    struct buf targets; /* struct target */
+    size_t next;        /* the first one that nothing was done about */
+    struct helper helpers[HELPERS_MAX];
+    int running;  /* helpers that were not waited for */
+    bool is_over; /* `done` was called */
+    uint64_t until_ms;
+    uv_timer_t timer;
+    char py_spy[PATH_MAX]; /* "" = none was found for all */
+};
+
+static void dump_advance(struct stack_dump *d);
+
+/* --- py-spy --------------------------------------------------------------------------------------------- */
+
+/* "/venv/bin/python" -> "/venv/bin/py-spy", if that can be executed. */
+static bool find_beside(const char *program, char path[PATH_MAX])
+{
+    const char *slash = strrchr(program, '/');
+    return slash != NULL &&
+           snprintf(path, PATH_MAX, "%.*s/py-spy", (int)(slash - program), program) < PATH_MAX &&
+           access(path, X_OK) == 0;
+}
+
+static bool find_beside_link(const char *link, char path[PATH_MAX])
+{
+    char program[PATH_MAX];
+    const ssize_t n = readlink(link, program, sizeof(program) - 1);
+    program[n > 0 ? n : 0] = '\0';
+    return find_beside(program, path);
+}
+
+/* Beside the program of the workers, as found or, before the first start, as named; beside ddprun; in the workers' PATH. */
+static bool find_for_all(const struct node *n, char path[PATH_MAX])
+{
+    const struct cli *cli = n->plan->cli;
+    const struct env_sources env = { cli->env.items, cli->env.n, n->plan->facts->environ_block };
+    const char *found = n->run.spawner.path;
+    if (find_beside(found[0] != '\0' ? found : n->plan->workers[0].argv[0], path) ||
+        find_beside_link("/proc/self/exe", path) || torch_look_python("py-spy", &env, path))
+        return true;
+    path[0] = '\0';
+    return false;
+}
+
+/* A Python that a script has started by its path names its environment by that; else the one for all counts. */
+static bool find_for(struct stack_dump *d, pid_t pid, char path[PATH_MAX])
+{
+    char command[PATH_MAX], link[64];
+    procfs_line(pid, "cmdline", command, sizeof(command)); /* a NUL ends each word, and so the text */
+    snprintf(link, sizeof(link), "/proc/%d/exe", (int)pid);
+    if (find_beside(command, path))
+        return true;
+    if (d->py_spy[0] == '\0' && !find_beside_link(link, d->py_spy))
+        d->py_spy[0] = '\0';
+    snprintf(path, PATH_MAX, "%s", d->py_spy);
+    return path[0] != '\0';
+}
+
+/* --- the survivors of a failure --------------------------------------------------------------------------- */
+
+/* A failure stops the job within half a millisecond. So nothing is read then unless Python runs and py-spy is here; that is found out
+ * before. Otherwise what the last heartbeat has seen of each worker must do. */
+
+static bool has_python(const struct node *n, int local_rank)
+{
+    struct buf pids = { 0 };
+    bool found = threads_is_python(n->run.pids[local_rank], false);
+    const size_t count = found ? 0 : descendants_below(n->run.pids[local_rank], CHILDREN_MAX, &pids);
+    for (size_t i = 0; i < count && !found; i++)
+        found = threads_is_python(descendants_at(&pids, i), false);
+    buf_free(&pids);
+    return found;
+}
+
+static bool plan_is_python(const struct plan *plan)
+{
+    return program_python(plan->cli, plan->facts->python) != NULL;
+}
+
+void node_begin_samples(struct node *n)
+{
+    char path[PATH_MAX];
+    cJSON_Delete(n->run.sample.stacks);
+    n->run.sample.stacks = NULL;
+    n->run.sample.beats = 0;
+    n->run.sample.is_taken = false;
+    n->run.sample.by_py_spy = plan_is_python(n->plan) && find_for_all(n, path);
+}
+
+/* A script may start Python late, and the walk costs more with each worker: hence fewer and fewer looks. */
+void node_look_for_python(struct node *n)
+{
+    char path[PATH_MAX];
+    const unsigned beat = ++n->run.sample.beats;
+    if (n->run.sample.by_py_spy || (beat & (beat - 1)) != 0 || !find_for_all(n, path))
+        return;
+    for (int i = 0; i < n->plan->nproc && !n->run.sample.by_py_spy; i++)
+        n->run.sample.by_py_spy = n->run.pids[i] != 0 && has_python(n, i);
+}
+
+void node_keep_beats(struct node *n)
+{
+    struct node_sample *s = &n->run.sample;
+    memcpy(s->beats_seen, n->run.known, (size_t)n->plan->nproc * sizeof(*s->beats_seen));
+    for (int i = 0; i < n->plan->nproc; i++)
+        if (s->beats_seen[i].pid != n->run.pids[i])
+            s->beats_seen[i].pid = 0;
+    s->is_taken = true;
+}
+
+/* Rows of what was kept. */
+void node_explain_beats(struct node *n)
+{
+    struct node_sample *s = &n->run.sample;
+    struct stacks stacks;
+    const bool no_frames = plan_is_python(n->plan);
+    if (!s->is_taken || s->stacks != NULL || !stacks_init(&stacks, STACKS_AGENT_BYTES))
+        return;
+    for (int i = 0; i < n->plan->nproc; i++) {
+        const struct beat_known *k = &s->beats_seen[i];
+        struct stack_thread t = { .rank = node_rank(n, i),
+                                  .pid = contain_shown_pid(n->run.contain, k->pid),
+                                  .is_main = true,
+                                  .host = n->plan->facts->host };
+        if (k->pid == 0 || k->state == '\0')
+            continue;
+        thread_words(k->state, k->where, t.does);
+        stacks_add_thread(&stacks, &t);
+        if (no_frames)
+            stacks_add_note(&stacks, &t, NO_PY_SPY);
+    }
+    s->stacks = stacks.rows;
+}
+
+/* --- memory files --------------------------------------------------------------------------------------- */
+
+/* Of a fixed size, so that a program that prints without end gets an error. -1: no descriptor. */
+static int open_file(size_t bytes)
+{
+    const int fd = memfd_create("ddprun-stacks", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd >= 0 && ftruncate(fd, (off_t)bytes) == 0 &&
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+/* Up to the first byte that was not written. Bytes that are not UTF-8 are replaced. */
+static bool read_file(int fd, struct buf *text)
+{
+    struct buf bytes = { 0 };
+    char *at;
+    ssize_t n = 0;
+    off_t from = 0;
+    bool more = true;
+    while (more && (at = buf_reserve(&bytes, READ_BYTES)) != NULL &&
+           (n = pread(fd, at, READ_BYTES, from)) > 0) {
+        const size_t len = strnlen(at, (size_t)n);
+        bytes.len += len;
+        from += n;
+        more = len == (size_t)n;
+    }
+    const bool ok = utf8_clean(text, buf_slice(&bytes));
+    buf_free(&bytes);
+    return ok;
+}
+
+/* --- rows ----------------------------------------------------------------------------------------------- */
+
+static struct stack_thread like(const struct stack_dump *d, const struct target *t)
+{
+    return (struct stack_thread){ .rank = node_rank(d->node, t->local_rank),
+                                  .pid = t->pid,
+                                  .is_child = t->is_child,
+                                  .host = d->node->plan->facts->host };
+}
+
+/* The stop of a failed job waits for this, and the main thread says most. */
+static size_t read_threads(const struct stack_dump *d, const struct target *t, struct buf *threads)
+{
+    const struct stack_thread of = like(d, t);
+    const size_t n = threads_read(&of, d->request.is_failure ? 1 : STACKS_PROCESS_MAX, threads);
+    struct stack_thread *each = (struct stack_thread *)(void *)threads->data;
+    for (size_t i = 0; i < n; i++)
+        each[i].pid = contain_shown_pid(d->node->run.contain, t->pid);
+    return n;
+}
+
+static void add_by_proc(struct stack_dump *d, const struct target *t, const char *note)
+{
+    struct buf threads = { 0 };
+    const size_t n = read_threads(d, t, &threads);
+    const struct stack_thread *each = (const struct stack_thread *)(const void *)threads.data;
+    for (size_t i = 0; i < n; i++)
+        stacks_add_thread(&d->stacks, &each[i]);
+    if (n > 0 && note != NULL)
+        stacks_add_note(&d->stacks, &each[0], note);
+    buf_free(&threads);
+}
+
+/* Yama's scope; 0 without Yama. */
+static int ptrace_scope(void)
+{
+    struct buf text = { 0 };
+    const int scope =
+        procfs_read("/proc/sys/kernel/yama/ptrace_scope", &text) ? atoi((const char *)text.data) : 0;
+    buf_free(&text);
+    return scope;
+}
+
+static void explain_permission(const struct target *t, char note[STACK_NOTE_MAX])
+{
+    const int scope = ptrace_scope();
+    if (scope > 1 || (scope == 1 && t->is_child))
+        snprintf(note, STACK_NOTE_MAX,
+                 "no Python stacks: kernel.yama.ptrace_scope is %d, so py-spy may not read the process; "
+                 "'sysctl kernel.yama.ptrace_scope=%d' permits it",
+                 scope, scope > 1 ? 1 : 0);
+    else
+        snprintf(
+            note, STACK_NOTE_MAX,
+            "no Python stacks: py-spy may not read the process: CAP_SYS_PTRACE is missing; add it to the "
+            "container, or run ddprun as the user of the process");
+}
+
+/* py-spy prints one line about the error and then where in py-spy that was. */
+static void explain_end(const struct helper *h, int status, const char *error, char note[STACK_NOTE_MAX])
+{
+    const bool denied = strcasestr(error, "permission denied") != NULL ||
+                        strcasestr(error, "operation not permitted") != NULL;
+    if (denied)
+        explain_permission(&h->about, note);
+    else if (WIFSIGNALED(status))
+        snprintf(note, STACK_NOTE_MAX, "no Python stacks: py-spy was ended by signal %d", WTERMSIG(status));
+    else
+        snprintf(note, STACK_NOTE_MAX, "no Python stacks: py-spy failed with exit code %d%s%.*s",
+                 WEXITSTATUS(status), error[0] != '\0' ? ": " : "", (int)strcspn(error, "\n"), error);
+}
+
+static bool is_full(int fd)
+{
+    char last = '\0';
+    return pread(fd, &last, 1, STACKS_INPUT_MAX - 1) == 1 && last != '\0';
+}
+
+/* What it printed counts only if it has ended well. A file that is full has refused to take more. */
+static void add_output(struct stack_dump *d, const struct helper *h, int status)
+{
+    struct buf text = { 0 }, error = { 0 };
+    struct ddp_err err = { 0 };
+    char note[STACK_NOTE_MAX] = "";
+    const struct stack_thread *threads = (const struct stack_thread *)(const void *)h->threads.data;
+    const bool ended_well = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    if (ended_well && read_file(h->out, &text) &&
+        stacks_add_py_spy(&d->stacks, buf_slice(&text), threads, h->threads.len / sizeof(*threads), &err) !=
+            DDP_OK)
+        snprintf(note, sizeof(note), "no Python stacks: %.400s", err.msg);
+    if (!ended_well && is_full(h->out))
+        snprintf(note, sizeof(note), "no Python stacks: py-spy printed more than %d MiB",
+                 STACKS_INPUT_MAX >> 20);
+    else if (!ended_well && read_file(h->err, &error) && buf_append(&error, "", 1))
+        explain_end(h, status, (const char *)error.data, note);
+    if (note[0] != '\0')
+        add_by_proc(d, &h->about, note);
+    buf_free(&text);
+    buf_free(&error);
+}
+
+/* --- helpers -------------------------------------------------------------------------------------------- */
+
+static void helper_free(struct helper *h)
+{
+    if (h->out >= 0)
+        close(h->out);
+    if (h->err >= 0)
+        close(h->err);
+    buf_free(&h->threads);
+    *h = (struct helper){ .out = -1, .err = -1 };
+}
+
+/* In the environment of its worker, whose cookie leads the next start to whatever outlives us. */
+static pid_t start_py_spy(const struct stack_dump *d, const struct helper *h, char *path)
+{
+    const struct node *n = d->node;
+    char pid[16];
+    char *const argv[] = { path,    "dump", "--json",
+                           "--pid", pid,    d->request.is_native ? "--native" : "--nonblocking",
+                           NULL };
+    struct worker_env env;
+    int error;
+    snprintf(pid, sizeof(pid), "%d", (int)h->about.pid);
+    if (plan_env(n->plan, h->about.local_rank, &env, NULL) != DDP_OK)
+        return -1;
+    const struct proc_spec spec = { .path = path,
+                                    .argv = argv,
+                                    .envp = env.block,
+                                    .fds = { n->run.spawner.slots.null, h->out, h->err },
+                                    .nofile = &n->run.spawner.nofile,
+                                    .cgroup_fd = contain_cgroup_fd(n->run.contain) };
+    const pid_t started = proc_spawn(&n->run.spawner.slots, &spec, &error);
+    worker_env_free(&env);
+    return started;
+}
+
+static struct helper *free_helper(struct stack_dump *d)
+{
+    for (int i = 0; i < HELPERS_MAX; i++)
+        if (d->helpers[i].pid == 0)
+            return &d->helpers[i];
+    return NULL;
+}
+
+/* False: there is no py-spy, or it cannot be started. */
+static bool helper_start(struct stack_dump *d, const struct target *t)
+{
+    char path[PATH_MAX];
+    struct helper *h = free_helper(d);
+    if (h == NULL || !find_for(d, t->pid, path) || !procfs_stat(t->pid, &h->before))
+        return false;
+    h->about = *t;
+    h->out = open_file(STACKS_INPUT_MAX);
+    h->err = open_file(ERRORS_MAX);
+    const uint64_t until_ms = clock_ms() + STACKS_PROCESS_MS;
+    h->until_ms = until_ms < d->until_ms ? until_ms : d->until_ms;
+    if (h->out >= 0 && h->err >= 0 && read_threads(d, t, &h->threads) > 0)
+        h->pid = start_py_spy(d, h, path);
+    if (h->pid <= 0) {
+        helper_free(h);
+        return false;
+    }
+    d->node->run.alone = false;
+    d->running++;
+    return true;
+}
+
+/* With all that it has started; its number is ours until it was waited for. */
+static void helper_kill(struct stack_dump *d, struct helper *h)
+{
+    char note[STACK_NOTE_MAX];
+    const uint64_t limit_ms = d->request.is_failure ? STACKS_FAILURE_MS : STACKS_PROCESS_MS;
+    kill(-h->pid, SIGKILL);
+    h->killed = true;
+    snprintf(note, sizeof(note), "no Python stacks: py-spy did not answer within %d s",
+             (int)(limit_ms / 1000));
+    if (!d->is_over)
+        add_by_proc(d, &h->about, note);
+}
+
+/* py-spy --native stops the process while it reads. If py-spy is killed then, the kernel leaves the process stopped. */
+static void wake_target(const struct helper *h)
+{
+    struct proc_stat now;
+    if (h->killed && h->before.state != 'T' && procfs_stat(h->about.pid, &now) &&
+        now.start_ticks == h->before.start_ticks)
+        kill(h->about.pid, SIGCONT);
+}
+
+/* --- a dump --------------------------------------------------------------------------------------------- */
+
+static void on_closed(uv_handle_t *timer)
+{
+    free(timer->data);
+}
+
+/* When all its helpers were waited for, or the node ends, and with it every child. */
+static void dump_free(struct stack_dump *d)
+{
+    for (int i = 0; i < HELPERS_MAX; i++)
+        helper_free(&d->helpers[i]);
+    list_remove(&d->in_node);
+    stacks_free(&d->stacks);
+    buf_free(&d->targets);
+    uv_close((uv_handle_t *)&d->timer, on_closed);
+}
+
+/* It goes on only to wait for helpers that were killed. */
+static void dump_finish(struct stack_dump *d)
+{
+    if (d->is_over)
+        return;
+    for (int i = 0; i < HELPERS_MAX; i++)
+        if (d->helpers[i].pid != 0 && !d->helpers[i].killed)
+            helper_kill(d, &d->helpers[i]);
+    d->is_over = true;
+    uv_timer_stop(&d->timer);
+    d->request.done(d->node, &d->stacks, &d->request);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct stack_dump *d = timer->data;
+    const uint64_t now_ms = clock_ms();
+    for (int i = 0; i < HELPERS_MAX; i++) {
+        struct helper *h = &d->helpers[i];
+        if (h->pid != 0 && !h->killed && h->until_ms <= now_ms)
+            helper_kill(d, h);
+    }
+    dump_advance(d);
+    if (d->is_over && d->running == 0)
+        dump_free(d);
+}
+
+/* Killed ones have no say in it: what hangs in the kernel does not hold the dump up. */
+static int count_busy(const struct stack_dump *d)
+{
+    int n = 0;
+    for (int i = 0; i < HELPERS_MAX; i++)
+        n += d->helpers[i].pid != 0 && !d->helpers[i].killed;
+    return n;
+}
+
+static void dump_set_timer(struct stack_dump *d, bool at_once)
+{
+    uint64_t at_ms = d->until_ms;
+    const uint64_t now_ms = clock_ms();
+    for (int i = 0; i < HELPERS_MAX; i++)
+        if (d->helpers[i].pid != 0 && !d->helpers[i].killed && d->helpers[i].until_ms < at_ms)
+            at_ms = d->helpers[i].until_ms;
+    uv_timer_start(&d->timer, on_timer, at_once || at_ms < now_ms ? 0 : at_ms - now_ms, 0);
+}
+
+/* A Python gets a helper if there is py-spy; all others are read here. */
+static void take_target(struct stack_dump *d, const struct target *t)
+{
+    const bool is_python = threads_is_python(t->pid, !d->request.is_failure);
+    if (is_python && helper_start(d, t))
+        return;
+    add_by_proc(d, t, is_python ? NO_PY_SPY : NULL);
+}
+
+/* Some of the targets in this turn of the loop, the others in the next ones. */
+static void dump_advance(struct stack_dump *d)
+{
+    const size_t n = d->targets.len / sizeof(struct target);
+    const uint64_t slice_ms = clock_ms() + SLICE_MS;
+    while (!d->is_over && d->next < n && free_helper(d) != NULL && clock_ms() <= slice_ms)
+        take_target(d, (const struct target *)(const void *)d->targets.data + d->next++);
+    const bool is_late = clock_ms() >= d->until_ms;
+    if (d->next < n && is_late)
+        d->stacks.is_cut = true;
+    if ((d->next == n && count_busy(d) == 0) || is_late)
+        dump_finish(d);
+    else if (!d->is_over)
+        dump_set_timer(d, d->next < n && free_helper(d) != NULL);
+}
+
+static void add_target(struct stack_dump *d, pid_t pid, int local_rank, bool is_child)
+{
+    const struct target t = { .pid = pid, .local_rank = local_rank, .is_child = is_child };
+    if (d->targets.len >= TARGETS_MAX * sizeof(t) || !buf_append(&d->targets, &t, sizeof(t)))
+        d->stacks.is_cut = true;
+}
+
+static void add_children(struct stack_dump *d, int local_rank)
+{
+    struct buf pids = { 0 };
+    const size_t n = descendants_below(d->node->run.pids[local_rank], CHILDREN_MAX, &pids);
+    for (size_t i = 0; i < n; i++)
+        add_target(d, descendants_at(&pids, i), local_rank, true);
+    buf_free(&pids);
+}
+
+/* Workers first. */
+static void find_targets(struct stack_dump *d)
+{
+    const struct node *n = d->node;
+    for (int i = 0; i < n->plan->nproc; i++)
+        if (n->run.pids[i] != 0 &&
+            (d->request.ranks == NULL || rank_set_has(d->request.ranks, node_rank(n, i))))
+            add_target(d, n->run.pids[i], i, false);
+    const size_t workers = d->targets.len / sizeof(struct target);
+    for (size_t i = 0; i < workers; i++)
+        add_children(d, ((const struct target *)(const void *)d->targets.data)[i].local_rank);
+}
+
+static int count_dumps(const struct node *n)
+{
+    int count = 0;
+    LIST_EACH(at, &n->run.dumps)
+    {
+        count++;
+    }
+    return count;
+}
+
+bool node_dump_stacks(struct node *n, const struct stack_request *request)
+{
+    struct stack_dump *d = n->ended || count_dumps(n) >= DUMPS_MAX ? NULL : calloc(1, sizeof(*d));
+    if (d == NULL || !stacks_init(&d->stacks, STACKS_AGENT_BYTES)) {
+        free(d);
+        return false;
+    }
+    d->node = n;
+    d->request = *request;
+    d->until_ms = clock_ms() + (request->is_failure ? STACKS_FAILURE_MS : STACKS_AGENT_MS);
+    for (int i = 0; i < HELPERS_MAX; i++)
+        d->helpers[i] = (struct helper){ .out = -1, .err = -1 };
+    uv_timer_init(&n->loop, &d->timer);
+    d->timer.data = d;
+    list_insert(&n->run.dumps, &d->in_node);
+    (void)find_for_all(n, d->py_spy);
+    find_targets(d);
+    d->request.ranks = NULL; /* the caller's */
+    dump_advance(d);
+    if (d->is_over && d->running == 0)
+        dump_free(d);
+    return true;
+}
+
+static struct helper *find_helper(const struct node *n, pid_t pid, struct stack_dump **of)
+{
+    LIST_EACH(at, &n->run.dumps)
+    {
+        struct stack_dump *d = LIST_ENTRY(at, struct stack_dump, in_node);
+        for (int i = 0; i < HELPERS_MAX; i++)
+            if (d->helpers[i].pid == pid) {
+                *of = d;
+                return &d->helpers[i];
+            }
+    }
+    return NULL;
+}
+
+void node_helper_ended(struct node *n, pid_t pid, int status)
+{
+    struct stack_dump *d;
+    struct helper *h = find_helper(n, pid, &d);
+    if (h == NULL)
+        return;
+    if (!d->is_over && !h->killed)
+        add_output(d, h, status);
+    if (d->request.is_native)
+        wake_target(h);
+    helper_free(h);
+    d->running--;
+    dump_advance(d);
+    if (d->is_over && d->running == 0)
+        dump_free(d);
+}
+
+void node_end_dumps(struct node *n)
+{
+    for (struct list *at = n->run.dumps.next, *next; at != &n->run.dumps; at = next) {
+        struct stack_dump *d = LIST_ENTRY(at, struct stack_dump, in_node);
+        next = at->next;
+        dump_finish(d);
+        if (d->running == 0)
+            dump_free(d);
+    }
+}
+
+void node_close_dumps(struct node *n)
+{
+    node_end_dumps(n);
+    while (!list_is_empty(&n->run.dumps))
+        dump_free(LIST_ENTRY(n->run.dumps.next, struct stack_dump, in_node));
+}

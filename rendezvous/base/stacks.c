@@ -1,0 +1,589 @@
+/* stacks.c -- see stacks.h.
+ *
+ * cJSON parses; each member is then checked and copied, so a row never contains what its sender has added. Rows of py-spy and
+ * rows of a peer pass the same checks. */
+#include "base/stacks.h"
+
+#include "base/rank_set.h"
+#include "base/text.h"
+
+#include <cjson/cJSON.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    ITEM_BYTES = 64, /* of a printed frame or thread besides its texts: names and punctuation */
+    THREAD_BYTES = 128,
+    RANKS_SHOWN = 60,    /* bytes of a list of ranks */
+    LINE_MOST = 1 << 24, /* a line number above it is nonsense */
+};
+
+bool stacks_init(struct stacks *s, size_t room)
+{
+    *s = (struct stacks){ .rows = cJSON_CreateArray(), .room = room };
+    return s->rows != NULL;
+}
+
+void stacks_free(struct stacks *s)
+{
+    cJSON_Delete(s->rows);
+    *s = (struct stacks){ 0 };
+}
+
+/* --- members -------------------------------------------------------------------------------------------- */
+
+static const cJSON *member(const cJSON *o, const char *name)
+{
+    return cJSON_GetObjectItemCaseSensitive(o, name);
+}
+
+static const char *text_of(const cJSON *o, const char *name)
+{
+    const char *text = cJSON_GetStringValue(member(o, name));
+    return text != NULL ? text : "";
+}
+
+/* -1 for anything else than a whole number from 0 to `most`. */
+static int number_of(const cJSON *o, const char *name, int most)
+{
+    const cJSON *item = member(o, name);
+    if (!cJSON_IsNumber(item) || !(item->valuedouble >= 0 && item->valuedouble <= most))
+        return -1;
+    return (int)item->valuedouble;
+}
+
+/* Copy at most `size - 1` bytes, without any that a terminal would obey. */
+static void copy_safe(char *to, size_t size, const char *text)
+{
+    text_copy(to, size, text);
+    text_disarm(to, strlen(to), '\0');
+}
+
+/* A missing text is not worth a member. */
+static void add_text(cJSON *o, const char *name, size_t size, const char *text)
+{
+    char safe[STACK_NOTE_MAX];
+    copy_safe(safe, size < sizeof(safe) ? size : sizeof(safe), text);
+    if (safe[0] != '\0')
+        cJSON_AddStringToObject(o, name, safe);
+}
+
+/* --- frames --------------------------------------------------------------------------------------------- */
+
+/* Return what stands behind the last `mark` in `path`, or NULL. */
+static const char *behind(const char *path, const char *mark)
+{
+    const char *found = NULL;
+    for (const char *at = path; (at = strstr(at, mark)) != NULL; at++)
+        found = at + strlen(mark);
+    return found;
+}
+
+/* Return the path inside the library that the file belongs to; NULL for a file of the user's. */
+static const char *library_path(const char *path)
+{
+    static const char *const marks[] = { "/site-packages/", "/dist-packages/", "/lib/python3.",
+                                         "/lib64/python3.", "/lib/python2.",   "/lib/pypy3." };
+    if (strncmp(path, "<frozen ", 8) == 0)
+        return path;
+    for (size_t i = 0; i < sizeof(marks) / sizeof(marks[0]); i++) {
+        const char *rest = behind(path, marks[i]);
+        if (rest == NULL)
+            continue;
+        const char *slash = i < 2 ? NULL : strchr(rest, '/'); /* the version */
+        return slash != NULL ? slash + 1 : rest;
+    }
+    return NULL;
+}
+
+/* Names of native frames are those of their library. */
+static bool is_native(const cJSON *frame)
+{
+    return text_of(frame, "module")[0] != '\0';
+}
+
+/* Return a frame, and its size when printed. A long path loses its beginning. */
+static cJSON *new_frame(const char *function, const char *file, int line, bool is_user, size_t *bytes)
+{
+    cJSON *o = cJSON_CreateObject();
+    const size_t len = strlen(file);
+    add_text(o, "function", STACK_NAME_MAX, function);
+    add_text(o, "file", STACK_FILE_MAX, len < STACK_FILE_MAX ? file : file + len - STACK_FILE_MAX + 1);
+    if (line > 0)
+        cJSON_AddNumberToObject(o, "line", line);
+    cJSON_AddBoolToObject(o, "user", is_user);
+    *bytes += ITEM_BYTES + strlen(text_of(o, "function")) + strlen(text_of(o, "file"));
+    return o;
+}
+
+/* py-spy shortens paths by sys.path, which makes "pkg/data.py" of the user's files and of libraries. */
+static cJSON *py_spy_frame(const cJSON *frame, size_t *bytes)
+{
+    const char *path = text_of(frame, "filename"), *shown = text_of(frame, "short_filename");
+    const char *library = library_path(path);
+    const bool is_user = library == NULL && !is_native(frame);
+    if (library != NULL || shown[0] == '\0')
+        shown = library != NULL ? library : path;
+    return new_frame(text_of(frame, "name"), shown, number_of(frame, "line", LINE_MOST), is_user, bytes);
+}
+
+static cJSON *peer_frame(const cJSON *frame, size_t *bytes)
+{
+    return new_frame(text_of(frame, "function"), text_of(frame, "file"), number_of(frame, "line", LINE_MOST),
+                     cJSON_IsTrue(member(frame, "user")), bytes);
+}
+
+/* A child that Python has forked has the frames of its parent below this one. */
+static bool is_fork(const cJSON *frame)
+{
+    const char *path = text_of(frame, "filename"), *name = text_of(frame, "name");
+    return behind(path, "/multiprocessing/popen_fork.py") != NULL && strstr(name, "_launch") != NULL;
+}
+
+/* Return at most STACKS_FRAMES_MAX frames, the innermost first. */
+static cJSON *new_frames(const cJSON *list, cJSON *(*copy)(const cJSON *frame, size_t *bytes), size_t *bytes)
+{
+    const cJSON *frame;
+    cJSON *frames = cJSON_CreateArray();
+    int n = 0;
+    cJSON_ArrayForEach(frame, list)
+    {
+        if (n++ == STACKS_FRAMES_MAX || is_fork(frame))
+            break;
+        json_append(frames, copy(frame, bytes));
+    }
+    return frames;
+}
+
+/* --- rows ----------------------------------------------------------------------------------------------- */
+
+/* Equal texts, or equal frames. */
+static bool is_same(const cJSON *a, const cJSON *b)
+{
+    return strcmp(text_of(a, "note"), text_of(b, "note")) == 0 &&
+           strcmp(text_of(a, "does"), text_of(b, "does")) == 0 &&
+           (member(a, "frames") == NULL) == (member(b, "frames") == NULL) &&
+           (member(a, "frames") == NULL || cJSON_Compare(member(a, "frames"), member(b, "frames"), true));
+}
+
+/* Return the row of the list that equals `row`, which is taken over; NULL when there is no room for it. `bytes` is the size of
+ * `row` when printed. */
+static cJSON *find_row(struct stacks *s, cJSON *row, size_t bytes)
+{
+    cJSON *at;
+    int n = 0;
+    cJSON_ArrayForEach(at, s->rows)
+    {
+        n++;
+        if (is_same(at, row)) {
+            cJSON_Delete(row);
+            return at;
+        }
+    }
+    if (n >= STACKS_ROWS_MAX || bytes > s->room || cJSON_AddArrayToObject(row, "threads") == NULL) {
+        s->is_cut = true;
+        cJSON_Delete(row);
+        return NULL;
+    }
+    s->room -= bytes;
+    json_append(s->rows, row);
+    return row;
+}
+
+/* `thread` is taken over; a row that is NULL had no room. */
+static void put_thread(struct stacks *s, cJSON *row, cJSON *thread)
+{
+    cJSON *threads = cJSON_GetObjectItemCaseSensitive(row, "threads");
+    const size_t bytes = THREAD_BYTES + strlen(text_of(thread, "object")) + strlen(text_of(thread, "does")) +
+                         strlen(text_of(thread, "host")) + strlen(text_of(thread, "thread"));
+    if (threads != NULL && bytes <= s->room && cJSON_GetArraySize(threads) < STACKS_THREADS_MAX) {
+        s->room -= bytes;
+        json_append(threads, thread);
+        return;
+    }
+    s->is_cut = true;
+    cJSON_Delete(thread);
+}
+
+/* A "does" that is the row's own is not repeated. */
+static cJSON *new_thread(const struct stack_thread *t, const char *name, bool is_main, bool with_does)
+{
+    cJSON *o = cJSON_CreateObject();
+    cJSON_AddNumberToObject(o, "rank", t->rank);
+    cJSON_AddNumberToObject(o, "pid", t->pid);
+    add_text(o, "host", STACK_NAME_MAX, t->host);
+    if (t->is_child)
+        cJSON_AddTrueToObject(o, "child");
+    if (is_main)
+        cJSON_AddTrueToObject(o, "main");
+    else
+        add_text(o, "thread", STACK_NAME_MAX, name);
+    if (with_does)
+        add_text(o, "does", STACK_NAME_MAX, t->does);
+    add_text(o, "object", STACK_FILE_MAX, t->object);
+    if (t->cpu_ms > 0)
+        cJSON_AddNumberToObject(o, "cpu_ms", (double)t->cpu_ms);
+    return o;
+}
+
+static cJSON *new_row(const char *name, const char *text, size_t *bytes)
+{
+    cJSON *row = cJSON_CreateObject();
+    add_text(row, name, STACK_NOTE_MAX, text);
+    *bytes = ITEM_BYTES + strlen(text_of(row, name));
+    return row;
+}
+
+void stacks_add_thread(struct stacks *s, const struct stack_thread *t)
+{
+    size_t bytes;
+    cJSON *row = new_row("does", t->does[0] != '\0' ? t->does : "in an unknown state", &bytes);
+    put_thread(s, find_row(s, row, bytes), new_thread(t, t->name, t->is_main, false));
+}
+
+void stacks_add_note(struct stacks *s, const struct stack_thread *t, const char *note)
+{
+    size_t bytes;
+    cJSON *row = new_row("note", note, &bytes);
+    const struct stack_thread of = {
+        .rank = t->rank, .pid = t->pid, .host = t->host, .is_child = t->is_child
+    };
+    put_thread(s, find_row(s, row, bytes), new_thread(&of, "", true, false));
+}
+
+/* --- py-spy --------------------------------------------------------------------------------------------- */
+
+/* Return the thread with the id of the kernel; without one only the main thread is known, by its name. */
+static const struct stack_thread *find_thread(const cJSON *item, const struct stack_thread *threads, size_t n)
+{
+    const int tid = number_of(item, "os_thread_id", INT_MAX);
+    if (tid < 0)
+        return strcmp(text_of(item, "thread_name"), "MainThread") == 0 ? &threads[0] : NULL;
+    for (size_t i = 0; i < n; i++)
+        if (threads[i].tid == tid)
+            return &threads[i];
+    return NULL;
+}
+
+static void add_item(struct stacks *s, const cJSON *item, const struct stack_thread *threads, size_t n)
+{
+    size_t bytes = ITEM_BYTES;
+    const struct stack_thread *known = find_thread(item, threads, n);
+    struct stack_thread t = known != NULL ? *known : threads[0];
+    if (known == NULL) {
+        t.does[0] = t.object[0] = '\0';
+        t.cpu_ms = 0;
+    }
+    cJSON *row = cJSON_CreateObject(), *frames = new_frames(member(item, "frames"), py_spy_frame, &bytes);
+    if (!cJSON_AddItemToObject(row, "frames", frames))
+        cJSON_Delete(frames);
+    put_thread(s, find_row(s, row, bytes),
+               new_thread(&t, text_of(item, "thread_name"), known == &threads[0], true));
+}
+
+static bool is_thread(const cJSON *item)
+{
+    return cJSON_IsArray(member(item, "frames"));
+}
+
+ddp_status stacks_add_py_spy(struct stacks *s, struct slice text, const struct stack_thread *threads,
+                             size_t n, struct ddp_err *err)
+{
+    const char *end = NULL;
+    if (text.len > STACKS_INPUT_MAX)
+        return ddp_fail(err, DDP_ERR_LIMIT, "py-spy printed more than %d MiB", STACKS_INPUT_MAX >> 20);
+    cJSON *list = text.len > 0 ? cJSON_ParseWithLengthOpts(text.data, text.len, &end, false) : NULL;
+    const cJSON *item;
+    int added = 0;
+    cJSON_ArrayForEach(item, list)
+    {
+        if (!is_thread(item))
+            continue;
+        if (added++ < STACKS_PROCESS_MAX)
+            add_item(s, item, threads, n);
+        else
+            s->is_cut = true;
+    }
+    cJSON_Delete(list);
+    return added > 0 ? DDP_OK : ddp_fail(err, DDP_ERR_CORRUPT, "py-spy printed no stacks");
+}
+
+/* --- merging -------------------------------------------------------------------------------------------- */
+
+/* False when it names no rank. */
+static bool read_thread(const cJSON *item, struct stack_thread *t)
+{
+    *t = (struct stack_thread){ .rank = number_of(item, "rank", INT_MAX),
+                                .pid = number_of(item, "pid", INT_MAX),
+                                .host = text_of(item, "host"),
+                                .is_child = cJSON_IsTrue(member(item, "child")),
+                                .cpu_ms = number_of(item, "cpu_ms", INT_MAX) };
+    copy_safe(t->does, sizeof(t->does), text_of(item, "does"));
+    copy_safe(t->object, sizeof(t->object), text_of(item, "object"));
+    return t->rank >= 0;
+}
+
+/* Copy a row without its threads. */
+static cJSON *copy_row(const cJSON *from, size_t *bytes)
+{
+    cJSON *row = cJSON_CreateObject();
+    *bytes = ITEM_BYTES;
+    if (cJSON_IsArray(member(from, "frames"))) {
+        cJSON *frames = new_frames(member(from, "frames"), peer_frame, bytes);
+        if (!cJSON_AddItemToObject(row, "frames", frames))
+            cJSON_Delete(frames);
+    }
+    add_text(row, "does", STACK_NAME_MAX, text_of(from, "does"));
+    add_text(row, "note", STACK_NOTE_MAX, text_of(from, "note"));
+    *bytes += strlen(text_of(row, "does")) + strlen(text_of(row, "note"));
+    return row;
+}
+
+static cJSON *find_copy(struct stacks *s, const cJSON *from)
+{
+    size_t bytes;
+    cJSON *row = copy_row(from, &bytes);
+    return find_row(s, row, bytes);
+}
+
+/* A row is made for its first thread: one without threads says nothing. */
+static void merge_row(struct stacks *s, const cJSON *from)
+{
+    const cJSON *item;
+    cJSON *row = NULL;
+    cJSON_ArrayForEach(item, member(from, "threads"))
+    {
+        struct stack_thread t;
+        if (!read_thread(item, &t))
+            continue;
+        if (row == NULL && (row = find_copy(s, from)) == NULL)
+            return;
+        put_thread(s, row, new_thread(&t, text_of(item, "thread"), cJSON_IsTrue(member(item, "main")), true));
+    }
+}
+
+void stacks_merge(struct stacks *s, const cJSON *rows)
+{
+    const cJSON *row;
+    int n = 0;
+    cJSON_ArrayForEach(row, rows)
+    {
+        if (n++ < STACKS_ROWS_MAX)
+            merge_row(s, row);
+        else
+            s->is_cut = true;
+    }
+}
+
+/* --- text ----------------------------------------------------------------------------------------------- */
+
+/* A row, as far as its place and its headline depend on it. */
+struct shown {
+    const cJSON *row;
+    const cJSON *first; /* thread */
+    int threads, rank;  /* how many; the lowest rank */
+    enum { OF_WORKERS, OF_CHILDREN, OF_THREADS, OF_NOTES } kind;
+};
+
+/* Main threads of workers first, reasons last; the rare one before the frequent one. */
+static int compare_shown(const void *a, const void *b)
+{
+    const struct shown *x = a, *y = b;
+    if (x->kind != y->kind)
+        return x->kind < y->kind ? -1 : 1;
+    if (x->threads != y->threads)
+        return x->threads < y->threads ? -1 : 1;
+    return (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+static struct shown show_row(const cJSON *row)
+{
+    const bool is_note = text_of(row, "note")[0] != '\0';
+    struct shown shown = { .row = row, .rank = INT_MAX, .kind = is_note ? OF_NOTES : OF_THREADS };
+    const cJSON *thread;
+    cJSON_ArrayForEach(thread, member(row, "threads"))
+    {
+        const int rank = number_of(thread, "rank", INT_MAX - 1);
+        if (rank < 0)
+            continue;
+        if (shown.threads++ == 0)
+            shown.first = thread;
+        shown.rank = rank < shown.rank ? rank : shown.rank;
+        if (!is_note && cJSON_IsTrue(member(thread, "main")) && shown.kind != OF_WORKERS)
+            shown.kind = cJSON_IsTrue(member(thread, "child")) ? OF_CHILDREN : OF_WORKERS;
+    }
+    return shown;
+}
+
+/* Return the rows that have threads, in order; NULL when memory is short. The caller frees them. */
+static struct shown *sort_rows(const cJSON *rows, size_t *n)
+{
+    const cJSON *row;
+    const int all = cJSON_GetArraySize(rows);
+    struct shown *sorted = calloc((size_t)(all > 0 ? all : 1), sizeof(*sorted));
+    *n = 0;
+    cJSON_ArrayForEach(row, rows)
+    {
+        const struct shown shown = show_row(row);
+        if (sorted != NULL && shown.threads > 0)
+            sorted[(*n)++] = shown;
+    }
+    if (sorted != NULL)
+        qsort(sorted, *n, sizeof(*sorted), compare_shown);
+    return sorted;
+}
+
+static int compare_ranks(const void *a, const void *b)
+{
+    return *(const int *)a - *(const int *)b;
+}
+
+static int rank_at(const void *ranks, int i)
+{
+    return ((const int *)ranks)[i];
+}
+
+/* Sort them and remove repetitions. Return how many are left. */
+static int sort_ranks(int *ranks, int n)
+{
+    int kept = 0;
+    qsort(ranks, (size_t)n, sizeof(*ranks), compare_ranks);
+    for (int i = 0; i < n; i++)
+        if (kept == 0 || ranks[kept - 1] != ranks[i])
+            ranks[kept++] = ranks[i];
+    return kept;
+}
+
+/* "rank 1", "ranks 0,2-5". */
+static bool put_ranks(const struct shown *shown, struct buf *out)
+{
+    const cJSON *thread;
+    int n = 0, *ranks = calloc((size_t)shown->threads, sizeof(*ranks));
+    cJSON_ArrayForEach(thread, member(shown->row, "threads"))
+    {
+        const int rank = number_of(thread, "rank", INT_MAX - 1);
+        if (ranks != NULL && rank >= 0 && n < shown->threads)
+            ranks[n++] = rank;
+    }
+    if (ranks == NULL)
+        return false;
+    n = sort_ranks(ranks, n);
+    const bool ok = buf_printf(out, "rank%s ", n == 1 ? "" : "s") &&
+                    rank_set_print_each(rank_at, ranks, n, RANKS_SHOWN, out);
+    free(ranks);
+    return ok;
+}
+
+/* " sleeping in read of /data/x, 0.3 s of CPU time" of one thread; of several only what all of them have. */
+static bool put_state(const struct shown *shown, struct buf *out)
+{
+    const bool one = shown->threads == 1;
+    const char *does = text_of(shown->row, "does"), *object = one ? text_of(shown->first, "object") : "";
+    const int cpu_ms = one ? number_of(shown->first, "cpu_ms", INT_MAX) : 0;
+    if (does[0] == '\0' && one)
+        does = text_of(shown->first, "does");
+    bool ok = does[0] == '\0' || buf_printf(out, " %s", does);
+    ok = ok && (object[0] == '\0' || buf_printf(out, " of %s", object));
+    if (does[0] != '\0' && cpu_ms > 0)
+        ok = ok && buf_printf(out, ", ") && text_put_ms(out, (uint64_t)cpu_ms) &&
+             buf_printf(out, " of CPU time");
+    return ok;
+}
+
+/* " (n1, pid 812, child, thread pin_memory)"; "" for main threads of several ranks. */
+static bool put_where(const struct shown *shown, struct buf *out)
+{
+    const char *host = text_of(shown->first, "host"), *name = text_of(shown->first, "thread");
+    const int pid = number_of(shown->first, "pid", INT_MAX);
+    const bool is_child = cJSON_IsTrue(member(shown->first, "child"));
+    if (shown->threads > 1 && shown->kind == OF_WORKERS)
+        return true;
+    if (shown->threads > 1)
+        return buf_printf(out, " (%d %s)", shown->threads,
+                          shown->kind == OF_CHILDREN ? "child processes" : "other threads");
+    return buf_printf(out, " (%s%spid %d%s%s%s)", host, host[0] != '\0' ? ", " : "", pid,
+                      is_child ? ", a child process" : "", name[0] != '\0' ? ", thread " : "", name);
+}
+
+/* "data  hang.py:5". */
+static bool put_frame(const cJSON *frame, const char *before, const char *after, struct buf *out)
+{
+    const int line = number_of(frame, "line", LINE_MOST);
+    bool ok = buf_printf(out, "%s%s%s", text_of(frame, "function"), before, text_of(frame, "file"));
+    if (line > 0)
+        ok = ok && buf_printf(out, ":%d", line);
+    return ok && buf_printf(out, "%s", after);
+}
+
+static bool put_frames(const cJSON *frames, struct buf *out)
+{
+    const cJSON *frame;
+    bool ok = true;
+    cJSON_ArrayForEach(frame, frames)
+    {
+        ok = ok && buf_printf(out, "  %s ", cJSON_IsTrue(member(frame, "user")) ? ">" : " ") &&
+             put_frame(frame, "  ", "\n", out);
+    }
+    return ok;
+}
+
+static bool put_row(const struct shown *shown, struct buf *out)
+{
+    const cJSON *frames = member(shown->row, "frames");
+    if (shown->kind == OF_NOTES)
+        return put_ranks(shown, out) && buf_printf(out, ": %s\n", text_of(shown->row, "note"));
+    return put_ranks(shown, out) && put_where(shown, out) && buf_printf(out, ":") && put_state(shown, out) &&
+           buf_printf(out, "\n") && put_frames(frames, out);
+}
+
+/* The texts of a store are as untrusted as those of py-spy. */
+bool stacks_text(const cJSON *rows, struct buf *out)
+{
+    const size_t start = out->len;
+    size_t n;
+    struct shown *sorted = sort_rows(rows, &n);
+    bool ok = sorted != NULL;
+    for (size_t i = 0; i < n && ok; i++)
+        ok = put_row(&sorted[i], out);
+    free(sorted);
+    if (out->len > start)
+        text_disarm(out->data + start, out->len - start, '\n');
+    return ok;
+}
+
+/* The innermost frame, and the innermost one of the user's program that led there. */
+static bool put_summary(const struct shown *shown, struct buf *out)
+{
+    const cJSON *frames = member(shown->row, "frames"), *first = cJSON_GetArrayItem(frames, 0), *frame;
+    if (shown->kind == OF_NOTES)
+        return put_ranks(shown, out) && buf_printf(out, ": %s", text_of(shown->row, "note"));
+    bool ok = put_ranks(shown, out) && buf_printf(out, ":");
+    if (first == NULL)
+        return ok && put_state(shown, out);
+    ok = ok && buf_printf(out, " ") && put_frame(first, " (", ")", out);
+    cJSON_ArrayForEach(frame, frames)
+    {
+        if (cJSON_IsTrue(member(frame, "user")))
+            break;
+    }
+    if (frame != NULL && frame != first)
+        ok = ok && buf_printf(out, ", called by ") && put_frame(frame, " (", ")", out);
+    return ok;
+}
+
+bool stacks_line(const cJSON *rows, int n, struct buf *out, bool *more)
+{
+    size_t all;
+    struct shown *sorted = sort_rows(rows, &all);
+    bool ok = sorted != NULL;
+    *more = false;
+    for (size_t i = 0; i < all && ok && !*more; i++) {
+        *more = (sorted[i].kind == OF_WORKERS || sorted[i].kind == OF_NOTES) && n-- == 0;
+        if (*more)
+            ok = put_summary(&sorted[i], out);
+    }
+    free(sorted);
+    return ok;
+}

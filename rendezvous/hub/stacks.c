@@ -1,0 +1,221 @@
+/* stacks.c -- where the threads of a job's ranks are: an operator asks, the agents look, the store merges.
+ *
+ *     ddpctl --stacks--> hub --sample--> agents --sampled--> hub (equal stacks are folded) --> ddpctl
+ *
+ * The operator's answer comes when all nodes have answered, or after STACKS_STORE_MS with the names of those that have not. A
+ * job has one question at a time: others who ask the same get the same answer. */
+#include "hub/messages.h"
+#include "hub/session.h"
+
+#include "base/rank_set.h"
+#include "base/stacks.h"
+#include "base/text.h"
+#include "job/rendezvous.h"
+
+#include <stdio.h>
+
+enum { ASKERS_MAX = 64 };
+
+/* A node that has not answered. */
+struct sampled_node {
+    conn_id conn;
+    int32_t node_rank;
+    char host[LIMIT_TEXT];
+};
+
+static struct sampled_node *nodes_of(const struct job_sample *sample, size_t *n)
+{
+    *n = sample->nodes.len / sizeof(struct sampled_node);
+    return (struct sampled_node *)(void *)sample->nodes.data;
+}
+
+/* --- the answer ------------------------------------------------------------------------------------------- */
+
+static cJSON *encode_missing(const struct job_sample *sample)
+{
+    size_t n;
+    const struct sampled_node *nodes = nodes_of(sample, &n);
+    cJSON *missing = cJSON_CreateArray();
+    for (size_t i = 0; i < n && i < LIMIT_LISTED; i++)
+        json_append(missing, message_encode_node(&(struct message_node){ .node_rank = nodes[i].node_rank,
+                                                                         .host = nodes[i].host,
+                                                                         .nproc = MESSAGE_NONE,
+                                                                         .store_port = MESSAGE_NONE }));
+    return missing;
+}
+
+/* An asker that has gone, or has sent another request meanwhile, waits no more. */
+static void answer_all(struct job *job, const cJSON *answer)
+{
+    struct job_sample *sample = &job->sample;
+    const conn_id *ids = (const conn_id *)(const void *)sample->askers.data;
+    for (size_t i = 0; i < sample->askers.len / sizeof(*ids); i++) {
+        struct session *s = session_find(job->hub, ids[i]);
+        if (s == NULL || s->waits_in != 1 + OP_CONTROL)
+            continue;
+        s->waits_in = 0;
+        hub_push(job->hub, s, answer);
+    }
+}
+
+static void sample_finish(struct job *job)
+{
+    struct job_sample *sample = &job->sample;
+    const struct message_stacks_lists lists = { .stacks = sample->stacks.rows,
+                                                .missing = encode_missing(sample),
+                                                .cut = sample->stacks.is_cut };
+    cJSON *answer = cJSON_CreateObject();
+    sample->stacks.rows = NULL;
+    message_add_stacks_lists(&lists, answer);
+    message_add_answer(&(struct message_answer){ .ok = true }, answer);
+    answer_all(job, answer);
+    cJSON_Delete(answer);
+    sample->until_ms = 0;
+    stacks_free(&sample->stacks);
+    buf_free(&sample->askers);
+    buf_free(&sample->nodes);
+}
+
+void stacks_tick(struct job *job)
+{
+    if (job->sample.until_ms != 0 && job->sample.until_ms <= job->hub->now_ms)
+        sample_finish(job);
+}
+
+/* --- the question ----------------------------------------------------------------------------------------- */
+
+static bool has_rank(const struct rdzv_node_facts *node, const struct rank_set *ranks)
+{
+    for (uint32_t i = 0; i < node->nproc; i++)
+        if (ranks->limit == 0 || rank_set_has(ranks, (int)(node->first_rank + i)))
+            return true;
+    return false;
+}
+
+static bool add_node(struct job_sample *sample, const struct rdzv_node_facts *facts)
+{
+    struct sampled_node node = { .conn = facts->node, .node_rank = facts->node_rank };
+    text_copy(node.host, sizeof(node.host), facts->host);
+    return buf_append(&sample->nodes, &node, sizeof(node));
+}
+
+/* Only nodes whose workers run have something to look at. */
+static bool find_nodes(struct job *job, const struct rank_set *ranks)
+{
+    struct rdzv_node_facts f;
+    bool ok = true;
+    for (uint64_t id = 0; job->rdzv != NULL && ok && (id = rdzv_next_node(job->rdzv, id)) != 0;)
+        if (rdzv_node_facts(job->rdzv, id, &f) && !f.is_spare &&
+            (f.state == RDZV_NODE_RUNNING || f.state == RDZV_NODE_STOPPING) && has_rank(&f, ranks))
+            ok = add_node(&job->sample, &f);
+    return ok;
+}
+
+static void ask_nodes(struct job *job)
+{
+    struct job_sample *sample = &job->sample;
+    size_t n;
+    const struct sampled_node *nodes = nodes_of(sample, &n);
+    cJSON *question = message_encode_sample(
+        &(struct message_sample){ .id = sample->id, .ranks = sample->ranks, .native = sample->native });
+    for (size_t i = 0; i < n; i++) {
+        struct session *s = session_find(job->hub, nodes[i].conn);
+        if (s != NULL)
+            hub_push(job->hub, s, question);
+    }
+    cJSON_Delete(question);
+}
+
+static bool sample_begin(struct job *job, const struct message_stacks *m, const struct rank_set *ranks)
+{
+    struct hub *hub = job->hub;
+    struct job_sample *sample = &job->sample;
+    if (!stacks_init(&sample->stacks, STACKS_JOB_BYTES) || !find_nodes(job, ranks)) {
+        ddp_fail(&hub->err, DDP_ERR_NOMEM, "the store is out of memory");
+        return false;
+    }
+    if (sample->nodes.len == 0) {
+        ddp_fail(&hub->err, DDP_ERR_ARG, "no worker of these ranks runs");
+        return false;
+    }
+    sample->id++;
+    text_copy(sample->ranks, sizeof(sample->ranks), m->ranks);
+    sample->native = m->native;
+    sample->until_ms = hub->now_ms + STACKS_STORE_MS;
+    job_touch(job);
+    return true;
+}
+
+/* Frees what a question that did not begin has left. */
+static bool sample_refuse(struct job_sample *sample)
+{
+    sample->until_ms = 0;
+    stacks_free(&sample->stacks);
+    buf_free(&sample->nodes);
+    return false;
+}
+
+static bool check_ranks(struct job *job, const char *text, struct rank_set *ranks)
+{
+    struct hub *hub = job->hub;
+    struct ddp_err err;
+    const int world = (int)job->members.world_size;
+    if (text[0] == '\0' || rank_set_parse(ranks, text, world > 0 ? world : 1, &err) == DDP_OK)
+        return true;
+    ddp_fail(&hub->err, DDP_ERR_ARG, "\"ranks\" \"%.60s\": expected %.120s", text, err.msg);
+    return false;
+}
+
+static bool is_other(const struct job_sample *sample, const struct message_stacks *m)
+{
+    return strcmp(sample->ranks, m->ranks) != 0 || sample->native != m->native ||
+           sample->askers.len >= ASKERS_MAX * sizeof(conn_id);
+}
+
+bool control_stacks(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
+{
+    (void)answer;
+    struct rank_set ranks = { 0 };
+    struct job *job = inspect_job(hub, s, m->stacks.job);
+    if (job == NULL || !check_ranks(job, m->stacks.ranks, &ranks))
+        return false;
+    struct job_sample *sample = &job->sample;
+    const bool begins = sample->until_ms == 0;
+    const bool begun = begins && sample_begin(job, &m->stacks, &ranks);
+    rank_set_free(&ranks);
+    if (begins && !begun)
+        return sample_refuse(sample);
+    if (is_other(sample, &m->stacks)) {
+        ddp_fail(&hub->err, DDP_ERR_LIMIT, "another question for stacks is under way; ask again in %d s",
+                 STACKS_STORE_MS / 1000);
+        return false;
+    }
+    if (!buf_append(&sample->askers, &s->id, sizeof(s->id)))
+        return begins && sample_refuse(sample);
+    session_begin_wait(hub, s, &op_table[OP_CONTROL]);
+    hub->answers_later = true;
+    if (begins)
+        ask_nodes(job);
+    return true;
+}
+
+/* A late answer, or one to another question, is dropped. */
+bool control_sampled(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
+{
+    (void)hub, (void)answer;
+    struct job_sample *sample = &s->job->sample;
+    size_t n;
+    struct sampled_node *nodes = nodes_of(sample, &n);
+    for (size_t i = 0; i < n && sample->until_ms != 0 && m->sampled.id == sample->id; i++) {
+        if (nodes[i].conn != s->id)
+            continue;
+        stacks_merge(&sample->stacks, m->sampled.stacks);
+        sample->stacks.is_cut = sample->stacks.is_cut || m->sampled.cut;
+        nodes[i] = nodes[n - 1];
+        sample->nodes.len -= sizeof(*nodes);
+        if (sample->nodes.len == 0)
+            sample_finish(s->job);
+        return true;
+    }
+    return true;
+}

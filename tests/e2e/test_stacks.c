@@ -1,0 +1,323 @@
+/* Stacks of a running job and of the survivors of a failure: with a py-spy that the test has written, with none, and with the
+ * real one.
+ *
+ * The workers are tests/prog/worker under the name python3, with py-spy beside it. */
+#include "job.h"
+#include "procstat.h"
+#include "run.h"
+
+#include <cjson/cJSON.h>
+#include <criterion/criterion.h>
+#include <criterion/parameterized.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char *dir;
+static char python[256], port_option[32], addr[32];
+
+/* Rank 1 fails at SIGUSR1, the others do not care. */
+#define FAILS_AT_USR1 "catch:10", "say:ready", "only:1", "pause", "exit:3", "all", "forever"
+
+static void write_script(const char *name, const char *text)
+{
+    char path[256];
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    FILE *file = fopen(path, "we");
+    cr_assert(file != NULL && fprintf(file, "#!/bin/sh\n%s\n", text) > 0 && fclose(file) == 0);
+    cr_assert_eq(chmod(path, 0755), 0);
+}
+
+static void start(void)
+{
+    char command[600];
+    dir = job_dir();
+    snprintf(python, sizeof(python), "%s/python3", dir);
+    snprintf(command, sizeof(command), "cp %s %s", bin("tests/prog/worker"), python);
+    cr_assert_eq(system(command), 0);
+    const int port = free_port();
+    snprintf(port_option, sizeof(port_option), "--master_port=%d", port);
+    snprintf(addr, sizeof(addr), "--addr=127.0.0.1:%d", port);
+}
+
+static void stop(void)
+{
+    job_dir_remove(dir);
+}
+
+TestSuite(stacks_e2e, .init = start, .fini = stop, .timeout = 120);
+
+/* What py-spy prints about the process `$4`: rank 1 computes, the others wait. */
+#define PRINT_FRAMES                                                                                         \
+    "test $RANK = 1 && "                                                                                     \
+    "f='\"name\":\"load\",\"filename\":\"/home/u/data.py\",\"short_filename\":\"data.py\",\"line\":5' "      \
+    "|| f='\"name\":\"all_reduce\",\"filename\":\"/v/lib/python3.12/site-packages/torch/d.py\",\"line\":9}," \
+    "{\"name\":\"<module>\",\"filename\":\"/home/u/train.py\",\"short_filename\":\"train.py\",\"line\":8'\n" \
+    "echo '[{\"thread_name\":\"MainThread\",\"os_thread_id\":'$4',\"frames\":[{'$f'}]}]'"
+
+#define WAITING                      \
+    "    all_reduce  torch/d.py:9\n" \
+    "  > <module>  train.py:8\n"
+
+static const char *const no_path[] = { "PATH=/usr/bin:/bin", NULL };
+
+static struct run_process *start_job(int nproc)
+{
+    char number[40];
+    snprintf(number, sizeof(number), "--nproc_per_node=%d", nproc);
+    const char *args[] = { port_option, number, python, FAILS_AT_USR1, NULL };
+    struct run_process *p = job_start(args, &(struct run_options){ .env = no_path });
+    for (int i = 0; i < nproc; i++) {
+        char ready[32];
+        snprintf(ready, sizeof(ready), "[%d] ready", i);
+        cr_assert(run_until_output(p, ready, PATIENCE_MS), "%s", run_output(p));
+    }
+    return p;
+}
+
+static struct run_result ask(const char *option)
+{
+    const char *argv[] = { bin("ddpctl"), addr, "stacks", option, NULL };
+    return run_command(argv, NULL);
+}
+
+static void expect_in(const char *text, const char *words)
+{
+    cr_expect_not_null(strstr(text, words), "'%s' is not in:\n%s", words, text);
+}
+
+static void expect_answer(const char *option, const char *words)
+{
+    struct run_result r = ask(option);
+    EXPECT(r, 0);
+    expect_in(r.out, words);
+    run_free(&r);
+}
+
+static struct run_result end_with(struct run_process *p, int signal, int exit_code)
+{
+    run_signal(p, signal);
+    struct run_result r = run_wait(p);
+    EXPECT(r, exit_code);
+    return r;
+}
+
+static void end(struct run_process *p)
+{
+    struct run_result r = end_with(p, SIGTERM, 143);
+    run_free(&r);
+}
+
+/* --- with py-spy ------------------------------------------------------------------------------------------ */
+
+Test(stacks_e2e, ddpctl_folds_equal_stacks)
+{
+    write_script("py-spy", PRINT_FRAMES);
+    struct run_process *p = start_job(4);
+    struct run_result r = ask(NULL);
+    EXPECT(r, 0);
+    expect_in(r.out, "  > load  data.py:5\nranks 0,2-3:\n" WAITING);
+    expect_in(r.out, "rank 1 (");
+    run_free(&r);
+    r = ask("--rank=2-3");
+    EXPECT(r, 0);
+    cr_expect_str_eq(r.out, "ranks 2-3:\n" WAITING);
+    run_free(&r);
+    r = ask("--json");
+    cJSON *json = cJSON_Parse(r.out);
+    const cJSON *rows = cJSON_GetObjectItem(json, "stacks");
+    cr_expect_eq(cJSON_GetArraySize(rows), 2, "%s", r.out);
+    cr_expect_eq(cJSON_GetArraySize(cJSON_GetObjectItem(json, "missing")), 0);
+    cJSON_Delete(json);
+    run_free(&r);
+    r = ask("--rank=4");
+    EXPECT(r, 1);
+    expect_in(r.err, "ranks from 0 to 3");
+    run_free(&r);
+    end(p);
+}
+
+Test(stacks_e2e, native_frames_are_asked_for)
+{
+    write_script("py-spy", "echo \"arguments $*\" >&2; exit 1");
+    struct run_process *p = start_job(2);
+    expect_answer("--native", " --native");
+    expect_answer(NULL, " --nonblocking");
+    end(p);
+}
+
+Test(stacks_e2e, ctrl_backslash_shows_them)
+{
+    write_script("py-spy", PRINT_FRAMES);
+    struct run_process *p = start_job(2);
+    run_signal(p, SIGQUIT);
+    cr_expect(run_until_error(p, "ddprun:   > load  data.py:5\n", PATIENCE_MS));
+    cr_expect(run_until_error(p, "ddprun:     all_reduce  torch/d.py:9\n", PATIENCE_MS));
+    end(p);
+}
+
+Test(stacks_e2e, the_report_shows_where_the_survivors_were)
+{
+    char logs[300];
+    write_script("py-spy", PRINT_FRAMES);
+    snprintf(logs, sizeof(logs), "--log_dir=%s/logs", dir);
+    const char *args[] = { logs, "--nproc_per_node=3", python, FAILS_AT_USR1, NULL };
+    struct run_process *p = job_start(args, &(struct run_options){ .env = no_path });
+    for (int i = 0; i < 3; i++)
+        cr_assert(
+            run_until_output(p, (const char *[]){ "[0] ready", "[1] ready", "[2] ready" }[i], PATIENCE_MS));
+    struct run_result r = end_with(p, SIGUSR1, 3);
+    expect_in(r.err, "\n  stacks   ranks 0,2: all_reduce (torch/d.py:9), called by <module> (train.py:8)\n");
+    run_free(&r);
+    char *text = job_file(dir, "logs/latest/report.json");
+    cJSON *report = cJSON_Parse(text);
+    const cJSON *row = cJSON_GetArrayItem(cJSON_GetObjectItem(report, "stacks"), 0);
+    cr_expect_eq(cJSON_GetArraySize(cJSON_GetObjectItem(row, "frames")), 2, "%s", text);
+    cr_expect_eq(cJSON_GetArraySize(cJSON_GetObjectItem(row, "threads")), 2, "%s", text);
+    cJSON_Delete(report);
+    free(text);
+}
+
+/* --- with a py-spy that does not work --------------------------------------------------------------------- */
+
+struct trouble {
+    char script[128], note[128];
+};
+
+ParameterizedTestParameters(stacks_e2e, a_py_spy_that_fails_is_named_and_costs_nothing_else)
+{
+    static struct trouble list[] = {
+        { "exec sleep 1000", "py-spy did not answer within 1 s" },
+        { "kill -SEGV $$", "py-spy was ended by signal 11" },
+        { "echo hello", "py-spy printed no stacks" },
+        { "echo '[{\"frames\":[{'", "py-spy printed no stacks" },
+        { "head -c 100000000 /dev/zero | tr '\\0' a", "py-spy printed" }, /* more than 4 MiB, or no stacks */
+        { "echo 'Error: no such thing' >&2; exit 4", "py-spy failed with exit code 4: Error: no such thing" },
+        { "echo 'Permission denied' >&2; exit 1", "py-spy may not read the process" },
+    };
+    return cr_make_param_array(struct trouble, list, sizeof(list) / sizeof(list[0]));
+}
+
+ParameterizedTest(struct trouble *t, stacks_e2e, a_py_spy_that_fails_is_named_and_costs_nothing_else)
+{
+    struct job_witness w;
+    char script[600];
+    job_witness_open(&w);
+    snprintf(script, sizeof(script), "exec 9>%s\n%s", w.path, t->script);
+    write_script("py-spy", script);
+    struct run_process *p = start_job(2);
+    struct run_result r = end_with(p, SIGUSR1, 3);
+    expect_in(r.err, "\n  stacks   rank 0: ");
+    expect_in(r.err, t->note);
+    cr_expect(job_witness_alone(&w), "py-spy is left");
+    job_witness_close(&w);
+    run_free(&r);
+}
+
+Test(stacks_e2e, a_worker_that_dies_meanwhile_has_no_stack)
+{
+    write_script("py-spy", "test $RANK = 0 && kill -9 $4\n" PRINT_FRAMES "\ntest $RANK = 1");
+    struct run_process *p = start_job(2);
+    struct run_result r = ask(NULL);
+    EXPECT(r, 0);
+    cr_expect_null(strstr(r.out, "rank 0"), "%s", r.out);
+    run_free(&r);
+    r = run_wait(p);
+    EXPECT(r, 137);
+    run_free(&r);
+}
+
+/* Its parent-death signal reaches the helper, the guardian reaches what the helper has started. */
+Test(stacks_e2e, nothing_of_py_spy_outlives_a_killed_agent)
+{
+    struct job_witness w;
+    char script[800], up[300];
+    job_witness_open(&w);
+    snprintf(up, sizeof(up), "%s/up", dir);
+    snprintf(script, sizeof(script), "exec 9>%s\nsleep 1000 &\n>%s\nsleep 1000", w.path, up);
+    write_script("py-spy", script);
+    struct run_process *p = start_job(2);
+    const pid_t agent = procstat_child(run_pid(p), 0);
+    if (agent == 0)
+        cr_skip_test("skipped, because this kernel has no /proc/PID/task/TID/children");
+    const char *argv[] = { bin("ddpctl"), addr, "stacks", NULL };
+    struct run_process *ctl = run_start(argv, NULL);
+    for (struct patience left = { 0 }; access(up, F_OK) != 0 && patience_left(&left);)
+        continue;
+    kill(agent, SIGKILL);
+    struct run_result r = run_wait(p);
+    cr_expect_eq(r.exit_code, 137, "%s", r.err);
+    cr_expect(job_witness_alone(&w), "py-spy is left");
+    job_witness_close(&w);
+    run_free(&r);
+    r = run_wait(ctl);
+    run_free(&r);
+}
+
+/* --- without py-spy --------------------------------------------------------------------------------------- */
+
+static void skip_if_installed(void)
+{
+    if (access("/usr/bin/py-spy", X_OK) == 0 || access("/bin/py-spy", X_OK) == 0 ||
+        access(bin("py-spy"), X_OK) == 0)
+        cr_skip_test("skipped, because py-spy is installed here");
+}
+
+Test(stacks_e2e, without_py_spy_the_kernel_is_asked_and_the_remedy_named)
+{
+    skip_if_installed();
+    struct run_process *p = start_job(2);
+    struct run_result r = ask(NULL);
+    EXPECT(r, 0);
+    expect_in(r.out, "sleeping in ");
+    expect_in(r.out, "ranks 0-1: no Python stacks: py-spy is not installed; pip install py-spy");
+    run_free(&r);
+    end(p);
+}
+
+/* The states in the report are those of the last heartbeat. */
+Test(stacks_e2e, a_program_without_python_shows_its_state)
+{
+    const char *args[] = { port_option, "--nproc_per_node=2", WORKER, FAILS_AT_USR1, NULL };
+    struct run_process *p = job_start(args, &(struct run_options){ .env = no_path });
+    cr_assert(run_until_output(p, "[0] ready", PATIENCE_MS) && run_until_output(p, "[1] ready", PATIENCE_MS));
+    expect_answer(NULL, "sleeping in ");
+    const char *status[] = { bin("ddpctl"), addr, "status", "--json", NULL };
+    struct run_result r = run_command(status, NULL);
+    for (struct patience left = { 0 }; strstr(r.out, "\"proc\"") == NULL && patience_left(&left);) {
+        run_free(&r);
+        r = run_command(status, NULL);
+    }
+    run_free(&r);
+    r = end_with(p, SIGUSR1, 3);
+    expect_in(r.err, "\n  stacks   rank 0: sleeping");
+    cr_expect_null(strstr(r.err, "py-spy"), "%s", r.err);
+    run_free(&r);
+}
+
+/* --- with the real one ------------------------------------------------------------------------------------ */
+
+Test(stacks_e2e, the_real_py_spy_names_file_line_and_function)
+{
+    char script[300];
+    if (system("command -v py-spy >/dev/null && command -v python3 >/dev/null") != 0)
+        cr_skip_test("skipped, because there is no py-spy in PATH (pip install py-spy)");
+    snprintf(script, sizeof(script), "%s/train.py", dir);
+    FILE *file = fopen(script, "we");
+    cr_assert_not_null(file);
+    fputs("import sys, time\n"
+          "def load_batch():\n"
+          "    print('ready', flush=True)\n"
+          "    time.sleep(1000)\n"
+          "load_batch()\n",
+          file);
+    fclose(file);
+    const char *args[] = { port_option, "--nproc_per_node=2", script, NULL };
+    struct run_process *p = job_start(args, NULL);
+    cr_assert(run_until_output(p, "[0] ready", PATIENCE_MS) && run_until_output(p, "[1] ready", PATIENCE_MS));
+    expect_answer(NULL, "ranks 0-1:\n  > load_batch  train.py:4\n  > <module>  train.py:5\n");
+    end(p);
+}

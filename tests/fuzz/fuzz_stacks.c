@@ -1,0 +1,38 @@
+/* Stacks: any bytes as the output of py-spy, and as the rows of an agent. What is accepted fits its room and can be printed. */
+#include "base/stacks.h"
+
+#include <assert.h>
+#include <cjson/cJSON.h>
+#include <stdint.h>
+
+enum { ROOM = 4096 };
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void print_all(const struct stacks *s)
+{
+    struct buf out = { 0 };
+    bool more = true;
+    assert(stacks_text(s->rows, &out));
+    assert(out.len == 0 || out.data[out.len - 1] == '\n');
+    for (int i = 0; more; i++)
+        assert(stacks_line(s->rows, i, &out, &more));
+    buf_free(&out);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct stacks first, second;
+    const struct stack_thread t = { .rank = 1, .pid = 2, .tid = 2, .host = "n1" };
+    cJSON *rows = cJSON_ParseWithLength((const char *)data, size);
+    assert(stacks_init(&first, ROOM) && stacks_init(&second, ROOM));
+    (void)stacks_add_py_spy(&first, slice_of(data, size), &t, 1, NULL);
+    stacks_merge(&second, first.rows);
+    stacks_merge(&second, rows);
+    print_all(&first);
+    print_all(&second);
+    cJSON_Delete(rows);
+    stacks_free(&first);
+    stacks_free(&second);
+    return 0;
+}

@@ -188,7 +188,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 
 #define FIELDS_OF_sampled(X)                                                                           \
     X(WHOLE, id, 1, MESSAGE_NUMBER_MAX, MESSAGE_NEEDED, "as in sample")                                \
-    X(LIST, stacks, 0, 0, 0, "rows: a stack and the threads that have it, as `stacks` in report.json") \
+    X(LIST, stacks, 0, 0, 0, "rows, as in report.json") \
     X(MARK, cut, 0, 0, 0, "some did not fit")                                                          \
     ROUND_OF_SENDER(X)
 
@@ -210,8 +210,8 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     ROUND_OF_SENDER(X)
 #define FIELDS_OF_stacks(X)                                                   \
     JOB_OF_CALL(X)                                                            \
-    X(TEXT, ranks, 0, LIMIT_TEXT - 1, 0, "only these, as 0,2-5; empty = all") \
-    X(FLAG, native, 0, 0, 0, "with frames of C and C++")
+    X(TEXT, ranks, 0, LIMIT_TEXT - 1, 0, "as 0,2-5; empty = all") \
+    X(FLAG, native, 0, 0, 0, "frames of C, too")
 #define FIELDS_OF_keys(X)                                               \
     JOB_OF_CALL(X)                                                      \
     X(TEXT, prefix, 0, WIRE_MAX_KEY, 0, "only keys that begin with it") \
@@ -240,8 +240,8 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 
 /* Of the answer to `stacks`. */
 #define FIELDS_OF_stacks_lists(X)                                                                      \
-    X(LIST, stacks, 0, 0, 0, "rows of all nodes, equal stacks folded")                                 \
-    X(LIST, missing, 0, 0, 0, "nodes that have not answered, see node of a round: node_rank and host") \
+    X(LIST, stacks, 0, 0, 0, "rows of all nodes")                                 \
+    X(LIST, missing, 0, 0, 0, "nodes without an answer: node_rank, host") \
     X(MARK, cut, 0, 0, 0, "some did not fit")
 
 #define FIELDS_OF_node_status(X)                                                                    \
@@ -334,9 +334,9 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(MARK, owner, 0, 0, 0, "the owner is asked for, too, if it is no worker")
 
 #define FIELDS_OF_sample(X)                                          \
-    X(WHOLE, id, 1, MESSAGE_NUMBER_MAX, 0, "number of the question") \
-    X(TEXT, ranks, 0, LIMIT_TEXT - 1, 0, "as in the call `stacks`")  \
-    X(FLAG, native, 0, 0, 0, "with frames of C and C++")
+    X(WHOLE, id, 1, MESSAGE_NUMBER_MAX, 0, "number") \
+    X(TEXT, ranks, 0, LIMIT_TEXT - 1, 0, "as in `stacks`")  \
+    X(FLAG, native, 0, 0, 0, "frames of C, too")
 
 #define FIELDS_OF_findings(X)                                      \
     X(FLAG, final, 0, 0, 0, "the job has failed to come together") \
@@ -386,14 +386,14 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(REFUSAL, refusal, "a refusal", ANSWER, "begins with these")                                       \
     X(JOINED, joined, "join", ANSWER, "the node is in")                                                 \
     X(STATUS_LISTS, status_lists, "status", ANSWER, "its lists")                                        \
-    X(STACKS_LISTS, stacks_lists, "stacks", ANSWER, "what the nodes have answered")                     \
+    X(STACKS_LISTS, stacks_lists, "stacks", ANSWER, "from all nodes")                     \
     X(ROUND, round, "round", PUSH, "all nodes are here and the key space is empty: start the workers")  \
     X(WAITING, waiting, "waiting", PUSH, "what the round waits for")                                    \
     X(STOP, stop, "stop", PUSH, "stop your workers, then send `stopped`")                               \
     X(VERDICT, verdict, "verdict", PUSH, "the round is over: join again, or end")                       \
     X(DROPPED, dropped, "dropped", PUSH, "the store's last message to a node that it gives up")         \
     X(WHO, who, "who", PUSH, "whose process is this connection?")                                       \
-    X(SAMPLE, sample, "sample", PUSH, "where are the threads of your ranks? Answer with `sampled`")     \
+    X(SAMPLE, sample, "sample", PUSH, "asks for `sampled`")     \
     X(FINDINGS, findings, "findings", PUSH, "what is wrong while nodes or ranks wait")                  \
     X(LEFT_WAITING, left_waiting, "left_waiting", PUSH, "a rank has ended for which others wait")       \
     X(EVENT, event, "event", PUSH, "one event, to the node that keeps the log")                         \

@@ -27,7 +27,7 @@
       "as SIGTERM, but a second one changes nothing: a closing terminal sends several", "the same",           \
       "as SIGTERM")                                                                                          \
     X(QUIT,  STATUS, true,                                                                                   \
-      "prints what each worker does (Ctrl-\\); the workers do not get it", "the same", "as SIGTERM")         \
+      "prints what each worker does, with stacks (Ctrl-\\); the workers do not get it", "the same", "as SIGTERM")         \
     X(USR1,  PASS,   true,                                                                                   \
       "goes to every worker, not to their children", "the same", "as SIGTERM")                               \
     X(USR2,  PASS,   true,                                                                                   \

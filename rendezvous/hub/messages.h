@@ -187,10 +187,10 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(TEXT, advice, 0, FINDING_TEXT_MAX - 1, 0, "remedy")                            \
     ROUND_OF_SENDER(X)
 
-#define FIELDS_OF_sampled(X)                                                                           \
-    X(WHOLE, id, 1, MESSAGE_NUMBER_MAX, MESSAGE_NEEDED, "as in sample")                                \
-    X(LIST, stacks, 0, 0, 0, "rows: a stack and the threads that have it, as `stacks` in report.json") \
-    X(MARK, cut, 0, 0, 0, "some did not fit")                                                          \
+#define FIELDS_OF_sampled(X)                                            \
+    X(WHOLE, id, 1, MESSAGE_NUMBER_MAX, MESSAGE_NEEDED, "as in sample") \
+    X(LIST, stacks, 0, 0, 0, "rows, as in report.json")                 \
+    X(MARK, cut, 0, 0, 0, "some did not fit")                           \
     ROUND_OF_SENDER(X)
 
 #define FIELDS_OF_trouble(X)                                                         \
@@ -209,10 +209,10 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 #define FIELDS_OF_status(X) \
     JOB_OF_CALL(X)          \
     ROUND_OF_SENDER(X)
-#define FIELDS_OF_stacks(X)                                                   \
-    JOB_OF_CALL(X)                                                            \
-    X(TEXT, ranks, 0, LIMIT_TEXT - 1, 0, "only these, as 0,2-5; empty = all") \
-    X(FLAG, native, 0, 0, 0, "with frames of C and C++")
+#define FIELDS_OF_stacks(X)                                       \
+    JOB_OF_CALL(X)                                                \
+    X(TEXT, ranks, 0, LIMIT_TEXT - 1, 0, "as 0,2-5; empty = all") \
+    X(FLAG, native, 0, 0, 0, "frames of C, too")
 #define FIELDS_OF_keys(X)                                               \
     JOB_OF_CALL(X)                                                      \
     X(TEXT, prefix, 0, WIRE_MAX_KEY, 0, "only keys that begin with it") \
@@ -240,9 +240,9 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(LIST, members, 0, 0, 0, "ranks")
 
 /* Of the answer to `stacks`. */
-#define FIELDS_OF_stacks_lists(X)                                                                      \
-    X(LIST, stacks, 0, 0, 0, "rows of all nodes, equal stacks folded")                                 \
-    X(LIST, missing, 0, 0, 0, "nodes that have not answered, see node of a round: node_rank and host") \
+#define FIELDS_OF_stacks_lists(X)                                         \
+    X(LIST, stacks, 0, 0, 0, "rows of all nodes")                         \
+    X(LIST, missing, 0, 0, 0, "nodes without an answer: node_rank, host") \
     X(MARK, cut, 0, 0, 0, "some did not fit")
 
 #define FIELDS_OF_node_status(X)                                                                    \
@@ -335,10 +335,10 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(TEXT, store, 0, LIMIT_TEXT, 0, "its address at the store")        \
     X(MARK, owner, 0, 0, 0, "also find an owner that is not a worker")
 
-#define FIELDS_OF_sample(X)                                          \
-    X(WHOLE, id, 1, MESSAGE_NUMBER_MAX, 0, "number of the question") \
-    X(TEXT, ranks, 0, LIMIT_TEXT - 1, 0, "as in the call `stacks`")  \
-    X(FLAG, native, 0, 0, 0, "with frames of C and C++")
+#define FIELDS_OF_sample(X)                                \
+    X(WHOLE, id, 1, MESSAGE_NUMBER_MAX, 0, "number")       \
+    X(TEXT, ranks, 0, LIMIT_TEXT - 1, 0, "as in `stacks`") \
+    X(FLAG, native, 0, 0, 0, "frames of C, too")
 
 #define FIELDS_OF_findings(X)                                         \
     X(FLAG, final, 0, 0, 0, "the job has failed to form")             \

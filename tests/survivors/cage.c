@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 /* Many more than 64 chains need, and fewer than a machine has; enough memory for a launcher under AddressSanitizer. */
-#define PROCESSES "6000"
+#define PROCESSES "1500"
 #define MEMORY    "201326592"
 
 #define ROOT "/sys/fs/cgroup"

@@ -218,7 +218,7 @@ static ddp_status make_plan(struct plan *plan, const struct cli *cli, struct pla
     return status;
 }
 
-/* Needed only for a Python program whose user has not decided. Use the workers' variables instead of ours, because
+/* Needed only for a Python program, if the user has not decided. Use the workers' variables instead of ours, because
  * --env may lead them to another Python. */
 static bool check_torch(const struct cli *cli, const struct python_choice *choice, struct torch_look *look)
 {

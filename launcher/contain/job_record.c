@@ -593,7 +593,7 @@ static bool read_own_file(int dir, const char *name, char *text, size_t size)
     return n > 0 && (size_t)n == strlen(text);
 }
 
-/* False: not a record of ours. */
+/* False: not a record of ddprun. */
 static bool read_record(int dir, const char *name, struct record *r)
 {
     char text[RECORD_MAX];

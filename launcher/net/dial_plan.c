@@ -468,7 +468,7 @@ static bool fill_in(struct buf *out, const struct dial *d, const char *text)
     return finding_fill(out, text, put_value, (void *)d);
 }
 
-/* What is going on before any round has ended. */
+/* The state before any round has ended. */
 static const char *meanwhile(const struct dial *d)
 {
     for (int i = 0; i < d->race.n; i++)

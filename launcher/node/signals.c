@@ -62,7 +62,7 @@ static char state_of(pid_t pid)
 }
 
 /* Called by the answer or the timer, whichever comes first; `status_asked` keeps a late answer from printing
- * everything again. Without memory for the states nothing is printed, because the job goes on all the same. */
+ * everything again. Without memory for the states nothing is printed, because the job continues anyway. */
 static void status_print(struct node *n, const struct cJSON *answer)
 {
     struct buf text = { 0 };

@@ -353,7 +353,7 @@ int proc_find(const char *program, const char *path, char *out, size_t size)
             if (error == 0)
                 return 0;
             if (error == EACCES)
-                found = EACCES; /* execvp goes on searching, and reports this if it finds nothing better */
+                found = EACCES; /* execvp continues the search, and reports this if it finds nothing better */
         }
         dir = *end == ':' ? end + 1 : NULL;
     }

@@ -10,7 +10,7 @@
 
 enum { HOST_NAME_SIZE = 256, HOST_LIST_MAX = 65536, HOST_WORDS_MAX = 4096 };
 
-/* What a launcher needs to know of a list. */
+/* The facts about a list that a launcher needs. */
 struct host_list {
     int n; /* different hosts */
     char first[HOST_NAME_SIZE];

@@ -242,7 +242,7 @@ static const char *own_flight(const struct plan *plan)
     return value != NULL && *value != '\0' ? value : NULL;
 }
 
-/* What differs between the workers of a node. */
+/* The variables that differ between the workers of a node. */
 static void tell_worker(struct env_facts *facts, const struct plan *plan, int local_rank)
 {
     const struct plan_worker *w = &plan->workers[local_rank];

@@ -62,7 +62,7 @@ void announce_status(const struct announce *a, const struct signal_heard *heard)
 /* Where the threads of this node's ranks are: rows of base/stacks.h. */
 void announce_stacks(const struct announce *a, const struct cJSON *rows, bool is_cut);
 
-/* A worker was stopped by `signal`; it goes on after SIGCONT. */
+/* A worker was stopped by `signal`; it continues after SIGCONT. */
 void announce_worker_stopped(const struct announce *a, int local_rank, int pid, int signal);
 
 /* --- events ----------------------------------------------------------------------------------------------- */

@@ -54,7 +54,7 @@ enum signal_act {
     SIGNAL_STATUS, /* print what every worker does */
     SIGNAL_PASS,   /* every worker gets it */
     SIGNAL_REST,   /* the whole job stops ... */
-    SIGNAL_RESUME, /* ... and goes on */
+    SIGNAL_RESUME, /* ... and continues */
     SIGNAL_CHILD   /* a child has exited */
 };
 

@@ -221,7 +221,7 @@ static int run_child(int (*run)(int, char *[]), int argc, char *argv[])
     return rc;
 }
 
-/* Whatever ends this process early also kills the child and its jobs. Return its exit status. */
+/* If this process ends early, the child and its jobs are killed, too. Return its exit status. */
 static int wait_for_child(pid_t child, const sigset_t *awaited)
 {
     int status = 0;

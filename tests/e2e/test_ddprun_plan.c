@@ -1,4 +1,4 @@
-/* What workers inherit: environment, descriptors, GPUs, the store's port; and the dry run. */
+/* The environment, descriptors, GPUs and store's port that workers inherit, and the dry run. */
 #include "job.h"
 #include "run.h"
 

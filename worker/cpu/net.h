@@ -11,7 +11,7 @@
  *
  *     ddp/<job>/<attempt>/over/<nonce>      "-5 rank 3 (pid 77 on node2) has ended while ..."
  *
- * The first host that gives up sets the key, all others take over its words. Then it closes its connections, and a
+ * The first host that gives up sets the key, all others copy its text. Then it closes its connections, and a
  * rank that sees the end of a connection reads the reason in the store. */
 struct net_end {
     char key[BOOTSTRAP_KEY];

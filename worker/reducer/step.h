@@ -42,7 +42,7 @@ ddp_status step_open(struct reducer_step *step, const struct bucket_plan *plan, 
                      size_t n, struct ddp_err *err);
 void step_close(struct reducer_step *step);
 
-/* What reducer.c does first in a forward. */
+/* The first step of a forward in reducer.c. */
 struct step_effects {
     bool rebuild;      /* make a plan in the order of readiness, then step_rebuilt() */
     bool send_buffers; /* broadcast rank 0's buffers */

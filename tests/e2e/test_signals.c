@@ -230,7 +230,7 @@ Test(signals_e2e, a_worker_that_is_stopped_is_named_and_goes_on)
     kill(worker, SIGWINCH);
     cr_assert(run_until_output(p, "[1] caught 28", PATIENCE_MS));
     kill(worker, SIGTSTP);
-    snprintf(note, sizeof(note), "it goes on after kill -CONT %d", (int)worker);
+    snprintf(note, sizeof(note), "kill -CONT %d", (int)worker);
     cr_expect(run_until_error(p, "rank 1 was stopped by SIGTSTP", PATIENCE_MS));
     cr_expect(run_until_error(p, note, PATIENCE_MS));
     kill(worker, SIGCONT);

@@ -241,7 +241,7 @@ static bool add_thread(const struct stack_thread *like, pid_t tid, struct buf *o
     snprintf(dir, sizeof(dir), "task/%d", (int)tid);
     snprintf(file, sizeof(file), "%s/stat", dir);
     procfs_line(t.pid, file, line, sizeof(line));
-    if (!proc_stat_parse(line, &stat) || stat.state == 'Z' || stat.state == 'X')
+    if (!proc_stat_parse(line, &stat) || stat.state == 'Z' || stat.state == 'X' || proc_stat_is_dying(&stat))
         return false;
     copy_name(line, &t);
     t.cpu_ms = (int64_t)(stat.cpu_ticks * 1000 / (uint64_t)sysconf(_SC_CLK_TCK));

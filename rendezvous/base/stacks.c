@@ -54,11 +54,15 @@ static int number_of(const cJSON *o, const char *name, int most)
     return (int)item->valuedouble;
 }
 
-/* Copy at most `size - 1` bytes, without any that a terminal would obey. */
+/* Copy at most `size - 1` bytes, without any that a terminal would obey, and without those that JSON prints as two: so the size
+ * of a text is known before it is printed. */
 static void copy_safe(char *to, size_t size, const char *text)
 {
     text_copy(to, size, text);
     text_disarm(to, strlen(to), '\0');
+    for (char *at = to; *at != '\0'; at++)
+        if (*at == '"' || *at == '\\')
+            *at = '\'';
 }
 
 /* A missing text is not worth a member. */

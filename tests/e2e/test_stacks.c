@@ -219,9 +219,9 @@ ParameterizedTest(struct trouble *t, stacks_e2e, a_py_spy_that_fails_is_named_an
 
 Test(stacks_e2e, a_worker_that_dies_meanwhile_has_no_stack)
 {
-    write_script("py-spy", "if [ $RANK = 0 ]; then kill -9 $4\n"
-                           "while [ -e /proc/$4 ] && ! grep -qs '^State:.Z' /proc/$4/status; do sleep 0.01; "
-                           "done; fi\n" PRINT_FRAMES "\ntest $RANK = 1");
+    write_script("py-spy",
+                 "test $RANK = 0 && kill -9 $4 && while kill -0 $4; do sleep 0.01; done\n" PRINT_FRAMES
+                 "\ntest $RANK = 1");
     struct run_process *p = start_job(2);
     struct run_result r = ask(NULL);
     EXPECT(r, 0);

@@ -234,6 +234,21 @@ Test(stacks, depth_threads_and_bytes_have_limits)
     buf_free(&text);
 }
 
+/* What JSON would print as two bytes, or a terminal obey, is not in a row. */
+Test(stacks, the_size_of_a_row_is_that_of_its_texts)
+{
+    char text[400], quotes[100];
+    const struct stack_thread t = thread_of(0, 1);
+    for (size_t i = 0; i + 1 < sizeof(quotes); i += 2)
+        memcpy(quotes + i, i % 4 == 0 ? "\\\"" : "\\\\", 2);
+    quotes[98] = '\0';
+    snprintf(text, sizeof(text), "[{\"os_thread_id\":1,\"frames\":[{\"name\":\"%s\"}]}]", quotes);
+    cr_assert_eq(add_text(text, &t), DDP_OK);
+    char *json = cJSON_PrintUnformatted(stacks.rows);
+    cr_expect_leq(strlen(json), STACKS_AGENT_BYTES - stacks.room);
+    free(json);
+}
+
 /* The path is cut at its beginning, since its end names the file. */
 Test(stacks, long_texts_are_cut)
 {

@@ -56,6 +56,7 @@ struct rank_facts member_facts(const struct members *m, uint32_t rank)
         .step = member->step,
         .call_seq = member->call_seq,
         .call = member->call,
+        .traceback = member->error,
     };
 }
 

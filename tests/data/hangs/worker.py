@@ -67,7 +67,8 @@ def wait_in_line():
 
 def wait_in_pairs(x):
     """Each rank waits for another one, which is in another pair: as if messages were lost."""
-    pairs = [dist.new_group(ranks) for ranks in ([0, 1], [1, 2], [0, 2])]
+    n = dist.get_world_size()
+    pairs = [dist.new_group(sorted([rank, (rank + 1) % n])) for rank in range(n)]
     dist.all_reduce(x, group=pairs[dist.get_rank()])
 
 
@@ -79,8 +80,39 @@ def slow(rank, x):
         dist.all_reduce(x)
 
 
+def evaluate():
+    """Rank 0 alone computes for 20 s."""
+    m = torch.rand(200, 200)
+    until = time.time() + 20
+    while time.time() < until:
+        m = (m @ m).softmax(1)
+
+
+def pauses(rank, x):
+    """A healthy job: an evaluation each minute and a checkpoint of 40 s each third, while the others wait in a barrier."""
+    seconds = float(os.environ.get("HANG_SECONDS", "600"))
+    began = time.time()
+    minute, step = 0, 0
+    while time.time() - began < seconds:
+        dist.all_reduce(x)
+        step += 1
+        print(f"step {step} loss {1 / step:.3f}", flush=True)
+        time.sleep(0.2 + 0.8 * (step % 7 == 0))
+        now = torch.tensor([time.time() - began])
+        dist.broadcast(now, 0)
+        if now.item() > 60 * (minute + 1):
+            minute += 1
+            if rank == 0 and minute % 3 == 0:
+                time.sleep(40)
+            elif rank == 0:
+                evaluate()
+            dist.barrier()
+
+
 def hang(way, rank, x):
-    if way == "slow":
+    if way == "pauses":
+        pauses(rank, x)
+    elif way == "slow":
         slow(rank, x)
     elif way == "all_wait":
         wait_in_pairs(x)

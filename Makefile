@@ -341,6 +341,9 @@ survivors: all $(PROG_BIN) ## N (100) jobs of each kind of worker, fault and lay
 launches: all $(PROG_BIN) ## N (10000) launches of workers that exit at once: counts hangs, zombies, leaked descriptors
 	@$(BUILD)/tests/survivors/launches --launches=$(or $(N),10000) $(BUILD)/ddprun
 
+hangs: all ## N (1) hangs of each class in a PyTorch job on one and two nodes (PYTHON= with py-spy): checks rank, line, reason
+	@BUILD=$(BUILD) PYTHON=$(PYTHON) scripts/hangs.py $(or $(N),1)
+
 nodes: test-programs $(NODES_BIN) ## jobs on several hosts (network namespaces, needs root) and every fault between them; minutes
 	@BUILD=$(BUILD) TEST_TIMEOUT=1800 JOBS=$(or $(JOBS),1) scripts/run-tests.sh $(call pick,$(NODES_BIN))
 
@@ -472,7 +475,7 @@ clean: ## remove build/
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile scripts/package/package.mk | expand -t 16
 
-.PHONY: all protocol test test-programs asan ubsan asan-ubsan sanitized-test tsan tsan-programs fuzz fuzz-programs purity survivors launches nodes interop interop-nolibuv frontends mutants soak bench probes format \
+.PHONY: all protocol test test-programs asan ubsan asan-ubsan sanitized-test tsan tsan-programs fuzz fuzz-programs purity survivors launches hangs nodes interop interop-nolibuv frontends mutants soak bench probes format \
 	check-format man install install-torchrun-alias deb uninstall clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:

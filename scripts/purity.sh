@@ -11,7 +11,7 @@ BUILD=${BUILD:-build}
 
 allowed='
 mem(cpy|move|set|cmp|chr|rchr|mem) str(len|nlen|cpy|ncpy|cat|ncat|cmp|ncmp|casecmp|ncasecmp|chr|rchr|str|spn|cspn|pbrk)
-str(dup|ndup|sep|tok_r|tol|toll|toul|toull|tof|tod|error|signal) stpcpy
+str(dup|ndup|sep|tok_r|tol|toll|toul|toull|tof|tod|error|signal) stpcpy reg(comp|exec|error|free)
 malloc calloc realloc free v?snprintf v?asprintf sscanf qsort bsearch
 is(alnum|alpha|digit|print|space|xdigit|upper|lower) tolower toupper ctype_(b|tolower|toupper)_loc
 (exp|log|log2|log10|pow|sqrt|fabs|floor|ceil|round|lround|llround|fmin|fmax|fmod|sin|cos|sincos|tanh|hypot|ldexp|nearbyint|rint)f?

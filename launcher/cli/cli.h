@@ -96,6 +96,9 @@ enum prefix_mode { PREFIX_AUTO, PREFIX_ON, PREFIX_OFF }; /* AUTO: if more than o
 /* CPUs that a worker may use, according to the place of its GPU. */
 enum numa_binding { NUMA_NONE, NUMA_NODE, NUMA_SOCKET, NUMA_EXCLUSIVE, NUMA_CORE_COMPLEX };
 
+#define CLI_HANG_OFF UINT64_MAX
+enum on_hang { ON_HANG_REPORT, ON_HANG_STOP, ON_HANG_RESTART };
+
 /* Extent of --help. */
 enum cli_help { HELP_NONE, HELP_SHORT, HELP_ALL };
 
@@ -165,6 +168,9 @@ struct cli {
     int max_restarts, max_no_progress; /* max_no_progress 0 = any number */
     uint64_t backoff_ms, backoff_cap_ms;
     enum exit_policy exit_policy;
+    uint64_t hang_timeout_ms; /* 0 = adaptive, CLI_HANG_OFF = off */
+    enum on_hang on_hang;
+    const char *progress; /* a valid regular expression; NULL = none given */
     bool module, no_python, run_path, use_env, virtual_local_rank, share_gpu, flight_recorder;
     const char *rank_argument; /* "local-rank" or "local_rank", passed to PROGRAM; NULL = not passed */
     const char *role;

@@ -190,6 +190,14 @@
       "worker whose exit code ddprun returns if workers fail: the 'first' that failed, the highest ('max') or "      \
       "that of 'rank0'; 'workers' is 'first', but 0 if a signal stopped the job and every worker of "      \
       "this node exited with 0")                                                                                     \
+    X(HANG_TIMEOUT, "hang_timeout", 0, HANG_TIMEOUT, hang_timeout_ms, "TIME|off", NULL, true, OURS, FAILURE,          \
+      "without a sign of progress for this long the stacks of all ranks are compared; a hang is reported about 13 s later. " \
+      "Without it 30s, or 5 times the longest pause of the job so far if that is more")                      \
+    X(ON_HANG, "on_hang", 0, WORD, on_hang, "ACTION", "report", true, OURS, FAILURE,                         \
+      "what follows a reported hang: 'report' only, 'stop' the job, or 'restart' it as after a failure (--max_restarts)") \
+    X(PROGRESS, "progress", 0, REGEX, progress, "REGEX", NULL, true, OURS, FAILURE,                          \
+      "only lines of output that match this extended regular expression are signs of progress; without it lines that come "   \
+      "again with other numbers, as 'step 7 loss 0.3'")                                                      \
     X(HELP, "help", 'h', HELP_PAGE, help, "[=all]", NULL, false, FIRST, INFO,                                 \
       "print the most important options; --help=all prints all of them")                                     \
     X(VERSION, "version", 'V', SWITCH, version, NULL, NULL, false, OURS, INFO,                                          \

@@ -10,6 +10,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
+#include <regex.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,6 +45,9 @@ static const struct option_words words[OPTIONS] = {
     [OPT_GROW] = OPTION_WORDS(
         "'agreed', 'now' or 'never'", [GROW_AGREED] = "agreed", [GROW_NOW] = "now", [GROW_NEVER] = "never"),
     [OPT_NODE_TIMEOUT] = OPTION_WORDS(NULL, "fast"),
+    [OPT_HANG_TIMEOUT] = OPTION_WORDS(NULL, "off"),
+    [OPT_ON_HANG] = OPTION_WORDS("'report', 'stop' or 'restart'", [ON_HANG_REPORT] = "report",
+                                 [ON_HANG_STOP] = "stop", [ON_HANG_RESTART] = "restart"),
     [OPT_SCHEDULER] = OPTION_WORDS(NULL, "auto", "none", SCHEDULERS(SCHEDULER_NAME) NULL),
     [OPT_START_METHOD] = OPTION_WORDS("'spawn', 'fork' or 'forkserver'", "spawn", "fork", "forkserver"),
     [OPT_PASS_LOCAL_RANK] = OPTION_WORDS("'local-rank' or 'local_rank'", "local-rank", "local_rank"),
@@ -245,6 +249,20 @@ static ddp_status value_TEXT(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
+/* The shell compiles it again for itself. */
+static ddp_status value_REGEX(const char *text, void *to, struct ddp_err *err)
+{
+    char why[128];
+    regex_t regex;
+    const int error = regcomp(&regex, text, REG_EXTENDED | REG_NOSUB);
+    if (error != 0) {
+        regerror(error, &regex, why, sizeof(why));
+        return ddp_fail(err, DDP_ERR_ARG, "an extended regular expression (%s)", why);
+    }
+    regfree(&regex);
+    return value_TEXT(text, to, err);
+}
+
 /* The names of schedulers, and "none". plan/scheduler.c lists them if the name is unknown. */
 static ddp_status value_SCHEDULER(const char *text, void *to, struct ddp_err *err)
 {
@@ -423,7 +441,7 @@ static ddp_status value_HELP_PAGE(const char *text, void *to, struct ddp_err *er
  * script for torchrun works unchanged and its user learns which keys have no effect. A key that torchrun does not
  * have is an error, because it is a typing error. Under the name torchrun it is ignored with a note. */
 
-enum { CONF_VALUE_MAX = 256, FAST_MS = 1500, NODE_TIMEOUT_MIN_MS = 500 };
+enum { CONF_VALUE_MAX = 256, FAST_MS = 1500, NODE_TIMEOUT_MIN_MS = 500, HANG_TIMEOUT_MIN_MS = 1000 };
 
 /* The part before or after the colon of MIN:MAX. */
 static bool nodes_part(const char *text, size_t len, int *to)
@@ -482,6 +500,17 @@ static ddp_status value_HOST(const char *text, void *to, struct ddp_err *err)
                         "a name or an address without a port; set the port with --master_port, or both with "
                         "--rdzv_endpoint=HOST:PORT");
     snprintf(to, ENDPOINT_HOST_MAX, "%.*s", (int)(len - 2 * bracket), text + bracket);
+    return DDP_OK;
+}
+
+/* A sample of the stacks takes up to some seconds. */
+static ddp_status value_HANG_TIMEOUT(const char *text, void *to, struct ddp_err *err)
+{
+    uint64_t *ms = to;
+    if (options_word(&words[OPT_HANG_TIMEOUT], text) >= 0)
+        *ms = CLI_HANG_OFF;
+    else if (!read_duration(text, ms) || *ms < HANG_TIMEOUT_MIN_MS)
+        return ddp_fail(err, DDP_ERR_ARG, "'off' or a time of at least %dms, as 90s", HANG_TIMEOUT_MIN_MS);
     return DDP_OK;
 }
 

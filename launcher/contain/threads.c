@@ -230,6 +230,16 @@ static void copy_name(const char *line, struct stack_thread *t)
         snprintf(t->name, sizeof(t->name), "%.*s", (int)(to - from - 1), from + 1);
 }
 
+/* In ms. The scheduler's own count (ns) shows a thread that ran for a moment only; a kernel without it has clock ticks. */
+static int64_t cpu_time(const char *dir, int pid, uint64_t ticks)
+{
+    char file[48], line[LINE_SIZE];
+    snprintf(file, sizeof(file), "%s/schedstat", dir);
+    procfs_line(pid, file, line, sizeof(line));
+    const unsigned long long ns = strtoull(line, NULL, 10);
+    return ns > 0 ? (int64_t)(ns / 1000000) : (int64_t)(ticks * 1000 / (uint64_t)sysconf(_SC_CLK_TCK));
+}
+
 /* False when it has ended. */
 static bool add_thread(const struct stack_thread *like, pid_t tid, struct buf *out)
 {
@@ -244,7 +254,7 @@ static bool add_thread(const struct stack_thread *like, pid_t tid, struct buf *o
     if (!proc_stat_parse(line, &stat) || stat.state == 'Z' || stat.state == 'X' || proc_stat_is_dying(&stat))
         return false;
     copy_name(line, &t);
-    t.cpu_ms = (int64_t)(stat.cpu_ticks * 1000 / (uint64_t)sysconf(_SC_CLK_TCK));
+    t.cpu_ms = cpu_time(dir, t.pid, stat.cpu_ticks);
     describe(dir, stat.state, &t);
     return buf_append(out, &t, sizeof(t));
 }

@@ -42,40 +42,47 @@ cJSON *encode_join(const struct plan *plan, const struct link_who *who, const ch
     static const char *const grow_words[] = {
         [GROW_AGREED] = "agreed", [GROW_NOW] = "now", [GROW_NEVER] = "never"
     };
+    static const char *const on_hang_words[] = {
+        [ON_HANG_REPORT] = "report", [ON_HANG_STOP] = "stop", [ON_HANG_RESTART] = "restart"
+    };
     const struct plan_meeting *m = &plan->meeting;
     const struct cli *cli = plan->cli;
-    return message_encode_join(
-        &(struct message_join){ .job = plan->job,
-                                .instance = instance,
-                                .version = DDP_VERSION,
-                                .host = plan->facts->host,
-                                .pid = who->pid,
-                                .pid_start = (int64_t)who->pid_start,
-                                .boot_id = who->boot_id,
-                                .addr = "",
-                                .own = who->own,
-                                .mode = m->elastic ? "elastic" : "static",
-                                .nnodes_min = m->nnodes_min,
-                                .nnodes_max = m->nnodes_max,
-                                .node_rank = m->node_rank,
-                                .nproc = plan->nproc,
-                                .store_port = plan->offered_port != 0 ? plan->offered_port : MESSAGE_NONE,
-                                .nproc_given = cli->nproc.kind == NPROC_NUMBER,
-                                .uneven = cli->uneven,
-                                .task = scheduler_of_task(plan),
-                                .program = m->program,
-                                .role = cli->role,
-                                .events = cli->events != NULL,
-                                .max_restarts = cli->max_restarts,
-                                .max_no_progress = cli->max_no_progress,
-                                .backoff_ms = (int64_t)cli->backoff_ms,
-                                .backoff_cap_ms = (int64_t)cli->backoff_cap_ms,
-                                .last_call_ms = (int64_t)m->last_call_ms,
-                                .join_timeout_ms = (int64_t)m->join_ms,
-                                .node_timeout_ms = m->elsewhere ? (int64_t)m->node_timeout_ms : 0,
-                                .join_knob = m->join_knob != NULL ? m->join_knob : "",
-                                .grow = grow_words[cli->grow],
-                                .grace_ms = (int64_t)cli->grace_ms });
+    return message_encode_join(&(struct message_join){
+        .job = plan->job,
+        .instance = instance,
+        .version = DDP_VERSION,
+        .host = plan->facts->host,
+        .pid = who->pid,
+        .pid_start = (int64_t)who->pid_start,
+        .boot_id = who->boot_id,
+        .addr = "",
+        .own = who->own,
+        .mode = m->elastic ? "elastic" : "static",
+        .nnodes_min = m->nnodes_min,
+        .nnodes_max = m->nnodes_max,
+        .node_rank = m->node_rank,
+        .nproc = plan->nproc,
+        .store_port = plan->offered_port != 0 ? plan->offered_port : MESSAGE_NONE,
+        .nproc_given = cli->nproc.kind == NPROC_NUMBER,
+        .uneven = cli->uneven,
+        .task = scheduler_of_task(plan),
+        .program = m->program,
+        .role = cli->role,
+        .events = cli->events != NULL,
+        .max_restarts = cli->max_restarts,
+        .max_no_progress = cli->max_no_progress,
+        .backoff_ms = (int64_t)cli->backoff_ms,
+        .backoff_cap_ms = (int64_t)cli->backoff_cap_ms,
+        .last_call_ms = (int64_t)m->last_call_ms,
+        .join_timeout_ms = (int64_t)m->join_ms,
+        .node_timeout_ms = m->elsewhere ? (int64_t)m->node_timeout_ms : 0,
+        .join_knob = m->join_knob != NULL ? m->join_knob : "",
+        .grow = grow_words[cli->grow],
+        .hang_ms = cli->hang_timeout_ms == 0              ? MESSAGE_NONE
+                   : cli->hang_timeout_ms == CLI_HANG_OFF ? 0
+                                                          : (int64_t)cli->hang_timeout_ms,
+        .on_hang = on_hang_words[cli->on_hang],
+        .grace_ms = (int64_t)cli->grace_ms });
 }
 
 /* Sent as a sentence and not as numbers, because the store shows it without interpreting it. */

@@ -267,7 +267,7 @@ static void on_heartbeat(uv_timer_t *timer)
         link_lose(link, why);
         return;
     }
-    struct message_heartbeat beat = { .round = MESSAGE_NONE };
+    struct message_heartbeat beat = { .moved_ms = MESSAGE_NONE, .round = MESSAGE_NONE };
     link->options.calls.beat(link->options.user, &beat);
     store_link_tell(link, message_encode_heartbeat(&beat));
 }

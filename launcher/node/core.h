@@ -13,6 +13,7 @@
 #define LAUNCHER_NODE_CORE_H
 
 #include "agent/agent.h"
+#include "agent/progress.h"
 #include "base/list.h"
 #include "base/rank_set.h"
 #include "base/stacks.h"
@@ -103,6 +104,7 @@ struct node_run {
     struct buf failed;                      /* array of struct failed_attempt */
     char left_subject[FINDING_SUBJECT_MAX]; /* "rank 0 (n1, pid 7)", the subject of left_waiting */
     char left_waiting[FINDING_TEXT_MAX];    /* the rank that left while others waited for it; "" = none */
+    struct finding hang;                    /* the store's verdict on this attempt; FINDING_NONE = none */
     enum finding_code left_code;            /* ... and how: RANK_EXITED_EARLY, INIT_ABANDONED */
     struct stuck stuck[STUCK_MAX];          /* processes that cannot be killed, for the report */
     size_t n_stuck;
@@ -113,6 +115,9 @@ struct node_output {
     struct output *output;
     struct input *input;
     struct announce announce;
+    struct progress progress; /* by what the workers print */
+    regex_t progress_regex;   /* --progress; valid while progress.regex points to it */
+    uint64_t moved_ms;        /* the sign of progress that the store knows; 0 = none */
     uv_timer_t status_timer;
     bool status_asked;           /* requested by the user, who still waits for it */
     bool kept_flights;           /* some of this attempt's records are in files */

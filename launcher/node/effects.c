@@ -694,6 +694,7 @@ static void report(struct node *n)
                    .node = n->meet.store_node,
                    .advice = loss->advice,
                    .code = loss->code != FINDING_NONE ? finding_code_name(loss->code) : "" },
+        .hang = n->run.hang.code != FINDING_NONE ? &n->run.hang : NULL,
         .left = { n->run.left_subject, n->run.left_waiting, n->run.left_code },
         .stuck = n->run.stuck,
         .n_stuck = n->run.n_stuck,

@@ -413,15 +413,41 @@ static ddp_status make_log_dir(const struct plan *plan, struct ddp_err *err)
     return status;
 }
 
+/* The expression was checked with the command line. False when memory is short. */
+static bool open_progress(struct node *n)
+{
+    const char *text = n->plan->cli->progress;
+    const bool has_regex =
+        text != NULL && regcomp(&n->out.progress_regex, text, REG_EXTENDED | REG_NOSUB) == 0;
+    return progress_init(&n->out.progress, n->plan->nproc, has_regex ? &n->out.progress_regex : NULL) &&
+           has_regex == (text != NULL);
+}
+
+static void close_progress(struct node *n)
+{
+    if (n->out.progress.regex != NULL)
+        regfree(&n->out.progress_regex);
+    progress_free(&n->out.progress);
+}
+
+static void on_printed(void *user, int local_rank, int stream, struct slice bytes)
+{
+    struct node *n = user;
+    progress_feed(&n->out.progress, local_rank, stream == STD_ERR, bytes, clock_ms());
+}
+
 /* Files and directories of the user first: their errors are reported before a port is bound. Then the store, whose
  * thread starts on another processor while this one continues. node_finish() closes everything that was opened, also
  * when a later step fails. */
 static ddp_status open_node(struct node *n, struct ddp_err *err)
 {
     const struct agent_options options = agent_options_of(n->plan);
-    const struct output_options output = {
-        .loop = &n->loop, .plan = n->plan, .started_ms = n->started_ms, .idle = on_output_idle, .user = n
-    };
+    const struct output_options output = { .loop = &n->loop,
+                                           .plan = n->plan,
+                                           .started_ms = n->started_ms,
+                                           .idle = on_output_idle,
+                                           .printed = on_printed,
+                                           .user = n };
     n->run.pids = calloc((size_t)n->plan->nproc, sizeof(*n->run.pids));
     n->run.asked = calloc((size_t)n->plan->nproc, sizeof(*n->run.asked));
     n->run.known = calloc((size_t)n->plan->nproc, sizeof(*n->run.known));
@@ -429,7 +455,7 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
     n->run.steps = calloc((size_t)n->plan->nproc, sizeof(*n->run.steps));
     n->agent = agent_new(&options);
     if (n->run.pids == NULL || n->run.asked == NULL || n->run.known == NULL || n->run.steps == NULL ||
-        n->run.sample.beats_seen == NULL || n->agent == NULL)
+        n->run.sample.beats_seen == NULL || n->agent == NULL || !open_progress(n))
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for %d workers", n->plan->nproc);
     ddp_status status = spawner_init(&n->run.spawner, n->plan, err);
     if (status == DDP_OK)
@@ -494,6 +520,7 @@ static void close_node(struct node *n)
     free(n->run.known);
     free(n->run.steps);
     free(n->run.sample.beats_seen);
+    close_progress(n);
     rank_pages_close(&n->run.pages);
     vouch_free(&n->meet.vouch);
     spawner_close(&n->run.spawner);

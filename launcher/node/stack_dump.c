@@ -485,9 +485,25 @@ static void dump_set_timer(struct stack_dump *d, bool at_once)
     uv_timer_start(&d->timer, on_timer, at_once || at_ms < now_ms ? 0 : at_ms - now_ms, 0);
 }
 
+/* A child that has ended, and that its parent does not wait for: it has no threads, and its parent may wait for its work. */
+static bool add_ended(struct stack_dump *d, const struct target *t)
+{
+    struct proc_stat stat;
+    struct stack_thread ended = like(d, t);
+    if (!t->is_child || !procfs_stat(t->pid, &stat) || stat.state != 'Z')
+        return false;
+    ended.pid = contain_shown_pid(d->node->run.contain, t->pid);
+    ended.is_main = true;
+    snprintf(ended.does, sizeof(ended.does), STACKS_ENDED);
+    stacks_add_thread(&d->stacks, &ended);
+    return true;
+}
+
 /* A Python gets a helper if there is py-spy; all others are read here. */
 static void take_target(struct stack_dump *d, const struct target *t)
 {
+    if (add_ended(d, t))
+        return;
     const bool is_python = threads_is_python(t->pid, !d->request.is_failure);
     if (is_python && helper_start(d, t))
         return;

@@ -5,6 +5,7 @@
  * sent. */
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "contain/contain.h"
 #include "contain/procfs.h"
 #include "node/core.h"
@@ -58,6 +59,32 @@ static struct beat_step_look check_step(const struct flight *f)
     return look;
 }
 
+static void add_error(struct progress_rank *r, int local_rank, cJSON *errors)
+{
+    cJSON *row = cJSON_CreateArray();
+    json_append(row, cJSON_CreateNumber(local_rank));
+    json_append(row, cJSON_CreateString(r->error));
+    json_append(errors, row);
+    r->has_news = false;
+}
+
+/* The store counts the time, so that nodes need no common clock. */
+static void add_progress(struct node *n, struct message_heartbeat *beat)
+{
+    struct progress *p = &n->out.progress;
+    const uint64_t now_ms = clock_ms();
+    if (p->moved_ms != n->out.moved_ms && p->moved_ms != 0)
+        beat->moved_ms = (int64_t)(now_ms - p->moved_ms);
+    n->out.moved_ms = p->moved_ms;
+    for (int i = 0; i < p->n; i++) {
+        if (!p->ranks[i].has_news)
+            continue;
+        if (beat->errors == NULL)
+            beat->errors = cJSON_CreateArray();
+        add_error(&p->ranks[i], i, beat->errors);
+    }
+}
+
 static void on_beat(void *user, struct message_heartbeat *beat)
 {
     struct node *n = user;
@@ -66,13 +93,14 @@ static void on_beat(void *user, struct message_heartbeat *beat)
     beat->steps = n->run.pages.n > 0 ? cJSON_CreateArray() : NULL;
     node_look_for_python(n);
     for (int i = 0; i < n->plan->nproc; i++) {
-        if (n->run.pids[i] == 0)
+        if (n->run.pids[i] == 0 || n->run.resting)
             continue;
         const struct beat_look look = look_at(n->run.pids[i]);
         beat_take(&n->run.known[i], i, n->run.pids[i], &look, ticks_per_s, beat->workers);
         const struct beat_step_look step = check_step(rank_page(&n->run.pages, i));
         beat_take_step(&n->run.steps[i], i, n->run.pids[i], &step, beat->steps);
     }
+    add_progress(n, beat);
 }
 
 /* --- owner of a connection --------------------------------------------------------------------------------- */
@@ -303,11 +331,14 @@ enum { WAITING_SAID_MS = 2000, STILL_WAITING_MS = 60000 };
 ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, struct ddp_err *err)
 {
     n->run.left_waiting[0] = '\0';
+    n->run.hang.code = FINDING_NONE;
     n->run.cause = (struct failure){ .node_rank = -1, .rank = -1, .local_rank = -1 };
     n->run.step = -1;
     node_begin_samples(n);
     n->run.spawner.failed = NULL;
     n->run.attempt_started_ms = clock_ms();
+    progress_reset(&n->out.progress);
+    n->out.moved_ms = 0;
     input_attempt(n->out.input);
     n->out.kept_flights = false;
     rank_pages_close(&n->run.pages);
@@ -470,6 +501,24 @@ static void on_waiting(void *user, const struct heard_waiting *waiting)
     n->meet.waiting_due = true;
 }
 
+/* For the report. */
+static void keep_hang(struct node *n, const cJSON *findings)
+{
+    const cJSON *row;
+    cJSON_ArrayForEach(row, findings)
+    {
+        struct message_finding m;
+        message_read_finding(row, &m);
+        const enum finding_code code = finding_by_name(m.code);
+        if (!finding_is_hang(code))
+            continue;
+        n->run.hang = (struct finding){ .code = code };
+        text_copy(n->run.hang.subject, sizeof(n->run.hang.subject), m.subject);
+        text_copy(n->run.hang.sentence, sizeof(n->run.hang.sentence), m.sentence);
+        text_copy(n->run.hang.advice, sizeof(n->run.hang.advice), m.advice);
+    }
+}
+
 /* The store formats the text, the same for all nodes; this node only prints it. The report has one line for the last
  * one. */
 static void on_findings(void *user, const cJSON *push)
@@ -478,6 +527,7 @@ static void on_findings(void *user, const cJSON *push)
     struct message_findings m;
     message_read_findings(push, &m);
     decode_first_cause(push, n->meet.first_cause, sizeof(n->meet.first_cause));
+    keep_hang(n, m.findings);
     announce_findings(&n->out.announce, m.text, push);
 }
 

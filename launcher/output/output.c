@@ -106,6 +106,8 @@ struct stream_group {
     int open;                         /* pipes that are still read */
     void (*ended)(void *);            /* one of them no longer is */
     void (*bar)(void *, bool screen); /* a progress bar waits to be shown */
+    void (*printed)(void *, int local_rank, int stream, struct slice bytes); /* NULL = not wanted */
+    void *printed_user;
     void *user;
 };
 
@@ -183,6 +185,8 @@ static void put_merged(struct stream *s)
 static void take_bytes(struct stream *s, struct slice bytes)
 {
     tail_feed(&s->tail, bytes);
+    if (s->group->printed != NULL)
+        s->group->printed(s->group->printed_user, s->local_rank, s->which, bytes);
     if (s->shared) {
         merge_feed(&s->merge, bytes, &s->group->merged);
         put_merged(s);
@@ -561,6 +565,8 @@ static void init_group(struct output *o)
                                       .chunk = malloc(STREAM_READ_BYTES),
                                       .ended = on_stream_ended,
                                       .bar = on_bar,
+                                      .printed = o->options.printed,
+                                      .printed_user = o->options.user,
                                       .user = o };
 }
 

@@ -42,6 +42,7 @@ struct output_options {
     struct plan *plan;    /* borrowed; the paths in it change for each attempt */
     uint64_t started_ms;  /* zero of the times in events */
     void (*idle)(void *); /* after output_drain: everything is written */
+    void (*printed)(void *, int local_rank, int stream, struct slice bytes); /* NULL = not wanted */
     void *user;
 };
 

@@ -69,7 +69,8 @@ struct report {
     int64_t best_step; /* of all attempts, -1 = no worker reported one */
     struct store_end store;
     struct left_early left;
-    const struct stuck *stuck; /* processes that cannot be killed, n_stuck of them */
+    const struct finding *hang; /* the verdict of the store on a hang of the last attempt; NULL = none */
+    const struct stuck *stuck;  /* processes that cannot be killed, n_stuck of them */
     size_t n_stuck;
     const struct cJSON
         *stacks; /* of the survivors when the first failure was seen: rows of base/stacks.h; NULL = none */

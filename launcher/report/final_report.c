@@ -261,6 +261,16 @@ static bool add_no_restart(cJSON *o, const struct report *r)
     return ok;
 }
 
+static bool add_hang(cJSON *o, const struct finding *f)
+{
+    if (f == NULL)
+        return json_add_null(o, "hang");
+    cJSON *item = cJSON_CreateObject();
+    return json_add(o, "hang", item) && json_add_text(item, "code", finding_code_name(f->code)) &&
+           json_add_text(item, "subject", f->subject) && json_add_text(item, "sentence", f->sentence) &&
+           json_add_text(item, "advice", f->advice);
+}
+
 /* Both arrays are always present, though usually empty, so that a reader need not check. */
 static bool add_attempts(cJSON *o, const struct report *r)
 {
@@ -274,7 +284,8 @@ static bool add_attempts(cJSON *o, const struct report *r)
         ok = add_stuck(stuck, &r->stuck[i]);
     return ok && json_add_number(o, "max_restarts", agent_max_restarts(r->agent)) && add_no_restart(o, r) &&
            json_add_text(o, "left_waiting", left) &&
-           json_add_text(o, "left_waiting_code", left != NULL ? finding_code_name(r->left.code) : NULL);
+           json_add_text(o, "left_waiting_code", left != NULL ? finding_code_name(r->left.code) : NULL) &&
+           add_hang(o, r->hang);
 }
 
 /* --- the job -------------------------------------------------------------------------------------------- */

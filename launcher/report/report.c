@@ -329,6 +329,8 @@ bool report_no_restart(const struct report *r, struct buf *out)
     case NO_RESTART_NO_PROGRESS:
         return buf_printf(out, "the attempts come no further than step %lld (--max_no_progress)",
                           (long long)r->best_step);
+    case NO_RESTART_HANGS:
+        return buf_printf(out, "the job hung (--on_hang=stop)");
     case NO_RESTART_STOPPED:
         return buf_printf(out, "the user asked to stop");
     case NO_RESTART_UNKILLABLE:
@@ -423,6 +425,10 @@ void report_attempts(const struct report *r, struct rows *rows)
     struct failure room;
     put_attempts(r, rows);
     put_no_restart(r, rows);
+    const bool is_headline =
+        r->hang != NULL && r->elsewhere != NULL && strcmp(r->elsewhere->words, r->hang->sentence) == 0;
+    if (r->hang != NULL && !is_headline)
+        rows_printf(rows, "hang", "%s  [%s]", r->hang->sentence, finding_code_name(r->hang->code));
     if (cause_has_left(r, FINDING_RANK_EXITED_EARLY) && !cause_is_left_waiting(r, cause_failure(r, &room)))
         put_left(r, rows);
     for (size_t i = 0; i < r->n_stuck && i < STUCK_SHOWN; i++)

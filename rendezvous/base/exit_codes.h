@@ -6,31 +6,31 @@
 #ifndef RENDEZVOUS_EXIT_CODES_H
 #define RENDEZVOUS_EXIT_CODES_H
 
-#define EXIT_CODE_LIST(X)                                                                                    \
-    X(0, OK, "every worker exited with 0", "nothing")                                                        \
-    X(2, USAGE, "the command line is wrong; nothing was started",                                            \
-      "the message names the option; see ddprun --help")                                                     \
-    X(123, STORE_LOST,                                                                                       \
-      "this node cannot reach the store: the host or launcher of the store exited, the network is cut, or "  \
-      "this node was frozen and dropped; the workers here were stopped",                                     \
-      "check the output of the node that hosts the store; a separate ddp-rendezvous survives the loss of "   \
-      "any "                                                                                                 \
-      "node")                                                                                                \
-    X(124, UNKILLABLE,                                                                                       \
-      "a process hangs in the kernel and cannot be killed: the report names it; it is ddprun's own if the "  \
-      "file system of --log_dir does not answer",                                                            \
-      "check the disk, the network file system or the driver of that host")                                  \
-    X(125, DDPRUN,                                                                                           \
-      "no worker failed: another node was lost or missing, or ddprun itself failed (no port, no memory, no " \
-      "log directory)",                                                                                      \
-      "the report names the node or the reason")                                                             \
-    X(126, CANNOT_RUN, "the program was found but cannot be executed",                                       \
-      "check its permissions, its interpreter line and its architecture")                                    \
-    X(127, NOT_FOUND, "the program, or the script for Python, was not found",                                \
-      "check the path on every node, and PATH")                                                              \
-    X(128, SIGNAL,                                                                                           \
-      "128 + n: signal n killed the worker that failed first, stopped the job, or killed ddprun's agent",    \
-      "the report names the signal and its sender; 137 (SIGKILL) is often the out-of-memory killer of the "  \
+#define EXIT_CODE_LIST(X)                                                                                   \
+    X(0, OK, "every worker exited with 0", "nothing")                                                       \
+    X(2, USAGE, "the command line is wrong; nothing was started",                                           \
+      "the message names the option; see ddprun --help")                                                    \
+    X(123, STORE_LOST,                                                                                      \
+      "this node cannot reach the store: the host or launcher of the store exited, the network is cut, or " \
+      "this node was frozen and dropped; the workers here were stopped",                                    \
+      "check the output of the node that hosts the store; a separate ddp-rendezvous survives the loss of "  \
+      "any "                                                                                                \
+      "node")                                                                                               \
+    X(124, UNKILLABLE,                                                                                      \
+      "a process hangs in the kernel and cannot be killed: the report names it; it is ddprun's own if the " \
+      "file system of --log_dir does not answer",                                                           \
+      "check the disk, the network file system or the driver of that host")                                 \
+    X(125, DDPRUN,                                                                                          \
+      "no worker failed: another node was lost or missing, the job hung (--on_hang), or ddprun itself "     \
+      "failed (no port, no memory, no log directory)",                                                      \
+      "the report names the node or the reason")                                                            \
+    X(126, CANNOT_RUN, "the program was found but cannot be executed",                                      \
+      "check its permissions, its interpreter line and its architecture")                                   \
+    X(127, NOT_FOUND, "the program, or the script for Python, was not found",                               \
+      "check the path on every node, and PATH")                                                             \
+    X(128, SIGNAL,                                                                                          \
+      "128 + n: signal n killed the worker that failed first, stopped the job, or killed ddprun's agent",   \
+      "the report names the signal and its sender; 137 (SIGKILL) is often the out-of-memory killer of the " \
       "kernel")
 
 enum exit_code {

@@ -36,6 +36,7 @@ enum failure_shown { FAILURE_HIDDEN, FAILURE_BYTES };
     X(USAGE, "usage")                 /* ended soon with 2, 126 or 127: a wrong command line */     \
     X(IMPORT, "import")               /* every worker of a node ended soon with the same error */   \
     X(NO_PROGRESS, "no_progress")     /* --max_no_progress */                                       \
+    X(HANGS, "hangs")                 /* --on_hang=stop */                                          \
     X(STOPPED, "stopped")             /* by the user */                                             \
     X(UNKILLABLE, "unkillable")       /* a process of the last attempt still lives */               \
     X(TOO_FEW_NODES, "too_few_nodes") /* not enough nodes joined (again) in time */                 \

@@ -41,6 +41,9 @@ enum {
     STACKS_FAILURE_MS = 1000, /* the stop of the survivors of a failure */
 };
 
+/* What a child does that has ended, and that its parent has not waited for. */
+#define STACKS_ENDED "has ended"
+
 struct stacks {
     struct cJSON *rows; /* owned: an array */
     size_t room;        /* bytes that may be added */

@@ -19,6 +19,7 @@ enum {
     SETTLED_MS = 3000, /* a node is reported after it has been missing for so long */
     WAITS_MS = 10000,  /* a wait of this length is reported without a request */
     STOP_MS = 15000,
+    STOPPED_MS = 2000, /* a debugger may stop a process for a moment */
 };
 
 /* Add a finding, if there is room for it; the other arguments are the pairs of finding_make. */
@@ -522,6 +523,17 @@ static void check_ranks(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
+/* Also when no rank waits in the store: PyTorch's ranks wait for each other elsewhere. */
+static void check_stopped(struct diagnosis *d, const struct snapshot *s)
+{
+    for (uint32_t i = 0; main_wait(s) == NULL && i < s->n_ranks; i++) {
+        struct finding *slot =
+            diagnose_is_stopped(&s->ranks[i], STOPPED_MS) ? diagnosis_slot(d, FINDING_RANK_STOPPED) : NULL;
+        if (slot != NULL)
+            diagnose_rank(&s->ranks[i], slot);
+    }
+}
+
 /* Two barriers at one time prove that ranks have diverged. */
 static void check_ways(struct diagnosis *d, const struct snapshot *s)
 {
@@ -575,7 +587,7 @@ static void check_notices(struct diagnosis *d, const struct snapshot *s)
 }
 
 /* Ranks are checked only while a round runs. When it stops they end in any order, and each would be "missing"
- * for a moment. */
+ * for a moment. Stacks explain more than requests and process states, so their verdict replaces those findings. */
 void diagnose_job(const struct snapshot *s, struct diagnosis *out)
 {
     out->n = out->left_out = 0;
@@ -589,10 +601,11 @@ void diagnose_job(const struct snapshot *s, struct diagnosis *out)
     check_members(out, s);
     check_cause(out, s);
     check_torch_crowd(out, s);
-    if (s->phase != PHASE_RUNNING)
+    if (s->phase != PHASE_RUNNING || diagnose_hang(out, s) >= 0)
         return;
     check_ranks(out, s);
     diagnose_still(out, s);
     check_ways(out, s);
     check_waits(out, s);
+    check_stopped(out, s);
 }

@@ -45,6 +45,8 @@ struct rank_facts {
     uint64_t call_seq; /* number of its last collective */
     const char *call;  /* name of the collective it is in; "" = none */
     uint64_t still_ms; /* time since the last change of these */
+    const char
+        *traceback; /* last line of a Python traceback, after which it has printed nothing; NULL = none */
 };
 
 /* Return the facts without those of its connections (connected, silent_ms, waits_for). */
@@ -112,6 +114,13 @@ bool diagnose_stands_still(const struct snapshot *snapshot, uint64_t least_ms);
 uint64_t diagnose_barrier_waits(const struct snapshot *snapshot);
 /* True if most waiting ranks have waited in a barrier for so long, and a missing one is not on its way. */
 bool diagnose_barrier_hangs(const struct snapshot *snapshot, uint64_t least_ms);
+
+/* hang.c: find the rank for which all others wait, by the stacks of two samples, and add the finding. Return the rank, -1 = no
+ * verdict. */
+int64_t diagnose_hang(struct diagnosis *d, const struct snapshot *s);
+
+/* True if a signal or a debugger has stopped a rank that does not report its steps, for so long. */
+bool diagnose_is_stopped(const struct rank_facts *f, uint64_t least_ms);
 
 /* Overwrites `out`. */
 void diagnose_job(const struct snapshot *snapshot, struct diagnosis *out);

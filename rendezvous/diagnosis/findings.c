@@ -39,6 +39,18 @@ bool finding_is_trouble(enum finding_code code)
     return rows[code].grade != FINDING_NOTE_GRADE;
 }
 
+bool finding_is_hang(enum finding_code code)
+{
+    switch (code) {
+#define X(code, ...) case FINDING_##code:
+        FINDINGS_OF_HANGS(X)
+#undef X
+        return true;
+    default:
+        return false;
+    }
+}
+
 bool finding_is_count(enum finding_code code)
 {
     return code == FINDING_NODE_MISSING || code == FINDING_TOO_FEW_NODES || code == FINDING_TOO_FEW_LEFT;

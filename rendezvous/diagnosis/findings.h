@@ -611,6 +611,83 @@
       "rank 3: never connected",                                                                            \
       "The rank is below WORLD_SIZE, but no process has identified itself as that rank.")
 
+/* A rank for which all others wait, by two samples of the stacks: see hang.c. */
+#define FINDINGS_OF_HANGS(X)                                                                                \
+    X(RANK_CHILD_ENDED, ERROR,                                                                              \
+      "${subject} is in ${place} and waits for process ${child}, which it has started and which "           \
+      "has ended; ${waiters}",                                                                              \
+      "find out how that process ended (its own log, 'dmesg' for a lack of memory); a data loader "         \
+      "needs less memory with fewer workers",                                                               \
+      "rank 3 (n1, pid 812) is in next_batch (data.py:41) and waits for process 840, which it has "         \
+      "started and which has ended; 7 ranks wait in all_reduce (train.py:88)",                              \
+      "Two samples of the stacks show the same picture, and a process that the rank started is a "          \
+      "zombie. Typical causes: a data loader killed for lack of memory, a fork that crashed.")              \
+    X(RANK_TRACEBACK, ERROR,                                                                                \
+      "${subject} has failed and has not exited: ${error}; it is in ${place}; ${waiters}",                  \
+      "the traceback above is the cause; the process stays because a thread or an exit handler "            \
+      "does not end: make the threads daemons, or call os._exit",                                           \
+      "rank 3 (n1, pid 812) has failed and has not exited: ValueError: batch 7 is empty; it is in "         \
+      "_shutdown (threading.py:1567); 7 ranks wait in all_reduce (train.py:88)",                            \
+      "The rank printed a Python traceback and nothing after it, and two samples of the stacks "            \
+      "show the same picture.")                                                                             \
+    X(RANK_IN_LOCK, ERROR,                                                                                  \
+      "${subject} is in ${place} and has waited ${time} for a lock; ${waiters}",                            \
+      "'ddpctl stacks --rank ${rank}' shows its other threads: one of them holds the lock, or the "         \
+      "thread that held it has ended",                                                                      \
+      "rank 3 (n1, pid 812) is in take_lock (data.py:41) and has waited 42 s for a lock; 7 ranks "          \
+      "wait in all_reduce (train.py:88)",                                                                   \
+      "Two samples of the stacks show the same picture, and the main thread of the rank sleeps in "         \
+      "futex outside of a collective. Typical cause: two locks that are taken in two orders, or a "         \
+      "lock held during a fork.")                                                                           \
+    X(RANK_BLOCKED, ERROR,                                                                                  \
+      "${subject} is in ${place}, blocked ${time} in ${call}${object}; ${waiters}",                         \
+      "check what is at the other end: a file system that does not answer, a pipe without a "               \
+      "writer, a peer that is gone",                                                                        \
+      "rank 3 (n1, pid 812) is in load_batch (data.py:41), blocked 42 s in read of "                        \
+      "/mnt/data/x.bin; 7 ranks wait in all_reduce (train.py:88)",                                          \
+      "Two samples of the stacks show the same picture, and the main thread of the rank sleeps in "         \
+      "this system call outside of a collective.")                                                          \
+    X(RANK_SLEEPS, ERROR,                                                                                   \
+      "${subject} is in ${place} and has slept for ${time}; ${waiters}",                                    \
+      "'ddpctl stacks --rank ${rank}' shows all of its threads; if the pause is intended, pass a "          \
+      "larger --hang_timeout",                                                                              \
+      "rank 3 (n1, pid 812) is in load_batch (data.py:41) and has slept for 42 s; 7 ranks wait in "         \
+      "all_reduce (train.py:88)",                                                                           \
+      "Two samples of the stacks show the same picture, and the rank sleeps outside of a "                  \
+      "collective while others wait in one.")                                                               \
+    X(RANK_LOOPS, ERROR,                                                                                    \
+      "${subject} is in ${place} and has computed for ${time} without progress (${cpu} % CPU); "            \
+      "${waiters}",                                                                                         \
+      "'ddpctl stacks --rank ${rank}' shows where: an endless loop, or work that takes longer than "        \
+      "--hang_timeout",                                                                                     \
+      "rank 3 (n1, pid 812) is in spin (data.py:41) and has computed for 42 s without progress (99 "        \
+      "% CPU); 7 ranks wait in all_reduce (train.py:88)",                                                   \
+      "Two samples of the stacks show the same functions, and the rank uses CPU time outside of a "         \
+      "collective while others wait in one.")                                                               \
+    X(COLLECTIVES_DIFFER, ERROR,                                                                            \
+      "${subject} ${waits}, while ${waiters}: their calls differ; no progress for ${time}",              \
+      "every rank must call the same collectives in the same order: check for uneven numbers of "           \
+      "batches and for branches that not all ranks take",                                                   \
+      "rank 3 (n1, pid 812) waits in broadcast (train.py:57), while 7 ranks wait in all_reduce "            \
+      "(train.py:88): their calls differ; no progress for 42 s",                                            \
+      "Two samples of the stacks show the same picture: all ranks wait in collectives, and not in "         \
+      "the same one.")                                                                                      \
+    X(RANK_NEEDS_KEY, ERROR,                                                                                \
+      "${subject} is in ${place} and has waited ${time} for ${key}, which no rank has set${waiters}",       \
+      "find the rank that should set the key: it takes another branch, uses another name or has "           \
+      "ended",                                                                                              \
+      "rank 3 (n1, pid 812) is in wait_for_model (train.py:57) and has waited 42 s for key "                \
+      "'epoch/3', which no rank has set; 7 ranks wait in all_reduce (train.py:88)",                         \
+      "Two samples of the stacks show the same picture, and the rank waits in the store for a key.")        \
+    X(ALL_RANKS_WAIT, ERROR,                                                                                \
+      "${subject} wait in ${place}, without progress for ${time}, and every process lives: "                \
+      "${between}",                                                                                         \
+      "check that connection (cable, firewall, MTU: 'ping -M do -s 8972' passes large frames) and "         \
+      "the GPUs ('dmesg' for Xid); NCCL_DEBUG=INFO names the transport",                                    \
+      "all 8 ranks wait in all_reduce (train.py:88), without progress for 42 s, and every process "         \
+      "lives: the network between n0 and n1, or a GPU",                                                     \
+      "Two samples of the stacks show all ranks in the same collective, and no process has ended.")
+
 /* The ranks that wait because of the above. */
 #define FINDINGS_OF_WAITERS(X)                                                                              \
     X(BARRIER_INCOMPLETE, WARNING,                                                                          \
@@ -626,6 +703,12 @@
       "rank 3",                                                                                             \
       "PyTorch's ranks wait for a key that a missing rank would set during the set-up of a process "        \
       "group.")                                                                                             \
+    X(STACKS_UNREADABLE, NOTE,                                                                              \
+      "the job made no progress for ${time}, and the stacks of ${subject} cannot be read: ${note}",         \
+      "with stacks, every node reports the rank that keeps the others waiting",                             \
+      "the job made no progress for 36 s, and the stacks of 4 ranks cannot be read: py-spy is not "         \
+      "installed; pip install py-spy",                                                                      \
+      "Samples of the stacks were taken because nothing moved, and no rank has Python frames in them.")     \
     X(KEY_NOT_SET, WARNING,                                                                                 \
       "${waiters} for ${subject}, for ${time} now; no rank has set it",                                     \
       "the rank that sets it is busy, gone, or in another branch: see the ranks that do not wait",          \
@@ -676,6 +759,7 @@
     FINDINGS_OF_THE_STORE(X)                                                                                 \
     FINDINGS_OF_NODES(X)                                                                                     \
     FINDINGS_OF_TORCH(X)                                                                                     \
+    FINDINGS_OF_HANGS(X)                                                                                     \
     FINDINGS_OF_RANKS(X)                                                                                     \
     FINDINGS_OF_WAITERS(X)
 
@@ -710,6 +794,7 @@ struct finding {
 const char *finding_code_name(enum finding_code code);
 const char *finding_grade_name(enum finding_code code);
 bool finding_is_trouble(enum finding_code code); /* not only a note */
+bool finding_is_hang(enum finding_code code);    /* names a rank for which all others wait, by its stacks */
 bool finding_is_count(enum finding_code code);   /* names what is missing, not the reason */
 /* Return FINDING_NONE if no row has the name. */
 enum finding_code finding_by_name(const char *name);

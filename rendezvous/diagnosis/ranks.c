@@ -56,10 +56,17 @@ struct rank_facts member_facts(const struct members *m, uint32_t rank)
         .step = member->step,
         .call_seq = member->call_seq,
         .call = member->call,
+        .traceback = member->error,
     };
 }
 
-/* The end of a process outweighs everything else; then its present state, then its past. */
+bool diagnose_is_stopped(const struct rank_facts *f, uint64_t least_ms)
+{
+    return (f->proc_state == 'T' || f->proc_state == 't') && !f->exited && !f->node_lost && !f->has_steps &&
+           f->state_ms >= least_ms;
+}
+
+/* The end of a process outweighs everything else, then its present state, then its past. */
 enum finding_code diagnose_rank_code(const struct rank_facts *f)
 {
     if (f->exited)

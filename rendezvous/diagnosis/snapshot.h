@@ -9,6 +9,8 @@
 #include "diagnosis/rejected.h"
 #include "diagnosis/torch_keys.h"
 
+struct cJSON;
+
 enum snapshot_phase { PHASE_GATHERING, PHASE_RUNNING, PHASE_STOPPING, PHASE_OVER };
 
 struct snapshot_node {
@@ -107,6 +109,14 @@ struct snapshot_store {
     uint64_t used, max; /* bytes */
 };
 
+/* Stacks of all ranks (base/stacks.h), taken because the job shows no progress. */
+struct snapshot_hang {
+    const struct cJSON *rows[2]; /* of two samples, the earlier one first; NULL = not taken */
+    uint64_t apart_ms;
+    uint64_t still_ms; /* since the last sign of progress */
+    bool has_signals;  /* there were such signs before, so their absence means something */
+};
+
 struct snapshot {
     const char *job;
     enum snapshot_phase phase;
@@ -122,6 +132,7 @@ struct snapshot {
     struct snapshot_store store;
     struct snapshot_cause cause;
     struct snapshot_crowd crowd;
+    struct snapshot_hang hang;
     const struct snapshot_node *nodes; /* by node rank, those without one first */
     const struct snapshot_gone *gone;  /* the latest first */
     const struct snapshot_refused *refused;

@@ -151,6 +151,7 @@ void attempt_end(struct job *job)
     let_everybody_go(job);
     members_free(&job->members);
     notices_free(&job->troubles);
+    schedule_attempt(job, false);
 }
 
 /* The first attempt keeps the connections and keys from before the job was declared, because they belong to
@@ -163,6 +164,7 @@ bool attempt_begin(struct job *job, const struct job_name *name, bool by_agent)
     if (job->members.known)
         attempt_end(job);
     job->members = next;
+    schedule_attempt(job, true);
     if (strcmp(job->name, name->job) != 0)
         job_rename(job, name->job);
     hub_log(job->hub, "attempt %lld of job '%s' begins, %u ranks", (long long)name->attempt, name->job,

@@ -287,6 +287,19 @@ static void fill_address(struct rdzv_join *join, const struct session *s, struct
         join->addr = peer->host;
 }
 
+/* As the other rules, those of the first node count for all. */
+static void take_hang_rules(struct job *job, const struct message_join *m)
+{
+    struct rdzv_facts facts;
+    rdzv_facts(job->rdzv, &facts);
+    if (facts.round == 0 && facts.nodes == 1)
+        schedule_hang_rules(job,
+                            m->hang_ms == MESSAGE_NONE ? 0
+                            : m->hang_ms == 0          ? UINT64_MAX
+                                                       : (uint64_t)m->hang_ms,
+                            m->on_hang);
+}
+
 /* Send the store's clock to nodes that keep the event log: they write its times beside their own. */
 static bool welcome(struct session *s, struct job *job, cJSON *answer)
 {
@@ -320,8 +333,10 @@ static bool call_join(struct hub *hub, struct session *s, const union message *m
     fill_address(&join, s, &peer);
     if (m->join.events)
         events_ask(job, s);
-    if (rdzv_join(job->rdzv, s->id, &join, hub->now_ms, &refusal) == RDZV_WELCOME)
+    if (rdzv_join(job->rdzv, s->id, &join, hub->now_ms, &refusal) == RDZV_WELCOME) {
+        take_hang_rules(job, &m->join);
         return welcome(s, job, answer);
+    }
     schedule_hurry(job);
     if (!s->is_node)
         events_leave(job, s);
@@ -407,6 +422,19 @@ static void note_worker(struct job *job, const struct rdzv_node_facts *node, con
     if (member != NULL)
         member_look(member, letter != NULL ? letter[0] : '\0',
                     cJSON_IsNumber(percent) ? percent->valueint : -1, wchan, job->hub->now_ms);
+    if (member != NULL && (member->proc_state == 'T' || member->proc_state == 't'))
+        schedule_stopped(job);
+}
+
+/* [local_rank, "ValueError: ..."] */
+static void note_error(struct job *job, const struct rdzv_node_facts *node, const cJSON *row)
+{
+    const cJSON *local = cJSON_GetArrayItem(row, 0);
+    if (!cJSON_IsNumber(local) || local->valueint < 0 || (uint32_t)local->valueint >= node->nproc)
+        return;
+    struct member *member = members_at(&job->members, node->first_rank + (uint32_t)local->valueint);
+    if (member != NULL)
+        member_error(member, cJSON_GetStringValue(cJSON_GetArrayItem(row, 1)));
 }
 
 /* [local_rank, step, number, "all_reduce"]. A rank that waits schedules the search for the rank that it waits for. */
@@ -422,6 +450,7 @@ static void note_step(struct job *job, const struct rdzv_node_facts *node, const
     if (member == NULL)
         return;
     member_step(member, (int64_t)step->valuedouble, (uint64_t)seq->valuedouble, call, job->hub->now_ms);
+    schedule_moved(job, 0);
     if (member->call[0] != '\0')
         schedule_call(job);
 }
@@ -445,6 +474,12 @@ static bool call_heartbeat(struct hub *hub, struct session *s, const union messa
     {
         note_step(s->job, &node, row);
     }
+    cJSON_ArrayForEach(row, m->heartbeat.errors)
+    {
+        note_error(s->job, &node, row);
+    }
+    if (m->heartbeat.moved_ms != MESSAGE_NONE)
+        schedule_moved(s->job, (uint64_t)m->heartbeat.moved_ms);
     job_touch(s->job);
     rounds_look_at_grow_keys(s->job);
     return true;

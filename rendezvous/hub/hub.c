@@ -41,6 +41,7 @@ static void tick(struct job *job)
     barriers_tick(&job->barriers, job->hub->now_ms);
     stacks_tick(job);
     monitor_run(job);
+    stacks_ask(job);
     if (job->rdzv != NULL && rdzv_deadline(job->rdzv) <= job->hub->now_ms)
         rdzv_tick(job->rdzv, job->hub->now_ms);
     if (job_forget_at(job) <= job->hub->now_ms)

@@ -158,6 +158,7 @@ static void barrier_opened(void *user, const struct barrier *barrier)
 {
     events_opened(user, barrier);
     schedule_barrier(user);
+    schedule_moved(user, 0);
 }
 
 struct barrier_env job_barrier_env(struct job *job)
@@ -305,6 +306,7 @@ void job_free(struct job *job)
     notices_free(&job->notices);
     notices_free(&job->troubles);
     events_free(&job->events);
+    schedule_attempt(job, false);
     stacks_free(&job->sample.stacks);
     buf_free(&job->sample.askers);
     buf_free(&job->sample.nodes);

@@ -13,6 +13,7 @@
 #define RENDEZVOUS_HUB_JOB_H
 
 #include "base/limits.h"
+#include "base/limits.h"
 #include "base/stacks.h"
 #include "diagnosis/rejected.h"
 #include "diagnosis/torch_keys.h"
@@ -60,6 +61,17 @@ struct job_sample {
     struct buf nodes;     /* struct sampled_node: those that have not answered */
     char ranks[LIMIT_TEXT]; /* as asked for */
     bool native;
+    bool for_hang; /* the monitor waits, too */
+};
+
+/* The search for a rank for which all others wait. */
+struct job_hang {
+    struct hang_watch watch;
+    char action[16];       /* after a report: "report", "stop", "restart" */
+    bool asks;             /* stacks.c shall take a sample */
+    struct cJSON *fresh;   /* owned: a sample that the monitor has not looked at; NULL = none */
+    struct cJSON *rows[2]; /* owned: of the last two samples, the earlier one first; NULL = none */
+    uint64_t rows_ms[2];
 };
 
 struct job {
@@ -78,6 +90,7 @@ struct job {
     uint32_t spares,
         agreed; /* nodes that a larger round could accept; ranks that agreed to it, counted from 0 */
     struct schedule_state watch;
+    struct job_hang hang;
     struct torch_meets meets; /* of PyTorch's ranks in this attempt */
     struct finding given_up;  /* the wait in which the first of them gave up, */
     uint64_t given_up_ms;     /* ... and when; 0 = none did */

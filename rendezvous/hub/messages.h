@@ -79,6 +79,9 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(LIST, workers, 0, 0, 0,                                                                           \
       "processes that changed: [local rank, state, percent of a CPU, kernel function]")                 \
     X(LIST, steps, 0, 0, 0, "ranks that moved: [local rank, step, number of the collective, its name]") \
+    X(WHOLE, moved_ms, 0, MESSAGE_MS_MAX, MESSAGE_NONE,                                                 \
+      "time since the last sign of progress, if it is new")                                             \
+    X(LIST, errors, 0, 0, 0, "new ends of tracebacks: [local rank, text; empty: it has moved since]")   \
     ROUND_OF_SENDER(X)
 
 #define FIELDS_OF_hello(X)
@@ -135,6 +138,8 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
       "a node that is silent for this long is lost, 0 = never")                                           \
     X(TEXT, join_knob, 0, LIMIT_TEXT - 1, 0, "option that sets join_timeout_ms")                          \
     X(TEXT, grow, 0, 16, 0, "when a running job accepts nodes: agreed (default), now, never")             \
+    X(WHOLE, hang_ms, 0, MESSAGE_MS_MAX, MESSAGE_NONE, "--hang_timeout, 0 = off; none = adaptive")        \
+    X(TEXT, on_hang, 0, 16, 0, "report (default), stop, restart")                                         \
     X(WHOLE, grace_ms, 0, MESSAGE_MS_MAX, 0, "time between SIGTERM and SIGKILL on this node")
 
 #define FIELDS_OF_failed(X)                                                                                \
@@ -291,9 +296,9 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(LIST, missing, 0, 0, 0, "the first few missing node ranks of a static job")         \
     X(WHOLE, missing_count, 0, INT32_MAX, 0, "number of missing nodes")
 
-#define FIELDS_OF_stop(X)                                                                \
-    X(WHOLE, round, 0, INT32_MAX, -1, "round that ends")                                 \
-    X(TEXT, why, 0, 32, 0, "done, failed, node_lost, node_left, grow, timeout, refused") \
+#define FIELDS_OF_stop(X)                                                                       \
+    X(WHOLE, round, 0, INT32_MAX, -1, "round that ends")                                        \
+    X(TEXT, why, 0, 32, 0, "done, failed, node_lost, node_left, grow, hangs, timeout, refused") \
     X(OBJECT, cause, 0, 0, 0, "first cause, see cause; null = none")
 
 #define FIELDS_OF_verdict(X)                                                                               \

@@ -325,6 +325,15 @@ static bool check_waits(const struct job *job, struct look *l)
     return l->waits != NULL;
 }
 
+static struct snapshot_hang hang_of(const struct job *job)
+{
+    const struct job_hang *hang = &job->hang;
+    return (struct snapshot_hang){ .rows = { hang->rows[0], hang->rows[1] },
+                                   .apart_ms = hang->rows_ms[1] - hang->rows_ms[0],
+                                   .still_ms = job->hub->now_ms - hang->watch.moved_ms,
+                                   .has_signals = hang->watch.has_signals };
+}
+
 /* Only while a round runs, because they are needed only then, and there may be 100,000. */
 static bool check_ranks(struct job *job, struct look *l)
 {
@@ -362,8 +371,11 @@ bool snapshot_job(struct job *job, struct look *l)
     check_store(job->hub, &l->snapshot);
     if ((job->rdzv == NULL || check_rendezvous(job, l)) && check_refused(job, l) && check_strangers(job, l) &&
         check_notices(job, l) && check_waits(job, l) && check_ranks(job, l) &&
-        torch_crowd(job, &l->snapshot, &l->claims))
+        torch_crowd(job, &l->snapshot, &l->claims)) {
+        if (hang_watch_compares(&job->hang.watch)) /* samples of an older suspicion prove nothing */
+            l->snapshot.hang = hang_of(job);
         return true;
+    }
     look_free(l);
     return false;
 }
@@ -525,8 +537,8 @@ static void tell_findings(struct job *job, const struct snapshot *s, const struc
     cJSON_free(t.news);
 }
 
-/* Log the i-th finding; the last line has all of them. */
-static void tell_line(struct job *job, const struct diagnosis *d, uint32_t i)
+/* Report the i-th finding to all nodes but one (0 = to all); the last line has all of them. */
+static void tell_line(struct job *job, const struct diagnosis *d, uint32_t i, uint64_t but)
 {
     static const struct diagnosis none;
     cJSON *o = begin_push(false);
@@ -535,7 +547,7 @@ static void tell_line(struct job *job, const struct diagnosis *d, uint32_t i)
     LIST_EACH(node, &job->sessions)
     {
         struct session *s = LIST_ENTRY(node, struct session, in_job);
-        if (s->is_node)
+        if (s->is_node && s->id != but)
             push(job->hub, s, text);
     }
     cJSON_free(text);
@@ -639,12 +651,162 @@ static void note(struct job *job, const struct snapshot *s, struct diagnosis *d,
 {
     diagnose_job(s, d);
     for (uint32_t i = diagnosis_keep(d, code) ? first_line(d, code) : d->n; i < d->n; i++)
-        tell_line(job, d, i);
+        tell_line(job, d, i, 0);
+}
+
+/* --- stopped ranks ------------------------------------------------------------------------------------------- */
+
+/* Each once for as long as it is stopped. An agent sees at once that a signal stops its worker, and has told its user; it does not
+ * see a debugger. Where others wait in the store, the report of their wait names the rank. */
+static void tell_stopped(struct job *job, const struct snapshot *s, struct diagnosis *d)
+{
+    for (uint32_t i = 0; main_wait(s) == NULL && i < s->n_ranks; i++) {
+        const struct rank_facts *f = &s->ranks[i];
+        struct member *member = members_at(&job->members, i);
+        if (member->stop_told || !diagnose_is_stopped(f, schedule[SITUATION_RANK_STOPPED].first_ms / 2))
+            continue;
+        member->stop_told = true;
+        d->n = 1;
+        diagnose_rank(f, &d->list[0]);
+        tell_line(job, d, 0, f->proc_state == 'T' ? rdzv_node_of_rank(job->rdzv, i) : 0);
+        events_finding(job, &d->list[0]);
+    }
+}
+
+/* --- hangs ------------------------------------------------------------------------------------------------- */
+
+static bool is_running(const struct job *job)
+{
+    struct rdzv_facts facts;
+    if (job->rdzv == NULL)
+        return false;
+    rdzv_facts(job->rdzv, &facts);
+    return facts.state == RDZV_RUNNING;
+}
+
+/* A job that prints nothing and whose ranks all compute is no suspect. */
+static bool all_compute(struct job *job)
+{
+    for (uint32_t rank = 0; rank < job->members.world_size; rank++)
+        if (job->members.member[rank].proc_state != 'R' || job->members.member[rank].exited)
+            return false;
+    return true;
+}
+
+static bool may_act(const struct job *job)
+{
+    return strcmp(job->hang.action, "stop") == 0 || strcmp(job->hang.action, "restart") == 0;
+}
+
+/* Whether another round follows is a matter of --max_restarts. */
+static void act_on_hang(struct job *job, const struct finding *f)
+{
+    const bool stops = strcmp(job->hang.action, "stop") == 0;
+    struct failure *failure = may_act(job) ? calloc(1, sizeof(*failure)) : NULL;
+    if (failure == NULL)
+        return;
+    text_copy(failure->code, sizeof(failure->code), finding_code_name(f->code));
+    text_copy(failure->no_retry, sizeof(failure->no_retry), stops ? no_restart_word(NO_RESTART_HANGS) : "");
+    text_copy(failure->words, sizeof(failure->words), f->sentence);
+    rdzv_hangs(job->rdzv, failure, job->hub->now_ms);
+    free(failure);
+}
+
+static bool is_reported(const struct job *job)
+{
+    return job->watch.still_told || job->watch.torch_told;
+}
+
+/* What was reported about this wait already, or about the rank that is stopped, is not reported in other words. */
+static bool is_known(const struct job *job, const struct finding *f, int64_t rank)
+{
+    if (f->code == FINDING_RANK_STOPPED)
+        return members_at(&job->members, (uint32_t)rank)->stop_told;
+    return is_reported(job);
+}
+
+static void tell_hang(struct job *job, const struct snapshot *s, struct findings_now *now,
+                      const struct finding *f, int64_t rank)
+{
+    if (!is_known(job, f, rank)) {
+        job->watch.wait++;
+        job->watch.n_told = 0;
+        diagnose_job(s, &now->all);
+        tell_news(job, s, now);
+    }
+    act_on_hang(job, f);
+}
+
+/* The steps of libddp may show what stacks do not: those of a program in C have no lines. */
+static int64_t find_verdict(const struct snapshot *s, struct diagnosis *d)
+{
+    const int64_t rank = diagnose_hang(d, s);
+    if (rank >= 0 || !diagnose_stands_still(s, schedule[SITUATION_STANDS_STILL].first_ms))
+        return rank;
+    diagnose_job(s, d);
+    return diagnosis_keep(d, FINDING_RANK_STALLED) ? 0 : -1;
+}
+
+/* Compare the last two samples. */
+static void compare_samples(struct job *job)
+{
+    struct look l;
+    struct job_hang *hang = &job->hang;
+    struct findings_now *now = calloc(1, sizeof(*now));
+    if (now == NULL || !snapshot_job(job, &l)) {
+        free(now);
+        hang_watch_skip(&hang->watch, job->hub->now_ms);
+        return;
+    }
+    l.snapshot.hang = hang_of(job);
+    const int64_t rank = find_verdict(&l.snapshot, &now->news);
+    const struct finding verdict = now->news.list[0];
+    const uint64_t digest = rank >= 0 ? digest_of(&verdict) : 0;
+    if (rank < 0 && now->news.n > 0) /* for `why`, after the suspicion is over */
+        notices_add(&job->notices, finding_code_name(verdict.code), verdict.subject, verdict.sentence,
+                    verdict.advice);
+    if (hang_watch_sampled(&hang->watch, digest, job->hub->now_ms))
+        tell_hang(job, &l.snapshot, now, &verdict, rank);
+    look_free(&l);
+    free(now);
+}
+
+static void take_sample(struct job *job)
+{
+    struct job_hang *hang = &job->hang;
+    cJSON_Delete(hang->rows[0]);
+    hang->rows[0] = hang->rows[1];
+    hang->rows_ms[0] = hang->rows_ms[1];
+    hang->rows[1] = hang->fresh;
+    hang->rows_ms[1] = job->hub->now_ms;
+    hang->fresh = NULL;
+    if (hang->watch.samples == 0)
+        (void)hang_watch_sampled(&hang->watch, 0, job->hub->now_ms);
+    else
+        compare_samples(job);
+}
+
+/* What was reported of the same wait needs no stacks. A question of an operator may be under way: then the next one is due soon. */
+static void run_hang(struct job *job)
+{
+    struct hang_watch *w = &job->hang.watch;
+    const bool is_due = hang_watch_due(w, job->hub->now_ms);
+    if (!is_due && job->hang.fresh == NULL)
+        return;
+    if (!is_running(job))
+        schedule_attempt(job, false);
+    else if (job->hang.fresh != NULL)
+        take_sample(job);
+    else if ((is_reported(job) && !may_act(job)) || (!w->has_signals && all_compute(job)))
+        hang_watch_skip(w, job->hub->now_ms);
+    else
+        job->hang.asks = true;
 }
 
 /* One snapshot serves all due checks. If memory is short the user gets the verdict only. */
 void monitor_run(struct job *job)
 {
+    run_hang(job);
     const struct schedule_due due = schedule_due(job);
     struct look l;
     if (!due.any)
@@ -661,6 +823,8 @@ void monitor_run(struct job *job)
     }
     if (due.trouble)
         note(job, &l.snapshot, &now->all, FINDING_PORTS_CLOSED);
+    if (due.stopped)
+        tell_stopped(job, &l.snapshot, &now->all);
     if (due.spares)
         note(job, &l.snapshot, &now->all, FINDING_NODE_IS_SPARE);
     if (due.torch)

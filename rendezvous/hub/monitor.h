@@ -9,6 +9,7 @@
 
 #include "diagnosis/rejected.h"
 #include "diagnosis/snapshot.h"
+#include "hub/hang_watch.h"
 
 struct job;
 
@@ -54,7 +55,10 @@ void monitor_run(struct job *job);
     X(TORCH_WAITS, 10000, 30000, 0, "ranks wait while a PyTorch group forms")                              \
     X(TORCH_ENDED, 2500, 30000, 0, "the same, and a process that they may wait for has ended")             \
     X(STANDS_STILL, 10000, 30000, 2,                                                                       \
-      "a rank stands still while others wait for it in a collective or a barrier")
+      "a rank stands still while others wait for it in a collective or a barrier")                         \
+    X(RANK_STOPPED, 3000, 0, 0, "a signal or a debugger has stopped a rank that reports no steps")         \
+    X(HANGS, HANG_LEAST_MS, HANG_APART_MS, HANG_FACTOR,                                                    \
+      "no sign of progress: the stacks of all ranks are compared; see hang_watch.h")
 
 enum situation {
 #define X(name, ...) SITUATION_##name,
@@ -82,16 +86,17 @@ struct schedule_usual {
 
 /* Zeroed before first use. */
 struct schedule_state {
-    bool waits;         /* checks are due */
-    bool compares;      /* a round has begun whose nodes have not been compared */
-    bool trouble;       /* a rank has reported trouble */
-    uint64_t looked_ms; /* time of the last check */
-    uint64_t spare_ms;  /* when to report a late node to the others; 0 = no late node */
-    uint64_t look_ms;   /* when to check next */
-    uint64_t torch_ms;  /* when to check the waits of PyTorch's ranks; 0 = none waits */
-    bool torch_ended;   /* a process of this round has ended */
-    bool torch_crowd;   /* that check is because too many may take part */
-    uint64_t still_ms;  /* when to check whether a rank stands still; 0 = no rank waits for one */
+    bool waits;          /* checks are due */
+    bool compares;       /* a round has begun whose nodes have not been compared */
+    bool trouble;        /* a rank has reported trouble */
+    uint64_t looked_ms;  /* time of the last check */
+    uint64_t spare_ms;   /* when to report a late node to the others; 0 = no late node */
+    uint64_t look_ms;    /* when to check next */
+    uint64_t torch_ms;   /* when to check the waits of PyTorch's ranks; 0 = none waits */
+    bool torch_ended;    /* a process of this round has ended */
+    bool torch_crowd;    /* that check is because too many may take part */
+    uint64_t still_ms;   /* when to check whether a rank stands still; 0 = no rank waits for one */
+    uint64_t stopped_ms; /* when to check for ranks that were stopped; 0 = none was */
     bool calls; /* that check is because ranks are in a collective, or were still in one at the last check */
     bool still_told;                  /* a rank does stand still */
     struct schedule_usual usual;      /* state of this round */
@@ -111,6 +116,7 @@ struct schedule_due {
     bool spares;          /* nodes that joined late */
     bool looks, is_final; /* missing nodes, for the last time */
     bool still;           /* a rank does not move while others wait for it */
+    bool stopped;         /* a rank was stopped */
     bool torch;           /* the waits of PyTorch's ranks */
 };
 struct schedule_due schedule_due(struct job *job);
@@ -128,6 +134,14 @@ void schedule_torch_exit(struct job *job);
 void schedule_call(struct job *job);
 /* A barrier has opened. */
 void schedule_barrier(struct job *job);
+/* A rank is stopped by a signal or a debugger. */
+void schedule_stopped(struct job *job);
+/* Something of the job has moved, `ago_ms` ago. */
+void schedule_moved(struct job *job, uint64_t ago_ms);
+/* The rules of the job's first node: the limit (0 = adaptive, UINT64_MAX = off), and what follows a hang. */
+void schedule_hang_rules(struct job *job, uint64_t limit_ms, const char *action);
+/* An attempt begins, or has ended. */
+void schedule_attempt(struct job *job, bool begins);
 /* Record a check: how long ranks have been in it (0: none is), and whether it was worth a report. */
 void schedule_still_seen(struct job *job, uint64_t waited_ms, bool tell);
 /* A wait is not longer than this job's waits may be; its findings are known from them. */

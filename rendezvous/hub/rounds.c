@@ -57,6 +57,8 @@ static enum finding_code finding_of(const struct rdzv_cause *cause)
         return cause->silent ? FINDING_NODE_LOST_SILENT : FINDING_NODE_LOST_CLOSED;
     case RDZV_WHY_NODE_LEFT:
         return FINDING_NODE_LEFT;
+    case RDZV_WHY_HANGS:
+        return finding_by_name(cause->failure.code);
     default:
         return FINDING_NONE;
     }

@@ -7,6 +7,7 @@
  * run. */
 #include "hub/monitor.h"
 
+#include "base/text.h"
 #include "hub/session.h"
 #include "job/rendezvous.h"
 
@@ -45,7 +46,7 @@ static uint64_t wanted_at(const struct schedule_state *w, const struct rdzv_fact
     if (w->compares || w->trouble)
         return 0;
     if (!is_gathering(facts))
-        return earlier_set(earlier_set(w->spare_ms, w->torch_ms), w->still_ms);
+        return earlier_set(earlier_set(w->spare_ms, w->torch_ms), earlier_set(w->still_ms, w->stopped_ms));
     return w->waits ? w->look_ms : 0;
 }
 
@@ -56,6 +57,11 @@ static bool must_rest(const struct schedule_state *w, uint64_t at_ms)
     return w->looked_ms != 0 && at_ms < w->looked_ms + APART_MS && !w->trouble;
 }
 
+static uint64_t not_before_now(const struct job *job, uint64_t at_ms)
+{
+    return at_ms > job->hub->now_ms ? at_ms : job->hub->now_ms;
+}
+
 /* The last check is due with the deadline of the rendezvous. */
 uint64_t schedule_deadline(const struct job *job)
 {
@@ -64,9 +70,13 @@ uint64_t schedule_deadline(const struct job *job)
         return UINT64_MAX;
     rdzv_facts(job->rdzv, &facts);
     const uint64_t at_ms = wanted_at(&job->watch, &facts), free_ms = job->watch.looked_ms + APART_MS;
+    const uint64_t sample_ms = job->hang.fresh != NULL
+                                   ? job->hub->now_ms
+                                   : not_before_now(job, hang_watch_deadline(&job->hang.watch));
     if (at_ms == UINT64_MAX)
-        return at_ms;
-    return must_rest(&job->watch, at_ms) ? free_ms : at_ms > job->hub->now_ms ? at_ms : job->hub->now_ms;
+        return sample_ms;
+    const uint64_t look_ms = must_rest(&job->watch, at_ms) ? free_ms : not_before_now(job, at_ms);
+    return look_ms < sample_ms ? look_ms : sample_ms;
 }
 
 static void begin_wait(struct schedule_state *w, uint64_t look_ms)
@@ -127,9 +137,12 @@ static struct schedule_due due_now(struct job *job, const struct rdzv_facts *fac
         if (due.torch || facts->state != RDZV_RUNNING)
             forget_torch(w);
         due.still = still_is_due(job, facts);
+        due.stopped = facts->state == RDZV_RUNNING && w->stopped_ms != 0 && w->stopped_ms <= now_ms;
+        if (due.stopped || facts->state != RDZV_RUNNING)
+            w->stopped_ms = 0;
         return due;
     }
-    w->still_ms = 0;
+    w->still_ms = w->stopped_ms = 0;
     w->still_told = false;
     w->usual = (struct schedule_usual){ 0 };
     forget_torch(w);
@@ -153,7 +166,7 @@ struct schedule_due schedule_due(struct job *job)
     if (must_rest(w, now_ms) && !(is_gathering(&facts) && facts.deadline_ms <= now_ms))
         return (struct schedule_due){ 0 };
     struct schedule_due due = due_now(job, &facts);
-    due.any = due.compares || due.trouble || due.spares || due.torch || due.still || due.looks;
+    due.any = due.compares || due.trouble || due.spares || due.torch || due.still || due.stopped || due.looks;
     if (due.any)
         w->looked_ms = now_ms;
     return due;
@@ -245,6 +258,13 @@ void schedule_barrier(struct job *job)
         w->still_ms = job->hub->now_ms + first_ms(SITUATION_STANDS_STILL);
 }
 
+/* Several that are stopped together get one look. */
+void schedule_stopped(struct job *job)
+{
+    if (job->watch.stopped_ms == 0)
+        job->watch.stopped_ms = job->hub->now_ms + first_ms(SITUATION_RANK_STOPPED);
+}
+
 /* Nearly all ranks continue at once; then the check finds none waiting. */
 void schedule_call(struct job *job)
 {
@@ -312,4 +332,39 @@ void schedule_still_seen(struct job *job, uint64_t waited_ms, bool tell)
         return;
     w->still_ms = job->hub->now_ms + still_again(w->still_told, waited_ms);
     w->calls = true;
+}
+
+/* --- hangs ------------------------------------------------------------------------------------------------ */
+
+/* Samples of before the last sign of progress show nothing, and neither does the one that is under way. */
+static void drop_samples(struct job *job)
+{
+    struct job_hang *hang = &job->hang;
+    cJSON_Delete(hang->fresh);
+    cJSON_Delete(hang->rows[0]);
+    cJSON_Delete(hang->rows[1]);
+    hang->fresh = hang->rows[0] = hang->rows[1] = NULL;
+    job->sample.for_hang = false;
+}
+
+void schedule_moved(struct job *job, uint64_t ago_ms)
+{
+    if (hang_watch_moved(&job->hang.watch, ago_ms, job->hub->now_ms))
+        drop_samples(job);
+}
+
+void schedule_hang_rules(struct job *job, uint64_t limit_ms, const char *action)
+{
+    const bool is_off = limit_ms == UINT64_MAX;
+    job->hang.watch = (struct hang_watch){ .limit_ms = is_off ? 0 : limit_ms, .is_off = is_off };
+    text_copy(job->hang.action, sizeof(job->hang.action), action);
+}
+
+void schedule_attempt(struct job *job, bool begins)
+{
+    drop_samples(job);
+    if (begins)
+        hang_watch_begin(&job->hang.watch, job->hub->now_ms);
+    else
+        hang_watch_end(&job->hang.watch);
 }

@@ -175,6 +175,8 @@ bool control_stacks(struct hub *hub, struct session *s, const union message *m, 
 bool control_sampled(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 /* The time of a question may be over. */
 void stacks_tick(struct job *job);
+/* Ask for the stacks of all ranks if the monitor wants them. They will be in job->hang.fresh. */
+void stacks_ask(struct job *job);
 
 /* inspect.c: the calls that only read. Any client may make them. */
 bool inspect_jobs(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);

@@ -65,6 +65,12 @@ static void sample_finish(struct job *job)
                                                 .missing = encode_missing(sample),
                                                 .cut = sample->stacks.is_cut };
     cJSON *answer = cJSON_CreateObject();
+    if (sample->for_hang) {
+        cJSON_Delete(job->hang.fresh);
+        job->hang.fresh = cJSON_Duplicate(sample->stacks.rows, true);
+        job_touch(job);
+    }
+    sample->for_hang = false;
     sample->stacks.rows = NULL;
     message_add_stacks_lists(&lists, answer);
     message_add_answer(&(struct message_answer){ .ok = true }, answer);
@@ -74,12 +80,6 @@ static void sample_finish(struct job *job)
     stacks_free(&sample->stacks);
     buf_free(&sample->askers);
     buf_free(&sample->nodes);
-}
-
-void stacks_tick(struct job *job)
-{
-    if (job->sample.until_ms != 0 && job->sample.until_ms <= job->hub->now_ms)
-        sample_finish(job);
 }
 
 /* --- the question ----------------------------------------------------------------------------------------- */
@@ -170,6 +170,31 @@ static bool is_other(const struct job_sample *sample, const struct message_stack
 {
     return strcmp(sample->ranks, m->ranks) != 0 || sample->native != m->native ||
            sample->askers.len >= ASKERS_MAX * sizeof(conn_id);
+}
+
+/* A question of an operator about some ranks may be under way: the monitor then asks again soon. */
+void stacks_ask(struct job *job)
+{
+    static const struct message_stacks all = { .ranks = "" };
+    static const struct rank_set none;
+    struct job_sample *sample = &job->sample;
+    const bool begins = sample->until_ms == 0;
+    if (!job->hang.asks)
+        return;
+    job->hang.asks = false;
+    if (begins && !sample_begin(job, &all, &none)) {
+        (void)sample_refuse(sample);
+        return;
+    }
+    sample->for_hang = sample->ranks[0] == '\0' && !sample->native;
+    if (begins)
+        ask_nodes(job);
+}
+
+void stacks_tick(struct job *job)
+{
+    if (job->sample.until_ms != 0 && job->sample.until_ms <= job->hub->now_ms)
+        sample_finish(job);
 }
 
 bool control_stacks(struct hub *hub, struct session *s, const union message *m, cJSON *answer)

@@ -5,6 +5,8 @@
  * that shares them. */
 #include "job/members.h"
 
+#include "base/text.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +18,10 @@ static uint64_t members_cost(uint32_t world_size)
 
 void members_free(struct members *m)
 {
-    for (uint32_t rank = 0; rank < m->world_size; rank++)
+    for (uint32_t rank = 0; rank < m->world_size; rank++) {
         free(m->member[rank].host);
+        free(m->member[rank].error);
+    }
     free(m->member);
     quota_give(m->quota, members_cost(m->world_size));
     m->member = NULL;
@@ -69,12 +73,25 @@ bool member_place(struct member *member, const char *host, int pid)
 
 void member_look(struct member *member, char proc_state, int cpu_percent, const char *wchan, uint64_t now_ms)
 {
-    if (member->proc_state != proc_state)
+    if (member->proc_state != proc_state) {
         member->state_since_ms = now_ms;
+        member->stop_told = false;
+    }
     member->proc_state = proc_state;
     member->cpu_percent = (int16_t)(cpu_percent > INT16_MAX ? INT16_MAX : cpu_percent < 0 ? -1 : cpu_percent);
     snprintf(member->wchan, sizeof(member->wchan), "%s", wchan != NULL ? wchan : "");
     member->looked_ms = now_ms;
+}
+
+/* A peer's text: cut, and harmless for a terminal. */
+void member_error(struct member *member, const char *error)
+{
+    free(member->error);
+    member->error = NULL;
+    if (error == NULL || error[0] == '\0' || (member->error = malloc(MEMBER_ERROR_MAX)) == NULL)
+        return;
+    text_copy(member->error, MEMBER_ERROR_MAX, error);
+    text_disarm(member->error, strlen(member->error), '\0');
 }
 
 /* The name is sent by a worker through its agent, so unprintable bytes become '?'. */

@@ -12,14 +12,16 @@
 #include <stdint.h>
 
 enum {
-    MEMBER_TEXT_MAX = 256, /* length of a job id or a host name, with the NUL */
-    MEMBER_CALL_MAX = 16,  /* length of the name of a collective, with the NUL; longer names are cut */
-    MEMBER_WCHAN_MAX = 24, /* length of the name of a kernel function; the end of a longer one is cut */
+    MEMBER_TEXT_MAX = 256,  /* length of a job id or a host name, with the NUL */
+    MEMBER_CALL_MAX = 16,   /* length of the name of a collective, with the NUL; longer names are cut */
+    MEMBER_ERROR_MAX = 160, /* length of the last line of a traceback */
+    MEMBER_WCHAN_MAX = 24,  /* length of the name of a kernel function; the end of a longer one is cut */
 };
 
 struct member {
     struct list sessions; /* its open connections (session.by_rank) */
     char *host;           /* owned; NULL = unknown */
+    char *error;          /* owned: last line of a traceback, after which it has not moved; NULL = none */
     int pid;              /* from itself, else from its agent */
     int process_pid;      /* of the process its agent has started; 0 = no agent has reported one */
     bool met, exited;
@@ -32,6 +34,7 @@ struct member {
     char wchan[MEMBER_WCHAN_MAX];
     uint64_t looked_ms;         /* time of that report */
     uint64_t state_since_ms;    /* since when it is in that state */
+    bool stop_told;             /* that it is stopped was reported */
     bool has_steps;             /* it reports its progress: */
     int64_t step;               /* last finished step; -1 = none */
     uint64_t call_seq;          /* number of its last collective */
@@ -72,6 +75,9 @@ bool member_has_left(const struct member *member);
 
 /* Record the state that its agent has just seen of its process; `wchan` NULL = none. */
 void member_look(struct member *member, char proc_state, int cpu_percent, const char *wchan, uint64_t now_ms);
+
+/* It has printed a traceback with this last line; NULL or "" = it has moved since. Dropped when memory is short. */
+void member_error(struct member *member, const char *error);
 
 /* It has moved: `call` is the name of the collective that it is in, number `call_seq`; "" or NULL = none. */
 void member_step(struct member *member, int64_t step, uint64_t call_seq, const char *call, uint64_t now_ms);

@@ -41,6 +41,7 @@ static enum rdzv_state stops_unasked(struct rdzv *r, struct node *node, const st
 static enum rdzv_state leaves_round(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 static enum rdzv_state lost_from_round(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 static enum rdzv_state agrees(struct rdzv *r, struct node *node, const struct rdzv_event *e);
+static enum rdzv_state hangs(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 static enum rdzv_state grow_if(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 /* It is being stopped: */
 static enum rdzv_state better_cause(struct rdzv *r, struct node *node, const struct rdzv_event *e);
@@ -52,13 +53,13 @@ static enum rdzv_state drop_late(struct rdzv *r, struct node *node, const struct
 
 /* clang-format off */
 static const cell machine[RDZV_N_STATES][RDZV_N_EVENTS] = {
-/*                      FAILED        EXPLAINED DONE     STOPPED        LEAVE         LOST             GROW    SETTLE   TIME_UP    JOIN         */
-[RDZV_GATHERING]    = { ignore,       ignore,   ignore,  ignore,        leaves,       is_lost,         ignore, look,    give_up_job,   joins       },
-[RDZV_LAST_CALL]    = { ignore,       ignore,   ignore,  ignore,        leaves,       is_lost,         ignore, look,    go_on,     joins       },
-[RDZV_RUNNING]      = { fails,        ignore,   is_done, stops_unasked, leaves_round, lost_from_round, agrees, grow_if, ignore,    joins_spare },
-[RDZV_STOPPING]     = { better_cause, explains, ignore,  has_stopped,   leaves_late,  lost_late,       ignore, ignore,  drop_late, joins_spare },
-[RDZV_BACKING_OFF]  = { ignore,       ignore,   ignore,  ignore,        leaves,       is_lost,         ignore, ignore,  gather,    joins       },
-[RDZV_OVER]         = { ignore,       ignore,   ignore,  ignore,        ignore,       ignore,          ignore, ignore,  ignore,    joins_late  },
+/*                      FAILED        EXPLAINED DONE     STOPPED        LEAVE         LOST             GROW    HANGS   SETTLE   TIME_UP      JOIN         */
+[RDZV_GATHERING]    = { ignore,       ignore,   ignore,  ignore,        leaves,       is_lost,         ignore, ignore, look,    give_up_job, joins       },
+[RDZV_LAST_CALL]    = { ignore,       ignore,   ignore,  ignore,        leaves,       is_lost,         ignore, ignore, look,    go_on,       joins       },
+[RDZV_RUNNING]      = { fails,        ignore,   is_done, stops_unasked, leaves_round, lost_from_round, agrees, hangs,  grow_if, ignore,      joins_spare },
+[RDZV_STOPPING]     = { better_cause, explains, ignore,  has_stopped,   leaves_late,  lost_late,       ignore, ignore, ignore,  drop_late,   joins_spare },
+[RDZV_BACKING_OFF]  = { ignore,       ignore,   ignore,  ignore,        leaves,       is_lost,         ignore, ignore, ignore,  gather,      joins       },
+[RDZV_OVER]         = { ignore,       ignore,   ignore,  ignore,        ignore,       ignore,          ignore, ignore, ignore,  ignore,      joins_late  },
 };
 /* clang-format on */
 
@@ -229,6 +230,14 @@ static enum rdzv_state is_lost(struct rdzv *r, struct node *node, const struct r
 static enum rdzv_state fails(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     rdzv_set_failure(r, node, e->failure);
+    return rdzv_stop_round(r);
+}
+
+/* No worker has ended, so every node has to be stopped. */
+static enum rdzv_state hangs(struct rdzv *r, struct node *node, const struct rdzv_event *e)
+{
+    (void)node;
+    rdzv_set_hang(r, e->failure);
     return rdzv_stop_round(r);
 }
 
@@ -529,6 +538,13 @@ void rdzv_grow_agreed(struct rdzv *r, uint64_t now_ms)
 {
     r->now_ms = now_ms;
     rdzv_step(r, NULL, &(struct rdzv_event){ .type = RDZV_GROW });
+    rdzv_settle(r, now_ms);
+}
+
+void rdzv_hangs(struct rdzv *r, const struct failure *failure, uint64_t now_ms)
+{
+    r->now_ms = now_ms;
+    rdzv_step(r, NULL, &(struct rdzv_event){ .type = RDZV_HANGS, .failure = failure });
     rdzv_settle(r, now_ms);
 }
 

@@ -43,6 +43,7 @@
     X(NODE_LOST, "node_lost") /* a node's connection is gone, or it is silent */ \
     X(NODE_LEFT, "node_left") /* a user or a scheduler stopped a node */         \
     X(GROW, "grow")           /* there are more nodes now */                     \
+    X(HANGS, "hangs")         /* a rank keeps all others waiting (--on_hang) */  \
     X(TIMEOUT, "timeout")     /* not enough nodes in time */                     \
     X(REFUSED, "refused")     /* the store could not begin the attempt */
 
@@ -279,6 +280,9 @@ void rdzv_leave(struct rdzv *r, uint64_t node, int signal, const char *by, uint6
 void rdzv_lost(struct rdzv *r, uint64_t node, const char *how, uint64_t now_ms);
 /* Every rank of the world has agreed to a larger one. */
 void rdzv_grow_agreed(struct rdzv *r, uint64_t now_ms);
+/* A rank keeps all others waiting, and the round is to end for it. Of the failure its code, its words, which name the rank, and the
+ * reason against a retry count. */
+void rdzv_hangs(struct rdzv *r, const struct failure *failure, uint64_t now_ms);
 /* This server was suspended until now and received nothing: excuse the silence during that time, with a limit
  * (nodes.c). */
 void rdzv_pardon(struct rdzv *r, uint64_t now_ms);

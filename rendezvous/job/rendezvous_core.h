@@ -158,6 +158,7 @@ enum rdzv_event_type {
     RDZV_LEAVE,
     RDZV_LOST,
     RDZV_GROW,
+    RDZV_HANGS,
     RDZV_SETTLE,
     RDZV_TIME_UP,
     RDZV_JOIN,
@@ -174,7 +175,7 @@ struct rdzv_joining {
 struct rdzv_event {
     enum rdzv_event_type type;
     struct rdzv_joining *joining;   /* JOIN */
-    const struct failure *failure;  /* FAILED, EXPLAINED */
+    const struct failure *failure;  /* FAILED, EXPLAINED, HANGS */
     const struct rdzv_stopped *how; /* STOPPED */
     int signal;                     /* LEAVE */
     const char *words;              /* LEAVE: the origin of the request; LOST: the way it was lost */
@@ -182,7 +183,7 @@ struct rdzv_event {
 };
 
 /* --- rendezvous.c --- */
-/* `node` is the subject of the event; NULL for GROW, SETTLE, TIME_UP, and for the JOIN of a new node. */
+/* `node` is the subject of the event; NULL for GROW, HANGS, SETTLE, TIME_UP, and for the JOIN of a new node. */
 void rdzv_step(struct rdzv *r, struct node *node, const struct rdzv_event *event);
 
 /* --- admission.c --- */
@@ -234,6 +235,8 @@ int rdzv_compare_names(const char *a, const char *b);
 /* True if the worker gave up because it had lost a peer. */
 bool rdzv_is_victim(const struct failure *failure);
 void rdzv_set_failure(struct rdzv *r, const struct node *node, const struct failure *failure);
+/* The job hangs; of the failure the code, the words and the reason against a retry count. */
+void rdzv_set_hang(struct rdzv *r, const struct failure *failure);
 void rdzv_set_cause(struct rdzv *r, enum rdzv_why why, const struct node *node, int signal,
                     const char *words);
 /* r->cause has the reason. All members that are not stopping yet get `stop`. */

@@ -284,9 +284,17 @@ bool rdzv_is_victim(const struct failure *failure)
 static enum no_restart find_no_retry(const char *word)
 {
     const enum no_restart why = no_restart_find(word);
-    return why == NO_RESTART_CANNOT_START || why == NO_RESTART_USAGE || why == NO_RESTART_IMPORT
+    return why == NO_RESTART_CANNOT_START || why == NO_RESTART_USAGE || why == NO_RESTART_IMPORT ||
+                   why == NO_RESTART_HANGS
                ? why
                : NO_RESTART_NONE;
+}
+
+void rdzv_set_hang(struct rdzv *r, const struct failure *failure)
+{
+    rdzv_set_cause(r, RDZV_WHY_HANGS, NULL, 0, failure->words);
+    r->end.cause.no_retry = find_no_retry(failure->no_retry);
+    text_copy(r->end.cause.failure.code, sizeof(r->end.cause.failure.code), failure->code);
 }
 
 /* A cause that replaces another keeps its time: the round failed when the first failure was noticed. */
@@ -416,7 +424,7 @@ enum rdzv_state rdzv_end_job(struct rdzv *r, enum rdzv_why why, enum no_restart 
  * made for it; otherwise a day of spot machines would use them up. */
 static bool is_charged(const struct rdzv *r)
 {
-    return r->end.cause.why == RDZV_WHY_FAILED ||
+    return r->end.cause.why == RDZV_WHY_FAILED || r->end.cause.why == RDZV_WHY_HANGS ||
            (r->end.cause.why == RDZV_WHY_NODE_LOST && !r->rules.elastic);
 }
 

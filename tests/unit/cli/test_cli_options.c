@@ -34,6 +34,9 @@ static const char *const samples[OPTIONS] = {
     [OPT_RESTART_BACKOFF_MAX] = "5m",
     [OPT_MAX_NO_PROGRESS] = "0",
     [OPT_EXIT_CODE] = "rank0",
+    [OPT_HANG_TIMEOUT] = "90s",
+    [OPT_ON_HANG] = "stop",
+    [OPT_PROGRESS] = "^step [0-9]+",
     [OPT_RDZV_BACKEND] = "c10d",
     [OPT_RDZV_ENDPOINT] = "n0:29401",
     [OPT_RDZV_CONF] = "join_timeout=60, is_host=true,last_call_timeout=5",
@@ -195,6 +198,12 @@ static bool is_life_option_set(enum cli_option option)
         return cli.max_no_progress == 0;
     case OPT_EXIT_CODE:
         return cli.exit_policy == EXIT_POLICY_RANK0;
+    case OPT_HANG_TIMEOUT:
+        return cli.hang_timeout_ms == 90000;
+    case OPT_ON_HANG:
+        return cli.on_hang == ON_HANG_STOP;
+    case OPT_PROGRESS:
+        return strcmp(cli.progress, "^step [0-9]+") == 0;
     case OPT_HELP:
         return cli.help;
     case OPT_VERSION:

@@ -95,6 +95,11 @@ static void stand_still(void)
     schedule_call(job);
 }
 
+static void stop_rank(void)
+{
+    schedule_stopped(job);
+}
+
 static void torch_told(void)
 {
     schedule_torch_seen(job, 12000, true);
@@ -126,6 +131,8 @@ static const struct {
     [SITUATION_TORCH_CROWD] = { 1, crowd_torch, FLAG(torch), torch_told },
     [SITUATION_TORCH_WAITS] = { 1, wait_for_torch, FLAG(torch), torch_told },
     [SITUATION_TORCH_ENDED] = { 1, end_process, FLAG(torch), torch_told },
+    [SITUATION_RANK_STOPPED] = { 1, stop_rank, FLAG(stopped), nothing_to_say },
+    [SITUATION_HANGS] = { 1, NULL, 0, NULL },
     [SITUATION_STANDS_STILL] = { 1, stand_still, FLAG(still), still_told },
 };
 
@@ -133,7 +140,8 @@ static bool is_due(enum situation row)
 {
     const struct schedule_due due = schedule_due(job);
     const bool is_set = *((const bool *)&due + rows[row].flag);
-    cr_assert_eq(due.any, due.looks || due.compares || due.trouble || due.spares || due.torch || due.still);
+    cr_assert_eq(due.any, due.looks || due.compares || due.trouble || due.spares || due.torch || due.still ||
+                              due.stopped);
     return is_set;
 }
 
@@ -170,7 +178,7 @@ Test(schedule, each_row_is_due_when_it_says)
     for (int row = 0; row < SITUATIONS; row++) {
         cr_assert(rows[row].nnodes > 0, "row %d has no test", row);
         if (rows[row].begins == NULL)
-            continue; /* time that is up: see below; a lost peer: test_torch_observer.c, test_barrier_sim.c */
+            continue; /* time that is up: see below; a lost peer: test_torch_observer.c, test_barrier_sim.c; a hang: test_hang_watch.c */
         set_up(rows[row].nnodes);
         walk_row((enum situation)row);
         tear_down();

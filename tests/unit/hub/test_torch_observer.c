@@ -62,7 +62,8 @@ static void join(void)
 {
     say("{\"op\":\"join\",\"job\":\"a\",\"version\":\"" DDP_VERSION
         "\",\"host\":\"n0\",\"pid\":7,\"nnodes_min\":1,"
-        "\"nnodes_max\":1,\"node_rank\":0,\"nproc\":2,\"max_restarts\":1,\"join_timeout_ms\":60000,\"node_"
+        "\"nnodes_max\":1,\"node_rank\":0,\"nproc\":2,\"hang_ms\":0,\"max_restarts\":1,\"join_timeout_ms\":"
+        "60000,\"node_"
         "timeout_ms\":100000000}");
 }
 

@@ -504,7 +504,7 @@ static void walk(struct buf *out)
         [RDZV_FAILED] = "failed",   [RDZV_EXPLAINED] = "explained", [RDZV_DONE] = "done",
         [RDZV_STOPPED] = "stopped", [RDZV_LEAVE] = "leave",         [RDZV_LOST] = "lost",
         [RDZV_GROW] = "grow",       [RDZV_SETTLE] = "settle",       [RDZV_TIME_UP] = "time is up",
-        [RDZV_JOIN] = "join",
+        [RDZV_JOIN] = "join",       [RDZV_HANGS] = "hangs",
     };
     static const char *const kinds[] = { "round", "waiting", "stop", "verdict" };
     for (int state = 0; state < RDZV_N_STATES; state++)
@@ -550,6 +550,7 @@ Test(rendezvous, every_cell_of_the_table)
         "running, stopped: stopping, 1 stop: attempt 0 stops: node 0 (n0) stopped without giving a reason\n"
         "running, leave: stopping, 1 stop: node 0 (n0) leaves its round: SIGTERM from it is gone\n"
         "running, lost: stopping, 1 stop: node 0 (n0) is lost: it is gone\n"
+        "running, hangs: stopping, 2 stop: attempt 0 stops: was killed\n"
         "running, join: : node n7 joined as a spare: a round is running\n"
         "stopping, stopped: : node 0 (n0) has stopped\n"
         "stopping, leave: : node 0 (n0) leaves its round: SIGTERM from it is gone\n"

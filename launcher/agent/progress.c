@@ -1,0 +1,161 @@
+/* progress.c -- see progress.h. */
+#include "agent/progress.h"
+
+#include "base/text.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool progress_init(struct progress *p, int n, const regex_t *regex)
+{
+    *p = (struct progress){ .regex = regex, .ranks = calloc((size_t)n, sizeof(*p->ranks)), .n = n };
+    return p->ranks != NULL;
+}
+
+void progress_free(struct progress *p)
+{
+    free(p->ranks);
+    *p = (struct progress){ 0 };
+}
+
+void progress_reset(struct progress *p)
+{
+    memset(p->ranks, 0, (size_t)p->n * sizeof(*p->ranks));
+    p->moved_ms = 0;
+}
+
+/* --- patterns --------------------------------------------------------------------------------------------- */
+
+/* Characters that continue a number: "1e-05", "12:30:01", "4.5it/s", "7/100". */
+static bool is_of_number(unsigned char c)
+{
+    return isalnum(c) || strchr(".,:+-%/_", c) != NULL;
+}
+
+/* Bars and spaces change with a number, too. */
+static bool is_filling(unsigned char c)
+{
+    return c <= ' ' || c >= 0x7f || strchr("+-#=>", c) != NULL;
+}
+
+/* FNV-1a of the text without numbers. A collision costs a sign of progress too many. */
+static uint64_t hash_line(const char *line, size_t len)
+{
+    uint64_t hash = 0xcbf29ce484222325ull;
+    for (size_t i = 0; i < len; i++) {
+        const unsigned char c = (unsigned char)line[i];
+        if (isdigit(c))
+            while (i + 1 < len && line[i + 1] != '\0' && is_of_number((unsigned char)line[i + 1]))
+                i++;
+        else if (!is_filling(c))
+            hash = (hash ^ c) * 0x100000001b3ull;
+    }
+    return hash;
+}
+
+/* A pattern takes the place of another one only after it was seen as often. */
+static bool is_usual(struct progress_stream *s, uint64_t hash)
+{
+    struct progress_pattern *p = &s->patterns[hash % PROGRESS_PATTERNS];
+    if (p->hash == hash) {
+        p->seen += p->seen < 2 * PROGRESS_SEEN;
+        return p->seen >= PROGRESS_SEEN;
+    }
+    if (p->seen > 0)
+        p->seen--;
+    else
+        *p = (struct progress_pattern){ hash, 1 };
+    return false;
+}
+
+/* --- tracebacks ------------------------------------------------------------------------------------------- */
+
+static bool begins_trace(const char *line)
+{
+    return strncmp(line, "Traceback (most recent call last)", 33) == 0;
+}
+
+/* PyTorch (2.x) puts "[rank1]: " in front of each line of a traceback. */
+static const char *skip_prefix(const char *line)
+{
+    const char *end = strncmp(line, "[rank", 5) == 0 ? strstr(line, "]: ") : NULL;
+    return end != NULL ? end + 3 : line;
+}
+
+/* The frames of a traceback are indented, the error after them is not. */
+static void read_trace(struct progress_rank *r, struct progress_stream *s, const char *line)
+{
+    if (begins_trace(line)) {
+        s->in_trace = true;
+    } else if (s->in_trace && line[0] != ' ' && line[0] != '\0') {
+        s->in_trace = false;
+        text_copy(r->error, sizeof(r->error), line);
+        text_disarm(r->error, strlen(r->error), '\0');
+        r->has_news = true;
+    }
+}
+
+/* --- lines ------------------------------------------------------------------------------------------------ */
+
+static bool is_sign(const struct progress *p, struct progress_stream *s, const char *line, size_t len)
+{
+    if (p->regex != NULL)
+        return regexec(p->regex, line, 0, NULL, 0) == 0;
+    return is_usual(s, hash_line(line, len));
+}
+
+/* `s->line` has room for the NUL. */
+static void end_line(struct progress *p, struct progress_rank *r, struct progress_stream *s, uint64_t now_ms)
+{
+    s->line[s->len] = '\0';
+    read_trace(r, s, skip_prefix(s->line));
+    if (s->len > 0 && !s->in_trace && is_sign(p, s, s->line, s->len)) {
+        p->moved_ms = now_ms > 0 ? now_ms : 1;
+        r->has_news = r->has_news || r->error[0] != '\0';
+        r->error[0] = '\0';
+    }
+    s->len = 0;
+}
+
+static void add_text(struct progress_stream *s, const char *text, size_t len)
+{
+    const size_t room = PROGRESS_LINE_MAX - 1 - s->len, n = len < room ? len : room;
+    if (s->skips)
+        return;
+    memcpy(s->line + s->len, text, n);
+    s->len += (uint32_t)n;
+}
+
+/* Return where the line ends at the earliest, which is `end` if it goes on. */
+static const char *find_end(const char *at, const char *end)
+{
+    while (at < end && *at != '\n' && *at != '\r')
+        at++;
+    return at;
+}
+
+void progress_feed(struct progress *p, int local_rank, int which, struct slice bytes, uint64_t now_ms)
+{
+    struct progress_rank *r = local_rank >= 0 && local_rank < p->n ? &p->ranks[local_rank] : NULL;
+    if (r == NULL || bytes.len == 0)
+        return;
+    struct progress_stream *s = &r->streams[which != 0];
+    const char *at = (const char *)bytes.data, *end = at + bytes.len;
+    const size_t most = which != 0 ? PROGRESS_ERRORS_MAX : PROGRESS_READ_MAX;
+    if (bytes.len > most) {
+        at = end - most;
+        s->len = 0;
+        s->skips = true; /* up to the next line */
+    }
+    while (at < end) {
+        const char *to = find_end(at, end);
+        add_text(s, at, (size_t)(to - at));
+        if (to == end)
+            return;
+        if (!s->skips)
+            end_line(p, r, s, now_ms);
+        s->skips = false;
+        at = to + 1;
+    }
+}

@@ -1,0 +1,631 @@
+/* hang.c -- from two samples of the stacks of all ranks to the rank for which all others wait. See text.h.
+ *
+ * A place is the innermost frame of the user's program, and the collective that it has called, if any. Ranks in a
+ * collective wait; a rank that stays anywhere else is the culprit. A job whose ranks have moved between the samples is
+ * slow and gets no verdict, and neither does one in which no rank waits: a wrong verdict costs more than a late one. */
+#include "base/stacks.h"
+#include "diagnosis/text.h"
+
+#include <cjson/cJSON.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    IDLE_PERCENT = 20, /* of a CPU: a thread that waits may poll */
+    BUSY_PERCENT = 50,
+    GROUPS_MAX = 16, /* different places of waiting ranks */
+    GROUPS_SHOWN = 2,
+    PLACE_MAX = 160,
+};
+
+/* Frames of libraries in which a rank waits for others: end of the file, function, and whether only a thread without
+ * CPU time waits there. A function "" is each that the program can call. */
+#define WAITING_FRAMES(X)                                        \
+    X("torch/distributed/distributed_c10d.py", "", false)        \
+    X("torch/distributed/rendezvous.py", "", false)              \
+    X("torch/distributed/utils.py", "", false)                   \
+    X("torch/distributed/_functional_collectives.py", "", false) \
+    X("torch/distributed/elastic/utils/store.py", "", false)     \
+    X("torch/autograd/__init__.py", "backward", true)            \
+    X("torch/autograd/graph.py", "_engine_run_backward", true)   \
+    X("torch/cuda/__init__.py", "synchronize", true)             \
+    X("torch/cuda/streams.py", "synchronize", true)
+
+static const struct {
+    const char *file, *function;
+    bool idle_only;
+} waiting_frames[] = {
+#define X(file, function, idle_only) { file, function, idle_only },
+    WAITING_FRAMES(X)
+#undef X
+};
+
+/* System calls of a thread, and the finding that follows; the first name that is in it counts. Any other
+ * system call is RANK_BLOCKED. */
+#define SLEEPS(X)                              \
+    X("futex", RANK_IN_LOCK)                   \
+    X("nanosleep", RANK_SLEEPS)                \
+    X("select", RANK_SLEEPS) /* Python 3.10 */ \
+    X("pause", RANK_SLEEPS)                    \
+    X("sigtimedwait", RANK_SLEEPS)
+
+static const struct {
+    const char *call;
+    enum finding_code code;
+} sleeps[] = {
+#define X(call, code) { call, FINDING_##code },
+    SLEEPS(X)
+#undef X
+};
+
+/* Where the main thread of a rank is in one sample. */
+struct spot {
+    const cJSON *frames, *thread; /* NULL = not in the sample */
+    const cJSON *user;            /* innermost frame of the program; NULL = none */
+    const char *call;             /* of a library, in which it waits; NULL = it does not */
+    bool idle_only;
+    const char *does, *object;
+    int64_t cpu_ms;
+    int ended_child; /* a zombie that it has started; 0 = none */
+};
+
+enum way { WAY_UNKNOWN, WAY_GONE, WAY_CULPRIT, WAY_NEEDS_KEY, WAY_WAITS };
+
+struct rank_look {
+    struct spot spot[2];
+    int cpu_percent; /* between the samples */
+    enum way way;
+    enum finding_code code; /* of a culprit */
+    uint32_t group;         /* of one that waits */
+};
+
+/* Ranks that wait in the same place. */
+struct group {
+    const struct spot *spot;
+    uint32_t first, n;
+};
+
+struct hang {
+    const struct snapshot *s;
+    struct rank_look *ranks; /* owned: one for each of the snapshot */
+    struct group groups[GROUPS_MAX];
+    uint32_t n_groups, n[WAY_WAITS + 1];
+    uint32_t n_read;  /* ranks with frames in the last sample */
+    const char *note; /* why another rank has none; NULL = not known */
+};
+
+/* --- reading --------------------------------------------------------------------------------------------- */
+
+static const cJSON *member(const cJSON *o, const char *name)
+{
+    return cJSON_GetObjectItemCaseSensitive(o, name);
+}
+
+static const char *text_of(const cJSON *o, const char *name)
+{
+    const char *text = cJSON_GetStringValue(member(o, name));
+    return text != NULL ? text : "";
+}
+
+/* 0 for anything else than a number from 0 to INT_MAX. */
+static int number_of(const cJSON *o, const char *name)
+{
+    const cJSON *item = member(o, name);
+    const bool fits = cJSON_IsNumber(item) && item->valuedouble >= 0 && item->valuedouble <= INT_MAX;
+    return fits ? (int)item->valuedouble : 0;
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t len = strlen(text), n = strlen(end);
+    return len >= n && strcmp(text + len - n, end) == 0;
+}
+
+/* Return the row of waiting_frames, or -1. Functions that begin with '_' are those that others call. */
+static int find_waiting(const cJSON *frame)
+{
+    const char *file = text_of(frame, "file"), *function = text_of(frame, "function");
+    for (size_t i = 0; i < sizeof(waiting_frames) / sizeof(waiting_frames[0]); i++)
+        if (ends_with(file, waiting_frames[i].file) &&
+            (waiting_frames[i].function[0] == '\0' || strcmp(waiting_frames[i].function, function) == 0))
+            return (int)i;
+    return -1;
+}
+
+/* Of the frames of libraries that lead into the wait, the outermost one is the call of the program. */
+static void read_frames(struct spot *spot)
+{
+    const cJSON *frame;
+    cJSON_ArrayForEach(frame, spot->frames)
+    {
+        if (cJSON_IsTrue(member(frame, "user"))) {
+            spot->user = frame;
+            return;
+        }
+        const int row = find_waiting(frame);
+        if (row < 0)
+            continue;
+        if (spot->call == NULL || text_of(frame, "function")[0] != '_')
+            spot->call = text_of(frame, "function");
+        spot->idle_only = waiting_frames[row].idle_only;
+    }
+}
+
+static void read_thread(struct hang *h, int sample, const cJSON *row, const cJSON *thread)
+{
+    const cJSON *item = member(thread, "rank");
+    const char *does = text_of(row, "does")[0] != '\0' ? text_of(row, "does") : text_of(thread, "does");
+    if (!cJSON_IsNumber(item) || item->valuedouble < 0 || item->valuedouble >= h->s->n_ranks)
+        return;
+    struct spot *spot = &h->ranks[(uint32_t)item->valuedouble].spot[sample];
+    if (cJSON_IsTrue(member(thread, "child"))) {
+        if (strcmp(does, STACKS_ENDED) == 0)
+            spot->ended_child = number_of(thread, "pid");
+        return;
+    }
+    if (!cJSON_IsTrue(member(thread, "main")) || !cJSON_IsArray(member(row, "frames")))
+        return;
+    h->n_read += sample == 1;
+    spot->frames = member(row, "frames");
+    spot->thread = thread;
+    spot->does = does;
+    spot->object = text_of(thread, "object");
+    spot->cpu_ms = number_of(thread, "cpu_ms");
+    read_frames(spot);
+}
+
+static void read_sample(struct hang *h, int sample)
+{
+    const cJSON *row, *thread;
+    cJSON_ArrayForEach(row, h->s->hang.rows[sample])
+    {
+        if (h->note == NULL)
+            h->note = cJSON_GetStringValue(member(row, "note"));
+        cJSON_ArrayForEach(thread, member(row, "threads"))
+        {
+            read_thread(h, sample, row, thread);
+        }
+    }
+}
+
+/* --- comparing -------------------------------------------------------------------------------------------- */
+
+static bool is_same_line(const cJSON *a, const cJSON *b)
+{
+    return strcmp(text_of(a, "file"), text_of(b, "file")) == 0 &&
+           strcmp(text_of(a, "function"), text_of(b, "function")) == 0 &&
+           number_of(a, "line") == number_of(b, "line");
+}
+
+static bool is_same_function(const cJSON *a, const cJSON *b)
+{
+    return strcmp(text_of(a, "file"), text_of(b, "file")) == 0 &&
+           strcmp(text_of(a, "function"), text_of(b, "function")) == 0;
+}
+
+/* The same functions in the same lines; a loop moves in the innermost function of the program, and nowhere else. */
+static bool is_same_stack(const struct spot *a, const struct spot *b)
+{
+    const cJSON *x = a->frames->child, *y = b->frames->child;
+    bool is_inner = true;
+    for (; x != NULL && y != NULL; x = x->next, y = y->next) {
+        if (is_inner ? !is_same_function(x, y) : !is_same_line(x, y))
+            return false;
+        is_inner = is_inner && x != a->user;
+    }
+    return x == NULL && y == NULL;
+}
+
+/* The program may call the same collective from two places. Without a collective the line alone counts. */
+static bool is_same_wait(const struct spot *a, const struct spot *b)
+{
+    const bool is_same_call =
+        a->call == NULL || b->call == NULL ? a->call == b->call : strcmp(a->call, b->call) == 0;
+    return is_same_call && (a->user == NULL || b->user == NULL ? a->call != NULL && a->user == b->user
+                                                               : is_same_line(a->user, b->user));
+}
+
+static bool has_moved(const struct rank_look *r)
+{
+    const struct spot *a = &r->spot[0], *b = &r->spot[1];
+    if (a->frames == NULL || b->frames == NULL || number_of(a->thread, "pid") != number_of(b->thread, "pid"))
+        return a->frames != b->frames;
+    return a->call != NULL ? !is_same_wait(a, b) : !is_same_stack(a, b);
+}
+
+/* --- one rank --------------------------------------------------------------------------------------------- */
+
+static bool is_stopped(const struct rank_facts *f, const struct spot *spot)
+{
+    return f->proc_state == 'T' || f->proc_state == 't' || strstr(spot->does, "stopped") != NULL;
+}
+
+/* The state of the thread itself, else the kernel function in which its process sleeps. */
+static const char *sleeps_in(const struct rank_facts *f, const struct spot *spot)
+{
+    const char *in = strstr(spot->does, " in ");
+    if (in != NULL)
+        return in + strlen(" in ");
+    return spot->does[0] == '\0' && f->wchan != NULL ? f->wchan : "";
+}
+
+/* On a crowded machine a loop gets little CPU time. */
+static bool computes(const struct rank_look *r, const char *in)
+{
+    const bool runs =
+        strncmp(r->spot[0].does, "running", 7) == 0 && strncmp(r->spot[1].does, "running", 7) == 0;
+    return runs || r->cpu_percent >= BUSY_PERCENT || (in[0] == '\0' && r->cpu_percent >= IDLE_PERCENT);
+}
+
+static enum finding_code culprit_code(const struct rank_facts *f, const struct rank_look *r)
+{
+    const struct spot *spot = &r->spot[1];
+    const char *in = sleeps_in(f, spot);
+    if (is_stopped(f, spot))
+        return FINDING_RANK_STOPPED;
+    if (spot->ended_child != 0 && r->spot[0].ended_child == spot->ended_child)
+        return FINDING_RANK_CHILD_ENDED;
+    if (f->traceback != NULL)
+        return FINDING_RANK_TRACEBACK;
+    if (computes(r, in))
+        return FINDING_RANK_LOOPS;
+    for (size_t i = 0; i < sizeof(sleeps) / sizeof(sleeps[0]); i++)
+        if (strstr(in, sleeps[i].call) != NULL &&
+            (sleeps[i].code == FINDING_RANK_IN_LOCK || spot->object[0] == '\0'))
+            return sleeps[i].code;
+    return in[0] != '\0' ? FINDING_RANK_BLOCKED : FINDING_RANK_SLEEPS;
+}
+
+static bool has_left(const struct rank_facts *f)
+{
+    return f->exited && f->exit_code == 0 && f->signal == 0;
+}
+
+/* A wait in the store that is a part of a collective's set-up has the collective's frame. */
+static enum way way_of(const struct rank_facts *f, const struct rank_look *r)
+{
+    const struct spot *spot = &r->spot[1];
+    if (f->exited)
+        return has_left(f) ? WAY_GONE : WAY_UNKNOWN;
+    if (spot->frames == NULL || f->node_lost)
+        return WAY_UNKNOWN;
+    if (is_stopped(f, spot))
+        return WAY_CULPRIT;
+    if (spot->call != NULL && (!spot->idle_only || r->cpu_percent < IDLE_PERCENT))
+        return WAY_WAITS;
+    if (f->has_steps && f->call[0] != '\0')
+        return WAY_UNKNOWN; /* ranks.c compares the steps of libddp */
+    return f->waits.name.data != NULL && !f->waits.in_barrier ? WAY_NEEDS_KEY : WAY_CULPRIT;
+}
+
+/* False if there is no room for one more place. */
+static bool join_group(struct hang *h, uint32_t rank)
+{
+    const struct spot *spot = &h->ranks[rank].spot[1];
+    uint32_t i = 0;
+    while (i < h->n_groups && !is_same_wait(h->groups[i].spot, spot))
+        i++;
+    if (i == GROUPS_MAX)
+        return false;
+    if (i == h->n_groups)
+        h->groups[h->n_groups++] = (struct group){ .spot = spot, .first = rank };
+    h->groups[i].n++;
+    h->ranks[rank].group = i;
+    return true;
+}
+
+/* A thread that waits for the whole time uses no CPU time, or all of it where a GPU's driver spins. A little of it means that the
+ * rank has left the collective and is in the next one. */
+static bool waits_still(const struct hang *h, int64_t cpu_ms, int cpu_percent)
+{
+    return cpu_ms <= 0 || (cpu_percent >= BUSY_PERCENT && h->s->hang.has_signals);
+}
+
+/* False if the job is slow and does not hang: a rank has moved, or computes where it should wait. */
+static bool look_at_rank(struct hang *h, uint32_t rank)
+{
+    struct rank_look *r = &h->ranks[rank];
+    const struct rank_facts *f = &h->s->ranks[rank];
+    const int64_t cpu_ms = r->spot[1].cpu_ms - r->spot[0].cpu_ms;
+    if (h->s->hang.apart_ms > 0 && cpu_ms > 0)
+        r->cpu_percent = (int)(cpu_ms * 100 / (int64_t)h->s->hang.apart_ms);
+    if (!f->exited && has_moved(r))
+        return false;
+    r->way = way_of(f, r);
+    h->n[r->way]++;
+    if (r->way == WAY_CULPRIT)
+        r->code = culprit_code(f, r);
+    return r->way != WAY_WAITS || (waits_still(h, cpu_ms, r->cpu_percent) && join_group(h, rank));
+}
+
+/* --- words ------------------------------------------------------------------------------------------------ */
+
+/* "load_batch (data.py:41)"; a collective has the line that calls it. */
+static const char *place_words(char out[PLACE_MAX], const struct spot *spot)
+{
+    const cJSON *frame = spot->user != NULL ? spot->user : spot->frames->child;
+    const char *name = spot->call != NULL ? spot->call : text_of(frame, "function");
+    snprintf(out, PLACE_MAX, "%.60s (%.80s:%d)", name, text_of(frame, "file"), number_of(frame, "line"));
+    return out;
+}
+
+/* "waits in", "wait in", or "are in" for a line that waits for a GPU. */
+static const char *group_verb(const struct group *group)
+{
+    if (group->spot->call == NULL)
+        return group->n == 1 ? "is in" : "are in";
+    return group->n == 1 ? "waits in" : "wait in";
+}
+
+/* "rank 3 waits in all_reduce (train.py:88)", "7 ranks wait in ..." */
+static void put_group(struct buf *out, const struct group *group)
+{
+    char place[PLACE_MAX];
+    const char *verb = group_verb(group);
+    if (group->n == 1)
+        buf_printf(out, "rank %u %s %s", group->first, verb, place_words(place, group->spot));
+    else
+        buf_printf(out, "%u ranks %s %s", group->n, verb, place_words(place, group->spot));
+}
+
+static int compare_groups(const void *a, const void *b)
+{
+    const struct group *x = a, *y = b;
+    return x->n != y->n ? (x->n < y->n) - (x->n > y->n) : (x->first > y->first) - (x->first < y->first);
+}
+
+/* The largest groups, without those before `from`. */
+static const char *group_words(words out, const struct hang *h, uint32_t from)
+{
+    struct buf text = { 0 };
+    for (uint32_t i = from; i < h->n_groups && i < from + GROUPS_SHOWN; i++) {
+        buf_printf(&text, i > from ? ", " : "");
+        put_group(&text, &h->groups[i]);
+    }
+    if (h->n_groups > from + GROUPS_SHOWN)
+        buf_printf(&text, " and others elsewhere");
+    snprintf(out, WORDS_LEN, "%.*s", (int)text.len, text.data != NULL ? (const char *)text.data : "");
+    buf_free(&text);
+    return out;
+}
+
+struct selected {
+    const struct hang *h;
+    uint32_t like; /* a rank; the others are in the same place in the same way */
+};
+
+static bool is_like(const void *of, uint32_t i)
+{
+    const struct selected *selected = of;
+    const struct rank_look *a = &selected->h->ranks[selected->like], *b = &selected->h->ranks[i];
+    if (a == b || a->way != b->way || a->code != b->code)
+        return a == b;
+    if (a->way == WAY_WAITS)
+        return a->group == b->group;
+    return a->way == WAY_GONE || is_same_stack(&a->spot[1], &b->spot[1]);
+}
+
+/* "rank 3 (n1, pid 812)", "ranks 3, 5-7" */
+static const char *who_words(words out, const struct hang *h, uint32_t rank)
+{
+    const struct selected selected = { h, rank };
+    const struct rank_facts *f = &h->s->ranks[rank];
+    struct buf text = { 0 };
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < h->s->n_ranks; i++)
+        n += is_like(&selected, i);
+    buf_printf(&text, n == 1 ? "rank " : "ranks ");
+    put_ranges(&text, &selected, h->s->n_ranks, is_like);
+    if (n == 1 && f->host != NULL)
+        buf_printf(&text, " (%.100s, pid %d)", f->host, f->pid);
+    snprintf(out, WORDS_LEN, "%.*s", (int)text.len, text.data != NULL ? (const char *)text.data : "");
+    buf_free(&text);
+    return out;
+}
+
+/* --- the verdict ------------------------------------------------------------------------------------------ */
+
+/* Return the culprit with the most certain finding, which stands first in the table; n_ranks = none. */
+static uint32_t find_culprit(const struct hang *h)
+{
+    uint32_t best = h->s->n_ranks;
+    for (uint32_t i = 0; i < h->s->n_ranks; i++)
+        if (h->ranks[i].way == WAY_CULPRIT &&
+            (best == h->s->n_ranks || h->ranks[i].code < h->ranks[best].code))
+            best = i;
+    return best;
+}
+
+static uint32_t find_way(const struct hang *h, enum way way)
+{
+    uint32_t i = 0;
+    while (i < h->s->n_ranks && h->ranks[i].way != way)
+        i++;
+    return i;
+}
+
+static void add_culprit(struct diagnosis *d, const struct hang *h, uint32_t rank)
+{
+    const struct rank_look *r = &h->ranks[rank];
+    const struct rank_facts *f = &h->s->ranks[rank];
+    const struct spot *spot = &r->spot[1];
+    char place[PLACE_MAX], object[PLACE_MAX + 8] = "";
+    words who, waiters, time, cpu, child, call, pid, number_;
+    struct finding *slot = diagnosis_slot(d, r->code);
+    if (slot == NULL)
+        return;
+    if (r->code == FINDING_RANK_STOPPED) {
+        struct rank_facts stopped = *f;
+        stopped.proc_state = 'T';
+        diagnose_rank(&stopped, slot);
+        return;
+    }
+    if (spot->object[0] != '\0')
+        snprintf(object, sizeof(object), " of %.140s", spot->object);
+    snprintf(call, sizeof(call), "%.60s", sleeps_in(f, spot));
+    finding_make(slot, r->code, who_words(who, h, rank), "place", place_words(place, spot), "time",
+                 duration(time, h->s->hang.still_ms), "waiters", group_words(waiters, h, 0), "cpu",
+                 number(cpu, (uint64_t)r->cpu_percent), "child", number(child, (uint64_t)spot->ended_child),
+                 "call", call, "object", object, "error", f->traceback != NULL ? f->traceback : "", "pid",
+                 number(pid, (uint64_t)f->pid), "rank", number(number_, rank), NULL);
+}
+
+static void add_gone(struct diagnosis *d, const struct hang *h, uint32_t rank)
+{
+    const struct group *group = &h->groups[0];
+    words who, waiters, where;
+    char place[PLACE_MAX];
+    struct finding *slot = diagnosis_slot(d, FINDING_RANK_EXITED_EARLY);
+    snprintf(waiters, sizeof(waiters), group->n == 1 ? "rank %u" : "%u ranks",
+             group->n == 1 ? group->first : group->n);
+    snprintf(where, sizeof(where), "in %s", place_words(place, group->spot));
+    if (slot != NULL)
+        finding_make(slot, FINDING_RANK_EXITED_EARLY, who_words(who, h, rank), "waiters", waiters, "it",
+                     h->n[WAY_GONE] == 1 ? "it" : "them", "where", where, NULL);
+}
+
+static void add_needs_key(struct diagnosis *d, const struct hang *h, uint32_t rank)
+{
+    struct buf key = { 0 };
+    words who, time, waiters, others = "", key_words;
+    char place[PLACE_MAX];
+    struct finding *slot = diagnosis_slot(d, FINDING_RANK_NEEDS_KEY);
+    diagnose_put_place(h->s->ranks[rank].waits.name, false, &key);
+    snprintf(key_words, sizeof(key_words), "%.*s", (int)key.len,
+             key.data != NULL ? (const char *)key.data : "");
+    buf_free(&key);
+    if (h->n_groups > 0)
+        snprintf(others, sizeof(others), "; %.250s", group_words(waiters, h, 0));
+    if (slot != NULL)
+        finding_make(slot, FINDING_RANK_NEEDS_KEY, who_words(who, h, rank), "place",
+                     place_words(place, &h->ranks[rank].spot[1]), "time", duration(time, h->s->hang.still_ms),
+                     "key", key_words, "waiters", others, NULL);
+}
+
+/* The smaller group is the suspect. */
+static void add_differ(struct diagnosis *d, const struct hang *h)
+{
+    const struct group *least = &h->groups[h->n_groups - 1];
+    words who, time, waiters;
+    char place[PLACE_MAX], waits[PLACE_MAX + 8];
+    struct hang others = *h;
+    struct finding *slot = diagnosis_slot(d, FINDING_COLLECTIVES_DIFFER);
+    others.n_groups--;
+    snprintf(waits, sizeof(waits), "%s %.150s", group_verb(least), place_words(place, least->spot));
+    if (slot != NULL)
+        finding_make(slot, FINDING_COLLECTIVES_DIFFER, who_words(who, h, least->first), "waits", waits,
+                     "time", duration(time, h->s->hang.still_ms), "waiters", group_words(waiters, &others, 0),
+                     NULL);
+}
+
+static void add_all_wait(struct diagnosis *d, const struct hang *h)
+{
+    const struct snapshot *s = h->s;
+    words who, time, hosts, between;
+    char place[PLACE_MAX];
+    struct finding *slot = diagnosis_slot(d, FINDING_ALL_RANKS_WAIT);
+    snprintf(who, sizeof(who), "all %u ranks", s->n_ranks);
+    if (members_of(s) > 1)
+        snprintf(between, sizeof(between), "the network between %.180s, or a GPU", all_hosts(hosts, s));
+    else
+        snprintf(between, sizeof(between), "a GPU, or the memory that the ranks share");
+    if (slot != NULL)
+        finding_make(slot, FINDING_ALL_RANKS_WAIT, who, "place", place_words(place, h->groups[0].spot),
+                     "time", duration(time, s->hang.still_ms), "between", between, NULL);
+}
+
+/* Count the suspects in the place of this one. */
+static uint32_t count_there(const struct hang *h, uint32_t rank)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < h->s->n_ranks; i++)
+        n += h->ranks[i].way == WAY_CULPRIT && is_same_wait(&h->ranks[i].spot[1], &h->ranks[rank].spot[1]);
+    return n;
+}
+
+/* A rank that waits for a GPU shows the line of the program that reads a result, not the collective before it, and its
+ * driver spins. If most ranks are in one such line, they wait there for the others. */
+static void adopt_majority(struct hang *h)
+{
+    const uint32_t n = h->s->n_ranks;
+    uint32_t most = n;
+    for (uint32_t i = 0; i < n && i <= n / 2 && most == n; i++)
+        if (h->ranks[i].way == WAY_CULPRIT && 2 * count_there(h, i) > n)
+            most = i;
+    if (n < 3 || most == n || count_there(h, most) == n || h->n_groups == GROUPS_MAX ||
+        !h->s->hang.has_signals || (h->ranks[most].code != FINDING_RANK_LOOPS && h->n_groups > 0))
+        return;
+    for (uint32_t i = n; i-- > 0;) {
+        struct rank_look *r = &h->ranks[i];
+        if (r->way != WAY_CULPRIT || !is_same_wait(&r->spot[1], &h->ranks[most].spot[1]))
+            continue;
+        r->way = WAY_WAITS;
+        h->n[WAY_CULPRIT]--;
+        h->n[WAY_WAITS]++;
+        (void)join_group(h, i);
+    }
+}
+
+/* Return the rank that is to blame, or the first of them. Ranks of which nothing is known may be the culprits. */
+static int64_t judge(struct diagnosis *d, struct hang *h)
+{
+    adopt_majority(h);
+    const uint32_t culprit = find_culprit(h);
+    qsort(h->groups, h->n_groups, sizeof(h->groups[0]), compare_groups);
+    const uint32_t gone = find_way(h, WAY_GONE), needs_key = find_way(h, WAY_NEEDS_KEY), n = h->s->n_ranks;
+    if (culprit < n && h->n_groups > 0) {
+        add_culprit(d, h, culprit);
+        return culprit;
+    }
+    if (gone < n && h->n_groups > 0) {
+        add_gone(d, h, gone);
+        return gone;
+    }
+    if (h->n[WAY_UNKNOWN] > 0 || culprit < n || gone < n)
+        return -1;
+    if (needs_key < n) {
+        add_needs_key(d, h, needs_key);
+        return needs_key;
+    }
+    if (h->n_groups == 0 || n < 2)
+        return -1;
+    if (h->n_groups == 1)
+        add_all_wait(d, h);
+    else
+        add_differ(d, h);
+    return h->groups[h->n_groups - 1].first;
+}
+
+/* No rank has frames: the user may install what is missing. */
+static void add_unreadable(struct diagnosis *d, const struct hang *h)
+{
+    static const char prefix[] = "no Python stacks: ";
+    words who, time;
+    const char *note = h->note;
+    struct finding *slot = diagnosis_slot(d, FINDING_STACKS_UNREADABLE);
+    if (strncmp(note, prefix, sizeof(prefix) - 1) == 0)
+        note += sizeof(prefix) - 1;
+    if (slot != NULL)
+        finding_make(slot, FINDING_STACKS_UNREADABLE, counted(who, h->s->n_ranks, "rank"), "time",
+                     duration(time, h->s->hang.still_ms), "note", note, NULL);
+}
+
+int64_t diagnose_hang(struct diagnosis *d, const struct snapshot *s)
+{
+    struct hang h = { .s = s };
+    bool hangs = s->hang.rows[0] != NULL && s->hang.rows[1] != NULL && s->n_ranks > 0;
+    h.ranks = hangs ? calloc(s->n_ranks, sizeof(*h.ranks)) : NULL;
+    if (h.ranks == NULL)
+        return -1;
+    for (int sample = 0; sample < 2; sample++)
+        read_sample(&h, sample);
+    if (h.n_read == 0 && h.note != NULL)
+        add_unreadable(d, &h);
+    for (uint32_t i = 0; hangs && i < s->n_ranks; i++)
+        hangs = look_at_rank(&h, i);
+    const int64_t rank = hangs ? judge(d, &h) : -1;
+    free(h.ranks);
+    return rank;
+}

@@ -1,0 +1,98 @@
+/* hang_watch.c -- see hang_watch.h. */
+#include "hub/hang_watch.h"
+
+enum { SAMPLES = 3, DOUBLINGS_MAX = 8 };
+
+static uint64_t limit_of(const struct hang_watch *w)
+{
+    if (w->limit_ms > 0)
+        return w->limit_ms;
+    const uint64_t usual_ms = HANG_FACTOR * w->longest_ms;
+    const uint64_t least_ms = w->has_signals ? HANG_LEAST_MS : HANG_QUIET_FACTOR * HANG_LEAST_MS;
+    return usual_ms > least_ms ? usual_ms : least_ms;
+}
+
+/* Back to the state without a suspicion. */
+static void wait_for_limit(struct hang_watch *w)
+{
+    w->samples = w->in_vain = 0;
+    w->verdict = 0;
+    w->is_told = false;
+    w->due_ms = w->is_off ? 0 : w->moved_ms + limit_of(w);
+}
+
+void hang_watch_begin(struct hang_watch *w, uint64_t now_ms)
+{
+    *w = (struct hang_watch){
+        .limit_ms = w->limit_ms, .is_off = w->is_off, .runs = true, .began_ms = now_ms, .moved_ms = now_ms
+    };
+    wait_for_limit(w);
+}
+
+void hang_watch_end(struct hang_watch *w)
+{
+    *w = (struct hang_watch){ .limit_ms = w->limit_ms, .is_off = w->is_off };
+}
+
+/* Signs of several nodes arrive out of order. The way to the first sign is the start of the program, and no pause. */
+bool hang_watch_moved(struct hang_watch *w, uint64_t ago_ms, uint64_t now_ms)
+{
+    const uint64_t at_ms = ago_ms < now_ms ? now_ms - ago_ms : 0;
+    if (!w->runs || at_ms < w->began_ms || (w->has_signals && at_ms <= w->moved_ms))
+        return false;
+    if (w->has_signals && at_ms - w->moved_ms > w->longest_ms)
+        w->longest_ms = at_ms - w->moved_ms;
+    w->has_signals = true;
+    w->moved_ms = at_ms;
+    wait_for_limit(w);
+    return true;
+}
+
+uint64_t hang_watch_deadline(const struct hang_watch *w)
+{
+    return !w->runs || w->due_ms == 0 ? UINT64_MAX : w->due_ms;
+}
+
+bool hang_watch_due(struct hang_watch *w, uint64_t now_ms)
+{
+    if (hang_watch_deadline(w) > now_ms)
+        return false;
+    w->due_ms = now_ms + HANG_APART_MS;
+    return true;
+}
+
+/* Waits twice as long as before, up to a maximum. */
+void hang_watch_skip(struct hang_watch *w, uint64_t now_ms)
+{
+    uint64_t pause_ms = limit_of(w);
+    for (uint32_t i = 0; i < w->in_vain && i < DOUBLINGS_MAX; i++)
+        pause_ms *= 2;
+    w->in_vain++;
+    w->samples = 0;
+    w->verdict = 0;
+    w->due_ms = now_ms + (pause_ms < HANG_AGAIN_MAX_MS ? pause_ms : HANG_AGAIN_MAX_MS);
+}
+
+bool hang_watch_compares(const struct hang_watch *w)
+{
+    return w->samples >= 2;
+}
+
+/* After a report the samples stay as they are, for `ddpctl why`. */
+bool hang_watch_sampled(struct hang_watch *w, uint64_t verdict, uint64_t now_ms)
+{
+    if (!w->runs || w->is_told)
+        return false;
+    const bool is_same = verdict != 0 && verdict == w->verdict;
+    w->samples++;
+    w->verdict = verdict;
+    if (w->samples < SAMPLES && (w->samples == 1 || verdict != 0))
+        return false;
+    if (!is_same) {
+        hang_watch_skip(w, now_ms);
+        return false;
+    }
+    w->is_told = true;
+    w->due_ms = 0;
+    return true;
+}

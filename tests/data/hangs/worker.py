@@ -1,0 +1,143 @@
+"""A PyTorch job on Gloo whose rank 1 hangs after some steps, in the way that the first argument names.
+
+tests/e2e/test_hangs.c runs it; record.py makes the fixtures of tests/unit/diagnosis/test_hang.c from it."""
+import os
+import sys
+import threading
+import time
+
+import torch
+import torch.distributed as dist
+
+STEPS = int(os.environ.get("HANG_STEPS", "8"))
+CULPRIT = 1
+
+
+def load_batch():
+    time.sleep(1000000)
+
+
+def spin():
+    n = 0
+    while n >= 0:
+        n += 1
+
+
+def take_lock():
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
+
+
+def read_fifo():
+    path = sys.argv[2]
+    if not os.path.exists(path):
+        os.mkfifo(path)
+    with open(os.open(path, os.O_RDWR), "rb") as f:
+        f.read(1)
+
+
+def stop():
+    os.kill(os.getpid(), 19)
+
+
+def wait_for_child():
+    r, w = os.pipe()
+    if os.fork() == 0:
+        os._exit(1)
+    os.read(r, 1)
+
+
+def traceback_stays():
+    threading.Thread(target=time.sleep, args=(1000000,)).start()
+    raise ValueError("batch 7 is empty")
+
+
+def other_collective(x):
+    dist.broadcast(x, 0)
+
+
+def wait_for_key():
+    dist.distributed_c10d._get_default_store().get("epoch/3")
+
+
+def wait_in_line():
+    time.sleep(0.2)
+
+
+def wait_in_pairs(x):
+    """Each rank waits for another one, which is in another pair: as if messages were lost."""
+    n = dist.get_world_size()
+    pairs = [dist.new_group(sorted([rank, (rank + 1) % n])) for rank in range(n)]
+    dist.all_reduce(x, group=pairs[dist.get_rank()])
+
+
+def slow(rank, x):
+    """Rank 1 needs 40 s for a few steps, in other places each time."""
+    for i in range(200):
+        if rank == CULPRIT:
+            time.sleep(0.1) if i % 2 else wait_in_line()
+        dist.all_reduce(x)
+
+
+def evaluate():
+    """Rank 0 alone computes for 20 s."""
+    m = torch.rand(200, 200)
+    until = time.time() + 20
+    while time.time() < until:
+        m = (m @ m).softmax(1)
+
+
+def pauses(rank, x):
+    """A healthy job: an evaluation each minute and a checkpoint of 40 s each third, while the others wait in a barrier."""
+    seconds = float(os.environ.get("HANG_SECONDS", "600"))
+    began = time.time()
+    minute, step = 0, 0
+    while time.time() - began < seconds:
+        dist.all_reduce(x)
+        step += 1
+        print(f"step {step} loss {1 / step:.3f}", flush=True)
+        time.sleep(0.2 + 0.8 * (step % 7 == 0))
+        now = torch.tensor([time.time() - began])
+        dist.broadcast(now, 0)
+        if now.item() > 60 * (minute + 1):
+            minute += 1
+            if rank == 0 and minute % 3 == 0:
+                time.sleep(40)
+            elif rank == 0:
+                evaluate()
+            dist.barrier()
+
+
+def hang(way, rank, x):
+    if way == "pauses":
+        pauses(rank, x)
+    elif way == "slow":
+        slow(rank, x)
+    elif way == "all_wait":
+        wait_in_pairs(x)
+    elif rank != CULPRIT:
+        return
+    elif way == "other":
+        other_collective(x)
+    else:
+        {"sleep": load_batch, "loop": spin, "lock": take_lock, "fifo": read_fifo, "stop": stop, "child": wait_for_child,
+         "traceback": traceback_stays, "key": wait_for_key, "exit": lambda: os._exit(0)}[way]()
+
+
+def main():
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    x = torch.ones(4)
+    for step in range(STEPS):
+        dist.all_reduce(x)
+        print(f"step {step} loss {1 / (step + 1):.3f}", flush=True)
+        time.sleep(0.05)
+    with open(sys.argv[3] + f"/{rank}", "w") as f:
+        f.write(str(os.getpid()))
+    hang(sys.argv[1], rank, x)
+    dist.all_reduce(x)
+    print("done", flush=True)
+
+
+main()

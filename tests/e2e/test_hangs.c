@@ -1,0 +1,221 @@
+/* Jobs that hang after their start: the rank, the line and the reason, on every node, within 15 s of --hang_timeout. Stacks come from
+ * a stand-in for py-spy, and from py-spy itself where it and PyTorch are installed. */
+#include "job.h"
+#include "run.h"
+
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+TestSuite(hangs, .timeout = 600);
+
+enum { LONG_MS = 240000, NODES = 2 };
+
+static char dir[] = "/tmp/ddp-hangs-XXXXXX";
+
+static void check(bool ok, const char *what, const char *text)
+{
+    cr_assert(ok, "%s: %s", what, text);
+}
+
+/* --- with a stand-in for py-spy -------------------------------------------------------------------------------- */
+
+/* A Python with the stand-in beside it, where it is looked for first. */
+static void make_dir(void)
+{
+    char path[64], cwd[512], target[600];
+    temp_dir_make(dir);
+    snprintf(path, sizeof(path), "%s/python3", dir);
+    check(symlink("/usr/bin/python3", path) == 0, "symlink", path);
+    check(getcwd(cwd, sizeof(cwd)) != NULL, "getcwd", dir);
+    snprintf(target, sizeof(target), "%s/tests/data/hangs/fake_py_spy.py", cwd);
+    snprintf(path, sizeof(path), "%s/py-spy", dir);
+    check(symlink(target, path) == 0, "symlink", path);
+}
+
+static void remove_dir(void)
+{
+    temp_dir_remove(dir);
+}
+
+/* One of `nnodes` nodes with two workers each; rank 3, or rank 1 of one node, is the culprit. */
+static struct run_process *start_node(int nnodes, int node, int port, const char *option)
+{
+    char text[6][80];
+    const char *env[] = { nnodes == 1 ? "CULPRIT=1" : "CULPRIT=3", NULL };
+    snprintf(text[0], sizeof(text[0]), "--nnodes=%d", nnodes);
+    snprintf(text[1], sizeof(text[1]), "--node_rank=%d", node);
+    snprintf(text[2], sizeof(text[2]), "--master_port=%d", port);
+    snprintf(text[3], sizeof(text[3]), "--log_dir=%s/node%d", dir, node);
+    snprintf(text[4], sizeof(text[4]), "--events=%s/events%d", dir, node);
+    snprintf(text[5], sizeof(text[5]), "%s/python3", dir);
+    const char *argv[] = { bin("ddprun"),
+                           text[0],
+                           text[1],
+                           text[2],
+                           text[3],
+                           text[4],
+                           "--nproc_per_node=2",
+                           "--master_addr=127.0.0.1",
+                           "--hang_timeout=2s",
+                           "--grace=1s",
+                           "--max_restarts=1",
+                           option,
+                           "--no_python",
+                           text[5],
+                           "-u",
+                           "tests/data/hangs/fake_worker.py",
+                           NULL };
+    return run_start(argv, &(struct run_options){ .env = env, .timeout_ms = LONG_MS });
+}
+
+static void expect_file(const char *pattern, const char *words)
+{
+    char command[256];
+    snprintf(command, sizeof(command), "grep -q -e '%s' %s/%s", words, dir, pattern);
+    const char *argv[] = { "sh", "-c", command, NULL };
+    struct run_result r = run_command(argv, NULL);
+    cr_expect_eq(r.exit_code, 0, "'%s' is not in %s", words, pattern);
+    run_free(&r);
+}
+
+#define CULPRIT " is in load_batch (data.py:41) and has slept for "
+
+Test(hangs, every_node_why_events_and_report_name_rank_and_line, .init = make_dir, .fini = remove_dir)
+{
+    struct run_process *nodes[NODES];
+    const int port = free_port();
+    char addr[40];
+    for (int i = 0; i < NODES; i++)
+        nodes[i] = start_node(NODES, i, port, "--on_hang=report");
+    for (int i = 0; i < NODES; i++) {
+        cr_expect(run_until_error(nodes[i], CULPRIT, LONG_MS), "node %d", i);
+        cr_expect(
+            run_until_error(nodes[i], "; 3 ranks wait in all_reduce (train.py:88)  [RANK_SLEEPS]", LONG_MS));
+    }
+    snprintf(addr, sizeof(addr), "--addr=127.0.0.1:%d", port);
+    const char *argv[] = { bin("ddpctl"), addr, "why", NULL };
+    struct run_result r = run_command(argv, NULL);
+    cr_expect(strstr(r.out, CULPRIT) != NULL, "%s%s", r.out, r.err);
+    run_free(&r);
+    run_signal(nodes[0], SIGTERM);
+    for (int i = 0; i < NODES; i++) {
+        r = run_wait(nodes[i]);
+        cr_expect(strstr(r.err, "\n  hang     rank 3 (") != NULL, "node %d: %s", i, r.err);
+        run_free(&r);
+    }
+    expect_file("node?/*/report.json", "\"code\":[[:space:]]*\"RANK_SLEEPS\"");
+    expect_file("events?", "RANK_SLEEPS");
+}
+
+Test(hangs, stop_ends_the_job_without_a_restart, .init = make_dir, .fini = remove_dir)
+{
+    struct run_process *node = start_node(1, 0, free_port(), "--on_hang=stop");
+    struct run_result r = run_wait(node);
+    cr_expect_eq(r.exit_code, 125, "%s", r.err);
+    cr_expect(strstr(r.err, "\nddprun: rank 1 (") != NULL &&
+                  strstr(r.err, "none: the job hung (--on_hang=stop)") != NULL,
+              "%s", r.err);
+    run_free(&r);
+}
+
+Test(hangs, a_rank_stopped_by_a_signal_is_told_to_the_other_node_at_once, .init = make_dir,
+     .fini = remove_dir)
+{
+    struct run_process *nodes[NODES];
+    const int port = free_port();
+    for (int i = 0; i < NODES; i++)
+        nodes[i] = start_node(NODES, i, port, "--hang_timeout=off");
+    cr_assert(run_until_output(nodes[1], "] pid ", LONG_MS));
+    kill((pid_t)atoi(strstr(run_output(nodes[1]), "] pid ") + 6), SIGSTOP);
+    cr_expect(run_until_error(nodes[0], "rank 3: stopped (state T)", LONG_MS));
+    run_signal(nodes[0], SIGTERM);
+    for (int i = 0; i < NODES; i++) {
+        struct run_result r = run_wait(nodes[i]);
+        cr_expect_eq(strstr(r.err, "[RANK_STOPPED]") != NULL, i == 0, "node %d, whose agent has seen it: %s",
+                     i, r.err);
+        run_free(&r);
+    }
+}
+
+/* --- with PyTorch ---------------------------------------------------------------------------------------------- */
+
+/* Of rank 1, or of all three. */
+static const struct scene {
+    const char *way, *words, *code;
+} scenes[] = {
+    { "sleep", "is in load_batch (worker.py:", "RANK_SLEEPS" },
+    { "loop", "is in spin (worker.py:", "RANK_LOOPS" },
+    { "lock", "is in take_lock (worker.py:", "RANK_IN_LOCK" },
+    { "fifo", "/sleep.fifo;", "RANK_BLOCKED" },
+    { "child", "is in wait_for_child (worker.py:", "RANK_CHILD_ENDED" },
+    { "traceback", "has not exited: ValueError: batch 7 is empty;", "RANK_TRACEBACK" },
+    { "other", "waits in broadcast (worker.py:", "COLLECTIVES_DIFFER" },
+    { "key", "epoch/3', which no rank has set; 2 ranks wait in all_reduce", "RANK_NEEDS_KEY" },
+    { "all_wait", "all 3 ranks wait in all_reduce (worker.py:", "ALL_RANKS_WAIT" },
+};
+
+enum { SCENES = sizeof(scenes) / sizeof(*scenes), TOGETHER = 3 };
+
+/* Beside that Python, or in PATH. */
+static void skip_without_py_spy(void)
+{
+    const char *argv[] = { "py-spy", "--version", NULL };
+    struct run_result r = run_command(argv, NULL);
+    const int code = r.exit_code;
+    run_free(&r);
+    if (code != 0)
+        cr_skip_test("skipped, because there is no py-spy in PATH (pip install py-spy)");
+}
+
+static struct run_process *start_scene(const struct scene *scene)
+{
+    char fifo[80], pids[64];
+    snprintf(fifo, sizeof(fifo), "%s/sleep.fifo", dir);
+    snprintf(pids, sizeof(pids), "%s", dir);
+    const char *argv[] = { bin("ddprun"),
+                           "--standalone",
+                           "--nproc_per_node=3",
+                           "--hang_timeout=4s",
+                           "--grace=1s",
+                           "tests/data/hangs/worker.py",
+                           scene->way,
+                           fifo,
+                           pids,
+                           NULL };
+    return run_start(argv, &(struct run_options){ .env = torch_env(), .timeout_ms = LONG_MS });
+}
+
+static void expect_scene(const struct scene *scene, struct run_process *job)
+{
+    char code[40];
+    snprintf(code, sizeof(code), "[%s]", scene->code);
+    const bool told = run_until_error(job, code, LONG_MS);
+    run_signal(job, SIGTERM);
+    struct run_result r = run_wait(job);
+    cr_expect(told && strstr(r.err, scene->words) != NULL, "%s: '%s' and %s are not in: %s", scene->way,
+              scene->words, code, r.err);
+    run_free(&r);
+}
+
+static void make_plain_dir(void)
+{
+    temp_dir_make(dir);
+}
+
+Test(hangs, every_class_in_a_job_of_pytorch, .init = make_plain_dir, .fini = remove_dir)
+{
+    struct run_process *jobs[TOGETHER];
+    torch_skip_without_libuv();
+    torch_skip_sanitized();
+    skip_without_py_spy();
+    for (int first = 0; first < SCENES; first += TOGETHER) {
+        for (int i = 0; i < TOGETHER; i++)
+            jobs[i] = start_scene(&scenes[first + i]);
+        for (int i = 0; i < TOGETHER; i++)
+            expect_scene(&scenes[first + i], jobs[i]);
+    }
+}

@@ -1,0 +1,328 @@
+/* Two nodes of two ranks whose agents report progress and take samples of the stacks: the findings that each node gets, and when. */
+#include "hub/hang_watch.h"
+#include "sim_hub.h"
+#include "store/encode.h"
+
+#include <cjson/cJSON.h>
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { N0 = 10, N1, NODES = 2, OPERATOR = 40, S = 1000 };
+
+static struct sim sim;
+static int samples[NODES];     /* asked of each node */
+static int findings[NODES];    /* pushes to each node */
+static char told[NODES][2048]; /* text of the last one */
+static char stopped[2048];     /* the last `stop` of node 0 */
+static const char *does;       /* rank 3, instead of waiting; NULL = it waits, too */
+static bool has_frames;        /* the nodes can read stacks */
+static bool moves;             /* that rank is elsewhere in each sample */
+
+static void join(conn_id conn, const char *more)
+{
+    char json[1024];
+    const int n = (int)conn - N0;
+    sim_client(&sim, conn);
+    sim_identify(&sim, conn, "{\"role\":\"agent\"}", NULL);
+    snprintf(json, sizeof(json),
+             "{\"op\":\"join\",\"job\":\"demo\",\"version\":\"0.1.0\",\"host\":\"n%d\",\"boot_id\":\"b%d\","
+             "\"pid\":%d,"
+             "\"mode\":\"static\",\"nnodes_min\":2,\"nnodes_max\":2,\"node_rank\":%d,\"nproc\":2,\"addr\":"
+             "\"10.0.0.%d\","
+             "\"join_timeout_ms\":60000,\"node_timeout_ms\":3000,\"grace_ms\":1000,\"max_restarts\":1%s}",
+             n, n, 100 + n, n, n + 1, more);
+    sim_say(&sim, conn, json);
+}
+
+static void set_up(void)
+{
+    struct hub_limits limits = HUB_LIMITS_DEFAULT;
+    limits.endpoint = "10.0.0.1:29500";
+    limits.host = "n0";
+    sim_init(&sim, &limits);
+    sim_client(&sim, OPERATOR);
+    memset(samples, 0, sizeof(samples));
+    memset(findings, 0, sizeof(findings));
+    memset(told, 0, sizeof(told));
+    stopped[0] = '\0';
+    does = "sleeping in clock_nanosleep";
+    moves = false;
+    has_frames = true;
+}
+
+static void tear_down(void)
+{
+    sim_free(&sim);
+}
+
+TestSuite(hang_sim, .init = set_up, .fini = tear_down);
+
+/* --- nodes ------------------------------------------------------------------------------------------------ */
+
+#define WAITS                                                                                                \
+    "{\"frames\":[{\"function\":\"all_reduce\",\"file\":\"torch/distributed/"                                \
+    "distributed_c10d.py\",\"line\":9,"                                                                      \
+    "\"user\":false},{\"function\":\"step\",\"file\":\"train.py\",\"line\":88,\"user\":true}],\"threads\":[" \
+    "%s]}"
+#define MAIN "{\"rank\":%d,\"pid\":%d,\"host\":\"n1\",\"main\":true,\"does\":\"%s\"}"
+
+static void answer_sample(conn_id conn, double id)
+{
+    if (!has_frames) {
+        char none[80];
+        snprintf(none, sizeof(none), "{\"op\":\"sampled\",\"id\":%.0f,\"stacks\":[]}", id);
+        sim_say(&sim, conn, none);
+        return;
+    }
+    char json[2048], waiting[512], culprit[512] = "", rows[1024];
+    const int first = (int)(conn - N0) * 2, n = conn == N1 && does != NULL ? 1 : 2;
+    int used = snprintf(waiting, sizeof(waiting), MAIN, first, 70 + first, "sleeping in futex");
+    if (n == 2)
+        snprintf(waiting + used, sizeof(waiting) - (size_t)used, "," MAIN, first + 1, 71 + first,
+                 "sleeping in futex");
+    else
+        snprintf(culprit, sizeof(culprit),
+                 ",{\"frames\":[{\"function\":\"load_batch\",\"file\":\"data.py\",\"line\":41,\"user\":true},"
+                 "{\"function\":"
+                 "\"main\",\"file\":\"train.py\",\"line\":%d,\"user\":true}],\"threads\":[" MAIN "]}",
+                 moves ? samples[1] : 5, 3, 73, does);
+    snprintf(rows, sizeof(rows), WAITS, waiting);
+    snprintf(json, sizeof(json), "{\"op\":\"sampled\",\"id\":%.0f,\"stacks\":[%s%s]}", id, rows, culprit);
+    sim_say(&sim, conn, json);
+}
+
+static void take_push(conn_id conn, const cJSON *o)
+{
+    const int n = (int)conn - N0;
+    const char *push = cJSON_GetStringValue(cJSON_GetObjectItem(o, "push"));
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItem(o, "text"));
+    if (push == NULL)
+        return;
+    if (strcmp(push, "sample") == 0) {
+        samples[n]++;
+        answer_sample(conn, cJSON_GetNumberValue(cJSON_GetObjectItem(o, "id")));
+    } else if (strcmp(push, "findings") == 0) {
+        findings[n]++;
+        snprintf(told[n], sizeof(told[n]), "%s", text != NULL ? text : "");
+    } else if (strcmp(push, "stop") == 0) {
+        char *printed = cJSON_PrintUnformatted(o);
+        snprintf(stopped, sizeof(stopped), "%s", printed);
+        cJSON_free(printed);
+    }
+}
+
+/* An answer may bring another push. */
+static void take_pushes(conn_id conn)
+{
+    struct buf *out = &sim.conn[conn].out;
+    while (out->len >= 8) {
+        const struct buf taken = *out;
+        *out = (struct buf){ 0 };
+        for (size_t at = 0; at + 8 <= taken.len;) {
+            const size_t len = get_u64(taken.data + at);
+            cJSON *o = cJSON_ParseWithLength((const char *)taken.data + at + 8, len);
+            take_push(conn, o);
+            cJSON_Delete(o);
+            at += 8 + len;
+        }
+        struct buf old = taken;
+        buf_free(&old);
+    }
+}
+
+/* So long, with a beat each second; `moves_on`: a line of output came just before it. */
+static void live(uint64_t ms, bool moves_on)
+{
+    for (const uint64_t until = sim.now_ms + ms; sim.now_ms < until;) {
+        for (conn_id conn = N0; conn <= N1; conn++)
+            sim_say(&sim, conn,
+                    moves_on ? "{\"op\":\"heartbeat\",\"moved_ms\":10}" : "{\"op\":\"heartbeat\"}");
+        for (conn_id conn = N0; conn <= N1; conn++)
+            take_pushes(conn);
+        sim_at(&sim, sim.now_ms + S);
+    }
+    for (conn_id conn = N0; conn <= N1; conn++)
+        take_pushes(conn);
+}
+
+static void run_job(const char *more)
+{
+    join(N0, more);
+    join(N1, more);
+    live(60 * S, true);
+    cr_assert_eq(findings[0], 0, "%s", told[0]);
+}
+
+static const char *why(void)
+{
+    return sim_control(&sim, OPERATOR, "{\"op\":\"why\"}");
+}
+
+static void expect_told(int n, const char *words)
+{
+    cr_assert(strstr(told[n], words) != NULL, "'%s' is not in: %s", words, told[n]);
+}
+
+#define SENTENCE "rank 3 is in load_batch (data.py:41) and has slept for 43"
+
+/* --- cases ------------------------------------------------------------------------------------------------ */
+
+Test(hang_sim, a_hang_is_reported_on_all_nodes_once_and_by_why)
+{
+    run_job("");
+    live(41 * S, false);
+    cr_expect_eq(findings[0], 0, "%s", told[0]);
+    live(5 * S, false);
+    for (int n = 0; n < NODES; n++) {
+        expect_told(n, SENTENCE);
+        expect_told(n, "; 3 ranks wait in all_reduce (train.py:88)  [RANK_SLEEPS]");
+    }
+    cr_expect(strstr(why(), "RANK_SLEEPS") != NULL, "%s", why());
+    live(600 * S, false);
+    cr_expect_eq(findings[0], 1);
+    cr_expect_eq(samples[0], 3);
+}
+
+Test(hang_sim, a_job_that_goes_on_again_has_no_finding)
+{
+    run_job("");
+    live(50 * S, false);
+    cr_expect_eq(findings[0], 1);
+    live(5 * S, true);
+    cr_expect(strstr(why(), "RANK_SLEEPS") == NULL, "%s", why());
+}
+
+Test(hang_sim, a_job_that_moves_on_in_time_is_left_alone)
+{
+    run_job("");
+    for (int i = 0; i < 20; i++) {
+        live(41 * S, false);
+        live(3 * S, true);
+    }
+    cr_expect_eq(findings[0], 0, "%s", told[0]);
+    cr_expect_gt(samples[0], 0);
+}
+
+Test(hang_sim, a_slow_job_is_left_alone)
+{
+    run_job("");
+    moves = true;
+    live(3600 * S, false);
+    cr_expect_eq(findings[0], 0, "%s", told[0]);
+    cr_expect_gt(samples[0], 10);
+    cr_expect_lt(samples[0], 60);
+}
+
+Test(hang_sim, an_agent_that_does_not_answer_does_not_hold_the_others_up)
+{
+    run_job("");
+    does = NULL;
+    sim.conn[N1].out.len = 0;
+    for (int i = 0; i < 120; i++) { /* its pushes are never read */
+        sim_say(&sim, N0, "{\"op\":\"heartbeat\"}");
+        sim_say(&sim, N1, "{\"op\":\"heartbeat\"}");
+        take_pushes(N0);
+        sim.conn[N1].out.len = 0;
+        sim_at(&sim, sim.now_ms + S);
+    }
+    cr_expect_gt(samples[0], 2);
+    cr_expect_eq(findings[0], 0, "two ranks are not known: %s", told[0]);
+}
+
+Test(hang_sim, ranks_that_all_wait_name_the_network)
+{
+    run_job("");
+    does = NULL;
+    live(50 * S, false);
+    expect_told(0, "all 4 ranks wait in all_reduce (train.py:88)");
+    expect_told(0, "the network between n0, n1");
+}
+
+Test(hang_sim, a_limit_and_a_switch_of_the_first_node)
+{
+    run_job(",\"hang_ms\":5000");
+    live(20 * S, false);
+    expect_told(0, "has slept for 1");
+}
+
+Test(hang_sim, off_takes_no_samples)
+{
+    run_job(",\"hang_ms\":0");
+    live(600 * S, false);
+    cr_expect_eq(findings[0], 0);
+    cr_expect_eq(samples[0], 0);
+}
+
+Test(hang_sim, stop_ends_the_round_and_allows_no_other)
+{
+    run_job(",\"on_hang\":\"stop\"");
+    live(50 * S, false);
+    cr_expect(strstr(stopped, "\"why\":\"hangs\"") != NULL && strstr(stopped, SENTENCE) != NULL &&
+                  strstr(stopped, "\"code\":\"RANK_SLEEPS\"") != NULL,
+              "%s", stopped);
+}
+
+Test(hang_sim, report_leaves_the_round_alone)
+{
+    run_job(",\"on_hang\":\"report\"");
+    live(100 * S, false);
+    cr_expect_str_empty(stopped);
+    cr_expect_eq(findings[0], 1);
+}
+
+Test(hang_sim, a_stopped_rank_is_reported_at_once_and_not_again)
+{
+    run_job("");
+    does = "stopped by a signal";
+    sim_say(&sim, N1, "{\"op\":\"heartbeat\",\"workers\":[[1,\"T\",0,\"do_signal_stop\"]]}");
+    live(5 * S, false);
+    cr_expect_eq(findings[0], 1);
+    expect_told(0, "rank 3: stopped (state T)");
+    cr_expect_eq(findings[1], 0, "its own agent has said so: %s", told[1]);
+    live(100 * S, false);
+    cr_expect_eq(findings[0], 1, "%s", told[0]);
+    cr_expect(strstr(why(), "RANK_STOPPED") != NULL, "%s", why());
+    sim_say(&sim, N1, "{\"op\":\"heartbeat\",\"workers\":[[1,\"S\",0,\"\"]]}");
+    sim_say(&sim, N1, "{\"op\":\"heartbeat\",\"workers\":[[1,\"t\",0,\"ptrace_stop\"]]}");
+    live(5 * S, true);
+    cr_expect_eq(findings[0], 2);
+    cr_expect_eq(findings[1], 1, "an agent does not see a debugger");
+}
+
+/* The steps of libddp show the same earlier; its report is the only one. */
+Test(hang_sim, a_rank_that_stands_still_is_not_reported_twice)
+{
+    run_job("");
+    sim_say(&sim, N0, "{\"op\":\"heartbeat\",\"steps\":[[0,5,9,\"all_reduce\"],[1,5,9,\"all_reduce\"]]}");
+    sim_say(&sim, N1, "{\"op\":\"heartbeat\",\"steps\":[[0,5,9,\"all_reduce\"],[1,5,8,\"\"]]}");
+    live(100 * S, false);
+    expect_told(0, "[RANK_STALLED]");
+    cr_expect_eq(findings[0], 1, "%s", told[0]);
+}
+
+Test(hang_sim, stop_needs_no_stacks_where_steps_show_the_rank)
+{
+    run_job(",\"on_hang\":\"stop\"");
+    does = NULL;
+    sim_say(&sim, N0, "{\"op\":\"heartbeat\",\"steps\":[[0,5,9,\"all_reduce\"],[1,5,9,\"all_reduce\"]]}");
+    sim_say(&sim, N1, "{\"op\":\"heartbeat\",\"steps\":[[0,5,9,\"all_reduce\"],[1,5,8,\"\"]]}");
+    has_frames = false;
+    live(50 * S, false);
+    cr_expect(strstr(stopped, "\"why\":\"hangs\"") != NULL &&
+                  strstr(stopped, "\"code\":\"RANK_STALLED\"") != NULL,
+              "%s", stopped);
+    cr_expect_eq(findings[0], 1, "%s", told[0]);
+}
+
+Test(hang_sim, a_traceback_is_named_until_the_rank_moves)
+{
+    run_job("");
+    sim_say(&sim, N1, "{\"op\":\"heartbeat\",\"errors\":[[1,\"ValueError: empty\"],[7,\"x\"],[\"a\"],5]}");
+    live(50 * S, false);
+    expect_told(0, "has failed and has not exited: ValueError: empty; it is in load_batch (data.py:41)");
+    live(5 * S, true);
+    sim_say(&sim, N1, "{\"op\":\"heartbeat\",\"errors\":[[1,\"\"]]}");
+    live(500 * S, false);
+    expect_told(0, "[RANK_SLEEPS]");
+}

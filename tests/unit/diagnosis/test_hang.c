@@ -1,0 +1,391 @@
+/* Stacks of hung PyTorch jobs, as py-spy 0.4.3 has recorded them (tests/data/hangs/record.py), to the verdict. */
+#include "base/stacks.h"
+#include "diagnosis/text.h"
+#include "snapshot_case.h"
+
+#include <cjson/cJSON.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { RANKS_MAX = 8 };
+
+struct hang_case {
+    struct stacks samples[2];
+    struct rank_facts ranks[RANKS_MAX];
+    struct snapshot s;
+};
+
+static cJSON *read_recorded(const char *way)
+{
+    char path[128];
+    struct buf text = { 0 };
+    snprintf(path, sizeof(path), "tests/data/hangs/recorded/%s.json", way);
+    FILE *f = fopen(path, "r");
+    cr_assert_not_null(f, "%s", path);
+    for (int c = fgetc(f); c != EOF; c = fgetc(f))
+        buf_append(&text, &(char){ (char)c }, 1);
+    fclose(f);
+    cJSON *recorded = cJSON_ParseWithLength((const char *)text.data, text.len);
+    cr_assert_not_null(recorded, "%s", path);
+    buf_free(&text);
+    return recorded;
+}
+
+static int number_in(const cJSON *o, const char *name)
+{
+    return (int)cJSON_GetNumberValue(cJSON_GetObjectItem(o, name));
+}
+
+/* The words of an agent. */
+static void describe(struct stack_thread *t, const cJSON *thread)
+{
+    static const struct {
+        const char *number, *words;
+    } calls[] = { { "0", "sleeping in read" },
+                  { "7", "sleeping in poll" },
+                  { "45", "sleeping in recvfrom" },
+                  { "202", "sleeping in futex" },
+                  { "230", "sleeping in clock_nanosleep" } };
+    const char *state = cJSON_GetStringValue(cJSON_GetObjectItem(thread, "state"));
+    const char *call = cJSON_GetStringValue(cJSON_GetObjectItem(thread, "syscall"));
+    snprintf(t->does, sizeof(t->does), state[0] == 'T' ? "stopped by a signal" : "running");
+    for (size_t i = 0; state[0] == 'S' && i < LEN(calls); i++)
+        if (strcmp(calls[i].number, call) == 0)
+            snprintf(t->does, sizeof(t->does), "%s", calls[i].words);
+    if (strcmp(t->does, "sleeping in read") == 0)
+        snprintf(t->object, sizeof(t->object), "/data/fifo");
+    t->cpu_ms = number_in(thread, "cpu_ms");
+}
+
+static void add_sample(struct stacks *stacks, int rank, int tid, const cJSON *sample)
+{
+    struct stack_thread main = { .rank = rank, .pid = 70 + rank, .tid = tid, .is_main = true, .host = "n0" };
+    const cJSON *thread, *child;
+    cJSON_ArrayForEach(thread, cJSON_GetObjectItem(sample, "threads"))
+    {
+        if (number_in(thread, "tid") == tid)
+            describe(&main, thread);
+    }
+    char *text = cJSON_PrintUnformatted(cJSON_GetObjectItem(sample, "py_spy"));
+    cr_assert_eq(stacks_add_py_spy(stacks, slice_str(text), &main, 1, NULL), DDP_OK);
+    free(text);
+    cJSON_ArrayForEach(child, cJSON_GetObjectItem(sample, "children"))
+    {
+        const struct stack_thread ended = {
+            .rank = rank, .pid = number_in(child, "pid"), .is_child = true, .host = "n0", .does = STACKS_ENDED
+        };
+        stacks_add_thread(stacks, &ended);
+    }
+}
+
+/* `second` is the way whose second sample follows the first one of `way`. */
+static struct hang_case load(const char *way, const char *second)
+{
+    struct hang_case c = { .s = { RUNNING } };
+    cJSON *recorded[2] = { read_recorded(way), read_recorded(second) };
+    const cJSON *rank;
+    for (int i = 0; i < 2; i++) {
+        cr_assert(stacks_init(&c.samples[i], STACKS_JOB_BYTES));
+        cJSON_ArrayForEach(rank, cJSON_GetObjectItem(recorded[i], "ranks"))
+        {
+            const int n = number_in(rank, "rank");
+            add_sample(&c.samples[i], n, number_in(rank, "pid"),
+                       cJSON_GetArrayItem(cJSON_GetObjectItem(rank, "samples"), i));
+            c.ranks[n] =
+                (struct rank_facts)RANK((uint32_t)n, .cpu_percent = 0, .proc_state = 'S', .call = "");
+        }
+    }
+    for (int i = 0; i < 2; i++)
+        cJSON_Delete(recorded[i]);
+    c.s.hang = (struct snapshot_hang){ .apart_ms = 3000, .still_ms = 42000, .has_signals = true };
+    c.s.n_ranks = c.s.world_size = 3;
+    return c;
+}
+
+static struct diagnosis verdict(struct hang_case *c)
+{
+    static const struct snapshot_node nodes[] = { NODE(0), NODE(1) };
+    struct snapshot s = c->s;
+    s.ranks = c->ranks;
+    s.nodes = nodes;
+    for (int i = 0; i < 2; i++)
+        s.hang.rows[i] = c->samples[i].rows;
+    return look(s);
+}
+
+static void case_free(struct hang_case *c)
+{
+    stacks_free(&c->samples[0]);
+    stacks_free(&c->samples[1]);
+}
+
+static void expect_verdict(struct hang_case *c, const char *code, const char *subject, const char *sentence)
+{
+    const struct diagnosis d = verdict(c);
+    expect_at(&d, 0, code, subject, sentence);
+    cr_expect_eq(d.n, 1, "another finding: %s", d.list[1].sentence);
+}
+
+static void expect_none(struct hang_case *c)
+{
+    const struct diagnosis d = verdict(c);
+    cr_expect_eq(d.n, 0, "%s", d.list[0].sentence);
+}
+
+#define WAY(way, ...)                         \
+    do {                                      \
+        struct hang_case c_ = load(way, way); \
+        expect_verdict(&c_, __VA_ARGS__);     \
+        case_free(&c_);                       \
+    } while (0)
+#define OTHERS "; 2 ranks wait in all_reduce (worker.py:97)"
+
+Test(hang, a_rank_that_sleeps_while_others_wait_in_a_collective)
+{
+    WAY("sleep", "RANK_SLEEPS", "rank 1 (n1, pid 71)",
+        "is in load_batch (worker.py:17) and has slept for 42.0 s" OTHERS);
+}
+
+Test(hang, an_endless_loop)
+{
+    WAY("loop", "RANK_LOOPS", "rank 1 (n1, pid 71)", "is in spin (worker.py:");
+}
+
+Test(hang, a_deadlock_on_a_lock)
+{
+    WAY("lock", "RANK_IN_LOCK", "rank 1 (n1, pid 71)",
+        "is in take_lock (worker.py:29) and has waited 42.0 s for a lock" OTHERS);
+}
+
+Test(hang, a_read_of_a_pipe_that_is_named)
+{
+    WAY("fifo", "RANK_BLOCKED", "rank 1 (n1, pid 71)",
+        "is in read_fifo (worker.py:37), blocked 42.0 s in read of /data/fifo" OTHERS);
+}
+
+Test(hang, a_child_that_has_ended)
+{
+    WAY("child", "RANK_CHILD_ENDED", "rank 1 (n1, pid 71)",
+        "is in wait_for_child (worker.py:48) and waits for process ");
+}
+
+Test(hang, a_process_stopped_by_a_signal_has_its_usual_finding)
+{
+    WAY("stop", "RANK_STOPPED", "rank 1", "stopped (state T) (n1, pid 71)");
+}
+
+Test(hang, another_collective)
+{
+    WAY("other", "COLLECTIVES_DIFFER", "rank 1 (n1, pid 71)",
+        "rank 1 (n1, pid 71) waits in broadcast (worker.py:57), while 2 ranks wait in all_reduce "
+        "(worker.py:97): their "
+        "calls differ");
+}
+
+Test(hang, all_ranks_in_the_same_collective_name_the_nodes)
+{
+    WAY("all_wait", "ALL_RANKS_WAIT", "all 3 ranks",
+        "wait in all_reduce (worker.py:71), without progress for 42.0 s, and every process lives: the "
+        "network "
+        "between n0, "
+        "n1, or a GPU");
+}
+
+Test(hang, a_traceback_without_an_exit)
+{
+    struct hang_case c = load("traceback", "traceback");
+    c.ranks[1].traceback = "ValueError: batch 7 is empty";
+    expect_verdict(&c, "RANK_TRACEBACK", "rank 1 (n1, pid 71)",
+                   "has failed and has not exited: ValueError: batch 7 is empty; it is in _shutdown "
+                   "(threading.py:1583)" OTHERS);
+    case_free(&c);
+}
+
+Test(hang, a_key_that_no_rank_has_set)
+{
+    struct hang_case c = load("key", "key");
+    c.ranks[1].waits = (struct rank_wait){ .name = slice_str("epoch/3"), .for_ms = 42000 };
+    expect_verdict(&c, "RANK_NEEDS_KEY", "rank 1 (n1, pid 71)",
+                   "is in wait_for_key (worker.py:61) and has waited 42.0 s for key 'epoch/3', which no rank "
+                   "has set" OTHERS);
+    case_free(&c);
+}
+
+Test(hang, a_rank_that_has_left_with_0)
+{
+    struct hang_case c = load("sleep", "sleep");
+    c.ranks[1].exited = true;
+    expect_verdict(&c, "RANK_EXITED_EARLY", "rank 1 (n1, pid 71)",
+                   "exited with code 0 while 2 ranks waited for it in all_reduce (worker.py:97)");
+    case_free(&c);
+}
+
+/* --- no verdict ------------------------------------------------------------------------------------------ */
+
+Test(hang, a_rank_that_moves_is_slow)
+{
+    struct hang_case c = load("sleep", "lock");
+    expect_none(&c);
+    case_free(&c);
+}
+
+Test(hang, ranks_that_wait_elsewhere_than_before_are_slow)
+{
+    struct hang_case c = load("sleep", "all_wait");
+    expect_none(&c);
+    case_free(&c);
+}
+
+Test(hang, a_rank_without_stacks_may_be_the_culprit_or_not)
+{
+    struct hang_case c = load("all_wait", "all_wait");
+    c.s.n_ranks = c.s.world_size = 4;
+    c.ranks[3] = (struct rank_facts)RANK(3, .call = "");
+    expect_none(&c);
+    case_free(&c);
+}
+
+Test(hang, a_job_without_a_rank_that_waits)
+{
+    struct hang_case c = load("loop", "loop");
+    c.s.n_ranks = c.s.world_size = 2; /* rank 0 waits, rank 1 loops; then rank 0 is another one's */
+    c.ranks[0].exited = true;
+    expect_none(&c);
+    case_free(&c);
+}
+
+Test(hang, one_sample_is_none)
+{
+    struct hang_case c = load("sleep", "sleep");
+    struct snapshot s = c.s;
+    s.ranks = c.ranks;
+    s.hang.rows[1] = c.samples[1].rows;
+    struct diagnosis d;
+    d.n = 0;
+    cr_expect_eq(diagnose_hang(&d, &s), -1);
+    cr_expect_eq(d.n, 0);
+    case_free(&c);
+}
+
+/* Rank 0 has used so much CPU time between the samples, in its all_reduce. */
+static void compute(struct hang_case *c, int ms)
+{
+    const cJSON *row, *thread;
+    cJSON_ArrayForEach(row, c->samples[1].rows)
+    {
+        cJSON_ArrayForEach(thread, cJSON_GetObjectItem(row, "threads"))
+        {
+            cJSON *cpu = cJSON_GetObjectItem(thread, "cpu_ms");
+            if (number_in(thread, "rank") == 0)
+                cJSON_SetNumberValue(cpu, cpu->valuedouble + ms);
+        }
+    }
+}
+
+/* A driver of a GPU spins while it waits: only a job that used to show progress is known to have none. */
+Test(hang, waiting_ranks_that_spin_need_a_job_with_signs_of_progress)
+{
+    struct hang_case c = load("sleep", "sleep");
+    compute(&c, 2900);
+    c.s.hang.has_signals = false;
+    expect_none(&c);
+    c.s.hang.has_signals = true;
+    expect_verdict(&c, "RANK_SLEEPS", "rank 1 (n1, pid 71)", OTHERS);
+    case_free(&c);
+}
+
+Test(hang, a_waiting_rank_that_ran_for_a_moment_is_in_another_collective)
+{
+    struct hang_case c = load("sleep", "sleep");
+    compute(&c, 3);
+    expect_none(&c);
+    case_free(&c);
+}
+
+Test(hang, stacks_that_cannot_be_read_are_a_note)
+{
+    struct hang_case c = load("sleep", "sleep");
+    for (int i = 0; i < 2; i++) {
+        const struct stack_thread main = {
+            .rank = 1, .pid = 71, .tid = 71, .is_main = true, .does = "running"
+        };
+        stacks_free(&c.samples[i]);
+        cr_assert(stacks_init(&c.samples[i], STACKS_JOB_BYTES));
+        stacks_add_thread(&c.samples[i], &main);
+        stacks_add_note(&c.samples[i], &main,
+                        "no Python stacks: py-spy is not installed; pip install py-spy");
+    }
+    const struct diagnosis d = verdict(&c);
+    expect_at(&d, 0, "STACKS_UNREADABLE", "3 ranks",
+              "cannot be read: py-spy is not installed; pip install py-spy");
+    case_free(&c);
+}
+
+/* --- ranks that wait for a GPU ------------------------------------------------------------------------------- */
+
+#define MAIN_OF(rank, does, cpu)                                                            \
+    "{\"rank\":" #rank ",\"pid\":7" #rank ",\"host\":\"n1\",\"main\":true,\"does\":\"" does \
+    "\",\"cpu_ms\":" #cpu "}"
+#define AT(function, file, line, threads)                                               \
+    "{\"frames\":[{\"function\":\"" function "\",\"file\":\"" file "\",\"line\":" #line \
+    ",\"user\":true}],\"threads\":[" threads "]}"
+#define SPINS(cpu)             \
+    AT("step", "train.py", 90, \
+       MAIN_OF(0, "running", cpu) "," MAIN_OF(2, "running", cpu) "," MAIN_OF(3, "running", cpu))
+
+static struct diagnosis judge_rows(const char *first, const char *second, bool has_signals)
+{
+    struct rank_facts ranks[4];
+    static const struct snapshot_node nodes[] = { NODE(0), NODE(1) };
+    cJSON *rows[2] = { cJSON_Parse(first), cJSON_Parse(second) };
+    cr_assert(rows[0] != NULL && rows[1] != NULL);
+    for (uint32_t i = 0; i < 4; i++)
+        ranks[i] = (struct rank_facts)RANK(i, .call = "");
+    struct snapshot s = { RUNNING, .ranks = ranks, .n_ranks = 4 };
+    s.nodes = nodes;
+    s.hang = (struct snapshot_hang){
+        .rows = { rows[0], rows[1] }, .apart_ms = 6500, .still_ms = 43000, .has_signals = has_signals
+    };
+    const struct diagnosis d = look(s);
+    cJSON_Delete(rows[0]);
+    cJSON_Delete(rows[1]);
+    return d;
+}
+
+#define SLEEPER AT("load_batch", "data.py", 41, MAIN_OF(1, "sleeping in clock_nanosleep", 5))
+
+Test(hang, most_ranks_spin_in_one_line_and_wait_for_the_others)
+{
+    const char *first = "[" SPINS(1000) "," SLEEPER "]", *second = "[" SPINS(7400) "," SLEEPER "]";
+    struct diagnosis d = judge_rows(first, second, true);
+    expect_at(&d, 0, "RANK_SLEEPS", "rank 1 (n1, pid 71)",
+              "is in load_batch (data.py:41) and has slept for 43.0 s; 3 ranks are in step (train.py:90)");
+    d = judge_rows(first, second, false);
+    cr_expect_eq(d.n, 0, "%s", d.list[0].sentence);
+}
+
+Test(hang, a_collective_of_one_rank_differs_from_the_line_of_the_others)
+{
+    const char *barrier =
+        "{\"frames\":[{\"function\":\"barrier\",\"file\":\"torch/distributed/"
+        "distributed_c10d.py\",\"line\":1,"
+        "\"user\":false},{\"function\":\"save\",\"file\":\"train.py\",\"line\":120,\"user\":true}],"
+        "\"threads\":[" MAIN_OF(1, "sleeping in futex", 5) "]}";
+    char first[2048], second[2048];
+    snprintf(first, sizeof(first), "[%s,%s]", SPINS(1000), barrier);
+    snprintf(second, sizeof(second), "[%s,%s]", SPINS(7400), barrier);
+    const struct diagnosis d = judge_rows(first, second, true);
+    expect_at(&d, 0, "COLLECTIVES_DIFFER", "rank 1 (n1, pid 71)",
+              "waits in barrier (train.py:120), while 3 ranks are in step (train.py:90)");
+}
+
+Test(hang, ranks_that_all_compute_in_one_line_are_at_work)
+{
+    const char *all = AT("step", "train.py", 90,
+                         MAIN_OF(0, "running", 9) "," MAIN_OF(1, "running", 9) "," MAIN_OF(
+                             2, "running", 9) "," MAIN_OF(3, "running", 9));
+    char rows[1024];
+    snprintf(rows, sizeof(rows), "[%s]", all);
+    const struct diagnosis d = judge_rows(rows, rows, true);
+    cr_expect_eq(d.n, 0, "%s", d.list[0].sentence);
+}

@@ -1,0 +1,157 @@
+/* When a job is suspected to hang, on a simulated clock. */
+#include "hub/hang_watch.h"
+
+#include <criterion/criterion.h>
+
+enum { T = 1000000, S = 1000, VERDICT = 7 };
+
+static struct hang_watch w;
+
+static void begin(void)
+{
+    w = (struct hang_watch){ 0 };
+    hang_watch_begin(&w, T);
+}
+
+TestSuite(hang_watch, .init = begin);
+
+/* A sign each `every` ms until `until`. */
+static void move(uint64_t from, uint64_t until, uint64_t every)
+{
+    for (uint64_t at = from; at <= until; at += every)
+        hang_watch_moved(&w, 0, at);
+}
+
+/* All samples from now on give this verdict; return when it is reported, 0 = it is not by `until`. */
+static uint64_t report_at(uint64_t verdict, uint64_t until)
+{
+    int samples = 0;
+    for (uint64_t at = w.moved_ms; at <= until; at += 100)
+        if (hang_watch_due(&w, at) && hang_watch_sampled(&w, samples++ == 0 ? 0 : verdict, at))
+            return at;
+    return 0;
+}
+
+Test(hang_watch, silence_is_reported_within_15_s_of_the_limit_and_not_before_13)
+{
+    move(T, T + 60 * S, S);
+    const uint64_t at = report_at(VERDICT, T + 1000 * S);
+    cr_expect_geq(at, T + 60 * S + HANG_LEAST_MS + 13 * S);
+    cr_expect_leq(at, T + 60 * S + HANG_LEAST_MS + 15 * S);
+    cr_expect_eq(hang_watch_deadline(&w), UINT64_MAX, "and once");
+}
+
+Test(hang_watch, five_times_the_longest_pause_is_waited)
+{
+    move(T, T + 60 * S, 20 * S);
+    cr_expect_eq(hang_watch_deadline(&w), T + 60 * S + 100 * S);
+}
+
+Test(hang_watch, a_pause_of_40_s_of_a_job_that_made_none_before_is_no_hang)
+{
+    move(T, T + 60 * S, S);
+    cr_expect_eq(report_at(VERDICT, T + 101 * S), 0);
+    hang_watch_moved(&w, 500, T + 101 * S);
+    cr_expect_eq(hang_watch_deadline(&w), T + 100500 + 5 * 40500);
+}
+
+Test(hang_watch, a_verdict_that_changes_is_none_and_is_tried_again_later)
+{
+    move(T, T + 60 * S, S);
+    const uint64_t first = T + 90 * S;
+    cr_expect(hang_watch_due(&w, first) && !hang_watch_sampled(&w, 0, first));
+    cr_expect(hang_watch_due(&w, first + HANG_APART_MS) && !hang_watch_sampled(&w, 1, first + HANG_APART_MS));
+    cr_expect(hang_watch_due(&w, first + 2 * HANG_APART_MS) &&
+              !hang_watch_sampled(&w, 2, first + 2 * HANG_APART_MS));
+    cr_expect_eq(hang_watch_deadline(&w), first + 2 * HANG_APART_MS + HANG_LEAST_MS);
+}
+
+Test(hang_watch, no_verdict_needs_no_third_sample_and_the_pauses_grow_up_to_5_minutes)
+{
+    move(T, T + 60 * S, S);
+    uint64_t at = T + 60 * S, pause = HANG_LEAST_MS;
+    for (int i = 0; i < 8; i++) {
+        at = hang_watch_deadline(&w);
+        cr_expect(hang_watch_due(&w, at) && !hang_watch_sampled(&w, 0, at));
+        at += HANG_APART_MS;
+        cr_expect(hang_watch_due(&w, at) && !hang_watch_sampled(&w, 0, at));
+        cr_expect_eq(hang_watch_deadline(&w), at + (pause < HANG_AGAIN_MAX_MS ? pause : HANG_AGAIN_MAX_MS));
+        pause *= 2;
+    }
+}
+
+Test(hang_watch, a_job_without_any_sign_gets_more_time)
+{
+    cr_expect_eq(hang_watch_deadline(&w), T + HANG_QUIET_FACTOR * HANG_LEAST_MS);
+}
+
+Test(hang_watch, the_start_of_the_program_is_no_pause)
+{
+    hang_watch_moved(&w, 0, T + 80 * S);
+    cr_expect_eq(hang_watch_deadline(&w), T + 110 * S);
+}
+
+Test(hang_watch, a_given_limit_counts_for_all_jobs)
+{
+    w.limit_ms = 4 * S;
+    hang_watch_begin(&w, T);
+    cr_expect_eq(hang_watch_deadline(&w), T + 4 * S);
+    move(T, T + 60 * S, 20 * S);
+    cr_expect_eq(hang_watch_deadline(&w), T + 64 * S);
+}
+
+Test(hang_watch, off_is_never)
+{
+    w.is_off = true;
+    hang_watch_begin(&w, T);
+    move(T, T + 60 * S, S);
+    cr_expect_eq(hang_watch_deadline(&w), UINT64_MAX);
+    cr_expect(!hang_watch_due(&w, T + 1000 * S));
+}
+
+Test(hang_watch, a_sign_ends_a_reported_hang)
+{
+    move(T, T + 60 * S, S);
+    const uint64_t at = report_at(VERDICT, T + 1000 * S);
+    hang_watch_moved(&w, 0, at + S);
+    cr_expect(!w.is_told);
+    cr_expect_neq(hang_watch_deadline(&w), UINT64_MAX);
+}
+
+Test(hang_watch, old_signs_change_nothing)
+{
+    move(T, T + 60 * S, S);
+    hang_watch_moved(&w, 5 * S, T + 61 * S);
+    cr_expect_eq(w.moved_ms, T + 60 * S);
+    hang_watch_moved(&w, T, T + 61 * S);
+    cr_expect_eq(w.moved_ms, T + 60 * S);
+}
+
+Test(hang_watch, without_a_round_nothing_is_due)
+{
+    move(T, T + 60 * S, S);
+    hang_watch_end(&w);
+    cr_expect_eq(hang_watch_deadline(&w), UINT64_MAX);
+    hang_watch_moved(&w, 0, T + 70 * S);
+    cr_expect_eq(hang_watch_deadline(&w), UINT64_MAX);
+    cr_expect(!hang_watch_sampled(&w, VERDICT, T + 70 * S));
+}
+
+/* 24 hours: a line each second, an evaluation of 20 to 50 s each 5 minutes, a checkpoint of 40 s each half hour, and a verdict whenever
+ * it is asked for. */
+Test(hang_watch, a_day_with_evaluations_and_checkpoints_is_no_hang)
+{
+    uint64_t at = T;
+    uint32_t random = 1;
+    for (int minute = 0; minute < 24 * 60; minute++) {
+        for (int second = 0; second < 60; second++, at += S)
+            hang_watch_moved(&w, 0, at);
+        random = random * 1103515245 + 12345;
+        uint64_t pause = minute % 5 == 4 ? 20 * S + random / 65536 % (minute < 10 ? 15 * S : 30 * S) : 0;
+        pause = minute % 30 == 29 ? 40 * S : pause;
+        int samples = 0;
+        for (uint64_t end = at + pause; at < end; at += 100)
+            if (hang_watch_due(&w, at))
+                cr_assert(!hang_watch_sampled(&w, samples++ == 0 ? 0 : VERDICT, at), "minute %d", minute);
+    }
+}

@@ -28,7 +28,7 @@ enum hosting_choice {
     HOSTING_HOST, /* it must host: a port in use is an error */
     HOSTING_TRY,  /* it may host: a port in use means that another process hosts the store here */
     HOSTING_JOIN, /* the store is elsewhere */
-    HOSTING_ASK, /* it should be here and cannot; `words` has the reason unless a store answers there at once */
+    HOSTING_ASK, /* it should be here, but cannot be; `words` has the reason unless a store answers there at once */
     HOSTING_ERROR, /* it can never work: `words` has the reason */
 };
 

@@ -1,7 +1,7 @@
 /* failure.c -- see failure.h. */
 #include "agent/failure.h"
 
-#include "base/signal_name.h"
+#include "base/text.h"
 #include "ddp/error.h"
 #include "base/exit_codes.h"
 

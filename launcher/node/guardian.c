@@ -13,7 +13,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/signal_name.h"
+#include "base/text.h"
 #include "contain/descendants.h"
 #include "contain/job_record.h"
 #include "node/signals.h"

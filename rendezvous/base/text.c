@@ -4,6 +4,7 @@
  * an attacker's escape sequences off the operator's screen, and makes every result valid UTF-8 without a decoder. */
 #include "base/text.h"
 
+#include <signal.h>
 #include <stdio.h>
 
 static bool is_printable(uint8_t c)
@@ -105,4 +106,17 @@ void json_append(cJSON *array, cJSON *item)
 {
     if (!cJSON_AddItemToArray(array, item))
         cJSON_Delete(item);
+}
+
+const char *signal_abbrev(int signal)
+{
+#define ROW(name) [SIG##name] = #name
+    static const char *const names[] = {
+        ROW(HUP),  ROW(INT),  ROW(QUIT), ROW(ILL),  ROW(TRAP), ROW(ABRT),   ROW(BUS),   ROW(FPE),
+        ROW(KILL), ROW(USR1), ROW(SEGV), ROW(USR2), ROW(PIPE), ROW(ALRM),   ROW(TERM),  ROW(STKFLT),
+        ROW(CHLD), ROW(CONT), ROW(STOP), ROW(TSTP), ROW(TTIN), ROW(TTOU),   ROW(URG),   ROW(XCPU),
+        ROW(XFSZ), ROW(PROF), ROW(POLL), ROW(PWR),  ROW(SYS),  ROW(VTALRM), ROW(WINCH),
+    };
+#undef ROW
+    return signal >= 0 && signal < (int)(sizeof(names) / sizeof(names[0])) ? names[signal] : NULL;
 }

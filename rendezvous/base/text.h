@@ -45,4 +45,7 @@ void json_add_integer(cJSON *o, const char *name, int64_t value);
 /* Append `item` to the array, which then owns it; it is freed on failure. NULL is allowed for both. */
 void json_append(cJSON *array, cJSON *item);
 
+/* Return "TERM" for SIGTERM, or NULL for a number without a name. The C library has such a function since version 2.32 only. */
+const char *signal_abbrev(int signal);
+
 #endif

@@ -3,7 +3,7 @@
 
 #include "base/exit_codes.h"
 #include "base/options.h"
-#include "base/signal_name.h"
+#include "base/text.h"
 #include "diagnosis/findings.h"
 
 #include <ctype.h>

@@ -12,7 +12,7 @@
  * lost and so can harm only itself. So two rounds never run at a time. */
 #include "job/rendezvous.h"
 
-#include "base/signal_name.h"
+#include "base/text.h"
 #include "job/rendezvous_core.h"
 
 #include "base/clock.h"

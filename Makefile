@@ -112,7 +112,7 @@ all: $(PROGRAMS) $(LIBS) $(KERNELS) ## build everything into build/
 
 # --- objects, libraries, programs -----------------------------------------------------------------------------------
 # Written only when the content changes, because objects depend on the date of the flags, and libraries on the date of the
-# list of sources (a removed source must leave them). Four programs depend on the date of the commit. Four programs depend on the date of the commit.
+# list of sources (a removed source must leave them). Four programs depend on the date of the commit.
 $(BUILD)/flags:   TEXT = $(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) ; $(TEST_FLAGS) ; $(REDUCE_FLAGS) ; $(OPTIM_FLAGS) ; $(CONV_FLAGS)
 $(BUILD)/sources: TEXT = $(sort $(ALL_SRC))
 $(BUILD)/obj/commit.c: TEXT = extern const char build_commit[]; const char build_commit[] = "$(or $(COMMIT),unknown)";

@@ -114,7 +114,7 @@ void record_write_store(const char *cookie, const char *address);
 struct record_job {
     char job[RECORD_JOB_MAX], store[ENDPOINT_TEXT_MAX];
     int pid;         /* pid of the ddprun that the user started */
-    uint64_t age_ms; /* seconds since its start */
+    uint64_t age_ms; /* since its start */
 };
 
 /* Call `visit` for each job of this user that runs on this host, in this PID namespace, with a known store. Files

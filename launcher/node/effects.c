@@ -520,8 +520,10 @@ static void signal_rest(struct node *n, int sig)
         n->run.alone = descendants_kill_all(KILL_SLICE_MS);
     else if (!n->run.alone)
         descendants_signal(sig);
-    if (n->run.alone)
-        node_feed(n, (struct agent_event){ .type = AGENT_ALONE });
+    if (!n->run.alone)
+        return;
+    node_close_dumps(n); /* the ends of their helpers may have been collected just now */
+    node_feed(n, (struct agent_event){ .type = AGENT_ALONE });
 }
 
 static void on_more(uv_idle_t *idle);

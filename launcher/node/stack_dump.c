@@ -241,14 +241,25 @@ static struct stack_thread like(const struct stack_dump *d, const struct target 
                                   .host = d->node->plan->facts->host };
 }
 
+/* The name of a file may have any bytes, and the object goes into JSON. */
+static void clean_object(struct stack_thread *t)
+{
+    struct buf text = { 0 };
+    const bool ok = utf8_clean(&text, slice_str(t->object)) && buf_append(&text, "", 1);
+    text_copy(t->object, sizeof(t->object), ok ? (const char *)text.data : "");
+    buf_free(&text);
+}
+
 /* The stop of a failed job waits for this, and the main thread says most. */
 static size_t read_threads(const struct stack_dump *d, const struct target *t, struct buf *threads)
 {
     const struct stack_thread of = like(d, t);
     const size_t n = threads_read(&of, d->request.is_failure ? 1 : STACKS_PROCESS_MAX, threads);
     struct stack_thread *each = (struct stack_thread *)(void *)threads->data;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         each[i].pid = contain_shown_pid(d->node->run.contain, t->pid);
+        clean_object(&each[i]);
+    }
     return n;
 }
 

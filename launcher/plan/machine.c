@@ -1,8 +1,7 @@
 /* machine.c -- see plan.h.
  *
  * The management library is loaded, not linked, because it comes with the driver. It is preferred to /proc because it
- * omits GPUs that a container or a batch system has removed. CUDA itself would cost a second and a context per GPU.
- * */
+ * omits GPUs that a container or a batch system has removed. CUDA itself would cost a second and a context per GPU. */
 #include "plan/plan.h"
 
 #include "plan/scheduler.h"
@@ -25,7 +24,7 @@
 enum { CPUS_MAX = 16384 };
 
 /* Return whether this machine or container has a driver, because searching for a missing library takes as long as a
- * fork. nvidia- modprobe would load a driver on request; WSL has /dev/dxg; a user may have private libraries. */
+ * fork. nvidia-modprobe would load a driver on request; WSL has /dev/dxg; a user may have private libraries. */
 static bool may_have_driver(void)
 {
     static const char *const traces[] = { "/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg",

@@ -363,8 +363,7 @@ static void read_slurm(struct scheduler *s, const struct scheduler_facts *f)
  * The address comes from the batch system around them if it has one, and otherwise from the user.
  *
  * Neither gives the number of the node. With one process per node it is the number of the process. With several it
- * follows from the order of the processes, which the local number shows: node by node (the default), or round robin.
- * */
+ * follows from the order of the processes, which the local number shows: node by node (the default), or round robin. */
 
 static int node_of(const struct scheduler_tasks *t)
 {

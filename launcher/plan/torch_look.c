@@ -1,8 +1,7 @@
 /* torch_look.c -- see torch_look.h.
  *
- * python3 -> /usr/bin/python3.13 the real name gives the version, its directory the prefix; a virtual environment has
- * a
- *                                       separate prefix, and its pyvenv.cfg may admit the packages of the system
+ *     python3 -> /usr/bin/python3.13    the real name gives the version, its directory the prefix; a virtual environment
+ *                                       has a separate prefix, and its pyvenv.cfg may admit the packages of the system
  *     torch/lib/libtorch_cpu.so         has libuv if it needs libuv.so or if its hash table has uv_listen
  *
  * A wrong result costs little, because the report has a hint. An interpreter without a version in its name (pyenv's

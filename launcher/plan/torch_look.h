@@ -1,5 +1,6 @@
-/* torch_look.h -- finds the PyTorch that the workers will import, and whether it can use the launcher's store. * A
- * PyTorch from 2.4 on that was built without libuv rejects every store but its own: it requires libuv's server before
+/* torch_look.h -- finds the PyTorch that the workers will import, and whether it can use the launcher's store.
+ *
+ * A PyTorch from 2.4 on that was built without libuv rejects every store but its own: it requires libuv's server before
  * it connects, and no variable changes that. So the launcher checks it before anything starts. Importing torch takes
  * seconds, so the check runs nothing: it looks for a few files where Python would. */
 #ifndef LAUNCHER_TORCH_LOOK_H

@@ -108,13 +108,22 @@ static bool is_native(const cJSON *frame)
     return text_of(frame, "module")[0] != '\0';
 }
 
-/* Return a frame, and its size when printed. A long path loses its beginning. */
+/* Return the end of a path that is too long, from the begin of a character. */
+static const char *cut_path(const char *path)
+{
+    const size_t len = strlen(path);
+    const char *from = len < STACK_FILE_MAX ? path : path + len - STACK_FILE_MAX + 1;
+    while (from != path && ((unsigned char)*from & 0xc0) == 0x80)
+        from++;
+    return from;
+}
+
+/* Return a frame, and its size when printed. */
 static cJSON *new_frame(const char *function, const char *file, int line, bool is_user, size_t *bytes)
 {
     cJSON *o = cJSON_CreateObject();
-    const size_t len = strlen(file);
     add_text(o, "function", STACK_NAME_MAX, function);
-    add_text(o, "file", STACK_FILE_MAX, len < STACK_FILE_MAX ? file : file + len - STACK_FILE_MAX + 1);
+    add_text(o, "file", STACK_FILE_MAX, cut_path(file));
     if (line > 0)
         cJSON_AddNumberToObject(o, "line", line);
     cJSON_AddBoolToObject(o, "user", is_user);

@@ -6,15 +6,11 @@ cd "$(dirname "$0")/../.."
 arch=$1 version=$2 build=$PWD/${BUILD:-build}
 work=$build/package/$arch/wheel
 rm -rf "$work"
-mkdir -p "$work/python/ddprun" "$build/dist"
+mkdir -p "$work/python" "$build/dist"
 cp -r "$build/package/$arch/root" scripts/package/pyproject.toml scripts/package/hatch_build.py README.md LICENSE "$work"
 mv "$work"/root/share/doc/ddprun/copyright.* "$work" # the wheel has a place of its own for them
 rm -r "$work/root/share/doc"
-if [ -d launcher/python ]; then
-    cp -r launcher/python/. "$work/python"
-else
-    echo '"""ddprun, the launcher; its programs are in bin/."""' >"$work/python/ddprun/__init__.py"
-fi
+cp -r launcher/python/. "$work/python"
 DDP_VERSION=$version DDP_PLATFORM=manylinux_2_17_$arch "$build/package/tools/bin/python" -m build --wheel --no-isolation \
     --outdir "$build/dist" "$work" >"$work.log" 2>&1 || { cat "$work.log" >&2; exit 1; }
 tail -n 1 "$work.log"

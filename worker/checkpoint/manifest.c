@@ -1,8 +1,7 @@
 /* manifest.c -- see manifest.h.
  *
  * Reading checks the checksum first; the later checks are for files of other programs and later versions. Everything
- * has only one valid form: numbers are at most 10^15, because cJSON prints 15 digits, and hex digits are lower case.
- * */
+ * has only one valid form: numbers are at most 10^15, because cJSON prints 15 digits, and hex digits are lower case. */
 #include "checkpoint/manifest.h"
 
 #include "core/crc32c.h"

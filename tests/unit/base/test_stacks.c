@@ -264,6 +264,22 @@ Test(stacks, long_texts_are_cut)
     cr_expect_lt(strlen(printed()), STACK_NAME_MAX + STACK_FILE_MAX + 60);
 }
 
+Test(stacks, a_path_is_not_cut_inside_a_character)
+{
+    char text[1000], path[401] = "";
+    const struct stack_thread t = thread_of(0, 1);
+    for (size_t i = 0; i + 2 < sizeof(path); i += 2)
+        memcpy(path + i, "\u00e9", 3);
+    for (int extra = 0; extra < 2; extra++) {
+        snprintf(text, sizeof(text), "[{\"frames\":[{\"name\":\"f\",\"filename\":\"%s%.*s/a.py\"}]}]", path,
+                 extra, "b");
+        cr_assert_eq(add_text(text, &t), DDP_OK);
+        cr_expect_not_null(strstr(printed(), "f  \u00e9"), "%s", printed());
+        stacks_free(&stacks);
+        start();
+    }
+}
+
 /* --- merging ---------------------------------------------------------------------------------------------- */
 
 /* Rows survive the way through a message, and equal ones of two nodes are folded. */

@@ -11,6 +11,7 @@ cp -r "$build/package/$arch/root" scripts/package/pyproject.toml scripts/package
 mv "$work"/root/share/doc/ddprun/copyright.* "$work" # the wheel has a place of its own for them
 rm -r "$work/root/share/doc"
 cp -r launcher/python/. "$work/python"
+find "$work/python" -name __pycache__ -prune -exec rm -r {} +
 DDP_VERSION=$version DDP_PLATFORM=manylinux_2_17_$arch "$build/package/tools/bin/python" -m build --wheel --no-isolation \
     --outdir "$build/dist" "$work" >"$work.log" 2>&1 || { cat "$work.log" >&2; exit 1; }
 tail -n 1 "$work.log"

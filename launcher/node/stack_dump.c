@@ -7,6 +7,7 @@
  * signal and the cookie of its worker, so it cannot outlive the job. It writes into memory files of a fixed size, which are read
  * when it has ended: whatever it prints, nothing here fills up. */
 #include "base/clock.h"
+#include "base/syscalls.h"
 #include "base/text.h"
 #include "contain/contain.h"
 #include "contain/descendants.h"
@@ -24,7 +25,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -202,7 +202,7 @@ void node_explain_beats(struct node *n)
 /* Of a fixed size, so that a program that prints without end gets an error. -1: no descriptor. */
 static int open_file(size_t bytes)
 {
-    const int fd = memfd_create("ddprun-stacks", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    const int fd = sys_memfd_create("ddprun-stacks", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd >= 0 && ftruncate(fd, (off_t)bytes) == 0 &&
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
         return fd;

@@ -417,8 +417,11 @@ static void helper_kill(struct stack_dump *d, struct helper *h)
     const uint64_t limit_ms = d->request.is_failure ? STACKS_FAILURE_MS : STACKS_PROCESS_MS;
     kill(-h->pid, SIGKILL);
     h->killed = true;
-    snprintf(note, sizeof(note), "no Python stacks: py-spy did not answer within %d s",
-             (int)(limit_ms / 1000));
+    if (clock_ms() < h->until_ms)
+        snprintf(note, sizeof(note), "no Python stacks: the job stopped before py-spy answered");
+    else
+        snprintf(note, sizeof(note), "no Python stacks: py-spy did not answer within %d s",
+                 (int)(limit_ms / 1000));
     if (!d->is_over)
         add_by_proc(d, &h->about, note);
 }

@@ -232,6 +232,15 @@ Test(stacks_e2e, a_worker_that_dies_meanwhile_has_no_stack)
     run_free(&r);
 }
 
+Test(stacks_e2e, a_job_that_stops_before_py_spy_answers_blames_the_stop)
+{
+    write_script("py-spy", "kill -TERM $PPID; exec sleep 1000");
+    struct run_process *p = start_job(2);
+    struct run_result r = end_with(p, SIGQUIT, 143);
+    expect_in(r.err, "no Python stacks: the job stopped before py-spy answered");
+    run_free(&r);
+}
+
 /* Its parent-death signal reaches the helper, the guardian reaches what the helper has started. */
 Test(stacks_e2e, nothing_of_py_spy_outlives_a_killed_agent)
 {

@@ -121,6 +121,16 @@ class Module(Case):
         """)
         self.assertEqual(self.python("-m", "pack"), "[5, 5]\n")
 
+    def test_launch_in_a_worker(self):
+        out = self.script("""
+            def inner():
+                return os.environ["WORLD_SIZE"]
+            def outer():
+                return ddprun.launch(inner, 2, options=["-q"])
+            print(ddprun.launch(outer, 1, options=["-q"]))
+        """)
+        self.assertEqual(out, "[['2', '2']]\n")
+
     def test_lambda_needs_cloudpickle(self):
         lines = "try:\n    print(ddprun.launch(lambda: 4, 2, options=['-q']))\nexcept TypeError as error:\n    print(error)\n"
         self.assertIn("install cloudpickle", self.script(lines))

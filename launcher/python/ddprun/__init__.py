@@ -144,7 +144,7 @@ def _call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
         call = _pickler.dumps((function, args, kwargs))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise TypeError(f"ddprun.launch: cannot pickle the call of {function!r}: {error}; {_ADVICE}") from error
-    if _pickler is pickle and b"__main__" in call:
+    if _pickler is pickle and b"_main__" in call:  # also __mp_main__, in a worker that calls launch()
         if getattr(main, "__file__", None) is None:
             raise TypeError(f"ddprun.launch: {function!r} is in no file that a worker could execute; {_ADVICE}")
         script = os.path.abspath(str(main.__file__))

@@ -308,7 +308,7 @@ static void explain_end(const struct helper *h, int status, const char *error, c
     if (denied)
         explain_permission(&h->about, note);
     else if (WIFSIGNALED(status))
-        snprintf(note, STACK_NOTE_MAX, "no Python stacks: py-spy was ended by signal %d", WTERMSIG(status));
+        snprintf(note, STACK_NOTE_MAX, "no Python stacks: py-spy was killed by signal %d", WTERMSIG(status));
     else
         snprintf(note, STACK_NOTE_MAX, "no Python stacks: py-spy failed with exit code %d%s%.*s",
                  WEXITSTATUS(status), error[0] != '\0' ? ": " : "", (int)strcspn(error, "\n"), error);

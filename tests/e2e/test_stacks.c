@@ -191,7 +191,7 @@ ParameterizedTestParameters(stacks_e2e, a_py_spy_that_fails_is_named_and_costs_n
 {
     static struct trouble list[] = {
         { "exec sleep 1000", "py-spy did not answer within 1 s" },
-        { "kill -SEGV $$", "py-spy was ended by signal 11" },
+        { "kill -SEGV $$", "py-spy was killed by signal 11" },
         { "echo hello", "py-spy printed no stacks" },
         { "echo '[{\"frames\":[{'", "py-spy printed no stacks" },
         { "head -c 100000000 /dev/zero | tr '\\0' a", "py-spy printed" }, /* more than 4 MiB, or no stacks */

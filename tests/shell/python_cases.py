@@ -121,6 +121,17 @@ class Module(Case):
         """)
         self.assertEqual(self.python("-m", "pack"), "[5, 5]\n")
 
+    def test_working_directory_is_not_imported(self):
+        (self.here / "scripts").mkdir()
+        self.write("json.py", "raise SystemExit('json of the working directory')")
+        self.write("scripts/script.py", """
+            import ddprun, os
+            def rank():
+                return os.environ["RANK"]
+            print(ddprun.launch(rank, 2, options=["-q"]))
+        """)
+        self.assertEqual(self.python("scripts/script.py"), "['0', '1']\n")
+
     def test_launch_in_a_worker(self):
         out = self.script("""
             def inner():

@@ -15,7 +15,7 @@
     X(EXPLAIN, "explain", "[CODE]",                                                                   \
       "print the meaning and remedy of a finding or an exit code, or list all")                       \
     X(SHIM, "shim", "[--remove] DIR",                                                                 \
-      "write a command torchrun that starts ddprun to DIR and print the line that puts DIR first in " \
+      "put a command torchrun that starts ddprun into DIR and print the line that puts DIR first in " \
       "PATH; or remove it. Another torchrun is not changed")
 
 #define OPTION_SECTIONS(X)             \

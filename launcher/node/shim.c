@@ -22,19 +22,19 @@
 extern char **environ;
 
 #define SHIM "torchrun"
-enum holder { HOLDS_NOTHING, HOLDS_SHIM, HOLDS_OTHER };
+enum holder { HOLDS_NOTHING, HOLDS_SHIM, HOLDS_OTHER, HOLDS_UNKNOWN };
 
 static ddp_status fail_io(struct ddp_err *err, const char *what, const char *dir, const char *remedy)
 {
     return ddp_fail(err, DDP_ERR_IO, "shim: cannot %s %.300s: %s%s", what, dir, strerror(errno), remedy);
 }
 
-/* Return what DIR/torchrun is; `target` gets the target of a shim. */
+/* Return what DIR/torchrun is; `target` gets the target of a shim. EINVAL: it is not a link. */
 static enum holder find_holder(int dir, char target[PATH_MAX])
 {
     const ssize_t n = readlinkat(dir, SHIM, target, PATH_MAX - 1);
     if (n < 0)
-        return errno == ENOENT ? HOLDS_NOTHING : HOLDS_OTHER;
+        return errno == ENOENT ? HOLDS_NOTHING : errno == EINVAL ? HOLDS_OTHER : HOLDS_UNKNOWN;
     target[n] = '\0';
     const char *slash = strrchr(target, '/');
     return strcmp(slash != NULL ? slash + 1 : target, "ddprun") == 0 ? HOLDS_SHIM : HOLDS_OTHER;
@@ -88,9 +88,10 @@ static ddp_status write_in(int fd, const char *dir, struct buf *out, struct ddp_
     char program[PATH_MAX], whole_dir[PATH_MAX], old[PATH_MAX];
     if (realpath(dir, whole_dir) == NULL || !own_program(program))
         return fail_io(err, "find the path of", dir, "");
-    if (find_holder(fd, old) == HOLDS_OTHER)
+    const enum holder holder = find_holder(fd, old);
+    if (holder == HOLDS_OTHER)
         return refuse_other(err, dir, "; choose another directory");
-    if (!make_link(fd, target_in(whole_dir, program)))
+    if (holder == HOLDS_UNKNOWN || !make_link(fd, target_in(whole_dir, program)))
         return fail_io(err, "write " SHIM " in", dir, "; choose a directory that you may write to");
     const bool first = is_first(fd);
     log_info("%s/" SHIM " starts %s%s", whole_dir, program,
@@ -123,7 +124,7 @@ ddp_status shim_remove(const char *dir, struct ddp_err *err)
     ddp_status status = DDP_OK;
     if (holder == HOLDS_OTHER)
         status = refuse_other(err, dir, "");
-    else if (holder == HOLDS_NOTHING || unlinkat(fd, SHIM, 0) != 0)
+    else if (holder != HOLDS_SHIM || unlinkat(fd, SHIM, 0) != 0)
         status = fail_io(err, "remove " SHIM " from", dir, "");
     close(fd);
     return status;

@@ -25,7 +25,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -108,15 +107,30 @@ static bool find_for_all(const struct node *n, char path[PATH_MAX])
     return false;
 }
 
-/* A Python that a script has started by its path names its environment by that; else the one for all counts. */
+/* Check that a process belongs to this user alone. One that has given up root must not choose a program that root starts. */
+static bool is_own(pid_t pid)
+{
+    struct buf text = { 0 };
+    char path[64];
+    unsigned real, effective, saved;
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+    const char *uids = procfs_read(path, &text) ? strstr((const char *)text.data, "\nUid:") : NULL;
+    const bool own = uids != NULL && sscanf(uids, "\nUid: %u %u %u", &real, &effective, &saved) == 3 &&
+                     real == geteuid() && effective == real && saved == real;
+    buf_free(&text);
+    return own;
+}
+
+/* A Python that a script has started by its path names its environment by that; else the one for all counts. The owner is
+ * checked after the path was read, because a process may change both meanwhile. */
 static bool find_for(struct stack_dump *d, pid_t pid, char path[PATH_MAX])
 {
     char command[PATH_MAX], link[64];
     procfs_line(pid, "cmdline", command, sizeof(command)); /* a NUL ends each word, and so the text */
     snprintf(link, sizeof(link), "/proc/%d/exe", (int)pid);
-    if (find_beside(command, path))
+    if (find_beside(command, path) && is_own(pid))
         return true;
-    if (d->py_spy[0] == '\0' && !find_beside_link(link, d->py_spy))
+    if (d->py_spy[0] == '\0' && !(find_beside_link(link, d->py_spy) && is_own(pid)))
         d->py_spy[0] = '\0';
     snprintf(path, PATH_MAX, "%s", d->py_spy);
     return path[0] != '\0';
@@ -309,7 +323,7 @@ static void explain_end(const struct helper *h, int status, const char *error, c
     if (denied)
         explain_permission(&h->about, note);
     else if (WIFSIGNALED(status))
-        snprintf(note, STACK_NOTE_MAX, "no Python stacks: py-spy was ended by signal %d", WTERMSIG(status));
+        snprintf(note, STACK_NOTE_MAX, "no Python stacks: py-spy was killed by signal %d", WTERMSIG(status));
     else
         snprintf(note, STACK_NOTE_MAX, "no Python stacks: py-spy failed with exit code %d%s%.*s",
                  WEXITSTATUS(status), error[0] != '\0' ? ": " : "", (int)strcspn(error, "\n"), error);
@@ -418,8 +432,11 @@ static void helper_kill(struct stack_dump *d, struct helper *h)
     const uint64_t limit_ms = d->request.is_failure ? STACKS_FAILURE_MS : STACKS_PROCESS_MS;
     kill(-h->pid, SIGKILL);
     h->killed = true;
-    snprintf(note, sizeof(note), "no Python stacks: py-spy did not answer within %d s",
-             (int)(limit_ms / 1000));
+    if (clock_ms() < h->until_ms)
+        snprintf(note, sizeof(note), "no Python stacks: the job stopped before py-spy answered");
+    else
+        snprintf(note, sizeof(note), "no Python stacks: py-spy did not answer within %d s",
+                 (int)(limit_ms / 1000));
     if (!d->is_over)
         add_by_proc(d, &h->about, note);
 }

@@ -345,7 +345,7 @@ static void print_value(const struct cli *cli, enum scheduler_value_id id, char 
         break;
     case SCHEDULER_JOB:
     case SCHEDULER_VALUE_COUNT:
-        snprintf(out, size, "%s", cli->job != NULL ? cli->job : cli->nnodes.max > 1 ? "none" : "made up");
+        snprintf(out, size, "%s", cli->job != NULL ? cli->job : cli->nnodes.max > 1 ? "none" : "random");
         break;
     }
 }

@@ -40,7 +40,7 @@ static bool read_file(const char *name, struct buf *text)
     if (!was_read)
         log_error("cannot read %s: %s", name, strerror(errno));
     else if (!fits)
-        log_error("cannot read %s: it is larger than %d MiB", name, FILE_MAX >> 20);
+        log_error("cannot read %s: larger than %d MiB", name, FILE_MAX >> 20);
     if (file != NULL)
         fclose(file);
     return was_read && fits;

@@ -242,10 +242,9 @@ static ddp_status read_dump(struct flight_dump *d, const cJSON *json, const char
         return read_libddp(d, json, err);
     if (cJSON_IsArray(item_of(json, "entries")) && cJSON_IsString(item_of(json, "version")))
         return read_torch(d, json, file, err);
-    return ddp_fail(
-        err, DDP_ERR_CORRUPT,
-        "it is not a flight record: neither libddp's (\"format\" is \"ddp-flight\") nor PyTorch's "
-        "(\"version\" and \"entries\")");
+    return ddp_fail(err, DDP_ERR_CORRUPT,
+                    "not a flight record: neither libddp's (\"format\" is \"ddp-flight\") nor PyTorch's "
+                    "(\"version\" and \"entries\")");
 }
 
 static cJSON *parse_text(struct slice text, struct ddp_err *err)
@@ -255,8 +254,7 @@ static cJSON *parse_text(struct slice text, struct ddp_err *err)
         return pickle_read(text, err);
     cJSON *json = cJSON_ParseWithLengthOpts(text.data, text.len, &end, 0);
     if (json == NULL)
-        ddp_fail(err, DDP_ERR_CORRUPT,
-                 "offset %zu of %zu: it is neither JSON nor a pickle; was the file cut off?",
+        ddp_fail(err, DDP_ERR_CORRUPT, "offset %zu of %zu: neither JSON nor a pickle; was the file cut off?",
                  (size_t)(end - (const char *)text.data), text.len);
     return json;
 }

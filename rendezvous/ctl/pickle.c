@@ -438,7 +438,7 @@ static bool step(struct machine *m, unsigned char opcode, struct slice *last)
     case OP_STOP:
         break;
     }
-    return fail_at(m, "an opcode that plain data does not need; it may run code, so it is rejected");
+    return fail_at(m, "rejected an opcode that plain data does not need and that may run code");
 }
 
 /* The value that is left at the end, or NULL with an error. */

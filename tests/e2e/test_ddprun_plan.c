@@ -419,6 +419,10 @@ Test(ddprun_torchrun, a_shim_replaces_and_removes_no_other_program)
     expect("$D shim --remove .. || $D shim --remove gone", 125, "",
            "cannot open gone: No such file or directory");
     expect("$D shim a b", 2, "", "shim: expected one directory");
+    if (geteuid() == 0)
+        expect("mkdir -m 700 closed && S='setpriv --reuid=65534 --clear-groups'; chmod 755 .; "
+               "$S $D shim --remove closed || $S $D shim closed",
+               125, "", "cannot write torchrun in closed: Permission denied");
 }
 
 Test(ddprun_torchrun, a_program_that_has_the_name_of_a_command_is_started_with_its_path)

@@ -78,6 +78,18 @@ static struct run_process *start_job(int nproc)
     return p;
 }
 
+/* Start one worker by another program, so that the agent finds py-spy only by the path of the worker. */
+static struct run_process *start_by(const char *const *program, size_t n)
+{
+    const char *const worker[] = { python, FAILS_AT_USR1, NULL };
+    const char *args[20] = { port_option, "--nproc_per_node=1" };
+    memcpy(&args[2], program, n * sizeof(*program));
+    memcpy(&args[2 + n], worker, sizeof(worker));
+    struct run_process *p = job_start(args, &(struct run_options){ .env = no_path });
+    cr_assert(run_until_output(p, "ready", PATIENCE_MS), "%s", run_output(p));
+    return p;
+}
+
 static struct run_result ask(const char *option)
 {
     const char *argv[] = { bin("ddpctl"), addr, "stacks", option, NULL };
@@ -191,7 +203,7 @@ ParameterizedTestParameters(stacks_e2e, a_py_spy_that_fails_is_named_and_costs_n
 {
     static struct trouble list[] = {
         { "exec sleep 1000", "py-spy did not answer within 1 s" },
-        { "kill -SEGV $$", "py-spy was ended by signal 11" },
+        { "kill -SEGV $$", "py-spy was killed by signal 11" },
         { "echo hello", "py-spy printed no stacks" },
         { "echo '[{\"frames\":[{'", "py-spy printed no stacks" },
         { "head -c 100000000 /dev/zero | tr '\\0' a", "py-spy printed" }, /* more than 4 MiB, or no stacks */
@@ -230,6 +242,35 @@ Test(stacks_e2e, a_worker_that_dies_meanwhile_has_no_stack)
     r = run_wait(p);
     EXPECT(r, 137);
     run_free(&r);
+}
+
+Test(stacks_e2e, a_job_that_stops_before_py_spy_answers_blames_the_stop)
+{
+    write_script("py-spy", "kill -TERM $PPID; exec sleep 1000");
+    struct run_process *p = start_job(2);
+    struct run_result r = end_with(p, SIGQUIT, 143);
+    expect_in(r.err, "no Python stacks: the job stopped before py-spy answered");
+    run_free(&r);
+}
+
+/* Else a worker that root has started as another user could have root start any program. */
+Test(stacks_e2e, a_worker_of_another_user_does_not_choose_py_spy)
+{
+    const char *const same[] = { "env" }, *const other[] = { "setpriv", "--reuid=65534", "--clear-groups" };
+    if (geteuid() != 0)
+        cr_skip_test("skipped, because it needs root to start a worker as another user");
+    write_script("py-spy", "echo chosen >&2; exit 4");
+    cr_assert_eq(chmod(dir, 0755), 0);
+    struct run_process *p = start_by(same, 1);
+    expect_answer(NULL, "py-spy failed with exit code 4: chosen");
+    end(p);
+    p = start_by(other, 3);
+    struct run_result r = ask(NULL);
+    EXPECT(r, 0);
+    expect_in(r.out, "rank 0");
+    cr_expect_null(strstr(r.out, "chosen"), "%s", r.out);
+    run_free(&r);
+    end(p);
 }
 
 /* Its parent-death signal reaches the helper, the guardian reaches what the helper has started. */

@@ -121,6 +121,27 @@ class Module(Case):
         """)
         self.assertEqual(self.python("-m", "pack"), "[5, 5]\n")
 
+    def test_working_directory_is_not_imported(self):
+        (self.here / "scripts").mkdir()
+        self.write("json.py", "raise SystemExit('json of the working directory')")
+        self.write("scripts/script.py", """
+            import ddprun, os
+            def rank():
+                return os.environ["RANK"]
+            print(ddprun.launch(rank, 2, options=["-q"]))
+        """)
+        self.assertEqual(self.python("scripts/script.py"), "['0', '1']\n")
+
+    def test_launch_in_a_worker(self):
+        out = self.script("""
+            def inner():
+                return os.environ["WORLD_SIZE"]
+            def outer():
+                return ddprun.launch(inner, 2, options=["-q"])
+            print(ddprun.launch(outer, 1, options=["-q"]))
+        """)
+        self.assertEqual(out, "[['2', '2']]\n")
+
     def test_lambda_needs_cloudpickle(self):
         lines = "try:\n    print(ddprun.launch(lambda: 4, 2, options=['-q']))\nexcept TypeError as error:\n    print(error)\n"
         self.assertIn("install cloudpickle", self.script(lines))
@@ -215,6 +236,7 @@ class Module(Case):
                 def stop(number, frame):
                     with open("stopped", "a") as file:
                         file.write(f"{number} ")
+                    pathlib.Path("counted").touch()
                     if os.environ.get("STUBBORN") is None:
                         sys.exit(0)
                 signal.signal(signal.SIGTERM, stop)
@@ -234,7 +256,7 @@ class Module(Case):
             for i in range(times):
                 (os.killpg if group else os.kill)(process.pid, signal.SIGINT)
                 if i + 1 < times:
-                    self.wait_for("stopped")
+                    self.wait_for("counted")
             out, err = process.communicate(timeout=60)
         self.assertEqual(out, "interrupted\n", err)
         self.assertEqual((self.here / "stopped").read_text(), "15 ")

@@ -1,12 +1,10 @@
-"""Start jobs of data-parallel workers from Python: ddprun's exit code, or what its workers return.
+"""Start jobs of data-parallel workers from Python: ddprun's exit code, or what its workers return. Nothing here imports torch.
 
     def square_of_rank(offset):
         return int(os.environ["RANK"]) ** 2 + offset
 
     ddprun.launch(square_of_rank, 4, args=(10,))        # [10, 11, 14, 19]
     ddprun.run(["--nproc_per_node=4", "train.py"])      # 0
-
-Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -32,7 +30,9 @@ __all__ = ["RankError", "find_ddprun", "launch", "run"]
 
 T = TypeVar("T")
 _ADVICE = "install cloudpickle, or put the function at the top level of a module"
-_WORKER = "import sys, json; sys.path[:] = json.load(open(sys.argv[1] + '/path')); import ddprun; ddprun._work(sys.argv[1])"
+_WORKER = (  # imports nothing by the path that it replaces: python -c puts the working directory there
+    "import os, sys; sys.path[:] = os.fsdecode(open(sys.argv[1] + '/path', 'rb').read()).split('\\0'); "
+    "import ddprun; ddprun._work(sys.argv[1])")
 _pickler = importlib.import_module("cloudpickle" if importlib.util.find_spec("cloudpickle") else "pickle")
 _loading_main = False  # a worker executes the user's script to find its functions
 
@@ -121,7 +121,7 @@ def launch(
     call = _call(function, tuple(args), dict(kwargs or {}))
     with tempfile.TemporaryDirectory(prefix="ddprun-") as name:
         directory = Path(name)
-        (directory / "path").write_text(json.dumps(sys.path, default=str), "utf-8")
+        (directory / "path").write_bytes(os.fsencode("\0".join(map(str, sys.path))))
         (directory / "call").write_bytes(call)
         command = ["--standalone", "--nnodes=1", "--scheduler=none", f"--nproc_per_node={nproc}", f"--events={name}/events"]
         command += [f"--log_dir={os.fspath(log_dir)}"] if log_dir is not None else []
@@ -144,7 +144,7 @@ def _call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
         call = _pickler.dumps((function, args, kwargs))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise TypeError(f"ddprun.launch: cannot pickle the call of {function!r}: {error}; {_ADVICE}") from error
-    if _pickler is pickle and b"__main__" in call:
+    if _pickler is pickle and b"_main__" in call:  # also __mp_main__, in a worker that calls launch()
         if getattr(main, "__file__", None) is None:
             raise TypeError(f"ddprun.launch: {function!r} is in no file that a worker could execute; {_ADVICE}")
         script = os.path.abspath(str(main.__file__))

@@ -77,7 +77,7 @@ Test(pickle, code_is_never_run)
 {
     expect_error(BYTES("\x80\x02"
                        "cos\nsystem\nX\x02\x00\x00\x00id\x85R."),
-                 "offset 3: an opcode that plain data does not need; it may run code, so it is rejected");
+                 "offset 3: rejected an opcode that plain data does not need and that may run code");
     expect_error(BYTES("\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x02id\x85R."), "rejected");
 }
 

@@ -764,7 +764,7 @@ Test(control_rdzv, operators_share_a_question)
     sim_client(&sim, PLAIN);
     sim_say(&sim, OPERATOR, "{\"op\":\"stacks\",\"ranks\":\"0\"}");
     sim_say(&sim, OTHER, "{\"op\":\"stacks\",\"ranks\":\"0\"}");
-    expect_answer(PLAIN, "{\"op\":\"stacks\"}", "another question for stacks is under way");
+    expect_answer(PLAIN, "{\"op\":\"stacks\"}", "another request for stacks is under way");
     expect_heard(N0, "\"push\":\"sample\"");
     cr_assert_str_eq(hear(N0), "(nothing)");
     sim_disconnect(&sim, OPERATOR);

@@ -66,15 +66,18 @@ class Module(Case):
         """)
         self.assertEqual(out, "7 2\n")
 
+    def test_run_splits_a_string(self):
+        self.assertEqual(self.script("print(ddprun.run('-q --nproc_per_node=2 true'))"), "0\n")
+
     def test_run_stops_at_the_timeout(self):
         out = self.script("""
             import subprocess
             try:
-                ddprun.run(["-q", "sh", "-c", "echo $$ >pid; exec sleep 100"], timeout=2)
+                ddprun.run(["-q", "sh", "-c", "echo $$ >pid; exec sleep 100"], timeout=4)
             except subprocess.TimeoutExpired as error:
                 print("after", error.timeout)
         """)
-        self.assertEqual(out, "after 2\n")
+        self.assertEqual(out, "after 4\n")
         self.assertTrue(gone(int((self.here / "pid").read_text())))
 
     def test_results_by_rank_of_an_unguarded_script(self):

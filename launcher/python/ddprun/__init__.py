@@ -68,7 +68,7 @@ def find_ddprun() -> str:
 
 
 def run(args: Sequence[str], *, env: Mapping[str, str] | None = None, timeout: float | None = None) -> int:
-    """Run `ddprun ARGS` to its end and return its exit code.
+    """Run `ddprun ARGS` to its end and return its exit code. A string is split at blanks.
 
     `env` has variables beside those of this process. After `timeout` seconds the job is stopped, and subprocess.TimeoutExpired
     is raised. Ctrl-C stops the job, too; once more kills it. No process of the job is left when this function ends.
@@ -79,7 +79,7 @@ def run(args: Sequence[str], *, env: Mapping[str, str] | None = None, timeout: f
         # here in both cases, because the second signal makes it kill the workers at once.
         if handler is not None:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-        process = subprocess.Popen([find_ddprun(), *args], env={**os.environ, **(env or {})})
+        process = subprocess.Popen([find_ddprun(), *(args.split() if isinstance(args, str) else args)], env={**os.environ, **(env or {})})
     finally:
         if handler is not None:
             signal.signal(signal.SIGINT, handler)

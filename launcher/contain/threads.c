@@ -153,14 +153,55 @@ static void put_polled(pid_t pid, unsigned long address, unsigned long n, char *
         put_fd(pid, (unsigned long)first.fd, to, size);
 }
 
-static void put_subject(pid_t pid, const struct call *call, const unsigned long *args, char *to, size_t size)
+static void put_subject(pid_t pid, const struct call *call, const unsigned long *args, bool has_memory,
+                        char *to, size_t size)
 {
     if (call->subject == FD)
         put_fd(pid, args[0], to, size);
-    else if (call->subject == PATH)
+    else if (call->subject == PATH && has_memory)
         put_path(pid, args[1], to, size);
-    else if (call->subject == POLLED)
+    else if (call->subject == POLLED && has_memory)
         put_polled(pid, args[0], args[1], to, size);
+}
+
+/* --- the lock of a process's memory --------------------------------------------------------------------- */
+
+/* The calls that change the map of the memory. */
+static bool changes_map(long number)
+{
+    static const long changing[] = { SYS_mmap,    SYS_munmap, SYS_mremap, SYS_mprotect,
+                                     SYS_madvise, SYS_brk,    SYS_execve };
+    for (size_t i = 0; i < sizeof(changing) / sizeof(changing[0]); i++)
+        if (changing[i] == number)
+            return true;
+    return false;
+}
+
+static bool may_hold_lock(pid_t pid, pid_t tid)
+{
+    char file[48], line[LINE_SIZE];
+    struct proc_stat stat;
+    long number;
+    snprintf(file, sizeof(file), "task/%d/stat", (int)tid);
+    procfs_line(pid, file, line, sizeof(line));
+    if (!proc_stat_parse(line, &stat) || stat.state != 'D')
+        return false;
+    snprintf(file, sizeof(file), "task/%d/syscall", (int)tid);
+    procfs_line(pid, file, line, sizeof(line));
+    return !syscall_parse(line, &number, NULL, 0) || changes_map(number);
+}
+
+bool threads_lock_memory(pid_t pid)
+{
+    char path[64];
+    bool locks = false;
+    snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+    DIR *tasks = opendir(path);
+    for (struct dirent *e; tasks != NULL && !locks && (e = readdir(tasks)) != NULL;)
+        locks = may_hold_lock(pid, (pid_t)strtol(e->d_name, NULL, 10));
+    if (tasks != NULL)
+        closedir(tasks);
+    return locks;
 }
 
 /* --- threads -------------------------------------------------------------------------------------------- */
@@ -200,7 +241,7 @@ static void read_function(pid_t pid, const char *dir, char *to, size_t size)
 }
 
 /* "sleeping in read", "uninterruptible in read (nfs_wait)". The kernel's function stands for a call that is hidden. */
-static void describe(const char *dir, char state, struct stack_thread *t)
+static void describe(const char *dir, char state, bool has_memory, struct stack_thread *t)
 {
     char file[64], line[LINE_SIZE], function[48] = "", where[120];
     unsigned long args[ARGS];
@@ -219,7 +260,7 @@ static void describe(const char *dir, char state, struct stack_thread *t)
         snprintf(where, sizeof(where), function[0] != '\0' ? "%s (%s)" : "%s", call->name, function);
     thread_words(state, where, t->does);
     if (call != NULL)
-        put_subject(t->pid, call, args, t->object, sizeof(t->object));
+        put_subject(t->pid, call, args, has_memory, t->object, sizeof(t->object));
 }
 
 /* The name stands between the first and the last parenthesis. */
@@ -241,7 +282,7 @@ static int64_t cpu_time(const char *dir, int pid, uint64_t ticks)
 }
 
 /* False when it has ended. */
-static bool add_thread(const struct stack_thread *like, pid_t tid, struct buf *out)
+static bool add_thread(const struct stack_thread *like, pid_t tid, bool has_memory, struct buf *out)
 {
     char dir[32], file[40], line[LINE_SIZE];
     struct proc_stat stat;
@@ -255,20 +296,21 @@ static bool add_thread(const struct stack_thread *like, pid_t tid, struct buf *o
         return false;
     copy_name(line, &t);
     t.cpu_ms = cpu_time(dir, t.pid, stat.cpu_ticks);
-    describe(dir, stat.state, &t);
+    describe(dir, stat.state, has_memory, &t);
     return buf_append(out, &t, sizeof(t));
 }
 
 size_t threads_read(const struct stack_thread *like, size_t max, struct buf *out)
 {
     char path[64];
-    size_t n = add_thread(like, like->pid, out);
+    const bool has_memory = !threads_lock_memory(like->pid);
+    size_t n = add_thread(like, like->pid, has_memory, out);
     snprintf(path, sizeof(path), "/proc/%d/task", like->pid);
     DIR *tasks = n > 0 && max > 1 ? opendir(path) : NULL;
     for (struct dirent *e; tasks != NULL && n < max && (e = readdir(tasks)) != NULL;) {
         const pid_t tid = (pid_t)strtol(e->d_name, NULL, 10);
         if (tid > 0 && tid != like->pid)
-            n += add_thread(like, tid, out);
+            n += add_thread(like, tid, has_memory, out);
     }
     if (tasks != NULL)
         closedir(tasks);
@@ -285,7 +327,7 @@ bool threads_is_python(pid_t pid, bool thorough)
     const char *slash = strrchr(exe, '/'), *name = slash != NULL ? slash + 1 : exe;
     bool found = strncmp(name, "python", 6) == 0 || strncmp(name, "pypy", 4) == 0;
     snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
-    if (!found && thorough && procfs_read(path, &maps))
+    if (!found && thorough && !threads_lock_memory(pid) && procfs_read(path, &maps))
         found = strstr((const char *)maps.data, "/libpython") != NULL;
     buf_free(&maps);
     return found;

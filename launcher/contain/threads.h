@@ -16,6 +16,10 @@ size_t threads_read(const struct stack_thread *like, size_t max, struct buf *out
 /* Is it a Python interpreter? With `thorough` also a program that has loaded libpython, which takes up to a few milliseconds. */
 bool threads_is_python(pid_t pid, bool thorough);
 
+/* True if a thread may hold the lock of the process's memory for long: it is uninterruptible in a page fault or in a call that changes the
+ * map, as when a network file system does not answer. Then a read of the memory, the map or the command line would block as well. */
+bool threads_lock_memory(pid_t pid);
+
 /* Print the state of a thread, the letter of /proc/PID/stat, and where in the kernel it is ("" = not known): "sleeping in read". */
 void thread_words(char state, const char *where, char to[STACK_NAME_MAX]);
 

@@ -125,8 +125,9 @@ static bool is_own(pid_t pid)
  * checked after the path was read, because a process may change both meanwhile. */
 static bool find_for(struct stack_dump *d, pid_t pid, char path[PATH_MAX])
 {
-    char command[PATH_MAX], link[64];
-    procfs_line(pid, "cmdline", command, sizeof(command)); /* a NUL ends each word, and so the text */
+    char command[PATH_MAX] = "", link[64];
+    if (!threads_lock_memory(pid))
+        procfs_line(pid, "cmdline", command, sizeof(command)); /* a NUL ends each word, and so the text */
     snprintf(link, sizeof(link), "/proc/%d/exe", (int)pid);
     if (find_beside(command, path) && is_own(pid))
         return true;

@@ -501,6 +501,24 @@ Test(proc, a_stopped_process_and_one_that_has_ended)
     buf_free(&out);
 }
 
+/* A process that waits for the child of its vfork is uninterruptible, but in a call that leaves the map alone. */
+Test(proc, only_a_thread_that_changes_the_map_locks_memory)
+{
+    cr_expect_not(threads_lock_memory(getpid()));
+    const pid_t pid = fork();
+    if (pid == 0) {
+        setpgid(0, 0);
+        if (vfork() == 0)
+            for (;;)
+                pause();
+        _exit(0);
+    }
+    job_until_state(pid, 'D');
+    cr_expect_not(threads_lock_memory(pid));
+    kill(-pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
 Test(proc, a_python_is_known_by_its_program)
 {
     cr_expect_not(threads_is_python(getpid(), false));

@@ -53,10 +53,10 @@ Test(progress, later_ones_are_signs_with_their_time)
 
 Test(progress, bars_that_are_drawn_over_count)
 {
-    char bar[64];
+    char bar[160];
     for (int i = 1; i <= 9; i++) {
-        snprintf(bar, sizeof(bar), "\r %d%%|%.*s%*s| %d/9 [00:0%d<00:02, 4.%dit/s]", i * 11, i, "#########",
-                 9 - i, "", i, i, i);
+        snprintf(bar, sizeof(bar), "\r %d%%|%.*s%.*s| %d/9 [00:0%d<00:02, 4.%dit/s]", i * 11, i, "#########",
+                 9 - i, "         ", i, i, i);
         print_at((uint64_t)i, 1, bar);
     }
     cr_expect_eq(p.moved_ms, 9, "the last bar begins, which ends the one before: %llu",

@@ -108,7 +108,7 @@ DDP_API ddp_status ddp_loader_start(ddp_loader *loader, uint64_t epoch, uint64_t
  * return the same, until ddp_loader_start. */
 DDP_API ddp_status ddp_loader_next(ddp_loader *loader, const ddp_batch **out);
 
-/* Return how many batches the epoch has from its start. */
+/* Return the number of batches of the whole epoch, with those that were returned already. */
 DDP_API uint64_t ddp_loader_batches(const ddp_loader *loader);
 
 /* Free it, even in the middle of an epoch; waits only for samples that are being read. DDP_ERR_TIMEOUT: a thread is

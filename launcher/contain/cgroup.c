@@ -260,7 +260,7 @@ static bool in_first_namespace(void)
 }
 
 /* In a separate namespace our own group is called "/", and a mount made outside it (unshare -C, bubblewrap) shows
- * groups above ours: its top is not our group. */
+ * groups above ours, so the root of that mount is not our group. */
 static bool shows_above_us(const char *where, long magic)
 {
     const bool top =

@@ -285,7 +285,7 @@ void dial_failed(struct dial *d, int runner, bool on_the_spot, int error, struct
     dial_count_failure(d, r, &met, now_ms);
 }
 
-/* The first address that answers wins; the shell ends the others. */
+/* The first address that answers wins; the caller cancels the other attempts. */
 void dial_arrived(struct dial *d, int runner, uint64_t now_ms)
 {
     d->seen[STAGE_HELLO].done++;

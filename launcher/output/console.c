@@ -91,7 +91,7 @@ static void note_line(struct console *c, const char *text, struct buf *out)
     c->midline = c->midline && !ok;
 }
 
-/* Print earlier output of the workers before it. */
+/* Print `text` after all earlier output of the workers. */
 void console_note(struct console *c, const char *text)
 {
     struct buf out = { 0 };

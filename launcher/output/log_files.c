@@ -427,7 +427,7 @@ static bool same_file(int a, int b)
 
 /* --- opening -------------------------------------------------------------------------------------------- */
 
-/* Return how much may wait for one sink. */
+/* Return how many bytes may be queued for one sink. */
 static uint64_t share(const struct sinks *s)
 {
     const uint64_t each = QUEUED_BYTES / (uint64_t)(SINK_FILES + s->files_open);

@@ -144,8 +144,8 @@ static uint64_t since_start(const struct announce *a)
     return clock_ms() - a->started_ms;
 }
 
-/* `made` is the result of the function that made the event. An event that could not be made is left out: memory is
- * short, and the workers matter more. */
+/* Write an event. `made` is false if memory was short while it was built: then it is skipped, because the workers matter
+ * more. */
 static void put_event(const struct announce *a, bool made, struct buf *event)
 {
     if (made && a->plan->cli->json)

@@ -59,7 +59,7 @@ static ddp_status not_a_list(struct ddp_err *err)
     return status;
 }
 
-/* All of the list or nothing: *set is written when the last name was valid. An empty name between commas is invalid. */
+/* Write *set only if every name of the list is valid. An empty name between commas is invalid. */
 ddp_status signals_parse(const char *text, signal_set *set, struct ddp_err *err)
 {
     signal_set read = 0;

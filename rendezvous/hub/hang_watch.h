@@ -41,7 +41,7 @@ void hang_watch_begin(struct hang_watch *w, uint64_t now_ms);
 /* No round runs any more. */
 void hang_watch_end(struct hang_watch *w);
 
-/* The job moved, `ago_ms` ago. False: a later sign is known, and nothing changes. */
+/* Record progress of `ago_ms` ago. Return false if later progress is recorded already. */
 bool hang_watch_moved(struct hang_watch *w, uint64_t ago_ms, uint64_t now_ms);
 
 /* Return when the next sample is due, UINT64_MAX = never. */

@@ -152,7 +152,7 @@ void job_pardon(struct job *job);
 
 /* --- events.c ------------------------------------------------------------------------------------------------------ */
 
-/* Note that this connection would write an event log. */
+/* Record that this session offers to write the event log. */
 void events_ask(struct job *job, struct session *s);
 /* The session no longer belongs to the job. */
 void events_leave(struct job *job, struct session *s);

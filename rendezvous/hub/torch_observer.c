@@ -240,7 +240,7 @@ static bool is_other_process(const struct snapshot_claim *a, const struct snapsh
     return a->pid != 0 && b->pid != 0 && (a->pid != b->pid || !slice_equal(a->address, b->address));
 }
 
-/* Compare each with the first of its rank whose pid is known; if it differs from that process, it is a second one. */
+/* Return true if two processes claim one rank. The claims are sorted by rank; those without a pid are skipped. */
 static bool are_double(const struct snapshot_claim *claims, uint32_t n)
 {
     const struct snapshot_claim *first = claims;

@@ -354,7 +354,7 @@ struct rdzv_facts {
 void rdzv_facts(const struct rdzv *r, struct rdzv_facts *facts);
 /* False when there is no such node. */
 bool rdzv_node_facts(const struct rdzv *r, uint64_t node, struct rdzv_node_facts *facts);
-/* All nodes in the order they joined: start with 0, ends with 0. */
+/* Return the node that joined next after `after`. 0 as argument: the first node; 0 as result: there is no more. */
 uint64_t rdzv_next_node(const struct rdzv *r, uint64_t after);
 /* Return the node that runs this rank of the world, 0 = none (no round runs, or the node has left). */
 uint64_t rdzv_node_of_rank(const struct rdzv *r, uint32_t rank);

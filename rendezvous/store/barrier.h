@@ -63,7 +63,7 @@ struct barrier_env {
     void *user;
     /* The seat has its answer and is free again; `json` is empty for RELEASED and valid during the call. */
     void (*answer)(void *user, struct barrier_seat *seat, enum barrier_outcome outcome, struct slice json);
-    /* Append the JSON that every member gets when it does not open; `because` ends a sentence about it. `barrier` is
+    /* Append the JSON for every member when the barrier fails; `because` is the end of a sentence about it. `barrier` is
      * NULL for BARRIER_MISUSE, which only the caller of `name` gets. When memory is short nothing is appended. */
     void (*report)(void *user, const struct barrier *barrier, struct slice name, enum barrier_outcome outcome,
                    const char *because, struct buf *out);

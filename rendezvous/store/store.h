@@ -98,7 +98,7 @@ enum store_status store_wait(struct store *s, struct store_waiter *w, struct sli
 enum store_status store_barrier(struct store *s, struct store_waiter *w, struct slice key,
                                 int64_t world_size);
 
-/* The connection sends another request, or is gone: its wait ends silently. */
+/* End the wait of a connection without a reply, because it sends another request or has closed. */
 void store_leave(struct store *s, struct store_waiter *w);
 
 /* The connection has acted (popped, or not) after it was woken for a queue, or is gone. An item that it left is

@@ -1,4 +1,4 @@
-/* timed.h -- run a command with a time limit, and medians. Only for the programs in tests/bench. */
+/* timed.h -- runs a command with a time limit, and computes medians. Only for the programs in tests/bench. */
 #ifndef TESTS_BENCH_TIMED_H
 #define TESTS_BENCH_TIMED_H
 

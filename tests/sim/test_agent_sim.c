@@ -39,7 +39,7 @@ Test(agent_sim, a_good_job_ends_with_zero, .init = two_workers, .fini = done)
                       "          finish with 0\n");
 }
 
-/* The same without other nodes: the end of this node is the job's, and the store's verdict is not awaited. */
+/* With one node the job ends with it, so the agent does not wait for the store's verdict. */
 Test(agent_sim, a_good_job_of_one_node_needs_no_verdict, .fini = done)
 {
     asim_init_with(&sim, &(struct agent_options){ .nproc = 1, .grace_ms = 30000, .alone = true });

@@ -143,7 +143,7 @@ Test(nccl, both_buffers_lie_in_one_kind_of_memory, .timeout = 120)
     expect_all_well(2, mix_memories, RANKS_PLAIN_STORE, NULL);
 }
 
-/* Three calls that succeed, unless there is little time, then the operation that the test has prepared. */
+/* Make three successful calls (none if the timeout is short), then run the operation of the test. */
 static void call_until_it_fails(struct rank *me, int dies, uint32_t step_ms)
 {
     pretend_gpu();

@@ -40,7 +40,7 @@ struct net {
     uint8_t **pieces_in;   /* for each link: offset of its next piece in the area; also for our own host */
 };
 
-/* Collective, when the ranks of each host have their page. */
+/* Collective. Call it after the ranks of each host have opened their shared page. */
 ddp_status net_open(struct net **out, struct cpu_comm *cpu, const struct comm_setup *setup,
                     struct ddp_err *err);
 void net_close(struct net *net);

@@ -17,8 +17,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The first reason counts: compare_set lets one rank write, and later ranks read that. If a thousand ranks give up
- * because of each other, they all name the one cause. Use a separate connection, because the rank's usual one may be
+/* Only the first error is stored: compare_set lets one rank write, and later ranks read it. So all ranks report the
+ * original cause, even if a thousand fail one after another. Use a separate connection, because the rank's usual one may be
  * in the middle of a request that does not end. */
 
 /* Peers must learn within a second; a slower store is of no use here. */

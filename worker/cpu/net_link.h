@@ -42,7 +42,7 @@ struct net_links {
     uint64_t seq;
     struct pollfd *polls; /* as many */
     struct iovec *room;   /* memory behind all queues */
-    int64_t moved;        /* bytes moved so far, to see whether a wait moved any */
+    int64_t moved;        /* bytes moved so far; unchanged after a wait = no progress */
 };
 
 /* `count` links without connections and queues of `most` ranges. */

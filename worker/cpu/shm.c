@@ -405,8 +405,8 @@ static ddp_status make_page_here(const struct bootstrap *b, struct meeting *m, s
     return status;
 }
 
-/* The size of the page is computed, not received. If the page is missing, its maker may have failed and removed it:
- * then that rank's reason counts. */
+/* The size of the page is computed, not received. If the page is missing, the rank that created it may have
+ * failed and removed it: then return the error of that rank. */
 static ddp_status find_page(const struct bootstrap *b, const char *key, const struct segment_offer *offer,
                             struct meeting *m, struct ddp_err *err)
 {

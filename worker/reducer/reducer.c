@@ -138,7 +138,7 @@ static struct averaging averaging_of(const ddp_reducer *reducer)
     return (struct averaging){ 1, world / divisor, DDP_AVG };
 }
 
-/* If calls do not block, the stream waits only for the last one at the end of the step, because they run in order. */
+/* Calls run in order. So if they do not block, the stream waits only for the last call of the step. */
 static ddp_status all_reduce(ddp_reducer *reducer, void *values, size_t n, ddp_dtype dtype, ddp_op op)
 {
     ddp_work *work = NULL, **goes_on = reducer->group->comm->ops->blocks ? NULL : &work;

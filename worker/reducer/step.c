@@ -1,8 +1,7 @@
 /* step.c -- see step.h.
  *
- * Buckets are launched in the plan's order and in no other: bucket 3 waits for bucket 2 even when it is already full,
- * because gradients may become ready in different orders on different ranks, but collectives must have the same
- * order. So the number of launched buckets is the whole state. Messages name parameters and list up to eight of them,
+ * Buckets are launched only in the plan's order. Gradients may become ready in different orders on different ranks, but
+ * all ranks must call collectives in the same order, so a full bucket 3 still waits for bucket 2. So the number of launched buckets is the whole state. Messages name parameters and list up to eight of them,
  * which is enough to see which layer it is. */
 #include "reducer/step.h"
 

@@ -282,7 +282,7 @@ Test(stacks, a_path_is_not_cut_inside_a_character)
 
 /* --- merging ---------------------------------------------------------------------------------------------- */
 
-/* Rows survive the way through a message, and equal ones of two nodes are folded. */
+/* Rows are unchanged after encoding and decoding, and equal rows of two nodes are folded. */
 Test(stacks, rows_of_agents_are_merged)
 {
     struct stacks job;

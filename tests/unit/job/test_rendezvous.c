@@ -690,7 +690,7 @@ Test(rdzv_join, another_number_of_workers_is_refused_in_an_elastic_job, .init = 
     cr_assert_eq(rsim_join_as(&sim, 8, &sim.join), RDZV_WELCOME);
 }
 
-/* A number that a node has found out by itself may differ. */
+/* Numbers of workers that nodes detect, and users do not set, may differ between nodes. */
 Test(rdzv_join, counted_workers_may_differ, .init = two_to_four)
 {
     struct rdzv_join join = sim.join;

@@ -24,8 +24,8 @@ struct shortcut {
     size_t stride;        /* side of y = side / stride, rounded up */
 };
 
-/* y += the shortcut of x. Half of the new channels come before the old ones, half after them, as in PyTorch
- * programs with this option. */
+/* Add the shortcut of x to y, which has more channels: half of the extra ones are before the channels of x, half after
+ * them, as in PyTorch programs with this option. */
 void shortcut_forward(const struct shortcut *s, real *y, const real *x, size_t rows);
 
 /* Overwrite dx. */

@@ -292,7 +292,7 @@ static void report_others(const struct report *r, struct rows *rows)
 /* --- attempts ------------------------------------------------------------------------------------------- */
 
 /* Before   attempt 0: rank 1: exit 7, 2.5 s after its start, at step 100
- *     restart  none: the attempts come no further than step 100 (--max_no_progress)
+ *     restart  none: no attempt passed step 100 (--max_no_progress)
  *     left     rank 0 (n1, pid 4002) exited with code 0 while rank 1 waited for it at barrier 'epoch-3' [RANK_EXITED_EARLY]
  *     alive    pid 4711 (rank 1, python3) cannot be killed: state D in nfs_wait
  *
@@ -327,8 +327,7 @@ bool report_no_restart(const struct report *r, struct buf *out)
             "the same import error ended every rank within %d s of the start, and a restart would repeat it",
             AGENT_USAGE_MS / 1000);
     case NO_RESTART_NO_PROGRESS:
-        return buf_printf(out, "the attempts come no further than step %lld (--max_no_progress)",
-                          (long long)r->best_step);
+        return buf_printf(out, "no attempt passed step %lld (--max_no_progress)", (long long)r->best_step);
     case NO_RESTART_HANGS:
         return buf_printf(out, "the job hung (--on_hang=stop)");
     case NO_RESTART_STOPPED:

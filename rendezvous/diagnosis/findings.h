@@ -516,7 +516,7 @@
       "A running elastic job lost nodes and fell below its minimum.")                                       \
     X(NODE_STOP_SLOW, WARNING,                                                                              \
       "${subject} was asked to stop ${time} ago and has not confirmed it",                                  \
-      "a worker there may hang in the kernel, where it cannot be killed; see the output of that node",      \
+      "look for a worker in state D on that node: nothing can kill a worker that hangs in the kernel",      \
       "node 1 (n1, pid 80) was asked to stop 20 s ago and has not confirmed it",                            \
       "The grace period of the round's end has passed without a reply of the agent.")                       \
     X(NODE_IS_SPARE, NOTE,                                                                                  \
@@ -674,7 +674,7 @@
       "the same one.")                                                                                      \
     X(RANK_NEEDS_KEY, ERROR,                                                                                \
       "${subject} is in ${place} and has waited ${time} for ${key}, which no rank has set${waiters}",       \
-      "find the rank that should set the key: it takes another branch, uses another name or has "           \
+      "find the rank that should set the key: that rank takes another branch, uses another name or has "    \
       "ended",                                                                                              \
       "rank 3 (n1, pid 812) is in wait_for_model (train.py:57) and has waited 42 s for key "                \
       "'epoch/3', which no rank has set; 7 ranks wait in all_reduce (train.py:88)",                         \
@@ -682,7 +682,7 @@
     X(ALL_RANKS_WAIT, ERROR,                                                                                \
       "${subject} wait in ${place}, without progress for ${time}, and every process lives: "                \
       "${between}",                                                                                         \
-      "check that connection (cable, firewall, MTU: 'ping -M do -s 8972' passes large frames) and "         \
+      "check the network (cable, firewall, MTU: does 'ping -M do -s 8972' get an answer?) and "              \
       "the GPUs ('dmesg' for Xid); NCCL_DEBUG=INFO names the transport",                                    \
       "all 8 ranks wait in all_reduce (train.py:88), without progress for 42 s, and every process "         \
       "lives: the network between n0 and n1, or a GPU",                                                     \
@@ -698,7 +698,7 @@
     X(INIT_INCOMPLETE, WARNING,                                                                             \
       "${subject}: ${arrived} of ${members} ranks have waited for ${time} for ${what}; missing: "           \
       "${missing}",                                                                                         \
-      "see the findings about the missing ranks; it continues when they arrive",                            \
+      "see the findings about the missing ranks; the others continue when they arrive",                            \
       "init_process_group: 3 of 4 ranks have waited for 32 s for the address of rank 3; missing: "          \
       "rank 3",                                                                                             \
       "PyTorch's ranks wait for a key that a missing rank would set during the set-up of a process "        \

@@ -30,8 +30,8 @@ struct job *inspect_job(struct hub *hub, const struct session *s, const char *na
     if (job == NULL && name != NULL)
         ddp_fail(&hub->err, DDP_ERR_ARG, "no job '%s' is known here ('ddpctl jobs' lists them)", name);
     else if (job == NULL)
-        ddp_fail(&hub->err, DDP_ERR_ARG, "%u jobs are served here: say which one (\"job\", ddpctl --job ID)",
-                 hub->jobs.count);
+        ddp_fail(&hub->err, DDP_ERR_ARG,
+                 "this store serves %u jobs: name one of them (\"job\", ddpctl --job ID)", hub->jobs.count);
     return job;
 }
 

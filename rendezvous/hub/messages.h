@@ -162,7 +162,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WHOLE, round, 0, UINT32_MAX, MESSAGE_NEEDED, "round whose workers all ended with 0")
 
 #define FIELDS_OF_stopped(X)                                                                           \
-    X(FLAG, unkillable, 0, 0, 0, "something of the round cannot be killed")                            \
+    X(FLAG, unkillable, 0, 0, 0, "a process of the round cannot be killed")                            \
     X(CODE, max_code, 0, MESSAGE_CODE_MAX, 0, "highest exit code of workers that ended by themselves") \
     X(CODE, rank0_code, 0, MESSAGE_CODE_MAX, MESSAGE_NONE,                                             \
       "exit code of rank 0, if it is on this node and ended by itself")                                \
@@ -398,7 +398,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WAITING, waiting, "waiting", PUSH, "what the round waits for")                                      \
     X(STOP, stop, "stop", PUSH, "stop your workers, then send `stopped`")                                 \
     X(VERDICT, verdict, "verdict", PUSH, "the round is over: join again, or end")                         \
-    X(DROPPED, dropped, "dropped", PUSH, "the store's last message to a node that it gives up")           \
+    X(DROPPED, dropped, "dropped", PUSH, "the store's last message before it closes a lost node's link")  \
     X(WHO, who, "who", PUSH, "asks which process owns a connection")                                      \
     X(SAMPLE, sample, "sample", PUSH, "asks where the threads of ranks are; the answer is `sampled`")     \
     X(FINDINGS, findings, "findings", PUSH, "findings while nodes or ranks wait")                         \

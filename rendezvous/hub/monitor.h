@@ -41,23 +41,24 @@ void monitor_run(struct job *job);
  * any), meaning. "Usual" is a wait of this round that was reported and then ended by itself, such as a model that
  * rank 0 tests after each epoch. A row with first 0 is reported at once. Every report but the last leaves out what an
  * earlier one contained. */
-#define SCHEDULE(X)                                                                                        \
-    X(NODES_MISSING, 8000, 5000, 0, "the job waits for nodes: missing nodes and their state")              \
-    X(NODES_LEFT, 200, 5000, 0,                                                                            \
-      "a node was rejected, left, or reported something about itself, and too few may be left")            \
-    X(TIME_UP, 0, 0, 0, "the join timeout has passed: everything, before the verdict")                     \
-    X(ROUND_BEGINS, 0, 0, 0, "a round begins whose nodes have different numbers of workers")               \
-    X(NODE_LATE, 1000, 0, 0, "a late node waits for the next round")                                       \
-    X(RANK_TROUBLE, 0, 0, 0, "a rank has reported something, such as a closed port")                       \
-    X(PEER_LOST, 0, 0, 0,                                                                                  \
-      "a rank has ended or given up, and others wait for it: lost_rank.c reports it before they continue") \
-    X(TORCH_CROWD, 800, 30000, 0, "a PyTorch group has more members than ranks; agents need a moment")     \
-    X(TORCH_WAITS, 10000, 30000, 0, "ranks wait while a PyTorch group forms")                              \
-    X(TORCH_ENDED, 2500, 30000, 0, "the same, and a process that they may wait for has ended")             \
-    X(STANDS_STILL, 10000, 30000, 2,                                                                       \
-      "a rank stands still while others wait for it in a collective or a barrier")                         \
-    X(RANK_STOPPED, 3000, 0, 0, "a signal or a debugger has stopped a rank that reports no steps")         \
-    X(HANGS, HANG_LEAST_MS, HANG_APART_MS, HANG_FACTOR,                                                    \
+#define SCHEDULE(X)                                                                                          \
+    X(NODES_MISSING, 8000, 5000, 0, "the job waits for nodes: missing nodes and their state")                \
+    X(NODES_LEFT, 200, 5000, 0,                                                                              \
+      "a node was rejected, left, or reported something about itself, and too few may be left")              \
+    X(TIME_UP, 0, 0, 0, "the join timeout has passed: all findings, before the verdict")                     \
+    X(ROUND_BEGINS, 0, 0, 0, "a round begins whose nodes have different numbers of workers")                 \
+    X(NODE_LATE, 1000, 0, 0, "a late node waits for the next round")                                         \
+    X(RANK_TROUBLE, 0, 0, 0, "a rank has reported something, such as a closed port")                         \
+    X(PEER_LOST, 0, 0, 0,                                                                                    \
+      "other ranks wait for a rank that has ended or given up: lost_rank.c reports it before they continue") \
+    X(TORCH_CROWD, 800, 30000, 0, "a PyTorch group has more members than ranks; agents need a moment")       \
+    X(TORCH_WAITS, 10000, 30000, 0, "ranks wait while a PyTorch group forms")                                \
+    X(TORCH_ENDED, 2500, 30000, 0,                                                                           \
+      "ranks wait while a PyTorch group forms, and one of its processes has ended")                          \
+    X(STANDS_STILL, 10000, 30000, 2,                                                                         \
+      "a rank stands still while others wait for it in a collective or a barrier")                           \
+    X(RANK_STOPPED, 3000, 0, 0, "a signal or a debugger has stopped a rank that reports no steps")           \
+    X(HANGS, HANG_LEAST_MS, HANG_APART_MS, HANG_FACTOR,                                                      \
       "no sign of progress: the stacks of all ranks are compared; see hang_watch.h")
 
 enum situation {

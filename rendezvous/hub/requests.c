@@ -229,12 +229,12 @@ static bool check_status(struct hub *hub, const struct session *s, const struct 
     if (status == STORE_NOT_A_NUMBER)
         ddp_fail(&hub->err, DDP_ERR_CORRUPT, "%s on a value that is not a 64-bit number", req->op->name);
     else if (share->whole != NULL)
-        ddp_fail(&hub->err, DDP_ERR_LIMIT,
-                 "%s: job '%s' has used its share of the store (%llu of %llu bytes): one source gets half of "
-                 "what others leave, "
-                 "one job half of that; raise --max-bytes",
-                 req->op->name, s->job->name, (unsigned long long)share->used,
-                 (unsigned long long)quota_limit(share));
+        ddp_fail(
+            &hub->err, DDP_ERR_LIMIT,
+            "%s: job '%s' has used its share of the store (%llu of %llu bytes); raise --max-bytes, or remove "
+            "keys",
+            req->op->name, s->job->name, (unsigned long long)share->used,
+            (unsigned long long)quota_limit(share));
     else
         ddp_fail(&hub->err, DDP_ERR_LIMIT, "%s: the store is full (%llu of %llu bytes)", req->op->name,
                  (unsigned long long)hub->quota.used, (unsigned long long)hub->quota.max);

@@ -199,7 +199,7 @@ Test(ddprun_restart, a_job_that_stands_still_is_ended)
     EXPECT(r, 9);
     SAYS(r, "starting attempt 2 (restart 2 of 9)");
     SILENT(r, "starting attempt 3 (restart 3 of 9)");
-    SAYS(r, "none: the attempts come no further than step 42 (--max_no_progress)");
+    SAYS(r, "none: no attempt passed step 42 (--max_no_progress)");
     run_free(&r);
 }
 
@@ -209,7 +209,7 @@ Test(ddprun_restart, a_single_worker_tells_its_progress_too)
     struct run_result r = JOB("--nproc_per_node=1", "--max-restarts=9", "--restart-backoff=1ms",
                               "--max-no-progress=1", attempt_worker(), "progress", "7");
     EXPECT(r, 9);
-    SAYS(r, "come no further than step 7");
+    SAYS(r, "no attempt passed step 7");
     run_free(&r);
 }
 

@@ -617,7 +617,7 @@ Test(jobs, a_question_must_name_one_of_several)
     agent(AGENT_A, "a", 0);
     expect_words("{\"op\":\"status\"}", "\"job\":\"a\"");
     agent(AGENT_B, "b", 0);
-    expect_words("{\"op\":\"status\"}", "2 jobs are served here: say which one");
+    expect_words("{\"op\":\"status\"}", "this store serves 2 jobs: name one");
     expect_words("{\"op\":\"status\",\"job\":\"b\"}", "\"job\":\"b\"");
     expect_words("{\"op\":\"keys\",\"job\":\"c\"}", "no job 'c' is known here");
 }

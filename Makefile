@@ -55,7 +55,7 @@ say  = @:
 endif
 
 # --- what is built from what ----------------------------------------------------------------------------------------
-BASE       := $(wildcard rendezvous/base/*.c)
+BASE       := $(wildcard rendezvous/base/*.c rendezvous/record/*.c)
 RDZV_MAINS := rendezvous/server/main.c rendezvous/ctl/ddpctl.c
 RDZV       := $(filter-out $(RDZV_MAINS) $(BASE),$(wildcard rendezvous/*/*.c))
 LAUNCHER   := $(wildcard launcher/*/*.c)

@@ -3,7 +3,7 @@
 #
 #     launcher -> rendezvous -> include/ddp <- worker <- worker/train
 #
-# and inside rendezvous/, where everything may use base/:
+# and inside rendezvous/, where everything may use base/, and job, diagnosis, hub and ctl may use record/:
 #
 #     server -> hub -> diagnosis -> job -> store      store <- client (only the table of requests and the encoding)      ctl -> client
 #
@@ -17,7 +17,7 @@
 #
 #     core <- reducer, checkpoint, data      core, reducer <- cpu, cuda
 #
-# The worker library may also use rendezvous/base, and links the store client by its public header.
+# The worker library may also use rendezvous/base and rendezvous/record, and links the store client by its public header.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -49,28 +49,29 @@ set_layer() {
     case $1 in
     include/ddp/*) layer=include/ddp allowed='include/ddp' ;;
     rendezvous/base/*) layer=rendezvous/base allowed='include/ddp rendezvous/base cjson/cJSON.h' ;;
+    rendezvous/record/*) layer=rendezvous/record allowed='include/ddp rendezvous/base rendezvous/record cjson/cJSON.h' ;;
     rendezvous/store/ops.h | rendezvous/store/encode.h | rendezvous/hub/messages.[ch]) layer=protocol
-        allowed='include/ddp rendezvous/base protocol findings cjson/cJSON.h' ;;
+        allowed='include/ddp rendezvous/base rendezvous/record protocol findings cjson/cJSON.h' ;;
     rendezvous/diagnosis/findings.[ch] | rendezvous/diagnosis/explain.[ch]) layer=findings
         allowed='include/ddp rendezvous/base findings' ;;
     rendezvous/store/*) layer=rendezvous/store allowed='include/ddp rendezvous/base protocol rendezvous/store' ;;
     rendezvous/job/*) layer=rendezvous/job
-        allowed='include/ddp rendezvous/base protocol findings rendezvous/store rendezvous/job' ;;
+        allowed='include/ddp rendezvous/base rendezvous/record protocol findings rendezvous/store rendezvous/job' ;;
     rendezvous/diagnosis/*) layer=rendezvous/diagnosis
-        allowed='include/ddp rendezvous/base protocol findings rendezvous/store rendezvous/job rendezvous/diagnosis cjson/cJSON.h' ;;
+        allowed='include/ddp rendezvous/base rendezvous/record protocol findings rendezvous/store rendezvous/job rendezvous/diagnosis cjson/cJSON.h' ;;
     rendezvous/hub/*) layer=rendezvous/hub
-        allowed='include/ddp rendezvous/base protocol findings rendezvous/store rendezvous/job rendezvous/diagnosis rendezvous/hub cjson/cJSON.h' ;;
+        allowed='include/ddp rendezvous/base rendezvous/record protocol findings rendezvous/store rendezvous/job rendezvous/diagnosis rendezvous/hub cjson/cJSON.h' ;;
     rendezvous/server/*) layer=rendezvous/server
         allowed='include/ddp rendezvous/base protocol rendezvous/store rendezvous/job rendezvous/diagnosis rendezvous/hub rendezvous/server uv.h' ;;
     rendezvous/client/*) layer=rendezvous/client
         allowed='include/ddp rendezvous/base protocol rendezvous/client cjson/cJSON.h' ;;
     rendezvous/ctl/ddpctl.c) layer=rendezvous/ctl # reads the records of this user's jobs
-        allowed='include/ddp rendezvous/base findings rendezvous/ctl launcher/contain cjson/cJSON.h' ;;
+        allowed='include/ddp rendezvous/base rendezvous/record findings rendezvous/ctl launcher/contain cjson/cJSON.h' ;;
     rendezvous/ctl/*) layer=rendezvous/ctl
-        allowed='include/ddp rendezvous/base rendezvous/client rendezvous/ctl cjson/cJSON.h' ;;
-    launcher/*/*) layer=${1%/*} allowed="include/ddp rendezvous/base findings cjson/cJSON.h ${1%/*} $(below "${layer#*/}")" ;;
-    launcher/*) layer=launcher allowed="rendezvous/base findings $(below node) launcher/node" ;;
-    worker/core/*) layer=worker/core allowed='include/ddp rendezvous/base worker/core cjson/cJSON.h' ;;
+        allowed='include/ddp rendezvous/base rendezvous/record rendezvous/client rendezvous/ctl cjson/cJSON.h' ;;
+    launcher/*/*) layer=${1%/*} allowed="include/ddp rendezvous/base rendezvous/record findings cjson/cJSON.h ${1%/*} $(below "${layer#*/}")" ;;
+    launcher/*) layer=launcher allowed="rendezvous/base rendezvous/record findings $(below node) launcher/node" ;;
+    worker/core/*) layer=worker/core allowed='include/ddp rendezvous/base rendezvous/record worker/core cjson/cJSON.h' ;;
     worker/reducer/* | worker/checkpoint/* | worker/data/*) layer=${1%/*}
         allowed="include/ddp rendezvous/base worker/core $layer zlib.h cjson/cJSON.h" ;;
     worker/bench/*) layer=worker/bench allowed='include/ddp rendezvous/base worker/core worker/bench' ;;

@@ -21,7 +21,7 @@
 #ifndef LAUNCHER_AGENT_AGENT_H
 #define LAUNCHER_AGENT_AGENT_H
 
-#include "base/failure.h"
+#include "record/failure.h"
 #include "base/exit_codes.h"
 
 #include <stdbool.h>

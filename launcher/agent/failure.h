@@ -3,7 +3,7 @@
 #define LAUNCHER_AGENT_FAILURE_H
 
 #include "agent/agent.h"
-#include "base/failure.h"
+#include "record/failure.h"
 
 /* Return the exit code of ddprun for this failure; 0 = a reason to restart, not a failure. */
 int failure_code(const struct failure *cause);

@@ -14,7 +14,7 @@
 #include "cli/options.h"
 #include "ddp/error.h"
 #include "base/exit_codes.h"
-#include "base/rank_set.h"
+#include "record/rank_set.h"
 #include "tables/signals.h"
 
 #include <stdbool.h>

@@ -3,7 +3,7 @@
 #define LAUNCHER_CONTAIN_THREADS_H
 
 #include "base/buf.h"
-#include "base/stacks.h"
+#include "record/stacks.h"
 
 #include <stdbool.h>
 #include <stddef.h>

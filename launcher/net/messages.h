@@ -44,7 +44,7 @@ cJSON *encode_owner(int64_t conn, int pid, const char *words);
 
 cJSON *encode_done(void);
 
-/* The answer to `sample`; `rows` (base/stacks.h) is taken over. */
+/* The answer to `sample`; `rows` (record/stacks.h) is taken over. */
 cJSON *encode_sampled(int64_t id, cJSON *rows, bool is_cut);
 
 /* --- pushes --------------------------------------------------------------------------------------------- */

@@ -15,8 +15,8 @@
 #include "agent/agent.h"
 #include "agent/progress.h"
 #include "base/list.h"
-#include "base/rank_set.h"
-#include "base/stacks.h"
+#include "record/rank_set.h"
+#include "record/stacks.h"
 #include "contain/descendants.h"
 #include "net/dial.h"
 #include "net/peer_lookup.h"
@@ -75,7 +75,7 @@ struct node_sample {
     bool is_taken;                 /* `beats_seen` has it */
     unsigned beats;                /* of this attempt, up to now */
     struct beat_known *beats_seen; /* by local rank: what the last heartbeat saw; pid 0 = it had ended */
-    struct cJSON *stacks;          /* owned: rows of base/stacks.h; NULL = none */
+    struct cJSON *stacks;          /* owned: rows of record/stacks.h; NULL = none */
 };
 
 /* The workers of an attempt, and how it ended. */

@@ -3,7 +3,7 @@
 #include "node/flight_pages.h"
 
 #include "agent/failure.h"
-#include "base/flight.h"
+#include "record/flight.h"
 #include "base/syscalls.h"
 #include "node/core.h"
 #include "output/disk_watch.h"

@@ -1,9 +1,9 @@
-/* flight_pages.h -- the memory that this node shares with its workers: a page of base/flight.h for each, in an
+/* flight_pages.h -- the memory that this node shares with its workers: a page of record/flight.h for each, in an
  * unnamed memory file. Created anew for each attempt, so that a process of an old attempt cannot write into it. */
 #ifndef LAUNCHER_NODE_FLIGHT_PAGES_H
 #define LAUNCHER_NODE_FLIGHT_PAGES_H
 
-#include "base/flight.h"
+#include "record/flight.h"
 
 /* Zeroed: no pages. */
 struct rank_pages {

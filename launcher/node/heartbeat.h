@@ -5,7 +5,7 @@
 #ifndef LAUNCHER_NODE_HEARTBEAT_H
 #define LAUNCHER_NODE_HEARTBEAT_H
 
-#include "base/flight.h"
+#include "record/flight.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -36,7 +36,7 @@ struct beat_known {
 void beat_take(struct beat_known *known, int local_rank, int pid, const struct beat_look *look,
                uint64_t ticks_per_s, struct cJSON *workers);
 
-/* A sample of a worker's page (base/flight.h). */
+/* A sample of a worker's page (record/flight.h). */
 struct beat_step_look {
     uint64_t step, records, call; /* from the page's head; `records` 0 = it writes none */
     char word[FLIGHT_WORD];       /* the call it waits in; "" = it computes */

@@ -9,7 +9,7 @@
 #include "node/stdin.h"
 #include "output/output.h"
 #include "plan/plan.h"
-#include "base/rank_set.h"
+#include "record/rank_set.h"
 
 #include <limits.h>
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* stack_dump.c -- see core.h: where the threads of this node's processes are.
  *
- *     worker, its children  --/proc-->  state, system call        --py-spy dump-->  Python frames  -->  rows of base/stacks.h
+ *     worker, its children  --/proc-->  state, system call        --py-spy dump-->  Python frames  -->  rows of record/stacks.h
  *
  * py-spy reads the memory of a process and runs no code in it. Each process gets a helper with a time limit, some of them at a
  * time, so the loop never waits. A helper is started like a worker: in the attempt's control group, with SIGKILL as parent-death

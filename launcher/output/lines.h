@@ -18,7 +18,7 @@
 
 #include "base/buf.h"
 #include "plan/plan.h"
-#include "base/rank_set.h"
+#include "record/rank_set.h"
 
 #include <stdint.h>
 

@@ -6,7 +6,7 @@
 
 #include "cli/cli.h"
 #include "plan/gpus.h"
-#include "base/rank_set.h"
+#include "record/rank_set.h"
 
 enum {
     NUMA_CPUS_MAX = 16384,

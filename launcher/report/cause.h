@@ -73,7 +73,7 @@ struct report {
     const struct stuck *stuck;  /* processes that cannot be killed, n_stuck of them */
     size_t n_stuck;
     const struct cJSON
-        *stacks; /* of the survivors when the first failure was seen: rows of base/stacks.h; NULL = none */
+        *stacks; /* of the survivors when the first failure was seen: rows of record/stacks.h; NULL = none */
     const char *flights; /* where ranks have written their last calls: see flight_path(); NULL = nowhere */
     const struct loss *lost; /* output that could not be written, n_lost places */
     size_t n_lost;

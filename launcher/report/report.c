@@ -7,8 +7,8 @@
 #include "agent/failure.h"
 #include "diagnosis/findings.h"
 #include "report/cause.h"
-#include "base/rank_set.h"
-#include "base/stacks.h"
+#include "record/rank_set.h"
+#include "record/stacks.h"
 #include "tables/text.h"
 
 #include <limits.h>

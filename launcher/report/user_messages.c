@@ -5,7 +5,7 @@
 #include "report/user_messages.h"
 
 #include "agent/failure.h"
-#include "base/stacks.h"
+#include "record/stacks.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"

@@ -59,7 +59,7 @@ void announce_passed(const struct announce *a, const struct signal_heard *heard,
 /* The user asks what the job does; the answer follows. */
 void announce_status(const struct announce *a, const struct signal_heard *heard);
 
-/* Where the threads of this node's ranks are: rows of base/stacks.h. */
+/* Where the threads of this node's ranks are: rows of record/stacks.h. */
 void announce_stacks(const struct announce *a, const struct cJSON *rows, bool is_cut);
 
 /* A worker was stopped by `signal`; it continues after SIGCONT. */

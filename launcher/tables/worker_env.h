@@ -6,7 +6,7 @@
 #ifndef LAUNCHER_WORKER_ENV_H
 #define LAUNCHER_WORKER_ENV_H
 
-#include "base/flight.h"
+#include "record/flight.h"
 
 #include <stdbool.h>
 #include <stddef.h>

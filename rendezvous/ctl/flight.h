@@ -1,5 +1,5 @@
 /* flight.h -- compares the flight records of several ranks: which ranks are behind, and which made a different call than the
- * others. Reads libddp's records (base/flight.h, docs/libddp.md) and PyTorch's, as pickle or as JSON. Pure: texts of files in, JSON
+ * others. Reads libddp's records (record/flight.h, docs/libddp.md) and PyTorch's, as pickle or as JSON. Pure: texts of files in, JSON
  * out in the form of a store's answer. */
 #ifndef RENDEZVOUS_CTL_FLIGHT_H
 #define RENDEZVOUS_CTL_FLIGHT_H

@@ -4,7 +4,7 @@
  * cells. */
 #include "ctl/tables.h"
 
-#include "base/stacks.h"
+#include "record/stacks.h"
 #include "base/text.h"
 
 #include <limits.h>

@@ -3,7 +3,7 @@
  * A place is the innermost frame of the user's program, and the collective that it has called, if any. Ranks in a
  * collective wait; a rank that stays anywhere else is the culprit. A job whose ranks have moved between the samples is
  * slow and gets no verdict, and neither does one in which no rank waits: a wrong verdict costs more than a late one. */
-#include "base/stacks.h"
+#include "record/stacks.h"
 #include "diagnosis/text.h"
 
 #include <cjson/cJSON.h>

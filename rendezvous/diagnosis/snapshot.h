@@ -109,7 +109,7 @@ struct snapshot_store {
     uint64_t used, max; /* bytes */
 };
 
-/* Stacks of all ranks (base/stacks.h), taken because the job shows no progress. */
+/* Stacks of all ranks (record/stacks.h), taken because the job shows no progress. */
 struct snapshot_hang {
     const struct cJSON *rows[2]; /* of two samples, the earlier one first; NULL = not taken */
     uint64_t apart_ms;

@@ -14,7 +14,7 @@
 
 #include "base/limits.h"
 #include "base/limits.h"
-#include "base/stacks.h"
+#include "record/stacks.h"
 #include "diagnosis/rejected.h"
 #include "diagnosis/torch_keys.h"
 #include "hub/monitor.h"

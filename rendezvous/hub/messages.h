@@ -9,7 +9,7 @@
 #define RENDEZVOUS_MESSAGES_H
 
 #include "base/buf.h"
-#include "base/failure.h"
+#include "record/failure.h"
 #include "base/limits.h"
 #include "ddp/error.h"
 #include "diagnosis/findings.h"

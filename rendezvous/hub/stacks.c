@@ -7,8 +7,8 @@
 #include "hub/messages.h"
 #include "hub/session.h"
 
-#include "base/rank_set.h"
-#include "base/stacks.h"
+#include "record/rank_set.h"
+#include "record/stacks.h"
 #include "base/text.h"
 #include "job/rendezvous.h"
 

@@ -17,7 +17,7 @@
 #ifndef RENDEZVOUS_JOB_RENDEZVOUS_H
 #define RENDEZVOUS_JOB_RENDEZVOUS_H
 
-#include "base/failure.h"
+#include "record/failure.h"
 #include "base/limits.h"
 #include "store/quota.h"
 

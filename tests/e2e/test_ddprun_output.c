@@ -2,7 +2,7 @@
 #include "job.h"
 #include "procstat.h"
 #include "run.h"
-#include "base/rank_set.h"
+#include "record/rank_set.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>

@@ -3,7 +3,7 @@
  * a worker. */
 #include "output/lines.h"
 #include "tables/prefix.h"
-#include "base/rank_set.h"
+#include "record/rank_set.h"
 #include "tables/text.h"
 
 #include <stdlib.h>

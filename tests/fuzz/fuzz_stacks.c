@@ -1,5 +1,5 @@
 /* Stacks: any bytes as the output of py-spy, and as the rows of an agent. What is accepted fits its room and can be printed. */
-#include "base/stacks.h"
+#include "record/stacks.h"
 
 #include <assert.h>
 #include <cjson/cJSON.h>

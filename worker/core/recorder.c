@@ -6,7 +6,7 @@
 #include "core/recorder.h"
 
 #include "base/clock.h"
-#include "base/flight.h"
+#include "record/flight.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* recorder.h -- the flight recorder of one context: its memory (base/flight.h) and its file.
+/* recorder.h -- the flight recorder of one context: its memory (record/flight.h) and its file.
  *
  * It records only when the record can be read: under ddprun, which shares the memory with each worker (DDPRUN_PAGE),
  * or when a file is requested (DDP_FLIGHT_RECORDER). Otherwise `flight` is NULL, and every call below does nothing. A
@@ -10,7 +10,7 @@
 #ifndef WORKER_CORE_RECORDER_H
 #define WORKER_CORE_RECORDER_H
 
-#include "base/flight.h"
+#include "record/flight.h"
 #include "core/call.h"
 
 #include <stdbool.h>

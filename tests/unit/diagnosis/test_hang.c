@@ -1,5 +1,5 @@
 /* Stacks of hung PyTorch jobs, as py-spy 0.4.3 has recorded them (tests/data/hangs/record.py), to the verdict. */
-#include "base/stacks.h"
+#include "record/stacks.h"
 #include "diagnosis/text.h"
 #include "snapshot_case.h"
 

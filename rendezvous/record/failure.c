@@ -1,5 +1,5 @@
 /* failure.c -- see failure.h. */
-#include "base/failure.h"
+#include "record/failure.h"
 
 #include <string.h>
 

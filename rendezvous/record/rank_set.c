@@ -5,7 +5,7 @@
  *
  * A bit for each rank, because membership is tested once per line or worker, while sets are made once. A number is
  * compared with the limit digit by digit, so no length can overflow. */
-#include "base/rank_set.h"
+#include "record/rank_set.h"
 
 #include <ctype.h>
 #include <stdlib.h>

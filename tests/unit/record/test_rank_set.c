@@ -1,5 +1,5 @@
 /* Sets of ranks are parsed as users type them and printed the same way. */
-#include "base/rank_set.h"
+#include "record/rank_set.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
  * The JSON uses the field names of PyTorch's flight recorder for the same facts. It is written without printf
  * and without heap memory, because a signal handler writes it too. Contents of a worker's memory are read as
  * numbers or as words of limited length only. */
-#include "base/flight.h"
+#include "record/flight.h"
 
 #include <inttypes.h>
 #include <limits.h>

@@ -1,5 +1,5 @@
 /* flight_file.c -- see flight.h. All functions called here are on POSIX's list for signal handlers. */
-#include "base/flight.h"
+#include "record/flight.h"
 
 #include "base/clock.h"
 

@@ -1,6 +1,6 @@
 /* Stacks: what py-spy has printed about PyTorch's processes (tests/data/stacks) becomes rows, equal ones are folded, and
  * nothing that a process or a peer sends is believed. */
-#include "base/stacks.h"
+#include "record/stacks.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>

@@ -2,9 +2,9 @@
  *
  * cJSON parses; each member is then checked and copied, so a row never contains what its sender has added. Rows of py-spy and
  * rows of a peer pass the same checks. */
-#include "base/stacks.h"
+#include "record/stacks.h"
 
-#include "base/rank_set.h"
+#include "record/rank_set.h"
 #include "base/text.h"
 
 #include <cjson/cJSON.h>

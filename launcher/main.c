@@ -6,7 +6,6 @@
 #include "contain/job_record.h"
 #include "base/syscalls.h"
 #include "node/guardian.h"
-#include "node/node.h"
 #include "node/shim.h"
 #include "net/store_host.h"
 #include "report/host_checks.h"
@@ -17,7 +16,7 @@
 
 #include "base/log.h"
 #include "base/version.h"
-#include "diagnosis/explain.h"
+#include "diagnosis/findings.h"
 
 #include <errno.h>
 #include <fcntl.h>

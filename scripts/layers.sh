@@ -7,9 +7,9 @@
 #
 #     server -> hub -> diagnosis -> job -> store      store <- client (only the table of requests and the encoding)      ctl -> client
 #
-# (ddpctl's main program also reads the records of running jobs, launcher/contain, and prints diagnosis/explain.h)
+# (ddpctl's main program also reads the records of running jobs, launcher/contain, and explains codes, diagnosis/explain.c)
 #
-# and inside launcher/, where all may use diagnosis/findings.h and explain.h, and each directory those before it (see below()):
+# and inside launcher/, where all may use diagnosis/findings.h, and each directory those before it (see below()):
 #
 #     tables  cli  plan  agent  net  contain  output  report  node
 #

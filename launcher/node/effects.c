@@ -12,7 +12,6 @@
 #include "output/disk_watch.h"
 #include "node/core.h"
 #include "report/cause.h"
-#include "report/final_report.h"
 #include "report/spawn_error.h"
 #include "report/report.h"
 

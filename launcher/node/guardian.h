@@ -8,6 +8,7 @@
 #define LAUNCHER_GUARDIAN_H
 
 #include "contain/contain.h"
+#include "plan/plan.h"
 #include "tables/signals.h"
 
 /* Run the agent. Each signal that the guardian gets can be read from `lifeline`, non-blocking, as a struct
@@ -22,5 +23,15 @@ int guardian_run(guardian_body body, void *arg, signal_set stop, struct contain 
 
 /* The agent's last act when the guardian has died: kill every descendant. Returns an exit code. */
 int guardian_is_gone(struct contain *contain);
+
+/* --- node.c: the agent, from its start to its exit code ------------------------------------------------------ */
+
+struct node_job {
+    struct plan *plan; /* the store's real port is written into it */
+    struct contain *contain;
+};
+
+/* A guardian_body. `job` is a struct node_job. */
+int node_run(void *job, int lifeline);
 
 #endif

@@ -1,5 +1,4 @@
 /* node.c -- see node.h. From start to end: timer, joining the job, order of opening and freeing. */
-#include "node/node.h"
 
 #include "base/clock.h"
 #include "base/endpoint.h"

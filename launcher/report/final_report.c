@@ -1,9 +1,8 @@
-/* final_report.c -- see final_report.h.
+/* final_report.c -- see report.h.
  *
  * This is the last step: no worker runs, all output is written, and the writers' threads sleep, or hang because a
  * reader does not read. So it may block for a while, and it writes to the descriptors directly instead of through the
  * sinks. */
-#include "report/final_report.h"
 
 #include "agent/failure.h"
 #include "base/clock.h"

@@ -4,7 +4,9 @@
 #ifndef LAUNCHER_REPORT_REPORT_H
 #define LAUNCHER_REPORT_REPORT_H
 
+#include "output/output.h"
 #include "report/cause.h"
+#include "report/evidence.h"
 
 enum { REPORT_LINES_MAX = 40, REPORT_STDERR_LINES = LIMIT_LAST_LINES };
 
@@ -15,8 +17,7 @@ bool report_needed(const struct report *r);
  * part, or when other hosts could join. False when memory is short. */
 bool report_local_only(const struct report *r, struct buf *out);
 
-/* Append the warning that other hosts could not join. Append nothing when all nodes took part that may, or when other
- * hosts could join. False when memory is short. */
+/* Append the report. False when memory is short. */
 bool report_text(const struct report *r, struct buf *out);
 
 /* Append why there is no further attempt; nothing when there is nothing to explain. */
@@ -33,5 +34,22 @@ struct rows {
 
 /* The rows about attempts; none for a job of one attempt that left nothing behind. */
 void report_attempts(const struct report *r, struct rows *rows);
+
+/* --- final_report.c: collects what the report needs, prints it, and writes report.json ------------------------- */
+
+/* Complete `r` (times, colours, last lines, files) when everything in `output` is written. Then print the report on
+ * stderr (a failure; with --verbose a success too), or the last event on stdout with --json, and write report.json in
+ * the log directory. `program`: the one that could not be started, as found or as named; NULL = all were started. */
+void final_report(struct report *r, struct output *output, const struct evidence *evidence,
+                  const char *program);
+
+struct cJSON;
+
+/* Return the same facts as one object; its schema is report.schema.json. The caller frees it with cJSON_Delete. NULL
+ * when memory is short. */
+struct cJSON *report_json(const struct report *r);
+
+/* Append the last event of --json, which carries the report. */
+bool event_finished(struct buf *out, const struct report *report);
 
 #endif

@@ -9,7 +9,7 @@
 #include "base/version.h"
 #include "contain/job_record.h"
 #include "ctl/flight.h"
-#include "diagnosis/explain.h"
+#include "diagnosis/findings.h"
 #include "ctl/options.h"
 #include "ctl/tables.h"
 #include "ctl/timeline.h"

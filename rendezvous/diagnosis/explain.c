@@ -1,5 +1,4 @@
-/* explain.c -- see explain.h. It only formats rows of the tables, so a new finding or exit code needs no change here. */
-#include "diagnosis/explain.h"
+/* explain.c -- see findings.h. It only formats rows of the tables, so a new finding or exit code needs no change here. */
 
 #include "base/exit_codes.h"
 #include "base/options.h"

@@ -12,6 +12,7 @@
 #define RENDEZVOUS_FINDINGS_H
 
 #include "base/buf.h"
+#include "ddp/error.h"
 
 #include <stdint.h>
 
@@ -821,5 +822,12 @@ bool finding_put_readable(struct buf *out, const char *text);
 
 /* The table as a section of the manual page. False when memory is short. */
 bool findings_print_man(struct buf *out);
+
+/* --- explain.c ---------------------------------------------------------------------------------------------- */
+
+/* A code is the name of a finding ("RANK_STALLED", in any case) or an exit code of ddprun ("125"). Append the meaning,
+ * the detection and the remedy of `code`; for a part of a name, the codes that contain it; for NULL, all codes with one
+ * line each. DDP_ERR_ARG: no such code; DDP_ERR_NOMEM. */
+ddp_status explain_code(const char *code, struct buf *out, struct ddp_err *err);
 
 #endif

@@ -39,4 +39,20 @@ void reduce_piece(ddp_dtype dtype, ddp_op op, const void *const in[], size_t cou
 void reduce_join(ddp_dtype dtype, ddp_op op, const struct reduce_piece *pieces, size_t world,
                  const void *const partials[], size_t n, void *out);
 
+/* --- values.c: arithmetic on one rank's gradients before and after they are combined --------------------------- */
+
+/* A factor is a double, and each product is rounded once, because 1/3 as a float is wrong in the eighth digit before the
+ * multiplication. 0 stays 0: the gaps between gradients rely on that. */
+
+/* True if values of this type can be multiplied by a fraction. */
+int values_are_real(ddp_dtype dtype);
+
+/* v[i] *= factor for n elements of a type that is real. */
+void values_scale(ddp_dtype dtype, void *values, size_t n, double factor);
+
+/* Convert f32 to `wire` (DDP_F16 or DDP_BF16) and back, times `factor` in f32's precision. The arrays must not
+ * overlap. */
+void values_narrow(ddp_dtype wire, uint16_t *to, const float *from, size_t n, double factor);
+void values_widen(ddp_dtype wire, float *to, const uint16_t *from, size_t n, double factor);
+
 #endif

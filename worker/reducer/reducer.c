@@ -9,7 +9,7 @@
 #include "core/flush_subnormals.h"
 #include "core/comm_thread.h"
 #include "reducer/step.h"
-#include "reducer/values.h"
+#include "reducer/reduce.h"
 #include "reducer/verify.h"
 
 #include <inttypes.h>

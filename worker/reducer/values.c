@@ -1,5 +1,5 @@
-/* values.c -- see values.h. Plain loops that the compiler turns into vector code (half.h has no branches). */
-#include "reducer/values.h"
+/* values.c -- see reduce.h. Plain loops that the compiler turns into vector code (half.h has no branches). */
+#include "reducer/reduce.h"
 
 #include "core/half.h"
 

@@ -14,7 +14,7 @@
 #include "reducer/verify.h"
 
 #include "core/context.h"
-#include "reducer/values.h"
+#include "reducer/reduce.h"
 
 #include <inttypes.h>
 #include <stdbool.h>

@@ -8,9 +8,7 @@
 #ifndef TRAIN_COMPUTE_H
 #define TRAIN_COMPUTE_H
 
-#include "train/layers/activation.h"
-#include "train/layers/attention.h"
-#include "train/layers/conv.h"
+#include "train/layers/layers.h"
 #include "train/models/model.h"
 
 #include "ddp/optim.h"

@@ -1,11 +1,7 @@
 /* compute_cpu.c -- see compute.h: the layers as they are. */
 #include "train/compute.h"
 
-#include "train/layers/attention.h"
-#include "train/layers/linear.h"
-#include "train/layers/activation.h"
-#include "train/layers/layer_norm.h"
-#include "train/layers/conv.h"
+#include "train/layers/layers.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,6 @@
 /* One case each: the facts about a job, and the expected findings, causes first. No clock, no socket. */
 #include "base/text.h"
 #include "diagnosis/diagnosis.h"
-#include "diagnosis/explain.h"
 #include "diagnosis/findings.h"
 #include "job/members.h"
 #include "snapshot_case.h"

@@ -4,7 +4,7 @@
 #include "output/event_log.h"
 #include "report/user_messages.h"
 #include "output/lines.h"
-#include "report/final_report.h"
+#include "report/report.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>

@@ -1,5 +1,5 @@
 /* Gradients before and after the sum: scaling factors, and transfers with 16 bits. */
-#include "reducer/values.h"
+#include "reducer/reduce.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /* Output for programs: the report as JSON, and the events of a job. */
 #include "output/event_log.h"
-#include "report/final_report.h"
+#include "report/report.h"
 #include "report/user_messages.h"
 #include "report_case.h"
 

@@ -1,6 +1,5 @@
 /* The report at the end: the first failure here or elsewhere, the other workers, attempts. */
 #include "report/cause.h"
-#include "report/final_report.h"
 #include "report/report.h"
 #include "report_case.h"
 

@@ -156,7 +156,7 @@ struct embedding_backward_places_args {
     size_t rows, length, max_length, n;
 };
 
-/* As layers/attention.h; `dots` has the products of y and dy, as many as log_sum. A warp works on one query or key of a head;
+/* As layers/layers.h; `dots` has the products of y and dy, as many as log_sum. A warp works on one query or key of a head;
  * in the kernels called tiles a block on KERNEL_TILE of them with tensor cores (16 bits only). */
 struct attention_args {
     void *y;
@@ -212,7 +212,7 @@ struct norm_args {
     double eps, momentum;
 };
 
-/* As layers/activation.h; n values of y, or of dx. */
+/* As layers/layers.h; n values of y, or of dx. */
 struct shortcut_args {
     void *to;
     const void *from;

@@ -5,16 +5,16 @@ enum { STRIPS = 64 };
 
 /* --- embedding ------------------------------------------------------------------------------------------------------------ */
 
-static void embedding_forward(struct compute *base, void *y, const struct model_batch *batch,
-                              const void *tokens, const void *places, size_t n)
+static void start_embedding_forward(struct compute *base, void *y, const struct model_batch *batch,
+                                    const void *tokens, const void *places, size_t n)
 {
     const size_t count = batch->rows * batch->length;
     struct embedding_forward_args args = { y, batch->token, tokens, places, count, batch->length, n };
     cuda_launch(cuda_of(base), KERNEL_embedding_forward, cuda_by_packs(cuda_of(base), count * n), 1, &args);
 }
 
-static void embedding_backward(struct compute *base, float *dtokens, float *dplaces, const void *dy,
-                               const struct model_batch *batch, size_t max_length, size_t n)
+static void start_embedding_backward(struct compute *base, float *dtokens, float *dplaces, const void *dy,
+                                     const struct model_batch *batch, size_t max_length, size_t n)
 {
     struct cuda *c = cuda_of(base);
     struct embedding_backward_tokens_args tokens = { dtokens, dy, batch->token, c->order, c->first, n };
@@ -43,8 +43,8 @@ static void column_sums(struct cuda *c, float *to, const void *dy, size_t rows, 
 
 /* --- layer norm ------------------------------------------------------------------------------------------------------------ */
 
-static void layer_norm_forward(struct compute *base, void *y, float *mean, float *scale, const void *x,
-                               const void *weight, const void *bias, size_t rows, size_t n)
+static void start_layer_norm_forward(struct compute *base, void *y, float *mean, float *scale, const void *x,
+                                     const void *weight, const void *bias, size_t rows, size_t n)
 {
     struct layer_norm_args args = {
         .y = y, .x = x, .weight = weight, .bias = bias, .mean = mean, .scale = scale, .rows = rows, .n = n
@@ -52,9 +52,9 @@ static void layer_norm_forward(struct compute *base, void *y, float *mean, float
     cuda_launch(cuda_of(base), KERNEL_layer_norm_forward, cuda_by_rows(rows), 1, &args);
 }
 
-static void layer_norm_backward(struct compute *base, void *dx, float *dweight, float *dbias, const void *dy,
-                                const void *x, const float *mean, const float *scale, const void *weight,
-                                size_t rows, size_t n)
+static void start_layer_norm_backward(struct compute *base, void *dx, float *dweight, float *dbias,
+                                      const void *dy, const void *x, const float *mean, const float *scale,
+                                      const void *weight, size_t rows, size_t n)
 {
     struct cuda *c = cuda_of(base);
     const size_t strip = cuda_blocks(rows, STRIPS), strips = cuda_blocks(rows, strip);
@@ -70,8 +70,8 @@ static void layer_norm_backward(struct compute *base, void *dx, float *dweight, 
 
 /* --- linear: our rows are BLAS's columns ------------------------------------------------------------------------------------ */
 
-static void linear_forward(struct compute *base, void *y, const void *before, const void *x,
-                           const void *weight, const void *bias, struct linear l)
+static void start_linear_forward(struct compute *base, void *y, const void *before, const void *x,
+                                 const void *weight, const void *bias, struct linear l)
 {
     const struct gemm g = { .m = l.out,
                             .n = l.rows,
@@ -84,8 +84,8 @@ static void linear_forward(struct compute *base, void *y, const void *before, co
     cuda_gemm(cuda_of(base), &g, weight, x, before, bias, y);
 }
 
-static void linear_backward_params(struct compute *base, float *dweight, float *dbias, const void *dy,
-                                   const void *x, struct linear l)
+static void start_linear_backward_params(struct compute *base, float *dweight, float *dbias, const void *dy,
+                                         const void *x, struct linear l)
 {
     const size_t stride = compute_stride(base, l.out);
     const struct gemm g = { .m = l.in,
@@ -107,8 +107,8 @@ static void linear_backward_params(struct compute *base, float *dweight, float *
         column_sums(cuda_of(base), dbias, dy, l.rows, stride, l.out);
 }
 
-static void linear_backward_input(struct compute *base, void *dx, const void *dy, const void *weight,
-                                  struct linear l)
+static void start_linear_backward_input(struct compute *base, void *dx, const void *dy, const void *weight,
+                                        struct linear l)
 {
     const struct gemm g = { .m = l.in,
                             .n = l.rows,
@@ -273,13 +273,13 @@ static void add(struct compute *base, float *left, const float *right, size_t n)
 
 void cuda_set_layers(struct compute_ops *ops)
 {
-    ops->embedding_forward = embedding_forward;
-    ops->embedding_backward = embedding_backward;
-    ops->layer_norm_forward = layer_norm_forward;
-    ops->layer_norm_backward = layer_norm_backward;
-    ops->linear_forward = linear_forward;
-    ops->linear_backward_params = linear_backward_params;
-    ops->linear_backward_input = linear_backward_input;
+    ops->embedding_forward = start_embedding_forward;
+    ops->embedding_backward = start_embedding_backward;
+    ops->layer_norm_forward = start_layer_norm_forward;
+    ops->layer_norm_backward = start_layer_norm_backward;
+    ops->linear_forward = start_linear_forward;
+    ops->linear_backward_params = start_linear_backward_params;
+    ops->linear_backward_input = start_linear_backward_input;
     ops->attention_forward = attend_forward;
     ops->attention_backward = attend_backward;
     ops->gelu_forward = start_gelu;

@@ -1,7 +1,6 @@
-/* activation.c -- see activation.h. */
-#include "train/layers/activation.h"
+/* activation.c -- see layers.h. */
+#include "train/layers/layers.h"
 
-#include "train/layers/attention.h"
 #include "train/layers/lanes.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* attention.c -- see attention.h.
+/* attention.c -- see layers.h.
  *
  * For one head of one sequence: S = Q K^T, P = softmax(S / sqrt(width of a head)) with what lies ahead left out, Y = P V. Queries are
  * taken BLOCK at a time, with the keys up to the last of them, so half of the square is never computed and the scratch is
@@ -8,7 +8,7 @@
  *     dV = P^T dY    dP = dY V^T    dS = softmax backward    dQ = dS K    dK = dS^T Q
  *
  * Keys and values get gradients from several blocks. The last block reaches all of them; it goes first and overwrites. */
-#include "train/layers/attention.h"
+#include "train/layers/layers.h"
 
 #include "train/layers/lanes.h"
 

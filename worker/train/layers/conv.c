@@ -1,4 +1,4 @@
-/* conv.c -- see conv.h.
+/* conv.c -- see layers.h.
  *
  * A convolution is summed up directly, without a matrix of the kernel's inputs, which would be nine times as
  * large as the pictures. x is copied into a frame of zeros, channel by channel, in which a place and its
@@ -12,7 +12,7 @@
  *
  * For the gradient of the weight the channels of a pixel are put side by side: then what a line of the kernel
  * sees is one row of numbers, and these are what lies in the registers. */
-#include "train/layers/conv.h"
+#include "train/layers/layers.h"
 
 #include "train/layers/conv_tile.h"
 

@@ -1,7 +1,7 @@
-/* layer_norm.c -- see layer_norm.h.
+/* layer_norm.c -- see layers.h.
  *
  * With h = (x - mean) scale and g = dy weight:  dx = scale (g - mean of g - h times mean of g h). */
-#include "train/layers/layer_norm.h"
+#include "train/layers/layers.h"
 
 #include "train/layers/lanes.h"
 

@@ -1,7 +1,7 @@
-/* linear.c -- see linear.h.
+/* linear.c -- see layers.h.
  *
  * Matrix products are BLAS's. */
-#include "train/layers/linear.h"
+#include "train/layers/layers.h"
 
 #include <string.h>
 

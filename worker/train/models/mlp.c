@@ -3,7 +3,7 @@
  *     mlp      linear, ReLU, linear, ReLU, linear
  *     seqnet   linear, sigmoid, linear, log_softmax, linear      (the tutorial's) */
 #include "train/compute.h"
-#include "train/layers/activation.h"
+#include "train/layers/layers.h"
 #include "train/models/models.h"
 
 #include "ddp/random.h"

@@ -2,7 +2,7 @@
  * `blocks` blocks with 16, 32 and 64, the mean of each channel, one linear layer. Every convolution is 3 x 3, without bias,
  * normalised over the batch. resnet20 has three blocks in a stage: 20 layers, 269,722 parameters for ten classes.
  *
- * A block adds its input to its result (activation.h: option A, without parameters). Running means and variances are the model's
+ * A block adds its input to its result (layers.h: option A, without parameters). Running means and variances are the model's
  * buffers. With a group in the spec a batch is normalised over all ranks (ddp/syncbn.h). Rows at the end of a batch whose weight
  * is 0 are left out: they would be in the means. Squares of any size that four divides; ours are 32 x 32 (CIFAR-10) or 28 x 28.
  *

@@ -1,0 +1,181 @@
+/* layers.h -- the layers of the models on the CPU: each has a forward and a backward function.
+ *
+ * All are pure functions over arrays of the caller. A batch has `rows` rows; `n` is the size of a row. */
+#ifndef WORKER_TRAIN_LAYERS_LAYERS_H
+#define WORKER_TRAIN_LAYERS_LAYERS_H
+
+#include "train/layers/real.h"
+
+/* --- embedding and linear -------------------------------------------------------------------------------- */
+
+/* A linear layer is y = x W^T + b, with the weight as [out][in] as in torch's nn.Linear. An embedding is a row of numbers
+ * for each token plus one for each place in the sequence. */
+
+/* y: rows x length x n; `token` rows x length, each below the rows of `tokens`; `places` has at least `length` rows. */
+void embedding_forward(real *y, const int32_t *token, const real *tokens, const real *places, size_t rows,
+                       size_t length, size_t n);
+
+/* From dy, add to the gradient of the tokens' numbers (which a tied head has a part in, too), and overwrite that of the
+ * places', all `max_length` rows. */
+void embedding_backward(real *dtokens, real *dplaces, const real *dy, const int32_t *token, size_t rows,
+                        size_t length, size_t max_length, size_t n);
+
+/* y: rows x out. `bias` may be NULL. */
+void linear_forward(real *y, const real *x, const real *weight, const real *bias, size_t rows, size_t in,
+                    size_t out);
+
+/* y = before + x W^T + b; `before` may be y. */
+void linear_forward_add(real *y, const real *before, const real *x, const real *weight, const real *bias,
+                        size_t rows, size_t in, size_t out);
+
+/* From dy, overwrite the gradients of weight and bias; dbias may be NULL. */
+void linear_backward_params(real *dweight, real *dbias, const real *dy, const real *x, size_t rows, size_t in,
+                            size_t out);
+
+/* From dy, overwrite the gradient of x. */
+void linear_backward_input(real *dx, const real *dy, const real *weight, size_t rows, size_t in, size_t out);
+
+/* --- activations and the shortcut ------------------------------------------------------------------------ */
+
+/* What follows a linear layer, in place. Backward needs only what forward gave.
+ *
+ * `y` has rows x n values. Backward turns d, the gradient of y, into that of forward's input. */
+
+/* GPT-2's GELU: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). */
+
+void gelu_forward(real *y, const real *x, size_t n);
+
+/* d, the gradient of y, becomes that of x. */
+void gelu_backward(real *d, const real *x, size_t n);
+
+/* --- shortcut --------------------------------------------------------------------------------------------- */
+
+/* The input that a residual block adds to its result. Where the block halves the picture and has more
+ * channels, every second pixel of every second line, and zeros for the new channels: option A of He et al.
+ * 2015, without parameters. */
+
+struct shortcut {
+    size_t in, out, side; /* channels of x and y (in <= out), side of x */
+    size_t stride;        /* side of y = side / stride, rounded up */
+};
+
+/* Add the shortcut of x to y, which has more channels: half of the extra ones are before the channels of x, half after
+ * them, as in PyTorch programs with this option. */
+void shortcut_forward(const struct shortcut *s, real *y, const real *x, size_t rows);
+
+/* Overwrite dx. */
+void shortcut_backward(const struct shortcut *s, real *dx, const real *dy, size_t rows);
+
+/* A table for who computes elsewhere: which of them it is. */
+enum activation_kind { ACTIVATION_RELU, ACTIVATION_SIGMOID, ACTIVATION_LOG_SOFTMAX };
+
+struct activation {
+    enum activation_kind kind;
+    void (*forward)(real *y, size_t rows, size_t n);
+    void (*backward)(real *d, const real *y, size_t rows, size_t n);
+};
+
+extern const struct activation activation_relu, activation_sigmoid, activation_log_softmax;
+
+/* --- layer norm ------------------------------------------------------------------------------------------ */
+
+/* y = (x - mean) / sqrt(variance + 1e-5) weight + bias, each row for itself; torch's nn.LayerNorm. */
+
+/* x, y: rows x n. Keeps mean and 1 / sqrt(variance + 1e-5) of each row for backward. */
+void layer_norm_forward(real *y, real *mean, real *scale, const real *x, const real *weight, const real *bias,
+                        size_t rows, size_t n);
+
+/* From dy, overwrite the gradients of weight and bias, and add x's to dx: x goes on beside the layer, too. */
+void layer_norm_backward(real *dx, real *dweight, real *dbias, const real *dy, const real *x,
+                         const real *mean, const real *scale, const real *weight, size_t rows, size_t n);
+
+/* --- attention and cross entropy ------------------------------------------------------------------------- */
+
+/* Causal self-attention of several heads: each token looks at itself and those before it. */
+
+/* One row of exp(x - log(sum(exp(x)))). */
+
+/* x becomes the softmax of scale x; *log_sum is log(sum(exp(scale x))). */
+void softmax(real *x, real scale, size_t n, real *log_sum);
+
+/* The same from the log_sum that softmax returned for this row. */
+void softmax_again(real *x, real scale, real log_sum, size_t n);
+
+/* Turn d, the gradient of the result p, into the gradient of softmax's input. */
+void softmax_backward(real *d, const real *p, real scale, size_t n);
+
+struct attention {
+    size_t rows, length, heads, width; /* width of all heads together */
+};
+
+/* Numbers of scratch that both need: attention_scratch(length). */
+size_t attention_scratch(size_t length);
+
+/* qkv: rows x length x 3 width, queries, keys and values side by side, in each a head beside the other. y: rows x length x
+ * width. Keeps log(sum(exp)) of each head's each row of scores: rows x heads x length numbers. */
+void attention_forward(real *y, real *log_sum, const real *qkv, real *scratch, const struct attention *a);
+
+/* From dy, overwrite the gradient of qkv. */
+void attention_backward(real *dqkv, const real *dy, const real *qkv, const real *log_sum, real *scratch,
+                        const struct attention *a);
+
+/* --- cross entropy ---------------------------------------------------------------------------------------- */
+
+/* The loss of logits against classes, with the softmax inside. */
+
+/* log(sum(exp(z))), with the largest taken out first so that nothing overflows. */
+real log_sum_exp(const real *z, size_t n);
+
+/* `z` are logits, rows x length x n; `target` the class of each of the rows x length, `weight` one number for each row.
+ * Overwrites d with the gradient of sum(weight x loss) and returns the sum of the losses of rows whose weight is not 0. d may
+ * be z itself, or NULL for the loss alone. */
+double cross_entropy(real *d, const real *z, const int32_t *target, const real *weight, size_t rows,
+                     size_t length, size_t n);
+
+/* The same for many classes, with d in place of z. Its exp is that of lanes.h, so the bits are others. */
+double cross_entropy_wide(real *z, const int32_t *target, const real *weight, size_t rows, size_t length,
+                          size_t n);
+
+/* --- convolution and pooling ----------------------------------------------------------------------------- */
+
+/* Convolutions of square pictures, without bias, as torch's nn.Conv2d: channels x side x side, padded with zeros.
+ *
+ * Weights are out x in x kernel x kernel. `columns` is memory for conv_columns() values; what is in it before does not matter.
+ * Picture after picture, so the bits of one do not depend on how many there are. */
+
+enum { CONV_MOST_KERNEL = 8 };
+
+struct conv {
+    size_t in, out, side;           /* channels of x and y, side of x */
+    size_t kernel, stride, padding; /* kernel <= CONV_MOST_KERNEL */
+};
+
+/* The side of y. */
+size_t conv_side(const struct conv *c);
+size_t conv_columns(const struct conv *c);
+
+/* Products and sums of a forward pass for one picture. */
+double conv_flops(const struct conv *c);
+
+void conv_forward(const struct conv *c, real *y, const real *x, const real *weight, size_t rows,
+                  real *columns);
+
+/* From dy, overwrite the gradient of the weight; zero when there are no rows. */
+void conv_backward_weight(const struct conv *c, real *dweight, const real *dy, const real *x, size_t rows,
+                          real *columns);
+
+/* From dy, overwrite the gradient of x (add = 0), or add to it (add = 1). */
+void conv_backward_input(const struct conv *c, real *dx, const real *dy, const real *weight, size_t rows,
+                         int add, real *columns);
+
+/* --- pool ------------------------------------------------------------------------------------------------- */
+
+/* The mean of each channel, as torch's nn.AdaptiveAvgPool2d(1). */
+
+/* x: planes x n values; y: one for each plane. */
+void pool_forward(real *y, const real *x, size_t planes, size_t n);
+
+/* Overwrite dx. */
+void pool_backward(real *dx, const real *dy, size_t planes, size_t n);
+
+#endif

@@ -369,8 +369,7 @@ static void abort_the_job(struct rank *me)
 Test(collectives_net, abort_frees_all_hosts_with_the_reason, .timeout = 120)
 {
     struct ranks run = run_on("aabb", abort_the_job);
-    expect_told(&run, -1, DDP_ERR_ABORTED,
-                (const char *const[]){ "rank 1 has given up: loss is \"nan\"", NULL });
+    expect_told(&run, -1, DDP_ERR_ABORTED, (const char *const[]){ "rank 1 gave up: loss is \"nan\"", NULL });
     ranks_free(&run);
 }
 

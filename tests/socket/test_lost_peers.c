@@ -226,7 +226,7 @@ Test(lost_peers, abort_frees_everybody_with_the_reason, .timeout = 120)
     struct ranks run = ranks_run(3, abort_the_job, RANKS_PLAIN_STORE, dir);
     for (int r = 0; r < 3; r++)
         ranks_expect_error(&run, r, DDP_ERR_ABORTED,
-                           (const char *const[]){ "rank 1 has given up: loss is \"nan\"", NULL });
+                           (const char *const[]){ "rank 1 gave up: loss is \"nan\"", NULL });
     ranks_free(&run);
     char *text = job_file(dir, "error.json");
     cr_assert(text != NULL, "no error file");
@@ -266,7 +266,7 @@ Test(lost_peers, a_rank_that_is_started_twice_is_told_so, .timeout = 120)
     int second = run.rank[1].status == DDP_ERR_MISMATCH ? 1 : 2;
     ranks_expect_error(
         &run, second, DDP_ERR_MISMATCH,
-        (const char *const[]){ "rank 1 has joined already", "a rank was started twice", NULL });
+        (const char *const[]){ "rank 1 has already joined", "a rank was started twice", NULL });
     ranks_expect_error(&run, 0, DDP_ERR_TIMEOUT, (const char *const[]){ "rank 2", NULL });
     ranks_free(&run);
 }

@@ -1,5 +1,6 @@
-/* backend.c -- see backend.h. libddp_cuda is searched beside the file with this code (libddp.so, or a program with
- * libddp.a), then by the loader. It stays loaded, because CUDA has threads in it. */
+/* backend.c -- see backend.h. libddp_cuda is searched first in the folder of the file that contains this code
+ * (libddp.so, or a program with libddp.a), then by the loader. The library is never unloaded, because CUDA's threads
+ * run code in it. */
 #include "core/backend.h"
 
 #include "core/recorder.h"
@@ -25,10 +26,11 @@ struct comm_paths backend_paths(const struct worker_env *env)
     return (struct comm_paths){ env->cuda_library, env->cudart_library, env->nccl_library };
 }
 
-/* The path from our own file's directory to the library: in build/, and from libexec/ddprun/ and bin/ to lib/. */
+/* Paths from the folder of this code to the folder of libddp_cuda: in build/, and from libexec/ddprun/ and bin/ to
+ * lib/. */
 static const char *const beside[] = { "", "../lib/", "../../lib/" };
 
-/* Copy our own directory to `path`, with a '/' at the end; "" when it is not known. */
+/* Copy the folder of this code to `path`, with a '/' at the end. `path` becomes "" if the folder is unknown. */
 static void own_directory(char path[PATH_ROOM])
 {
     Dl_info info;
@@ -76,8 +78,10 @@ static ddp_status load_cuda(const struct worker_env *env, const struct cuda_entr
     if (status != DDP_OK)
         return status;
     void *symbol = dlsym(handle, CUDA_ENTRY);
-    memcpy(&function, &symbol,
-           sizeof(function)); /* C has no conversion from an object's address to a function's */
+    memcpy(
+        &function, &symbol,
+        sizeof(
+            function)); /* C has no conversion from a data pointer to a function pointer, so copy the bytes. */
     *out = function != NULL ? function() : NULL;
     if (*out == NULL || strcmp((*out)->version, DDP_VERSION) != 0)
         return ddp_fail(err, DDP_ERR_UNSUPPORTED,
@@ -104,7 +108,8 @@ static ddp_status go_without(struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Load the library only for a device; only "auto" continues if none was found. */
+/* Find the backend `name` and load libddp_cuda if a device is requested. With "auto", a missing library is no error.
+ */
 ddp_status backend_find(const char *name, int device, const struct worker_env *env, struct backend *out,
                         struct ddp_err *err)
 {

@@ -1,8 +1,8 @@
 /* barrier.c -- ddp_barrier_named of include/ddp/context.h: all ranks, through the store.
  *
- * ddprun's store has such barriers and reports missing ranks. With a genuine TCPStore each rank adds one to a
- * counter, and the last one sets a key. The others poll that key instead of waiting, so that they can check in
- * between whether a peer has died, which that store never reports. */
+ * ddprun's store has named barriers and reports missing ranks. With PyTorch's TCPStore each rank adds one to a
+ * counter, and the last rank sets a key. The other ranks poll that key instead of waiting, because a TCPStore never
+ * reports a dead peer: each rank checks its peers between two polls. */
 #include "base/clock.h"
 #include "core/context.h"
 #include "core/error.h"
@@ -20,7 +20,8 @@ static void pause_ms(uint32_t ms)
     nanosleep(&time, NULL);
 }
 
-/* Read the counter again, because ranks may have arrived since. */
+/* Fail with the number of ranks that arrived. The counter is read again, because ranks may have arrived since the
+ * last reading. */
 static ddp_status barrier_late(struct ddp_ctx *ctx, const char *key, const char *name, uint32_t timeout_ms,
                                struct ddp_err *err)
 {
@@ -34,7 +35,8 @@ static ddp_status barrier_late(struct ddp_ctx *ctx, const char *key, const char 
                     name, (long long)came, ctx->env.world_size, timeout_ms);
 }
 
-/* Pauses grow from 1 to 64 ms: short waits stay short, and a thousand waiting ranks do not overload the store. */
+/* Poll until the last rank sets the key. Pauses grow from 1 to 64 ms: short waits stay short, and a thousand waiting
+ * ranks do not overload the store. */
 static ddp_status ask_until_open(struct ddp_ctx *ctx, const char *key, const char *go, const char *name,
                                  uint32_t timeout_ms, struct ddp_err *err)
 {
@@ -56,8 +58,8 @@ static ddp_status ask_until_open(struct ddp_ctx *ctx, const char *key, const cha
     }
 }
 
-/* <prefix>/barrier/<name> is the counter, the last rank sets .../go. A count above the world size means that the name
- * is old. */
+/* Wait at a barrier made from two keys: <prefix>/barrier/<name> is the counter, and the last rank sets
+ * <prefix>/barrier/<name>/go. A counter above the world size means that the name was used before. */
 static ddp_status counted_barrier(struct ddp_ctx *ctx, const char *name, uint32_t timeout_ms,
                                   struct ddp_err *err)
 {

@@ -1,7 +1,7 @@
 /* bootstrap.c -- see bootstrap.h.
  *
  * A card is one line of text, "pid namespace boot-id host", so that `ddpctl keys` shows which ranks have joined. A
- * value of rank 0 begins with '+', an error with '-' and a status number. */
+ * published value begins with '+', a published error with '-' and a status number. */
 #include "core/bootstrap.h"
 
 #include "base/clock.h"
@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The others wait a little longer than rank 0, so that rank 0 can still send the reason. */
+/* SLACK_MS: the other ranks wait a little longer than rank 0, so that rank 0 can still send the reason. */
 enum { KEY = BOOTSTRAP_KEY, CARD = 160, SLACK_MS = 500 };
 
 /* At least 1, because 0 means "no limit" to the store. */
@@ -37,7 +37,8 @@ static void what_key(char key[KEY], const struct bootstrap *b, const char *what)
 
 /* --- our card ------------------------------------------------------------------------------------------- */
 
-/* Chosen by the kernel at each boot. "unknown" without /proc: then it is equal on all ranks of such a host. */
+/* Read the kernel's boot id, which is new at each boot. Without /proc the id is "unknown", which is equal on all
+ * ranks of such a host. */
 static void read_boot_id(char id[40])
 {
     snprintf(id, 40, "unknown");
@@ -49,7 +50,7 @@ static void read_boot_id(char id[40])
     close(fd);
 }
 
-/* The data that others need to find our memory, or to explain why they cannot. */
+/* Write this rank's card: what other ranks need to find its memory, or to explain why they cannot. */
 static void make_card(char text[CARD], const char *test_host)
 {
     char boot_id[40], host[64] = "";
@@ -67,7 +68,8 @@ static void make_card(char text[CARD], const char *test_host)
              host[0] ? host : "unknown");
 }
 
-/* Compare-and-set: a value of another process stays, and *theirs (the caller frees it) is not NULL. */
+/* Set `key` unless another process has set it. Then that process's value stays, and *theirs is a copy that the caller
+ * frees. */
 static ddp_status set_new(const struct bootstrap *b, const char *key, const void *value, size_t len,
                           char **theirs, struct ddp_err *err)
 {
@@ -82,8 +84,8 @@ static ddp_status set_new(const struct bootstrap *b, const char *key, const void
     return status;
 }
 
-/* The second of two processes with the same rank must not overwrite the card of the first, or the job would hang with
- * a part of its ranks on each side. */
+/* Publish this rank's card. If two processes have the same rank, the second must not overwrite the first one's card;
+ * otherwise the job would split into two groups that wait for each other. */
 static ddp_status leave_card(const struct bootstrap *b, struct ddp_err *err)
 {
     char key[KEY], card[CARD], *theirs = NULL;
@@ -96,7 +98,8 @@ static ddp_status leave_card(const struct bootstrap *b, struct ddp_err *err)
     if (theirs != NULL)
         status = ddp_fail(
             err, DDP_ERR_MISMATCH,
-            "rank %d has joined already under %s, as \"%.*s\" (pid, pid namespace, boot id, host), and this "
+            "rank %d has already joined under %s as \"%.*s\" (pid, pid namespace, boot id, host); this "
+            "process "
             "is \"%s\": a rank was started twice, or another run uses this store; give each run its own "
             "TORCHELASTIC_RUN_ID",
             b->rank, b->prefix, CARD, theirs, card);
@@ -106,7 +109,8 @@ static ddp_status leave_card(const struct bootstrap *b, struct ddp_err *err)
 
 /* --- the others' cards ---------------------------------------------------------------------------------- */
 
-/* List the ranks whose card is missing, as "1, 3"; return how many. If the store stops answering, the list ends. */
+/* List the ranks whose card is missing, as "1, 3", and return how many they are. The list ends early if the store
+ * stops answering. */
 static int list_missing(const struct bootstrap *b, char *list, size_t room)
 {
     int missing = 0;
@@ -129,7 +133,8 @@ static int list_missing(const struct bootstrap *b, char *list, size_t room)
     return missing;
 }
 
-/* A ddprun store lists missing ranks in its barrier's answer; this is for other stores. */
+/* Fail with the ranks that have not joined. A ddprun store already reports them in its barrier's answer, so this is
+ * for other stores. */
 static ddp_status name_missing(const struct bootstrap *b, struct ddp_err *err)
 {
     char list[512];
@@ -144,7 +149,7 @@ static ddp_status name_missing(const struct bootstrap *b, struct ddp_err *err)
                     missing, b->world_size, b->timeout_ms, list);
 }
 
-/* The card comes from a peer: check its length, and limit every field. */
+/* Read one rank's card. The card comes from a peer, so check its length and limit every field. */
 ddp_status bootstrap_card(const struct bootstrap *bootstrap, int rank, struct bootstrap_card *card,
                           struct ddp_err *err)
 {
@@ -170,8 +175,9 @@ ddp_status bootstrap_card(const struct bootstrap *bootstrap, int rank, struct bo
     return status;
 }
 
-/* A name is valid for one barrier, and this may be the worker's second program or second context: so rank 0 counts
- * the meetings once all ranks are in one. No rank starts the next before that. */
+/* Wait at a named barrier until all ranks have joined. A barrier's name can be used only once, but a worker may start
+ * a second program or context. So the name contains the number of earlier meetings. Rank 0 increases that number
+ * after each meeting, and no rank can reach the next meeting earlier. */
 static ddp_status meet_by_name(const struct bootstrap *b, struct ddp_err *err)
 {
     char counter[KEY], name[KEY + 24];
@@ -188,8 +194,8 @@ static ddp_status meet_by_name(const struct bootstrap *b, struct ddp_err *err)
     return status == DDP_OK && b->rank == 0 ? ddp_store_add(b->store, counter, 1, NULL, err) : status;
 }
 
-/* With a ddprun store the named barrier comes first, because it reports for each missing rank whether it ever
- * connected, where, and how it ended. */
+/* Join all ranks. With a ddprun store the named barrier comes first, because it reports for each missing rank whether
+ * that rank ever connected, from which host, and how it ended. */
 ddp_status bootstrap_meet(const struct bootstrap *bootstrap, struct bootstrap_card *cards,
                           struct ddp_err *err)
 {
@@ -232,7 +238,7 @@ void bootstrap_publish_error(const struct bootstrap *bootstrap, const char *what
     ddp_store_set(bootstrap->store, key, message, (size_t)len, NULL);
 }
 
-/* "-4 words": rank 0's status and reason, which become ours. */
+/* Decode "-4 reason": rank 0's status and reason become those of this rank. */
 static ddp_status read_refusal(const char *message, struct ddp_err *err)
 {
     char *words;
@@ -242,7 +248,7 @@ static ddp_status read_refusal(const char *message, struct ddp_err *err)
                     *words == ' ' ? words + 1 : words);
 }
 
-/* The timeout may be the largest value. */
+/* Add SLACK_MS without overflow, because the timeout may be the largest value. */
 static uint32_t left_with_slack_ms(const struct bootstrap *b)
 {
     const uint32_t left_ms = bootstrap_remaining_ms(b);
@@ -267,7 +273,7 @@ ddp_status bootstrap_fetch(const struct bootstrap *bootstrap, const char *what, 
         status = read_refusal(message, err);
     else if (found != len + 1)
         status = ddp_fail(err, DDP_ERR_CORRUPT,
-                          "the store's key %s holds %zu bytes, %zu were expected: check that all ranks run "
+                          "the store's key %s holds %zu bytes instead of %zu: check that all ranks run "
                           "the same version",
                           key, found, len + 1);
     else
@@ -285,7 +291,7 @@ bool bootstrap_is_published(const struct bootstrap *bootstrap, const char *what)
     return ddp_store_check(bootstrap->store, keys, 1, &there, NULL) == DDP_OK && there;
 }
 
-/* A user may run a second job by hand with the same store, so it must find no keys of this one. */
+/* Delete the keys, so that a second job that a user starts by hand with the same store finds no keys of this job. */
 ddp_status bootstrap_clear(const struct bootstrap *bootstrap, const char *what, struct ddp_err *err)
 {
     char key[KEY];

@@ -50,7 +50,7 @@ const char *ddp_op_name(ddp_op op)
     return (size_t)op < COUNT(ops) ? ops[op] : "?";
 }
 
-/* Return the size of a buffer at one rank, in bytes, by the table's entry. */
+/* Return the size in bytes of the buffer that one rank passes on `side`. */
 static size_t side_bytes(const struct call *call, enum call_side side, int rank, int world)
 {
     size_t bytes = (size_t)call->n * ddp_dtype_size(call->dtype);
@@ -71,7 +71,7 @@ static size_t side_bytes(const struct call *call, enum call_side side, int rank,
     return 0;
 }
 
-/* Cannot overflow, because check_values() has rejected calls with more than half of the address space. */
+/* The product cannot overflow, because check_values() has rejected sizes above half of the address space. */
 size_t call_in_bytes(const struct call *call, int rank, int world)
 {
     return side_bytes(call, call_rules[call->kind].in, rank, world);
@@ -82,8 +82,8 @@ size_t call_out_bytes(const struct call *call, int rank, int world)
     return side_bytes(call, call_rules[call->kind].out, rank, world);
 }
 
-/* Half of the address space is the limit for world * n elements: sums of two such sizes cannot overflow
- * later. */
+/* Check numbers and enums. The limit for world * n elements is half of the address space, so a sum of two such sizes
+ * cannot overflow later. */
 static ddp_status check_values(const struct call *call, int world, struct ddp_err *err)
 {
     const struct call_rule *rule = &call_rules[call->kind];
@@ -98,13 +98,13 @@ static ddp_status check_values(const struct call *call, int world, struct ddp_er
         return ddp_fail(err, DDP_ERR_ARG, "%s: root=%d: must be a rank between 0 and %d", rule->word,
                         call->root, world - 1);
     if (call->n > SIZE_MAX / 2 / size / (size_t)world)
-        return ddp_fail(err, DDP_ERR_ARG, "%s: %" PRIu64 " elements of %s are more than memory can hold",
+        return ddp_fail(err, DDP_ERR_ARG, "%s: %" PRIu64 " elements of %s do not fit into the address space",
                         rule->word, call->n, ddp_dtype_name(call->dtype));
     return DDP_OK;
 }
 
-/* Overlapping buffers are right only in place: the same block on both sides, or the smaller one being this
- * rank's part of the larger one, as in all_gather(in = out + rank * n). */
+/* Return true if the buffers overlap where they must not. Only two overlaps are allowed: both buffers are the same
+ * block, or the smaller buffer is this rank's part of the larger one, as in all_gather(in = out + rank * n). */
 static bool overlaps_wrongly(const struct call *call, size_t in_bytes, size_t out_bytes, int rank)
 {
     uintptr_t in = (uintptr_t)call->in, out = (uintptr_t)call->out;
@@ -117,7 +117,7 @@ static bool overlaps_wrongly(const struct call *call, size_t in_bytes, size_t ou
                                 : out != in + (uintptr_t)rank * out_bytes;
 }
 
-/* Values before buffers, because sizes follow from values, and only then addresses can be compared. */
+/* Check values before buffers, because sizes depend on values, and the comparison of addresses depends on sizes. */
 ddp_status call_check(const struct call *call, int rank, int world, struct ddp_err *err)
 {
     const char *word = call_rules[call->kind].word;

@@ -9,10 +9,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Which ranks pass a buffer, and its size: AT_ALL_WORLD = every rank, n elements for each rank of the world. */
+/* Which ranks pass a buffer, and its size. AT_ALL_WORLD: every rank passes n elements for each rank of the world. */
 enum call_side { AT_NONE, AT_ALL, AT_ROOT, AT_ALL_WORLD, AT_ROOT_WORLD };
 
-/* kind, word, input, output, has a reduce operation, has a root */
+/* kind, name, input, output, has a reduce operation, has a root */
 #define CALL_KIND_LIST(X)                                                  \
     X(ALL_REDUCE, "all_reduce", AT_ALL, AT_ALL, true, false)               \
     X(REDUCE, "reduce", AT_ALL, AT_ROOT, true, true)                       \
@@ -47,40 +47,41 @@ struct call {
     enum call_kind kind;
     const void *in;
     void *out;
-    uint64_t n; /* elements as the caller counts them; bytes for shared_alloc, block number for shared_free */
+    uint64_t n; /* elements for each rank; bytes for shared_alloc, block number for shared_free */
     ddp_dtype dtype;
     ddp_op op;
     int root;
     void *stream;
-    uint32_t timeout_ms; /* 0 = the step's */
+    uint32_t timeout_ms; /* 0 = the context's step timeout */
 };
 
-/* Return how many bytes this rank passes or gets: 0 when it passes no buffer on that side. */
+/* Return how many bytes this rank passes or gets; 0 if it has no buffer on that side. */
 size_t call_in_bytes(const struct call *call, int rank, int world);
 size_t call_out_bytes(const struct call *call, int rank, int world);
 
 /* Check values, ranges, overflow, NULL pointers, overlapping buffers. DDP_ERR_ARG names the wrong argument. */
 ddp_status call_check(const struct call *call, int rank, int world, struct ddp_err *err);
 
-/* Write "all_reduce #17 (f32 x 1024, sum)" into `text` and return it. Safe for any values, even a peer's. */
+/* Write "all_reduce #17 (f32 x 1024, sum)" into `text` and return `text`. Any values are safe, even a peer's. */
 enum { CALL_TEXT = 96 };
 const char *call_text(char text[CALL_TEXT], const struct call *call, uint64_t seq);
 
-/* Write an error in the form of the store, where ddpctl shows it: "-<status> text". Return its length. */
+/* Encode an error as text for the store, where ddpctl shows it: "-<status> text". Return the text's length. */
 enum { CALL_REASON = 1100 };
 size_t call_encode_reason(char text[CALL_REASON], const struct ddp_err *reason);
 
-/* Parse that form. DDP_ERR_CORRUPT in `reason`: `text` does not have it. */
+/* Decode that text. If `text` is malformed, `reason` becomes DDP_ERR_CORRUPT. */
 void call_decode_reason(const char *text, struct ddp_err *reason);
 
-/* Divide elements among ranks. Pure. */
+/* --- division of elements among ranks --- */
 
-/* Bytes that no two writers share: two cache lines, because processors prefetch neighbours in pairs. */
+/* Size in bytes of a unit that only one rank writes: two cache lines, because processors prefetch neighbours in
+ * pairs. */
 enum { PART_LINE = 128 };
 
-/* Compute the part [*at, *at + *n) of `total` elements that number `which` of `count` works on. Parts end at
- * PART_LINE, so that two ranks never write into one cache line. Division first, because total * which could overflow.
- * The remainder is spread, so parts differ by one line at most. */
+/* Compute the part [*at, *at + *n) of `total` elements for rank `which` of `count`. Parts end at PART_LINE, so that
+ * two ranks never write into one cache line. The division comes first, because total * which could overflow. The
+ * remainder is spread, so the sizes of parts differ by one line at most. */
 static inline void part_of(size_t total, size_t element_bytes, int which, int count, size_t *at, size_t *n)
 {
     size_t line = PART_LINE / element_bytes;

@@ -17,7 +17,7 @@ enum { KEY = CTX_PREFIX + 64, SLICE_MS = 100 };
 
 /* --- the text of a call --------------------------------------------------------------------------------- */
 
-/* The program chooses names of parameters, so they may contain anything. */
+/* Append one line. Names of parameters come from the program and may contain newlines, which become blanks. */
 static void format_line(char *to, size_t room, const char *line)
 {
     snprintf(to, room, "\n%s", line);
@@ -37,7 +37,7 @@ size_t collective_check_encode(char text[CHECK_TEXT], const struct call_record *
     return len;
 }
 
-/* Up to the next newline; a line that is too long is invalid. */
+/* Parse one line up to the next newline. Reject a line that is too long. */
 static bool parse_line(const char **at, char line[CHECK_LINE])
 {
     if (**at != '\n')
@@ -77,14 +77,13 @@ ddp_status collective_check_compare(const struct call_record *a, const struct ca
                         low->rank, low->call, high->rank, high->call);
     if (strcmp(low->what, high->what) != 0)
         return ddp_fail(err, DDP_ERR_MISMATCH,
-                        "ranks disagree about the purpose of %s: on rank %d it is %s, on rank %d %s",
-                        low->call, low->rank, or_nothing(low->what), high->rank, or_nothing(high->what));
+                        "ranks disagree about the purpose of %s: rank %d has %s, rank %d has %s", low->call,
+                        low->rank, or_nothing(low->what), high->rank, or_nothing(high->what));
     if (strcmp(low->before, high->before) != 0)
-        return ddp_fail(
-            err, DDP_ERR_MISMATCH,
-            "ranks do not have the same values after a call: on rank %d %s, on rank %d %s; something "
-            "wrote into the buffer while the call ran, or memory is damaged",
-            low->rank, or_nothing(low->before), high->rank, or_nothing(high->before));
+        return ddp_fail(err, DDP_ERR_MISMATCH,
+                        "ranks have different values after a call: on rank %d %s, on rank %d %s; the program "
+                        "wrote into the buffer during the call, or the memory is faulty",
+                        low->rank, or_nothing(low->before), high->rank, or_nothing(high->before));
     return DDP_OK;
 }
 
@@ -118,7 +117,7 @@ static void key_of(char key[KEY], const struct ddp_ctx *ctx, uint64_t seq, const
 
 /* --- the verdict ---------------------------------------------------------------------------------------- */
 
-/* All ranks are in this call, so no rank still reads the keys of the previous one. */
+/* Delete the keys of the previous call. All ranks are in this call, so no rank still reads those keys. */
 static void clear_keys(struct ddp_ctx *ctx, uint64_t seq)
 {
     static const char *const whats[] = { "first", "count", "go" };
@@ -129,7 +128,7 @@ static void clear_keys(struct ddp_ctx *ctx, uint64_t seq)
     }
 }
 
-/* The verdict about the call: "+", or the reason against it. */
+/* Decode the verdict about the call: "+", or the reason against the call. */
 static ddp_status read_verdict(const char *go, struct ddp_err *err)
 {
     if (go[0] != '-')
@@ -138,8 +137,9 @@ static ddp_status read_verdict(const char *go, struct ddp_err *err)
     return err->code;
 }
 
-/* The first verdict counts: a rank that differs may arrive while another one gives up, and the last one when a rank's
- * time runs out. DDP_OK when all continue, else *err is the verdict; our own error when the store is gone. */
+/* Publish `err` as the verdict, unless another rank has published a verdict before. Two ranks may decide at the same
+ * moment, and all must follow the first verdict. DDP_OK: the call goes on. Otherwise *err is the verdict, or this
+ * rank's own error if the store does not answer. */
 static ddp_status refuse_call(struct ddp_ctx *ctx, uint64_t seq, struct ddp_err *err)
 {
     char key[KEY], reason[CALL_REASON];
@@ -154,7 +154,8 @@ static ddp_status refuse_call(struct ddp_ctx *ctx, uint64_t seq, struct ddp_err 
     return status;
 }
 
-/* The last rank to arrive; another one may have given up just before. */
+/* Publish "+", because this rank is the last to arrive. Another rank may have given up a moment earlier; then its
+ * verdict applies. */
 static ddp_status allow_call(struct ddp_ctx *ctx, uint64_t seq, struct ddp_err *err)
 {
     char key[KEY];
@@ -177,13 +178,13 @@ static ddp_status ranks_missing(struct ddp_ctx *ctx, const struct call *call, ui
     int64_t came = 0;
     key_of(key, ctx, seq, "count");
     ddp_store_add(ctx->check.store, key, 0, &came, NULL);
-    ddp_fail(err, DDP_ERR_TIMEOUT,
-             "waited %u ms for all ranks to reach %s: %lld of %d have (DDPRUN_DEBUG=detail)", waited_ms,
+    ddp_fail(err, DDP_ERR_TIMEOUT, "waited %u ms for all ranks to call %s: %lld of %d arrived", waited_ms,
              call_text(text, call, seq), (long long)came, ctx->env.world_size);
     return refuse_call(ctx, seq, err);
 }
 
-/* In slices, because another launcher's store does not detect the end of a rank, but the backend does. */
+/* Wait for the verdict in slices. Only ddprun's store detects the end of a rank; with other stores the backend must
+ * check its peers between slices. */
 static ddp_status wait_for_go(struct ddp_ctx *ctx, const struct call *call, uint64_t seq, struct ddp_err *err)
 {
     struct comm *comm = ctx->world.comm;
@@ -219,8 +220,8 @@ static void record_call(const struct ddp_ctx *ctx, const struct call *call, uint
     snprintf(said->before, sizeof(said->before), "%s", ctx->check.before);
 }
 
-/* Compare our record with that of the first rank, which may be ours. Report a difference here even if another rank
- * has given another reason. */
+/* Compare this rank's record with the first one, which may be its own. A difference is reported here even if another
+ * rank has published another reason. */
 static ddp_status compare_with_first(struct ddp_ctx *ctx, const struct call *call, uint64_t seq,
                                      struct ddp_err *err)
 {
@@ -269,8 +270,9 @@ ddp_status collective_check_enter(struct ddp_ctx *ctx, const struct call *call, 
     return status == DDP_OK ? DDP_OK : ddp_wrap(err, "DDPRUN_DEBUG=detail");
 }
 
-/* Only for memory that this process can read: other backends than the cpu's have it on a device. After the last call
- * no later one clears its keys, and all ranks have passed. */
+/* Store a checksum of the result for the next comparison. Only the cpu backend's memory is readable here; others keep
+ * results on a device. All ranks have passed the last call, so its keys are deleted here: no later call would delete
+ * them. */
 void collective_check_leave(struct ddp_ctx *ctx, const struct call *call, uint64_t seq)
 {
     if (ctx->check.store != NULL && call->kind == CALL_FINALIZE && ctx->env.rank == 0)

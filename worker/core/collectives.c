@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A call that a backend has put on a stream. Ticket 0 means that it is done. */
+/* A call that a backend has put on a stream. Ticket 0 means that the call is done. */
 struct ddp_work {
     ddp_group *group;
     uint64_t ticket;
@@ -22,7 +22,7 @@ ddp_group *ddp_world(ddp_ctx *ctx)
     return ctx != NULL ? &ctx->world : NULL;
 }
 
-/* Later work that the program puts on its stream runs after the call. */
+/* Make later work on the program's `stream` wait for the call. */
 static ddp_status follow_call(ddp_group *group, uint64_t ticket, void *stream)
 {
     struct ddp_err err = { 0 };
@@ -31,8 +31,8 @@ static ddp_status follow_call(ddp_group *group, uint64_t ticket, void *stream)
     return ctx_settle(group->ctx, group->comm->ops->follow(group->comm, ticket, stream, &err), &err);
 }
 
-/* The path of every call that moves data. Arguments are checked before other ranks are involved, so a mistake on one
- * rank is an error only there, and the call can be repeated. */
+/* Check and run a call that moves data. Arguments are checked before other ranks are involved. So a mistake on one
+ * rank is an error on that rank only, and the program may repeat the call. */
 static ddp_status run_checked(ddp_group *group, const struct call *call, ddp_work **work)
 {
     struct ddp_err err = { 0 };
@@ -44,7 +44,7 @@ static ddp_status run_checked(ddp_group *group, const struct call *call, ddp_wor
     const struct ddp_ctx *ctx = group->ctx;
     if (call_check(call, ctx->env.rank, ctx->env.world_size, &err) != DDP_OK)
         return ctx_fail(ctx, &err);
-    /* Allocate before the call: after it, a lack of memory here would put ranks out of step. */
+    /* Allocate the handle before the call: if memory were missing after the call, ranks would be out of step. */
     ddp_work *handle = work != NULL ? malloc(sizeof(*handle)) : NULL;
     if (work != NULL && handle == NULL) {
         ddp_fail(&err, DDP_ERR_NOMEM, "out of memory for a work handle");
@@ -111,7 +111,7 @@ ddp_status ddp_reduce_scatter(ddp_group *group, const void *in, void *out, size_
     return run_checked(group, &call, work);
 }
 
-/* Nothing to check and nothing to wait for afterwards. */
+/* Run the barrier without call_check, because a barrier has no buffers. */
 ddp_status ddp_barrier(ddp_group *group, uint32_t timeout_ms)
 {
     NOT_NULL(group, NULL);
@@ -119,7 +119,8 @@ ddp_status ddp_barrier(ddp_group *group, uint32_t timeout_ms)
     return ctx_run(group->ctx, &call);
 }
 
-/* A broken group returns at once the error that broke it, because a collective would wait for ranks that are gone. */
+/* Allocate shared memory; collective. A broken group returns its error at once, because a collective would wait for
+ * ranks that are gone. */
 ddp_status ddp_shared_alloc(ddp_group *group, size_t bytes, void **out)
 {
     NOT_NULL(group, NULL);
@@ -132,7 +133,7 @@ ddp_status ddp_shared_alloc(ddp_group *group, size_t bytes, void **out)
     return ctx_settle(group->ctx, ctx_call(group->ctx, &call, &err), &err);
 }
 
-/* NULL is allowed as with free(), but then on all ranks, because the call is collective. */
+/* Free a shared block. NULL is allowed as with free(), but then on all ranks, because the call is collective. */
 ddp_status ddp_shared_free(ddp_group *group, void *block)
 {
     NOT_NULL(group, NULL);
@@ -169,7 +170,7 @@ ddp_status ddp_work_wait(ddp_work *work)
     return follow_call(work->group, work->ticket, work->stream);
 }
 
-/* A call that is still running after `timeout_ms` is not an error of the group, because the call has its own
+/* Wait for a call. A call that still runs after `timeout_ms` does not break the group, because the call has its own
  * deadline. */
 ddp_status ddp_work_sync(ddp_work *work, uint32_t timeout_ms)
 {
@@ -183,7 +184,7 @@ ddp_status ddp_work_sync(ddp_work *work, uint32_t timeout_ms)
     ddp_status status = comm->ops->await(comm, work->ticket, limit, &err);
     if (status != DDP_IN_PROGRESS)
         return ctx_settle(work->group->ctx, status, &err);
-    ddp_fail(&err, DDP_IN_PROGRESS, "the call is not done after %u ms", limit);
+    ddp_fail(&err, DDP_IN_PROGRESS, "the call is still running after %u ms", limit);
     return ctx_fail(ctx, &err);
 }
 

@@ -10,13 +10,13 @@ struct comm_thread {
     pthread_t id;
     pthread_mutex_t mutex;
     pthread_cond_t posted, idle;
-    struct comm_job *first, **last; /* not begun yet */
+    struct comm_job *first, **last; /* jobs that have not begun */
     bool running, closing;
 };
 
 /* --- the thread ------------------------------------------------------------------------------------------ */
 
-/* The mutex is held on entry and exit, here and in run_job(). */
+/* Wait for the next job. The mutex is held on entry and exit, here and in run_job(). */
 static struct comm_job *next_job(struct comm_thread *thread)
 {
     struct comm_job *job = thread->first;
@@ -38,7 +38,7 @@ static void run_job(struct comm_thread *thread)
         pthread_cond_broadcast(&thread->idle);
 }
 
-/* Waits without a timeout, because comm_thread_close wakes it. */
+/* Run jobs until comm_thread_close. The wait has no timeout, because comm_thread_close wakes the thread. */
 static void *run_jobs(void *user)
 {
     struct comm_thread *thread = user;
@@ -55,7 +55,7 @@ static void *run_jobs(void *user)
 
 /* --- owner ----------------------------------------------------------------------------------------------- */
 
-/* The one place that frees a struct comm_thread, started or not. */
+/* Free a thread's struct, whether the thread has started or not. No other function frees one. */
 static void comm_thread_free(struct comm_thread *thread)
 {
     pthread_cond_destroy(&thread->posted);
@@ -93,7 +93,7 @@ void comm_thread_post(struct comm_thread *thread, struct comm_job *job)
     pthread_mutex_unlock(&thread->mutex);
 }
 
-/* A job that waited for all jobs would wait for itself. */
+/* Wait until all jobs are done. Returns at once inside a job, because that job would wait for itself. */
 void comm_thread_drain(struct comm_thread *thread)
 {
     if (thread == NULL || pthread_equal(thread->id, pthread_self()))

@@ -1,8 +1,9 @@
-/* comm_thread.h -- a thread that carries out jobs one after the other, in the order of posting.
+/* comm_thread.h -- a thread that runs jobs one after the other, in the order of posting.
  *
- * A backend whose calls block (backend.h) runs them on it while the program continues: the program posts, computes,
- * and later drains. A job is a collective, which has a deadline and detects dead peers; so a drain always ends and
- * needs no clock. A job leaves its result in memory of the poster, which may read it after a drain. */
+ * A blocking backend (backend.h) uses the thread so that the program continues during a call: the program posts a
+ * job, computes, and later drains. A job is a collective, which has a deadline and detects dead peers. So each drain
+ * ends and needs no timeout. A job leaves its result in the poster's memory, which the poster may read after a drain.
+ */
 #ifndef WORKER_CORE_COMM_THREAD_H
 #define WORKER_CORE_COMM_THREAD_H
 
@@ -23,24 +24,24 @@ struct comm_job {
     void *user;
     size_t what;
     uint64_t posted_ns;    /* time of posting, for the flight recorder */
-    struct comm_job *next; /* the thread's */
+    struct comm_job *next; /* for the thread only */
 };
 
-/* DDP_ERR_NOMEM, or DDP_ERR_LIMIT when no more threads are allowed. */
+/* Start a thread. DDP_ERR_NOMEM, or DDP_ERR_LIMIT if no more threads are allowed. */
 ddp_status comm_thread_open(struct comm_thread **out, struct ddp_err *err);
 
 void comm_thread_post(struct comm_thread *thread, struct comm_job *job);
 
-/* Wait until all jobs are done. NULL is allowed; inside a job it returns at once. */
+/* Wait until all jobs are done. NULL is allowed. Inside a job the function returns at once. */
 void comm_thread_drain(struct comm_thread *thread);
 
-/* Drain, then free. NULL is allowed. Not from a job. */
+/* Drain, then free the thread. NULL is allowed. Must not be called from a job. */
 void comm_thread_close(struct comm_thread *thread);
 
-/* Threads of the library, and the cores available to them. */
+/* --- threads of the library, and the cores available to them --- */
 
 /* Start a thread that receives no signal, because signals belong to the program. Return 0 or an errno, as
- * pthread_create. The mask is inherited, so it is set around the call. */
+ * pthread_create does. A new thread inherits the signal mask, so the mask is changed around the call. */
 static inline int thread_start(pthread_t *thread, void *(*run)(void *), void *user)
 {
     sigset_t all, before;
@@ -51,7 +52,7 @@ static inline int thread_start(pthread_t *thread, void *(*run)(void *), void *us
     return error;
 }
 
-/* Return how many cores this process may use: in a container often fewer than the machine has. */
+/* Return how many cores this process may use. In a container they are often fewer than the machine has. */
 static inline int cores_allowed(void)
 {
     cpu_set_t set;

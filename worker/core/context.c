@@ -1,12 +1,13 @@
-/* context.c -- the start and the end of a worker's life in a group, include/ddp/context.h.
+/* context.c -- the start and the end of a worker's membership in a group, include/ddp/context.h.
  *
- * Happy path: read the environment -> connect to the store -> the backend brings the ranks together -> calls ->
+ * The usual order: read the environment -> connect to the store -> the backend brings the ranks together -> calls ->
  * finalize, a last barrier, and everything is freed. A world of one skips the store.
  *
- * Failures: the environment is incomplete (DDP_ERR_ENV), no store answers or a rank does not arrive in time
- * (DDP_ERR_TIMEOUT), or the ranks cannot share memory (DDP_ERR_UNSUPPORTED). Then everything is freed and the text is
- * in ddp_last_error(). Later, an error that means "ranks are out of step" is kept in the context, and every further
- * collective returns it without waiting, so a program that overlooks one error does not hang in the next call. */
+ * The start fails if the environment is incomplete (DDP_ERR_ENV), no store answers or a rank is late
+ * (DDP_ERR_TIMEOUT), or the ranks cannot share memory (DDP_ERR_UNSUPPORTED). Then everything is freed and
+ * ddp_last_error() has the text. Later, an error that leaves ranks out of step is kept in the context, and every
+ * further collective returns that error without waiting. So a program that overlooks one error does not hang in the
+ * next call. */
 #include "ddp/context.h"
 
 #include "base/clock.h"
@@ -35,7 +36,8 @@ ddp_status ctx_fail(const struct ddp_ctx *ctx, struct ddp_err *err)
 
 /* --- connections to the store ----------------------------------------------------------------------------- */
 
-/* Only a store of ddprun receives the role, because a genuine TCPStore closes the connection at an unknown opcode. */
+/* Connect to the store. Only a ddprun store receives this rank's role, because a TCPStore closes the connection at an
+ * unknown opcode. */
 static ddp_status ctx_connect(const struct ddp_ctx *ctx, struct ddp_store **out, struct ddp_err *err)
 {
     ddp_store_options options = DDP_STORE_OPTIONS_INIT;
@@ -50,8 +52,8 @@ static ddp_status ctx_connect(const struct ddp_ctx *ctx, struct ddp_store **out,
     return ddp_store_connect(ctx->env.master_addr, ctx->env.master_port, &options, out, err);
 }
 
-/* Without a role, for any thread at any time: the store takes the end of a connection with a role for the end of the
- * rank. */
+/* Open one more connection, on any thread at any time, without a role: if a connection with a role ends, the store
+ * reports that the rank has ended. */
 static ddp_status ctx_reconnect(void *user, uint32_t timeout_ms, struct ddp_store **out, struct ddp_err *err)
 {
     const struct ddp_ctx *ctx = user;
@@ -61,8 +63,8 @@ static ddp_status ctx_reconnect(void *user, uint32_t timeout_ms, struct ddp_stor
     return ddp_store_connect(ctx->env.master_addr, ctx->env.master_port, &options, out, err);
 }
 
-/* Return the connection of this context. A world of one opens its own when it has a key to set. A store that cannot
- * be reached is not tried again, because each step would wait for it: then *out is NULL. */
+/* Set *out to the connection of this context, or to NULL if the store cannot be reached. A world of one connects here
+ * when it first sets a key. A failed connection is not tried again, because each step would wait for it. */
 static ddp_status ctx_any_store(struct ddp_ctx *ctx, struct ddp_store **out, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -76,14 +78,15 @@ static ddp_status ctx_any_store(struct ddp_ctx *ctx, struct ddp_store **out, str
 
 /* --- start ---------------------------------------------------------------------------------------------- */
 
-/* The one place of the library that reads the process's environment. */
+/* Return a variable of the process's environment. No other function of the library reads the environment. */
 static const char *lookup(void *user, const char *name)
 {
     (void)user;
     return getenv(name);
 }
 
-/* A program that was compiled against an older header passes a shorter struct; members unknown to it are 0. */
+/* Copy the caller's options. A program that was compiled against an older header passes a shorter struct; members
+ * that it lacks become 0. */
 static ddp_status read_ddp_options(const ddp_options *given, ddp_options *out, struct ddp_err *err)
 {
     *out = (ddp_options)DDP_OPTIONS_INIT;
@@ -96,7 +99,8 @@ static ddp_status read_ddp_options(const ddp_options *given, ddp_options *out, s
     return DDP_OK;
 }
 
-/* The start, where ranks meet, is recorded like a call, because it is the first one that can hang. */
+/* Open the backend, which is where the ranks meet. The flight recorder has an entry for this, as for a call, because
+ * a missing rank makes it hang. */
 static ddp_status open_backend(struct ddp_ctx *ctx, const struct backend *backend, struct comm_setup *setup,
                                struct ddp_err *err)
 {
@@ -156,7 +160,8 @@ static ddp_status open_world(struct ddp_ctx *ctx, const struct backend *backend,
     return open_backend(ctx, backend, &setup, err);
 }
 
-/* The part that needs no other process. An option that is set wins over the environment, which wins over the default. */
+/* Do the part of the start that needs no other process. An option overrides the environment, and the environment
+ * overrides the default. */
 static ddp_status prepare_context(struct ddp_ctx *ctx, const ddp_options *given, struct backend *backend,
                                   struct ddp_err *err)
 {
@@ -178,7 +183,8 @@ static ddp_status prepare_context(struct ddp_ctx *ctx, const ddp_options *given,
     return DDP_OK;
 }
 
-/* The one place that frees a context; if a signal handler still writes from it, it is kept. */
+/* Free a context; no other function does. If a signal handler is still writing from the context, the memory is kept.
+ */
 static void ctx_free(struct ddp_ctx *ctx)
 {
     comm_thread_close(ctx->thread);
@@ -215,8 +221,8 @@ ddp_status ddp_init_from_env(const ddp_options *options, ddp_ctx **out)
 
 /* --- calls ---------------------------------------------------------------------------------------------- */
 
-/* After these errors ranks may be at different points of the program, so no collective can succeed any more. Wrong
- * arguments and a lack of memory are found before ranks depend on each other, and break nothing. */
+/* Return true if no collective can succeed after this error, because ranks may be at different points of the program.
+ * Wrong arguments and a lack of memory are detected before other ranks are involved, and break nothing. */
 static bool breaks(ddp_status status)
 {
     return status == DDP_ERR_PEER_LOST || status == DDP_ERR_TIMEOUT || status == DDP_ERR_ABORTED ||
@@ -247,7 +253,7 @@ ddp_status ctx_start_thread(struct ddp_ctx *ctx, struct ddp_err *err)
     return comm_thread_open(&ctx->thread, err);
 }
 
-/* Allocations in shared memory are separate functions of the backend. */
+/* Pass the call to the backend, which has separate functions for allocations in shared memory. */
 static ddp_status run_call(struct comm *comm, const struct call *call, struct ddp_err *err)
 {
     if (call->kind == CALL_SHARED_ALLOC)
@@ -257,7 +263,8 @@ static ddp_status run_call(struct comm *comm, const struct call *call, struct dd
     return comm->ops->run(comm, call, err);
 }
 
-/* DDPRUN_DEBUG=detail has a separate connection, because the context's may be in use on another thread. */
+/* Compare the call with the other ranks' (DDPRUN_DEBUG=detail). The check has its own connection, because another
+ * thread may use the context's. */
 static ddp_status check_before(struct ddp_ctx *ctx, const struct call *call, struct ddp_err *err)
 {
     struct collective_check *check = &ctx->check;
@@ -295,7 +302,7 @@ ddp_status ctx_run(struct ddp_ctx *ctx, const struct call *call)
 
 /* --- end ------------------------------------------------------------------------------------------------ */
 
-/* The last barrier keeps each rank until its end can no longer look like a failure to another one. */
+/* Leave the group. The last barrier keeps each rank here until its end can no longer be mistaken for a failure. */
 ddp_status ddp_finalize(ddp_ctx *ctx)
 {
     if (ctx == NULL)
@@ -306,8 +313,9 @@ ddp_status ddp_finalize(ddp_ctx *ctx)
     return status;
 }
 
-/* Write the file first: once the peers are released, the launcher's SIGKILL may be faster than we are. No lock is
- * taken here, and nothing that the owning thread writes is touched. */
+/* Give up and make all ranks fail. The file is written first: once the peers are released, the launcher's SIGKILL may
+ * come before the write. This function may run on any thread, so it takes no lock and changes no data of the owning
+ * thread. */
 void ddp_abort(ddp_ctx *ctx, int code, const char *why)
 {
     struct ddp_err reason;
@@ -315,7 +323,7 @@ void ddp_abort(ddp_ctx *ctx, int code, const char *why)
         return;
     if (why == NULL || why[0] == '\0')
         why = "no reason was given";
-    ddp_fail(&reason, DDP_ERR_ABORTED, "rank %d has given up: %.850s", ctx->env.rank, why);
+    ddp_fail(&reason, DDP_ERR_ABORTED, "rank %d gave up: %.850s", ctx->env.rank, why);
     if (ctx->env.error_file[0] != '\0')
         error_file_write(ctx->env.error_file, code, why);
     recorder_write(&ctx->recorder, reason.msg);
@@ -364,8 +372,8 @@ void ddp_flush_subnormals(void)
 
 /* --- progress --------------------------------------------------------------------------------------------- */
 
-/* The launcher reads the keys of all ranks when an attempt has failed. A step may take microseconds, so set the key
- * every 200 ms at most. A SET has no answer, so it never blocks. */
+/* Publish this rank's step. The launcher reads the keys of all ranks when an attempt has failed. Because a step may
+ * take microseconds, the key is set every 200 ms at most. A SET has no answer, so it never blocks. */
 
 enum { PROGRESS_EVERY_MS = 200 };
 
@@ -396,12 +404,13 @@ ddp_status ddp_progress(ddp_ctx *ctx, uint64_t step)
 
 /* --- a job that grows ------------------------------------------------------------------------------------- */
 
-/* Both are keys of the store, so that a program without libddp can do the same. The launcher acts only when all ranks
- * have agreed, because another rank may be in the middle of its work. */
+/* The request and the answer are keys of the store, so a program without libddp can use them too. The launcher acts
+ * only when all ranks have agreed, because another rank may be in the middle of its work. */
 
 enum { NODES_MAX = 1 << 20 }; /* more digits cannot be a number of nodes */
 
-/* Another launcher has no waiting nodes; a world of one may have some, but has no connection yet. */
+/* Find the store for ddp_grow*. Another launcher has no waiting nodes. A world of one may have waiting nodes, but
+ * connects to the store only here. */
 static ddp_status find_grow_store(struct ddp_ctx *ctx, struct ddp_store **store, struct ddp_err *err)
 {
     if (!ctx->env.ddprun_store)

@@ -1,8 +1,8 @@
 /* crc32c.c -- see crc32c.h.
  *
- * The portable way takes eight bytes at a time through eight tables ("slicing by 8", Kounavis & Berry
- * 2005). The tables are made on the stack in each call, in 2 microseconds, because kept tables would be shared
- * between threads. */
+ * The portable function takes eight bytes at a time through eight tables ("slicing by 8", Kounavis & Berry 2005).
+ * Each call computes the tables on the stack in 2 microseconds, because stored tables would need a lock between
+ * threads. */
 #include "core/crc32c.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
 /* environment.c -- see environment.h.
  *
- * The tables there are expanded into rows here, with each field's offset; one loop reads them all. So a new variable
- * is one line in environment.h. The rules about several values come at the end. */
+ * The tables of environment.h become rows here, with each field's offset, and one loop reads all rows. So a new
+ * variable is one line in environment.h. Rules about several values come after the loop. */
 #include "core/environment.h"
 
 #include <errno.h>
@@ -47,14 +47,14 @@ struct reader {
     struct ddp_err *err;
 };
 
-/* Empty counts as missing. */
+/* Return a variable's value; an empty value becomes NULL. */
 static const char *env_value(const struct reader *r, const char *name)
 {
     const char *value = r->lookup(r->user, name);
     return value != NULL && value[0] != '\0' ? value : NULL;
 }
 
-/* Decimal, whole, within the row's limits; anything else is rejected instead of partly read, as atoi would. */
+/* Read a whole decimal number within the row's limits. Trailing characters are an error, unlike with atoi. */
 static ddp_status read_env_number(const struct reader *r, const struct number_row *row)
 {
     int *field = (int *)(void *)((char *)r->out + row->at);
@@ -73,7 +73,8 @@ static ddp_status read_env_number(const struct reader *r, const struct number_ro
     return DDP_OK;
 }
 
-/* A value is never cut, because half a host name is the name of another host. */
+/* Read a text. A text that is too long is an error and is never cut, because half a host name is the name of another
+ * host. */
 static ddp_status read_env_text(const struct reader *r, const struct text_row *row)
 {
     const char *value = env_value(r, row->name);
@@ -81,13 +82,13 @@ static ddp_status read_env_text(const struct reader *r, const struct text_row *r
         value = row->missing;
     size_t len = strlen(value);
     if (len >= row->bytes)
-        return ddp_fail(r->err, DDP_ERR_ENV, "%s=%.100s...: %zu bytes, at most %zu are allowed", row->name,
-                        value, len, row->bytes - 1);
+        return ddp_fail(r->err, DDP_ERR_ENV, "%s=%.100s...: %zu bytes are too long; at most %zu are allowed",
+                        row->name, value, len, row->bytes - 1);
     memcpy((char *)r->out + row->at, value, len + 1);
     return DDP_OK;
 }
 
-/* Append `name` to the list of variables that are set, or to the list of those that are not. */
+/* Append `name` to lists[1] if the variable is set, else to lists[0]. */
 static void note(char (*lists)[256], size_t counts[2], bool there, const char *name)
 {
     size_t used = strlen(lists[there]);
@@ -95,7 +96,7 @@ static void note(char (*lists)[256], size_t counts[2], bool there, const char *n
     counts[there]++;
 }
 
-/* All of the four or none of them. */
+/* Check that all four main variables are set, or none. */
 static ddp_status check_core(const struct reader *r)
 {
     char lists[2][256] = { "", "" };
@@ -116,7 +117,7 @@ static ddp_status check_core(const struct reader *r)
         lists[false], counts[false] == 1 ? "is" : "are", lists[true], counts[true] == 1 ? "is" : "are");
 }
 
-/* Two variables that are valid alone may still not fit together. */
+/* Check that `value` is below its limit: two variables may be valid alone but not together. */
 static ddp_status check_below(const struct reader *r, const char *name, int value, const char *limit_name,
                               int limit)
 {
@@ -126,7 +127,8 @@ static ddp_status check_below(const struct reader *r, const char *name, int valu
                     limit_name, limit, limit - 1);
 }
 
-/* Without LOCAL_* all ranks are assumed to be on this host; the start checks it. */
+/* Complete the local rank and local world size. Without LOCAL_* all ranks are assumed to be on this host; the start
+ * of the context checks that. */
 static ddp_status settle_local(const struct reader *r)
 {
     struct worker_env *e = r->out;
@@ -141,7 +143,8 @@ static ddp_status settle_local(const struct reader *r)
     return check_below(r, "LOCAL_RANK", e->local_rank, "LOCAL_WORLD_SIZE", e->local_world_size);
 }
 
-/* Check the four first, because "MASTER_PORT is missing" helps more than an error about one of the others. */
+/* Read all variables. The four main ones are checked first, because "MASTER_PORT is missing" helps more than an error
+ * about another variable. */
 ddp_status worker_env_read(struct worker_env *out, env_lookup lookup, void *user, struct ddp_err *err)
 {
     const struct reader r = { out, lookup, user, err };

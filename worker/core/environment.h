@@ -1,10 +1,11 @@
 /* environment.h -- the identity of a worker, read from the environment that ddprun or torchrun sets.
  *
- * Pure: the lookup of a variable is passed in, so a test needs no process. Three cases:
+ * Pure: the caller passes the function that looks up a variable, so a test needs no process. Three cases:
  *   - RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are all missing: a world of one;
- * - all four are set: a world; everything else has a default; - some are set: an error that names the missing ones,
- * because a guess could make a rank wait forever. An empty value counts as missing (torchrun sets
- * TORCHELASTIC_ERROR_FILE to "" when it has no error file). */
+ *   - all four are set: a world; all other variables have defaults;
+ *   - some are set: an error that names the missing variables, because a guess could make a rank wait forever.
+ *
+ * An empty value means "not set" (torchrun sets TORCHELASTIC_ERROR_FILE to "" when it has no error file). */
 #ifndef WORKER_CORE_ENVIRONMENT_H
 #define WORKER_CORE_ENVIRONMENT_H
 
@@ -15,7 +16,7 @@
 
 enum { WORKER_WORLD_MAX = 1 << 20 };
 
-/* field, variable, smallest, largest, value when missing, part of the four that make a world */
+/* field, variable, smallest, largest, value when missing, one of the four main variables */
 #define WORKER_ENV_NUMBERS(X)                                               \
     X(rank, "RANK", 0, WORKER_WORLD_MAX - 1, 0, true)                       \
     X(world_size, "WORLD_SIZE", 1, WORKER_WORLD_MAX, 1, true)               \
@@ -29,7 +30,7 @@ enum { WORKER_WORLD_MAX = 1 << 20 };
     X(init_timeout_ms, "DDPRUN_INIT_TIMEOUT_MS", 1, INT_MAX, 60000, false)  \
     X(step_timeout_ms, "DDPRUN_STEP_TIMEOUT_MS", 1, INT_MAX, 600000, false)
 
-/* field, variable, bytes with the NUL, value when missing, part of the four */
+/* field, variable, bytes with the NUL, value when missing, one of the four main variables */
 #define WORKER_ENV_TEXTS(X)                                    \
     X(master_addr, "MASTER_ADDR", 256, "", true)               \
     X(run_id, "TORCHELASTIC_RUN_ID", 256, "none", false)       \
@@ -53,13 +54,15 @@ struct worker_env {
 #undef X
 };
 
-/* Return the value of a variable (borrowed), or NULL when it is not set. */
+/* Returns the value of a variable (borrowed), or NULL if it is not set. */
 typedef const char *(*env_lookup)(void *user, const char *name);
 
-/* DDP_ERR_ENV names the variable, its value and the expected one; *out is undefined then. */
+/* Read the worker's environment into *out. DDP_ERR_ENV names the variable, its value and the expected value; then
+ * *out is undefined. */
 ddp_status worker_env_read(struct worker_env *out, env_lookup lookup, void *user, struct ddp_err *err);
 
-/* Not all rounds of an elastic job are restarts; another launcher than ddprun only counts rounds. */
+/* Return the number of this attempt. ddprun counts restarts; other launchers only count rounds, and in an elastic job
+ * a round need not be a restart. */
 static inline int env_attempt(const struct worker_env *env)
 {
     return env->attempt >= 0 ? env->attempt : env->restart_count;

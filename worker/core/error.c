@@ -1,7 +1,8 @@
 /* error.c -- see error.h.
  *
- * Every failure of libddp passes ddp_fail, which copies its text here; so ddp_last_error() has it whether a call takes a
- * struct ddp_err or not. Thread-local, so two contexts cannot share it by accident. */
+ * Every failure of libddp passes ddp_fail, which copies its text here. So ddp_last_error() has the text whether or
+ * not the failed call takes a struct ddp_err. The text is thread-local, so threads do not overwrite each other's
+ * errors. */
 #include "core/error.h"
 
 #include <cjson/cJSON.h>
@@ -19,7 +20,8 @@ static void keep_text(const char *msg)
     snprintf(last_error, sizeof(last_error), "%s", msg);
 }
 
-/* Before main, so no thread can fail earlier. This file is linked where ddp_last_error is called. */
+/* Register before main, so no thread can fail earlier. The linker includes this file in a static program only if the
+ * program calls ddp_last_error. */
 __attribute__((constructor)) static void start_keeping(void)
 {
     error_keep = keep_text;
@@ -36,7 +38,7 @@ const char *ddp_last_error(void)
     return last_error;
 }
 
-/* cJSON escapes the text; NULL when memory is short. */
+/* Return the error file's JSON, which cJSON escapes; NULL if memory is short. */
 static char *render_error_file(int code, const char *why)
 {
     char seconds[32];
@@ -44,7 +46,7 @@ static char *render_error_file(int code, const char *why)
     snprintf(seconds, sizeof(seconds), "%lld", (long long)time(NULL));
     cJSON_AddStringToObject(object, "message", why);
     cJSON_AddNumberToObject(object, "exit_code", code);
-    cJSON_AddStringToObject(object, "timestamp", seconds); /* torchrun sorts causes by it, and wants a text */
+    cJSON_AddStringToObject(object, "timestamp", seconds); /* a string, as torchrun expects */
     char *text = cJSON_PrintUnformatted(object);
     cJSON_Delete(object);
     return text;

@@ -1,16 +1,14 @@
 /* flush_subnormals.h -- arithmetic that treats subnormal numbers as zero.
  *
  *     FLUSH_SUBNORMALS(true);      until the end of the block: subnormal operands and results are zero
- *     FLUSH_SUBNORMALS(false);     until the end of the block: they are kept, whatever the mode was
+ *     FLUSH_SUBNORMALS(false);     until the end of the block: subnormals are kept, whatever the mode was
  *
- * A subnormal operand or result can take a processor more than a hundred cycles, and gradients become
- * subnormal while a model converges. The mode belongs to the thread: on x86 it is FTZ and DAZ in MXCSR, on
- * Arm FZ in FPCR; other processors have none, and there the macro does nothing. A new thread inherits it
- * (POSIX: pthread_create).
+ * A subnormal operand or result can cost a processor more than a hundred cycles, and gradients become subnormal while
+ * a model converges. The mode belongs to the thread: FTZ and DAZ in MXCSR on x86, FZ in FPCR on Arm. Other processors
+ * have no such mode, so the macro does nothing there. A new thread inherits the mode (POSIX: pthread_create).
  *
- * The end of the block restores these bits alone, so a callback may change the rounding mode and raise
- * exception flags. The memory clobbers keep loads and stores of the block, and computations on them, between
- * its ends. */
+ * The end of the block restores only these bits, so a callback may change the rounding mode or raise exception flags.
+ * The memory clobbers prevent the compiler from moving loads, stores and their computations out of the block. */
 #ifndef WORKER_CORE_FLUSH_SUBNORMALS_H
 #define WORKER_CORE_FLUSH_SUBNORMALS_H
 
@@ -36,7 +34,7 @@ static inline void flush_subnormals_write(uint64_t value)
 
 #elif defined(__aarch64__)
 
-enum { FLUSH_SUBNORMALS_BITS = 1 << 24 }; /* FZ; nothing here computes in f16, which FZ16 is for */
+enum { FLUSH_SUBNORMALS_BITS = 1 << 24 }; /* FZ; FZ16 is not needed, because nothing here computes in f16 */
 
 static inline uint64_t flush_subnormals_read(void)
 {
@@ -89,7 +87,7 @@ static inline void flush_subnormals_end(const uint64_t *before)
     flush_subnormals_set(*before);
 }
 
-/* A declaration: at most one in a block. */
+/* Declares variables, so a block may contain only one. */
 #define FLUSH_SUBNORMALS(flush)                                                                           \
     __attribute__((cleanup(flush_subnormals_end), unused)) const uint64_t flush_subnormals_before_block = \
         flush_subnormals_begin(flush)

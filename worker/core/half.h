@@ -1,9 +1,8 @@
-/* half.h -- f16 and bf16 to f32 and back, bit by bit. Pure.
+/* half.h -- conversion of f16 and bf16 to f32 and back, with integer operations. Pure.
  *
- * No float operation here has a subnormal operand or result that matters, so flushing subnormals (flush_subnormals.h)
- * changes no bit. The way back rounds to the nearest, ties to even; values that are too large become infinity; a NaN
- * stays a NaN. There are no branches that depend on the value, only selections, so the compiler turns loops over
- * these into vector code. */
+ * No float operation here depends on subnormals, so flushing them (flush_subnormals.h) changes no result. Conversion
+ * from f32 rounds to the nearest value, ties to even. Values that are too large become infinity; a NaN stays a NaN.
+ * Selections replace branches that depend on the value, so the compiler can vectorize loops over these functions. */
 #ifndef WORKER_CORE_HALF_H
 #define WORKER_CORE_HALF_H
 
@@ -34,12 +33,13 @@ static inline uint16_t f32_to_bf16(float value)
 {
     uint32_t bits = half_bits(value);
     uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
-    uint32_t quiet = bits >> 16 | 0x40; /* rounding could carry a NaN into infinity */
+    uint32_t quiet =
+        bits >> 16 | 0x40; /* set a bit of the mantissa, because rounding could turn a NaN into infinity */
     return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
 }
 
-/* Exponent and mantissa are moved to f32's places, and 112 corrects the exponent's bias. A subnormal f16 is a normal
- * f32: its mantissa follows a 1 with exponent -14, and the subtraction removes the 1. */
+/* Convert f16 to f32. Exponent and mantissa move to f32's positions, and adding 112 corrects the exponent's bias. A
+ * subnormal f16 becomes a normal f32: 2^-14 times 1.mantissa, from which 2^-14 is subtracted. */
 static inline float f16_to_f32(uint16_t h)
 {
     uint32_t magnitude = ((uint32_t)h & 0x7fff) << 13;
@@ -55,18 +55,17 @@ static inline uint16_t f32_to_f16(float value)
 {
     uint32_t bits = half_bits(value), magnitude = bits & 0x7fffffffu;
     uint32_t special = magnitude > 0x7f800000u ? 0x7e00 | (magnitude >> 13 & 0x3ff) : 0x7c00;
-    /* Below 2^-14 the last place of an f16 is 2^-24: adding 0.5 lets the adder of the processor round to
-     * it. */
+    /* Below 2^-14 the last place of an f16 is 2^-24, which is the last place of an f32 near 0.5. So the processor
+     * rounds correctly when it adds 0.5. */
     uint32_t small = half_bits(half_float(magnitude) + 0.5f) - 0x3f000000u;
     uint32_t normal = (magnitude - (112u << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13;
     uint32_t result = magnitude >= 0x47800000u ? special : magnitude < 0x38800000u ? small : normal;
     return (uint16_t)(bits >> 16 & 0x8000) | (uint16_t)result;
 }
 
-/* One element of a block whose type is known only at run time, for code that reads single values and need not be
- * fast. Pure. */
+/* Access to one element of a block whose type is known only at run time, for code that need not be fast. Pure. */
 
-/* Round or cut to the type. The value must be in its range; a byte keeps the lowest bits. */
+/* Store `value`, rounded to the type. It must be in the type's range; a byte keeps the lowest bits. */
 static inline void one_value_put(void *block, size_t i, ddp_dtype dtype, double value)
 {
     switch (dtype) {

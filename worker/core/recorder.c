@@ -1,8 +1,8 @@
 /* recorder.c -- see recorder.h.
  *
- * Signals belong to the program. So a handler for SIGUSR1 is set only where the signal would end the process: an
- * existing handler stays, and one that the program sets later replaces ours. The handler calls only functions of
- * POSIX's list and reads global data, hence the table of listeners. */
+ * Signals belong to the program. So a handler for SIGUSR1 is installed only if the signal would otherwise end the
+ * process. An existing handler stays, and a handler that the program installs later replaces this one. The handler
+ * may call only async-signal-safe functions and read global data, so listeners are in a table. */
 #include "core/recorder.h"
 
 #include "base/clock.h"
@@ -24,7 +24,7 @@
 enum { PLACES = 8, PATIENCE_MS = 2000 };
 
 static _Atomic(struct sigusr1 *) listening[PLACES];
-static _Atomic int inside; /* handlers that are running */
+static _Atomic int inside; /* number of handlers that are running */
 
 static void on_sigusr1(int sig)
 {
@@ -53,7 +53,7 @@ static bool is_unhandled(const struct sigaction *now)
     return !(now->sa_flags & SA_SIGINFO) && now->sa_handler == SIG_DFL;
 }
 
-/* SA_RESTART: the program's system calls must not notice. */
+/* SA_RESTART: the program's system calls must not fail with EINTR. */
 void sigusr1_listen(struct sigusr1 *listener)
 {
     struct sigaction now, ours = { .sa_handler = on_sigusr1, .sa_flags = SA_RESTART };
@@ -62,8 +62,9 @@ void sigusr1_listen(struct sigusr1 *listener)
         sigaction(SIGUSR1, &ours, NULL);
 }
 
-/* Keep the handler, because a late signal would otherwise end the program. A handler on another thread that has just
- * read our place may still be writing; wait for it, but only for a while, because the disk may hang. */
+/* Remove a listener. The handler stays installed, because a late signal would otherwise end the program. A handler on
+ * another thread may still use the listener's memory, so wait for that handler to end, but not forever, because its
+ * disk may hang. */
 bool sigusr1_leave(struct sigusr1 *listener)
 {
     for (int i = 0; i < PLACES; i++) {
@@ -77,7 +78,8 @@ bool sigusr1_leave(struct sigusr1 *listener)
 
 /* --- memory --------------------------------------------------------------------------------------------- */
 
-/* True if it is the launcher's file, with room for our page, and sealed, so that it cannot shrink. */
+/* Return true if `fd` is the launcher's file, has room for this worker's page, and is sealed, so that it cannot
+ * shrink. */
 static bool is_meant(int fd, const struct flight_page *page)
 {
     const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
@@ -87,7 +89,8 @@ static bool is_meant(int fd, const struct flight_page *page)
            (fcntl(fd, F_GET_SEALS) & seals) == seals;
 }
 
-/* NULL when the launcher is gone, or we may not see its /proc: then there is just no page. */
+/* Map the launcher's page. Return NULL if the launcher has ended or its /proc entry is not accessible; then nothing
+ * is shared. */
 static struct flight *map_page(const char *text)
 {
     struct flight_page page;
@@ -121,7 +124,8 @@ static void fill_names(struct flight *f)
         snprintf(f->ops[i], FLIGHT_WORD, "%s", ddp_op_name((ddp_op)i));
 }
 
-/* A process may have several contexts, one after the other: the page describes the last one. */
+/* Write the head of the page. A process may have several contexts, one after the other; the page describes the last
+ * one. */
 static void fill_flight_head(struct flight *f, const struct recorder_setup *s)
 {
     memset(f, 0, sizeof(*f));
@@ -138,7 +142,7 @@ static void fill_flight_head(struct flight *f, const struct recorder_setup *s)
     atomic_store_explicit(&f->magic, FLIGHT_MAGIC, memory_order_release);
 }
 
-/* Create the last directory of the path; an existing one is fine. */
+/* Create the last directory of the path. An existing directory is no error. */
 static void make_directory(const char *path)
 {
     char directory[RECORDER_PATH];
@@ -150,7 +154,7 @@ static void make_directory(const char *path)
     mkdir(directory, 0777);
 }
 
-/* The listener is the first member of its recorder. */
+/* Write the file at a signal. The listener is the first member of its recorder. */
 static void recorder_on_sigusr1(struct sigusr1 *listener)
 {
     recorder_write((struct recorder *)listener, "SIGUSR1");
@@ -178,7 +182,7 @@ void recorder_open(struct recorder *r, const struct recorder_setup *s)
     sigusr1_listen(&r->sigusr1);
 }
 
-/* The page stays unchanged, because the launcher reads it after our end. */
+/* Close the recorder. The page stays unchanged, because the launcher reads it after this process has ended. */
 bool recorder_close(struct recorder *r)
 {
     if (r->flight == NULL)
@@ -220,7 +224,7 @@ void recorder_begin(struct recorder *r, const struct call *call, uint64_t seq, u
     r->posted_ns = 0;
 }
 
-/* The call may be done before its ticket is recorded here. */
+/* Record the end of a call. A call on a stream may be done before its ticket is recorded here. */
 void recorder_end(struct recorder *r, ddp_status status, uint64_t ticket)
 {
     if (r->flight == NULL)
@@ -231,7 +235,7 @@ void recorder_end(struct recorder *r, ddp_status status, uint64_t ticket)
     flight_settle(r->flight, r->op, status == DDP_OK ? FLIGHT_COMPLETED : FLIGHT_FAILED, clock_ns());
 }
 
-/* Tickets rise with the entries, so stop at the first entry that was done before. */
+/* Mark calls as done. Tickets rise with the entries, so the loop stops at the first entry that was marked earlier. */
 void recorder_settle(struct recorder *r, uint64_t ticket)
 {
     if (r == NULL || r->flight == NULL)

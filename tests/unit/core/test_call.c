@@ -68,9 +68,9 @@ Test(call, nothing_needs_no_buffer)
 Test(call, sizes_that_cannot_be_are_refused_before_anything_is_added)
 {
     struct call call = f32_call(CALL_ALL_REDUCE, block, block, UINT64_MAX);
-    expect_refused(&call, 0, "18446744073709551615 elements of f32 are more than memory can hold");
+    expect_refused(&call, 0, "18446744073709551615 elements of f32 do not fit into the address space");
     call.n = SIZE_MAX / 8;
-    expect_refused(&call, 0, "more than memory can hold");
+    expect_refused(&call, 0, "do not fit into the address space");
 }
 
 Test(call, reads_well_in_an_error)

@@ -122,5 +122,5 @@ Test(worker_env, texts_that_are_too_long_are_refused)
     char addr[400] = "MASTER_ADDR=";
     memset(addr + strlen(addr), 'a', 300);
     READ("RANK=0", "WORLD_SIZE=2", addr, "MASTER_PORT=1");
-    expect_words("300 bytes, at most 255 are allowed");
+    expect_words("300 bytes are too long; at most 255 are allowed");
 }

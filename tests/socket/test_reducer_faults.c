@@ -262,9 +262,9 @@ static void forward_too_early(struct rank *me)
     ddp_status status = ddp_reducer_forward(reducer);
     char must[200];
     snprintf(must, sizeof(must),
-             "rank %d: reducer: forward, but the last step was not ended: bucket 1 of 4 is next, and 5 of 6 "
+             "rank %d: reducer: forward: the last step has not ended: bucket 1 of 4 is next; 5 of 6 "
              "parameters "
-             "were not marked ready: 0 \"fc1.weight\" (bucket ",
+             "are not marked ready: 0 \"fc1.weight\" (bucket ",
              me->rank);
     rank_expect(me, status == DDP_ERR_ARG && strncmp(ddp_last_error(), must, strlen(must)) == 0, "%s",
                 ddp_last_error());

@@ -1,8 +1,8 @@
-/* amp.c -- see ddp/amp.h: arrays of 16-bit numbers to float32 and back, and the scale of the loss.
+/* amp.c -- see ddp/amp.h: conversion between 16-bit numbers and float32, and the scale of the loss.
  *
- * One loop per type without branches, for the vectoriser: half.h only selects. A table defines which call is allowed
- * in which stage of the scale. Calls that compute with the scale keep subnormals, because such a small scale is still
- * above 0. */
+ * Each type has its own loop without branches, so that the compiler can vectorize it. A table defines which call is
+ * allowed at which stage of the scale. Functions that compute with the scale keep subnormals, because a scale that
+ * small is still above 0. */
 #include "ddp/amp.h"
 
 #include "base/not_null.h"
@@ -15,7 +15,7 @@
 
 static ddp_status unknown(ddp_dtype dtype, struct ddp_err *err)
 {
-    return ddp_fail(err, DDP_ERR_ARG, "mixed precision: type %s, expected f32, f16 or bf16",
+    return ddp_fail(err, DDP_ERR_ARG, "mixed precision: type %s: must be f32, f16 or bf16",
                     ddp_dtype_name(dtype));
 }
 
@@ -72,8 +72,9 @@ ddp_status ddp_round_f32(const float *from, void *to, ddp_dtype dtype, size_t n,
     return DDP_OK;
 }
 
-/* Checked before the multiplication, as in torch, because 1 / scale may hide or create an infinity. The vectoriser
- * understands a comparison of bits, but not isfinite. */
+/* Multiply and return 1 if a gradient is infinite or NaN. As in torch, the check comes before the multiplication,
+ * because 1 / scale may hide or create an infinity. It compares bits, because the compiler does not vectorize
+ * isfinite. */
 static int multiply(float *x, float factor, size_t n)
 {
     uint32_t worst = 0;
@@ -85,8 +86,8 @@ static int multiply(float *x, float factor, size_t n)
     return worst >= 0x7f800000u;
 }
 
-/* The reciprocal in double, as in torch: in float, a compiler may use an estimate. An infinite one, of a tiny scale,
- * makes any gradient unusable. */
+/* Divide by the scale. As in torch, the reciprocal is computed in double, because a compiler may estimate one in
+ * float. The reciprocal of a tiny scale is infinite, which makes every gradient unusable. */
 int ddp_unscale(const void *from, ddp_dtype dtype, double scale, float *to, size_t n)
 {
     FLUSH_SUBNORMALS(true);
@@ -102,17 +103,18 @@ enum scaler_call { UNSCALED, STEP, UPDATE };
 
 static const char *const call_name[] = { "ddp_scaler_unscaled", "ddp_scaler_step", "ddp_scaler_update" };
 
-/* The error of a call in a stage; NULL: the call is allowed. */
+/* Why a call (row) is not allowed at a stage (column); NULL = the call is allowed. */
 static const char *const refusal[3][3] = {
     /*             READY                                 UNSCALED  STEPPED */
-    [UNSCALED] = { NULL, "the gradients of this step are unscaled already",
-                   "this step is done; ddp_scaler_update begins the next" },
-    [STEP] = { "the gradients of this step are not unscaled yet; call ddp_scaler_unscaled first", NULL,
-               "this step is done already; ddp_scaler_update begins the next" },
-    [UPDATE] = { "this step's gradients have not been unscaled; call ddp_scaler_unscaled first", NULL, NULL },
+    [UNSCALED] = { NULL, "the gradients of this step have already been unscaled",
+                   "this step is done; call ddp_scaler_update to begin the next step" },
+    [STEP] = { "the gradients of this step have not been unscaled; call ddp_scaler_unscaled first", NULL,
+               "this step is already done; call ddp_scaler_update to begin the next step" },
+    [UPDATE] = { "the gradients of this step have not been unscaled; call ddp_scaler_unscaled first", NULL,
+                 NULL },
 };
 
-/* The stage may come from uninitialised memory. */
+/* Check that the call is allowed. The stage is checked too, because it may come from uninitialised memory. */
 static ddp_status check_stage(const ddp_scaler *scaler, enum scaler_call call, struct ddp_err *err)
 {
     if ((unsigned)scaler->stage > DDP_SCALER_STEPPED)
@@ -122,7 +124,8 @@ static ddp_status check_stage(const ddp_scaler *scaler, enum scaler_call call, s
     return why == NULL ? DDP_OK : ddp_fail(err, DDP_ERR_ARG, "%s: %s", call_name[call], why);
 }
 
-/* Kept until update, because a bad step changes the scale only there. */
+/* Note that the gradients are unscaled. `found_inf` is kept until ddp_scaler_update, which alone changes the scale.
+ */
 ddp_status ddp_scaler_unscaled(ddp_scaler *scaler, int found_inf, struct ddp_err *err)
 {
     NOT_NULL(scaler, err);
@@ -134,7 +137,8 @@ ddp_status ddp_scaler_unscaled(ddp_scaler *scaler, int found_inf, struct ddp_err
     return DDP_OK;
 }
 
-/* The scaler decides, and the caller updates: this module has no parameters. */
+/* Set *go if the caller may update the parameters. The caller does the update, because this module has no parameters.
+ */
 ddp_status ddp_scaler_step(ddp_scaler *scaler, int *go, struct ddp_err *err)
 {
     NOT_NULL(scaler, err);
@@ -148,7 +152,8 @@ ddp_status ddp_scaler_step(ddp_scaler *scaler, int *go, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* torch's kernel multiplies in double and keeps a float. The counter restarts even when growth is rejected. */
+/* Change the scale. As in torch, the product is computed in double and stored as float. The counter restarts even if
+ * the grown scale is infinite and therefore not used. */
 static void grow_or_back_off(ddp_scaler *s)
 {
     FLUSH_SUBNORMALS(false);
@@ -165,7 +170,7 @@ static void grow_or_back_off(ddp_scaler *s)
     s->tracker = 0;
 }
 
-/* Also allowed without a step, as in torch, for a caller that abandons the step. */
+/* Finish the step. As in torch, this is also allowed without ddp_scaler_step, for a caller that abandons the step. */
 ddp_status ddp_scaler_update(ddp_scaler *scaler, struct ddp_err *err)
 {
     NOT_NULL(scaler, err);
@@ -191,8 +196,8 @@ void ddp_scaler_save(const ddp_scaler *scaler, double state[DDP_SCALER_STATE])
     state[4] = scaler->tracker;
 }
 
-/* Limits, both exclusive: whole or any numbers; NaN is out of range. The scale's limits are where a float32 becomes 0
- * or infinite, because a scale of 0 never grows again and would skip every further step. */
+/* Limits of the saved numbers, both exclusive; a NaN is outside. The scale's limits are where a float32 becomes 0 or
+ * infinite. A scale of 0 could never grow again and would skip every later step. */
 static const struct {
     const char *name;
     double above, below;
@@ -213,7 +218,7 @@ ddp_status ddp_scaler_load(ddp_scaler *scaler, const double state[DDP_SCALER_STA
     for (int i = 0; i < DDP_SCALER_STATE; i++) {
         bool in_range = state[i] > limits[i].above && state[i] < limits[i].below;
         if (!in_range || (limits[i].whole && state[i] != floor(state[i])))
-            return ddp_fail(err, DDP_ERR_CORRUPT, "scaler: saved %s is %g, expected %s above %g and below %g",
+            return ddp_fail(err, DDP_ERR_CORRUPT, "scaler: saved %s is %g: must be %s above %g and below %g",
                             limits[i].name, state[i], limits[i].whole ? "a whole number" : "a number",
                             limits[i].above, limits[i].below);
     }

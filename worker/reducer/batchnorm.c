@@ -1,11 +1,11 @@
 /* batchnorm.c -- see batchnorm.h.
  *
- * A channel's values lie in n runs of `spatial` elements. Several running sums add up each run in parallel, because a
- * single one would wait for its last addition; the variance is computed in a second pass from the mean, because with
- * a large mean the difference of two sums of squares would be only rounding errors.
+ * A channel's values lie in n runs of `spatial` elements. Each run is added to several running sums at the same time;
+ * with only one sum, each addition would wait for the previous one. The variance is computed in a second pass from
+ * the mean. With a large mean, the difference of two sums of squares would consist of rounding errors only.
  *
- * Loops over a run are compiled for several processors. Nothing is fused, and each adds in the order of the source,
- * so all give the same bits. */
+ * Loops over a run are compiled for several processors. All versions give the same bits, because each adds in the
+ * order of the source without fused multiply-add. */
 #include "reducer/batchnorm.h"
 
 #include <math.h>
@@ -13,7 +13,7 @@
 
 enum { LANES = 16 };
 
-/* WIDE(name, (parameters), (arguments)) defines name() from name_body(), for the present processor. */
+/* WIDE(name, (parameters), (arguments)) defines name(), which runs name_body() compiled for the present processor. */
 #define BODY static inline __attribute__((always_inline)) void
 #ifdef __x86_64__
 #define WIDE_FOR(name, processor, params, args)                               \
@@ -41,13 +41,13 @@ enum { LANES = 16 };
     }
 #endif
 
-/* Return where channel c of a sample begins. */
+/* Return the index at which channel c of a sample begins. */
 static size_t run_at(const ddp_syncbn *bn, size_t sample, size_t c)
 {
     return (sample * bn->channels + c) * bn->spatial;
 }
 
-/* Add them as a tree. */
+/* Add the lanes as a balanced tree. */
 static inline __attribute__((always_inline)) double join(const double lane[LANES])
 {
     double sum[LANES];
@@ -58,7 +58,7 @@ static inline __attribute__((always_inline)) double join(const double lane[LANES
     return sum[0];
 }
 
-/* In double, so that a mean over a large batch has all digits of a float. */
+/* Add n values to the lanes. Sums are double, so that a mean over a large batch has all digits of a float. */
 BODY add_sum_body(double *to, const float *x, size_t n)
 {
     double lane[LANES] = { 0 };
@@ -72,7 +72,7 @@ BODY add_sum_body(double *to, const float *x, size_t n)
 }
 WIDE(add_sum, (double *to, const float *x, size_t n), (to, x, n))
 
-/* Sum x times y, each minus its mean, in the same order as the sum for the means. */
+/* Add (x - mean_x) * (y - mean_y) to the lanes, in the same order as add_sum adds. */
 BODY add_products_body(double *to, const float *x, double mean_x, const float *y, double mean_y, size_t n)
 {
     double lane[LANES] = { 0 };
@@ -95,7 +95,8 @@ BODY scale_run_body(float *y, const float *x, size_t n, double mean, double fact
 WIDE(scale_run, (float *y, const float *x, size_t n, double mean, double factor, double shift),
      (y, x, n, mean, factor, shift))
 
-/* dx may be dy. The two loops differ only in whether the compiler may assume that the arrays overlap. */
+/* Compute dx of one run; dx may be dy. The two loops differ only in `restrict`: the compiler may not assume separate
+ * arrays if dx is dy. */
 BODY slope_run_body(float *dx, const float *x, const float *dy, size_t n, double mean, double mean_dy,
                     double slope, double factor)
 {
@@ -111,7 +112,7 @@ WIDE(slope_run,
       double factor),
      (dx, x, dy, n, mean, mean_dy, slope, factor))
 
-/* An empty batch has count 0, and its other numbers are not read. */
+/* Measure this rank's batch. An empty batch has count 0, and its other numbers are never read. */
 void batch_measure(const ddp_syncbn *bn, const float *x, size_t n, double *batch)
 {
     double *mean = batch, *squares = batch + bn->channels;
@@ -129,7 +130,7 @@ void batch_measure(const ddp_syncbn *bn, const float *x, size_t n, double *batch
     }
 }
 
-/* Chan, Golub & LeVeque: exact in real numbers, and stable in floating point. */
+/* Merge two batches by the method of Chan, Golub & LeVeque, which is numerically stable. */
 void batch_merge(double *batch, const double *other, size_t channels)
 {
     const double a = batch[2 * channels], b = other[2 * channels], all = a + b;
@@ -144,14 +145,14 @@ void batch_merge(double *batch, const double *other, size_t channels)
     batch[2 * channels] = all;
 }
 
-/* As in torch, momentum is the share of the new value. */
+/* Return the new running value. As in torch, momentum is the weight of the new value. */
 static float moved(float running, double now, double momentum)
 {
     return (float)((1 - momentum) * running + momentum * now);
 }
 
-/* The variance for normalising is the batch's (divided by n); the one that is kept is an estimate for the population
- * (n - 1). */
+/* Set the running numbers. Values are normalised with the batch's variance (divided by n). The running variance is an
+ * estimate for the population, so it is divided by n - 1. */
 void batch_learn(ddp_syncbn *bn, const double *batch)
 {
     const double *mean = batch, *squares = batch + bn->channels;
@@ -167,7 +168,8 @@ void batch_learn(ddp_syncbn *bn, const double *batch)
     }
 }
 
-/* Combine weight and scale once for a run; subtract first, because large means would otherwise cost digits. */
+/* Combine weight and scale once for a run. The mean is subtracted first, because with a large mean x * weight would
+ * lose digits. */
 void batch_normalise(const ddp_syncbn *bn, const double *mean, const double *invstd, const float *x, size_t n,
                      float *y)
 {
@@ -181,7 +183,7 @@ void batch_normalise(const ddp_syncbn *bn, const double *mean, const double *inv
     }
 }
 
-/* Compute the two sums over all samples that the backward pass needs. */
+/* Compute the two sums over this rank's samples that the backward pass needs. */
 void batch_sums(const ddp_syncbn *bn, const float *x, const float *dy, size_t n, double *sums)
 {
     memset(sums, 0, 2 * bn->channels * sizeof(*sums));
@@ -194,7 +196,7 @@ void batch_sums(const ddp_syncbn *bn, const float *x, const float *dy, size_t n,
     }
 }
 
-/* The derivative of (x - mean) / sqrt(var + eps), where mean and var are functions of all x. */
+/* Compute the derivative of (x - mean) / sqrt(var + eps), where mean and var also depend on all x. */
 void batch_gradient(const ddp_syncbn *bn, const double *sums, const float *x, const float *dy, size_t n,
                     float *dx)
 {

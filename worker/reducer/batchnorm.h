@@ -4,8 +4,8 @@
 
 #include "ddp/syncbn.h"
 
-/* The statistics of one rank's values: per channel the mean and the sum of squared distances from it, and how many
- * values each channel has. They travel between ranks as one array of doubles: mean[channels], squares[channels],
+/* The statistics of one rank's batch: for each channel the mean and the sum of squared distances from the mean, then
+ * the number of values in a channel. Ranks exchange them as one array of doubles: mean[channels], squares[channels],
  * count. */
 static inline size_t batch_words(size_t channels)
 {
@@ -14,17 +14,17 @@ static inline size_t batch_words(size_t channels)
 
 void batch_measure(const ddp_syncbn *bn, const float *x, size_t n, double *batch);
 
-/* Join `other` into `batch`; batches without values change nothing. */
+/* Merge `other` into `batch`. A batch without values changes nothing. */
 void batch_merge(double *batch, const double *other, size_t channels);
 
 /* Set bn->saved, bn->count and the running numbers from the merged batch. */
 void batch_learn(ddp_syncbn *bn, const double *batch);
 
-/* y = (x - mean[c]) * invstd[c] * weight[c] + bias[c] */
+/* Compute y = (x - mean[c]) * invstd[c] * weight[c] + bias[c]. */
 void batch_normalise(const ddp_syncbn *bn, const double *mean, const double *invstd, const float *x, size_t n,
                      float *y);
 
-/* sums[c] = sum of dy, sums[channels + c] = sum of dy * (x - mean[c]) */
+/* Compute sums[c] = sum of dy, and sums[channels + c] = sum of dy * (x - mean[c]). */
 void batch_sums(const ddp_syncbn *bn, const float *x, const float *dy, size_t n, double *sums);
 
 /* Compute dx from the sums over all ranks. */

@@ -1,6 +1,6 @@
 /* buckets.c -- see buckets.h.
  *
- * Three passes: assign each parameter to a bucket, reverse the order, place the buckets in the arena. With
+ * Three passes: assign each parameter to a bucket, reverse the order, place the buckets in the arena. An example with
  * limits of 1 and 25 MiB and one type:
  *
  *     parameter   0: 0.6   1: 0.5   2: 20   3: 6   4: 0.1 MiB
@@ -8,10 +8,10 @@
  *     reversed    bucket 0 = 4      bucket 1 = 2, 3  bucket 2 = 0, 1
  *     arena       | 4 | 2 | 3 | 0 | 1 |      each parameter at a multiple of BUCKET_ALIGN
  *
- * The small bucket is last on purpose, because it is reduced after the backward pass, when nothing hides its time. A
+ * The small bucket is last on purpose: it is reduced after the backward pass, when no computation hides its time. A
  * bucket gets its number when its first parameter opens it, so buckets are sorted by first parameter. Every rank
- * computes the same plan from the same list; plans are never sent. The same passes make a plan in the order of
- * readiness, from an order that was sent. */
+ * computes the same plan from the same list, so plans are never sent. If a rank has sent an order of readiness, the
+ * same passes use that order. */
 #include "reducer/buckets.h"
 
 #include <stdlib.h>
@@ -21,8 +21,8 @@ enum { TYPES = DDP_U8 + 1, NONE = -1 };
 
 /* The bucket of a type that is being filled. */
 struct open_bucket {
-    long number;   /* NONE */
-    size_t closed; /* buckets of this type that are full */
+    long number;   /* number of the open bucket, or NONE */
+    size_t closed; /* number of full buckets of this type */
 };
 
 static size_t bytes_of(const ddp_param *param)
@@ -35,7 +35,7 @@ static size_t aligned(size_t bytes)
     return (bytes + BUCKET_ALIGN - 1) / BUCKET_ALIGN * BUCKET_ALIGN;
 }
 
-/* After this no sum of sizes can overflow, gaps included. */
+/* Check the parameters. After this check no sum of sizes can overflow, including gaps. */
 static ddp_status check(const ddp_param *params, size_t n, struct ddp_err *err)
 {
     size_t left = SIZE_MAX / 4;
@@ -45,20 +45,20 @@ static ddp_status check(const ddp_param *params, size_t n, struct ddp_err *err)
             return ddp_fail(err, DDP_ERR_ARG, "parameter %zu: dtype=%d: must be one of ddp_dtype", i,
                             (int)params[i].dtype);
         if (params[i].count > left / size || aligned(bytes_of(&params[i])) > left)
-            return ddp_fail(err, DDP_ERR_ARG, "parameter %zu has %zu elements, more than memory can hold", i,
-                            params[i].count);
+            return ddp_fail(err, DDP_ERR_ARG, "parameter %zu: %zu elements do not fit into the address space",
+                            i, params[i].count);
         left -= aligned(bytes_of(&params[i]));
     }
     return DDP_OK;
 }
 
-/* Return the k-th parameter in the order. */
+/* Return the k-th parameter in the order of assignment. */
 static size_t nth(const struct bucket_rule *rule, size_t k)
 {
     return rule->order != NULL ? rule->order[k] : k;
 }
 
-/* Return the open bucket of parameter i's type, or a new one. */
+/* Return the open bucket of the type; open a new one if needed. */
 static size_t open_for(struct bucket_plan *plan, struct open_bucket *open, ddp_dtype dtype)
 {
     if (open->number == NONE) {
@@ -68,9 +68,10 @@ static size_t open_for(struct bucket_plan *plan, struct open_bucket *open, ddp_d
     return (size_t)open->number;
 }
 
-/* bucket_of[] gets numbers in order of opening; closed[] the same numbers in order of closing, then those left open.
- * Types are filled in parallel, because one call reduces a bucket and so it has one type; each type's first bucket
- * has the small limit. */
+/* Assign each parameter to a bucket: bucket_of[] has the bucket's number in order of opening. closed[] lists the
+ * buckets in order of closing, then those that stayed open. A bucket has only one type, because one call reduces the
+ * whole bucket. So each type has its own open bucket, and the small limit applies to the first bucket of each type.
+ */
 static void assign(struct bucket_plan *plan, size_t *closed, const ddp_param *params, size_t n,
                    const struct bucket_rule *rule)
 {
@@ -98,8 +99,8 @@ static void assign(struct bucket_plan *plan, size_t *closed, const ddp_param *pa
             closed[closings++] = b;
 }
 
-/* In the order of the model, the gradients of the last parameters are ready first, so their bucket comes first.
- * `place`: the new number of each. */
+/* Sort the buckets by the time when their gradients are ready. In the order of the model the last parameters are
+ * ready first, so their bucket comes first. place[b] is the new number of bucket b. */
 static void renumber(struct bucket_plan *plan, const size_t *closed, size_t n, const struct bucket_rule *rule,
                      struct bucket *old, size_t *place)
 {
@@ -113,7 +114,7 @@ static void renumber(struct bucket_plan *plan, const size_t *closed, size_t n, c
         plan->bucket_of[i] = place[plan->bucket_of[i]];
 }
 
-/* Bucket after bucket; inside a bucket in the order of the parameters. */
+/* Place the buckets one after the other in the arena, and in each bucket its parameters in order. */
 static void lay_out(struct bucket_plan *plan, const ddp_param *params, size_t n,
                     const struct bucket_rule *rule)
 {
@@ -136,7 +137,7 @@ static ddp_status no_memory(size_t n, struct ddp_err *err)
     return ddp_fail(err, DDP_ERR_NOMEM, "out of memory to plan %zu parameters", n);
 }
 
-/* With scratch memory for the passes. */
+/* Run the passes with temporary memory. */
 static ddp_status fill(struct bucket_plan *plan, const ddp_param *params, size_t n,
                        const struct bucket_rule *rule, struct ddp_err *err)
 {
@@ -154,7 +155,8 @@ static ddp_status fill(struct bucket_plan *plan, const ddp_param *params, size_t
     return enough ? DDP_OK : no_memory(n, err);
 }
 
-/* One element more than needed: calloc(0) may be NULL, which would look like a lack of memory. */
+/* Make a plan. calloc gets one element more than needed: calloc(0) may return NULL, which would look like a lack of
+ * memory. */
 ddp_status bucket_plan_make(struct bucket_plan *out, const ddp_param *params, size_t n,
                             const struct bucket_rule *rule, struct ddp_err *err)
 {

@@ -1,21 +1,22 @@
-/* buckets.h -- the plan of which gradients are reduced together. Pure; the same on every rank, because it depends
- * only on facts that the ranks have compared before.
+/* buckets.h -- the plan of which gradients are reduced together. Pure. The plan is the same on every rank, because it
+ * depends only on data that the ranks have compared before.
  *
- * The rule is PyTorch's (c10d reducer, compute_bucket_assignment_by_size): take the parameters in order,
- * each type on its own; add one to the open bucket, and close the bucket when it holds at least its limit
- * (so it may exceed it by one parameter); the first bucket of a type has the first limit, all later ones
- * the second. Buckets are sorted by their first parameter and the list is reversed: gradients become ready from the
- * last layer back, so the first bucket of the list is full early, and is reduced while the others are still being
- * computed.
+ * The rule is PyTorch's (c10d reducer, compute_bucket_assignment_by_size). Each type has its own buckets. Parameters
+ * are added in order to the open bucket. The bucket is closed when it has reached its limit, so it may exceed the
+ * limit by one parameter. The first bucket of a type has the first limit, all later ones the second.
  *
- * An example with limits of 1000 and 200 bytes, parameters of 400, 1600, 40, 80, 120 and 8 bytes: 0 and 1
- * fill the first bucket (2000 >= 1000), 2, 3 and 4 the second (240 >= 200), 5 is left over. Reversed, the
+ * Buckets are sorted by their first parameter, then the list is reversed, because gradients become ready from the
+ * last layer to the first. So the first bucket of the list is full early, and is reduced while other gradients are
+ * still being computed.
+ *
+ * An example with limits of 1000 and 200 bytes, and parameters of 400, 1600, 40, 80, 120 and 8 bytes: 0 and 1 fill
+ * the first bucket (2000 >= 1000), 2, 3 and 4 fill the second (240 >= 200), and 5 remains. After the reversal the
  * plan is
  *
  *     bucket 0: parameter 5      bucket 1: parameters 2 3 4      bucket 2: parameters 0 1
  *
- * When the order in which gradients become ready is known, the parameters are taken in that order, and buckets are
- * numbered as they close: nothing is left to be sorted or reversed. */
+ * If the order in which gradients become ready is known, parameters are added in that order, and buckets are numbered
+ * as they close. Then no sorting or reversal is needed. */
 #ifndef WORKER_REDUCER_BUCKETS_H
 #define WORKER_REDUCER_BUCKETS_H
 
@@ -23,8 +24,8 @@
 
 #include <stdbool.h>
 
-/* Alignment of each gradient in the arena, for vector loads, so that it can be divided anywhere. The gaps between
- * gradients are zero and are reduced with them. */
+/* Alignment of each gradient in the arena, so that vector loads are aligned. The gaps between gradients are zero and
+ * are reduced with the gradients. */
 enum { BUCKET_ALIGN = 256 };
 
 struct bucket {
@@ -33,25 +34,26 @@ struct bucket {
     size_t bytes;  /* bytes of their gradients without gaps, compared with the limits */
     size_t at;     /* offset in the arena */
     size_t span;   /* bytes in the arena, gaps included; a multiple of BUCKET_ALIGN */
-    bool closed;   /* has reached its limit */
+    bool closed;   /* the bucket has reached its limit */
 };
 
 struct bucket_plan {
     struct bucket *buckets; /* in the order of reduction */
     size_t count;
-    size_t *bucket_of; /* of each parameter */
-    size_t *at;        /* offset of each parameter's gradient in the arena */
+    size_t *bucket_of; /* for each parameter, the number of its bucket */
+    size_t *at;        /* for each parameter, the offset of its gradient in the arena */
     size_t arena_bytes;
 };
 
 struct bucket_rule {
     size_t first_limit, limit; /* bytes */
     const size_t
-        *order; /* order of readiness, each parameter once; NULL = not known. Borrowed for the call */
+        *order; /* order of readiness, each parameter once; NULL = unknown. Borrowed during the call */
 };
 
-/* Plan for `n` parameters; only `count` and `dtype` are read. DDP_ERR_ARG names a parameter that is too large,
- * DDP_ERR_NOMEM. On DDP_OK free with bucket_plan_free. The arena has the same size for every order. */
+/* Make a plan for `n` parameters, of which only `count` and `dtype` are read. The arena has the same size for every
+ * order. DDP_OK: free the plan with bucket_plan_free. DDP_ERR_ARG names a parameter that is too large; DDP_ERR_NOMEM.
+ */
 ddp_status bucket_plan_make(struct bucket_plan *out, const ddp_param *params, size_t n,
                             const struct bucket_rule *rule, struct ddp_err *err);
 void bucket_plan_free(struct bucket_plan *plan);

@@ -1,12 +1,12 @@
 /* optim.c -- see ddp/optim.h.
  *
- * The order of operations is torch.optim's single-tensor path, because float32 arithmetic is not associative, and a
- * run should have the same digits as with PyTorch: Adam's first moment is a lerp, the bias corrections are computed
- * in double once per step, eps is added after the division by the root of the second correction. An L2 decay (SGD,
- * Adam) joins the gradient; AdamW's shrinks the parameter first.
+ * The operations come in the order of torch.optim's single-tensor functions. float32 arithmetic is not associative,
+ * and a run should give the same digits as with PyTorch. So Adam's first moment is a lerp, bias corrections are
+ * computed in double once per step, and eps is added after the division by the root of the second correction. L2
+ * decay (SGD, Adam) is added to the gradient; AdamW's decay shrinks the parameter first.
  *
- * Values that are the same for all elements of a step are computed once; the loops have no branches. `restrict` and
- * separate loops help the vectoriser. */
+ * Values that are the same for all elements of a step are computed once. The loops have no branches and use
+ * `restrict`, so that the compiler can vectorize them. */
 #include "reducer/optim.h"
 
 #include "base/not_null.h"
@@ -31,7 +31,7 @@ const char *ddp_rule_name(ddp_rule rule)
     return (unsigned)rule < RULES ? rules[rule].word : "?";
 }
 
-/* momentum 0 is SGD without a memory, in torch as here. */
+/* Return the number of state arrays. As in torch, SGD with momentum 0 needs none. */
 int ddp_optim_states(const ddp_optim *optim)
 {
     if ((unsigned)optim->rule >= RULES || (optim->rule == DDP_SGD && optim->momentum == 0))
@@ -41,29 +41,30 @@ int ddp_optim_states(const ddp_optim *optim)
 
 /* --- checking ------------------------------------------------------------------------------------------- */
 
-/* A NaN is out of range. */
+/* Check a range; a NaN is outside. */
 static ddp_status in_range(const char *name, double value, double low, double below, struct ddp_err *err)
 {
     if (value >= low && value < below)
         return DDP_OK;
-    return ddp_fail(err, DDP_ERR_ARG, "optimiser: %s=%g: must be at least %g and below %g", name, value, low,
+    return ddp_fail(err, DDP_ERR_ARG, "optimizer: %s=%g: must be at least %g and below %g", name, value, low,
                     below);
 }
 
-/* Nesterov looks one step of the momentum ahead; a dampened momentum would not be that step. */
+/* Check SGD's numbers. Nesterov uses the momentum of the next step in advance, which only works without dampening. */
 static ddp_status check_sgd(const ddp_optim *o, struct ddp_err *err)
 {
     ddp_status status = in_range("momentum", o->momentum, 0, INFINITY, err);
     if (status == DDP_OK)
         status = in_range("dampening", o->dampening, -INFINITY, INFINITY, err);
     if (status == DDP_OK && o->nesterov && (o->momentum <= 0 || o->dampening != 0))
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "optimiser: nesterov needs momentum and no dampening, they are %g and %g",
-                        o->momentum, o->dampening);
+        return ddp_fail(
+            err, DDP_ERR_ARG,
+            "optimizer: nesterov needs momentum above 0 and dampening 0, not momentum=%g and dampening=%g",
+            o->momentum, o->dampening);
     return status;
 }
 
-/* A beta of 1 would make the bias correction divide by zero. */
+/* Check Adam's numbers. A beta of 1 would make the bias correction divide by zero. */
 static ddp_status check_adam(const ddp_optim *o, struct ddp_err *err)
 {
     ddp_status status = in_range("beta1", o->beta1, 0, 1, err);
@@ -72,18 +73,18 @@ static ddp_status check_adam(const ddp_optim *o, struct ddp_err *err)
     return status == DDP_OK ? in_range("eps", o->eps, 0, INFINITY, err) : status;
 }
 
-/* The rule first, because it defines which numbers are read. */
+/* Check all numbers. The rule comes first, because it determines which numbers are read. */
 ddp_status ddp_optim_check(const ddp_optim *o, struct ddp_err *err)
 {
     if (o == NULL)
         return null_argument(err, __func__, "optim");
     if ((unsigned)o->rule >= RULES)
-        return ddp_fail(err, DDP_ERR_ARG, "optimiser: rule=%d: must be one of ddp_rule", (int)o->rule);
+        return ddp_fail(err, DDP_ERR_ARG, "optimizer: rule=%d: must be one of ddp_rule", (int)o->rule);
     ddp_status status = in_range("lr", o->lr, 0, INFINITY, err);
     if (status == DDP_OK)
         status = in_range("weight_decay", o->weight_decay, 0, INFINITY, err);
     if (status == DDP_OK && o->step < 0)
-        return ddp_fail(err, DDP_ERR_ARG, "optimiser: step=%lld: must be at least 0", (long long)o->step);
+        return ddp_fail(err, DDP_ERR_ARG, "optimizer: step=%lld: must be at least 0", (long long)o->step);
     if (status != DDP_OK)
         return status;
     return o->rule == DDP_SGD ? check_sgd(o, err) : check_adam(o, err);
@@ -98,7 +99,7 @@ static void sgd_plain(const ddp_optim *o, float *restrict param, const float *re
         param[i] -= lr * (grad[i] + decay * param[i]);
 }
 
-/* In the first step the buffer becomes the gradient itself, without dampening. */
+/* Update the momentum buffer. In the first step the buffer becomes the gradient itself, without dampening. */
 static void sgd_buffer(const ddp_optim *o, const float *restrict param, const float *restrict grad,
                        float *restrict buffer, size_t n)
 {
@@ -109,7 +110,7 @@ static void sgd_buffer(const ddp_optim *o, const float *restrict param, const fl
         buffer[i] = old * buffer[i] + new *(grad[i] + decay * param[i]);
 }
 
-/* Compute the whole buffer before using it, because nesterov needs the new one. */
+/* Compute the whole buffer before the update, because nesterov needs the new buffer. */
 static void sgd_momentum(const ddp_optim *o, float *restrict param, const float *restrict grad,
                          float *restrict buffer, size_t n)
 {
@@ -126,7 +127,7 @@ static void sgd_momentum(const ddp_optim *o, float *restrict param, const float 
 
 /* --- Adam ----------------------------------------------------------------------------------------------- */
 
-/* The numbers that all parameters of a step share. */
+/* Numbers that are the same for all parameters in a step. */
 struct scale {
     float step_size;  /* lr / (1 - beta1^t) */
     float root_bias2; /* sqrt(1 - beta2^t) */
@@ -137,7 +138,8 @@ struct scale {
     float shrink; /* AdamW: factor of the parameter */
 };
 
-/* In double, as in torch: in float, 1 - 0.999^1000 would have only three digits left. */
+/* Compute those numbers. In double, as in torch, because in float 1 - 0.999^1000 would have only three correct
+ * digits. */
 static struct scale scale_of(const ddp_optim *o)
 {
     const double bias1 = 1.0 - pow(o->beta1, (double)o->step);
@@ -155,7 +157,8 @@ static struct scale scale_of(const ddp_optim *o)
     };
 }
 
-/* One loop for both rules: x * 1 + 0 * x is x for every finite x, and the root hides two multiplications. */
+/* Update by Adam or AdamW. One loop serves both rules, because the other rule's decay is neutral: x * 1 + 0 * x is x
+ * for every finite x. The square root takes longer than these two multiplications. */
 static void adam(const ddp_optim *o, float *restrict param, const float *restrict grad, float *restrict m,
                  float *restrict v, size_t n)
 {
@@ -170,7 +173,7 @@ static void adam(const ddp_optim *o, float *restrict param, const float *restric
     }
 }
 
-/* Separate from the update, because one step has as many updates as the model has arrays. */
+/* Begin a step. This is separate from the update, because a step has one update for each array of the model. */
 void ddp_optim_begin(ddp_optim *optim)
 {
     optim->step++;
@@ -189,11 +192,12 @@ void ddp_optim_update(const ddp_optim *o, float *param, const float *grad, float
 
 /* --- the norm of all gradients --------------------------------------------------------------------------- */
 
-/* The square of a float is exact in double, so only sums are rounded. Inside a leaf eight running sums fill the
- * processor's vector units; they are joined in a fixed order, too. */
+/* The square of a float is exact in double, so only sums are rounded. A leaf has eight running sums to fill the
+ * processor's vector units; they are added in a fixed order. */
 enum { LANES = 8 };
 
-/* The rest after the last eight goes into the lanes it would have if zeros followed, so padding changes no bit. */
+/* Sum the squares of a leaf. Elements after the last group of eight go into the lanes that they would have if zeros
+ * followed. So padding changes no bit. */
 double norm_leaf(const float *x, size_t n)
 {
     double lane[LANES] = { 0 };
@@ -207,7 +211,7 @@ double norm_leaf(const float *x, size_t n)
     return ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
 }
 
-/* As in counting up by one: two sums of equal size become one of the next size. */
+/* Add a leaf as in binary counting: two sums of equal size become one sum of twice the size. */
 void norm_push(struct norm_tree *tree, double leaf)
 {
     int k = 0;
@@ -217,7 +221,7 @@ void norm_push(struct norm_tree *tree, double leaf)
     tree->leaves++;
 }
 
-/* The smallest part is the last in order; missing neighbours count as 0. */
+/* Return the sum of all parts. The smallest part is the last one in order; a missing neighbour adds 0. */
 double norm_root(const struct norm_tree *tree)
 {
     double sum = 0;
@@ -228,7 +232,8 @@ double norm_root(const struct norm_tree *tree)
     return sum;
 }
 
-/* Blocks start again with each array, because the arrays are part of the model, while their place in memory is not. */
+/* Return the norm. Blocks start again with each array, so the result depends on the model's arrays and not on their
+ * addresses. */
 double ddp_grad_norm(const float *const grads[], const size_t counts[], size_t n)
 {
     FLUSH_SUBNORMALS(true);
@@ -242,14 +247,15 @@ double ddp_grad_norm(const float *const grads[], const size_t counts[], size_t n
     return sqrt(norm_root(&tree));
 }
 
-/* torch divides a number by a tensor as reciprocal times number. The comparison lets a NaN pass. */
+/* Return the clipping factor. As in torch, the norm's reciprocal is multiplied by max_norm. The comparison lets a NaN
+ * pass. */
 float norm_clip_factor(double norm, double max_norm)
 {
     float factor = 1.0f / ((float)norm + 1e-6f) * (float)max_norm;
     return factor > 1 ? 1 : factor;
 }
 
-/* Also by 1: torch always multiplies, and a branch would save no measurable time. */
+/* Multiply, even if the factor is 1, because torch does so and a branch would save no measurable time. */
 void norm_multiply(float *x, float factor, size_t n)
 {
     for (size_t i = 0; i < n; i++)

@@ -1,9 +1,9 @@
-/* optim.h -- the norm of gradients: the sum of squares of many numbers, in an order that depends only on their
- * places. Pure.
+/* optim.h -- the norm of gradients: the sum of squares of many numbers, added in an order that depends only on their
+ * positions. Pure.
  *
- * Leaves are sums over blocks of NORM_LEAF elements; an array's last block may be shorter, none spans two arrays.
- * Leaves are pushed in order and joined as a binary tree, ((l0+l1)+(l2+l3))+..., so that ranks that each hold some of
- * the leaves get the same bits as one that holds all. */
+ * A leaf is the sum over a block of NORM_LEAF elements. No block spans two arrays, so the last block of an array may
+ * be shorter. Leaves are pushed in order and added as a binary tree, ((l0+l1)+(l2+l3))+... So ranks that each hold
+ * some leaves get the same bits as one rank that holds all of them. */
 #ifndef WORKER_REDUCER_OPTIM_H
 #define WORKER_REDUCER_OPTIM_H
 
@@ -12,10 +12,11 @@
 
 enum { NORM_LEAF = 256 };
 
-/* Return the sum of the squares of n <= NORM_LEAF elements; zeros at the end change no bit of it. */
+/* Return the sum of the squares of n <= NORM_LEAF elements. Zeros at the end change no bit of the sum. */
 double norm_leaf(const float *x, size_t n);
 
-/* Starts as { 0 }. part[k] is the sum of 2^k leaves when bit k of `leaves` is set. */
+/* The sum of the leaves so far; initialize with { 0 }. part[k] is the sum of 2^k leaves if bit k of `leaves` is set.
+ */
 struct norm_tree {
     double part[64];
     uint64_t leaves;
@@ -24,10 +25,10 @@ struct norm_tree {
 void norm_push(struct norm_tree *tree, double leaf);
 double norm_root(const struct norm_tree *tree); /* Return the sum of all leaves. */
 
-/* Return torch's factor for clipping, in float32 as there; never above 1. NaN stays NaN. */
+/* Return torch's factor for clipping, computed in float32 as in torch; at most 1. A NaN stays a NaN. */
 float norm_clip_factor(double norm, double max_norm);
 
-/* x[i] *= factor */
+/* Multiply n elements by `factor`. */
 void norm_multiply(float *x, float factor, size_t n);
 
 #endif

@@ -1,14 +1,14 @@
 /* reduce.c -- see reduce.h.
  *
- * The general way works on tiles that stay in the first level cache: a recursive walk of the tree combines
- * one tile of all ranks into an accumulator on the stack, which is then finished (average), rounded and
- * copied to every output. The most important case for speed, f32 gradients of two or four ranks, has a separate loop
- * that reads and writes each element once; it combines in the same order and gives the same bits.
+ * The general function works on tiles that fit into the first-level cache. A recursive walk of the tree combines one
+ * tile of all ranks into an accumulator on the stack. The accumulator is then divided (average), rounded and copied
+ * to every output. The most important case for speed, f32 gradients of two or four ranks, has its own loop, which
+ * reads and writes each element once. This loop combines in the same order and gives the same bits.
  *
- * The loops are plain C that gcc -O3 turns into vector code; `ivdep` asserts that an element depends only on elements
- * with its own index, which gcc cannot see in place.
+ * The loops are plain C that gcc -O3 vectorizes. `ivdep` asserts that an element depends only on elements with the
+ * same index, which gcc cannot prove.
  *
- * Sums and products flush subnormals, minima and maxima do not, in any mode of the calling thread. */
+ * Sums and products flush subnormals; minima and maxima keep them, in any mode of the calling thread. */
 #include "reducer/reduce.h"
 
 #include "core/flush_subnormals.h"
@@ -30,8 +30,8 @@ typedef union tile {
 
 typedef void (*join_fn)(void *to, const void *a, const void *b, size_t n);
 
-/* `to` may be `a` or `b` itself, never a part of them that is shifted, so gcc need not check. clang does,
- * once per call. */
+/* The compiler would check at run time whether `to` overlaps `a` or `b`. `to` may be equal to `a` or `b`, but never a
+ * shifted part of them. So ivdep suppresses gcc's check; clang's check costs little. */
 #ifdef __clang__
 #define NO_OVERLAP
 #else
@@ -50,7 +50,8 @@ typedef void (*join_fn)(void *to, const void *a, const void *b, size_t n);
         }                                                              \
     }
 
-/* A comparison with a NaN is false, so the first test keeps a NaN in y, and the second one in x. */
+/* Keep a NaN: every comparison with a NaN is false, so the first test keeps a NaN in y, and the second one keeps a
+ * NaN in x. */
 JOIN(sum_f32, float, x + y)
 JOIN(min_f32, float, ((x < y) | (x != x)) ? x : y)
 JOIN(max_f32, float, ((x > y) | (x != x)) ? x : y)
@@ -59,7 +60,7 @@ JOIN(sum_f64, double, x + y)
 JOIN(min_f64, double, ((x < y) | (x != x)) ? x : y)
 JOIN(max_f64, double, ((x > y) | (x != x)) ? x : y)
 JOIN(prod_f64, double, (x * y))
-/* Unsigned: signed overflow would be undefined. */
+/* Unsigned, because signed overflow is undefined. */
 JOIN(sum_i32, uint32_t, x + y)
 JOIN(min_i32, uint32_t, (int32_t)x < (int32_t)y ? x : y)
 JOIN(max_i32, uint32_t, (int32_t)x > (int32_t)y ? x : y)
@@ -96,7 +97,7 @@ static bool is_power_of_two(size_t n)
     return (n & (n - 1)) == 0;
 }
 
-/* Multiplying by 1/2^k is exact and faster; by any other 1/n it would round twice. */
+/* Divide. Multiplying by 1/2^k is exact and faster than division; multiplying by any other 1/n would round twice. */
 #define DIVIDE_FLOAT(name, type)                                 \
     static void name(void *values, size_t n, size_t world)       \
     {                                                            \
@@ -125,11 +126,11 @@ DIVIDE_INTEGER(divide_i64, uint64_t, int64_t)
 /* --- one row for each type ------------------------------------------------------------------------------ */
 
 struct type_row {
-    size_t partial; /* bytes of an accumulator */
+    size_t partial; /* bytes of an element in the accumulator */
     join_fn sum, min, max, prod;
     void (*divide)(void *values, size_t n, size_t world);
-    void (*widen)(void *to, const void *from, size_t n);  /* NULL: the accumulator has the same type */
-    void (*narrow)(void *to, const void *from, size_t n); /* NULL, too */
+    void (*widen)(void *to, const void *from, size_t n);  /* into the accumulator; NULL = same type */
+    void (*narrow)(void *to, const void *from, size_t n); /* back again; NULL = same type */
 };
 
 #define IN_F32 4, sum_f32, min_f32, max_f32, prod_f32, divide_f32
@@ -147,7 +148,7 @@ static const struct type_row types[] = {
     [DDP_U8] = { IN_I32, widen_u8, narrow_u8 },
 };
 
-/* Choose the loop that combines two accumulators. */
+/* Return the loop that combines two accumulators. */
 static join_fn join_of(const struct type_row *row, ddp_op op)
 {
     switch (op) {
@@ -158,14 +159,15 @@ static join_fn join_of(const struct type_row *row, ddp_op op)
     case DDP_PROD:
         return row->prod;
     default:
-        return row->sum; /* AVG is a sum that is divided at the end */
+        return row->sum; /* an average is a sum that is divided at the end */
     }
 }
 
 /* --- the tree ------------------------------------------------------------------------------------------- */
 
-/* Six ranks: the left part always has a power of two. Each level of the recursion keeps one tile on
- * the stack: 11 of 4 KiB for the 1024 ranks that may share a host.
+/* Return how many ranks the left part of a node has: the largest power of two below `count`. Each level of the
+ * recursion keeps one tile of 4 KiB on the stack; the 1024 ranks that may share a host need 11 tiles. The tree of six
+ * ranks:
  *
  *                 +
  *               /   \
@@ -173,8 +175,7 @@ static join_fn join_of(const struct type_row *row, ddp_op op)
  *            / \     / \
  *           +   +   4   5
  *          / \ / \
- *         0  1 2  3
- */
+ *         0  1 2  3 */
 static size_t left_part(size_t count)
 {
     size_t left = 1;
@@ -186,7 +187,7 @@ static size_t left_part(size_t count)
 struct work {
     const struct type_row *row;
     join_fn join;
-    size_t element; /* bytes */
+    size_t element; /* bytes of an element */
     const void *const *in;
 };
 
@@ -195,7 +196,7 @@ static const void *leaf(const struct work *w, size_t rank, size_t at)
     return (const char *)w->in[rank] + at * w->element;
 }
 
-/* A leaf of the tree: convert the rank's own values to the accumulator's type. */
+/* Convert a rank's values to the accumulator's type: a leaf of the tree. */
 static void load(const struct work *w, tile *to, size_t rank, size_t at, size_t n)
 {
     if (w->row->widen != NULL)
@@ -204,7 +205,7 @@ static void load(const struct work *w, tile *to, size_t rank, size_t at, size_t 
         memcpy(to, leaf(w, rank, at), n * w->element);
 }
 
-/* Elements [at, at + n), n <= TILE, of ranks [first, first + count) into `to`. */
+/* Combine elements [at, at + n), n <= TILE, of ranks [first, first + count) into `to`. */
 static void tree(const struct work *w, tile *to, size_t first, size_t count, size_t at, size_t n)
 {
     if (count == 1) {
@@ -222,16 +223,16 @@ static void tree(const struct work *w, tile *to, size_t first, size_t count, siz
 
 /* --- f32, two or four ranks ------------------------------------------------------------------------------ */
 
-/* Floats of one stream that are moved before the next stream has its turn. AMD processors select first level cache
- * lines by a hash of the address; two streams with the same hash evict each other at every change between them, and
- * the addresses of blocks are accidental. With four lines at a time that is rare enough not to matter. */
+/* Number of floats that are moved from one stream before the next stream. AMD processors choose a first-level cache
+ * line by a hash of the address. Two streams with the same hash evict each other at every change between them. Moving
+ * four cache lines at a time makes these changes rare. */
 enum { STRIP = 64 };
 
 struct fused {
     const void *const *in;
     void *const *out;
     size_t world, outs;
-    float with; /* 1/world for an average; times 1 for a sum is exact, so one loop serves both */
+    float with; /* 1/world for an average, 1 for a sum: multiplying by 1 is exact, so one loop serves both */
 };
 
 #define INLINE static inline __attribute__((always_inline))
@@ -244,7 +245,7 @@ INLINE void add_pair(float *to, const float *a, const float *b, size_t n)
         to[i] += b[i];
 }
 
-/* Read the whole strip before writing any of it, so outputs may be inputs. */
+/* Reduce one strip. All inputs are read before any output is written, so outputs may be inputs. */
 INLINE void fused_strip(const struct fused *f, size_t at, size_t n)
 {
     _Alignas(64) float sum[STRIP], right[STRIP];
@@ -262,7 +263,7 @@ INLINE void fused_strip(const struct fused *f, size_t at, size_t n)
             ((float *)f->out[o])[at + i] = sum[i];
 }
 
-/* Whole strips have a length that is known at compile time. */
+/* Reduce whole strips, whose length is a compile-time constant, then the rest. */
 INLINE void fused_strips(const struct fused *f, size_t at, size_t n)
 {
     size_t end = at + n;
@@ -277,7 +278,7 @@ static void fused_plain(const struct fused *f, size_t at, size_t n)
     fused_strips(f, at, n);
 }
 
-/* Twice as many floats in a register: the same operations, the same bits, half the time. */
+/* The AVX2 version has twice as many floats in a register: the same bits in half the time. */
 #ifdef __x86_64__
 __attribute__((target("avx2"))) static void fused_avx2(const struct fused *f, size_t at, size_t n)
 {
@@ -288,7 +289,7 @@ __attribute__((target("avx2"))) static void fused_avx2(const struct fused *f, si
 #define FUSED fused_plain
 #endif
 
-/* False when no such loop exists for this call. */
+/* Reduce with the fast loop; return false if this call has no such loop. */
 static bool reduce_fused(ddp_dtype dtype, ddp_op op, const struct fused *f, size_t at, size_t n)
 {
     if (dtype != DDP_F32 || (op != DDP_SUM && op != DDP_AVG) || (f->world != 2 && f->world != 4))
@@ -299,13 +300,15 @@ static bool reduce_fused(ddp_dtype dtype, ddp_op op, const struct fused *f, size
 
 /* --- all of it ------------------------------------------------------------------------------------------ */
 
-/* MIN and MAX select one of their inputs with all of its bits, and a comparison takes the same time for every number. */
+/* Return false for MIN and MAX. They copy one of their inputs unchanged, and a comparison is not slower with
+ * subnormals. */
 static bool is_arithmetic(ddp_op op)
 {
     return op != DDP_MIN && op != DDP_MAX;
 }
 
-/* Round once, then copy the finished bytes, so that all outputs get the same bits for any type. */
+/* Store the result in all outputs. It is rounded once and then copied as bytes, so that all outputs get the same
+ * bits. */
 static void store(const struct work *w, const tile *from, size_t at, size_t n, void *const out[], size_t outs)
 {
     for (size_t o = 0; o < outs; o++) {
@@ -339,14 +342,14 @@ void reduce_range(ddp_dtype dtype, ddp_op op, const void *const in[], size_t wor
     }
 }
 
-/* --- in two halves -------------------------------------------------------------------------------------- */
+/* --- reduce_piece and reduce_join ----------------------------------------------------------------------- */
 
 size_t reduce_partial_size(ddp_dtype dtype)
 {
     return types[dtype].partial;
 }
 
-/* The sum of an average stays undivided until all pieces are joined. */
+/* Reduce one piece. For an average the sum is not divided here, but after all pieces are joined. */
 void reduce_piece(ddp_dtype dtype, ddp_op op, const void *const in[], size_t count, size_t n, void *partial)
 {
     const struct type_row *row = &types[dtype];
@@ -370,7 +373,7 @@ struct joining {
     join_fn join;
     const struct reduce_piece *pieces;
     const void *const *partials;
-    size_t next; /* the next piece of the walk */
+    size_t next; /* the next piece in the order of the walk */
 };
 
 static const void *next_partial(struct joining *j, size_t at)
@@ -378,13 +381,13 @@ static const void *next_partial(struct joining *j, size_t at)
     return (const char *)j->partials[j->next++] + at * j->row->partial;
 }
 
-/* True if the present node of the walk, with `count` ranks, is a piece. */
+/* Return true if the current node of the walk, with `count` ranks, is a piece. */
 static bool is_piece(const struct joining *j, size_t ahead, size_t count)
 {
     return j->pieces[j->next + ahead].count == count;
 }
 
-/* The same walk as tree(), but it ends at pieces instead of ranks. Their order is that of the walk. */
+/* Walk the tree as tree() does, but end at pieces instead of ranks. Pieces are sorted in the order of this walk. */
 static void join_tree(struct joining *j, tile *to, size_t count, size_t at, size_t n)
 {
     size_t left = left_part(count);

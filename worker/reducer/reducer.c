@@ -1,8 +1,8 @@
 /* reducer.c -- see include/ddp/reducer.h.
  *
- * Gradients are never copied: ddp_reducer_grad points into the arena, and the reduction works there on all ranks'
- * arenas at once. step.c decides which call is allowed and which bucket comes next; this file carries it out.
- * All collectives happen in the same order on all ranks, because step.c decides from facts that all of them have. */
+ * Gradients are never copied: ddp_reducer_grad points into the arena, and the backend reduces all ranks' arenas in
+ * place. step.c decides which call is allowed and which bucket comes next; this file executes the decisions. All
+ * collectives happen in the same order on all ranks, because step.c uses only data that is equal on all ranks. */
 #include "core/context.h"
 #include "core/crc32c.h"
 #include "core/error.h"
@@ -17,43 +17,45 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Memory of the rebuild, until it is over; NULLs when there will be no rebuild. */
+/* Memory for the rebuild, freed after it; all NULL if there will be no rebuild. */
 struct sync_spare {
     int64_t *sent;
     size_t *order;
     bool *seen;
-    char *copy; /* bytes of the arena */
+    char *copy; /* copy of the arena */
 };
 
 struct ddp_reducer {
     ddp_group *group;
-    ddp_param *params; /* owned copy; the caller owns names and data. The buffers follow the parameters */
+    ddp_param *
+        params; /* owned copy; the caller owns names and data. Buffers follow the parameters in the same block */
     size_t n;
-    ddp_param *buffers; /* in `params` */
+    ddp_param *buffers; /* points into the block of `params` */
     ddp_reducer_options options;
     struct bucket_plan plan;
     struct reducer_step step;
     char *arena;           /* shared block: the gradients, bucket after bucket */
-    char *packed;          /* shared block: all buffers one after the other; NULL without buffers */
-    uint16_t *wire;        /* shared block: a bucket on its way; NULL without compression */
-    size_t wire_elements;  /* room in it */
+    char *packed;          /* shared block: all buffers one after the other; NULL if the model has none */
+    uint16_t *wire;        /* shared block: a bucket converted to 16 bits; NULL without compression */
+    size_t wire_elements;  /* elements that fit into `wire` */
     struct comm_job *jobs; /* for each bucket */
-    bool threaded;         /* buckets go to the thread for communication */
-    ddp_work *last; /* owned; work of the last bucket, if calls do not block; NULL = none in progress */
-    /* The error after which no step is possible: of the first bucket that was not reduced, or of a rebuild. Written
-     * by the reducing thread, read after a drain. */
+    bool threaded;         /* buckets are reduced on the communication thread */
+    ddp_work *last;        /* owned; the last bucket's call, if calls do not block; NULL = none in progress */
+    /* The error that makes further steps impossible: of the first bucket that was not reduced, or of a rebuild.
+     * Written by the thread that reduces, read after a drain. */
     struct ddp_err failed;
 
     int32_t *used; /* find_unused: how many ranks used each parameter in the last step */
-    char *kept;    /* find_unused: earlier gradients while they counted as zero; laid out as the arena */
+    char *
+        kept; /* find_unused: gradients that this rank replaced by zeros in this step; laid out as the arena */
     struct sync_spare spare;
-    bool *blank;      /* ... and of which parameters, in this step */
-    struct roll roll; /* result of the last roll call */
-    int32_t *answers; /* ... of each rank */
-    int order_root;   /* rank whose order of readiness counts */
+    bool *blank;      /* find_unused: which parameters `kept` has a gradient of */
+    struct roll roll; /* result of the last ddp_reducer_forward with uneven inputs */
+    int32_t *answers; /* each rank's answer for `roll` */
+    int order_root;   /* rank whose order of readiness all ranks use */
 };
 
-/* Keep `err` for ddp_last_error(); returns its code. */
+/* Keep `err` for ddp_last_error() and return its code. */
 static ddp_status reducer_fail(const ddp_reducer *reducer, struct ddp_err *err)
 {
     return ctx_fail(reducer->group->ctx, err);
@@ -61,13 +63,13 @@ static ddp_status reducer_fail(const ddp_reducer *reducer, struct ddp_err *err)
 
 /* --- memory, on the host or on a device ------------------------------------------------------------------ */
 
-/* True if gradients are in device memory. */
+/* Return true if gradients are in device memory. */
 static bool reducer_on_device(const ddp_reducer *reducer)
 {
     return reducer->group->comm->ops->copy != NULL;
 }
 
-/* Keep the first failure. */
+/* Set `failed`, unless an earlier failure is there. */
 static void keep_failure(ddp_reducer *reducer, ddp_status status, struct ddp_err *err)
 {
     if (status != DDP_OK && reducer->failed.code == DDP_OK)
@@ -104,15 +106,15 @@ static void reducer_settle(ddp_reducer *reducer)
 
 /* --- a bucket is reduced --------------------------------------------------------------------------------- */
 
-/* Reducing is a job, the same on the program's thread and on the thread for communication:
+/* A job reduces one bucket, on the program's thread or on the communication thread:
  *
- *     own all-reduce    [ / predivide ]  all_reduce  [ times what is left of the average ]
+ *     all-reduce        [ / predivide ]  all_reduce  [ times the rest of the average's factor ]
  *     compressed        f32 -> 16 bits   all_reduce  16 bits -> f32, with the same factors
- *     hook              its own operations
+ *     hook              the hook's operations
  *
- * The plain average is one call of the backend (DDP_AVG), which divides where it sums. The backend sums 16-bit types
- * in f32 and rounds once, so only what a rank sends has lost digits. A backend whose calls do not block needs neither
- * thread nor wait: the same jobs then only queue work on a stream. */
+ * A plain average is one call of the backend (DDP_AVG), which divides during the sum. The backend sums 16-bit types
+ * in f32 and rounds once, so compression loses digits only in the values that a rank sends. If the backend's calls do
+ * not block, no thread and no wait are needed: the jobs only put work on a stream. */
 
 /* The factors before and after the all-reduce, and its operation. */
 struct averaging {
@@ -120,15 +122,16 @@ struct averaging {
     ddp_op op;
 };
 
-/* The roll call of the step ends before its first bucket is launched, so the job may read it on any thread. */
+/* Return the number that sums are divided by. The roll call ends before the step's first bucket is launched, so a job
+ * may read its result on any thread. */
 static size_t divisor_of(const ddp_reducer *reducer)
 {
     return reducer->options.uneven == DDP_UNEVEN_ACTIVE ? (size_t)reducer->roll.active
                                                         : (size_t)ddp_world_size(reducer->group->ctx);
 }
 
-/* Without predivide the sum is divided by the world size in any case, so that sums of 16-bit types stay in their
- * range. */
+/* Return the factors. Without predivide the backend divides by the world size, so that sums of 16-bit types do not
+ * overflow; the factor after it corrects for another divisor. */
 static struct averaging averaging_of(const ddp_reducer *reducer)
 {
     double divisor = (double)divisor_of(reducer), world = ddp_world_size(reducer->group->ctx);
@@ -138,7 +141,8 @@ static struct averaging averaging_of(const ddp_reducer *reducer)
     return (struct averaging){ 1, world / divisor, DDP_AVG };
 }
 
-/* Calls run in order. So if they do not block, the stream waits only for the last call of the step. */
+/* Reduce values. If calls do not block, keep only the last call: calls run in order, so the stream needs to wait only
+ * for that one. */
 static ddp_status all_reduce(ddp_reducer *reducer, void *values, size_t n, ddp_dtype dtype, ddp_op op)
 {
     ddp_work *work = NULL, **goes_on = reducer->group->comm->ops->blocks ? NULL : &work;
@@ -151,7 +155,8 @@ static ddp_status all_reduce(ddp_reducer *reducer, void *values, size_t n, ddp_d
     return status;
 }
 
-/* Scale and sum the zeros between gradients, too: skipping them would cost more, and they stay zeros. */
+/* Reduce a bucket without compression. The gaps between gradients are zero and stay zero; skipping them would cost
+ * more time than including them. */
 static ddp_status reduce_plain(ddp_reducer *reducer, const struct bucket *b, void *grads, size_t n)
 {
     const struct averaging a = averaging_of(reducer);
@@ -162,7 +167,8 @@ static ddp_status reduce_plain(ddp_reducer *reducer, const struct bucket *b, voi
     return status;
 }
 
-/* The gradients themselves stay in f32; only the bucket on its way is smaller, in one buffer for all. */
+/* Reduce a bucket in 16 bits. The gradients stay in f32; only the converted bucket is sent. All buckets share one
+ * buffer. */
 static ddp_status reduce_compressed(ddp_reducer *reducer, float *grads, size_t n)
 {
     const struct averaging a = averaging_of(reducer);
@@ -183,7 +189,7 @@ static ddp_status call_hook(ddp_reducer *reducer, size_t index, const struct buc
                               .divisor = divisor_of(reducer),
                               .stream = reducer->options.stream };
     struct ddp_err err = { 0 };
-    last_error_keep(&err); /* a hook need not leave a text, and that of another call would be misleading */
+    last_error_keep(&err); /* the hook may set no error text, and an older text would be misleading */
     ddp_status status = reducer->options.hook(reducer->options.hook_user, reducer->group, &view);
     if (status == DDP_OK || ddp_last_error()[0] != '\0')
         return status;
@@ -191,7 +197,7 @@ static ddp_status call_hook(ddp_reducer *reducer, size_t index, const struct buc
     return reducer_fail(reducer, &err);
 }
 
-/* One bucket has one type, so choose once for all of its gradients. */
+/* Reduce bucket `index`. A bucket has one type, so the function is chosen once for all of its gradients. */
 static ddp_status reduce_bucket(ddp_reducer *reducer, size_t index)
 {
     const struct bucket *b = &reducer->plan.buckets[index];
@@ -205,7 +211,7 @@ static ddp_status reduce_bucket(ddp_reducer *reducer, size_t index)
     return reduce_plain(reducer, b, grads, n);
 }
 
-/* Text for DDPRUN_DEBUG=detail: the bucket and its parameters, the first by name and all by a hash of their names. */
+/* Write a text for DDPRUN_DEBUG=detail: the bucket, its first parameter, and a hash of all names. */
 static void note_bucket(ddp_reducer *reducer, size_t index)
 {
     struct collective_check *check = &reducer->group->ctx->check;
@@ -224,9 +230,9 @@ static void note_bucket(ddp_reducer *reducer, size_t index)
              names);
 }
 
-/* After a failure the later buckets are skipped, because the ranks may be out of step. The error is copied, because
- * the program reads it on another thread. Subnormals are flushed here, on either thread, so a hook computes the same
- * bits on both. */
+/* Run the job of one bucket. After a failure later buckets are skipped, because the ranks may be out of step. The
+ * error is copied to `failed`, because the program reads it on another thread. Subnormals are flushed here, so a hook
+ * computes the same bits on either thread. */
 static void run_bucket_job(void *user, size_t index)
 {
     ddp_reducer *reducer = user;
@@ -239,7 +245,7 @@ static void run_bucket_job(void *user, size_t index)
     FLUSH_SUBNORMALS(true);
     ddp_status status = reduce_bucket(reducer, index);
     recorder->bucket = -1;
-    recorder->posted_ns = 0; /* a hook may have made no call */
+    recorder->posted_ns = 0; /* the hook may have called no collective */
     if (status != DDP_OK)
         ddp_fail(&reducer->failed, status, "%s (in bucket %zu of %zu)", ddp_last_error(), index,
                  reducer->plan.count);
@@ -250,7 +256,7 @@ static ddp_status buckets_failed(const ddp_reducer *reducer)
     return reducer->failed.code == DDP_OK ? DDP_OK : last_error_keep(&reducer->failed);
 }
 
-/* Make the program's stream wait for the buckets; the host does not wait. */
+/* Make the program's stream wait for the buckets. The host does not wait. */
 static void follow_last(ddp_reducer *reducer)
 {
     ddp_status status = ddp_work_wait(reducer->last);
@@ -260,7 +266,8 @@ static void follow_last(ddp_reducer *reducer)
     reducer->last = NULL;
 }
 
-/* The drain makes everything that the thread has written visible here, `failed` and gradients alike. */
+/* Wait for all launched buckets. After the drain this thread sees everything that the communication thread wrote:
+ * gradients and `failed`. */
 static ddp_status bucket_wait(ddp_reducer *reducer)
 {
     comm_thread_drain(reducer->group->ctx->thread);
@@ -269,7 +276,8 @@ static ddp_status bucket_wait(ddp_reducer *reducer)
     return buckets_failed(reducer);
 }
 
-/* A job's place is free again at its bucket's next turn, because a step ends with a wait. */
+/* Launch the buckets that are ready. Each bucket reuses its job in every step, because a step ends only after all
+ * jobs are done. */
 static ddp_status bucket_launch(ddp_reducer *reducer)
 {
     size_t b;
@@ -287,7 +295,7 @@ static ddp_status bucket_launch(ddp_reducer *reducer)
     return reducer->threaded ? DDP_OK : buckets_failed(reducer);
 }
 
-/* Buckets are reduced one by one, so room for the largest is enough. */
+/* Allocate the buffer for compression. Buckets are reduced one by one, so room for the largest one is enough. */
 static ddp_status bucket_wire_open(ddp_reducer *reducer)
 {
     size_t most = BUCKET_ALIGN;
@@ -316,7 +324,8 @@ static size_t param_bytes(const ddp_param *p)
     return p->count * ddp_dtype_size(p->dtype);
 }
 
-/* Once in a run, directly into the program's memory: a barrier for each one hardly matters here. */
+/* Send the model from rank `root`, in the program's own memory. This happens once in a run, so a barrier for each
+ * parameter costs little. */
 static ddp_status sync_model(ddp_reducer *reducer, int root)
 {
     ddp_status status = DDP_OK;
@@ -328,7 +337,8 @@ static ddp_status sync_model(ddp_reducer *reducer, int root)
     return status;
 }
 
-/* Buffers are small and many, so packing them costs less than a barrier for each. */
+/* Send the buffers from rank `root`. Buffers are small and many, so packing them costs less than a barrier for each.
+ */
 static ddp_status send_buffers(ddp_reducer *reducer, int root)
 {
     bool mine = ddp_rank(reducer->group->ctx) == root;
@@ -359,7 +369,8 @@ static void sync_spare_close(struct sync_spare *spare)
     *spare = (struct sync_spare){ NULL, NULL, NULL, NULL };
 }
 
-/* A rebuild happens once or never. Large memory costs nothing until it is written to, and then only for one forward. */
+/* Allocate memory for a rebuild, which happens at most once. Large blocks cost nothing until they are written to,
+ * which happens only in one forward. */
 static bool get_spare(ddp_reducer *reducer)
 {
     struct sync_spare *spare = &reducer->spare;
@@ -372,7 +383,8 @@ static bool get_spare(ddp_reducer *reducer)
     return spare->sent != NULL && spare->order != NULL && spare->seen != NULL && spare->copy != NULL;
 }
 
-/* `kept` is from calloc, so that pages of parameters which are always used are never touched. */
+/* Allocate memory for `kept` and `blank`. calloc, so that pages of parameters that are always used are never touched.
+ */
 static ddp_status sync_get_memory(ddp_reducer *reducer, struct ddp_err *err)
 {
     if (reducer->step.find_unused)
@@ -383,7 +395,8 @@ static ddp_status sync_get_memory(ddp_reducer *reducer, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Equal orders give equal plans; check another rank's order before using it as an index. */
+/* Make a plan from the order that a rank has sent. Equal orders give equal plans. The order comes from a peer, so
+ * check it before its use as an index. */
 static ddp_status plan_anew(ddp_reducer *reducer, struct bucket_plan *plan, struct ddp_err *err)
 {
     const struct sync_spare *r = &reducer->spare;
@@ -397,7 +410,7 @@ static ddp_status plan_anew(ddp_reducer *reducer, struct bucket_plan *plan, stru
     return bucket_plan_make(plan, reducer->params, reducer->n, &rule, err);
 }
 
-/* Gradients keep their values, because the program may be accumulating. */
+/* Move the gradients to their new places. They keep their values, because the program may be accumulating. */
 static void move_gradients(ddp_reducer *reducer, const struct bucket_plan *to)
 {
     char *copy = reducer->spare.copy;
@@ -411,7 +424,7 @@ static void move_gradients(ddp_reducer *reducer, const struct bucket_plan *to)
     reducer->plan = *to;
 }
 
-/* The arena stays, because a plan in another order needs the same amount. */
+/* Use the new order. The arena is kept, because a plan in another order needs the same amount. */
 static ddp_status adopt_order(ddp_reducer *reducer)
 {
     struct bucket_plan plan;
@@ -431,7 +444,7 @@ static ddp_status adopt_order(ddp_reducer *reducer)
     return bucket_wire_open(reducer);
 }
 
-/* Half a rebuild is none to go on from, whatever the program does with the error. */
+/* Rebuild the buckets. A failed rebuild ends all later steps, even if the program ignores the error. */
 static ddp_status rebuild_buckets(ddp_reducer *reducer)
 {
     ddp_status status = adopt_order(reducer);
@@ -441,7 +454,8 @@ static ddp_status rebuild_buckets(ddp_reducer *reducer)
     return status;
 }
 
-/* The copy has the gradient's offset in the arena, so no second table is needed. */
+/* Replace a gradient by zeros. The copy in `kept` has the same offset as in the arena, so no second table is needed.
+ */
 static void sync_blank(ddp_reducer *reducer, size_t i)
 {
     size_t at = reducer->plan.at[i], bytes = param_bytes(&reducer->params[i]);
@@ -450,8 +464,8 @@ static void sync_blank(ddp_reducer *reducer, size_t i)
     reducer->blank[i] = true;
 }
 
-/* A sum and not a maximum, as in PyTorch: 0 is what matters, and the count may help to find a mistake. It follows the
- * last bucket, when no rank waits for it yet. */
+/* Count on how many ranks each parameter was used. As in PyTorch, this is a sum and not a maximum: only 0 matters,
+ * but the count may help to find a mistake. This call follows the last bucket, when no rank waits for this one. */
 static ddp_status share_used(ddp_reducer *reducer)
 {
     for (size_t i = 0; i < reducer->n; i++)
@@ -490,7 +504,7 @@ static ddp_status sync_end(ddp_reducer *reducer)
 
 /* --- create and free ------------------------------------------------------------------------------------ */
 
-/* The one place that frees a reducer; the backend owns shared memory. */
+/* Free a reducer; no other function does. The backend owns the shared memory. */
 static void reducer_release(ddp_reducer *reducer)
 {
     ddp_work_free(reducer->last);
@@ -520,7 +534,7 @@ static ddp_status check_model(const ddp_reducer *reducer, const ddp_param *param
     return status == DDP_OK ? reducer_check_types(params, n, o, err) : status;
 }
 
-/* Allocate everything now, because a step must not fail for lack of memory on one rank of many. */
+/* Allocate all memory now, because a step must not fail for lack of memory on only one rank. */
 static ddp_status reducer_allocate(ddp_reducer *reducer, const ddp_param *params, size_t n,
                                    struct ddp_err *err)
 {
@@ -540,8 +554,8 @@ static ddp_status reducer_allocate(ddp_reducer *reducer, const ddp_param *params
     return DDP_OK;
 }
 
-/* A thread pays if every rank of the host can have a core for it; otherwise it only takes time from the backward
- * pass. */
+/* Return true if every rank of the host can have a second core. Otherwise the thread only takes time from the
+ * backward pass. */
 static bool wants_thread(const ddp_reducer *reducer)
 {
     const ddp_ctx *ctx = reducer->group->ctx;
@@ -550,8 +564,8 @@ static bool wants_thread(const ddp_reducer *reducer)
     return ddp_world_size(ctx) > 1 && cores_allowed() >= 2 * ddp_local_world_size(ctx);
 }
 
-/* A backend that does not block needs no thread. If the program did not request one, failing to start it is not an
- * error, because the reducer works without it. */
+/* Start the communication thread if the backend blocks. If the program did not request the thread, a failure to start
+ * it is ignored, because the reducer works without one. */
 static ddp_status reducer_start_thread(ddp_reducer *reducer, struct ddp_err *err)
 {
     ddp_status status = wants_thread(reducer) ? ctx_start_thread(reducer->group->ctx, err) : DDP_OK;
@@ -559,7 +573,7 @@ static ddp_status reducer_start_thread(ddp_reducer *reducer, struct ddp_err *err
     return reducer->options.overlap == DDP_OVERLAP_AUTO ? DDP_OK : status;
 }
 
-/* The part that needs no other rank. After an error the caller releases `reducer`. */
+/* Do the part of create that needs no other rank. After an error the caller releases `reducer`. */
 static ddp_status reducer_build(ddp_reducer *reducer, const ddp_param *params, size_t n,
                                 const ddp_reducer_options *given, struct ddp_err *err)
 {
@@ -583,7 +597,7 @@ static ddp_status reducer_build(ddp_reducer *reducer, const ddp_param *params, s
     return status == DDP_OK ? reducer_start_thread(reducer, err) : status;
 }
 
-/* In shared memory, where a broadcast is one copy. */
+/* Allocate the buffers' block in shared memory, where a broadcast is one copy. */
 static ddp_status alloc_packed(ddp_reducer *reducer)
 {
     size_t bytes = 0;
@@ -597,7 +611,7 @@ static ddp_status alloc_packed(ddp_reducer *reducer)
     return status;
 }
 
-/* Free all blocks, the last one first. */
+/* Free all shared blocks, the last one first. */
 static ddp_status free_shared(ddp_reducer *reducer)
 {
     ddp_status status = ddp_shared_free(reducer->group, reducer->wire);
@@ -606,8 +620,8 @@ static ddp_status free_shared(ddp_reducer *reducer)
     return status == DDP_OK ? ddp_shared_free(reducer->group, reducer->arena) : status;
 }
 
-/* Memory for the gradients and the data that travels with them. All ranks learn whether all have got theirs, so on an
- * error all of them free it; the text of the error is kept. */
+/* Allocate shared memory for the gradients and the buffers. All ranks learn whether every rank succeeded. So after an
+ * error all ranks free their blocks; the text of that error is kept. */
 static ddp_status alloc_shared(ddp_reducer *reducer)
 {
     void *arena = NULL;
@@ -626,7 +640,7 @@ static ddp_status alloc_shared(ddp_reducer *reducer)
     return last_error_keep(&why);
 }
 
-/* The collective part: the same model everywhere, rank 0's values, memory for the gradients. */
+/* Do the collective part of create: compare the models, send rank 0's values, allocate the gradients. */
 static ddp_status reducer_unite(ddp_reducer *reducer)
 {
     int world = ddp_world_size(reducer->group->ctx);
@@ -667,7 +681,7 @@ ddp_status ddp_reducer_create(ddp_group *group, const ddp_param *params, size_t 
     return DDP_OK;
 }
 
-/* Collective, because the shared memory is: a rank that frees alone waits for the others. */
+/* Free the reducer. Collective, because the shared memory is: a rank that frees alone waits for the others. */
 ddp_status ddp_reducer_free(ddp_reducer *reducer)
 {
     if (reducer == NULL)
@@ -680,14 +694,15 @@ ddp_status ddp_reducer_free(ddp_reducer *reducer)
 
 /* --- ranks with different numbers of batches ------------------------------------------------------------- */
 
-/*     rank with a batch      answers the roll call in ddp_reducer_forward, then computes
- *     rank without           answers it in ddp_reducer_join, again and again, and does what a step does among ranks, with
- *                            zeros for gradients, until no rank has a batch
+/* A rank with a batch answers the roll call in ddp_reducer_forward and then computes. A rank without a batch answers
+ * in ddp_reducer_join, then runs the step's collectives with zeros as gradients; it repeats this until no rank has a
+ * batch.
  *
- * Every rank has all answers, so nothing else needs to be exchanged: whether the step has sync, which rank broadcasts
- * buffers (the first that still computes), the divisor, and whose parameters count in the end. */
+ * Every rank receives all answers, so the ranks need to exchange nothing else. The answers determine whether the step
+ * has sync, which rank broadcasts buffers (the first that still has a batch), the divisor, and which order of
+ * readiness is used. */
 
-/* Exchange one number of each rank, with the smallest collective, because every forward pays for it. */
+/* Exchange one number of each rank, with the smallest collective, because every forward includes this call. */
 static ddp_status call_roll(ddp_reducer *reducer, enum roll_answer answer)
 {
     int32_t mine = (int32_t)answer;
@@ -701,7 +716,7 @@ static ddp_status call_roll(ddp_reducer *reducer, enum roll_answer answer)
     if (status != DDP_OK)
         return reducer_fail(reducer, &err);
     if (roll.active == 0)
-        roll.last = reducer->roll.last; /* ranks of the last step: they arrived last */
+        roll.last = reducer->roll.last; /* the ranks of the last step arrived last */
     reducer->roll = roll;
     return DDP_OK;
 }
@@ -711,8 +726,8 @@ static ddp_status join_answer(ddp_reducer *reducer)
     return call_roll(reducer, reducer->step.sync ? ROLL_SYNC : ROLL_LOCAL);
 }
 
-/* Take part in a step of the others, with the same collectives in the same order: rebuild, buffers, buckets, which
- * parameters were used. */
+/* Take part in a step without a batch, with the same collectives in the same order: rebuild, buffers, buckets, used
+ * parameters. */
 static ddp_status shadow_step(ddp_reducer *reducer)
 {
     struct step_effects effects;
@@ -729,7 +744,7 @@ static ddp_status shadow_step(ddp_reducer *reducer)
     return status == DDP_OK ? sync_end(reducer) : status;
 }
 
-/* Before the roll call, because after it the others would rely on this rank. */
+/* Check that join is allowed before the roll call, because after the roll call the others would rely on this rank. */
 static ddp_status check_join(const ddp_reducer *reducer)
 {
     struct ddp_err err;
@@ -742,8 +757,8 @@ static ddp_status check_join(const ddp_reducer *reducer)
     return reducer_fail(reducer, &err);
 }
 
-/* Ends when all the others have ended, because their batches are finite and each wait for them has the step's
- * timeout. */
+/* Take part until no rank has a batch. This ends, because batches are finite and each wait for another rank has the
+ * step's timeout. */
 ddp_status ddp_reducer_join(ddp_reducer *reducer)
 {
     NOT_NULL(reducer, NULL);
@@ -772,7 +787,8 @@ void ddp_reducer_set_sync(ddp_reducer *reducer, int on)
     reducer->step.next_sync = on != 0;
 }
 
-/* Check for misuse before the roll call, which would make the others wait for a step that never happens. */
+/* Begin a step. Check for misuse before the roll call, because after it the others would wait for a step that never
+ * happens. */
 ddp_status ddp_reducer_forward(ddp_reducer *reducer)
 {
     NOT_NULL(reducer, NULL);
@@ -814,7 +830,7 @@ ddp_status ddp_reducer_unused(ddp_reducer *reducer, size_t i)
     return bucket_launch(reducer);
 }
 
-/* Mark the unmarked parameters as unused, one after the other, so that their buckets are launched. */
+/* End a step. Unmarked parameters are marked as unused one after the other, so that their buckets are launched. */
 ddp_status ddp_reducer_finish(ddp_reducer *reducer)
 {
     NOT_NULL(reducer, NULL);
@@ -829,7 +845,7 @@ ddp_status ddp_reducer_finish(ddp_reducer *reducer)
     return status == DDP_OK ? sync_end(reducer) : status;
 }
 
-/* --- questions ------------------------------------------------------------------------------------------- */
+/* --- queries -------------------------------------------------------------------------------------------- */
 
 int ddp_reducer_used(const ddp_reducer *reducer, size_t i)
 {

@@ -1,8 +1,9 @@
 /* step.c -- see step.h.
  *
- * Buckets are launched only in the plan's order. Gradients may become ready in different orders on different ranks, but
- * all ranks must call collectives in the same order, so a full bucket 3 still waits for bucket 2. So the number of launched buckets is the whole state. Messages name parameters and list up to eight of them,
- * which is enough to see which layer it is. */
+ * Buckets are launched only in the plan's order. Gradients may become ready in different orders on different ranks,
+ * but all ranks must call collectives in the same order. So a full bucket 3 still waits for bucket 2, and the number
+ * of launched buckets is the whole state. An error lists up to eight parameters by name, which is enough to identify
+ * the layer. */
 #include "reducer/step.h"
 
 #include <stdio.h>
@@ -18,24 +19,25 @@ static ddp_status misuse_no_such_param(const struct reducer_step *step, size_t i
     return ddp_fail(err, DDP_ERR_ARG, "reducer: parameter %zu: must be between 0 and %zu", i, step->n - 1);
 }
 
-/* Twice in one step would reduce a half-written bucket; usually the last step was not finished. */
+/* Report a parameter that is marked twice, because a second reduction could read a half-written bucket. Usually the
+ * previous step was not finished. */
 static ddp_status misuse_ready_twice(const struct reducer_step *step, size_t i, struct ddp_err *err)
 {
-    return ddp_fail(err, DDP_ERR_ARG,
-                    "reducer: parameter %zu \"%.100s\" (bucket %zu) is marked ready twice in one step; check "
-                    "that ddp_reducer_finish was called",
-                    i, step->params[i].name, step->plan->bucket_of[i]);
+    return ddp_fail(
+        err, DDP_ERR_ARG,
+        "reducer: parameter %zu \"%.100s\" (bucket %zu) was marked ready twice in one step; check "
+        "that ddp_reducer_finish was called",
+        i, step->params[i].name, step->plan->bucket_of[i]);
 }
 
 static ddp_status misuse_unexpected_unused(const struct reducer_step *step, size_t i, struct ddp_err *err)
 {
     if (i >= step->n)
         return misuse_no_such_param(step, i, err);
-    return ddp_fail(
-        err, DDP_ERR_ARG,
-        "reducer: parameter %zu \"%.100s\" (bucket %zu) is marked unused, but all must be used; set "
-        "ddp_reducer_options.find_unused on all ranks",
-        i, step->params[i].name, step->plan->bucket_of[i]);
+    return ddp_fail(err, DDP_ERR_ARG,
+                    "reducer: parameter %zu \"%.100s\" (bucket %zu) was marked unused; set "
+                    "ddp_reducer_options.find_unused on all ranks to allow unused parameters",
+                    i, step->params[i].name, step->plan->bucket_of[i]);
 }
 
 static void list_param(const struct reducer_step *step, size_t i, char list[LIST])
@@ -45,7 +47,7 @@ static void list_param(const struct reducer_step *step, size_t i, char list[LIST
              step->params[i].name, step->plan->bucket_of[i]);
 }
 
-/* Return how many are not ready; `list` names the first of them. */
+/* List the first unready parameters and return how many there are. */
 static size_t list_unready(const struct reducer_step *step, char list[LIST])
 {
     size_t missing = 0;
@@ -56,46 +58,45 @@ static size_t list_unready(const struct reducer_step *step, char list[LIST])
     return missing;
 }
 
-/* Only with uneven inputs; otherwise a step may begin like this. */
+/* Report a mark without a step. Only with uneven inputs, because other steps may begin without forward. */
 static ddp_status misuse_no_forward(const struct reducer_step *step, size_t i, struct ddp_err *err)
 {
     return ddp_fail(err, DDP_ERR_ARG,
-                    "reducer: parameter %zu \"%.100s\" is marked, but no step was begun; with "
+                    "reducer: parameter %zu \"%.100s\" was marked, but no step has begun; with "
                     "ddp_reducer_options.uneven call ddp_reducer_forward before the backward pass",
                     i, step->params[i].name);
 }
 
-/* A layer that took no part in the loss is the usual cause. */
+/* Report unready parameters. Usually a layer took no part in the loss. */
 static ddp_status misuse_unready(const struct reducer_step *step, struct ddp_err *err)
 {
     char list[LIST];
     size_t missing = list_unready(step, list);
-    return ddp_fail(err, DDP_ERR_ARG,
-                    "reducer: finish, but %zu of %zu parameters were not marked ready: %s%s", missing,
-                    step->n, list, missing > LISTED ? ", and others" : "");
+    return ddp_fail(err, DDP_ERR_ARG, "reducer: finish: %zu of %zu parameters are not marked ready: %s%s",
+                    missing, step->n, list, missing > LISTED ? ", and others" : "");
 }
 
-/* The other ranks wait in a bucket that this one has not launched: continuing would only move the error elsewhere. */
+/* Report a forward in an unfinished step. The other ranks wait in a bucket that this rank has not launched, so
+ * continuing would only cause an error elsewhere. */
 static ddp_status misuse_unfinished(const struct reducer_step *step, struct ddp_err *err)
 {
     char list[LIST];
     size_t missing = step->sync ? list_unready(step, list) : 0;
     if (missing == 0)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "reducer: forward, but the last step was not ended; call ddp_reducer_finish");
-    return ddp_fail(
-        err, DDP_ERR_ARG,
-        "reducer: forward, but the last step was not ended: bucket %zu of %zu is next, and %zu of %zu "
-        "parameters were not marked ready: %s%s",
-        step->launched, step->plan->count, missing, step->n, list, missing > LISTED ? ", and others" : "");
+                        "reducer: forward: the last step has not ended; call ddp_reducer_finish");
+    return ddp_fail(err, DDP_ERR_ARG,
+                    "reducer: forward: the last step has not ended: bucket %zu of %zu is next; %zu of %zu "
+                    "parameters are not marked ready: %s%s",
+                    step->launched, step->plan->count, missing, step->n, list,
+                    missing > LISTED ? ", and others" : "");
 }
 
-/* Otherwise this would look like a step in which every parameter is unused. */
+/* Report a finish without a step. Without this error every parameter would seem to be unused. */
 static ddp_status misuse_nothing_begun(struct ddp_err *err)
 {
-    return ddp_fail(
-        err, DDP_ERR_ARG,
-        "reducer: finish, but no step was begun; call ddp_reducer_forward before the backward pass");
+    return ddp_fail(err, DDP_ERR_ARG,
+                    "reducer: finish: no step has begun; call ddp_reducer_forward before the backward pass");
 }
 
 /* --- a step ---------------------------------------------------------------------------------------------- */
@@ -123,8 +124,8 @@ void step_close(struct reducer_step *step)
     free(step->order);
 }
 
-/* Nothing is ready or launched. The flag counts from here on: changing it in the middle of a step would let only some
- * ranks reduce a bucket. */
+/* Begin a step in which nothing is ready or launched. sync is copied here: a change in the middle of a step would let
+ * only some ranks reduce a bucket. */
 static void begin_step(struct reducer_step *step, enum step_phase phase)
 {
     memset(step->ready, 0, step->n * sizeof(*step->ready));
@@ -135,14 +136,15 @@ static void begin_step(struct reducer_step *step, enum step_phase phase)
     step->phase = phase;
 }
 
-/* Evaluation has forwards without a backward. With uneven inputs this is not allowed, because ranks without a batch
- * count steps by forwards. */
+/* Return true if forward is allowed. Evaluation repeats forward without a backward pass. With uneven inputs that is
+ * not allowed, because each forward begins a step on the ranks without a batch. */
 static bool may_forward(const struct reducer_step *step)
 {
     return step->phase == STEP_IDLE || (step->phase == STEP_FORWARD && !step->uneven);
 }
 
-/* `buffers_due` looks back one step: after a step without sync the ranks' buffers differ on purpose (PyTorch, too). */
+/* Begin a step with forward. Buffers are due only if the previous step had sync, because after a step without sync
+ * the ranks' buffers differ on purpose, as in PyTorch. */
 ddp_status step_forward(struct reducer_step *step, struct step_effects *effects, struct ddp_err *err)
 {
     if (!may_forward(step))
@@ -155,15 +157,16 @@ ddp_status step_forward(struct reducer_step *step, struct step_effects *effects,
     return DDP_OK;
 }
 
-/* Only once, because later steps may have other orders, and following them would move gradients again and again. */
+/* Record the order of readiness. Only in one step, because later steps may have other orders, and each new order
+ * would move the gradients. */
 static void record_order(struct reducer_step *step, size_t i)
 {
     if (!step->recorded)
         step->order[step->ordered++] = i;
 }
 
-/* Set both marks. A step without sync may run several backward passes, so a repeated mark is fine there. With uneven
- * inputs the others wait for this rank's answer, which forward gives, before they reduce anything. */
+/* Mark parameter i as ready. A step without sync may run several backward passes, so a repeated mark is allowed
+ * there. With uneven inputs a step must begin with forward, because the other ranks wait for this rank's answer. */
 static ddp_status mark_param(struct reducer_step *step, size_t i, struct ddp_err *err)
 {
     if (i >= step->n)
@@ -201,7 +204,8 @@ ddp_status step_unused(struct reducer_step *step, size_t i, bool *blank, struct 
     return status;
 }
 
-/* Ready in the order of the list. It is recorded, too, but another rank's order counts then. */
+/* Mark all parameters ready in the order of the list. This order is recorded but not used: the order comes from a
+ * rank with a batch. */
 void step_shadow(struct reducer_step *step, bool sync)
 {
     step->sync = step->buffers_due = sync;
@@ -214,7 +218,8 @@ void step_shadow(struct reducer_step *step, bool sync)
     step->phase = STEP_BACKWARD;
 }
 
-/* Launch nothing between steps, because a bucket without pending parameters need not have filled just now. */
+/* Return the next bucket to launch. None between steps, because then `pending` does not belong to a step in progress.
+ */
 bool step_launch(struct reducer_step *step, size_t *bucket)
 {
     bool some_left = step->phase == STEP_BACKWARD && step->sync && step->launched < step->plan->count;
@@ -232,7 +237,8 @@ bool step_missing(const struct reducer_step *step, size_t *i)
     return false;
 }
 
-/* Between steps finish is always an error; with find_unused it would launch a whole step of zeros. */
+/* Check that the step may end. finish between steps is an error; with find_unused it would launch a whole step of
+ * zeros. */
 ddp_status step_finish(const struct reducer_step *step, struct ddp_err *err)
 {
     size_t i;
@@ -249,7 +255,7 @@ void step_cancel(struct reducer_step *step)
     step->buffers_due = step->buffers_were_due;
 }
 
-/* A parameter stays marked as used until a step with sync has reduced it. */
+/* End the step. A parameter stays marked as used until a step with sync has reduced its gradient. */
 void step_end(struct reducer_step *step)
 {
     step->phase = STEP_IDLE;
@@ -279,7 +285,7 @@ bool step_is_order(const int64_t *order, size_t n, bool *seen)
 
 /* --- the roll call --------------------------------------------------------------------------------------- */
 
-/* Return the first rank with a batch whose answer differs from rank `first`; -1 = none. */
+/* Return the first rank with a batch whose answer differs from rank `first`'s; -1 = none. */
 static int other_mind(const int32_t *answers, int world, int first)
 {
     for (int r = first + 1; r < world; r++)
@@ -296,12 +302,12 @@ static int first_without(const int32_t *answers, int world)
     return r;
 }
 
-/* It is unknown which of the two is wrong, so name both. */
+/* Name both ranks, because it is unknown which one is wrong. */
 static ddp_status sync_differs(const struct roll *roll, int other, struct ddp_err *err)
 {
     int syncs = roll->sync ? roll->first : other, does_not = roll->sync ? other : roll->first;
     return ddp_fail(err, DDP_ERR_MISMATCH,
-                    "reducer: forward: rank %d synchronises in this step, rank %d only accumulates; "
+                    "reducer: forward: rank %d synchronizes in this step, but rank %d only accumulates; "
                     "ddp_reducer_set_sync must be the same on all ranks",
                     syncs, does_not);
 }
@@ -321,10 +327,10 @@ ddp_status roll_read(struct roll *out, const int32_t *answers, int world, ddp_un
     if (other >= 0)
         return sync_differs(&roll, other, err);
     if (uneven == DDP_UNEVEN_STOP && roll.active > 0 && roll.active < world)
-        return ddp_fail(
-            err, DDP_ERR_ARG,
-            "reducer: rank %d has no more batches, but %d of %d ranks have; use DDP_UNEVEN_WORLD to continue",
-            first_without(answers, world), roll.active, world);
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "reducer: rank %d has no more batches, but %d of %d ranks have more; use "
+                        "DDP_UNEVEN_WORLD to continue",
+                        first_without(answers, world), roll.active, world);
     *out = roll;
     return DDP_OK;
 }

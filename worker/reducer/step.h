@@ -1,15 +1,15 @@
 /* step.h -- a step of the reducer: the order of calls, when a bucket is launched, which parameters were used, and the
- * result of a roll call of all ranks. Pure: it touches no gradient and calls no rank. reducer.c reports events and
- * carries out the effects.
+ * result of a roll call of all ranks. Pure: no gradient is read and no rank is called. reducer.c reports events and
+ * executes the effects.
  *
  *             forward            ready, unused      finish
- *   IDLE      -> FORWARD         -> BACKWARD        refused: nothing is ready
- *   FORWARD   -> FORWARD         -> BACKWARD        as below; all may be unused
- *   BACKWARD  refused            stays              IDLE, when all are ready
+ *   IDLE -> FORWARD -> BACKWARD refused: nothing is ready
+ *   FORWARD -> FORWARD -> BACKWARD refused, unless find_unused or without sync
+ *   BACKWARD refused stays IDLE, when all are ready
  *
- * A step begins with forward, or with the first ready of a program that leaves forward out (not with uneven inputs).
- * Steps without sync only record which parameters were used: a parameter used since the last step with sync has a
- * gradient that counts. */
+ * A step begins with forward. Without uneven inputs a program may leave forward out; then the step begins with the
+ * first ready. Steps without sync only record which parameters were used. A parameter used since the last step with
+ * sync has a gradient that must be reduced. */
 #ifndef WORKER_REDUCER_STEP_H
 #define WORKER_REDUCER_STEP_H
 
@@ -18,81 +18,85 @@
 enum step_phase { STEP_IDLE, STEP_FORWARD, STEP_BACKWARD, STEP_PHASES };
 
 struct reducer_step {
-    const struct bucket_plan *plan; /* borrowed, like the parameters */
+    const struct bucket_plan *plan; /* borrowed, as `params` */
     const ddp_param *params;
     size_t n;
     bool find_unused, keep_order, uneven;
 
     enum step_phase phase;
-    bool sync, next_sync;  /* sync of this step; sync requested for the next */
+    bool sync, next_sync;  /* sync of this step; sync of the next step */
     bool buffers_due;      /* the previous step had sync */
-    bool buffers_were_due; /* before the last forward */
-    bool *ready;           /* of each parameter, in this step */
-    bool *used;            /* of each parameter, since the last step with sync */
+    bool buffers_were_due; /* buffers_due before the last forward */
+    bool *ready;           /* for each parameter: ready in this step */
+    bool *used;            /* for each parameter: used since the last step with sync */
     size_t *pending;       /* for each bucket: parameters that are not ready yet */
-    size_t launched;       /* launched buckets, in this step */
+    size_t launched;       /* number of buckets launched in this step */
     size_t *order;         /* order of readiness, in the first step with sync */
     size_t ordered;
     bool recorded; /* `order` is complete: the first step with sync is over */
-    bool rebuilt;  /* no more will be recorded */
+    bool rebuilt;  /* the plan follows `order`; nothing more is recorded */
 };
 
-/* Borrows `plan` and `params`; the caller sets the three flags. DDP_ERR_NOMEM: step_close is still required. */
+/* Initialize *step. Borrows `plan` and `params`; the caller sets the three flags. After DDP_ERR_NOMEM step_close is
+ * still required. */
 ddp_status step_open(struct reducer_step *step, const struct bucket_plan *plan, const ddp_param *params,
                      size_t n, struct ddp_err *err);
 void step_close(struct reducer_step *step);
 
-/* The first step of a forward in reducer.c. */
+/* What reducer.c must do first in a forward. */
 struct step_effects {
-    bool rebuild;      /* make a plan in the order of readiness, then step_rebuilt() */
+    bool rebuild;      /* make a plan in the order of readiness, then call step_rebuilt() */
     bool send_buffers; /* broadcast rank 0's buffers */
 };
 
-/* DDP_ERR_ARG, also from the next three, names the parameters and buckets in the wrong state; nothing has changed
- * then. */
+/* Begin a step. On error, this function and the next three return DDP_ERR_ARG, name the parameters and buckets in the
+ * wrong state, and change nothing. */
 ddp_status step_forward(struct reducer_step *step, struct step_effects *effects, struct ddp_err *err);
 
-/* Call it in a step with sync, once for each parameter. *blank: this rank has no gradient of it, and must count as
- * zero. */
+/* Mark a parameter as ready or unused. Call one of these once for each parameter in a step with sync. *blank: this
+ * rank has no gradient of the parameter and must use zeros. */
 ddp_status step_ready(struct reducer_step *step, size_t i, struct ddp_err *err);
 ddp_status step_unused(struct reducer_step *step, size_t i, bool *blank, struct ddp_err *err);
 
-/* This rank has no batch: it counts as zero everywhere in this step. Call it after step_forward, instead of marking
- * parameters ready. */
+/* Mark everything ready for a rank without a batch, which uses zeros in this step. Call this after step_forward,
+ * instead of step_ready. */
 void step_shadow(struct reducer_step *step, bool sync);
 
-/* Return the next bucket to launch, if it is its turn. Call it after every ready. */
+/* Return true and the next bucket if it can be launched. Call this after every ready. */
 bool step_launch(struct reducer_step *step, size_t *bucket);
 
-/* Check that the step may end. Before that, step_missing() names the parameters to mark as unused. */
+/* Check that the step may end. Before that, step_missing() returns the parameters that the caller must mark as
+ * unused. */
 ddp_status step_finish(const struct reducer_step *step, struct ddp_err *err);
 bool step_missing(const struct reducer_step *step, size_t *i);
 
-/* Undo the forward of a step that will not happen, so that the state equals that of ranks which have not begun it. */
+/* Undo the forward of a step that will not happen. Then the state equals that of ranks that have not begun the step.
+ */
 void step_cancel(struct reducer_step *step);
 
-/* All launched buckets are reduced. */
+/* End the step after all launched buckets are reduced. */
 void step_end(struct reducer_step *step);
 
-/* `plan` was replaced. */
+/* Note that `plan` was replaced. */
 void step_rebuilt(struct reducer_step *step);
 
-/* True if `order` has each of n parameters once. `seen` has room for n. The order comes from another rank. */
+/* Return true if `order` contains each of n parameters once. The order comes from another rank. `seen` has room for
+ * n. */
 bool step_is_order(const int64_t *order, size_t n, bool *seen);
 
 /* --- uneven inputs --------------------------------------------------------------------------------------- */
 
-/* A rank without a batch does what the others do. */
+/* A rank's answer to the roll call. ROLL_NONE: the rank has no batch and follows the others. */
 enum roll_answer { ROLL_NONE, ROLL_LOCAL /* a step without sync */, ROLL_SYNC };
 
 struct roll {
     int active;      /* ranks that have a batch */
-    int first, last; /* the smallest and the largest of them */
+    int first, last; /* the lowest and the highest rank with a batch */
     bool sync;
 };
 
-/* DDP_ERR_MISMATCH: some ranks want to synchronise and some do not; names one of each. With DDP_UNEVEN_STOP,
- * DDP_ERR_ARG names the first rank without a batch, unless no rank has one. */
+/* Evaluate the answers. DDP_ERR_MISMATCH names a rank that wants to synchronize and one that does not. With
+ * DDP_UNEVEN_STOP, DDP_ERR_ARG names the first rank without a batch, except when no rank has one. */
 ddp_status roll_read(struct roll *out, const int32_t *answers, int world, ddp_uneven uneven,
                      struct ddp_err *err);
 

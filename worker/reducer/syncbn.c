@@ -1,8 +1,8 @@
 /* syncbn.c -- see ddp/syncbn.h: the exchange between ranks; batchnorm.c has the arithmetic.
  *
- * The forward pass uses an all-gather and not an all-reduce, because counts differ, and sums of squares from
- * different means cannot be added. It is a few hundred numbers, and every rank merges them in the order of ranks, so
- * all get the same bits. */
+ * The forward pass uses an all-gather instead of an all-reduce, because counts differ, and sums of squares from
+ * different means cannot be added. Each rank sends a few hundred numbers. All ranks merge them in the order of ranks,
+ * so all get the same bits. */
 #include "ddp/syncbn.h"
 
 #include "reducer/batchnorm.h"
@@ -14,56 +14,59 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A rank without a group has no number to print in front. */
+/* Keep the error. Without a group there is no rank to print in front of the text. */
 static ddp_status syncbn_fail(ddp_group *group, struct ddp_err *err)
 {
     return group != NULL ? ctx_fail(group->ctx, err) : last_error_keep(err);
 }
 
-/* After this, no product of sizes can overflow. */
+/* Check sizes. After this check no product of sizes can overflow. */
 static ddp_status check_arrays(const ddp_syncbn *bn, const float *x, const float *y, size_t n,
                                struct ddp_err *err)
 {
     if (bn->channels == 0 || bn->spatial == 0)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "batch normalisation: %zu channels of %zu elements, must be at least 1", bn->channels,
-                        bn->spatial);
+                        "batch normalization: %zu channels of %zu elements: both must be at least 1",
+                        bn->channels, bn->spatial);
     if (bn->channels > SIZE_MAX / 64 / bn->spatial || n > SIZE_MAX / 64 / bn->channels / bn->spatial)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "batch normalisation: %zu x %zu x %zu values are more than memory can hold", n,
+                        "batch normalization: %zu x %zu x %zu values do not fit into the address space", n,
                         bn->channels, bn->spatial);
     if (n > 0 && (x == NULL || y == NULL))
-        return ddp_fail(err, DDP_ERR_ARG, "batch normalisation: %zu samples, but an array is NULL", n);
+        return ddp_fail(err, DDP_ERR_ARG, "batch normalization: %zu samples, but an array is NULL", n);
     if (!(bn->eps >= 0) || !(bn->momentum >= 0 && bn->momentum <= 1))
         return ddp_fail(
             err, DDP_ERR_ARG,
-            "batch normalisation: eps=%g, momentum=%g: eps must be at least 0, momentum between 0 and 1",
+            "batch normalization: eps=%g, momentum=%g: eps must be at least 0, momentum between 0 and 1",
             bn->eps, bn->momentum);
     return DDP_OK;
 }
 
-/* Evaluation needs no `saved`. */
+/* Check the arrays for training; evaluation needs no `saved`. */
 static ddp_status check_training(const ddp_syncbn *bn, const float *x, const float *y, size_t n,
                                  struct ddp_err *err)
 {
     ddp_status status = check_arrays(bn, x, y, n, err);
     if (status == DDP_OK && bn->saved == NULL)
-        return ddp_fail(err, DDP_ERR_ARG, "batch normalisation: `saved` is NULL, expected 2 x %zu doubles",
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "batch normalization: `saved` is NULL: must have room for 2 x %zu doubles",
                         bn->channels);
     return status;
 }
 
-/* Allocate `n` doubles for each of `ranks`; the caller frees them; NULL with the error in *err when memory is short. */
+/* Allocate `n` doubles for each of `ranks`; the caller frees the block. NULL with the error in *err if memory is
+ * short. */
 static double *alloc_numbers(size_t n, size_t ranks, struct ddp_err *err)
 {
     double *room = calloc(n, ranks * sizeof(*room));
     if (room == NULL)
-        ddp_fail(err, DDP_ERR_NOMEM, "batch normalisation: out of memory for %zu numbers of %zu ranks", n,
+        ddp_fail(err, DDP_ERR_NOMEM, "batch normalization: out of memory for %zu numbers of %zu ranks", n,
                  ranks);
     return room;
 }
 
-/* `batches` has room for every rank's statistics; afterwards the first is the merged batch. */
+/* Gather and merge the statistics of all ranks. `batches` has room for all of them; afterwards the first one is the
+ * merged batch. */
 static ddp_status merge_batches(ddp_group *group, double *batches, size_t channels)
 {
     const size_t words = batch_words(channels), world = (size_t)ddp_world_size(group->ctx);
@@ -76,16 +79,17 @@ static ddp_status merge_batches(ddp_group *group, double *batches, size_t channe
     return status;
 }
 
-/* All ranks see the same count, so all fail together. */
+/* Check the number of values. All ranks have the same count, so all of them fail together. */
 static ddp_status check_count(double count, struct ddp_err *err)
 {
     return count != 1 ? DDP_OK
                       : ddp_fail(err, DDP_ERR_ARG,
-                                 "batch normalisation: one value per channel over all ranks has no variance; "
+                                 "batch normalization: all ranks together have one value per channel, which "
+                                 "has no variance; "
                                  "use a larger batch");
 }
 
-/* Change nothing in *bn before all ranks have agreed that the batch is valid. */
+/* Run the forward pass. *bn changes only after all ranks have agreed that the batch is valid. */
 ddp_status ddp_syncbn_forward(ddp_group *group, ddp_syncbn *bn, const float *x, size_t n, float *y)
 {
     NOT_NULL(bn, NULL);
@@ -120,7 +124,8 @@ static void local_gradients(const ddp_syncbn *bn, const double *sums, float *dwe
     }
 }
 
-/* Compute weight and bias before the all-reduce, because their gradients are averaged with all others. */
+/* Run the backward pass. The gradients of weight and bias are computed from this rank's sums, before the all-reduce,
+ * because the reducer averages them later. */
 ddp_status ddp_syncbn_backward(ddp_group *group, const ddp_syncbn *bn, const float *x, const float *dy,
                                size_t n, float *dx, float *dweight, float *dbias)
 {
@@ -129,7 +134,7 @@ ddp_status ddp_syncbn_backward(ddp_group *group, const ddp_syncbn *bn, const flo
     struct ddp_err err;
     ddp_status status = check_training(bn, x, dx, n, &err);
     if (status == DDP_OK && n > 0 && dy == NULL)
-        status = ddp_fail(&err, DDP_ERR_ARG, "batch normalisation: %zu samples, but dy is NULL", n);
+        status = ddp_fail(&err, DDP_ERR_ARG, "batch normalization: %zu samples, but dy is NULL", n);
     double *sums = status == DDP_OK ? alloc_numbers(2 * bn->channels, 1, &err) : NULL;
     if (sums == NULL)
         return syncbn_fail(group, &err);
@@ -143,7 +148,8 @@ ddp_status ddp_syncbn_backward(ddp_group *group, const ddp_syncbn *bn, const flo
     return status;
 }
 
-/* In evaluation, a sample's result must not depend on its batch, so no other rank takes part. */
+/* Normalise with the running statistics, without other ranks: in evaluation a sample's result must not depend on its
+ * batch. */
 ddp_status ddp_syncbn_infer(const ddp_syncbn *bn, const float *x, size_t n, float *y)
 {
     NOT_NULL(bn, NULL);
@@ -152,7 +158,7 @@ ddp_status ddp_syncbn_infer(const ddp_syncbn *bn, const float *x, size_t n, floa
     ddp_status status = check_arrays(bn, x, y, n, &err);
     if (status == DDP_OK && (bn->running_mean == NULL || bn->running_var == NULL))
         status =
-            ddp_fail(&err, DDP_ERR_ARG, "batch normalisation: evaluation needs running_mean and running_var");
+            ddp_fail(&err, DDP_ERR_ARG, "batch normalization: evaluation needs running_mean and running_var");
     double *mean = status == DDP_OK ? alloc_numbers(2 * bn->channels, 1, &err) : NULL;
     if (mean == NULL)
         return last_error_keep(&err);

@@ -1,4 +1,4 @@
-/* values.c -- see reduce.h. Plain loops that the compiler turns into vector code (half.h has no branches). */
+/* values.c -- see reduce.h. Plain loops that the compiler vectorizes (half.h has no branches). */
 #include "reducer/reduce.h"
 
 #include "core/half.h"
@@ -8,8 +8,8 @@ int values_are_real(ddp_dtype dtype)
     return dtype == DDP_F32 || dtype == DDP_F64 || dtype == DDP_F16 || dtype == DDP_BF16;
 }
 
-/* In double and back: the factor keeps its digits, and only the result is rounded. A loop for each type, because a
- * loop that chooses inside would not become vector code. */
+/* Scale values in double, so that the factor keeps its digits and only the result is rounded. Each type has its own
+ * loop, because a loop with a choice inside would not be vectorized. */
 #define SCALE(type, load, store)                                \
     do {                                                        \
         type *v = values;                                       \
@@ -24,7 +24,8 @@ static void scale_f64(double *v, size_t n, double factor)
         v[i] *= factor;
 }
 
-/* Integers never get here, because the reducer rejects options that need fractions of them. */
+/* Scale values of a real type. Integers never reach this function, because the reducer rejects options that need
+ * fractions of them. */
 void values_scale(ddp_dtype dtype, void *values, size_t n, double factor)
 {
     if (factor == 1)
@@ -39,7 +40,8 @@ void values_scale(ddp_dtype dtype, void *values, size_t n, double factor)
         scale_f64(values, n, factor);
 }
 
-/* Apply the factor first: dividing before the cast keeps large gradients in the range of f16. */
+/* Narrow values. The factor is applied first: a division before the conversion keeps large gradients in the range of
+ * f16. */
 void values_narrow(ddp_dtype wire, uint16_t *to, const float *from, size_t n, double factor)
 {
     if (wire == DDP_F16)

@@ -1,15 +1,15 @@
 /* verify.c -- see verify.h.
  *
- * Normally one all_gather of a count and a hash shows that all models are equal. Only if they are not, rank 0's list
- * is compared card by card to find the rank and the difference. Cards have a fixed size, so no rank allocates by a
- * number from another one.
+ * Usually one all_gather of a count and a hash shows that all models are equal. Only if they differ, the ranks
+ * compare rank 0's list card by card to find the rank and the difference. Cards have a fixed size, so no rank
+ * allocates memory by a number from a peer.
  *
  *     all_gather  (counts, hash)          equal everywhere: done, the usual case
  *     broadcast   card 0, 1, 2 ...        rank 0's parameters, buffers, options; each rank keeps its first difference
  *     all_gather  that card               the lowest rank with a difference is reported
  *     broadcast   rank 0's card for it    so that all ranks can name both sides
  *
- * All ranks take the same path, because all of them have the same summaries: a check that only some ranks make would
+ * All ranks take the same path, because all of them have the same summaries. A check that only some ranks make would
  * hang the others. */
 #include "reducer/verify.h"
 
@@ -24,7 +24,7 @@
 
 /* --- options --------------------------------------------------------------------------------------------- */
 
-/* Options that must be equal on all ranks, one row each: name, value as a number */
+/* Options that must be equal on all ranks. Each row: name, value as a number */
 #define REDUCER_COMPARED(X)                               \
     X(first_bucket_bytes, (int64_t)o->first_bucket_bytes) \
     X(bucket_cap_bytes, (int64_t)o->bucket_cap_bytes)     \
@@ -43,8 +43,8 @@ enum {
         COMPARED_OPTIONS
 };
 
-/* PyTorch's defaults. A small first bucket is full early, so its reduction can begin soonest; at 25 MiB the fixed
- * cost of a call no longer matters. */
+/* PyTorch's defaults. A small first bucket is full early, so its reduction can begin early. With 25 MiB, the fixed
+ * cost of a call is negligible. */
 enum { FIRST_BUCKET = 1 << 20, BUCKET_CAP = 25 << 20 };
 
 static const char *const option_names[] = {
@@ -68,7 +68,7 @@ static int64_t reducer_option_value(const ddp_reducer_options *o, size_t which)
     return which < COMPARED_OPTIONS ? values[which] : 0;
 }
 
-/* Reject values from a cast or an uninitialised struct instead of using a default. */
+/* Check the options' values. A value from a cast or an uninitialised struct is an error, not a default. */
 static ddp_status check_values(const ddp_reducer_options *o, struct ddp_err *err)
 {
     if (o->overlap < DDP_OVERLAP_AUTO || o->overlap > DDP_OVERLAP_ON)
@@ -87,8 +87,8 @@ static ddp_status check_values(const ddp_reducer_options *o, struct ddp_err *err
     return DDP_OK;
 }
 
-/* `size` is the size of the struct in the caller's header, so a program built with an older one keeps working, and
- * newer options have their defaults. */
+/* Read the options. `size` is the size of the struct in the caller's header. A program built with an older header
+ * keeps working, because newer options get their defaults. */
 ddp_status reducer_options_read(const ddp_reducer_options *given, ddp_reducer_options *out,
                                 struct ddp_err *err)
 {
@@ -128,7 +128,7 @@ static ddp_status check_shape(const char *what, const ddp_param *p, size_t i, st
     return product == p->count ? DDP_OK : wrong_shape(what, p, i, err);
 }
 
-/* Check buffers like parameters, because both are broadcast in place. */
+/* Check a list. Buffers are checked like parameters, because both are broadcast in place. */
 ddp_status reducer_check_list(const char *what, const ddp_param *list, size_t n, struct ddp_err *err)
 {
     if (list == NULL && n > 0)
@@ -143,7 +143,7 @@ ddp_status reducer_check_list(const char *what, const ddp_param *list, size_t n,
     return DDP_OK;
 }
 
-/* The reducer itself computes only on the processor. */
+/* Check that the options do not need the processor to compute on device memory. */
 ddp_status reducer_check_device(const ddp_reducer_options *options, struct ddp_err *err)
 {
     const char *what = options->compress                      ? "compress"
@@ -158,7 +158,7 @@ ddp_status reducer_check_device(const ddp_reducer_options *options, struct ddp_e
         what);
 }
 
-/* Integers cannot be averaged. */
+/* Check the types: integers cannot be averaged. */
 ddp_status reducer_check_types(const ddp_param *params, size_t n, const ddp_reducer_options *options,
                                struct ddp_err *err)
 {
@@ -181,24 +181,26 @@ struct summary {
 
 struct card {
     char name[200];
-    int64_t index; /* index in its list; NONE in an answer "I have no difference" */
-    int64_t count; /* elements, or an option's value; NONE when the rank has no such entry */
+    int64_t index; /* index in its list; NONE: the rank has no difference */
+    int64_t count; /* elements, or an option's value; NONE if the rank has no such entry */
     int64_t shape[DDP_MAX_DIMS];
     int32_t dims, dtype;
-    int32_t list; /* OPTIONS follow the lists of the model */
+    int32_t list; /* number of the list; OPTIONS follows the model's lists */
 };
 
 enum { NONE = -1, OPTIONS = MODEL_LISTS };
 
 static const char *const list_names[] = { "parameter", "buffer", "option" };
 
-/* Every rank has the same options by name, so only the lists of the model may differ in length. */
+/* Return the number of entries. Every rank has the same options by name, so only the model's lists may differ in
+ * length. */
 static size_t length_of(const struct model *model, int list)
 {
     return list == OPTIONS ? (size_t)COMPARED_OPTIONS : model->count[list];
 }
 
-/* A long name loses its end, on all ranks alike; dims is limited in reducer_check_list(), and checked here again. */
+/* Describe a parameter. A long name is cut, in the same way on all ranks. reducer_check_list() has limited `dims`;
+ * the loop checks it again. */
 static void describe_param(struct card *card, const ddp_param *param)
 {
     snprintf(card->name, sizeof(card->name), "%s", param->name);
@@ -209,8 +211,8 @@ static void describe_param(struct card *card, const ddp_param *param)
         card->shape[d] = (int64_t)param->shape[d];
 }
 
-/* Also for an index that this rank does not have. Zeroed with its padding, because it is compared and hashed as
- * bytes. */
+/* Fill a card, even for an index that this rank does not have. The padding is zeroed too, because cards are compared
+ * and hashed as bytes. */
 static void card_of(struct card *card, const struct model *model, int list, size_t i)
 {
     memset(card, 0, sizeof(*card));
@@ -227,7 +229,7 @@ static void card_of(struct card *card, const struct model *model, int list, size
     }
 }
 
-/* A guard against mistakes and not against attackers, so 64 bits are enough. */
+/* Return a hash. 64 bits are enough, because the hash protects against mistakes and not against attackers. */
 static uint64_t hash_bytes(uint64_t hash, const void *data, size_t len)
 {
     const unsigned char *p = data;
@@ -236,7 +238,7 @@ static uint64_t hash_bytes(uint64_t hash, const void *data, size_t len)
     return hash;
 }
 
-/* Hash cards, because cards are compared later. */
+/* Hash this rank's cards, because these cards are compared if the hashes differ. */
 static struct summary summarise(const struct model *model)
 {
     uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
@@ -260,7 +262,7 @@ static bool same_card(const struct card *a, const struct card *b)
     return memcmp(a, b, sizeof(*a)) == 0;
 }
 
-/* "f32 10x30", "f32 x 300". A peer's numbers are only printed; dims is limited. */
+/* Write "f32 10x30" or "f32 x 300". A peer's numbers are only printed, and dims is limited. */
 static void shape_text(char *text, size_t room, const struct card *card)
 {
     int dims = card->dims < 0 || card->dims > DDP_MAX_DIMS ? 0 : card->dims;
@@ -273,7 +275,7 @@ static void shape_text(char *text, size_t room, const struct card *card)
 
 enum { TEXT = 400 };
 
-/* "\"fc1.weight\" (f32 x 100)" */
+/* Write "\"fc1.weight\" (f32 x 100)" into `text` and return it. */
 static const char *card_text(char text[TEXT], const struct card *card)
 {
     char shape[180];
@@ -288,7 +290,7 @@ static const char *card_text(char text[TEXT], const struct card *card)
     return text;
 }
 
-/* Go through rank 0's cards together; return this rank's first difference, or index NONE. */
+/* Compare with rank 0's cards, all ranks together. Return this rank's first difference, or index NONE. */
 static ddp_status compare_cards(ddp_group *group, const struct model *model, int list, size_t n,
                                 struct card *mine)
 {
@@ -307,7 +309,8 @@ static ddp_status compare_cards(ddp_group *group, const struct model *model, int
     return DDP_OK;
 }
 
-/* Compare the lists one after the other, by rank 0's lengths, so that all ranks take part in the same broadcasts. */
+/* Compare the lists one after the other. Rank 0's lengths are used, so that all ranks take part in the same
+ * broadcasts. */
 static ddp_status find_difference(ddp_group *group, const struct model *model, const struct summary *root,
                                   struct card *mine)
 {
@@ -321,7 +324,7 @@ static ddp_status find_difference(ddp_group *group, const struct model *model, c
     return status;
 }
 
-/* "parameter 3", "option find_unused" */
+/* Write an error about, for example, "parameter 3" or "option find_unused". */
 static void word_difference(struct ddp_err *err, const struct card *root, const struct card *other, int who)
 {
     char ours[TEXT], roots[TEXT], number[24];
@@ -332,7 +335,7 @@ static void word_difference(struct ddp_err *err, const struct card *root, const 
              card_text(roots, root), who, card_text(ours, other));
 }
 
-/* All ranks report the first rank that differs with the same text. `all`: a card for each rank. */
+/* Report the first rank that differs, with the same text on all ranks. `all`: a card for each rank. */
 static ddp_status name_difference(ddp_group *group, const struct model *model, const struct card *mine,
                                   struct card *all)
 {
@@ -355,7 +358,7 @@ static ddp_status name_difference(ddp_group *group, const struct model *model, c
     return ctx_fail(group->ctx, &err);
 }
 
-/* Only called when summaries differ. All ranks have the same list of summaries, so all call it. */
+/* Find and report the difference. All ranks call this together, because all of them have the same summaries. */
 static ddp_status find_and_name(ddp_group *group, const struct model *model, const struct summary *root)
 {
     struct card mine, *all = calloc((size_t)ddp_world_size(group->ctx), sizeof(*all));
@@ -396,8 +399,9 @@ ddp_status reducer_verify(ddp_group *group, const struct model *model)
 
 /* --- optimisers of all ranks ----------------------------------------------------------------------------- */
 
-/* A rank with another rate would update its share with it, and no other rank could detect that, because the
- * parameters stay equal. So gather the numbers of all ranks once; then all find the same difference. */
+/* A rank with another learning rate would update its share with that rate. No other rank could detect the mistake,
+ * because the parameters stay equal. So gather the numbers of all ranks once; then all ranks find the same
+ * difference. */
 
 /* field, and the rules that use it */
 #define OPTIM_FIELDS(X)           \
@@ -425,7 +429,7 @@ static const char *const field_names[] = {
 #undef X
 };
 
-/* Numbers that the rule does not use count as 0. */
+/* Fill `numbers`; those that the rule does not use become 0. */
 static void numbers_of(const ddp_optim *optim, double numbers[FIELDS])
 {
     const ddp_rule rule = optim->rule;
@@ -434,14 +438,15 @@ static void numbers_of(const ddp_optim *optim, double numbers[FIELDS])
 #undef X
 }
 
-/* `all`: a row for each rank, of numbers that passed ddp_optim_check there, so none is a NaN. */
+/* Compare the numbers of all ranks. `all` has a row for each rank. ddp_optim_check has passed on each rank, so no
+ * number is a NaN. */
 static ddp_status compare_optims(const double *all, size_t world, struct ddp_err *err)
 {
     for (size_t k = FIELDS; k < world * FIELDS; k++) {
         const size_t field = k % FIELDS;
         if (all[k] != all[field])
             return ddp_fail(err, DDP_ERR_MISMATCH,
-                            "optimiser: %s differs: rank 0 has %.17g, rank %zu has %.17g", field_names[field],
+                            "optimizer: %s differs: rank 0 has %.17g, rank %zu has %.17g", field_names[field],
                             all[field], k / FIELDS, all[k]);
     }
     return DDP_OK;
@@ -466,7 +471,7 @@ ddp_status zero1_same_optim(ddp_group *group, const ddp_optim *optim)
 
 /* --- parameters with weight decay ------------------------------------------------------------------------------- */
 
-/* `all`: n flags of each rank. */
+/* Compare the decay flags of all ranks. `all` has n flags of each rank. */
 static ddp_status compare_decay(const unsigned char *all, size_t world, const ddp_param *params, size_t n,
                                 struct ddp_err *err)
 {
@@ -474,7 +479,7 @@ static ddp_status compare_decay(const unsigned char *all, size_t world, const dd
         if (all[k] != all[k % n])
             return ddp_fail(
                 err, DDP_ERR_MISMATCH,
-                "optimiser: no_decay of parameter %zu \"%.100s\" differs: rank 0 has %d, rank %zu has %d",
+                "optimizer: no_decay of parameter %zu \"%.100s\" differs: rank 0 has %d, rank %zu has %d",
                 k % n, params[k % n].name, all[k % n], k / n, all[k]);
     }
     return DDP_OK;

@@ -1,10 +1,10 @@
 /* zero1.c -- see ddp/zero1.h.
  *
- *     gradients, all of them   | bucket 0: share 0, share 1 ... | bucket 1: ...     shared memory of the host
- *       reduce-scatter, in place: my share of each bucket is the average
- *     shard                    | my share of bucket 0 | of bucket 1 ...             float32: grad, master, states
+ *     all gradients            | bucket 0: share 0, share 1 ... | bucket 1: ...     shared memory of the host
+ *       reduce-scatter, in place: each rank's share of a bucket becomes the average
+ *     shard of a rank          | its share of bucket 0 | of bucket 1 ...            float32: grad, master, states
  *       update, as on one flat array
- *     gradients' memory        my share of each bucket <- rounded master; all-gather in place; copied into the parameters
+ *     gradients' memory        share of each bucket <- rounded master; all-gather in place; copied into the parameters
  *
  * After the reduction the memory of the gradients is free, so parameters are gathered there, without a copy inside a
  * host. Padding is zero in gradients, master and states, and stays zero in an update. */
@@ -23,26 +23,26 @@
 
 /* --- the plan: which parameter lies where ---------------------------------------------------------------- */
 
-/* A bucket of `elements` = world * share is cut into `world` equal shares. Every parameter begins at a
- * multiple of NORM_LEAF elements and every share is a multiple of it, so that a leaf of the norm is in one parameter
- * and on one rank. A rank's shares, bucket after bucket, are one array: its shard.
+/* A bucket of `elements` = world * share is cut into `world` equal shares. Every parameter begins at a multiple of
+ * NORM_LEAF elements, and the size of a share is a multiple too. So a leaf of the norm never spans two parameters or
+ * two ranks. A rank's shares, bucket after bucket, are one array: its shard.
  *
- * Parameters are assigned in order; a bucket is closed as soon as it has reached its limit, and types are filled in
- * parallel. */
+ * Parameters are assigned in order, and a bucket is closed when it has reached its limit. Each type has its own open
+ * bucket. */
 struct zero1_bucket {
     ddp_dtype dtype;
     size_t elements; /* padding included */
     size_t share;    /* elements / world */
-    size_t at;       /* bytes from the beginning of the gradients' memory */
-    size_t shard_at; /* elements from the beginning of the shard */
+    size_t at;       /* offset in the gradients' memory, in bytes */
+    size_t shard_at; /* offset in the shard, in elements */
 };
 
 struct zero1_plan {
-    struct zero1_bucket *buckets; /* owned, like the arrays below, one element per parameter */
+    struct zero1_bucket *buckets; /* owned, like the arrays below, which have one element per parameter */
     size_t count;
     size_t *bucket_of;
-    size_t *at;    /* elements from the beginning of the bucket */
-    size_t bytes;  /* of all buckets */
+    size_t *at;    /* offset in the bucket, in elements */
+    size_t bytes;  /* bytes of all buckets */
     size_t shard;  /* elements of one rank's shard */
     size_t widest; /* elements of the largest bucket */
 };
@@ -54,7 +54,8 @@ static size_t rounded_up(size_t n, size_t to)
     return (n + to - 1) / to * to;
 }
 
-/* After this no sum can overflow: four float arrays of everything, padding included, fit into the address space. */
+/* Check the parameters. After this check no sum can overflow: four float arrays of the whole model, with padding, fit
+ * into the address space. */
 static ddp_status check_params(const ddp_param *params, size_t n, struct ddp_err *err)
 {
     size_t left = SIZE_MAX / 64;
@@ -62,20 +63,21 @@ static ddp_status check_params(const ddp_param *params, size_t n, struct ddp_err
         const ddp_dtype dtype = params[i].dtype;
         if (dtype != DDP_F32 && dtype != DDP_F16 && dtype != DDP_BF16)
             return ddp_fail(err, DDP_ERR_ARG,
-                            "zero1: parameter %zu \"%.100s\" is %s, expected f32, f16 or bf16", i,
+                            "zero1: parameter %zu \"%.100s\" is %s: must be f32, f16 or bf16", i,
                             params[i].name, ddp_dtype_name(dtype));
         if (params[i].count > left - NORM_LEAF)
             return ddp_fail(err, DDP_ERR_ARG,
-                            "zero1: parameter %zu has %zu elements, more than memory can hold", i,
+                            "zero1: parameter %zu: %zu elements do not fit into the address space", i,
                             params[i].count);
         left -= rounded_up(params[i].count, NORM_LEAF);
         if (left <= NORM_LEAF)
-            return ddp_fail(err, DDP_ERR_ARG, "zero1: %zu parameters are more than memory can hold", n);
+            return ddp_fail(err, DDP_ERR_ARG, "zero1: %zu parameters do not fit into the address space", n);
     }
     return DDP_OK;
 }
 
-/* Buckets are numbered as they are opened; `elements` is the sum of their parameters so far. */
+/* Assign each parameter to a bucket. Buckets are numbered in order of opening; `elements` is the sum of the
+ * parameters so far. */
 static void assign_buckets(struct zero1_plan *plan, const ddp_param *params, size_t n, size_t limit)
 {
     long open[TYPES];
@@ -96,7 +98,7 @@ static void assign_buckets(struct zero1_plan *plan, const ddp_param *params, siz
     }
 }
 
-/* Padding goes to the end of a bucket, after all parameters. */
+/* Compute shares and offsets. Padding goes to the end of a bucket, after all parameters. */
 static void lay_out_shares(struct zero1_plan *plan, size_t world)
 {
     for (size_t b = 0; b < plan->count; b++) {
@@ -112,7 +114,7 @@ static void lay_out_shares(struct zero1_plan *plan, size_t world)
     }
 }
 
-/* As many buckets as parameters are enough. */
+/* Make a plan. There are never more buckets than parameters. */
 static ddp_status zero1_plan_make(struct zero1_plan *plan, const ddp_param *params, size_t n, size_t limit,
                                   int world, struct ddp_err *err)
 {
@@ -142,7 +144,7 @@ static void zero1_plan_free(struct zero1_plan *plan)
     *plan = (struct zero1_plan){ 0 };
 }
 
-/* Leaves are ordered by rank, and within a rank by its shard. */
+/* Return the index of leaf k of bucket b in the gathered leaves, which are sorted by rank and then by shard. */
 static size_t zero1_leaf(const struct zero1_plan *plan, size_t b, size_t k)
 {
     const struct zero1_bucket *bucket = &plan->buckets[b];
@@ -152,7 +154,7 @@ static size_t zero1_leaf(const struct zero1_plan *plan, size_t b, size_t k)
 
 enum { BUCKET_BYTES = 25 << 20, SLOTS = 3, ALIGN = 256 };
 
-/* Present contents of the memory of the gradients. */
+/* What the memory of the gradients contains. */
 enum stage { ADDING, REDUCED, STEPPED /* parameters, until zero_grad */ };
 
 struct ddp_zero1 {
@@ -165,10 +167,10 @@ struct ddp_zero1 {
     size_t bucket_bytes;
     unsigned char *no_decay; /* NULL = all parameters decay */
     char *grads;             /* shared block: all buckets */
-    float *slot[SLOTS];      /* of the shard: master, states (NULL: the rule has fewer) */
-    int states;              /* number of states; the rule's numbers may change later */
-    float *grad;             /* of the shard, float32 */
-    double *leaves;          /* sums of squares of all ranks' blocks */
+    float *slot[SLOTS];      /* arrays of the shard: master, states (NULL: the rule has fewer) */
+    int states;              /* number of state arrays; the program may change the rule's numbers later */
+    float *grad;             /* array of the shard, float32 */
+    double *leaves;          /* sums of squares of all ranks' leaves */
     enum stage stage;
 };
 
@@ -177,21 +179,21 @@ static ddp_status zero1_fail(const ddp_zero1 *zero, struct ddp_err *err)
     return ctx_fail(zero->group->ctx, err);
 }
 
-/* Return my share of bucket b, in the memory of the gradients. */
+/* Return this rank's share of bucket b in the memory of the gradients. */
 static char *my_share(const ddp_zero1 *zero, const struct zero1_bucket *b)
 {
     return zero->grads + b->at + zero->rank * b->share * ddp_dtype_size(b->dtype);
 }
 
-/* Return the place of parameter i in the buckets: its gradient, and after a step its value. */
+/* Return the place of parameter i in the buckets: its gradient, and after a step its new value. */
 static char *flat_of(const ddp_zero1 *zero, size_t i)
 {
     const struct zero1_bucket *b = &zero->plan.buckets[zero->plan.bucket_of[i]];
     return zero->grads + b->at + zero->plan.at[i] * ddp_dtype_size(b->dtype);
 }
 
-/* Compute the part of parameter i that is in my share: its first element there, its place in the shard, the number of
- * elements. */
+/* Return how many elements of parameter i are in this rank's share. *first is the first of them in the parameter,
+ * *shard_at its place in the shard. */
 static size_t overlap(const ddp_zero1 *zero, size_t i, size_t *first, size_t *shard_at)
 {
     const struct zero1_bucket *b = &zero->plan.buckets[zero->plan.bucket_of[i]];
@@ -207,7 +209,7 @@ static size_t overlap(const ddp_zero1 *zero, size_t i, size_t *first, size_t *sh
 
 /* --- create and free ------------------------------------------------------------------------------------ */
 
-/* The one place that frees it; the backend owns the gradients' memory. */
+/* Free the optimizer; no other function does. The backend owns the gradients' memory. */
 static void zero1_release(ddp_zero1 *zero)
 {
     zero1_plan_free(&zero->plan);
@@ -220,7 +222,7 @@ static void zero1_release(ddp_zero1 *zero)
     free(zero);
 }
 
-/* `size` is the size of the struct in the caller's header; members unknown to it have their defaults. */
+/* Read the options. `size` is the size of the struct in the caller's header; newer members get their defaults. */
 static ddp_status read_zero1_options(const ddp_zero1_options *given, ddp_zero1_options *out,
                                      struct ddp_err *err)
 {
@@ -236,8 +238,8 @@ static ddp_status read_zero1_options(const ddp_zero1_options *given, ddp_zero1_o
     return ddp_optim_check(&out->optim, err);
 }
 
-/* calloc, because padding must be zero. Allocate everything now, because a step must not fail for lack of memory on
- * one rank of many. */
+/* Allocate all memory now, because a step must not fail for lack of memory on only one rank. calloc, because padding
+ * must be zero. */
 static ddp_status zero1_allocate(ddp_zero1 *zero, const ddp_param *params, const unsigned char *no_decay,
                                  struct ddp_err *err)
 {
@@ -257,18 +259,18 @@ static ddp_status zero1_allocate(ddp_zero1 *zero, const ddp_param *params, const
     return DDP_OK;
 }
 
-/* The processor cannot add in device memory, where shared blocks of such a group are. */
+/* Reject a group with a device: its shared blocks are in device memory, where the processor cannot add. */
 static ddp_status check_place(const ddp_zero1 *zero, struct ddp_err *err)
 {
     if (zero->group->comm->ops->copy == NULL)
         return DDP_OK;
     return ddp_fail(err, DDP_ERR_UNSUPPORTED,
-                    "zero1: parameters must be in host memory, but this group has a device (%d); create the "
+                    "zero1: parameters must be in host memory, but this group uses GPU %d; create the "
                     "context without one (ddp_options.device = DDP_DEVICE_NONE)",
                     ddp_device(zero->group->ctx));
 }
 
-/* The part that needs no other rank. */
+/* Do the part of create that needs no other rank. */
 static ddp_status zero1_build(ddp_zero1 *zero, const ddp_param *params, size_t n,
                               const ddp_zero1_options *given, struct ddp_err *err)
 {
@@ -298,7 +300,8 @@ static void copy_masters(ddp_zero1 *zero)
     }
 }
 
-/* The collective part. Bucket sizes are compared, too, because they define the collectives. */
+/* Do the collective part of create. Bucket sizes are compared too, because they determine the sizes of the
+ * collectives. */
 static ddp_status zero1_unite(ddp_zero1 *zero)
 {
     void *block = NULL;
@@ -321,7 +324,7 @@ static ddp_status zero1_unite(ddp_zero1 *zero)
     return status;
 }
 
-/* Find mistakes of this rank alone before anything collective. */
+/* Create the optimizer. Mistakes of this rank alone are reported before any collective. */
 ddp_status ddp_zero1_create(ddp_group *group, const ddp_param *params, size_t n,
                             const ddp_zero1_options *options, ddp_zero1 **out)
 {
@@ -347,7 +350,7 @@ ddp_status ddp_zero1_create(ddp_group *group, const ddp_param *params, size_t n,
     return DDP_OK;
 }
 
-/* Collective, because the gradients' memory is. */
+/* Free the optimizer; collective, because the gradients' memory is. */
 ddp_status ddp_zero1_free(ddp_zero1 *zero)
 {
     if (zero == NULL)
@@ -369,21 +372,22 @@ ddp_optim *ddp_zero1_optim(ddp_zero1 *zero)
     return &zero->optim;
 }
 
-/* Also ends a step that is not carried out. */
+/* Begin the next step. This also abandons a step in progress. */
 void ddp_zero1_zero_grad(ddp_zero1 *zero)
 {
     memset(zero->grads, 0, zero->plan.bytes);
     zero->stage = ADDING;
 }
 
-/* Reduced twice, gradients would be averages of averages; not reduced at all, each rank would train a different
- * model; and after a step the memory holds no gradients. */
+/* Check the stage. Gradients that are reduced twice would be averages of averages. Without a reduction each rank
+ * would train a different model. After a step the memory contains parameters instead of gradients. */
 static ddp_status expect_stage(const ddp_zero1 *zero, enum stage stage, const char *call)
 {
     static const char *const is[] = {
-        [ADDING] = "the gradients of this step are not reduced yet; call ddp_zero1_reduce first",
-        [REDUCED] = "the gradients are reduced already; call ddp_zero1_step and ddp_zero1_zero_grad first",
-        [STEPPED] = "this step is done; call ddp_zero1_zero_grad to begin the next",
+        [ADDING] = "the gradients of this step have not been reduced; call ddp_zero1_reduce first",
+        [REDUCED] =
+            "the gradients have already been reduced; call ddp_zero1_step and ddp_zero1_zero_grad first",
+        [STEPPED] = "this step is done; call ddp_zero1_zero_grad to begin the next step",
     };
     struct ddp_err err;
     if (zero->stage == stage)
@@ -392,7 +396,7 @@ static ddp_status expect_stage(const ddp_zero1 *zero, enum stage stage, const ch
     return zero1_fail(zero, &err);
 }
 
-/* AVG: one rounding for the sum in float32 and the division, as in the reducer. */
+/* Average the gradients. AVG sums and divides in float32 and rounds once, as in the reducer. */
 ddp_status ddp_zero1_reduce(ddp_zero1 *zero)
 {
     NOT_NULL(zero, NULL);
@@ -409,8 +413,8 @@ ddp_status ddp_zero1_reduce(ddp_zero1 *zero)
     return status;
 }
 
-/* Each rank sees only its share, so the ranks combine their findings. First check with a copy of the scaler that the
- * call is allowed, because dividing twice would give wrong gradients. */
+/* Divide the gradients by the scale. Each rank has only its share, so the ranks combine what they found. A copy of
+ * the scaler is used to check first that the call is allowed, because dividing twice would give wrong gradients. */
 ddp_status ddp_zero1_unscale(ddp_zero1 *zero, ddp_scaler *scaler)
 {
     NOT_NULL(zero, NULL);
@@ -430,7 +434,7 @@ ddp_status ddp_zero1_unscale(ddp_zero1 *zero, ddp_scaler *scaler)
     return status;
 }
 
-/* Leaves in the order of ddp_grad_norm: parameter after parameter, without padding. */
+/* Return the norm. Leaves are added in the order of ddp_grad_norm: parameter after parameter, without padding. */
 static double norm_of(const ddp_zero1 *zero, const double *leaves)
 {
     struct norm_tree tree = { .leaves = 0 };
@@ -443,7 +447,7 @@ static double norm_of(const ddp_zero1 *zero, const double *leaves)
     return sqrt(norm_root(&tree));
 }
 
-/* Each block of 256 sends a few bytes, so that every rank sums the same tree. */
+/* Clip the gradients. Each leaf of 256 elements sends one double, so that every rank sums the same tree. */
 ddp_status ddp_zero1_clip(ddp_zero1 *zero, double max_norm, double *norm)
 {
     NOT_NULL(zero, NULL);
@@ -465,7 +469,8 @@ ddp_status ddp_zero1_clip(ddp_zero1 *zero, double max_norm, double *norm)
     return DDP_OK;
 }
 
-/* Round before sending: 16 bits are half the bytes, and all ranks get the same values. */
+/* Gather the parameters. They are rounded before sending, because 16-bit types have half the bytes, and all ranks get
+ * the same values. */
 static ddp_status gather_params(ddp_zero1 *zero)
 {
     ddp_status status = DDP_OK;
@@ -483,7 +488,7 @@ static ddp_status gather_params(ddp_zero1 *zero)
     return status;
 }
 
-/* The program may change the rule's numbers, but only create allocates arrays. */
+/* Check the number of state arrays: the program may change the rule's numbers, but only create allocates arrays. */
 static ddp_status check_states(const ddp_zero1 *zero)
 {
     struct ddp_err err;
@@ -497,7 +502,8 @@ static ddp_status check_states(const ddp_zero1 *zero)
     return zero1_fail(zero, &err);
 }
 
-/* One array for the rule, which ignores where parameters end, unless some do not decay. */
+/* Update the shard as one array, because the rule does not depend on where parameters end. With no_decay, update
+ * parameter by parameter. */
 static void update_shard(ddp_zero1 *zero)
 {
     ddp_optim without = zero->optim;
@@ -543,7 +549,7 @@ static ddp_status check_slot(const ddp_zero1 *zero, int slot)
     return zero1_fail(zero, &err);
 }
 
-/* One bucket at a time, so that no rank needs memory for a second model. */
+/* Export one bucket at a time, so that no rank needs memory for a second model. */
 static ddp_status export_bucket(ddp_zero1 *zero, size_t k, const float *shard, float *room,
                                 float *const out[])
 {
@@ -556,7 +562,7 @@ static ddp_status export_bucket(ddp_zero1 *zero, size_t k, const float *shard, f
     return status;
 }
 
-/* Every rank takes part, because its share is needed. */
+/* Export a slot; collective, because every rank has a share of it. */
 ddp_status ddp_zero1_export(ddp_zero1 *zero, int slot, float *const out[])
 {
     NOT_NULL(zero, NULL);
@@ -575,7 +581,7 @@ ddp_status ddp_zero1_export(ddp_zero1 *zero, int slot, float *const out[])
     return status;
 }
 
-/* Not collective, because this rank has all of it. */
+/* Import a slot; not collective, because each rank gets the whole array and takes its share. */
 ddp_status ddp_zero1_import(ddp_zero1 *zero, int slot, const float *const in[])
 {
     NOT_NULL(zero, NULL);

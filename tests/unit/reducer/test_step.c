@@ -173,7 +173,7 @@ Test(reducer_step, with_uneven_inputs_forward_may_not_be_left_out)
 {
     step.uneven = true;
     ready(4);
-    expect("ready 4: reducer: parameter 4 \"fc2.bias\" is marked, but no step was begun; with "
+    expect("ready 4: reducer: parameter 4 \"fc2.bias\" was marked, but no step has begun; with "
            "ddp_reducer_options.uneven call ddp_reducer_forward before the backward pass\n");
     whole_step();
     expect("forward, buffers\n"
@@ -279,21 +279,21 @@ Test(reducer_step, misuse_is_named)
     unused(0);
     finish();
     expect("ready 5: reducer: parameter 5: must be between 0 and 4\n"
-           "finish: reducer: finish, but 5 of 5 parameters were not marked ready: 0 \"embed\" (bucket 2), 1 "
+           "finish: reducer: finish: 5 of 5 parameters are not marked ready: 0 \"embed\" (bucket 2), 1 "
            "\"fc1.weight\" (bucket 1), 2 \"fc1.bias\" (bucket 1), 3 \"fc2.weight\" (bucket 0), 4 "
            "\"fc2.bias\" (bucket "
            "0)\n"
            "ready 4\n"
-           "ready 4: reducer: parameter 4 \"fc2.bias\" (bucket 0) is marked ready twice in one step; check "
+           "ready 4: reducer: parameter 4 \"fc2.bias\" (bucket 0) was marked ready twice in one step; check "
            "that ddp_reducer_finish was called\n"
-           "forward: reducer: forward, but the last step was not ended: bucket 0 of 3 is next, and 4 of 5 "
+           "forward: reducer: forward: the last step has not ended: bucket 0 of 3 is next; 4 of 5 "
            "parameters "
-           "were not marked ready: 0 \"embed\" (bucket 2), 1 \"fc1.weight\" (bucket 1), 2 \"fc1.bias\" "
+           "are not marked ready: 0 \"embed\" (bucket 2), 1 \"fc1.weight\" (bucket 1), 2 \"fc1.bias\" "
            "(bucket 1), 3 "
            "\"fc2.weight\" (bucket 0)\n"
-           "unused 0: reducer: parameter 0 \"embed\" (bucket 2) is marked unused, but all must be used; set "
-           "ddp_reducer_options.find_unused on all ranks\n"
-           "finish: reducer: finish, but 4 of 5 parameters were not marked ready: 0 \"embed\" (bucket 2), 1 "
+           "unused 0: reducer: parameter 0 \"embed\" (bucket 2) was marked unused; set "
+           "ddp_reducer_options.find_unused on all ranks to allow unused parameters\n"
+           "finish: reducer: finish: 4 of 5 parameters are not marked ready: 0 \"embed\" (bucket 2), 1 "
            "\"fc1.weight\" (bucket 1), 2 \"fc1.bias\" (bucket 1), 3 \"fc2.weight\" (bucket 0)\n");
 }
 
@@ -305,9 +305,9 @@ Test(reducer_step, an_evaluation_may_have_forwards_without_a_backward)
     forward();
     expect("forward, buffers\n"
            "forward, buffers\n"
-           "forward: reducer: forward, but the last step was not ended: bucket 0 of 3 is next, and 5 of 5 "
+           "forward: reducer: forward: the last step has not ended: bucket 0 of 3 is next; 5 of 5 "
            "parameters "
-           "were not marked ready: 0 \"embed\" (bucket 2), 1 \"fc1.weight\" (bucket 1), 2 \"fc1.bias\" "
+           "are not marked ready: 0 \"embed\" (bucket 2), 1 \"fc1.weight\" (bucket 1), 2 \"fc1.bias\" "
            "(bucket 1), 3 "
            "\"fc2.weight\" (bucket 0), 4 \"fc2.bias\" (bucket 0)\n");
 }
@@ -316,7 +316,7 @@ Test(reducer_step, with_unused_parameters_a_step_has_to_be_begun)
 {
     step.find_unused = true;
     finish();
-    expect("finish: reducer: finish, but no step was begun; call ddp_reducer_forward before the backward "
+    expect("finish: reducer: finish: no step has begun; call ddp_reducer_forward before the backward "
            "pass\n");
 }
 
@@ -360,8 +360,9 @@ Test(reducer_roll, nobody_has_one_at_the_end)
 Test(reducer_roll, ranks_that_disagree_about_sync_are_named)
 {
     cr_assert_eq(read_four(ROLL_NONE, ROLL_LOCAL, ROLL_LOCAL, ROLL_SYNC, DDP_UNEVEN_WORLD), DDP_ERR_MISMATCH);
-    cr_assert_str_eq(err.msg, "reducer: forward: rank 3 synchronises in this step, rank 1 only accumulates; "
-                              "ddp_reducer_set_sync must be the same on all ranks");
+    cr_assert_str_eq(err.msg,
+                     "reducer: forward: rank 3 synchronizes in this step, but rank 1 only accumulates; "
+                     "ddp_reducer_set_sync must be the same on all ranks");
 }
 
 Test(reducer_roll, an_early_end_is_an_error_if_asked_for)
@@ -369,5 +370,5 @@ Test(reducer_roll, an_early_end_is_an_error_if_asked_for)
     cr_assert_eq(read_four(ROLL_SYNC, ROLL_SYNC, ROLL_NONE, ROLL_SYNC, DDP_UNEVEN_STOP), DDP_ERR_ARG);
     cr_assert_str_eq(
         err.msg,
-        "reducer: rank 2 has no more batches, but 3 of 4 ranks have; use DDP_UNEVEN_WORLD to continue");
+        "reducer: rank 2 has no more batches, but 3 of 4 ranks have more; use DDP_UNEVEN_WORLD to continue");
 }

@@ -346,13 +346,13 @@ Test(loader, options_that_make_no_sense_are_refused)
     o.alloc = give;
     expect_refused(&o, "or neither");
     o = options(-1);
-    expect_refused(&o, "threads is -1, expected 0 to 256");
+    expect_refused(&o, "threads=-1: must be between 0 and 256");
     o = options(0);
     o.batch = 0;
-    expect_refused(&o, "batch is 0, expected 1 to 2147483647");
+    expect_refused(&o, "batch=0: must be between 1 and 2147483647");
     o = options(0);
     o.arrays = 5;
-    expect_refused(&o, "arrays is 5, expected 1 to 4");
+    expect_refused(&o, "arrays=5: must be between 1 and 4");
     o = options(0);
     o.row_bytes[1] = SIZE_MAX / 16;
     expect_refused(&o, "array 1 has 8 rows");
@@ -611,8 +611,8 @@ static void refused(struct rank *me)
 
 Test(ckpts_resume, what_rank_0_cannot_load_is_an_error_on_all)
 {
-    static const char *const parts[] = { "step-00000001/tensors.bin", "'sums' of 80 bytes, expected 8",
-                                         NULL };
+    static const char *const parts[] = { "step-00000001/tensors.bin",
+                                         "'sums' of 80 bytes, but the program expects 8", NULL };
     run_until(1, 1);
     struct ranks ranks = ranks_run(3, refused, RANKS_PLAIN_STORE, NULL);
     for (int r = 0; r < 3; r++)

@@ -1,13 +1,13 @@
 /* directory.c -- see directory.h.
  *
- *     .tmp-step-00001200/   written and flushed, then renamed to
- *     step-00001200/        a checkpoint; before it is removed, it is renamed to
- *     .old-step-00001200/   whose files are removed then
+ *     .tmp-step-00001200/   a checkpoint that is being written; renamed after it is flushed
+ *     step-00001200/        a whole checkpoint
+ *     .old-step-00001200/   a checkpoint that is being removed; renamed before its files are removed
  *
- * So a name without a dot always belongs to a whole checkpoint, whenever the process ends. A file is read twice:
- * first through a small buffer, to check every block, and then into the blocks. So damage near the end is found
- * before the caller's model changes, without memory for a second model; the second pass usually reads from the page
- * cache. */
+ * So a name without a dot always belongs to a whole checkpoint, even if the process ends at any moment. A load reads
+ * each file twice: first through a small buffer to check every block, then into the caller's blocks. So damage near
+ * the end is found before the caller's model changes, without memory for a second model. The second pass usually
+ * reads from the page cache. */
 #include "checkpoint/directory.h"
 
 #include "base/syscalls.h"
@@ -27,6 +27,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* NAME: bytes of the longest name, ".old-step-" and 20 digits, with the NUL. */
 enum { NAME = 48 };
 
 void ckpt_dir_warn(const struct ckpt_dir *dir, const struct ddp_err *err)
@@ -35,6 +36,7 @@ void ckpt_dir_warn(const struct ckpt_dir *dir, const struct ddp_err *err)
         dir->warn(dir->user, err->msg);
 }
 
+/* Set an error about file `name` of the directory from errno. `what` is the step that failed. */
 static ddp_status fail_errno(const struct ckpt_dir *dir, const char *name, const char *what,
                              struct ddp_err *err)
 {
@@ -43,7 +45,8 @@ static ddp_status fail_errno(const struct ckpt_dir *dir, const char *name, const
 
 /* --- listing -------------------------------------------------------------------------------------------- */
 
-/* Accept only names that we would write ourselves. */
+/* Parse the step of a checkpoint's name. Only names that this file writes itself are accepted: "step-7" has too few
+ * digits. */
 static bool step_of(const char *name, uint64_t *step)
 {
     char ours[NAME];
@@ -53,13 +56,14 @@ static bool step_of(const char *name, uint64_t *step)
     return strcmp(ours, name) == 0;
 }
 
+/* Compare two steps for qsort. A subtraction could overflow. */
 static int by_number(const void *a, const void *b)
 {
     const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
     return (x > y) - (x < y);
 }
 
-/* Make room for one more; grows by doubling. */
+/* Append a step. The array grows by doubling, when its length is a power of two. */
 static bool append(uint64_t **steps, size_t *n, uint64_t step)
 {
     if ((*n & (*n - 1)) == 0) {
@@ -72,8 +76,8 @@ static bool append(uint64_t **steps, size_t *n, uint64_t step)
     return true;
 }
 
-/* Return the next name; NULL and errno 0 at the end. A directory that cannot be read to its end must not look like
- * one without checkpoints, because a run would start from the beginning. */
+/* Return the next name, or NULL: at the end with errno 0, after a failure with another errno. A directory that cannot
+ * be read to its end must not look like one without checkpoints, because the run would start from the beginning. */
 static const char *next_name(DIR *there)
 {
     errno = 0;
@@ -81,7 +85,7 @@ static const char *next_name(DIR *there)
     return entry != NULL ? entry->d_name : NULL;
 }
 
-/* Sorted, because a directory has no order. */
+/* List the steps. They are sorted here, because readdir returns names in any order. */
 ddp_status ckpt_dir_list(const struct ckpt_dir *dir, uint64_t **steps, size_t *n, struct ddp_err *err)
 {
     uint64_t step;
@@ -108,7 +112,8 @@ ddp_status ckpt_dir_list(const struct ckpt_dir *dir, uint64_t **steps, size_t *n
 
 /* --- removing ------------------------------------------------------------------------------------------- */
 
-/* Remove a directory of files, as we make them. If it contains anything else, rmdir reports the error. */
+/* Remove a directory and its files. If it contains a directory, which this file never makes, rmdir reports the error.
+ * A missing directory is no error. */
 static int remove_tree(int parent, const char *name)
 {
     int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -126,7 +131,7 @@ static int remove_tree(int parent, const char *name)
     return unlinkat(parent, name, AT_REMOVEDIR);
 }
 
-/* Rename it first, so that half a checkpoint is never taken for a damaged one. */
+/* Remove a checkpoint. It is renamed first, so that a half-removed checkpoint is not mistaken for a damaged one. */
 static void remove_step(const struct ckpt_dir *dir, int fd, uint64_t step)
 {
     char name[NAME], old[NAME];
@@ -134,19 +139,19 @@ static void remove_step(const struct ckpt_dir *dir, int fd, uint64_t step)
     snprintf(name, sizeof(name), "step-%08" PRIu64, step);
     snprintf(old, sizeof(old), ".old-%.40s", name);
     if (remove_tree(fd, old) != 0 || renameat(fd, name, fd, old) != 0 || remove_tree(fd, old) != 0) {
-        fail_errno(dir, name, "cannot be removed", &err);
+        fail_errno(dir, name, "cannot remove this old checkpoint", &err);
         ckpt_dir_warn(dir, &err);
     }
 }
 
-/* Remove only names that this file makes; other hidden files belong to the user. */
+/* Return true for hidden names that this file makes. Other hidden files belong to the user. */
 static bool is_leftover(const char *name)
 {
     uint64_t step;
     return (strncmp(name, ".tmp-", 5) == 0 || strncmp(name, ".old-", 5) == 0) && step_of(name + 5, &step);
 }
 
-/* There is one writer, so a directory with such a name is not in use. */
+/* Remove directories that an interrupted process left. There is only one writer, so none of them is in use. */
 static void remove_leftovers(const struct ckpt_dir *dir, int fd)
 {
     DIR *there = opendir(dir->path);
@@ -155,14 +160,14 @@ static void remove_leftovers(const struct ckpt_dir *dir, int fd)
     for (const struct dirent *entry; (entry = readdir(there)) != NULL;) {
         struct ddp_err err;
         if (is_leftover(entry->d_name) && remove_tree(fd, entry->d_name) != 0) {
-            fail_errno(dir, entry->d_name, "a leftover that cannot be removed", &err);
+            fail_errno(dir, entry->d_name, "cannot remove this leftover of an interrupted run", &err);
             ckpt_dir_warn(dir, &err);
         }
     }
     closedir(there);
 }
 
-/* From the newest down, so that counting finds the last few. */
+/* Remove old checkpoints. The loop goes from the newest to the oldest, so that it can count the last ones. */
 void ckpt_dir_tidy(const struct ckpt_dir *dir, uint64_t step, unsigned last, uint64_t every)
 {
     uint64_t *steps;
@@ -185,7 +190,7 @@ void ckpt_dir_tidy(const struct ckpt_dir *dir, uint64_t step, unsigned last, uin
 
 /* --- writing -------------------------------------------------------------------------------------------- */
 
-/* Flush and close, because network file systems report a full disk only at close. */
+/* Flush and close. The result of close matters too, because network file systems report a full disk only there. */
 static int flush_and_close(int fd)
 {
     int bad = fsync(fd);
@@ -196,7 +201,8 @@ static int flush_and_close(int fd)
     return bad;
 }
 
-/* Write one file of the checkpoint, piece after piece. */
+/* Write one file of the checkpoint. `pieces` follow each other in the file; their names are not used. O_EXCL, because
+ * remove_tree has removed any file of that name. */
 static ddp_status write_pieces(const struct ckpt_dir *dir, int at, const char *name,
                                const ddp_ckpt_block *pieces, size_t n, struct ddp_err *err)
 {
@@ -213,7 +219,7 @@ static ddp_status write_pieces(const struct ckpt_dir *dir, int at, const char *n
     return flush_and_close(fd) == 0 ? DDP_OK : fail_errno(dir, name, "flush to the disk", err);
 }
 
-/* Return the manifest of these blocks; the caller frees it. */
+/* Return the text of these blocks' manifest, or NULL if memory is short. The caller frees the text. */
 static char *make_manifest(const ddp_ckpt_point *point, const ddp_ckpt_block *blocks, size_t n)
 {
     struct manifest m = { .point = *point, .n = n, .blocks = calloc(n, sizeof(*m.blocks)) };
@@ -230,7 +236,8 @@ static char *make_manifest(const ddp_ckpt_point *point, const ddp_ckpt_block *bl
     return text;
 }
 
-/* Write both files into the directory open as `at`, and flush the directory itself. */
+/* Write both files into the directory open as `at`. The manifest comes last. The directory is flushed too, because
+ * otherwise a power cut could remove its entries. */
 static ddp_status write_files(const struct ckpt_dir *dir, int at, const ddp_ckpt_point *point,
                               const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
@@ -247,9 +254,10 @@ static ddp_status write_files(const struct ckpt_dir *dir, int at, const ddp_ckpt
     return status;
 }
 
-/* If this step already has a checkpoint, exchange the two, so that one exists at any moment. On file systems without
- * that call (NFS) move the old one away first, and back if the new one fails. If the old one cannot be removed
- * afterwards, that is not a failure; ckpt_dir_tidy warns. */
+/* Rename the finished directory `temporary` to `name`. If `name` exists, exchange the two, so that a checkpoint of
+ * this step exists at any moment. NFS cannot exchange; there the old directory is moved away first, and moved back if
+ * the rename fails. A failure to remove the old directory is not an error, because ckpt_dir_tidy removes it later or
+ * warns. */
 static int appear(int fd, const char *temporary, const char *name)
 {
     char old[NAME];
@@ -274,7 +282,8 @@ static int appear(int fd, const char *temporary, const char *name)
     return 0;
 }
 
-/* After a failure nothing is left under the temporary name, as far as the disk allows. */
+/* Write the checkpoint into the directory open as `fd`. After a failure the temporary directory is removed, if the
+ * disk allows it. */
 static ddp_status write_in(const struct ckpt_dir *dir, int fd, const ddp_ckpt_point *point,
                            const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
@@ -294,14 +303,15 @@ static ddp_status write_in(const struct ckpt_dir *dir, int fd, const ddp_ckpt_po
     return status;
 }
 
-/* The directory that was just created in it survives a power cut only after this. */
+/* Flush the directory above `fd`. Before that, a power cut may remove the directory that was just created. */
 static int flush_parent(int fd)
 {
     int parent = openat(fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return parent < 0 ? -1 : flush_and_close(parent);
 }
 
-/* All operations are relative to the open directory, so moving it in the meantime does no harm. */
+/* Write a checkpoint; create the directory if needed. All operations are relative to the open directory, so the user
+ * may move it meanwhile. */
 ddp_status ckpt_dir_write(const struct ckpt_dir *dir, const ddp_ckpt_point *point,
                           const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
@@ -319,24 +329,26 @@ ddp_status ckpt_dir_write(const struct ckpt_dir *dir, const ddp_ckpt_point *poin
 
 /* --- reading -------------------------------------------------------------------------------------------- */
 
+/* WINDOW: bytes of the buffer for the first pass. */
 enum { WINDOW = 1 << 20 };
 
-/* One file being read. */
+/* One open file of a checkpoint. */
 struct reader {
     char name[PATH_MAX];
     int fd;
-    uint64_t size;
+    uint64_t size; /* bytes; fstat's result at the time of opening */
     struct ddp_err *err;
 };
 
-/* A missing file is damage, because every checkpoint has both; so is another kind of file in its place. A file that
- * cannot be opened for another reason may be whole. */
+/* Report that a file could not be opened. Every checkpoint has both files as plain files, so a missing file is
+ * damage. Other reasons (for example no permission) say nothing about the file. */
 static ddp_status not_opened(const struct reader *r)
 {
     const bool damage = errno == ENOENT || errno == ENOTDIR || errno == ENXIO;
     return ddp_fail(r->err, damage ? DDP_ERR_CORRUPT : DDP_ERR_IO, "%s: open: %s", r->name, strerror(errno));
 }
 
+/* Open one file of step `step`. On DDP_OK the caller closes r->fd. */
 static ddp_status open_step_file(struct reader *r, const struct ckpt_dir *dir, uint64_t step,
                                  const char *name, struct ddp_err *err)
 {
@@ -345,7 +357,7 @@ static ddp_status open_step_file(struct reader *r, const struct ckpt_dir *dir, u
     int len = snprintf(r->name, sizeof(r->name), "%s/step-%08" PRIu64 "/%s", dir->path, step, name);
     if (len < 0 || len >= (int)sizeof(r->name))
         return ddp_fail(err, DDP_ERR_ARG, "%.200s...: the path is too long", dir->path);
-    r->fd = open(r->name, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would block */
+    r->fd = open(r->name, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* O_NONBLOCK: opening a pipe would wait */
     if (r->fd < 0)
         return not_opened(r);
     if (fstat(r->fd, &st) != 0 || !S_ISREG(st.st_mode)) {
@@ -356,7 +368,8 @@ static ddp_status open_step_file(struct reader *r, const struct ckpt_dir *dir, u
     return DDP_OK;
 }
 
-/* Limit its size before allocating, and check that its step is that of the directory. */
+/* Read and check the manifest. The size is limited before memory is allocated. The step must be equal to the
+ * directory's, because a user may have renamed the directory. On DDP_OK the caller calls manifest_free. */
 static ddp_status read_manifest(const struct ckpt_dir *dir, uint64_t step, struct manifest *m,
                                 struct ddp_err *err)
 {
@@ -366,7 +379,7 @@ static ddp_status read_manifest(const struct ckpt_dir *dir, uint64_t step, struc
         return status;
     char *text = r.size <= MANIFEST_BYTES ? malloc((size_t)r.size + 1) : NULL;
     if (r.size > MANIFEST_BYTES)
-        status = ddp_fail(err, DDP_ERR_CORRUPT, "%s: %" PRIu64 " bytes, expected at most %d", r.name, r.size,
+        status = ddp_fail(err, DDP_ERR_CORRUPT, "%s: %" PRIu64 " bytes: must be at most %d", r.name, r.size,
                           MANIFEST_BYTES);
     else if (text == NULL)
         status = ddp_fail(err, DDP_ERR_NOMEM, "%s: out of memory for %" PRIu64 " bytes", r.name, r.size);
@@ -376,7 +389,7 @@ static ddp_status read_manifest(const struct ckpt_dir *dir, uint64_t step, struc
         status = manifest_read(m, r.name, text, (size_t)r.size, err);
     if (status == DDP_OK && m->point.step != step) {
         status = ddp_fail(err, DDP_ERR_CORRUPT,
-                          "%s: is of step %" PRIu64 ", but its directory is of step %" PRIu64, r.name,
+                          "%s: contains step %" PRIu64 ", but its directory is that of step %" PRIu64, r.name,
                           m->point.step, step);
         manifest_free(m);
     }
@@ -385,15 +398,15 @@ static ddp_status read_manifest(const struct ckpt_dir *dir, uint64_t step, struc
     return status;
 }
 
+/* Report a block whose bytes do not match the checksum in the manifest. */
 static ddp_status wrong_sum(struct reader *r, const struct manifest_block *block)
 {
     return ddp_fail(r->err, DDP_ERR_CORRUPT,
-                    "%s: offset %" PRIu64 ": the %" PRIu64
-                    " bytes of block '%s' from here do not match their CRC-32C",
+                    "%s: offset %" PRIu64 ": the %" PRIu64 "bytes of block '%s' do not match their CRC-32C",
                     r->name, block->at, block->bytes, block->name);
 }
 
-/* The first pass. */
+/* Check one block through the small buffer: the first pass. */
 static ddp_status verify_block(struct reader *r, const struct manifest_block *block, char *window)
 {
     uint32_t crc = 0;
@@ -409,14 +422,15 @@ static ddp_status verify_block(struct reader *r, const struct manifest_block *bl
     return crc == block->crc ? DDP_OK : wrong_sum(r, block);
 }
 
-/* Check the size first, because it is cheapest and gives the clearest error. */
+/* Check the file's size and all blocks. The size comes first, because this check is fast and gives the clearest
+ * error. */
 static ddp_status verify(struct reader *r, const struct manifest *m)
 {
     ddp_status status = DDP_OK;
     if (r->size > m->bytes)
         return ddp_fail(r->err, DDP_ERR_CORRUPT,
-                        "%s: offset %" PRIu64 ": the checkpoint ends here, but the file is longer", r->name,
-                        m->bytes);
+                        "%s: offset %" PRIu64 ": the checkpoint should end here, but the file is longer",
+                        r->name, m->bytes);
     if (r->size < m->bytes)
         return ddp_fail(r->err, DDP_ERR_CORRUPT,
                         "%s: offset %" PRIu64 ": the file ends here, %" PRIu64 " bytes too early", r->name,
@@ -430,7 +444,8 @@ static ddp_status verify(struct reader *r, const struct manifest *m)
     return status;
 }
 
-/* The second pass. If only now a sum is wrong, another process is writing to the file. */
+/* Read the blocks into the caller's memory: the second pass. The sums are checked again, because another process may
+ * have written to the file since the first pass. */
 static ddp_status read_blocks(struct reader *r, const struct manifest *m, const ddp_ckpt_block *blocks,
                               const size_t *number, size_t n)
 {
@@ -445,7 +460,8 @@ static ddp_status read_blocks(struct reader *r, const struct manifest *m, const 
     return DDP_OK;
 }
 
-/* Report a mismatch with the request even if the file is also damaged, because it will never fit. */
+/* Read the blocks that the caller wants. A mismatch with the request is reported before damage, because no other copy
+ * of the file would fit either. */
 static ddp_status read_tensors(const struct ckpt_dir *dir, const struct manifest *m,
                                const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
@@ -465,6 +481,7 @@ static ddp_status read_tensors(const struct ckpt_dir *dir, const struct manifest
     return status;
 }
 
+/* Read a checkpoint. *point changes only if all blocks have been read. */
 ddp_status ckpt_dir_read(const struct ckpt_dir *dir, uint64_t step, const ddp_ckpt_block *blocks, size_t n,
                          ddp_ckpt_point *point, struct ddp_err *err)
 {

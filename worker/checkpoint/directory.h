@@ -4,29 +4,33 @@
 
 #include "ddp/ckpt.h"
 
-/* The path, and the callback for warnings; all borrowed. */
+/* A directory of checkpoints and the callback for warnings. All pointers are borrowed. */
 struct ckpt_dir {
     const char *path;
     ddp_ckpt_warn *warn;
     void *user;
 };
 
+/* Pass the text of `err` to the callback, if there is one. */
 void ckpt_dir_warn(const struct ckpt_dir *dir, const struct ddp_err *err);
 
-/* List all steps, ascending, in memory that the caller frees (also if the list is empty). A missing directory has no
- * steps. */
+/* List all steps, ascending. A missing directory has no steps. The caller frees *steps, even if *n is 0 or the call
+ * fails. */
 ddp_status ckpt_dir_list(const struct ckpt_dir *dir, uint64_t **steps, size_t *n, struct ddp_err *err);
 
-/* Write step point->step, whole or not at all. */
+/* Write the checkpoint of step point->step, whole or not at all. After DDP_OK it is on the disk. */
 ddp_status ckpt_dir_write(const struct ckpt_dir *dir, const ddp_ckpt_point *point,
                           const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err);
 
-/* Read step `step` into the blocks, which must be valid: everything is verified before the first of them changes. */
+/* Read step `step` into the blocks, which must have passed ckpt_check_blocks. All of it is verified before the first
+ * block changes. DDP_ERR_CORRUPT: the checkpoint is damaged; DDP_ERR_MISMATCH: its blocks are not those of the
+ * caller. */
 ddp_status ckpt_dir_read(const struct ckpt_dir *dir, uint64_t step, const ddp_ckpt_block *blocks, size_t n,
                          ddp_ckpt_point *point, struct ddp_err *err);
 
-/* Remove leftovers of interrupted work, and of the checkpoints up to `step` all except the newest `last` and the
- * multiples of `every`. Later ones belong to an abandoned run or are damaged, and are kept. Failures are warnings. */
+/* Remove leftovers of interrupted runs, then old checkpoints. Of the checkpoints up to `step`, the newest `last` and
+ * the multiples of `every` are kept. Later ones are kept too: they belong to an abandoned run or are damaged.
+ * Failures are only warnings. */
 void ckpt_dir_tidy(const struct ckpt_dir *dir, uint64_t step, unsigned last, uint64_t every);
 
 #endif

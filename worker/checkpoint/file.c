@@ -1,10 +1,12 @@
 /* file.c -- files that are written whole or not at all, and checkpoints of one file; see ddp/ckpt.h.
  *
- * A file appears in this order: its bytes go to PATH.tmp in the same directory and to the disk (fsync), the rename
- * follows, then the fsync of the directory. A crash between any two steps leaves the old file. One writer per path:
- * the PATH.tmp of a killed run is removed by the next one. A rename onto /dev/null would replace it by a plain file
- * for all users of the machine, and one onto a link would leave the link's target unchanged. So links are followed
- * first, and devices and pipes are written to directly.
+ * The bytes are written to PATH.tmp in the same directory and flushed to the disk (fsync). Then the file is renamed
+ * and its directory is flushed. A crash between any two steps leaves the old file. Each path has only one writer, so
+ * the next run may remove the PATH.tmp of a killed run.
+ *
+ * A rename onto /dev/null would replace the device by a plain file for all users of the machine. A rename onto a link
+ * would leave the link's target unchanged. So links are followed first, and devices and pipes are written to
+ * directly.
  *
  * Layout of a checkpoint, little-endian:
  *
@@ -12,11 +14,11 @@
  *            8    u32 number of blocks, u32 CRC-32 of the table
  *            16   u32 CRC-32 of the 16 bytes before, u32 zero
  *            24   table: per block 64 bytes name (NUL padded), u64 length, u32 CRC-32 of the data, u32 zero
- *                 the data of the blocks, one after the other, nothing behind
+ *                 data of the blocks, one after the other, up to the end of the file
  *
- * Every byte is under exactly one check (zeros are compared), so every flipped bit is detected. A load compares the
- * number of blocks and their lengths with the caller's before it reads on, and reads into separate memory, so a file
- * that is damaged near its end cannot leave half a model behind. */
+ * Exactly one check covers each byte, and zeros are compared, so every flipped bit is detected. A load first compares
+ * the number of blocks and their lengths with the caller's. Then it reads into separate memory, so a file that is
+ * damaged near its end cannot leave half a model. */
 #include "checkpoint/file.h"
 
 #include "base/not_null.h"
@@ -45,7 +47,8 @@ int file_write(int fd, const void *data, size_t len)
     return 0;
 }
 
-/* Return how many bytes were read, less than `len` where the file ends; or -1 and errno. */
+/* Read up to `len` bytes at offset `at`. Return their number, which is less than `len` only at the end of the file,
+ * or -1 with errno. */
 static ssize_t pread_all(int fd, uint64_t at, void *to, size_t len)
 {
     char *into = to;
@@ -75,19 +78,21 @@ ddp_status file_read(const char *path, int fd, uint64_t at, void *to, size_t len
 
 /* --- a file that appears whole ------------------------------------------------------------------------------ */
 
-/* atomic_open -> atomic_write ... -> atomic_commit; the first that fails removes what was written. */
+/* A file that is being replaced. The order of calls is atomic_open, atomic_write ..., atomic_commit. If one of them
+ * fails, it removes the temporary file and frees everything. */
 struct atomic_file {
     int fd;
-    char *path;      /* both owned until commit or a failure */
-    char *temporary; /* NULL: `path` is not a plain file and is written to directly */
+    char *path;      /* owned, like `temporary`, until commit or a failure */
+    char *temporary; /* NULL: `path` is a device or a pipe and is written to directly */
 };
 
+/* Return the name of the file that is open, for errors. Borrowed from `file`. */
 static const char *written_name(const struct atomic_file *file)
 {
     return file->temporary != NULL ? file->temporary : file->path;
 }
 
-/* Every life of a struct atomic_file ends here. */
+/* Free the names. Every struct atomic_file ends here. */
 static void atomic_forget(struct atomic_file *file)
 {
     free(file->path);
@@ -95,7 +100,7 @@ static void atomic_forget(struct atomic_file *file)
     *file = (struct atomic_file){ .fd = -1 };
 }
 
-/* Remove the temporary file. */
+/* Close and remove the temporary file, then free the names. */
 static void atomic_discard(struct atomic_file *file)
 {
     if (file->fd >= 0)
@@ -105,7 +110,7 @@ static void atomic_discard(struct atomic_file *file)
     atomic_forget(file);
 }
 
-/* Set the error from the system call `what`, then clean up: read errno before anything else changes it. */
+/* Report that `what` failed with errno, then clean up. The order matters, because the clean-up changes errno. */
 static ddp_status atomic_fail(struct atomic_file *file, const char *what, struct ddp_err *err)
 {
     ddp_fail(err, DDP_ERR_IO, "%s: %s: %s", written_name(file), what, strerror(errno));
@@ -113,7 +118,7 @@ static ddp_status atomic_fail(struct atomic_file *file, const char *what, struct
     return DDP_ERR_IO;
 }
 
-/* Return a and b joined, allocated; NULL when memory is short. */
+/* Return the two texts joined, or NULL if memory is short. The caller frees the result. */
 static char *joined(const char *a, const char *b)
 {
     size_t len_a = strlen(a), len_b = strlen(b);
@@ -125,14 +130,14 @@ static char *joined(const char *a, const char *b)
     return text;
 }
 
-/* True if a rename must not replace it: a device, a pipe, a link whose target is missing. */
+/* Return true if a rename must not replace `path`: a device, a pipe, or a link whose target is missing. */
 static bool is_special(const char *path)
 {
     struct stat there;
     return lstat(path, &there) == 0 && (stat(path, &there) != 0 || !S_ISREG(there.st_mode));
 }
 
-/* Return the path of the file to replace, allocated; for a link, its target. */
+/* Return the path of the file to replace; for a link, the path of its target. The caller frees the result. */
 static char *target_of(const char *path)
 {
     struct stat there;
@@ -140,7 +145,7 @@ static char *target_of(const char *path)
     return is_link && !is_special(path) ? realpath(path, NULL) : joined(path, "");
 }
 
-/* Mode 0666 less the umask, as for any file that a program writes. */
+/* Open the file to write. The mode is 0666 less the umask, as for any file that a program writes. */
 static int open_for_writing(struct atomic_file *file)
 {
     if (file->temporary == NULL)
@@ -150,6 +155,7 @@ static int open_for_writing(struct atomic_file *file)
     return open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 }
 
+/* Open a file for replacement. After an error nothing remains that needs cleaning up. */
 static ddp_status atomic_open(struct atomic_file *file, const char *path, struct ddp_err *err)
 {
     const bool special = is_special(path);
@@ -174,7 +180,7 @@ static ddp_status atomic_write(struct atomic_file *file, const void *data, size_
     return file_write(file->fd, data, len) == 0 ? DDP_OK : atomic_fail(file, "write", err);
 }
 
-/* A rename is on the disk only when its directory is. */
+/* Flush the directory of `path`, because only then is the rename on the disk. */
 static int sync_directory_of(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -188,42 +194,47 @@ static int sync_directory_of(const char *path)
     return failed;
 }
 
-/* Flush the bytes to the disk. A terminal, a pipe or a device without a disk returns EINVAL, which is not a failure. */
+/* Flush the bytes to the disk. EINVAL is no error if the file is written to directly: a terminal or a pipe has no
+ * disk. */
 static int sync_data(const struct atomic_file *file)
 {
     int failed = fsync(file->fd);
     return failed != 0 && file->temporary == NULL && errno == EINVAL ? 0 : failed;
 }
 
-/* After the rename nothing can be undone; an error then means: written, but perhaps lost at a power cut. */
+/* Flush and rename. An error after the rename means that the file was replaced, but a power cut may still restore the
+ * old one. */
 static ddp_status atomic_commit(struct atomic_file *file, struct ddp_err *err)
 {
     if (sync_data(file) != 0)
         return atomic_fail(file, "fsync", err);
     int fd = file->fd;
     file->fd = -1;
-    if (close(fd) != 0) /* where network file systems report a full disk */
+    if (close(fd) != 0) /* network file systems report a full disk only here */
         return atomic_fail(file, "close", err);
     if (file->temporary != NULL && rename(file->temporary, file->path) != 0)
         return atomic_fail(file, "rename", err);
     if (file->temporary != NULL && sync_directory_of(file->path) != 0)
-        return atomic_fail(file, "fsync of its directory", err);
+        return atomic_fail(file, "fsync of the directory", err);
     atomic_forget(file);
     return DDP_OK;
 }
 
 /* --- saving a checkpoint ------------------------------------------------------------------------------------- */
 
+/* Sizes in bytes of the layout above: a name, the header, a row of the table. MAX_BLOCKS limits the memory for the
+ * table. */
 enum { MAX_NAME = 64, HEAD = 24, ENTRY = MAX_NAME + 16, MAX_BLOCKS = 4096 };
 
 static const char magic[8] = { 'D', 'D', 'P', 'C', 'K', 'P', 'T', '1' };
 
-/* zlib's crc32_z takes a size_t; its crc32 would cut a length at 4 GiB. */
+/* Return the checksum. zlib's crc32 would cut a length at 4 GiB; crc32_z takes a size_t. */
 static uint32_t crc_of(const void *data, size_t len)
 {
     return (uint32_t)crc32_z(0, data, len);
 }
 
+/* Store numbers byte by byte in little-endian order, so that the file is the same on every machine. */
 static void put_u32(uint8_t *to, uint32_t value)
 {
     for (int i = 0; i < 4; i++)
@@ -268,7 +279,7 @@ ddp_status ckpt_check_blocks(const ddp_ckpt_block *blocks, size_t n, struct ddp_
     return DDP_OK;
 }
 
-/* Make header and table in one allocation, which the caller frees; NULL when memory is short. */
+/* Return header and table as one block, or NULL if memory is short. The caller frees the block. */
 static uint8_t *make_header(const ddp_ckpt_block *blocks, size_t n)
 {
     uint8_t *head = calloc(1, HEAD + n * ENTRY);
@@ -287,7 +298,8 @@ static uint8_t *make_header(const ddp_ckpt_block *blocks, size_t n)
     return head;
 }
 
-/* Write header and table first, although they need every block's sum, because all blocks are in memory anyway. */
+/* Write a checkpoint. Header and table come first although they contain the checksums of all blocks; this is possible
+ * because all blocks are in memory. */
 ddp_status ddp_ckpt_save(const char *path, const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
     NOT_NULL(path, err);
@@ -321,19 +333,22 @@ ddp_status ddp_file_replace(const char *path, const void *data, size_t len, stru
 
 /* --- loading a checkpoint ------------------------------------------------------------------------------------ */
 
+/* A checkpoint that is being loaded. */
 struct reader {
     const char *path;
     int fd;
     uint64_t at;   /* bytes read so far */
-    uint64_t size; /* of the file */
+    uint64_t size; /* bytes of the whole file */
     struct ddp_err *err;
 };
 
+/* Report damage at an offset of the file. */
 static ddp_status damaged_at(struct reader *r, uint64_t offset, const char *what)
 {
     return ddp_fail(r->err, DDP_ERR_CORRUPT, "%s: offset %" PRIu64 ": %s", r->path, offset, what);
 }
 
+/* Read the next `len` bytes, and advance. */
 static ddp_status read_next(struct reader *r, void *to, size_t len)
 {
     ddp_status status = file_read(r->path, r->fd, r->at, to, len, r->err);
@@ -341,7 +356,8 @@ static ddp_status read_next(struct reader *r, void *to, size_t len)
     return status;
 }
 
-/* Check the sum before the count, so that another count is a difference and not damage. */
+/* Read the header. The checksum is verified before the number of blocks. So a wrong number in a valid header means
+ * another model (DDP_ERR_MISMATCH) and not damage. */
 static ddp_status read_head(struct reader *r, uint8_t head[HEAD], size_t n)
 {
     ddp_status status = read_next(r, head, HEAD);
@@ -352,12 +368,13 @@ static ddp_status read_head(struct reader *r, uint8_t head[HEAD], size_t n)
     if (get_u32(head + 16) != crc_of(head, 16) || get_u32(head + 20) != 0)
         return damaged_at(r, 8, "the header does not match its CRC-32");
     if (get_u32(head + 8) != n)
-        return ddp_fail(r->err, DDP_ERR_MISMATCH, "%s: has %u blocks, expected %zu", r->path,
+        return ddp_fail(r->err, DDP_ERR_MISMATCH, "%s: has %u blocks, but the program expects %zu", r->path,
                         get_u32(head + 8), n);
     return DDP_OK;
 }
 
-/* Names are compared in order: a program that saves and loads has one list of blocks. */
+/* Compare a row of the table with the caller's block at the same position. Order matters, because a program uses the
+ * same list of blocks to save and to load. */
 static ddp_status check_entry(struct reader *r, const uint8_t *entry, const ddp_ckpt_block *block)
 {
     char name[MAX_NAME];
@@ -366,12 +383,12 @@ static ddp_status check_entry(struct reader *r, const uint8_t *entry, const ddp_
     uint64_t bytes = get_u64(entry + MAX_NAME);
     if (strcmp(name, block->name) != 0 || bytes != block->bytes)
         return ddp_fail(r->err, DDP_ERR_MISMATCH,
-                        "%s: has block '%s' of %" PRIu64 " bytes, expected '%s' of %zu", r->path, name, bytes,
-                        block->name, block->bytes);
+                        "%s: has block '%s' of %" PRIu64 " bytes, but the program expects '%s' of %zu",
+                        r->path, name, bytes, block->name, block->bytes);
     return DDP_OK;
 }
 
-/* The table agrees with its sum, then with the caller, then with the size of the file. */
+/* Read the table. It is compared with its checksum, then with the caller's blocks, then with the size of the file. */
 static ddp_status read_table(struct reader *r, uint32_t crc, uint8_t *table, const ddp_ckpt_block *blocks,
                              size_t n)
 {
@@ -384,11 +401,11 @@ static ddp_status read_table(struct reader *r, uint32_t crc, uint8_t *table, con
         end += blocks[i].bytes;
     }
     if (status == DDP_OK && r->size > end)
-        status = damaged_at(r, end, "the checkpoint ends here, but the file is longer");
+        status = damaged_at(r, end, "the checkpoint should end here, but the file is longer");
     return status;
 }
 
-/* Read into `to`, block after block, each checked as it arrives. */
+/* Read all blocks into `to` and check each one after it is read. */
 static ddp_status read_data(struct reader *r, const uint8_t *table, uint8_t *to, const ddp_ckpt_block *blocks,
                             size_t n)
 {
@@ -399,15 +416,14 @@ static ddp_status read_data(struct reader *r, const uint8_t *table, uint8_t *to,
             return status;
         if (crc_of(to, blocks[i].bytes) != get_u32(table + i * ENTRY + MAX_NAME + 8))
             return ddp_fail(r->err, DDP_ERR_CORRUPT,
-                            "%s: offset %" PRIu64
-                            ": the %zu bytes of block '%s' from here do not match their CRC-32",
+                            "%s: offset %" PRIu64 ": the %zu bytes of block '%s' do not match their CRC-32",
                             r->path, start, blocks[i].bytes, blocks[i].name);
         to += blocks[i].bytes;
     }
     return DDP_OK;
 }
 
-/* Nothing can fail any more, so write all of the caller's blocks now. An empty block may be NULL. */
+/* Copy the data into the caller's blocks, after everything that can fail. An empty block may be NULL. */
 static void hand_over(const uint8_t *from, const ddp_ckpt_block *blocks, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -425,12 +441,12 @@ size_t ckpt_total_bytes(const ddp_ckpt_block *blocks, size_t n)
     return total;
 }
 
-/* All sizes allocated here are the caller's own. */
+/* Read the whole file. All sizes of allocations come from the caller and not from the file. */
 static ddp_status load_file(struct reader *r, const ddp_ckpt_block *blocks, size_t n)
 {
     uint8_t head[HEAD];
     uint8_t *table = malloc(n * ENTRY);
-    uint8_t *data = malloc(ckpt_total_bytes(blocks, n) + 1); /* never malloc(0) */
+    uint8_t *data = malloc(ckpt_total_bytes(blocks, n) + 1); /* + 1, because malloc(0) may return NULL */
     ddp_status status = DDP_OK;
     if (table == NULL || data == NULL)
         status = ddp_fail(r->err, DDP_ERR_NOMEM, "%s: out of memory for %zu bytes", r->path,
@@ -448,7 +464,7 @@ static ddp_status load_file(struct reader *r, const ddp_ckpt_block *blocks, size
     return status;
 }
 
-/* Use the size of the open file: renaming another one over its name does no harm. */
+/* Load a checkpoint. The size is that of the open file, so another program may replace the path meanwhile. */
 ddp_status ddp_ckpt_load(const char *path, const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
     NOT_NULL(path, err);
@@ -457,7 +473,8 @@ ddp_status ddp_ckpt_load(const char *path, const ddp_ckpt_block *blocks, size_t 
     if (status != DDP_OK)
         return status;
     struct reader r = { .path = path, .err = err };
-    r.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer must not block */
+    r.fd = open(path,
+                O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* O_NONBLOCK: opening a pipe would wait for a writer */
     if (r.fd < 0)
         return ddp_fail(err, DDP_ERR_IO, "%s: open: %s", path, strerror(errno));
     if (fstat(r.fd, &st) != 0) {

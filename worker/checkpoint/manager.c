@@ -1,9 +1,9 @@
-/* manager.c -- see ddp/ckpt.h: a directory of checkpoints with a thread that writes them. directory.c writes, reads
- * and removes one.
+/* manager.c -- see ddp/ckpt.h: a directory of checkpoints and a thread that writes them. directory.c writes, reads
+ * and removes one checkpoint.
  *
- * There is one job at a time. The lock protects `state` and `outcome`; the caller's thread owns the copy of the
- * blocks while the state is IDLE, and the writer while it is BUSY, so neither copies under the lock. The memory of
- * the copy is reused, so there is at most one copy, from the first save to the close. */
+ * There is at most one job. The lock protects `state` and `outcome`. The caller's thread owns the copy of the blocks
+ * while the state is IDLE, the writer owns it while the state is BUSY. So neither thread copies under the lock. The
+ * copy's memory is allocated at the first save and reused until the close. */
 #include "base/clock.h"
 #include "base/not_null.h"
 #include "checkpoint/directory.h"
@@ -21,21 +21,25 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* NAME is a block's longest name with the NUL. The defaults apply to options that are 0; timeouts are in
+ * milliseconds. */
 enum { NAME = 64, KEEP_LAST = 3, TIMEOUT_MS = 600000, MOST_TIMEOUT_MS = 1u << 31 };
 
+/* IDLE: no job; BUSY: the writer has a job; STOP: the writer must end. */
 enum state { IDLE, BUSY, STOP };
 
-/* The copy of the blocks to write. */
+/* A copy of the blocks, so that the program can continue while they are written. */
 struct copy {
     ddp_ckpt_point point;
     ddp_ckpt_block *blocks; /* names in `names`, data in `data` */
     char (*names)[NAME];
     char *data;
-    size_t n, room_blocks, room; /* used, and allocated */
+    size_t n, room_blocks,
+        room; /* `n` blocks are used; the others are allocated: blocks, and bytes of `data` */
 };
 
 struct ddp_ckpts {
-    ddp_ckpts_options options; /* `dir` is owned */
+    ddp_ckpts_options options; /* `dir` in it is owned */
     struct ckpt_dir dir;
     struct copy copy;
     pthread_t thread;
@@ -43,31 +47,34 @@ struct ddp_ckpts {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     enum state state;
-    struct ddp_err outcome; /* outcome of the last job, until a call has returned it */
+    struct ddp_err outcome; /* error of the last job, until a call has returned it; code DDP_OK = none */
 };
 
 /* --- the writer ----------------------------------------------------------------------------------------- */
 
+/* Write one checkpoint and remove old ones. Old ones are removed only after success, so a full disk never costs the
+ * last good checkpoint. */
 static ddp_status write_and_tidy(const ddp_ckpts *c, const ddp_ckpt_point *point,
                                  const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
     struct ddp_err why = { 0 };
     if (ckpt_dir_write(&c->dir, point, blocks, n, &why) != DDP_OK) {
-        ddp_wrap(&why, "checkpoint of step %" PRIu64 " not written, those before are untouched", point->step);
+        ddp_wrap(&why, "checkpoint of step %" PRIu64 " not written; earlier checkpoints are unchanged",
+                 point->step);
         return ddp_fail(err, why.code, "%s", why.msg);
     }
     ckpt_dir_tidy(&c->dir, point->step, c->options.keep_last, c->options.keep_every);
     return DDP_OK;
 }
 
-/* The lock is held except during the writing itself. */
+/* Write one job after the other until STOP. The lock is released during the writing. */
 static void *writer(void *user)
 {
     ddp_ckpts *c = user;
     pthread_mutex_lock(&c->lock);
     while (c->state != STOP) {
         if (c->state == IDLE) {
-            pthread_cond_wait(&c->changed, &c->lock); /* wakes save or close; no other call waits meanwhile */
+            pthread_cond_wait(&c->changed, &c->lock); /* woken by save or close */
             continue;
         }
         pthread_mutex_unlock(&c->lock);
@@ -82,6 +89,7 @@ static void *writer(void *user)
     return NULL;
 }
 
+/* Start the writer at the first save. */
 static ddp_status start_writer(ddp_ckpts *c, struct ddp_err *err)
 {
     if (c->has_thread)
@@ -95,7 +103,7 @@ static ddp_status start_writer(ddp_ckpts *c, struct ddp_err *err)
 
 /* --- waiting -------------------------------------------------------------------------------------------- */
 
-/* Wait until the writer has nothing to do. Returns the outcome, once. */
+/* Wait until the writer has no job. Return the error of the last job; later calls do not return it again. */
 static ddp_status wait_idle(ddp_ckpts *c, struct ddp_err *err)
 {
     const struct timespec until = clock_after_us((uint64_t)c->options.timeout_ms * 1000);
@@ -118,7 +126,7 @@ static ddp_status wait_idle(ddp_ckpts *c, struct ddp_err *err)
     return status;
 }
 
-/* Waiting threads check again. */
+/* Change the state and wake the waiting threads. */
 static void set_state(ddp_ckpts *c, enum state state)
 {
     pthread_mutex_lock(&c->lock);
@@ -136,6 +144,8 @@ ddp_status ddp_ckpts_wait(ddp_ckpts *c, struct ddp_err *err)
 
 /* --- open and close ------------------------------------------------------------------------------------- */
 
+/* Copy the caller's options and fill in defaults. An older caller passes a shorter struct; members that it lacks are
+ * 0. */
 static ddp_status read_ckpts_options(const ddp_ckpts_options *given, ddp_ckpts_options *out,
                                      struct ddp_err *err)
 {
@@ -147,14 +157,14 @@ static ddp_status read_ckpts_options(const ddp_ckpts_options *given, ddp_ckpts_o
     if (out->dir == NULL || out->dir[0] == '\0')
         return ddp_fail(err, DDP_ERR_ARG, "ddp_ckpts_options: `dir` is missing");
     if (out->timeout_ms > MOST_TIMEOUT_MS)
-        return ddp_fail(err, DDP_ERR_ARG, "ddp_ckpts_options: timeout_ms is %" PRIu32 ", expected up to %u",
+        return ddp_fail(err, DDP_ERR_ARG, "ddp_ckpts_options: timeout_ms is %" PRIu32 ": must be at most %u",
                         out->timeout_ms, MOST_TIMEOUT_MS);
     out->keep_last = out->keep_last != 0 ? out->keep_last : KEEP_LAST;
     out->timeout_ms = out->timeout_ms != 0 ? out->timeout_ms : TIMEOUT_MS;
     return DDP_OK;
 }
 
-/* The monotonic clock for timeouts. */
+/* Initialize the lock and the condition. Timeouts use the monotonic clock, so a change of the date does no harm. */
 static void init_lock(ddp_ckpts *c)
 {
     pthread_condattr_t monotonic;
@@ -165,7 +175,7 @@ static void init_lock(ddp_ckpts *c)
     pthread_condattr_destroy(&monotonic);
 }
 
-/* Start no thread yet, because a program that only resumes needs none. */
+/* Open a directory. No thread is started yet, because a program that only resumes needs none. */
 ddp_status ddp_ckpts_open(const ddp_ckpts_options *given, ddp_ckpts **out, struct ddp_err *err)
 {
     NOT_NULL(out, err);
@@ -175,14 +185,14 @@ ddp_status ddp_ckpts_open(const ddp_ckpts_options *given, ddp_ckpts **out, struc
     if (status != DDP_OK)
         return status;
     if (__BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__)
-        return ddp_fail(err, DDP_ERR_UNSUPPORTED, "%s: checkpoints are little-endian, this machine is not",
+        return ddp_fail(err, DDP_ERR_UNSUPPORTED, "%s: checkpoints need a little-endian machine",
                         options.dir);
     ddp_ckpts *c = calloc(1, sizeof(*c));
     char *dir = strdup(options.dir);
     if (c == NULL || dir == NULL) {
         free(c);
         free(dir);
-        return ddp_fail(err, DDP_ERR_NOMEM, "%s: no memory", options.dir);
+        return ddp_fail(err, DDP_ERR_NOMEM, "%s: out of memory", options.dir);
     }
     c->options = options;
     c->options.dir = dir;
@@ -192,7 +202,7 @@ ddp_status ddp_ckpts_open(const ddp_ckpts_options *given, ddp_ckpts **out, struc
     return DDP_OK;
 }
 
-/* The end of the copy; make_room begins from here. */
+/* Free the copy's memory. reserve_copy may allocate it again. */
 static void free_copy(struct copy *copy)
 {
     free(copy->blocks);
@@ -201,7 +211,7 @@ static void free_copy(struct copy *copy)
     *copy = (struct copy){ .blocks = NULL };
 }
 
-/* The one place that frees it; the writer is idle. */
+/* Free the struct; no other function does. After a timeout everything is kept, because the writer still uses it. */
 ddp_status ddp_ckpts_close(ddp_ckpts *c, struct ddp_err *err)
 {
     if (c == NULL)
@@ -223,18 +233,20 @@ ddp_status ddp_ckpts_close(ddp_ckpts *c, struct ddp_err *err)
 
 /* --- saving --------------------------------------------------------------------------------------------- */
 
+/* Check that the manifest can hold the point's numbers. */
 static ddp_status check_point(const ddp_ckpt_point *point, struct ddp_err *err)
 {
-#define X(name, words)                                                                                  \
-    if (point->name > MANIFEST_LARGEST)                                                                 \
-        return ddp_fail(err, DDP_ERR_ARG, "checkpoint: %s is %" PRIu64 ", expected up to 10^15", #name, \
+#define X(name, words)                                                                                   \
+    if (point->name > MANIFEST_LARGEST)                                                                  \
+        return ddp_fail(err, DDP_ERR_ARG, "checkpoint: %s is %" PRIu64 ": must be at most 10^15", #name, \
                         point->name);
     DDP_CKPT_POINT_LIST(X)
 #undef X
     return DDP_OK;
 }
 
-/* Get memory for n blocks of `total` bytes: reuse it, or allocate. */
+/* Get memory for n blocks of `total` bytes: use the old memory if it is large enough. Return false if memory is
+ * short. */
 static bool reserve_copy(struct copy *copy, size_t n, size_t total)
 {
     if (n <= copy->room_blocks && total <= copy->room)
@@ -252,7 +264,7 @@ static bool reserve_copy(struct copy *copy, size_t n, size_t total)
     return true;
 }
 
-/* Copy names, too, because the caller's may be freed before the thread reads them. */
+/* Copy the blocks. Names are copied too, because the caller may free its names before the thread reads them. */
 static void fill_copy(struct copy *copy, const ddp_ckpt_point *point, const ddp_ckpt_block *blocks, size_t n)
 {
     char *to = copy->data;
@@ -267,7 +279,8 @@ static void fill_copy(struct copy *copy, const ddp_ckpt_point *point, const ddp_
     }
 }
 
-/* If no copy may or can be made, training waits for the disk: slower, but nothing is lost. */
+/* Save a checkpoint. Without a copy (max_bytes, or memory is short) the caller waits until the checkpoint is on the
+ * disk, so nothing is lost. */
 ddp_status ddp_ckpts_save(ddp_ckpts *c, const ddp_ckpt_point *point, const ddp_ckpt_block *blocks, size_t n,
                           struct ddp_err *err)
 {
@@ -292,9 +305,9 @@ ddp_status ddp_ckpts_save(ddp_ckpts *c, const ddp_ckpt_point *point, const ddp_c
 
 /* --- loading -------------------------------------------------------------------------------------------- */
 
-/* From the newest down. Skip damage, but not errors of the request or the machine, because a good checkpoint that
- * cannot be read just now would be replaced by an older one. If all are damaged, that is an error, because a silent
- * new start would look like success. */
+/* Load the newest checkpoint that is not damaged. Other errors end the search, because an older checkpoint must not
+ * replace a good one that cannot be read at the moment. If all are damaged, the call fails, because a silent start
+ * from the beginning would look like success. */
 static ddp_status load_newest(const ddp_ckpts *c, const uint64_t *steps, size_t n_steps,
                               const ddp_ckpt_block *blocks, size_t n, ddp_ckpt_point *point,
                               struct ddp_err *err)
@@ -306,7 +319,7 @@ static ddp_status load_newest(const ddp_ckpts *c, const uint64_t *steps, size_t 
             ddp_fail(err, status, "%s", now.msg);
         if (status != DDP_ERR_CORRUPT)
             return status;
-        ddp_wrap(&now, "checkpoint of step %" PRIu64 " passed over", steps[i]);
+        ddp_wrap(&now, "checkpoint of step %" PRIu64 " skipped", steps[i]);
         ckpt_dir_warn(&c->dir, &now);
         if (newest.code == DDP_OK)
             newest = now;
@@ -316,8 +329,7 @@ static ddp_status load_newest(const ddp_ckpts *c, const uint64_t *steps, size_t 
                     c->dir.path, n_steps, newest.msg);
 }
 
-/* Wait for a checkpoint that is being written, because it would be the newest. If it failed, this call returns that
- * error. */
+/* Load the newest checkpoint. If one is being written, wait for it. If that write has failed, return its error. */
 ddp_status ddp_ckpts_load(ddp_ckpts *c, const ddp_ckpt_block *blocks, size_t n, ddp_ckpt_point *point,
                           int *found, struct ddp_err *err)
 {
@@ -341,25 +353,25 @@ ddp_status ddp_ckpts_load(ddp_ckpts *c, const ddp_ckpt_block *blocks, size_t n, 
     return status;
 }
 
-/* The first message of rank 0, so that all ranks do the same. */
+/* What rank 0 broadcasts first, so that all ranks take the same path. `words` is an error's text. */
 struct news {
     int64_t status, found;
     ddp_ckpt_point point;
     char words[1024];
 };
 
-/* Rank 0's part; send every outcome, or the others would wait for blocks. */
+/* Load on rank 0. The result is sent even after an error, because the other ranks would otherwise wait for blocks. */
 static void load_on_root(ddp_ckpts *c, const ddp_ckpt_block *blocks, size_t n, struct news *news)
 {
     struct ddp_err err = { 0 };
     int found = 0;
     news->status = c != NULL ? (int64_t)ddp_ckpts_load(c, blocks, n, &news->point, &found, &err)
-                             : ddp_fail(&err, DDP_ERR_ARG, "ddp_ckpts_resume: rank 0 has no ddp_ckpts");
+                             : ddp_fail(&err, DDP_ERR_ARG, "ddp_ckpts_resume: `ckpts` is NULL on rank 0");
     news->found = found;
     memcpy(news->words, err.msg, sizeof(news->words));
 }
 
-/* Send blocks one by one, so that no rank needs memory for a second model. */
+/* Load on rank 0 and broadcast. Blocks are sent one by one, so that no rank needs memory for a second model. */
 ddp_status ddp_ckpts_resume(ddp_ckpts *c, ddp_group *group, const ddp_ckpt_block *blocks, size_t n,
                             ddp_ckpt_point *point, int *found)
 {

@@ -1,7 +1,8 @@
 /* manifest.c -- see manifest.h.
  *
- * Reading checks the checksum first; the later checks are for files of other programs and later versions. Everything
- * has only one valid form: numbers are at most 10^15, because cJSON prints 15 digits, and hex digits are lower case. */
+ * The reader verifies the checksum first, which detects all damage. The later checks are for files of other programs
+ * and later versions. Each value has only one valid form: numbers are at most 10^15, because cJSON prints 15 digits,
+ * and hex digits are lower case. */
 #include "checkpoint/manifest.h"
 
 #include "core/crc32c.h"
@@ -14,12 +15,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* VERSION is that of the format. DIGITS: a CRC-32C in hexadecimal. */
 enum { VERSION = 1, DIGITS = 8 };
 
+/* The beginning of every manifest. The checksum's digits follow at once, so their place is known before the text is
+ * parsed. */
 static const char prefix[] = "{\"crc32c\":\"";
 static const char format[] = "ddprun checkpoint";
 
-/* The numbers of a point: key and offset. */
+/* The numbers of a point: key in the JSON, and offset in the struct. */
 static const struct {
     const char *key;
     size_t offset;
@@ -36,7 +40,7 @@ static void hex(char digits[DIGITS + 1], uint32_t crc)
     snprintf(digits, DIGITS + 1, "%08" PRIx32, crc);
 }
 
-/* Compute it over the text with zeros in place of the sum's digits. */
+/* Return the checksum of the text, with zeros in place of the checksum's own digits. */
 static uint32_t text_crc(const char *text, size_t len)
 {
     const size_t at = sizeof(prefix) - 1;
@@ -47,6 +51,7 @@ static uint32_t text_crc(const char *text, size_t len)
 
 /* --- writing -------------------------------------------------------------------------------------------- */
 
+/* Add the list of blocks. Return false if memory is short. */
 static bool add_blocks(cJSON *json, const struct manifest *m)
 {
     char digits[DIGITS + 1];
@@ -62,7 +67,7 @@ static bool add_blocks(cJSON *json, const struct manifest *m)
     return list != NULL;
 }
 
-/* The checksum must be the first member, so that its place in the text is known. */
+/* Add all members. The checksum must be the first one, so that its place in the text is known. */
 static bool add_members(cJSON *json, const struct manifest *m)
 {
     bool ok = cJSON_AddStringToObject(json, "crc32c", "00000000") != NULL &&
@@ -77,7 +82,7 @@ static bool add_members(cJSON *json, const struct manifest *m)
            cJSON_AddNumberToObject(json, "bytes", (double)m->bytes) != NULL && add_blocks(json, m);
 }
 
-/* Write zeros in its place first, because the sum covers the whole text. */
+/* Return the text. The checksum's digits are zeros at first, because the checksum covers the whole text. */
 char *manifest_write(const struct manifest *m)
 {
     cJSON *json = cJSON_CreateObject();
@@ -93,25 +98,27 @@ char *manifest_write(const struct manifest *m)
 
 /* --- reading -------------------------------------------------------------------------------------------- */
 
+/* Report damage in the manifest `name`. */
 static ddp_status damaged(struct ddp_err *err, const char *name, const char *what)
 {
     return ddp_fail(err, DDP_ERR_CORRUPT, "%s: %s", name, what);
 }
 
-/* Compare as text, because "AB" and "ab" are the same number, but one flipped bit apart. */
+/* Check the text's checksum. Digits are compared as text, because "AB" and "ab" are the same number but differ in a
+ * bit. */
 static ddp_status check_text(const char *name, const char *text, size_t len, struct ddp_err *err)
 {
     const size_t at = sizeof(prefix) - 1;
     char digits[DIGITS + 1];
     if (len < at + DIGITS || memcmp(text, prefix, at) != 0)
-        return damaged(err, name, "not a manifest (it does not begin with its CRC-32C)");
+        return damaged(err, name, "not a manifest: must begin with its CRC-32C");
     hex(digits, text_crc(text, len));
     if (memcmp(text + at, digits, DIGITS) != 0)
         return damaged(err, name, "the text does not match its CRC-32C");
     return DDP_OK;
 }
 
-/* Return a whole number that a double holds exactly. */
+/* Read a whole number from 0 to MANIFEST_LARGEST, which a double holds exactly. Return false for anything else. */
 static bool get_number(const cJSON *json, const char *key, uint64_t *to)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, key);
@@ -122,14 +129,14 @@ static bool get_number(const cJSON *json, const char *key, uint64_t *to)
     return true;
 }
 
-/* Never NULL, so that the result can be compared. */
+/* Return a member's text, or "" if it is missing, so that the caller can compare the result. */
 static const char *get_text(const cJSON *json, const char *key)
 {
     const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, key));
     return text != NULL ? text : "";
 }
 
-/* Check lengths before copying. */
+/* Read one row. Lengths are checked before the name is copied. */
 static bool read_block(const cJSON *row, struct manifest_block *block)
 {
     const char *name = get_text(row, "name"), *crc = get_text(row, "crc32c");
@@ -142,7 +149,8 @@ static bool read_block(const cJSON *row, struct manifest_block *block)
     return *end == '\0';
 }
 
-/* Walk the list instead of indexing, because cJSON's arrays are linked lists. */
+/* Read all rows. The loop follows the linked list, because an index would make cJSON walk from the beginning each
+ * time. A block's place is the sum of the sizes before it. */
 static ddp_status read_blocks(struct manifest *m, const cJSON *list, const char *name, struct ddp_err *err)
 {
     uint64_t at = 0;
@@ -161,27 +169,30 @@ static ddp_status read_blocks(struct manifest *m, const cJSON *list, const char 
                             m->n);
         at += block->bytes;
     }
-    return at == m->bytes ? DDP_OK : damaged(err, name, "the blocks' sizes do not add up to the file's");
+    return at == m->bytes ? DDP_OK
+                          : damaged(err, name, "the sum of the blocks' sizes is not the file's size");
 }
 
-/* Format and version before anything else, because another version may have other members. */
+/* Read the members. Format and version come first, because another version may have other members. */
 static ddp_status read_json(struct manifest *m, const cJSON *json, const char *name, struct ddp_err *err)
 {
     uint64_t version;
     if (strcmp(get_text(json, "format"), format) != 0 || !get_number(json, "version", &version))
         return damaged(err, name, "not the manifest of a checkpoint");
     if (version != VERSION)
-        return ddp_fail(err, DDP_ERR_UNSUPPORTED, "%s: version %" PRIu64 ", this library reads version %d",
-                        name, version, VERSION);
+        return ddp_fail(err, DDP_ERR_UNSUPPORTED,
+                        "%s: version %" PRIu64 " is not supported; this library reads version %d", name,
+                        version, VERSION);
     if (strcmp(get_text(json, "byte_order"), "little") != 0 ||
         strcmp(get_text(json, "file"), MANIFEST_FILE) != 0)
-        return damaged(err, name, "this library does not write that byte order or file name");
+        return damaged(err, name, "unknown byte order or file name");
     for (int i = 0; i < POINT_ROWS; i++) {
         if (!get_number(json, point_rows[i].key, (uint64_t *)((char *)&m->point + point_rows[i].offset)))
-            return ddp_fail(err, DDP_ERR_CORRUPT, "%s: no usable \"%s\"", name, point_rows[i].key);
+            return ddp_fail(err, DDP_ERR_CORRUPT, "%s: \"%s\" is not a valid number", name,
+                            point_rows[i].key);
     }
     if (!get_number(json, "bytes", &m->bytes))
-        return damaged(err, name, "no valid \"bytes\"");
+        return damaged(err, name, "\"bytes\" is not a valid number");
     return read_blocks(m, cJSON_GetObjectItemCaseSensitive(json, "blocks"), name, err);
 }
 
@@ -208,7 +219,8 @@ void manifest_free(struct manifest *m)
 
 /* --- requests of callers -------------------------------------------------------------------------------- */
 
-/* Programs usually read in the order of writing, so the guess is usually right. */
+/* Return the block with that name, or NULL. The guess is usually right, because programs read blocks in the order of
+ * writing. */
 static const struct manifest_block *find_block(const struct manifest *m, const char *block, size_t guess)
 {
     if (guess < m->n && strcmp(m->blocks[guess].name, block) == 0)
@@ -220,7 +232,8 @@ static const struct manifest_block *find_block(const struct manifest *m, const c
     return NULL;
 }
 
-/* Check counts last, because "there is no block x" is clearer than "expected 6". */
+/* Match the caller's blocks with the manifest. The number of blocks is compared last, because "has no block 'x'" is
+ * clearer than "has 5 blocks". */
 ddp_status manifest_match(const struct manifest *m, const char *name, const ddp_ckpt_block *want, size_t n,
                           size_t *number, struct ddp_err *err)
 {
@@ -229,11 +242,13 @@ ddp_status manifest_match(const struct manifest *m, const char *name, const ddp_
         if (block == NULL)
             return ddp_fail(err, DDP_ERR_MISMATCH, "%s: has no block '%s'", name, want[i].name);
         if (block->bytes != want[i].bytes)
-            return ddp_fail(err, DDP_ERR_MISMATCH, "%s: has block '%s' of %" PRIu64 " bytes, expected %zu",
-                            name, want[i].name, block->bytes, want[i].bytes);
+            return ddp_fail(err, DDP_ERR_MISMATCH,
+                            "%s: has block '%s' of %" PRIu64 " bytes, but the program expects %zu", name,
+                            want[i].name, block->bytes, want[i].bytes);
         number[i] = (size_t)(block - m->blocks);
     }
     if (m->n != n)
-        return ddp_fail(err, DDP_ERR_MISMATCH, "%s: has %zu blocks, expected %zu", name, m->n, n);
+        return ddp_fail(err, DDP_ERR_MISMATCH, "%s: has %zu blocks, but the program expects %zu", name, m->n,
+                        n);
     return DDP_OK;
 }

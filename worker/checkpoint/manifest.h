@@ -1,12 +1,12 @@
 /* manifest.h -- the table of contents of a checkpoint directory, as JSON with a checksum. Pure.
  *
- * {"crc32c":"5d0f1e9a","format":"ddprun
- * checkpoint","version":1,"byte_order":"little","step":1200,"epoch":3,"samples":6400,
- *      "world_size":4,"file":"tensors.bin","bytes":1592,"blocks":[{"name":"weights","bytes":1568,"crc32c":"02cc9d33"}, ...]}
+ *     {"crc32c":"5d0f1e9a","format":"ddprun checkpoint","version":1,"byte_order":"little","step":1200,"epoch":3,
+ *      "samples":6400,"world_size":4,"file":"tensors.bin","bytes":1592,
+ *      "blocks":[{"name":"weights","bytes":1568,"crc32c":"02cc9d33"}, ...]}
  *
- * The checksum is that of the whole text with eight zeros in its place, so every byte is under it. Blocks
- * follow each other in the file, in the order of the list, nothing between. Nothing depends on the number of ranks
- * that wrote it; world_size is only information. A reader rejects unknown versions. */
+ * The checksum covers the whole text, with eight zeros in place of its own digits. So every flipped bit is detected.
+ * Blocks follow each other in the file without gaps, in the order of the list. A job with any number of ranks can
+ * read the checkpoint; world_size is only information. A reader rejects unknown versions. */
 #ifndef WORKER_CHECKPOINT_MANIFEST_H
 #define WORKER_CHECKPOINT_MANIFEST_H
 
@@ -16,32 +16,33 @@ enum { MANIFEST_NAME = 64, MANIFEST_BLOCKS = 4096, MANIFEST_BYTES = 4 << 20 };
 
 #define MANIFEST_FILE "tensors.bin"
 
-/* The limit of every number in it, because cJSON prints 15 digits. */
+/* The largest number in a manifest, because cJSON prints 15 digits. */
 #define MANIFEST_LARGEST UINT64_C(1000000000000000)
 
 struct manifest_block {
     char name[MANIFEST_NAME];
-    uint64_t at, bytes; /* `at` follows from the blocks before */
+    uint64_t at, bytes; /* offset in the file, the sum of the sizes before; size. In bytes */
     uint32_t crc;
 };
 
 struct manifest {
     ddp_ckpt_point point;
-    uint64_t bytes; /* of the file with the blocks */
+    uint64_t bytes; /* bytes of the file with the blocks */
     struct manifest_block *blocks;
     size_t n;
 };
 
-/* Return the text, NUL-terminated, which the caller frees; NULL when memory is short. */
+/* Return the text, which ends with a NUL; the caller frees it. NULL if memory is short. */
 char *manifest_write(const struct manifest *m);
 
-/* Parse `len` bytes, at most MANIFEST_BYTES. DDP_ERR_CORRUPT names `name` and the damage. DDP_ERR_UNSUPPORTED: a
- * later version. DDP_OK: manifest_free frees the blocks. */
+/* Parse `len` bytes, at most MANIFEST_BYTES. `name` is the file's name for errors. DDP_ERR_CORRUPT: damage;
+ * DDP_ERR_UNSUPPORTED: another version. After DDP_OK the caller calls manifest_free. */
 ddp_status manifest_read(struct manifest *m, const char *name, const char *text, size_t len,
                          struct ddp_err *err);
 void manifest_free(struct manifest *m);
 
-/* Find, for each of the n blocks that a caller wants, its number in the manifest. DDP_ERR_MISMATCH names both sides. */
+/* Find the caller's n blocks by name: number[i] is the position of want[i] in the manifest. DDP_ERR_MISMATCH names
+ * the block and both sizes. */
 ddp_status manifest_match(const struct manifest *m, const char *name, const ddp_ckpt_block *want, size_t n,
                           size_t *number, struct ddp_err *err);
 

@@ -1,19 +1,19 @@
 /* loader.c -- see ddp/loader.h.
  *
- * Batch k lies in slot k % slots. Up to `ahead` batches are made before they are asked for, and the last `held` that
- * were handed out stay unchanged; so there are ahead + held slots, and batch k may be made once batch k - slots is
- * given back.
+ * Batch k lies in slot k % slots. Up to `ahead` batches are made before the program requests them. The last `held`
+ * batches that the program received stay unchanged. So there are ahead + held slots, and batch k may begin after the
+ * program has returned batch k - slots:
  *
- *     given back | held by the program | made ahead, or being made | not begun
+ *     returned   | held by the program | made ahead, or being made | not begun
  *                ^ released            ^ given                     ^ taken             ^ total
  *
- * struct queue holds these four numbers and decides which batch comes next, without threads. One mutex, two
- * conditions: "there may be something to begin", "a batch is ready, or a thread has stopped". A thread takes a batch
- * and draws its samples under the mutex, in the order of batches, and reads them without it. So the order in which
- * threads finish changes only when a batch is ready. An error is returned when its batch is requested and not when it
- * occurs, so every run sees it at the same point.
+ * struct queue has these four numbers and decides which batch comes next, without threads. There is one mutex with
+ * two conditions: `work` (a batch may begin) and `done` (a batch is ready, or a thread has stopped). A thread takes a
+ * batch and draws its samples under the mutex, in the order of batches, then reads the samples without the mutex. So
+ * the order in which threads finish affects only when a batch is ready, not its contents. An error is returned when
+ * its batch is requested and not when it occurs, so every run reports it at the same point.
  *
- * `stopping` is read between two samples, so ddp_loader_free and ddp_loader_start wait only for one sample of each
+ * `stopping` is read between two samples, so ddp_loader_free and ddp_loader_start wait for at most one sample of each
  * thread. */
 #include "base/clock.h"
 #include "core/flush_subnormals.h"
@@ -29,20 +29,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ALIGN: bytes, so that arrays suit vector loads. AHEAD_PER_THREAD: while a thread reads one batch, another is ready.
+ */
 enum { ALIGN = 256, TIMEOUT_MS = 300000, AHEAD_PER_THREAD = 2 };
+/* The largest size of all slots together. Sums of a few such sizes cannot overflow. */
 static const size_t MOST_BYTES = SIZE_MAX / 4;
 
+/* The options and the progress of an epoch. Used with the loader's mutex. */
 struct queue {
-    ddp_loader_options options; /* a copy in which every 0 that means a default is replaced */
+    ddp_loader_options options; /* the caller's options, with defaults in place of zeros */
     ddp_sampler **sampler;      /* owned, one per stream */
-    size_t slots, slot_bytes, array_at[DDP_LOADER_ARRAYS]; /* offset of each array in its slot */
+    size_t slots, slot_bytes,
+        array_at[DDP_LOADER_ARRAYS]; /* sizes and offsets in bytes; array_at: offset in a slot */
     uint64_t epoch, total, released, given, taken;
 };
 
-/* --- the queue: options
- * ----------------------------------------------------------------------------------------------- */
+/* --- the queue: options ------------------------------------------------------------------------------------ */
 
-/* One row for each number with limits. */
+/* Check the numbers that have limits, one row each. */
 static ddp_status check_numbers(const ddp_loader_options *o, struct ddp_err *err)
 {
     const struct {
@@ -59,12 +63,14 @@ static ddp_status check_numbers(const ddp_loader_options *o, struct ddp_err *err
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         if (rows[i].value < rows[i].least || rows[i].value > rows[i].most)
-            return ddp_fail(err, DDP_ERR_ARG, "loader: %s is %" PRId64 ", expected %" PRIu64 " to %" PRIu64,
-                            rows[i].name, (int64_t)rows[i].value, rows[i].least, rows[i].most);
+            return ddp_fail(err, DDP_ERR_ARG,
+                            "loader: %s=%" PRId64 ": must be between %" PRIu64 " and %" PRIu64, rows[i].name,
+                            (int64_t)rows[i].value, rows[i].least, rows[i].most);
     }
     return DDP_OK;
 }
 
+/* Check everything except what the sampler checks. */
 static ddp_status check_options(const ddp_loader_options *o, struct ddp_err *err)
 {
     if (o->size != sizeof(*o))
@@ -76,21 +82,21 @@ static ddp_status check_options(const ddp_loader_options *o, struct ddp_err *err
     return check_numbers(o, err);
 }
 
+/* Replace each 0 that means a default. */
 static void complete_options(ddp_loader_options *o)
 {
     o->streams = o->streams == 0 ? 1 : o->streams;
     o->held = o->held == 0 ? 1 : o->held;
     o->timeout_ms = o->timeout_ms == 0 ? TIMEOUT_MS : o->timeout_ms;
     if (o->threads == 0)
-        o->ahead = 0; /* no thread would make them */
+        o->ahead = 0; /* without a thread, a batch is made only when it is requested */
     else if (o->ahead == 0)
         o->ahead = (size_t)o->threads * AHEAD_PER_THREAD;
 }
 
-/* --- the queue: memory
- * ------------------------------------------------------------------------------------------------ */
+/* --- the queue: memory ------------------------------------------------------------------------------------- */
 
-/* Compute where the arrays of a slot begin, and check that all of it fits into memory. */
+/* Compute where the arrays of a slot begin. Fails if all slots together exceed MOST_BYTES. */
 static ddp_status lay_out_arrays(struct queue *queue, struct ddp_err *err)
 {
     const ddp_loader_options *o = &queue->options;
@@ -100,16 +106,17 @@ static ddp_status lay_out_arrays(struct queue *queue, struct ddp_err *err)
         const size_t left = queue->slot_bytes < most ? most - queue->slot_bytes : 0;
         queue->array_at[a] = queue->slot_bytes;
         if (o->row_bytes[a] == 0 || o->row_bytes[a] > left / o->batch)
-            return ddp_fail(err, DDP_ERR_ARG,
-                            "loader: array %zu has %zu rows of %zu bytes, which must be at least 1 byte and "
-                            "fit into memory",
-                            a, o->batch, o->row_bytes[a]);
+            return ddp_fail(
+                err, DDP_ERR_ARG,
+                "loader: array %zu has %zu rows of %zu bytes: a row must have at least 1 byte, and "
+                "all slots must fit into the address space",
+                a, o->batch, o->row_bytes[a]);
         queue->slot_bytes += (o->row_bytes[a] * o->batch + ALIGN - 1) / ALIGN * ALIGN;
     }
     return DDP_OK;
 }
 
-/* The sampler checks samples, world size and ranks. */
+/* Create one sampler per stream. The sampler checks the number of samples, the world size and the rank. */
 static ddp_status make_samplers(struct queue *queue, struct ddp_err *err)
 {
     const ddp_loader_options *o = &queue->options;
@@ -123,6 +130,7 @@ static ddp_status make_samplers(struct queue *queue, struct ddp_err *err)
     return status;
 }
 
+/* Free the samplers. May be called again, and after any failure. */
 static void queue_close(struct queue *queue)
 {
     for (int i = 0; queue->sampler != NULL && i < queue->options.streams; i++)
@@ -131,7 +139,7 @@ static void queue_close(struct queue *queue)
     queue->sampler = NULL;
 }
 
-/* DDP_ERR_ARG, _LIMIT, _NOMEM: nothing needs to be closed then. No epoch has begun. */
+/* Open the queue; no epoch begins. After an error (DDP_ERR_ARG, _LIMIT, _NOMEM) everything is freed. */
 static ddp_status queue_open(struct queue *queue, const ddp_loader_options *options, struct ddp_err *err)
 {
     *queue = (struct queue){ 0 };
@@ -148,11 +156,10 @@ static ddp_status queue_open(struct queue *queue, const ddp_loader_options *opti
     return status;
 }
 
-/* --- the queue: an epoch
- * ---------------------------------------------------------------------------------------------- */
+/* --- the queue: an epoch ----------------------------------------------------------------------------------- */
 
-/* Streams take turns, so all have as many batches as the longest: with NO_PAD the others' last one may be empty. The
- * first is never shorter than a later one. */
+/* Begin an epoch at sample `done`. Streams take turns, so all have as many batches as the longest one. The first
+ * stream is never shorter than a later one. With NO_PAD the last batch of another stream may be empty. */
 static void queue_start(struct queue *queue, uint64_t epoch, uint64_t done)
 {
     const ddp_loader_options *o = &queue->options;
@@ -164,14 +171,14 @@ static void queue_start(struct queue *queue, uint64_t epoch, uint64_t done)
     queue->released = queue->given = queue->taken = 0;
 }
 
-/* Begin no further batch. */
+/* End the epoch after the batches that have begun. */
 static void queue_stop(struct queue *queue)
 {
     queue->total = queue->taken;
 }
 
-/* The program requests one more batch and so returns one: return its number, or false at the end. The number stays
- * the same until `given` is increased. */
+/* Set *number to the batch that the program requests next; return false at the end of the epoch. The request returns
+ * the oldest held batch. Until `given` is increased, further calls give the same number. */
 static bool queue_ask(struct queue *queue, uint64_t *number)
 {
     if (queue->given + 1 > queue->options.held)
@@ -180,8 +187,8 @@ static bool queue_ask(struct queue *queue, uint64_t *number)
     return queue->given < queue->total;
 }
 
-/* Take the number of the next batch, if one may begin. Every batch is drawn right after it is taken, because samplers
- * advance. */
+/* Set *number to the next batch that may begin, or return false. The caller must draw the batch at once, because
+ * drawing advances the sampler. */
 static bool queue_take(struct queue *queue, uint64_t *number)
 {
     if (queue->taken == queue->total || queue->taken >= queue->released + queue->slots)
@@ -190,6 +197,7 @@ static bool queue_take(struct queue *queue, uint64_t *number)
     return true;
 }
 
+/* Draw the samples of batch `number` from its stream's sampler. */
 static void queue_draw(struct queue *queue, uint64_t number, uint64_t *index, unsigned char *is_pad,
                        ddp_batch *batch)
 {
@@ -204,7 +212,8 @@ static void queue_draw(struct queue *queue, uint64_t number, uint64_t *index, un
     batch->rows = rows;
 }
 
-/* Build the argument of `fill` for row `row`. */
+/* Return the argument of `fill` for row `row`. Its random numbers depend only on seed, epoch and sample, not on the
+ * thread. */
 static ddp_loader_row queue_row(const struct queue *queue, const ddp_batch *batch, size_t row)
 {
     ddp_loader_row r = { .index = batch->index[row], .epoch = queue->epoch, .is_pad = batch->is_pad[row] };
@@ -216,37 +225,39 @@ static ddp_loader_row queue_row(const struct queue *queue, const ddp_batch *batc
 
 /* --- threads and memory ------------------------------------------------------------------------------------ */
 
+/* One batch in the ring. Except `reading`, its owner is the thread that reads while `ready` is false, then the
+ * program. */
 struct slot {
     ddp_batch batch;
     uint64_t *index;
     unsigned char *is_pad;
     bool ready;
-    ddp_status status; /* when ready; `err` has the text */
+    ddp_status status; /* result of the reading; `err` has the text */
     struct ddp_err err;
-    _Atomic uint64_t reading; /* the current sample, for the text of a timeout */
+    _Atomic uint64_t reading; /* the sample that is being read, for the text of a timeout */
 };
 
 struct ddp_loader {
     struct queue queue;
-    void *memory; /* of all arrays of all slots */
+    void *memory; /* owned: all arrays of all slots */
     struct slot *slot;
     uint64_t *index;
-    unsigned char *is_pad; /* of all slots */
+    unsigned char *is_pad; /* owned, as `index`: all slots */
 
     pthread_mutex_t mutex;
     pthread_cond_t work, done;
     pthread_t thread[DDP_LOADER_THREADS];
-    int threads; /* threads that have been started */
-    int busy;    /* threads that are reading */
+    int threads; /* number of threads that have been started */
+    int busy;    /* number of threads that read at the moment */
     bool started, closing;
     atomic_bool stopping;
-    struct ddp_err failed; /* with the mutex; kept until the next start; code DDP_OK = no error */
+    struct ddp_err failed; /* protected by the mutex; kept until the next start; code DDP_OK = no error */
 };
 
 /* --- reading ----------------------------------------------------------------------------------------------- */
 
-/* Read samples one by one; the first that fails ends the batch, and the error names it. Subnormals are flushed with
- * and without threads, so both make the same bytes. */
+/* Read samples one by one. The first failure ends the batch, and its error names the sample. Subnormals are flushed
+ * with and without threads, so both produce the same bytes. */
 static void fill_slot(ddp_loader *loader, struct slot *slot)
 {
     FLUSH_SUBNORMALS(true);
@@ -266,7 +277,7 @@ static void fill_slot(ddp_loader *loader, struct slot *slot)
     }
 }
 
-/* With the mutex. NULL: no batch may begin now. */
+/* Begin a batch and return its slot, or NULL if none may begin now. The caller holds the mutex. */
 static struct slot *begin_batch(ddp_loader *loader)
 {
     uint64_t number;
@@ -279,7 +290,7 @@ static struct slot *begin_batch(ddp_loader *loader)
     return slot;
 }
 
-/* With the mutex, which is not held while samples are read. */
+/* Read one batch. The caller holds the mutex, which is released while samples are read. */
 static void read_one(ddp_loader *loader, struct slot *slot)
 {
     loader->busy++;
@@ -291,7 +302,7 @@ static void read_one(ddp_loader *loader, struct slot *slot)
     pthread_cond_broadcast(&loader->done);
 }
 
-/* Waits without a timeout, because closing the loader wakes it. */
+/* Read batches until `closing`. The wait has no timeout, because end_threads wakes the thread. */
 static void *read_batches(void *user)
 {
     ddp_loader *loader = user;
@@ -314,7 +325,7 @@ static struct timespec deadline_of(const ddp_loader *loader)
     return clock_after_us((uint64_t)loader->queue.options.timeout_ms * 1000);
 }
 
-/* With the mutex. Name the missing sample of a batch: one that is being read, the lowest first. */
+/* Report the lowest sample that is still being read. The caller holds the mutex. */
 static ddp_status sample_late(const ddp_loader *loader, struct ddp_err *err)
 {
     for (uint64_t k = loader->queue.released; k < loader->queue.taken; k++) {
@@ -326,12 +337,13 @@ static ddp_status sample_late(const ddp_loader *loader, struct ddp_err *err)
                             atomic_load_explicit(&slot->reading, memory_order_relaxed), slot->batch.number,
                             loader->queue.options.timeout_ms);
     }
-    return ddp_fail(err, DDP_ERR_TIMEOUT, "loader: no thread has made batch %" PRIu64 " in %" PRId64 " ms",
+    return ddp_fail(err, DDP_ERR_TIMEOUT,
+                    "loader: no thread has begun batch %" PRIu64 " within %" PRId64 " ms",
                     loader->queue.given, loader->queue.options.timeout_ms);
 }
 
-/* With the mutex: wait until no thread reads any more. Begin nothing new; and if a thread does not end, hand out no
- * half-read batch later. */
+/* Wait until no thread reads. The caller holds the mutex. No further batch begins. If a thread does not stop in time,
+ * the loader keeps the error, so a half-read batch is never returned later. */
 static ddp_status stop_reading(ddp_loader *loader)
 {
     const struct timespec deadline = deadline_of(loader);
@@ -345,17 +357,18 @@ static ddp_status stop_reading(ddp_loader *loader)
     return DDP_OK;
 }
 
-/* With the mutex. Until a batch is taken, the slot still belongs to a former batch. */
+/* Return true if the batch that the program requested is ready. Before a batch is taken, its slot still belongs to an
+ * earlier batch. The caller holds the mutex. */
 static bool is_batch_ready(const ddp_loader *loader, const struct slot *slot)
 {
     return loader->queue.taken > loader->queue.given && slot->ready;
 }
 
-/* With the mutex. */
+/* Wait for the batch in `slot`. The caller holds the mutex. */
 static ddp_status wait_ready(ddp_loader *loader, const struct slot *slot, struct ddp_err *err)
 {
     const struct timespec deadline = deadline_of(loader);
-    pthread_cond_broadcast(&loader->work); /* a slot has been returned */
+    pthread_cond_broadcast(&loader->work); /* the request has freed a slot */
     while (!is_batch_ready(loader, slot)) {
         if (pthread_cond_timedwait(&loader->done, &loader->mutex, &deadline) == ETIMEDOUT &&
             !is_batch_ready(loader, slot))
@@ -364,9 +377,10 @@ static ddp_status wait_ready(ddp_loader *loader, const struct slot *slot, struct
     return DDP_OK;
 }
 
-/* --- owner ------------------------------------------------------------------------------------------------- */
+/* --- the program's calls ----------------------------------------------------------------------------------- */
 
-/* With the mutex. Batch `number` is ready, or *err has the reason why not. */
+/* Wait for a batch, or read it here if there are no threads. Otherwise *err is the reason. The caller holds the
+ * mutex. */
 static ddp_status obtain(ddp_loader *loader, struct slot *slot, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -381,7 +395,7 @@ static ddp_status obtain(ddp_loader *loader, struct slot *slot, struct ddp_err *
     return status;
 }
 
-/* With the mutex. */
+/* Set *out to the next batch, or leave it NULL at the end of the epoch. The caller holds the mutex. */
 static ddp_status next_batch(ddp_loader *loader, const ddp_batch **out)
 {
     uint64_t number;
@@ -437,14 +451,15 @@ uint64_t ddp_loader_batches(const ddp_loader *loader)
     return loader->queue.total;
 }
 
-/* --- made and freed ---------------------------------------------------------------------------------------- */
+/* --- create and free --------------------------------------------------------------------------------------- */
 
 static size_t all_bytes(const ddp_loader *loader)
 {
     return loader->queue.slots * loader->queue.slot_bytes;
 }
 
-/* Memory is near the core of the thread that first writes it, so zero nothing here. */
+/* Allocate the slots. The memory is not zeroed, because a page is placed near the core of the thread that writes it
+ * first. */
 static ddp_status allocate_slots(ddp_loader *loader, struct ddp_err *err)
 {
     const ddp_loader_options *o = &loader->queue.options;
@@ -461,11 +476,12 @@ static ddp_status allocate_slots(ddp_loader *loader, struct ddp_err *err)
         return ddp_fail(err, DDP_ERR_NOMEM, "loader: out of memory for %zu batches of %zu bytes", slots,
                         loader->queue.slot_bytes);
     if ((uintptr_t)loader->memory % 256 != 0)
-        return ddp_fail(err, DDP_ERR_ARG, "loader: `alloc` returned %p; expected a multiple of 256",
+        return ddp_fail(err, DDP_ERR_ARG, "loader: `alloc` returned %p: must be a multiple of 256",
                         loader->memory);
     return DDP_OK;
 }
 
+/* Point each slot to its part of the memory. */
 static void point_slots(ddp_loader *loader)
 {
     const ddp_loader_options *o = &loader->queue.options;
@@ -491,7 +507,7 @@ static ddp_status start_threads(ddp_loader *loader, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* The one place that frees a loader; no thread is left. */
+/* Free the loader; no other function does. All threads have ended. */
 static void free_loader(ddp_loader *loader)
 {
     const ddp_loader_options *o = &loader->queue.options;
@@ -509,7 +525,7 @@ static void free_loader(ddp_loader *loader)
     free(loader);
 }
 
-/* All deadlines use the monotonic clock. */
+/* Initialize the mutex and the conditions. Deadlines use the monotonic clock. */
 static void init_locks(ddp_loader *loader)
 {
     pthread_condattr_t attr;
@@ -521,7 +537,7 @@ static void init_locks(ddp_loader *loader)
     pthread_condattr_destroy(&attr);
 }
 
-/* A thread that has stopped reading sees `closing` when it wakes. */
+/* End the threads. None is reading, so each sees `closing` when it wakes. */
 static void end_threads(ddp_loader *loader)
 {
     pthread_mutex_lock(&loader->mutex);
@@ -532,7 +548,7 @@ static void end_threads(ddp_loader *loader)
         pthread_join(loader->thread[i], NULL);
 }
 
-/* Keep the memory that a hanging thread may still write to. */
+/* Free the loader. If a thread hangs in `fill`, the memory is kept, because the thread may still write to it. */
 ddp_status ddp_loader_free(ddp_loader *loader)
 {
     if (loader == NULL)

@@ -1,5 +1,5 @@
-/* random.c -- see ddp/random.h: Mersenne Twister, with the constants of the paper of 1998, and Philox4x32-10, with
- * those of the paper of 2011. */
+/* random.c -- see ddp/random.h: Mersenne Twister with the constants of the paper of 1998, and Philox4x32-10 with the
+ * constants of the paper of 2011. */
 #include "ddp/random.h"
 
 enum { SHIFT = 397 };
@@ -12,15 +12,15 @@ void ddp_random_seed(ddp_random *random, uint64_t seed)
     random->at = DDP_RANDOM_WORDS;
 }
 
-/* Compute one word of the next block: the top bit of `high` joined to the low 31 bits of `low`, times the twist
- * matrix. */
+/* Return one word of the next block: the top bit of `high` and the low 31 bits of `low`, times the twist matrix. */
 static uint32_t twist(uint32_t high, uint32_t low)
 {
     uint32_t mixed = (high & 0x80000000u) | (low & 0x7fffffffu);
     return (mixed >> 1) ^ ((low & 1u) ? 0x9908b0dfu : 0u);
 }
 
-/* Compute all 624 words at once, each from itself, its neighbour and the one 397 places further in the ring. */
+/* Compute the next 624 words. Each depends on itself, the next word and the word 397 places later; the places form a
+ * ring. */
 static void twister_block(ddp_random *random)
 {
     uint32_t *w = random->word;
@@ -29,7 +29,8 @@ static void twister_block(ddp_random *random)
     random->at = 0;
 }
 
-/* The tempering of the paper: the raw words depend linearly on each other, and this spreads their bits. */
+/* Return the next number. The shifts are the paper's tempering: without it, the raw words depend linearly on each
+ * other. */
 uint32_t ddp_random_next(ddp_random *random)
 {
     if (random->at == DDP_RANDOM_WORDS)
@@ -41,7 +42,7 @@ uint32_t ddp_random_next(ddp_random *random)
     return y ^ (y >> 18);
 }
 
-/* 24 bits are all that a float holds, so rounding never gives 1. */
+/* Return a number in [0, 1). 24 bits are exact in a float, so rounding never gives 1. */
 float ddp_random_uniform(ddp_random *random)
 {
     return (float)(ddp_random_next(random) & 0xffffffu) / 16777216.0f;
@@ -49,8 +50,8 @@ float ddp_random_uniform(ddp_random *random)
 
 /* --- philox ----------------------------------------------------------------------------------------------- */
 
-/* Encrypt the counter: ten rounds of two products whose halves are swapped, with a key that changes by a fixed step
- * each round. */
+/* Philox encrypts the counter: ten rounds of two products whose halves are swapped, with a key that changes by a
+ * fixed step in each round. */
 enum { ROUNDS = 10 };
 
 static void philox_round(uint32_t word[4], uint32_t key0, uint32_t key1)
@@ -63,6 +64,7 @@ static void philox_round(uint32_t word[4], uint32_t key0, uint32_t key1)
     word[3] = (uint32_t)a;
 }
 
+/* Compute four words from the counter, then advance the counter. */
 static void philox_block(ddp_philox *random)
 {
     uint32_t key0 = random->key[0], key1 = random->key[1];
@@ -93,7 +95,7 @@ uint32_t ddp_philox_next(ddp_philox *random)
     return random->word[random->at++];
 }
 
-/* As ddp_random_uniform: 24 bits are all that a float holds. */
+/* Return a number in [0, 1), as ddp_random_uniform does. */
 float ddp_philox_uniform(ddp_philox *random)
 {
     return (float)(ddp_philox_next(random) & 0xffffffu) / 16777216.0f;

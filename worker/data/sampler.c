@@ -1,8 +1,8 @@
 /* sampler.c -- see ddp/sampler.h.
  *
- * The whole order of an epoch is made at its beginning, 4 bytes a sample, because torch's shuffle is sequential: the
- * k-th index depends on all earlier draws. Padding is never stored: position p of the padded list is position p
- * modulo n of the order. */
+ * The whole order of an epoch is computed at its beginning and takes 4 bytes per sample. torch's shuffle is
+ * sequential, so the k-th index depends on all earlier draws. Padding is not stored: position p of the padded list is
+ * position p modulo n of the order. */
 #include "ddp/sampler.h"
 
 #include "base/not_null.h"
@@ -18,19 +18,20 @@ struct ddp_sampler {
     uint64_t n, world, rank;
     uint64_t seed;
     unsigned flags;
-    uint64_t first; /* position in the order where this epoch began, 0 unless it was resumed */
-    uint64_t len;   /* number of samples of this rank from there */
-    uint64_t next;  /* number of samples handed out */
+    uint64_t first; /* position where this epoch began; 0 unless the epoch was resumed */
+    uint64_t len;   /* number of this rank's samples from there on */
+    uint64_t next;  /* number of samples that were returned */
     uint32_t order[];
 };
 
+/* Return true if `whole` is a multiple of `part`. */
 static bool divides(uint64_t part, uint64_t whole)
 {
     return whole % part == 0;
 }
 
-/* torch's num_samples, where ceil((n - world) / world) for a dropped rest is n / world in integers; for NO_PAD this
- * rank's share of the list. */
+/* Return the number of this rank's samples. With DROP_LAST torch computes ceil((n - world) / world), which is n /
+ * world rounded down. With NO_PAD ranks below the remainder have one sample more. */
 static uint64_t samples_of_rank(const ddp_sampler *s)
 {
     const uint64_t n = s->n - s->first;
@@ -41,7 +42,8 @@ static uint64_t samples_of_rank(const ddp_sampler *s)
     return n / s->world + 1;
 }
 
-/* torch.randperm(n): step i draws from the rest [i, n), by remainder and not by rejection. */
+/* Shuffle as torch.randperm(n): step i draws from [i, n). torch uses the remainder, so small indices are slightly
+ * more likely; the same order is more important here. */
 static void shuffle(uint32_t *order, uint64_t n, uint64_t seed)
 {
     ddp_random random;
@@ -54,7 +56,8 @@ static void shuffle(uint32_t *order, uint64_t n, uint64_t seed)
     }
 }
 
-/* Start from the identity each time, because torch shuffles a new list in every epoch. */
+/* Begin an epoch at sample `done`. Each shuffle starts from the sorted list, because torch shuffles a new list in
+ * every epoch. */
 void ddp_sampler_resume(ddp_sampler *s, uint64_t epoch, uint64_t done)
 {
     for (uint64_t i = 0; i < s->n; i++)
@@ -71,23 +74,25 @@ void ddp_sampler_set_epoch(ddp_sampler *s, uint64_t epoch)
     ddp_sampler_resume(s, epoch, 0);
 }
 
-/* Longer lists are rejected: torch may draw those with 64-bit numbers, and an index has 32 bits here. */
+/* Check the arguments. Longer lists are rejected: torch may draw them with 64-bit numbers, but an index has 32 bits
+ * here. */
 static ddp_status check_sampler(uint64_t n, int world_size, int rank, unsigned flags, struct ddp_err *err)
 {
     if (n < 1 || n > INT32_MAX)
-        return ddp_fail(err, DDP_ERR_ARG, "sampler: %" PRIu64 " samples, expected 1 to %d", n, INT32_MAX);
+        return ddp_fail(err, DDP_ERR_ARG, "sampler: %" PRIu64 " samples: must be between 1 and %d", n,
+                        INT32_MAX);
     if (world_size < 1 || rank < 0 || rank >= world_size)
         return ddp_fail(err, DDP_ERR_ARG, "sampler: rank %d: must be below the world size %d", rank,
                         world_size);
     if (flags & ~(unsigned)KNOWN_FLAGS)
         return ddp_fail(err, DDP_ERR_ARG, "sampler: unknown flags 0x%x", flags & ~(unsigned)KNOWN_FLAGS);
     if ((flags & DDP_SAMPLER_DROP_LAST) && (flags & DDP_SAMPLER_NO_PAD))
-        return ddp_fail(err, DDP_ERR_ARG, "sampler: DROP_LAST and NO_PAD exclude each other: choose one");
+        return ddp_fail(err, DDP_ERR_ARG, "sampler: DROP_LAST and NO_PAD exclude each other; choose one");
     return DDP_OK;
 }
 
-/* One block of memory: the order follows the struct. It is made here, so that a sampler without set_epoch returns
- * epoch 0, as torch's does. */
+/* Create a sampler. Struct and order are one block of memory. The order of epoch 0 is computed here, so that a
+ * program that never sets an epoch gets epoch 0, as with torch. */
 ddp_status ddp_sampler_create(uint64_t n, int world_size, int rank, uint64_t seed, unsigned flags,
                               ddp_sampler **out, struct ddp_err *err)
 {
@@ -119,8 +124,8 @@ uint64_t ddp_sampler_len(const ddp_sampler *s)
     return s->len;
 }
 
-/* Rank r has the positions r, r + world, r + 2 world ... of the padded list, counted from the beginning of the epoch;
- * positions from n on are padding. */
+/* Return 1 and the next sample, or 0 at the end. Rank r has the positions r, r + world, r + 2 world ... of the padded
+ * list, counted from where the epoch began. Positions from n on are padding. */
 int ddp_sampler_next(ddp_sampler *s, uint64_t *index, int *is_pad)
 {
     if (s->next == s->len)

@@ -155,7 +155,7 @@ Test(ckpt, other_names_sizes_or_counts_are_a_mismatch_that_names_both)
     cr_expect_eq(ddp_ckpt_load(path, other_name, 2, &err), DDP_ERR_MISMATCH);
     cr_expect(strstr(err.msg, "'weights'") && strstr(err.msg, "'weight' of 40"), "%s", err.msg);
     cr_expect_eq(ddp_ckpt_load(path, model, 1, &err), DDP_ERR_MISMATCH);
-    cr_expect(strstr(err.msg, "2 blocks, expected 1"), "%s", err.msg);
+    cr_expect(strstr(err.msg, "2 blocks, but the program expects 1"), "%s", err.msg);
 }
 
 Test(ckpt, a_missing_file_is_an_io_error_with_its_path)

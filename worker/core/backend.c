@@ -108,8 +108,8 @@ static ddp_status go_without(struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Find the backend `name` and load libddp_cuda if a device is requested. With "auto", a missing library is no error.
- */
+/* Find the backend `name` and load libddp_cuda if a device is requested. With "auto", a missing library is no
+ * error. */
 ddp_status backend_find(const char *name, int device, const struct worker_env *env, struct backend *out,
                         struct ddp_err *err)
 {

@@ -2,8 +2,8 @@
  *
  * A blocking backend (backend.h) uses the thread so that the program continues during a call: the program posts a
  * job, computes, and later drains. A job is a collective, which has a deadline and detects dead peers. So each drain
- * ends and needs no timeout. A job leaves its result in the poster's memory, which the poster may read after a drain.
- */
+ * ends and needs no timeout. A job leaves its result in the poster's memory, which the poster may read after a
+ * drain. */
 #ifndef WORKER_CORE_COMM_THREAD_H
 #define WORKER_CORE_COMM_THREAD_H
 

@@ -183,8 +183,8 @@ static ddp_status prepare_context(struct ddp_ctx *ctx, const ddp_options *given,
     return DDP_OK;
 }
 
-/* Free a context; no other function does. If a signal handler is still writing from the context, the memory is kept.
- */
+/* Free a context; no other function does. If a signal handler is still writing from the context, the memory is
+ * kept. */
 static void ctx_free(struct ddp_ctx *ctx)
 {
     comm_thread_close(ctx->thread);

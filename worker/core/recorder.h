@@ -57,8 +57,8 @@ bool recorder_close(struct recorder *r);
 /* Return the present time, for `posted_ns`; 0 without a recorder. */
 uint64_t recorder_now(const struct recorder *r);
 
-/* Record that call number `seq` begins. `blocks`: the call is over when it returns; otherwise it is only scheduled.
- */
+/* Record that call number `seq` begins. `blocks`: the call is over when it returns; otherwise it is only
+ * scheduled. */
 void recorder_begin(struct recorder *r, const struct call *call, uint64_t seq, uint32_t timeout_ms,
                     bool blocks);
 /* Record that the call has returned. With a ticket (0 = none) the call is only scheduled; recorder_settle later

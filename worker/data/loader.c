@@ -29,8 +29,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ALIGN: bytes, so that arrays suit vector loads. AHEAD_PER_THREAD: while a thread reads one batch, another is ready.
- */
+/* ALIGN: bytes, so that arrays suit vector loads. AHEAD_PER_THREAD: while a thread reads one batch, another is
+ * ready. */
 enum { ALIGN = 256, TIMEOUT_MS = 300000, AHEAD_PER_THREAD = 2 };
 /* The largest size of all slots together. Sums of a few such sizes cannot overflow. */
 static const size_t MOST_BYTES = SIZE_MAX / 4;

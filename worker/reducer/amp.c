@@ -124,8 +124,8 @@ static ddp_status check_stage(const ddp_scaler *scaler, enum scaler_call call, s
     return why == NULL ? DDP_OK : ddp_fail(err, DDP_ERR_ARG, "%s: %s", call_name[call], why);
 }
 
-/* Note that the gradients are unscaled. `found_inf` is kept until ddp_scaler_update, which alone changes the scale.
- */
+/* Note that the gradients are unscaled. `found_inf` is kept until ddp_scaler_update, which alone changes the
+ * scale. */
 ddp_status ddp_scaler_unscaled(ddp_scaler *scaler, int found_inf, struct ddp_err *err)
 {
     NOT_NULL(scaler, err);
@@ -137,8 +137,8 @@ ddp_status ddp_scaler_unscaled(ddp_scaler *scaler, int found_inf, struct ddp_err
     return DDP_OK;
 }
 
-/* Set *go if the caller may update the parameters. The caller does the update, because this module has no parameters.
- */
+/* Set *go if the caller may update the parameters. The caller does the update, because this module has no
+ * parameters. */
 ddp_status ddp_scaler_step(ddp_scaler *scaler, int *go, struct ddp_err *err)
 {
     NOT_NULL(scaler, err);

@@ -69,9 +69,9 @@ static size_t open_for(struct bucket_plan *plan, struct open_bucket *open, ddp_d
 }
 
 /* Assign each parameter to a bucket: bucket_of[] has the bucket's number in order of opening. closed[] lists the
- * buckets in order of closing, then those that stayed open. A bucket has only one type, because one call reduces the
- * whole bucket. So each type has its own open bucket, and the small limit applies to the first bucket of each type.
- */
+ * buckets in order of closing, then those that stayed open. A bucket has only one type, because one call reduces
+ * the whole bucket. So each type has its own open bucket, and the small limit applies to the first bucket of each
+ * type. */
 static void assign(struct bucket_plan *plan, size_t *closed, const ddp_param *params, size_t n,
                    const struct bucket_rule *rule)
 {

@@ -52,8 +52,8 @@ struct bucket_rule {
 };
 
 /* Make a plan for `n` parameters, of which only `count` and `dtype` are read. The arena has the same size for every
- * order. DDP_OK: free the plan with bucket_plan_free. DDP_ERR_ARG names a parameter that is too large; DDP_ERR_NOMEM.
- */
+ * order. DDP_OK: free the plan with bucket_plan_free. DDP_ERR_ARG names a parameter that is too large;
+ * DDP_ERR_NOMEM. */
 ddp_status bucket_plan_make(struct bucket_plan *out, const ddp_param *params, size_t n,
                             const struct bucket_rule *rule, struct ddp_err *err);
 void bucket_plan_free(struct bucket_plan *plan);

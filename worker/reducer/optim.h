@@ -15,8 +15,8 @@ enum { NORM_LEAF = 256 };
 /* Return the sum of the squares of n <= NORM_LEAF elements. Zeros at the end change no bit of the sum. */
 double norm_leaf(const float *x, size_t n);
 
-/* The sum of the leaves so far; initialize with { 0 }. part[k] is the sum of 2^k leaves if bit k of `leaves` is set.
- */
+/* The sum of the leaves so far; initialize with { 0 }. part[k] is the sum of 2^k leaves if bit k of `leaves` is
+ * set. */
 struct norm_tree {
     double part[64];
     uint64_t leaves;

@@ -337,8 +337,8 @@ static ddp_status sync_model(ddp_reducer *reducer, int root)
     return status;
 }
 
-/* Send the buffers from rank `root`. Buffers are small and many, so packing them costs less than a barrier for each.
- */
+/* Send the buffers from rank `root`. Buffers are small and many, so packing them costs less than a barrier for
+ * each. */
 static ddp_status send_buffers(ddp_reducer *reducer, int root)
 {
     bool mine = ddp_rank(reducer->group->ctx) == root;
@@ -383,8 +383,8 @@ static bool get_spare(ddp_reducer *reducer)
     return spare->sent != NULL && spare->order != NULL && spare->seen != NULL && spare->copy != NULL;
 }
 
-/* Allocate memory for `kept` and `blank`. calloc, so that pages of parameters that are always used are never touched.
- */
+/* Allocate memory for `kept` and `blank`. calloc, so that pages of parameters that are always used are never
+ * touched. */
 static ddp_status sync_get_memory(ddp_reducer *reducer, struct ddp_err *err)
 {
     if (reducer->step.find_unused)
@@ -454,8 +454,8 @@ static ddp_status rebuild_buckets(ddp_reducer *reducer)
     return status;
 }
 
-/* Replace a gradient by zeros. The copy in `kept` has the same offset as in the arena, so no second table is needed.
- */
+/* Replace a gradient by zeros. The copy in `kept` has the same offset as in the arena, so no second table is
+ * needed. */
 static void sync_blank(ddp_reducer *reducer, size_t i)
 {
     size_t at = reducer->plan.at[i], bytes = param_bytes(&reducer->params[i]);

@@ -218,8 +218,8 @@ void step_shadow(struct reducer_step *step, bool sync)
     step->phase = STEP_BACKWARD;
 }
 
-/* Return the next bucket to launch. None between steps, because then `pending` does not belong to a step in progress.
- */
+/* Return the next bucket to launch. None between steps, because then `pending` does not belong to a step in
+ * progress. */
 bool step_launch(struct reducer_step *step, size_t *bucket)
 {
     bool some_left = step->phase == STEP_BACKWARD && step->sync && step->launched < step->plan->count;

@@ -70,8 +70,8 @@ bool step_launch(struct reducer_step *step, size_t *bucket);
 ddp_status step_finish(const struct reducer_step *step, struct ddp_err *err);
 bool step_missing(const struct reducer_step *step, size_t *i);
 
-/* Undo the forward of a step that will not happen. Then the state equals that of ranks that have not begun the step.
- */
+/* Undo the forward of a step that will not happen. Then the state equals that of ranks that have not begun the
+ * step. */
 void step_cancel(struct reducer_step *step);
 
 /* End the step after all launched buckets are reduced. */

@@ -13,12 +13,12 @@
 ddp_status reducer_options_read(const ddp_reducer_options *given, ddp_reducer_options *out,
                                 struct ddp_err *err);
 
-/* Check the options for gradients on a device. DDP_ERR_UNSUPPORTED names an option that needs gradients on the host.
- */
+/* Check the options for gradients on a device. DDP_ERR_UNSUPPORTED names an option that needs gradients on the
+ * host. */
 ddp_status reducer_check_device(const ddp_reducer_options *options, struct ddp_err *err);
 
-/* Check names, data, shapes and types of a list of "parameter"s or "buffer"s, and whether the options suit the list.
- */
+/* Check names, data, shapes and types of a list of "parameter"s or "buffer"s, and whether the options suit the
+ * list. */
 ddp_status reducer_check_list(const char *what, const ddp_param *list, size_t n, struct ddp_err *err);
 ddp_status reducer_check_types(const ddp_param *params, size_t n, const ddp_reducer_options *options,
                                struct ddp_err *err);

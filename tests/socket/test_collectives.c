@@ -110,7 +110,7 @@ static void wrong_arguments(struct rank *me)
     refuse(me, ddp_broadcast(g, x, 1, DDP_F32, me->world, NULL, NULL), "must be a rank");
     refuse(me, ddp_broadcast(g, x, SIZE_MAX / 4, DDP_F32, 0, NULL, NULL),
            "do not fit into the address space");
-    refuse(me, ddp_shared_free(g, x), "is not from ddp_shared_alloc");
+    refuse(me, ddp_shared_free(g, x), "was not returned by ddp_shared_alloc");
     rank_expect_ok(me, ddp_all_reduce(g, &one, &one, 1, DDP_F32, DDP_SUM, NULL, NULL));
     rank_expect(me, one == (float)me->world, "the job goes on");
     rank_expect_ok(me, ddp_finalize(ctx));

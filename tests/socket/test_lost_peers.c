@@ -298,7 +298,7 @@ Test(lost_peers, a_rank_that_runs_out_of_descriptors_tells_everybody, .timeout =
     for (int r = 0; r < 4; r++)
         ranks_expect_error(
             &run, r, DDP_ERR_IO,
-            (const char *const[]){ "watching rank 3", "raise the limit with `ulimit -n`", NULL });
+            (const char *const[]){ "cannot watch rank 3", "raise the limit with `ulimit -n`", NULL });
     ranks_free(&run);
 }
 

@@ -1,8 +1,8 @@
 /* barrier.c -- see barrier.h.
  *
- * Each rank has a pidfd of every other one. The kernel makes it readable as soon as the process ends, and it never
- * refers to a later process with the same number. kill(pid, 0) is not enough, because it succeeds for a zombie and for
- * such a later process. */
+ * Each rank has a pidfd of every other rank. The kernel makes a pidfd readable as soon as its process ends, and a
+ * pidfd never refers to a later process with the same pid. kill(pid, 0) is not enough, because it succeeds for a
+ * zombie and for a later process with the same pid. */
 #include "cpu/barrier.h"
 
 #include "base/clock.h"
@@ -20,7 +20,7 @@
 
 /* --- the other ranks as processes ------------------------------------------------------------------------ */
 
-/* May be called any number of times, also for a peers_open() that failed halfway. */
+/* Close all descriptors. May be called any number of times, also after a peers_open() that failed halfway. */
 static void peers_close(struct peers *peers)
 {
     if (peers->fds == NULL)
@@ -32,23 +32,21 @@ static void peers_close(struct peers *peers)
     peers->fds = NULL;
 }
 
-/* Kill(pid, 0) would not do: it succeeds for a zombie, and for a stranger who has got the number since. */
-
-/* A peer that has ended and was waited for is detected here; a zombie opens like a living process, and the first
- * check of the peers detects it. */
+/* Open the pidfd of one peer. A peer that has ended and was waited for is detected here. A zombie opens like a living
+ * process; the first check of the peers detects it. */
 static ddp_status open_one(struct peers *peers, int32_t pid, int rank, struct ddp_err *err)
 {
     peers->fds[rank] = (struct pollfd){ .fd = sys_pidfd_open(pid, 0), .events = POLLIN };
     if (peers->fds[rank].fd >= 0)
         return DDP_OK;
     if (errno == ESRCH)
-        return ddp_fail(err, DDP_ERR_PEER_LOST, "rank %d (pid %d) has ended before all ranks had joined",
-                        rank, pid);
-    return ddp_fail(err, DDP_ERR_IO, "watching rank %d (pid %d): pidfd_open: %s%s", rank, pid,
-                    strerror(errno), errno == EMFILE ? " (raise the limit with `ulimit -n`)" : "");
+        return ddp_fail(err, DDP_ERR_PEER_LOST, "rank %d (pid %d) ended before all ranks had joined", rank,
+                        pid);
+    return ddp_fail(err, DDP_ERR_IO, "cannot watch rank %d (pid %d): pidfd_open: %s%s", rank, pid,
+                    strerror(errno), errno == EMFILE ? "; raise the limit with `ulimit -n`" : "");
 }
 
-/* One descriptor for each peer. That is 255 in a world of 256, below the usual limit of 1024. */
+/* Open one descriptor for each peer. A world of 256 needs 255, fewer than the usual limit of 1024. */
 static ddp_status peers_open(struct peers *peers, const int32_t *pids, int world, int rank,
                              struct ddp_err *err)
 {
@@ -56,7 +54,7 @@ static ddp_status peers_open(struct peers *peers, const int32_t *pids, int world
 
     *peers = (struct peers){ calloc((unsigned)world, sizeof(struct pollfd)), world };
     if (peers->fds == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "no memory for %d peers", world);
+        return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for %d peers", world);
     for (int r = 0; r < world; r++)
         peers->fds[r].fd = -1;
     for (int r = 0; r < world && status == DDP_OK; r++)
@@ -67,7 +65,8 @@ static ddp_status peers_open(struct peers *peers, const int32_t *pids, int world
     return status;
 }
 
-/* One system call for all peers. A zombie counts as ended: its pidfd is readable before its parent has waited for it. */
+/* Return a rank that has ended, or -1. One system call checks all peers. A zombie is included, because its pidfd is
+ * readable before its parent has waited for it. */
 static int peers_ended(const struct peers *peers)
 {
     if (poll(peers->fds, (nfds_t)peers->world, 0) <= 0)
@@ -78,7 +77,7 @@ static int peers_ended(const struct peers *peers)
     return -1;
 }
 
-/* Return the letter after the command name in /proc/<pid>/stat; '?' when it cannot be read. */
+/* Return the state letter of /proc/<pid>/stat, which follows the command name; '?' if the file cannot be read. */
 static char state_letter(int32_t pid)
 {
     char path[32], line[512];
@@ -113,18 +112,19 @@ static const char *peers_state(int32_t pid)
 
 /* --- errors between ranks -------------------------------------------------------------------------------- */
 
-/* From the control page. Other ranks may be writing these marks, so trust nothing: a torn mark gives a strange
- * sentence, never a crash. */
+/* The functions below read the marks of other ranks in the control page, which may be in the middle of a change. So
+ * nothing is trusted: a half-written mark gives a strange sentence, never a crash. */
 
-/* Return the call of a rank, or its last one if its mark is for another call. */
+/* Return the text of a rank's call, or of its last call if its mark is for another call. */
 static const char *mark_text(char text[CALL_TEXT], const struct shm_control *control, int rank)
 {
     const struct shm_mark *mark = shm_last_mark(control, rank);
     return call_text(text, &mark->call, mark->seq);
 }
 
-/* Format "rank 2 (pid 123 on host) has ended while rank 0 waited in all_reduce #17 (f32 x 1024, sum)"; for a rank
- * that was not in a call "... has ended; the last call of rank 0 was all_reduce #17 (f32 x 1024, sum)". */
+/* Report a rank that has ended. If this rank is in a call: "rank 2 (pid 123 on host) has ended while rank 0 waited in
+ * all_reduce #17 (f32 x 1024, sum)". Otherwise: "... has ended; the last call of rank 0 was all_reduce #17 (f32 x
+ * 1024, sum)". */
 static ddp_status fail_peer_ended(const struct shm_control *control, int rank, int ended, bool in_call,
                                   struct ddp_err *err)
 {
@@ -135,7 +135,7 @@ static ddp_status fail_peer_ended(const struct shm_control *control, int rank, i
                     control->ranks[rank].rank, in_call ? "waited in" : "was", mark_text(text, control, rank));
 }
 
-/* Append "rank 2 (pid 123 is stopped by a signal or a debugger; last seen in all_reduce #16 (f32 x 9,
+/* Append a rank's state: "rank 2 (pid 123 is stopped by a signal or a debugger; last seen in all_reduce #16 (f32 x 9,
  * sum))". */
 static void list_rank(char *list, size_t room, const struct shm_control *control, int rank)
 {
@@ -146,11 +146,11 @@ static void list_rank(char *list, size_t room, const struct shm_control *control
              r->pid, peers_state(r->pid), r->arrived == 0 ? "no call" : mark_text(text, control, rank));
 }
 
-/* List the ranks that have not arrived at phase `phase`, with their state and their last call. */
+/* Report the ranks that have not arrived at phase `phase`, with their states and last calls. */
 static ddp_status fail_peers_missing(const struct shm_control *control, int world, int rank, uint32_t phase,
                                      uint32_t waited_ms, struct ddp_err *err)
 {
-    enum { LISTED = 4 }; /* more would not fit into the text of an error */
+    enum { LISTED = 4 }; /* an error's text has no room for more */
     char list[800] = "", text[CALL_TEXT];
     int missing = 0;
 
@@ -163,14 +163,15 @@ static ddp_status fail_peers_missing(const struct shm_control *control, int worl
                     control->host, list, missing > LISTED ? ", and others" : "");
 }
 
-/* Everything that decides how many barriers and bytes a call has. Pointers and timeouts may differ between ranks. */
+/* Return true if the fields are equal that determine how many barriers and bytes a call has. Pointers and timeouts
+ * may differ between ranks. */
 static bool same_call(const struct shm_mark *a, const struct shm_mark *b)
 {
     return a->seq == b->seq && a->call.kind == b->call.kind && a->call.n == b->call.n &&
            a->call.dtype == b->call.dtype && a->call.op == b->call.op && a->call.root == b->call.root;
 }
 
-/* Compare the calls of all ranks: DDP_OK, or DDP_ERR_MISMATCH with rank 0's call and the first that differs. */
+/* Compare the calls of all ranks. DDP_ERR_MISMATCH names rank 0's call and the first call that differs. */
 static ddp_status compare_marks(const struct shm_control *control, int world, struct ddp_err *err)
 {
     char first[CALL_TEXT], other[CALL_TEXT];
@@ -187,13 +188,13 @@ static ddp_status compare_marks(const struct shm_control *control, int world, st
 /* --- the barrier ----------------------------------------------------------------------------------------- */
 
 enum {
-    SPINS = 400,    /* some microseconds: the cost of a wake-up by the kernel */
-    YIELDS = 16,    /* with fewer cores than ranks: let the others run before sleeping */
-    SLICE_MS = 100, /* ms of sleep, after which the peers are checked */
+    SPINS = 400,    /* loop iterations, some microseconds: as long as a wake-up by the kernel takes */
+    YIELDS = 16,    /* sched_yield calls before sleeping, if there are fewer cores than ranks */
+    SLICE_MS = 100, /* ms of sleep between two checks of the peers */
     WORDS_MS = 2000 /* ms to wait for the reason of the rank that gave up first */
 };
 
-/* Tell the core that this is a spin loop, which saves power and lets a sibling thread run. */
+/* Hint to the processor that this is a spin loop. This saves power and lets a sibling thread run. */
 static void relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
@@ -227,15 +228,15 @@ void barrier_begin(struct shm_barrier *barrier, const struct shm_mark *mark, uin
     barrier->slack_ms = 0;
 }
 
-/* The acquire pairs with release_all's store: a rank that sees the new phase sees everything that all ranks wrote
- * before they arrived, slots and gradients included. */
+/* Return true if the phase is over. The acquire pairs with release_all's store: this rank then sees all that other
+ * ranks wrote before they arrived, slots and gradients included. */
 static bool is_over(const struct shm_barrier *b)
 {
     return atomic_load_explicit(&b->control->phase, memory_order_acquire) == (uint32_t)b->passed;
 }
 
-/* The reason of the first rank counts. That rank may be waiting for the reason of other hosts; ours counts only if it
- * never publishes one. */
+/* Replace *err by the reason of the rank that gave up first. That rank may still be waiting for the reason of other
+ * hosts. If it never publishes one, *err stays. */
 static void wait_for_words(const struct shm_barrier *b, struct ddp_err *err)
 {
     uint64_t limit = clock_ms() + WORDS_MS;
@@ -260,7 +261,8 @@ ddp_status barrier_give_up(const struct shm_barrier *barrier, struct ddp_err *er
     return err->code;
 }
 
-/* A peer may end right after it has passed its last barrier, so check the phase again after the peers. */
+/* Check whether a peer has ended. A peer may end right after it has passed its last barrier, so the phase is checked
+ * again after the peers. */
 static ddp_status check_peers(const struct shm_barrier *b, struct ddp_err *err)
 {
     int ended = peers_ended(&b->peers);
@@ -284,8 +286,8 @@ bool barrier_has_time(struct shm_barrier *barrier, uint32_t *slice_ms)
     return true;
 }
 
-/* Set the deadline at the first real wait of a call; it holds for all its barriers together. *slice_ms gets how long
- * to sleep before the next check. */
+/* Check the deadline. It is set at the first real wait of a call and applies to all barriers of that call together.
+ * *slice_ms is the time to sleep before the next check. */
 static ddp_status check_clock(struct shm_barrier *b, uint32_t *slice_ms, struct ddp_err *err)
 {
     *slice_ms = 1;
@@ -295,10 +297,10 @@ static ddp_status check_clock(struct shm_barrier *b, uint32_t *slice_ms, struct 
     return barrier_give_up(b, err);
 }
 
-/* No wake-up is lost: we count ourselves as a sleeper before the kernel compares the phase, and the last rank changes
- * the phase before it checks for sleepers (both sequentially consistent). So either that rank sees us and wakes us,
- * or the kernel sees the new phase and does not let us sleep. An abort may come in between; it is detected at the end
- * of the slice. */
+/* Sleep until the phase is over, for one slice at most. No wake-up is lost: this rank adds itself to the sleepers
+ * before the kernel compares the phase, and the last rank changes the phase before it reads the sleepers (both
+ * sequentially consistent). So either the last rank sees the sleeper and wakes it, or the kernel sees the new phase
+ * and returns at once. An abort in between is detected at the end of the slice. */
 static ddp_status sleep_until_over(struct shm_barrier *b, struct ddp_err *err)
 {
     struct shm_control *control = b->control;
@@ -319,9 +321,9 @@ static ddp_status sleep_until_over(struct shm_barrier *b, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Spinning is fastest when the others are about to arrive on other cores; with fewer cores than ranks it would only
- * delay them. Yielding is for that case: nearly always the phase is over when we get the core back, and neither side
- * has paid for sleeping and waking. */
+/* Wait for the other ranks. Spinning is fastest if they are about to arrive on other cores. With fewer cores than
+ * ranks, spinning would delay them, so this rank yields first. When it gets the core back, the phase is usually over,
+ * and no rank had to sleep. */
 static ddp_status wait_for_others(struct shm_barrier *b, struct ddp_err *err)
 {
     for (int i = 0; i < b->spins; i++) {
@@ -337,7 +339,8 @@ static ddp_status wait_for_others(struct shm_barrier *b, struct ddp_err *err)
     return sleep_until_over(b, err);
 }
 
-/* The last rank to arrive. On a mismatch the phase stays, and the others find the reason. */
+/* Begin the next phase, because this rank is the last to arrive. After a mismatch the phase stays, and the other
+ * ranks find the reason in the page. */
 static ddp_status release_all(struct shm_barrier *b, bool compare, struct ddp_err *err)
 {
     if (compare && compare_marks(b->control, b->world, err) != DDP_OK)
@@ -348,8 +351,9 @@ static ddp_status release_all(struct shm_barrier *b, bool compare, struct ddp_er
     return DDP_OK;
 }
 
-/* `arrived` is only for the text of a timeout; `arrivals` decides which rank is last. The mark was written before, so
- * the read-modify-write (acquire and release) makes all marks visible to the last one. */
+/* Pass the barrier. `arrivals` determines which rank is last; `arrived` only serves the text of a timeout. This
+ * rank's mark was written before. The read-modify-write (acquire and release) makes all marks visible to the last
+ * rank. */
 ddp_status barrier_pass(struct shm_barrier *barrier, bool compare, struct ddp_err *err)
 {
     struct shm_control *control = barrier->control;
@@ -365,8 +369,8 @@ ddp_status barrier_pass(struct shm_barrier *barrier, bool compare, struct ddp_er
     return wait_for_others(barrier, err);
 }
 
-/* For waits outside shared memory (other hosts, a named barrier in a foreign store): the same checks, without a
- * phase. */
+/* Make the same checks as a barrier, for waits outside shared memory (other hosts, a named barrier in another
+ * launcher's store). */
 ddp_status barrier_check(struct shm_barrier *barrier, bool in_call, struct ddp_err *err)
 {
     ddp_status status = shm_aborted(barrier->control, err);

@@ -1,8 +1,8 @@
 /* cpu_comm.c -- the cpu backend: shared memory between the ranks of one host, TCP between hosts.
  *
- * A call takes one of five paths: between hosts (net.h), nothing to move (only a barrier), a world of one (a copy),
- * in place when all buffers are in shared memory, or through the slots. All ranks choose the same path, because they
- * use only facts that they have compared. */
+ * A call takes one of five paths: between hosts (net.h), without data (only a barrier), in a world of one (a copy),
+ * in place if all buffers are in shared memory, or through the slots. All ranks choose the same path, because they
+ * use only data that they have compared. */
 #include "core/bootstrap.h"
 #include "cpu/host.h"
 #include "cpu/net.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A call without values takes the usual path. */
+/* Make all ranks meet, as for a call without data. */
 static ddp_status cpu_meet(struct cpu_comm *cpu, const struct call *call, struct ddp_err *err)
 {
     return cpu->net != NULL ? net_run(cpu->net, call, err) : barrier_pass(&cpu->barrier, true, err);
@@ -19,7 +19,7 @@ static ddp_status cpu_meet(struct cpu_comm *cpu, const struct call *call, struct
 
 /* --- open and close ------------------------------------------------------------------------------------- */
 
-/* The one place that frees a cpu_comm, even a partly built one. */
+/* Free a cpu_comm, even a partly built one; no other function does. */
 static void cpu_close(struct comm *comm)
 {
     struct cpu_comm *cpu = (struct cpu_comm *)comm;
@@ -32,7 +32,8 @@ static void cpu_close(struct comm *comm)
     free(cpu);
 }
 
-/* A world of one has the same page in private memory, so that all other code is the same. */
+/* Get the control page. A world of one has the same page in private memory, so that the rest of the code needs no
+ * special case. */
 static ddp_status cpu_get_page(struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
 {
     struct meeting *m = &cpu->meeting;
@@ -64,7 +65,8 @@ static ddp_status cpu_get_peers(struct cpu_comm *cpu, const struct comm_setup *s
     return status;
 }
 
-/* The first call of all: it proves that every rank has mapped the page, within the rest of the start's timeout. */
+/* Pass the first barrier, which proves that every rank has mapped the page. The limit is the rest of the start's
+ * timeout. */
 static ddp_status first_barrier(struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
 {
     const struct call call = { .kind = CALL_INIT,
@@ -77,7 +79,7 @@ static ddp_status first_barrier(struct cpu_comm *cpu, const struct comm_setup *s
     return status;
 }
 
-/* Other hosts have no connection with us yet. */
+/* Publish the reason in the store for the other hosts, which have no connection with this host yet. */
 static void publish_to_hosts(const struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
 {
     struct net_end end;
@@ -85,7 +87,8 @@ static void publish_to_hosts(const struct cpu_comm *cpu, const struct comm_setup
     net_end_set(&end, err);
 }
 
-/* The others may already wait in the first barrier, or be on their way to the page, so notify them at once. */
+/* Notify the other ranks at once that the start has failed: they may wait in the first barrier, or not have the page
+ * yet. */
 static void give_up_start(struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
 {
     if (cpu->meeting.hosts > 1 && cpu->net == NULL)
@@ -125,7 +128,7 @@ static ddp_status cpu_open(const struct comm_setup *setup, struct comm **out, st
 
 /* --- calls ---------------------------------------------------------------------------------------------- */
 
-/* A single rank is its own result, whatever the collective. */
+/* Run a call in a world of one: the result is the rank's own value. */
 static void run_alone(const struct call *call)
 {
     size_t bytes = call_out_bytes(call, 0, 1);
@@ -152,13 +155,13 @@ static ddp_status cpu_run(struct comm *comm, const struct call *call, struct ddp
 
 /* --- shared memory ---------------------------------------------------------------------------------------- */
 
-/* Allocate and free blocks of shared memory together. Each host has its own.
+/* Blocks of shared memory, which all ranks of a host allocate and free together.
  *
- * The host's first rank makes the memory file and describes it in the control page; barrier; the others map it and
- * vote whether that worked; barrier; the block exists only if all could map it. So a lack of memory on one rank is an
- * ordinary error on all of them, after which the job may continue. */
+ * The host's first rank creates the memory file and describes it in the control page. After a barrier the other ranks
+ * map the file and store whether that worked. After a second barrier the block exists only if all could map it. So a
+ * lack of memory on one rank is an ordinary error on all ranks, and the job may continue. */
 
-/* Rank 0, or the only rank, makes the memory; the others have nothing to do yet. */
+/* Create the memory on rank 0 (or in a world of one). The other ranks wait for the first barrier. */
 static ddp_status make_block(struct cpu_comm *cpu, struct region *region, size_t bytes, struct ddp_err *err)
 {
     if (cpu->world == 1)
@@ -171,7 +174,7 @@ static ddp_status make_block(struct cpu_comm *cpu, struct region *region, size_t
     return status;
 }
 
-/* After the first barrier: true if rank 0 has made a segment to attach. */
+/* Map the memory after the first barrier, if rank 0 has created it. */
 static ddp_status attach_block(struct cpu_comm *cpu, struct region *region, size_t bytes, struct ddp_err *err)
 {
     struct shm_control *control = cpu->control;
@@ -180,19 +183,19 @@ static ddp_status attach_block(struct cpu_comm *cpu, struct region *region, size
     return segment_attach(&region->segment, &control->offer, bytes, err);
 }
 
-/* Keep our own text if we have failed ourselves. */
+/* Return the error of any rank. If this rank has failed, its own text stays. */
 static ddp_status count_votes(const struct cpu_comm *cpu, size_t bytes, struct ddp_err *err)
 {
     for (int r = 0; r < cpu->world; r++) {
         ddp_status vote = (ddp_status)cpu->control->ranks[r].mapped;
         if (vote != DDP_OK && err->code == DDP_OK)
-            return ddp_fail(err, vote, "rank %d could not provide or map %zu bytes of shared memory",
+            return ddp_fail(err, vote, "rank %d could not create or map %zu bytes of shared memory",
                             cpu->control->ranks[r].rank, bytes);
     }
     return err->code;
 }
 
-/* Hosts may differ, too, so the worst result of all of them counts. */
+/* Combine the results of all hosts: an error on one host is an error on all. */
 static ddp_status agree_abroad(struct cpu_comm *cpu, size_t bytes, struct ddp_err *err)
 {
     int32_t ours = (int32_t)err->code, worst = ours;
@@ -206,13 +209,12 @@ static ddp_status agree_abroad(struct cpu_comm *cpu, size_t bytes, struct ddp_er
     *err = reason;
     if (err->code != DDP_OK || worst == DDP_OK)
         return err->code;
-    return ddp_fail(err, (ddp_status)worst,
-                    "another host could not provide or map %zu bytes of shared memory", bytes);
+    return ddp_fail(err, (ddp_status)worst, "another host could not create or map %zu bytes of shared memory",
+                    bytes);
 }
 
-/* The collective part: `region` is this rank's new one; the caller closes it after an error. The two votes have
- * separate places, so that a rank which is already in the next call does not overwrite a vote that others still
- * count. */
+/* Create and map `region` together; after an error the caller closes it. Both results have separate fields, so that a
+ * rank in the next call does not overwrite a result that other ranks still read. */
 static ddp_status agree_on_block(struct cpu_comm *cpu, struct region *region, size_t bytes,
                                  struct ddp_err *err)
 {
@@ -258,15 +260,15 @@ static ddp_status cpu_shared_alloc(struct comm *comm, size_t bytes, void **out, 
     return DDP_OK;
 }
 
-/* After the barrier no rank copies from a peer's block that is about to be freed. It also detects ranks that free
- * different blocks, because the number is part of the call. */
+/* Free a block after a barrier, so that no rank still copies from it. The block's number is part of the call, so the
+ * barrier also detects ranks that free different blocks. */
 static ddp_status cpu_shared_free(struct comm *comm, void *block, struct ddp_err *err)
 {
     struct cpu_comm *cpu = (struct cpu_comm *)comm;
     struct shm_place place = regions_find(&cpu->regions, block, 0);
 
     if (place.region < 0 || place.offset != 0)
-        return ddp_fail(err, DDP_ERR_ARG, "shared_free: %p is not from ddp_shared_alloc", block);
+        return ddp_fail(err, DDP_ERR_ARG, "shared_free: %p was not returned by ddp_shared_alloc", block);
     const struct call call = { .kind = CALL_SHARED_FREE, .n = (uint64_t)place.region };
     cpu_begin(cpu, &call);
     ddp_status status = cpu_meet(cpu, &call, err);

@@ -1,8 +1,8 @@
 /* host.c -- see host.h.
  *
- * In place: after the first barrier the marks show each rank where all buffers are. A reduction is divided: each rank
- * combines its part of the elements from all inputs and writes the result to all outputs. Other collectives copy from
- * a peer's input. The barrier that follows keeps inputs alive until all have read them. */
+ * In place: after the first barrier the marks show each rank where all buffers are. In a reduction each rank combines
+ * its part of the elements from all inputs and writes the result to all outputs. Other collectives copy from a peer's
+ * input. The barrier at the end keeps inputs unchanged until all ranks have read them. */
 #include "cpu/host.h"
 
 #include "core/call.h"
@@ -10,9 +10,8 @@
 
 #include <string.h>
 
-/* The mark describes the next call and the place of our buffers. Peers may still read the mark of the previous call,
- * which need not end with a barrier; all ranks have passed a barrier since the call before it, so two places are
- * enough. */
+/* Write the mark of the next call with the places of this rank's buffers. Two marks are enough: peers may still read
+ * the mark of the previous call, but all of them have passed a barrier since the call before that. */
 void cpu_begin(struct cpu_comm *cpu, const struct call *call)
 {
     int rank = cpu->control->ranks[cpu->rank].rank;
@@ -47,7 +46,7 @@ static void *output_of(const struct cpu_comm *cpu, const struct call *call, int 
                       out_bytes(cpu, call, rank));
 }
 
-/* True if a buffer is needed at `rank` but out of reach. A rank that passes none needs none. */
+/* Return true if a rank passes a buffer that peers cannot reach. */
 static bool out_of_reach(const void *found, size_t bytes)
 {
     return found == NULL && bytes > 0;
@@ -55,7 +54,7 @@ static bool out_of_reach(const void *found, size_t bytes)
 
 bool cpu_in_reach(const struct cpu_comm *cpu, const struct call *call, int rank)
 {
-    /* On one host, all_reduce and reduce write into the outputs of peers. In all other calls each rank writes only its own
+    /* On one host, all_reduce and reduce write into peers' outputs. In all other calls a rank writes only its own
      * output, which may be private. */
     bool writes_outputs = cpu->net == NULL && (call->kind == CALL_ALL_REDUCE || call->kind == CALL_REDUCE);
 
@@ -70,8 +69,8 @@ static void collect_inputs(struct cpu_comm *cpu, const struct call *call)
         cpu->in[r] = cpu_input_of(cpu, call, r);
 }
 
-/* Each rank writes its part of the result to all outputs. In place that is safe, because only this rank reads and
- * writes these elements between the two barriers. */
+/* Each rank writes its part of the result to all outputs. In place this is safe, because between the two barriers
+ * only this rank reads and writes these elements. */
 static void direct_all_reduce(struct cpu_comm *cpu, const struct call *call)
 {
     size_t at, n;
@@ -82,7 +81,7 @@ static void direct_all_reduce(struct cpu_comm *cpu, const struct call *call)
     reduce_range(call->dtype, call->op, cpu->in, (size_t)cpu->world, at, n, cpu->out, (size_t)cpu->world);
 }
 
-/* The same work divided in the same way, but with one output only. */
+/* Divide the work as in direct_all_reduce, but write only to the root's output. */
 static void direct_reduce(struct cpu_comm *cpu, const struct call *call)
 {
     size_t at, n;
@@ -92,7 +91,7 @@ static void direct_reduce(struct cpu_comm *cpu, const struct call *call)
     reduce_range(call->dtype, call->op, cpu->in, (size_t)cpu->world, at, n, cpu->out, 1);
 }
 
-/* Part `rank` of every input, which begins rank * n elements into it. */
+/* Combine part `rank` of every input; the part begins at element rank * n. */
 static void direct_reduce_scatter(struct cpu_comm *cpu, const struct call *call)
 {
     size_t skip = (size_t)cpu->rank * call->n * ddp_dtype_size(call->dtype);
@@ -102,7 +101,7 @@ static void direct_reduce_scatter(struct cpu_comm *cpu, const struct call *call)
     reduce_range(call->dtype, call->op, cpu->in, (size_t)cpu->world, 0, call->n, cpu->out, 1);
 }
 
-/* In place there is nothing to do. */
+/* Copy unless both are the same place, as in a call in place. */
 static void copy_unless_same(void *to, const void *from, size_t bytes)
 {
     if (to != from)
@@ -151,29 +150,30 @@ static void run_in_place(struct cpu_comm *cpu, const struct call *call)
 
 /* --- through slots ---------------------------------------------------------------------------------------- */
 
-/* Collectives on private memory, in steps through slots that all ranks can see.
+/* Collectives on private memory, in steps through slots that all ranks can read.
  *
- * A collective is three stages: give (copy my values into a slot), combine (reduce one part of all slots, for those
- * who need it), take (copy the result out). They run as a pipeline with a barrier after each turn:
+ * A collective has three stages: give (copy this rank's values into a slot), combine (reduce one part of all slots
+ * for the ranks that need it), and take (copy the result out of the slots). The stages overlap, with a barrier after
+ * each turn:
  *
  *     turn                1        2        3        4        5
  *     give             step 0   step 1   step 2
  *     combine                   step 0   step 1   step 2
  *     take                               step 0   step 1   step 2
- *     pair of slots       a        b        a                       (odd and even steps)
+ *     pair of slots       a        b        a                       (even and odd steps)
  *
- * Why two slots are enough: in turn 3 the fastest rank gives step 2 into slot a, which was last read in turn 2, by
- * combine of step 0, and all ranks have passed the barrier after turn 2. The same holds for the take slots one turn
- * later, and across the end of a call, because the parity continues from call to call; so no barrier is needed after
- * the last turn either.
+ * Two slots are enough. In turn 3 the fastest rank gives step 2 into slot a, which was last read in turn 2 by combine
+ * of step 0; and all ranks have passed the barrier after turn 2. The same is true for the take slots one turn later.
+ * The parity continues from call to call, so it is also true across the end of a call, and no barrier is needed after
+ * the last turn.
  *
- * Calls without anything to combine have two stages. A small call is one step and one barrier: each rank combines
- * everything.
+ * Calls that combine nothing have two stages. A small call has one step and one barrier: each rank combines all
+ * values.
  *
- * The first turn precedes the first barrier of the call, which compares marks: a rank with private buffers knows
- * without the others that the call uses the slots. */
+ * The first turn precedes the first barrier of the call, which compares marks. So a rank with private buffers need
+ * not ask the others before it uses the slots. */
 
-/* Process elements [at, at + n) of the call, through slot `pair` of each pair. */
+/* One step: elements [at, at + n) of the call, through slot `pair` of each pair. */
 struct step {
     size_t at, n;
     unsigned pair;
@@ -186,7 +186,7 @@ typedef void (*stage_fn)(struct cpu_comm *cpu, const struct call *call, const st
 struct plan {
     stage_fn give, combine /* may be NULL */, take;
     bool gives_at_root, takes_at_root; /* only the root has this stage */
-    bool slot_holds_world;             /* a slot holds the step's elements for every rank */
+    bool slot_holds_world;             /* a slot has the step's elements for every rank */
 };
 
 static char *give_slot(const struct cpu_comm *cpu, int rank, const struct step *step)
@@ -209,8 +209,8 @@ static char *out_at(const struct call *call, size_t element)
     return (char *)call->out + element * ddp_dtype_size(call->dtype);
 }
 
-/* Copy between cores in pieces: the C library copies these with vector loops, and more than a few KiB at once by `rep
- * movsb`, which takes four times as long when the lines are in another core's cache (AMD Zen 3). */
+/* Copy between cores in pieces of 2 KiB, which the C library copies with vector loops. It copies larger blocks with
+ * `rep movsb`, which takes four times as long if the lines are in another core's cache (AMD Zen 3). */
 void cpu_copy(void *to, const void *from, size_t bytes)
 {
     enum { PIECE = 2048 };
@@ -225,7 +225,7 @@ static void give_own(struct cpu_comm *cpu, const struct call *call, const struct
     cpu_copy(give_slot(cpu, cpu->rank, step), in_at(call, step->at), step->n * ddp_dtype_size(call->dtype));
 }
 
-/* Copy all except the part that this rank combines, which is read in place. */
+/* Copy everything except the part that this rank combines, because that part is read in place. */
 static void give_others(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     size_t size = ddp_dtype_size(call->dtype), at, n;
@@ -236,7 +236,7 @@ static void give_others(struct cpu_comm *cpu, const struct call *call, const str
     cpu_copy(slot + behind * size, in_at(call, step->at + behind), (step->n - behind) * size);
 }
 
-/* The root fills the slots of all ranks. */
+/* Fill the slots of all ranks; called by the root. */
 static void give_each(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     for (int r = 0; r < cpu->world; r++)
@@ -254,15 +254,15 @@ static void give_world(struct cpu_comm *cpu, const struct call *call, const stru
 
 /* --- combine -------------------------------------------------------------------------------------------- */
 
-/* The inputs of reduce_range: all ranks' give slots of this step. */
+/* Set the inputs of reduce_range to all ranks' give slots of this step. */
 static void collect_slots(struct cpu_comm *cpu, const struct step *step, size_t skip_bytes)
 {
     for (int r = 0; r < cpu->world; r++)
         cpu->in[r] = give_slot(cpu, r, step) + skip_bytes;
 }
 
-/* Combine this rank's part of the step's elements from all ranks into its take slot, from which the others copy it,
- * and into its own output if it has one. */
+/* Combine this rank's part of the step from all ranks. The result goes into its take slot, from which the other ranks
+ * copy it, and into its own output if it has one. */
 static void combine_part(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     size_t at, n, outs = call_out_bytes(call, cpu->rank, cpu->world) > 0 ? 2 : 1;
@@ -276,7 +276,7 @@ static void combine_part(struct cpu_comm *cpu, const struct call *call, const st
 
 /* --- take ----------------------------------------------------------------------------------------------- */
 
-/* Fetch the other ranks' parts of the result from their take slots. */
+/* Copy the other ranks' parts of the result from their take slots. */
 static void take_parts(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     size_t size = ddp_dtype_size(call->dtype), at, n;
@@ -288,7 +288,7 @@ static void take_parts(struct cpu_comm *cpu, const struct call *call, const stru
     }
 }
 
-/* Combine and take in one pass. */
+/* Combine all values of the step directly into the output. */
 static void take_combined(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     collect_slots(cpu, step, 0);
@@ -296,7 +296,7 @@ static void take_combined(struct cpu_comm *cpu, const struct call *call, const s
     reduce_range(call->dtype, call->op, cpu->in, (size_t)cpu->world, 0, step->n, cpu->out, 1);
 }
 
-/* The same for my part of slots that hold one part for every rank. */
+/* Combine this rank's part, from slots that have one part for every rank. */
 static void take_combined_own(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     collect_slots(cpu, step, (size_t)cpu->rank * step->n * ddp_dtype_size(call->dtype));
@@ -310,7 +310,7 @@ static void take_from(struct cpu_comm *cpu, const struct call *call, const struc
     cpu_copy(out_at(call, to), give_slot(cpu, rank, step), step->n * ddp_dtype_size(call->dtype));
 }
 
-/* In a broadcast the root already has the values. */
+/* Take a broadcast's values from the root's slot. The root already has them. */
 static void take_root(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     if (cpu->rank != call->root || call->in != call->out)
@@ -330,10 +330,10 @@ static void take_all(struct cpu_comm *cpu, const struct call *call, const struct
 
 /* --- the pipeline --------------------------------------------------------------------------------------- */
 
-/* Small enough that each rank combines all values. */
+/* Return true if the call is so small that each rank combines all values. */
 static bool is_small(const struct cpu_comm *cpu, const struct call *call)
 {
-    enum { SMALL_TOGETHER = 128 << 10 }; /* bytes that every rank then reads */
+    enum { SMALL_TOGETHER = 128 << 10 }; /* bytes that every rank reads in such a call */
     return call->n * ddp_dtype_size(call->dtype) * (size_t)cpu->world <= SMALL_TOGETHER;
 }
 
@@ -348,7 +348,8 @@ static const struct plan plans[CALL_KINDS] = {
     [CALL_REDUCE_SCATTER] = { give_world, NULL, take_combined_own, false, false, true },
 };
 
-/* Every rank must choose the same plan, so use only facts that all calls have in common. */
+/* Choose the stages of a call. Every rank must choose the same, so only fields that are equal on all ranks are
+ * used. */
 static struct plan choose_plan(const struct cpu_comm *cpu, const struct call *call)
 {
     struct plan plan = plans[call->kind];
@@ -365,7 +366,7 @@ struct pipeline {
     const struct call *call;
     struct plan plan;
     size_t per_step, steps;
-    size_t depth; /* number of turns from giving a step to taking it */
+    size_t depth; /* number of turns between giving a step and taking it */
 };
 
 static struct pipeline make_pipeline(struct cpu_comm *cpu, const struct call *call)
@@ -379,7 +380,8 @@ static struct pipeline make_pipeline(struct cpu_comm *cpu, const struct call *ca
     return p;
 }
 
-/* The slot of a pair: the parity of the steps since the start of the job, so it continues over calls. */
+/* Run a stage for one step. The slot of a pair is the parity of all steps since the start of the job, so it continues
+ * from call to call. */
 static void run_stage(const struct pipeline *p, stage_fn stage, size_t number)
 {
     size_t at = number * p->per_step, left = (size_t)p->call->n - at;
@@ -425,7 +427,7 @@ static ddp_status run_through_slots(struct cpu_comm *cpu, const struct call *cal
 
 /* --- both directions ------------------------------------------------------------------------------------- */
 
-/* Count the ranks with buffers that all ranks can reach, and those of them that have something to give. */
+/* Return how many ranks have buffers that all ranks can reach. *with_input is how many of these have an input. */
 static int count_in_reach(const struct cpu_comm *cpu, const struct call *call, int *with_input)
 {
     int count = 0;
@@ -439,8 +441,8 @@ static int count_in_reach(const struct cpu_comm *cpu, const struct call *call, i
     return count;
 }
 
-/* After the first barrier every rank has read every mark, so all choose the same path. If some buffers are private
- * and others not, only some ranks have given: all start again. */
+/* Run the call. After the first barrier every rank has read every mark, so all choose the same path. If only some
+ * ranks have private buffers, only those have given their first step; then all ranks repeat that turn. */
 ddp_status host_run(struct cpu_comm *cpu, const struct call *call, struct ddp_err *err)
 {
     int with_input;

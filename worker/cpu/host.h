@@ -1,5 +1,5 @@
-/* host.h -- collectives among the ranks of one host, by shared memory: in place when all ranks can reach the buffers,
- * otherwise through slots, in steps. */
+/* host.h -- collectives among the ranks of one host through shared memory: in place if all ranks can reach the
+ * buffers, otherwise in steps through slots. */
 #ifndef WORKER_CPU_HOST_H
 #define WORKER_CPU_HOST_H
 
@@ -10,36 +10,36 @@
 struct net;
 
 struct cpu_comm {
-    struct comm comm; /* first */
-    int rank, world;  /* among the ranks of this host, see shm.h */
-    int group_size;   /* ranks on all hosts */
+    struct comm comm; /* must be the first member */
+    int rank, world;  /* number among the ranks of this host (see shm.h), and how many they are */
+    int group_size;   /* number of ranks on all hosts */
     struct net *net;  /* owned; NULL when all ranks are on this host */
     uint32_t step_timeout_ms;
     struct meeting meeting;
-    struct shm_control *control; /* at the start of the meeting's segment */
+    struct shm_control *control; /* in the host's shared segment */
     struct shm_barrier barrier;
     struct regions regions;
-    uint64_t turn;   /* number of slot steps done; its parity selects the next slot of a pair */
-    const void **in; /* world places for reduce_range, so that no call allocates */
-    void **out;      /* as `in` */
+    uint64_t turn;   /* number of slot steps since the start; its parity selects a slot of each pair */
+    const void **in; /* `world` pointers for reduce_range, so that no call allocates */
+    void **out;      /* as `in`, for outputs */
 };
 
-/* Start the next call: its sequence number, its mark, its time. */
+/* Begin the next call: increase its number, write its mark and set its timeout. */
 void cpu_begin(struct cpu_comm *cpu, const struct call *call);
 
-/* Return how many bytes `rank` of this host passes, and their address, from its mark; NULL when they are private or
- * it passes none. The mark stays valid for this call and the next. */
+/* Return how many bytes `rank` of this host passes, or their address, from its mark. The address is NULL if the
+ * buffer is private or the rank passes none. The mark stays valid during this call and the next. */
 size_t cpu_in_bytes(const struct cpu_comm *cpu, const struct call *call, int rank);
 void *cpu_input_of(const struct cpu_comm *cpu, const struct call *call, int rank);
 
-/* Copy between cores. */
+/* Copy between cores faster than memcpy. */
 void cpu_copy(void *to, const void *from, size_t bytes);
 
-/* True if all ranks can reach the buffers that `rank` passes. A rank that passes none counts as reachable. Valid for
- * our own rank once the call has begun, for all after a barrier; then with the same answers on every rank. */
+/* Return true if all ranks can reach the buffers that `rank` passes, or if `rank` passes none. Valid for this rank
+ * after cpu_begin, for all ranks after a barrier. After the barrier all ranks get the same answers. */
 bool cpu_in_reach(const struct cpu_comm *cpu, const struct call *call, int rank);
 
-/* Carry out a call with values, already begun, when all ranks are on this host and there are several. */
+/* Run a call with data after cpu_begin, if there are several ranks and all are on this host. */
 ddp_status host_run(struct cpu_comm *cpu, const struct call *call, struct ddp_err *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* net_connect.c -- see net_connect.h. Dial and door are state machines without waits: the loop in net_join.c polls
+/* net_connect.c -- see net_connect.h. Dial and door are state machines that never wait: the loop in net_join.c polls
  * all of them together. */
 #include "cpu/net_connect.h"
 
@@ -19,8 +19,8 @@
 
 /* --- the address of this rank -------------------------------------------------------------------------------------- */
 
-/* Format an address of this host; false if it is neither IPv4 nor IPv6, and for link-local ones, which mean nothing
- * on another host. */
+/* Format an address of this host. Return false if it is neither IPv4 nor IPv6, or if it is link-local, because such
+ * an address has no meaning on another host. */
 static bool address_of(const struct ifaddrs *i, char address[NET_ADDRESS])
 {
     int family = i->ifa_addr != NULL ? i->ifa_addr->sa_family : AF_UNSPEC;
@@ -32,7 +32,7 @@ static bool address_of(const struct ifaddrs *i, char address[NET_ADDRESS])
            strchr(address, '%') == NULL;
 }
 
-/* List the available names, because the user is usually on another machine. */
+/* Report an unknown interface and list the available names, because the user is usually on another machine. */
 static ddp_status no_such_interface(const struct ifaddrs *all, const char *iface, struct ddp_err *err)
 {
     char list[600] = "", address[NET_ADDRESS];
@@ -41,13 +41,12 @@ static ddp_status no_such_interface(const struct ifaddrs *all, const char *iface
         if (address_of(i, address) && used + 100 < sizeof(list))
             snprintf(list + used, sizeof(list) - used, "%s%s (%s)", used ? ", " : "", i->ifa_name, address);
     }
-    return ddp_fail(
-        err, DDP_ERR_ENV,
-        "DDP_IFACE=%.63s is not an interface or address of this host that is up; expected one of: %s", iface,
-        list);
+    return ddp_fail(err, DDP_ERR_ENV,
+                    "DDP_IFACE=%.63s: this host has no such interface or address that is up; use one of: %s",
+                    iface, list);
 }
 
-/* Use the first address of the name, because IPv4 comes before IPv6 in the list. */
+/* Find the interface's address. The first one of the name is used, because IPv4 comes before IPv6 in the list. */
 static ddp_status find_interface(const char *iface, char address[NET_ADDRESS], struct ddp_err *err)
 {
     struct ifaddrs *all;
@@ -65,7 +64,7 @@ static ddp_status find_interface(const char *iface, char address[NET_ADDRESS], s
     return status;
 }
 
-/* The route to the store works, and the other hosts use that network, too. */
+/* Choose the address of the connection to the store: it works, and other hosts use that network too. */
 ddp_status net_address_choose(const char *iface, const struct ddp_store *store, char address[NET_ADDRESS],
                               struct ddp_err *err)
 {
@@ -82,7 +81,7 @@ static bool net_is_loopback(const char *address)
 
 /* --- sockets -------------------------------------------------------------------------------------------- */
 
-/* Numeric only, so no name server is used. */
+/* Parse a numeric address. Names are rejected, so no name server is asked. */
 static bool read_address(const char *address, int port, struct sockaddr_storage *out, socklen_t *len)
 {
     const struct addrinfo hints = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM };
@@ -103,7 +102,7 @@ static int make_socket(const struct sockaddr_storage *addr)
     return socket(addr->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-/* SO_REUSEADDR, because the previous attempt may have used a port of the range. */
+/* Listen. SO_REUSEADDR, because the previous attempt may have used a port of the range. */
 static int bind_and_listen(const char *address, int port)
 {
     const int on = 1;
@@ -150,7 +149,7 @@ ddp_status net_listen(const char *address, const char *range, int local_rank, in
             break;
     }
     if (*fd < 0)
-        return ddp_fail(err, DDP_ERR_IO, "no port of %s to listen on for other hosts%s%s: %s", address,
+        return ddp_fail(err, DDP_ERR_IO, "cannot listen on any port of %s%s%s: %s", address,
                         range[0] ? ", DDP_PORT_RANGE=" : "", range, strerror(errno));
     *port = port_of(*fd);
     return DDP_OK;
@@ -178,30 +177,31 @@ int net_connect(const char *address, int port, const char *source, int *fd)
 /* --- dial: connect to a rank
  * ------------------------------------------------------------------------------------------- */
 
-/* Retry a refusal for a second, but wait for silence only once: a host that refuses is up and may only be starting or
- * ending, but a second try at a silent address would meet the same firewall. */
+/* Limits for connecting. After a refusal, try again for a second, because the other rank may be starting. After
+ * silence, give up: a second try would meet the same firewall. */
 
 enum {
-    REFUSED_MS = 1000, /* time in which a death is reported */
+    REFUSED_MS = 1000, /* the death of a rank is reported within this time */
     PAUSE_MS = 100,
-    SILENT_MS = 10000 /* longer than any network needs; TCP has tried four times by then */
+    SILENT_MS = 10000 /* much longer than a network needs; TCP has tried four times by then */
 };
 
-/* Name both hosts and the direction, because the user has to open a port on one of them. A firewall is a
- * possible cause unless the address is a loopback address of another host. */
+/* Report an unreachable rank with both hosts and the direction, because the user must open a port on one of them. A
+ * loopback address of another host is a wrong address; otherwise a firewall is a possible cause. */
 static ddp_status unreachable(const struct net_dial *d, const char *how, struct ddp_err *err)
 {
     char where[ENDPOINT_TEXT_MAX];
     bool lost = net_is_loopback(d->card.address) && strcmp(d->card.host, d->hello->host) != 0;
 
-    return ddp_fail(
-        err, DDP_ERR_IO,
-        "rank %d on %s (%s) cannot connect to rank %d on %s at %s: %s. %s Open the ports between the "
-        "two hosts in this direction, or set DDP_PORT_RANGE=LOW-HIGH to open ports on all hosts; "
-        "DDP_IFACE=NAME or ADDRESS selects another network (default: the one that leads to the store)",
-        d->hello->from, d->hello->host, d->address, d->link->rank, d->card.host,
-        endpoint_print(d->card.address, d->card.port, where), how,
-        lost ? "That address works only within one host." : "The store answers, so the hosts are up.");
+    return ddp_fail(err, DDP_ERR_IO,
+                    "rank %d on %s (%s) cannot connect to rank %d on %s at %s: %s. %s Open the ports from "
+                    "the first to the "
+                    "second host, or set DDP_PORT_RANGE=LOW-HIGH to use ports that are open; "
+                    "DDP_IFACE=NAME or ADDRESS selects another network (default: the network of the store)",
+                    d->hello->from, d->hello->host, d->address, d->link->rank, d->card.host,
+                    endpoint_print(d->card.address, d->card.port, where), how,
+                    lost ? "That address works only within one host."
+                         : "The store answers, so the hosts are up.");
 }
 
 static ddp_status closed(struct net_dial *d, const char *how, struct ddp_err *err)
@@ -219,7 +219,8 @@ void net_dial_close(struct net_dial *dial)
     dial->fd = -1;
 }
 
-/* `source` binds our end to the network that the user has chosen; otherwise the kernel would use the default route. */
+/* Begin to connect. `source` binds the socket to the network that the user has chosen; otherwise the kernel would use
+ * the default route. */
 static void start_dial(struct net_dial *d)
 {
     d->try_ms = clock_ms();
@@ -234,7 +235,7 @@ void net_dial_begin(struct net_dial *dial)
     start_dial(dial);
 }
 
-/* The link owns the socket from then on. */
+/* Return true if the connection is ready. Its link then owns the socket. */
 bool net_dial_done(const struct net_dial *dial)
 {
     return dial->link->fd >= 0;
@@ -245,7 +246,8 @@ struct pollfd net_dial_poll(const struct net_dial *dial)
     return (struct pollfd){ .fd = dial->fd, .events = dial->said ? POLLIN : POLLOUT };
 }
 
-/* A peer that is being killed may refuse before its death is known. */
+/* Handle a failed try. A peer that is being killed may refuse before its death is known, so there are further
+ * tries. */
 static ddp_status try_again(struct net_dial *d, int error, struct ddp_err *err)
 {
     net_dial_close(d);
@@ -255,8 +257,8 @@ static ddp_status try_again(struct net_dial *d, int error, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* A connect that fails at once leaves no error on the socket. SO_ERROR is also 0 while the connection is being made;
- * then there is no peer yet. */
+/* Check a connection in progress. A connect that fails at once leaves no error on the socket. While a connection is
+ * being made, SO_ERROR is 0 too, but getpeername fails. */
 static ddp_status check_connection(struct net_dial *d, struct ddp_err *err)
 {
     struct sockaddr_storage peer;
@@ -274,15 +276,16 @@ static ddp_status check_connection(struct net_dial *d, struct ddp_err *err)
     hello.to = d->link->rank;
     hello.lane = d->link->lane;
     net_encode_hello(bytes, &hello);
-    /* A new connection has room for it. */
+    /* a new connection has room for a hello */
     if (send(d->fd, bytes, sizeof(bytes), MSG_NOSIGNAL) != sizeof(bytes))
         return try_again(d, errno, err);
     d->said = true;
     return DDP_OK;
 }
 
-/* The other rank answers when it gets to this point, which may take a while. So there is no limit here: look_around
- * in net_join.c has the deadline of the whole start. Read exactly the answer, because later bytes belong to the link. */
+/* Read the answer to the hello. It has no time limit of its own, because the other rank may still be starting;
+ * check_joining in net_join.c has the deadline of the whole start. Exactly the answer is read, because later bytes
+ * belong to the link. */
 static ddp_status read_answer(struct net_dial *d, struct ddp_err *err)
 {
     ssize_t n = recv(d->fd, d->answer + d->got, NET_ANSWER - d->got, 0);
@@ -319,8 +322,8 @@ ddp_status net_dial_serve(struct net_dial *dial, struct ddp_err *err)
 
 /* --- door: accept ranks ----------------------------------------------------------------------------------- */
 
-/* Trust nothing from a guest before its hello is complete and valid, and allocate nothing for it: a scanner costs one
- * of 32 places for five seconds. */
+/* HELLO_MS: time for a guest to send its hello. A guest is not trusted before its hello is complete and valid, and
+ * nothing is allocated for it. So a port scanner only uses one of 32 places for five seconds. */
 
 enum { HELLO_MS = 5000 };
 
@@ -359,8 +362,8 @@ int net_door_polls(const struct net_door *door, struct pollfd *polls)
 
 /* --- guests --------------------------------------------------------------------------------------------- */
 
-/* Return a free place, or that of the guest that has been silent longest. A rank sends its hello with its first
- * packet, so this guest is hardly a rank. */
+/* Return a free place, or the place of the guest that has been silent longest. That guest is hardly a rank, because a
+ * rank sends its hello in its first packet. */
 static struct net_guest *find_place(struct net_door *door)
 {
     struct net_guest *oldest = &door->guests[0];
@@ -374,8 +377,8 @@ static struct net_guest *find_place(struct net_door *door)
     return oldest;
 }
 
-/* Until the queue is empty: thousands of ranks come at the same moment, and the kernel drops what it has no
- * room for. */
+/* Accept connections until the queue is empty, because thousands of ranks may connect at the same moment, and the
+ * kernel drops connections that do not fit into the queue. */
 static void accept_all(struct net_door *door)
 {
     int fd;
@@ -383,7 +386,7 @@ static void accept_all(struct net_door *door)
         *find_place(door) = (struct net_guest){ .fd = fd, .since_ms = clock_ms() };
 }
 
-/* Return the link that waits for the sender of `hello`; NULL: none does. */
+/* Return the link that waits for the sender of `hello`, or NULL. */
 static struct net_link *expected(struct net_links *links, const struct net_hello *hello)
 {
     for (int i = 0; i < links->count; i++)
@@ -392,7 +395,7 @@ static struct net_link *expected(struct net_links *links, const struct net_hello
     return NULL;
 }
 
-/* A hello is complete: accept the rank, or answer with the reason and close. */
+/* Answer a complete hello: accept the rank, or send the reason and close. */
 static bool answer_hello(struct net_guest *guest, const struct net_hello *mine, struct net_links *links)
 {
     struct net_hello hello;
@@ -405,7 +408,7 @@ static bool answer_hello(struct net_guest *guest, const struct net_hello *mine, 
     if (answer == NET_WELCOME && link->fd >= 0)
         answer = NET_TWICE;
     net_encode_answer(bytes, answer);
-    /* A new connection has room for 8 bytes; if it is broken, the link reports it. */
+    /* A new connection has room for 8 bytes. If the connection is broken, the link reports that. */
     if (send(guest->fd, bytes, sizeof(bytes), MSG_NOSIGNAL) != sizeof(bytes) || answer != NET_WELCOME) {
         show_out(guest);
         return false;
@@ -421,7 +424,8 @@ static bool answer_hello(struct net_guest *guest, const struct net_hello *mine, 
     return true;
 }
 
-/* True: accepted. Read exactly the hello, because later bytes belong to the link. */
+/* Read a guest's hello; return true if the guest was accepted. Exactly the hello is read, because later bytes belong
+ * to the link. */
 static bool listen_to(struct net_guest *guest, const struct net_hello *mine, struct net_links *links)
 {
     ssize_t n = recv(guest->fd, guest->bytes + guest->got, NET_HELLO - guest->got, 0);
@@ -439,7 +443,8 @@ static bool listen_to(struct net_guest *guest, const struct net_hello *mine, str
     return false;
 }
 
-/* Check all places, whatever poll has reported: a recv that finds nothing is cheaper than a search for the right one. */
+/* Serve all guests, whatever poll has reported: a recv that finds nothing is cheaper than a search for the right
+ * guest. */
 int net_door_serve(struct net_door *door, struct net_links *links)
 {
     int let_in = 0;

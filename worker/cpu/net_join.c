@@ -1,8 +1,9 @@
 /* net_join.c -- connects and disconnects hosts; see net.h.
  *
- * Each rank that serves a lane listens and publishes its address in the store. For each pair of hosts the one with
- * the higher number connects; so every rank connects to some and accepts others, both in one loop. In between it
- * checks whether a rank has given up: on this host in the page, elsewhere by the key in the store. */
+ * Each rank that serves a lane listens and publishes its address in the store. For each pair of hosts, the host with
+ * the higher number connects. So every rank connects to some ranks and accepts others, both in one loop. Between two
+ * rounds of the loop a rank checks whether another one has given up: a rank of this host in the page, any other by
+ * the key in the store. */
 #include "cpu/net.h"
 
 #include "base/clock.h"
@@ -17,14 +18,14 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Only the first error is stored: compare_set lets one rank write, and later ranks read it. So all ranks report the
- * original cause, even if a thousand fail one after another. Use a separate connection, because the rank's usual one may be
- * in the middle of a request that does not end. */
+/* Only the first error is stored: compare_set lets one rank write, and later ranks read that text. So all ranks
+ * report the original cause, even if a thousand fail one after another. A separate connection to the store is used,
+ * because the rank's usual connection may be in the middle of a request that does not end. */
 
-/* Peers must learn within a second; a slower store is of no use here. */
+/* The limit for connecting to the store. Peers must learn about a failure within a second. */
 enum { STORE_MS = 500 };
 
-/* With the nonce of this meeting in the key, the end of another one under the same prefix is not taken for ours. */
+/* Make the key of this run's end. The nonce keeps runs apart that have the same prefix. */
 void net_end_open(struct net_end *end, const struct bootstrap *bootstrap, const uint8_t nonce[SHM_NONCE])
 {
     char *to = end->key;
@@ -78,13 +79,13 @@ struct joining {
     struct net_door door;
     struct net_dial *dials; /* owned */
     int dial_count;
-    int left;             /* links that have no connection yet */
+    int left;             /* number of links without a connection */
     struct pollfd *polls; /* owned */
     char address[NET_ADDRESS], source[NET_ADDRESS];
     uint64_t asked_ms;
 };
 
-/* Under the prefix of the attempt, which bootstrap.c adds: cards of an earlier attempt are never read. */
+/* Format a card's key. bootstrap.c adds the prefix of the attempt, so cards of an earlier attempt are never read. */
 static void card_key(char key[32], int rank)
 {
     snprintf(key, 32, "net/%d", rank);
@@ -92,7 +93,8 @@ static void card_key(char key[32], int rank)
 
 /* --- own identity --------------------------------------------------------------------------------------- */
 
-/* Keep the end of a long name, because it has the attempt and so separates runs. */
+/* Fill in this rank's hello. If the run's name is too long, its beginning is cut, because the attempt at the end
+ * separates runs. */
 static void make_hello(struct joining *j, const struct comm_setup *setup)
 {
     const struct net *net = j->net;
@@ -129,7 +131,7 @@ static ddp_status open_door(struct joining *j, const struct comm_setup *setup, s
 
 /* --- others ---------------------------------------------------------------------------------------------- */
 
-/* Mark the ranks that connect to us: for them our port may be closed. */
+/* Report the missing links. Ranks that connect to this rank are marked, because a firewall may block its port. */
 static ddp_status links_missing(const struct joining *j, struct ddp_err *err)
 {
     const struct net_links *links = &j->net->links;
@@ -140,16 +142,17 @@ static ddp_status links_missing(const struct joining *j, struct ddp_err *err)
         size_t used = strlen(list);
         if (link->rank >= 0 && link->fd < 0 && used + 64 < sizeof(list))
             snprintf(list + used, sizeof(list) - used, "%s%d%s", used ? ", " : "", link->rank,
-                     link->host > j->net->host ? " (which connects to us)" : "");
+                     link->host > j->net->host ? " (which connects to this rank)" : "");
     }
     return ddp_fail(err, DDP_ERR_TIMEOUT,
-                    "no connection with rank %s within %u ms (we listen on %s; ports: "
-                    "DDP_PORT_RANGE, network: DDP_IFACE)",
+                    "no connection with rank %s within %u ms (this rank listens on %s); to choose "
+                    "ports set DDP_PORT_RANGE, to choose the network DDP_IFACE",
                     list, j->bootstrap->timeout_ms, j->address);
 }
 
-/* True if a rank has given up, or the time is over. Checking this host's page costs nothing, the store a round trip,
- * hence ASK_MS: slow enough for 1000 ranks that ask, and fast enough to learn it within a second. */
+/* Fail if a rank has given up or the time is over. The check of this host's page is free, but the check of the store
+ * is a round trip. So the store is asked only every ASK_MS: often enough to learn about a failure within a second,
+ * and seldom enough for 1000 ranks. */
 static ddp_status check_joining(struct joining *j, struct ddp_err *err)
 {
     uint64_t now = clock_ms();
@@ -166,7 +169,8 @@ static ddp_status check_joining(struct joining *j, struct ddp_err *err)
 
 /* --- ranks to connect to --------------------------------------------------------------------------------------- */
 
-/* Cards arrive within milliseconds, or when a slow host is ready, or never: then a rank gives the reason. */
+/* Wait for a rank's card. It arrives within milliseconds, or when a slow host is ready. If it never arrives,
+ * check_joining reports why. */
 static ddp_status wait_for_card(struct joining *j, const char *key, struct ddp_err *err)
 {
     struct timespec pause = { .tv_nsec = 1000000 };
@@ -181,7 +185,8 @@ static ddp_status wait_for_card(struct joining *j, const char *key, struct ddp_e
     return DDP_OK;
 }
 
-/* A card comes from another process, so terminate its texts before printing them. */
+/* Read the card of the rank at the other end. It comes from another process, so its strings are terminated before
+ * they are printed. */
 static ddp_status find_peer(struct joining *j, struct net_link *link, struct ddp_err *err)
 {
     char key[32];
@@ -202,8 +207,8 @@ static ddp_status find_peer(struct joining *j, struct net_link *link, struct ddp
     return DDP_OK;
 }
 
-/* Connect to earlier hosts; later ones connect to us. One rule for both ends, so that each pair has one connection
- * and never two that cross. Until we accept, connections to us wait in the kernel's queue. */
+/* Begin to connect to all hosts with lower numbers; hosts with higher numbers connect to this one. So each pair of
+ * hosts has exactly one connection. Connections to this rank wait in the kernel's queue until it accepts them. */
 static ddp_status begin_all(struct joining *j, struct ddp_err *err)
 {
     struct net *net = j->net;
@@ -240,9 +245,8 @@ static ddp_status serve_all(struct joining *j, struct ddp_err *err)
     return status;
 }
 
-/* The program may print our message; the store gets a code as well, so that all nodes of the job learn at once which
- * port is closed, even if the program prints nothing. Only ddprun's store uses it, and a failure here changes
- * nothing. */
+/* Store a code that identifies the closed port. ddprun reads it and reports the port on all nodes, even if the
+ * program prints no error. Other stores ignore it, and a failure here changes nothing. */
 static void report_closed(const struct joining *j, const char *closed)
 {
     enum { TELL_MS = 500 };
@@ -266,8 +270,8 @@ static void report_closed_ports(const struct joining *j)
             report_closed(j, j->dials[i].closed);
 }
 
-/* SLICE_MS bounds how late the end of a rank is detected, since neither the page nor the store can wake us out of
- * poll. */
+/* Connect all links. The loop polls for SLICE_MS at most, because neither the page nor the store can wake it when a
+ * rank ends. */
 static ddp_status connect_all(struct joining *j, struct ddp_err *err)
 {
     ddp_status status = begin_all(j, err);
@@ -294,7 +298,8 @@ static void close_joining(struct joining *j)
     free(j->polls);
 }
 
-/* Remove the card when all links are connected, because no other rank needs it. A rank without a lane needs no links. */
+/* Join the other hosts. A rank without a lane needs no links. This rank's card is removed after all links are
+ * connected, because no other rank needs it then. */
 static ddp_status net_join(struct net *net, const struct comm_setup *setup, struct ddp_err *err)
 {
     struct joining j = { .net = net, .bootstrap = setup->bootstrap, .door = { .fd = -1 } };
@@ -318,12 +323,12 @@ static ddp_status net_join(struct net *net, const struct comm_setup *setup, stru
 /* --- open and close --------------------------------------------------------------------------------------- */
 
 enum {
-    LANES = 4,      /* most connections between two hosts, measured in worker/README.md */
-    AREA = 4 << 20, /* bytes of pieces; pages that no call needs are never touched */
+    LANES = 4,      /* maximum number of connections between two hosts, measured in worker/README.md */
+    AREA = 4 << 20, /* bytes for pieces; unused pages take no memory */
     LARGEST_ELEMENT = 8
 };
 
-/* --- content of a barrier request ----------------------------------------------------------------------- */
+/* --- functions for the barrier --- */
 
 static ddp_status check_abroad(void *user, struct ddp_err *err)
 {
@@ -346,8 +351,8 @@ static ddp_status no_net_memory(const struct net *net, struct ddp_err *err)
                     net->layout.hosts);
 }
 
-/* Allocate all memory at the beginning, because a collective must not fail halfway for lack of it, on one rank of a
- * thousand. Untouched pages cost nothing, so the area may be generous. */
+/* Allocate all memory now, because a collective must not fail for lack of memory on one rank of many. Unused pages
+ * take no memory, so the area may be large. */
 static ddp_status make_buffers(struct net *net, struct ddp_err *err)
 {
     const struct net_layout *l = &net->layout;
@@ -370,7 +375,7 @@ static ddp_status make_buffers(struct net *net, struct ddp_err *err)
     return net_links_open(&net->links, net->served * l->hosts, 2 * (size_t)l->most + 4, net->rank, err);
 }
 
-/* Fill in the rank at the other end of each link. */
+/* Set the rank at the other end of each link. */
 static void address_links(struct net *net)
 {
     for (int i = 0; i < net->served; i++) {
@@ -411,7 +416,8 @@ ddp_status net_open(struct net **out, struct cpu_comm *cpu, const struct comm_se
     net->abroad = (struct barrier_abroad){ net, check_abroad, publish_abroad };
     net_end_open(&net->end, setup->bootstrap, cpu->meeting.nonce);
     cpu->barrier.abroad = &net->abroad;
-    net->leaving = true; /* connections are made one by one; this file polls them */
+    net->leaving =
+        true; /* the links' sockets are closed one by one, so the end of a peer's connection is no failure */
     ddp_status status = net_prepare(net, err);
     if (status == DDP_OK)
         status = net_join(net, setup, err);

@@ -1,8 +1,8 @@
 /* net_link.c -- see net_link.h.
  *
- * Only net_finish waits: queues are filled, then emptied as far as the sockets accept it. Data is never copied,
- * because the kernel reads and writes the callers' memory; so a range must stay untouched until its queue is done.
- * Both directions of all links move in one loop, since two hosts that first send everything to each other would both
+ * Only net_finish waits. All other functions fill queues, or move as many bytes as the sockets accept. Data is never
+ * copied, because the kernel reads and writes the callers' memory. So a range must stay unchanged until its queue is
+ * done. Both directions of all links move in one loop: two hosts that first send everything to each other would both
  * stop at full socket buffers. */
 #include "cpu/net_link.h"
 
@@ -20,15 +20,16 @@
 #include <unistd.h>
 
 enum {
-    AT_ONCE = 64,           /* ranges in one system call */
-    YIELDS = 32,            /* checks of the sockets before sleeping, because a sleep and its end cost more */
-    IDLE_S = 5,             /* a silent peer is probed after this time */
-    USER_TIMEOUT_MS = 15000 /* and data that we have sent may stay unacknowledged for this long */
+    AT_ONCE = 64, /* ranges in one system call */
+    YIELDS = 32,  /* checks of the sockets before sleeping, because sleeping and waking take longer */
+    IDLE_S = 5,   /* seconds of silence after which a peer is probed */
+    USER_TIMEOUT_MS = 15000 /* ms for which sent data may stay unacknowledged */
 };
 
 /* --- links ---------------------------------------------------------------------------------------------- */
 
-/* One more than needed: a rank without lanes has none, and NULL would look like a lack of memory. */
+/* Open the links. One more is allocated than needed: a rank without lanes has no links, and NULL would look like a
+ * lack of memory. */
 ddp_status net_links_open(struct net_links *links, int count, size_t most, int rank, struct ddp_err *err)
 {
     size_t n = (size_t)count;
@@ -59,8 +60,8 @@ void net_links_close(struct net_links *links)
     *links = (struct net_links){ 0 };
 }
 
-/* Send small messages at once. A host that has lost power sends no end of the connection: keep-alive detects it while
- * we only receive, the user timeout while we send. */
+/* Take over a socket. Small messages are sent at once. A host that has lost power never closes its connections:
+ * keep-alive detects this while a rank only receives, the user timeout while a rank sends. */
 void net_link_attach(struct net_link *link, int fd)
 {
     const int on = 1, idle = IDLE_S, times = 2, limit = USER_TIMEOUT_MS;
@@ -74,7 +75,7 @@ void net_link_attach(struct net_link *link, int fd)
     link->fd = fd;
 }
 
-/* An empty queue restarts at its front, because there is room for the ranges of one call only. */
+/* Append a range. An empty queue starts again at its front, because there is only room for the ranges of one call. */
 static void queue_range(struct net_queue *q, void *at, size_t n)
 {
     if (n == 0)
@@ -109,7 +110,7 @@ static bool is_done(const struct net_queue *q)
     return q->next == q->count;
 }
 
-/* Remove `n` bytes from the front. */
+/* Remove `n` bytes from the front of the queue. */
 static void advance(struct net_queue *q, size_t n)
 {
     while (n > 0 && n >= q->list[q->next].iov_len)
@@ -120,8 +121,8 @@ static void advance(struct net_queue *q, size_t n)
     }
 }
 
-/* A lost peer is usually not the cause, but its message names the call in which it was missed; the agent finds the
- * first failure. */
+/* Report a lost connection. The peer is usually not the cause of the failure, but the text names the call in which
+ * the peer is missing. The agent finds the first failure. */
 static ddp_status link_lost(const struct net_links *links, const struct net_link *link, const char *how,
                             struct ddp_err *err)
 {
@@ -133,7 +134,8 @@ static ddp_status link_lost(const struct net_links *links, const struct net_link
         link->where, how);
 }
 
-/* One system call on one queue. 1 = bytes were moved, 0 = none can be moved now, -1 = the connection is over (*err). */
+/* Move bytes of one queue with one system call. Return 1 if bytes were moved, 0 if none can be moved now, or -1 with
+ * *err if the connection is over. */
 static int move_bytes(struct net_links *links, struct net_link *link, struct net_queue *q, bool out,
                       struct ddp_err *err)
 {
@@ -153,7 +155,7 @@ static int move_bytes(struct net_links *links, struct net_link *link, struct net
     return -1;
 }
 
-/* The head is the first range of a call: once a later one is next, it has arrived. */
+/* Compare the peer's head. It is the first range of a call, so it has arrived when a later range is next. */
 static ddp_status check_head(struct net_link *link, struct ddp_err *err)
 {
     if (!link->head_due || (link->in.next == 0 && !is_done(&link->in)))
@@ -162,7 +164,8 @@ static ddp_status check_head(struct net_link *link, struct ddp_err *err)
     return net_compare_heads(link->head_out, link->head_in, err);
 }
 
-/* Receive first, because a lost peer's last message counts: usually a call that differs. */
+/* Move bytes of one link in both directions. Receive first, because a lost peer may have sent a last message, usually
+ * a call that differs. */
 static ddp_status pump_link(struct net_links *links, struct net_link *link, struct ddp_err *err)
 {
     int moved = 1;
@@ -179,7 +182,8 @@ static ddp_status pump_link(struct net_links *links, struct net_link *link, stru
     return err->code;
 }
 
-/* Stop at the first error, because the other links will fail the same way a moment later. */
+/* Move bytes on all links. The first error ends the loop, because the other links will fail in the same way a moment
+ * later. */
 ddp_status net_pump(struct net_links *links, struct ddp_err *err)
 {
     err->code = DDP_OK;
@@ -195,7 +199,7 @@ ddp_status net_pump(struct net_links *links, struct ddp_err *err)
 
 /* --- waiting -------------------------------------------------------------------------------------------- */
 
-/* Fill polls with the links that are not done. Return how many. */
+/* Fill `polls` with the links that are not done, and return how many. */
 static int list_waits(struct net_links *links)
 {
     int waits = 0;
@@ -208,8 +212,9 @@ static int list_waits(struct net_links *links)
     return waits;
 }
 
-/* Distinguish three states, because their causes differ: a rank that has not called hangs in its program, one that
- * has sent a part has a network that hangs, one that does not read is in another call. */
+/* Report the late ranks. Three states are distinguished, because their causes differ. A rank that has not called
+ * hangs in its program. If a rank has sent only a part, the network hangs. A rank that does not read is in another
+ * call. */
 static ddp_status links_late(const struct net_links *links, uint32_t timeout_ms, struct ddp_err *err)
 {
     enum { LISTED = 3 };
@@ -224,16 +229,16 @@ static ddp_status links_late(const struct net_links *links, uint32_t timeout_ms,
             continue;
         snprintf(list + used, sizeof(list) - used, "%srank %d (pid %d on %.63s, %.64s) %s", used ? ", " : "",
                  link->rank, link->pid, link->name, link->where,
-                 !in              ? "does not read what is sent to it"
-                 : link->head_due ? "has not called it"
-                                  : "has sent only a part");
+                 !in              ? "does not receive the values sent to it"
+                 : link->head_due ? "has not made this call"
+                                  : "has sent only a part of its values");
     }
     return ddp_fail(err, DDP_ERR_TIMEOUT, "rank %d waited %u ms in %s for other hosts: %s%s", links->rank,
                     timeout_ms, call_text(text, &links->call, links->seq), list,
                     waits > LISTED ? ", and others" : "");
 }
 
-/* In slices, because a rank of this host that gives up cannot wake us out of poll. */
+/* Wait for one slice, because a rank of this host that gives up cannot wake this rank out of poll. */
 static ddp_status wait_once(struct net_links *links, struct shm_barrier *barrier, struct ddp_err *err)
 {
     uint32_t slice_ms = 0;

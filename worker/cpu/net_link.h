@@ -1,11 +1,12 @@
-/* net_link.h -- connected sockets on which calls exchange values, many at once, with one deadline.
+/* net_link.h -- sockets on which calls exchange values, many at once, with one deadline.
  *
- * Happy path: a call queues ranges of memory to send and to receive, which stay in place; net_pump moves what it can
- * without waiting; net_finish polls until all queues are empty. The head of a call goes through the same queues and
- * is compared as soon as it has arrived, before a rank waits for values that may never arrive.
+ * The usual order: a call queues ranges of memory to send and to receive; the ranges stay in place. net_pump moves as
+ * many bytes as possible without waiting; net_finish polls until all queues are empty. The head of a call goes
+ * through the same queues. It is compared as soon as it arrives, before a rank waits for values that may never
+ * arrive.
  *
- * Failures: the peer is gone (end, reset, or no answer within TCP's user timeout), the deadline passes, heads differ,
- * or a rank on this host gives up. */
+ * An exchange fails if the peer is gone (end, reset, or no answer within TCP's user timeout), the deadline passes,
+ * heads differ, or a rank on this host gives up. */
 #ifndef WORKER_CPU_NET_LINK_H
 #define WORKER_CPU_NET_LINK_H
 
@@ -19,33 +20,33 @@ struct pollfd;
 
 struct net_queue {
     struct iovec *list; /* room for `most` ranges; owned by the net_links */
-    size_t next, count; /* list[next .. count) is left */
+    size_t next, count; /* list[next .. count) is not done */
 };
 
 /* One connection, to the rank that serves one lane on one other host. */
 struct net_link {
-    int fd; /* -1: none, as for our own host */
+    int fd; /* -1: no connection, as for this host */
     int rank, lane, host;
     int32_t pid;
-    char name[NET_HOST];           /* of its host */
-    char where[ENDPOINT_TEXT_MAX]; /* its end of the connection */
+    char name[NET_HOST];           /* name of the peer's host */
+    char where[ENDPOINT_TEXT_MAX]; /* address of the peer's end */
     struct net_queue out, in;
     uint8_t head_out[NET_HEAD], head_in[NET_HEAD];
-    bool head_due; /* a head is expected first */
+    bool head_due; /* the next range to receive is a head */
 };
 
 struct net_links {
     struct net_link *list; /* owned */
     int count;
-    int rank;         /* our own rank, in the world */
-    struct call call; /* the call in progress, and its number: for texts */
+    int rank;         /* this rank, in the world */
+    struct call call; /* the call in progress and its number, for texts */
     uint64_t seq;
-    struct pollfd *polls; /* as many */
-    struct iovec *room;   /* memory behind all queues */
-    int64_t moved;        /* bytes moved so far; unchanged after a wait = no progress */
+    struct pollfd *polls; /* `count` entries */
+    struct iovec *room;   /* memory of all queues */
+    int64_t moved;        /* bytes moved so far; if a wait does not change it, there was no progress */
 };
 
-/* `count` links without connections and queues of `most` ranges. */
+/* Open `count` links without connections. Each queue has room for `most` ranges. */
 ddp_status net_links_open(struct net_links *links, int count, size_t most, int rank, struct ddp_err *err);
 
 /* Close all sockets and free. */
@@ -54,23 +55,24 @@ void net_links_close(struct net_links *links);
 /* Take over a connected socket. */
 void net_link_attach(struct net_link *link, int fd);
 
-/* Begin the call: its head goes first in both directions. */
+/* Begin a call: its head is sent and received first. */
 void net_link_begin(struct net_link *link, const uint8_t head[NET_HEAD]);
 
-/* Queue `n` bytes to send, or to receive. The link uses them until net_finish. */
+/* Queue `n` bytes to send, or to receive. The memory must stay until net_finish returns. */
 void net_link_send(struct net_link *link, const void *from, size_t n);
 void net_link_receive(struct net_link *link, void *to, size_t n);
 
-/* Move the bytes that can be moved at once. */
+/* Move the bytes that can be moved without waiting. */
 ddp_status net_pump(struct net_links *links, struct ddp_err *err);
 
-/* Wait until all queues are empty. Checks the ranks of this host through `barrier`, whose clock it uses. */
+/* Wait until all queues are empty. The wait also checks the ranks of this host, and its timeout is that of
+ * `barrier`. */
 ddp_status net_finish(struct net_links *links, struct shm_barrier *barrier, struct ddp_err *err);
 
-/* True if a peer has closed its end. Never waits. */
+/* Return an error if a peer has closed its connection. Returns at once. */
 ddp_status net_links_check(struct net_links *links, struct ddp_err *err);
 
-/* Notify the peers that nothing more will follow. Any thread, any number of times. */
+/* Notify the peers that nothing more will follow. May be called on any thread, any number of times. */
 void net_links_shut(const struct net_links *links);
 
 #endif

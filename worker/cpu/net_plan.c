@@ -1,6 +1,6 @@
 /* net_plan.c -- see net_plan.h.
  *
- * All sizes come from here: sender and receiver must agree on every byte without exchanging sizes, so the same
+ * All sizes are computed here. Sender and receiver must agree on every byte without exchanging sizes, so the same
  * functions compute what a rank sends and what its peer expects. */
 #include "cpu/net_plan.h"
 
@@ -9,11 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Every rank computes the same from the same numbers, so nothing of it is sent. All arrays are sized by the world and
- * allocated at once; the walks below are linear, or O(n log n) for the tree, and run once per job. */
+/* Every rank computes the same layout from the same numbers, so none of it is sent. All arrays are allocated at once
+ * with the world's size. The loops below are linear, or O(n log n) for the tree, and run once per job. */
 
-/* Sort ranks by host, by counting: first count, then place. The counts are stored one place later, so that their sums
- * become the beginnings. */
+/* Sort the ranks by host: count them, then place them. The counts are stored one place later, so that their sums are
+ * the beginnings. */
 static void list_members(struct net_layout *l)
 {
     for (int r = 0; r < l->world; r++)
@@ -34,8 +34,8 @@ static bool is_on_one_host(const struct net_layout *l, uint32_t first, uint32_t 
     return true;
 }
 
-/* Walk the tree with reduce.c's rule for the left part, because the order of additions decides the last bits: pieces
- * joined along another tree would give another sum than on one host. A node of one rank is always a piece. */
+/* List the pieces of a node. The tree must be reduce.c's, because the order of additions determines the last bits of
+ * a sum. A node of one rank is always a piece. */
 static void list_pieces(struct net_layout *l, uint32_t first, uint32_t count)
 {
     uint32_t left = 1;
@@ -93,7 +93,7 @@ static int member(const struct net_layout *layout, int host, int i)
     return layout->members[layout->start[host] + i];
 }
 
-/* A host with fewer ranks than lanes starts again at its first rank, so some of its ranks serve two lanes. */
+/* Return the rank that serves a lane. On a host with fewer ranks than lanes some ranks serve several lanes. */
 int net_server(const struct net_layout *layout, int host, int lane)
 {
     return member(layout, host, lane % ranks_of(layout, host));
@@ -106,7 +106,7 @@ int net_piece_host(const struct net_layout *layout, int piece)
 
 /* --- targets ---------------------------------------------------------------------------------------------- */
 
-/* Up to this many bytes one trip with more data is faster than two with less. */
+/* Bytes up to which one trip with more data is faster than two trips with less data. */
 enum { SMALL = 32 << 10 };
 
 static const struct net_way ways[CALL_KINDS] = {
@@ -125,16 +125,16 @@ static const struct net_way ways[CALL_KINDS] = {
 #undef WAY
 };
 
-/* --- room ----------------------------------------------------------------------------------------------- */
+/* --- sizes of a step ------------------------------------------------------------------------------------- */
 
-/* Return the elements of a step for which the call counts `n`: those of all its columns. */
+/* Return the elements of all columns of a step of `n` elements. */
 static size_t all_of(const struct net_way *way, size_t n)
 {
     return way->columns == NET_PER_RANK ? n * (size_t)way->layout->world : n;
 }
 
-/* Return the most of them that any host owns, because the step must have one size on all hosts. A share is rounded up
- * to whole lines. */
+/* Return the largest number of these elements that one host owns. A step has the same size on all hosts, so the
+ * largest share determines its size. A share is rounded up to whole lines. */
 static size_t own_of(const struct net_way *way, size_t n)
 {
     switch (way->columns) {
@@ -147,7 +147,7 @@ static size_t own_of(const struct net_way *way, size_t n)
     }
 }
 
-/* Return the bytes of pieces that a rank handles, its own and the incoming ones, if it serves all lanes. */
+/* Return the bytes of pieces, its own and received ones, for a rank that serves all lanes. */
 static size_t pieces_bytes(const struct net_way *way, size_t n)
 {
     const struct net_layout *l = way->layout;
@@ -157,7 +157,8 @@ static size_t pieces_bytes(const struct net_way *way, size_t n)
     return (most * all_of(way, n) + (size_t)l->piece_count * own_of(way, n)) * way->partial;
 }
 
-/* Round to whole lines, so that parts of a step are as even as possible. */
+/* Return the largest step that fits. It is rounded down to whole lines, so that parts of a step are as equal as
+ * possible. */
 static size_t fit(const struct net_way *way, size_t slot_bytes, size_t area_bytes)
 {
     size_t line = PART_LINE / way->element, n = slot_bytes / way->element;
@@ -168,7 +169,8 @@ static size_t fit(const struct net_way *way, size_t slot_bytes, size_t area_byte
     return n > line ? n / line * line : n;
 }
 
-/* Enough for one element at a time with the widest unfinished value (8 bytes), so that fit() always ends. */
+/* Return the bytes for one element at a time with the widest unfinished value (8 bytes), so that fit() always
+ * ends. */
 size_t net_area_least(const struct net_layout *layout)
 {
     const struct net_way per_rank = { .layout = layout, .columns = NET_PER_RANK, .partial = 8 };
@@ -179,14 +181,15 @@ size_t net_area_least(const struct net_layout *layout)
 
 /* --- path of a call ------------------------------------------------------------------------------------- */
 
-/* Counted with all that leaves a host: with many hosts even a small call is much when each gets all of it. */
+/* Return true if the bytes that leave a host are few. With many hosts even a small call is large, because each host
+ * receives all of it. */
 static bool is_small(const struct net_way *way)
 {
     return all_of(way, way->n) * way->element * (size_t)(way->layout->hosts - 1) <= SMALL;
 }
 
-/* A small call uses one lane, because four would take four times the system calls for one packet. If shares could be
- * assigned to hosts, every host joins everything instead: more data, but one trip less. */
+/* Plan a call. A small call uses one lane, because four lanes would need four times the system calls for one packet.
+ * In a small call with a column for each host, every host joins everything instead: more data, but only one trip. */
 struct net_way net_way_of(const struct net_layout *layout, const struct call *call, size_t slot_bytes,
                           size_t area_bytes)
 {
@@ -265,8 +268,8 @@ bool net_owns(const struct net_column *column, int host)
     return column->owner == NET_EVERYBODY || column->owner == host;
 }
 
-/* The root's host has all values and keeps them when the others get theirs in the second phase. So the owner need not
- * send to their origin. */
+/* Return true if a host has the finished column after the first phase. In a broadcast, the root's host has all values
+ * from the beginning, so no owner sends them there. */
 bool net_holds(const struct net_way *way, const struct net_column *column, int host)
 {
     return net_owns(column, host) ||
@@ -295,7 +298,7 @@ bool net_wants(const struct net_way *way, const struct net_column *column, int h
 
 /* --- location ------------------------------------------------------------------------------------------- */
 
-/* Return elements in the caller's buffer, which has the whole call, while a slot has one step of it. */
+/* Return the place in the caller's buffer, which has the whole call; a slot has only one step. */
 size_t net_in_place(const struct net_way *way, const struct net_column *column, int c, size_t at)
 {
     if (way->gathers)

@@ -1,7 +1,7 @@
-/* net_plan.h -- the table and the arithmetic of how a collective travels between hosts. Pure.
+/* net_plan.h -- how a collective travels between hosts: the table and the arithmetic. Pure.
  *
- * A collective is done in steps that fit into the slots of shared memory. The elements of a step form
- * columns; a column has an owner, a host. There are at most two phases:
+ * A collective is done in steps that fit into the slots of shared memory. The elements of a step are divided into
+ * columns, and each column has a host as its owner. There are at most two phases:
  *
  *     first    REDUCE  every host sends its pieces of a column (reduce.h, unfinished) to the owner, which joins them
  *              SPREAD  the root's host sends the column to its owner
@@ -15,7 +15,7 @@
  *     scatter          one for each rank           spread    -
  *     all_gather       one for each rank           -         to all
  *     gather           one for each rank           -         to the root's host
- *     small ones       one, of all hosts           as above  -                one trip instead of two
+ *     small ones       one, owned by all hosts     as above  -                one trip instead of two
  *
  * Sender and receiver compute all sizes from the same call and the same layout, so no size is sent. Lane k has the
  * k-th part of every column. */
@@ -27,34 +27,35 @@
 
 #include <stdbool.h>
 
-/* Which rank is on which host, which ranks connect, and which nodes of the reduction tree (reduce.h) a host can
- * combine by itself. Pure.
+/* The layout: which rank is on which host, which ranks connect, and which nodes of the reduction tree (reduce.h) a
+ * host can combine alone. Pure.
  *
- * A host is a number, assigned in the order of its lowest rank. The work of a collective is divided among `lanes`:
- * lane k is the k-th part of everything, and on every host one rank serves it, so that each lane is a mesh of one
- * connection for each pair of hosts. With as many lanes as ranks on the largest host, every rank has a share; on a
- * smaller host a rank serves several lanes.
+ * Hosts are numbered in the order of their lowest ranks. The work of a collective is divided among `lanes`: lane k is
+ * the k-th part of everything, and one rank of every host serves it. So each lane is a mesh with one connection for
+ * each pair of hosts. With as many lanes as ranks on the largest host, every rank there serves one lane. On a smaller
+ * host a rank serves several lanes.
  *
- * Pieces: the tree is walked from the top; a node whose ranks are all on one host is a piece of that host. Six ranks
- * on hosts of three: {0,1} {2} | {3} {4,5}. Ranks of a host may lie anywhere; that only makes more and smaller
- * pieces. */
+ * Pieces: the tree is walked from the top; a node whose ranks are all on one host is a piece of that host. An example
+ * with six ranks on two hosts of three: {0,1} {2} | {3} {4,5}. The ranks of a host need not be consecutive; if they
+ * are not, there are more and smaller pieces. */
 
-/* Hosts are connected by a mesh, and numbered in 16 bits. */
+/* Limits: host numbers have 16 bits, and hosts are connected by a mesh. */
 enum { NET_HOSTS_MAX = 4096, NET_WORLD_MAX = 65536 };
 
 struct net_layout {
     int world, hosts, lanes;
-    int most;                    /* ranks of the largest host */
-    uint16_t *host_of;           /* of each rank */
-    int *local_of;               /* its number among the ranks of its host */
+    int most;                    /* number of ranks on the largest host */
+    uint16_t *host_of;           /* for each rank, its host */
+    int *local_of;               /* for each rank, its number on its host */
     int *members;                /* ranks, host after host */
     int *start;                  /* host h has members[start[h] .. start[h + 1]) */
     struct reduce_piece *pieces; /* pieces in the order of the tree */
-    int *pieces_of;              /* how many each host has */
+    int *pieces_of;              /* number of pieces of each host */
     int piece_count;
 };
 
-/* Build it from the host number of each of `world` ranks (copied). False: no memory. Free it in any case. */
+/* Build the layout from the host number of each of `world` ranks (copied). False: no memory. Close the layout in
+ * either case. */
 bool net_layout_open(struct net_layout *layout, const uint16_t *host_of, int world, int hosts,
                      int most_lanes);
 void net_layout_close(struct net_layout *layout);
@@ -65,67 +66,67 @@ int net_server(const struct net_layout *layout, int host, int lane);
 /* Return the host that owns a piece. */
 int net_piece_host(const struct net_layout *layout, int piece);
 
-/* --- targets ---------------------------------------------------------------------------------------------- */
+/* --- the way of a call ------------------------------------------------------------------------------------ */
 
 enum net_columns { NET_PER_HOST, NET_PER_RANK, NET_AT_ROOT, NET_FOR_ALL };
 enum net_first { NET_NO_FIRST, NET_REDUCE, NET_SPREAD };
-enum net_second { NET_NO_SECOND, NET_TO_ALL, NET_TO_OTHERS /* but the root's host */, NET_TO_ROOT };
+enum net_second { NET_NO_SECOND, NET_TO_ALL, NET_TO_OTHERS /* except the root's host */, NET_TO_ROOT };
 
 struct net_way {
     const struct net_layout *layout; /* borrowed */
     enum net_columns columns;
     enum net_first first;
     enum net_second second;
-    bool gathers;  /* a rank gives its own column; otherwise its input has all columns */
-    bool scatters; /* a rank takes its own column; otherwise all of them */
+    bool gathers;  /* a rank's input is only its own column; otherwise all columns */
+    bool scatters; /* a rank's output is only its own column; otherwise all columns */
     bool only_root_takes;
     int root, root_host;
-    int lanes;       /* lanes in use: a small call has one */
+    int lanes;       /* lanes in use; a small call uses one */
     size_t element;  /* bytes of a value */
     size_t partial;  /* bytes of an unfinished value */
-    size_t n;        /* elements as the call counts them */
-    size_t per_step; /* of these elements */
+    size_t n;        /* elements of the call, by call_rules' unit */
+    size_t per_step; /* elements of a step, in the same unit */
 };
 
-/* Elements [at, at + n) of a step, or of a column. */
+/* Elements [at, at + n) of a step or of a column. */
 struct net_range {
     size_t at, n;
 };
 
 struct net_column {
-    struct net_range range; /* in the step's slots */
-    int owner;              /* a host; NET_EVERYBODY */
+    struct net_range range; /* place in the step's slots */
+    int owner;              /* a host, or NET_EVERYBODY */
 };
 
 enum { NET_EVERYBODY = -1 };
 
-/* Plan how `call` travels, with slots of `slot_bytes` and buffers for pieces of `area_bytes`. A call without
- * elements, or one that moves none, has no steps. */
+/* Plan how `call` travels, with slots of `slot_bytes` and areas for pieces of `area_bytes`. A call that moves no
+ * elements has no steps. */
 struct net_way net_way_of(const struct net_layout *layout, const struct call *call, size_t slot_bytes,
                           size_t area_bytes);
 size_t net_steps(const struct net_way *way);
 
-/* Return the least size of a rank's buffer for pieces, so that every call has a step that fits. */
+/* Return the smallest area for pieces with which every call has a step that fits. */
 size_t net_area_least(const struct net_layout *layout);
 
-/* Return the columns of a step of `n` elements, and lane `lane`'s part of one. */
+/* Return the number of columns of a step of `n` elements, one column, and lane `lane`'s part of a column. */
 int net_column_count(const struct net_way *way);
 struct net_column net_column_at(const struct net_way *way, size_t n, int column);
 struct net_range net_lane_part(const struct net_way *way, const struct net_column *column, int lane);
 
-/* True if `host` owns the column, or has its finished values after the first phase. */
+/* Return true if `host` owns the column; if `host` has its finished values after the first phase. */
 bool net_owns(const struct net_column *column, int host);
 bool net_holds(const struct net_way *way, const struct net_column *column, int host);
 
-/* True if the column goes from one host to another in the first, in the second phase. */
+/* Return true if the column goes from one host to another in the first phase; in the second phase. */
 bool net_goes_first(const struct net_way *way, const struct net_column *column, int from, int to);
 bool net_goes_second(const struct net_way *way, const struct net_column *column, int from, int to);
 
-/* True if `host` wants the finished column at all. */
+/* Return true if `host` needs the finished column. */
 bool net_wants(const struct net_way *way, const struct net_column *column, int host);
 
-/* Return the place of element 0 of column number `c`, in elements: in a rank's input and output for step `at`, and in
- * the step's slot. */
+/* Return the place of element 0 of column number `c`, in elements: in a rank's input for step `at`, in the step's
+ * slot, in a rank's output. */
 size_t net_in_place(const struct net_way *way, const struct net_column *column, int c, size_t at);
 size_t net_slot_place(const struct net_way *way, const struct net_column *column);
 size_t net_out_place(const struct net_way *way, const struct net_column *column, int c, size_t at);

@@ -1,7 +1,7 @@
 /* net_run.c -- a collective between hosts, in steps.
  *
- * Each host has the turns of host.c, with a barrier of its ranks after each; in between the hosts exchange values.
- * With two phases and private buffers:
+ * Each host has the turns of host.c, with a barrier of its ranks after each turn. Between the barriers the hosts
+ * exchange values. With two phases and private buffers:
  *
  *     turn              1        2        3        4        5        6
  *     give           step 0   step 1   step 2
@@ -9,23 +9,25 @@
  *     second phase                     step 0   step 1   step 2
  *     take                                      step 0   step 1   step 2
  *
- * The values of a turn's two phases travel together, so a turn waits for the network once, and never for an answer to
- * its own message. A stage that a call does not need has no turn: no give if all buffers of the host are in reach.
- * Hosts may differ in that, because values between them have the same order anyway. * host.c explains why two slots
- * of a kind are enough: the parity of steps continues from call to call. Values finished between the phases are in
- * private memory, because the take slot of their step is still being read. */
+ * The values of both phases of a turn travel together. So a turn waits for the network once, and never for an answer
+ * to a message of the same turn. A stage that a call does not need has no turn. In particular, give has none if all
+ * buffers of the host are in reach; hosts may differ in that, because the order of values between hosts is the same.
+ *
+ * host.c explains why two slots of a kind are enough: the parity of steps continues from call to call. Values that
+ * are finished after the first phase are in private memory, because other ranks still read the take slot of an
+ * earlier step. */
 #include "cpu/net.h"
 
 #include <string.h>
 
-/* A call in progress, and one step of it. */
+/* A call in progress. */
 struct net_call {
     struct net *net;
     const struct call *call;
     struct net_way way;
     bool direct; /* inputs are read in place */
     size_t steps;
-    size_t first, second, take, last; /* turns: of step 0's phases, its taking, and the last one of all */
+    size_t first, second, take, last; /* turns in which step 0 has its phases and is taken; the last turn */
 };
 
 struct net_step {
@@ -35,10 +37,10 @@ struct net_step {
 
 /* --- data of a turn -------------------------------------------------------------------------------------- */
 
-/* A rank that serves lane k does all of lane k on its host: it reads the lane's part of every column from all ranks
- * of the host (from their slots, or in place), combines pieces, exchanges, joins, and puts the finished part into its
- * take slot, from which all ranks of the host copy it. So within a host there are the same three stages as in host.c,
- * and no rank waits for another one in the middle of a turn. */
+/* The rank that serves lane k does all work of lane k on its host. It reads the lane's part of every column from all
+ * ranks of the host (from their slots, or in place), combines pieces, exchanges and joins them. It writes the
+ * finished part into its take slot, from which all ranks of the host copy. So a host has the same three stages as in
+ * host.c, and no rank waits for another one in the middle of a turn. */
 
 static bool serves(const struct net_call *c, int i)
 {
@@ -70,7 +72,7 @@ static const char *source(const struct net_call *c, const struct net_step *step,
     return in + (net_in_place(&c->way, column, number, step->at) + within) * c->way.element;
 }
 
-/* Return the rank of this host that has a column to give, in calls where only one has. */
+/* Return the rank of this host that gives a column, in calls where only one rank gives. */
 static int giver_of(const struct net_call *c, int number)
 {
     return c->net->layout.local_of[c->way.gathers ? number : c->way.root];
@@ -106,7 +108,7 @@ static void take_column(const struct net_call *c, const struct net_step *step, i
     }
 }
 
-/* In a broadcast in place the root already has the values. */
+/* Take the finished values. In a broadcast in place the root already has them. */
 static void net_take(const struct net_call *c, const struct net_step *step)
 {
     const struct net_way *way = &c->way;
@@ -126,7 +128,7 @@ static void net_take(const struct net_call *c, const struct net_step *step)
 
 /* --- the first phase: pieces ---------------------------------------------------------------------------- */
 
-/* Our host's pieces of one part, one after the other. Returns where they end. */
+/* Combine this host's pieces of one part, one after the other. Return the end of the result. */
 static uint8_t *combine_pieces(const struct net_call *c, const struct net_step *step,
                                const struct net_column *column, int number, const struct net_range *part,
                                uint8_t *to)
@@ -145,7 +147,7 @@ static uint8_t *combine_pieces(const struct net_call *c, const struct net_step *
     return to;
 }
 
-/* Process the pieces of all columns that `host` owns, for one lane. */
+/* Combine the pieces of all columns that `host` owns, for one lane. Return the end of the result. */
 static uint8_t *combine_for(const struct net_call *c, const struct net_step *step, int lane, int host,
                             uint8_t *to)
 {
@@ -158,7 +160,7 @@ static uint8_t *combine_for(const struct net_call *c, const struct net_step *ste
     return to;
 }
 
-/* Elements of one lane that this host owns. */
+/* Return how many elements of one lane this host owns. */
 static size_t owned_elements(const struct net_call *c, const struct net_step *step, int lane)
 {
     size_t n = 0;
@@ -170,7 +172,7 @@ static size_t owned_elements(const struct net_call *c, const struct net_step *st
     return n;
 }
 
-/* Others' pieces of our elements follow our own in the area. */
+/* Queue the receipt of other hosts' pieces; in the area they follow this host's pieces. */
 static uint8_t *receive_pieces(const struct net_call *c, const struct net_step *step, int i, uint8_t *to)
 {
     struct net *net = c->net;
@@ -186,8 +188,8 @@ static uint8_t *receive_pieces(const struct net_call *c, const struct net_step *
     return to;
 }
 
-/* Each host begins with its neighbour, so that not all send to the same one. If every host owns everything, all get
- * the same pieces. */
+/* Send the pieces. Each host begins with its neighbour, so that not all hosts send to the same one. If every host
+ * owns everything, all of them get the same pieces. */
 static uint8_t *send_pieces(const struct net_call *c, const struct net_step *step, int i, uint8_t *to)
 {
     struct net *net = c->net;
@@ -209,7 +211,7 @@ static uint8_t *send_pieces(const struct net_call *c, const struct net_step *ste
     return end;
 }
 
-/* The finished values of our elements: pass them to the second phase, or to the take slot. */
+/* Return where finished values go: into the take slot, or into private memory for the second phase. */
 static char *finished_at(const struct net_call *c, const struct net_step *step, size_t at)
 {
     if (c->way.second == NET_NO_SECOND)
@@ -234,7 +236,7 @@ static void join_part(const struct net_call *c, const struct net_step *step, int
 
 /* --- the first phase: spreading ------------------------------------------------------------------------- */
 
-/* One column of one lane, at the root's host: send it to its owner, and keep our own part. */
+/* Process one column of one lane at the root's host: send it to its owner; if this host owns it, keep it. */
 static void spread_part(const struct net_call *c, const struct net_step *step, int i, int number,
                         const struct net_column *column, const struct net_range *part)
 {
@@ -265,7 +267,7 @@ static void queue_spread(const struct net_call *c, const struct net_step *step, 
 
 /* --- the phases ----------------------------------------------------------------------------------------- */
 
-/* Receive first, so that values arrive while we combine. */
+/* Queue the first phase. Receive first, so that values arrive while this rank combines. */
 static void net_queue_first(const struct net_call *c, const struct net_step *step)
 {
     uint8_t *to = c->net->area;
@@ -324,7 +326,7 @@ static void net_queue_second(const struct net_call *c, const struct net_step *st
 
 /* --- turns ------------------------------------------------------------------------------------------------ */
 
-/* Extra time of a call's waits for other hosts, and then for ranks that wait for those. */
+/* Extra ms after a call's timeout. A wait for other hosts gets it once; a barrier after that gets it twice. */
 enum { GRACE_MS = 300 };
 
 static struct net_step step_at(const struct net_call *c, size_t number)
@@ -334,7 +336,7 @@ static struct net_step step_at(const struct net_call *c, size_t number)
                               (unsigned)((c->net->cpu->turn + number) & 1) };
 }
 
-/* Does a stage whose step 0 is in turn `from` have something to do in this turn? */
+/* Return true, with the step, if a stage whose step 0 is in turn `from` has a step in this turn. */
 static bool is_on(const struct net_call *c, size_t from, size_t turn, struct net_step *step)
 {
     if (turn < from || turn - from >= c->steps)
@@ -343,7 +345,7 @@ static bool is_on(const struct net_call *c, size_t from, size_t turn, struct net
     return true;
 }
 
-/* Make the head of `call` on the first `lanes` lanes. */
+/* Queue the head of `call` on the first `lanes` lanes. */
 static void net_begin(struct net *net, const struct call *call, int lanes)
 {
     uint8_t head[NET_HEAD];
@@ -354,14 +356,15 @@ static void net_begin(struct net *net, const struct call *call, int lanes)
                 net_link_begin(net_link_to(net, i, h), head);
 }
 
-/* The barrier detects a missing rank of this host, so a wait for another host lets that host's barrier report first. */
+/* Wait for the other hosts. A missing rank is reported best by the barrier of its host, so this wait ends later than
+ * a barrier. */
 static ddp_status wait_for_hosts(struct net *net, struct ddp_err *err)
 {
     net->cpu->barrier.slack_ms = GRACE_MS;
     return net_finish(&net->links, &net->cpu->barrier, err);
 }
 
-/* Values are on their way while we compute, and while we copy what is finished. */
+/* Run the phases of a turn. Values are sent while this rank combines the next ones and takes the finished ones. */
 static ddp_status exchange(const struct net_call *c, size_t turn, struct ddp_err *err)
 {
     struct net_step first, second, take;
@@ -397,7 +400,7 @@ static ddp_status run_net_turn(const struct net_call *c, size_t turn, struct ddp
     return barrier_pass(&c->net->cpu->barrier, false, err);
 }
 
-/* Turns are numbered from the one in which private buffers are given. */
+/* Compute the turns of the stages. Turn 0 is the one in which private buffers are given. */
 static void set_turns(struct net_call *c, bool direct)
 {
     c->direct = direct;
@@ -407,8 +410,8 @@ static void set_turns(struct net_call *c, bool direct)
     c->last = c->take + c->steps - 1;
 }
 
-/* Count the ranks of this host with buffers that all ranks can reach, and those of them that have something to give.
- * A rank that is alone on its host reaches its own buffers. */
+/* Return how many ranks of this host have buffers that all its ranks can reach. *with_input is how many of these have
+ * an input. A rank that is alone on its host reaches its own buffers. */
 static int count_net_reach(const struct net_call *c, int *with_input)
 {
     struct cpu_comm *cpu = c->net->cpu;
@@ -424,8 +427,8 @@ static int count_net_reach(const struct net_call *c, int *with_input)
     return count;
 }
 
-/* As in cpu_comm.c: a rank with private buffers gives the first step before the first barrier; if only some have, all
- * start again. */
+/* Run all turns. As in host.c, a rank with private buffers gives its first step before the first barrier. If only
+ * some ranks have private buffers, all ranks repeat that turn. */
 static ddp_status run_steps(struct net_call *c, struct ddp_err *err)
 {
     struct cpu_comm *cpu = c->net->cpu;
@@ -446,7 +449,7 @@ static ddp_status run_steps(struct net_call *c, struct ddp_err *err)
     return status;
 }
 
-/* A failure between hosts fails all ranks; the reason of the first rank counts. */
+/* Make all ranks fail after a failure between hosts. All of them return the reason of the rank that was first. */
 static ddp_status net_settle(struct net *net, ddp_status status, struct ddp_err *err)
 {
     if (status == DDP_OK)
@@ -456,7 +459,7 @@ static ddp_status net_settle(struct net *net, ddp_status status, struct ddp_err 
     return err->code;
 }
 
-/* Wait for all hosts, between two barriers of this one. */
+/* Wait for all hosts, then for the ranks of this host. */
 static ddp_status meet_hosts(struct net *net, const struct call *call, struct ddp_err *err)
 {
     net_begin(net, call, 1);

@@ -1,8 +1,8 @@
 /* net_wire.c -- see net_wire.h.
  *
- * Control numbers are little-endian on every machine; values travel in memory order, because swapping a gradient's
- * bytes would cost more than sending it. So both ends must have the same byte order, and `native` in the hello
- * detects if they do not. */
+ * Control numbers are little-endian on every machine. Values travel in memory order, because swapping a gradient's
+ * bytes would take longer than sending them. So both ends must have the same byte order; `native` in the hello
+ * detects a difference. */
 #include "cpu/net_wire.h"
 
 #include <stdlib.h>
@@ -59,13 +59,14 @@ void net_encode_hello(uint8_t bytes[NET_HELLO], const struct net_hello *hello)
     put_number(to, (uint32_t)hello->world, 4);
 }
 
-/* Checked with every byte, so that a stranger is closed at its first one. */
+/* Return true if these bytes may be the beginning of a hello. The door checks after each read, so that a stranger is
+ * closed at its first wrong byte. */
 bool net_is_hello_prefix(const uint8_t *bytes, size_t n)
 {
     return memcmp(bytes, hello_magic, n < sizeof(hello_magic) ? n : sizeof(hello_magic)) == 0;
 }
 
-/* Terminate it here, whatever the peer has put at the end. */
+/* Copy a text, and terminate it whatever the peer has sent. */
 static const uint8_t *take_text(const uint8_t *from, char *to, size_t n)
 {
     memcpy(to, from, n);
@@ -116,12 +117,12 @@ const char *net_answer_text(enum net_answer answer)
         NET_ANSWER_LIST(X)
 #undef X
     };
-    return answer < NET_ANSWERS ? words[answer] : "the peer there is not a rank of this job";
+    return answer < NET_ANSWERS ? words[answer] : "the peer is not a rank of this job";
 }
 
 /* --- calls ---------------------------------------------------------------------------------------------- */
 
-/* Everything that decides how many bytes a call has. Pointers and timeouts may differ between ranks. */
+/* Encode the fields that determine how many bytes a call has. Pointers and timeouts may differ between ranks. */
 void net_encode_head(uint8_t bytes[NET_HEAD], const struct call *call, uint64_t seq, int rank)
 {
     uint8_t *to = put_bytes(bytes, head_magic, sizeof(head_magic));
@@ -148,12 +149,12 @@ bool net_decode_head(const uint8_t bytes[NET_HEAD], struct call *call, uint64_t 
     return memcmp(bytes, head_magic, sizeof(head_magic)) == 0;
 }
 
-/* Compared as bytes while they agree. If two differ, name the lower rank first, so that both ends print the same
+/* Compare two heads as bytes. If they differ, the text names the lower rank first, so that both ends print the same
  * sentence. */
 ddp_status net_compare_heads(const uint8_t mine[NET_HEAD], const uint8_t theirs[NET_HEAD],
                              struct ddp_err *err)
 {
-    enum { CALL_AT = 8 }; /* after magic and rank */
+    enum { CALL_AT = 8 }; /* offset after magic and rank */
     struct call calls[2];
     uint64_t seq[2];
     int rank[2];
@@ -175,10 +176,11 @@ ddp_status net_compare_heads(const uint8_t mine[NET_HEAD], const uint8_t theirs[
 
 /* --- DDP_PORT_RANGE --------------------------------------------------------------------------------------- */
 
-/* The ranks of a host begin at different ports of the range, so that with enough ports none conflict; then each tries
- * all others once. */
+/* The ranks of a host begin at different ports of the range, so that they rarely conflict. After its first port each
+ * rank tries all others once. */
 
-/* Digits only, because strtol alone would accept blanks and signs. Moves *text past them; -1 = not a port. */
+/* Parse a port at *text and move *text past it; return -1 if there is none. strtol alone would accept blanks and
+ * signs. */
 static int parse_port(const char **text)
 {
     char *end;

@@ -2,11 +2,11 @@
  *
  *     connecting rank                        accepting rank
  *     hello: run, nonce, from, to    ->
- *                                    <-  answer: welcome, or the reason against it
+ *                                    <-  answer: welcome, or the reason for a rejection
  *     then, both ways, for each call: a head, and the values that net_plan.h computes
  *
- * All fields have fixed places and little-endian order. Values travel in memory order; the hello has a number in
- * native order, so that a machine with the other order is rejected. */
+ * All fields have fixed places and little-endian order. Values travel in memory order. The hello has a number in
+ * memory order, so that a machine with another byte order is rejected. */
 #ifndef WORKER_CPU_NET_WIRE_H
 #define WORKER_CPU_NET_WIRE_H
 
@@ -16,21 +16,21 @@
 enum { NET_HELLO = 264, NET_ANSWER = 8, NET_HEAD = 40, NET_RUN = 112, NET_NONCE = 16, NET_HOST = 64 };
 
 struct net_hello {
-    uint8_t nonce[NET_NONCE]; /* of this run, from the store */
-    char run[NET_RUN];        /* "ddp/<job>/<attempt>", its end if it is longer */
-    char host[NET_HOST];      /* of the sender */
+    uint8_t nonce[NET_NONCE]; /* identifies this run; from the store */
+    char run[NET_RUN];        /* "ddp/<job>/<attempt>", or the end of it if it is too long */
+    char host[NET_HOST];      /* name of the sender's host */
     int32_t pid;
-    int32_t from, to; /* ranks */
+    int32_t from, to; /* the sender's and the receiver's rank */
     int32_t lane;
     int32_t world;
 };
 
 /* name, text for the rejected peer */
-#define NET_ANSWER_LIST(X)                                                              \
-    X(WELCOME, "welcome")                                                               \
-    X(FOREIGN, "this is not a rank of ddprun, or it has another version or byte order") \
-    X(OTHER_RUN, "it belongs to another job, attempt or run")                           \
-    X(OTHER_RANK, "the rank, the lane or the size of the world does not match")         \
+#define NET_ANSWER_LIST(X)                                                                   \
+    X(WELCOME, "welcome")                                                                    \
+    X(FOREIGN, "this is not a rank of ddprun, or a rank with another version or byte order") \
+    X(OTHER_RUN, "that rank belongs to another job, attempt or run")                         \
+    X(OTHER_RANK, "the rank, the lane or the size of the world does not match")              \
     X(TWICE, "that rank is already connected")
 
 enum net_answer {
@@ -42,40 +42,40 @@ enum net_answer {
 
 void net_encode_hello(uint8_t bytes[NET_HELLO], const struct net_hello *hello);
 
-/* Return the answer to a hello of NET_HELLO bytes: `mine` has our nonce, run, world, and in `to` our rank. *out is
- * filled in as far as the hello is valid; the caller knows which ranks and lanes it waits for. */
+/* Return the answer to a hello of NET_HELLO bytes. `mine` has this rank's nonce, run and world, and this rank in
+ * `to`. *out is filled in as far as the hello is valid. The caller checks whether it expects that rank and lane. */
 enum net_answer net_decode_hello(const uint8_t bytes[NET_HELLO], const struct net_hello *mine,
                                  struct net_hello *out);
 
-/* True if these `n` bytes may be the beginning of a hello. */
+/* Return true if these `n` bytes may be the beginning of a hello. */
 bool net_is_hello_prefix(const uint8_t *bytes, size_t n);
 
 void net_encode_answer(uint8_t bytes[NET_ANSWER], enum net_answer answer);
-/* NET_ANSWERS: these bytes are not an answer. */
+/* Return the answer; NET_ANSWERS: the bytes are not an answer. */
 enum net_answer net_decode_answer(const uint8_t bytes[NET_ANSWER]);
 const char *net_answer_text(enum net_answer answer);
 
-/* Make the head of a call: number `seq`, as `rank` has called it. False: not a head. */
+/* Encode the head of call number `seq`, as `rank` has called it; decode a head. False: not a head. */
 void net_encode_head(uint8_t bytes[NET_HEAD], const struct call *call, uint64_t seq, int rank);
 bool net_decode_head(const uint8_t bytes[NET_HEAD], struct call *call, uint64_t *seq, int *rank);
 
-/* DDP_OK, or DDP_ERR_MISMATCH with both calls, the lower rank's first. */
+/* Compare two heads. DDP_ERR_MISMATCH names both calls, the lower rank's first. */
 ddp_status net_compare_heads(const uint8_t mine[NET_HEAD], const uint8_t theirs[NET_HEAD],
                              struct ddp_err *err);
 
 /* --- DDP_PORT_RANGE --------------------------------------------------------------------------------------- */
 
-/* "20000-20100", the ports that the ranks of a job may listen on. Pure. */
+/* The ports that the ranks of a job may listen on, for example "20000-20100". Pure. */
 
 struct net_ports {
     int low, high; /* 0, 0: the kernel chooses */
 };
 
-/* "" = the kernel chooses, "20000" = one port. DDP_ERR_ENV has the expected form. */
+/* Parse "LOW-HIGH", "PORT" or "" (the kernel chooses). DDP_ERR_ENV has the expected form. */
 ddp_status net_ports_parse(const char *text, struct net_ports *out, struct ddp_err *err);
 
-/* Return the `turn`-th port that local rank `rank` tries, 0 = the kernel's choice, or -1 when it has tried all. Ranks
- * begin at different ports, so that they do not all try the same. */
+/* Return the port of try number `turn` of local rank `rank`; 0 = the kernel chooses; -1 = all ports were tried. Ranks
+ * begin at different ports, so that they do not all try the same one. */
 int net_ports_try(const struct net_ports *ports, int rank, int turn);
 
 #endif

@@ -1,8 +1,9 @@
 /* shm.c -- see shm.h.
  *
- * Why not shm_open: its names stay in /dev/shm when all ranks are killed before the names are unlinked. Why not a
- * descriptor sent through a Unix socket: that needs a socket with a name or an inherited one, so it would not work
- * under torchrun or by hand. /proc/<pid>/fd works wherever the ranks may watch each other, which they must anyway. */
+ * shm_open is not used, because its names stay in /dev/shm if all ranks are killed before they unlink them. A
+ * descriptor sent through a Unix socket is not used, because that needs a socket with a name or an inherited one; it
+ * would not work under torchrun or by hand. /proc/<pid>/fd works wherever ranks may watch each other, which the
+ * barrier needs anyway. */
 #include "cpu/shm.h"
 
 #include "base/syscalls.h"
@@ -23,30 +24,32 @@ static ddp_status map_segment(struct segment *s, size_t bytes, int fd, int flags
 {
     void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
     if (base == MAP_FAILED)
-        return ddp_fail(err, DDP_ERR_NOMEM, "mapping %zu bytes of shared memory: %s", bytes, strerror(errno));
-    /* Fewer TLB misses in large reductions where the system supports it; harmless elsewhere. */
+        return ddp_fail(err, DDP_ERR_NOMEM, "cannot map %zu bytes of shared memory: %s", bytes,
+                        strerror(errno));
+    /* Large pages cause fewer TLB misses in large reductions; systems without them ignore this. */
     madvise(base, bytes, MADV_HUGEPAGE);
     *s = (struct segment){ .base = base, .bytes = bytes, .fd = fd };
     return DDP_OK;
 }
 
-/* Size, pages and seals of a fresh memory file. Without posix_fallocate pages would come one by one at
- * first touch, and a full memory control group would kill the worker there with SIGBUS. F_SEAL_SEAL makes
- * the other seals final. */
+/* Set size, pages and seals of a new memory file. Without posix_fallocate each page would be allocated at first
+ * touch, and a full memory control group would then kill the worker with SIGBUS. F_SEAL_SEAL makes the other seals
+ * final. */
 static ddp_status fill_segment(int fd, size_t bytes, struct ddp_err *err)
 {
     if (ftruncate(fd, (off_t)bytes) != 0)
-        return ddp_fail(err, DDP_ERR_NOMEM, "shared memory of %zu bytes: %s", bytes, strerror(errno));
+        return ddp_fail(err, DDP_ERR_NOMEM, "cannot create %zu bytes of shared memory: %s", bytes,
+                        strerror(errno));
     int error = posix_fallocate(fd, 0, (off_t)bytes);
     if (error != 0)
         return ddp_fail(err, DDP_ERR_NOMEM, "%zu bytes of shared memory are not available: %s", bytes,
                         strerror(error));
     if (fcntl(fd, F_ADD_SEALS, SEALS) != 0)
-        return ddp_fail(err, DDP_ERR_IO, "sealing shared memory: %s", strerror(errno));
+        return ddp_fail(err, DDP_ERR_IO, "cannot seal shared memory: %s", strerror(errno));
     return DDP_OK;
 }
 
-/* Close-on-exec: a program that a worker starts must not keep gradients alive. */
+/* Create a segment. Close-on-exec: a program that a worker starts must not keep gradients in memory. */
 ddp_status segment_create(struct segment *out, size_t bytes, struct ddp_err *err)
 {
     *out = (struct segment){ .fd = -1 };
@@ -76,8 +79,8 @@ ddp_status segment_describe(const struct segment *segment, struct segment_offer 
     return DDP_OK;
 }
 
-/* Check that it is the offered file, of the size that every rank computes, unable to shrink, and owned by this user:
- * another user could change it while we use it. */
+/* Check that the descriptor is the offered file with the size that every rank computes. It must be sealed, so that it
+ * cannot shrink, and owned by this user, because another user could change it. */
 static ddp_status recognise(int fd, const struct segment_offer *offer, size_t bytes, struct ddp_err *err)
 {
     struct stat st;
@@ -86,13 +89,14 @@ static ddp_status recognise(int fd, const struct segment_offer *offer, size_t by
     int seals = fcntl(fd, F_GET_SEALS);
     if (st.st_dev != offer->device || st.st_ino != offer->inode || st.st_size != (off_t)bytes || seals < 0 ||
         (seals & SEALS) != SEALS)
-        return ddp_fail(err, DDP_ERR_CORRUPT,
-                        "descriptor %d of pid %d is not the offered shared memory (%lld bytes, expected %zu)",
-                        offer->fd, offer->pid, (long long)st.st_size, bytes);
+        return ddp_fail(
+            err, DDP_ERR_CORRUPT,
+            "descriptor %d of pid %d is not the offered shared memory (%lld bytes instead of %zu)", offer->fd,
+            offer->pid, (long long)st.st_size, bytes);
     if (st.st_uid != geteuid())
         return ddp_fail(
             err, DDP_ERR_CORRUPT,
-            "the shared memory of pid %d belongs to uid %u, and this rank is uid %u: all ranks must "
+            "the shared memory of pid %d belongs to uid %u, but this rank has uid %u: all ranks must "
             "run as the same user",
             offer->pid, (unsigned)st.st_uid, (unsigned)geteuid());
     return DDP_OK;
@@ -104,11 +108,12 @@ ddp_status segment_attach(struct segment *out, const struct segment_offer *offer
     char path[64];
     *out = (struct segment){ .fd = -1 };
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", offer->pid, offer->fd);
-    /* O_NONBLOCK: if the descriptor is something else by now, such as a pipe, opening it must not hang. */
+    /* O_NONBLOCK: if the descriptor is a pipe by now, opening it must not wait. */
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
-        return ddp_fail(err, DDP_ERR_IO, "opening shared memory %s: %s (all ranks must run as the same user)",
-                        path, strerror(errno));
+        return ddp_fail(err, DDP_ERR_IO,
+                        "cannot open shared memory %s: %s; all ranks must run as the same user", path,
+                        strerror(errno));
     ddp_status status = recognise(fd, offer, bytes, err);
     if (status == DDP_OK)
         status = map_segment(out, bytes, fd, MAP_SHARED, err);
@@ -124,7 +129,7 @@ void segment_hide(struct segment *segment)
     segment->fd = -1;
 }
 
-/* Unmap and close. A zeroed segment (base NULL) was never made or is closed already, and is left alone. */
+/* Unmap and close. A zeroed segment (base NULL) was never created or is already closed; nothing happens then. */
 static void segment_close(struct segment *segment)
 {
     if (segment->base == NULL)
@@ -136,11 +141,11 @@ static void segment_close(struct segment *segment)
 
 /* --- the control page ------------------------------------------------------------------------------------- */
 
-/* A slot of 256 KiB stays in the second level cache between two ranks; with many ranks on a host all slots together
- * stay under 64 MiB. */
+/* Bytes of a slot. SLOT_MOST stays in the second-level cache between two ranks. With many ranks on a host, all slots
+ * together stay below SLOTS_TOTAL. */
 enum { SLOT_MOST = 256 << 10, SLOT_LEAST = 16 << 10, SLOTS_TOTAL = 64 << 20 };
 
-/* Whole pages, so that the slots after it begin at a page. */
+/* Return the page's bytes, rounded up so that the slots after it begin at a page. */
 size_t shm_control_bytes(int world)
 {
     size_t bytes = sizeof(struct shm_control) + (size_t)world * sizeof(struct shm_rank);
@@ -175,8 +180,9 @@ const struct shm_mark *shm_last_mark(const struct shm_control *control, int rank
     return &marks[marks[1].seq > marks[0].seq];
 }
 
-/* Claim, write, publish: a reader that sees abort_ready sees the whole text. If the claimant dies in between, the
- * others detect its death and return their own text. */
+/* Claim the right to write the abort text. The order is claim, write, publish: a reader that sees abort_ready sees
+ * the whole text. If the claiming rank dies in between, the other ranks detect its death and return their own
+ * text. */
 bool shm_abort_claim(struct shm_control *control)
 {
     uint32_t nobody = 0;
@@ -191,8 +197,8 @@ void shm_abort_publish(struct shm_control *control, ddp_status code, const char 
     futex_wake_all(&control->phase);
 }
 
-/* One load in the normal case, because every barrier of every call checks it. The length is limited here, not by a
- * NUL that another rank has to write. */
+/* Return the abort, if any. Every barrier calls this, so the normal case is one load. The length is limited here,
+ * because another rank might not have written the NUL. */
 ddp_status shm_aborted(struct shm_control *control, struct ddp_err *err)
 {
     if (!atomic_load_explicit(&control->abort_ready, memory_order_acquire))
@@ -203,12 +209,11 @@ ddp_status shm_aborted(struct shm_control *control, struct ddp_err *err)
 
 /* --- blocks of ddp_shared_alloc --------------------------------------------------------------------------- */
 
-/* Each block begins on a new page, with one more page in between: blocks that are exactly a power of two apart would
- * compete for the same cache lines. */
+/* Bytes between two blocks. Each block begins at a page and is followed by an empty one: blocks whose distance is a
+ * power of two would compete for the same cache lines. */
 enum { BETWEEN = SEGMENT_PAGE };
 
-/* Return the lowest free number, which is the same on every rank, because all make and free regions in the same
- * order. */
+/* Return the lowest free number. It is equal on all ranks, because all create and free regions in the same order. */
 ddp_status regions_reserve(struct regions *regions, int32_t *number, struct ddp_err *err)
 {
     for (size_t i = 0; i < regions->count; i++) {
@@ -235,8 +240,8 @@ size_t region_segment_bytes(size_t bytes, int world, size_t *stride)
     return *stride * (size_t)world;
 }
 
-/* A few regions at most (one for each reducer, some of the user's), so a linear search is enough. Written without
- * sums of addresses that could overflow. */
+/* Find the region of a block. There are only a few regions, so a linear search is fast enough. No sum of addresses is
+ * computed, because it could overflow. */
 struct shm_place regions_find(const struct regions *regions, const void *block, size_t bytes)
 {
     for (size_t i = 0; i < regions->count; i++) {
@@ -274,17 +279,17 @@ void regions_close(struct regions *regions)
 
 /* --- meeting ---------------------------------------------------------------------------------------------- */
 
-/* Rank 0 collects the cards of all ranks, numbers the hosts, makes the page of its host and sends both to all through
- * the store. On every other host the lowest rank makes the page and sends its description to the ranks there. So on
- * one host a single message is enough. A rank that fails sends the reason instead, so that all fail at once with the
+/* Rank 0 collects the cards of all ranks, numbers the hosts and creates the page of its host. It publishes both in
+ * the store. On every other host the lowest rank creates the page and publishes its description. So on one host a
+ * single message is enough. A rank that fails publishes the reason instead, so that all ranks fail at once with the
  * same text, and none by timeout. */
 
-/* The message of rank 0 to all. */
+/* The message of rank 0 to all ranks. */
 struct hello {
-    struct segment_offer offer; /* of host 0's page */
+    struct segment_offer offer; /* the page of host 0 */
     uint8_t nonce[SHM_NONCE];
     uint32_t hosts;
-    uint16_t host_of[]; /* of each rank */
+    uint16_t host_of[]; /* host of each rank */
 };
 
 static const char all_hosts[] = "hosts";
@@ -294,7 +299,7 @@ static size_t hello_bytes(int world)
     return sizeof(struct hello) + (size_t)world * sizeof(uint16_t);
 }
 
-/* The key of the message from the first rank of `host` to the others there. */
+/* Format the key under which the first rank of `host` publishes its page. */
 static void page_key(char key[32], int host)
 {
     snprintf(key, 32, "page/%d", host);
@@ -302,14 +307,14 @@ static void page_key(char key[32], int host)
 
 /* --- places of ranks ------------------------------------------------------------------------------------ */
 
-/* The boot id separates kernels even if every host is called "localhost"; the pid namespace separates containers,
- * between which /proc/<pid> and pidfds would refer to other processes. */
+/* Return true if two ranks share a host. The boot id separates kernels even if every host is called "localhost". The
+ * pid namespace separates containers, because /proc/<pid> and pidfds do not work between them. */
 static bool same_host(const struct bootstrap_card *a, const struct bootstrap_card *b)
 {
     return strcmp(a->boot_id, b->boot_id) == 0 && a->pid_namespace == b->pid_namespace;
 }
 
-/* Number the hosts by their lowest rank; first[h] is that rank. */
+/* Number the hosts in the order of their lowest ranks; first[h] is the lowest rank of host h. */
 static ddp_status number_hosts(const struct bootstrap_card *cards, int world, struct hello *hello, int *first,
                                struct ddp_err *err)
 {
@@ -319,7 +324,7 @@ static ddp_status number_hosts(const struct bootstrap_card *cards, int world, st
             for (h = 0; h < hello->hosts && !same_host(&cards[r], &cards[first[h]]); h++)
                 ;
         if (h == NET_HOSTS_MAX)
-            return ddp_fail(err, DDP_ERR_UNSUPPORTED, "the cpu backend joins at most %d hosts",
+            return ddp_fail(err, DDP_ERR_UNSUPPORTED, "the cpu backend supports at most %d hosts",
                             NET_HOSTS_MAX);
         if (h >= hello->hosts)
             first[hello->hosts++] = r;
@@ -328,7 +333,8 @@ static ddp_status number_hosts(const struct bootstrap_card *cards, int world, st
     return DDP_OK;
 }
 
-/* As number_hosts does: a new host has the next number, so each has a rank. */
+/* Return true if the numbers are those that number_hosts would give: each host's lowest rank has the next number. So
+ * each host has a rank. */
 static bool is_numbered(const uint16_t *host_of, int world, uint32_t hosts)
 {
     uint32_t seen = 0;
@@ -340,15 +346,15 @@ static bool is_numbered(const uint16_t *host_of, int world, uint32_t hosts)
     return seen == hosts;
 }
 
-/* Find our place in the table. Everything is computed from this one table, which is checked first. */
+/* Find this rank's host in the table. The table is checked first, because everything else is computed from it. */
 static ddp_status read_hello(const struct bootstrap *b, const struct hello *hello, struct meeting *out,
                              struct ddp_err *err)
 {
     size_t bytes = (size_t)b->world_size * sizeof(*out->host_of);
     if (hello->hosts > NET_HOSTS_MAX || !is_numbered(hello->host_of, b->world_size, hello->hosts))
         return ddp_fail(err, DDP_ERR_CORRUPT,
-                        "the store's key %s/%s has a table of %u hosts that is not from rank 0", b->prefix,
-                        all_hosts, hello->hosts);
+                        "the store's key %s/%s has a table of %u hosts that does not come from rank 0",
+                        b->prefix, all_hosts, hello->hosts);
     out->host_of = malloc(bytes);
     if (out->host_of == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for %d ranks", b->world_size);
@@ -362,14 +368,14 @@ static ddp_status read_hello(const struct bootstrap *b, const struct hello *hell
     }
     if (out->locals <= SHM_WORLD_MAX)
         return DDP_OK;
-    return ddp_fail(err, DDP_ERR_UNSUPPORTED, "%d ranks on one host: the cpu backend joins at most %d there",
+    return ddp_fail(err, DDP_ERR_UNSUPPORTED, "%d ranks on one host: the cpu backend supports at most %d",
                     out->locals, SHM_WORLD_MAX);
 }
 
 /* --- the page ------------------------------------------------------------------------------------------- */
 
-/* Write the pids before any other rank can see the page, because every rank needs them to watch the others from the
- * first barrier on. `cards` may be NULL; then they are read from the store. */
+/* Create this host's page. The pids are written before another rank can see the page, because every rank needs them
+ * to watch the others from the first barrier on. If `cards` is NULL, they are read from the store. */
 static ddp_status make_page(const struct bootstrap *b, const struct bootstrap_card *cards, struct meeting *m,
                             struct segment_offer *offer, struct ddp_err *err)
 {
@@ -390,7 +396,7 @@ static ddp_status make_page(const struct bootstrap *b, const struct bootstrap_ca
     return status == DDP_OK ? segment_describe(&m->segment, offer, err) : status;
 }
 
-/* The first rank of a host that is not the first. */
+/* Create the page of a host other than host 0, on its first rank. */
 static ddp_status make_page_here(const struct bootstrap *b, struct meeting *m, struct ddp_err *err)
 {
     struct segment_offer offer;
@@ -405,8 +411,8 @@ static ddp_status make_page_here(const struct bootstrap *b, struct meeting *m, s
     return status;
 }
 
-/* The size of the page is computed, not received. If the page is missing, the rank that created it may have
- * failed and removed it: then return the error of that rank. */
+/* Find and map this host's page. Its size is computed and not received. If the page is missing, the rank that created
+ * it may have failed and removed it; then return that rank's error. */
 static ddp_status find_page(const struct bootstrap *b, const char *key, const struct segment_offer *offer,
                             struct meeting *m, struct ddp_err *err)
 {
@@ -423,7 +429,7 @@ static ddp_status find_page(const struct bootstrap *b, const char *key, const st
 
 /* --- roles ---------------------------------------------------------------------------------------------- */
 
-/* Rank 0's part. The others get the reason for each failure. */
+/* Do rank 0's part. After each failure the other ranks get the reason. */
 static ddp_status lead_hosts(const struct bootstrap *b, struct bootstrap_card *cards, int *first,
                              struct hello *hello, struct meeting *m, struct ddp_err *err)
 {
@@ -456,7 +462,7 @@ static ddp_status lead_all(const struct bootstrap *b, struct hello *hello, struc
     return status;
 }
 
-/* The part of all other ranks. */
+/* Do the part of all other ranks. */
 static ddp_status follow_host(const struct bootstrap *b, struct hello *hello, struct meeting *m,
                               struct ddp_err *err)
 {
@@ -481,7 +487,7 @@ ddp_status meeting_join(const struct bootstrap *bootstrap, struct meeting *out, 
     int world = bootstrap->world_size;
     *out = (struct meeting){ .segment = { .fd = -1 } };
     if (world > NET_WORLD_MAX)
-        return ddp_fail(err, DDP_ERR_UNSUPPORTED, "a world of %d ranks: the cpu backend joins at most %d",
+        return ddp_fail(err, DDP_ERR_UNSUPPORTED, "a world of %d ranks: the cpu backend supports at most %d",
                         world, NET_WORLD_MAX);
     struct hello *hello = calloc(1, hello_bytes(world));
     if (hello == NULL)
